@@ -1,6 +1,7 @@
 """Answers that end by themselves: their lengths are measured, and whatever else a request's body says is sent and recorded."""
 
 import json
+from types import SimpleNamespace
 
 import polars as pl
 import pytest
@@ -8,15 +9,18 @@ import pytest
 from bench.analysis import verdict
 from bench.analysis.locked import LOCKED, differences
 from bench.cli import main
+from bench.cli.predict import workload_of
 from bench.errors import BenchError
 from bench.load.client import Load, run_load
 from bench.load.payload import Payloads
 from bench.load.schedule import PlannedRequest, schedule
 from bench.load.target import Target
+from bench.records.summary import read_summary
 from bench.study import load_workload
 from bench.study.config import Thresholds
 from bench.study.plan import longest_request
 from tests.fake_server import fake_server
+from tests.test_figures import results
 
 NATURAL = {"distribution": "natural", "max": 20}
 LOAD = {"arrival": "burst", "prompt_tokens": 8, "output_tokens": NATURAL}
@@ -46,6 +50,10 @@ def test_further_keys_of_a_body_replace_what_would_be_sent(endpoint):
     ("more", "said"),
     [
         ({"body": {"max_tokens": 3, "model": "x"}}, "body holds max_tokens and model, which other keys of the workload say"),
+        ({"body": {"n_predict": 3}}, "body holds n_predict"),
+        ({"body": {"user": {"api_key": "0123"}}}, "body.user.api_key looks like a secret"),
+        ({"body": {"stop": ["sk-0123456789abcdef"]}}, "body.stop.0 looks like a secret"),
+        ({"body": {"top_p": float("nan")}}, "body cannot be sent"),
         ({"output_tokens": {"distribution": "natural"}}, "natural needs max"),
         ({"prompt_tokens": NATURAL}, "prompts have no natural length"),
         ({"turns": {"count": 2, "new_tokens": 4}}, "turns do not go with natural answers"),
@@ -54,6 +62,27 @@ def test_further_keys_of_a_body_replace_what_would_be_sent(endpoint):
 def test_what_does_not_go_together_is_refused(more, said):
     with pytest.raises(BenchError, match=said):
         load_workload({**LOAD, **more}, source="t")
+
+
+def test_a_schema_may_have_fields_that_are_called_like_secrets():
+    tool = {"parameters": {"properties": {"token": {"type": "string"}}}}
+    assert body_of(body={"tools": [tool], "prompt_cache_key": "abc"})["tools"] == [tool]
+
+
+def test_nothing_is_predicted_of_lengths_that_are_not_known(tmp_path):
+    (tmp_path / "load.yaml").write_text(
+        "arrival: closed\nnum_requests: 8\nprompt_tokens: 4\noutput_tokens: {distribution: natural, max: 9}\n"
+    )
+    options = SimpleNamespace(workload=tmp_path / "load.yaml", requests=None)
+    with pytest.raises(BenchError, match="nothing is predicted of prompts from a file, of natural answers"):
+        workload_of(options, "concurrency")
+
+
+def test_an_earlier_summary_had_no_other_kind(tmp_path, summary):
+    """Or a comparison with it would say that prompts differ."""
+    kinds = ["prompts", "answers", "work"]
+    results(summary).runs.drop(kinds, strict=False).write_parquet(tmp_path / "summary.parquet")
+    assert read_summary(tmp_path / "summary.parquet").select(kinds).unique().rows() == [("random", "exact", "generation")]
 
 
 def test_lengths_are_those_that_the_server_counts():

@@ -130,6 +130,18 @@ def test_other_tables_are_read_too(tmp_path, chats):
     assert sent[0] == sent[1] == sent[2]
 
 
+def test_calls_of_tools_and_empty_cells_are_as_they_are_published(tmp_path):
+    call = [
+        {"role": "assistant", "content": None, "tool_calls": [{"id": "1"}]},
+        {"role": "tool", "content": "4", "tool_call_id": "1"},
+    ]
+    (tmp_path / "p.jsonl").write_text(json.dumps({"messages": [ASKED, *call]}))
+    (body,) = bodies(workload(str(tmp_path / "p.jsonl"), endpoint="chat"), 1)
+    assert body["messages"][1:] == [{"role": "assistant", "tool_calls": [{"id": "1"}]}, call[1]]
+    (tmp_path / "p.csv").write_text("prompt,messages\n" + "long " * 40_000 + ",\n")
+    assert len(prompts(workload(str(tmp_path / "p.csv")), 1)[0][1]) == 5 * 40_000 - 1
+
+
 def test_content_in_parts_keeps_its_parts(tmp_path):
     (tmp_path / "p.jsonl").write_text(
         json.dumps({"messages": [{"role": "user", "content": [{"type": "text", "text": "Hello"}]}]})
@@ -137,6 +149,11 @@ def test_content_in_parts_keeps_its_parts(tmp_path):
     (body,) = bodies(workload(str(tmp_path / "p.jsonl"), endpoint="chat"), 1)
     mark, own = body["messages"][0]["content"]
     assert (mark["type"], own) == ("text", {"type": "text", "text": "Hello"})
+    (tmp_path / "q.jsonl").write_text(
+        json.dumps({"messages": [{"role": "user", "content": [{"type": "input_text", "text": "Hi"}]}]})
+    )
+    (body,) = bodies(workload(str(tmp_path / "q.jsonl"), endpoint="responses"), 1)
+    assert [part["type"] for part in body["input"][0]["content"]] == ["input_text", "input_text"]
 
 
 @pytest.mark.parametrize(
@@ -150,6 +167,8 @@ def test_content_in_parts_keeps_its_parts(tmp_path):
         ('{"messages": [{"role": "assistant", "content": "a"}]}', "at least one of which is not an answer"),
         ('{"messages": [{"content": "a"}]}', "is not a list of messages"),
         ('{"messages": "a"}', "is not a list of messages"),
+        ('{"prompt": "cut \\ud83d"}', "line 1, prompt: cannot be sent as JSON"),
+        ('{"messages": [{"role": "user", "content": ""}]}', "is not a list of messages"),
     ],
 )
 def test_what_is_no_prompt_is_told_with_its_place(tmp_path, content, said):
@@ -247,6 +266,42 @@ def test_a_pack_goes_without_the_prompts(texts, tmp_path, monkeypatch):
     elsewhere.mkdir()
     monkeypatch.chdir(elsewhere)
     assert [run.name for run in Plan.of(load_config(study, source="t"), root=ROOT).runs] == [run.name for run in plan.runs]
+
+
+def test_digests_are_taken_from_packs_alone(texts):
+    """Whoever measures a pack's study again, without `packed`, measures what is in the files now."""
+    content = {
+        **CONTENT,
+        "files": {texts: "0" * 64},
+        "workloads": {"w": {"arrival": "burst", "prompts": texts, "output_tokens": 8}},
+        "study": {"title": "t", "ladders": [{"deployment": "a", "workload": "w", "concurrency": [1]}]},
+    }
+    (own,), (packed,) = (
+        Plan.of(load_config({**content, "packed": flag}, source="t"), root=ROOT).runs for flag in (False, True)
+    )
+    assert (own.files, packed.files) == (file_digests(workload(texts)), {texts: "0" * 64})
+
+
+@pytest.mark.parametrize(
+    ("file", "options", "said"),
+    [
+        ("arrival: closed\nnum_requests: 8\nprompt_tokens: 4\n", ("--concurrency", "20"), "so many would never be in flight"),
+        (
+            "arrival: burst\nprompt_tokens: 4\n",
+            ("--num-requests", "9", "--concurrency", "2"),
+            "a burst sends all of --num-requests",
+        ),
+        ("prompt_tokens: 4\n", ("--num-requests", "9"), "has no arrival"),
+        ("arrival: closed\nprompt_tokens: 4\nendpoint: [a]\n", ("--num-requests", "9", "--concurrency", "2"), "endpoint is"),
+        ("arrival: poisson\nprompt_tokens: 4\n", ("--request-rate", "2"), "--num-requests or --duration is missing"),
+        ("arrival: poisson\nnum_requests: 4\nprompt_tokens: 4\n", (), "--request-rate is missing"),
+    ],
+)
+def test_what_a_workload_s_file_lacks_is_told(tmp_path, file, options, said):
+    (tmp_path / "load.yaml").write_text(file)
+    common = ("--base-url", "http://127.0.0.1:9", "--model", "m", "--output-dir", str(tmp_path / "run"))
+    done = bench("workload", *common, "--workload", str(tmp_path / "load.yaml"), *options)
+    assert (done.returncode, said in done.stderr) == (2, True), done.stderr
 
 
 def test_a_file_is_sent_from_the_command_line(texts, tmp_path):

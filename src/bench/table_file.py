@@ -14,6 +14,7 @@ from bench.errors import BenchError
 __all__ = ["Row", "read_rows"]
 
 _DELIMITERS = ",;\t|"
+_LONGEST_CELL = 2**26  # characters; Python's own limit, 131,072, is less than a long prompt
 # What stands in place of a file's text, by its first bytes, and what to do.
 _NOT_A_TABLE = (
     (b"version https://git-lfs", "is a Git LFS pointer, not the file itself. Fetch it: git lfs pull"),
@@ -72,6 +73,7 @@ def read_rows(path: str, *, what: str) -> list[Row]:
 def _csv(path: str, text: str) -> list[Row]:
     head = text.lstrip("\r\n").partition("\n")[0]
     delimiter = max(_DELIMITERS, key=head.count)  # the first of those that are alike
+    csv.field_size_limit(_LONGEST_CELL)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, skipinitialspace=True, strict=True)
     names: list[str] | None = None
     rows = []

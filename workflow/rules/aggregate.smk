@@ -19,6 +19,7 @@ rule aggregate:
         code=library(
             "aggregate",
             "analysis",
+            "axes.py",
             "drift.py",
             "errors.py",
             "models",

@@ -16,6 +16,7 @@ rule calibrate:
     params:
         code=library(
             "predict",
+            "axes.py",
             "load/arrivals.py",
             "load/schedule.py",
             "records/calibration.py",

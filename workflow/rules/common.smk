@@ -149,6 +149,7 @@ def code_of_analysis():
     return library(
         "analyse",
         "analysis",
+        "axes.py",
         "errors.py",
         "models",
         "parse",
@@ -170,10 +171,12 @@ def code_of_figure(wildcards):
         "figures",
         "analyse",
         "analysis",
+        "axes.py",
         "errors.py",
         "records",
         "statistics.py",
         "words",
+        "work.py",
         chart,
     )
 

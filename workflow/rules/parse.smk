@@ -16,6 +16,7 @@ rule parse:
     params:
         measured=record_of_run,
         code=library(
+            "axes.py",
             "drift.py",
             "endpoints",
             "engines",
@@ -28,6 +29,7 @@ rule parse:
             "records/run.py",
             "records/run_summary.py",
             "telemetry",
+            "work.py",
         ),
     script:
         "../scripts/parse.py"

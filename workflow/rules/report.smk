@@ -27,6 +27,8 @@ rule report:
                 "figures/selection.py",
                 "figures/results.py",
                 "words",
+                "axes.py",
+                "work.py",
             ),
         ],
         title=PLAN.config.study.title,

@@ -134,9 +134,12 @@ def requests_of(options: SimpleNamespace, **further: Any) -> dict[str, Any]:
             "--prompt-length is missing: prompt tokens of each request. Or give --prompts FILE, --archetype or --workload FILE."
         )
     content = {"endpoint": "completions", **content}
-    generates = content["endpoint"] not in ENDPOINTS or ENDPOINTS[content["endpoint"]].work.generates
+    endpoint = ENDPOINTS.get(str(content["endpoint"]))
+    generates = endpoint is None or endpoint.work.generates
     if options.natural:
-        content["output_tokens"] = {"distribution": "natural", "max": options.output_length or _LONGEST_NATURAL}
+        asked = content.get("output_tokens")
+        longest = asked.get("max") if isinstance(asked, dict) else asked
+        content["output_tokens"] = {"distribution": "natural", "max": longest or _LONGEST_NATURAL}
     elif generates and not content.keys() & {"archetype", "output_tokens", "trace"}:
         content["output_tokens"] = _OUTPUT_TOKENS
     return content

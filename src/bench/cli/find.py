@@ -190,6 +190,8 @@ def _workload(options: SimpleNamespace) -> dict[str, Any]:
     """
     arrival = None if options.workload else "closed" if options.concurrency else "poisson"
     content = requests_of(options, arrival=arrival if options.burstiness is None else "gamma", burstiness=options.burstiness)
+    if content.get("step") or content.get("ramp"):
+        raise BenchError(f"--workload {options.workload} has a step or a ramp, and a search needs a steady load. Remove it.")
     content = {key: value for key, value in content.items() if key not in ("num_requests", "duration_s")}
     workload = load_workload({**content, "num_requests": 1}, source=str(options.workload or "bench find"))
     if AXES[workload.axis].held != options.concurrency or workload.arrival in ("burst", "trace"):
@@ -198,8 +200,6 @@ def _workload(options: SimpleNamespace) -> dict[str, Any]:
             f"--workload {options.workload} has arrival {workload.arrival}, and a search of {given} sends "
             + ("arrival closed." if options.concurrency else f"one of {', '.join(OPEN)}.")
         )
-    if workload.step or workload.ramp:
-        raise BenchError(f"--workload {options.workload} has a step or a ramp, and a search needs a steady load. Remove it.")
     workload.prompts.check(ENDPOINTS[workload.endpoint])
     return content
 

@@ -188,6 +188,11 @@ def workload_of(options: SimpleNamespace, axis: str) -> Workload:
     if options.requests is not None:
         content |= {"num_requests": options.requests}
     workload = load_workload(content, source=str(options.workload or "the command line"))
+    if not workload.lengths_known:
+        raise BenchError(
+            f"{options.workload}: nothing is predicted of prompts from a file, of natural answers or of embeddings. Give lengths as "
+            "numbers or distributions."
+        )
     if workload.axis != axis and not (AXES[workload.axis].held and AXES[axis].held):
         raise BenchError(f"the load of arrival {workload.arrival} has levels of {workload.axis}, not of {axis}.")
     return workload

@@ -40,6 +40,7 @@ _NUMBERS = (
     *("processes", "timeout", "scrape_interval"),
 )
 _COUNT_MISSING = "--num-requests is missing: how many requests to send."
+_TOO_MANY = "--concurrency is {level}, and --num-requests {count}: so many would never be in flight. Raise --num-requests."
 _LOAD = ("num_requests", "duration_s")  # how much of a workload is sent, not what
 
 # What belongs to one run in its folder: raw records, and what `bench parse` makes of them.
@@ -75,15 +76,20 @@ def _workload(options: SimpleNamespace) -> tuple[dict[str, Any], float]:
         if getattr(options, given.removesuffix("_s")) is not None:
             content.pop(other, None)  # the file's
     arrival, count = content.get("arrival"), content.get("num_requests")
+    if arrival is None:
+        raise BenchError(f"--workload {options.workload} has no arrival: closed, or one of {', '.join(GAPS)}, say.")
     if arrival == "trace":
         return content, options.time_scale or 1.0
     if arrival not in ("burst", "closed"):
         return content, _given(options.request_rate, f"--request-rate is missing: requests a second of arrival {arrival}.")
     if arrival == "closed":
         level = _given(options.concurrency, "--concurrency is missing: requests in flight of arrival closed.")
-        _given(count, _COUNT_MISSING)
+        if level > _given(count, _COUNT_MISSING):
+            raise BenchError(_TOO_MANY.format(level=level, count=count))
         return content, level
     content.pop("num_requests", None)
+    if count and options.concurrency and options.concurrency < count and options.workload:
+        raise BenchError("--concurrency: a burst sends all of --num-requests at once. Leave one of them out.")
     return content, _given(count or options.concurrency, _COUNT_MISSING)
 
 
@@ -135,8 +141,7 @@ def _contradictions(options: SimpleNamespace) -> Iterator[tuple[bool, str]]:
     yield not (opened or replayed or filed) and options.num_requests is None, _COUNT_MISSING
     yield (
         options.concurrency is not None and not filed and options.concurrency > (options.num_requests or 0),
-        f"--concurrency is {options.concurrency}, and --num-requests {options.num_requests}: so many would never be in flight. "
-        "Raise --num-requests.",
+        _TOO_MANY.format(level=options.concurrency, count=options.num_requests),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from statistics import median
 
 from bench.errors import BenchError
 from bench.load.client import run_load
@@ -25,6 +26,8 @@ _WARM_OUTPUT = 16  # most output tokens of a request of warm-up: TTFT is what ha
 
 def warm_up(target: Target, missing: Sequence[RunSpec], settings: Measurement, launch: Launch) -> Warmup:
     """Send prompts as long as the first run's first one, three by three, until TTFT is stable; then four at once.
+
+    TTFT is stable where three of equal length are alike, or, of prompts from a file, where each is like the same one before.
 
     Raises:
         BenchError: the first three failed, each of them: the server does not do what every run would ask of it.
@@ -56,9 +59,18 @@ def warm_up(target: Target, missing: Sequence[RunSpec], settings: Measurement, l
     while not stable and len(ttfts) + 3 <= max(3, settings.warmup_requests):
         latest = send("closed", 3)
         ttfts += latest
-        known = sorted(value for value in latest if value is not None)
-        stable = len(known) == 3 and known[2] - known[0] <= settings.warmup_spread * known[1]
+        if first.workload.prompts.sized:
+            stable = _alike(latest, settings.warmup_spread)
+        else:
+            stable = len(ttfts) > 3 and all(
+                _alike(pair, settings.warmup_spread) for pair in zip(ttfts[-6:-3], latest, strict=True)
+            )
     return Warmup(ttft_s=(*ttfts, *send("burst", AT_ONCE)), stable=stable)
+
+
+def _alike(values: Sequence[float | None], spread: float) -> bool:
+    known = sorted(value for value in values if value is not None)
+    return len(known) == len(values) and known[-1] - known[0] <= spread * median(known)
 
 
 def _failure(record: RequestRecord) -> str:

@@ -23,7 +23,8 @@ _EVICTED = 0.9  # measured ÷ expected hit rate below which the cache evicted
 
 def measured_runs(table: pl.DataFrame, results: Path, deployment: str, limits: Limits) -> list[MeasuredRun]:
     """The valid runs of a deployment whose requests are there. Without those whose prefix cache served less than their prompts have in
-    common, unless the server reports how much of each: it evicted, and nobody knows what.
+    common, or with prompts of which that is not known, unless the server reports how much of each. And without those in which a
+    request's lengths are not known.
 
     Args:
         table: the summary. results: the folder that it is of. limits: of the deployment's scheduler.
@@ -38,10 +39,13 @@ def measured_runs(table: pl.DataFrame, results: Path, deployment: str, limits: L
         expected, seen = row["prefix_hit_rate_expected"], row["prefix_hit_rate"]
         if not file.exists():
             continue
+        requests = pl.read_parquet(file)
         # Of a request that failed, the length of a prompt from a file or of a natural answer is not known.
-        requests = pl.read_parquet(file).drop_nulls(["prompt_asked", "output_asked"])
+        if requests["prompt_asked"].null_count() or requests["output_asked"].null_count() or requests.is_empty():
+            continue
         evicted = expected and seen is not None and seen < _EVICTED * expected
-        if not evicted or not requests["cached_tokens"].null_count():
+        unknown = row["cache"] == "natural" and limits.cached  # what a file's prompts have in common
+        if not (evicted or unknown) or not requests["cached_tokens"].null_count():
             found.append(MeasuredRun(row["run"], row, requests.with_columns(cached_tokens=_served(requests, row, limits))))
     return found
 

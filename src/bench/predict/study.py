@@ -109,7 +109,9 @@ def _modelled(
     curves: dict[tuple[str, str], list[MeasuredRun]] = {}
     for run in runs:
         # What a server will count of a prompt from a file, or of an answer that ends by itself, cannot be drawn for another load.
-        if (name, run.name) in workloads and workloads[name, run.name].lengths_known:
+        workload = workloads.get((name, run.name))
+        # A pack goes without the files that workloads read.
+        if workload and workload.lengths_known and all(Path(file).exists() for file in workload.files):
             curves.setdefault((str(run.row["workload"]), str(run.row["axis"])), []).append(run)
     predicted = [
         _load(model, curve, level, workloads[name, _nearest(curve, level).name])

@@ -79,8 +79,10 @@ def _marked(prompt: Prompt, mark: str) -> Prompt:
     assert not isinstance(prompt[0], int)
     first, *others = prompt
     content = first["content"]
-    marked = mark + content if isinstance(content, str) else [{"type": "text", "text": mark}, *content]
-    return [{**first, "content": marked}, *others]
+    if isinstance(content, str):
+        return [{**first, "content": mark + content}, *others]
+    kind = next((str(part["type"]) for part in content if "text" in str(part.get("type"))), "text")
+    return [{**first, "content": [{"type": kind, "text": mark}, *content]}, *others]
 
 
 @cache
@@ -98,6 +100,8 @@ def _read(path: str) -> list[tuple[str, Prompt]]:
 
 def _prompt(path: str, row: Row) -> Prompt:
     text, chat = row.values.get(_TEXT), row.values.get(_CHAT)
+    chat = None if chat == "" else chat  # an empty cell of a CSV file
+    _refuse_unsent(path, row, _TEXT if chat is None else _CHAT)
     if text is None and chat is None:
         raise BenchError(f"{path}: {row.place} has no {_TEXT} and no {_CHAT}. Found: {', '.join(map(str, row.values))}.")
     if chat is None:
@@ -108,9 +112,9 @@ def _prompt(path: str, row: Row) -> Prompt:
         messages: Any = json.loads(chat) if isinstance(chat, str) else chat  # a cell of a CSV file
     except ValueError:
         messages = None
-    whole = isinstance(messages, list) and all(
-        isinstance(x, dict) and x.get("role") and _said(x.get("content")) for x in messages
-    )
+    if isinstance(messages, list):  # of Parquet each message has every key
+        messages = [{k: v for k, v in x.items() if v is not None} if isinstance(x, dict) else x for x in messages]
+    whole = isinstance(messages, list) and all(isinstance(x, dict) and x.get("role") and _said(x) for x in messages)
     while whole and messages and messages[-1]["role"] == "assistant":
         messages = messages[:-1]
     if not whole or not messages:
@@ -122,7 +126,17 @@ def _prompt(path: str, row: Row) -> Prompt:
     return found
 
 
-def _said(content: Any) -> bool:
-    return bool(content) and (
-        isinstance(content, str) or (isinstance(content, list) and all(isinstance(x, dict) for x in content))
-    )
+def _said(message: Mapping[str, Any]) -> bool:
+    content = message.get("content")
+    if message["role"] == "assistant" and message.get("tool_calls") and not content:
+        return True
+    parts = isinstance(content, list) and all(isinstance(x, dict) for x in content)
+    return bool(content) and (isinstance(content, str) or parts)
+
+
+def _refuse_unsent(path: str, row: Row, column: str) -> None:
+    """Raises BenchError where a value cannot be sent: half of a character, or what JSON does not have."""
+    try:
+        json.dumps(row.values.get(column), ensure_ascii=False, allow_nan=False).encode()
+    except (TypeError, ValueError) as error:
+        raise BenchError(f"{path}: {row.place}, {column}: cannot be sent as JSON: {error}.") from None

@@ -6,6 +6,7 @@ import hashlib
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 __all__ = [
     "REDACTED",
@@ -34,6 +35,7 @@ _SECRET_NAME = re.compile(
     r"(^|_)(token|passwd|passphrase|pwd|pat|auth|bearer|cookie|credentials?|key)$|api_?key|access_?key|private_?key|secret|password",
     re.IGNORECASE,
 )
+_NO_SECRET = ("prompt_cache_key",)  # of bodies, though it is called a key
 # A user in an address, and how well-known tokens begin.
 _SECRET_VALUE = re.compile(
     r"://[^/\s@]+@|(?<![A-Za-z0-9])(hf_|sk-|gh[pousr]_|github_pat_|glpat-|xox[abp]-|AKIA|eyJ)[A-Za-z0-9_.-]{12,}|\bBearer\s"
@@ -50,6 +52,19 @@ _NOT_COUNTED = re.compile(r"CUDA_VISIBLE_DEVICES|(HF|TORCH)_HOME|\w+_CACHE(_DIR|
 def is_secret(name: str, value: str = "") -> bool:
     """Whether a variable, or a flag without its dashes, looks like it holds a secret."""
     return bool(_SECRET_NAME.search(name.replace("-", "_")) or _SECRET_VALUE.search(value))
+
+
+def secret_in(value: Any, *, within: str = "") -> str | None:
+    """The place of the first key or text in a JSON value that looks like a secret; None without one."""
+    items = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
+    for key, each in items:
+        place = f"{within}.{key}".lstrip(".")
+        name = "" if isinstance(key, int) or key in _NO_SECRET else str(key)
+        if isinstance(each, str) and is_secret(name, each):
+            return place
+        if found := secret_in(each, within=place):
+            return found
+    return None
 
 
 def redacted(environment: Mapping[str, str]) -> dict[str, str]:

@@ -17,6 +17,8 @@ __all__ = ["complete", "read_summary", "summary_table"]
 _INTEGERS = [name for name, column in COLUMNS.items() if column.kind == "integer"]
 # Names, which charts show.
 _SHOWN = ("deployment", "run", "workload", "family", "model", "engine", "hardware")
+# What runs were before there was a choice.
+_BEFORE = {"prompts": "random", "answers": "exact", "work": "generation"}
 # Without these a table is too old to be read.
 _NEEDED = ("deployment", "workload", "axis", "level", "repeat", "valid", "counts_valid", "telemetry_valid", "failed_share")
 
@@ -65,6 +67,7 @@ def read_summary(path: Path) -> pl.DataFrame:
             raise BenchError(f"{path}: {name} is {shown(wrong)}, with a control character: another program wrote it. {remedy}")
     if missing:
         raise BenchError(f"{path}: lacks {', '.join(missing)}: an older version wrote it, or another program. {remedy}")
+    whole = whole.with_columns(pl.col(name).fill_null(value) for name, value in _BEFORE.items() if name in whole.columns)
     return whole if "gpus" in table.columns else whole.with_columns(gpus=_counted())
 
 

@@ -130,7 +130,7 @@ class RunningServer:
             engine_version=self.version,
             commit=commit_of(),
             round=self._rounds,
-            definition={**definition, "seed": load.seed},
+            definition={**definition, "prompt_seed": load.seed},
             reference=reference,
         )
         seconds = None if self.held else definition["num_requests"] / load.level
@@ -178,12 +178,14 @@ class RunningServer:
         )
 
     def _definition(self, load: Load, count: int, turn: int) -> dict[str, Any]:
+        plain = load.workload.model_dump(mode="json", exclude_defaults=True)
+        own = {key: plain[key] for key in ("prompts", "body") if key in plain}  # loads of one label that differ in these differ
         label = f"c{load.level:04g}" if self.held else f"q{load.level:g}"
         return {
             "deployment": self.target.model,
             "run": f"{label}_n{count}_r{turn}_{digest([self.target.base_url, self.target.model, self.workload])[:8]}",
-            "workload": load_label(load.workload),
-            **load.workload.model_dump(mode="json", exclude_defaults=True),
+            "workload": load_label(load.workload) + (f"_{digest(own)[:4]}" if own else ""),
+            **plain,
             **({"files": file_digests(load.workload)} if load.workload.files else {}),
             "axis": load.workload.axis,
             "level": load.level,

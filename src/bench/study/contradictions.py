@@ -67,7 +67,7 @@ def contradictions(config: Config) -> typing.Iterator[str]:
         highest = max(ladder.levels)
         if workload.arrival == "closed" and isinstance(workload.num_requests, int) and highest > workload.num_requests:
             yield (
-                f"{where}.concurrency reaches {highest}, but workloads.{ladder.workload}.num_requests is "
+                f"{where}.{ladder.axis} reaches {highest}, but workloads.{ladder.workload}.num_requests is "
                 f"{workload.num_requests}: the level would never be in flight. Raise num_requests to {highest} or more."
             )
         for name, _ in swept(ladder, workload):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -155,7 +156,11 @@ class Plan:
         return alternating({name: self.sessions_of(name) for name in self.deployments})
 
     def longest_request(self, deployment: str) -> int:
-        """Tokens of the longest request that the study sends to a deployment, whatever `select` leaves of it."""
+        """Tokens of the longest request that the study sends to a deployment, whatever `select` leaves of it; 0 of a pack, which sends
+        none.
+        """
+        if self.config.packed:
+            return 0
         return max(
             longest_request(workload)
             for ladder in self.config.study.ladders
@@ -215,6 +220,7 @@ class Plan:
                 "answers": "natural" if run.workload.natural else "exact",
                 "work": ENDPOINTS[run.workload.endpoint].work.name,
                 "cache": run.workload.cache,
+                "body": json.dumps(run.workload.body, sort_keys=True) if run.workload.body else None,
                 "turns": run.workload.turns.count if run.workload.turns else 1,
                 "honour_retry_after": run.workload.honour_retry_after,
                 "slo": bool(self.config.decision.slo),
@@ -270,11 +276,12 @@ def _deployment(config: Config, name: str, root: Path) -> DeploymentSpec:
 
 
 def _runs(config: Config, deployments: Mapping[str, DeploymentSpec]) -> Iterator[RunSpec]:
+    known = config.files if config.packed else None
     for ladder in config.study.ladders:
         if ladder.auto:
             continue
         own = config.workloads[ladder.workload]
-        hashes = file_digests(own, config.files)
+        hashes = file_digests(own, known)
         workloads = swept(ladder, own)
         for repeat in range(1, ladder.repeats + 1):
             for name, workload in workloads:
@@ -299,7 +306,7 @@ def _searches(config: Config, deployments: Mapping[str, DeploymentSpec]) -> Iter
         slos = [parse_slo(text) for text in settings.slo] if settings.slo else config.decision.slos
         if SLO not in settings.targets:
             slos = []
-        files = file_digests(own, config.files)
+        files = file_digests(own, config.files if config.packed else None)
         for name, workload in swept(ladder, own):
             yield SearchSpec(
                 deployments[ladder.deployment],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -12,6 +13,7 @@ from bench.endpoints import ENDPOINTS
 from bench.fields import Count, Strict
 from bench.prompts import RANDOM, SOURCES, Prompts
 from bench.published import ARCHETYPES
+from bench.records.environment import secret_in
 from bench.study.arrivals import GAPS
 from bench.study.lengths import Length, LengthDistribution
 from bench.study.trace import PUBLISHERS, TraceUnit
@@ -30,6 +32,7 @@ ALIKE = (
     "endpoint",
     "cache",
     "turns",
+    "body",
     "honour_retry_after",
 )
 # Keys of a body that other keys of a workload say.
@@ -43,6 +46,12 @@ _OURS = {
     "max_tokens",
     "max_completion_tokens",
     "max_output_tokens",
+    "max_new_tokens",
+    "n_predict",
+    "ignore_eos",
+    "truncate_prompt_tokens",
+    "best_of",
+    "echo",
     "n",
 }
 _SHAPED = tuple(name for name, gaps in GAPS.items() if gaps.shaped)
@@ -59,6 +68,15 @@ def _generates(content: Mapping[str, Any]) -> bool:
     """Whether the answers of a workload, as a configuration has it, are tokens."""
     endpoint = ENDPOINTS.get(str(content.get("endpoint")))
     return endpoint is None or endpoint.work.generates
+
+
+def _unsent(body: Mapping[str, Any]) -> str | None:
+    """Why a body is no JSON; None where it is."""
+    try:
+        json.dumps(body, allow_nan=False, ensure_ascii=False).encode()
+    except (TypeError, ValueError) as error:
+        return str(error)
+    return None
 
 
 class Step(Strict):
@@ -148,8 +166,8 @@ class Workload(Strict):
     )
     body: dict[str, Any] = Field(
         default_factory=dict,
-        description="Further keys of each request's body, in place of what would be sent: `{temperature: 0.7, top_p: 0.9}`. Without "
-        "it the temperature is 0.",
+        description="Further keys of each request's body, in place of what would be sent: `{temperature: 0.7, top_p: 0.9}`. The "
+        "temperature is 0 unless this says otherwise. Recorded: no place for secrets.",
     )
     endpoint: EndpointName = Field(
         default="completions",
@@ -214,6 +232,7 @@ class Workload(Strict):
         own, generates = not self.prompts.sized, ENDPOINTS[self.endpoint].work.generates
         lengths = [self.prompt_tokens, self.turns.new_tokens if self.turns else None]
         taken = sorted(self.body.keys() & _OURS)
+        secret, unsent = secret_in(self.body), _unsent(self.body)
         rules = (
             (self.arrival in ("burst", "trace") and self.num_requests is not None,
              f"num_requests belongs to closed and open loops; a {self.arrival} sends "
@@ -240,6 +259,8 @@ class Workload(Strict):
             (any(length and length.natural for length in lengths), "prompts have no natural length; answers do"),
             (self.natural and self.turns is not None,
              "turns do not go with natural answers: each prompt holds the history at the lengths asked for; remove one of them"),
+            (secret is not None, f"body.{secret} looks like a secret, and bodies are recorded; send it in a header"),
+            (unsent is not None, f"body cannot be sent: {unsent}"),
             (bool(taken), f"body holds {' and '.join(taken)}, which other keys of the workload say; remove it there"),
             (self.arrival != "trace" and not own and generates and not (self.prompt_tokens and self.output_tokens),
              "prompt_tokens and output_tokens say how long requests are; give both, or an archetype, or prompts of your own and "
@@ -277,11 +298,11 @@ class Workload(Strict):
 
     @property
     def lengths_known(self) -> bool:
-        """Whether the lengths of requests are known before they are sent."""
-        return self.prompts.sized and not self.natural
+        """Whether requests have lengths, and they are known before they are sent."""
+        return self.prompts.sized and not self.natural and ENDPOINTS[self.endpoint].work.generates
 
     def alike(self, arrival: str, requests: int | None, prompt: int | None, output: int) -> Workload:
-        """A plain load of such requests: from the same source, to the same endpoint.
+        """A plain load of such requests: from the same source, to the same endpoint, without `body`, which may end answers.
 
         Args:
             prompt, output: lengths (tokens). prompt: None where the source has its own. output: 0 where answers are no tokens.
@@ -294,7 +315,6 @@ class Workload(Strict):
             output_tokens=LengthDistribution(distribution="fixed", tokens=output) if output else None,
             endpoint=self.endpoint,
             stream=self.stream,
-            body=self.body,
         )
 
     @property

@@ -70,9 +70,11 @@ def latency_throughput(results: Results) -> alt.ConcatChart | alt.LayerChart:
     tpot = next((name for name in limits if name.startswith("tpot")), "tpot_p95_s")
     ttft = sorted({*(f"ttft_{each}_s" for each in _SHOWN), *(name for name in limits if name.startswith("ttft"))})
     shown = [column for column in (*ttft, tpot) if runs[column].is_not_null().any()]
-    if not shown:  # answers come whole
-        whole = {*(f"e2e_{each}_s" for each in _SHOWN), *(name for name in limits if name.startswith("e2e"))}
-        shown = [column for column in sorted(whole) if runs[column].is_not_null().any()]
+    streams = runs.group_by("curve").agg(pl.any_horizontal(pl.col(shown).is_not_null().any())) if shown else None
+    if streams is None or not streams[:, 1].all():  # answers of some curve come whole
+        few = ("p95",) if shown else _SHOWN
+        whole = {*(f"e2e_{each}_s" for each in few), *(name for name in limits if name.startswith("e2e"))}
+        shown += [column for column in sorted(whole) if runs[column].is_not_null().any()]
     if not shown:
         return nothing_to_show("no run has both a throughput and a latency")
     rows, panels = _levels(of_loads, runs.filter("valid")), []
@@ -82,7 +84,7 @@ def latency_throughput(results: Results) -> alt.ConcatChart | alt.LayerChart:
         values += [limits[each].limit_s for each in alike if each in limits and limits[each].limit_s < _FARTHEST * max(values)]
         ends = 0.8 * min(values), 1.3 * max(values)
         panels.append(_panel(of_loads, rows, runs.filter(~pl.col("valid")), column, ends, limits.get(column)))
-    return alt.concat(*panels, columns=2)
+    return alt.concat(*panels, columns=3 if len(panels) % 2 else 2)  # no panel alone in a row
 
 
 def _levels(results: Results, runs: pl.DataFrame) -> pl.DataFrame:
