@@ -39,13 +39,14 @@ def level_rows(runs: pl.DataFrame, slos: Sequence[Slo]) -> list[dict[str, Any]]:
             slower than any limit.
 
     Returns:
-        Of each `deployment`, `workload`, `family`, `axis`, `level`, `runs` and `valid` (their numbers); `latencies`, a value (s;
-        infinity where that share of requests failed, None where it is not known) and whether it is within its limit for each of
-        `shown_latencies`; means of the valid runs `requests_per_s` and `tokens_per_s`; the highest `kv_usage_peak`.
+        Of each `deployment`, `workload`, `family`, `axis`, `level`, `turns`, `runs` and `valid` (their numbers); `latencies`, of each
+        of `shown_latencies` a value (s; infinity where that share of requests failed, None where it is not known) and whether it is
+        within its limit; means of the valid runs `requests_per_s` and `tokens_per_s`; the highest `kv_usage_peak`.
     """
     found = []
     keys = ("deployment", "workload", "family", "axis", "level")
-    for key, group in runs.sort(keys, nulls_last=True).group_by(keys, maintain_order=True):
+    order = ["deployment", "family", *(name for name in ("prompt_fixed", "output_fixed") if name in runs.columns), *keys]
+    for key, group in runs.sort(list(dict.fromkeys(order)), nulls_last=True).group_by(keys, maintain_order=True):
         valid = group.filter("valid")
         judged = pl.DataFrame([each for run in valid["judged"].to_list() for each in run or ()])
         latencies = [_reached(judged, slo) for slo in shown_latencies(slos)]
@@ -53,6 +54,7 @@ def level_rows(runs: pl.DataFrame, slos: Sequence[Slo]) -> list[dict[str, Any]]:
         found.append(
             {
                 **dict(zip(keys, key, strict=True)),
+                "turns": group["turns"].max() if "turns" in group.columns else None,
                 "runs": len(group),
                 "valid": len(valid),
                 "latencies": [

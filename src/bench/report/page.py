@@ -40,7 +40,7 @@ from bench.words import advice, comparison, predicted, predictions, regions, tru
 from bench.words.answer import AGAIN
 from bench.words.bands import BANDS
 from bench.words.capacity import BURSTS
-from bench.words.loads import load_text
+from bench.words.loads import load_cell, load_text
 from bench.words.searches import looked_for, search_ended, search_limit
 from bench.words.streams import stream_notes
 from bench.words.verdicts import PARTS, failures, reason_texts, stopped
@@ -272,6 +272,7 @@ def _markdown(context: Mapping[str, Any]) -> str:
         loader=jinja2.PackageLoader("bench.report"), trim_blocks=True, lstrip_blocks=True, finalize=_without_html
     )
     environment.filters["labelled"] = labelled
+    environment.filters["load_cell"] = load_cell
     environment.filters["cell"] = lambda value, shape: "–" if value is None else shape % value
     return environment.get_template("summary.md.j2").render(**context)
 
@@ -298,6 +299,7 @@ def _render(context: Mapping[str, Any], bundle: str) -> str:
     )
     environment.filters["prose"] = _prose
     environment.filters["labelled"] = labelled
+    environment.filters["load_cell"] = load_cell
     sections = []
     for name in _SECTIONS:
         section: Any = environment.get_template(f"sections/{name}.html.j2").make_module(dict(context))

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-__all__ = ["count_text", "load_text", "loads_text", "time_text"]
+from bench.axes import AXES, CONCURRENCY
+
+__all__ = ["count_text", "load_cell", "load_text", "loads_text", "time_text"]
 
 
 def load_text(level: float, unit: str) -> str:
     """A load with its unit, such as `1 request in flight`."""
     return f"{level:g} {unit.replace('s in flight', ' in flight').replace('s/s', '/s') if level == 1 else unit}"
+
+
+def load_cell(level: float, axis: str, turns: int | None = None) -> str:
+    """A load in a table: `16` requests in flight, `2 requests/s`, of conversations `2 conversations/s`, `4 users`."""
+    if axis == CONCURRENCY:
+        return f"{level:g}"
+    return f"{level:g} {AXES[axis].short.replace('requests', 'conversations') if turns and turns > 1 else AXES[axis].short}"
 
 
 def loads_text(loads: Iterable[float]) -> str:
