@@ -199,6 +199,22 @@ def test_what_does_not_go_with_a_file_is_refused(texts, more, said):
         load_workload({"arrival": "burst", "prompts": texts, "output_tokens": 8, **more}, source="t")
 
 
+@pytest.mark.parametrize(
+    ("prompts", "said"),
+    [
+        ({"source": "file", "fil": "x"}, "prompts.fil is not a key. Did you mean file?"),
+        ({"source": "fle"}, "write random, a path, or a mapping whose `source` is random or file"),
+        (3, "prompts is 3: write random, a path"),
+        ({"source": "file", "file": 3}, "prompts.file is 3: input should be a valid string"),
+        ({"source": "random", "file": "x"}, "prompts.file is not a key. Known here: source"),
+    ],
+)
+def test_what_names_no_source_is_told(prompts, said):
+    with pytest.raises(BenchError) as error:
+        load_workload({"arrival": "burst", "prompts": prompts, "output_tokens": 8}, source="t")
+    assert said in str(error.value)
+
+
 def test_an_archetype_keeps_what_it_says_of_answers(texts):
     load = load_workload({"archetype": "agentic", "prompts": texts, "arrival": "closed", "num_requests": 4}, source="t")
     assert (load.prompt_tokens, load.turns, load.cache) == (None, None, "unique")

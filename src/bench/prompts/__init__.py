@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, GetJsonSchemaHandler
+from pydantic_core import CoreSchema
 
 from bench.prompts.file import PromptFile
 from bench.prompts.kind import Making, Source, Wanted
@@ -20,10 +21,25 @@ RANDOM = RandomIds(source="random")
 
 
 def _short(value: Any) -> Any:
-    """A source's name, or else the path of a file, in place of the mapping that says the same."""
-    if not isinstance(value, str):
+    """A source's name, or else the path of a file, in place of the mapping that says the same.
+
+    Raises:
+        ValueError: it is none of these.
+    """
+    if isinstance(value, str):
+        return {"source": value} if value in SOURCES else {"source": PromptFile.name, "file": value}
+    if isinstance(value, Source):
         return value
-    return {"source": value} if value in SOURCES else {"source": PromptFile.name, "file": value}
+    if not isinstance(value, dict) or value.get("source") not in SOURCES:
+        raise ValueError(f"write {RandomIds.name}, a path, or a mapping whose `source` is {' or '.join(SOURCES)}")
+    return value
+
+
+class _OrText:
+    """Says in the JSON schema what `_short` allows."""
+
+    def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return {"anyOf": [{"type": "string"}, handler(core)]}
 
 
 if TYPE_CHECKING:
@@ -32,4 +48,4 @@ else:
     _Sources = RandomIds
     for _each in list(SOURCES.values())[1:]:
         _Sources = _Sources | _each
-    Prompts = Annotated[Annotated[_Sources, Field(discriminator="source")], BeforeValidator(_short)]
+    Prompts = Annotated[Annotated[_Sources, Field(discriminator="source")], BeforeValidator(_short), _OrText()]

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from bench.errors import BenchError, shown
+from bench.prompts import SOURCES, Source
 from bench.study.config import Config
 from bench.study.contradictions import contradictions
 from bench.study.misspelt import meant
@@ -105,7 +106,8 @@ def _is_kind(part: int | str) -> bool:
 def _explain(error: ErrorDetails, root: type[BaseModel] = Config) -> str:
     """One fault of a `root` as `key is value: what is wrong. What the key means.`"""
     location, value = error["loc"], error["input"]
-    key = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in location if p != "[key]").lstrip(".")
+    shown_location = [p for i, p in enumerate(location) if p != "[key]" and not _is_tag(location, i)]
+    key = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in shown_location).lstrip(".")
     key = key if key.isprintable() else shown(key)
     parent = _model_at(location[:-1], root)
     fields = parent.model_fields if parent else {}
@@ -125,6 +127,11 @@ def _explain(error: ErrorDetails, root: type[BaseModel] = Config) -> str:
     return f"{key} is {shown(value)}: {message[0].lower()}{message[1:]}.{meaning}"
 
 
+def _is_tag(location: Sequence[int | str], place: int) -> bool:
+    """Whether a part of a place names the source of prompts, which pydantic puts ahead of its keys."""
+    return place > 0 and location[place - 1] == "prompts" and location[place] in SOURCES and place < len(location) - 1
+
+
 def _field_of_item(location: tuple[int | str, ...], root: type[BaseModel]) -> Any:
     """The field of a list or mapping whose item is at `location`."""
     parent = _model_at(location[:-2], root)
@@ -135,7 +142,9 @@ def _model_at(location: Sequence[int | str], root: type[BaseModel]) -> type[Base
     """The model class whose keys stand at `location` of a `root`, if there is one."""
     annotation: Any = root
     for part in location:
-        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        if isinstance(annotation, type) and issubclass(annotation, Source) and part in SOURCES:
+            annotation = SOURCES[str(part)]
+        elif isinstance(annotation, type) and issubclass(annotation, BaseModel):
             field = annotation.model_fields.get(str(part))
             annotation = field.annotation if field else None
         else:

@@ -14,6 +14,8 @@ from pydantic.fields import FieldInfo
 
 from bench.fields import parse_size
 from bench.models import Architecture, Model
+from bench.prompts import Source
+from bench.prompts.file import PromptFile
 from bench.published import Accelerator
 from bench.study import config, decision, deployment, search, workload
 from bench.study.lengths import LengthDistribution
@@ -88,6 +90,8 @@ def _default(field: FieldInfo) -> str:
     default = field.get_default(call_default_factory=True)
     if default is None:
         return "–"
+    if isinstance(default, Source):
+        return f'`"{default.name}"`'
     if isinstance(default, BaseModel):
         return "see below"
     return f"`{json.dumps(default)}`"
@@ -100,6 +104,8 @@ def _type(annotation: Any) -> str:
     if origin is typing.Literal:
         return ", ".join(f"`{value}`" for value in arguments)
     if origin in (typing.Union, types.UnionType):
+        if all(isinstance(a, type) and issubclass(a, Source) for a in arguments):
+            return f"{', '.join(f'`{a.name}`' for a in arguments if a.name != PromptFile.name)}, a path, or a mapping with `source`"
         return " or ".join(_type(a) for a in arguments if a is not type(None))
     if origin is list:
         return f"list of {_type(arguments[0])}"
