@@ -19,6 +19,7 @@ from bench.prompts import SOURCES
 from bench.store.pack import packed_study
 from bench.study import Plan, Workload, load_config, load_workload
 from bench.study.plan import file_digests, longest_request
+from bench.study.precision import prompt_lines
 from tests.command import bench
 from tests.conftest import CONTENT, ROOT
 from tests.fake_server import fake_server
@@ -282,6 +283,18 @@ def test_a_pack_goes_without_the_prompts(texts, tmp_path, monkeypatch):
     elsewhere.mkdir()
     monkeypatch.chdir(elsewhere)
     assert [run.name for run in Plan.of(load_config(study, source="t"), root=ROOT).runs] == [run.name for run in plan.runs]
+
+
+def test_what_there_is_to_send_is_said_before_anything_is_measured(texts):
+    content = {
+        **CONTENT,
+        "workloads": {"w": {"arrival": "burst", "prompts": texts, "output_tokens": 8}},
+        "study": {"title": "t", "ladders": [{"deployment": "a", "workload": "w", "concurrency": [1]}]},
+    }
+    said = "5 prompts of 16 characters"
+    assert prompt_lines(Plan.of(load_config(content, source="t"), root=ROOT)) == [
+        f"w: {said}; their tokens are what the server counts."
+    ]
 
 
 def test_digests_are_taken_from_packs_alone(texts):

@@ -15,7 +15,7 @@ from bench.errors import BenchError
 from bench.shipped import BENCH
 from bench.store import Store, run_states
 from bench.study import Paths, Plan, RunSpec
-from bench.study.precision import auto_lines, thin_levels
+from bench.study.precision import auto_lines, prompt_lines, thin_levels
 from bench.study.searches import SearchSpec, search_records
 from bench.words.searches import search_ended, search_limit, search_sentence
 
@@ -61,7 +61,7 @@ def list_runs(configfile: Path | None, select: str | None, *, json: bool) -> Non
     print(f"{len(states)} runs: " + ", ".join(f"{count} {state}" for state, count in counts.items()) if states else "0 runs")
     if unjudged := _unjudged(states, judged):
         print(f"Note: {unjudged}")
-    for line in (*auto_lines(plan), *thin_levels(plan.listed, plan.config.decision.slos)):
+    for line in (*prompt_lines(plan), *auto_lines(plan), *thin_levels(plan.listed, plan.config.decision.slos)):
         print(f"Note: {line}")
 
 

@@ -53,6 +53,13 @@ class PromptFile(Source):
                 f"{self.file}: {chat} has the messages of a chat, and endpoint {endpoint.name} takes a text. Use endpoint chat."
             )
 
+    def described(self) -> str:
+        sizes = sorted(len(prompt) if isinstance(prompt, str) else sum(map(_letters, prompt)) for _, prompt in _read(self.file))
+        count = f"{len(sizes):,} prompt{'' if len(sizes) == 1 else 's'}"
+        if sizes[0] == sizes[-1]:
+            return f"{count} of {sizes[0]:,} characters"
+        return f"{count} of {sizes[0]:,} to {sizes[-1]:,} characters ({sizes[len(sizes) // 2]:,} in the median)"
+
     def maker(self, making: Making) -> Callable[[Wanted], Prompt]:
         self.check(making.endpoint)
         prompts = _read(self.file)
@@ -132,6 +139,11 @@ def _said(message: Mapping[str, Any]) -> bool:
         return True
     parts = isinstance(content, list) and all(isinstance(x, dict) for x in content)
     return bool(content) and (isinstance(content, str) or parts)
+
+
+def _letters(message: Any) -> int:
+    content = message.get("content") or ""
+    return len(content) if isinstance(content, str) else sum(len(str(part.get("text") or "")) for part in content)
 
 
 def _refuse_unsent(path: str, row: Row, column: str) -> None:

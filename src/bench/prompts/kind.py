@@ -77,6 +77,14 @@ class Source(Strict):
             BenchError: it is missing, or the endpoint cannot send it.
         """
 
+    def described(self) -> str | None:
+        """What there is to send, where that is known beforehand, for a line ahead of a measurement.
+
+        Raises:
+            BenchError: as of `check`.
+        """
+        return None
+
     @abstractmethod
     def maker(self, making: Making) -> Callable[[Wanted], Prompt]:
         """What makes the prompt of each request of a run.

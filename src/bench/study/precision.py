@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from bench.study.plan import Plan
     from bench.study.specs import RunSpec
 
-__all__ = ["auto_lines", "requests_for", "thin_levels", "with_requests"]
+__all__ = ["auto_lines", "prompt_lines", "requests_for", "thin_levels", "with_requests"]
 
 _CONFIDENCE = 0.95  # two-sided, as the interval of C_max has it
 _WINDOW = 0.6  # of a run's requests lie in its steady window, roughly
@@ -56,6 +56,14 @@ def auto_lines(plan: Plan) -> list[str]:
         if run.family in asked:
             found.setdefault(run.workload_name, []).append(run)
     return [_auto_line(workload, runs, plan.config.decision.slos) for workload, runs in found.items()]
+
+
+def prompt_lines(plan: Plan) -> list[str]:
+    """A line for each workload whose prompts are the user's own, unless nothing is sent: how many there are, and how long."""
+    own = (
+        {} if plan.config.packed else {run.family: run.workload.prompts for run in plan.runs if not run.workload.prompts.sized}
+    )
+    return [f"{name}: {prompts.described()}; their tokens are what the server counts." for name, prompts in own.items()]
 
 
 def _auto_line(name: str, runs: Sequence[RunSpec], slos: Sequence[Slo]) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from bench.shipped import BENCH
 from bench.study import Plan, RunSpec
-from bench.study.precision import auto_lines, thin_levels
+from bench.study.precision import auto_lines, prompt_lines, thin_levels
 from bench.words.loads import count_text
 
 __all__ = ["measuring_lines"]
@@ -31,5 +31,8 @@ def measuring_lines(plan: Plan, held: Callable[[RunSpec], bool]) -> list[str]:
         line += f" Of {len(plan.listed)} runs these are missing: {', '.join(missing[:_MOST_NAMED])}{more}."
     return [
         f"{line} `{BENCH} watch`, in another terminal, shows a session while it measures.",
-        *(f"Note: {each}" for each in (*auto_lines(plan), *thin_levels(plan.listed, plan.config.decision.slos))),
+        *(
+            f"Note: {each}"
+            for each in (*prompt_lines(plan), *auto_lines(plan), *thin_levels(plan.listed, plan.config.decision.slos))
+        ),
     ]
