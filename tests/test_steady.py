@@ -22,6 +22,7 @@ from bench.parse.steady import (
 from bench.study import parse_slo
 from bench.study.config import Thresholds
 from bench.words.capacity import missed
+from bench.work import GENERATION
 from tests.conftest import METRICS
 from tests.planted import parsed, poisson, queue, shared_server, table
 
@@ -424,15 +425,15 @@ def test_rates_and_their_error_by_hand():
     rows = [([at], 8) for at in moments] + [([4.9, 15.0], 8), ([], 8)]
     ok = pl.DataFrame(rows, schema={"token_times_s": pl.List(pl.Float64), "completion_tokens": pl.Int64}, orient="row")
     whole = pl.lit(1.0)
-    assert _rates(ok, 5.0, 15.0, whole) == {
+    assert _rates(ok, 5.0, 15.0, whole, GENERATION) == {
         "steady_requests_per_s": pytest.approx(2),
         "steady_tokens_per_s": pytest.approx(16),
         "steady_error": pytest.approx((10 / 9) ** 0.5 / 2 / 10**0.5),
     }
-    half = _rates(ok.head(1).with_columns(token_times_s=pl.Series([[4.0, 6.0, 7.0, 16.0]])), 5.0, 15.0, whole)
+    half = _rates(ok.head(1).with_columns(token_times_s=pl.Series([[4.0, 6.0, 7.0, 16.0]])), 5.0, 15.0, whole, GENERATION)
     assert half["steady_requests_per_s"] == pytest.approx(0.5 / 10)
     assert half["steady_tokens_per_s"] == pytest.approx(0.5 * 8 / 10)
-    assert _rates(ok.clear(), 5.0, 15.0, whole) == {"steady_requests_per_s": 0, "steady_tokens_per_s": 0, "steady_error": None}
+    assert _rates(ok.clear(), 5.0, 15.0, whole, GENERATION) == {"steady_requests_per_s": 0, "steady_tokens_per_s": 0, "steady_error": None}
 
 
 def test_gauges_between_two_moments_by_hand():
