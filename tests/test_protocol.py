@@ -13,11 +13,11 @@ from tests.conftest import ROOT
 # What decides a measurement. A change here that alters what is measured or how it is stamped raises PROTOCOL (all runs are measured
 # again); one that does not, such as a comment, only renews the digest below: `pytest tests/test_protocol.py` prints it.
 MODULES = [
-    "src/bench/endpoints/chat.py",
-    "src/bench/endpoints/choices.py",
-    "src/bench/endpoints/completions.py",
-    "src/bench/endpoints/kind.py",
-    "src/bench/endpoints/responses.py",
+    *(
+        str(file.relative_to(ROOT))
+        for room in ("endpoints", "prompts")
+        for file in sorted((ROOT / "src/bench" / room).glob("*.py"))
+    ),
     "src/bench/engine/launch.py",
     "src/bench/engine/server.py",
     "src/bench/engines/llama_server.py",
@@ -34,9 +34,6 @@ MODULES = [
     "src/bench/load/loop.py",
     "src/bench/load/overload.py",
     "src/bench/load/payload.py",
-    "src/bench/prompts/file.py",
-    "src/bench/prompts/kind.py",
-    "src/bench/prompts/random_ids.py",
     "src/bench/load/records.py",
     "src/bench/load/response.py",
     "src/bench/load/schedule.py",
@@ -60,7 +57,7 @@ MODULES = [
     "src/bench/measure/session.py",
     "src/bench/measure/warmup.py",
 ]
-KNOWN = (6, "818ced6883019d74")
+KNOWN = (6, "84b4e53a15ef41cb")
 
 
 def test_a_change_of_the_measuring_is_declared():

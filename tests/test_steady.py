@@ -433,7 +433,11 @@ def test_rates_and_their_error_by_hand():
     half = _rates(ok.head(1).with_columns(token_times_s=pl.Series([[4.0, 6.0, 7.0, 16.0]])), 5.0, 15.0, whole, GENERATION)
     assert half["steady_requests_per_s"] == pytest.approx(0.5 / 10)
     assert half["steady_tokens_per_s"] == pytest.approx(0.5 * 8 / 10)
-    assert _rates(ok.clear(), 5.0, 15.0, whole, GENERATION) == {"steady_requests_per_s": 0, "steady_tokens_per_s": 0, "steady_error": None}
+    assert _rates(ok.clear(), 5.0, 15.0, whole, GENERATION) == {
+        "steady_requests_per_s": 0,
+        "steady_tokens_per_s": 0,
+        "steady_error": None,
+    }
 
 
 def test_gauges_between_two_moments_by_hand():

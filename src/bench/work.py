@@ -13,21 +13,21 @@ class Work:
     """A kind of work. An endpoint has one (`bench.endpoints`).
 
     Attributes:
-        name: in the summary. meaning: for references.
+        name: in the summary. answer: what it is, such as `tokens`.
         unit: what throughput counts. counts: the column of a request that holds it.
         generates: whether an answer is tokens that come one after another: it has a length, which is asked for, and may be streamed, so
             that there are TTFT, ITL and TPOT. Else only E2E is known.
     """
 
     name: str
-    meaning: str
+    answer: str
     unit: str
     counts: str
     generates: bool
 
 
-GENERATION = Work("generation", "tokens, one after another", unit="output tokens", counts="completion_tokens", generates=True)
-EMBEDDING = Work("embedding", "a vector of each prompt", unit="prompt tokens", counts="prompt_tokens", generates=False)
+GENERATION = Work("generation", "tokens", unit="output tokens", counts="completion_tokens", generates=True)
+EMBEDDING = Work("embedding", "vectors", unit="prompt tokens", counts="prompt_tokens", generates=False)
 WORKS = {work.name: work for work in (GENERATION, EMBEDDING)}
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from bench.models import predicted_saturation
 from bench.records.deployment import DeploymentFacts
 from bench.records.launch import Launch, MemoryPlan
-from bench.work import EMBEDDING
+from bench.work import GENERATION, WORKS
 
 __all__ = ["deployed"]
 
@@ -82,7 +82,10 @@ def _predicted(run: Mapping[str, Any], launch: Launch | None, facts: DeploymentF
     kv_tokens = (reported if groups == _ALIKE else blocks) or (plan and plan.kv_tokens)
     slots = launch and launch.kv_slots
     shared = run.get("cache", "unique") != "unique" and run.get("prefix_hit_rate_expected") != 0 and not slots
-    prompt, output = run.get("prompt_tokens"), run.get("output_tokens") if run.get("work") != EMBEDDING.name else 0
+    prompt, output = (
+        run.get("prompt_tokens"),
+        run.get("output_tokens") if WORKS[run.get("work") or GENERATION.name].generates else 0,
+    )
     if not kv_tokens or shared or not run["requests"] or prompt is None or output is None:
         return None
     block_size = (facts and facts.block_size) or (plan and plan.block_size) or 1

@@ -11,6 +11,7 @@ from bench.parse import parse_run, tail_text
 from bench.study.config import Thresholds
 from bench.words.streams import stream_notes
 from bench.words.verdicts import failures, reason_text, retries, stopped
+from bench.work import WORKS
 
 __all__ = ["run"]
 
@@ -32,7 +33,7 @@ def run(folder: Path, *, json: bool) -> None:
     bound = summary["ttft_p99_bound_s"]
     why = f" (an estimate: n = {summary['ttft_n']} carries no 99 % bound)" if bound is None else ""
     for key, unit, label in (
-        ("throughput_tokens_per_s", "tokens/s", "output throughput"),
+        ("throughput_tokens_per_s", "tokens/s", f"{WORKS[summary['work']].unit.split()[0]} throughput"),
         ("ttft_p50_s", "s", "TTFT P50"),
         ("ttft_p99_s", f"s{why}", "TTFT P99"),
         ("tpot_p50_s", "s", "TPOT P50"),

@@ -20,6 +20,7 @@ class Chat(Choices):
     name = "chat"
     meaning = "prompts as text, to /v1/chat/completions, whose lengths follow from the server's own counts of two short ones"
     path = "chat/completions"
+    keys = ("messages",)
     lacks = ("token_ids",)
 
     def created(self, sdk: openai.OpenAI, model: str, options: Mapping[str, Any]) -> Any:

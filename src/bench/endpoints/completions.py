@@ -21,6 +21,7 @@ class Completions(Choices):
     name = "completions"
     meaning = "prompts as token ids, to /v1/completions"
     path = "completions"
+    keys = ("prompt",)
     continues = True
     reasons = False
     chats = False

@@ -24,6 +24,7 @@ class Embeddings(Endpoint):
         "tokens"
     )
     path = "embeddings"
+    keys = ("input",)
     work = EMBEDDING
     always: ClassVar[Mapping[str, Any]] = {"encoding_format": "float"}  # as servers compute them; the SDK would ask for base64
     limits = ()

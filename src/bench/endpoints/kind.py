@@ -106,7 +106,7 @@ class Endpoint(ABC):
 
     Attributes:
         name: in configurations. meaning: for the reference of the configuration: what it sends, and where.
-        path: below /v1. work: what a server does with a request. always: what every request says.
+        path: below /v1. work: what a server does with a request. always: what every request says. keys: of a body that `put` writes.
         limits: the key of a body that limits an answer's length (tokens), and the one to send where that is refused; none where answers
             have no length.
         lacks: names in `bench.records.form.OPTIONAL` that its requests do not have; without `token_ids` prompts are text.
@@ -121,6 +121,7 @@ class Endpoint(ABC):
     meaning: ClassVar[str]
     work: ClassVar[Work] = GENERATION
     path: ClassVar[str]
+    keys: ClassVar[tuple[str, ...]]
     always: ClassVar[Mapping[str, Any]] = {}
     limits: ClassVar[tuple[str, ...]] = ("max_tokens", "max_completion_tokens")
     lacks: ClassVar[tuple[Omissible, ...]] = ()
@@ -167,7 +168,11 @@ class Endpoint(ABC):
 
     @abstractmethod
     def put(self, body: dict[str, Any], prompt: Prompt) -> None:
-        """Put a prompt into a request's body, in place of the one that is there."""
+        """Put a prompt into a request's body, in place of the one that is there.
+
+        First requests have `""` or `"a"` as a prompt, and two texts from whose tokens the tokens of a letter follow: it must send each
+        once.
+        """
 
     def limit(self, form: RequestForm) -> str:
         """The key of a body that limits an answer's length (tokens)."""
@@ -186,7 +191,7 @@ class Endpoint(ABC):
         """What an event of a stream, or a whole answer, carries.
 
         Raises:
-            AttributeError, TypeError: it is neither.
+            AttributeError, LookupError, TypeError: it is neither.
         """
 
     @abstractmethod

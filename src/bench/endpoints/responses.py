@@ -25,6 +25,7 @@ class Responses(Endpoint):
     name = "responses"
     meaning = "prompts as text, to /v1/responses, with lengths as for `chat`"
     path = "responses"
+    keys = ("input",)
     always: ClassVar[Mapping[str, Any]] = {"store": False}
     limits = ("max_output_tokens",)
     lacks = ("token_ids", "stream_options", "max_tokens")

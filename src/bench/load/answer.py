@@ -91,7 +91,7 @@ def _streamed(response: Response, endpoint: Endpoint) -> Answer:
         try:
             carries, usage = endpoint.generated(content), endpoint.usage(content)
             counted = Usage.of(usage) if usage else None
-        except (AttributeError, TypeError, ValueError):
+        except (AttributeError, LookupError, TypeError, ValueError):
             answer.error, answer.failed = f"no chunk of an answer: {_quoted(event.data)}", True
             continue
         answer.finish = carries.finish or answer.finish
@@ -232,7 +232,7 @@ def _whole(response: Response, endpoint: Endpoint) -> Answer:
         return Answer(error=_text(error), failed=True)
     try:
         carries, usage = endpoint.generated(content), Usage.of(endpoint.usage(content) or {})
-    except (AttributeError, TypeError, ValueError):
+    except (AttributeError, LookupError, TypeError, ValueError):
         return Answer(error=f"no answer of a model: {_quoted(response.body)}", failed=True)
     stamp = response.pieces[-1][0]
     return Answer([stamp], streamed=usage.completion, arrivals=1, usage=usage, finish=carries.finish, whole=True)

@@ -91,8 +91,11 @@ def _unsendable(where: str, ladder: Ladder, workload: Workload, *, packed: bool)
         return f"{where} gives lengths, but {name} replays a trace, which has its own. Remove one of them."
     if not workload.prompts.sized and ladder.prompt_tokens:
         return f"{where}.prompt_tokens: {name} sends prompts of a file, which have their own lengths. Remove one of them."
-    if ladder.output_tokens and not ENDPOINTS[workload.endpoint].work.generates:
-        return f"{where}.output_tokens: endpoint {workload.endpoint} of {name} answers with vectors, which have no length. Remove it."
+    work = ENDPOINTS[workload.endpoint].work
+    if ladder.output_tokens and not work.generates:
+        return (
+            f"{where}.output_tokens: endpoint {workload.endpoint} of {name} answers with {work.answer}, which have no length."
+        )
     if packed:
         return None
     try:

@@ -63,7 +63,8 @@ def prompt_lines(plan: Plan) -> list[str]:
     own = (
         {} if plan.config.packed else {run.family: run.workload.prompts for run in plan.runs if not run.workload.prompts.sized}
     )
-    return [f"{name}: {prompts.described()}; their tokens are what the server counts." for name, prompts in own.items()]
+    known = {name: prompts.described() for name, prompts in own.items()}
+    return [f"{name}: {words}; their tokens are what the server counts." for name, words in known.items() if words]
 
 
 def _auto_line(name: str, runs: Sequence[RunSpec], slos: Sequence[Slo]) -> str:

@@ -37,22 +37,9 @@ ALIKE = (
 )
 # Keys of a body that other keys of a workload say.
 _OURS = {
-    "model",
-    "prompt",
-    "messages",
-    "input",
-    "stream",
-    "stream_options",
-    "max_tokens",
-    "max_completion_tokens",
-    "max_output_tokens",
-    "max_new_tokens",
-    "n_predict",
-    "ignore_eos",
-    "truncate_prompt_tokens",
-    "best_of",
-    "echo",
-    "n",
+    *("model", "stream", "stream_options", "ignore_eos", "n", "best_of", "echo", "truncate_prompt_tokens"),
+    *("max_new_tokens", "n_predict"),
+    *(key for endpoint in ENDPOINTS.values() for key in (*endpoint.keys, *endpoint.limits)),
 }
 _SHAPED = tuple(name for name, gaps in GAPS.items() if gaps.shaped)
 if TYPE_CHECKING:
@@ -229,7 +216,8 @@ class Workload(Strict):
     @model_validator(mode="after")
     def _keys_of_arrival(self) -> Workload:
         opened = self.arrival in OPEN
-        own, generates = not self.prompts.sized, ENDPOINTS[self.endpoint].work.generates
+        work = ENDPOINTS[self.endpoint].work
+        own, generates = not self.prompts.sized, work.generates
         lengths = [self.prompt_tokens, self.turns.new_tokens if self.turns else None]
         taken = sorted(self.body.keys() & _OURS)
         secret, unsent = secret_in(self.body), _unsent(self.body)
@@ -249,9 +237,9 @@ class Workload(Strict):
             (own and self.arrival == "trace", "a trace and a file of prompts both say how long prompts are; remove one of them"),
             (own and self.turns is not None, "turns do not go with prompts of a file, each of which stands alone; remove one of them"),
             (not generates and self.output_tokens is not None,
-             f"endpoint {self.endpoint} answers with vectors, which have no length; remove output_tokens"),
+             f"endpoint {self.endpoint} answers with {work.answer}, which have no length; remove output_tokens"),
             (not generates and self.arrival == "trace",
-             f"endpoint {self.endpoint} answers with vectors, and a trace says how long answers are; remove one of them"),
+             f"endpoint {self.endpoint} answers with {work.answer}, and a trace says how long answers are; remove one of them"),
             (not generates and self.stream, f"endpoint {self.endpoint} answers at once; remove stream"),
             (not generates and not own and self.prompt_tokens is None and self.arrival != "trace",
              "prompt_tokens says how long prompts are; give it, or an archetype, or prompts of your own"),
