@@ -161,7 +161,7 @@ def test_content_in_parts_keeps_its_parts(tmp_path):
     ("content", "said"),
     [
         ("", "holds no prompts"),
-        ('{"question": "why"}', "line 1 has no prompt and no messages. Found: question"),
+        ('{"question": "why"}', "line 1 has no column prompt or messages; it has question. Rename one"),
         ('{"prompt": "a"}\n{"prompt": ""}', "line 2, prompt: '' is not a text"),
         ('{"prompt": 3}', "line 1, prompt: '3' is not a text"),
         ('{"messages": []}', "is not a list of messages"),
@@ -253,7 +253,7 @@ def test_lengths_are_what_a_server_counts(texts):
         (
             {},
             {"prompts": "gone.jsonl"},
-            "workloads.w.prompts: gone.jsonl: no such file of prompts; paths start at the project's root",
+            "workloads.w.prompts: gone.jsonl: no such file of prompts in .*; a study's paths start at the project's root",
         ),
         ({"prompt_tokens": [8, 16]}, {}, "workloads.w sends prompts of a file, which have their own lengths"),
     ],

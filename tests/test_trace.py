@@ -289,5 +289,5 @@ def test_what_is_wrong_is_named_with_its_place(tmp_path, content, message):
 
 
 def test_a_missing_file_is_named():
-    with pytest.raises(BenchError, match=r"none\.csv: no such trace; paths start at the project's root"):
+    with pytest.raises(BenchError, match=r"none\.csv: no such trace in .*; a study's paths start at the project's root"):
         read_trace("none.csv")

@@ -53,7 +53,7 @@ def read_rows(path: str, *, what: str) -> list[Row]:
     try:
         content = file.read_bytes()
     except FileNotFoundError:
-        raise BenchError(f"{path}: no such {what}; paths start at the project's root.") from None
+        raise BenchError(f"{path}: no such {what} in {Path.cwd()}; a study's paths start at the project's root.") from None
     except (OSError, ValueError) as error:  # a path with a NUL byte is the latter
         raise BenchError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}.") from None
     bare = content.removeprefix(b"\xef\xbb\xbf")  # the mark that spreadsheets write first

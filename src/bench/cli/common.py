@@ -119,6 +119,10 @@ def requests_of(options: SimpleNamespace, **further: Any) -> dict[str, Any]:
     Raises:
         BenchError: the file cannot be read, or nothing says what prompts are.
     """
+    if options.workload and not options.workload.is_file():
+        raise BenchError(f"--workload {options.workload}: no such file.")
+    if options.prompts and options.prompt_length:
+        raise BenchError("--prompts and --prompt-length: prompts of a file have their own lengths. Leave one of them out.")
     content = read_yaml(options.workload) if options.workload else {}
     given = {
         "archetype": options.archetype,

@@ -43,6 +43,11 @@ def run(folder: Path, *, json: bool) -> None:
         value = summary.get(key)
         if value is not None:
             print(f"  {label:<20} {tail_text(value, bound) if key == 'ttft_p99_s' else f'{value:.4g}'} {unit}")
+    if summary["prompts"] != "random":
+        print(f"  {'prompts':<20} {summary['prompt_tokens'] or 0:.4g} tokens in the mean, as the server counts them")
+    if summary["answers"] == "natural":
+        cut = f"{summary['cut_answers']} of {summary['ok']} were cut at the limit"
+        print(f"  {'answers':<20} {summary['output_tokens'] or 0:.4g} tokens in the mean; {cut}")
     if judged.failed:
         print(f"  {'failed':<20} {failures(summary)}")
     if again := retries(summary):

@@ -83,7 +83,8 @@ def _workload(options: SimpleNamespace) -> tuple[dict[str, Any], float]:
     if arrival not in ("burst", "closed"):
         return content, _given(options.request_rate, f"--request-rate is missing: requests a second of arrival {arrival}.")
     if arrival == "closed":
-        level = _given(options.concurrency, "--concurrency is missing: requests in flight of arrival closed.")
+        held = "users, each in a conversation" if content.get("turns") else "requests in flight"
+        level = _given(options.concurrency, f"--concurrency is missing: {held} of arrival closed.")
         if level > _given(count, _COUNT_MISSING):
             raise BenchError(_TOO_MANY.format(level=level, count=count))
         return content, level

@@ -83,7 +83,9 @@ def schedule(workload: Workload, level: float, seed: str) -> list[PlannedRequest
     prompts = _draws(workload.prompt_tokens, f"{seed}/prompts") if workload.prompts.sized else None
     outputs = _draws(workload.output_tokens, f"{seed}/outputs") if workload.output_tokens else None
     added = _draws(workload.turns.new_tokens, f"{seed}/turns") if workload.turns else None
-    shares = _begun(int(level), f"{seed}/begun") if workload.arrival == "closed" and not workload.turns else []
+    shares = (
+        _begun(int(level), f"{seed}/begun") if workload.arrival == "closed" and not (workload.turns or workload.natural) else []
+    )
     requests: list[PlannedRequest] = []
     for conversation, moment in enumerate(moments):
         prompt, output = prompts.draw() if prompts else None, outputs.draw() if outputs else 0

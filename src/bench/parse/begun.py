@@ -25,7 +25,9 @@ def is_begun(definition: Mapping[str, Any]) -> pl.Expr:
     Args (columns):
         `index`.
     """
-    begins = definition["arrival"] == "closed" and not definition.get("turns") and "level" in definition
+    begins = (
+        definition["arrival"] == "closed" and not (definition.get("turns") or is_natural(definition)) and "level" in definition
+    )
     return pl.col("index") < int(definition["level"]) if begins else pl.lit(value=False)
 
 
@@ -44,6 +46,6 @@ def request_share(definition: Mapping[str, Any], requests: pl.DataFrame) -> pl.E
         definition: the run's. requests: all of the run; `index`, `output_asked` (tokens).
     """
     usual = whole_requests(definition, requests)["output_asked"].mean()
-    if not usual or is_natural(definition):  # what a natural answer would have had is not known
+    if not usual or is_natural(definition):
         return pl.lit(1.0)
     return pl.when(is_begun(definition)).then(pl.col("output_asked") / usual).otherwise(1.0)

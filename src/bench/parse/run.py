@@ -10,7 +10,7 @@ import polars as pl
 
 from bench.drift import place_of_run
 from bench.endpoints import ENDPOINTS, Endpoint
-from bench.parse.begun import is_natural, whole_requests
+from bench.parse.begun import is_natural
 from bench.parse.counted import counted_bounds
 from bench.parse.devices import device_figures, device_samples
 from bench.parse.latency import latency_columns
@@ -122,7 +122,7 @@ def summarise(record: RunRecord, requests: pl.DataFrame, telemetry: pl.DataFrame
         "failed": len(requests) - len(ok),
         **_failures(requests),
         "failure_said": _said(requests),
-        **_lengths(record.form, ok, whole_requests(record.definition, ok) if is_natural(record.definition) else None, work),
+        **_lengths(record.form, ok, work, natural=is_natural(record.definition)),
         "duration_s": span,
         "throughput_tokens_per_s": tokens / span if span else None,
         "throughput_requests_per_s": len(ok) / span if span else None,
@@ -190,13 +190,13 @@ def _said(requests: pl.DataFrame) -> str | None:
     return said.value_counts().sort("count", "error", descending=[True, False])["error"][0] if len(said) else None
 
 
-def _lengths(form: RequestForm, ok: pl.DataFrame, natural: pl.DataFrame | None, work: Work) -> dict[str, Any]:
+def _lengths(form: RequestForm, ok: pl.DataFrame, work: Work, *, natural: bool) -> dict[str, Any]:
     """Whether answered requests had the lengths that were asked for, by the server's counts, and in what form they were sent.
 
     Without `ignore_eos` an answer may end early, and is as it should be; one that is no tokens has no length.
 
     Args:
-        natural: of answers that end by themselves, those that a closed loop does not begin with; None of exact ones.
+        natural: whether answers end by themselves.
     """
     short = pl.lit(value=False) if form.sends("ignore_eos") else pl.col("completion_tokens") < pl.col("output_asked")
     wrong = ok.select(
@@ -209,10 +209,10 @@ def _lengths(form: RequestForm, ok: pl.DataFrame, natural: pl.DataFrame | None, 
         "wrong_prompt_tokens": int(wrong["prompt"].sum()),
         "wrong_output_tokens": int(wrong["output"].sum()),
         "asked_prompt_tokens": ok["prompt_asked"].mean(),
-        "asked_output_tokens": ok["output_asked"].mean(),
+        "asked_output_tokens": None if natural else ok["output_asked"].mean(),
         "counted_prompt_tokens": ok["prompt_tokens"].mean(),
         "counted_output_tokens": ok["completion_tokens"].mean() if work.generates else None,
-        "cut_answers": None if natural is None else int(natural["finish_reason"].is_in(_CUT).sum() or 0),
+        "cut_answers": int(ok["finish_reason"].is_in(_CUT).sum() or 0) if natural else None,
         "uncounted_answers": int(wrong["uncounted"].sum()),
         "short_answers": int(wrong["short"].sum() or 0),
         "requests_omit": ", ".join(form.omitted) or None,

@@ -53,8 +53,11 @@ def _prompt(path: str, row: Row) -> Prompt:
     text, chat = row.values.get(_TEXT), row.values.get(_CHAT)
     chat = None if chat == "" else chat  # an empty cell of a CSV file
     _refuse_unsent(path, row, _TEXT if chat is None else _CHAT)
+    if not row.values.keys() & {_TEXT, _CHAT}:
+        names = ", ".join(map(str, row.values))
+        raise BenchError(f"{path}: {row.place} has no column {_TEXT} or {_CHAT}; it has {names}. Rename one.")
     if text is None and chat is None:
-        raise BenchError(f"{path}: {row.place} has no {_TEXT} and no {_CHAT}. Found: {', '.join(map(str, row.values))}.")
+        raise BenchError(f"{path}: {row.place} is empty: it has no {_TEXT} and no {_CHAT}.")
     if chat is None:
         if not isinstance(text, str) or not text.strip():
             raise BenchError(f"{path}: {row.place}, {_TEXT}: {shown(str(text), 60)} is not a text.")

@@ -258,7 +258,7 @@ class Workload(Strict):
             (self.ramp is not None and self.duration_s is None, "ramp needs duration_s, over which the rate changes"),
             (self.cache not in self.prompts.caches,
              f"cache {self.cache} does not go with {'prompts of a file' if own else 'random prompts'}, which can be "
-             f"{' or '.join(self.prompts.caches)}"),
+             f"{' or '.join(self.prompts.caches)}" + ("; natural reuses what they have in common" if own else "")),
             ((self.cache == "shared") != (self.shared_prefix is not None), "cache shared and shared_prefix go together"),
             (self.turns is not None and self.arrival == "trace", "turns do not go with a trace, each of whose requests stands alone"),
             (self.turns is not None and self.cache == "repeated", "turns do not go with cache repeated; their prompts grow"),

@@ -22,7 +22,7 @@ _METRICS = "Metrics of the server"
     "bench workload --base-url http://127.0.0.1:8000 --model NAME --output-dir runs/chat --archetype chat --request-rate 2 "
     "--duration 60",
     "bench workload --base-url http://127.0.0.1:8000 --model NAME --output-dir runs/own --prompts my/chats.jsonl --endpoint chat "
-    "--num-requests 200 --concurrency 8",
+    "--natural --num-requests 200 --concurrency 8",
 )
 def workload(
     base_url: Annotated[
