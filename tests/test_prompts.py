@@ -322,6 +322,11 @@ def test_digests_are_taken_from_packs_alone(texts):
         ),
         ("prompt_tokens: 4\n", ("--num-requests", "9"), "has no arrival"),
         ("arrival: closed\nprompt_tokens: 4\nendpoint: [a]\n", ("--num-requests", "9", "--concurrency", "2"), "endpoint is"),
+        (
+            "arrival: closed\nnum_requests: auto\nprompt_tokens: 4\n",
+            ("--concurrency", "2"),
+            "--num-requests or --duration is missing",
+        ),
         ("arrival: poisson\nprompt_tokens: 4\n", ("--request-rate", "2"), "--num-requests or --duration is missing"),
         ("arrival: poisson\nnum_requests: 4\nprompt_tokens: 4\n", (), "--request-rate is missing"),
     ],

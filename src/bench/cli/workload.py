@@ -85,7 +85,7 @@ def _workload(options: SimpleNamespace) -> tuple[dict[str, Any], float]:
     if arrival == "closed":
         held = "users, each in a conversation" if content.get("turns") else "requests in flight"
         level = _given(options.concurrency, f"--concurrency is missing: {held} of arrival closed.")
-        if level > _given(count, _COUNT_MISSING):
+        if _given(count, _COUNT_MISSING) != "auto" and level > count:
             raise BenchError(_TOO_MANY.format(level=level, count=count))
         return content, level
     content.pop("num_requests", None)
