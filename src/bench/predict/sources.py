@@ -23,8 +23,8 @@ _EVICTED = 0.9  # measured ÷ expected hit rate below which the cache evicted
 
 def measured_runs(table: pl.DataFrame, results: Path, deployment: str, limits: Limits) -> list[MeasuredRun]:
     """The valid runs of a deployment whose requests are there. Without those whose prefix cache served less than their prompts have in
-    common, or whose prompts may have anything in common, unless the server reports how much of each. And without those that lack the lengths
-    of a request.
+    common, or whose prompts may have anything in common, unless the server reports how much of each. And without those that lack
+    the lengths of a request.
 
     Args:
         table: the summary. results: the folder that it is of. limits: of the deployment's scheduler.
