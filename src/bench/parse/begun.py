@@ -46,6 +46,6 @@ def request_share(definition: Mapping[str, Any], requests: pl.DataFrame) -> pl.E
         definition: the run's. requests: all of the run; `index`, `output_asked` (tokens).
     """
     usual = whole_requests(definition, requests)["output_asked"].mean()
-    if not usual or is_natural(definition):
+    if not usual:
         return pl.lit(1.0)
     return pl.when(is_begun(definition)).then(pl.col("output_asked") / usual).otherwise(1.0)

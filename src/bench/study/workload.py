@@ -241,7 +241,7 @@ class Workload(Strict):
             (not generates and self.arrival == "trace",
              f"endpoint {self.endpoint} answers with {work.answer}, and a trace says how long answers are; remove one of them"),
             (not generates and self.stream, f"endpoint {self.endpoint} answers at once; remove stream"),
-            (not generates and not own and self.prompt_tokens is None and self.arrival != "trace",
+            (not generates and not own and self.prompt_tokens is None,
              "prompt_tokens says how long prompts are; give it, or an archetype, or prompts of your own"),
             (own and generates and self.output_tokens is None, "output_tokens says how long answers are; give it"),
             (any(length and length.natural for length in lengths), "prompts have no natural length; answers do"),

@@ -57,9 +57,8 @@ def peak_throughput(results: Results) -> alt.HConcatChart:
     x, colour = level_axis(results), curve_colour(results)
     highest = max(runs[column].drop_nulls().max() or 0 for column in _PANELS)
     panels = []
-    known = {
-        column: title for column, title in _PANELS.items() if runs[column].is_not_null().any()
-    }  # of whole answers no second is
+    # Of answers that come whole, no best second is known.
+    known = {column: title for column, title in _PANELS.items() if runs[column].is_not_null().any()}
     for column, title in (known or _PANELS).items():
         found = results.of_curves(results.analysis.regions.filter(metric=column))
         marked = with_whole(results, runs) if column in OF_WINDOWS else runs.with_columns(whole=pl.lit(False))
