@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import polars as pl
 
-from bench.analysis.factors import FACTORS, correlations, with_metrics
+from bench.analysis.factors import correlations, factors_of, with_metrics
 from bench.analysis.importance import importances
 from bench.records.summary import complete
 
@@ -86,7 +86,7 @@ def ttft_importances(runs: pl.DataFrame, noise: float) -> dict[str, float]:
     }
     variances = {factor: float(values.var(ddof=0)) for factor, values in parts.items()}  # type: ignore[arg-type]
     whole = sum(variances.values()) + noise**2 / runs["repeat"].n_unique()
-    return {factor: 2 * variances.get(factor, 0.0) / whole for factor in FACTORS.values()}
+    return {factor: 2 * variances.get(factor, 0.0) / whole for factor in factors_of(with_metrics(runs)).values()}
 
 
 @dataclass

@@ -125,14 +125,15 @@ def test_what_some_of_the_gpus_drew_is_not_what_the_instance_draws(summary):
     assert not set(drawn) & set(deployed({**run, "gpu_count_seen": 8}, records.launch(gpus=2), None))
 
 
-def test_each_flag_of_a_server_is_a_column(summary):
-    launch = records.launch(flags={"max-num-batched-tokens": "2048", "enable-prefix-caching": "false"})
-    other = records.launch(deployment="b")
-    table = summary_frame([summary, {**summary, "deployment": "b"}], {"a": launch, "b": other}, {}, Thresholds())
-    flags = [name for name in table.columns if name.startswith("flag_")]
-    assert table.select(flags).rows(named=True) == [
-        {"flag_max_num_batched_tokens": "2048", "flag_enable_prefix_caching": "false"}, dict.fromkeys(flags)
-    ]  # fmt: skip
+def test_each_setting_of_a_deployment_is_a_column(summary):
+    """Its keys, with what the command line says in place of `auto`, and its flags as text."""
+    configured = {"dtype": "auto", "max_num_seqs": 64, "prefix_caching": True, "flag_max_num_batched_tokens": "2048"}
+    launches = {"a": records.launch(configured=configured, dtype="float32", block_size=32), "b": records.launch(deployment="b")}
+    table = summary_frame([summary, {**summary, "deployment": "b"}], launches, {}, Thresholds())
+    known = {**configured, "dtype": "float32", "block_size": 32}
+    assert table.select(list(known)).rows(named=True) == [known, dict.fromkeys(known)]
+    slots = deployed({**summary, "requests": 0}, records.launch(block_size=256, slots=True, max_num_seqs=12), None)
+    assert "block_size" not in slots and slots["max_num_seqs"] == 12  # a slot is no block
 
 
 KV = {"requests": 4, "prompt_tokens": 900.0, "output_tokens": 100.0}

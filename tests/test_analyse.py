@@ -44,7 +44,7 @@ from bench.study.paths import ANALYSES
 from tests.planted import rate_row
 from tests.test_answers import EMPTY, length_rows, named
 from tests.test_answers import study as of_rows
-from tests.test_answers_second_device import TWO, rows_of
+from tests.test_answers_settings import TWO, rows_of
 from tests.test_figures import results
 from tests.test_findings import study as served
 
@@ -116,7 +116,7 @@ def test_findings_of_every_kind_are_read_again(tmp_path, summary, compared, case
         "rates": read.curves,
         "lengths": read.lengths,
         "factors": read.factors,
-        "devices": read.devices,
+        "devices": read.settings,
         "advice": read.advice,
     }[case]
 

@@ -237,7 +237,7 @@ def test_a_factor_whose_ends_no_model_has_changes_nothing_that_is_known():
 
 def test_bursts_of_swept_lengths_that_nothing_crosses_are_not_asked_for_factors():
     runs = named(crossed(1, 0.05))
-    swept = runs.filter((pl.col("level") == 1) & (pl.col("output_fixed") == 16) & (pl.col("prompt_fixed") < 512))
+    swept = runs.filter((pl.col("prompt_fixed") < 512), level=1, output_fixed=16, tensor_parallel=1)
     swept = swept.with_columns(family=pl.lit("swept"), workload=pl.format("swept-p{}", "prompt_fixed"))
     found = answered(Results(pl.concat([runs, swept]), EMPTY))
     assert not any("swept" in line for line in found["factors"].lines)

@@ -161,9 +161,9 @@ def test_flags_and_environment_of_the_deployment_win(content):
     assert "--block-size 64" in line
     assert "--block-size 32" not in line
     assert "--no-enable-chunked-prefill" in line
-    told = {name: result.flags[name] for name in ("block-size", "enable-chunked-prefill", "enforce-eager")}
-    assert told == {"block-size": "64", "enable-chunked-prefill": "false", "enforce-eager": "true"}
-    assert not {"host", "port", "served-model-name"} & result.flags.keys()
+    flags = {name: value for name, value in result.configured.items() if name.startswith("flag_")}
+    assert flags == {"flag_block_size": "64", "flag_enable_chunked_prefill": "false", "flag_enforce_eager": "true"}
+    assert result.configured["max_num_seqs"] == 256 and "gpu_memory_utilization" not in result.configured
     assert result.environment["HF_HUB_OFFLINE"] == "0"
 
 

@@ -1,5 +1,6 @@
 """The factor analysis on made studies whose effects are known."""
 
+import itertools
 import math
 import random
 
@@ -9,13 +10,14 @@ import pytest
 from benchmarks.factors import planted, ttft_importances
 
 from bench.aggregate import summary_frame
+from bench.analysis import decided
 from bench.analysis import importance as importance_module
 from bench.analysis.factors import (
-    FACTORS,
     METRICS,
     cells,
     confounded,
     correlations,
+    factors_of,
     marginal_means,
     metrics_of,
     strength,
@@ -106,10 +108,11 @@ def test_too_few_configurations_have_no_importance(runs):
 def test_no_configuration_is_told_by_a_model_that_has_learned_it(runs):
     """Were a repeat of it among what was learned, noise would be known in advance: each configuration has a level of its own here."""
     levels = random.Random(0).sample(range(1, 73), 72)
-    level = dict(zip(cells(runs).select(*FACTORS).rows(), map(float, levels), strict=True))
-    own = runs.with_columns(ttft_mean_s=pl.Series([level[row] for row in runs.select(*FACTORS).rows()]))
+    names = list(factors_of(runs))
+    level = dict(zip(cells(runs).select(names).rows(), map(float, levels), strict=True))
+    own = runs.with_columns(ttft_mean_s=pl.Series([level[row] for row in runs.select(names).rows()]))
     told = of_ttft(pl.concat([own, own]))
-    assert cells(pl.concat([own, own])).select(*FACTORS).is_unique().all()
+    assert cells(pl.concat([own, own])).select(names).is_unique().all()
     assert told["score"].max() < 0.2
 
 
@@ -211,7 +214,7 @@ def test_the_factor_studys_own_metrics_by_hand():
         [runs.with_columns(model=pl.lit(name), parameters=pl.lit(size)) for name, size in (("b", 9), ("a", 9), ("c", 5))]
     )
     assert with_metrics(several)["model_order"].to_list() == [3, 2, 1]  # by size, then by name
-    for left_out in ({"valid": pl.lit(False)}, {"workload": pl.lit("f")}, {"output_fixed": pl.lit(None, dtype=pl.Int64)}):
+    for left_out in ({"valid": pl.lit(False)}, {"arrival": pl.lit("poisson")}, {"output_fixed": pl.lit(None, dtype=pl.Int64)}):
         assert with_metrics(runs.with_columns(**left_out)).is_empty()
 
 
@@ -342,7 +345,104 @@ def test_each_of_five_models_learns_four_fifths_and_predicts_the_rest(monkeypatc
 
 
 def test_a_closed_loop_has_no_batch():
-    assert with_metrics(planted(1, 0.0).with_columns(arrival=pl.lit("closed"))).is_empty()
+    closed = with_metrics(planted(1, 0.0).with_columns(arrival=pl.lit("closed")))
+    assert closed.select("makespan_s", "per_token_s").null_count().row(0) == (closed.height, closed.height)
+    assert factors_of(closed)["level"] == "concurrency"
+    assert set(correlations(closed)["metric"]) == {"TTFT (s)", "throughput (tokens/s)"}
+
+
+def with_settings(noise, *, seed=1, **settings):
+    """The made study, each of its configurations with every combination of values of the settings, as a deployment of its own.
+
+    Args:
+        settings: by column: values, each with the factor that it puts on TTFT and takes from throughput.
+    """
+    runs = planted(seed, noise)
+    parts = []
+    for values in itertools.product(*(each.items() for each in settings.values())):
+        factor = math.prod(times for _, times in values)
+        parts.append(
+            runs.with_columns(
+                pl.col("ttft_mean_s") * factor,
+                pl.col("throughput_tokens_per_s") / factor,
+                duration_s=pl.col("duration_s") * factor,
+                deployment=pl.format(
+                    "{}-{}-{}", "model", "tensor_parallel", pl.lit("-".join(str(value) for value, _ in values))
+                ),
+                **{name: pl.lit(value) for name, (value, _) in zip(settings, values, strict=True)},
+            )
+        )
+    return pl.concat(parts, how="vertical_relaxed")
+
+
+def test_a_setting_is_a_factor():
+    """A number, a switch that one deployment lacks, and one of three texts: TTFT × 2, × 1.5 and nothing."""
+    study = with_settings(
+        0.05, max_num_seqs={32: 1.0, 128: 2.0}, flag_eager={"false": 1.0, None: 1.5}, flag_scheduler={"a": 1, "b": 1, "c": 1}
+    )
+    runs = with_metrics(study)
+    assert list(factors_of(runs).values())[5:] == ["max_num_seqs", "eager", "scheduler"]
+    told = of_ttft(runs)
+    assert of(told, "TTFT (s)", "max_num_seqs")["low"] > of(told, "TTFT (s)", "eager")["low"] > 0.01
+    assert of(told, "TTFT (s)", "scheduler")["low"] <= 0
+    (means,) = (marginal_means(runs, "flag_eager").filter(model="m1e+07", metric="TTFT (s)"),)
+    assert means["label"].to_list() == ["default", "false"]
+    assert means["mean"][0] / means["mean"][1] == pytest.approx(1.5, rel=0.05)
+    by_hand = marginal_means(runs, "max_num_seqs").filter(model="m1e+07", metric="TTFT (s)")
+    assert by_hand["value"].to_list() == [32, 128] and by_hand["label"].is_null().all()
+    assert by_hand["mean"][1] / by_hand["mean"][0] == pytest.approx(2, rel=0.05)
+    # Three texts have no order: no correlation is given.
+    assert set(correlations(runs)["factor"]) == {
+        "batch size",
+        "input length",
+        "output length",
+        "devices",
+        "max_num_seqs",
+        "eager",
+    }
+    assert confounded(cells(runs)) == []
+    (decisive,) = decided(study)
+    (of_ttft_,) = (each for each in decisive.metrics if each.metric == "TTFT (s)")
+    between = {effect.factor: (effect.change, effect.between) for effect in of_ttft_.effects}
+    assert between["max_num_seqs"] == (pytest.approx(2, rel=0.05), (32, 128))
+    assert between["eager"] == (pytest.approx(1 / 1.5, rel=0.05), ("default", "false"))
+
+
+def test_settings_that_always_change_together_are_one_factor():
+    study = with_settings(0.0, max_num_seqs={32: 1.0, 128: 2.0})
+    many = pl.col("max_num_seqs") == 128
+    tied = study.with_columns(
+        flag_batch=pl.when(many).then(pl.lit("8192")), kv_cache_memory=pl.when(pl.col("model") == "m1e+07").then(1).otherwise(2)
+    )
+    names = factors_of(with_metrics(tied))
+    assert names["model_order"] == "model, with kv_cache_memory"
+    assert names["max_num_seqs"] == "max_num_seqs, with batch"
+    assert "flag_batch" not in names and "kv_cache_memory" not in names
+    # Of one of three texts, one goes with a value of another factor.
+    loose = with_settings(0.0, max_num_seqs={32: 1.0, 128: 2.0}, flag_scheduler={"a": 1, "b": 1, "c": 1})
+    kept = loose.filter((pl.col("flag_scheduler") == "a") == (pl.col("max_num_seqs") == 128))
+    assert confounded(cells(with_metrics(kept))) == [("max_num_seqs", "scheduler")]
+
+
+def test_a_server_of_which_nothing_is_known_makes_no_factor():
+    study = with_settings(0.0, max_num_seqs={32: 1.0, None: 2.0}, dtype={"float32": 1.0, None: 1.0})
+    assert "max_num_seqs" not in factors_of(
+        with_metrics(study.filter(pl.col("max_num_seqs").is_null() == pl.col("dtype").is_null()))
+    )
+
+
+def test_settings_crossed_with_loads_have_the_figures_of_factors():
+    """No length is swept: three loads, two models, two settings."""
+    study = with_settings(0.05, max_num_seqs={32: 1.0, 128: 2.0}, flag_eager={"false": 1.0, None: 1.5})
+    one = study.filter((pl.col("prompt_fixed") == 32) & (pl.col("output_fixed") == 16)).with_columns(workload=pl.lit("crossed"))
+    assert [name for name in figures_of(one.to_dicts()) if name in FIGURES] == FIGURES
+    assert [
+        name
+        for name in figures_of(one.filter(max_num_seqs=32, flag_eager="false", tensor_parallel=1).to_dicts())
+        if name in FIGURES
+    ] == []
+    for name in FIGURES[:3]:
+        assert "Nothing to show" not in str(load_figure(name).draw(Results(one, pl.DataFrame())).to_dict())
 
 
 def test_models_and_devices_of_which_nothing_is_known_are_no_error():
@@ -425,7 +525,9 @@ def test_families_are_not_mixed(summary):
     assert [part["title"]["text"] for part in both["vconcat"]] == ["crossed", "other"]
     assert {k: v for k, v in both["vconcat"][0].items() if k != "title"}["concat"] == alone["concat"]
     # One length at a time is no factor study, and nothing of it counts here.
-    swept = one.filter((pl.col("output_fixed") == 16) & (pl.col("level") == 1)).with_columns(family=pl.lit("prefill"))
+    swept = one.filter((pl.col("output_fixed") == 16) & (pl.col("level") == 1) & (pl.col("tensor_parallel") == 1)).with_columns(
+        family=pl.lit("prefill")
+    )
     assert (
         load_figure("factor-panels").draw(as_results(pl.concat([one, swept]), summary)).to_dict()["concat"] == alone["concat"]
     )
@@ -437,7 +539,7 @@ def test_a_study_with_too_little_says_so(summary):
     assert "Nothing to show: 18 configurations have valid runs; 20 in which" in text
     for name in FIGURES:
         assert "Nothing to show" in str(load_figure(name).draw(as_results(few, summary, wrong_output_tokens=1)).to_dict())
-    assert figures_that_apply(as_results(planted(1, 0.05), summary, arrival="closed")) == []
+    assert figures_that_apply(as_results(planted(1, 0.05), summary, arrival="poisson")) == []
 
 
 def test_factors_that_cannot_be_told_apart_are_named_in_the_figure(summary):

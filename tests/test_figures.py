@@ -217,7 +217,7 @@ def test_missing_scrapes_are_crosses_where_the_server_s_counts_are_drawn_alone(s
 
 
 ORDER = """latency-throughput user-speed comparison fleet kv-saturation peak-throughput performance-profile latencies saturation-by-kv-bytes memory-pressure economics
-throughput-over-time tensor-parallel gpu-balance gpu-memory-power ttft-by-prompt-length latency-by-output-length streaming
+throughput-over-time settings gpu-balance gpu-memory-power ttft-by-prompt-length latency-by-output-length streaming
 factor-correlations factor-importance factor-panels utilisation-by-batch"""
 
 

@@ -173,8 +173,6 @@ def test_efficiency_is_throughput_over_that_of_as_many_single_devices(summary):
         for name, level, speed in (("one", 1, 100.0), ("one", 8, 200.0), ("two", 1, 150.0), ("two", 8, 600.0))
     ]
     launches = {name: replace(LAUNCH["a"], tensor_parallel=n) for name, n in (("one", 1), ("two", 2))}
-    drawn = load_figure("tensor-parallel").draw(Results(summary_frame(rows, launches, {}, Thresholds()), pl.DataFrame()))
-    found = {
-        row["level"]: row["efficiency"] for rows in drawn.to_dict()["datasets"].values() for row in rows if "efficiency" in row
-    }
+    drawn = load_figure("settings").draw(Results(summary_frame(rows, launches, {}, Thresholds()), pl.DataFrame()))
+    found = {row["level"]: row["ratio"] for rows in drawn.to_dict()["datasets"].values() for row in rows if "ratio" in row}
     assert found == {1: 0.75, 8: 1.5}

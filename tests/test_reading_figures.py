@@ -187,7 +187,7 @@ def tensor_parallel(summary, *invalid, counts=(1, 2, 4)):
 )
 def test_half_of_a_pair_of_devices_is_left_out_and_counted(invalid, shown, pairs, summary, tmp_path):
     study = tensor_parallel(summary, *invalid)
-    path = save_figure("tensor-parallel", study, tmp_path / "tensor-parallel")[2]
+    path = save_figure("settings", study, tmp_path / "settings")[2]
     spec = json.loads(path.read_text())
     assert {(int(row["series"][3:]), row["level"]) for row in drawn_rows(spec, "run")} == shown
     assert (f"Pairs that are not compared for that: {pairs}." in spec["usermeta"]["note"]) == bool(pairs)
@@ -196,7 +196,7 @@ def test_half_of_a_pair_of_devices_is_left_out_and_counted(invalid, shown, pairs
 def test_a_level_that_one_number_of_devices_has_alone_stays(summary):
     study = tensor_parallel(summary, counts=(1, 2))
     alone = study.runs.filter((pl.col("tensor_parallel") == 2) | (pl.col("level") < 16))
-    rows = drawn_rows(load_figure("tensor-parallel").draw(Results(alone, study.timeseries)).to_dict(), "run")
+    rows = drawn_rows(load_figure("settings").draw(Results(alone, study.timeseries)).to_dict(), "run")
     assert {row["series"] for row in rows if row["level"] == 16} == {"TP=2"}
 
 

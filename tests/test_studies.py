@@ -152,10 +152,10 @@ def test_every_template_is_named_where_configurations_are_explained():
         (
             "concurrency",
             {"kv-saturation", "peak-throughput", "latencies"},
-            {"tensor-parallel", "streaming", "ttft-by-prompt-length"},
+            {"settings", "streaming", "ttft-by-prompt-length"},
         ),
         ("sequence-length", {"ttft-by-prompt-length", "latency-by-output-length", "streaming"}, {"kv-saturation", "latencies"}),
-        ("tensor-parallel", {"tensor-parallel", "kv-saturation"}, {"streaming"}),
+        ("tensor-parallel", {"settings", "kv-saturation"}, {"streaming"}),
         ("factors", set(), {"ttft-by-prompt-length", "latency-by-output-length"}),
     ],
 )

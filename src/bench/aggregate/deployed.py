@@ -7,7 +7,7 @@ from typing import Any
 
 from bench.models import predicted_saturation
 from bench.records.deployment import DeploymentFacts
-from bench.records.launch import Launch, MemoryPlan
+from bench.records.launch import Launch, MemoryPlan, Settings
 from bench.work import GENERATION, WORKS
 
 __all__ = ["deployed"]
@@ -29,13 +29,13 @@ def deployed(run: Mapping[str, Any], launch: Launch | None, facts: DeploymentFac
     engines = facts and facts.engines
     return {
         **{name: getattr(launch, name, None) for name in _OF_LAUNCH},
-        **{f"flag_{name.replace('-', '_')}": value for name, value in (launch.flags if launch else {}).items()},
+        **(launch.configured if launch else {}),
         "engine_version": facts and facts.engine_version,
         "hardware": facts and facts.hardware.in_short,
         **{name: getattr(plan, name, None) for name in ("parameters", "kv_bytes_per_token")},
         "kv_tokens_planned": plan and _planned(plan, settings.max_model_len if settings else None),
         "kv_tokens": facts and facts.kv_tokens,
-        **{name: getattr(settings, name, None) for name in ("max_model_len", "max_num_seqs")},
+        **(_started_with(settings) if settings else {}),
         "kv_blocks": facts and facts.kv_blocks,
         "kv_slots": settings and settings.slots,
         "engines": engines or (launch and launch.data_parallel),
@@ -43,6 +43,19 @@ def deployed(run: Mapping[str, Any], launch: Launch | None, facts: DeploymentFac
         **(_slots_in_use(run, slots) if (slots := launch and launch.kv_slots) else {}),
         **(dict.fromkeys(_OF_ALL_GPUS) if launch and 0 < (run.get("gpu_count_seen") or 0) < (launch.gpus or 0) else {}),
     }
+
+
+def _started_with(settings: Settings) -> dict[str, Any]:
+    """What the command line says in place of `auto` and of keys that were left out. A slot is no block."""
+    names = (
+        "max_model_len",
+        "max_num_seqs",
+        "dtype",
+        "kv_cache_dtype",
+        "prefix_caching",
+        *(() if settings.slots else ("block_size",)),
+    )
+    return {name: value for name in names if (value := getattr(settings, name)) is not None}
 
 
 def _slots_in_use(run: Mapping[str, Any], slots: int) -> dict[str, float | None]:

@@ -23,6 +23,7 @@ from bench.published import Accelerator
 from bench.records.columns import schema_of
 from bench.records.files import UNREADABLE, plain, read_object, typed
 from bench.study import Decision, questions
+from bench.study.settings import settings_in
 
 __all__ = [
     "Analysis",
@@ -231,7 +232,8 @@ def write_tables(found: Analysis, folder: Path) -> None:
 
 def plain_of(runs: pl.DataFrame) -> pl.DataFrame:
     """The runs whose load is what is asked about, as `bench.study.questions.plain` has them."""
-    rows = questions.plain(runs.select(*_CURVE, "family", "arrival", *questions.CROSSED, "model", "tensor_parallel").to_dicts())
+    asked = dict.fromkeys((*_CURVE, "family", "arrival", *questions.CROSSED, "model", *settings_in(runs.columns)))
+    rows = questions.plain(runs.select(*asked).to_dicts())
     kept = {tuple(row[key] for key in _CURVE) for row in rows}
     return runs.filter([at in kept for at in runs.select(_CURVE).iter_rows()])
 

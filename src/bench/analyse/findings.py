@@ -17,7 +17,6 @@ from bench.analysis import (
     advice,
     best_points,
     decided,
-    device_gains,
     economics,
     is_machine,
     judge,
@@ -29,18 +28,18 @@ from bench.analysis import (
 )
 from bench.analysis.bands import Judged
 from bench.analysis.decisive import Decided
-from bench.analysis.second_device import DeviceGain
+from bench.analysis.setting_gain import SettingGain, setting_gains
 from bench.analysis.token_costs import LengthCost, StreamingGain
 from bench.models import Geometry, Model
 from bench.published import Accelerator
 from bench.study import Decision, Deployment, DeploymentSpec
-from bench.study.questions import SWEEPS, crossed_factors, several_device_counts, with_and_without_streaming
+from bench.study.questions import SWEEPS, crossed_factors, several_settings, with_and_without_streaming
+from bench.study.settings import settings_in
 from bench.study.workload import ALIKE
 
-__all__ = ["ASKED", "CurveFindings", "Findings", "Server", "find", "servers_of"]
+__all__ = ["CurveFindings", "Findings", "Server", "asked_of", "find", "servers_of"]
 
-#: Columns by which it is told what the runs of a study ask.
-ASKED = ("family", "workload", "model", "engine", "tensor_parallel", "stream", "baseline", *ALIKE)
+_ASKED = ("family", "workload", "model", "engine", "stream", "baseline", *ALIKE)
 Row = Mapping[str, Any]
 
 
@@ -89,7 +88,7 @@ class Findings:
 
     Attributes:
         bands: each run, by `deployment/run`, on each monitoring band of which it shows something. economics: rows of `best_points`.
-        factors, lengths, streaming, devices: what answers those questions; empty where the runs do not ask them.
+        factors, lengths, streaming, settings: what answers those questions; empty where the runs do not ask them.
     """
 
     curves: tuple[CurveFindings, ...]
@@ -100,7 +99,12 @@ class Findings:
     factors: tuple[Decided, ...]
     lengths: tuple[LengthCost, ...]
     streaming: tuple[StreamingGain, ...]
-    devices: tuple[DeviceGain, ...]
+    settings: tuple[SettingGain, ...]
+
+
+def asked_of(runs: pl.DataFrame) -> list[dict[str, Any]]:
+    """The runs by what tells which questions they ask, for the conditions in `bench.study.questions`."""
+    return runs.select(*dict.fromkeys((*_ASKED, *settings_in(runs.columns)))).to_dicts()
 
 
 def find(
@@ -121,7 +125,7 @@ def find(
         device: that they ran on. servers: by deployment; those that are missing have no ceilings. plain, curves: of the runs, those
             that `plain_of` and `curves_of` give. points: of `operating_points`; none without SLOs. saturation: of `saturation`.
     """
-    asked = runs.select(ASKED).to_dicts()
+    asked = asked_of(runs)
     priced = economics(runs, Prices.of(decision, device)).join(
         curves, on=["deployment", "run"], how="semi", maintain_order="left"
     )
@@ -146,7 +150,7 @@ def find(
         factors=tuple(decided(runs)) if crossed_factors(asked) else (),
         lengths=tuple(length_costs(runs)) if any(applies(asked) for applies in SWEEPS) else (),
         streaming=tuple(streaming_gains(runs)) if with_and_without_streaming(asked) else (),
-        devices=tuple(device_gains(plain)) if several_device_counts(asked) else (),
+        settings=tuple(setting_gains(plain)) if several_settings(asked) else (),
     )
 
 

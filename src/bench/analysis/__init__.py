@@ -16,7 +16,7 @@ from bench.analysis.recommendation import Advice
 from bench.analysis.regions import regions
 from bench.analysis.repeats import repeats
 from bench.analysis.saturation import saturation
-from bench.analysis.second_device import device_gains
+from bench.analysis.setting_gain import setting_gains
 from bench.analysis.sizing import OperatingPoint, instances_for, is_machine, sized
 from bench.analysis.slo import goodput
 from bench.analysis.sustained import recoveries, sustained
@@ -40,7 +40,6 @@ __all__ = [
     "compare",
     "compare_with_baseline",
     "decided",
-    "device_gains",
     "economics",
     "goodput",
     "instances_for",
@@ -58,6 +57,7 @@ __all__ = [
     "repeats",
     "saturation",
     "sessions_for",
+    "setting_gains",
     "sight",
     "sized",
     "streamed_both_ways",

@@ -6,12 +6,22 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from bench.analysis.factors import FACTORS, METRICS, cells, confounded, marginal_means, with_metrics
+from bench.analysis.factors import (
+    ARRIVALS,
+    METRICS,
+    cells,
+    confounded,
+    factors_of,
+    marginal_means,
+    unordered,
+    varying,
+    with_metrics,
+)
 from bench.analysis.importance import FEWEST_CELLS, FEWEST_SCORE, importances
+from bench.study.questions import CROSSED, crossed_families
+from bench.study.settings import settings_in
 
 __all__ = ["Decided", "Decisive", "FactorEffect", "crossed", "decided"]
-
-_CROSSED = ("level", "prompt_fixed", "output_fixed")  # two of them vary in a family of crossed factors
 
 
 @dataclass(frozen=True)
@@ -20,7 +30,7 @@ class FactorEffect:
 
     Attributes:
         importance, low, high: loss of R² when it is shuffled, and its spread. change: the factor by which the metric changes from the
-            factor's lowest value to its highest, `between`, all else alike; None where it has no order or no model has both.
+            factor's lowest value to its highest, `between`, all else alike; None where its values have no order or no model has both.
     """
 
     factor: str
@@ -28,7 +38,7 @@ class FactorEffect:
     low: float
     high: float
     change: float | None = None
-    between: tuple[float, float] | None = None
+    between: tuple[float, float] | tuple[str, str] | None = None
 
 
 @dataclass(frozen=True)
@@ -64,10 +74,11 @@ class Decided:
     fewest: int = FEWEST_CELLS
 
 
-def crossed() -> pl.Expr:
-    """Whether a summary row is of a family of bursts whose loads and lengths are crossed, as the figures' `crossed_factors` asks."""
-    several = pl.sum_horizontal((pl.col(name).drop_nulls().n_unique() > 1).over("family") for name in _CROSSED)
-    return pl.col("arrival").eq_missing("burst") & (pl.col("workload") != pl.col("family")) & (several >= 2)
+def crossed(runs: pl.DataFrame) -> pl.Series:
+    """Whether each summary row is of a family in which factors are crossed."""
+    asked = ("deployment", "family", "arrival", "model", *CROSSED, *settings_in(runs.columns))
+    families = crossed_families(runs.select(asked).to_dicts())
+    return runs["family"].is_in(list(families)) & runs["arrival"].is_in(list(ARRIVALS))
 
 
 def decided(runs: pl.DataFrame) -> list[Decided]:
@@ -77,11 +88,13 @@ def decided(runs: pl.DataFrame) -> list[Decided]:
         runs: summary rows, as `with_metrics` takes them.
     """
     found = []
-    for _, family in runs.filter(crossed()).group_by("family", maintain_order=True):
+    for _, family in runs.filter(crossed(runs)).group_by("family", maintain_order=True):
         valid = with_metrics(family)
+        names = factors_of(valid)
         table, measured = cells(valid), cells(with_metrics(family.with_columns(valid=True)))
         shares = importances(valid) if table.height else pl.DataFrame(schema={"metric": pl.String})
-        means = {name: marginal_means(valid, name) for name in FACTORS if name != "model_order"} if table.height else {}
+        ordered = [name for name in varying(valid) if name != "model_order" and not unordered(valid[name])]
+        means = {names[name]: marginal_means(valid, name) for name in ordered}
         metrics = [
             _decisive(shares.filter(pl.col("metric") == title), means)
             for title in METRICS.values()
@@ -92,7 +105,7 @@ def decided(runs: pl.DataFrame) -> list[Decided]:
 
 
 def _decisive(rows: pl.DataFrame, means: dict[str, pl.DataFrame]) -> Decisive:
-    """Args: rows: of `importances`, of one metric."""
+    """Args: rows: of `importances`, of one metric. means: of `marginal_means`, by what the factor is called."""
     first = rows.row(0, named=True)
     score = (first["score"], first["score_low"], first["score_high"])
     if first["score"] < FEWEST_SCORE:
@@ -103,15 +116,16 @@ def _decisive(rows: pl.DataFrame, means: dict[str, pl.DataFrame]) -> Decisive:
 
 
 def _effect(row: dict[str, float | str], means: dict[str, pl.DataFrame]) -> FactorEffect:
-    column = next(name for name, title in FACTORS.items() if title == row["factor"])
     change, between = None, None
-    if column in means:
-        curve = means[column].filter(pl.col("metric") == row["metric"])
+    if (known := means.get(str(row["factor"]))) is not None:
+        curve = known.filter(pl.col("metric") == row["metric"])
         # Models differ in more than this factor: a ratio is of one model that has both ends.
         low, high = (curve.filter(pl.col("value") == end) for end in (curve["value"].min(), curve["value"].max()))
         both = low.join(high, on="model", suffix="_high").filter(pl.col("value") < pl.col("value_high"))
         if both.height:
             change = both.select((pl.col("mean_high") / pl.col("mean")).log().mean().exp()).item()
-            between = both.select("value", "value_high").row(0)
+            between = both.select(
+                *(("value", "value_high") if known["label"].is_null().all() else ("label", "label_high"))
+            ).row(0)
     importance, low_end, high_end = (float(row[key]) for key in ("importance", "low", "high"))
     return FactorEffect(str(row["factor"]), importance, low_end, high_end, change, between)

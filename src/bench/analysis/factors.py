@@ -1,37 +1,41 @@
-"""What decides latency and throughput: the configurations of a factor study, and how its factors and metrics go together."""
+"""What decides latency and throughput: the configurations of a factor study, and how its factors and metrics go together.
+
+A factor is whatever varies: the load, lengths, the model, the number of devices, and each setting of a deployment.
+"""
 
 from __future__ import annotations
 
 import itertools
 import math
+from typing import Literal
 
 import polars as pl
 
 from bench.analysis.sizing import with_devices
+from bench.study.settings import setting_name, settings_in, varying_settings, with_others
 
 __all__ = [
-    "FACTORS",
+    "ARRIVALS",
     "METRICS",
     "STRENGTHS",
     "cells",
     "confounded",
     "correlations",
+    "factors_of",
     "marginal_means",
     "metrics_of",
     "strength",
+    "unordered",
     "varying",
     "with_metrics",
 ]
 
-# Summary column → what it is called. Models are in the order of their sizes, and those of one size by name: two models are two points
-# of anything, and no more.
-FACTORS = {
-    "level": "batch size",
-    "prompt_fixed": "input length",
-    "output_fixed": "output length",
-    "model_order": "model",
-    "tensor_parallel": "devices",
-}
+# Column → what it is called. Models are in the order of their sizes, and those of one size by name: two models are two points of
+# anything, and no more.
+_LOADS = {"level": "batch size", "prompt_fixed": "input length", "output_fixed": "output length"}
+_SERVERS = {"model_order": "model", "tensor_parallel": "devices"}
+ARRIVALS = ("burst", "closed")  # of which a factor analysis is made
+_DEFAULT = "default"  # the value of a setting that is not given
 METRICS = {
     "ttft_mean_s": "TTFT (s)",
     "makespan_s": "makespan (s)",
@@ -47,27 +51,52 @@ _TOGETHER = 0.7  # |ρ| of two factors; from here on, what belongs to one shows 
 
 
 def with_metrics(runs: pl.DataFrame) -> pl.DataFrame:
-    """The valid burst runs of swept lengths, with the factor study's own metrics.
+    """The valid runs of bursts and closed loops with fixed lengths, with the factor study's own metrics.
 
     `makespan_s` is the time from the first request sent to the last token of the batch; `per_token_s` = `makespan_s` / (b · n), b
     the batch size and n the output length. Throughput is b · n / makespan, so that the two are each other's inverse. A closed loop
-    has no batch.
+    has no batch, and neither of them.
 
     Args:
-        runs: summary rows with `valid`, `family`, `workload`, `arrival`, `duration_s`, `throughput_tokens_per_s`, `ttft_mean_s`, the
-            factors, `model` and `parameters`; rows without a fixed length are left out.
+        runs: summary rows with `valid`, `family`, `arrival`, `duration_s`, `throughput_tokens_per_s`, `ttft_mean_s`, the factors,
+            `model` and `parameters`; rows without a fixed length are left out.
+
+    Returns:
+        The rows with those metrics and `model_order`; the settings that vary are numbers, or an Enum of their texts.
     """
-    kept = (
-        runs.filter("valid")
-        .filter((pl.col("arrival") == "burst") & (pl.col("workload") != pl.col("family")))
-        .drop_nulls(["prompt_fixed", "output_fixed"])
-    )
-    return with_devices(kept).with_columns(
-        tensor_parallel=pl.col("devices"),  # of the study's factors: as many as an instance has, whatever they share
-        makespan_s=pl.col("duration_s"),
-        per_token_s=pl.col("duration_s") / (pl.col("level") * pl.col("output_fixed")),
+    kept = runs.filter("valid").filter(pl.col("arrival").is_in(ARRIVALS)).drop_nulls(["prompt_fixed", "output_fixed"])
+    burst = pl.col("arrival") == "burst"
+    known = with_devices(kept).with_columns(
+        tensor_parallel=pl.col("devices"),  # as many as an instance has, whatever they share
+        makespan_s=pl.when(burst).then("duration_s"),
+        per_token_s=pl.when(burst).then(pl.col("duration_s") / (pl.col("level") * pl.col("output_fixed"))),
         model_order=pl.struct("parameters", "model").rank("dense").cast(pl.Int64),
     )
+    return known.with_columns(_values(known[name]) for name in _settings(known) if known[name].n_unique() > 1)
+
+
+def _values(setting: pl.Series) -> pl.Series:
+    """A setting as numbers if all its values are; else as an Enum of its texts, the default and `false` first."""
+    texts = setting.cast(pl.String)
+    numbers = texts.cast(pl.Float64, strict=False)
+    if not numbers.null_count():
+        return numbers
+    texts = texts.fill_null(_DEFAULT)
+    return texts.cast(pl.Enum(sorted(set(texts), key=lambda text: (text != _DEFAULT, text != "false", text))))
+
+
+def factors_of(rows: pl.DataFrame) -> dict[str, str]:
+    """The factors of `rows`, of `with_metrics` or `cells`: column → its name, with the settings that change whenever it does."""
+    servers = rows.select(*_SERVERS, *_settings(rows)).unique(maintain_order=True).to_dicts()
+    others = varying_settings(servers, tuple(_SERVERS))
+    level = {} if rows["arrival"].eq("burst").all() else {"level": "concurrency"}
+    names = {**_LOADS, **level, **_SERVERS, **{name: setting_name(name) for name in others if name not in _SERVERS}}
+    return {name: with_others(title, others.get(name, ())) for name, title in names.items()}
+
+
+def _settings(rows: pl.DataFrame) -> list[str]:
+    """Columns of settings beside the number of devices."""
+    return [name for name in settings_in(rows.columns) if name not in _SERVERS]
 
 
 def metrics_of(runs: pl.DataFrame) -> dict[str, str]:
@@ -86,28 +115,51 @@ def cells(runs: pl.DataFrame) -> pl.DataFrame:
     Args:
         runs: rows of `with_metrics`, of one family.
     """
-    return runs.group_by("model", *FACTORS, maintain_order=True).agg(
+    return runs.group_by("model", "arrival", *_LOADS, *_SERVERS, *_settings(runs), maintain_order=True).agg(
         pl.len().alias("n"), *(pl.col(metric).mean() for metric in metrics_of(runs))
     )
 
 
 def varying(rows: pl.DataFrame) -> list[str]:
     """The factors of which more than one value is known."""
-    return [name for name in FACTORS if rows[name].drop_nulls().n_unique() > 1]
+    return [name for name in factors_of(rows) if rows[name].drop_nulls().n_unique() > 1]
 
 
 def confounded(rows: pl.DataFrame) -> list[tuple[str, str]]:
-    """Pairs of factors that go together (|Spearman's ρ| of 0.7 or more), so that no analysis can separate their effects.
+    """Pairs of factors that go together, so that no analysis can separate their effects.
+
+    That is from |Spearman's ρ| = 0.7 on; of a setting with several texts, which have no order, from a correlation ratio η of 0.7 of the
+    other's ranks on.
 
     Args:
         rows: of `cells`.
 
     Returns:
-        Their names, as in `FACTORS`.
+        Their names, as in `factors_of`.
     """
-    pairs = itertools.combinations(varying(rows), 2)
-    together = {pair: rows.drop_nulls(pair).select(pl.corr(*pair, method="spearman")).item() for pair in pairs}
-    return [(FACTORS[one], FACTORS[other]) for (one, other), r in together.items() if r is not None and abs(r) >= _TOGETHER]
+    names = factors_of(rows)
+    pairs = {pair: _together(rows.drop_nulls(pair), *pair) for pair in itertools.combinations(varying(rows), 2)}
+    return [(names[one], names[other]) for (one, other), r in pairs.items() if r is not None and abs(r) >= _TOGETHER]
+
+
+def _together(rows: pl.DataFrame, one: str, other: str) -> float | None:
+    kinds = [name for name in (one, other) if unordered(rows[name])]
+    if not kinds:
+        return _r(rows, one, other, "spearman")
+    ranks = rows.select(kind=kinds[0], rank=pl.col(other if kinds[0] == one else one).to_physical().rank())
+    within, whole = ranks.select((pl.col("rank") - pl.col("rank").mean().over("kind")).var(), whole=pl.col("rank").var()).row(0)
+    return math.sqrt(1 - within / whole) if whole else None
+
+
+def _r(rows: pl.DataFrame, one: str, other: str, method: Literal["pearson", "spearman"] = "pearson") -> float | None:
+    sides = (pl.col(name).to_physical().cast(pl.Float64) for name in (one, other))
+    found: float | None = rows.select(pl.corr(*sides, method=method)).item()
+    return found
+
+
+def unordered(factor: pl.Series) -> bool:
+    """Whether the values are three texts or more, whose order says nothing."""
+    return factor.dtype == pl.Enum and factor.n_unique() > 2
 
 
 def strength(r: float) -> str:
@@ -122,26 +174,29 @@ def correlations(runs: pl.DataFrame) -> pl.DataFrame:
         runs: rows of `with_metrics`, of one family.
 
     Returns:
-        One row a model, factor and metric that both vary in three configurations: `model`, `factor`, `metric` (names as in `FACTORS`
+        One row a model, factor and metric that both vary in three configurations: `model`, `factor`, `metric` (names as in `factors_of`
         and `metrics_of`), `r`, `rank_r`, `low`, `high` (95 % interval of r, Fisher's z, null below four configurations), `strength` and
         `n` configurations.
     """
     rows = []
     for (model,), group in cells(runs).group_by("model", maintain_order=True):
-        for factor in varying(group):
+        names = factors_of(group)
+        for factor in (name for name in varying(group) if not unordered(group[name])):
             for metric, title in metrics_of(group).items():
                 known = group.select(factor, metric).drop_nulls()
                 if known.height < 3 or min(known[name].n_unique() for name in (factor, metric)) < 2:
                     continue
-                r = known.select(pl.corr(factor, metric)).item()
+                r = _r(known, factor, metric)
+                if r is None:
+                    continue
                 low, high = _fisher(r, known.height)
                 rows.append(
                     {
                         "model": model,
-                        "factor": FACTORS[factor],
+                        "factor": names[factor],
                         "metric": title,
                         "r": r,
-                        "rank_r": known.select(pl.corr(factor, metric, method="spearman")).item(),
+                        "rank_r": _r(known, factor, metric, "spearman"),
                         "low": low,
                         "high": high,
                         "strength": strength(r),
@@ -168,19 +223,20 @@ def marginal_means(runs: pl.DataFrame, factor: str) -> pl.DataFrame:
     moves neither.
 
     Args:
-        runs: rows of `with_metrics`, of one family. factor: one of `FACTORS`, but the model.
+        runs: rows of `with_metrics`, of one family. factor: a column of `factors_of`, but the model.
 
     Returns:
-        One row a model, value and metric: `model`, `factor`, `value`, `metric`, `mean`, `low`, `high`, and `n`, the configurations
-        averaged; nothing where no configuration has every value.
+        One row a model, value and metric: `model`, `factor`, `value`, `label` (a text, of which `value` is the rank; null of a number),
+        `metric`, `mean`, `low`, `high`, and `n`, the configurations averaged; nothing where no configuration has every value.
     """
-    others = [name for name in FACTORS if name != factor]
+    names = factors_of(runs)
+    others = [name for name in names if name != factor]
     number = pl.col("number").log()
     every = pl.col(factor).n_unique()
     return (
-        runs.unpivot(on=list(METRICS), index=["model", *FACTORS], variable_name="metric", value_name="number")
+        runs.unpivot(on=list(METRICS), index=["model", *names], variable_name="metric", value_name="number")
         .filter(pl.col("number") > 0)
-        .group_by("model", "metric", *FACTORS, maintain_order=True)
+        .group_by("model", "metric", *names, maintain_order=True)
         .agg(mean=number.mean(), low=number.min(), high=number.max())
         .filter(every.over("model", "metric", *others) == every.over("model", "metric"))
         .group_by("model", factor, "metric", maintain_order=True)
@@ -188,8 +244,9 @@ def marginal_means(runs: pl.DataFrame, factor: str) -> pl.DataFrame:
         .sort("model", factor, "metric")
         .select(
             "model",
-            pl.lit(FACTORS[factor]).alias("factor"),
-            pl.col(factor).cast(pl.Float64).alias("value"),
+            pl.lit(names[factor]).alias("factor"),
+            pl.col(factor).to_physical().cast(pl.Float64).alias("value"),
+            (pl.col(factor) if runs[factor].dtype == pl.Enum else pl.lit(None)).cast(pl.String).alias("label"),
             pl.col("metric").replace(METRICS),
             "mean",
             "low",

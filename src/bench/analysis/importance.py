@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from bench.analysis.factors import FACTORS, cells, metrics_of, varying
+from bench.analysis.factors import cells, factors_of, metrics_of, varying
 
 if TYPE_CHECKING:
     import numpy as np
@@ -44,22 +44,22 @@ def importances(runs: pl.DataFrame) -> pl.DataFrame:
     docs/explanation/decisions.md has what that does to small studies.
     """
     table = cells(runs)
-    partly = [name for name in FACTORS if table[name].is_not_null().any()]
+    partly = [name for name in factors_of(table) if table[name].is_not_null().any()]
     rows = []
     for metric, title in metrics_of(table).items():
         known = table.drop_nulls([metric, *partly])
-        factors = varying(known)
+        factors, names = varying(known), factors_of(known)
         if metric == _REPEATED or not factors or known.height < FEWEST_CELLS or known[metric].n_unique() < 2:
             continue
         y = known[metric].log() if known[metric].min() > 0 else known[metric]  # type: ignore[operator]
-        scores, lost = _shuffled(known.select(pl.col(factors).cast(pl.Float64)).to_numpy(), y.to_numpy())
+        scores, lost = _shuffled(known.select(pl.col(factors).to_physical().cast(pl.Float64)).to_numpy(), y.to_numpy())
         score = sum(scores) / len(scores)
         for factor, values in zip(factors, lost, strict=True):
             known_losses = pl.Series(values if score >= FEWEST_SCORE else [], dtype=pl.Float64)
             rows.append(
                 {
                     "metric": title,
-                    "factor": FACTORS[factor],
+                    "factor": names[factor],
                     "importance": known_losses.mean(),
                     "low": known_losses.quantile(0.025, "linear"),
                     "high": known_losses.quantile(0.975, "linear"),

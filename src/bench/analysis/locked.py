@@ -9,9 +9,11 @@ from typing import Any, Literal, TypeAlias
 import polars as pl
 
 from bench.statistics import student_t
+from bench.study.settings import FLAG, SETTINGS
 
 __all__ = ["LOCKED", "Difference", "Differs", "SlowerMachine", "differences"]
 
+_KEYS = tuple(name for name in SETTINGS if not name.endswith("_parallel"))
 # Of a deployment, and of a run.
 _DEPLOYMENT = (
     "model",
@@ -26,6 +28,7 @@ _DEPLOYMENT = (
     "engine_version",
     "kv_bytes_per_token",
     "kv_tokens",
+    *_KEYS,
     "environment",
 )
 _RUN = (
@@ -83,9 +86,12 @@ def differences(both: pl.DataFrame) -> list[Difference]:
     """
     several = both["deployment"].n_unique() > 1
     found: list[Difference] = []
-    for column in LOCKED:
+    flags = sorted({name.removesuffix("_candidate") for name in both.columns if name.startswith(FLAG)})
+    ends = [end for name in flags for end in (name, f"{name}_candidate") if end not in both.columns]
+    both = both.with_columns(pl.lit(None, dtype=pl.String).alias(end) for end in ends)  # a flag that only one side has
+    for column in (*LOCKED, *flags):
         apart = both.filter(_apart(column, both))
-        if column in _DEPLOYMENT:
+        if column in _DEPLOYMENT or column in flags:
             rows = apart.select("deployment", column, f"{column}_candidate").unique(maintain_order=True).rows()
             found += [Differs(column, ours, theirs, name if several else None) for name, ours, theirs in rows]
         elif len(apart):
@@ -98,6 +104,11 @@ def differences(both: pl.DataFrame) -> list[Difference]:
 def _apart(column: str, both: pl.DataFrame) -> pl.Expr:
     """Whether the sides differ. Of natural lengths it takes more than a few tokens: they are measured."""
     ours, theirs = pl.col(column), pl.col(f"{column}_candidate")
+    if column in _KEYS:  # null: nothing is known of that server, or by that version
+        return ours.ne(theirs).fill_null(value=False)
+    if column.startswith(FLAG):
+        known = pl.all_horizontal(pl.col("dtype", "dtype_candidate").is_not_null())
+        return known & ours.ne_missing(theirs)
     measured = {"prompt_tokens": ("prompts", "file"), "output_tokens": ("answers", "natural")}.get(column)
     if measured is None or measured[0] not in both.columns:
         return ours.ne_missing(theirs)

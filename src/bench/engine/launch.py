@@ -11,7 +11,7 @@ import psutil
 
 from bench.engine.gpus import least_memory
 from bench.engines import managed
-from bench.engines.kind import Flag, arguments
+from bench.engines.kind import arguments
 from bench.errors import BenchError, shown_size
 from bench.models import (
     Geometry,
@@ -36,8 +36,6 @@ from bench.records.launch import Launch, MemoryPlan
 from bench.study import DeploymentSpec
 
 __all__ = ["memory_plan", "passed_to_containers", "refuse_unfit", "resolve_launch", "write_launch"]
-
-_NAMES = {"host", "port", "alias", "served-model-name"}  # flags that say where a server is and what it is called
 
 
 def write_launch(spec: DeploymentSpec, longest: int, *, engine: Path, checkpoint: Path | None, launch: Path) -> None:
@@ -111,6 +109,7 @@ def resolve_launch(spec: DeploymentSpec, engine: EngineRecord, checkpoint: Check
         device=spec.engine.backend,
         vocabulary=ids_below(geometry.vocabulary if geometry else None, folder),
         argv=None,
+        configured=spec.settings,
         plan=plan,
     )
     if not checkpoint:
@@ -133,14 +132,9 @@ def resolve_launch(spec: DeploymentSpec, engine: EngineRecord, checkpoint: Check
         argv=(*command, *kind.model(model, command), *arguments({**flags, **of_rank[0]})),
         further=tuple((*follower, *kind.model(model, follower), *arguments({**flags, **own})) for own in of_rank[1:]),
         settings=kind.settings(flags, plan),
-        flags=redacted({name: _text(value) for name, value in flags.items() if name not in _NAMES}),
         engine_version=kind.version({}, engine.freeze or ()),
     )
     return _contained(spec, started, Path(model).resolve()) if spec.engine.source == "container" else started
-
-
-def _text(value: Flag) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _from_here(word: str) -> str:

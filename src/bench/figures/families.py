@@ -8,27 +8,24 @@ from typing import Any
 import altair as alt
 import polars as pl
 
+from bench.analysis.decisive import crossed
 from bench.analysis.factors import with_metrics
 from bench.figures.results import Results
 from bench.figures.theme import nothing_to_show
-from bench.study.questions import CROSSED
 
 __all__ = ["by_family"]
 
 
 def by_family(results: Results, draw: Callable[[pl.DataFrame], alt.TopLevelMixin]) -> alt.TopLevelMixin:
-    """`draw` of the runs of each family that crosses load and lengths, below one another with their names where there are several.
+    """`draw` of the runs of each family that crosses load, lengths and settings: below one another, named where there are several.
 
     Args:
         results: `runs` as `with_metrics` takes them. draw: takes rows of it.
     """
-    families = [
-        family
-        for family in with_metrics(results.runs).partition_by("family", maintain_order=True)
-        if sum(family[factor].n_unique() > 1 for factor in CROSSED) > 1
-    ]
+    valid = results.runs.filter("valid")
+    families = with_metrics(valid.filter(crossed(valid))).partition_by("family", maintain_order=True)
     if not families:
-        return nothing_to_show("no family of bursts in whose valid runs two of batch size, input and output length vary")
+        return nothing_to_show("no family of workloads in whose valid runs two of load, lengths and settings vary")
     charts = [draw(family) for family in families]
     if len(charts) == 1:
         return charts[0]

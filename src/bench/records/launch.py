@@ -82,7 +82,8 @@ class Launch:
         vocabulary: prompts are made of token ids below it, all of which the model's tokenizer has; None where none is known.
         argv: the server's command line, with `{port}`; None for an external server. further: of a server on several nodes, the command
             lines of those after the first. In both `{head}` is the first node's address and `{meet}` a port there.
-        settings: the engine's settings in them. flags: all of its flags as text, without secrets; a switch is `true` or `false`.
+        settings: the engine's settings in them. configured: what the study says of how it runs, by column of the summary
+            (`DeploymentSpec.settings`).
         engine_version: the version in the engine's environment, for a server that does not report its own.
         afterwards: a command that removes what does not end with the process, such as a container.
         environment: variables that are set for it, without secrets.
@@ -105,7 +106,7 @@ class Launch:
     argv: tuple[str, ...] | None
     further: tuple[tuple[str, ...], ...] = ()
     settings: Settings = field(default_factory=Settings)
-    flags: Mapping[str, str] = field(default_factory=dict)
+    configured: Mapping[str, str | int | float | bool | None] = field(default_factory=dict)
     engine_version: str | None = None
     afterwards: tuple[str, ...] | None = None
     environment: Mapping[str, str] = field(default_factory=dict)

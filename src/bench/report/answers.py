@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator
 
 import polars as pl
 
-from bench.analyse.findings import ASKED
+from bench.analyse.findings import asked_of
 from bench.analysis import recoveries, streamed_both_ways, sustained
 from bench.analysis.decisive import crossed
 from bench.analysis.recommendation import KvBytes
@@ -21,10 +21,10 @@ from bench.study.questions import (
     Rows,
     beside_baseline,
     crossed_factors,
-    several_device_counts,
+    several_settings,
     with_and_without_streaming,
 )
-from bench.words import advice, against, alone, carried, decisive, saturates, searches, second_device, token_costs, trust
+from bench.words import advice, against, alone, carried, decisive, saturates, searches, setting_gain, token_costs, trust
 from bench.words import sustained as sustained_words
 from bench.words.answer import Answer, remedy_once
 
@@ -33,7 +33,7 @@ __all__ = ["answers"]
 
 def answers(results: Results, curves: list[Curve]) -> list[Answer]:
     """What the runs answer, the study's own question first."""
-    rows, searched = results.runs.select(ASKED).to_dicts(), results.searches
+    rows, searched = asked_of(results.runs), results.searches
     found = [answer for answer in _answers(results, rows, curves) if answer.lines]
     # What a curve carries within the SLOs is answered once, with what its search says of it.
     carried_there = [curve.searched for curve in _carried(results, curves)]
@@ -58,8 +58,8 @@ def _answers(results: Results, rows: Rows, curves: list[Curve]) -> Iterator[Answ
     swept, streamed = any(applies(rows) for applies in SWEEPS), with_and_without_streaming(rows)
     if swept or streamed:
         yield token_costs.answer(findings.lengths, findings.streaming)
-    if findings.devices:
-        yield second_device.answer(findings.devices)
+    if findings.settings:
+        yield from setting_gain.answers(findings.settings)
     # The first answer has every curve, where there is one.
     open_loops = results.capacity.filter(~pl.col("axis").is_in(HELD), not sized)
     steps = recoveries(runs)
@@ -68,7 +68,7 @@ def _answers(results: Results, rows: Rows, curves: list[Curve]) -> Iterator[Answ
     if carrying and not sized:
         yield carried.answer(carrying, decision.slos, None)
     full = [curve.saturation for curve in curves if curve.saturation and AXES[curve.saturation["axis"]].requests]
-    compared = against_others or several_device_counts(rows)
+    compared = against_others or several_settings(rows)
     if full and (decision.slo or not compared):  # beside a comparison it is a detail, which the tables have
         kv_bytes = [advice.sentence(each) for each in findings.advice if isinstance(each.evidence, KvBytes)]
         yield saturates.answer(
@@ -94,7 +94,7 @@ def _alone(
         left = left.filter(pl.col("workload") == pl.col("family"))
         left = left.join(streamed_both_ways(runs), on=["deployment", "run"], how="anti", maintain_order="left")
     if "factors" in spoken:
-        left = left.filter(~crossed())
+        left = left.filter(~crossed(left))
     known = {*searched, *((curve.deployment, curve.workload) for curve in curves)}
     rows = left.filter(pl.col("recovered").is_null()).drop("judged").to_dicts()
     return [row for row in rows if (row["deployment"], row["workload"]) not in known]

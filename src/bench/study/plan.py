@@ -206,7 +206,7 @@ class Plan:
                 "device": run.deployment.engine.backend,
                 "metrics": run.deployment.engine.metrics != "none",
                 "started": run.deployment.engine.source != "external",
-                "tensor_parallel": run.deployment.deployment.tensor_parallel,
+                **run.deployment.settings,
                 "workload": run.workload_name,
                 "family": run.family,
                 "arrival": run.workload.arrival,

@@ -12,6 +12,7 @@ from typing import Any
 
 from bench.prompts import RANDOM, SOURCES
 from bench.statistics import FEWEST_POINTS
+from bench.study.settings import varying_settings
 from bench.study.workload import ALIKE
 
 __all__ = [
@@ -21,13 +22,14 @@ __all__ = [
     "Rows",
     "beside_baseline",
     "crossed_factors",
+    "crossed_families",
     "deployments_alike",
     "lengths",
     "levels",
     "on_gpus",
     "plain",
     "predictable",
-    "several_device_counts",
+    "several_settings",
     "shows_kv_cache",
     "tokens_over_time",
     "varied",
@@ -58,7 +60,7 @@ def plain(rows: Rows) -> Rows:
     swept = [row for row in rows if row["workload"] != row["family"]]
     if not swept:
         return rows
-    crossed = {row["family"] for row in _crossed(rows)} if crossed_factors(rows) else set()
+    crossed = crossed_families(rows) if crossed_factors(rows) else set()
     loads: dict[tuple[Any, ...], set[Any]] = defaultdict(set)
     for row in swept:
         if not (row["arrival"] == "burst" and row["family"] in crossed):
@@ -109,9 +111,12 @@ def with_and_without_streaming(rows: Rows) -> bool:
     return varied(fixed, "stream", within=ALIKE) == 2
 
 
-def several_device_counts(rows: Rows) -> bool:
-    """The same model under the same load on different numbers of devices."""
-    return varied(plain(rows), "tensor_parallel", within=("model", "engine", "workload", "axis", "level")) >= 2
+def several_settings(rows: Rows) -> bool:
+    """The same model on the same engine under the same load, with several values of a setting."""
+    alike: dict[tuple[Any, ...], dict[str, Mapping[str, Any]]] = defaultdict(dict)
+    for row in plain(rows):
+        alike[tuple(row.get(key) for key in ("model", "engine", "workload", "axis", "level"))][row["deployment"]] = row
+    return any(varying_settings(list(deployments.values())) for deployments in alike.values())
 
 
 def on_gpus(rows: Rows) -> bool:
@@ -120,14 +125,24 @@ def on_gpus(rows: Rows) -> bool:
 
 
 def crossed_factors(rows: Rows) -> bool:
-    """A family of bursts in which two of load and lengths are crossed, and three factors that vary in all."""
-    crossed = _crossed(rows)
-    return sum(_several(crossed, key) for key in (*CROSSED, "model", "tensor_parallel")) >= 3
+    """Families in which factors are crossed, and three factors that vary in all."""
+    families = crossed_families(rows)
+    return len(_factors([row for row in rows if row["family"] in families])) >= 3
 
 
-def _crossed(rows: Rows) -> Rows:
-    bursts = [row for row in rows if row["workload"] != row["family"] and row["arrival"] == "burst"]
-    return [row for family in _families(bursts) if sum(_several(family, key) for key in CROSSED) >= 2 for row in family]
+def crossed_families(rows: Rows) -> set[str]:
+    """Families of bursts or closed loops in which two of load, lengths and settings are crossed."""
+    held = defaultdict(list)
+    for row in rows:
+        if row.get("arrival") in {"burst", "closed"}:
+            held[row["family"]].append(row)
+    return {family for family, found in held.items() if len(_factors(found) - {"model"}) >= 2}
+
+
+def _factors(rows: Rows) -> set[str]:
+    """What varies of load, lengths, model and settings; what always changes together counts once."""
+    deployments = list({row["deployment"]: row for row in rows}.values())
+    return {key for key in CROSSED if _several(rows, key)} | set(varying_settings(deployments, ("model",)))
 
 
 def tokens_over_time(rows: Rows) -> bool:

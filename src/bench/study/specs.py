@@ -15,9 +15,12 @@ from bench.models import Model
 from bench.records.environment import redacted
 from bench.study.deployment import Deployment, Engine
 from bench.study.paths import Paths
+from bench.study.settings import SETTINGS, flag_column
 from bench.study.workload import Workload
 
 __all__ = ["PROTOCOL", "DeploymentSpec", "RunSpec", "digest", "load_label"]
+
+_OF_CPU, _OF_GPU = {"cores"}, {"gpu_memory_utilization"}  # which mean nothing to the other
 
 # The measuring protocol. Raise it when old runs no longer compare with new ones: every run is then measured again.
 # tests/test_protocol.py fails when the modules that decide it change and this number does not.
@@ -68,6 +71,22 @@ class DeploymentSpec:
             return 0
         given = d.model_fields_set & {"tensor_parallel", "pipeline_parallel", "data_parallel"}
         return None if external and not given else d.workers
+
+    @property
+    def settings(self) -> dict[str, str | int | float | bool | None]:
+        """What the configuration says of how its server runs, by column of the summary: `SETTINGS`, and its flags as text.
+
+        Of a server that runs elsewhere only what its deployment gives: the defaults are of servers that are started here.
+        """
+        d, cpu = self.deployment, self.engine.backend == "cpu"
+        known = d.model_fields_set if self.engine.source == "external" else set(SETTINGS) - (_OF_GPU if cpu else _OF_CPU)
+        flags = redacted(
+            {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in d.flags.items()}
+        )
+        return {
+            **{name: getattr(d, name) for name in SETTINGS if name in known},
+            **{flag_column(name): value for name, value in flags.items()},
+        }
 
     @cached_property
     def identity(self) -> dict[str, Any]:

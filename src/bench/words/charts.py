@@ -25,6 +25,7 @@ __all__ = [
     "numbers_note",
     "pairs_note",
     "prediction_title",
+    "ratio_title",
     "rings_note",
     "saturation_title",
     "streaming_title",
@@ -164,6 +165,12 @@ def efficiency_title(devices: str, shares: Sequence[float]) -> str:
     """What several devices bring at the measured loads. Args: devices: such as `TP=2`. shares: of as many single ones (0–1)."""
     low, high = (f"{100 * end:.0f}" for end in (min(shares), max(shares)))
     return f"{devices} brings {low if low == high else f'{low} to {high}'} % of what as many single devices would"
+
+
+def ratio_title(value: str, first: str, shares: Sequence[float]) -> str:
+    """What another value of a setting brings at the measured loads. Args: shares: of the throughput with the first value (0–1)."""
+    low, high = (f"{100 * end:.0f}" for end in (min(shares), max(shares)))
+    return f"{value} brings {low if low == high else f'{low} to {high}'} % of the throughput of {first}"
 
 
 def fleet_title(peak: float, instances: Sequence[int], safety: float = 1.0) -> str | None:

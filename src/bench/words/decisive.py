@@ -58,11 +58,11 @@ def _line(metric: Decisive) -> str:
 def _effect(found: FactorEffect) -> str:
     if found.change is None or found.between is None:
         return found.factor
-    low, high = found.between
+    low, high = (each if isinstance(each, str) else f"{each:,.0f}" for each in found.between)
     times = f"{found.change:.2f}" if found.change < _DIGITS else f"{found.change:,.0f}"
     if abs(math.log(found.change)) < _LITTLE:
-        return f"{found.factor} (direction depends on the other factors; × {times} in the mean from {low:,.0f} to {high:,.0f})"
-    return f"{found.factor} (× {times} from {low:,.0f} to {high:,.0f})"
+        return f"{found.factor} (direction depends on the other factors; × {times} in the mean from {low} to {high})"
+    return f"{found.factor} (× {times} from {low} to {high})"
 
 
 def _r2(value: float) -> str:

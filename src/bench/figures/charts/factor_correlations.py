@@ -3,7 +3,7 @@
 import altair as alt
 import polars as pl
 
-from bench.analysis.factors import FACTORS, METRICS, correlations, metrics_of
+from bench.analysis.factors import METRICS, correlations, factors_of, metrics_of
 from bench.figures.families import by_family
 from bench.figures.registry import figure
 from bench.figures.results import Results
@@ -50,7 +50,7 @@ def _drawn(runs: pl.DataFrame) -> alt.TopLevelMixin:
     titles = [title for title in metrics_of(runs).values() if title in rows["metric"]]
     base = alt.Chart().encode(
         x=alt.X("metric:N", title=None, sort=titles, axis=alt.Axis(labelAngle=0, labelExpr="split(datum.label, ' (')[0]")),
-        y=alt.Y("factor:N", title=None, sort=list(FACTORS.values())),
+        y=alt.Y("factor:N", title=None, sort=list(dict.fromkeys((*factors_of(runs).values(), *rows["factor"])))),
     )
     tooltip = [alt.Tooltip("factor:N"), alt.Tooltip("metric:N"), alt.Tooltip("r:Q", format=".3f"),
                alt.Tooltip("rank_r:Q", title="Spearman's ρ", format=".3f"),

@@ -5,7 +5,7 @@ from typing import Any
 import altair as alt
 import polars as pl
 
-from bench.analysis.factors import FACTORS, cells, confounded
+from bench.analysis.factors import cells, confounded
 from bench.analysis.importance import FEWEST_CELLS, FEWEST_SCORE, importances
 from bench.figures.families import by_family
 from bench.figures.registry import figure
@@ -71,7 +71,7 @@ def _panel(part: pl.DataFrame, x: alt.X, notes: list[str]) -> alt.LayerChart:
     if score["importance"] is None:
         return nothing_to_show(f"R² is below {FEWEST_SCORE}").properties(width=_WIDTH, title=title)
     base = alt.Chart(part)
-    y = alt.Y("factor:N", title=None, sort=list(FACTORS.values()))
+    y = alt.Y("factor:N", title=None, sort=part["factor"].to_list())
     bars = base.mark_bar(color=NEUTRAL, opacity=0.75, height=14).encode(
         x=x,
         y=y,

@@ -3,7 +3,7 @@
 import altair as alt
 import polars as pl
 
-from bench.analysis.factors import FACTORS, METRICS, marginal_means, varying
+from bench.analysis.factors import METRICS, factors_of, marginal_means, varying
 from bench.figures.families import by_family
 from bench.figures.registry import figure
 from bench.figures.results import Results
@@ -36,6 +36,7 @@ def factor_panels(results: Results) -> alt.TopLevelMixin:
 
 
 def _drawn(runs: pl.DataFrame) -> alt.TopLevelMixin:
+    names = factors_of(runs)
     factors = [name for name in varying(runs) if name != "model_order"]
     tables = {name: marginal_means(runs, name) for name in factors}
     shown = {name: table for name, table in tables.items() if table["value"].n_unique() > 1}
@@ -65,7 +66,7 @@ def _drawn(runs: pl.DataFrame) -> alt.TopLevelMixin:
         scale = alt.Scale(type="log", domain=[0.9 * min(ends), 1.1 * max(ends)], nice=False)
         for column, (name, part) in enumerate(parts.items()):
             title = None if column else metric  # named once a row
-            panels.append(_panel(part, FACTORS[name], title, scale, colour, shape) if len(part) else _empty())
+            panels.append(_panel(part, names[name], title, scale, colour, shape) if len(part) else _empty())
     return alt.ConcatChart(concat=panels, columns=len(shown))
 
 
@@ -76,16 +77,12 @@ def _empty() -> alt.LayerChart:
 def _panel(
     rows: pl.DataFrame, factor: str, title: str | None, scale: alt.Scale, colour: alt.Color, shape: alt.Shape
 ) -> alt.LayerChart:
-    x = alt.X(
-        "value:Q",
-        title=_UNITS.get(factor, factor),
-        scale=alt.Scale(type="log", base=2),
-        axis=alt.Axis(values=rows["value"].unique().sort().to_list(), format="d"),
-    )
+    x = _x(rows, _UNITS.get(factor, factor))
     mean, low = (
         alt.Y(f"{end}:Q", title=title, scale=scale, axis=alt.Axis(tickCount=4, format="~g")) for end in ("mean", "low")
     )
-    tooltip = [alt.Tooltip("model:N"), alt.Tooltip("value:Q"),
+    texts = rows["label"].is_not_null().any()
+    tooltip = [alt.Tooltip("model:N"), alt.Tooltip("label:N" if texts else "value:Q", title="value"),
                *(alt.Tooltip(f"{key}:Q", format=".4g") for key in ("mean", "low", "high")),
                alt.Tooltip("n:Q", title="configurations")]  # fmt: skip
     base = alt.Chart(rows)
@@ -96,3 +93,13 @@ def _panel(
             base.mark_point(filled=True, size=35, opacity=1).encode(x=x, y=mean, color=colour, shape=shape, tooltip=tooltip),
         ]
     ).properties(width=_WIDTH, height=_HEIGHT)
+
+
+def _x(rows: pl.DataFrame, title: str) -> alt.X:
+    """The values, logarithmic; texts, and numbers that have no logarithm, one beside another."""
+    values = rows.select("value", "label").unique().sort("value")
+    if values["label"].is_null().all() and (values["value"] > 0).all():
+        axis = alt.Axis(values=values["value"].to_list(), format="d", labelOverlap="greedy")
+        return alt.X("value:Q", title=title, scale=alt.Scale(type="log", base=2), axis=axis)
+    shown = "value:O" if values["label"].is_null().all() else "label:O"
+    return alt.X(shown, title=title, sort=values[shown[:-2]].to_list(), axis=alt.Axis(labelAngle=0))

@@ -1,4 +1,5 @@
-"""What a second device buys, on made runs: at the same total load, of deployments that are alike, and by pairs of valid runs alone."""
+"""What a setting changes, on made runs; what a second device buys: at the same total load, of deployments that are alike, by pairs of valid
+runs alone."""
 
 from dataclasses import replace
 
@@ -6,7 +7,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from bench.analysis import device_gains
+from bench.analysis import setting_gains
+from bench.figures.registry import load_figure
 from tests.test_answers import WRONG, answered, noisy, study, text
 
 TWO = {"one": {"tensor_parallel": 1}, "two": {"tensor_parallel": 2}}
@@ -69,7 +71,7 @@ def test_deployments_are_paired_that_differ_in_nothing_else(summary):
     results = study(rows_of(summary, throughput), launches=launches)
     fp8 = pl.col("deployment") == "one-fp8"
     runs = results.runs.with_columns(kv_bytes_per_token=pl.when(fp8).then(64).otherwise(128))
-    (gain,) = device_gains(runs)
+    (gain,) = setting_gains(runs)
     assert gain.deployments == ("one", "two") and gain.differences == ()
     assert gain.room.same.value == pytest.approx(1, abs=0.01)
     unlike = replace(results, runs=runs.filter(pl.col("deployment") != "one"))
@@ -83,3 +85,75 @@ def test_loads_are_those_of_pairs_that_are_compared(summary):
     assert answered(study(lost, launches=TWO))["devices"].lines[2] == (
         "Speed where the KV cache of 1 GPU is full: not known, no pair of runs is valid there."
     )
+
+
+SEQS = {
+    "few": {"configured": {"max_num_seqs": 8, "dtype": "float32"}},
+    "many": {"configured": {"max_num_seqs": 64, "dtype": "float32"}},
+}
+
+
+def of_settings(summary, throughput, launches, **more):
+    return study(rows_of(summary, throughput, **more), launches=launches)
+
+
+def test_what_a_setting_changes_at_what_load(summary):
+    """Eight sequences in a step halve the throughput of loads beyond 8."""
+    results = of_settings(
+        summary, {"many": lambda x: 10 * x, "few": lambda x: 10 * min(x, 8) if x > 8 else 10 * x}, SEQS, full=16
+    )
+    (found,) = (each for name, each in answered(results).items() if name == "settings")
+    assert found.question == "What does max_num_seqs change, and at what load?"
+    assert found.lines[0].startswith("Memory: with max_num_seqs 8 ")
+    both = answered(of_settings(summary, {"few": lambda x: 10 * min(x, 8), "many": lambda x: 10 * x}, SEQS, full=16))[
+        "settings"
+    ]
+    assert both.lines[1].startswith(
+        "Speed while the KV cache has room with max_num_seqs 8 (1 to 8): 1.00 times the throughput ("
+    )
+    assert both.lines[2].startswith("Speed where the KV cache is full with max_num_seqs 8 (16): 2.00 times the throughput (")
+    assert [line.partition(",")[0] for line in both.do] == ["Where the KV cache is full with max_num_seqs 8"]
+    assert "set max_num_seqs to 64: it changes throughput by +" in both.do[0]
+    assert "instances" not in text(both)
+
+
+def test_a_flag_that_one_deployment_has_is_a_setting_and_the_baselines_value_comes_first(summary):
+    eager = {
+        "without": {"configured": {"dtype": "float32"}},
+        "with": {"configured": {"dtype": "float32", "flag_enforce_eager": "true"}},
+    }
+    rows = rows_of(summary, {"without": lambda x: 10 * x, "with": lambda x: 8 * x})
+    found = answered(study(rows, launches=eager))["settings"]
+    assert found.question == "What does enforce-eager change, and at what load?"
+    assert "Speed at all loads measured (1 to 16): 0.80 times the throughput (" in found.lines[1]
+    assert found.do == ("At all loads measured, leave enforce-eager at its default: true changes throughput by −20.0 %.",)
+    based = study(rows, launches=eager, baseline="with")
+    (gain,) = setting_gains(based.runs)
+    assert gain.values == ("true", None) and gain.room.same.value == pytest.approx(1.25, rel=0.01)
+
+
+def test_each_pair_is_compared_once_and_what_else_differs_is_told(summary):
+    """Three deployments: one setting changed, then two; nothing is said of settings that are the same."""
+    launches = {
+        "a": {"configured": {"dtype": "float32", "max_num_seqs": 8, "prefix_caching": False}},
+        "b": {"configured": {"dtype": "float32", "max_num_seqs": 64, "prefix_caching": False}},
+        "c": {"configured": {"dtype": "float32", "max_num_seqs": 64, "prefix_caching": True, "flag_x": "1"}},
+    }
+    results = of_settings(summary, {name: lambda x: 10 * x for name in launches}, launches)
+    gains = setting_gains(results.runs)
+    assert [(gain.setting, gain.deployments) for gain in gains] == [
+        ("max_num_seqs", ("a", "b")), ("prefix_caching", ("b", "c"))
+    ]  # fmt: skip
+    assert [each.variable for each in gains[1].differences] == ["flag_x"]
+    assert answered(results)["settings"].question == "What do the settings change, and at what load?"
+    # Servers of which nothing is known differ in no setting.
+    unknown = of_settings(summary, {"a": lambda x: 10 * x, "b": lambda x: 10 * x}, {"a": {}, "b": {}})
+    assert setting_gains(unknown.runs) == [] and "settings" not in answered(unknown)
+
+
+def test_the_figure_of_a_setting_shows_the_pairs_of_the_answer(summary):
+    results = of_settings(summary, {"few": lambda x: 10 * min(x, 8), "many": lambda x: 10 * x}, SEQS)
+    drawn = load_figure("settings").draw(results).to_dict()
+    ratios = {row["level"]: row["ratio"] for rows in drawn["datasets"].values() for row in rows if "ratio" in row}
+    assert ratios == pytest.approx({1: 1, 2: 1, 4: 1, 8: 1, 16: 2}, rel=0.01)
+    assert load_figure("settings").finding(results) == "max_num_seqs 64 brings 100 to 200 % of the throughput of 8"

@@ -1,0 +1,217 @@
+"""What another value of a setting changes in throughput: at loads that the first value's KV cache holds, and at those that it does not.
+
+More devices of one instance (tensor parallelism) are a setting, with a question of their own: whether separate instances on as many
+devices would give more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import polars as pl
+
+from bench.analysis.compare import compare
+from bench.analysis.locked import Difference, Differs
+from bench.analysis.saturation import saturation
+from bench.axes import AXES
+from bench.study.settings import settings_in, varying_settings
+
+__all__ = ["DEVICES", "Gain", "Ratio", "SettingGain", "setting_gains", "setting_pairs"]
+
+DEVICES = "tensor_parallel"
+_METRIC = "throughput_tokens_per_s"
+_SETTINGS = (
+    "parameters",
+    "device",
+    "engine_version",
+    "kv_bytes_per_token",
+    "max_model_len",
+)  # that follow from no key of a deployment
+# What follows from a setting, or from speed, which decides how many requests a closed loop sends, and so their mean lengths.
+_FOLLOWS = {"gpus", "kv_tokens", "num_requests", "prompt_tokens", "output_tokens"}
+_TYPES = {"dtype", "kv_cache_dtype"}  # which decide kv_bytes_per_token too
+Beside = Literal["more", "less", "unknown"]
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """A ratio of throughputs, with its 95 % interval; None where the noise is not known."""
+
+    value: float
+    low: float | None
+    high: float | None
+
+    def beside(self, whole: float) -> Beside:
+        """Whether it is surely more, or less, than `whole`."""
+        if self.low is None or self.high is None:
+            return "unknown"
+        return "more" if self.low > whole else "less" if self.high < whole else "unknown"
+
+
+@dataclass(frozen=True)
+class Gain:
+    """Throughput with the other value of a setting ÷ that with the first, over a part of a load sweep.
+
+    Attributes:
+        loads: levels of which a pair of runs is compared, ascending. same: at the same load an instance; None where no pair is valid.
+        shared_loads: of more devices, those at which the fewer were measured under the load that each of several separate instances
+            would get of it.
+        shared: at the same load in all ÷ that of the separate instances together; None where they were not measured so.
+    """
+
+    loads: tuple[float, ...] = ()
+    same: Ratio | None = None
+    shared_loads: tuple[float, ...] = ()
+    shared: Ratio | None = None
+
+
+@dataclass(frozen=True)
+class SettingGain:
+    """A deployment with one value of a setting beside one with another, under the same load.
+
+    Attributes:
+        setting: its column. values: the first and the other, as the summary has them. times: how many times as many devices the other
+            one takes; None of other settings.
+        deployments: with either. full: the load at which the KV cache of each is full; None where no load fills it, or it is not known
+            (`full_known`).
+        room: while the KV cache of the first has room. short: from where it is full on. None where no such load was measured of both,
+            and of an open loop: its throughput is the load that it offers, whatever serves it.
+        doubling: the factor by which the gain changes with each doubling of the load; None where no change is established.
+        pairs: of valid runs. spread_assumed: whether how far sessions differ is assumed, and not measured.
+        gpus: whether they run on GPUs.
+        differences: what differs besides the setting and what follows from it.
+    """
+
+    model: str
+    workload: str
+    axis: str
+    setting: str
+    values: tuple[str | int | float | bool | None, str | int | float | bool | None]
+    times: float | None
+    deployments: tuple[str, str]
+    full: tuple[float | None, float | None]
+    full_known: tuple[bool, bool]
+    room: Gain | None
+    short: Gain | None
+    doubling: float | None
+    pairs: int
+    spread_assumed: bool
+    gpus: bool
+    differences: tuple[Difference, ...]
+
+
+def setting_gains(runs: pl.DataFrame) -> list[SettingGain]:
+    """What another value of each setting changes, of each model, engine and load that was measured with several.
+
+    Throughput is compared level by level (`compare`), apart for the levels at which the KV cache of the first has room and for those
+    from which on it is full: there a setting may bring memory, which is no speed.
+
+    Args:
+        runs: summary rows of workloads whose load is what is asked about (settings, `model`, `engine`, `device`, `baseline`, what
+            `compare` and `saturation` take).
+    """
+    return [_gain(*each) for each in setting_pairs(runs)]
+
+
+def setting_pairs(runs: pl.DataFrame) -> list[tuple[str, pl.DataFrame, pl.DataFrame]]:
+    """Each setting that varies, with the runs of a deployment with its first value and of one with another, under one workload.
+
+    The first value is that of the study's baseline, else the least. Of several deployments with a value those two are compared that
+    differ least in anything else, and no two are compared twice.
+
+    Args:
+        runs: as `setting_gains` takes them.
+    """
+    found = []
+    for _, group in runs.group_by("model", "engine", "workload", "axis", maintain_order=True):
+        sides, told = group.partition_by("deployment", maintain_order=True), set()
+        for setting in varying_settings([side.row(0, named=True) for side in sides]):
+            for pair in _pairs(setting, sides):
+                names = frozenset(side["deployment"][0] for side in pair)
+                if names not in told:
+                    told.add(names)
+                    found.append((setting, *pair))
+    return found
+
+
+def _pairs(setting: str, sides: list[pl.DataFrame]) -> list[tuple[pl.DataFrame, pl.DataFrame]]:
+    """The deployments that are compared: of each other value the one that is most like one with the first value, with that one."""
+    if setting == DEVICES:  # pipeline stages and engines are more devices too, and share no layer
+        sides = [side for side in sides if {side["pipeline_parallel"][0] or 1, side["data_parallel"][0] or 1} == {1}]
+    values = sorted({side[setting][0] for side in sides}, key=_rank)
+    based = [side[setting][0] for side in sides if side["baseline"][0]] if setting != DEVICES else []
+    values.sort(key=lambda value: value not in based)
+    of = [[side for side in sides if side[setting][0] == value] for value in values]
+    return [min(((one, other) for one in of[0] for other in part), key=_unlike) for part in of[1:]]
+
+
+def _rank(value: Any) -> tuple[bool, float, str]:
+    """A place for each value of a setting: what was not given first, numbers by size, texts by name."""
+    try:
+        return value is not None, float(value), ""
+    except (TypeError, ValueError):
+        return value is not None, 0.0, str(value)
+
+
+def _unlike(pair: tuple[pl.DataFrame, pl.DataFrame]) -> int:
+    """In how many settings two deployments differ."""
+    one, other = (side.row(0, named=True) for side in pair)
+    return sum(one[name] != other[name] for name in (*_SETTINGS, *settings_in(one)))
+
+
+def _gain(setting: str, first: pl.DataFrame, other: pl.DataFrame) -> SettingGain:
+    row = first.row(0, named=True)
+    full, known = zip(*(_full(side) for side in (first, other)), strict=True)
+    border = full[0] if full[0] is not None else float("inf")
+    whole = compare(first, other, [_METRIC])
+    trends = whole.trends.filter(pl.col("verdict") != "no evidence")
+    closed = AXES[row["axis"]].held
+    times = other[setting][0] / row[setting] if setting == DEVICES else None
+    follows = {setting, *_FOLLOWS, *({"kv_bytes_per_token"} if setting in _TYPES else ())}
+    return SettingGain(
+        model=row["model"],
+        workload=row["workload"],
+        axis=row["axis"],
+        setting=setting,
+        values=(row[setting], other[setting][0]),
+        times=times,
+        deployments=(row["deployment"], other["deployment"][0]),
+        full=(full[0], full[1]),
+        full_known=(known[0], known[1]),
+        room=_over(first, other, times, pl.col("level") < border) if closed else None,
+        short=_over(first, other, times, pl.col("level") >= border) if closed else None,
+        doubling=trends["ratio"][0] if trends.height and closed else None,
+        pairs=whole.matched,
+        spread_assumed=bool(whole.overall["spread_assumed"].any()),
+        gpus=row["device"] == "cuda",
+        differences=tuple(each for each in whole.differences if not (isinstance(each, Differs) and each.variable in follows)),
+    )
+
+
+def _full(runs: pl.DataFrame) -> tuple[float | None, bool]:
+    """The load that fills the KV cache, and whether any run shows if one does."""
+    rows = saturation(runs)
+    return (rows["measured"][0], rows["cache_known"][0]) if rows.height else (None, False)
+
+
+def _over(first: pl.DataFrame, other: pl.DataFrame, times: float | None, part: pl.Expr) -> Gain | None:
+    """The gain over some levels; None where not both have them. Args: times: as `SettingGain.times`."""
+    there = other.filter(part)
+    if not set(first.filter(part)["level"]) & set(there["level"]):
+        return None
+    loads, same = _ratio(first.filter(part), there)
+    if times is None:
+        return Gain(loads, same)
+    shared_loads, each = _ratio(first.with_columns(level=pl.col("level") * times), there)
+    shared = each and Ratio(each.value / times, *(end / times if end is not None else None for end in (each.low, each.high)))
+    return Gain(loads, same, shared_loads, shared)
+
+
+def _ratio(few: pl.DataFrame, many: pl.DataFrame) -> tuple[tuple[float, ...], Ratio | None]:
+    """The levels of which pairs are compared, and their geometric mean."""
+    found = compare(few, many, [_METRIC])
+    if found.pairs is None or found.overall.is_empty():
+        return (), None
+    row = found.overall.row(0, named=True)
+    return tuple(sorted(set(found.pairs["level"]))), Ratio(row["ratio"], row["low"], row["high"])

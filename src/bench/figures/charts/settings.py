@@ -1,0 +1,194 @@
+"""What another value of a setting brings; of the number of devices among them."""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+import altair as alt
+import polars as pl
+
+from bench.analysis.setting_gain import DEVICES, setting_pairs
+from bench.figures.registry import figure
+from bench.figures.results import Results
+from bench.figures.theme import (
+    HEIGHT,
+    NEUTRAL,
+    deployment_colours,
+    level_axis,
+    nothing_to_show,
+    points,
+    shapes,
+    whole_note,
+    with_whole,
+)
+from bench.study.questions import several_settings
+from bench.study.settings import setting_name
+from bench.words.charts import efficiency_title, pairs_note, ratio_title
+from bench.words.setting_gain import value_text
+
+_COLUMNS = ["deployment", "run", "series", "level", "throughput_tokens_per_s", "kv_usage_peak", "valid", "whole"]
+
+
+def _note(results: Results) -> str:
+    left_out = sum(part["left_out"][0] for _, part in _settings(results))
+    return " ".join(filter(None, [pairs_note(left_out), whole_note(results)]))
+
+
+def _finding(results: Results) -> str | None:
+    """The range of ratios, where one value is beside one other."""
+    found = _settings(results)
+    if len(found) != 1:
+        return None
+    setting, runs = found[0]
+    ratios = _ratios(runs)
+    if ratios["series"].n_unique() != 1 or (setting == DEVICES and runs[DEVICES].min() != 1):
+        return None
+    shares = ratios["ratio"].to_list()
+    if setting == DEVICES:
+        return efficiency_title(ratios["series"][0], shares)
+    name = setting_name(setting)
+    return ratio_title(f"{name} {ratios['series'][0]}", runs.filter("first")["series"][0], shares)
+
+
+@figure(
+    "settings",
+    applies=several_settings,
+    order=110,
+    title="What a setting changes",
+    question="What does another value of a setting bring in throughput and KV cache, and does the gain hold as load rises?",
+    reading="A row a setting. Left: output tokens/s. Middle: throughput over that with the first value, medians of a level's valid "
+    "runs; of n devices it is the efficiency, the throughput over n times that of the fewest: at 100 % (dashed) another device would "
+    "buy all of itself, and above it the first device is short of memory, not of speed. Right: each run's throughput against the "
+    "fullest that its KV cache was, joined in the order of load. A level at which fewer than two values have a valid run is left out.",
+    invalid="Crosses, or left out with their counterparts",
+    finding=_finding,
+    note=_note,
+)
+def settings(results: Results) -> alt.TopLevelMixin:
+    """Throughput and its ratio to the first value's over load, and throughput over KV-cache usage: a row a setting, a colour a value.
+
+    Args:
+        results: `runs` with settings, `model`, `level`, `throughput_tokens_per_s`, `kv_usage_peak` (0–1) and `valid`.
+    """
+    rows: list[alt.HConcatChart] = [_row(results, setting, runs) for setting, runs in _settings(results) if not runs.is_empty()]
+    if not rows:
+        return nothing_to_show("no model has valid runs of one load with different values of a setting")
+    if len(rows) == 1:
+        return rows[0]
+    whole: alt.VConcatChart = alt.vconcat(*rows).resolve_scale(color="independent", shape="independent")
+    return whole
+
+
+def _row(results: Results, setting: str, runs: pl.DataFrame) -> alt.HConcatChart:
+    runs = with_whole(results, runs)
+    title = "devices" if setting == DEVICES else setting_name(setting)
+    order = runs["series"].unique(maintain_order=True).to_list()
+    of = dict(runs.select("series", "deployment").iter_rows())
+    colours = [deployment_colours(results)[of[series]] for series in order]
+    colour = alt.Color("series:N", title=title, sort=order, scale=alt.Scale(domain=order, range=colours))
+    shape = alt.Shape("series:N", title=title, sort=order, scale=alt.Scale(domain=order, range=shapes(len(order))))
+    x = level_axis(results)
+    highest = max(runs["throughput_tokens_per_s"].drop_nulls(), default=1.0)
+    y = alt.Y("throughput_tokens_per_s:Q", title=results.tokens_per_s, scale=alt.Scale(domain=[0, 1.05 * highest]))
+    every = alt.Chart(runs.select(_COLUMNS))
+    tooltip = [
+        alt.Tooltip("run:N"),
+        alt.Tooltip("level:Q"),
+        alt.Tooltip("throughput_tokens_per_s:Q", format=".0f"),
+        alt.Tooltip("kv_usage_peak:Q", format=".1%"),
+    ]
+    left = alt.layer(
+        alt.Chart(_medians(runs, "throughput_tokens_per_s")).mark_line().encode(x=x, y=y, color=colour),
+        points(every, y, x, colour, shape=shape, tooltip=tooltip),
+    )
+    gain = alt.Chart(_ratios(runs))
+    named = "efficiency" if setting == DEVICES else f"throughput ÷ that of {order[0]}"
+    share = alt.Y("ratio:Q", title=named, axis=alt.Axis(format="%"), scale=alt.Scale(domainMin=0))
+    middle = alt.layer(
+        alt.Chart(pl.DataFrame({"whole": [1.0]})).mark_rule(strokeDash=[5, 4], color=NEUTRAL).encode(y=alt.Y("whole:Q")),
+        gain.mark_line().encode(x=x, y=share, color=colour),
+        gain.mark_point(filled=True, size=45, opacity=1).encode(
+            x=x,
+            y=share,
+            color=colour,
+            shape=shape,
+            tooltip=[alt.Tooltip("series:N"), alt.Tooltip("level:Q"), alt.Tooltip("ratio:Q", format=".0%")],
+        ),
+    )
+    usage = alt.X(
+        "kv_usage_peak:Q",
+        title="peak KV-cache usage",
+        axis=alt.Axis(format="%", tickCount=5),
+        scale=alt.Scale(domain=[0, 1.02]),
+    )
+    course = alt.Chart(_medians(runs.drop_nulls("kv_usage_peak"), "throughput_tokens_per_s", "kv_usage_peak"))
+    right = alt.layer(
+        course.mark_line(strokeWidth=1).encode(x=usage, y=y, color=colour, order="level:Q"),
+        points(every.transform_filter("datum.kv_usage_peak !== null"), y, usage, colour, shape=shape, tooltip=tooltip),
+    )
+    return alt.hconcat(*(panel.properties(width=300, height=HEIGHT) for panel in (left, middle, right)))
+
+
+def _medians(runs: pl.DataFrame, *columns: str) -> pl.DataFrame:
+    """Medians of a level's valid runs."""
+    return (
+        runs.filter("valid")
+        .group_by("series", "curve", "level", maintain_order=True)
+        .agg(pl.col("deployment", "first", "times").first(), pl.col(columns).median())
+    )
+
+
+def _settings(results: Results) -> list[tuple[str, pl.DataFrame]]:
+    """Each setting with the runs that show what it changes, a series a value, the first value's before the others'.
+
+    Of a level that was measured with several values, those stay that have a valid run, if there are two: beside an invalid run the
+    other would seem to be compared.
+
+    Returns:
+        The runs with `curve` (model and workload), `series`, `first` (whether its value is the first one), `times` (how many times as
+        many devices as the fewest; 1 of other settings) and `left_out` (pairs at some level, of all).
+    """
+    pairs = sorted(setting_pairs(results.runs), key=lambda each: each[0] != DEVICES)
+    several = len({(first["model"][0], first["workload"][0]) for _, first, _ in pairs}) > 1
+    found = []
+    for setting, group in groupby(pairs, key=lambda each: each[0]):
+        sides: dict[tuple[str, str], pl.DataFrame] = {}
+        for _, first, other in group:
+            for side, of in ((first, first), (other, first)):
+                sides.setdefault((side["deployment"][0], side["workload"][0]), _side(setting, side, of, several))
+        found.append((setting, _compared(pl.concat(sides.values()))))
+    return found
+
+
+def _side(setting: str, side: pl.DataFrame, first: pl.DataFrame, several: bool) -> pl.DataFrame:
+    value, curve = side[setting][0], f"{side['model'][0]} · {side['workload'][0]}"
+    name = f"TP={value}" if setting == DEVICES else value_text(setting, value)
+    return side.with_columns(
+        curve=pl.lit(curve),
+        series=pl.lit(f"{curve} · {name}" if several else name),
+        first=pl.lit(side is first),
+        times=pl.lit(value / first[setting][0] if setting == DEVICES else 1.0),
+    )
+
+
+def _compared(runs: pl.DataFrame) -> pl.DataFrame:
+    level = ("curve", "axis", "level")
+    marked = runs.with_columns(
+        measured=pl.col("series").n_unique().over(level),
+        sides=pl.col("series").filter("valid").n_unique().over(level),
+        known=pl.col("valid").any().over(*level, "series"),
+    )
+    left_out = marked.unique(level).select((pl.col("measured") - pl.col("sides").clip(1)).sum()).item()
+    kept = marked.filter((pl.col("measured") == 1) | (pl.col("known") & (pl.col("sides") > 1)))
+    return kept.drop("measured", "sides", "known").with_columns(left_out=pl.lit(int(left_out)))
+
+
+def _ratios(runs: pl.DataFrame) -> pl.DataFrame:
+    """Throughput ÷ that with the first value, of n times as many devices ÷ n, at each level: `series`, `level`, `ratio`."""
+    levels = _medians(runs, "throughput_tokens_per_s").drop_nulls()
+    first = levels.filter("first").select("curve", "level", alone="throughput_tokens_per_s")
+    return (
+        levels.filter(~pl.col("first"))
+        .join(first, on=["curve", "level"])
+        .select("series", "level", ratio=pl.col("throughput_tokens_per_s") / pl.col("alone") / pl.col("times"))
+    )

@@ -1,0 +1,203 @@
+"""What another value of a setting changes, in words; of more devices, what they buy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from bench.analysis.setting_gain import DEVICES, Gain, Ratio, SettingGain
+from bench.axes import AXES
+from bench.errors import shown_size
+from bench.study.settings import setting_name
+from bench.words.answer import AGAIN, Answer, listed
+from bench.words.comparison import difference_text, percent_text
+from bench.words.loads import count_text, load_text
+
+__all__ = ["answers", "value_text"]
+
+_USELESS = 25.0  # upper ÷ lower end of an interval above which it says nothing
+
+
+def answers(gains: Sequence[SettingGain]) -> Iterator[Answer]:
+    """What another device buys, and what other settings change, and at what load."""
+    devices = [each for each in gains if each.setting == DEVICES]
+    if devices:
+        first = devices[0]
+        second = f"a second {_noun(first)}" if first.values == (1, 2) else f"more {_noun(first)}s"
+        yield _answer("devices", f"What does {second} buy, and at what load?", devices)
+    if others := [each for each in gains if each.setting != DEVICES]:
+        names = dict.fromkeys(setting_name(each.setting) for each in others)
+        what = f"does {next(iter(names))}" if len(names) == 1 else "do the settings"
+        yield _answer("settings", f"What {what} change, and at what load?", others)
+
+
+def value_text(setting: str, value: str | int | float | bool | None) -> str:
+    """A value of a setting, such as `8192`, `16 MiB` or `its default`."""
+    if value is None:
+        return "its default"
+    return shown_size(int(value)) if setting == "kv_cache_memory" else str(value).lower()
+
+
+def _answer(name: str, question: str, gains: Sequence[SettingGain]) -> Answer:
+    several = len(gains) > 1
+    return Answer(
+        name=name,
+        question=question,
+        lines=tuple(_of(each, several) + line for each in gains for line in _lines(each)),
+        sure=tuple(_of(each, several) + _sure(each) for each in gains if each.pairs),
+        do=tuple(dict.fromkeys(_of(each, several) + line for each in gains for line in _do(each))),
+    )
+
+
+def _noun(found: SettingGain) -> str:
+    return "GPU" if found.gpus else "worker"
+
+
+def _value(found: SettingGain, side: int) -> str:
+    """The value of the first deployment or of the other, such as `2 GPUs`, `8192` or `16 MiB`."""
+    value = found.values[side]
+    return count_text(int(value or 1), _noun(found)) if found.setting == DEVICES else value_text(found.setting, value)
+
+
+def _with(found: SettingGain, side: int) -> str:
+    """Such as `on 2 GPUs` or `with max_num_seqs 64`."""
+    if found.setting == DEVICES:
+        return f"on {_value(found, side)}"
+    return f"with {setting_name(found.setting)} {'at ' if found.values[side] is None else ''}{_value(found, side)}"
+
+
+def _of(found: SettingGain, several: bool) -> str:
+    if not several:
+        return ""
+    if found.setting == DEVICES:
+        return f"{found.model} · {found.workload}, {found.values[1]} against {found.values[0]}: "
+    return f"{found.model} · {found.workload}, {setting_name(found.setting)} {_value(found, 1)} against {_value(found, 0)}: "
+
+
+def _lines(found: SettingGain) -> list[str]:
+    first, other = (_with(found, side) for side in (0, 1))
+    memory = f"Memory: {first} {_full(found, 0)}; {other} {_full(found, 1)}."
+    if not AXES[found.axis].held:
+        return [
+            f"Speed: not known, because the throughput of an open loop is the load that it offers, {first} as {other}.",
+            memory,
+        ]
+    if not found.pairs:
+        return [f"Speed: not known, because no pair of runs under the same load is valid {first} and {other}.", memory]
+    lines = [memory]
+    for gain, where in _parts(found):
+        loads = f" ({_loads(gain.loads)})" if gain.loads else ""
+        lines.append(f"Speed {where}{loads}: {_speed(found, gain)}.")
+    if found.doubling is not None:
+        lines.append(f"The gain changes by {percent_text(found.doubling)} with each doubling of the load.")
+    else:
+        lines.append("No change of the gain with the load is established.")
+    return lines
+
+
+def _parts(found: SettingGain) -> list[tuple[Gain, str]]:
+    """The gain below the load that fills the first deployment's KV cache and from it on, as far as they were measured; and where."""
+    if found.full[0] is None:
+        room, short = "at all loads measured", ""
+    elif found.setting == DEVICES:
+        few = _value(found, 0)
+        room, short = f"while the KV cache of {few} has room", f"where the KV cache of {few} is full"
+    else:
+        first = _with(found, 0)
+        room, short = f"while the KV cache has room {first}", f"where the KV cache is full {first}"
+    return [(gain, where) for gain, where in ((found.room, room), (found.short, short)) if gain is not None]
+
+
+def _full(found: SettingGain, side: int) -> str:
+    if (full := found.full[side]) is not None:
+        return f"the KV cache is full from {load_text(full, AXES[found.axis].unit)} on"
+    return (
+        "no measured load fills the KV cache" if found.full_known[side] else "whether the KV cache was ever full is not known"
+    )
+
+
+def _loads(loads: Sequence[float]) -> str:
+    return f"{loads[0]:g}" if loads[0] == loads[-1] else f"{loads[0]:g} to {loads[-1]:g}"
+
+
+def _speed(found: SettingGain, gain: Gain) -> str:
+    if gain.same is None:
+        return "not known, no pair of runs is valid there"
+    times = f"{gain.same.value:.2f} times the throughput{_interval(gain.same)}"
+    if gain.same.beside(1) == "unknown" and gain.same.low is not None:
+        times += ", so no gain is established" if found.times else ", so no difference is established"
+    return f"{times}; {_beside(found, gain, found.times)}" if found.times else times
+
+
+def _interval(ratio: Ratio) -> str:
+    if ratio.low is None or ratio.high is None:
+        return ", of which the uncertainty is not known"
+    if ratio.high > _USELESS * ratio.low:
+        return " (the pairs differ too much to say how sure that is)"
+    return f" ({ratio.low:.2f} to {ratio.high:.2f} at 95 % confidence)"
+
+
+def _separate(found: SettingGain, times: float) -> str:
+    return f"{times:g} separate instances on {_value(found, 0)} each"
+
+
+def _beside(found: SettingGain, gain: Gain, whole: float) -> str:
+    """How it compares with separate instances that share the same load."""
+    separate = _separate(found, whole)
+    if gain.shared is None:
+        return f"no run shows what {separate} would give under the same total load"
+    times = f"{gain.shared.value:.2f} times as much{_interval(gain.shared)}"
+    of = f"that share the same load ({_loads(gain.shared_loads)} in all)"
+    match gain.shared.beside(1):
+        case "more":
+            return f"more than {separate} {of} would give: {times}"
+        case "less":
+            return f"less than {separate} {of} would give: {times}"
+    return f"whether {separate} {of} would give more is not established: {times}"
+
+
+def _sure(found: SettingGain) -> str:
+    assumed = " How far two starts of a server differ is assumed; several sessions (study.sessions) would measure it."
+    others = listed([difference_text(each) for each in found.differences])
+    besides = f" What else differs may explain the gain: {others}." if others else ""
+    pairs = f"{count_text(found.pairs, 'pair')} of valid runs under the same load."
+    return f"{pairs}{besides}{assumed if found.spread_assumed and AXES[found.axis].held else ''}"
+
+
+def _do(found: SettingGain) -> list[str]:
+    if not AXES[found.axis].held:
+        return ["Compare speed under a ladder of `concurrency`."]
+    if not found.pairs:
+        return [AGAIN]
+    return _of_devices(found, found.times) if found.times else _of_setting(found)
+
+
+def _of_setting(found: SettingGain) -> list[str]:
+    """Which value to take, where a difference is established."""
+    do, name = [], setting_name(found.setting)
+    first, other = _value(found, 0), _value(found, 1)
+    for gain, where in _parts(found):
+        if gain.same is None or (verdict := gain.same.beside(1)) == "unknown":
+            continue
+        at, change = f"{where[0].upper()}{where[1:]}", percent_text(gain.same.value)
+        if verdict == "more":
+            do.append(f"{at}, set {name} to {other}: it changes throughput by {change}.")
+        else:
+            do.append(f"{at}, leave {name} at {first}: {other} changes throughput by {change}.")
+    return do
+
+
+def _of_devices(found: SettingGain, whole: float) -> list[str]:
+    do = []
+    few, many, separate = _value(found, 0), _value(found, 1), _separate(found, whole)
+    room, short = found.room, found.short
+    if room is not None and room.shared is not None and room.shared.beside(1) == "less":
+        do.append(f"While {few} can hold the load, run {separate}: together they give more.")
+    elif room is not None and room.same is not None and room.same.beside(whole) == "less":
+        loads = f"{_loads(room.loads)} {AXES[found.axis].unit}"
+        do.append(f"If there is load for all of them ({loads} each), {separate} give more together.")
+    if room is not None and room.shared is not None and room.shared.beside(1) == "more":
+        do.append(f"If an instance gets no more load than that, use {many} for it: it gives more than {separate} would of it.")
+    if short is not None and short.shared is not None and short.shared.beside(1) == "more":
+        loads = f"{_loads(short.shared_loads)} {AXES[found.axis].unit}"
+        do.append(f"Under {loads} in all, use {many} for one instance: KV memory is what is short.")
+    return do
