@@ -431,6 +431,11 @@ def test_a_server_of_which_nothing_is_known_makes_no_factor():
     )
 
 
+def test_a_few_settings_under_a_few_loads_are_no_study_of_factors():
+    one = with_settings(0.05, max_num_seqs={32: 1.0, 128: 2.0}).filter(prompt_fixed=32, output_fixed=16, tensor_parallel=1)
+    assert not set(FIGURES) & set(figures_of(one.to_dicts()))  # three loads, two models, two values: twelve configurations
+
+
 def test_settings_crossed_with_loads_have_the_figures_of_factors():
     """No length is swept: three loads, two models, two settings."""
     study = with_settings(0.05, max_num_seqs={32: 1.0, 128: 2.0}, flag_eager={"false": 1.0, None: 1.5})

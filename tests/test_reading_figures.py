@@ -182,6 +182,7 @@ def tensor_parallel(summary, *invalid, counts=(1, 2, 4)):
         ([], {(n, level) for n in (1, 2, 4) for level in (1, 4, 16)}, 0),
         ([(4, 16)], {(n, level) for n in (1, 2, 4) for level in (1, 4, 16)} - {(4, 16)}, 1),
         ([(2, 16), (4, 16)], {(n, level) for n in (1, 2, 4) for level in (1, 4)}, 2),
+        ([(n, level) for n in (1, 2, 4) for level in (1, 4, 16)], set(), 6),
         ([(n, 16) for n in (1, 2, 4)], {(n, level) for n in (1, 2, 4) for level in (1, 4)}, 2),
     ],
 )

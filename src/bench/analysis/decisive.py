@@ -17,8 +17,8 @@ from bench.analysis.factors import (
     varying,
     with_metrics,
 )
-from bench.analysis.importance import FEWEST_CELLS, FEWEST_SCORE, importances
-from bench.study.questions import CROSSED, crossed_families
+from bench.analysis.importance import FEWEST_SCORE, importances
+from bench.study.questions import CROSSED, FEWEST_CONFIGURATIONS, crossed_families
 from bench.study.settings import settings_in
 
 __all__ = ["Decided", "Decisive", "FactorEffect", "crossed", "decided"]
@@ -71,7 +71,7 @@ class Decided:
     configurations: int
     measured: int
     together: tuple[tuple[str, str], ...]
-    fewest: int = FEWEST_CELLS
+    fewest: int = FEWEST_CONFIGURATIONS
 
 
 def crossed(runs: pl.DataFrame) -> pl.Series:

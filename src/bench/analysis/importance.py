@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from bench.analysis.factors import cells, factors_of, metrics_of, varying
+from bench.study.questions import FEWEST_CONFIGURATIONS
 
 if TYPE_CHECKING:
     import numpy as np
@@ -15,9 +16,8 @@ if TYPE_CHECKING:
 
     Floats = npt.NDArray[np.float64]
 
-__all__ = ["FEWEST_CELLS", "FEWEST_SCORE", "importances"]
+__all__ = ["FEWEST_SCORE", "importances"]
 
-FEWEST_CELLS = 20  # configurations: of fewer, five folds hold out less than four each
 FEWEST_SCORE = 0.5  # R² on configurations that the model has not seen; below it, what it owes to a factor says little
 _FOLDS, _ROUNDS, _SHUFFLES = 5, 2, 20
 _REPEATED = "per_token_s"  # throughput's inverse: its logarithm is the same but for its sign, and so are its importances
@@ -49,7 +49,7 @@ def importances(runs: pl.DataFrame) -> pl.DataFrame:
     for metric, title in metrics_of(table).items():
         known = table.drop_nulls([metric, *partly])
         factors, names = varying(known), factors_of(known)
-        if metric == _REPEATED or not factors or known.height < FEWEST_CELLS or known[metric].n_unique() < 2:
+        if metric == _REPEATED or not factors or known.height < FEWEST_CONFIGURATIONS or known[metric].n_unique() < 2:
             continue
         y = known[metric].log() if known[metric].min() > 0 else known[metric]  # type: ignore[operator]
         scores, lost = _shuffled(known.select(pl.col(factors).to_physical().cast(pl.Float64)).to_numpy(), y.to_numpy())

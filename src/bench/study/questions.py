@@ -17,6 +17,7 @@ from bench.study.workload import ALIKE
 
 __all__ = [
     "CROSSED",
+    "FEWEST_CONFIGURATIONS",
     "SWEEPS",
     "Condition",
     "Rows",
@@ -40,6 +41,7 @@ __all__ = [
 Rows = Sequence[Mapping[str, Any]]
 Condition = Callable[[Rows], bool]
 CROSSED = ("level", "prompt_fixed", "output_fixed")
+FEWEST_CONFIGURATIONS = 20  # of a factor analysis: of fewer, five folds hold out less than four each
 
 
 def varied(rows: Rows, key: str, *, within: Sequence[str]) -> int:
@@ -131,12 +133,21 @@ def crossed_factors(rows: Rows) -> bool:
 
 
 def crossed_families(rows: Rows) -> set[str]:
-    """Families of bursts or closed loops in which two of load, lengths and settings are crossed."""
+    """Families of bursts or closed loops in which two of load, lengths and settings are crossed.
+
+    Loads with crossed lengths are a study of factors; of settings under several loads it takes as many configurations as an analysis.
+    """
     held = defaultdict(list)
     for row in rows:
         if row.get("arrival") in {"burst", "closed"}:
             held[row["family"]].append(row)
-    return {family for family, found in held.items() if len(_factors(found) - {"model"}) >= 2}
+    return {family for family, found in held.items() if _are_crossed(found)}
+
+
+def _are_crossed(rows: Rows) -> bool:
+    configurations = {tuple(row.get(key) for key in ("deployment", *CROSSED)) for row in rows}
+    enough = len(configurations) >= FEWEST_CONFIGURATIONS or sum(_several(rows, key) for key in CROSSED) >= 2
+    return enough and len(_factors(rows) - {"model"}) >= 2
 
 
 def _factors(rows: Rows) -> set[str]:

@@ -6,12 +6,12 @@ import altair as alt
 import polars as pl
 
 from bench.analysis.factors import cells, confounded
-from bench.analysis.importance import FEWEST_CELLS, FEWEST_SCORE, importances
+from bench.analysis.importance import FEWEST_SCORE, importances
 from bench.figures.families import by_family
 from bench.figures.registry import figure
 from bench.figures.results import Results
 from bench.figures.theme import NEUTRAL, nothing_to_show
-from bench.study.questions import crossed_factors
+from bench.study.questions import FEWEST_CONFIGURATIONS, crossed_factors
 from bench.words.factors import model_score, together
 
 _TITLE = "importance (loss of R²)"
@@ -45,8 +45,8 @@ def _drawn(runs: pl.DataFrame) -> alt.TopLevelMixin:
     rows, table = importances(runs), cells(runs)
     if rows.is_empty():
         return nothing_to_show(
-            f"{table.height} configurations have valid runs; {FEWEST_CELLS} in which a metric is known are the fewest of which folds "
-            "can be held out"
+            f"{table.height} configurations have valid runs; {FEWEST_CONFIGURATIONS} in which a metric is known are the fewest of which "
+            "folds can be held out"
         )
     known = rows.drop_nulls("importance")
     low, high = (value or 0.0 for value in known.select(pl.min("low"), pl.max("high")).row(0))

@@ -30,7 +30,7 @@ _COLUMNS = ["deployment", "run", "series", "level", "throughput_tokens_per_s", "
 
 
 def _note(results: Results) -> str:
-    left_out = sum(part["left_out"][0] for _, part in _settings(results))
+    left_out = sum(pairs for _, _, pairs in _settings(results))
     return " ".join(filter(None, [pairs_note(left_out), whole_note(results)]))
 
 
@@ -39,7 +39,7 @@ def _finding(results: Results) -> str | None:
     found = _settings(results)
     if len(found) != 1:
         return None
-    setting, runs = found[0]
+    setting, runs, _ = found[0]
     ratios = _ratios(runs)
     if ratios["series"].n_unique() != 1 or (setting == DEVICES and runs[DEVICES].min() != 1):
         return None
@@ -70,7 +70,9 @@ def settings(results: Results) -> alt.TopLevelMixin:
     Args:
         results: `runs` with settings, `model`, `level`, `throughput_tokens_per_s`, `kv_usage_peak` (0–1) and `valid`.
     """
-    rows: list[alt.HConcatChart] = [_row(results, setting, runs) for setting, runs in _settings(results) if not runs.is_empty()]
+    rows: list[alt.HConcatChart] = [
+        _row(results, setting, runs) for setting, runs, _ in _settings(results) if not runs.is_empty()
+    ]
     if not rows:
         return nothing_to_show("no model has valid runs of one load with different values of a setting")
     if len(rows) == 1:
@@ -138,15 +140,15 @@ def _medians(runs: pl.DataFrame, *columns: str) -> pl.DataFrame:
     )
 
 
-def _settings(results: Results) -> list[tuple[str, pl.DataFrame]]:
-    """Each setting with the runs that show what it changes, a series a value, the first value's before the others'.
+def _settings(results: Results) -> list[tuple[str, pl.DataFrame, int]]:
+    """Each setting with the runs that show what it changes, a series a value, and how many pairs are left out at some level.
 
     Of a level that was measured with several values, those stay that have a valid run, if there are two: beside an invalid run the
     other would seem to be compared.
 
     Returns:
-        The runs with `curve` (model and workload), `series`, `first` (whether its value is the first one), `times` (how many times as
-        many devices as the fewest; 1 of other settings) and `left_out` (pairs at some level, of all).
+        The runs with `curve` (model and workload), `series`, `first` (whether its value is the first one) and `times` (how many times
+        as many devices as the fewest; 1 of other settings).
     """
     pairs = sorted(setting_pairs(results.runs), key=lambda each: each[0] != DEVICES)
     several = len({(first["model"][0], first["workload"][0]) for _, first, _ in pairs}) > 1
@@ -156,7 +158,7 @@ def _settings(results: Results) -> list[tuple[str, pl.DataFrame]]:
         for _, first, other in group:
             for side, of in ((first, first), (other, first)):
                 sides.setdefault((side["deployment"][0], side["workload"][0]), _side(setting, side, of, several))
-        found.append((setting, _compared(pl.concat(sides.values()))))
+        found.append((setting, *_compared(pl.concat(sides.values()))))
     return found
 
 
@@ -171,7 +173,7 @@ def _side(setting: str, side: pl.DataFrame, first: pl.DataFrame, several: bool) 
     )
 
 
-def _compared(runs: pl.DataFrame) -> pl.DataFrame:
+def _compared(runs: pl.DataFrame) -> tuple[pl.DataFrame, int]:
     level = ("curve", "axis", "level")
     marked = runs.with_columns(
         measured=pl.col("series").n_unique().over(level),
@@ -180,7 +182,7 @@ def _compared(runs: pl.DataFrame) -> pl.DataFrame:
     )
     left_out = marked.unique(level).select((pl.col("measured") - pl.col("sides").clip(1)).sum()).item()
     kept = marked.filter((pl.col("measured") == 1) | (pl.col("known") & (pl.col("sides") > 1)))
-    return kept.drop("measured", "sides", "known").with_columns(left_out=pl.lit(int(left_out)))
+    return kept.drop("measured", "sides", "known"), int(left_out)
 
 
 def _ratios(runs: pl.DataFrame) -> pl.DataFrame:
