@@ -6,14 +6,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
+from bench.engines.asked import Deployment, DeploymentSpec, Engine, Flag, Geometry, Model
 from bench.records.deployment import KvFacts
 from bench.records.launch import MemoryPlan, Settings
-
-if TYPE_CHECKING:
-    from bench.models import Geometry, Model
-    from bench.study import Deployment, DeploymentSpec, Engine
 
 __all__ = [
     "Exposed",
@@ -30,7 +27,6 @@ __all__ = [
     "whole",
 ]
 
-Flag = str | int | float | bool
 Labelled = tuple[Mapping[str, str], float]  # a sample: its labels and its value
 Ask = Callable[[str], Any]  # the JSON that a server answers at a path; None where it answers none
 

@@ -16,17 +16,14 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bench.engines import llama_server
+from bench.engines.asked import Deployment, DeploymentSpec, Engine, Geometry, Model
 from bench.engines.kind import Ask, Exposed, Flag, Labelled, Managed, arguments
 from bench.errors import BenchError, shown_size
 from bench.records.deployment import KvFacts
 from bench.records.launch import MemoryPlan, Settings
-
-if TYPE_CHECKING:
-    from bench.models import Geometry, Model
-    from bench.study import Deployment, DeploymentSpec, Engine
 
 __all__ = ["LlamaCpp"]
 

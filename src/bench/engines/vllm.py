@@ -13,15 +13,12 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from ctypes.util import find_library
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from bench.engines.asked import Deployment, DeploymentSpec, Engine, Geometry, Model
 from bench.engines.kind import Ask, Exposed, Flag, Labelled, Managed, common, count, ray_spellings, total
 from bench.records.deployment import KvFacts
 from bench.records.launch import MemoryPlan, Settings, settings_of
-
-if TYPE_CHECKING:
-    from bench.models import Geometry, Model
-    from bench.study import Deployment, DeploymentSpec, Engine
 
 __all__ = ["VLLM"]
 

@@ -45,8 +45,8 @@ def _drawn(runs: pl.DataFrame) -> alt.TopLevelMixin:
     rows, table = importances(runs), cells(runs)
     if rows.is_empty():
         return nothing_to_show(
-            f"{table.height} configurations have valid runs; {FEWEST_CONFIGURATIONS} in which a metric is known are the fewest of which "
-            "folds can be held out"
+            f"{table.height} configurations have valid runs; {FEWEST_CONFIGURATIONS} in which a metric is known are the fewest of "
+            "which folds can be held out"
         )
     known = rows.drop_nulls("importance")
     low, high = (value or 0.0 for value in known.select(pl.min("low"), pl.max("high")).row(0))

@@ -1,0 +1,103 @@
+"""What an engine is told of a deployment, under the configuration's own names.
+
+`bench.study` and `bench.models` import the engines, so an engine cannot import their classes; mypy checks that they fit these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+__all__ = ["Deployment", "DeploymentSpec", "Engine", "Flag", "Geometry", "Model"]
+
+Flag = str | int | float | bool
+
+
+class Deployment(Protocol):
+    """An entry of `deployments`."""
+
+    @property
+    def model(self) -> str: ...
+    @property
+    def dtype(self) -> str: ...
+    @property
+    def kv_cache_dtype(self) -> str: ...
+    @property
+    def kv_cache_memory(self) -> int | None: ...
+    @property
+    def gpu_memory_utilization(self) -> float: ...
+    @property
+    def block_size(self) -> int | None: ...
+    @property
+    def max_num_seqs(self) -> int: ...
+    @property
+    def tensor_parallel(self) -> int: ...
+    @property
+    def pipeline_parallel(self) -> int: ...
+    @property
+    def data_parallel(self) -> int: ...
+    @property
+    def workers(self) -> int: ...
+    @property
+    def nodes(self) -> int: ...
+    @property
+    def cores(self) -> int: ...
+    @property
+    def prefix_caching(self) -> bool: ...
+    @property
+    def flags(self) -> Mapping[str, Flag]: ...
+
+
+class Engine(Protocol):
+    """An entry of `engines`."""
+
+    @property
+    def source(self) -> str: ...
+    @property
+    def backend(self) -> str: ...
+    @property
+    def command(self) -> Sequence[str] | None: ...
+
+
+class Model(Protocol):
+    """An entry of `models`."""
+
+    @property
+    def synthetic(self) -> bool: ...
+    @property
+    def path(self) -> str | None: ...
+
+
+class DeploymentSpec(Protocol):
+    """A deployment with its name and the entries that it refers to."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def served_name(self) -> str: ...
+    @property
+    def deployment(self) -> Deployment: ...
+    @property
+    def model(self) -> Model: ...
+    @property
+    def engine(self) -> Engine: ...
+
+
+class _Weights(Protocol):
+    @property
+    def stored(self) -> float: ...
+
+
+class Geometry(Protocol):
+    """The shape of a model (`bench.models.Geometry`)."""
+
+    @property
+    def hidden_size(self) -> int: ...
+    @property
+    def latent(self) -> bool: ...
+    @property
+    def windows(self) -> Sequence[int | None]: ...
+    @property
+    def mxfp4_width(self) -> int: ...
+    @property
+    def experts(self) -> _Weights: ...
