@@ -8,7 +8,7 @@ from typing import Any
 
 __all__ = ["BANDS", "Band", "Judged", "judge"]
 
-_RUNNING_SHARE = 0.02  # queue ÷ requests in flight below which the queue is near zero
+_RUNNING_SHARE = 0.02  # queue ÷ requests in flight below which the queue is near zero; convention
 
 
 @dataclass(frozen=True)

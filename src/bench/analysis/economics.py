@@ -12,8 +12,8 @@ from bench.study import Decision
 
 __all__ = ["Prices", "best_points", "economics", "lasting"]
 
-_HOUR = 3600.0
-_KWH = 3.6e6  # joules
+_HOUR = 3600.0  # seconds of an hour; derived
+_KWH = 3.6e6  # joules of a kilowatt-hour; derived
 _SCHEMA = {
     "deployment": pl.String,
     "workload": pl.String,

@@ -19,9 +19,9 @@ __all__ = ["CONFIGURATION", "REGIONS", "Spreads", "effects"]
 # What repeats have in common. A workload's name holds the lengths that a ladder gives it.
 CONFIGURATION = ("deployment", "workload", "axis", "level")
 REGIONS = ("low loads", "middle loads", "high loads")
-_FEWEST_FOR_REGIONS = 4  # levels of a curve; of three, each would be its own region
-_FEWEST_FOR_TREND = 3
-_FAR = 700.0  # no number of Python's is e to the power of much more
+_FEWEST_FOR_REGIONS = 4  # fewest levels of a curve with regions; derived: of three, each would be its own region
+_FEWEST_FOR_TREND = 3  # fewest levels of a trend; derived: through two, every line fits
+_FAR = 700.0  # largest exponent of e; derived: floating-point numbers end at e to the power of 709
 Spreads = Mapping[str, tuple[float, float]]  # of a metric: how far sessions differ, and the degrees of freedom behind it
 
 

@@ -16,6 +16,7 @@ from bench.study import Slo
 
 __all__ = [
     "DAYS_A_MONTH",
+    "KV_HEADROOM",
     "Fleet",
     "Limits",
     "OperatingPoint",
@@ -31,11 +32,14 @@ __all__ = [
     "with_devices",
 ]
 
-DAYS_A_MONTH = 30  # convention; 730 hours would be 1.4 % more
-_HOURS_A_MONTH = 24 * DAYS_A_MONTH
-_SHED = (0.8, 0.9)  # shares of the longest queue at which shedding begins, and at which all is shed
-_KV_HEADROOM = (0.10, 0.15)
-_LITTLE = 2.0  # ratio in Little's law above which load and latency contradict each other
+DAYS_A_MONTH = 30  # days of a month; convention: 730 hours would be 1.4 % more
+_HOURS_A_MONTH = 24 * DAYS_A_MONTH  # hours of a month; derived
+# shares of the longest queue at which shedding begins, and at which all is shed; source: the texts that
+# docs/explanation/published-numbers.md checks
+_SHED = (0.8, 0.9)
+# least and most share of the KV tokens to keep free; source: the texts that docs/explanation/published-numbers.md checks
+KV_HEADROOM = (0.10, 0.15)
+_LITTLE = 2.0  # ratio in Little's law above which load and latency contradict each other; convention
 
 
 @dataclass(frozen=True)
@@ -175,7 +179,7 @@ def limits(point: OperatingPoint, slo_s: float | None, *, arrival_rps: float | N
         if point.max_model_len is not None and point.output_tokens is not None:
             longest = math.floor(point.max_model_len - point.output_tokens)
     elif point.kv_tokens is not None:
-        free = (round(_KV_HEADROOM[0] * point.kv_tokens), round(_KV_HEADROOM[1] * point.kv_tokens))
+        free = (round(KV_HEADROOM[0] * point.kv_tokens), round(KV_HEADROOM[1] * point.kv_tokens))
         if point.c_max and point.prompt_tokens is not None and point.output_tokens is not None:
             # Of the engine in which it comes to lie, whose share of requests and tokens is the mean one.
             others = max(0.0, point.c_max / point.engines - 1) * (point.prompt_tokens + point.output_tokens)

@@ -18,7 +18,17 @@ from bench.parse.server import gauges
 from bench.parse.steps import step_figures
 from bench.work import Work
 
-__all__ = ["GROWS", "SteadyWindow", "in_steady_state", "mser", "ramp", "steady_figures", "steady_window"]
+__all__ = [
+    "GROWS",
+    "RATE_BATCHES",
+    "SURE_GROWTH",
+    "SteadyWindow",
+    "in_steady_state",
+    "mser",
+    "ramp",
+    "steady_figures",
+    "steady_window",
+]
 
 Floats = npt.NDArray[np.float64]
 
@@ -26,14 +36,14 @@ GROWS = 0.05  # growth of the requests in flight ÷ offered rate above which a l
 _BINS = 200  # bins of series over the load's time
 _BATCH = 5  # observations in a batch of MSER-5
 _BATCHES = 20  # batches of in-flight means behind the error of their growth
-_RATE_BATCHES = 10  # batches of the window behind the error of its rate
+RATE_BATCHES = 10  # batches of the window behind the error of its rate
 _FILLS = 2.0  # median latencies in which an open loop fills a server; a closed loop begins full and takes one
 _RAMP_LEAST = 0.1  # shortest ramp, as a share of the load's time
 _SURE_RAMP = 4.0  # standard errors of a ramp: the cut was sought
 _LATENCIES_LONG = 2.0  # shortest window in median latencies
 _FEWEST = 10  # fewest requests of a window
 _LONGEST_MORE = 20.0  # longest recommended run ÷ the measured one
-_SURE = 2.1  # Student's t of 18 degrees of freedom, 95 %, two-sided
+SURE_GROWTH = 2.1  # Student's t of 18 degrees of freedom, 95 %, two-sided
 
 
 @dataclass(frozen=True)
@@ -110,17 +120,17 @@ def _judged(
     is one latency without load, `early`).
     """
     length = last - begin
-    if growth is not None and error is not None and growth - _SURE * error > max(GROWS, early / length):
+    if growth is not None and error is not None and growth - SURE_GROWTH * error > max(GROWS, early / length):
         return "grows", None
     if last - start < _LATENCIES_LONG * lasts:
         return "short", max(1.5 * length, (start - begin) + 2 * _LATENCIES_LONG * lasts)
     if growth is None or error is None:
         return None, None
-    if growth > GROWS and growth > _SURE * error:
+    if growth > GROWS and growth > SURE_GROWTH * error:
         return "grows", None
-    if growth + _SURE * error > 2 * GROWS:
+    if growth + SURE_GROWTH * error > 2 * GROWS:
         # The error of a slope falls with the 3/2 power of the time that it is taken over.
-        more = (max(_SURE * error, growth) / GROWS) ** (2 / 3)
+        more = (max(SURE_GROWTH * error, growth) / GROWS) ** (2 / 3)
         return "unsure", length * min(_LONGEST_MORE, max(1.5, more))
     return None, None
 
@@ -305,8 +315,8 @@ def _rates(ok: pl.DataFrame, begin: float, end: float, whole: pl.Expr, work: Wor
     if chunks.is_empty():
         return {"steady_requests_per_s": 0.0, "steady_tokens_per_s": 0.0, "steady_error": None}
     times, share = chunks["token_times_s"].to_numpy(), chunks["share"].to_numpy()
-    batches = np.histogram(times, bins=_RATE_BATCHES, range=(begin, end), weights=share)[0]
-    error = float(batches.std(ddof=1) / batches.mean() / math.sqrt(_RATE_BATCHES))
+    batches = np.histogram(times, bins=RATE_BATCHES, range=(begin, end), weights=share)[0]
+    error = float(batches.std(ddof=1) / batches.mean() / math.sqrt(RATE_BATCHES))
     return {
         "steady_requests_per_s": float(share.sum()) / (end - begin),
         "steady_tokens_per_s": float(chunks["tokens"].sum()) / (end - begin),

@@ -34,8 +34,9 @@ from bench.study.specs import PROTOCOL, digest, load_label
 
 __all__ = ["RunningServer", "ServerGone"]
 
-_REFERENCE_REQUESTS = 8  # requests of a reference load
-_TRIES, _BETWEEN_TRIES_S = 6, 0.5  # attempts to reach a server, and the pause between them (s)
+_REFERENCE_REQUESTS = 8  # requests of a reference load; convention: as measurement.reference_requests
+_TRIES = 6  # attempts to reach a server; convention
+_BETWEEN_TRIES_S = 0.5  # pause between them (s); convention
 
 
 class ServerGone(BenchError):
