@@ -33,10 +33,10 @@ __all__ = ["Load", "LoadResult", "PreparedLoad", "ProcessFacts", "run_load"]
 
 # -P: a file in the working directory that is called like a module must not stand in for it.
 PROCESS = (sys.executable, "-P", "-m", "bench.load")
-# One process stamps 1,200 streams of 50 tokens a second with half of a core (benchmarks/client); beyond that another one helps.
+# most streams of a process; measured: benchmarks/client, 1,200 streams of 50 tokens a second take half a core
 _STREAMS_A_PROCESS = 1024
-_LOOK_S = 1.0  # between looks whether the server lives
-_LEAD_S = 0.02  # between the word and the start, so that every process has heard it
+_LOOK_S = 1.0  # time between looks whether the server lives (s); convention
+_LEAD_S = 0.02  # time between the word and the start (s), so that every process has heard it; convention
 
 
 @dataclass(frozen=True)

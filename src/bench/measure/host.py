@@ -17,8 +17,8 @@ __all__ = ["HostWatch"]
 
 _ASLEEP = ("idle", "iowait")
 _TWICE = ("guest", "guest_nice")  # counted in user and nice already
-_WORTH_A_LOOK = 0.05  # share of the cores' time below which a process disturbs nothing
-_DISTURBS = 0.15  # share of the cores' time that is certainly others': the limit of `thresholds.other_share`
+_WORTH_A_LOOK = 0.05  # share of the cores' time below which a process disturbs nothing; convention
+_DISTURBS = 0.15  # share of the cores' time that is certainly others'; convention: the default of `thresholds.other_share`
 
 _Times = Mapping[psutil.Process, float]
 

@@ -20,8 +20,8 @@ from bench.study.config import Measurement
 
 __all__ = ["AT_ONCE", "warm_up"]
 
-AT_ONCE = 4  # requests with which a warm-up ends
-_WARM_OUTPUT = 16  # most output tokens of a request of warm-up: TTFT is what has to become stable
+AT_ONCE = 4  # requests with which a warm-up ends; convention
+_WARM_OUTPUT = 16  # most output tokens of a request of warm-up: TTFT is what has to become stable; convention
 
 
 def warm_up(target: Target, missing: Sequence[RunSpec], settings: Measurement, launch: Launch) -> Warmup:

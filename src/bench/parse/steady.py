@@ -32,18 +32,25 @@ __all__ = [
 
 Floats = npt.NDArray[np.float64]
 
-GROWS = 0.05  # growth of the requests in flight ÷ offered rate above which a load is not carried
-_BINS = 200  # bins of series over the load's time
-_BATCH = 5  # observations in a batch of MSER-5
-_BATCHES = 20  # batches of in-flight means behind the error of their growth
-RATE_BATCHES = 10  # batches of the window behind the error of its rate
-_FILLS = 2.0  # median latencies in which an open loop fills a server; a closed loop begins full and takes one
-_RAMP_LEAST = 0.1  # shortest ramp, as a share of the load's time
-_SURE_RAMP = 4.0  # standard errors of a ramp: the cut was sought
-_LATENCIES_LONG = 2.0  # shortest window in median latencies
-_FEWEST = 10  # fewest requests of a window
-_LONGEST_MORE = 20.0  # longest recommended run ÷ the measured one
-SURE_GROWTH = 2.1  # Student's t of 18 degrees of freedom, 95 %, two-sided
+GROWS = 0.05  # growth of the requests in flight ÷ offered rate above which a load is not carried; convention
+_BINS = 200  # bins of series over the load's time; convention
+_BATCH = 5  # observations in a batch; source: White, Simulation 69, 1997 (MSER-5)
+_BATCHES = 20  # batches of in-flight means behind the error of their growth; convention
+RATE_BATCHES = 10  # batches of the window behind the error of its rate; convention
+_FILLS = 2.0  # median latencies in which an open loop fills a server (a closed loop begins full and takes one); convention
+_RAMP_LEAST = 0.1  # shortest ramp, as a share of the load's time; convention
+# standard errors of a ramp: more than usual, as the cut was sought; measured: docs/explanation/method.md, "Steady window"
+_SURE_RAMP = 4.0
+_LATENCIES_LONG = 2.0  # shortest window in median latencies; convention
+_FEWEST = 10  # fewest requests of a window; convention
+_MOST_ALIKE = 0.9  # largest correlation of neighbours that errors are raised by; convention
+# correlation that a straight line takes away, times the number of values; derived: about Kendall's bias of a detrended series
+_DETRENDED = 4
+_LEAST_MORE = 1.5  # shortest recommended run ÷ the measured one; convention
+_LONGEST_MORE = 20.0  # longest recommended run ÷ the measured one; convention
+# standard errors of backlog growth; derived: Student's t of `_BATCHES` − 2 degrees of freedom, without the 0.4 s that scipy takes to
+# import
+SURE_GROWTH = 2.1
 
 
 @dataclass(frozen=True)
@@ -123,7 +130,7 @@ def _judged(
     if growth is not None and error is not None and growth - SURE_GROWTH * error > max(GROWS, early / length):
         return "grows", None
     if last - start < _LATENCIES_LONG * lasts:
-        return "short", max(1.5 * length, (start - begin) + 2 * _LATENCIES_LONG * lasts)
+        return "short", max(_LEAST_MORE * length, (start - begin) + 2 * _LATENCIES_LONG * lasts)
     if growth is None or error is None:
         return None, None
     if growth > GROWS and growth > SURE_GROWTH * error:
@@ -131,7 +138,7 @@ def _judged(
     if growth + SURE_GROWTH * error > 2 * GROWS:
         # The error of a slope falls with the 3/2 power of the time that it is taken over.
         more = (max(SURE_GROWTH * error, growth) / GROWS) ** (2 / 3)
-        return "unsure", length * min(_LONGEST_MORE, max(1.5, more))
+        return "unsure", length * min(_LONGEST_MORE, max(_LEAST_MORE, more))
     return None, None
 
 
@@ -156,7 +163,7 @@ def _apart(before: Floats, after: Floats) -> float:
     if squares <= 1e-24 * float(before @ before + after @ after):
         return math.inf if difference else 0.0
     count = len(residuals)
-    r = min(0.9, max(0.0, float(residuals[:-1] @ residuals[1:]) / squares + 4 / count))  # as in `_growth`
+    r = min(_MOST_ALIKE, max(0.0, float(residuals[:-1] @ residuals[1:]) / squares + _DETRENDED / count))  # as in `_growth`
     variance = squares / max(1, count - 2) * (1 + r) / (1 - r) * (1 / len(before) + 1 / len(after))
     return difference / math.sqrt(variance)
 
@@ -232,8 +239,7 @@ def _growth(flying: Floats, length_s: float, ramp_s: float, offered: float) -> t
     squares = float(residuals @ residuals)
     if squares == 0:
         return slope / offered, 0.0
-    # A line takes away some of the correlation: 4 / n of it, about (Kendall's bias of a detrended series).
-    r = min(0.9, max(0.0, float(residuals[:-1] @ residuals[1:]) / squares + 4 / _BATCHES))
+    r = min(_MOST_ALIKE, max(0.0, float(residuals[:-1] @ residuals[1:]) / squares + _DETRENDED / _BATCHES))
     error = math.sqrt(squares / (_BATCHES - 2) / float(centred @ centred) * (1 + r) / (1 - r))
     return slope / offered, error / offered
 

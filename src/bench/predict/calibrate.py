@@ -21,8 +21,9 @@ from bench.records.launch import Launch
 
 __all__ = ["Calibrated", "MeasuredRun", "calibrate", "elsewhere", "limits_of", "parameters", "planned_again"]
 
-_TOKENS = 2048  # tokens of a step if neither command line nor log says: both engines' default on a CPU, vLLM's for each worker
-_PASS_TOKENS = 512  # llama.cpp's default for `--ubatch-size`
+# tokens of a step if neither command line nor log says; source: both engines' default on a CPU, vLLM's for each worker
+_TOKENS = 2048
+_PASS_TOKENS = 512  # tokens of a pass if no flag says; source: llama.cpp's default for `--ubatch-size`
 _FLAGS = {"vllm": ("--max-num-batched-tokens",), "llama.cpp": ("--batch-size", "-b")}
 _ONE_CACHE = {"--kv-unified", "-kvu"}  # of all of llama.cpp's slots
 
