@@ -41,6 +41,9 @@ _FILLS = 2.0  # median latencies in which an open loop fills a server (a closed 
 _RAMP_LEAST = 0.1  # shortest ramp, as a share of the load's time; convention
 # standard errors of a ramp: more than usual, as the cut was sought; measured: docs/explanation/method.md, "Steady window"
 _SURE_RAMP = 4.0
+_DRAINS = 0.9  # quantile of E2E before the end of sending from which a request may end in the drain; convention
+_DRAIN_MOST = 0.25  # largest share of the window that is left out for it; convention
+_HIGH = 0.95  # quantile of running requests that `steady_running_high` has; convention
 _LATENCIES_LONG = 2.0  # shortest window in median latencies; convention
 _FEWEST = 10  # fewest requests of a window; convention
 _MOST_ALIKE = 0.9  # largest correlation of neighbours that errors are raised by; convention
@@ -113,8 +116,8 @@ def steady_window(requests: pl.DataFrame, *, held: bool) -> SteadyWindow | None:
     growth, error = (None, None) if held else _growth(flying, last - begin, lasts, len(sent) / (last - begin))
     early = roots.head(max(_FEWEST, roots.height // 10)).select((pl.col("end_s") - pl.col("sent_s")).median()).item() or 0.0
     why, needs = _judged(start, last, begin, lasts, float(early), growth, error)
-    tail = ok.filter(pl.col("sent_s") >= start)["e2e_s"].quantile(0.9) or 0.0
-    return SteadyWindow(start, last, last - min(tail, (last - start) / 4), why, growth, error, needs)
+    tail = ok.filter(pl.col("sent_s") >= start)["e2e_s"].quantile(_DRAINS) or 0.0
+    return SteadyWindow(start, last, last - min(tail, _DRAIN_MOST * (last - start)), why, growth, error, needs)
 
 
 def _judged(
@@ -340,7 +343,7 @@ def _server(telemetry: pl.DataFrame, begin: float, end: float) -> dict[str, floa
     running, waiting, usage = (pl.col(name) for name in ("running", "waiting", "kv_usage"))
     figures: dict[str, float | None] = scrapes.select(
         steady_running=running.mean(),
-        steady_running_high=running.quantile(0.95),
+        steady_running_high=running.quantile(_HIGH),
         steady_waiting=waiting.mean(),
         steady_queued_share=(waiting > 0).mean(),
         steady_kv_usage=usage.mean(),

@@ -24,6 +24,8 @@ FEWEST_INTERVALS = 30  # fewest intervals of a fit; convention
 _KNOTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
 _STALLED = 5.0  # interval ÷ usual step of its kind above which the machine paused; tuned: benchmarks.predict
 _KIND = ["steps", "decodes", "firsts", "idle", "about", "crowd"]
+_PREFILL_CLASSES = 4  # kinds of steps an e-fold of prompt tokens; tuned: benchmarks.predict
+_CROWD_CLASSES = 2  # kinds of steps an e-fold of requests in flight; tuned: benchmarks.predict
 _EDGES = (0.0, *map(float, _KNOTS), math.inf)  # ends of the parts of that line; derived
 _LINE = [f"line_{i}" for i in range(len(_KNOTS) + 1)]  # tokens between two edges, of all passes
 _MEANS = ("took_s", "prefill", "context", "attended", "passes", "most_tokens", "in_flight", *_LINE)
@@ -213,7 +215,8 @@ def _known(run: pl.DataFrame) -> pl.DataFrame:
 def _classes(run: pl.DataFrame) -> pl.DataFrame:
     """The intervals of a run, those of one kind together: their number, and trimmed means."""
     run = run.with_columns(
-        pl.col("prefill").log1p().mul(4).round().alias("about"), pl.col("in_flight").log1p().mul(2).round().alias("crowd")
+        pl.col("prefill").log1p().mul(_PREFILL_CLASSES).round().alias("about"),
+        pl.col("in_flight").log1p().mul(_CROWD_CLASSES).round().alias("crowd"),
     )
     usual = pl.col("took_s").median().over(_KIND)
     # Relative errors would make the shortest count most: these are tokens of one step that came in two parts.
