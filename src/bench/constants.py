@@ -22,8 +22,8 @@ __all__ = ["KINDS", "Constant", "constants", "constants_page", "read_constants"]
 KINDS = {
     "source": "a publication, a specification, or another program's code",
     "measured": "a measurement of this very number",
-    "tuned": "chosen by hand on planted truth; the benchmark judges it together with others only",
-    "convention": "a round number that was chosen once; nothing judges it",
+    "tuned": "chosen by hand; the benchmark judges it, but only together with others",
+    "convention": "a round number that was chosen once; no measurement speaks for it",
     "derived": "it follows from other numbers, or from what a unit is",
 }
 #: The packages and modules of `bench` whose numbers decide results.
@@ -31,6 +31,7 @@ _PLACES = (
     *("analysis", "search", "predict", "parse", "load", "drift.py", "measure"),
     *("aggregate", "statistics.py", "study", "telemetry", "models"),
 )
+_LONGEST = 120  # characters of a value on the page; convention
 _FUNCTIONS = {"array", "log", "normal", "range", "round", "sqrt"}
 _NAME = re.compile(r"_?[A-Z][A-Z0-9_]*")
 _REASON = re.compile(rf"(?P<meaning>.+); (?P<kind>{'|'.join(KINDS)})(?:: (?P<detail>.+))?")
@@ -114,7 +115,8 @@ def constants_page() -> str:
 def _row(one: Constant) -> str:
     module = one.place.split(".")[-1]
     reason = f"{one.kind}: {one.detail}" if one.detail else one.kind
-    cells = (f"`{module}.{one.name}`", f"`{one.value}`", one.meaning, reason)
+    value = one.value if len(one.value) <= _LONGEST else f"{one.value[:_LONGEST]} …"
+    cells = (f"`{module}.{one.name}`", f"`{value}`", one.meaning, reason)
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |\n"
 
 

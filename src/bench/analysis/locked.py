@@ -47,8 +47,7 @@ _RUN = (
 LOCKED = (*_DEPLOYMENT, *_RUN)
 # largest relative difference of measured mean lengths that count as equal; convention: two runs of one load differ by chance
 _ALIKE = 0.05
-# relative rise of the client's CPU time for a piece of an answer that is reported; measured: docs/explanation/comparing.md, up to 70
-# % in six sessions on a shared machine
+# relative rise of the client's CPU time for a piece of an answer that is reported; convention: less says little of the machine
 _SLOWER = 0.20
 
 

@@ -15,7 +15,7 @@ __all__ = ["CORRELATION", "POWER", "Noise", "sessions_for", "smallest_difference
 # probability with which a planned comparison finds its effect; source: Cohen, Statistical Power Analysis for the Behavioral Sciences,
 # 1988
 POWER = 0.8
-CORRELATION = 0.5  # of metrics, before any is measured: all follow the machine's speed; convention
+CORRELATION = 0.5  # assumed correlation of metrics, before any is measured: all follow the machine's speed; convention
 _MOST_SESSIONS = 100  # most sessions that a plan asks for; convention
 _METRICS = sum(metric.source != "gpus" for metric in METRICS.values())  # that a study without GPUs has
 _DRAWS = 1000  # simulated studies behind a plan; convention

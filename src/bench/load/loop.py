@@ -33,8 +33,8 @@ _NO_BYTE = 256  # number that is no byte; derived
 # generator"
 _MANY = 256
 _FEW = 16  # events of a wake below which it waits for more; measured: docs/explanation/decisions.md, "The load generator"
-# for so long (s), which is by how much stamps are late; measured: docs/explanation/decisions.md, CPU per chunk fell from 11.7 to 10.0
-# µs at 600 streams
+# time that such a wake waits for more events (s), by which stamps are late; measured: docs/explanation/decisions.md, CPU per chunk
+# fell from 11.7 to 10.0 µs at 600 streams
 _GATHER_S = 0.0001
 _BATCH = 64  # reads after which requests that are due are looked for; convention: 64 take less than half a millisecond
 _CONNECTING = 64  # connections that are opened at once, so that no listen queue overflows; convention

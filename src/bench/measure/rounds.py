@@ -25,8 +25,8 @@ from bench.study.rounds import Place
 
 __all__ = ["Rounds", "load_of"]
 
-# time for which a reference load serves the runs that follow (s): more of them would take longer than bursts do; measured:
-# benchmarks.wander, loads shortly after one another are alike
+# time for which a reference load serves the runs that follow (s): more of them would take longer than bursts do; convention: loads
+# shortly after one another are alike (benchmarks.wander)
 _SERVES_S = 5.0
 _FULL = 0.95  # share of the cores' time above which nearly every core is always busy; convention
 

@@ -41,7 +41,7 @@ _FILLS = 2.0  # median latencies in which an open loop fills a server (a closed 
 _RAMP_LEAST = 0.1  # shortest ramp, as a share of the load's time; convention
 # standard errors of a ramp: more than usual, as the cut was sought; measured: docs/explanation/method.md, "Steady window"
 _SURE_RAMP = 4.0
-_DRAINS = 0.9  # quantile of E2E before the end of sending from which a request may end in the drain; convention
+_DRAINS = 0.9  # quantile of E2E: a request that is sent less than that before the last one may end in the drain; convention
 _DRAIN_MOST = 0.25  # largest share of the window that is left out for it; convention
 _HIGH = 0.95  # quantile of running requests that `steady_running_high` has; convention
 _LATENCIES_LONG = 2.0  # shortest window in median latencies; convention

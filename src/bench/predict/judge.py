@@ -31,11 +31,9 @@ MEMBERS = 8  # replays of a load with which a model is judged; convention
 # standard deviation of ln predicted ÷ measured before runs show it: loads of other kinds are farther off than other levels of one;
 # measured: docs/explanation/decisions.md, "Intervals begin with an error of 6 %"
 _ASSUMED_ERROR = 0.06
-# the same of throughput, the mean over whole runs; measured: docs/explanation/prediction.md, off by half as much
-_OF_THROUGHPUT = 0.03
+_OF_THROUGHPUT = 0.03  # the same of throughput; convention: a mean over whole runs is off by about half as much
 _ASSUMED = 6  # loads that these count for; tuned: benchmarks.predict
-# most conditions that are left out in turn; measured: docs/explanation/decisions.md, minutes and not hours for 100 runs a server
-_CONDITIONS = 16
+_CONDITIONS = 16  # most conditions that are left out in turn; convention: 100 runs a server take minutes and not hours
 
 
 @dataclass(frozen=True)

@@ -37,8 +37,7 @@ _FEWEST_REQUESTS = 50  # fewest requests of a first run; tuned: benchmarks.searc
 _BEYOND = 2.0  # expected requests of a first run beyond the percentile; tuned: benchmarks.search
 _FAILURES = 6.0  # expected failures of a run at the share that may fail; tuned: benchmarks.search
 _MORE_NEAR = 4  # requests of a run near the limit ÷ those of a first one; tuned: benchmarks.search
-# shortest run (s): within a second a machine's speed differs from its mean; measured: benchmarks.wander, 7 % from second to second
-_LEAST_S = 3.0
+_LEAST_S = 3.0  # shortest run (s); convention: a machine's speed differs by 7 % from second to second (benchmarks.wander)
 # shortest run of a rate near the limit (s): a fast server's queue takes that long to show; tuned: benchmarks.find_scale
 _LEAST_NEAR_S = 20.0
 _LATENCIES = 6  # length of a run in median latencies, of conversations too; tuned: benchmarks.search
