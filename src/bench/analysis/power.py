@@ -9,6 +9,7 @@ import numpy as np
 
 from bench.analysis import blocks
 from bench.records.columns import METRICS
+from bench.statistics import FEWEST_POINTS
 
 __all__ = ["CORRELATION", "POWER", "Noise", "sessions_for", "smallest_difference", "visible"]
 
@@ -77,11 +78,10 @@ def visible(noise: Noise, sessions: int, levels: int, repeats: float, metrics: i
         repeats=repeats,
     )
     mean = np.full((1, levels), 1 / levels)
-    thirds = (
-        [np.isin(np.arange(levels), some) / len(some) for some in np.array_split(np.arange(levels), 3)] if levels > 3 else []
-    )
+    parts = np.array_split(np.arange(levels), 3) if levels >= blocks.FEWEST_FOR_REGIONS else []
+    thirds = [np.isin(np.arange(levels), part) / len(part) for part in parts]
     x = np.arange(levels) - (levels - 1) / 2
-    trend = [x / (x**2).sum()] if levels > 2 else []
+    trend = [x / (x**2).sum()] if levels >= FEWEST_POINTS else []
     tests = np.vstack([np.eye(levels), *thirds, *trend, mean])
     scopes = ["level"] * levels + ["region"] * len(thirds) + ["trend"] * len(trend) + ["all"]
     weights = np.array([blocks.WEIGHTS[scope] for scope in scopes])

@@ -16,6 +16,7 @@ from bench.study import Slo
 
 __all__ = [
     "DAYS_A_MONTH",
+    "HOUR_S",
     "KV_HEADROOM",
     "Fleet",
     "Limits",
@@ -32,6 +33,7 @@ __all__ = [
     "with_devices",
 ]
 
+HOUR_S = 3600.0  # seconds of an hour; derived
 DAYS_A_MONTH = 30  # days of a month; convention: 730 hours would be 1.4 % more
 _HOURS_A_MONTH = 24 * DAYS_A_MONTH  # hours of a month; derived
 # shares of the longest queue at which shedding begins, and at which all is shed; source: the texts that
@@ -256,7 +258,7 @@ def sized(
         if token_price is not None:
             cost["break_even_million_tokens_a_month"] = break_even(month, token_price)
             if point.output_tokens:
-                cost["worth_of_tokens_an_hour_at_peak"] = peak_rps * point.output_tokens * 3600 / 1e6 * token_price
+                cost["worth_of_tokens_an_hour_at_peak"] = peak_rps * point.output_tokens * HOUR_S / 1e6 * token_price
     return {
         "instances": found.instances,
         "gpus": found.gpus,
@@ -279,7 +281,7 @@ def cost_per_million_tokens(price_per_hour: float, gpus: float, tokens_per_s: fl
     Args:
         price_per_hour: of one GPU (USD). tokens_per_s: what those GPUs give together. utilisation: share of it that is used.
     """
-    return price_per_hour * gpus / (tokens_per_s * 3600 * utilisation) * 1e6
+    return price_per_hour * gpus / (tokens_per_s * HOUR_S * utilisation) * 1e6
 
 
 def cost_per_month(price_per_hour: float, gpus: float, *, other: float = 0.0) -> float:
