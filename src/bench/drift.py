@@ -20,11 +20,14 @@ if TYPE_CHECKING:  # each run that is parsed asks this module, and pydantic take
 
 __all__ = ["Drift", "RoundPart", "drift_reasons", "place_of_run"]
 
-_FALSE_ALARMS = 0.005  # of a deployment's rounds together; twice that, as references shortly after one another are alike
-# What the noise of a reference is taken for until its repeats have shown it: a few of them often spread far too little or too much. A
-# variance from few values is moderated by one from experience, with a weight in degrees of freedom (G. K. Smyth, Linear models and
-# empirical Bayes methods, 2004). The values: benchmarks/drift.py.
-_USUAL_NOISE, _WEIGHT = 0.05, 6
+# false alarms of a deployment's rounds together; measured: docs/explanation/method.md: twice that, as references shortly after one
+# another are alike
+_FALSE_ALARMS = 0.005
+# noise of a reference (standard deviation of ln time) until its repeats have shown it: a few of them often spread far too little or
+# too much; tuned: benchmarks.drift
+_USUAL_NOISE = 0.05
+# degrees of freedom that this counts for (Smyth, Linear models and empirical Bayes methods, 2004); tuned: benchmarks.drift
+_WEIGHT = 6
 
 
 def place_of_run(run: RunHeader) -> dict[str, Any]:

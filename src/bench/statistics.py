@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -11,10 +12,30 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-__all__ = ["CONFIDENCE", "FEWEST_POINTS", "f_below", "isotonic", "student_t", "variance_by_chance"]
+__all__ = [
+    "CONFIDENCE",
+    "FEWEST_POINTS",
+    "MEDIAN_DEVIATION",
+    "TAIL",
+    "Z",
+    "f_below",
+    "isotonic",
+    "normal",
+    "student_t",
+    "variance_by_chance",
+]
 
-CONFIDENCE = 0.95
-FEWEST_POINTS = 3  # through fewer a line has no interval
+
+def normal(confidence: float, digits: int = 2) -> float:
+    """The z within which ± z holds `confidence` of a normal distribution, rounded as tables print it."""
+    return round(NormalDist().inv_cdf((1 + confidence) / 2), digits)
+
+
+CONFIDENCE = 0.95  # confidence of intervals and verdicts; whoever needs another level says why beside it; convention
+TAIL = round((1 - CONFIDENCE) / 2, 6)  # probability beyond each end of an interval; derived
+Z = normal(CONFIDENCE)  # standard errors within which `CONFIDENCE` of a normal distribution lies; derived
+MEDIAN_DEVIATION = normal(0.5, 4)  # median of a normal's absolute value (standard deviations); derived
+FEWEST_POINTS = 3  # fewest points of a line with an interval; derived: through two, every line fits
 
 
 @lru_cache

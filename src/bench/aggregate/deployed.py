@@ -13,7 +13,8 @@ from bench.work import GENERATION, WORKS
 __all__ = ["deployed"]
 
 _ALIKE = ((None, 1),)  # layers that all keep the same tokens
-_ROUNDING = 0.02  # pages that an engine rounds, or keeps for itself
+# relative difference of KV tokens that counts as none: pages that an engine rounds, or keeps for itself; convention
+_ROUNDING = 0.02
 _OF_LAUNCH = ("model", "engine", "device", "tensor_parallel", "pipeline_parallel", "data_parallel", "gpus")
 # Sums over the GPUs; over those of one node of several they mislead.
 _OF_ALL_GPUS = ("gpu_power_mean_w", "gpu_energy_j", "tokens_per_joule")

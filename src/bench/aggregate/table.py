@@ -27,7 +27,7 @@ from bench.telemetry import DEVICE_NAMES, GAUGES, exposition_names
 
 __all__ = ["BIN_S", "aggregate", "summary_frame", "timeseries_frame", "verdict_columns"]
 
-BIN_S = 0.5
+BIN_S = 0.5  # width of the time series' bins (s); convention
 _JUDGED = ["sent_s", "outcome", *(f"{name}_s" for name in LATENCIES)]
 _COURSE = {"elapsed_s": pl.Float64, "value": pl.Float64}
 _TIMESERIES_SCHEMA = {

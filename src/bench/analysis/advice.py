@@ -21,16 +21,17 @@ from bench.analysis.recommendation import (
     SecondDevice,
     Stalls,
 )
-from bench.analysis.sizing import gpus_of, with_devices
+from bench.analysis.sizing import KV_HEADROOM, gpus_of, with_devices
 from bench.axes import CONCURRENCY
 
 __all__ = ["advice"]
 
-_APART = 1.5  # least ratio of two loads that count as different
-_LARGER = 1.2  # least ratio of parameters of a larger model
-_SAME_MEMORY = 0.02  # largest relative difference of equal KV caches: whole blocks, and what an engine measures of its own use
-_STALLED = 3.0  # ITL P99 ÷ P50 above which other requests' prefill stalls decoding
-_LOST_HITS = 0.2  # loss of prefix-cache hit rate that is reported
+_APART = 1.5  # least ratio of two loads that count as different; convention
+_LARGER = 1.2  # least ratio of parameters of a larger model; convention
+# largest relative difference of KV caches that count as equal: whole blocks, and what an engine measures of its own use; convention
+_SAME_MEMORY = 0.02
+_STALLED = 3.0  # ITL P99 ÷ P50 above which other requests' prefill stalls decoding; convention
+_LOST_HITS = 0.2  # loss of prefix-cache hit rate that is reported; convention
 
 
 def advice(
@@ -183,7 +184,7 @@ def _headroom(valid: pl.DataFrame, saturation: pl.DataFrame, points: pl.DataFram
     """
     operated = {(row["deployment"], row["workload"]): row["c_max"] for row in points.to_dicts()}
     for row in _filled(valid, saturation).drop_nulls("predicted").iter_rows(named=True):
-        if (operated.get((row["deployment"], row["workload"])) or row["predicted"]) < 0.85 * row["predicted"]:
+        if (operated.get((row["deployment"], row["workload"])) or row["predicted"]) < (1 - KV_HEADROOM[1]) * row["predicted"]:
             continue
         before = _throughput(_of(valid, row, row["peak_at"]))
         after = _throughput(_of(valid, row, row["saturation_high"]))
@@ -194,7 +195,7 @@ def _headroom(valid: pl.DataFrame, saturation: pl.DataFrame, points: pl.DataFram
             Headroom(
                 row["deployment"],
                 row["workload"],
-                requests=(0.85 * row["predicted"], 0.9 * row["predicted"]),
+                requests=((1 - KV_HEADROOM[1]) * row["predicted"], (1 - KV_HEADROOM[0]) * row["predicted"]),
                 full=row["measured"],
                 below=row["below"],
                 loss_at=where,

@@ -8,7 +8,7 @@ from typing import Any
 
 __all__ = ["BANDS", "Band", "Judged", "judge"]
 
-_RUNNING_SHARE = 0.02  # queue ÷ requests in flight below which the queue is near zero
+_RUNNING_SHARE = 0.02  # queue ÷ requests in flight below which the queue is near zero; convention
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def _prefix(run: Mapping[str, Any]) -> float | None:
     return rate / expected if rate is not None and expected else None
 
 
-# Source: the documents' monitoring table, by its numbers; what a prefix cache should serve depends on the workload.
+# Source: a table of the texts that docs/explanation/published-numbers.md checks; what a prefix cache serves depends on the workload.
 BANDS: dict[str, Band] = {
     "gpu_memory": Band(_memory, 0.8, 0.9, 0.95),
     "kv_usage": Band(lambda run: run.get("kv_usage_peak"), 0.75, 0.90, 0.99),

@@ -13,20 +13,35 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from bench.analysis.levels import LEAST_NOISE
 from bench.statistics import CONFIDENCE
 
-__all__ = ["ASSUMED_SPREAD", "FEWEST_SESSIONS", "SHARED", "WEIGHTS", "Fit", "correlation", "critical", "fit", "judge"]
+__all__ = [
+    "ASSUMED_SPREAD",
+    "FEWEST_FOR_REGIONS",
+    "FEWEST_SESSIONS",
+    "SHARED",
+    "WEIGHTS",
+    "Fit",
+    "correlation",
+    "critical",
+    "fit",
+    "judge",
+]
 
 Floats = npt.NDArray[np.float64]
-FEWEST_SESSIONS = 4  # that can say how far sessions differ: Student's t is 3.2 for four, 12.7 for two
-ASSUMED_SPREAD = 0.10  # standard deviation of ln ratio between two sessions of one deployment, where fewer were measured
-# Of the 5 %: most for the effect over all levels, which few sessions can hardly show; less for parts, of which there are many.
+FEWEST_FOR_REGIONS = 4  # fewest levels of a curve with regions; derived: of three, each would be its own region
+FEWEST_SESSIONS = 4  # fewest sessions that show how far sessions differ; derived: Student's t is 3.2 for four and 12.7 for two
+# standard deviation of ln ratio between two sessions of one deployment, where fewer were measured; convention: a baseline against
+# itself was 11 % off once (docs/explanation/decisions.md)
+ASSUMED_SPREAD = 0.10
+# weight of a test's threshold by what it covers: the effect over all levels is hardest to show, parts are many; measured:
+# docs/explanation/comparing.md, five sessions detect 11 % in place of 15 %
 WEIGHTS = {"all": 1.0, "trend": 0.2, "region": 0.05, "level": 0.05}
-_LEAST_NOISE = 0.005  # no run repeats itself better than to half a per cent, as in `Levels`
-SHARED = 0.5  # what repeats of a level share within a session, as a multiple of their noise
-_KNOWN = 1e6  # degrees of freedom of a variance that is not estimated
-_MOST_FREEDOM = 30  # that the simulation draws; more of them change nothing
-_DRAWS = 2000
+SHARED = 0.5  # what repeats of a level share within a session, as a multiple of their noise; convention
+_KNOWN = 1e6  # degrees of freedom of a variance that is not estimated; convention: practically infinite
+_MOST_FREEDOM = 30  # most degrees of freedom that the simulation draws; convention: more of them change nothing
+_DRAWS = 2000  # simulated studies behind the threshold of a comparison; convention
 
 
 @dataclass(frozen=True)
@@ -89,7 +104,7 @@ def fit(
     sessions, there = len(cells), np.isfinite(cells)
     share = counts / sessions
     levels = int((counts > 0).sum())
-    floor = 2 * _LEAST_NOISE**2 / max(repeats, 1.0)
+    floor = 2 * LEAST_NOISE**2 / max(repeats, 1.0)
     if sessions == 1:
         variance, freedom = noise
         off = np.zeros(1)

@@ -16,7 +16,8 @@ from bench.study import Slo
 
 __all__ = ["operating_points"]
 
-_SAME = 0.97  # share of the highest rate above which a lower load is the better operating point
+# share of the highest rate above which a lower load is the better operating point; convention: beyond it more load only adds latency
+_SAME = 0.97
 _MEANS = {
     "goodput_rps": ("goodput_requests_per_s", "goodput_requests_per_s"),
     "tokens_per_s": ("steady_tokens_per_s", "throughput_tokens_per_s"),

@@ -6,14 +6,13 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from bench.analysis.sizing import gpus_of
+from bench.analysis.sizing import HOUR_S, gpus_of
 from bench.published import Accelerator
 from bench.study import Decision
 
 __all__ = ["Prices", "best_points", "economics", "lasting"]
 
-_HOUR = 3600.0
-_KWH = 3.6e6  # joules
+_KWH = 3.6e6  # joules of a kilowatt-hour; derived
 _SCHEMA = {
     "deployment": pl.String,
     "workload": pl.String,
@@ -78,18 +77,18 @@ def economics(runs: pl.DataFrame, prices: Prices) -> pl.DataFrame:
     board = pl.lit(prices.power_w, dtype=pl.Float64) * pl.lit(gpus)
     watts = pl.coalesce(pl.col("gpu_power_mean_w"), board).fill_null(0.0)
     tokens, requests = (
-        pl.coalesce(f"steady_{unit}_per_s", f"throughput_{unit}_per_s") * _HOUR for unit in ("tokens", "requests")
+        pl.coalesce(f"steady_{unit}_per_s", f"throughput_{unit}_per_s") * HOUR_S for unit in ("tokens", "requests")
     )
     return (
         runs.with_columns(
             fixed_per_h=pl.lit(gpus) * pl.lit(prices.gpu_hour, dtype=pl.Float64),
-            energy_per_h=watts * _HOUR / _KWH * prices.kwh,
+            energy_per_h=watts * HOUR_S / _KWH * prices.kwh,
             requests_per_h=requests * prices.million_requests / 1e6,
             revenue_per_h=tokens * pl.lit(prices.million_tokens, dtype=pl.Float64) / 1e6,
         )
         .with_columns(cost_per_h=pl.sum_horizontal("energy_per_h", "requests_per_h") + pl.col("fixed_per_h"))
         .with_columns(
-            priced_tokens_per_s=tokens / _HOUR,
+            priced_tokens_per_s=tokens / HOUR_S,
             profit_per_h=pl.col("revenue_per_h") - pl.col("cost_per_h"),
             cost_per_million_tokens=pl.col("cost_per_h") / tokens * 1e6,
         )
@@ -132,7 +131,7 @@ def best_points(priced: pl.DataFrame) -> pl.DataFrame:
                 "best_tokens_per_s": best["priced_tokens_per_s"],
                 "break_even_at": earns[0] if len(earns) else None,
                 "break_even_tokens_per_s": best["cost_per_h"] / best["revenue_per_h"] * best["priced_tokens_per_s"],
-                "cost_per_million_tokens": best["cost_per_h"] / (best["priced_tokens_per_s"] * _HOUR) * 1e6,
+                "cost_per_million_tokens": best["cost_per_h"] / (best["priced_tokens_per_s"] * HOUR_S) * 1e6,
             }
         )
     return pl.DataFrame(rows, schema=_SCHEMA)

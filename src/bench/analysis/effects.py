@@ -13,15 +13,14 @@ import polars as pl
 from bench.analysis import blocks
 from bench.analysis.power import Noise, smallest_difference
 from bench.records.columns import METRICS, schema_of
+from bench.statistics import FEWEST_POINTS
 
 __all__ = ["CONFIGURATION", "REGIONS", "Spreads", "effects"]
 
 # What repeats have in common. A workload's name holds the lengths that a ladder gives it.
 CONFIGURATION = ("deployment", "workload", "axis", "level")
 REGIONS = ("low loads", "middle loads", "high loads")
-_FEWEST_FOR_REGIONS = 4  # levels of a curve; of three, each would be its own region
-_FEWEST_FOR_TREND = 3
-_FAR = 700.0  # no number of Python's is e to the power of much more
+_FAR = 700.0  # largest exponent of e; derived: floating-point numbers end at e to the power of 709
 Spreads = Mapping[str, tuple[float, float]]  # of a metric: how far sessions differ, and the degrees of freedom behind it
 
 
@@ -116,7 +115,7 @@ def _within_session(mine: pl.DataFrame, repeats: float) -> tuple[float, float]:
         return 0.0, 0.0
     squares, freedom = 0.0, 0
     for _, curve in mine.group_by("workload", "axis"):
-        if curve.height >= _FEWEST_FOR_TREND and curve["level"].min() > 0:  # type: ignore[operator]
+        if curve.height >= FEWEST_POINTS and curve["level"].min() > 0:  # type: ignore[operator]
             line = np.polyfit(np.log(curve["level"].to_numpy()), curve["log_ratio"].to_numpy(), 1, full=True)
             squares, freedom = squares + float(sum(line[1])), freedom + curve.height - 2
     return (squares / freedom, float(freedom)) if freedom else (0.0, 0.0)
@@ -131,12 +130,12 @@ def _parts(configurations: pl.DataFrame, one: blocks.Fit) -> list[_Part]:
     for (workload, axis), curve in configurations.group_by("workload", "axis", maintain_order=True):
         ordered = curve.sort("level")
         at, load = ordered["at"].to_numpy(), ordered["level"].to_numpy()
-        if len(at) >= _FEWEST_FOR_REGIONS:
+        if len(at) >= blocks.FEWEST_FOR_REGIONS:
             for region, mine in zip(REGIONS, np.array_split(at, len(REGIONS)), strict=True):
                 if there[mine].any():
                     parts.append(_Part("region", _mean(mine[there[mine]], len(there)), str(workload), str(axis), region))
         at, load = at[there[at]], load[there[at]]
-        if len(at) >= _FEWEST_FOR_TREND and load[0] > 0:
+        if len(at) >= FEWEST_POINTS and load[0] > 0:
             x = np.log2(load) - np.log2(load).mean()
             weights = np.zeros(len(there))
             weights[at] = x / (x**2).sum()

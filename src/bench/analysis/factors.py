@@ -12,6 +12,7 @@ from typing import Literal
 import polars as pl
 
 from bench.analysis.sizing import with_devices
+from bench.statistics import Z
 from bench.study.settings import setting_name, settings_in, varying_settings, with_others
 
 __all__ = [
@@ -47,7 +48,8 @@ _HOST = {"host_busy_share": "host utilisation (share)"}
 _MEMORY = {"kv_usage_peak": "peak KV usage (share)"}
 # |r| from … on, as the factor study of 001 has them (DATAtab's table).
 STRENGTHS = {0.7: "very high", 0.5: "high", 0.3: "medium", 0.1: "low", 0.0: "none"}
-_TOGETHER = 0.7  # |ρ| of two factors; from here on, what belongs to one shows of the other as well
+# |ρ| of two factors from which what belongs to one shows of the other as well; convention: "very high" in STRENGTHS
+_TOGETHER = 0.7
 
 
 def with_metrics(runs: pl.DataFrame) -> pl.DataFrame:
@@ -212,7 +214,7 @@ def _fisher(r: float, n: int) -> tuple[float | None, float | None]:
     """95 % interval of a correlation of n pairs, by Fisher's z = atanh r, whose deviation is about 1/√(n − 3)."""
     if n < 4 or abs(r) >= 1:
         return None, None
-    z, half = math.atanh(r), 1.96 / math.sqrt(n - 3)
+    z, half = math.atanh(r), Z / math.sqrt(n - 3)
     return math.tanh(z - half), math.tanh(z + half)
 
 

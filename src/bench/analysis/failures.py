@@ -12,8 +12,8 @@ from bench.analysis.effects import CONFIGURATION
 
 __all__ = ["FAILURES", "LEAST_SHARE", "failures"]
 
-LEAST_SHARE = 0.01  # of the requests by which the sides must differ
-_WRONG = 0.01  # probability of a false verdict, over all levels together
+LEAST_SHARE = 0.01  # share of the requests by which the sides must differ; convention
+_WRONG = 0.01  # probability of a false verdict, over all levels together; convention
 FAILURES = {
     "deployment": pl.String,
     "workload": pl.String,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from bench.analysis.factors import cells, factors_of, metrics_of, varying
+from bench.statistics import TAIL
 from bench.study.questions import FEWEST_CONFIGURATIONS
 
 if TYPE_CHECKING:
@@ -18,8 +19,10 @@ if TYPE_CHECKING:
 
 __all__ = ["FEWEST_SCORE", "importances"]
 
-FEWEST_SCORE = 0.5  # R² on configurations that the model has not seen; below it, what it owes to a factor says little
-_FOLDS, _ROUNDS, _SHUFFLES = 5, 2, 20
+FEWEST_SCORE = 0.5  # R² on unseen configurations below which what it owes to a factor says little; convention
+_FOLDS = 5  # folds of the cross-validation; convention
+_ROUNDS = 2  # times that the configurations are split into folds; convention
+_SHUFFLES = 20  # shuffles of a factor in each fold; convention
 _REPEATED = "per_token_s"  # throughput's inverse: its logarithm is the same but for its sign, and so are its importances
 
 
@@ -61,8 +64,8 @@ def importances(runs: pl.DataFrame) -> pl.DataFrame:
                     "metric": title,
                     "factor": names[factor],
                     "importance": known_losses.mean(),
-                    "low": known_losses.quantile(0.025, "linear"),
-                    "high": known_losses.quantile(0.975, "linear"),
+                    "low": known_losses.quantile(TAIL, "linear"),
+                    "high": known_losses.quantile(1 - TAIL, "linear"),
                     "score": score,
                     "score_low": min(scores),
                     "score_high": max(scores),

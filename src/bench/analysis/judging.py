@@ -12,22 +12,22 @@ import numpy.typing as npt
 import polars as pl
 
 from bench.analysis.proportions import Share, lent, near
-from bench.parse import GROWS
 from bench.parse.percentiles import percentile
+from bench.parse.steady import GROWS, RATE_BATCHES, SURE_GROWTH
 from bench.records.columns import JUDGED_FIELDS
 from bench.statistics import isotonic, student_t
 from bench.study import Slo
 
 __all__ = ["Level", "Miss", "Unsettled", "Verdict", "judged_levels"]
 
+# confidence at which a level meets an SLO; measured: docs/explanation/decisions.md, "In doubt, slightly less" (82 servers)
 _LIKELY = 0.6
-_FEWEST_SPREAD = 5  # fewest requests beyond a limit that show over-dispersion
-_COMPARABLE = 2.0  # miss share ÷ allowed share up to which a level shows over-dispersion
-_BATCHES = 10  # batches of a window behind the error of its rate
-_SURE_GROWTH = 2.1  # standard errors of backlog growth
-# What a session is taken to be off from the next (standard deviation), until several have shown it, and the weight of that in degrees
-# of freedom (Smyth 2004, as in drift.py). Of four measurements of the default study it was 1.9 to 3.4 %.
-_SESSIONS_DIFFER, _SESSIONS_WEIGHT = 0.04, 6
+_FEWEST_SPREAD = 5  # fewest requests beyond a limit that show over-dispersion; tuned: benchmarks.capacity
+_COMPARABLE = 2.0  # miss share ÷ allowed share up to which a level shows over-dispersion; tuned: benchmarks.capacity
+# standard deviation of ln rate from one session to the next, until several have shown it; measured: docs/explanation/decisions.md,
+# 1.9 to 3.4 % in four measurements of the default study
+_SESSIONS_DIFFER = 0.04
+_SESSIONS_WEIGHT = 6  # degrees of freedom that this counts for (Smyth 2004, as in drift.py); convention
 
 
 @dataclass(frozen=True)
@@ -262,7 +262,7 @@ def _by_growth(rows: Sequence[Mapping[str, Any]]) -> list[Verdict]:
     error = math.sqrt(sum(error**2 for _, error in known)) / len(known)
     if len(known) > 1:
         error = max(error, float(np.std([value for value, _ in known], ddof=1)) / math.sqrt(len(known)))
-    half = _SURE_GROWTH * error
+    half = SURE_GROWTH * error
     # One error is given to chance: latencies and the rate carried judge an overload as well. It surely does not grow where its upper
     # end is below twice what is allowed: of a queue near its limit no run shows less.
     return [Verdict("growth", growth - error, growth - half, (growth + half) / 2, GROWS, 1.0, growth=growth)]
@@ -273,7 +273,7 @@ def _rate(rows: Sequence[Mapping[str, Any]], offered: float | None) -> tuple[flo
     rates = [row["steady_requests_per_s"] for row in rows]
     mean = float(np.mean(rates))
     within = [row["steady_error"] or 0.0 for row in rows]
-    error = student_t(_BATCHES - 1) * mean * math.sqrt(sum(e**2 for e in within)) / len(rates)
+    error = student_t(RATE_BATCHES - 1) * mean * math.sqrt(sum(e**2 for e in within)) / len(rates)
     if len(rates) > 1:
         error = max(error, student_t(len(rates) - 1) * float(np.std(rates, ddof=1)) / math.sqrt(len(rates)))
     between = mean * _between_sessions(rows)

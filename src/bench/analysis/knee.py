@@ -9,8 +9,8 @@ import polars as pl
 
 __all__ = ["APART", "FLATTENS", "knees"]
 
-APART = 3.0  # P99 ÷ P50: under a burst that is computed in order it is 2, as TTFT rises in a line from the first request to the last
-FLATTENS = 0.5  # of the throughput that load in proportion would bring
+APART = 3.0  # TTFT P99 ÷ P50 at the knee; convention: of a burst that is computed in order it is 2, as TTFT rises in a line
+FLATTENS = 0.5  # share of proportional throughput below which added load flattens; convention
 _SCHEMA = {"deployment": pl.String, "workload": pl.String, "knee": pl.Float64, "knee_below": pl.Float64}
 
 

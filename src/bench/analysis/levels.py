@@ -10,14 +10,14 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from bench.statistics import CONFIDENCE, f_below, student_t
+from bench.statistics import CONFIDENCE, MEDIAN_DEVIATION, f_below, student_t
 
-__all__ = ["Levels", "studentized_range"]
+__all__ = ["LEAST_NOISE", "Levels", "studentized_range"]
 
 Floats = npt.NDArray[np.float64]
-_LEAST_NOISE = 0.005  # no run repeats itself better than to half a per cent, whatever a few of them say
-_DRAWS = 40_000
-_ALIKE = 0.1  # tail probability of F below which two variances are not pooled
+LEAST_NOISE = 0.005  # lowest relative noise of a run: none repeats itself better, whatever a few of them say; convention
+_DRAWS = 40_000  # draws of the studentized range; measured: docs/explanation/regions.md, within 3 % of scipy's integral
+_ALIKE = 0.1  # tail probability of F below which two variances are not pooled; tuned: benchmarks.regions
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Levels:
             squares, freedom = squares + sum(s for s, _ in alike), freedom + sum(f for _, f in alike)
         if freedom < neighbours:
             squares, freedom, noise_of = neighbours * _from_neighbours(load, log, count), neighbours, "neighbours"
-        return cls(load, log, count, max(_LEAST_NOISE, (squares / freedom) ** 0.5), freedom, noise_of)
+        return cls(load, log, count, max(LEAST_NOISE, (squares / freedom) ** 0.5), freedom, noise_of)
 
     def __len__(self) -> int:
         return len(self.load)
@@ -133,7 +133,7 @@ def _from_neighbours(load: Floats, log: Floats, runs: Floats) -> float:
     scale = np.sqrt(
         (left * time[:-2]) ** 2 / runs[:-2] + ((1 - left) * time[2:]) ** 2 / runs[2:] + time[1:-1] ** 2 / runs[1:-1]
     )
-    return float(np.median(np.abs(off / scale)) / 0.6745) ** 2  # the median of a normal's absolute value is 0.6745 deviations
+    return float(np.median(np.abs(off / scale)) / MEDIAN_DEVIATION) ** 2
 
 
 @lru_cache

@@ -45,8 +45,10 @@ _RUN = (
     "seed",
 )
 LOCKED = (*_DEPLOYMENT, *_RUN)
-_ALIKE = 0.05  # of mean lengths that are measured: how far two runs of the same load differ by chance
-_SLOWER = 0.20  # of the client's own CPU time for a piece of an answer; less says little of the machine
+# largest relative difference of measured mean lengths that count as equal; convention: two runs of one load differ by chance
+_ALIKE = 0.05
+# relative rise of the client's CPU time for a piece of an answer that is reported; convention: less says little of the machine
+_SLOWER = 0.20
 
 
 @dataclass(frozen=True)

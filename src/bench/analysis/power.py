@@ -9,16 +9,21 @@ import numpy as np
 
 from bench.analysis import blocks
 from bench.records.columns import METRICS
+from bench.statistics import FEWEST_POINTS
 
 __all__ = ["CORRELATION", "POWER", "Noise", "sessions_for", "smallest_difference", "visible"]
 
+# probability with which a planned comparison finds its effect; source: Cohen, Statistical Power Analysis for the Behavioral Sciences,
+# 1988
 POWER = 0.8
-CORRELATION = 0.5  # of metrics, before any is measured: all follow the machine's speed
-_MOST_SESSIONS = 100
+CORRELATION = 0.5  # assumed correlation of metrics, before any is measured: all follow the machine's speed; convention
+_MOST_SESSIONS = 100  # most sessions that a plan asks for; convention
 _METRICS = sum(metric.source != "gpus" for metric in METRICS.values())  # that a study without GPUs has
-_DRAWS = 1000
-_MARGIN = 1.1  # of the error, for what the model leaves out: pairs of sessions that follow one another are somewhat alike
-_MANY = 200  # degrees of freedom, from which Student's t is a normal one
+_DRAWS = 1000  # simulated studies behind a plan; convention
+# factor on the error for what the model leaves out: successive pairs of sessions are somewhat alike; measured:
+# docs/explanation/comparing.md, without it 66 to 78 % of planned effects were found
+_MARGIN = 1.1
+_MANY = 200  # degrees of freedom from which Student's t is a normal one; convention
 
 
 @dataclass(frozen=True)
@@ -73,11 +78,10 @@ def visible(noise: Noise, sessions: int, levels: int, repeats: float, metrics: i
         repeats=repeats,
     )
     mean = np.full((1, levels), 1 / levels)
-    thirds = (
-        [np.isin(np.arange(levels), some) / len(some) for some in np.array_split(np.arange(levels), 3)] if levels > 3 else []
-    )
+    parts = np.array_split(np.arange(levels), 3) if levels >= blocks.FEWEST_FOR_REGIONS else []
+    thirds = [np.isin(np.arange(levels), part) / len(part) for part in parts]
     x = np.arange(levels) - (levels - 1) / 2
-    trend = [x / (x**2).sum()] if levels > 2 else []
+    trend = [x / (x**2).sum()] if levels >= FEWEST_POINTS else []
     tests = np.vstack([np.eye(levels), *thirds, *trend, mean])
     scopes = ["level"] * levels + ["region"] * len(thirds) + ["trend"] * len(trend) + ["all"]
     weights = np.array([blocks.WEIGHTS[scope] for scope in scopes])

@@ -13,11 +13,13 @@ from bench.statistics import CONFIDENCE
 
 __all__ = ["Share", "lent", "near", "requests_needed"]
 
-_BATCH = 20  # requests, at least, of the parts in which a run's misses are counted
-_PARTS = 10  # of a run, at most
-_NEAR = math.log(1.2)  # loads within a fifth lend each other their requests
-_FEWEST_NEAR = 3
-_STEPS, _SMALL = 50, 1e-8  # of a search for the likeliest line
+_BATCH = 20  # fewest requests of the parts in which a run's misses are counted; tuned: benchmarks.capacity
+_PARTS = 10  # most parts of a run; tuned: benchmarks.capacity
+_NEAR = math.log(1.2)  # ln ratio of loads within which levels lend each other their requests; tuned: benchmarks.capacity
+_FEWEST_NEAR = 3  # fewest levels near one that lend to it; tuned: benchmarks.capacity
+_CLEARLY = 0.9  # share of what is allowed below which more requests can show that it is met; convention
+_STEPS = 50  # most steps of Newton's method for the likeliest line; convention
+_SMALL = 1e-8  # change of the line at which these end, and what keeps its information from being singular; convention
 
 Floats = npt.NDArray[np.float64]
 
@@ -158,7 +160,7 @@ def requests_needed(allowed: float, *, share: float = 0.0, spread: float = 1.0) 
     Args:
         share: that misses. spread: as `Share` has it.
     """
-    if share > 0.9 * allowed:
+    if share > _CLEARLY * allowed:
         return None
     n = 16
     while n < 10**7:

@@ -20,9 +20,11 @@ from bench.statistics import isotonic
 
 __all__ = ["FEWEST_LEVELS", "FLAT", "PROPORTIONAL", "Point", "equilibrium", "regions", "saturation_point"]
 
-FEWEST_LEVELS = 4
-PROPORTIONAL = 0.8  # of the throughput a request that the lowest level has
-FLAT = 0.9  # of any higher level's throughput
+FEWEST_LEVELS = 4  # fewest levels with a valid run of a curve with regions; convention
+# share of the lowest level's throughput a request that is kept up to the equilibrium point; measured: docs/explanation/decisions.md:
+# with 5 % noise, 90 % is inside the error of one comparison
+PROPORTIONAL = 0.8
+FLAT = 0.9  # share of any higher level's throughput from which a curve is flat; convention
 Kind = Literal["peak", "flat", "left", "above", "below", "unknown"]
 
 

@@ -44,7 +44,9 @@ def sensitivity(
     return pl.concat(parts)
 
 
-_ABOVE = (1.0, 1.05, 1.2)  # a level whose requests just meet a limit is carried for sure somewhat above it
+# factors on a level's percentile at which limits are tried: a level that just meets a limit is surely carried somewhat above it;
+# convention
+_ABOVE = (1.0, 1.05, 1.2)
 
 
 def steps_of(runs: pl.DataFrame, slo: Slo) -> list[float]:

@@ -8,8 +8,8 @@ import polars as pl
 
 __all__ = ["ServerLoad", "engines_of", "mean_of", "server_load"]
 
-_MOST = 0.95  # largest prefill share of step time that is reported
-_NEAR = 0.5  # lowest load, as a share, whose prefill time is taken over
+_MOST = 0.95  # largest prefill share of step time that is reported; tuned: benchmarks.capacity
+_NEAR = 0.5  # lowest load, as a share, whose prefill time is taken over; tuned: benchmarks.capacity
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,8 @@ from bench.study import Slo
 
 __all__ = [
     "DAYS_A_MONTH",
+    "HOUR_S",
+    "KV_HEADROOM",
     "Fleet",
     "Limits",
     "OperatingPoint",
@@ -31,11 +33,15 @@ __all__ = [
     "with_devices",
 ]
 
-DAYS_A_MONTH = 30  # convention; 730 hours would be 1.4 % more
-_HOURS_A_MONTH = 24 * DAYS_A_MONTH
-_SHED = (0.8, 0.9)  # shares of the longest queue at which shedding begins, and at which all is shed
-_KV_HEADROOM = (0.10, 0.15)
-_LITTLE = 2.0  # ratio in Little's law above which load and latency contradict each other
+HOUR_S = 3600.0  # seconds of an hour; derived
+DAYS_A_MONTH = 30  # days of a month; convention: 730 hours would be 1.4 % more
+_HOURS_A_MONTH = 24 * DAYS_A_MONTH  # hours of a month; derived
+# shares of the longest queue at which shedding begins, and at which all is shed; source: the texts that
+# docs/explanation/published-numbers.md checks
+_SHED = (0.8, 0.9)
+# least and most share of the KV tokens to keep free; source: the texts that docs/explanation/published-numbers.md checks
+KV_HEADROOM = (0.10, 0.15)
+_LITTLE = 2.0  # ratio in Little's law above which load and latency contradict each other; convention
 
 
 @dataclass(frozen=True)
@@ -175,7 +181,7 @@ def limits(point: OperatingPoint, slo_s: float | None, *, arrival_rps: float | N
         if point.max_model_len is not None and point.output_tokens is not None:
             longest = math.floor(point.max_model_len - point.output_tokens)
     elif point.kv_tokens is not None:
-        free = (round(_KV_HEADROOM[0] * point.kv_tokens), round(_KV_HEADROOM[1] * point.kv_tokens))
+        free = (round(KV_HEADROOM[0] * point.kv_tokens), round(KV_HEADROOM[1] * point.kv_tokens))
         if point.c_max and point.prompt_tokens is not None and point.output_tokens is not None:
             # Of the engine in which it comes to lie, whose share of requests and tokens is the mean one.
             others = max(0.0, point.c_max / point.engines - 1) * (point.prompt_tokens + point.output_tokens)
@@ -252,7 +258,7 @@ def sized(
         if token_price is not None:
             cost["break_even_million_tokens_a_month"] = break_even(month, token_price)
             if point.output_tokens:
-                cost["worth_of_tokens_an_hour_at_peak"] = peak_rps * point.output_tokens * 3600 / 1e6 * token_price
+                cost["worth_of_tokens_an_hour_at_peak"] = peak_rps * point.output_tokens * HOUR_S / 1e6 * token_price
     return {
         "instances": found.instances,
         "gpus": found.gpus,
@@ -275,7 +281,7 @@ def cost_per_million_tokens(price_per_hour: float, gpus: float, tokens_per_s: fl
     Args:
         price_per_hour: of one GPU (USD). tokens_per_s: what those GPUs give together. utilisation: share of it that is used.
     """
-    return price_per_hour * gpus / (tokens_per_s * 3600 * utilisation) * 1e6
+    return price_per_hour * gpus / (tokens_per_s * HOUR_S * utilisation) * 1e6
 
 
 def cost_per_month(price_per_hour: float, gpus: float, *, other: float = 0.0) -> float:

@@ -68,10 +68,12 @@ LASTING: frozenset[Check] = frozenset(
 )
 _TIMES: tuple[Part, ...] = ("load", "content", "client", "machine")
 _COUNTS: tuple[Part, ...] = ("load", "content", "telemetry")
-_CLOCK_STEP_S = 1.0  # both clocks follow the same corrections; only a suspension or a set time moves one against the other
-_FULL = 0.95  # of the KV cache in use: then hardly a block is left that holds only what was cached
-# Cached tokens a request: where a cache shares single tokens, as llama.cpp's slots do, prompts of few ids begin alike now and then. One
-# that shares blocks has hits of a block or none.
+# largest step of the wall clock against the clock of the stamps (s); convention: corrections move both, only a suspension or a set
+# time moves one
+_CLOCK_STEP_S = 1.0
+_FULL = 0.95  # KV usage from which hardly a block is left that holds only what was cached; convention
+# cached tokens a request where a cache shares single tokens, as llama.cpp's slots do: prompts of few ids begin alike now and then,
+# and a cache of blocks has hits of a block or none; convention
 _BY_CHANCE = 0.05
 _OVERLOAD = {"http_408", "http_425", "http_429"}  # the client errors by which servers and proxies shed load
 # Failures by which a server that is overloaded, or what stands before it, may answer every request.

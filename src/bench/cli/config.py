@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from bench.cli.output import print_json
+from bench.constants import constants_page
 from bench.errors import BenchError
 from bench.records.columns import ANALYSIS, SECTIONS, Section
 from bench.records.reference import with_tables
@@ -32,6 +33,7 @@ def _in_docs(name: str, sections: Mapping[str, Section]) -> tuple[Path, Callable
 _GENERATED: dict[Path, Callable[[], str]] = {
     Path("config/README.md"): reference,
     Path("workflow/schemas/config.schema.json"): schema,
+    Path("docs/reference/constants.md"): constants_page,
     **dict([_in_docs("metrics.md", SECTIONS), _in_docs("analysis.md", ANALYSIS)]),
 }
 

@@ -14,9 +14,9 @@ from bench.records.environment import without_secrets
 
 __all__ = ["Answer", "answer_of"]
 
-# Chunks this close together left the server, or a proxy, in one piece: no server makes 5,000 tokens a second of one answer.
+# gap of chunks that left the server, or a proxy, in one piece (s); convention: no server makes 5,000 tokens a second of one answer
 _TOGETHER_S = 0.0002
-# Chunks are taken for a token each where the count differs by no more: a token that spells no whole character may have no chunk.
+# tokens ÷ chunks up to which a chunk is a token: one that spells no whole character may have no chunk; tuned: benchmarks.stream_truth
 _ONE_EACH = 1.1
 
 

@@ -33,10 +33,16 @@ __all__ = ["Load", "LoadResult", "PreparedLoad", "ProcessFacts", "run_load"]
 
 # -P: a file in the working directory that is called like a module must not stand in for it.
 PROCESS = (sys.executable, "-P", "-m", "bench.load")
-# One process stamps 1,200 streams of 50 tokens a second with half of a core (benchmarks/client); beyond that another one helps.
+# most streams of a process; measured: benchmarks/client, 1,200 streams of 50 tokens a second take half a core
 _STREAMS_A_PROCESS = 1024
-_LOOK_S = 1.0  # between looks whether the server lives
-_LEAD_S = 0.02  # between the word and the start, so that every process has heard it
+_ANSWER_S = 10.0  # time within which an open loop's requests count as streams at once (s); convention: long for an answer
+_READY_S = 0.1  # time of an open loop's densest arrivals for which connections are ready (s); convention
+_SPARE = 8  # connections that are ready beside these; convention
+# requests that a closed loop holds for each connection that is ready, where each carries one; convention: idle ones take threads of
+# some servers (llama.cpp)
+_HELD_A_SPARE = 8
+_LOOK_S = 1.0  # time between looks whether the server lives (s); convention
+_LEAD_S = 0.02  # time between the word and the start (s), so that every process has heard it; convention
 
 
 @dataclass(frozen=True)
@@ -220,11 +226,10 @@ def _assignments(
     roots = [request for request in planned if request.after is None]
     closed, opened = load.workload.arrival == "closed", not AXES[load.workload.axis].held
     moments = [request.due_s or 0.0 for request in roots] if opened else []
-    # An open loop's streams: as many as begin within ten seconds, which is long for an answer.
-    streams = _most_within(moments, 10.0) if opened else min(len(roots), int(load.level))
+    streams = _most_within(moments, _ANSWER_S) if opened else min(len(roots), int(load.level))
     count = load.processes or max(1, min(len(os.sched_getaffinity(0)), math.ceil(streams / _STREAMS_A_PROCESS)))
     count = max(1, min(count, streams))
-    densest = _most_within(moments, 0.1)
+    densest = _most_within(moments, _READY_S)
     shares: dict[int, list[Exchange]] = defaultdict(list)
     for request, exchange in zip(planned, exchanges, strict=True):
         shares[request.conversation % count].append(exchange)
@@ -232,9 +237,7 @@ def _assignments(
     for number in range(count):
         mine = shares[number]
         held = streams // count + (number < streams % count)
-        # An open loop keeps connections ready for a tenth of a second of its densest arrivals. A closed one whose connections carry one
-        # request each has one ready for every eighth that it holds: idle ones take threads of some servers (llama.cpp).
-        spare = 8 + math.ceil(densest / count) if opened else 0 if target.reuses else 1 + held // 8
+        spare = _SPARE + math.ceil(densest / count) if opened else 0 if target.reuses else 1 + held // _HELD_A_SPARE
         assignments.append(
             Assignment(
                 host=url.hostname or "",

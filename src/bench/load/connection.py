@@ -15,7 +15,7 @@ from bench.load.exchange import Exchange
 
 __all__ = ["READ_SIZE", "UNREADABLE", "Address", "Connection", "says_done"]
 
-READ_SIZE = 65536
+READ_SIZE = 65536  # bytes of a read; convention
 # What the parser raises on bytes that are no answer.
 UNREADABLE = (httptools.HttpParserError, httptools.HttpParserUpgrade)
 _STATUS = slice(9, 10)  # the first digit, in a status line such as HTTP/1.1 200 OK

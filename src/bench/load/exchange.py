@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 
 __all__ = ["Exchange", "cut_off", "oversized"]
 
-# A server must not fill the memory with one answer. A token's chunk has some 300 bytes, and comes in one read or two.
-_BYTES, _BYTES_A_TOKEN, _READS, _READS_A_TOKEN = 2**20, 4096, 64, 2
+_BYTES = 2**20  # bytes that any answer may have, so that none fills the memory; convention
+_BYTES_A_TOKEN = 4096  # bytes more for each token that was asked for; convention: a token's chunk has some 300
+_READS = 64  # reads that any answer may come in before its bytes are counted; convention
+_READS_A_TOKEN = 2  # reads more for each token; convention: a chunk comes in one or two
 
 
 @dataclass(eq=False, slots=True)

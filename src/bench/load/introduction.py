@@ -33,10 +33,14 @@ _NAMED: dict[Omissible, str] = {
     "temperature": r"temperature",
 }
 _VOCABULARY = r"vocab|invalid token"  # ids that the tokenizer lacks: to send text instead would hide it
-_PROMPT, _OUTPUT, _FEW, _MANY = 8, 4, 8, 72  # tokens; letters
+_PROMPT = 8  # tokens of a first request's prompt; convention
+_OUTPUT = 4  # tokens that it asks for; convention
+_FEW = 8  # letters of the shorter prompt by which text is counted; convention
+_MANY = 72  # letters of the longer one; convention
 _ABSENT = r"not (yet )?(implemented|supported|found)|unknown (endpoint|path|route)"  # words of a server that lacks an endpoint
-_TRIES, _BETWEEN_S = 3, 1.0  # of a busy server
-_SAID_S = 5.0  # a first request may load what a server needs; whoever waits should know
+_TRIES = 3  # first requests to a busy server; convention
+_BETWEEN_S = 1.0  # pause between them (s); convention
+_SAID_S = 5.0  # time after which it is said that a first request takes long (s): it may load what a server needs; convention
 
 
 @dataclass

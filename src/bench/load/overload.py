@@ -15,18 +15,25 @@ from bench.load.exchange import Exchange
 
 __all__ = ["LOOKS_S", "Overload"]
 
-LOOKS_S = 0.1  # between two looks
-_LATER = 1.02  # times the time so far: when a run that is not stopped is judged again
-_FEWEST, _SHORTEST_S = 100, 10.0  # requests that were due, and the time so far
-# Of the time in which requests are to be sent: what slows a machine down for a while must not decide, and at the end nothing is gained.
-_LEAST, _MOST = 0.3, 0.9
-_PARTS, _FILLS = 8, 2  # of the time so far; in the first of them the server fills
-_CARRIED = 0.8  # of the rate that is offered: a server that finishes more may still catch up
-_STALLS = 0.25  # of what it finishes in the mean
-_SURE = 2.5  # standard errors of a count
-_STEADY = 0.5  # of a straight line from 0: so many are in flight at the end of each part
-_FIRST, _STRAGGLERS = 20, 2  # requests that meet a server that is nearly empty, without its slowest ones
-_LATENCIES = 4.0  # of those requests: the time so far
+LOOKS_S = 0.1  # time between two looks (s); convention
+_LATER = 1.02  # time ÷ the time so far at which a run that is not stopped is judged again; convention
+_FEWEST = 100  # fewest requests that were due; tuned: benchmarks.overload, seeds 22 and 23
+_SHORTEST_S = 10.0  # shortest time so far (s); tuned: benchmarks.overload, seeds 22 and 23
+# share of the time in which requests are to be sent before which nothing is stopped: what slows a machine down for a while must not
+# decide; tuned: benchmarks.overload, seeds 22 and 23
+_LEAST = 0.3
+_MOST = 0.9  # share of it after which nothing is gained; convention
+_PARTS = 8  # parts of the time so far; tuned: benchmarks.overload, seeds 22 and 23
+_FILLS = 2  # parts in which the server fills; tuned: benchmarks.overload, seeds 22 and 23
+# share of the offered rate: a server that finishes more may still catch up; tuned: benchmarks.overload, seeds 22 and 23
+_CARRIED = 0.8
+_STALLS = 0.25  # share of what it finishes in the mean below which it stands still; tuned: benchmarks.overload, seeds 22 and 23
+_SURE = 2.5  # standard errors of a count; tuned: benchmarks.overload, seeds 22 and 23
+# share of a straight line from 0 that is in flight at the end of each part; tuned: benchmarks.overload, seeds 22 and 23
+_STEADY = 0.5
+_FIRST = 20  # requests that meet a server that is nearly empty; tuned: benchmarks.overload, seeds 22 and 23
+_STRAGGLERS = 2  # slowest ones of these that do not count; tuned: benchmarks.overload, seeds 22 and 23
+_LATENCIES = 4.0  # time so far in latencies of those requests; tuned: benchmarks.overload, seeds 22 and 23
 
 
 class Overload:

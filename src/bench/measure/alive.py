@@ -11,6 +11,9 @@ from bench.errors import BenchError
 
 __all__ = ["blaming", "refuse_dead", "refuse_ended"]
 
+_LOOKS = 10  # looks whether a server that may be dying is gone; convention
+_BETWEEN_S = 0.5  # pause between them (s); convention
+
 
 @contextmanager
 def blaming(server: Server) -> Iterator[None]:
@@ -24,12 +27,12 @@ def blaming(server: Server) -> Iterator[None]:
 
 def refuse_dead(server: Server) -> None:
     """Raise ServerDied where the process is gone or no longer answers; a server that is dying is given the time to."""
-    for _ in range(10):
+    for _ in range(_LOOKS):
         if not server.running():
             break
         if server.answers():
             return
-        time.sleep(0.5)
+        time.sleep(_BETWEEN_S)
     how = server.ending() if not server.running() else "no longer answered"
     raise ServerDied(f"The server {how} while it was measured. {server.last_words()}")
 

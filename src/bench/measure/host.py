@@ -12,13 +12,14 @@ import psutil
 
 from bench.measure.serving import family, may_serve_through, servers_at
 from bench.records.run import Host
+from bench.study.config import Thresholds
 
 __all__ = ["HostWatch"]
 
 _ASLEEP = ("idle", "iowait")
 _TWICE = ("guest", "guest_nice")  # counted in user and nice already
-_WORTH_A_LOOK = 0.05  # share of the cores' time below which a process disturbs nothing
-_DISTURBS = 0.15  # share of the cores' time that is certainly others': the limit of `thresholds.other_share`
+_WORTH_A_LOOK = 0.05  # share of the cores' time below which a process disturbs nothing; convention
+_DISTURBS = Thresholds().other_share  # share of the cores' time that is certainly others'
 
 _Times = Mapping[psutil.Process, float]
 

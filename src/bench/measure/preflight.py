@@ -26,7 +26,7 @@ from bench.telemetry import gpus_missing, nvml_endpoint, nvml_problem
 
 __all__ = ["faults"]
 
-_MOST_PLACES = 5
+_MOST_PLACES = 5  # most places that a message names; convention
 
 
 def faults(plan: Plan, store: Store) -> list[str]:

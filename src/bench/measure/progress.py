@@ -25,7 +25,8 @@ from bench.study.searches import search_records
 
 __all__ = ["Clock", "Progress", "duration_text"]
 
-_BETWEEN_S = 1.2  # from one run's end to the next one's start: drain, records, the load process's start, the reference load
+# time from one run's end to the next one's start (s): drain, records, the load process's start, the reference load; convention
+_BETWEEN_S = 1.2
 
 
 class Clock:

@@ -33,9 +33,10 @@ from bench.telemetry.scraper import scraping
 
 __all__ = ["Recording", "record_run"]
 
-_DRAIN_LIMIT_S = 60.0
-_LONG_S = 0.5  # of a load; in less, what a process spends on its start is a large share
-_DRAIN_SAID_S = 5.0
+_DRAIN_LIMIT_S = 60.0  # longest wait for a server to become idle (s); convention
+# shortest load whose CPU share counts (s): in less, what a process spends on its start is a large share; convention
+_LONG_S = 0.5
+_DRAIN_SAID_S = 5.0  # wait after which it is said (s); convention
 
 
 @dataclass(frozen=True)

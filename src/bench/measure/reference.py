@@ -16,11 +16,13 @@ from bench.records.run import ReferenceLoad
 
 __all__ = ["Patience", "reference_load"]
 
-_IN_FLIGHT = 4
-_TIMES = 2  # the faster one counts: what interrupts a machine for a moment is no drift
-_LONGEST_PROMPT, _LONGEST_OUTPUT = 256, 32  # tokens
-_TIMEOUT_S = 60.0  # a server for which a few short requests take so long has no second to spare
-_GIVEN_UP = 2
+_IN_FLIGHT = 4  # requests of a reference load at once; convention
+_TIMES = 2  # times that it is sent: the faster one counts, as what interrupts a machine for a moment is no drift; convention
+_LONGEST_PROMPT = 256  # longest prompt of a reference load (tokens); convention
+_LONGEST_OUTPUT = 32  # longest output of a reference load (tokens); convention
+# longest reference load (s): a server for which a few short requests take so long has no second to spare; convention
+_TIMEOUT_S = 60.0
+_GIVEN_UP = 2  # reference loads that fail in a row until one a round is sent; convention
 
 
 @dataclass

@@ -25,10 +25,10 @@ from bench.study.rounds import Place
 
 __all__ = ["Rounds", "load_of"]
 
-# For so long a reference load serves the runs of its round that follow: more of them would take longer than bursts do, and loads
-# shortly after one another are alike (benchmarks/wander.py).
+# time for which a reference load serves the runs that follow (s): more of them would take longer than bursts do; convention: loads
+# shortly after one another are alike (benchmarks.wander)
 _SERVES_S = 5.0
-_FULL = 0.95  # share of the cores' time above which nearly every core is always busy
+_FULL = 0.95  # share of the cores' time above which nearly every core is always busy; convention
 
 
 @dataclass

@@ -44,7 +44,7 @@ from bench.study.plan import PROTOCOL
 
 __all__ = ["measure"]
 
-_STARTS = 2  # a server that dies is started once more
+_STARTS = 2  # starts of a server that dies; convention
 
 
 class Search(Protocol):

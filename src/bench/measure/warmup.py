@@ -20,8 +20,9 @@ from bench.study.config import Measurement
 
 __all__ = ["AT_ONCE", "warm_up"]
 
-AT_ONCE = 4  # requests with which a warm-up ends
-_WARM_OUTPUT = 16  # most output tokens of a request of warm-up: TTFT is what has to become stable
+_IN_A_ROW = 3  # requests in a row whose TTFTs must be alike; convention
+AT_ONCE = 4  # requests with which a warm-up ends; convention
+_WARM_OUTPUT = 16  # most output tokens of a request of warm-up: TTFT is what has to become stable; convention
 
 
 def warm_up(target: Target, missing: Sequence[RunSpec], settings: Measurement, launch: Launch) -> Warmup:
@@ -56,14 +57,14 @@ def warm_up(target: Target, missing: Sequence[RunSpec], settings: Measurement, l
             )
         return [(r.e2e_s if r.ttft_s is None else r.ttft_s) if r.outcome == "ok" else None for r in records]
 
-    while not stable and len(ttfts) + 3 <= max(3, settings.warmup_requests):
-        latest = send("closed", 3)
+    while not stable and len(ttfts) + _IN_A_ROW <= max(_IN_A_ROW, settings.warmup_requests):
+        latest = send("closed", _IN_A_ROW)
         ttfts += latest
         if first.workload.prompts.sized:
             stable = _alike(latest, settings.warmup_spread)
         else:
-            stable = len(ttfts) > 3 and all(
-                _alike(pair, settings.warmup_spread) for pair in zip(ttfts[-6:-3], latest, strict=True)
+            stable = len(ttfts) > _IN_A_ROW and all(
+                _alike(pair, settings.warmup_spread) for pair in zip(ttfts[-2 * _IN_A_ROW : -_IN_A_ROW], latest, strict=True)
             )
     return Warmup(ttft_s=(*ttfts, *send("burst", AT_ONCE)), stable=stable)
 

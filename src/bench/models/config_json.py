@@ -39,7 +39,7 @@ _BY_LAYER = {
     "moe_topk": {"hunyuan_v1_moe"},
     "num_experts": {"hunyuan_v1_moe"},
 }
-_NO_LIMIT = 10**9  # a model that keeps a state alone has no longest sequence
+_NO_LIMIT = 10**9  # context of a model that keeps a state alone (tokens); convention: practically infinite
 
 __all__ = ["config_of", "geometry_at", "geometry_if_known", "geometry_of", "geometry_of_model", "quantisation_at"]
 

@@ -153,7 +153,9 @@ def _gemma4(_c: Config, v: Config, hidden: int) -> Any:
 
 # Models that are built around different encoders, and the one that is read here.
 _TOWERS = {"gemma3": "siglip_vision_model", "llava": "clip_vision_model", "mistral3": "pixtral"}
+# keys that LLaVA's files leave out; source: transformers' configuration classes
 _CLIP = {"hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 24, "patch_size": 14, "image_size": 336}
+# keys that Pixtral's files leave out; source: transformers' configuration classes
 _PIXTRAL = {
     "hidden_size": 1024,
     "intermediate_size": 4096,
@@ -161,6 +163,7 @@ _PIXTRAL = {
     "patch_size": 16,
     "num_attention_heads": 16,
 }
+# keys that Qwen 3's files leave out; source: transformers' configuration classes
 _QWEN3 = {
     "depth": 27,
     "hidden_size": 1152,
@@ -172,7 +175,7 @@ _QWEN3 = {
     "out_hidden_size": 3584,
     "num_position_embeddings": 2304,
 }
-# transformers' configuration classes, for what published files leave out.
+# keys that published files of each family leave out; source: transformers' configuration classes
 _DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "gemma3": {"hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12, "patch_size": 16, "image_size": 224},
     "gemma4": {

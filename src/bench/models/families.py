@@ -282,8 +282,8 @@ def _dbrx(c: Config) -> Decoder:
     return Decoder((layer,) * c["n_layers"], hidden, hidden=hidden, intermediate=width)
 
 
-# transformers' DbrxAttentionConfig and DbrxFFNConfig.
-_DBRX_ATTENTION = {"kv_n_heads": 1}
+_DBRX_ATTENTION = {"kv_n_heads": 1}  # keys that DBRX's files leave out; source: transformers' DbrxAttentionConfig
+# keys that DBRX's files leave out; source: transformers' DbrxFFNConfig
 _DBRX_FFN = {"ffn_hidden_size": 3584, "moe_num_experts": 4, "moe_top_k": 1}
 
 

@@ -13,8 +13,10 @@ _SUFFIXES = {
     *(".json", ".jinja", ".model", ".txt", ".py", ".tiktoken"),
     *(".safetensors", ".bin", ".pt", ".pth", ".gguf"),
 }
-_WHOLE = 1 << 20
-_END, _BLOCK, _BLOCKS = 1 << 16, 1 << 12, 16
+_WHOLE = 1 << 20  # largest file that is read whole (bytes); convention
+_END = 1 << 16  # bytes read at each end of a larger one; convention
+_BLOCK = 1 << 12  # bytes of a block between them; convention
+_BLOCKS = 16  # blocks between the ends; convention
 
 
 @cache

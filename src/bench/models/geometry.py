@@ -18,7 +18,7 @@ __all__ = [
     "weight_bytes",
 ]
 
-DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "fp8": 1}
+DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "fp8": 1}  # bytes of a number; derived
 
 
 @dataclass(frozen=True)

@@ -27,13 +27,19 @@ __all__ = ["FAMILIES", "GgufTensor", "gguf_of", "gguf_tensors", "write_gguf"]
 # What llama.cpp calls the architecture of each family that can be written.
 FAMILIES = {"llama": "llama", "mistral": "llama", "mixtral": "llama", "qwen2": "qwen2", "qwen3": "qwen3"}
 
-_ALIGNMENT = 32
-_CHUNK = 1 << 22  # weights drawn at a time: 16 MiB
-_SCALE = 0.02
-_TENSOR_TYPES = {"float32": 0, "float16": 1, "bfloat16": 30}
-_FILE_TYPES = {"float32": 0, "float16": 1, "bfloat16": 32}
-_UINT32, _INT32, _FLOAT32, _BOOL, _STRING, _ARRAY = 4, 5, 6, 7, 8, 9
-_NORMAL, _CONTROL = 1, 3  # kinds of token
+_ALIGNMENT = 32  # bytes to a multiple of which tensors begin; source: the GGUF specification
+_CHUNK = 1 << 22  # weights drawn at a time, 16 MiB; convention
+_SCALE = 0.02  # standard deviation of drawn weights; convention: transformers' usual initializer_range
+_TENSOR_TYPES = {"float32": 0, "float16": 1, "bfloat16": 30}  # numbers of tensor types; source: ggml.h, ggml_type
+_FILE_TYPES = {"float32": 0, "float16": 1, "bfloat16": 32}  # numbers of file types; source: llama.h, llama_ftype
+_UINT32 = 4  # number of a value's type; source: the GGUF specification
+_INT32 = 5  # number of a value's type; source: the GGUF specification
+_FLOAT32 = 6  # number of a value's type; source: the GGUF specification
+_BOOL = 7  # number of a value's type; source: the GGUF specification
+_STRING = 8  # number of a value's type; source: the GGUF specification
+_ARRAY = 9  # number of a value's type; source: the GGUF specification
+_NORMAL = 1  # kind of a token that is text; source: the GGUF specification
+_CONTROL = 3  # kind of a token that is special; source: the GGUF specification
 
 
 class GgufTensor(NamedTuple):

@@ -13,7 +13,7 @@ from bench.models.geometry import Geometry
 __all__ = ["KvPool", "kv_pool", "predicted_saturation"]
 
 Groups = tuple[tuple[int | None, int], ...]
-_ALIGNMENT = 16  # tokens: what attention kernels read at once
+_ALIGNMENT = 16  # tokens to a multiple of which blocks of hybrid models are rounded; source: vLLM's attention kernels
 
 
 @dataclass(frozen=True)

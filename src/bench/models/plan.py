@@ -13,16 +13,17 @@ from bench.models.memory import KvPool, kv_pool, predicted_saturation
 from bench.models.remarks import notes, why_not
 from bench.models.roofline import Roofline
 from bench.models.setting import WEIGHTS, Demand, Setting, computes_in_fp8
-from bench.models.stages import tensor_parallel_sizes
+from bench.models.stages import COUNTS, tensor_parallel_sizes
 from bench.published import Accelerator
 
 __all__ = ["HEADROOM", "choices", "plan"]
 
-HEADROOM = 0.3  # of the memory in use, left free: the documents' 30 to 50 %
-_COUNTS = range(1, 65)
-_ONE_NODE = 8
-# The documents' rule of thumb, beside our own terms: activations as a share of the weights, the framework's share of a device.
-_ACTIVATIONS, _FRAMEWORK = 0.2, 0.075
+# share of the memory in use that is left free; source: the texts that docs/explanation/published-numbers.md checks (30 to 50 %)
+HEADROOM = 0.3
+_ONE_NODE = 8  # most GPUs of a node; convention
+_ACTIVATIONS = 0.2  # activations ÷ weights; source: docs/explanation/published-numbers.md, "The rule of thumb for GPUs"
+# share of a device that the framework takes; source: docs/explanation/published-numbers.md, "The rule of thumb for GPUs"
+_FRAMEWORK = 0.075
 
 
 @dataclass(frozen=True)
@@ -74,8 +75,8 @@ def plan(geometry: Geometry, device: Accelerator, demand: Demand, setting: Setti
         "kv_bytes_per_request": kv_bytes_of_sequence(loaded, demand.tokens, setting.kv_dtype, placed.dtype),
         "kv_capacity_tokens": capacity,
         "predicted_saturation": held,
-        "min_gpus": _fewest(geometry, device, demand, setting, _COUNTS),
-        "gpus_with_headroom": _fewest(geometry, device, demand, setting, _COUNTS, headroom=HEADROOM),
+        "min_gpus": _fewest(geometry, device, demand, setting, COUNTS),
+        "gpus_with_headroom": _fewest(geometry, device, demand, setting, COUNTS, headroom=HEADROOM),
         "tensor_parallel_with_headroom": _fewest(geometry, device, demand, setting, sizes, headroom=HEADROOM),
         "min_tensor_parallel": dealt,
         "tensor_parallel_sizes": sizes,

@@ -27,7 +27,7 @@ _PREFIXES = (
     "layers.",
     "transformer.h.",
 )
-# Bytes of a weight, scales included, by ModelOpt's names.
+# bytes of a weight, scales included, by ModelOpt's names; derived: bits ÷ 8 + bytes of a scale ÷ weights that share it
 _MODELOPT = {
     "FP8": 1.0,
     "FP8_PER_CHANNEL_PER_TOKEN": 1.0,
@@ -42,6 +42,7 @@ _MODELOPT = {
     "W8A8_SQ": 1.0,
     "INT8": 1.0,
 }
+# bits of a weight by Quark's names; derived
 _QUARK = {"fp8_e4m3": 8, "fp8_e5m2": 8, "int8": 8, "uint8": 8, "int4": 4, "uint4": 4, "fp4": 4}
 
 Bytes = Callable[[Sequence[str], Matrix], float | None]

@@ -10,7 +10,7 @@ from bench.published import Accelerator
 
 __all__ = ["notes", "weights_unknown", "why_not"]
 
-_GIB = 2**30
+_GIB = 2**30  # bytes of a GiB; derived
 
 
 def why_not(

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from bench.models.geometry import DTYPE_BYTES, Geometry
 from bench.models.memory import KvPool, kv_pool
 
-__all__ = ["Parallel", "Stage", "layers_of_stages", "parallel_problem", "stages_of", "tensor_parallel_sizes"]
+__all__ = ["COUNTS", "Parallel", "Stage", "layers_of_stages", "parallel_problem", "stages_of", "tensor_parallel_sizes"]
 
-_COUNTS = range(1, 65)
-_VOCABULARY_PADDING = 64
+COUNTS = range(1, 65)  # GPUs that a model may be divided over; convention
+_VOCABULARY_PADDING = 64  # rows to a multiple of which vLLM pads a vocabulary; source: vLLM's DEFAULT_VOCAB_PADDING_SIZE
 
 
 @dataclass(frozen=True)
@@ -107,8 +107,8 @@ def tensor_parallel_sizes(geometry: Geometry) -> list[int]:
     inner = [geometry.intermediate_size] if 0 in geometry.layer_experts and geometry.intermediate_size else []
     shared = [vocabulary, *([heads] if heads else []), *inner]
     if not kv_heads:
-        return [n for n in _COUNTS if not any(size % n for size in shared)]
-    return [n for n in _COUNTS if not any(size % n for size in shared) and (kv_heads % n == 0 or n % kv_heads == 0)]
+        return [n for n in COUNTS if not any(size % n for size in shared)]
+    return [n for n in COUNTS if not any(size % n for size in shared) and (kv_heads % n == 0 or n % kv_heads == 0)]
 
 
 def parallel_problem(geometry: Geometry, parallel: Parallel) -> str | None:

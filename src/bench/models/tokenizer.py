@@ -12,17 +12,20 @@ from pathlib import Path
 __all__ = ["CHAT_TEMPLATE", "FEWEST_TOKENS", "SPECIAL", "TOKEN_IDS", "UNKNOWN", "ids_below", "tokens"]
 
 SPECIAL = ("<s>", "</s>", "<pad>")
+# ids of the special tokens; derived: their places in `SPECIAL`
 TOKEN_IDS = {"bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 2}
-FEWEST_TOKENS = 160  # 128 characters, the special ones, and some to spare
+FEWEST_TOKENS = 160  # smallest vocabulary: 128 characters, the special ones, and some to spare; convention
 UNKNOWN = "?"  # for each byte above 127
 CHAT_TEMPLATE = (
     "{% for message in messages %}{{ '<s>' + message['role'] + '\n' + message['content'] + '</s>' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<s>assistant\n' }}{% endif %}"
 )
 
-# Published vocabularies are padded: of DeepSeek-LLM's 102,400 rows 100,015 are tokens, of Llama 4's 202,048 201,135. None is near half.
+# share of a vocabulary's rows that surely are tokens, as published ones are padded; measured: of DeepSeek-LLM's 102,400 rows 100,015
+# are tokens, of Llama 4's 202,048 201,135
 _SAFE_SHARE = 0.5
-_FIRST, _FEWEST_IDS = 3, 1000
+_FIRST = 3  # first id that is no special token; derived
+_FEWEST_IDS = 1000  # ids that prompts need to differ; convention
 
 
 def ids_below(vocabulary: int | None, folder: Path | None) -> int | None:

@@ -7,11 +7,9 @@ from bench.parse.recovery import Recovery, recovery
 from bench.parse.run import parse_run
 from bench.parse.scrapes import series_name, telemetry_table, wide_table
 from bench.parse.server import gauges
-from bench.parse.steady import GROWS
 
 __all__ = [
     "DEVICE_SERIES",
-    "GROWS",
     "Recovery",
     "device_figures",
     "device_samples",

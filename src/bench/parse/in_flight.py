@@ -6,13 +6,13 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from bench.parse.server import gauges, lag_s
+from bench.parse.server import FEWEST_SCRAPES, gauges, lag_s
 
 __all__ = ["in_flight_figures"]
 
-_FEWEST = {"mean": 5, "median": 10}  # scrapes; fewer support neither
-_STEP_S = 0.5  # at least so far apart are two answers that surely come from different steps of the engine
-_LAGGING_STEPS = 40  # of SGLang, whose gauges are of a prefill or of every 40th decode step
+_FEWEST = {"mean": FEWEST_SCRAPES, "median": 10}  # fewest scrapes that support each; convention
+_STEP_S = 0.5  # time after which two answers surely come from different steps of the engine (s); tuned: benchmarks.verdicts
+_LAGGING_STEPS = 40  # decode steps between two updates of SGLang's gauges; source: SGLang's `decode_log_interval`
 _Times = npt.NDArray[np.float64]
 
 

@@ -8,6 +8,8 @@ from bench.records.latencies import LATENCIES
 
 __all__ = ["latency_columns", "throughput_series"]
 
+_LEAST_COVERED = 0.25  # shortest last bin ÷ the others, as a sliver would turn a few tokens into a spike; convention
+
 
 def latency_columns(requests: pl.LazyFrame) -> pl.LazyFrame:
     """Add `normalised_latency_s` and the latencies that are computed (`LATENCIES`) to one row a request.
@@ -61,8 +63,7 @@ def throughput_series(requests: pl.DataFrame, width_s: float) -> pl.DataFrame:
         bins.join(per_bin, on="bin", how="left")
         .sort("bin")
         .with_columns(covered=(end - begin))
-        # A sliver at the end would turn a few tokens into a spike.
-        .filter(pl.col("covered") >= width_s / 4)
+        .filter(pl.col("covered") >= _LEAST_COVERED * width_s)
         .select(
             elapsed_s=begin + pl.col("covered") / 2,
             tokens_per_s=pl.col("tokens").fill_null(0.0) / pl.col("covered"),

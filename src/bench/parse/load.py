@@ -13,12 +13,10 @@ from bench.endpoints import ENDPOINTS
 from bench.parse.begun import is_natural, whole_requests
 from bench.parse.in_flight import in_flight_figures
 from bench.parse.recovery import recovery
-from bench.parse.server import gauges
+from bench.parse.server import FEWEST_SCRAPES, gauges
 from bench.records.run import RunRecord
 
 __all__ = ["asked_figures", "load_figures"]
-
-_FEWEST_SCRAPES = 5  # fewer support no mean
 
 
 def asked_figures(definition: Mapping[str, Any], requests: pl.DataFrame) -> dict[str, Any]:
@@ -147,7 +145,7 @@ def _queue(sent: pl.Series, ends: pl.Series, telemetry: pl.DataFrame) -> dict[st
         .pivot("gauge", on_columns=["running", "waiting", "kv_usage"], index="scrape", values="value")
         .sort("scrape")
     )
-    if scrapes["waiting"].null_count() == len(scrapes) or len(scrapes) < (1 if burst else _FEWEST_SCRAPES):
+    if scrapes["waiting"].null_count() == len(scrapes) or len(scrapes) < (1 if burst else FEWEST_SCRAPES):
         return nothing
     there = scrapes.tail(1) if burst else scrapes
     queued = there.filter(pl.col("waiting") > 0)

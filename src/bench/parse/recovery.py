@@ -10,6 +10,7 @@ from bench.parse.percentiles import percentile
 
 __all__ = ["WINDOW", "Recovery", "recovery"]
 
+# requests of a recovered window; derived: one of a server that is as before passes with a probability of 0.999 (`recovery`)
 WINDOW = 9
 
 

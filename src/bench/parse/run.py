@@ -17,7 +17,7 @@ from bench.parse.latency import latency_columns
 from bench.parse.load import asked_figures, load_figures
 from bench.parse.percentiles import percentile, upper_bound
 from bench.parse.scrapes import SCRAPE_SCHEMA, TELEMETRY_SCHEMA, scrape_tables, wide_table
-from bench.parse.server import server_figures
+from bench.parse.server import FEWEST_SCRAPES, server_figures
 from bench.parse.steady import in_steady_state, steady_figures
 from bench.parse.stream import gaps_between_tokens, stream_figures, supported
 from bench.records.environment import environment_text
@@ -30,10 +30,9 @@ from bench.work import Work
 
 __all__ = ["PEAK_WINDOW_S", "parse_run", "summarise"]
 
-PEAK_WINDOW_S = 1.0
-_FEWEST_DUE = 5  # scrapes; fewer support no share
+PEAK_WINDOW_S = 1.0  # window of the highest throughput (s); convention
 _CUT = ("length", "max_output_tokens")  # reasons for which an answer ends at its limit
-_SHARES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
+_SHARES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}  # percentiles as shares; derived
 
 
 def parse_run(folder: Path, *, requests: Path, telemetry: Path, wide: Path, summary: Path) -> dict[str, Any]:
@@ -270,7 +269,7 @@ def _scrape_figures(scrapes: list[float], interval_s: float | None, begin: float
         "scraped": None if interval_s is None else bool(scrapes),
         "scraped_before": scrapes[0] <= begin if scrapes and whole else None,
         "scraped_after": scrapes[-1] >= end if scrapes and whole else None,
-        "scrape_share": sum(begin <= t <= end for t in scrapes) / due if due >= _FEWEST_DUE else None,
+        "scrape_share": sum(begin <= t <= end for t in scrapes) / due if due >= FEWEST_SCRAPES else None,
         "scrape_gap_max_s": _longest_gap(scrapes, begin, end),
     }
 

@@ -32,7 +32,8 @@ SCRAPE_SCHEMA = {
     "error": pl.String,
 }
 
-# Of a line: the scraper keeps 8 MiB of an answer (`bench.http.MOST_BYTES`), and JSON writes a character as six at most.
+# longest line that is read (characters); derived: the scraper keeps 8 MiB of an answer (`bench.http.MOST_BYTES`), and JSON writes a
+# character as six at most
 _MOST_CHARACTERS = 49 * 2**20
 
 

@@ -11,9 +11,10 @@ import polars as pl
 from bench.engines import Kind
 from bench.telemetry import COUNTERS, GAUGES, HISTOGRAMS, SHARES, apart, exposition_names, find_catalogue
 
-__all__ = ["gauges", "lag_s", "server_figures"]
+__all__ = ["FEWEST_SCRAPES", "gauges", "lag_s", "server_figures"]
 
 _LABEL = re.compile(r'([^=,]+)=("(?:[^"\\]|\\.)*")')  # as `bench.parse.scrapes` writes it
+FEWEST_SCRAPES = 5  # fewest scrapes that support a mean or a share; convention
 
 
 def gauges(telemetry: pl.DataFrame) -> pl.DataFrame:

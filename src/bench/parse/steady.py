@@ -18,22 +18,42 @@ from bench.parse.server import gauges
 from bench.parse.steps import step_figures
 from bench.work import Work
 
-__all__ = ["GROWS", "SteadyWindow", "in_steady_state", "mser", "ramp", "steady_figures", "steady_window"]
+__all__ = [
+    "GROWS",
+    "RATE_BATCHES",
+    "SURE_GROWTH",
+    "SteadyWindow",
+    "in_steady_state",
+    "mser",
+    "ramp",
+    "steady_figures",
+    "steady_window",
+]
 
 Floats = npt.NDArray[np.float64]
 
-GROWS = 0.05  # growth of the requests in flight ÷ offered rate above which a load is not carried
-_BINS = 200  # bins of series over the load's time
-_BATCH = 5  # observations in a batch of MSER-5
-_BATCHES = 20  # batches of in-flight means behind the error of their growth
-_RATE_BATCHES = 10  # batches of the window behind the error of its rate
-_FILLS = 2.0  # median latencies in which an open loop fills a server; a closed loop begins full and takes one
-_RAMP_LEAST = 0.1  # shortest ramp, as a share of the load's time
-_SURE_RAMP = 4.0  # standard errors of a ramp: the cut was sought
-_LATENCIES_LONG = 2.0  # shortest window in median latencies
-_FEWEST = 10  # fewest requests of a window
-_LONGEST_MORE = 20.0  # longest recommended run ÷ the measured one
-_SURE = 2.1  # Student's t of 18 degrees of freedom, 95 %, two-sided
+GROWS = 0.05  # growth of the requests in flight ÷ offered rate above which a load is not carried; convention
+_BINS = 200  # bins of series over the load's time; convention
+_BATCH = 5  # observations in a batch; source: White, Simulation 69, 1997 (MSER-5)
+_BATCHES = 20  # batches of in-flight means behind the error of their growth; convention
+RATE_BATCHES = 10  # batches of the window behind the error of its rate; convention
+_FILLS = 2.0  # median latencies in which an open loop fills a server (a closed loop begins full and takes one); convention
+_RAMP_LEAST = 0.1  # shortest ramp, as a share of the load's time; convention
+# standard errors of a ramp: more than usual, as the cut was sought; measured: docs/explanation/method.md, "Steady window"
+_SURE_RAMP = 4.0
+_DRAINS = 0.9  # quantile of E2E: a request that is sent less than that before the last one may end in the drain; convention
+_DRAIN_MOST = 0.25  # largest share of the window that is left out for it; convention
+_HIGH = 0.95  # quantile of running requests that `steady_running_high` has; convention
+_LATENCIES_LONG = 2.0  # shortest window in median latencies; convention
+_FEWEST = 10  # fewest requests of a window; convention
+_MOST_ALIKE = 0.9  # largest correlation of neighbours that errors are raised by; convention
+# correlation that a straight line takes away, times the number of values; derived: about Kendall's bias of a detrended series
+_DETRENDED = 4
+_LEAST_MORE = 1.5  # shortest recommended run ÷ the measured one; convention
+_LONGEST_MORE = 20.0  # longest recommended run ÷ the measured one; convention
+# standard errors of backlog growth; derived: Student's t of `_BATCHES` − 2 degrees of freedom, without the 0.4 s that scipy takes to
+# import
+SURE_GROWTH = 2.1
 
 
 @dataclass(frozen=True)
@@ -96,8 +116,8 @@ def steady_window(requests: pl.DataFrame, *, held: bool) -> SteadyWindow | None:
     growth, error = (None, None) if held else _growth(flying, last - begin, lasts, len(sent) / (last - begin))
     early = roots.head(max(_FEWEST, roots.height // 10)).select((pl.col("end_s") - pl.col("sent_s")).median()).item() or 0.0
     why, needs = _judged(start, last, begin, lasts, float(early), growth, error)
-    tail = ok.filter(pl.col("sent_s") >= start)["e2e_s"].quantile(0.9) or 0.0
-    return SteadyWindow(start, last, last - min(tail, (last - start) / 4), why, growth, error, needs)
+    tail = ok.filter(pl.col("sent_s") >= start)["e2e_s"].quantile(_DRAINS) or 0.0
+    return SteadyWindow(start, last, last - min(tail, _DRAIN_MOST * (last - start)), why, growth, error, needs)
 
 
 def _judged(
@@ -110,18 +130,18 @@ def _judged(
     is one latency without load, `early`).
     """
     length = last - begin
-    if growth is not None and error is not None and growth - _SURE * error > max(GROWS, early / length):
+    if growth is not None and error is not None and growth - SURE_GROWTH * error > max(GROWS, early / length):
         return "grows", None
     if last - start < _LATENCIES_LONG * lasts:
-        return "short", max(1.5 * length, (start - begin) + 2 * _LATENCIES_LONG * lasts)
+        return "short", max(_LEAST_MORE * length, (start - begin) + 2 * _LATENCIES_LONG * lasts)
     if growth is None or error is None:
         return None, None
-    if growth > GROWS and growth > _SURE * error:
+    if growth > GROWS and growth > SURE_GROWTH * error:
         return "grows", None
-    if growth + _SURE * error > 2 * GROWS:
+    if growth + SURE_GROWTH * error > 2 * GROWS:
         # The error of a slope falls with the 3/2 power of the time that it is taken over.
-        more = (max(_SURE * error, growth) / GROWS) ** (2 / 3)
-        return "unsure", length * min(_LONGEST_MORE, max(1.5, more))
+        more = (max(SURE_GROWTH * error, growth) / GROWS) ** (2 / 3)
+        return "unsure", length * min(_LONGEST_MORE, max(_LEAST_MORE, more))
     return None, None
 
 
@@ -146,7 +166,7 @@ def _apart(before: Floats, after: Floats) -> float:
     if squares <= 1e-24 * float(before @ before + after @ after):
         return math.inf if difference else 0.0
     count = len(residuals)
-    r = min(0.9, max(0.0, float(residuals[:-1] @ residuals[1:]) / squares + 4 / count))  # as in `_growth`
+    r = min(_MOST_ALIKE, max(0.0, float(residuals[:-1] @ residuals[1:]) / squares + _DETRENDED / count))  # as in `_growth`
     variance = squares / max(1, count - 2) * (1 + r) / (1 - r) * (1 / len(before) + 1 / len(after))
     return difference / math.sqrt(variance)
 
@@ -222,8 +242,7 @@ def _growth(flying: Floats, length_s: float, ramp_s: float, offered: float) -> t
     squares = float(residuals @ residuals)
     if squares == 0:
         return slope / offered, 0.0
-    # A line takes away some of the correlation: 4 / n of it, about (Kendall's bias of a detrended series).
-    r = min(0.9, max(0.0, float(residuals[:-1] @ residuals[1:]) / squares + 4 / _BATCHES))
+    r = min(_MOST_ALIKE, max(0.0, float(residuals[:-1] @ residuals[1:]) / squares + _DETRENDED / _BATCHES))
     error = math.sqrt(squares / (_BATCHES - 2) / float(centred @ centred) * (1 + r) / (1 - r))
     return slope / offered, error / offered
 
@@ -305,8 +324,8 @@ def _rates(ok: pl.DataFrame, begin: float, end: float, whole: pl.Expr, work: Wor
     if chunks.is_empty():
         return {"steady_requests_per_s": 0.0, "steady_tokens_per_s": 0.0, "steady_error": None}
     times, share = chunks["token_times_s"].to_numpy(), chunks["share"].to_numpy()
-    batches = np.histogram(times, bins=_RATE_BATCHES, range=(begin, end), weights=share)[0]
-    error = float(batches.std(ddof=1) / batches.mean() / math.sqrt(_RATE_BATCHES))
+    batches = np.histogram(times, bins=RATE_BATCHES, range=(begin, end), weights=share)[0]
+    error = float(batches.std(ddof=1) / batches.mean() / math.sqrt(RATE_BATCHES))
     return {
         "steady_requests_per_s": float(share.sum()) / (end - begin),
         "steady_tokens_per_s": float(chunks["tokens"].sum()) / (end - begin),
@@ -324,7 +343,7 @@ def _server(telemetry: pl.DataFrame, begin: float, end: float) -> dict[str, floa
     running, waiting, usage = (pl.col(name) for name in ("running", "waiting", "kv_usage"))
     figures: dict[str, float | None] = scrapes.select(
         steady_running=running.mean(),
-        steady_running_high=running.quantile(0.95),
+        steady_running_high=running.quantile(_HIGH),
         steady_waiting=waiting.mean(),
         steady_queued_share=(waiting > 0).mean(),
         steady_kv_usage=usage.mean(),

@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-__all__ = ["step_figures"]
+__all__ = ["APART", "SHORT", "step_figures"]
 
-_APART = 0.25  # of the shortest gaps between a request's tokens: stamps further apart are of two steps
-_FEWEST = 30  # steps, behind three coefficients
-_LONGEST = 20.0  # times the median: a longer one is a pause, not a step
+APART = 0.25  # gap between stamps of two steps ÷ the shortest gaps between a request's tokens; convention
+SHORT = 0.1  # quantile of the gaps between a request's tokens that counts as the shortest; convention
+_FEWEST = 30  # fewest steps behind three coefficients; convention
+_LONGEST = 20.0  # longest step ÷ the median one, beyond which it is a pause; convention
 
 
 def step_figures(ok: pl.DataFrame, begin: float, end: float) -> dict[str, float | None]:
@@ -40,11 +41,11 @@ def step_figures(ok: pl.DataFrame, begin: float, end: float) -> dict[str, float 
     if stamps.height < _FEWEST:
         return nothing
     gaps = stamps.select(gap=pl.col("time").diff().over("request"))["gap"].drop_nulls()
-    short = gaps.quantile(0.1)
+    short = gaps.quantile(SHORT)
     if not short:
         return nothing
     groups = (
-        stamps.with_columns(step=(pl.col("time").diff().fill_null(0.0) > _APART * short).cum_sum())
+        stamps.with_columns(step=(pl.col("time").diff().fill_null(0.0) > APART * short).cum_sum())
         .with_columns(before=pl.col("step").shift().over("request"))
         .group_by("step", maintain_order=True)
         .agg(

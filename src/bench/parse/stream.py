@@ -8,15 +8,19 @@ import polars as pl
 
 __all__ = ["ONE_EACH", "gaps_between_tokens", "stream_figures", "supported"]
 
-_FEWEST = 4  # tokens of the shortest answer that can show buffering
-_LONG = 16  # tokens of an answer that no pause of a busy server or client brings at one moment
-_HELD_BACK = 0.5  # share of buffered answers, whatever their length, at which the moments of tokens are dropped
-_FEW = 0.05  # share of answers whose streamed tokens may be unknown, and of long ones that may be buffered
-_SURE = 1.1  # most by which TPOT may be off where it is not known how many tokens were streamed
-_IN_TIME = 4.0  # by how much faster hidden tokens may be generated than streamed ones: beyond it there was no time for them
-ONE_EACH = (
-    1.25  # most tokens a chunk, and a moment, at which gaps between chunks count as ITL; its inverse is the fewest a chunk
-)
+_FEWEST = 4  # tokens of the shortest answer that can show buffering; tuned: benchmarks.stream_truth
+_LONG = 16  # tokens of an answer that no pause of a busy server or client brings at one moment; tuned: benchmarks.stream_truth
+# share of buffered answers, whatever their length, at which the moments of tokens are dropped; tuned: benchmarks.stream_truth
+_HELD_BACK = 0.5
+# share of answers whose streamed tokens may be unknown, and of long ones that may be buffered; tuned: benchmarks.stream_truth
+_FEW = 0.05
+_SURE = 1.1  # most by which TPOT may be off where it is not known how many tokens were streamed; tuned: benchmarks.stream_truth
+# factor by which hidden tokens may be generated faster than streamed ones: beyond it there was no time for them; tuned:
+# benchmarks.stream_truth
+_IN_TIME = 4.0
+# most tokens a chunk, and a moment, at which gaps between chunks count as ITL, and the inverse of the fewest; tuned:
+# benchmarks.stream_truth
+ONE_EACH = 1.25
 
 
 def stream_figures(ok: pl.DataFrame, *, reasons: bool = True) -> dict[str, Any]:

@@ -21,8 +21,10 @@ from bench.records.launch import Launch
 
 __all__ = ["Calibrated", "MeasuredRun", "calibrate", "elsewhere", "limits_of", "parameters", "planned_again"]
 
-_TOKENS = 2048  # tokens of a step if neither command line nor log says: both engines' default on a CPU, vLLM's for each worker
-_PASS_TOKENS = 512  # llama.cpp's default for `--ubatch-size`
+# tokens of a step if neither command line nor log says; source: both engines' default on a CPU, vLLM's for each worker
+_TOKENS = 2048
+_ENDS = (0.05, 0.95)  # quantiles of the bootstrap between which a cost lies; derived: predict.predict has 90 %
+_PASS_TOKENS = 512  # tokens of a pass if no flag says; source: llama.cpp's default for `--ubatch-size`
 _FLAGS = {"vllm": ("--max-num-batched-tokens",), "llama.cpp": ("--batch-size", "-b")}
 _ONE_CACHE = {"--kv-unified", "-kvu"}  # of all of llama.cpp's slots
 
@@ -148,7 +150,7 @@ def parameters(model: Calibrated) -> dict[str, Interval]:
         through the layers beyond a step's first, and `in_flight_s` of a token for each 100 requests in flight.
     """
     best, draws = _costs(model.fitted.best, model), [_costs(step, model) for step in model.fitted.draws]
-    ends = {name: np.quantile([each[name] for each in draws], [0.05, 0.95]) for name in best}
+    ends = {name: np.quantile([each[name] for each in draws], _ENDS) for name in best}
     low, high = model.fitted.path_s or (0.0, 0.0)
     return {
         name: Interval(value, min(value, float(ends[name][0])), max(value, float(ends[name][1])))

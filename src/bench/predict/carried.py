@@ -20,15 +20,19 @@ from bench.study import Slo, Workload
 
 __all__ = ["Carried", "carried", "latency_longer", "rates_carried", "replayed", "within"]
 
-# Requests of a replay: that many, so many beyond the percentile, so many times those that an instance has at once, and so many times
-# those that come while a conversation lasts.
-_FEWEST_REQUESTS, _BEYOND, _TIMES_AT_ONCE, _TIMES_LASTING = 1000, 20, 4, 3
-_WARM = 0.25  # share of the requests that is left out while queues still fill
-_CLOSE = 1.02  # ratio of the two rates between which the search for the highest one ends
-_FIRST_STEP = 0.15  # first step of that search, in ln rate
-_FAR = 1.0  # excess of a rate that cannot be judged
-_LOWEST = 1e-3  # lowest rate that is tried ÷ the highest that could be sustained
-_TAIL = 90  # percentile above which the error of the P99 applies
+_FEWEST_REQUESTS = 1000  # fewest requests of a replay; tuned: benchmarks.fleet
+_BEYOND = 20  # fewest requests beyond the percentile; tuned: benchmarks.fleet
+_TIMES_AT_ONCE = 4  # times that a replay has the requests that an instance takes at once; tuned: benchmarks.fleet
+_TIMES_LASTING = 3  # times that it has the conversations that come while one lasts; tuned: benchmarks.fleet
+_BELOW = 0.99  # first rate ÷ the highest that could be sustained, at most; convention
+_LEAST_PART = 0.1  # part of the interval by which regula falsi shortens it, at least; convention
+_MIDDLE = (0.1, 0.9)  # shares of the answers between which the highest rate is taken, without ramp and drain; convention
+_WARM = 0.25  # share of the requests that is left out while queues still fill; tuned: benchmarks.fleet
+_CLOSE = 1.02  # ratio of the two rates between which the search for the highest one ends; convention
+_FIRST_STEP = 0.15  # first step of that search (ln rate); convention
+_FAR = 1.0  # excess of a rate that cannot be judged; convention
+_LOWEST = 1e-3  # lowest rate that is tried ÷ the highest that could be sustained; convention
+_TAIL = 90  # percentile from which the error of the P99 applies; convention
 
 
 @dataclass(frozen=True)
@@ -132,7 +136,7 @@ def _highest(member: Member, workload: Workload, slos: Sequence[Slo], instances:
             (math.log(value * latency_longer(member, slo) / slo.limit_s) for value, slo in reached if value), default=-_FAR
         )
 
-    rate = min(near, 0.99 * most)
+    rate = min(near, _BELOW * most)
     at = excess(rate)
     step = math.copysign(_FIRST_STEP, -at)
     other, there = rate, at
@@ -143,7 +147,7 @@ def _highest(member: Member, workload: Workload, slos: Sequence[Slo], instances:
         there, step = excess(other), 2 * step  # ever farther
     low, high = sorted(((rate, at), (other, there)))
     while high[0] / low[0] > _CLOSE:
-        part = min(0.9, max(0.1, -low[1] / (high[1] - low[1])))
+        part = min(1 - _LEAST_PART, max(_LEAST_PART, -low[1] / (high[1] - low[1])))
         middle = low[0] * (high[0] / low[0]) ** part
         found = middle, excess(middle)
         if found[1] > 0:
@@ -163,5 +167,5 @@ def _most(member: Member, workload: Workload) -> float:
     ends = replay(plans, limits, member.step, held=limits.sequences, noise=member.noise).requests["end_s"].sort()
     if ends.is_empty():
         return 0.0
-    first, last = (float(ends[int(share * (len(ends) - 1))]) for share in (0.1, 0.9))
-    return 0.8 * len(ends) / turns / (last - first)
+    first, last = (float(ends[int(share * (len(ends) - 1))]) for share in _MIDDLE)
+    return (_MIDDLE[1] - _MIDDLE[0]) * len(ends) / turns / (last - first)

@@ -15,7 +15,7 @@ from bench.predict.step_time import StepTime
 
 __all__ = ["Member", "members", "typical"]
 
-_LEAST_OVERHEAD_S = 1e-4  # shortest time from an answer to the next request (s): the next step has begun by then
+_LEAST_OVERHEAD_S = 1e-4  # shortest time from an answer to the next request (s): the next step has begun by then; convention
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from bench.predict.calibrate import Calibrated, MeasuredRun, calibrate, planned_again
-from bench.predict.predict import METRICS, Z, measures, predict, widened
+from bench.predict.predict import METRICS, REPLAYS, Z, measures, predict, widened
 from bench.predict.state import Limits
 from bench.records.calibration import Interval, Judgement
 
@@ -27,11 +27,13 @@ __all__ = [
     "widened_by_others",
 ]
 
-MEMBERS = 8  # replays of a load with which a model is judged
-# Standard deviation of ln predicted ÷ measured, with the weight of so many runs: kernels bend where no measured load shows it, so that
-# loads of another kind are farther off than other levels of the same. Throughput is the mean over whole runs, and off by half of it.
-_ASSUMED_ERROR, _OF_THROUGHPUT, _ASSUMED = 0.06, 0.03, 6
-_CONDITIONS = 16  # most conditions that are left out in turn
+MEMBERS = 8  # replays of a load with which a model is judged; convention
+# standard deviation of ln predicted ÷ measured before runs show it: loads of other kinds are farther off than other levels of one;
+# measured: docs/explanation/decisions.md, "Intervals begin with an error of 6 %"
+_ASSUMED_ERROR = 0.06
+_OF_THROUGHPUT = 0.03  # the same of throughput; convention: a mean over whole runs is off by about half as much
+_ASSUMED = 6  # loads that these count for; tuned: benchmarks.predict
+_CONDITIONS = 16  # most conditions that are left out in turn; convention: 100 runs a server take minutes and not hours
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ def measured(run: MeasuredRun) -> dict[str, float]:
     return measures(answered.with_columns(output_tokens="completion_tokens"))
 
 
-def held_out(runs: Sequence[MeasuredRun], limits: Limits, *, members: int = 20) -> list[HeldOut]:
+def held_out(runs: Sequence[MeasuredRun], limits: Limits, *, members: int = REPLAYS) -> list[HeldOut]:
     """Predict each condition from the runs of the others: of the other levels, and of the other workloads. Intervals are those of the
     ensembles alone.
     """
@@ -95,7 +97,7 @@ def widened_by_others(found: Sequence[HeldOut]) -> list[HeldOut]:
     ]
 
 
-def cross_validate(runs: Sequence[MeasuredRun], limits: Limits, *, members: int = 20) -> list[HeldOut]:
+def cross_validate(runs: Sequence[MeasuredRun], limits: Limits, *, members: int = REPLAYS) -> list[HeldOut]:
     """`held_out`, with the intervals of `widened_by_others`."""
     return widened_by_others(held_out(runs, limits, members=members))
 

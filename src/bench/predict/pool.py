@@ -13,8 +13,9 @@ from bench.predict.state import Limits, Request
 __all__ = ["Pool", "pool_of"]
 
 _Key = tuple[int, int]  # of what a block holds: a stream of tokens, and the block's place in it
-_ALIKE = 0.1  # share of a prompt that a slot must hold to be reused (llama.cpp's default)
-_SHARED = -1  # the stream that all prompts begin with; conversations have their numbers, outputs those below this one
+_ALIKE = 0.1  # share of a prompt that a slot must hold to be reused; source: llama.cpp's default for `--slot-prompt-similarity`
+# number of the stream that all prompts begin with: conversations have their numbers, outputs those below this one; convention
+_SHARED = -1
 
 
 class Pool(Protocol):

@@ -17,10 +17,12 @@ from bench.predict.replay import Replay, replay
 from bench.predict.spent import PHASES
 from bench.predict.state import Limits
 from bench.records.calibration import Doubt, Interval
+from bench.statistics import normal
 
 __all__ = [
     "CONFIDENCE",
     "METRICS",
+    "REPLAYS",
     "Predicted",
     "Z",
     "doubts",
@@ -41,12 +43,15 @@ METRICS = {
     "e2e_p50_s": "s",
     "e2e_p99_s": "s",
 }
+# confidence of a prediction's interval; derived: a further replay lies between the least and the greatest of `REPLAYS` 19 times in
+# 21, so that 95 % would take twice as many
 CONFIDENCE = 0.9
-Z = 1.645  # standard deviations about the mean that hold 90 % of a normal distribution
-_RESIDUAL = 0.2  # median relative error of a step above which a fit does not explain its server
-_DRIFT = 0.2  # standard deviation of ln time between runs
-_GROUPS = {"median": (0.45, 0.55), "slowest": (0.95, 1.0)}  # quantiles of E2E
-_BEYOND = 1.25  # largest extrapolation, as a factor of what was seen
+Z = normal(CONFIDENCE, 3)  # standard deviations about the mean that hold it of a normal distribution; derived
+REPLAYS = 20  # replays of a load; tuned: benchmarks.predict
+_RESIDUAL = 0.2  # median relative error of a step above which a fit does not explain its server; convention
+_DRIFT = 0.2  # standard deviation of ln time between runs above which they do not show one server; convention
+_GROUPS = {"median": (0.45, 0.55), "slowest": (0.95, 1.0)}  # quantiles of E2E between which requests are grouped; convention
+_BEYOND = 1.25  # largest extrapolation, as a factor of what was seen; convention
 
 
 @dataclass(frozen=True)
@@ -101,7 +106,7 @@ def predict(
     *,
     held: int | None = None,
     limits: Limits | None = None,
-    members: int = 20,
+    members: int = REPLAYS,
     seed: int = 1,
 ) -> Predicted:
     """Replay a load on the calibrated server, each time with other step times, other noise and, where they are drawn, other arrivals.

@@ -19,7 +19,7 @@ from bench.predict.step_time import StepTime
 
 __all__ = ["ReplayedServer", "Seen"]
 
-_FAR = 1 << 60
+_FAR = 1 << 60  # steps that no run reaches; convention
 
 
 @dataclass

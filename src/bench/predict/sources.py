@@ -18,7 +18,7 @@ from bench.study import Paths
 
 __all__ = ["measured_runs", "read_limits"]
 
-_EVICTED = 0.9  # measured ÷ expected hit rate below which the cache evicted
+_EVICTED = 0.9  # measured ÷ expected hit rate below which the cache evicted; convention
 
 
 def measured_runs(table: pl.DataFrame, results: Path, deployment: str, limits: Limits) -> list[MeasuredRun]:

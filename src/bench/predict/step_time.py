@@ -13,29 +13,41 @@ import polars as pl
 from scipy.optimize import nnls
 
 from bench.predict.passes import Passes
+from bench.statistics import MEDIAN_DEVIATION
 
 __all__ = ["FEWEST_INTERVALS", "Fitted", "StepTime", "fit_steps"]
 
 Floats = npt.NDArray[np.float64]
 
-FEWEST_INTERVALS = 30  # fewest intervals of a fit
-_KNOTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)  # knots of the line over tokens in a step
-_STALLED = 5.0  # interval ÷ usual step of its kind above which the machine paused
+FEWEST_INTERVALS = 30  # fewest intervals of a fit; convention
+# knots of the line over tokens in a step; convention: powers of two, as kernels are not linear in the batch
+_KNOTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
+_STALLED = 5.0  # interval ÷ usual step of its kind above which the machine paused; tuned: benchmarks.predict
 _KIND = ["steps", "decodes", "firsts", "idle", "about", "crowd"]
-_EDGES = (0.0, *map(float, _KNOTS), math.inf)
+_PREFILL_CLASSES = 4  # kinds of steps an e-fold of prompt tokens; tuned: benchmarks.predict
+_CROWD_CLASSES = 2  # kinds of steps an e-fold of requests in flight; tuned: benchmarks.predict
+_EDGES = (0.0, *map(float, _KNOTS), math.inf)  # ends of the parts of that line; derived
 _LINE = [f"line_{i}" for i in range(len(_KNOTS) + 1)]  # tokens between two edges, of all passes
 _MEANS = ("took_s", "prefill", "context", "attended", "passes", "most_tokens", "in_flight", *_LINE)
-_PART = 0.1  # share of the run's median time below which an interval is no step of its own
-_FEWEST_OF_A_KIND, _LONG = 3, 200  # intervals from which a kind counts in a run of 400, and the run for which one less will do
-_SMOOTH = 0.3  # weight of "neighbouring parts of the line have one slope", in relative errors of a class
-_SAME = 3.0  # weight of "a further micro-batch takes as long as the first", in relative errors of the shortest class
-_ROUNDS = 6  # rounds of reweighting
-_HUBER = 1.5  # robust standard deviations beyond which a class counts by its distance, not its square (Huber, 1964)
-_ASSUMED_RUN_NOISE = 0.03  # standard deviation of ln time between runs, with the weight of so many runs more:
-_ASSUMED_RUNS = 2
-_FEWEST_BOUNDS = 20  # fewest bounds on the way to a busy engine
-_PATH_STEP_S, _PATH_MOST_S = 1e-4, 1.0
-_PATH_SLACK = 0.02  # share of the bounds that may be broken beyond the best value, plus one
+_PART = 0.1  # share of the run's median time below which an interval is no step of its own; tuned: benchmarks.predict
+_FEWEST_OF_A_KIND = 3  # intervals from which a kind counts in a run of twice `_LONG`; tuned: benchmarks.predict
+_LONG = 200  # intervals of a run for which one less will do; tuned: benchmarks.predict
+# weight of "neighbouring parts of the line have one slope", in relative errors of a class; tuned: benchmarks.predict
+_SMOOTH = 0.3
+# weight of "a further micro-batch takes as long as the first", in relative errors of the shortest class; tuned: benchmarks.predict
+_SAME = 3.0
+_PER_MEDIAN = round(1 / MEDIAN_DEVIATION, 4)  # standard deviations of a normal ÷ the median of its absolute value; derived
+_MOST_COUNTED = 50.0  # intervals of a class beyond which more of them count no more; tuned: benchmarks.predict
+_ROUNDS = 6  # rounds of reweighting; convention
+# robust standard deviations beyond which a class counts by its distance, not its square (Huber 1964); convention: near 1.345, which
+# is 95 % efficient for normal errors
+_HUBER = 1.5
+_ASSUMED_RUN_NOISE = 0.03  # standard deviation of ln time between runs before they show it; tuned: benchmarks.predict
+_ASSUMED_RUNS = 2  # runs that this counts for; tuned: benchmarks.predict
+_FEWEST_BOUNDS = 20  # fewest bounds on the way to a busy engine; tuned: benchmarks.predict
+_PATH_STEP_S = 1e-4  # step between ways to the engine that are tried (s); convention
+_PATH_MOST_S = 1.0  # longest way that is tried (s); convention
+_PATH_SLACK = 0.02  # share of the bounds that may be broken beyond the best value, plus one; tuned: benchmarks.predict
 
 
 @dataclass(frozen=True)
@@ -203,7 +215,8 @@ def _known(run: pl.DataFrame) -> pl.DataFrame:
 def _classes(run: pl.DataFrame) -> pl.DataFrame:
     """The intervals of a run, those of one kind together: their number, and trimmed means."""
     run = run.with_columns(
-        pl.col("prefill").log1p().mul(4).round().alias("about"), pl.col("in_flight").log1p().mul(2).round().alias("crowd")
+        pl.col("prefill").log1p().mul(_PREFILL_CLASSES).round().alias("about"),
+        pl.col("in_flight").log1p().mul(_CROWD_CLASSES).round().alias("crowd"),
     )
     usual = pl.col("took_s").median().over(_KIND)
     # Relative errors would make the shortest count most: these are tokens of one step that came in two parts.
@@ -286,7 +299,7 @@ def _path(runs: Sequence[pl.DataFrame]) -> tuple[float, float] | None:
 def _fit(classes: pl.DataFrame, knots: Sequence[float], idle_s: float | None = None) -> StepTime:
     """Args: idle_s: what the way to an idle engine and back should be about."""
     design, took = _design(classes, knots), classes["took_s"].to_numpy()
-    base = np.sqrt(np.minimum(classes["count"].to_numpy().astype(float), 50.0)) / took
+    base = np.sqrt(np.minimum(classes["count"].to_numpy().astype(float), _MOST_COUNTED)) / took
     weights = base.copy()
     scale = design.max(axis=0)
     scale[scale == 0] = 1.0
@@ -303,7 +316,7 @@ def _fit(classes: pl.DataFrame, knots: Sequence[float], idle_s: float | None = N
         rows = np.vstack([design * weights[:, None], smooth]) / scale
         solution = nnls(rows, np.concatenate([took * weights, wanted]))[0] / scale
         off = (design @ solution - took) / took
-        spread = max(1.4826 * float(np.median(np.abs(off))), 1e-3)
+        spread = max(_PER_MEDIAN * float(np.median(np.abs(off))), 1e-3)
         weights = base * np.sqrt(np.minimum(1.0, _HUBER * spread / np.maximum(np.abs(off), 1e-9)))
     idle_each, fixed, sequence, *slopes = map(float, solution[: 4 + len(knots)])
     context, attended, each_pass, in_flight = map(float, solution[-4:])
@@ -343,7 +356,7 @@ def _noise(runs: Sequence[pl.DataFrame], step: StepTime) -> tuple[float, float, 
         pauses += list(took[paused] - usual * expected[paused])
         within += list(np.log(ratio[~paused] / usual))
         busy += float(took.sum())
-    spread = 1.4826 * float(np.median(np.abs(within))) if within else 0.0
+    spread = _PER_MEDIAN * float(np.median(np.abs(within))) if within else 0.0
     return spread, len(pauses) / busy if busy else 0.0, float(np.mean(pauses)) if pauses else 0.0
 
 

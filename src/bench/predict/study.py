@@ -26,8 +26,8 @@ from bench.study.plan import digest
 
 __all__ = ["calibrate_study", "described"]
 
-_LEVELS = 12  # levels of a predicted curve
-_HIGHER = 1.2  # highest predicted level ÷ the highest measured one
+_LEVELS = 12  # levels of a predicted curve; convention
+_HIGHER = 1.2  # highest predicted level ÷ the highest measured one; convention: below `_BEYOND` of predict.predict
 _NONE = "none of its runs is valid"
 _FEW = "its valid runs show too few steps of the engine"
 

@@ -10,34 +10,38 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bench.search.observation import FAILED, GROWTH, SLOWER, Observation
+from bench.search.observation import FAILED, GROWTH, NEARBY, SLOWER, Observation
+from bench.statistics import TAIL
 
 __all__ = ["Belief", "Floats", "believe", "believe_relative"]
 
 Floats = npt.NDArray[np.floating[Any]]
 Motion = Callable[[Floats, Floats], Floats]
 
-_COARSE, _FINE = 60, 140  # grid points of a curve: over all loads, and over those that may hold the limit
-_LEAST_STEEP = 0.2  # lowest derivative of the bounded excess, so that no error vanishes
-_SURELY = 3.5  # standard errors beyond which the sign of a curve is known
-_PICKED, _DRAWS = 25, 16  # fits that are drawn from, and draws of each
-_CLIFFS = 0.3  # share of draws with a cliff
-_SURE = 0.025  # probability beyond which a bound counts as known
-_NEARBY = math.log(1.3)
-_STEP = 0.05  # step in ln load over which a slope is taken
-_ODDS = 2.0  # ratio of the slope of the odds of a miss to that of latencies
-_BEYOND = math.log(2)  # how far from the measured loads a limit is looked for
-_HARDLY_BEYOND = 0.05  # the same, for a height that the measured loads set
-_BENDS = 0.02  # share of the variance of a throughput's motion that is not smooth
-# Priors: of the curve at the middle and of its slope (standard deviations), and grids of its roughness, of the noise between runs, and
-# of what is not known of a round's speed, which its runs share.
-_LEVEL, _SLOPE, _SLOPE_MEAN = 3.0, 3.0, 1.5
+_COARSE = 60  # grid points of a curve over all loads; convention
+_FINE = 140  # grid points of a curve over the loads that may hold the limit; convention
+_LEAST_STEEP = 0.2  # lowest derivative of the bounded excess, so that no error vanishes; tuned: benchmarks.search
+_SURELY = 3.5  # standard errors beyond which the sign of a curve is known; tuned: benchmarks.search
+_PICKED = 25  # fits that are drawn from; convention
+_DRAWS = 16  # draws of each fit; convention
+_CLIFFS = 0.3  # share of draws with a cliff; tuned: benchmarks.search
+_STEP = 0.05  # step in ln load over which a slope is taken; convention
+_ODDS = 2.0  # ratio of the slope of the odds of a miss to that of latencies; tuned: benchmarks.search
+_BEYOND = math.log(2)  # ln ratio of loads beyond the measured ones in which a limit is looked for; tuned: benchmarks.search
+_HARDLY_BEYOND = 0.05  # the same, for a height that the measured loads set; tuned: benchmarks.targets, seed 31
+_BENDS = 0.02  # share of the variance of a throughput's motion that is not smooth; tuned: benchmarks.targets, seed 31
+_LEVEL = 3.0  # prior standard deviation of the excess at the middle of the loads; tuned: benchmarks.search
+_SLOPE = 3.0  # prior standard deviation of its slope over ln load; tuned: benchmarks.search
+_SLOPE_MEAN = 1.5  # prior mean of that slope; tuned: benchmarks.search
+# roughnesses of the curve that are tried (standard deviation over one e-fold of load); tuned: benchmarks.search
 _ROUGH = np.array([0.05, 0.2, 0.5, 1.0, 2.0, 5.0])
+# noises between runs that are tried (standard deviation of the excess); tuned: benchmarks.search
 _NOISE = np.array([0.01, 0.025, 0.05, 0.1, 0.2, 0.4])
+# unknown parts of a round's speed that are tried (relative standard deviation, which its runs share); tuned: benchmarks.search
 _SPEED = np.array([0.005, 0.015, 0.03, 0.05])
-_NOISE_PRIOR = np.array([0.5, 1.0, 1.5, 1.0, 0.5, 0.25])
-_ROUGH_PRIOR = np.array([0.5, 1.0, 1.5, 1.5, 1.0, 0.5])
-_SPEED_PRIOR = np.array([0.5, 1.0, 1.5, 0.75])
+_NOISE_PRIOR = np.array([0.5, 1.0, 1.5, 1.0, 0.5, 0.25])  # prior weights of `_NOISE`; tuned: benchmarks.search
+_ROUGH_PRIOR = np.array([0.5, 1.0, 1.5, 1.5, 1.0, 0.5])  # prior weights of `_ROUGH`; tuned: benchmarks.search
+_SPEED_PRIOR = np.array([0.5, 1.0, 1.5, 0.75])  # prior weights of `_SPEED`; tuned: benchmarks.search
 
 
 @dataclass(frozen=True)
@@ -167,14 +171,14 @@ def _together(rounds: Sequence[int | None]) -> Floats:
 def _less_sure(observations: Sequence[Observation]) -> Floats:
     """How many times as unsure each run is as its own requests show: beside a much longer one it ended before its queue had filled."""
     loads, requests = (np.array(each) for each in ([x.load for x in observations], [x.requests for x in observations]))
-    near = np.abs(np.log(loads[:, None] / loads[None, :])) < _NEARBY
+    near = np.abs(np.log(loads[:, None] / loads[None, :])) < NEARBY
     longest = np.where(near, requests[None, :], 0).max(axis=1)
     unsure: Floats = np.sqrt(longest / requests)
     return unsure
 
 
 def _width(limits: Floats) -> float:
-    low, high = np.quantile(limits, [_SURE, 1 - _SURE], method="nearest")
+    low, high = np.quantile(limits, [TAIL, 1 - TAIL], method="nearest")
     return float(high / low) if 0 < low < math.inf else math.inf
 
 
@@ -312,7 +316,7 @@ def _spread_over_cliffs(limits: Floats, x: Floats, above: Floats, random: np.ran
     Args:
         limits: draws, changed in place. x: logarithms of the measured loads. above: the share of the curves above 0 at each.
     """
-    carried, missed = x[above < _SURE], x[above > 1 - _SURE]
+    carried, missed = x[above < TAIL], x[above > 1 - TAIL]
     if not len(missed):
         return
     high = missed.min()

@@ -16,11 +16,12 @@ from bench.search.observation import FAILED, GROWTH
 from bench.search.placing import Aim
 from bench.search.search import Found
 from bench.search.words import answer_text
+from bench.statistics import Z
 
 __all__ = ["draw"]
 
-_Z = 1.96
-_CLOSEST, _FARTHEST = 0.05, 20.0  # of a limit; what lies beyond is drawn at the edge
+_CLOSEST = 0.05  # lowest value that is drawn, as a share of the limit; convention
+_FARTHEST = 20.0  # highest value that is drawn, as a multiple of the limit; convention
 _TITLE = "percentile ÷ its limit (log)"
 
 
@@ -43,7 +44,7 @@ def _rows(found: Found) -> pl.DataFrame:
         (
             each.load,
             key.removesuffix("_s").replace("_p", " P").upper(),
-            *(_readable(math.exp(excess.value + side * _Z * excess.error)) for side in (0, -1, 1)),
+            *(_readable(math.exp(excess.value + side * Z * excess.error)) for side in (0, -1, 1)),
         )
         for each in found.observations
         for key, excess in each.excesses.items()

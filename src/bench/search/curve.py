@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.search.belief import Floats
-from bench.search.observation import Excess, Observation
+from bench.search.observation import NEARBY, Excess, Observation
 from bench.search.placing import Aim, Answer, Step, level_of
 
 if TYPE_CHECKING:
@@ -19,12 +19,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Curve", "Key", "Levels", "balanced", "in_places", "near", "unmeasured"]
 
-_NOTHING = 0.01  # share of the highest tokens/s that counts as none
-_NOISE = 0.02  # relative noise of a run whose own error is not known
-_LEAST_NOISE = 0.01  # lowest relative noise between runs of one load, while they are few
-_FEWEST_PAIRS = 3  # fewest degrees of freedom of a measured noise
-_OFTEN = 2  # runs of one end for each of the other
-_NEARBY = math.log(1.3)
+_NOTHING = 0.01  # share of the highest tokens/s that counts as none; convention
+_NOISE = 0.02  # relative noise of a run whose own error is not known; convention
+_LEAST_NOISE = 0.01  # lowest relative noise between runs of one load, while they are few; tuned: benchmarks.targets, seed 31
+_FEWEST_PAIRS = 3  # fewest degrees of freedom of a measured noise; tuned: benchmarks.targets, seed 31
+_OFTEN = 2  # runs of one end for each of the other; tuned: benchmarks.targets, seed 31
 
 Ints = npt.NDArray[np.int64]
 Rounds = tuple[int | None, ...]
@@ -135,7 +134,7 @@ def near(curve: Curve, middle: float, but: Sequence[float] = ()) -> int:
     """Runs about the crossing. Args: but: loads that do not count."""
     if not 0 < middle < math.inf:
         return 0
-    about = np.abs(np.log(curve.load / middle)) < _NEARBY
+    about = np.abs(np.log(curve.load / middle)) < NEARBY
     return int(np.sum(about & ~np.isin(curve.load, list(but))))
 
 

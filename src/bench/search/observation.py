@@ -12,20 +12,26 @@ import numpy.typing as npt
 
 from bench.analysis.proportions import Share
 from bench.errors import BenchError
+from bench.parse.steady import GROWS
 from bench.study import Slo
 
-__all__ = ["CAP", "FAILED", "GROWTH", "SLOWER", "Excess", "Observation", "observed"]
+__all__ = ["CAP", "FAILED", "GROWTH", "MOST_EXCESS", "NEARBY", "SLOWER", "Excess", "Observation", "observed"]
 
 FAILED, GROWTH = "failed", "growth"
-CAP = math.log(8)  # an excess beyond this factor shows no more
-_MAY_GROW = 0.02  # backlog growth that is allowed, as a share of the offered rate
-_GROWS = 0.05  # backlog growth beyond that which counts as an excess of 1
-_LEAST_ERROR = 0.005  # lowest standard error of an excess
-SLOWER = (-0.06, -0.03, 0.03, 0.06)  # relative speeds of a machine at which the odds of a miss are evaluated
-_FEWEST_GROWING = 150  # fewest requests of a run that can show backlog growth; fewer pile up while a server still fills
-_HALF = 0.5  # continuity correction of a count of failures, so that none of n has a logarithm
-_ANSCOMBE = 0.375  # offset that makes the variance of a count's square root a quarter (Anscombe, 1948),
-_MEAN_OF_ROOT = 0.125  # and the offset below it at which the root's mean is the root of the count's
+NEARBY = math.log(1.3)  # ln ratio of loads that are neighbours; tuned: benchmarks.search
+MOST_EXCESS = 8.0  # percentile ÷ limit beyond which a run shows no more; tuned: benchmarks.search
+CAP = math.log(MOST_EXCESS)  # the same as an excess; derived
+_MAY_GROW = 0.02  # backlog growth that is allowed, as a share of the offered rate; tuned: benchmarks.search
+_LEAST_ERROR = 0.005  # lowest standard error of an excess; tuned: benchmarks.search
+# relative speeds of a machine at which the odds of a miss are evaluated; tuned: benchmarks.search
+SLOWER = (-0.06, -0.03, 0.03, 0.06)
+# fewest requests of a run that can show backlog growth: fewer pile up while a server still fills; tuned: benchmarks.search
+_FEWEST_GROWING = 150
+# continuity correction of a count of misses, so that none of n has a logarithm; source: Cox, Analysis of Binary Data, 1970
+_HALF = 0.5
+_ANSCOMBE = 0.375  # offset that makes the variance of a count's square root a quarter; source: Anscombe, Biometrika, 1948
+# offset at which the root of a count's mean is the mean of the roots of counts with `_ANSCOMBE`; derived: 3/8 − 1/4
+_MEAN_OF_ROOT = 0.125
 
 
 @dataclass(frozen=True)
@@ -128,8 +134,8 @@ def observed(row: Mapping[str, Any], slos: Sequence[Slo], failed_share: float, s
     excesses[FAILED] = _by_failures(failed, failed_share)
     filled = len(requests) >= _FEWEST_GROWING or row.get("stopped_at_s") is not None
     if row["steady_growth"] is not None and (not grows or filled):
-        value = (row["steady_growth"] - _MAY_GROW) / _GROWS
-        excesses[GROWTH] = Excess(min(CAP, max(-CAP, value)), max(_LEAST_ERROR, row["steady_growth_error"] / _GROWS))
+        value = (row["steady_growth"] - _MAY_GROW) / GROWS
+        excesses[GROWTH] = Excess(min(CAP, max(-CAP, value)), max(_LEAST_ERROR, row["steady_growth_error"] / GROWS))
     return Observation(row["level"], excesses, len(requests), int(failed.sum()), grows)
 
 

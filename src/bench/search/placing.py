@@ -8,34 +8,45 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from bench.search.belief import Belief, believe
-from bench.search.observation import GROWTH, Observation
+from bench.search.observation import GROWTH, NEARBY, Observation
+from bench.statistics import TAIL
 from bench.study import Slo
 
-__all__ = ["FEWEST_RUNS", "Aim", "Answer", "Step", "Why", "answer_so_far", "level_of", "place"]
+__all__ = ["FEWEST_RUNS", "LEAST_CLIMB", "Aim", "Answer", "Step", "Why", "answer_so_far", "level_of", "place"]
 
 Why = Literal["found", "above", "below", "never", "unmeasured", "runs", "seconds", "invalid", "short", "gone"]
 
-# The search looks after every run, and stops when it looks narrow: the nominal level must be above the 95 % that hold in the end.
-_CONFIDENCE = 0.975
-_CLIMB, _LEAST_CLIMB = 2.0, 1.3  # largest and smallest factor from the highest measured load to the next
-_LOWEST = 1 / 64  # lowest rate ÷ first rate
-FEWEST_RUNS = 4  # fewest runs of an interval that is not the prior's
-_FEWEST_ROUNDS = 2  # fewest rounds, so that not all runs share one error of the machine's speed
-_SURELY = 0.9  # probability beyond which a run counts as below or beyond the limit
-_WITHIN = 0.85  # distance of a tested end from the middle, as a share of the precision asked for
-_WIDE = 0.6  # posterior mass outside those ends above which the middle is measured instead
-_ABOUT = 0.85  # lowest load that confirms the lower end, as a share of it
-_ENOUGH_AMID, _TAIL = 3, 0.1  # most runs about the middle; then the tail probability of the load that is measured
-_FEWEST_REQUESTS, _BEYOND = 50, 2.0  # fewest requests of a first run, and of those beyond the percentile
-_FAILURES = 6.0  # expected failures of a run at the share that may fail
-_MORE_NEAR = 4  # requests of a run near the limit ÷ those of a first one
-_LEAST_S = 3.0  # shortest run (s): within a second a machine's speed differs from its mean
-_LEAST_NEAR_S = 20.0  # shortest run of a rate near the limit (s): a fast server's queue takes that long to show anything
-_LATENCIES, _LATENCIES_NEAR = 6, 24  # length of a run in median latencies; of conversations never less than the first
-_NEIGHBOURS = math.log(1.3)  # how far away a load is whose requests tell how alike neighbours are
-_MOST_ALIKE = 16.0  # largest factor by which dependence lengthens a run
-_SOON, _EACH_MORE = 6, 1.1  # runs near the limit after which each is longer, and by which factor
-_SURE_ENOUGH = 0.3  # standard error of an excess, as a share of the precision, below which more requests add nothing
+# nominal confidence of the interval: the search looks after each run and stops when it looks narrow, so that half the error is kept
+# for that; tuned: benchmarks.search, 95 % hold in the end
+_CONFIDENCE = 1 - TAIL
+_CLIMB = 2.0  # largest factor from the highest measured load to the next; tuned: benchmarks.search
+LEAST_CLIMB = 1.3  # smallest factor from the highest measured load to the next; tuned: benchmarks.search
+_LOWEST = 1 / 64  # lowest rate ÷ first rate; convention
+FEWEST_RUNS = 4  # fewest runs of an interval that is not the prior's; tuned: benchmarks.search
+# fewest rounds of an answer, so that not all runs share one error of the machine's speed; measured: docs/explanation/search.md, with
+# three no more limits held
+_FEWEST_ROUNDS = 2
+_SURELY = 0.9  # probability beyond which a run counts as below or beyond the limit; tuned: benchmarks.search
+_WITHIN = 0.85  # distance of a tested end from the middle, as a share of the precision asked for; tuned: benchmarks.search
+_WIDE = 0.6  # posterior mass outside those ends above which the middle is measured instead; tuned: benchmarks.search
+_ABOUT = 0.85  # lowest load that confirms the lower end, as a share of it; tuned: benchmarks.search
+_ENOUGH_AMID = 3  # most runs about the middle while the posterior is wide; tuned: benchmarks.search
+_TAIL = 0.1  # tail probability of the load that is measured after them; tuned: benchmarks.search
+_BESIDE = 30  # requests of a first run beside those that its percentile takes; tuned: benchmarks.search
+_FEWEST_REQUESTS = 50  # fewest requests of a first run; tuned: benchmarks.search
+_BEYOND = 2.0  # expected requests of a first run beyond the percentile; tuned: benchmarks.search
+_FAILURES = 6.0  # expected failures of a run at the share that may fail; tuned: benchmarks.search
+_MORE_NEAR = 4  # requests of a run near the limit ÷ those of a first one; tuned: benchmarks.search
+_LEAST_S = 3.0  # shortest run (s); convention: a machine's speed differs by 7 % from second to second (benchmarks.wander)
+# shortest run of a rate near the limit (s): a fast server's queue takes that long to show; tuned: benchmarks.find_scale
+_LEAST_NEAR_S = 20.0
+_LATENCIES = 6  # length of a run in median latencies, of conversations too; tuned: benchmarks.search
+_LATENCIES_NEAR = 24  # the same near the limit; tuned: benchmarks.search
+_MOST_ALIKE = 16.0  # largest factor by which dependence lengthens a run; tuned: benchmarks.search
+_SOON = 6  # runs near the limit after which each is longer; tuned: benchmarks.search
+_EACH_MORE = 1.1  # factor by which each of these is longer than the one before; tuned: benchmarks.search
+# standard error of an excess, as a share of the precision, below which more requests add nothing; tuned: benchmarks.search
+_SURE_ENOUGH = 0.3
 
 
 @dataclass(frozen=True)
@@ -87,7 +98,7 @@ class Aim:
             latency_s: E2E of a request, of a load that is carried. near: the limit, where four times as many are sent.
         """
         allowed = min((1 - slo.share for slo in self.slos), default=1.0)
-        count = max(_FEWEST_REQUESTS, 30 + _BEYOND / allowed) / min(1.0, self.burstiness)
+        count = max(_FEWEST_REQUESTS, _BESIDE + _BEYOND / allowed) / min(1.0, self.burstiness)
         if near:
             count *= _MORE_NEAR
             count *= _more(load, count, observations, _SURE_ENOUGH * self.precision)
@@ -162,12 +173,12 @@ def place(observations: Sequence[Observation], aim: Aim, belief: Belief | None =
     if belief.below(top) < 1 / 2:  # it lies higher than what was measured
         if top >= aim.highest:
             return _beyond(belief, aim.highest) or Step(aim.highest, near=True)
-        middle = max(_LEAST_CLIMB * top, min(climb * top, belief.middle))
+        middle = max(LEAST_CLIMB * top, min(climb * top, belief.middle))
         return Step(min(aim.highest, level_of(middle, aim, up=True)), near=False)
     if belief.below(bottom) > 1 / 2:
         if bottom <= aim.least:
             return _beyond(belief, aim.least) or Step(aim.least, near=True)
-        middle = min(bottom / _LEAST_CLIMB, max(bottom / _CLIMB, belief.middle))
+        middle = min(bottom / LEAST_CLIMB, max(bottom / _CLIMB, belief.middle))
         return Step(max(aim.least, level_of(middle, aim)), near=False)
     answer = _interval(belief, aim, "found", top)
     known = math.isfinite(answer.high)
@@ -184,10 +195,10 @@ def _bracket(belief: Belief, answer: Answer, bottom: float, top: float, aim: Aim
     show what many near it do not. None where both ends are known, or such a run is there.
     """
     middle = belief.middle
-    if math.isinf(answer.high) and belief.below(top) < _SURELY and top < min(aim.highest, _LEAST_CLIMB * middle):
-        return Step(min(aim.highest, level_of(_LEAST_CLIMB * top, aim, up=True)), near=False)
-    if not answer.low and belief.below(bottom) > 1 - _SURELY and bottom > max(aim.least, middle / _LEAST_CLIMB):
-        return Step(max(aim.least, level_of(bottom / _LEAST_CLIMB, aim)), near=False)
+    if math.isinf(answer.high) and belief.below(top) < _SURELY and top < min(aim.highest, LEAST_CLIMB * middle):
+        return Step(min(aim.highest, level_of(LEAST_CLIMB * top, aim, up=True)), near=False)
+    if not answer.low and belief.below(bottom) > 1 - _SURELY and bottom > max(aim.least, middle / LEAST_CLIMB):
+        return Step(max(aim.least, level_of(bottom / LEAST_CLIMB, aim)), near=False)
     return None
 
 
@@ -220,7 +231,7 @@ def _more(load: float, count: float, observations: Sequence[Observation], sure: 
     """How many times `count` requests a run takes where neighbours are alike, as in a queue: as many as count as one, by the runs of
     loads nearby, unless fewer are sure enough (`sure`, an excess's error). And ever more, once many runs have not been enough.
     """
-    nearby = [each for each in observations if abs(math.log(each.level / load)) < _NEIGHBOURS]
+    nearby = [each for each in observations if abs(math.log(each.level / load)) < NEARBY]
     requests = sum(each.requests for each in nearby)
     if not requests:
         return 1.0
@@ -256,7 +267,7 @@ def _where(belief: Belief, loads: Sequence[float], aim: Aim) -> float:
     """
     middle = belief.middle
     if not math.isfinite(middle) or middle <= 0:
-        middle = max(loads) * _LEAST_CLIMB if middle > 0 else min(loads) / _LEAST_CLIMB
+        middle = max(loads) * LEAST_CLIMB if middle > 0 else min(loads) / LEAST_CLIMB
         return min(aim.highest, max(aim.least, level_of(middle, aim)))
     if aim.held and middle * aim.precision < 1:
         ends = (float(math.floor(middle)), math.floor(middle) + 1.0)  # it is carried, and the next number is not
@@ -265,7 +276,7 @@ def _where(belief: Belief, loads: Sequence[float], aim: Aim) -> float:
         if belief.below(ends[0]) + 1 - belief.below(ends[1]) > _WIDE:
             if sum(ends[0] < load < ends[1] for load in loads) < _ENOUGH_AMID:
                 return min(aim.highest, max(aim.least, level_of(middle, aim)))
-            ends = (max(belief.quantile(_TAIL), min(loads)), min(belief.quantile(1 - _TAIL), _LEAST_CLIMB * max(loads)))
+            ends = (max(belief.quantile(_TAIL), min(loads)), min(belief.quantile(1 - _TAIL), LEAST_CLIMB * max(loads)))
             upper = ends[1] / middle > middle / ends[0]
             return min(aim.highest, max(aim.least, level_of(ends[upper], aim, up=upper)))
         if aim.held:

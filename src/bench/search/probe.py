@@ -14,21 +14,24 @@ from typing import Protocol
 
 import numpy as np
 
-from bench.analysis.regions import FLAT
+from bench.analysis.regions import FLAT, PROPORTIONAL
+from bench.search.observation import MOST_EXCESS
 from bench.search.placing import Aim, level_of
 
 __all__ = ["Probed", "Reply", "Send", "probe"]
 
-_SECONDS = 45.0  # longest probe (s)
-_STEP_S = 1.0  # shortest step of a probe (s)
-_WAVES, _SLOW_S = 2, 4.0  # answers of each place in flight; only one if an answer takes longer than that (s)
-_LEAP, _STEP = 4, 2  # factor between steps, far from the limit and near it
-_FAR, _PROPORTIONAL = 0.25, 0.8  # "far": share of an SLO's limit, and share of proportional throughput
-_RISES = 1.15  # throughput ÷ that of half as many in flight, below which it no longer rises
-_MOST = 1024  # most requests in flight
-_FAILING = 0.1  # share of failures that is no accident, if fewer may fail
-_CAP = 8.0  # largest excess over an SLO's limit that counts
-_BELOW = 0.9  # first load ÷ the highest that throughput allows
+_SECONDS = 45.0  # longest probe (s); tuned: benchmarks.find_scale
+_STEP_S = 1.0  # shortest step of a probe (s); tuned: benchmarks.find_scale
+_WAVES = 2  # answers of each place in flight; tuned: benchmarks.find_scale
+_SLOW_S = 4.0  # E2E (s) above which one answer of each place does; tuned: benchmarks.find_scale
+_LEAP = 4  # factor between steps far from the limit; tuned: benchmarks.find_scale
+_STEP = 2  # factor between steps near the limit; tuned: benchmarks.find_scale
+_FAR = 0.25  # share of an SLO's limit below which a step is far from it; tuned: benchmarks.find_scale
+_RISES = 1.15  # throughput ÷ that of half as many in flight, below which it no longer rises; tuned: benchmarks.find_scale
+_MOST = 1024  # most requests in flight; convention
+_FAILING = 0.1  # share of failures that is no accident, if fewer may fail; convention
+_HALVINGS = 30  # halvings of the interval in which the first rate is sought; convention
+_BELOW = 0.9  # first load ÷ the highest that throughput allows; tuned: benchmarks.find_scale
 
 
 @dataclass(frozen=True)
@@ -142,16 +145,16 @@ def _reached(aim: Aim, replies: Sequence[Reply]) -> float | None:
             if latency is not None:
                 values.append(latency / slo.limit_s)
             elif slo.metric != "tpot" and so_far > slo.limit_s:
-                values.append(_CAP)
+                values.append(MOST_EXCESS)
         if values:
-            reached.append(min(_CAP, float(np.quantile(values, slo.share))))
+            reached.append(min(MOST_EXCESS, float(np.quantile(values, slo.share))))
     return max(reached, default=None)
 
 
 def _far(steps: Sequence[_Step]) -> bool:
     """Whether the server surely is far from its limit: throughput rises in proportion, and no SLO is close."""
     first, last = steps[0], steps[-1]
-    proportional = last.rate >= _PROPORTIONAL * first.rate * last.in_flight / first.in_flight
+    proportional = last.rate >= PROPORTIONAL * first.rate * last.in_flight / first.in_flight
     return proportional and (last.reached or 0.0) < _FAR
 
 
@@ -189,7 +192,7 @@ def _carried(steps: Sequence[_Step], aim: Aim) -> float:
     if last.reached is None:
         return last.in_flight
     if last.reached <= 1:  # once throughput is flat, latencies rise with what is in flight
-        return last.in_flight / max(last.reached, 1 / _CAP) if _flat(steps) and not aim.held else last.in_flight
+        return last.in_flight / max(last.reached, 1 / MOST_EXCESS) if _flat(steps) and not aim.held else last.in_flight
     before = steps[-2] if len(steps) > 1 else None
     if before and math.isinf(last.reached):
         return before.in_flight
@@ -212,7 +215,7 @@ def _rate(steps: Sequence[_Step], carried: float, allowed: float) -> float:
     rates = np.exp(np.interp(np.log(counts), known, np.log([step.rate for step in steps])))
     rates[counts > steps[-1].in_flight] = most
     low, high = 0.0, _BELOW * most
-    for _ in range(30):
+    for _ in range(_HALVINGS):
         rate = (low + high) / 2
         weights = np.concatenate([[0.0], np.cumsum(np.log(rate / rates))])
         shares = np.exp(weights - weights.max())

@@ -28,14 +28,15 @@ from bench.search.probe import Probed, probe
 from bench.search.search import ROUND, Measured
 from bench.statuses import GATEWAY
 from bench.study import Slo, load_workload
-from bench.study.config import Thresholds
+from bench.study.config import Measurement, Thresholds
 from bench.study.plan import file_digests
 from bench.study.specs import PROTOCOL, digest, load_label
 
 __all__ = ["RunningServer", "ServerGone"]
 
-_REFERENCE_REQUESTS = 8  # requests of a reference load
-_TRIES, _BETWEEN_TRIES_S = 6, 0.5  # attempts to reach a server, and the pause between them (s)
+_REFERENCE_REQUESTS = Measurement().reference_requests
+_TRIES = 6  # attempts to reach a server; convention
+_BETWEEN_TRIES_S = 0.5  # pause between them (s); convention
 
 
 class ServerGone(BenchError):

@@ -20,20 +20,19 @@ from bench.statistics import variance_by_chance
 
 __all__ = ["ROUND", "Budget", "Found", "Look", "Measured", "search", "speeds"]
 
-ROUND = 3  # runs of a round, whose reference loads together show the machine's speed
-_LONGEST, _OF_SPENT, _SHORT_S = (
-    0.1,
-    0.25,
-    30.0,
-)  # longest run: shares of the budget and of what is spent; always allowed (s)
-_TO_FILL = 0.2  # longest run in which a queue has to fill, as a share of the budget
-_LONGER = 2.0  # factor on the requests after a run that was too short
-_INVALID_IN_A_ROW = 3  # invalid runs in a row that end a search
-_FIRST_LATENCY_S = 0.5  # assumed E2E (s) until one is known
-# Of the logarithm of one reference load's time, against its round's speed. Of vLLM's CPU build on two cores it was 5 to 9 %.
+ROUND = 3  # runs of a round, whose reference loads together show the machine's speed; tuned: benchmarks.search
+_LONGEST = 0.1  # longest run, as a share of the budget; tuned: benchmarks.search
+_OF_SPENT = 0.25  # longest run, as a share of the time that is spent; tuned: benchmarks.find_scale
+_SHORT_S = 30.0  # run that is always allowed (s); tuned: benchmarks.find_scale
+_TO_FILL = 0.2  # longest run in which a queue has to fill, as a share of the budget; tuned: benchmarks.search
+_LONGER = 2.0  # factor on the requests after a run that was too short; convention
+_INVALID_IN_A_ROW = 3  # invalid runs in a row that end a search; convention
+_FIRST_LATENCY_S = 0.5  # assumed E2E (s) until one is known; convention
+# standard deviation of ln time of one reference load, against its round's speed; measured: docs/explanation/search.md, 5 to 9 % of
+# vLLM's CPU build on two cores
 _REFERENCE_NOISE = 0.07
-_FEWEST_ROUNDS = 3  # fewest rounds that show how a machine's speed varies
-_BY_CHANCE = 0.1  # probability with which noise alone may look like drift
+_FEWEST_SPEEDS = 3  # fewest rounds that show how a machine's speed varies; tuned: benchmarks.search
+_BY_CHANCE = 0.1  # probability with which noise alone may look like drift; convention
 
 
 @dataclass(frozen=True)
@@ -229,7 +228,7 @@ def speeds(runs: Sequence[Measured]) -> list[float]:
         for i, run in enumerate(runs):
             if run.speed and run.reference == kind:
                 rounds[run.round][i] = math.log(run.speed)
-        if len(rounds) < _FEWEST_ROUNDS:
+        if len(rounds) < _FEWEST_SPEEDS:
             continue
         references = [set(seen.values()) for seen in rounds.values()]  # several runs may have one
         logs = [fmean(seen) for seen in references]

@@ -13,7 +13,7 @@ import polars as pl
 
 from bench.analysis.saturation import SATURATED_KV_USAGE, saturated
 from bench.search.observation import Excess, Observation
-from bench.search.placing import FEWEST_RUNS, Aim, Answer, Step, Why, answer_so_far, place
+from bench.search.placing import FEWEST_RUNS, LEAST_CLIMB, Aim, Answer, Step, Why, answer_so_far, place
 from bench.study.search import KV_CACHE, SLO
 
 if TYPE_CHECKING:
@@ -21,11 +21,12 @@ if TYPE_CHECKING:
 
 __all__ = ["KvCacheTarget", "SloTarget", "Target", "first_with", "full_cache"]
 
-_SURE_SIDE, _SIDE_ERROR = 0.1, 0.03  # excess, and its error, of a sign that the cache was full or had room
-_FARTHEST = 64.0  # largest step up that one run's usage may suggest
-_LEAST_CLIMB = 1.3  # smallest factor from the highest measured load to the next
-_WAITING = 1.5  # requests in flight ÷ running ones above which a cache with room will not fill
-_UNMEASURED = 3  # runs without KV-cache metrics that end a search
+_SURE_SIDE = 0.1  # excess of a sign that the cache was full or had room; tuned: benchmarks.targets, seed 31
+_SIDE_ERROR = 0.03  # standard error of that excess; tuned: benchmarks.targets, seed 31
+_FARTHEST = 64.0  # largest step up that one run's usage may suggest; convention
+# requests in flight ÷ running ones above which a cache with room will not fill; tuned: benchmarks.targets, seed 31
+_WAITING = 1.5
+_UNMEASURED = 3  # runs without KV-cache metrics that end a search; convention
 _COLUMNS = (
     "kv_usage_peak",
     "kv_usage_queued",
@@ -160,4 +161,4 @@ def _promised(judged: Sequence[Look]) -> float:
     top: dict[str, Any] = dict(max(judged, key=lambda look: look.load).row)
     usage, slots = top.get("kv_usage_peak"), top.get("max_num_seqs")
     farthest = min(_FARTHEST, _WAITING * slots * (top.get("engines") or 1) / top["level"]) if slots else _FARTHEST
-    return max(_LEAST_CLIMB, min(farthest, SATURATED_KV_USAGE / usage if usage else 2.0))
+    return max(LEAST_CLIMB, min(farthest, SATURATED_KV_USAGE / usage if usage else 2.0))

@@ -16,6 +16,7 @@ from bench.search.curve import Curve, Key, Levels, balanced, in_places, near, un
 from bench.search.observation import GROWTH, Excess, Observation
 from bench.search.placing import Aim, Answer, Step, Why, answer_so_far, level_of, place
 from bench.search.targets import Target, first_with
+from bench.statistics import CONFIDENCE, normal
 from bench.study.search import THROUGHPUT
 
 if TYPE_CHECKING:
@@ -23,12 +24,14 @@ if TYPE_CHECKING:
 
 __all__ = ["RateTarget", "ThroughputTarget"]
 
-_SURE, _SURE_FALL = 1.64, 2.0  # standard errors: one-sided, 95 and 97.7 %
-_ENOUGH = 3  # runs of both loads after which the estimate decides whether the top is reached
-_APART = 3.0  # top load ÷ the one it is compared with: about half, less of small whole numbers
-_FINE = 1.15  # factor between the best load and its neighbours
-_TOP = 0.03  # share below the highest throughput within which a load shows the top
-_GAIN = -math.log(FLAT)
+_SURE = normal(2 * CONFIDENCE - 1)  # standard errors of a rise; derived: one-sided
+_SURE_FALL = 2.0  # standard errors of a fall (one-sided, 97.7 %); tuned: benchmarks.targets, seed 31
+# runs of both loads after which the estimate decides whether the top is reached; tuned: benchmarks.targets, seed 31
+_ENOUGH = 3
+_APART = 3.0  # top load ÷ the one it is compared with: about half, less of small whole numbers; convention
+_FINE = 1.15  # factor between the best load and its neighbours; tuned: benchmarks.targets, seed 31
+_TOP = 0.03  # share below the highest throughput within which a load shows the top; tuned: benchmarks.targets, seed 31
+_GAIN = -math.log(FLAT)  # ln of the gain of twice the load below which throughput tops out; derived
 _MAY_STILL_FILL = Excess(0.5, 1.0)
 
 

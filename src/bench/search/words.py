@@ -15,7 +15,7 @@ from bench.words.searches import LoadUnit, limit_text, target_text
 __all__ = ["answer_text", "load_text", "look_text", "probed_text", "spent_text", "why_text"]
 
 
-_SPEEDS = 0.2  # range of ln share that a machine's speed may move beyond a bound
+_SPEEDS = 0.2  # range of ln share that a machine's speed may move beyond a bound; convention
 
 
 def load_text(load: float, aim: Aim) -> str:

@@ -21,7 +21,7 @@ from bench.study.workload import Workload
 
 __all__ = ["Config", "Ladder", "Measurement", "Study", "Thresholds"]
 
-_MOST_RUNS = 100_000
+_MOST_RUNS = 100_000  # most runs of a study; convention
 
 
 def _endpoint(value: str) -> str:

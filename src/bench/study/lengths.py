@@ -26,7 +26,7 @@ _NEEDS = {
 }
 _MAY = {"normal": {"min"}, "lognormal": {"min"}, "empirical": {"min", "max"}}
 Tokens = Annotated[int, Field(ge=1, le=10**9)]
-_LEAST_WITHIN = 0.01  # of a distribution, between its ends: all else is drawn again
+_LEAST_WITHIN = 0.01  # least share of a distribution between its ends: all else is drawn again; convention
 
 
 class LengthDistribution(BaseModel):

@@ -30,7 +30,7 @@ from bench.study.workload import Workload
 
 __all__ = ["PROTOCOL", "DeploymentSpec", "Plan", "RunSpec", "digest", "file_digests", "longest_request", "swept"]
 
-_SKETCHED = 4  # levels that stand for those of a search, before there are any
+_SKETCHED = 4  # levels that stand for those of a search before there are any; convention
 
 
 @dataclass(frozen=True)

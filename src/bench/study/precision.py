@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from bench.axes import AXES, RATE
+from bench.statistics import TAIL
 from bench.study.slo import Slo
 from bench.study.workload import Workload
 
@@ -16,11 +17,11 @@ if TYPE_CHECKING:
 
 __all__ = ["auto_lines", "prompt_lines", "requests_for", "thin_levels", "with_requests"]
 
-_CONFIDENCE = 0.95  # two-sided, as the interval of C_max has it
-_WINDOW = 0.6  # of a run's requests lie in its steady window, roughly
-_SPREAD = 1.5  # requests that resemble their neighbours count as fewer
-_TURNOVERS = 5  # times that a closed loop replaces its requests in flight: a ramp, and a window of several latencies
-_UNSURE = 100  # requests, where there is no SLO
+_WINDOW = 0.6  # share of a run's requests in its steady window; convention
+_SPREAD = 1.5  # factor on the requests, as those that resemble their neighbours count as fewer; convention
+# times that a closed loop replaces its requests in flight: a ramp, and a window of several latencies; convention
+_TURNOVERS = 5
+_UNSURE = 100  # requests where there is no SLO; convention
 
 
 def requests_for(slos: Sequence[Slo]) -> int | None:
@@ -31,8 +32,7 @@ def requests_for(slos: Sequence[Slo]) -> int | None:
     """
     if not slos:
         return None
-    tail = (1 - _CONFIDENCE) / 2
-    return max(math.ceil(math.log(tail) / math.log(slo.share)) for slo in slos)
+    return max(math.ceil(math.log(TAIL) / math.log(slo.share)) for slo in slos)
 
 
 def with_requests(workload: Workload, level: float, repeats: int, slos: Sequence[Slo]) -> Workload:

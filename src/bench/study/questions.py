@@ -41,7 +41,9 @@ __all__ = [
 Rows = Sequence[Mapping[str, Any]]
 Condition = Callable[[Rows], bool]
 CROSSED = ("level", "prompt_fixed", "output_fixed")
-FEWEST_CONFIGURATIONS = 20  # of a factor analysis: of fewer, five folds hold out less than four each
+FEWEST_CONFIGURATIONS = (
+    20  # fewest configurations of a factor analysis; derived: of fewer, five folds hold out less than four each
+)
 
 
 def varied(rows: Rows, key: str, *, within: Sequence[str]) -> int:

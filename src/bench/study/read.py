@@ -22,7 +22,7 @@ from bench.yaml_file import read_yaml
 
 __all__ = ["load_config", "load_file", "load_workload"]
 
-_MOST_FAULTS = 30
+_MOST_FAULTS = 30  # most faults that a message names; convention
 _KINDS = ("constrained-int", "constrained-float")  # what pydantic calls a bounded number
 
 

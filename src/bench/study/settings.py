@@ -17,7 +17,7 @@ _KEYS = [name for name in Deployment.model_fields if name not in {"model", "engi
 # settings are changed because of it.
 SETTINGS = tuple(sorted(_KEYS, key=lambda name: not name.endswith("_parallel")))
 FLAG = "flag_"  # what the columns of a deployment's own flags begin with
-_NAMED = 2  # most settings that a title names beside the first
+_NAMED = 2  # most settings that a title names beside the first; convention; convention
 
 
 def flag_column(flag: str) -> str:

@@ -10,7 +10,7 @@ from bench.records.latencies import LATENCIES, PERCENTILES
 
 __all__ = ["Slo", "parse_slo"]
 
-_UNITS = {"s": 1.0, "ms": 1e-3}
+_UNITS = {"s": 1.0, "ms": 1e-3}  # seconds of a unit; derived
 _SLO = rf"({'|'.join(LATENCIES)})_({'|'.join(PERCENTILES)})\s*(?:=|<=|≤)\s*(\d+(?:\.\d+)?)\s*(s|ms)"
 
 

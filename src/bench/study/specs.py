@@ -22,8 +22,8 @@ __all__ = ["PROTOCOL", "DeploymentSpec", "RunSpec", "digest", "load_label"]
 
 _OF_CPU, _OF_GPU = {"cores"}, {"gpu_memory_utilization"}  # which mean nothing to the other
 
-# The measuring protocol. Raise it when old runs no longer compare with new ones: every run is then measured again.
-# tests/test_protocol.py fails when the modules that decide it change and this number does not.
+# version of the measuring protocol: where old runs no longer compare, raise it (tests/test_protocol.py), and every run is measured
+# again; convention
 PROTOCOL = 6
 
 # Engine keys outside the identity: package source and credentials.

@@ -19,8 +19,8 @@ __all__ = ["PUBLISHERS", "TraceRequest", "TraceUnit", "read_trace"]
 TraceUnit = Literal["s", "ms", "us", "ns"]
 _SECONDS: dict[TraceUnit, Decimal] = {"s": Decimal(1), "ms": Decimal("1e-3"), "us": Decimal("1e-6"), "ns": Decimal("1e-9")}
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,2})?")
-_EPOCH = (10**9, 4 * 10**9)  # 2001 to 2096, in seconds since 1970
-_LONGEST = 2**31  # tokens; no model has such a context, and a time in a wrong column is beyond it
+_EPOCH = (10**9, 4 * 10**9)  # moments that are taken for seconds since 1970, from 2001 to 2096; convention
+_LONGEST = 2**31  # tokens that no model's context has, so that a time in a wrong column is beyond it; convention
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ HISTOGRAMS = (
 )
 
 _VERSION = re.compile(r"v?(\d+)\.(\d+)(?:\.(\d+))?")
-_ALIKE = 0.7  # of difflib's ratio: a word of a name may differ
+_ALIKE = 0.7  # difflib's ratio from which a name is another spelling: a word of it may differ; convention
 _PART_OF_A_FAMILY = re.compile(r"_(?:sum|count|bucket|created|total)$")
 
 _Version = tuple[int, ...]

@@ -25,7 +25,7 @@ DEVICE_METRICS = {
 DEVICE_NAMES = {
     each: (ours, factor) for ours, names in DEVICE_METRICS.items() for name, factor in names for each in (name, f"{name}_total")
 }
-# From here on a number stands for none in DCGM: DCGM_FP64_BLANK, and DCGM_INT64_BLANK beyond it (dcgm_structs.h).
+# number from which on DCGM means none: DCGM_FP64_BLANK, and DCGM_INT64_BLANK beyond it; source: dcgm_structs.h
 NO_VALUE = 2.0**47
 
 

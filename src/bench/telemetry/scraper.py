@@ -35,12 +35,13 @@ from bench.telemetry.nvml import GpuReader, NvmlError
 
 __all__ = ["main", "scrape", "scraping"]
 
-_CONNECT_S, _READ_S = 1.0, 5.0
-_SCRAPE_S = _CONNECT_S + _READ_S + 1
-# A scrape that is under way when the end comes, and the last one after it, which waits for values that come late.
+_CONNECT_S = 1.0  # longest time for a connection (s); convention
+_READ_S = 5.0  # longest silence of an answer (s); convention
+_SCRAPE_S = _CONNECT_S + _READ_S + 1  # longest scrape (s); derived
+# longest wait at the end (s), for a scrape under way and the last one, which waits for values that come late; derived
 _END_S = 2 * _SCRAPE_S + MOST_LAG_S
-_LOOK_S = 0.5  # how often the end is looked for while no scrape comes
-_FLUSH_S = 1.0  # what was scraped is in the file by then
+_LOOK_S = 0.5  # time between looks for the end while no scrape comes (s); convention
+_FLUSH_S = 1.0  # time after which what was scraped is in the file (s); convention
 
 # Of a server that has several forms, the one that is read here: others round numbers or add what no number needs.
 _ACCEPTED = "text/plain;version=0.0.4, */*;q=0.1"
