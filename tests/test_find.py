@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from bench.cli.find import status
+from bench.cli.commands.find import status
 from bench.search import Aim, Answer, Found
 from bench.search.observation import CAP, Excess, Observation
 from bench.search.search import Look
