@@ -305,6 +305,12 @@ LENGTH = ("--prompt-length", 8)
         ((*COUNT, *LENGTH, "--scrape-interval", 1), "--scrape-interval: without --scrape nothing is scraped"),
         ((*COUNT, *LENGTH, *RATE, "--concurrency", 2), "--concurrency and --request-rate: each is a load of its own"),
         ((*COUNT, *LENGTH, "--concurrency", 3), "--concurrency is 3, and --num-requests 2"),
+        ((*COUNT, *LENGTH, "--users", 2), "--users hold conversations, and this load has none. Give --concurrency"),
+        ((*COUNT, "--archetype", "chat", "--users", 3), "--users is 3, and --num-requests 2"),
+        (
+            (*COUNT, "--archetype", "chat", "--users", 2, "--concurrency", 2),
+            "--concurrency and --users: each is a load of its own",
+        ),
         ((*LENGTH,), "--num-requests is missing"),
         ((*COUNT,), "--prompt-length is missing"),
         ((*TRACE, *COUNT), "--num-requests: a trace sends what its file holds"),
@@ -339,6 +345,13 @@ def test_options_of_an_open_loop_become_its_workload(monkeypatch):
     assert arrival() == ("poisson", None, 5.0)
     assert arrival("--burstiness", 0.5) == arrival("--arrival", "gamma", "--burstiness", 0.5) == ("gamma", 0.5, 5.0)
     assert arrival("--arrival", "constant") == ("constant", None, 5.0)
+
+
+@pytest.mark.parametrize("held", ["users", "concurrency"])
+def test_users_are_held_in_conversations(tmp_path, held):
+    options = workload.Workload(base_url="u", model="m", output_dir=tmp_path, archetype="chat", num_requests=6, **{held: 2})
+    content, level = options._workload()
+    assert (content["arrival"], level, options.checked(content).axis) == ("closed", 2, "users")
 
 
 @pytest.mark.parametrize(

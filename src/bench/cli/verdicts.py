@@ -26,7 +26,7 @@ def judged_runs() -> dict[str, Verdict]:
     path = Path(Paths.SUMMARY)
     if not path.exists():
         return {}
-    import polars as pl
+    import polars as pl  # half a second, which a list of runs without a table must not cost
 
     from bench.words.verdicts import failures, reason_texts, stopped
 
