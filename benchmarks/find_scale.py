@@ -29,7 +29,7 @@ import numpy as np
 import polars as pl
 from tests.fake_server import fake_server
 
-from bench.cli.find import status
+from bench.cli.commands.find import status
 from bench.search import Aim, Budget, Measured, search
 from bench.search.probe import Reply, Send, probe
 from bench.search.search import ROUND

@@ -19,6 +19,7 @@ from mkdocs.structure.files import File, Files
 from rich.text import Text
 
 from bench.cli import app
+from bench.cli.entry import loaded
 from bench.records.checkpoint import Checkpoint
 from bench.records.deployment import DeploymentFacts
 from bench.records.engine import EngineRecord
@@ -88,10 +89,9 @@ def commands() -> str:
         *_command("bench", root, context),
     ]
     for name in root.list_commands(context):
-        command = root.get_command(context, name)
-        if not command.hidden:
-            inner = command.make_context(name, [], parent=context, resilient_parsing=True)
-            parts += [f"## bench {name} {{ #{name} }}\n", *_command(f"bench {name}", command, inner)]
+        command = loaded(name)
+        inner = command.make_context(name, [], parent=context, resilient_parsing=True)
+        parts += [f"## bench {name} {{ #{name} }}\n", *_command(f"bench {name}", command, inner)]
     return "\n".join(parts)
 
 

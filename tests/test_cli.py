@@ -11,7 +11,8 @@ import polars as pl
 import pytest
 import yaml
 
-from bench.cli import main, workload
+from bench.cli import main
+from bench.cli.commands import workload
 from bench.load.schedule import schedule
 from bench.study import Plan, Workload, load_config
 from tests.command import bench
@@ -286,7 +287,7 @@ LENGTH = ("--prompt-length", 8)
     [
         ((*COUNT, *LENGTH, "--shared-prefix", 1.5), "shared_prefix is 1.5: input should be less than 1. `cache: shared`"),
         ((*COUNT, *LENGTH, "--shared-prefix", 0), "shared_prefix is 0.0: input should be greater than 0"),
-        ((*COUNT, *LENGTH, *RATE, "--burstiness", -1), "--burstiness is -1.0; it must be a number above 0"),
+        ((*COUNT, *LENGTH, *RATE, "--burstiness", -1), "--burstiness: '-1' is not a number above 0"),
         (
             (*COUNT, *LENGTH, *RATE, "--arrival", "constant", "--burstiness", 0.5),
             "--burstiness shapes gamma gaps, and --arrival is constant",
@@ -298,12 +299,18 @@ LENGTH = ("--prompt-length", 8)
         ((*COUNT, *LENGTH, "--arrival", "poisson", "--burstiness", 2), "--arrival and --burstiness: for an open loop only"),
         ((*COUNT, *LENGTH, "--time-scale", 2), "--time-scale: for a trace only"),
         ((*COUNT, *LENGTH, "--trace-unit", "ms"), "--trace-unit: for a trace only"),
-        ((*COUNT, *LENGTH, "--timeout", 0), "--timeout is 0.0"),
-        ((*COUNT, *LENGTH, "--timeout", "nan"), "--timeout is nan"),
-        ((*COUNT, *LENGTH, "--scrape", "--scrape-interval", 0), "--scrape-interval is 0.0"),
+        ((*COUNT, *LENGTH, "--timeout", 0), "--timeout: '0' is not a number above 0"),
+        ((*COUNT, *LENGTH, "--timeout", "nan"), "--timeout: 'nan' is not a number above 0"),
+        ((*COUNT, *LENGTH, "--scrape", "--scrape-interval", 0), "--scrape-interval: '0' is not a number above 0"),
         ((*COUNT, *LENGTH, "--scrape-interval", 1), "--scrape-interval: without --scrape nothing is scraped"),
         ((*COUNT, *LENGTH, *RATE, "--concurrency", 2), "--concurrency and --request-rate: each is a load of its own"),
         ((*COUNT, *LENGTH, "--concurrency", 3), "--concurrency is 3, and --num-requests 2"),
+        ((*COUNT, *LENGTH, "--users", 2), "--users hold conversations, and this load has none. Give --concurrency"),
+        ((*COUNT, "--archetype", "chat", "--users", 3), "--users is 3, and --num-requests 2"),
+        (
+            (*COUNT, "--archetype", "chat", "--users", 2, "--concurrency", 2),
+            "--concurrency and --users: each is a load of its own",
+        ),
         ((*LENGTH,), "--num-requests is missing"),
         ((*COUNT,), "--prompt-length is missing"),
         ((*TRACE, *COUNT), "--num-requests: a trace sends what its file holds"),
@@ -323,12 +330,16 @@ def test_options_that_would_be_ignored_or_cannot_be_are_refused(tmp_path, capsys
 
 def test_options_of_an_open_loop_become_its_workload(monkeypatch):
     given = []
-    monkeypatch.setattr(workload, "run", given.append)
+
+    def keep(options):
+        given.append(options)
+
+    monkeypatch.setattr(workload.Workload, "run", keep)
 
     def arrival(*options):
         common = ("workload", "--model", "m", "--base-url", "u", "--output-dir", "d", *LENGTH, *RATE, *COUNT)
         assert main([*map(str, common), *map(str, options)]) == 0
-        content, level = workload._workload(given.pop())
+        content, level = given.pop()._workload()
         return content["arrival"], content.get("burstiness"), level
 
     assert arrival() == ("poisson", None, 5.0)
@@ -336,10 +347,17 @@ def test_options_of_an_open_loop_become_its_workload(monkeypatch):
     assert arrival("--arrival", "constant") == ("constant", None, 5.0)
 
 
+@pytest.mark.parametrize("held", ["users", "concurrency"])
+def test_users_are_held_in_conversations(tmp_path, held):
+    options = workload.Workload(base_url="u", model="m", output_dir=tmp_path, archetype="chat", num_requests=6, **{held: 2})
+    content, level = options._workload()
+    assert (content["arrival"], level, options.checked(content).axis) == ("closed", 2, "users")
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("workload", "--num-requests", 0, "--prompt-length", 1, "--model", "m", "--base-url", "http://x", "--output-dir", "d"), "--num-requests is 0"),
+        (("workload", "--num-requests", 0, "--prompt-length", 1, "--model", "m", "--base-url", "http://x", "--output-dir", "d"), "--num-requests: '0' is not a whole number of 1 or more"),
         (("workload", "--num-requests", 1, "--prompt-length", 1, "--model", "m", "--base-url", "x:8000", "--output-dir", "d"), "'x:8000' is no address; write http://"),
         (("workload", "--num-requests", 1, "--prompt-length", 1, "--model", "m", "--base-url", "http://127.0.0.1:9", "--output-dir", "d"), "does not answer a request"),
         (("runs", "--configfile", "none.yaml"), "none.yaml: no such file"),

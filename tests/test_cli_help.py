@@ -15,6 +15,7 @@ import yaml
 from typer.testing import CliRunner
 
 from bench.cli import app, completion, defaults, main, output
+from bench.cli.entry import loaded
 from bench.models import DTYPE_BYTES, WEIGHTS
 from bench.published import ARCHETYPES, accelerators, catalogue
 from bench.records.columns import METRICS
@@ -24,7 +25,7 @@ from bench.study.last import last_study, remember_study
 from bench.study.trace import TraceUnit
 from tests.conftest import CONTENT, ROOT
 
-COMMANDS = typer.main.get_command(app).commands
+COMMANDS = {name: loaded(name) for name in typer.main.get_command(app).commands}
 EXAMPLES = [
     (name, line)
     for name, command in COMMANDS.items()

@@ -15,6 +15,7 @@ import typer.main
 import yaml
 
 from bench.cli import app, main
+from bench.cli.entry import loaded
 from bench.figures import registry
 from bench.study import load_config, load_workload
 from tests.conftest import ROOT
@@ -53,9 +54,8 @@ def parsed(words):
     """A `bench` command, refused if it or one of its options does not exist."""
     root = typer.main.get_command(app)
     context = root.make_context("bench", [], resilient_parsing=True)
-    command = root.get_command(context, words[1])
-    assert command, words
-    return command.make_context(words[1], words[2:], parent=context)
+    assert root.get_command(context, words[1]), words
+    return loaded(words[1]).make_context(words[1], words[2:], parent=context)
 
 
 def needs_nothing(words):
@@ -152,11 +152,11 @@ def test_options_in_the_text_exist():
     context = root.make_context("bench", [], resilient_parsing=True)
     for page in PAGES:
         for words in re.findall(r"`(?:\.venv/bin/)?bench (\w+)( [^`\n]*)?`", page.read_text()):
-            command = root.get_command(context, words[0])
-            if command is None and page.name == "peers.md":  # vLLM's command `bench`
+            there = root.get_command(context, words[0])
+            if there is None and page.name == "peers.md":  # vLLM's command `bench`
                 continue
-            assert command, (page, words)
-            known = {option for each in command.params for option in (*each.opts, *each.secondary_opts)}
+            assert there, (page, words)
+            known = {option for each in loaded(words[0]).params for option in (*each.opts, *each.secondary_opts)}
             assert {word.partition("=")[0] for word in words[1].split() if word.startswith("--")} <= known, (page, words)
 
 

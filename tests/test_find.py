@@ -8,7 +8,8 @@ import re
 
 import pytest
 
-from bench.cli.find import status
+from bench.cli.commands.find import Find, status
+from bench.errors import BenchError
 from bench.search import Aim, Answer, Found
 from bench.search.observation import CAP, Excess, Observation
 from bench.search.search import Look
@@ -62,6 +63,8 @@ def test_the_limit_is_found_and_a_second_search_measures_nothing(server, tmp_pat
     [
         (["--request-rate"], "either --concurrency or --request-rate"),
         (["--burstiness", "0.5"], "--burstiness is for --request-rate"),
+        (["--arrival", "constant"], "--arrival is for --request-rate"),
+        (["--vocabulary", "9"], "--vocabulary: '9' is not a whole number of 16 or more"),
         (["--precision", "0"], "--precision is 0"),
         (["--start", "6000"], "above --most"),
         (["--at-least", "6000"], "Raise --most"),
@@ -76,6 +79,20 @@ def test_options_that_contradict_each_other_are_refused(tmp_path, options, words
     assert done.returncode == 2
     assert words in done.stderr
     assert not list(tmp_path.iterdir())
+
+
+def test_a_search_sends_what_a_workload_can_be():
+    server = {"base_url": "u", "model": "m", "slo": ["ttft_p90=1s"], "prompt_length": 8}
+    _, sent = Find(
+        **server, request_rate=True, arrival="constant", shared_prefix=0.5, no_stream=True, honour_retry_after=True
+    )._workload()
+    assert (sent.arrival, sent.cache, sent.shared_prefix, sent.stream, sent.honour_retry_after) == (
+        "constant", "shared", 0.5, False, True,
+    )  # fmt: skip
+    _, sent = Find(**server, concurrency=True, no_stream=True)._workload()
+    assert (sent.arrival, sent.stream) == ("closed", False)
+    with pytest.raises(BenchError, match="--arrival gamma needs --burstiness"):
+        Find(**server, request_rate=True, arrival="gamma")._workload()
 
 
 def test_conversations_whose_pauses_take_longer_than_the_search_may_are_refused(tmp_path):

@@ -5,7 +5,8 @@ import re
 
 import pytest
 
-from bench.cli import fleet, main
+from bench.cli import main
+from bench.cli.commands import fleet
 from bench.predict import carried
 from tests.test_predict import training
 from tests.test_predict_command import LOAD, written

@@ -1,6 +1,7 @@
 """`bench init`, and the workflow as a module of somebody else's."""
 
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import yaml
@@ -74,7 +75,7 @@ def test_the_command_prints_what_it_wrote_and_what_is_next(tmp_path, capsys, mon
     monkeypatch.setattr("sys.prefix", "/cache/uv/archive-v0/x")  # where uvx runs it
     assert main(["init", "my study"]) == 0
     assert " uvx --from " in capsys.readouterr().out.splitlines()[-1]
-    assert set(Template) == set(TEMPLATES)
+    assert set(get_args(Template)) == set(TEMPLATES)
 
 
 CALLER = """

@@ -1,7 +1,6 @@
 """Answers that end by themselves: their lengths are measured, and whatever else a request's body says is sent and recorded."""
 
 import json
-from types import SimpleNamespace
 
 import polars as pl
 import pytest
@@ -9,7 +8,7 @@ import pytest
 from bench.analysis import verdict
 from bench.analysis.locked import LOCKED, differences
 from bench.cli import main
-from bench.cli.predict import workload_of
+from bench.cli.modelled import Modelled
 from bench.errors import BenchError
 from bench.load.client import Load, run_load
 from bench.load.payload import Payloads
@@ -73,9 +72,8 @@ def test_nothing_is_predicted_of_lengths_that_are_not_known(tmp_path):
     (tmp_path / "load.yaml").write_text(
         "arrival: closed\nnum_requests: 8\nprompt_tokens: 4\noutput_tokens: {distribution: natural, max: 9}\n"
     )
-    options = SimpleNamespace(workload=tmp_path / "load.yaml", requests=None)
     with pytest.raises(BenchError, match="nothing is predicted of prompts from a file, of natural answers"):
-        workload_of(options, "concurrency")
+        Modelled(workload=tmp_path / "load.yaml").load("concurrency")
 
 
 def test_an_earlier_summary_had_no_other_kind(tmp_path, summary):

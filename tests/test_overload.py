@@ -12,7 +12,8 @@ from benchmarks.overload import disturbed, judged, queue, shared, stopped
 from bench.aggregate import summary_frame
 from bench.analysis import compare, operating_points
 from bench.analysis.slo import goodput, judged_requests
-from bench.cli.runs import _judged, _why
+from bench.cli.commands.runs import _why
+from bench.cli.verdicts import judged_runs
 from bench.errors import BenchError
 from bench.load import client
 from bench.load.client import Load
@@ -306,7 +307,7 @@ def test_the_list_of_runs_and_the_report_name_a_run_that_was_stopped(summary, tm
     (tmp_path / Paths.SUMMARY).parent.mkdir(parents=True)
     for columns, text in (([], "stopped after 12 s: requests pile up (120 of 250 requests sent)"), (["stopped_at_s"], None)):
         frame.drop(columns).write_parquet(Paths.SUMMARY)  # the second time as an older version wrote it
-        known = _judged()
+        known = judged_runs()
         assert (known["d0"]["stopped"], known["d1"]["stopped"]) == (None, text)
     assert _why({"faults": [], "reasons": [], "failures": None, "stopped": "stopped after 12 s"}) == "stopped after 12 s"
     page = drawn(

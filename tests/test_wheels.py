@@ -66,7 +66,7 @@ def test_an_engine_that_is_no_lock_has_to_be_there(index, tmp_path, monkeypatch,
     digest = wheel(index, "plain")
     (tmp_path / "own.lock").write_text(f"plain==1.0 \\\n    --hash=sha256:{digest}\n")
     for name in ("_OWN_LOCK", "_SLURM_LOCK"):
-        monkeypatch.setattr(f"bench.cli.wheels.{name}", tmp_path / "own.lock")
+        monkeypatch.setattr(f"bench.cli.commands.wheels.{name}", tmp_path / "own.lock")
     study = tmp_path / "study.yaml"
     text = (ROOT / "config/studies/h100.yaml").read_text()
     block = text[text.index("engines:") : text.index("# max_num_seqs")]

@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 import bench
-from bench.cli.commands import app
+from bench.cli.entry import app
 from bench.errors import BenchError, disk_error
 
 __all__ = ["app", "main"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 from bench.analysis import Comparison, needed
@@ -23,13 +22,20 @@ from bench.words.loads import count_text
 __all__ = ["SIGHT", "content", "print_comparison"]
 
 SIGHT = 5.0  # percent: the regression that a gate without a percentage has to be able to see
+_SIDES = ("baseline", "candidate")
 _NAMED = 5  # runs without a counterpart that are named
 
 
-def content(found: Comparison, options: SimpleNamespace, worse: list[str], missed: list[str]) -> dict[str, Any]:
-    """The whole result as plain data; ratios are candidate / baseline."""
+def content(
+    found: Comparison, sources: tuple[str, str], difference: float | None, worse: list[str], missed: list[str]
+) -> dict[str, Any]:
+    """The whole result as plain data; ratios are candidate / baseline.
+
+    Args:
+        sources: of the baseline and of the candidate, as the user names them. difference: percent to plan sessions for.
+    """
     overall = zip(found.overall.iter_rows(named=True), sentences(found), strict=True)
-    sides = zip(("baseline", "candidate"), (options.baseline, options.candidate), found.runs, found.invalid, strict=True)
+    sides = zip(_SIDES, sources, found.runs, found.invalid, strict=True)
     return {
         **{side: {"source": source, "runs": runs, "invalid": invalid} for side, source, runs, invalid in sides},
         "pairs": found.matched,
@@ -44,7 +50,7 @@ def content(found: Comparison, options: SimpleNamespace, worse: list[str], misse
         },
         "regressions": worse,
         "cannot_see": missed,
-        "plan": _plan(found, options.difference) if options.difference else None,
+        "plan": _plan(found, difference) if difference else None,
     }
 
 
@@ -69,11 +75,9 @@ def _plan(found: Comparison, percent: float) -> list[dict[str, Any]]:
     ]
 
 
-def print_comparison(found: Comparison, options: SimpleNamespace) -> None:
+def print_comparison(found: Comparison, sources: tuple[str, str], difference: float | None, *, parts: bool) -> None:
     """What was compared, every metric over all levels, what that means, and on request each part of it."""
-    for side, source, runs, invalid in zip(
-        ("baseline", "candidate"), (options.baseline, options.candidate), found.runs, found.invalid, strict=True
-    ):
+    for side, source, runs, invalid in zip(_SIDES, sources, found.runs, found.invalid, strict=True):
         print(
             f"{side:<10} {source}: {count_text(runs, 'run')}" + (f", {invalid} of them invalid and left out" if invalid else "")
         )
@@ -87,8 +91,8 @@ def print_comparison(found: Comparison, options: SimpleNamespace) -> None:
         print(f"{'':<10} and {found.alone.height - _NAMED} more runs without a counterpart")
     for name in found.absent:
         print(f"{'absent':<10} {name}: no pair has a value of it on both sides")
-    for difference in found.differences:
-        print(f"{'differs':<10} {difference_text(difference)}")
+    for each in found.differences:
+        print(f"{'differs':<10} {difference_text(each)}")
     for row in found.failures.iter_rows(named=True):
         print(f"{'failures':<10} {failed_requests(found, row)}")
     if found.overall.height:
@@ -96,10 +100,10 @@ def print_comparison(found: Comparison, options: SimpleNamespace) -> None:
         rows = [[*_cells(_metric(found, row), row), _seen(row)] for row in found.overall.iter_rows(named=True)]
         print_table([["metric", "difference", "interval", "verdict", "could see"], *rows], "<><<<")
     _print_sentences(found)
-    if options.difference:
-        _print_plan(found, options.difference)
+    if difference:
+        _print_plan(found, difference)
     _print_meaning(found)
-    if options.runs:
+    if parts:
         _print_parts(found)
 
 

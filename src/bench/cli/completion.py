@@ -27,7 +27,7 @@ def accelerators(incomplete: str) -> list[str]:
 
 def metrics(incomplete: str) -> list[str]:
     """Columns of the summary table that are compared."""
-    from bench.records.columns import METRICS  # noqa: PLC0415 - only a completion pays for it
+    from bench.records.columns import METRICS
 
     return _starting(incomplete, METRICS)
 

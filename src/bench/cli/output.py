@@ -42,9 +42,9 @@ def print_table(rows: Sequence[Sequence[str]], align: str = "", *, head: bool = 
 
 def _print_fitting(rows: Sequence[Sequence[str]], align: str, *, head: bool) -> None:
     """A table on a terminal. Columns that do not fit beside the others follow below them, with the first column again."""
-    from rich.console import Console  # noqa: PLC0415 - on a terminal alone
-    from rich.table import Table  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
 
     console = Console(highlight=False)
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
@@ -80,8 +80,8 @@ def tracked(items: Sequence[T], what: str) -> Iterable[T]:
     """The items, with a bar and the time left on a terminal."""
     if not sys.stderr.isatty():
         return items
-    from rich.console import Console  # noqa: PLC0415 - on a terminal alone
-    from rich.progress import track  # noqa: PLC0415
+    from rich.console import Console
+    from rich.progress import track
 
     return track(items, description=what, console=Console(stderr=True), transient=True)
 
@@ -95,8 +95,8 @@ def progress(what: str, seconds: float | None) -> Iterator[None]:
     if not sys.stderr.isatty():
         yield
         return
-    from rich.console import Console  # noqa: PLC0415 - on a terminal alone
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn  # noqa: PLC0415
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
     clock = TimeElapsedColumn() if seconds is None else TimeRemainingColumn()
     columns = (TextColumn("{task.description}"), BarColumn(), clock)
@@ -108,7 +108,7 @@ def progress(what: str, seconds: float | None) -> Iterator[None]:
 
 @contextmanager
 def _every_second(act: Callable[[], None]) -> Iterator[None]:
-    import threading  # noqa: PLC0415
+    import threading
 
     ended = threading.Event()
 
@@ -131,7 +131,7 @@ def status() -> Iterator[Callable[[str], None]]:
     if not sys.stderr.isatty():
         yield lambda text: print(text, file=sys.stderr, flush=True)
         return
-    from rich.console import Console  # noqa: PLC0415 - on a terminal alone
+    from rich.console import Console
 
     with Console(stderr=True).status("") as line:
         yield line.update

@@ -1,20 +1,28 @@
-"""The study that a command is about."""
+"""The study that a command is about, and the command that runs it."""
 
 from __future__ import annotations
 
+import json
+import shlex
+import shutil
 import sys
+from importlib.metadata import distribution
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bench.errors import BenchError
 from bench.study import Paths, Plan, load_file
 from bench.study.last import last_study
 
-__all__ = ["load_plan", "study_file"]
+if TYPE_CHECKING:
+    from bench.store.pack import Packed
+
+__all__ = ["load_plan", "packed_text", "snakemake"]
 
 _DEFAULT = Path("config/config.yaml")
 
 
-def study_file(configfile: Path | None) -> tuple[Path, str]:
+def _study_file(configfile: Path | None) -> tuple[Path, str]:
     """The study's file, and why it is that one: it was given, the workflow ran it last in this folder, or it is the default.
 
     Raises:
@@ -42,7 +50,30 @@ def load_plan(configfile: Path | None, select: str | None, *, json: bool = False
     Raises:
         BenchError: there is no such file, or its configuration is refused.
     """
-    file, why = study_file(configfile)
+    file, why = _study_file(configfile)
     plan = Plan.of(load_file(file, **({"select": select} if select else {})))
     print(f"Study: {file}" + (f" ({why})" if why else ""), file=sys.stderr if json else sys.stdout)
     return file, plan
+
+
+def snakemake() -> str:
+    """The command that runs the Snakemake of this environment in the user's shell."""
+    own = Path(sys.executable).parent / "snakemake"
+    if Path(sys.prefix).parent.name.startswith("archive-v"):  # uvx: its environment is on PATH only while this command runs
+        return f"uvx --from {_origin()} snakemake"
+    found = shutil.which("snakemake")
+    return "snakemake" if found and Path(found).resolve() == own.resolve() else shlex.quote(str(own))
+
+
+def _origin() -> str:
+    """What this package was installed from: the file of a wheel, or its name in an index."""
+    recorded = json.loads(distribution("saturate-bench").read_text("direct_url.json") or "{}")
+    return shlex.quote(recorded.get("url", "saturate-bench").removeprefix("file://"))
+
+
+def packed_text(packed: Packed) -> str:
+    """The runs of a pack, and how many it lacks."""
+    text = f"{len(packed.runs)} runs"
+    if packed.missing:
+        text += f"; {len(packed.missing)} of the study are left out, not measured or damaged, such as {packed.missing[0]}"
+    return text

@@ -73,8 +73,8 @@ class Model(Strict):
     )
     path: str | None = Field(
         default=None,
-        description="Folder of a real checkpoint on this machine. What identifies its files is part of every run's digest: where they "
-        "are replaced, the model's deployments are measured again.",
+        description="A real checkpoint on this machine: its folder, or a .gguf file for llama.cpp. What identifies its files "
+        "is part of every run's digest: where they are replaced, the model's deployments are measured again.",
     )
     fingerprint: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")] | None = Field(
         default=None,

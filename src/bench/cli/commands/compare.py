@@ -1,97 +1,40 @@
-"""`bench compare`."""
+"""`bench compare`: is one set of results better or worse than another, and could it have been seen?"""
 
-from types import SimpleNamespace
-from typing import Annotated
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from bench.cli import completion
-from bench.cli.commands.shared import STUDY, Json, at_least_one, command, percent
+from bench.cli.entry import command
+from bench.cli.options import Json, at_least_one, flag, option, percent
+from bench.cli.output import print_json, print_table
+from bench.errors import BenchError
+
+if TYPE_CHECKING:
+    from bench.analysis import Comparison
 
 _GATE = "As a gate"
 _PLAN = "Before anything is measured"
+_DIFFERENCE = 5.0  # percent: convention
+_BETWEEN = 10.0  # percent: convention
+_LADDER = (4, 6, 8, 12, 16)  # sessions of each side that are shown beside the number that it takes
 
 
 @command(
-    STUDY,
     "bench compare results:baseline results:candidate",
     "bench compare last-week results --metric throughput_tokens_per_s --fail-on-regression 5",
     "bench compare --plan --noise 3 --between 5 --difference 5",
     after="Exit status: with --fail-on-regression 1 for a regression, and 3 where one could have been overlooked. "
     "What a verdict means, and how often it is wrong: docs/explanation/comparing.md.",
 )
-def compare(
-    baseline: Annotated[
-        str | None,
-        typer.Argument(metavar="[A]", help="The baseline.", show_default=False, autocompletion=completion.deployments),
-    ] = None,
-    candidate: Annotated[
-        str | None,
-        typer.Argument(metavar="[B]", help="The candidate.", show_default=False, autocompletion=completion.deployments),
-    ] = None,
-    metric: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="Only this column of the summary table, such as ttft_p50_s. Repeatable; the fewer, the narrower their intervals.",
-            show_default="all that are there",
-            autocompletion=completion.metrics,
-        ),
-    ] = None,
-    again: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="A2",
-            help="A measured once more, in another session. Repeatable; shows how far sessions differ if there are fewer than four.",
-        ),
-    ] = None,
-    between: Annotated[
-        float | None,
-        typer.Option(
-            metavar="PERCENT",
-            parser=percent,
-            help="By how much two sessions of one server differ (standard deviation of their ratio), where fewer than four were "
-            "measured, and for --plan.",
-            show_default="10",
-        ),
-    ] = None,
-    difference: Annotated[
-        float | None,
-        typer.Option(metavar="PERCENT", parser=percent, help="Show how many sessions find such a difference over all levels."),
-    ] = None,
-    runs: Annotated[bool, typer.Option("--runs", help="Show each level, region and trend too.")] = False,
-    json: Json = False,
-    fail_on_regression: Annotated[
-        float | None,
-        typer.Option(
-            metavar="PERCENT",
-            parser=percent,
-            rich_help_panel=_GATE,
-            help="Exit 1 where the interval of a metric is worse by more than PERCENT, over all levels, in a region or at a level, "
-            "or where more requests fail. Exit 3 where a regression of PERCENT over all levels could have been overlooked. With 0, any "
-            "regression exits 1, and one of 5 % has to be visible.",
-        ),
-    ] = None,
-    allow_blind: Annotated[
-        bool, typer.Option("--allow-blind", rich_help_panel=_GATE, help="Exit 0 where --fail-on-regression would exit 3.")
-    ] = False,
-    plan: Annotated[
-        bool,
-        typer.Option(
-            "--plan", rich_help_panel=_PLAN, help="Without A and B: how many sessions find --difference (by default 5 %)."
-        ),
-    ] = False,
-    noise: Annotated[
-        float, typer.Option(metavar="PERCENT", parser=percent, rich_help_panel=_PLAN, help="Standard deviation of a run.")
-    ] = 4.0,
-    levels: Annotated[int, typer.Option(metavar="N", parser=at_least_one, rich_help_panel=_PLAN, help="Levels of load.")] = 6,
-    repeats: Annotated[
-        int, typer.Option(metavar="N", parser=at_least_one, rich_help_panel=_PLAN, help="Of a level in a session.")
-    ] = 1,
-) -> None:
-    """Compare two sets of results: is one better or worse, and could it have been seen?
-
-    Compares the runs of B, the candidate, with those of A, the baseline, that have the same workload, load, session and repeat: the
+@dataclass(frozen=True, kw_only=True)
+class Compare:
+    """Compares the runs of B, the candidate, with those of A, the baseline, that have the same workload, load, session and repeat: the
     difference in each metric, its interval, and a verdict over all levels, by region and by level.
 
     A and B are each a folder with results or with parsed runs (results, runs/today), a table (old/summary.parquet), either of them with
@@ -100,8 +43,194 @@ def compare(
     Deployments are matched by name; where A and B are one each, whatever they are called. Invalid runs are left out; failed requests
     are compared by themselves.
     """
-    options = SimpleNamespace(**locals())
-    options.again = again or []
-    from bench.cli.compare import run
 
-    run(options)
+    baseline: Annotated[
+        str | None,
+        typer.Argument(metavar="[A]", help="The baseline.", show_default=False, autocompletion=completion.deployments),
+    ] = None
+    candidate: Annotated[
+        str | None,
+        typer.Argument(metavar="[B]", help="The candidate.", show_default=False, autocompletion=completion.deployments),
+    ] = None
+    metric: Annotated[
+        list[str] | None,
+        option(
+            "NAME",
+            "Only this column of the summary table, such as ttft_p50_s. Repeatable; the fewer, the narrower their intervals.",
+            default="all that are there",
+            complete=completion.metrics,
+        ),
+    ] = None
+    again: Annotated[
+        list[str] | None,
+        option(
+            "A2",
+            "A measured once more, in another session. Repeatable; shows how far sessions differ if there are fewer than four.",
+        ),
+    ] = None
+    between: Annotated[
+        float | None,
+        option(
+            "PERCENT",
+            "By how much two sessions of one server differ (standard deviation of their ratio), where fewer than four were "
+            "measured, and for --plan.",
+            parser=percent,
+            default="10",
+        ),
+    ] = None
+    difference: Annotated[
+        float | None,
+        option("PERCENT", "Show how many sessions find such a difference over all levels.", parser=percent),
+    ] = None
+    runs: Annotated[bool, flag("--runs", "Show each level, region and trend too.")] = False
+    json: Json = False
+    fail_on_regression: Annotated[
+        float | None,
+        option(
+            "PERCENT",
+            "Exit 1 where the interval of a metric is worse by more than PERCENT, over all levels, in a region or at a level, "
+            "or where more requests fail. Exit 3 where a regression of PERCENT over all levels could have been overlooked. With 0, any "
+            "regression exits 1, and one of 5 % has to be visible.",
+            _GATE,
+            parser=percent,
+        ),
+    ] = None
+    allow_blind: Annotated[bool, flag("--allow-blind", "Exit 0 where --fail-on-regression would exit 3.", _GATE)] = False
+    plan: Annotated[bool, flag("--plan", "Without A and B: how many sessions find --difference (by default 5 %).", _PLAN)] = (
+        False
+    )
+    noise: Annotated[float, option("PERCENT", "Standard deviation of a run.", _PLAN, parser=percent)] = 4.0
+    levels: Annotated[int, option("N", "Levels of load.", _PLAN, parser=at_least_one)] = 6
+    repeats: Annotated[int, option("N", "Of a level in a session.", _PLAN, parser=at_least_one)] = 1
+
+    def run(self) -> None:
+        """Print the comparison, or what one would take; end with the status of the gate."""
+        if self.plan:
+            self._plan_sessions()
+            return
+        if not self.baseline or not self.candidate:
+            raise BenchError("give A, the baseline, and B, the candidate; or --plan, for what a comparison would take.")
+        from bench.cli.compared import SIGHT, content, print_comparison
+        from bench.words.comparison import blind_spots, regression_lines
+
+        sources = (self.baseline, self.candidate)
+        found = self._compared(*sources)
+        worse = regression_lines(found, self.fail_on_regression or 0.0)
+        missed = blind_spots(found, self.fail_on_regression or SIGHT)
+        if self.json:
+            print_json(content(found, sources, self.difference, worse, missed))
+        else:
+            print_comparison(found, sources, self.difference, parts=self.runs)
+        if self.fail_on_regression is not None:
+            self._decide(worse, missed, self.fail_on_regression)
+
+    def _compared(self, baseline: str, candidate: str) -> Comparison:
+        """The comparison that the options ask for.
+
+        Raises:
+            BenchError: there is nothing to compare.
+        """
+        from bench.analysis import compare, with_replicas
+        from bench.analysis.blocks import ASSUMED_SPREAD
+        from bench.cli.sources import read_source
+        from bench.records.columns import METRICS
+
+        for name in self.metric or []:
+            if name not in METRICS:
+                raise BenchError(f"--metric {name}: not among those that are compared: {', '.join(METRICS)}.")
+        first, second = read_source(baseline), read_source(candidate)
+        metrics = list(dict.fromkeys(self.metric or METRICS))
+        spread = ASSUMED_SPREAD if self.between is None else self.between / 100
+        found = compare(first, second, metrics, spread=spread)
+        _refuse_nothing(found, (baseline, candidate), self.metric or METRICS)
+        again = [compare(first, read_source(source), metrics) for source in self.again or []]
+        for source, other in zip(self.again or [], again, strict=True):
+            if not other.matched:
+                raise BenchError(f"--again {source}: has no valid run with the workload, load and repeat of one in {baseline}.")
+        return with_replicas(found, again, spread=spread)
+
+    def _decide(self, worse: list[str], missed: list[str], limit: float) -> None:
+        """End with the status of the gate, and why."""
+        more = f" by more than {limit:g} %" if limit else ""
+        for line in worse:
+            print(f"regression: {line}{more if 'failed' not in line else ''}", file=sys.stderr)
+        if worse:
+            sys.exit(1)
+        for line in missed:
+            print(f"cannot see: {line}", file=sys.stderr)
+        if missed and not self.allow_blind:
+            print(
+                "No regression was found, and one could have been overlooked: this is no pass. Measure more, look at fewer metrics "
+                "(--metric), ask for a larger PERCENT, or give --allow-blind.",
+                file=sys.stderr,
+            )
+            sys.exit(3)
+
+    def _plan_sessions(self) -> None:
+        """Print the sessions that the wanted difference takes, and what other numbers of them could see."""
+        from bench.analysis import Noise, sessions_for, visible
+        from bench.errors import two_digits
+
+        if not 0 < self.noise < 100:
+            raise BenchError(f"--noise is {self.noise:g}: a percentage above 0 and below 100.")
+        difference = _DIFFERENCE if self.difference is None else self.difference
+        if not difference:
+            raise BenchError(
+                "--difference is 0: no number of sessions shows that. Give the smallest that would change a decision."
+            )
+        between = _BETWEEN if self.between is None else self.between
+        noise = Noise(self.noise / 100, between / 100)
+        metrics = len(self.metric) if self.metric else 6
+        takes = sessions_for(difference / 100, noise, self.levels, self.repeats, metrics)
+        sees = {k: 100 * visible(noise, k, self.levels, self.repeats, metrics) for k in sorted({*_LADDER, takes or 4})}
+        if self.json:
+            print_json(
+                {
+                    "difference": difference,
+                    "noise": self.noise,
+                    "between": between,
+                    "levels": self.levels,
+                    "repeats": self.repeats,
+                    "metrics": metrics,
+                    "sessions": takes,
+                    "could_see": sees,
+                }
+            )
+            return
+        number = "more than 100 sessions" if takes is None else f"{takes} sessions"
+        print(f"{difference:g} % over {self.levels} levels takes {number} of each deployment, interleaved (A B B A …).")
+        print(
+            f"Runs differ by {self.noise:g} %, sessions next to each other by {between:g} % (standard deviations; --noise, --between); "
+            f"repeats: {self.repeats}; metrics: {metrics}."
+        )
+        print()
+        rows = [[str(sessions), f"{two_digits(seen)} %"] for sessions, seen in sees.items()]
+        print_table([["sessions", "could see, in 8 of 10 cases"], *rows], ">>")
+
+
+def _refuse_nothing(found: Comparison, sources: tuple[str, str], metrics: Iterable[str]) -> None:
+    """Say why nothing can be compared.
+
+    Raises:
+        BenchError: there is no pair with a value of any metric.
+    """
+    if found.matched or found.failures.height:
+        return
+    for side, runs, invalid in zip(sources, found.runs, found.invalid, strict=True):
+        if runs == invalid:
+            raise BenchError(
+                f"{side}: each of its {runs} runs is invalid; `bench runs` says why, or the column reasons in summary.csv."
+            )
+    if found.alone.height == sum(found.runs) - sum(found.invalid):
+        raise BenchError(
+            f"{sources[1]} has no run with the workload, load and repeat of one in {sources[0]}: "
+            f"{_loads(found, 'baseline')}; {_loads(found, 'candidate')}."
+        )
+    raise BenchError(f"{', '.join(metrics)}: no pair of runs has a value on both sides.")
+
+
+def _loads(found: Comparison, side: str) -> str:
+    """What one side measured, such as `the baseline has short at 1, 2, 4`."""
+    mine = found.alone.filter(side=side).group_by("deployment", "workload", maintain_order=True).agg("level")
+    loads = [f"{workload} at {', '.join(f'{x:g}' for x in sorted(set(levels)))}" for _, workload, levels in mine.iter_rows()]
+    return f"the {side} has {'; '.join(dict.fromkeys(loads))}"

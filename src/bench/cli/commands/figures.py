@@ -1,4 +1,6 @@
-"""`bench figures`."""
+"""`bench figures`: draw from any folder of parsed runs."""
+
+from __future__ import annotations
 
 from pathlib import Path
 from typing import Annotated
@@ -6,33 +8,56 @@ from typing import Annotated
 import typer
 
 from bench.cli import completion
-from bench.cli.commands.shared import ONE_STAGE, Json, command
+from bench.cli.entry import command
+from bench.cli.options import Json, option
+from bench.cli.output import print_json, tracked
+from bench.errors import BenchError
 
 
 @command(
-    ONE_STAGE,
     "bench figures runs --output-dir figures",
     "bench figures results --output-dir drawn --figure latencies --figure kv-saturation",
 )
 def figures(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder with parsed runs, at any depth.")],
-    output_dir: Annotated[Path, typer.Option(metavar="DIR", help="Where to draw; created if missing.")],
+    output_dir: Annotated[Path, option("DIR", "Where to draw; created if missing.")],
     figure: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="Only this figure; repeatable.",
-            show_default="those that the runs can answer",
-            autocompletion=completion.figures,
-        ),
+        option("NAME", "Only this figure; repeatable.", default="those that the runs can answer", complete=completion.figures),
     ] = None,
     json: Json = False,
 ) -> None:
-    """Draw the figures of parsed runs.
-
-    Gathers every summary.json below DIR (`bench parse` writes it) and draws the figures as SVG, PNG and Vega-Lite JSON, with the
+    """Gathers every summary.json below DIR (`bench parse` writes it) and draws the figures as SVG, PNG and Vega-Lite JSON, with the
     summary table beside them. Below a study's results/, the deployments' facts are used too.
     """
-    from bench.cli.figures import run
+    from bench.aggregate import aggregate
+    from bench.figures import Results, figures_of
+    from bench.figures.registry import load_figure
+    from bench.figures.save import save_figure
+    from bench.study import Paths
+    from bench.study.config import Thresholds
 
-    run(folder, output_dir, figure, json=json)
+    for name in figure or []:
+        load_figure(name)  # refuse a wrong name before any work
+    runs = sorted(folder.rglob("summary.json"))
+    if not runs:
+        raise BenchError(f"{folder}: no summary.json at any depth; `bench parse` writes one into a run's folder.")
+    summary, timeseries = output_dir / "summary.parquet", output_dir / "timeseries.parquet"
+    aggregate(
+        runs,
+        launches=sorted(folder.rglob("launch.json")),
+        facts=sorted(folder.rglob("deployment.json")),
+        thresholds=Thresholds(),
+        summary=summary,
+        summary_csv=output_dir / "summary.csv",
+        timeseries=timeseries,
+    )
+    calibration = folder / Path(Paths.CALIBRATION).name
+    results = Results.read(summary, timeseries, calibration=calibration if calibration.is_file() else None)
+    names = figure or figures_of(results.runs.to_dicts())
+    written = [path for name in tracked(names, "Drawing") for path in save_figure(name, results, output_dir / name)]
+    if json:
+        print_json([str(path) for path in written])
+        return
+    for path in written:
+        print(path)

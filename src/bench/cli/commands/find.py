@@ -1,34 +1,41 @@
-"""`bench find`."""
+"""`bench find`: the highest load that a running server carries within SLOs."""
 
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from bench.axes import AXES, CONCURRENCY, RATE
+from bench.cli.checks import refuse_wrong_address
+from bench.cli.entry import command
+from bench.cli.options import SLO, Json, at_least_one, flag, option, percent, positive
+from bench.cli.output import print_json
+from bench.cli.sending import Sending
+from bench.errors import BenchError
 
-from bench.cli import defaults
-from bench.cli.commands.shared import (
-    ONE_STAGE,
-    Header,
-    Json,
-    Natural,
-    Omit,
-    Prompts,
-    WorkloadFile,
-    at_least_one,
-    command,
-    percent,
-    positive,
-)
+if TYPE_CHECKING:
+    from bench.load.target import Target
+    from bench.measure.exposition import Found as Metrics
+    from bench.search import Aim, Found
+    from bench.search.running import RunningServer
+    from bench.study import Slo, Workload
 
 _LOOKED_FOR = "What is looked for"
-_LOAD = "Load"
 _BUDGET = "Bounds and budget"
+_SCRAPE_INTERVAL_S = 0.2
+_SEED = "find"
+_RESULT = "find.json"
 
 
 @command(
-    ONE_STAGE,
-    "bench find --base-url http://127.0.0.1:8000 --model NAME --concurrency --prompt-length 128 --output-length 64 --slo ttft_p90=1s",
+    "bench find --base-url http://127.0.0.1:8000 --model NAME --concurrency --prompt-length 128 --output-length 64 --slo "
+    "ttft_p90=1s",
     "bench find --base-url http://127.0.0.1:8000 --model NAME --request-rate --archetype rag --slo ttft_p99=2s --slo tpot_p95=50ms",
     "bench find --base-url http://127.0.0.1:8000 --model NAME --request-rate --prompt-length 900 --slo e2e_p95=8s --at-least 5",
     after="Exit status: 0 if both ends of the limit's interval are known as closely as --precision asks; 3 if they are not, as the "
@@ -36,106 +43,9 @@ _BUDGET = "Bounds and budget"
     "a row cannot be trusted. With --at-least 0 if the limit surely is not lower, 1 if it surely is, 3 if that is not known. In "
     "any case 1 if the server stopped answering.",
 )
-def find(
-    base_url: Annotated[
-        str, typer.Option(metavar="URL", help="The server, such as http://127.0.0.1:8000 or https://gateway/llm.")
-    ],
-    model: Annotated[str, typer.Option(metavar="NAME", help="The model's name as served.")],
-    slo: Annotated[
-        list[str],
-        typer.Option(
-            metavar="LIMIT",
-            help="Such as ttft_p99=2s or tpot_p95=50ms. Repeatable; all have to be met.",
-            rich_help_panel=_LOOKED_FOR,
-        ),
-    ],
-    concurrency: Annotated[
-        bool, typer.Option("--concurrency", help="Look for the most requests in flight.", rich_help_panel=_LOOKED_FOR)
-    ] = False,
-    request_rate: Annotated[
-        bool, typer.Option("--request-rate", help="Look for the most requests a second.", rich_help_panel=_LOOKED_FOR)
-    ] = False,
-    failed_share: Annotated[
-        float,
-        typer.Option(metavar="SHARE", help="Largest share of requests that may fail, 0 to 1.", rich_help_panel=_LOOKED_FOR),
-    ] = 0.01,
-    precision: Annotated[
-        float,
-        typer.Option(
-            metavar="PERCENT",
-            parser=percent,
-            help="How close both ends of the interval have to be to its middle.",
-            rich_help_panel=_LOOKED_FOR,
-        ),
-    ] = 10.0,
-    at_least: Annotated[
-        float | None,
-        typer.Option(metavar="N", parser=positive, help="For CI: fail where the limit is lower.", rich_help_panel=_LOOKED_FOR),
-    ] = None,
-    prompt_length: Annotated[
-        int | None, typer.Option(metavar="TOKENS", help="Prompt tokens of each request.", rich_help_panel=_LOAD)
-    ] = None,
-    output_length: Annotated[
-        int | None,
-        typer.Option(metavar="TOKENS", help="Output tokens of each.", show_default="128", rich_help_panel=_LOAD),
-    ] = None,
-    natural: Natural = False,
-    prompts: Prompts = None,
-    workload: WorkloadFile = None,
-    archetype: Annotated[
-        defaults.Archetype | None,
-        typer.Option(help="Lengths of a kind of use; lengths that are given replace its own.", rich_help_panel=_LOAD),
-    ] = None,
-    burstiness: Annotated[
-        float | None,
-        typer.Option(
-            metavar="K",
-            parser=positive,
-            help="With --request-rate: shape of gamma gaps; below 1 they come in bursts.",
-            rich_help_panel=_LOAD,
-        ),
-    ] = None,
-    endpoint: Annotated[
-        defaults.Endpoint | None, typer.Option(help="The API's endpoint.", show_default="completions", rich_help_panel=_LOAD)
-    ] = None,
-    vocabulary: Annotated[
-        int, typer.Option(metavar="N", help="Prompt ids are below this; 1000 is safe for real models.", rich_help_panel=_LOAD)
-    ] = 1000,
-    start: Annotated[
-        float | None,
-        typer.Option(
-            metavar="N",
-            parser=positive,
-            help="First load; rates down to a 64th of it are tried.",
-            show_default="near the limit, by a probe of a few seconds",
-            rich_help_panel=_BUDGET,
-        ),
-    ] = None,
-    most: Annotated[
-        float,
-        typer.Option(metavar="N", parser=positive, help="Highest load that is tried.", rich_help_panel=_BUDGET),
-    ] = 4096.0,
-    max_runs: Annotated[
-        int, typer.Option(metavar="N", parser=at_least_one, help="Runs to spend.", rich_help_panel=_BUDGET)
-    ] = 30,
-    max_minutes: Annotated[
-        float, typer.Option(metavar="MINUTES", parser=positive, help="Time under load to spend.", rich_help_panel=_BUDGET)
-    ] = 30.0,
-    output_dir: Annotated[
-        Path, typer.Option(metavar="DIR", help="Folder of the runs, the figure and the answer; a search goes on from it.")
-    ] = Path("find"),
-    metrics: Annotated[
-        str | None,
-        typer.Option(metavar="URL", help="Where the server's metrics are.", show_default="URL/metrics, if there are any"),
-    ] = None,
-    header: Header = None,
-    omit: Omit = None,
-    timeout: Annotated[float, typer.Option(metavar="SECONDS", parser=positive, help="When to give up a request.")] = 600.0,
-    json: Json = False,
-) -> None:
-    """Find the highest load that a server carries within SLOs.
-
-    Give --concurrency or --request-rate, and what is sent: --prompt-length, --prompts, --archetype or --workload.
+@dataclass(frozen=True, kw_only=True)
+class Find(Sending):
+    """Give --concurrency or --request-rate, and what is sent: --prompt-length, --prompts, --archetype or --workload.
 
     A probe of a few seconds, a closed loop, shows where to begin. Each run is placed where it shows most of the limit, given the runs
     so far and their noise, until its interval is as narrow as --precision asks for, or the budget is spent. The same command goes on
@@ -143,9 +53,241 @@ def find(
 
     The API key is read from OPENAI_API_KEY.
     """
-    options = SimpleNamespace(**locals())
-    options.header = header or []
-    options.omit = omit or []
-    from bench.cli.find import run
 
-    run(options)
+    slo: Annotated[list[str], option("LIMIT", SLO, _LOOKED_FOR)]
+    concurrency: Annotated[bool, flag("--concurrency", "Look for the most requests in flight.", _LOOKED_FOR)] = False
+    request_rate: Annotated[bool, flag("--request-rate", "Look for the most requests a second.", _LOOKED_FOR)] = False
+    failed_share: Annotated[float, option("SHARE", "Largest share of requests that may fail, 0 to 1.", _LOOKED_FOR)] = 0.01
+    precision: Annotated[
+        float,
+        option("PERCENT", "How close both ends of the interval have to be to its middle.", _LOOKED_FOR, parser=percent),
+    ] = 10.0
+    at_least: Annotated[float | None, option("N", "For CI: fail where the limit is lower.", _LOOKED_FOR, parser=positive)] = (
+        None
+    )
+    start: Annotated[
+        float | None,
+        option(
+            "N",
+            "First load; rates down to a 64th of it are tried.",
+            _BUDGET,
+            parser=positive,
+            default="near the limit, by a probe of a few seconds",
+        ),
+    ] = None
+    most: Annotated[float, option("N", "Highest load that is tried.", _BUDGET, parser=positive)] = 4096.0
+    max_runs: Annotated[int, option("N", "Runs to spend.", _BUDGET, parser=at_least_one)] = 30
+    max_minutes: Annotated[float, option("MINUTES", "Time under load to spend.", _BUDGET, parser=positive)] = 30.0
+    output_dir: Annotated[Path, option("DIR", "Folder of the runs, the figure and the answer; a search goes on from it.")] = (
+        Path("find")
+    )
+    metrics: Annotated[
+        str | None, option("URL", "Where the server's metrics are.", default="URL/metrics, if there are any")
+    ] = None
+    json: Json = False
+
+    def run(self) -> None:
+        """Search, and print the answer; the exit status says how it ended."""
+        from bench.cli.searching import answered, as_json, searched
+        from bench.search import Budget
+        from bench.search.chart import draw
+        from bench.study import parse_slo
+
+        slos = tuple(parse_slo(text) for text in self.slo)
+        self._refuse_contradictions(slos)
+        content, workload = self._workload()
+        aim = self._aim(slos, workload)
+        self._refuse_conversations(aim)
+        target = self.target()
+        refuse_wrong_address(self.metrics)
+        _refuse_unreachable(target)
+        budget = Budget(self.max_runs, 60 * self.max_minutes)
+        former = self._former(content, aim, target)
+        found = answered(former, aim, budget) if former else None
+        server = former if former and found else self._server(content, aim, target)
+        found = found or searched(server, aim, budget)
+        figure = draw(found, aim, self.output_dir / "limit")
+        result = {
+            **as_json(found, CONCURRENCY if aim.held else RATE, aim),
+            "server": target.base_url,
+            "model": self.model,
+            "slos": self.slo,
+            "workload": content,
+            "omit": self.omit or [],
+            "requests_omit": server.target.form(content["endpoint"]).omitted,
+        }
+        (self.output_dir / _RESULT).write_text(json.dumps(result, indent=2) + "\n")
+        if self.json:
+            print_json(result)
+        else:
+            _print(found, aim, figure)
+        sys.exit(status(found, self.at_least))
+
+    def _former(self, content: dict[str, Any], aim: Aim, target: Target) -> RunningServer | None:
+        """The server, with the form of requests that the last search here found; None without one, or after another `--omit`."""
+        from bench.measure.exposition import find_metrics
+        from bench.records.form import RequestForm
+
+        try:
+            last = json.loads((self.output_dir / _RESULT).read_text())
+            if last["omit"] != (self.omit or []):
+                return None
+            form = RequestForm(omitted=tuple(last["requests_omit"]))
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        found = find_metrics(target.base_url, self.metrics, target.headers)
+        if self.metrics and found.state != "read":
+            return None  # which is refused, whether it would be read or not
+        return self._running(content, aim, replace(target, forms={content["endpoint"]: form}), found, {})
+
+    def _refuse_contradictions(self, slos: Sequence[Slo]) -> None:
+        if self.concurrency == self.request_rate:
+            raise BenchError("Give either --concurrency or --request-rate: the load to look for.")
+        for name, given in (("burstiness", self.burstiness), ("arrival", self.arrival)):
+            if given is not None and self.concurrency:
+                raise BenchError(f"--{name} is for --request-rate: a closed loop has no gaps of its own.")
+        if not 0 <= self.failed_share < 1:
+            raise BenchError(f"--failed-share is {self.failed_share:g}; it is a share, 0 or more and below 1.")
+        if not 2 <= self.precision < 100:
+            raise BenchError(f"--precision is {self.precision:g}; it is a percentage, 2 or more and below 100.")
+        if self.at_least is not None and self.at_least > self.most:
+            raise BenchError(f"--at-least is {self.at_least:g}, and no more than --most {self.most:g} is tried. Raise --most.")
+        if len({slo.column for slo in slos}) < len(slos):
+            raise BenchError("--slo: the same percentile of the same latency is limited twice. Keep the stricter limit.")
+        if self.start is not None and self.start > self.most:
+            raise BenchError(f"--start is {self.start:g}, above --most {self.most:g}.")
+        if self.concurrency and any(value is not None and value % 1 for value in (self.start, self.most)):
+            raise BenchError("--start and --most of --concurrency are whole numbers.")
+
+    def _refuse_conversations(self, aim: Aim) -> None:
+        """Those of a closed loop, and those whose pauses alone take longer than the search may."""
+        from bench.search.placing import FEWEST_RUNS
+
+        if aim.turns > 1 and aim.held:
+            raise BenchError(
+                f"{self._named()} with --concurrency: conversations that begin together keep in step, and their latencies "
+                "with them. Use --request-rate, which counts conversations/s."
+            )
+        pauses_s = (aim.turns - 1) * aim.think_s
+        minutes = FEWEST_RUNS * aim.latencies(near=False) * pauses_s / 60
+        if minutes > self.max_minutes:
+            raise BenchError(
+                f"{self._named()}: its conversations pause for {pauses_s:g} s, so that {FEWEST_RUNS} runs, the fewest of a "
+                f"search, take {math.ceil(minutes)} minutes, and --max-minutes is {self.max_minutes:g}. Raise it, or search in a "
+                "study, whose `turns` can have shorter pauses (`think_s`)."
+            )
+
+    def _named(self) -> str:
+        """The option that says that there are conversations."""
+        return f"--archetype {self.archetype}" if self.archetype else f"--workload {self.workload}"
+
+    def _workload(self) -> tuple[dict[str, Any], Workload]:
+        """What a configuration would say of requests and of their arrivals, without their number; and that workload, of one request.
+
+        Raises:
+            BenchError: a `--workload` has a load that no search can find.
+        """
+        from bench.study.workload import OPEN
+
+        content = self.content(None if self.workload else "closed" if self.concurrency else "poisson")
+        if content.get("step") or content.get("ramp"):
+            raise BenchError(f"--workload {self.workload} has a step or a ramp, and a search needs a steady load. Remove it.")
+        content = {key: value for key, value in content.items() if key not in ("num_requests", "duration_s")}
+        workload = self.checked({**content, "num_requests": 1})
+        if AXES[workload.axis].held != self.concurrency or workload.arrival in ("burst", "trace"):
+            given = "--concurrency" if self.concurrency else "--request-rate"
+            raise BenchError(
+                f"--workload {self.workload} has arrival {workload.arrival}, and a search of {given} sends "
+                + ("arrival closed." if self.concurrency else f"one of {', '.join(OPEN)}.")
+            )
+        return content, workload
+
+    def _aim(self, slos: tuple[Slo, ...], workload: Workload) -> Aim:
+        from bench.search import Aim
+
+        turns = workload.turns
+        return Aim(
+            slos=slos,
+            failed_share=self.failed_share,
+            held=self.concurrency,
+            precision=self.precision / 100,
+            start=self.start,
+            lowest=None,
+            highest=self.most,
+            burstiness=workload.burstiness or 1.0,
+            turns=turns.count if turns else 1,
+            think_s=turns.think_s if turns else 0.0,
+        )
+
+    def _server(self, content: dict[str, Any], aim: Aim, target: Target) -> RunningServer:
+        """The server, once it has answered first requests, with what it exposes.
+
+        Raises:
+            BenchError: it accepts no form of request, or `--metrics` exposes nothing that is known.
+        """
+        from bench.measure.exposition import find_metrics, worth_reading
+
+        target = self.introduced(target, content["endpoint"], stream=content.get("stream", True))
+        found = find_metrics(target.base_url, self.metrics, target.headers, served=True)
+        read = worth_reading(found, named="--metrics" if self.metrics else None, say=partial(print, file=sys.stderr))
+        recording = {
+            "scrape_interval_s": _SCRAPE_INTERVAL_S,
+            "metrics": found.address,
+            "metrics_headers": found.headers,
+            "say": partial(print, file=sys.stderr),
+        }
+        return self._running(content, aim, target, found, recording if read else {"scrape_interval_s": None})
+
+    def _running(
+        self, content: dict[str, Any], aim: Aim, target: Target, found: Metrics, recording: dict[str, Any]
+    ) -> RunningServer:
+        from bench.search.running import RunningServer
+
+        return RunningServer(
+            target=target,
+            workload=content,
+            held=aim.held,
+            slos=tuple(aim.slos),
+            folder=self.output_dir,
+            recording=recording,
+            version=found.info.get("version"),
+            seed=_SEED,
+            vocabulary=self.vocabulary,
+            timeout_s=self.timeout,
+            say=lambda *_: None,
+        )
+
+
+def _refuse_unreachable(target: Target) -> None:
+    """Raises BenchError where nothing answers. A server that lists other models may serve the one that is named all the same."""
+    import requests
+
+    from bench.http import get_models, listed_models, models_text, problem
+
+    try:
+        answer = get_models(target.base_url, key=target.key, headers=target.headers)
+    except requests.RequestException as error:
+        raise BenchError(f"--base-url {target.base_url}: no server answers there ({problem(error)}).") from None
+    names = listed_models(answer)
+    if names and target.model not in names:  # else a request decides
+        print(f"--model {target.model}: the server lists {models_text(names)}, and not this name", file=sys.stderr)
+
+
+def _print(found: Found, aim: Aim, figure: Path) -> None:
+    from bench.search.words import answer_text, why_text
+
+    print(f"{answer_text(found.answer, aim, whole=True)}.")
+    print(why_text(found, aim))
+    print(f"The figure: {figure}")
+
+
+def status(found: Found, at_least: float | None) -> int:
+    """The exit status, as the command's help has it."""
+    answer = found.answer
+    if answer.why == "gone":
+        return 1
+    if at_least is not None:
+        return 0 if answer.low >= at_least else 1 if answer.high < at_least else 3
+    if answer.why == "found":
+        return 0
+    return 1 if answer.why == "invalid" or not found.observations else 3

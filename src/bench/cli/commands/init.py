@@ -1,25 +1,21 @@
-"""`bench init`."""
+"""`bench init`: begin a study in a folder of its own."""
 
-from enum import StrEnum
+from __future__ import annotations
+
+import shlex
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
-from bench.cli.commands.shared import STUDY, command
+from bench.cli.entry import command
+from bench.cli.options import option
 
-
-class Template(StrEnum):
-    """What a study can begin with; `bench.study.TEMPLATES` has the same names."""
-
-    QUICK = "quick"
-    SIZING = "sizing"
-    RUNNING_SERVER = "running-server"
-    TWO_SETTINGS = "two-settings"
+#: What a study can begin with; `bench.study.TEMPLATES` has the same names.
+Template = Literal["quick", "sizing", "running-server", "two-settings"]
 
 
 @command(
-    STUDY,
     "bench init my-study",
     "bench init my-study --template running-server",
 )
@@ -27,17 +23,22 @@ def init(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A new or an empty folder.")],
     template: Annotated[
         Template,
-        typer.Option(
-            help="The configuration to begin with. quick: llama.cpp on a CPU, in a minute. sizing: the GPUs that a peak needs. "
-            "running-server: what a server carries that runs already. two-settings: whether one is better."
+        option(
+            None,
+            "The configuration to begin with. quick: llama.cpp on a CPU, in a minute. sizing: the GPUs that a peak needs. "
+            "running-server: what a server carries that runs already. two-settings: whether one is better.",
         ),
-    ] = Template.QUICK,
+    ] = "quick",
 ) -> None:
-    """Begin a study in a folder of its own.
-
-    Writes a configuration, the workflow that measures it, profiles and a README, and prints the next command. In a folder that has
+    """Writes a configuration, the workflow that measures it, profiles and a README, and prints the next command. In a folder that has
     some of these files, it adds those that are missing and changes none.
     """
-    from bench.cli.init import begin_study
+    from bench.cli.study import snakemake
+    from bench.study import begin
 
-    begin_study(folder, template.value)
+    written, kept = begin(folder, template)
+    for name in written:
+        print(f"wrote {folder / name}")
+    for name in kept:
+        print(f"kept  {folder / name}")
+    print(f"\nNext:\n  cd {shlex.quote(str(folder))}\n  {snakemake()} --cores 1 results/figures/all")

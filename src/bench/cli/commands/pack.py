@@ -1,50 +1,38 @@
-"""`bench pack` and `bench unpack`."""
+"""`bench pack`: a study's measured runs as one file."""
+
+from __future__ import annotations
 
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from bench.cli.commands.shared import STUDY, Configfile, Json, Select, command
+from bench.cli.entry import command
+from bench.cli.options import Configfile, Json, Select, option
+from bench.cli.output import print_json
 
 
 @command(
-    STUDY,
     "bench pack",
     "bench pack --configfile config/studies/h100.yaml --output h100.tar.gz",
 )
 def pack(
     configfile: Configfile = None,
     select: Select = None,
-    output: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The file.", show_default="results/packs/STUDY.tar.gz")
-    ] = None,
+    output: Annotated[Path | None, option("FILE", "The file.", default="results/packs/STUDY.tar.gz")] = None,
     json: Json = False,
 ) -> None:
-    """Put a study's measured runs into one file.
-
-    With their deployments' facts and logs, as the sessions left them. `make pack` measures first. Runs that are missing are named and
-    left out: a study that was interrupted can be packed too.
+    """With their deployments' facts and logs, as the sessions left them. `make pack` measures first. Runs that are missing are named
+    and left out: a study that was interrupted can be packed too.
     """
-    from bench.cli.pack import pack_study
+    from bench.cli.study import load_plan, packed_text
+    from bench.store import Store
+    from bench.store.pack import pack
+    from bench.study import Paths
+    from bench.yaml_file import read_yaml
 
-    pack_study(configfile, select, output, json=json)
-
-
-@command(
-    STUDY,
-    "bench unpack h100.tar.gz",
-    "bench unpack monday.tar.gz tuesday.tar.gz",
-)
-def unpack(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="What `bench pack` wrote.")],
-    json: Json = False,
-) -> None:
-    """Take in the runs that another machine packed.
-
-    Checks every file of a pack and puts its runs among the results here. The next workflow on the pack's study parses and draws them,
-    and measures nothing.
-    """
-    from bench.cli.pack import unpack_files
-
-    unpack_files(files, json=json)
+    file, plan = load_plan(configfile, select, json=json)
+    output = output or Path(Paths.RESULTS) / "packs" / f"{file.stem}.tar.gz"
+    done = pack(plan, read_yaml(file), output, Store())
+    if json:
+        print_json({"file": str(output), "bytes": output.stat().st_size, "runs": done.runs, "missing": done.missing})
+        return
+    print(f"{output}: {packed_text(done)}, {output.stat().st_size / 2**20:.1f} MiB")

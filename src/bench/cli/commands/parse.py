@@ -1,27 +1,74 @@
-"""`bench parse`."""
+"""`bench parse`: one run's folder becomes tables and a summary."""
+
+from __future__ import annotations
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from bench.cli.commands.shared import ONE_STAGE, Json, command
+from bench.cli.entry import command
+from bench.cli.options import Json
+from bench.cli.output import print_json
 
 
-@command(
-    ONE_STAGE,
-    "bench parse runs/one",
-    "bench parse runs/one --json",
-)
+@command("bench parse runs/one", "bench parse runs/one --json")
 def parse(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a run, from `bench workload` or a study.")],
     json: Json = False,
 ) -> None:
-    """Turn a run's raw records into tables and a summary, with a verdict on the run.
-
-    Reads run.json, requests.jsonl and, if present, telemetry.jsonl.gz. Writes requests.parquet, telemetry.parquet, metrics.csv (elapsed
-    seconds, then a column a series) and summary.json beside them. The verdict uses the default thresholds.
+    """Reads run.json, requests.jsonl and, if present, telemetry.jsonl.gz. Writes requests.parquet, telemetry.parquet, metrics.csv
+    (elapsed seconds, then a column a series) and summary.json beside them. The verdict uses the default thresholds.
     """
-    from bench.cli.parse import run
+    from bench.aggregate import verdict_columns
+    from bench.analysis import verdict
+    from bench.parse import parse_run, tail_text
+    from bench.study.config import Thresholds
+    from bench.words.streams import stream_notes
+    from bench.words.verdicts import failures, reason_text, retries, stopped
+    from bench.work import WORKS
 
-    run(folder, json=json)
+    summary = parse_run(
+        folder,
+        requests=folder / "requests.parquet",
+        telemetry=folder / "telemetry.parquet",
+        wide=folder / "metrics.csv",
+        summary=folder / "summary.json",
+    )
+    judged = verdict(summary, Thresholds())
+    if json:
+        print_json({**summary, **verdict_columns(judged)})
+        return
+    print(f"{folder}: {summary['ok']} of {summary['requests']} requests ok")
+    bound = summary["ttft_p99_bound_s"]
+    why = f" (an estimate: n = {summary['ttft_n']} carries no 99 % bound)" if bound is None else ""
+    for key, unit, label in (
+        ("throughput_tokens_per_s", "tokens/s", f"{WORKS[summary['work']].unit.split()[0]} throughput"),
+        ("ttft_p50_s", "s", "TTFT P50"),
+        ("ttft_p99_s", f"s{why}", "TTFT P99"),
+        ("tpot_p50_s", "s", "TPOT P50"),
+        ("e2e_p50_s", "s", "E2E P50"),
+        ("kv_usage_peak", "", "peak KV-cache usage"),
+    ):
+        value = summary.get(key)
+        if value is not None:
+            print(f"  {label:<20} {tail_text(value, bound) if key == 'ttft_p99_s' else f'{value:.4g}'} {unit}")
+    if summary["prompts"] != "random":
+        print(f"  {'prompts':<20} {summary['prompt_tokens'] or 0:.4g} tokens in the mean, as the server counts them")
+    if summary["answers"] == "natural":
+        cut = f"{summary['cut_answers']} of {summary['ok']} were cut at the limit"
+        print(f"  {'answers':<20} {summary['output_tokens'] or 0:.4g} tokens in the mean; {cut}")
+    if judged.failed:
+        print(f"  {'failed':<20} {failures(summary)}")
+    if again := retries(summary):
+        print(f"  {'sent again':<20} {again}")
+    if early := stopped(summary):
+        print(f"  {'ended early':<20} {early}")
+    for line in stream_notes(summary):
+        print(f"  {'note':<20} {line}")
+    valid = "invalid" if not judged.valid else "valid" if summary["ok"] else "none: no request was answered"
+    counts = "not taken" if summary.get("scraped") is None else "valid" if judged.counts_valid else "invalid"
+    for what, state in (("latency, throughput", valid), ("the server's counts", counts)):
+        print(f"  {what:<20} {state}")
+    for reason in judged.found:
+        print(f"    {reason.part}: {reason_text(reason)}")

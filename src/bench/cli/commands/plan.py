@@ -1,14 +1,20 @@
-"""`bench plan`."""
+"""`bench plan`: what a model needs of an accelerator, and what it could hold, before anything is spent."""
 
-from types import SimpleNamespace
-from typing import Annotated, get_args
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
 from bench.cli import completion, defaults
-from bench.cli.commands.shared import (
-    PLAN,
-    Accelerator,
+from bench.cli.checks import known_accelerators, refuse_wrong_share
+from bench.cli.entry import command
+from bench.cli.options import (
+    AcceleratorName,
     FormerDevice,
     GpuMemoryUtilization,
     Hardware,
@@ -16,81 +22,245 @@ from bench.cli.commands.shared import (
     MaxNumSeqs,
     TensorParallel,
     at_least_one,
-    command,
+    option,
 )
+from bench.cli.output import print_json, print_table
+from bench.errors import BenchError
 
+if TYPE_CHECKING:
+    from bench.models import Demand, Geometry, Setting
+    from bench.published import Accelerator
+
+_GIB = 2**30
 _SHORT = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 _WEIGHTS, _KV = get_args(defaults.WeightDtype), get_args(defaults.KvDtype)
 
 
-def _dtype(text: str, known: tuple[str, ...]) -> str:
-    """`fp16`, as documents write it, is `float16`, as engines do."""
-    name = _SHORT.get(text.lower(), text.lower())
-    if name not in known:
-        raise typer.BadParameter(f"{text!r} is not one of {', '.join(known)}.")
-    return name
+def _dtype(text: str, known: tuple[str, ...], default: str | None = None) -> Any:
+    """An option for a type of numbers; `fp16`, as documents write it, is `float16`, as engines do."""
+
+    def parse(given: str) -> str:
+        name = _SHORT.get(given.lower(), given.lower())
+        if name not in known:
+            raise typer.BadParameter(f"{given!r} is not one of {', '.join(known)}.")
+        return name
+
+    def complete(incomplete: str) -> list[str]:
+        return [name for name in known if name.startswith(incomplete)]
+
+    return option("DTYPE", text.format(", ".join(known)), parser=parse, default=default, complete=complete)
 
 
 @command(
-    PLAN,
     "bench plan",
     "bench plan --model llama-3.1-8b --concurrency 64",
     "bench plan --model llama-3.1-70b-fp8 --accelerator h100-nvl --tensor-parallel 2 --prompt-length 1000 --output-length 128",
 )
-def plan(
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """Weights, activations, overhead and KV cache term by term, the KV capacity in tokens, the concurrency at which it is full, the
+    fewest GPUs, and the ceilings that bandwidth and FLOP/s set. Without --model, every model of the catalogue; without --accelerator,
+    every accelerator; without both, the fewest GPUs of each for each. What each number means: docs/explanation/memory.md.
+    """
+
     model: Annotated[
         str | None,
-        typer.Option(
-            metavar="MODEL",
-            help="A model of the catalogue (`bench models`), a config.json, or a folder with one.",
-            show_default="every model of the catalogue",
-            autocompletion=completion.models,
+        option(
+            "MODEL",
+            "A model of the catalogue (`bench models`), a config.json, or a folder with one.",
+            default="every model of the catalogue",
+            complete=completion.models,
         ),
-    ] = None,
-    accelerator: Accelerator = None,
-    prompt_length: Annotated[
-        int, typer.Option(metavar="TOKENS", parser=at_least_one, help="Prompt tokens of a request.")
-    ] = 128,
-    output_length: Annotated[
-        int, typer.Option(metavar="TOKENS", parser=at_least_one, help="Output tokens of a request.")
-    ] = 512,
-    concurrency: Annotated[
-        int, typer.Option(metavar="N", parser=at_least_one, help="Requests to hold at once, for the fewest GPUs.")
-    ] = 1,
+    ] = None
+    accelerator: AcceleratorName = None
+    prompt_length: Annotated[int, option("TOKENS", "Prompt tokens of a request.", parser=at_least_one)] = 128
+    output_length: Annotated[int, option("TOKENS", "Output tokens of a request.", parser=at_least_one)] = 512
+    concurrency: Annotated[int, option("N", "Requests to hold at once, for the fewest GPUs.", parser=at_least_one)] = 1
     dtype: Annotated[
         str,
-        typer.Option(
-            metavar="DTYPE",
-            parser=lambda text: _dtype(text, _WEIGHTS),
-            autocompletion=lambda incomplete: [name for name in _WEIGHTS if name.startswith(incomplete)],
-            help=f"Of the weights: {', '.join(_WEIGHTS)}. int8 and int4 store weights alone, computed in 16 bit; a quantised "
-            "checkpoint keeps its own.",
+        _dtype(
+            "Of the weights: {}. int8 and int4 store weights alone, computed in 16 bit; a quantised checkpoint keeps its own.",
+            _WEIGHTS,
         ),
-    ] = "bfloat16",
-    kv_dtype: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DTYPE",
-            parser=lambda text: _dtype(text, _KV),
-            autocompletion=lambda incomplete: [name for name in _KV if name.startswith(incomplete)],
-            help=f"Of the KV cache: {', '.join(_KV)}.",
-            show_default="16 bit, or 32 with --dtype float32",
-        ),
-    ] = None,
-    gpu_memory_utilization: GpuMemoryUtilization = defaults.GPU_MEMORY_UTILIZATION,
-    tensor_parallel: TensorParallel = defaults.TENSOR_PARALLEL,
-    max_num_seqs: MaxNumSeqs = defaults.MAX_NUM_SEQS,
-    hardware: Hardware = None,
-    json: Json = False,
-    device: FormerDevice = None,
-) -> None:
-    """Weigh a model on a GPU: what fits, the load that it could hold, and the ceilings of its speed.
+    ] = "bfloat16"
+    kv_dtype: Annotated[str | None, _dtype("Of the KV cache: {}.", _KV, default="16 bit, or 32 with --dtype float32")] = None
+    gpu_memory_utilization: GpuMemoryUtilization = defaults.GPU_MEMORY_UTILIZATION
+    tensor_parallel: TensorParallel = defaults.TENSOR_PARALLEL
+    max_num_seqs: MaxNumSeqs = defaults.MAX_NUM_SEQS
+    hardware: Hardware = None
+    json: Json = False
+    device: FormerDevice = None
 
-    Weights, activations, overhead and KV cache term by term, the KV capacity in tokens, the concurrency at which it is full, the fewest
-    GPUs, and the ceilings that bandwidth and FLOP/s set. Without --model, every model of the catalogue; without --accelerator, every
-    accelerator; without both, the fewest GPUs of each for each. What each number means: docs/explanation/memory.md.
-    """
-    options = SimpleNamespace(**locals())
-    from bench.cli.plan import run
+    def run(self) -> None:
+        """Print the plan of each model on each accelerator that is asked for."""
+        from bench.models import Demand, plan
+        from bench.published import accelerator_named, catalogue
 
-    run(options)
+        refuse_wrong_share(self.gpu_memory_utilization)
+        known = known_accelerators(self.hardware)
+        accelerators = {self.accelerator: accelerator_named(self.accelerator, known)} if self.accelerator else known
+        models = {key: _geometry(key) for key in ([self.model] if self.model else catalogue())}
+        demand = Demand(self.prompt_length, self.output_length, self.concurrency)
+        setting = self._setting()
+        if self.model and self.accelerator:
+            self._one(models[self.model], accelerators[self.accelerator], demand, setting)
+            return
+        asked = {"demand": asdict(demand), "setting": asdict(setting)}
+        plans = [
+            {"model": model, "accelerator": name, **asked, **plan(geometry, accelerator, demand, setting)}
+            for model, geometry in models.items()
+            for name, accelerator in accelerators.items()
+        ]
+        if self.json:
+            print_json(plans)
+        elif self.model or self.accelerator:
+            count = f"{self.tensor_parallel} GPU" + "s" * (self.tensor_parallel > 1)
+            what = self.model or next(iter(accelerators.values())).title
+            print(f"{what}, {count}, {demand.prompt:,} + {demand.output:,} tokens a request\n")
+            print_table(_side_by_side(plans, "accelerator" if self.model else "model"))
+        else:
+            _print_fewest(plans, accelerators, demand)
+
+    def _setting(self) -> Setting:
+        from bench.models import Setting
+
+        return Setting(
+            dtype=self.dtype,
+            kv_dtype=self.kv_dtype or ("float32" if self.dtype == "float32" else "bfloat16"),
+            tensor_parallel=self.tensor_parallel,
+            share=self.gpu_memory_utilization,
+            max_num_seqs=self.max_num_seqs,
+        )
+
+    def _one(self, geometry: Geometry, accelerator: Accelerator, demand: Demand, setting: Setting) -> None:
+        """A model on an accelerator, term by term."""
+        from bench.models import choices, plan
+
+        weighed = plan(geometry, accelerator, demand, setting)
+        rows = choices(geometry, accelerator, demand, setting)
+        if self.json:
+            print_json(
+                {
+                    "model": self.model,
+                    "accelerator": self.accelerator,
+                    "demand": asdict(demand),
+                    "setting": asdict(setting),
+                    **weighed,
+                    "choices": rows,
+                }
+            )
+            return
+        _print_one(str(self.model), accelerator, demand, setting, weighed)
+        print()
+        print_table(_side_by_side(rows, "tensor_parallel"))
+        for note in weighed["notes"]:
+            print(f"note: {note}")
+
+
+def _geometry(name: str) -> Geometry:
+    """That of a model of the catalogue, or of a config.json."""
+    from bench.models import geometry_at, geometry_of
+    from bench.published import catalogue, catalogue_key
+
+    if name in catalogue():
+        return geometry_of(catalogue()[name].config)
+    if Path(name).exists():
+        return geometry_at(Path(name))
+    try:
+        catalogue_key(name)
+    except ValueError as error:
+        raise BenchError(f"--model {name}: {error}. Nor is there a file or folder of that name.") from None
+    raise AssertionError(name)
+
+
+def _print_one(model: str, accelerator: Accelerator, demand: Demand, setting: Setting, weighed: Mapping[str, Any]) -> None:
+    terms, ceilings, rule = weighed["terms"], weighed["ceilings"], weighed["rule_of_thumb"]
+    print(
+        f"{model} on {setting.tensor_parallel} × {accelerator.title}, {demand.prompt:,} + {demand.output:,} tokens a request\n"
+    )
+    print_table(
+        [
+            ["memory of each GPU", "GiB"],
+            [f"{setting.share:g} of {_gib(terms['device_memory_bytes'])} for the engine", _gib(terms["budget_bytes_per_gpu"])],
+            ["− weights", _gib(terms["weight_bytes_per_gpu"])],
+            [f"− activations, {setting.max_num_seqs} sequences", _gib(terms["activation_bytes_per_gpu"])],
+            ["− overhead: graphs, libraries, exchange", _gib(terms["overhead_bytes_per_gpu"])],
+            ["= KV cache", _gib(terms["kv_cache_bytes_per_gpu"])],
+        ]
+    )
+    print()
+    if weighed["why"]:
+        print(f"{weighed['why']}\n")
+    print_table(
+        [
+            ["KV bytes a token", f"{weighed['kv_bytes_per_token']:,}"],
+            *([["state bytes a sequence", f"{state:,}"]] if (state := weighed["state_bytes_per_sequence"]) else []),
+            ["KV capacity (tokens)", _number(weighed["kv_capacity_tokens"])],
+            ["predicted saturation (requests at once)", _requests(weighed["predicted_saturation"])],
+            [f"fewest GPUs for {demand.concurrency:,} at once", _fewest(weighed)],
+            [
+                "  with 30 % of the memory in use left free",
+                _dealt(weighed["gpus_with_headroom"], weighed["tensor_parallel_with_headroom"]),
+            ],
+            [
+                "  by the documents' rule of thumb, with headroom",
+                f"{_gpus(rule['min_gpus'])}, {_gpus(rule['gpus_with_headroom'])}",
+            ],
+            ["prefill ceiling (tokens/s)", _number(ceilings["prefill_tokens_per_s"])],
+            ["least TTFT (ms)", _number(None if ceilings["ttft_s"] is None else 1000 * ceilings["ttft_s"])],
+            ["decode ceiling, one request (tokens/s)", _number(ceilings["decode_tokens_per_s_at_context"])],
+            ["decode ceiling, full cache (tokens/s)", _number(ceilings["decode_tokens_per_s_at_saturation"])],
+        ],
+        head=False,
+    )
+
+
+def _side_by_side(plans: Iterable[Mapping[str, Any]], key: str) -> list[list[str]]:
+    """A row a plan; `key` is what they differ in."""
+    plans = list(plans)
+    names = ("prefill_tokens_per_s", "decode_tokens_per_s_at_context", "decode_tokens_per_s_at_saturation")
+    rows = [[key.replace("_", " "), "KV tokens", "requests at once", "prefill tokens/s", "decode tokens/s, one", "full cache"]]
+    for weighed in plans:
+        held = [_number(weighed["kv_capacity_tokens"]), _requests(weighed["predicted_saturation"])]
+        rows.append([str(weighed[key]), *held, *(_number(weighed["ceilings"][name]) for name in names)])
+    if all("min_gpus" in weighed for weighed in plans):
+        rows = [[*row, last] for row, last in zip(rows, ["fewest GPUs", *map(_fewest, plans)], strict=True)]
+    return rows
+
+
+def _print_fewest(plans: Sequence[Mapping[str, Any]], accelerators: Mapping[str, Accelerator], demand: Demand) -> None:
+    """A row a model, a column an accelerator."""
+    rows: dict[str, list[str]] = {}
+    for weighed in plans:
+        rows.setdefault(weighed["model"], [weighed["model"]]).append(_fewest(weighed))
+    at_once = "one request" if demand.concurrency == 1 else f"{demand.concurrency:,} requests at once"
+    print(f"fewest GPUs that hold {at_once} of {demand.prompt:,} + {demand.output:,} tokens\n")
+    print_table([["model", *accelerators], *rows.values()])
+    print("\n3→4: three have the memory; four are the next that divide the heads (--tensor-parallel).")
+    print("–: more than 64, or a request is beyond the context.")
+
+
+def _fewest(weighed: Mapping[str, Any]) -> str:
+    """The fewest GPUs, and where the heads cannot be dealt out over so many, the fewest over which they can."""
+    return _dealt(weighed["min_gpus"], weighed["min_tensor_parallel"])
+
+
+def _dealt(fewest: int | None, dealt: int | None) -> str:
+    return _gpus(fewest) if fewest == dealt else f"{_gpus(fewest)}→{_gpus(dealt)}"
+
+
+def _gib(size: int | None) -> str:
+    return "–" if size is None else f"{size / _GIB:.2f}"
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _requests(value: float | None) -> str:
+    """Requests that fit: a part of one does not."""
+    return _number(value if value is None or value < 10 else math.floor(value))  # 121.65 hold 121
+
+
+def _gpus(count: int | None) -> str:
+    return "–" if count is None else str(count)

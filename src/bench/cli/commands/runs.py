@@ -1,57 +1,84 @@
-"""`bench runs` and `bench discard`."""
+"""`bench runs`: what a study consists of, and how far it is."""
 
-from typing import Annotated
+from __future__ import annotations
 
-import typer
+from collections import Counter
+from dataclasses import asdict
+from typing import TYPE_CHECKING
 
-from bench.cli import completion
-from bench.cli.commands.shared import STUDY, Configfile, Json, Select, command
+from bench.cli.entry import command
+from bench.cli.options import Configfile, Json, Select
+from bench.cli.output import print_json, print_table
+
+if TYPE_CHECKING:
+    from bench.cli.verdicts import Verdict
+    from bench.study import Plan
+    from bench.study.searches import SearchSpec
 
 
 @command(
-    STUDY,
     "bench runs",
     "bench runs --configfile config/studies/quick.yaml",
     "bench runs --select 'tiny-mha/*' --json",
 )
 def runs(configfile: Configfile = None, select: Select = None, json: Json = False) -> None:
-    """List a study's runs with the state of each.
-
-    missing: not measured. measured. stale: something that defines the run has changed since. invalid: measured, and some part of it
+    """missing: not measured. measured. stale: something that defines the run has changed since. invalid: measured, and some part of it
     cannot be trusted; the part and the reasons follow. Failed requests are the server's answer to its load: they do not make a run
     invalid.
     """
-    from bench.cli.runs import list_runs
+    from bench.cli.study import load_plan
+    from bench.cli.verdicts import judged_runs, unjudged_text
+    from bench.store import Store, run_states
+    from bench.study.precision import auto_lines, prompt_lines, thin_levels
 
-    list_runs(configfile, select, json=json)
+    _, plan = load_plan(configfile, select, json=json)
+    judged = judged_runs()
+    rejected = {digest for digest, verdict in judged.items() if verdict["faults"]}
+    states = run_states(plan, Store(), rejected)
+    if json:
+        unknown: Verdict = {"faults": [], "reasons": [], "failures": None, "stopped": None}
+        print_json(
+            [
+                {
+                    **run.definition,
+                    **asdict(plan.place_of(run)),
+                    "digest": run.digest,
+                    "state": state,
+                    **judged.get(run.digest, unknown),
+                }
+                for run, state in states
+            ]
+        )
+        return
+    rows = []
+    for run, state in states:
+        verdict = judged.get(run.digest) if state in ("measured", "invalid") else None
+        rows.append([state, run.key, _why(verdict) if verdict else ""])
+    rows += [[state, search.key, text] for search, state, text in _searches(plan)]
+    print_table(rows, "<<<", head=False)
+    counts = Counter(state for _, state in states)
+    print(f"{len(states)} runs: " + ", ".join(f"{count} {state}" for state, count in counts.items()) if states else "0 runs")
+    if unjudged := unjudged_text(states, judged):
+        print(f"Note: {unjudged}")
+    for line in (*prompt_lines(plan), *auto_lines(plan), *thin_levels(plan.listed, plan.config.decision.slos)):
+        print(f"Note: {line}")
 
 
-@command(
-    STUDY,
-    "bench discard 'tiny-mha/*_c0020_*' --dry-run",
-    "bench discard --invalid",
-    "bench discard --configfile config/studies/quick.yaml '*'",
-)
-def discard(
-    patterns: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[PATTERN]...",
-            help="deployment/run or run, or a shell pattern of one, such as '*_c0020_*'.",
-            autocompletion=completion.runs,
-        ),
-    ] = None,
-    configfile: Configfile = None,
-    select: Select = None,
-    invalid: Annotated[bool, typer.Option("--invalid", help="The runs of which some part cannot be trusted.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be forgotten.")] = False,
-    json: Json = False,
-) -> None:
-    """Forget runs, so that they are measured again.
+def _searches(plan: Plan) -> list[tuple[SearchSpec, str, str]]:
+    """Each search with its state and its answers."""
+    from bench.study.searches import search_records
+    from bench.words.searches import search_ended, search_limit, search_sentence
 
-    Forgets the measurements of the runs that match, and the summary and manifest made from them; the next workflow measures them again.
-    (Deleting a run's folder is not enough: Snakemake would not miss it behind newer results.)
-    """
-    from bench.cli.runs import forget_runs
+    found = []
+    for search in plan.searches:
+        answers = search_records(search)
+        found_text = search_limit if len(answers) == 1 else search_sentence
+        text = [f"{found_text(answer)}; {search_ended(answer)}" for answer in answers]
+        found += [(search, "measured", each) for each in text] or [(search, "missing", "")]
+    return found
 
-    forget_runs(configfile, select, patterns or [], invalid=invalid, dry_run=dry_run, json=json)
+
+def _why(verdict: Verdict) -> str:
+    """The parts at fault with the reasons, the requests that failed, and that it ended early; empty where there is nothing to say."""
+    faults = [f"{', '.join(verdict['faults'])}: {'; '.join(verdict['reasons'])}"] if verdict["faults"] else []
+    return "  ".join((*faults, *filter(None, (verdict["failures"], verdict["stopped"]))))

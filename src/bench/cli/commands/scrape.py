@@ -1,40 +1,94 @@
-"""`bench scrape`."""
+"""`bench scrape`: keep what a Prometheus endpoint exposes, on an exact schedule."""
 
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from bench.cli.commands.shared import ONE_STAGE, Header, Json, command, positive
+from bench.cli.entry import command
+from bench.cli.options import Headers, Json, option, positive
+from bench.cli.output import print_json
+from bench.errors import BenchError
 
 
 @command(
-    ONE_STAGE,
     "bench scrape --url http://127.0.0.1:8000/metrics --output-dir telemetry --duration 60",
     "bench scrape --url http://127.0.0.1:8000/metrics --url nvml: --output-dir telemetry",
 )
 def scrape(
     url: Annotated[
         list[str],
-        typer.Option(
-            metavar="URL",
-            help="Endpoint, such as http://127.0.0.1:8000/metrics, or nvml: for this machine's GPUs (nvml:0,1 for two of them). "
-            "Repeatable.",
+        option(
+            "URL",
+            "Endpoint, such as http://127.0.0.1:8000/metrics, or nvml: for this machine's GPUs (nvml:0,1 for two of them). Repeatable.",
         ),
     ],
-    output_dir: Annotated[Path, typer.Option(metavar="DIR", help="Where to write; created if missing.")],
-    interval: Annotated[float, typer.Option(metavar="SECONDS", parser=positive, help="Time between scrapes.")] = 0.2,
-    duration: Annotated[
-        float | None, typer.Option(metavar="SECONDS", parser=positive, help="When to end.", show_default="when stopped")
-    ] = None,
-    header: Header = None,
+    output_dir: Annotated[Path, option("DIR", "Where to write; created if missing.")],
+    interval: Annotated[float, option("SECONDS", "Time between scrapes.", parser=positive)] = 0.2,
+    duration: Annotated[float | None, option("SECONDS", "When to end.", parser=positive, default="when stopped")] = None,
+    header: Headers = None,
     json: Json = False,
 ) -> None:
-    """Scrape Prometheus endpoints into a file.
-
-    On an absolute schedule, with the raw text and the time of sending and receiving each, in DIR/telemetry.jsonl.gz. Ends after
+    """On an absolute schedule, with the raw text and the time of sending and receiving each, in DIR/telemetry.jsonl.gz. Ends after
     --duration, on Ctrl-C or on SIGTERM.
     """
-    from bench.cli.scrape import run
+    from bench.cli.checks import headers_of, refuse_missing_gpus
+    from bench.telemetry import is_nvml
+    from bench.telemetry.scraper import scrape
 
-    run(url, output_dir, interval, duration, header or [], json=json)
+    refuse_missing_gpus(url, option="--url")
+    own = headers_of(header or [])
+    for each in dict.fromkeys(url):
+        if not is_nvml(each) and (fault := _fault(each, own)):
+            print(f"warning: {each} gives no Prometheus exposition: {fault}", file=sys.stderr)
+    output_dir.mkdir(parents=True, exist_ok=True)
+    output = output_dir / "telemetry.jsonl.gz"
+    ended = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: ended.set())
+    begin = time.monotonic()
+    if duration is not None:
+        timer = threading.Timer(duration, ended.set)
+        timer.daemon = True
+        timer.start()
+
+    def ready() -> None:
+        print(f"scraping every {interval:g} s into {output}", file=sys.stderr)
+
+    kept = scrape(url, interval, output, ended=ended, ready=ready, headers=dict.fromkeys(url, own))
+    if not kept:
+        raise BenchError(f"{', '.join(url)}: no scrape succeeded; the errors are in {output}.")
+    if json:
+        print_json({"file": str(output), "scrapes": kept, "duration_s": round(time.monotonic() - begin, 3)})
+    else:
+        print(f"{output}: {kept} scrapes in {time.monotonic() - begin:.1f} s")
+
+
+def _fault(url: str, headers: Mapping[str, str]) -> str | None:
+    """What is wrong with an endpoint's answer; None where it is an exposition, or where there is no answer yet."""
+    import requests
+
+    from bench.errors import shown
+    from bench.http import get, leads_away, problem
+    from bench.parse.exposition import ExpositionError, reference_samples
+    from bench.records.environment import without_user
+
+    try:
+        answer = get(url, headers=headers)
+        answer.raise_for_status()
+        if target := leads_away(answer):
+            return f"it answers {answer.status_code} and leads to another server, {shown(without_user(target), 200)}"
+        return None if reference_samples(answer.text) else "there is no sample in it"
+    except requests.HTTPError as error:
+        return str(error)
+    except requests.exceptions.SSLError as error:
+        return problem(error)
+    except requests.RequestException:
+        return None
+    except ExpositionError as error:
+        return str(error)

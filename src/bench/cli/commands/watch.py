@@ -1,26 +1,32 @@
 """`bench watch`."""
 
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
 from typing import Annotated
 
-import typer
+from bench.cli.entry import command
+from bench.cli.options import Json, flag, option, positive
 
-from bench.cli.commands.shared import STUDY, Json, command, positive
 
-
-@command(STUDY, "bench watch", "bench watch --once", "bench watch --once --json")
+@command("bench watch", "bench watch --once", "bench watch --once --json")
 def watch(
-    once: Annotated[bool, typer.Option("--once", help="Show what there is now, and end.")] = False,
-    interval: Annotated[float, typer.Option(metavar="SECONDS", parser=positive, help="Time between two looks.")] = 1.0,
+    once: Annotated[bool, flag("--once", "Show what there is now, and end.")] = False,
+    interval: Annotated[float, option("SECONDS", "Time between two looks.", parser=positive)] = 1.0,
     json: Json = False,
 ) -> None:
-    """Watch the sessions of this folder while they measure.
-
-    Shows the run under way with what the server reports, the runs that are done, and the time left, until Ctrl-C. Without a terminal:
-    one line for each change; with --json: one object for each look. Sessions on other machines are seen where they share the folder.
+    """Shows the run under way with what the server reports, the runs that are done, and the time left, until Ctrl-C. Without a
+    terminal: one line for each change; with --json: one object for each look. Sessions on other machines are seen where they share the
+    folder.
 
     It reads files that a session writes anyhow, at the lowest priority, and asks the server nothing. What the client measures (TTFT of
     each request) is in a file only when its run has ended.
     """
-    from bench.cli.watch import run
+    with suppress(OSError):
+        os.nice(19)  # before anything is imported: no measurement may wait for who watches it
+    from bench.watch import follow
 
-    run(once, interval, json=json)
+    with suppress(KeyboardInterrupt):
+        follow(Path(), interval_s=interval, once=once, as_lines_of_json=json)

@@ -164,7 +164,7 @@ def _settings(results: Results) -> list[tuple[str, pl.DataFrame, int]]:
 
 def _side(setting: str, side: pl.DataFrame, first: pl.DataFrame, several: bool) -> pl.DataFrame:
     value, curve = side[setting][0], f"{side['model'][0]} · {side['workload'][0]}"
-    name = f"TP={value}" if setting == DEVICES else value_text(setting, value)
+    name = f"TP={value}" if setting == DEVICES else value_text(setting, value).removeprefix("its ")
     return side.with_columns(
         curve=pl.lit(curve),
         series=pl.lit(f"{curve} · {name}" if several else name),

@@ -1,0 +1,90 @@
+"""What several commands check of their options, and make of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bench.errors import BenchError
+
+if TYPE_CHECKING:
+    from bench.published import Accelerator
+
+__all__ = ["headers_of", "known_accelerators", "refuse_missing_gpus", "refuse_wrong_address", "refuse_wrong_share"]
+
+
+def known_accelerators(hardware: Path | None) -> dict[str, Accelerator]:
+    """Every accelerator, with the user's own of the file `hardware`.
+
+    Raises:
+        BenchError: the file is missing, or an entry is wrong.
+    """
+    from bench.published import accelerators
+    from bench.yaml_file import read_yaml
+
+    if hardware and not hardware.is_file():
+        raise BenchError(f"--hardware {hardware}: no such file.")
+    try:
+        return accelerators(read_yaml(hardware) if hardware else None)
+    except BenchError as error:
+        raise BenchError(f"--hardware {hardware}: {error}" if hardware else str(error)) from None
+
+
+def refuse_wrong_share(share: float) -> None:
+    """Refuse a share of memory that an engine cannot take.
+
+    Raises:
+        BenchError: it is not above 0 and at most 1.
+    """
+    if not 0 < share <= 1:
+        raise BenchError(f"--gpu-memory-utilization is {share:g}; it is a share, above 0 and at most 1.")
+
+
+def refuse_wrong_address(metrics: str | None) -> None:
+    """Refuse a `--metrics` that is no address.
+
+    Raises:
+        BenchError: it says why.
+    """
+    from bench.fields import checked_address
+
+    try:
+        checked_address(metrics or "http://localhost", of_metrics=True)
+    except ValueError as error:
+        raise BenchError(f"--metrics is {error}.") from None
+
+
+def headers_of(options: Iterable[str]) -> dict[str, str]:
+    """The headers that `--header 'Name: $VARIABLE'` names, with the variables' values.
+
+    Raises:
+        BenchError: one is no header, holds a value of its own, or names a variable that is not set.
+    """
+    from bench.study.headers import checked_headers, filled_headers
+
+    headers = {}
+    for option in options:
+        name, colon, value = option.partition(":")
+        if not colon or name.strip() in headers:
+            raise BenchError("--header: each is of another name, such as --header 'X-Api-Key: $GATEWAY_KEY'.")
+        headers[name.strip()] = value.strip()
+    try:
+        return filled_headers(checked_headers(headers), where="--header")
+    except ValueError as error:
+        raise BenchError(
+            f"--header: {error}. Quote it in single quotes, so that the shell leaves the variable's name alone."
+        ) from None
+
+
+def refuse_missing_gpus(endpoints: Iterable[str], *, option: str) -> None:
+    """Refuse an `nvml:` endpoint that cannot be read here, before anything is measured for it.
+
+    Raises:
+        BenchError: it says why, and under which option the endpoint was given.
+    """
+    from bench.telemetry import is_nvml, nvml_problem
+
+    for endpoint in filter(is_nvml, endpoints):
+        if problem := nvml_problem(endpoint):
+            raise BenchError(f"{option} {endpoint}: {problem}.")

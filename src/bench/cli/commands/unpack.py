@@ -1,0 +1,66 @@
+"""`bench unpack`: take in what another machine measured."""
+
+from __future__ import annotations
+
+import fcntl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bench.cli.entry import command
+from bench.cli.options import Json
+from bench.cli.output import print_json
+from bench.errors import BenchError
+
+
+@command(
+    "bench unpack h100.tar.gz",
+    "bench unpack monday.tar.gz tuesday.tar.gz",
+)
+def unpack(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="What `bench pack` wrote.")],
+    json: Json = False,
+) -> None:
+    """Checks every file of a pack and puts its runs among the results here. The next workflow on the pack's study parses and draws
+    them, and measures nothing.
+    """
+    from bench.cli.study import packed_text
+    from bench.store import Store
+    from bench.store.unpack import unpack
+
+    unpacked = []
+    with _no_workflow():
+        for file in files:
+            done = unpack(file, Store(owner="unpack"))
+            unpacked.append({"file": str(file), "study": str(done.study), "runs": done.runs, "missing": done.missing})
+            if not json:
+                print(f"{file}: {packed_text(done)}\nNow: {_draw(done.study)}")
+    if json:
+        print_json(unpacked)
+
+
+@contextmanager
+def _no_workflow() -> Iterator[None]:
+    """Hold the lock of this folder's workflows, which make takes too.
+
+    Raises:
+        BenchError: one runs.
+    """
+    with Path(".snakemake.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise BenchError("a workflow runs in this folder; wait for it, or end it.") from None
+        yield
+
+
+def _draw(study: Path | None) -> str:
+    """The command that draws a pack's study: in a clone, or in a study's own folder."""
+    from bench.cli.study import snakemake
+
+    if Path("Makefile").exists():
+        return f"make figures CONFIG={study}"
+    return f"{snakemake()} --cores 1 results/figures/all --configfile {study}"

@@ -1,0 +1,130 @@
+"""A search on a running server, as a terminal sees it: alone in its folder, with a line a run, from what earlier ones left."""
+
+from __future__ import annotations
+
+import fcntl
+import math
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from bench.cli.output import progress
+from bench.errors import BenchError
+from bench.search import Aim, Answer, Budget, Found, Measured, search
+from bench.search.running import RunningServer, ServerGone
+from bench.search.words import answer_text, look_text, probed_text, spent_text
+
+__all__ = ["answered", "as_json", "searched"]
+
+
+def answered(server: RunningServer, aim: Aim, budget: Budget) -> Found | None:
+    """What the runs of earlier searches answer; None where another has to be measured. No request is sent."""
+
+    class Another(Exception):
+        """Run to measure."""
+
+    def measure(*_: object) -> Measured:
+        raise Another
+
+    with suppress(Another), _alone(server.folder):
+        known = server.known()
+        return search(aim, budget, measure, known) if known else None
+    return None
+
+
+def searched(server: RunningServer, aim: Aim, budget: Budget) -> Found:
+    """What a search finds, each of its runs on stderr."""
+
+    def report(found: Found, answer: Answer, _: str) -> None:
+        line = f"{look_text(found.looks[-1], aim)}; {answer_text(answer, aim)}; {spent_text(found, budget)}"
+        print(f"  {line}", file=sys.stderr, flush=True)
+
+    def begin(aim: Aim) -> float:
+        probed = server.probe(aim)
+        print(f"  {probed_text(probed, aim)}", file=sys.stderr, flush=True)
+        return probed.load
+
+    server.folder.mkdir(parents=True, exist_ok=True)
+    with _alone(server.folder), _bars(server):
+        known = server.known()
+        if known:
+            print(f"{server.folder}: goes on from {len(known)} runs of the same load on the same server", file=sys.stderr)
+        try:
+            return search(aim, budget, server.measure, known, report, begin=begin)
+        except ServerGone as error:
+            found = _until_now(server, aim, error)
+            print(f"bench: {error}", file=sys.stderr)
+            return found
+
+
+def _until_now(server: RunningServer, aim: Aim, error: ServerGone) -> Found:
+    """What the runs measured before the server was lost show. Raises `error` if there are none."""
+    known = server.known()
+    if not known:
+        raise error
+    found = search(aim, Budget(len(known), math.inf), server.measure, known)
+    found.answers = {name: replace(answer, why="gone") for name, answer in found.answers.items()}
+    return found
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Lock the folder against a second search, and remove what a killed one left unfinished."""
+    with (folder / ".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise BenchError(
+                f"--output-dir {folder}: another search runs in it. Wait for it, or name another folder."
+            ) from None
+        for left in folder.glob(".unfinished-*"):
+            shutil.rmtree(left, ignore_errors=True)
+        yield
+
+
+def _bars(server: RunningServer) -> ExitStack:
+    """Shows what is measured now, until the context ends."""
+    stack, now = ExitStack(), ExitStack()
+
+    def say(text: str, seconds: float | None) -> None:
+        now.close()
+        now.enter_context(progress(text, seconds))
+        if not sys.stderr.isatty():
+            print(text, file=sys.stderr, flush=True)
+
+    server.say = say
+    stack.callback(now.close)
+    return stack
+
+
+def as_json(found: Found, axis: str, aim: Aim) -> dict[str, Any]:
+    """What was found, for another program."""
+    answer = found.answer
+    return {
+        "limit": answer.limit if math.isfinite(answer.limit) else None,
+        "low": answer.low,
+        "high": answer.high if math.isfinite(answer.high) else None,
+        "axis": axis,
+        "why": answer.why,
+        "seconds": round(found.seconds, 1),
+        "runs": [
+            {
+                "load": look.load,
+                "requests": look.requests,
+                "seconds": round(look.seconds, 2),
+                "invalid": list(look.reasons),
+                "failed": look.observation.failed if look.observation else None,
+                "of_limit": {
+                    f"{slo.metric}_{slo.percentile}": round(math.exp(look.observation.excesses[slo.column].value), 4)
+                    if look.observation
+                    else None
+                    for slo in aim.slos
+                },
+            }
+            for look in found.looks
+        ],
+    }

@@ -1,0 +1,64 @@
+"""What the last aggregate says of a study's runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TypedDict
+
+from bench.errors import BenchError
+from bench.study import Paths, RunSpec
+
+__all__ = ["Verdict", "judged_runs", "unjudged_text"]
+
+
+class Verdict(TypedDict):
+    """What the summary table says of a run: parts at fault, why, requests that failed and that it ended early (None if not)."""
+
+    faults: list[str]
+    reasons: list[str]
+    failures: str | None
+    stopped: str | None
+
+
+def judged_runs() -> dict[str, Verdict]:
+    """The verdict on each run, by digest, from the last aggregate; none where there was none, or an older version wrote it."""
+    path = Path(Paths.SUMMARY)
+    if not path.exists():
+        return {}
+    import polars as pl  # half a second, which a list of runs without a table must not cost
+
+    from bench.words.verdicts import failures, reason_texts, stopped
+
+    columns, further = ["faults", "reasons"], ["stopped_at_s", "num_requests", "failure_said"]
+    try:
+        table = pl.scan_parquet(path)
+        known = table.collect_schema().names()
+        if not {*columns, "failed", "requests"} <= set(known):
+            return {}
+        counts = [name for name in known if name in further or name.startswith("outcome_")]
+        rows = table.select("digest", *columns, "failed", "requests", *counts).collect().to_dicts()
+    except pl.exceptions.PolarsError as error:
+        raise BenchError(
+            f"{path}: damaged ({str(error).splitlines()[0]}). Remove it and {Paths.MANIFEST}; the study's command makes both again."
+        ) from None
+    return {
+        row["digest"]: {
+            "faults": row["faults"],
+            "reasons": reason_texts(row["reasons"]),
+            "failures": failures(row),
+            "stopped": stopped(row),
+        }
+        for row in rows
+    }
+
+
+def unjudged_text(states: Sequence[tuple[RunSpec, str]], judged: Mapping[str, Verdict]) -> str:
+    """That measured runs have no verdict here, and what gives them one; empty where all have."""
+    count = sum(state in ("measured", "invalid") and run.digest not in judged for run, state in states)
+    return (
+        f"{count} of the measured runs {'has' if count == 1 else 'have'} no verdict: {Paths.SUMMARY} is of another study, or is "
+        "not there. The command that measured this study judges them, and measures none of them again."
+        if count
+        else ""
+    )
