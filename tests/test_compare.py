@@ -469,3 +469,14 @@ def test_a_figure_of_it_where_a_baseline_shares_a_load():
 )
 def test_a_size_is_said_in_two_digits(share, text):
     assert size_text(share) == text
+
+
+def test_settings_that_differ_are_named(summary):
+    """A flag of one side alone too; nothing of a side whose version recorded no settings."""
+    rows = runs(summary, {1: [10], 2: [20]})
+    known = {"dtype": pl.lit("float32"), "flag_x": pl.lit("1")}
+    ours = rows.with_columns(**known, max_num_seqs=pl.lit(8))
+    theirs = rows.with_columns(dtype=pl.lit("float32"), max_num_seqs=pl.lit(64), kv_cache_memory=pl.lit(1024))
+    assert differences(compare(ours, theirs)) == ["max_num_seqs: 8 → 64", "x: 1 → default"]
+    older = rows.with_columns(flag_x=pl.lit("1"))
+    assert differences(compare(older, theirs)) == []

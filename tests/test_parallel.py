@@ -391,3 +391,16 @@ def test_which_engine_has_a_prefix_is_not_known():
     assert _expected_tokens(load, shared, 16, 4) is None
     natural = load.model_copy(update={"cache": "natural"})  # what a file's prompts have in common is not known
     assert _expected_tokens(natural, alone, 16, 1) is None
+
+
+def test_settings_are_those_of_servers_that_are_started_and_of_others_what_is_given(content):
+    """Keys that mean nothing to the backend are none; flags are text."""
+    flags = {"max-num-batched-tokens": 2048, "enforce-eager": True}
+    own = spec_of(content, flags=flags, kv_cache_memory=None).settings
+    assert own["max_num_seqs"] == 256 and own["gpu_memory_utilization"] == 0.9 and "cores" not in own
+    assert {name: own[name] for name in own if name.startswith("flag_")} == {
+        "flag_max_num_batched_tokens": "2048", "flag_enforce_eager": "true"
+    }  # fmt: skip
+    for key in [key for key in content["deployments"]["a"] if key not in {"model", "engine"}]:
+        del content["deployments"]["a"][key]
+    assert spec_of(content, source="external", tensor_parallel=2).settings == {"tensor_parallel": 2}

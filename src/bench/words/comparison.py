@@ -14,6 +14,7 @@ from bench.analysis.locked import Difference, SlowerMachine
 from bench.axes import AXES
 from bench.errors import shown_share, two_digits
 from bench.records.columns import METRICS
+from bench.study.settings import FLAG, setting_name
 from bench.words.loads import count_text, loads_text
 
 __all__ = [
@@ -149,7 +150,9 @@ def difference_text(found: Difference) -> str:
             "likely the machine was slower then, or shared"
         )
     at = f" ({_loads(found.loads)})" if found.loads is not None else ""
-    return f"{found.variable}{of}: {_value(found.baseline)} → {_value(found.candidate)}{at}"
+    unknown = "default" if found.variable.startswith(FLAG) else "unknown"
+    ours, theirs = (unknown if value is None else _value(value) for value in (found.baseline, found.candidate))
+    return f"{setting_name(found.variable)}{of}: {ours} → {theirs}{at}"
 
 
 def _loads(loads: Sequence[tuple[str, float]]) -> str:
@@ -160,7 +163,7 @@ def _loads(loads: Sequence[tuple[str, float]]) -> str:
 
 
 def _value(value: Any) -> str:
-    return "unknown" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def sight_text(sight: Sight | None) -> str | None:
