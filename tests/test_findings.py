@@ -48,7 +48,7 @@ def study(summary, decision=SLO, **curves):
          "established). C_max is 4 or more (at least 4, the upper end is not established)."),
         ({"ttft_p99_s": [2.0] * 3}, SLO, "No measured load meets the SLOs: at 1 request in flight, the lowest, it misses TTFT P99 ≤ 1 s (2 s)."),
         ({"steady_why": ["short"] * 3, "steady_needs_s": [50.0] * 3}, SLO, "No steady state, so its capacity is not known: at 1 request in flight "
-         "its load did not become steady in the time that it lasted: let its load last 50 s."),
+         "its load did not become steady; let it last 50 s."),
         ({"ttft_p99_s": [None] * 3}, SLO, "TTFT P99 ≤ 1 s cannot be judged: no answer at 1 has that latency. Answers that are not streamed"),
         (BURST, SLO, "A burst of 2 requests in flight meets the SLOs: C_max is 2 (at least 2, below 4)."),
         (WRONG, SLO, "No valid run, so its capacity is not known."),
@@ -144,7 +144,7 @@ def test_nothing_is_claimed_of_a_server_that_tells_nothing(tmp_path, summary):
     page = tmp_path / "report.html"
     write_report(page, title="t", results=results, specs=[], facts=[], summary=tmp_path / "report.md")
     for text in (page.read_text(), (tmp_path / "report.md").read_text()):
-        assert "why is not known" in text
+        assert "Why is not known" in text
         assert "cache has room" not in text and "cache is full" not in text
 
 
@@ -154,7 +154,7 @@ def test_the_page_says_it_all(tmp_path, summary):
     text = page.read_text()
     for words in (
         "C_max is 2",
-        "At 4 the KV cache admits no more: 19 tokens are free where a prompt takes 32; 2 requests wait in the mean.",
+        "At 4, the KV cache admits no more: 19 tokens are free, and a prompt takes 32; 2 requests wait on average.",
         "It misses TTFT P99 ≤ 1 s (3 s).",
         "More KV memory",
         "25 instances for 100 requests/s",

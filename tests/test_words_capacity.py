@@ -49,8 +49,8 @@ def test_an_slo_is_known_by_its_column():
 
 
 def test_a_load_that_is_not_steady_asks_for_what_is_known_to_help():
-    assert unsettled_text(Unsettled("short", 48)).endswith(": let its load last 48 s")
-    assert unsettled_text(Unsettled("short")).endswith(": send more requests")
+    assert unsettled_text(Unsettled("short", 48)).endswith("; let it last 48 s")
+    assert unsettled_text(Unsettled("short")).endswith("; send more requests")
     assert unsettled_text(Unsettled("empty")) == "no request was sent"
 
 
@@ -96,7 +96,7 @@ def test_a_point_is_written_with_its_texts(summary):
     assert above["high_needs"] == "Levels above 1 would establish the upper end."
     never = written([short_row(steady_row(summary, 1), 30.0)])
     assert (never["c_max_text"], never["missed_by"]) == ("no steady state", None)
-    assert never["missed"].endswith("let its load last 30 s")
+    assert never["missed"].endswith("let it last 30 s")
     nothing = written([{**steady_row(summary, 1), "wrong_output_tokens": 1}])
     assert [nothing[key] for key in ("missed", "missed_by", "c_max_text", "low_needs", "high_needs")] == [
         None,

@@ -91,8 +91,8 @@ def unsettled_text(found: Unsettled) -> str:
     """Why a level cannot be judged, and what would help."""
     if found.kind == "empty":
         return "no request was sent"
-    longer = "send more requests" if found.needs_s is None else f"let its load last {found.needs_s} s"
-    return f"its load did not become steady in the time that it lasted: {longer}"
+    longer = "send more requests" if found.needs_s is None else f"let it last {found.needs_s} s"
+    return f"its load did not become steady; {longer}"
 
 
 def _unsettled_text(point: Point) -> str:
@@ -102,7 +102,7 @@ def _unsettled_text(point: Point) -> str:
 
 def unsettled_at(level: float, why: str) -> str:
     """That the upper end hides behind a level that cannot be judged."""
-    return f"The upper end is not known: at {level:g} {why}."
+    return f"The upper end is not known: at {level:g}, {why}."
 
 
 def c_max(point: Point) -> str:
