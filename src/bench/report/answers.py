@@ -12,7 +12,6 @@ import polars as pl
 from bench.analyse.findings import asked_of
 from bench.analysis import recoveries, streamed_both_ways, sustained
 from bench.analysis.decisive import crossed
-from bench.analysis.recommendation import KvBytes
 from bench.axes import AXES, HELD
 from bench.figures import Results
 from bench.report.findings import Curve
@@ -70,7 +69,7 @@ def _answers(results: Results, rows: Rows, curves: list[Curve]) -> Iterator[Answ
     full = [curve.saturation for curve in curves if curve.saturation and AXES[curve.saturation["axis"]].requests]
     compared = against_others or several_settings(rows)
     if full and (decision.slo or not compared):  # beside a comparison it is a detail, which the tables have
-        kv_bytes = [advice.sentence(each) for each in findings.advice if isinstance(each.evidence, KvBytes)]
+        kv_bytes = [advice.sentence(each) for each in findings.advice if each.kind == "kv_bytes"]
         yield saturates.answer(
             full, several_workloads=results.several_workloads, decided=bool(decision.slo), geometry="".join(kv_bytes)
         )

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from string import Formatter
 from typing import Any
 
-from bench.errors import shown, shown_share
+from bench.errors import shown, shown_share, shown_size
 from bench.records.latencies import LATENCIES
 from bench.words.loads import count_text, time_text
 
@@ -16,7 +16,7 @@ __all__ = ["filled", "numbers_of"]
 _UNITS: dict[str, Callable[[Any], str]] = {
     "time": time_text,
     "ms": lambda seconds: f"{1000 * seconds:.3g} ms",
-    "MiB": lambda size: f"{size / 2**20:.4g} MiB",
+    "size": shown_size,
     "share": shown_share,
     "latency": lambda name: str(LATENCIES[name].title),
     "quoted": lambda text: shown(text, 160),
