@@ -252,24 +252,24 @@ def test_what_load_is_sustained_and_how_it_recovers(summary):
     rows = [rate_row(base, 4), rate_row(base, 8), rate_row(base, 24, growth=0.4, ttft=5.0, rps=10.0)]
     step = {**rate_row({**base, "workload": "step", "family": "step"}, 3), "recovered": True, "recovery_s": 1.7}
     found = answered(study([*rows, step]))
-    assert list(found) == ["sustained"]
-    curve, recovery = found["sustained"].lines
-    assert curve.startswith("chat: carries 8 requests/s (TTFT P99 ~0.1 s); at 24 requests pile up, and the median TTFT is 5 s")
-    assert recovery == "step: after the step, TTFT is as before within 1.7 s."
-    assert "No SLO is set" in found["sustained"].sure[0]
-    fast = answered(study(rows[:2]))["sustained"].lines[0]
-    assert fast.endswith("the highest load that can be judged; its limit was not reached.")
-    assert (
-        answered(study(rows))["sustained"].do[0] == "Send one server no more than 8 requests/s of chat, and add servers beyond."
+    assert list(found) == ["capacity", "recovery"]
+    (curve,) = found["capacity"].lines
+    assert re.fullmatch(
+        r"a · chat: sustains \S+ requests/s at 8 requests/s \(.*\); at 24 it misses steadiness \(requests pile up: 40 % .*\)\.",
+        curve,
     )
-    both = answered(study([*rows, *({**row, "deployment": "b"} for row in rows)]))["sustained"]
-    assert "8 requests/s of a · chat and 8 requests/s of b · chat" in both.do[0]
-    assert "a · chat 8 (" in both.sure[1] and "b · chat 8 (" in both.sure[1]
-    lost = answered(study([{**row, **WRONG} for row in (*rows, step)]))["sustained"]
-    assert lost.lines == (
-        "chat: not known, no run is valid.",
-        "step: how it recovers from the step is not known, the run is invalid.",
+    assert found["recovery"].lines == ("a · step: TTFT is as before 1.7 s after the step.",)
+    assert "sets no SLO, so a load counts as sustained while requests do not pile up" in found["capacity"].sure[0]
+    assert found["capacity"].sure[1].startswith("a · chat: C_max, the highest load that is sustained, is 8 (")
+    assert found["capacity"].do == (
+        "Set `decision.slo` to learn what is sustained within limits on latency; nothing is measured again.",
     )
+    fast = answered(study(rows[:2]))["capacity"]
+    assert "misses" not in fast.lines[0] and "is 8 or more (" in fast.sure[1]
+    lost = answered(study([{**row, **WRONG} for row in (*rows, step)]))
+    assert lost["capacity"].lines == ("a · chat: no valid run, so its capacity is not known.",)
+    assert lost["recovery"].lines == ("a · step: not known, the run is invalid.",)
+    assert sum("discard" in line for answer in lost.values() for line in answer.do) == 1
 
 
 # Lengths at several loads
@@ -288,7 +288,7 @@ def test_each_length_that_was_measured_at_several_loads_has_a_capacity_of_its_ow
     decision = Decision(slo=["ttft_p90=1s"])
     found = answered(study(of_lengths(summary, (1, 2, 4, 8)), decision=decision))
     assert set(found) == {"capacity", "concurrency"}
-    assert [line.split(": carries")[0] for line in found["capacity"].lines] == ["a · chat-o64", "a · chat-o128"]
+    assert [line.split(": sustains")[0] for line in found["capacity"].lines] == ["a · chat-o64", "a · chat-o128"]
     lonely = answered(study(of_lengths(summary, (4,)), decision=decision))
     assert set(lonely) == {"alone"}
     assert [line.partition(", 4 requests in flight")[0] for line in lonely["alone"].lines] == ["a · chat-o64", "a · chat-o128"]
@@ -402,7 +402,7 @@ def test_capacity_comes_first_where_a_peak_is_to_be_carried(summary):
     rows = [steady_row(base, level, ttft=3.0 if level > 4 else 0.1) for level in (1, 2, 4, 8)]
     found = answered(study(rows, decision=decision))
     assert next(iter(found)) == "capacity"
-    assert found["capacity"].lines[0].startswith("a: carries 8 requests/s at 4 requests in flight")
+    assert found["capacity"].lines[0].startswith("a: sustains 8 requests/s at 4 requests in flight")
     assert (
         "The peak takes 13 instances (6 to 14 at 95 % confidence), 17 GPUs with the safety factor 1.3."
         in found["capacity"].lines[0]
@@ -559,5 +559,6 @@ def test_what_the_peak_takes_of_alike_curves_is_one_part(summary):
     decision = Decision(slo=["ttft_p90=1s"], peak_rps=100)
     (plan, *_) = answered(study(curves, decision=decision))["capacity"].do
     assert re.fullmatch(
-        r"To carry the peak at 95 % confidence, plan \d+ GPUs of a and b \(\d+ instances, times the safety factor 1.3\)\.", plan
+        r"To sustain the peak at 95 % confidence, plan \d+ GPUs of a and b \(\d+ instances, times the safety factor 1.3\)\.",
+        plan,
     )

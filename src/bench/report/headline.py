@@ -1,4 +1,4 @@
-"""The answer as large numbers: what each deployment carries, where its cache fills and throughput turns, how many a peak takes."""
+"""The answer as large numbers: what each deployment sustains, where its cache fills and throughput turns, how many a peak takes."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 from bench.analysis.saturation import fills_first
 from bench.axes import AXES
-from bench.report.findings import Curve
 from bench.study import Slo
+from bench.words.curves import Curve
 
 __all__ = ["Card", "Number", "headline"]
 
@@ -50,8 +50,8 @@ def headline(curves: Sequence[Curve], slos: Sequence[Slo]) -> list[Card]:
 
 def _numbers(curves: Sequence[Curve], slos: Sequence[Slo]) -> Iterable[Number]:
     """Each of the first curve that has it; loads that go on come before bursts."""
-    if carried := next((number for curve in curves if (number := _carried(curve, slos))), None):
-        yield carried
+    if sustained := next((number for curve in curves if (number := _sustained(curve, slos))), None):
+        yield sustained
     rows = [curve.saturation for curve in curves if curve.saturation and AXES[curve.saturation["axis"]].requests]
     if full := fills_first(rows):
         below = "" if full["below"] is None else f"and not at {full['below']:g}"
@@ -65,17 +65,17 @@ def _numbers(curves: Sequence[Curve], slos: Sequence[Slo]) -> Iterable[Number]:
         yield _fleet(fleet)
 
 
-def _carried(curve: Curve, slos: Sequence[Slo]) -> Number | None:
+def _sustained(curve: Curve, slos: Sequence[Slo]) -> Number | None:
     """The highest load within the SLOs: that of a search, or else the highest measured one."""
-    within = " and ".join(map(str, slos))
+    what = f"sustains within {' and '.join(map(str, slos))}" if slos else "sustains"
     if (found := curve.searched) and found.why == "found":
         unit = AXES[found.axis].short
-        return Number(f"carries within {within}", f"{found.limit:.3g}", unit, _between(found.low, found.high))
+        return Number(what, f"{found.limit:.3g}", unit, _between(found.low, found.high))
     if curve.burst or curve.point is None or curve.point["usable_rps"] is None:
         return None
     point = curve.point
     between = _between(point["usable_low"], point["usable_high"])
-    return Number(f"carries within {within}", f"{point['usable_rps']:.3g}", "requests/s", between)
+    return Number(what, f"{point['usable_rps']:.3g}", "requests/s", between)
 
 
 def _fleet(fleet: Mapping[str, Any]) -> Number:

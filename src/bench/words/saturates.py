@@ -23,9 +23,9 @@ def answer(rows: Sequence[Row], *, several_workloads: bool, decided: bool, geome
             the runs show it.
     """
     do = []
-    if not decided:  # within SLOs less may be carried than fits
+    if not decided:  # within SLOs fewer may be sustained than fit
         do += by_advice((_name(row, several_workloads), _do(row)) for row in rows)
-        do.append("Set `decision.slo` to learn what is carried within limits on latency; nothing is measured again.")
+        do.append("Set `decision.slo` to learn what is sustained within limits on latency; nothing is measured again.")
     return Answer(
         name="concurrency",
         question="At what concurrency does the KV cache fill, and where does throughput peak?",
