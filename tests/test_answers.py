@@ -92,8 +92,8 @@ def test_what_a_token_costs_and_what_streaming_buys(summary):
     found = answered(study(length_rows(summary, noise=0.003) + streamed_rows(summary)))
     assert list(found) == ["lengths"]
     prompt, output, streaming = found["lengths"].lines
-    assert prompt.startswith("A prompt token costs 0.5") and "(prompts of 128 to 2,048 tokens)" in prompt
-    assert re.match("An output token costs (10.0|9.9)", output) and "No bend shows" in prompt
+    assert prompt.startswith("A prompt token adds 0.5") and "(prompts of 128 to 2,048 tokens)" in prompt
+    assert re.match("An output token adds (10.0|9.9)", output) and "No bend shows" in prompt
     assert "something to read after 0.35 s, without it after 5.6 s (1,024 + 512 tokens)" in streaming
     assert "An output token of decode takes as long as 20 prompt tokens of prefill: " in text(found["lengths"])
     assert "one run of each kind, so how far two such runs differ by chance is not known" in text(found["lengths"])
@@ -106,12 +106,12 @@ def test_a_cost_that_is_not_there_or_bends_or_cannot_be_known(summary):
     bent = answered(study(length_rows(summary, prompt_ms=0.1, square_ms=2e-4)))["lengths"]
     share = 2e-4 * 2048**2 / (20 + 0.1 * 2048 + 2e-4 * 2048**2)
     made = re.search(
-        r"the longer the prompt, the more a further token costs \(the square of the length makes (\d+) % of the latency at 2,048 tokens\)",
+        r"The longer the prompt, the more a further token adds: at 2,048 tokens (\d+) % of TTFT grows with the square of the length\.",
         bent.lines[0],
     )
     assert float(made[1]) == pytest.approx(100 * share, abs=6)
     lost = answered(study(length_rows(summary, wrong=range(3, 17))))["lengths"]
-    assert lost.lines[0] == "What a prompt token costs is not known: 2 of 16 runs are valid, and a line takes 3 lengths."
+    assert lost.lines[0] == "Cost per prompt token: not known, 2 of 16 runs are valid, and a line takes 3 lengths."
     assert "bench discard --invalid" in lost.do[-1]
 
 
@@ -323,10 +323,10 @@ def test_what_is_better_or_worse_than_the_baseline(summary):
         return answered(study(compared_rows(summary, **more), baseline="old"))["comparison"]
 
     worse = against(ratio=0.7)
-    assert re.match("new: output tokens/s: −(29|30)", worse.lines[0]) and "worse" in worse.lines[0]
+    assert re.match("new: tokens/s: −(29|30)", worse.lines[0]) and "worse" in worse.lines[0]
     assert worse.do == ("Keep old: new is worse in something and visibly better in nothing.",)
     alike_ = against()
-    assert "no evidence of a difference in output tokens/s" in alike_.lines[0]
+    assert "no evidence of a difference in tokens/s" in alike_.lines[0]
     assert alike_.do == ("These runs give no reason to prefer new or old.",)
 
 
@@ -359,7 +359,7 @@ def test_half_a_pair_is_compared_nowhere(summary, tmp_path, wrong):
     assert found.lines == ("new: not known, no pair of runs under the same load is valid on both sides.",)
     write_report(tmp_path / "report.html", title="t", results=results, specs=[], facts=[], summary=tmp_path / "report.md")
     for file in ("report.html", "report.md"):
-        assert "output tokens/s: " not in (tmp_path / file).read_text()
+        assert "new: tokens/s: " not in (tmp_path / file).read_text()
 
 
 # Concurrency and capacity
@@ -375,11 +375,11 @@ def test_where_the_cache_fills_and_throughput_peaks(summary):
     ]  # fmt: skip
     found = answered(study(rows))["concurrency"]
     assert found.lines[0].startswith("a: the KV cache is full at 16 in flight, and not at 12")
-    assert found.lines[1] == "a: throughput peaks at 12 (8 to 16), then it falls."
+    assert found.lines[0].endswith("; throughput peaks at 12 (8 to 16), then it falls.")
     assert found.do[0] == "a: send no more than 12 at once; more wait for KV memory."
     few = answered(study([row for row in rows if row["level"] < 3]))["concurrency"]
     assert "no load filled the KV cache" in few.lines[0]
-    assert few.lines[1] == "Where throughput peaks is not known: fewer than 4 levels with a valid run of a."
+    assert few.lines[0].endswith("; where throughput peaks is not known: only 2 levels with a valid run, and 4 are needed.")
     assert not any("send no more" in line for line in few.do)
 
 

@@ -331,7 +331,7 @@ def cell(name, point, **row):
     [
         ("saturation", Point("peak", 48.0, 40.0, 56.0), "48 (40 to 56), then it falls"),
         ("equilibrium", Point("left", 3.3127, 2.0, 4.0), "3.31 (2 to 4)"),
-        ("saturation", Point("peak", 4.0, None, 8.0), "4 (below 8), then it falls"),
+        ("saturation", Point("peak", 4.0, None, 8.0), "4 (at most 8), then it falls"),
         ("saturation", Point("flat", 1.0), "1 (no bounds), then flat: no fall seen"),
         ("equilibrium", Point("below", high=8.0), "at or below 8 (no level is surely in the proportional part)"),
         ("saturation", Point("above", low=8.0), "above 8 (still rising at 96, the highest level)"),

@@ -39,8 +39,8 @@ TEXTS: dict[Recommendation, tuple[str, str]] = {
     ),
     "memory_bound": (
         "Hardware makers",
-        "Memory ends the growth of {deployment} ({workload}): its throughput peaks at {peak:.3g} requests, between {low:g} and "
-        "{high:g}, and its KV cache fills between {below:g} and {full:g}. Pooled memory, or a cheaper tier of it, would let it grow "
+        "Memory ends the growth of {deployment} ({workload}): its throughput stops growing at {peak:.3g} requests ({low:g} to "
+        "{high:g}), and its KV cache fills between {below:g} and {full:g}. Pooled memory, or a cheaper tier of it, would let it grow "
         "further.",
     ),
     "second_device": (

@@ -13,7 +13,7 @@ _MS = pl.col("e2e_p50_s") * 1000
 
 def _finding(results: Results) -> str | None:
     runs = swept(results, "output_fixed").with_columns(milliseconds=_MS)
-    return length_title(runs, "output_fixed", "milliseconds", of="output token", latency="E2E latency")
+    return length_title(runs, "output_fixed", "milliseconds", "output")
 
 
 @figure(

@@ -13,7 +13,7 @@ _MS = pl.col("ttft_p50_s") * 1000
 
 def _finding(results: Results) -> str | None:
     runs = swept(results, "prompt_fixed").with_columns(milliseconds=_MS)
-    return length_title(runs, "prompt_fixed", "milliseconds", of="prompt token", latency="TTFT")
+    return length_title(runs, "prompt_fixed", "milliseconds", "prompt")
 
 
 @figure(
