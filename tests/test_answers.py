@@ -188,7 +188,7 @@ def test_which_factor_decides_what():
 def test_an_effect_without_a_direction_is_not_called_one():
     effect = FactorEffect("devices", 0.2, 0.1, 0.3, change=1.01, between=(1, 2))
     (mixed,) = decisive.answer([Decided("f", (Decisive("TTFT (s)", (0.9, 0.8, 1.0), (effect,), ()),), 9, 9, ())]).lines
-    assert "devices (direction depends on the other factors; × 1.01 in the mean from 1 to 2) decides most" in mixed
+    assert "devices (direction depends on the other factors; × 1.01 on average from 1 to 2) decides most" in mixed
 
 
 def test_factors_of_noise_decide_nothing_and_few_configurations_are_not_enough():
@@ -347,7 +347,7 @@ def test_a_difference_that_only_changes_with_the_load_is_no_side(summary):
     results = study(compared_rows(summary, trend=0.99, levels=(1, 2, 4, 8, 16)), baseline="old")
     assert results.comparisons["new"].overall["verdict"].to_list() == ["changes with load"]
     assert answered(results)["comparison"].do == (
-        "How new compares with old changes with the load, but at no load is either surely better: "
+        "How new compares with old changes with the load, but at no load is either significantly better: "
         "measure more repeats at the loads that matter to you.",
     )
 

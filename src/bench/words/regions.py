@@ -52,7 +52,9 @@ def _why(row: Row, name: Name) -> str:
             return f"still {'proportional' if name == 'equilibrium' else 'rising'} at {row['top']:g}, the highest level"
         case "below":
             return (
-                "no level is surely in the proportional part" if name == "equilibrium" else "it falls from the lowest level on"
+                "no level is significantly in the proportional part"
+                if name == "equilibrium"
+                else "it falls from the lowest level on"
             )
         case "peak":
             return "then it falls"
