@@ -47,8 +47,7 @@ def bottleneck(runs: pl.DataFrame, point: Mapping[str, Any], slos: Sequence[Slo]
       twice as fast, on the straight line of service time over requests that run. Otherwise prefill or decode, whichever takes
       more of the engine's time.
 
-    Nothing is concluded where the server does not report its queue and its KV usage, but for refusals and one request alone, nor where
-    another latency alone is missed.
+    Without the server's queue and KV usage only refusals and one request alone have a cause. A miss of another latency alone has none.
 
     Args:
         runs: summary rows of one curve. point: its row of `operating_points`. slos: those that it was made for.

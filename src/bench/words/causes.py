@@ -52,8 +52,8 @@ _FASTER = "a faster device, or more of them"
 _FASTER_PREFILL = f"More compute ({_FASTER}), shorter prompts, or prefixes that the cache serves."
 _FASTER_DECODE = f"More memory bandwidth ({_FASTER}), smaller weights, or fewer requests in a step."
 _MORE_KV = (
-    "More KV memory[: one request takes {request_bytes:size}]. A KV type of half the bytes, or a model with half the KV bytes a token, "
-    "holds twice as many."
+    "More KV memory[ (one request takes {request_bytes:size})]. A KV type of half the bytes, or a model with half the KV bytes a "
+    "token, holds twice as many."
 )
 _MORE_SLOTS = "Raise max_num_seqs, as far as the KV cache holds."
 _NEXT = "[ Beyond about {beyond:.2g} times this rate the engine's speed is the limit.]"

@@ -77,7 +77,7 @@ def prediction_title(apart: Iterable[int | None]) -> str | None:
 
 
 def _sure(rows: Sequence[Row]) -> list[str]:
-    sure = ["Only measured levels count: between the two that are named nothing was measured."]
+    sure = ["Only measured levels count: nothing was measured between the two levels of a line."]
     if any(row["predicted"] is not None for row in rows):
         sure.append("Predicted is KV tokens ÷ tokens per request, each at its full length.")
     if title := prediction_title([row["levels_apart"] for row in rows]):
