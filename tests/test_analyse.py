@@ -11,30 +11,7 @@ from polars.testing import assert_frame_equal
 from bench import analyse as stage
 from bench.analyse import analyse, read_analysis, write_analysis
 from bench.analyse.causes import causes_table, read_causes
-from bench.analysis.evidence import (
-    Alone,
-    At,
-    Bottleneck,
-    Evidence,
-    Failures,
-    FullCache,
-    FullSteps,
-    Gaps,
-    HeldByCache,
-    HeldBySlots,
-    HighestLevel,
-    NeverSteady,
-    Preemptions,
-    Prompts,
-    Silent,
-    Slots,
-    SlowAnswers,
-    SteadyMeets,
-    Steps,
-    UnknownLatency,
-    UnknownStep,
-)  # fmt: skip
-from bench.analysis.judging import Unsettled
+from bench.analysis.evidence import Bottleneck, Evidence
 from bench.errors import BenchError
 from bench.figures import Results
 from bench.records.columns import ANALYSIS, schema_of
@@ -47,6 +24,7 @@ from tests.test_answers import study as of_rows
 from tests.test_answers_settings import TWO, rows_of
 from tests.test_figures import results
 from tests.test_findings import study as served
+from tests.test_words_causes import NUMBERS
 
 
 @pytest.fixture
@@ -77,27 +55,11 @@ def test_what_is_written_is_read_again(tmp_path, compared):
             assert one == other, field
 
 
-AT, BURST = At(4.0, "requests in flight"), At(8.0, burst=True)
-HELD = HeldByCache(AT, 2, 19.0, 32.0, 1.5, 2.5, 4096.0)
-
-
-@pytest.mark.parametrize(
-    "evidence",
-    [
-        None, NeverSteady(Unsettled("short", 50)), SteadyMeets(4.0, Unsettled("empty")), HighestLevel(4.0), Silent(AT, read=False), Alone(AT, "ttft", 1.4, 1.0),
-        Failures(BURST, 3, 10, 4.5, broken=True, said="no"), FullCache(BURST, None), Slots(BURST, 2), Prompts(BURST), SlowAnswers(BURST),
-        Preemptions(AT, 0.5, 4096.0), UnknownStep(AT), UnknownLatency(AT, "ttlt"), Gaps(AT, 0.01, 0.02), HELD,
-        HeldBySlots(AT, None, 2.0, 3, 1.5, 1.2), FullSteps(AT, 3), Steps(AT, None), Steps(AT, 0.3, HELD), Steps(BURST, 0.3, HeldBySlots(AT, 4, None, 1, 1.1, 1.2)),
-    ],
-)  # fmt: skip
-def test_every_evidence_is_a_row_and_back(evidence):
-    cause = Bottleneck("unknown", evidence, ("one", "two"))
+@pytest.mark.parametrize("numbers", [{}, NUMBERS, {**NUMBERS, "held": "pinned", "held_level": 16.0}])
+@pytest.mark.parametrize("evidence", [None, *get_args(Evidence)])
+def test_every_evidence_is_a_row_and_back(evidence, numbers):
+    cause = Bottleneck(evidence=evidence, runs=("one", "two"), **numbers)
     assert read_causes(causes_table({("a", "w"): cause})) == {("a", "w"): cause}
-
-
-def test_every_kind_of_evidence_is_tried():
-    (mark,) = test_every_evidence_is_a_row_and_back.pytestmark
-    assert {type(each) for each in mark.args[1] if each} == set(get_args(Evidence))
 
 
 @pytest.mark.parametrize("case", ["rates", "lengths", "factors", "devices", "advice"])

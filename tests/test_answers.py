@@ -92,8 +92,8 @@ def test_what_a_token_costs_and_what_streaming_buys(summary):
     found = answered(study(length_rows(summary, noise=0.003) + streamed_rows(summary)))
     assert list(found) == ["lengths"]
     prompt, output, streaming = found["lengths"].lines
-    assert prompt.startswith("A prompt token costs 0.5") and "(prompts of 128 to 2,048 tokens)" in prompt
-    assert re.match("An output token costs (10.0|9.9)", output) and "No bend shows" in prompt
+    assert prompt.startswith("A prompt token adds 0.5") and "(prompts of 128 to 2,048 tokens)" in prompt
+    assert re.match("An output token adds (10.0|9.9)", output) and "No bend shows" in prompt
     assert "something to read after 0.35 s, without it after 5.6 s (1,024 + 512 tokens)" in streaming
     assert "An output token of decode takes as long as 20 prompt tokens of prefill: " in text(found["lengths"])
     assert "one run of each kind, so how far two such runs differ by chance is not known" in text(found["lengths"])
@@ -106,12 +106,12 @@ def test_a_cost_that_is_not_there_or_bends_or_cannot_be_known(summary):
     bent = answered(study(length_rows(summary, prompt_ms=0.1, square_ms=2e-4)))["lengths"]
     share = 2e-4 * 2048**2 / (20 + 0.1 * 2048 + 2e-4 * 2048**2)
     made = re.search(
-        r"the longer the prompt, the more a further token costs \(the square of the length makes (\d+) % of the latency at 2,048 tokens\)",
+        r"The longer the prompt, the more a further token adds: at 2,048 tokens (\d+) % of TTFT grows with the square of the length\.",
         bent.lines[0],
     )
     assert float(made[1]) == pytest.approx(100 * share, abs=6)
     lost = answered(study(length_rows(summary, wrong=range(3, 17))))["lengths"]
-    assert lost.lines[0] == "What a prompt token costs is not known: 2 of 16 runs are valid, and a line takes 3 lengths."
+    assert lost.lines[0] == "Cost per prompt token: not known, 2 of 16 runs are valid, and a line takes 3 lengths."
     assert "bench discard --invalid" in lost.do[-1]
 
 
@@ -188,7 +188,7 @@ def test_which_factor_decides_what():
 def test_an_effect_without_a_direction_is_not_called_one():
     effect = FactorEffect("devices", 0.2, 0.1, 0.3, change=1.01, between=(1, 2))
     (mixed,) = decisive.answer([Decided("f", (Decisive("TTFT (s)", (0.9, 0.8, 1.0), (effect,), ()),), 9, 9, ())]).lines
-    assert "devices (direction depends on the other factors; × 1.01 in the mean from 1 to 2) decides most" in mixed
+    assert "devices (direction depends on the other factors; × 1.01 on average from 1 to 2) decides most" in mixed
 
 
 def test_factors_of_noise_decide_nothing_and_few_configurations_are_not_enough():
@@ -252,24 +252,24 @@ def test_what_load_is_sustained_and_how_it_recovers(summary):
     rows = [rate_row(base, 4), rate_row(base, 8), rate_row(base, 24, growth=0.4, ttft=5.0, rps=10.0)]
     step = {**rate_row({**base, "workload": "step", "family": "step"}, 3), "recovered": True, "recovery_s": 1.7}
     found = answered(study([*rows, step]))
-    assert list(found) == ["sustained"]
-    curve, recovery = found["sustained"].lines
-    assert curve.startswith("chat: carries 8 requests/s (TTFT P99 ~0.1 s); at 24 requests pile up, and the median TTFT is 5 s")
-    assert recovery == "step: after the step, TTFT is as before within 1.7 s."
-    assert "No SLO is set" in found["sustained"].sure[0]
-    fast = answered(study(rows[:2]))["sustained"].lines[0]
-    assert fast.endswith("the highest load that can be judged; its limit was not reached.")
-    assert (
-        answered(study(rows))["sustained"].do[0] == "Send one server no more than 8 requests/s of chat, and add servers beyond."
+    assert list(found) == ["capacity", "recovery"]
+    (curve,) = found["capacity"].lines
+    assert re.fullmatch(
+        r"a · chat: sustains \S+ requests/s at 8 requests/s \(.*\); at 24 it misses steadiness \(requests pile up: 40 % .*\)\.",
+        curve,
     )
-    both = answered(study([*rows, *({**row, "deployment": "b"} for row in rows)]))["sustained"]
-    assert "8 requests/s of a · chat and 8 requests/s of b · chat" in both.do[0]
-    assert "a · chat 8 (" in both.sure[1] and "b · chat 8 (" in both.sure[1]
-    lost = answered(study([{**row, **WRONG} for row in (*rows, step)]))["sustained"]
-    assert lost.lines == (
-        "chat: not known, no run is valid.",
-        "step: how it recovers from the step is not known, the run is invalid.",
+    assert found["recovery"].lines == ("a · step: TTFT is as before 1.7 s after the step.",)
+    assert "sets no SLO, so a load counts as sustained while requests do not pile up" in found["capacity"].sure[0]
+    assert found["capacity"].sure[1].startswith("a · chat: C_max, the highest load that is sustained, is 8 (")
+    assert found["capacity"].do == (
+        "Set `decision.slo` to learn what is sustained within limits on latency; nothing is measured again.",
     )
+    fast = answered(study(rows[:2]))["capacity"]
+    assert "misses" not in fast.lines[0] and "is 8 or more (" in fast.sure[1]
+    lost = answered(study([{**row, **WRONG} for row in (*rows, step)]))
+    assert lost["capacity"].lines == ("a · chat: no valid run, so its capacity is not known.",)
+    assert lost["recovery"].lines == ("a · step: not known, the run is invalid.",)
+    assert sum("discard" in line for answer in lost.values() for line in answer.do) == 1
 
 
 # Lengths at several loads
@@ -288,7 +288,7 @@ def test_each_length_that_was_measured_at_several_loads_has_a_capacity_of_its_ow
     decision = Decision(slo=["ttft_p90=1s"])
     found = answered(study(of_lengths(summary, (1, 2, 4, 8)), decision=decision))
     assert set(found) == {"capacity", "concurrency"}
-    assert [line.split(": carries")[0] for line in found["capacity"].lines] == ["a · chat-o64", "a · chat-o128"]
+    assert [line.split(": sustains")[0] for line in found["capacity"].lines] == ["a · chat-o64", "a · chat-o128"]
     lonely = answered(study(of_lengths(summary, (4,)), decision=decision))
     assert set(lonely) == {"alone"}
     assert [line.partition(", 4 requests in flight")[0] for line in lonely["alone"].lines] == ["a · chat-o64", "a · chat-o128"]
@@ -323,10 +323,10 @@ def test_what_is_better_or_worse_than_the_baseline(summary):
         return answered(study(compared_rows(summary, **more), baseline="old"))["comparison"]
 
     worse = against(ratio=0.7)
-    assert re.match("new: output tokens/s: −(29|30)", worse.lines[0]) and "worse" in worse.lines[0]
+    assert re.match("new: tokens/s: −(29|30)", worse.lines[0]) and "worse" in worse.lines[0]
     assert worse.do == ("Keep old: new is worse in something and visibly better in nothing.",)
     alike_ = against()
-    assert "no evidence of a difference in output tokens/s" in alike_.lines[0]
+    assert "no evidence of a difference in tokens/s" in alike_.lines[0]
     assert alike_.do == ("These runs give no reason to prefer new or old.",)
 
 
@@ -347,7 +347,7 @@ def test_a_difference_that_only_changes_with_the_load_is_no_side(summary):
     results = study(compared_rows(summary, trend=0.99, levels=(1, 2, 4, 8, 16)), baseline="old")
     assert results.comparisons["new"].overall["verdict"].to_list() == ["changes with load"]
     assert answered(results)["comparison"].do == (
-        "How new compares with old changes with the load, but at no load is either surely better: "
+        "How new compares with old changes with the load, but at no load is either significantly better: "
         "measure more repeats at the loads that matter to you.",
     )
 
@@ -359,7 +359,7 @@ def test_half_a_pair_is_compared_nowhere(summary, tmp_path, wrong):
     assert found.lines == ("new: not known, no pair of runs under the same load is valid on both sides.",)
     write_report(tmp_path / "report.html", title="t", results=results, specs=[], facts=[], summary=tmp_path / "report.md")
     for file in ("report.html", "report.md"):
-        assert "output tokens/s: " not in (tmp_path / file).read_text()
+        assert "new: tokens/s: " not in (tmp_path / file).read_text()
 
 
 # Concurrency and capacity
@@ -375,11 +375,11 @@ def test_where_the_cache_fills_and_throughput_peaks(summary):
     ]  # fmt: skip
     found = answered(study(rows))["concurrency"]
     assert found.lines[0].startswith("a: the KV cache is full at 16 in flight, and not at 12")
-    assert found.lines[1] == "a: throughput peaks at 12 (8 to 16), then it falls."
+    assert found.lines[0].endswith("; throughput peaks at 12 (8 to 16), then it falls.")
     assert found.do[0] == "a: send no more than 12 at once; more wait for KV memory."
     few = answered(study([row for row in rows if row["level"] < 3]))["concurrency"]
     assert "no load filled the KV cache" in few.lines[0]
-    assert few.lines[1] == "Where throughput peaks is not known: fewer than 4 levels with a valid run of a."
+    assert few.lines[0].endswith("; where throughput peaks is not known: only 2 levels with a valid run, and 4 are needed.")
     assert not any("send no more" in line for line in few.do)
 
 
@@ -402,7 +402,7 @@ def test_capacity_comes_first_where_a_peak_is_to_be_carried(summary):
     rows = [steady_row(base, level, ttft=3.0 if level > 4 else 0.1) for level in (1, 2, 4, 8)]
     found = answered(study(rows, decision=decision))
     assert next(iter(found)) == "capacity"
-    assert found["capacity"].lines[0].startswith("a: carries 8 requests/s at 4 requests in flight")
+    assert found["capacity"].lines[0].startswith("a: sustains 8 requests/s at 4 requests in flight")
     assert (
         "The peak takes 13 instances (6 to 14 at 95 % confidence), 17 GPUs with the safety factor 1.3."
         in found["capacity"].lines[0]
@@ -559,5 +559,6 @@ def test_what_the_peak_takes_of_alike_curves_is_one_part(summary):
     decision = Decision(slo=["ttft_p90=1s"], peak_rps=100)
     (plan, *_) = answered(study(curves, decision=decision))["capacity"].do
     assert re.fullmatch(
-        r"To carry the peak at 95 % confidence, plan \d+ GPUs of a and b \(\d+ instances, times the safety factor 1.3\)\.", plan
+        r"To sustain the peak at 95 % confidence, plan \d+ GPUs of a and b \(\d+ instances, times the safety factor 1.3\)\.",
+        plan,
     )

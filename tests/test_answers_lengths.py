@@ -1,5 +1,7 @@
 """What tokens cost and what streaming buys, and that no question is without an answer, on made runs."""
 
+import re
+
 import pytest
 
 from bench.analysis import streaming_gains
@@ -15,7 +17,7 @@ def at_level(rows, level):
 def test_levels_are_named_and_not_mixed(summary):
     low, high = at_level(length_rows(summary, noise=0.003), 1), at_level(length_rows(summary, prompt_ms=3.0, noise=0.003), 16)
     found = answered(study(low + high))["lengths"]
-    prompts = [line for line in found.lines if "prompt token costs" in line]
+    prompts = [line for line in found.lines if "prompt token adds" in line]
     assert [line.split(":")[0] for line in prompts] == ["1 request in flight", "16 requests in flight"]
     apart = [row for row in low if row["family"] == "prefill"] + [row for row in high if row["family"] == "decode"]
     assert answered(study(apart))["lengths"].do == ()
@@ -32,7 +34,7 @@ def test_valid_runs_without_a_ttft_are_valid(summary):
     rows = [{**row, "stream": False, "ttft_p50_s": None} for row in length_rows(summary) if row["family"] == "prefill"]
     found = answered(study(rows))["lengths"]
     assert found.lines == (
-        "What a prompt token costs is not known: 0 of 16 valid runs have a TTFT, which only streaming shows, and a line takes 3 lengths.",
+        "Cost per prompt token: not known, 0 of 16 valid runs have a TTFT, which only streaming shows, and a line takes 3 lengths.",
     )
     assert found.do == ()
 
@@ -59,7 +61,7 @@ def test_a_trace_at_two_speeds_is_answered_without_slos(summary):
     base = {**summary, "deployment": "a", "workload": "trace", "family": "trace"}
     rows = [{**rate_row(base, level), "axis": "time_scale", "arrival": "trace"} for level in (1, 2)]
     found = answered(study(rows))
-    assert found["sustained"].lines[0].startswith("trace: carries 2 times the trace's speed")
+    assert re.search(r"a: sustains \S+ requests/s at 2 times the trace's speed", found["capacity"].lines[0])
     assert all(each.lines for each in found.values())
 
 

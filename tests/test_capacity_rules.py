@@ -21,7 +21,6 @@ from bench.statistics import isotonic
 from bench.study import Slo, parse_slo
 from bench.words import capacity
 from bench.words.capacity import _beyond, misses
-from bench.words.causes import why
 from bench.words.loads import load_text
 from tests.conftest import bare_summary
 from tests.planted import frame, parsed, poisson, queue, rate_row, short_row, steady_row, summary_row, table
@@ -155,7 +154,7 @@ def test_levels_that_refuse_are_levels_that_miss(summary):
     assert "200 of 400 requests fail" in capacity.missed(row)
     found = bottleneck(runs, row, TTFT)
     assert found.cause == "refusals"
-    assert "refuses or fails 200 of 400 requests" in why(found)
+    assert (found.evidence, found.failed, found.requests) == ("refused", 200, 400)
 
 
 def test_a_failed_request_exceeds_every_limit(summary):
@@ -236,15 +235,12 @@ def test_a_level_whose_requests_pile_up_is_not_carried(summary):
 def test_a_level_that_is_not_steady_decides_nothing_and_says_how_long_it_takes(summary):
     row = point([steady_row(summary, 4), short_row(steady_row(summary, 8), 47.2)])
     assert (row["kind"], row["c_max"], row["high"]) == ("above", 4, None)
-    assert (
-        capacity.high_needs(row)
-        == "The upper end is not known: at 8 its load did not become steady in the time that it lasted: let its load last 48 s."
-    )
+    assert capacity.high_needs(row) == "The upper end is not known: at 8, its load did not become steady; let it last 48 s."
     alone = point([short_row(steady_row(summary, 8), 47.2)])
     assert (alone["kind"], alone["c_max"], alone["usable_rps"], capacity.c_max(alone)) == (
         "unsettled", None, None, "no steady state",
     )  # fmt: skip
-    assert "let its load last 48 s" in capacity.missed(alone)
+    assert "let it last 48 s" in capacity.missed(alone)
 
 
 # How sure, on both sides
@@ -794,8 +790,8 @@ def test_the_longest_of_what_runs_need_is_asked_for(summary):
     rows = [
         {**short_row(steady_row(summary, 8), needs), "repeat": i, "run": f"r{i}"} for i, needs in enumerate((20.0, 47.2, None))
     ]
-    assert capacity.missed(point(rows)).endswith("let its load last 48 s")
-    assert capacity.missed(point(rows[2:])).endswith("in the time that it lasted: send more requests")
+    assert capacity.missed(point(rows)).endswith("let it last 48 s")
+    assert capacity.missed(point(rows[2:])).endswith("steady; send more requests")
     assert (point(rows)["missed_at"], point(rows)["highest"]) == (8, 8)
 
 

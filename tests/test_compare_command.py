@@ -109,7 +109,7 @@ def test_the_table_says_what_was_compared(study, capsys, summary):  # noqa: ARG0
     text = "\n".join(lines)
     assert "differs    engine_version: 1 → 2" in text
     assert next(line for line in lines if line.startswith(TOKENS)).split()[1:3] == ["−50.0", "%"]
-    assert "output tokens/s: −50.0 % over all loads" in text
+    assert "tokens/s: −50.0 % over all loads" in text
     assert "sessions of each side that find 5 % over all levels" in text
     assert "1 session of each side: too few to show how far sessions differ" in text
     assert any(line.startswith("short, high loads") for line in lines)

@@ -6,20 +6,20 @@ import pytest
 from bench.aggregate import summary_frame
 from bench.analysis import Prices, advice, best_points, economics, judge, operating_points, predictions, saturation
 from bench.analysis.advice import (
-    _admission,
-    _evicted,
-    _headroom,
-    _kv_bytes,
-    _memory_bound,
-    _pools,
-    _second_device,
-    _stalls,
+    admission,
+    evicted,
+    headroom,
+    kv_bytes,
+    memory_bound,
+    pools,
+    second_device,
+    stalls,
 )
 from bench.models import Demand, Setting, geometry_of, plan
 from bench.published import accelerators, catalogue
 from bench.study import Decision, Deployment, parse_slo
 from bench.study.config import Thresholds
-from bench.words.advice import _range, role, sentence
+from bench.words.advice import role, sentence
 from bench.words.predictions import comparison, quantity
 from tests import records
 from tests.planted import steady_row
@@ -441,17 +441,13 @@ def test_the_best_point_is_that_of_the_means_of_its_repeats(summary):
     assert (dear["best_at"], dear["break_even_at"]) == (2, None)
 
 
-# Advice, sentence by sentence: rows of the tables that it is drawn from, made by hand
+# Advice by number: rows of the tables that it is drawn from, made by hand
 
 FULL_AT_16 = {"deployment": "a", "workload": "short", "axis": "concurrency", "measured": 16.0, "below": 8.0, "predicted": 10.0,
               "peak_at": 8.0, "parameters": 30, "kv_bytes_per_token": 100, "saturation_kind": "peak", "saturation_at": 8.0,
               "saturation_low": 4.0, "saturation_high": 16.0}  # fmt: skip
 POINT = {"deployment": "a", "workload": "short", "unit": "requests in flight", "kind": "found", "basis": "steady", "c_max": 8.0,
          "operate_at": 4.0, "usable_rps": 10.0, "usable_low": 9.0, "usable_high": 11.0, "missed_at": 16.0, "missed": [{"by": "ttft_p99_s", "limit_s": 1.0, "reached_s": 3.0}]}  # fmt: skip
-
-
-def sentences(found):
-    return [sentence(each) for each in found]
 
 
 def four(summary, **more):
@@ -465,26 +461,24 @@ def table(row, **changed):
 @pytest.mark.parametrize(
     ("row", "c_max", "cost"),
     [
-        ({}, 9.0, "; at 16 throughput is 20 % below its highest"),
-        ({}, 8.5, "; at 16 throughput is 20 % below its highest"),
-        ({}, None, "; at 16 throughput is 20 % below its highest"),
+        ({}, 9.0, (16, 0.2)),
+        ({}, 8.5, (16, 0.2)),
+        ({}, None, (16, 0.2)),
         ({}, 8.4, None),  # an SLO ends the range before memory does
-        ({"saturation_kind": "flat"}, 9.0, ""),
-        ({"saturation_high": None}, 9.0, ""),
-        ({"saturation_high": 32.0}, 9.0, "; at 32 throughput is 40 % below its highest"),
+        ({"saturation_kind": "flat"}, 9.0, (None, None)),
+        ({"saturation_high": None}, 9.0, (None, None)),
+        ({"saturation_high": 32.0}, 9.0, (32, 0.4)),
         ({"axis": "request_rate"}, 9.0, None),
         ({"below": None}, 9.0, None),
     ],
 )
 def test_headroom_below_a_full_cache(summary, row, c_max, cost):
-    found = list(_headroom(four(summary), table(FULL_AT_16, **row), table(POINT, c_max=c_max)))
-    words = (
-        "9 requests of short in flight leave 10 to 15 % of the KV cache of a free, for requests that are longer than these. "
-        f"It is full at 16 and was not at 8{cost}."
-    )
-    assert sentences(found) == ([] if cost is None else [words])
-    if cost and "32" in cost:
-        assert found[0].runs == ("a/8", "a/16", "a/32")
+    found = list(headroom(four(summary), table(FULL_AT_16, **row), table(POINT, c_max=c_max)))
+    assert len(found) == (cost is not None)
+    if cost:
+        assert found[0].runs == {None: ("a/8", "a/16"), 16: ("a/8", "a/16"), 32: ("a/8", "a/16", "a/32")}[cost[0]]
+        expected = {"fewest": 8.5, "most": 9, "full": 16, "below": 8, "loss_at": cost[0], "loss": cost[1]}
+        assert {name: found[0].numbers[name] for name in expected} == pytest.approx(expected)
 
 
 def test_of_invalid_runs_alone_nothing_is_advised(summary):
@@ -496,12 +490,8 @@ def test_of_invalid_runs_alone_nothing_is_advised(summary):
 
 def test_slots_that_are_free_make_no_room_and_their_number_is_no_memory(summary):
     runs = four(summary, launch={"max_num_seqs": 16, "slots": True})
-    assert list(_headroom(runs, table(FULL_AT_16), table(POINT, c_max=9.0))) == []
-    assert list(_memory_bound(runs, table(FULL_AT_16))) == []
-
-
-def test_a_range_of_whole_requests():
-    assert [_range(8.5, 9.9), _range(8.5, 8.9), _range(8.5, 10.0)] == ["9", "8", "9 to 10"]
+    assert list(headroom(runs, table(FULL_AT_16), table(POINT, c_max=9.0))) == []
+    assert list(memory_bound(runs, table(FULL_AT_16))) == []
 
 
 @pytest.mark.parametrize(
@@ -520,42 +510,40 @@ def test_a_range_of_whole_requests():
     ],
 )
 def test_memory_ends_the_growth_where_both_can_be_at_one_load(summary, row, advised):
-    found = list(_memory_bound(four(summary), table(FULL_AT_16, **row)))
+    found = list(memory_bound(four(summary), table(FULL_AT_16, **row)))
     assert len(found) == advised
     if not row:
-        assert sentence(found[0]).startswith(
-            "Memory ends the growth of a (short): its throughput peaks at 8 requests, between 4 and 16, and its KV cache is full "
-            "between 8 and 16."
-        )
+        assert [found[0].numbers[name] for name in ("peak", "low", "high", "below", "full")] == [8, 4, 16, 8, 16]
         assert found[0].runs == ("a/4", "a/8", "a/16")
 
 
 @pytest.mark.parametrize(
-    ("point", "words"),
+    ("point", "numbers", "told"),
     [
-        ({}, "Admit at most 4 requests in flight (C_max is 8, and carries no more) on an instance of a (short), and add instances "
-             "beyond: at 16 it misses TTFT P99 ≤ 1 s (3 s)."),
-        ({"operate_at": 8.0}, "Admit at most 8 requests in flight on an instance of a (short), and add instances beyond: at 16 it misses TTFT P99 ≤ 1 s (3 s)."),
-        ({"kind": "above"}, None),
-        ({"basis": "burst"}, None),
+        ({}, (4, 8, 16), ("a/4", "a/8", "a/16")),
+        ({"operate_at": 8.0}, (8, None, 16), ("a/8", "a/16")),
+        ({"kind": "above"}, None, ()),
+        ({"basis": "burst"}, None, ()),
     ],
-)  # fmt: skip
-def test_what_to_admit(summary, point, words):
-    found = list(_admission(four(summary), table(POINT, **point)))
-    assert sentences(found) == ([] if words is None else [words])
-    assert words is None or found[0].runs == (("a/4", "a/8", "a/16") if not point else ("a/8", "a/16"))
+)
+def test_what_to_admit(summary, point, numbers, told):
+    found = list(admission(four(summary), table(POINT, **point)))
+    assert [tuple(each.numbers[name] for name in ("operate_at", "c_max", "missed_at")) for each in found] == (
+        [numbers] if numbers else []
+    )
+    assert [(each.runs, each.missed[0].by) for each in found] == ([(told, "ttft_p99_s")] if told else [])
 
 
 @pytest.mark.parametrize(
     ("other", "carried"),
     [
-        ({"usable_rps": 15.0, "usable_low": 12.0}, "15 of chat, 10 of short"),
-        ({"usable_rps": 15.0, "usable_low": 12.0, "kind": "above"}, "at least 15 of chat, 10 of short"),
+        ({"usable_rps": 15.0, "usable_low": 12.0}, [("chat", 15, False), ("short", 10, False)]),
+        ({"usable_rps": 15.0, "usable_low": 12.0, "kind": "above"}, [("chat", 15, True), ("short", 10, False)]),
         ({"usable_rps": 14.9, "usable_low": 12.0}, None),  # not half as much again
         ({"usable_rps": 15.0, "usable_low": 11.0}, None),  # the ranges meet
         ({"usable_rps": 15.0, "usable_low": 10.0}, None),
         ({"usable_rps": 15.0, "usable_low": None}, None),
-        ({"usable_rps": 5.0, "usable_low": 4.0, "usable_high": 8.0}, "10 of short, 5 of chat"),
+        ({"usable_rps": 5.0, "usable_low": 4.0, "usable_high": 8.0}, [("short", 10, False), ("chat", 5, False)]),
         ({"usable_rps": 5.0, "usable_low": 4.0, "usable_high": None}, None),
         ({"usable_rps": None}, None),
         ({"usable_rps": 15.0, "usable_low": 12.0, "deployment": "b"}, None),
@@ -563,8 +551,8 @@ def test_what_to_admit(summary, point, words):
 )
 def test_pools_of_workloads_whose_ranges_lie_apart(summary, other, carried):
     points = pl.concat([table(POINT), table(POINT, workload="chat", **other)], how="vertical_relaxed")
-    words = f"Give each type of workload a pool of its own: within its SLOs one a carries, in requests/s, {carried}. A mixed pool is sized by the heaviest."
-    assert sentences(_pools(four(summary), points)) == ([] if carried is None else [words])
+    found = [[(each.workload, each.rps, each.at_least) for each in one.carried] for one in pools(four(summary), points)]
+    assert found == ([carried] if carried else [])
 
 
 @pytest.mark.parametrize(
@@ -592,16 +580,14 @@ def test_a_larger_model_that_holds_more_by_hand(summary, small, advised):
     other = {**FULL_AT_16, "deployment": "b", "parameters": 20, "measured": 4.0, "below": 2.0, "kv_bytes_per_token": 400}
     saturates = pl.DataFrame([FULL_AT_16, {**other, **small}])
     points = pl.DataFrame([POINT, {**POINT, "deployment": "b", "usable_rps": 12.0}])
-    found = list(_kv_bytes(valid, saturates, points))
+    found = list(kv_bytes(valid, saturates, points))
     assert len(found) == advised
     if not small:
-        assert sentence(found[0]) == (
-            "A model's KV bytes per token decide how many requests fit, not its parameters: a has 1.5 times the parameters of b, "
-            "and its KV cache is full at 16 requests of short instead of 4, because a token takes 100 bytes instead of 400 of the 3.906 MiB that "
-            "both have. Within the SLOs it carries 10 requests/s against 12: look at both."
-        )
+        expected = {"deployment": "a", "other": "b", "workload": "short", "parameters": 1.5, "requests": 16, "other_requests": 4, "token_bytes": 100,
+                    "other_token_bytes": 400, "kv_bytes": 40 * 102_400, "rps": 10, "other_rps": 12, "same_bytes": None}  # fmt: skip
+        assert found[0].numbers == expected
         assert found[0].runs == ("a/8", "a/16", "b/2", "b/4")
-        assert sentences(_kv_bytes(valid, saturates, points.clear()))[0].endswith("MiB that both have.")
+        assert next(kv_bytes(valid, saturates, points.clear())).numbers["rps"] is None
 
 
 def test_of_several_pairs_the_most_striking_is_told(summary):
@@ -611,31 +597,29 @@ def test_of_several_pairs_the_most_striking_is_told(summary):
     valid = frame(summary, {name: {"levels": (2, 4, 8, 16), "launch": launch} for name in names})
     rows = [FULL_AT_16, {**FULL_AT_16, "deployment": "b", "parameters": 20, "measured": 4.0, "kv_bytes_per_token": 400},
             {**FULL_AT_16, "deployment": "c", "parameters": 8, "measured": 8.0, "kv_bytes_per_token": 400}]  # fmt: skip
-    (found,) = _kv_bytes(valid, pl.DataFrame(rows), pl.DataFrame(schema={"workload": pl.String}))
-    assert "a has 3.8 times the parameters of c, and its KV cache is full at 16 requests of short instead of 8" in sentence(
-        found
-    )
+    (found,) = kv_bytes(valid, pl.DataFrame(rows), pl.DataFrame(schema={"workload": pl.String}))
+    assert [found.numbers[name] for name in ("other", "parameters", "requests", "other_requests")] == ["c", 3.75, 16, 8]
 
 
 @pytest.mark.parametrize(
-    ("one", "two", "words"),
+    ("one", "two", "gain"),
     [
-        ({}, {}, "at 4 requests of short, 2 of them give 2.5 times the throughput of 1,"),
+        ({}, {}, 2.5),
         ({}, {"throughput_tokens_per_s": [200.0]}, None),  # twice as much by twice as many
         ({"preemptions": [0.0]}, {}, None),  # one alone was not out of memory
         ({}, {"preemptions": [1.0]}, None),
         ({}, {"levels": (8,)}, None),
     ],
 )
-def test_more_than_twice_as_much_by_two_devices(summary, one, two, words):
+def test_more_than_twice_as_much_by_two_devices(summary, one, two, gain):
     launch = {"model": "m", "tensor_parallel": 1, "pipeline_parallel": 2, "gpus": 2}
     curves = {
         "one": {"levels": (4,), "throughput_tokens_per_s": [100.0], "preemptions": [2.0], "launch": {"model": "m"}, **one},
         "two": {"levels": (4,), "throughput_tokens_per_s": [250.0], "launch": launch, **two},
     }
-    found = list(_second_device(frame(summary, curves)))
-    assert len(found) == (words is not None)
-    assert words is None or (words in sentence(found[0]) and found[0].runs == ("one/4", "two/4"))
+    found = list(second_device(frame(summary, curves)))
+    expected = {"workload": "short", "level": 4, "many": 2, "few": 1, "gain": gain}
+    assert [(each.numbers, each.runs) for each in found] == ([(expected, ("one/4", "two/4"))] if gain else [])
 
 
 STALLS = {
@@ -664,12 +648,10 @@ STALLS = {
     ],
 )
 def test_gaps_three_times_the_median_are_stalls(summary, more, cause, level):
-    found = list(_stalls(frame(summary, {"a": {**STALLS, **more}}), {("a", "short"): cause} if cause else {}))
+    found = list(stalls(frame(summary, {"a": {**STALLS, **more}}), {("a", "short"): cause} if cause else {}))
     assert [each.runs for each in found] == ([] if level is None else [(f"a/{level}",)])
     if "itl_p50_s" in more and level == 4:
-        assert sentence(found[0]).startswith(
-            "On a (short, 4) one gap between tokens in a hundred is 10 times the median (99.7 against 9.97 ms) while nothing waits"
-        )
+        assert [found[0].numbers[name] for name in ("itl_p50_s", "itl_p99_s", "stall")] == pytest.approx([0.00997, 0.0997, 10])
 
 
 @pytest.mark.parametrize(
@@ -679,11 +661,8 @@ def test_gaps_three_times_the_median_are_stalls(summary, more, cause, level):
 def test_hits_that_are_lost_as_the_cache_fills(summary, rates, usage, advised):
     """From the lowest level, 1, to the highest, 8; what 4 shows between them decides nothing."""
     runs = frame(summary, {"a": {"levels": (4, 1, 8), "prefix_hit_rate": rates, "kv_usage_peak": usage}})
-    found = list(_evicted(runs))
+    found = list(evicted(runs))
     assert len(found) == advised
     if advised:
-        assert (
-            "in short on a the prefix cache serves 60 % of the prompts' tokens at 1 and 39 % at 8, where it is full."
-            in sentence(found[0])
-        )
+        assert [found[0].numbers[name] for name in ("low", "low_rate", "high", "high_rate")] == [1, 0.6, 8, 0.39]
         assert found[0].runs == ("a/1", "a/8")

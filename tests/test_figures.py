@@ -282,7 +282,7 @@ def test_a_comparison_shows_every_load_its_regions_and_all_together(summary):
         f"{name} against a, by concurrency (requests in flight)" for name in "bc"
     ]
     assert spec["vconcat"][0]["title"]["subtitle"] == []
-    assert spec["vconcat"][1]["title"]["subtitle"][0].startswith("output tokens/s: from 16 in flight on −60.0 %, worse")
+    assert spec["vconcat"][1]["title"]["subtitle"][0].startswith("tokens/s: from 16 in flight on −60.0 %, worse")
     rows = drawn_rows(spec, "verdict")
     assert {row["load"] for row in rows} == {"1", "4", "16", "64", "low loads", "middle loads", "high loads", "all"}
     assert {row["verdict"] for row in rows} == {"no evidence", "worse"}

@@ -41,14 +41,14 @@ def study(summary, decision=SLO, **curves):
 @pytest.mark.parametrize(
     ("told", "decision", "words"),
     [
-        ({}, SLO, "Carries 4 requests/s at 2 requests in flight (3.6 to 8.8 at 95 % confidence). C_max is 2 (at least 2, below 4)."),
-        ({"throughput_requests_per_s": [4.0, 4.0, 4.0]}, SLO, "Carries 4 requests/s at 1 request in flight (3.6 to 4.4 at 95 % confidence). "
-         "C_max is 2 (at least 2, below 4), and carries no more."),
-        ({"ttft_p99_s": [0.1] * 3}, SLO, "Carries 8 requests/s at 4 requests in flight (at least 7.2 at 95 % confidence, its upper end is not "
+        ({}, SLO, "Sustains 4 requests/s at 2 requests in flight (3.6 to 8.8 at 95 % confidence). C_max is 2 (at least 2, below 4)."),
+        ({"throughput_requests_per_s": [4.0, 4.0, 4.0]}, SLO, "Sustains 4 requests/s at 1 request in flight (3.6 to 4.4 at 95 % confidence). "
+         "C_max is 2 (at least 2, below 4), but sustains no more."),
+        ({"ttft_p99_s": [0.1] * 3}, SLO, "Sustains 8 requests/s at 4 requests in flight (at least 7.2 at 95 % confidence, its upper end is not "
          "established). C_max is 4 or more (at least 4, the upper end is not established)."),
-        ({"ttft_p99_s": [2.0] * 3}, SLO, "No measured load meets the SLOs: at 1 request in flight, the lowest, it misses TTFT P99 ≤ 1 s (2 s)."),
+        ({"ttft_p99_s": [2.0] * 3}, SLO, "No measured load is sustained: at 1 request in flight, the lowest, it misses TTFT P99 ≤ 1 s (2 s)."),
         ({"steady_why": ["short"] * 3, "steady_needs_s": [50.0] * 3}, SLO, "No steady state, so its capacity is not known: at 1 request in flight "
-         "its load did not become steady in the time that it lasted: let its load last 50 s."),
+         "its load did not become steady; let it last 50 s."),
         ({"ttft_p99_s": [None] * 3}, SLO, "TTFT P99 ≤ 1 s cannot be judged: no answer at 1 has that latency. Answers that are not streamed"),
         (BURST, SLO, "A burst of 2 requests in flight meets the SLOs: C_max is 2 (at least 2, below 4)."),
         (WRONG, SLO, "No valid run, so its capacity is not known."),
@@ -58,7 +58,7 @@ def study(summary, decision=SLO, **curves):
 )  # fmt: skip
 def test_a_curve_in_a_sentence(summary, told, decision, words):
     curve = {"levels": (1, 2, 4), "ttft_p99_s": [0.1, 0.2, 3.0], **FULL, **SERVED, **told}
-    assert curves(study(summary, decision, a=curve))[0].carries.startswith(words)
+    assert curves(study(summary, decision, a=curve))[0].sustains.startswith(words)
 
 
 def test_the_fleet_in_a_sentence(summary):
@@ -144,7 +144,7 @@ def test_nothing_is_claimed_of_a_server_that_tells_nothing(tmp_path, summary):
     page = tmp_path / "report.html"
     write_report(page, title="t", results=results, specs=[], facts=[], summary=tmp_path / "report.md")
     for text in (page.read_text(), (tmp_path / "report.md").read_text()):
-        assert "why is not known" in text
+        assert "Why is not known" in text
         assert "cache has room" not in text and "cache is full" not in text
 
 
@@ -154,7 +154,7 @@ def test_the_page_says_it_all(tmp_path, summary):
     text = page.read_text()
     for words in (
         "C_max is 2",
-        "At 4 the KV cache admits no more: 19 tokens are free where a prompt takes 32; 2 requests wait in the mean.",
+        "At 4, the KV cache admits no more: 19 tokens are free, and a prompt takes 32; 2 requests wait on average.",
         "It misses TTFT P99 ≤ 1 s (3 s).",
         "More KV memory",
         "25 instances for 100 requests/s",
@@ -177,7 +177,7 @@ def test_the_page_says_it_all(tmp_path, summary):
         "| a · short | 2 | **200 ms** | 4 | 100 | 1 of 1 |",
         "| a · short | 4 | 3 s | 8 | 100 | 1 of 1 |",
     ]
-    cards = lines.index(next(line for line in lines if line.startswith("| deployment | carries within TTFT P99 ≤ 1 s |")))
+    cards = lines.index(next(line for line in lines if line.startswith("| deployment | sustains within TTFT P99 ≤ 1 s |")))
     assert lines[cards + 2].startswith("| a | **4** requests/s")
 
 

@@ -251,7 +251,7 @@ def test_answers_that_end_early_are_short_and_not_wrong_where_nothing_else_could
         assert done.returncode == 0, done.stderr
         assert "refuses ignore_eos: answers may end before the length that was asked for" in done.stderr
     shown = bench("parse", str(tmp_path / "run")).stdout
-    assert "4 answers of 4 ended early, as the model did: 5 tokens in the mean for 8 asked for" in shown
+    assert "4 answers of 4 ended early, as the model did: 5 tokens on average for 8 asked for" in shown
     assert "latency, throughput  valid" in shown
     content = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert (content["wrong_output_tokens"], content["short_answers"], content["requests_omit"]) == (0, 4, "ignore_eos")
@@ -266,7 +266,7 @@ def test_answers_that_end_early_although_that_was_forbidden_are_wrong(tmp_path):
                      "--output-length", "8", "--output-dir", str(tmp_path / "run"))  # fmt: skip
         assert done.returncode == 0, done.stderr
     shown = bench("parse", str(tmp_path / "run")).stdout
-    assert "4 requests had another output length than asked for (5 tokens in the mean, not 8)" in shown
+    assert "4 requests had another output length than asked for (5 tokens on average, not 8)" in shown
     assert "latency, throughput  invalid" in shown
     assert "the server's counts  not taken" in shown  # without --scrape, whatever was wrong
 

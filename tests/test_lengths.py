@@ -109,8 +109,7 @@ def test_a_title_of_lengths_is_what_its_fit_is_sure_of():
             runs.with_columns(series=pl.lit("m") if series is None else series),
             "x",
             "y",
-            of="output token",
-            latency="E2E latency",
+            "output",
         )
 
     assert title(planted(16, 1.0)).startswith("An output token adds 0.300")

@@ -133,7 +133,7 @@ def test_filled_points_are_the_runs_that_filled_the_cache(summary, tmp_path):
     spec = json.loads(save_figure("kv-saturation", study, tmp_path / "kv-saturation")[2].read_text())
     assert {row["level"]: row["room"] for row in drawn_rows(spec, "room")} == {8: True, 15: True, 16: False, 20: False}
     assert study.saturation["measured"].to_list() == [16]
-    assert spec["usermeta"]["note"] == "Filled: the cache is full. a at 16, a request was preempted (95 % in use)."
+    assert spec["usermeta"]["note"] == "a: full at 16, a request was preempted (95 % in use)."
 
 
 @pytest.mark.parametrize(
@@ -154,8 +154,8 @@ def test_the_sign_of_a_full_cache_is_told(more, sign, summary):
 def test_curves_that_fill_alike_share_their_words():
     rows = pl.DataFrame({"curve": ["a", "b", "c"], "measured": [64.0, 64.0, 16.0], "usage": [0.987, 0.991, None], "sign": ["refused"] * 2 + ["preempted"]})  # fmt: skip
     assert full_note(rows) == (
-        "Filled: the cache is full. a and b at 64, the next request does not fit (99 % in use); "
-        "c at 16, a request was preempted (usage not known)."
+        "a and b: full at 64, the next request does not fit (99 % in use); "
+        "c: full at 16, a request was preempted (usage not known)."
     )
     assert full_note(rows.head(0)) == ""
 

@@ -11,7 +11,8 @@ from bench.figures.registry import load_figure
 from bench.figures.save import save_figure
 from bench.figures.theme import NEUTRAL, curve_colour, curve_shape
 from bench.study import Decision
-from bench.words.charts import efficiency_title, fleet_title, prediction_title, saturation_title, throughput_title
+from bench.words.charts import efficiency_title, fleet_title, saturation_title, throughput_title
+from bench.words.saturates import prediction_title
 from tests.planted import steady_row
 from tests.test_figures import drawn_rows, planted, results
 from tests.test_windows import table
@@ -69,17 +70,14 @@ def test_the_title_names_the_loads_that_fill_the_cache(columns, title):
 
 
 def test_a_title_states_no_more_than_the_curves_show():
-    apart = pl.Int64
-    assert prediction_title(pl.DataFrame({"levels_apart": [0, 1, None]})).endswith("predicts on 1 of 2 curves")
-    assert (
-        prediction_title(pl.DataFrame({"levels_apart": [1]})) == "The KV cache is full at other levels than geometry predicts"
-    )
-    assert prediction_title(pl.DataFrame({"levels_apart": [None]}, schema={"levels_apart": apart})) is None
+    assert prediction_title([0, 1, None]) == "The KV cache is full at the level that geometry predicts on 1 of 2 curves"
+    assert prediction_title([1]) == "The KV cache is full at other levels than geometry predicts"
+    assert prediction_title([None]) is None
     assert fleet_title(1000, [93, 60, 1520]) == "A peak of 1,000 requests/s takes 93, 60 and 1,520 instances"
     assert (fleet_title(2, [1]), fleet_title(2, [1] * 6)) == ("A peak of 2 requests/s takes 1 instance", None)
     assert efficiency_title("TP=2", [0.55, 1.7]) == "TP=2 brings 55 to 170 % of what as many single devices would"
     points = pl.DataFrame({"saturation_at": [16.0, 24.0]})
-    assert throughput_title(points, "requests/s") == "Throughput saturates at 16 and 24 requests/s"
+    assert throughput_title(points, "requests/s") == "Throughput stops growing at 16 and 24 requests/s"
     assert throughput_title(pl.DataFrame({"saturation_at": [16.0, None]}), "requests/s") is None
 
 
@@ -88,7 +86,7 @@ def test_a_figure_takes_the_title_that_its_data_allow(summary, tmp_path):
         return json.loads(save_figure("peak-throughput", study, tmp_path / "peak-throughput")[2].read_text())["title"]["text"]
 
     found = planted(summary, {1: 10, 2: 20, 4: 40, 8: 60, 12: 75, 16: 60, 24: 50})
-    assert title(found) == "Throughput saturates at 12 requests in flight"
+    assert title(found) == "Throughput stops growing at 12 requests in flight"
     assert title(results(summary)) == "Throughput against load"  # three levels
     rates = found.runs.with_columns(axis=pl.lit("request_rate"), deployment=pl.lit("b"))
     two = Results(pl.concat([found.runs, rates]), found.timeseries)

@@ -244,7 +244,7 @@ def test_a_lowest_level_beyond_the_proportional_part_is_said():
     whole = exact({level: 100 * level / (20 + level) for level in (1, 2, 4, 8, 16, 40, 60, 80, 100)})
     late = whole.filter(pl.col("level") >= 40)
     assert told(whole)["equilibrium_at"] == pytest.approx(6.25, rel=0.1)  # 21 ÷ (20 + N) = 0.8
-    assert equilibrium_text(told(late)) == "at or below 60 (no level is surely in the proportional part)"
+    assert equilibrium_text(told(late)) == "at or below 60 (no level is significantly in the proportional part)"
     # One request a second may well be beyond it, one request may not.
     rates = exact({1: 10, 2: 15, 4: 20, 8: 22})
     assert told(rates)["equilibrium_kind"] == "left"
@@ -331,9 +331,9 @@ def cell(name, point, **row):
     [
         ("saturation", Point("peak", 48.0, 40.0, 56.0), "48 (40 to 56), then it falls"),
         ("equilibrium", Point("left", 3.3127, 2.0, 4.0), "3.31 (2 to 4)"),
-        ("saturation", Point("peak", 4.0, None, 8.0), "4 (below 8), then it falls"),
+        ("saturation", Point("peak", 4.0, None, 8.0), "4 (at most 8), then it falls"),
         ("saturation", Point("flat", 1.0), "1 (no bounds), then flat: no fall seen"),
-        ("equilibrium", Point("below", high=8.0), "at or below 8 (no level is surely in the proportional part)"),
+        ("equilibrium", Point("below", high=8.0), "at or below 8 (no level is significantly in the proportional part)"),
         ("saturation", Point("above", low=8.0), "above 8 (still rising at 96, the highest level)"),
         ("saturation", Point("unknown", low=8.0, why="noise"),
          "above 8 (runs vary by 2 %, which hides whether it still rises, is flat or falls)"),

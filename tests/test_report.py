@@ -336,7 +336,7 @@ def test_the_table_of_operating_points_fits_a_page_and_a_contradiction_stands_be
     study = of_rows(slow, decision=Decision(slo=["ttft_p90=1s"]))
     page = drawn(tmp_path, study)
     heads = [
-        text for text, _ in re.findall(r'<th scope="col">(.*?)</th>()', page.text.partition("What one instance carries")[2])
+        text for text, _ in re.findall(r'<th scope="col">(.*?)</th>()', page.text.partition("What one instance sustains")[2])
     ]
     assert len(heads[: heads.index("knee") + 1]) == 8
     assert "Little's law gives" not in page.text

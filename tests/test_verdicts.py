@@ -166,11 +166,11 @@ def test_cache_hits_that_stay_away(tmp_path):
 def test_token_counts_other_than_asked_for(tmp_path):
     with serving(token_offset=1) as server:
         assert found_in(server, tmp_path) == [
-            "4 requests had another output length than asked for (41 tokens in the mean, not 40)"
+            "4 requests had another output length than asked for (41 tokens on average, not 40)"
         ]
     with serving(prompt_offset=-2) as server:
         assert found_in(server, tmp_path / "2") == [
-            "4 requests had another prompt length than asked for (14 tokens in the mean, not 16)"
+            "4 requests had another prompt length than asked for (14 tokens on average, not 16)"
         ]
 
 

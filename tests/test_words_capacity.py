@@ -1,11 +1,11 @@
-"""What a curve carries in words, where an end, an answer or everything is missing."""
+"""What a curve sustains in words, where an end, an answer or everything is missing."""
 
 import pytest
 
 from bench.analysis import operating_points
 from bench.analysis.judging import Miss, Unsettled
 from bench.study import Slo, parse_slo
-from bench.words.capacity import c_max, carries, evidence, full_cache, misses, unsettled_text, with_texts
+from bench.words.capacity import c_max, evidence, full_cache, misses, sustains, unsettled_text, with_texts
 from bench.words.loads import load_text, loads_text
 from tests.planted import frame, short_row, steady_row
 
@@ -49,8 +49,8 @@ def test_an_slo_is_known_by_its_column():
 
 
 def test_a_load_that_is_not_steady_asks_for_what_is_known_to_help():
-    assert unsettled_text(Unsettled("short", 48)).endswith(": let its load last 48 s")
-    assert unsettled_text(Unsettled("short")).endswith(": send more requests")
+    assert unsettled_text(Unsettled("short", 48)).endswith("; let it last 48 s")
+    assert unsettled_text(Unsettled("short")).endswith("; send more requests")
     assert unsettled_text(Unsettled("empty")) == "no request was sent"
 
 
@@ -65,7 +65,7 @@ def test_a_load_that_is_not_steady_asks_for_what_is_known_to_help():
 def test_an_end_that_is_not_known_is_said_to_be_so(low, high, text):
     point = {**NOTHING, "kind": "found", "unit": "requests in flight", "operate_at": 8.0, "c_max": 8.0, "usable_rps": 8.0, "low": low, "high": high,
              "usable_low": low, "usable_high": high}  # fmt: skip
-    assert carries(point, burst=False) == f"Carries 8 requests/s at 8 requests in flight {text}"
+    assert sustains(point, burst=False) == f"Sustains 8 requests/s at 8 requests in flight {text}"
 
 
 def test_where_there_is_no_c_max_there_is_no_evidence():
@@ -96,7 +96,7 @@ def test_a_point_is_written_with_its_texts(summary):
     assert above["high_needs"] == "Levels above 1 would establish the upper end."
     never = written([short_row(steady_row(summary, 1), 30.0)])
     assert (never["c_max_text"], never["missed_by"]) == ("no steady state", None)
-    assert never["missed"].endswith("let its load last 30 s")
+    assert never["missed"].endswith("let it last 30 s")
     nothing = written([{**steady_row(summary, 1), "wrong_output_tokens": 1}])
     assert [nothing[key] for key in ("missed", "missed_by", "c_max_text", "low_needs", "high_needs")] == [
         None,
@@ -117,12 +117,12 @@ def test_a_lowest_load_that_misses_is_not_the_lowest_measured_where_others_canno
     point = operating_points(frame([*lower, steady_row(summary, 24, slow=200)]), SLOS).row(0, named=True)
     assert (point["kind"], point["missed_at"], point["unsettled_needs_s"]) == ("below", 24, 25)
     assert c_max(point) == "below 24, the lowest level that can be judged"
-    said = carries(point, burst=False)
-    assert said.startswith("No load that can be judged meets the SLOs: at 24 requests in flight it misses TTFT P99 ≤ 2 s")
+    said = sustains(point, burst=False)
+    assert said.startswith("No load that can be judged is sustained: at 24 requests in flight it misses TTFT P99 ≤ 2 s")
     assert said.endswith("At lower levels the load did not become steady: let it last 25 s.")
     alone = operating_points(frame([steady_row(summary, 24, slow=200)]), SLOS).row(0, named=True)
     assert c_max(alone) == "below 24, the lowest level"
-    assert "the lowest, it misses" in carries(alone, burst=False)
+    assert "the lowest, it misses" in sustains(alone, burst=False)
 
 
 def test_a_rate_of_one_is_singular():

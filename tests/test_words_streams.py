@@ -13,8 +13,8 @@ PLAIN = {"ok": 8, "tokens_per_chunk": 1.0, "ttft_n": 8, "held_back_answers": 0, 
     [
         ({}, []),
         (dict.fromkeys(("tokens_per_chunk", "hidden_tokens", "without_done")), []),  # not streamed
-        ({"tokens_per_chunk": 3.0}, ["a chunk carries 3 tokens in the mean: TPOT counts the tokens behind the first chunk, and there is no ITL"]),
-        ({"tokens_per_chunk": 0.25}, ["a chunk carries 0.25 tokens in the mean, because something cuts answers into smaller pieces: there is no ITL"]),
+        ({"tokens_per_chunk": 3.0}, ["a chunk carries 3 tokens on average: TPOT counts the tokens behind the first chunk, and there is no ITL"]),
+        ({"tokens_per_chunk": 0.25}, ["a chunk carries 0.25 tokens on average, because something cuts answers into smaller pieces: there is no ITL"]),
         ({"held_back_answers": 8, "ttft_n": 0, "tokens_per_chunk": 1.0},
          ["8 answers of 8 came at one moment: something between the server and its client holds them back, so there is no TTFT, TPOT or ITL"]),
         ({"held_back_answers": 1}, ["1 answer of 8 came at one moment: TTFT of these is the time of the whole answer"]),
@@ -27,7 +27,7 @@ PLAIN = {"ok": 8, "tokens_per_chunk": 1.0, "ttft_n": 8, "held_back_answers": 0, 
           "tokens, so it is unknown how many a chunk carries"]),
         ({"unknown_streamed": 8, "uncounted_answers": 8, "tpot_n": 0}, []),  # the verdict has the reason
         ({"tokens_per_arrival": 4.0},
-         ["4 tokens arrive together in the mean, though each has a chunk: something gathers them, so TTFT is late by up to as many, TPOT "
+         ["4 tokens arrive together on average, though each has a chunk: something gathers them, so TTFT is late by up to as many, TPOT "
           "counts the tokens after the first moment, and there is no ITL"]),
         ({"axis": "concurrency", "client_schedule_delay_p50_s": 0.06, "e2e_p50_s": 1.0},
          ["requests left 0.06 s after they were due, as connections take that long to open: fewer were in flight than the load says"]),
@@ -37,7 +37,7 @@ PLAIN = {"ok": 8, "tokens_per_chunk": 1.0, "ttft_n": 8, "held_back_answers": 0, 
          ["requests leave out ignore_eos: answers may end before the length that was asked for",
           "requests leave out token_ids: prompts are text, whose lengths follow from the server's own counts"]),
         ({"short_answers": 4, "counted_output_tokens": 5.0, "asked_output_tokens": 8.0},
-         ["4 answers of 8 ended early, as the model did: 5 tokens in the mean for 8 asked for"]),
+         ["4 answers of 8 ended early, as the model did: 5 tokens on average for 8 asked for"]),
         ({"sdk_differs": "text is 'a' to the SDK, 'b' to Saturate"}, ["the openai SDK reads an answer differently: text is 'a' to the SDK, 'b' to Saturate"]),
     ],
 )  # fmt: skip

@@ -1,6 +1,6 @@
 """Across runs: what may be trusted, where each deployment saturates, and what it carries. Numbers and typed evidence, no words."""
 
-from bench.analysis.advice import advice
+from bench.analysis.advice import Advice, advice
 from bench.analysis.bands import BANDS, judge
 from bench.analysis.bottleneck import bottleneck
 from bench.analysis.capacity import operating_points
@@ -12,14 +12,13 @@ from bench.analysis.gate import blind, needed, regressions, sight, unseen
 from bench.analysis.knee import knees
 from bench.analysis.power import Noise, sessions_for, visible
 from bench.analysis.predictions import Prediction, predictions
-from bench.analysis.recommendation import Advice
+from bench.analysis.recovery import recoveries
 from bench.analysis.regions import regions
 from bench.analysis.repeats import repeats
 from bench.analysis.saturation import saturation
 from bench.analysis.setting_gain import setting_gains
 from bench.analysis.sizing import OperatingPoint, instances_for, is_machine, sized
 from bench.analysis.slo import goodput
-from bench.analysis.sustained import recoveries, sustained
 from bench.analysis.token_costs import length_costs, streamed_both_ways, streaming_gains
 from bench.analysis.validity import PARTS, invalid, verdict
 
@@ -62,7 +61,6 @@ __all__ = [
     "sized",
     "streamed_both_ways",
     "streaming_gains",
-    "sustained",
     "unseen",
     "verdict",
     "visible",

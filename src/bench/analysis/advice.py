@@ -4,27 +4,29 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
-from typing import Any, cast
+from dataclasses import dataclass
+from typing import Any, Literal, cast
 
 import polars as pl
 
 from bench.analysis.judging import Miss
-from bench.analysis.recommendation import (
-    Admission,
-    Advice,
-    Carried,
-    Eviction,
-    Headroom,
-    KvBytes,
-    MemoryBound,
-    Pools,
-    SecondDevice,
-    Stalls,
-)
 from bench.analysis.sizing import KV_HEADROOM, gpus_of, with_devices
 from bench.axes import CONCURRENCY
 
-__all__ = ["advice"]
+__all__ = [
+    "Advice",
+    "Carried",
+    "Recommendation",
+    "admission",
+    "advice",
+    "evicted",
+    "headroom",
+    "kv_bytes",
+    "memory_bound",
+    "pools",
+    "second_device",
+    "stalls",
+]
 
 _APART = 1.5  # least ratio of two loads that count as different; convention
 _LARGER = 1.2  # least ratio of parameters of a larger model; convention
@@ -32,6 +34,36 @@ _LARGER = 1.2  # least ratio of parameters of a larger model; convention
 _SAME_MEMORY = 0.02
 _STALLED = 3.0  # ITL P99 ÷ P50 above which other requests' prefill stalls decoding; convention
 _LOST_HITS = 0.2  # loss of prefix-cache hit rate that is reported; convention
+
+
+Recommendation = Literal["kv_bytes", "pools", "admission", "headroom", "memory_bound", "second_device", "stalls", "eviction"]
+
+
+@dataclass(frozen=True)
+class Carried:
+    """What one server sustains of a workload within its SLOs: `rps` requests/s, or at least so many."""
+
+    workload: str
+    rps: float
+    at_least: bool
+
+
+@dataclass(frozen=True)
+class Advice:
+    """One recommendation.
+
+    Attributes:
+        kind: what is advised; `bench.words.advice` has its sentence. runs: those that show it (`deployment/run`).
+        numbers: by name, as that sentence takes them: loads in the workload's unit, times in s, shares 0–1, sizes in bytes. None: not
+            known.
+        missed: by what the load beyond an admission misses. carried: of `pools`, the most first.
+    """
+
+    kind: Recommendation
+    runs: tuple[str, ...]
+    numbers: Mapping[str, float | str | None]
+    missed: tuple[Miss, ...] = ()
+    carried: tuple[Carried, ...] = ()
 
 
 def advice(
@@ -47,14 +79,14 @@ def advice(
     """
     valid = runs.filter("valid")
     found = [
-        *_kv_bytes(valid, saturation, points),
-        *_pools(valid, points),
-        *_admission(valid, points),
-        *_headroom(valid, saturation, points),
-        *_memory_bound(valid, saturation),
-        *_second_device(valid),
-        *_stalls(valid, causes or {}),
-        *_evicted(valid),
+        *kv_bytes(valid, saturation, points),
+        *pools(valid, points),
+        *admission(valid, points),
+        *headroom(valid, saturation, points),
+        *memory_bound(valid, saturation),
+        *second_device(valid),
+        *stalls(valid, causes or {}),
+        *evicted(valid),
     ]
     return [each for each in found if each.runs]  # of invalid runs alone nothing is advised
 
@@ -87,7 +119,7 @@ def _kv_memory(runs: pl.DataFrame) -> dict[str, tuple[int, int]]:
     return found
 
 
-def _kv_bytes(valid: pl.DataFrame, saturation: pl.DataFrame, points: pl.DataFrame) -> Iterator[Advice]:
+def kv_bytes(valid: pl.DataFrame, saturation: pl.DataFrame, points: pl.DataFrame) -> Iterator[Advice]:
     """The largest model that holds more requests than a smaller one in as much KV memory on as many GPUs.
 
     With unequal memory it would be the memory, or both, that let it hold more.
@@ -126,22 +158,26 @@ def _kv_bytes(valid: pl.DataFrame, saturation: pl.DataFrame, points: pl.DataFram
             & ~pl.col("parameters").is_between(a["parameters"] / _LARGER, a["parameters"] * _LARGER)
         )["deployment"].to_list()
         yield Advice(
-            KvBytes(
-                a["deployment"],
-                b["deployment"],
-                parameters=a["parameters"] / b["parameters"],
-                requests=(a["measured"], b["measured"]),
-                token_bytes=(a["kv_bytes_per_token"], b["kv_bytes_per_token"]),
-                kv_bytes=memory[a["deployment"]][0],
-                rps=(ours, theirs) if ours and theirs else None,
-                same_bytes=next((name for name in same_bytes if alike(name, a["deployment"])), None),
-                workload=a["workload"],
-            ),
+            "kv_bytes",
             _names(pl.concat([_of(valid, row, row["below"], row["measured"]) for row in (a, b)])),
+            {
+                "deployment": a["deployment"],
+                "other": b["deployment"],
+                "workload": a["workload"],
+                "parameters": a["parameters"] / b["parameters"],
+                "requests": a["measured"],
+                "other_requests": b["measured"],
+                "token_bytes": a["kv_bytes_per_token"],
+                "other_token_bytes": b["kv_bytes_per_token"],
+                "kv_bytes": memory[a["deployment"]][0],
+                "rps": ours if theirs else None,
+                "other_rps": theirs,
+                "same_bytes": next((name for name in same_bytes if alike(name, a["deployment"])), None),
+            },
         )
 
 
-def _pools(valid: pl.DataFrame, points: pl.DataFrame) -> Iterator[Advice]:
+def pools(valid: pl.DataFrame, points: pl.DataFrame) -> Iterator[Advice]:
     """Workloads that differ by how much of them one server carries, by more than the ranges of both."""
     for part in points.drop_nulls("usable_rps").partition_by("deployment", maintain_order=True):
         rows = part.sort("usable_rps").to_dicts()
@@ -149,24 +185,18 @@ def _pools(valid: pl.DataFrame, points: pl.DataFrame) -> Iterator[Advice]:
         surely = most is not None and least is not None and most > least
         if surely and rows[-1]["usable_rps"] >= _APART * rows[0]["usable_rps"]:
             carried = tuple(Carried(row["workload"], row["usable_rps"], row["kind"] == "above") for row in reversed(rows))
-            yield Advice(
-                Pools(rows[0]["deployment"], carried), _names(pl.concat([_of(valid, row, row["c_max"]) for row in rows]))
-            )
+            runs = _names(pl.concat([_of(valid, row, row["c_max"]) for row in rows]))
+            yield Advice("pools", runs, {"deployment": rows[0]["deployment"]}, carried=carried)
 
 
-def _admission(valid: pl.DataFrame, points: pl.DataFrame) -> Iterator[Advice]:
+def admission(valid: pl.DataFrame, points: pl.DataFrame) -> Iterator[Advice]:
     for row in points.filter((pl.col("kind") == "found") & (pl.col("basis") == "steady")).iter_rows(named=True):
+        numbers = {name: row[name] for name in ("deployment", "workload", "unit", "operate_at", "missed_at")}
         yield Advice(
-            Admission(
-                row["deployment"],
-                row["workload"],
-                row["unit"],
-                operate_at=row["operate_at"],
-                c_max=row["c_max"],
-                missed_at=row["missed_at"],
-                missed=tuple(Miss(**miss) for miss in row["missed"]),
-            ),
+            "admission",
             _names(_of(valid, row, row["operate_at"], row["c_max"], row["missed_at"])),
+            {**numbers, "c_max": row["c_max"] if row["operate_at"] < row["c_max"] else None},
+            missed=tuple(Miss(**miss) for miss in row["missed"]),
         )
 
 
@@ -177,7 +207,7 @@ def _filled(valid: pl.DataFrame, saturation: pl.DataFrame) -> pl.DataFrame:
     return known.drop_nulls(["measured", "below"])
 
 
-def _headroom(valid: pl.DataFrame, saturation: pl.DataFrame, points: pl.DataFrame) -> Iterator[Advice]:
+def headroom(valid: pl.DataFrame, saturation: pl.DataFrame, points: pl.DataFrame) -> Iterator[Advice]:
     """What a full cache costs, and the headroom that avoids it; not where an SLO ends the range before memory does.
 
     Nor of slots: one that is free makes no room for a longer request.
@@ -192,39 +222,43 @@ def _headroom(valid: pl.DataFrame, saturation: pl.DataFrame, points: pl.DataFram
         if row["saturation_kind"] == "peak" and before and after:
             where, loss = row["saturation_high"], 1 - after / before
         yield Advice(
-            Headroom(
-                row["deployment"],
-                row["workload"],
-                requests=((1 - KV_HEADROOM[1]) * row["predicted"], (1 - KV_HEADROOM[0]) * row["predicted"]),
-                full=row["measured"],
-                below=row["below"],
-                loss_at=where,
-                loss=loss,
-            ),
+            "headroom",
             _names(_of(valid, row, row["below"], row["measured"], where)),
+            {
+                "deployment": row["deployment"],
+                "workload": row["workload"],
+                "fewest": (1 - KV_HEADROOM[1]) * row["predicted"],
+                "most": (1 - KV_HEADROOM[0]) * row["predicted"],
+                "full": row["measured"],
+                "below": row["below"],
+                "loss_at": where,
+                "loss": loss,
+            },
         )
 
 
-def _memory_bound(valid: pl.DataFrame, saturation: pl.DataFrame) -> Iterator[Advice]:
+def memory_bound(valid: pl.DataFrame, saturation: pl.DataFrame) -> Iterator[Advice]:
     """Curves whose throughput surely grew until the KV cache was full; not of slots, whose number is a setting."""
     for row in _filled(valid, saturation).iter_rows(named=True):
         low = row["saturation_low"]
         ended = row["saturation_kind"] in ("peak", "flat") and row["saturation_high"] is not None and low is not None
         if ended and low <= row["measured"] and row["below"] <= row["saturation_high"]:
             yield Advice(
-                MemoryBound(
-                    row["deployment"],
-                    row["workload"],
-                    peak=row["saturation_at"],
-                    range=(low, row["saturation_high"]),
-                    below=row["below"],
-                    full=row["measured"],
-                ),
+                "memory_bound",
                 _names(_of(valid, row, low, row["below"], row["measured"], row["saturation_high"])),
+                {
+                    "deployment": row["deployment"],
+                    "workload": row["workload"],
+                    "peak": row["saturation_at"],
+                    "low": low,
+                    "high": row["saturation_high"],
+                    "below": row["below"],
+                    "full": row["measured"],
+                },
             )
 
 
-def _second_device(valid: pl.DataFrame) -> Iterator[Advice]:
+def second_device(valid: pl.DataFrame) -> Iterator[Advice]:
     """Loads at which n devices bring more than n times as much, because one alone was out of memory."""
     alike = ["model", "engine", "workload", "level"]
     kinds = ["tensor_parallel", "pipeline_parallel", "data_parallel"]
@@ -249,12 +283,19 @@ def _second_device(valid: pl.DataFrame) -> Iterator[Advice]:
         if len(both):
             best = both.row(-1, named=True)
             yield Advice(
-                SecondDevice(best["workload"], best["level"], best["devices_many"], best["devices"], best["gain"]),
+                "second_device",
                 tuple(best["runs"] + best["runs_many"]),
+                {
+                    "workload": best["workload"],
+                    "level": best["level"],
+                    "many": best["devices_many"],
+                    "few": best["devices"],
+                    "gain": best["gain"],
+                },
             )
 
 
-def _stalls(valid: pl.DataFrame, causes: Mapping[tuple[str, str], str]) -> Iterator[Advice]:
+def stalls(valid: pl.DataFrame, causes: Mapping[tuple[str, str], str]) -> Iterator[Advice]:
     """Loads with paced arrivals and free memory at which others' prefill stands between tokens."""
     paced = valid.filter(
         (pl.col("arrival") != "burst")
@@ -272,24 +313,25 @@ def _stalls(valid: pl.DataFrame, causes: Mapping[tuple[str, str], str]) -> Itera
     stalled = stalled.filter(pl.Series(agreed, dtype=pl.Boolean))
     if len(stalled):
         worst = stalled.row(-1, named=True)
-        yield Advice(
-            Stalls(worst["deployment"], worst["workload"], worst["level"], p50_s=worst["itl_p50_s"], p99_s=worst["itl_p99_s"]),
-            _names(stalled.tail(1)),
-        )
+        names = ("deployment", "workload", "level", "itl_p50_s", "itl_p99_s", "stall")
+        yield Advice("stalls", _names(stalled.tail(1)), {name: worst[name] for name in names})
 
 
-def _evicted(valid: pl.DataFrame) -> Iterator[Advice]:
+def evicted(valid: pl.DataFrame) -> Iterator[Advice]:
     """Curves whose prefix cache loses its hits as load rises."""
     for _, part in valid.drop_nulls("prefix_hit_rate").group_by("deployment", "workload", maintain_order=True):
         levels = part.sort("level")
         first, last = levels.row(0, named=True), levels.row(-1, named=True)
         if first["prefix_hit_rate"] - last["prefix_hit_rate"] >= _LOST_HITS and last["saturated"]:
             yield Advice(
-                Eviction(
-                    first["deployment"],
-                    first["workload"],
-                    levels=(first["level"], last["level"]),
-                    hit_rates=(first["prefix_hit_rate"], last["prefix_hit_rate"]),
-                ),
+                "eviction",
                 _names(pl.concat([levels.head(1), levels.tail(1)])),
+                {
+                    "deployment": first["deployment"],
+                    "workload": first["workload"],
+                    "low": first["level"],
+                    "low_rate": first["prefix_hit_rate"],
+                    "high": last["level"],
+                    "high_rate": last["prefix_hit_rate"],
+                },
             )

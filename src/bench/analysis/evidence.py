@@ -1,261 +1,107 @@
-"""What a cause rests on: a small record for each thing that a load can show. `bench.words.causes` has them in words."""
+"""What a cause rests on: a code for what a load shows, and its numbers. `bench.words.causes` has a sentence for each code."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal
 
-from bench.analysis.judging import Unsettled
-
-__all__ = [
-    "Alone",
-    "At",
-    "Bottleneck",
-    "Cause",
-    "Evidence",
-    "Failures",
-    "FullCache",
-    "FullSteps",
-    "Gaps",
-    "Held",
-    "HeldByCache",
-    "HeldBySlots",
-    "HighestLevel",
-    "NeverSteady",
-    "Preemptions",
-    "Prompts",
-    "Silent",
-    "Slots",
-    "SlowAnswers",
-    "SteadyMeets",
-    "Steps",
-    "UnknownLatency",
-    "UnknownStep",
-]
+__all__ = ["CAUSES", "Bottleneck", "Cause", "Evidence"]
 
 Cause = Literal["kv", "sequences", "prefill", "decode", "interference", "refusals", "none", "unknown"]
-
-
-@dataclass(frozen=True)
-class At:
-    """The load at which something shows: a level, in `unit` where that has to be said; or a burst of so many requests."""
-
-    level: float
-    unit: str | None = None
-    burst: bool = False
-
-
-@dataclass(frozen=True)
-class NeverSteady:
-    """No run that could be judged."""
-
-    unsettled: Unsettled
-
-
-@dataclass(frozen=True)
-class SteadyMeets:
-    """Every level that became steady meets the SLOs; the one at `level`, above them, did not become so."""
-
-    level: float
-    unsettled: Unsettled
-
-
-@dataclass(frozen=True)
-class HighestLevel:
-    """Every level meets the SLOs, up to `level`."""
-
-    level: float
-
-
-@dataclass(frozen=True)
-class Silent:
-    """The server does not report what would show why: its `queue`, its KV `usage`, or both. Or its metrics were not `read`, or have
-    gaps (`whole` is false).
-    """
-
-    at: At
-    read: bool = True
-    queue: bool = True
-    usage: bool = True
-    whole: bool = True
-
-
-@dataclass(frozen=True)
-class Alone:
-    """One request by itself misses: its `metric` (a name in `LATENCIES`) takes `value_s`, and `limit_s` is allowed."""
-
-    at: At
-    metric: str
-    value_s: float
-    limit_s: float
-
-
-@dataclass(frozen=True)
-class Failures:
-    """Requests that failed, of all; `in_flight` in the mean, None where it is not known. `broken`: whether most of them began and broke
-    off, or failed in the server, so that no limit refused them; `said`: what was said most often.
-    """
-
-    at: At
-    failed: int
-    requests: int
-    in_flight: float | None
-    broken: bool = False
-    said: str | None = None
-
-
-@dataclass(frozen=True)
-class FullCache:
-    """A burst that fills the KV cache; `request_bytes` of it would hold one request more, None where that is not known."""
-
-    at: At
-    request_bytes: float | None
-
-
-@dataclass(frozen=True)
-class Slots:
-    """A burst of which `slots` requests, all that may, run, and others wait."""
-
-    at: At
-    slots: int
-
-
-@dataclass(frozen=True)
-class Prompts:
-    """A burst whose prompts wait for one another."""
-
-    at: At
-
-
-@dataclass(frozen=True)
-class SlowAnswers:
-    """A burst that misses, whose first tokens come in time."""
-
-    at: At
-
-
-@dataclass(frozen=True)
-class Preemptions:
-    """Preemptions a request; `request_bytes` as in `FullCache`."""
-
-    at: At
-    per_request: float
-    request_bytes: float | None
-
-
-@dataclass(frozen=True)
-class UnknownStep:
-    """TPOT is missed, and the time of a step is not known."""
-
-    at: At
-
-
-@dataclass(frozen=True)
-class UnknownLatency:
-    """Only SLOs on latencies without a decomposition are missed; `metric` is the first, a name in `LATENCIES`."""
-
-    at: At
-    metric: str
-
-
-@dataclass(frozen=True)
-class Gaps:
-    """What the time between tokens consists of (s): a step without prompts, and what others' prompts add to it in the mean."""
-
-    at: At
-    step_s: float
-    others_s: float
-
-
-@dataclass(frozen=True)
-class HeldByCache:
-    """Requests that wait for KV memory.
-
-    Attributes:
-        waiting: in the mean, rounded up. free_tokens, prompt_tokens: what is left, and what a prompt takes, where that is too little.
-        gain: the factor by which more memory would raise the rate. room: that by which this or more sequences would.
-        request_bytes: as in `FullCache`.
-    """
-
-    at: At
-    waiting: int
-    free_tokens: float | None
-    prompt_tokens: float | None
-    gain: float
-    room: float
-    request_bytes: float | None
-
-
-@dataclass(frozen=True)
-class HeldBySlots:
-    """Requests that wait for others to end.
-
-    Attributes:
-        slots: that may run, and do; None where it is not known, and never more than `running` did. waiting: in the mean, rounded up.
-        gain: the factor by which more of them would raise the rate. room: that by which this or more KV memory would.
-    """
-
-    at: At
-    slots: int | None
-    running: float | None
-    waiting: int
-    gain: float
-    room: float
-
-
-Held: TypeAlias = HeldByCache | HeldBySlots
-
-
-@dataclass(frozen=True)
-class FullSteps:
-    """Requests wait, `waiting` of them in the mean (rounded up), although sequences and KV cache have room."""
-
-    at: At
-    waiting: int
-
-
-@dataclass(frozen=True)
-class Steps:
-    """The share of the steps' time that prompts take (0–1), None where not known; and what holds requests back, for little gain."""
-
-    at: At
-    prefill_share: float | None
-    held: Held | None = None
-
-
-Evidence: TypeAlias = (
-    NeverSteady
-    | SteadyMeets
-    | HighestLevel
-    | Silent
-    | Alone
-    | Failures
-    | FullCache
-    | Slots
-    | Prompts
-    | SlowAnswers
-    | Preemptions
-    | UnknownLatency
-    | UnknownStep
-    | Gaps
-    | HeldByCache
-    | HeldBySlots
-    | FullSteps
-    | Steps
-)
-
-
-@dataclass(frozen=True)
+Evidence = Literal[
+    "never_steady",
+    "steady_meets",
+    "highest_level",
+    "metrics_unread",
+    "metrics_gaps",
+    "no_gauges",
+    "no_queue",
+    "no_usage",
+    "refused",
+    "broken",
+    "alone_prefill",
+    "alone_decode",
+    "alone",
+    "full_cache",
+    "slots",
+    "prompts",
+    "slow_answers",
+    "preemptions",
+    "unknown_latency",
+    "unknown_step",
+    "others_prompts",
+    "slow_steps",
+    "held_by_cache",
+    "held_by_slots",
+    "pinned",
+    "full_steps",
+    "prefill_steps",
+    "decode_steps",
+    "unknown_steps",
+]
+#: The cause that each kind of evidence shows; of all others it is not known.
+CAUSES: dict[Evidence, Cause] = {
+    "highest_level": "none",
+    "refused": "refusals",
+    "broken": "refusals",
+    "alone_prefill": "prefill",
+    "alone_decode": "decode",
+    "full_cache": "kv",
+    "slots": "sequences",
+    "prompts": "prefill",
+    "preemptions": "kv",
+    "others_prompts": "interference",
+    "slow_steps": "decode",
+    "held_by_cache": "kv",
+    "held_by_slots": "sequences",
+    "pinned": "sequences",
+    "full_steps": "prefill",
+    "prefill_steps": "prefill",
+    "decode_steps": "decode",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
 class Bottleneck:
-    """What ends a curve's operating range.
+    """What ends a curve's operating range: a row of `causes.parquet` (docs/reference/analysis.md has each column's meaning and unit).
 
     Attributes:
-        cause: `kv` (the KV cache admits no more), `sequences` (max_num_seqs does not), `prefill` (prompts wait for arithmetic),
-            `decode` (steps take too long), `interference` (others' prompts are computed between a request's tokens), `refusals` (the
-            server refuses or fails), `none` (no measured load misses) or `unknown`.
-        evidence: what shows it; None where nothing was judged. runs: those that carry it.
+        evidence: what shows it; None where nothing was judged. runs: those that show it. The rest: its numbers, or None.
     """
 
-    cause: Cause
     evidence: Evidence | None = None
     runs: tuple[str, ...] = ()
+    level: float | None = None
+    unit: str | None = None
+    burst: bool = False
+    unsettled: Literal["empty", "short"] | None = None
+    needs_s: int | None = None
+    failed: int | None = None
+    requests: int | None = None
+    in_flight: float | None = None
+    said: str | None = None
+    metric: str | None = None
+    value_s: float | None = None
+    limit_s: float | None = None
+    per_request: float | None = None
+    step_s: float | None = None
+    others_s: float | None = None
+    prefill_share: float | None = None
+    slots: int | None = None
+    running: float | None = None
+    waiting: int | None = None
+    free_tokens: float | None = None
+    prompt_tokens: float | None = None
+    gain: float | None = None
+    room: float | None = None
+    request_bytes: float | None = None
+    held: Evidence | None = None
+    held_level: float | None = None
+
+    @property
+    def cause(self) -> Cause:
+        """`kv` (the KV cache admits no more), `sequences` (max_num_seqs does not), `prefill` (prompts wait for arithmetic), `decode`
+        (steps take too long), `interference` (others' prompts are computed between a request's tokens), `refusals` (the server refuses
+        or fails), `none` (no measured load misses) or `unknown`.
+        """
+        return "unknown" if self.evidence is None else CAUSES.get(self.evidence, "unknown")

@@ -18,11 +18,11 @@ OF_WINDOWS = {name: column.steady for name, column in COLUMNS.items() if column.
 def of_windows(*tables: pl.DataFrame) -> list[pl.DataFrame]:
     """The tables with throughput and latencies of the steady window in place of those of the whole run, ramp and drain included.
 
-    At loads alone of which every valid run in all tables has a window that is long enough: a window must not be compared with a whole
-    run. Bursts have none, and stay as they are.
+    A load is replaced only if every valid run of it, in all tables, has a window that is long enough: a window must not stand beside
+    a whole run. Bursts have no windows, and stay as they are.
 
     Args:
-        tables: summary rows. One of an older version has no windows, so none of its loads is replaced, nor the same load of another.
+        tables: summary rows. One of an older version has no windows, so its loads are replaced in no table.
     """
     return [
         table.with_columns(

@@ -52,12 +52,12 @@ def fitted(runs: pl.DataFrame, x: str, y: str) -> pl.DataFrame:
     return pl.concat(parts)
 
 
-def length_title(runs: pl.DataFrame, x: str, y: str, *, of: str, latency: str) -> str | None:
+def length_title(runs: pl.DataFrame, x: str, y: str, kind: str) -> str | None:
     """What a token costs, where one series is shown and its fit is sure of it. Args: as those of `fitted` and `cost_title`."""
     if runs["series"].n_unique() != 1:
         return None
     found = line(runs, x, y)
-    return cost_title(found, of=of, latency=latency) if found else None
+    return cost_title(found, kind) if found else None
 
 
 def length_chart(

@@ -70,5 +70,5 @@ def _texts(drawn: Figure, parts: Sequence[Results]) -> dict[str, str]:
         "title": found or drawn.title,
         "question": drawn.question,
         "reading": drawn.reading,
-        "note": " ".join(filter(None, notes)),
+        "note": " ".join(dict.fromkeys(filter(None, notes))),
     }

@@ -10,12 +10,10 @@ from collections.abc import Collection, Iterator
 import polars as pl
 
 from bench.analyse.findings import asked_of
-from bench.analysis import recoveries, streamed_both_ways, sustained
+from bench.analysis import recoveries, streamed_both_ways
 from bench.analysis.decisive import crossed
-from bench.analysis.recommendation import KvBytes
-from bench.axes import AXES, HELD
+from bench.axes import AXES
 from bench.figures import Results
-from bench.report.findings import Curve
 from bench.study.questions import (
     SWEEPS,
     Rows,
@@ -24,9 +22,21 @@ from bench.study.questions import (
     several_settings,
     with_and_without_streaming,
 )
-from bench.words import advice, against, alone, carried, decisive, saturates, searches, setting_gain, token_costs, trust
-from bench.words import sustained as sustained_words
+from bench.words import (
+    advice,
+    against,
+    alone,
+    decisive,
+    recovery,
+    saturates,
+    searches,
+    setting_gain,
+    sustained,
+    token_costs,
+    trust,
+)
 from bench.words.answer import Answer, remedy_once
+from bench.words.curves import Curve
 
 __all__ = ["answers"]
 
@@ -35,9 +45,9 @@ def answers(results: Results, curves: list[Curve]) -> list[Answer]:
     """What the runs answer, the study's own question first."""
     rows, searched = asked_of(results.runs), results.searches
     found = [answer for answer in _answers(results, rows, curves) if answer.lines]
-    # What a curve carries within the SLOs is answered once, with what its search says of it.
-    carried_there = [curve.searched for curve in _carried(results, curves)]
-    others = searches.answer((name, record) for name, record in searched if record not in carried_there)
+    # What a curve sustains within the SLOs is answered once, with what its search says of it.
+    told = [curve.searched for curve in curves if curve.point]
+    others = searches.answer((name, record) for name, record in searched if record not in told)
     found = [others, *found] if others.lines else found
     if left := _alone(results.runs, curves, found, {(name, record.workload) for name, record in searched}):
         found.append(alone.answer(left))
@@ -46,10 +56,10 @@ def answers(results: Results, curves: list[Curve]) -> list[Answer]:
 
 def _answers(results: Results, rows: Rows, curves: list[Curve]) -> Iterator[Answer]:
     runs, decision, findings = results.runs, results.decision, results.analysis.findings
-    carrying = _carried(results, curves)
-    sized = decision.peak_rps is not None and bool(carrying)
-    if sized:
-        yield carried.answer(carrying, decision.slos, decision.peak_rps)
+    judged = [curve for curve in curves if curve.point]
+    sized = decision.peak_rps is not None
+    if judged and sized:
+        yield sustained.answer(judged, decision)
     against_others = beside_baseline(rows) and any(not each.replica for each in results.comparisons.values())
     if against_others:
         yield against.answer(next(iter(runs.filter("baseline")["deployment"])), results.comparisons)
@@ -60,28 +70,17 @@ def _answers(results: Results, rows: Rows, curves: list[Curve]) -> Iterator[Answ
         yield token_costs.answer(findings.lengths, findings.streaming)
     if findings.settings:
         yield from setting_gain.answers(findings.settings)
-    # The first answer has every curve, where there is one.
-    open_loops = results.capacity.filter(~pl.col("axis").is_in(HELD), not sized)
-    steps = recoveries(runs)
-    if open_loops.height or steps:
-        yield sustained_words.answer(sustained(runs, open_loops), steps, decision.slos, decision.failed_share)
-    if carrying and not sized:
-        yield carried.answer(carrying, decision.slos, None)
+    if judged and not sized:
+        yield sustained.answer(judged, decision)
+    if steps := recoveries(runs):
+        yield recovery.answer(steps)
     full = [curve.saturation for curve in curves if curve.saturation and AXES[curve.saturation["axis"]].requests]
     compared = against_others or several_settings(rows)
     if full and (decision.slo or not compared):  # beside a comparison it is a detail, which the tables have
-        kv_bytes = [advice.sentence(each) for each in findings.advice if isinstance(each.evidence, KvBytes)]
+        kv_bytes = [advice.sentence(each) for each in findings.advice if each.kind == "kv_bytes"]
         yield saturates.answer(
             full, several_workloads=results.several_workloads, decided=bool(decision.slo), geometry="".join(kv_bytes)
         )
-
-
-def _carried(results: Results, curves: list[Curve]) -> list[Curve]:
-    """Curves with a capacity answer of their own; without a peak, open loops are answered by `sustained`."""
-    judged = [curve for curve in curves if curve.point]
-    if results.decision.peak_rps is not None:
-        return judged
-    return [curve for curve in judged if curve.point and AXES[curve.point["axis"]].held]
 
 
 def _alone(

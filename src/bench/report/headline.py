@@ -1,4 +1,4 @@
-"""The answer as large numbers: what each deployment carries, where its cache fills and throughput turns, how many a peak takes."""
+"""The answer as large numbers: what each deployment sustains, where its cache fills and throughput turns, how many a peak takes."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Any
 
 from bench.analysis.saturation import fills_first
 from bench.axes import AXES
-from bench.report.findings import Curve
 from bench.study import Slo
+from bench.words.curves import Curve
+from bench.words.loads import between_text
 
 __all__ = ["Card", "Number", "headline"]
 
@@ -50,8 +51,8 @@ def headline(curves: Sequence[Curve], slos: Sequence[Slo]) -> list[Card]:
 
 def _numbers(curves: Sequence[Curve], slos: Sequence[Slo]) -> Iterable[Number]:
     """Each of the first curve that has it; loads that go on come before bursts."""
-    if carried := next((number for curve in curves if (number := _carried(curve, slos))), None):
-        yield carried
+    if sustained := next((number for curve in curves if (number := _sustained(curve, slos))), None):
+        yield sustained
     rows = [curve.saturation for curve in curves if curve.saturation and AXES[curve.saturation["axis"]].requests]
     if full := fills_first(rows):
         below = "" if full["below"] is None else f"and not at {full['below']:g}"
@@ -59,33 +60,25 @@ def _numbers(curves: Sequence[Curve], slos: Sequence[Slo]) -> Iterable[Number]:
     for name, what in _POINTS.items():
         if row := next((row for row in rows if row[f"{name}_at"] is not None), None):
             flat = name == "saturation" and row["saturation_kind"] == "flat"
-            between = _between(row[f"{name}_low"], row[f"{name}_high"])
+            between = between_text(row[f"{name}_low"], row[f"{name}_high"], "{:.3g}")
             yield Number("throughput is flat from" if flat else what, f"{row[f'{name}_at']:.3g}", "in flight", between)
     if fleet := next((curve.fleet for curve in curves if curve.fleet and curve.fleet["instances"]), None):
         yield _fleet(fleet)
 
 
-def _carried(curve: Curve, slos: Sequence[Slo]) -> Number | None:
+def _sustained(curve: Curve, slos: Sequence[Slo]) -> Number | None:
     """The highest load within the SLOs: that of a search, or else the highest measured one."""
-    within = " and ".join(map(str, slos))
+    what = f"sustains within {' and '.join(map(str, slos))}" if slos else "sustains"
     if (found := curve.searched) and found.why == "found":
         unit = AXES[found.axis].short
-        return Number(f"carries within {within}", f"{found.limit:.3g}", unit, _between(found.low, found.high))
+        return Number(what, f"{found.limit:.3g}", unit, between_text(found.low, found.high, "{:.3g}"))
     if curve.burst or curve.point is None or curve.point["usable_rps"] is None:
         return None
     point = curve.point
-    between = _between(point["usable_low"], point["usable_high"])
-    return Number(f"carries within {within}", f"{point['usable_rps']:.3g}", "requests/s", between)
+    between = between_text(point["usable_low"], point["usable_high"], "{:.3g}")
+    return Number(what, f"{point['usable_rps']:.3g}", "requests/s", between)
 
 
 def _fleet(fleet: Mapping[str, Any]) -> Number:
-    between = _between(fleet["instances_least"], fleet["instances_most"])
+    between = between_text(fleet["instances_least"], fleet["instances_most"], "{:.3g}")
     return Number(f"a peak of {fleet['peak_rps']:g} requests/s takes", f"{fleet['instances']:,d}", "instances", between)
-
-
-def _between(low: float | None, high: float | None) -> str:
-    if low is None and high is None:
-        return ""
-    if high is None:
-        return f"{low:.3g} or more"
-    return f"at most {high:.3g}" if low is None else f"{low:.3g} to {high:.3g}"

@@ -153,6 +153,7 @@ def write_report(
         "models": _models(results, geometries or {}),
         "spent": _spent(results),
         "slos": results.decision.slos,
+        "counted": results.tokens_per_s.removesuffix("/s"),
         "peak_rps": results.decision.peak_rps,
         "safety": results.decision.safety,
         "prices": Prices.of(results.decision, results.device),

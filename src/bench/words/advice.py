@@ -3,111 +3,82 @@
 from __future__ import annotations
 
 import math
-from typing import assert_never
+from typing import Any, cast
 
-from bench.analysis.recommendation import (
-    Admission,
-    Advice,
-    Eviction,
-    Headroom,
-    KvBytes,
-    MemoryBound,
-    Pools,
-    SecondDevice,
-    Stalls,
-)
-from bench.errors import shown_share
+from bench.analysis.advice import Advice, Recommendation
 from bench.words.capacity import misses
 from bench.words.loads import load_text
+from bench.words.templates import filled
 
-__all__ = ["role", "sentence"]
+__all__ = ["TEXTS", "role", "sentence"]
 
-_ROLES: dict[type, str] = {
-    KvBytes: "Developers",
-    Pools: "System architects",
-    Admission: "Providers",
-    Headroom: "Providers",
-    MemoryBound: "Hardware makers",
-    SecondDevice: "Hardware makers",
-    Stalls: "Hardware makers",
-    Eviction: "Hardware makers",
+#: For whom, and what.
+TEXTS: dict[Recommendation, tuple[str, str]] = {
+    "kv_bytes": (
+        "Developers",
+        "KV bytes per token, not parameters, decide how many requests fit: {deployment} has {parameters:.2g} times the parameters of "
+        "{other}, and its KV cache is full at {requests:g} requests of {workload} instead of {other_requests:g}. Both have "
+        "{kv_bytes:size} of KV memory, of which a token takes {token_bytes:,} bytes instead of {other_token_bytes:,}.[ {same_bytes}, "
+        "with other parameters but as many bytes per token, is full at {requests:g} too.][ Within the SLOs {deployment} sustains "
+        "{rps:.3g} requests/s, {other} {other_rps:.3g}: look at both.]",
+    ),
+    "pools": (
+        "System architects",
+        "Give each type of workload a pool of its own: within its SLOs one {deployment} sustains, in requests/s, {carried}. A mixed "
+        "pool is sized by the heaviest.",
+    ),
+    "admission": (
+        "Providers",
+        "Admit at most {load}[ (C_max is {c_max:g}, but sustains no more)] on an instance of {deployment} ({workload}), and add "
+        "instances beyond: at {missed_at:g} it misses {misses}.",
+    ),
+    "headroom": (
+        "Providers",
+        "{range} requests of {workload} in flight leave 10 to 15 % of the KV cache of {deployment} free, for longer requests. It is "
+        "full at {full:g} and was not at {below:g}[; at {loss_at:g} throughput is {loss:share} below its highest].",
+    ),
+    "memory_bound": (
+        "Hardware makers",
+        "Memory ends the growth of {deployment} ({workload}): its throughput stops growing at {peak:.3g} requests ({low:g} to "
+        "{high:g}), and its KV cache fills between {below:g} and {full:g}. Pooled memory, or a cheaper tier of it, would let it grow "
+        "further.",
+    ),
+    "second_device": (
+        "Hardware makers",
+        "More devices bought memory, not speed: at {level:g} requests of {workload}, {many} of them give {gain:.2g} times the "
+        "throughput of {few}, whose KV cache is full there. Pooled memory would do the same.",
+    ),
+    "stalls": (
+        "Hardware makers",
+        "On {deployment} ({workload}, {level:g}) one gap between tokens in a hundred is {stall:.2g} times the median ({itl_p99_s:ms} "
+        "against {itl_p50_s:ms}) while nothing waits: prompts of other requests are computed in between. Prefill and decode on "
+        "accelerators of their own would not disturb each other.",
+    ),
+    "eviction": (
+        "Hardware makers",
+        "Tiered KV memory would keep shared prefixes: in {workload} on {deployment} the prefix cache serves {low_rate:share} of the "
+        "prompts' tokens at {low:g} and {high_rate:share} at {high:g}, where it is full.",
+    ),
 }
 
 
 def role(advice: Advice) -> str:
     """`Developers`, `System architects`, `Providers` or `Hardware makers`."""
-    return _ROLES[type(advice.evidence)]
+    return TEXTS[advice.kind][0]
 
 
 def sentence(advice: Advice) -> str:
     """A recommendation with its numbers."""
-    match advice.evidence:
-        case KvBytes() as found:
-            return _kv_bytes(found)
-        case Pools() as found:
-            carried = ", ".join(f"{'at least ' * each.at_least}{each.rps:.3g} of {each.workload}" for each in found.carried)
-            return (
-                f"Give each type of workload a pool of its own: within its SLOs one {found.deployment} carries, in "
-                f"requests/s, {carried}. A mixed pool is sized by the heaviest."
-            )
-        case Admission() as found:
-            beyond = f" (C_max is {found.c_max:g}, and carries no more)" if found.operate_at < found.c_max else ""
-            return (
-                f"Admit at most {load_text(found.operate_at, found.unit)}{beyond} on an instance of {found.deployment} "
-                f"({found.workload}), and add instances beyond: at {found.missed_at:g} it misses {misses(found.missed)}."
-            )
-        case Headroom() as found:
-            lost = (
-                f"; at {found.loss_at:g} throughput is {shown_share(found.loss)} below its highest"
-                if found.loss is not None
-                else ""
-            )
-            return (
-                f"{_range(*found.requests)} requests of {found.workload} in flight leave 10 to 15 % of the KV cache of "
-                f"{found.deployment} free, for requests that are longer than these. It is full at {found.full:g} and was not at "
-                f"{found.below:g}{lost}."
-            )
-        case MemoryBound() as found:
-            low, high = found.range
-            return (
-                f"Memory ends the growth of {found.deployment} ({found.workload}): its throughput peaks at {found.peak:.3g} requests, "
-                f"between {low:g} and {high:g}, and its KV cache is full between {found.below:g} and {found.full:g}. Memory that is "
-                "pooled, or a cheaper tier of it, would carry it further."
-            )
-        case SecondDevice() as found:
-            return (
-                f"More devices bought memory, not speed: at {found.level:g} requests of {found.workload}, {found.many} of them give "
-                f"{found.gain:.2g} times the throughput of {found.few}, whose KV cache is full there. Pooled memory would do the same."
-            )
-        case Stalls() as found:
-            return (
-                f"On {found.deployment} ({found.workload}, {found.level:g}) one gap between tokens in a hundred is "
-                f"{found.p99_s / found.p50_s:.2g} times the median ({1000 * found.p99_s:.3g} against {1000 * found.p50_s:.3g} ms) "
-                "while nothing waits: prompts of other requests are computed in between. Prefill and decode on accelerators of "
-                "their own would not disturb each other."
-            )
-        case Eviction() as found:
-            (low, high), (first, last) = found.levels, found.hit_rates
-            return (
-                f"Tiered KV memory would keep what is shared: in {found.workload} on {found.deployment} the prefix cache serves "
-                f"{shown_share(first)} of the prompts' tokens at {low:g} and {shown_share(last)} at {high:g}, where it is full."
-            )
-    assert_never(advice.evidence)
-
-
-def _kv_bytes(found: KvBytes) -> str:
-    (ours, theirs), (each, other) = found.requests, found.token_bytes
-    but, of = "", f" of {found.workload}" if found.workload else ""
-    if found.same_bytes:
-        but = f" {found.same_bytes}, with other parameters but as many bytes per token, is full at {ours:g} too."
-    if found.rps is not None:
-        but += f" Within the SLOs it carries {found.rps[0]:.3g} requests/s against {found.rps[1]:.3g}: look at both."
-    return (
-        f"A model's KV bytes per token decide how many requests fit, not its parameters: {found.deployment} has "
-        f"{found.parameters:.2g} times the parameters of {found.other}, and its KV cache is full at {ours:g} requests{of} instead of "
-        f"{theirs:g}, because a token takes {each:,} bytes instead of {other:,} of the {found.kv_bytes / 2**20:,.4g} MiB that both "
-        f"have.{but}"
-    )
+    numbers = cast("dict[str, Any]", dict(advice.numbers))
+    match advice.kind:
+        case "pools":
+            carried = (f"{'at least ' * each.at_least}{each.rps:.3g} of {each.workload}" for each in advice.carried)
+            numbers["carried"] = ", ".join(carried)
+        case "admission":
+            numbers |= {"load": load_text(numbers["operate_at"], numbers["unit"]), "misses": misses(advice.missed)}
+        case "headroom":
+            numbers["range"] = _range(numbers["fewest"], numbers["most"])
+    return filled(TEXTS[advice.kind][1], numbers)
 
 
 def _range(low: float, high: float) -> str:

@@ -74,7 +74,7 @@ def _do(name: str, baseline: str, found: Comparison) -> str:
             return f"{name} is better in something and visibly worse in nothing: it can replace {baseline}."
         case [] if "changes" in verdicts:
             return (
-                f"How {name} compares with {baseline} changes with the load, but at no load is either surely better: "
+                f"How {name} compares with {baseline} changes with the load, but at no load is either significantly better: "
                 "measure more repeats at the loads that matter to you."
             )
         case []:

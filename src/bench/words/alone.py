@@ -23,7 +23,7 @@ def answer(rows: Sequence[Row]) -> Answer:
         question="What do workloads that were measured at one load show?",
         lines=shortened([line(row) for row in rows]),
         sure=("One load shows neither a limit nor what more load would bring.",),
-        do=(*([AGAIN] if invalid else []), "Measure two levels or more of a workload to learn what an instance carries."),
+        do=(*([AGAIN] if invalid else []), "Measure two levels or more of a workload to learn what an instance sustains."),
     )
 
 

@@ -1,4 +1,4 @@
-"""What a curve carries in words: from a row of `bench.analysis.operating_points`."""
+"""What a curve sustains in words: from a row of `bench.analysis.operating_points`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from bench.words.loads import count_text, load_text
 __all__ = [
     "BURSTS",
     "c_max",
-    "carries",
     "evidence",
     "full_cache",
     "high_needs",
@@ -23,6 +22,7 @@ __all__ = [
     "missed",
     "misses",
     "rate",
+    "sustains",
     "unsettled_at",
     "unsettled_text",
     "with_texts",
@@ -91,8 +91,8 @@ def unsettled_text(found: Unsettled) -> str:
     """Why a level cannot be judged, and what would help."""
     if found.kind == "empty":
         return "no request was sent"
-    longer = "send more requests" if found.needs_s is None else f"let its load last {found.needs_s} s"
-    return f"its load did not become steady in the time that it lasted: {longer}"
+    longer = "send more requests" if found.needs_s is None else f"let it last {found.needs_s} s"
+    return f"its load did not become steady; {longer}"
 
 
 def _unsettled_text(point: Point) -> str:
@@ -102,7 +102,7 @@ def _unsettled_text(point: Point) -> str:
 
 def unsettled_at(level: float, why: str) -> str:
     """That the upper end hides behind a level that cannot be judged."""
-    return f"The upper end is not known: at {level:g} {why}."
+    return f"The upper end is not known: at {level:g}, {why}."
 
 
 def c_max(point: Point) -> str:
@@ -172,7 +172,7 @@ def high_needs(point: Point) -> str | None:
     return None
 
 
-def carries(point: Point, *, burst: bool) -> str:
+def sustains(point: Point, *, burst: bool) -> str:
     """A curve's capacity in a sentence or two."""
     match point["kind"]:
         case "unknown":
@@ -185,22 +185,22 @@ def carries(point: Point, *, burst: bool) -> str:
         case "below":
             at = load_text(point["missed_at"], point["unit"])
             if point["low_needs"] == "unsettled":
-                return f"No load that can be judged meets the SLOs: at {at} it misses {missed(point)}. {low_needs(point)}"
-            return f"No measured load meets the SLOs: at {at}, the lowest, it misses {missed(point)}."
+                return f"No load that can be judged is sustained: at {at} it misses {missed(point)}. {low_needs(point)}"
+            return f"No measured load is sustained: at {at}, the lowest, it misses {missed(point)}."
     if burst:
         return f"A burst of {load_text(point['c_max'], point['unit'])} meets the SLOs: C_max is {c_max(point)}."
-    more = ", and carries no more" if point["operate_at"] < point["c_max"] else ""
+    more = ", but sustains no more" if point["operate_at"] < point["c_max"] else ""
     return f"{rate(point)}. C_max is {c_max(point)}{more}."
 
 
 def rate(point: Point) -> str:
-    """What a load that goes on carries at its operating point."""
+    """What a continuous load gives at its operating point."""
     at = load_text(point["operate_at"], point["unit"])
-    return f"Carries {point['usable_rps']:.3g} requests/s at {at} ({_between(point['usable_low'], point['usable_high'])})"
+    return f"Sustains {point['usable_rps']:.3g} requests/s at {at} ({_between(point['usable_low'], point['usable_high'])})"
 
 
 def _between(low: float | None, high: float | None) -> str:
-    """Within which bounds the rate that is carried lies."""
+    """Within which bounds the sustained rate lies."""
     if low is None and high is None:
         return "neither end of its 95 % interval is established"
     if low is None:

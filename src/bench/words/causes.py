@@ -2,199 +2,110 @@
 
 from __future__ import annotations
 
-from typing import assert_never
+from typing import Any
 
-from bench.analysis.evidence import (
-    Alone,
-    At,
-    Bottleneck,
-    Evidence,
-    Failures,
-    FullCache,
-    FullSteps,
-    Gaps,
-    Held,
-    HeldByCache,
-    HeldBySlots,
-    HighestLevel,
-    NeverSteady,
-    Preemptions,
-    Prompts,
-    Silent,
-    Slots,
-    SlowAnswers,
-    SteadyMeets,
-    Steps,
-    UnknownLatency,
-    UnknownStep,
+from bench.analysis.evidence import Bottleneck, Evidence
+from bench.analysis.judging import Unsettled
+from bench.words.capacity import unsettled_text
+from bench.words.loads import load_text
+from bench.words.templates import filled
+
+__all__ = ["REMEDIES", "WHY", "remedy", "why"]
+
+_STEP = "a step takes {step_s:ms}, and prompts of other requests add {others_s:ms} to it on average"
+_PROMPTS = "prompts take {prefill_share:share} of the time of the engine's steps"
+_FAILED = "{failed:,} of {requests:,} requests[, with {in_flight:.3g} in flight on average][: {said:quoted}]."
+WHY: dict[Evidence, str] = {
+    "never_steady": "The limit is not known: {unsettled}.",
+    "steady_meets": "No load that became steady misses. The upper end is not known: at {level:g}, {unsettled}.",
+    "highest_level": "No measured load misses: {level:g} is the highest level.",
+    "metrics_unread": "{at}, it misses. Why is not known: the server's metrics were not read.",
+    "metrics_gaps": "{at}, it misses. Why is not known: the server's metrics have gaps.",
+    "no_gauges": "{at}, it misses. Why is not known: the server reports neither its queue nor its KV usage.",
+    "no_queue": "{at}, it misses. Why is not known: the server does not report its queue.",
+    "no_usage": "{at}, it misses. Why is not known: the server does not report its KV usage.",
+    "refused": f"{{at}}, the server refuses or fails {_FAILED}",
+    "broken": f"{{at}}, the server breaks off or fails {_FAILED}",
+    "full_cache": "{at}, the KV cache is full.",
+    "slots": "{at}, all {slots} sequences of max_num_seqs run, and requests wait.",
+    "prompts": "{at}, requests wait for the prefill of others.",
+    "slow_answers": "{at}, answers take too long; a burst does not show why.",
+    "preemptions": "{at}, the KV cache is full: {per_request:.2g} preemptions a request discard work, which is then repeated.",
+    "unknown_latency": "{at}, {metric:latency} misses its limit. Why is not known: it is not broken down into parts.",
+    "unknown_step": "{at}, TPOT misses its limit. Why is not known: the time of a step is missing.",
+    "others_prompts": f"{{at}}, prompts of other requests are computed between a request's tokens: {_STEP}.",
+    "slow_steps": f"{{at}}, decoding is too slow: {_STEP}.",
+    "held_by_cache": "{at}, the KV cache admits no more[: {free_tokens:,.0f} tokens are free, and a prompt takes "
+    "{prompt_tokens:,.0f}]; {waiting:wait} on average.",
+    "held_by_slots": "{at}, all {slots} sequences of max_num_seqs run, and {waiting:wait} on average.",
+    "pinned": "{at}, never more than {running:.0f} requests run, and {waiting:wait} on average.",
+    "full_steps": "{at}, {waiting:wait} on average, although sequences and KV cache have room: prompts fill the tokens of each step.",
+    "prefill_steps": f"{{at}}, requests wait for prefill: {_PROMPTS}.",
+    "decode_steps": f"{{at}}, steps take too long: {_PROMPTS}, decoding the rest.",
+    "unknown_steps": "{at}, it takes too long. Why is not known: the engine's steps cannot be separated.",
+}
+_ALONE = "One request alone is too slow: its {metric:latency} is {value_s:time}; the limit is {limit_s:time}."
+WHY |= {"alone": _ALONE, "alone_prefill": _ALONE, "alone_decode": _ALONE}
+_LITTLE = "{first}, but more room would raise the rate by a factor of {gain:.2g} only. "
+
+_FASTER = "a faster device, or more of them"
+_FASTER_PREFILL = f"More compute ({_FASTER}), shorter prompts, or prefixes that the cache serves."
+_FASTER_DECODE = f"More memory bandwidth ({_FASTER}), smaller weights, or fewer requests in a step."
+_MORE_KV = (
+    "More KV memory[ (one request takes {request_bytes:size})]. A KV type of half the bytes, or a model with half the KV bytes a "
+    "token, holds twice as many."
 )
-from bench.errors import shown, shown_share
-from bench.records.latencies import LATENCIES
-from bench.words.capacity import unsettled_at, unsettled_text
-from bench.words.loads import load_text, time_text
-
-__all__ = ["held_text", "remedy", "why"]
-
-_FASTER_PREFILL = "More arithmetic (a faster device, or more of them), shorter prompts, or prefixes that the cache serves."
-_FASTER_DEVICE = "A faster device, or more of them."
-_FASTER_ALONE = "More memory bandwidth (a faster device, or more of them), or smaller weights."
-_FASTER_DECODE = "More memory bandwidth (a faster device, or more of them), smaller weights, or fewer requests in a step."
+_MORE_SLOTS = "Raise max_num_seqs, as far as the KV cache holds."
+_NEXT = "[ Beyond about {beyond:.2g} times this rate the engine's speed is the limit.]"
+REMEDIES: dict[Evidence, str] = {
+    "highest_level": "Measure higher levels to find the limit.",
+    "refused": "Raise the limit of the server or of the gateway in front of it, or send less.",
+    "broken": "Look into the log of the server and of the gateway in front of it: it accepted requests, and their answers failed.",
+    "alone": f"{_FASTER[0].upper()}{_FASTER[1:]}.",
+    "alone_prefill": _FASTER_PREFILL,
+    "alone_decode": f"More memory bandwidth ({_FASTER}), or smaller weights.",
+    "full_cache": _MORE_KV,
+    "preemptions": _MORE_KV,
+    "held_by_cache": _MORE_KV + _NEXT,
+    "slots": _MORE_SLOTS,
+    "held_by_slots": _MORE_SLOTS + _NEXT,
+    "pinned": _MORE_SLOTS + _NEXT,
+    "others_prompts": "Compute smaller chunks of prompts in a step (vLLM's max-num-batched-tokens, llama.cpp's ubatch-size), or "
+    "separate prefill from decode, each on machines of its own.",
+    "prompts": _FASTER_PREFILL,
+    "full_steps": _FASTER_PREFILL,
+    "prefill_steps": _FASTER_PREFILL,
+    "slow_steps": _FASTER_DECODE,
+    "decode_steps": _FASTER_DECODE,
+}
 
 
 def why(limit: Bottleneck) -> str:
     """Why it carries no more, a sentence or two; empty where nothing was judged."""
-    return "" if limit.evidence is None else _why(limit, limit.evidence)
-
-
-def _why(limit: Bottleneck, found: Evidence) -> str:  # noqa: PLR0912 - a sentence for each kind of evidence
-    match found:
-        case NeverSteady():
-            return f"Nothing can be said of the limit: {unsettled_text(found.unsettled)}."
-        case SteadyMeets():
-            return f"No load that became steady misses. {unsettled_at(found.level, unsettled_text(found.unsettled))}"
-        case HighestLevel():
-            return f"No measured load misses: {found.level:g} is the highest level."
-        case Silent():
-            return f"{_at(found.at)} it misses; {_silent(found)}, so why is not known."
-        case Alone():
-            latency = LATENCIES[found.metric].title
-            return (
-                f"One request alone is too slow: its {latency} is {time_text(found.value_s)}, and "
-                f"{time_text(found.limit_s)} are allowed."
-            )
-        case Failures():
-            most = f", with {found.in_flight:.3g} in flight in the mean" if found.in_flight is not None else ""
-            said = f": {shown(found.said, 160)}" if found.said else ""
-            what = "breaks off or fails" if found.broken else "refuses or fails"
-            return f"{_at(found.at)} the server {what} {found.failed:,} of {found.requests:,} requests{most}{said}."
-        case FullCache():
-            return f"{_at(found.at)} the KV cache is full."
-        case Slots():
-            return f"{_at(found.at)} all {found.slots} sequences of max_num_seqs run, and requests wait."
-        case Prompts():
-            return f"{_at(found.at)} prompts wait for one another's arithmetic."
-        case SlowAnswers():
-            return f"{_at(found.at)} answers take too long; a burst does not show why."
-        case Preemptions():
-            return (
-                f"{_at(found.at)} the KV cache is full: {found.per_request:.2g} preemptions a request throw work away that is done "
-                "again."
-            )
-        case UnknownLatency():
-            return f"{_at(found.at)} {LATENCIES[found.metric].title} is missed; what it consists of, and so why, is not known."
-        case UnknownStep():
-            return f"{_at(found.at)} TPOT is missed; the time of a step is not known."
-        case Gaps():
-            what = (
-                "prompts of other requests are computed between a request's tokens"
-                if limit.cause == "interference"
-                else "decoding is too slow"
-            )
-            return (
-                f"{_at(found.at)} {what}: a step takes {1000 * found.step_s:.3g} ms, and prompts of other requests add "
-                f"{1000 * found.others_s:.3g} ms to it in the mean."
-            )
-        case HeldByCache() | HeldBySlots():
-            return f"{_held(found)}."
-        case FullSteps():
-            text = "although sequences and KV cache have room: prompts fill the tokens of each step"
-            return f"{_at(found.at)}, {_wait(found.waiting)}, {text}."
-        case Steps():
-            return f"{held_text(found.held)}{_at(found.at)} {_steps(limit, found)}."
-    assert_never(found)
-
-
-def _silent(found: Silent) -> str:
-    if not found.read:
-        return "the server's metrics were not read"
-    if not found.whole:
-        return "the server's metrics have gaps"
-    if not found.queue and not found.usage:
-        return "the server reports neither its queue nor its KV usage"
-    return f"the server does not report its {'KV usage' if found.queue else 'queue'}"
-
-
-def _steps(limit: Bottleneck, found: Steps) -> str:
-    if found.prefill_share is None:
-        return "it takes too long; the engine's steps cannot be separated"
-    prompts = f"prompts take {shown_share(found.prefill_share)} of the time of the engine's steps"
-    if limit.cause == "prefill":
-        return f"requests wait for the arithmetic of prompts: {prompts}"
-    return f"steps take too long: {prompts}, decoding the rest"
-
-
-def held_text(held: Held | None) -> str:
-    """What holds requests back, and that lifting it would bring little; empty where nothing does."""
-    if held is None:
+    if limit.evidence is None:
         return ""
-    more = "more room" if isinstance(held, HeldByCache) else "more"
-    return f"{_held(held)}, but {more} would raise the rate by a factor of {held.gain:.2g} only. "
-
-
-def _held(held: Held) -> str:
-    wait = _wait(held.waiting)
-    if isinstance(held, HeldByCache):
-        short = held.free_tokens is not None and held.prompt_tokens is not None
-        left = f": {held.free_tokens:,.0f} tokens are free where a prompt takes {held.prompt_tokens:,.0f}" if short else ""
-        return f"{_at(held.at)} the KV cache admits no more{left}; {wait}"
-    run = (
-        f"all {held.slots} sequences of max_num_seqs run"
-        if held.slots is not None
-        else f"never more than {held.running:.0f} requests run"
-    )
-    return f"{_at(held.at)} {run}, and {wait}"
-
-
-def _wait(waiting: int) -> str:
-    return f"{waiting} request{'s wait' if waiting != 1 else ' waits'} in the mean"
-
-
-def _at(at: At) -> str:
-    if at.burst:
-        return f"In a burst of {at.level:g}"
-    return f"At {at.level:g}" if at.unit is None else f"At {load_text(at.level, at.unit)}"
+    text = filled(WHY[limit.evidence], _numbers(limit))
+    if limit.held is None:
+        return text
+    first = filled(WHY[limit.held], {**_numbers(limit), "at": f"At {limit.held_level:g}"}).removesuffix(".")
+    return filled(_LITTLE, {"first": first, "gain": limit.gain}) + text
 
 
 def remedy(limit: Bottleneck) -> str:
     """What would raise it, a sentence or two; empty where nothing follows."""
-    match limit.evidence:
-        case HeldByCache() as held:
-            return _more_kv(held.request_bytes) + _next(held.room)
-        case FullCache() | Preemptions() as full:
-            return _more_kv(full.request_bytes)
-        case Failures(broken=True):
-            return (
-                "Look into the log of the server, and of what stands before it: requests were taken, and their answers failed."
-            )
-        case HeldBySlots() as held:
-            return f"Raise max_num_seqs, as far as the KV cache holds.{_next(held.room)}"
-        case Slots():
-            return "Raise max_num_seqs, as far as the KV cache holds."
-        case Alone():
-            return {"prefill": _FASTER_PREFILL, "decode": _FASTER_ALONE}.get(limit.cause, _FASTER_DEVICE)
-    match limit.cause:
-        case "none":
-            return "Measure higher levels to find the limit."
-        case "refusals":
-            return "Raise the limit of the server or of the gateway in front of it, or send less."
-        case "interference":
-            return (
-                "Compute smaller chunks of prompts in a step (vLLM's max-num-batched-tokens, llama.cpp's ubatch-size), or separate "
-                "prefill from decode, each on machines of its own."
-            )
-        case "prefill":
-            return _FASTER_PREFILL
-        case "decode":
-            return _FASTER_DECODE
-    return ""
+    return "" if limit.evidence is None else filled(REMEDIES.get(limit.evidence, ""), _numbers(limit))
 
 
-def _more_kv(request_bytes: float | None) -> str:
-    """What would make room."""
-    one = f": {request_bytes / 2**20:.3g} MiB hold one request more" if request_bytes is not None else ""
-    return f"More KV memory{one}. A KV type of half the bytes, or a model with half the KV bytes a token, holds twice as many."
+def _numbers(limit: Bottleneck) -> dict[str, Any]:
+    """The numbers by name; with `at`, the load, and `beyond`, the factor of the rate from which the engine's speed is the limit."""
+    why = unsettled_text(Unsettled(limit.unsettled, limit.needs_s)) if limit.unsettled else None
+    soon = limit.room is not None and 1 < limit.room < 2
+    return {**vars(limit), "at": _at(limit), "unsettled": why, "beyond": limit.room if soon else None}
 
 
-def _next(room: float) -> str:
-    """What bounds it soon after. Args: room: the factor by which more room would raise the rate."""
-    return f" Beyond about {room:.2g} times this rate the engine's speed is the limit." if 1 < room < 2 else ""
+def _at(limit: Bottleneck) -> str | None:
+    if limit.level is None:
+        return None
+    if limit.burst:
+        return f"In a burst of {limit.level:g}"
+    return f"At {limit.level:g}" if limit.unit is None else f"At {load_text(limit.level, limit.unit)}"

@@ -24,11 +24,9 @@ __all__ = [
     "margin_title",
     "numbers_note",
     "pairs_note",
-    "prediction_title",
     "ratio_title",
     "rings_note",
     "saturation_title",
-    "streaming_title",
     "throughput_title",
     "whole_runs_note",
     "widest_spread",
@@ -96,8 +94,8 @@ def full_note(filled: pl.DataFrame) -> str:
     said: dict[str, list[str]] = {}
     for curve, level, usage, sign in filled.select("curve", "measured", "usage", "sign").iter_rows():
         share = "usage not known" if usage is None else f"{100 * usage:.0f} % in use"
-        said.setdefault(f"at {level:g}, {_FULL_BY[sign].format(usage=share)}", []).append(curve)
-    return f"Filled: the cache is full. {'; '.join(f'{_and(names)} {how}' for how, names in said.items())}." if said else ""
+        said.setdefault(f"full at {level:g}, {_FULL_BY[sign].format(usage=share)}", []).append(curve)
+    return f"{'; '.join(f'{_and(names)}: {how}' for how, names in said.items())}." if said else ""
 
 
 def load_label(level: float, axis: str) -> str:
@@ -212,28 +210,7 @@ def throughput_title(saturation: pl.DataFrame, unit: str) -> str | None:
     levels = saturation["saturation_at"].to_list()
     if not levels or None in levels or len(levels) > _NAMED:
         return None
-    return f"Throughput saturates at {_listed(levels)} {unit}"
-
-
-def streaming_title(first_s: float, whole_s: float) -> str:
-    """How much sooner there is something to read. Args: first_s: with streaming. whole_s: without."""
-    return f"With streaming there is something to read after {first_s:.3g} s, without after {whole_s:.3g} s"
-
-
-def prediction_title(saturation: pl.DataFrame) -> str | None:
-    """On how many curves the KV cache is full at the level that geometry predicts; None where no curve has both.
-
-    Args:
-        saturation: as `saturation_title` takes it.
-    """
-    apart = saturation["levels_apart"].drop_nulls()
-    if apart.is_empty():
-        return None
-    met = int((apart == 0).sum())
-    if met == 0:
-        return "The KV cache is full at other levels than geometry predicts"
-    share = f"{met} of {len(apart)} curves" if met < len(apart) or met > 1 else "the one curve that shows it"
-    return f"The KV cache is full at the level that geometry predicts on {share}"
+    return f"Throughput stops growing at {_listed(levels)} {unit}"
 
 
 def widest_spread(low: float, high: float, level: float) -> str:

@@ -56,7 +56,7 @@ def sure_sentences(found: Comparison) -> list[str]:
 
 
 def sentence(rows: Rows) -> str:
-    """What the rows of one metric show, such as `output tokens/s: from 12 in flight on −48.0 %, worse; elsewhere no difference seen`.
+    """What the rows of one metric show, such as `tokens/s: from 12 in flight on −48.0 %, worse; elsewhere no difference seen`.
 
     Args:
         rows: those that `effects` has of a metric: levels, regions, trends and all, which comes last.

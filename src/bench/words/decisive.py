@@ -61,7 +61,7 @@ def _effect(found: FactorEffect) -> str:
     low, high = (each if isinstance(each, str) else f"{each:,.0f}" for each in found.between)
     times = f"{found.change:.2f}" if found.change < _DIGITS else f"{found.change:,.0f}"
     if abs(math.log(found.change)) < _LITTLE:
-        return f"{found.factor} (direction depends on the other factors; × {times} in the mean from {low} to {high})"
+        return f"{found.factor} (direction depends on the other factors; × {times} on average from {low} to {high})"
     return f"{found.factor} (× {times} from {low} to {high})"
 
 

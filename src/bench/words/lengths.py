@@ -7,7 +7,9 @@ import math
 from bench.analysis.lengths import Line
 from bench.errors import shown_share
 
-__all__ = ["cost_title", "fit_text", "with_half"]
+__all__ = ["adds", "cost_title", "fit_text", "squared", "with_half"]
+
+_LATENCY = {"prompt": "TTFT", "output": "E2E latency"}  # that the length of each kind sets
 
 
 def with_half(value: float, half: float) -> str:
@@ -33,16 +35,27 @@ def fit_text(found: Line) -> str:
     return f"{kind}, {' + '.join(terms)} (R² {fit.r_squared:.3f})"
 
 
-def cost_title(found: Line, *, of: str, latency: str) -> str | None:
-    """What a token costs, or that the cost grows with the length; None where neither is sure.
+def adds(found: Line, kind: str) -> str:
+    """What a token adds to a latency, on average where that bends.
 
     Args:
-        found: of milliseconds over tokens. of: such as `prompt token`. latency: such as `TTFT`.
+        found: of milliseconds over tokens. kind: `prompt` or `output`.
     """
+    mean = " on average" if found.parabola else ""
+    article = "An" if kind[0] in "aeiou" else "A"
+    return f"{article} {kind} token adds {with_half(found.slope, found.slope_half)} ms to {_LATENCY[kind]}{mean}"
+
+
+def squared(found: Line, kind: str) -> str | None:
+    """How much of a latency grows with the square of the length; None where no part does. Args: as of `adds`."""
     curve = found.parabola
-    if curve and 0 < curve.bend < 1:
-        return f"At {curve.longest:,.0f} tokens {shown_share(curve.bend)} of {latency} grows with the square of the length"
-    if curve or found.slope <= found.slope_half:
+    if curve is None or not 0 < curve.bend < 1:
         return None
-    article = "An" if of[0] in "aeiou" else "A"
-    return f"{article} {of} adds {with_half(found.slope, found.slope_half)} ms to {latency}"
+    return f"At {curve.longest:,.0f} tokens {shown_share(curve.bend)} of {_LATENCY[kind]} grows with the square of the length"
+
+
+def cost_title(found: Line, kind: str) -> str | None:
+    """The one or the other, whichever is sure; None where neither is. Args: as of `adds`."""
+    if found.parabola:
+        return squared(found, kind)
+    return adds(found, kind) if found.slope > found.slope_half else None

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from bench.axes import AXES, CONCURRENCY
 
-__all__ = ["count_text", "load_cell", "load_text", "loads_text", "time_text"]
+__all__ = ["between_text", "count_text", "load_cell", "load_text", "loads_text", "time_text"]
 
 
 def load_text(level: float, unit: str) -> str:
@@ -34,3 +34,10 @@ def time_text(seconds: float) -> str:
 def count_text(number: int, what: str) -> str:
     """A count with its noun, such as `1 run` or `2 runs`."""
     return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def between_text(low: float | None, high: float | None, shape: str = "{:g}") -> str:
+    """What a number lies between, such as `8 to 12`, `8 or more` or `at most 12`; empty where neither end is known."""
+    if high is None:
+        return "" if low is None else f"{shape.format(low)} or more"
+    return f"at most {shape.format(high)}" if low is None else f"{shape.format(low)} to {shape.format(high)}"

@@ -42,7 +42,7 @@ METRIC_TITLES = {
 #: Of `bench.predict.calibrate.parameters`.
 PARAMETER_TITLES = {
     "step_s": "a step, whatever is in it",
-    "request_s": "a request more in it, in the mean",
+    "request_s": "a request more in it, on average",
     "prompt_s": "1,000 prompt tokens",
     "context_s": "1,000 tokens of context that decodes read",
     "idle_s": "the way to an idle engine and back",

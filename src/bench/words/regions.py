@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from bench.analysis.regions import FEWEST_LEVELS, PROPORTIONAL
+from bench.words.loads import between_text
 
 __all__ = ["POINTS", "Name", "signals", "turning_point"]
 
@@ -26,12 +27,12 @@ def turning_point(row: Row, name: Name) -> str:
         row: of `bench.analysis.regions` or `saturation`.
     """
     kind, at, low, high = (row[f"{name}_{key}"] for key in ("kind", "at", "low", "high"))
-    sides = [f"{word} {side:g}" for word, side in (("above", low), ("below", high)) if side is not None]
-    between = f"{low:g} to {high:g}" if len(sides) == 2 else "".join(sides)
     why = _why(row, name)
     if at is not None:
-        return f"{at:.3g} ({between or 'no bounds'})" + (f", {why}" if why else "")
-    return f"{'at or below' if kind == 'below' else 'above'} {between.split()[-1]} ({why})" if sides else why
+        return f"{at:.3g} ({between_text(low, high) or 'no bounds'})" + (f", {why}" if why else "")
+    if low is None and high is None:
+        return why
+    return f"{'at or below' if kind == 'below' else 'above'} {low if high is None else high:g} ({why})"
 
 
 def _why(row: Row, name: Name) -> str:
@@ -51,7 +52,9 @@ def _why(row: Row, name: Name) -> str:
             return f"still {'proportional' if name == 'equilibrium' else 'rising'} at {row['top']:g}, the highest level"
         case "below":
             return (
-                "no level is surely in the proportional part" if name == "equilibrium" else "it falls from the lowest level on"
+                "no level is significantly in the proportional part"
+                if name == "equilibrium"
+                else "it falls from the lowest level on"
             )
         case "peak":
             return "then it falls"

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from bench.analysis.regions import FEWEST_LEVELS
-from bench.words.answer import Answer, by_advice, listed, shortened
+from bench.words.answer import Answer, by_advice, shortened
 from bench.words.regions import turning_point
 
-__all__ = ["answer"]
+__all__ = ["answer", "prediction_title"]
 
 Row = Mapping[str, Any]
 
@@ -23,17 +22,15 @@ def answer(rows: Sequence[Row], *, several_workloads: bool, decided: bool, geome
             the runs show it.
     """
     do = []
-    if not decided:  # within SLOs less may be carried than fits
+    if not decided:  # within SLOs fewer may be sustained than fit
         do += by_advice((_name(row, several_workloads), _do(row)) for row in rows)
-        do.append("Set `decision.slo` to learn what is carried within limits on latency; nothing is measured again.")
+        do.append("Set `decision.slo` to learn what is sustained within limits on latency; nothing is measured again.")
     return Answer(
         name="concurrency",
         question="At what concurrency does the KV cache fill, and where does throughput peak?",
         lines=(
             *filter(None, [geometry]),
-            *shortened([f"{_name(row, several_workloads)}: {_cache(row)}." for row in rows]),
-            *shortened([f"{_name(row, several_workloads)}: {text}." for row in rows if (text := _throughput(row))]),
-            *_unknown_peaks(rows, several_workloads),
+            *shortened([f"{_name(row, several_workloads)}: {_cache(row)}; {_throughput(row)}." for row in rows]),
         ),
         sure=tuple(_sure(rows)),
         do=shortened(do, 5),
@@ -53,39 +50,38 @@ def _cache(row: Row) -> str:
     return f"the KV cache is full at {row['measured']:g} in flight{below}" + (f" ({predicted})" if predicted else "")
 
 
-def _throughput(row: Row) -> str | None:
-    """Where throughput peaks or stops growing; None where that is not known."""
+def _throughput(row: Row) -> str:
+    """Where throughput peaks or stops growing, or why that is not known."""
     text = turning_point(row, "saturation")
     if row["saturation_at"] is not None:
         what = "peaks" if row["saturation_kind"] == "peak" else "stops growing"
         return f"throughput {what} at {text}"
-    return f"throughput stops growing {text}" if row["saturation_kind"] in ("above", "below") else None
+    known = row["saturation_kind"] in ("above", "below")
+    return f"throughput stops growing {text}" if known else f"where throughput peaks is not known: {text}"
 
 
-def _unknown_peaks(rows: Sequence[Row], several: bool) -> list[str]:
-    """The curves whose peak is not known, by what hides it; one line for all."""
-    unknown = [(_name(row, several), row) for row in rows if _throughput(row) is None]
-    few = [name for name, row in unknown if row["saturation_why"] == "few"]
-    noisy = [f"{name} ({100 * row['noise']:.0f} %)" for name, row in unknown if row["saturation_why"] == "noise"]
-    others = [(name, row) for name, row in unknown if row["saturation_why"] not in ("few", "noise")]
-    reasons = [
-        *([f"fewer than {FEWEST_LEVELS} levels with a valid run of {listed(few)}"] if few else []),
-        *([f"runs vary too much of {listed(noisy)}"] if noisy else []),
-        *(f"{name}: {turning_point(row, 'saturation')}" for name, row in others),
-    ]
-    return [f"Where throughput peaks is not known: {'; '.join(reasons)}."] if reasons else []
+def prediction_title(apart: Iterable[int | None]) -> str | None:
+    """On how many curves the KV cache is full at the level that geometry predicts; None where no curve has both.
+
+    Args:
+        apart: measured levels between the two, of each curve (`levels_apart` of `bench.analysis.saturation`).
+    """
+    known = [each for each in apart if each is not None]
+    if not known:
+        return None
+    met = sum(each == 0 for each in known)
+    if met == 0:
+        return "The KV cache is full at other levels than geometry predicts"
+    share = f"{met} of {len(known)} curves" if met < len(known) or met > 1 else "the one curve that shows it"
+    return f"The KV cache is full at the level that geometry predicts on {share}"
 
 
 def _sure(rows: Sequence[Row]) -> list[str]:
-    sure = ["Only measured levels count: between the two that are named nothing was measured."]
-    apart = [abs(row["levels_apart"]) for row in rows if row["levels_apart"] is not None]
+    sure = ["Only measured levels count: nothing was measured between the two levels of a line."]
     if any(row["predicted"] is not None for row in rows):
         sure.append("Predicted is KV tokens ÷ tokens per request, each at its full length.")
-    if apart:
-        hit = sum(each == 0 for each in apart)
-        sure.append(
-            f"Of {len(apart)} curves that filled the cache, {hit} did so at the first measured level that the prediction allows."
-        )
+    if title := prediction_title([row["levels_apart"] for row in rows]):
+        sure.append(f"{title}.")
     return sure
 
 

@@ -165,8 +165,8 @@ def search_ended(record: SearchRecord) -> str:
         "unmeasured": "the engine's metrics are not there, or lack the cache's usage"
         if record.target == KV_CACHE
         else "the server does not report how many tokens it made",
-        "runs": f"not surely {asked} yet: its `runs` are spent; with more, it goes on from here",
-        "seconds": f"not surely {asked} yet: its `seconds` are spent; with more, it goes on from here",
+        "runs": f"not yet {asked}: its `runs` are spent; with more, it goes on from here",
+        "seconds": f"not yet {asked}: its `seconds` are spent; with more, it goes on from here",
         "invalid": f"three runs in a row cannot be trusted, for the reasons listed below; `{BENCH} discard --invalid`, then the same "
         "command, goes on. Where other users' work disturbs it and cannot be ended, raise `thresholds.other_share`",
         "short": "no run could be judged. Where none is listed below as invalid, all were too short: raise `runs`",

@@ -45,12 +45,12 @@ def stream_notes(run: Mapping[str, Any]) -> Iterator[str]:
 def _of_chunks(each: float | None, at_once: float | None) -> Iterator[str]:
     """What tokens a chunk, and a moment, mean for TPOT, ITL and TTFT."""
     if each is not None and each > ONE_EACH:
-        yield f"a chunk carries {each:.3g} tokens in the mean: TPOT counts the tokens behind the first chunk, and there is no ITL"
+        yield f"a chunk carries {each:.3g} tokens on average: TPOT counts the tokens behind the first chunk, and there is no ITL"
     elif each is not None and each < 1 / ONE_EACH:
-        yield f"a chunk carries {each:.2g} tokens in the mean, because something cuts answers into smaller pieces: there is no ITL"
+        yield f"a chunk carries {each:.2g} tokens on average, because something cuts answers into smaller pieces: there is no ITL"
     elif at_once is not None and at_once > ONE_EACH:
         yield (
-            f"{at_once:.3g} tokens arrive together in the mean, though each has a chunk: something gathers them, so TTFT is late by "
+            f"{at_once:.3g} tokens arrive together on average, though each has a chunk: something gathers them, so TTFT is late by "
             "up to as many, TPOT counts the tokens after the first moment, and there is no ITL"
         )
 
@@ -69,7 +69,7 @@ def _of_requests(run: Mapping[str, Any]) -> Iterator[str]:
         if name:
             yield f"requests leave out {name}: {INEXACT[name]}"
     if short := run.get("short_answers"):
-        lengths = f"{run['counted_output_tokens']:.4g} tokens in the mean for {run['asked_output_tokens']:.4g} asked for"
+        lengths = f"{run['counted_output_tokens']:.4g} tokens on average for {run['asked_output_tokens']:.4g} asked for"
         yield f"{count_text(short, 'answer')} of {run['ok']} ended early, as the model did: {lengths}"
     if run.get("sdk_differs"):
         yield f"the openai SDK reads an answer differently: {run['sdk_differs']}"

@@ -1,106 +1,119 @@
-"""What load one server sustains, and how it recovers from a step, in words."""
+"""What one instance sustains and what a peak takes, in words for the first screen."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bench.analysis.judging import Miss
-from bench.analysis.sustained import Recovery, Sustained
-from bench.study import Slo
-from bench.words.answer import AGAIN, Answer, listed, shortened
-from bench.words.capacity import c_max, high_needs, judged_alone, low_needs, missed
-from bench.words.loads import load_text
+from bench.study import Decision
+from bench.words.answer import AGAIN, Answer, by_advice, in_line, listed, shortened
+from bench.words.capacity import BURSTS, c_max, missed, rate
+from bench.words.curves import Curve
+from bench.words.fleet import interval
+from bench.words.loads import count_text
 
 __all__ = ["answer"]
 
 
-def answer(curves: Sequence[Sustained], steps: Sequence[Recovery], slos: Sequence[Slo], failed_share: float) -> Answer:
-    """What load each workload sustains, and how the server recovers."""
-    several = len({*(each.deployment for each in curves), *(each.deployment for each in steps)}) > 1
-    what = f"within {listed([str(slo) for slo in slos])}" if slos else "without falling behind"
-    asked = [f"What load does one server carry {what}"] if curves else []
-    asked += ["how does it recover from a step of its load"] if steps else []
-    question = ", and ".join(asked) + "?"
+def answer(curves: Sequence[Curve], decision: Decision) -> Answer:
+    """What one instance sustains within the SLOs, or without any while requests do not pile up; and what a peak takes.
+
+    Args:
+        curves: those with a `point`.
+    """
+    slos, peak = decision.slos, decision.peak_rps
+    within = f"within {listed([str(slo) for slo in slos])}" if slos else "without falling behind"
+    fleet = f", and how many does a peak of {peak:g} requests/s take" if peak is not None else ""
+    raise_it = by_advice(
+        (curve.name, f"to sustain more: {_lower_case(curve.remedy)}" if curve.remedy else "") for curve in curves
+    )
+    unknown = any(curve.point and curve.point["kind"] == "unknown" for curve in curves)
+    ends = _upper_ends(curves)
+    bursts = [curve for curve in curves if curve.burst and curve.point and curve.point["c_max"] is not None]
+    others = [curve for curve in curves if curve not in bursts]
     return Answer(
-        name="sustained",
-        question=question[0].upper() + question[1:],
-        lines=shortened(
-            [
-                *(f"{_name(each, several)}: {_curve(each, bool(slos))}" for each in curves),
-                *(f"{_name(each, several)}: {_step(each)}" for each in steps),
-            ],
-            10,
+        name="capacity",
+        question=f"What load does one instance sustain {within}{fleet}?",
+        lines=(
+            *shortened([f"{curve.name}: {_lower_case(_in_short(curve))}" for curve in others]),
+            *([f"Bursts that meet the SLOs: {listed([_burst(curve) for curve in bursts])}."] if bursts else []),
         ),
-        sure=_sure(curves, slos, failed_share, several),
-        do=_do(curves, steps, slos, several),
+        sure=(
+            *([] if slos else [_without_slos(decision.failed_share)]),
+            *shortened([f"{curve.name}: {_bounds(curve)}{curve.sure}" for curve in others if curve.sure]),
+            *([BURSTS] if any(curve.burst for curve in curves) else []),
+        ),
+        do=(
+            *([f"To sustain the peak at 95 % confidence, plan {listed(ends)}."] if ends else []),
+            *shortened(raise_it, 4),
+            *(
+                []
+                if slos
+                else ["Set `decision.slo` to learn what is sustained within limits on latency; nothing is measured again."]
+            ),
+            *([AGAIN] if unknown else []),
+        ),
     )
 
 
-def _name(found: Sustained | Recovery, several: bool) -> str:
-    return f"{found.deployment} · {found.workload}" if several else found.workload
+def _without_slos(failed_share: float) -> str:
+    return (
+        "`decision` sets no SLO, so a load counts as sustained while requests do not pile up and no more than "
+        f"{100 * failed_share:g} % of them fail."
+    )
 
 
-def _curve(found: Sustained, by_slo: bool) -> str:
-    point = found.point
-    match point["kind"]:
-        case "unknown":
-            return "not known, no run is valid."
-        case "unsettled" | "unjudged":
-            return f"not known: at {load_text(point['missed_at'], point['unit'])} {missed(point)}."
-        case "below":
-            less = f"less than {load_text(point['missed_at'], point['unit'])}, the lowest load{judged_alone(point)}"
-            return f"{less}: {_beyond(found, by_slo)}."
-    tail = f" (TTFT P99 {'' if found.bounded else '~'}{found.ttft_p99_s:.2g} s)" if found.ttft_p99_s is not None else ""
-    carried = f"carries {load_text(point['c_max'], point['unit'])}{tail}"
-    if point["missed_at"] is None:
-        return f"{carried}, the highest load that can be judged; its limit was not reached."
-    return f"{carried}; at {point['missed_at']:g} {_beyond(found, by_slo)}."
+def _burst(curve: Curve) -> str:
+    """How many requests at once meet the SLOs, and how many do not."""
+    assert curve.point
+    misses = f" ({curve.point['missed_at']:g} do not)" if curve.point["missed_at"] is not None else ""
+    return f"{count_text(int(curve.point['c_max']), 'request')} of {curve.name}{misses}"
 
 
-def _beyond(found: Sustained, by_slo: bool) -> str:
-    """What happens at the first load that is not carried."""
-    misses = [Miss(**miss) for miss in found.point["missed"]]
-    if by_slo:
-        text = f"it misses {missed(found.point)}"
-    elif misses and misses[0].by == "failed":
-        text = f"{misses[0].misses} of {misses[0].requests} requests fail"
-    else:
-        text = "requests pile up"
-    return text + (f", and the median TTFT is {found.missed_p50_s:.2g} s" if found.missed_p50_s is not None else "")
+def _upper_ends(curves: Sequence[Curve]) -> list[str]:
+    """What the peak takes at the lowest rate that the measurements allow, where that is established; alike curves together."""
+    alike: dict[tuple[str, str], list[str]] = {}
+    for curve in curves:
+        fleet = curve.fleet
+        if fleet is None or fleet["instances_most"] is None:
+            continue
+        instances, times = f"{fleet['instances_most']:,} instances", f"times the safety factor {fleet['safety']:g}"
+        bought = None if fleet["gpus_most"] is None else count_text(fleet["gpus_most"], curve.gpu)
+        key = (instances, f", {times}") if bought is None else (bought, f" ({instances}, {times})")
+        alike.setdefault(key, []).append(curve.name)
+    return [f"{count} of {in_line(names)}{rest}" for (count, rest), names in alike.items()]
 
 
-def _step(found: Recovery) -> str:
-    if not found.valid:
-        return "how it recovers from the step is not known, the run is invalid."
-    if not found.recovered or found.after_s is None:
-        return "TTFT had not recovered from the step when the run ended."
-    return f"after the step, TTFT is as before within {found.after_s:.2g} s."
+def _in_short(curve: Curve) -> str:
+    """What a curve sustains and what a peak takes, without C_max; where no rate is known, why."""
+    point = curve.point
+    if point is None or curve.burst or point["c_max"] is None:
+        return curve.sustains
+    at, most = point["operate_at"], point["c_max"]
+    more = f"; up to {most:g} meet the SLOs too, but sustain no more" if at < most else ""
+    beyond = f"; at {point['missed_at']:g} it misses {missed(point)}" if curve.limit is None and point["missed_at"] else ""
+    return f"{rate(point)}{more}{beyond}.{_takes(curve)}"
 
 
-def _sure(curves: Sequence[Sustained], slos: Sequence[Slo], failed_share: float, several: bool) -> tuple[str, ...]:
-    sure = []
-    if curves and not slos:
-        sure.append(
-            "No SLO is set under decision. So a load counts as carried where requests do not pile up and no more than "
-            f"{100 * failed_share:g} % of them fail."
-        )
-    ends = [f"{_name(each, several)} {c_max(each.point)}" for each in curves if each.point["c_max"] is not None]
-    if ends:
-        sure.append(f"With the bounds at 95 % confidence: {'; '.join(ends)}. ~ marks a P99 of too few requests for a bound.")
-    return tuple(sure)
+def _takes(curve: Curve) -> str:
+    """What the peak takes; empty without one."""
+    if curve.fleet is None:
+        return ""
+    fleet = curve.fleet
+    gpus = (
+        f", {count_text(fleet['gpus'], curve.gpu)} with the safety factor {fleet['safety']:g}"
+        if fleet["gpus"] is not None
+        else ""
+    )
+    return f" The peak takes {count_text(fleet['instances'], 'instance')}{interval(fleet, 'instances')}{gpus}."
 
 
-def _do(curves: Sequence[Sustained], steps: Sequence[Recovery], slos: Sequence[Slo], several: bool) -> tuple[str, ...]:
-    do = []
-    found = [each for each in curves if each.point["kind"] == "found"]
-    if found:
-        limits = [f"{load_text(each.point['c_max'], each.point['unit'])} of {_name(each, several)}" for each in found]
-        do.append(f"Send one server no more than {listed(limits)}, and add servers beyond.")
-    for each in curves:
-        if (need := high_needs(each.point) or low_needs(each.point)) is not None:
-            do.append(f"{_name(each, several)}: {need[0].lower()}{need[1:]}")
-    if curves and not slos:
-        do.append("Set `decision.slo` to learn what is carried within limits on latency; nothing is measured again.")
-    if any(each.point["kind"] == "unknown" for each in curves) or any(not each.valid for each in steps):
-        do.append(AGAIN)
-    return shortened(do, 5)
+def _bounds(curve: Curve) -> str:
+    assert curve.point
+    highest = f"C_max, the highest load {'within the SLOs' if curve.limit else 'that is sustained'}, is"
+    if curve.searched:
+        return f"{highest} {curve.point['c_max']:g} of those measured. " if curve.point["c_max"] is not None else ""
+    return f"{highest} {c_max(curve.point)}; "
+
+
+def _lower_case(text: str) -> str:
+    return text[0].lower() + text[1:]

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from bench.analysis.lengths import Line
 from bench.analysis.token_costs import LengthCost, StreamingGain
 from bench.axes import AXES
 from bench.statistics import FEWEST_POINTS
 from bench.words.answer import AGAIN, Answer, listed
-from bench.words.lengths import with_half
+from bench.words.lengths import adds, squared, with_half
 from bench.words.loads import count_text, load_text
 
-__all__ = ["answer"]
+__all__ = ["answer", "gain_title"]
 
 _ENOUGH = 5  # fewest lengths that can show a bend
 _SHORTER = 1.5  # ratio of the costs of two kinds of token above which advice follows
@@ -65,16 +64,14 @@ def _of(name: str, text: str) -> str:
 
 
 def _cost(found: LengthCost) -> str:
-    token = "prompt token" if found.kind == "prompt" else "output token"
     if found.line is None or found.lengths is None:
-        return f"What {_article(token)} costs is not known: {_too_few(found)}, and a line takes {FEWEST_POINTS} lengths."
-    cost = with_half(found.line.slope, found.line.slope_half)
+        return f"Cost per {found.kind} token: not known, {_too_few(found)}, and a line takes {FEWEST_POINTS} lengths."
     if found.known is None:
-        return f"Cost per {token}: not significant ({cost} ms, an interval that includes 0)."
+        cost = with_half(found.line.slope, found.line.slope_half)
+        return f"Cost per {found.kind} token: not significant ({cost} ms, an interval that includes 0)."
     low, high = found.lengths
-    when, what = (" before the answer begins", "prompts") if found.kind == "prompt" else ("", "answers")
-    text = f"{_article(token).capitalize()} costs {cost} ms{when} ({what} of {low:,} to {high:,} tokens)."
-    return f"{text} {_bend(found.line, high, what.removesuffix('s'))}"
+    what = "prompt" if found.kind == "prompt" else "answer"
+    return f"{adds(found.line, found.kind)} ({what}s of {low:,} to {high:,} tokens). {_bend(found, what)}"
 
 
 def _too_few(found: LengthCost) -> str:
@@ -86,31 +83,28 @@ def _too_few(found: LengthCost) -> str:
     return f"{found.measured} of {found.valid} valid runs have an E2E latency"
 
 
-def _article(token: str) -> str:
-    return f"an {token}" if token[0] in "aeiou" else f"a {token}"
-
-
-def _bend(found: Line, longest: int, what: str) -> str:
-    curve = found.parabola
+def _bend(found: LengthCost, what: str) -> str:
+    assert found.line
+    curve = found.line.parabola
     if curve is None:
-        return "No bend shows over these lengths." if found.n >= _ENOUGH else "Too few lengths to see whether it bends."
-    if curve.bend < 0:
-        return f"That is the mean: the longer the {what}, the less a further token costs."
-    share = f"{100 * curve.bend:.0f} %" if curve.bend < 1 else "all"
-    return (
-        f"That is the mean: the longer the {what}, the more a further token costs (the square of the length makes {share} of the "
-        f"latency at {longest:,} tokens)."
-    )
+        return "No bend shows over these lengths." if found.line.n >= _ENOUGH else "Too few lengths to see whether it bends."
+    grows = squared(found.line, found.kind)
+    then = f": {grows[0].lower()}{grows[1:]}" if grows else ""
+    return f"The longer the {what}, the {'less' if curve.bend < 0 else 'more'} a further token adds{then}."
 
 
 def _gain(found: StreamingGain) -> str:
     case = f"({found.prompt:,} + {found.output:,} tokens)"
     if found.first_s is None or found.streamed_s is None or found.whole_s is None:
         return f"What streaming buys is not known: {_lacking(found)} {case}."
-    return (
-        f"With streaming there is something to read after {found.first_s:.2g} s, without it after {found.whole_s:.2g} s {case}; "
-        f"the whole answer takes {found.streamed_s:.2g} s with it."
-    )
+    return f"{gain_title(found)} {case}; the whole answer takes {found.streamed_s:.3g} s with it."
+
+
+def gain_title(found: StreamingGain) -> str | None:
+    """How much sooner there is something to read; None where that is not known."""
+    if found.first_s is None or found.whole_s is None:
+        return None
+    return f"With streaming there is something to read after {found.first_s:.3g} s, without it after {found.whole_s:.3g} s"
 
 
 def _lacking(found: StreamingGain) -> str:

@@ -23,7 +23,7 @@ PARTS: dict[Part, str] = {
 _TEXTS: dict[Check, str] = {
     "burst_spread": "the burst took too long to leave: {value:.3g} s, over {limit:g} s",
     "schedule_delay": "requests left late: P99 of the delay {value:.3g} s, over {limit:g} s",
-    "other_requests": "the server had {value:.1f} requests in flight in the mean, the client {limit:.1f}: others use it too",
+    "other_requests": "the server had {value:.1f} requests in flight on average, the client {limit:.1f}: others use it too",
     "other_tokens": "the server made {value:.0f} tokens, the load at most {limit:.0f}: others use it too",
     "held_back": "of the requests that the client had in flight the server lacked {value:.3g} ({share_text}) at half of the scrapes or "
     "more: something holds them back",
@@ -66,9 +66,7 @@ def reason_text(reason: Reason) -> str:
         share_text=shown_share(reason.share or 0.0),
         requests=count_text(round(reason.value or 0), "request"),
         outcomes=_listed(reason.outcomes),
-        counted=f" ({reason.counted:.4g} tokens in the mean, not {reason.limit:.4g})"
-        if reason.counted and reason.limit
-        else "",
+        counted=f" ({reason.counted:.4g} tokens on average, not {reason.limit:.4g})" if reason.counted and reason.limit else "",
         most=f"at most {reason.limit:.0f}" if reason.limit else "none",
         metrics="; ".join(reason.names),
         counters=", ".join(reason.names),

@@ -50,7 +50,7 @@ def _finding(results: Results) -> str | None:
     "fleet",
     applies=wanted("slo"),
     order=20,
-    title="What one instance carries, and how many a peak takes",
+    title="What one instance sustains, and how many a peak takes",
     question="How do capacity and fleet change with another SLO or another peak?",
     reading="Left, a panel an SLO: requests/s of one instance, were this SLO's limit another one; each step is a measured level, a bar "
     "its 95 % range, dashed the limit as it is. Right: GPUs (machines, of a CPU engine) for the SLOs as they are: peak ÷ usable "

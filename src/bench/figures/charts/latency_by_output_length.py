@@ -13,7 +13,7 @@ _MS = pl.col("e2e_p50_s") * 1000
 
 def _finding(results: Results) -> str | None:
     runs = swept(results, "output_fixed").with_columns(milliseconds=_MS)
-    return length_title(runs, "output_fixed", "milliseconds", of="output token", latency="E2E latency")
+    return length_title(runs, "output_fixed", "milliseconds", "output")
 
 
 @figure(
@@ -23,7 +23,7 @@ def _finding(results: Results) -> str | None:
     title="Latency and speed against output length",
     question="How long does an answer take, and does it come more slowly as it grows?",
     reading="Left, E2E latency with the least-squares fit named below it, each number ± half of its 95 % interval: the slope of a line "
-    "is what an output token costs; a parabola is drawn where its quadratic term surely differs from 0. Right, 1 / TPOT, the speed at "
+    "is what an output token costs; a parabola is drawn where its quadratic term is significant. Right, 1 / TPOT, the speed at "
     "which the tokens after the first one come: where it falls with length, each step reads a KV cache that grows.",
     by_axis=False,
     finding=_finding,

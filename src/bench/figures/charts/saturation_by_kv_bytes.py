@@ -16,8 +16,8 @@ from bench.figures.theme import (
     with_curve,
 )
 from bench.study.questions import levels
-from bench.words.charts import prediction_title
 from bench.words.regions import turning_point
+from bench.words.saturates import prediction_title
 
 
 @figure(
@@ -31,7 +31,7 @@ from bench.words.regions import turning_point
     "geometry. Ticks, beside them: where throughput turned out to saturate, with its 95 % interval, of curves in which it was found.",
     invalid="Left out",
     judged="counts_valid",
-    finding=lambda results: prediction_title(results.saturation),
+    finding=lambda results: prediction_title(results.saturation["levels_apart"]),
 )
 def saturation_by_kv_bytes(results: Results) -> alt.HConcatChart | alt.LayerChart:
     """Measured and predicted saturation of each curve over KV bytes a token, and over parameters.

@@ -8,18 +8,16 @@ from bench.figures.registry import figure
 from bench.figures.results import Results
 from bench.figures.theme import NEUTRAL, nothing_to_show
 from bench.study.questions import with_and_without_streaming
-from bench.words.charts import pairs_note, streaming_title
+from bench.words.charts import pairs_note
+from bench.words.token_costs import gain_title
 
 _KINDS = {True: "streaming", False: "whole answer"}
 _MEASURES = {"first": "until there is something to read", "e2e_p50_s": "until the answer is complete (E2E)"}
 
 
 def _finding(results: Results) -> str | None:
-    rows = _pairs(results.runs)
-    if rows.height != 2 or rows["first"].is_null().any():
-        return None
-    first = dict(rows.select("answer", "first").rows())
-    return streaming_title(first[_KINDS[True]], first[_KINDS[False]])
+    gains = streaming_gains(results.runs)
+    return gain_title(gains[0]) if len(gains) == 1 else None
 
 
 def _note(results: Results) -> str:

@@ -13,7 +13,7 @@ _MS = pl.col("ttft_p50_s") * 1000
 
 def _finding(results: Results) -> str | None:
     runs = swept(results, "prompt_fixed").with_columns(milliseconds=_MS)
-    return length_title(runs, "prompt_fixed", "milliseconds", of="prompt token", latency="TTFT")
+    return length_title(runs, "prompt_fixed", "milliseconds", "prompt")
 
 
 @figure(
@@ -24,7 +24,7 @@ def _finding(results: Results) -> str | None:
     question="What does a prompt token cost before the answer begins, and what does every request pay?",
     reading="Median TTFT of each run, and the least-squares fit named below it, each number ± half of its 95 % interval. Of a line, "
     "the slope is what a prompt token costs in prefill, the intercept what every request pays whatever its length. A parabola is drawn "
-    "where its quadratic term surely differs from 0, as attention grows with the square of the length; a line through such points "
+    "where its quadratic term is significant, as attention grows with the square of the length; a line through such points "
     "would have too low an intercept, even a negative one.",
     by_axis=False,
     finding=_finding,

@@ -1,0 +1,107 @@
+"""What is known of one curve, in words: what it sustains, why not more, what would raise it, and how many a peak takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from bench.analyse import CurveFindings
+from bench.analysis import Bottleneck
+from bench.records.searches import SearchRecord
+from bench.words import capacity, causes, fleet, searches
+
+__all__ = ["Curve"]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One deployment under one workload.
+
+    Attributes:
+        found: what is known of it beyond tables. point: row of `capacity`; None of a closed loop without SLOs.
+        saturation: row of `saturation`; None where no run can be trusted. limit: why it sustains no more; None without SLOs.
+        searched: what a search for the decision's SLOs found; None without one.
+    """
+
+    name: str
+    found: CurveFindings
+    point: Mapping[str, Any] | None
+    saturation: Mapping[str, Any] | None
+    limit: Bottleneck | None
+    searched: SearchRecord | None
+
+    @property
+    def deployment(self) -> str:
+        """Its deployment."""
+        return self.found.deployment
+
+    @property
+    def workload(self) -> str:
+        """Its workload."""
+        return self.found.workload
+
+    @property
+    def burst(self) -> bool:
+        """Whether its arrivals are bursts."""
+        return self.found.burst
+
+    @property
+    def fleet(self) -> Mapping[str, Any] | None:
+        """Of `sized`; None without a peak, or where no load meets the SLOs."""
+        return self.found.fleet
+
+    @property
+    def gpu(self) -> str:
+        """What a GPU of the fleet is called."""
+        return "machine" if self.found.machine else "GPU"
+
+    @property
+    def sustains(self) -> str:
+        """Its capacity in a sentence."""
+        return capacity.sustains(self.point, burst=self.burst) if self.point else capacity.full_cache(self.saturation)
+
+    @property
+    def c_max(self) -> str:
+        """C_max with its bounds; empty without SLOs."""
+        return capacity.c_max(self.point) if self.point else ""
+
+    @property
+    def sure(self) -> str:
+        """How much was measured at C_max, and what would narrow its bounds or those of a search; empty where there is none."""
+        if self.searched:
+            return f"A search puts the limit at {searches.search_limit(self.searched)}: {searches.search_ended(self.searched)}."
+        return capacity.evidence(self.point) if self.point else ""
+
+    @property
+    def why(self) -> str:
+        """Why it carries no more, with what it would miss."""
+        assert self.limit
+        assert self.point
+        found = self.point["kind"] == "found" and self.limit.cause != "refusals"
+        return (causes.why(self.limit) + (f" It misses {capacity.missed(self.point)}." if found else "")).strip()
+
+    @property
+    def remedy(self) -> str:
+        """What would raise it; empty where nothing follows."""
+        if self.limit is None or (self.limit.cause == "none" and self.searched):  # the search has looked further
+            return ""
+        return causes.remedy(self.limit)
+
+    @property
+    def contradiction(self) -> str:
+        """That load, latency and rate contradict one another; empty where they do not, or nothing is known."""
+        measured = self.found.measured
+        if measured is None or measured.little is None or measured.consistent:
+            return ""
+        return fleet.little(measured.little)
+
+    @property
+    def takes(self) -> str:
+        """The fleet in a sentence; empty without one."""
+        return fleet.takes(self.fleet, self.gpu)
+
+    @property
+    def at_most(self) -> str:
+        """Between how many instances the fleet lies, in brackets; what is not established is said to be so."""
+        return fleet.interval(self.fleet, "instances")

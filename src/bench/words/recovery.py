@@ -1,0 +1,28 @@
+"""How a server recovers from a step in its load, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bench.analysis.recovery import Recovery
+from bench.words.answer import AGAIN, Answer, shortened
+
+__all__ = ["answer"]
+
+
+def answer(steps: Sequence[Recovery]) -> Answer:
+    """How the server recovers, a line a run with a step."""
+    return Answer(
+        name="recovery",
+        question="How does the server recover from a step of its load?",
+        lines=shortened([f"{step.deployment} · {step.workload}: {_line(step)}" for step in steps]),
+        do=(AGAIN,) if any(not step.valid for step in steps) else (),
+    )
+
+
+def _line(step: Recovery) -> str:
+    if not step.valid:
+        return "not known, the run is invalid."
+    if not step.recovered or step.after_s is None:
+        return "TTFT had not recovered when the run ended."
+    return f"TTFT is as before {step.after_s:.2g} s after the step."
