@@ -394,7 +394,8 @@ def test_a_cache_of_few_blocks_is_full_by_one_engine_s_blocks():
         ({"prompt_tokens": 64}, 4, 0),
         ({"prompt_tokens": 64, "cache": "shared", "shared_prefix": 0.5}, 1, 3 * 32),
         ({"prompt_tokens": 64, "cache": "shared", "shared_prefix": 0.5}, 4, None),
-        ({"prompts": "own.jsonl", "endpoint": "chat", "cache": "natural"}, 1, None),  # what a file's prompts have in common is not known
+        # What a file's prompts have in common is not known.
+        ({"prompts": "own.jsonl", "endpoint": "chat", "cache": "natural"}, 1, None),
     ],
 )
 def test_which_engine_has_a_prefix_is_not_known(tmp_path, monkeypatch, workload, engines, expected):
