@@ -87,7 +87,7 @@ class FakeServer:
         return f"http{'s' if self.tls else ''}://127.0.0.1:{self.port}"
 
 
-async def _answer(server: FakeServer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def answer(server: FakeServer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     server.connections += 1
     try:
         while head := await reader.readuntil(b"\r\n\r\n"):
@@ -256,7 +256,7 @@ def fake_server(**options: Any) -> Iterator[FakeServer]:
 
     async def serve() -> None:
         listening = await asyncio.start_server(
-            lambda r, w: _answer(server, r, w), "127.0.0.1", server.port, backlog=2048, ssl=server.tls
+            lambda r, w: answer(server, r, w), "127.0.0.1", server.port, backlog=2048, ssl=server.tls
         )
         server.port = listening.sockets[0].getsockname()[1]
         up.set()

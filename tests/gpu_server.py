@@ -10,13 +10,13 @@ import sys
 import time
 
 from tests.conftest import ROOT
-from tests.fake_server import FakeServer, _answer
+from tests.fake_server import FakeServer, answer
 
 
 async def serve(port: int) -> None:
     exposition = (ROOT / "tests/data/vllm-0.32.0.prom").read_text()
     server = FakeServer(metrics=exposition, pages={"/version": json.dumps({"version": "0.32.0"})})
-    listening = await asyncio.start_server(lambda reader, writer: _answer(server, reader, writer), "127.0.0.1", port)
+    listening = await asyncio.start_server(lambda reader, writer: answer(server, reader, writer), "127.0.0.1", port)
     await listening.serve_forever()
 
 

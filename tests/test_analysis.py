@@ -9,14 +9,13 @@ import pytest
 
 from bench.aggregate import summary_frame
 from bench.analysis import repeats, saturation, verdict
-from bench.analysis.saturation import _signals
 from bench.analysis.validity import Reason, invalid
 from bench.drift import Drift, RoundPart
 from bench.study.config import Thresholds
 from bench.words.regions import signals
 from bench.words.verdicts import failures
 from tests import records
-from tests.planted import reasons
+from tests.planted import reasons, summary_rows
 
 
 @pytest.mark.parametrize(
@@ -321,10 +320,24 @@ def test_levels_between_the_prediction_and_the_measurement(summary):
         ((4, 8, None), (None, None), (2, 8), "queue alone"),
     ],
 )
-def test_signals_agree_where_they_have_a_load_in_common(throughput, cache, queue, words):
-    names = ("saturation_low", "saturation_high", "saturation_at", "below", "measured", "queue_below", "queue")
-    found, agree = _signals(dict(zip(names, (*throughput, *cache, *queue), strict=True)))
-    assert signals({"signals": found, "signals_agree": agree}) == words
+def test_signals_agree_where_they_have_a_load_in_common(summary, throughput, cache, queue, words):
+    """Each signal shows from its second load on, and is known not to at its first; of other loads it is not known."""
+    marks = [{low: False, high: True} for low, high in (cache, queue)]
+    rows = [
+        {**summary, "level": float(level), "kv_usage_peak": None, "waiting_standing": None, "preemptions": None, "valid": True,
+         "counts_valid": True, "saturated": marks[0].get(level), "waits": marks[1].get(level)}
+        for level in sorted({*marks[0], *marks[1], 16} - {None})
+    ]  # fmt: skip
+    runs = summary_rows(rows).with_columns(waiting_standing=pl.col("waits").cast(pl.Float64))
+    turns = pl.DataFrame(
+        {
+            "deployment": "a",
+            "workload": "short",
+            "metric": "x",
+            **dict(zip(("saturation_low", "saturation_high", "saturation_at"), throughput, strict=True)),
+        },
+    )
+    assert signals(saturation(runs, turns).row(0, named=True)) == words
 
 
 @pytest.mark.parametrize(

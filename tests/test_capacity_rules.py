@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bench.analysis import operating_points
 from bench.analysis.bottleneck import bottleneck
-from bench.analysis.judging import Verdict, _by_growth, _own_spread, _rate, judged_levels
+from bench.analysis.judging import Miss, Verdict, judged_levels
 from bench.analysis.proportions import Share, lent, requests_needed
 from bench.analysis.sensitivity import sensitivity, steps_of
 from bench.analysis.sizing import OperatingPoint
@@ -20,7 +20,7 @@ from bench.parse.percentiles import percentile
 from bench.statistics import isotonic
 from bench.study import Slo, parse_slo
 from bench.words import capacity
-from bench.words.capacity import _beyond, misses
+from bench.words.capacity import misses
 from bench.words.loads import load_text
 from tests.conftest import bare_summary
 from tests.planted import frame, parsed, poisson, queue, rate_row, short_row, steady_row, summary_row, table
@@ -569,13 +569,17 @@ def test_what_is_surely_met_has_its_whole_interval_within_what_is_allowed():
     assert Verdict("ttft_p99_s", 0.005, 0.0, 0.01, 0.01, 400).surely_met
 
 
-def test_the_rate_of_repeats_by_hand():
+def test_the_rate_of_repeats_by_hand(summary):
     """Their errors in squares: √(1 + 4 + 4) is 3 %, ÷ 3 runs; Student's t of 9 degrees of freedom is 2.262. And what one session shows."""
-    rows = [summary_row(steady_requests_per_s=8.0, steady_error=error) for error in (0.01, 0.02, 0.02)]
-    assert _rate(rows, None) == (8, pytest.approx(8 * with_session(0.01 * T9), rel=1e-4))
-    assert _rate(rows, 7.5)[0] == 7.5 and _rate(rows, 8.5)[0] == 8
-    unknown = summary_row(steady_requests_per_s=8.0)
-    assert _rate([unknown], None) == (8, pytest.approx(8 * T6 * 0.04, rel=1e-4))
+
+    def rate(level, errors, *, offered=False):
+        rows = [summary_row(**steady_row(summary, level, rps=8.0, steady_error=error)) for error in errors]
+        (found,) = judged_levels(rows, TTFT, 0.01, burst=False, rate=offered)
+        return found.rate, found.error
+
+    assert rate(7.5, (0.01, 0.02, 0.02)) == (8, pytest.approx(8 * with_session(0.01 * T9), rel=1e-4))
+    assert [rate(level, (0.01, 0.02, 0.02), offered=True)[0] for level in (7.5, 8.5)] == [7.5, 8]
+    assert rate(7.5, (None,)) == (8, pytest.approx(8 * T6 * 0.04, rel=1e-4))
 
 
 @pytest.mark.parametrize(
@@ -586,9 +590,11 @@ def test_the_rate_of_repeats_by_hand():
         ([0.06], [0.01], 0.06, 0.01),
     ],
 )
-def test_the_growth_of_repeats_by_hand(growth, errors, mean, error):
-    rows = [{"steady_growth": g, "steady_growth_error": e} for g, e in zip(growth, errors, strict=True)]
-    (found,) = _by_growth([*rows, {"steady_growth": None}])
+def test_the_growth_of_repeats_by_hand(summary, growth, errors, mean, error):
+    pairs = [*zip(growth, errors, strict=True), (None, None)]
+    rows = [summary_row(**rate_row(summary, 8, growth=value, growth_error=by)) for value, by in pairs]
+    (level,) = judged_levels(rows, TTFT, 0.01, burst=False, rate=True)
+    (found,) = (verdict for verdict in level.verdicts if verdict.key == "growth")
     assert (found.value, found.low) == (pytest.approx(mean - error), pytest.approx(mean - 2.1 * error))
     assert (found.high, found.allowed, found.weight) == (pytest.approx((mean + 2.1 * error) / 2), 0.05, 1)
     assert f"(requests pile up: {100 * mean:.0f} % of" in misses([found.miss])
@@ -608,7 +614,7 @@ def test_a_queue_that_may_grow_asks_for_longer_runs(summary):
     [(3.14159, "3.14"), (2.04, "2.04"), (2.0004, "2.0004"), (2.0000001, "2.0000001"), (2.00000001, "2.00000001")],
 )
 def test_as_many_digits_as_show_that_it_is_over_2(value, words):
-    assert _beyond(value, 2.0) == words
+    assert misses([Miss("ttft_p99_s", 2.0, value, 0.5, 200, 400)]) == f"TTFT P99 ≤ 2 s ({words} s)"
 
 
 def test_a_percentile_is_missed_by_failures_or_by_its_time(summary):
@@ -795,14 +801,17 @@ def test_the_longest_of_what_runs_need_is_asked_for(summary):
     assert (point(rows)["missed_at"], point(rows)["highest"]) == (8, 8)
 
 
-@pytest.mark.parametrize(
-    ("share", "known"),
-    [(None, False), (Share(4, 100, within=2.5), False), (Share(5, 100, within=2.5), True), (Share(6, 100, within=2.5), True),
-     (Share(20, 100, within=2.5), True), (Share(21, 100, within=2.5), False)],
-)  # fmt: skip
-def test_a_level_knows_its_spread_from_five_misses_on_and_near_the_limit_alone(share, known):
-    spread = _own_spread(share, 0.2)
-    assert spread == 2.5 if known else np.isnan(spread)
+@pytest.mark.parametrize(("missing", "known"), [(4, False), (5, True), (10, True), (11, False)])
+def test_a_level_knows_its_spread_from_five_misses_on_and_near_the_limit_alone(summary, missing, known):
+    """Of 100 requests, in one cluster, where a P95 allows 5: what it knows is its neighbour's spread too, which misses none."""
+    rows = [
+        steady_row(summary, 9, requests=100),
+        steady_row(summary, 10, requests=100, ttft=[9.0] * missing + [0.1] * (100 - missing)),
+    ]
+    levels = judged_levels([summary_row(**row) for row in rows], [parse_slo("ttft_p95=2s")], 0.01, burst=False, rate=False)
+    without, clustered = (level.verdicts[0].share for level in levels)
+    assert clustered.within > 1
+    assert without.spread == (clustered.within if known else 1)
 
 
 def test_the_percentile_of_a_miss_is_the_one_that_tables_and_figures_have(summary):

@@ -60,7 +60,7 @@ def test_an_environment_goes_on_where_it_was_interrupted(tmp_path, monkeypatch):
     Path("one.lock").write_text(entries["idna"])
     Path("two.lock").write_text(entries["sniffio"])
     engine, record, said = Engine(source="lock", locks=["one.lock", "two.lock"]), Path("e/engine.json"), []
-    install = environment._install
+    install = environment.install_batch
 
     def interrupted(name, python, part, index, **_):
         install(name, python, part, index)
@@ -69,13 +69,13 @@ def test_an_environment_goes_on_where_it_was_interrupted(tmp_path, monkeypatch):
             next(Path("e/env").rglob("sniffio-*/RECORD")).unlink()
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(environment, "_install", interrupted)
+    monkeypatch.setattr(environment, "install_batch", interrupted)
     with pytest.raises(KeyboardInterrupt):
         prepare_engine("e", engine, record, said.append)
     assert not record.exists()
     first = next(Path("e/env").rglob("idna/__init__.py"))
     before = first.stat().st_mtime_ns
-    monkeypatch.setattr(environment, "_install", install)
+    monkeypatch.setattr(environment, "install_batch", install)
     prepare_engine("e", engine, record, said.append)
     assert first.stat().st_mtime_ns == before
     assert list(Path("e/env").rglob("sniffio/_impl.py"))
@@ -111,7 +111,7 @@ def test_a_container_has_all_that_the_server_needs_and_a_name_to_be_removed_by(t
     docker.write_text("#!/bin/sh\n")  # it answers
     docker.chmod(0o755)
     monkeypatch.setenv("PATH", f"{docker.parent}:{os.environ['PATH']}")
-    monkeypatch.setattr(launch_module, "_device_memory", lambda _: None)
+    monkeypatch.setattr(launch_module, "least_memory", lambda _: None)
     monkeypatch.chdir(tmp_path)
     content["engines"]["e"] = {"source": "container", "image": "vllm/vllm-openai:v1", "backend": "cuda"}
     content["deployments"]["a"]["environment"] = {"VLLM_ATTENTION_BACKEND": "x"}
@@ -175,7 +175,7 @@ def test_the_memory_plan_by_hand(spec):
 
 
 def test_on_a_gpu_the_cache_gets_what_is_left(content, monkeypatch):
-    monkeypatch.setattr(launch_module, "_device_memory", lambda _: 80 * 2**30)
+    monkeypatch.setattr(launch_module, "least_memory", lambda _: 80 * 2**30)
     content["engines"]["e"]["backend"] = "cuda"
     content["deployments"]["a"] = {"model": "m", "engine": "e", "tensor_parallel": 2}
     spec = Plan.of(load_config(content, source="t")).deployments["a"]
@@ -213,7 +213,7 @@ def test_the_plan_of_a_model_with_windows_and_of_one_with_latent_attention(conte
 
 
 def test_a_locked_engine_for_cuda_compiles_nothing_and_has_blocks_that_its_kernels_take(content, monkeypatch):
-    monkeypatch.setattr(launch_module, "_device_memory", lambda _: 80 * 2**30)
+    monkeypatch.setattr(launch_module, "least_memory", lambda _: 80 * 2**30)
     for source, backend, model, variables, block in (
         ({"source": "lock", "locks": ["workflow/envs/vllm-cuda-0.32.0.lock"]}, "cuda", "deepseek-v2-lite", {"0"}, 64),
         ({"source": "lock", "locks": ["workflow/envs/vllm-cuda-0.32.0.lock"]}, "cuda", "llama-3.2-1b", {"0"}, 16),

@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from packaging.version import Version
 
 from bench.engines import ENGINES
 from bench.measure.metrics import kv_facts, metric_names
@@ -15,7 +16,6 @@ from bench.parse import gauges, telemetry_table
 from bench.parse.scrapes import TELEMETRY_SCHEMA
 from bench.parse.server import server_figures
 from bench.telemetry import COUNTERS, GAUGES, HISTOGRAMS, find_catalogue
-from bench.telemetry.catalogue import _parsed
 from tests.conftest import ROOT
 
 KNOWN = ", ".join(kind.title for kind in ENGINES)
@@ -141,12 +141,16 @@ def test_a_message_names_metric_name_engine_version_and_what_looks_alike():
 
 @pytest.mark.parametrize("version", ["0.32.0+cpu", "v0.32.0", "0.32.0rc1", "0.32"])
 def test_versions_as_engines_write_them(version):
-    assert _parsed(version) == (0, 32, 0)
+    """Of 0.32.0, one name is expected; of the newest, where none is known, or of 0.9.2, others."""
+    found = find_catalogue(metric_names(exposition("vllm-0.32.0")) - {"vllm:kv_cache_usage_perc"}, version)
+    assert found.missing == [f"kv_usage (vllm:kv_cache_usage_perc in vLLM {version})"]
 
 
 @pytest.mark.parametrize("version", ["", "dev", "main-1a2b3c4", None])
 def test_what_is_no_version(version):
-    assert _parsed(version) is None
+    """The newest names are expected."""
+    found = find_catalogue(metric_names(exposition("vllm-0.32.0")) - {"vllm:kv_cache_usage_perc"}, version)
+    assert found.missing == ["kv_usage (vllm:kv_cache_usage_perc in vLLM)"]
 
 
 def test_a_build_from_source_is_judged_by_what_it_has():
@@ -165,11 +169,12 @@ def test_the_table_is_sound():
     for engine in ENGINES:
         assert engine.metrics.keys() <= OURS
         for metric, rows in engine.metrics.items():
-            assert [_parsed(row.since) for row in rows] == sorted((_parsed(row.since) for row in rows), reverse=True), metric
+            since = [Version(row.since) for row in rows]
+            assert since == sorted(since, reverse=True), metric
             for row in rows:
                 assert row.name.startswith(engine.prefix)
                 assert row.absent in (None, "unknown", "zero")
-                assert row.until is None or _parsed(row.since) < _parsed(row.until)
+                assert row.until is None or Version(row.since) < Version(row.until)
         assert all(name.startswith(engine.prefix) for name in engine.facts.values())
 
 

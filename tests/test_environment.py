@@ -35,13 +35,13 @@ CANARY = "canary-4711-0815"
 SERVER = f"""
 import asyncio, json, os, sys
 sys.path.insert(0, {str(ROOT)!r})
-from tests.fake_server import FakeServer, _answer
+from tests.fake_server import FakeServer, answer
 with open(os.environ["OUTSIDE"], "w") as file:
     json.dump(dict(os.environ), file)
 server = FakeServer(metrics=open({str(ROOT / "tests/data/vllm-0.32.0.prom")!r}).read(), pages={{"/version": json.dumps({{"version": "0.32.0"}})}})
 async def serve():
     port = int(sys.argv[sys.argv.index("--port") + 1])
-    await (await asyncio.start_server(lambda r, w: _answer(server, r, w), "127.0.0.1", port)).serve_forever()
+    await (await asyncio.start_server(lambda r, w: answer(server, r, w), "127.0.0.1", port)).serve_forever()
 asyncio.run(serve())
 """
 

@@ -4,14 +4,12 @@ import itertools
 import math
 import random
 
-import numpy as np
 import polars as pl
 import pytest
 from benchmarks.factors import planted, ttft_importances
 
 from bench.aggregate import summary_frame
 from bench.analysis import decided
-from bench.analysis import importance as importance_module
 from bench.analysis.factors import (
     METRICS,
     cells,
@@ -270,78 +268,70 @@ def test_configurations_and_models_stand_in_the_order_of_the_runs():
 
 
 @pytest.fixture
-def shuffles(monkeypatch):
-    """Importances of 41 shuffles that lose 0 to 40, of models whose scores are `shuffles.scores`; and what they were given."""
+def models(monkeypatch):
+    """In place of scikit-learn's: models that know the metric to be the first factor, each with what it learned of and was asked about."""
+    made = []
 
-    class Shuffled:
-        scores = (0.4, 0.6)
-        seen = ()
+    class First:
+        def __init__(self, **_):
+            made.append(self)
+            self.asked = []
 
-        def __call__(self, x, y):
-            self.seen = (x, y)
-            return [*self.scores], [[float(i) for i in range(41)] for _ in range(x.shape[1])]
+        def fit(self, x, y):
+            self.x, self.y = x, y
+            return self
 
-    found = Shuffled()
-    monkeypatch.setattr(importance_module, "_shuffled", found)
-    return found
+        def predict(self, x):
+            self.asked.append(x)
+            return x[:, 0]
+
+    monkeypatch.setattr("sklearn.ensemble.GradientBoostingRegressor", First)
+    return made
 
 
-def test_importances_are_the_shuffles_mean_and_95_per_cent(shuffles):
+def test_importances_are_the_shuffles_mean_and_95_per_cent(models, monkeypatch):
+    """Two rounds, whose twenty shuffles lose 0 to 19 and 20 to 39 of the round's score."""
+    scores = [0.4, 0.6]
+
+    def planted():
+        while True:
+            for turn, score in enumerate(scores):
+                yield from (score, *(score - 20 * turn - i for i in range(20)))
+
+    values = planted()
+    monkeypatch.setattr("sklearn.metrics.r2_score", lambda *_: next(values))
     runs = crossed([(i, 8, 8, math.e**i) for i in range(1, 21)])  # 20 configurations are just enough
     row = of(importances(runs), "TTFT (s)", "batch size")
-    assert (row["importance"], row["low"], row["high"]) == (20, 1, 39)
+    assert (row["importance"], row["low"], row["high"]) == (19.5, pytest.approx(0.975), pytest.approx(38.025))
     assert (row["score"], row["score_low"], row["score_high"], row["n"]) == (0.5, 0.4, 0.6, 20)
     assert importances(runs)["metric"].to_list() == ["TTFT (s)"]  # the others are the same in all, or another's inverse
-    x, y = shuffles.seen
-    assert x.tolist() == [[i] for i in range(1, 21)]
-    assert y.tolist() == pytest.approx(range(1, 21))  # the logarithm
+    assert all(model.y.tolist() == pytest.approx(model.x[:, 0]) for model in models)  # the logarithm
     assert importances(runs.head(19)).is_empty()
-    shuffles.scores = (0.4, 0.58)
+    scores[1] = 0.58
     row = of(importances(runs), "TTFT (s)", "batch size")
     assert (row["importance"], row["low"], row["high"], row["score"]) == (None, None, None, pytest.approx(0.49))
     # Where the least is 0 there is no logarithm.
     importances(crossed([(i, 8, 8, float(i - 1)) for i in range(1, 21)]))
-    assert shuffles.seen[1].tolist() == list(range(20))
+    assert all(models[-1].y == models[-1].x[:, 0] - 1)
     assert importances(crossed([(i, 8, 8, 3.0) for i in range(1, 21)])).is_empty()
 
 
-def test_each_factor_is_shuffled_twenty_times_in_each_of_two_rounds(monkeypatch):
-    """Models that know y to be the first column: of the second, nothing depends."""
-    seeds = []
-
-    def held_out(_x, _y, seed):
-        seeds.append(seed)
-        return lambda copies: copies[:, :, 0]
-
-    monkeypatch.setattr(importance_module, "_held_out", held_out)
-    x = np.array([[float(i), float(i % 3)] for i in range(30)])
-    scores, (first, second) = importance_module._shuffled(x, x[:, 0])
-    assert (seeds, scores, second) == ([0, 1], [1.0, 1.0], [0.0] * 40)
-    assert len(first) == 40 and len(set(first)) == 40
-    assert sum(first) / 40 == pytest.approx(2, abs=0.2)  # R² of a column in any other order is −1 on average
-
-
-def test_each_of_five_models_learns_four_fifths_and_predicts_the_rest(monkeypatch):
-    learned = []
-
-    class Mean:
-        def __init__(self, **_): ...
-
-        def fit(self, x, _y):
-            learned.append({*x[:, 0]})
-            self.known = learned[-1]
-            return self
-
-        def predict(self, x):
-            assert not self.known & {*x[:, 0]}
-            return x[:, 0]
-
-    monkeypatch.setattr("sklearn.ensemble.GradientBoostingRegressor", Mean)
-    x = np.array([[float(i), 0.0] for i in range(20)])
-    told = importance_module._held_out(x, x[:, 0], 0)(np.stack([x, x + 100]))
-    assert told.tolist() == [[*map(float, range(20))], [*map(float, range(100, 120))]]
-    assert [len(each) for each in learned] == [16] * 5
-    assert all(sum(i in each for each in learned) == 4 for i in range(20))
+def test_each_of_five_models_learns_four_fifths_and_each_factor_is_shuffled_twenty_times_in_each_of_two_rounds(models):
+    """Nothing depends on the second factor."""
+    found = importances(crossed([(i, 8 * (1 + i % 3), 8, math.e**i) for i in range(1, 31)]))
+    first, second = (of(found, "TTFT (s)", factor) for factor in ("batch size", "input length"))
+    assert first["importance"] == pytest.approx(2, abs=0.2)  # R² of a column in any other order is −1 on average
+    assert (first["score"], second["low"], second["high"]) == (1, 0, 0)
+    rounds = models[:5], models[5:10]
+    learned = [[{*model.x[:, 0]} for model in each] for each in rounds]
+    assert learned[0] != learned[1]
+    for each in (model for models in rounds for model in models):
+        predicted, *shuffled = each.asked
+        assert (len(each.x), len(predicted), [len(x) for x in shuffled]) == (24, 6, [120, 120])
+        assert not {*each.x[:, 0]} & {*predicted[:, 0]}
+        assert len({tuple(shuffled[0][i : i + 6, 0]) for i in range(0, 120, 6)}) == 20
+        assert shuffled[1][:, 0].tolist() == [*predicted[:, 0]] * 20  # the other factor's
+    assert all(sum(i in each for each in of_round) == 4 for of_round in learned for i in range(1, 31))
 
 
 def test_a_closed_loop_has_no_batch():

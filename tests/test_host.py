@@ -13,29 +13,29 @@ import pytest
 
 from bench.measure import host
 from bench.measure.host import HostWatch
-from bench.measure.serving import _first_listener, family, may_serve_through, servers_at
+from bench.measure.serving import family, first_listener, may_serve_through, servers_at
 from bench.records.run import Host
 
 BUSY = "import time\nwhile time.process_time() < 1: pass"
 
 
 def test_work_of_what_descends_from_us_is_ours():
-    before = host._own_s()
+    before = host.own_s()
     subprocess.run([sys.executable, "-c", BUSY], check=True)
-    ours = host._own_s() - before
+    ours = host.own_s() - before
     assert 0.9 < ours < 2
 
 
 def test_work_of_what_does_not_is_none_of_ours(tmp_path):
     """A process whose parent has left it."""
     done = tmp_path / "done"
-    before = host._own_s()
+    before = host.own_s()
     subprocess.run(["sh", "-c", '("$1" -c "$2" && touch "$3") &', "sh", sys.executable, BUSY, done], check=True)
     end = time.monotonic() + 60
     while not done.exists():
         assert time.monotonic() < end
         time.sleep(0.1)
-    assert host._own_s() - before < 0.5
+    assert host.own_s() - before < 0.5
 
 
 @pytest.fixture
@@ -45,8 +45,8 @@ def planted(monkeypatch):
         [{"user": 0.0, "idle": 0.0, "iowait": 0.0, "steal": 0.0}, {"user": 15.0, "idle": 3.0, "iowait": 1.0, "steal": 1.0}]
     )
     own = iter([100.0, 106.0])
-    monkeypatch.setattr(host, "_core_times", lambda: next(times))
-    monkeypatch.setattr(host, "_own_s", lambda: next(own))
+    monkeypatch.setattr(host, "core_times", lambda: next(times))
+    monkeypatch.setattr(host, "own_s", lambda: next(own))
 
 
 @pytest.mark.usefixtures("planted")
@@ -118,7 +118,7 @@ def test_of_forked_workers_the_first_is_the_server():
             time.sleep(60)
             os._exit(0)
         try:
-            assert _first_listener(psutil.Process(child), port) == psutil.Process()
+            assert first_listener(psutil.Process(child), port) == psutil.Process()
         finally:
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
@@ -191,9 +191,9 @@ def ten_seconds(monkeypatch, planted_servers):
         )
         cores = iter([{"user": 0.0, "idle": 0.0, "steal": 0.0}, {"user": 13.0, "idle": 7.0, "steal": 0.0}])
         own = iter([0.0, 2.0])
-        monkeypatch.setattr(host, "_process_times", lambda: next(times))
-        monkeypatch.setattr(host, "_core_times", lambda: next(cores))
-        monkeypatch.setattr(host, "_own_s", lambda: next(own))
+        monkeypatch.setattr(host, "process_times", lambda: next(times))
+        monkeypatch.setattr(host, "core_times", lambda: next(cores))
+        monkeypatch.setattr(host, "own_s", lambda: next(own))
         return HostWatch(whole=False, address=f"http://127.0.0.1:{port}").seen()
 
     return watched

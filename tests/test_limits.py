@@ -13,7 +13,7 @@ import requests
 
 from bench import http
 from bench.engine import prepare_engine, refuse_unlike, server_info
-from bench.engine.environment import _install
+from bench.engine.environment import install_batch
 from bench.errors import BenchError
 from bench.http import MOST_BYTES, Oversized, get, post
 from bench.load.client import Load, run_load
@@ -204,8 +204,8 @@ def test_a_package_of_another_hash_or_of_none_is_not_installed(tmp_path, monkeyp
     environment = tmp_path / "engines/env"
     lock.write_text("harmless==1.0\n")
     with pytest.raises(BenchError, match=r"(?i)hash"):
-        _install("e", environment / "bin/python", lock, None)
+        install_batch("e", environment / "bin/python", lock, None)
     assert not list(environment.rglob("harmless*"))
     lock.write_text(f"harmless==1.0 --hash=sha256:{right}\n")
-    _install("e", environment / "bin/python", lock, None)
+    install_batch("e", environment / "bin/python", lock, None)
     assert list(environment.rglob("harmless.py"))

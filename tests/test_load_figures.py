@@ -6,9 +6,10 @@ import polars as pl
 import pytest
 
 from bench.drift import place_of_run
-from bench.parse import run as run_module
+from bench.parse import latency_columns
 from bench.parse.begun import request_share
-from bench.parse.load import _peak, _queue, _rate, _recovery, asked_figures
+from bench.parse.load import asked_figures, load_figures
+from bench.parse.run import summarise
 from bench.parse.scrapes import TELEMETRY_SCHEMA
 from bench.records.request_table import REQUEST_SCHEMA
 from bench.records.run import ReferenceLoad
@@ -18,8 +19,26 @@ from tests.conftest import METRICS
 DEFINITION = {"workload": "w", "arrival": "closed", "axis": "concurrency", "level": 2, "repeat": 3}
 
 
+NOTHING_SCRAPED = pl.DataFrame(schema=TELEMETRY_SCHEMA)
+
+
 def requests(**columns):
-    return pl.DataFrame(columns, schema_overrides={name: REQUEST_SCHEMA[name] for name in columns})
+    """The tidy table of requests with these columns; the others are null."""
+    rows = pl.DataFrame(columns, schema_overrides={name: REQUEST_SCHEMA[name] for name in columns})
+    others = {name: pl.lit(None, kind) for name, kind in REQUEST_SCHEMA.items() if name not in columns}
+    return latency_columns(rows.lazy().with_columns(**others)).collect()
+
+
+def loaded(table, telemetry=NOTHING_SCRAPED, **definition):
+    """What load came about, of a burst unless said otherwise."""
+    record = records.run(definition={**records.DEFINITION, **definition})
+    return load_figures(record, table, telemetry, {"prefix_hits": None, "prefix_queries": None}, (0.0, 1.0))
+
+
+def told(scrapes=(), *, interval=None, **columns):
+    """The summary of a burst of requests with these columns, scraped at these moments."""
+    record = records.run(scrape_interval_s=interval, scrape_endpoint=None if interval is None else "u")
+    return summarise(record, requests(**columns), NOTHING_SCRAPED, list(scrapes))
 
 
 # What was asked: of a closed loop of two, the first two requests are on their way when it begins
@@ -72,12 +91,18 @@ def test_what_of_a_request_the_first_of_a_closed_loop_are(definition, shares):
 # What load came about
 
 
-def test_rate_and_peak_by_hand():
-    assert _rate(pl.Series([4.0, 1.0, 2.0])) == pytest.approx(2 / 3)
-    assert _rate(pl.Series([1.0, 3.0])) == 0.5
-    assert (_rate(pl.Series([1.0])), _rate(pl.Series([1.0, 1.0]))) == (None, None)
-    assert _peak(pl.Series([0.0, 1.0, 2.0]), pl.Series([1.5, 2.0, 3.0])) == 2
-    assert _peak(pl.Series([], dtype=pl.Float64), pl.Series([], dtype=pl.Float64)) == 0
+@pytest.mark.parametrize(("moments", "rate"), [([4.0, 1.0, 2.0], 2 / 3), ([1.0, 3.0], 0.5), ([1.0], None), ([1.0, 1.0], None)])
+def test_rates_by_hand(moments, rate):
+    """Gaps between the first and the last."""
+    figures = loaded(requests(scheduled_s=moments, sent_s=[0.0] * len(moments)))
+    assert (figures["offered_rate"], figures["achieved_rate"]) == (pytest.approx(rate), None)
+    assert loaded(requests(sent_s=moments))["achieved_rate"] == pytest.approx(rate)
+
+
+@pytest.mark.parametrize(("sent", "ends", "peak"), [([0.0, 1.0, 2.0], [1.5, 2.0, 3.0], 2), ([None], [None], 0)])
+def test_the_most_in_flight_at_once(sent, ends, peak):
+    """One that ends at the moment another is sent makes room for it."""
+    assert loaded(requests(sent_s=sent, end_s=ends))["in_flight_peak"] == peak
 
 
 def gauges(waiting, usage, *, every_s=0.5):
@@ -90,12 +115,15 @@ def gauges(waiting, usage, *, every_s=0.5):
     return pl.DataFrame(rows, schema=TELEMETRY_SCHEMA, orient="row")
 
 
+def queued(sent, ends, telemetry):
+    """Requests sent at these moments, of which the first ones end at those (s)."""
+    figures = loaded(requests(sent_s=sent, end_s=[*ends, *[None] * (len(sent) - len(ends))]), telemetry)
+    return figures["waiting_standing"], figures["kv_usage_queued"]
+
+
 def test_the_queue_of_a_burst_is_that_of_the_last_scrape_before_an_answer_ends():
-    ends = pl.Series([1.2, 9.0])
-    told = _queue(pl.Series([0.0, 0.0]), ends, gauges([5, 4, 3, 9], [0.1, 0.2, 0.7, 0.9]))
-    assert told == {"waiting_standing": 3, "kv_usage_queued": 0.7}
-    told = _queue(pl.Series([0.0, 0.0]), ends, gauges([5, 4, 0, 9], [0.1, 0.2, 0.7, 0.9]))
-    assert told == {"waiting_standing": 0, "kv_usage_queued": None}  # nobody waits
+    assert queued([0.0, 0.0], [1.2, 9.0], gauges([5, 4, 3, 9], [0.1, 0.2, 0.7, 0.9])) == (3, 0.7)
+    assert queued([0.0, 0.0], [1.2, 9.0], gauges([5, 4, 0, 9], [0.1, 0.2, 0.7, 0.9])) == (0, None)  # nobody waits
 
 
 @pytest.mark.parametrize(
@@ -112,17 +140,18 @@ def test_the_queue_of_a_burst_is_that_of_the_last_scrape_before_an_answer_ends()
 )
 def test_the_queue_of_a_load_that_goes_on_is_that_of_its_second_half(first_end, waiting, usage):
     """Sent at 0, 1, … 6 s; not before the first answer ends."""
-    sent = pl.Series([float(i) for i in range(7)])
     telemetry = gauges([9] * 6 + [0, 1, 2, 3, 4, 5, 6, 99], [0.1] * 7 + [0.2, 0.3, 0.4, 1.0, 1.0, 1.0, 0.9])
-    told = _queue(sent, pl.Series([first_end]), telemetry)
-    assert told == {"waiting_standing": waiting, "kv_usage_queued": usage}
+    assert queued([float(i) for i in range(7)], [first_end], telemetry) == (waiting, usage)
 
 
 def test_without_requests_or_gauges_no_queue_is_known():
-    nothing = {"waiting_standing": None, "kv_usage_queued": None}
-    never, once = pl.Series([], dtype=pl.Float64), pl.Series([1.0])
-    told = gauges([1] * 8, [0.5] * 8)
-    assert [_queue(never, once, told), _queue(once, never, told), _queue(once, pl.Series([3.0]), told.clear())] == [nothing] * 3
+    scraped = gauges([1] * 8, [0.5] * 8)
+    assert (
+        queued([None], [None], scraped)
+        == queued([1.0], [None], scraped)
+        == queued([1.0], [3.0], scraped.clear())
+        == (None, None)
+    )
 
 
 def test_a_step_s_recovery_counts_from_its_end():
@@ -131,10 +160,24 @@ def test_a_step_s_recovery_counts_from_its_end():
     slow = [5.0 if 10 <= at < 16 else 0.5 for at in due]
     table = requests(outcome=["ok"] * 40, scheduled_s=due, first_token_s=[a + b for a, b in zip(due, slow, strict=True)])
     # Of nine requests from 14 s on two are slow.
-    assert _recovery({"start_s": 10.0, "duration_s": 4.0}, table) == {"recovered": True, "recovery_s": 0.0}
-    # Of nine from 11 s on five are, of those from 12 s on four.
-    assert _recovery({"start_s": 10.0, "duration_s": 1.0}, table) == {"recovered": True, "recovery_s": 1.0}
-    assert _recovery(None, table) == {"recovered": None, "recovery_s": None}
+    for lasts_s, found in (
+        (4.0, (True, 0.0)),
+        (1.0, (True, 1.0)),  # of nine from 11 s on five are, of those from 12 s on four
+        (None, (None, None)),
+    ):
+        figures = loaded(table, step=lasts_s and {"start_s": 10.0, "duration_s": lasts_s})
+        assert (figures["recovered"], figures["recovery_s"]) == found
+
+
+def test_recovery_counts_from_when_a_request_was_due():
+    """After the step each request leaves 5 s late: a client that waits would call that recovered."""
+    due = [float(t) for t in [*range(9), *range(11, 20)]]
+    sent = [at if at < 9 else at + 5 for at in due]
+    table = requests(
+        outcome=["ok"] * 18, scheduled_s=due, sent_s=sent, first_token_s=[at + 0.1 for at in sent], ttft_s=[0.1] * 18
+    )
+    figures = loaded(table, step={"start_s": 9.0, "duration_s": 1.0})
+    assert (figures["recovered"], figures["recovery_s"]) == (False, None)
 
 
 # What is kept of a run
@@ -156,37 +199,48 @@ def test_the_reference_load_by_hand():
 
 
 def test_failures_by_their_kind():
-    table = requests(
+    summary = told(
         outcome=["ok", "http_error", "http_error", "http_error", "disconnect", "disconnect", "timeout", "timeout"],
         status=[200, 503, 503, None, None, None, None, None],
         sent_s=[0.0, 0.0, 0.0, 0.0, None, 0.0, None, 0.0],
     )
-    assert run_module._failures(table) == {
+    assert {name: count for name, count in summary.items() if name.startswith("outcome_")} == {
         "outcome_disconnect": 1, "outcome_http_0": 1, "outcome_http_503": 2, "outcome_timeout": 1, "outcome_unreachable": 2,
+    }  # fmt: skip
+
+
+def streamed(times, *, tokens=None, **columns):
+    """Answers whose tokens come at these moments (s), as many a chunk as `tokens` says of each answer; one by default."""
+    count = len(times)
+    given = tokens or [len(each) for each in times]
+    return {
+        "outcome": ["ok"] * count, "sent_s": [0.0] * count, "token_times_s": times, "completion_tokens": given, "streamed_tokens": given,
+        "first_tokens": [1.0] * count, "arrivals": [len(each) for each in times], "done": [True] * count,
+        "first_token_s": [each[0] for each in times], "last_token_s": [each[-1] for each in times], **columns,
     }  # fmt: skip
 
 
 def test_percentiles_and_low_ends_by_hand():
     """Ten requests: TTFT 1 to 10 s for prompts of 10 tokens, gaps of 1 to 10 s, two each."""
-    rows = pl.DataFrame({
-        "ttft_s": [float(i) for i in range(1, 11)], "e2e_s": [None] * 9 + [7.0], "tpot_s": [2.0] * 10, "prompt_asked": [10] * 10,
-        "token_times_s": [[0.0, float(i), 2.0 * i] for i in range(1, 11)],
-    }, schema_overrides={"e2e_s": pl.Float64})  # fmt: skip
-    told = run_module._latencies(rows, one_each=True)
-    assert [told[f"ttft_{name}_s"] for name in ("mean", "p50", "p90", "p95", "p99")] == [5.5, 5, 9, 10, 10]
-    assert (told["e2e_n"], told["e2e_p50_s"], told["itl_n"], told["itl_mean_s"]) == (1, 7, 20, 5.5)
-    assert (told["itl_p10_s"], told["ttft_per_token_p10_s"]) == (1, 0.1)
-    many = run_module._distribution("x", pl.Series([float(i) for i in range(64)]), bounds=True)
-    assert (many["x_p90_bound_s"], many["x_p95_bound_s"]) == (63, None)  # 64 values carry a P90 and no P95
+    first = [float(i) for i in range(1, 11)]
+    times = [[each, 2 * each, 3 * each] for each in first]
+    summary = told(**streamed(times, ttft_s=first, e2e_s=[None] * 9 + [7.0], prompt_asked=[10] * 10))
+    assert [summary[f"ttft_{name}_s"] for name in ("mean", "p50", "p90", "p95", "p99")] == [5.5, 5, 9, 10, 10]
+    assert (summary["e2e_n"], summary["e2e_p50_s"], summary["itl_n"], summary["itl_mean_s"]) == (1, 7, 20, 5.5)
+    assert (summary["itl_p10_s"], summary["ttft_per_token_p10_s"]) == (1, 0.1)
+    first = [float(i) for i in range(64)]
+    many = told(**streamed([[each] for each in first], ttft_s=first))
+    assert (many["ttft_p90_bound_s"], many["ttft_p95_bound_s"]) == (63, None)  # 64 values carry a P90 and no P95
 
 
-def test_the_peak_second_by_hand():
+@pytest.mark.parametrize(("began", "peak"), [(0.5, 9), (3.0, 18), (3.5, 36)])  # the last: the mean, of half a second
+def test_the_peak_second_by_hand(began, peak):
     """Three tokens a chunk: of the windows that end with a chunk, (0.5, 1.5] has three, (1, 2] two; one at its begin is out."""
-    ok = requests(token_times_s=[[0.5, 0.9, 1.2, 1.5], [2.0, 4.0]], completion_tokens=[12, 6])
-    assert run_module._peak(ok, 3.5) == 9
-    assert run_module._peak(ok, 1.0) == 18
-    assert run_module._peak(ok, 0.5) == 36  # the mean
-    assert (run_module._peak(ok, None), run_module._peak(ok.clear(), 2.0)) == (None, None)
+    times = [[0.5, 0.9, 1.2, 1.5], [2.0, 4.0]]
+    assert told(**streamed(times, tokens=[12, 6], sent_s=[began] * 2))["throughput_peak_tokens_per_s"] == peak
+
+
+WATCHED = ("scrapes", "scraped", "scraped_before", "scraped_after", "scrape_share", "scrape_gap_max_s")
 
 
 @pytest.mark.parametrize(
@@ -199,22 +253,19 @@ def test_the_peak_second_by_hand():
         ([4.0], 0.5, (1, True, False, True, 0, 3.0)),
         ([], 0.5, (0, False, None, None, 0, None)),
         ([], None, (0, None, None, None, None, None)),
+        # Gaps that do not touch the load do not count.
+        ([-3.0, 1.0, 2.0, 3.0, 3.5, 9.0], 0.5, (6, True, True, True, 4 / 5, 1.0)),
+        ([-3.0, 1.1, 3.4, 9.0], 0.5, (4, True, True, True, 2 / 5, 5.6)),
     ],
 )
 def test_how_well_a_load_was_watched(scrapes, interval, expected):
-    told = run_module._scrape_figures(scrapes, interval, 1.0, 3.5)
-    names = ("scrapes", "scraped", "scraped_before", "scraped_after", "scrape_share", "scrape_gap_max_s")
-    assert told == dict(zip(names, expected, strict=True))
+    """From the first request that was sent to the last token that came."""
+    summary = told(scrapes, interval=interval, sent_s=[3.0, 1.0, None], last_token_s=[3.5, None, 2.0])
+    assert tuple(summary[name] for name in WATCHED) == expected
 
 
-def test_a_load_that_never_was_is_not_watched():
-    told = run_module._scrape_figures([1.0, 9.0], 0.5, 0.0, 0.0)
-    assert (told["scraped_before"], told["scraped_after"], told["scrape_share"]) == (None, None, None)
-    assert run_module._load_window(requests(sent_s=[1.0], last_token_s=[None])) == (0.0, 0.0)
-    assert run_module._load_window(requests(sent_s=[None], last_token_s=[2.0])) == (0.0, 0.0)
-    assert run_module._load_window(requests(sent_s=[3.0, 1.0], last_token_s=[4.0, None])) == (1.0, 4.0)
-
-
-def test_gaps_that_do_not_touch_the_load_do_not_count():
-    assert run_module._longest_gap([0.0, 4.0, 5.0, 6.0, 6.5, 12.0], 4.0, 6.5) == 1
-    assert run_module._longest_gap([0.0, 4.1, 6.4, 12.0], 4.0, 6.5) == 5.6
+@pytest.mark.parametrize(("sent", "last"), [(1.0, None), (None, 2.0)])
+def test_a_load_that_never_was_is_not_watched(sent, last):
+    summary = told([1.0, 9.0], interval=0.5, sent_s=[sent], last_token_s=[last])
+    assert summary["duration_s"] is None
+    assert [summary[name] for name in WATCHED[2:5]] == [None] * 3

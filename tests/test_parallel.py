@@ -1,5 +1,7 @@
 """Tensor, pipeline and data parallelism: one number of GPUs for everybody, memory of each device, and several engines behind one endpoint."""
 
+from pathlib import Path
+
 import polars as pl
 import pytest
 import yaml
@@ -11,9 +13,10 @@ from bench.analysis.sizing import limits
 from bench.engine import gpu_names, resolve_launch, write_launch
 from bench.engine import launch as launch_module
 from bench.errors import BenchError
-from bench.load.schedule import PlannedRequest
+from bench.load.client import Load
+from bench.load.target import Target
 from bench.measure.metrics import kv_facts
-from bench.measure.recording import _expected_tokens
+from bench.measure.recording import record_run
 from bench.models import (
     Architecture,
     Parallel,
@@ -28,10 +31,12 @@ from bench.models import (
 from bench.published import catalogue
 from bench.records.files import write_record
 from bench.records.launch import read_launch
-from bench.study import Plan, Workload, load_config
+from bench.records.run import RECORD, read_record
+from bench.study import Plan, load_config, load_workload
 from bench.study.config import Thresholds
 from tests import records
 from tests.conftest import ARCHITECTURE, ROOT
+from tests.fake_server import fake_server
 from tests.forked import snakemake
 
 EIGHT = {"pipeline_parallel": 2, "data_parallel": 4}
@@ -242,7 +247,7 @@ def deployed(tmp_path, content, model, **deployment):
 
 
 def test_a_70b_in_four_stages_fits_where_it_does_not_in_one(tmp_path, content, monkeypatch):
-    monkeypatch.setattr(launch_module, "_device_memory", lambda _: 80 * 2**30)
+    monkeypatch.setattr(launch_module, "least_memory", lambda _: 80 * 2**30)
     with pytest.raises(BenchError, match=r"weights 131\.\d+ GiB .*or raise tensor_parallel or pipeline_parallel"):
         deployed(tmp_path, content, "llama-3.3-70b")
     plan = deployed(tmp_path, content, "llama-3.3-70b", pipeline_parallel=4).plan
@@ -253,7 +258,7 @@ def test_a_70b_in_four_stages_fits_where_it_does_not_in_one(tmp_path, content, m
 
 
 def test_each_engine_has_a_cache_of_its_own_and_a_request_lives_in_one(tmp_path, content, monkeypatch):
-    monkeypatch.setattr(launch_module, "_device_memory", lambda _: 80 * 2**30)
+    monkeypatch.setattr(launch_module, "least_memory", lambda _: 80 * 2**30)
     one, four = (
         deployed(tmp_path, content, "llama-3.1-8b", kv_cache_memory="1GiB", data_parallel=n).plan.kv_tokens for n in (1, 4)
     )
@@ -383,14 +388,31 @@ def test_a_cache_of_few_blocks_is_full_by_one_engine_s_blocks():
     assert pl.DataFrame({**run, "engines": [1]}).select(saturated()).item() is False
 
 
-def test_which_engine_has_a_prefix_is_not_known():
-    load = Workload.model_validate({"arrival": "burst", "prompt_tokens": 64, "output_tokens": 8})
-    alone, shared = ([PlannedRequest(i, i, 64, 8, reusable_tokens=n) for i in range(2)] for n in (0, 32))
-    assert _expected_tokens(load, alone, 16, 4) == 0
-    assert _expected_tokens(load, shared, 16, 1) > 0
-    assert _expected_tokens(load, shared, 16, 4) is None
-    natural = load.model_copy(update={"cache": "natural"})  # what a file's prompts have in common is not known
-    assert _expected_tokens(natural, alone, 16, 1) is None
+@pytest.mark.parametrize(
+    ("workload", "engines", "expected"),
+    [
+        ({"prompt_tokens": 64}, 4, 0),
+        ({"prompt_tokens": 64, "cache": "shared", "shared_prefix": 0.5}, 1, 3 * 32),
+        ({"prompt_tokens": 64, "cache": "shared", "shared_prefix": 0.5}, 4, None),
+        # What a file's prompts have in common is not known.
+        ({"prompts": "own.jsonl", "endpoint": "chat", "cache": "natural"}, 1, None),
+    ],
+)
+def test_which_engine_has_a_prefix_is_not_known(tmp_path, monkeypatch, workload, engines, expected):
+    monkeypatch.chdir(tmp_path)
+    Path("own.jsonl").write_text('{"prompt": "Why?"}\n')
+    load = Load(load_workload({"arrival": "burst", "output_tokens": 2, **workload}, source="t"), 3, "s", vocabulary=512)
+    with fake_server() as server:
+        record_run(
+            Target(server.base_url, "m"),
+            load,
+            tmp_path,
+            header=records.header(),
+            scrape_interval_s=None,
+            prefix_block_size=16,
+            engines=engines,
+        )
+    assert read_record(tmp_path / RECORD).prefix.expected_tokens == expected
 
 
 def test_settings_are_those_of_servers_that_are_started_and_of_others_what_is_given(content):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from bench.aggregate import timeseries_frame
 from bench.errors import BenchError
-from bench.parse import latency_columns, load, parse_run, telemetry_table, throughput_series, wide_table
+from bench.parse import latency_columns, parse_run, telemetry_table, throughput_series, wide_table
 from bench.parse.run import summarise
 from bench.parse.scrapes import TELEMETRY_SCHEMA
 from bench.records.checksums import checksums
@@ -402,17 +402,6 @@ def test_whole_answers_have_no_throughput_over_time(paced):
     record, requests, samples = paced
     whole = requests.with_columns(first_token_s=pl.lit(None, dtype=pl.Float64))
     assert told_of((record, whole, samples))["throughput_peak_tokens_per_s"] is None
-
-
-def test_recovery_counts_from_when_a_request_was_due():
-    """After the step each request leaves 5 s late: a client that waits would call that recovered."""
-    due = [float(t) for t in [*range(9), *range(11, 20)]]
-    late = [0.0] * 9 + [5.0] * 9
-    requests = pl.DataFrame({
-        "outcome": ["ok"] * 18, "scheduled_s": due, "sent_s": [d + x for d, x in zip(due, late, strict=True)],
-        "first_token_s": [d + x + 0.1 for d, x in zip(due, late, strict=True)],
-    }).with_columns(ttft_s=pl.lit(0.1))  # fmt: skip
-    assert load._recovery({"start_s": 9.0, "duration_s": 1.0}, requests) == {"recovered": False, "recovery_s": None}
 
 
 def test_a_renamed_metric_is_named(run):

@@ -13,7 +13,7 @@ from scipy import stats
 
 from bench.analysis import regions, saturation
 from bench.analysis.levels import Levels, studentized_range
-from bench.analysis.regions import Point, _crossing, equilibrium, saturation_point
+from bench.analysis.regions import Point, equilibrium, saturation_point
 from bench.statistics import isotonic
 from bench.words.regions import signals as signals_text
 from bench.words.regions import turning_point
@@ -191,11 +191,6 @@ def test_neighbours_out_of_order_share_their_mean():
     """(1 + 3 × 3 + 3 + 7) ÷ 6: what rises to the 7 is one block; 5 before it and 2 after it stay."""
     found = isotonic([5, 1, 3, 3, 7, 2], [1, 1, 3, 1, 1, 1], rising=False)
     assert found.tolist() == pytest.approx([5, *[20 / 6] * 4, 2])
-
-
-@pytest.mark.parametrize(("goal", "at"), [(0.5, 1), (1, 1), (1.5, 1.5), (2, 2), (5, 3), (8, 4), (9, 4)])
-def test_where_a_line_reaches_a_value(goal, at):
-    assert _crossing(np.array([1.0, 2, 4]), np.array([1.0, 2, 8]), goal) == at
 
 
 def test_a_curve_that_is_proportional_until_it_falls_has_both_points_in_one_place():

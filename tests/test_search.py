@@ -13,7 +13,7 @@ from bench.search import Aim, Answer, Budget, Measured, Step, search
 from bench.search.belief import believe
 from bench.search.observation import FAILED, GROWTH, Excess, Observation, observed
 from bench.search.placing import place
-from bench.search.search import Found, Look, _fitting, speeds
+from bench.search.search import Found, Look, fitting_requests, speeds
 from bench.study import parse_slo
 
 SLO = parse_slo("ttft_p90=1s")
@@ -283,7 +283,7 @@ def test_of_conversations_a_run_has_as_many_requests_and_lasts_as_long():
 
 def test_what_is_left_of_the_budget_counts_conversations():
     found = Found({}, [Look(10.0, 400, 20.0, None)])  # 20 requests/s, 5 conversations/s
-    assert _fitting(5000, 10, 10.0, found, Budget(40, 600.0), aim(turns=4)) == 150
+    assert fitting_requests(5000, 10, 10.0, found, Budget(40, 600.0), aim(turns=4)) == 150
 
 
 def test_a_run_takes_more_requests_where_neighbours_are_alike_and_the_percentile_is_unsure():
@@ -344,16 +344,16 @@ def test_a_search_ends_with_its_budget_and_says_so():
 def test_runs_are_short_at_first_and_none_takes_more_than_a_tenth_of_the_seconds(seconds, least, spent, requests):
     """At 5 requests/s: 30 s, a fourth of what is spent, a tenth of all, what is left; a first look may take longer."""
     found = Found({}, [Look(10.0, round(5 * spent), spent, None)])
-    assert _fitting(5000, least, 10.0, found, Budget(40, seconds), aim()) == requests
+    assert fitting_requests(5000, least, 10.0, found, Budget(40, seconds), aim()) == requests
 
 
 def test_a_rate_is_sent_until_its_queue_would_have_filled():
     """A rate that is a tenth too high delays requests by 6 s after a minute; 30 s would show a TTFT within its limit."""
     found = Found({}, [Look(10.0, 100, 20.0, None)])
     slow = aim(slos=[parse_slo("ttft_p90=6s")], held=False)
-    assert _fitting(5000, 50, 10.0, found, Budget(40, 600.0), slow) == 5 * 60
-    assert _fitting(5000, 50, 10.0, found, Budget(40, 200.0), slow) == 5 * 40  # no more than a fifth of the time
-    assert _fitting(5000, 50, 10.0, found, Budget(40, 600.0), replace(slow, held=True)) == 5 * 30
+    assert fitting_requests(5000, 50, 10.0, found, Budget(40, 600.0), slow) == 5 * 60
+    assert fitting_requests(5000, 50, 10.0, found, Budget(40, 200.0), slow) == 5 * 40  # no more than a fifth of the time
+    assert fitting_requests(5000, 50, 10.0, found, Budget(40, 600.0), replace(slow, held=True)) == 5 * 30
 
 
 def test_no_run_is_begun_that_would_take_longer_than_what_is_left():

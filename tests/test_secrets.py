@@ -33,13 +33,13 @@ EXPOSITION = (ROOT / "tests/data/vllm-0.32.0.prom").read_text()
 SERVER = f"""
 import asyncio, os, sys
 sys.path.insert(0, {str(ROOT)!r})
-from tests.fake_server import FakeServer, _answer
+from tests.fake_server import FakeServer, answer
 for name, value in os.environ.items():
     print(name, value, flush=True)
 server = FakeServer(metrics=open({str(ROOT / "tests/data/vllm-0.32.0.prom")!r}).read(), pages={{"/version": '{{"version": "0.32.0"}}'}}, echoes=7)
 async def serve():
     port = int(sys.argv[sys.argv.index("--port") + 1])
-    await (await asyncio.start_server(lambda r, w: _answer(server, r, w), "127.0.0.1", port)).serve_forever()
+    await (await asyncio.start_server(lambda r, w: answer(server, r, w), "127.0.0.1", port)).serve_forever()
 asyncio.run(serve())
 """
 

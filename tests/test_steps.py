@@ -4,7 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from bench.parse.steps import _slope, step_figures
+from bench.parse.steps import step_figures
 
 SCHEMA = {"token_times_s": pl.List(pl.Float64), "prompt_asked": pl.Int64}
 NOTHING = {"steady_steps": None, "steady_step_s": None, "steady_prefill_share": None}
@@ -15,8 +15,10 @@ def answers(*rows):
     return pl.DataFrame(rows, schema=SCHEMA, orient="row")
 
 
-def engine(steps=100, *, pause_after=None, pause_s=0.0, at=0.0):
+def engine(steps=100, *, pause_after=None, pause_s=0.0, at=0.0, each_s=0.001, prompt_s=0.001):
     """Requests of 10 and 7 tokens in turn, one every five steps, with prompts of 20 tokens; and the planted cost of the steps.
+
+    A step takes 4 ms, `each_s` more a running request and `prompt_s` more a prompt token.
 
     A step gives each running request a token; the newest requests' stamps come 0.3 ms before the oldest's.
 
@@ -28,7 +30,9 @@ def engine(steps=100, *, pause_after=None, pause_s=0.0, at=0.0):
     took, prompts, running = [], 0, []
     for step in range(steps):
         here = [begin for begin, own in tokens.items() if step in own]
-        took.append(0.004 + 0.001 * len(here) + (0.020 if step in tokens else 0) + (pause_s if step == pause_after else 0))
+        took.append(
+            0.004 + each_s * len(here) + (20 * prompt_s if step in tokens else 0) + (pause_s if step == pause_after else 0)
+        )
         at += took[-1]
         prompts += 20 * (step in tokens)
         running.append(len(here))
@@ -93,11 +97,9 @@ def test_tokens_that_all_come_at_once_tell_nothing():
     assert step_figures(answers(*[([0.5] * 40, 8)] * 3), 0.0, 1.0) == NOTHING
 
 
-def test_the_slope_by_hand():
-    ones = np.ones(4)
-    prompts, requests = np.array([0.0, 10, 0, 10]), np.array([1.0, 1, 2, 3])
-    assert _slope(1 + 0.1 * prompts + 0.2 * requests, prompts, requests) == pytest.approx(0.1)
-    # More requests make no step shorter. Without them: 0.7 s on average without a prompt, 1.6 s with one.
-    assert _slope(1 + 0.1 * prompts - 0.2 * requests, prompts, requests) == pytest.approx(0.09)
-    assert _slope(2 - 0.1 * prompts, prompts, ones) == 0  # nor do prompts
-    assert _slope(ones, 0 * ones, requests) == 0
+def test_more_requests_make_no_step_shorter_and_nor_do_prompts():
+    """Without a slope of requests, a step without its prompts is what those that have none take, here 80 with 129 requests."""
+    rows, *_ = engine(each_s=-0.0005)
+    assert step_figures(answers(*rows), 0.0, 10.0)["steady_step_s"] == pytest.approx(0.004 - 0.0005 * 129 / 80)
+    rows, *_ = engine(prompt_s=-0.0001)
+    assert step_figures(answers(*rows), 0.0, 10.0)["steady_prefill_share"] == 0

@@ -20,7 +20,7 @@ from bench.records.files import write_record
 from bench.shipped import located
 from bench.study import Engine
 
-__all__ = ["indexed_locks", "installer_environment", "prepare_engine", "refuse_unready", "requirements"]
+__all__ = ["indexed_locks", "install_batch", "installer_environment", "prepare_engine", "refuse_unready", "requirements"]
 
 _BATCH = 25  # packages an installer call: small enough for a progress line every few seconds
 
@@ -128,7 +128,7 @@ def _build(name: str, engine: Engine, folder: Path, say: Callable[[str], None]) 
         content = "".join(batch)
         part.write_text(content)
         # Of a package that was interrupted its metadata may be there, and half of its files: an installer takes it for installed.
-        _install(name, python, part, index, anew=content == interrupted)
+        install_batch(name, python, part, index, anew=content == interrupted)
         part.unlink()
         done += len(batch)
         say(f"engine {name}: {done} of {total} packages, {time.monotonic() - begin:.0f} s")
@@ -170,7 +170,7 @@ def requirements(lock: Path) -> list[str]:
     return entries
 
 
-def _install(name: str, python: Path, part: Path, index: str | None, *, anew: bool = False) -> None:
+def install_batch(name: str, python: Path, part: Path, index: str | None, *, anew: bool = False) -> None:
     """Install one batch: with uv, which is ten times faster; with pip, which knows the machine's own settings, where that fails.
 
     Args:

@@ -14,7 +14,7 @@ from bench.measure.serving import family, may_serve_through, servers_at
 from bench.records.run import Host
 from bench.study.config import Thresholds
 
-__all__ = ["HostWatch"]
+__all__ = ["HostWatch", "core_times", "own_s", "process_times"]
 
 _ASLEEP = ("idle", "iowait")
 _TWICE = ("guest", "guest_nice")  # counted in user and nice already
@@ -34,13 +34,13 @@ class HostWatch:
 
     def __init__(self, *, whole: bool, address: str | None = None) -> None:
         self._servers = [] if whole else servers_at(address) if address else None
-        self._begin, self._own = _core_times(), _own_s()
-        self._before = _process_times() if self._servers else {}
+        self._begin, self._own = core_times(), own_s()
+        self._before = process_times() if self._servers else {}
         self._ahead = _wall_ahead_s()
 
     def seen(self) -> Host:
         """Shares of those cores' time since then."""
-        now, own = _core_times(), _own_s() - self._own
+        now, own = core_times(), own_s() - self._own
         spent = {key: now[key] - self._begin[key] for key in now}
         total = sum(spent.values()) or 1.0
         busy = total - sum(spent.get(key, 0.0) for key in _ASLEEP)
@@ -65,7 +65,7 @@ class HostWatch:
             return None
         if not self._servers:
             return max(0.0, rest)
-        used = _since(self._before, _process_times())
+        used = _since(self._before, process_times())
         servers = family(self._servers)
         served = sum(used.get(process, 0.0) for process in servers)
         busy = {each for each in used.keys() - servers - family([psutil.Process()]) if used[each] > _WORTH_A_LOOK * total}
@@ -81,7 +81,7 @@ def _wall_ahead_s() -> float:
     return time.time() - time.monotonic()
 
 
-def _core_times() -> dict[str, float]:
+def core_times() -> dict[str, float]:
     """Time of the cores that this process may use, by what they did (s)."""
     cores: list[Any] = psutil.cpu_times(percpu=True)
     allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(len(cores))
@@ -89,12 +89,12 @@ def _core_times() -> dict[str, float]:
     return {key: sum(getattr(core, key) for core in mine) for key in mine[0]._fields if key not in _TWICE}
 
 
-def _own_s() -> float:
+def own_s() -> float:
     """CPU time of this process and of all that descend from it, ended ones included (s)."""
     return sum(_times(process) for process in family([psutil.Process()]))
 
 
-def _process_times() -> dict[psutil.Process, float]:
+def process_times() -> dict[psutil.Process, float]:
     """CPU time of every process (s); children that ended are left out, since the first process gets those of all others."""
     return {process: _times(process, ended=False) for process in psutil.process_iter()}
 

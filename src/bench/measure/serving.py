@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import psutil
 
-__all__ = ["family", "may_serve_through", "servers_at"]
+__all__ = ["family", "first_listener", "may_serve_through", "servers_at"]
 
 # They listen for a server that runs elsewhere, or in a process that does not descend from them.
 _PASSING_ON = frozenset(
@@ -58,7 +58,7 @@ def servers_at(address: str) -> list[psutil.Process] | None:
         }
         if not listening or None in listening:
             return None
-        found = list(dict.fromkeys(_first_listener(psutil.Process(pid), port) for pid in listening))
+        found = list(dict.fromkeys(first_listener(psutil.Process(pid), port) for pid in listening))
         # What descends from one that started us too cannot be divided into the server's and the rest.
         ours = {psutil.Process(), *psutil.Process().parents()}
         return None if any(process in ours or process.name() in _PASSING_ON for process in found) else found
@@ -113,7 +113,7 @@ def _asked(ports: set[int], askers: set[int]) -> bool:
     return False
 
 
-def _first_listener(process: psutil.Process, port: int) -> psutil.Process:
+def first_listener(process: psutil.Process, port: int) -> psutil.Process:
     """The process that opened the port, of those that share it: workers that were forked hold it as their parent does."""
     parent = process.parent()
     while parent is not None and _holds(parent, port):

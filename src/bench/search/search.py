@@ -18,7 +18,7 @@ from bench.search.placing import Aim, Answer, Step, Why
 from bench.search.targets import SloTarget, Target
 from bench.statistics import variance_by_chance
 
-__all__ = ["ROUND", "Budget", "Found", "Look", "Measured", "search", "speeds"]
+__all__ = ["ROUND", "Budget", "Found", "Look", "Measured", "fitting_requests", "search", "speeds"]
 
 ROUND = 3  # runs of a round, whose reference loads together show the machine's speed; tuned: benchmarks.search
 _LONGEST = 0.1  # longest run, as a share of the budget; tuned: benchmarks.search
@@ -162,7 +162,7 @@ def _search(
             target, step = steps[len(found.looks) % len(steps)]
             seen = target.observations(found.looks, aim)
             least, wanted = (round(longer * aim.requests(step.load, latency_s, seen, near=near)) for near in (False, step.near))
-            requests = _fitting(wanted, least, step.load, found, budget, aim)
+            requests = fitting_requests(wanted, least, step.load, found, budget, aim)
             if requests < least:
                 return _ended(found, placed, aim, "seconds")
             measured = measure(step.load, requests, times[step.load, requests] + 1)
@@ -197,7 +197,7 @@ def _ended(found: Found, placed: Mapping[Target, Answer | Step], aim: Aim, why: 
     return found
 
 
-def _fitting(requests: int, least: int, load: float, found: Found, budget: Budget, aim: Aim) -> int:
+def fitting_requests(requests: int, least: int, load: float, found: Found, budget: Budget, aim: Aim) -> int:
     """As many of the requests (conversations of so many turns) as can be answered in the seconds that are left, and beyond `least` in a
     tenth of all and a seventh of those that are spent, at the pace of the run whose load is nearest.
 
