@@ -157,3 +157,11 @@ def test_the_figure_of_a_setting_shows_the_pairs_of_the_answer(summary):
     ratios = {row["level"]: row["ratio"] for rows in drawn["datasets"].values() for row in rows if "ratio" in row}
     assert ratios == pytest.approx({1: 1, 2: 1, 4: 1, 8: 1, 16: 2}, rel=0.01)
     assert load_figure("settings").finding(results) == "max_num_seqs 64 brings 100 to 200 % of the throughput of 8"
+
+
+def test_what_the_comparison_with_the_baseline_answers_is_not_answered_again(summary):
+    rows = rows_of(summary, {"few": lambda x: 10 * min(x, 8), "many": lambda x: 10 * x})
+    found = answered(study(rows, launches=SEQS, baseline="few"))
+    assert "settings" not in found and "comparison" in found
+    devices = rows_of(summary, {"one": lambda x: 10 * x, "two": lambda x: 15 * x})
+    assert {"comparison", "devices"} <= answered(study(devices, launches=TWO, baseline="one")).keys()

@@ -12,6 +12,7 @@ import polars as pl
 from bench.analyse.findings import asked_of
 from bench.analysis import recoveries, streamed_both_ways
 from bench.analysis.decisive import crossed
+from bench.analysis.setting_gain import DEVICES
 from bench.axes import AXES
 from bench.figures import Results
 from bench.study.questions import (
@@ -61,15 +62,20 @@ def _answers(results: Results, rows: Rows, curves: list[Curve]) -> Iterator[Answ
     if judged and sized:
         yield sustained.answer(judged, decision)
     against_others = beside_baseline(rows) and any(not each.replica for each in results.comparisons.values())
+    told: set[frozenset[str]] = set()
     if against_others:
-        yield against.answer(next(iter(runs.filter("baseline")["deployment"])), results.comparisons)
+        baseline = next(iter(runs.filter("baseline")["deployment"]))
+        told = {frozenset((baseline, name)) for name in results.comparisons}
+        yield against.answer(baseline, results.comparisons)
     if crossed_factors(rows):
         yield decisive.answer(findings.factors)
     swept, streamed = any(applies(rows) for applies in SWEEPS), with_and_without_streaming(rows)
     if swept or streamed:
         yield token_costs.answer(findings.lengths, findings.streaming)
-    if findings.settings:
-        yield from setting_gain.answers(findings.settings)
+    # What the comparison with the baseline answers is not answered again. It does not say whether separate instances give more.
+    yield from setting_gain.answers(
+        [each for each in findings.settings if each.setting == DEVICES or frozenset(each.deployments) not in told]
+    )
     if judged and not sized:
         yield sustained.answer(judged, decision)
     if steps := recoveries(runs):
