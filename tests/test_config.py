@@ -78,7 +78,7 @@ CASES = [
     (("models", "m", "config"), {"model_type": "llama"}, r"models\.m: both architecture and config state its shape; keep one"),
     (("models", "m"), {"catalogue": "gpt2", "config": "tiny"}, r"models\.m\.config is 'tiny': .*valid dictionary"),
     (("models", "m"), {"catalogue": "gpt2", "config": {"n_positions": 48}}, r"prompt_tokens 32 \+ output_tokens 32 = 64 is beyond the context of models\.m, 48 tokens"),
-    (("models", "m"), {"path": "/models/nope"}, r"models\.m\.path is '/models/nope': no such folder\. Name the folder of a checkpoint; for random weights"),
+    (("models", "m"), {"path": "/models/nope"}, r"models\.m\.path is '/models/nope': no such folder\. Name the folder of a checkpoint, or a \.gguf file; for random weights"),
     (("models", "m"), {"catalogue": "gpt2", "path": "/models/nope"}, r"models\.m\.path is '/models/nope': no such folder"),
     (("models", "Big_Model"), {"path": "/x"}, r"Big_Model.*lower case letters"),
 ]  # fmt: skip

@@ -9,6 +9,7 @@ import pytest
 from bench.errors import BenchError
 from bench.models import Architecture, config_of, geometry_of
 from bench.models.gguf import gguf_tensors, write_gguf
+from bench.models.gguf_file import config_of_gguf
 from bench.models.tokenizer import tokens
 from bench.published import catalogue
 from tests.conftest import ARCHITECTURE
@@ -144,3 +145,70 @@ def test_what_cannot_be_written_is_refused(change, message, tmp_path):
     assert not (tmp_path / "m.gguf").exists()
     with pytest.raises(BenchError, match="dtype is fp8"):
         write_gguf(CONFIG, tmp_path / "m.gguf", dtype="fp8")
+
+
+READ = (
+    "family",
+    "layers",
+    "hidden_size",
+    "heads",
+    "kv_heads",
+    "head_dim",
+    "intermediate_size",
+    "vocabulary",
+    "context",
+    "tied",
+    "parameters",
+)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize(
+    ("family", "more"),
+    [
+        ("llama", {}),
+        ("qwen2", {}),
+        ("qwen3", {"head_dim": 32}),
+        ("mixtral", {"num_local_experts": 4, "num_experts_per_tok": 2}),
+    ],
+)
+def test_a_file_says_what_its_models_config_says(tmp_path, family, more, tied):
+    config = {"model_type": family, "architectures": ["X"], **SMALL, "tie_word_embeddings": tied, **more}
+    write_gguf(config, tmp_path / "m.gguf", dtype="float16")
+    own, read_back = geometry_of(config), geometry_of(config_of_gguf(tmp_path / "m.gguf"))
+    assert {name: getattr(read_back, name) for name in READ} == {name: getattr(own, name) for name in READ}
+
+
+def test_a_file_that_is_cut_or_is_none_is_refused_in_words(written, tmp_path):
+    """Wherever it ends within its head, and whatever a length in it says."""
+    whole, file = written.read_bytes(), tmp_path / "m.gguf"
+    head = whole.index(b"output_norm.weight")
+    for end in (*range(0, 64), *range(64, head, head // 97)):
+        file.write_bytes(whole[:end])
+        with pytest.raises(BenchError, match=r"m\.gguf is no GGUF file that can be read .* complete\?"):
+            config_of_gguf(file)
+    for at in range(4, 400):  # counts, lengths and types become as large as they can be
+        file.write_bytes(whole[:at] + b"\xff" * 8 + whole[at + 8 :])
+        try:
+            config_of_gguf(file)
+        except BenchError:
+            continue
+    file.write_bytes(b"<!doctype html>" * 100)
+    with pytest.raises(BenchError, match="does not begin with GGUF"):
+        config_of_gguf(file)
+    with pytest.raises(BenchError, match="cannot be read: No such file"):
+        config_of_gguf(tmp_path / "none.gguf")
+
+
+def test_another_architecture_and_a_part_of_a_model_are_refused(written, tmp_path):
+    other = tmp_path / "m.gguf"
+    other.write_bytes(
+        written.read_bytes().replace(b"\x05\x00\x00\x00\x00\x00\x00\x00llama", b"\x05\x00\x00\x00\x00\x00\x00\x00mamba", 1)
+    )
+    with pytest.raises(BenchError, match="architecture 'mamba'; its memory can be computed for llama, qwen2, qwen3"):
+        config_of_gguf(other)
+    name, split = b"general.alignment", b"split.count"
+    field = struct.pack("<Q", len(name)) + name + struct.pack("<II", 4, 32)
+    other.write_bytes(written.read_bytes().replace(field, struct.pack("<Q", len(split)) + split + struct.pack("<II", 4, 3), 1))
+    with pytest.raises(BenchError, match="is one of 3 parts; merge them with `llama-gguf-split --merge`"):
+        config_of_gguf(other)

@@ -17,8 +17,9 @@ from bench.load.client import Load, run_load
 from bench.load.introduction import introduce
 from bench.load.target import Target
 from bench.measure.metrics import metric_names
-from bench.models import Architecture, config_of
-from bench.models.gguf import gguf_of
+from bench.models import Architecture, config_of, write_checkpoint
+from bench.models.gguf import gguf_of, write_gguf
+from bench.records.checkpoint import read_checkpoint
 from bench.records.engine import read_engine
 from bench.study import Plan, Workload, load_config, load_workload
 from bench.study.config import Thresholds
@@ -168,3 +169,20 @@ def test_a_file_that_is_no_checkpoint_is_told(engine, checkpoint, tmp_path):
 def metrics(server):
     lines = [line.split() for line in get(f"{server.base_url}/metrics").text.splitlines() if not line.startswith("#")]
     return {name: float(value) for name, value in lines}
+
+
+def test_a_gguf_file_is_served_as_it_is(engine, tmp_path):
+    """Half precision, so that its size is not that of the shape in float32; its KV cache is float16 too."""
+    file = tmp_path / "real.gguf"
+    write_gguf(CONFIG, file, dtype="float16")
+    content = {**CONTENT, "engines": {"e": ENGINE}, "models": {"m": {"path": str(file)}}}
+    content["deployments"] = {"a": {**CONTENT["deployments"]["a"], "engine": "e", "max_num_seqs": 2}}
+    spec = Plan.of(load_config(content, source="t"), root=ROOT).deployments["a"]
+    assert spec.checkpoint is not None
+    write_checkpoint("m", spec.model, tmp_path / "checkpoint.json")
+    launch = resolve_launch(spec, engine, read_checkpoint(tmp_path / "checkpoint.json"))
+    assert launch.settings.random_weights is False and launch.settings.kv_cache_dtype == "float16"
+    assert launch.plan.weight_bytes == pytest.approx(file.stat().st_size, rel=0.01)
+    with Server(launch, cores=1, workers=1, log=tmp_path / "server.log", ready_timeout_s=30, say=print) as server:
+        records = send(server, 2)
+    assert {(r.outcome, r.prompt_tokens, r.completion_tokens) for r in records} == {("ok", 32, 32)}

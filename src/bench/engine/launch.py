@@ -121,7 +121,8 @@ def resolve_launch(spec: DeploymentSpec, engine: EngineRecord, checkpoint: Check
     kind = managed(spec.engine.kind)
     # Of an environment the record has the interpreter alone: it is kept, and shared, while this package may move.
     command = engine.command if engine.source == "command" else (engine.command[0], *map(_from_here, kind.server))
-    model = str(gguf_of(Path(checkpoint.path), checkpoint.config, kind.dtype(spec))) if kind.gguf else checkpoint.path
+    made = kind.gguf and spec.model.synthetic
+    model = str(gguf_of(Path(checkpoint.path), checkpoint.config, kind.dtype(spec))) if made else checkpoint.path
     flags = {**kind.flags(spec, plan, _longest_sequence(spec, geometry, plan)), **spec.deployment.flags}
     nodes = spec.deployment.nodes
     follower = command if engine.source == "command" else (engine.command[0], *kind.follower)
@@ -131,7 +132,7 @@ def resolve_launch(spec: DeploymentSpec, engine: EngineRecord, checkpoint: Check
         environment={**kind.environment(spec), **redacted(spec.deployment.environment)},
         argv=(*command, *kind.model(model, command), *arguments({**flags, **of_rank[0]})),
         further=tuple((*follower, *kind.model(model, follower), *arguments({**flags, **own})) for own in of_rank[1:]),
-        settings=kind.settings(flags, plan),
+        settings=replace(kind.settings(flags, plan), random_weights=spec.model.synthetic),
         engine_version=kind.version({}, engine.freeze or ()),
     )
     return _contained(spec, started, Path(model).resolve()) if spec.engine.source == "container" else started
@@ -230,7 +231,7 @@ def memory_plan(spec: DeploymentSpec, geometry: Geometry, file_bytes: int | None
         dtype=dtype,
         kv_dtype=kv_dtype,
         block_size=kind.block_size(spec, geometry),
-        file_bytes=None if geometry.exact else file_bytes,
+        file_bytes=file_bytes if spec.model.gguf or not geometry.exact else None,
     )
     sharing = d.tensor_parallel * d.pipeline_parallel
     overhead = kind.cpu_overhead

@@ -92,7 +92,10 @@ class LlamaCpp(Managed):
             (d.kv_cache_dtype != "auto", f"kv_cache_dtype: llama.cpp has no {d.kv_cache_dtype} KV cache; remove it"),
             (d.kv_cache_memory is None, "kv_cache_memory: give it; llama.cpp would take the model's whole context for every slot"),
             (wrong_flag is not None, f"flags: {wrong_flag}"),
-            (not model.synthetic, "model: llama.cpp is run with random weights here; give `architecture` or `catalogue` alone"),
+            (
+                not (model.synthetic or model.gguf),
+                "model: llama.cpp reads a GGUF file; give it as `path`, or `architecture` or `catalogue` alone for random weights",
+            ),
             (
                 geometry is not None and (geometry.latent or windows),
                 f"model: the KV cache of {d.model} (latent attention or sliding windows) cannot be planned for llama.cpp",
@@ -101,9 +104,9 @@ class LlamaCpp(Managed):
         return next((what for is_wrong, what in wrong if is_wrong), None)
 
     def dtype(self, spec: DeploymentSpec) -> str:
-        """float32 by default."""
+        """Of random weights and the KV cache; of a GGUF file, whose weights have types of their own, of the KV cache alone."""
         given = spec.deployment.dtype
-        return "float32" if given == "auto" else given
+        return given if given != "auto" else "float32" if spec.model.synthetic else "float16"
 
     def block_size(self, spec: DeploymentSpec, geometry: Geometry | None) -> int:
         """As if without blocks; `cut` makes slots."""
@@ -173,7 +176,6 @@ class LlamaCpp(Managed):
             dtype=dtype,
             kv_cache_dtype=dtype,
             prefix_caching=caching if isinstance(caching, bool) else None,
-            random_weights=True,
             slots=True,
         )
 

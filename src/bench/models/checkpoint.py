@@ -12,6 +12,7 @@ from bench.errors import BenchError
 from bench.models.config_json import config_of, geometry_of, geometry_of_model, quantisation_at
 from bench.models.fingerprint import fingerprint
 from bench.models.geometry import Geometry
+from bench.models.gguf_file import config_of_gguf
 from bench.models.hub import FILES
 from bench.models.model import Model
 from bench.models.tokenizer import CHAT_TEMPLATE, FEWEST_TOKENS, SPECIAL, TOKEN_IDS, UNKNOWN, tokens
@@ -46,19 +47,23 @@ def write_checkpoint(name: str, model: Model, record: Path) -> None:
         config = _synthetic_config(name, model)
         geometry = geometry_of(config)
         _write_synthetic(config, geometry, target)
+    elif model.gguf:
+        file = Path(str(model.path))
+        _refuse_others(name, model)
+        config = config_of_gguf(file)
+        geometry = geometry_of(config)
+        _refuse_contradictions(name, model, geometry, str(file))
+        target.symlink_to(file.resolve())
     else:
         folder = Path(model.path) if model.path else _fetch(name, model)
         if not (folder / "config.json").is_file():
             raise BenchError(f"models.{name}: {folder} holds no config.json; name the folder of a checkpoint.")
-        if model.fingerprint and model.path and fingerprint(model.path) != model.fingerprint:
-            raise BenchError(
-                f"models.{name}: the files in {folder} are not those of models.{name}.fingerprint. Restore them, or remove the "
-                "fingerprint: what depends on them is measured again then."
-            )
+        _refuse_others(name, model)
         target.symlink_to(folder.resolve(), target_is_directory=True)
         config = _checked(name, model, folder / "config.json")
         geometry = geometry_of(config)
-    weights = 0 if model.synthetic else sum(file.stat().st_size for file in target.glob("*.safetensors"))
+    files = [target] if model.gguf else target.glob("*.safetensors")
+    weights = 0 if model.synthetic else sum(file.stat().st_size for file in files)
     checkpoint = Checkpoint(
         model=name,
         source=model.hub or model.path or "synthetic",
@@ -84,7 +89,6 @@ def _checked(name: str, model: Model, file: Path) -> dict[str, Any]:
         raise BenchError(
             f"models.{name}: {file} cannot be read as JSON: {error}. Name the folder of a whole checkpoint."
         ) from None
-    stated = geometry_of_model(model)
     try:
         own = geometry_of(config)
     except BenchError as error:
@@ -94,19 +98,32 @@ def _checked(name: str, model: Model, file: Path) -> dict[str, Any]:
             f"models.{name}: {file.parent}: {error}, so its memory cannot be computed. "
             f"Add the facts under models.{name}.architecture."
         ) from None
+    _refuse_contradictions(name, model, own, "the checkpoint's config.json")
+    return config
+
+
+def _refuse_contradictions(name: str, model: Model, own: Geometry, source: str) -> None:
+    """Args: own: of the checkpoint. source: what states it."""
+    stated = geometry_of_model(model)
     for key in _FACTS if stated else ():
-        if getattr(stated, key) == getattr(own, key):
+        said, found = getattr(stated, key), getattr(own, key)
+        if said == found:
             continue
         if model.architecture:
-            raise BenchError(
-                f"models.{name}.architecture.{key} is {getattr(stated, key)}, but the checkpoint's config.json says "
-                f"{getattr(own, key)}. Correct or remove it."
-            )
+            raise BenchError(f"models.{name}.architecture.{key} is {said}, but {source} says {found}. Correct or remove it.")
         raise BenchError(
-            f"models.{name}: {model.catalogue or 'config'} has {key} {getattr(stated, key)}, but the checkpoint's config.json says "
-            f"{getattr(own, key)}. It is another model: name the right one, or remove the key."
+            f"models.{name}: {model.catalogue or 'config'} has {key} {said}, but {source} says {found}. It is another model: name the "
+            "right one, or remove the key."
         )
-    return config
+
+
+def _refuse_others(name: str, model: Model) -> None:
+    """Files that are not those of the fingerprint."""
+    if model.fingerprint and model.path and fingerprint(model.path) != model.fingerprint:
+        raise BenchError(
+            f"models.{name}: the files at {model.path} are not those of models.{name}.fingerprint. Restore them, or remove the "
+            "fingerprint: what depends on them is measured again then."
+        )
 
 
 def _fetch(name: str, model: Model) -> Path:

@@ -14,6 +14,7 @@ from bench.models.definitions import LATENT_KEYS, family_of, known_families, tie
 from bench.models.encoders import encoder_parameters
 from bench.models.families import READERS, latent
 from bench.models.geometry import Geometry
+from bench.models.gguf_file import config_of_gguf
 from bench.models.layers import Decoder, every
 from bench.models.model import Architecture, Model
 from bench.models.parts import Config
@@ -64,11 +65,13 @@ def geometry_if_known(model: Model) -> Geometry | None:
 
 
 def geometry_at(path: Path) -> Geometry:
-    """The geometry of a config.json, or of the checkpoint's folder that holds one.
+    """The geometry of a config.json, of the checkpoint's folder that holds one, or of a GGUF file.
 
     Raises:
         BenchError: there is none, it is not JSON, or it lacks a key that its family needs.
     """
+    if path.suffix.lower() == ".gguf":
+        return geometry_of(config_of_gguf(path))
     file = path / "config.json" if path.is_dir() else path
     try:
         config = json.loads(file.read_text(encoding="utf-8"))

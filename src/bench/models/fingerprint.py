@@ -20,8 +20,8 @@ _BLOCKS = 16  # blocks between the ends; convention
 
 
 @cache
-def fingerprint(folder: str) -> str | None:
-    """A digest of the files of a checkpoint; None where the folder cannot be read, or holds none.
+def fingerprint(path: str) -> str | None:
+    """A digest of the files of a checkpoint, a folder or one file; None where it cannot be read, or holds none.
 
     Of each file its name and size; all of it up to 1 MiB (config.json, tokenizers); of a larger one the first and the last 64 KiB (a
     safetensors file begins with the names, types and places of its tensors) and 16 blocks of 4 KiB, evenly spaced. That is 192 KiB a
@@ -29,7 +29,8 @@ def fingerprint(folder: str) -> str | None:
     place, can go unnoticed. Times are left out, so that a copy is the same checkpoint.
     """
     try:
-        files = sorted(file for file in Path(folder).iterdir() if file.suffix in _SUFFIXES and file.is_file())
+        beside = [Path(path)] if Path(path).is_file() else Path(path).iterdir()
+        files = sorted(file for file in beside if file.suffix in _SUFFIXES and file.is_file())
         digest = hashlib.sha256()
         for file in files:
             size = file.stat().st_size

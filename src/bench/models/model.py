@@ -120,6 +120,11 @@ class Model(Strict):
         return not (self.hub or self.path)
 
     @property
+    def gguf(self) -> bool:
+        """Whether the checkpoint is a GGUF file, which llama.cpp alone serves."""
+        return self.path is not None and self.path.lower().endswith(".gguf")
+
+    @property
     def context(self) -> int | None:
         """Longest sequence (tokens), where the configuration has it."""
         if self.architecture:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typing
 from collections.abc import Iterable, Mapping
-from os.path import isdir
+from os.path import isdir, isfile
 from typing import Any
 
 from bench.axes import AXES
@@ -231,8 +231,8 @@ def _deployments(config: Config, tables: Mapping[str, Mapping[str, Any]]) -> typ
             yield from _planned(f"deployments.{name}", deployment, engine)
             if model := config.models.get(deployment.model):
                 refused = managed(engine.kind).refused(deployment, engine, model, None)
-                if model.path and model.path.lower().endswith(".gguf"):
-                    yield _one_file(f"deployments.{name}", deployment.model, model.path)
+                if model.gguf and not managed(engine.kind).gguf:
+                    yield _one_file(f"deployments.{name}", deployment.model, model.path or "")
                 elif refused:
                     yield f"deployments.{name}.{refused}."
         if engine and engine.backend == "cpu" and engine.source != "external" and deployment.kv_cache_memory is None:
@@ -251,20 +251,19 @@ def _absent(config: Config) -> typing.Iterator[str]:
         if name in measured and each.engine in config.engines and config.engines[each.engine].source != "external"
     }
     for name, model in config.models.items():
-        gguf = model.path is not None and model.path.lower().endswith(".gguf")
-        if name in started and model.path and not model.fingerprint and not gguf and not isdir(model.path):
+        if name in started and model.path and not model.fingerprint and not (isfile if model.gguf else isdir)(model.path):
+            kind = "file" if model.gguf else "folder"
             yield (
-                f"models.{name}.path is {shown(model.path)}: no such folder. Name the folder of a checkpoint; for random weights give "
-                "catalogue or architecture in place of path."
+                f"models.{name}.path is {shown(model.path)}: no such {kind}. Name the folder of a checkpoint, or a .gguf file; for "
+                "random weights give catalogue or architecture in place of path."
             )
 
 
 def _one_file(where: str, model: str, path: str) -> str:
-    """A GGUF file as a model: the memory plan cannot read its shape, nor the prompts its tokenizer."""
+    """A GGUF file for an engine that reads folders."""
     return (
-        f"models.{model}.path is {shown(path)}, a GGUF file, and no engine is started here with one. Give the folder of a checkpoint "
-        "with its config.json, for vLLM; or architecture or catalogue in place of path, for llama.cpp with random weights. To measure "
-        f"this file, start its server yourself and give {where} an engine with `source: external`."
+        f"models.{model}.path is {shown(path)}, a GGUF file, which llama.cpp alone is started with. Give {where} an engine of "
+        "`kind: llama.cpp`; or the folder of a checkpoint with its config.json."
     )
 
 
