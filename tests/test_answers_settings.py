@@ -144,7 +144,8 @@ def test_each_pair_is_compared_once_and_what_else_differs_is_told(summary):
     assert [(gain.setting, gain.deployments) for gain in gains] == [
         ("max_num_seqs", ("a", "b")), ("prefix_caching", ("b", "c"))
     ]  # fmt: skip
-    assert [each.variable for each in gains[1].differences] == ["flag_x"]
+    assert [each.variable for each in gains[1].differences] == ["flag_x"] and gains[1].beside == ("flag_x",)
+    assert any("change it alone: x: default → 1 changed too" in line for line in answered(results)["settings"].do)
     assert answered(results)["settings"].question == "What do the settings change, and at what load?"
     # Servers of which nothing is known differ in no setting.
     unknown = of_settings(summary, {"a": lambda x: 10 * x, "b": lambda x: 10 * x}, {"a": {}, "b": {}})
@@ -165,3 +166,64 @@ def test_what_the_comparison_with_the_baseline_answers_is_not_answered_again(sum
     assert "settings" not in found and "comparison" in found
     devices = rows_of(summary, {"one": lambda x: 10 * x, "two": lambda x: 15 * x})
     assert {"comparison", "devices"} <= answered(study(devices, launches=TWO, baseline="one")).keys()
+
+
+def launch(**configured):
+    return {"configured": {"dtype": "float32", **configured}}
+
+
+def test_the_figure_pools_no_deployments_that_were_not_compared(summary):
+    """64 without caching is beside 128 without it, 64 with it beside 256 with it."""
+    speeds = {"plain": 10, "cached": 30, "plain128": 12, "cached256": 33}
+    launches = {
+        "plain": launch(max_num_seqs=64, prefix_caching=False), "cached": launch(max_num_seqs=64, prefix_caching=True),
+        "plain128": launch(max_num_seqs=128, prefix_caching=False), "cached256": launch(max_num_seqs=256, prefix_caching=True),
+    }  # fmt: skip
+    results = of_settings(summary, {name: lambda x, s=s: s * x for name, s in speeds.items()}, launches)
+    drawn = load_figure("settings").draw(results).to_dict()
+    ratios = {row["series"]: row["ratio"] for rows in drawn["datasets"].values() for row in rows if "ratio" in row}
+    assert ratios["plain · w · 128"] == pytest.approx(1.2, rel=0.01)
+    assert ratios["cached · w · 256"] == pytest.approx(1.1, rel=0.01)
+
+
+def test_engines_are_named_and_not_pooled(summary):
+    launches = {
+        f"{engine}{value}": {"engine": engine, **launch(max_num_seqs=value)} for engine in ("v", "l") for value in (64, 128)
+    }
+    speeds = {"v64": 10, "v128": 12, "l64": 10, "l128": 20}
+    results = of_settings(summary, {name: lambda x, s=s: s * x for name, s in speeds.items()}, launches)
+    lines = answered(results)["settings"].lines
+    assert any(line.startswith("m · v · w, max_num_seqs 128 against 64: Speed") and "1.20 times" in line for line in lines)
+    assert any(line.startswith("m · l · w, max_num_seqs 128 against 64: Speed") and "2.00 times" in line for line in lines)
+
+
+def test_engines_side_by_side_take_devices(summary):
+    """Data parallelism is twice the devices, and is compared with separate instances like tensor parallelism."""
+    launches = {"one": {"data_parallel": 1, **launch()}, "two": {"data_parallel": 2, **launch(data_parallel=2)}}
+    launches["one"]["configured"]["data_parallel"] = 1
+    results = of_settings(summary, {"one": lambda x: 10 * x, "two": lambda x: 19 * x}, launches)
+    found = answered(results)
+    assert "settings" not in found and found["devices"].question == "What does a second GPU buy, and at what load?"
+    assert "no run shows what 2 separate instances" in text(found["devices"]) or "separate instances" in text(found["devices"])
+
+
+def test_as_many_devices_in_another_order_are_a_setting(summary):
+    launches = {
+        "tp": {"tensor_parallel": 2, "data_parallel": 1, **launch(tensor_parallel=2, data_parallel=1)},
+        "dp": {"tensor_parallel": 1, "data_parallel": 2, **launch(tensor_parallel=1, data_parallel=2)},
+    }
+    found = answered(of_settings(summary, {"tp": lambda x: 10 * x, "dp": lambda x: 12 * x}, launches))
+    assert "devices" not in found
+    assert "data_parallel: 2 → 1" in text(found["settings"]) and not any("set " in line for line in found["settings"].do)
+
+
+def test_texts_keep_their_letters_and_memory_its_unit(summary):
+    launches = {"a": launch(flag_attention_backend="FLASHINFER"), "b": launch(flag_attention_backend="TRITON_ATTN")}
+    found = answered(of_settings(summary, {"a": lambda x: 10 * x, "b": lambda x: 12 * x}, launches))["settings"]
+    assert "set attention-backend to TRITON_ATTN" in found.do[0]
+    launches = {
+        "a": launch(kv_cache_memory=None),
+        "b": launch(kv_cache_memory=8 * 2**30),
+    }
+    found = answered(of_settings(summary, {"a": lambda x: 10 * x, "b": lambda x: 12 * x}, launches))["settings"]
+    assert "set kv_cache_memory to 8 GiB" in found.do[0]

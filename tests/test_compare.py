@@ -477,6 +477,6 @@ def test_settings_that_differ_are_named(summary):
     known = {"dtype": pl.lit("float32"), "flag_x": pl.lit("1")}
     ours = rows.with_columns(**known, max_num_seqs=pl.lit(8))
     theirs = rows.with_columns(dtype=pl.lit("float32"), max_num_seqs=pl.lit(64), kv_cache_memory=pl.lit(1024))
-    assert differences(compare(ours, theirs)) == ["max_num_seqs: 8 → 64", "x: 1 → default"]
+    assert differences(compare(ours, theirs)) == ["kv_cache_memory: default → 1 KiB", "max_num_seqs: 8 → 64", "x: 1 → default"]
     older = rows.with_columns(flag_x=pl.lit("1"))
     assert differences(compare(older, theirs)) == []

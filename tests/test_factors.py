@@ -25,6 +25,7 @@ from bench.analysis.importance import importances
 from bench.figures import Results, figures_of
 from bench.figures.registry import load_figure
 from bench.study.config import Thresholds
+from bench.words import decisive
 from bench.words.factors import correlation
 from tests import records
 from tests.planted import summary_rows
@@ -368,7 +369,11 @@ def with_settings(noise, *, seed=1, **settings):
 def test_a_setting_is_a_factor():
     """A number, a switch that one deployment lacks, and one of three texts: TTFT × 2, × 1.5 and nothing."""
     study = with_settings(
-        0.05, max_num_seqs={32: 1.0, 128: 2.0}, flag_eager={"false": 1.0, None: 1.5}, flag_scheduler={"a": 1, "b": 1, "c": 1}
+        0.05,
+        max_num_seqs={32: 1.0, 128: 2.0},
+        flag_eager={"false": 1.0, None: 1.5},
+        flag_scheduler={"a": 1, "b": 1, "c": 1},
+        dtype={"x": 1},
     )
     runs = with_metrics(study)
     assert list(factors_of(runs).values())[5:] == ["max_num_seqs", "eager", "scheduler"]
@@ -391,15 +396,15 @@ def test_a_setting_is_a_factor():
         "eager",
     }
     assert confounded(cells(runs)) == []
-    (decisive,) = decided(study)
-    (of_ttft_,) = (each for each in decisive.metrics if each.metric == "TTFT (s)")
+    (found,) = decided(study)
+    (of_ttft_,) = (each for each in found.metrics if each.metric == "TTFT (s)")
     between = {effect.factor: (effect.change, effect.between) for effect in of_ttft_.effects}
     assert between["max_num_seqs"] == (pytest.approx(2, rel=0.05), (32, 128))
     assert between["eager"] == (pytest.approx(1 / 1.5, rel=0.05), ("default", "false"))
 
 
 def test_settings_that_always_change_together_are_one_factor():
-    study = with_settings(0.0, max_num_seqs={32: 1.0, 128: 2.0})
+    study = with_settings(0.0, max_num_seqs={32: 1.0, 128: 2.0}, dtype={"x": 1})
     many = pl.col("max_num_seqs") == 128
     tied = study.with_columns(
         flag_batch=pl.when(many).then(pl.lit("8192")), kv_cache_memory=pl.when(pl.col("model") == "m1e+07").then(1).otherwise(2)
@@ -415,10 +420,36 @@ def test_settings_that_always_change_together_are_one_factor():
 
 
 def test_a_server_of_which_nothing_is_known_makes_no_factor():
-    study = with_settings(0.0, max_num_seqs={32: 1.0, None: 2.0}, dtype={"float32": 1.0, None: 1.0})
-    assert "max_num_seqs" not in factors_of(
-        with_metrics(study.filter(pl.col("max_num_seqs").is_null() == pl.col("dtype").is_null()))
+    study = with_settings(
+        0.0, max_num_seqs={32: 1.0, None: 2.0}, dtype={"float32": 1.0, None: 1.0}, flag_x={"1": 1.0, None: 1.0}
     )
+    unknown = study.filter(
+        pl.col("max_num_seqs").is_null() == pl.col("dtype").is_null(), pl.col("flag_x").is_null() == pl.col("dtype").is_null()
+    )
+    assert list(factors_of(with_metrics(unknown)).values()) == [
+        "batch size",
+        "input length",
+        "output length",
+        "model",
+        "devices",
+    ]
+
+
+def test_an_engine_is_a_factor_to_which_its_settings_belong():
+    study = with_settings(0.05, engine={"vllm": 1.0, "llama-cpp": 2.0}, dtype={"float32": 1.0})
+    tied = study.with_columns(
+        kv_cache_dtype=pl.when(pl.col("engine") == "vllm").then(pl.lit("auto")).otherwise(pl.lit("float32"))
+    )
+    runs = with_metrics(tied)
+    assert list(factors_of(runs).values())[5:] == ["engine, with kv_cache_dtype"]
+    assert cells(runs)["n"].unique().to_list() == [2]  # repeats alone: no engine's runs are another's
+    assert of(of_ttft(runs), "TTFT (s)", "engine, with kv_cache_dtype")["low"] > 0.05
+
+
+def test_a_share_is_not_rounded_to_nothing():
+    study = with_settings(0.05, gpu_memory_utilization={0.5: 2.0, 0.9: 1.0}, dtype={"float32": 1.0})
+    lines = decisive.answer(decided(study)).lines
+    assert any("gpu_memory_utilization (× 0.5" in line and "from 0.5 to 0.9)" in line for line in lines)
 
 
 def test_a_few_settings_under_a_few_loads_are_no_study_of_factors():
@@ -428,7 +459,7 @@ def test_a_few_settings_under_a_few_loads_are_no_study_of_factors():
 
 def test_settings_crossed_with_loads_have_the_figures_of_factors():
     """No length is swept: three loads, two models, two settings."""
-    study = with_settings(0.05, max_num_seqs={32: 1.0, 128: 2.0}, flag_eager={"false": 1.0, None: 1.5})
+    study = with_settings(0.05, max_num_seqs={32: 1.0, 128: 2.0}, flag_eager={"false": 1.0, None: 1.5}, dtype={"x": 1})
     one = study.filter((pl.col("prompt_fixed") == 32) & (pl.col("output_fixed") == 16)).with_columns(workload=pl.lit("crossed"))
     assert [name for name in figures_of(one.to_dicts()) if name in FIGURES] == FIGURES
     assert [

@@ -48,15 +48,11 @@ def deployed(run: Mapping[str, Any], launch: Launch | None, facts: DeploymentFac
 
 def _started_with(settings: Settings) -> dict[str, Any]:
     """What the command line says in place of `auto` and of keys that were left out. A slot is no block."""
-    names = (
-        "max_model_len",
-        "max_num_seqs",
-        "dtype",
-        "kv_cache_dtype",
-        "prefix_caching",
-        *(() if settings.slots else ("block_size",)),
-    )
-    return {name: value for name in names if (value := getattr(settings, name)) is not None}
+    names = ("max_model_len", "max_num_seqs", "dtype", "prefix_caching", *(() if settings.slots else ("block_size",)))
+    kv = {"kv_cache_dtype": settings.kv_cache_dtype or settings.dtype}  # by default, that of the weights
+    return {
+        name: value for name, value in {**{each: getattr(settings, each) for each in names}, **kv}.items() if value is not None
+    }
 
 
 def _slots_in_use(run: Mapping[str, Any], slots: int) -> dict[str, float | None]:

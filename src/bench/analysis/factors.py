@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from typing import Literal
 
 import polars as pl
@@ -36,6 +37,7 @@ __all__ = [
 _LOADS = {"level": "batch size", "prompt_fixed": "input length", "output_fixed": "output length"}
 _SERVERS = {"model_order": "model", "tensor_parallel": "devices"}
 ARRIVALS = ("burst", "closed")  # of which a factor analysis is made
+_ENGINE = "engine"
 _DEFAULT = "default"  # the value of a setting that is not given
 METRICS = {
     "ttft_mean_s": "TTFT (s)",
@@ -74,7 +76,13 @@ def with_metrics(runs: pl.DataFrame) -> pl.DataFrame:
         per_token_s=pl.when(burst).then(pl.col("duration_s") / (pl.col("level") * pl.col("output_fixed"))),
         model_order=pl.struct("parameters", "model").rank("dense").cast(pl.Int64),
     )
-    return known.with_columns(_values(known[name]) for name in _settings(known) if known[name].n_unique() > 1)
+    servers = known.select(*_SERVERS, *_settings(known)).unique(maintain_order=True).to_dicts()
+    varying = varying_settings(servers, (*_SERVERS, _ENGINE))
+    kept_settings = {*varying, *(name for others in varying.values() for name in others)}
+    return known.with_columns(
+        _values(known[name]) if name in kept_settings else pl.lit(None, dtype=known[name].dtype).alias(name)
+        for name in _settings(known)
+    )
 
 
 def _values(setting: pl.Series) -> pl.Series:
@@ -84,21 +92,26 @@ def _values(setting: pl.Series) -> pl.Series:
     if not numbers.null_count():
         return numbers
     texts = texts.fill_null(_DEFAULT)
-    return texts.cast(pl.Enum(sorted(set(texts), key=lambda text: (text != _DEFAULT, text != "false", text))))
+    return texts.cast(pl.Enum(sorted(set(texts), key=_place)))
+
+
+def _place(text: str) -> tuple[bool, bool, float, str]:
+    number = float(text) if re.fullmatch(r"-?[0-9]+(\.[0-9]+)?", text) else math.inf
+    return text != _DEFAULT, text != "false", number, text
 
 
 def factors_of(rows: pl.DataFrame) -> dict[str, str]:
     """The factors of `rows`, of `with_metrics` or `cells`: column → its name, with the settings that change whenever it does."""
     servers = rows.select(*_SERVERS, *_settings(rows)).unique(maintain_order=True).to_dicts()
-    others = varying_settings(servers, tuple(_SERVERS))
+    others = varying_settings(servers, (*_SERVERS, _ENGINE))
     level = {} if rows["arrival"].eq("burst").all() else {"level": "concurrency"}
     names = {**_LOADS, **level, **_SERVERS, **{name: setting_name(name) for name in others if name not in _SERVERS}}
     return {name: with_others(title, others.get(name, ())) for name, title in names.items()}
 
 
 def _settings(rows: pl.DataFrame) -> list[str]:
-    """Columns of settings beside the number of devices."""
-    return [name for name in settings_in(rows.columns) if name not in _SERVERS]
+    """The engine, and columns of settings beside the number of devices."""
+    return [_ENGINE, *(name for name in settings_in(rows.columns) if name not in _SERVERS)]
 
 
 def metrics_of(runs: pl.DataFrame) -> dict[str, str]:

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 import polars as pl
 
 from bench.statistics import student_t
-from bench.study.settings import FLAG, SETTINGS
+from bench.study.settings import SETTINGS, is_own
 
 __all__ = ["LOCKED", "Difference", "Differs", "SlowerMachine", "differences"]
 
@@ -88,7 +88,7 @@ def differences(both: pl.DataFrame) -> list[Difference]:
     """
     several = both["deployment"].n_unique() > 1
     found: list[Difference] = []
-    flags = sorted({name.removesuffix("_candidate") for name in both.columns if name.startswith(FLAG)})
+    flags = sorted({name.removesuffix("_candidate") for name in both.columns if is_own(name)})
     ends = [end for name in flags for end in (name, f"{name}_candidate") if end not in both.columns]
     both = both.with_columns(pl.lit(None, dtype=pl.String).alias(end) for end in ends)  # a flag that only one side has
     for column in (*LOCKED, *flags):
@@ -106,9 +106,7 @@ def differences(both: pl.DataFrame) -> list[Difference]:
 def _apart(column: str, both: pl.DataFrame) -> pl.Expr:
     """Whether the sides differ. Of natural lengths it takes more than a few tokens: they are measured."""
     ours, theirs = pl.col(column), pl.col(f"{column}_candidate")
-    if column in _KEYS:  # null: nothing is known of that server, or by that version
-        return ours.ne(theirs).fill_null(value=False)
-    if column.startswith(FLAG):
+    if column in _KEYS or is_own(column):  # without a dtype, nothing is known of that server, or by that version
         known = pl.all_horizontal(pl.col("dtype", "dtype_candidate").is_not_null())
         return known & ours.ne_missing(theirs)
     measured = {"prompt_tokens": ("prompts", "file"), "output_tokens": ("answers", "natural")}.get(column)

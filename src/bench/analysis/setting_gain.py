@@ -6,6 +6,7 @@ devices would give more.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -17,9 +18,9 @@ from bench.analysis.saturation import saturation
 from bench.axes import AXES
 from bench.study.settings import settings_in, varying_settings
 
-__all__ = ["DEVICES", "Gain", "Ratio", "SettingGain", "setting_gains", "setting_pairs"]
+__all__ = ["Gain", "Pair", "Ratio", "SettingGain", "devices_of", "setting_gains", "setting_pairs"]
 
-DEVICES = "tensor_parallel"
+_PARALLEL = ("tensor_parallel", "pipeline_parallel", "data_parallel")
 _METRIC = "throughput_tokens_per_s"
 _SETTINGS = (
     "parameters",
@@ -71,8 +72,8 @@ class SettingGain:
     """A deployment with one value of a setting beside one with another, under the same load.
 
     Attributes:
-        setting: its column. values: the first and the other, as the summary has them. times: how many times as many devices the other
-            one takes; None of other settings.
+        setting: its column. beside: settings that change whenever it does. values: the first and the other, as the summary has them.
+        devices: of an instance with either: tensor × pipeline × data parallelism.
         deployments: with either. full: the load at which the KV cache of each is full; None where no load fills it, or it is not known
             (`full_known`).
         room: while the KV cache of the first has room. short: from where it is full on. None where no such load was measured of both,
@@ -84,11 +85,13 @@ class SettingGain:
     """
 
     model: str
+    engine: str | None
     workload: str
     axis: str
     setting: str
+    beside: tuple[str, ...]
     values: tuple[str | int | float | bool | None, str | int | float | bool | None]
-    times: float | None
+    devices: tuple[int, int]
     deployments: tuple[str, str]
     full: tuple[float | None, float | None]
     full_known: tuple[bool, bool]
@@ -99,6 +102,25 @@ class SettingGain:
     spread_assumed: bool
     gpus: bool
     differences: tuple[Difference, ...]
+
+    @property
+    def times(self) -> float | None:
+        """How many times as many devices the other takes; None where it takes as many."""
+        return self.devices[1] / self.devices[0] if self.devices[0] != self.devices[1] else None
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The runs of a deployment with the first value of a setting and of one with another, under one workload.
+
+    Attributes:
+        beside: as in `SettingGain`.
+    """
+
+    setting: str
+    beside: tuple[str, ...]
+    first: pl.DataFrame
+    other: pl.DataFrame
 
 
 def setting_gains(runs: pl.DataFrame) -> list[SettingGain]:
@@ -111,14 +133,14 @@ def setting_gains(runs: pl.DataFrame) -> list[SettingGain]:
         runs: summary rows of workloads whose load is what is asked about (settings, `model`, `engine`, `device`, `baseline`, what
             `compare` and `saturation` take).
     """
-    return [_gain(*each) for each in setting_pairs(runs)]
+    return [_gain(each) for each in setting_pairs(runs)]
 
 
-def setting_pairs(runs: pl.DataFrame) -> list[tuple[str, pl.DataFrame, pl.DataFrame]]:
-    """Each setting that varies, with the runs of a deployment with its first value and of one with another, under one workload.
+def setting_pairs(runs: pl.DataFrame) -> list[Pair]:
+    """The deployments that are compared, by each setting that varies.
 
-    The first value is that of the study's baseline, else the least. Of several deployments with a value those two are compared that
-    differ least in anything else, and no two are compared twice.
+    The first value is that of the study's baseline; of parallelism, and without a baseline, the least. Of several deployments with a
+    value those two are compared that differ least in anything else, and no two are compared twice.
 
     Args:
         runs: as `setting_gains` takes them.
@@ -126,21 +148,19 @@ def setting_pairs(runs: pl.DataFrame) -> list[tuple[str, pl.DataFrame, pl.DataFr
     found = []
     for _, group in runs.group_by("model", "engine", "workload", "axis", maintain_order=True):
         sides, told = group.partition_by("deployment", maintain_order=True), set()
-        for setting in varying_settings([side.row(0, named=True) for side in sides]):
-            for pair in _pairs(setting, sides):
-                names = frozenset(side["deployment"][0] for side in pair)
+        for setting, beside in varying_settings([side.row(0, named=True) for side in sides]).items():
+            for first, other in _pairs(setting, sides):
+                names = frozenset((first["deployment"][0], other["deployment"][0]))
                 if names not in told:
                     told.add(names)
-                    found.append((setting, *pair))
+                    found.append(Pair(setting, beside, first, other))
     return found
 
 
 def _pairs(setting: str, sides: list[pl.DataFrame]) -> list[tuple[pl.DataFrame, pl.DataFrame]]:
     """The deployments that are compared: of each other value the one that is most like one with the first value, with that one."""
-    if setting == DEVICES:  # pipeline stages and engines are more devices too, and share no layer
-        sides = [side for side in sides if {side["pipeline_parallel"][0] or 1, side["data_parallel"][0] or 1} == {1}]
     values = sorted({side[setting][0] for side in sides}, key=_rank)
-    based = [side[setting][0] for side in sides if side["baseline"][0]] if setting != DEVICES else []
+    based = [side[setting][0] for side in sides if side["baseline"][0]] if setting not in _PARALLEL else []
     values.sort(key=lambda value: value not in based)
     of = [[side for side in sides if side[setting][0] == value] for value in values]
     return [min(((one, other) for one in of[0] for other in part), key=_unlike) for part in of[1:]]
@@ -160,22 +180,31 @@ def _unlike(pair: tuple[pl.DataFrame, pl.DataFrame]) -> int:
     return sum(one[name] != other[name] for name in (*_SETTINGS, *settings_in(one)))
 
 
-def _gain(setting: str, first: pl.DataFrame, other: pl.DataFrame) -> SettingGain:
+def devices_of(side: pl.DataFrame) -> int:
+    """Devices of an instance; what is not known counts as one."""
+    return math.prod(side[name][0] or 1 for name in _PARALLEL)
+
+
+def _gain(pair: Pair) -> SettingGain:
+    setting, first, other = pair.setting, pair.first, pair.other
     row = first.row(0, named=True)
     full, known = zip(*(_full(side) for side in (first, other)), strict=True)
     border = full[0] if full[0] is not None else float("inf")
     whole = compare(first, other, [_METRIC])
     trends = whole.trends.filter(pl.col("verdict") != "no evidence")
     closed = AXES[row["axis"]].held
-    times = other[setting][0] / row[setting] if setting == DEVICES else None
+    devices = (devices_of(first), devices_of(other))
+    times = devices[1] / devices[0] if devices[0] != devices[1] else None
     follows = {setting, *_FOLLOWS, *({"kv_bytes_per_token"} if setting in _TYPES else ())}
     return SettingGain(
         model=row["model"],
+        engine=row["engine"],
         workload=row["workload"],
         axis=row["axis"],
         setting=setting,
+        beside=pair.beside,
         values=(row[setting], other[setting][0]),
-        times=times,
+        devices=devices,
         deployments=(row["deployment"], other["deployment"][0]),
         full=(full[0], full[1]),
         full_known=(known[0], known[1]),

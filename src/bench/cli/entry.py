@@ -79,7 +79,7 @@ class Group(_PlainFlags, TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         name, _, rest = super().resolve_command(ctx, args)
-        return name, loaded(str(name)), rest
+        return name, loaded(name) if name else None, rest
 
 
 def loaded(name: str) -> Any:

@@ -12,7 +12,6 @@ import polars as pl
 from bench.analyse.findings import asked_of
 from bench.analysis import recoveries, streamed_both_ways
 from bench.analysis.decisive import crossed
-from bench.analysis.setting_gain import DEVICES
 from bench.axes import AXES
 from bench.figures import Results
 from bench.study.questions import (
@@ -74,7 +73,7 @@ def _answers(results: Results, rows: Rows, curves: list[Curve]) -> Iterator[Answ
         yield token_costs.answer(findings.lengths, findings.streaming)
     # What the comparison with the baseline answers is not answered again. It does not say whether separate instances give more.
     yield from setting_gain.answers(
-        [each for each in findings.settings if each.setting == DEVICES or frozenset(each.deployments) not in told]
+        [each for each in findings.settings if each.times or frozenset(each.deployments) not in told]
     )
     if judged and not sized:
         yield sustained.answer(judged, decision)

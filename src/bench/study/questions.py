@@ -137,7 +137,8 @@ def crossed_factors(rows: Rows) -> bool:
 def crossed_families(rows: Rows) -> set[str]:
     """Families of bursts or closed loops in which two of load, lengths and settings are crossed.
 
-    Loads with crossed lengths are a study of factors; of settings under several loads it takes as many configurations as an analysis.
+    Loads with crossed lengths are a study of factors; of settings under several loads it takes as many configurations as an analysis,
+    at loads that several deployments have.
     """
     held = defaultdict(list)
     for row in rows:
@@ -147,15 +148,18 @@ def crossed_families(rows: Rows) -> set[str]:
 
 
 def _are_crossed(rows: Rows) -> bool:
-    configurations = {tuple(row.get(key) for key in ("deployment", *CROSSED)) for row in rows}
-    enough = len(configurations) >= FEWEST_CONFIGURATIONS or sum(_several(rows, key) for key in CROSSED) >= 2
+    at: dict[tuple[Any, ...], set[str]] = defaultdict(set)
+    for row in rows:
+        at[tuple(row.get(key) for key in CROSSED)].add(row["deployment"])
+    shared = sum(len(deployments) for deployments in at.values() if len(deployments) > 1)
+    enough = shared >= FEWEST_CONFIGURATIONS or sum(_several(rows, key) for key in CROSSED) >= 2
     return enough and len(_factors(rows) - {"model"}) >= 2
 
 
 def _factors(rows: Rows) -> set[str]:
     """What varies of load, lengths, model and settings; what always changes together counts once."""
     deployments = list({row["deployment"]: row for row in rows}.values())
-    return {key for key in CROSSED if _several(rows, key)} | set(varying_settings(deployments, ("model",)))
+    return {key for key in CROSSED if _several(rows, key)} | set(varying_settings(deployments, ("model", "engine")))
 
 
 def tokens_over_time(rows: Rows) -> bool:

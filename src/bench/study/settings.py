@@ -8,16 +8,28 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from bench.errors import shown_size
 from bench.study.deployment import Deployment
 
-__all__ = ["FLAG", "SETTINGS", "flag_column", "setting_name", "settings_in", "varying_settings", "with_others"]
+__all__ = [
+    "SETTINGS",
+    "VARIABLE",
+    "flag_column",
+    "is_own",
+    "setting_name",
+    "settings_in",
+    "value_text",
+    "varying_settings",
+    "with_others",
+]
 
 _KEYS = [name for name in Deployment.model_fields if name not in {"model", "engine", "served_name", "flags", "environment"}]
 # Keys of a deployment that are settings of its server, each a column of the summary. How it spreads over devices comes first: other
 # settings are changed because of it.
 SETTINGS = tuple(sorted(_KEYS, key=lambda name: not name.endswith("_parallel")))
 FLAG = "flag_"  # what the columns of a deployment's own flags begin with
-_NAMED = 2  # most settings that a title names beside the first; convention; convention
+VARIABLE = "env_"  # and those of its variables
+_NAMED = 2  # most settings that a title names beside the first; convention
 
 
 def flag_column(flag: str) -> str:
@@ -28,13 +40,26 @@ def flag_column(flag: str) -> str:
 def settings_in(columns: Iterable[str]) -> list[str]:
     """The columns that are settings: keys, flags and variables."""
     known = list(columns)
-    flags = sorted(name for name in known if name.startswith(FLAG))
-    return [*(name for name in SETTINGS if name in known), *flags, *(["environment"] if "environment" in known else [])]
+    return [*(name for name in SETTINGS if name in known), *sorted(name for name in known if is_own(name))]
+
+
+def is_own(column: str) -> bool:
+    """Whether a column is a flag or a variable of a deployment, which others need not have."""
+    return column.startswith((FLAG, VARIABLE))
 
 
 def setting_name(column: str) -> str:
-    """What a setting is called: its key, or its flag as a command line has it."""
-    return column.removeprefix(FLAG).replace("_", "-") if column.startswith(FLAG) else column
+    """What a setting is called: its key, its variable, or its flag as a command line has it."""
+    return column.removeprefix(FLAG).replace("_", "-") if column.startswith(FLAG) else column.removeprefix(VARIABLE)
+
+
+def value_text(setting: str, value: Any) -> str:
+    """A value of a setting, such as `8192`, `16 MiB` or `default`."""
+    if value is None:
+        return "default"
+    if setting == "kv_cache_memory":
+        return shown_size(int(value))
+    return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def with_others(title: str, others: Sequence[str]) -> str:
@@ -47,8 +72,8 @@ def with_others(title: str, others: Sequence[str]) -> str:
 def varying_settings(rows: Sequence[Mapping[str, Any]], before: Sequence[str] = ()) -> dict[str, tuple[str, ...]]:
     """Settings with several values, each with those that change exactly when it does: nothing can tell their effects apart.
 
-    None is a value, the default of a flag or key that is not given; of keys of a server about which nothing is known it is not, and no
-    such key varies then.
+    None is a value, the default of a flag or key that is not given. Beside a server of which nothing is known it is none, and what is
+    None somewhere does not vary.
 
     Args:
         before: columns, such as the model, to which belongs what changes with them; each stands for itself.
@@ -62,7 +87,7 @@ def varying_settings(rows: Sequence[Mapping[str, Any]], before: Sequence[str] = 
     first: dict[tuple[int, ...], str] = {}
     for name in (*before, *(each for each in settings_in(columns) if each not in before)):
         values = [row.get(name) for row in rows]
-        if len(set(values)) < 2 or (unknown and None in values and not name.startswith(FLAG)):
+        if len(set(values)) < 2 or (unknown and None in values):
             continue
         same = first.setdefault(_split(values), name)
         if same == name or name in before:

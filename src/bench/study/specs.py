@@ -15,7 +15,7 @@ from bench.models import Model
 from bench.records.environment import redacted
 from bench.study.deployment import Deployment, Engine
 from bench.study.paths import Paths
-from bench.study.settings import SETTINGS, flag_column
+from bench.study.settings import SETTINGS, VARIABLE, flag_column
 from bench.study.workload import Workload
 
 __all__ = ["PROTOCOL", "DeploymentSpec", "RunSpec", "digest", "load_label"]
@@ -74,7 +74,7 @@ class DeploymentSpec:
 
     @property
     def settings(self) -> dict[str, str | int | float | bool | None]:
-        """What the configuration says of how its server runs, by column of the summary: `SETTINGS`, and its flags as text.
+        """What the configuration says of how its server runs, by column of the summary: `SETTINGS`; its flags and variables as text.
 
         Of a server that runs elsewhere only what its deployment gives: the defaults are of servers that are started here.
         """
@@ -86,6 +86,7 @@ class DeploymentSpec:
         return {
             **{name: getattr(d, name) for name in SETTINGS if name in known},
             **{flag_column(name): value for name, value in flags.items()},
+            **{VARIABLE + name: value for name, value in redacted(d.environment).items()},
         }
 
     @cached_property

@@ -14,7 +14,7 @@ from bench.analysis.locked import Difference, SlowerMachine
 from bench.axes import AXES
 from bench.errors import shown_share, two_digits
 from bench.records.columns import METRICS
-from bench.study.settings import FLAG, setting_name
+from bench.study.settings import setting_name, settings_in, value_text
 from bench.words.loads import count_text, loads_text
 
 __all__ = [
@@ -150,8 +150,11 @@ def difference_text(found: Difference) -> str:
             "likely the machine was slower then, or shared"
         )
     at = f" ({_loads(found.loads)})" if found.loads is not None else ""
-    unknown = "default" if found.variable.startswith(FLAG) else "unknown"
-    ours, theirs = (unknown if value is None else _value(value) for value in (found.baseline, found.candidate))
+    setting = bool(settings_in([found.variable])) and not found.variable.endswith("_parallel")
+    ours, theirs = (
+        "unknown" if value is None and not setting else value_text(found.variable, value)
+        for value in (found.baseline, found.candidate)
+    )
     return f"{setting_name(found.variable)}{of}: {ours} → {theirs}{at}"
 
 
@@ -160,10 +163,6 @@ def _loads(loads: Sequence[tuple[str, float]]) -> str:
     more = len(loads) - _NAMED
     named = ", ".join(f"{workload} at {level:g}" for workload, level in loads[:_NAMED])
     return named + (f" and {more} more" if more > 0 else "")
-
-
-def _value(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def sight_text(sight: Sight | None) -> str | None:

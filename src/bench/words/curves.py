@@ -63,7 +63,7 @@ class Curve:
 
     @property
     def c_max(self) -> str:
-        """C_max with its bounds; empty without SLOs."""
+        """C_max with its bounds; empty where none was judged."""
         return capacity.c_max(self.point) if self.point else ""
 
     @property

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from bench.analysis.decisive import Decided, Decisive, FactorEffect
+from bench.errors import shown_size
 from bench.words.answer import AGAIN, Answer, listed
 
 __all__ = ["answer"]
@@ -58,11 +59,17 @@ def _line(metric: Decisive) -> str:
 def _effect(found: FactorEffect) -> str:
     if found.change is None or found.between is None:
         return found.factor
-    low, high = (each if isinstance(each, str) else f"{each:,.0f}" for each in found.between)
+    low, high = (each if isinstance(each, str) else _shown(found.factor, each) for each in found.between)
     times = f"{found.change:.2f}" if found.change < _DIGITS else f"{found.change:,.0f}"
     if abs(math.log(found.change)) < _LITTLE:
         return f"{found.factor} (direction depends on the other factors; × {times} on average from {low} to {high})"
     return f"{found.factor} (× {times} from {low} to {high})"
+
+
+def _shown(factor: str, value: float) -> str:
+    if factor.partition(",")[0] == "kv_cache_memory":
+        return shown_size(int(value))
+    return f"{value:,.0f}" if value == int(value) else f"{value:g}"
 
 
 def _r2(value: float) -> str:

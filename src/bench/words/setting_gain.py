@@ -4,47 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from bench.analysis.setting_gain import DEVICES, Gain, Ratio, SettingGain
+from bench.analysis.setting_gain import Gain, Ratio, SettingGain
 from bench.axes import AXES
-from bench.errors import shown_size
-from bench.study.settings import setting_name
+from bench.study.settings import setting_name, value_text, with_others
 from bench.words.answer import AGAIN, Answer, listed
 from bench.words.comparison import difference_text, percent_text
 from bench.words.loads import count_text, load_text
 
-__all__ = ["answers", "value_text"]
+__all__ = ["answers"]
 
 _USELESS = 25.0  # upper ÷ lower end of an interval above which it says nothing
 
 
 def answers(gains: Sequence[SettingGain]) -> Iterator[Answer]:
     """What another device buys, and what other settings change, and at what load."""
-    devices = [each for each in gains if each.setting == DEVICES]
+    devices = [each for each in gains if each.times]
     if devices:
         first = devices[0]
-        second = f"a second {_noun(first)}" if first.values == (1, 2) else f"more {_noun(first)}s"
+        second = f"a second {_noun(first)}" if first.devices == (1, 2) else f"more {_noun(first)}s"
         yield _answer("devices", f"What does {second} buy, and at what load?", devices)
-    if others := [each for each in gains if each.setting != DEVICES]:
-        names = dict.fromkeys(setting_name(each.setting) for each in others)
+    if others := [each for each in gains if not each.times]:
+        names = dict.fromkeys(_name(each) for each in others)
         what = f"does {next(iter(names))}" if len(names) == 1 else "do the settings"
         yield _answer("settings", f"What {what} change, and at what load?", others)
 
 
-def value_text(setting: str, value: str | int | float | bool | None) -> str:
-    """A value of a setting, such as `8192`, `16 MiB` or `its default`."""
-    if value is None:
-        return "its default"
-    return shown_size(int(value)) if setting == "kv_cache_memory" else str(value).lower()
-
-
 def _answer(name: str, question: str, gains: Sequence[SettingGain]) -> Answer:
-    several = len(gains) > 1
+    engines = len({each.engine for each in gains}) > 1
+    of = [_of(each, engines) if len(gains) > 1 else "" for each in gains]
+    told = list(zip(of, gains, strict=True))
     return Answer(
         name=name,
         question=question,
-        lines=tuple(_of(each, several) + line for each in gains for line in _lines(each)),
-        sure=tuple(_of(each, several) + _sure(each) for each in gains if each.pairs),
-        do=tuple(dict.fromkeys(_of(each, several) + line for each in gains for line in _do(each))),
+        lines=tuple(prefix + line for prefix, each in told for line in _lines(each)),
+        sure=tuple(prefix + _sure(each) for prefix, each in told if each.pairs),
+        do=tuple(dict.fromkeys(prefix + line for prefix, each in told for line in _do(each))),
     )
 
 
@@ -52,25 +46,33 @@ def _noun(found: SettingGain) -> str:
     return "GPU" if found.gpus else "worker"
 
 
+def _name(found: SettingGain) -> str:
+    """The setting, with those that change whenever it does."""
+    return with_others(setting_name(found.setting), found.beside)
+
+
 def _value(found: SettingGain, side: int) -> str:
-    """The value of the first deployment or of the other, such as `2 GPUs`, `8192` or `16 MiB`."""
+    """The value of the first deployment or of the other, such as `2 GPUs`, `8192` or `its default`."""
+    if found.times:
+        return count_text(found.devices[side], _noun(found))
     value = found.values[side]
-    return count_text(int(value or 1), _noun(found)) if found.setting == DEVICES else value_text(found.setting, value)
+    return "its default" if value is None else value_text(found.setting, value)
 
 
 def _with(found: SettingGain, side: int) -> str:
     """Such as `on 2 GPUs` or `with max_num_seqs 64`."""
-    if found.setting == DEVICES:
+    if found.times:
         return f"on {_value(found, side)}"
     return f"with {setting_name(found.setting)} {'at ' if found.values[side] is None else ''}{_value(found, side)}"
 
 
-def _of(found: SettingGain, several: bool) -> str:
-    if not several:
-        return ""
-    if found.setting == DEVICES:
-        return f"{found.model} · {found.workload}, {found.values[1]} against {found.values[0]}: "
-    return f"{found.model} · {found.workload}, {setting_name(found.setting)} {_value(found, 1)} against {_value(found, 0)}: "
+def _of(found: SettingGain, engines: bool) -> str:
+    """What one of several is of. Args: engines: whether there are several."""
+    where = " · ".join((found.model, *([found.engine or "unknown engine"] if engines else []), found.workload))
+    against = f"{_value(found, 1)} against {_value(found, 0)}"
+    return (
+        f"{where}, {found.devices[1]} against {found.devices[0]}: " if found.times else f"{where}, {_name(found)} {against}: "
+    )
 
 
 def _lines(found: SettingGain) -> list[str]:
@@ -98,7 +100,7 @@ def _parts(found: SettingGain) -> list[tuple[Gain, str]]:
     """The gain below the load that fills the first deployment's KV cache and from it on, as far as they were measured; and where."""
     if found.full[0] is None:
         room, short = "at all loads measured", ""
-    elif found.setting == DEVICES:
+    elif found.times:
         few = _value(found, 0)
         room, short = f"while the KV cache of {few} has room", f"where the KV cache of {few} is full"
     else:
@@ -155,9 +157,14 @@ def _beside(found: SettingGain, gain: Gain, whole: float) -> str:
     return f"whether {separate} {of} would give more is not established: {times}"
 
 
+def _besides(found: SettingGain) -> list[str]:
+    """What differs besides the setting."""
+    return [difference_text(each) for each in found.differences]
+
+
 def _sure(found: SettingGain) -> str:
     assumed = " How far two starts of a server differ is assumed; several sessions (study.sessions) would measure it."
-    others = listed([difference_text(each) for each in found.differences])
+    others = listed(_besides(found))
     besides = f" What else differs may explain the gain: {others}." if others else ""
     pairs = f"{count_text(found.pairs, 'pair')} of valid runs under the same load."
     return f"{pairs}{besides}{assumed if found.spread_assumed and AXES[found.axis].held else ''}"
@@ -174,6 +181,8 @@ def _do(found: SettingGain) -> list[str]:
 def _of_setting(found: SettingGain) -> list[str]:
     """Which value to take, where a difference is established."""
     do, name = [], setting_name(found.setting)
+    if found.beside or found.differences:
+        return [f"To learn what {name} does, change it alone: {listed(_besides(found))} changed too."]
     first, other = _value(found, 0), _value(found, 1)
     for gain, where in _parts(found):
         if gain.same is None or (verdict := gain.same.beside(1)) == "unknown":

@@ -22,7 +22,8 @@ def answer(curves: Sequence[Curve], decision: Decision) -> Answer:
     """
     slos, peak = decision.slos, decision.peak_rps
     within = f"within {listed([str(slo) for slo in slos])}" if slos else "without falling behind"
-    fleet = f", and how many does a peak of {peak:g} requests/s take" if peak is not None else ""
+    sized = peak is not None and any(curve.fleet for curve in curves)
+    fleet = f", and how many does a peak of {peak:g} requests/s take" if sized else ""
     raise_it = by_advice(
         (curve.name, f"to sustain more: {_lower_case(curve.remedy)}" if curve.remedy else "") for curve in curves
     )
@@ -89,7 +90,7 @@ def _in_short(curve: Curve) -> str:
     if point is None or curve.burst or point["c_max"] is None:
         return curve.sustains
     at, most = point["operate_at"], point["c_max"]
-    more = f"; up to {most:g} meet the SLOs too, but sustain no more" if at < most else ""
+    more = f"; up to {most:g} {'meet the SLOs' if curve.limit else 'keep up'} too, but sustain no more" if at < most else ""
     beyond = f"; at {point['missed_at']:g} it misses {missed(point)}" if curve.limit is None and point["missed_at"] else ""
     return f"{rate(point)}{more}{beyond}.{_takes(curve)}"
 

@@ -11,6 +11,7 @@ from bench.figures.theme import PALETTE, nothing_to_show, shapes
 from bench.study.questions import crossed_factors
 
 _WIDTH, _HEIGHT = 190, 140
+_LARGE = 1e6  # values from which ticks are written with a prefix of units
 _UNITS = {"batch size": "batch size (requests)", "input length": "input (tokens)", "output length": "output (tokens)"}
 
 
@@ -99,7 +100,9 @@ def _x(rows: pl.DataFrame, title: str) -> alt.X:
     """The values, logarithmic; texts, and numbers that have no logarithm, one beside another."""
     values = rows.select("value", "label").unique().sort("value")
     if values["label"].is_null().all() and (values["value"] > 0).all():
-        axis = alt.Axis(values=values["value"].to_list(), format="d", labelOverlap="greedy")
+        axis = alt.Axis(
+            values=values["value"].to_list(), format="~g" if max(values["value"]) < _LARGE else "~s", labelOverlap="greedy"
+        )
         return alt.X("value:Q", title=title, scale=alt.Scale(type="log", base=2), axis=axis)
     shown = "value:O" if values["label"].is_null().all() else "label:O"
     return alt.X(shown, title=title, sort=values[shown[:-2]].to_list(), axis=alt.Axis(labelAngle=0))

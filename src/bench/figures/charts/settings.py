@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from itertools import groupby
-
 import altair as alt
 import polars as pl
 
-from bench.analysis.setting_gain import DEVICES, setting_pairs
+from bench.analysis.setting_gain import Pair, devices_of, setting_pairs
 from bench.figures.registry import figure
 from bench.figures.results import Results
 from bench.figures.theme import (
@@ -22,10 +20,10 @@ from bench.figures.theme import (
     with_whole,
 )
 from bench.study.questions import several_settings
-from bench.study.settings import setting_name
+from bench.study.settings import setting_name, value_text
 from bench.words.charts import efficiency_title, pairs_note, ratio_title
-from bench.words.setting_gain import value_text
 
+_SHORT = {"tensor_parallel": "TP", "pipeline_parallel": "PP", "data_parallel": "DP"}
 _COLUMNS = ["deployment", "run", "series", "level", "throughput_tokens_per_s", "kv_usage_peak", "valid", "whole"]
 
 
@@ -41,10 +39,10 @@ def _finding(results: Results) -> str | None:
         return None
     setting, runs, _ = found[0]
     ratios = _ratios(runs)
-    if ratios["series"].n_unique() != 1 or (setting == DEVICES and runs[DEVICES].min() != 1):
+    shares, more = ratios["ratio"].to_list(), runs["times"].max() != 1
+    if ratios["series"].n_unique() != 1 or (more and runs[setting].min() != 1):
         return None
-    shares = ratios["ratio"].to_list()
-    if setting == DEVICES:
+    if more:
         return efficiency_title(ratios["series"][0], shares)
     name = setting_name(setting)
     return ratio_title(f"{name} {ratios['series'][0]}", runs.filter("first")["series"][0], shares)
@@ -83,7 +81,8 @@ def settings(results: Results) -> alt.TopLevelMixin:
 
 def _row(results: Results, setting: str, runs: pl.DataFrame) -> alt.HConcatChart:
     runs = with_whole(results, runs)
-    title = "devices" if setting == DEVICES else setting_name(setting)
+    more = runs["times"].max() != 1
+    title = "devices" if more else setting_name(setting)
     order = runs["series"].unique(maintain_order=True).to_list()
     of = dict(runs.select("series", "deployment").iter_rows())
     colours = [deployment_colours(results)[of[series]] for series in order]
@@ -104,7 +103,8 @@ def _row(results: Results, setting: str, runs: pl.DataFrame) -> alt.HConcatChart
         points(every, y, x, colour, shape=shape, tooltip=tooltip),
     )
     gain = alt.Chart(_ratios(runs))
-    named = "efficiency" if setting == DEVICES else f"throughput ÷ that of {order[0]}"
+    firsts = runs.filter("first")["series"].unique().to_list()
+    named = "efficiency" if more else f"throughput ÷ that of {firsts[0] if len(firsts) == 1 else 'the first'}"
     share = alt.Y("ratio:Q", title=named, axis=alt.Axis(format="%"), scale=alt.Scale(domainMin=0))
     middle = alt.layer(
         alt.Chart(pl.DataFrame({"whole": [1.0]})).mark_rule(strokeDash=[5, 4], color=NEUTRAL).encode(y=alt.Y("whole:Q")),
@@ -147,29 +147,32 @@ def _settings(results: Results) -> list[tuple[str, pl.DataFrame, int]]:
     other would seem to be compared.
 
     Returns:
-        The runs with `curve` (model and workload), `series`, `first` (whether its value is the first one) and `times` (how many times
-        as many devices as the fewest; 1 of other settings).
+        The runs with `curve` (the first deployment, with which the others are compared, and its workload), `series`, `first` (whether
+        its value is the first one) and `times` (how many times as many devices as the first). Numbers of devices come first.
     """
-    pairs = sorted(setting_pairs(results.runs), key=lambda each: each[0] != DEVICES)
-    several = len({(first["model"][0], first["workload"][0]) for _, first, _ in pairs}) > 1
-    found = []
-    for setting, group in groupby(pairs, key=lambda each: each[0]):
-        sides: dict[tuple[str, str], pl.DataFrame] = {}
-        for _, first, other in group:
-            for side, of in ((first, first), (other, first)):
-                sides.setdefault((side["deployment"][0], side["workload"][0]), _side(setting, side, of, several))
-        found.append((setting, *_compared(pl.concat(sides.values()))))
-    return found
+    pairs = setting_pairs(results.runs)
+    several = len({_curve(pair.first) for pair in pairs}) > 1
+    found: dict[str, dict[tuple[str, str], pl.DataFrame]] = {}
+    for pair in sorted(pairs, key=lambda each: devices_of(each.first) == devices_of(each.other)):
+        sides = found.setdefault(pair.setting, {})
+        for side in (pair.first, pair.other):
+            sides.setdefault((_curve(pair.first), side["deployment"][0]), _side(pair, side, several))
+    return [(setting, *_compared(pl.concat(sides.values()))) for setting, sides in found.items()]
 
 
-def _side(setting: str, side: pl.DataFrame, first: pl.DataFrame, several: bool) -> pl.DataFrame:
-    value, curve = side[setting][0], f"{side['model'][0]} · {side['workload'][0]}"
-    name = f"TP={value}" if setting == DEVICES else value_text(setting, value).removeprefix("its ")
+def _curve(first: pl.DataFrame) -> str:
+    return f"{first['deployment'][0]} · {first['workload'][0]}"
+
+
+def _side(pair: Pair, side: pl.DataFrame, several: bool) -> pl.DataFrame:
+    value, curve = side[pair.setting][0], _curve(pair.first)
+    short = _SHORT.get(pair.setting)
+    name = f"{short}={value or 1}" if short else value_text(pair.setting, value)
     return side.with_columns(
         curve=pl.lit(curve),
         series=pl.lit(f"{curve} · {name}" if several else name),
-        first=pl.lit(side is first),
-        times=pl.lit(value / first[setting][0] if setting == DEVICES else 1.0),
+        first=pl.lit(side is pair.first),
+        times=pl.lit(devices_of(side) / devices_of(pair.first)),
     )
 
 
