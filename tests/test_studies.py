@@ -102,11 +102,26 @@ def test_versions_are_compared_by_sessions_that_alternate(name):
 
 
 def test_every_study_is_tested_and_has_a_twin():
-    names = {path.stem for path in STUDIES.glob("*.yaml")} - {"quick", "two-engines-small"}  # on CPUs alone, tested below
+    names = {path.stem for path in STUDIES.glob("*.yaml")} - {
+        "quick",
+        "two-engines-small",
+        "real-small",
+    }  # on CPUs alone, tested below
     assert {name for name in names if not name.endswith("-small")} == {
         "concurrency", "sequence-length", "tensor-parallel", "factors", "archetypes", "engines", "h100"
     }  # fmt: skip
     assert {f"{name}-small" for name in names if not name.endswith("-small")} <= names
+
+
+def test_a_real_model_answers_real_prompts():
+    study = plan("real-small")
+    (spec,) = study.deployments.values()
+    assert (
+        spec.model.gguf and not spec.model.synthetic and spec.checkpoint is None
+    )  # its package's hash is part of every digest
+    assert {(run.level, run.workload.natural, run.workload.prompts.source) for run in study.runs} == {
+        (level, True, "file") for level in (1, 2, 4)
+    }
 
 
 def test_two_engines_get_the_same_model_memory_and_load():

@@ -93,7 +93,7 @@ def resolve_launch(spec: DeploymentSpec, engine: EngineRecord, checkpoint: Check
     """
     geometry = geometry_of(checkpoint.config) if checkpoint else geometry_if_known(spec.model)
     plan = memory_plan(spec, geometry, checkpoint.weight_bytes if checkpoint else None) if geometry else None
-    folder = Path(checkpoint.path) if checkpoint else Path(spec.model.path) if spec.model.path else None
+    folder = Path(checkpoint.path) if checkpoint else Path(spec.model.here) if spec.model.here else None
     launch = Launch(
         deployment=spec.name,
         model=spec.deployment.model,

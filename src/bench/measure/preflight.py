@@ -149,18 +149,19 @@ def _refuse_unfit(spec: DeploymentSpec, longest: int) -> None:
     """Weigh the model where its shape is known without a download."""
     geometry = _geometry(spec.deployment.model, spec.model)
     if geometry is not None:
-        folder = Path(spec.model.path) if spec.model.path else None
-        weights = sum(file.stat().st_size for file in folder.glob("*.safetensors")) if folder else 0
+        here = Path(spec.model.here) if spec.model.here else None
+        files = [] if here is None else [here] if spec.model.gguf else here.glob("*.safetensors")
+        weights = sum(file.stat().st_size for file in files)
         refuse_unfit(spec, geometry, longest, weights or None)
 
 
 def _geometry(name: str, model: Model) -> Geometry | None:
     if stated := geometry_of_model(model):
         return stated
-    if model.path is None:
+    if model.here is None:
         return None
     try:
-        return geometry_at(Path(model.path))
+        return geometry_at(Path(model.here))
     except BenchError as error:
         raise BenchError(f"models.{name}.path: {error}") from None
 

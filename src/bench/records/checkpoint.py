@@ -17,7 +17,7 @@ class Checkpoint:
     """A checkpoint that is ready to be served.
 
     Attributes:
-        model: key of the model. source: the hub's id, the path as configured, or `synthetic`. revision: the hub's commit.
+        model: key of the model. source: the hub's id, the package, the path as configured, or `synthetic`. revision: the hub's commit.
         path: its folder, or its GGUF file; a link where the files lie elsewhere.
         config: the config.json from which its memory is computed. parameters: how many there are; None where they cannot be counted.
         weight_bytes: size of a real checkpoint's weight files; None where there are none.

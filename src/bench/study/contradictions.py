@@ -251,7 +251,7 @@ def _absent(config: Config) -> typing.Iterator[str]:
         if name in measured and each.engine in config.engines and config.engines[each.engine].source != "external"
     }
     for name, model in config.models.items():
-        if name in started and model.path and not model.fingerprint and not (isfile if model.gguf else isdir)(model.path):
+        if name in started and model.here and not model.fingerprint and not (isfile if model.gguf else isdir)(model.here):
             kind = "file" if model.gguf else "folder"
             yield (
                 f"models.{name}.path is {shown(model.path)}: no such {kind}. Name the folder of a checkpoint, or a .gguf file; for "

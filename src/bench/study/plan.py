@@ -270,8 +270,8 @@ def _deployment(config: Config, name: str, root: Path) -> DeploymentSpec:
                 f"engines.{deployment.engine}.locks[{i}] is {shown(lock)}: {_unreadable(error)}. Paths start at the project's root."
             ) from None
     model = config.models[deployment.model]
-    read = model.path is not None and engine.source != "external"
-    checkpoint = (model.fingerprint or fingerprint(str(model.path))) if read else None
+    read = model.here is not None and engine.source != "external"
+    checkpoint = (model.fingerprint or fingerprint(str(model.here))) if read else None
     return DeploymentSpec(name, deployment, model, engine, locks, checkpoint)
 
 
