@@ -128,7 +128,9 @@ def test_the_kv_cache_is_as_planned_and_full_where_predicted(project, runs):
     assert {row["kv_tokens_planned"] for row in runs.values()} == {row["kv_tokens"] for row in runs.values()} == {1024}
     assert [row["predicted_saturation"] for row in (*burst, closed)] == [1024 / 96, 1024 / 96, 1024 / 64]
     assert [row["saturated"] for row in (*burst, closed)] == [False, True, False]
-    assert {(row["max_num_seqs"], row["dtype"], row["kv_cache_dtype"]) for row in runs.values()} == {(256, "float32", "float32")}
+    assert {(row["max_num_seqs"], row["dtype"], row["kv_cache_dtype"]) for row in runs.values()} == {
+        (256, "float32", "float32")
+    }
     facts = json.loads((project.folder / "results/deployments/one/deployment.json").read_text())
     assert facts["engine_version"].startswith("0.32.0")
 
