@@ -1,6 +1,6 @@
 """How often the factor analysis finds what was planted: `python -m benchmarks.factors`.
 
-Made studies with known effects: TTFT is batch size × input length × √(model size), TTLT grows with output length above all, throughput
+Made studies with known effects: TTFT is batch size × input length × √(model size), makespan grows with output length above all, throughput
 with batch size, and the number of devices does nothing. Errors are lognormal. The largest has 144 runs: three batch sizes × three
 input × two output lengths × two models × one and two devices, twice each; the smaller ones lack the middle batch size, and the middle
 input length as well.
@@ -22,11 +22,11 @@ from bench.analysis.factors import correlations, factors_of, with_metrics
 from bench.analysis.importance import importances
 from bench.records.summary import complete
 
-FIRST = {"TTFT (s)": {"batch size", "input length"}, "TTLT (s)": {"output length"}, "throughput (tokens/s)": {"batch size"}}
+FIRST = {"TTFT (s)": {"batch size", "input length"}, "makespan (s)": {"output length"}, "throughput (tokens/s)": {"batch size"}}
 # Factors that move a metric by more than a hundredth of its variance.
 REAL = {
     "TTFT (s)": {"batch size", "input length", "model"},
-    "TTLT (s)": {"output length", "batch size", "model"},
+    "makespan (s)": {"output length", "batch size", "model"},
     "throughput (tokens/s)": {"batch size", "model"},
 }
 BATCHES, PROMPTS, OUTPUTS = (1, 4, 16), (32, 128, 512), (16, 64)
