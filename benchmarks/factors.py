@@ -1,9 +1,9 @@
 """How often the factor analysis finds what was planted: `python -m benchmarks.factors`.
 
-Made studies with known effects: TTFT is batch size × input length × √(model size), makespan grows with output length above all, throughput
-with batch size, and the number of devices does nothing. Errors are lognormal. The largest has 144 runs: three batch sizes × three
-input × two output lengths × two models × one and two devices, twice each; the smaller ones lack the middle batch size, and the middle
-input length as well.
+Made studies with known effects: TTFT is batch size × input length × √(model size), makespan grows with output length above all,
+throughput with batch size, and the number of devices does nothing. Errors are lognormal. The largest has 144 runs: three batch sizes ×
+three input × two output lengths × two models × one and two devices, twice each; the smaller ones lack the middle batch size, and the
+middle input length as well.
 """
 
 from __future__ import annotations
