@@ -44,7 +44,7 @@ class Ratio:
     high: float | None
 
     def beside(self, whole: float) -> Beside:
-        """Whether it is surely more, or less, than `whole`."""
+        """Whether it is significantly more, or less, than `whole`."""
         if self.low is None or self.high is None:
             return "unknown"
         return "more" if self.low > whole else "less" if self.high < whole else "unknown"
@@ -147,12 +147,12 @@ def setting_pairs(runs: pl.DataFrame) -> list[Pair]:
     """
     found = []
     for _, group in runs.group_by("model", "engine", "workload", "axis", maintain_order=True):
-        sides, told = group.partition_by("deployment", maintain_order=True), set()
+        sides, compared = group.partition_by("deployment", maintain_order=True), set()
         for setting, beside in varying_settings([side.row(0, named=True) for side in sides]).items():
             for first, other in _pairs(setting, sides):
                 names = frozenset((first["deployment"][0], other["deployment"][0]))
-                if names not in told:
-                    told.add(names)
+                if names not in compared:
+                    compared.add(names)
                     found.append(Pair(setting, beside, first, other))
     return found
 

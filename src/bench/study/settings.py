@@ -72,8 +72,8 @@ def with_others(title: str, others: Sequence[str]) -> str:
 def varying_settings(rows: Sequence[Mapping[str, Any]], before: Sequence[str] = ()) -> dict[str, tuple[str, ...]]:
     """Settings with several values, each with those that change exactly when it does: nothing can tell their effects apart.
 
-    None is a value, the default of a flag or key that is not given. Beside a server of which nothing is known it is none, and what is
-    None somewhere does not vary.
+    None stands for the default: the flag or key was not given. If nothing is known of one of the servers (`dtype` is None), None says
+    nothing, and a setting with it does not vary.
 
     Args:
         before: columns, such as the model, to which belongs what changes with them; each stands for itself.

@@ -32,13 +32,13 @@ def answers(gains: Sequence[SettingGain]) -> Iterator[Answer]:
 def _answer(name: str, question: str, gains: Sequence[SettingGain]) -> Answer:
     engines = len({each.engine for each in gains}) > 1
     of = [_of(each, engines) if len(gains) > 1 else "" for each in gains]
-    told = list(zip(of, gains, strict=True))
+    named = list(zip(of, gains, strict=True))
     return Answer(
         name=name,
         question=question,
-        lines=tuple(prefix + line for prefix, each in told for line in _lines(each)),
-        sure=tuple(prefix + _sure(each) for prefix, each in told if each.pairs),
-        do=tuple(dict.fromkeys(prefix + line for prefix, each in told for line in _do(each))),
+        lines=tuple(prefix + line for prefix, each in named for line in _lines(each)),
+        sure=tuple(prefix + _sure(each) for prefix, each in named if each.pairs),
+        do=tuple(dict.fromkeys(prefix + line for prefix, each in named for line in _do(each))),
     )
 
 
