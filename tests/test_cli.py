@@ -316,7 +316,6 @@ LENGTH = ("--prompt-length", 8)
         ((*TRACE, *COUNT), "--num-requests: a trace sends what its file holds"),
         ((*TRACE, *LENGTH, "--output-length", 3), "--prompt-length and --output-length: a trace has its own lengths"),
         ((*TRACE, "--archetype", "chat"), "t.csv: no such trace"),  # its lengths and turns are the preset's, nobody gave them
-        ((*COUNT, "--archetype", "chat", "--endpoint", "chat"), "turns do not go with endpoint chat"),
         ((*COUNT, *LENGTH, "--base-url", "http://h:99999"), "--base-url: 'http://h:99999' is no address (Port out of range"),
         ((*COUNT, *LENGTH, "--base-url", "http://a..b"), "--base-url: 'http://a..b' is no address"),
     ],

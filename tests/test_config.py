@@ -58,8 +58,6 @@ CASES = [
     (("workloads", "short", "prompt_tokens"), {"distribution": "uniform", "min": 8, "max": 4}, r"max 4 is below min 8"),
     (("workloads", "short", "prompt_tokens"), {"distribution": "normal", "mean": 20, "sd": 5, "max": 300}, r"prompt_tokens 300 \+ output_tokens 32 = 332 is beyond the context"),
     (("workloads", "short", "turns"), {"count": 4, "new_tokens": 64}, r"its longest request, 352 tokens with its output, is beyond the context"),
-    (("workloads", "short"), {"arrival": "burst", "prompt_tokens": 8, "output_tokens": 8, "endpoint": "chat", "turns": {"count": 2, "new_tokens": 4}}, r"workloads\.short: turns do not go with endpoint chat"),
-    (("workloads", "short"), {"arrival": "burst", "archetype": "chat", "endpoint": "chat"}, r"workloads\.short: turns do not go with .*`turns: null`"),
     (("workloads", "short", "archetype"), ["chat"], r"archetype is \['chat'\]"),
     (("study", "baseline"), "b", r"study\.baseline is 'b', which deployments does not define\. Defined: a\."),
     (("study", "baseline"), "a", r"study\.baseline is 'a', and no other deployment shares a workload and a level with it\. Give .*level 1 of short"),
@@ -99,8 +97,8 @@ def test_a_workload_by_itself_is_refused_with_its_keys():
         load_workload({**content, "prompt_token": 1}, source="f")
     with pytest.raises(BenchError, match=r"^f: turns\.count is 1: "):
         load_workload({**content, "turns": {"count": 1, "new_tokens": 1}}, source="f")
-    with pytest.raises(BenchError, match=r"^f: turns do not go with endpoint chat"):
-        load_workload({**content, "endpoint": "chat", "turns": {"count": 2, "new_tokens": 1}}, source="f")
+    with pytest.raises(BenchError, match=r"^f: endpoint embeddings answers no turns"):
+        load_workload({**content, "endpoint": "embeddings", "turns": {"count": 2, "new_tokens": 1}}, source="f")
 
 
 def test_every_fault_is_told_at_once_with_the_file(content):

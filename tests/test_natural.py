@@ -55,7 +55,7 @@ def test_further_keys_of_a_body_replace_what_would_be_sent(endpoint):
         ({"body": {"top_p": float("nan")}}, "body cannot be sent"),
         ({"output_tokens": {"distribution": "natural"}}, "natural needs max"),
         ({"prompt_tokens": NATURAL}, "prompts have no natural length"),
-        ({"turns": {"count": 2, "new_tokens": 4}}, "turns do not go with natural answers"),
+        ({"turns": {"count": 2, "new_tokens": 4}}, "scripted answers of random prompts have the lengths asked for"),
     ],
 )
 def test_what_does_not_go_together_is_refused(more, said):

@@ -191,7 +191,8 @@ def test_a_chat_needs_an_endpoint_that_takes_messages(chats):
         ({"output_tokens": None}, "output_tokens says how long answers are"),
         ({"cache": "repeated"}, "cache repeated does not go with prompts of a file, which can be unique or natural"),
         ({"arrival": "trace", "trace": "t.csv", "output_tokens": None}, "a trace and a file of prompts both say"),
-        ({"turns": {"count": 2, "new_tokens": 3}}, "turns do not go with prompts of a file"),
+        ({"turns": {"count": 2, "new_tokens": 3}}, "chats of a file have their own turns; remove turns.new_tokens"),
+        ({"turns": {"count": 2}}, "endpoint completions takes no chats of a file; use endpoint chat"),
         ({"prompts": "random", "prompt_tokens": 8, "cache": "natural"}, "cache natural does not go with random prompts"),
     ],
 )

@@ -27,6 +27,7 @@ rule calibrate:
             "study/arrivals.py",
             "study/lengths.py",
             "study/trace.py",
+            "study/turns.py",
         ),
     script:
         "../scripts/calibrate.py"

@@ -16,6 +16,7 @@ __all__ = [
     "Archetype",
     "Arrival",
     "Endpoint",
+    "History",
     "KvDtype",
     "TraceUnit",
     "WeightDtype",
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     Endpoint = str
 else:
     Endpoint = Literal[tuple(ENDPOINTS)]
+History = Literal["scripted", "own"]
 TraceUnit = Literal["s", "ms", "us", "ns"]
 WeightDtype = Literal["bfloat16", "float16", "float32", "fp8", "int8", "int4"]
 KvDtype = Literal["float32", "bfloat16", "float16", "fp8"]

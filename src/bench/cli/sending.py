@@ -34,6 +34,12 @@ def _ids(text: str) -> int:
     return int(value)
 
 
+def _turns(text: str) -> int:
+    if (value := at_least_one(text)) < 2:
+        raise typer.BadParameter("a conversation has 2 turns or more.")
+    return value
+
+
 @dataclass(frozen=True, kw_only=True)
 class Sending:
     """Options of a command that sends requests; what each says of a workload, a study's key of that meaning says too."""
@@ -73,10 +79,29 @@ class Sending:
             _REQUESTS,
         ),
     ] = False
+    turns: Annotated[
+        int | None,
+        option("N", "Requests in a conversation: each turn's prompt holds what was said before.", _REQUESTS, parser=_turns),
+    ] = None
+    turn_length: Annotated[
+        int | None,
+        option("TOKENS", "Tokens that a turn adds; chats of --prompts have their own.", _REQUESTS, parser=at_least_one),
+    ] = None
+    history: Annotated[
+        defaults.History | None,
+        option(
+            None,
+            "Answers in the history: made ones, or those of the file, or the server's own.",
+            _REQUESTS,
+            default="scripted; own with --prompts",
+        ),
+    ] = None
     shared_prefix: Annotated[
         float | None, option("SHARE", "Share of each prompt that is the same in all, 0 to 1.", _REQUESTS)
     ] = None
-    endpoint: Annotated[defaults.Endpoint | None, option(None, "The API's endpoint.", _REQUESTS, default="completions")] = None
+    endpoint: Annotated[
+        defaults.Endpoint | None, option(None, "The API's endpoint.", _REQUESTS, default="completions; chat with --prompts")
+    ] = None
     no_stream: Annotated[bool, flag("--no-stream", "Ask for whole answers; there is no TTFT then.", _REQUESTS)] = False
     honour_retry_after: Annotated[
         bool,
@@ -156,11 +181,14 @@ class Sending:
             **further,
         }
         content |= {key: value for key, value in given.items() if value is not None}
+        turns = {"count": self.turns, "new_tokens": self.turn_length, "history": self.history}
+        if turns := {key: value for key, value in turns.items() if value is not None}:
+            content["turns"] = {**(content.get("turns") or {}), **turns}
         if not content.keys() & {"archetype", "prompts", "prompt_tokens", "trace"}:
             raise BenchError(
                 "--prompt-length is missing: prompt tokens of each request. Or give --prompts FILE, --archetype or --workload FILE."
             )
-        content = {"endpoint": "completions", **content}
+        content = {"endpoint": "chat" if self.prompts else "completions", **content}
         endpoint = ENDPOINTS.get(str(content["endpoint"]))
         generates = endpoint is None or endpoint.work.generates
         if self.natural:
@@ -180,11 +208,11 @@ class Sending:
         from bench.study import load_workload
 
         found = load_workload(content, source=str(self.workload or f"bench {type(self).__name__.lower()}"))
-        found.prompts.check(ENDPOINTS[found.endpoint])
+        found.prompts.check(ENDPOINTS[found.endpoint], found.turn_count)
         return found
 
-    def introduced(self, target: Target, endpoint: str, *, stream: bool) -> Target:
-        """The target, with the form of requests that it accepts at an endpoint; a line on stderr for what is not exact.
+    def introduced(self, target: Target, workload: Workload) -> Target:
+        """The target, with the form of requests of a workload that it accepts; a line on stderr for what is not exact.
 
         Raises:
             BenchError: an `--omit` is not known, or the server accepts no form of request.
@@ -196,8 +224,9 @@ class Sending:
             raise BenchError(f"--omit {unknown[0]}: not something that can be left out. There are: {', '.join(OPTIONAL)}.")
         return introduce(
             target,
-            endpoint,
-            stream=stream,
+            workload.endpoint,
+            stream=workload.stream,
+            scripted=workload.scripted_chats,
             vocabulary=self.vocabulary,
             omit=self.omit or [],
             timeout_s=self.timeout,

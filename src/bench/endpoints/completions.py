@@ -22,7 +22,6 @@ class Completions(Choices):
     meaning = "prompts as token ids, to /v1/completions"
     path = "completions"
     keys = ("prompt",)
-    continues = True
     reasons = False
     chats = False
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from bench.records.form import Omissible, RequestForm
@@ -112,9 +112,8 @@ class Endpoint(ABC):
         lacks: names in `bench.records.form.OPTIONAL` that its requests do not have; without `token_ids` prompts are text.
         fewest_output: tokens that an answer may be limited to, at the least.
         endings: types of events that say that a stream is all there, as [DONE] does.
-        continues: whether a turn's prompt can hold the server's own tokens of the turns before it.
         reasons: whether a server may keep the reasoning ahead of an answer to itself.
-        chats: whether a prompt may be the messages of a chat.
+        chats: whether a prompt may be the messages of a chat; else conversations hold their history as one prompt.
     """
 
     name: ClassVar[str]
@@ -127,7 +126,6 @@ class Endpoint(ABC):
     lacks: ClassVar[tuple[Omissible, ...]] = ()
     fewest_output: ClassVar[int] = 1
     endings: ClassVar[tuple[str, ...]] = ()
-    continues: ClassVar[bool] = False
     reasons: ClassVar[bool] = True
     chats: ClassVar[bool] = True
 
@@ -213,6 +211,10 @@ class Endpoint(ABC):
     @abstractmethod
     def text(self, content: Mapping[str, Any]) -> str:
         """The text of an event or a whole answer, without reasoning: what the SDK's reading is compared with."""
+
+    def message(self, contents: Iterable[Mapping[str, Any]], *, reasoning: bool) -> dict[str, Any]:  # noqa: ARG002
+        """An answer as a message of a chat's history. Args: contents: its events, or the whole. reasoning: whether that is kept."""
+        return {"role": "assistant", "content": "".join(map(self.text, contents))}
 
     @abstractmethod
     def read(self, chunk: Any) -> Read:

@@ -175,6 +175,7 @@ def _waiting(
         Exchange(
             request.index,
             payloads.of(request),
+            payloads.continued(request),
             prompt_asked=request.prompt_asked,
             output_asked=request.output_tokens or None,
             natural=load.workload.natural,

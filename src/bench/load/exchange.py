@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from bench.load.history import Continued
 
 __all__ = ["Exchange", "cut_off", "oversized"]
 
@@ -19,7 +23,7 @@ class Exchange:
 
     Attributes:
         index: number of the request in its run.
-        payload: the request's bytes, head and body.
+        payload: the request's bytes, head and body. continued: of a conversation with the server's own answers, what they are made of.
         prompt_asked, output_asked: tokens of its prompt, and tokens that it asks for. natural: whether it may end before.
         due_s: when it is to leave, since the run's start; None where an end lets it go.
         after: index of the request whose end lets this one go (the turn before it in its conversation); None for a first turn.
@@ -36,6 +40,7 @@ class Exchange:
 
     index: int
     payload: bytes = b""
+    continued: Continued | None = None
     prompt_asked: int | None = None
     output_asked: int | None = None
     natural: bool = False

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from threading import Timer
 
-from bench.endpoints import ENDPOINTS, Endpoint
+from bench.endpoints import ENDPOINTS, Endpoint, Prompt
 from bench.errors import BenchError
 from bench.http import get_models, listed_models, models_text
 from bench.load.events import events, json_object
@@ -59,20 +59,23 @@ class _Introduction:
         return max(_OUTPUT, self.endpoint.fewest_output)
 
     def ask(
-        self, form: RequestForm, *, letters_: int | None = None, output: int | None = None
+        self, form: RequestForm, *, letters_: int | None = None, output: int | None = None, turns: int = 1
     ) -> tuple[Reading, RequestRecord]:
         """One request in this form: how the SDK read its answer, and how we do. A busy server is asked again.
 
         Args:
             letters_: of a prompt that is text; else there is one of ids where the form has them. output: tokens to ask for; None: as
-                many as a first request does.
+                many as a first request does. turns: of a chat, each of whose messages has so many letters; 1: the prompt is no chat.
         """
         text = letters_ is not None or self.endpoint.sends_text(form)
         # No prefix cache may know the prompt: of each request it is another one.
         self.sent += 1
         seed = f"introduction/{time.time_ns()}"
         ids = prompt_ids(seed, self.sent, letters_ or _PROMPT, VOCABULARY_OF_LETTERS if text else self.vocabulary)
-        prompt: str | list[int] = letters(ids) if text else ids
+        prompt: Prompt = letters(ids) if text else ids
+        if turns > 1:
+            roles = [("user", "assistant")[i % 2] for i in range(2 * turns - 1)]
+            prompt = [{"role": role, "content": letters(ids)} for role in roles]  # type: ignore[assignment]
         with self._patience():
             for left in reversed(range(_TRIES)):
                 reading = sdk_reading(
@@ -110,6 +113,7 @@ def introduce(
     stream: bool = True,
     vocabulary: int = 1000,
     omit: Iterable[str] = (),
+    scripted: bool = False,
     timeout_s: float = 600.0,
     say: Callable[[str], None] = lambda _: None,
 ) -> Target:
@@ -120,6 +124,7 @@ def introduce(
 
     Args:
         endpoint: a name in `bench.endpoints`. omit: parameters not to send at all, names in `bench.records.form.OPTIONAL`.
+        scripted: whether chats will be sent whose turns have exact lengths; another request shows what the server adds to a turn.
         timeout_s: of a request. say: takes a line about what is not exact, and about what the SDK reads differently.
 
     Raises:
@@ -139,6 +144,8 @@ def introduce(
         say(f"the server ignores {ignored}: {generated}, so answers will not have the lengths asked for")
     if known.endpoint.sends_text(form):
         form = _counted(known, form, say)
+    if scripted and form.counted:
+        form = replace(form, turn_tokens=_turn_tokens(known, form, say))
     return replace(target, forms={**target.forms, endpoint: form})
 
 
@@ -268,6 +275,17 @@ def _listed(target: Target) -> list[str] | None:
         return listed_models(get_models(target.base_url, key=target.key, headers=target.headers))
     except OSError:
         return None
+
+
+def _turn_tokens(known: _Introduction, form: RequestForm, say: Callable[[str], None]) -> int:
+    """Tokens that the server adds to a chat for its second turn, beyond those of the messages, by its count of one."""
+    record = known.ask(form, letters_=_FEW, output=known.endpoint.fewest_output, turns=2)[1]
+    rest = (record.prompt_tokens or 0) - form.template_tokens - 3 * _FEW * form.letter_tokens
+    if rest < 0:
+        said = record.prompt_tokens or record.error or "no"
+        say(f"the server counts {said} tokens in a chat of three messages of {_FEW} letters: its template leaves some of it out, so "
+            "prompts of later turns are shorter than asked for")  # fmt: skip
+    return max(rest, 0)
 
 
 def _counted(known: _Introduction, form: RequestForm, say: Callable[[str], None]) -> RequestForm:

@@ -17,6 +17,7 @@ from contextlib import suppress
 
 from bench.load.connection import READ_SIZE, UNREADABLE, Address, Connection, says_done
 from bench.load.exchange import Exchange, cut_off, oversized
+from bench.load.history import follow
 from bench.load.overload import LOOKS_S, Overload
 from bench.load.response import asked_wait
 from bench.load.timer import Timer
@@ -336,6 +337,7 @@ class Loop:
         self._left -= 1
         following = self._followers.get(exchange.index)
         if following is not None:
+            follow(exchange, following)
             moment += following.think_s
         elif self._waiting:
             following = self._waiting.popleft()

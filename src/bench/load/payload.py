@@ -6,11 +6,13 @@ one of each run; the others are that one with another prompt and output length. 
 
 from __future__ import annotations
 
+import hashlib
 import json
 from typing import Any
 
 from bench.endpoints import ENDPOINTS, Endpoint, Prompt
 from bench.errors import BenchError
+from bench.load.history import Continued
 from bench.load.schedule import PlannedRequest
 from bench.load.sdk import sdk_request
 from bench.load.target import Target
@@ -35,21 +37,52 @@ class Payloads:
         self._endpoint = endpoint = ENDPOINTS[workload.endpoint]
         form = target.form(workload.endpoint)
         self._limit = endpoint.limit(form) if endpoint.limits else None
-        self._prompt = workload.prompts.maker(Making(endpoint, form, workload.cache, seed, schedule_seed, vocabulary))
+        turns = workload.turns
+        making = Making(
+            endpoint,
+            form,
+            workload.cache,
+            seed,
+            schedule_seed,
+            vocabulary,
+            turns=workload.turn_count,
+            own=workload.own_history,
+        )
+        self._prompt = workload.prompts.maker(making)
+        self._own, self._keeps_reasoning = making.own, bool(turns and turns.keep_reasoning)
         placeholder: Prompt = "" if endpoint.sends_text(form) else [0]
         options = endpoint.options(form, placeholder, 1, stream=workload.stream, natural=workload.natural, body=workload.body)
         self._head, self._body = _template(target, endpoint, options)
+        self._session = (turns.session_header, seed) if turns and turns.session_header else None
 
     def of(self, request: PlannedRequest) -> bytes:
         """The request's bytes, head and body."""
+        head, body = self._written(request), _json(self._body)
+        return head % len(body) + body
+
+    def continued(self, request: PlannedRequest) -> Continued | None:
+        """What is known of a turn whose history will hold the server's own answers; None where there is no such history."""
+        if not self._own:
+            return None
+        head, key = self._written(request), self._endpoint.keys[0]
+        # The list of messages is the body's last key: in an object, order means nothing.
+        rest = _json({name: value for name, value in self._body.items() if name != key})[:-1]
+        opening = b"%s%s%s:[" % (rest, b"," * (len(rest) > 1), _json(key))
+        return Continued(head, opening, _json(self._body[key])[1:-1], self._keeps_reasoning)
+
+    def _written(self, request: PlannedRequest) -> bytes:
+        """The head, with a place for the body's length; the body is this request's from now on."""
         self._endpoint.put(self._body, self._prompt(request))
         if self._limit:
             self._body[self._limit] = request.output_tokens
-        body = _json(self._body)
-        return self._head % len(body) + body
+        if not self._session:
+            return self._head
+        name, seed = self._session
+        value = hashlib.sha256(f"{seed}/{request.conversation}".encode()).hexdigest()[:16]
+        return self._head[:-2] + f"{name}: {value}\r\n\r\n".encode().replace(b"%", b"%%")
 
 
-def _json(body: dict[str, Any]) -> bytes:
+def _json(body: Any) -> bytes:
     return json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
 
 

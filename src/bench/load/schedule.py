@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from bench.axes import RATE
 from bench.errors import BenchError
@@ -12,6 +13,7 @@ from bench.load.arrivals import arrivals
 from bench.study import Workload
 from bench.study.lengths import LengthDistribution, Lengths
 from bench.study.trace import read_trace
+from bench.study.turns import pauses
 
 __all__ = ["PlannedRequest", "expected_cached_tokens", "schedule"]
 
@@ -22,12 +24,14 @@ class PlannedRequest:
 
     Attributes:
         index: its number in the run. conversation: number of the conversation that it is a turn of; its own where it has one turn.
-        prompt_asked, output_tokens: its lengths; the former None where the source of prompts has its own, the latter 0 where answers
-            are no tokens.
+        prompt_asked, output_tokens: its lengths; the former None where the source of prompts has its own, or the server's own answers
+            stand in the history, the latter 0 where answers are no tokens.
         due_s: when it leaves (s since the run's start); None where an end lets it go.
         after, think_s: index of the turn before it, and the time between that one's end and this one (s).
         shared_tokens: tokens at the prompt's beginning that all prompts of the run have.
         reusable_tokens: tokens at its beginning that some request before it had: what a prefix cache can serve.
+        turn: its number in its conversation. messages: tokens of the messages that its prompt has where they are asked for: what users
+            said and what was answered, by turns.
     """
 
     index: int
@@ -39,6 +43,8 @@ class PlannedRequest:
     think_s: float = 0.0
     shared_tokens: int = 0
     reusable_tokens: int = 0
+    turn: int = 0
+    messages: tuple[int, ...] = ()
 
     @property
     def tokens(self) -> int:
@@ -54,7 +60,8 @@ class PlannedRequest:
         """
         if self.prompt_asked is None:
             raise BenchError(
-                "Prompts of a file have lengths that only a server's count shows, so nothing is predicted of them."
+                "Prompts of a file, and those with a server's own answers, have lengths that only its count shows, so nothing is "
+                "predicted of them."
             )
         return self.prompt_asked
 
@@ -82,35 +89,62 @@ def schedule(workload: Workload, level: float, seed: str) -> list[PlannedRequest
         moments = [None] * workload.num_requests
     prompts = _draws(workload.prompt_tokens, f"{seed}/prompts") if workload.prompts.sized else None
     outputs = _draws(workload.output_tokens, f"{seed}/outputs") if workload.output_tokens else None
-    added = _draws(workload.turns.new_tokens, f"{seed}/turns") if workload.turns else None
     shares = (
         _begun(int(level), f"{seed}/begun") if workload.arrival == "closed" and not (workload.turns or workload.natural) else []
     )
+    turns = _Turns(workload, seed) if workload.turns else None
     requests: list[PlannedRequest] = []
     for conversation, moment in enumerate(moments):
         prompt, output = prompts.draw() if prompts else None, outputs.draw() if outputs else 0
         if conversation < len(shares) and outputs:
             output = max(1, round(output * shares[conversation]))
-        first = PlannedRequest(len(requests), conversation, prompt, output, moment, **_shared(workload, prompt or 0))
-        requests.append(first)
-        for _ in range(workload.turns.count - 1 if workload.turns and added else 0):
-            assert workload.turns
-            assert added
-            assert outputs
-            before = requests[-1]
-            requests.append(
-                replace(
-                    before,
-                    index=len(requests),
-                    prompt_asked=before.prompt_tokens + before.output_tokens + added.draw(),
-                    output_tokens=outputs.draw(),
-                    due_s=None,
-                    after=before.index,
-                    think_s=workload.turns.think_s,
-                    reusable_tokens=before.prompt_tokens,
-                )
+        messages = (prompt,) if turns and prompt else ()
+        requests.append(
+            PlannedRequest(
+                len(requests), conversation, prompt, output, moment, messages=messages, **_shared(workload, prompt or 0)
             )
+        )
+        if turns and outputs:
+            requests += turns.after(requests[-1], outputs)
     return requests
+
+
+class _Turns:
+    """The turns after a conversation's first."""
+
+    def __init__(self, workload: Workload, seed: str) -> None:
+        assert workload.turns is not None
+        self._turns, self._seed, self._own = workload.turns, seed, workload.own_history
+        self._added = Lengths(self._turns.new_tokens, f"{seed}/turns") if self._turns.new_tokens else None
+
+    def after(self, first: PlannedRequest, outputs: Lengths) -> list[PlannedRequest]:
+        """The turns that follow `first`."""
+        found, before = [], first
+        for turn, think_s in enumerate(
+            pauses(self._turns, f"{self._seed}/pauses/{first.conversation}", self._turns.count - 1), start=1
+        ):
+            before = replace(
+                before,
+                index=before.index + 1,
+                turn=turn,
+                output_tokens=outputs.draw(),
+                due_s=None,
+                after=before.index,
+                think_s=think_s,
+                **self._prompt(before),
+            )
+            found.append(before)
+        return found
+
+    def _prompt(self, before: PlannedRequest) -> dict[str, Any]:
+        """The prompt of the turn after `before`."""
+        if self._added is None:
+            return {}
+        added = self._added.draw()
+        messages = (*before.messages, before.output_tokens, added)
+        if self._own:
+            return {"prompt_asked": None, "messages": messages, "reusable_tokens": 0}
+        return {"prompt_asked": sum(messages), "messages": messages, "reusable_tokens": before.prompt_tokens}
 
 
 def _begun(count: int, seed: str) -> list[float]:
@@ -132,7 +166,7 @@ def _draws(length: LengthDistribution | None, seed: str) -> Lengths:
     return Lengths(length, seed)
 
 
-def _shared(workload: Workload, prompt_tokens: int) -> dict[str, int]:
+def _shared(workload: Workload, prompt_tokens: int) -> dict[str, Any]:
     """What a prompt has in common with every other of its run."""
     if workload.cache == "repeated":
         return {"shared_tokens": prompt_tokens, "reusable_tokens": prompt_tokens}

@@ -133,10 +133,10 @@ def record_run(
 
 
 def _expected_tokens(workload: Workload, planned: Sequence[PlannedRequest], block_size: int | None, engines: int) -> int | None:
-    """Prompt tokens that the prefix cache should serve; None where it depends on which of several engines a request comes to, or on
-    what the prompts of a file have in common.
+    """Prompt tokens that the prefix cache should serve; None where it depends on which of several engines a request comes to, on what
+    the prompts of a file have in common, or on what the server answers.
     """
-    if workload.cache == "natural":
+    if workload.cache == "natural" or (workload.turns and not workload.lengths_known):
         return None
     expected = expected_cached_tokens(planned, block_size) if block_size else 0
     return None if expected and engines > 1 else expected

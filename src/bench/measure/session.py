@@ -249,10 +249,12 @@ def _introduced(
 ) -> Target:
     """The target, with the form of requests that it accepts at each endpoint of these runs."""
     for endpoint in dict.fromkeys(run.workload.endpoint for run in runs):
+        workloads = [run.workload for run in runs if run.workload.endpoint == endpoint]
         target = introduce(
             target,
             endpoint,
-            stream=any(run.workload.stream for run in runs if run.workload.endpoint == endpoint),
+            stream=any(workload.stream for workload in workloads),
+            scripted=any(workload.scripted_chats for workload in workloads),
             vocabulary=launch.vocabulary or Load.vocabulary,
             omit=spec.engine.omit,
             timeout_s=timeout_s,

@@ -110,9 +110,7 @@ def replayed(
 
 def _long_enough(workload: Workload, slos: Sequence[Slo], limits: Limits, rate: float, instances: int = 1) -> Workload:
     """As many requests (conversations) as the SLOs' percentiles, the server's queue and the pauses of conversations take."""
-    turns, paused_s = (
-        (workload.turns.count, (workload.turns.count - 1) * workload.turns.think_s) if workload.turns else (1, 0.0)
-    )
+    turns, paused_s = workload.turn_count, (workload.turn_count - 1) * workload.think_s
     percentiles = max((math.ceil(_BEYOND / (1 - slo.share)) for slo in slos), default=0)
     each = max(_FEWEST_REQUESTS, percentiles, _TIMES_AT_ONCE * limits.sequences) / turns
     return workload.model_copy(
@@ -159,7 +157,7 @@ def _highest(member: Member, workload: Workload, slos: Sequence[Slo], instances:
 
 def _most(member: Member, workload: Workload) -> float:
     """Requests/s (conversations/s) of an instance that always has as many as it takes at once; 0 where none fits."""
-    limits, turns = member.limits, workload.turns.count if workload.turns else 1
+    limits, turns = member.limits, workload.turn_count
     wanted = workload.model_copy(
         update={"num_requests": math.ceil(max(_FEWEST_REQUESTS, _TIMES_AT_ONCE * limits.sequences) / turns), "duration_s": None}
     )

@@ -18,12 +18,19 @@ class Wanted(Protocol):
     """A request that needs a prompt.
 
     Attributes:
-        conversation: number of its conversation in the run. prompt_tokens: the prompt's length; only of a source with `sized`.
-        shared_tokens: tokens at its beginning that all prompts of the run have.
+        conversation, turn: numbers of its conversation in the run, and of its turn in that. prompt_tokens: the prompt's length; only of
+            a source with `sized`. messages: of a turn, the tokens of its messages, users' and answers by turns; empty where it stands
+            alone. shared_tokens: tokens at its beginning that all prompts of the run have.
     """
 
     @property
     def conversation(self) -> int: ...
+
+    @property
+    def turn(self) -> int: ...
+
+    @property
+    def messages(self) -> tuple[int, ...]: ...
 
     @property
     def prompt_tokens(self) -> int: ...
@@ -39,6 +46,8 @@ class Making:
     Attributes:
         endpoint, form: where they go, and how requests are written there. cache: the workload's: what a prefix cache can reuse.
         seed: of this run alone. schedule_seed: the same for runs that are compared. vocabulary: token ids lie below it.
+        turns: requests of a conversation. own: whether the server's own answers stand in its history: then a later turn's prompt is
+            what it adds.
     """
 
     endpoint: Endpoint
@@ -47,6 +56,8 @@ class Making:
     seed: str
     schedule_seed: str
     vocabulary: int
+    turns: int = 1
+    own: bool = False
 
 
 class Source(Strict):
@@ -70,14 +81,17 @@ class Source(Strict):
         """Files that decide what is sent."""
         return []
 
-    def check(self, endpoint: Endpoint) -> None:
+    def check(self, endpoint: Endpoint, turns: int = 1) -> None:
         """Read what there is to read.
 
+        Args:
+            turns: requests of a conversation.
+
         Raises:
-            BenchError: it is missing, or the endpoint cannot send it.
+            BenchError: it is missing, the endpoint cannot send it, or it has no conversation of so many turns.
         """
 
-    def described(self) -> str | None:
+    def described(self, turns: int = 1) -> str | None:  # noqa: ARG002
         """What there is to send, where that is known beforehand, for a line ahead of a measurement.
 
         Raises:

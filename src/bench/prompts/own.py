@@ -15,6 +15,7 @@ from bench.prompts.random_ids import VOCABULARY_OF_LETTERS, letters, prompt_ids
 
 __all__ = ["Own", "OwnPrompt"]
 
+_ANSWERED = ("assistant", "tool", "function")  # roles of what is recorded of a chat's answers
 _MARK = 8  # letters ahead of a prompt: one of 2 × 10¹¹ texts, each of as many tokens
 
 
@@ -43,32 +44,72 @@ class Own(Source):
             BenchError: they cannot be read.
         """
 
-    def check(self, endpoint: Endpoint) -> None:
+    def check(self, endpoint: Endpoint, turns: int = 1) -> None:
+        where = "".join(f"{file}: " for file in self.files)
         chat = next((each.place for each in self.read() if not isinstance(each.prompt, str)), None)
         if chat is not None and not endpoint.chats:
-            where = "".join(f"{file}: " for file in self.files)
             raise BenchError(
                 f"{where}{chat} has the messages of a chat, and endpoint {endpoint.name} takes a text. Use endpoint chat."
             )
+        if not self._sent(turns):
+            raise BenchError(
+                f"{where}no chat has {turns} user messages, one for each turn. Give chats that have, under `messages`, or fewer turns."
+            )
 
-    def described(self) -> str:
-        sizes = sorted(_letters_of(each.prompt) for each in self.read())
-        count = f"{len(sizes):,} prompt{'' if len(sizes) == 1 else 's'}"
-        if sizes[0] == sizes[-1]:
-            return f"{count} of {sizes[0]:,} characters"
-        return f"{count} of {sizes[0]:,} to {sizes[-1]:,} characters ({sizes[len(sizes) // 2]:,} in the median)"
+    def described(self, turns: int = 1) -> str:
+        every, sent = self.read(), self._sent(turns)
+        sizes = sorted(_letters_of(_until(each.prompt, turns) if turns > 1 else each.prompt) for each in sent)
+        one, more = ("prompt", "prompts") if turns == 1 else (f"chat of {turns} turns", f"chats of {turns} turns")
+        lengths = f"{sizes[0]:,} characters"
+        if sizes[0] != sizes[-1]:
+            lengths = f"{sizes[0]:,} to {sizes[-1]:,} characters ({sizes[len(sizes) // 2]:,} in the median)"
+        left = f"; {len(every) - len(sent):,} of the file with fewer are left out" if len(sent) < len(every) else ""
+        return f"{len(sizes):,} {one if len(sizes) == 1 else more} {'of' if turns == 1 else 'with'} {lengths}{left}"
+
+    def _sent(self, turns: int) -> Sequence[OwnPrompt]:
+        """The prompts that have so many turns."""
+        every = self.read()
+        return every if turns == 1 else [each for each in every if _turns_of(each.prompt) >= turns]
 
     def maker(self, making: Making) -> Callable[[Wanted], Prompt]:
-        self.check(making.endpoint)
-        prompts = self.read()
+        self.check(making.endpoint, making.turns)
+        prompts = self._sent(making.turns)
 
         def make(wanted: Wanted) -> Prompt:
             time, place = divmod(wanted.conversation, len(prompts))
             prompt = prompts[_order(len(prompts), f"{making.schedule_seed}/prompts/{time}")[place]].prompt
             of = "run" if making.cache == "natural" else wanted.conversation
-            return _marked(prompt, letters(prompt_ids(making.seed, of, _MARK, VOCABULARY_OF_LETTERS)) + "\n")
+            marked = _marked(prompt, letters(prompt_ids(making.seed, of, _MARK, VOCABULARY_OF_LETTERS)) + "\n")
+            if making.turns == 1:
+                return marked
+            return _added(marked, wanted.turn) if making.own else _until(marked, wanted.turn + 1)
 
         return make
+
+
+def _turns_of(prompt: Prompt) -> int:
+    """How many turns a prompt has: of a chat its user messages, one of a text."""
+    return 1 if isinstance(prompt, str) else sum(each["role"] == "user" for each in _messages(prompt))
+
+
+def _until(prompt: Prompt, turns: int) -> Prompt:
+    """The messages of a chat up to that turn's: what a user says, with the recorded answers before it."""
+    messages = _messages(prompt)
+    users = [place for place, each in enumerate(messages) if each["role"] == "user"]
+    return messages[: users[turns - 1] + 1]
+
+
+def _added(prompt: Prompt, turn: int) -> Prompt:
+    """What a turn adds to a chat whose answers are the server's own: neither recorded answers, nor what tools said to them."""
+    before = len(_messages(_until(prompt, turn))) if turn else 0
+    return [each for each in _messages(_until(prompt, turn + 1))[before:] if each["role"] not in _ANSWERED]
+
+
+def _messages(prompt: Prompt) -> list[Mapping[str, Any]]:
+    """A prompt as messages of a chat."""
+    if isinstance(prompt, str):
+        return [{"role": "user", "content": prompt}]
+    return [each for each in prompt if not isinstance(each, int)]
 
 
 @cache

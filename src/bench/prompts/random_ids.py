@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
-from typing import ClassVar, Literal
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Literal
 
 from bench.endpoints import Prompt
 from bench.prompts.kind import Making, Source, Wanted
@@ -33,13 +34,30 @@ class RandomIds(Source):
         def ids(wanted: Wanted) -> Prompt:
             return request_ids(making.seed, wanted.conversation, wanted.shared_tokens, wanted.prompt_tokens, making.vocabulary)
 
-        def text(wanted: Wanted) -> Prompt:
-            count, rest = _letters_of(form, wanted.prompt_tokens)
+        def spelt(wanted: Wanted, messages: tuple[int, ...]) -> list[str]:
+            """Texts of the messages, pieces of one stream of letters: the first has what the server adds to it."""
+            sizes = [_letters_of(form, messages[0] - form.template_tokens)]
+            for place, tokens in enumerate(messages[1:]):
+                # What the server adds for a further turn is part of what the turn adds.
+                sizes.append(_letters_of(form, tokens - form.turn_tokens * (place % 2)))
             # What is shared is counted in tokens too, and what the server adds is part of it.
-            shared = _letters_of(form, wanted.shared_tokens)[0] if wanted.shared_tokens else 0
-            return letters(request_ids(making.seed, wanted.conversation, shared, count, VOCABULARY_OF_LETTERS)) + "." * rest
+            shared = _letters_of(form, wanted.shared_tokens - form.template_tokens)[0] if wanted.shared_tokens else 0
+            count = sum(each for each, _ in sizes)
+            stream = iter(request_ids(making.seed, wanted.conversation, shared, count, VOCABULARY_OF_LETTERS))
+            return [letters(list(itertools.islice(stream, each))) + "." * rest for each, rest in sizes]
 
-        return text if making.endpoint.sends_text(form) else ids
+        def text(wanted: Wanted) -> Prompt:
+            return spelt(wanted, (wanted.prompt_tokens,))[0]
+
+        def chat(wanted: Wanted) -> Prompt:
+            said = spelt(wanted, wanted.messages or (wanted.prompt_tokens,))
+            roles = [("user", "assistant")[place % 2] for place in range(len(said))]
+            chat: list[Mapping[str, Any]] = [{"role": role, "content": text} for role, text in zip(roles, said, strict=True)]
+            return chat[-1:] if making.own else chat
+
+        if not making.endpoint.sends_text(form):
+            return ids
+        return chat if making.turns > 1 and making.endpoint.chats else text
 
 
 def prompt_ids(seed: str, index: int | str, length: int, vocabulary: int) -> list[int]:
@@ -78,6 +96,6 @@ def letters(ids: Sequence[int]) -> str:
 
 
 def _letters_of(form: RequestForm, tokens: int) -> tuple[int, int]:
-    """Letters of a prompt of so many tokens, one at least, and full stops to add where a letter takes several."""
-    count, rest = divmod(tokens - form.template_tokens, form.letter_tokens)
+    """Letters of a text of so many tokens, one at least, and full stops to add where a letter takes several."""
+    count, rest = divmod(tokens, form.letter_tokens)
     return (count, rest) if count > 0 else (1, 0)

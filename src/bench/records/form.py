@@ -28,6 +28,7 @@ class RequestForm:
         omitted: what is not sent, names in `OPTIONAL`. Without `token_ids` prompts are text; without `max_tokens` the limit of an
             answer is called `max_completion_tokens`.
         letter_tokens, template_tokens: tokens of each letter of a prompt that is text, and of what the server adds to it.
+        turn_tokens: tokens that it adds for each further turn of a chat: an answer and a user's message.
         counted: whether the server's own counts show these two; else each letter is taken for one token.
         sdk_differs: how the openai SDK reads an answer differently; None if it does not, or nothing was compared.
     """
@@ -35,6 +36,7 @@ class RequestForm:
     omitted: tuple[str, ...] = ()
     letter_tokens: int = 1
     template_tokens: int = 0
+    turn_tokens: int = 0
     counted: bool = False
     sdk_differs: str | None = None
 

@@ -217,7 +217,7 @@ def _next(asked: SearchSpec, known: _Known, level: float, requests: int) -> RunS
 
 
 def _aim(asked: SearchSpec) -> Aim:
-    settings, turns, held = asked.settings, asked.workload.turns, AXES[asked.workload.axis].held
+    settings, held = asked.settings, AXES[asked.workload.axis].held
     start, lowest = (each and (float(math.ceil(each)) if held else each) for each in (settings.start, settings.lowest))
     return Aim(
         slos=asked.slos,
@@ -228,6 +228,6 @@ def _aim(asked: SearchSpec) -> Aim:
         lowest=lowest,
         highest=math.floor(settings.highest) if held else settings.highest,
         burstiness=asked.workload.burstiness or 1.0,
-        turns=turns.count if turns else 1,
-        think_s=turns.think_s if turns else 0.0,
+        turns=asked.workload.turn_count,
+        think_s=asked.workload.think_s,
     )

@@ -99,7 +99,7 @@ def _unsendable(where: str, ladder: Ladder, workload: Workload, *, packed: bool)
     if packed:
         return None
     try:
-        workload.prompts.check(ENDPOINTS[workload.endpoint])
+        workload.prompts.check(ENDPOINTS[workload.endpoint], workload.turn_count)
     except BenchError as error:
         return f"{name}.prompts: {error}"
     return None

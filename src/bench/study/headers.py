@@ -9,7 +9,7 @@ from functools import partial
 
 from bench.errors import BenchError
 
-__all__ = ["checked_headers", "filled_headers", "own_headers"]
+__all__ = ["checked_headers", "checked_name", "filled_headers", "own_headers"]
 
 _NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")  # RFC 9110's token
 _VARIABLE = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))")
@@ -28,6 +28,19 @@ _OURS = (
 )
 
 
+def checked_name(name: str) -> str:
+    """`name`, if a request may have a header that is called so.
+
+    Raises:
+        ValueError: it may not.
+    """
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"{name!r} is no header's name")
+    if name.lower() in _OURS:
+        raise ValueError(f"{name} is set by the client itself")
+    return name
+
+
 def checked_headers(headers: Mapping[str, str]) -> dict[str, str]:
     """`headers`, if each is one that a request may have, with a value such as `$NAME` or `Bearer ${NAME}`.
 
@@ -35,10 +48,7 @@ def checked_headers(headers: Mapping[str, str]) -> dict[str, str]:
         ValueError: one is not; the message does not repeat its value.
     """
     for name, value in headers.items():
-        if not _NAME.fullmatch(name):
-            raise ValueError(f"{name!r} is no header's name")
-        if name.lower() in _OURS:
-            raise ValueError(f"{name} is set by the client itself")
+        checked_name(name)
         if not _VARIABLE.search(value):
             raise ValueError(
                 f"{name} has a value of its own; export the value, and name its variable, such as {name}: $GATEWAY_KEY"

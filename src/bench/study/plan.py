@@ -221,7 +221,7 @@ class Plan:
                 "work": ENDPOINTS[run.workload.endpoint].work.name,
                 "cache": run.workload.cache,
                 "body": json.dumps(run.workload.body, sort_keys=True) if run.workload.body else None,
-                "turns": run.workload.turns.count if run.workload.turns else 1,
+                "turns": run.workload.turn_count,
                 "honour_retry_after": run.workload.honour_retry_after,
                 "slo": bool(self.config.decision.slo),
                 "priced": self.config.decision.price_per_million_tokens is not None,
@@ -241,7 +241,8 @@ def longest_request(workload: Workload) -> int:
         return max(x.prompt_tokens + x.output_tokens for x in read_trace(workload.trace, workload.trace_unit))
     prompt = workload.prompt_tokens.longest if workload.prompt_tokens else 1
     output = workload.output_tokens.longest if workload.output_tokens else 0
-    further = (workload.turns.count - 1) * (output + workload.turns.new_tokens.longest) if workload.turns else 0
+    added = workload.turns.new_tokens.longest if workload.turns and workload.turns.new_tokens else 1
+    further = (workload.turns.count - 1) * (output + added) if workload.turns else 0
     return prompt + further + output
 
 

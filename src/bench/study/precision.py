@@ -60,10 +60,8 @@ def auto_lines(plan: Plan) -> list[str]:
 
 def prompt_lines(plan: Plan) -> list[str]:
     """A line for each workload whose prompts are the user's own, unless nothing is sent: how many there are, and how long."""
-    own = (
-        {} if plan.config.packed else {run.family: run.workload.prompts for run in plan.runs if not run.workload.prompts.sized}
-    )
-    known = {name: prompts.described() for name, prompts in own.items()}
+    own = {run.family: run.workload for run in plan.runs if not (plan.config.packed or run.workload.prompts.sized)}
+    known = {name: x.prompts.described(x.turn_count) for name, x in own.items()}
     return [f"{name}: {words}; their tokens are what the server counts." for name, words in known.items() if words]
 
 
@@ -101,9 +99,8 @@ def _seconds(workload: Workload, level: float, slos: Sequence[Slo]) -> float | N
         request = limits["ttft"] + limits["tpot"] * (workload.output_tokens.longest - 1)
     else:
         return None
-    turns = workload.turns
-    one = turns.count * request + (turns.count - 1) * turns.think_s if turns else request
-    return math.ceil(_number(workload) / level) * one
+    conversation = workload.turn_count * request + (workload.turn_count - 1) * workload.think_s
+    return math.ceil(_number(workload) / level) * conversation
 
 
 def _clustered(workload: Workload) -> float:
@@ -148,7 +145,7 @@ def thin_levels(runs: Iterable[RunSpec], slos: Sequence[Slo]) -> list[str]:
 
 
 def _requests(workload: Workload, level: float) -> float:
-    turns = workload.turns.count if workload.turns else 1
+    turns = workload.turn_count
     if isinstance(workload.num_requests, int):
         return turns * workload.num_requests
     return turns * level * (workload.duration_s or 0.0)

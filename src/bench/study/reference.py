@@ -17,7 +17,7 @@ from bench.models import Architecture, Model
 from bench.prompts import Source
 from bench.prompts.file import PromptFile
 from bench.published import Accelerator
-from bench.study import config, decision, deployment, search, workload
+from bench.study import config, decision, deployment, search, turns, workload
 from bench.study.lengths import LengthDistribution
 
 __all__ = ["reference", "schema"]
@@ -58,7 +58,8 @@ _SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("`deployments.NAME`", deployment.Deployment),
     ("`workloads.NAME`", workload.Workload),
     ("`workloads.NAME.prompt_tokens`, `.output_tokens` and `.turns.new_tokens`", LengthDistribution),
-    ("`workloads.NAME.turns`", workload.Turns),
+    ("`workloads.NAME.turns`", turns.Turns),
+    ("`workloads.NAME.turns.think_s`", turns.Pause),
     ("`workloads.NAME.step`", workload.Step),
     ("`workloads.NAME.ramp`", workload.Ramp),
     ("`measurement`", config.Measurement),

@@ -17,8 +17,9 @@ from bench.records.environment import secret_in
 from bench.study.arrivals import GAPS
 from bench.study.lengths import Length, LengthDistribution
 from bench.study.trace import PUBLISHERS, TraceUnit
+from bench.study.turns import Turns
 
-__all__ = ["ALIKE", "OPEN", "Ramp", "Step", "Turns", "Workload"]
+__all__ = ["ALIKE", "OPEN", "Ramp", "Step", "Workload"]
 
 OPEN = tuple(GAPS)
 # Columns of the summary in which two workloads agree that differ by streaming alone.
@@ -81,17 +82,6 @@ class Ramp(Strict):
         default=0.0, description="Rate at the start, as a multiple of the level."
     )
     end_factor: Annotated[float, Field(gt=0)] = Field(default=1.0, description="Rate at the end, as a multiple of the level.")
-
-
-class Turns(Strict):
-    """Conversations: each request after the first follows the previous answer, and its prompt holds the whole history.
-
-    Answers in the history are drawn from the seed, at the length asked for, so that every server gets the same prompts.
-    """
-
-    count: Annotated[int, Field(ge=2)] = Field(description="Requests in a conversation.")
-    new_tokens: Length = Field(description="Tokens that each turn after the first adds to the prompt.")
-    think_s: Annotated[float, Field(ge=0)] = Field(default=0.0, description="Pause between an answer and the next turn (s).")
 
 
 class Workload(Strict):
@@ -219,6 +209,7 @@ class Workload(Strict):
         work = ENDPOINTS[self.endpoint].work
         own, generates = not self.prompts.sized, work.generates
         lengths = [self.prompt_tokens, self.turns.new_tokens if self.turns else None]
+        talks, server_said = ENDPOINTS[self.endpoint].chats, self.own_history
         taken = sorted(self.body.keys() & _OURS)
         secret, unsent = secret_in(self.body), _unsent(self.body)
         rules = (
@@ -235,7 +226,17 @@ class Workload(Strict):
              "a trace has its own lengths; remove prompt_tokens and output_tokens"),
             (own and self.prompt_tokens is not None, "prompts of a file have their own lengths; remove prompt_tokens"),
             (own and self.arrival == "trace", "a trace and a file of prompts both say how long prompts are; remove one of them"),
-            (own and self.turns is not None, "turns do not go with prompts of a file, each of which stands alone; remove one of them"),
+            (own and self.turns is not None and self.turns.new_tokens is not None,
+             "chats of a file have their own turns; remove turns.new_tokens"),
+            (not own and self.turns is not None and self.turns.new_tokens is None,
+             "turns.new_tokens says how many tokens a turn adds; give it, or prompts of a file with chats"),
+            (self.turns is not None and not generates, f"endpoint {self.endpoint} answers no turns; remove turns"),
+            (own and self.turns is not None and not talks, f"endpoint {self.endpoint} takes no chats of a file; use endpoint chat"),
+            (server_said and not talks,
+             f"history: own does not go with endpoint {self.endpoint}, whose prompts are token ids and whose answers are text; use "
+             "endpoint chat"),
+            (self.turns is not None and self.turns.keep_reasoning and not server_said,
+             "keep_reasoning belongs to history: own"),
             (not generates and self.output_tokens is not None,
              f"endpoint {self.endpoint} answers with {work.answer}, which have no length; remove output_tokens"),
             (not generates and self.arrival == "trace",
@@ -245,8 +246,8 @@ class Workload(Strict):
              "prompt_tokens says how long prompts are; give it, or an archetype, or prompts of your own"),
             (own and generates and self.output_tokens is None, "output_tokens says how long answers are; give it"),
             (any(length and length.natural for length in lengths), "prompts have no natural length; answers do"),
-            (self.natural and self.turns is not None,
-             "turns do not go with natural answers: each prompt holds the history at the lengths asked for; remove one of them"),
+            (self.natural and self.turns is not None and not own and not server_said,
+             "scripted answers of random prompts have the lengths asked for, and natural answers none; use turns.history: own"),
             (secret is not None, f"body.{secret} looks like a secret, and bodies are recorded; send it in a header"),
             (unsent is not None, f"body cannot be sent: {unsent}"),
             (bool(taken), f"body holds {' and '.join(taken)}, which other keys of the workload say; remove it there"),
@@ -262,9 +263,6 @@ class Workload(Strict):
             ((self.cache == "shared") != (self.shared_prefix is not None), "cache shared and shared_prefix go together"),
             (self.turns is not None and self.arrival == "trace", "turns do not go with a trace, each of whose requests stands alone"),
             (self.turns is not None and self.cache == "repeated", "turns do not go with cache repeated; their prompts grow"),
-            (self.turns is not None and not ENDPOINTS[self.endpoint].continues,
-             f"turns do not go with endpoint {self.endpoint}, each of whose requests is one user message, not a conversation with the "
-             f"server's own tokens between its turns; remove endpoint {self.endpoint}, or turns (an archetype's with `turns: null`)"),
             (self.stop_overloaded and not self.stoppable,
              f"stop_overloaded belongs to single requests at one rate ({', '.join(OPEN)}); remove it, or turns, step and ramp"),
         )  # fmt: skip
@@ -287,7 +285,28 @@ class Workload(Strict):
     @property
     def lengths_known(self) -> bool:
         """Whether requests have lengths, and they are known before they are sent."""
-        return self.prompts.sized and not self.natural and ENDPOINTS[self.endpoint].work.generates
+        generates = ENDPOINTS[self.endpoint].work.generates
+        return self.prompts.sized and not self.natural and not self.own_history and generates
+
+    @property
+    def turn_count(self) -> int:
+        """Requests of a conversation; 1 where each stands alone."""
+        return self.turns.count if self.turns else 1
+
+    @property
+    def think_s(self) -> float:
+        """Mean pause between two turns (s)."""
+        return self.turns.think_mean_s if self.turns else 0.0
+
+    @property
+    def scripted_chats(self) -> bool:
+        """Whether it sends chats of several turns whose prompts have the lengths asked for."""
+        return self.turns is not None and self.lengths_known and ENDPOINTS[self.endpoint].chats
+
+    @property
+    def own_history(self) -> bool:
+        """Whether the server's own answers stand in the history of conversations."""
+        return self.turns is not None and (self.turns.history or ("scripted" if self.prompts.sized else "own")) == "own"
 
     def alike(self, arrival: str, requests: int | None, prompt: int | None, output: int) -> Workload:
         """A plain load of such requests: from the same source, to the same endpoint, without `body`, which may end answers.

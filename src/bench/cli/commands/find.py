@@ -104,7 +104,7 @@ class Find(Sending):
         budget = Budget(self.max_runs, 60 * self.max_minutes)
         former = self._former(content, aim, target)
         found = answered(former, aim, budget) if former else None
-        server = former if former and found else self._server(content, aim, target)
+        server = former if former and found else self._server(content, workload, aim, target)
         found = found or searched(server, aim, budget)
         figure = draw(found, aim, self.output_dir / "limit")
         result = {
@@ -205,7 +205,6 @@ class Find(Sending):
     def _aim(self, slos: tuple[Slo, ...], workload: Workload) -> Aim:
         from bench.search import Aim
 
-        turns = workload.turns
         return Aim(
             slos=slos,
             failed_share=self.failed_share,
@@ -215,11 +214,11 @@ class Find(Sending):
             lowest=None,
             highest=self.most,
             burstiness=workload.burstiness or 1.0,
-            turns=turns.count if turns else 1,
-            think_s=turns.think_s if turns else 0.0,
+            turns=workload.turn_count,
+            think_s=workload.think_s,
         )
 
-    def _server(self, content: dict[str, Any], aim: Aim, target: Target) -> RunningServer:
+    def _server(self, content: dict[str, Any], workload: Workload, aim: Aim, target: Target) -> RunningServer:
         """The server, once it has answered first requests, with what it exposes.
 
         Raises:
@@ -227,7 +226,7 @@ class Find(Sending):
         """
         from bench.measure.exposition import find_metrics, worth_reading
 
-        target = self.introduced(target, content["endpoint"], stream=content.get("stream", True))
+        target = self.introduced(target, workload)
         found = find_metrics(target.base_url, self.metrics, target.headers, served=True)
         read = worth_reading(found, named="--metrics" if self.metrics else None, say=partial(print, file=sys.stderr))
         recording = {

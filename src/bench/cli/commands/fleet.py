@@ -214,7 +214,7 @@ class Fleet(Modelled):
         from bench.predict.predict import doubts
 
         member, number = typical(model, limits), int(needed.high)
-        requests = traffic.requests * (workload.turns.count if workload.turns else 1)
+        requests = traffic.requests * workload.turn_count
         few = min(number, max(_FEWEST, min(_MOST, round(_REQUESTS * number / requests))))
         share = few / number
         if requests * share > _MOST_REQUESTS:

@@ -78,7 +78,7 @@ class Predict(Modelled):
         predictions, asked = {}, 0
         if levels:
             workload = self.load(CONCURRENCY if self.concurrency else RATE, self.requests)
-            asked = 0 if self.concurrency else workload.turns.count if workload.turns else 1
+            asked = 0 if self.concurrency else workload.turn_count
             there = elsewhere(self_judged(model, runs), bandwidth=self.bandwidth or 1.0, flops=self.flops or 1.0)
             for level in tracked(levels, "Replaying"):
                 predictions[level] = _predicted(there, workload, level, obeyed)

@@ -146,7 +146,7 @@ class Workload(Sending):
         seconds = _at_least(planned)
         output = self.output_dir
         output.mkdir(parents=True, exist_ok=True)
-        target = self.introduced(target, workload.endpoint, stream=workload.stream)
+        target = self.introduced(target, workload)
         found = find_metrics(target.base_url, self.metrics, target.headers, served=True) if interval else None
         named = "--metrics" if self.metrics else None
         read = found is not None and worth_reading(found, named=named, say=partial(print, file=sys.stderr))

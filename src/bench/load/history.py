@@ -1,0 +1,53 @@
+"""Turns whose history holds the server's own answers: their bytes are known when the answer before has come."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from bench.endpoints import ENDPOINTS
+from bench.load.events import events, json_object
+from bench.load.exchange import Exchange
+from bench.load.response import Response
+
+__all__ = ["Continued", "follow"]
+
+
+@dataclass(slots=True)
+class Continued:
+    """What is known beforehand of a request of such a conversation, as bytes.
+
+    Attributes:
+        head: with a place for the body's length. opening: of the body, up to its messages. messages: JSON without brackets: what the
+            turn adds, and once the answer before has come, all that was said ahead of it too.
+        keeps_reasoning: whether reasoning is part of what was said.
+    """
+
+    head: bytes
+    opening: bytes
+    messages: bytes
+    keeps_reasoning: bool
+
+    def payload(self) -> bytes:
+        """The request's bytes, head and body."""
+        body = self.opening + self.messages + b"]}"
+        return self.head % len(body) + body
+
+
+def follow(before: Exchange, following: Exchange) -> None:
+    """Write a turn whose history holds the answer to the turn before, as far as that came; any other turn is written already."""
+    turn, earlier = following.continued, before.continued
+    if turn is None or earlier is None:
+        return
+    response = Response(before)
+    if before.streamed:
+        contents = [json_object(event.data) or {} for event in events(response.pieces)]
+    else:
+        contents = [json_object(response.body) or {}]
+    try:
+        message = ENDPOINTS[before.endpoint].message(contents, reasoning=turn.keeps_reasoning)
+    except (AttributeError, LookupError, TypeError):  # it is no answer, which its record says
+        message = {"role": "assistant", "content": ""}
+    said = json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+    turn.messages = b",".join((earlier.messages, said, turn.messages))
+    following.payload = turn.payload()
