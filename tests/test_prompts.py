@@ -361,7 +361,7 @@ def test_a_file_is_sent_from_the_command_line(texts, tmp_path):
     assert json.loads(first.stdout)["outcomes"] == {"ok": 6}
     definitions = [json.loads((tmp_path / name / "run.json").read_text())["definition"] for name in ("one", "two")]
     assert [(each["arrival"], each.get("endpoint"), each["num_requests"]) for each in definitions] == [
-        ("closed", None, 6),
+        ("closed", "chat", 6),
         ("closed", "chat", 4),
     ]
     assert all(each["files"] == file_digests(workload(texts)) for each in definitions)
