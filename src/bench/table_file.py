@@ -1,33 +1,34 @@
-"""The rows of a file of records: CSV, JSONL or Parquet, by what it holds, whatever its name ends in."""
+"""The rows of a file of records: CSV, JSONL, an array of JSON or Parquet, by what it holds, whatever its name ends in."""
 
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import json
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from bench.errors import BenchError
 
-__all__ = ["Row", "read_rows"]
+__all__ = ["Row", "read_rows", "read_text"]
 
 _DELIMITERS = ",;\t|"
+_GZIP = b"\x1f\x8b"
 _LONGEST_CELL = 2**26  # characters; Python's own limit, 131,072, is less than a long prompt
 # What stands in place of a file's text, by its first bytes, and what to do.
 _NOT_A_TABLE = (
     (b"version https://git-lfs", "is a Git LFS pointer, not the file itself. Fetch it: git lfs pull"),
     (b"/annex/objects/", "is a git-annex pointer, not the file itself. Fetch it: git annex get"),
     (b"<", "is a web page (HTML or XML), not a table. Download the file itself: a repository's site has a `raw` address"),
-    (b"\x1f\x8b", "is compressed with gzip. Unpack it: gunzip"),
     (b"PK\x03\x04", "is a ZIP archive or a spreadsheet. Unpack it, or export it as CSV"),
     (b"(\xb5/\xfd", "is compressed with Zstandard. Unpack it: unzstd"),
     (b"BZh", "is compressed with bzip2. Unpack it: bunzip2"),
     (b"\xfd7zXZ", "is compressed with xz. Unpack it: unxz"),
     (b"ARROW1", "is an Arrow file. Write it as Parquet"),
     (b"SQLite format 3", "is an SQLite database. Export the table as CSV"),
-    (b"[", "is one JSON array. Write one object a line: jq -c '.[]'"),
     (b"\xff\xfe", "is UTF-16 text. Save it as UTF-8"),
     (b"\xfe\xff", "is UTF-16 text. Save it as UTF-8"),
 )
@@ -49,25 +50,62 @@ def read_rows(path: str, *, what: str) -> list[Row]:
     Raises:
         BenchError: it is missing, cannot be read, or is no table; the message says what it is instead.
     """
-    file = Path(path)
+    content = _content(path, what)
+    first = content.lstrip()[:32]
+    if reason := next((reason for start, reason in _NOT_A_TABLE if first.startswith(start)), None):
+        raise BenchError(f"{path} {reason}.")
+    if first.startswith(b"PAR1") or path.endswith(".parquet"):
+        return _parquet(path)
+    text = _text(path, content)
+    if first.startswith(b"["):
+        return _array(path, text)
+    return _jsonl(path, text) if first.startswith(b"{") or ".jsonl" in Path(path).suffixes else _csv(path, text)
+
+
+def read_text(path: str, *, what: str) -> str:
+    """The text of a file, which may be compressed with gzip.
+
+    Args:
+        what: names the file in messages.
+
+    Raises:
+        BenchError: it is missing, or is no text.
+    """
+    return _text(path, _content(path, what))
+
+
+def _content(path: str, what: str) -> bytes:
+    """What a file holds, unpacked, without the mark that spreadsheets write first."""
     try:
-        content = file.read_bytes()
+        content = Path(path).read_bytes()
     except FileNotFoundError:
         raise BenchError(f"{path}: no such {what} in {Path.cwd()}; a study's paths start at the project's root.") from None
     except (OSError, ValueError) as error:  # a path with a NUL byte is the latter
         raise BenchError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}.") from None
-    bare = content.removeprefix(b"\xef\xbb\xbf")  # the mark that spreadsheets write first
-    first = bare.lstrip()[:32]
-    if reason := next((reason for start, reason in _NOT_A_TABLE if first.startswith(start)), None):
-        raise BenchError(f"{path} {reason}.")
-    if first.startswith(b"PAR1") or file.suffix == ".parquet":
-        return _parquet(path)
+    if content.startswith(_GZIP):
+        try:
+            content = gzip.decompress(content)
+        except (OSError, EOFError, zlib.error) as error:
+            raise BenchError(f"{path}: cannot be unpacked with gzip: {error}.") from None
+    return content.removeprefix(b"\xef\xbb\xbf")
+
+
+def _text(path: str, content: bytes) -> str:
     try:
-        text = bare.decode()
+        return content.decode()
     except UnicodeDecodeError as error:
-        line = bare.count(b"\n", 0, error.start) + 1
+        line = content.count(b"\n", 0, error.start) + 1
         raise BenchError(f"{path}: cannot be read: line {line} is not UTF-8 text. Save the file as UTF-8.") from None
-    return _jsonl(path, text) if first.startswith(b"{") or file.suffix == ".jsonl" else _csv(path, text)
+
+
+def _array(path: str, text: str) -> list[Row]:
+    try:
+        rows = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise BenchError(f"{path}: cannot be read as JSON: {error}.") from None
+    if wrong := next((number for number, row in enumerate(rows, 1) if not isinstance(row, dict)), None):
+        raise BenchError(f"{path}: cannot be read as JSON: item {wrong} is not an object.")
+    return [Row(f"item {number}", row) for number, row in enumerate(rows, 1)]
 
 
 def _csv(path: str, text: str) -> list[Row]:

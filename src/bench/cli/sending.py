@@ -63,7 +63,8 @@ class Sending:
         str | None,
         option(
             "FILE",
-            "Prompts of your own: a CSV, JSONL or Parquet file with a column `prompt` (texts) or `messages` (chats).",
+            "Prompts of your own: a CSV, JSON, JSONL or Parquet file with a column `prompt` (texts) or `messages` (chats), or lines "
+            "of a .txt file.",
             _REQUESTS,
         ),
     ] = None
@@ -209,6 +210,8 @@ class Sending:
 
         found = load_workload(content, source=str(self.workload or f"bench {type(self).__name__.lower()}"))
         found.prompts.check(ENDPOINTS[found.endpoint], found.turn_count)
+        if words := found.prompts.described(found.turn_count):
+            print(f"prompts: {words}", file=sys.stderr, flush=True)
         return found
 
     def introduced(self, target: Target, workload: Workload) -> Target:

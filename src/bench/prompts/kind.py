@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 from bench.endpoints import Endpoint, Prompt
+from bench.errors import BenchError
 from bench.fields import Strict
 from bench.records.form import RequestForm
 
@@ -39,6 +40,10 @@ class Wanted(Protocol):
     def shared_tokens(self) -> int: ...
 
 
+def _no_tokens(text: str) -> Sequence[int]:
+    raise BenchError(f"no server is there to make tokens of a text of {len(text):,} characters.")
+
+
 @dataclass(frozen=True)
 class Making:
     """What decides the prompts of a run.
@@ -47,7 +52,7 @@ class Making:
         endpoint, form: where they go, and how requests are written there. cache: the workload's: what a prefix cache can reuse.
         seed: of this run alone. schedule_seed: the same for runs that are compared. vocabulary: token ids lie below it.
         turns: requests of a conversation. own: whether the server's own answers stand in its history: then a later turn's prompt is
-            what it adds.
+            what it adds. tokenized: the ids of the tokens that the server makes of a text; it raises BenchError where that cannot say.
     """
 
     endpoint: Endpoint
@@ -58,6 +63,7 @@ class Making:
     vocabulary: int
     turns: int = 1
     own: bool = False
+    tokenized: Callable[[str], Sequence[int]] = _no_tokens
 
 
 class Source(Strict):

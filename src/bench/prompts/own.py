@@ -13,9 +13,10 @@ from bench.errors import BenchError
 from bench.prompts.kind import Making, Source, Wanted
 from bench.prompts.random_ids import VOCABULARY_OF_LETTERS, letters, prompt_ids
 
-__all__ = ["Own", "OwnPrompt"]
+__all__ = ["Own", "OwnPrompt", "characters"]
 
 _ANSWERED = ("assistant", "tool", "function")  # roles of what is recorded of a chat's answers
+_DECILES = 20  # prompts from which deciles are given
 _MARK = 8  # letters ahead of a prompt: one of 2 × 10¹¹ texts, each of as many tokens
 
 
@@ -58,11 +59,16 @@ class Own(Source):
 
     def described(self, turns: int = 1) -> str:
         every, sent = self.read(), self._sent(turns)
-        sizes = sorted(_letters_of(_until(each.prompt, turns) if turns > 1 else each.prompt) for each in sent)
+        sizes = sorted(characters(_until(each.prompt, turns) if turns > 1 else each.prompt) for each in sent)
         one, more = ("prompt", "prompts") if turns == 1 else (f"chat of {turns} turns", f"chats of {turns} turns")
         lengths = f"{sizes[0]:,} characters"
         if sizes[0] != sizes[-1]:
-            lengths = f"{sizes[0]:,} to {sizes[-1]:,} characters ({sizes[len(sizes) // 2]:,} in the median)"
+            lengths = f"{sizes[0]:,} to {sizes[-1]:,} characters"
+        if len(sizes) >= _DECILES:
+            deciles = [sizes[round(tenth * (len(sizes) - 1) / 10)] for tenth in range(1, 10)]
+            lengths += f" (deciles: {', '.join(f'{each:,}' for each in deciles)})"
+        elif sizes[0] != sizes[-1]:
+            lengths += f" ({sizes[len(sizes) // 2]:,} in the median)"
         left = f"; {len(every) - len(sent):,} of the file with fewer are left out" if len(sent) < len(every) else ""
         return f"{len(sizes):,} {one if len(sizes) == 1 else more} {'of' if turns == 1 else 'with'} {lengths}{left}"
 
@@ -131,10 +137,10 @@ def _marked(prompt: Prompt, mark: str) -> Prompt:
     return [{**first, "content": [{"type": kind, "text": mark}, *content]}, *others]
 
 
-def _letters_of(prompt: Any) -> int:
+def characters(prompt: Any) -> int:
     """Characters of a text, of the messages of a chat, or of the parts of a message."""
     if isinstance(prompt, str):
         return len(prompt)
     if isinstance(prompt, Mapping):
-        return _letters_of(prompt.get("content") or prompt.get("text") or "")
-    return sum(map(_letters_of, prompt))
+        return characters(prompt.get("content") or prompt.get("text") or "")
+    return sum(map(characters, prompt))

@@ -59,7 +59,7 @@ def auto_lines(plan: Plan) -> list[str]:
 
 
 def prompt_lines(plan: Plan) -> list[str]:
-    """A line for each workload whose prompts are the user's own, unless nothing is sent: how many there are, and how long."""
+    """A line for each workload whose prompts come from a file, unless nothing is sent: how many there are, and how long."""
     own = {run.family: run.workload for run in plan.runs if not (plan.config.packed or run.workload.prompts.sized)}
     known = {name: x.prompts.described(x.turn_count) for name, x in own.items()}
     return [f"{name}: {words}; their tokens are what the server counts." for name, words in known.items() if words]

