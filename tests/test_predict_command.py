@@ -26,7 +26,7 @@ def study(tmp_path, monkeypatch, summary, measured):
     return written(tmp_path / "results", summary, measured)
 
 
-def written(folder, summary, runs, **launched):
+def written(folder, summary, runs, facts=None, **launched):
     rows = []
     for run in runs:
         place = folder / "runs/a" / run.name
@@ -34,7 +34,7 @@ def written(folder, summary, runs, **launched):
         run.requests.write_parquet(place / "requests.parquet")
         rows.append({**summary, **run.row, "deployment": "a", "run": run.name, "family": run.row["workload"]})
     launch = records.launch(**{"argv": ("serve", "--max-num-batched-tokens", "512"), "max_num_seqs": 32, **launched})
-    facts = records.facts()
+    facts = facts or records.facts()
     (folder / "deployments/a").mkdir(parents=True)
     write_record(launch, folder / "deployments/a/launch.json")
     write_record(facts, folder / "deployments/a/deployment.json")
@@ -71,6 +71,25 @@ def test_a_smaller_server_is_a_what_if(study, capsys):  # noqa: ARG001
     assert waits[1] > 7
     assert main(["predict", "--concurrency", "10", *LOAD, "--max-num-seqs", "2"]) == 0
     assert "What if: max_num_seqs 2 in place of 32." in capsys.readouterr().out
+
+
+def test_a_server_that_was_not_started_here_has_the_limits_that_are_given(tmp_path, monkeypatch, capsys, summary, measured):
+    """The same runs of the same engine: predictions are those of one whose command line is known."""
+    monkeypatch.chdir(tmp_path)
+    facts = records.facts(kv_blocks=2048, block_size=16)
+    written(tmp_path / "results", summary, measured, facts)
+    asked = ["--concurrency", "10", *LOAD, "--json"]
+    assert main(["predict", *asked]) == 0
+    known = json.loads(capsys.readouterr().out)
+    (tmp_path / "running").mkdir()
+    written(tmp_path / "running/results", summary, measured, facts, argv=None, max_num_seqs=None)
+    monkeypatch.chdir(tmp_path / "running")
+    assert main(["predict", *asked]) == 2
+    assert "`bench predict` and `bench fleet` take them: --max-num-seqs" in capsys.readouterr().err
+    assert main(["predict", *asked, "--max-num-seqs", "32", "--max-num-batched-tokens", "512"]) == 0
+    assert json.loads(capsys.readouterr().out) == known
+    assert main(["predict", *asked[:-1], "--max-num-seqs", "32", "--max-num-batched-tokens", "512"]) == 0
+    assert "What if" not in capsys.readouterr().out
 
 
 def test_another_device_is_an_extrapolation_and_named_so(study, capsys):  # noqa: ARG001

@@ -117,12 +117,18 @@ def test_a_server_without_a_model_says_why(tmp_path, summary, runs):
     assert model.why_not == "its valid runs show too few steps of the engine"
 
 
+STRANGER = (
+    "it was not started here, so its scheduler's limits are not known. `bench predict` and `bench fleet` take them: --max-num-seqs "
+    "(requests at once) and --max-num-batched-tokens (tokens of a step), as its command line has them"
+)
+
+
 @pytest.mark.parametrize(
     ("launched", "why"),
     [
         ({"data_parallel": 2}, "its 2 engines (data_parallel) share the load; only a single one is modelled"),
-        ({"argv": None}, "it was not started here, so its scheduler's limits are not known"),
-        ({"max_num_seqs": None}, "it was not started here, so its scheduler's limits are not known"),
+        ({"argv": None}, STRANGER),
+        ({"max_num_seqs": None}, STRANGER),
         (
             {"argv": ("serve",)},
             "a GPU's default for --max-num-batched-tokens is not known here; name it under the deployment's flags",

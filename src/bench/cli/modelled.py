@@ -24,7 +24,7 @@ WHAT_IF = "What if"
 
 @dataclass(frozen=True, kw_only=True)
 class Modelled:
-    """Options of a command that asks a calibrated model."""
+    """Options of a command that asks a calibrated model. Of a server that was not started here, those of a what-if say what it has."""
 
     results: Annotated[
         str, typer.Argument(metavar="RESULTS", help="A folder with results, with :DEPLOYMENT where it has several.")
@@ -43,6 +43,7 @@ class Modelled:
     def measured(self) -> tuple[list[MeasuredRun], Limits]:
         """The valid runs of one deployment with their requests, and what its scheduler obeys."""
         from bench.cli.sources import read_named
+        from bench.predict.calibrate import Given
         from bench.predict.sources import measured_runs, read_limits
         from bench.study import Paths
 
@@ -56,7 +57,8 @@ class Modelled:
         deployment = deployment or names[0]
         place = Path(text) if Path(text).exists() else Path(text.rpartition(":")[0] or Path(Paths.SUMMARY).parent)
         root = place if place.is_dir() else place.parent
-        limits = read_limits(root, deployment)
+        given = Given(self.max_num_batched_tokens, self.max_num_seqs, self.kv_tokens, self.prefix_caching)
+        limits = read_limits(root, deployment, given)
         found = measured_runs(table, root, deployment, limits)
         if not found:
             invalid = table.filter((table["deployment"] == deployment) & ~table["valid"]).height

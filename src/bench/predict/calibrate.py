@@ -19,7 +19,7 @@ from bench.records.calibration import Interval
 from bench.records.deployment import DeploymentFacts
 from bench.records.launch import Launch
 
-__all__ = ["Calibrated", "MeasuredRun", "calibrate", "elsewhere", "limits_of", "parameters", "planned_again"]
+__all__ = ["Calibrated", "Given", "MeasuredRun", "calibrate", "elsewhere", "limits_of", "parameters", "planned_again"]
 
 # tokens of a step if neither command line nor log says; source: both engines' default on a CPU, vLLM's for each worker
 _TOKENS = 2048
@@ -75,8 +75,25 @@ class Calibrated:
     beyond: Mapping[str, float] = field(default_factory=dict)
 
 
-def limits_of(launch: Launch, facts: DeploymentFacts) -> Limits:
+@dataclass(frozen=True)
+class Given:
+    """Limits of a scheduler that somebody names; None where nobody does. Of a server that was started here they are not needed.
+
+    Attributes:
+        tokens: of a step. sequences: at once. kv_tokens: of the KV cache. cached: whether prompts reuse what earlier ones had.
+    """
+
+    tokens: int | None = None
+    sequences: int | None = None
+    kv_tokens: int | None = None
+    cached: bool | None = None
+
+
+def limits_of(launch: Launch, facts: DeploymentFacts, given: Given | None = None) -> Limits:
     """What the scheduler obeys.
+
+    Args:
+        given: of a server that was not started here; its KV cache and whether it reuses prefixes are what it reports, where it does.
 
     Raises:
         BenchError: it is not known; the message says why.
@@ -84,7 +101,7 @@ def limits_of(launch: Launch, facts: DeploymentFacts) -> Limits:
     if launch.kind not in _FLAGS:
         raise BenchError(f"how {launch.kind} admits requests is not known here; vllm and llama.cpp are")
     if launch.argv is None or launch.settings.max_num_seqs is None:
-        raise BenchError("it was not started here, so its scheduler's limits are not known")
+        return _strangers(launch, facts, given or Given())
     if (launch.data_parallel or 1) > 1:
         raise BenchError(f"its {launch.data_parallel} engines (data_parallel) share the load; only a single one is modelled")
     words = _words(launch.argv)
@@ -105,6 +122,28 @@ def limits_of(launch: Launch, facts: DeploymentFacts) -> Limits:
         block_size=facts.block_size or 1,
         cached=bool(facts.prefix_caching),
         pass_tokens=(_flag(words, "--ubatch-size", "-ub") or _PASS_TOKENS) if slots else None,
+    )
+
+
+def _strangers(launch: Launch, facts: DeploymentFacts, given: Given) -> Limits:
+    """What the scheduler of a server obeys that was not started here."""
+    if given.tokens is None or given.sequences is None:
+        raise BenchError(
+            "it was not started here, so its scheduler's limits are not known. `bench predict` and `bench fleet` take them: "
+            "--max-num-seqs (requests at once) and --max-num-batched-tokens (tokens of a step), as its command line has them"
+        )
+    slots = launch.kind == "llama.cpp"
+    block_size = facts.block_size or 1
+    blocks = facts.kv_blocks if given.kv_tokens is None else given.kv_tokens // block_size + 1
+    if blocks is None and not slots:
+        raise BenchError("it does not report the size of its KV cache. Give it: --kv-tokens")
+    return Limits(
+        tokens=given.tokens,
+        sequences=given.sequences,
+        blocks=None if slots else blocks,
+        block_size=block_size,
+        cached=bool(facts.prefix_caching if given.cached is None else given.cached),
+        pass_tokens=_PASS_TOKENS if slots else None,
     )
 
 

@@ -10,7 +10,7 @@ import polars as pl
 
 from bench.errors import BenchError
 from bench.parse.stream import ONE_EACH
-from bench.predict.calibrate import MeasuredRun, limits_of
+from bench.predict.calibrate import Given, MeasuredRun, limits_of
 from bench.predict.state import Limits
 from bench.records.deployment import read_facts
 from bench.records.launch import read_launch
@@ -66,8 +66,8 @@ def _served(requests: pl.DataFrame, row: Mapping[str, Any], limits: Limits) -> p
     return pl.Series("cached_tokens", served, dtype=reported.dtype)
 
 
-def read_limits(results: Path, deployment: str) -> Limits:
-    """What the scheduler of a deployment obeys.
+def read_limits(results: Path, deployment: str, given: Given | None = None) -> Limits:
+    """What the scheduler of a deployment obeys. Args: given: as of `limits_of`.
 
     Raises:
         BenchError: it is not known; the message says why.
@@ -78,7 +78,7 @@ def read_limits(results: Path, deployment: str) -> Limits:
             f"{launch_file.parent}: launch.json or deployment.json is not there, so the scheduler's limits are not known."
         )
     try:
-        return limits_of(read_launch(launch_file), read_facts(facts_file))
+        return limits_of(read_launch(launch_file), read_facts(facts_file), given)
     except BenchError as error:
         raise BenchError(f"{deployment}: {str(error).rstrip('.')}.") from None
 
