@@ -5,13 +5,17 @@ import functools
 from pathlib import Path
 
 import pytest
+import scipy.linalg  # noqa: F401 - numpy's and scipy's own libraries, before they are limited
 import vl_convert
+from threadpoolctl import threadpool_limits
 
 from bench.measure.metrics import metric_names
 from bench.study import load_config
 from bench.telemetry import find_catalogue
 
 ROOT = Path(__file__).parent.parent
+# As in a search and in a job: matrices are small, and threads that wait for one another take ten times as long on busy cores.
+threadpool_limits(limits=1, user_api="blas")
 # Each report in a new folder bundles the libraries that it draws with, which takes a second.
 vl_convert.javascript_bundle = functools.cache(vl_convert.javascript_bundle)
 

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pytest
 import vl_convert
 import yaml
-from benchmarks.workflow import copy_project
+from benchmarks.workflow import copy_project, fill_store, write_study
 
 from bench.engine import prepare_engine
 from bench.study.deployment import Engine
@@ -58,6 +59,28 @@ def copied_project(folder: Path) -> None:
     bundle.write_text(vl_convert.javascript_bundle())
 
 
+def drawn_project(factory: pytest.TempPathFactory) -> Path:
+    """A project with a made study of two levels, twice, drawn to its end once for all files and processes of the tests: to copy.
+
+    Returns:
+        Its folder; `first.out` in it is what the workflow said.
+    """
+    base = factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    folder = shared / "drawn"
+    with (shared / "drawn.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.exists():
+            making = shared / "drawn.part"
+            copied_project(making)
+            fill_store(write_study(making, 4, 4, {"slo": ["ttft_p99=10s"], "peak_rps": 10}), making, series=20)
+            done = snakemake("--nolock", "--cores", "1", "--printshellcmds", "results/figures/all", folder=making)
+            assert done.returncode == 0, done.stderr[-3000:]
+            (making / "first.out").write_text(done.stdout + done.stderr)
+            making.rename(folder)
+    return folder
+
+
 class Project:
     """A copy of the project's tracked and new files, with a configuration of its own."""
 
@@ -81,12 +104,16 @@ class Project:
         # --printshellcmds shows the listing of jobs, which otherwise stands in Snakemake's log alone.
         return [str(BIN / "snakemake"), "--nolock", "--cores", "1", "--printshellcmds", *arguments, target]
 
-    def start(self) -> subprocess.Popen:
-        """`make figures` in the background; what it says goes to a file, since a full pipe would stop it."""
-        self.command()
+    def start(self, target: str = "") -> subprocess.Popen:
+        """`make figures` in the background, or Snakemake to a target; what it says goes to a file, since a full pipe would stop it."""
+        command = self.command(target=target)
         with (self.folder / "workflow.out").open("w") as out:
             return subprocess.Popen(
-                ["make", "figures"], cwd=self.folder, stdout=out, stderr=subprocess.STDOUT, start_new_session=True
+                command if target else ["make", "figures"],
+                cwd=self.folder,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
             )
 
     def said(self) -> str:

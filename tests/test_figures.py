@@ -14,7 +14,7 @@ import pytest
 from bench.aggregate import summary_frame
 from bench.analysis import saturation
 from bench.errors import BenchError
-from bench.figures import Results, figure_names, figures_of, selection
+from bench.figures import Results, figure_names, figures_of, save, selection
 from bench.figures.regions import region_bands
 from bench.figures.registry import load_figure
 from bench.figures.save import save_figure
@@ -171,7 +171,8 @@ def test_a_p99_that_its_requests_cannot_carry_is_hollow(summary):
     }
 
 
-def test_loads_of_different_kinds_share_no_axis(tmp_path, summary):
+def test_loads_of_different_kinds_share_no_axis(tmp_path, summary, monkeypatch):
+    monkeypatch.setattr(save, "vl_convert", Undrawn)
     burst, paced = results(summary, deployments=("a",)), results(summary, deployments=("b",))
     rates = paced.runs.with_columns(axis=pl.lit("request_rate"), concurrency=pl.lit(None, dtype=pl.Int64))
     mixed = Results(pl.concat([burst.runs, rates]), pl.concat([burst.timeseries, paced.timeseries]))
@@ -183,6 +184,18 @@ def test_loads_of_different_kinds_share_no_axis(tmp_path, summary):
     assert "concurrency (requests" not in text
     row = saturation(rates).row(0, named=True)
     assert (row["axis"], row["predicted"]) == ("request_rate", None)  # a number of requests says nothing of a rate
+
+
+class Undrawn:
+    """In place of what makes pictures, where the specification is looked at alone."""
+
+    @staticmethod
+    def vegalite_to_svg(_):
+        return ""
+
+    @staticmethod
+    def svg_to_png(_, scale):  # noqa: ARG004
+        return b""
 
 
 def test_levels_with_repeats_have_their_interval(summary):
@@ -316,7 +329,8 @@ def test_a_curve_keeps_its_colour_in_every_part_of_a_figure(summary):
         ("saturation-by-kv-bytes", None, "Left out"),
     ],
 )
-def test_the_note_says_how_invalid_runs_are_drawn(name, late, wrong, summary, tmp_path):
+def test_the_note_says_how_invalid_runs_are_drawn(name, late, wrong, summary, tmp_path, monkeypatch):
+    monkeypatch.setattr(save, "vl_convert", Undrawn)
     for change, note in (({"client_loop_lag_max_s": [0, 0, 9]}, late), ({"wrong_output_tokens": [0, 0, 1]}, wrong)):
         save_figure(name, results(summary, **change), tmp_path / name)
         subtitle = " ".join(json.loads((tmp_path / f"{name}.json").read_text())["title"]["subtitle"])
@@ -324,9 +338,23 @@ def test_the_note_says_how_invalid_runs_are_drawn(name, late, wrong, summary, tm
         assert note is None or note in subtitle
 
 
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """Every figure's SVG and specification by its name, and the page and the manifest that have them all."""
+    folder = tmp_path_factory.mktemp("saved")
+    files = {name: save_figure(name, results_of("an invalid run"), folder / name) for name in figure_names()}
+    study, page = results_of("as it should be"), folder / "report.html"
+    write_report(page, title="t", results=study, specs=[spec for _, _, spec in files.values()], facts=[])
+    write_manifest(
+        folder / "all", figures=[file for three in files.values() for file in three], page=page, results=study, closing=[]
+    )
+    return files, page.read_text().replace("&#39;", "&#x27;"), json.loads((folder / "all").read_text())
+
+
 @pytest.mark.parametrize("name", figure_names())
-def test_how_to_read_a_figure_stands_beside_it_and_not_in_it(name, tmp_path):
-    svg, png, spec = save_figure(name, results_of("an invalid run"), tmp_path / name)
+def test_how_to_read_a_figure_stands_beside_it_and_not_in_it(name, saved):
+    files, page, manifest = saved
+    svg, _, spec = files[name]
     content, reading = json.loads(spec.read_text()), load_figure(name).reading
     assert content["usermeta"].keys() == {"title", "question", "reading", "note"}
     assert content["usermeta"]["reading"] == reading
@@ -335,11 +363,8 @@ def test_how_to_read_a_figure_stands_beside_it_and_not_in_it(name, tmp_path):
     assert max(map(len, subtitle)) <= 130  # no wider than a panel or two
     start = " ".join(reading.split()[:4])
     assert start not in svg.read_text()
-    study = results_of("as it should be")
-    write_report(tmp_path / "report.html", title="t", results=study, specs=[spec], facts=[])
-    assert html.escape(reading) in (tmp_path / "report.html").read_text().replace("&#39;", "&#x27;")
-    write_manifest(tmp_path / "all", figures=[svg, png, spec], page=tmp_path / "report.html", results=study, closing=[])
-    assert json.loads((tmp_path / "all").read_text())["texts"] == {name: content["usermeta"]}
+    assert html.escape(reading) in page
+    assert manifest["texts"][name] == content["usermeta"]
 
 
 def test_each_gpu_has_its_line_and_the_spread_its_bar(summary):
@@ -429,17 +454,18 @@ def test_the_profile_says_why_a_point_is_missing(summary):
 
 
 @pytest.mark.parametrize("name", figure_names())
-def test_no_figure_rests_on_more_of_the_decision_than_it_names(name, summary):
+def test_no_figure_rests_on_more_of_the_decision_than_it_names(name):
     """It is not drawn anew for the rest, of which the rule `figure` gives it nothing."""
     drawn = load_figure(name)
-    for case in ({}, GPUS) if drawn.uses else (GPUS,):
-        whole = replace(results(summary, **case), decision=WHOLE, device=DEVICE)
+    for case in ("as it should be", "on GPUs") if drawn.uses else ("on GPUs",):
+        whole = replace(results_of(case), decision=WHOLE, device=DEVICE)
         assert drawn.draw(whole.given(drawn.uses)).to_dict() == drawn.draw(whole).to_dict()
     assert selection.used_by(name) == drawn.uses
     assert set(drawn.uses) <= {*Decision.model_fields, "calibration", "searches"}
 
 
-def test_a_figure_gets_what_it_names_and_no_more(summary, tmp_path):
+def test_a_figure_gets_what_it_names_and_no_more(summary, tmp_path, monkeypatch):
+    monkeypatch.setattr(save, "vl_convert", Undrawn)
     whole = replace(results(summary), decision=WHOLE, device=DEVICE)
     given = whole.given(("slo", "accelerator"))
     assert given.decision == Decision(slo=WHOLE.slo, accelerator="h100")

@@ -1,13 +1,13 @@
 """What the benchmarks make up is what the project reads: runs that every check passes, placed and drawn by the real workflow."""
 
 import re
+import shutil
 from pathlib import Path
 
 import polars as pl
 import pytest
 import yaml
 from benchmarks.made import made_study, make_run
-from benchmarks.workflow import fill_store, write_study
 
 from bench.analysis import verdict
 from bench.parse import parse_run
@@ -15,7 +15,7 @@ from bench.study import Plan, load_config
 from bench.study.config import Thresholds
 from tests.forked import snakemake
 from tests.planted import reasons
-from tests.project import copied_project
+from tests.project import drawn_project
 
 pytestmark = pytest.mark.workflow
 
@@ -37,18 +37,20 @@ def test_a_made_run_is_read_and_trusted(tmp_path, level):
 
 
 class Project:
-    """A copy of the project with a study of two levels, twice, which its store already has."""
+    """A copy of the project that is drawn, to edit."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        copied_project(folder)
-        fill_store(write_study(folder, 4, 4, {"slo": ["ttft_p99=10s"], "peak_rps": 10}), folder, series=20)
 
     def jobs(self, *arguments: str, target: str = "results/figures/latencies.svg") -> set[str]:
         """The rules that Snakemake runs; `drawn` has the figures among them."""
         done = snakemake("--nolock", "--cores", "1", "--printshellcmds", *arguments, target, folder=self.folder)
         told = done.stdout + done.stderr
         assert done.returncode == 0, told[-3000:]
+        return self.rules(told)
+
+    def rules(self, told: str) -> set[str]:
+        self.said = told
         self.drawn = set(re.findall(r"^    wildcards: figure=(.*)$", told, re.M))
         return set(re.findall(r"^(?:local)?(?:rule|checkpoint) (\w+):", told, re.M))
 
@@ -59,9 +61,11 @@ class Project:
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory):
-    project = Project(tmp_path_factory.mktemp("project").resolve())
+    folder = tmp_path_factory.mktemp("project").resolve() / "copy"
+    shutil.copytree(drawn_project(tmp_path_factory), folder, symlinks=True)
+    project = Project(folder)
     drawn = {"parse", "aggregate", "analyse", "findings", "calibrate", "figure", "report", "manifest"}
-    assert project.jobs(target="results/figures/all") == {"engine", "weights", "deploy", "measure", *drawn}
+    assert project.rules((folder / "first.out").read_text()) == {"engine", "weights", "deploy", "measure", *drawn}
     assert {"latencies", "fleet"} <= project.drawn
     assert project.jobs("--dry-run") == set()
     return project
@@ -112,9 +116,15 @@ def test_an_edit_draws_what_comes_out_otherwise(project, file, drawn):
 
 
 def test_a_file_that_is_gone_is_drawn_alone(project):
+    """And scheduling is left to what happens: Snakemake's limit of jobs a second would have it look for jobs once a second for every job
+    that ended, while others are measured.
+    """
+    rules = project.folder / "workflow/rules/common.smk"
+    rules.write_text(rules.read_text() + "\n\nonsuccess:\n    print('limiter', workflow.scheduler.job_rate_limiter)\n")
     (project.folder / "results/figures/latencies.png").unlink()
     assert project.jobs(target="results/figures/latencies.png") == {"figure"}
     assert project.drawn == {"latencies"}
+    assert "limiter None" in project.said
 
 
 def test_another_peak_draws_the_fleet_alone(project):
@@ -151,12 +161,3 @@ def test_the_same_content_again_is_no_change(project):
     path = project.folder / "src/bench/parse/latency.py"
     path.write_text(path.read_text())
     assert project.jobs("--dry-run") == set()
-
-
-def test_scheduling_is_left_to_what_happens(project):
-    """Snakemake's limit of jobs a second would have it look for jobs once a second for every job that ended, while others are measured."""
-    rules = project.folder / "workflow/rules/common.smk"
-    rules.write_text(rules.read_text() + "\n\nonsuccess:\n    print('limiter', workflow.scheduler.job_rate_limiter)\n")
-    project.edit("figures/charts/latencies.py")
-    done = snakemake("--nolock", "--cores", "1", "results/figures/latencies.svg", folder=project.folder)
-    assert "limiter None" in done.stdout + done.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import replace
 
@@ -25,8 +26,7 @@ def aim(*slos, held, **changed):
     return replace(given, **changed)
 
 
-@pytest.mark.parametrize("server", SERVERS, ids=ids)
-@pytest.mark.parametrize("percentile", [90, 99])
+@pytest.mark.parametrize(("server", "percentile"), list(zip(SERVERS, itertools.cycle([90, 99]))), ids=ids)
 def test_a_rate_begins_near_the_limit_and_rather_below_after_seconds(server, percentile):
     found = probe(aim(f"ttft_p{percentile}={server.limit_s}s", held=False), closed_loop(server))
     assert found.seconds <= 50

@@ -52,7 +52,7 @@ class Processes(threading.Thread):
         self.seen, self._ended = set(), threading.Event()
 
     def run(self):
-        while not self._ended.wait(0.1):
+        while not self._ended.wait(0.25):
             for file in Path("/proc").glob("[0-9]*/cmdline"):
                 try:
                     self.seen.add(file.read_bytes())
@@ -89,7 +89,7 @@ def study(tmp_path_factory):
             **CONTENT,
             "study": {
                 "title": f"A study {HOSTILE}",
-                "ladders": [{"deployment": name, "workload": "loop", "concurrency": [1, 2]} for name in ("mine", "theirs")],
+                "ladders": [{"deployment": name, "workload": "loop", "concurrency": [2]} for name in ("mine", "theirs")],
             },
             "models": {"m": {"architecture": ARCHITECTURE}},
             "engines": {

@@ -48,8 +48,11 @@ def project(tmp_path_factory):
         process.kill()
 
 
-def test_from_nothing_to_figures(project):
-    jobs = project.run()
+TABLE = "results/summary.parquet"  # figures of measured runs: tests/test_end_to_end.py and test_tutorial.py
+
+
+def test_from_nothing_to_the_table(project):
+    jobs = project.run(target=TABLE)
     assert jobs.count("measure:deployment=one, session=1") == 1
     assert sum(job.startswith("parse:") for job in jobs) == 3
     assert project.server_starts("one") == 1
@@ -58,12 +61,6 @@ def test_from_nothing_to_figures(project):
     assert summary["ok"].to_list() == summary["num_requests"].to_list() == [2, 6, 12]
     assert summary["predicted_saturation"].to_list() == [4, 4, 4]
     assert summary["saturated"].to_list() == [False, False, True]
-    manifest = json.loads((project.folder / "results/figures/all").read_text())
-    assert len(manifest["figures"]) == 24
-    assert all((project.folder / "results/figures" / name).stat().st_size > 500 for name in manifest["figures"])
-    page = (project.folder / "results/report.html").read_text()
-    assert "A study grows" in page
-    assert not re.findall(r'(?:src|href)="https?:', page)
 
 
 LOADS = {
@@ -101,7 +98,7 @@ def grown(project):
         for name in LOADS
         for axis in [AXES.get(name, "concurrency")]
     ]
-    return project.run(target="results/summary.parquet"), before, starts
+    return project.run(target=TABLE), before, starts
 
 
 def test_a_level_more_and_a_discarded_run_are_all_that_is_measured(project, grown):
@@ -155,16 +152,16 @@ def test_every_kind_of_load_is_what_it_says_on_a_real_engine(project):
 @pytest.mark.usefixtures("grown")
 def test_a_record_that_was_replaced_is_parsed_again_and_nothing_else(project):
     """As when it is copied here: with another content, and an older time."""
-    assert project.run(target="results/summary.parquet") == []
+    assert project.run(target=TABLE) == []
     record = next(iter(sorted(project.folder.glob("results/runs/one/*/run.json"))))
     content, at = json.loads(record.read_text()), record.stat().st_mtime
     record.write_text(json.dumps({**content, "client": {**content["client"], "loop_lag_p99_s": 0.049}}))
     os.utime(record, (at - 3600, at - 3600))
-    jobs = project.run(target="results/summary.parquet")
+    jobs = project.run(target=TABLE)
     assert [job.split(":")[0] for job in jobs] == ["parse", "aggregate"]
     table = pl.read_parquet(project.folder / "results/summary.parquet")
     assert table.filter(run=record.parent.name)["client_loop_lag_p99_s"].to_list() == [0.049]
-    assert project.run(target="results/summary.parquet") == []
+    assert project.run(target=TABLE) == []
 
 
 @pytest.fixture(scope="module")
@@ -202,7 +199,7 @@ def test_a_server_killed_in_a_run_is_started_again_and_the_rest_is_completed(pro
     known, starts = project.stored(), project.server_starts("one")
     kept = project.stored_at()
     project.config["study"]["ladders"][1]["concurrency"] += [6, 7]
-    workflow = project.start()
+    workflow = project.start(TABLE)
     project.wait_for_stored(known + 1, workflow)
     time.sleep(0.3)
     project.servers("llama_server.py")[0].send_signal(signal.SIGKILL)
@@ -229,19 +226,19 @@ def test_a_server_killed_in_a_run_is_started_again_and_the_rest_is_completed(pro
     summary = pl.read_parquet(project.folder / "results/summary.parquet")
     assert summary["failed"].sum() == 0  # the dead server's failures are no run's
     assert len(summary) == 9
-    assert project.run() == []
+    assert project.run(target=TABLE) == []
 
 
 def test_a_server_that_will_not_start_ends_the_workflow_with_its_last_words(project):
     project.config["deployments"]["one"]["flags"] = {"batch-size": 10**12}
-    project.run(status=1)
+    project.run(target=TABLE, status=1)
     assert "OverflowError: value too large" in project.output
     starts = project.server_starts("one")
     assert "runs are measured and kept" in project.output
     assert project.nothing_left()
     del project.config["deployments"]["one"]["flags"]
     # Back to the deployment whose runs are in the store: nothing is measured again.
-    jobs = project.run(target="results/summary.parquet")
+    jobs = project.run(target=TABLE)
     assert "9 of 9 runs are measured already" in project.output
     assert project.server_starts("one") == starts
     assert jobs.count("measure:deployment=one, session=1") == 1

@@ -59,10 +59,8 @@ def those(project, word):
     return [process for process, command in commands(project) if word in command]
 
 
-def working(project):
-    """A workflow whose vLLM is under load: before that, the session's own requests would notice its end."""
-    known = set(project.folder.glob(TELEMETRY))
-    workflow = project.start()
+def under_load(project, workflow, known):
+    """Wait until vLLM is under load, in a run that is not `known`: before that, the session's own requests would notice its end."""
     end = time.monotonic() + 400
     while not any(file.stat().st_size for file in set(project.folder.glob(TELEMETRY)) - known):
         assert workflow.poll() is None, project.said()[-6000:]
@@ -70,6 +68,13 @@ def working(project):
         time.sleep(0.1)
     assert those(project, "VLLM::EngineCore")
     assert those(project, "VLLM::Worker")
+
+
+def working(project):
+    """A workflow whose vLLM is under load."""
+    known = set(project.folder.glob(TELEMETRY))
+    workflow = project.start()
+    under_load(project, workflow, known)
     return workflow
 
 
@@ -86,49 +91,30 @@ def kill(processes):
         os.kill(process.pid, signal.SIGKILL)
 
 
-GUARDS = {"outer": lambda found: found[:1], "inner": lambda found: found[1:], "both": lambda found: found}
+def test_no_vllm_outlives_what_holds_it(project):
+    """All of it is killed, then both guards, then the session, one after the other: a vLLM takes a quarter of a minute of a core to start.
 
-
-@pytest.mark.parametrize("which", GUARDS)
-def test_its_processes_end_with_its_guard(project, which):
-    workflow = working(project)
-    before = those(project, "VLLM::")
-    guards = sorted(those(project, "guard.py"), key=lambda process: process.create_time())
-    assert len(guards) == 2
-    kill(GUARDS[which](guards))
-    gone, alive = psutil.wait_procs(before, timeout=45)
-    assert not alive, alive
-    assert len(gone) >= 2
-    workflow.send_signal(signal.SIGTERM)
-    assert workflow.wait(timeout=60) != 0
-    assert project.nothing_left()
-
-
-def test_its_processes_end_with_its_session(project):
-    workflow = working(project)
-    kill(those(project, ".snakemake/scripts"))
-    assert project.nothing_left()
-    assert workflow.wait(timeout=60) != 0
-
-
-def test_its_processes_end_with_the_workflow(project):
-    workflow = working(project)
-    kill([psutil.Process(workflow.pid), *those(project, "bin/snakemake")])
-    assert project.nothing_left()
-    workflow.wait(timeout=60)
-
-
-def test_what_outlived_everything_ends_when_the_next_server_starts(project):
-    """All that could end it was killed at once: then the kernel ends the API server alone."""
+    Either guard alone, on processes that get lost as vLLM's do: tests/test_server.py. make and Snakemake: tests/test_study_grows.py and
+    test_workflow.py.
+    """
     workflow = working(project)
     left = those(project, "VLLM::")
     kill([psutil.Process(workflow.pid), *(process for process, command in commands(project) if "VLLM::" not in command)])
     workflow.wait(timeout=60)
     time.sleep(2)
-    assert [process for process in left if process.is_running()]  # or this tests nothing
+    assert [process for process in left if process.is_running()]  # the kernel ends the API server alone, or this tests nothing
     workflow = working(project)
     assert not [process for process in left if process.is_running()]
     assert "ended what an earlier server had left: VLLM::" in project.said()
-    workflow.send_signal(signal.SIGTERM)
-    assert workflow.wait(timeout=60) != 0
+
+    known, before, guards = set(project.folder.glob(TELEMETRY)), those(project, "VLLM::"), those(project, "guard.py")
+    assert len(guards) == 2
+    kill(guards)
+    gone, alive = psutil.wait_procs(before, timeout=45)
+    assert not alive, alive
+    assert len(gone) >= 2
+
+    under_load(project, workflow, known)  # another is started in its place
+    kill(those(project, ".snakemake/scripts"))
     assert project.nothing_left()
+    assert workflow.wait(timeout=60) != 0
