@@ -31,6 +31,7 @@ rule calibrate:
             "study/turns.py",
             "study/trace_blocks.py",
             "study/trace_tree.py",
+            "study/trace_weka.py",
         ),
     script:
         "../scripts/calibrate.py"

@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple
 from bench.errors import BenchError, shown
 from bench.study.trace_blocks import Chains, hash_ids
 from bench.study.trace_tree import Trees, in_trees
+from bench.study.trace_weka import is_weka, weka_rows
 from bench.table_file import Row, read_rows
 
 __all__ = ["PUBLISHERS", "TraceRequest", "TraceUnit", "read_trace", "shared_block"]
@@ -148,6 +149,10 @@ def _read(path: str) -> tuple[Sequence[Row], _Format]:
     rows = read_rows(path, what="trace")
     if not rows:
         raise BenchError(f"{path}: holds no requests.")
+    if is_weka([*rows[0].values]):
+        rows = weka_rows(path, rows)
+        if not rows:
+            raise BenchError(f"{path}: holds no requests.")
     columns = rows[0].values.keys()
     form = next((x for x in _FORMATS if {*x[1:4], *x.with_} <= columns or (x.own and {*x[2:4], "parent"} <= columns)), None)
     if form is None:
