@@ -18,6 +18,7 @@ from bench.records.form import RequestForm
 from bench.store.pack import packed_study
 from bench.study import Plan, Workload, load_config
 from bench.study.plan import longest_request
+from bench.study.precision import prompt_lines
 from bench.study.trace import read_trace
 from bench.study.trace_blocks import Chains
 from tests.conftest import CONTENT, ROOT
@@ -175,6 +176,22 @@ def test_what_a_trace_shares_is_part_of_the_digest(tmp_path, monkeypatch):
     for file in (shared, plain):
         (tmp_path / file).unlink()
     assert [run.digest for run in Plan.of(load_config(study, source="t"), root=ROOT).runs] == [run.digest for run in plan.runs]
+
+
+def test_what_prompts_share_is_said_before_anything_is_measured(tmp_path):
+    content = {
+        **CONTENT,
+        "workloads": {
+            "w": {"arrival": "trace", "trace": written(tmp_path, *SESSION)},
+            "v": {"arrival": "trace", "trace": written(tmp_path, *SESSION[:1], name="alone.jsonl")},
+        },
+        "study": {"title": "t", "ladders": [{"deployment": "a", "workload": name, "time_scale": [1]} for name in "wv"]},
+    }
+    # Different: 32 of block 1, 32 and 8 of what follows it, and two prompts of 9 and 8.
+    assert prompt_lines(Plan.of(load_config(content, source="t"), root=ROOT)) == [
+        "w: 5 requests in 2 sessions; 44.7 % of their 161 prompt tokens repeat what was sent before. "
+        "A KV cache of fewer than 89 tokens may evict some."
+    ]
 
 
 def test_both_say_what_is_shared(tmp_path):

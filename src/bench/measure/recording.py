@@ -141,9 +141,9 @@ def _prefix(
 ) -> Prefix:
     """What the prefix cache should serve.
 
-    Not known where it depends on which of several engines a request comes to, or on what the prompts of a file have in common or the
-    server answers; of a trace whose prompts share blocks, where the server's own are not known. Slots are engines in that sense, but for such a trace: there
-    they are replayed.
+    Not known where it depends on which of several engines a request comes to, on what the prompts of a file have in common, or on what
+    the server answers; of a trace whose prompts share blocks, where the server's own are not known. Slots are engines in that sense,
+    but for such a trace: there they are replayed.
     """
     blocks = any(plan.blocks for plan in result.planned)
     answers = workload.turns is not None and not workload.lengths_known

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -17,7 +17,7 @@ from bench.study.trace_tree import Trees, in_trees
 from bench.study.trace_weka import is_weka, weka_rows
 from bench.table_file import Row, read_rows
 
-__all__ = ["PUBLISHERS", "TraceRequest", "TraceUnit", "read_trace", "shared_block"]
+__all__ = ["PUBLISHERS", "TraceRequest", "TraceUnit", "different_tokens", "read_trace", "shared_block"]
 
 TraceUnit = Literal["s", "ms", "us", "ns"]
 _SECONDS: dict[TraceUnit, Decimal] = {"s": Decimal(1), "ms": Decimal("1e-3"), "us": Decimal("1e-6"), "ns": Decimal("1e-9")}
@@ -131,6 +131,16 @@ def read_trace(path: str, unit: TraceUnit | None = None, block: int | None = Non
         ordered = sorted(requests, key=lambda request: request.arrival_s or 0.0)
         return tuple(replace(request, root=place) for place, request in enumerate(ordered))
     return _in_order(requests, trees)
+
+
+def different_tokens(requests: Iterable[TraceRequest]) -> int:
+    """Prompt tokens that a prefix cache without end computes, and then holds: those of each block once."""
+    longest: dict[int, int] = {}
+    for request in requests:
+        for place, block in enumerate(request.blocks):
+            tokens = min(request.block_tokens, request.prompt_tokens - place * request.block_tokens)
+            longest[block] = max(longest.get(block, 0), tokens)
+    return sum(longest.values())
 
 
 @cache
