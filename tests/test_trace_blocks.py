@@ -198,6 +198,9 @@ def test_both_say_what_is_shared(tmp_path):
     file = written(tmp_path, *mooncake((1300, [0, 1, 2])))
     with pytest.raises(BenchError, match="say what prompts share, and so does cache shared"):
         schedule(replay(file, cache="shared", shared_prefix=0.5), 1.0, "s")
+    (tmp_path / "text.txt").write_text("A text of some words. " * 100)
+    with pytest.raises(BenchError, match="say what prompts share, and so does prompts text"):
+        schedule(replay(file, prompts={"source": "text", "file": str(tmp_path / "text.txt")}), 1.0, "s")
     alone = schedule(replay(file, cache="shared", shared_prefix=0.5, trace_block=0), 1.0, "s")
     assert alone[0].reusable_tokens == 650
     with pytest.raises(ValueError, match="trace_block belongs to arrival trace"):

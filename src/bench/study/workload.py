@@ -343,10 +343,11 @@ class Workload(Strict):
             BenchError: the trace cannot be read, or says by itself what prompts share, and `cache` says it too.
         """
         requests = read_trace(self.trace, self.trace_unit, self.trace_block) if self.trace else ()
-        if self.cache != "unique" and any(request.blocks for request in requests):
+        also = f"cache {self.cache}" if self.cache != "unique" else f"prompts {self.prompts.source}"
+        if also != f"prompts {RANDOM.name}" and any(request.blocks for request in requests):
             raise BenchError(
-                f"{self.trace}: its hash_ids or parents say what prompts share, and so does cache {self.cache}. Give `cache: unique`"
-                ", or `trace_block: 0` where none has a parent."
+                f"{self.trace}: its hash_ids or parents say what prompts share, and so does {also}. Remove that, or give "
+                "`trace_block: 0` where none has a parent."
             )
         return requests
 
