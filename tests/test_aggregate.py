@@ -148,6 +148,13 @@ def test_a_cache_whose_layers_differ_in_a_way_that_is_not_known_holds_nobody_kno
     assert deployed(KV, None, plain)["predicted_saturation"] == pytest.approx(16_000 / 1008)
 
 
+def test_prompts_of_a_trace_that_share_blocks_leave_room_for_nobody_knows_how_many():
+    plain = records.facts(kv_tokens=16_000, kv_blocks=1000, block_size=16)
+    alone, shared = ({**KV, "arrival": "trace", "prefix_hit_rate_expected": rate} for rate in (0.0, 0.4))
+    assert deployed(alone, None, plain)["predicted_saturation"] is not None
+    assert deployed(shared, None, plain)["predicted_saturation"] is None
+
+
 def test_a_cache_of_layers_with_windows_is_counted_in_blocks():
     """One group of layers keeps all tokens, one those of a window of 129: 63 blocks and 9 of a request of 1,000 tokens."""
     groups = {"kv_groups": ((None, 1), (129, 1)), "block_size": 16, "kv_tokens": 16_000}

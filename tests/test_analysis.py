@@ -133,6 +133,20 @@ def test_hits_that_the_workload_implies_are_no_fault(summary):
     assert found == ["the prefix cache served 30.0 % of the prompts' tokens, where the workload implies 50.0 %"]
 
 
+def test_a_cache_may_lose_what_one_of_its_size_loses_and_no_more(summary):
+    """Half had been sent before, and a cache of its size keeps 30 %: what lies between is its own doing."""
+    shared = {**summary, "prefix_hits": 40.0, "prefix_hit_rate_expected": 0.5, "prefix_hit_rate_lru": 0.3}
+    for rate in (0.26, 0.3, 0.4, 0.54):
+        assert reasons(verdict({**shared, "prefix_hit_rate": rate}, Thresholds())) == []
+    for further in ({"prefix_hit_rate": 0.2}, {"prefix_hit_rate": None, "prefix_hit_rate_answers": 0.2}):
+        full = {**shared, **further, "kv_usage_peak": 1.0}  # how full it was is part of what is known
+        assert reasons(verdict(full, Thresholds())) == [
+            "the prefix cache served 20.0 % of the prompts' tokens, where one of its size serves 30.0 %"
+        ]
+    found = reasons(verdict({**shared, "prefix_hit_rate": 0.6}, Thresholds()))
+    assert found == ["the prefix cache served 60.0 % of the prompts' tokens, where the workload implies 50.0 %"]
+
+
 def test_slots_share_single_tokens_by_chance(summary):
     """Of 200 prompts, ten tokens in all: less than the block that a cache of blocks shares at least."""
     slots = {**summary, "requests": 200, "ok": 200, "kv_slots": True}

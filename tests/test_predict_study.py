@@ -331,6 +331,9 @@ def test_what_the_cache_serves_is_known_where_the_server_does_not_report_it(tmp_
     assert served(table, replace(limits, cached=False)) == [[0] * 3]
     assert served(table.with_columns(cache=pl.lit("repeated"))) == [[192] * 3]
     assert served(table.with_columns(prefix_hit_rate=pl.lit(0.3))) == []  # evicted
+    trace = table.with_columns(cache=pl.lit("unique"), arrival=pl.lit("trace"))
+    assert served(trace) == []  # which blocks its prompts share, no record says
+    assert served(trace.with_columns(prefix_hit_rate_expected=pl.lit(0.0))) == [[0] * 3]
     turns = unknown.requests.with_columns(after=pl.Series([None, 0, 1], dtype=pl.Int64), prompt_asked=pl.Series([50, 100, 200]))
     (folder / "runs/a/r/requests.parquet").unlink()
     turns.write_parquet(folder / "runs/a/r/requests.parquet")

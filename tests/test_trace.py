@@ -55,14 +55,10 @@ def zipped(text):
 PUBLISHED = {
     "mooncake": (
         jsonl(
-            {"timestamp": 0, "input_length": 6758, "output_length": 500, "hash_ids": [0, 1]},
-            {"timestamp": 3000, "input_length": 7319, "output_length": 490, "hash_ids": [0, 2]},
+            {"timestamp": 0, "input_length": 6758, "output_length": 500, "hash_ids": [*range(14)]},
+            {"timestamp": 3000, "input_length": 7319, "output_length": 490, "hash_ids": [0, *range(14, 28)]},
         ),
         [(0.0, 6758, 500), (3.0, 7319, 490)],
-    ),
-    "dynamo's, of BurstGPT": (
-        jsonl({"timestamp": 5000, "input_length": 472, "output_length": 18, "hash_ids": [123, 456, 789]}),
-        [(0.0, 472, 18)],
     ),
     "azure 2023": (
         AZURE.replace("\n", "\r\n") + "2023-11-16 18:17:03.9799600,4808,10\r\n2023-11-16 18:17:04.0319600,3180,8\r\n",

@@ -19,6 +19,7 @@ rule calibrate:
             "axes.py",
             "load/arrivals.py",
             "load/schedule.py",
+            "pool.py",
             "parse/steps.py",
             "parse/stream.py",
             "records/calibration.py",
@@ -28,6 +29,9 @@ rule calibrate:
             "study/lengths.py",
             "study/trace.py",
             "study/turns.py",
+            "study/trace_blocks.py",
+            "study/trace_tree.py",
+            "study/trace_weka.py",
         ),
     script:
         "../scripts/calibrate.py"

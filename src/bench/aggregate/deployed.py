@@ -91,7 +91,8 @@ def _predicted(run: Mapping[str, Any], launch: Launch | None, facts: DeploymentF
         return None  # the engine's layers keep different tokens, and which is not known here
     kv_tokens = (reported if groups == _ALIKE else blocks) or (plan and plan.kv_tokens)
     slots = launch and launch.kv_slots
-    shared = run.get("cache", "unique") != "unique" and run.get("prefix_hit_rate_expected") != 0 and not slots
+    may_share = run.get("cache", "unique") != "unique" or run.get("arrival") == "trace"
+    shared = may_share and run.get("prefix_hit_rate_expected") != 0 and not slots
     prompt, output = (
         run.get("prompt_tokens"),
         run.get("output_tokens") if WORKS[run.get("work") or GENERATION.name].generates else 0,

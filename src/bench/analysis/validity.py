@@ -32,6 +32,7 @@ Check = Literal[
     "output_lengths",
     "cached_tokens",
     "hit_rate",
+    "lru_hits",
     "loop_lag",
     "loop_stall",
     "clock_skew",
@@ -60,6 +61,7 @@ LASTING: frozenset[Check] = frozenset(
         "output_lengths",
         "cached_tokens",
         "hit_rate",
+        "lru_hits",
         "client_cpu",
         "never_scraped",
         "metrics_missing",
@@ -268,12 +270,19 @@ def _cache(run: Mapping[str, Any], thresholds: Thresholds) -> Iterator[Reason]:
     """What is wrong with the prefix cache's hits: more than by chance where the workload implies none, or a rate
     far from the implied one. What the server adds to each prompt, as a chat's template does, may come from the cache or not.
 
-    Too few are the server's own doing where its KV cache was full: what was cached had to go, and that is what overload looks like.
+    Too few are the server's own doing where what was cached had to go: as many as a cache of its size serves are enough, and where that
+    is not known, none is too few with a KV cache that was full.
     """
     if run.get("prefix_hit_rate_expected", 0.0) is None:
         return  # several engines have a cache each
-    rate, expected = run.get("prefix_hit_rate"), run.get("prefix_hit_rate_expected") or 0.0
-    evicted = rate is not None and rate < expected and (run.get("kv_usage_peak") or 0.0) >= _FULL
+    counted = run.get("prefix_hit_rate")
+    rate, expected = (
+        run.get("prefix_hit_rate_answers") if counted is None else counted,
+        run.get("prefix_hit_rate_expected") or 0.0,
+    )
+    lru = run.get("prefix_hit_rate_lru")
+    least = expected if lru is None else min(expected, lru)
+    evicted = rate is not None and rate < least and lru is None and (run.get("kv_usage_peak") or 0.0) >= _FULL
     by_chance = _BY_CHANCE * run["requests"]
     template = float(run.get("template_tokens") or 0)
     most = template / run["prompt_tokens"] if template and run.get("prompt_tokens") else 0.0
@@ -281,8 +290,9 @@ def _cache(run: Mapping[str, Any], thresholds: Thresholds) -> Iterator[Reason]:
         yield Reason("content", "cached_tokens", run["prefix_hits"], template * run["requests"])
     elif rate is not None and not evicted:
         slack = thresholds.prefix_hit_error
-        if not expected - slack <= rate <= expected + most + slack:
-            yield Reason("content", "hit_rate", rate, expected)
+        if not least - slack <= rate <= expected + most + slack:
+            few = lru is not None and rate < least
+            yield Reason("content", "lru_hits" if few else "hit_rate", rate, least if few else expected)
 
 
 def _client(run: Mapping[str, Any], thresholds: Thresholds) -> Iterator[Reason]:

@@ -26,7 +26,8 @@ class Exchange:
         payload: the request's bytes, head and body. continued: of a conversation with the server's own answers, what they are made of.
         prompt_asked, output_asked: tokens of its prompt, and tokens that it asks for. natural: whether it may end before.
         due_s: when it is to leave, since the run's start; None where an end lets it go.
-        after: index of the request whose end lets this one go (the turn before it in its conversation); None for a first turn.
+        after: index of the request whose end lets this one go (the turn before it in its conversation); None for a first turn. One
+            end may let several go.
         think_s: time between that end and this one's moment.
         streamed: whether the answer comes in chunks, each with its tokens. endpoint: its name in `bench.endpoints`.
         scheduled: when it was due; sent: just before its bytes went to a connected socket, the last time that they did.

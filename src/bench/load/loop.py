@@ -11,7 +11,7 @@ import heapq
 import itertools
 import select
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
@@ -132,7 +132,10 @@ class Loop:
         self._running, self._left, self._asked = True, len(exchanges), len(exchanges)
         self._overload = Overload(exchanges, start) if stop_overloaded else None
         self._count = itertools.count()
-        self._followers = {x.after: x for x in exchanges if x.after is not None}
+        self._followers: dict[int, list[Exchange]] = defaultdict(list)
+        for exchange in exchanges:
+            if exchange.after is not None:
+                self._followers[exchange.after].append(exchange)
         self._due = [(start + x.due_s, next(self._count), x) for x in exchanges if x.due_s is not None]
         heapq.heapify(self._due)
         self._waiting = deque(x for x in exchanges if x.due_s is None and x.after is None)
@@ -333,16 +336,16 @@ class Loop:
         return True
 
     def _ended(self, exchange: Exchange, moment: float) -> None:
-        """What an end lets go: the next turn of its conversation, or the next in the queue."""
+        """What an end lets go: all that follow it, such as the next turn of its conversation, or the next in the queue."""
         self._left -= 1
-        following = self._followers.get(exchange.index)
-        if following is not None:
-            follow(exchange, following)
-            moment += following.think_s
-        elif self._waiting:
-            following = self._waiting.popleft()
-        if following is not None:
-            heapq.heappush(self._due, (moment, next(self._count), following))
+        following = self._followers.pop(exchange.index, [])
+        for each in following:
+            follow(exchange, each)
+        if not following and self._waiting:
+            following = [self._waiting.popleft()]
+        for each in following:
+            heapq.heappush(self._due, (moment + each.think_s, next(self._count), each))
+        if following:
             self._arm()
 
     # Connections.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,7 +12,6 @@ from bench.errors import BenchError
 from bench.load.arrivals import arrivals
 from bench.study import Workload
 from bench.study.lengths import LengthDistribution, Lengths
-from bench.study.trace import read_trace
 from bench.study.turns import pauses
 
 __all__ = ["PlannedRequest", "expected_cached_tokens", "schedule"]
@@ -32,6 +31,8 @@ class PlannedRequest:
         reusable_tokens: tokens at its beginning that some request before it had: what a prefix cache can serve.
         turn: its number in its conversation. messages: tokens of the messages that its prompt has where they are asked for: what users
             said and what was answered, by turns.
+        blocks: numbers of its prompt's blocks, each of `block_tokens` but for the last, which prompts share; empty where
+            `conversation` and `shared_tokens` say what they share.
     """
 
     index: int
@@ -45,6 +46,8 @@ class PlannedRequest:
     reusable_tokens: int = 0
     turn: int = 0
     messages: tuple[int, ...] = ()
+    blocks: tuple[int, ...] = ()
+    block_tokens: int = 0
 
     @property
     def tokens(self) -> int:
@@ -75,10 +78,7 @@ def schedule(workload: Workload, level: float, seed: str) -> list[PlannedRequest
         level: requests in flight, requests a second, or the time scale of a trace. seed: text; it draws gaps and lengths.
     """
     if workload.trace:
-        return [
-            PlannedRequest(i, i, x.prompt_tokens, x.output_tokens, x.arrival_s / level, **_shared(workload, x.prompt_tokens))
-            for i, x in enumerate(read_trace(workload.trace, workload.trace_unit))
-        ]
+        return _replayed(workload, level)
     moments: list[float | None]
     if workload.axis == RATE:
         moments = list(arrivals(workload, level, f"{seed}/arrivals"))
@@ -147,6 +147,47 @@ class _Turns:
         return {"prompt_asked": sum(messages), "messages": messages, "reusable_tokens": before.prompt_tokens}
 
 
+def _replayed(workload: Workload, level: float) -> list[PlannedRequest]:
+    """The requests of a trace, `level` times as fast."""
+    planned: list[PlannedRequest] = []
+    earliest: list[float] = []
+    for i, x in enumerate(workload.traced):
+        due_s, think_s = None if x.arrival_s is None else x.arrival_s / level, x.after_s / level
+        earliest.append((due_s or 0.0) if x.after is None else earliest[x.after] + think_s)
+        planned.append(
+            PlannedRequest(
+                i,
+                x.root,
+                x.prompt_tokens,
+                x.output_tokens,
+                due_s,
+                x.after,
+                think_s,
+                **_shared(workload, x.prompt_tokens),
+                blocks=x.blocks,
+                block_tokens=x.block_tokens,
+            )
+        )
+    if workload.cache != "unique":
+        return planned
+    order = sorted(planned, key=lambda request: earliest[request.index])
+    known = dict(zip((request.index for request in order), _reusable(order), strict=True))
+    return [replace(request, reusable_tokens=known[request.index]) for request in planned]
+
+
+def _reusable(requests: Iterable[PlannedRequest]) -> Iterator[int]:
+    """Of each request, the tokens with which its prompt and one before it begin. Args: requests: in the order of sending."""
+    sent: dict[int, int] = {}  # most tokens of a block that some prompt had
+    for request in requests:
+        common = 0
+        for place, block in enumerate(request.blocks):
+            mine = min(request.block_tokens, request.prompt_tokens - place * request.block_tokens)
+            had = sent.get(block, 0)
+            common += min(mine, had)
+            sent[block] = max(mine, had)
+        yield common
+
+
 def _begun(count: int, seed: str) -> list[float]:
     """What is left of the outputs of the requests with which a closed loop begins (0–1), as if they had been met on their way.
 
@@ -168,9 +209,8 @@ def _draws(length: LengthDistribution | None, seed: str) -> Lengths:
 
 def _shared(workload: Workload, prompt_tokens: int) -> dict[str, Any]:
     """What a prompt has in common with every other of its run."""
-    if workload.cache == "repeated":
-        return {"shared_tokens": prompt_tokens, "reusable_tokens": prompt_tokens}
-    tokens = int(prompt_tokens * (workload.shared_prefix or 0.0))
+    share = 1.0 if workload.cache == "repeated" else workload.shared_prefix or 0.0
+    tokens = int(prompt_tokens * share)
     return {"shared_tokens": tokens, "reusable_tokens": tokens}
 
 

@@ -19,10 +19,11 @@ from bench.commit import commit_of
 from bench.endpoints import ENDPOINTS
 from bench.http import get
 from bench.load.client import Load, LoadResult, PreparedLoad
-from bench.load.schedule import PlannedRequest, expected_cached_tokens
+from bench.load.schedule import expected_cached_tokens
 from bench.load.target import Target
 from bench.measure.host import HostWatch
 from bench.measure.metrics import metric_values
+from bench.measure.served import Room, served_tokens
 from bench.records.checksums import checksums
 from bench.records.files import write_record
 from bench.records.request import RequestRecord, write_requests
@@ -70,6 +71,7 @@ def record_run(
     endpoints: Sequence[str] = (),
     prefix_block_size: int | None = None,
     engines: int = 1,
+    room: Room | None = None,
     descends: bool = False,
     alive: Callable[[], None] = lambda: None,
     say: Callable[[str], None] = lambda _: None,
@@ -82,7 +84,7 @@ def record_run(
         scrape_interval_s: None: nothing is scraped. metrics: address of the engine's metrics; None: `/metrics` at the target; `none`:
             they are not scraped. metrics_headers: sent there. endpoints: scraped as well.
         prefix_block_size: tokens in a block of the server's prefix cache; None where it is off or unknown.
-        engines: behind the endpoint, each with a prefix cache of its own.
+        engines: behind the endpoint, each with a prefix cache of its own. room: of the one prefix cache; None where it is not known.
         descends: whether the server's processes descend from this one. alive: called every second of the load; it raises where the
             server has ended. say: takes a line if the server does not come to rest soon.
 
@@ -115,10 +117,7 @@ def record_run(
         scrape_interval_s=scrape_interval_s,
         scrape_endpoint=metrics,
         client=_client(result),
-        prefix=Prefix(
-            primed_tokens=(primer.prompt_asked or 0) if primer else 0,
-            expected_tokens=_expected_tokens(load.workload, result.planned, prefix_block_size, engines),
-        ),
+        prefix=_prefix(load.workload, primer, result, prefix_block_size, engines, room),
         host=host.seen(),
         form=target.form(load.workload.endpoint),
         stopped=result.stopped,
@@ -132,14 +131,31 @@ def record_run(
     return Recording(records, per_s, duration, record.host.other_share, result.stopped, record.host.busy_share)
 
 
-def _expected_tokens(workload: Workload, planned: Sequence[PlannedRequest], block_size: int | None, engines: int) -> int | None:
-    """Prompt tokens that the prefix cache should serve; None where it depends on which of several engines a request comes to, on what
-    the prompts of a file have in common, or on what the server answers.
+def _prefix(
+    workload: Workload,
+    primer: RequestRecord | None,
+    result: LoadResult,
+    block_size: int | None,
+    engines: int,
+    room: Room | None,
+) -> Prefix:
+    """What the prefix cache should serve.
+
+    Not known where it depends on which of several engines a request comes to, on what the prompts of a file have in common, or on what
+    the server answers; of a trace whose prompts share blocks, where the server's own are not known. Slots are engines in that sense,
+    but for such a trace: there they are replayed.
     """
-    if workload.cache == "natural" or (workload.turns and not workload.lengths_known):
-        return None
-    expected = expected_cached_tokens(planned, block_size) if block_size else 0
-    return None if expected and engines > 1 else expected
+    blocks = any(plan.blocks for plan in result.planned)
+    answers = workload.turns is not None and not workload.lengths_known
+    known = workload.cache != "natural" and not answers and (block_size is not None or not blocks)
+    expected = expected_cached_tokens(result.planned, block_size) if block_size and known else 0
+    several = engines > 1 and not (blocks and room)
+    lru = served_tokens(result.planned, result.records, room) if expected and room and not several else None
+    return Prefix(
+        primed_tokens=(primer.prompt_asked or 0) if primer else 0,
+        expected_tokens=None if not known or (expected and several) else expected,
+        lru_tokens=lru,
+    )
 
 
 def _drain(metrics_url: str, headers: Mapping[str, str] | None, end: float, say: Callable[[str], None]) -> float:

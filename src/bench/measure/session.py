@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from bench.commit import commit_of
 from bench.engine import Server, ServerDied, gather_facts, inherited, server_info
@@ -31,6 +31,7 @@ from bench.measure.exposition import find_metrics, worth_reading
 from bench.measure.metrics import kv_facts
 from bench.measure.progress import Progress
 from bench.measure.rounds import Rounds
+from bench.measure.served import room_of
 from bench.measure.warmup import AT_ONCE, warm_up
 from bench.records.checksums import record_digest, whole
 from bench.records.deployment import DeploymentFacts
@@ -283,12 +284,14 @@ def _work(missing: Sequence[RunSpec], search: Search | None) -> str:
     return f"{runs} and {sought}" if missing else sought
 
 
-def _prefixes(facts: DeploymentFacts, launch: Launch, data_parallel: int) -> dict[str, int | None]:
-    """The blocks in which prompts share prefixes, and over how many caches; a slot is a cache of its own, which shares tokens."""
+def _prefixes(facts: DeploymentFacts, launch: Launch, data_parallel: int) -> dict[str, Any]:
+    """The blocks in which prompts share prefixes, over how many caches, and how much room there is; a slot is a cache of its own, which
+    shares tokens.
+    """
     size, engines = facts.block_size if facts.prefix_caching else None, facts.engines or data_parallel
     if launch.settings.slots:
         size, engines = size and 1, facts.kv_blocks or engines
-    return {"prefix_block_size": size, "engines": engines}
+    return {"prefix_block_size": size, "engines": engines, "room": room_of(facts, launch, engines) if size else None}
 
 
 def _descends(spec: DeploymentSpec) -> bool:

@@ -71,8 +71,9 @@ def load_figures(
         client), `retried` (requests that were refused and sent again) and `retry_wait_max_s` (longest time that one was held back),
         those of `in_flight_figures`,
         `waiting_standing`, `kv_usage_queued` (of the requests that wait once the load stands, see `_queue`),
-        `prefix_hit_rate` (share of prompt tokens that came from the cache, by the server's counters) and `prefix_hit_rate_expected`
-        (None where several engines have a cache each).
+        `prefix_hit_rate` (share of prompt tokens that came from the cache, by the server's counters), `prefix_hit_rate_answers` (the
+        same by its answers, None where one does not say it), `prefix_hit_rate_expected` (None where several engines have a cache
+        each) and `prefix_hit_rate_lru` (of a cache of the server's size; None where that is not known).
     """
     sent, ends = requests["sent_s"].drop_nulls().sort(), requests["end_s"].drop_nulls().sort()
     asked = requests["prompt_asked"].sum() or 0
@@ -89,8 +90,18 @@ def load_figures(
         **(dict.fromkeys(counted) if retries["retried"] else counted),
         "prefix_hit_rate": hits / queries if queries and hits is not None else None,
         **_recovery(record.definition.get("step"), requests),
+        "prefix_hit_rate_answers": _cached_share(requests),
         "prefix_hit_rate_expected": None if implied is None else implied / asked if asked else 0.0,
+        "prefix_hit_rate_lru": None if record.prefix.lru_tokens is None or not asked else record.prefix.lru_tokens / asked,
     }
+
+
+def _cached_share(requests: pl.DataFrame) -> float | None:
+    """Prompt tokens that answers report as cached, as a share of their prompts'; None where one does not report it."""
+    ok = requests.filter(pl.col("outcome") == "ok").select("prompt_tokens", "cached_tokens")
+    if ok.is_empty() or ok["cached_tokens"].null_count() or ok["prompt_tokens"].null_count():
+        return None
+    return int(ok["cached_tokens"].sum() or 0) / max(1, int(ok["prompt_tokens"].sum() or 0))
 
 
 def _recovery(step: Mapping[str, float] | None, requests: pl.DataFrame) -> dict[str, Any]:

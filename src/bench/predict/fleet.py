@@ -221,11 +221,12 @@ class _Fleet:
         self._on[instance.number][plan.index] = (plan, sent)
         self._go_on(instance)
 
-    def _lose(self, plan: PlannedRequest | None, sent: float) -> None:
-        """A request, and the turns that would have followed."""
-        while plan:
+    def _lose(self, plan: PlannedRequest, sent: float) -> None:
+        """A request, and those that would have followed."""
+        lost = [plan]
+        for each in lost:
             self._lost.append(sent)
-            plan = self._coming.turn_after(plan)
+            lost += self._coming.followers(each)
 
     def _chosen(self, plan: PlannedRequest) -> _Instance:
         ready = self._ready

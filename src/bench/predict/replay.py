@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -130,7 +130,10 @@ class Coming:
     def __init__(self, requests: Sequence[PlannedRequest], held: int | None = None, turnaround_s: float = 0.0) -> None:
         """Args: as of `replay`."""
         self._turnaround_s = turnaround_s
-        self._followers = {request.after: request for request in requests if request.after is not None}
+        self._followers: dict[int, list[PlannedRequest]] = defaultdict(list)
+        for request in requests:
+            if request.after is not None:
+                self._followers[request.after].append(request)
         roots = [request for request in requests if request.after is None]
         first = roots if held is None else roots[:held]
         self._heap = [(0.0 if held is not None else request.due_s or 0.0, request.index, request) for request in first]
@@ -149,11 +152,12 @@ class Coming:
 
     def follow(self, plan: PlannedRequest, at: float) -> None:
         """What an answer lets go."""
-        if follower := self.turn_after(plan):
+        followers = self.followers(plan)
+        for follower in followers:
             heapq.heappush(self._heap, (at + follower.think_s, follower.index, follower))
-        elif self._next:
+        if not followers and self._next:
             heapq.heappush(self._heap, (at + self._turnaround_s, self._next[0].index, self._next.popleft()))
 
-    def turn_after(self, plan: PlannedRequest) -> PlannedRequest | None:
-        """The turn of its conversation that follows."""
-        return self._followers.get(plan.index)
+    def followers(self, plan: PlannedRequest) -> Sequence[PlannedRequest]:
+        """What follows a request: the next turn of its conversation, or several requests of a trace."""
+        return self._followers.get(plan.index, ())

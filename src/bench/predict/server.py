@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from bench.load.schedule import PlannedRequest
+from bench.pool import pool_of
 from bench.predict.noise import Drawn, Noise
-from bench.predict.pool import pool_of
 from bench.predict.state import Limits, Request, State
 from bench.predict.step_cost import cost_of
 from bench.predict.step_time import StepTime
@@ -103,7 +103,7 @@ class ReplayedServer:
         self._limits, self._noise, self._wake_s = limits, noise or Noise(), wake_s
         self._normal = Drawn(np.random.default_rng(seed))
         self._state = State(now=now, phases=[0] * limits.block_size)
-        self._pool = pool_of(limits)
+        self._pool = pool_of(limits.blocks, limits.block_size, limits.sequences, cached=limits.cached)
         self._cost = cost_of(limits, step)
         self._begun: _Begun | None = None
         self._idle = True

@@ -37,7 +37,8 @@ def measured_runs(table: pl.DataFrame, results: Path, deployment: str, limits: L
     for row in table.filter(usable).iter_rows(named=True):
         file = _at(results, Paths.REQUESTS, deployment=deployment, run=row["run"])
         expected, seen = row["prefix_hit_rate_expected"], row["prefix_hit_rate"]
-        if not file.exists():
+        # A run's records do not say which blocks its prompts share.
+        if not file.exists() or (row["arrival"] == "trace" and limits.cached and expected != 0):
             continue
         requests = pl.read_parquet(file)
         # Of a request that failed, the length of a prompt from a file or of a natural answer is not known.

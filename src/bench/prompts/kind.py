@@ -21,7 +21,8 @@ class Wanted(Protocol):
     Attributes:
         conversation, turn: numbers of its conversation in the run, and of its turn in that. prompt_tokens: the prompt's length; only of
             a source with `sized`. messages: of a turn, the tokens of its messages, users' and answers by turns; empty where it stands
-            alone. shared_tokens: tokens at its beginning that all prompts of the run have.
+            alone. shared_tokens: tokens at its beginning that all prompts of the run have. blocks: numbers of the
+            blocks of `block_tokens` that it consists of; empty where conversation and shared tokens say what it shares.
     """
 
     @property
@@ -38,6 +39,12 @@ class Wanted(Protocol):
 
     @property
     def shared_tokens(self) -> int: ...
+
+    @property
+    def blocks(self) -> Sequence[int]: ...
+
+    @property
+    def block_tokens(self) -> int: ...
 
 
 def _no_tokens(text: str) -> Sequence[int]:

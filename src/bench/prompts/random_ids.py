@@ -11,7 +11,7 @@ from bench.endpoints import Prompt
 from bench.prompts.kind import Making, Source, Wanted
 from bench.records.form import RequestForm
 
-__all__ = ["FIRST_ID", "VOCABULARY_OF_LETTERS", "RandomIds", "letters", "prompt_ids", "request_ids"]
+__all__ = ["FIRST_ID", "VOCABULARY_OF_LETTERS", "RandomIds", "block_ids", "letters", "prompt_ids", "request_ids"]
 
 FIRST_ID = 3  # below it lie the special tokens of nearly every vocabulary (begin, end, padding)
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -32,6 +32,8 @@ class RandomIds(Source):
         form = making.form
 
         def ids(wanted: Wanted) -> Prompt:
+            if wanted.blocks:
+                return block_ids(making.seed, wanted.blocks, wanted.block_tokens, wanted.prompt_tokens, making.vocabulary)
             return request_ids(making.seed, wanted.conversation, wanted.shared_tokens, wanted.prompt_tokens, making.vocabulary)
 
         def spelt(wanted: Wanted, messages: tuple[int, ...]) -> list[str]:
@@ -47,7 +49,12 @@ class RandomIds(Source):
             return [letters(list(itertools.islice(stream, each))) + "." * rest for each, rest in sizes]
 
         def text(wanted: Wanted) -> Prompt:
-            return spelt(wanted, (wanted.prompt_tokens,))[0]
+            if not wanted.blocks:
+                return spelt(wanted, (wanted.prompt_tokens,))[0]
+            count, rest = _letters_of(form, wanted.prompt_tokens - form.template_tokens)
+            ids = block_ids(making.seed, wanted.blocks, wanted.block_tokens, wanted.prompt_tokens, VOCABULARY_OF_LETTERS)
+            # Each letter is that of the token at which it begins; what the server adds stands ahead of the first.
+            return letters(ids[form.template_tokens :: form.letter_tokens][:count]) + "." * rest
 
         def chat(wanted: Wanted) -> Prompt:
             said = spelt(wanted, wanted.messages or (wanted.prompt_tokens,))
@@ -85,6 +92,14 @@ def request_ids(seed: str, conversation: int, shared: int, length: int, vocabula
     shared = min(shared, length)
     head = prompt_ids(seed, "shared", shared, vocabulary) if shared else []
     return head + prompt_ids(seed, conversation, length - shared, vocabulary)
+
+
+def block_ids(seed: str, blocks: Sequence[int], size: int, length: int, vocabulary: int) -> list[int]:
+    """The first `length` ids of a prompt of blocks, each of `size` ids that its number draws."""
+    ids: list[int] = []
+    for number in blocks:
+        ids += prompt_ids(seed, f"block/{number}", min(size, length - len(ids)), vocabulary)
+    return ids
 
 
 def letters(ids: Sequence[int]) -> str:

@@ -94,11 +94,13 @@ class Prefix:
 
     Attributes:
         primed_tokens: tokens of the prompt that was sent ahead. expected_tokens: prompt tokens that the cache should serve; None where
-            that depends on which of several engines a request comes to.
+            that depends on which of several engines a request comes to. lru_tokens: those that a cache of the server's size serves,
+            which evicts what was used longest ago; None where its size or its rules are not known.
     """
 
     primed_tokens: int | None = None
     expected_tokens: int | None
+    lru_tokens: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

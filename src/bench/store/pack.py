@@ -106,7 +106,12 @@ def packed_study(content: Mapping[str, Any], plan: Plan, select: Any) -> dict[st
     every = [*(run.files for run in plan.every), *(search.files for search in plan.every_search)]
     files = {file: digest for of_one in every for file, digest in of_one.items()}
     known = {"files": files} if files else {}
-    return {**_without_secrets(_with_fingerprints(content, plan)), **known, "select": select, "packed": True}
+    return {
+        **_without_secrets(_with_blocks(_with_fingerprints(content, plan), plan)),
+        **known,
+        "select": select,
+        "packed": True,
+    }
 
 
 def _with_fingerprints(content: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
@@ -116,6 +121,16 @@ def _with_fingerprints(content: Mapping[str, Any], plan: Plan) -> dict[str, Any]
         name: {**entry, "fingerprint": known[name]} if name in known else entry for name, entry in content["models"].items()
     }
     return {**content, "models": models}
+
+
+def _with_blocks(content: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
+    """The configuration with the block lengths of traces, which elsewhere nobody can read."""
+    blocks = {run.family: run.workload.trace_block for run in plan.every if run.workload.trace_block is not None}
+    workloads = {
+        name: {**entry, "trace_block": blocks[name]} if name in blocks else entry
+        for name, entry in content.get("workloads", {}).items()
+    }
+    return {**content, "workloads": workloads}
 
 
 def _without_secrets(content: Mapping[str, Any]) -> dict[str, Any]:

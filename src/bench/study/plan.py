@@ -25,7 +25,6 @@ from bench.study.search import SLO, Search
 from bench.study.searches import SearchSpec, found_runs
 from bench.study.slo import parse_slo
 from bench.study.specs import PROTOCOL, DeploymentSpec, RunSpec, digest
-from bench.study.trace import read_trace
 from bench.study.workload import Workload
 
 __all__ = ["PROTOCOL", "DeploymentSpec", "Plan", "RunSpec", "digest", "file_digests", "longest_request", "swept"]
@@ -238,7 +237,7 @@ def longest_request(workload: Workload) -> int:
         BenchError: a file that says so is missing or wrong.
     """
     if workload.trace:
-        return max(x.prompt_tokens + x.output_tokens for x in read_trace(workload.trace, workload.trace_unit))
+        return max(x.prompt_tokens + x.output_tokens for x in workload.traced)
     prompt = workload.prompt_tokens.longest if workload.prompt_tokens else 1
     output = workload.output_tokens.longest if workload.output_tokens else 0
     added = workload.turns.new_tokens.longest if workload.turns and workload.turns.new_tokens else 1
@@ -283,6 +282,8 @@ def _runs(config: Config, deployments: Mapping[str, DeploymentSpec]) -> Iterator
             continue
         own = config.workloads[ladder.workload]
         hashes = file_digests(own, known)
+        if not config.packed:
+            own = own.with_block()
         workloads = swept(ladder, own)
         for repeat in range(1, ladder.repeats + 1):
             for name, workload in workloads:

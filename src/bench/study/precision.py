@@ -7,8 +7,10 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from bench.axes import AXES, RATE
+from bench.errors import shown_share
 from bench.statistics import TAIL
 from bench.study.slo import Slo
+from bench.study.trace import TraceRequest, different_tokens
 from bench.study.workload import Workload
 
 if TYPE_CHECKING:
@@ -59,10 +61,29 @@ def auto_lines(plan: Plan) -> list[str]:
 
 
 def prompt_lines(plan: Plan) -> list[str]:
-    """A line for each workload whose prompts come from a file, unless nothing is sent: how many there are, and how long."""
-    own = {run.family: run.workload for run in plan.runs if not (plan.config.packed or run.workload.prompts.sized)}
-    known = {name: x.prompts.described(x.turn_count) for name, x in own.items()}
-    return [f"{name}: {words}; their tokens are what the server counts." for name, words in known.items() if words]
+    """A line for each workload whose file says what prompts are, unless nothing is sent: of one's own prompts how many there are and
+    how long, of a trace what they share.
+    """
+    workloads = {} if plan.config.packed else {run.family: run.workload for run in plan.runs}
+    own = {name: x.prompts.described(x.turn_count) for name, x in workloads.items() if not x.prompts.sized}
+    shared = {name: _shared(x.traced) for name, x in workloads.items()}
+    return [
+        *(f"{name}: {words}; their tokens are what the server counts." for name, words in own.items() if words),
+        *(f"{name}: {words}" for name, words in shared.items() if words),
+    ]
+
+
+def _shared(trace: Sequence[TraceRequest]) -> str | None:
+    """What prompts of a trace share, and how large a KV cache that serves all of it is; None where they share nothing."""
+    if not any(request.blocks for request in trace):
+        return None
+    prompts, different = sum(request.prompt_tokens for request in trace), different_tokens(trace)
+    sessions = sum(request.after is None for request in trace)
+    among = f" in {sessions:,} sessions" if sessions < len(trace) else ""
+    return (
+        f"{len(trace):,} requests{among}; {shown_share(1 - different / prompts, 1)} of their {prompts:,} prompt tokens repeat what was "
+        f"sent before. A KV cache of fewer than {different:,} tokens may evict some."
+    )
 
 
 def _auto_line(name: str, runs: Sequence[RunSpec], slos: Sequence[Slo]) -> str:

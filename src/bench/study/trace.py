@@ -1,20 +1,23 @@
-"""A trace of requests to replay: when each arrived, and how long its prompt and answer were."""
+"""A trace of requests to replay: when each arrived or which it followed, its lengths, and what its prompt shares with others."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import cache
 from typing import Any, Literal, NamedTuple
 
 from bench.errors import BenchError, shown
+from bench.study.trace_blocks import Chains, hash_ids
+from bench.study.trace_tree import Trees, in_trees
+from bench.study.trace_weka import is_weka, weka_rows
 from bench.table_file import Row, read_rows
 
-__all__ = ["PUBLISHERS", "TraceRequest", "TraceUnit", "read_trace"]
+__all__ = ["PUBLISHERS", "TraceRequest", "TraceUnit", "different_tokens", "read_trace", "shared_block"]
 
 TraceUnit = Literal["s", "ms", "us", "ns"]
 _SECONDS: dict[TraceUnit, Decimal] = {"s": Decimal(1), "ms": Decimal("1e-3"), "us": Decimal("1e-6"), "ns": Decimal("1e-9")}
@@ -25,11 +28,24 @@ _LONGEST = 2**31  # tokens that no model's context has, so that a time in a wron
 
 @dataclass(frozen=True)
 class TraceRequest:
-    """One line of a trace: arrival since its first request (s), and lengths (tokens)."""
+    """One line of a trace.
 
-    arrival_s: float
+    Attributes:
+        arrival_s: since the first request (s); None where it follows another. prompt_tokens, output_tokens: its lengths.
+        blocks: numbers of its prompt's blocks, each of `block_tokens` but for the last: two prompts share those whose numbers are the
+            same, and nothing else. Empty where prompts share nothing.
+        after: place of the request that it follows, among those that `read_trace` returns. after_s: from that one's end to its own
+            start (s). root: place of the request with which its session begins.
+    """
+
+    arrival_s: float | None
     prompt_tokens: int
     output_tokens: int
+    blocks: tuple[int, ...] = ()
+    block_tokens: int = 0
+    after: int | None = None
+    after_s: float = 0.0
+    root: int = 0
 
 
 class _Format(NamedTuple):
@@ -37,7 +53,8 @@ class _Format(NamedTuple):
 
     Attributes:
         publisher: who defines it. unit: of numeric arrivals, None where publishers differ. with_: further columns that it is known by.
-        whole: whether the unit holds for whole numbers alone. dates: whether arrivals are dates.
+        whole: whether the unit holds for whole numbers alone. dates: whether arrivals are dates. block: tokens of a block that one of
+            its `hash_ids` names; None where it has none, or the column `block_tokens` says it.
     """
 
     publisher: str
@@ -48,6 +65,12 @@ class _Format(NamedTuple):
     with_: tuple[str, ...] = ()
     whole: bool = False
     dates: bool = False
+    block: int | None = None
+
+    @property
+    def own(self) -> bool:
+        """Whether it is ours, whose requests may follow others."""
+        return self.arrival == "arrival_s"
 
     def __str__(self) -> str:
         unit = "date and time" if self.dates else self.unit or "in the unit that `trace_unit` gives"
@@ -63,10 +86,10 @@ _COMMON = ("timestamp", "input_length", "output_length")
 # 39795) in either.
 _FORMATS = (
     _Format("", "arrival_s", "prompt_tokens", "output_tokens", "s"),
-    # alibaba-edu/qwen-bailian-usagetraces-anon, README: seconds since the trace's start.
-    _Format("Bailian", *_COMMON, "s", ("chat_id", "turn")),
-    # kvcache-ai/Mooncake, FAST25-release/traces: milliseconds, whole.
-    _Format("Mooncake", *_COMMON, "ms", ("hash_ids",), whole=True),
+    # alibaba-edu/qwen-bailian-usagetraces-anon, README: seconds since the trace's start, blocks of 16 tokens.
+    _Format("Bailian", *_COMMON, "s", ("chat_id", "turn"), block=16),
+    # kvcache-ai/Mooncake, FAST25-release/traces: milliseconds, whole; blocks of 512 tokens.
+    _Format("Mooncake", *_COMMON, "ms", ("hash_ids",), whole=True, block=512),
     _Format("", *_COMMON, None),
     # Azure/AzurePublicDataset, AzureLLMInferenceDataset2023.md and later.
     _Format("Azure", "TIMESTAMP", "ContextTokens", "GeneratedTokens", None, dates=True),
@@ -83,29 +106,116 @@ PUBLISHERS = tuple(form.publisher for form in _FORMATS if form.publisher)
 
 
 @cache
-def read_trace(path: str, unit: TraceUnit | None = None) -> tuple[TraceRequest, ...]:
-    """The requests in a CSV, JSONL or Parquet file, in order of arrival; columns as one of `_FORMATS` has them.
+def read_trace(path: str, unit: TraceUnit | None = None, block: int | None = None) -> tuple[TraceRequest, ...]:
+    """The requests in a CSV, JSONL or Parquet file, in order of arrival; those that follow another stand behind the session's first.
 
     Args:
-        unit: of the arrivals, in place of the format's own.
+        unit: of the arrivals, in place of the format's own. block: tokens of a block that an id in `hash_ids` names, in place of the
+            format's own; 0: prompts share nothing.
 
     Raises:
         BenchError: the file is missing or broken, lacks a column, a row is not a request, or the arrivals' unit is not known.
     """
+    rows, form = _read(path)
+    trees = in_trees(path, rows, form.arrival) if form.own else None
+    roots = [row for row, after in zip(rows, trees.after, strict=True) if after is None] if trees else rows
+    arrivals = _arrivals(path, roots, form, unit)
+    zero = min(arrivals)
+    moments = {row.place: float(moment - zero) for row, moment in zip(roots, arrivals, strict=True)}
+    requests = [
+        TraceRequest(moments.get(row.place), _tokens(path, row, form.prompt, form), _tokens(path, row, form.output, form))
+        for row in rows
+    ]
+    requests = _with_blocks(path, rows, requests, form, block, alone=trees is None)
+    if trees is None:
+        ordered = sorted(requests, key=lambda request: request.arrival_s or 0.0)
+        return tuple(replace(request, root=place) for place, request in enumerate(ordered))
+    return _in_order(requests, trees)
+
+
+def different_tokens(requests: Iterable[TraceRequest]) -> int:
+    """Prompt tokens that a prefix cache without end computes, and then holds: those of each block once."""
+    longest: dict[int, int] = {}
+    for request in requests:
+        for place, block in enumerate(request.blocks):
+            tokens = min(request.block_tokens, request.prompt_tokens - place * request.block_tokens)
+            longest[block] = max(longest.get(block, 0), tokens)
+    return sum(longest.values())
+
+
+@cache
+def shared_block(path: str) -> int | None:
+    """Tokens of a block of a published trace's `hash_ids`; None where it has none, or says it itself.
+
+    Raises:
+        BenchError: as of `read_trace`.
+    """
+    rows, form = _read(path)
+    return form.block if any(row.values.get("hash_ids") for row in rows) else None
+
+
+def _read(path: str) -> tuple[Sequence[Row], _Format]:
+    """A file's rows, and the format that they have."""
     rows = read_rows(path, what="trace")
     if not rows:
         raise BenchError(f"{path}: holds no requests.")
+    if is_weka([*rows[0].values]):
+        rows = weka_rows(path, rows)
+        if not rows:
+            raise BenchError(f"{path}: holds no requests.")
     columns = rows[0].values.keys()
-    form = next((x for x in _FORMATS if {*x[1:4], *x.with_} <= columns), None)
+    form = next((x for x in _FORMATS if {*x[1:4], *x.with_} <= columns or (x.own and {*x[2:4], "parent"} <= columns)), None)
     if form is None:
         raise BenchError(
             f"{path}: a trace has the columns {'; or '.join(map(str, _FORMATS))}. Found: {', '.join(map(str, columns))}."
         )
-    arrivals = _arrivals(path, rows, form, unit)
-    lengths = [[_tokens(path, row, column, form) for column in (form.prompt, form.output)] for row in rows]
-    zero = min(arrivals)
-    requests = [TraceRequest(float(x - zero), *each) for x, each in zip(arrivals, lengths, strict=True)]
-    return tuple(sorted(requests, key=lambda request: request.arrival_s))
+    return rows, form
+
+
+def _with_blocks(
+    path: str, rows: Sequence[Row], requests: Sequence[TraceRequest], form: _Format, block: int | None, *, alone: bool
+) -> list[TraceRequest]:
+    """The requests with the blocks of their prompts.
+
+    Args:
+        alone: whether no request follows another: then a trace without ids needs no blocks.
+    """
+    ids = [[] if block == 0 else hash_ids(row.values.get("hash_ids"), f"{path}: {row.place}, hash_ids") for row in rows]
+    if alone and not any(ids):
+        return list(requests)
+    chains, found = Chains(), []
+    for row, request, names in zip(rows, requests, ids, strict=True):
+        size = request.prompt_tokens
+        if names:
+            size = block or form.block or _tokens(path, row, "block_tokens", form)
+        try:
+            numbers = chains.of(names, request.prompt_tokens, size)
+        except ValueError as error:
+            raise BenchError(
+                f"{path}: {row.place}, hash_ids: {error}. Give the length of a block as trace_block in the workload, or --trace-block; "
+                "with 0 prompts share nothing."
+            ) from None
+        found.append(replace(request, blocks=numbers, block_tokens=size))
+    return found
+
+
+def _in_order(requests: Sequence[TraceRequest], trees: Trees) -> tuple[TraceRequest, ...]:
+    """Sessions in the order of their arrival, each as its first request and all that follows from it."""
+    roots = [i for i, after in enumerate(trees.after) if after is None]
+    order: list[int] = []
+    for root in sorted(roots, key=lambda i: requests[i].arrival_s or 0.0):
+        stack = [root]
+        while stack:
+            order.append(stack.pop())
+            stack += reversed(trees.followers[order[-1]])
+    place = {i: new for new, i in enumerate(order)}
+    found: list[TraceRequest] = []
+    for i in order:
+        after = trees.after[i]
+        before = None if after is None else place[after]
+        root = place[i] if before is None else found[before].root
+        found.append(replace(requests[i], after=before, after_s=trees.after_s[i], root=root))
+    return tuple(found)
 
 
 def _arrivals(path: str, rows: Sequence[Row], form: _Format, unit: TraceUnit | None) -> list[Decimal]:

@@ -10,13 +10,14 @@ from pydantic import Field, model_validator
 
 from bench.axes import CONCURRENCY, RATE
 from bench.endpoints import ENDPOINTS
+from bench.errors import BenchError
 from bench.fields import Count, Strict
 from bench.prompts import RANDOM, SOURCES, Prompts, Source
 from bench.published import ARCHETYPES
 from bench.records.environment import secret_in
 from bench.study.arrivals import GAPS
 from bench.study.lengths import Length, LengthDistribution
-from bench.study.trace import PUBLISHERS, TraceUnit
+from bench.study.trace import PUBLISHERS, TraceRequest, TraceUnit, read_trace, shared_block
 from bench.study.turns import Turns
 
 __all__ = ["ALIKE", "OPEN", "Ramp", "Step", "Workload"]
@@ -145,6 +146,11 @@ class Workload(Strict):
         description="`trace`: the unit of its arrivals (`us` is microseconds), in place of the one that its publisher defines. "
         "Needed where publishers differ: `timestamp`, `input_length` and `output_length` alone can be either seconds or milliseconds.",
     )
+    trace_block: Annotated[int, Field(ge=0)] | None = Field(
+        default=None,
+        description="`trace`: tokens of a block of its `hash_ids`, in place of its publisher's (Mooncake 512, Bailian 16). Prompts "
+        "share the blocks with which their ids begin alike, and nothing else. 0: they share nothing.",
+    )
     body: dict[str, Any] = Field(
         default_factory=dict,
         description="Further keys of each request's body, in place of what would be sent: `{temperature: 0.7, top_p: 0.9}`. The "
@@ -226,6 +232,7 @@ class Workload(Strict):
             ((self.arrival in _SHAPED) != (self.burstiness is not None), f"arrival {' or '.join(_SHAPED)} and burstiness go together"),
             ((self.arrival == "trace") != (self.trace is not None), "arrival trace and trace, its file, go together"),
             (self.trace_unit is not None and self.arrival != "trace", "trace_unit belongs to arrival trace"),
+            (self.trace_block is not None and self.arrival != "trace", "trace_block belongs to arrival trace"),
             (self.arrival == "trace" and bool(self.prompt_tokens or self.output_tokens),
              "a trace has its own lengths; remove prompt_tokens and output_tokens"),
             (own and self.prompt_tokens is not None, "prompts of a file have their own lengths; remove prompt_tokens"),
@@ -327,6 +334,31 @@ class Workload(Strict):
             endpoint=self.endpoint,
             stream=self.stream,
         )
+
+    @property
+    def traced(self) -> tuple[TraceRequest, ...]:
+        """The requests of its trace; none without one.
+
+        Raises:
+            BenchError: the trace cannot be read, or says by itself what prompts share, and `cache` says it too.
+        """
+        requests = read_trace(self.trace, self.trace_unit, self.trace_block) if self.trace else ()
+        also = f"cache {self.cache}" if self.cache != "unique" else f"prompts {self.prompts.source}"
+        if also != f"prompts {RANDOM.name}" and any(request.blocks for request in requests):
+            raise BenchError(
+                f"{self.trace}: its hash_ids or parents say what prompts share, and so does {also}. Remove that, or give "
+                "`trace_block: 0` where none has a parent."
+            )
+        return requests
+
+    def with_block(self) -> Workload:
+        """The same with its trace's block length, where the trace's publisher defines it: it decides what is sent.
+
+        Raises:
+            BenchError: the trace cannot be read.
+        """
+        block = shared_block(self.trace) if self.trace and self.trace_block is None else None
+        return self.model_copy(update={"trace_block": block}) if block else self
 
     @property
     def axis(self) -> str:

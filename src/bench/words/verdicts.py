@@ -11,7 +11,7 @@ from bench.drift import Drift, RoundPart
 from bench.errors import shown, shown_share
 from bench.words.loads import count_text
 
-__all__ = ["PARTS", "failures", "reason_text", "reason_texts", "retries", "stopped"]
+__all__ = ["PARTS", "failures", "hits", "reason_text", "reason_texts", "retries", "stopped"]
 
 PARTS: dict[Part, str] = {
     "load": "the load was not the one asked for",
@@ -36,6 +36,7 @@ _TEXTS: dict[Check, str] = {
     "output_lengths": "{requests} had another output length than asked for{counted}",
     "cached_tokens": "{value:.0f} tokens came from the prefix cache, where {most} should",
     "hit_rate": "the prefix cache served {value_share} of the prompts' tokens, where the workload implies {limit_share}",
+    "lru_hits": "the prefix cache served {value_share} of the prompts' tokens, where one of its size serves {limit_share}",
     "loop_lag": "the client's event loop was late: P99 {value:.3g} s, over {limit:g} s",
     "loop_stall": "the client's event loop stood still for {value:.3g} s, over {limit:g} s",
     "clock_skew": "the clocks of our processes differ by {value:.3g} s, over {limit:g} s",
@@ -57,7 +58,7 @@ _TEXTS: dict[Check, str] = {
 
 def reason_text(reason: Reason) -> str:
     """Why a part of a run cannot be trusted, with its number."""
-    digits = 1 if reason.check == "hit_rate" else 0
+    digits = 1 if reason.check in ("hit_rate", "lru_hits") else 0
     return _TEXTS[reason.check].format(
         value=reason.value,
         limit=reason.limit,
@@ -103,6 +104,16 @@ def retries(run: Mapping[str, Any]) -> str | None:
         f"{run['retried']} of {count_text(run['requests'], 'request')} were refused and sent again, after waits of up to "
         f"{run['retry_wait_max_s']:.3g} s"
     )
+
+
+def hits(run: Mapping[str, Any]) -> str | None:
+    """What the prefix cache served, beside what it could; None where nothing was to be served, or nothing says what was."""
+    expected, counted = run.get("prefix_hit_rate_expected"), run.get("prefix_hit_rate")
+    rate, lru = run.get("prefix_hit_rate_answers") if counted is None else counted, run.get("prefix_hit_rate_lru")
+    if not expected or rate is None:
+        return None
+    size = "" if lru is None else f", of which a cache of its size keeps {shown_share(lru, 1)}"
+    return f"{shown_share(rate, 1)} of the prompts' tokens; {shown_share(expected, 1)} had been sent before{size}"
 
 
 def stopped(run: Mapping[str, Any]) -> str | None:

@@ -25,7 +25,7 @@ def parse(
     from bench.parse import parse_run, tail_text
     from bench.study.config import Thresholds
     from bench.words.streams import stream_notes
-    from bench.words.verdicts import failures, reason_text, retries, stopped
+    from bench.words.verdicts import failures, hits, reason_text, retries, stopped
     from bench.work import WORKS
 
     summary = parse_run(
@@ -58,6 +58,8 @@ def parse(
     if summary["answers"] == "natural":
         cut = f"{summary['cut_answers']} of {summary['ok']} were cut at the limit"
         print(f"  {'answers':<20} {summary['output_tokens'] or 0:.4g} tokens in the mean; {cut}")
+    if served := hits(summary):
+        print(f"  {'prefix cache':<20} {served}")
     if judged.failed:
         print(f"  {'failed':<20} {failures(summary)}")
     if again := retries(summary):

@@ -86,6 +86,10 @@ class Workload(Sending):
         defaults.TraceUnit | None,
         option(None, "Unit of a trace's arrivals, where its publishers differ.", LOAD, default="its publisher's"),
     ] = None
+    trace_block: Annotated[
+        int | None,
+        option("N", "Tokens of a block of a trace's hash_ids; 0: prompts share nothing.", LOAD, default="its publisher's"),
+    ] = None
     time_scale: Annotated[float | None, option("X", "Replay a trace X times as fast.", LOAD, parser=positive, default="1")] = (
         None
     )
@@ -126,7 +130,7 @@ class Workload(Sending):
         target, interval = self.target(), self._scrape_interval()
         seed = self.seed or secrets.token_hex(8)
         content, level = self._workload()
-        workload = self.checked(content)
+        workload = self.checked(content).with_block()
         if workload.num_requests == "auto":
             raise BenchError("--num-requests or --duration is missing: how much to send.")
         if self.users and not workload.turns:
@@ -213,6 +217,7 @@ class Workload(Sending):
             self._arrival(),
             trace=self.trace,
             trace_unit=self.trace_unit,
+            trace_block=self.trace_block,
             num_requests=self.num_requests,
             duration_s=self.duration,
         )
@@ -261,7 +266,7 @@ class Workload(Sending):
         levels = given("concurrency", "users", "request-rate", "trace")
         yield " and " in levels, f"{levels}: each is a load of its own. Leave one of them out."
         yield bool(open_only) and not opened, f"{open_only}: for an open loop only. Add --request-rate, or leave it out."
-        replay_only = given("time-scale", "trace-unit")
+        replay_only = given("time-scale", "trace-unit", "trace-block")
         yield bool(replay_only) and not (replayed or filed), f"{replay_only}: for a trace only. Add --trace, or leave it out."
         yield replayed and filed, "--trace: --workload FILE says what is sent, a trace too. Leave one of them out."
         yield (

@@ -5,17 +5,37 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Iterator
+from itertools import takewhile
 from typing import Protocol
 
 from bench.load.schedule import PlannedRequest
-from bench.predict.state import Limits, Request
 
-__all__ = ["Pool", "pool_of"]
+__all__ = ["Holder", "Pool", "alike", "pool_of"]
 
 _Key = tuple[int, int]  # of what a block holds: a stream of tokens, and the block's place in it
 _ALIKE = 0.1  # share of a prompt that a slot must hold to be reused; source: llama.cpp's default for `--slot-prompt-similarity`
-# number of the stream that all prompts begin with: conversations have their numbers, outputs those below this one; convention
+# number of the stream that all prompts begin with: conversations and blocks have theirs from 0 on, outputs below this one; convention
 _SHARED = -1
+
+
+class Holder(Protocol):
+    """A request that has room, or waits for it.
+
+    Attributes:
+        plan: what it was to be. left: prompt tokens to be computed; start: of them, where the next chunk begins. blocks: that it has,
+            where they are counted; held: those that it has, where a prefix cache tells them apart. preemptions: how often it lost them.
+    """
+
+    left: int
+    start: int
+    blocks: int
+    held: list[int]
+
+    @property
+    def plan(self) -> PlannedRequest: ...
+
+    @property
+    def preemptions(self) -> int: ...
 
 
 class Pool(Protocol):
@@ -27,36 +47,50 @@ class Pool(Protocol):
     def prime(self, tokens: int) -> None:
         """Compute what all prompts begin with, as a request before the others."""
 
-    def admit(self, request: Request, tokens: int) -> bool:
+    def admit(self, request: Holder, tokens: int) -> bool:
         """Give a request room for its first `tokens`, or refuse where too little is free. Sets its `start`, the tokens that a prefix
         cache serves, and its `left`.
         """
 
-    def take(self, request: Request, blocks: int) -> None:
+    def take(self, request: Holder, blocks: int) -> None:
         """Give a request so many blocks more."""
 
-    def release(self, request: Request, computed: int) -> None:
+    def release(self, request: Holder, computed: int) -> None:
         """Take back what a request has. Args: computed: tokens whose keys and values are there."""
 
 
-def pool_of(limits: Limits) -> Pool:
-    """The room of a server with such limits."""
-    if not limits.cached:
-        return _Counted(limits)
-    return _CachedSlots(limits.sequences) if limits.blocks is None else _CachedBlocks(limits.blocks, limits.block_size)
+def pool_of(blocks: int | None, block_size: int, sequences: int, *, cached: bool) -> Pool:
+    """The room of a server.
+
+    Args:
+        blocks: of its KV cache; None where each of `sequences` slots holds all that a request may need. block_size: tokens of a block.
+        cached: whether prompt tokens that an earlier request had are not computed again.
+    """
+    if not cached:
+        return _Counted(blocks, block_size)
+    return _CachedSlots(sequences) if blocks is None else _CachedBlocks(blocks, block_size)
+
+
+def alike(one: PlannedRequest, other: PlannedRequest) -> int:
+    """Tokens with which the prompts of two requests begin."""
+    most = min(one.prompt_tokens, other.prompt_tokens)
+    if one.blocks:
+        same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one.blocks, other.blocks, strict=False)))
+        return min(most, same * one.block_tokens)
+    return most if one.conversation == other.conversation else min(one.shared_tokens, other.shared_tokens)
 
 
 class _Counted:
     """Blocks, or slots, without a prefix cache."""
 
-    def __init__(self, limits: Limits) -> None:
-        self.free: float = math.inf if limits.blocks is None else limits.blocks - 1
-        self._size = limits.block_size
+    def __init__(self, blocks: int | None, size: int) -> None:
+        self.free: float = math.inf if blocks is None else blocks - 1
+        self._size = size
 
     def prime(self, tokens: int) -> None:
         pass
 
-    def admit(self, request: Request, tokens: int) -> bool:
+    def admit(self, request: Holder, tokens: int) -> bool:
         need = -(-tokens // self._size)
         if need > self.free:
             return False
@@ -64,11 +98,11 @@ class _Counted:
         request.start, request.left = 0, tokens
         return True
 
-    def take(self, request: Request, blocks: int) -> None:
+    def take(self, request: Holder, blocks: int) -> None:
         request.blocks += blocks
         self.free -= blocks
 
-    def release(self, request: Request, computed: int) -> None:  # noqa: ARG002 - nothing is reused
+    def release(self, request: Holder, computed: int) -> None:  # noqa: ARG002 - nothing is reused
         self.free += request.blocks
         request.blocks = 0
 
@@ -90,7 +124,7 @@ class _CachedSlots:
         self._had[0] = PlannedRequest(-1, _SHARED, tokens, 1, shared_tokens=tokens)
         self._free.move_to_end(0)
 
-    def admit(self, request: Request, tokens: int) -> bool:
+    def admit(self, request: Holder, tokens: int) -> bool:
         plan = request.plan
         slot = max(self._free, key=lambda each: self._common(each, plan))
         if self._common(slot, plan) <= _ALIKE * plan.prompt_tokens:
@@ -101,21 +135,16 @@ class _CachedSlots:
         self._had[slot], request.held = plan, [slot]
         return True
 
-    def take(self, request: Request, blocks: int) -> None:
+    def take(self, request: Holder, blocks: int) -> None:
         pass
 
-    def release(self, request: Request, computed: int) -> None:  # noqa: ARG002 - nobody's prompt begins with an answer
+    def release(self, request: Holder, computed: int) -> None:  # noqa: ARG002 - nobody's prompt begins with an answer
         (slot,) = request.held
         self._free[slot] = None
 
     def _common(self, slot: int, plan: PlannedRequest) -> int:
-        """Tokens with which both the prompt in a slot and this one begin."""
         had = self._had[slot]
-        if had is None:
-            return 0
-        if had.conversation == plan.conversation:
-            return min(had.prompt_tokens, plan.prompt_tokens)
-        return min(had.shared_tokens, plan.shared_tokens)
+        return 0 if had is None else alike(had, plan)
 
 
 class _CachedBlocks:
@@ -143,9 +172,9 @@ class _CachedBlocks:
             self._keep(block, (_SHARED, place))
         self._queue.update(dict.fromkeys(reversed(blocks)))
 
-    def admit(self, request: Request, tokens: int) -> bool:
+    def admit(self, request: Holder, tokens: int) -> bool:
         needed, plan = -(-tokens // self._size), request.plan
-        known = tokens if request.preemptions else plan.reusable_tokens
+        known = tokens if request.preemptions or plan.blocks else plan.reusable_tokens
         if needed - known // self._size > len(self._queue):  # whatever it finds
             return False
         hits = self._found(request, (tokens - 1) // self._size)  # the last token is computed, so that there is an answer
@@ -162,13 +191,13 @@ class _CachedBlocks:
         request.left = tokens - request.start
         return True
 
-    def take(self, request: Request, blocks: int) -> None:
+    def take(self, request: Holder, blocks: int) -> None:
         for _ in range(blocks):
             block = self._evicted()
             self._holders[block] = 1
             request.held.append(block)
 
-    def release(self, request: Request, computed: int) -> None:
+    def release(self, request: Holder, computed: int) -> None:
         self._keep_all(request, computed)  # its output too: it may come back
         held, request.held = request.held, []
         for block in held[computed // self._size :]:
@@ -183,7 +212,7 @@ class _CachedBlocks:
             if block not in self._key_of:
                 self._queue.move_to_end(block, last=False)
 
-    def _found(self, request: Request, most: int) -> list[int]:
+    def _found(self, request: Holder, most: int) -> list[int]:
         """The blocks that hold its first tokens, without a gap."""
         blocks: list[int] = []
         for key in self._keys(request, most):
@@ -192,15 +221,20 @@ class _CachedBlocks:
             blocks.append(next(iter(self._blocks_of[key])))
         return blocks
 
-    def _keys(self, request: Request, count: int) -> Iterator[_Key]:
-        """What its first full blocks hold: what all prompts share, what its conversation does, and its own output."""
+    def _keys(self, request: Holder, count: int) -> Iterator[_Key]:
+        """What its first full blocks hold: what all prompts share, what its conversation or its chain does, and its own output."""
         plan, size = request.plan, self._size
         shared, prompt = plan.shared_tokens // size, plan.prompt_tokens // size
         for place in range(count):
-            stream = _SHARED if place < shared else plan.conversation if place < prompt else _SHARED - 1 - plan.index
+            if place >= prompt:
+                stream = _SHARED - 1 - plan.index
+            elif plan.blocks:  # the number of the block with its last token says all that comes before
+                stream = plan.blocks[(place * size + size - 1) // plan.block_tokens]
+            else:
+                stream = _SHARED if place < shared else plan.conversation
             yield stream, place
 
-    def _keep_all(self, request: Request, tokens: int) -> None:
+    def _keep_all(self, request: Holder, tokens: int) -> None:
         """Note what its blocks hold that are full with so many tokens, so that they are found."""
         for block, key in zip(request.held, self._keys(request, tokens // self._size), strict=False):
             self._keep(block, key)

@@ -1,0 +1,103 @@
+"""Weka's traces of agents' sessions (AgentX), as requests of our own format: one session a line, subagents inside it.
+
+Source: the records of semianalysisai/cc-traces-weka-042026 and -062126, as AIPerf (`weka_trace`) and inference-perf (`WekaTrace`) read
+them: `t` is a request's start and `api_time` its duration, in seconds since the session's start; `in` and `out` are tokens; `hash_ids`
+name the whole blocks of its prompt, and a local scope is the session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from bench.errors import BenchError, shown
+from bench.table_file import Row
+
+__all__ = ["is_weka", "weka_rows"]
+
+_NAMES = {"in": "prompt_tokens", "out": "output_tokens"}
+
+
+class _Call(NamedTuple):
+    """One request of a session: where it stands, its start and end (s since the session's start), and what is written of it."""
+
+    place: str
+    start: float
+    end: float
+    values: Mapping[str, Any]
+
+
+def is_weka(columns: Sequence[str]) -> bool:
+    """Whether the lines of a file with these keys are sessions."""
+    return {"block_size", "requests"} <= {*columns}
+
+
+def weka_rows(path: str, lines: Sequence[Row]) -> list[Row]:
+    """The requests of all sessions, as rows with the columns of our own format.
+
+    Sessions have no moments among each other: all begin at once, as so many agents side by side. A request follows the one whose answer
+    was the last to come before it, of the session's request before it and of the subagents that had ended; a subagent's first one
+    follows the session's request that began last.
+
+    Raises:
+        BenchError: a line is no session.
+    """
+    return [row for line in lines for row in _rows_of(path, line)]
+
+
+def _rows_of(path: str, line: Row) -> Iterator[Row]:
+    main, subagents = _calls(path, line)
+    ended = [calls[-1] for calls in subagents]
+    for i, call in enumerate(main):
+        joined = [each for each in ended if i and main[i - 1].start <= each.start and each.end <= call.start]
+        yield _row(line, call, max([main[i - 1], *joined], key=lambda each: each.end) if i else None)
+    for calls in subagents:
+        before = [call for call in main if call.start <= calls[0].start]
+        parents = [before[-1] if before else None, *calls]
+        yield from (_row(line, call, parent) for call, parent in zip(calls, parents, strict=False))
+
+
+def _row(line: Row, call: _Call, parent: _Call | None) -> Row:
+    scope = "" if line.values.get("hash_id_scope") == "global" else line.place
+    when = (
+        {"arrival_s": call.start} if parent is None else {"parent": parent.place, "after_s": max(0.0, call.start - parent.end)}
+    )
+    lengths = {ours: call.values.get(its) for its, ours in _NAMES.items()}
+    ids = call.values.get("hash_ids")
+    named = [f"{scope}/{name}" for name in ids] if isinstance(ids, list) else ids
+    return Row(call.place, {"id": call.place, **when, **lengths, "hash_ids": named, "block_tokens": line.values["block_size"]})
+
+
+def _calls(path: str, line: Row) -> tuple[list[_Call], list[list[_Call]]]:
+    """A session's own requests, and those of each subagent that has any; each in order."""
+    main: list[_Call] = []
+    subagents: list[list[_Call]] = []
+    for number, request in enumerate(_objects(path, line.place, line.values["requests"]), 1):
+        place = f"{line.place}, request {number}"
+        if request.get("type") == "subagent":
+            inner = _objects(path, place, request.get("requests"))
+            subagents.append([_call(path, f"{place}.{i}", each) for i, each in enumerate(inner, 1)])
+        else:
+            main.append(_call(path, place, request))
+    return main, [calls for calls in subagents if calls]
+
+
+def _objects(path: str, place: str, value: Any) -> Sequence[Mapping[str, Any]]:
+    if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
+        raise BenchError(f"{path}: {place}, requests: {shown(str(value), 60)} is not a list of requests.")
+    return value
+
+
+def _call(path: str, place: str, request: Mapping[str, Any]) -> _Call:
+    """A request with its times.
+
+    Raises:
+        BenchError: it has none, or is a subagent of a subagent.
+    """
+    if request.get("type") == "subagent":
+        raise BenchError(f"{path}: {place}: a subagent of a subagent is not read. Take the line off.")
+    times = [request.get("t"), request.get("api_time") or 0.0]
+    if not all(isinstance(x, int | float) and not isinstance(x, bool) and 0 <= x < float("inf") for x in times):
+        raise BenchError(f"{path}: {place}: t and api_time ({shown(times, 60)}) are not seconds since the session's start.")
+    start = float(times[0] or 0.0)
+    return _Call(place, start, start + float(times[1] or 0.0), request)
