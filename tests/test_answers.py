@@ -9,7 +9,7 @@ import pytest
 from benchmarks.factors import planted as crossed
 
 from bench.aggregate import summary_frame
-from bench.analysis.decisive import Decided, Decisive, FactorEffect, _effect
+from bench.analysis.decisive import Decided, Decisive, FactorEffect
 from bench.figures import Results
 from bench.report import write_report
 from bench.report.answers import answers
@@ -224,15 +224,12 @@ def test_a_factor_changes_a_metric_by_so_much_within_a_model():
 
 
 def test_a_factor_whose_ends_no_model_has_changes_nothing_that_is_known():
-    effect = {"importance": 1.0, "low": 0.5, "high": 1.5, "factor": "devices", "metric": "TTFT (s)"}
-    places = {
-        "model": ["a", "a", "b", "b"],
-        "value": [1.0, 2.0, 2.0, 4.0],
-        "metric": ["TTFT (s)"] * 4,
-        "mean": [4.0, 2.0, 9.0, 3.0],
-    }
-    found = _effect(effect, {"tensor_parallel": pl.DataFrame(places)})
-    assert (found.change, found.between) == (None, None)
+    """One model was measured on one and two devices, the other on two and four."""
+    runs = named(crossed(1, 0.0))
+    devices = pl.col("tensor_parallel") * pl.when(pl.col("model") == runs["model"].last()).then(2).otherwise(1)
+    runs = runs.with_columns(tensor_parallel=devices, ttft_mean_s=pl.col("ttft_mean_s") / devices)
+    ttft = next(line for line in answered(Results(runs, EMPTY))["factors"].lines if line.startswith("TTFT"))
+    assert re.search(r"devices(?! \()", ttft)
 
 
 def test_bursts_of_swept_lengths_that_nothing_crosses_are_not_asked_for_factors():
