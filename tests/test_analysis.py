@@ -33,7 +33,7 @@ from tests.planted import reasons, summary_rows
             {"client_in_flight_mean": 8.0, "server_in_flight_mean": 12.0},
             r"server had 12.0 .* the client 8.0: others use it too",
         ),
-        ({"held_back_requests": 500.0, "held_back_share": 0.8}, r"server lacked 500 \(80 %\) at half of the scrapes"),
+        ({"held_back_requests": 500.0, "held_back_share": 0.8}, r"server had 500 \(80 %\) fewer requests in flight"),
         ({"scrape_gap_max_s": 3.0}, "no scrape for"),
         ({"scraped": False}, "no scrape succeeded"),
         ({"scraped_before": False}, "no scrape came before the load"),

@@ -261,7 +261,7 @@ def test_few_requests_establish_no_lower_end_and_say_how_many_would(summary):
     assert "the lower end is not established" in capacity.c_max(row)
 
 
-def test_no_upper_end_without_a_level_that_surely_misses(summary):
+def test_no_upper_end_without_a_level_that_significantly_misses(summary):
     row = point(curve(summary, [0.1] * 4))
     assert (row["kind"], row["high"], row["usable_high"]) == ("above", None, None)
     assert capacity.high_needs(row) == "Levels above 8 would establish the upper end."
@@ -564,9 +564,9 @@ def test_a_level_likely_meets_a_limit_of_1_percent(key, share, requests, likely)
     assert Verdict(key, share, 0.0, 1.0, 0.01, requests).likely(share) is likely
 
 
-def test_what_is_surely_met_has_its_whole_interval_within_what_is_allowed():
-    assert not Verdict("ttft_p99_s", 0.01, 0.0, 0.02, 0.01, 400).surely_met
-    assert Verdict("ttft_p99_s", 0.005, 0.0, 0.01, 0.01, 400).surely_met
+def test_what_is_significantly_met_has_its_whole_interval_within_what_is_allowed():
+    assert not Verdict("ttft_p99_s", 0.01, 0.0, 0.02, 0.01, 400).significantly_met
+    assert Verdict("ttft_p99_s", 0.005, 0.0, 0.01, 0.01, 400).significantly_met
 
 
 def test_the_rate_of_repeats_by_hand(summary):
@@ -775,7 +775,7 @@ def test_no_level_below_the_lowest_is_asked_for(low, c_max, words):
     assert capacity.low_needs(row).endswith(f"{c_max} is too near its limit to be sure of: {words}")
 
 
-def test_a_level_that_surely_meets_carries_those_below(summary):
+def test_a_level_that_significantly_meets_carries_those_below(summary):
     """6 % of 1,000 at 4 are over a P95 and no sure miss, none of 200 at 8 surely meets: what 8 carries, 4 does."""
     slo = [parse_slo("ttft_p95=2s")]
     row = point([steady_row(summary, 4, requests=1000, slow=60), steady_row(summary, 8, requests=200)], slo)

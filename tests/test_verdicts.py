@@ -291,6 +291,5 @@ def test_a_server_that_never_sees_all_that_was_sent(tmp_path):
     with serving(exposition=lambda s: exposition(s, running=min(2, s.in_flight))) as server:
         told = found_in(server, tmp_path, 12, thresholds=limits, output_tokens=130)
     assert told == [
-        "of the requests that the client had in flight the server lacked 10 (83 %) at half of the scrapes or more: "
-        "something holds them back"
+        "the server had 10 (83 %) fewer requests in flight than the client, at half of the scrapes or more: something holds them back"
     ]

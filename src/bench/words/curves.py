@@ -104,4 +104,4 @@ class Curve:
     @property
     def at_most(self) -> str:
         """Between how many instances the fleet lies, in brackets; what is not established is said to be so."""
-        return fleet.interval(self.fleet, "instances")
+        return fleet.interval(self.fleet)

@@ -60,8 +60,9 @@ ENDED = {
     (KV_CACHE, "unmeasured"): "the engine's metrics are not there, or lack the cache's usage",
     "runs": f"not yet {{asked}}: its `runs` {_GOES_ON}",
     "seconds": f"not yet {{asked}}: its `seconds` {_GOES_ON}",
-    "invalid": f"three runs in a row cannot be trusted, for the reasons listed below; `{BENCH} discard --invalid`, then the same command, "
-    "goes on. Where other users' work disturbs it and cannot be ended, raise `thresholds.other_share`",
+    "invalid": "three runs in a row cannot be trusted, for the reasons listed below; "
+    f"`{BENCH} discard --invalid`, then the same command, goes on. Where other users' work disturbs it and cannot be ended, raise "
+    "`thresholds.other_share`",
     "short": "no run could be judged. Where none is listed below as invalid, all were too short: raise `runs`",
 }
 
@@ -100,7 +101,12 @@ class LoadUnit:
 
     def text(self, load: float) -> str:
         """The same with its unit."""
-        return f"{self.number(load)} {'in flight' if self.held else 'conversations/s' if self.conversations else 'requests/s'}"
+        number = self.number(load)
+        return (
+            f"{number} in flight"
+            if self.held
+            else f"{count_text(number, 'conversation' if self.conversations else 'request')}/s"
+        )
 
 
 def _unit(record: SearchRecord) -> LoadUnit:
