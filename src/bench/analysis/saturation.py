@@ -106,7 +106,7 @@ def saturation(runs: pl.DataFrame, found: pl.DataFrame | None = None) -> pl.Data
     rows = []
     valid = runs.filter("counts_valid")  # a late client does not change what the server counts
     for (deployment, workload), group in valid.group_by("deployment", "workload", maintain_order=True):
-        ladder: list[float] = group["level"].unique().sort().to_list()
+        levels: list[float] = group["level"].unique().sort().to_list()
         # A late client changes these.
         timed = group.filter("valid").group_by("level").agg(pl.col("throughput_tokens_per_s").median()).drop_nulls()
         highest = timed.sort("throughput_tokens_per_s", "level", descending=[True, False])["level"]
@@ -116,7 +116,7 @@ def saturation(runs: pl.DataFrame, found: pl.DataFrame | None = None) -> pl.Data
         counted = group["axis"][0] == CONCURRENCY
         predicted = group["predicted_saturation"].drop_nulls().max() if counted else None
         expected = (
-            next((i for i, level in enumerate(ladder) if level >= predicted), None)  # type: ignore[operator]
+            next((i for i, level in enumerate(levels) if level >= predicted), None)  # type: ignore[operator]
             if predicted is not None
             else None
         )
@@ -132,7 +132,7 @@ def saturation(runs: pl.DataFrame, found: pl.DataFrame | None = None) -> pl.Data
                 "queue": queue,
                 "queue_below": queue_below,
                 "predicted": predicted,
-                "levels_apart": ladder.index(measured) - expected if measured is not None and expected is not None else None,
+                "levels_apart": levels.index(measured) - expected if measured is not None and expected is not None else None,
                 "peak_at": highest[0] if len(highest) else None,
                 "kv_bytes_per_token": group["kv_bytes_per_token"][0],
                 "parameters": group["parameters"][0],
@@ -155,9 +155,9 @@ def _from(group: pl.DataFrame, sign: pl.Expr) -> tuple[float | None, float | Non
     """The lowest level from which on all runs of which it is known show `sign`, and the level below it; null where there is none."""
     known = group.select("level", sign=sign).drop_nulls()
     levels = known.group_by("level").agg(pl.col("sign").all()).sort("level")
-    ladder, signs = levels["level"].to_list(), levels["sign"].to_list()
-    first = next((i for i in range(len(ladder)) if all(signs[i:])), None)
-    return (None, None) if first is None else (ladder[first], ladder[first - 1] if first else None)
+    loads, signs = levels["level"].to_list(), levels["sign"].to_list()
+    first = next((i for i in range(len(loads)) if all(signs[i:])), None)
+    return (None, None) if first is None else (loads[first], loads[first - 1] if first else None)
 
 
 def _signals(row: Mapping[str, Any]) -> tuple[list[str], bool]:

@@ -19,7 +19,7 @@ _SHARED = -1
 
 
 class Pool(Protocol):
-    """What a server has room in. Attributes: free: blocks that no running request holds; infinite where slots are what is short."""
+    """The room of a server. Attributes: free: blocks that no running request holds; infinite where slots are what is short."""
 
     @property
     def free(self) -> float: ...
@@ -33,14 +33,14 @@ class Pool(Protocol):
         """
 
     def take(self, request: Request, blocks: int) -> None:
-        """Give a request so many blocks more."""
+        """Give a request more blocks."""
 
     def release(self, request: Request, computed: int) -> None:
         """Take back what a request has. Args: computed: tokens whose keys and values are there."""
 
 
 def pool_of(limits: Limits) -> Pool:
-    """The room of a server with such limits."""
+    """The room of a server with these limits."""
     if not limits.cached:
         return _Counted(limits)
     return _CachedSlots(limits.sequences) if limits.blocks is None else _CachedBlocks(limits.blocks, limits.block_size)
@@ -193,7 +193,7 @@ class _CachedBlocks:
         return blocks
 
     def _keys(self, request: Request, count: int) -> Iterator[_Key]:
-        """What its first full blocks hold: what all prompts share, what its conversation does, and its own output."""
+        """Keys of its first full blocks: what all prompts share, its conversation's tokens, and its own output."""
         plan, size = request.plan, self._size
         shared, prompt = plan.shared_tokens // size, plan.prompt_tokens // size
         for place in range(count):
@@ -201,7 +201,7 @@ class _CachedBlocks:
             yield stream, place
 
     def _keep_all(self, request: Request, tokens: int) -> None:
-        """Note what its blocks hold that are full with so many tokens, so that they are found."""
+        """Enter the blocks that are full with that many tokens, so that they are found."""
         for block, key in zip(request.held, self._keys(request, tokens // self._size), strict=False):
             self._keep(block, key)
 

@@ -13,18 +13,17 @@ from bench.words.loads import count_text, numbers_text
 
 __all__ = [
     "NO_GPUS",
-    "carried_title",
+    "brings_title",
     "decline_note",
     "decline_title",
-    "efficiency_title",
     "full_note",
     "invalid_note",
     "load_label",
     "margin_title",
     "numbers_note",
     "pairs_note",
-    "ratio_title",
     "rings_note",
+    "sustained_title",
     "throughput_title",
     "whole_runs_note",
     "widest_spread",
@@ -89,7 +88,7 @@ def rings_note(c_max: bool, knee: bool) -> str:
     return f"{text[0].upper()}{text[1:]}." if text else ""
 
 
-def carried_title(points: pl.DataFrame) -> str | None:
+def sustained_title(points: pl.DataFrame) -> str | None:
     """What deployments give within the SLOs, the most first; None where it is not known of every curve, or of too many.
 
     Bursts, which show nothing that lasts, are left out where another load is there.
@@ -131,16 +130,10 @@ def _signed(share: float) -> str:
     return "0" if round(100 * share) == 0 else f"{100 * share:+.0f}".replace("-", "−")
 
 
-def efficiency_title(devices: str, shares: Sequence[float]) -> str:
-    """What several devices bring at the measured loads. Args: devices: such as `TP=2`. shares: of as many single ones (0–1)."""
+def brings_title(value: str, shares: Sequence[float], whole: str) -> str:
+    """What another value of a setting brings at the measured loads. Args: shares: of `whole` (0–1), such as `the throughput of 8`."""
     low, high = (f"{100 * end:.0f}" for end in (min(shares), max(shares)))
-    return f"{devices} brings {low if low == high else f'{low} to {high}'} % of what as many single devices would"
-
-
-def ratio_title(value: str, first: str, shares: Sequence[float]) -> str:
-    """What another value of a setting brings at the measured loads. Args: shares: of the throughput with the first value (0–1)."""
-    low, high = (f"{100 * end:.0f}" for end in (min(shares), max(shares)))
-    return f"{value} brings {low if low == high else f'{low} to {high}'} % of the throughput of {first}"
+    return f"{value} brings {low if low == high else f'{low} to {high}'} % of {whole}"
 
 
 def margin_title(points: pl.DataFrame, slos: Sequence[Slo]) -> str | None:
@@ -163,7 +156,7 @@ def throughput_title(saturation: pl.DataFrame, unit: str) -> str | None:
     """At which loads throughput saturates; None where it is not known of every curve, or of too many.
 
     Args:
-        saturation: as `saturation_title` takes it. unit: of the load, such as `requests in flight`.
+        saturation: rows of `bench.analysis.saturation`. unit: of the load, such as `requests in flight`.
     """
     levels = saturation["saturation_at"].to_list()
     if not levels or None in levels or len(levels) > _NAMED:

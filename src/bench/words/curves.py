@@ -75,7 +75,7 @@ class Curve:
 
     @property
     def why(self) -> str:
-        """Why it carries no more, with what it would miss."""
+        """Why it sustains no more, with what it would miss."""
         assert self.limit
         assert self.point
         found = self.point["kind"] == "found" and self.limit.cause != "refusals"

@@ -151,7 +151,7 @@ def _by_peak(results: Results, planned: float) -> alt.LayerChart:
 
 
 def _operating(results: Results) -> list[tuple[dict[str, Any], OperatingPoint]]:
-    """The rows of `points` at which an instance can be operated, with what it then carries."""
+    """The rows of `points` at which an instance can be operated, with what it then sustains."""
     first = {(row["deployment"], row["workload"]): row for row in reversed(results.runs.to_dicts())}
     found = [
         (row, OperatingPoint.of(row, first[row["deployment"], row["workload"]]))
