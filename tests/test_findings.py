@@ -52,7 +52,7 @@ def study(summary, decision=SLO, **curves):
         ({"ttft_p99_s": [None] * 3}, SLO, "TTFT P99 ≤ 1 s cannot be judged: no answer at 1 has that latency. Answers that are not streamed"),
         (BURST, SLO, "A burst of 2 requests in flight meets the SLOs: C_max is 2 (at least 2, below 4)."),
         (WRONG, SLO, "No valid run, so its capacity is not known."),
-        ({}, Decision(), "Its KV cache is full from 4 on; throughput is highest at 1."),
+        ({}, Decision(), "The KV cache is full from 4 on; throughput is highest at 1."),
         (WRONG, Decision(), "No run has server counts that can be trusted."),
     ],
 )  # fmt: skip

@@ -13,6 +13,7 @@ from bench.words.loads import count_text, interval_text, load_text
 
 __all__ = [
     "BURSTS",
+    "UNFILLED",
     "c_max",
     "evidence",
     "full_cache",
@@ -29,6 +30,8 @@ __all__ = [
 
 Point = Mapping[str, Any]
 BURSTS = "A burst does not show what a continuous load would do: measure a closed or an open loop for requests/s and a fleet."
+# By whether the server shows its KV cache.
+UNFILLED = {True: "no load filled the KV cache", False: "whether the KV cache was ever full is not known"}
 # Of a point, what only its words are made of.
 _SOURCES = ("unsettled", "low_needs_requests", "high_needs_at", "unsettled_needs_s")
 _C_MAX = {
@@ -210,9 +213,8 @@ def full_cache(saturation: Mapping[str, Any] | None) -> str:
     if saturation is None:
         return "No run has server counts that can be trusted."
     measured, peak = saturation["measured"], saturation["peak_at"]
-    unfilled = "No load filled its KV cache" if saturation["cache_known"] else "Whether its KV cache was ever full is not known"
-    full = f"Its KV cache is full from {measured:g} on" if measured is not None else unfilled
-    return full + (f"; throughput is highest at {peak:g}." if peak is not None else ".")
+    full = UNFILLED[saturation["cache_known"]] if measured is None else f"the KV cache is full from {measured:g} on"
+    return full[0].upper() + full[1:] + (f"; throughput is highest at {peak:g}." if peak is not None else ".")
 
 
 def with_texts(point: Point) -> dict[str, Any]:

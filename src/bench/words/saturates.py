@@ -9,6 +9,7 @@ from typing import Any
 from bench.analysis.saturation import fills_first
 from bench.axes import CONCURRENCY
 from bench.words.answer import Answer, by_advice, shortened
+from bench.words.capacity import UNFILLED
 from bench.words.loads import numbers_text
 from bench.words.regions import turning_point
 from bench.words.templates import filled
@@ -17,11 +18,8 @@ __all__ = ["answer", "prediction_title", "title"]
 
 Row = Mapping[str, Any]
 _NAMED = 5  # most loads that a title names
-_FULL = "the KV cache is full at {loads} in flight[, and not at {below:g}][ ({predicted} predicted)]"
-_UNFILLED = {  # by whether the server shows its KV cache
-    True: "no load filled the KV cache[ ({predicted} predicted)]",
-    False: "whether the KV cache was ever full is not known[ ({predicted} predicted)]",
-}
+_PREDICTED = "[ ({predicted} predicted)]"
+_FULL = "the KV cache is full at {loads} in flight[, and not at {below:g}]" + _PREDICTED
 
 
 def answer(rows: Sequence[Row], *, several_workloads: bool, decided: bool, geometry: str) -> Answer:
@@ -53,7 +51,7 @@ def _name(row: Row, several: bool) -> str:
 
 def _cache(row: Row) -> str:
     if row["measured"] is None:
-        return filled(_UNFILLED[row["cache_known"]], {"predicted": _three(row["predicted"])})
+        return filled(UNFILLED[row["cache_known"]] + _PREDICTED, {"predicted": _three(row["predicted"])})
     return filled(_FULL, {**row, "loads": f"{row['measured']:g}", "predicted": _three(row["predicted"])})
 
 

@@ -8,6 +8,7 @@ from bench.analysis.setting_gain import Gain, Ratio, SettingGain
 from bench.axes import AXES
 from bench.study.settings import setting_name, value_text, with_others
 from bench.words.answer import AGAIN, Answer, listed
+from bench.words.capacity import UNFILLED
 from bench.words.comparison import difference_text, percent_text
 from bench.words.loads import count_text, interval_text, load_text
 
@@ -109,9 +110,7 @@ def _parts(found: SettingGain) -> list[tuple[Gain, str]]:
 def _full(found: SettingGain, side: int) -> str:
     if (full := found.full[side]) is not None:
         return f"the KV cache is full from {load_text(full, AXES[found.axis].unit)} on"
-    return (
-        "no measured load fills the KV cache" if found.full_known[side] else "whether the KV cache was ever full is not known"
-    )
+    return UNFILLED[found.full_known[side]]
 
 
 def _loads(loads: Sequence[float]) -> str:
