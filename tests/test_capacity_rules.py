@@ -150,7 +150,7 @@ def test_levels_that_refuse_are_levels_that_miss(summary):
     assert runs["valid"].all()
     row = operating_points(runs, TTFT).row(0, named=True)
     assert (row["kind"], row["c_max"], row["missed_at"], row["high"]) == ("found", 24, 32, 32)
-    assert missed_by(row)[0] == "failed"
+    assert "failed" in missed_by(row)
     found = bottleneck(runs, row, TTFT)
     assert found.cause == "refusals"
     assert (found.evidence, found.failed, found.requests) == ("refused", 200, 400)
@@ -610,7 +610,7 @@ def test_as_many_digits_as_show_that_it_is_over_2(value, words):
 def test_a_percentile_is_missed_by_failures_or_by_its_time(summary):
     """20 of 100 fail, and what is answered is quick: no time shows it."""
     fails = point([steady_row(summary, 1, requests=100, failed=20)], [parse_slo("ttft_p95=2s")])
-    assert [(miss["by"], miss["share"]) for miss in fails["missed"]][-1] == ("ttft_p95_s", 0.2)
+    assert ("ttft_p95_s", 0.2, 0.1) in [(miss["by"], miss["share"], miss["reached_s"]) for miss in fails["missed"]]
     # Of 10 the P90 is the ninth, as in tables and figures.
     slow = point([steady_row(summary, 1, requests=10, ttft=[0.1] * 8 + [4.0, 5.0])], [parse_slo("ttft_p90=2s")])
     assert slow["missed"][0]["reached_s"] == 4
