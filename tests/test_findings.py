@@ -9,6 +9,7 @@ import pytest
 
 from bench.aggregate import aggregate
 from bench.figures import Results
+from bench.figures.registry import load_figure
 from bench.published import accelerators
 from bench.report import write_report
 from bench.report.answers import answers
@@ -62,7 +63,9 @@ def test_a_curve_in_a_sentence(summary, told, decision, words):
 
 
 def test_the_fleet_in_a_sentence(summary):
-    told = curves(study(summary))[0]
+    results = study(summary)
+    told = curves(results)[0]
+    assert load_figure("fleet").finding(results) == told.takes.removesuffix(".")
     assert told.at_most == " (12 to 28 at 95 % confidence)"
     assert (
         told.takes
