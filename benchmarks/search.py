@@ -27,7 +27,7 @@ import polars as pl
 from scipy.interpolate import PchipInterpolator
 from scipy.optimize import isotonic_regression
 
-from bench.parse.load import _queue
+from bench.parse.load import standing_queue
 from bench.parse.scrapes import TELEMETRY_SCHEMA
 from bench.parse.steady import in_steady_state, steady_figures
 from bench.search import Aim, Budget, Measured, search
@@ -208,7 +208,7 @@ def _server_figures(
         "max_num_seqs": server.slots,
         "kv_blocks": server.blocks,
         "kv_tokens": server.blocks * server.block_size,
-        **_queue(frame["sent_s"].drop_nulls().sort(), frame["end_s"].drop_nulls().sort(), telemetry),
+        **standing_queue(frame["sent_s"].drop_nulls().sort(), frame["end_s"].drop_nulls().sort(), telemetry),
     }
 
 

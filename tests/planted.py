@@ -16,7 +16,6 @@ from bench.records.searches import SearchRecord
 from bench.records.summary import complete
 from bench.study.config import Thresholds
 from bench.words.predicted import PARAMETER_TITLES
-from bench.words.verdicts import reason_text
 from tests import records
 
 
@@ -133,8 +132,8 @@ def served_row(summary, level, *, base_ms=10.0, each_ms=0.1, prompt_ms=1.0, room
 
 
 def reasons(verdict):
-    """What is found wrong with a run, in words."""
-    return [reason_text(reason) for reason in verdict.found]
+    """The checks that a run did not pass."""
+    return [reason.check for reason in verdict.found]
 
 
 def poisson(rate, count, seed):

@@ -9,7 +9,6 @@ import pytest
 from benchmarks.factors import planted as crossed
 
 from bench.aggregate import summary_frame
-from bench.analysis.decisive import Decided, Decisive, FactorEffect, _effect
 from bench.figures import Results
 from bench.report import write_report
 from bench.report.answers import answers
@@ -17,7 +16,6 @@ from bench.report.findings import curves
 from bench.study import Decision
 from bench.study.config import Thresholds
 from bench.study.questions import crossed_factors, levels, plain
-from bench.words import decisive, saturates
 from bench.words.answer import AGAIN, by_advice
 from bench.words.closing import closing_lines
 from bench.words.trust import alike, changed_thresholds, first_line, remedy
@@ -88,40 +86,33 @@ def streamed_rows(summary, *, first=0.35, whole=5.6, wrong=()):
     ]  # fmt: skip
 
 
+def found_in(results):
+    return results.analysis.findings
+
+
 def test_what_a_token_costs_and_what_streaming_buys(summary):
-    found = answered(study(length_rows(summary, noise=0.003) + streamed_rows(summary)))
-    assert list(found) == ["lengths"]
-    prompt, output, streaming = found["lengths"].lines
-    assert prompt.startswith("A prompt token adds 0.5") and "(prompts of 128 to 2,048 tokens)" in prompt
-    assert re.match("An output token adds (10.0|9.9)", output) and "No bend shows" in prompt
-    assert "something to read after 0.35 s, without it after 5.6 s (1,024 + 512 tokens)" in streaming
-    assert "An output token of decode takes as long as 20 prompt tokens of prefill: " in text(found["lengths"])
-    assert "one run of each kind, so how far two such runs differ by chance is not known" in text(found["lengths"])
+    results = study(length_rows(summary, noise=0.003) + streamed_rows(summary))
+    prompt, output = found_in(results).lengths
+    assert (prompt.lengths, prompt.known.slope, prompt.known.parabola) == ((128, 2048), pytest.approx(0.5, rel=0.02), None)
+    assert (output.workload, output.known.slope) == ("decode", pytest.approx(10, rel=0.02))
+    (gain,) = found_in(results).streaming
+    assert (gain.first_s, gain.whole_s, gain.pairs, gain.valid) == (0.35, 5.6, 1, (1, 1))
+    assert list(answered(results)) == ["lengths"]
 
 
 def test_a_cost_that_is_not_there_or_bends_or_cannot_be_known(summary):
-    flat = answered(study(length_rows(summary, prompt_ms=0.0, noise=0.05)))["lengths"]
-    assert flat.lines[0].startswith("Cost per prompt token: not significant (")
-    assert not any("prompt token" in line for line in flat.do)
-    bent = answered(study(length_rows(summary, prompt_ms=0.1, square_ms=2e-4)))["lengths"]
-    share = 2e-4 * 2048**2 / (20 + 0.1 * 2048 + 2e-4 * 2048**2)
-    made = re.search(
-        r"The longer the prompt, the more a further token adds: at 2,048 tokens (\d+) % of TTFT grows with the square of the length\.",
-        bent.lines[0],
-    )
-    assert float(made[1]) == pytest.approx(100 * share, abs=6)
-    lost = answered(study(length_rows(summary, wrong=range(3, 17))))["lengths"]
-    assert lost.lines[0] == "Cost per prompt token: not known, 2 of 16 runs are valid, and a line takes 3 lengths."
-    assert "bench discard --invalid" in lost.do[-1]
+    flat = found_in(study(length_rows(summary, prompt_ms=0.0, noise=0.05))).lengths[0]
+    assert (flat.known, flat.lengths) == (None, (128, 2048))
+    bent = found_in(study(length_rows(summary, prompt_ms=0.1, square_ms=2e-4))).lengths[0]
+    assert bent.known.parabola.bend == pytest.approx(2e-4 * 2048**2 / (20 + 0.1 * 2048 + 2e-4 * 2048**2), abs=0.06)
+    lost = found_in(study(length_rows(summary, wrong=range(3, 17)))).lengths[0]
+    assert (lost.measured, lost.valid, lost.runs, lost.line) == (2, 2, 16, None)
 
 
-@pytest.mark.parametrize(
-    ("wrong", "side"), [(("whole",), "without"), (("streamed",), "with"), (("streamed", "whole"), "with or without")]
-)
-def test_half_a_pair_says_nothing_of_streaming(summary, wrong, side):
-    found = answered(study(streamed_rows(summary, wrong=wrong)))["lengths"]
-    assert found.lines == (f"What streaming buys is not known: no valid run {side} it (1,024 + 512 tokens).",)
-    assert not any("Stream" in line for line in found.do)
+@pytest.mark.parametrize(("wrong", "valid"), [(("whole",), (1, 0)), (("streamed",), (0, 1)), (("streamed", "whole"), (0, 0))])
+def test_half_a_pair_says_nothing_of_streaming(summary, wrong, valid):
+    (gain,) = found_in(study(streamed_rows(summary, wrong=wrong))).streaming
+    assert (gain.valid, gain.pairs, gain.first_s, gain.whole_s) == (valid, 0, None, None)
 
 
 # A second device
@@ -144,26 +135,20 @@ def device_rows(summary, *, gain=1.0, short_gain=3.0, full=6, noise=0.01, wrong=
 
 
 def test_what_a_second_device_buys_at_what_load(summary):
-    found = answered(device_rows(summary, gain=1.3, short_gain=3.5))["devices"]
-    said = text(found)
-    assert "on 1 GPU the KV cache is full from 6 requests in flight on; on 2 GPUs no measured load fills the KV cache" in said
-    room, short = found.lines[1:3]
-    times = [float(re.search(r"([\d.]+) times", line)[1]) for line in (room, short)]
-    assert times == pytest.approx([1.3, 3.5], rel=0.03)
-    assert "(1 to 4): " in room and "(6 to 24): " in short and "more than 2 separate instances" in short
-    assert found.do[0].startswith("If there is load for all of them (1 to 4 requests in flight each), 2 separate instances")
-    assert found.do[1].startswith("Under 8 to 24 requests in flight in all, use 2 GPUs")
-    assert "is assumed" in said
+    results = device_rows(summary, gain=1.3, short_gain=3.5)
+    (gain,) = found_in(results).settings
+    assert (gain.full, gain.full_known, gain.spread_assumed) == ((6, None), (True, True), True)
+    assert (gain.room.loads, gain.short.loads) == ((1, 2, 4), (6, 8, 12, 16, 24))
+    assert (gain.room.same.value, gain.short.same.value) == (pytest.approx(1.3, rel=0.03), pytest.approx(3.5, rel=0.03))
+    assert (gain.room.same.beside(2), gain.short.shared.beside(1), gain.short.shared_loads[0]) == ("less", "more", 8)
+    assert next(iter(answered(results))) == "devices"
 
 
 def test_a_second_device_that_buys_nothing_or_of_which_nothing_is_known(summary):
-    none = answered(device_rows(summary, gain=1.0, short_gain=1.0, full=100))["devices"]
-    assert "so no gain is established" in none.lines[1] and "No change of the gain" in none.lines[2]
-    assert "separate instances" in none.do[0]
-    half = answered(device_rows(summary, wrong=("two",)))["devices"]
-    assert half.lines[0].startswith("Speed: not known, because no pair of runs")
-    assert not any("times" in line for line in half.lines)
-    assert half.sure == () and "bench discard" in half.do[0]
+    (none,) = found_in(device_rows(summary, gain=1.0, short_gain=1.0, full=100)).settings
+    assert (none.room.same.beside(1), none.doubling, none.short) == ("unknown", None, None)
+    (half,) = found_in(device_rows(summary, wrong=("two",))).settings
+    assert (half.pairs, half.room and half.room.same) == (0, None)
 
 
 # Factors
@@ -174,43 +159,28 @@ def named(runs):
     return runs.with_columns(deployment=pl.format("{}-{}", "model", "tensor_parallel"))
 
 
+def decided_of(runs):
+    """What decides each metric of the one family, by its name; and the family."""
+    (found,) = found_in(Results(runs, EMPTY)).factors
+    return {each.metric.split(" (")[0]: each for each in found.metrics}, found
+
+
 def test_which_factor_decides_what():
-    runs = named(crossed(1, 0.05))
-    found = answered(Results(runs, EMPTY))["factors"]
-    makespan = next(line for line in found.lines if line.startswith("Makespan"))
-    throughput = next(line for line in found.lines if line.startswith("Throughput"))
-    assert makespan.startswith("Makespan: output length") and "decides most" in makespan
-    assert throughput.startswith("Throughput: batch size") and "no visible effect: devices" in throughput
-    assert "To change throughput, look at batch size first." in found.do
-    assert "R² of 0.9" in found.sure[0] or "R² of 1.00" in found.sure[0]
-
-
-def test_an_effect_without_a_direction_is_not_called_one():
-    effect = FactorEffect("devices", 0.2, 0.1, 0.3, change=1.01, between=(1, 2))
-    (mixed,) = decisive.answer([Decided("f", (Decisive("TTFT (s)", (0.9, 0.8, 1.0), (effect,), ()),), 9, 9, ())]).lines
-    assert "devices (direction depends on the other factors; × 1.01 on average from 1 to 2) decides most" in mixed
+    metrics, _ = decided_of(named(crossed(1, 0.05)))
+    assert metrics["makespan"].effects[0].factor == "output length"
+    assert (metrics["throughput"].effects[0].factor, metrics["throughput"].none) == ("batch size", ("devices",))
+    assert all(each.score[0] > 0.9 for each in metrics.values())
 
 
 def test_factors_of_noise_decide_nothing_and_few_configurations_are_not_enough():
     runs = named(crossed(1, 0.05))
-    random = np.random.default_rng(3)
-    chance = pl.Series(np.exp(random.standard_normal(runs.height)))
-    noise = runs.with_columns(ttft_mean_s=chance, duration_s=chance, throughput_tokens_per_s=1 / chance)
-    found = answered(Results(noise, EMPTY))["factors"]
-    assert all("not known, because no model of it predicts" in line for line in found.lines)
-    assert not any("look at" in line for line in found.do)
-    few = runs.with_columns(valid=pl.int_range(pl.len()) < 6)
-    found = answered(Results(few, EMPTY))["factors"]
-    assert "Not known: " in found.lines[0]
-    assert len(found.do) == 1 and "discard --invalid" in found.do[0]
-
-
-def test_a_study_of_too_few_configurations_needs_more_of_them():
-    """Measuring valid runs again would change nothing."""
-    runs = named(crossed(1, 0.05, batches=(1, 4), prompts=(32, 128))).filter(tensor_parallel=1)
-    few = answered(Results(runs, EMPTY))["factors"]
-    assert few.lines == ("Not known: 16 configurations have a valid run, and it takes 20.",)
-    assert few.do == ("Add levels or lengths: the study has 16 configurations, and it takes 20 with a valid run.",)
+    chance = pl.Series(np.exp(np.random.default_rng(3).standard_normal(runs.height)))
+    noise, _ = decided_of(runs.with_columns(ttft_mean_s=chance, duration_s=chance, throughput_tokens_per_s=1 / chance))
+    assert noise and all(each.effects is None for each in noise.values())
+    metrics, few = decided_of(runs.with_columns(valid=pl.int_range(pl.len()) < 6))
+    assert (metrics, few.configurations, few.measured > few.fewest) == ({}, 3, True)
+    small = named(crossed(1, 0.05, batches=(1, 4), prompts=(32, 128))).filter(tensor_parallel=1)
+    assert [getattr(decided_of(small)[1], name) for name in ("configurations", "measured", "fewest")] == [16, 16, 20]
 
 
 def test_a_factor_changes_a_metric_by_so_much_within_a_model():
@@ -219,20 +189,17 @@ def test_a_factor_changes_a_metric_by_so_much_within_a_model():
     large = pl.col("model") == runs["model"].last()
     slowed = pl.when(large).then(10 / pl.col("tensor_parallel").sqrt()).otherwise(1.0)
     runs = runs.filter(large | (pl.col("tensor_parallel") == 1)).with_columns(pl.col("ttft_mean_s") * slowed)
-    ttft = next(line for line in answered(Results(runs, EMPTY))["factors"].lines if line.startswith("TTFT"))
-    assert "devices (× 0.71 from 1 to 2)" in ttft
+    devices = next(each for each in decided_of(runs)[0]["TTFT"].effects if each.factor == "devices")
+    assert (devices.change, devices.between) == (pytest.approx(0.5**0.5), (1, 2))
 
 
 def test_a_factor_whose_ends_no_model_has_changes_nothing_that_is_known():
-    effect = {"importance": 1.0, "low": 0.5, "high": 1.5, "factor": "devices", "metric": "TTFT (s)"}
-    places = {
-        "model": ["a", "a", "b", "b"],
-        "value": [1.0, 2.0, 2.0, 4.0],
-        "metric": ["TTFT (s)"] * 4,
-        "mean": [4.0, 2.0, 9.0, 3.0],
-    }
-    found = _effect(effect, {"tensor_parallel": pl.DataFrame(places)})
-    assert (found.change, found.between) == (None, None)
+    """One model was measured on one and two devices, the other on two and four."""
+    runs = named(crossed(1, 0.0))
+    devices = pl.col("tensor_parallel") * pl.when(pl.col("model") == runs["model"].last()).then(2).otherwise(1)
+    runs = runs.with_columns(tensor_parallel=devices, ttft_mean_s=pl.col("ttft_mean_s") / devices)
+    devices = next(each for each in decided_of(runs)[0]["TTFT"].effects if each.factor == "devices")
+    assert (devices.change, devices.between) == (None, None)
 
 
 def test_bursts_of_swept_lengths_that_nothing_crosses_are_not_asked_for_factors():
@@ -373,27 +340,11 @@ def test_where_the_cache_fills_and_throughput_peaks(summary):
          "throughput_tokens_per_s": throughput * (1 + 0.01 * (repeat - 2))}
         for level, throughput in peak.items() for repeat in (1, 2, 3)
     ]  # fmt: skip
-    found = answered(study(rows))["concurrency"]
-    assert found.lines[0].startswith("a: the KV cache is full at 16 in flight, and not at 12")
-    assert found.lines[0].endswith("; throughput peaks at 12 (8 to 16), then it falls.")
-    assert found.do[0] == "a: send no more than 12 at once; more wait for KV memory."
-    few = answered(study([row for row in rows if row["level"] < 3]))["concurrency"]
-    assert "no load filled the KV cache" in few.lines[0]
-    assert few.lines[0].endswith("; where throughput peaks is not known: only 2 levels with a valid run, and 4 are needed.")
-    assert not any("send no more" in line for line in few.do)
-
-
-@pytest.mark.parametrize(
-    ("predicted", "below", "measured", "most"), [(16.0, 15.0, 16.0, 16), (42.7, 40.0, 50.0, 42), (10.0, 12.0, 16.0, 12)]
-)
-def test_as_many_are_sent_as_fit(predicted, below, measured, most):
-    """16 requests that fill the cache exactly do not wait; between two levels the prediction decides if it lies there."""
-    row = {"deployment": "a", "workload": "w", "predicted": predicted, "below": below, "measured": measured, "levels_apart": 0}
-    row |= {f"saturation_{key}": None for key in ("at", "low", "high", "fell_at", "back_at")}
-    row |= {"saturation_kind": "unknown", "saturation_why": "few", "levels": 2, "cache_known": True}
-    found = saturates.answer([row], several_workloads=False, decided=False, geometry="")
-    assert found.do[0] == f"a: send no more than {most} at once; more wait for KV memory."
-    assert saturates.answer([row], several_workloads=False, decided=True, geometry="").do == ()
+    row = study(rows).saturation.row(0, named=True)
+    assert [row[key] for key in ("measured", "below", "saturation_at", "saturation_kind")] == [16, 12, 12, "peak"]
+    assert (row["saturation_low"], row["saturation_high"]) == (8, 16)
+    few = study([row for row in rows if row["level"] < 3]).saturation.row(0, named=True)
+    assert (few["measured"], few["cache_known"], few["saturation_why"]) == (None, True, "few")
 
 
 def test_capacity_comes_first_where_a_peak_is_to_be_carried(summary):
@@ -404,7 +355,7 @@ def test_capacity_comes_first_where_a_peak_is_to_be_carried(summary):
     assert next(iter(found)) == "capacity"
     assert found["capacity"].lines[0].startswith("a: sustains 8 requests/s at 4 requests in flight")
     assert (
-        "The peak takes 13 instances (6 to 14 at 95 % confidence), 17 GPUs with the safety factor 1.3."
+        "A peak of 100 requests/s takes 13 instances (6 to 14 at 95 % confidence), 17 GPUs with the safety factor 1.3."
         in found["capacity"].lines[0]
     )
     assert re.search(r"plan 19 GPUs of a \(14 instances, times the safety factor 1.3\)", found["capacity"].do[0])

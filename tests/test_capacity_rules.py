@@ -1,7 +1,6 @@
 """From levels to C_max and what is carried there: ends that are established or not, failures, overload, and shares of requests by hand."""
 
 import itertools
-import re
 
 import numpy as np
 import polars as pl
@@ -21,11 +20,11 @@ from bench.statistics import isotonic
 from bench.study import Slo, parse_slo
 from bench.words import capacity
 from bench.words.capacity import misses
-from bench.words.loads import load_text
 from tests.conftest import bare_summary
 from tests.planted import frame, parsed, poisson, queue, rate_row, short_row, steady_row, summary_row, table
 
 TTFT = [parse_slo("ttft_p99=2s")]
+NEEDS = ("high_needs", "high_needs_at", "unsettled", "unsettled_needs_s")
 
 
 T6, T9 = 2.4469, 2.2622  # Student's t of 6 and 9 degrees of freedom at 95 %
@@ -58,7 +57,7 @@ def curve(summary, ttft, *, levels=(1, 2, 4, 8), **more):
 def test_c_max_is_the_highest_level_below_the_first_that_misses(summary):
     row = point(curve(summary, [0.5, 1.0, 3.0, 1.9]))
     assert (row["kind"], row["c_max"], row["missed_at"]) == ("found", 2, 4)
-    assert (row["operate_at"], row["usable_rps"], capacity.missed(row)) == (2, 4.0, "TTFT P99 ≤ 2 s (3 s)")
+    assert (row["operate_at"], row["usable_rps"], row["missed"][0]["reached_s"]) == (2, 4.0, 3.0)
     assert (missed_by(row), row["runs"], row["requests"]) == (["ttft_p99_s"], 1, 400)
 
 
@@ -81,7 +80,7 @@ def test_a_narrow_miss_has_the_digits_that_show_it(summary):
 def test_where_no_request_may_fail_it_is_enough_that_none_did(summary):
     rows = frame(curve(summary, [0.5, 1.0, 9.0], levels=(1, 2, 4)))
     none = operating_points(rows, TTFT, 0.0).row(0, named=True)
-    assert (none["c_max"], none["low"], capacity.low_needs(none)) == (2, 2, None)
+    assert (none["c_max"], none["low"], none["low_needs"]) == (2, 2, None)
 
 
 @pytest.mark.parametrize(("limit", "kind", "c_max"), [("100ms", "below", None), ("9s", "above", 8)])
@@ -111,7 +110,7 @@ def test_runs_whose_latencies_cannot_be_trusted_decide_nothing(summary):
 def test_a_latency_that_no_answer_has_is_no_verdict(summary):
     row = point([steady_row(summary, 1), steady_row(summary, 2, ttft=None)])
     assert (row["kind"], row["c_max"]) == ("unjudged", None)
-    assert capacity.c_max(row) == "TTFT P99 ≤ 2 s cannot be judged: no answer at 2 has that latency"
+    assert (row["missed_at"], missed_by(row)) == (2, ["ttft_p99_s"])
 
 
 def test_the_instance_is_operated_where_more_load_brings_no_more(summary):
@@ -151,7 +150,7 @@ def test_levels_that_refuse_are_levels_that_miss(summary):
     assert runs["valid"].all()
     row = operating_points(runs, TTFT).row(0, named=True)
     assert (row["kind"], row["c_max"], row["missed_at"], row["high"]) == ("found", 24, 32, 32)
-    assert "200 of 400 requests fail" in capacity.missed(row)
+    assert "failed" in missed_by(row)
     found = bottleneck(runs, row, TTFT)
     assert found.cause == "refusals"
     assert (found.evidence, found.failed, found.requests) == ("refused", 200, 400)
@@ -178,7 +177,7 @@ def test_refusals_come_through_parse_and_aggregate():
         runs.append(parsed(table(sent, queue(sent, 0.04), failed=failed), rate=rate, slos=TTFT, run=f"r{rate}"))
     row = point(runs)
     assert (row["c_max"], row["high"]) == (6, 12)
-    assert "requests fail" in capacity.missed(row)
+    assert "failed" in missed_by(row)
 
 
 def test_a_share_of_failures_that_is_small_by_chance_is_no_lower_end(summary):
@@ -186,7 +185,7 @@ def test_a_share_of_failures_that_is_small_by_chance_is_no_lower_end(summary):
     rows = [steady_row(summary, level, requests=1000, failed=failed) for level, failed in ((4, 0), (8, 9), (16, 300))]
     row = point(rows, [parse_slo("ttft_p95=2s")])
     assert (row["low"], row["c_max"], row["high"]) == (4, 8, 16)
-    assert "requests at 8 (1,000 were judged) would establish" in capacity.low_needs(row)
+    assert (row["low_needs"], row["requests"]) == ("requests", 1000)
 
 
 def test_levels_above_bound_the_failures_of_a_level(summary):
@@ -203,7 +202,7 @@ def test_few_requests_without_a_failure_are_enough_where_nothing_fails_above_eit
     refusing = [steady_row(summary, level, requests=100, failed=failed) for level, failed in ((4, 0), (8, 0), (16, 60))]
     row = point(refusing, slo)
     assert (row["c_max"], row["low"], row["high"]) == (8, None, 16)
-    assert capacity.low_needs(row).startswith(f"{requests_needed(0.01)} requests at 8 (100 were judged) would establish")
+    assert (row["low_needs"], row["low_needs_requests"]) == ("requests", requests_needed(0.01))
 
 
 def test_the_lower_end_of_a_server_that_refuses_ever_more_is_a_load_that_it_carries(summary):
@@ -228,19 +227,16 @@ def test_a_level_whose_requests_pile_up_is_not_carried(summary):
     """Its latencies meet the SLO still: the queue has only begun to grow."""
     row = point([rate_row(summary, 5), rate_row(summary, 10, growth=0.34, growth_error=0.04, rps=6.6)])
     assert (row["c_max"], row["high"], missed_by(row)) == (5, 10, ["growth"])
-    assert capacity.missed(row) == "steadiness (requests pile up: 34 % of those that come stay)"
+    assert row["missed"][0]["growth"] == 0.34
     assert row["usable_high"] >= 6.6
 
 
 def test_a_level_that_is_not_steady_decides_nothing_and_says_how_long_it_takes(summary):
     row = point([steady_row(summary, 4), short_row(steady_row(summary, 8), 47.2)])
     assert (row["kind"], row["c_max"], row["high"]) == ("above", 4, None)
-    assert capacity.high_needs(row) == "The upper end is not known: at 8, its load did not become steady; let it last 48 s."
+    assert [row[key] for key in NEEDS] == ["unsettled", 8, "short", 48]
     alone = point([short_row(steady_row(summary, 8), 47.2)])
-    assert (alone["kind"], alone["c_max"], alone["usable_rps"], capacity.c_max(alone)) == (
-        "unsettled", None, None, "no steady state",
-    )  # fmt: skip
-    assert "let it last 48 s" in capacity.missed(alone)
+    assert [alone[key] for key in ("kind", "c_max", "usable_rps", "unsettled_needs_s")] == ["unsettled", None, None, 48]
 
 
 # How sure, on both sides
@@ -248,27 +244,24 @@ def test_a_level_that_is_not_steady_decides_nothing_and_says_how_long_it_takes(s
 
 def test_enough_requests_establish_both_ends(summary):
     row = point(curve(summary, [0.1, 0.1, 0.1, 3.0], requests=[1000] * 4))
-    assert (row["c_max"], row["low"], row["high"], capacity.low_needs(row), capacity.high_needs(row)) == (4, 4, 8, None, None)
-    assert capacity.c_max(row) == "4 (at least 4, below 8)"
+    assert (row["c_max"], row["low"], row["high"], row["low_needs"], row["high_needs"]) == (4, 4, 8, None, None)
     assert row["usable_low"] < row["usable_rps"] == 8 < row["usable_high"]
 
 
 def test_few_requests_establish_no_lower_end_and_say_how_many_would(summary):
     row = point(curve(summary, [0.1, 0.1, 0.1, 3.0], requests=[60] * 4))
     assert (row["c_max"], row["low"], row["usable_low"]) == (4, None, None)
-    needs = requests_needed(0.01)
-    assert capacity.low_needs(row) == f"{needs:,} requests at 4 (60 were judged) would establish it as the lower end."
-    assert "the lower end is not established" in capacity.c_max(row)
+    assert (row["low_needs"], row["low_needs_requests"], row["requests"]) == ("requests", requests_needed(0.01), 60)
 
 
-def test_no_upper_end_without_a_level_that_surely_misses(summary):
+def test_no_upper_end_without_a_level_that_significantly_misses(summary):
     row = point(curve(summary, [0.1] * 4))
     assert (row["kind"], row["high"], row["usable_high"]) == ("above", None, None)
-    assert capacity.high_needs(row) == "Levels above 8 would establish the upper end."
+    assert (row["high_needs"], row["high_needs_at"]) == ("levels", 8)
     # 3 of 100 are more than a P99 leaves room for, and no proof: 0.6 to 8.5 %.
     near = point([steady_row(summary, 4), steady_row(summary, 8, requests=100, slow=3)])
     assert (near["kind"], near["missed_at"], near["high"]) == ("found", 8, None)
-    assert capacity.high_needs(near) == "More requests at 8, or levels above it, would establish the upper end."
+    assert (near["high_needs"], near["high_needs_at"]) == ("requests", 8)
 
 
 def test_both_ends_of_a_planted_share(summary):
@@ -286,8 +279,7 @@ def test_misses_in_clusters_are_less_sure_than_as_many_apart(summary):
     assert point([apart], slo)["low"] == 4
     row = point([together], slo)
     assert row["low"] is None
-    needed, have = (int(number.replace(",", "")) for number in re.findall(r"[\d,]{4,}", capacity.low_needs(row)))
-    assert have == 1000 < needed  # of requests that resemble their neighbours as much
+    assert row["requests"] == 1000 < row["low_needs_requests"]  # of requests that resemble their neighbours as much
 
 
 def test_repeats_that_differ_widen_the_interval_of_the_rate(summary):
@@ -564,9 +556,9 @@ def test_a_level_likely_meets_a_limit_of_1_percent(key, share, requests, likely)
     assert Verdict(key, share, 0.0, 1.0, 0.01, requests).likely(share) is likely
 
 
-def test_what_is_surely_met_has_its_whole_interval_within_what_is_allowed():
-    assert not Verdict("ttft_p99_s", 0.01, 0.0, 0.02, 0.01, 400).surely_met
-    assert Verdict("ttft_p99_s", 0.005, 0.0, 0.01, 0.01, 400).surely_met
+def test_what_is_significantly_met_has_its_whole_interval_within_what_is_allowed():
+    assert not Verdict("ttft_p99_s", 0.01, 0.0, 0.02, 0.01, 400).significantly_met
+    assert Verdict("ttft_p99_s", 0.005, 0.0, 0.01, 0.01, 400).significantly_met
 
 
 def test_the_rate_of_repeats_by_hand(summary):
@@ -604,9 +596,7 @@ def test_a_queue_that_may_grow_asks_for_longer_runs(summary):
     """6 ± 3 % of what comes stays: within one error of what is allowed, and no proof that none does."""
     row = point([rate_row(summary, 5), rate_row(summary, 10, growth=0.06, growth_error=0.03)])
     assert (row["c_max"], row["low"]) == (10, 5)
-    assert (
-        capacity.low_needs(row) == "Longer runs at 10 would show whether requests pile up there, and raise the lower end to it."
-    )
+    assert row["low_needs"] == "longer"
 
 
 @pytest.mark.parametrize(
@@ -620,10 +610,10 @@ def test_as_many_digits_as_show_that_it_is_over_2(value, words):
 def test_a_percentile_is_missed_by_failures_or_by_its_time(summary):
     """20 of 100 fail, and what is answered is quick: no time shows it."""
     fails = point([steady_row(summary, 1, requests=100, failed=20)], [parse_slo("ttft_p95=2s")])
-    assert "TTFT P95 ≤ 2 s (20.0 % of its requests fail or take longer)" in capacity.missed(fails)
+    assert ("ttft_p95_s", 0.2, 0.1) in [(miss["by"], miss["share"], miss["reached_s"]) for miss in fails["missed"]]
     # Of 10 the P90 is the ninth, as in tables and figures.
     slow = point([steady_row(summary, 1, requests=10, ttft=[0.1] * 8 + [4.0, 5.0])], [parse_slo("ttft_p90=2s")])
-    assert capacity.missed(slow) == "TTFT P90 ≤ 2 s (4 s)"
+    assert slow["missed"][0]["reached_s"] == 4
 
 
 @pytest.mark.parametrize(("failed", "c_max"), [(4, 2), (5, 1)])
@@ -677,7 +667,7 @@ def test_a_bursts_numbers_are_those_of_the_whole_run(summary):
     row = point(rows)
     assert (row["latency_s"], row["in_flight"], row["tokens_per_s"], row["operate_at"]) == (1.5, 3.5, 70, 4)
     empty = point([{**rows[0], "judged": []}])
-    assert (empty["kind"], capacity.missed(empty)) == ("unsettled", "no request was sent")
+    assert (empty["kind"], empty["unsettled"]) == ("unsettled", "empty")
 
 
 def test_the_ends_of_the_rate_are_those_of_all_levels_on_their_side(summary):
@@ -718,48 +708,22 @@ def test_the_unit_of_a_load(summary, axis, turns, unit):
     assert point([steady_row(summary, 4, axis=axis, turns=turns)])["unit"] == unit
 
 
-def test_one_request_is_singular():
-    assert [load_text(n, "requests in flight") for n in (1, 2, 1.5)] == [
-        "1 request in flight",
-        "2 requests in flight",
-        "1.5 requests in flight",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("row", "words"),
-    [
-        ({"kind": "below", "missed_at": 2, "low_needs": None}, "below 2, the lowest level"),
-        ({"kind": "found", "c_max": 4, "low": 2, "high": 8}, "4 (at least 2, below 8)"),
-        ({"kind": "found", "c_max": 4, "low": None, "high": 8}, "4 (the lower end is not established, below 8)"),
-        ({"kind": "found", "c_max": 4, "low": 4, "high": None}, "4 (at least 4, the upper end is not established)"),
-        ({"kind": "above", "c_max": 4, "low": None, "high": None}, "4 or more (neither end is established)"),
-    ],
-)
-def test_c_max_in_words(row, words):
-    assert capacity.c_max(row) == words
-
-
 def test_the_lower_end_needs_what_the_hardest_limit_needs(summary):
     """Two runs of 60 without a miss are too few for a P99, and enough for a P95."""
     both = [*TTFT, parse_slo("ttft_p95=2s")]
     rows = [{**steady_row(summary, 4, requests=60), "repeat": i, "run": f"r{i}"} for i in range(2)]
     row = point(rows, both)
-    assert capacity.low_needs(row).startswith(f"{requests_needed(0.01):,} requests at 4 (120 were judged) would")
+    assert (row["low_needs_requests"], row["requests"]) == (requests_needed(0.01), 120)
     # Of a cluster of 15 in 1,000, in ten parts of 100: (13.5² + 9 × 1.5²) ÷ (100 × 0.015 × 0.985) ÷ 9 times as many.
     together = point([steady_row(summary, 4, requests=1000, ttft=[9.0] * 15 + [0.1] * 985)], [parse_slo("ttft_p95=2s")])
     needed = requests_needed(0.05, share=0.015, spread=202.5 / 1.4775 / 9)
-    assert capacity.low_needs(together).startswith(f"{needed:,} requests at 4 (1,000 were judged)")
+    assert (together["low_needs_requests"], together["requests"]) == (needed, 1000)
 
 
 def test_a_level_too_near_its_limit_needs_other_levels(summary):
     """46 of 1,000 are 4.6 % where a P95 allows 5 %: no number of requests would be sure to show that it is less."""
     row = point([steady_row(summary, 4, requests=1000, slow=46)], [parse_slo("ttft_p95=2s")])
-    assert (row["c_max"], row["low"]) == (4, None)
-    assert (
-        capacity.low_needs(row)
-        == "4 is too near its limit to be sure of: more rounds or a lower level would establish the lower end."
-    )
+    assert (row["c_max"], row["low"], row["low_needs"]) == (4, None, "rounds")
 
 
 @pytest.mark.parametrize(
@@ -775,7 +739,7 @@ def test_no_level_below_the_lowest_is_asked_for(low, c_max, words):
     assert capacity.low_needs(row).endswith(f"{c_max} is too near its limit to be sure of: {words}")
 
 
-def test_a_level_that_surely_meets_carries_those_below(summary):
+def test_a_level_that_significantly_meets_carries_those_below(summary):
     """6 % of 1,000 at 4 are over a P95 and no sure miss, none of 200 at 8 surely meets: what 8 carries, 4 does."""
     slo = [parse_slo("ttft_p95=2s")]
     row = point([steady_row(summary, 4, requests=1000, slow=60), steady_row(summary, 8, requests=200)], slo)
@@ -785,19 +749,14 @@ def test_a_level_that_surely_meets_carries_those_below(summary):
 
 def test_a_level_in_the_middle_that_is_not_steady_hides_no_upper_end(summary):
     row = point([steady_row(summary, 1), short_row(steady_row(summary, 2), 47.2), steady_row(summary, 4)])
-    assert (row["kind"], row["highest"], capacity.high_needs(row)) == (
-        "above",
-        4,
-        "Levels above 4 would establish the upper end.",
-    )
+    assert (row["kind"], row["highest"], row["high_needs"], row["high_needs_at"]) == ("above", 4, "levels", 4)
 
 
 def test_the_longest_of_what_runs_need_is_asked_for(summary):
     rows = [
         {**short_row(steady_row(summary, 8), needs), "repeat": i, "run": f"r{i}"} for i, needs in enumerate((20.0, 47.2, None))
     ]
-    assert capacity.missed(point(rows)).endswith("let it last 48 s")
-    assert capacity.missed(point(rows[2:])).endswith("steady; send more requests")
+    assert [point(part)["unsettled_needs_s"] for part in (rows, rows[2:])] == [48, None]
     assert (point(rows)["missed_at"], point(rows)["highest"]) == (8, 8)
 
 

@@ -19,7 +19,7 @@ from bench.search.chart import draw
 from bench.search.observation import Excess, Observation
 from bench.search.search import Found, Look
 from bench.study import Decision, parse_slo
-from bench.words.charts import carried_title, decline_note, decline_title, full_note
+from bench.words.charts import decline_note, decline_title, full_note, sustained_title
 from tests.planted import answers
 from tests.test_figures import data_of, drawn_rows, results
 
@@ -79,7 +79,7 @@ def test_invalid_runs_stand_beside_the_line(summary):
     assert {row["level"] for row in drawn_rows(spec, "run")} == {16}
 
 
-def test_the_title_names_what_is_carried():
+def test_the_title_names_what_is_sustained():
     points = pl.DataFrame(
         {
             "deployment": ["a", "b", "a"],
@@ -88,9 +88,9 @@ def test_the_title_names_what_is_carried():
             "tokens_per_s": [760.4, 1289.0, None],
         }
     )
-    assert carried_title(points) == "Within the SLOs: b 1,289 tokens/s, a 760"
-    assert carried_title(points.with_columns(usable_rps=pl.lit(1.0))) is None  # of two workloads
-    assert carried_title(points.head(0)) is None
+    assert sustained_title(points) == "Within the SLOs: b 1,289 tokens/s, a 760"
+    assert sustained_title(points.with_columns(usable_rps=pl.lit(1.0))) is None  # of two workloads
+    assert sustained_title(points.head(0)) is None
 
 
 # Users' speed

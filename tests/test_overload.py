@@ -12,8 +12,7 @@ from benchmarks.overload import disturbed, judged, queue, shared, stopped
 from bench.aggregate import summary_frame
 from bench.analysis import compare, operating_points
 from bench.analysis.slo import goodput, judged_requests
-from bench.cli.commands.runs import _why
-from bench.cli.verdicts import judged_runs
+from bench.cli.verdicts import judged_runs, verdict_text
 from bench.errors import BenchError
 from bench.load import client
 from bench.load.client import Load
@@ -309,7 +308,9 @@ def test_the_list_of_runs_and_the_report_name_a_run_that_was_stopped(summary, tm
         frame.drop(columns).write_parquet(Paths.SUMMARY)  # the second time as an older version wrote it
         known = judged_runs()
         assert (known["d0"]["stopped"], known["d1"]["stopped"]) == (None, text)
-    assert _why({"faults": [], "reasons": [], "failures": None, "stopped": "stopped after 12 s"}) == "stopped after 12 s"
+    assert (
+        verdict_text({"faults": [], "reasons": [], "failures": None, "stopped": "stopped after 12 s"}) == "stopped after 12 s"
+    )
     page = drawn(
         tmp_path,
         results(

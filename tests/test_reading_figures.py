@@ -11,8 +11,6 @@ from bench.figures.registry import load_figure
 from bench.figures.save import save_figure
 from bench.figures.theme import NEUTRAL, curve_colour, curve_shape
 from bench.study import Decision
-from bench.words.charts import efficiency_title, fleet_title, saturation_title, throughput_title
-from bench.words.saturates import prediction_title
 from tests.planted import steady_row
 from tests.test_figures import drawn_rows, planted, results
 from tests.test_windows import table
@@ -27,58 +25,6 @@ def marks_of(spec, kind):
     if isinstance(spec, dict) and isinstance(spec.get("mark"), dict) and spec["mark"]["type"] == kind:
         found.append(spec)
     return found
-
-
-def curves(**columns):
-    """Rows of `saturation`, one a deployment unless named."""
-    count = len(next(iter(columns.values())))
-    given = {"deployment": [f"d{i}" for i in range(count)], "axis": ["concurrency"] * count, "cache_known": [True] * count}
-    return pl.DataFrame({**given, "below": [None] * count, **columns})
-
-
-@pytest.mark.parametrize(
-    ("columns", "title"),
-    [
-        (
-            {"measured": [16, 64, 64], "predicted": [16.0, 64.0, 64.0], "levels_apart": [0, 0, 0]},
-            "The KV cache is full at 16, 64 and 64 requests in flight, as predicted",
-        ),
-        (
-            {"measured": [20, 64], "predicted": [15.7, 64.0], "levels_apart": [1, 0]},
-            "The KV cache is full at 20 and 64 requests in flight; predicted: 15.7 and 64",
-        ),
-        (
-            {"measured": [20], "predicted": [None], "levels_apart": [None]},
-            "The KV cache is full at 20 requests in flight",
-        ),
-        ({"measured": [None], "predicted": [16.0], "levels_apart": [None]}, "No valid run fills the KV cache"),
-        ({"measured": [None, 8], "predicted": [16.0, 8.0], "levels_apart": [None, 0]}, None),
-        ({"measured": [16], "predicted": [16.0], "levels_apart": [0], "cache_known": [False]}, None),
-        ({"measured": [16], "predicted": [None], "levels_apart": [None], "axis": ["request_rate"]}, None),
-        ({"measured": [8] * 6, "predicted": [8.0] * 6, "levels_apart": [0] * 6}, None),
-        (  # of two workloads that which fills it first; the other is no reason for doubt
-            {
-                "deployment": ["a", "a", "b", "b"], "measured": [28, 16, 64, None], "below": [14, 15, 60, None],
-                "predicted": [16.0] * 2 + [64.0] * 2, "levels_apart": [0, 0, 0, None],
-            },
-            "The KV cache is full at 16 and 64 requests in flight, as predicted",
-        ),
-    ],
-)  # fmt: skip
-def test_the_title_names_the_loads_that_fill_the_cache(columns, title):
-    assert saturation_title(curves(**columns)) == title
-
-
-def test_a_title_states_no_more_than_the_curves_show():
-    assert prediction_title([0, 1, None]) == "The KV cache is full at the level that geometry predicts on 1 of 2 curves"
-    assert prediction_title([1]) == "The KV cache is full at other levels than geometry predicts"
-    assert prediction_title([None]) is None
-    assert fleet_title(1000, [93, 60, 1520]) == "A peak of 1,000 requests/s takes 93, 60 and 1,520 instances"
-    assert (fleet_title(2, [1]), fleet_title(2, [1] * 6)) == ("A peak of 2 requests/s takes 1 instance", None)
-    assert efficiency_title("TP=2", [0.55, 1.7]) == "TP=2 brings 55 to 170 % of what as many single devices would"
-    points = pl.DataFrame({"saturation_at": [16.0, 24.0]})
-    assert throughput_title(points, "requests/s") == "Throughput stops growing at 16 and 24 requests/s"
-    assert throughput_title(pl.DataFrame({"saturation_at": [16.0, None]}), "requests/s") is None
 
 
 def test_a_figure_takes_the_title_that_its_data_allow(summary, tmp_path):

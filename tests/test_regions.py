@@ -13,7 +13,7 @@ from scipy import stats
 
 from bench.analysis import regions, saturation
 from bench.analysis.levels import Levels, studentized_range
-from bench.analysis.regions import Point, equilibrium, saturation_point
+from bench.analysis.regions import equilibrium, saturation_point
 from bench.statistics import isotonic
 from bench.words.regions import signals as signals_text
 from bench.words.regions import turning_point
@@ -319,26 +319,6 @@ def test_intervals_end_at_levels_hold_their_point_and_know_no_unit(heights, fact
 def cell(name, point, **row):
     """A row of `regions` with one point."""
     return {"levels": 9, "top": 96.0, "noise": 0.02, **row, **{f"{name}_{key}": value for key, value in vars(point).items()}}
-
-
-@pytest.mark.parametrize(
-    ("name", "point", "words"),
-    [
-        ("saturation", Point("peak", 48.0, 40.0, 56.0), "48 (40 to 56), then it falls"),
-        ("equilibrium", Point("left", 3.3127, 2.0, 4.0), "3.31 (2 to 4)"),
-        ("saturation", Point("peak", 4.0, None, 8.0), "4 (at most 8), then it falls"),
-        ("saturation", Point("flat", 1.0), "1 (no bounds), then flat: no fall seen"),
-        ("equilibrium", Point("below", high=8.0), "at or below 8 (no level is significantly in the proportional part)"),
-        ("saturation", Point("above", low=8.0), "above 8 (still rising at 96, the highest level)"),
-        ("saturation", Point("unknown", low=8.0, why="noise"),
-         "above 8 (runs vary by 2 %, which hides whether it still rises, is flat or falls)"),
-        ("saturation", Point("unknown", why="disorder", fell_at=25.0, back_at=30.0),
-         "throughput has fallen at 25 and is higher again beyond 30: no single peak"),
-        ("equilibrium", Point("unknown", why="few"), "only 9 levels with a valid run, and 4 are needed"),
-    ],
-)  # fmt: skip
-def test_a_point_in_words(name, point, words):
-    assert turning_point(cell(name, point), name) == words
 
 
 def signals(summary, **more):

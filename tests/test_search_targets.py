@@ -10,8 +10,6 @@ import numpy as np
 import pytest
 from benchmarks.targets import judged, of_curve, of_server
 
-from bench.records.files import typed
-from bench.records.searches import SearchRecord
 from bench.search import Aim, Answer, Budget, Measured, Step, search
 from bench.search.equilibrium import EquilibriumTarget
 from bench.search.observation import GROWTH, Excess, Observation
@@ -20,7 +18,6 @@ from bench.search.targets import KvCacheTarget, SloTarget
 from bench.search.throughput import RateTarget, ThroughputTarget
 from bench.study import parse_slo
 from bench.study.search import Search
-from bench.words.searches import answer, search_ended, search_limit
 
 AIM = Aim([], 0.01, True, 0.1, 1.0, 1.0, 256.0)
 CURVE = (ThroughputTarget(), EquilibriumTarget())
@@ -219,54 +216,3 @@ def test_planted_truths_lie_within_their_intervals():
     found = [each for planted in (of_curve(1, 3), of_curve(3, 3), of_server(1, 3)) for each in judged(planted)]
     assert sum(each["holds"] for each in found) >= 4
     assert {each["target"] for each in found} == {"throughput", "equilibrium", "kv_cache"}
-
-
-def record(**changed):
-    of = {"name": "w_auto", "workload": "w", "digest": "d", "axis": "concurrency", "slos": [], "precision": 0.1, "why": "found",
-          "limit": 34, "low": 32, "high": 36, "seconds": 9.0, "runs": []}  # fmt: skip
-    return typed(SearchRecord, {**of, **changed})
-
-
-@pytest.mark.parametrize(
-    ("changed", "words"),
-    [
-        ({"target": "kv_cache"}, "the KV cache is full from 34 in flight (32 to 36 at 95 % confidence)"),
-        (
-            {"target": "kv_cache", "why": "unmeasured", "limit": 0, "low": 0, "high": None},
-            "the load that fills the KV cache is not known: no run shows how full",
-        ),
-        (
-            {"target": "kv_cache", "why": "never", "limit": 64, "low": 64, "high": None},
-            "at 64 in flight, requests wait for something else",
-        ),
-        (
-            {"target": "throughput", "top": 1234.5},
-            "the highest throughput is 1,234 tokens/s; 90 % of it is reached at 34 in flight (32",
-        ),
-        (
-            {"target": "throughput", "why": "above", "low": 96, "high": None, "top": 12.34},
-            "may still rise at 96 in flight, the highest load",
-        ),
-        (
-            {"target": "throughput", "axis": "request_rate"},
-            "the server keeps up with 34 requests/s (32 to 36 at 95 % confidence)",
-        ),
-        ({"target": "equilibrium"}, "throughput stops growing in proportion at 34 in flight (32 to 36"),
-        ({"target": "equilibrium", "why": "runs", "limit": 0, "low": 0, "high": None}, "not known"),
-        (
-            {"target": "kv_cache", "why": "runs", "limit": 40, "low": 16, "high": None},
-            "the KV cache is not full up to 16 in flight",
-        ),
-    ],
-)
-def test_each_answer_is_a_sentence(changed, words):
-    found = record(**changed)
-    assert words in search_limit(found)
-    assert search_ended(found).startswith("0 runs, 9 s under load: ")
-
-
-def test_answers_to_several_targets_stand_together():
-    said = answer([("a", record(target="slo", slos=["TTFT P90 ≤ 1 s"])), ("a", record(target="kv_cache"))])
-    assert said.question == "Which loads did the searches find?"
-    assert said.lines[0].startswith("a: the highest load within TTFT P90 ≤ 1 s is 34 in flight (32")
-    assert said.lines[1].startswith("a: the KV cache is full from 34")

@@ -8,14 +8,14 @@ from bench.aggregate import summary_frame
 from bench.analysis import operating_points
 from bench.parse.scrapes import TELEMETRY_SCHEMA
 from bench.parse.steady import (
-    _conversation_s,
-    _growth,
-    _in_flight,
-    _judged,
-    _rates,
-    _server,
+    backlog_growth,
+    conversation_s,
+    gauges_between,
+    judged_load,
+    mean_in_flight,
     mser,
     ramp,
+    rates_between,
     steady_figures,
     steady_window,
 )
@@ -347,25 +347,25 @@ def test_a_gauge_that_the_server_does_not_have_is_not_known():
     ],
 )
 def test_the_judgement_by_hand(window, lasts, early, growth, expected):
-    assert _judged(window, 105, 5, lasts, early, *(growth or (None, None))) == expected
+    assert judged_load(window, 105, 5, lasts, early, *(growth or (None, None))) == expected
 
 
 def test_requests_in_flight_by_hand():
     sent, end = np.array([0.0, 1.0]), np.array([2.0, 2.5])
-    assert _in_flight(sent, end, np.array([0.0, 1, 2, 4])).tolist() == [1, 2, 0.25]
+    assert mean_in_flight(sent, end, np.array([0.0, 1, 2, 4])).tolist() == [1, 2, 0.25]
 
 
 def test_growth_is_the_slope_of_a_line():
     """One request more each 10 s, where 2 a second are offered; what happens in the first latency does not count."""
     middles = np.arange(200) + 0.5
     flying = 3 + 0.1 * middles
-    assert _growth(flying, 200, 0, 2.0) == (pytest.approx(0.05), pytest.approx(0, abs=1e-9))
-    assert _growth(np.full(200, 3.0), 200, 0, 2.0) == (0, 0)
+    assert backlog_growth(flying, 200, 0, 2.0) == (pytest.approx(0.05), pytest.approx(0, abs=1e-9))
+    assert backlog_growth(np.full(200, 3.0), 200, 0, 2.0) == (0, 0)
     flying[:20] = 1000
-    assert _growth(flying, 200, 20, 2.0)[0] == pytest.approx(0.05)
-    assert _growth(flying, 200, 19, 2.0)[0] < 0
+    assert backlog_growth(flying, 200, 20, 2.0)[0] == pytest.approx(0.05)
+    assert backlog_growth(flying, 200, 19, 2.0)[0] < 0
     flying[:100] = 1000
-    assert _growth(flying, 200, 190, 2.0)[0] == pytest.approx(0.05)  # half of the run at least is looked at
+    assert backlog_growth(flying, 200, 190, 2.0)[0] == pytest.approx(0.05)  # half of the run at least is looked at
 
 
 @pytest.mark.parametrize(
@@ -375,7 +375,7 @@ def test_growth_is_the_slope_of_a_line():
 )
 def test_the_error_of_a_growth_by_hand(pattern, correlation):
     """Batches of 10 s: Σ (t − mean)² = 10² × (20³ − 20) / 12."""
-    growth, error = _growth(np.repeat(np.array(pattern, dtype=float), 10), 200, 0, 2.0)
+    growth, error = backlog_growth(np.repeat(np.array(pattern, dtype=float), 10), 200, 0, 2.0)
     variance = 9 * 20 / 18 / (100 * (20**3 - 20) / 12) * (1 + correlation) / (1 - correlation)
     assert (growth, error) == (pytest.approx(0, abs=1e-9), pytest.approx(variance**0.5 / 2))
 
@@ -401,9 +401,9 @@ def test_a_conversation_lasts_from_its_first_request_to_its_last_answer():
         "index": [0, 1, 2, 3, 4], "after": [None, 0, None, None, 3],
         "sent_s": [0.0, 4, 1, 2, 10], "end_s": [1.0, 5, 3, 4, 12],
     })  # fmt: skip
-    assert _conversation_s(rows.sort("sent_s"), rows.filter(pl.col("after").is_null())) == 5
+    assert conversation_s(rows.sort("sent_s"), rows.filter(pl.col("after").is_null())) == 5
     alone = rows.filter(pl.col("after").is_null())
-    assert _conversation_s(alone, alone) == 2  # of 1, 2 and 2
+    assert conversation_s(alone, alone) == 2  # of 1, 2 and 2
 
 
 def test_ten_requests_are_enough_to_look_for_a_window():
@@ -425,15 +425,17 @@ def test_rates_and_their_error_by_hand():
     rows = [([at], 8) for at in moments] + [([4.9, 15.0], 8), ([], 8)]
     ok = pl.DataFrame(rows, schema={"token_times_s": pl.List(pl.Float64), "completion_tokens": pl.Int64}, orient="row")
     whole = pl.lit(1.0)
-    assert _rates(ok, 5.0, 15.0, whole, GENERATION) == {
+    assert rates_between(ok, 5.0, 15.0, whole, GENERATION) == {
         "steady_requests_per_s": pytest.approx(2),
         "steady_tokens_per_s": pytest.approx(16),
         "steady_error": pytest.approx((10 / 9) ** 0.5 / 2 / 10**0.5),
     }
-    half = _rates(ok.head(1).with_columns(token_times_s=pl.Series([[4.0, 6.0, 7.0, 16.0]])), 5.0, 15.0, whole, GENERATION)
+    half = rates_between(
+        ok.head(1).with_columns(token_times_s=pl.Series([[4.0, 6.0, 7.0, 16.0]])), 5.0, 15.0, whole, GENERATION
+    )
     assert half["steady_requests_per_s"] == pytest.approx(0.5 / 10)
     assert half["steady_tokens_per_s"] == pytest.approx(0.5 * 8 / 10)
-    assert _rates(ok.clear(), 5.0, 15.0, whole, GENERATION) == {
+    assert rates_between(ok.clear(), 5.0, 15.0, whole, GENERATION) == {
         "steady_requests_per_s": 0,
         "steady_tokens_per_s": 0,
         "steady_error": None,
@@ -447,7 +449,7 @@ def test_gauges_between_two_moments_by_hand():
         number = round((t - 2) / 0.2)
         return number, float(number >= 16), 0.5 + 0.1 * (number - 16) if number >= 16 else 0.1
 
-    told = _server(gauges_of(course, until_s=20), 2.0, 6.05)
+    told = gauges_between(gauges_of(course, until_s=20), 2.0, 6.05)
     assert told == {
         "steady_running": 10,
         "steady_running_high": 19,

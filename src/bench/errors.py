@@ -4,7 +4,7 @@ import errno
 import os
 from typing import Any
 
-__all__ = ["BenchError", "disk_error", "shown", "shown_share", "shown_size", "two_digits"]
+__all__ = ["BenchError", "disk_error", "shown", "shown_gib", "shown_share", "shown_size", "two_digits"]
 
 _FIXES = {
     "Make room": (errno.ENOSPC, errno.EDQUOT, errno.EFBIG),
@@ -48,6 +48,11 @@ def shown_size(size: float) -> str:
     units = {"GiB": 2**30, "MiB": 2**20, "KiB": 2**10}
     unit = next((unit for unit, bytes_each in units.items() if size >= bytes_each), None)
     return f"{size / units[unit]:,.2f}".rstrip("0").rstrip(".") + f" {unit}" if unit else f"{size:.0f} bytes"
+
+
+def shown_gib(size: float) -> str:
+    """A number of bytes in GiB, whose unit stands beside it, such as `1.50`."""
+    return f"{size / 2**30:.2f}"
 
 
 def two_digits(value: float) -> str:

@@ -39,7 +39,7 @@ class Holder(Protocol):
 
 
 class Pool(Protocol):
-    """What a server has room in. Attributes: free: blocks that no running request holds; infinite where slots are what is short."""
+    """The room of a server. Attributes: free: blocks that no running request holds; infinite where slots are what is short."""
 
     @property
     def free(self) -> float: ...
@@ -53,7 +53,7 @@ class Pool(Protocol):
         """
 
     def take(self, request: Holder, blocks: int) -> None:
-        """Give a request so many blocks more."""
+        """Give a request more blocks."""
 
     def release(self, request: Holder, computed: int) -> None:
         """Take back what a request has. Args: computed: tokens whose keys and values are there."""
@@ -222,7 +222,7 @@ class _CachedBlocks:
         return blocks
 
     def _keys(self, request: Holder, count: int) -> Iterator[_Key]:
-        """What its first full blocks hold: what all prompts share, what its conversation or its chain does, and its own output."""
+        """Keys of its first full blocks: what all prompts share, its conversation's or its chain's tokens, and its own output."""
         plan, size = request.plan, self._size
         shared, prompt = plan.shared_tokens // size, plan.prompt_tokens // size
         for place in range(count):
@@ -235,7 +235,7 @@ class _CachedBlocks:
             yield stream, place
 
     def _keep_all(self, request: Holder, tokens: int) -> None:
-        """Note what its blocks hold that are full with so many tokens, so that they are found."""
+        """Enter the blocks that are full with that many tokens, so that they are found."""
         for block, key in zip(request.held, self._keys(request, tokens // self._size), strict=False):
             self._keep(block, key)
 

@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 _COMPARED, _FINDINGS = "comparisons.json", "findings.json"
-MEAN = "throughput_tokens_per_s"  # throughput that decides saturation
+MEAN = "throughput_tokens_per_s"  # the throughput by which saturation is judged
 _THROUGHPUTS = ("throughput_peak_tokens_per_s", MEAN)
 _CURVE = ["deployment", "workload"]
 R = TypeVar("R")
@@ -50,7 +50,7 @@ class Analysis(ABC):
     @property
     @abstractmethod
     def capacity(self) -> pl.DataFrame:
-        """What each curve carries; columns: docs/reference/analysis.md, as for the other tables."""
+        """What each curve sustains; columns: docs/reference/analysis.md, as for the other tables."""
 
     @property
     @abstractmethod
@@ -70,12 +70,12 @@ class Analysis(ABC):
     @property
     @abstractmethod
     def causes(self) -> dict[tuple[str, str], Bottleneck]:
-        """Why each curve with a capacity by SLOs carries no more, by deployment and workload."""
+        """Why each curve with a capacity by SLOs sustains no more, by deployment and workload."""
 
     @property
     @abstractmethod
     def findings(self) -> Findings:
-        """What the report says beyond that."""
+        """What the report says beyond these tables."""
 
     @property
     def saturates(self) -> pl.DataFrame:
@@ -231,7 +231,7 @@ def write_tables(found: Analysis, folder: Path) -> None:
 
 
 def plain_of(runs: pl.DataFrame) -> pl.DataFrame:
-    """The runs whose load is what is asked about, as `bench.study.questions.plain` has them."""
+    """The runs that ask about load, as `bench.study.questions.plain` has them."""
     asked = dict.fromkeys((*_CURVE, "family", "arrival", *questions.CROSSED, "model", *settings_in(runs.columns)))
     rows = questions.plain(runs.select(*asked).to_dicts())
     kept = {tuple(row[key] for key in _CURVE) for row in rows}

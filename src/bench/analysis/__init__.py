@@ -1,4 +1,4 @@
-"""Across runs: what may be trusted, where each deployment saturates, and what it carries. Numbers and typed evidence, no words."""
+"""Across runs: what may be trusted, where each deployment saturates, and what it sustains. Numbers and typed evidence, no text."""
 
 from bench.analysis.advice import Advice, advice
 from bench.analysis.bands import BANDS, judge

@@ -29,10 +29,10 @@ _MORE_KV = 4.0
 
 
 def admission(runs: pl.DataFrame, there: ServerLoad, alone: ServerLoad) -> tuple[Bottleneck | None, Bottleneck | None]:
-    """The bound that holds requests back while they wait, if more room would raise the rate more than speed.
+    """The limit on which requests wait, where lifting it would raise the rate more than faster prompts or steps would.
 
     Returns:
-        None where there is none, or where speed would raise more; then what holds requests back, with what lifting it would bring.
+        That limit, or None; and where speed would raise the rate more, the limit on which requests wait all the same, or None.
     """
     if (there.queued_share or 0.0) < _QUEUED or not there.running:
         return None, None
@@ -67,12 +67,12 @@ def slots_of(runs: pl.DataFrame) -> int | None:
 
 
 def has_slots(runs: pl.DataFrame) -> bool:
-    """Whether a request holds a slot of the KV cache, so that all slots in use is all that `max_num_seqs` lets run."""
+    """Whether each request holds a slot of the KV cache: `max_num_seqs` is then the number of slots."""
     return bool(runs["kv_slots"].any())
 
 
 def no_room(runs: pl.DataFrame, there: ServerLoad) -> tuple[float | None, float | None] | None:
-    """Of a KV cache that admits no more, the free tokens and those of a prompt, if they are too few; None where it has room."""
+    """Free tokens of a KV cache that admits no more, and the tokens of a prompt, each None where not known; None where it has room."""
     tokens, prompt = mean_of(runs, "kv_tokens"), mean_of(runs, "prompt_tokens")
     # The usage is that of the fullest engine, which has its part of the tokens.
     free = None if tokens is None or there.usage_queued is None else (1 - there.usage_queued) * tokens / engines_of(runs)
@@ -83,27 +83,27 @@ def no_room(runs: pl.DataFrame, there: ServerLoad) -> tuple[float | None, float 
 
 
 def pinned(there: ServerLoad) -> bool:
-    """Whether a bound that is not known holds the number of requests that run, as if by `max_num_seqs`."""
+    """Whether an unknown limit caps the requests that run, as `max_num_seqs` would."""
     running, high = there.running or 0.0, there.running_high or 0.0
     return (there.prefill_share or 0.0) < _LITTLE and high <= (1 + _PINNED) * running + 0.5
 
 
 def gains(there: ServerLoad, alone: ServerLoad, slots: int | None = None) -> dict[str, float]:
-    """By which factor what is carried would rise: room by more sequences, or by more KV memory; prompts, or steps, twice as fast.
+    """Factor by which the rate would rise, by cause: more sequences, four times the KV memory, prompts or decode steps twice as fast.
 
-    Service time is taken as a straight line over the requests that run, through the lowest level and this one; requests/s are those
-    that run ÷ service time (Little's law).
+    Service time is a straight line over the requests that run, through the lowest level and this one; requests/s are the requests that
+    run ÷ service time (Little, A proof for the queuing formula L = λW, 1961).
     """
     prefill = there.prefill_share or 0.0
     gains = {"prefill": 1 / (1 - prefill / 2), "decode": 1 / (1 - (1 - prefill) / 2)}
-    # However many run, each prompt takes its time.
+    # Each prompt takes its time, however many requests run.
     most = {"sequences": 1 / max(prefill, 1e-3), "kv": _MORE_KV / (1 + (_MORE_KV - 1) * prefill)}
     n, n0, s, s0 = there.running, alone.running, there.service_s, alone.service_s
     if n is None or n0 is None or s is None or s0 is None or n < APART * n0:
         return {**gains, **most}
     slope = max(1e-9, (s - s0) / (n - n0))
     fixed = max(0.0, s - slope * n)
-    # One bound lifted, the other one is next: what the KV cache holds, and `max_num_seqs`.
+    # With one limit lifted, the other is next: the KV cache, or `max_num_seqs`.
     held = math.inf if not there.usage else max(1.0, 1 / there.usage)
     run = _MORE_KV if slots is None else max(1.0, min(_MORE_KV, slots / n))
     line = {"sequences": s / (fixed / held + slope * n), "kv": run * s / (fixed + run * slope * n)}
@@ -115,7 +115,7 @@ def names(runs: pl.DataFrame) -> tuple[str, ...]:
 
 
 def request_bytes(runs: pl.DataFrame) -> float | None:
-    """KV memory that holds one request more; None where the bytes of a token are not known."""
+    """KV memory of one more request (bytes); None where those of a token are not known."""
     each = mean_of(runs, "kv_bytes_per_token")
     tokens = (mean_of(runs, "prompt_tokens") or 0.0) + (mean_of(runs, "output_tokens") or 0.0)
     return None if each is None else each * tokens

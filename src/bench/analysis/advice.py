@@ -1,4 +1,4 @@
-"""Recommendations, each with the numbers and the runs that carry it; where the data does not, there is none."""
+"""Recommendations, each with its numbers and the runs that show it; without such runs there is none."""
 
 from __future__ import annotations
 
@@ -74,8 +74,6 @@ def advice(
     Args:
         runs: summary rows. saturation: of `saturation`. points: of `operating_points`; empty without SLOs.
         causes: of each curve, by deployment and workload, as `bottleneck` has them: nothing is advised that a verdict contradicts.
-
-    Source: the roles and what may be advised are the study's (section 6.4); that only what was measured is advised is ours.
     """
     valid = runs.filter("valid")
     found = [
@@ -122,7 +120,7 @@ def _kv_memory(runs: pl.DataFrame) -> dict[str, tuple[int, int]]:
 def kv_bytes(valid: pl.DataFrame, saturation: pl.DataFrame, points: pl.DataFrame) -> Iterator[Advice]:
     """The largest model that holds more requests than a smaller one in as much KV memory on as many GPUs.
 
-    With unequal memory it would be the memory, or both, that let it hold more.
+    With unequal memory, memory could be the reason.
     """
     memory = _kv_memory(valid)
 
@@ -178,12 +176,12 @@ def kv_bytes(valid: pl.DataFrame, saturation: pl.DataFrame, points: pl.DataFrame
 
 
 def pools(valid: pl.DataFrame, points: pl.DataFrame) -> Iterator[Advice]:
-    """Workloads that differ by how much of them one server carries, by more than the ranges of both."""
+    """Workloads of which one server sustains different rates: by half as much again, in intervals that do not overlap."""
     for part in points.drop_nulls("usable_rps").partition_by("deployment", maintain_order=True):
         rows = part.sort("usable_rps").to_dicts()
         most, least = rows[-1]["usable_low"], rows[0]["usable_high"]
-        surely = most is not None and least is not None and most > least
-        if surely and rows[-1]["usable_rps"] >= _APART * rows[0]["usable_rps"]:
+        apart = most is not None and least is not None and most > least
+        if apart and rows[-1]["usable_rps"] >= _APART * rows[0]["usable_rps"]:
             carried = tuple(Carried(row["workload"], row["usable_rps"], row["kind"] == "above") for row in reversed(rows))
             runs = _names(pl.concat([_of(valid, row, row["c_max"]) for row in rows]))
             yield Advice("pools", runs, {"deployment": rows[0]["deployment"]}, carried=carried)
@@ -201,7 +199,7 @@ def admission(valid: pl.DataFrame, points: pl.DataFrame) -> Iterator[Advice]:
 
 
 def _filled(valid: pl.DataFrame, saturation: pl.DataFrame) -> pl.DataFrame:
-    """The curves over requests in flight that were seen to fill a KV cache without slots."""
+    """Curves over requests in flight that fill a KV cache without slots."""
     slots = valid.filter(pl.col("kv_slots").fill_null(False))["deployment"].unique()
     known = saturation.filter((pl.col("axis") == CONCURRENCY) & ~pl.col("deployment").is_in(slots.implode()))
     return known.drop_nulls(["measured", "below"])
@@ -210,7 +208,7 @@ def _filled(valid: pl.DataFrame, saturation: pl.DataFrame) -> pl.DataFrame:
 def headroom(valid: pl.DataFrame, saturation: pl.DataFrame, points: pl.DataFrame) -> Iterator[Advice]:
     """What a full cache costs, and the headroom that avoids it; not where an SLO ends the range before memory does.
 
-    Nor of slots: one that is free makes no room for a longer request.
+    None for slots: a free one makes no room for a longer request.
     """
     operated = {(row["deployment"], row["workload"]): row["c_max"] for row in points.to_dicts()}
     for row in _filled(valid, saturation).drop_nulls("predicted").iter_rows(named=True):
@@ -238,7 +236,7 @@ def headroom(valid: pl.DataFrame, saturation: pl.DataFrame, points: pl.DataFrame
 
 
 def memory_bound(valid: pl.DataFrame, saturation: pl.DataFrame) -> Iterator[Advice]:
-    """Curves whose throughput surely grew until the KV cache was full; not of slots, whose number is a setting."""
+    """Curves whose throughput grew significantly until the KV cache was full; not of slots, whose number is a setting."""
     for row in _filled(valid, saturation).iter_rows(named=True):
         low = row["saturation_low"]
         ended = row["saturation_kind"] in ("peak", "flat") and row["saturation_high"] is not None and low is not None
@@ -259,7 +257,7 @@ def memory_bound(valid: pl.DataFrame, saturation: pl.DataFrame) -> Iterator[Advi
 
 
 def second_device(valid: pl.DataFrame) -> Iterator[Advice]:
-    """Loads at which n devices bring more than n times as much, because one alone was out of memory."""
+    """Loads at which n devices give more than n times the throughput of one, whose KV cache is full there."""
     alike = ["model", "engine", "workload", "level"]
     kinds = ["tensor_parallel", "pipeline_parallel", "data_parallel"]
     counted = with_devices(valid).drop_nulls("devices").with_columns(pl.col(kinds).fill_null(1))
@@ -296,12 +294,12 @@ def second_device(valid: pl.DataFrame) -> Iterator[Advice]:
 
 
 def stalls(valid: pl.DataFrame, causes: Mapping[tuple[str, str], str]) -> Iterator[Advice]:
-    """Loads with paced arrivals and free memory at which others' prefill stands between tokens."""
+    """Loads with paced arrivals and free memory at which others' prefill stalls decoding."""
     paced = valid.filter(
         (pl.col("arrival") != "burst")
         & ~pl.col("saturated").fill_null(True)
         & (pl.col("waiting_standing").fill_null(0) == 0)
-        & (pl.col("in_flight_peak") > 1)  # a request that is alone meets no other's prompt
+        & (pl.col("in_flight_peak") > 1)  # one request alone meets no other's prompt
         & (pl.col("itl_p50_s") > 0)
     )
     stalled = (

@@ -25,7 +25,7 @@ class Judged:
 
 @dataclass(frozen=True)
 class Band:
-    """A quantity with the range that operators want it in.
+    """A quantity and the range that operators aim for.
 
     Attributes:
         value: of a summary row; None where it is not known. low, high: of the range. far: from here on it calls for action; None where
@@ -70,12 +70,11 @@ BANDS: dict[str, Band] = {
 
 
 def judge(run: Mapping[str, Any]) -> dict[str, Judged]:
-    """A run on each band of which it shows something.
+    """Where a run stands on each band that it has a value of.
 
     Args:
         run: summary row: `kv_usage_peak` (0–1), `preemptions`, `requests`, `waiting_standing`, `in_flight_peak`,
-        `gpu_memory_peak_bytes`,
-            and, for the GPU's band, `device_memory_bytes` (of one GPU).
+            `gpu_memory_peak_bytes` and, for the GPU's band, `device_memory_bytes` (of one GPU).
     """
     judged = {}
     for key, band in BANDS.items():

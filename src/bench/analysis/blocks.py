@@ -158,7 +158,7 @@ def judge(found: Fit, contrasts: Floats) -> tuple[Floats, Floats, Floats]:
 
 
 def _coefficients(found: Fit, contrasts: Floats) -> tuple[Floats, Floats]:
-    """What `between` and `within` are multiplied with."""
+    """Coefficients of `between` and `within`."""
     whole = contrasts.sum(axis=1) ** 2
     there = np.isfinite(found.effects)
     scale = np.where(there, found.excess / np.where(there, found.share, 1.0), 0.0)
@@ -174,13 +174,13 @@ def _satterthwaite(found: Fit, one: Floats, two: Floats) -> Floats:
 
 
 def correlation(residuals: Floats, freedom: float) -> Floats:
-    """How metrics go together, from their residuals [observation, metric], drawn towards independence as there are few of them."""
+    """Correlation of metrics, from their residuals [observation, metric], shrunk towards 0 the fewer there are."""
     metrics = residuals.shape[1]
     if freedom < 1 or metrics == 1:
         return np.eye(metrics)
     scale = np.sqrt((residuals**2).sum(axis=0))
     scales = np.outer(scale, scale)
-    together = residuals.T @ residuals / np.where(scales > 0, scales, np.inf)  # a metric that never differs goes with none
+    together = residuals.T @ residuals / np.where(scales > 0, scales, np.inf)  # a metric without variation correlates with none
     weight = freedom / (freedom + 2)
     mixed: Floats = weight * together
     np.fill_diagonal(mixed, 1.0)

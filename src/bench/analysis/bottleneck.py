@@ -34,18 +34,17 @@ _PREFILL = 0.45  # prefill share above which faster prefill helps more than fast
 
 
 def bottleneck(runs: pl.DataFrame, point: Mapping[str, Any], slos: Sequence[Slo]) -> Bottleneck:
-    """Why a curve does not carry more than its operating point.
+    """Why a curve sustains no more than its operating point.
 
     The bottleneck is the resource whose increase would raise the sustainable load most, as far as the runs show:
 
     - Refusals, where requests fail.
     - Prefill or decode, where one request alone misses.
-    - Where TPOT is missed: preemptions, if there are; else decode or interference, by which takes more of the time between tokens,
-      two fifths of a step without prompts or what prompts of others add to it.
-    - Where TTFT or E2E is missed, or requests pile up: if requests wait for room (`max_num_seqs` of them run, or what is free of the
-      KV cache is less than a prompt), whichever raises the rate most of: that bound lifted, steps twice as fast, prompts
-      twice as fast, on the straight line of service time over requests that run. Otherwise prefill or decode, whichever takes
-      more of the engine's time.
+    - Where TPOT is missed: preemptions, if there are any; else interference or decode, whichever would let in more load: no prompts of
+      others between tokens, or steps twice as fast.
+    - Where TTFT or E2E is missed, or requests pile up: if requests wait for room (`max_num_seqs` of them run, or a prompt is longer
+      than the free KV cache), whichever would raise the rate most (`gains`): that limit lifted, or prompts or steps twice as fast.
+      Otherwise prefill or decode, whichever takes more of the engine's time.
 
     Without the server's queue and KV usage only refusals and one request alone have a cause. A miss of another latency alone has none.
 
@@ -84,7 +83,7 @@ def bottleneck(runs: pl.DataFrame, point: Mapping[str, Any], slos: Sequence[Slo]
         return replace(here, evidence="unknown_latency", metric=missed[0].metric)
     if any(slo.metric == "tpot" for slo in missed):
         return between_tokens(missing, there, alone, here)
-    # What lacks room beyond a load at which too few wait for the percentile is the next limit.
+    # Where too few requests wait to explain the percentile, what is full at higher loads is only the next limit.
     queued = mean_of(_over(beyond, point, missed), "steady_queued_share") or 0.0
     if queued <= _EXPLAINS * min((1 - slo.share for slo in missed), default=0.0):
         return prefill_or_decode(there, here)
@@ -104,7 +103,7 @@ def _over(beyond: pl.DataFrame, point: Mapping[str, Any], missed: Sequence[Slo])
     """The runs of the lowest level at which a missed SLO's percentile is over its limit: one below is missed by its uncertainty alone.
 
     Args:
-        beyond: the runs from which to choose; of no level over its limit, all of the level that misses are.
+        beyond: the runs to choose from; where no level is over the limit, those of the level that misses.
     """
     from_there = beyond.filter(pl.col("level") >= point["missed_at"])
     for level in from_there.partition_by("level", maintain_order=True):
@@ -114,7 +113,7 @@ def _over(beyond: pl.DataFrame, point: Mapping[str, Any], missed: Sequence[Slo])
 
 
 def refusals(missing: pl.DataFrame, point: Mapping[str, Any], slos: Sequence[Slo], here: Bottleneck) -> Bottleneck | None:
-    """How many requests fail; None where too few do to end the range: less than may, and less than half of those that miss an SLO."""
+    """How many requests fail; None where they do not end the range: fewer than may, and fewer than half of those that miss an SLO."""
     by = _missed_by(point)
     if "failed" not in by and not any(_mostly_failed(missing, slo) for slo in slos if slo.column in by):
         return None
@@ -207,8 +206,8 @@ def between_tokens(runs: pl.DataFrame, there: ServerLoad, alone: ServerLoad, her
 def _others_weigh_more(there: ServerLoad, alone: ServerLoad, others: float) -> bool:
     """Whether more load fits within the time between tokens without others' prompts than with steps twice as fast.
 
-    A step without prompts is taken as a straight line over the load, through the lowest level; what others' prompts add is
-    proportional to it. Of one load only, that time itself has to do.
+    A step without prompts is a straight line over the load, through the lowest level; what others' prompts add is proportional to the
+    load. With one load alone, what they add is compared with the step itself.
 
     Args:
         others: what they add to a gap (s).

@@ -1,4 +1,4 @@
-"""What load a curve carries within its SLOs, between which bounds, and what would narrow them. See docs/explanation/capacity.md."""
+"""The highest load that a curve sustains within its SLOs, its bounds, and what would narrow them. See docs/explanation/capacity.md."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ _SCHEMA = schema_of("capacity")
 
 
 def operating_points(runs: pl.DataFrame, slos: Sequence[Slo], failed_share: float = 0.01) -> pl.DataFrame:
-    """`C_max` of each curve: the highest level that is carried within the SLOs, and what is carried there, with its bounds.
+    """`C_max` of each curve: the highest level that is sustained within the SLOs, and the rate there, with bounds.
 
-    A level is judged by its steady runs, all requests of their windows together. It meets an SLO on a percentile where at most the
-    share that the percentile leaves exceeds the limit; a request that failed exceeds every limit. At most `failed_share` may
-    fail, and the requests in flight must not grow. More load never helps: the shares of all levels are smoothed to never fall
-    (isotonic regression), and nothing above a level that surely misses counts.
+    A level is judged by its steady runs, all requests of their windows together. It meets an SLO on a percentile where no more
+    requests exceed the limit than the percentile leaves (1 % for a P99); a failed request exceeds every limit. At most `failed_share`
+    may fail, and the requests in flight must not grow. More load never helps: the shares of all levels are smoothed to never fall
+    (isotonic regression), and levels above one that significantly misses do not count.
 
     Nothing is concluded about loads between levels.
 
-    A level surely meets, or misses, where the interval of each share says so (`Share`; Student's t for growth), at 95 %.
+    A level meets, or misses, significantly where the 95 % interval of each share says so (`Share`; Student's t for growth).
 
-    An instance is operated at the lowest level up to `C_max` that carries 97 % of the most that any level up to there does:
-    beyond it, load buys latency alone. A burst is judged as well, but a rate that lasts cannot be read off one: no `usable_rps`.
+    The operating point is the lowest level that sustains 97 % of the highest rate up to `C_max`: more load only adds latency. A burst
+    is judged as well, but shows no rate that lasts: no `usable_rps`.
 
     Args:
         runs: summary rows (`deployment`, `workload`, `axis`, `turns`, `level`, `repeat`, `valid`, `arrival`, `judged`, the `steady`
@@ -54,8 +54,8 @@ def operating_points(runs: pl.DataFrame, slos: Sequence[Slo], failed_share: floa
 
         - `unit` of the level; `basis`, `steady` or `burst`; `kind`: `found`; `above`, no level misses; `below`, the lowest misses;
           `unsettled`, no run was steady; `unknown`, no valid run; `unjudged`, an SLO's latency was not measured.
-        - `c_max`, null unless found or above; `low`, the highest level that surely meets, and `high`, the lowest that surely misses;
-          null where not established.
+        - `c_max`, null unless found or above; `low`, the highest level that significantly meets, and `high`, the lowest that
+          significantly misses; null where not established.
         - `missed_at`: the first level that misses, or of which the SLO was not measured, or that was not steady; `missed`: by what, a
           list of `Miss`, null where nothing is; `highest` level; `runs` and `requests` at C_max.
         - `low_needs`, what would make the lower end as high as C_max: `longer` runs there, `low_needs_requests` in place of its
@@ -67,8 +67,8 @@ def operating_points(runs: pl.DataFrame, slos: Sequence[Slo], failed_share: floa
         - `operate_at`, and of its runs the means: `usable_rps` (requests/s; of an open loop never more than was offered),
           `goodput_rps`, `tokens_per_s`, `latency_s` (E2E, s), `in_flight`, `in_flight_peak` (requests), `prompt_tokens`,
           `output_tokens`.
-        - `usable_low`, `usable_high`: the rate that is carried lies between them at 95 % confidence: the lower end of the rate at
-          `low`, and the upper end of that at `high`; null where that end is not established.
+        - `usable_low`, `usable_high`: the 95 % interval of `usable_rps`: the lower end of the rate at `low`, and the upper end of that
+          at `high`; null where that end is not established.
         - `slos`, `failed_share`: what was judged by.
     """
     judged_by = {"slos": [str(slo) for slo in slos], "failed_share": failed_share}
@@ -84,7 +84,7 @@ def operating_points(runs: pl.DataFrame, slos: Sequence[Slo], failed_share: floa
 
 
 def _point(valid: list[dict[str, Any]], slos: Sequence[Slo], failed_share: float, *, burst: bool, rate: bool) -> dict[str, Any]:
-    """One curve. Args: rate: whether its level is what it offers, in requests/s."""
+    """One curve. Args: rate: whether its levels are offered requests/s."""
     if not valid:
         return {"kind": "unknown"}
     loads = sorted({row["level"] for row in valid})
@@ -96,10 +96,10 @@ def _point(valid: list[dict[str, Any]], slos: Sequence[Slo], failed_share: float
     if not settled:
         return {"kind": "unsettled", "highest": loads[-1], "missed_at": loads[0], **_unsettled(levels[0].unsettled)}
     first = _first_missing(settled)
-    miss = next((level for level in settled if level.surely_misses), None)
+    miss = next((level for level in settled if level.significantly_misses), None)
     below = [level for level in settled if miss is None or level.load < miss.load]
-    low = next((level for level in reversed(below) if level.surely_meets), None)
-    if low is not None:  # what surely meets at a higher load meets at a lower one
+    low = next((level for level in reversed(below) if level.significantly_meets), None)
+    if low is not None:  # what significantly meets at a higher load meets at a lower one
         first = max(first, _first_missing(settled, settled.index(low) + 1))
     meeting = settled[:first]
     found = {
@@ -116,20 +116,20 @@ def _point(valid: list[dict[str, Any]], slos: Sequence[Slo], failed_share: float
     if lower is not None and not meeting:
         found |= {"low_needs": "unsettled", **_unsettled(lower.unsettled)}
     if meeting:
-        found |= _carried(meeting, low, miss, settled, burst=burst)
+        found |= _sustained(meeting, low, miss, settled, burst=burst)
     return found
 
 
 def _first_missing(settled: Sequence[Level], start: int = 0) -> int:
-    """Where the first level from `start` on lies that does not meet; the number of levels where all do."""
-    missing = (i for i, level in enumerate(settled) if i >= start and (not level.meets or level.surely_misses))
+    """Index of the first level from `start` on that does not meet; the number of levels where all do."""
+    missing = (i for i, level in enumerate(settled) if i >= start and (not level.meets or level.significantly_misses))
     return next(missing, len(settled))
 
 
-def _carried(
+def _sustained(
     meeting: Sequence[Level], low: Level | None, miss: Level | None, settled: Sequence[Level], *, burst: bool
 ) -> dict[str, Any]:
-    """What is carried at the operating point."""
+    """What is sustained at the operating point."""
     top = meeting[-1]
     most = max(level.rate for level in meeting)
     there = next(level for level in meeting if level.rate >= _SAME * most)
@@ -147,12 +147,12 @@ def _carried(
         below = [level for level in settled if level.load <= miss.load]
         ends["usable_high"] = max(there.rate, *(max(level.rate + level.error, level.offered) for level in below))
     if (good := means["goodput_rps"]) is not None:
-        means["goodput_rps"] = min(good, there.rate)  # both are of the same requests; only the ways of counting them differ
+        means["goodput_rps"] = min(good, there.rate)  # both count the same requests, in different ways
     return {**counts, **means, "usable_rps": there.rate, **ends}
 
 
 def _without(valid: Sequence[Mapping[str, Any]], loads: Sequence[float], slo: Slo) -> float | None:
-    """The first level no answer of which has the SLO's latency: without streaming there is no TTFT, of a single token no TPOT."""
+    """The first level without an answer that has the SLO's latency: unstreamed ones have no TTFT, those of a single token no TPOT."""
     for load in loads:
         answers = [x for row in valid if row["level"] == load for x in row["judged"] or () if x["ok"]]
         if answers and all(x[slo.metric] is None for x in answers):
@@ -165,7 +165,7 @@ def _low_needs(meeting: Sequence[Level], low: Level | None) -> dict[str, Any]:
     if not meeting or (low is not None and low.load >= meeting[-1].load):
         return {}
     top = meeting[-1]
-    short = [v for v in top.verdicts if not v.surely_met]
+    short = [v for v in top.verdicts if not v.significantly_met]
     have = sum(len(row["judged"]) for row in top.rows)
     needs = [requests_needed(v.allowed, share=v.value, spread=have / v.weight) for v in short if v.weight > 1]
     if any(v.key == "growth" for v in short):

@@ -35,7 +35,7 @@ class Comparison:
         matched: pairs of runs.
         effects: every verdict, see `bench.analysis.effects`. failures: levels at which either side failed requests, see
             `bench.analysis.failures`.
-        runs, invalid: runs of the baseline and of the candidate; how many of them were left out as invalid.
+        runs, invalid: runs of the baseline and of the candidate, and how many of them are invalid and left out.
         alone: valid runs without a counterpart: `side` (`baseline` or `candidate`) and what distinguishes runs.
         uncompared: levels (`CONFIGURATION`) that both sides measured, and of which no pair is compared.
         absent: metrics that one side has, and no pair.
@@ -63,12 +63,12 @@ class Comparison:
 
     @property
     def regions(self) -> pl.DataFrame:
-        """One row a metric and third of a ladder."""
+        """One row a metric and third of a load sweep."""
         return self.effects.filter(scope="region")
 
     @property
     def trends(self) -> pl.DataFrame:
-        """One row a metric and ladder: the factor for each doubling of the load."""
+        """One row a metric and load sweep: the factor for each doubling of the load."""
         return self.effects.filter(scope="trend")
 
     @property
@@ -105,8 +105,8 @@ def compare(
     ours, theirs = (_prepared(side) for side in (baseline, candidate))
     both = _in_order(ours.join(theirs, on=_RUN, suffix="_candidate", maintain_order="left"))
     comparable = both.join(failed.filter(~pl.col("alike")), on=CONFIGURATION, how="anti", maintain_order="left")
-    # Requests pile up in a run that ends early: how long they took shows how long it lasted. Of one side alone, that is the slower one,
-    # and it would have been slower still.
+    # Requests pile up in a run that ends early: their latencies show how long it lasted. Where one side alone ended early, it is the
+    # slower one, and would have been slower still.
     whole = comparable.filter(pl.col("stopped_at_s").is_null() | pl.col("stopped_at_s_candidate").is_null())
     pairs = pl.concat([_log_ratios(whole if METRICS[metric].unit == "s" else comparable, metric) for metric in metrics])
     found = set(pairs["metric"])

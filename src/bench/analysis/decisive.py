@@ -1,4 +1,4 @@
-"""Which factor decides which metric, and how far that can be relied upon."""
+"""Which factor decides which metric, and how reliable that is."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ class Decisive:
 
     Attributes:
         score: R² on configurations that the model has not seen, with its range over rounds. effects: of the factors whose
-            importance is surely above 0, the largest first; None where the model predicts too badly to say. none: factors without a
-            visible effect.
+            importance is significantly above 0, the largest first; None where the model predicts too badly to say. none: factors
+            without a visible effect.
     """
 
     metric: str
@@ -62,7 +62,7 @@ class Decided:
     """A family of workloads in which factors are crossed.
 
     Attributes:
-        configurations: with a valid run. fewest: of which there have to be so many. measured: with any run. together: pairs of factors
+        configurations: with a valid run. fewest: configurations that it takes. measured: with any run. together: pairs of factors
             that vary together, so that their effects cannot be separated.
     """
 
@@ -119,7 +119,7 @@ def _effect(row: dict[str, float | str], means: dict[str, pl.DataFrame]) -> Fact
     change, between = None, None
     if (known := means.get(str(row["factor"]))) is not None:
         curve = known.filter(pl.col("metric") == row["metric"])
-        # Models differ in more than this factor: a ratio is of one model that has both ends.
+        # Models differ in more than this factor: a ratio takes one model with both ends.
         low, high = (curve.filter(pl.col("value") == end) for end in (curve["value"].min(), curve["value"].max()))
         both = low.join(high, on="model", suffix="_high").filter(pl.col("value") < pl.col("value_high"))
         if both.height:

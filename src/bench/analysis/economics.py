@@ -70,8 +70,6 @@ def economics(runs: pl.DataFrame, prices: Prices) -> pl.DataFrame:
         The rows with `fixed_per_h`, `energy_per_h`, `requests_per_h`, `cost_per_h`, `revenue_per_h`, `profit_per_h` (USD an hour; cost
         and what follows null without the number of GPUs or a price of them, revenue and profit without one of tokens),
         `cost_per_million_tokens` (USD), and `priced_tokens_per_s`, the output tokens/s that they are for.
-
-    Source: the study's section on economics (R, C, Π).
     """
     gpus = pl.Series([gpus_of(run) for run in runs.select("gpus").iter_rows(named=True)], dtype=pl.Int64)
     board = pl.lit(prices.power_w, dtype=pl.Float64) * pl.lit(gpus)
@@ -96,7 +94,7 @@ def economics(runs: pl.DataFrame, prices: Prices) -> pl.DataFrame:
 
 
 def lasting(runs: pl.DataFrame) -> pl.DataFrame:
-    """The runs whose load goes on; all, where every one is a burst. A burst's hour is no hour of anybody's traffic."""
+    """The runs whose load goes on; all, where every one is a burst: nobody's traffic is a burst for an hour."""
     on = runs.filter(pl.col("arrival") != "burst")
     return runs if on.is_empty() else on
 

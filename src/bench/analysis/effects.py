@@ -1,4 +1,4 @@
-"""From pairs of runs to verdicts: by level, by region of the ladder, over all levels, and whether the effect changes with the load."""
+"""From pairs of runs to verdicts: by level, by region of loads, over all levels, and whether the effect changes with the load."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bench.statistics import FEWEST_POINTS
 
 __all__ = ["CONFIGURATION", "REGIONS", "Spreads", "effects"]
 
-# What repeats have in common. A workload's name holds the lengths that a ladder gives it.
+# What repeats have in common. A workload's name holds the lengths that a sweep gives it.
 CONFIGURATION = ("deployment", "workload", "axis", "level")
 REGIONS = ("low loads", "middle loads", "high loads")
 _FAR = 700.0  # largest exponent of e; derived: floating-point numbers end at e to the power of 709
@@ -150,7 +150,7 @@ def _mean(at: Any, levels: int) -> blocks.Floats:
 
 
 def _together(cells: Sequence[blocks.Floats], fits: Sequence[blocks.Fit]) -> blocks.Floats:
-    """How the metrics' noise goes together, from what is left of the cells when the levels' effects are taken out."""
+    """Correlation of the metrics' noise, from what is left of the cells without the levels' effects."""
     if len({one.shape for one in cells}) > 1 or len(cells[0]) == 1:
         return np.eye(len(fits))
     left = [np.nan_to_num(one - fit.effects).ravel() for one, fit in zip(cells, fits, strict=True)]
@@ -205,7 +205,7 @@ def _named(part: _Part, configurations: pl.DataFrame, runs: Mapping[int, int]) -
 
 
 def _summed(rows: list[dict[str, Any]], one: blocks.Fit) -> list[dict[str, Any]]:
-    """The rows of a metric, with what all of them show in the one that has all levels."""
+    """The rows of a metric, with the verdict of all of them in the row of all levels."""
     whole = rows[-1]
     noise = Noise.of(one)
     whole |= {
@@ -221,7 +221,7 @@ def _summed(rows: list[dict[str, Any]], one: blocks.Fit) -> list[dict[str, Any]]
 
 
 def _overall_verdict(rows: Sequence[Mapping[str, Any]]) -> str:
-    """What the parts of a metric show together: a level that is surely worse is never averaged away."""
+    """What the parts of a metric show together: a level that is significantly worse is never averaged away."""
     sides = {row["verdict"] for row in rows if row["scope"] != "trend"}
     pooled = rows[-1]["verdict"]
     if {"better", "worse"} <= sides:

@@ -1,4 +1,4 @@
-"""What decides latency and throughput: the configurations of a factor study, and how its factors and metrics go together.
+"""What decides latency and throughput: the configurations of a factor study, and how its factors and metrics correlate.
 
 A factor is whatever varies: the load, lengths, the model, the number of devices, and each setting of a deployment.
 """
@@ -48,7 +48,7 @@ METRICS = {
 _GPU = {"gpu_utilisation_mean": "GPU utilisation (share)", "gpu_memory_peak_bytes": "GPU memory (bytes)"}
 _HOST = {"host_busy_share": "host utilisation (share)"}
 _MEMORY = {"kv_usage_peak": "peak KV usage (share)"}
-# |r| from … on, as the factor study of 001 has them (DATAtab's table).
+# |r| from … on; source: DATAtab, Pearson correlation.
 STRENGTHS = {0.7: "very high", 0.5: "high", 0.3: "medium", 0.1: "low", 0.0: "none"}
 # |ρ| of two factors from which what belongs to one shows of the other as well; convention: "very high" in STRENGTHS
 _TOGETHER = 0.7
@@ -141,9 +141,9 @@ def varying(rows: pl.DataFrame) -> list[str]:
 
 
 def confounded(rows: pl.DataFrame) -> list[tuple[str, str]]:
-    """Pairs of factors that go together, so that no analysis can separate their effects.
+    """Pairs of factors that vary together, so that no analysis can separate their effects.
 
-    That is from |Spearman's ρ| = 0.7 on; of a setting with several texts, which have no order, from a correlation ratio η of 0.7 of the
+    They do from |Spearman's ρ| = 0.7 on. A setting with several texts has no order: it does from a correlation ratio η of 0.7 of the
     other's ranks on.
 
     Args:
@@ -178,7 +178,7 @@ def unordered(factor: pl.Series) -> bool:
 
 
 def strength(r: float) -> str:
-    """How strong a correlation is, by its size alone: a value of `STRENGTHS`."""
+    """Strength of a correlation, whatever its sign: a value of `STRENGTHS`."""
     return next(name for limit, name in STRENGTHS.items() if abs(r) >= limit)
 
 
@@ -234,7 +234,7 @@ def _fisher(r: float, n: int) -> tuple[float | None, float | None]:
 def marginal_means(runs: pl.DataFrame, factor: str) -> pl.DataFrame:
     """Each metric over one factor, the others averaged: geometric means over the configurations that have every value of it.
 
-    The spread is that of repeats alone: each configuration's least and most, averaged as their means are. So a repeat that is missing
+    The range is that of repeats alone: each configuration's least and most, averaged as their means are. So a missing repeat
     moves neither.
 
     Args:

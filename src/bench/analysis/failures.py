@@ -1,4 +1,4 @@
-"""Whether a candidate fails more requests than the baseline: an answer to load like any other, and one that outweighs its latencies."""
+"""Whether a candidate fails more requests than the baseline: that outweighs its latencies."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def failures(baseline: pl.DataFrame, candidate: pl.DataFrame) -> pl.DataFrame:
 
     Returns:
         One row a level: counts and shares (0–1) of both sides; `p` of the side that failed more; `verdict` on the candidate, `better`
-        or `worse` where the shares surely differ, by 1 % or more; `alike`, whether they differ by less: otherwise latencies of the
-        requests that survived are not comparable.
+        or `worse` where the shares differ significantly, by 1 % or more; `alike`, whether they differ by less: otherwise latencies
+        of the requests that survived are not comparable.
     """
     sides = [_counts(side) for side in (baseline, candidate)]
     both = (

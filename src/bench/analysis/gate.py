@@ -1,4 +1,4 @@
-"""What would have to stop a release: sure regressions, and whether one could have been seen at all."""
+"""What would have to stop a release: significant regressions, and whether one could have been seen at all."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Sight:
 
 
 def regressions(effects: pl.DataFrame, beyond_percent: float = 0.0) -> pl.DataFrame:
-    """The levels, regions and metrics that are worse by more than `beyond_percent` of the baseline: their whole interval is."""
+    """The levels, regions and metrics whose whole interval is worse than the baseline by more than `beyond_percent`."""
     share = beyond_percent / 100
     higher = pl.col("metric").replace_strict({name: metric.higher_is_better for name, metric in METRICS.items()})
     beyond = pl.when(higher).then(pl.col("high") < 1 - share).otherwise(pl.col("low") > 1 + share)
@@ -79,7 +79,7 @@ def blind(found: Comparison, percent: float) -> list[dict[str, Any]]:
 
 
 def unseen(found: Comparison) -> pl.DataFrame:
-    """Levels that both sides measured and of which no pair is compared, but for those at which the candidate surely fails more."""
+    """Levels that both sides measured without a pair that compares, but for those at which the candidate fails significantly more."""
     worse = found.failures.filter(verdict="worse")
     return found.uncompared.join(worse, on=["deployment", "workload", "axis", "level"], how="anti")
 

@@ -1,4 +1,4 @@
-"""Whether one level of load is carried: each criterion's estimate with its interval, and what neighbouring levels add to it."""
+"""Whether a level of load is sustained: each criterion's estimate with its interval, and what neighbouring levels add to it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Miss:
     Attributes:
         by: the SLO's column, `failed` or `growth`. limit_s: of an SLO. reached_s: its percentile, of the requests that were answered;
             None where none was. share: of the requests that fail or take longer (0–1). misses, requests: behind that share.
-        smoothed: the share that the levels about it make of that. growth: requests that pile up, as a share of those that come.
+        smoothed: that share, smoothed over the levels about it. growth: requests that pile up, as a share of those that come.
     """
 
     by: str
@@ -71,7 +71,7 @@ class Verdict:
         key: the SLO's column, `failed` or `growth`.
         weight: requests behind it, of one spread over requests that resemble their neighbours. share: of requests; None of growth.
         limit_s, reached_s: an SLO's limit, and what its percentile is of the requests that were answered. growth: the estimate of it.
-        smoothed: the value with what the levels about it add; None until that is known.
+        smoothed: the value, smoothed over the levels about it; None before.
     """
 
     key: str
@@ -95,21 +95,21 @@ class Verdict:
 
     @property
     def miss(self) -> Miss:
-        """By what it is missed, where it is."""
+        """By what it is missed."""
         if self.share is None:
             return Miss(self.key, growth=self.growth)
         share = self.share
         return Miss(self.key, self.limit_s, self.reached_s, share.share, int(share.misses), int(share.requests), self.smoothed)
 
     @property
-    def surely_met(self) -> bool:
+    def significantly_met(self) -> bool:
         return self.high <= self.allowed
 
     def likely(self, value: float) -> bool:
         """Whether it is met, with `value` in place of the estimate.
 
-        A limit on a latency at 60 % confidence, as to claim too much is dearer than too little; of fewer requests than could ever show
-        that, the value itself decides, and the interval stays wide. Of failures the share decides: a refusal is certain, a percentile
+        A limit on a latency at 60 % confidence, as to claim too much is dearer than too little. With too few requests to ever show
+        that, the value itself decides, and the interval stays wide. For failures the share decides: a refusal is certain, a percentile
         is an estimate.
         """
         if self.key == "failed":
@@ -126,9 +126,9 @@ class Level:
 
     Attributes:
         rows: those that can: with a steady window, or of a burst. unsettled: why none can; None where some can.
-        rate, error: requests/s carried, and the half width of its 95 % interval.
+        rate, error: requests/s, and half of its 95 % interval.
         failed: of each run's requests, in the order of sending: whether it failed.
-        meets: by the smoothed estimates of all criteria. surely_meets, surely_misses: by their intervals.
+        meets: by the smoothed estimates of all criteria. significantly_meets, significantly_misses: by their intervals.
     """
 
     load: float
@@ -143,18 +143,18 @@ class Level:
     missed: list[Verdict] = field(default_factory=list)
 
     @property
-    def surely_meets(self) -> bool:
-        return self.unsettled is None and all(v.surely_met for v in self.verdicts)
+    def significantly_meets(self) -> bool:
+        return self.unsettled is None and all(v.significantly_met for v in self.verdicts)
 
     @property
-    def surely_misses(self) -> bool:
+    def significantly_misses(self) -> bool:
         return any(v.low > v.allowed for v in self.verdicts)
 
 
 def judged_levels(
     valid: Sequence[dict[str, Any]], slos: Sequence[Slo], failed_share: float, *, burst: bool, rate: bool
 ) -> list[Level]:
-    """The levels of one curve, ascending, each judged by its own requests and by what the levels about it show.
+    """The levels of one curve, ascending, each judged by its own requests and by those of the levels about it.
 
     Args:
         valid: summary rows of the curve's valid runs. failed_share: of requests that may fail (0–1). rate: whether the level is what is
@@ -205,10 +205,10 @@ def _by_failures(runs: Sequence[npt.NDArray[np.bool_]], allowed: float) -> Verdi
 
 
 def _share_spreads(levels: Sequence[Level]) -> None:
-    """Give each level the spread of those about it.
+    """Give each level the over-dispersion of those about it.
 
-    By itself a level that happens to miss few busy spells shows few misses and little spread: it would count for more than its
-    neighbours, and its interval lie below the truth.
+    A level whose misses happen to be few and not clustered would count for more than its neighbours, with an interval below the
+    truth.
     """
     loads = np.log([level.load for level in levels])
     for k, verdict in enumerate(levels[0].verdicts if levels else ()):
@@ -225,17 +225,17 @@ def _share_spreads(levels: Sequence[Level]) -> None:
 
 
 def _own_spread(share: Share | None, most: float) -> float:
-    """What a level knows of its spread; NaN where it misses too little to know, or more than `most`, and is of another kind."""
+    """Over-dispersion that a level shows itself; NaN where too few requests miss to show it, or more than `most` do: those differ."""
     return share.within if share and share.misses >= _FEWEST_SPREAD and share.share <= most else math.nan
 
 
 def _bound_failures(levels: Sequence[Level]) -> None:
     """Bound the failures of each level by those of the levels above it as well, where no fewer fail.
 
-    By themselves few requests show little of a rare failure: it takes 368 without one to bound them by 1 %. But a server that
-    refuses at a load refuses more above it, so a level's failure rate is at most the rate pooled with any of the next levels. Where
-    nothing fails from a level on there is no sign of refusals at all, and the SLOs, which a failed request misses too, bound the rest.
-    Where no request may fail, no number of them could show it: that none did has to do.
+    Few requests show little of a rare failure: it takes 368 without one to bound the rate by 1 %. But a server that refuses at a load
+    refuses more above it, so a level's failure rate is at most that pooled with any of the next levels. Where nothing fails from a
+    level on, the SLOs, which a failed request misses too, are bound enough. Where no request may fail, no number of requests could
+    show that: it is enough that none did.
     """
     for i, level in enumerate(levels):
         at = next(k for k, verdict in enumerate(level.verdicts) if verdict.key == "failed")
@@ -254,7 +254,7 @@ def _bound_failures(levels: Sequence[Level]) -> None:
 
 
 def _by_growth(rows: Sequence[Mapping[str, Any]]) -> list[Verdict]:
-    """Whether requests pile up; nothing of a closed loop, which holds them."""
+    """Whether requests pile up; nothing for a closed loop, where they cannot."""
     known = [(row["steady_growth"], row["steady_growth_error"]) for row in rows if row["steady_growth"] is not None]
     if not known:
         return []
@@ -263,13 +263,13 @@ def _by_growth(rows: Sequence[Mapping[str, Any]]) -> list[Verdict]:
     if len(known) > 1:
         error = max(error, float(np.std([value for value, _ in known], ddof=1)) / math.sqrt(len(known)))
     half = SURE_GROWTH * error
-    # One error is given to chance: latencies and the rate carried judge an overload as well. It surely does not grow where its upper
-    # end is below twice what is allowed: of a queue near its limit no run shows less.
+    # The estimate is one standard error lower: latencies and the rate show an overload too. Growth is significantly within the limit
+    # where its upper end is below twice that: near its limit no queue shows less.
     return [Verdict("growth", growth - error, growth - half, (growth + half) / 2, GROWS, 1.0, growth=growth)]
 
 
 def _rate(rows: Sequence[Mapping[str, Any]], offered: float | None) -> tuple[float, float]:
-    """Requests/s of a level, in the mean of its runs and no more than it offered, and the half width of its 95 % interval."""
+    """Requests/s of a level, the mean of its runs and no more than it offered, and half of its 95 % interval."""
     rates = [row["steady_requests_per_s"] for row in rows]
     mean = float(np.mean(rates))
     within = [row["steady_error"] or 0.0 for row in rows]
@@ -277,15 +277,16 @@ def _rate(rows: Sequence[Mapping[str, Any]], offered: float | None) -> tuple[flo
     if len(rates) > 1:
         error = max(error, student_t(len(rates) - 1) * float(np.std(rates, ddof=1)) / math.sqrt(len(rates)))
     between = mean * _between_sessions(rows)
-    # Of several sessions the runs show how far these differ; of one they do not.
+    # Runs of several sessions show how far sessions differ; those of one do not.
     several = len({row["session"] or 1 for row in rows}) > 1
     return (mean if offered is None else min(mean, offered)), max(error, between) if several else math.hypot(error, between)
 
 
 def _between_sessions(rows: Sequence[Mapping[str, Any]]) -> float:
-    """Half width of the 95 % interval, as a share, that is left because one start of a server is not quite as fast as the next.
+    """Half of the 95 % interval, as a share of the rate, by which starts of a server differ in speed.
 
-    The variance of the logarithms of the sessions' means, moderated by one from experience: a single session shows none.
+    From the variance of the logarithms of the sessions' means, moderated by one that was measured (Smyth 2004): a single session shows
+    none.
     """
     sessions: dict[int, list[float]] = {}
     for row in rows:
@@ -298,14 +299,14 @@ def _between_sessions(rows: Sequence[Mapping[str, Any]]) -> float:
 
 
 def _smooth(levels: Sequence[Level]) -> None:
-    """Judge each level by shares to which loads near it lend theirs, and which never fall as load rises."""
+    """Judge each level by shares that are smoothed over nearby loads (`lent`), and never fall as load rises."""
     loads = [level.load for level in levels]
     failures = [next(v for v in level.verdicts if v.key == "failed") for level in levels]
     serves = [i for i, failed in enumerate(failures) if failed.value <= failed.allowed]
     for verdicts in zip(*(level.verdicts for level in levels), strict=True):
         shares, weights = [v.value for v in verdicts], [v.weight for v in verdicts]
-        # What a server refuses misses every SLO: across that cliff nothing is lent. The refusals themselves rise with the busy spells
-        # of an open loop; a closed one is refused from one load on.
+        # A refused request misses every SLO, so loads with refusals lend nothing to others. Under an open loop the share of refusals
+        # rises smoothly with busy spells; a closed loop is refused from one load on.
         refusals = range(len(levels)) if levels[0].offered else ()
         lenders = {"growth": (), "failed": refusals}.get(verdicts[0].key, serves)
         given = lent(*([values[i] for i in lenders] for values in (loads, shares, weights)))

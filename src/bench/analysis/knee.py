@@ -27,8 +27,6 @@ def knees(runs: pl.DataFrame) -> pl.DataFrame:
 
     Returns:
         One row a deployment and workload: `knee`, `knee_below` (in the load's unit).
-
-    Source: the documents' description (P99 TTFT departs from P50 TTFT while throughput flattens); both numbers are ours.
     """
     rows = []
     for (deployment, workload), group in runs.group_by("deployment", "workload", maintain_order=True):

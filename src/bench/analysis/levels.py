@@ -1,4 +1,4 @@
-"""A throughput curve's levels, and when two of them surely differ."""
+"""A throughput curve's levels, and when two of them differ significantly."""
 
 from __future__ import annotations
 
@@ -75,17 +75,17 @@ class Levels:
         return self.noise * np.sqrt(1 / self.runs[:, None] + 1 / self.runs[None, :])
 
     def more(self, factor: float = 1.0) -> npt.NDArray[np.bool_]:
-        """Whether level j surely gives more than `factor` times the throughput of level i: [i, j].
+        """Whether level j gives significantly more than `factor` times the throughput of level i: [i, j].
 
-        All pairs at once: on a flat curve, 95 times in 100 none of them is (Tukey's and Kramer's comparison).
+        All pairs at once: on a flat curve none is in 95 of 100 cases (Tukey and Kramer's comparison).
         """
         sure = studentized_range(len(self), self.freedom) / 2**0.5
-        surely: npt.NDArray[np.bool_] = self.log[None, :] - self.log[:, None] - np.log(factor) > sure * self.errors
-        return surely
+        more: npt.NDArray[np.bool_] = self.log[None, :] - self.log[:, None] - np.log(factor) > sure * self.errors
+        return more
 
     @property
     def sure(self) -> float:
-        """Standard errors by which one difference must be off to be sure (Student's t, two-sided)."""
+        """Standard errors from which one difference is significant (Student's t, two-sided)."""
         return student_t(self.freedom)
 
 
@@ -100,8 +100,8 @@ def _known(runs: pl.DataFrame, column: str) -> pl.DataFrame:
 def _from_repeats(known: pl.DataFrame, absolute: bool) -> tuple[float, int]:
     """Squares of ln throughput about its level's mean, and their degrees of freedom: 0 where no level was repeated.
 
-    A ladder is repeated as a whole, so what a repeat has in common (the machine was slower then) says nothing of how levels differ:
-    where each level has the same repeats, it is taken out, unless `absolute`.
+    A load sweep is repeated as a whole, so what the runs of a repeat share (the machine was slower then) says nothing of how levels
+    differ: where each level has the same repeats, it is taken out, unless `absolute`.
     """
     off = known.with_columns(off=pl.col("log") - pl.col("log").mean().over("level"))
     levels, repeats = known["level"].n_unique(), known["repeat"].n_unique()

@@ -1,4 +1,4 @@
-"""What must be alike in two sets of runs, so that their difference means what it is taken for."""
+"""What must be the same in two sets of runs for their difference to mean anything."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def differences(both: pl.DataFrame) -> list[Difference]:
     found: list[Difference] = []
     flags = sorted({name.removesuffix("_candidate") for name in both.columns if is_own(name)})
     ends = [end for name in flags for end in (name, f"{name}_candidate") if end not in both.columns]
-    both = both.with_columns(pl.lit(None, dtype=pl.String).alias(end) for end in ends)  # a flag that only one side has
+    both = both.with_columns(pl.lit(None, dtype=pl.String).alias(end) for end in ends)  # a flag of one side alone
     for column in (*LOCKED, *flags):
         apart = both.filter(_apart(column, both))
         if column in _DEPLOYMENT or column in flags:
@@ -121,8 +121,7 @@ def _machine(both: pl.DataFrame, several: bool) -> list[SlowerMachine]:
 
     CPU time of the load processes ÷ pieces of answers that they stamped, over the means of the levels. It counts where the 95 %
     interval of their mean log ratio (Student's t) leaves out 0 and the mean is a fifth or more: a server that is slower, or answers
-    in smaller pieces, makes some more work too. docs/explanation/comparing.md has what this
-    was worth on a machine whose speed changed.
+    in smaller pieces, makes some more work too. docs/explanation/comparing.md judges it on a machine whose speed changed.
     """
     columns = [f"client_{key}{side}" for key in ("cpu_s", "reads") for side in ("", "_candidate")]
     ours, theirs = (pl.col(f"client_cpu_s{side}") / pl.col(f"client_reads{side}") for side in ("", "_candidate"))

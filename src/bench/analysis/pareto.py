@@ -1,4 +1,4 @@
-"""Which loads no other one beats in both: the speed that each user sees, and the throughput of each GPU."""
+"""The Pareto frontier: loads that no other one beats both in the speed that a user sees and in throughput per GPU."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class Noise:
 def smallest_difference(error: float, freedom: float, alpha: float, power: float = POWER) -> float:
     """The smallest relative difference that a test finds with `power`: e^(1.1 · error · ν) − 1.
 
-    ν is the noncentrality with which Student's t passes its bar so often.
+    ν is the noncentrality at which Student's t passes its threshold with that power.
 
     Args:
         error: standard error of the mean ln ratio. alpha: the p-value below which there is a verdict.

@@ -1,4 +1,4 @@
-"""How sure a share of requests is, counted in runs whose requests resemble their neighbours."""
+"""The interval of a share of requests, in runs whose requests resemble their neighbours."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class Share:
     """A share of requests that missed a limit.
 
     Attributes:
-        misses, requests: counted. spread: variance of the counts ÷ that of independent requests, 1 or more.
-        within: the same of parts of runs about their own run's share: what neighbours are alike, without what runs differ by.
+        misses, requests: counted. spread: over-dispersion, the variance of the counts ÷ that of independent requests, 1 or more.
+        within: the same of parts of runs about their own run's share: by neighbours alone, without differences between runs.
     """
 
     misses: float
@@ -42,9 +42,8 @@ class Share:
     def of(cls, runs: Sequence[npt.NDArray[np.bool_]]) -> Share:
         """The share over all `runs`, each of which has one value a request in the order of sending: whether it missed.
 
-        A queue makes neighbours alike, and a slow round all of its requests: of misses in clusters as many count as of fewer
-        independent ones. The spread is Pearson's χ² ÷ its degrees of freedom, over parts of runs and over whole runs, whichever is
-        larger.
+        A queue makes neighbours alike, and a slow round all of its requests: clustered misses count as fewer independent ones. The
+        over-dispersion is Pearson's χ² ÷ its degrees of freedom, over parts of runs or over whole runs, whichever is larger.
 
         Source: McCullagh and Nelder, Generalized Linear Models (1989), 4.5, over-dispersion by clustering.
         """
@@ -69,7 +68,7 @@ class Share:
         return self.misses / self.requests if self.requests else 0.0
 
     def interval(self, confidence: float = CONFIDENCE) -> tuple[float, float]:
-        """Between which shares the true one lies: Clopper and Pearson's interval of `requests` ÷ `spread` independent requests."""
+        """Interval of the true share: Clopper and Pearson's (1934) of `requests` ÷ `spread` independent requests."""
         from scipy.special import betaincinv  # noqa: PLC0415 - 0.4 s, which a figure without SLOs need not pay
 
         if not self.requests:
@@ -155,7 +154,7 @@ def _line(x: Floats, misses: Floats, requests: Floats, weights: Floats) -> tuple
 
 
 def requests_needed(allowed: float, *, share: float = 0.0, spread: float = 1.0) -> int | None:
-    """Requests after which a true share of `share` is surely not above `allowed`; None where it is not clearly below.
+    """Requests that would show a true share of `share` to be within `allowed`; None where it is not clearly below.
 
     Args:
         share: that misses. spread: as `Share` has it.

@@ -71,7 +71,7 @@ def regions(runs: pl.DataFrame, column: str = "throughput_tokens_per_s") -> pl.D
         few = len(levels) < FEWEST_LEVELS
         first, second = equilibrium(levels, whole=AXES[group["axis"][0]].held), saturation_point(levels)
         if first.at is not None and second.at is not None and (first.low or 0) <= second.at < first.at:
-            first = replace(first, at=second.at)  # proportional as long as it grows at all
+            first = replace(first, at=second.at)  # it is proportional as long as it grows
         rows.append(
             {
                 "deployment": deployment,
@@ -91,8 +91,9 @@ def regions(runs: pl.DataFrame, column: str = "throughput_tokens_per_s") -> pl.D
 def equilibrium(levels: Levels, *, whole: bool) -> Point:
     """Where growth stops being proportional: each request gets less than 80 % of the throughput that one at the lowest level gets.
 
-    The interval reaches from the highest level that surely keeps 80 % to the lowest that surely does not; within it, the point is where
-    the line through load ÷ throughput (never falling: neighbours out of order are averaged) crosses 1 / 80 % of its first value.
+    The interval reaches from the highest level that keeps significantly more than 80 % to the lowest that keeps significantly less.
+    Within it, the point is where the line through load ÷ throughput (never falling: neighbours out of order are averaged) crosses
+    1 / 80 % of its first value.
 
     Args:
         whole: loads are numbers of requests. One request alone is then proportional by definition; any other lowest level must be
@@ -122,12 +123,12 @@ def equilibrium(levels: Levels, *, whole: bool) -> Point:
 
 
 def saturation_point(levels: Levels) -> Point:
-    """Where more load stops buying throughput: the peak, where it surely falls after it; else the begin of a flat top.
+    """Where more load stops buying throughput: the peak, where a significant fall follows; else the begin of a flat top.
 
-    A level is before the peak if a higher one surely gives more, after it if a lower one does: the peak lies between. Without a
-    fall, a top is flat from the lowest level of which every higher one surely gives less than 1 / 90 %, if it reaches to twice that
-    load: doubling it buys less than 11 %. It begins where the line through the levels reaches 90 % of the top level, between the
-    highest level of which a higher one surely gives more than 1 / 90 % and that lowest one.
+    A level is before the peak if a higher one gives significantly more, after it if a lower one does: the peak lies between. Without
+    a fall, a top is flat from the lowest level whose throughput every higher one exceeds by significantly less than 1 / 90 %, if it
+    reaches to twice that load: doubling it buys less than 11 %. It begins where the line through the levels reaches 90 % of the top
+    level, between the highest level that a higher one exceeds by significantly more than 1 / 90 % and that lowest one.
     """
     if len(levels) < FEWEST_LEVELS:
         return _FEW
@@ -155,13 +156,13 @@ def saturation_point(levels: Levels) -> Point:
 
 
 def _highest(load: Floats, any_of: npt.NDArray[np.bool_]) -> float | None:
-    """The highest load whose row has a true value."""
+    """The highest load with a true value in its row."""
     rows = np.flatnonzero(any_of.any(axis=1))
     return float(load[rows[-1]]) if len(rows) else None
 
 
 def _flat_from(levels: Levels) -> int | None:
-    """The lowest level of which each higher one surely gives less than 1 / 90 %; all of them must, so each is tested by itself."""
+    """The lowest level that each higher one exceeds by significantly less than 1 / 90 %; all must, so each is tested by itself."""
     gain = levels.log[None, :] - levels.log[:, None] + levels.sure * levels.errors
     within = [i for i in range(len(levels) - 1) if (gain[i, i + 1 :] < -np.log(FLAT)).all()]
     return within[0] if within else None

@@ -19,7 +19,7 @@ _SCHEMA = {name: dtype for name, dtype in schema_of("saturation").items() if not
 
 
 def saturated() -> pl.Expr:
-    """Whether a run filled the KV cache, so that the next request could not be admitted or a running one not go on; null: not known.
+    """Whether a run filled the KV cache: a request could not be admitted, or had to be preempted; null where that is not known.
 
     - A request was preempted, which vLLM does only when no block is free. The counter sees what the gauge, scraped five times a
       second, can miss.
@@ -32,7 +32,7 @@ def saturated() -> pl.Expr:
         `kv_tokens`, `kv_blocks` (of all `engines` together, whose fullest one the usage is of), `prompt_tokens_p90` (null where
         unknown).
     """
-    # Any sign that is there decides; without one, what the gauge or the counter does not show is not known.
+    # Any sign decides; without one, it is not known where the gauge or the counter is missing.
     return (
         pl.when(pl.any_horizontal(sign.fill_null(False) for sign in _signs().values()))
         .then(True)
@@ -54,7 +54,7 @@ def _signs() -> dict[str, pl.Expr]:
 
 
 def filled(runs: pl.DataFrame, found: pl.DataFrame) -> pl.DataFrame:
-    """How it shows that each curve's KV cache is full, at the lowest level at which it is.
+    """By which sign each curve's KV cache is full, at the lowest level at which it is.
 
     Args:
         runs: summary rows with what `saturated` takes. found: rows of `saturation` of these runs.
@@ -97,26 +97,26 @@ def saturation(runs: pl.DataFrame, found: pl.DataFrame | None = None) -> pl.Data
 
     Returns:
         One row a deployment and workload: `measured`, `below` (highest level that did not fill the cache), `cache_known` (whether any
-        run shows if it did), `queue`, `queue_below`, `predicted`, `levels_apart` (levels of the ladder between the level at which the
+        run shows if it did), `queue`, `queue_below`, `predicted`, `levels_apart` (levels of the sweep between the level at which the
         prediction says it saturates and the measured one), `peak_at` (level of the highest throughput, medians of valid runs),
         `kv_bytes_per_token`, `parameters`; all columns of `regions` but the metric; and `signals`, those of the three that
         show (`throughput`, `kv_cache`, `queue`), the first one first, with `signals_agree`: whether there are several, whose intervals
         have a load in common.
     """
     rows = []
-    valid = runs.filter("counts_valid")  # a late client changes nothing of what the server counted
+    valid = runs.filter("counts_valid")  # a late client does not change what the server counts
     for (deployment, workload), group in valid.group_by("deployment", "workload", maintain_order=True):
-        ladder: list[float] = group["level"].unique().sort().to_list()
-        # Of this a late client does take something away.
+        levels: list[float] = group["level"].unique().sort().to_list()
+        # A late client changes these.
         timed = group.filter("valid").group_by("level").agg(pl.col("throughput_tokens_per_s").median()).drop_nulls()
         highest = timed.sort("throughput_tokens_per_s", "level", descending=[True, False])["level"]
         measured, below = _from(group, pl.col("saturated"))
         queue, queue_below = _from(group, pl.col("waiting_standing") > 0)
-        # A number of requests says nothing of a rate.
+        # A prediction in requests says nothing about a rate.
         counted = group["axis"][0] == CONCURRENCY
         predicted = group["predicted_saturation"].drop_nulls().max() if counted else None
         expected = (
-            next((i for i, level in enumerate(ladder) if level >= predicted), None)  # type: ignore[operator]
+            next((i for i, level in enumerate(levels) if level >= predicted), None)  # type: ignore[operator]
             if predicted is not None
             else None
         )
@@ -132,7 +132,7 @@ def saturation(runs: pl.DataFrame, found: pl.DataFrame | None = None) -> pl.Data
                 "queue": queue,
                 "queue_below": queue_below,
                 "predicted": predicted,
-                "levels_apart": ladder.index(measured) - expected if measured is not None and expected is not None else None,
+                "levels_apart": levels.index(measured) - expected if measured is not None and expected is not None else None,
                 "peak_at": highest[0] if len(highest) else None,
                 "kv_bytes_per_token": group["kv_bytes_per_token"][0],
                 "parameters": group["parameters"][0],
@@ -155,9 +155,9 @@ def _from(group: pl.DataFrame, sign: pl.Expr) -> tuple[float | None, float | Non
     """The lowest level from which on all runs of which it is known show `sign`, and the level below it; null where there is none."""
     known = group.select("level", sign=sign).drop_nulls()
     levels = known.group_by("level").agg(pl.col("sign").all()).sort("level")
-    ladder, signs = levels["level"].to_list(), levels["sign"].to_list()
-    first = next((i for i in range(len(ladder)) if all(signs[i:])), None)
-    return (None, None) if first is None else (ladder[first], ladder[first - 1] if first else None)
+    loads, signs = levels["level"].to_list(), levels["sign"].to_list()
+    first = next((i for i in range(len(loads)) if all(signs[i:])), None)
+    return (None, None) if first is None else (loads[first], loads[first - 1] if first else None)
 
 
 def _signals(row: Mapping[str, Any]) -> tuple[list[str], bool]:

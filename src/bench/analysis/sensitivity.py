@@ -44,7 +44,7 @@ def sensitivity(
     return pl.concat(parts)
 
 
-# factors on a level's percentile at which limits are tried: a level that just meets a limit is surely carried somewhat above it;
+# factors on a level's percentile at which limits are tried: a level that just meets a limit is significantly within it somewhat above;
 # convention
 _ABOVE = (1.0, 1.05, 1.2)
 

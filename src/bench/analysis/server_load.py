@@ -1,4 +1,4 @@
-"""What the runs of one load show of a server's resources: who runs and waits, a step's time, and what prompts take of it."""
+"""The server's resources at one load: requests that run and wait, the time of a step, and the share that prompts take of it."""
 
 from __future__ import annotations
 
@@ -69,13 +69,13 @@ def server_load(runs: pl.DataFrame, curve: pl.DataFrame) -> ServerLoad:
 
 
 def _lower(curve: pl.DataFrame, level: float) -> list[pl.DataFrame]:
-    """The runs of each level from half of `level` up to it: a prompt's time shows there if chunks of prompts fill every step above."""
+    """The runs of each level from half of `level` up to it: a prompt's time shows there where chunks of prompts fill every step."""
     near = curve.filter((pl.col("level") >= _NEAR * level) & (pl.col("level") < level))
     return near.partition_by("level", maintain_order=True)
 
 
 def _prefill_share(runs: pl.DataFrame, alone: pl.DataFrame, gap: float | None, rps: float | None) -> float | None:
-    """Of the time of the engine's steps, what goes into prompts: the larger of two estimates, each of which can be too low.
+    """Share of the engine's steps that prompts take (0–1): the larger of two estimates, each of which can be too low.
 
     That of the steps (docs/reference/metrics.md), which is blind where chunks of prompts fill each step. And the lower of two
     bounds: requests/s × the time of a prompt at the lowest level, and by what the mean gap between tokens exceeds a short one (P10).

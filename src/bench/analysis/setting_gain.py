@@ -1,4 +1,4 @@
-"""What another value of a setting changes in throughput: at loads that the first value's KV cache holds, and at those that it does not.
+"""What another value of a setting changes in throughput: at loads that fit the first value's KV cache, and at those that do not.
 
 More devices of one instance (tensor parallelism) are a setting, with a question of their own: whether separate instances on as many
 devices would give more.
@@ -126,8 +126,8 @@ class Pair:
 def setting_gains(runs: pl.DataFrame) -> list[SettingGain]:
     """What another value of each setting changes, of each model, engine and load that was measured with several.
 
-    Throughput is compared level by level (`compare`), apart for the levels at which the KV cache of the first has room and for those
-    from which on it is full: there a setting may bring memory, which is no speed.
+    Throughput is compared level by level (`compare`), separately for levels at which the KV cache of the first has room and for those
+    at which it is full: there a setting may bring memory, not speed.
 
     Args:
         runs: summary rows of workloads whose load is what is asked about (settings, `model`, `engine`, `device`, `baseline`, what
@@ -158,7 +158,7 @@ def setting_pairs(runs: pl.DataFrame) -> list[Pair]:
 
 
 def _pairs(setting: str, sides: list[pl.DataFrame]) -> list[tuple[pl.DataFrame, pl.DataFrame]]:
-    """The deployments that are compared: of each other value the one that is most like one with the first value, with that one."""
+    """The deployments that are compared: for each other value, the pair that differs least from the first value in anything else."""
     values = sorted({side[setting][0] for side in sides}, key=_rank)
     based = [side[setting][0] for side in sides if side["baseline"][0]] if setting not in _PARALLEL else []
     values.sort(key=lambda value: value not in based)
@@ -167,7 +167,7 @@ def _pairs(setting: str, sides: list[pl.DataFrame]) -> list[tuple[pl.DataFrame, 
 
 
 def _rank(value: Any) -> tuple[bool, float, str]:
-    """A place for each value of a setting: what was not given first, numbers by size, texts by name."""
+    """A sort key for a setting's values: the default first, numbers by size, texts by name."""
     try:
         return value is not None, float(value), ""
     except (TypeError, ValueError):

@@ -1,6 +1,6 @@
 """From the operating point of one instance to a fleet: instances, GPUs, limits of admission, and cost.
 
-Formulas, and the documents' worked examples by number: docs/explanation/fleet.md.
+Formulas, and published worked examples by number: docs/explanation/fleet.md.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _LITTLE = 2.0  # ratio in Little's law above which load and latency contradict e
 
 @dataclass(frozen=True)
 class OperatingPoint:
-    """What one instance carries while it meets its SLOs.
+    """What one instance sustains within its SLOs.
 
     Attributes:
         usable_rps: requests/s; it lies between usable_low and usable_high at 95 % confidence, each None where it is not established.
@@ -89,7 +89,7 @@ class OperatingPoint:
         """
         if point["c_max"] is None or not point["usable_rps"]:
             return None
-        held = point["unit"] == "requests in flight"  # not by a rate, nor of conversations, some of which think
+        held = point["unit"] == "requests in flight"  # neither a rate nor conversations, some of which are idle
         return cls(
             usable_rps=point["usable_rps"],
             gpus=gpus_of(run),
@@ -121,8 +121,7 @@ class OperatingPoint:
 
 @dataclass(frozen=True)
 class Fleet:
-    """How many instances and GPUs (None where those of one are unknown); `utilisation` is the share of what they could carry that the
-    peak asks for."""
+    """Instances and GPUs (None where those of one are unknown); `utilisation` is the peak as a share of what they could sustain."""
 
     instances: int
     gpus: int | None
@@ -134,8 +133,6 @@ def fleet(point: OperatingPoint, peak_rps: float, *, safety: float = 1.3) -> Fle
 
     Args:
         peak_rps: requests/s of the busiest moment. safety: spare instances for failures and growth, 1.2 to 1.5.
-
-    Source: the documents' instances × GPUs of one × safety, in whole instances.
     """
     instances = instances_for(peak_rps, point.usable_rps)
     bought = math.ceil(_exact(instances * safety))
@@ -174,7 +171,7 @@ def limits(point: OperatingPoint, slo_s: float | None, *, arrival_rps: float | N
 
     Args:
         slo_s: the TTFT that is promised (s); without it, there is no queue. arrival_rps: requests/s that reach the instance; without
-            it, what it can carry.
+            it, what it sustains.
     """
     free = longest = None
     if point.slots:

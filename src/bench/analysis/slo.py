@@ -1,4 +1,4 @@
-"""Which requests met the SLOs: goodput, and the requests of a run by which a load is judged."""
+"""Which requests met the SLOs: goodput, and the requests by which a run is judged."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["goodput", "judged_frame", "judged_requests", "meets"]
 def meets(slos: Sequence[Slo]) -> pl.Expr:
     """Whether a request met every limit, each by itself: a percentile is about a share of requests, not about which.
 
-    A request that failed met none. What a request does not have, as an answer of one token has no TPOT, it does not miss.
+    A failed request met none. A latency that a request does not have is not missed: an answer of one token has no TPOT.
 
     Args (columns):
         `outcome`, and of each SLO its latency, such as `ttft_s` (s).

@@ -47,7 +47,7 @@ class LengthCost:
 
     @property
     def known(self) -> Line | None:
-        """The line, where its slope surely differs from 0."""
+        """The line, where its slope differs significantly from 0."""
         return self.line if self.line and abs(self.line.slope) > self.line.slope_half else None
 
 
@@ -76,7 +76,7 @@ class StreamingGain:
 
 
 def length_costs(runs: pl.DataFrame) -> list[LengthCost]:
-    """What a token costs in each family of workloads of which a ladder sweeps one length alone.
+    """What a token costs in each family of workloads in which one length alone is swept.
 
     Args:
         runs: summary rows (`deployment`, `family`, `axis`, `level`, `prompt_fixed`, `output_fixed`, `ttft_p50_s`, `e2e_p50_s`,

@@ -1,4 +1,4 @@
-"""What of a run can be trusted, and if something cannot, why. What the server fails to do under load is a result, and no reason."""
+"""Which parts of a run can be trusted, and why not. What the server fails to do under load is a result, not a reason."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ Check = Literal[
     "counters_fell",
     "tokens_not_counted",
 ]
-# What would be the same if the run were measured again; the others come and go with what else a machine does.
+# Checks that the run would fail again; the others come and go with what else a machine does.
 LASTING: frozenset[Check] = frozenset(
     {
         "held_back",
@@ -92,7 +92,7 @@ class Reason:
 
     Attributes:
         part: what it speaks against. check: which one it is.
-        value: what was found (s, requests, tokens, or a share). limit: what it is held against, a threshold or what was expected.
+        value: what was found (s, requests, tokens, or a share). limit: the threshold, or what was expected.
         share: of the requests in flight that the server lacked. names: metrics that are missing, or counters that fell.
         outcomes: requests that were refused, by their outcome. drift: of a machine that was slower in one round than in the others.
         counted: mean length by the server's count (tokens).
@@ -154,7 +154,7 @@ class Verdict:
 
     Attributes:
         found: the checks that it did not pass.
-        failed, requests: how many failed, of all that were sent. A failure is the server's answer to the load: it makes nothing
+        failed, requests: how many failed, of all that were sent. A failure is the server's answer to the load, and makes nothing
             invalid.
     """
 
@@ -240,7 +240,7 @@ def _others(run: Mapping[str, Any], kinds: Mapping[str, int], thresholds: Thresh
         yield Reason("load", "other_requests", its, mine)
         return
     made, most = run.get("server_generation_tokens"), run.get("server_tokens_most")
-    one = run.get("asked_output_tokens") or 0.0  # a request more, such as a health check, is no load
+    one = run.get("asked_output_tokens") or 0.0  # one more request, such as a health check, is no load
     if made is not None and most is not None and made - most > max(one, thresholds.token_count_error * most):
         yield Reason("load", "other_tokens", made, most)
 

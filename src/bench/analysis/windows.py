@@ -33,7 +33,7 @@ def of_windows(*tables: pl.DataFrame) -> list[pl.DataFrame]:
 
 
 def whole_runs(table: pl.DataFrame) -> pl.DataFrame:
-    """The valid runs that `of_windows` leaves as they are, on curves of which it replaces others.
+    """The valid runs that `of_windows` leaves as they are, on curves where it replaces others.
 
     On such a curve a level's throughput and latencies include ramp and drain, and its neighbour's do not.
 

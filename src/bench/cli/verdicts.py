@@ -9,7 +9,7 @@ from typing import TypedDict
 from bench.errors import BenchError
 from bench.study import Paths, RunSpec
 
-__all__ = ["Verdict", "judged_runs", "unjudged_text"]
+__all__ = ["Verdict", "judged_runs", "unjudged_text", "verdict_text"]
 
 
 class Verdict(TypedDict):
@@ -51,6 +51,12 @@ def judged_runs() -> dict[str, Verdict]:
         }
         for row in rows
     }
+
+
+def verdict_text(verdict: Verdict) -> str:
+    """The parts at fault with the reasons, the requests that failed, and that it ended early; empty where there is nothing to say."""
+    faults = [f"{', '.join(verdict['faults'])}: {'; '.join(verdict['reasons'])}"] if verdict["faults"] else []
+    return "  ".join((*faults, *filter(None, (verdict["failures"], verdict["stopped"]))))
 
 
 def unjudged_text(states: Sequence[tuple[RunSpec, str]], judged: Mapping[str, Verdict]) -> str:

@@ -13,9 +13,8 @@ from bench.study import DeploymentSpec, RunSpec
 
 __all__ = ["Needs", "needs_of"]
 
-_GIB = 2**30
 # Of the client, the scraper and an engine's libraries beside the model: vLLM's process alone holds 2 to 3 GiB.
-_BESIDE_BYTES = 6 * _GIB
+_BESIDE_BYTES = 6 * 2**30
 _CLIENT_CORES = 2
 # A closed loop or a burst ends when its answers do, which nobody knows before. Most take seconds; a session that needs longer
 # keeps its finished runs and goes on in its next attempt, which gets more time.

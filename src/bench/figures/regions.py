@@ -30,9 +30,9 @@ def region_colour() -> alt.Color:
 def region_bands(results: Results, found: pl.DataFrame, *, log: bool | None = None) -> pl.DataFrame:
     """The regions of each curve from its lowest to its highest level: `curve`, `begin`, `end`, `middle` (load), `region`.
 
-    A reaches to the equilibrium point or, without one, as far as growth surely is proportional; B from there to the saturation
-    point or, without one, as far as more load surely buys more; C on from there, or `flat` where nothing falls. A stretch of which
-    nothing is sure belongs to none.
+    A reaches to the equilibrium point or, without one, as far as growth is significantly proportional; B from there to the saturation
+    point or, without one, as far as more load buys significantly more; C on from there, or `flat` where nothing falls. A stretch
+    without significance belongs to none.
 
     Args:
         found: rows of `bench.analysis.regions`. log: as `level_axis` takes it.

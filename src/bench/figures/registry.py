@@ -30,7 +30,7 @@ class Figure:
         applies: which studies have it, as `bench.study.questions` words it. order: its place in a report; least first.
         title: neutral; a figure's title where `finding`, what its data show in one sentence, is None or returns None.
         reading: how to read it, which stands below it in the report and not in the picture.
-        by_axis: whether its x axis is the load, so that kinds of load stand apart and lengths that a ladder sweeps are left to others.
+        by_axis: whether its x axis is the load, so that kinds of load stand apart, and swept lengths are left to others.
         uses: keys of the decision that it is drawn from; it gets no others, so that a change of those does not draw it anew. With
             `accelerator` it gets that GPU's entry too, with `calibration` the models of the servers, with `searches` what those found.
         invalid: how it shows invalid runs, as its note about them begins. judged: the column that says which are valid: `valid`, or

@@ -145,7 +145,7 @@ class Results:
 
     @cached_property
     def capacity(self) -> pl.DataFrame:
-        """One row a curve of `curves`: `C_max`, and what is carried there; without SLOs, of open loops alone."""
+        """One row a curve of `curves`: `C_max`, and the rate there; without SLOs, of open loops alone."""
         return self.analysis.capacity.join(self.curves, on=["deployment", "workload"], how="semi", maintain_order="left")
 
     @property

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from bench.errors import shown_gib
 from bench.models.geometry import Geometry
 from bench.models.setting import Demand, Setting, computes_in_fp8
 from bench.published import Accelerator
 
 __all__ = ["notes", "weights_unknown", "why_not"]
-
-_GIB = 2**30  # bytes of a GiB; derived
 
 
 def why_not(
@@ -45,12 +44,14 @@ def why_not(
     if held is not None and held >= 1:
         return None
     engine = memory["activation_bytes_per_gpu"] + memory["overhead_bytes_per_gpu"]
-    taken = f"weights {_gib(memory['weight_bytes_per_gpu'])} + activations and overhead {_gib(engine)}"
-    budget = f"the {_gib(memory['budget_bytes_per_gpu'])} GiB that the engine may take of each GPU"
+    taken = f"weights {shown_gib(memory['weight_bytes_per_gpu'])} + activations and overhead {shown_gib(engine)}"
+    budget = f"the {shown_gib(memory['budget_bytes_per_gpu'])} GiB that the engine may take of each GPU"
     if held is None:
         found = f"{taken} GiB are more than {budget}."
     else:
-        found = f"{taken} GiB leave {_gib(memory['kv_cache_bytes_per_gpu'])} of {budget}: the KV cache of {held:.2g} requests."
+        found = (
+            f"{taken} GiB leave {shown_gib(memory['kv_cache_bytes_per_gpu'])} of {budget}: the KV cache of {held:.2g} requests."
+        )
     more = (
         f"--tensor-parallel {dealt} holds the demand"
         if dealt
@@ -95,7 +96,3 @@ def notes(
     elif held is not None and held > setting.max_num_seqs:
         found.append(f"at most {setting.max_num_seqs} sequences run in a step (--max-num-seqs): the KV cache does not fill up.")
     return found
-
-
-def _gib(size: int) -> str:
-    return f"{size / _GIB:.2f}"

@@ -16,7 +16,7 @@ from bench.parse.recovery import recovery
 from bench.parse.server import FEWEST_SCRAPES, gauges
 from bench.records.run import RunRecord
 
-__all__ = ["asked_figures", "load_figures"]
+__all__ = ["asked_figures", "load_figures", "standing_queue"]
 
 
 def asked_figures(definition: Mapping[str, Any], requests: pl.DataFrame) -> dict[str, Any]:
@@ -70,7 +70,7 @@ def load_figures(
         `offered_rate`, `achieved_rate` (requests/s; gaps between first and last due, and sent), `in_flight_peak` (requests, at the
         client), `retried` (requests that were refused and sent again) and `retry_wait_max_s` (longest time that one was held back),
         those of `in_flight_figures`,
-        `waiting_standing`, `kv_usage_queued` (of the requests that wait once the load stands, see `_queue`),
+        `waiting_standing`, `kv_usage_queued` (of the requests that wait once the load stands, see `standing_queue`),
         `prefix_hit_rate` (share of prompt tokens that came from the cache, by the server's counters), `prefix_hit_rate_answers` (the
         same by its answers, None where one does not say it), `prefix_hit_rate_expected` (None where several engines have a cache
         each) and `prefix_hit_rate_lru` (of a cache of the server's size; None where that is not known).
@@ -85,7 +85,7 @@ def load_figures(
         "achieved_rate": _rate(sent),
         "in_flight_peak": _peak(sent, ends),
         **retries,
-        **_queue(sent, ends, telemetry),
+        **standing_queue(sent, ends, telemetry),
         # A request that is held back is in flight to its user, but not at the server.
         **(dict.fromkeys(counted) if retries["retried"] else counted),
         "prefix_hit_rate": hits / queries if queries and hits is not None else None,
@@ -137,12 +137,15 @@ def _peak(sent: pl.Series, ends: pl.Series) -> int:
     return int(events["change"].cum_sum().max() or 0)  # type: ignore[arg-type]
 
 
-def _queue(sent: pl.Series, ends: pl.Series, telemetry: pl.DataFrame) -> dict[str, float | None]:
+def standing_queue(sent: pl.Series, ends: pl.Series, telemetry: pl.DataFrame) -> dict[str, float | None]:
     """Requests that still wait once the load stands, and the share of the KV cache in use while any does; null if unknown.
 
     Of a burst: at the last scrape before the first answer ends. It queues for its prefill at first; who still waits when an answer is
     complete waits for room. Of a load that goes on: the medians over the scrapes in the second half of what is sent, but not before
     the first end; half of the time, then, so many wait.
+
+    Args:
+        sent, ends: ascending, in seconds since the run's start. telemetry: the samples of the engine's endpoint.
     """
     nothing: dict[str, float | None] = {"waiting_standing": None, "kv_usage_queued": None}
     if sent.is_empty() or ends.is_empty():

@@ -23,9 +23,15 @@ __all__ = [
     "RATE_BATCHES",
     "SURE_GROWTH",
     "SteadyWindow",
+    "backlog_growth",
+    "conversation_s",
+    "gauges_between",
     "in_steady_state",
+    "judged_load",
+    "mean_in_flight",
     "mser",
     "ramp",
+    "rates_between",
     "steady_figures",
     "steady_window",
 ]
@@ -104,30 +110,34 @@ def steady_window(requests: pl.DataFrame, *, held: bool) -> SteadyWindow | None:
     if last <= begin:
         return None
     ok = known.filter((pl.col("outcome") == "ok") & (pl.col("sent_s") <= last))
-    flying = _in_flight(sent, end, np.linspace(begin, last, _BINS + 1))
+    flying = mean_in_flight(sent, end, np.linspace(begin, last, _BINS + 1))
     half = (begin + last) / 2
-    lasts = _conversation_s(known, roots)
+    lasts = conversation_s(known, roots)
     fills = begin + max((1.0 if held else _FILLS) * lasts, _RAMP_LEAST * (last - begin))
     ramps = [fills, *(begin + ramp(series) * (last - begin) / _BINS for series in (flying, _tokens(ok, begin, last)))]
     answered = ok.drop_nulls("e2e_s")
     if answered.height:
         ramps.append(float(answered["sent_s"][ramp(answered["e2e_s"].to_numpy())]))
     start = min(half, max(ramps))
-    growth, error = (None, None) if held else _growth(flying, last - begin, lasts, len(sent) / (last - begin))
+    growth, error = (None, None) if held else backlog_growth(flying, last - begin, lasts, len(sent) / (last - begin))
     early = roots.head(max(_FEWEST, roots.height // 10)).select((pl.col("end_s") - pl.col("sent_s")).median()).item() or 0.0
-    why, needs = _judged(start, last, begin, lasts, float(early), growth, error)
+    why, needs = judged_load(start, last, begin, lasts, float(early), growth, error)
     tail = ok.filter(pl.col("sent_s") >= start)["e2e_s"].quantile(_DRAINS) or 0.0
     return SteadyWindow(start, last, last - min(tail, _DRAIN_MOST * (last - start)), why, growth, error, needs)
 
 
-def _judged(
+def judged_load(
     start: float, last: float, begin: float, lasts: float, early: float, growth: float | None, error: float | None
 ) -> tuple[str | None, float | None]:
-    """Why the load is not steady, and how long it should last; see `SteadyWindow`.
+    """Why the load is not steady, and how long it should last (s); both as in `SteadyWindow`.
 
     Of an overload, latencies grow with the run, so that no run is long against them: it is looked for first, and is what surely
     piles up by more than is allowed, and by more than a server still fills by that gets its first requests (the share of the run that
     is one latency without load, `early`).
+
+    Args:
+        start, last: of the window (s). begin: of the load (s). lasts: median latency (s). growth, error: of the backlog; None for
+            closed loops.
     """
     length = last - begin
     if growth is not None and error is not None and growth - SURE_GROWTH * error > max(GROWS, early / length):
@@ -166,7 +176,9 @@ def _apart(before: Floats, after: Floats) -> float:
     if squares <= 1e-24 * float(before @ before + after @ after):
         return math.inf if difference else 0.0
     count = len(residuals)
-    r = min(_MOST_ALIKE, max(0.0, float(residuals[:-1] @ residuals[1:]) / squares + _DETRENDED / count))  # as in `_growth`
+    r = min(
+        _MOST_ALIKE, max(0.0, float(residuals[:-1] @ residuals[1:]) / squares + _DETRENDED / count)
+    )  # as in `backlog_growth`
     variance = squares / max(1, count - 2) * (1 + r) / (1 - r) * (1 / len(before) + 1 / len(after))
     return difference / math.sqrt(variance)
 
@@ -204,8 +216,8 @@ def mser(values: Floats) -> int:
     return int(np.argmax(errors <= errors.min() + 1e-12 * max(1.0, float(squares[0])))) * size
 
 
-def _in_flight(sent: Floats, end: Floats, edges: Floats) -> Floats:
-    """Mean requests in flight between each two of `edges`."""
+def mean_in_flight(sent: Floats, end: Floats, edges: Floats) -> Floats:
+    """Mean requests in flight between each two of `edges`. Args: sent, end: of each request (s). edges: ascending (s)."""
     spent = np.array([np.sum(np.minimum(end, at) - np.minimum(sent, at)) for at in edges])
     flying: Floats = np.diff(spent) / np.diff(edges)
     return flying
@@ -217,8 +229,12 @@ def _tokens(ok: pl.DataFrame, begin: float, last: float) -> Floats:
     return np.histogram(times, bins=_BINS, range=(begin, last))[0].astype(float)
 
 
-def _conversation_s(known: pl.DataFrame, roots: pl.DataFrame) -> float:
-    """Median time from a conversation's first request to its last answer (s); of single requests, their E2E."""
+def conversation_s(known: pl.DataFrame, roots: pl.DataFrame) -> float:
+    """Median time from a conversation's first request to its last answer (s); of single requests, their E2E.
+
+    Args:
+        known: every request that was sent. roots: those of them that begin a conversation.
+    """
     if roots.height == known.height:
         return float(known.select((pl.col("end_s") - pl.col("sent_s")).median()).item() or 0.0)
     number = pl.col("after").is_null().cum_sum().alias("conversation")  # turns stand next to each other
@@ -226,11 +242,15 @@ def _conversation_s(known: pl.DataFrame, roots: pl.DataFrame) -> float:
     return float(each["lasts"].median() or 0.0)  # type: ignore[arg-type]
 
 
-def _growth(flying: Floats, length_s: float, ramp_s: float, offered: float) -> tuple[float | None, float | None]:
+def backlog_growth(flying: Floats, length_s: float, ramp_s: float, offered: float) -> tuple[float | None, float | None]:
     """Slope of the requests in flight over time, as a share of the `offered` rate, and its standard error.
 
     A straight line through batch means, from one latency after the start on. Batch means of a queue resemble their neighbours, so
     the error of independent ones is raised by their residuals' correlation, (1 + r) / (1 − r).
+
+    Args:
+        flying: mean requests in flight in each of `_BINS` parts of the load. length_s: of the load. ramp_s: left out at its start.
+            offered: requests/s.
     """
     kept = flying[min(_BINS // 2, math.ceil(_BINS * ramp_s / length_s)) :]
     size = len(kept) // _BATCHES
@@ -298,14 +318,14 @@ def steady_figures(
         "steady_requests": judged.height,
         "steady_failed": judged.filter(pl.col("outcome") != "ok").height,
         "steady_offered_rate": float(offered or 0.0) / window.length_s,
-        **_rates(ok, begin, end, share, ENDPOINTS[definition.get("endpoint", "completions")].work),
+        **rates_between(ok, begin, end, share, ENDPOINTS[definition.get("endpoint", "completions")].work),
         **step_figures(ok, begin, end),
-        "steady_in_flight": float(_in_flight(sent, ends, np.array([begin, end]))[0]),
-        **_server(telemetry, begin, end),
+        "steady_in_flight": float(mean_in_flight(sent, ends, np.array([begin, end]))[0]),
+        **gauges_between(telemetry, begin, end),
     }
 
 
-def _rates(ok: pl.DataFrame, begin: float, end: float, whole: pl.Expr, work: Work) -> dict[str, float | None]:
+def rates_between(ok: pl.DataFrame, begin: float, end: float, whole: pl.Expr, work: Work) -> dict[str, float | None]:
     """`steady_requests_per_s`, `steady_tokens_per_s` and `steady_error` of the answers between two moments.
 
     Args:
@@ -333,7 +353,7 @@ def _rates(ok: pl.DataFrame, begin: float, end: float, whole: pl.Expr, work: Wor
     }
 
 
-def _server(telemetry: pl.DataFrame, begin: float, end: float) -> dict[str, float | None]:
+def gauges_between(telemetry: pl.DataFrame, begin: float, end: float) -> dict[str, float | None]:
     """What the server's gauges showed between two moments; null where it has none."""
     scrapes = (
         gauges(telemetry)

@@ -1,1 +1,1 @@
-"""Loads that were not measured, predicted by a model of the server that is calibrated on those that were."""
+"""Predictions of loads that were not measured, by a model of the server calibrated on those that were."""

@@ -43,14 +43,14 @@ class MeasuredRun:
     _steps: dict[Limits, pl.DataFrame] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def steps(self, limits: Limits) -> pl.DataFrame:
-        """Its `intervals`, which are found once."""
+        """Its `intervals`, worked out once."""
         if limits not in self._steps:
             self._steps[limits] = intervals(self.requests, limits)
         return self._steps[limits]
 
     @property
     def held(self) -> int | None:
-        """Requests that a closed loop keeps in flight; None of other loads."""
+        """Requests that a closed loop keeps in flight; None for other loads."""
         return int(self.row["level"]) if self.row["arrival"] == "closed" else None
 
     @property
@@ -148,12 +148,12 @@ def _strangers(launch: Launch, facts: DeploymentFacts, given: Given) -> Limits:
 
 
 def _words(argv: Sequence[str]) -> list[str]:
-    """Of a command line, also of those that one of its words holds."""
+    """The words of a command line, with those of a command line inside one of them."""
     return [word for text in argv for word in (shlex.split(text) if " " in text else [text])]
 
 
 def _flag(words: Sequence[str], *names: str) -> int | None:
-    """The last counts."""
+    """The value of a flag; the last one counts."""
     found = None
     for word, after in zip(words, [*words[1:], ""], strict=True):
         name, _, value = word.partition("=")
@@ -164,7 +164,7 @@ def _flag(words: Sequence[str], *names: str) -> int | None:
 
 
 def calibrate(runs: Sequence[MeasuredRun], limits: Limits, *, draws: int = 30, seed: int = 1) -> Calibrated | None:
-    """The model that the runs support; None where they show too few steps."""
+    """A model of the server; None where the runs show too few steps."""
     fitted = fit_steps([run.steps(limits) for run in runs], draws=draws, seed=seed)
     if fitted is None:
         return None

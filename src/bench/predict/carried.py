@@ -1,4 +1,4 @@
-"""What an instance carries within SLOs, alone or in a fleet: by replays, of traffic that nobody has measured."""
+"""The rate that an instance sustains within SLOs, alone or in a fleet, by replays of traffic that was not measured."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def rates_carried(
     instances: int = 1,
     router: Router = "round-robin",
 ) -> list[float]:
-    """The highest rate that an instance carries within the SLOs, of each member (requests/s; conversations/s).
+    """The highest rate that an instance sustains within the SLOs, for each member of the ensemble (requests/s; conversations/s).
 
     Args:
         workload: an open loop. instances: that share the traffic.
@@ -70,14 +70,14 @@ def rates_carried(
 
 
 def carried(model: Calibrated, workload: Workload, slos: Sequence[Slo], rates: Sequence[float], limits: Limits) -> Carried:
-    """What `rates_carried` of an instance alone come to."""
+    """`rates_carried` of an instance alone, summed up."""
     rate = ensemble_interval(rates)
     wanted = _long_enough(workload, slos, limits, rate.value)
     return Carried(rate, predict(model, lambda number: schedule(wanted, rate.value, f"carried/{number}"), limits=limits))
 
 
 def latency_longer(member: Member, slo: Slo) -> float:
-    """How many times as long as replayed a latency is: predictions of runs that the model had not seen were off by as much."""
+    """Factor from a replayed latency to a real one: predictions of unseen runs were off by as much."""
     percentile = "p99" if int(slo.percentile[1:]) >= _TAIL and slo.metric != "tpot" else "p50"
     return member.longer(f"{slo.metric}_{percentile}_s")
 
@@ -100,7 +100,7 @@ def _latency(requests: pl.DataFrame, slo: Slo) -> pl.Series:
 def replayed(
     member: Member, workload: Workload, slos: Sequence[Slo], rate: float, *, instances: int = 1, router: Router = "round-robin"
 ) -> FleetReplay:
-    """A load that goes on for long enough to judge the SLOs by. Args: rate: of an instance."""
+    """A replay long enough to judge the SLOs. Args: rate: of an instance."""
     wanted = _long_enough(workload, slos, member.limits, rate, instances)
     plans = schedule(wanted, rate * instances, f"carried/{member.number}")
     return replay_fleet(
@@ -109,7 +109,7 @@ def replayed(
 
 
 def _long_enough(workload: Workload, slos: Sequence[Slo], limits: Limits, rate: float, instances: int = 1) -> Workload:
-    """As many requests (conversations) as the SLOs' percentiles, the server's queue and the pauses of conversations take."""
+    """Requests (conversations) that the SLOs' percentiles, the server's queue and the pauses of conversations take."""
     turns, paused_s = workload.turn_count, (workload.turn_count - 1) * workload.think_s
     percentiles = max((math.ceil(_BEYOND / (1 - slo.share)) for slo in slos), default=0)
     each = max(_FEWEST_REQUESTS, percentiles, _TIMES_AT_ONCE * limits.sequences) / turns
@@ -125,7 +125,7 @@ def _highest(member: Member, workload: Workload, slos: Sequence[Slo], instances:
         return 0.0
 
     def excess(rate: float) -> float:
-        if rate >= most:  # where the limits are lax, a replay ends before its queue is too long
+        if rate >= most:  # with lax limits, a replay ends before its queue is too long
             return _FAR
         table = replayed(member, workload, slos, rate, instances=instances, router=router).requests.sort("sent_s")
         table = table.slice(int(_WARM * table.height))
@@ -142,7 +142,7 @@ def _highest(member: Member, workload: Workload, slos: Sequence[Slo], instances:
         rate, at, other = other, there, other * math.exp(step)
         if other < _LOWEST * most:
             return 0.0
-        there, step = excess(other), 2 * step  # ever farther
+        there, step = excess(other), 2 * step  # farther each time
     low, high = sorted(((rate, at), (other, there)))
     while high[0] / low[0] > _CLOSE:
         part = min(1 - _LEAST_PART, max(_LEAST_PART, -low[1] / (high[1] - low[1])))
@@ -156,7 +156,7 @@ def _highest(member: Member, workload: Workload, slos: Sequence[Slo], instances:
 
 
 def _most(member: Member, workload: Workload) -> float:
-    """Requests/s (conversations/s) of an instance that always has as many as it takes at once; 0 where none fits."""
+    """Requests/s (conversations/s) of an instance that is always full; 0 where no request fits."""
     limits, turns = member.limits, workload.turn_count
     wanted = workload.model_copy(
         update={"num_requests": math.ceil(max(_FEWEST_REQUESTS, _TIMES_AT_ONCE * limits.sequences) / turns), "duration_s": None}

@@ -1,4 +1,4 @@
-"""Servers as a calibrated one may be: other fits, speeds of the machine and noise."""
+"""An ensemble of servers that a calibrated model allows: other fits, speeds of the machine and noise."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LEAST_OVERHEAD_S = 1e-4  # shortest time from an answer to the next request (s)
 
 @dataclass(frozen=True)
 class Member:
-    """One of an ensemble of servers as one may be.
+    """One server of an ensemble.
 
     Attributes:
         step: its step times. path_s: from the client to the engine and back (s). off: by how many standard deviations its latencies
@@ -42,7 +42,7 @@ class Member:
 
     @property
     def wake_s(self) -> float:
-        """What a step takes longer that finds the engine idle (s)."""
+        """Extra time of a step that finds the engine idle (s)."""
         return max(0.0, self.step.idle_s - self.path_s)
 
     def server(self, number: int, now: float) -> ReplayedServer:
@@ -52,7 +52,7 @@ class Member:
         )
 
     def longer(self, metric: str) -> float:
-        """Times by which a latency of `METRICS` is longer than replayed: runs that the model had not seen were off by as much."""
+        """Factor from a replayed latency of `METRICS` to a real one: predictions of unseen runs were off by as much."""
         return math.exp(self.off * self.model.beyond.get(metric, 0.0))
 
 
@@ -76,7 +76,7 @@ def members(model: Calibrated, limits: Limits | None = None, *, count: int, seed
 
 
 def _path(model: Calibrated, step: StepTime, share: float) -> float:
-    """A way to the engine that may be: one of those that the runs show, or else any part of the way to an idle one.
+    """A possible way to the engine: one of those that the runs show, or else any part of the way to an idle one.
 
     Args:
         share: between the shortest and the longest (0–1).

@@ -1,4 +1,4 @@
-"""Many replayed servers behind a router: what a request gets that may go to any of them."""
+"""Many replayed servers behind a router."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class Scaling:
     """How instances are added and taken away.
 
     Attributes:
-        usable_rps: requests/s (conversations/s) that one carries. low, high: share of that, below and above which their number
-            changes, so that it comes to the middle of both. every_s: between two looks. least, most: instances.
+        usable_rps: requests/s (conversations/s) that one sustains. low, high: shares of that, below and above which their number
+            changes, to the middle of both. every_s: between two decisions. least, most: instances.
     """
 
     usable_rps: float
@@ -48,7 +48,7 @@ class Scaling:
     most: int = 1_000_000
 
     def wanted(self, rate: float, instances: int) -> int:
-        """Instances for requests that come at a rate, where there are `instances`."""
+        """Instances for an arrival rate, where there are `instances`."""
         load = rate / (self.usable_rps * max(1, instances))
         if self.low <= load <= self.high and instances >= self.least:
             return min(instances, self.most)
@@ -74,7 +74,7 @@ class Instances:
 
 @dataclass(frozen=True)
 class FleetReplay:
-    """What came of it.
+    """What a fleet did.
 
     Attributes:
         requests: one row a request that was answered, `REPLAY_SCHEMA` and `instance`. lost_s: when requests were sent that were on an
@@ -222,7 +222,7 @@ class _Fleet:
         self._go_on(instance)
 
     def _lose(self, plan: PlannedRequest, sent: float) -> None:
-        """A request, and those that would have followed."""
+        """Lose a request, and those that would have followed."""
         lost = [plan]
         for each in lost:
             self._lost.append(sent)
@@ -243,7 +243,7 @@ class _Fleet:
         return min((ready[(first + i) % len(ready)] for i in range(len(ready))), key=_requests)
 
     def _go_on(self, instance: _Instance) -> None:
-        """Begin its next steps, or expect the end of those under way, which may have moved."""
+        """Begin its next steps, or note when those under way end, which may have changed."""
         server = instance.server
         if server.ends is None and server.busy:
             server.begin()
@@ -312,7 +312,7 @@ class _Fleet:
         self._note(moment)
 
     def _look(self, moment: float) -> None:
-        """Compare what came since the last look with what there is, and change the number of instances."""
+        """Change the number of instances by the requests since the last decision."""
         scaling = self._instances.scaling
         assert scaling
         there = len(self._ready) + len(self._starts)

@@ -1,4 +1,4 @@
-"""How far predictions are from runs that the model had not seen, and what no prediction may be made of."""
+"""How far predictions are from runs that the model had not seen."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def _chosen(runs: Sequence[MeasuredRun]) -> list[tuple[str, float]]:
 
 
 def widened_by_others(found: Sequence[HeldOut]) -> list[HeldOut]:
-    """The same with the error beyond the ensembles' that the predictions of the other conditions show, so that no run judges itself."""
+    """The same, with the error beyond the ensembles' own that other conditions show, so that no run judges itself."""
     return [
         replace(each, predicted=widened(each.predicted, beyond(_others(found, each)).get(each.metric, 0.0))) for each in found
     ]
@@ -127,7 +127,7 @@ def beyond(found: Sequence[HeldOut]) -> dict[str, float]:
                 off = math.log(each.predicted.value / each.measured)
                 own = math.log(each.predicted.high / each.predicted.low) / 2 / Z
                 squares.setdefault(each.condition, []).append(off**2 - own**2)
-        seen = max(0.0, sum(map(fmean, squares.values())))  # repeats of a load are off alike
+        seen = max(0.0, sum(map(fmean, squares.values())))  # repeats of a load err alike
         assumed = _OF_THROUGHPUT if metric.startswith("throughput") else _ASSUMED_ERROR
         off_by[metric] = math.sqrt((seen + _ASSUMED * assumed**2) / (len(squares) + _ASSUMED))
     return off_by
@@ -150,7 +150,7 @@ def _fold(fold: str, own: Sequence[MeasuredRun], others: Sequence[MeasuredRun], 
 
 
 def judged(predictions: Sequence[HeldOut], runs: Sequence[MeasuredRun]) -> list[Judgement]:
-    """What the cross-validation comes to, by fold and metric."""
+    """The result of the cross-validation, by fold and metric."""
     numbers = {run.name: measured(run) for run in runs}
     found = []
     for fold in dict.fromkeys(each.fold for each in predictions):

@@ -1,4 +1,4 @@
-"""How a replayed run strays from what its steps take."""
+"""The noise of a replayed run."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ _BEYOND = 1.25  # largest extrapolation, as a factor of what was seen; conventio
 
 @dataclass(frozen=True)
 class Predicted:
-    """What a load brings.
+    """The prediction of a load.
 
     Attributes:
         numbers: by a name of `METRICS`; those that nothing shows are missing. kv_peak: highest share of the KV blocks in use, the
@@ -134,7 +134,7 @@ def predict(
     numbers = {
         name: widened(ensemble_interval(values), model.beyond.get(name, 0.0))
         for name, values in known.items()
-        if len(values) > members / 2  # a fit that saw no such steps takes them for free
+        if len(values) > members / 2  # a fit without such steps takes them for free
     }
     peaks = [each.kv_peak for each in replays if each.kv_peak is not None]
     return Predicted(
@@ -190,7 +190,7 @@ def doubts(model: Calibrated, replays: Sequence[Replay | FleetReplay]) -> Iterat
 
 
 def widened(interval: Interval, beyond: float) -> Interval:
-    """The interval with an error beyond the ensemble's. Args: beyond: standard deviation of ln."""
+    """The interval, widened by an error beyond the ensemble's. Args: beyond: standard deviation of ln."""
     low, high = (math.hypot(math.log(end / interval.value), Z * beyond) for end in (interval.low, interval.high))
     return Interval(interval.value, interval.value * math.exp(-low), interval.value * math.exp(high))
 

@@ -1,4 +1,4 @@
-"""Requests on a server whose steps take a known time."""
+"""A replay of requests on a server whose steps take a known time."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ REPLAY_SCHEMA = {
 
 @dataclass(frozen=True)
 class Replay:
-    """What came of it.
+    """What a server did.
 
     Attributes:
         requests: one row a request that was answered, `REPLAY_SCHEMA`, with where its time went. refused: indices of those that can
@@ -151,7 +151,7 @@ class Coming:
         return plan, at
 
     def follow(self, plan: PlannedRequest, at: float) -> None:
-        """What an answer lets go."""
+        """Requests that an answer releases."""
         followers = self.followers(plan)
         for follower in followers:
             heapq.heappush(self._heap, (at + follower.think_s, follower.index, follower))

@@ -117,7 +117,7 @@ class ReplayedServer:
 
     @property
     def busy(self) -> bool:
-        """Whether it has any request."""
+        """Whether it has a request."""
         return bool(self._state.running or self._state.waiting)
 
     @property
@@ -242,7 +242,7 @@ class ReplayedServer:
             self._decode(request)
 
     def _share_out(self, begun: _Begun) -> None:
-        """What prompts added to a step, to each by its tokens."""
+        """Share out what prompts added to a step, to each by its tokens."""
         state = self._state
         added = begun.took * max(0.0, 1 - begun.base / begun.seconds) if begun.seconds else 0.0
         state.prompts_s += added
@@ -265,7 +265,7 @@ class ReplayedServer:
 
     def _jump(self) -> _Begun:
         state = self._state
-        if not state.decodes:  # nothing can be admitted, and nothing runs: cannot happen, as what never fits is refused
+        if not state.decodes:  # nothing runs and nothing can be admitted: impossible, as what never fits is refused
             raise AssertionError("a replay stands still")
         steps = self._until_an_end()
         if self._limits.blocks is not None:
@@ -321,7 +321,7 @@ class ReplayedServer:
     # Blocks
 
     def _make_room(self) -> None:
-        """Where decodes need more blocks in the next step than are free, those that were admitted last give theirs up."""
+        """Preempt the requests admitted last, where decodes need more blocks in the next step than are free."""
         state = self._state
         while state.phases[state.steps % self._limits.block_size] > self._pool.free:
             index, request = next(reversed(state.running.items()))
@@ -339,7 +339,7 @@ class ReplayedServer:
             state.waiting.appendleft(request)
 
     def _until_a_block_is_missing(self) -> int:
-        """Steps whose blocks are free; those of the first one are taken."""
+        """Steps for which blocks are free; takes those of the first one."""
         state, size, free = self._state, self._limits.block_size, int(self._pool.free)
         cycles = free // state.decodes
         left, steps = free - cycles * state.decodes, 1 + cycles * size

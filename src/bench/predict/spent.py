@@ -18,7 +18,7 @@ class Spent:
         self._prompts_s = self._own_s = 0.0
 
     def computes(self, seconds: float) -> None:
-        """Its own prompt took so much of a step."""
+        """Note what its own prompt took of a step (s)."""
         self._own_s += seconds
 
     def enter(self, phase: str, now: float, prompts_s: float) -> None:

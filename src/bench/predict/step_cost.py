@@ -1,4 +1,4 @@
-"""What the next steps of a replayed server take, by what it has at that moment."""
+"""The time of a replayed server's next steps, by the requests that it has."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["StepCost", "cost_of"]
 
 
 class StepCost:
-    """Of a server whose steps are computed as a whole."""
+    """The cost of steps that are computed as a whole."""
 
     def __init__(self, limits: Limits, step: StepTime) -> None:
         self._limits, self._step = limits, step
@@ -24,7 +24,7 @@ class StepCost:
         """One step ended these."""
 
     def seconds(self, state: State, chunks: Sequence[tuple[Request, int]] = ()) -> float:
-        """Of one step. Args: chunks: of prompts, their tokens."""
+        """Time of one step (s). Args: chunks: of prompts, their tokens."""
         firsts, prefill, attended = self._of(chunks)
         return self._step.seconds(
             decodes=state.decodes, firsts=firsts, prefill=prefill, context=state.context, attended=attended
@@ -39,16 +39,16 @@ class StepCost:
         )
 
     def slope(self, state: State) -> float:
-        """By how much longer each further step without prompts is (s)."""
+        """What each further step without prompts takes more than the one before (s)."""
         return self._step.context_s * state.decodes
 
     def alike(self, state: State, steps: int) -> int:  # noqa: ARG002 - slots need it
-        """How many of so many steps without prompts take what `seconds` and `slope` say."""
+        """How many of the next steps without prompts `seconds` and `slope` hold for."""
         return steps
 
 
 class _SlotCost(StepCost):
-    """Of slots, whose steps fall into passes."""
+    """The cost of slots' steps, which fall into passes."""
 
     def __init__(self, limits: Limits, step: StepTime) -> None:
         super().__init__(limits, step)
@@ -84,7 +84,7 @@ class _SlotCost(StepCost):
 
 
 def cost_of(limits: Limits, step: StepTime) -> StepCost:
-    """What a server with such limits and step times takes."""
+    """The cost of steps with these limits and step times."""
     return StepCost(limits, step) if limits.pass_tokens is None else _SlotCost(limits, step)
 
 

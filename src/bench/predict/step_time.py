@@ -1,4 +1,4 @@
-"""How long an engine's step takes, by what is computed in it; fitted to the intervals of measured runs."""
+"""The time of an engine's step by what is computed in it, fitted to the intervals of measured runs."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class StepTime:
     in_flight_s: float = 0.0
 
     def line(self, tokens: float) -> float:
-        """The part of the line: seconds of so many tokens in a step."""
+        """Seconds of the tokens in a step, by the line alone."""
         total, before = 0.0, 0.0
         for knot, slope in zip(self.knots, self.slopes_s, strict=False):
             if tokens <= knot:
@@ -83,7 +83,7 @@ class StepTime:
         return total + self.slopes_s[-1] * (tokens - before)
 
     def elsewhere(self, *, bandwidth: float, flops: float) -> StepTime:
-        """The same on a device with so many times the bandwidth and FLOP/s.
+        """The same on a device with other bandwidth and FLOP/s (factors).
 
         What a step reads whatever is in it (weights) and the context of decodes go by the bandwidth, what tokens compute by the FLOP/s;
         what the host does stays.
@@ -108,7 +108,7 @@ class StepTime:
         passes: Passes | None = None,
         in_flight: int = 0,
     ) -> float:
-        """Of one step. Args: passes: None for a single one."""
+        """Time of one step (s). Args: passes: None for a single one."""
         through = passes or ((decodes + prefill, 1.0),)
         return (
             self.fixed_s
@@ -324,7 +324,7 @@ def _fit(classes: pl.DataFrame, knots: Sequence[float], idle_s: float | None = N
 
 
 def _smoothing(columns: int, slopes: int, classes: pl.DataFrame, knots: Sequence[float]) -> Floats:
-    """Rows that hold neighbouring slopes together: a difference costs what it changes a step at the knot by, relatively."""
+    """Rows that penalise a difference of neighbouring slopes by its relative change of a step at the knot."""
     took, tokens = classes["took_s"].to_numpy(), np.maximum(_tokens(classes), 1.0)
     rows = np.zeros((slopes, columns))
     for i, knot in enumerate(knots):

@@ -1,4 +1,4 @@
-"""What an engine did between two groups of tokens, read from the moments at which they reached the client."""
+"""An engine's steps, read from the moments at which tokens reached the client."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class _Prompt:
         return self.tokens - self.done
 
     def compute(self, count: int, limits: Limits) -> float:
-        """Compute so many more; the tokens that they read, of all of them."""
+        """Compute more tokens; returns the tokens that these read."""
         read = prompt_read(limits, self.done, count)
         self.done += count
         return read

@@ -147,7 +147,7 @@ def _place(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _levels(curve: Sequence[MeasuredRun], *, whole: bool) -> list[float]:
-    """About which loads a curve is asked: over what was measured, and a little beyond; none where there is one level."""
+    """Loads of a curve to predict: over what was measured, and a little beyond; none where there is one level."""
     measured_levels = {float(run.row["level"]) for run in curve}
     if len(measured_levels) < 2:
         return []
@@ -160,7 +160,7 @@ def _nearest(curve: Sequence[MeasuredRun], level: float) -> MeasuredRun:
 
 
 def _load(model: Calibrated, curve: Sequence[MeasuredRun], level: float, workload: Workload) -> PredictedLoad:
-    """What a level would bring, by as many requests for each that is held as the nearest level had."""
+    """The prediction of a level, with as many requests for each one in flight as the nearest measured level."""
     near = _nearest(curve, level)
     if workload.arrival == "closed" and isinstance(workload.num_requests, int):
         requests = max(int(level), round(workload.num_requests * level / float(near.row["level"])))

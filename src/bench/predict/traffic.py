@@ -48,7 +48,7 @@ class Traffic:
         return float(self._expected()[-1])
 
     def scaled(self, share: float) -> Traffic:
-        """A share of it (0–1)."""
+        """A share of this traffic (0–1)."""
         return Traffic(self.moments, tuple(share * rate for rate in self.rates))
 
     def plans(self, workload: Workload, seed: str) -> list[PlannedRequest]:
@@ -83,7 +83,7 @@ def sine(peak: float, trough: float, seconds: float = DAY_S) -> Traffic:
 
 
 def read_traffic(file: Path) -> Traffic:
-    """Of a CSV file with the columns `seconds` and `requests_per_s`; its first moment is 0.
+    """Read a CSV file with the columns `seconds` and `requests_per_s`; its first moment is 0.
 
     Raises:
         BenchError: it cannot be read, or has no two moments in their order.

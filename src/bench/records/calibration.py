@@ -27,8 +27,8 @@ class Doubt:
 
     Attributes:
         name: `residual`, steps stray from the fit (median relative error); `drift`, runs from one another (standard deviation of
-            ln time); `requests` at once, `longest` request (tokens), tokens of a `step`, beyond what was seen; `prefix`, tokens that a
-            cache would serve, of which no calibrated run tells; `refused`, requests that can never fit.
+            ln time); `requests` at once, `longest` request (tokens), tokens of a `step`, beyond what was seen; `refused`,
+            requests that can never fit.
         value: what was found or is asked for. most: what is allowed, or was seen.
     """
 

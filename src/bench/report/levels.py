@@ -1,4 +1,4 @@
-"""Every level of every curve in one line: the latencies that the SLOs name, what it carried, and how many of its runs are valid."""
+"""Every level of every curve in one line: the latencies that the SLOs name, its rates, and how many of its runs are valid."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A ladder's search as it is asked for, and as it is recorded: its targets, and a record of each answer."""
+"""A search as a study asks for it, and as it is recorded: its targets, and a record of each answer."""
 
 from __future__ import annotations
 

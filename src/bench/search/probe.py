@@ -95,7 +95,7 @@ def probe(aim: Aim, send: Send) -> Probed:
     while True:
         count = max(waves * in_flight, math.ceil(_STEP_S * steps[-1].rate)) if steps else 1
         replies = send(in_flight, count, _SECONDS - spent)
-        if not replies:  # so many connections are not accepted
+        if not replies:  # the server does not accept that many connections
             break
         spent += _length(replies)
         steps.append(_step(aim, in_flight, replies, steps[-1].size if steps else 0.0))
@@ -113,7 +113,7 @@ def _length(replies: Sequence[Reply]) -> float:
 
 
 def _step(aim: Aim, in_flight: int, replies: Sequence[Reply], size: float) -> _Step:
-    """What so many in flight show: their throughput while all of them were, and the latencies of those that began after the first.
+    """A step of the probe: throughput while all requests were in flight, and latencies of those that began after the first.
 
     Args:
         size: parts of a whole answer, where none of these is one.
@@ -152,7 +152,7 @@ def _reached(aim: Aim, replies: Sequence[Reply]) -> float | None:
 
 
 def _far(steps: Sequence[_Step]) -> bool:
-    """Whether the server surely is far from its limit: throughput rises in proportion, and no SLO is close."""
+    """Whether the server is far from its limit: throughput rises in proportion, and no SLO is close."""
     first, last = steps[0], steps[-1]
     proportional = last.rate >= PROPORTIONAL * first.rate * last.in_flight / first.in_flight
     return proportional and (last.reached or 0.0) < _FAR
@@ -174,7 +174,7 @@ def _load(steps: Sequence[_Step], aim: Aim, spent: float) -> float:
     answered = [step for step in steps if step.rate]
     if not answered:
         return 1.0 if aim.held else 1 / max(1.0, spent)
-    carried = _carried(steps, aim)
+    carried = _within_slos(steps, aim)
     if aim.held:
         return max(1.0, carried)
     if not _flat(steps) and (steps[-1].reached or 0.0) <= 1:  # the time was spent before anything was reached
@@ -183,8 +183,8 @@ def _load(steps: Sequence[_Step], aim: Aim, spent: float) -> float:
     return _rate(answered, carried, allowed) / aim.turns
 
 
-def _carried(steps: Sequence[_Step], aim: Aim) -> float:
-    """So many in flight meet every SLO: between the last step that does and the first that does not, by logarithms."""
+def _within_slos(steps: Sequence[_Step], aim: Aim) -> float:
+    """Requests in flight that meet every SLO: between the last step that does and the first that does not, by logarithms."""
     last = steps[-1]
     if not aim.slos:
         best = max(step.rate for step in steps)

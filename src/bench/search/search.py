@@ -1,4 +1,4 @@
-"""Search: place a run, measure it, look at what it shows, until the limit is known or the budget is spent."""
+"""Search: place a run, measure it and judge it, until the limit is known or the budget is spent."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Look:
 
 @dataclass
 class Found:
-    """The answers, and the runs behind them, in their order.
+    """The answers, and the runs behind them in order.
 
     Attributes:
         answers: by the name of the target, in the order in which they were asked for.
@@ -90,7 +90,7 @@ class Found:
 
     @property
     def answer(self) -> Answer:
-        """That of the first target."""
+        """The answer of the first target."""
         return next(iter(self.answers.values()))
 
     @property
@@ -145,7 +145,7 @@ def _search(
     latency_s, longer = _FIRST_LATENCY_S, 1.0
     former = list(known)
     before: list[float] = []
-    began = len(former)  # what was invalid then may have been healed
+    began = len(former)  # runs that were invalid may be valid by now
     target = targets[0]
     while True:
         step: Step | None = None
@@ -189,7 +189,7 @@ def _search(
 
 
 def _ended(found: Found, placed: Mapping[Target, Answer | Step], aim: Aim, why: Why) -> Found:
-    """What was found until the budget was spent."""
+    """The result when the budget is spent."""
     found.answers = {
         each.name: answer if isinstance(answer, Answer) else each.so_far(found.looks, aim, why)
         for each, answer in placed.items()

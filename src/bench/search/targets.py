@@ -1,4 +1,4 @@
-"""What a search may look for, and what each look at a load shows of it: the SLOs, or the KV cache."""
+"""Targets of a search, and what each run shows of them: the SLOs, or the KV cache."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _COLUMNS = (
 
 
 class Target(ABC):
-    """Something that is looked for: a load at which a rising curve crosses 0."""
+    """A target: the load at which a rising curve crosses 0."""
 
     name: ClassVar[str]  # as configurations have it
 

@@ -38,9 +38,9 @@ _MAY_STILL_FILL = Excess(0.5, 1.0)
 class ThroughputTarget(Target):
     """The lowest load with 90 % of the highest throughput of a closed loop.
 
-    Loads climb until doubling one surely adds less than 11 %, or throughput falls. Then the top is looked at more closely: no load
-    about it is farther than 15 % from the next. The load of a peak itself is not asked for: about it throughput is the same over
-    a wide range of loads.
+    Loads climb until doubling one adds significantly less than 11 %, or throughput falls. Then the search looks closer about the top:
+    no load there is farther than 15 % from the next. The load of a peak itself is not asked for: about it throughput is the same over a
+    wide range of loads.
     """
 
     name = THROUGHPUT
@@ -99,13 +99,13 @@ class _Fitted:
 
 
 def _edge(levels: Levels) -> float:
-    """The highest load that has not surely fallen below the best one."""
+    """The highest load that is not significantly below the best one."""
     highest, error = max(levels.values())
     return max(load for load, (mean, own) in levels.items() if highest - mean <= _SURE_FALL * math.hypot(error, own))
 
 
 def _excesses(curve: Curve) -> Floats:
-    """Logarithm of each run's throughput ÷ 90 % of the highest mean. What lies beyond a fall is beyond the top, whatever it carries."""
+    """Logarithm of each run's throughput ÷ 90 % of the highest mean. Beyond a fall is beyond the top, whatever the throughput."""
     levels = curve.levels()
     excesses = curve.log - max(levels.values())[0] + _GAIN
     kept: Floats = np.where(curve.load > _edge(levels), np.maximum(excesses, _GAIN), excesses)
@@ -179,7 +179,7 @@ def _hidden(best: float, smooth: dict[float, float], loads: Sequence[float]) -> 
 
 
 def _gain(levels: Levels) -> tuple[float, float, float] | None:
-    """What the highest load carries more than one of half of it (logarithm), its standard error, and that load; None without one."""
+    """Gain of the highest load over one of about half (ln), its standard error, and that load; None without one."""
     top = max(levels)
     lower = [load for load in levels if load <= top / 2]
     if not lower or _APART * max(lower) < top:
@@ -189,7 +189,7 @@ def _gain(levels: Levels) -> tuple[float, float, float] | None:
 
 
 def _fallen(levels: Levels) -> bool:
-    """Whether the highest load surely carries less than a lower one."""
+    """Whether the highest load gives significantly less than a lower one."""
     best, error = max(levels.values())
     mean, own = levels[max(levels)]
     return best - mean > _SURE_FALL * math.hypot(error, own)

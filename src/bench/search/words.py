@@ -10,12 +10,24 @@ from bench.search.placing import Aim, Answer
 from bench.search.probe import Probed
 from bench.search.search import Budget, Found, Look
 from bench.study.search import SLO
+from bench.words.loads import count_text
 from bench.words.searches import LoadUnit, limit_text, target_text
 
 __all__ = ["answer_text", "load_text", "look_text", "probed_text", "spent_text", "why_text"]
 
-
 _SPEEDS = 0.2  # range of ln share that a machine's speed may move beyond a bound; convention
+_ENDED = {
+    "found": "as precise as asked ({asked}).",
+    "above": "every load up to --most meets the SLOs. Raise it to look further.",
+    "below": "even the lowest load misses an SLO.",
+    "runs": "--max-runs is spent before the interval is {asked}. The same command with more goes on from here.",
+    "seconds": "--max-minutes are spent before the interval is {asked}. The same command with more goes on from here.",
+    "invalid": "three runs in a row cannot be trusted: {reasons}.",
+    "gone": "the server stopped answering. Start it again: the same command goes on from here.",
+    "untrusted": "no run can be trusted: {reasons}. Put that right, and search again.",
+    "seconds, none judged": "no run was long enough to be judged. Raise --max-minutes.",
+    "short, none judged": "no run was long enough to be judged. Raise --max-runs.",
+}
 
 
 def load_text(load: float, aim: Aim) -> str:
@@ -72,23 +84,9 @@ def spent_text(found: Found, budget: Budget) -> str:
 
 def why_text(found: Found, aim: Aim) -> str:
     """Why the search ended, and what would show more."""
-    spent = f"{len(found.looks)} run{'' if len(found.looks) == 1 else 's'}, {found.seconds:.0f} s under load"
-    asked = f"± {shown_share(aim.precision)}"
-    if found.answer.why in ("seconds", "short") and not found.observations:
-        if found.looks and all(look.reasons for look in found.looks):
-            return f"{spent}; no run can be trusted: {'; '.join(found.looks[-1].reasons)}. Put that right, and search again."
-        more = "--max-minutes" if found.answer.why == "seconds" else "--max-runs"
-        return f"{spent}; no run was long enough to be judged. Raise {more}."
-    return {
-        "found": f"{spent}; as precise as asked ({asked}).",
-        "above": f"{spent}; every load up to --most meets the SLOs. Raise it to look further.",
-        "below": f"{spent}; even the lowest load misses an SLO.",
-        "runs": f"{spent}; --max-runs is spent before the interval is {asked}. The same command with more goes on from here.",
-        "seconds": f"{spent}; --max-minutes are spent before the interval is {asked}. The same command with more goes on from here.",
-        "invalid": f"{spent}; three runs in a row cannot be trusted: {'; '.join(found.looks[-1].reasons)}."
-        if found.looks
-        else spent,
-        "gone": f"{spent}; the server stopped answering. Start it again: the same command goes on from here.",
-        "never": spent,
-        "unmeasured": spent,
-    }[found.answer.why]
+    why: str = found.answer.why
+    if why in ("seconds", "short") and not found.observations:
+        why = "untrusted" if found.looks and all(look.reasons for look in found.looks) else f"{why}, none judged"
+    reasons = "; ".join(found.looks[-1].reasons) if found.looks else ""
+    ended = _ENDED[why].format(asked=f"± {shown_share(aim.precision)}", reasons=reasons)
+    return f"{count_text(len(found.looks), 'run')}, {found.seconds:.0f} s under load; {ended}"

@@ -9,10 +9,11 @@ from bench.analysis.judging import Miss, Unsettled
 from bench.axes import AXES
 from bench.errors import shown_share
 from bench.study import Slo
-from bench.words.loads import count_text, load_text
+from bench.words.loads import count_text, interval_text, load_text
 
 __all__ = [
     "BURSTS",
+    "UNFILLED",
     "c_max",
     "evidence",
     "full_cache",
@@ -23,15 +24,51 @@ __all__ = [
     "misses",
     "rate",
     "sustains",
-    "unsettled_at",
     "unsettled_text",
     "with_texts",
 ]
 
 Point = Mapping[str, Any]
 BURSTS = "A burst does not show what a continuous load would do: measure a closed or an open loop for requests/s and a fleet."
+# By whether the server shows its KV cache.
+UNFILLED = {True: "no load filled the KV cache", False: "whether the KV cache was ever full is not known"}
 # Of a point, what only its words are made of.
 _SOURCES = ("unsettled", "low_needs_requests", "high_needs_at", "unsettled_needs_s")
+_C_MAX = {
+    "unknown": "no valid run",
+    "unsettled": "no steady state",
+    "unjudged": "{missed}: no answer at {missed_at:g} has that latency",
+    "below": "below {missed_at:g}, the lowest level{judged_alone}",
+    "found": "{c_max:g} ({ends})",
+    "above": "{c_max:g} or more ({ends})",
+}
+_ENDS = {  # by which is established: the lower, the upper
+    (True, True): "at least {low:g}, below {high:g}",
+    (True, False): "at least {low:g}, the upper end is not established",
+    (False, True): "the lower end is not established, below {high:g}",
+    (False, False): "neither end is established",
+}
+_SUSTAINS = {
+    "unknown": "No valid run, so its capacity is not known.",
+    "unjudged": "{c_max_text}. Answers that are not streamed have no TTFT, those of a single token no TPOT.",
+    "unsettled": "No steady state, so its capacity is not known: at {at} {missed}.",
+    "below": "No measured load is sustained: at {at}, the lowest, it misses {missed}.",
+    "below others": "No load that can be judged is sustained: at {at} it misses {missed}. {low_needs}",
+    "burst": "A burst of {at} meets the SLOs: C_max is {c_max_text}.",
+    "lasting": "{rate}. C_max is {c_max_text}.",
+    "lasting below": "{rate}. C_max is {c_max_text}, but sustains no more.",
+}
+_LOW_NEEDS = {
+    "unsettled": "At lower levels the load did not become steady: {longer}.",
+    "longer": "Longer runs at {c_max:g} would show whether requests pile up there, and raise the lower end to it.",
+    "rounds": "{c_max:g} is too near its limit to be sure of: more rounds{levels} would {raise} the lower end.",
+    "requests": "{low_needs_requests:,.0f} requests at {c_max:g} ({requests:,.0f} were judged) would establish it as the lower end.",
+}
+_HIGH_NEEDS = {
+    "unsettled": "The upper end is not known: at {high_needs_at:g}, {unsettled}.",
+    "levels": "Levels above {high_needs_at:g} would establish the upper end.",
+    "requests": "More requests at {high_needs_at:g}, or levels above it, would establish the upper end.",
+}
 
 
 def misses(found: Iterable[Miss]) -> str:
@@ -80,7 +117,7 @@ def _beyond(value: float, limit: float) -> str:
 def missed(point: Point) -> str | None:
     """By what the first level that misses does, or why nothing can be said of it; None where every level meets the SLOs."""
     if point["kind"] == "unsettled":
-        return _unsettled_text(point)
+        return _unsettled(point)
     if point["missed"] is None:
         return None
     found = [Miss(**miss) for miss in point["missed"]]
@@ -91,61 +128,36 @@ def unsettled_text(found: Unsettled) -> str:
     """Why a level cannot be judged, and what would help."""
     if found.kind == "empty":
         return "no request was sent"
-    longer = "send more requests" if found.needs_s is None else f"let it last {found.needs_s} s"
-    return f"its load did not become steady; {longer}"
+    return f"its load did not become steady; {_longer(found.needs_s)}"
 
 
-def _unsettled_text(point: Point) -> str:
-    needs_s = point["unsettled_needs_s"]
-    return unsettled_text(Unsettled(point["unsettled"], None if needs_s is None else int(needs_s)))
+def _longer(needs_s: float | None) -> str:
+    return "send more requests" if needs_s is None else f"let it last {needs_s:.0f} s"
 
 
-def unsettled_at(level: float, why: str) -> str:
-    """That the upper end hides behind a level that cannot be judged."""
-    return f"The upper end is not known: at {level:g}, {why}."
+def _unsettled(point: Point) -> str:
+    return unsettled_text(Unsettled(point["unsettled"], point["unsettled_needs_s"]))
 
 
 def c_max(point: Point) -> str:
     """C_max with its bounds, such as `16 (at least 15, below 20)`."""
-    match point["kind"]:
-        case "unknown":
-            return "no valid run"
-        case "unsettled":
-            return "no steady state"
-        case "unjudged":
-            return f"{missed(point)}: no answer at {point['missed_at']:g} has that latency"
-        case "below":
-            return f"below {point['missed_at']:g}, the lowest level{judged_alone(point)}"
-    low = "the lower end is not established" if point["low"] is None else f"at least {point['low']:g}"
-    high = "the upper end is not established" if point["high"] is None else f"below {point['high']:g}"
-    if point["low"] is None and point["high"] is None:
-        low, high = "neither end is established", ""
-    more = " or more" if point["kind"] == "above" else ""
-    return f"{point['c_max']:g}{more} ({', '.join(filter(None, (low, high)))})"
+    kind = point["kind"]
+    words = {
+        "missed": missed(point) if kind == "unjudged" else None,
+        "judged_alone": judged_alone(point) if kind == "below" else "",
+    }
+    ends = _ENDS[point["low"] is not None, point["high"] is not None].format(**point) if kind in ("found", "above") else ""
+    return _C_MAX[kind].format(**{**point, **words, "ends": ends})
 
 
 def low_needs(point: Point) -> str | None:
     """What would make the lower end as high as C_max; None where it is."""
-    match point["low_needs"]:
-        case "unsettled":
-            needs_s = point["unsettled_needs_s"]
-            helps = "send more requests" if needs_s is None else f"let it last {needs_s:g} s"
-            return f"At lower levels the load did not become steady: {helps}."
-        case "longer":
-            return (
-                f"Longer runs at {point['c_max']:g} would show whether requests pile up there, and raise the lower end to it."
-            )
-        case "rounds":
-            return (
-                f"{point['c_max']:g} is too near its limit to be sure of: more rounds{_lower(point)} would "
-                f"{'establish' if point['low'] is None else 'raise'} the lower end."
-            )
-        case "requests":
-            return (
-                f"{point['low_needs_requests']:,.0f} requests at {point['c_max']:g} ({point['requests']:,.0f} were judged) would "
-                "establish it as the lower end."
-            )
-    return None
+    if point["low_needs"] is None:
+        return None
+    words = {"longer": _longer(point["unsettled_needs_s"])} if point["low_needs"] == "unsettled" else {}
+    if point["low_needs"] == "rounds":
+        words = {"levels": _lower(point), "raise": "establish" if point["low"] is None else "raise"}
+    return _LOW_NEEDS[point["low_needs"]].format(**point, **words)
 
 
 def _lower(point: Point) -> str:
@@ -162,52 +174,28 @@ def judged_alone(point: Point) -> str:
 
 def high_needs(point: Point) -> str | None:
     """What would establish the upper end; None where it is."""
-    match point["high_needs"]:
-        case "unsettled":
-            return unsettled_at(point["high_needs_at"], _unsettled_text(point))
-        case "levels":
-            return f"Levels above {point['high_needs_at']:g} would establish the upper end."
-        case "requests":
-            return f"More requests at {point['high_needs_at']:g}, or levels above it, would establish the upper end."
-    return None
+    if point["high_needs"] is None:
+        return None
+    why = _unsettled(point) if point["high_needs"] == "unsettled" else ""
+    return _HIGH_NEEDS[point["high_needs"]].format(**{**point, "unsettled": why})
 
 
 def sustains(point: Point, *, burst: bool) -> str:
     """A curve's capacity in a sentence or two."""
-    match point["kind"]:
-        case "unknown":
-            return "No valid run, so its capacity is not known."
-        case "unjudged":
-            return f"{c_max(point)}. Answers that are not streamed have no TTFT, those of a single token no TPOT."
-        case "unsettled":
-            at = load_text(point["missed_at"], point["unit"])
-            return f"No steady state, so its capacity is not known: at {at} {missed(point)}."
-        case "below":
-            at = load_text(point["missed_at"], point["unit"])
-            if point["low_needs"] == "unsettled":
-                return f"No load that can be judged is sustained: at {at} it misses {missed(point)}. {low_needs(point)}"
-            return f"No measured load is sustained: at {at}, the lowest, it misses {missed(point)}."
-    if burst:
-        return f"A burst of {load_text(point['c_max'], point['unit'])} meets the SLOs: C_max is {c_max(point)}."
-    more = ", but sustains no more" if point["operate_at"] < point["c_max"] else ""
-    return f"{rate(point)}. C_max is {c_max(point)}{more}."
+    kind, words = point["kind"], {"c_max_text": c_max(point), "missed": missed(point)}
+    if kind in ("unsettled", "below"):
+        kind += " others" if kind == "below" and point["low_needs"] == "unsettled" else ""
+        words |= {"at": load_text(point["missed_at"], point["unit"]), "low_needs": low_needs(point)}
+    elif kind in ("found", "above"):
+        kind = "burst" if burst else "lasting below" if point["operate_at"] < point["c_max"] else "lasting"
+        words |= {"at": load_text(point["c_max"], point["unit"]), "rate": "" if burst else rate(point)}
+    return _SUSTAINS[kind].format(**words)
 
 
 def rate(point: Point) -> str:
     """What a continuous load gives at its operating point."""
     at = load_text(point["operate_at"], point["unit"])
-    return f"Sustains {point['usable_rps']:.3g} requests/s at {at} ({_between(point['usable_low'], point['usable_high'])})"
-
-
-def _between(low: float | None, high: float | None) -> str:
-    """Within which bounds the sustained rate lies."""
-    if low is None and high is None:
-        return "neither end of its 95 % interval is established"
-    if low is None:
-        return f"less than {high:.3g} at 95 % confidence, its lower end is not established"
-    if high is None:
-        return f"at least {low:.3g} at 95 % confidence, its upper end is not established"
-    return f"{low:.3g} to {high:.3g} at 95 % confidence"
+    return f"Sustains {point['usable_rps']:.3g} requests/s at {at} ({interval_text(point['usable_low'], point['usable_high'])})"
 
 
 def evidence(point: Point) -> str:
@@ -225,9 +213,8 @@ def full_cache(saturation: Mapping[str, Any] | None) -> str:
     if saturation is None:
         return "No run has server counts that can be trusted."
     measured, peak = saturation["measured"], saturation["peak_at"]
-    unfilled = "No load filled its KV cache" if saturation["cache_known"] else "Whether its KV cache was ever full is not known"
-    full = f"Its KV cache is full from {measured:g} on" if measured is not None else unfilled
-    return full + (f"; throughput is highest at {peak:g}." if peak is not None else ".")
+    full = UNFILLED[saturation["cache_known"]] if measured is None else f"the KV cache is full from {measured:g} on"
+    return full[0].upper() + full[1:] + (f"; throughput is highest at {peak:g}." if peak is not None else ".")
 
 
 def with_texts(point: Point) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Why a curve carries no more, and what would raise it, in words."""
+"""Why a curve sustains no more, and what would raise it, in words."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ REMEDIES: dict[Evidence, str] = {
 
 
 def why(limit: Bottleneck) -> str:
-    """Why it carries no more, a sentence or two; empty where nothing was judged."""
+    """Why it sustains no more, a sentence or two; empty where nothing was judged."""
     if limit.evidence is None:
         return ""
     text = filled(WHY[limit.evidence], _numbers(limit))

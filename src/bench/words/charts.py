@@ -6,27 +6,24 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from bench.analysis.saturation import fills_first
-from bench.axes import AXES, CONCURRENCY
+from bench.axes import AXES
 from bench.study import Slo
-from bench.words.loads import count_text
+from bench.words.answer import listed
+from bench.words.loads import count_text, numbers_text
 
 __all__ = [
     "NO_GPUS",
-    "carried_title",
+    "brings_title",
     "decline_note",
     "decline_title",
-    "efficiency_title",
-    "fleet_title",
     "full_note",
     "invalid_note",
     "load_label",
     "margin_title",
     "numbers_note",
     "pairs_note",
-    "ratio_title",
     "rings_note",
-    "saturation_title",
+    "sustained_title",
     "throughput_title",
     "whole_runs_note",
     "widest_spread",
@@ -59,32 +56,6 @@ def whole_runs_note(runs: int, *, marks: str) -> str:
     return f"{marks}: {count_text(runs, 'whole run')}, ramp and drain included, among steady windows." if runs else ""
 
 
-def saturation_title(saturation: pl.DataFrame) -> str | None:
-    """At which loads the KV cache is full, and whether geometry predicted them; None where a few words cannot say it.
-
-    Of several workloads of a deployment the one counts that fills it at the lowest level, as on the report's first screen.
-
-    Args:
-        saturation: rows of `bench.analysis.saturation`.
-    """
-    counted = saturation.filter(pl.col("axis") == CONCURRENCY)
-    if counted.is_empty() or not counted["cache_known"].all():
-        return None
-    of_each = counted.partition_by("deployment", maintain_order=True)
-    full = [row for part in of_each if (row := fills_first(part.to_dicts()))]
-    if not full:
-        return "No valid run fills the KV cache"
-    if len(full) < len(of_each) or len(full) > _NAMED:
-        return None
-    levels = [row["measured"] for row in full]
-    start = f"The KV cache is full at {_listed(levels)} request{'' if set(levels) == {1} else 's'} in flight"
-    if any(row["levels_apart"] is None for row in full):
-        return start
-    if all(row["levels_apart"] == 0 for row in full):
-        return f"{start}, as predicted"
-    return f"{start}; predicted: {_listed([row['predicted'] for row in full])}"
-
-
 def full_note(filled: pl.DataFrame) -> str:
     """How it shows that KV caches are full, of each curve; empty where none is.
 
@@ -95,7 +66,7 @@ def full_note(filled: pl.DataFrame) -> str:
     for curve, level, usage, sign in filled.select("curve", "measured", "usage", "sign").iter_rows():
         share = "usage not known" if usage is None else f"{100 * usage:.0f} % in use"
         said.setdefault(f"full at {level:g}, {_FULL_BY[sign].format(usage=share)}", []).append(curve)
-    return f"{'; '.join(f'{_and(names)}: {how}' for how, names in said.items())}." if said else ""
+    return f"{'; '.join(f'{listed(names)}: {how}' for how, names in said.items())}." if said else ""
 
 
 def load_label(level: float, axis: str) -> str:
@@ -117,7 +88,7 @@ def rings_note(c_max: bool, knee: bool) -> str:
     return f"{text[0].upper()}{text[1:]}." if text else ""
 
 
-def carried_title(points: pl.DataFrame) -> str | None:
+def sustained_title(points: pl.DataFrame) -> str | None:
     """What deployments give within the SLOs, the most first; None where it is not known of every curve, or of too many.
 
     Bursts, which show nothing that lasts, are left out where another load is there.
@@ -142,7 +113,7 @@ def decline_title(declines: pl.DataFrame) -> str | None:
     if declines.is_empty() or declines.height > _NAMED:
         return None
     changes = [_signed(change) for change in declines["change"]]
-    return f"Beyond a full KV cache throughput changes by {_and(changes)} %"
+    return f"Beyond a full KV cache throughput changes by {listed(changes)} %"
 
 
 def decline_note(declines: pl.DataFrame) -> str:
@@ -159,30 +130,10 @@ def _signed(share: float) -> str:
     return "0" if round(100 * share) == 0 else f"{100 * share:+.0f}".replace("-", "−")
 
 
-def efficiency_title(devices: str, shares: Sequence[float]) -> str:
-    """What several devices bring at the measured loads. Args: devices: such as `TP=2`. shares: of as many single ones (0–1)."""
+def brings_title(value: str, shares: Sequence[float], whole: str) -> str:
+    """What another value of a setting brings at the measured loads. Args: shares: of `whole` (0–1), such as `the throughput of 8`."""
     low, high = (f"{100 * end:.0f}" for end in (min(shares), max(shares)))
-    return f"{devices} brings {low if low == high else f'{low} to {high}'} % of what as many single devices would"
-
-
-def ratio_title(value: str, first: str, shares: Sequence[float]) -> str:
-    """What another value of a setting brings at the measured loads. Args: shares: of the throughput with the first value (0–1)."""
-    low, high = (f"{100 * end:.0f}" for end in (min(shares), max(shares)))
-    return f"{value} brings {low if low == high else f'{low} to {high}'} % of the throughput of {first}"
-
-
-def fleet_title(peak: float, instances: Sequence[int], safety: float = 1.0) -> str | None:
-    """How many instances of each curve a peak takes; None of too many curves.
-
-    Args:
-        peak: requests/s. instances: without the spare ones. safety: by which the figure multiplies them.
-    """
-    if len(instances) > _NAMED:
-        return None
-    one = "" if set(instances) == {1} else "s"
-    return f"A peak of {peak:,g} requests/s takes {_listed(instances)} instance{one}" + (
-        f", × {safety:g} for safety" if safety != 1 else ""
-    )
+    return f"{value} brings {low if low == high else f'{low} to {high}'} % of {whole}"
 
 
 def margin_title(points: pl.DataFrame, slos: Sequence[Slo]) -> str | None:
@@ -205,25 +156,14 @@ def throughput_title(saturation: pl.DataFrame, unit: str) -> str | None:
     """At which loads throughput saturates; None where it is not known of every curve, or of too many.
 
     Args:
-        saturation: as `saturation_title` takes it. unit: of the load, such as `requests in flight`.
+        saturation: rows of `bench.analysis.saturation`. unit: of the load, such as `requests in flight`.
     """
     levels = saturation["saturation_at"].to_list()
     if not levels or None in levels or len(levels) > _NAMED:
         return None
-    return f"Throughput stops growing at {_listed(levels)} {unit}"
+    return f"Throughput stops growing at {numbers_text(levels)} {unit}"
 
 
 def widest_spread(low: float, high: float, level: float) -> str:
     """How far the GPUs of one instance are apart. Args: low, high: their utilisation (0–1)."""
     return f"widest spread {100 * (high - low):.0f} points, at {level:g}"
-
-
-def _listed(numbers: Sequence[float]) -> str:
-    """Several numbers, such as `16, 64 and 64`; one, where all are the same."""
-    *first, last = (f"{number:,.0f}" if number >= 100 else f"{number:.3g}" for number in numbers)
-    return last if set(first) == {last} else _and([*first, last])
-
-
-def _and(words: Sequence[str]) -> str:
-    *first, last = words
-    return f"{', '.join(first)} and {last}" if first else last

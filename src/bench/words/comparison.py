@@ -90,22 +90,22 @@ def _clause(rows: Rows, side: str) -> str | None:
 
 
 def _where(sure: Rows, levels: Rows) -> str:
-    """The levels in words: an end of the ladder, or each of them."""
+    """The levels in words: an end of the load sweep, or each of them."""
     workloads = list(dict.fromkeys(row["workload"] for row in levels))
     places = []
     for workload in workloads:
-        ladder = sorted(row["level"] for row in levels if row["workload"] == workload)
+        sweep = sorted(row["level"] for row in levels if row["workload"] == workload)
         unit = next(
             f" {AXES[row['axis']].short}" if row["axis"] in AXES else "" for row in levels if row["workload"] == workload
         )
         mine = sorted(row["level"] for row in sure if row["workload"] == workload)
         if not mine:
             continue
-        if mine == ladder and len(ladder) > 1:
+        if mine == sweep and len(sweep) > 1:
             place = "at every load"
-        elif len(mine) > 1 and mine == ladder[-len(mine) :]:
+        elif len(mine) > 1 and mine == sweep[-len(mine) :]:
             place = f"from {mine[0]:g}{unit} on"
-        elif len(mine) > 1 and mine == ladder[: len(mine)]:
+        elif len(mine) > 1 and mine == sweep[: len(mine)]:
             place = f"up to {mine[-1]:g}{unit}"
         else:
             place = f"at {loads_text(mine)}{unit}"

@@ -75,7 +75,7 @@ class Curve:
 
     @property
     def why(self) -> str:
-        """Why it carries no more, with what it would miss."""
+        """Why it sustains no more, with what it would miss."""
         assert self.limit
         assert self.point
         found = self.point["kind"] == "found" and self.limit.cause != "refusals"
@@ -104,4 +104,4 @@ class Curve:
     @property
     def at_most(self) -> str:
         """Between how many instances the fleet lies, in brackets; what is not established is said to be so."""
-        return fleet.interval(self.fleet, "instances")
+        return fleet.interval(self.fleet)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bench.shipped import BENCH
-from bench.words.answer import AGAIN
+from bench.words.answer import AGAIN, listed
 from bench.words.capacity import c_max, judged_alone, missed
-from bench.words.loads import count_text
+from bench.words.loads import count_text, interval_text
+from bench.words.templates import filled
 
-__all__ = ["UNKNOWN_GPUS", "ends", "interval", "little", "meets", "next_step", "no_point", "takes"]
+__all__ = ["UNKNOWN_GPUS", "ends", "interval", "little", "meets", "next_step", "no_point", "takes", "title"]
 
 Fleet = Mapping[str, Any]
+_NAMED = 5  # most curves that a title names
+_TAKES = "A peak of {peak_rps:,g} requests/s takes {instances}{interval}, {gpus} with the safety factor {safety:g}."
+_TAKES_UNKNOWN = "A peak of {peak_rps:,g} requests/s takes {instances}{interval}; how many GPUs is not known."
 UNKNOWN_GPUS = "How many GPUs an instance has is not recorded, so nothing can be said of their number and price; give --gpus."
 
 
@@ -20,26 +24,29 @@ def takes(fleet: Fleet | None, gpu: str) -> str:
     """A fleet in a sentence; empty without one. Args: gpu: what one of its GPUs is called."""
     if fleet is None:
         return ""
-    count, gpus = fleet["instances"], fleet["gpus"]
-    bought = f"{count_text(gpus, gpu)}" if gpus is not None else "how many GPUs is not known"
-    return (
-        f"{count_text(count, 'instance')} for {fleet['peak_rps']:g} requests/s{interval(fleet, 'instances')}; with the "
-        f"safety factor {fleet['safety']:g}, {bought}."
+    gpus = None if fleet["gpus"] is None else count_text(fleet["gpus"], gpu)
+    instances = count_text(fleet["instances"], "instance")
+    return filled(
+        _TAKES if gpus else _TAKES_UNKNOWN, {**fleet, "gpus": gpus, "instances": instances, "interval": interval(fleet)}
     )
 
 
-def interval(fleet: Fleet | None, what: str) -> str:
-    """The 95 % interval of a number of a fleet in brackets, such as ` (12 to 17 at 95 % confidence)`; empty without a fleet."""
-    if fleet is None:
-        return ""
-    least, most = fleet[f"{what}_least"], fleet[f"{what}_most"]
-    if least is None and most is None:
-        return " (neither end of the 95 % interval is established)"
-    if most is None:
-        return f" ({least:,} or more: the upper end of the 95 % interval is not established)"
-    if least is None:
-        return f" (at most {most:,}: the lower end of the 95 % interval is not established)"
-    return f" ({least:,} to {most:,} at 95 % confidence)"
+def interval(fleet: Fleet | None) -> str:
+    """The 95 % interval of a fleet's instances in brackets, such as ` (12 to 17 at 95 % confidence)`; empty without a fleet."""
+    return f" ({interval_text(fleet['instances_least'], fleet['instances_most'], '{:,}')})" if fleet else ""
+
+
+def title(fleets: Sequence[tuple[str, Fleet | None]], gpu: str) -> str | None:
+    """What a peak takes of each curve; None where that is not known of all, or of too many. Args: fleets: with the curves' names."""
+    known = [(name, fleet) for name, fleet in fleets if fleet]
+    if not known or len(known) < len(fleets) or len(known) > _NAMED:
+        return None
+    (name, first), *others = known
+    if not others:
+        return takes(first, gpu).removesuffix(".")
+    counts = [f"{count_text(first['instances'], 'instance')} of {name}"]
+    counts += [f"{fleet['instances']:,} of {name}" for name, fleet in others]
+    return f"A peak of {first['peak_rps']:,g} requests/s takes {listed(counts)}"
 
 
 def ends(least: int | None, most: int | None) -> str:

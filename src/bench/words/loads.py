@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from bench.axes import AXES, CONCURRENCY
+from bench.words.answer import listed
 
-__all__ = ["between_text", "count_text", "load_cell", "load_text", "loads_text", "time_text"]
+__all__ = ["between_text", "count_text", "interval_text", "load_cell", "load_text", "loads_text", "numbers_text", "time_text"]
+
+# By which of its ends are established: the lower, the upper.
+_INTERVALS = {
+    (True, True): "{low} to {high} at 95 % confidence",
+    (True, False): "at least {low} at 95 % confidence, its upper end is not established",
+    (False, True): "at most {high} at 95 % confidence, its lower end is not established",
+    (False, False): "neither end of its 95 % interval is established",
+}
 
 
 def load_text(level: float, unit: str) -> str:
@@ -31,9 +40,9 @@ def time_text(seconds: float) -> str:
     return f"{seconds:.3g} s" if seconds >= 1 else f"{1000 * seconds:.3g} ms"
 
 
-def count_text(number: int, what: str) -> str:
-    """A count with its noun, such as `1 run` or `2 runs`."""
-    return f"{number} {what}{'' if number == 1 else 's'}"
+def count_text(number: int | str, what: str) -> str:
+    """A count with its noun, such as `1 run` or `2 runs`. Args: number: or its text."""
+    return f"{number} {what}{'' if str(number) == '1' else 's'}"
 
 
 def between_text(low: float | None, high: float | None, shape: str = "{:g}") -> str:
@@ -41,3 +50,15 @@ def between_text(low: float | None, high: float | None, shape: str = "{:g}") -> 
     if high is None:
         return "" if low is None else f"{shape.format(low)} or more"
     return f"at most {shape.format(high)}" if low is None else f"{shape.format(low)} to {shape.format(high)}"
+
+
+def interval_text(low: float | None, high: float | None, shape: str = "{:.3g}") -> str:
+    """A 95 % interval. Args: low, high: None where that end is not established."""
+    ends = {name: "" if end is None else shape.format(end) for name, end in (("low", low), ("high", high))}
+    return _INTERVALS[low is not None, high is not None].format(**ends)
+
+
+def numbers_text(numbers: Sequence[float]) -> str:
+    """Several numbers, such as `16, 64 and 64`; one, where all are the same."""
+    texts = [f"{number:,.0f}" if number >= 100 else f"{number:.3g}" for number in numbers]
+    return texts[0] if len(set(texts)) == 1 else listed(texts)

@@ -9,6 +9,7 @@ from statistics import median
 from bench.errors import shown_share
 from bench.models import Geometry
 from bench.records.calibration import Calibration, Doubt, Interval, Judgement, ModelRecord
+from bench.words.templates import filled
 
 __all__ = [
     "METRIC_TITLES",
@@ -58,6 +59,15 @@ PHASE_TITLES = {
     "preempted": "preempted",
     "decode": "output",
 }
+DOUBTS = {
+    "residual": "the engine's steps stray from the fit by {share} in the median, more than {most:share}; measure on a quiet machine",
+    "drift": "the runs differ in speed by {share} (standard deviation), more than {most:share}; measure on a quiet machine",
+    "requests": "{value:,.0f} requests would run at once, and no run had more than {most:,.0f}; measure a higher level",
+    "longest": "requests of {value:,.0f} tokens, and none that was measured had more than {most:,.0f}; measure longer ones",
+    "step": "steps of {value:,.0f} tokens, and none that was measured had more than {most:,.0f}, of which a fourth more is "
+    "extrapolated; measure a larger burst, or longer prompts",
+    "refused": "{value:,.0f} requests are longer than the whole KV cache",
+}
 #: Numbers in a report; `bench predict` prints all.
 REPORTED = ("throughput_tokens_per_s", "ttft_p50_s", "ttft_p99_s", "tpot_p50_s")
 _MS, _THOUSAND, _TERA = 1e-3, 1000, 1e12
@@ -74,19 +84,8 @@ _FOLDS = {"level": "another level", "workload": "another workload"}
 
 def doubt_text(doubt: Doubt) -> str:
     """Why a prediction must not be relied on, and what would help."""
-    value, most = doubt.value, doubt.most
-    share = shown_share(value) if value <= 1 else "more than 100 %"
-    return {
-        "residual": f"the engine's steps stray from the fit by {share} in the median, more than {shown_share(most)}; measure on a "
-        "quiet machine",
-        "drift": f"the runs differ in speed by {share} (standard deviation), more than {shown_share(most)}; measure on a quiet "
-        "machine",
-        "requests": f"{value:,.0f} requests would run at once, and no run had more than {most:,.0f}; measure a higher level",
-        "longest": f"requests of {value:,.0f} tokens, and none that was measured had more than {most:,.0f}; measure longer ones",
-        "step": f"steps of {value:,.0f} tokens, and none that was measured had more than {most:,.0f}, of which a fourth more is "
-        "extrapolated; measure a larger burst, or longer prompts",
-        "refused": f"{value:,.0f} requests are longer than the whole KV cache",
-    }[doubt.name]
+    share = shown_share(doubt.value) if doubt.value <= 1 else "more than 100 %"
+    return filled(DOUBTS[doubt.name], {**vars(doubt), "share": share})
 
 
 def no_model(model: ModelRecord) -> str | None:

@@ -6,7 +6,10 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from bench.analysis.regions import FEWEST_LEVELS, PROPORTIONAL
-from bench.words.loads import between_text
+from bench.errors import shown_share
+from bench.words.answer import listed
+from bench.words.loads import between_text, count_text
+from bench.words.templates import filled
 
 __all__ = ["POINTS", "Name", "signals", "turning_point"]
 
@@ -14,9 +17,22 @@ Row = Mapping[str, Any]
 Name = Literal["equilibrium", "saturation"]
 POINTS: tuple[Name, ...] = ("equilibrium", "saturation")
 _SIGNALS = {"throughput": "throughput", "kv_cache": "KV cache", "queue": "queue"}
-_HIDDEN = {
-    "equilibrium": "where growth stops being proportional",
-    "saturation": "whether it still rises, is flat or falls",
+_PROPORTIONAL = shown_share(PROPORTIONAL)
+# By what hides the point, or by what the curve does there.
+_WHY = {
+    ("equilibrium", "noise"): "runs vary by {noise:share}, which hides where growth stops being proportional",
+    (
+        "equilibrium",
+        "disorder",
+    ): f"throughput a request falls below {_PROPORTIONAL} at {{fell:g}} and is above it at {{back:g}}",
+    ("equilibrium", "above"): "still proportional at {top:g}, the highest level",
+    ("equilibrium", "below"): "no level is significantly in the proportional part",
+    ("saturation", "noise"): "runs vary by {noise:share}, which hides whether it still rises, is flat or falls",
+    ("saturation", "disorder"): "throughput has fallen at {fell:g} and is higher again beyond {back:g}: no single peak",
+    ("saturation", "above"): "still rising at {top:g}, the highest level",
+    ("saturation", "below"): "it falls from the lowest level on",
+    ("saturation", "peak"): "then it falls",
+    ("saturation", "flat"): "then flat: no fall seen",
 }
 
 
@@ -37,30 +53,11 @@ def turning_point(row: Row, name: Name) -> str:
 
 def _why(row: Row, name: Name) -> str:
     """What the curve does there, or what hides the point."""
-    kind, why = row[f"{name}_kind"], row[f"{name}_why"]
+    why = row[f"{name}_why"]
     if why == "few":
-        return f"only {row['levels']} level{'' if row['levels'] == 1 else 's'} with a valid run, and {FEWEST_LEVELS} are needed"
-    if why == "noise":
-        return f"runs vary by {100 * row['noise']:.0f} %, which hides {_HIDDEN[name]}"
-    if why == "disorder":
-        fell, back = row[f"{name}_fell_at"], row[f"{name}_back_at"]
-        if name == "equilibrium":
-            return f"throughput a request falls below {100 * PROPORTIONAL:g} % at {fell:g} and is above it at {back:g}"
-        return f"throughput has fallen at {fell:g} and is higher again beyond {back:g}: no single peak"
-    match kind:
-        case "above":
-            return f"still {'proportional' if name == 'equilibrium' else 'rising'} at {row['top']:g}, the highest level"
-        case "below":
-            return (
-                "no level is significantly in the proportional part"
-                if name == "equilibrium"
-                else "it falls from the lowest level on"
-            )
-        case "peak":
-            return "then it falls"
-        case "flat":
-            return "then flat: no fall seen"
-    return ""
+        return f"only {count_text(row['levels'], 'level')} with a valid run, and {FEWEST_LEVELS} are needed"
+    numbers = {**row, "fell": row[f"{name}_fell_at"], "back": row[f"{name}_back_at"]}
+    return filled(_WHY.get((name, why or row[f"{name}_kind"]), ""), numbers)
 
 
 def signals(row: Row) -> str:
@@ -73,5 +70,5 @@ def signals(row: Row) -> str:
     if len(names) < 2:
         return f"{names[0]} alone" if names else "none"
     if row["signals_agree"]:
-        return f"{', '.join(names[:-1])} and {names[-1]} agree"
+        return f"{listed(names)} agree"
     return " before ".join(names)

@@ -6,12 +6,20 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from bench.analysis.saturation import fills_first
+from bench.axes import CONCURRENCY
 from bench.words.answer import Answer, by_advice, shortened
+from bench.words.capacity import UNFILLED
+from bench.words.loads import numbers_text
 from bench.words.regions import turning_point
+from bench.words.templates import filled
 
-__all__ = ["answer", "prediction_title"]
+__all__ = ["answer", "prediction_title", "title"]
 
 Row = Mapping[str, Any]
+_NAMED = 5  # most loads that a title names
+_PREDICTED = "[ ({predicted} predicted)]"
+_FULL = "the KV cache is full at {loads} in flight[, and not at {below:g}]" + _PREDICTED
 
 
 def answer(rows: Sequence[Row], *, several_workloads: bool, decided: bool, geometry: str) -> Answer:
@@ -42,12 +50,37 @@ def _name(row: Row, several: bool) -> str:
 
 
 def _cache(row: Row) -> str:
-    predicted = f"{row['predicted']:.3g} predicted" if row["predicted"] is not None else None
     if row["measured"] is None:
-        seen = "no load filled the KV cache" if row["cache_known"] else "whether the KV cache was ever full is not known"
-        return seen + (f" ({predicted})" if predicted else "")
-    below = f", and not at {row['below']:g}" if row["below"] is not None else ""
-    return f"the KV cache is full at {row['measured']:g} in flight{below}" + (f" ({predicted})" if predicted else "")
+        return filled(UNFILLED[row["cache_known"]] + _PREDICTED, {"predicted": _three(row["predicted"])})
+    return filled(_FULL, {**row, "loads": f"{row['measured']:g}", "predicted": _three(row["predicted"])})
+
+
+def _three(number: float | None) -> str | None:
+    return None if number is None else f"{number:.3g}"
+
+
+def title(rows: Sequence[Row]) -> str | None:
+    """The same of all deployments, as a title; None where a few words cannot say it.
+
+    Of several workloads of a deployment the one counts that fills the cache at the lowest level, as on the report's first screen.
+
+    Args:
+        rows: of `bench.analysis.saturation`.
+    """
+    counted = [row for row in rows if row["axis"] == CONCURRENCY]
+    if not counted or not all(row["cache_known"] for row in counted):
+        return None
+    names = dict.fromkeys(row["deployment"] for row in counted)
+    first = [fills_first([row for row in counted if row["deployment"] == name]) for name in names]
+    full = [row for row in first if row]
+    if not full:
+        return "No load filled the KV cache"
+    if len(full) < len(first) or len(full) > _NAMED:
+        return None
+    predicted = [row["predicted"] for row in full]
+    loads = {"loads": numbers_text([row["measured"] for row in full]), "below": full[0]["below"] if len(full) == 1 else None}
+    text = filled(_FULL, {**loads, "predicted": None if None in predicted else numbers_text(predicted)})
+    return text[0].upper() + text[1:]
 
 
 def _throughput(row: Row) -> str:

@@ -14,10 +14,57 @@ from bench.shipped import BENCH
 from bench.study.search import EQUILIBRIUM, KV_CACHE, SLO, THROUGHPUT
 from bench.words.answer import Answer, shortened
 from bench.words.loads import count_text
+from bench.words.templates import filled
 
 __all__ = ["LoadUnit", "answer", "limit_text", "looked_for", "search_ended", "search_limit", "search_sentence", "target_text"]
 
 _PROPORTIONAL, _FLAT = shown_share(PROPORTIONAL), shown_share(FLAT)
+_RATE = "rate"  # the target `throughput` of an open loop
+LOOKED_FOR = {
+    SLO: "the highest load within {slos}",
+    KV_CACHE: "the load that fills the KV cache",
+    THROUGHPUT: f"the load with {_FLAT} of the highest throughput",
+    _RATE: "the highest rate that the server keeps up with",
+    EQUILIBRIUM: f"the load at which a request gets less than {_PROPORTIONAL} of the throughput that it gets alone",
+}
+# By the target and where what was looked for lies: between loads tried (`found`), beyond all of them, or above one (`open`).
+FOUND = {
+    (KV_CACHE, "found"): "the KV cache is full from {at}",
+    (KV_CACHE, "above"): "the KV cache is not full at {low}, the highest load tried",
+    (KV_CACHE, "below"): "the KV cache is full at {high}, the lowest load tried",
+    (KV_CACHE, "open"): "the KV cache is not full up to {low}",
+    (KV_CACHE, "never"): "the KV cache does not fill: at {low}, requests wait for something else",
+    (EQUILIBRIUM, "found"): "throughput stops growing in proportion at {at}",
+    (EQUILIBRIUM, "above"): "throughput grows in proportion up to {low}, the highest load tried",
+    (EQUILIBRIUM, "below"): "throughput stops growing in proportion below {high}",
+    (EQUILIBRIUM, "open"): "throughput grows in proportion up to {low}",
+    (_RATE, "found"): "the server keeps up with {at}",
+    (_RATE, "above"): "the server keeps up with {low}, the highest rate tried",
+    (_RATE, "below"): "the server does not keep up with {high}, the lowest rate tried",
+    (_RATE, "open"): "the server keeps up with {low} or more",
+    (THROUGHPUT, "found"): f"the highest throughput is {{top}}; {_FLAT} of it is reached at {{at}}",
+    (THROUGHPUT, "above"): "throughput may still rise at {low}, the highest load tried ({top})",
+    (THROUGHPUT, "below"): f"{_FLAT} of the highest throughput, {{top}}, is reached at {{high}}, the lowest load tried",
+    (THROUGHPUT, "open"): "throughput may still rise at {limit} ({top})",
+}
+_GOES_ON = "are spent; with more, it goes on from here"
+# By why the search ended, and by the target where that says it otherwise.
+ENDED = {
+    "found": "as precise as asked ({asked})",
+    "above": "`highest` is reached; raise it to look further",
+    (SLO, "above"): "every load up to `highest` meets the SLOs; raise it to look further",
+    "below": "reached at the lowest load tried[; lower `{lower}` to look further]",
+    (SLO, "below"): "even the lowest load misses an SLO",
+    "never": "no load fills it; `max_num_seqs` may bound what runs",
+    "unmeasured": "the server does not report how many tokens it made",
+    (KV_CACHE, "unmeasured"): "the engine's metrics are not there, or lack the cache's usage",
+    "runs": f"not yet {{asked}}: its `runs` {_GOES_ON}",
+    "seconds": f"not yet {{asked}}: its `seconds` {_GOES_ON}",
+    "invalid": "three runs in a row cannot be trusted, for the reasons listed below; "
+    f"`{BENCH} discard --invalid`, then the same command, goes on. Where other users' work disturbs it and cannot be ended, raise "
+    "`thresholds.other_share`",
+    "short": "no run could be judged. Where none is listed below as invalid, all were too short: raise `runs`",
+}
 
 
 def answer(found: Iterable[tuple[str, SearchRecord]]) -> Answer:
@@ -54,7 +101,12 @@ class LoadUnit:
 
     def text(self, load: float) -> str:
         """The same with its unit."""
-        return f"{self.number(load)} {'in flight' if self.held else 'conversations/s' if self.conversations else 'requests/s'}"
+        number = self.number(load)
+        return (
+            f"{number} in flight"
+            if self.held
+            else f"{count_text(number, 'conversation' if self.conversations else 'request')}/s"
+        )
 
 
 def _unit(record: SearchRecord) -> LoadUnit:
@@ -81,14 +133,11 @@ def limit_text(limit: float, low: float, high: float, *, unit: LoadUnit, why: st
 
 def looked_for(target: str, slos: Iterable[object], *, held: bool) -> str:
     """What a search looks for, as a noun."""
-    return {
-        SLO: f"the highest load within {' and '.join(map(str, slos))}",
-        KV_CACHE: "the load that fills the KV cache",
-        THROUGHPUT: f"the load with {_FLAT} of the highest throughput"
-        if held
-        else "the highest rate that the server keeps up with",
-        EQUILIBRIUM: f"the load at which a request gets less than {_PROPORTIONAL} of the throughput that it gets alone",
-    }[target]
+    return LOOKED_FOR[_goal(target, held)].format(slos=" and ".join(map(str, slos)))
+
+
+def _goal(target: str, held: bool) -> str:
+    return _RATE if target == THROUGHPUT and not held else target
 
 
 def target_text(
@@ -99,39 +148,18 @@ def target_text(
     Args:
         as of `limit_text`. top: the highest throughput (tokens/s).
     """
-    highest = "" if top is None else f"{top:,.3g} tokens/s" if top < 1000 else f"{top:,.0f} tokens/s"
+    unknown = f"{looked_for(target, (), held=unit.held)} is not known"
     if why == "unmeasured":
-        shown = "how full the KV cache was" if target == KV_CACHE else "a throughput"
-        return f"{looked_for(target, (), held=unit.held)} is not known: no run shows {shown}"
+        return f"{unknown}: no run shows {'how full the KV cache was' if target == KV_CACHE else 'a throughput'}"
     if math.isinf(high) and not (limit if target == THROUGHPUT else low):
-        return f"{looked_for(target, (), held=unit.held)} is not known"
-    at = limit_text(limit, low, high, unit=unit, why="found")
-    end = "above" if why == "above" else "below" if why == "below" else "open" if math.isinf(high) else ""
-    if why == "never":
-        return f"the KV cache does not fill: at {unit.text(low)}, requests wait for something else"
-    if target == KV_CACHE:
-        return {
-            "above": f"the KV cache is not full at {unit.text(low)}, the highest load tried",
-            "below": f"the KV cache is full at {unit.text(high)}, the lowest load tried",
-            "open": f"the KV cache is not full up to {unit.text(low)}",
-        }.get(end, f"the KV cache is full from {at}")
-    if target == EQUILIBRIUM:
-        return {
-            "above": f"throughput grows in proportion up to {unit.text(low)}, the highest load tried",
-            "below": f"throughput stops growing in proportion below {unit.text(high)}",
-            "open": f"throughput grows in proportion up to {unit.text(low)}",
-        }.get(end, f"throughput stops growing in proportion at {at}")
-    if not unit.held:
-        return {
-            "above": f"the server keeps up with {unit.text(low)}, the highest rate tried",
-            "below": f"the server does not keep up with {unit.text(high)}, the lowest rate tried",
-            "open": f"the server keeps up with {unit.text(low)} or more",
-        }.get(end, f"the server keeps up with {at}")
-    return {
-        "above": f"throughput may still rise at {unit.text(low)}, the highest load tried ({highest})",
-        "below": f"{_FLAT} of the highest throughput, {highest}, is reached at {unit.text(high)}, the lowest load tried",
-        "open": f"throughput may still rise at {unit.text(limit)} ({highest})",
-    }.get(end, f"the highest throughput is {highest}; {_FLAT} of it is reached at {at}")
+        return unknown
+    return FOUND[
+        _goal(target, unit.held), why if why in ("above", "below", "never") else "open" if math.isinf(high) else "found"
+    ].format(
+        **{name: unit.text(load) for name, load in (("limit", limit), ("low", low), ("high", high))},
+        at=limit_text(limit, low, high, unit=unit, why="found"),
+        top="" if top is None else f"{top:,.3g} tokens/s" if top < 1000 else f"{top:,.0f} tokens/s",
+    )
 
 
 def search_limit(record: SearchRecord) -> str:
@@ -153,22 +181,10 @@ def search_sentence(record: SearchRecord) -> str:
 
 def search_ended(record: SearchRecord) -> str:
     """Why a search ended, and what would show more."""
-    asked = f"± {shown_share(record.precision)}"
-    within = record.target == SLO
     unjudged = bool(record.runs) and not any(run.excess for run in record.runs)
-    further = "" if AXES[record.axis].held and record.high == 1 else "; lower `lowest` to look further"
-    why = {
-        "found": f"as precise as asked ({asked})",
-        "above": f"{'every load up to `highest` meets the SLOs' if within else '`highest` is reached'}; raise it to look further",
-        "below": "even the lowest load misses an SLO" if within else "reached at the lowest load tried" + further,
-        "never": "no load fills it; `max_num_seqs` may bound what runs",
-        "unmeasured": "the engine's metrics are not there, or lack the cache's usage"
-        if record.target == KV_CACHE
-        else "the server does not report how many tokens it made",
-        "runs": f"not yet {asked}: its `runs` are spent; with more, it goes on from here",
-        "seconds": f"not yet {asked}: its `seconds` are spent; with more, it goes on from here",
-        "invalid": f"three runs in a row cannot be trusted, for the reasons listed below; `{BENCH} discard --invalid`, then the same "
-        "command, goes on. Where other users' work disturbs it and cannot be ended, raise `thresholds.other_share`",
-        "short": "no run could be judged. Where none is listed below as invalid, all were too short: raise `runs`",
-    }["short" if record.why == "seconds" and unjudged else record.why]
-    return f"{count_text(len(record.runs), 'run')}, {record.seconds:.0f} s under load: {why}"
+    why = "short" if record.why == "seconds" and unjudged else record.why
+    lower = None if AXES[record.axis].held and record.high == 1 else "lowest"
+    text = filled(
+        ENDED.get((record.target, why)) or ENDED[why], {"asked": f"± {shown_share(record.precision)}", "lower": lower}
+    )
+    return f"{count_text(len(record.runs), 'run')}, {record.seconds:.0f} s under load: {text}"

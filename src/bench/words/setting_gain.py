@@ -8,8 +8,9 @@ from bench.analysis.setting_gain import Gain, Ratio, SettingGain
 from bench.axes import AXES
 from bench.study.settings import setting_name, value_text, with_others
 from bench.words.answer import AGAIN, Answer, listed
+from bench.words.capacity import UNFILLED
 from bench.words.comparison import difference_text, percent_text
-from bench.words.loads import count_text, load_text
+from bench.words.loads import count_text, interval_text, load_text
 
 __all__ = ["answers"]
 
@@ -21,8 +22,8 @@ def answers(gains: Sequence[SettingGain]) -> Iterator[Answer]:
     devices = [each for each in gains if each.times]
     if devices:
         first = devices[0]
-        second = f"a second {_noun(first)}" if first.devices == (1, 2) else f"more {_noun(first)}s"
-        yield _answer("devices", f"What does {second} buy, and at what load?", devices)
+        second = f"does a second {_noun(first)}" if first.devices == (1, 2) else f"do more {_noun(first)}s"
+        yield _answer("devices", f"What {second} buy, and at what load?", devices)
     if others := [each for each in gains if not each.times]:
         names = dict.fromkeys(_name(each) for each in others)
         what = f"does {next(iter(names))}" if len(names) == 1 else "do the settings"
@@ -79,12 +80,9 @@ def _lines(found: SettingGain) -> list[str]:
     first, other = (_with(found, side) for side in (0, 1))
     memory = f"Memory: {first} {_full(found, 0)}; {other} {_full(found, 1)}."
     if not AXES[found.axis].held:
-        return [
-            f"Speed: not known, because the throughput of an open loop is the load that it offers, {first} as {other}.",
-            memory,
-        ]
+        return [f"Speed: not known, an open loop's throughput is the load that it offers, {first} as {other}.", memory]
     if not found.pairs:
-        return [f"Speed: not known, because no pair of runs under the same load is valid {first} and {other}.", memory]
+        return [f"Speed: not known, no pair of runs under the same load is valid {first} and {other}.", memory]
     lines = [memory]
     for gain, where in _parts(found):
         loads = f" ({_loads(gain.loads)})" if gain.loads else ""
@@ -112,9 +110,7 @@ def _parts(found: SettingGain) -> list[tuple[Gain, str]]:
 def _full(found: SettingGain, side: int) -> str:
     if (full := found.full[side]) is not None:
         return f"the KV cache is full from {load_text(full, AXES[found.axis].unit)} on"
-    return (
-        "no measured load fills the KV cache" if found.full_known[side] else "whether the KV cache was ever full is not known"
-    )
+    return UNFILLED[found.full_known[side]]
 
 
 def _loads(loads: Sequence[float]) -> str:
@@ -122,39 +118,32 @@ def _loads(loads: Sequence[float]) -> str:
 
 
 def _speed(found: SettingGain, gain: Gain) -> str:
+    """The gain at the same load an instance; of more devices, also beside separate instances at the same total load."""
     if gain.same is None:
         return "not known, no pair of runs is valid there"
-    times = f"{gain.same.value:.2f} times the throughput{_interval(gain.same)}"
+    text = f"{gain.same.value:.2f} times the throughput{_interval(gain.same)}"
     if gain.same.beside(1) == "unknown" and gain.same.low is not None:
-        times += ", so no gain is established" if found.times else ", so no difference is established"
-    return f"{times}; {_beside(found, gain, found.times)}" if found.times else times
+        text += f", so no {'gain' if found.times else 'difference'} is established"
+    if not found.times:
+        return text
+    separate = _separate(found, found.times)
+    if gain.shared is None:
+        return f"{text}; no run shows what {separate} would give under the same total load"
+    unsure = ", so which gives more is not established" if gain.shared.beside(1) == "unknown" else ""
+    times = f"{gain.shared.value:.2f} times that of {separate} under the same total load, {_loads(gain.shared_loads)}"
+    return f"{text}; {times}{_interval(gain.shared)}{unsure}"
 
 
 def _interval(ratio: Ratio) -> str:
     if ratio.low is None or ratio.high is None:
-        return ", of which the uncertainty is not known"
+        return " (interval not known)"
     if ratio.high > _USELESS * ratio.low:
         return " (the pairs differ too much to say how sure that is)"
-    return f" ({ratio.low:.2f} to {ratio.high:.2f} at 95 % confidence)"
+    return f" ({interval_text(ratio.low, ratio.high, '{:.2f}')})"
 
 
 def _separate(found: SettingGain, times: float) -> str:
     return f"{times:g} separate instances on {_value(found, 0)} each"
-
-
-def _beside(found: SettingGain, gain: Gain, whole: float) -> str:
-    """How it compares with separate instances that share the same load."""
-    separate = _separate(found, whole)
-    if gain.shared is None:
-        return f"no run shows what {separate} would give under the same total load"
-    times = f"{gain.shared.value:.2f} times as much{_interval(gain.shared)}"
-    of = f"that share the same load ({_loads(gain.shared_loads)} in all)"
-    match gain.shared.beside(1):
-        case "more":
-            return f"more than {separate} {of} would give: {times}"
-        case "less":
-            return f"less than {separate} {of} would give: {times}"
-    return f"whether {separate} {of} would give more is not established: {times}"
 
 
 def _besides(found: SettingGain) -> list[str]:
@@ -172,7 +161,7 @@ def _sure(found: SettingGain) -> str:
 
 def _do(found: SettingGain) -> list[str]:
     if not AXES[found.axis].held:
-        return ["Compare speed under a ladder of `concurrency`."]
+        return ["Compare speed under a load sweep of `concurrency`."]
     if not found.pairs:
         return [AGAIN]
     return _of_devices(found, found.times) if found.times else _of_setting(found)
@@ -205,7 +194,7 @@ def _of_devices(found: SettingGain, whole: float) -> list[str]:
         loads = f"{_loads(room.loads)} {AXES[found.axis].unit}"
         do.append(f"If there is load for all of them ({loads} each), {separate} give more together.")
     if room is not None and room.shared is not None and room.shared.beside(1) == "more":
-        do.append(f"If an instance gets no more load than that, use {many} for it: it gives more than {separate} would of it.")
+        do.append(f"For such loads, use {many} for one instance: it gives more than {separate}.")
     if short is not None and short.shared is not None and short.shared.beside(1) == "more":
         loads = f"{_loads(short.shared_loads)} {AXES[found.axis].unit}"
         do.append(f"Under {loads} in all, use {many} for one instance: KV memory is what is short.")

@@ -8,7 +8,6 @@ from bench.study import Decision
 from bench.words.answer import AGAIN, Answer, by_advice, in_line, listed, shortened
 from bench.words.capacity import BURSTS, c_max, missed, rate
 from bench.words.curves import Curve
-from bench.words.fleet import interval
 from bench.words.loads import count_text
 
 __all__ = ["answer"]
@@ -92,20 +91,7 @@ def _in_short(curve: Curve) -> str:
     at, most = point["operate_at"], point["c_max"]
     more = f"; up to {most:g} {'meet the SLOs' if curve.limit else 'keep up'} too, but sustain no more" if at < most else ""
     beyond = f"; at {point['missed_at']:g} it misses {missed(point)}" if curve.limit is None and point["missed_at"] else ""
-    return f"{rate(point)}{more}{beyond}.{_takes(curve)}"
-
-
-def _takes(curve: Curve) -> str:
-    """What the peak takes; empty without one."""
-    if curve.fleet is None:
-        return ""
-    fleet = curve.fleet
-    gpus = (
-        f", {count_text(fleet['gpus'], curve.gpu)} with the safety factor {fleet['safety']:g}"
-        if fleet["gpus"] is not None
-        else ""
-    )
-    return f" The peak takes {count_text(fleet['instances'], 'instance')}{interval(fleet, 'instances')}{gpus}."
+    return f"{rate(point)}{more}{beyond}. {curve.takes}".rstrip()
 
 
 def _bounds(curve: Curve) -> str:

@@ -18,9 +18,10 @@ _UNITS: dict[str, Callable[[Any], str]] = {
     "ms": lambda seconds: f"{1000 * seconds:.3g} ms",
     "size": shown_size,
     "share": shown_share,
+    "share.1": lambda share: shown_share(share, 1),
     "latency": lambda name: str(LATENCIES[name].title),
     "quoted": lambda text: shown(text, 160),
-    "requests": lambda number: count_text(number, "request"),
+    "requests": lambda number: count_text(round(number), "request"),
     "wait": lambda number: f"{number:,} request{'s wait' if number != 1 else ' waits'}",
 }
 _OPTIONAL = re.compile(r"\[([^]]*)\]")

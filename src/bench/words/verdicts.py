@@ -10,6 +10,7 @@ from bench.analysis.validity import Check, Part, Reason
 from bench.drift import Drift, RoundPart
 from bench.errors import shown, shown_share
 from bench.words.loads import count_text
+from bench.words.templates import filled
 
 __all__ = ["PARTS", "failures", "hits", "reason_text", "reason_texts", "retries", "stopped"]
 
@@ -20,37 +21,38 @@ PARTS: dict[Part, str] = {
     "telemetry": "the server's metrics are incomplete",
     "machine": "something else ran on the machine, or its speed changed",
 }
+_COUNTED = "[ ({counted:.4g} tokens on average, not {limit:.4g})]"
 _TEXTS: dict[Check, str] = {
     "burst_spread": "the burst took too long to leave: {value:.3g} s, over {limit:g} s",
     "schedule_delay": "requests left late: P99 of the delay {value:.3g} s, over {limit:g} s",
     "other_requests": "the server had {value:.1f} requests in flight on average, the client {limit:.1f}: others use it too",
     "other_tokens": "the server made {value:.0f} tokens, the load at most {limit:.0f}: others use it too",
-    "held_back": "of the requests that the client had in flight the server lacked {value:.3g} ({share_text}) at half of the scrapes or "
-    "more: something holds them back",
+    "held_back": "the server had {value:.3g} ({share:share}) fewer requests in flight than the client, at half of the scrapes or more: "
+    "something holds them back",
     "nothing_sent": "no request was sent",
     "unreachable": "no request reached the server",
-    "refused": "{value:.0f} of {limit:.0f} requests were refused for what they are{outcomes}",
-    "none_answered": "every request failed, and not because of the load{outcomes}",
-    "not_counted": "the server counts no tokens in {requests}, so that their lengths cannot be checked (no usage)",
-    "prompt_lengths": "{requests} had another prompt length than asked for{counted}",
-    "output_lengths": "{requests} had another output length than asked for{counted}",
+    "refused": "{value:.0f} of {limit:.0f} requests were refused for what they are[ ({kinds})]",
+    "none_answered": "every request failed, and not because of the load[ ({kinds})]",
+    "not_counted": "the server counts no tokens in {value:requests}, so that their lengths cannot be checked (no usage)",
+    "prompt_lengths": f"{{value:requests}} had another prompt length than asked for{_COUNTED}",
+    "output_lengths": f"{{value:requests}} had another output length than asked for{_COUNTED}",
     "cached_tokens": "{value:.0f} tokens came from the prefix cache, where {most} should",
-    "hit_rate": "the prefix cache served {value_share} of the prompts' tokens, where the workload implies {limit_share}",
-    "lru_hits": "the prefix cache served {value_share} of the prompts' tokens, where one of its size serves {limit_share}",
+    "hit_rate": "the prefix cache served {value:share.1} of the prompts' tokens, where the workload implies {limit:share.1}",
+    "lru_hits": "the prefix cache served {value:share.1} of the prompts' tokens, where one of its size serves {limit:share.1}",
     "loop_lag": "the client's event loop was late: P99 {value:.3g} s, over {limit:g} s",
     "loop_stall": "the client's event loop stood still for {value:.3g} s, over {limit:g} s",
     "clock_skew": "the clocks of our processes differ by {value:.3g} s, over {limit:g} s",
-    "client_cpu": "the client was the limit: {value_share} of a core in a load process, over {limit_share}",
-    "other_processes": "other processes took {value_share} of the cores' time, over {limit_share}",
+    "client_cpu": "the client was the limit: {value:share} of a core in a load process, over {limit:share}",
+    "other_processes": "other processes took {value:share} of the cores' time, over {limit:share}",
     "clock_step": "the wall clock moved by {value:+.3g} s against the clock of the stamps: the machine was suspended, or its time set",
     "drift": "{drift}",
     "scrape_gap": "no scrape for {value:.3g} s, over {limit:g} s",
     "never_scraped": "no scrape succeeded",
-    "scrape_share": "only {value_share} of the scrapes due during the load came, under {limit_share}",
+    "scrape_share": "only {value:share} of the scrapes due during the load came, under {limit:share}",
     "not_scraped_before": "no scrape came before the load: what the server counted until the first one is lost",
     "not_scraped_after": "no scrape came after the load: what the server counted since the last one is lost",
-    "metrics_missing": "the exposition lacks {metrics}",
-    "counters_fell": "the server's counters fell back ({counters}): it was started again, or another one answered",
+    "metrics_missing": "the exposition lacks {names}",
+    "counters_fell": "the server's counters fell back ({names}): it was started again, or another one answered",
     "tokens_not_counted": "the metrics count {value:.0f} generated tokens, the answers {limit:.0f} or more: they are another "
     "server's, one of several replicas', or old",
 }
@@ -58,21 +60,13 @@ _TEXTS: dict[Check, str] = {
 
 def reason_text(reason: Reason) -> str:
     """Why a part of a run cannot be trusted, with its number."""
-    digits = 1 if reason.check in ("hit_rate", "lru_hits") else 0
-    return _TEXTS[reason.check].format(
-        value=reason.value,
-        limit=reason.limit,
-        value_share=shown_share(reason.value or 0.0, digits),
-        limit_share=shown_share(reason.limit or 0.0, digits),
-        share_text=shown_share(reason.share or 0.0),
-        requests=count_text(round(reason.value or 0), "request"),
-        outcomes=_listed(reason.outcomes),
-        counted=f" ({reason.counted:.4g} tokens on average, not {reason.limit:.4g})" if reason.counted and reason.limit else "",
-        most=f"at most {reason.limit:.0f}" if reason.limit else "none",
-        metrics="; ".join(reason.names),
-        counters=", ".join(reason.names),
-        drift=_drift(reason.drift) if reason.drift else "",
-    )
+    words = {
+        "kinds": _kinds(reason.outcomes) or None,
+        "most": f"at most {reason.limit:.0f}" if reason.limit else "none",
+        "names": "; ".join(reason.names),
+        "drift": _drift(reason.drift) if reason.drift else None,
+    }
+    return filled(_TEXTS[reason.check], {**vars(reason), **words})
 
 
 def reason_texts(codes: Iterable[str]) -> list[str]:
@@ -92,8 +86,9 @@ def failures(run: Mapping[str, Any]) -> str | None:
     if not run["failed"]:
         return None
     kinds = {key.removeprefix("outcome_"): n for key, n in run.items() if key.startswith("outcome_") and n}
+    how = f" ({listed})" if (listed := _kinds(kinds)) else ""
     said = f": {shown(run['failure_said'], 160)}" if run.get("failure_said") else ""
-    return f"{run['failed']} of {run['requests']} requests failed{_listed(kinds)}{said}"
+    return f"{run['failed']} of {run['requests']} requests failed{how}{said}"
 
 
 def retries(run: Mapping[str, Any]) -> str | None:
@@ -124,8 +119,8 @@ def stopped(run: Mapping[str, Any]) -> str | None:
     return f"stopped after {run['stopped_at_s']:.0f} s: requests pile up ({sent})"
 
 
-def _listed(kinds: Mapping[str, int]) -> str:
-    return f" ({', '.join(f'{n} {kind}' for kind, n in kinds.items())})" if kinds else ""
+def _kinds(kinds: Mapping[str, int]) -> str:
+    return ", ".join(f"{n} {kind}" for kind, n in kinds.items())
 
 
 def _drift(drift: Drift) -> str:

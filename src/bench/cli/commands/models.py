@@ -11,14 +11,13 @@ from bench.cli.checks import refuse_wrong_share
 from bench.cli.entry import command
 from bench.cli.options import GpuMemoryUtilization, Json, MaxNumSeqs, TensorParallel, at_least_one, option
 from bench.cli.output import print_json, print_table
-from bench.errors import BenchError
+from bench.errors import BenchError, shown_gib
 
 if TYPE_CHECKING:
     from bench.models import Geometry
     from bench.published import CatalogueEntry
 
 _DTYPE = "bfloat16"
-_GIB = 2**30
 
 
 @command(
@@ -130,7 +129,7 @@ class Models:
             ("vocabulary", ">", lambda r: f"{r['vocabulary']:,}"),
             ("context", ">", lambda r: f"{r['context']:,}"),
             ("KV B/token", ">", lambda r: f"{r['kv_bytes_per_token']:,.0f}"),
-            ("weights GiB", ">", lambda r: f"{r['weight_bytes'] / _GIB:.2f}"),
+            ("weights GiB", ">", lambda r: shown_gib(r["weight_bytes"])),
         ]
         if self.gpu_memory:
             columns.append(("KV tokens", ">", lambda r: f"{r['kv_tokens']:,}" if r["kv_tokens"] else "–"))

@@ -25,13 +25,12 @@ from bench.cli.options import (
     option,
 )
 from bench.cli.output import print_json, print_table
-from bench.errors import BenchError
+from bench.errors import BenchError, shown_gib
 
 if TYPE_CHECKING:
     from bench.models import Demand, Geometry, Setting
     from bench.published import Accelerator
 
-_GIB = 2**30
 _SHORT = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 _WEIGHTS, _KV = get_args(defaults.WeightDtype), get_args(defaults.KvDtype)
 
@@ -250,7 +249,7 @@ def _dealt(fewest: int | None, dealt: int | None) -> str:
 
 
 def _gib(size: int | None) -> str:
-    return "–" if size is None else f"{size / _GIB:.2f}"
+    return "–" if size is None else shown_gib(size)
 
 
 def _number(value: float | None) -> str:

@@ -27,7 +27,7 @@ def runs(configfile: Configfile = None, select: Select = None, json: Json = Fals
     invalid.
     """
     from bench.cli.study import load_plan
-    from bench.cli.verdicts import judged_runs, unjudged_text
+    from bench.cli.verdicts import judged_runs, unjudged_text, verdict_text
     from bench.store import Store, run_states
     from bench.study.precision import auto_lines, prompt_lines, thin_levels
 
@@ -53,7 +53,7 @@ def runs(configfile: Configfile = None, select: Select = None, json: Json = Fals
     rows = []
     for run, state in states:
         verdict = judged.get(run.digest) if state in ("measured", "invalid") else None
-        rows.append([state, run.key, _why(verdict) if verdict else ""])
+        rows.append([state, run.key, verdict_text(verdict) if verdict else ""])
     rows += [[state, search.key, text] for search, state, text in _searches(plan)]
     print_table(rows, "<<<", head=False)
     counts = Counter(state for _, state in states)
@@ -76,9 +76,3 @@ def _searches(plan: Plan) -> list[tuple[SearchSpec, str, str]]:
         text = [f"{found_text(answer)}; {search_ended(answer)}" for answer in answers]
         found += [(search, "measured", each) for each in text] or [(search, "missing", "")]
     return found
-
-
-def _why(verdict: Verdict) -> str:
-    """The parts at fault with the reasons, the requests that failed, and that it ended early; empty where there is nothing to say."""
-    faults = [f"{', '.join(verdict['faults'])}: {'; '.join(verdict['reasons'])}"] if verdict["faults"] else []
-    return "  ".join((*faults, *filter(None, (verdict["failures"], verdict["stopped"]))))

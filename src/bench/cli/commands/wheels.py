@@ -12,7 +12,7 @@ import typer
 from bench.cli.entry import command
 from bench.cli.options import Configfile, Json, Select, option
 from bench.cli.output import print_json, status
-from bench.errors import BenchError
+from bench.errors import BenchError, shown_gib
 
 _OLDEST = 11  # as pyproject.toml has it
 _OWN_LOCK = Path(__file__).parents[4] / "requirements.lock"
@@ -73,7 +73,7 @@ def wheels(
             }
         )
         return
-    print(f"{output_dir}: {len(files)} packages, {size / 2**30:.2f} GiB")
+    print(f"{output_dir}: {len(files)} packages, {shown_gib(size)} GiB")
     if sources:
         print(f"Built there, as they have no wheel for it: {', '.join(sources)}")
     for name, source in there.items():

@@ -32,7 +32,7 @@ _VERDICTS = {
     title="Against the baseline",
     question="Which deployment is better or worse than the baseline, in what, and is it more than chance?",
     reading="Difference from the baseline's runs of the same load and session. Large, with its interval as a band: all loads together;"
-    " middle: thirds of the ladder; small: each load. Triangles are sure: without any difference, 95 comparisons in 100 have none. "
+    " middle: thirds of loads; small: each load. Triangles are significant: without any difference, 95 in 100 comparisons have none. "
     "Intervals know what sessions differ by where there are four or more, and assume 10 % otherwise; those that are cut at the frame "
     "go on. Loads at which one side fails more requests are missing: above each strip is which, and what the marks say in words.",
     invalid="Left out, with their counterparts",

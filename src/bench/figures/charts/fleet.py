@@ -17,7 +17,7 @@ from bench.figures.theme import HEIGHT, NEUTRAL, curve_colour, curve_shape, in_o
 from bench.figures.ticks import log_ticks, ticked
 from bench.study import Slo
 from bench.study.questions import wanted
-from bench.words.charts import fleet_title
+from bench.words.fleet import title
 
 _WIDTH = 380
 _RATE, _MACHINES = "usable requests/s of an instance", "GPUs, or machines with a CPU engine"
@@ -32,18 +32,11 @@ def _lasting(results: Results) -> Results:
 
 
 def _finding(results: Results) -> str | None:
-    """How many instances the planned peak takes, where every curve of a load that goes on knows it."""
-    results, peak = _lasting(results), results.decision.peak_rps
-    if peak is None or not results.decision.slo:
-        return None
-    points = [point for _, point in _operating(results)]
-    if not points or len(points) < results.points.height:
-        return None
-    return fleet_title(
-        peak,
-        [_fleet(point, point.usable_rps, peak, results.decision.safety).instances for point in points],
-        results.decision.safety,
-    )
+    """What the planned peak takes, where every curve of a load that goes on knows it."""
+    found = [each for each in results.analysis.findings.curves if not each.burst]
+    names = [f"{each.deployment} · {each.workload}" if results.several_workloads else each.deployment for each in found]
+    gpu = "machine" if any(each.machine for each in found) else "GPU"
+    return title([(name, each.fleet) for name, each in zip(names, found, strict=True)], gpu)
 
 
 @figure(
@@ -158,7 +151,7 @@ def _by_peak(results: Results, planned: float) -> alt.LayerChart:
 
 
 def _operating(results: Results) -> list[tuple[dict[str, Any], OperatingPoint]]:
-    """The rows of `points` at which an instance can be operated, with what it then carries."""
+    """The rows of `points` at which an instance can be operated, with what it then sustains."""
     first = {(row["deployment"], row["workload"]): row for row in reversed(results.runs.to_dicts())}
     found = [
         (row, OperatingPoint.of(row, first[row["deployment"], row["workload"]]))

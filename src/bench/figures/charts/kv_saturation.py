@@ -21,7 +21,8 @@ from bench.figures.theme import (
     with_curve,
 )
 from bench.study.questions import shows_kv_cache
-from bench.words.charts import full_note, saturation_title
+from bench.words.charts import full_note
+from bench.words.saturates import title
 
 
 def _note(results: Results) -> str:
@@ -41,7 +42,7 @@ def _note(results: Results) -> str:
     "that geometry predicts, KV tokens ÷ tokens a request, in the deployment's colour, or grey where several share it. Where "
     "points turn from hollow to filled at their line, geometry set the limit.",
     judged="counts_valid",
-    finding=lambda results: saturation_title(in_order(results, results.saturation)),
+    finding=lambda results: title(in_order(results, results.saturation).to_dicts()),
     note=_note,
 )
 def kv_saturation(results: Results) -> alt.LayerChart:

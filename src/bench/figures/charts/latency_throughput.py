@@ -25,7 +25,7 @@ from bench.figures.ticks import log_ticks, ticked
 from bench.records.latencies import LATENCIES, PERCENTILES
 from bench.study import Slo
 from bench.study.questions import levels
-from bench.words.charts import carried_title, load_label, numbers_note, rings_note
+from bench.words.charts import load_label, numbers_note, rings_note, sustained_title
 
 _X = "throughput_tokens_per_s"
 _SHOWN = ("p50", "p95", "p99")  # of TTFT, or E2E where answers come whole
@@ -55,7 +55,7 @@ def _note(results: Results) -> str:
     "logarithmic scales, one for all of TTFT's panels.",
     by_axis=False,
     uses=("slo", "failed_share"),
-    finding=lambda results: carried_title(results.points),
+    finding=lambda results: sustained_title(results.points),
     note=_note,
 )
 def latency_throughput(results: Results) -> alt.ConcatChart | alt.LayerChart:

@@ -21,7 +21,7 @@ from bench.figures.theme import (
 )
 from bench.study.questions import several_settings
 from bench.study.settings import setting_name, value_text
-from bench.words.charts import efficiency_title, pairs_note, ratio_title
+from bench.words.charts import brings_title, pairs_note
 
 _SHORT = {"tensor_parallel": "TP", "pipeline_parallel": "PP", "data_parallel": "DP"}
 _COLUMNS = ["deployment", "run", "series", "level", "throughput_tokens_per_s", "kv_usage_peak", "valid", "whole"]
@@ -43,9 +43,9 @@ def _finding(results: Results) -> str | None:
     if ratios["series"].n_unique() != 1 or (more and runs[setting].min() != 1):
         return None
     if more:
-        return efficiency_title(ratios["series"][0], shares)
-    name = setting_name(setting)
-    return ratio_title(f"{name} {ratios['series'][0]}", runs.filter("first")["series"][0], shares)
+        return brings_title(ratios["series"][0], shares, "what as many single devices would")
+    first = runs.filter("first")["series"][0]
+    return brings_title(f"{setting_name(setting)} {ratios['series'][0]}", shares, f"the throughput of {first}")
 
 
 @figure(

@@ -1,0 +1,123 @@
+"""Each question's answer, its certainty and its advice, for evidence made by hand: kept in snapshots (RENEW=1). What the runs show is tested elsewhere."""
+
+from dataclasses import replace
+
+from bench.analysis.decisive import Decided, Decisive, FactorEffect
+from bench.analysis.lengths import Line, Parabola
+from bench.analysis.locked import Differs
+from bench.analysis.recovery import Recovery
+from bench.analysis.setting_gain import Gain, Ratio, SettingGain
+from bench.analysis.token_costs import LengthCost, StreamingGain
+from bench.words import alone, decisive, recovery, saturates, setting_gain, token_costs
+from tests import snapshots
+from tests.test_words import TURNS, cell
+
+
+def written(name, answer):
+    parts = (("", answer.lines), ("sure: ", answer.sure), ("do: ", answer.do))
+    return [f"{name}: {answer.question}", *(f"  {part}{line}" for part, lines in parts for line in lines)]
+
+
+def test_lengths_and_streaming():
+    bent = Parabola(2e-4, 1e-5, 0.1, 0.02, 20.0, 3.0, 0.998, 2048.0, 0.77)
+    line = Line(0.5, 0.02, 20.0, 3.0, 0.997, None, 16)
+    at = {"deployment": "a", "axis": "concurrency", "level": 1.0, "measured": 16, "valid": 16, "runs": 16}
+    prompt = LengthCost(workload="prefill", kind="prompt", lengths=(128, 2048), line=line, **at)
+    output = LengthCost(workload="decode", kind="output", lengths=(32, 512), line=replace(line, slope=10.0), **at)
+    gain = StreamingGain("a", "chat", "concurrency", 1.0, 1024, 512, 0.35, 5.5, 5.6, 1, 0, (1, 1))
+    cases = {
+        "both and streaming": ([prompt, output], [gain]),
+        "prompts cost more": ([replace(prompt, line=replace(line, slope=30.0)), output], []),
+        "at two loads": ([prompt, replace(prompt, level=16.0), replace(output, level=16.0)], []),
+        "of two deployments and families": ([prompt, replace(prompt, deployment="b"), replace(prompt, workload="chat")], []),
+        "bent, either way": ([replace(prompt, line=replace(line, parabola=bent)), replace(output, line=replace(line, parabola=replace(bent, bend=-0.3)))], []),
+        "few lengths, not significant": ([replace(prompt, line=replace(line, n=4)), replace(output, line=replace(line, slope_half=0.6))], []),
+        "too few": ([replace(prompt, lengths=None, line=None, measured=0), replace(output, line=None, measured=2, valid=2)], []),
+        "streaming hardly helps": ([], [replace(gain, first_s=5.0, pairs=3)]),
+        "streaming not known": ([], [replace(gain, first_s=None, streamed_s=None, whole_s=None, pairs=0, left_out=1, valid=valid)
+                                     for valid in ((1, 0), (0, 1), (0, 0), (1, 1))]),
+    }  # fmt: skip
+    snapshots.same("lengths", [line for name, case in cases.items() for line in written(name, token_costs.answer(*case))])
+
+
+def test_settings_and_devices():
+    same, shared = Ratio(1.5, 1.4, 1.6), Ratio(1.2, 1.1, 1.3)
+    room, short = (
+        Gain((1.0, 4.0), same, (2.0, 4.0), Ratio(0.8, 0.7, 0.9)),
+        Gain((8.0, 16.0), Ratio(3.5, 3.4, 3.6), (16.0,), shared),
+    )
+    devices = SettingGain("m", "e", "w", "concurrency", "tensor_parallel", (), (1, 2), (1, 2), ("one", "two"), (8.0, None), (True, True), room, short,
+                          1.1, 12, True, True, ())  # fmt: skip
+    seqs = replace(devices, setting="max_num_seqs", values=(8, 64), devices=(1, 1), spread_assumed=False)
+    eager = replace(
+        seqs, setting="flag_enforce_eager", values=(None, "true"), full=(None, None), full_known=(False, True), short=None
+    )
+    worse = replace(eager, room=replace(room, same=Ratio(0.8, 0.7, 0.9)), doubling=None)
+    unsure, wide, noiseless = (
+        Gain((4.0,), ratio) for ratio in (Ratio(1.1, 0.9, 1.3), Ratio(1.1, 0.01, 9.0), Ratio(1.1, None, None))
+    )
+    one = replace(devices, full=(None, None), short=None)
+    cases = {
+        "devices": [devices],
+        "devices that give more than separate instances": [replace(one, room=replace(room, shared=shared))],
+        "devices without separate instances": [replace(one, room=Gain((1.0, 4.0), same))],
+        "devices, not established": [replace(one, room=unsure, doubling=None, differences=(Differs("kv_bytes_per_token", 64, 128),))],
+        "devices, unsure of both": [replace(one, room=Gain((4.0,), Ratio(1.9, 1.5, 2.2), (4.0,), Ratio(1.0, 0.9, 1.1)))],
+        "workers of an open loop": [replace(devices, devices=(1, 4), gpus=False, axis="request_rate", room=None, short=None)],
+        "devices without a pair": [replace(devices, pairs=0)],
+        "devices, none valid where it is full": [replace(devices, short=Gain())],
+        "a setting": [seqs],
+        "a flag, and one for the worse": [eager, worse],
+        "noise that hides it, or is not known": [replace(eager, room=room) for room in (unsure, wide, noiseless)],
+        "another changed too": [replace(seqs, beside=("flag_x",), differences=(Differs("flag_x", None, "1"),))],
+        "of two engines": [seqs, replace(seqs, engine=None)],
+    }  # fmt: skip
+    lines = [line for name, gains in cases.items() for each in setting_gain.answers(gains) for line in written(name, each)]
+    snapshots.same("settings", lines)
+
+
+def test_factors():
+    effects = (
+        FactorEffect("output length", 0.9, 0.8, 1.0, 12.0, (16.0, 512.0)),
+        FactorEffect("kv_cache_memory", 0.2, 0.1, 0.3, 1.5, (2.0**30, 2.0**31)),
+        FactorEffect("devices", 0.2, 0.1, 0.3, 1.01, (1.0, 2.5)),
+        FactorEffect("engine", 0.2, 0.1, 0.3, 1.5, ("a", "b")),
+        FactorEffect("model", 0.1, 0.1, 0.2, None, None),
+    )
+    known = Decisive("makespan (s)", (0.9, 0.8, 1.0), effects, ("dtype",))
+    found = Decided("f", (known, replace(known, metric="TTFT (s)", effects=effects[2:3]), replace(known, metric="throughput", effects=())), 24, 24, (("a", "b"),))  # fmt: skip
+    unknown = replace(found, metrics=(replace(known, score=(-0.2, -0.5, 0.1), effects=None),), together=())
+    cases = {
+        "known": [found],
+        "of no model": [unknown],
+        "without effect": [replace(found, metrics=(replace(known, effects=()),), together=())],
+        "two families": [unknown, replace(unknown, family="g")],
+        "too few, of invalid runs": [replace(found, metrics=(), configurations=6, together=())],
+        "too few measured": [replace(found, metrics=(), configurations=6, measured=6, together=())],
+    }
+    snapshots.same("factors", [line for name, each in cases.items() for line in written(name, decisive.answer(each))])
+
+
+def test_single_loads_and_steps():
+    row = {"deployment": "a", "workload": "w", "axis": "concurrency", "level": 4.0, "valid": True, "throughput_tokens_per_s": 123.0, "ttft_p50_s": 0.1,
+           "tpot_p50_s": None, "e2e_p50_s": 2.5}  # fmt: skip
+    rows = [row, {**row, "repeat": 2, "work": "embedding"}, {**row, "throughput_tokens_per_s": None, "ttft_p50_s": None, "e2e_p50_s": None}, {**row, "valid": False}]  # fmt: skip
+    steps = [
+        Recovery("a", "w", 3.0, valid, recovered, after)
+        for valid, recovered, after in ((True, True, 1.7), (True, False, None), (False, None, None))
+    ]
+    snapshots.same("alone", [*written("one load", alone.answer(rows)), *written("steps", recovery.answer(steps))])
+
+
+def test_where_curves_saturate():
+    """As many are sent as fit: 16 that fill the cache exactly do not wait; between two levels the prediction decides if it lies there."""
+    rows = [{"deployment": f"d{i}", "workload": "w", "predicted": predicted, "below": below, "measured": measured, "levels_apart": apart,
+             "cache_known": i != 1, **cell("saturation", point)}
+            for i, (point, predicted, below, measured, apart) in enumerate([
+                (TURNS[0], 16.0, 15.0, 16.0, 0), (TURNS[3], None, None, None, None), (TURNS[5], 42.7, 40.0, 50.0, 1), (TURNS[8], 10.0, 12.0, 16.0, None),
+                (TURNS[4], 10.0, None, None, None), (TURNS[1], None, None, 8.0, None)])]  # fmt: skip
+    answers = (
+        saturates.answer(rows, several_workloads=several, decided=several, geometry="Geometry." * several)
+        for several in (False, True)
+    )
+    snapshots.same("saturates", [line for each in answers for line in written("", each)])
