@@ -31,6 +31,7 @@ class Responses(Endpoint):
     lacks = ("token_ids", "stream_options", "max_tokens")
     fewest_output = 16  # OpenAI refuses fewer
     endings = ("response.completed", "response.incomplete")
+    cuts = ("max_output_tokens",)
 
     def created(self, sdk: openai.OpenAI, model: str, options: Mapping[str, Any]) -> Any:
         return sdk.responses.create(model=model, **options)
