@@ -80,7 +80,7 @@ def test_a_closed_loop_survives_connections_that_it_closes(server):
     assert [r.outcome for r in records] == ["ok"] * 8
 
 
-@pytest.mark.parametrize("endpoint", ["chat", "responses"])
+@pytest.mark.parametrize("endpoint", ["chat", "responses", "messages"])
 def test_chats_are_as_long_as_asked(server, endpoint):
     """Its prefix cache serves the template of the second and later ones, and no more."""
     target = introduce(Target(server.base_url, "tiny"), endpoint)
