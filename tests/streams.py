@@ -10,7 +10,9 @@ INPUTS = Path(__file__).parent / "inputs"
 PROMPT = 20
 
 
-def record(pieces, *, asked=4, status=200, headers=None, ended=True, failure=None, error=None, streamed=True, endpoint="completions"):
+def record(
+    pieces, *, asked=4, status=200, headers=None, ended=True, failure=None, error=None, streamed=True, endpoint="completions"
+):
     """The record of an answer. Args: pieces: of the body, (s since the request was sent, bytes or text)."""
     lines = {"content-type": "text/event-stream", **(headers or {}), "transfer-encoding": "chunked"}
     head = f"HTTP/1.1 {status} X\r\n" + "".join(f"{name}: {value}\r\n" for name, value in lines.items()) + "\r\n"

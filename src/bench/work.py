@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-__all__ = ["EMBEDDING", "GENERATION", "WORKS", "Work", "unit_of"]
+__all__ = ["EMBEDDING", "GENERATION", "RERANKING", "WORKS", "Work", "unit_of"]
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,8 @@ class Work:
 
 GENERATION = Work("generation", "tokens", unit="output tokens", counts="completion_tokens", generates=True)
 EMBEDDING = Work("embedding", "vectors", unit="prompt tokens", counts="prompt_tokens", generates=False)
-WORKS = {work.name: work for work in (GENERATION, EMBEDDING)}
+RERANKING = Work("reranking", "scores", unit="prompt tokens", counts="prompt_tokens", generates=False)
+WORKS = {work.name: work for work in (GENERATION, EMBEDDING, RERANKING)}
 
 
 def unit_of(works: Iterable[str | None]) -> str:

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Endpoint", "Generated", "Prompt", "Read", "Usage", "size_of"]
 
-Prompt = str | list[int] | list[Mapping[str, Any]]  # a text, token ids, or the messages of a chat
+# A text, token ids, the messages of a chat, or a query and its documents.
+Prompt = str | list[int] | list[Mapping[str, Any]] | list[str]
 # Keys of an object that hold generated text; ids, types and signatures are not, and what is encrypted has no length in tokens.
 _TEXT = ("text", "content", "thinking", "reasoning", "summary", "function", "name", "arguments", "transcript", "refusal")
 
@@ -117,7 +118,7 @@ class Endpoint(ABC):
         fewest_output: tokens that an answer may be limited to, at the least.
         endings: types of events that say that a stream is all there, as [DONE] does. cuts: why an answer ended that reached its limit.
         reasons: whether a server may keep the reasoning ahead of an answer to itself.
-        chats: whether a prompt may be the messages of a chat; else conversations hold their history as one prompt.
+        kinds: of prompts that it takes: a `text`, the messages of a `chat`, a `query` and its documents.
     """
 
     name: ClassVar[str]
@@ -133,7 +134,17 @@ class Endpoint(ABC):
     endings: ClassVar[tuple[str, ...]] = ()
     cuts: ClassVar[tuple[str, ...]] = ("length",)
     reasons: ClassVar[bool] = True
-    chats: ClassVar[bool] = True
+    kinds: ClassVar[tuple[str, ...]] = ("text", "chat")
+
+    @property
+    def chats(self) -> bool:
+        """Whether a prompt may be the messages of a chat; else conversations hold their history as one prompt."""
+        return "chat" in self.kinds
+
+    @property
+    def ranks(self) -> bool:
+        """Whether a prompt is a query and its documents."""
+        return "query" in self.kinds
 
     def sends_text(self, form: RequestForm) -> bool:
         """Whether prompts are text: the endpoint, or the server, takes no token ids."""

@@ -1,4 +1,4 @@
-"""Prompts of one's own, from a file: texts, or the messages of chats."""
+"""Prompts of one's own, from a file: texts, the messages of chats, or queries with their documents."""
 
 from __future__ import annotations
 
