@@ -93,17 +93,22 @@ def test_chats_are_as_long_as_asked(server, endpoint):
     assert target.form(endpoint).sdk_differs is None
 
 
-def test_embeddings_are_counted_by_their_prompts(engine, checkpoint, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("endpoint", "pooling", "work"), [("embeddings", "mean", "embedding"), ("rerank", "rank", "reranking")]
+)
+def test_what_a_pooling_model_answers_is_counted_by_its_prompts(
+    engine, checkpoint, tmp_path, monkeypatch, endpoint, pooling, work
+):
     """From a request that the SDK reads as we do to a run's summary: no TTFT, and throughput in prompt tokens."""
-    with server_of(engine, tmp_path, checkpoint, max_num_seqs=2, flags={"embedding": True, "pooling": "mean"}) as server:
-        target = introduce(Target(server.base_url, "tiny"), "embeddings", stream=False, vocabulary=ARCHITECTURE["vocabulary"])
-        assert (target.form("embeddings").omitted, target.form("embeddings").sdk_differs) == ((), None)
+    with server_of(engine, tmp_path, checkpoint, max_num_seqs=2, flags={"embedding": True, "pooling": pooling}) as server:
+        target = introduce(Target(server.base_url, "tiny"), endpoint, stream=False, vocabulary=ARCHITECTURE["vocabulary"])
+        assert (target.form(endpoint).omitted, target.form(endpoint).sdk_differs) == ((), None)
         monkeypatch.chdir(tmp_path)
         options = (
             "--model",
             "tiny",
             "--endpoint",
-            "embeddings",
+            endpoint,
             "--prompt-length",
             "40",
             "--num-requests",
@@ -122,7 +127,7 @@ def test_embeddings_are_counted_by_their_prompts(engine, checkpoint, tmp_path, m
         0,
     )
     assert (summary["ttft_n"], summary["tpot_n"], summary["e2e_n"]) == (0, 0, 12)
-    assert (summary["work"], summary["output_tokens"], summary["prompt_tokens"]) == ("embedding", None, 40)
+    assert (summary["work"], summary["output_tokens"], summary["prompt_tokens"]) == (work, None, 40)
     assert summary["throughput_tokens_per_s"] == pytest.approx(12 * 40 / summary["duration_s"])
     assert [reason for reason in verdict(summary, Thresholds()).found if reason.part in ("load", "content")] == []
 

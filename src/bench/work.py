@@ -17,6 +17,7 @@ class Work:
         unit: what throughput counts. counts: the column of a request that holds it.
         generates: whether an answer is tokens that come one after another: it has a length, which is asked for, and may be streamed, so
             that there are TTFT, ITL and TPOT. Else only E2E is known.
+        divided: whether servers make several of a request, one a document, so that their counts of requests are others than the client's.
     """
 
     name: str
@@ -24,11 +25,12 @@ class Work:
     unit: str
     counts: str
     generates: bool
+    divided: bool = False
 
 
 GENERATION = Work("generation", "tokens", unit="output tokens", counts="completion_tokens", generates=True)
 EMBEDDING = Work("embedding", "vectors", unit="prompt tokens", counts="prompt_tokens", generates=False)
-RERANKING = Work("reranking", "scores", unit="prompt tokens", counts="prompt_tokens", generates=False)
+RERANKING = Work("reranking", "scores", unit="prompt tokens", counts="prompt_tokens", generates=False, divided=True)
 WORKS = {work.name: work for work in (GENERATION, EMBEDDING, RERANKING)}
 
 
