@@ -11,6 +11,8 @@ import pytest
 
 from bench.endpoints import ENDPOINTS
 from bench.engine.external import refuse_unlike
+from bench.load.exchange import Exchange
+from bench.load.history import follow
 from bench.load.payload import Payloads
 from bench.load.schedule import PlannedRequest
 from bench.load.target import Target
@@ -245,6 +247,31 @@ def test_system_messages_of_a_chat_stand_apart(tmp_path):
     systems = [body["system"] for body in bodies if "system" in body]
     assert len(systems) == 2
     assert all(len(each) == 1 and each[0]["text"].endswith("\nBe brief.") for each in systems)
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_a_conversation_keeps_its_system_prompt_and_what_was_answered(tmp_path, keeps):
+    file = tmp_path / "chats.jsonl"
+    chat = [{"role": role, "content": role} for role in ("system", "user", "assistant", "user")]
+    file.write_text(json.dumps({"messages": chat}))
+    turns = {"count": 2, "keep_reasoning": keeps}
+    load = load_workload({**LOAD, "prompt_tokens": None, "prompts": str(file), "turns": turns}, source="t")
+    payloads = Payloads(Target("http://h", "m"), load, seed="s", vocabulary=100)
+    planned = [PlannedRequest(0, 0, None, 7), PlannedRequest(1, 0, None, 9, after=0, turn=1)]
+    before, following = (
+        Exchange(i, payloads.of(each), payloads.continued(each), endpoint="messages") for i, each in enumerate(planned)
+    )
+    body = "".join(text for _, text in CALLS).encode()
+    before.times, before.reads = [0.1], [b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(body) + body]
+    follow(before, following)
+    first, second = (json.loads(each.payload.split(b"\r\n\r\n")[1]) for each in (before, following))
+    assert first["system"] == second["system"]
+    assert second["system"][0]["text"].endswith("\nsystem")
+    assert (first["max_tokens"], second["max_tokens"]) == (7, 9)
+    thinking = {"type": "thinking", "thinking": "Hm.", "signature": "EqQBCgIYAhIM"}
+    answered = [thinking, {"type": "text", "text": "So:"}] if keeps else "So:"
+    asked = {"role": "user", "content": "user"}
+    assert second["messages"] == [asked, {"role": "assistant", "content": answered}, asked]
 
 
 def test_a_version_of_the_user_s_own_is_sent_in_its_place(content, monkeypatch):

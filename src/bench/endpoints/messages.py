@@ -82,7 +82,16 @@ class Messages(Endpoint):
         return error_of(content)
 
     def text(self, content: Mapping[str, Any]) -> str:
-        return _text([content.get("delta"), content.get("content_block"), *(content.get("content") or ())])
+        return "".join(str(part.get("text") or "") for part in _parts(content))
+
+    def message(self, contents: Iterable[Mapping[str, Any]], *, reasoning: bool) -> dict[str, Any]:
+        contents = list(contents)
+        message = super().message(contents, reasoning=reasoning)
+        parts = [part for content in contents for part in _parts(content)] if reasoning else []
+        thought = {key: "".join(str(part.get(key) or "") for part in parts) for key in (_REASONING, "signature")}
+        if not thought[_REASONING]:
+            return message
+        return {**message, "content": [{"type": "thinking", **thought}, {"type": "text", "text": message["content"]}]}
 
     def read(self, chunk: Any) -> Read:
         usage = self.usage(chunk) or {}
@@ -114,6 +123,7 @@ def _finish(message: Mapping[str, Any]) -> str | None:
     return finish
 
 
-def _text(parts: Iterable[Any]) -> str:
-    """The text of deltas and blocks, without reasoning and calls of tools."""
-    return "".join(str(part["text"]) for part in parts if isinstance(part, dict) and part.get("text"))
+def _parts(content: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The deltas and blocks of an event or a whole answer."""
+    parts = [content.get("delta"), content.get("content_block"), *(content.get("content") or ())]
+    return [part for part in parts if isinstance(part, dict)]
