@@ -17,7 +17,7 @@ class Work:
         unit: what throughput counts. counts: the column of a request that holds it.
         generates: whether an answer is tokens that come one after another: it has a length, which is asked for, and may be streamed, so
             that there are TTFT, ITL and TPOT. Else only E2E is known.
-        divided: whether servers make several of a request, one a document, so that their counts of requests are others than the client's.
+        divided: whether servers make several of a request, one a document, so that they count more requests than the client.
     """
 
     name: str

@@ -16,7 +16,6 @@ __all__ = ["Messages"]
 
 # Keys of a delta, or of a block, that carry what the model generated; signatures, citations and results of tools are not its words.
 _OUTPUT, _REASONING = ("text", "partial_json", "name"), "thinking"
-_RESULT = "_result"  # end of the types of blocks that say what a tool answered
 _NOTHING = Generated()
 
 
@@ -105,8 +104,6 @@ def _generated(part: Mapping[str, Any]) -> Generated:
     Raises:
         AttributeError, TypeError: it is neither.
     """
-    if str(part.get("type")).endswith(_RESULT):
-        return _NOTHING
     answered, thought = sum(size_of(part.get(key)) for key in _OUTPUT), size_of(part.get(_REASONING))
     return Generated(answered + thought, output=answered > 0, reasoning=thought)
 
