@@ -173,7 +173,6 @@ def test_queries_of_a_file_are_sent_with_their_documents(queries, suffix):
 @pytest.mark.parametrize(
     "row",
     [
-        {"query": "a"},
         {"query": "a", "documents": []},
         {"query": "a", "documents": ["b", 3]},
         {"query": " ", "documents": ["b"]},
