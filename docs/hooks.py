@@ -20,9 +20,11 @@ from rich.text import Text
 
 from bench.cli import app
 from bench.cli.entry import loaded
+from bench.endpoints import ENDPOINTS, Endpoint
 from bench.records.checkpoint import Checkpoint
 from bench.records.deployment import DeploymentFacts
 from bench.records.engine import EngineRecord
+from bench.records.form import OPTIONAL, RequestForm
 from bench.records.launch import Launch
 from bench.records.pack import PackIndex
 from bench.records.request import RequestRecord
@@ -55,6 +57,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         "reference/configuration.md": configuration(),
         "reference/cli.md": commands(),
         "reference/records.md": records(),
+        "reference/endpoints.md": endpoints(),
         "explanation/benchmarks.md": included("benchmarks/README.md", "explanation"),
         "changelog.md": included("CHANGELOG.md", "."),
     }
@@ -135,6 +138,48 @@ def _escaped(text: str) -> str:
     parts = text.split("`")
     parts[::2] = [re.sub(r"[*_]", r"\\\g<0>", part).replace("<", "&lt;") for part in parts[::2]]
     return "`".join(parts)
+
+
+# --- Endpoints
+
+
+def endpoints() -> str:
+    """Every endpoint: what is sent there, and what of its answers can be timed, counted and checked."""
+    parts = [
+        "# Endpoints\n",
+        "`endpoint` of a workload, or `--endpoint`, says where requests go. What each takes, and what can be known of its answers:\n",
+        "| endpoint | requests | work | timed | counted | checked | may be left out |",
+        "|---|---|---|---|---|---|---|",
+        *(f"| `{name}` | {' | '.join(map(_table_text, _endpoint(each)))} |" for name, each in ENDPOINTS.items()),
+        "",
+        (ROOT / "docs/reference/endpoints.md").read_text().partition("<!-- what the table means -->")[2],
+    ]
+    return "\n".join(parts)
+
+
+def _endpoint(endpoint: Endpoint) -> tuple[str, ...]:
+    """The cells of an endpoint's row."""
+    words = {"text": "a text", "chat": "the messages of a chat", "query": "a query and its documents"}
+    kinds = [words[kind] for kind in endpoint.kinds]
+    kinds = kinds if endpoint.sends_text(RequestForm()) else ["token ids", *kinds]
+    work = endpoint.work
+    timed = "E2E"
+    counted = "prompt tokens"
+    checked = "the prompt's length"
+    if work.generates:
+        timed = f"TTFT, {'first output after reasoning, ' if endpoint.reasons else ''}ITL, TPOT, E2E"
+        counted = f"prompt, cached{', reasoning' if endpoint.reasons else ''} and output tokens"
+        ends = " or ".join(f"`{event}`" for event in endpoint.endings) or "`[DONE]`"
+        checked += f", the answer's (`{endpoint.limits[0]}`), that a stream ends (with {ends})"
+    left_out = ", ".join(f"`{name}`" for name in OPTIONAL if name not in endpoint.lacks)
+    return (
+        f"`POST /v1/{endpoint.path}`: {' or '.join(kinds)}",
+        f"{work.name}: {work.answer}",
+        timed,
+        counted,
+        checked,
+        left_out or "–",
+    )
 
 
 # --- Records

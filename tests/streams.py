@@ -10,7 +10,9 @@ INPUTS = Path(__file__).parent / "inputs"
 PROMPT = 20
 
 
-def record(pieces, *, asked=4, status=200, headers=None, ended=True, failure=None, error=None, streamed=True):
+def record(
+    pieces, *, asked=4, status=200, headers=None, ended=True, failure=None, error=None, streamed=True, endpoint="completions"
+):
     """The record of an answer. Args: pieces: of the body, (s since the request was sent, bytes or text)."""
     lines = {"content-type": "text/event-stream", **(headers or {}), "transfer-encoding": "chunked"}
     head = f"HTTP/1.1 {status} X\r\n" + "".join(f"{name}: {value}\r\n" for name, value in lines.items()) + "\r\n"
@@ -24,7 +26,7 @@ def record(pieces, *, asked=4, status=200, headers=None, ended=True, failure=Non
         reads.append(b"0\r\n\r\n")
     exchange = Exchange(
         0, prompt_asked=PROMPT, output_asked=asked, scheduled=0.0, sent=0.0, end=times[-1], times=times, reads=reads,
-        failure=failure, error=error, streamed=streamed,
+        failure=failure, error=error, streamed=streamed, endpoint=endpoint,
     )  # fmt: skip
     return record_of(exchange, 0.0)
 

@@ -16,6 +16,7 @@ import yaml
 
 from bench.cli import app, main
 from bench.cli.entry import loaded
+from bench.endpoints import ENDPOINTS
 from bench.figures import registry
 from bench.study import load_config, load_workload
 from tests.conftest import ROOT
@@ -238,6 +239,15 @@ def test_every_option_and_every_field_of_a_record_has_a_meaning(monkeypatch):
         rows = [line for line in page.splitlines() if line.startswith("| `")]
         assert len(rows) > 100
         assert [row for row in rows if re.search(r"\|\s*\|$", row)] == []
+
+
+def test_the_page_of_endpoints_has_a_row_for_each(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    page = import_module("hooks").endpoints()
+    rows = [line.split(" | ") for line in page.splitlines() if line.startswith("| `")]
+    assert [row[0] for row in rows] == [f"| `{name}`" for name in ENDPOINTS]
+    assert {len(row) for row in rows} == {7}
+    assert "## Tools, structured output, reasoning" in page
 
 
 def test_the_readme_fits_a_page_and_its_links_lead_somewhere():

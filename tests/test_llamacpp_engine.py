@@ -5,22 +5,28 @@ import os
 import time
 from dataclasses import replace
 
+import anthropic
 import psutil
 import pytest
 
 from bench.analysis import verdict
 from bench.cli import main
+from bench.endpoints import ENDPOINTS
 from bench.engine import Server, ServerDied, resolve_launch, server_info
 from bench.engines import managed
 from bench.http import get
 from bench.load.client import Load, run_load
 from bench.load.introduction import introduce
+from bench.load.records import record_of
+from bench.load.sdk import sdk_reading
 from bench.load.target import Target
 from bench.measure.metrics import metric_names
 from bench.models import Architecture, config_of, write_checkpoint
 from bench.models.gguf import gguf_of, write_gguf
+from bench.prompts.random_ids import VOCABULARY_OF_LETTERS, letters, prompt_ids
 from bench.records.checkpoint import read_checkpoint
 from bench.records.engine import read_engine
+from bench.records.form import RequestForm
 from bench.study import Plan, Workload, load_config, load_workload
 from bench.study.config import Thresholds
 from bench.telemetry import find_catalogue
@@ -32,6 +38,7 @@ pytestmark = pytest.mark.engine
 
 CONFIG = config_of(Architecture(**ARCHITECTURE))
 LLAMA = managed("llama.cpp")
+SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"], "additionalProperties": False}
 ENGINE = {"kind": "llama.cpp", "source": "lock", "locks": ["workflow/envs/llama-cpp-2026.10.11549.lock"]}
 
 
@@ -80,7 +87,7 @@ def test_a_closed_loop_survives_connections_that_it_closes(server):
     assert [r.outcome for r in records] == ["ok"] * 8
 
 
-@pytest.mark.parametrize("endpoint", ["chat", "responses"])
+@pytest.mark.parametrize("endpoint", ["chat", "responses", "messages"])
 def test_chats_are_as_long_as_asked(server, endpoint):
     """Its prefix cache serves the template of the second and later ones, and no more."""
     target = introduce(Target(server.base_url, "tiny"), endpoint)
@@ -93,17 +100,64 @@ def test_chats_are_as_long_as_asked(server, endpoint):
     assert target.form(endpoint).sdk_differs is None
 
 
-def test_embeddings_are_counted_by_their_prompts(engine, checkpoint, tmp_path, monkeypatch):
+def test_messages_are_to_anthropic_s_own_sdk_what_they_are_to_us(server):
+    """The same prompt, whose answer is the same at temperature 0, streamed to both."""
+    prompt = letters(prompt_ids("sdk", 0, 20, VOCABULARY_OF_LETTERS))
+    reading = sdk_reading(
+        Target(server.base_url, "tiny"), RequestForm(), ENDPOINTS["messages"], prompt, 6, stream=True, timeout_s=30.0
+    )
+    ours = record_of(reading.exchange, 0.0)
+    with (
+        anthropic.Anthropic(api_key="none", base_url=server.base_url, max_retries=0) as sdk,
+        sdk.messages.stream(
+            model="tiny",
+            max_tokens=6,
+            messages=[{"role": "user", "content": prompt}],
+            extra_body={"temperature": 0, "ignore_eos": True},
+        ) as stream,
+    ):
+        theirs = stream.get_final_message()
+    counted = theirs.usage.input_tokens + (theirs.usage.cache_read_input_tokens or 0)
+    assert (reading.error, reading.text) == (None, "".join(block.text for block in theirs.content))
+    assert (ours.outcome, ours.finish_reason, ours.completion_tokens) == ("ok", theirs.stop_reason, theirs.usage.output_tokens)
+    assert ours.prompt_tokens == counted > 20
+    assert len(ours.token_times_s) == 6
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "body"),
+    [
+        ("chat", {"response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": SCHEMA}}}),
+        ("completions", {"json_schema": SCHEMA}),
+    ],
+)
+def test_structured_output_is_output(server, endpoint, body):
+    """Asked for by the body: whole JSON, or what came of it, whose parts are counted and timed as any other's."""
+    target = introduce(Target(server.base_url, "tiny"), endpoint, vocabulary=ARCHITECTURE["vocabulary"])
+    content = {"arrival": "burst", "endpoint": endpoint, "prompt_tokens": 60, "body": body}
+    answers = {"output_tokens": {"distribution": "natural", "max": 12}}
+    (record,) = run_load(target, Load(load_workload({**content, **answers}, source="t"), 1, "json", vocabulary=500)).records
+    assert (record.outcome, record.prompt_tokens) == ("ok", 60)
+    assert 0 < record.streamed_least <= record.streamed_tokens <= record.completion_tokens <= 12
+    assert record.first_output_s == record.first_token_s
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "pooling", "work"), [("embeddings", "mean", "embedding"), ("rerank", "rank", "reranking")]
+)
+def test_what_a_pooling_model_answers_is_counted_by_its_prompts(
+    engine, checkpoint, tmp_path, monkeypatch, endpoint, pooling, work
+):
     """From a request that the SDK reads as we do to a run's summary: no TTFT, and throughput in prompt tokens."""
-    with server_of(engine, tmp_path, checkpoint, max_num_seqs=2, flags={"embedding": True, "pooling": "mean"}) as server:
-        target = introduce(Target(server.base_url, "tiny"), "embeddings", stream=False, vocabulary=ARCHITECTURE["vocabulary"])
-        assert (target.form("embeddings").omitted, target.form("embeddings").sdk_differs) == ((), None)
+    with server_of(engine, tmp_path, checkpoint, max_num_seqs=2, flags={"embedding": True, "pooling": pooling}) as server:
+        target = introduce(Target(server.base_url, "tiny"), endpoint, stream=False, vocabulary=ARCHITECTURE["vocabulary"])
+        assert (target.form(endpoint).omitted, target.form(endpoint).sdk_differs) == ((), None)
         monkeypatch.chdir(tmp_path)
         options = (
             "--model",
             "tiny",
             "--endpoint",
-            "embeddings",
+            endpoint,
             "--prompt-length",
             "40",
             "--num-requests",
@@ -122,7 +176,7 @@ def test_embeddings_are_counted_by_their_prompts(engine, checkpoint, tmp_path, m
         0,
     )
     assert (summary["ttft_n"], summary["tpot_n"], summary["e2e_n"]) == (0, 0, 12)
-    assert (summary["work"], summary["output_tokens"], summary["prompt_tokens"]) == ("embedding", None, 40)
+    assert (summary["work"], summary["output_tokens"], summary["prompt_tokens"]) == (work, None, 40)
     assert summary["throughput_tokens_per_s"] == pytest.approx(12 * 40 / summary["duration_s"])
     assert [reason for reason in verdict(summary, Thresholds()).found if reason.part in ("load", "content")] == []
 

@@ -92,7 +92,14 @@ def test_a_whole_answer_that_did_not_succeed_is_none(status):
     assert (found.outcome, found.error) == ("stream_error", f"the server ended the answer with status {status}")
 
 
-@pytest.mark.parametrize("broken", [event("response.output_text.delta", text=" a"), event("response.completed")])
+@pytest.mark.parametrize(
+    "broken",
+    [
+        event("response.output_text.delta", text=" a"),
+        event("response.completed"),
+        event("response.output_item.added", output_index=1),
+    ],
+)
 def test_an_event_that_lacks_what_it_should_have_fails_the_request_alone(broken):
     assert read(*BEGUN, delta(" a"), broken).outcome == "stream_error"
 
@@ -101,6 +108,15 @@ def test_a_call_of_a_tool_is_output_too():
     call = delta("{", "response.mcp_call_arguments.delta")
     found = read(*BEGUN, call, delta(" b"), delta(" c"), event("response.completed", response=response()))
     assert (found.first_token_s, found.first_output_s) == (0.3, 0.3)
+
+
+def test_the_name_of_a_tool_is_the_first_of_its_call():
+    """As vLLM and OpenAI send it, and chats have it."""
+    item = {"type": "function_call", "id": "f1", "call_id": "c1", "name": "weather", "arguments": ""}
+    call = event("response.output_item.added", output_index=0, item=item)
+    parts = delta("{", "response.function_call_arguments.delta"), delta("}", "response.function_call_arguments.delta")
+    found = read(BEGUN[0], call, *parts, event("response.completed", response=response()))
+    assert (found.token_times_s, found.first_output_s) == ([0.2, 0.3, 0.4], 0.2)
 
 
 def test_a_stream_that_breaks_off_is_truncated():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-__all__ = ["EMBEDDING", "GENERATION", "WORKS", "Work", "unit_of"]
+__all__ = ["EMBEDDING", "GENERATION", "RERANKING", "WORKS", "Work", "unit_of"]
 
 
 @dataclass(frozen=True)
@@ -17,6 +17,7 @@ class Work:
         unit: what throughput counts. counts: the column of a request that holds it.
         generates: whether an answer is tokens that come one after another: it has a length, which is asked for, and may be streamed, so
             that there are TTFT, ITL and TPOT. Else only E2E is known.
+        divided: whether servers make several of a request, one a document, so that they count more requests than the client.
     """
 
     name: str
@@ -24,11 +25,13 @@ class Work:
     unit: str
     counts: str
     generates: bool
+    divided: bool = False
 
 
 GENERATION = Work("generation", "tokens", unit="output tokens", counts="completion_tokens", generates=True)
 EMBEDDING = Work("embedding", "vectors", unit="prompt tokens", counts="prompt_tokens", generates=False)
-WORKS = {work.name: work for work in (GENERATION, EMBEDDING)}
+RERANKING = Work("reranking", "scores", unit="prompt tokens", counts="prompt_tokens", generates=False, divided=True)
+WORKS = {work.name: work for work in (GENERATION, EMBEDDING, RERANKING)}
 
 
 def unit_of(works: Iterable[str | None]) -> str:

@@ -23,7 +23,7 @@ class Completions(Choices):
     path = "completions"
     keys = ("prompt",)
     reasons = False
-    chats = False
+    kinds = ("text",)
 
     def options(self, form: RequestForm, prompt: Prompt, output: int, **more: Any) -> dict[str, Any]:
         options = super().options(form, prompt, output, **more)

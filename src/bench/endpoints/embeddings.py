@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from bench.endpoints.choices import error_of
-from bench.endpoints.kind import Endpoint, Generated, Prompt, Read
+from bench.endpoints.kind import Generated, Prompt, Read
+from bench.endpoints.pooled import Pooled
 from bench.work import EMBEDDING
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["Embeddings"]
 
 
-class Embeddings(Endpoint):
+class Embeddings(Pooled):
     """Embeddings, one prompt a request."""
 
     name = "embeddings"
@@ -27,10 +27,7 @@ class Embeddings(Endpoint):
     keys = ("input",)
     work = EMBEDDING
     always: ClassVar[Mapping[str, Any]] = {"encoding_format": "float"}  # as servers compute them; the SDK would ask for base64
-    limits = ()
-    lacks = ("ignore_eos", "stream_options", "max_tokens", "temperature")
-    reasons = False
-    chats = False
+    kinds = ("text",)
 
     def created(self, sdk: openai.OpenAI, model: str, options: Mapping[str, Any]) -> Any:
         return sdk.embeddings.create(model=model, **options)
@@ -44,17 +41,8 @@ class Embeddings(Endpoint):
             raise TypeError("an embedding is not a list of numbers")
         return Generated()
 
-    def usage(self, content: Mapping[str, Any]) -> Any:
-        return content.get("usage")
-
     def whole(self, content: Mapping[str, Any]) -> bool:
         return isinstance(content.get("data"), list) and bool(content["data"])
-
-    def error(self, content: Mapping[str, Any]) -> Any:
-        return error_of(content)
-
-    def text(self, content: Mapping[str, Any]) -> str:  # noqa: ARG002 - a vector spells nothing
-        return ""
 
     def read(self, chunk: Any) -> Read:
         usage = chunk.usage

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Endpoint", "Generated", "Prompt", "Read", "Usage", "size_of"]
 
-Prompt = str | list[int] | list[Mapping[str, Any]]  # a text, token ids, or the messages of a chat
+# A text, token ids, the messages of a chat, or a query and its documents.
+Prompt = str | list[int] | list[Mapping[str, Any]] | list[str]
 # Keys of an object that hold generated text; ids, types and signatures are not, and what is encrypted has no length in tokens.
 _TEXT = ("text", "content", "thinking", "reasoning", "summary", "function", "name", "arguments", "transcript", "refusal")
 
@@ -94,11 +95,14 @@ def _first(usage: Mapping[str, Any], *keys: str) -> int | None:
 
 
 class Read(NamedTuple):
-    """What the openai SDK has of a chunk or a whole answer: its text without reasoning, why it ended, prompt and completion tokens."""
+    """What the openai SDK has of a chunk or a whole answer: its text without reasoning, why it ended, prompt and completion tokens.
+
+    A count that is None is not in it.
+    """
 
     text: str = ""
     finish: str | None = None
-    counts: tuple[int, int | None] | None = None
+    counts: tuple[int | None, int | None] | None = None
 
 
 class Endpoint(ABC):
@@ -106,14 +110,15 @@ class Endpoint(ABC):
 
     Attributes:
         name: in configurations. meaning: for the reference of the configuration: what it sends, and where.
-        path: below /v1. work: what a server does with a request. always: what every request says. keys: of a body that `put` writes.
+        path: below /v1. work: what a server does with a request. always: what every request's body says, headers: what its head says,
+            unless a header of the user's own does. keys: of a body that `put` writes.
         limits: the key of a body that limits an answer's length (tokens), and the one to send where that is refused; none where answers
             have no length.
         lacks: names in `bench.records.form.OPTIONAL` that its requests do not have; without `token_ids` prompts are text.
         fewest_output: tokens that an answer may be limited to, at the least.
-        endings: types of events that say that a stream is all there, as [DONE] does.
+        endings: types of events that say that a stream is all there, as [DONE] does. cuts: why an answer ended that reached its limit.
         reasons: whether a server may keep the reasoning ahead of an answer to itself.
-        chats: whether a prompt may be the messages of a chat; else conversations hold their history as one prompt.
+        kinds: of prompts that it takes: a `text`, the messages of a `chat`, a `query` and its documents.
     """
 
     name: ClassVar[str]
@@ -122,12 +127,24 @@ class Endpoint(ABC):
     path: ClassVar[str]
     keys: ClassVar[tuple[str, ...]]
     always: ClassVar[Mapping[str, Any]] = {}
+    headers: ClassVar[Mapping[str, str]] = {}
     limits: ClassVar[tuple[str, ...]] = ("max_tokens", "max_completion_tokens")
     lacks: ClassVar[tuple[Omissible, ...]] = ()
     fewest_output: ClassVar[int] = 1
     endings: ClassVar[tuple[str, ...]] = ()
+    cuts: ClassVar[tuple[str, ...]] = ("length",)
     reasons: ClassVar[bool] = True
-    chats: ClassVar[bool] = True
+    kinds: ClassVar[tuple[str, ...]] = ("text", "chat")
+
+    @property
+    def chats(self) -> bool:
+        """Whether a prompt may be the messages of a chat; else conversations hold their history as one prompt."""
+        return "chat" in self.kinds
+
+    @property
+    def ranks(self) -> bool:
+        """Whether a prompt is a query and its documents."""
+        return "query" in self.kinds
 
     def sends_text(self, form: RequestForm) -> bool:
         """Whether prompts are text: the endpoint, or the server, takes no token ids."""
@@ -160,9 +177,19 @@ class Endpoint(ABC):
         self.put(options, prompt)
         return options
 
-    @abstractmethod
     def created(self, sdk: openai.OpenAI, model: str, options: Mapping[str, Any]) -> Any:
-        """The SDK's answer: an object, or an iterator of chunks where it is streamed."""
+        """The SDK's answer: an object, or an iterator of chunks where it is streamed.
+
+        By default it is sent as the SDK sends to endpoints of which it has no call, and the objects are plain ones.
+        """
+        import openai  # noqa: PLC0415 - it takes a second to import, which nothing but a run should pay
+
+        further: Any = {"headers": dict(self.headers), "extra_json": options.get("extra_body")}
+        body = {"model": model, **{key: value for key, value in options.items() if key != "extra_body"}}
+        streamed = bool(options.get("stream"))
+        return sdk.post(
+            f"/{self.path}", cast_to=object, body=body, options=further, stream=streamed, stream_cls=openai.Stream[object]
+        )
 
     @abstractmethod
     def put(self, body: dict[str, Any], prompt: Prompt) -> None:

@@ -15,6 +15,7 @@ __all__ = ["Responses"]
 
 # Events with a `delta` carry what the model generated: an answer, a call of a tool, or reasoning. Those that end in `.done` repeat it.
 _DELTA, _THOUGHT, _NOT_TEXT = ".delta", "reasoning", "audio"
+_BEGUN = "response.output_item.added"  # has the name of the tool that is called
 _ENDED, _FAILED = ("completed", "incomplete"), ("response.failed", "response.cancelled")
 _NOTHING = Generated()
 
@@ -31,6 +32,7 @@ class Responses(Endpoint):
     lacks = ("token_ids", "stream_options", "max_tokens")
     fewest_output = 16  # OpenAI refuses fewer
     endings = ("response.completed", "response.incomplete")
+    cuts = ("max_output_tokens",)
 
     def created(self, sdk: openai.OpenAI, model: str, options: Mapping[str, Any]) -> Any:
         return sdk.responses.create(model=model, **options)
@@ -48,6 +50,9 @@ class Responses(Endpoint):
             return Generated(
                 size_of(delta), bool(delta) and not thought, size_of(delta) if thought else 0, silent=not delta, said=delta
             )
+        if kind == _BEGUN:
+            name = size_of(content["item"].get("name"))
+            return Generated(name, output=name > 0)
         if kind in self.endings:
             return Generated(finish=_finish(_response(content)))
         if self.whole(content):

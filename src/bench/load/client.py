@@ -19,6 +19,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from bench.axes import AXES
+from bench.endpoints import ENDPOINTS
 from bench.errors import BenchError
 from bench.load.assignment import Assignment, Report
 from bench.load.exchange import Exchange
@@ -116,8 +117,9 @@ class PreparedLoad:
         )
 
     def _refuse_shorter_than_template(self) -> None:
-        form = self._target.form(self._load.workload.endpoint)
-        fewest = form.template_tokens + form.letter_tokens
+        load = self._load.workload
+        form = self._target.form(load.endpoint)
+        fewest = load.prompts.fewest(ENDPOINTS[load.endpoint], form)
         shortest = min((x.prompt_asked for x in self._planned if x.prompt_asked is not None), default=fewest)
         if shortest < fewest:
             raise BenchError(

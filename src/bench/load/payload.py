@@ -56,6 +56,7 @@ class Payloads:
         placeholder: Prompt = "" if endpoint.sends_text(form) else [0]
         options = endpoint.options(form, placeholder, 1, stream=workload.stream, natural=workload.natural, body=workload.body)
         self._head, self._body = _template(target, endpoint, options)
+        self._asides: dict[int, dict[str, Any]] = {}
         self._session = (turns.session_header, seed) if turns and turns.session_header else None
 
     def of(self, request: PlannedRequest) -> bytes:
@@ -69,7 +70,14 @@ class Payloads:
             return None
         head, key = self._written(request), self._endpoint.keys[0]
         # The list of messages is the body's last key: in an object, order means nothing.
-        rest = _json({name: value for name, value in self._body.items() if name != key})[:-1]
+        # What stands apart from them, as a system prompt may, the first turn has for all.
+        if not request.turn:
+            self._asides[request.conversation] = {
+                name: self._body[name] for name in self._endpoint.keys[1:] if name in self._body
+            }
+        rest = _json(
+            {name: value for name, value in self._body.items() if name != key} | self._asides.get(request.conversation, {})
+        )[:-1]
         opening = b"%s%s%s:[" % (rest, b"," * (len(rest) > 1), _json(key))
         return Continued(head, opening, _json(self._body[key])[1:-1], self._keeps_reasoning)
 

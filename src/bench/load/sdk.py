@@ -196,5 +196,6 @@ def _add(reading: Reading, said: Read) -> None:
     """Take over what a chunk, or a whole answer, holds."""
     reading.text += said.text
     reading.finish = said.finish or reading.finish
-    if said.counts is not None:
-        reading.prompt, reading.completion = said.counts
+    for prompt, completion in [said.counts] if said.counts else []:  # one event may have the one, a later one the other
+        reading.prompt = reading.prompt if prompt is None else prompt
+        reading.completion = reading.completion if completion is None else completion

@@ -80,6 +80,8 @@ def load_figures(
     hits, queries = counters["prefix_hits"], counters["prefix_queries"]
     implied = record.prefix.expected_tokens
     retries, counted = _retries(record, requests), in_flight_figures(requests, telemetry, window)
+    if ENDPOINTS[record.definition.get("endpoint", "completions")].work.divided:
+        counted = {name: value if name.startswith("client") else None for name, value in counted.items()}
     return {
         "offered_rate": _rate(requests["scheduled_s"].drop_nulls()),
         "achieved_rate": _rate(sent),

@@ -26,12 +26,10 @@ from bench.records.latencies import LATENCIES
 from bench.records.request_table import request_table
 from bench.records.run import REQUESTS, TELEMETRY, RunRecord, read_run
 from bench.records.run_summary import RunSummary, write_run_summary
-from bench.work import Work
 
 __all__ = ["PEAK_WINDOW_S", "parse_run", "summarise"]
 
 PEAK_WINDOW_S = 1.0  # window of the highest throughput (s); convention
-_CUT = ("length", "max_output_tokens")  # reasons for which an answer ends at its limit
 _SHARES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}  # percentiles as shares; derived
 
 
@@ -121,7 +119,7 @@ def summarise(record: RunRecord, requests: pl.DataFrame, telemetry: pl.DataFrame
         "failed": len(requests) - len(ok),
         **_failures(requests),
         "failure_said": _said(requests),
-        **_lengths(record.form, ok, work, natural=is_natural(record.definition)),
+        **_lengths(record.form, ok, endpoint, natural=is_natural(record.definition)),
         "duration_s": span,
         "throughput_tokens_per_s": tokens / span if span else None,
         "throughput_requests_per_s": len(ok) / span if span else None,
@@ -189,7 +187,7 @@ def _said(requests: pl.DataFrame) -> str | None:
     return said.value_counts().sort("count", "error", descending=[True, False])["error"][0] if len(said) else None
 
 
-def _lengths(form: RequestForm, ok: pl.DataFrame, work: Work, *, natural: bool) -> dict[str, Any]:
+def _lengths(form: RequestForm, ok: pl.DataFrame, endpoint: Endpoint, *, natural: bool) -> dict[str, Any]:
     """Whether answered requests had the lengths that were asked for, by the server's counts, and in what form they were sent.
 
     Without `ignore_eos` an answer may end early, and is as it should be; one that is no tokens has no length.
@@ -197,6 +195,7 @@ def _lengths(form: RequestForm, ok: pl.DataFrame, work: Work, *, natural: bool) 
     Args:
         natural: whether answers end by themselves.
     """
+    work = endpoint.work
     short = pl.lit(value=False) if form.sends("ignore_eos") else pl.col("completion_tokens") < pl.col("output_asked")
     wrong = ok.select(
         prompt=pl.col("prompt_tokens").ne_missing(pl.col("prompt_asked")),
@@ -211,7 +210,7 @@ def _lengths(form: RequestForm, ok: pl.DataFrame, work: Work, *, natural: bool) 
         "asked_output_tokens": None if natural else ok["output_asked"].mean(),
         "counted_prompt_tokens": ok["prompt_tokens"].mean(),
         "counted_output_tokens": ok["completion_tokens"].mean() if work.generates else None,
-        "cut_answers": int(ok["finish_reason"].is_in(_CUT).sum() or 0) if natural else None,
+        "cut_answers": int(ok["finish_reason"].is_in(endpoint.cuts).sum() or 0) if natural else None,
         "uncounted_answers": int(wrong["uncounted"].sum()),
         "short_answers": int(wrong["short"].sum() or 0),
         "requests_omit": ", ".join(form.omitted) or None,

@@ -1,4 +1,4 @@
-"""Prompts of one's own, from a file: texts, or the messages of chats."""
+"""Prompts of one's own, from a file: texts, the messages of chats, or queries with their documents."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ __all__ = ["PromptFile"]
 # Columns that are looked for, the first that is there: messages of chats as OpenAI and as ShareGPT have them, and texts.
 _CHATS = ("messages", "conversations")
 _COLUMNS = (*_CHATS, "prompt")
+_QUERY, _DOCUMENTS = "query", "documents"
 _PACKAGES = Path("results/packages")
 # Roles as ShareGPT has them, in OpenAI's names.
 _ROLES = {"human": "user", "gpt": "assistant", "chatgpt": "assistant", "bing": "assistant", "bard": "assistant"}
@@ -33,7 +34,8 @@ class PromptFile(Own):
     name: ClassVar[str] = "file"
     meaning: ClassVar[str] = (
         "a CSV, JSONL, JSON or Parquet file, its path from the project's root, with a column `prompt` (a text), `messages` (of a chat: "
-        "objects with `role` and `content`) or `conversations` (ShareGPT's); an answer at a chat's end is left out. A file whose name "
+        "objects with `role` and `content`) or `conversations` (ShareGPT's); an answer at a chat's end is left out; or with "
+        "`query` and `documents` (a list of texts), for endpoint `rerank`. A file whose name "
         "ends in `.txt` has a prompt a line. Prompts have their own lengths, as the server counts them, and are sent in an order drawn "
         "by the seed. Each begins with a line of eight letters, so that no prefix cache knows it from an earlier run (`cache`). The "
         "path alone says the same: `prompts: my/prompts.jsonl`"
@@ -96,6 +98,8 @@ def _lines(path: str) -> list[Row]:
 
 
 def _prompt(path: str, row: Row, column: str | None) -> Prompt:
+    if column is None and {_QUERY, _DOCUMENTS} <= row.values.keys():
+        return _ranking(path, row)
     given = {name: value for name, value in row.values.items() if value not in (None, "")}  # an empty cell of a CSV file
     names = [column] if column else [name for name in _COLUMNS if name in row.values]
     if not names or (column and column not in row.values):
@@ -124,10 +128,7 @@ def _chat(value: Any) -> list[Mapping[str, Any]] | None:
 
     They may stand in lists of a turn each, as in BFCL, and have ShareGPT's names (`from`, `value`).
     """
-    try:
-        messages = json.loads(value) if isinstance(value, str) else value  # a cell of a CSV file
-    except ValueError:
-        return None
+    messages = _listed(value)
     if not isinstance(messages, list):
         return None
     flat = [x for each in messages for x in (each if isinstance(each, list) else [each])]
@@ -138,6 +139,25 @@ def _chat(value: Any) -> list[Mapping[str, Any]] | None:
     while found and found[-1]["role"] == "assistant":
         found.pop()
     return list(found) or None
+
+
+def _ranking(path: str, row: Row) -> Prompt:
+    """A query and its documents."""
+    query, documents = row.values[_QUERY], _listed(row.values[_DOCUMENTS])
+    texts = [query, *(documents if isinstance(documents, list) else ())]
+    for column, value in ((_QUERY, query), (_DOCUMENTS, documents)):
+        _refuse_unsent(path, row.place, column, value)
+    if len(texts) < 2 or not all(isinstance(text, str) and text.strip() for text in texts):
+        raise BenchError(f"{path}: {row.place} is not a {_QUERY}, a text, with {_DOCUMENTS}, a list of texts.")
+    return texts
+
+
+def _listed(cell: Any) -> Any:
+    """A list, of a CSV file too, whose cells are texts; None where the text is none."""
+    try:
+        return json.loads(cell) if isinstance(cell, str) else cell
+    except ValueError:
+        return None
 
 
 def _named(message: Mapping[str, Any]) -> Mapping[str, Any]:

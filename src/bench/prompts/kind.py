@@ -104,6 +104,10 @@ class Source(Strict):
             BenchError: it is missing, the endpoint cannot send it, or it has no conversation of so many turns.
         """
 
+    def fewest(self, endpoint: Endpoint, form: RequestForm) -> int:  # noqa: ARG002 - for sources that send more than one text
+        """The fewest tokens that a prompt may have."""
+        return form.template_tokens + form.letter_tokens
+
     def described(self, turns: int = 1) -> str | None:  # noqa: ARG002
         """What there is to send, where that is known beforehand, for a line ahead of a measurement.
 

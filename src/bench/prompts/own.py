@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, ClassVar, NamedTuple
 
-from bench.endpoints import Endpoint, Prompt
+from bench.endpoints import ENDPOINTS, Endpoint, Prompt
 from bench.errors import BenchError
 from bench.prompts.kind import Making, Source, Wanted
 from bench.prompts.random_ids import VOCABULARY_OF_LETTERS, letters, prompt_ids
@@ -17,6 +17,7 @@ __all__ = ["Own", "OwnPrompt", "characters"]
 
 _ANSWERED = ("assistant", "tool", "function")  # roles of what is recorded of a chat's answers
 _DECILES = 20  # prompts from which deciles are given
+_KINDS = {"text": "a text", "chat": "the messages of a chat", "query": "a query and its documents"}
 _MARK = 8  # letters ahead of a prompt: one of 2 × 10¹¹ texts, each of as many tokens
 
 
@@ -47,11 +48,13 @@ class Own(Source):
 
     def check(self, endpoint: Endpoint, turns: int = 1) -> None:
         where = "".join(f"{file}: " for file in self.files)
-        chat = next((each.place for each in self.read() if not isinstance(each.prompt, str)), None)
-        if chat is not None and not endpoint.chats:
-            raise BenchError(
-                f"{where}{chat} has the messages of a chat, and endpoint {endpoint.name} takes a text. Use endpoint chat."
-            )
+        for place, prompt in self.read():
+            if (kind := _kind(prompt)) not in endpoint.kinds:
+                fitting = next(each.name for each in ENDPOINTS.values() if kind in each.kinds)
+                raise BenchError(
+                    f"{where}{place} has {_KINDS[kind]}, and endpoint {endpoint.name} takes {_KINDS[endpoint.kinds[0]]}. Use endpoint "
+                    f"{fitting}."
+                )
         if not self._sent(turns):
             raise BenchError(
                 f"{where}no chat has {turns} user messages, one for each turn. Give chats that have, under `messages`, or fewer turns."
@@ -115,7 +118,7 @@ def _messages(prompt: Prompt) -> list[Mapping[str, Any]]:
     """A prompt as messages of a chat."""
     if isinstance(prompt, str):
         return [{"role": "user", "content": prompt}]
-    return [each for each in prompt if not isinstance(each, int)]
+    return [each for each in prompt if isinstance(each, Mapping)]
 
 
 @cache
@@ -125,16 +128,23 @@ def _order(count: int, seed: str) -> list[int]:
 
 
 def _marked(prompt: Prompt, mark: str) -> Prompt:
-    """The prompt with the mark ahead of its text, which is the first message's of a chat."""
+    """The prompt with the mark ahead of its text, which is the first message's of a chat, and the query where documents follow."""
     if isinstance(prompt, str):
         return mark + prompt
-    assert not isinstance(prompt[0], int)
     first, *others = prompt
+    if isinstance(first, str):
+        return [mark + first, *others]
+    assert not isinstance(first, int)
     content = first["content"]
     if isinstance(content, str):
         return [{**first, "content": mark + content}, *others]
     kind = next((str(part["type"]) for part in content if "text" in str(part.get("type"))), "text")
     return [{**first, "content": [{"type": kind, "text": mark}, *content]}, *others]
+
+
+def _kind(prompt: Prompt) -> str:
+    """Which of an endpoint's `kinds` it is."""
+    return "text" if isinstance(prompt, str) else "query" if isinstance(prompt[0], str) else "chat"
 
 
 def characters(prompt: Any) -> int:

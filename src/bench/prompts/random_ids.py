@@ -7,13 +7,18 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
-from bench.endpoints import Prompt
+from pydantic import Field
+
+from bench.endpoints import Endpoint, Prompt
+from bench.errors import BenchError
+from bench.fields import Count
 from bench.prompts.kind import Making, Source, Wanted
 from bench.records.form import RequestForm
 
 __all__ = ["FIRST_ID", "VOCABULARY_OF_LETTERS", "RandomIds", "block_ids", "letters", "prompt_ids", "request_ids"]
 
 FIRST_ID = 3  # below it lie the special tokens of nearly every vocabulary (begin, end, padding)
+_QUERY = 12  # tokens of a query: less than a block of a prefix cache, which documents would share; convention: a search of some words
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 VOCABULARY_OF_LETTERS = FIRST_ID + len(_LETTERS)  # of ids that stand for letters
 
@@ -22,11 +27,22 @@ class RandomIds(Source):
     """Random prompts of the lengths that the workload asks for."""
 
     name: ClassVar[str] = "random"
-    meaning: ClassVar[str] = "random tokens, of exactly the lengths asked for"
+    meaning: ClassVar[str] = (
+        "random tokens, of exactly the lengths asked for. To endpoint `rerank` go a query of 12 tokens and `documents` of equal lengths"
+    )
     sized: ClassVar[bool] = True
     caches: ClassVar[tuple[str, ...]] = ("unique", "shared", "repeated")
 
     source: Literal["random"]
+    documents: Count = Field(default=1, description="`random`: documents of each request to endpoint `rerank`.")
+
+    def check(self, endpoint: Endpoint, turns: int = 1) -> None:  # noqa: ARG002
+        if self.documents > 1 and not endpoint.ranks:
+            raise BenchError(f"documents: endpoint {endpoint.name} takes none. Remove the key, or use endpoint rerank.")
+
+    def fewest(self, endpoint: Endpoint, form: RequestForm) -> int:
+        shortest = super().fewest(endpoint, form)
+        return self.documents * (shortest + form.letter_tokens) if endpoint.ranks else shortest
 
     def maker(self, making: Making) -> Callable[[Wanted], Prompt]:
         form = making.form
@@ -62,6 +78,18 @@ class RandomIds(Source):
             chat: list[Mapping[str, Any]] = [{"role": role, "content": text} for role, text in zip(roles, said, strict=True)]
             return chat[-1:] if making.own else chat
 
+        def query(wanted: Wanted) -> Prompt:
+            """A query and its documents, whose tokens with the query and what the server adds are alike but for one."""
+            each, more = divmod(wanted.prompt_tokens, self.documents)
+            sizes = [_letters_of(form, each + (i < more) - form.template_tokens) for i in range(self.documents)]
+            asked = min(max(1, _QUERY // form.letter_tokens), min(count for count, _ in sizes) // 2)
+            rests = [count - asked for count, _ in sizes]
+            stream = iter(request_ids(making.seed, wanted.conversation, 0, asked + sum(rests), VOCABULARY_OF_LETTERS))
+            said, *documents = [letters(list(itertools.islice(stream, each))) for each in (asked, *rests)]
+            return [said, *(text + "." * dots for text, (_, dots) in zip(documents, sizes, strict=True))]
+
+        if making.endpoint.ranks:
+            return query
         if not making.endpoint.sends_text(form):
             return ids
         return chat if making.turns > 1 and making.endpoint.chats else text

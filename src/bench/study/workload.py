@@ -202,7 +202,8 @@ class Workload(Strict):
         if isinstance(name, str) and name in ARCHETYPES:
             # What belongs to a key that is given otherwise goes with it: nobody asked for it by itself.
             dropped: set[str] = set()
-            if content.get("prompts", RANDOM.name) not in (RANDOM.name, {"source": RANDOM.name}):
+            prompts = content.get("prompts", RANDOM.name)
+            if (prompts.get("source") if isinstance(prompts, dict) else prompts) != RANDOM.name:
                 dropped |= {"prompt_tokens", "turns", "cache", "shared_prefix"}
             if not _generates(content):
                 dropped |= {"output_tokens", "turns"}
@@ -274,6 +275,8 @@ class Workload(Strict):
             ((self.cache == "shared") != (self.shared_prefix is not None), "cache shared and shared_prefix go together"),
             (self.turns is not None and self.arrival == "trace", "turns do not go with a trace, each of whose requests stands alone"),
             (self.turns is not None and self.cache == "repeated", "turns do not go with cache repeated; their prompts grow"),
+            (self.cache == "shared" and ENDPOINTS[self.endpoint].ranks,
+             f"cache shared does not go with endpoint {self.endpoint}, whose documents share a query; remove one of them"),
             (self.stop_overloaded and not self.stoppable,
              f"stop_overloaded belongs to single requests at one rate ({', '.join(OPEN)}); remove it, or turns, step and ramp"),
         )  # fmt: skip
