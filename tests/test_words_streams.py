@@ -29,6 +29,9 @@ PLAIN = {"ok": 8, "tokens_per_chunk": 1.0, "ttft_n": 8, "held_back_answers": 0, 
         ({"tokens_per_arrival": 4.0},
          ["4 tokens arrive together on average, though each has a chunk: something gathers them, so TTFT is late by up to as many, TPOT "
           "counts the tokens after the first moment, and there is no ITL"]),
+        ({"tokens_per_arrival": 4.0, "spec_accepted_tokens": 30.0},
+         ["4 tokens arrive together on average, accepted drafts with the token that the model adds: TPOT counts the tokens after the "
+          "first moment, and there is no ITL"]),
         ({"axis": "concurrency", "client_schedule_delay_p50_s": 0.06, "e2e_p50_s": 1.0},
          ["requests left 0.06 s after they were due, as connections take that long to open: fewer were in flight than the load says"]),
         ({"axis": "request_rate", "client_schedule_delay_p50_s": 0.06, "e2e_p50_s": 1.0}, []),
