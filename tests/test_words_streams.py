@@ -25,6 +25,9 @@ PLAIN = {"ok": 8, "tokens_per_chunk": 1.0, "ttft_n": 8, "held_back_answers": 0, 
         ({"unknown_streamed": 4, "tpot_n": 0},
          ["no TPOT: 4 answers of 8 had fewer chunks than tokens and silence long enough for hidden ones, such as reasoning or special "
           "tokens, so it is unknown how many a chunk carries"]),
+        ({"unknown_streamed": 8, "tpot_n": 0, "spec_accepted_tokens": 30.0},
+         ["no TPOT: 8 answers of 8 had fewer chunks than tokens and silence long enough for hidden ones, such as reasoning or special "
+          "tokens, so it is unknown how many a chunk carries; vLLM says it with --per-request-spec-decode-metrics summary"]),
         ({"unknown_streamed": 8, "uncounted_answers": 8, "tpot_n": 0}, []),  # the verdict has the reason
         ({"tokens_per_arrival": 4.0},
          ["4 tokens arrive together on average, though each has a chunk: something gathers them, so TTFT is late by up to as many, TPOT "

@@ -38,6 +38,7 @@ def stream_notes(run: Mapping[str, Any]) -> Iterator[str]:
         yield (
             f"{which}: {count_text(unknown, 'answer')} of {ok} had fewer chunks than tokens and silence long enough for hidden ones, "
             "such as reasoning or special tokens, so it is unknown how many a chunk carries"
+            + ("; vLLM says it with --per-request-spec-decode-metrics summary" if run.get("spec_accepted_tokens") else "")
         )
     yield from _of_requests(run)
 
