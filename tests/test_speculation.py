@@ -1,19 +1,26 @@
 """Speculative decoding of servers whose drafts are known: by their counters, a gauge, and single answers."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
 import pytest
 
 from bench.analysis import verdict
+from bench.analysis.speculation import SpeculationGain, speculation_gains
+from bench.figures import figures_of
+from bench.figures.registry import load_figure
+from bench.figures.save import save_figure
 from bench.parse.latency import latency_columns
 from bench.parse.scrapes import TELEMETRY_SCHEMA
 from bench.parse.server import server_figures
 from bench.parse.speculation import answer_figures, speculation_figures
 from bench.study.config import Thresholds
+from bench.words.charts import speculation_title
 from tests.planted import parsed, table
 from tests.streams import DONE, event, record, text, usage
+from tests.test_figures import results
 
 COUNTERS = ("num_drafts", "num_draft_tokens", "num_accepted_tokens")
 
@@ -152,3 +159,78 @@ def test_the_steady_window_has_its_own_acceptance():
     whole, half = 50 - math.ceil(told["steady_from_s"]), math.floor(told["steady_until_s"]) - 50
     assert told["steady_acceptance_rate"] == pytest.approx((whole + 0.5 * half) / (whole + half))
     assert told["steady_acceptance_rate"] != pytest.approx(0.75, rel=0.01)
+
+
+def study(summary, *, drafted=(40.0, 40.0, 40.0), accepted=(30.0, 20.0, 10.0), tpot=(0.005, 0.01, 0.02), **changes):
+    """Deployment b speculates: 75 to 25 % of 40 tokens a run, and half of, as long as, and twice the TPOT of a. Both are alike else."""
+    one = results(summary, deployments=("a",), known=False, server_generation_tokens=[100.0] * 3, spec_draft_tokens=[0.0] * 3)
+    own = results(
+        summary, deployments=("b",), known=False, server_generation_tokens=[100.0] * 3, tpot_p50_s=tpot, spec_draft_tokens=drafted,
+        spec_accepted_tokens=accepted, acceptance_rate=[y / x if x else None for x, y in zip(drafted, accepted, strict=True)], **changes,
+    )  # fmt: skip
+    runs = pl.concat([one.runs, own.runs], how="diagonal_relaxed").with_columns(model=pl.lit("m"), engine=pl.lit("e"))
+    return replace(one, runs=runs)
+
+
+def test_what_speculation_changes_is_told_per_workload(summary):
+    found = speculation_gains(study(summary).runs)
+    assert found == [SpeculationGain("b", "a", "short", 120, 60, pytest.approx(0.5), pytest.approx(2.0), 3)]
+    assert speculation_title(found) == "short: 50 % of drafts accepted, TPOT 0.5 to 2 times that of a"
+    nothing = speculation_gains(study(summary, drafted=(0.0,) * 3, accepted=(0.0,) * 3, workloads=("other",)).runs)
+    assert nothing == []  # it drafted nothing under any workload: nothing shows that it speculates
+
+
+def test_invalid_runs_take_no_part_in_it(summary):
+    runs = study(summary).runs
+    late = runs.with_columns(valid=~((pl.col("deployment") == "b") & (pl.col("level") == 16)))
+    assert (speculation_gains(late)[0].high, speculation_gains(late)[0].levels) == (pytest.approx(1.0), 2)
+    lost = runs.with_columns(counts_valid=pl.col("level") != 16)
+    assert (speculation_gains(lost)[0].drafted, speculation_gains(lost)[0].accepted) == (80, 50)
+
+
+@pytest.mark.parametrize("change", [
+    {"model": pl.when(pl.col("deployment") == "a").then(pl.lit("other")).otherwise("model")},  # not the same model
+    {"spec_draft_tokens": pl.lit(40.0)},  # both speculate
+    {"spec_draft_tokens": pl.lit(None, dtype=pl.Float64)},  # nothing is known to speculate
+    # whether a speculates is not known
+    {"server_generation_tokens": pl.when(pl.col("deployment") == "b").then("server_generation_tokens")},
+    {"tpot_p50_s": pl.lit(None, dtype=pl.Float64)},
+])  # fmt: skip
+def test_no_gain_is_told_where_there_is_no_sure_counterpart(summary, change):
+    found = speculation_gains(study(summary).runs.with_columns(**change))
+    assert found == []
+    assert speculation_title(found) is None
+
+
+def drawn(chart, column):
+    data = chart.to_dict()["datasets"].values()
+    return {(row["curve"], row["level"]): row[column] for rows in data for row in rows if row.get(column) is not None}
+
+
+def test_the_figure_has_acceptance_of_those_that_speculate_and_the_tpot_of_all(summary, tmp_path):
+    of = study(summary)
+    chart = load_figure("speculation").draw(of)
+    assert drawn(chart, "acceptance_rate") == {("b", 1.0): 0.75, ("b", 4.0): 0.5, ("b", 16.0): 0.25}
+    assert drawn(chart, "tpot_ms") == {
+        **{("a", level): pytest.approx(10.0) for level in (1.0, 4.0, 16.0)},
+        ("b", 1.0): 5.0, ("b", 4.0): 10.0, ("b", 16.0): 20.0,
+    }  # fmt: skip
+    svg, *_ = save_figure("speculation", of, tmp_path / "speculation")
+    assert "50 % of drafts accepted" in svg.read_text()
+
+
+def test_a_server_with_a_gauge_alone_has_its_accepted_length_drawn(summary):
+    of = study(summary, drafted=(None,) * 3, accepted=(None,) * 3, accepted_length=[2.5, 2.0, 1.5])
+    assert drawn(load_figure("speculation").draw(of), "accepted_length") == {("b", 1.0): 2.5, ("b", 4.0): 2.0, ("b", 16.0): 1.5}
+    assert speculation_title(speculation_gains(of.runs)) == "short: acceptance not known, TPOT 0.5 to 2 times that of a"
+
+
+def test_a_study_has_the_figure_if_a_server_speculates(summary):
+    rows = study(summary).runs.to_dicts()
+    plain = [row for row in rows if row["deployment"] == "a"]
+    assert "speculation" in figures_of(rows)
+    assert "speculation" not in figures_of(plain)
+    planned = [{key: row[key] for key in ("deployment", "workload", "family", "axis", "arrival", "level")} for row in plain]
+    for flag, has in (("flag_speculative_config", True), ("flag_spec_type", True), ("flag_max_model_len", False)):
+        assert ("speculation" in figures_of([{**row, flag: "ngram"} for row in planned])) is has
+    assert "speculation" not in figures_of([{**row, "flag_spec_type": "none"} for row in planned])

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from bench.analysis.saturation import fills_first
+from bench.analysis.speculation import SpeculationGain
 from bench.axes import AXES, CONCURRENCY
 from bench.study import Slo
 from bench.words.loads import count_text
@@ -27,12 +28,14 @@ __all__ = [
     "ratio_title",
     "rings_note",
     "saturation_title",
+    "speculation_title",
     "throughput_title",
     "whole_runs_note",
     "widest_spread",
 ]
 
 _NAMED = 5  # most loads that a title names
+_PAIRED = 3  # most pairs of deployments that a title names
 NO_GPUS = "Throughput is per instance: some have no GPU, or their number is not known."
 # By which sign of `bench.analysis.saturation` a KV cache counts as full.
 _FULL_BY = {
@@ -52,6 +55,27 @@ def invalid_note(marks: str, invalid: int, runs: int) -> str:
 def pairs_note(left_out: int) -> str:
     """How many pairs are not compared because a run of theirs is invalid; empty where all are."""
     return f"Pairs that are not compared for that: {left_out}." if left_out else ""
+
+
+def speculation_title(gains: Sequence[SpeculationGain]) -> str | None:
+    """What speculation accepts and does to TPOT; None where a few words cannot say it."""
+    if not gains or len(gains) > _PAIRED:
+        return None
+    said = [_speculation(gain, len({each.deployment for each in gains}) > 1) for gain in gains]
+    return "; ".join(said)
+
+
+def _speculation(gain: SpeculationGain, several: bool) -> str:
+    if gain.drafted is None or gain.accepted is None:
+        drafts = "acceptance not known"
+    elif gain.drafted:
+        drafts = f"{100 * gain.accepted / gain.drafted:.3g} % of drafts accepted"
+    else:
+        drafts = "nothing drafted"
+    low, high = f"{gain.low:.2g}", f"{gain.high:.2g}"
+    times = low if low == high else f"{low} to {high}"
+    name = f"{gain.deployment}, {gain.workload}" if several else gain.workload
+    return f"{name}: {drafts}, TPOT {times} times that of {gain.plain}"
 
 
 def whole_runs_note(runs: int, *, marks: str) -> str:
