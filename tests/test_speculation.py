@@ -180,6 +180,19 @@ def test_what_speculation_changes_is_told_per_workload(summary):
     assert nothing == []  # it drafted nothing under any workload: nothing shows that it speculates
 
 
+def test_several_workloads_are_told_in_one_sentence():
+    one = SpeculationGain("b", "a", "repeated", 200, 199, 0.3, 0.86, 3)
+    other = replace(one, workload="random", accepted=68, low=0.612, high=0.614)
+    first = "repeated: 99.5 % of drafts accepted, TPOT 0.3 to 0.86 times that of a"
+    assert speculation_title([one, other]) == f"{first}; random: 34 %, 0.61 times"
+    idle = replace(one, workload="random", drafted=0, accepted=0)
+    assert speculation_title([one, idle]) == f"{first}; random: nothing drafted, TPOT 0.3 to 0.86 times that of a"
+    assert speculation_title([one, replace(one, deployment="c")]) == (
+        "b, repeated: 99.5 % of drafts accepted, TPOT 0.3 to 0.86 times that of a; c, repeated: 99.5 %, 0.3 to 0.86 times"
+    )
+    assert speculation_title([one] * 4) is None
+
+
 def test_invalid_runs_take_no_part_in_it(summary):
     runs = study(summary).runs
     late = runs.with_columns(valid=~((pl.col("deployment") == "b") & (pl.col("level") == 16)))

@@ -61,21 +61,23 @@ def speculation_title(gains: Sequence[SpeculationGain]) -> str | None:
     """What speculation accepts and does to TPOT; None where a few words cannot say it."""
     if not gains or len(gains) > _PAIRED:
         return None
-    said = [_speculation(gain, len({each.deployment for each in gains}) > 1) for gain in gains]
-    return "; ".join(said)
+    several = len({gain.deployment for gain in gains}) > 1
+    same = all(gain.drafted for gain in gains) and len({gain.plain for gain in gains}) == 1
+    return "; ".join(_speculation(gain, several, short=same and bool(number)) for number, gain in enumerate(gains))
 
 
-def _speculation(gain: SpeculationGain, several: bool) -> str:
+def _speculation(gain: SpeculationGain, several: bool, *, short: bool) -> str:
+    """Args: short: whether the one before it says of what the numbers are."""
     if gain.drafted is None or gain.accepted is None:
         drafts = "acceptance not known"
     elif gain.drafted:
-        drafts = f"{100 * gain.accepted / gain.drafted:.3g} % of drafts accepted"
+        drafts = f"{100 * gain.accepted / gain.drafted:.3g} %" + ("" if short else " of drafts accepted")
     else:
         drafts = "nothing drafted"
     low, high = f"{gain.low:.2g}", f"{gain.high:.2g}"
-    times = low if low == high else f"{low} to {high}"
+    times = f"{low if low == high else f'{low} to {high}'} times"
     name = f"{gain.deployment}, {gain.workload}" if several else gain.workload
-    return f"{name}: {drafts}, TPOT {times} times that of {gain.plain}"
+    return f"{name}: {drafts}, {times}" if short else f"{name}: {drafts}, TPOT {times} that of {gain.plain}"
 
 
 def whole_runs_note(runs: int, *, marks: str) -> str:
