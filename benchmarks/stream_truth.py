@@ -69,7 +69,8 @@ class Kind:
             whether the server says how many; named: it streams them as reasoning. own: whether each chunk counts its tokens.
         buffer: bytes that a proxy gathers before it passes them on. summary: text that stands for the hidden tokens is streamed.
         inside: tokens counted as reasoning, though they are streamed as an answer, as a share. chat: whether it is a chat. ends: share
-            of the tokens that come last and spell nothing, in no chunk. held: share of the answers that something passes on in one.
+            of the tokens that come last and spell nothing, in no chunk. said: whether the answer says how many tokens were accepted
+            drafts, hidden ones among them. held: share of the answers that something passes on in one.
     """
 
     each: Callable[[np.random.Generator], int] = lambda _: 1
@@ -83,6 +84,7 @@ class Kind:
     inside: float = 0.0
     chat: bool = True
     ends: float = 0.0
+    said: bool = False
     held: float = 0.0
 
 
@@ -118,6 +120,19 @@ KINDS: dict[str, Kind] = {
     "60% reasoning inside, 5 tokens a chunk": Kind(_k(5), inside=0.6),
     **{f"a proxy gathers {size} bytes": Kind(buffer=size) for size in (512, 4096, 65536)},
     **{f"{share:.0%} of the answers in one piece": Kind(held=share) for share in (0.1, 0.3, 0.45, 0.6, 0.9)},
+    **{
+        f"speculative, {share:.0%} accepted, said, {hidden:.0%} hidden": Kind(
+            _accepted(share), speculative=True, said=True, hidden=hidden
+        )
+        for share in (0.1, 0.6, 0.9)
+        for hidden in (0.0, 0.05, 0.2, 0.5)
+    },
+    **{
+        f"speculative, 60% accepted, said, a proxy gathers {size} bytes": Kind(
+            _accepted(0.6), speculative=True, said=True, buffer=size
+        )
+        for size in (512, 4096)
+    },
 }
 
 
@@ -162,7 +177,10 @@ def answer(
     usage: dict[str, Any] = {"prompt_tokens": 9, "completion_tokens": tokens}
     if kind.counted or kind.inside:
         usage["completion_tokens_details"] = {"reasoning_tokens": hidden if kind.counted else int(tokens * kind.inside)}
-    pieces.append((float(moments[-1]) if kind.ends else times[-1], _event(None, usage) + b"data: [DONE]\n\n"))
+    # Hidden tokens took as many steps as streamed ones.
+    made = len(groups) + (round(hidden / (tokens - hidden) * len(groups)) if hidden else 0)
+    drafts = {"timings": {"draft_n": tokens, "draft_n_accepted": tokens - made}} if kind.said else {}
+    pieces.append((float(moments[-1]) if kind.ends else times[-1], _event(None, usage, drafts) + b"data: [DONE]\n\n"))
     streamed, sizes = ends - hidden, [len(group) for group in groups]
     later = streamed - len(groups[0])
     truth = Truth(
@@ -192,8 +210,14 @@ def _choice(group: list[str], kind: Kind) -> dict[str, Any]:
     return {**({"delta": {"content": words}} if kind.chat else {"text": words}), **counts}
 
 
-def _event(choice: dict[str, Any] | None, usage: dict[str, Any] | None = None) -> bytes:
-    content = {"id": "chatcmpl-5d0f", "object": "chat.completion.chunk", "created": 1, "model": "m"}
+def _event(choice: dict[str, Any] | None, usage: dict[str, Any] | None = None, more: dict[str, Any] | None = None) -> bytes:
+    content: dict[str, Any] = {
+        **(more or {}),
+        "id": "chatcmpl-5d0f",
+        "object": "chat.completion.chunk",
+        "created": 1,
+        "model": "m",
+    }
     content |= {"choices": [] if choice is None else [{"index": 0, **choice, "finish_reason": None}]}
     return b"data: " + json.dumps(content | ({"usage": usage} if usage else {})).encode() + b"\n\n"
 

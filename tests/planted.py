@@ -192,13 +192,14 @@ def table(sent, times, *, failed=(), stream=True):
     return latency_columns(pl.LazyFrame(rows, schema=REQUEST_SCHEMA)).collect()
 
 
-def parsed(requests, *, rate=None, level=None, slos=(), arrival="poisson", run="r", **definition):
-    """The summary of a run whose table of requests is given, with its goodput; nothing was scraped."""
+def parsed(requests, *, rate=None, level=None, slos=(), arrival="poisson", run="r", telemetry=None, **definition):
+    """The summary of a run whose table of requests is given, with its goodput. Args: telemetry: None: nothing was scraped."""
     axis = "concurrency" if rate is None else "request_rate"
     asked = {"deployment": "a", "run": run, "workload": "w", "arrival": arrival, "prompt_tokens": 8, "output_tokens": 16,
              "num_requests": len(requests), "axis": axis, "level": float(level if rate is None else rate), "repeat": 1, "seed": 0}  # fmt: skip
     record = records.run(definition={**asked, **definition})
-    summary = summarise(record, requests, pl.DataFrame(schema=TELEMETRY_SCHEMA), [])
+    samples = pl.DataFrame(schema=TELEMETRY_SCHEMA) if telemetry is None else telemetry
+    summary = summarise(record, requests, samples, samples["elapsed_s"].unique().sort().to_list())
     return {**summary, **goodput(summary, judged_requests(summary, requests), slos)}
 
 

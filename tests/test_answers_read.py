@@ -310,6 +310,14 @@ class TestTokensAreNotChunks:
         figures = stream_figures(tabled(tmp_path, read))
         assert (figures["tokens_per_chunk"], gaps_between_tokens(figures)) == (3.0, False)
 
+    @pytest.mark.parametrize(("accepted", "known"), [(6, True), (5, False), (None, False)])
+    def test_accepted_drafts_explain_chunks_of_several_tokens(self, tmp_path, accepted, known):
+        """Nine tokens in three chunks, after a silence in which others could have been hidden: six came with a verified draft, or not."""
+        timings = {} if accepted is None else {"timings": {"draft_n": 8, "draft_n_accepted": accepted}}
+        pieces = [(1 + i * 0.03, delta(content=" onetwosix")) for i in range(3)]
+        read = record([*pieces, (1.1, event({"choices": [], **timings}) + usage(9) + DONE)])
+        assert tpot(tmp_path, read) == (pytest.approx(0.01) if known else None)
+
     def test_a_usage_in_each_chunk_counts_them(self, tmp_path):
         """vLLM's continuous_usage_stats: three, then one and one; the text alone would say otherwise."""
 

@@ -73,6 +73,8 @@ READ = {
     "dynamo_worker_vllm": ("vLLM", "0.32.0", ONE, 16_000),
     "llamacpp_router": ("llama.cpp", None, {"running_peak": 4, "waiting_peak": 1, "server_prompt_tokens": 1024,
                                             "server_generation_tokens": 128, "prefix_hits": 64}, None),
+    "vllm_ngram": ("vLLM", "0.32.0", {"spec_drafts": 39, "spec_draft_tokens": 144, "spec_accepted_tokens": 144}, 1024),
+    "llamacpp_ngram": ("llama.cpp", None, {"spec_drafts": 10, "spec_draft_tokens": 38, "spec_accepted_tokens": 38}, None),
     "openmetrics_vllm": ("vLLM", "0.32.0", ONE, 16_000),
 }  # fmt: skip
 

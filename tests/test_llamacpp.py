@@ -76,13 +76,20 @@ def test_an_environment_built_by_another_checkout_runs_the_server_of_this_one(co
 
 
 def test_what_the_deployment_says_wins(content, checkpoint):
-    spec = spec_of(content, max_num_seqs=4, dtype="float16", prefix_caching=True, flags={"batch-size": 512, "warmup": False})
+    spec = spec_of(
+        content,
+        max_num_seqs=4,
+        dtype="float16",
+        prefix_caching=True,
+        flags={"batch-size": 512, "warmup": False, "spec-type": "ngram-simple"},
+    )
     line = " ".join(launched(spec, checkpoint).argv)
     for part in (
         "--cache-type-k f16",
         "--flash-attn on",
         "--cache-prompt",
         "--batch-size 512",
+        "--spec-type ngram-simple",
         "--no-warmup",
         "--ctx-size 4096",
     ):

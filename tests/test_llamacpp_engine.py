@@ -87,6 +87,17 @@ def test_a_closed_loop_survives_connections_that_it_closes(server):
     assert [r.outcome for r in records] == ["ok"] * 8
 
 
+def test_it_speculates_and_says_what_it_drafted(engine, checkpoint, tmp_path):
+    """Random weights repeat themselves."""
+    flags = {"spec-type": "ngram-simple", "spec-ngram-simple-size-n": 2, "spec-ngram-simple-size-m": 4}
+    with server_of(engine, tmp_path, checkpoint, max_num_seqs=2, flags=flags) as server:
+        records, told = send(server, 2, output_tokens=96), metrics(server)
+    assert {(r.outcome, r.completion_tokens) for r in records} == {("ok", 96)}
+    drafted, accepted = (sum(getattr(r, name) or 0 for r in records) for name in ("draft_tokens", "accepted_tokens"))
+    assert told["llamacpp:spec_decode_num_draft_tokens_total"] == drafted >= accepted > 0
+    assert told["llamacpp:spec_decode_num_accepted_tokens_total"] == accepted
+
+
 @pytest.mark.parametrize("endpoint", ["chat", "responses", "messages"])
 def test_chats_are_as_long_as_asked(server, endpoint):
     """Its prefix cache serves the template of the second and later ones, and no more."""

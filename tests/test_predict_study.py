@@ -41,6 +41,7 @@ LENGTHS = {
     "prompt_tokens": {"distribution": "uniform", "min": 20, "max": 200},
     "output_tokens": {"distribution": "uniform", "min": 30, "max": 60},
 }
+SPECULATES = "it speculates; only steps that make one token of a request are modelled"
 BURST = load_workload({"arrival": "burst", **LENGTHS}, source="test")
 
 
@@ -123,6 +124,16 @@ STRANGER = (
 )
 
 
+@pytest.mark.parametrize("told", [{"spec_draft_tokens": 40.0}, {"answer_acceptance_n": 1}])
+def test_runs_in_which_something_was_drafted_show_no_steps(tmp_path, summary, runs, told):
+    """However the server was started."""
+    drafted = [replace(run, row={**run.row, **told}) for run in runs]
+    (model,) = made(written(tmp_path / "r", summary, drafted), drafted)[0].models
+    assert (model.why_not, model.parameters) == ("none of its runs is valid and shows the steps of the engine", {})
+    idle = [replace(run, row={**run.row, "spec_draft_tokens": 0.0}) for run in runs]
+    assert made(written(tmp_path / "idle", summary, idle), idle)[0].models[0].why_not is None
+
+
 @pytest.mark.parametrize(
     ("launched", "why"),
     [
@@ -136,6 +147,14 @@ STRANGER = (
         (
             {"kind": "llama.cpp", "argv": ("llama-server", "--kv-unified")},
             "its slots share one KV cache (--kv-unified); only slots with a KV cache each are modelled",
+        ),
+        *(
+            ({**launched, "argv": ("serve", "--pooling", "none", *flag)}, SPECULATES)
+            for launched, flag in (
+                ({}, ("--speculative-config", '{"method": "ngram", "num_speculative_tokens": 4}')),
+                ({}, ("--spec-method=ngram",)),
+                ({"kind": "llama.cpp"}, ("--spec-type", "ngram-simple")),
+            )
         ),
     ],
 )

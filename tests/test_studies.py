@@ -106,6 +106,7 @@ def test_every_study_is_tested_and_has_a_twin():
         "quick",
         "two-engines-small",
         "real-small",
+        "speculation-small",
     }  # on CPUs alone, tested below
     assert {name for name in names if not name.endswith("-small")} == {
         "concurrency", "sequence-length", "tensor-parallel", "factors", "archetypes", "engines", "h100"
@@ -122,6 +123,18 @@ def test_a_real_model_answers_real_prompts():
     assert {(run.level, run.workload.natural, run.workload.prompts.source) for run in study.runs} == {
         (level, True, "file") for level in (1, 2, 4)
     }
+
+
+def test_speculation_is_beside_the_same_server_without_it():
+    study = plan("speculation-small")
+    one, other = (study.deployments[name].deployment for name in ("plain", "ngram"))
+    assert other.flags["spec-type"] == "ngram-simple"
+    assert one == other.model_copy(update={"flags": {}})
+    loads = [
+        {(run.workload_name, run.level) for run in study.runs if run.deployment.name == name} for name in study.deployments
+    ]
+    assert loads[0] == loads[1] == {(workload, level) for workload in ("repeated", "random") for level in (1, 2, 4)}
+    assert "speculation" in figures_of(study.rows)
 
 
 def test_two_engines_get_the_same_model_memory_and_load():

@@ -342,7 +342,7 @@ PLAIN = {"ok": 8, "tokens_per_chunk": 1.0, "ttft_n": 8, "held_back_answers": 0, 
 LATE = {"client_schedule_delay_p50_s": 0.06, "e2e_p50_s": 1.0}
 STREAMS = [
     {"tokens_per_chunk": 3.0}, {"tokens_per_chunk": 0.25}, {"held_back_answers": 8, "ttft_n": 0}, {"held_back_answers": 1}, {"hidden_tokens": 480},
-    {"unknown_streamed": 1, "tpot_n": 7}, {"unknown_streamed": 4, "tpot_n": 0}, {"tokens_per_arrival": 4.0}, {"axis": "concurrency", **LATE},
+    {"unknown_streamed": 1, "tpot_n": 7}, {"unknown_streamed": 4, "tpot_n": 0}, {"tokens_per_arrival": 4.0}, {"tokens_per_arrival": 4.0, "spec_accepted_tokens": 30.0}, {"unknown_streamed": 8, "tpot_n": 0, "spec_accepted_tokens": 30.0}, {"axis": "concurrency", **LATE},
     {"without_done": 8}, {"requests_omit": "ignore_eos, token_ids"},
     {"short_answers": 4, "counted_output_tokens": 5.0, "asked_output_tokens": 8.0}, {"sdk_differs": "text is 'a' to the SDK, 'b' to Saturate"},
 ]  # fmt: skip

@@ -8,12 +8,12 @@ from __future__ import annotations
 from bench.endpoints.chat import Chat
 from bench.endpoints.completions import Completions
 from bench.endpoints.embeddings import Embeddings
-from bench.endpoints.kind import Endpoint, Generated, Prompt, Read, Usage
+from bench.endpoints.kind import Drafts, Endpoint, Generated, Prompt, Read, Usage
 from bench.endpoints.messages import Messages
 from bench.endpoints.rerank import Rerank
 from bench.endpoints.responses import Responses
 
-__all__ = ["ENDPOINTS", "Endpoint", "Generated", "Prompt", "Read", "Usage"]
+__all__ = ["ENDPOINTS", "Drafts", "Endpoint", "Generated", "Prompt", "Read", "Usage"]
 
 ENDPOINTS: dict[str, Endpoint] = {
     each.name: each for each in (Completions(), Chat(), Responses(), Messages(), Embeddings(), Rerank())

@@ -12,7 +12,7 @@ from bench.work import GENERATION, Work
 if TYPE_CHECKING:
     import openai
 
-__all__ = ["Endpoint", "Generated", "Prompt", "Read", "Usage", "size_of"]
+__all__ = ["Drafts", "Endpoint", "Generated", "Prompt", "Read", "Usage", "size_of"]
 
 # A text, token ids, the messages of a chat, or a query and its documents.
 Prompt = str | list[int] | list[Mapping[str, Any]] | list[str]
@@ -81,6 +81,30 @@ class Usage(NamedTuple):
     def merged(self, newer: Usage) -> Usage:
         """These counts, updated by a later usage. What that lacks, or has as 0, is kept: some servers end with costs or zeros alone."""
         return Usage(*(old if not new and old is not None else new for old, new in zip(self, newer, strict=True)))
+
+
+class Drafts(NamedTuple):
+    """Tokens that a server drafted for an answer, and how many of them the model accepted; None where the answer does not say."""
+
+    drafted: int | None = None
+    accepted: int | None = None
+
+    @classmethod
+    def of(cls, content: Mapping[str, Any]) -> Drafts | None:
+        """Those in an event or a whole answer; None where there are none, or they make no sense.
+
+        llama.cpp has them in `timings` of an answer for which it drafted anything, vLLM in `metrics`, from 0.32 on, with
+        `--per-request-spec-decode-metrics` (vllm/entrypoints/generate/base/protocol.py).
+        """
+        timings, metrics = content.get("timings"), content.get("metrics")
+        if isinstance(timings, dict):
+            found = cls(timings.get("draft_n"), timings.get("draft_n_accepted"))
+        elif isinstance(metrics, dict) and isinstance(own := metrics.get("speculative_decoding"), dict):
+            found = cls(own.get("num_draft_tokens"), own.get("num_accepted_draft_tokens"))
+        else:
+            return None
+        sound = all(isinstance(count, int) and not isinstance(count, bool) for count in found)
+        return found if sound and 0 <= found.accepted <= found.drafted else None  # type: ignore[operator]
 
 
 def _first(usage: Mapping[str, Any], *keys: str) -> int | None:

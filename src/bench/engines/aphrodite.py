@@ -25,7 +25,9 @@ class Aphrodite(Kind):
     title = "Aphrodite"
     prefix = "aphrodite:"
     # Its versions are not vLLM's: the newest of each name.
-    metrics = {metric: [Exposed(_own(rows[0].name), since="0.20.0")] for metric, rows in VLLM.metrics.items()}
+    metrics = {
+        metric: [Exposed(_own(rows[0].name), since="0.20.0", absent=rows[0].absent)] for metric, rows in VLLM.metrics.items()
+    }
     facts = {fact: _own(name) for fact, name in VLLM.facts.items()}
 
     def info(self, ask: Ask) -> dict[str, Any] | None:

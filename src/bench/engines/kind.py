@@ -23,6 +23,7 @@ __all__ = [
     "common",
     "count",
     "ray_spellings",
+    "speculation",
     "total",
     "whole",
 ]
@@ -214,6 +215,15 @@ def ray_spellings(stem: str) -> tuple[Spelling, ...]:
     vllm/v1/metrics/ray_wrappers.py, which replaces the colon (before, Ray kept it).
     """
     return tuple(Spelling(f"ray_{stem}{end}", lag_s=10.0, sums=False) for end in "_:")
+
+
+def speculation(prefix: str, since: str) -> dict[str, list[Exposed]]:
+    """What vLLM, and llama.cpp after it, count of speculative decoding: verified drafts, tokens drafted, and tokens accepted.
+
+    A server that does not speculate need not expose them.
+    """
+    counts = ("drafts", "draft_tokens", "accepted_tokens")
+    return {f"spec_{each}": [Exposed(f"{prefix}spec_decode_num_{each}_total", since, absent="unknown")] for each in counts}
 
 
 def arguments(flags: Mapping[str, Flag]) -> list[str]:

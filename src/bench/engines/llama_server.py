@@ -38,6 +38,11 @@ def flags() -> argparse.ArgumentParser:
     parser.add_argument("--flash-attn", choices=("on", "off", "auto"), default="auto")
     parser.add_argument("--cache-prompt", action=yes_or_no, default=True, help="reuse a slot's KV cache for a common prefix")
     parser.add_argument("--cache-ram", type=int, default=8192, help="MiB for the KV caches of idle slots; 0: none are kept")
+    parser.add_argument("--spec-type", choices=("none", "ngram-simple"), default="none", help="how tokens are drafted")
+    ngram = "--spec-ngram-simple"
+    parser.add_argument(f"{ngram}-size-n", type=int, default=12, help="last tokens that are looked up in what came before")
+    parser.add_argument(f"{ngram}-size-m", type=int, default=48, help="tokens that are drafted from there")
+    parser.add_argument(f"{ngram}-min-hits", type=int, default=1, help="fewest times that they must have come before")
     parser.add_argument("--embedding", action="store_true", help="serve embeddings alone")
     parser.add_argument(
         "--pooling", choices=_POOLINGS, default="unspecified", help="how the vectors of tokens become a prompt's"
@@ -77,6 +82,11 @@ def parameters(given: argparse.Namespace) -> Any:
     p.cache_type_k, p.cache_type_v = cache_type[given.cache_type_k], cache_type[given.cache_type_v]
     p.flash_attn_type = getattr(llama.llama_flash_attn_type, f"LLAMA_FLASH_ATTN_TYPE_{flash}")
     p.cache_prompt, p.cache_ram_mib = given.cache_prompt, given.cache_ram
+    kind = given.spec_type.upper().replace("-", "_")
+    p.speculative.types = [getattr(llama.common_speculative_type, f"COMMON_SPECULATIVE_TYPE_{kind}")]
+    ngram = p.speculative.ngram_simple
+    ngram.size_n, ngram.size_m = given.spec_ngram_simple_size_n, given.spec_ngram_simple_size_m
+    ngram.min_hits = given.spec_ngram_simple_min_hits
     p.embedding = given.embedding
     p.pooling_type = getattr(llama.llama_pooling_type, f"LLAMA_POOLING_TYPE_{given.pooling.upper()}")
     if given.seed >= 0:

@@ -6,7 +6,7 @@ the rest of its slot unused, and nothing is ever preempted. In the terms of a pa
 
 Names: b11549, as the wheel xllamacpp 2026.10.11549 has it, tools/server. No histograms, no preemptions, and no KV usage: builds before
 2025 had kv_cache_usage_ratio. Prompt tokens are those computed; those found in a slot's cache have a counter of their own since August
-2026, and the queries, which are the sum of both, none. Generated tokens count when their request is done.
+2026, and the queries, which are the sum of both, none. Generated and drafted tokens count when their request is done.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 
 from bench.engines import llama_server
 from bench.engines.asked import Deployment, DeploymentSpec, Engine, Geometry, Model
-from bench.engines.kind import Ask, Exposed, Flag, Labelled, Managed, arguments
+from bench.engines.kind import Ask, Exposed, Flag, Labelled, Managed, arguments, speculation
 from bench.errors import BenchError, shown_size
 from bench.records.deployment import KvFacts
 from bench.records.launch import MemoryPlan, Settings
@@ -55,6 +55,7 @@ class LlamaCpp(Managed):
         "server_prompt_tokens": [Exposed("llamacpp:prompt_tokens_total", since="0.0")],
         "server_generation_tokens": [Exposed("llamacpp:tokens_predicted_total", since="0.0")],
         "prefix_hits": [Exposed("llamacpp:prompt_tokens_cached_total", since="0.0", absent="unknown")],
+        **speculation("llamacpp:", since="0.0"),
     }
 
     def info(self, ask: Ask) -> dict[str, Any] | None:

@@ -30,6 +30,8 @@ class SGLang(Kind):
         "server_generation_tokens": [Exposed("sglang:generation_tokens_total", since="0.4.0")],
         "prefix_queries": [Exposed("sglang:prompt_tokens_total", since="0.4.4")],
         "prefix_hits": [Exposed("sglang:cached_tokens_total", since="0.4.4", absent="zero")],
+        # The mean of its latest steps. Of draft tokens it counts none, and the divisor of its acceptance rate changed with versions.
+        "spec_accepted_length": [Exposed("sglang:spec_accept_length", since="0.4.0", absent="unknown")],
         "server_ttft": [Exposed("sglang:time_to_first_token_seconds", since="0.4.0")],
         "server_itl": [
             Exposed("sglang:inter_token_latency_seconds", since="0.4.4", absent="unknown"),

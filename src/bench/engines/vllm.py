@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.engines.asked import Deployment, DeploymentSpec, Engine, Geometry, Model
-from bench.engines.kind import Ask, Exposed, Flag, Labelled, Managed, common, count, ray_spellings, total
+from bench.engines.kind import Ask, Exposed, Flag, Labelled, Managed, common, count, ray_spellings, speculation, total
 from bench.records.deployment import KvFacts
 from bench.records.launch import MemoryPlan, Settings, settings_of
 
@@ -78,6 +78,7 @@ class VLLM(Managed):
             Exposed("vllm:prefix_cache_hits_total", since="0.9.2", until="0.11.0", absent="unknown"),
             Exposed("vllm:gpu_prefix_cache_hits_total", since="0.8.0", until="0.11.0", absent="unknown"),
         ],
+        **speculation("vllm:", since="0.8.0"),
         "server_ttft": [Exposed("vllm:time_to_first_token_seconds", since="0.8.0")],
         "server_itl": [
             Exposed("vllm:inter_token_latency_seconds", since="0.11.0"),

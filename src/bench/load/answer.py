@@ -7,7 +7,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from bench.endpoints import Endpoint, Generated, Usage
+from bench.endpoints import Drafts, Endpoint, Generated, Usage
 from bench.load.events import DONE, Event, events, json_object
 from bench.load.response import Response
 from bench.records.environment import without_secrets
@@ -29,8 +29,8 @@ class Answer:
         streamed: the most tokens that the stream may have carried, least: the fewest; the same where each chunk carries one token or
             says how many it carries. None where nothing is counted. first: how many of them came at the first moment, exact in the same
             cases, else the first moment's share of the text. arrivals: at how many moments they came.
-        usage: the server's counts. finish: why the answer ended. done: whether the stream ended as one does, with [DONE] or
-            the endpoint's own last event.
+        usage: the server's counts. drafts: of speculative decoding. finish: why the answer ended. done: whether the stream ended as one
+            does, with [DONE] or the endpoint's own last event.
         error: what the server said went wrong, or what is wrong with the answer. failed: whether it says so itself, or is no answer.
         whole: whether it came as one object instead of a stream. closed: whether the usage came that ends a stream.
     """
@@ -42,6 +42,7 @@ class Answer:
     first: float | None = None
     arrivals: int = 0
     usage: Usage = field(default_factory=Usage)
+    drafts: Drafts = field(default_factory=Drafts)
     finish: str | None = None
     done: bool = False
     error: str | None = None
@@ -98,6 +99,7 @@ def _streamed(response: Response, endpoint: Endpoint) -> Answer:
         if counted is not None:
             answer.usage = answer.usage.merged(counted)
             answer.closed = answer.closed or (counted.completion is not None and not content.get("choices"))
+        answer.drafts = Drafts.of(content) or answer.drafts
         answer.done = answer.done or content.get("type") in endpoint.endings
         if carries.text or carries.silent:
             chunks.append(_Chunk(event.stamp, carries, counted.completion if counted else None))
@@ -235,7 +237,8 @@ def _whole(response: Response, endpoint: Endpoint) -> Answer:
     except (AttributeError, LookupError, TypeError, ValueError):
         return Answer(error=f"no answer of a model: {_quoted(response.body)}", failed=True)
     stamp = response.pieces[-1][0]
-    return Answer([stamp], streamed=usage.completion, arrivals=1, usage=usage, finish=carries.finish, whole=True)
+    drafts = Drafts.of(content) or Drafts()
+    return Answer([stamp], streamed=usage.completion, arrivals=1, usage=usage, drafts=drafts, finish=carries.finish, whole=True)
 
 
 def _refusal(response: Response) -> str:

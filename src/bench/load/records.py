@@ -56,6 +56,8 @@ def record_of(exchange: Exchange, start: float) -> RequestRecord:
         retry_after_s=response.retry_after_s,
         attempts=exchange.attempts,
         waited_s=round(exchange.waited_s, 6),
+        draft_tokens=answer.drafts.drafted,
+        accepted_tokens=answer.drafts.accepted,
     )
 
 

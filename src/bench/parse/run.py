@@ -18,6 +18,7 @@ from bench.parse.load import asked_figures, load_figures
 from bench.parse.percentiles import percentile, upper_bound
 from bench.parse.scrapes import SCRAPE_SCHEMA, TELEMETRY_SCHEMA, scrape_tables, wide_table
 from bench.parse.server import FEWEST_SCRAPES, server_figures
+from bench.parse.speculation import answer_figures, speculation_figures
 from bench.parse.steady import in_steady_state, steady_figures
 from bench.parse.stream import gaps_between_tokens, stream_figures, supported
 from bench.records.environment import environment_text
@@ -143,6 +144,9 @@ def summarise(record: RunRecord, requests: pl.DataFrame, telemetry: pl.DataFrame
         content |= dict.fromkeys(("steady_steps", "steady_step_s", "steady_prefill_share"))
     content |= server_figures(telemetry, scraped=bool(scrapes), version=record.engine_version)
     content |= counted_bounds(requests, telemetry)
+    content |= speculation_figures(telemetry) | answer_figures(ok)
+    within = telemetry.filter(pl.col("elapsed_s").is_between(steady.begin_s, steady.end_s)) if steady else telemetry.clear()
+    content |= {f"steady_{key}": value for key, value in speculation_figures(within).items()}
     content |= load_figures(record, requests, telemetry, content, (begin, end))
     content |= _scrape_figures(scrapes, record.scrape_interval_s if record.scrape_endpoint else None, begin, end)
     return content

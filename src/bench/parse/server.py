@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import polars as pl
 
 from bench.engines import Kind
-from bench.telemetry import COUNTERS, GAUGES, HISTOGRAMS, SHARES, apart, exposition_names, find_catalogue
+from bench.telemetry import COUNTERS, GAUGES, HISTOGRAMS, MEANS, SHARES, apart, exposition_names, find_catalogue
 
-__all__ = ["FEWEST_SCRAPES", "gauges", "lag_s", "server_figures"]
+__all__ = ["FEWEST_SCRAPES", "gauges", "lag_s", "rises", "server_figures", "server_means"]
 
 _LABEL = re.compile(r'([^=,]+)=("(?:[^"\\]|\\.)*")')  # as `bench.parse.scrapes` writes it
 FEWEST_SCRAPES = 5  # fewest scrapes that support a mean or a share; convention
@@ -35,6 +36,29 @@ def gauges(telemetry: pl.DataFrame) -> pl.DataFrame:
         .select("scrape", "elapsed_s", "gauge", "value")
         .sort("scrape", "gauge")
     )
+
+
+def server_means(telemetry: pl.DataFrame, metric: str) -> pl.DataFrame:
+    """A gauge of means over time, one row a scrape that has it: `scrape`, `elapsed_s`, `value`, the mean over a server's engines.
+
+    Args:
+        metric: one of `MEANS`.
+    """
+    found = find_catalogue(telemetry["name"].unique().to_list())
+    shown = telemetry.filter((pl.col("name") == found.names.get(metric, "")) & pl.col("value").is_not_nan())
+    return _marked(shown, found.kind).filter("apart").group_by("scrape", "elapsed_s").agg(pl.col("value").mean()).sort("scrape")
+
+
+def rises(telemetry: pl.DataFrame, metrics: Sequence[str]) -> list[float | None]:
+    """What each of these counters rose by from the first scrape to the last; None of one that is not there or that fell."""
+    exposed = telemetry.filter(pl.col("name").is_in(exposition_names(metrics)) & pl.col("value").is_not_nan())
+    if exposed.is_empty():
+        return [None] * len(metrics)
+    found = find_catalogue(exposed["name"].unique().to_list())
+    named = [found.names.get(metric, "") for metric in metrics]
+    counted = _marked(exposed.filter(pl.col("name").is_in(named)), found.kind).filter("apart").drop("apart")
+    rose, _ = _rises(counted, telemetry["scrape"])
+    return [rose.get(name) for name in named]
 
 
 def lag_s(telemetry: pl.DataFrame) -> float:
@@ -74,7 +98,7 @@ def server_figures(telemetry: pl.DataFrame, *, scraped: bool, version: str | Non
         missing = find_catalogue((), version).missing if scraped else []
         return dict.fromkeys(_figures()) | {"metrics_missing": missing, "counters_fell": []}
     scrapes = telemetry["scrape"].unique()
-    ours = exposition_names((*GAUGES, *COUNTERS, *HISTOGRAMS))
+    ours = exposition_names((*GAUGES, *MEANS, *COUNTERS, *HISTOGRAMS))
     exposed = telemetry.filter(pl.col("name").is_in(ours) & pl.col("value").is_not_nan())
     others = set(telemetry["name"].unique()) - set(ours)
     catalogue = find_catalogue(others | set(exposed["name"].unique()), version)
@@ -88,7 +112,9 @@ def server_figures(telemetry: pl.DataFrame, *, scraped: bool, version: str | Non
         n, first = seen[f"{name}_sum" if metric in HISTOGRAMS else name]
         if n < (scrapes >= first).sum() and not catalogue.lag_s:
             missing.append(f"{metric} ({name} was there at first)")
-    rises, fell = _rises(counted.filter(~pl.col("name").is_in([samples[g] for g in GAUGES if g in samples])), scrapes)
+    rises, fell = _rises(
+        counted.filter(~pl.col("name").is_in([samples[g] for g in (*GAUGES, *MEANS) if g in samples])), scrapes
+    )
     peaks = dict(gauges(exposed).group_by("gauge").agg(pl.col("value").max()).iter_rows())
     figures: dict[str, Any] = {f"{gauge}_peak": peaks.get(gauge) for gauge in GAUGES}
     figures |= {name: 0.0 if name in catalogue.zero else rises.get(samples.get(name, "")) for name in COUNTERS}

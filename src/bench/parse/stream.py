@@ -28,7 +28,7 @@ def stream_figures(ok: pl.DataFrame, *, reasons: bool = True) -> dict[str, Any]:
 
     Args:
         ok: `completion_tokens`, `streamed_tokens`, `streamed_least`, `first_tokens`, `arrivals`, `token_times_s`, `ttft_s`, `e2e_s`,
-            `done`, `end_s`, `last_token_s`. reasons: whether the server may keep reasoning to itself.
+            `done`, `end_s`, `last_token_s`, `accepted_tokens`. reasons: whether the server may keep reasoning to itself.
 
     Returns:
         `tokens_per_chunk` (streamed tokens ÷ chunks that carry any); `tokens_per_arrival` (likewise by the moments at which tokens
@@ -93,7 +93,10 @@ def _known(streamed: pl.DataFrame, *, reasons: bool) -> pl.Series:
     later = pl.max_horizontal(most - pl.col("first_tokens"), 1)
     in_time = (hidden <= (_SURE - 1) * most) | (hidden * lasted <= _IN_TIME * (pl.col("ttft_s") + at_end) * later)
     no_time = (hidden == 0) & (silent <= (_SURE - 1) * lasted)
-    sure = (exact & in_time) | no_time
+    # Steps that verified a draft made one token and those accepted: where nearly every step has a chunk, none was hidden.
+    steps = pl.col("completion_tokens") - pl.col("accepted_tokens")
+    drafted = ((hidden == 0) & (steps <= _SURE * chunks)).fill_null(value=False)
+    sure = (exact & in_time) | no_time | drafted
     like_those = (hidden == 0) & (each <= _SURE * each.filter(sure).max())
     return streamed.select(known=((sure | like_those) & pl.col("first_tokens").is_not_null()).fill_null(value=False))["known"]
 

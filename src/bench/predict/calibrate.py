@@ -26,6 +26,7 @@ _TOKENS = 2048
 _ENDS = (0.05, 0.95)  # quantiles of the bootstrap between which a cost lies; derived: predict.predict has 90 %
 _PASS_TOKENS = 512  # tokens of a pass if no flag says; source: llama.cpp's default for `--ubatch-size`
 _FLAGS = {"vllm": ("--max-num-batched-tokens",), "llama.cpp": ("--batch-size", "-b")}
+_SPECULATES = {"--speculative-config", "-sc", "--spec-method", "--spec-model", "--spec-type", "--spec-draft-model", "-md"}
 _ONE_CACHE = {"--kv-unified", "-kvu"}  # of all of llama.cpp's slots
 
 
@@ -107,6 +108,8 @@ def limits_of(launch: Launch, facts: DeploymentFacts, given: Given | None = None
     words = _words(launch.argv)
     if launch.kind == "llama.cpp" and _ONE_CACHE & set(words):
         raise BenchError("its slots share one KV cache (--kv-unified); only slots with a KV cache each are modelled")
+    if set(_values(words, *_SPECULATES)) - {"none"}:
+        raise BenchError("it speculates; only steps that make one token of a request are modelled")
     tokens = _flag(words, *_FLAGS[launch.kind]) or facts.step_tokens
     if tokens is None and launch.device != "cpu":
         raise BenchError(
@@ -154,13 +157,14 @@ def _words(argv: Sequence[str]) -> list[str]:
 
 def _flag(words: Sequence[str], *names: str) -> int | None:
     """The value of a flag; the last one counts."""
-    found = None
-    for word, after in zip(words, [*words[1:], ""], strict=True):
-        name, _, value = word.partition("=")
-        text = value or after
-        if name in names and text.isdigit():
-            found = int(text)
-    return found
+    counts = [int(text) for text in _values(words, *names) if text.isdigit()]
+    return counts[-1] if counts else None
+
+
+def _values(words: Sequence[str], *names: str) -> list[str]:
+    """What these flags are given, in the order of the command line."""
+    parts = [(word.partition("="), after) for word, after in zip(words, [*words[1:], ""], strict=True)]
+    return [value or after for (name, _, value), after in parts if name in names]
 
 
 def calibrate(runs: Sequence[MeasuredRun], limits: Limits, *, draws: int = 30, seed: int = 1) -> Calibrated | None:

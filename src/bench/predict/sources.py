@@ -29,10 +29,12 @@ def measured_runs(table: pl.DataFrame, results: Path, deployment: str, limits: L
     Args:
         table: the summary. results: the folder that it is of. limits: of the deployment's scheduler.
     """
-    # Answers that come whole, or several tokens a chunk, show no steps.
+    # Answers that come whole, or several tokens a chunk, show no steps; a step that verifies a draft makes any number of tokens.
     usable = (pl.col("deployment") == deployment) & pl.col("valid") & pl.col("stream").fill_null(True)
     if "tokens_per_chunk" in table.columns:
         usable &= pl.col("tokens_per_chunk").fill_null(1.0).is_between(1 / ONE_EACH, ONE_EACH)
+    for column in {"spec_draft_tokens", "answer_acceptance_n"} & set(table.columns):
+        usable &= pl.col(column).fill_null(0) == 0
     found = []
     for row in table.filter(usable).iter_rows(named=True):
         file = _at(results, Paths.REQUESTS, deployment=deployment, run=row["run"])

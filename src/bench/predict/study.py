@@ -28,7 +28,7 @@ __all__ = ["calibrate_study", "described"]
 
 _LEVELS = 12  # levels of a predicted curve; convention
 _HIGHER = 1.2  # highest predicted level ÷ the highest measured one; convention: below `_BEYOND` of predict.predict
-_NONE = "none of its runs is valid"
+_NONE = "none of its runs is valid and shows the steps of the engine"
 _FEW = "its valid runs show too few steps of the engine"
 
 

@@ -37,6 +37,8 @@ class RequestRecord:
             one token or counts its own; else tokens may have been generated that no chunk carries. None where nothing is counted.
             first_tokens: how many of the most came at the first moment (1, but for answers that come in larger pieces); None likewise.
             arrivals: at how many moments tokens came; some pieces come together.
+        draft_tokens, accepted_tokens: tokens that the server drafted for the answer, and how many of them the model accepted, where the
+            answer carries them.
         finish_reason: why the answer ended, in the server's words. done: whether the stream ended with `[DONE]`.
         resent: how often it was sent again, as the server closed a connection that it had answered on before while the request was on
             its way; `sent_s` is the last time.
@@ -76,6 +78,8 @@ class RequestRecord:
     retry_after_s: float | None = None
     attempts: int = 1
     waited_s: float = 0.0
+    draft_tokens: int | None = None
+    accepted_tokens: int | None = None
 
 
 def write_requests(records: Iterable[RequestRecord], path: Path) -> None:

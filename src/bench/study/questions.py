@@ -12,7 +12,7 @@ from typing import Any
 
 from bench.prompts import RANDOM, SOURCES
 from bench.statistics import FEWEST_POINTS
-from bench.study.settings import varying_settings
+from bench.study.settings import flag_column, varying_settings
 from bench.study.workload import ALIKE
 
 __all__ = [
@@ -32,6 +32,7 @@ __all__ = [
     "predictable",
     "several_settings",
     "shows_kv_cache",
+    "speculative",
     "tokens_over_time",
     "varied",
     "wanted",
@@ -81,6 +82,24 @@ def levels(fewest: int) -> Condition:
 def shows_kv_cache(rows: Rows) -> bool:
     """A curve of a server whose metrics are read, and once they are there, that have its KV cache's usage."""
     return levels(2)([row for row in rows if row.get("metrics") is not False and row.get("kv_usage_peak", 0) is not None])
+
+
+# Flags by which a server that is started speculates, as columns: vLLM's, then llama.cpp's.
+_SPECULATES = tuple(
+    map(flag_column, ("speculative-config", "sc", "spec-method", "spec-model", "spec-type", "spec-draft-model"))
+)
+
+
+def speculative(rows: Rows) -> bool:
+    """A curve of a server that speculates: by its flags, and once runs are there, by what it drafted."""
+    drafts = [
+        row
+        for row in rows
+        if row.get("spec_draft_tokens")
+        or row.get("accepted_length")
+        or any(row.get(flag) not in (None, "none") for flag in _SPECULATES)
+    ]
+    return levels(2)(drafts)
 
 
 def deployments_alike(rows: Rows) -> bool:

@@ -1,6 +1,6 @@
 """The server's own account of itself: what it exposes, scraped beside the load; and what the GPUs under it report."""
 
-from bench.telemetry.catalogue import COUNTERS, GAUGES, HISTOGRAMS, SHARES, Catalogue, exposition_names, find_catalogue
+from bench.telemetry.catalogue import COUNTERS, GAUGES, HISTOGRAMS, MEANS, SHARES, Catalogue, exposition_names, find_catalogue
 from bench.telemetry.devices import DEVICE_METRICS, DEVICE_NAMES, NO_VALUE, is_nvml
 from bench.telemetry.nvml import NvmlError, gpu_uuids, gpus_missing, nvml_endpoint, nvml_problem
 from bench.telemetry.series import apart
@@ -12,6 +12,7 @@ __all__ = [
     "DEVICE_NAMES",
     "GAUGES",
     "HISTOGRAMS",
+    "MEANS",
     "NO_VALUE",
     "SHARES",
     "Catalogue",

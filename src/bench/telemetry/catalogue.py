@@ -13,6 +13,7 @@ __all__ = [
     "COUNTERS",
     "GAUGES",
     "HISTOGRAMS",
+    "MEANS",
     "MOST_LAG_S",
     "SHARES",
     "Catalogue",
@@ -23,8 +24,12 @@ __all__ = [
 
 GAUGES = ("kv_usage", "running", "waiting")  # kv_usage: share of the KV cache in use, 0 to 1; the others: requests
 SHARES = ("kv_usage",)  # of several engines behind one endpoint the fullest counts; other gauges add up
-# Tokens, but for preemptions, which are of requests.
-COUNTERS = ("preemptions", "server_prompt_tokens", "server_generation_tokens", "prefix_queries", "prefix_hits")
+# Tokens, but for preemptions, which are of requests, and drafts, which are of steps that verified one.
+COUNTERS = (
+    *("preemptions", "server_prompt_tokens", "server_generation_tokens", "prefix_queries", "prefix_hits"),
+    *("spec_drafts", "spec_draft_tokens", "spec_accepted_tokens"),
+)
+MEANS = ("spec_accepted_length",)  # gauges of means over the server's latest steps; 0 before there was one
 # Seconds; read as the difference of sum and count between the run's first and last scrape.
 HISTOGRAMS = (
     *("server_ttft", "server_itl", "server_queue_time"),

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
+from bench.analysis.speculation import SpeculationGain
 from bench.axes import AXES
 from bench.study import Slo
 from bench.words.answer import listed
@@ -23,6 +24,7 @@ __all__ = [
     "numbers_note",
     "pairs_note",
     "rings_note",
+    "speculation_title",
     "sustained_title",
     "throughput_title",
     "whole_runs_note",
@@ -30,6 +32,7 @@ __all__ = [
 ]
 
 _NAMED = 5  # most loads that a title names
+_PAIRED = 3  # most pairs of deployments that a title names
 NO_GPUS = "Throughput is per instance: some have no GPU, or their number is not known."
 # By which sign of `bench.analysis.saturation` a KV cache counts as full.
 _FULL_BY = {
@@ -49,6 +52,29 @@ def invalid_note(marks: str, invalid: int, runs: int) -> str:
 def pairs_note(left_out: int) -> str:
     """How many pairs are not compared because a run of theirs is invalid; empty where all are."""
     return f"Pairs that are not compared for that: {left_out}." if left_out else ""
+
+
+def speculation_title(gains: Sequence[SpeculationGain]) -> str | None:
+    """What speculation accepts and does to TPOT; None where a few words cannot say it."""
+    if not gains or len(gains) > _PAIRED:
+        return None
+    several = len({gain.deployment for gain in gains}) > 1
+    same = all(gain.drafted for gain in gains) and len({gain.plain for gain in gains}) == 1
+    return "; ".join(_speculation(gain, several, short=same and bool(number)) for number, gain in enumerate(gains))
+
+
+def _speculation(gain: SpeculationGain, several: bool, *, short: bool) -> str:
+    """Args: short: whether the one before it says of what the numbers are."""
+    if gain.drafted is None or gain.accepted is None:
+        drafts = "acceptance not known"
+    elif gain.drafted:
+        drafts = f"{100 * gain.accepted / gain.drafted:.3g} %" + ("" if short else " of drafts accepted")
+    else:
+        drafts = "nothing drafted"
+    low, high = f"{gain.low:.2g}", f"{gain.high:.2g}"
+    times = f"{low if low == high else f'{low} to {high}'} times"
+    name = f"{gain.deployment}, {gain.workload}" if several else gain.workload
+    return f"{name}: {drafts}, {times}" if short else f"{name}: {drafts}, TPOT {times} that of {gain.plain}"
 
 
 def whole_runs_note(runs: int, *, marks: str) -> str:

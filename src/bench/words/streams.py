@@ -30,7 +30,7 @@ def stream_notes(run: Mapping[str, Any]) -> Iterator[str]:
     elif held := run.get("held_back_answers"):
         yield f"{count_text(held, 'answer')} of {ok} came at one moment: TTFT of these is the time of the whole answer"
     if run.get("ttft_n") != 0:
-        yield from _of_chunks(each, run.get("tokens_per_arrival"))
+        yield from _of_chunks(each, run.get("tokens_per_arrival"), bool(run.get("spec_accepted_tokens")))
     if run.get("hidden_tokens"):
         yield f"reasoning that was not streamed: {count_text(run['hidden_tokens'], 'token')}; TPOT is that of the others"
     if unknown := (run.get("unknown_streamed") or 0) - (run.get("uncounted_answers") or 0):
@@ -38,16 +38,22 @@ def stream_notes(run: Mapping[str, Any]) -> Iterator[str]:
         yield (
             f"{which}: {count_text(unknown, 'answer')} of {ok} had fewer chunks than tokens and silence long enough for hidden ones, "
             "such as reasoning or special tokens, so it is unknown how many a chunk carries"
+            + ("; vLLM says it with --per-request-spec-decode-metrics summary" if run.get("spec_accepted_tokens") else "")
         )
     yield from _of_requests(run)
 
 
-def _of_chunks(each: float | None, at_once: float | None) -> Iterator[str]:
-    """What tokens a chunk, and a moment, mean for TPOT, ITL and TTFT."""
+def _of_chunks(each: float | None, at_once: float | None, speculated: bool) -> Iterator[str]:
+    """What tokens a chunk, and a moment, mean for TPOT, ITL and TTFT. Args: speculated: whether drafted tokens were accepted."""
     if each is not None and each > ONE_EACH:
         yield f"a chunk carries {each:.3g} tokens on average: TPOT counts the tokens behind the first chunk, and there is no ITL"
     elif each is not None and each < 1 / ONE_EACH:
         yield f"a chunk carries {each:.2g} tokens on average, because something cuts answers into smaller pieces: there is no ITL"
+    elif at_once is not None and at_once > ONE_EACH and speculated:
+        yield (
+            f"{at_once:.3g} tokens arrive together on average, accepted drafts with the token that the model adds: TPOT counts the "
+            "tokens after the first moment, and there is no ITL"
+        )
     elif at_once is not None and at_once > ONE_EACH:
         yield (
             f"{at_once:.3g} tokens arrive together on average, though each has a chunk: something gathers them, so TTFT is late by "

@@ -49,6 +49,8 @@ def parse(
         ("tpot_p50_s", "s", "TPOT P50"),
         ("e2e_p50_s", "s", "E2E P50"),
         ("kv_usage_peak", "", "peak KV-cache usage"),
+        ("acceptance_rate", "", "acceptance of drafts"),
+        ("accepted_length", "tokens", "accepted length"),
     ):
         value = summary.get(key)
         if value is not None:

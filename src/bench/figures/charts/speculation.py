@@ -1,0 +1,83 @@
+"""What speculative decoding accepts, and what that does to TPOT."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import altair as alt
+import polars as pl
+
+from bench.analysis.speculation import speculates, speculation_gains
+from bench.figures.registry import figure
+from bench.figures.results import Results
+from bench.figures.theme import (
+    curve_colour,
+    curve_dash,
+    curve_shape,
+    curve_size,
+    level_axis,
+    median_lines,
+    nothing_to_show,
+    points,
+    whole_note,
+    with_curve,
+    with_whole,
+)
+from bench.study.questions import speculative
+from bench.words.charts import speculation_title
+
+_WIDTH, _HEIGHT = 300, 260  # of a panel
+
+
+@figure(
+    "speculation",
+    applies=speculative,
+    order=75,
+    title="Acceptance of drafted tokens, and TPOT, against load",
+    question="Does speculation make answers faster, and under which text and load?",
+    reading="Left: drafted tokens that the model accepted, of servers that speculate (SGLang: tokens a step). Right: TPOT P50 of all "
+    "servers. Each point is a run, each line goes through medians. A step that verifies a draft takes longer than one that makes a "
+    "single token: speculation pays where much is drafted and accepted, and other requests leave room for it.",
+    judged="telemetry_valid",
+    finding=lambda results: speculation_title(speculation_gains(results.runs)),
+    note=whole_note,
+)
+def speculation(results: Results) -> alt.ConcatChart | alt.LayerChart:
+    """Acceptance rate, or accepted length where no rate is known, beside TPOT P50: a point a run, a line a curve.
+
+    Args:
+        results: `runs` with `level`, `acceptance_rate` (0–1), `accepted_length` (tokens), `tpot_p50_s` (s), `valid` and `counts_valid`.
+    """
+    runs = with_whole(results, with_curve(results, results.runs.with_columns(speculates=speculates())))
+    if not runs["speculates"].any():
+        return nothing_to_show("no server counts drafted tokens, or none was drafted")
+    runs = runs.with_columns(tpot_ms=pl.col("tpot_p50_s") * 1000)
+    known = runs.filter("speculates").with_columns(valid=pl.col("counts_valid"))
+    if known["acceptance_rate"].null_count() < known.height:
+        accepted = _panel(results, known, "acceptance_rate", "drafted tokens accepted", format=".0%", top=1.02)
+    else:
+        accepted = _panel(results, known, "accepted_length", "tokens of a step that verifies a draft", format=".2f")
+    return alt.concat(accepted, _panel(results, runs, "tpot_ms", "TPOT P50 (ms)", format=".3g"), columns=2)
+
+
+def _panel(
+    results: Results, runs: pl.DataFrame, column: str, title: str, *, format: str, top: float | None = None
+) -> alt.LayerChart:
+    """Args: format: of values. top: where the axis ends; None: by the data."""
+    shown = runs.drop_nulls(column)
+    x, colour = level_axis(results), curve_colour(results)
+    axis = alt.Axis(format="%") if format.endswith("%") else alt.Axis()
+    scale: Any = alt.Scale(zero=True) if top is None else alt.Scale(domain=[0, top])
+    y = alt.Y(f"{column}:Q", title=title, axis=axis, scale=scale)
+    base = alt.Chart(shown.select("curve", "curve_size", "level", column, "valid", "whole", "run"))
+    marks = points(
+        base,
+        y,
+        x,
+        colour,
+        shape=curve_shape(results),
+        size=curve_size(),
+        tooltip=[alt.Tooltip("run:N"), alt.Tooltip("level:Q"), alt.Tooltip(f"{column}:Q", title=title, format=format)],
+    )
+    lines = median_lines(shown, column, x, y, colour, curve_dash(results))
+    return alt.LayerChart(layer=[lines, marks]).properties(width=_WIDTH, height=_HEIGHT)
