@@ -132,6 +132,7 @@ def test_windows_by_hand():
     counts = np.bincount([0, 0, 0, 3, 4, 20], minlength=22)
     assert second.dispersion == pytest.approx(counts.var(ddof=1) / counts.mean())
     assert ten.dispersion is None  # two windows
+    assert windows(planted([0.0, 1.0, 2.0, 3.0]))[0].peak == 1.0  # a window does not hold its end
     assert [each.seconds for each in windows(planted([0.0, 5.0, 30.0], 10.0))] == [10.0]  # of a clock that counts tens
 
 
@@ -349,6 +350,9 @@ def test_a_part_of_a_log(tmp_path):
         log.part("20", None)
     with pytest.raises(BenchError, match="--to noon: neither seconds"):
         log.part(None, "noon")
+    relative = read_log(written(tmp_path, LOGS["seconds"]))
+    with pytest.raises(BenchError, match="--to 2026-11-02: arrivals of this log are not dates"):
+        relative.part(None, "2026-11-02")
 
 
 # What is written.

@@ -19,10 +19,9 @@ def shared_share(texts: Iterable[str]) -> float | None:
     found = characters = 0
     for text in texts:
         characters += len(text)
-        ahead, begins = 0, True
+        ahead = 0  # of the blocks so far, so that one is found only behind the same others
         for at in range(0, len(text) - BLOCK + 1, BLOCK):
             ahead = hash((ahead, text[at : at + BLOCK]))
-            begins = begins and ahead in seen
-            found += BLOCK * begins
+            found += BLOCK * (ahead in seen)
             seen.add(ahead)
     return found / characters if characters else None
