@@ -244,7 +244,7 @@ def test_logs_of_any_layout_are_read_alike(tmp_path, name):
         ),
         ("time,messages\n1,hello\n", {}, "the tokens of the prompt and the tokens of the answer. Name it: --columns prompt=NAME,output=NAME"),
         (HEAD + "yesterday,1,2\n", {}, "'yesterday' is no date and time as ISO 8601 has it, and no number"),
-        (HEAD + "2026-11-02T12:00:00,1,2\n2026-11-02T12:00:00Z,1,2\n", {}, "1 dates have no time zone, and others have. Say theirs: --time-zone"),
+        (HEAD + "2026-11-02T12:00:00,1,2\n2026-11-02T12:00:00Z,1,2\n", {}, "some dates have a time zone, and others none. Say theirs: --time-zone"),
         (HEAD + "2026-11-02T12:00:00Z,1,2\n", {"unit": "ms"}, "timestamp holds dates, which have no unit. Leave --time-unit out"),
         (HEAD + "1,1,2\n", {"given": {"arrival": "ts"}}, "--columns arrival=ts: no such column. Found: timestamp, "),
         (HEAD + "1760000000,0,2\n1760000000,5,\n", {}, r"none of 2 rows .*1 have no count of answer tokens \(line 3: ''\); 1 have a prompt of 0 tokens \(line 2"),
@@ -297,7 +297,7 @@ def test_nothing_is_left_out_silently(tmp_path):
     ]
     log = read_log(written(tmp_path, HEAD.replace("\n", ",status\n") + "\n".join(rows)))
     assert [(each.why, each.count, each.place) for each in log.left_out] == [
-        ("failed", 2, "line 4"),
+        ("a failure", 2, "line 4"),
         ("no moment of arrival", 2, "line 6"),
         ("no count of prompt tokens", 3, "line 8"),
         ("an answer of 0 tokens", 1, "line 9"),
@@ -305,7 +305,7 @@ def test_nothing_is_left_out_silently(tmp_path):
     assert arrivals(log) == [0.0, 7.0, 8.0, 9.0]
     assert log.notes == [
         "status 'odd' is not known as a failure; its requests were counted as answered.",
-        "1 rows stand before one that came earlier; they were sorted.",
+        "Rows are not in the order of their arrivals; they were sorted.",
     ]
     assert log.count + sum(each.count for each in log.left_out) == log.rows == 12
 
@@ -317,7 +317,7 @@ def test_nothing_is_left_out_silently(tmp_path):
 def test_failures_by_any_sign(tmp_path, column, failed, fine):
     rows = f"1760000000,1,2,{failed}\n1760000001,1,2,{fine}\n"
     log = read_log(written(tmp_path, HEAD.replace("\n", f",{column}\n") + rows))
-    assert [(each.why, each.place) for each in log.left_out] == [("failed", "line 2")]
+    assert [(each.why, each.place) for each in log.left_out] == [("a failure", "line 2")]
     assert not log.notes
 
 
@@ -446,7 +446,7 @@ def test_what_goes_together_only_by_chance_is_said(tmp_path, capsys):
     log = written(tmp_path, HEAD.replace("timestamp", "arrival_s") + rows)
     assert main(["traffic", log, "--output", str(tmp_path / "load")]) == 0
     printed = capsys.readouterr().out
-    assert "1,800 rows were left out: no count of answer tokens (first line 2: '')." in printed
+    assert "Left out: 1,800 rows with no count of answer tokens (first line 2: '')." in printed
     assert "All that follows is of the other 67 %: more requests came than it says." in printed
     assert "The resembling workload has one rate throughout. The log's changes" in printed
     assert "in the log their rank correlation is +1.00" in printed

@@ -51,7 +51,7 @@ _SAME_S = 2e-6  # within which a moment lies on such a clock (s); derived: a flo
 
 @dataclass(frozen=True)
 class LeftOut:
-    """Rows that are no requests with lengths. Attributes: why. count. place, value: of the first."""
+    """Rows that are no requests with lengths. Attributes: why: after `rows with`. count. place, value: of the first."""
 
     why: str
     count: int
@@ -158,7 +158,7 @@ def read_log(
     moments, dated = _moments(path, rows, columns["arrival"], values["arrival"], form, unit, zone, notes)
     prompt, output = _numbers(values["prompt"]), _numbers(values["output"])
     faults = [
-        (_failed(values.get("status"), columns.get("status", ""), notes), "failed", values.get("status", [])),
+        (_failed(values.get("status"), columns.get("status", ""), notes), "a failure", values.get("status", [])),
         (np.isnan(moments), "no moment of arrival", values["arrival"]),
         (_no_count(prompt), "no count of prompt tokens", values["prompt"]),
         (_no_count(output), "no count of answer tokens", values["output"]),
@@ -176,7 +176,7 @@ def read_log(
         raise BenchError(f"{path}: none of {len(rows)} rows is a request with its lengths: {why}. See --columns.")
     came = moments[kept]
     if (np.diff(came) < 0).any():
-        notes.append(f"{int((np.diff(came) < 0).sum()):,} rows stand before one that came earlier; they were sorted.")
+        notes.append("Rows are not in the order of their arrivals; they were sorted.")
     order = np.flatnonzero(kept)[np.argsort(came, kind="stable")]
     arrival = moments[order] - moments[order[0]]
     return Log(
@@ -244,9 +244,7 @@ def _dates(path: str, rows: Sequence[Row], column: str, values: Sequence[Any], z
     bare = sum(each is not None and each.tzinfo is None for each in dates)
     if bare and zone is None:
         if bare < sum(each is not None for each in dates):
-            raise BenchError(
-                f"{path}: {column}: {bare} dates have no time zone, and others have. Say theirs: --time-zone NAME."
-            )
+            raise BenchError(f"{path}: {column}: some dates have a time zone, and others none. Say theirs: --time-zone NAME.")
         notes.append(f"Dates in {column} have no time zone; they were taken for UTC (--time-zone says another).")
     found, last = np.full(len(dates), math.nan), -math.inf
     for i, each in enumerate(dates):

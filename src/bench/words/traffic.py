@@ -22,6 +22,10 @@ def _number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
+def _rows(count: int) -> str:
+    return "1 row" if count == 1 else f"{count:,} rows"
+
+
 def _seconds(value: float) -> str:
     for unit, size in (("days", _DAY_S), ("h", _HOUR_S), ("min", _MINUTE_S)):
         if value >= 2 * size:
@@ -32,14 +36,13 @@ def _seconds(value: float) -> str:
 def read_line(log: Log) -> str:
     """What was read, from which columns."""
     columns = ", ".join(f"{what} from {log.columns[role]}" for role, what in _ROLES.items() if role in log.columns)
-    return f"{log.path}: {log.rows:,} rows; {columns}."
+    return f"{log.path}: {_rows(log.rows)}; {columns}."
 
 
 def left_out_lines(log: Log) -> Iterator[str]:
     """One line for each reason why rows are no requests with lengths, and what that means."""
     for each in log.left_out:
-        rows = "1 row was" if each.count == 1 else f"{each.count:,} rows were"
-        yield f"{rows} left out: {each.why} (first {each.place}: {each.value})."
+        yield f"Left out: {_rows(each.count)} with {each.why} (first {each.place}: {each.value})."
     gone = sum(each.count for each in log.left_out)
     if gone > _MANY * log.rows:
         yield f"All that follows is of the other {shown_share(1 - gone / log.rows)}: more requests came than it says."
