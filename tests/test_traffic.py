@@ -3,6 +3,7 @@
 import io
 import json
 import math
+import re
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
@@ -418,6 +419,29 @@ def test_lengths_that_no_lognormal_has_are_taken_as_they_are(tmp_path, monkeypat
     assert "load/prompt-lengths.csv" in found["written"]
 
 
+LENGTHS = {
+    "uniform": lambda draw: draw.integers(10, 19, 400),
+    "long ones cut": lambda draw: np.minimum(14_055, np.rint(np.exp(9.5 + draw.standard_normal(400)))),
+    "geometric": lambda draw: draw.geometric(0.02, 400),
+    "two": lambda draw: draw.choice([7, 8], 400),
+    "rising": lambda draw: np.rint(4000 * draw.uniform(0, 1, 400) ** 0.2) + 1,
+}
+
+
+@pytest.mark.parametrize("kind", LENGTHS)
+def test_lengths_of_any_kind_make_a_workload_that_is_like_them(tmp_path, kind):
+    lengths = LENGTHS[kind](np.random.default_rng(1)).astype(int)
+    rows = "".join(f"{t},{p},5\n" for t, p in zip(gamma(1.0, 400, 1), lengths, strict=True))
+    log = written(tmp_path, HEAD.replace("timestamp", "arrival_s") + rows)
+    assert main(["traffic", log, "--output", str(tmp_path / "load")]) == 0
+    like = load_workload(read_yaml(tmp_path / "load/resembling.yaml"), source="x")
+    drawn = [each.prompt_tokens for each in schedule(like, 1.0, "seed")]
+    for share in (0.1, 0.5, 0.9):
+        assert np.mean(np.array(drawn) <= np.quantile(lengths, share)) == pytest.approx(
+            np.mean(lengths <= np.quantile(lengths, share)), abs=0.1
+        )
+
+
 @pytest.mark.parametrize(
     "rows",
     [
@@ -450,6 +474,15 @@ def test_what_goes_together_only_by_chance_is_said(tmp_path, capsys):
     assert "All that follows is of the other 67 %: more requests came than it says." in printed
     assert "The resembling workload has one rate throughout. The log's changes" in printed
     assert "in the log their rank correlation is +1.00" in printed
+
+
+def test_bursts_of_another_kind_are_said(tmp_path, capsys):
+    """Eight requests at a time, 30 ms apart."""
+    clusters = np.sort(np.concatenate([start + np.arange(8) * 0.03 for start in gamma(1.0, 100, 1, gap_s=20.0)]))
+    rows = "".join(f"{t:.4f},{10 + i % 9},5\n" for i, t in enumerate(clusters))
+    log = written(tmp_path, HEAD.replace("timestamp", "arrival_s") + rows)
+    assert main(["traffic", log, "--output", str(tmp_path / "load")]) == 0
+    assert re.search(r"The log's gaps are no gamma's \(KS distance 0\.[2-9]", capsys.readouterr().out)
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,7 @@ def fitted(lengths: Whole) -> Fit | None:
         return found
 
     def unlikely(at: Sequence[float]) -> float:
-        if not (below[0] <= at[0] <= above[-1] and 1e-6 < at[1] < _WIDEST):
+        if not (math.log(low) <= at[0] <= math.log(high) and 1e-6 < at[1] < _WIDEST):
             return math.inf  # no configuration could say it
         inside = float(share(at, above[-1:])[0] - share(at, below[:1])[0])
         if inside < _LEAST_WITHIN:

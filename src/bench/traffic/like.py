@@ -87,7 +87,7 @@ def _distribution(of: Lengths, lengths: Whole, file: Path) -> Any:
         fit = of.fit
         return {
             "distribution": "lognormal",
-            "median": float(f"{fit.median:.4g}"),
+            "median": min(float(fit.high), max(float(fit.low), float(f"{fit.median:.4g}"))),  # rounded, within the ends
             "sigma": float(f"{fit.sigma:.4g}"),
             "min": fit.low,
             "max": fit.high,

@@ -14,6 +14,7 @@ __all__ = ["arrival_rows", "fit_rows", "hour_rows", "left_out_lines", "length_ro
 _MINUTE_S, _HOUR_S, _DAY_S = 60, 3600, 86_400
 _ROLES = {"arrival": "arrivals", "prompt": "prompt tokens", "output": "answer tokens", "text": "texts"}
 _FAR = 1.5  # times as dispersed in long windows as the gaps' shape says: the rate changes
+_UNLIKE = 0.1  # distance of gaps from their fit that deserves a word
 _MANY = 0.1  # share of rows left out that deserves a word
 _RELATED = 0.1  # rank correlation that deserves one
 
@@ -145,6 +146,9 @@ def unlike(found: Described, scale: float) -> Iterator[str]:
     if found.burstiness is None or found.rate is None:
         yield "Nothing that resembles the log was written: it has too few requests, or they came in too few moments."
         return
+    distance = found.burstiness.distance
+    if distance is not None and distance > _UNLIKE:
+        yield f"The log's gaps are no gamma's (KS distance {distance:.2f}): bursts of the resembling workload are of another kind."
     expected = 1 / found.burstiness.shape
     for each in found.windows:
         if each.dispersion is not None and each.dispersion > _FAR * max(1.0, expected):
