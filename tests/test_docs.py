@@ -76,7 +76,13 @@ def clone(tmp_path_factory):
     for name in ("config", "workflow", "profiles", "requirements.lock", "requirements-slurm.lock", "pyproject.toml"):
         (folder / name).symlink_to(ROOT / name)
     shutil.copy(ROOT / "Makefile", folder)
-    for name in ("results/packs/h100/study.yaml", "wheels/x-1-py3-none-any.whl", "h100.tar.gz", ".venv/ready"):
+    for name in (
+        "results/packs/h100/study.yaml",
+        "my-load/study.yaml",
+        "wheels/x-1-py3-none-any.whl",
+        "h100.tar.gz",
+        ".venv/ready",
+    ):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).touch()
     for name in {name for page in PAGES for name in re.findall(r"CONFIG=([\w-]+\.yaml)", page.read_text())}:

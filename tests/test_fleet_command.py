@@ -3,6 +3,7 @@
 import json
 import re
 
+import numpy as np
 import pytest
 
 from bench.cli import main
@@ -80,6 +81,63 @@ def test_what_cannot_be_answered_says_why(study, capsys, arguments, words):
     (study.parent / "short.csv").write_text("seconds,requests_per_s\n0,5\n60,40\n")
     assert main(["fleet", *arguments]) == 2
     assert words in capsys.readouterr().err
+
+
+def recorded(folder, rate):
+    """A trace of 300 requests at a Poisson rate, and a workload that replays it."""
+    moments = np.cumsum(np.random.default_rng(4).exponential(1 / rate, 300))
+    rows = "".join(f"{moment},{60 + i % 80},{10 + i % 40}\n" for i, moment in enumerate(moments))
+    (folder / "trace.csv").write_text(f"arrival_s,prompt_tokens,output_tokens\n{rows}")
+    (folder / "replay.yaml").write_text("{arrival: trace, trace: trace.csv}")
+
+
+def test_a_trace_is_the_traffic(study, capsys, monkeypatch):
+    monkeypatch.setattr(fleet, "_MEMBERS", 3)
+    recorded(study.parent, rate=10)
+    arguments = ["fleet", "--slo", "ttft_p95=150ms", "--workload", "replay.yaml"]
+    needed = {}
+    for scale in ("1", "3"):
+        assert main([*arguments, "--time-scale", scale, "--json"]) == 0
+        found = json.loads(capsys.readouterr().out)
+        needed[scale] = found["instances"]
+        assert found["requests"] == 300
+        assert found["seconds"] == pytest.approx(30 / float(scale), rel=0.15)
+        assert needed[scale]["low"] <= needed[scale]["value"] <= needed[scale]["high"]
+        assert found["within"][str(needed[scale]["value"])]["within"] >= 0.95
+    assert needed["3"]["value"] > needed["1"]["value"]
+    assert main([*arguments, "--time-scale", "3"]) == 0
+    printed = capsys.readouterr().out
+    assert re.search(r"requests of the trace +300 in \d+ s", printed)
+    assert re.search(rf"instances behind a router \(least-requests\) +{needed['3']['value']} \(", printed)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "words"),
+    [
+        (["--peak-rps", "4"], 2, "--peak-rps: replay.yaml replays a trace, which is the traffic. Leave it out"),
+        (["--slo", "ttft_p95=1ms"], 2, "300 instances would not be within TTFT P95"),
+        (["--slo", "ttft_p95=9s", "--workload", "long.yaml"], 1, "requests of 930 tokens, and none"),
+    ],
+)
+def test_a_trace_that_cannot_be_answered_says_why(study, capsys, monkeypatch, arguments, status, words):
+    monkeypatch.setattr(fleet, "_MEMBERS", 2)
+    recorded(study.parent, rate=10)
+    (study.parent / "long.csv").write_text("arrival_s,prompt_tokens,output_tokens\n0,900,30\n1,10,10\n")
+    (study.parent / "long.yaml").write_text("{arrival: trace, trace: long.csv}")
+    slo = [] if "--slo" in arguments else SLO
+    workload = [] if "--workload" in arguments else ["--workload", "replay.yaml"]
+    if status == 1:
+        with pytest.raises(SystemExit, match="1"):
+            main(["fleet", *slo, *workload, *arguments])
+    else:
+        assert main(["fleet", *slo, *workload, *arguments]) == status
+    printed = capsys.readouterr()
+    assert words in printed.out + printed.err
+
+
+def test_a_time_scale_without_a_trace_is_refused(study, capsys):  # noqa: ARG001
+    assert main(["fleet", *SLO, *LOAD, "--peak-rps", "4", "--time-scale", "3"]) == 2
+    assert "--time-scale belongs to a --workload that replays a trace" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -3,16 +3,20 @@
 from dataclasses import replace
 
 import numpy as np
+import polars as pl
 import pytest
 
 from bench.errors import BenchError
 from bench.load.schedule import PlannedRequest, schedule
 from bench.predict.calibrate import calibrate
 from bench.predict.carried import carried, rates_carried, within
-from bench.predict.ensemble import members
-from bench.predict.fleet import ROUTERS, Instances, Scaling, replay_fleet
+from bench.predict.ensemble import members, typical
+from bench.predict.fleet import ROUTERS, FleetReplay, Instances, Scaling, replay_fleet
+from bench.predict.judge import self_judged
 from bench.predict.noise import Noise
+from bench.predict.predict import ensemble_interval
 from bench.predict.replay import replay
+from bench.predict.served import Served, fewest_instances, served
 from bench.predict.server import ReplayedServer
 from bench.predict.state import Limits
 from bench.predict.step_time import StepTime
@@ -335,3 +339,38 @@ def test_limits_that_any_burst_meets_do_not_raise_the_rate_beyond_what_is_answer
     all_at_once = replay(planned([(i, 90, 30, 0.0) for i in range(2000)]), LIMITS, member.step, noise=member.noise).requests
     assert lax == pytest.approx(2000 / float(all_at_once["end_s"].max()), rel=0.05)
     assert strict == 0.0
+
+
+@pytest.mark.parametrize(("rate", "limit"), [(20, "300ms"), (60, "150ms"), (8, "150ms")])
+def test_the_fewest_instances_for_recorded_requests_are_found(rate, limit):
+    """From a calibration with 5 % noise: the interval holds the number that the planted step times take, in each of three traces."""
+    runs, slo = training(), parse_slo(f"ttft_p95={limit}")
+    ensemble = members(self_judged(calibrate(runs, LIMITS), runs), count=6)
+
+    def enough(number, plans):
+        return within(replay_fleet(plans, instances(number), "least-requests").requests, slo).mean() >= slo.share
+
+    for seed in range(3):
+        plans = planned(drawn(400, seed=100 + seed, rate=rate))
+        truth = next(number for number in range(1, 20) if enough(number, plans))
+        found = ensemble_interval(fewest_instances(ensemble, plans, [slo], "least-requests"))
+        assert np.floor(found.low) <= truth <= np.ceil(found.high)
+        assert abs(found.value - truth) <= 1
+
+
+def test_what_was_lost_counts_against_a_fleet():
+    """By hand: two of four requests within a second, one later, one lost in the second hour."""
+    member = typical(calibrate(training(), LIMITS))
+    table = pl.DataFrame(
+        {
+            "sent_s": [0.0, 1.0, 3700.0],
+            "first_token_s": [0.5, 3.0, 3700.5],
+            "end_s": [1.0, 4.0, 3701.0],
+            "output_tokens": [2] * 3,
+        }
+    )
+    found = served(FleetReplay(table, (3800.0,), (), 0.0, (), 1, 1, 1, 0), member, [parse_slo("ttft_p50=1s")])
+    assert found == Served(within=0.5, worst=0.5, lost=0.25, meets=True)
+    good = table.with_columns(first_token_s=pl.col("sent_s") + 0.5)
+    for lost, meets in (((3800.0,), False), ((), True)):  # the second hour's other request
+        assert served(FleetReplay(good, lost, (), 0.0, (), 1, 1, 1, 0), member, [parse_slo("ttft_p90=1s")]).meets == meets

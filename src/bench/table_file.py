@@ -117,7 +117,7 @@ def _csv(path: str, text: str) -> list[Row]:
     rows = []
     try:
         for cells in reader:
-            if not any(cell.strip() for cell in cells):
+            if not "".join(cells).strip():
                 continue
             if names is None:
                 names = [cell.strip() for cell in cells]

@@ -17,6 +17,7 @@ __all__ = ["app", "command", "loaded"]
 #: The help page: groups of commands, each a file of `bench.cli.commands`, with a line of help.
 _COMMANDS = {
     "Plan and predict": {
+        "traffic": "Read an access log: what the traffic is, and a load that replays it or is like it.",
         "models": "List the model catalogue, and what a GPU would hold of each model.",
         "plan": "Weigh a model on a GPU: what fits, the load that it could hold, and the ceilings of its speed.",
         "predict": "Predict throughput and latencies of loads that were not measured, from runs that were.",

@@ -82,11 +82,12 @@ class Modelled:
             limits = replace(limits, cached=self.prefix_caching)
         return limits
 
-    def load(self, axis: str, requests: int | None = None) -> Workload:
+    def load(self, axis: str, requests: int | None = None, *, also: str | None = None) -> Workload:
         """The load of `--workload` or of the two lengths.
 
         Args:
             axis: of its levels. requests: of a replay; None for what the workload says.
+            also: a further axis that `--workload` may have.
 
         Raises:
             BenchError: neither is given, or the load is of another axis.
@@ -110,6 +111,6 @@ class Modelled:
                 f"{self.workload}: nothing is predicted of prompts from a file, of natural answers or of answers that are no tokens. "
                 "Give lengths as numbers or distributions."
             )
-        if workload.axis != axis and not (AXES[workload.axis].held and AXES[axis].held):
+        if workload.axis not in (axis, also) and not (AXES[workload.axis].held and AXES[axis].held):
             raise BenchError(f"the load of arrival {workload.arrival} has levels of {workload.axis}, not of {axis}.")
         return workload

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -17,10 +17,24 @@ from bench.study.trace_tree import Trees, in_trees
 from bench.study.trace_weka import is_weka, weka_rows
 from bench.table_file import Row, read_rows
 
-__all__ = ["PUBLISHERS", "TraceRequest", "TraceUnit", "different_tokens", "read_trace", "shared_block"]
+__all__ = [
+    "PUBLISHERS",
+    "SECONDS",
+    "Format",
+    "TraceRequest",
+    "TraceUnit",
+    "date_of",
+    "different_tokens",
+    "format_of",
+    "read_trace",
+    "shared_block",
+    "since_1970",
+    "unit_not_known",
+]
 
 TraceUnit = Literal["s", "ms", "us", "ns"]
-_SECONDS: dict[TraceUnit, Decimal] = {"s": Decimal(1), "ms": Decimal("1e-3"), "us": Decimal("1e-6"), "ns": Decimal("1e-9")}
+#: Seconds of each unit.
+SECONDS: dict[TraceUnit, Decimal] = {"s": Decimal(1), "ms": Decimal("1e-3"), "us": Decimal("1e-6"), "ns": Decimal("1e-9")}
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,2})?")
 _EPOCH = (10**9, 4 * 10**9)  # moments that are taken for seconds since 1970, from 2001 to 2096; convention
 _LONGEST = 2**31  # tokens that no model's context has, so that a time in a wrong column is beyond it; convention
@@ -48,7 +62,7 @@ class TraceRequest:
     root: int = 0
 
 
-class _Format(NamedTuple):
+class Format(NamedTuple):
     """A published trace's columns.
 
     Attributes:
@@ -85,21 +99,21 @@ _COMMON = ("timestamp", "input_length", "output_length")
 # AIPerf's are in milliseconds, Bailian's and GuideLLM's (docs/guides/datasets.md) in seconds, those of vLLM's timed-trace (pull request
 # 39795) in either.
 _FORMATS = (
-    _Format("", "arrival_s", "prompt_tokens", "output_tokens", "s"),
+    Format("", "arrival_s", "prompt_tokens", "output_tokens", "s"),
     # alibaba-edu/qwen-bailian-usagetraces-anon, README: seconds since the trace's start, blocks of 16 tokens.
-    _Format("Bailian", *_COMMON, "s", ("chat_id", "turn"), block=16),
+    Format("Bailian", *_COMMON, "s", ("chat_id", "turn"), block=16),
     # kvcache-ai/Mooncake, FAST25-release/traces: milliseconds, whole; blocks of 512 tokens.
-    _Format("Mooncake", *_COMMON, "ms", ("hash_ids",), whole=True, block=512),
-    _Format("", *_COMMON, None),
+    Format("Mooncake", *_COMMON, "ms", ("hash_ids",), whole=True, block=512),
+    Format("", *_COMMON, None),
     # Azure/AzurePublicDataset, AzureLLMInferenceDataset2023.md and later.
-    _Format("Azure", "TIMESTAMP", "ContextTokens", "GeneratedTokens", None, dates=True),
+    Format("Azure", "TIMESTAMP", "ContextTokens", "GeneratedTokens", None, dates=True),
     # HPMLL/BurstGPT, README: seconds since the first day's midnight.
-    _Format("BurstGPT", "Timestamp", "Request tokens", "Response tokens", "s"),
+    Format("BurstGPT", "Timestamp", "Request tokens", "Response tokens", "s"),
     # microsoft/vidur, data/processed_traces, and Mutinifni/splitwise-sim, generate_trace.py: simulators whose time is in seconds.
-    _Format("Vidur", "arrived_at", "num_prefill_tokens", "num_decode_tokens", "s"),
-    _Format("Splitwise", "arrival_timestamp", "prompt_size", "token_size", "s"),
+    Format("Vidur", "arrived_at", "num_prefill_tokens", "num_decode_tokens", "s"),
+    Format("Splitwise", "arrival_timestamp", "prompt_size", "token_size", "s"),
     # ai-dynamo/aiperf, docs/benchmark-modes/baseten-trace-replay.md.
-    _Format("Baseten", "timestamp_start_unix_ms", "input_tokens", "output_tokens", "ms"),
+    Format("Baseten", "timestamp_start_unix_ms", "input_tokens", "output_tokens", "ms"),
 )
 #: Whose traces are read as they are published.
 PUBLISHERS = tuple(form.publisher for form in _FORMATS if form.publisher)
@@ -154,7 +168,7 @@ def shared_block(path: str) -> int | None:
     return form.block if any(row.values.get("hash_ids") for row in rows) else None
 
 
-def _read(path: str) -> tuple[Sequence[Row], _Format]:
+def _read(path: str) -> tuple[Sequence[Row], Format]:
     """A file's rows, and the format that they have."""
     rows = read_rows(path, what="trace")
     if not rows:
@@ -164,7 +178,7 @@ def _read(path: str) -> tuple[Sequence[Row], _Format]:
         if not rows:
             raise BenchError(f"{path}: holds no requests.")
     columns = rows[0].values.keys()
-    form = next((x for x in _FORMATS if {*x[1:4], *x.with_} <= columns or (x.own and {*x[2:4], "parent"} <= columns)), None)
+    form = format_of(columns)
     if form is None:
         raise BenchError(
             f"{path}: a trace has the columns {'; or '.join(map(str, _FORMATS))}. Found: {', '.join(map(str, columns))}."
@@ -173,7 +187,7 @@ def _read(path: str) -> tuple[Sequence[Row], _Format]:
 
 
 def _with_blocks(
-    path: str, rows: Sequence[Row], requests: Sequence[TraceRequest], form: _Format, block: int | None, *, alone: bool
+    path: str, rows: Sequence[Row], requests: Sequence[TraceRequest], form: Format, block: int | None, *, alone: bool
 ) -> list[TraceRequest]:
     """The requests with the blocks of their prompts.
 
@@ -218,7 +232,18 @@ def _in_order(requests: Sequence[TraceRequest], trees: Trees) -> tuple[TraceRequ
     return tuple(found)
 
 
-def _arrivals(path: str, rows: Sequence[Row], form: _Format, unit: TraceUnit | None) -> list[Decimal]:
+def format_of(columns: Collection[str]) -> Format | None:
+    """The published format that has such columns; requests of ours may follow a parent, and have no moment."""
+    has = {*columns}
+    return next((x for x in _FORMATS if {*x[1:4], *x.with_} <= has or (x.own and {*x[2:4], "parent"} <= has)), None)
+
+
+def since_1970(low: Decimal | float) -> list[TraceUnit]:
+    """The units in which a number is a moment of our time, counted from 1970: one or none."""
+    return [name for name, seconds in SECONDS.items() if _EPOCH[0] <= Decimal(low) * seconds < _EPOCH[1]]
+
+
+def _arrivals(path: str, rows: Sequence[Row], form: Format, unit: TraceUnit | None) -> list[Decimal]:
     """The moment of each row, in seconds from any zero."""
     column = form.arrival
     values = [row.values.get(column) for row in rows]
@@ -228,29 +253,39 @@ def _arrivals(path: str, rows: Sequence[Row], form: _Format, unit: TraceUnit | N
             raise BenchError(f"{path}: {column} holds dates, which have no other unit. Remove trace_unit.")
         return moments
     numbers = _all(path, rows, column, [_number(value) for value in values], "a number")
-    seconds = _SECONDS[unit or _known_unit(path, form, numbers)]
+    seconds = SECONDS[unit or _known_unit(path, form, numbers)]
     return [number * seconds for number in numbers]
 
 
-def _known_unit(path: str, form: _Format, numbers: Sequence[Decimal]) -> TraceUnit:
+def _known_unit(path: str, form: Format, numbers: Sequence[Decimal]) -> TraceUnit:
     """The unit that a format defines, if its numbers can be in it."""
     low = min(numbers)
-    since_1970 = [name for name, seconds in _SECONDS.items() if _EPOCH[0] <= low * seconds < _EPOCH[1]]
+    dated = since_1970(low)
     if form.dates:
         reason = f"{form.publisher} publishes dates, and these are numbers"
     elif form.unit is None:
         reason = f"who publishes {form.arrival}, {form.prompt} and {form.output} gives it in seconds or in milliseconds"
     elif form.whole and not all(map(_whole, numbers)):
         reason = f"{form.publisher}'s are whole numbers of milliseconds, and these have fractions"
-    elif since_1970 and form.unit not in since_1970:
-        reason = f"in {form.unit} the first would be long before or after our time; in {since_1970[0]} it is a date of our time"
+    elif dated and form.unit not in dated:
+        reason = f"in {form.unit} the first would be long before or after our time; in {dated[0]} it is a date of our time"
     else:
         return form.unit
-    units = list(dict.fromkeys([form.unit or "ms", *since_1970, "s", "ms"]))[:3]
-    readings = "; ".join(f"`trace_unit: {name}` sends them at {_first(numbers, _SECONDS[name])}" for name in units)
-    raise BenchError(
-        f"{path}: the unit of {form.arrival} is not known: {reason}. Say it in the workload, or with --trace-unit: {readings}."
-    )
+    units = list(dict.fromkeys([form.unit or "ms", *dated, "s", "ms"]))[:3]
+    how = "Say it in the workload, or with --trace-unit"
+    raise unit_not_known(path, form.arrival, reason, how, {f"trace_unit: {unit}": unit for unit in units}, numbers)
+
+
+def unit_not_known(
+    path: str, column: str, reason: str, how: str, units: Mapping[str, TraceUnit], numbers: Sequence[Decimal]
+) -> BenchError:
+    """The error of arrivals whose unit does not follow, with what each unit would make of them.
+
+    Args:
+        how: to say it. units: those that are likely, each by the words that choose it. numbers: two or more of the arrivals.
+    """
+    readings = "; ".join(f"`{words}` sends them at {_first(numbers, SECONDS[unit])}" for words, unit in units.items())
+    return BenchError(f"{path}: the unit of {column} is not known: {reason}. {how}: {readings}.")
 
 
 def _first(numbers: Sequence[Decimal], seconds: Decimal) -> str:
@@ -267,7 +302,7 @@ def _all(path: str, rows: Sequence[Row], column: str, values: Sequence[Decimal |
     return [value for value in values if value is not None]
 
 
-def _tokens(path: str, row: Row, column: str, form: _Format) -> int:
+def _tokens(path: str, row: Row, column: str, form: Format) -> int:
     count = _number(row.values.get(column))
     if count is None or not _whole(count) or abs(count) > _LONGEST:
         raise _wrong(path, row, column, "is not a whole number of tokens")
@@ -302,12 +337,18 @@ def _number(value: Any) -> Decimal | None:
 
 def _date(value: Any) -> Decimal | None:
     """Seconds since 1970 of a date and time, or of its ISO text; without a time zone it is UTC. None for anything else."""
+    moment = date_of(value)
+    if moment is None:
+        return None
+    since = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - datetime(1970, 1, 1, tzinfo=UTC)
+    return Decimal(since // timedelta(microseconds=1)).scaleb(-6)
+
+
+def date_of(value: Any) -> datetime | None:
+    """A date and time, or what its ISO text says, with a zone where it has one; None for anything else."""
     if isinstance(value, str) and not _NUMBER.fullmatch(value):
         try:
-            value = datetime.fromisoformat(value)
+            return datetime.fromisoformat(value.removesuffix(" UTC") + ("+00:00" if value.endswith(" UTC") else ""))
         except ValueError:
             return None
-    if not isinstance(value, datetime):
-        return None
-    since = (value if value.tzinfo else value.replace(tzinfo=UTC)) - datetime(1970, 1, 1, tzinfo=UTC)
-    return Decimal(since // timedelta(microseconds=1)).scaleb(-6)
+    return value if isinstance(value, datetime) else None

@@ -29,6 +29,7 @@ _MEMBERS = 20  # of an ensemble
 _TOGETHER, _GAIN = 4, 2  # instances that stand for a larger fleet at its peak; times that one carries more there, at most
 _REQUESTS, _MOST_REQUESTS = 1_000_000, 3_000_000  # of a replay of all the traffic: so many, if few instances can stand for all
 _FEWEST, _MOST, _TO_SCALE = 2, 16, 8  # instances that stand for a fleet; and for one whose number changes
+_MOST_OF_TRACE = 20_000  # requests of a trace, which each member of the ensemble replays several times
 _HOUR_S = 3600.0
 
 
@@ -57,13 +58,15 @@ class _Day:
     "bench fleet results:tiny-mqa --slo ttft_p95=1s --prompt-length 256 --output-length 64 --peak-rps 200",
     "bench fleet results:tiny-mqa --slo ttft_p95=1s --workload mine.yaml --peak-rps 200 --trough-rps 20 --start-up 120",
     "bench fleet results:tiny-mqa --slo tpot_p95=50ms --workload mine.yaml --traffic monday.csv --fail-every 500",
+    "bench fleet results:tiny-mqa --slo ttft_p95=1s --workload my-load/replay.yaml --time-scale 3",
     after="Exit status: 0 for a prediction; 1 where the traffic is refused; 2 for what you can fix.",
 )
 @dataclass(frozen=True, kw_only=True)
 class Fleet(Modelled):
     """A model of the server is fitted to the runs in RESULTS, and the traffic replayed on instances of it behind a router: what one of
     them carries within the SLOs, how many the peak takes, and what a day gets from a fixed fleet and from one that keeps its load
-    between 60 and 80 %. A few instances with their share of the traffic stand for a large fleet.
+    between 60 and 80 %. A few instances with their share of the traffic stand for a large fleet. A workload that replays a trace, as
+    `bench traffic` writes it, is the traffic itself: all of it is replayed on as many instances as it takes.
     """
 
     slo: Annotated[list[str], option("LIMIT", SLO)]
@@ -76,6 +79,9 @@ class Fleet(Modelled):
     traffic: Annotated[Path | None, option("FILE", "CSV of seconds and requests_per_s; straight lines between.", _TRAFFIC)] = (
         None
     )
+    time_scale: Annotated[
+        float | None, option("X", "Of --workload with a trace: X times as fast.", _TRAFFIC, parser=positive, default="1")
+    ] = None
     router: Annotated[
         Literal["round-robin", "random", "least-requests", "power-of-two", "session"],
         option(None, "How requests are shared out; `session` keeps conversations where they are.", _FLEET),
@@ -96,8 +102,12 @@ class Fleet(Modelled):
         from bench.words.predicted import doubt_text
 
         slos = [parse_slo(text) for text in self.slo]
-        traffic = self._traffic()
-        workload = self.load("request_rate")
+        workload = self.load("request_rate", also="time_scale")
+        if self.time_scale is not None and not workload.trace:
+            raise BenchError(
+                "--time-scale belongs to a --workload that replays a trace. Leave it out; --peak-rps says how much."
+            )
+        traffic = None if workload.trace else self._traffic()
         if workload.step or workload.ramp:
             raise BenchError(
                 "--workload: a step or ramp is traffic; give it as --traffic FILE, and leave it out of the workload."
@@ -109,6 +119,9 @@ class Fleet(Modelled):
         limits = self.what_if(limits)
         model = self_judged(fitted, runs)
         self._refuse(list(misfits(model)))
+        if traffic is None:
+            self._of_trace(model, limits, workload, slos)
+            return
         rates = rates_carried(tracked(members(model, limits, count=_MEMBERS), "One instance"), workload, slos)
         if not min(rates):
             self._refuse(list(doubts(model, [replayed(typical(model, limits), workload, slos, 1e-3)])))
@@ -173,6 +186,62 @@ class Fleet(Modelled):
         if self.trough_rps > self.peak_rps:
             raise BenchError(f"--trough-rps {self.trough_rps:g} is above --peak-rps {self.peak_rps:g}.")
         return sine(self.peak_rps, self.trough_rps)
+
+    def _of_trace(self, model: Calibrated, limits: Limits, workload: Workload, slos: list[Slo]) -> None:
+        """Print how many instances a recorded trace takes, by replaying all of it."""
+        from bench.load.schedule import schedule
+        from bench.predict.ensemble import members, typical
+        from bench.predict.fleet import Instances, replay_fleet
+        from bench.predict.predict import doubts, ensemble_interval
+        from bench.predict.served import fewest_instances, served
+
+        given = {
+            "peak-rps": self.peak_rps,
+            "trough-rps": self.trough_rps,
+            "traffic": self.traffic,
+            "fail-every": self.fail_every,
+        }
+        if unused := next((name for name, value in given.items() if value is not None), None):
+            raise BenchError(
+                f"--{unused}: {self.workload} replays a trace, which is the traffic. Leave it out; --time-scale makes it more."
+            )
+        plans = schedule(workload, self.time_scale or 1.0, "traffic")
+        if len(plans) > _MOST_OF_TRACE:
+            raise BenchError(
+                f"{workload.trace}: {len(plans):,} requests, and {_MOST_OF_TRACE:,} are the most that are replayed so often. Take a "
+                "part with its busiest time: bench traffic LOG --from MOMENT --to MOMENT --output DIR."
+            )
+        ensemble = tracked(members(model, limits, count=_MEMBERS), "The trace")
+        found = ensemble_interval(fewest_instances(ensemble, plans, slos, self.router))
+        least, value, most = math.floor(found.low), math.ceil(found.value), math.ceil(found.high)
+        member = typical(model, limits)
+        replays = {
+            number: replay_fleet(plans, Instances(member.server, number), self.router, overhead_s=member.overhead_s)
+            for number in (most, value)
+        }
+        self._refuse(list(doubts(model, [replays[most]])))
+        shares = {number: served(replay, member, slos) for number, replay in replays.items()}
+        seconds = max(plan.due_s or 0.0 for plan in plans)
+        if self.json:
+            print_json(
+                {
+                    "slos": self.slo,
+                    "requests": len(plans),
+                    "seconds": seconds,
+                    "router": self.router,
+                    "instances": {"value": value, "low": least, "high": most},
+                    "within": {str(number): vars(share) for number, share in shares.items()},
+                }
+            )
+            return
+        print(f"Predicted, with 90 % intervals, within {' and '.join(map(str, slos))}, each hour of the trace by itself:\n")
+        rows = [
+            ["requests of the trace", f"{len(plans):,} in {seconds:,.0f} s"],
+            [f"instances behind a router ({self.router})", f"{value:,} ({least:,} to {most:,})"],
+            ["enough even if one fails (N + 1)", f"{most + 1:,}"],
+            *([f"within all limits, {number:,} of them", shown_share(share.within, 2)] for number, share in shares.items()),
+        ]
+        print_table(rows, head=False)
 
     def _together(
         self, model: Calibrated, limits: Limits, workload: Workload, slos: list[Slo], peak: float, alone: Interval
@@ -286,29 +355,11 @@ class Fleet(Modelled):
 
 
 def _day(name: str, replay: FleetReplay, member: Member, slos: list[Slo], share: float, why_not: list[Doubt]) -> _Day:
-    import numpy as np
+    from bench.predict.served import served
 
-    from bench.predict.carried import latency_longer, within
-
-    table, lost = replay.requests, np.array(replay.lost_s) // _HOUR_S
-    each = [within(table, slo, latency_longer(member, slo)).fill_null(value=True).to_numpy() for slo in slos]
-    both = np.logical_and.reduce(each)
-    hour = table["sent_s"].to_numpy() // _HOUR_S
-    hours = [(hour == number, int((lost == number).sum())) for number in np.unique(np.concatenate([hour, lost]))]
     ready = [number / share for _, number, _ in replay.history]
-    return _Day(
-        name,
-        least=round(min(ready)),
-        most=round(max(ready)),
-        hours=replay.paid_s / _HOUR_S / share,
-        within=float(both.sum() / max(1, len(both) + len(lost))),
-        worst=min((float(both[of].sum() / (of.sum() + gone)) for of, gone in hours), default=1.0),
-        lost=len(lost) / max(1, len(both) + len(lost)),
-        meets=all(
-            good[of].sum() >= slo.share * (of.sum() + gone) for slo, good in zip(slos, each, strict=True) for of, gone in hours
-        ),
-        doubts=why_not,
-    )
+    hours = replay.paid_s / _HOUR_S / share
+    return _Day(name, round(min(ready)), round(max(ready)), hours, **vars(served(replay, member, slos)), doubts=why_not)
 
 
 def _row(day: _Day, price: float | None) -> list[str]:

@@ -1,0 +1,93 @@
+"""What a fleet made of given requests within SLOs, and how many instances they take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from bench.errors import BenchError
+from bench.load.schedule import PlannedRequest
+from bench.predict.carried import latency_longer, within
+from bench.predict.ensemble import Member
+from bench.predict.fleet import FleetReplay, Instances, Router, replay_fleet
+from bench.study import Slo
+
+__all__ = ["HOUR_S", "Served", "fewest_instances", "served"]
+
+HOUR_S = 3600.0  # seconds of an hour; derived
+_MOST_INSTANCES = 1024  # most instances that are tried; convention
+
+
+@dataclass(frozen=True)
+class Served:
+    """Requests within SLOs.
+
+    Attributes:
+        within: share of them within all limits, of which lost ones are not (0–1). worst: the same of the worst hour.
+        lost: share of them that was lost. meets: whether each hour met the SLOs' percentiles.
+    """
+
+    within: float
+    worst: float
+    lost: float
+    meets: bool
+
+
+def served(replay: FleetReplay, member: Member, slos: Sequence[Slo]) -> Served:
+    """What came of a replay, with the member's latencies as long as they may be."""
+    table, lost = replay.requests, np.array(replay.lost_s) // HOUR_S
+    each = [within(table, slo, latency_longer(member, slo)).fill_null(value=True).to_numpy() for slo in slos]
+    both = np.logical_and.reduce(each)
+    hour = table["sent_s"].to_numpy() // HOUR_S
+    hours = [(hour == number, int((lost == number).sum())) for number in np.unique(np.concatenate([hour, lost]))]
+    return Served(
+        within=float(both.sum() / max(1, len(both) + len(lost))),
+        worst=min((float(both[of].sum() / (of.sum() + gone)) for of, gone in hours), default=1.0),
+        lost=len(lost) / max(1, len(both) + len(lost)),
+        meets=all(
+            good[of].sum() >= slo.share * (of.sum() + gone) for slo, good in zip(slos, each, strict=True) for of, gone in hours
+        ),
+    )
+
+
+def fewest_instances(
+    ensemble: Iterable[Member], plans: Sequence[PlannedRequest], slos: Sequence[Slo], router: Router
+) -> list[int]:
+    """The fewest instances that meet the SLOs of given requests in each hour, for each member.
+
+    Raises:
+        BenchError: more instances than requests, or 1,024, would not do.
+    """
+    most = min(_MOST_INSTANCES, len(plans))
+    found: list[int] = []
+    for member in ensemble:
+
+        def meets(number: int, member: Member = member) -> bool:
+            fleet = Instances(member.server, number)
+            replay = replay_fleet(plans, fleet, router, overhead_s=member.overhead_s, seed=1 + member.number)
+            return served(replay, member, slos).meets
+
+        least = _least(meets, found[-1] if found else 1, most)
+        if least is None:
+            raise BenchError(
+                f"{most} instances would not be within {' and '.join(map(str, slos))}: a request alone may take longer."
+            )
+        found.append(least)
+    return found
+
+
+def _least(meets: Callable[[int], bool], near: int, most: int) -> int | None:
+    """The least number from which on it is met, from one nearby; None where `most` is too few."""
+    low, high = 0, near  # too few, and perhaps enough
+    while not meets(high):
+        if high >= most:
+            return None
+        low, high = high, min(most, 2 * high)
+    if not low and high > 1 and not meets(high - 1):
+        return high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if meets(middle) else (middle, high)
+    return high

@@ -1,0 +1,1 @@
+"""An access log: what it says of the traffic, and loads that are like it."""

@@ -1,0 +1,350 @@
+"""Read an access log: when each request came, how long it was, and what was left out."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, tzinfo
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from bench.errors import BenchError, shown
+from bench.study.trace import SECONDS, Format, TraceUnit, date_of, format_of, since_1970, unit_not_known
+from bench.table_file import Row, read_rows
+from bench.traffic.columns import NEEDED, cell, columns_of, unit_in_name
+
+__all__ = ["LeftOut", "Log", "read_log"]
+
+Floats = npt.NDArray[np.float64]
+Whole = npt.NDArray[np.int64]
+_LONGEST = 2**31  # tokens that no model's context has; convention
+_FAILED = {
+    "error",
+    "failed",
+    "failure",
+    "fail",
+    "timeout",
+    "cancelled",
+    "canceled",
+    "aborted",
+    "false",
+    "exception",
+    "rejected",
+}
+_FINE = {"", "ok", "success", "succeeded", "successful", "completed", "complete", "done", "true", "none", "null", "finished"}
+_NO_ERROR = {"", "none", "null", "false", "0", "no", "nan"}
+_ANSWERED = 200  # least HTTP status of an answer; source: RFC 9110, 15.3
+_FAILURES = 400  # least HTTP status of a failure; source: RFC 9110, 15.5
+_CLOCK_BACK = (
+    1500.0,
+    3660.0,
+)  # least and longest step back of a clock when summer time ends (s): half an hour to one; convention
+_RESOLUTIONS = (60.0, 1.0, 0.1, 0.01, 1e-3)  # ticks that clocks of logs count in (s); convention
+_SAME_S = 2e-6  # within which a moment lies on such a clock (s); derived: a float of seconds since 1970 is off by 0.24 µs
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """Rows that are no requests with lengths. Attributes: why: after `rows with`. count. place, value: of the first."""
+
+    why: str
+    count: int
+    place: str
+    value: str
+
+
+@dataclass(frozen=True)
+class Log:
+    """The requests of a log, in order of arrival.
+
+    Attributes:
+        path: the file. rows: in it. columns: which is what, by role.
+        arrival_s: since the first (s). prompt_tokens, output_tokens: lengths.
+        began: when the first came; None where arrivals are not dates. zone: for the hours of the day.
+        duration_s: until the answer (s), NaN where not known; None without such a column.
+        texts: of prompts; None without such a column.
+        resolution_s: that all arrivals are whole multiples of.
+        left_out: rows without a moment or a length, or that failed. notes: what else a reader has to know.
+    """
+
+    path: str
+    rows: int
+    columns: Mapping[str, str]
+    arrival_s: Floats
+    prompt_tokens: Whole
+    output_tokens: Whole
+    began: datetime | None
+    zone: tzinfo
+    duration_s: Floats | None
+    texts: list[str] | None
+    resolution_s: float
+    left_out: Sequence[LeftOut] = ()
+    notes: Sequence[str] = field(default_factory=list)
+
+    @property
+    def count(self) -> int:
+        """Requests."""
+        return len(self.arrival_s)
+
+    @property
+    def span_s(self) -> float:
+        """From the first arrival to the last."""
+        return float(self.arrival_s[-1])
+
+    @property
+    def rate(self) -> float | None:
+        """Requests/s; None where they came in one instant."""
+        return (self.count - 1) / self.span_s if self.span_s > 0 else None
+
+    def part(self, begin: str | None, end: str | None) -> Log:
+        """The requests from a moment on and before another: seconds since the first, or dates.
+
+        Raises:
+            BenchError: it is no such moment, or nothing came between them.
+        """
+        low = -math.inf if begin is None else self._moment("--from", begin)
+        high = math.inf if end is None else self._moment("--to", end)
+        kept = (self.arrival_s >= low) & (self.arrival_s < high)
+        if not kept.any():
+            raise BenchError(f"{self.path}: no request came in that part; the last came {self.span_s:g} s after the first.")
+        first = float(self.arrival_s[kept][0])
+        return replace(
+            self,
+            arrival_s=self.arrival_s[kept] - first,
+            prompt_tokens=self.prompt_tokens[kept],
+            output_tokens=self.output_tokens[kept],
+            began=None if self.began is None else datetime.fromtimestamp(self.began.timestamp() + first, UTC),
+            duration_s=None if self.duration_s is None else self.duration_s[kept],
+            texts=None if self.texts is None else [text for text, here in zip(self.texts, kept, strict=True) if here],
+        )
+
+    def _moment(self, option: str, text: str) -> float:
+        """Seconds since the first arrival."""
+        seconds = _numbers([text])[0]
+        if not math.isnan(seconds):
+            return float(seconds)
+        moment = date_of(text)
+        if moment is None:
+            raise BenchError(f"{option} {text}: neither seconds since the first request nor a date and time.")
+        if self.began is None:
+            raise BenchError(f"{option} {text}: arrivals of this log are not dates. Give seconds since the first request.")
+        return (moment if moment.tzinfo else moment.replace(tzinfo=self.zone)).timestamp() - self.began.timestamp()
+
+
+def read_log(
+    path: str, *, given: Mapping[str, str] | None = None, unit: TraceUnit | None = None, zone: tzinfo | None = None
+) -> Log:
+    """The requests in a CSV, JSONL or Parquet file.
+
+    Args:
+        given: the column of a role, where its name does not say it. unit: of arrivals that are numbers. zone: of dates without one.
+
+    Raises:
+        BenchError: it cannot be read, columns or units are not known or ambiguous, or no row is a request with lengths.
+    """
+    rows = read_rows(path, what="log")
+    if not rows:
+        raise BenchError(f"{path}: holds no requests.")
+    form = None if given else format_of(rows[0].values.keys())
+    columns = columns_of(path, rows, given or (dict(zip(NEEDED, form[1:4], strict=True)) if form else {}))
+    values = {role: list(map(cell(name), rows)) for role, name in columns.items()}
+    notes: list[str] = []
+    moments, dated = _moments(path, rows, columns["arrival"], values["arrival"], form, unit, zone, notes)
+    prompt, output = _numbers(values["prompt"]), _numbers(values["output"])
+    faults = [
+        (_failed(values.get("status"), columns.get("status", ""), notes), "a failure", values.get("status", [])),
+        (np.isnan(moments), "no moment of arrival", values["arrival"]),
+        (_no_count(prompt), "no count of prompt tokens", values["prompt"]),
+        (_no_count(output), "no count of answer tokens", values["output"]),
+        (prompt < 1, "a prompt of 0 tokens", values["prompt"]),
+        (output < 1, "an answer of 0 tokens", values["output"]),
+    ]
+    kept, left_out = np.ones(len(rows), dtype=bool), []
+    for wrong, why, cells in faults:
+        if (here := kept & wrong).any():
+            first = int(np.argmax(here))
+            left_out.append(LeftOut(why, int(here.sum()), rows[first].place, shown(str(cells[first]), 40)))
+        kept &= ~wrong
+    if not kept.any():
+        why = "; ".join(f"{each.count} have {each.why} ({each.place}: {each.value})" for each in left_out)
+        raise BenchError(f"{path}: none of {len(rows)} rows is a request with its lengths: {why}. See --columns.")
+    came = moments[kept]
+    if (np.diff(came) < 0).any():
+        notes.append("Rows are not in the order of their arrivals; they were sorted.")
+    order = np.flatnonzero(kept)[np.argsort(came, kind="stable")]
+    arrival = moments[order] - moments[order[0]]
+    return Log(
+        path,
+        len(rows),
+        columns,
+        arrival,
+        prompt[order].astype(np.int64),
+        output[order].astype(np.int64),
+        datetime.fromtimestamp(float(moments[order[0]]), UTC) if dated else None,
+        zone or UTC,
+        _durations(columns, values, moments, zone, order, notes),
+        [_text(values["text"][i]) for i in order] if "text" in values else None,
+        _resolution(arrival),
+        left_out,
+        notes,
+    )
+
+
+def _moments(
+    path: str,
+    rows: Sequence[Row],
+    column: str,
+    values: Sequence[Any],
+    form: Format | None,
+    unit: TraceUnit | None,
+    zone: tzinfo | None,
+    notes: list[str],
+) -> tuple[Floats, bool]:
+    """Seconds of each row, NaN where there is no moment; and whether they are dates, counted from 1970."""
+    first = next((value for value in values if value not in (None, "")), None)
+    numbers = _numbers(values)
+    if first is None or math.isnan(_numbers([first])[0]):
+        if unit is not None:
+            raise BenchError(f"{path}: {column} holds dates, which have no unit. Leave --time-unit out.")
+        return _dates(path, rows, column, values, zone, notes), True
+    known = numbers[~np.isnan(numbers)]
+    since = since_1970(float(known.min())) if known.min() > 0 else []
+    published = form.unit if form else unit_in_name(column)
+    whole = bool((known == np.round(known)).all())
+    reason = "neither its name nor its numbers say it"
+    if published and since and published not in since:
+        reason = f"in {published} the first would be long before or after our time; in {since[0]} it is a date of our time"
+        published = None
+    elif form and form.whole and not whole:
+        reason = f"{form.publisher}'s are whole numbers of milliseconds, and these have fractions"
+        published = None
+    else:
+        published = published or (since[0] if since else None)
+    found = unit or published
+    if found is None:
+        units: dict[str, TraceUnit] = {f"--time-unit {name}": name for name in dict.fromkeys([*since, "s", "ms"])}
+        raise unit_not_known(path, column, reason, "Say it", units, [Decimal(repr(float(x))) for x in known])
+    return numbers * float(SECONDS[found]), found in since
+
+
+def _dates(path: str, rows: Sequence[Row], column: str, values: Sequence[Any], zone: tzinfo | None, notes: list[str]) -> Floats:
+    """Seconds since 1970 of dates. Those without a zone are in `zone`, or UTC."""
+    dates = [date_of(value) for value in values]
+    if not any(dates):
+        raise BenchError(
+            f"{path}: {column}: {shown(str(values[0]), 40)} is no date and time as ISO 8601 has it, and no number. Name another "
+            "column: --columns arrival=NAME."
+        )
+    bare = sum(each is not None and each.tzinfo is None for each in dates)
+    if bare and zone is None:
+        if bare < sum(each is not None for each in dates):
+            raise BenchError(f"{path}: {column}: some dates have a time zone, and others none. Say theirs: --time-zone NAME.")
+        notes.append(f"Dates in {column} have no time zone; they were taken for UTC (--time-zone says another).")
+    found, last = np.full(len(dates), math.nan), -math.inf
+    for i, each in enumerate(dates):
+        if each is None:
+            continue
+        moment = (each if each.tzinfo else each.replace(tzinfo=zone or UTC)).timestamp()
+        if zone is not None and each.tzinfo is None and moment < last - _CLOCK_BACK[0]:
+            moment = each.replace(tzinfo=zone, fold=1).timestamp()  # the second time that the clock shows this hour
+        found[i] = moment
+        last = max(last, moment)
+    if bare and zone is None:
+        _refuse_summer_time(path, rows, column, found)
+    return found
+
+
+def _refuse_summer_time(path: str, rows: Sequence[Row], column: str, found: Floats) -> None:
+    """Raises BenchError where arrivals are in order but for one step back by the hour of summer time."""
+    known = np.flatnonzero(~np.isnan(found))
+    steps = np.diff(found[known])
+    back = np.flatnonzero(steps < 0)
+    if len(back) == 1 and _CLOCK_BACK[0] <= -steps[back[0]] <= _CLOCK_BACK[1]:
+        place = rows[known[back[0] + 1]].place
+        raise BenchError(
+            f"{path}: {place}: {column} steps back by {-steps[back[0]] / 60:.0f} min, as clocks do when summer time ends. Say which "
+            "time it is: --time-zone Europe/Berlin, say, or --time-zone UTC to leave it so."
+        )
+
+
+def _numbers(values: Sequence[Any]) -> Floats:
+    """Finite numbers; NaN for anything else."""
+    texts = [
+        value
+        if isinstance(value, str)
+        else str(value)
+        if isinstance(value, int | float) and not isinstance(value, bool)
+        else None
+        for value in values
+    ]
+    found = pl.Series(texts, dtype=pl.String).cast(pl.Float64, strict=False).to_numpy()
+    return np.where(np.isfinite(found), found, math.nan)
+
+
+def _no_count(numbers: Floats) -> npt.NDArray[np.bool_]:
+    found: npt.NDArray[np.bool_] = np.isnan(numbers) | (numbers != np.round(numbers)) | (np.abs(numbers) > _LONGEST)
+    return found
+
+
+def _failed(values: Sequence[Any] | None, column: str, notes: list[str]) -> npt.NDArray[np.bool_]:
+    """Which rows say that their request failed."""
+    if values is None:
+        return np.zeros(1, dtype=bool)
+    kind = column.rpartition(".")[2].lower()
+    words: dict[str, bool] = {}
+    for text in dict.fromkeys(map(_status, values)):
+        code = _numbers([text])[0]
+        if kind == "error":
+            words[text] = text not in _NO_ERROR
+            continue
+        words[text] = text in _FAILED or code >= _FAILURES or (kind == "success" and code == 0)
+        if not (words[text] or text in _FINE or _ANSWERED <= code < _FAILURES or (kind == "success" and code == 1)):
+            notes.append(f"{column} {shown(text, 40)} is not known as a failure; its requests were counted as answered.")
+    return np.array([words[_status(value)] for value in values])
+
+
+def _status(value: Any) -> str:
+    return "" if value is None else str(value).strip().lower()
+
+
+def _durations(
+    columns: Mapping[str, str],
+    values: Mapping[str, Sequence[Any]],
+    moments: Floats,
+    zone: tzinfo | None,
+    order: npt.NDArray[np.intp],
+    notes: list[str],
+) -> Floats | None:
+    """From arrival to answer (s), NaN where not known; None where no column says it in a unit that is known."""
+    if "end" in columns:
+        ends = [date_of(value) for value in values["end"]]
+        if any(ends):
+            bare = zone or UTC
+            known = [math.nan if x is None else (x if x.tzinfo else x.replace(tzinfo=bare)).timestamp() for x in ends]
+            return np.array(known)[order] - moments[order]
+    if "duration" in columns:
+        unit = unit_in_name(columns["duration"])
+        if unit is None:
+            notes.append(
+                f"Concurrency is not known: the name of {columns['duration']} does not say its unit (duration_s would)."
+            )
+            return None
+        return _numbers(values["duration"])[order] * float(SECONDS[unit])
+    return None
+
+
+def _text(value: Any) -> str:
+    return "" if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _resolution(arrival_s: Floats) -> float:
+    for each in _RESOLUTIONS:
+        if (np.abs(arrival_s / each - np.round(arrival_s / each)) * each <= _SAME_S).all():
+            return each
+    return _SAME_S
