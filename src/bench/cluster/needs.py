@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bench.axes import AXES
-from bench.load.schedule import schedule
+from bench.load.schedule import at_least_s, schedule
 from bench.records.launch import Launch
 from bench.study import DeploymentSpec, RunSpec
 
@@ -78,7 +78,7 @@ def _length_s(run: RunSpec) -> float:
     if AXES[run.workload.axis].held:
         return _ANSWERED_S
     sent = schedule(run.workload, run.level, run.schedule_seed)
-    return max((each.due_s or 0.0 for each in sent), default=0.0) + _DRAIN_S
+    return at_least_s(sent) + _DRAIN_S
 
 
 def _memory_bytes(launch: Launch, gpus: int, nodes: int) -> int:

@@ -142,6 +142,7 @@ class Endpoint(ABC):
         fewest_output: tokens that an answer may be limited to, at the least.
         endings: types of events that say that a stream is all there, as [DONE] does. cuts: why an answer ended that reached its limit.
         reasons: whether a server may keep the reasoning ahead of an answer to itself.
+        keeps_reasoning: whether a chat's history may hold the reasoning of an answer.
         kinds: of prompts that it takes: a `text`, the messages of a `chat`, a `query` and its documents.
     """
 
@@ -158,6 +159,7 @@ class Endpoint(ABC):
     endings: ClassVar[tuple[str, ...]] = ()
     cuts: ClassVar[tuple[str, ...]] = ("length",)
     reasons: ClassVar[bool] = True
+    keeps_reasoning: ClassVar[bool] = False
     kinds: ClassVar[tuple[str, ...]] = ("text", "chat")
 
     @property
@@ -264,7 +266,11 @@ class Endpoint(ABC):
         """The text of an event or a whole answer, without reasoning: what the SDK's reading is compared with."""
 
     def message(self, contents: Iterable[Mapping[str, Any]], *, reasoning: bool) -> dict[str, Any]:  # noqa: ARG002
-        """An answer as a message of a chat's history. Args: contents: its events, or the whole. reasoning: whether that is kept."""
+        """An answer as a message of a chat's history; empty where it cannot stand there.
+
+        Args:
+            contents: its events, or the whole. reasoning: whether that is kept.
+        """
         return {"role": "assistant", "content": "".join(map(self.text, contents))}
 
     @abstractmethod

@@ -27,6 +27,7 @@ class Messages(Endpoint):
     path = "messages"
     keys = ("messages", "system")
     headers: ClassVar[Mapping[str, str]] = {"anthropic-version": "2023-06-01"}  # its newest that takes a temperature
+    keeps_reasoning = True
     limits = ("max_tokens",)
     lacks = ("token_ids", "stream_options", "max_tokens")
     endings = ("message_stop",)
@@ -88,9 +89,9 @@ class Messages(Endpoint):
         message = super().message(contents, reasoning=reasoning)
         parts = [part for content in contents for part in _parts(content)] if reasoning else []
         thought = {key: "".join(str(part.get(key) or "") for part in parts) for key in (_REASONING, "signature")}
-        if not thought[_REASONING]:
-            return message
-        return {**message, "content": [{"type": "thinking", **thought}, {"type": "text", "text": message["content"]}]}
+        text = [{"type": "text", "text": message["content"]}] if message["content"] else []
+        blocks = [{"type": "thinking", **thought}, *text] if thought[_REASONING] else text
+        return {**message, "content": blocks} if blocks else {}  # Anthropic refuses an empty text
 
     def read(self, chunk: Any) -> Read:
         usage = self.usage(chunk) or {}

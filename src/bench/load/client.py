@@ -126,6 +126,15 @@ class PreparedLoad:
                 f"prompts of {shortest} tokens cannot be made: {self._target.base_url} adds {form.template_tokens} to each. Ask for "
                 f"{fewest} or more."
             )
+        added = min(
+            (x.messages[-1] for x in self._planned if x.turn and x.prompt_asked is not None and x.messages), default=None
+        )
+        least = form.turn_tokens + form.letter_tokens
+        if added is not None and ENDPOINTS[load.endpoint].chats and added < least:
+            raise BenchError(
+                f"turns that add {added} tokens cannot be made: {self._target.base_url} adds {form.turn_tokens} to each. Ask for "
+                f"{least} or more as turns.new_tokens."
+            )
 
     def prime(self) -> RequestRecord | None:
         """Send the longest piece that the prompts share, so that a prefix cache holds it when the run begins.
@@ -234,8 +243,9 @@ def _assignments(
     count = max(1, min(count, streams))
     densest = _most_within(moments, _READY_S)
     shares: dict[int, list[Exchange]] = defaultdict(list)
+    turn = {request.conversation: number for number, request in enumerate(roots)}
     for request, exchange in zip(planned, exchanges, strict=True):
-        shares[request.conversation % count].append(exchange)
+        shares[turn[request.conversation] % count].append(exchange)
     assignments = []
     for number in range(count):
         mine = shares[number]

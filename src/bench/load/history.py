@@ -40,14 +40,12 @@ def follow(before: Exchange, following: Exchange) -> None:
     if turn is None or earlier is None:
         return
     response = Response(before)
-    if before.streamed:
-        contents = [json_object(event.data) or {} for event in events(response.pieces)]
-    else:
-        contents = [json_object(response.body) or {}]
+    contents = [found for event in events(response.pieces) if (found := json_object(event.data))] if before.streamed else []
+    contents = contents or [json_object(response.body) or {}]  # a server may answer whole where a stream was asked for
     try:
         message = ENDPOINTS[before.endpoint].message(contents, reasoning=turn.keeps_reasoning)
     except (AttributeError, LookupError, TypeError):  # it is no answer, which its record says
         message = {"role": "assistant", "content": ""}
     said = json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
-    turn.messages = b",".join((earlier.messages, said, turn.messages))
+    turn.messages = b",".join((earlier.messages, *([said] if message else ()), turn.messages))
     following.payload = turn.payload()

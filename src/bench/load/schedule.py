@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from bench.study import Workload
 from bench.study.lengths import LengthDistribution, Lengths
 from bench.study.turns import pauses
 
-__all__ = ["PlannedRequest", "expected_cached_tokens", "schedule"]
+__all__ = ["PlannedRequest", "at_least_s", "expected_cached_tokens", "schedule"]
 
 
 @dataclass(frozen=True)
@@ -186,6 +186,14 @@ def _reusable(requests: Iterable[PlannedRequest]) -> Iterator[int]:
             common += min(mine, had)
             sent[block] = max(mine, had)
         yield common
+
+
+def at_least_s(planned: Sequence[PlannedRequest]) -> float:
+    """Time until the last request leaves, however fast the answers are (s): moments, and times to think."""
+    earliest: list[float] = []
+    for request in planned:
+        earliest.append(request.due_s or 0.0 if request.after is None else earliest[request.after] + request.think_s)
+    return max(earliest, default=0.0)
 
 
 def _begun(count: int, seed: str) -> list[float]:

@@ -16,7 +16,7 @@ import psutil
 
 from bench.axes import AXES
 from bench.errors import shown_share
-from bench.load.schedule import schedule
+from bench.load.schedule import at_least_s, schedule
 from bench.records.files import write_record
 from bench.records.progress import FinishedRun, RunUnderWay, SessionProgress
 from bench.records.request import RequestRecord
@@ -268,5 +268,5 @@ class _Size(NamedTuple):
     @classmethod
     def of(cls, run: RunSpec) -> _Size:
         planned = schedule(run.workload, run.level, run.schedule_seed)
-        moments = None if AXES[run.workload.axis].held else max((x.due_s or 0.0 for x in planned), default=0.0)
+        moments = None if AXES[run.workload.axis].held else at_least_s(planned)
         return cls(moments, sum(x.tokens for x in planned), len(planned))

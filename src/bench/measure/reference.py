@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from statistics import fmean
 
+from bench.endpoints import ENDPOINTS
 from bench.errors import BenchError
 from bench.load.client import Load, run_load
 from bench.load.schedule import schedule
@@ -62,7 +63,8 @@ def reference_load(
     started = datetime.now(UTC).isoformat(timespec="milliseconds")
     model = schedule(first.workload, first.level, first.schedule_seed)[0]
     asked = model.prompt_asked
-    prompt = None if asked is None else min(asked, _LONGEST_PROMPT)
+    fewest = first.workload.prompts.fewest(ENDPOINTS[first.workload.endpoint], target.form(first.workload.endpoint))
+    prompt = None if asked is None else max(min(asked, _LONGEST_PROMPT), fewest)
     output = model.output_tokens and min((asked or 0) - (prompt or 0) + model.output_tokens, _LONGEST_OUTPUT)
     in_flight = min(_IN_FLIGHT, requests)
     workload = first.workload.alike("closed", requests, prompt, output)

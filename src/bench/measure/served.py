@@ -57,8 +57,9 @@ class _Visit:
     """A request at the server.
 
     Attributes:
-         holds: tokens whose keys and values it has room for. admitted: how often it was let in.
-    served: tokens of its prompt that it found there, the first time.
+        plan, record: what it was to be, and what became of it. left, start, blocks, held: as of `bench.pool.Holder`.
+        holds: tokens whose keys and values it has room for. admitted: how often it was let in.
+        served: tokens of its prompt that it found there, the first time.
     """
 
     plan: PlannedRequest
@@ -74,6 +75,12 @@ class _Visit:
     @property
     def preemptions(self) -> int:
         return max(0, self.admitted - 1)
+
+    @property
+    def last(self) -> int:
+        """Tokens whose keys and values it has in the end: the last token of an answer is never computed."""
+        answered = self.record.completion_tokens
+        return self.plan.prompt_tokens + (self.plan.output_tokens if answered is None else answered) - 1
 
 
 def served_tokens(planned: Iterable[PlannedRequest], records: Iterable[RequestRecord], room: Room) -> int | None:
@@ -126,7 +133,7 @@ class _Stay:
                 self._grow(visit)
             else:
                 self._running.remove(visit)
-                self._pool.release(visit, visit.plan.prompt_tokens + visit.plan.output_tokens - 1)
+                self._pool.release(visit, visit.last)
             self._admit(at)
         return None if self._waiting else sum(visit.served for visit in self._visits)
 
@@ -145,7 +152,7 @@ class _Stay:
 
     def _expect(self, visit: _Visit, now: float) -> None:
         """When an admitted request needs a block more, and when it leaves."""
-        last = visit.plan.prompt_tokens + visit.plan.output_tokens - 1  # the last token of an answer is never computed
+        last = visit.last
         end = max(now, visit.record.end_s or now)
         begin = min(end, max(now, visit.record.first_token_s or now))
         if self._room.blocks is not None:

@@ -26,7 +26,16 @@ _TOKENS = 2048
 _ENDS = (0.05, 0.95)  # quantiles of the bootstrap between which a cost lies; derived: predict.predict has 90 %
 _PASS_TOKENS = 512  # tokens of a pass if no flag says; source: llama.cpp's default for `--ubatch-size`
 _FLAGS = {"vllm": ("--max-num-batched-tokens",), "llama.cpp": ("--batch-size", "-b")}
-_SPECULATES = {"--speculative-config", "-sc", "--spec-method", "--spec-model", "--spec-type", "--spec-draft-model", "-md"}
+_SPECULATES = {
+    "--speculative-config",
+    "-sc",
+    "--spec-method",
+    "--spec-model",
+    "--spec-type",
+    "--spec-draft-model",
+    "--model-draft",
+    "-md",
+}
 _ONE_CACHE = {"--kv-unified", "-kvu"}  # of all of llama.cpp's slots
 
 

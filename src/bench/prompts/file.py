@@ -19,9 +19,9 @@ from bench.table_file import Row, read_rows, read_text
 
 __all__ = ["PromptFile"]
 
-# Columns that are looked for, the first that is there: messages of chats as OpenAI and as ShareGPT have them, and texts.
+# Columns that are looked for, the first that is there: messages of chats, texts, and messages as ShareGPT has them.
 _CHATS = ("messages", "conversations")
-_COLUMNS = (*_CHATS, "prompt")
+_COLUMNS = (_CHATS[0], "prompt", _CHATS[1])
 _QUERY, _DOCUMENTS = "query", "documents"
 _PACKAGES = Path("results/packages")
 # Roles as ShareGPT has them, in OpenAI's names.
@@ -57,6 +57,8 @@ class PromptFile(Own):
     def _whole(self) -> PromptFile:
         if bool(self.package) != bool(self.sha256):
             raise ValueError("package and sha256 belong together; `pip hash` prints that of a wheel")
+        if self.package and (self.file.startswith("/") or ".." in Path(self.file).parts):
+            raise ValueError(f"file {self.file} is no path inside a wheel")
         if self.max_characters and self.max_characters < self.min_characters:
             raise ValueError(f"max_characters {self.max_characters} is below min_characters {self.min_characters}")
         return self
@@ -68,12 +70,12 @@ class PromptFile(Own):
     @property
     def _path(self) -> Path:
         """Where the file lies; that of a package once it is fetched."""
-        return _PACKAGES / self.sha256[:16] / Path(self.file).name if self.sha256 else Path(self.file)
+        return _PACKAGES / self.sha256[:16] / self.file if self.sha256 else Path(self.file)
 
     def read(self) -> Sequence[OwnPrompt]:
         if self.package and self.sha256 and not self._path.exists():
             print(f"prompts: fetching {self.package}", file=sys.stderr, flush=True)
-            fetch_package("prompts", self.package, self.sha256, self.file, self._path.parent)
+            fetch_package("prompts", self.package, self.sha256, self.file, self._path.parent, key="file")
         every, most = _read(str(self._path), self.column), self.max_characters
         kept = [each for each in every if self.min_characters <= characters(each.prompt) <= (most or sys.maxsize)]
         if not kept:
@@ -88,7 +90,19 @@ def _read(path: str, column: str | None) -> list[OwnPrompt]:
     rows = _lines(path) if lines else read_rows(path, what="file of prompts")
     if not rows:
         raise BenchError(f"{path}: holds no prompts.")
-    return [OwnPrompt(row.place, _prompt(path, row, column)) for row in rows]
+    # Of ShareGPT's own file some rows hold no chat.
+    found = [OwnPrompt(row.place, _prompt(path, row, column)) for row in rows if not _empty_of_sharegpt(row, column)]
+    if len(found) < len(rows):
+        print(f"{path}: {len(rows) - len(found):,} of {len(rows):,} rows hold no question and are left out", file=sys.stderr)
+    if not found:
+        raise BenchError(f"{path}: holds no prompts.")
+    return found
+
+
+def _empty_of_sharegpt(row: Row, column: str | None) -> bool:
+    named = column is None and not row.values.keys() & {*_COLUMNS[:2]}
+    chat = _listed(row.values.get(_CHATS[1])) if named else None
+    return isinstance(chat, list) and all(isinstance(x, dict) and "from" in x for x in chat) and _chat(chat) is None
 
 
 def _lines(path: str) -> list[Row]:
@@ -98,7 +112,7 @@ def _lines(path: str) -> list[Row]:
 
 
 def _prompt(path: str, row: Row, column: str | None) -> Prompt:
-    if column is None and {_QUERY, _DOCUMENTS} <= row.values.keys():
+    if column is None and {_QUERY, _DOCUMENTS} <= row.values.keys() and not row.values.keys() & {*_COLUMNS}:
         return _ranking(path, row)
     given = {name: value for name, value in row.values.items() if value not in (None, "")}  # an empty cell of a CSV file
     names = [column] if column else [name for name in _COLUMNS if name in row.values]
@@ -112,11 +126,14 @@ def _prompt(path: str, row: Row, column: str | None) -> Prompt:
         raise BenchError(f"{path}: {row.place} is empty: it has no {' and no '.join(names)}.")
     value = given[name]
     _refuse_unsent(path, row.place, name, value)
-    found = value if isinstance(value, str) and name not in _CHATS else _chat(value)
+    named = name in _CHATS
+    found = _chat(value) if named or not isinstance(value, str) or (column and value.startswith("[")) else value
+    if found is None and column and isinstance(value, str):
+        found = value  # a text that begins with a bracket
     if found is None:
         raise BenchError(
             f"{path}: {row.place}, {name}: {shown(str(value), 60)} is not a list of messages, each with `role` and `content`, at least "
-            "one of which is not an answer" + ("." if name in _CHATS else ", and no text.")
+            "one of which is not an answer" + ("." if named else ", and no text.")
         )
     if isinstance(found, str) and not found.strip():
         raise BenchError(f"{path}: {row.place}, {name}: {shown(found, 60)} is not a text.")

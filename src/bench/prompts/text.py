@@ -15,6 +15,7 @@ from bench.table_file import read_text
 
 __all__ = ["CutText"]
 
+_FEWEST = 4096  # characters of a text; convention
 _MARK = 4  # tokens at a prompt's beginning that are drawn one by one, so that no prefix cache knows it
 
 
@@ -42,8 +43,10 @@ class CutText(Source):
             raise BenchError(
                 f"{self.file}: pieces of exact lengths are sent as token ids, which {where} cannot be. Use completions."
             )
-        if not self._text().strip():
-            raise BenchError(f"{self.file}: holds no text.")
+        if len(self._text()) < _FEWEST:
+            raise BenchError(
+                f"{self.file}: is a text of {len(self._text()):,} characters, of which pieces would be alike. Give {_FEWEST:,} or more."
+            )
 
     def described(self, turns: int = 1) -> str:  # noqa: ARG002
         return f"pieces of {self.file}, a text of {len(self._text()):,} characters"

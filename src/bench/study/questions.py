@@ -86,7 +86,7 @@ def shows_kv_cache(rows: Rows) -> bool:
 
 # Flags by which a server that is started speculates, as columns: vLLM's, then llama.cpp's.
 _SPECULATES = tuple(
-    map(flag_column, ("speculative-config", "sc", "spec-method", "spec-model", "spec-type", "spec-draft-model"))
+    map(flag_column, ("speculative-config", "sc", "spec-method", "spec-model", "spec-type", "spec-draft-model", "model-draft"))
 )
 
 

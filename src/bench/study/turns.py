@@ -16,6 +16,13 @@ from bench.study.lengths import Length
 __all__ = ["Pause", "Turns", "pauses"]
 
 Seconds = Annotated[float, Field(gt=0)]
+_SECRETS = ("authorization", "cookie", "x-api-key", "api-key")
+
+
+def _session_header(name: str) -> str:
+    if name.lower() in _SECRETS:
+        raise ValueError(f"{name} is a header of keys; name one of its own, such as X-Session-Id")
+    return checked_name(name)
 
 
 class Pause(Strict):
@@ -71,7 +78,7 @@ class Turns(Strict):
         default=False,
         description="`history: own`: whether reasoning stands in the history too, under the name that its server gave.",
     )
-    session_header: Annotated[str, AfterValidator(checked_name)] | None = Field(
+    session_header: Annotated[str, AfterValidator(_session_header)] | None = Field(
         default=None,
         description="A header that names the conversation, the same in all of its turns, by which a router can keep it on one server.",
     )

@@ -40,8 +40,7 @@ ALIKE = (
 # Keys of a body that other keys of a workload say.
 _OURS = {
     *("model", "stream", "stream_options", "ignore_eos", "n", "best_of", "echo", "truncate_prompt_tokens"),
-    *("max_new_tokens", "n_predict"),
-    *(key for endpoint in ENDPOINTS.values() for key in (*endpoint.keys, *endpoint.limits)),
+    *("max_new_tokens", "n_predict", "max_tokens", "max_completion_tokens", "max_output_tokens"),
 }
 _SHAPED = tuple(name for name, gaps in GAPS.items() if gaps.shaped)
 if TYPE_CHECKING:
@@ -203,8 +202,10 @@ class Workload(Strict):
             # What belongs to a key that is given otherwise goes with it: nobody asked for it by itself.
             dropped: set[str] = set()
             prompts = content.get("prompts", RANDOM.name)
-            if (prompts.get("source") if isinstance(prompts, dict) else prompts) != RANDOM.name:
-                dropped |= {"prompt_tokens", "turns", "cache", "shared_prefix"}
+            source = prompts.get("source") if isinstance(prompts, dict) else prompts
+            if source != RANDOM.name:
+                sized = source in SOURCES and SOURCES[source].sized
+                dropped |= {"turns", "cache", "shared_prefix", *([] if sized else ["prompt_tokens"])}
             if not _generates(content):
                 dropped |= {"output_tokens", "turns"}
             if content.get("arrival") == "trace":
@@ -221,7 +222,7 @@ class Workload(Strict):
         own, generates = not self.prompts.sized, work.generates
         lengths = [self.prompt_tokens, self.turns.new_tokens if self.turns else None]
         talks, server_said = ENDPOINTS[self.endpoint].chats, self.own_history
-        taken = sorted(self.body.keys() & _OURS)
+        taken = sorted(self.body.keys() & {*_OURS, *ENDPOINTS[self.endpoint].keys, *ENDPOINTS[self.endpoint].limits})
         secret, unsent = secret_in(self.body), _unsent(self.body)
         rules = (
             (self.arrival in ("burst", "trace") and self.num_requests is not None,
@@ -249,6 +250,8 @@ class Workload(Strict):
              "endpoint chat"),
             (self.turns is not None and self.turns.keep_reasoning and not server_said,
              "keep_reasoning belongs to history: own"),
+            (self.turns is not None and self.turns.keep_reasoning and not ENDPOINTS[self.endpoint].keeps_reasoning,
+             f"endpoint {self.endpoint} takes no reasoning back; remove keep_reasoning"),
             (not generates and self.output_tokens is not None,
              f"endpoint {self.endpoint} answers with {work.answer}, which have no length; remove output_tokens"),
             (not generates and self.arrival == "trace",
@@ -275,8 +278,8 @@ class Workload(Strict):
             ((self.cache == "shared") != (self.shared_prefix is not None), "cache shared and shared_prefix go together"),
             (self.turns is not None and self.arrival == "trace", "turns do not go with a trace, each of whose requests stands alone"),
             (self.turns is not None and self.cache == "repeated", "turns do not go with cache repeated; their prompts grow"),
-            (self.cache == "shared" and ENDPOINTS[self.endpoint].ranks,
-             f"cache shared does not go with endpoint {self.endpoint}, whose documents share a query; remove one of them"),
+            (self.cache in ("shared", "repeated") and ENDPOINTS[self.endpoint].ranks,
+             f"cache {self.cache} does not go with endpoint {self.endpoint}, whose documents share a query; remove one of them"),
             (self.stop_overloaded and not self.stoppable,
              f"stop_overloaded belongs to single requests at one rate ({', '.join(OPEN)}); remove it, or turns, step and ramp"),
         )  # fmt: skip

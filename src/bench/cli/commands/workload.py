@@ -6,7 +6,7 @@ import secrets
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -23,7 +23,6 @@ from bench.errors import BenchError
 from bench.work import Work
 
 if TYPE_CHECKING:
-    from bench.load.schedule import PlannedRequest
     from bench.measure.recording import Recording
     from bench.study import Workload as Sent
 
@@ -121,7 +120,7 @@ class Workload(Sending):
         """Send the load, and print what came of it."""
         from bench.commit import commit_of
         from bench.load.client import Load
-        from bench.load.schedule import schedule
+        from bench.load.schedule import at_least_s, schedule
         from bench.measure.exposition import find_metrics, worth_reading
         from bench.measure.recording import record_run
         from bench.records.run import RunHeader
@@ -147,7 +146,7 @@ class Workload(Sending):
             processes=self.processes,
         )
         planned = schedule(workload, level, seed)
-        seconds = _at_least(planned)
+        seconds = at_least_s(planned)
         output = self.output_dir
         output.mkdir(parents=True, exist_ok=True)
         target = self.introduced(target, workload)
@@ -321,14 +320,6 @@ def _given(value: Any, otherwise: str) -> Any:
     if value is None:
         raise BenchError(otherwise)
     return value
-
-
-def _at_least(planned: Sequence[PlannedRequest]) -> float:
-    """Seconds that a load takes however fast the answers are: moments, and times to think."""
-    earliest: list[float] = []
-    for request in planned:
-        earliest.append(request.due_s or 0.0 if request.after is None else earliest[request.after] + request.think_s)
-    return max(earliest)
 
 
 def _put_in_place(aside: Path, output: Path) -> None:
