@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 
 from bench.endpoints import ENDPOINTS
-from bench.load.events import events, json_object
+from bench.load.answer import contents_of
 from bench.load.exchange import Exchange
 from bench.load.response import Response
 
@@ -39,11 +39,7 @@ def follow(before: Exchange, following: Exchange) -> None:
     turn, earlier = following.continued, before.continued
     if turn is None or earlier is None:
         return
-    response = Response(before)
-    if before.streamed:
-        contents = [json_object(event.data) or {} for event in events(response.pieces)]
-    else:
-        contents = [json_object(response.body) or {}]
+    contents = contents_of(Response(before), streamed=before.streamed)
     try:
         message = ENDPOINTS[before.endpoint].message(contents, reasoning=turn.keeps_reasoning)
     except (AttributeError, LookupError, TypeError):  # it is no answer, which its record says
