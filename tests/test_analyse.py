@@ -30,7 +30,10 @@ from tests.test_words_causes import NUMBERS
 @pytest.fixture
 def compared(summary):
     rows = rows_of(summary, {"one": lambda x: 10.0 * min(x, 8), "two": lambda x: 18.0 * min(x, 8)}, full=8, wrong=[("one", 4)])
-    failing = [{**row, "failed": 1 if row["deployment"] == "two" and row["level"] == 16 else 0} for row in rows]
+    kept = [{"answer": "a", "request_digest": "q", "prompt_place": None, "prompt_digest": None}]
+    failing = [
+        {**row, "kept_answers": kept, "failed": 1 if row["deployment"] == "two" and row["level"] == 16 else 0} for row in rows
+    ]
     return of_rows(failing, launches=TWO, baseline="one", decision=Decision(slo=["ttft_p99=1s"]))
 
 
