@@ -112,14 +112,6 @@ class Sending:
             _REQUESTS,
         ),
     ] = False
-    keep_answers: Annotated[
-        bool,
-        flag(
-            "--keep-answers",
-            "Keep the text of each answer in its record; prompts of --prompts are sent as they are then, so that answers compare.",
-            _REQUESTS,
-        ),
-    ] = False
     vocabulary: Annotated[
         int, option("N", "Prompt ids are below this; 1000 is safe for real models.", _REQUESTS, parser=_ids)
     ] = 1000
@@ -182,12 +174,11 @@ class Sending:
             "output_tokens": self.output_length,
             "arrival": self.arrival or (arrival if self.burstiness is None else "gamma"),
             "burstiness": self.burstiness,
-            "cache": "shared" if self.shared_prefix is not None else "as_is" if self.prompts and self.keep_answers else None,
+            "cache": None if self.shared_prefix is None else "shared",
             "shared_prefix": self.shared_prefix,
             "endpoint": self.endpoint,
             "stream": False if self.no_stream else None,
             "honour_retry_after": self.honour_retry_after or None,
-            "keep_answers": self.keep_answers or None,
             **further,
         }
         content |= {key: value for key, value in given.items() if value is not None}
