@@ -38,7 +38,9 @@ Verdict = Literal["passed", "failed", "timeout"]
 # standard output's, after the tests have returned: a program that ends itself before has not passed.
 _GUARD = """
 import sys
-sys.path[:] = sys.argv[6:] or sys.path  # before any import: of a package's parts, some may be imported later
+if sys.argv[6:]:  # before any import, as of a package's parts some may be imported later
+    sys.path[:] = sys.argv[6:]
+    sys.modules["encodings"].__path__ = [sys.argv[6] + "/encodings"]
 import ctypes, os, resource, signal
 cpu, memory, largest, files, user = map(int, sys.argv[1:6])
 program, token = sys.stdin.buffer.read().rsplit(b"\\n", 1)
@@ -64,7 +66,7 @@ os.write(said, token)
 _SOUND = "import collections, functools, hashlib, heapq, itertools, math, random, re, statistics, string, typing\n"
 # What the sandbox must tell apart before anything is graded.
 _CONTROLS: tuple[tuple[str, Verdict], ...] = (
-    (_SOUND + "assert math.sqrt(4) == 2", "passed"),
+    (_SOUND + "'é'.encode('cp1252')\nassert math.sqrt(4) == 2", "passed"),
     ("assert False", "failed"),
     ("import os; os._exit(0)", "failed"),
     ("import os\nif os.fork() == 0: os._exit(0)", "failed"),
