@@ -24,13 +24,16 @@ from tests.test_answers import study as of_rows
 from tests.test_answers_settings import TWO, rows_of
 from tests.test_figures import results
 from tests.test_findings import study as served
-from tests.test_words_causes import NUMBERS
+from tests.test_words import CAUSE
 
 
 @pytest.fixture
 def compared(summary):
     rows = rows_of(summary, {"one": lambda x: 10.0 * min(x, 8), "two": lambda x: 18.0 * min(x, 8)}, full=8, wrong=[("one", 4)])
-    failing = [{**row, "failed": 1 if row["deployment"] == "two" and row["level"] == 16 else 0} for row in rows]
+    kept = [{"answer": "a", "request_digest": "q", "prompt_place": None, "prompt_digest": None}]
+    failing = [
+        {**row, "kept_answers": kept, "failed": 1 if row["deployment"] == "two" and row["level"] == 16 else 0} for row in rows
+    ]
     return of_rows(failing, launches=TWO, baseline="one", decision=Decision(slo=["ttft_p99=1s"]))
 
 
@@ -55,7 +58,7 @@ def test_what_is_written_is_read_again(tmp_path, compared):
             assert one == other, field
 
 
-@pytest.mark.parametrize("numbers", [{}, NUMBERS, {**NUMBERS, "held": "pinned", "held_level": 16.0}])
+@pytest.mark.parametrize("numbers", [{}, CAUSE, {**CAUSE, "held": "pinned", "held_level": 16.0}])
 @pytest.mark.parametrize("evidence", [None, *get_args(Evidence)])
 def test_every_evidence_is_a_row_and_back(evidence, numbers):
     cause = Bottleneck(evidence=evidence, runs=("one", "two"), **numbers)

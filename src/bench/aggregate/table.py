@@ -85,7 +85,9 @@ def aggregate(
     frame = summary_frame(summaries, by_deployment, known, thresholds, baseline, replicas)
     summary.parent.mkdir(parents=True, exist_ok=True)
     frame.write_parquet(summary)
-    texts = frame.drop("judged").with_columns(pl.col("reasons").list.join("; "), pl.col("faults").list.join(", "))
+    texts = frame.drop("judged", "kept_answers").with_columns(
+        pl.col("reasons").list.join("; "), pl.col("faults").list.join(", ")
+    )
     texts.write_csv(summary_csv)
     timeseries_frame([path.parent for path in runs], by_deployment).write_parquet(timeseries)
 

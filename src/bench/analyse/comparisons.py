@@ -10,6 +10,7 @@ import polars as pl
 
 from bench.analysis.compare import ALONE, UNCOMPARED, Comparison
 from bench.analysis.failures import FAILURES
+from bench.analysis.identical import IDENTICAL
 from bench.analysis.locked import Difference
 from bench.records.columns import schema_of
 from bench.records.files import plain, typed
@@ -23,6 +24,7 @@ class _Sides:
 
     matched: int
     failures: tuple[Any, ...]
+    answers: tuple[Any, ...]
     runs: tuple[int, int]
     invalid: tuple[int, int]
     alone: tuple[Any, ...]
@@ -44,6 +46,7 @@ def sides(found: Mapping[str, Comparison]) -> dict[str, Any]:
             _Sides(
                 each.matched,
                 tuple(each.failures.to_dicts()),
+                tuple(each.answers.to_dicts()),
                 each.runs,
                 each.invalid,
                 tuple(each.alone.to_dicts()),
@@ -66,6 +69,7 @@ def read_comparisons(effects: pl.DataFrame, compared: Mapping[str, Any]) -> dict
             matched=known.matched,
             effects=effects.filter(pl.col("deployment") == name),
             failures=pl.DataFrame(list(known.failures), schema=FAILURES),
+            answers=pl.DataFrame(list(known.answers), schema=IDENTICAL),
             runs=known.runs,
             invalid=known.invalid,
             alone=pl.DataFrame(list(known.alone), schema=ALONE),

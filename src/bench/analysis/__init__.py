@@ -1,5 +1,6 @@
 """Across runs: what may be trusted, where each deployment saturates, and what it sustains. Numbers and typed evidence, no text."""
 
+from bench.analysis.accuracy import Accuracy, AccuracyDifference, accuracy, accuracy_difference
 from bench.analysis.advice import Advice, advice
 from bench.analysis.bands import BANDS, judge
 from bench.analysis.bottleneck import bottleneck
@@ -25,6 +26,8 @@ from bench.analysis.validity import PARTS, invalid, verdict
 __all__ = [
     "BANDS",
     "PARTS",
+    "Accuracy",
+    "AccuracyDifference",
     "Advice",
     "Bottleneck",
     "Comparison",
@@ -32,6 +35,8 @@ __all__ = [
     "OperatingPoint",
     "Prediction",
     "Prices",
+    "accuracy",
+    "accuracy_difference",
     "advice",
     "best_points",
     "blind",

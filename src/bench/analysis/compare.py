@@ -14,6 +14,7 @@ import polars as pl
 from bench.analysis.blocks import ASSUMED_SPREAD, FEWEST_SESSIONS
 from bench.analysis.effects import CONFIGURATION, Spreads, effects
 from bench.analysis.failures import failures
+from bench.analysis.identical import identical
 from bench.analysis.locked import Difference, differences
 from bench.analysis.windows import of_windows
 from bench.errors import BenchError
@@ -34,7 +35,7 @@ class Comparison:
     Attributes:
         matched: pairs of runs.
         effects: every verdict, see `bench.analysis.effects`. failures: levels at which either side failed requests, see
-            `bench.analysis.failures`.
+            `bench.analysis.failures`. answers: levels at which answers were kept, see `bench.analysis.identical`.
         runs, invalid: runs of the baseline and of the candidate, and how many of them are invalid and left out.
         alone: valid runs without a counterpart: `side` (`baseline` or `candidate`) and what distinguishes runs.
         uncompared: levels (`CONFIGURATION`) that both sides measured, and of which no pair is compared.
@@ -47,6 +48,7 @@ class Comparison:
     matched: int
     effects: pl.DataFrame
     failures: pl.DataFrame
+    answers: pl.DataFrame
     runs: tuple[int, int]
     invalid: tuple[int, int]
     alone: pl.DataFrame
@@ -102,8 +104,8 @@ def compare(
     )
     baseline = _called_alike(baseline, candidate)
     failed = failures(baseline, candidate)
-    ours, theirs = (_prepared(side) for side in (baseline, candidate))
-    both = _in_order(ours.join(theirs, on=_RUN, suffix="_candidate", maintain_order="left"))
+    ours, theirs = (_numbered(side.filter("valid")) for side in (baseline, candidate))
+    both = _paired(ours, theirs)
     comparable = both.join(failed.filter(~pl.col("alike")), on=CONFIGURATION, how="anti", maintain_order="left")
     # Requests pile up in a run that ends early: their latencies show how long it lasted. Where one side alone ended early, it is the
     # slower one, and would have been slower still.
@@ -115,6 +117,8 @@ def compare(
         matched=pairs.select(_RUN).n_unique(),
         effects=effects(pairs, spread=spread),
         failures=failed,
+        # A client that was late, or a machine that drifted, changes no answer.
+        answers=identical(_paired(_numbered(baseline), _numbered(candidate))),
         runs=(baseline.height, candidate.height),
         invalid=(baseline.height - ours.height, candidate.height - theirs.height),
         alone=pl.concat(
@@ -210,9 +214,14 @@ def _called_alike(baseline: pl.DataFrame, candidate: pl.DataFrame) -> pl.DataFra
     return baseline
 
 
-def _prepared(runs: pl.DataFrame) -> pl.DataFrame:
-    """The valid runs with `nth`."""
-    return runs.filter("valid").with_columns(nth=pl.int_range(pl.len()).over(*CONFIGURATION, "session", "repeat"))
+def _paired(ours: pl.DataFrame, theirs: pl.DataFrame) -> pl.DataFrame:
+    """A row a pair of runs, the candidate's columns with `_candidate` at their end."""
+    return _in_order(ours.join(theirs, on=_RUN, suffix="_candidate", maintain_order="left"))
+
+
+def _numbered(runs: pl.DataFrame) -> pl.DataFrame:
+    """The runs with `nth`."""
+    return runs.with_columns(nth=pl.int_range(pl.len()).over(*CONFIGURATION, "session", "repeat"))
 
 
 def _in_order(both: pl.DataFrame) -> pl.DataFrame:

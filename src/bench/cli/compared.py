@@ -17,6 +17,7 @@ from bench.words.comparison import (
     several,
     size_text,
 )
+from bench.words.identical import same_answers
 from bench.words.loads import count_text
 
 __all__ = ["SIGHT", "content", "print_comparison"]
@@ -43,6 +44,7 @@ def content(
         "absent": found.absent,
         "differences": [difference_text(each) for each in found.differences],
         "failures": found.failures.to_dicts(),
+        "answers": [{**row, "sentence": same_answers(found, row)} for row in found.answers.iter_rows(named=True)],
         "overall": [_with_sentence(row, text) for row, text in overall],
         **{
             name: [{key: value for key, value in row.items() if key not in _WHOLE} for row in rows.iter_rows(named=True)]
@@ -95,6 +97,8 @@ def print_comparison(found: Comparison, sources: tuple[str, str], difference: fl
         print(f"{'differs':<10} {difference_text(each)}")
     for row in found.failures.iter_rows(named=True):
         print(f"{'failures':<10} {failed_requests(found, row)}")
+    for row in found.answers.iter_rows(named=True):
+        print(f"{'answers':<10} {same_answers(found, row)}")
     if found.overall.height:
         print()
         rows = [[*_cells(_metric(found, row), row), _seen(row)] for row in found.overall.iter_rows(named=True)]

@@ -30,6 +30,7 @@ _COMMANDS = {
         "discard": "Forget runs, so that they are measured again.",
         "watch": "Watch the sessions of this folder while they measure.",
         "compare": "Compare two sets of results: is one better or worse, and could it have been seen?",
+        "grade": "Grade the answers that were kept by the tests of their set, beside throughput.",
         "pack": "Put a study's measured runs into one file.",
         "unpack": "Take in the runs that another machine packed.",
         "verify": "Check that a pack or a folder of results is what was measured.",

@@ -12,7 +12,7 @@ from bench.load.events import DONE, Event, events, json_object
 from bench.load.response import Response
 from bench.records.environment import without_secrets
 
-__all__ = ["Answer", "answer_of"]
+__all__ = ["Answer", "answer_of", "contents_of"]
 
 # gap of chunks that left the server, or a proxy, in one piece (s); convention: no server makes 5,000 tokens a second of one answer
 _TOGETHER_S = 0.0002
@@ -77,6 +77,12 @@ def answer_of(response: Response, endpoint: Endpoint, *, streamed: bool) -> Answ
         # Not one event: a server that does not stream, or something that is not a model server.
         return _whole(response, endpoint)
     return answer
+
+
+def contents_of(response: Response, *, streamed: bool) -> list[dict[str, Any]]:
+    """The objects that an answer consists of: its events, or the whole, which a server may send where a stream was asked for."""
+    found = [content for event in events(response.pieces) if (content := json_object(event.data))] if streamed else []
+    return found or [json_object(response.body) or {}]
 
 
 def _streamed(response: Response, endpoint: Endpoint) -> Answer:

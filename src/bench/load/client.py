@@ -195,6 +195,8 @@ def _waiting(
             think_s=request.think_s,
             streamed=load.workload.stream,
             endpoint=load.workload.endpoint,
+            keeps=load.workload.keep_answers,
+            origin=payloads.origin(request) if load.workload.keep_answers else None,
         )
         for request in planned
     ]

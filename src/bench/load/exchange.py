@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from bench.load.history import Continued
+    from bench.prompts import Origin
 
 __all__ = ["Exchange", "cut_off", "oversized"]
 
@@ -30,6 +31,7 @@ class Exchange:
             end may let several go.
         think_s: time between that end and this one's moment.
         streamed: whether the answer comes in chunks, each with its tokens. endpoint: its name in `bench.endpoints`.
+        keeps: whether its record holds the answer's text. origin: which prompt of its source it has, where that is to be recorded.
         scheduled: when it was due; sent: just before its bytes went to a connected socket, the last time that they did.
         resent: how often they went again, as the server was closing the connection that carried them before.
         first_sent: of a request that was refused and sent again, the first time. attempts: how often it was sent, but for `resent`.
@@ -50,6 +52,8 @@ class Exchange:
     think_s: float = 0.0
     streamed: bool = True
     endpoint: str = "completions"
+    keeps: bool = False
+    origin: Origin | None = None
     scheduled: float | None = None
     sent: float | None = None
     end: float | None = None

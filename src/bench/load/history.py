@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 
 from bench.endpoints import ENDPOINTS
-from bench.load.events import events, json_object
+from bench.load.answer import contents_of
 from bench.load.exchange import Exchange
 from bench.load.response import Response
 
@@ -39,9 +39,7 @@ def follow(before: Exchange, following: Exchange) -> None:
     turn, earlier = following.continued, before.continued
     if turn is None or earlier is None:
         return
-    response = Response(before)
-    contents = [found for event in events(response.pieces) if (found := json_object(event.data))] if before.streamed else []
-    contents = contents or [json_object(response.body) or {}]  # a server may answer whole where a stream was asked for
+    contents = contents_of(Response(before), streamed=before.streamed)
     try:
         message = ENDPOINTS[before.endpoint].message(contents, reasoning=turn.keeps_reasoning)
     except (AttributeError, LookupError, TypeError):  # it is no answer, which its record says

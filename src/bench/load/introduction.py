@@ -12,7 +12,7 @@ from threading import Timer
 from bench.endpoints import ENDPOINTS, Endpoint, Prompt
 from bench.errors import BenchError
 from bench.http import get_models, listed_models, models_text
-from bench.load.events import events, json_object
+from bench.load.answer import contents_of
 from bench.load.records import record_of
 from bench.load.response import Response
 from bench.load.sdk import Reading, sdk_reading
@@ -330,9 +330,5 @@ def _difference(reading: Reading, record: RequestRecord, endpoint: Endpoint) -> 
 
 def _text(reading: Reading, endpoint: Endpoint) -> str:
     """The answer's text, without reasoning, by our reading of its bytes."""
-    response = Response(reading.exchange)
-    if reading.exchange.streamed:
-        contents = [json_object(event.data) or {} for event in events(response.pieces)]
-    else:
-        contents = [json_object(response.body) or {}]
+    contents = contents_of(Response(reading.exchange), streamed=reading.exchange.streamed)
     return "".join(endpoint.text(content) for content in contents)

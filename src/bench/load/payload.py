@@ -18,7 +18,7 @@ from bench.load.schedule import PlannedRequest
 from bench.load.sdk import sdk_request
 from bench.load.target import Target
 from bench.load.tokenize import tokenized
-from bench.prompts import Making
+from bench.prompts import Making, Origin
 from bench.study import Workload
 
 __all__ = ["Payloads"]
@@ -51,7 +51,7 @@ class Payloads:
             own=workload.own_history,
             tokenized=partial(tokenized, target),
         )
-        self._prompt = workload.prompts.maker(making)
+        self._prompt, self._origin = workload.prompts.maker(making), workload.prompts.origins(making)
         self._own, self._keeps_reasoning = making.own, bool(turns and turns.keep_reasoning)
         placeholder: Prompt = "" if endpoint.sends_text(form) else [0]
         options = endpoint.options(form, placeholder, 1, stream=workload.stream, natural=workload.natural, body=workload.body)
@@ -63,6 +63,10 @@ class Payloads:
         """The request's bytes, head and body."""
         head, body = self._written(request), _json(self._body)
         return head % len(body) + body
+
+    def origin(self, request: PlannedRequest) -> Origin | None:
+        """Which of the source's prompts the request has; None where prompts are made."""
+        return self._origin(request)
 
     def continued(self, request: PlannedRequest) -> Continued | None:
         """What is known of a turn whose history will hold the server's own answers; None where there is no such history."""

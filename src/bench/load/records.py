@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+from typing import Any
+
 from bench.endpoints import ENDPOINTS
-from bench.load.answer import Answer, answer_of
+from bench.load.answer import Answer, answer_of, contents_of
 from bench.load.exchange import Exchange
 from bench.load.response import Response
 from bench.records.request import Outcome, RequestRecord
@@ -58,7 +62,32 @@ def record_of(exchange: Exchange, start: float) -> RequestRecord:
         waited_s=round(exchange.waited_s, 6),
         draft_tokens=answer.drafts.drafted,
         accepted_tokens=answer.drafts.accepted,
+        **(_kept(exchange, response) if exchange.keeps else {}),
     )
+
+
+def _kept(exchange: Exchange, response: Response) -> dict[str, Any]:
+    """What is recorded on request."""
+    endpoint, origin = ENDPOINTS[exchange.endpoint], exchange.origin
+    try:
+        text = "".join(map(endpoint.text, contents_of(response, streamed=exchange.streamed)))
+        text = text.encode("utf-8", "replace").decode()  # JSON may hold half of a character
+    except (AttributeError, LookupError, TypeError):  # it is no answer, which the outcome says
+        text = None
+    return {
+        "answer": text,
+        "request_digest": _request_digest(exchange.payload),
+        **({"prompt_place": origin.place, "prompt_digest": origin.digest} if origin else {}),
+    }
+
+
+def _request_digest(payload: bytes) -> str | None:
+    """What tells a request from others, but for the model's name: two may be asked the same. None of one that was never written."""
+    body = payload.partition(b"\r\n\r\n")[2]
+    if not body:
+        return None
+    content = {key: value for key, value in json.loads(body).items() if key != "model"}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _outcome(exchange: Exchange, response: Response, answer: Answer) -> tuple[Outcome, str | None]:

@@ -147,7 +147,7 @@ def _prefix(
     """
     blocks = any(plan.blocks for plan in result.planned)
     answers = workload.turns is not None and not workload.lengths_known
-    known = workload.cache != "natural" and not answers and (block_size is not None or not blocks)
+    known = workload.cache not in ("natural", "as_is") and not answers and (block_size is not None or not blocks)
     expected = expected_cached_tokens(result.planned, block_size) if block_size and known else 0
     several = engines > 1 and not (blocks and room)
     lru = served_tokens(result.planned, result.records, room) if expected and room and not several else None

@@ -24,6 +24,7 @@ from bench.parse.stream import gaps_between_tokens, stream_figures, supported
 from bench.records.environment import environment_text
 from bench.records.form import RequestForm
 from bench.records.latencies import LATENCIES
+from bench.records.request import KEPT
 from bench.records.request_table import request_table
 from bench.records.run import REQUESTS, TELEMETRY, RunRecord, read_run
 from bench.records.run_summary import RunSummary, write_run_summary
@@ -62,6 +63,10 @@ def parse_run(folder: Path, *, requests: Path, telemetry: Path, wide: Path, summ
     content = summarise(record, table, samples.filter(pl.col("endpoint") == (engine or "")), mine)
     endpoint = _endpoint(record)
     table = supported(table, reasons=endpoint.reasons)
+    if record.definition.get("keep_answers"):
+        content["kept_answers"] = table.filter(pl.col("outcome") == "ok").select(KEPT).to_dicts()
+    else:
+        table = table.drop(KEPT)
     window = _load_window(table)
     tokens = table.filter(pl.col("outcome") == "ok")[endpoint.work.counts].sum()
     content |= device_figures(device_samples(samples), window, int(tokens or 0))

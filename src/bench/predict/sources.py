@@ -47,7 +47,7 @@ def measured_runs(table: pl.DataFrame, results: Path, deployment: str, limits: L
         if requests["prompt_asked"].null_count() or requests["output_asked"].null_count() or requests.is_empty():
             continue
         evicted = expected and seen is not None and seen < _EVICTED * expected
-        unknown = row["cache"] == "natural" and limits.cached  # what a file's prompts have in common
+        unknown = row["cache"] in ("natural", "as_is") and limits.cached  # what a file's prompts have in common
         if not (evicted or unknown) or not requests["cached_tokens"].null_count():
             found.append(MeasuredRun(row["run"], row, requests.with_columns(cached_tokens=_served(requests, row, limits))))
     return found

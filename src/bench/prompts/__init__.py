@@ -11,11 +11,11 @@ from pydantic import BeforeValidator, Field, GetJsonSchemaHandler
 from pydantic_core import CoreSchema
 
 from bench.prompts.file import PromptFile
-from bench.prompts.kind import Making, Source, Wanted
+from bench.prompts.kind import Making, Origin, Source, Wanted
 from bench.prompts.random_ids import RandomIds
 from bench.prompts.text import CutText
 
-__all__ = ["RANDOM", "SOURCES", "Making", "Prompts", "Source", "Wanted"]
+__all__ = ["RANDOM", "SOURCES", "Making", "Origin", "PromptFile", "Prompts", "Source", "Wanted"]
 
 SOURCES: dict[str, type[Source]] = {each.name: each for each in (RandomIds, PromptFile, CutText)}
 RANDOM = RandomIds(source="random")

@@ -37,8 +37,8 @@ class PromptFile(Own):
         "objects with `role` and `content`) or `conversations` (ShareGPT's); an answer at a chat's end is left out; or with "
         "`query` and `documents` (a list of texts), for endpoint `rerank`. A file whose name "
         "ends in `.txt` has a prompt a line. Prompts have their own lengths, as the server counts them, and are sent in an order drawn "
-        "by the seed. Each begins with a line of eight letters, so that no prefix cache knows it from an earlier run (`cache`). The "
-        "path alone says the same: `prompts: my/prompts.jsonl`"
+        "by the seed. Each begins with a line of eight letters, so that no prefix cache knows it from an earlier run, but with "
+        "`cache: as_is`. The path alone says the same: `prompts: my/prompts.jsonl`"
     )
 
     source: Literal["file"]

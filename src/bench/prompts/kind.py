@@ -5,14 +5,14 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 from bench.endpoints import Endpoint, Prompt
 from bench.errors import BenchError
 from bench.fields import Strict
 from bench.records.form import RequestForm
 
-__all__ = ["Making", "Source", "Wanted"]
+__all__ = ["Making", "Origin", "Source", "Wanted"]
 
 
 class Wanted(Protocol):
@@ -45,6 +45,17 @@ class Wanted(Protocol):
 
     @property
     def block_tokens(self) -> int: ...
+
+
+class Origin(NamedTuple):
+    """Which of a source's prompts a request has.
+
+    Attributes:
+        place: at which a user finds it, as `line 3`. digest: of the prompt as the source has it, the same whatever stands around it.
+    """
+
+    place: str
+    digest: str
 
 
 def _no_tokens(text: str) -> Sequence[int]:
@@ -115,6 +126,10 @@ class Source(Strict):
             BenchError: as of `check`.
         """
         return None
+
+    def origins(self, making: Making) -> Callable[[Wanted], Origin | None]:  # noqa: ARG002
+        """What tells which of the source's prompts a request has; None where they are made for it."""
+        return lambda _: None
 
     @abstractmethod
     def maker(self, making: Making) -> Callable[[Wanted], Prompt]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
@@ -10,10 +11,10 @@ from typing import Any, ClassVar, NamedTuple
 
 from bench.endpoints import ENDPOINTS, Endpoint, Prompt
 from bench.errors import BenchError
-from bench.prompts.kind import Making, Source, Wanted
+from bench.prompts.kind import Making, Origin, Source, Wanted
 from bench.prompts.random_ids import VOCABULARY_OF_LETTERS, letters, prompt_ids
 
-__all__ = ["Own", "OwnPrompt", "characters"]
+__all__ = ["Own", "OwnPrompt", "characters", "prompt_digest"]
 
 _ANSWERED = ("assistant", "tool", "function")  # roles of what is recorded of a chat's answers
 _DECILES = 20  # prompts from which deciles are given
@@ -32,11 +33,11 @@ class Own(Source):
     """Prompts that are there. A run sends them in an order drawn by the schedule's seed, and begins again when all are sent.
 
     A prefix cache would know them from an earlier run, so each begins with eight letters of its own (`cache: unique`), or of its run
-    (`cache: natural`).
+    (`cache: natural`), but with `cache: as_is`.
     """
 
     sized: ClassVar[bool] = False
-    caches: ClassVar[tuple[str, ...]] = ("unique", "natural")
+    caches: ClassVar[tuple[str, ...]] = ("unique", "natural", "as_is")
 
     @abstractmethod
     def read(self) -> Sequence[OwnPrompt]:
@@ -82,18 +83,42 @@ class Own(Source):
 
     def maker(self, making: Making) -> Callable[[Wanted], Prompt]:
         self.check(making.endpoint, making.turns)
-        prompts = self._sent(making.turns)
+        chosen = self._chosen(making)
 
         def make(wanted: Wanted) -> Prompt:
-            time, place = divmod(wanted.conversation, len(prompts))
-            prompt = prompts[_order(len(prompts), f"{making.schedule_seed}/prompts/{time}")[place]].prompt
-            of = "run" if making.cache == "natural" else wanted.conversation
-            marked = _marked(prompt, letters(prompt_ids(making.seed, of, _MARK, VOCABULARY_OF_LETTERS)) + "\n")
+            marked = chosen(wanted).prompt
+            if making.cache != "as_is":
+                of = "run" if making.cache == "natural" else wanted.conversation
+                marked = _marked(marked, letters(prompt_ids(making.seed, of, _MARK, VOCABULARY_OF_LETTERS)) + "\n")
             if making.turns == 1:
                 return marked
             return _added(marked, wanted.turn) if making.own else _until(marked, wanted.turn + 1)
 
         return make
+
+    def origins(self, making: Making) -> Callable[[Wanted], Origin | None]:
+        chosen = self._chosen(making)
+
+        def origin(wanted: Wanted) -> Origin:
+            place, prompt = chosen(wanted)
+            return Origin(place, prompt_digest(prompt))
+
+        return origin
+
+    def _chosen(self, making: Making) -> Callable[[Wanted], OwnPrompt]:
+        """Which prompt each request has."""
+        prompts = self._sent(making.turns)
+
+        def choose(wanted: Wanted) -> OwnPrompt:
+            time, place = divmod(wanted.conversation, len(prompts))
+            return prompts[_order(len(prompts), f"{making.schedule_seed}/prompts/{time}")[place]]
+
+        return choose
+
+
+def prompt_digest(prompt: Prompt) -> str:
+    """What tells a prompt from others, whatever else its file holds: 16 hexadecimal digits of its SHA-256."""
+    return hashlib.sha256(json.dumps(prompt, ensure_ascii=False, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _turns_of(prompt: Prompt) -> int:

@@ -16,9 +16,11 @@ from typing import Any
 import polars as pl
 
 from bench.records.latencies import LATENCIES
+from bench.records.request import KEPT
 
 __all__ = [
     "ANALYSIS",
+    "ANSWER_FIELDS",
     "COLUMNS",
     "JUDGED_FIELDS",
     "METRICS",
@@ -31,6 +33,7 @@ __all__ = [
 ]
 
 JUDGED_FIELDS = {"ok": pl.Boolean, **dict.fromkeys(LATENCIES, pl.Float64)}  # of type `requests`; times in s
+ANSWER_FIELDS = dict.fromkeys(KEPT, pl.String)  # of type `answers`, as `RequestRecord` has them
 # Of type `misses`: by what a load misses, as `bench.analysis.judging.Miss` has it.
 _MISS_FIELDS = {
     "by": pl.String,
@@ -45,6 +48,7 @@ _TYPES: dict[str, pl.DataType] = {
     "flag": pl.Boolean(),
     "texts": pl.List(pl.String),
     "requests": pl.List(pl.Struct(JUDGED_FIELDS)),
+    "answers": pl.List(pl.Struct(ANSWER_FIELDS)),
     "numbers": pl.List(pl.Float64),
     "misses": pl.List(pl.Struct(_MISS_FIELDS)),
 }

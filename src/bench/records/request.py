@@ -10,7 +10,7 @@ from typing import Literal
 
 from bench.errors import BenchError
 
-__all__ = ["Outcome", "RequestRecord", "read_requests", "write_requests"]
+__all__ = ["KEPT", "Outcome", "RequestRecord", "read_requests", "write_requests"]
 
 Outcome = Literal["ok", "http_error", "stream_error", "truncated", "disconnect", "timeout"]
 
@@ -45,6 +45,9 @@ class RequestRecord:
         retry_after_s: for how long the answer asked to wait before another try (`Retry-After`, seconds or a date). attempts: how often
             it was sent, where the workload honours that; `sent_s` is the first time then, and the answer is the last one. waited_s: for
             how long it was held back between them, together.
+        answer: its text without reasoning, where the workload keeps answers (`keep_answers`); it and the next three are absent
+            otherwise. request_digest: of the request's body but for the model's name: the same for the same question.
+        prompt_place, prompt_digest: which of a file's prompts it is, as `line 3`, and a digest of that prompt as the file has it.
     """
 
     index: int
@@ -80,13 +83,21 @@ class RequestRecord:
     waited_s: float = 0.0
     draft_tokens: int | None = None
     accepted_tokens: int | None = None
+    answer: str | None = None
+    request_digest: str | None = None
+    prompt_place: str | None = None
+    prompt_digest: str | None = None
+
+
+KEPT = ("answer", "request_digest", "prompt_place", "prompt_digest")  # what a record has only where answers are kept
 
 
 def write_requests(records: Iterable[RequestRecord], path: Path) -> None:
     """Write one JSON line a request."""
     with path.open("w", encoding="utf-8") as file:
         for record in records:
-            file.write(json.dumps(asdict(record), separators=(",", ":")) + "\n")
+            content = {key: value for key, value in asdict(record).items() if value is not None or key not in KEPT}
+            file.write(json.dumps(content, separators=(",", ":")) + "\n")
 
 
 def read_requests(path: Path) -> list[RequestRecord]:

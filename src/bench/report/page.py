@@ -40,6 +40,7 @@ from bench.words import advice, comparison, predicted, predictions, regions, tru
 from bench.words.answer import AGAIN
 from bench.words.bands import BANDS
 from bench.words.capacity import BURSTS
+from bench.words.identical import same_answers
 from bench.words.loads import load_cell, load_text
 from bench.words.searches import looked_for, search_ended, search_limit
 from bench.words.streams import stream_notes
@@ -200,6 +201,7 @@ def _compared(found: Comparison) -> dict[str, Any]:
     return {
         **{name: getattr(found, name) for name in ("overall", "regions", "failures", "uncompared", "absent", "matched")},
         "sentences": comparison.sure_sentences(found),
+        "same": [same_answers(found, row) for row in found.answers.iter_rows(named=True)],
         "sight": comparison.sight_text(sight(found)),
         "differences": [comparison.difference_text(each) for each in found.differences],
     }

@@ -160,11 +160,13 @@ class Workload(Strict):
         description="Where requests go. " + "; ".join(f"`{name}`: {each.meaning}" for name, each in ENDPOINTS.items()) + ".",
     )
     stream: bool = Field(default=True, description="Whether answers are streamed; without streaming there is no TTFT.")
-    cache: Literal["unique", "shared", "repeated", "natural"] = Field(
+    cache: Literal["unique", "shared", "repeated", "natural", "as_is"] = Field(
         default="unique",
         description="What a prefix cache can reuse within a run. `unique`: nothing. `shared`: a common beginning "
-        "(`shared_prefix`). `repeated`: one prompt for all. What these two reuse is sent once before the run. `natural`: what a file "
-        "of `prompts` has in common, which is sent as it is but for eight letters of the run.",
+        "(`shared_prefix`). `repeated`: one prompt for all. What these two reuse is sent once before the run. `natural`: what a "
+        "file of `prompts` has in common, which is sent as it is but for eight letters of the run. `as_is`: the same without them, so "
+        "that answers of two servers compare (`keep_answers`); a server that has answered a prompt in an earlier run, or at another "
+        "level, may serve it from its cache.",
     )
     shared_prefix: Annotated[float, Field(gt=0, lt=1)] | None = Field(
         default=None, description="`cache: shared`: share of each prompt that all have in common (0–1)."
@@ -179,6 +181,13 @@ class Workload(Strict):
         default=False,
         description="Open loop of single requests whose rate does not change: end a run early once it is plainly overloaded, so that "
         "requests pile up under any SLO. What was sent is answered; the rest is not sent. Runs of searches always end so.",
+    )
+
+    keep_answers: bool = Field(
+        default=False,
+        description="Whether the text of each answer, without reasoning, is kept with its request's record, and which prompt of a file "
+        "it answers, so that two deployments' answers can be compared and graded. Part of what identifies a run, although the same is "
+        "sent: runs without answers cannot serve, and are measured again. Texts are recorded as they come, and packs hold them.",
     )
 
     @model_validator(mode="before")
@@ -259,6 +268,8 @@ class Workload(Strict):
             (not generates and self.stream, f"endpoint {self.endpoint} answers at once; remove stream"),
             (not generates and not own and self.prompt_tokens is None,
              "prompt_tokens says how long prompts are; give it, or an archetype, or prompts of your own"),
+            (not generates and self.keep_answers,
+             f"endpoint {self.endpoint} answers with {work.answer}, which are no texts; remove keep_answers"),
             (own and generates and self.output_tokens is None, "output_tokens says how long answers are; give it"),
             (any(length and length.natural for length in lengths), "prompts have no natural length; answers do"),
             (self.natural and self.turns is not None and not own and not server_said,

@@ -214,7 +214,7 @@ def _refuse_nothing(found: Comparison, sources: tuple[str, str], metrics: Iterab
     Raises:
         BenchError: there is no pair with a value of any metric.
     """
-    if found.matched or found.failures.height:
+    if found.matched or found.failures.height or found.answers.height:
         return
     for side, runs, invalid in zip(sources, found.runs, found.invalid, strict=True):
         if runs == invalid:

@@ -96,6 +96,14 @@ class Workload(Sending):
         str | None,
         option("TEXT", "Seed of prompts, gaps and lengths.", LOAD, default="a new one each time, so that no cache can help"),
     ] = None
+    keep_answers: Annotated[
+        bool,
+        flag(
+            "--keep-answers",
+            "Keep the text of each answer in its record. Prompts of --prompts are sent as they are then, so that two servers' "
+            "answers compare; a prefix cache may know them.",
+        ),
+    ] = False
     scrape: Annotated[bool, flag("--scrape", "Scrape URL/metrics meanwhile.", _METRICS)] = False
     metrics: Annotated[str | None, option("URL", "With --scrape, where the server's metrics are, if elsewhere.", _METRICS)] = (
         None
@@ -219,7 +227,10 @@ class Workload(Sending):
             trace_block=self.trace_block,
             num_requests=self.num_requests,
             duration_s=self.duration,
+            keep_answers=self.keep_answers or None,
         )
+        if self.keep_answers and self.prompts:
+            content["cache"] = "as_is"
         for given, other in (("num_requests", "duration_s"), ("duration_s", "num_requests")):
             if getattr(self, given.removesuffix("_s")) is not None:
                 content.pop(other, None)  # the file's

@@ -1,0 +1,96 @@
+"""How many tasks of a graded set a deployment solves, and by how much two differ on the same tasks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from bench.analysis.proportions import Share
+from bench.statistics import Z
+
+__all__ = ["Accuracy", "AccuracyDifference", "accuracy", "accuracy_difference"]
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """A share of tasks. tasks: graded ones. share: solved (0–1), between `low` and `high` at 95 % confidence."""
+
+    tasks: int
+    share: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class AccuracyDifference:
+    """A share of tasks less the baseline's. tasks: that both answered.
+
+    Attributes:
+        gained, lost: tasks that only this side solves, and that only the baseline does. by: the difference (−1 to 1), between `low` and
+            `high` at 95 % confidence.
+    """
+
+    tasks: int
+    gained: float
+    lost: float
+    by: float
+    low: float
+    high: float
+
+
+def accuracy(solved: Mapping[str, float]) -> Accuracy | None:
+    """The share of tasks that are solved (pass@1); None without any.
+
+    Several answers to one task are one trial, which is solved in part: their mean. The interval is Clopper and Pearson's.
+
+    Args:
+        solved: share of its answers that are right (0–1), by task.
+    """
+    if not solved:
+        return None
+    share = Share(sum(solved.values()), len(solved))
+    return Accuracy(len(solved), share.share, *share.interval())
+
+
+def accuracy_difference(baseline: Mapping[str, float], candidate: Mapping[str, float]) -> AccuracyDifference | None:
+    """The difference on the tasks that both answered; None where there is none.
+
+    Args:
+        baseline, candidate: as `accuracy`.
+
+    Source: Newcombe, Improved confidence intervals for the difference between binomial proportions based on paired data, Statistics in
+    Medicine 17 (1998), method 10: Wilson's intervals of both shares, joined with the correlation of the pairs.
+    """
+    both = [(baseline[task], candidate[task]) for task in baseline if task in candidate]
+    n = len(both)
+    if not n:
+        return None
+    solved, gained = sum(x * y for x, y in both), sum((1 - x) * y for x, y in both)
+    lost, missed = sum(x * (1 - y) for x, y in both), sum((1 - x) * (1 - y) for x, y in both)
+    ours, theirs = (solved + lost) / n, (solved + gained) / n
+    (ours_low, ours_high), (theirs_low, theirs_high) = _wilson(ours, n), _wilson(theirs, n)
+    phi = _correlation(solved, lost, gained, missed)
+
+    def joined(up: float, down: float) -> float:
+        return math.sqrt(max(0.0, up**2 - 2 * phi * up * down + down**2))
+
+    by = theirs - ours
+    low = by - joined(theirs - theirs_low, ours_high - ours)
+    high = by + joined(theirs_high - theirs, ours - ours_low)
+    return AccuracyDifference(n, gained, lost, by, max(-1.0, low), min(1.0, high))
+
+
+def _wilson(share: float, n: int) -> tuple[float, float]:
+    """Wilson's interval of a share of n."""
+    middle, half = share + Z**2 / (2 * n), Z * math.sqrt(share * (1 - share) / n + Z**2 / (4 * n**2))
+    return (middle - half) / (1 + Z**2 / n), (middle + half) / (1 + Z**2 / n)
+
+
+def _correlation(solved: float, lost: float, gained: float, missed: float) -> float:
+    """The φ of a table of pairs, which method 10 takes nearer to 0 where it is positive; 0 where a side solves all or nothing."""
+    product = (solved + lost) * (gained + missed) * (solved + gained) * (lost + missed)
+    if product <= 0:
+        return 0.0
+    n, cross = solved + lost + gained + missed, solved * missed - lost * gained
+    return (max(cross - n / 2, 0.0) if cross > 0 else cross) / math.sqrt(product)

@@ -1,0 +1,133 @@
+"""Whether two deployments gave the same answers to the same requests, and how far the others agree."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import takewhile
+from statistics import median
+from typing import Any, NamedTuple
+
+import polars as pl
+
+from bench.analysis.effects import CONFIGURATION
+from bench.analysis.proportions import Share
+
+__all__ = ["IDENTICAL", "identical"]
+
+IDENTICAL = {
+    "deployment": pl.String,
+    "workload": pl.String,
+    "axis": pl.String,
+    "level": pl.Float64,
+    "answers": pl.Int64,
+    "prompts": pl.Int64,
+    "identical": pl.Int64,
+    "share": pl.Float64,
+    "low": pl.Float64,
+    "high": pl.Float64,
+    "agree_characters": pl.Float64,
+    "agree_words": pl.Float64,
+    "agree_share": pl.Float64,
+    "unknown": pl.String,
+}
+Row = Mapping[str, Any]
+
+
+class _Pair(NamedTuple):
+    """Two answers to one request, and what tells it from others."""
+
+    request: str
+    ours: str
+    theirs: str
+
+
+def identical(both: pl.DataFrame) -> pl.DataFrame:
+    """The levels at which either side kept its answers.
+
+    Answers belong together whose requests are the same but for the model's name (`request_digest`); of several in a run, in order.
+    Answers to one request resemble each other, so each distinct request counts once, with its own share: Clopper and Pearson's interval
+    of as many trials as there are distinct requests.
+
+    Args:
+        both: a row a pair of runs: the baseline's columns, and the candidate's with `_candidate` at their end; those of `CONFIGURATION`
+            are common.
+
+    Returns:
+        One row a level: `answers` (pairs of them), to `prompts` (distinct requests); `identical` of them, their `share` with its
+        interval (`low`, `high`; 0–1); of those that differ, in the median, how far they agree: `agree_characters`, `agree_words` (whole
+        ones) and `agree_share` (characters ÷ the longer one's); null where none differs. `unknown`, where nothing is known: `baseline`
+        or `candidate` (that side kept no answers), `temperature` (not 0 on both sides), or `requests` (none is the same on both).
+    """
+    rows = [
+        {**dict(zip(CONFIGURATION, level, strict=True)), **_row(pairs.to_dicts())}
+        for level, pairs in both.group_by(CONFIGURATION, maintain_order=True)
+        if pairs["kept_answers"].count() or pairs["kept_answers_candidate"].count()
+    ]
+    return pl.DataFrame(rows, schema=IDENTICAL)
+
+
+def _row(runs: Sequence[Row]) -> dict[str, Any]:
+    """What is known of the pairs of runs at a level."""
+    for side, end in (("baseline", ""), ("candidate", "_candidate")):
+        if all(run[f"kept_answers{end}"] is None for run in runs):
+            return {"unknown": side}
+    if not all(_greedy(run, end) for run in runs for end in ("", "_candidate")):
+        return {"unknown": "temperature"}
+    pairs = [pair for run in runs for pair in _pairs(run["kept_answers"] or (), run["kept_answers_candidate"] or ())]
+    if not pairs:
+        return {"unknown": "requests"}
+    same: dict[str, list[bool]] = defaultdict(list)
+    for pair in pairs:
+        same[pair.request].append(pair.ours == pair.theirs)
+    shares = [sum(each) / len(each) for each in same.values()]
+    share = Share(sum(shares), len(shares))
+    low, high = share.interval()
+    unlike = [pair for pair in pairs if pair.ours != pair.theirs]
+    agreed = [_agreed(pair.ours, pair.theirs) for pair in unlike]
+    return {
+        "answers": len(pairs),
+        "prompts": len(shares),
+        "identical": len(pairs) - len(unlike),
+        "share": share.share,
+        "low": low,
+        "high": high,
+        "agree_characters": _median(agreed),
+        "agree_words": _median(_agreed(pair.ours.split(), pair.theirs.split()) for pair in unlike),
+        "agree_share": _median(
+            characters / max(len(pair.ours), len(pair.theirs)) for characters, pair in zip(agreed, unlike, strict=True)
+        ),
+    }
+
+
+def _greedy(run: Row, end: str) -> bool:
+    """Whether a run's answers are the likeliest tokens: its requests say temperature 0."""
+    body = json.loads(run[f"body{end}"] or "{}")
+    left_out = (run[f"requests_omit{end}"] or "").split(", ")
+    return body["temperature"] == 0 if "temperature" in body else "temperature" not in left_out
+
+
+def _pairs(ours: Iterable[Row], theirs: Iterable[Row]) -> Iterator[_Pair]:
+    """The answers to what both sides were asked."""
+    mine, others = _by_request(ours), _by_request(theirs)
+    for request, texts in mine.items():
+        yield from (_Pair(request, *each) for each in zip(texts, others.get(request, ()), strict=False))
+
+
+def _by_request(answers: Iterable[Row]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = defaultdict(list)
+    for each in answers:
+        if each["request_digest"] is not None and each["answer"] is not None:
+            found[each["request_digest"]].append(each["answer"])
+    return found
+
+
+def _agreed(ours: Sequence[str], theirs: Sequence[str]) -> int:
+    """How many come before the first that differs."""
+    return sum(1 for _ in takewhile(lambda each: each[0] == each[1], zip(ours, theirs, strict=False)))
+
+
+def _median(values: Iterable[float]) -> float | None:
+    known = list(values)
+    return float(median(known)) if known else None

@@ -1,0 +1,189 @@
+"""Answers that are programs: graded right where they are known to be right, wrong, endless or hostile, and compared with intervals that hold."""
+
+import json
+
+import numpy as np
+import polars as pl
+import pytest
+
+from bench.aggregate import summary_frame
+from bench.analysis import accuracy, accuracy_difference
+from bench.errors import BenchError
+from bench.grading import Task, program_of, read_set, sandbox
+from bench.prompts.own import prompt_digest
+from bench.study.config import Thresholds
+from tests import records
+from tests.command import bench
+
+PROMPT = 'import math\n\n\ndef double(x):\n    """ Twice x.\n    >>> double(2)\n    4\n    """\n'
+TEST = "def check(candidate):\n    assert candidate(2) == 4\n    assert candidate(math.pi) == 2 * math.pi\n"
+TASK = Task("t/0", PROMPT, "double", TEST)
+WHOLE = "def double(x):\n    return 2 * x\n"
+
+
+@pytest.fixture(scope="module")
+def place():
+    with sandbox() as found:
+        yield found
+
+
+RIGHT = {
+    "the function in a block": f"Here it is:\n```python\n{WHOLE}```\nGood luck!",
+    "a block that is not closed": f"```python\n{WHOLE}",
+    "a block in a list": "1. So:\n   ```python\n   def double(x):\n       return 2 * x\n   ```",
+    "the block that defines it, of several": f"```\npip install x\n```\n```python\n{WHOLE}```",
+    "no block": WHOLE,
+    "a sentence ahead, without a block": f"Sure!\n\n{WHOLE}",
+    "the rest of the function": "    return 2 * x\n",
+    "the rest, and more that is cut off": "    return 2 * x\n\n\ndef another(x):\n    return oh no",
+    "the rest in a block, at the margin": "```python\nreturn 2 * x\n```",
+    "imports of its own": "```python\nfrom operator import mul\n\n\ndef double(x):\n    return mul(2, x)\n```",
+    "what the task imports": "```python\ndef double(x):\n    return math.fsum([x, x])\n```",
+}
+
+
+@pytest.mark.parametrize("answer", RIGHT.values(), ids=RIGHT)
+def test_right_answers_pass_however_they_are_written(place, answer):
+    assert place.verdicts([program_of(TASK, answer)]) == ["passed"]
+
+
+WRONG = {
+    "nothing": "",
+    "prose": "I would multiply x by two.",
+    "a wrong function": "```python\ndef double(x):\n    return x\n```",
+    "right for one of two": "```python\ndef double(x):\n    return 4\n```",
+    "no Python": "```python\ndef double(x) {\n```",
+    "a program that ends itself": "```python\nimport os\ndef double(x):\n    os._exit(0)\n```",
+    "one that ends itself as a program does": "```python\nimport sys\ndef double(x):\n    sys.exit(0)\n```",
+    "processes without end": "```python\nimport os\ndef double(x):\n    while True: os.fork()\n```",
+    "threads": "```python\nimport threading\ndef double(x):\n    while True: threading.Thread(target=print).start()\n```",
+    "all of the memory": "```python\ndef double(x):\n    return len('a' * 10**11)\n```",
+    "a large file": "```python\ndef double(x):\n    open('f', 'wb').write(b'x' * 10**8)\n    return 2 * x\n```",
+    "a recursion without end": "```python\ndef double(x):\n    return double(x)\n```",
+    "packages that are not there": "```python\nimport polars\ndef double(x):\n    return 2 * x\n```",
+}
+
+
+@pytest.mark.parametrize("answer", WRONG.values(), ids=WRONG)
+def test_wrong_and_hostile_answers_fail(place, answer):
+    assert place.verdicts([program_of(TASK, answer)]) == ["failed"]
+
+
+def test_output_without_bounds_goes_nowhere(place):
+    program = program_of(TASK, "```python\ndef double(x):\n    print('x' * 10**7)\n    return 2 * x\n```")
+    assert place.verdicts([program]) == ["passed"]
+
+
+def test_what_does_not_end_is_ended(place):
+    endless, patient = (
+        program_of(TASK, f"```python\nimport time\ndef double(x):\n    while True: {what}\n```")
+        for what in ("pass", "time.sleep(1)")
+    )
+    assert place.verdicts([endless, patient, endless]) == ["timeout"] * 3
+
+
+def test_no_network(place):
+    if not place.isolated:
+        pytest.skip("unshare does not work here")
+    dial = "import socket\nlistening = socket.create_server(('127.0.0.1', 0))\nsocket.create_connection(listening.getsockname(), 1)"
+    assert place.verdicts([dial]) == ["failed"]  # loopback is down, too
+
+
+def test_a_set_is_read_by_what_is_sent_and_refused_where_it_cannot_be_graded(tmp_path):
+    row = {"task_id": "t/0", "prompt": PROMPT, "entry_point": "double", "test": TEST}
+    chat = [{"role": "user", "content": "Double."}]
+    file = tmp_path / "set.jsonl"
+    file.write_text(json.dumps(row) + "\n" + json.dumps({**row, "task_id": "t/1", "messages": chat}))
+    assert {digest: task.name for digest, task in read_set(file).items()} == {
+        prompt_digest(PROMPT): "t/0",
+        prompt_digest(chat): "t/1",
+    }
+    file = tmp_path / "bare.jsonl"
+    file.write_text(json.dumps({"prompt": "Hello"}))
+    with pytest.raises(BenchError, match="line 1 has no text under task_id, entry_point, test"):
+        read_set(file)
+    file = tmp_path / "twice.jsonl"
+    file.write_text(json.dumps(row) + "\n" + json.dumps(row))
+    with pytest.raises(BenchError, match="line 2 asks what an earlier one does"):
+        read_set(file)
+
+
+def pairs(both, gained, lost, missed):
+    """Tasks of a baseline and of a candidate: which of them solves how many."""
+    ours = [1.0] * both + [0.0] * gained + [1.0] * lost + [0.0] * missed
+    theirs = [1.0] * both + [1.0] * gained + [0.0] * lost + [0.0] * missed
+    return tuple({str(i): x for i, x in enumerate(side)} for side in (ours, theirs))
+
+
+def test_the_interval_of_a_difference_is_newcombe_s():
+    """The first of his examples: 36 pairs with both, 12 and 2 with one of them; method 10."""
+    found = accuracy_difference(*pairs(36, 12, 2, 0))
+    assert (found.tasks, found.gained, found.lost) == (50, 12, 2)
+    assert (found.by, found.low, found.high) == pytest.approx((0.2, 0.0569, 0.3404), abs=1e-4)
+
+
+def test_no_task_that_differs_is_no_proof_of_equality():
+    for both, missed in ((0, 40), (20, 20), (40, 0)):
+        found = accuracy_difference(*pairs(both, 0, 0, missed))
+        assert found.by == 0
+        assert found.low < -0.01 and found.high > 0.01
+
+
+def test_only_tasks_that_both_answered_are_compared():
+    found = accuracy_difference({"a": 1.0, "b": 0.0, "c": 1.0}, {"b": 1.0, "c": 1.0, "d": 1.0})
+    assert (found.tasks, found.by) == (2, 0.5)
+    assert accuracy_difference({"a": 1.0}, {"b": 1.0}) is None
+    assert accuracy({}) is None
+
+
+def test_several_answers_to_a_task_are_one_trial():
+    assert accuracy({"a": 0.5, "b": 1.0}).tasks == 2
+    assert accuracy({"a": 0.5, "b": 1.0}).share == 0.75
+
+
+@pytest.mark.parametrize(
+    ("n", "solved", "lost", "gained"), [(40, 0.3, 0.1, 0.05), (164, 0.6, 0.05, 0.05), (164, 0.1, 0.02, 0.06)]
+)
+def test_of_a_hundred_intervals_ninety_five_hold_the_truth(n, solved, lost, gained):
+    """Within chance of 2,000 draws: 0.935 lies 3 standard errors below."""
+    draws = np.random.default_rng(7).multinomial(n, [solved - lost, gained, lost, 1 - solved - gained], size=2000)
+    held = [
+        found.low <= gained - lost <= found.high for draw in draws if (found := accuracy_difference(*pairs(*map(int, draw))))
+    ]
+    assert np.mean(held) >= 0.935
+
+
+def kept(summary, deployment, texts, **more):
+    answers = [
+        {"answer": text, "request_digest": str(i), "prompt_place": f"line {i}", "prompt_digest": digest}
+        for i, (digest, text) in enumerate(texts.items())
+    ]
+    return {**summary, "deployment": deployment, "run": deployment, "kept_answers": answers, **more}
+
+
+def test_from_kept_answers_to_the_table(tmp_path, summary):
+    """Two tasks; the baseline solves both, the candidate one."""
+    file = tmp_path / "set.jsonl"
+    rows = [{"task_id": f"t/{i}", "prompt": f"# {i}\n{PROMPT}", "entry_point": "double", "test": TEST} for i in range(2)]
+    file.write_text("\n".join(map(json.dumps, rows)))
+    digests = [prompt_digest(row["prompt"]) for row in rows]
+    runs = [
+        kept(summary, "a", dict.fromkeys(digests, WHOLE), throughput_tokens_per_s=100.0),
+        kept(summary, "b", dict(zip(digests, (WHOLE, "no"), strict=True)), throughput_tokens_per_s=200.0),
+    ]
+    launch = {name: records.launch(deployment=name) for name in "ab"}
+    facts = {name: records.facts(deployment=name) for name in "ab"}
+    summary_frame(runs, launch, facts, Thresholds(), baseline="a").write_parquet(tmp_path / "summary.parquet")
+    done = bench("grade", tmp_path / "summary.parquet", "--set", file, "--json")
+    first, second = json.loads(done.stdout)
+    assert (first["accuracy"]["share"], first["difference"]) == (1.0, None)
+    assert (second["accuracy"]["share"], second["throughput_tokens_per_s"], second["solved"]) == (
+        0.5,
+        200.0,
+        {"t/0": 1.0, "t/1": 0.0},
+    )
+    assert (second["difference"]["by"], second["difference"]["lost"]) == (-0.5, 1.0)
+    table = bench("grade", f"{tmp_path / 'summary.parquet'}:a", f"{tmp_path / 'summary.parquet'}:b", "--set", file).stdout
+    assert "−50.0 points" in table
+    pl.read_parquet(tmp_path / "summary.parquet").with_columns(turns=3).write_parquet(tmp_path / "talks.parquet")
+    assert "no answer to a prompt of" in bench("grade", tmp_path / "talks.parquet", "--set", file).stderr
