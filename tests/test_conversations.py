@@ -4,8 +4,11 @@ import json
 
 import pytest
 
+from bench.endpoints import ENDPOINTS
 from bench.errors import BenchError
 from bench.load.client import Load, run_load
+from bench.load.exchange import Exchange
+from bench.load.history import Continued, follow
 from bench.load.introduction import introduce
 from bench.load.schedule import schedule
 from bench.load.target import Target
@@ -88,6 +91,45 @@ def test_the_server_s_answers_stand_in_the_history(stream):
     assert all(body["max_tokens"] == 8 and body["ignore_eos"] for body in bodies)
 
 
+def test_a_whole_answer_in_place_of_a_stream_stands_in_the_history_too():
+    """Some servers do not heed `stream`."""
+    whole = json.dumps({"choices": [{"message": {"role": "assistant", "content": "hello"}, "finish_reason": "stop"}]}).encode()
+    before, following = (
+        Exchange(i, continued=Continued(b"%d ", b'{"messages":[', b'{"role":"user"}', keeps_reasoning=False), endpoint="chat")
+        for i in (0, 1)
+    )
+    before.times, before.reads = [0.0], [b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(whole) + whole]
+    follow(before, following)
+    assert following.payload.endswith(b'{"messages":[{"role":"user"},{"role":"assistant","content":"hello"},{"role":"user"}]}')
+
+
+def test_an_empty_answer_is_no_message_of_anthropics():
+    assert ENDPOINTS["messages"].message([{}], reasoning=True) == {}
+    assert ENDPOINTS["chat"].message([{}], reasoning=True) == {"role": "assistant", "content": ""}
+
+
+def test_turns_that_add_less_than_the_template_are_refused_before_they_are_sent():
+    with fake_server(chat_template=7, turn_template=12) as server:
+        target = introduce(Target(server.base_url, "m"), "chat", scripted=True)
+        with pytest.raises(
+            BenchError, match=r"turns that add 12 tokens cannot be made: .* adds 12 to each\. Ask for 13 or more"
+        ):
+            run_load(target, Load(talk(), 2, "a seed", vocabulary=500))
+
+
+def test_sessions_are_shared_out_evenly(tmp_path):
+    """Two requests each, so that the sessions' numbers are even."""
+    trace = tmp_path / "t.jsonl"
+    rows = [{"id": f"a{i}", "arrival_s": 0, "prompt_tokens": 8, "output_tokens": 2} for i in range(8)]
+    rows += [{"id": f"b{i}", "parent": f"a{i}", "prompt_tokens": 8, "output_tokens": 2} for i in range(8)]
+    trace.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    load = load_workload({"arrival": "trace", "trace": str(trace)}, source="t")
+    with fake_server() as server:
+        result = run_load(Target(server.base_url, "m"), Load(load, 1.0, "s", vocabulary=500, processes=2))
+    assert [process.reads > 0 for process in result.processes] == [True, True]
+    assert {r.outcome for r in result.records} == {"ok"}
+
+
 def test_chats_of_a_file_are_sent_turn_by_turn(chats):
     """Two of the three have two turns; the recorded answer is not sent, what the system says is."""
     with fake_server() as server:
@@ -163,6 +205,11 @@ def test_pauses_are_drawn_by_the_seed_and_have_their_mean():
             "history: own does not go with endpoint completions",
         ),
         ({"turns": {**TALK["turns"], "keep_reasoning": True}}, "keep_reasoning belongs to history: own"),
+        ({"turns": {**TALK["turns"], "session_header": "Authorization"}}, "authorization is a header of keys"),
+        (
+            {"endpoint": "responses", "turns": {**TALK["turns"], "history": "own", "keep_reasoning": True}},
+            "endpoint responses takes no reasoning",
+        ),
         ({"turns": {**TALK["turns"], "session_header": "Host"}}, "host is set by the client itself"),
         ({"turns": {**TALK["turns"], "think_s": {"distribution": "exponential", "sigma": 1.0}}}, "exponential has mean_s"),
     ],

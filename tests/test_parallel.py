@@ -389,16 +389,19 @@ def test_a_cache_of_few_blocks_is_full_by_one_engine_s_blocks():
 
 
 @pytest.mark.parametrize(
-    ("workload", "engines", "expected"),
+    ("workload", "engines", "block", "expected"),
     [
-        ({"prompt_tokens": 64}, 4, 0),
-        ({"prompt_tokens": 64, "cache": "shared", "shared_prefix": 0.5}, 1, 3 * 32),
-        ({"prompt_tokens": 64, "cache": "shared", "shared_prefix": 0.5}, 4, None),
+        ({"prompt_tokens": 64}, 4, 16, 0),
+        ({"prompt_tokens": 64, "cache": "shared", "shared_prefix": 0.5}, 1, 16, 3 * 32),
+        ({"prompt_tokens": 64, "cache": "shared", "shared_prefix": 0.5}, 4, 16, None),
+        ({"prompt_tokens": 64, "cache": "shared", "shared_prefix": 0.5}, 1, 0, 0),  # there is no cache
+        ({"prompt_tokens": 64, "cache": "shared", "shared_prefix": 0.5}, 1, None, None),  # nothing says whether there is one
+        ({"prompt_tokens": 64}, 1, None, 0),
         # What a file's prompts have in common is not known.
-        ({"prompts": "own.jsonl", "endpoint": "chat", "cache": "natural"}, 1, None),
+        ({"prompts": "own.jsonl", "endpoint": "chat", "cache": "natural"}, 1, 16, None),
     ],
 )
-def test_which_engine_has_a_prefix_is_not_known(tmp_path, monkeypatch, workload, engines, expected):
+def test_which_engine_has_a_prefix_is_not_known(tmp_path, monkeypatch, workload, engines, block, expected):
     monkeypatch.chdir(tmp_path)
     Path("own.jsonl").write_text('{"prompt": "Why?"}\n')
     load = Load(load_workload({"arrival": "burst", "output_tokens": 2, **workload}, source="t"), 3, "s", vocabulary=512)
@@ -409,7 +412,7 @@ def test_which_engine_has_a_prefix_is_not_known(tmp_path, monkeypatch, workload,
             tmp_path,
             header=records.header(),
             scrape_interval_s=None,
-            prefix_block_size=16,
+            prefix_block_size=block,
             engines=engines,
         )
     assert read_record(tmp_path / RECORD).prefix.expected_tokens == expected

@@ -9,7 +9,7 @@ import pytest
 
 from bench.errors import BenchError
 from bench.figures.registry import load_figure
-from bench.predict.calibrate import calibrate, limits_of, planned_again
+from bench.predict.calibrate import Given, calibrate, limits_of, planned_again
 from bench.predict.predict import METRICS, predict
 from bench.predict.replay import replay
 from bench.predict.sources import measured_runs
@@ -180,6 +180,16 @@ def test_the_tokens_of_a_step_come_from_the_flag_else_the_log_else_the_rule_of_a
 def test_the_tokens_of_a_pass_come_from_the_flag(argv):
     found = limits_of(records.launch(kind="llama.cpp", max_num_seqs=12, device="cpu", argv=argv), records.facts())
     assert (found.tokens, found.pass_tokens) == (1024, 256)
+
+
+def test_limits_that_are_given_are_those_of_one_engine():
+    launch, given = records.launch(argv=None, max_num_seqs=None), Given(512, 32)
+    found = limits_of(launch, records.facts(kv_blocks=4096, block_size=16, engines=1), given)
+    assert (found.tokens, found.sequences, found.blocks) == (512, 32, 4096)
+    with pytest.raises(BenchError, match="its 2 engines share the load"):
+        limits_of(launch, records.facts(kv_blocks=4096, block_size=16, engines=2), given)
+    with pytest.raises(BenchError, match="does not report the size of its KV cache"):
+        limits_of(launch, records.facts(), given)
 
 
 @pytest.mark.parametrize("outputs", [(30, 31), (1, 2)])

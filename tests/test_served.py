@@ -42,7 +42,7 @@ def planted(plans, blocks, sequences=16):
         tokens=256, sequences=sequences, blocks=blocks, block_size=BLOCK, prompt_of=prompts.get,
     )  # fmt: skip
     found = [
-        SimpleNamespace(index=i, outcome="ok", sent_s=sent, first_token_s=first, end_s=end)
+        SimpleNamespace(completion_tokens=None, index=i, outcome="ok", sent_s=sent, first_token_s=first, end_s=end)
         for i, sent, first, end in table.select("index", "sent_s", "first_token_s", "end_s").iter_rows()
     ]
     return found, table["cached_tokens"].sum(), table["preemptions"].sum()
@@ -85,7 +85,10 @@ def test_a_slot_keeps_the_prompt_that_it_had_last():
         PlannedRequest(i, i, 40, 4, float(i), blocks=blocks, block_tokens=20)
         for i, blocks in enumerate([(0, 1), (2, 3), (0, 4), (5, 6), (2, 3), (0, 4)])
     ]
-    found = [SimpleNamespace(index=i, outcome="ok", sent_s=i, first_token_s=i + 0.1, end_s=i + 0.5) for i in range(6)]
+    found = [
+        SimpleNamespace(completion_tokens=None, index=i, outcome="ok", sent_s=i, first_token_s=i + 0.1, end_s=i + 0.5)
+        for i in range(6)
+    ]
     # 2 finds 20 in slot 0; 3 takes slot 1; 4 finds nothing, and takes slot 0; so does 5 with slot 1.
     assert served_tokens(plans, found, Room(None, 1, 2)) == 20
     assert served_tokens(plans, found, Room(None, 1, 4)) == 20 + 39 + 39  # a prompt's last token is always computed
@@ -93,7 +96,10 @@ def test_a_slot_keeps_the_prompt_that_it_had_last():
 
 def test_failed_requests_are_left_out_and_what_never_fits_is_not_known():
     plans = [PlannedRequest(i, i, 40, 4, float(i), blocks=(0,), block_tokens=40) for i in range(2)]
-    found = [SimpleNamespace(index=i, outcome="ok", sent_s=i, first_token_s=i + 0.1, end_s=i + 0.5) for i in range(2)]
+    found = [
+        SimpleNamespace(completion_tokens=None, index=i, outcome="ok", sent_s=i, first_token_s=i + 0.1, end_s=i + 0.5)
+        for i in range(2)
+    ]
     assert served_tokens(plans, found, Room(20, 8, 1)) == 32
     found[0].outcome = "timeout"
     assert served_tokens(plans, found, Room(20, 8, 1)) == 0
@@ -114,3 +120,17 @@ def test_room_is_known_where_the_rules_are(kind, engines, kv_tokens, room):
     facts = SimpleNamespace(kv_blocks=100, block_size=16, kv_tokens=kv_tokens)
     launch = SimpleNamespace(kind=kind, settings=SimpleNamespace(max_num_seqs=8, slots=False))
     assert room_of(facts, launch, engines) == room
+
+
+def test_an_answer_holds_what_it_had_and_not_what_it_was_allowed():
+    """Natural answers of 10 tokens, of 1,000 that were allowed: the second and third find the first's blocks."""
+    plans = [PlannedRequest(i, i, 160, 1000, float(i), shared_tokens=80, reusable_tokens=80) for i in range(3)]
+    found = [
+        SimpleNamespace(completion_tokens=tokens, index=i, outcome="ok", sent_s=i, first_token_s=i + 0.1, end_s=i + 0.5)
+        for i, tokens in enumerate((10, 10, 10))
+    ]
+    short = served_tokens(plans, found, Room(75, 16, 2))
+    for each in found:
+        each.completion_tokens = None
+    assert short is not None
+    assert short > (served_tokens(plans, found, Room(75, 16, 2)) or 0)

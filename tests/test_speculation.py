@@ -203,6 +203,7 @@ def test_invalid_runs_take_no_part_in_it(summary):
 
 @pytest.mark.parametrize("change", [
     {"model": pl.when(pl.col("deployment") == "a").then(pl.lit("other")).otherwise("model")},  # not the same model
+    {"tensor_parallel": pl.when(pl.col("deployment") == "a").then(1).otherwise(2)},  # another setting differs too
     {"spec_draft_tokens": pl.lit(40.0)},  # both speculate
     {"spec_draft_tokens": pl.lit(None, dtype=pl.Float64)},  # nothing is known to speculate
     # whether a speculates is not known

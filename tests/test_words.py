@@ -177,7 +177,7 @@ def test_a_fleet():
 def test_the_title_of_fleets_names_the_curves():
     one, other = ("a", FLEET), ("b", {**FLEET, "instances": 1520})
     assert fleet.title([one], "GPU") == fleet.takes(FLEET, "GPU").removesuffix(".")
-    assert fleet.title([one, other], "GPU") == "A peak of 1,000 requests/s takes 25 instances of a and 1,520 of b"
+    assert fleet.title([one, other], "GPU") == "A peak of 1,000 requests/s takes 25 instances of a or 1,520 of b"
     assert [fleet.title(each, "GPU") for each in ([], [one, ("b", None)], [one] * 6)] == [None] * 3
 
 

@@ -29,6 +29,8 @@ rule calibrate:
             "study/lengths.py",
             "study/trace.py",
             "study/turns.py",
+            "study/workload.py",
+            "table_file.py",
             "study/trace_blocks.py",
             "study/trace_tree.py",
             "study/trace_weka.py",

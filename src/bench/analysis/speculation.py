@@ -6,9 +6,12 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from bench.study.settings import SPECULATION, flag_column, settings_in
+
 __all__ = ["SpeculationGain", "speculates", "speculation_gains"]
 
 _ALIKE = ("model", "engine", "workload", "axis")
+_SPECULATIVE = (flag_column("spec-"), flag_column("speculative-"))  # how what further flags of speculation are called begins
 _DRAFTED = (pl.col("spec_draft_tokens").fill_null(0) > 0) | pl.col("accepted_length").is_not_null()
 
 
@@ -45,11 +48,13 @@ def speculation_gains(runs: pl.DataFrame) -> list[SpeculationGain]:
 
     Args:
         runs: summary rows (`deployment`, `model`, `engine`, `workload`, `axis`, `level`, `tpot_p50_s`, `spec_draft_tokens`,
-            `spec_accepted_tokens`, `accepted_length`, `server_generation_tokens`, `valid`, `counts_valid`).
+            `spec_accepted_tokens`, `accepted_length`, `server_generation_tokens`, `valid`, `counts_valid`, and settings).
     """
     known = runs.with_columns(speculates=speculates())
     found = []
-    for _, group in known.group_by(_ALIKE, maintain_order=True):
+    # With another setting too, nothing says which of them did it.
+    settings = [x for x in settings_in(runs.columns) if x not in SPECULATION and not x.startswith(_SPECULATIVE)]
+    for _, group in known.group_by(*_ALIKE, *settings, maintain_order=True):
         with_, without = (group.filter(pl.col("speculates") == kind) for kind in (True, False))
         if without["deployment"].n_unique() != 1:
             continue

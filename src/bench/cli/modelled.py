@@ -64,7 +64,8 @@ class Modelled:
             invalid = table.filter((table["deployment"] == deployment) & ~table["valid"]).height
             why = f"; {invalid} are invalid, and `bench discard --invalid` lets them be measured again" if invalid else ""
             raise BenchError(
-                f"{root}: no valid run of {deployment} with streamed answers whose requests.parquet is there{why}."
+                f"{root}: no valid run of {deployment} with streamed answers whose requests.parquet is there{why}. Runs in which "
+                "tokens were drafted, and traces whose prompts share blocks, are left out."
             )
         return found, limits
 

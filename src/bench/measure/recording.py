@@ -83,7 +83,7 @@ def record_run(
         header: what is known of the run beforehand.
         scrape_interval_s: None: nothing is scraped. metrics: address of the engine's metrics; None: `/metrics` at the target; `none`:
             they are not scraped. metrics_headers: sent there. endpoints: scraped as well.
-        prefix_block_size: tokens in a block of the server's prefix cache; None where it is off or unknown.
+        prefix_block_size: tokens in a block of the server's prefix cache; 0 where it is off, None where that is not known.
         engines: behind the endpoint, each with a prefix cache of its own. room: of the one prefix cache; None where it is not known.
         descends: whether the server's processes descend from this one. alive: called every second of the load; it raises where the
             server has ended. say: takes a line if the server does not come to rest soon.
@@ -141,13 +141,14 @@ def _prefix(
 ) -> Prefix:
     """What the prefix cache should serve.
 
-    Not known where it depends on which of several engines a request comes to, on what the prompts of a file have in common, or on what
-    the server answers; of a trace whose prompts share blocks, where the server's own are not known. Slots are engines in that sense,
-    but for such a trace: there they are replayed.
+    Not known where it depends on which of several engines a request comes to, on what the prompts of a file have in common, on what the
+    server answers, or where nothing says whether the server has a cache, and prompts share something. Slots are engines in that
+    sense, but for a trace whose prompts share blocks: there they are replayed.
     """
     blocks = any(plan.blocks for plan in result.planned)
     answers = workload.turns is not None and not workload.lengths_known
-    known = workload.cache not in ("natural", "as_is") and not answers and (block_size is not None or not blocks)
+    share = any(plan.reusable_tokens for plan in result.planned)
+    known = workload.cache not in ("natural", "as_is") and not answers and (block_size is not None or not share)
     expected = expected_cached_tokens(result.planned, block_size) if block_size and known else 0
     several = engines > 1 and not (blocks and room)
     lru = served_tokens(result.planned, result.records, room) if expected and room and not several else None

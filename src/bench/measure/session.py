@@ -288,7 +288,8 @@ def _prefixes(facts: DeploymentFacts, launch: Launch, data_parallel: int) -> dic
     """The blocks in which prompts share prefixes, over how many caches, and how much room there is; a slot is a cache of its own, which
     shares tokens.
     """
-    size, engines = facts.block_size if facts.prefix_caching else None, facts.engines or data_parallel
+    engines = facts.engines or data_parallel
+    size = None if facts.prefix_caching is None else facts.block_size if facts.prefix_caching else 0
     if launch.settings.slots:
         size, engines = size and 1, facts.kv_blocks or engines
     return {"prefix_block_size": size, "engines": engines, "room": room_of(facts, launch, engines) if size else None}

@@ -77,6 +77,7 @@ def load_figures(
     """
     sent, ends = requests["sent_s"].drop_nulls().sort(), requests["end_s"].drop_nulls().sort()
     asked = requests["prompt_asked"].sum() or 0
+    answered = requests.filter(pl.col("outcome") == "ok")["prompt_asked"].sum() or 0  # the replay leaves out what failed
     hits, queries = counters["prefix_hits"], counters["prefix_queries"]
     implied = record.prefix.expected_tokens
     retries, counted = _retries(record, requests), in_flight_figures(requests, telemetry, window)
@@ -94,7 +95,9 @@ def load_figures(
         **_recovery(record.definition.get("step"), requests),
         "prefix_hit_rate_answers": _cached_share(requests),
         "prefix_hit_rate_expected": None if implied is None else implied / asked if asked else 0.0,
-        "prefix_hit_rate_lru": None if record.prefix.lru_tokens is None or not asked else record.prefix.lru_tokens / asked,
+        "prefix_hit_rate_lru": None
+        if record.prefix.lru_tokens is None or not answered
+        else record.prefix.lru_tokens / answered,
     }
 
 

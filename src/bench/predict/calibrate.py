@@ -145,6 +145,8 @@ def _strangers(launch: Launch, facts: DeploymentFacts, given: Given) -> Limits:
             "--max-num-seqs (requests at once) and --max-num-batched-tokens (tokens of a step), as its command line has them"
         )
     slots = launch.kind == "llama.cpp"
+    if (facts.engines or 1) > 1 and not slots:
+        raise BenchError(f"its {facts.engines} engines share the load; only a single one is modelled")
     block_size = facts.block_size or 1
     blocks = facts.kv_blocks if given.kv_tokens is None else given.kv_tokens // block_size + 1
     if blocks is None and not slots:

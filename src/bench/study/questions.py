@@ -12,7 +12,7 @@ from typing import Any
 
 from bench.prompts import RANDOM, SOURCES
 from bench.statistics import FEWEST_POINTS
-from bench.study.settings import flag_column, varying_settings
+from bench.study.settings import SPECULATION, varying_settings
 from bench.study.workload import ALIKE
 
 __all__ = [
@@ -84,12 +84,6 @@ def shows_kv_cache(rows: Rows) -> bool:
     return levels(2)([row for row in rows if row.get("metrics") is not False and row.get("kv_usage_peak", 0) is not None])
 
 
-# Flags by which a server that is started speculates, as columns: vLLM's, then llama.cpp's.
-_SPECULATES = tuple(
-    map(flag_column, ("speculative-config", "sc", "spec-method", "spec-model", "spec-type", "spec-draft-model", "model-draft"))
-)
-
-
 def speculative(rows: Rows) -> bool:
     """A curve of a server that speculates: by its flags, and once runs are there, by what it drafted."""
     drafts = [
@@ -97,7 +91,7 @@ def speculative(rows: Rows) -> bool:
         for row in rows
         if row.get("spec_draft_tokens")
         or row.get("accepted_length")
-        or any(row.get(flag) not in (None, "none") for flag in _SPECULATES)
+        or any(row.get(flag) not in (None, "none") for flag in SPECULATION)
     ]
     return levels(2)(drafts)
 

@@ -13,6 +13,7 @@ from bench.study.deployment import Deployment
 
 __all__ = [
     "SETTINGS",
+    "SPECULATION",
     "VARIABLE",
     "flag_column",
     "is_own",
@@ -35,6 +36,12 @@ _NAMED = 2  # most settings that a title names beside the first; convention
 def flag_column(flag: str) -> str:
     """The column of a flag, such as `flag_max_num_batched_tokens`."""
     return FLAG + flag.lstrip("-").replace("-", "_")
+
+
+#: Flags by which a server that is started speculates, as columns: vLLM's, then llama.cpp's.
+SPECULATION = tuple(
+    map(flag_column, ("speculative-config", "sc", "spec-method", "spec-model", "spec-type", "spec-draft-model", "model-draft"))
+)
 
 
 def settings_in(columns: Iterable[str]) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bench.shipped import BENCH
-from bench.words.answer import AGAIN, listed
+from bench.words.answer import AGAIN
 from bench.words.capacity import c_max, judged_alone, missed
 from bench.words.loads import count_text, interval_text
 from bench.words.templates import filled
@@ -46,7 +46,7 @@ def title(fleets: Sequence[tuple[str, Fleet | None]], gpu: str) -> str | None:
         return takes(first, gpu).removesuffix(".")
     counts = [f"{count_text(first['instances'], 'instance')} of {name}"]
     counts += [f"{fleet['instances']:,} of {name}" for name, fleet in others]
-    return f"A peak of {first['peak_rps']:,g} requests/s takes {listed(counts)}"
+    return f"A peak of {first['peak_rps']:,g} requests/s takes {', '.join(counts[:-1])} or {counts[-1]}"
 
 
 def ends(least: int | None, most: int | None) -> str:

@@ -107,7 +107,7 @@ def hits(run: Mapping[str, Any]) -> str | None:
     rate, lru = run.get("prefix_hit_rate_answers") if counted is None else counted, run.get("prefix_hit_rate_lru")
     if not expected or rate is None:
         return None
-    size = "" if lru is None else f", of which a cache of its size keeps {shown_share(lru, 1)}"
+    size = "" if lru is None else f"; a cache of its size serves {shown_share(lru, 1)}"
     return f"{shown_share(rate, 1)} of the prompts' tokens; {shown_share(expected, 1)} had been sent before{size}"
 
 
