@@ -123,14 +123,13 @@ def test_room_is_known_where_the_rules_are(kind, engines, kv_tokens, room):
 
 
 def test_an_answer_holds_what_it_had_and_not_what_it_was_allowed():
-    """Natural answers of 10 tokens, of 1,000 that were allowed: the second and third find the first's blocks."""
-    plans = [PlannedRequest(i, i, 160, 1000, float(i), shared_tokens=80, reusable_tokens=80) for i in range(3)]
+    """Natural answers of 10 tokens, of 1,000 that were allowed: the third finds the first's blocks, which 1,000 would evict."""
+    plans = [PlannedRequest(i, i % 2, 160, 1000, float(i), reusable_tokens=160 * (i == 2)) for i in range(3)]
     found = [
         SimpleNamespace(completion_tokens=tokens, index=i, outcome="ok", sent_s=i, first_token_s=i + 0.1, end_s=i + 0.5)
         for i, tokens in enumerate((10, 10, 10))
     ]
-    short = served_tokens(plans, found, Room(75, 16, 2))
+    assert served_tokens(plans, found, Room(75, 16, 2)) == 144
     for each in found:
         each.completion_tokens = None
-    assert short is not None
-    assert short > (served_tokens(plans, found, Room(75, 16, 2)) or 0)
+    assert (served_tokens(plans, found, Room(75, 16, 2)) or 0) < 144
