@@ -120,7 +120,8 @@ def test_a_server_without_a_model_says_why(tmp_path, summary, runs):
 
 STRANGER = (
     "it was not started here, so its scheduler's limits are not known. `bench predict` and `bench fleet` take them: --max-num-seqs "
-    "(requests at once) and --max-num-batched-tokens (tokens of a step), as its command line has them"
+    "(requests at once; llama.cpp's --parallel) and --max-num-batched-tokens (tokens of a step; llama.cpp's --batch-size, 2048 unless it "
+    "is given)"
 )
 
 

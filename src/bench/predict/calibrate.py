@@ -142,7 +142,8 @@ def _strangers(launch: Launch, facts: DeploymentFacts, given: Given) -> Limits:
     if given.tokens is None or given.sequences is None:
         raise BenchError(
             "it was not started here, so its scheduler's limits are not known. `bench predict` and `bench fleet` take them: "
-            "--max-num-seqs (requests at once) and --max-num-batched-tokens (tokens of a step), as its command line has them"
+            "--max-num-seqs (requests at once; llama.cpp's --parallel) and --max-num-batched-tokens (tokens of a step; llama.cpp's "
+            "--batch-size, 2048 unless it is given)"
         )
     slots = launch.kind == "llama.cpp"
     if (facts.engines or 1) > 1 and not slots:

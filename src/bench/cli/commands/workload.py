@@ -133,6 +133,7 @@ class Workload(Sending):
         from bench.measure.recording import record_run
         from bench.records.run import RunHeader
         from bench.study.specs import PROTOCOL, digest
+        from bench.words.loads import count_text
 
         target, interval = self.target(), self._scrape_interval()
         seed = self.seed or secrets.token_hex(8)
@@ -162,7 +163,7 @@ class Workload(Sending):
         named = "--metrics" if self.metrics else None
         read = found is not None and worth_reading(found, named=named, say=partial(print, file=sys.stderr))
         long = f", over {seconds:.0f} s or more" if seconds >= 1 else ""
-        print(f"sending {len(planned)} requests to {target.base_url}{long}", file=sys.stderr, flush=True)
+        print(f"sending {count_text(len(planned), 'request')} to {target.base_url}{long}", file=sys.stderr, flush=True)
         definition = self._definition(workload, level, seed)
         header = RunHeader(
             digest=digest([target.base_url, definition]),
@@ -346,8 +347,9 @@ def _put_in_place(aside: Path, output: Path) -> None:
 def _print(folder: Path, recording: Recording, outcomes: Mapping[str, int], work: Work) -> None:
     from bench.measure.rounds import disturbed
     from bench.study.config import Thresholds
+    from bench.words.loads import count_text
 
-    print(f"{folder}/requests.jsonl: {len(recording.requests)} requests in {recording.duration_s:.2f} s, "
+    print(f"{folder}/requests.jsonl: {count_text(len(recording.requests), 'request')} in {recording.duration_s:.2f} s, "
           f"{recording.tokens_per_s:.0f} {work.unit}/s; " + ", ".join(f"{n} {o}" for o, n in outcomes.items())
           + disturbed(recording.other_share, Thresholds().other_share, recording.busy_share))  # fmt: skip
     errors = {record.error for record in recording.requests if record.error}
