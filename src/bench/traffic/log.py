@@ -17,7 +17,7 @@ import polars as pl
 from bench.errors import BenchError, shown
 from bench.study.trace import SECONDS, Format, TraceUnit, date_of, format_of, since_1970, unit_not_known
 from bench.table_file import Row, read_rows
-from bench.traffic.columns import NEEDED, cell, columns_of, unit_in_name
+from bench.traffic.columns import NEEDED, apart, cell, columns_of, unit_in_name
 
 __all__ = ["LeftOut", "Log", "read_log"]
 
@@ -156,7 +156,7 @@ def read_log(
     values = {role: list(map(cell(name), rows)) for role, name in columns.items()}
     notes: list[str] = []
     moments, dated = _moments(path, rows, columns["arrival"], values["arrival"], form, unit, zone, notes)
-    prompt, output = _numbers(values["prompt"]), _numbers(values["output"])
+    prompt, output = _prompts(rows, columns["prompt"], values["prompt"], notes), _numbers(values["output"])
     faults = [
         (_failed(values.get("status"), columns.get("status", ""), notes), "a failure", values.get("status", [])),
         (np.isnan(moments), "no moment of arrival", values["arrival"]),
@@ -285,6 +285,18 @@ def _numbers(values: Sequence[Any]) -> Floats:
     ]
     found = pl.Series(texts, dtype=pl.String).cast(pl.Float64, strict=False).to_numpy()
     return np.where(np.isfinite(found), found, math.nan)
+
+
+def _prompts(rows: Sequence[Row], column: str, values: Sequence[Any], notes: list[str]) -> Floats:
+    """Prompt tokens of each row, with those that its provider counts in other columns; NaN for what is no number."""
+    found = _numbers(values)
+    others = apart(rows, column)
+    for name in others:
+        cells = list(map(cell(name), rows))
+        found = found + np.where([value in (None, "") for value in cells], 0.0, _numbers(cells))
+    if others:
+        notes.append(f"Prompts are {column} plus {' and '.join(others)}, which Anthropic counts apart.")
+    return found
 
 
 def _no_count(numbers: Floats) -> npt.NDArray[np.bool_]:
