@@ -3,9 +3,13 @@
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
+import numpy as np
+import pytest
+
+from bench.errors import BenchError
 from bench.traffic.describe import describe
 from bench.traffic.log import read_log
-from tests.test_traffic import jsonl, written
+from tests.test_traffic import arrivals, jsonl, written
 
 BERLIN = ZoneInfo("Europe/Berlin")
 DATES = "timestamp,prompt_tokens,completion_tokens\n"
@@ -57,6 +61,65 @@ def berlin(begin, minutes, count):
 
 
 CHANGE = datetime(2026, 10, 24, 23, 30, tzinfo=UTC)
+
+
+def test_a_log_of_descending_dates_is_told_apart_as_well(tmp_path):
+    shown = berlin(CHANGE, 10, 15)
+    log = read_log(written(tmp_path, spread(reversed(shown))), zone=BERLIN)
+    assert arrivals(log) == [600.0 * i for i in range(15)]
+
+
+def test_two_ends_of_summer_time_are_told_apart(tmp_path):
+    shown = berlin(CHANGE, 10, 15) + berlin(datetime(2027, 10, 30, 23, 30, tzinfo=UTC), 10, 15)
+    found = arrivals(read_log(written(tmp_path, spread(shown)), zone=BERLIN))
+    assert np.diff(found).tolist()[:14] == np.diff(found).tolist()[15:] == [600.0] * 14
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        lambda shown: [shown[i] for i in np.random.default_rng(1).permutation(len(shown))],
+        lambda shown: [*shown, shown[0]],  # one that was late
+        lambda shown: [shown[0], shown[4], shown[-1]],  # either of the hours
+        lambda shown: [*shown[:4], *shown[:2], *shown[4:]],
+    ],
+)
+def test_an_hour_that_the_clock_shows_twice_is_not_guessed(tmp_path, order):
+    log = written(tmp_path, spread(order(berlin(CHANGE, 10, 15))))
+    with pytest.raises(
+        BenchError, match=r"line \d+: timestamp 2026-10-25 02:\d\d:00 comes twice in Europe/Berlin.*with their offset"
+    ):
+        read_log(log, zone=BERLIN)
+
+
+def test_order_does_not_matter_where_no_hour_comes_twice(tmp_path):
+    shown = [*berlin(CHANGE - timedelta(days=1), 10, 15), "2026-10-24T01:00:00"]
+    log = read_log(written(tmp_path, spread(shown)), zone=BERLIN)
+    assert arrivals(log)[-1] == 600.0 * 14 + 1800
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_step_back_without_a_zone_is_asked_for(tmp_path, sign):
+    shown = berlin(CHANGE, 10, 15)[::sign]
+    shown.insert(2, shown[1])
+    with pytest.raises(BenchError, match="steps back by 50 min, as clocks do when summer time ends"):
+        read_log(written(tmp_path, spread(shown)))
+
+
+def test_a_step_back_is_found_among_arrivals_that_overtake_each_other(tmp_path):
+    shown = berlin(CHANGE, 2, 75)
+    shown[3], shown[4] = shown[4], shown[3]
+    with pytest.raises(BenchError, match="as clocks do when summer time ends"):
+        read_log(written(tmp_path, spread(shown)))
+
+
+@pytest.mark.parametrize("odd", ["1970-01-01T00:00:00Z", "0001-01-01 00:00:00", "9999-12-31T23:59:59", "1970-01-01"])
+def test_dates_that_stand_for_none_are_left_out(tmp_path, odd):
+    shown = [f"2026-11-02T12:00:{i:02d}" + ("Z" if odd.endswith("Z") else "") for i in range(30)]
+    log = read_log(written(tmp_path, spread([*shown, odd])), zone=ZoneInfo("Asia/Tokyo"))
+    assert log.span_s == 29
+    assert [(each.why, each.count, each.place) for each in log.left_out] == [("no moment of arrival", 1, "line 32")]
+    assert log.notes == ["1 row with a date before 2001 or after 2095 in timestamp, which stands for none."]
 
 
 # Failures.

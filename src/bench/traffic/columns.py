@@ -230,7 +230,7 @@ def columns_of(path: str, rows: Sequence[Row], given: Mapping[str, str]) -> dict
 
 
 def apart(rows: Sequence[Row], prompt: str) -> list[str]:
-    """Columns of prompt tokens that are counted beside those of the column `prompt`: Anthropic's `input_tokens` are those alone that were
+    """Columns of tokens that are counted beside those of the column `prompt`: Anthropic's `input_tokens` are those alone that were
     neither read from its cache nor written to it.
     """
     names = column_names(rows)

@@ -45,6 +45,8 @@ _CLOCK_BACK = (
     1500.0,
     3660.0,
 )  # least and longest step back of a clock when summer time ends (s): half an hour to one; convention
+_YEAR_S = 365.0 * 86_400  # seconds of a year; derived
+_YEARS = (2001, 2095)  # first and last year of a request; derived: those of numbers that are taken for seconds since 1970
 _RESOLUTIONS = (60.0, 1.0, 0.1, 0.01, 1e-3)  # ticks that clocks of logs count in (s); convention
 _SAME_S = 2e-6  # within which a moment lies on such a clock (s); derived: a float of seconds since 1970 is off by 0.24 µs
 
@@ -246,26 +248,60 @@ def _dates(path: str, rows: Sequence[Row], column: str, values: Sequence[Any], z
         if bare < sum(each is not None for each in dates):
             raise BenchError(f"{path}: {column}: some dates have a time zone, and others none. Say theirs: --time-zone NAME.")
         notes.append(f"Dates in {column} have no time zone; they were taken for UTC (--time-zone says another).")
-    found, last = np.full(len(dates), math.nan), -math.inf
-    for i, each in enumerate(dates):
-        if each is None:
-            continue
-        moment = (each if each.tzinfo else each.replace(tzinfo=zone or UTC)).timestamp()
-        if zone is not None and each.tzinfo is None and moment < last - _CLOCK_BACK[0]:
-            moment = each.replace(tzinfo=zone, fold=1).timestamp()  # the second time that the clock shows this hour
-        found[i] = moment
-        last = max(last, moment)
-    if bare and zone is None:
-        _refuse_summer_time(path, rows, column, found)
-    return found
-
-
-def _refuse_summer_time(path: str, rows: Sequence[Row], column: str, found: Floats) -> None:
-    """Raises BenchError where arrivals are in order but for one step back by the hour of summer time."""
+    found, again = _on_clock(dates, zone)
+    if odd := sum(each is not None for each in dates) - int((~np.isnan(found)).sum()):
+        notes.append(_odd_note(odd, column))
     known = np.flatnonzero(~np.isnan(found))
+    if (np.diff(found[known]) < 0).sum() * 2 > len(known) - 1:
+        known = known[::-1]  # the latest first, as consoles list them
+    if bare and zone is None:
+        _refuse_summer_time(path, rows, column, found, known)
+    twice = known[again[known] > found[known]]
+    if not len(twice):
+        return found
+    for hour in np.split(twice, np.flatnonzero(np.diff(found[twice]) > _CLOCK_BACK[1]) + 1):
+        back = np.flatnonzero(np.diff(found[hour]) <= -_CLOCK_BACK[0])
+        if len(back) == 1:
+            second = hour[back[0] + 1 :]
+            found[second] = again[second]
+        else:
+            twice = hour[:1]
+            break
+    else:
+        if (np.diff(found[known]) >= 0).all():
+            return found
+    raise BenchError(
+        f"{path}: {rows[twice[0]].place}: {column} {dates[twice[0]]} comes twice in {zone}, where summer time ends, and the order of rows "
+        "does not say which it is. Give dates with their offset: 2026-10-25T02:30:00+02:00."
+    )
+
+
+def _on_clock(dates: Sequence[datetime | None], zone: tzinfo | None) -> tuple[Floats, Floats]:
+    """Seconds since 1970, and those of the second time if a clock of the zone shows a date twice; NaN for dates that stand for none."""
+    found, again = np.full(len(dates), math.nan), np.full(len(dates), math.nan)
+    for i, each in enumerate(dates):
+        if each is not None and _YEARS[0] <= each.year <= _YEARS[1]:
+            local = each if each.tzinfo else each.replace(tzinfo=zone or UTC)
+            found[i] = local.timestamp()
+            again[i] = found[i] if each.tzinfo or zone is None else local.replace(fold=1).timestamp()
+    return found, again
+
+
+def _odd_note(count: int, column: str) -> str:
+    what = "1 row with a date" if count == 1 else f"{count:,} rows with dates"
+    return f"{what} before {_YEARS[0]} or after {_YEARS[1]} in {column}, which {'stands' if count == 1 else 'stand'} for none."
+
+
+def _refuse_summer_time(path: str, rows: Sequence[Row], column: str, found: Floats, known: npt.NDArray[np.intp]) -> None:
+    """Raises BenchError where arrivals are in order but for a step back by the hour of summer time, once a year.
+
+    Args:
+        known: rows with a moment, the earliest first.
+    """
     steps = np.diff(found[known])
-    back = np.flatnonzero(steps < 0)
-    if len(back) == 1 and _CLOCK_BACK[0] <= -steps[back[0]] <= _CLOCK_BACK[1]:
+    back = np.flatnonzero(steps <= -_CLOCK_BACK[0])
+    years = 1 + np.ptp(found[known]) / _YEAR_S
+    if 1 <= len(back) <= years and (-steps[back] <= _CLOCK_BACK[1]).all():
         place = rows[known[back[0] + 1]].place
         raise BenchError(
             f"{path}: {place}: {column} steps back by {-steps[back[0]] / 60:.0f} min, as clocks do when summer time ends. Say which "
