@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 
 from bench.errors import BenchError
+from bench.traffic.arrivals import windows
 from bench.traffic.describe import describe
 from bench.traffic.log import read_log
-from tests.test_traffic import arrivals, jsonl, written
+from bench.words.traffic import arrival_rows
+from tests.test_traffic import arrivals, gamma, jsonl, planted, written
 
 BERLIN = ZoneInfo("Europe/Berlin")
 DATES = "timestamp,prompt_tokens,completion_tokens\n"
@@ -120,6 +122,42 @@ def test_dates_that_stand_for_none_are_left_out(tmp_path, odd):
     assert log.span_s == 29
     assert [(each.why, each.count, each.place) for each in log.left_out] == [("no moment of arrival", 1, "line 32")]
     assert log.notes == ["1 row with a date before 2001 or after 2095 in timestamp, which stands for none."]
+
+
+def test_numbers_that_stand_for_no_date_are_left_out(tmp_path):
+    shown = [0, *(1760000000000 + 1000 * i for i in range(30))]
+    log = read_log(written(tmp_path, spread(shown)), unit="ms")
+    assert (log.span_s, log.count) == (29, 30)
+    assert log.began is not None
+    assert "which stands for none" in log.notes[0]
+
+
+def test_windows_of_a_long_span_take_the_memory_of_its_requests():
+    """Counts of side-by-side windows by hand, and those of six years."""
+    moments = np.sort(np.random.default_rng(1).uniform(0, 5000, 8000))
+    counts = np.bincount((moments - moments[0]).astype(int))
+    counts = counts[: int(moments[-1] - moments[0])]
+    assert windows(planted(moments))[0].dispersion == pytest.approx(counts.var(ddof=1) / counts.mean())
+    import resource
+
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    log = planted([*np.arange(100.0), 2e8])
+    log = type(log)(**{**vars(log), "began": datetime(2001, 2, 3, tzinfo=UTC), "zone": BERLIN})
+    found = describe(log)
+    assert found.windows[0].dispersion == pytest.approx(1.0, rel=1e-3)
+    assert sum(rate is not None for rate in found.hours) == 24
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300_000  # kB
+
+
+def test_a_dispersion_has_no_p_below_a_request_a_window():
+    """At a rate of 0.05/s, p of a Poisson process is below 0.001 in 1 % at 1 s, ten times as often as it says."""
+    found = {each.seconds: each for each in windows(planted(gamma(1.0, 1000, 1, gap_s=20.0)))}
+    assert found[1.0].dispersion == pytest.approx(1, abs=0.2)
+    assert found[1.0].p is found[10.0].p is None
+    assert found[60.0].p is not None
+    rows = dict(arrival_rows(describe(planted(gamma(1.0, 1000, 1, gap_s=20.0)))))
+    assert "p" not in rows["dispersion in 1 s (1: Poisson)"]
+    assert "p = " in rows["dispersion in 60 s (1: Poisson)"]
 
 
 # Failures.

@@ -47,6 +47,7 @@ _CLOCK_BACK = (
 )  # least and longest step back of a clock when summer time ends (s): half an hour to one; convention
 _YEAR_S = 365.0 * 86_400  # seconds of a year; derived
 _YEARS = (2001, 2095)  # first and last year of a request; derived: those of numbers that are taken for seconds since 1970
+_SINCE_1970 = tuple(datetime(year, 1, 1, tzinfo=UTC).timestamp() for year in (_YEARS[0], _YEARS[1] + 1))
 _RESOLUTIONS = (60.0, 1.0, 0.1, 0.01, 1e-3)  # ticks that clocks of logs count in (s); convention
 _SAME_S = 2e-6  # within which a moment lies on such a clock (s); derived: a float of seconds since 1970 is off by 0.24 µs
 
@@ -232,7 +233,13 @@ def _moments(
     if found is None:
         units: dict[str, TraceUnit] = {f"--time-unit {name}": name for name in dict.fromkeys([*since, "s", "ms"])}
         raise unit_not_known(path, column, reason, "Say it", units, [Decimal(repr(float(x))) for x in known])
-    return numbers * float(SECONDS[found]), found in since
+    seconds = numbers * float(SECONDS[found])
+    dates = (seconds >= _SINCE_1970[0]) & (seconds < _SINCE_1970[1])
+    if not dates.sum() * 2 > len(known):
+        return seconds, False
+    if odd := len(known) - int(dates.sum()):
+        notes.append(_odd_note(odd, column))
+    return np.where(dates, seconds, math.nan), True
 
 
 def _dates(path: str, rows: Sequence[Row], column: str, values: Sequence[Any], zone: tzinfo | None, notes: list[str]) -> Floats:
@@ -271,8 +278,8 @@ def _dates(path: str, rows: Sequence[Row], column: str, values: Sequence[Any], z
         if (np.diff(found[known]) >= 0).all():
             return found
     raise BenchError(
-        f"{path}: {rows[twice[0]].place}: {column} {dates[twice[0]]} comes twice in {zone}, where summer time ends, and the order of rows "
-        "does not say which it is. Give dates with their offset: 2026-10-25T02:30:00+02:00."
+        f"{path}: {rows[twice[0]].place}: {column} {dates[twice[0]]} comes twice in {zone}, where summer time ends, and the order of "
+        "rows does not say which it is. Give dates with their offset: 2026-10-25T02:30:00+02:00."
     )
 
 

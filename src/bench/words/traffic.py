@@ -56,9 +56,9 @@ def arrival_rows(found: Described) -> list[list[str]]:
     rows += [[f"peak rate in {_seconds(each.seconds)}", f"{_number(each.peak)} requests/s"] for each in found.windows]
     rows.append(["burstiness (shape of gamma gaps)", _burstiness(found.burstiness)])
     for each in found.windows:
-        if each.dispersion is not None and each.p is not None:
-            p = "p < 0.001" if each.p < 0.001 else f"p = {each.p:.2g}"
-            rows.append([f"dispersion in {_seconds(each.seconds)} (1: Poisson)", f"{each.dispersion:.3g}, {p}"])
+        if each.dispersion is not None:
+            p = "" if each.p is None else ", p < 0.001" if each.p < 0.001 else f", p = {each.p:.2g}"
+            rows.append([f"dispersion in {_seconds(each.seconds)} (1: Poisson)", f"{each.dispersion:.3g}{p}"])
     if found.concurrency:
         known = found.concurrency
         rows.append(["requests in flight", f"{_number(known.mean)} in the mean, {known.most:,} at most"])
