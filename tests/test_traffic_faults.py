@@ -1,17 +1,20 @@
 """Access logs as providers, proxies and clocks write them: what they would be mistaken for is told apart, or asked for."""
 
+import json
+import resource
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import numpy as np
 import pytest
 
+from bench.cli import main
 from bench.errors import BenchError
 from bench.traffic.arrivals import windows
 from bench.traffic.describe import describe
 from bench.traffic.log import read_log
 from bench.words.traffic import arrival_rows
-from tests.test_traffic import arrivals, gamma, jsonl, planted, written
+from tests.test_traffic import HEAD, arrivals, gamma, jsonl, planted, written
 
 BERLIN = ZoneInfo("Europe/Berlin")
 DATES = "timestamp,prompt_tokens,completion_tokens\n"
@@ -138,8 +141,6 @@ def test_windows_of_a_long_span_take_the_memory_of_its_requests():
     counts = np.bincount((moments - moments[0]).astype(int))
     counts = counts[: int(moments[-1] - moments[0])]
     assert windows(planted(moments))[0].dispersion == pytest.approx(counts.var(ddof=1) / counts.mean())
-    import resource
-
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     log = planted([*np.arange(100.0), 2e8])
     log = type(log)(**{**vars(log), "began": datetime(2001, 2, 3, tzinfo=UTC), "zone": BERLIN})
@@ -150,7 +151,7 @@ def test_windows_of_a_long_span_take_the_memory_of_its_requests():
 
 
 def test_a_dispersion_has_no_p_below_a_request_a_window():
-    """At a rate of 0.05/s, p of a Poisson process is below 0.001 in 1 % at 1 s, ten times as often as it says."""
+    """Of 200 windows with 0.05 requests each, p of a Poisson process is below 0.001 eight times as often as it says."""
     found = {each.seconds: each for each in windows(planted(gamma(1.0, 1000, 1, gap_s=20.0)))}
     assert found[1.0].dispersion == pytest.approx(1, abs=0.2)
     assert found[1.0].p is found[10.0].p is None
@@ -161,6 +162,27 @@ def test_a_dispersion_has_no_p_below_a_request_a_window():
 
 
 # Failures.
+
+
+def test_a_failure_in_any_column_counts(tmp_path):
+    rows = "1760000000,1,2,completed,timeout\n1760000001,1,2,completed,-\n1760000002,1,2,failed,\n1760000003,1,2,-,\n"
+    file = written(tmp_path, HEAD.replace("\n", ",status,error\n") + rows)
+    log = read_log(file)
+    assert [(each.why, each.count, each.place, each.value) for each in log.left_out] == [
+        ("a failure", 2, "line 2", "'timeout'")
+    ]
+    assert not log.notes
+    assert read_log(file, given={"status": "status"}).count == 3
+    assert read_log(file, given={"status": ""}).count == 4
+    assert log.columns["status"] == "status and error"
+
+
+def test_no_column_of_failures_can_be_said(tmp_path, capsys):
+    file = written(tmp_path, HEAD.replace("\n", ",error\n") + "1760000000,1,2,fine\n1760000001,1,2,also\n")
+    assert main(["traffic", file, "--columns", "status=", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["requests"] == 2
+    assert main(["traffic", file, "--columns", "prompt="]) == 2
+    assert "--columns prompt=: not ROLE=NAME" in capsys.readouterr().err
 
 
 # Requests in flight.

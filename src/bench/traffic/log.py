@@ -17,7 +17,7 @@ import polars as pl
 from bench.errors import BenchError, shown
 from bench.study.trace import SECONDS, Format, TraceUnit, date_of, format_of, since_1970, unit_not_known
 from bench.table_file import Row, read_rows
-from bench.traffic.columns import NEEDED, apart, cell, columns_of, unit_in_name
+from bench.traffic.columns import NEEDED, apart, cell, columns_of, status_columns, unit_in_name
 
 __all__ = ["LeftOut", "Log", "read_log"]
 
@@ -37,8 +37,22 @@ _FAILED = {
     "exception",
     "rejected",
 }
-_FINE = {"", "ok", "success", "succeeded", "successful", "completed", "complete", "done", "true", "none", "null", "finished"}
-_NO_ERROR = {"", "none", "null", "false", "0", "no", "nan"}
+_FINE = {
+    "",
+    "ok",
+    "success",
+    "succeeded",
+    "successful",
+    "completed",
+    "complete",
+    "done",
+    "true",
+    "none",
+    "null",
+    "finished",
+    "-",
+}
+_NO_ERROR = {"", "-", "none", "null", "false", "0", "no", "nan"}
 _ANSWERED = 200  # least HTTP status of an answer; source: RFC 9110, 15.3
 _FAILURES = 400  # least HTTP status of a failure; source: RFC 9110, 15.5
 _CLOCK_BACK = (
@@ -155,13 +169,17 @@ def read_log(
     if not rows:
         raise BenchError(f"{path}: holds no requests.")
     form = None if given else format_of(rows[0].values.keys())
-    columns = columns_of(path, rows, given or (dict(zip(NEEDED, form[1:4], strict=True)) if form else {}))
+    named = given or (dict(zip(NEEDED, form[1:4], strict=True)) if form else {})
+    columns = columns_of(path, rows, named)
     values = {role: list(map(cell(name), rows)) for role, name in columns.items()}
     notes: list[str] = []
     moments, dated = _moments(path, rows, columns["arrival"], values["arrival"], form, unit, zone, notes)
     prompt, output = _prompts(rows, columns["prompt"], values["prompt"], notes), _numbers(values["output"])
+    signs = status_columns(rows, named)
+    failed, said = _failures(rows, signs, notes)
+    columns |= {"status": " and ".join(signs)} if signs else {}
     faults = [
-        (_failed(values.get("status"), columns.get("status", ""), notes), "a failure", values.get("status", [])),
+        (failed, "a failure", said),
         (np.isnan(moments), "no moment of arrival", values["arrival"]),
         (_no_count(prompt), "no count of prompt tokens", values["prompt"]),
         (_no_count(output), "no count of answer tokens", values["output"]),
@@ -347,10 +365,20 @@ def _no_count(numbers: Floats) -> npt.NDArray[np.bool_]:
     return found
 
 
-def _failed(values: Sequence[Any] | None, column: str, notes: list[str]) -> npt.NDArray[np.bool_]:
-    """Which rows say that their request failed."""
-    if values is None:
-        return np.zeros(1, dtype=bool)
+def _failures(rows: Sequence[Row], columns: Sequence[str], notes: list[str]) -> tuple[npt.NDArray[np.bool_], list[Any]]:
+    """Which rows say in any of these columns that their request failed, and the words that say it."""
+    failed, said = np.zeros(len(rows), dtype=bool), [None] * len(rows)
+    for column in columns:
+        values = list(map(cell(column), rows))
+        here = _failed(values, column, notes)
+        for i in np.flatnonzero(here & ~failed):
+            said[i] = values[i]
+        failed |= here
+    return failed, said
+
+
+def _failed(values: Sequence[Any], column: str, notes: list[str]) -> npt.NDArray[np.bool_]:
+    """Which rows say in a column that their request failed."""
     kind = column.rpartition(".")[2].lower()
     words: dict[str, bool] = {}
     for text in dict.fromkeys(map(_status, values)):

@@ -40,7 +40,7 @@ class Traffic:
         str | None,
         option(
             "ROLE=NAME,…",
-            "Which column is arrival, prompt, output (tokens), status, end, duration or text; nested ones with dots.",
+            "Which column is arrival, prompt, output (tokens), status, end, duration or text; nested ones with dots; `status=`: none is.",
             _READ,
             default="by their names",
         ),
@@ -115,12 +115,12 @@ def _given(text: str | None) -> Mapping[str, str]:
     Raises:
         BenchError: it is no list of them.
     """
-    from bench.traffic.columns import ROLES
+    from bench.traffic.columns import NEEDED, ROLES
 
     found: dict[str, str] = {}
     for part in text.split(",") if text else ():
         role, sign, name = part.partition("=")
-        if not sign or not name or role.strip() not in ROLES:
+        if not sign or role.strip() not in ROLES or (role.strip() in NEEDED and not name.strip()):
             raise BenchError(f"--columns {part}: not ROLE=NAME. Roles are {', '.join(ROLES)}.")
         found[role.strip()] = name.strip()
     return found
