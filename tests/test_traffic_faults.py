@@ -195,4 +195,64 @@ def flight(folder, start, end, names=("start_time", "end_time"), **options):
     return describe(log).concurrency, log.notes
 
 
+@pytest.mark.parametrize(
+    ("start", "end", "names", "options"),
+    [
+        ([0, 5], [4, 10], ("start_time_s", "end_time_s"), {}),
+        ([0, 5], [4000, 10000], ("start_s", "end_ms"), {}),
+        ([0, 5000], [4000, 10000], ("start_time", "end_time"), {"unit": "ms"}),
+        ([0, 5000], [4000, 10000], ("start_s", "end_s"), {"unit": "ms"}),
+        ([1760000000, 1760000005], [1760000004, 1760000010], ("start_time", "end_time"), {}),
+        ([1760000000, 1760000005], [1760000004000, 1760000010000], ("start_time", "end_time"), {}),
+        (["2025-10-09T08:53:20Z", "2025-10-09T08:53:25Z"], [1760000004, 1760000010], ("start_time", "end_time"), {}),
+        ([1760000000, 1760000005], ["2025-10-09T08:53:24Z", "2025-10-09T08:53:30Z"], ("start_time", "end_time"), {}),
+        (
+            ["2026-07-02T12:00:00", "2026-07-02T12:00:05"],
+            ["2026-07-02T10:00:04Z", "2026-07-02T10:00:10Z"],
+            ("start_time", "end_time"),
+            {"zone": BERLIN},
+        ),
+    ],
+)
+def test_ends_are_read_as_arrivals_are(tmp_path, start, end, names, options):
+    found, notes = flight(tmp_path, start, end, names, **options)
+    assert found is not None, notes
+    assert (found.mean, found.most) == (pytest.approx(0.9), 1)
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "names", "why"),
+    [
+        ([0, 5], ["2026-07-02T10:00:04Z"] * 2, ("start_s", "end_time"), "holds dates, and start_s none"),
+        (["2026-07-02T10:00:04Z"] * 2, [4, 10], ("start_time", "end_time_s"), "holds no dates, and start_time does"),
+        ([0, 5], [1760000004, 1760000010], ("start_s", "end_s"), "holds dates, and start_s none"),
+        (["2026-07-02T12:00:00"] * 2, ["2026-07-02T10:00:04Z"] * 2, ("start_time", "end_time"), "one of start_time and end_time has a time zone"),
+        (["2026-07-02T12:00:00Z"] * 2, ["2026-07-02T10:00:04"] * 2, ("start_time", "end_time"), "one of start_time and end_time has a time zone"),
+        ([1760000000] * 2, ["2026-07-02T10:00:04"] * 2, ("start_time", "end_time"), "one of start_time and end_time has a time zone"),
+        ([5, 6], [1, 2], ("start_s", "end_s"), "is before start_s in all rows"),
+        ([5, 6], ["", ""], ("start_s", "end_s"), "holds no moments"),
+    ],
+)  # fmt: skip
+def test_ends_on_another_clock_are_not_known(tmp_path, start, end, names, why):
+    found, notes = flight(tmp_path, start, end, names)
+    assert found is None
+    assert any(note.startswith("Concurrency is not known") and why in note for note in notes), notes
+
+
+def test_an_end_in_an_hour_that_comes_twice_is_not_known(tmp_path):
+    found, _ = flight(
+        tmp_path,
+        ["2026-10-25T01:50:00", "2026-10-25T01:55:00"],
+        ["2026-10-25T01:59:00", "2026-10-25T02:01:00"],
+        zone=BERLIN,
+    )
+    assert found.requests == 1
+
+
+def test_requests_of_no_length_are_in_flight(tmp_path):
+    """A clock of whole seconds shows short ones so."""
+    assert flight(tmp_path, [0, 0, 0, 9], [0, 0, 1, 9], ("start_s", "end_s"))[0].most == 3
+    assert flight(tmp_path, [0, 1], [1, 2], ("start_s", "end_s"))[0].most == 1
+
+
 # What is said.

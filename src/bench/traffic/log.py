@@ -174,6 +174,7 @@ def read_log(
     values = {role: list(map(cell(name), rows)) for role, name in columns.items()}
     notes: list[str] = []
     moments, dated = _moments(path, rows, columns["arrival"], values["arrival"], form, unit, zone, notes)
+    clock = _Clock(columns["arrival"], moments, dated, unit, _bare(values["arrival"]) if dated else None, zone)
     prompt, output = _prompts(rows, columns["prompt"], values["prompt"], notes), _numbers(values["output"])
     signs = status_columns(rows, named)
     failed, said = _failures(rows, signs, notes)
@@ -209,7 +210,7 @@ def read_log(
         output[order].astype(np.int64),
         datetime.fromtimestamp(float(moments[order[0]]), UTC) if dated else None,
         zone or UTC,
-        _durations(columns, values, moments, zone, order, notes),
+        _durations(columns, values, clock, order, notes),
         [_text(values["text"][i]) for i in order] if "text" in values else None,
         _resolution(arrival),
         left_out,
@@ -396,30 +397,80 @@ def _status(value: Any) -> str:
     return "" if value is None else str(value).strip().lower()
 
 
+@dataclass(frozen=True)
+class _Clock:
+    """By what arrivals were read.
+
+    Attributes:
+        column, moments: theirs (s). dated: whether they count from 1970. unit: that the user gave. bare: whether dates have no zone of
+            their own. zone: that those are in.
+    """
+
+    column: str
+    moments: Floats
+    dated: bool
+    unit: TraceUnit | None
+    bare: bool | None
+    zone: tzinfo | None
+
+
+def _bare(values: Sequence[Any]) -> bool:
+    return any(date is not None and date.tzinfo is None for date in map(date_of, values))
+
+
 def _durations(
     columns: Mapping[str, str],
     values: Mapping[str, Sequence[Any]],
-    moments: Floats,
-    zone: tzinfo | None,
+    clock: _Clock,
     order: npt.NDArray[np.intp],
     notes: list[str],
 ) -> Floats | None:
-    """From arrival to answer (s), NaN where not known; None where no column says it in a unit that is known."""
+    """From arrival to answer (s), NaN where not known; None, with a note, where no column says it on a clock or in a unit that is known."""
+    why = ""
     if "end" in columns:
-        ends = [date_of(value) for value in values["end"]]
-        if any(ends):
-            bare = zone or UTC
-            known = [math.nan if x is None else (x if x.tzinfo else x.replace(tzinfo=bare)).timestamp() for x in ends]
-            return np.array(known)[order] - moments[order]
+        found = _ends(columns["end"], values["end"], clock)
+        if not isinstance(found, str):
+            durations: Floats = (found - clock.moments)[order]
+            if (durations >= 0).any():
+                return durations
+            found = f"{columns['end']} is before {clock.column} in all rows"
+        why = found
     if "duration" in columns:
         unit = unit_in_name(columns["duration"])
-        if unit is None:
-            notes.append(
-                f"Concurrency is not known: the name of {columns['duration']} does not say its unit (duration_s would)."
-            )
-            return None
-        return _numbers(values["duration"])[order] * float(SECONDS[unit])
+        if unit is not None:
+            return _numbers(values["duration"])[order] * float(SECONDS[unit])
+        why = f"the name of {columns['duration']} does not say its unit (duration_s would)"
+    if why:
+        notes.append(f"Concurrency is not known: {why}.")
     return None
+
+
+def _ends(column: str, values: Sequence[Any], clock: _Clock) -> Floats | str:
+    """Moments at which answers ended, from the zero of arrivals on (s), NaN where not known; or why none is."""
+    dates = [date_of(value) for value in values]
+    if any(dates):
+        if not clock.dated:
+            return f"{column} holds dates, and {clock.column} none"
+        if clock.zone is None and {each.tzinfo is None for each in dates if each} != {clock.bare}:
+            return f"one of {clock.column} and {column} has a time zone, the other none (--time-zone says it)"
+        found, again = _on_clock(dates, clock.zone)
+        return np.where(again > found, math.nan, found)  # an end is not in order, which would tell both times apart
+    numbers = _numbers(values)
+    known = numbers[~np.isnan(numbers)]
+    if not len(known):
+        return f"{column} holds no moments"
+    middle = float(np.median(known))
+    since, said = since_1970(middle), unit_in_name(column)
+    if clock.dated:
+        if not since or said not in (None, *since):
+            return f"{column} holds no dates, and {clock.column} does"
+        return numbers * float(SECONDS[since[0]])
+    unit = clock.unit if clock.unit and said == unit_in_name(clock.column) else said or clock.unit or unit_in_name(clock.column)
+    if unit is None:
+        return f"the unit of {column} is not known (its name may say it, as end_s does)"
+    if unit in since:
+        return f"{column} holds dates, and {clock.column} none"
+    return numbers * float(SECONDS[unit])
 
 
 def _text(value: Any) -> str:

@@ -40,7 +40,7 @@ class Traffic:
         str | None,
         option(
             "ROLE=NAME,…",
-            "Which column is arrival, prompt, output (tokens), status, end, duration or text; nested ones with dots; `status=`: none is.",
+            "Which column is arrival, prompt, output (tokens), status, end, duration or text; nested: with dots; `status=`: none.",
             _READ,
             default="by their names",
         ),
