@@ -13,7 +13,7 @@ from bench.errors import BenchError
 from bench.traffic.arrivals import windows
 from bench.traffic.describe import describe
 from bench.traffic.log import read_log
-from bench.words.traffic import arrival_rows
+from bench.words.traffic import arrival_rows, left_out_lines
 from tests.test_traffic import HEAD, arrivals, gamma, jsonl, planted, written
 
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -256,3 +256,22 @@ def test_requests_of_no_length_are_in_flight(tmp_path):
 
 
 # What is said.
+
+
+def test_a_part_has_lost_what_was_lost_in_it(tmp_path, capsys):
+    rows = [f"{i},5,{6 if i < 50 or i % 2 else ''}" for i in range(100)] + [",5,6"]
+    file = written(tmp_path, "arrival_s,prompt_tokens,output_tokens\n" + "\n".join(rows) + "\n")
+    whole = read_log(file)
+    assert list(left_out_lines(whole))[-1].startswith("All that follows is of the other 74 %")
+    first, second = whole.part(None, "50"), whole.part("50", None)
+    assert (first.rows, first.count, list(left_out_lines(first))) == (50, 50, [])
+    assert [(each.why, each.count, each.place) for each in second.left_out] == [("no count of answer tokens", 25, "line 52")]
+    assert list(left_out_lines(second))[-1].startswith("All that follows is of the other 5")
+    assert first.notes[-1] == "1 row without a moment of arrival is left out, whether of this part or not."
+    assert not whole.notes
+    assert main(["traffic", file, "--to", "50"]) == 0
+    assert "All that follows" not in capsys.readouterr().out
+    assert main(["traffic", file, "--from", "50", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["left_out"] == [
+        {"why": "no count of answer tokens", "count": 25, "place": "line 52", "value": "''"}
+    ]

@@ -68,12 +68,38 @@ _SAME_S = 2e-6  # within which a moment lies on such a clock (s); derived: a flo
 
 @dataclass(frozen=True)
 class LeftOut:
-    """Rows that are no requests with lengths. Attributes: why: after `rows with`. count. place, value: of the first."""
+    """Rows that are no requests with lengths.
+
+    Attributes:
+        why: after `rows with`. moments: since the log's first request (s), NaN where not known. places, cells: of each row.
+    """
 
     why: str
-    count: int
-    place: str
-    value: str
+    moments: Floats
+    places: Sequence[str]
+    cells: Sequence[Any]
+
+    @property
+    def count(self) -> int:
+        """Rows."""
+        return len(self.moments)
+
+    @property
+    def place(self) -> str:
+        """Of the first."""
+        return self.places[0]
+
+    @property
+    def value(self) -> str:
+        """Of the first, as it is shown."""
+        return shown(str(self.cells[0]), 40)
+
+    def part(self, low: float, high: float, first: float) -> LeftOut | None:
+        """Those from `low` to `high` (s), with moments since `first`; None where there are none."""
+        here = np.flatnonzero((self.moments >= low) & (self.moments < high))
+        if not len(here):
+            return None
+        return LeftOut(self.why, self.moments[here] - first, [self.places[i] for i in here], [self.cells[i] for i in here])
 
 
 @dataclass(frozen=True)
@@ -81,7 +107,7 @@ class Log:
     """The requests of a log, in order of arrival.
 
     Attributes:
-        path: the file. rows: in it. columns: which is what, by role.
+        path: the file. rows: in it, or in the part. columns: which is what, by role.
         arrival_s: since the first (s). prompt_tokens, output_tokens: lengths.
         began: when the first came; None where arrivals are not dates. zone: for the hours of the day.
         duration_s: until the answer (s), NaN where not known; None without such a column.
@@ -131,8 +157,21 @@ class Log:
         if not kept.any():
             raise BenchError(f"{self.path}: no request came in that part; the last came {self.span_s:g} s after the first.")
         first = float(self.arrival_s[kept][0])
+        left_out = [each for lost in self.left_out if (each := lost.part(low, high, first))]
+        unplaced = sum(int(np.isnan(lost.moments).sum()) for lost in self.left_out)
+        notes = list(self.notes)
+        if unplaced:
+            rows = (
+                "1 row without a moment of arrival is"
+                if unplaced == 1
+                else f"{unplaced:,} rows without a moment of arrival are"
+            )
+            notes.append(f"{rows} left out, whether of this part or not.")
         return replace(
             self,
+            rows=int(kept.sum()) + sum(each.count for each in left_out),
+            left_out=left_out,
+            notes=notes,
             arrival_s=self.arrival_s[kept] - first,
             prompt_tokens=self.prompt_tokens[kept],
             output_tokens=self.output_tokens[kept],
@@ -187,12 +226,13 @@ def read_log(
         (prompt < 1, "a prompt of 0 tokens", values["prompt"]),
         (output < 1, "an answer of 0 tokens", values["output"]),
     ]
-    kept, left_out = np.ones(len(rows), dtype=bool), []
+    left_out, kept = [], ~np.any([wrong for wrong, *_ in faults], axis=0)
+    zero = float(moments[kept].min()) if kept.any() else 0.0
+    rest = np.ones(len(rows), dtype=bool)
     for wrong, why, cells in faults:
-        if (here := kept & wrong).any():
-            first = int(np.argmax(here))
-            left_out.append(LeftOut(why, int(here.sum()), rows[first].place, shown(str(cells[first]), 40)))
-        kept &= ~wrong
+        if len(lost := np.flatnonzero(rest & wrong)):
+            left_out.append(LeftOut(why, moments[lost] - zero, [rows[i].place for i in lost], [cells[i] for i in lost]))
+        rest &= ~wrong
     if not kept.any():
         why = "; ".join(f"{each.count} have {each.why} ({each.place}: {each.value})" for each in left_out)
         raise BenchError(f"{path}: none of {len(rows)} rows is a request with its lengths: {why}. See --columns.")
@@ -425,7 +465,7 @@ def _durations(
     order: npt.NDArray[np.intp],
     notes: list[str],
 ) -> Floats | None:
-    """From arrival to answer (s), NaN where not known; None, with a note, where no column says it on a clock or in a unit that is known."""
+    """From arrival to answer (s), NaN where not known; None, with a note, where no column says it on a known clock."""
     why = ""
     if "end" in columns:
         found = _ends(columns["end"], values["end"], clock)

@@ -82,7 +82,7 @@ class Traffic:
         found = describe(log)
         written = [] if self.output is None else write_load(log, found, self.output, base, self.scale)
         if self.json:
-            left_out = [asdict(each) for each in log.left_out]
+            left_out = [{"why": x.why, "count": x.count, "place": x.place, "value": x.value} for x in log.left_out]
             about = {"columns": dict(log.columns), "rows": log.rows, "left_out": left_out, "notes": list(log.notes)}
             print_json({**about, **asdict(found), "written": [str(file) for file in written]})
             return
