@@ -13,7 +13,7 @@ from bench.errors import BenchError
 from bench.traffic.arrivals import windows
 from bench.traffic.describe import describe
 from bench.traffic.log import read_log
-from bench.words.traffic import arrival_rows, left_out_lines
+from bench.words.traffic import arrival_rows, fit_rows, left_out_lines, unlike
 from tests.test_traffic import HEAD, arrivals, gamma, jsonl, planted, written
 
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -275,3 +275,40 @@ def test_a_part_has_lost_what_was_lost_in_it(tmp_path, capsys):
     assert json.loads(capsys.readouterr().out)["left_out"] == [
         {"why": "no count of answer tokens", "count": 25, "place": "line 52", "value": "''"}
     ]
+
+
+def test_a_poisson_process_does_not_have_the_gamma_s_distance():
+    found = describe(planted(gamma(1.0, 1000, 1)))
+    assert found.burstiness.poisson
+    _, gaps, *_ = fit_rows(found)
+    assert gaps[1].startswith("gamma, shape ")
+    assert gaps[-1] == "Poisson"
+
+
+def test_a_slower_replay_has_no_more_users():
+    found = describe(planted(gamma(0.5, 400, 1)))
+    assert "More users" in next(unlike(found, 3.0))
+    slower = next(unlike(found, 0.5))
+    assert "lasts 120 s" in slower
+    assert "Fewer users" in slower
+    assert "More users" not in slower
+
+
+@pytest.mark.parametrize(
+    ("log", "why"),
+    [
+        (planted(gamma(1.0, 300, 0, gap_s=0.2), 1.0), "its clock is too coarse for so short a log"),
+        (planted(gamma(1.0, 15, 0)), "it has 15 requests, and 21 are the fewest"),
+        (planted([5.0] * 50), "all its requests came in one instant"),
+    ],
+)
+def test_why_nothing_resembles_is_said(log, why):
+    assert why in list(unlike(describe(log), 1.0))[-1]
+
+
+def test_equal_gaps_are_called_equal():
+    found = describe(planted(np.arange(100) * 0.5))
+    assert dict(arrival_rows(found))["burstiness (shape of gamma gaps)"] == "equal gaps: no shape"
+    assert fit_rows(found)[1][1] == "equal gaps"
+    regular = dict(arrival_rows(describe(planted(gamma(30.0, 300, 1)))))
+    assert regular["burstiness (shape of gamma gaps)"].startswith(("2", "3"))

@@ -13,17 +13,19 @@ import numpy.typing as npt
 from bench.statistics import TAIL, Z
 from bench.traffic.log import Floats, Log
 
-__all__ = ["Burstiness", "Window", "burstiness", "hours", "windows"]
+__all__ = ["FEWEST_GAPS", "Burstiness", "Window", "burstiness", "hours", "windows"]
 
 _WINDOWS = (1.0, 10.0, 60.0, 600.0)  # seconds of each window; convention
 _FEWEST_WINDOWS = 10  # fewest windows of a dispersion; convention
 _LEAST_MEAN = 1.0  # requests a window below which a dispersion has no p; measured: at 0.05 and 200 windows, p < 0.001 in 0.8 %
-_FEWEST_GAPS = 20  # fewest gaps of a shape; convention
+#: Of a shape.
+FEWEST_GAPS = 20  # fewest gaps of a shape; convention
 _CENSORED = 10  # clock ticks below which a gap is only known to be shorter; derived: the rest is within 10 % of its length
 _MOST_CENSORED = 0.5  # share of such gaps above which the shape is taken from counts; convention
 _EACH = (10, 30)  # least and most requests that a window of such counts has in the mean, if 40 fit; convention
 _ENOUGH = 40  # windows; convention
 _SHAPES = (1e-3, 1e3)  # least and highest shape that is looked for; convention
+_EQUAL = 0.99  # of the highest shape, from which gaps are called equal; derived: the search ends within 0.1 % of it
 _STEP = 1e-3  # of a logarithm, in differences that stand for derivatives; convention
 _DAY_S = 86_400.0  # seconds of a day; derived
 _AT_ONCE_S = 90 * _DAY_S  # of a long log, to spare memory; convention
@@ -66,6 +68,11 @@ class Burstiness:
     def poisson(self) -> bool:
         """Whether a Poisson process is within the interval."""
         return self.low <= 1 <= self.high
+
+    @property
+    def equal(self) -> bool:
+        """Whether gaps are too much alike for a shape: it is where the search for it ends."""
+        return self.shape >= _EQUAL * _SHAPES[1]
 
 
 def windows(log: Log) -> list[Window]:
@@ -120,7 +127,7 @@ def burstiness(log: Log) -> Burstiness | None:
         None where there are too few requests, or the clock is too coarse.
     """
     gaps = np.diff(log.arrival_s)
-    if len(gaps) < _FEWEST_GAPS or log.span_s <= 0:
+    if len(gaps) < FEWEST_GAPS or log.span_s <= 0:
         return None
     limit = (_CENSORED - 0.5) * log.resolution_s  # a gap reads as ten ticks or more if it is 9.5 or longer, on average
     known = gaps[gaps >= limit]

@@ -96,8 +96,8 @@ class LeftOut:
 
     def part(self, low: float, high: float, first: float) -> LeftOut | None:
         """Those from `low` to `high` (s), with moments since `first`; None where there are none."""
-        here = np.flatnonzero((self.moments >= low) & (self.moments < high))
-        if not len(here):
+        here = np.flatnonzero((self.moments >= low) & (self.moments < high)).tolist()
+        if not here:
             return None
         return LeftOut(self.why, self.moments[here] - first, [self.places[i] for i in here], [self.cells[i] for i in here])
 
