@@ -18,7 +18,6 @@ __all__ = ["FEWEST_GAPS", "Burstiness", "Window", "burstiness", "hours", "window
 _WINDOWS = (1.0, 10.0, 60.0, 600.0)  # seconds of each window; convention
 _FEWEST_WINDOWS = 10  # fewest windows of a dispersion; convention
 _LEAST_MEAN = 1.0  # requests a window below which a dispersion has no p; measured: at 0.05 and 200 windows, p < 0.001 in 0.8 %
-#: Of a shape.
 FEWEST_GAPS = 20  # fewest gaps of a shape; convention
 _CENSORED = 10  # clock ticks below which a gap is only known to be shorter; derived: the rest is within 10 % of its length
 _MOST_CENSORED = 0.5  # share of such gaps above which the shape is taken from counts; convention
@@ -53,7 +52,7 @@ class Burstiness:
     """The shape of a gamma distribution of gaps, vLLM's `burstiness`: 1 for a Poisson process, less is burstier.
 
     Attributes:
-        shape: its estimate. low, high: its 95 % interval. source: gaps, or counts where the clock is too coarse for gaps.
+        shape: its estimate, 1000 at most. low, high: its 95 % interval. source: gaps, or counts where the clock is too coarse for gaps.
         distance: the largest difference between the shares of gaps that are shorter, of the log and of the fit (Kolmogorov and
             Smirnov's, 0–1); None from counts.
     """

@@ -190,7 +190,10 @@ class Log:
             raise BenchError(f"{option} {text}: neither seconds since the first request nor a date and time.")
         if self.began is None:
             raise BenchError(f"{option} {text}: arrivals of this log are not dates. Give seconds since the first request.")
-        return (moment if moment.tzinfo else moment.replace(tzinfo=self.zone)).timestamp() - self.began.timestamp()
+        found = float(_on_clock([moment], self.zone)[0][0])
+        if math.isnan(found):
+            raise BenchError(f"{option} {text}: before {_YEARS[0]} or after {_YEARS[1]}.")
+        return found - self.began.timestamp()
 
 
 def read_log(
