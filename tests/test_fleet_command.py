@@ -107,6 +107,7 @@ def test_a_trace_is_the_traffic(study, capsys, monkeypatch):
     assert needed["3"]["value"] > needed["1"]["value"]
     assert main([*arguments, "--time-scale", "3"]) == 0
     printed = capsys.readouterr().out
+    assert "each hour of the replay (3 h of the trace) by itself" in printed
     assert re.search(r"requests of the trace +300 in \d+ s", printed)
     assert re.search(rf"instances behind a router \(least-requests\) +{needed['3']['value']} \(", printed)
 
@@ -114,7 +115,9 @@ def test_a_trace_is_the_traffic(study, capsys, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "status", "words"),
     [
-        (["--peak-rps", "4"], 2, "--peak-rps: replay.yaml replays a trace, which is the traffic. Leave it out"),
+        (["--peak-rps", "4"], 2, "--peak-rps: replay.yaml replays a trace, which is the traffic, on instances"),
+        (["--price-per-hour", "4"], 2, "--price-per-hour: replay.yaml replays a trace"),
+        (["--start-up", "0"], 2, "--start-up: replay.yaml replays a trace"),
         (["--slo", "ttft_p95=1ms"], 2, "300 instances would not be within TTFT P95"),
         (["--slo", "ttft_p95=9s", "--workload", "long.yaml"], 1, "requests of 930 tokens, and none"),
     ],

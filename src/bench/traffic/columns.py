@@ -10,7 +10,7 @@ from bench.errors import BenchError
 from bench.study.trace import TraceUnit
 from bench.table_file import Row
 
-__all__ = ["NEEDED", "ROLES", "cell", "column_names", "columns_of", "unit_in_name"]
+__all__ = ["NEEDED", "ROLES", "apart", "cell", "column_names", "columns_of", "status_columns", "unit_in_name"]
 
 #: What a column can be, and the names by which it is known, written without capitals, marks and unit.
 ROLES: dict[str, frozenset[str]] = {
@@ -140,6 +140,11 @@ _UNITS: dict[str, TraceUnit] = {
     **dict.fromkeys(("us", "micros", "microseconds"), "us"),
     **dict.fromkeys(("ns", "nanos", "nanoseconds"), "ns"),
 }
+_APART = {
+    "cachereadinputtokens",
+    "cachecreationinputtokens",
+}  # what Anthropic's `input_tokens` leave out; source: its Messages API
+_WITHIN = "gen_ai."  # OpenTelemetry's names, whose `input_tokens` hold the cached ones; source: its GenAI conventions
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _DEPTH = 5  # levels of objects in objects; convention
 _ROWS = 1000  # first rows in which nested columns are looked for; convention
@@ -192,18 +197,18 @@ def columns_of(path: str, rows: Sequence[Row], given: Mapping[str, str]) -> dict
     """The column of each role that the log has.
 
     Args:
-        given: columns that the user names, by role.
+        given: columns that the user names, by role; an empty name: none has that role.
 
     Raises:
         BenchError: a needed one is not found, one that is named is not there, or several could be it.
     """
     names = column_names(rows)
     for role, name in given.items():
-        if name not in names:
+        if name and name not in names:
             raise BenchError(f"{path}: --columns {role}={name}: no such column. Found: {', '.join(names)}.")
     found = dict(given)
     for role, known in ROLES.items():
-        if role in found:
+        if role in found or role == "status":
             continue
         likely = [name for name in names if _key(name) in known and name not in given.values()]
         likely = likely or [name for name in names if _key(name) in _COUNTS.get(role, ()) and _counts(rows, name)]
@@ -221,7 +226,28 @@ def columns_of(path: str, rows: Sequence[Row], given: Mapping[str, str]) -> dict
         wanted = " and ".join(f"the {_MEANING[role]}" for role in missing)
         example = ",".join(f"{role}=NAME" for role in missing)
         raise BenchError(f"{path}: no column is known as {wanted}. Name it: --columns {example}. Found: {', '.join(names)}.")
-    return found
+    return {role: name for role, name in found.items() if name}
+
+
+def status_columns(rows: Sequence[Row], given: Mapping[str, str]) -> list[str]:
+    """Columns of which each may say that a request failed: the one that the user names, or all that are known by their names."""
+    if "status" in given:
+        return [given["status"]] if given["status"] else []
+    return [name for name in column_names(rows) if _key(name) in ROLES["status"] and name not in given.values()]
+
+
+def apart(rows: Sequence[Row], prompt: str) -> list[str]:
+    """Columns of tokens that are counted beside those of the column `prompt`: Anthropic's `input_tokens` are those alone that were
+    neither read from its cache nor written to it.
+    """
+    names = column_names(rows)
+    for name in sorted(names, key=lambda name: name != prompt):
+        if _key(name) != "inputtokens" or name.startswith(_WITHIN) or not (name == prompt or _alike(rows, [name, prompt])):
+            continue
+        ahead = name.rpartition(".")[0]
+        if found := [other for other in names if _key(other) in _APART and other.rpartition(".")[0] == ahead]:
+            return found
+    return []
 
 
 _MEANING = {"arrival": "arrival", "prompt": "tokens of the prompt", "output": "tokens of the answer"}

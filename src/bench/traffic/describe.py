@@ -82,8 +82,10 @@ def _concurrency(arrival_s: Floats, duration_s: Floats | None) -> Concurrency | 
     if duration_s is None or not known.any():
         return None
     begin, end = arrival_s[known], arrival_s[known] + duration_s[known]
-    moments = np.concatenate([end, begin])  # of one moment, ends come first
+    moments = np.concatenate([end, begin])
+    # Of one moment, ends come first, but not before their own beginning: a clock of whole seconds shows short requests so.
+    turns = np.concatenate([np.where(end > begin, 0, 2), np.ones(len(begin), dtype=np.int64)])
     steps = np.concatenate([-np.ones(len(end), dtype=np.int64), np.ones(len(begin), dtype=np.int64)])
-    most = int(steps[np.argsort(moments, kind="stable")].cumsum().max())
+    most = int(steps[np.lexsort((turns, moments))].cumsum().max())
     over = float(end.max() - begin.min())
     return Concurrency(float(duration_s[known].sum()) / over if over else float(most), most, int(known.sum()))

@@ -17,7 +17,7 @@ import polars as pl
 from bench.errors import BenchError, shown
 from bench.study.trace import SECONDS, Format, TraceUnit, date_of, format_of, since_1970, unit_not_known
 from bench.table_file import Row, read_rows
-from bench.traffic.columns import NEEDED, cell, columns_of, unit_in_name
+from bench.traffic.columns import NEEDED, apart, cell, columns_of, status_columns, unit_in_name
 
 __all__ = ["LeftOut", "Log", "read_log"]
 
@@ -37,26 +37,69 @@ _FAILED = {
     "exception",
     "rejected",
 }
-_FINE = {"", "ok", "success", "succeeded", "successful", "completed", "complete", "done", "true", "none", "null", "finished"}
-_NO_ERROR = {"", "none", "null", "false", "0", "no", "nan"}
+_FINE = {
+    "",
+    "ok",
+    "success",
+    "succeeded",
+    "successful",
+    "completed",
+    "complete",
+    "done",
+    "true",
+    "none",
+    "null",
+    "finished",
+    "-",
+}
+_NO_ERROR = {"", "-", "none", "null", "false", "0", "no", "nan"}
 _ANSWERED = 200  # least HTTP status of an answer; source: RFC 9110, 15.3
 _FAILURES = 400  # least HTTP status of a failure; source: RFC 9110, 15.5
 _CLOCK_BACK = (
     1500.0,
     3660.0,
 )  # least and longest step back of a clock when summer time ends (s): half an hour to one; convention
+_YEAR_S = 365.0 * 86_400  # seconds of a year; derived
+_YEARS = (2001, 2095)  # first and last year of a request; derived: those of numbers that are taken for seconds since 1970
+_SINCE_1970 = tuple(datetime(year, 1, 1, tzinfo=UTC).timestamp() for year in (_YEARS[0], _YEARS[1] + 1))
 _RESOLUTIONS = (60.0, 1.0, 0.1, 0.01, 1e-3)  # ticks that clocks of logs count in (s); convention
 _SAME_S = 2e-6  # within which a moment lies on such a clock (s); derived: a float of seconds since 1970 is off by 0.24 µs
 
 
 @dataclass(frozen=True)
 class LeftOut:
-    """Rows that are no requests with lengths. Attributes: why: after `rows with`. count. place, value: of the first."""
+    """Rows that are no requests with lengths.
+
+    Attributes:
+        why: after `rows with`. moments: since the log's first request (s), NaN where not known. places, cells: of each row.
+    """
 
     why: str
-    count: int
-    place: str
-    value: str
+    moments: Floats
+    places: Sequence[str]
+    cells: Sequence[Any]
+
+    @property
+    def count(self) -> int:
+        """Rows."""
+        return len(self.moments)
+
+    @property
+    def place(self) -> str:
+        """Of the first."""
+        return self.places[0]
+
+    @property
+    def value(self) -> str:
+        """Of the first, as it is shown."""
+        return shown(str(self.cells[0]), 40)
+
+    def part(self, low: float, high: float, first: float) -> LeftOut | None:
+        """Those from `low` to `high` (s), with moments since `first`; None where there are none."""
+        here = np.flatnonzero((self.moments >= low) & (self.moments < high)).tolist()
+        if not here:
+            return None
+        return LeftOut(self.why, self.moments[here] - first, [self.places[i] for i in here], [self.cells[i] for i in here])
 
 
 @dataclass(frozen=True)
@@ -64,7 +107,7 @@ class Log:
     """The requests of a log, in order of arrival.
 
     Attributes:
-        path: the file. rows: in it. columns: which is what, by role.
+        path: the file. rows: in it, or in the part. columns: which is what, by role.
         arrival_s: since the first (s). prompt_tokens, output_tokens: lengths.
         began: when the first came; None where arrivals are not dates. zone: for the hours of the day.
         duration_s: until the answer (s), NaN where not known; None without such a column.
@@ -114,8 +157,21 @@ class Log:
         if not kept.any():
             raise BenchError(f"{self.path}: no request came in that part; the last came {self.span_s:g} s after the first.")
         first = float(self.arrival_s[kept][0])
+        left_out = [each for lost in self.left_out if (each := lost.part(low, high, first))]
+        unplaced = sum(int(np.isnan(lost.moments).sum()) for lost in self.left_out)
+        notes = list(self.notes)
+        if unplaced:
+            rows = (
+                "1 row without a moment of arrival is"
+                if unplaced == 1
+                else f"{unplaced:,} rows without a moment of arrival are"
+            )
+            notes.append(f"{rows} left out, whether of this part or not.")
         return replace(
             self,
+            rows=int(kept.sum()) + sum(each.count for each in left_out),
+            left_out=left_out,
+            notes=notes,
             arrival_s=self.arrival_s[kept] - first,
             prompt_tokens=self.prompt_tokens[kept],
             output_tokens=self.output_tokens[kept],
@@ -134,7 +190,10 @@ class Log:
             raise BenchError(f"{option} {text}: neither seconds since the first request nor a date and time.")
         if self.began is None:
             raise BenchError(f"{option} {text}: arrivals of this log are not dates. Give seconds since the first request.")
-        return (moment if moment.tzinfo else moment.replace(tzinfo=self.zone)).timestamp() - self.began.timestamp()
+        found = float(_on_clock([moment], self.zone)[0][0])
+        if math.isnan(found):
+            raise BenchError(f"{option} {text}: before {_YEARS[0]} or after {_YEARS[1]}.")
+        return found - self.began.timestamp()
 
 
 def read_log(
@@ -152,25 +211,31 @@ def read_log(
     if not rows:
         raise BenchError(f"{path}: holds no requests.")
     form = None if given else format_of(rows[0].values.keys())
-    columns = columns_of(path, rows, given or (dict(zip(NEEDED, form[1:4], strict=True)) if form else {}))
+    named = given or (dict(zip(NEEDED, form[1:4], strict=True)) if form else {})
+    columns = columns_of(path, rows, named)
     values = {role: list(map(cell(name), rows)) for role, name in columns.items()}
     notes: list[str] = []
     moments, dated = _moments(path, rows, columns["arrival"], values["arrival"], form, unit, zone, notes)
-    prompt, output = _numbers(values["prompt"]), _numbers(values["output"])
+    clock = _Clock(columns["arrival"], moments, dated, unit, _bare(values["arrival"]) if dated else None, zone)
+    prompt, output = _prompts(rows, columns["prompt"], values["prompt"], notes), _numbers(values["output"])
+    signs = status_columns(rows, named)
+    failed, said = _failures(rows, signs, notes)
+    columns |= {"status": " and ".join(signs)} if signs else {}
     faults = [
-        (_failed(values.get("status"), columns.get("status", ""), notes), "a failure", values.get("status", [])),
+        (failed, "a failure", said),
         (np.isnan(moments), "no moment of arrival", values["arrival"]),
         (_no_count(prompt), "no count of prompt tokens", values["prompt"]),
         (_no_count(output), "no count of answer tokens", values["output"]),
         (prompt < 1, "a prompt of 0 tokens", values["prompt"]),
         (output < 1, "an answer of 0 tokens", values["output"]),
     ]
-    kept, left_out = np.ones(len(rows), dtype=bool), []
+    left_out, kept = [], ~np.any([wrong for wrong, *_ in faults], axis=0)
+    zero = float(moments[kept].min()) if kept.any() else 0.0
+    rest = np.ones(len(rows), dtype=bool)
     for wrong, why, cells in faults:
-        if (here := kept & wrong).any():
-            first = int(np.argmax(here))
-            left_out.append(LeftOut(why, int(here.sum()), rows[first].place, shown(str(cells[first]), 40)))
-        kept &= ~wrong
+        if len(lost := np.flatnonzero(rest & wrong)):
+            left_out.append(LeftOut(why, moments[lost] - zero, [rows[i].place for i in lost], [cells[i] for i in lost]))
+        rest &= ~wrong
     if not kept.any():
         why = "; ".join(f"{each.count} have {each.why} ({each.place}: {each.value})" for each in left_out)
         raise BenchError(f"{path}: none of {len(rows)} rows is a request with its lengths: {why}. See --columns.")
@@ -188,7 +253,7 @@ def read_log(
         output[order].astype(np.int64),
         datetime.fromtimestamp(float(moments[order[0]]), UTC) if dated else None,
         zone or UTC,
-        _durations(columns, values, moments, zone, order, notes),
+        _durations(columns, values, clock, order, notes),
         [_text(values["text"][i]) for i in order] if "text" in values else None,
         _resolution(arrival),
         left_out,
@@ -230,7 +295,13 @@ def _moments(
     if found is None:
         units: dict[str, TraceUnit] = {f"--time-unit {name}": name for name in dict.fromkeys([*since, "s", "ms"])}
         raise unit_not_known(path, column, reason, "Say it", units, [Decimal(repr(float(x))) for x in known])
-    return numbers * float(SECONDS[found]), found in since
+    seconds = numbers * float(SECONDS[found])
+    dates = (seconds >= _SINCE_1970[0]) & (seconds < _SINCE_1970[1])
+    if not dates.sum() * 2 > len(known):
+        return seconds, False
+    if odd := len(known) - int(dates.sum()):
+        notes.append(_odd_note(odd, column))
+    return np.where(dates, seconds, math.nan), True
 
 
 def _dates(path: str, rows: Sequence[Row], column: str, values: Sequence[Any], zone: tzinfo | None, notes: list[str]) -> Floats:
@@ -246,26 +317,60 @@ def _dates(path: str, rows: Sequence[Row], column: str, values: Sequence[Any], z
         if bare < sum(each is not None for each in dates):
             raise BenchError(f"{path}: {column}: some dates have a time zone, and others none. Say theirs: --time-zone NAME.")
         notes.append(f"Dates in {column} have no time zone; they were taken for UTC (--time-zone says another).")
-    found, last = np.full(len(dates), math.nan), -math.inf
-    for i, each in enumerate(dates):
-        if each is None:
-            continue
-        moment = (each if each.tzinfo else each.replace(tzinfo=zone or UTC)).timestamp()
-        if zone is not None and each.tzinfo is None and moment < last - _CLOCK_BACK[0]:
-            moment = each.replace(tzinfo=zone, fold=1).timestamp()  # the second time that the clock shows this hour
-        found[i] = moment
-        last = max(last, moment)
-    if bare and zone is None:
-        _refuse_summer_time(path, rows, column, found)
-    return found
-
-
-def _refuse_summer_time(path: str, rows: Sequence[Row], column: str, found: Floats) -> None:
-    """Raises BenchError where arrivals are in order but for one step back by the hour of summer time."""
+    found, again = _on_clock(dates, zone)
+    if odd := sum(each is not None for each in dates) - int((~np.isnan(found)).sum()):
+        notes.append(_odd_note(odd, column))
     known = np.flatnonzero(~np.isnan(found))
+    if (np.diff(found[known]) < 0).sum() * 2 > len(known) - 1:
+        known = known[::-1]  # the latest first, as consoles list them
+    if bare and zone is None:
+        _refuse_summer_time(path, rows, column, found, known)
+    twice = known[again[known] > found[known]]
+    if not len(twice):
+        return found
+    for hour in np.split(twice, np.flatnonzero(np.diff(found[twice]) > _CLOCK_BACK[1]) + 1):
+        back = np.flatnonzero(np.diff(found[hour]) <= -_CLOCK_BACK[0])
+        if len(back) == 1:
+            second = hour[back[0] + 1 :]
+            found[second] = again[second]
+        else:
+            twice = hour[:1]
+            break
+    else:
+        if (np.diff(found[known]) >= 0).all():
+            return found
+    raise BenchError(
+        f"{path}: {rows[twice[0]].place}: {column} {dates[twice[0]]} comes twice in {zone}, where summer time ends, and the order of "
+        "rows does not say which it is. Give dates with their offset: 2026-10-25T02:30:00+02:00."
+    )
+
+
+def _on_clock(dates: Sequence[datetime | None], zone: tzinfo | None) -> tuple[Floats, Floats]:
+    """Seconds since 1970, and those of the second time if a clock of the zone shows a date twice; NaN for dates that stand for none."""
+    found, again = np.full(len(dates), math.nan), np.full(len(dates), math.nan)
+    for i, each in enumerate(dates):
+        if each is not None and _YEARS[0] <= each.year <= _YEARS[1]:
+            local = each if each.tzinfo else each.replace(tzinfo=zone or UTC)
+            found[i] = local.timestamp()
+            again[i] = found[i] if each.tzinfo or zone is None else local.replace(fold=1).timestamp()
+    return found, again
+
+
+def _odd_note(count: int, column: str) -> str:
+    what = "1 row with a date" if count == 1 else f"{count:,} rows with dates"
+    return f"{what} before {_YEARS[0]} or after {_YEARS[1]} in {column}, which {'stands' if count == 1 else 'stand'} for none."
+
+
+def _refuse_summer_time(path: str, rows: Sequence[Row], column: str, found: Floats, known: npt.NDArray[np.intp]) -> None:
+    """Raises BenchError where arrivals are in order but for a step back by the hour of summer time, once a year.
+
+    Args:
+        known: rows with a moment, the earliest first.
+    """
     steps = np.diff(found[known])
-    back = np.flatnonzero(steps < 0)
-    if len(back) == 1 and _CLOCK_BACK[0] <= -steps[back[0]] <= _CLOCK_BACK[1]:
+    back = np.flatnonzero(steps <= -_CLOCK_BACK[0])
+    years = 1 + np.ptp(found[known]) / _YEAR_S
+    if 1 <= len(back) <= years and (-steps[back] <= _CLOCK_BACK[1]).all():
         place = rows[known[back[0] + 1]].place
         raise BenchError(
             f"{path}: {place}: {column} steps back by {-steps[back[0]] / 60:.0f} min, as clocks do when summer time ends. Say which "
@@ -287,15 +392,37 @@ def _numbers(values: Sequence[Any]) -> Floats:
     return np.where(np.isfinite(found), found, math.nan)
 
 
+def _prompts(rows: Sequence[Row], column: str, values: Sequence[Any], notes: list[str]) -> Floats:
+    """Prompt tokens of each row, with those that its provider counts in other columns; NaN for what is no number."""
+    found = _numbers(values)
+    others = apart(rows, column)
+    for name in others:
+        cells = list(map(cell(name), rows))
+        found = found + np.where([value in (None, "") for value in cells], 0.0, _numbers(cells))
+    if others:
+        notes.append(f"Prompts are {column} plus {' and '.join(others)}, which Anthropic counts apart.")
+    return found
+
+
 def _no_count(numbers: Floats) -> npt.NDArray[np.bool_]:
     found: npt.NDArray[np.bool_] = np.isnan(numbers) | (numbers != np.round(numbers)) | (np.abs(numbers) > _LONGEST)
     return found
 
 
-def _failed(values: Sequence[Any] | None, column: str, notes: list[str]) -> npt.NDArray[np.bool_]:
-    """Which rows say that their request failed."""
-    if values is None:
-        return np.zeros(1, dtype=bool)
+def _failures(rows: Sequence[Row], columns: Sequence[str], notes: list[str]) -> tuple[npt.NDArray[np.bool_], list[Any]]:
+    """Which rows say in any of these columns that their request failed, and the words that say it."""
+    failed, said = np.zeros(len(rows), dtype=bool), [None] * len(rows)
+    for column in columns:
+        values = list(map(cell(column), rows))
+        here = _failed(values, column, notes)
+        for i in np.flatnonzero(here & ~failed):
+            said[i] = values[i]
+        failed |= here
+    return failed, said
+
+
+def _failed(values: Sequence[Any], column: str, notes: list[str]) -> npt.NDArray[np.bool_]:
+    """Which rows say in a column that their request failed."""
     kind = column.rpartition(".")[2].lower()
     words: dict[str, bool] = {}
     for text in dict.fromkeys(map(_status, values)):
@@ -313,30 +440,80 @@ def _status(value: Any) -> str:
     return "" if value is None else str(value).strip().lower()
 
 
+@dataclass(frozen=True)
+class _Clock:
+    """By what arrivals were read.
+
+    Attributes:
+        column, moments: theirs (s). dated: whether they count from 1970. unit: that the user gave. bare: whether dates have no zone of
+            their own. zone: that those are in.
+    """
+
+    column: str
+    moments: Floats
+    dated: bool
+    unit: TraceUnit | None
+    bare: bool | None
+    zone: tzinfo | None
+
+
+def _bare(values: Sequence[Any]) -> bool:
+    return any(date is not None and date.tzinfo is None for date in map(date_of, values))
+
+
 def _durations(
     columns: Mapping[str, str],
     values: Mapping[str, Sequence[Any]],
-    moments: Floats,
-    zone: tzinfo | None,
+    clock: _Clock,
     order: npt.NDArray[np.intp],
     notes: list[str],
 ) -> Floats | None:
-    """From arrival to answer (s), NaN where not known; None where no column says it in a unit that is known."""
+    """From arrival to answer (s), NaN where not known; None, with a note, where no column says it on a known clock."""
+    why = ""
     if "end" in columns:
-        ends = [date_of(value) for value in values["end"]]
-        if any(ends):
-            bare = zone or UTC
-            known = [math.nan if x is None else (x if x.tzinfo else x.replace(tzinfo=bare)).timestamp() for x in ends]
-            return np.array(known)[order] - moments[order]
+        found = _ends(columns["end"], values["end"], clock)
+        if not isinstance(found, str):
+            durations: Floats = (found - clock.moments)[order]
+            if (durations >= 0).any():
+                return durations
+            found = f"{columns['end']} is before {clock.column} in all rows"
+        why = found
     if "duration" in columns:
         unit = unit_in_name(columns["duration"])
-        if unit is None:
-            notes.append(
-                f"Concurrency is not known: the name of {columns['duration']} does not say its unit (duration_s would)."
-            )
-            return None
-        return _numbers(values["duration"])[order] * float(SECONDS[unit])
+        if unit is not None:
+            return _numbers(values["duration"])[order] * float(SECONDS[unit])
+        why = f"the name of {columns['duration']} does not say its unit (duration_s would)"
+    if why:
+        notes.append(f"Concurrency is not known: {why}.")
     return None
+
+
+def _ends(column: str, values: Sequence[Any], clock: _Clock) -> Floats | str:
+    """Moments at which answers ended, from the zero of arrivals on (s), NaN where not known; or why none is."""
+    dates = [date_of(value) for value in values]
+    if any(dates):
+        if not clock.dated:
+            return f"{column} holds dates, and {clock.column} none"
+        if clock.zone is None and {each.tzinfo is None for each in dates if each} != {clock.bare}:
+            return f"one of {clock.column} and {column} has a time zone, the other none (--time-zone says it)"
+        found, again = _on_clock(dates, clock.zone)
+        return np.where(again > found, math.nan, found)  # an end is not in order, which would tell both times apart
+    numbers = _numbers(values)
+    known = numbers[~np.isnan(numbers)]
+    if not len(known):
+        return f"{column} holds no moments"
+    middle = float(np.median(known))
+    since, said = since_1970(middle), unit_in_name(column)
+    if clock.dated:
+        if not since or said not in (None, *since):
+            return f"{column} holds no dates, and {clock.column} does"
+        return numbers * float(SECONDS[since[0]])
+    unit = clock.unit if clock.unit and said == unit_in_name(clock.column) else said or clock.unit or unit_in_name(clock.column)
+    if unit is None:
+        return f"the unit of {column} is not known (its name may say it, as end_s does)"
+    if unit in since:
+        return f"{column} holds dates, and {clock.column} none"
+    return numbers * float(SECONDS[unit])
 
 
 def _text(value: Any) -> str:

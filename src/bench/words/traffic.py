@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from bench.errors import shown_share
-from bench.traffic.arrivals import Burstiness
+from bench.traffic.arrivals import FEWEST_GAPS, Burstiness
 from bench.traffic.describe import Described, Lengths
 from bench.traffic.log import Log
 
@@ -56,9 +56,9 @@ def arrival_rows(found: Described) -> list[list[str]]:
     rows += [[f"peak rate in {_seconds(each.seconds)}", f"{_number(each.peak)} requests/s"] for each in found.windows]
     rows.append(["burstiness (shape of gamma gaps)", _burstiness(found.burstiness)])
     for each in found.windows:
-        if each.dispersion is not None and each.p is not None:
-            p = "p < 0.001" if each.p < 0.001 else f"p = {each.p:.2g}"
-            rows.append([f"dispersion in {_seconds(each.seconds)} (1: Poisson)", f"{each.dispersion:.3g}, {p}"])
+        if each.dispersion is not None:
+            p = "" if each.p is None else ", p < 0.001" if each.p < 0.001 else f", p = {each.p:.2g}"
+            rows.append([f"dispersion in {_seconds(each.seconds)} (1: Poisson)", f"{each.dispersion:.3g}{p}"])
     if found.concurrency:
         known = found.concurrency
         rows.append(["requests in flight", f"{_number(known.mean)} in the mean, {known.most:,} at most"])
@@ -70,6 +70,8 @@ def arrival_rows(found: Described) -> list[list[str]]:
 def _burstiness(found: Burstiness | None) -> str:
     if found is None:
         return "not known: too few requests, or too coarse a clock"
+    if found.equal:
+        return "equal gaps: no shape"
     poisson = "Poisson is within" if found.poisson else "Poisson is not within"
     source = "" if found.source == "gaps" else "; from counts, as the clock is coarse"
     return f"{found.shape:.3g} ({found.low:.3g} to {found.high:.3g} at 95 %: {poisson}){source}"
@@ -100,18 +102,9 @@ def fit_rows(found: Described) -> list[list[str]]:
     rows = [["fit", "distribution", "KS distance", "P50", "P90", "P99", "taken"]]
     shape = found.burstiness
     if shape:
-        kind = "Poisson" if shape.poisson else f"gamma, shape {shape.shape:.3g}"
-        rows.append(
-            [
-                "gaps",
-                kind,
-                "–" if shape.distance is None else f"{shape.distance:.3f}",
-                "–",
-                "–",
-                "–",
-                "Poisson" if shape.poisson else "gamma",
-            ]
-        )
+        kind = "equal gaps" if shape.equal else f"gamma, shape {shape.shape:.3g}"
+        distance = "–" if shape.distance is None else f"{shape.distance:.3f}"
+        rows.append(["gaps", kind, distance, "–", "–", "–", "Poisson" if shape.poisson else "gamma"])
     return [*rows, *(_fit_row(what, of) for what, of in (("prompts", found.prompts), ("answers", found.outputs)))]
 
 
@@ -139,12 +132,23 @@ def remarks(log: Log, found: Described) -> Iterator[str]:
 def unlike(found: Described, scale: float) -> Iterator[str]:
     """What the written workloads do not have of the log."""
     if scale != 1:
+        others = (
+            "More users would bring their gaps between those of others, which is smoother."
+            if scale > 1
+            else "Fewer users would send fewer requests in a burst, which would last as long as now."
+        )
         yield (
             f"The replay is {scale:g} times as fast, in the same order: gaps keep their burstiness, and what lasted a minute lasts "
-            f"{60 / scale:.3g} s. More users would bring their gaps between those of others, which is smoother."
+            f"{60 / scale:.3g} s. {others}"
         )
     if found.burstiness is None or found.rate is None:
-        yield "Nothing that resembles the log was written: it has too few requests, or they came in too few moments."
+        if found.rate is None:
+            why = "it has one request" if found.requests == 1 else "all its requests came in one instant"
+        elif found.requests <= FEWEST_GAPS:
+            why = f"it has {found.requests} requests, and {FEWEST_GAPS + 1} are the fewest"
+        else:
+            why = "its clock is too coarse for so short a log"
+        yield f"Nothing that resembles the log was written: {why}."
         return
     distance = found.burstiness.distance
     if distance is not None and distance > _UNLIKE:

@@ -30,6 +30,7 @@ _TOGETHER, _GAIN = 4, 2  # instances that stand for a larger fleet at its peak; 
 _REQUESTS, _MOST_REQUESTS = 1_000_000, 3_000_000  # of a replay of all the traffic: so many, if few instances can stand for all
 _FEWEST, _MOST, _TO_SCALE = 2, 16, 8  # instances that stand for a fleet; and for one whose number changes
 _MOST_OF_TRACE = 20_000  # requests of a trace, which each member of the ensemble replays several times
+_START_UP_S = 120.0  # of an instance, where --start-up does not say it
 _HOUR_S = 3600.0
 
 
@@ -86,7 +87,10 @@ class Fleet(Modelled):
         Literal["round-robin", "random", "least-requests", "power-of-two", "session"],
         option(None, "How requests are shared out; `session` keeps conversations where they are.", _FLEET),
     ] = "least-requests"
-    start_up: Annotated[float, option("SECONDS", "Until a new instance is ready.", _FLEET, parser=not_negative)] = 120.0
+    start_up: Annotated[
+        float | None,
+        option("SECONDS", "Until a new instance is ready.", _FLEET, parser=not_negative, default=f"{_START_UP_S:g}"),
+    ] = None
     fail_every: Annotated[float | None, option("HOURS", "Mean time until an instance fails.", _FLEET, parser=positive)] = None
     price_per_hour: Annotated[float | None, option("USD", "Of one instance.", _FLEET, parser=positive)] = None
 
@@ -153,6 +157,10 @@ class Fleet(Modelled):
         else:
             self._print(slos, result, needed, alone, together, days, workload)
 
+    @property
+    def _start_up_s(self) -> float:
+        return _START_UP_S if self.start_up is None else self.start_up
+
     def _refuse(self, found: Sequence[Doubt]) -> None:
         """End where there is a reason not to predict."""
         from bench.words.predicted import doubt_text
@@ -200,10 +208,13 @@ class Fleet(Modelled):
             "trough-rps": self.trough_rps,
             "traffic": self.traffic,
             "fail-every": self.fail_every,
+            "price-per-hour": self.price_per_hour,
+            "start-up": self.start_up,
         }
         if unused := next((name for name, value in given.items() if value is not None), None):
             raise BenchError(
-                f"--{unused}: {self.workload} replays a trace, which is the traffic. Leave it out; --time-scale makes it more."
+                f"--{unused}: {self.workload} replays a trace, which is the traffic, on instances that are ready throughout. Leave "
+                "it out; --time-scale makes the traffic more."
             )
         plans = schedule(workload, self.time_scale or 1.0, "traffic")
         if len(plans) > _MOST_OF_TRACE:
@@ -234,7 +245,9 @@ class Fleet(Modelled):
                 }
             )
             return
-        print(f"Predicted, with 90 % intervals, within {' and '.join(map(str, slos))}, each hour of the trace by itself:\n")
+        scale = self.time_scale or 1.0
+        hour = "the trace" if scale == 1 else f"the replay ({scale:g} h of the trace)"
+        print(f"Predicted, with 90 % intervals, within {' and '.join(map(str, slos))}, each hour of {hour} by itself:\n")
         rows = [
             ["requests of the trace", f"{len(plans):,} in {seconds:,.0f} s"],
             [f"instances behind a router ({self.router})", f"{value:,} ({least:,} to {most:,})"],
@@ -282,7 +295,7 @@ class Fleet(Modelled):
         from bench.predict.fleet import Instances, Scaling, replay_fleet
         from bench.predict.predict import doubts
 
-        member, number = typical(model, limits), int(needed.high)
+        member, number, start_up_s = typical(model, limits), int(needed.high), self._start_up_s
         requests = traffic.requests * workload.turn_count
         few = min(number, max(_FEWEST, min(_MOST, round(_REQUESTS * number / requests))))
         share = few / number
@@ -295,10 +308,10 @@ class Fleet(Modelled):
         notes = [f"{few} instances, with their share of the traffic, stand for {number}."] if few < number else []
         plans = traffic.scaled(share).plans(workload, "traffic")
         fails_s = math.inf if self.fail_every is None else _HOUR_S * self.fail_every
-        fleets = [("fixed", Instances(member.server, few, self.start_up, fails_s))]
+        fleets = [("fixed", Instances(member.server, few, start_up_s, fails_s))]
         if few in (number, *range(_TO_SCALE, _MOST + 1)):
             first = max(1, math.ceil(few * traffic.rates[0] / traffic.peak))
-            fleets.append(("autoscaled", Instances(member.server, first, self.start_up, fails_s, Scaling(together.value))))
+            fleets.append(("autoscaled", Instances(member.server, first, start_up_s, fails_s, Scaling(together.value))))
         else:
             notes.append(
                 f"Autoscaling was not replayed: {few} instances are too few to stand for {number} whose number changes."
@@ -344,7 +357,7 @@ class Fleet(Modelled):
         print_table(rows, head=False)
         if days:
             price = self.price_per_hour
-            print(f"\nAll the traffic, {self.start_up:g} s to start an instance:\n")
+            print(f"\nAll the traffic, {self._start_up_s:g} s to start an instance:\n")
             head = ["fleet", "instances", "instance-hours", "within all limits", "in the worst hour", "SLOs met in each hour"]
             print_table([head + (["USD"] if price else []), *(_row(day, price) for day in days)])
         for day in days:

@@ -40,7 +40,7 @@ class Traffic:
         str | None,
         option(
             "ROLE=NAME,…",
-            "Which column is arrival, prompt, output (tokens), status, end, duration or text; nested ones with dots.",
+            "Which column is arrival, prompt, output (tokens), status, end, duration or text; nested: with dots; `status=`: none.",
             _READ,
             default="by their names",
         ),
@@ -82,7 +82,7 @@ class Traffic:
         found = describe(log)
         written = [] if self.output is None else write_load(log, found, self.output, base, self.scale)
         if self.json:
-            left_out = [asdict(each) for each in log.left_out]
+            left_out = [{"why": x.why, "count": x.count, "place": x.place, "value": x.value} for x in log.left_out]
             about = {"columns": dict(log.columns), "rows": log.rows, "left_out": left_out, "notes": list(log.notes)}
             print_json({**about, **asdict(found), "written": [str(file) for file in written]})
             return
@@ -115,12 +115,12 @@ def _given(text: str | None) -> Mapping[str, str]:
     Raises:
         BenchError: it is no list of them.
     """
-    from bench.traffic.columns import ROLES
+    from bench.traffic.columns import NEEDED, ROLES
 
     found: dict[str, str] = {}
     for part in text.split(",") if text else ():
         role, sign, name = part.partition("=")
-        if not sign or not name or role.strip() not in ROLES:
+        if not sign or role.strip() not in ROLES or (role.strip() in NEEDED and not name.strip()):
             raise BenchError(f"--columns {part}: not ROLE=NAME. Roles are {', '.join(ROLES)}.")
         found[role.strip()] = name.strip()
     return found
