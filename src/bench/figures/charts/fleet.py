@@ -9,8 +9,9 @@ from typing import Any
 import altair as alt
 import polars as pl
 
+from bench.analysis import is_machine
 from bench.analysis.sensitivity import sensitivity, steps_of
-from bench.analysis.sizing import Fleet, OperatingPoint, fleet
+from bench.analysis.sizing import Fleet, OperatingPoint, fleet, sized
 from bench.figures.registry import figure
 from bench.figures.results import Results
 from bench.figures.theme import HEIGHT, NEUTRAL, curve_colour, curve_shape, in_order, nothing_to_show, with_curve
@@ -33,10 +34,19 @@ def _lasting(results: Results) -> Results:
 
 def _finding(results: Results) -> str | None:
     """What the planned peak takes, where every curve of a load that goes on knows it."""
-    found = [each for each in results.analysis.findings.curves if not each.burst]
-    names = [f"{each.deployment} · {each.workload}" if results.several_workloads else each.deployment for each in found]
-    gpu = "machine" if any(each.machine for each in found) else "GPU"
-    return title([(name, each.fleet) for name, each in zip(names, found, strict=True)], gpu)
+    results, decision = _lasting(results), results.decision
+    peak = decision.peak_rps
+    if peak is None or not decision.slo:
+        return None
+    known = {(row["deployment"], row["workload"]): point for row, point in _operating(results)}
+    fleets = []
+    for row in in_order(results, results.points).to_dicts():
+        curve = (row["deployment"], row["workload"])
+        point = known.get(curve)
+        name = " · ".join(curve) if results.several_workloads else curve[0]
+        fleets.append((name, sized(point, peak, safety=decision.safety, slos=decision.slos) if point else None))
+    machine = any(map(is_machine, results.runs.iter_rows(named=True)))
+    return title(fleets, "machine" if machine else "GPU")
 
 
 @figure(
