@@ -201,7 +201,7 @@ def _with_blocks(
     for row, request, names in zip(rows, requests, ids, strict=True):
         size = request.prompt_tokens
         if names:
-            if not (block or form.block or row.values.get("block_tokens")):
+            if not (block or form.block) and row.values.get("block_tokens") in (None, ""):
                 raise BenchError(
                     f"{path}: {row.place} has hash_ids, and nothing says how many tokens a block has. Give a column block_tokens, or "
                     "trace_block in the workload (--trace-block); with 0 prompts share nothing."
