@@ -17,7 +17,7 @@ from bench.study.last import last_study
 if TYPE_CHECKING:
     from bench.store.pack import Packed
 
-__all__ = ["load_plan", "packed_text", "snakemake"]
+__all__ = ["installed", "load_plan", "packed_text"]
 
 _DEFAULT = Path("config/config.yaml")
 
@@ -56,13 +56,13 @@ def load_plan(configfile: Path | None, select: str | None, *, json: bool = False
     return file, plan
 
 
-def snakemake() -> str:
-    """The command that runs the Snakemake of this environment in the user's shell."""
-    own = Path(sys.executable).parent / "snakemake"
+def installed(name: str) -> str:
+    """The command that runs `name` of this environment in the user's shell, such as `snakemake`."""
+    own = Path(sys.executable).parent / name
     if Path(sys.prefix).parent.name.startswith("archive-v"):  # uvx: its environment is on PATH only while this command runs
-        return f"uvx --from {_origin()} snakemake"
-    found = shutil.which("snakemake")
-    return "snakemake" if found and Path(found).resolve() == own.resolve() else shlex.quote(str(own))
+        return f"uvx --from {_origin()} {name}"
+    found = shutil.which(name)
+    return name if found and Path(found).resolve() == own.resolve() else shlex.quote(str(own))
 
 
 def _origin() -> str:

@@ -33,7 +33,7 @@ def init(
     """Writes a configuration, the workflow that measures it, profiles and a README, and prints the next command. In a folder that has
     some of these files, it adds those that are missing and changes none.
     """
-    from bench.cli.study import snakemake
+    from bench.cli.study import installed
     from bench.study import begin
 
     written, kept = begin(folder, template)
@@ -41,4 +41,4 @@ def init(
         print(f"wrote {folder / name}")
     for name in kept:
         print(f"kept  {folder / name}")
-    print(f"\nNext:\n  cd {shlex.quote(str(folder))}\n  {snakemake()} --cores 1 results/figures/all")
+    print(f"\nNext:\n  cd {shlex.quote(str(folder))}\n  {installed('snakemake')} --cores 1 results/figures/all")

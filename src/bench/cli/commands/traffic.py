@@ -88,9 +88,9 @@ class Traffic:
             return
         _print(log, found)
         if self.output is not None:
-            self._print_written(self.output, found, written)
+            self._print_written(self.output, found, written, (base.get("decision") or {}).get("slo") or ["ttft_p95=1s"])
 
-    def _print_written(self, folder: Path, found: Described, written: list[Path]) -> None:
+    def _print_written(self, folder: Path, found: Described, written: list[Path], slos: list[str]) -> None:
         from bench.traffic.like import FILES
         from bench.words.traffic import unlike
 
@@ -99,13 +99,14 @@ class Traffic:
             print(f"wrote {file}")
         for line in unlike(found, self.scale):
             print(f"Note: {line}")
-        from bench.cli.study import snakemake
+        from bench.cli.study import installed
 
         study, replay = (shlex.quote(str(folder / FILES[name])) for name in ("study", "replay"))
         scale = "" if self.scale == 1 else f" --time-scale {self.scale:g}"
+        limits = "".join(f" --slo {shlex.quote(str(slo))}" for slo in slos)
         print(
-            f"\nNext:\n  {snakemake()} --cores 1 --configfile {study} -- results/figures/all\n"
-            f"  bench fleet results --slo ttft_p95=1s --workload {replay}{scale}    # instances for it, from measured runs"
+            f"\nNext:\n  {installed('snakemake')} --cores 1 --configfile {study} -- results/figures/all\n"
+            f"  {installed('bench')} fleet results{limits} --workload {replay}{scale}    # instances for it, from measured runs"
         )
 
 

@@ -59,8 +59,8 @@ def _no_workflow() -> Iterator[None]:
 
 def _draw(study: Path | None) -> str:
     """The command that draws a pack's study: in a clone, or in a study's own folder."""
-    from bench.cli.study import snakemake
+    from bench.cli.study import installed
 
     if Path("Makefile").exists():
         return f"make figures CONFIG={study}"
-    return f"{snakemake()} --cores 1 results/figures/all --configfile {study}"
+    return f"{installed('snakemake')} --cores 1 results/figures/all --configfile {study}"
