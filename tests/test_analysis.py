@@ -129,11 +129,10 @@ def test_a_cache_may_lose_what_one_of_its_size_loses_and_no_more(summary):
         assert reasons(verdict({**shared, "prefix_hit_rate": rate}, Thresholds())) == []
     for further in ({"prefix_hit_rate": 0.2}, {"prefix_hit_rate": None, "prefix_hit_rate_answers": 0.2}):
         full = {**shared, **further, "kv_usage_peak": 1.0}  # how full it was is part of what is known
-        assert reasons(verdict(full, Thresholds())) == [
-            "the prefix cache served 20.0 % of the prompts' tokens, where one of its size serves 30.0 %"
-        ]
-    found = reasons(verdict({**shared, "prefix_hit_rate": 0.6}, Thresholds()))
-    assert found == ["the prefix cache served 60.0 % of the prompts' tokens, where the workload implies 50.0 %"]
+        (found,) = verdict(full, Thresholds()).found
+        assert (found.check, found.value, found.limit) == ("lru_hits", 0.2, 0.3)
+    (found,) = verdict({**shared, "prefix_hit_rate": 0.6}, Thresholds()).found
+    assert (found.check, found.value, found.limit) == ("hit_rate", 0.6, 0.5)
 
 
 def test_slots_share_single_tokens_by_chance(summary):

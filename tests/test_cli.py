@@ -13,7 +13,7 @@ import yaml
 
 from bench.cli import main
 from bench.cli.commands import workload
-from bench.load.schedule import schedule
+from bench.load.schedule import at_least_s, schedule
 from bench.study import Plan, Workload, load_config
 from tests.command import bench
 from tests.conftest import CONTENT, ROOT
@@ -275,7 +275,7 @@ def test_a_load_that_takes_its_time_says_so():
         "turns": {"count": 3, "new_tokens": 2, "think_s": 45},
     }
     planned = schedule(Workload.model_validate(content), 2, "seed")
-    assert workload._at_least(planned) == 90
+    assert at_least_s(planned) == 90
 
 
 RATE, TRACE, COUNT = ("--request-rate", 5), ("--trace", "t.csv"), ("--num-requests", 2)

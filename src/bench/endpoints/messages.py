@@ -89,9 +89,11 @@ class Messages(Endpoint):
         message = super().message(contents, reasoning=reasoning)
         parts = [part for content in contents for part in _parts(content)] if reasoning else []
         thought = {key: "".join(str(part.get(key) or "") for part in parts) for key in (_REASONING, "signature")}
-        text = [{"type": "text", "text": message["content"]}] if message["content"] else []
-        blocks = [{"type": "thinking", **thought}, *text] if thought[_REASONING] else text
-        return {**message, "content": blocks} if blocks else {}  # Anthropic refuses an empty text
+        said = message["content"]
+        if not thought[_REASONING]:
+            return message if said else {}  # Anthropic refuses an empty text
+        text = [{"type": "text", "text": said}] if said else []
+        return {**message, "content": [{"type": "thinking", **thought}, *text]}
 
     def read(self, chunk: Any) -> Read:
         usage = self.usage(chunk) or {}
