@@ -142,15 +142,15 @@ class Project:
         """When each run was measured, by its name."""
         return {
             path.parent.name.rsplit("_", 1)[0] + "@" + path.parent.parent.name: json.loads(path.read_text())["clock_start_s"]
-            for path in self.folder.glob("results/runs/*/*/run.json")
+            for path in self.folder.glob("results/runs/[!.]*/*/run.json")
         }
 
     def stored(self) -> int:
-        return len(list(self.folder.glob("results/runs/*/*/run.json")))
+        return len(list(self.folder.glob("results/runs/[!.]*/*/run.json")))
 
     def stored_at(self) -> dict[str, float]:
         """When each run in the store was measured, by its digest."""
-        records = (json.loads(path.read_text()) for path in self.folder.glob("results/runs/*/*/run.json"))
+        records = (json.loads(path.read_text()) for path in self.folder.glob("results/runs/[!.]*/*/run.json"))
         return {record["digest"]: record["clock_start_s"] for record in records}
 
     def processes(self) -> list[psutil.Process]:

@@ -161,7 +161,7 @@ def test_content_in_parts_keeps_its_parts(tmp_path):
     ("content", "said"),
     [
         ("", "holds no prompts"),
-        ('{"question": "why"}', "line 1 has no column messages or conversations or prompt; it has question. Name the one"),
+        ('{"question": "why"}', "line 1 has no column messages or prompt or conversations; it has question. Name the one"),
         ('{"prompt": "a"}\n{"prompt": ""}', "line 2 is empty: it has no prompt"),
         ('{"prompt": 3}', "line 1, prompt: '3' is not a list of messages, each with"),
         ('{"messages": []}', "is not a list of messages"),
