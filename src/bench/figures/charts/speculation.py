@@ -36,8 +36,9 @@ _WIDTH, _HEIGHT = 300, 260  # of a panel
     title="Acceptance of drafted tokens, and TPOT, against load",
     question="Does speculation make answers faster, and under which text and load?",
     reading="Left: drafted tokens that the model accepted, of servers that speculate (tokens a step, where a server reports these "
-    "alone). Right: TPOT P50 of all servers. Each point is a run, each line goes through medians. A step that verifies a draft takes longer than one that makes a "
-    "single token: speculation pays where much is drafted and accepted, and other requests leave room for it.",
+    "alone). Right: TPOT P50 of all servers. Each point is a run, each line goes through medians. A step that verifies a draft takes "
+    "longer than one that makes a single token: speculation pays where much is drafted and accepted, and other requests leave room "
+    "for it.",
     judged="telemetry_valid",
     finding=lambda results: speculation_title(speculation_gains(results.runs)),
     note=whole_note,
