@@ -147,6 +147,6 @@ def test_pieces_of_a_text_need_a_server_that_tokenizes_and_takes_ids(text, tmp_p
         run_load(target, Load(cut(text, endpoint="chat"), 8, "s"))
     with pytest.raises(BenchError, match="cache repeated does not go with prompts of a text"):
         cut(text, cache="repeated")
-    with pytest.raises(BenchError, match="is a text of 11 characters, of which pieces would be alike"):
+    with pytest.raises(BenchError, match="is a text of 11 characters: its pieces would be alike"):
         cut(short).prompts.check(ENDPOINTS["completions"])
     assert cut(text).prompts.described() == f"pieces of {text['file']}, a text of 6,000 characters"

@@ -25,7 +25,7 @@ class Served:
     """Requests within SLOs.
 
     Attributes:
-        within: share of them within all limits, of which lost ones are not (0–1). worst: the same of the worst hour.
+        within: share of them within all limits (0–1); a lost one is not. worst: the same of the worst hour.
         lost: share of them that was lost. meets: whether each hour met the SLOs' percentiles.
     """
 

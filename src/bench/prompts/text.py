@@ -45,7 +45,7 @@ class CutText(Source):
             )
         if len(self._text()) < _FEWEST:
             raise BenchError(
-                f"{self.file}: is a text of {len(self._text()):,} characters, of which pieces would be alike. Give {_FEWEST:,} or more."
+                f"{self.file}: is a text of {len(self._text()):,} characters: its pieces would be alike. Give {_FEWEST:,} or more."
             )
 
     def described(self, turns: int = 1) -> str:  # noqa: ARG002

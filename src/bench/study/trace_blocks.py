@@ -24,7 +24,7 @@ class Chains:
         self._count = 0
 
     def of(self, ids: Sequence[int | str], tokens: int, size: int) -> tuple[int, ...]:
-        """The numbers of the blocks of a prompt, the last of which may be cut short. What no id names is shared with nobody.
+        """Numbers of a prompt's blocks; the last may be cut short. What no id names is shared with no other prompt.
 
         Args:
             ids: of its blocks, all or all but the last. tokens: of the prompt. size: tokens of a block.

@@ -95,7 +95,7 @@ def _window(moments: Floats, size: float) -> Window:
 
 @dataclass(frozen=True)
 class _Counts:
-    """Requests in windows side by side. Attributes: filled: of those with any. windows: all, of which there may be very many."""
+    """Requests in windows side by side. Attributes: filled: counts of the windows with any. windows: how many windows there are."""
 
     filled: npt.NDArray[np.int64]
     windows: int

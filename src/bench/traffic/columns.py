@@ -230,7 +230,7 @@ def columns_of(path: str, rows: Sequence[Row], given: Mapping[str, str]) -> dict
 
 
 def status_columns(rows: Sequence[Row], given: Mapping[str, str]) -> list[str]:
-    """Columns of which each may say that a request failed: the one that the user names, or all that are known by their names."""
+    """Columns that say whether a request failed: the one that the user names, or all with known names."""
     if "status" in given:
         return [given["status"]] if given["status"] else []
     return [name for name in column_names(rows) if _key(name) in ROLES["status"] and name not in given.values()]
