@@ -7,17 +7,17 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, tzinfo
-from decimal import Decimal
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import polars as pl
 
 from bench.errors import BenchError, shown
-from bench.study.trace import SECONDS, Format, TraceUnit, date_of, format_of, since_1970, unit_not_known
+from bench.study.trace import TraceUnit, date_of, format_of
 from bench.table_file import Row, read_rows
-from bench.traffic.columns import NEEDED, apart, cell, columns_of, status_columns, unit_in_name
+from bench.traffic.columns import NEEDED, apart, cell, columns_of, status_columns
+from bench.traffic.durations import Clock, durations_of, without_zone
+from bench.traffic.moments import YEARS, moments_of, numbers_of, on_clock
 
 __all__ = ["LeftOut", "Log", "read_log"]
 
@@ -55,13 +55,6 @@ _FINE = {
 _NO_ERROR = {"", "-", "none", "null", "false", "0", "no", "nan"}
 _ANSWERED = 200  # least HTTP status of an answer; source: RFC 9110, 15.3
 _FAILURES = 400  # least HTTP status of a failure; source: RFC 9110, 15.5
-_CLOCK_BACK = (
-    1500.0,
-    3660.0,
-)  # least and longest step back of a clock when summer time ends (s): half an hour to one; convention
-_YEAR_S = 365.0 * 86_400  # seconds of a year; derived
-_YEARS = (2001, 2095)  # first and last year of a request; derived: those of numbers that are taken for seconds since 1970
-_SINCE_1970 = tuple(datetime(year, 1, 1, tzinfo=UTC).timestamp() for year in (_YEARS[0], _YEARS[1] + 1))
 _RESOLUTIONS = (60.0, 1.0, 0.1, 0.01, 1e-3)  # ticks that clocks of logs count in (s); convention
 _SAME_S = 2e-6  # within which a moment lies on such a clock (s); derived: a float of seconds since 1970 is off by 0.24 µs
 
@@ -182,7 +175,7 @@ class Log:
 
     def _moment(self, option: str, text: str) -> float:
         """Seconds since the first arrival."""
-        seconds = _numbers([text])[0]
+        seconds = numbers_of([text])[0]
         if not math.isnan(seconds):
             return float(seconds)
         moment = date_of(text)
@@ -190,9 +183,9 @@ class Log:
             raise BenchError(f"{option} {text}: neither seconds since the first request nor a date and time.")
         if self.began is None:
             raise BenchError(f"{option} {text}: arrivals of this log are not dates. Give seconds since the first request.")
-        found = float(_on_clock([moment], self.zone)[0][0])
+        found = float(on_clock([moment], self.zone)[0][0])
         if math.isnan(found):
-            raise BenchError(f"{option} {text}: before {_YEARS[0]} or after {_YEARS[1]}.")
+            raise BenchError(f"{option} {text}: before {YEARS[0]} or after {YEARS[1]}.")
         return found - self.began.timestamp()
 
 
@@ -215,9 +208,9 @@ def read_log(
     columns = columns_of(path, rows, named)
     values = {role: list(map(cell(name), rows)) for role, name in columns.items()}
     notes: list[str] = []
-    moments, dated = _moments(path, rows, columns["arrival"], values["arrival"], form, unit, zone, notes)
-    clock = _Clock(columns["arrival"], moments, dated, unit, _bare(values["arrival"]) if dated else None, zone)
-    prompt, output = _prompts(rows, columns["prompt"], values["prompt"], notes), _numbers(values["output"])
+    moments, dated = moments_of(path, rows, columns["arrival"], values["arrival"], form, unit, zone, notes)
+    clock = Clock(columns["arrival"], moments, dated, unit, without_zone(values["arrival"]) if dated else None, zone)
+    prompt, output = _prompts(rows, columns["prompt"], values["prompt"], notes), numbers_of(values["output"])
     signs = status_columns(rows, named)
     failed, said = _failures(rows, signs, notes)
     columns |= {"status": " and ".join(signs)} if signs else {}
@@ -253,7 +246,7 @@ def read_log(
         output[order].astype(np.int64),
         datetime.fromtimestamp(float(moments[order[0]]), UTC) if dated else None,
         zone or UTC,
-        _durations(columns, values, clock, order, notes),
+        durations_of(columns, values, clock, order, notes),
         [_text(values["text"][i]) for i in order] if "text" in values else None,
         _resolution(arrival),
         left_out,
@@ -261,144 +254,13 @@ def read_log(
     )
 
 
-def _moments(
-    path: str,
-    rows: Sequence[Row],
-    column: str,
-    values: Sequence[Any],
-    form: Format | None,
-    unit: TraceUnit | None,
-    zone: tzinfo | None,
-    notes: list[str],
-) -> tuple[Floats, bool]:
-    """Seconds of each row, NaN where there is no moment; and whether they are dates, counted from 1970."""
-    first = next((value for value in values if value not in (None, "")), None)
-    numbers = _numbers(values)
-    if first is None or math.isnan(_numbers([first])[0]):
-        if unit is not None:
-            raise BenchError(f"{path}: {column} holds dates, which have no unit. Leave --time-unit out.")
-        return _dates(path, rows, column, values, zone, notes), True
-    known = numbers[~np.isnan(numbers)]
-    since = since_1970(float(known.min())) if known.min() > 0 else []
-    published = form.unit if form else unit_in_name(column)
-    whole = bool((known == np.round(known)).all())
-    reason = "neither its name nor its numbers say it"
-    if published and since and published not in since:
-        reason = f"in {published} the first would be long before or after our time; in {since[0]} it is a date of our time"
-        published = None
-    elif form and form.whole and not whole:
-        reason = f"{form.publisher}'s are whole numbers of milliseconds, and these have fractions"
-        published = None
-    else:
-        published = published or (since[0] if since else None)
-    found = unit or published
-    if found is None:
-        units: dict[str, TraceUnit] = {f"--time-unit {name}": name for name in dict.fromkeys([*since, "s", "ms"])}
-        raise unit_not_known(path, column, reason, "Say it", units, [Decimal(repr(float(x))) for x in known])
-    seconds = numbers * float(SECONDS[found])
-    dates = (seconds >= _SINCE_1970[0]) & (seconds < _SINCE_1970[1])
-    if not dates.sum() * 2 > len(known):
-        return seconds, False
-    if odd := len(known) - int(dates.sum()):
-        notes.append(_odd_note(odd, column))
-    return np.where(dates, seconds, math.nan), True
-
-
-def _dates(path: str, rows: Sequence[Row], column: str, values: Sequence[Any], zone: tzinfo | None, notes: list[str]) -> Floats:
-    """Seconds since 1970 of dates. Those without a zone are in `zone`, or UTC."""
-    dates = [date_of(value) for value in values]
-    if not any(dates):
-        raise BenchError(
-            f"{path}: {column}: {shown(str(values[0]), 40)} is no date and time as ISO 8601 has it, and no number. Name another "
-            "column: --columns arrival=NAME."
-        )
-    bare = sum(each is not None and each.tzinfo is None for each in dates)
-    if bare and zone is None:
-        if bare < sum(each is not None for each in dates):
-            raise BenchError(f"{path}: {column}: some dates have a time zone, and others none. Say theirs: --time-zone NAME.")
-        notes.append(f"Dates in {column} have no time zone; they were taken for UTC (--time-zone says another).")
-    found, again = _on_clock(dates, zone)
-    if odd := sum(each is not None for each in dates) - int((~np.isnan(found)).sum()):
-        notes.append(_odd_note(odd, column))
-    known = np.flatnonzero(~np.isnan(found))
-    if (np.diff(found[known]) < 0).sum() * 2 > len(known) - 1:
-        known = known[::-1]  # the latest first, as consoles list them
-    if bare and zone is None:
-        _refuse_summer_time(path, rows, column, found, known)
-    twice = known[again[known] > found[known]]
-    if not len(twice):
-        return found
-    for hour in np.split(twice, np.flatnonzero(np.diff(found[twice]) > _CLOCK_BACK[1]) + 1):
-        back = np.flatnonzero(np.diff(found[hour]) <= -_CLOCK_BACK[0])
-        if len(back) == 1:
-            second = hour[back[0] + 1 :]
-            found[second] = again[second]
-        else:
-            twice = hour[:1]
-            break
-    else:
-        if (np.diff(found[known]) >= 0).all():
-            return found
-    raise BenchError(
-        f"{path}: {rows[twice[0]].place}: {column} {dates[twice[0]]} comes twice in {zone}, where summer time ends, and the order of "
-        "rows does not say which it is. Give dates with their offset: 2026-10-25T02:30:00+02:00."
-    )
-
-
-def _on_clock(dates: Sequence[datetime | None], zone: tzinfo | None) -> tuple[Floats, Floats]:
-    """Seconds since 1970, and those of the second time if a clock of the zone shows a date twice; NaN for dates that stand for none."""
-    found, again = np.full(len(dates), math.nan), np.full(len(dates), math.nan)
-    for i, each in enumerate(dates):
-        if each is not None and _YEARS[0] <= each.year <= _YEARS[1]:
-            local = each if each.tzinfo else each.replace(tzinfo=zone or UTC)
-            found[i] = local.timestamp()
-            again[i] = found[i] if each.tzinfo or zone is None else local.replace(fold=1).timestamp()
-    return found, again
-
-
-def _odd_note(count: int, column: str) -> str:
-    what = "1 row with a date" if count == 1 else f"{count:,} rows with dates"
-    return f"{what} before {_YEARS[0]} or after {_YEARS[1]} in {column}, which {'stands' if count == 1 else 'stand'} for none."
-
-
-def _refuse_summer_time(path: str, rows: Sequence[Row], column: str, found: Floats, known: npt.NDArray[np.intp]) -> None:
-    """Raises BenchError where arrivals are in order but for a step back by the hour of summer time, once a year.
-
-    Args:
-        known: rows with a moment, the earliest first.
-    """
-    steps = np.diff(found[known])
-    back = np.flatnonzero(steps <= -_CLOCK_BACK[0])
-    years = 1 + np.ptp(found[known]) / _YEAR_S
-    if 1 <= len(back) <= years and (-steps[back] <= _CLOCK_BACK[1]).all():
-        place = rows[known[back[0] + 1]].place
-        raise BenchError(
-            f"{path}: {place}: {column} steps back by {-steps[back[0]] / 60:.0f} min, as clocks do when summer time ends. Say which "
-            "time it is: --time-zone Europe/Berlin, say, or --time-zone UTC to leave it so."
-        )
-
-
-def _numbers(values: Sequence[Any]) -> Floats:
-    """Finite numbers; NaN for anything else."""
-    texts = [
-        value
-        if isinstance(value, str)
-        else str(value)
-        if isinstance(value, int | float) and not isinstance(value, bool)
-        else None
-        for value in values
-    ]
-    found = pl.Series(texts, dtype=pl.String).cast(pl.Float64, strict=False).to_numpy()
-    return np.where(np.isfinite(found), found, math.nan)
-
-
 def _prompts(rows: Sequence[Row], column: str, values: Sequence[Any], notes: list[str]) -> Floats:
     """Prompt tokens of each row, with those that its provider counts in other columns; NaN for what is no number."""
-    found = _numbers(values)
+    found = numbers_of(values)
     others = apart(rows, column)
     for name in others:
         cells = list(map(cell(name), rows))
-        found = found + np.where([value in (None, "") for value in cells], 0.0, _numbers(cells))
+        found = found + np.where([value in (None, "") for value in cells], 0.0, numbers_of(cells))
     if others:
         notes.append(f"Prompts are {column} plus {' and '.join(others)}, which Anthropic counts apart.")
     return found
@@ -426,7 +288,7 @@ def _failed(values: Sequence[Any], column: str, notes: list[str]) -> npt.NDArray
     kind = column.rpartition(".")[2].lower()
     words: dict[str, bool] = {}
     for text in dict.fromkeys(map(_status, values)):
-        code = _numbers([text])[0]
+        code = numbers_of([text])[0]
         if kind == "error":
             words[text] = text not in _NO_ERROR
             continue
@@ -438,82 +300,6 @@ def _failed(values: Sequence[Any], column: str, notes: list[str]) -> npt.NDArray
 
 def _status(value: Any) -> str:
     return "" if value is None else str(value).strip().lower()
-
-
-@dataclass(frozen=True)
-class _Clock:
-    """By what arrivals were read.
-
-    Attributes:
-        column, moments: theirs (s). dated: whether they count from 1970. unit: that the user gave. bare: whether dates have no zone of
-            their own. zone: that those are in.
-    """
-
-    column: str
-    moments: Floats
-    dated: bool
-    unit: TraceUnit | None
-    bare: bool | None
-    zone: tzinfo | None
-
-
-def _bare(values: Sequence[Any]) -> bool:
-    return any(date is not None and date.tzinfo is None for date in map(date_of, values))
-
-
-def _durations(
-    columns: Mapping[str, str],
-    values: Mapping[str, Sequence[Any]],
-    clock: _Clock,
-    order: npt.NDArray[np.intp],
-    notes: list[str],
-) -> Floats | None:
-    """From arrival to answer (s), NaN where not known; None, with a note, where no column says it on a known clock."""
-    why = ""
-    if "end" in columns:
-        found = _ends(columns["end"], values["end"], clock)
-        if not isinstance(found, str):
-            durations: Floats = (found - clock.moments)[order]
-            if (durations >= 0).any():
-                return durations
-            found = f"{columns['end']} is before {clock.column} in all rows"
-        why = found
-    if "duration" in columns:
-        unit = unit_in_name(columns["duration"])
-        if unit is not None:
-            return _numbers(values["duration"])[order] * float(SECONDS[unit])
-        why = f"the name of {columns['duration']} does not say its unit (duration_s would)"
-    if why:
-        notes.append(f"Concurrency is not known: {why}.")
-    return None
-
-
-def _ends(column: str, values: Sequence[Any], clock: _Clock) -> Floats | str:
-    """Moments at which answers ended, from the zero of arrivals on (s), NaN where not known; or why none is."""
-    dates = [date_of(value) for value in values]
-    if any(dates):
-        if not clock.dated:
-            return f"{column} holds dates, and {clock.column} none"
-        if clock.zone is None and {each.tzinfo is None for each in dates if each} != {clock.bare}:
-            return f"one of {clock.column} and {column} has a time zone, the other none (--time-zone says it)"
-        found, again = _on_clock(dates, clock.zone)
-        return np.where(again > found, math.nan, found)  # an end is not in order, which would tell both times apart
-    numbers = _numbers(values)
-    known = numbers[~np.isnan(numbers)]
-    if not len(known):
-        return f"{column} holds no moments"
-    middle = float(np.median(known))
-    since, said = since_1970(middle), unit_in_name(column)
-    if clock.dated:
-        if not since or said not in (None, *since):
-            return f"{column} holds no dates, and {clock.column} does"
-        return numbers * float(SECONDS[since[0]])
-    unit = clock.unit if clock.unit and said == unit_in_name(clock.column) else said or clock.unit or unit_in_name(clock.column)
-    if unit is None:
-        return f"the unit of {column} is not known (its name may say it, as end_s does)"
-    if unit in since:
-        return f"{column} holds dates, and {clock.column} none"
-    return numbers * float(SECONDS[unit])
 
 
 def _text(value: Any) -> str:
