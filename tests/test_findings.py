@@ -179,7 +179,7 @@ def test_without_slos_the_page_says_how_to_get_them(tmp_path, summary):
     text = page.read_text()
     assert "slo: [ttft_p99=1s]" in text
     assert not {"operating", "economics"} & set(re.findall(r'<section id="([a-z]+)"', text))
-    assert "| curve | load | TTFT P50 | TTFT P95 | TPOT P50 |" in (tmp_path / "report.md").read_text()
+    assert "| curve | load | TTFT P50 | TTFT P95 | TPOT P50 | E2E P50 |" in (tmp_path / "report.md").read_text()
 
 
 def test_a_step_has_its_recovery(tmp_path, summary):

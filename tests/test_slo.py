@@ -91,6 +91,12 @@ def test_goodput_of_a_load_that_goes_on_is_that_of_its_steady_window():
     assert of(window, FOUR, BOTH[:1]) == (1.5, 0.5)
 
 
+def test_a_window_that_is_too_short_gives_way_to_the_whole_run_as_in_figures_and_comparisons():
+    window = {"duration_s": 2.0, "steady_from_s": 0.5, "steady_judged_until_s": 2.5, "steady_offered_rate": 3.0}
+    short = {**window, "steady_why": "short"}
+    assert of(short, FOUR, BOTH[:1]) == of({"duration_s": 2.0}, FOUR, BOTH[:1]) == (1.0, 0.5)
+
+
 def test_the_judged_requests_are_kept_in_the_order_of_sending():
     judged = goodput({}, judged_requests({}, FOUR), [])["judged"]
     assert judged == [

@@ -2,6 +2,7 @@
 
 from bench.aggregate import summary_frame
 from bench.analysis.windows import of_windows
+from bench.report.levels import level_rows
 from bench.study.config import Thresholds
 from tests.planted import steady_row, summary_rows
 
@@ -34,3 +35,11 @@ def test_bursts_and_older_tables_stay_as_they_are(summary):
     assert of_windows(burst)[0].equals(burst)
     older = summary_rows([{"workload": "w", "valid": True, "throughput_tokens_per_s": 1.0}])
     assert of_windows(older)[0].equals(older)
+
+
+def test_the_table_of_levels_has_the_figures_rates(summary):
+    """A level whose window is too short for one run of it is that of whole runs, by its requests/s as by its tokens/s."""
+    whole = {"throughput_requests_per_s": 5.0, "steady_requests_per_s": 7.0}
+    runs = table(row(summary, 1, **whole), row(summary, 2, **whole, steady=False, steady_why="short"))
+    levels = level_rows(of_windows(runs)[0], [])
+    assert [(level["requests_per_s"], level["tokens_per_s"]) for level in levels] == [(7.0, 2.0), (5.0, 1.0)]

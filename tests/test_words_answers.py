@@ -1,5 +1,6 @@
 """Each question's answer, its certainty and its advice, for evidence made by hand: kept in snapshots (RENEW=1). What the runs show is tested elsewhere."""
 
+import math
 from dataclasses import replace
 
 from bench.analysis.decisive import Decided, Decisive, FactorEffect
@@ -8,6 +9,7 @@ from bench.analysis.locked import Differs
 from bench.analysis.recovery import Recovery
 from bench.analysis.setting_gain import Gain, Ratio, SettingGain
 from bench.analysis.token_costs import LengthCost, StreamingGain
+from bench.study import Slo
 from bench.words import alone, decisive, recovery, saturates, setting_gain, token_costs
 from tests import snapshots
 from tests.test_words import TURNS, cell
@@ -99,14 +101,16 @@ def test_factors():
 
 
 def test_single_loads_and_steps():
-    row = {"deployment": "a", "workload": "w", "axis": "concurrency", "level": 4.0, "valid": True, "throughput_tokens_per_s": 123.0, "ttft_p50_s": 0.1,
-           "tpot_p50_s": None, "e2e_p50_s": 2.5}  # fmt: skip
-    rows = [row, {**row, "repeat": 2, "work": "embedding"}, {**row, "throughput_tokens_per_s": None, "ttft_p50_s": None, "e2e_p50_s": None}, {**row, "valid": False}]  # fmt: skip
+    level = {"deployment": "a", "workload": "w", "axis": "concurrency", "level": 4.0, "work": None, "runs": 1, "valid": 1, "tokens_per_s": 123.0,
+             "latencies": [(0.1, True), (math.inf, False)]}  # fmt: skip
+    levels = [level, {**level, "runs": 2, "work": "embedding"}, {**level, "tokens_per_s": None, "latencies": [(None, False)] * 2},
+              {**level, "valid": 0}, {**level, "valid": 0, "runs": 2}]  # fmt: skip
+    shown = [Slo("ttft", "p50", 1.0), Slo("e2e", "p95", 1.0)]
     steps = [
         Recovery("a", "w", 3.0, valid, recovered, after)
         for valid, recovered, after in ((True, True, 1.7), (True, False, None), (False, None, None))
     ]
-    snapshots.same("alone", [*written("one load", alone.answer(rows)), *written("steps", recovery.answer(steps))])
+    snapshots.same("alone", [*written("one load", alone.answer(levels, shown)), *written("steps", recovery.answer(steps))])
 
 
 def test_where_curves_saturate():

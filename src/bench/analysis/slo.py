@@ -29,13 +29,16 @@ def meets(slos: Sequence[Slo]) -> pl.Expr:
 
 
 def judged_requests(run: Mapping[str, Any], requests: pl.DataFrame) -> pl.DataFrame:
-    """The requests of a run by which its load is judged, in the order of sending: those of its steady window; of a burst all.
+    """The requests of a run by which its load is judged, in the order of sending.
+
+    Those of its steady window; all of a burst, and of a run whose window is too short, as in `bench.analysis.windows`.
 
     Args:
-        run: its summary, with `steady_from_s` and `steady_judged_until_s` (null without a window). requests: its table.
+        run: its summary, with `steady_from_s` and `steady_judged_until_s` (null without a window), and `steady_why`. requests: its
+            table.
     """
     sent = requests.sort("sent_s", nulls_last=True)
-    if run.get("steady_from_s") is None:
+    if run.get("steady_from_s") is None or run.get("steady_why") == "short":
         return sent
     return sent.filter(pl.col("sent_s").is_between(run["steady_from_s"], run["steady_judged_until_s"]))
 
@@ -69,7 +72,8 @@ def goodput(run: Mapping[str, Any], requests: pl.DataFrame, slos: Sequence[Slo])
         return {"goodput_requests_per_s": None, "slo_share": None, "judged": latencies}
     share = requests.filter(meets(slos)).height / requests.height
     duration = run.get("duration_s")
-    offered = run.get("steady_offered_rate") or (requests.height / duration if duration else None)
+    in_window = None if run.get("steady_why") == "short" else run.get("steady_offered_rate")
+    offered = in_window or (requests.height / duration if duration else None)
     return {
         "goodput_requests_per_s": None if offered is None else share * offered,
         "slo_share": share,

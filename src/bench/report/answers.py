@@ -14,6 +14,7 @@ from bench.analysis import recoveries, streamed_both_ways
 from bench.analysis.decisive import crossed
 from bench.axes import AXES
 from bench.figures import Results
+from bench.report.levels import level_rows, shown_latencies
 from bench.study.questions import (
     SWEEPS,
     Rows,
@@ -49,8 +50,10 @@ def answers(results: Results, curves: list[Curve]) -> list[Answer]:
     told = [curve.searched for curve in curves if curve.point]
     others = searches.answer((name, record) for name, record in searched if record not in told)
     found = [others, *found] if others.lines else found
-    if left := _alone(results.runs, curves, found, {(name, record.workload) for name, record in searched}):
-        found.append(alone.answer(left))
+    left = _alone(results.runs, curves, found, {(name, record.workload) for name, record in searched})
+    if left.height:
+        slos = results.decision.slos
+        found.append(alone.answer(level_rows(left, slos), shown_latencies(slos)))
     return remedy_once(found, trust.remedy(results.runs))
 
 
@@ -88,9 +91,7 @@ def _answers(results: Results, rows: Rows, curves: list[Curve]) -> Iterator[Answ
         )
 
 
-def _alone(
-    runs: pl.DataFrame, curves: list[Curve], found: list[Answer], searched: Collection[tuple[str, str]]
-) -> list[dict[str, object]]:
+def _alone(runs: pl.DataFrame, curves: list[Curve], found: list[Answer], searched: Collection[tuple[str, str]]) -> pl.DataFrame:
     """The runs of which no answer speaks: of workloads that were measured at a single load, and by no search."""
     spoken = {answer.name for answer in found}
     left = runs
@@ -100,5 +101,6 @@ def _alone(
     if "factors" in spoken:
         left = left.filter(~crossed(left))
     known = {*searched, *((curve.deployment, curve.workload) for curve in curves)}
-    rows = left.filter(pl.col("recovered").is_null()).drop("judged").to_dicts()
-    return [row for row in rows if (row["deployment"], row["workload"]) not in known]
+    named = {"deployment": pl.String(), "workload": pl.String()}
+    told = pl.DataFrame(list(known), schema=named, orient="row")
+    return left.filter(pl.col("recovered").is_null()).join(told, on=list(named), how="anti", maintain_order="left")

@@ -10,11 +10,10 @@ import polars as pl
 
 from bench.parse.percentiles import percentile
 from bench.study import Slo
-from bench.words.loads import time_text
 
-__all__ = ["latency_text", "level_rows", "shown_latencies"]
+__all__ = ["level_rows", "shown_latencies"]
 
-_WITHOUT_SLOS = (("ttft", "p50"), ("ttft", "p95"), ("tpot", "p50"))
+_WITHOUT_SLOS = (("ttft", "p50"), ("ttft", "p95"), ("tpot", "p50"), ("e2e", "p50"))
 
 
 def shown_latencies(slos: Sequence[Slo]) -> list[Slo]:
@@ -22,26 +21,18 @@ def shown_latencies(slos: Sequence[Slo]) -> list[Slo]:
     return list(slos) or [Slo(metric, at, math.inf) for metric, at in _WITHOUT_SLOS]
 
 
-def latency_text(value: float | None) -> str:
-    """A latency in a cell of the table."""
-    if value is None:
-        return "–"
-    if math.isinf(value):
-        return "failed"
-    return time_text(value)
-
-
 def level_rows(runs: pl.DataFrame, slos: Sequence[Slo]) -> list[dict[str, Any]]:
     """The levels of each deployment and workload, ascending.
 
     Args:
-        runs: rows of the summary; percentiles are those of all requests of a level's valid runs together, and a failed request is
-            slower than any limit.
+        runs: rows of the summary, of steady windows (`bench.analysis.windows`); percentiles are those of all judged requests of a
+            level's valid runs together, and a failed request is slower than any limit.
 
     Returns:
-        Of each `deployment`, `workload`, `family`, `axis`, `level`, `turns`, `runs` and `valid` (their numbers); `latencies`, of each
-        of `shown_latencies` a value (s; infinity where that share of requests failed, None where it is not known) and whether it is
-        within its limit; means of the valid runs `requests_per_s` and `tokens_per_s`; the highest `kv_usage_peak`.
+        Of each level `deployment`, `workload`, `family`, `axis`, `level`, `work`, `turns`, `runs` and `valid` (their numbers);
+        `latencies`, of each of `shown_latencies` a value (s; infinity where that share of requests failed, None where it is not
+        known) and whether it is within its limit; means of the valid runs `requests_per_s` and `tokens_per_s`; the highest
+        `kv_usage_peak`.
     """
     found = []
     keys = ("deployment", "workload", "family", "axis", "level")
@@ -50,10 +41,10 @@ def level_rows(runs: pl.DataFrame, slos: Sequence[Slo]) -> list[dict[str, Any]]:
         valid = group.filter("valid")
         judged = pl.DataFrame([each for run in valid["judged"].to_list() for each in run or ()])
         latencies = [_reached(judged, slo) for slo in shown_latencies(slos)]
-        rate = pl.coalesce("steady_requests_per_s", "throughput_requests_per_s").mean()
         found.append(
             {
                 **dict(zip(keys, key, strict=True)),
+                "work": group["work"].first() if "work" in group.columns else None,
                 "turns": group["turns"].max() if "turns" in group.columns else None,
                 "runs": len(group),
                 "valid": len(valid),
@@ -61,7 +52,7 @@ def level_rows(runs: pl.DataFrame, slos: Sequence[Slo]) -> list[dict[str, Any]]:
                     (value, value is not None and value <= slo.limit_s)
                     for value, slo in zip(latencies, shown_latencies(slos), strict=True)
                 ],
-                "requests_per_s": valid.select(rate).item(),
+                "requests_per_s": valid["throughput_requests_per_s"].mean(),
                 "tokens_per_s": valid["throughput_tokens_per_s"].mean(),
                 "kv_usage_peak": valid["kv_usage_peak"].max(),
             }

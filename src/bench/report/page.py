@@ -34,14 +34,14 @@ from bench.report import provenance
 from bench.report.answers import answers
 from bench.report.findings import curves
 from bench.report.headline import headline
-from bench.report.levels import latency_text, level_rows, shown_latencies
+from bench.report.levels import level_rows, shown_latencies
 from bench.study.config import Thresholds
 from bench.words import advice, comparison, predicted, predictions, regions, trust
 from bench.words.answer import AGAIN
 from bench.words.bands import BANDS
 from bench.words.capacity import BURSTS
 from bench.words.identical import same_answers
-from bench.words.loads import load_cell, load_text
+from bench.words.loads import latency_text, load_cell, load_text
 from bench.words.searches import looked_for, search_ended, search_limit
 from bench.words.streams import stream_notes
 from bench.words.verdicts import PARTS, failures, reason_texts, stopped

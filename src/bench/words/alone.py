@@ -1,4 +1,4 @@
-"""Runs at one load alone, in words: they show that load, and no limit."""
+"""Workloads that were measured at one load alone, in words: they show that load, and no limit."""
 
 from __future__ import annotations
 
@@ -6,42 +6,43 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bench.axes import AXES
+from bench.study import Slo
 from bench.words.answer import AGAIN, Answer, shortened
-from bench.words.loads import load_text
+from bench.words.loads import count_text, latency_text, load_text
 from bench.work import unit_of
 
-__all__ = ["answer", "line"]
+__all__ = ["answer"]
 
 Row = Mapping[str, Any]
 
 
-def answer(rows: Sequence[Row]) -> Answer:
-    """What runs at a single load show. Args: rows: of the summary table."""
-    invalid = [row for row in rows if not row["valid"]]
+def answer(levels: Sequence[Row], shown: Sequence[Slo]) -> Answer:
+    """What workloads with a single load show, by the numbers of the report's table of levels.
+
+    Args:
+        levels: rows of `bench.report.levels.level_rows`. shown: whose percentiles their `latencies` are.
+    """
+    invalid = [level for level in levels if level["valid"] < level["runs"]]
     return Answer(
         name="alone",
         question="What do workloads that were measured at one load show?",
-        lines=shortened([line(row) for row in rows]),
+        lines=shortened([_line(level, shown) for level in levels]),
         sure=("One load shows neither a limit nor what more load would bring.",),
         do=(*([AGAIN] if invalid else []), "Measure two levels or more of a workload to learn what an instance sustains."),
     )
 
 
-def line(row: Row) -> str:
-    """One run: its load, and its throughput and latency where they can be trusted."""
-    name = f"{row['deployment']} · {row['workload']}, {load_text(row['level'], AXES[row['axis']].unit)}"
-    if row.get("repeat") and row["repeat"] > 1:
-        name += f" (repeat {row['repeat']})"
-    if not row["valid"]:
-        return f"{name}: not known, the run is invalid."
-    found = [
-        shape.format(row[column])
-        for column, shape in (
-            ("throughput_tokens_per_s", "{:,.3g} " + unit_of([row.get("work")]) + "/s"),
-            ("ttft_p50_s", "TTFT P50 {:.3g} s"),
-            ("tpot_p50_s", "TPOT P50 {:.3g} s"),
-            ("e2e_p50_s", "E2E P50 {:.3g} s"),
-        )
-        if row[column] is not None
+def _line(level: Row, shown: Sequence[Slo]) -> str:
+    """One level: its load, and its throughput and latencies where they can be trusted."""
+    name = f"{level['deployment']} · {level['workload']}, {load_text(level['level'], AXES[level['axis']].unit)}"
+    if not level["valid"]:
+        return f"{name}: not known, {'the run is' if level['runs'] == 1 else 'all runs are'} invalid."
+    found = [] if level["tokens_per_s"] is None else [f"{level['tokens_per_s']:,.3g} {unit_of([level['work']])}/s"]
+    found += [
+        f"{slo.metric.upper()} {slo.percentile.upper()} {latency_text(value)}"
+        for slo, (value, _) in zip(shown, level["latencies"], strict=True)
+        if value is not None
     ]
+    if level["runs"] > 1:
+        name += f" ({level['valid']} of {count_text(level['runs'], 'run')})"
     return f"{name}: {', '.join(found) or 'nothing was measured'}."

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 
 from bench.axes import AXES, CONCURRENCY
 from bench.words.answer import listed
 
-__all__ = ["between_text", "count_text", "interval_text", "load_cell", "load_text", "loads_text", "numbers_text", "time_text"]
+__all__ = [
+    "between_text",
+    "count_text",
+    "interval_text",
+    "latency_text",
+    "load_cell",
+    "load_text",
+    "loads_text",
+    "numbers_text",
+    "time_text",
+]
 
 # By which of its ends are established: the lower, the upper.
 _INTERVALS = {
@@ -38,6 +49,13 @@ def loads_text(loads: Iterable[float]) -> str:
 def time_text(seconds: float) -> str:
     """A latency to three digits: `1.47 s`, `152 ms`."""
     return f"{seconds:.3g} s" if seconds >= 1 else f"{1000 * seconds:.3g} ms"
+
+
+def latency_text(value: float | None) -> str:
+    """A latency in a table: a dash where it is not known, `failed` where that share of requests failed."""
+    if value is None:
+        return "–"
+    return "failed" if math.isinf(value) else time_text(value)
 
 
 def count_text(number: int | str, what: str) -> str:
