@@ -125,10 +125,8 @@ def served_row(summary, level, *, base_ms=10.0, each_ms=0.1, prompt_ms=1.0, room
         "waiting_standing": float(level - running),
         "running_peak": float(running),
     }
-    # Of a prompt of 32 tokens that waits for nothing, as is one of the quickest tenth.
-    times = {"steady_itl_p10_s": step, "steady_tpot_mean_s": gap, "steady_ttft_per_token_p10_s": (prompt + step) / 32}
     planted = {"ttft": ttft, "tpot": gap, "e2e": wait + service, "rps": rps, "output_tokens": output}
-    return steady_row(summary, level, **{**planted, **gauges, **times, **more})
+    return steady_row(summary, level, **{**planted, **gauges, **more})
 
 
 def reasons(verdict):

@@ -26,8 +26,6 @@ SLO = Decision(slo=["ttft_p99=1s"], peak_rps=100, price_per_hour=2, price_per_mi
 SERVED = {
     "steady_running": [1.0, 2.0, 2.0], "steady_running_high": [1.0, 2.0, 2.0], "steady_waiting": [0.0, 0.0, 2.0],
     "steady_queued_share": [0.0, 0.0, 1.0], "steady_kv_usage": [0.3, 0.6, 0.97], "steady_kv_usage_queued": [None, None, 0.97],
-    "steady_itl_p10_s": [0.01, 0.0101, 0.0101], "steady_tpot_mean_s": [0.01, 0.0102, 0.0102],
-    "steady_ttft_per_token_p10_s": [0.011 / 32] * 3,
 }  # fmt: skip
 WRONG = {"wrong_output_tokens": [1, 1, 1]}
 BURST = {"arrival": ["burst"] * 3, **dict.fromkeys(("steady_from_s", "steady_requests_per_s"), [None] * 3)}

@@ -149,7 +149,7 @@ def test_a_run_with_groups_of_tokens_is_sound_and_has_no_itl():
     told = run_of(4, accepted=1.0)
     assert (told["acceptance_rate"], told["accepted_length"]) == (1.0, 5.0)
     assert told["tpot_p50_s"] == pytest.approx(0.15 / 12)
-    assert (told["itl_n"], told["steady_step_s"], told["tokens_per_arrival"]) == (0, None, 4.0)
+    assert (told["itl_n"], told["tokens_per_arrival"]) == (0, 4.0)
     assert verdict(told, Thresholds()).valid
 
 

@@ -6,6 +6,7 @@ python -P evaluate.py FOLDER …       each with the files of `benchmarks.capaci
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 import tempfile
 import time
@@ -20,6 +21,10 @@ from bench.parse import parse_run
 from bench.study import parse_slo
 from bench.study.config import Thresholds
 
+try:
+    from bench.analyse import find_reliefs
+except ImportError:  # an older checkout
+    find_reliefs = None  # type: ignore[assignment]
 try:
     from bench.aggregate import aggregate
     from bench.words.causes import why
@@ -39,10 +44,15 @@ def evaluate(folder: Path) -> dict[str, Any]:
     limit = case["limit"]
     slos = [parse_slo(f"{limit['metric']}_p{100 * limit['share']:.0f}={1000 * limit['seconds']:g}ms")]
     began = time.perf_counter()
+    name = f"s{case['number']:03}"
     with tempfile.TemporaryDirectory() as scratch:
-        summaries = []
+        results, summaries = Path(scratch), []
+        deployed = results / "deployments" / name
+        deployed.mkdir(parents=True)
+        for file in ("launch.json", "deployment.json"):
+            shutil.copy(folder / file, deployed / file)
         for run in sorted((folder / "runs").iterdir()):
-            out = Path(scratch) / run.name
+            out = results / "runs" / name / run.name
             parse_run(run, requests=out / "requests.parquet", telemetry=out / "telemetry.parquet", wide=out / "metrics.csv",
                       summary=out / "summary.json")  # fmt: skip
             summaries.append(out / "summary.json")
@@ -60,9 +70,11 @@ def evaluate(folder: Path) -> dict[str, Any]:
             timeseries=Path(scratch) / "timeseries.parquet",
         )
         runs = pl.read_parquet(table)
-    points = operating_points(runs, slos)
-    point = points.row(0, named=True)
-    found = bottleneck(runs, point, slos)
+        points = operating_points(runs, slos)
+        point = points.row(0, named=True)
+        reliefs = find_reliefs(runs, results, points, slos, code="") if find_reliefs else None
+    relief = reliefs.curves[0] if reliefs and reliefs.curves else None
+    found = bottleneck(runs, point, slos, relief.relief) if relief and relief.relief else bottleneck(runs, point, slos)
     carried = OperatingPoint.of(point, runs.row(0, named=True))
     fleet = sized(carried, PEAK_RPS, slos=slos) if carried else {}
     return {
@@ -70,6 +82,9 @@ def evaluate(folder: Path) -> dict[str, Any]:
         "point": point,
         "cause": found.cause,
         "why": why(found),
+        "gains": {each.resource: (each.low, each.gain, each.high) for each in getattr(found, "gains", ())},
+        "tied": getattr(found, "tied", 0),
+        "no_model": relief.why_not if relief else None,
         "instances": fleet.get("instances"),
         "runs": len(runs),
         "valid": int(runs["valid"].sum()) if "valid" in runs.columns else None,

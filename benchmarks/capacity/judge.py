@@ -83,6 +83,7 @@ def rows(cases: Sequence[Mapping[str, Any]], verdicts: Sequence[Mapping[str, Any
         groups[f"true cause {cause}"] = lambda case, cause=cause: tuple(case["causes"]) == (cause,)
     groups["true cause mixed"] = lambda case: len(case["causes"]) > 1
     groups["lax limit"] = lambda case: case["limit"]["seconds"] >= 10
+    groups["somebody else's"] = lambda case: not case["withheld"] and case["number"] % 8 == 7
     groups["telemetry withheld"] = lambda case: bool(case["withheld"])
     groups["ladder ends below"] = lambda case: bool(case["ends_below"])
     groups["nothing sustainable"] = lambda case: not case["rps"]

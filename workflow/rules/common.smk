@@ -125,6 +125,30 @@ wildcard_constraints:
     figure="[a-z0-9-]+",
 
 
+# The files of src/bench that decide a model of a server, and what its replays show.
+MODELLED = (
+    "predict",
+    "axes.py",
+    "load/arrivals.py",
+    "load/schedule.py",
+    "pool.py",
+    "parse/stream.py",
+    "records/calibration.py",
+    "records/latencies.py",
+    "records/relief.py",
+    "statistics.py",
+    "study/arrivals.py",
+    "study/lengths.py",
+    "study/trace.py",
+    "study/trace_blocks.py",
+    "study/trace_tree.py",
+    "study/trace_weka.py",
+    "study/turns.py",
+    "study/workload.py",
+    "table_file.py",
+)
+
+
 @cache
 def library(*parts):
     """Digest of the files of src/bench that decide a rule's result: a change in one of them runs the rule again.

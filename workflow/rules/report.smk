@@ -6,6 +6,7 @@ rule report:
         summary=paths.SUMMARY,
         timeseries=paths.TIMESERIES,
         analysis=ANALYSED,
+        causes=paths.CAUSES,
         findings=paths.FINDINGS,
         calibration=CALIBRATED,
     output:

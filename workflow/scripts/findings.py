@@ -1,8 +1,9 @@
 from pathlib import Path
 
-from bench.analyse import findings_of, read_analysis, servers_of, write_findings
+from bench.analyse import causes_of, findings_of, read_analysis, servers_of, write_causes, write_findings
 from bench.analysis.windows import of_windows
 from bench.models import geometry_of_model
+from bench.records.relief import Reliefs, read_reliefs
 from bench.records.summary import read_summary
 from bench.study import Plan, load_config
 from bench.workflow import job
@@ -12,5 +13,7 @@ with job(snakemake.log[0]):
     folder = Path(snakemake.output.findings).parent
     runs = of_windows(read_summary(Path(snakemake.input.summary)))[0]
     servers = servers_of(plan.deployments.values(), geometry_of_model)
-    found = findings_of(read_analysis(folder), runs, plan.config.decision, plan.device, servers)
+    tables, reliefs = read_analysis(folder), read_reliefs(Path(snakemake.input.reliefs)) or Reliefs()
+    write_causes(causes_of(tables, runs, plan.config.decision, reliefs.known()), folder)
+    found = findings_of(tables, runs, plan.config.decision, plan.device, servers)
     write_findings(found, folder)

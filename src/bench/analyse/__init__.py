@@ -3,13 +3,16 @@
 from bench.analyse.analysis import (
     Analysis,
     analyse,
+    causes_of,
     findings_of,
     read_analysis,
     write_analysis,
+    write_causes,
     write_findings,
     write_tables,
 )
 from bench.analyse.findings import CurveFindings, Findings, Server, servers_of
+from bench.analyse.reliefs import find_reliefs
 
 __all__ = [
     "Analysis",
@@ -17,10 +20,13 @@ __all__ = [
     "Findings",
     "Server",
     "analyse",
+    "causes_of",
+    "find_reliefs",
     "findings_of",
     "read_analysis",
     "servers_of",
     "write_analysis",
+    "write_causes",
     "write_findings",
     "write_tables",
 ]

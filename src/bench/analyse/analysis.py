@@ -22,17 +22,20 @@ from bench.errors import BenchError
 from bench.published import Accelerator
 from bench.records.columns import schema_of
 from bench.records.files import UNREADABLE, plain, read_object, typed
+from bench.records.relief import Relief
 from bench.study import Decision, questions
 from bench.study.settings import settings_in
 
 __all__ = [
     "Analysis",
     "analyse",
+    "causes_of",
     "curves_of",
     "findings_of",
     "plain_of",
     "read_analysis",
     "write_analysis",
+    "write_causes",
     "write_findings",
     "write_tables",
 ]
@@ -93,6 +96,7 @@ class _Made(Analysis):
     decision: Decision
     device: Accelerator | None
     servers: Mapping[str, Server]
+    reliefs: Mapping[tuple[str, str], Relief]
 
     @cached_property
     def curves(self) -> pl.DataFrame:
@@ -117,10 +121,7 @@ class _Made(Analysis):
 
     @cached_property
     def causes(self) -> dict[tuple[str, str], Bottleneck]:
-        of_curve = {(str(name), str(workload)): rows for (name, workload), rows in self.curves.group_by(*_CURVE)}
-        known = _points(self.capacity, self.curves, self.decision)
-        points = {(point["deployment"], point["workload"]): point for point in known.iter_rows(named=True)}
-        return {curve: bottleneck(of_curve[curve], point, self.decision.slos) for curve, point in points.items()}
+        return causes_of(self, self.runs, self.decision, self.reliefs)
 
     @cached_property
     def findings(self) -> Findings:
@@ -164,14 +165,27 @@ def analyse(
     decision: Decision,
     device: Accelerator | None = None,
     servers: Mapping[str, Server] | None = None,
+    reliefs: Mapping[tuple[str, str], Relief] | None = None,
 ) -> Analysis:
     """What the runs show, all of it that figures and the report draw and write.
 
     Args:
         runs: rows of the summary table, of steady windows where loads go on (`of_windows`). decision: what is to be decided.
         device: that they ran on; None where it is not known. servers: by deployment, for the ceilings of speed.
+        reliefs: of curves whose server has a model, by deployment and workload.
     """
-    return _Made(runs, decision, device, servers or {})
+    return _Made(runs, decision, device, servers or {}, reliefs or {})
+
+
+def causes_of(
+    tables: Analysis, runs: pl.DataFrame, decision: Decision, reliefs: Mapping[tuple[str, str], Relief]
+) -> dict[tuple[str, str], Bottleneck]:
+    """Why each curve with a capacity by SLOs sustains no more, by deployment and workload. Args: as of `analyse`."""
+    curves = curves_of(runs)
+    of_curve = {(str(name), str(workload)): rows for (name, workload), rows in curves.group_by(*_CURVE)}
+    known = _points(tables.capacity, curves, decision)
+    points = {(point["deployment"], point["workload"]): point for point in known.iter_rows(named=True)}
+    return {curve: bottleneck(of_curve[curve], point, decision.slos, reliefs.get(curve)) for curve, point in points.items()}
 
 
 def findings_of(
@@ -205,8 +219,9 @@ def read_analysis(folder: Path) -> Analysis:
 
 
 def write_analysis(found: Analysis, folder: Path) -> None:
-    """Write the tables and the findings into `folder`."""
+    """Write the tables, the causes and the findings into `folder`."""
     write_tables(found, folder)
+    write_causes(found.causes, folder)
     write_findings(found.findings, folder)
 
 
@@ -215,15 +230,19 @@ def write_findings(found: Findings, folder: Path) -> None:
     _write(folder / _FINDINGS, plain(found))
 
 
+def write_causes(found: Mapping[tuple[str, str], Bottleneck], folder: Path) -> None:
+    """Write `causes.parquet` into `folder`."""
+    causes_table(found).write_parquet(folder / "causes.parquet")
+
+
 def write_tables(found: Analysis, folder: Path) -> None:
-    """Write the tables into `folder`: what figures are drawn from, and the causes."""
+    """Write the tables into `folder`: what figures are drawn from."""
     folder.mkdir(parents=True, exist_ok=True)
     frames = {
         "capacity": found.capacity,
         "saturation": found.saturation,
         "regions": found.regions,
         "comparisons": effects_table(found.comparisons),
-        "causes": causes_table(found.causes),
     }
     for name, frame in frames.items():
         frame.write_parquet(folder / f"{name}.parquet")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
+from typing import Any
 
 import polars as pl
 
 from bench.analysis.evidence import Bottleneck
 from bench.records.columns import schema_of
+from bench.records.relief import Gain
 
 __all__ = ["causes_table", "read_causes"]
 
@@ -19,7 +21,11 @@ Curve = tuple[str, str]
 def causes_table(found: Mapping[Curve, Bottleneck]) -> pl.DataFrame:
     """One row a curve: its cause, and what shows it."""
     rows = [
-        {"deployment": name, "workload": workload, "cause": each.cause, **vars(each)}
+        {
+            **{"deployment": name, "workload": workload, "cause": each.cause},
+            **vars(each),
+            "gains": [vars(gain) for gain in each.gains],
+        }
         for (name, workload), each in found.items()
     ]
     return pl.DataFrame(rows, schema=schema_of("causes"))
@@ -27,7 +33,9 @@ def causes_table(found: Mapping[Curve, Bottleneck]) -> pl.DataFrame:
 
 def read_causes(table: pl.DataFrame) -> dict[Curve, Bottleneck]:
     """The causes by deployment and workload."""
-    return {
-        (row["deployment"], row["workload"]): Bottleneck(**{**{name: row[name] for name in _NAMES}, "runs": tuple(row["runs"])})
-        for row in table.iter_rows(named=True)
-    }
+    return {(row["deployment"], row["workload"]): _read(row) for row in table.iter_rows(named=True)}
+
+
+def _read(row: Mapping[str, Any]) -> Bottleneck:
+    told = {name: row[name] for name in _NAMES}
+    return Bottleneck(**{**told, "runs": tuple(row["runs"]), "gains": tuple(Gain(**gain) for gain in row["gains"])})

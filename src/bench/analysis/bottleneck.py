@@ -5,51 +5,42 @@ How often the cause is right was judged on simulated servers: docs/explanation/c
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import polars as pl
 
-from bench.analysis.admission import APART, PREEMPTED, admission, has_slots, names, request_bytes, slots_of
 from bench.analysis.evidence import Bottleneck, Evidence
-from bench.analysis.server_load import ServerLoad, mean_of, server_load
 from bench.axes import CONCURRENCY
+from bench.records.relief import Relief
 from bench.study import Slo
 
-__all__ = ["between_tokens", "bottleneck", "prefill_or_decode", "refusals"]
+__all__ = ["bottleneck", "refusals"]
 
-_EXPLAINED = {"ttft", "tpot", "e2e"}  # latencies that can be decomposed
 _BROKEN = ("stream_error", "truncated", "disconnect", "http_500", "http_502")  # outcomes that no admission limit answers with
-# highest load looked at ÷ the one that misses; tuned: benchmarks.capacity, seed 5: the exhausted resource shows more plainly there
+# highest load looked at ÷ the one that misses; tuned: benchmarks.capacity, seed 5: what is full shows more plainly there
 _BEYOND = 1.4
-# queued share of scrapes ÷ share beyond the percentile below which waiting cannot explain the miss; tuned: benchmarks.capacity, seed
-# 5
-_EXPLAINS = 0.5
-# prefill interference ÷ decode-step time above which removing interference helps more than halving the step; tuned:
-# benchmarks.capacity, seed 5
-_OTHERS = 0.4
-_LEAST_ADDED = 0.05  # minimum share of the step time attributed to load; tuned: benchmarks.capacity, seed 5
-_PREFILL = 0.45  # prefill share above which faster prefill helps more than faster decoding; tuned: benchmarks.capacity, seed 5
+_QUEUED = (
+    0.1  # least share of scrapes with waiting requests where what is full holds them back; tuned: benchmarks.capacity, seed 5
+)
+_PREEMPTED = 0.02  # preemptions a request above which they are the cause; tuned: benchmarks.capacity, seed 5
+_FITS = 1.5  # free KV tokens ÷ a prompt's below which no prompt is admitted; tuned: benchmarks.capacity, seed 5
+_PINNED = 0.02  # relative range of running requests below which an unknown limit holds them; tuned: benchmarks.capacity, seed 5
 
 
-def bottleneck(runs: pl.DataFrame, point: Mapping[str, Any], slos: Sequence[Slo]) -> Bottleneck:
-    """Why a curve sustains no more than its operating point.
+def bottleneck(runs: pl.DataFrame, point: Mapping[str, Any], slos: Sequence[Slo], relief: Relief | None = None) -> Bottleneck:
+    """Why a curve sustains no more than its operating point: the resource whose increase would raise the sustainable load most.
 
-    The bottleneck is the resource whose increase would raise the sustainable load most, as far as the runs show:
-
-    - Refusals, where requests fail.
-    - Prefill or decode, where one request alone misses.
-    - Where TPOT is missed: preemptions, if there are any; else interference or decode, whichever would let in more load: no prompts of
-      others between tokens, or steps twice as fast.
-    - Where TTFT or E2E is missed, or requests pile up: if requests wait for room (`max_num_seqs` of them run, or a prompt is longer
-      than the free KV cache), whichever would raise the rate most (`gains`): that limit lifted, or prompts or steps twice as fast.
-      Otherwise prefill or decode, whichever takes more of the engine's time.
-
-    Without the server's queue and KV usage only refusals and one request alone have a cause. A miss of another latency alone has none.
+    - Refusals, where requests fail; prefill or decode, where one request alone misses.
+    - Where a calibrated model of the server is known, the resource that brings most in its replays (`relief`).
+    - Otherwise what the server shows: preemptions, a KV cache that is full or sequences that all run while requests wait. It does not
+      show whether speed would bring more.
 
     Args:
         runs: summary rows of one curve. point: its row of `operating_points`. slos: those that it was made for.
+        relief: of `bench.predict.relief`; None where no model is known.
     """
     valid = runs.filter("valid")
     if point["kind"] in ("unknown", "unjudged") or valid.is_empty():
@@ -61,34 +52,88 @@ def bottleneck(runs: pl.DataFrame, point: Mapping[str, Any], slos: Sequence[Slo]
         return replace(unsettled, evidence="steady_meets", level=point["high_needs_at"])
     if point["missed_at"] is None:
         highest = valid.filter(pl.col("level") == pl.col("level").max())
-        return Bottleneck(evidence="highest_level", level=point["highest"], runs=names(highest))
+        return Bottleneck(evidence="highest_level", level=point["highest"], runs=_names(highest))
     missing = valid.filter(pl.col("level") == point["missed_at"])
-    here = Bottleneck(runs=names(missing), level=point["missed_at"], unit=point["unit"])
+    here = Bottleneck(runs=_names(missing), level=point["missed_at"], unit=point["unit"])
     if point["basis"] == "burst":
         return _of_burst(missing, point, slos, replace(here, unit=None, burst=True))
-    if found := refusals(missing, point, slos, here):
+    if found := refusals(missing, point, slos, here) or _alone(missing, point, slos, here):
         return found
-    if found := _alone(missing, point, slos, here):
-        return found
-    known = [mean_of(missing, column) is not None for column in ("steady_queued_share", "steady_kv_usage")]
+    if relief is not None and relief.gains[0].low > 1:
+        slots, bytes_each = _slots_of(missing), _request_bytes(missing)
+        return replace(here, evidence="relieved", gains=relief.gains, tied=relief.tied, slots=slots, request_bytes=bytes_each)
+    known = [_mean(missing, column) is not None for column in ("steady_queued_share", "steady_kv_usage")]
     if silent := _silent(missing, *known):
         return replace(here, evidence=silent)
     watched = valid.filter(pl.col("steady_queued_share").is_not_null() & pl.col("telemetry_valid"))
-    beyond = watched.filter(pl.col("level") <= _BEYOND * point["missed_at"]).sort("level")
+    beyond = watched.filter(pl.col("level") <= _BEYOND * point["missed_at"])
     pushed = beyond.filter(pl.col("level") == pl.col("level").max())
-    base = valid.filter(pl.col("level") == pl.col("level").min())
-    alone, there = server_load(base, valid), server_load(missing, valid)
-    missed = [slo for slo in slos if slo.column in _missed_by(point)]
-    if missed and not any(slo.metric in _EXPLAINED for slo in missed):
-        return replace(here, evidence="unknown_latency", metric=missed[0].metric)
-    if any(slo.metric == "tpot" for slo in missed):
-        return between_tokens(missing, there, alone, here)
-    # Where too few requests wait to explain the percentile, what is full at higher loads is only the next limit.
-    queued = mean_of(_over(beyond, point, missed), "steady_queued_share") or 0.0
-    if queued <= _EXPLAINS * min((1 - slo.share for slo in missed), default=0.0):
-        return prefill_or_decode(there, here)
-    bound, held = admission(pushed, server_load(pushed, valid), alone)
-    return bound or prefill_or_decode(there, here, held)
+    return _full(pushed, here) or replace(here, evidence="nothing_full")
+
+
+def _full(runs: pl.DataFrame, here: Bottleneck) -> Bottleneck | None:
+    """What is full while requests wait; None where nothing is, or none waits. Args: runs: of one level."""
+    preempted, requests = _mean(runs, "preemptions"), _mean(runs, "requests")
+    per_request = preempted / requests if preempted and requests else 0.0
+    here = replace(here, runs=_names(runs), level=float(runs["level"][0]))
+    if per_request > _PREEMPTED:
+        return replace(here, evidence="preemptions", per_request=per_request, request_bytes=_request_bytes(runs))
+    running, high = _mean(runs, "steady_running") or 0.0, _mean(runs, "steady_running_high") or 0.0
+    if (_mean(runs, "steady_queued_share") or 0.0) < _QUEUED or not running:
+        return None
+    here = replace(here, waiting=math.ceil(_mean(runs, "steady_waiting") or 0.0))
+    slots = _slots_of(runs)
+    if slots is not None and high >= slots - 0.5:
+        return replace(here, evidence="held_by_slots", slots=slots, running=high)
+    # A slot reserves a place in the batch and its KV memory, so that a full cache is no limit of its own.
+    if not _has_slots(runs) and (left := _no_room(runs)) is not None:
+        free, prompt = left
+        bytes_each = _request_bytes(runs)
+        return replace(here, evidence="held_by_cache", free_tokens=free, prompt_tokens=prompt, request_bytes=bytes_each)
+    if slots is None and high <= (1 + _PINNED) * running + 0.5:
+        return replace(here, evidence="pinned", running=high)
+    return None
+
+
+def _no_room(runs: pl.DataFrame) -> tuple[float | None, float | None] | None:
+    """Free tokens of a KV cache that admits no more, and the tokens of a prompt, each None where not known; None where it has room."""
+    tokens, prompt, usage = _mean(runs, "kv_tokens"), _mean(runs, "prompt_tokens"), _mean(runs, "steady_kv_usage_queued")
+    # The usage is that of the fullest engine, which has its part of the tokens.
+    free = None if tokens is None or usage is None else (1 - usage) * tokens / _engines_of(runs)
+    if free is not None and prompt is not None and free < _FITS * prompt:
+        return free, prompt
+    return (None, None) if runs["saturated"].fill_null(False).any() else None
+
+
+def _slots_of(runs: pl.DataFrame) -> int | None:
+    """Sequences that may run in all engines together; None where it is not known."""
+    slots = runs["max_num_seqs"][0]
+    return None if slots is None else int(slots) * _engines_of(runs)
+
+
+def _has_slots(runs: pl.DataFrame) -> bool:
+    """Whether each request holds a slot of the KV cache: `max_num_seqs` is then the number of slots."""
+    return bool(runs["kv_slots"].any())
+
+
+def _engines_of(runs: pl.DataFrame) -> int:
+    """Engines behind the endpoint, each with its own sequences and KV cache."""
+    return int(runs["engines"][0] or 1)
+
+
+def _request_bytes(runs: pl.DataFrame) -> float | None:
+    """KV memory of one more request (bytes); None where those of a token are not known."""
+    each = _mean(runs, "kv_bytes_per_token")
+    tokens = (_mean(runs, "prompt_tokens") or 0.0) + (_mean(runs, "output_tokens") or 0.0)
+    return None if each is None else each * tokens
+
+
+def _names(runs: pl.DataFrame) -> tuple[str, ...]:
+    return tuple(runs["run"].to_list())
+
+
+def _mean(runs: pl.DataFrame, column: str) -> float | None:
+    return runs[column].mean()  # type: ignore[return-value]
 
 
 def _whole(seconds: float | None) -> int | None:
@@ -97,19 +142,6 @@ def _whole(seconds: float | None) -> int | None:
 
 def _missed_by(point: Mapping[str, Any]) -> set[str]:
     return {miss["by"] for miss in point["missed"] or ()}
-
-
-def _over(beyond: pl.DataFrame, point: Mapping[str, Any], missed: Sequence[Slo]) -> pl.DataFrame:
-    """The runs of the lowest level at which a missed SLO's percentile is over its limit: one below is missed by its uncertainty alone.
-
-    Args:
-        beyond: the runs to choose from; where no level is over the limit, those of the level that misses.
-    """
-    from_there = beyond.filter(pl.col("level") >= point["missed_at"])
-    for level in from_there.partition_by("level", maintain_order=True):
-        if any((mean_of(level, f"steady_{slo.column}") or 0.0) > slo.limit_s for slo in missed):
-            return level
-    return from_there.filter(pl.col("level") == point["missed_at"])
 
 
 def refusals(missing: pl.DataFrame, point: Mapping[str, Any], slos: Sequence[Slo], here: Bottleneck) -> Bottleneck | None:
@@ -126,7 +158,7 @@ def refusals(missing: pl.DataFrame, point: Mapping[str, Any], slos: Sequence[Slo
         evidence="broken" if 2 * broken > missing["failed"].sum() else "refused",
         failed=failed,
         requests=requests,
-        in_flight=mean_of(missing, "steady_in_flight"),
+        in_flight=_mean(missing, "steady_in_flight"),
         said=said[0] if len(said) else None,
     )
 
@@ -140,7 +172,7 @@ def _mostly_failed(missing: pl.DataFrame, slo: Slo) -> bool:
 
 def _of_burst(missing: pl.DataFrame, point: Mapping[str, Any], slos: Sequence[Slo], here: Bottleneck) -> Bottleneck:
     """Why a burst of this size misses: whether it fits the server at all, and else what its requests wait for."""
-    waiting = mean_of(missing, "waiting_standing")
+    waiting = _mean(missing, "waiting_standing")
     if found := refusals(missing, point, slos, here):
         return found
     if found := _alone(missing, point, slos, here):
@@ -148,12 +180,12 @@ def _of_burst(missing: pl.DataFrame, point: Mapping[str, Any], slos: Sequence[Sl
     queue, usage = waiting is not None, not missing["saturated"].null_count()
     if not (queue and usage):
         return replace(here, evidence=_silent(missing, queue, usage))
-    if missing["saturated"].any() and not has_slots(missing):
-        return replace(here, evidence="full_cache", request_bytes=request_bytes(missing))
-    slots, running = slots_of(missing), mean_of(missing, "running_peak")
+    if missing["saturated"].any() and not _has_slots(missing):
+        return replace(here, evidence="full_cache", request_bytes=_request_bytes(missing))
+    slots, running = _slots_of(missing), _mean(missing, "running_peak")
     if waiting and slots is not None and (running or 0.0) >= slots:
         return replace(here, evidence="slots", slots=slots)
-    late = any(slo.metric == "ttft" and (mean_of(missing, slo.column) or 0.0) > slo.limit_s for slo in slos)
+    late = any(slo.metric == "ttft" and (_mean(missing, slo.column) or 0.0) > slo.limit_s for slo in slos)
     return replace(here, evidence="prompts" if late else "slow_answers")
 
 
@@ -165,12 +197,12 @@ def _alone(missing: pl.DataFrame, point: Mapping[str, Any], slos: Sequence[Slo],
         return None
     burst = point["basis"] == "burst"
     for slo in (each for each in slos if each.column in _missed_by(point) or burst):
-        value = mean_of(missing, slo.column if burst else f"steady_{slo.column}")
-        if slo.metric not in _EXPLAINED or value is None or value <= slo.limit_s:
+        value = _mean(missing, slo.column if burst else f"steady_{slo.column}")
+        if value is None or value <= slo.limit_s:
             continue
         evidence: Evidence = "alone_prefill" if slo.metric == "ttft" else "alone_decode"
         if slo.metric == "e2e":
-            first = mean_of(missing, "ttft_p50_s" if burst else "steady_ttft_p50_s")
+            first = _mean(missing, "ttft_p50_s" if burst else "steady_ttft_p50_s")
             evidence = "alone" if first is None else "alone_prefill" if first > value / 2 else "alone_decode"
         return replace(here, evidence=evidence, metric=slo.metric, value_s=value, limit_s=slo.limit_s)
     return None
@@ -190,47 +222,3 @@ def _silent(runs: pl.DataFrame, queue: bool, usage: bool) -> Evidence | None:
     if not whole:
         return "metrics_gaps"
     return "no_usage" if queue else "no_queue" if usage else "no_gauges"
-
-
-def between_tokens(runs: pl.DataFrame, there: ServerLoad, alone: ServerLoad, here: Bottleneck) -> Bottleneck:
-    """Why TPOT is missed: decode or interference, by which one's relief lets more load within the time between tokens."""
-    if there.preempted is not None and there.preempted > PREEMPTED:
-        return replace(here, evidence="preemptions", per_request=there.preempted, request_bytes=request_bytes(runs))
-    if there.step_s is None or there.gap_s is None or there.prefill_share is None:
-        return replace(here, evidence="unknown_step")
-    others = min(max(0.0, there.gap_s - there.step_s), there.gap_s * there.prefill_share)
-    evidence: Evidence = "others_prompts" if _others_weigh_more(there, alone, others) else "slow_steps"
-    return replace(here, evidence=evidence, step_s=there.step_s, others_s=others)
-
-
-def _others_weigh_more(there: ServerLoad, alone: ServerLoad, others: float) -> bool:
-    """Whether more load fits within the time between tokens without others' prompts than with steps twice as fast.
-
-    A step without prompts is a straight line over the load, through the lowest level; what others' prompts add is proportional to the
-    load. With one load alone, what they add is compared with the step itself.
-
-    Args:
-        others: what they add to a gap (s).
-    """
-    step, gap = there.step_s or 0.0, there.gap_s or 0.0
-    if alone.step_s is None or not alone.rps or not there.rps or there.rps < APART * alone.rps:
-        return others > _OTHERS * step
-    adds = min(step, max(_LEAST_ADDED * step, (step - alone.step_s) / (1 - alone.rps / there.rps)))
-    fixed = step - adds
-    return (gap - fixed) / adds > (gap - fixed / 2) / (adds / 2 + others)
-
-
-def prefill_or_decode(there: ServerLoad, here: Bottleneck, held: Bottleneck | None = None) -> Bottleneck:
-    """Prefill or decode, by which takes more of the engine's time. Args: held: what holds requests back, for little gain."""
-    share = there.prefill_share
-    evidence: Evidence = "unknown_steps" if share is None else "prefill_steps" if share >= _PREFILL else "decode_steps"
-    return replace(
-        held or here,
-        evidence=evidence,
-        runs=here.runs,
-        level=here.level,
-        unit=here.unit,
-        prefill_share=share,
-        held=held.evidence if held else None,
-        held_level=held.level if held else None,
-    )

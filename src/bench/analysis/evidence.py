@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
+
+from bench.records.relief import Gain
 
 __all__ = ["CAUSES", "Bottleneck", "Cause", "Evidence"]
 
@@ -27,19 +29,13 @@ Evidence = Literal[
     "prompts",
     "slow_answers",
     "preemptions",
-    "unknown_latency",
-    "unknown_step",
-    "others_prompts",
-    "slow_steps",
     "held_by_cache",
     "held_by_slots",
     "pinned",
-    "full_steps",
-    "prefill_steps",
-    "decode_steps",
-    "unknown_steps",
+    "relieved",
+    "nothing_full",
 ]
-#: The cause that each kind of evidence shows; of all others it is not known.
+#: The cause that each kind of evidence shows; of `relieved` it is what brings most, and of all others it is not known.
 CAUSES: dict[Evidence, Cause] = {
     "highest_level": "none",
     "refused": "refusals",
@@ -50,14 +46,9 @@ CAUSES: dict[Evidence, Cause] = {
     "slots": "sequences",
     "prompts": "prefill",
     "preemptions": "kv",
-    "others_prompts": "interference",
-    "slow_steps": "decode",
     "held_by_cache": "kv",
     "held_by_slots": "sequences",
     "pinned": "sequences",
-    "full_steps": "prefill",
-    "prefill_steps": "prefill",
-    "decode_steps": "decode",
 }
 
 
@@ -66,7 +57,8 @@ class Bottleneck:
     """What ends a curve's operating range: a row of `causes.parquet` (docs/reference/analysis.md has each column's meaning and unit).
 
     Attributes:
-        evidence: what shows it; None where nothing was judged. runs: those that show it. The rest: its numbers, or None.
+        evidence: what shows it; None where nothing was judged. runs: those that show it. gains: of `relieved`, what more of each
+            resource would bring, the most first; tied: how many of the first are not surely apart. The rest: its numbers, or None.
     """
 
     evidence: Evidence | None = None
@@ -84,19 +76,14 @@ class Bottleneck:
     value_s: float | None = None
     limit_s: float | None = None
     per_request: float | None = None
-    step_s: float | None = None
-    others_s: float | None = None
-    prefill_share: float | None = None
     slots: int | None = None
     running: float | None = None
     waiting: int | None = None
     free_tokens: float | None = None
     prompt_tokens: float | None = None
-    gain: float | None = None
-    room: float | None = None
     request_bytes: float | None = None
-    held: Evidence | None = None
-    held_level: float | None = None
+    gains: tuple[Gain, ...] = ()
+    tied: int = 0
 
     @property
     def cause(self) -> Cause:
@@ -104,4 +91,6 @@ class Bottleneck:
         (steps take too long), `interference` (others' prompts are computed between a request's tokens), `refusals` (the server refuses
         or fails), `none` (no measured load misses) or `unknown`.
         """
+        if self.evidence == "relieved":
+            return cast("Cause", self.gains[0].resource)
         return "unknown" if self.evidence is None else CAUSES.get(self.evidence, "unknown")

@@ -145,8 +145,6 @@ def summarise(record: RunRecord, requests: pl.DataFrame, telemetry: pl.DataFrame
             ok.filter(in_steady_state(steady)) if steady else ok.clear(), gaps_between_tokens(content)
         ).items()
     }
-    if not gaps_between_tokens(content):  # nor are they the engine's steps
-        content |= dict.fromkeys(("steady_steps", "steady_step_s", "steady_prefill_share"))
     content |= server_figures(telemetry, scraped=bool(scrapes), version=record.engine_version)
     content |= counted_bounds(requests, telemetry)
     content |= speculation_figures(telemetry) | answer_figures(ok)
@@ -160,8 +158,6 @@ def summarise(record: RunRecord, requests: pl.DataFrame, telemetry: pl.DataFrame
 def _latencies(ok: pl.DataFrame, one_each: bool) -> dict[str, Any]:
     """The distributions of each latency, and of ITL, of requests that were answered.
 
-    And two low ends, of what waits for nothing: the P10 of the gaps, and of TTFT ÷ prompt tokens (`ttft_per_token_p10_s`).
-
     Args:
         one_each: whether a gap between chunks is one between tokens; else there is no ITL.
     """
@@ -171,8 +167,7 @@ def _latencies(ok: pl.DataFrame, one_each: bool) -> dict[str, Any]:
     gaps = ok.select(pl.col("token_times_s").list.diff(null_behavior="drop").explode())["token_times_s"].drop_nulls()
     # A step of the server gives every running request a token, so gaps come in equal groups: they are not independent samples.
     gaps = gaps if one_each else gaps.clear()
-    low = {"itl_p10_s": percentile(gaps, 0.1), "ttft_per_token_p10_s": percentile(ok["ttft_s"] / ok["prompt_asked"], 0.1)}
-    return content | _distribution("itl", gaps, bounds=False) | low
+    return content | _distribution("itl", gaps, bounds=False)
 
 
 def _failures(requests: pl.DataFrame) -> dict[str, int]:

@@ -15,7 +15,6 @@ from bench.axes import AXES
 from bench.endpoints import ENDPOINTS
 from bench.parse.begun import request_share
 from bench.parse.server import gauges
-from bench.parse.steps import step_figures
 from bench.work import Work
 
 __all__ = [
@@ -319,7 +318,6 @@ def steady_figures(
         "steady_failed": judged.filter(pl.col("outcome") != "ok").height,
         "steady_offered_rate": float(offered or 0.0) / window.length_s,
         **rates_between(ok, begin, end, share, ENDPOINTS[definition.get("endpoint", "completions")].work),
-        **step_figures(ok, begin, end),
         "steady_in_flight": float(mean_in_flight(sent, ends, np.array([begin, end]))[0]),
         **gauges_between(telemetry, begin, end),
     }

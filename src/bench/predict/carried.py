@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import polars as pl
@@ -18,7 +18,7 @@ from bench.predict.state import Limits
 from bench.records.calibration import Interval
 from bench.study import Slo, Workload
 
-__all__ = ["Carried", "carried", "latency_longer", "rates_carried", "replayed", "within"]
+__all__ = ["Carried", "carried", "crossing", "latency_longer", "rates_carried", "replayed", "within", "worst_excess"]
 
 _FEWEST_REQUESTS = 1000  # fewest requests of a replay; tuned: benchmarks.fleet
 _BEYOND = 20  # fewest requests beyond the percentile; tuned: benchmarks.fleet
@@ -129,22 +129,38 @@ def _highest(member: Member, workload: Workload, slos: Sequence[Slo], instances:
             return _FAR
         table = replayed(member, workload, slos, rate, instances=instances, router=router).requests.sort("sent_s")
         table = table.slice(int(_WARM * table.height))
-        reached = ((_latency(table, slo).quantile(slo.share, "higher"), slo) for slo in slos)
-        return max(
-            (math.log(value * latency_longer(member, slo) / slo.limit_s) for value, slo in reached if value), default=-_FAR
-        )
+        return worst_excess(member, table, slos)
 
-    rate = min(near, _BELOW * most)
+    return crossing(excess, min(near, _BELOW * most), least=_LOWEST * most, most=most, close=_CLOSE)
+
+
+def worst_excess(member: Member, requests: pl.DataFrame, slos: Sequence[Slo]) -> float:
+    """By how much the SLO that is missed most is over its limit: ln(percentile ÷ limit). Args: requests: of `REPLAY_SCHEMA`."""
+    reached = ((_latency(requests, slo).quantile(slo.share, "higher"), slo) for slo in slos)
+    return max((math.log(value * latency_longer(member, slo) / slo.limit_s) for value, slo in reached if value), default=-_FAR)
+
+
+def crossing(excess: Callable[[float], float], start: float, *, least: float, most: float, close: float) -> float:
+    """The highest load that is within limits: where the excess crosses 0, by regula falsi over the logarithm of the load.
+
+    Args:
+        start: where to begin to look. least, most: lowest load that is tried, and the one from which on none is within them.
+        close: ratio of the two loads between which the search ends.
+
+    Returns:
+        0 where no load is within them.
+    """
+    rate = start
     at = excess(rate)
     step = math.copysign(_FIRST_STEP, -at)
     other, there = rate, at
     while (there > 0) == (at > 0):
         rate, at, other = other, there, other * math.exp(step)
-        if other < _LOWEST * most:
+        if other < least:
             return 0.0
-        there, step = excess(other), 2 * step  # farther each time
+        there, step = excess(other) if other < most else _FAR, 2 * step  # farther each time
     low, high = sorted(((rate, at), (other, there)))
-    while high[0] / low[0] > _CLOSE:
+    while high[0] / low[0] > close:
         part = min(1 - _LEAST_PART, max(_LEAST_PART, -low[1] / (high[1] - low[1])))
         middle = low[0] * (high[0] / low[0]) ** part
         found = middle, excess(middle)

@@ -25,6 +25,13 @@ class StepCost:
 
     def seconds(self, state: State, chunks: Sequence[tuple[Request, int]] = ()) -> float:
         """Time of one step (s). Args: chunks: of prompts, their tokens."""
+        step = self._step
+        if step.bare == step.prompts:
+            return step.bare * self._seconds(state, chunks)
+        bare = self._seconds(state, ())
+        return step.bare * bare + step.prompts * (self._seconds(state, chunks) - bare)
+
+    def _seconds(self, state: State, chunks: Sequence[tuple[Request, int]]) -> float:
         firsts, prefill, attended = self._of(chunks)
         return self._step.seconds(
             decodes=state.decodes, firsts=firsts, prefill=prefill, context=state.context, attended=attended
@@ -40,7 +47,7 @@ class StepCost:
 
     def slope(self, state: State) -> float:
         """What each further step without prompts takes more than the one before (s)."""
-        return self._step.context_s * state.decodes
+        return self._step.bare * self._step.context_s * state.decodes
 
     def alike(self, state: State, steps: int) -> int:  # noqa: ARG002 - slots need it
         """How many of the next steps without prompts `seconds` and `slope` hold for."""
@@ -60,7 +67,7 @@ class _SlotCost(StepCost):
     def free(self, requests: Iterable[Request]) -> None:
         self._neighbours.free([request.plan.index for request in requests])
 
-    def seconds(self, state: State, chunks: Sequence[tuple[Request, int]] = ()) -> float:
+    def _seconds(self, state: State, chunks: Sequence[tuple[Request, int]]) -> float:
         firsts, prefill, attended = self._of(chunks)
         held = _held(state)
         decoding = self._neighbours.beside(held)

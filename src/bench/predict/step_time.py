@@ -59,7 +59,8 @@ class StepTime:
     bend at each of `knots`, + `context_s` × tokens that decodes read + `attended_s` × tokens that prompt tokens read.
 
     Attributes:
-        slopes_s: seconds a token of the line, up to each knot and beyond the last.
+        slopes_s: seconds a token of the line, up to each knot and beyond the last. bare, prompts: factors, of the time of a step
+            without its prompts and of what these add to it; a replay alone obeys them (`bench.predict.relief`).
     """
 
     idle_s: float
@@ -71,6 +72,8 @@ class StepTime:
     attended_s: float
     pass_s: float = 0.0
     in_flight_s: float = 0.0
+    bare: float = 1.0
+    prompts: float = 1.0
 
     def line(self, tokens: float) -> float:
         """Seconds of the tokens in a step, by the line alone."""

@@ -10,7 +10,6 @@ from typing import Any
 
 import polars as pl
 
-from bench.parse.steps import APART, SHORT
 from bench.predict.passes import Neighbours, context_read, passes_of, prompt_read
 from bench.predict.state import Limits
 
@@ -34,6 +33,8 @@ INTERVAL_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "path_above_s": pl.Float64,
     "path_most_s": pl.Float64,
 }
+_APART = 0.25  # gap between stamps of two steps ÷ the shortest gaps between a request's tokens; convention
+_SHORT = 0.1  # quantile of the gaps between a request's tokens that counts as the shortest; convention
 _SCARCE = 0.8  # share of the KV blocks in use above which a prompt may have waited for them; tuned: benchmarks.predict
 _PREEMPTED = 3  # groups without a token of a request, after which it was computed anew; tuned: benchmarks.predict
 
@@ -121,7 +122,7 @@ def intervals(requests: pl.DataFrame, limits: Limits) -> pl.DataFrame:
         return pl.DataFrame(schema=INTERVAL_SCHEMA)
     stamps = ok.with_row_index("request").select("request", time="token_times_s").explode("time").sort("time")
     gaps = stamps.select(gap=pl.col("time").diff().over("request"))["gap"].drop_nulls()
-    short = gaps.quantile(SHORT) if len(gaps) else None
+    short = gaps.quantile(_SHORT) if len(gaps) else None
     groups = _groups(stamps["request"].to_list(), stamps["time"].to_list(), short or 0.0)
     served = ok["cached_tokens"].fill_null(0).to_list()
     prompts = [_Prompt(*row) for row in zip(ok["sent_s"].to_list(), ok["prompt_tokens"].to_list(), served, strict=True)]
@@ -141,7 +142,7 @@ def _groups(requests: list[int], times: list[float], short: float) -> list[_Grou
     last: dict[int, int] = {}
     groups: list[_Group] = []
     for request, time in zip(requests, times, strict=True):
-        if not groups or time - groups[-1].at > APART * short or request in groups[-1].tokens:
+        if not groups or time - groups[-1].at > _APART * short or request in groups[-1].tokens:
             groups.append(_Group(time, {}))
         number = counts.get(request, 0)
         counts[request] = number + 1

@@ -41,6 +41,11 @@ _MISS_FIELDS = {
     **dict.fromkeys(("misses", "requests"), pl.Int64),
     **dict.fromkeys(("smoothed", "growth"), pl.Float64),
 }
+# Of type `gains`: as `bench.records.relief.Gain` has it.
+_GAIN_FIELDS: dict[str, pl.DataType | type[pl.DataType]] = {
+    "resource": pl.String,
+    **dict.fromkeys(("gain", "low", "high"), pl.Float64),
+}
 _TYPES: dict[str, pl.DataType] = {
     "number": pl.Float64(),
     "integer": pl.Int64(),
@@ -51,6 +56,7 @@ _TYPES: dict[str, pl.DataType] = {
     "answers": pl.List(pl.Struct(ANSWER_FIELDS)),
     "numbers": pl.List(pl.Float64),
     "misses": pl.List(pl.Struct(_MISS_FIELDS)),
+    "gains": pl.List(pl.Struct(_GAIN_FIELDS)),
 }
 _SOURCES = ("study", "session", "client", "server", "gpus", "machine", "deployment", "analysis")
 _BETTER = ("higher", "lower", None)

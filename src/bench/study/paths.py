@@ -16,9 +16,8 @@ TABLES = (
     "regions.parquet",
     "comparisons.parquet",
     "comparisons.json",
-    "causes.parquet",
 )
-ANALYSES = (*TABLES, "findings.json")
+ANALYSES = (*TABLES, "causes.parquet", "findings.json")
 
 
 class Paths:
@@ -48,6 +47,8 @@ class Paths:
     CALIBRATION = "results/calibration.json"
     ANALYSIS = "results/analysis"
     ANALYSED = "results/analysis/{table}"
+    RELIEFS = "results/reliefs.json"
+    CAUSES = "results/analysis/causes.parquet"
     FINDINGS = "results/analysis/findings.json"
     FIGURE_SVG = "results/figures/{figure}.svg"
     FIGURE_PNG = "results/figures/{figure}.png"

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from bench.analysis.evidence import Bottleneck, Evidence
 from bench.analysis.judging import Unsettled
+from bench.records.relief import Gain
 from bench.words.capacity import unsettled_text
 from bench.words.loads import load_text
 from bench.words.templates import filled
 
 __all__ = ["REMEDIES", "WHY", "remedy", "why"]
 
-_STEP = "a step takes {step_s:ms}, and prompts of other requests add {others_s:ms} to it on average"
-_PROMPTS = "prompts take {prefill_share:share} of the time of the engine's steps"
 _FAILED = "{failed:,} of {requests:,} requests[, with {in_flight:.3g} in flight on average][: {said:quoted}]."
 WHY: dict[Evidence, str] = {
     "never_steady": "The limit is not known: {unsettled}.",
@@ -31,22 +31,31 @@ WHY: dict[Evidence, str] = {
     "prompts": "{at}, requests wait for the prefill of others.",
     "slow_answers": "{at}, answers take too long; a burst does not show why.",
     "preemptions": "{at}, the KV cache is full: {per_request:.2g} preemptions a request discard work, which is then repeated.",
-    "unknown_latency": "{at}, {metric:latency} misses its limit. Why is not known: it is not broken down into parts.",
-    "unknown_step": "{at}, TPOT misses its limit. Why is not known: the time of a step is missing.",
-    "others_prompts": f"{{at}}, prompts of other requests are computed between a request's tokens: {_STEP}.",
-    "slow_steps": f"{{at}}, decoding is too slow: {_STEP}.",
     "held_by_cache": "{at}, the KV cache admits no more[: {free_tokens:,.0f} tokens are free, and a prompt takes "
     "{prompt_tokens:,.0f}]; {waiting:wait} on average.",
     "held_by_slots": "{at}, all {slots} sequences of max_num_seqs run, and {waiting:wait} on average.",
     "pinned": "{at}, never more than {running:.0f} requests run, and {waiting:wait} on average.",
-    "full_steps": "{at}, {waiting:wait} on average, although sequences and KV cache have room: prompts fill the tokens of each step.",
-    "prefill_steps": f"{{at}}, requests wait for prefill: {_PROMPTS}.",
-    "decode_steps": f"{{at}}, steps take too long: {_PROMPTS}, decoding the rest.",
-    "unknown_steps": "{at}, it takes too long. Why is not known: the engine's steps cannot be separated.",
+    "relieved": "{at}, {reason}. Replayed {reliefs}.",
+    "nothing_full": "{at}, it misses although sequences and KV cache have room. Why is not known: no model of the server is.",
 }
 _ALONE = "One request alone is too slow: its {metric:latency} is {value_s:time}; the limit is {limit_s:time}."
 WHY |= {"alone": _ALONE, "alone_prefill": _ALONE, "alone_decode": _ALONE}
-_LITTLE = "{first}, but more room would raise the rate by a factor of {gain:.2g} only. "
+# Why a server sustains no more, by the resource that would bring most.
+_REASONS = {
+    "kv": "the KV cache holds too few requests",
+    "sequences": "too few sequences may run[: {slots} by max_num_seqs]",
+    "prefill": "prompts take too long to compute",
+    "decode": "steps take too long",
+    "interference": "prompts of other requests are computed between a request's tokens",
+}
+_RELIEFS = {
+    "kv": "with four times the KV memory",
+    "sequences": "without a bound on sequences",
+    "prefill": "with prompts computed twice as fast",
+    "decode": "with steps twice as fast",
+    "interference": "with prompts computed elsewhere",
+}
+_LITTLE = 1.05  # gain below which a resource brings no more; convention
 
 _FASTER = "a faster device, or more of them"
 _FASTER_PREFILL = f"More compute ({_FASTER}), shorter prompts, or prefixes that the cache serves."
@@ -56,7 +65,6 @@ _MORE_KV = (
     "token, holds twice as many."
 )
 _MORE_SLOTS = "Raise max_num_seqs, as far as the KV cache holds."
-_NEXT = "[ Beyond about {beyond:.2g} times this rate the engine's speed is the limit.]"
 REMEDIES: dict[Evidence, str] = {
     "highest_level": "Measure higher levels to find the limit.",
     "refused": "Raise the limit of the server or of the gateway in front of it, or send less.",
@@ -66,17 +74,21 @@ REMEDIES: dict[Evidence, str] = {
     "alone_decode": f"More memory bandwidth ({_FASTER}), or smaller weights.",
     "full_cache": _MORE_KV,
     "preemptions": _MORE_KV,
-    "held_by_cache": _MORE_KV + _NEXT,
+    "held_by_cache": _MORE_KV,
     "slots": _MORE_SLOTS,
-    "held_by_slots": _MORE_SLOTS + _NEXT,
-    "pinned": _MORE_SLOTS + _NEXT,
-    "others_prompts": "Compute smaller chunks of prompts in a step (vLLM's max-num-batched-tokens, llama.cpp's ubatch-size), or "
-    "separate prefill from decode, each on machines of its own.",
+    "held_by_slots": _MORE_SLOTS,
+    "pinned": _MORE_SLOTS,
     "prompts": _FASTER_PREFILL,
-    "full_steps": _FASTER_PREFILL,
-    "prefill_steps": _FASTER_PREFILL,
-    "slow_steps": _FASTER_DECODE,
-    "decode_steps": _FASTER_DECODE,
+    "nothing_full": "`--max-num-seqs` and `--max-num-batched-tokens` of `bench predict` tell a model of the server, where it was not "
+    "started here.",
+}
+_RELIEVED = {
+    "kv": _MORE_KV,
+    "sequences": _MORE_SLOTS,
+    "prefill": _FASTER_PREFILL,
+    "decode": _FASTER_DECODE,
+    "interference": "Compute smaller chunks of prompts in a step (vLLM's max-num-batched-tokens, llama.cpp's ubatch-size), or "
+    "separate prefill from decode, each on machines of its own.",
 }
 
 
@@ -84,23 +96,35 @@ def why(limit: Bottleneck) -> str:
     """Why it sustains no more, a sentence or two; empty where nothing was judged."""
     if limit.evidence is None:
         return ""
-    text = filled(WHY[limit.evidence], _numbers(limit))
-    if limit.held is None:
-        return text
-    first = filled(WHY[limit.held], {**_numbers(limit), "at": f"At {limit.held_level:g}"}).removesuffix(".")
-    return filled(_LITTLE, {"first": first, "gain": limit.gain}) + text
+    return filled(WHY[limit.evidence], _numbers(limit))
 
 
 def remedy(limit: Bottleneck) -> str:
     """What would raise it, a sentence or two; empty where nothing follows."""
+    if limit.evidence == "relieved":
+        return " ".join(filled(_RELIEVED[gain.resource], _numbers(limit)) for gain in limit.gains[: limit.tied])
     return "" if limit.evidence is None else filled(REMEDIES.get(limit.evidence, ""), _numbers(limit))
 
 
 def _numbers(limit: Bottleneck) -> dict[str, Any]:
-    """The numbers by name; with `at`, the load, and `beyond`, the factor of the rate from which the engine's speed is the limit."""
+    """The numbers by name; with `at`, the load, and the texts of replays."""
     why = unsettled_text(Unsettled(limit.unsettled, limit.needs_s)) if limit.unsettled else None
-    soon = limit.room is not None and 1 < limit.room < 2
-    return {**vars(limit), "at": _at(limit), "unsettled": why, "beyond": limit.room if soon else None}
+    reasons = [filled(_REASONS[gain.resource], vars(limit)) for gain in limit.gains[: limit.tied]]
+    reason = f"either {' or '.join(reasons)}" if len(reasons) > 1 else "".join(reasons)
+    return {**vars(limit), "at": _at(limit), "unsettled": why, "reason": reason, "reliefs": _reliefs(limit.gains)}
+
+
+def _reliefs(gains: Sequence[Gain]) -> str:
+    """What more of each resource brings, the most first."""
+    more = [each for each in gains if each.gain >= _LITTLE]
+    texts = [
+        f"{_RELIEFS[gain.resource]}, {'it carries ' if i == 0 else ''}{gain.gain:.3g} times{' as much' if i == 0 else ''} "
+        f"({gain.low:.3g} to {gain.high:.3g})"
+        for i, gain in enumerate(more)
+    ]
+    if none := [_RELIEFS[gain.resource] for gain in gains if gain.gain < _LITTLE]:
+        texts.append(f"{' or '.join(none)}, no more")
+    return "; ".join(texts)
 
 
 def _at(limit: Bottleneck) -> str | None:

@@ -1,0 +1,23 @@
+from pathlib import Path
+
+import polars as pl
+
+from bench.analyse import find_reliefs
+from bench.records.files import write_record
+from bench.records.relief import read_reliefs
+from bench.records.summary import read_summary
+from bench.study import Decision
+from bench.workflow import job
+
+with job(snakemake.log[0]) as say:
+    file = Path(snakemake.output.reliefs)
+    found = find_reliefs(
+        read_summary(Path(snakemake.input.summary)),
+        file.parent,
+        pl.read_parquet(snakemake.input.capacity),
+        Decision(**snakemake.params.decision).slos,
+        code=snakemake.params.code,
+        known=read_reliefs(file),
+        say=say,
+    )
+    write_record(found, file)
