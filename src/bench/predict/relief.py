@@ -17,7 +17,7 @@ from bench.load.schedule import PlannedRequest
 from bench.predict.calibrate import Calibrated, MeasuredRun, planned_again
 from bench.predict.carried import crossing, worst_excess
 from bench.predict.ensemble import Member, members
-from bench.predict.replay import replay
+from bench.predict.replay import Replay, replay
 from bench.predict.state import Limits
 from bench.predict.step_time import StepTime
 from bench.records.relief import Gain, Relief
@@ -70,17 +70,18 @@ def relief_of(
     Returns:
         None where too few of the servers that the model allows have a load within the SLOs.
     """
-    near = sorted(runs, key=lambda run: abs(math.log(float(run.row["level"]) / missed_at)))
+    asked = _Asked(sorted(runs, key=lambda run: abs(math.log(float(run.row["level"]) / missed_at))), fewest)
     left_out = {"prefill" if "tpot" in missed else "interference"} | ({"kv"} if model.limits.blocks is None else set())
     tried = {name: relieved for name, relieved in RESOURCES.items() if name not in left_out}
     logs: dict[str, list[float]] = {name: [] for name in tried}
     for member in members(model, count=_MEMBERS):
-        replays = _Replays(member, near, slos, missed_at, fewest)
+        replays = _Replays(member, asked, slos, missed_at)
         limit = replays.limit(member.limits, member.step, missed_at)
         if not limit or not limit.rps:
             continue  # so slow a server, of which no load is within the SLOs, shows no gain
         for name, relieved in tried.items():
-            found = replays.limit(*relieved(member.limits, member.step), limit.level)
+            spare = name in limit.spare
+            found = limit if spare else replays.limit(*relieved(member.limits, member.step), limit.level)
             logs[name].append(math.log(max(1.0, found.rps / limit.rps)) if found else 0.0)
     if len(logs["decode"]) < _FEWEST_MEMBERS:
         return None
@@ -107,40 +108,51 @@ def _half(logs: Sequence[float] | Floats) -> float:
 
 @dataclass(frozen=True)
 class _Limit:
+    """The highest load within the SLOs. Attributes: spare: resources of which the server had more than enough beyond it too."""
+
     level: float
     rps: float
+    spare: frozenset[str]
+
+
+@dataclass(frozen=True)
+class _Tried:
+    """A replayed load: by how much (ln) its latencies are over their limits, requests/s, and resources that were never short."""
+
+    excess: float
+    rps: float
+    spare: frozenset[str]
 
 
 class _Replays:
     """Replays of one load on one member's server."""
 
-    def __init__(self, member: Member, runs: Sequence[MeasuredRun], slos: Sequence[Slo], near: float, fewest: int) -> None:
-        """Args: near: a level near the limit. The rest: as of `relief_of`."""
-        self._member, self._runs, self._slos, self._near, self._fewest = member, runs, slos, near, fewest
-        self._held = runs[0].held is not None
+    def __init__(self, member: Member, asked: _Asked, slos: Sequence[Slo], near: float) -> None:
+        """Args: near: a level near the limit."""
+        self._member, self._asked, self._slos, self._near = member, asked, slos, near
 
     def limit(self, limits: Limits, step: StepTime, start: float) -> _Limit | None:
         """The highest load within the SLOs. Args: start: where to begin to look."""
-        tried: dict[float, tuple[float, float]] = {}
+        tried: dict[float, _Tried] = {}
 
         def excess(level: float) -> float:
-            level = float(max(1, round(level))) if self._held else level
+            level = float(max(1, round(level))) if self._asked.held else level
             if level not in tried:
-                tried[level] = self._excess(limits, step, level)
-            return tried[level][0]
+                tried[level] = self._try(limits, step, level)
+            return tried[level].excess
 
         crossing(excess, start, least=_LOWEST * self._near, most=_HIGHEST * self._near, close=_CLOSE)
-        met = [level for level, (over, _) in tried.items() if over <= 0]
-        return _Limit(max(met), tried[max(met)][1]) if met else None
+        met = [level for level, found in tried.items() if found.excess <= 0]
+        if not met:
+            return None
+        beyond = [level for level in tried if level > max(met)]
+        spare = tried[min(beyond)].spare if beyond else frozenset[str]()
+        return _Limit(max(met), tried[max(met)].rps, spare)
 
-    def _excess(self, limits: Limits, step: StepTime, level: float) -> tuple[float, float]:
-        """By how much (ln) the latencies are over their limits, and the requests/s."""
-        member, held = self._member, self._held
-        plans = _plans(self._runs, max(self._fewest, _TIMES_HELD * int(level)) if held else self._fewest)
-        if not held:
-            plans = [replace(plan, due_s=None if plan.due_s is None else plan.due_s / level) for plan in plans]
-        done = replay(
-            plans,
+    def _try(self, limits: Limits, step: StepTime, level: float) -> _Tried:
+        member, held = self._member, self._asked.held
+        played = replay(
+            self._asked.at(level),
             limits,
             step,
             held=int(level) if held else None,
@@ -148,44 +160,69 @@ class _Replays:
             wake_s=member.wake_s,
             noise=member.noise,
             seed=1 + member.number,
-        ).requests.sort("sent_s")
+        )
+        done, spare = played.requests.sort("sent_s"), _spare(played, limits)
         if done.is_empty():
-            return _FAR, 0.0
+            return _Tried(_FAR, 0.0, spare)
         sent, ends = done["sent_s"].to_numpy(), np.sort(done["end_s"].to_numpy())
         first = max(int(_WARM * len(sent)), 2 * int(level) if held else 0)
         last = len(sent) - 1 - (int(level) if held else 0)
         if last <= first or (held and ends[last] <= ends[first]):
-            return _FAR, 0.0
+            return _Tried(_FAR, 0.0, spare)
         rps = (last - first) / (ends[last] - ends[first]) if held else (last - first) / (sent[last] - sent[first])
         half, until = sent[len(sent) // 2], sent[-1]
         arrived, ended = len(sent) - len(sent) // 2, np.searchsorted(ends, until) - np.searchsorted(ends, half)
         if not held and ended < (1 - _BEHIND) * arrived:
-            return _FAR, float(rps)
-        return worst_excess(member, done[first:], self._slos), float(rps)
+            return _Tried(_FAR, float(rps), spare)
+        return _Tried(worst_excess(member, done[first:], self._slos), float(rps), spare)
 
 
-def _plans(runs: Sequence[MeasuredRun], fewest: int) -> list[PlannedRequest]:
-    """The requests of runs, one run after another, at a load of 1; again from the first run, until they are enough."""
-    plans: list[PlannedRequest] = []
-    began = 0.0
-    for run in _again(runs):
-        if len(plans) >= fewest:
-            break
-        level, first = float(run.row["level"]), len(plans)
-        for plan in sorted(planned_again(run), key=lambda plan: plan.index):
-            plans.append(
-                replace(
-                    plan,
-                    index=first + plan.index,
-                    conversation=first + plan.conversation,
-                    after=None if plan.after is None else first + plan.after,
-                    due_s=None if plan.due_s is None else began + plan.due_s * level,
+def _spare(played: Replay, limits: Limits) -> frozenset[str]:
+    """Resources that were never short: with more of them, the same would have happened."""
+    found = {"sequences"} if played.most_running < limits.sequences else set()
+    if limits.blocks is not None and played.kv_peak is not None:
+        left = (1 - played.kv_peak) * (limits.blocks - 1)
+        found |= {"kv"} if left * limits.block_size > played.most_context else set()
+    return frozenset(found)
+
+
+class _Asked:
+    """The requests of a curve's runs, one run after another, and again from the first run for as many as are wanted."""
+
+    def __init__(self, runs: Sequence[MeasuredRun], fewest: int) -> None:
+        """Args: runs: those that count most first. fewest: requests of a replay."""
+        self.held = runs[0].held is not None
+        self._fewest, self._runs = fewest, _again([(float(run.row["level"]), planned_again(run)) for run in runs])
+        self._plans: list[PlannedRequest] = []
+        self._ends: list[int] = []
+        self._began = 0.0
+
+    def at(self, level: float) -> list[PlannedRequest]:
+        """As they would come at that level."""
+        if self.held:
+            return self._first(max(self._fewest, _TIMES_HELD * int(level)))
+        return [replace(plan, due_s=None if plan.due_s is None else plan.due_s / level) for plan in self._first(self._fewest)]
+
+    def _first(self, count: int) -> list[PlannedRequest]:
+        """At a load of 1, whole runs, so that no conversation is cut."""
+        while len(self._plans) < count:
+            level, plans = next(self._runs)
+            first = len(self._plans)
+            for plan in sorted(plans, key=lambda plan: plan.index):
+                self._plans.append(
+                    replace(
+                        plan,
+                        index=first + plan.index,
+                        conversation=first + plan.conversation,
+                        after=None if plan.after is None else first + plan.after,
+                        due_s=None if plan.due_s is None else self._began + plan.due_s * level,
+                    )
                 )
-            )
-        began = max((plan.due_s or 0.0 for plan in plans), default=0.0) + 1.0
-    return plans
+            self._began = max((plan.due_s or 0.0 for plan in self._plans), default=0.0) + 1.0
+            self._ends.append(len(self._plans))
+        return self._plans[: next(end for end in self._ends if end >= count)]
 
 
-def _again(runs: Sequence[MeasuredRun]) -> Iterator[MeasuredRun]:
+def _again(runs: Sequence[tuple[float, list[PlannedRequest]]]) -> Iterator[tuple[float, list[PlannedRequest]]]:
     while True:
         yield from runs
