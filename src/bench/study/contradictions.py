@@ -89,6 +89,8 @@ def _unsendable(where: str, ladder: Ladder, workload: Workload, *, packed: bool)
     name = f"workloads.{ladder.workload}"
     if workload.trace and (ladder.prompt_tokens or ladder.output_tokens):
         return f"{where} gives lengths, but {name} replays a trace, which has its own. Remove one of them."
+    if workload.classes and (ladder.prompt_tokens or ladder.output_tokens):
+        return f"{where} gives lengths, but {name} has classes, each with its own. Remove one of them."
     if not workload.prompts.sized and ladder.prompt_tokens:
         return f"{where}.prompt_tokens: {name} sends prompts of a file, which have their own lengths. Remove one of them."
     work = ENDPOINTS[workload.endpoint].work
@@ -98,10 +100,11 @@ def _unsendable(where: str, ladder: Ladder, workload: Workload, *, packed: bool)
         )
     if packed:
         return None
-    try:
-        workload.prompts.check(ENDPOINTS[workload.endpoint], workload.turn_count)
-    except BenchError as error:
-        return f"{name}.prompts: {error}"
+    for part, sent in workload.parts.items():
+        try:
+            sent.prompts.check(ENDPOINTS[workload.endpoint], workload.turn_count)
+        except BenchError as error:
+            return f"{name}{f'.classes.{part}' if part else ''}.prompts: {error}"
     return None
 
 

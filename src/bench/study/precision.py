@@ -65,7 +65,8 @@ def prompt_lines(plan: Plan) -> list[str]:
     how long, of a trace what they share.
     """
     workloads = {} if plan.config.packed else {run.family: run.workload for run in plan.runs}
-    own = {name: x.prompts.described(x.turn_count) for name, x in workloads.items() if not x.prompts.sized}
+    parts = {f"{name}.{part}" if part else name: each for name, x in workloads.items() for part, each in x.parts.items()}
+    own = {name: x.prompts.described(x.turn_count) for name, x in parts.items() if not x.prompts.sized}
     shared = {name: _shared(x.traced) for name, x in workloads.items()}
     return [
         *(f"{name}: {words}; their tokens are what the server counts." for name, words in own.items() if words),
