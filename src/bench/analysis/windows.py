@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import polars as pl
 
+from bench.records.classes import CLASS
 from bench.records.columns import COLUMNS
 
 __all__ = ["OF_WINDOWS", "of_windows", "whole_runs"]
@@ -26,10 +27,16 @@ def of_windows(*tables: pl.DataFrame) -> list[pl.DataFrame]:
     """
     return [
         table.with_columns(
-            pl.when("window").then(steady).otherwise(column).alias(column) for column, steady in OF_WINDOWS.items()
+            pl.when("window").then(steady).otherwise(column).alias(column) for column, steady in _replaced(table.columns)
         ).drop("window")
         for table in _with_window(tables)
     ]
+
+
+def _replaced(columns: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Each column that is replaced, and by which; of classes those that have a number of either kind."""
+    yield from OF_WINDOWS.items()
+    yield from ((name, steady) for name in columns if name.startswith(CLASS) and (steady := f"steady_{name}") in columns)
 
 
 def whole_runs(table: pl.DataFrame) -> pl.DataFrame:

@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-__all__ = ["class_column", "class_names", "parts_of"]
+__all__ = ["CLASS", "class_column", "class_names", "parts_of"]
 
-_CLASS = "class_"  # what the columns of a class begin with
+CLASS = "class_"  # what the columns of a class begin with
 _STEADY = "steady_"  # what those of a steady window do
 
 
@@ -19,7 +19,7 @@ def class_column(request_class: str | None, column: str) -> str:
     if request_class is None:
         return column
     steady = _STEADY if column.startswith(_STEADY) else ""
-    return f"{steady}{_CLASS}{request_class}_{column.removeprefix(steady)}"
+    return f"{steady}{CLASS}{request_class}_{column.removeprefix(steady)}"
 
 
 def class_names(classes: str | None) -> list[str]:

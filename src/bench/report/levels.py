@@ -9,6 +9,7 @@ from typing import Any
 import polars as pl
 
 from bench.parse.percentiles import percentile
+from bench.records.columns import JUDGED_FIELDS
 from bench.study import Slo
 
 __all__ = ["level_rows", "shown_latencies"]
@@ -39,7 +40,7 @@ def level_rows(runs: pl.DataFrame, slos: Sequence[Slo]) -> list[dict[str, Any]]:
     order = ["deployment", "family", *(name for name in ("prompt_fixed", "output_fixed") if name in runs.columns), *keys]
     for key, group in runs.sort(list(dict.fromkeys(order)), nulls_last=True).group_by(keys, maintain_order=True):
         valid = group.filter("valid")
-        judged = pl.DataFrame([each for run in valid["judged"].to_list() for each in run or ()])
+        judged = pl.DataFrame([each for run in valid["judged"].to_list() for each in run or ()], schema=JUDGED_FIELDS)
         latencies = [_reached(judged, slo) for slo in shown_latencies(slos)]
         found.append(
             {
@@ -61,6 +62,8 @@ def level_rows(runs: pl.DataFrame, slos: Sequence[Slo]) -> list[dict[str, Any]]:
 
 
 def _reached(judged: pl.DataFrame, slo: Slo) -> float | None:
+    if slo.request_class is not None and not judged.is_empty():
+        judged = judged.filter(pl.col("request_class").eq_missing(slo.request_class))
     if judged.is_empty():
         return None
     values = judged.select(pl.when("ok").then(pl.col(slo.metric)).otherwise(math.inf)).to_series()

@@ -75,7 +75,7 @@ def latencies(results: Results) -> alt.ConcatChart | alt.LayerChart:
 
 
 def _panels(results: Results) -> list[_Panel]:
-    limits = {slo.metric: slo for slo in results.decision.slos}
+    limits = {slo.metric: slo for slo in results.decision.slos if slo.request_class is None}
     found = []
     for name, title in _TITLES.items():
         slo = limits.get(name)
