@@ -45,12 +45,12 @@ def class_rows(runs: pl.DataFrame, slos: Sequence[Slo]) -> list[dict[str, Any]]:
                     "failed": sum(not each["ok"] for each in mine),
                     "latencies": [_cell(judged, limits.get(metric) or Slo(metric, _USUAL, 0.0, name)) for metric in LATENCIES],
                     **{
-                        to: _mean(group, name, *columns)
-                        for to, columns in (
-                            ("prompt_tokens", ("prompt_tokens",)),
-                            ("output_tokens", ("output_tokens",)),
-                            ("requests_per_s", ("steady_requests_per_s", "throughput_requests_per_s")),
-                            ("tokens_per_s", ("steady_tokens_per_s", "throughput_tokens_per_s")),
+                        to: _mean(group, class_column(name, column))
+                        for to, column in (
+                            ("prompt_tokens", "prompt_tokens"),
+                            ("output_tokens", "output_tokens"),
+                            ("requests_per_s", "throughput_requests_per_s"),
+                            ("tokens_per_s", "throughput_tokens_per_s"),
                         )
                     },
                 }
@@ -64,8 +64,6 @@ def _cell(judged: Sequence[dict[str, Any]], slo: Slo) -> tuple[str, float | None
     return slo.percentile.upper(), value, value is not None and value <= slo.limit_s if slo.limit_s else None
 
 
-def _mean(runs: pl.DataFrame, name: str, *columns: str) -> float | None:
-    """The mean of the first of a class's `columns` that the runs have."""
-    known = [each for column in columns if (each := class_column(name, column)) in runs.columns]
-    mean = runs.select(pl.coalesce(known).mean()).item() if known else None
-    return None if mean is None else float(mean)
+def _mean(runs: pl.DataFrame, column: str) -> float | None:
+    mean = runs[column].mean() if column in runs.columns else None
+    return mean if isinstance(mean, float) else None
