@@ -29,7 +29,7 @@ class FakeServer:
     Attributes:
         behaviour: `ok`, `http_error`, `busy` (503), `stream_error`, `truncated`, `disconnect` (after some chunks) or `silent`.
         gone: whether it closes every connection without an answer, as what stands before a dead server does.
-        first_s, gap_s: time from arrival to the first chunk, and between chunks.
+        first_s, gap_s: time from arrival to the first chunk, and between chunks. first_of: the former by the model that is asked for.
         arrivals, peak: arrival of each request (monotonic), and the most in flight at once.
         writes: per request, the time of writing each chunk.
         exposition: makes the answer of /metrics, which is `metrics` otherwise, its token counters risen by `prompted` and `generated`.
@@ -54,6 +54,7 @@ class FakeServer:
     gone: bool = False
     first_s: float = 0.02
     gap_s: float = 0.005
+    first_of: dict[str, float] = field(default_factory=dict)
     token_offset: int = 0
     prompt_offset: int = 0
     chat_template: int = 0
@@ -219,7 +220,7 @@ async def _complete(  # noqa: PLR0912, PLR0915
         if server.behaviour == "silent":
             await asyncio.sleep(30)
         async with server.line or nullcontext():
-            await asyncio.sleep(server.first_s)
+            await asyncio.sleep(server.first_of.get(body["model"], server.first_s))
         server.prompted += _prompt_tokens(server, body)
         for i in range(body["max_tokens"]):
             if i:

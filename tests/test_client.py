@@ -347,9 +347,9 @@ def test_what_prompts_share_is_sent_once_before_the_run():
     load = Load(workload(cache="shared", shared_prefix=0.5), 4, "s", vocabulary=500)
     with fake_server() as server:
         target = Target(server.base_url, "m")
-        assert PreparedLoad(target, load).prime().prompt_tokens == 8
+        assert [record.prompt_tokens for record in PreparedLoad(target, load).prime()] == [8]
         run_load(target, load)
-        assert PreparedLoad(target, Load(workload(), 4, "s")).prime() is None
+        assert PreparedLoad(target, Load(workload(), 4, "s")).prime() == []
     primer, *prompts = [body["prompt"] for body in server.bodies]
     assert all(prompt[:8] == primer for prompt in prompts)
     assert len({tuple(prompt) for prompt in prompts}) == 4

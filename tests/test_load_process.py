@@ -139,7 +139,7 @@ def test_chats_share_as_many_tokens_as_asked(template, each):
         sent = Load(workload(endpoint="chat", prompt_tokens=100, cache="shared", shared_prefix=0.5), 4, "s")
         prepared = PreparedLoad(introduce(Target(server.base_url, "m"), "chat"), sent)
         server.bodies.clear()
-        assert prepared.prime().prompt_tokens == 50
+        assert [record.prompt_tokens for record in prepared.prime()] == [50]
         with prepared.waiting() as send:
             send()
     primer, *texts = [body["messages"][0]["content"] for body in server.bodies]

@@ -107,6 +107,7 @@ def test_every_study_is_tested_and_has_a_twin():
         "two-engines-small",
         "real-small",
         "speculation-small",
+        "classes-small",
     }  # on CPUs alone, tested below
     assert {name for name in names if not name.endswith("-small")} == {
         "concurrency", "sequence-length", "tensor-parallel", "factors", "archetypes", "engines", "h100"
@@ -123,6 +124,12 @@ def test_a_real_model_answers_real_prompts():
     assert {(run.level, run.workload.natural, run.workload.prompts.source) for run in study.runs} == {
         (level, True, "file") for level in (1, 2, 4)
     }
+
+
+def test_classes_are_mixed_at_rising_load():
+    study = plan("classes-small")
+    assert {tuple(run.workload.classes) for run in study.runs} == {("chat", "rag", "summary")}
+    assert {slo.request_class for slo in study.config.decision.slos} == {"chat", "rag", "summary"}
 
 
 def test_speculation_is_beside_the_same_server_without_it():

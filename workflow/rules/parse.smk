@@ -21,6 +21,7 @@ rule parse:
             "endpoints",
             "engines",
             "parse",
+            "records/classes.py",
             "records/environment.py",
             "records/files.py",
             "records/form.py",

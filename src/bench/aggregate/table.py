@@ -28,7 +28,7 @@ from bench.telemetry import DEVICE_NAMES, GAUGES, exposition_names
 __all__ = ["BIN_S", "aggregate", "summary_frame", "timeseries_frame", "verdict_columns"]
 
 BIN_S = 0.5  # width of the time series' bins (s); convention
-_JUDGED = ["sent_s", "outcome", *(f"{name}_s" for name in LATENCIES)]
+_JUDGED = ["request_class", "sent_s", "outcome", *(f"{name}_s" for name in LATENCIES)]
 _COURSE = {"elapsed_s": pl.Float64, "value": pl.Float64}
 _TIMESERIES_SCHEMA = {
     "deployment": pl.String,
@@ -74,7 +74,8 @@ def aggregate(
     summaries = []
     for path, run in read.items():
         try:
-            requests = pl.read_parquet(path.parent / "requests.parquet", columns=_JUDGED)
+            table = pl.scan_parquet(path.parent / "requests.parquet")
+            requests = table.select(name for name in _JUDGED if name in table.collect_schema()).collect()
             pl.read_parquet_schema(path.parent / "telemetry.parquet")  # which is at its end
         except pl.exceptions.PolarsError as error:
             raise BenchError(

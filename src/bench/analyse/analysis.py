@@ -209,7 +209,7 @@ def findings_of(
 
 def _points(capacity: pl.DataFrame, curves: pl.DataFrame, decision: Decision) -> pl.DataFrame:
     """The capacities by SLOs of the curves from which one may be read."""
-    known = capacity if decision.slo else capacity.clear()
+    known = capacity.filter(pl.col("slos").list.len() > 0) if decision.slo else capacity.clear()
     return known.join(curves, on=_CURVE, how="semi", maintain_order="left")
 
 

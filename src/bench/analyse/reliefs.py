@@ -50,11 +50,12 @@ def find_reliefs(
     for (name,), points in missing.group_by("deployment", maintain_order=True):
         server = _Server(str(name), table, results)
         for point in points.iter_rows(named=True):
-            of = server.digest_of(point, slos, code)
+            limits = [slo for slo in slos if str(slo) in point["slos"]]
+            of = server.digest_of(point, limits, code)
             kept = before.get((server.name, point["workload"]))
             if kept is None or kept.digest != of:
                 say(f"replaying {server.name}, {point['workload']}, with one resource relieved at a time")
-                kept = server.relieved(point, slos, of)
+                kept = server.relieved(point, limits, of)
             found.append(kept)
     # Of curves that were not selected this time: they need not be replayed again when they are.
     mine = set(table.select("deployment", "workload").iter_rows())
@@ -111,5 +112,6 @@ class _Server:
 
 
 def _metrics(point: Row) -> set[str]:
-    """The latencies that a curve misses."""
-    return {miss["by"].split("_")[0] for miss in point["missed"] or ()}
+    """The latencies that a curve misses, of all requests or of a class."""
+    missed = {miss["by"] for miss in point["missed"] or ()}
+    return {Slo.of_column(by, 0.0).metric if by.endswith("_s") else by for by in missed}

@@ -39,9 +39,10 @@ def bottleneck(runs: pl.DataFrame, point: Mapping[str, Any], slos: Sequence[Slo]
       show whether speed would bring more.
 
     Args:
-        runs: summary rows of one curve. point: its row of `operating_points`. slos: those that it was made for.
+        runs: summary rows of one curve. point: its row of `operating_points`. slos: those that it was made for, among others.
         relief: of `bench.predict.relief`; None where no model is known.
     """
+    slos = [slo for slo in slos if str(slo) in point["slos"]]
     valid = runs.filter("valid")
     if point["kind"] in ("unknown", "unjudged") or valid.is_empty():
         return Bottleneck()
@@ -166,6 +167,8 @@ def refusals(missing: pl.DataFrame, point: Mapping[str, Any], slos: Sequence[Slo
 def _mostly_failed(missing: pl.DataFrame, slo: Slo) -> bool:
     """Whether most of the requests that miss the SLO failed: one that fails exceeds every limit."""
     judged = missing.select(pl.col("judged").explode()).drop_nulls().unnest("judged")
+    if slo.request_class is not None:
+        judged = judged.filter(pl.col("request_class") == slo.request_class)
     late = judged.filter(pl.col("ok") & (pl.col(slo.metric) > slo.limit_s)).height
     return judged.filter(~pl.col("ok")).height > late
 

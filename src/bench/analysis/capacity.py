@@ -11,8 +11,9 @@ import polars as pl
 from bench.analysis.judging import Level, Miss, Unsettled, judged_levels
 from bench.analysis.proportions import requests_needed
 from bench.axes import AXES, RATE
+from bench.records.classes import class_names
 from bench.records.columns import schema_of
-from bench.study import Slo
+from bench.study import Slo, applying
 
 __all__ = ["operating_points"]
 
@@ -33,6 +34,9 @@ _SCHEMA = schema_of("capacity")
 def operating_points(runs: pl.DataFrame, slos: Sequence[Slo], failed_share: float = 0.01) -> pl.DataFrame:
     """`C_max` of each curve: the highest level that is sustained within the SLOs, and the rate there, with bounds.
 
+    An SLO of a class counts that class's requests alone, and limits the curves whose workload has such a class: a level is sustained
+    where each class is within its own limits, and all requests within those of all.
+
     A level is judged by its steady runs, all requests of their windows together. It meets an SLO on a percentile where no more
     requests exceed the limit than the percentile leaves (1 % for a P99); a failed request exceeds every limit. At most `failed_share`
     may fail, and the requests in flight must not grow. More load never helps: the shares of all levels are smoothed to never fall
@@ -46,8 +50,8 @@ def operating_points(runs: pl.DataFrame, slos: Sequence[Slo], failed_share: floa
     is judged as well, but shows no rate that lasts: no `usable_rps`.
 
     Args:
-        runs: summary rows (`deployment`, `workload`, `axis`, `turns`, `level`, `repeat`, `valid`, `arrival`, `judged`, the `steady`
-            columns); invalid runs are left out. failed_share: of requests (0–1).
+        runs: summary rows (`deployment`, `workload`, `axis`, `turns`, `level`, `repeat`, `valid`, `arrival`, `judged`, `classes`, the
+            `steady` columns); invalid runs are left out. failed_share: of requests (0–1).
 
     Returns:
         One row a deployment and workload:
@@ -71,13 +75,16 @@ def operating_points(runs: pl.DataFrame, slos: Sequence[Slo], failed_share: floa
           at `high`; null where that end is not established.
         - `slos`, `failed_share`: what was judged by.
     """
-    judged_by = {"slos": [str(slo) for slo in slos], "failed_share": failed_share}
     rows = []
     for (deployment, workload), group in runs.group_by("deployment", "workload", maintain_order=True):
         axis, turns = group["axis"][0], bool((group["turns"] > 1).any())
         unit = AXES[axis].counted(conversations=turns)
         burst = group["arrival"][0] == "burst"
-        row = _point(group.filter("valid").to_dicts(), slos, failed_share, burst=burst, rate=axis == RATE and not turns)
+        limits = applying(slos, class_names(group["classes"][0] if "classes" in group.columns else None))
+        if slos and not limits and AXES[axis].held:  # any such load would be within no limit
+            continue
+        judged_by = {"slos": [str(slo) for slo in limits], "failed_share": failed_share}
+        row = _point(group.filter("valid").to_dicts(), limits, failed_share, burst=burst, rate=axis == RATE and not turns)
         place = {"deployment": deployment, "workload": workload, "axis": axis, "unit": unit}
         rows.append({**dict.fromkeys(_SCHEMA), **row, **place, **judged_by, "basis": "burst" if burst else "steady"})
     return pl.DataFrame(rows, schema=_SCHEMA)
@@ -152,10 +159,14 @@ def _sustained(
 
 
 def _without(valid: Sequence[Mapping[str, Any]], loads: Sequence[float], slo: Slo) -> float | None:
-    """The first level without an answer that has the SLO's latency: unstreamed ones have no TTFT, those of a single token no TPOT."""
+    """The first level without an answer that has the SLO's latency: unstreamed ones have no TTFT, those of a single token no TPOT. Or
+    without a request of the class that it limits.
+    """
     for load in loads:
-        answers = [x for row in valid if row["level"] == load for x in row["judged"] or () if x["ok"]]
-        if answers and all(x[slo.metric] is None for x in answers):
+        sent = [x for row in valid if row["level"] == load for x in row["judged"] or ()]
+        mine = [x for x in sent if slo.request_class in (None, x.get("request_class"))]
+        answers = [x for x in mine if x["ok"]]
+        if (sent and not mine) or (answers and all(x[slo.metric] is None for x in answers)):
             return load
     return None
 

@@ -192,7 +192,8 @@ def _level(rows: list[dict[str, Any]], load: float, slos: Sequence[Slo], failed_
 
 def _by_slo(requests: Sequence[pl.DataFrame], slo: Slo) -> Verdict:
     value = pl.col(slo.metric)
-    known = [run.filter(~pl.col("ok") | value.is_not_null()) for run in requests]
+    mine = pl.lit(value=True) if slo.request_class is None else pl.col("request_class").eq_missing(slo.request_class)
+    known = [run.filter(mine & (~pl.col("ok") | value.is_not_null())) for run in requests]
     missed = [run.select(~pl.col("ok") | (value > slo.limit_s)).to_series().to_numpy() for run in known]
     share = Share.of(missed)
     values = pl.concat([run.filter("ok")[slo.metric] for run in known])

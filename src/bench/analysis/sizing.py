@@ -228,7 +228,7 @@ def sized(
     """Everything about a fleet as plain data: `bench size` prints it, the report shows it.
 
     Args:
-        slos: the smallest TTFT among them bounds the queue. gpu_hour: USD of one GPU. token_price: USD of 10⁶ output tokens elsewhere.
+        slos: the least TTFT of all bounds the queue. gpu_hour: USD of one GPU. token_price: USD of 10⁶ output tokens elsewhere.
 
     Returns:
         `instances` (between `instances_least` and `instances_most` at 95 % confidence, null where that end is not established), `gpus`
@@ -238,7 +238,7 @@ def sized(
         `break_even_million_tokens_a_month`, `worth_of_tokens_an_hour_at_peak` (what the peak's output tokens sell for, or cost there).
     """
     found = fleet(point, peak_rps, safety=safety)
-    ttft = min((slo.limit_s for slo in slos if slo.metric == "ttft"), default=None)
+    ttft = min((slo.limit_s for slo in slos if slo.metric == "ttft" and slo.request_class is None), default=None)
     ends = {
         end: None if rate is None or rate <= 0 else fleet(replace(point, usable_rps=rate), peak_rps, safety=safety)
         for end, rate in (("least", point.usable_high), ("most", point.usable_low))

@@ -7,9 +7,10 @@ from typing import Any
 
 import polars as pl
 
+from bench.records.classes import class_column, class_names
 from bench.records.columns import JUDGED_FIELDS
 from bench.records.latencies import LATENCIES
-from bench.study import Slo
+from bench.study import Slo, applying
 
 __all__ = ["goodput", "judged_frame", "judged_requests", "meets"]
 
@@ -20,11 +21,12 @@ def meets(slos: Sequence[Slo]) -> pl.Expr:
     A failed request met none. A latency that a request does not have is not missed: an answer of one token has no TPOT.
 
     Args (columns):
-        `outcome`, and of each SLO its latency, such as `ttft_s` (s).
+        `outcome`, and of each SLO its latency, such as `ttft_s` (s); where one limits a class, `request_class`.
     """
     met = pl.col("outcome") == "ok"
     for slo in slos:
-        met &= pl.col(f"{slo.metric}_s").is_null() | (pl.col(f"{slo.metric}_s") <= slo.limit_s)
+        within = pl.col(f"{slo.metric}_s").is_null() | (pl.col(f"{slo.metric}_s") <= slo.limit_s)
+        met &= within if slo.request_class is None else within | pl.col("request_class").ne_missing(slo.request_class)
     return met
 
 
@@ -47,35 +49,50 @@ def judged_frame(judged: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
     """The requests in a summary's column `judged`, under the names that their table gives them."""
     frame = pl.DataFrame(judged, schema=JUDGED_FIELDS)
     outcome = pl.when("ok").then(pl.lit("ok")).otherwise(pl.lit("failed"))
-    return frame.select(outcome=outcome, **{f"{name}_s": name for name in LATENCIES})
+    return frame.select("request_class", outcome=outcome, **{f"{name}_s": name for name in LATENCIES})
 
 
 def goodput(run: Mapping[str, Any], requests: pl.DataFrame, slos: Sequence[Slo]) -> dict[str, Any]:
-    """Of one run: `goodput_requests_per_s`, those that met every limit; `slo_share`, their share of those judged (0–1); `judged`.
+    """Of one run: `goodput_requests_per_s`, those that met every limit; `slo_share`, their share of those judged (0–1), and both of
+    each class; `judged`.
 
     Args:
-        run: its summary. requests: `judged_requests`; those without a window, of the whole run.
+        run: its summary. requests: `judged_requests`; those without a window, of the whole run. slos: those of all requests, and of
+            classes, of which the run need not have any.
 
     Returns:
         Both numbers are null without SLOs or requests, and where no answer has a latency that is limited. `judged` has of each
         request whether it was answered (`ok`) and its latencies (s), as `JUDGED_FIELDS`.
     """
+    classes = class_names(run.get("classes"))
+    slos = applying(slos, classes)
     latencies = requests.select(
         pl.struct(
             (pl.col("outcome") == "ok").alias("ok"),
             *(pl.col(f"{metric}_s").cast(pl.Float64).alias(metric) for metric in LATENCIES),
+            *(["request_class"] if classes else []),
         ).alias("judged")
     )["judged"].to_list()
-    answered = requests.filter(pl.col("outcome") == "ok")
-    unjudged = answered.height and any(answered[f"{slo.metric}_s"].is_null().all() for slo in slos)
-    if requests.is_empty() or not slos or unjudged:
-        return {"goodput_requests_per_s": None, "slo_share": None, "judged": latencies}
-    share = requests.filter(meets(slos)).height / requests.height
     duration = run.get("duration_s")
     in_window = None if run.get("steady_why") == "short" else run.get("steady_offered_rate")
     offered = in_window or (requests.height / duration if duration else None)
-    return {
-        "goodput_requests_per_s": None if offered is None else share * offered,
-        "slo_share": share,
-        "judged": latencies,
-    }
+    found: dict[str, Any] = {"judged": latencies}
+    for name in (None, *classes):
+        mine = requests if name is None else requests.filter(pl.col("request_class") == name)
+        share = _within(mine, slos)
+        part = 1.0 if name is None else mine.height / (requests.height or 1)
+        good = None if share is None or offered is None else share * offered * part
+        found |= {class_column(name, "goodput_requests_per_s"): good, class_column(name, "slo_share"): share}
+    return found
+
+
+def _within(requests: pl.DataFrame, slos: Sequence[Slo]) -> float | None:
+    """Share of the requests that met every limit (0–1); None without any, and where no answer has a latency that is limited."""
+    answered = requests.filter(pl.col("outcome") == "ok")
+    limited = [
+        answered if slo.request_class is None else answered.filter(pl.col("request_class") == slo.request_class) for slo in slos
+    ]
+    unjudged = any(each.height and each[f"{slo.metric}_s"].is_null().all() for each, slo in zip(limited, slos, strict=True))
+    if requests.is_empty() or not slos or unjudged:
+        return None
+    return requests.filter(meets(slos)).height / requests.height

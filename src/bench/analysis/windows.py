@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import polars as pl
 
+from bench.records.classes import class_column, class_names
 from bench.records.columns import COLUMNS
 
 __all__ = ["OF_WINDOWS", "of_windows", "whole_runs"]
@@ -26,10 +27,19 @@ def of_windows(*tables: pl.DataFrame) -> list[pl.DataFrame]:
     """
     return [
         table.with_columns(
-            pl.when("window").then(steady).otherwise(column).alias(column) for column, steady in OF_WINDOWS.items()
+            pl.when("window").then(steady).otherwise(column).alias(column) for column, steady in _replaced(table)
         ).drop("window")
         for table in _with_window(tables)
     ]
+
+
+def _replaced(table: pl.DataFrame) -> Iterator[tuple[str, str]]:
+    """Each column that is replaced, and by which, those of classes among them."""
+    yield from OF_WINDOWS.items()
+    known = table["classes"].drop_nulls().unique(maintain_order=True) if "classes" in table.columns else ()
+    for name in dict.fromkeys(name for text in known for name in class_names(text)):
+        pairs = ((class_column(name, column), class_column(name, steady)) for column, steady in OF_WINDOWS.items())
+        yield from (pair for pair in pairs if set(pair) <= set(table.columns))
 
 
 def whole_runs(table: pl.DataFrame) -> pl.DataFrame:

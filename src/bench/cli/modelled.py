@@ -11,6 +11,7 @@ import typer
 from bench.axes import AXES
 from bench.cli.options import LOAD, Json, WorkloadFile, at_least_one, option
 from bench.errors import BenchError
+from bench.records.classes import served_alike
 
 if TYPE_CHECKING:
     from bench.predict.calibrate import MeasuredRun
@@ -111,6 +112,11 @@ class Modelled:
             raise BenchError(
                 f"{self.workload}: nothing is predicted of prompts from a file, of natural answers, of a server's own answers in the "
                 "history or of answers that are no tokens. Give lengths as numbers or distributions."
+            )
+        if not served_alike(workload.model_dump(mode="json", exclude_defaults=True).get("classes", {})):
+            raise BenchError(
+                f"{self.workload}: nothing is predicted of classes with models, priorities or shared beginnings of their own. Leave "
+                "these keys out to predict what their lengths alone come to."
             )
         if workload.axis not in (axis, also) and not (AXES[workload.axis].held and AXES[axis].held):
             raise BenchError(f"the load of arrival {workload.arrival} has levels of {workload.axis}, not of {axis}.")

@@ -119,7 +119,7 @@ def as_json(found: Found, axis: str, aim: Aim) -> dict[str, Any]:
                 "invalid": list(look.reasons),
                 "failed": look.observation.failed if look.observation else None,
                 "of_limit": {
-                    f"{slo.metric}_{slo.percentile}": round(math.exp(look.observation.excesses[slo.column].value), 4)
+                    slo.column.removesuffix("_s"): round(math.exp(look.observation.excesses[slo.column].value), 4)
                     if look.observation
                     else None
                     for slo in aim.slos

@@ -185,7 +185,7 @@ class Sending:
         turns = {"count": self.turns, "new_tokens": self.turn_length, "history": self.history}
         if turns := {key: value for key, value in turns.items() if value is not None}:
             content["turns"] = {**(content.get("turns") or {}), **turns}
-        if not content.keys() & {"archetype", "prompts", "prompt_tokens", "trace"}:
+        if not content.keys() & {"archetype", "classes", "prompts", "prompt_tokens", "trace"}:
             raise BenchError(
                 "--prompt-length is missing: prompt tokens of each request. Or give --prompts FILE, --archetype or --workload FILE."
             )
@@ -196,7 +196,7 @@ class Sending:
             asked = content.get("output_tokens")
             longest = asked.get("max") if isinstance(asked, dict) else asked
             content["output_tokens"] = {"distribution": "natural", "max": longest or _LONGEST_NATURAL}
-        elif generates and not content.keys() & {"archetype", "output_tokens", "trace"}:
+        elif generates and not content.keys() & {"archetype", "classes", "output_tokens", "trace"}:
             content["output_tokens"] = _OUTPUT_TOKENS
         return content
 
@@ -209,9 +209,10 @@ class Sending:
         from bench.study import load_workload
 
         found = load_workload(content, source=str(self.workload or f"bench {type(self).__name__.lower()}"))
-        found.prompts.check(ENDPOINTS[found.endpoint], found.turn_count)
-        if words := found.prompts.described(found.turn_count):
-            print(f"prompts: {words}", file=sys.stderr, flush=True)
+        for name, part in found.parts.items():
+            part.prompts.check(ENDPOINTS[found.endpoint], found.turn_count)
+            if words := part.prompts.described(found.turn_count):
+                print(f"prompts{f' of {name}' if name else ''}: {words}", file=sys.stderr, flush=True)
         return found
 
     def introduced(self, target: Target, workload: Workload) -> Target:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 from bench.published import Accelerator
 from bench.records.calibration import Calibration, read_calibration
+from bench.records.classes import class_names
 from bench.records.searches import SearchRecord, read_searches
-from bench.study import Decision
+from bench.study import Decision, applying
 from bench.study.search import SLO
 from bench.work import unit_of
 
@@ -156,8 +157,13 @@ class Results:
     @cached_property
     def limits(self) -> dict[tuple[str, str], SearchRecord]:
         """By deployment and workload, what a search for just the decision's SLOs found."""
-        slos = tuple(map(str, self.decision.slos))
-        return {(name, found.workload): found for name, found in self.searches if found.target == SLO and found.slos == slos}
+        classes = dict(self.runs.select("workload", "classes").unique().iter_rows())
+        return {
+            (name, found.workload): found
+            for name, found in self.searches
+            if found.target == SLO
+            and found.slos == tuple(map(str, applying(self.decision.slos, class_names(classes.get(found.workload)))))
+        }
 
     @cached_property
     def knees(self) -> pl.DataFrame:

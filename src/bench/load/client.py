@@ -119,13 +119,14 @@ class PreparedLoad:
     def _refuse_shorter_than_template(self) -> None:
         load = self._load.workload
         form = self._target.form(load.endpoint)
-        fewest = load.prompts.fewest(ENDPOINTS[load.endpoint], form)
-        shortest = min((x.prompt_asked for x in self._planned if x.prompt_asked is not None), default=fewest)
-        if shortest < fewest:
-            raise BenchError(
-                f"prompts of {shortest} tokens cannot be made: {self._target.base_url} adds {form.template_tokens} to each. Ask for "
-                f"{fewest} or more."
-            )
+        for name, part in load.parts.items():
+            fewest = part.prompts.fewest(ENDPOINTS[load.endpoint], form)
+            asked = (x.prompt_asked for x in self._planned if x.prompt_asked is not None and x.request_class == name)
+            if (shortest := min(asked, default=fewest)) < fewest:
+                raise BenchError(
+                    f"prompts of {shortest} tokens cannot be made: {self._target.base_url} adds {form.template_tokens} to each. Ask "
+                    f"for {fewest} or more."
+                )
         added = min(
             (x.messages[-1] for x in self._planned if x.turn and x.prompt_asked is not None and x.messages), default=None
         )
@@ -136,21 +137,37 @@ class PreparedLoad:
                 f"{least} or more as turns.new_tokens."
             )
 
-    def prime(self) -> RequestRecord | None:
-        """Send the longest piece that the prompts share, so that a prefix cache holds it when the run begins.
+    def prime(self) -> list[RequestRecord]:
+        """Send the longest piece that prompts share, those of each class, so that a prefix cache holds it when the run begins.
 
         Returns:
-            The record of that request; None where the prompts share nothing.
+            The records of these requests; none where prompts share nothing.
 
         Raises:
             BenchError: the server does not accept connections, or a load process ended.
         """
-        longest = max(self._planned, key=lambda request: request.shared_tokens, default=None)
-        if longest is None or not longest.shared_tokens:
-            return None
-        alone = PlannedRequest(0, longest.conversation, longest.shared_tokens, 1, 0.0, shared_tokens=longest.shared_tokens)
-        with _waiting(self._target, self._load, [alone], self._payloads) as send:
-            return send().records[0]
+        longest: dict[str | None, PlannedRequest] = {}
+        for request in self._planned:
+            before = longest.get(request.request_class)
+            if request.shared_tokens > (before.shared_tokens if before else 0):
+                longest[request.request_class] = request
+        if not longest:
+            return []
+        alone = [
+            PlannedRequest(
+                index,
+                request.conversation,
+                request.shared_tokens,
+                1,
+                0.0,
+                shared_tokens=request.shared_tokens,
+                request_class=request.request_class,
+                drawn=request.drawn,
+            )
+            for index, request in enumerate(longest.values())
+        ]
+        with _waiting(self._target, self._load, alone, self._payloads) as send:
+            return send().records
 
     @contextmanager
     def waiting(self, alive: Callable[[], None] = lambda: None) -> Iterator[Callable[[], LoadResult]]:
@@ -182,6 +199,7 @@ def _waiting(
     payloads: Payloads,
     alive: Callable[[], None] = lambda: None,
 ) -> Iterator[Callable[[], LoadResult]]:
+    natural = load.workload.natural
     exchanges = [
         Exchange(
             request.index,
@@ -189,7 +207,7 @@ def _waiting(
             payloads.continued(request),
             prompt_asked=request.prompt_asked,
             output_asked=request.output_tokens or None,
-            natural=load.workload.natural,
+            natural=natural,
             due_s=request.due_s,
             after=request.after,
             think_s=request.think_s,
@@ -197,6 +215,7 @@ def _waiting(
             endpoint=load.workload.endpoint,
             keeps=load.workload.keep_answers,
             origin=payloads.origin(request) if load.workload.keep_answers else None,
+            request_class=request.request_class,
         )
         for request in planned
     ]

@@ -32,6 +32,7 @@ class Exchange:
         think_s: time between that end and this one's moment.
         streamed: whether the answer comes in chunks, each with its tokens. endpoint: its name in `bench.endpoints`.
         keeps: whether its record holds the answer's text. origin: which prompt of its source it has, where that is to be recorded.
+        request_class: its class, which its record holds; None where the workload has none.
         scheduled: when it was due; sent: just before its bytes went to a connected socket, the last time that they did.
         resent: how often they went again, as the server was closing the connection that carried them before.
         first_sent: of a request that was refused and sent again, the first time. attempts: how often it was sent, but for `resent`.
@@ -54,6 +55,7 @@ class Exchange:
     endpoint: str = "completions"
     keeps: bool = False
     origin: Origin | None = None
+    request_class: str | None = None
     scheduled: float | None = None
     sent: float | None = None
     end: float | None = None

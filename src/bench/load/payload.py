@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -36,6 +37,39 @@ class Payloads:
     """
 
     def __init__(self, target: Target, workload: Workload, *, seed: str, schedule_seed: str = "0", vocabulary: int) -> None:
+        self._of: dict[str | None, _Payloads] = {}
+        for name, part in workload.parts.items():
+            model = workload.classes[name].model if name else None
+            seeds = {"seed": seed, "schedule_seed": schedule_seed}
+            self._of[name] = _Payloads(
+                replace(target, model=model or target.model),
+                part,
+                **{key: f"{value}/{name}" if name else value for key, value in seeds.items()},
+                vocabulary=vocabulary,
+            )
+
+    def of(self, request: PlannedRequest) -> bytes:
+        """The request's bytes, head and body."""
+        return self._of[request.request_class].of(_in_class(request))
+
+    def origin(self, request: PlannedRequest) -> Origin | None:
+        """Which of the source's prompts the request has; None where prompts are made."""
+        return self._of[request.request_class].origin(_in_class(request))
+
+    def continued(self, request: PlannedRequest) -> Continued | None:
+        """What is known of a turn whose history will hold the server's own answers; None where there is no such history."""
+        return self._of[request.request_class].continued(request)
+
+
+def _in_class(request: PlannedRequest) -> PlannedRequest:
+    """The request as its class has it, where it is one of another number."""
+    return request if request.request_class is None else replace(request, conversation=request.drawn)
+
+
+class _Payloads:
+    """Those of a workload without classes, or of one class."""
+
+    def __init__(self, target: Target, workload: Workload, *, seed: str, schedule_seed: str, vocabulary: int) -> None:
         self._endpoint = endpoint = ENDPOINTS[workload.endpoint]
         form = target.form(workload.endpoint)
         self._limit = endpoint.limit(form) if endpoint.limits else None
@@ -60,16 +94,13 @@ class Payloads:
         self._session = (turns.session_header, seed) if turns and turns.session_header else None
 
     def of(self, request: PlannedRequest) -> bytes:
-        """The request's bytes, head and body."""
         head, body = self._written(request), _json(self._body)
         return head % len(body) + body
 
     def origin(self, request: PlannedRequest) -> Origin | None:
-        """Which of the source's prompts the request has; None where prompts are made."""
         return self._origin(request)
 
     def continued(self, request: PlannedRequest) -> Continued | None:
-        """What is known of a turn whose history will hold the server's own answers; None where there is no such history."""
         if not self._own:
             return None
         head, key = self._written(request), self._endpoint.keys[0]

@@ -7,9 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from bench.axes import RATE
 from bench.errors import BenchError
-from bench.load.arrivals import arrivals
+from bench.load.mixture import mixture
 from bench.study import Workload
 from bench.study.lengths import LengthDistribution, Lengths
 from bench.study.turns import pauses
@@ -33,6 +32,8 @@ class PlannedRequest:
             said and what was answered, by turns.
         blocks: numbers of its prompt's blocks, each of `block_tokens` but for the last, which prompts share; empty where
             `conversation` and `shared_tokens` say what they share.
+        request_class: its class; None where the workload has none. drawn: number of its conversation in that class, by which its prompt
+            is drawn.
     """
 
     index: int
@@ -48,6 +49,8 @@ class PlannedRequest:
     messages: tuple[int, ...] = ()
     blocks: tuple[int, ...] = ()
     block_tokens: int = 0
+    request_class: str | None = None
+    drawn: int = 0
 
     @property
     def tokens(self) -> int:
@@ -79,34 +82,48 @@ def schedule(workload: Workload, level: float, seed: str) -> list[PlannedRequest
     """
     if workload.trace:
         return _replayed(workload, level)
-    moments: list[float | None]
-    if workload.axis == RATE:
-        moments = list(arrivals(workload, level, f"{seed}/arrivals"))
-    elif workload.arrival == "burst":
-        moments = [0.0] * int(level)
-    else:
-        assert isinstance(workload.num_requests, int)  # the plan has put a number in place of `auto`
-        moments = [None] * workload.num_requests
-    prompts = _draws(workload.prompt_tokens, f"{seed}/prompts") if workload.prompts.sized else None
-    outputs = _draws(workload.output_tokens, f"{seed}/outputs") if workload.output_tokens else None
+    sources = {name: _Source(part, seed, name) for name, part in workload.parts.items()}
     shares = (
         _begun(int(level), f"{seed}/begun") if workload.arrival == "closed" and not (workload.turns or workload.natural) else []
     )
     turns = _Turns(workload, seed) if workload.turns else None
     requests: list[PlannedRequest] = []
-    for conversation, moment in enumerate(moments):
-        prompt, output = prompts.draw() if prompts else None, outputs.draw() if outputs else 0
-        if conversation < len(shares) and outputs:
-            output = max(1, round(output * shares[conversation]))
-        messages = (prompt,) if turns and prompt else ()
-        requests.append(
-            PlannedRequest(
-                len(requests), conversation, prompt, output, moment, messages=messages, **_shared(workload, prompt or 0)
-            )
-        )
-        if turns and outputs:
-            requests += turns.after(requests[-1], outputs)
+    for conversation, (name, moment) in enumerate(mixture(workload, level, seed)):
+        source = sources[name]
+        share = shares[conversation] if conversation < len(shares) else 1.0
+        requests.append(source.request(len(requests), conversation, moment, share))
+        if turns and source.outputs:
+            requests += turns.after(requests[-1], source.outputs)
     return requests
+
+
+class _Source:
+    """Draws the requests of a workload, or of one of its classes."""
+
+    def __init__(self, workload: Workload, seed: str, request_class: str | None) -> None:
+        own = seed if request_class is None else f"{seed}/class/{request_class}"
+        self._workload, self._class, self._count = workload, request_class, 0
+        self._prompts = _draws(workload.prompt_tokens, f"{own}/prompts") if workload.prompts.sized else None
+        self.outputs = _draws(workload.output_tokens, f"{own}/outputs") if workload.output_tokens else None
+
+    def request(self, index: int, conversation: int, moment: float | None, share: float) -> PlannedRequest:
+        """The next one. Args: share: what is left of its output."""
+        prompt, output = self._prompts.draw() if self._prompts else None, self.outputs.draw() if self.outputs else 0
+        if share < 1 and self.outputs:
+            output = max(1, round(output * share))
+        drawn = self._count
+        self._count += 1
+        return PlannedRequest(
+            index,
+            conversation,
+            prompt,
+            output,
+            moment,
+            messages=(prompt,) if self._workload.turns and prompt else (),
+            **_shared(self._workload, prompt or 0),
+            request_class=self._class,
+            drawn=drawn,
+        )
 
 
 class _Turns:

@@ -92,7 +92,7 @@ def record_run(
         BenchError: the server does not accept connections, or a load process ended.
     """
     prepared = PreparedLoad(target, load)
-    primer = prepared.prime()
+    primers = prepared.prime()
     started = datetime.now(UTC)
     host = HostWatch(whole=descends, address=target.base_url)
     metrics = None if scrape_interval_s is None or metrics == "none" else metrics or f"{target.base_url}/metrics"
@@ -117,7 +117,7 @@ def record_run(
         scrape_interval_s=scrape_interval_s,
         scrape_endpoint=metrics,
         client=_client(result),
-        prefix=_prefix(load.workload, primer, result, prefix_block_size, engines, room),
+        prefix=_prefix(load.workload, primers, result, prefix_block_size, engines, room),
         host=host.seen(),
         form=target.form(load.workload.endpoint),
         stopped=result.stopped,
@@ -133,7 +133,7 @@ def record_run(
 
 def _prefix(
     workload: Workload,
-    primer: RequestRecord | None,
+    primers: Sequence[RequestRecord],
     result: LoadResult,
     block_size: int | None,
     engines: int,
@@ -143,17 +143,25 @@ def _prefix(
 
     Not known where it depends on which of several engines a request comes to, on what the prompts of a file have in common, on what the
     server answers, or where nothing says whether the server has a cache, and prompts share something. Slots are engines in that
-    sense, but for a trace whose prompts share blocks: there they are replayed.
+    sense, but for a trace whose prompts share blocks: there they are replayed. A replay has one beginning that prompts share, so of
+    several classes that share one each the cache's size is not taken into account.
     """
     blocks = any(plan.blocks for plan in result.planned)
     answers = workload.turns is not None and not workload.lengths_known
     share = any(plan.reusable_tokens for plan in result.planned)
-    known = workload.cache not in ("natural", "as_is") and not answers and (block_size is not None or not share)
+    caches = {part.cache for part in workload.parts.values()}
+    known = not caches & {"natural", "as_is"} and not answers and (block_size is not None or not share)
     expected = expected_cached_tokens(result.planned, block_size) if block_size and known else 0
     several = engines > 1 and not (blocks and room)
-    lru = served_tokens(result.planned, result.records, room) if expected and room and not several else None
+    # The replay's prompts all begin with the same tokens, as far as they share any.
+    beginnings = {plan.request_class for plan in result.planned if plan.shared_tokens}
+    lru = (
+        served_tokens(result.planned, result.records, room)
+        if expected and room and not several and len(beginnings) < 2
+        else None
+    )
     return Prefix(
-        primed_tokens=(primer.prompt_asked or 0) if primer else 0,
+        primed_tokens=sum(primer.prompt_asked or 0 for primer in primers),
         expected_tokens=None if not known or (expected and several) else expected,
         lru_tokens=lru,
     )

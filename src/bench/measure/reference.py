@@ -62,12 +62,13 @@ def reference_load(
     """
     started = datetime.now(UTC).isoformat(timespec="milliseconds")
     model = schedule(first.workload, first.level, first.schedule_seed)[0]
+    alone = first.workload.of(model.request_class)
     asked = model.prompt_asked
-    fewest = first.workload.prompts.fewest(ENDPOINTS[first.workload.endpoint], target.form(first.workload.endpoint))
+    fewest = alone.prompts.fewest(ENDPOINTS[first.workload.endpoint], target.form(first.workload.endpoint))
     prompt = None if asked is None else max(min(asked, _LONGEST_PROMPT), fewest)
     output = model.output_tokens and min((asked or 0) - (prompt or 0) + model.output_tokens, _LONGEST_OUTPUT)
     in_flight = min(_IN_FLIGHT, requests)
-    workload = first.workload.alike("closed", requests, prompt, output)
+    workload = alone.alike("closed", requests, prompt, output)
     load = replace(first, workload=workload, level=in_flight, timeout_s=min(first.timeout_s, _TIMEOUT_S))
     tokens = sum(request.tokens for request in schedule(workload, in_flight, load.schedule_seed))
     seconds = []

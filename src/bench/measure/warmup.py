@@ -37,12 +37,13 @@ def warm_up(target: Target, missing: Sequence[RunSpec], settings: Measurement, l
         return Warmup()
     first = load_of(missing[0], launch, settings.request_timeout_s)
     model = schedule(first.workload, first.level, first.schedule_seed)[0]
+    alone = first.workload.of(model.request_class)
     ttfts: list[float | None] = []
     stable = False
 
     def send(arrival: str, count: int) -> list[float | None]:
         requests, output = count if arrival == "closed" else None, min(model.output_tokens, _WARM_OUTPUT)
-        workload = first.workload.alike(arrival, requests, model.prompt_asked, output)
+        workload = alone.alike(arrival, requests, model.prompt_asked, output)
         workload = workload.model_copy(update={"honour_retry_after": first.workload.honour_retry_after})
         load = replace(
             first, workload=workload, level=1 if arrival == "closed" else count, seed=f"warm-up/{len(ttfts)}/{first.seed}"
@@ -60,7 +61,7 @@ def warm_up(target: Target, missing: Sequence[RunSpec], settings: Measurement, l
     while not stable and len(ttfts) + _IN_A_ROW <= max(_IN_A_ROW, settings.warmup_requests):
         latest = send("closed", _IN_A_ROW)
         ttfts += latest
-        if first.workload.prompts.sized:
+        if alone.prompts.sized:
             stable = _alike(latest, settings.warmup_spread)
         else:
             stable = len(ttfts) > _IN_A_ROW and all(

@@ -7,13 +7,15 @@ from typing import Any
 
 import polars as pl
 
+from bench.records.classes import parts_of
+
 __all__ = ["is_begun", "is_natural", "request_share", "whole_requests"]
 
 
 def is_natural(definition: Mapping[str, Any]) -> bool:
-    """Whether answers end by themselves. Args: definition: the run's."""
-    length = definition.get("output_tokens")
-    return isinstance(length, Mapping) and length.get("distribution") == "natural"
+    """Whether answers end by themselves: those of all classes, or of none. Args: definition: the run's."""
+    lengths = [part.get("output_tokens") for part in parts_of(definition)]
+    return all(isinstance(length, Mapping) and length.get("distribution") == "natural" for length in lengths)
 
 
 def is_begun(definition: Mapping[str, Any]) -> pl.Expr:
@@ -38,14 +40,20 @@ def whole_requests(definition: Mapping[str, Any], requests: pl.DataFrame) -> pl.
 
 
 def request_share(definition: Mapping[str, Any], requests: pl.DataFrame) -> pl.Expr:
-    """Share of a whole request that each one is: 1, but for those with which a closed loop begins: their output ÷ the others' mean.
+    """Share of a whole request that each one is: 1, but for those with which a closed loop begins: their output ÷ the mean of the
+    others, of its class where there are classes.
 
     Counted as whole ones they would raise the rate of a window of n latencies by up to 1 ÷ 2n: in a run of five, by a tenth.
 
     Args:
-        definition: the run's. requests: all of the run; `index`, `output_asked` (tokens).
+        definition: the run's. requests: all of the run; `index`, `output_asked` (tokens), of classes `request_class`.
     """
-    usual = whole_requests(definition, requests)["output_asked"].mean()
+    whole = whole_requests(definition, requests)
+    usual = whole["output_asked"].mean()
     if not usual:
         return pl.lit(1.0)
-    return pl.when(is_begun(definition)).then(pl.col("output_asked") / usual).otherwise(1.0)
+    mean = pl.lit(usual)
+    if definition.get("classes"):
+        of_class = dict(whole.group_by("request_class").agg(pl.col("output_asked").mean()).iter_rows())
+        mean = pl.col("request_class").replace_strict(of_class, default=usual, return_dtype=pl.Float64)
+    return pl.when(is_begun(definition)).then(pl.col("output_asked") / mean).otherwise(1.0)

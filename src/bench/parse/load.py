@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import polars as pl
@@ -14,6 +14,7 @@ from bench.parse.begun import is_natural, whole_requests
 from bench.parse.in_flight import in_flight_figures
 from bench.parse.recovery import recovery
 from bench.parse.server import FEWEST_SCRAPES, gauges
+from bench.records.classes import parts_of
 from bench.records.run import RunRecord
 
 __all__ = ["asked_figures", "load_figures", "standing_queue"]
@@ -30,18 +31,21 @@ def asked_figures(definition: Mapping[str, Any], requests: pl.DataFrame) -> dict
         definition: the run's, from its record. requests: `prompt_asked`, `output_asked` (tokens).
     """
     plain = {key: value for key, value in definition.items() if not isinstance(value, dict | list)}
-    lengths = {key: definition.get(f"{key}_tokens") for key in ("prompt", "output")}
+    parts, classes = list(parts_of(definition)), definition.get("classes")
+    # What a workload says of its classes, each of them may say otherwise.
+    lengths = {key: None if classes else definition.get(f"{key}_tokens") for key in ("prompt", "output")}
     axis, level = definition["axis"], definition["level"]
     return {
         **plain,
         "family": definition.get("family", definition["workload"]),
         "stream": definition.get("stream", True),
         "endpoint": definition.get("endpoint", "completions"),
-        "cache": definition.get("cache", "unique"),
+        "cache": _of_all(part.get("cache", "unique") for part in parts),
         "answers": "natural" if is_natural(definition) else "exact",
         "body": json.dumps(definition["body"], sort_keys=True) if definition.get("body") else None,
         "work": ENDPOINTS[definition.get("endpoint", "completions")].work.name,
-        "prompts": (definition.get("prompts") or {"source": "random"})["source"],
+        "prompts": _of_all((part.get("prompts") or {"source": "random"})["source"] for part in parts),
+        "classes": json.dumps(classes) if classes else None,
         "turns": (definition.get("turns") or {"count": 1})["count"],
         **{f"{key}_fixed": x.get("tokens") if isinstance(x, dict) else x for key, x in lengths.items()},
         "prompt_tokens": requests["prompt_asked"].mean(),
@@ -51,6 +55,11 @@ def asked_figures(definition: Mapping[str, Any], requests: pl.DataFrame) -> dict
         "level": float(level),
         **{name: (int(level) if x.held else float(level)) if name == axis else None for name, x in AXES.items()},
     }
+
+
+def _of_all(values: Iterable[str]) -> str:
+    """One value of all classes, or each that some have."""
+    return ", ".join(dict.fromkeys(values))
 
 
 def load_figures(

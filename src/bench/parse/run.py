@@ -10,7 +10,7 @@ import polars as pl
 
 from bench.drift import place_of_run
 from bench.endpoints import ENDPOINTS, Endpoint
-from bench.parse.begun import is_natural
+from bench.parse.begun import is_natural, request_share, whole_requests
 from bench.parse.counted import counted_bounds
 from bench.parse.devices import device_figures, device_samples
 from bench.parse.latency import latency_columns
@@ -19,8 +19,9 @@ from bench.parse.percentiles import percentile, upper_bound
 from bench.parse.scrapes import SCRAPE_SCHEMA, TELEMETRY_SCHEMA, scrape_tables, wide_table
 from bench.parse.server import FEWEST_SCRAPES, server_figures
 from bench.parse.speculation import answer_figures, speculation_figures
-from bench.parse.steady import in_steady_state, steady_figures
+from bench.parse.steady import SteadyWindow, in_steady_state, rates_between, steady_figures
 from bench.parse.stream import gaps_between_tokens, stream_figures, supported
+from bench.records.classes import class_column
 from bench.records.environment import environment_text
 from bench.records.form import RequestForm
 from bench.records.latencies import LATENCIES
@@ -67,6 +68,8 @@ def parse_run(folder: Path, *, requests: Path, telemetry: Path, wide: Path, summ
         content["kept_answers"] = table.filter(pl.col("outcome") == "ok").select(KEPT).to_dicts()
     else:
         table = table.drop(KEPT)
+    if not record.definition.get("classes"):
+        table = table.drop("request_class")
     window = _load_window(table)
     tokens = table.filter(pl.col("outcome") == "ok")[endpoint.work.counts].sum()
     content |= device_figures(device_samples(samples), window, int(tokens or 0))
@@ -145,6 +148,7 @@ def summarise(record: RunRecord, requests: pl.DataFrame, telemetry: pl.DataFrame
             ok.filter(in_steady_state(steady)) if steady else ok.clear(), gaps_between_tokens(content)
         ).items()
     }
+    content |= _classes(record, requests, steady, span, one_each=gaps_between_tokens(content))
     content |= server_figures(telemetry, scraped=bool(scrapes), version=record.engine_version)
     content |= counted_bounds(requests, telemetry)
     content |= speculation_figures(telemetry) | answer_figures(ok)
@@ -152,6 +156,38 @@ def summarise(record: RunRecord, requests: pl.DataFrame, telemetry: pl.DataFrame
     content |= {f"steady_{key}": value for key, value in speculation_figures(within).items()}
     content |= load_figures(record, requests, telemetry, content, (begin, end))
     content |= _scrape_figures(scrapes, record.scrape_interval_s if record.scrape_endpoint else None, begin, end)
+    return content
+
+
+def _classes(
+    record: RunRecord, requests: pl.DataFrame, steady: SteadyWindow | None, span: float | None, *, one_each: bool
+) -> dict[str, Any]:
+    """The same of each class: its requests, their lengths, throughput and latencies, of the whole run and of its steady window.
+
+    Args:
+        requests: the tidy table, with `request_class`. span: of the load (s). one_each: as of `_latencies`.
+    """
+    work, share = _endpoint(record).work, request_share(record.definition, requests)
+    content: dict[str, Any] = {}
+    for name in record.definition.get("classes") or {}:
+        mine = requests.filter(pl.col("request_class") == name)
+        ok = mine.filter(pl.col("outcome") == "ok")
+        judged = mine.filter(in_steady_state(steady)) if steady else mine.clear()
+        answered = judged.filter(pl.col("outcome") == "ok")
+        figures = {
+            "requests": len(mine),
+            "failed": len(mine) - len(ok),
+            "prompt_tokens": mine["prompt_asked"].mean(),
+            "output_tokens": whole_requests(record.definition, mine)["output_asked"].mean(),
+            "throughput_requests_per_s": len(ok) / span if span else None,
+            "throughput_tokens_per_s": float(ok[work.counts].sum() or 0) / span if span else None,
+            **_latencies(ok, one_each),
+            "steady_requests": len(judged),
+            "steady_failed": len(judged) - len(answered),
+            **(rates_between(ok, steady.begin_s, steady.end_s, share, work) if steady else {}),
+            **{f"steady_{key}": value for key, value in _latencies(answered, one_each).items()},
+        }
+        content |= {class_column(name, key): value for key, value in figures.items()}
     return content
 
 

@@ -246,6 +246,7 @@ def planned_again(run: MeasuredRun) -> list[PlannedRequest]:
             think_s=_thought(row["scheduled_s"], ended.get(row["after"])),
             shared_tokens=common,
             reusable_tokens=before.prompt_tokens if before else common,
+            request_class=row.get("request_class"),
         )
     return list(plans.values())
 

@@ -136,7 +136,11 @@ def _highest(member: Member, workload: Workload, slos: Sequence[Slo], instances:
 
 def worst_excess(member: Member, requests: pl.DataFrame, slos: Sequence[Slo]) -> float:
     """By how much the SLO that is missed most is over its limit: ln(percentile ÷ limit). Args: requests: of `REPLAY_SCHEMA`."""
-    reached = ((_latency(requests, slo).quantile(slo.share, "higher"), slo) for slo in slos)
+    # A class's limit is one on its own requests.
+    mine = [
+        requests if slo.request_class is None else requests.filter(pl.col("request_class") == slo.request_class) for slo in slos
+    ]
+    reached = ((_latency(each, slo).quantile(slo.share, "higher"), slo) for each, slo in zip(mine, slos, strict=True))
     return max((math.log(value * latency_longer(member, slo) / slo.limit_s) for value, slo in reached if value), default=-_FAR)
 
 

@@ -28,6 +28,7 @@ REPLAY_SCHEMA = {
     "first_token_s": pl.Float64,
     "end_s": pl.Float64,
     "preemptions": pl.Int64,
+    "request_class": pl.String,
     **{f"{phase}_s": pl.Float64 for phase in PHASES},
 }
 
@@ -117,6 +118,7 @@ def answered_table(answered: Sequence[Request]) -> pl.DataFrame:
             r.first,
             r.end,
             r.preemptions,
+            r.plan.request_class,
             *r.spent.seconds.values(),
         )
         for r in answered

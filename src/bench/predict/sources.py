@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from bench.errors import BenchError
 from bench.parse.stream import ONE_EACH
 from bench.predict.calibrate import Given, MeasuredRun, limits_of
 from bench.predict.state import Limits
+from bench.records.classes import served_alike
 from bench.records.deployment import read_facts
 from bench.records.launch import read_launch
 from bench.study import Paths
@@ -23,8 +25,8 @@ _EVICTED = 0.9  # measured ÷ expected hit rate below which the cache evicted; c
 
 def measured_runs(table: pl.DataFrame, results: Path, deployment: str, limits: Limits) -> list[MeasuredRun]:
     """The valid runs of a deployment whose requests are there. Without those whose prefix cache served less than their prompts have in
-    common, or whose prompts may have anything in common, unless the server reports how much of each. And without those that lack
-    the lengths of a request.
+    common, or whose prompts may have anything in common, unless the server reports how much of each. Without those whose classes of
+    requests are not served alike. And without those that lack the lengths of a request.
 
     Args:
         table: the summary. results: the folder that it is of. limits: of the deployment's scheduler.
@@ -39,6 +41,8 @@ def measured_runs(table: pl.DataFrame, results: Path, deployment: str, limits: L
     for row in table.filter(usable).iter_rows(named=True):
         file = _at(results, Paths.REQUESTS, deployment=deployment, run=row["run"])
         expected, seen = row["prefix_hit_rate_expected"], row["prefix_hit_rate"]
+        if row.get("classes") and not (served_alike(json.loads(row["classes"])) and row["cache"] == "unique"):
+            continue
         # A run's records do not say which blocks its prompts share.
         if not file.exists() or (row["arrival"] == "trace" and limits.cached and expected != 0):
             continue

@@ -32,7 +32,8 @@ __all__ = [
     "schema_of",
 ]
 
-JUDGED_FIELDS = {"ok": pl.Boolean, **dict.fromkeys(LATENCIES, pl.Float64)}  # of type `requests`; times in s
+# Of type `requests`; times in s.
+JUDGED_FIELDS = {"ok": pl.Boolean, **dict.fromkeys(LATENCIES, pl.Float64), "request_class": pl.String}
 ANSWER_FIELDS = dict.fromkeys(KEPT, pl.String)  # of type `answers`, as `RequestRecord` has them
 # Of type `misses`: by what a load misses, as `bench.analysis.judging.Miss` has it.
 _MISS_FIELDS = {

@@ -45,6 +45,7 @@ class RequestRecord:
         retry_after_s: for how long the answer asked to wait before another try (`Retry-After`, seconds or a date). attempts: how often
             it was sent, where the workload honours that; `sent_s` is the first time then, and the answer is the last one. waited_s: for
             how long it was held back between them, together.
+        request_class: its class; absent where the workload has none.
         answer: its text without reasoning, where the workload keeps answers (`keep_answers`); it and the next three are absent
             otherwise. request_digest: of the request's body but for the model's name: the same for the same question.
         prompt_place, prompt_digest: which of a file's prompts it is, as `line 3`, and a digest of that prompt as the file has it.
@@ -83,6 +84,7 @@ class RequestRecord:
     waited_s: float = 0.0
     draft_tokens: int | None = None
     accepted_tokens: int | None = None
+    request_class: str | None = None
     answer: str | None = None
     request_digest: str | None = None
     prompt_place: str | None = None
@@ -90,13 +92,14 @@ class RequestRecord:
 
 
 KEPT = ("answer", "request_digest", "prompt_place", "prompt_digest")  # what a record has only where answers are kept
+_ABSENT = ("request_class", *KEPT)  # keys without a value that are left out
 
 
 def write_requests(records: Iterable[RequestRecord], path: Path) -> None:
     """Write one JSON line a request."""
     with path.open("w", encoding="utf-8") as file:
         for record in records:
-            content = {key: value for key, value in asdict(record).items() if value is not None or key not in KEPT}
+            content = {key: value for key, value in asdict(record).items() if value is not None or key not in _ABSENT}
             file.write(json.dumps(content, separators=(",", ":")) + "\n")
 
 

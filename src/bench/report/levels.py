@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import polars as pl
@@ -11,7 +11,7 @@ import polars as pl
 from bench.parse.percentiles import percentile
 from bench.study import Slo
 
-__all__ = ["level_rows", "shown_latencies"]
+__all__ = ["level_rows", "reached", "shown_latencies"]
 
 _WITHOUT_SLOS = (("ttft", "p50"), ("ttft", "p95"), ("tpot", "p50"), ("e2e", "p50"))
 
@@ -39,8 +39,8 @@ def level_rows(runs: pl.DataFrame, slos: Sequence[Slo]) -> list[dict[str, Any]]:
     order = ["deployment", "family", *(name for name in ("prompt_fixed", "output_fixed") if name in runs.columns), *keys]
     for key, group in runs.sort(list(dict.fromkeys(order)), nulls_last=True).group_by(keys, maintain_order=True):
         valid = group.filter("valid")
-        judged = pl.DataFrame([each for run in valid["judged"].to_list() for each in run or ()])
-        latencies = [_reached(judged, slo) for slo in shown_latencies(slos)]
+        judged = [each for run in valid["judged"].to_list() for each in run or ()]
+        latencies = [reached(judged, slo) for slo in shown_latencies(slos)]
         found.append(
             {
                 **dict(zip(keys, key, strict=True)),
@@ -60,8 +60,8 @@ def level_rows(runs: pl.DataFrame, slos: Sequence[Slo]) -> list[dict[str, Any]]:
     return found
 
 
-def _reached(judged: pl.DataFrame, slo: Slo) -> float | None:
-    if judged.is_empty():
-        return None
-    values = judged.select(pl.when("ok").then(pl.col(slo.metric)).otherwise(math.inf)).to_series()
-    return percentile(values.cast(pl.Float64), slo.share)
+def reached(judged: Sequence[Mapping[str, Any]], slo: Slo) -> float | None:
+    """The percentile of an SLO, of all requests or of its class (s): infinity where that share of them failed, None without any."""
+    mine = [each for each in judged if slo.request_class in (None, each.get("request_class"))]
+    values = [each[slo.metric] if each["ok"] else math.inf for each in mine]
+    return percentile(pl.Series(values, dtype=pl.Float64), slo.share)

@@ -32,6 +32,7 @@ from bench.records.deployment import read_facts
 from bench.records.searches import SearchRecord
 from bench.report import provenance
 from bench.report.answers import answers
+from bench.report.classes import class_rows
 from bench.report.findings import curves
 from bench.report.headline import headline
 from bench.report.levels import level_rows, shown_latencies
@@ -53,6 +54,7 @@ _SECTIONS = (
     "headline",
     "answers",
     "levels",
+    "classes",
     "verdicts",
     "searches",
     "operating",
@@ -120,6 +122,7 @@ def write_report(
         "lead": figures[0] if figures else None,
         "figures": figures[1:],
         "levels": level_rows(results.runs, results.decision.slos),
+        "classes": class_rows(results.runs, results.decision.slos),
         "latency_text": latency_text,
         "shown": shown_latencies(results.decision.slos),
         "searches": _searched(results.searches),

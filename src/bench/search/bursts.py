@@ -17,6 +17,7 @@ from bench.study import Workload
 __all__ = ["sender"]
 
 _OPEN_KEYS = ("burstiness", "duration_s", "step", "ramp", "stop_overloaded", "turns", "num_requests", "archetype")
+_OPEN_CLASS_KEYS = ("arrival", "burstiness")
 
 
 def sender(target: Target, load: Load, alive: Callable[[], None] = lambda: None) -> Send:
@@ -26,6 +27,9 @@ def sender(target: Target, load: Load, alive: Callable[[], None] = lambda: None)
         alive: called every second; it raises where the server is dead.
     """
     given = load.workload.model_dump(exclude_defaults=True, exclude=set(_OPEN_KEYS))
+    for each in given.get("classes", {}).values():
+        for key in _OPEN_CLASS_KEYS:
+            each.pop(key, None)
     number = numbers()
 
     def send(in_flight: int, count: int, timeout_s: float) -> Sequence[Reply]:
@@ -56,7 +60,7 @@ def _reply(record: RequestRecord, *, cut: bool) -> Reply:
     assert record.sent_s is not None
     end_s = record.sent_s if record.end_s is None else record.end_s
     latencies = {name: _latency(record, name) for name in LATENCIES}
-    return Reply(record.sent_s, end_s, outcome, latencies, record.token_times_s)
+    return Reply(record.sent_s, end_s, outcome, latencies, record.token_times_s, record.request_class)
 
 
 def _latency(record: RequestRecord, name: str) -> float | None:

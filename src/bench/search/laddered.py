@@ -230,4 +230,5 @@ def _aim(asked: SearchSpec) -> Aim:
         burstiness=asked.workload.burstiness or 1.0,
         turns=asked.workload.turn_count,
         think_s=asked.workload.think_s,
+        shares={name: each.share for name, each in asked.workload.classes.items()},
     )

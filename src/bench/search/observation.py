@@ -147,7 +147,12 @@ def _by_slo(requests: Sequence[Mapping[str, Any]], slo: Slo, speed: float) -> Ex
     Neighbours in a queue are alike, so that the ranks' error is that of fewer independent requests (`Share`). Beyond the largest
     value nothing is known: there the lower half counts for both.
     """
-    known = [x for x in requests if not x["ok"] or x[slo.metric] is not None]
+    mine = [x for x in requests if slo.request_class in (None, x.get("request_class"))]
+    known = [x for x in mine if not x["ok"] or x[slo.metric] is not None]
+    if not mine:
+        raise BenchError(
+            f"a run of {len(requests)} requests has none of {slo.request_class} to judge {slo.name} by. Raise its share."
+        )
     if not known:
         raise BenchError(
             f"{slo.metric.upper()} is not known of any answer: one of a single token has no TPOT, and answers that something on "

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from bench.search.belief import Belief, believe
@@ -60,6 +60,7 @@ class Aim:
         start, lowest, highest: the first load, and the bounds of all. Without a start, a probe finds one (`begun`); without a lowest,
             it is one in flight, or a 64th of the first rate.
         burstiness: shape of the gaps of an open loop; below 1 they come in bursts, which takes more requests.
+        shares: of all requests, those of each class that has a limit of its own (0–1).
         turns, think_s: requests of a conversation, and the pause between them (s); a load then counts conversations.
     """
 
@@ -73,6 +74,7 @@ class Aim:
     burstiness: float = 1.0
     turns: int = 1
     think_s: float = 0.0
+    shares: Mapping[str, float] = field(default_factory=dict)
 
     def begun(self, load: float) -> Aim:
         """The same with its first load."""
@@ -97,7 +99,7 @@ class Aim:
         Args:
             latency_s: E2E of a request, of a load that is carried. near: the limit, where four times as many are sent.
         """
-        allowed = min((1 - slo.share for slo in self.slos), default=1.0)
+        allowed = min(((1 - slo.share) * self.shares.get(slo.request_class or "", 1.0) for slo in self.slos), default=1.0)
         count = max(_FEWEST_REQUESTS, _BESIDE + _BEYOND / allowed) / min(1.0, self.burstiness)
         if near:
             count *= _MORE_NEAR

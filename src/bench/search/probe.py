@@ -41,6 +41,7 @@ class Reply:
     Attributes:
         sent_s, end_s: since any moment. outcome: `cut` where the probe waited no longer. latencies: by name (s); None where not known.
         tokens_s: when its parts came. A closed loop begins with requests of which a part is left, so they are counted, not answers.
+        request_class: its class; None where the load has none.
     """
 
     sent_s: float
@@ -48,6 +49,7 @@ class Reply:
     outcome: str
     latencies: Mapping[str, float | None]
     tokens_s: Sequence[float]
+    request_class: str | None = None
 
 
 class Send(Protocol):
@@ -141,6 +143,8 @@ def _reached(aim: Aim, replies: Sequence[Reply]) -> float | None:
     for slo in aim.slos:
         values = []
         for reply in replies:
+            if slo.request_class not in (None, reply.request_class):
+                continue
             latency, so_far = reply.latencies[slo.metric], reply.end_s - reply.sent_s
             if latency is not None:
                 values.append(latency / slo.limit_s)

@@ -180,7 +180,9 @@ class RunningServer:
 
     def _definition(self, load: Load, count: int, turn: int) -> dict[str, Any]:
         plain = load.workload.model_dump(mode="json", exclude_defaults=True)
-        own = {key: plain[key] for key in ("prompts", "body") if key in plain}  # loads of one label that differ in these differ
+        own = {
+            key: plain[key] for key in ("prompts", "body", "classes") if key in plain
+        }  # loads of one label that differ in these differ
         label = f"c{load.level:04g}" if self.held else f"q{load.level:g}"
         return {
             "deployment": self.target.model,

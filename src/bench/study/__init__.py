@@ -7,7 +7,7 @@ from bench.study.deployment import Deployment, Engine
 from bench.study.paths import Paths
 from bench.study.plan import Plan
 from bench.study.read import load_config, load_file, load_workload
-from bench.study.slo import Slo, parse_slo
+from bench.study.slo import Slo, applying, parse_slo
 from bench.study.specs import DeploymentSpec, RunSpec
 from bench.study.workload import Workload
 
@@ -23,6 +23,7 @@ __all__ = [
     "RunSpec",
     "Slo",
     "Workload",
+    "applying",
     "begin",
     "load_config",
     "load_file",

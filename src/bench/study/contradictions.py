@@ -17,7 +17,7 @@ from bench.study.config import Config, Ladder
 from bench.study.deployment import Deployment, Engine
 from bench.study.plan import longest_request, swept
 from bench.study.search import EQUILIBRIUM, KV_CACHE, SLO, Search
-from bench.study.slo import parse_slo
+from bench.study.slo import applying, parse_slo
 from bench.study.workload import Workload
 
 __all__ = ["contradictions"]
@@ -80,6 +80,7 @@ def contradictions(config: Config) -> typing.Iterator[str]:
                     )
                 asked[key3] = i
     yield from _searched_twice(config)
+    yield from _classless(config)
     yield from _baseline(config.study.baseline, config, asked)
     yield from _hardware(config)
 
@@ -89,6 +90,8 @@ def _unsendable(where: str, ladder: Ladder, workload: Workload, *, packed: bool)
     name = f"workloads.{ladder.workload}"
     if workload.trace and (ladder.prompt_tokens or ladder.output_tokens):
         return f"{where} gives lengths, but {name} replays a trace, which has its own. Remove one of them."
+    if workload.classes and (ladder.prompt_tokens or ladder.output_tokens):
+        return f"{where} gives lengths, but {name} has classes, each with its own. Remove one of them."
     if not workload.prompts.sized and ladder.prompt_tokens:
         return f"{where}.prompt_tokens: {name} sends prompts of a file, which have their own lengths. Remove one of them."
     work = ENDPOINTS[workload.endpoint].work
@@ -98,11 +101,27 @@ def _unsendable(where: str, ladder: Ladder, workload: Workload, *, packed: bool)
         )
     if packed:
         return None
-    try:
-        workload.prompts.check(ENDPOINTS[workload.endpoint], workload.turn_count)
-    except BenchError as error:
-        return f"{name}.prompts: {error}"
+    for part, sent in workload.parts.items():
+        try:
+            sent.prompts.check(ENDPOINTS[workload.endpoint], workload.turn_count)
+        except BenchError as error:
+            return f"{name}{f'.classes.{part}' if part else ''}.prompts: {error}"
     return None
+
+
+def _classless(config: Config) -> typing.Iterator[str]:
+    """SLOs of classes that no workload has."""
+    known = {name: None for workload in config.workloads.values() for name in workload.classes}
+    limits = [("decision.slo", config.decision.slo)]
+    limits += [
+        (f"study.ladders[{i}].search.slo", each.search.slo)
+        for i, each in enumerate(config.study.ladders)
+        if each.search and each.search.slo
+    ]
+    for where, texts in limits:
+        for slo in map(parse_slo, texts):
+            if slo.request_class is not None and slo.request_class not in known:
+                yield f"{where} limits {slo.name}, a class that no workload has. There are: {_names(known)}."
 
 
 def _searched_twice(config: Config) -> typing.Iterator[str]:
@@ -152,9 +171,21 @@ def _unsearchable(where: str, ladder: Ladder, workload: Workload, config: Config
         if search.slo:
             yield f"{where}.search.slo has limits, and search.targets has no slo. Remove one, or add slo to the targets."
         return
-    slos = [parse_slo(text) for text in search.slo or config.decision.slo]
-    single = workload.output_tokens is not None and workload.output_tokens.longest == 1
+    yield from _unsearchable_slos(where, ladder, workload, config)
+
+
+def _unsearchable_slos(where: str, ladder: Ladder, workload: Workload, config: Config) -> typing.Iterator[str]:
+    """Why no search can find the load within the SLOs of a ladder."""
+    search = ladder.search or Search()
+    slos = applying((parse_slo(text) for text in search.slo or config.decision.slo), workload.classes)
+    if not slos and (search.slo or config.decision.slo):
+        yield (
+            f"{where}: auto searches for the highest load within SLOs, and those that there are limit classes that "
+            f"workloads.{ladder.workload} does not have. Give search.slo."
+        )
     for slo in slos:
+        outputs = [part.output_tokens for name, part in workload.parts.items() if slo.request_class in (None, name)]
+        single = all(output is not None and output.longest == 1 for output in outputs)
         if (slo.metric == "ttft" and not workload.stream) or (slo.metric == "tpot" and (single or not workload.stream)):
             why = "has no streaming" if not workload.stream else "asks for single tokens"
             yield f"{where}: no answer of workloads.{ladder.workload} has a {slo.name.split()[0]}, as it {why}. Search by another SLO."

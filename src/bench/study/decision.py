@@ -47,7 +47,8 @@ class Decision(Strict):
     slo: SloTexts = Field(
         default_factory=list,
         description="Limits that an instance has to meet, all of them, such as `[ttft_p99=1s, tpot_p95=50ms]`: "
-        f"{_one_of(LATENCIES)}, at {_one_of(PERCENTILES)}. C_max, usable requests/s, goodput and the fleet follow from them.",
+        f"{_one_of(LATENCIES)}, at {_one_of(PERCENTILES)}. The name of a class goes before it: `chat.ttft_p99=1s` limits that class's "
+        "requests alone, in each workload that has one of that name. C_max, usable requests/s, goodput and the fleet follow from them.",
     )
     failed_share: Annotated[float, Field(ge=0, le=1)] = Field(
         default=0.01,

@@ -23,7 +23,7 @@ from bench.study.precision import with_requests
 from bench.study.rounds import Place, alternating, places_of
 from bench.study.search import SLO, Search
 from bench.study.searches import SearchSpec, found_runs
-from bench.study.slo import parse_slo
+from bench.study.slo import applying, parse_slo
 from bench.study.specs import PROTOCOL, DeploymentSpec, RunSpec, digest
 from bench.study.workload import Workload
 
@@ -211,15 +211,15 @@ class Plan:
                 "arrival": run.workload.arrival,
                 "axis": run.workload.axis,
                 "level": float(run.level),
-                "prompt_fixed": run.workload.prompt_tokens.fixed if run.workload.prompt_tokens else None,
-                "output_fixed": run.workload.output_tokens.fixed if run.workload.output_tokens else None,
+                **_fixed(run.workload),
                 "stream": run.workload.stream,
                 "endpoint": run.workload.endpoint,
-                "prompts": run.workload.prompts.source,
+                "prompts": ", ".join(dict.fromkeys(part.prompts.source for part in run.workload.parts.values())),
                 "answers": "natural" if run.workload.natural else "exact",
                 "work": ENDPOINTS[run.workload.endpoint].work.name,
-                "cache": run.workload.cache,
+                "cache": ", ".join(dict.fromkeys(part.cache for part in run.workload.parts.values())),
                 "body": json.dumps(run.workload.body, sort_keys=True) if run.workload.body else None,
+                "classes": _classes(run.workload),
                 "turns": run.workload.turn_count,
                 "honour_retry_after": run.workload.honour_retry_after,
                 "slo": bool(self.config.decision.slo),
@@ -229,6 +229,17 @@ class Plan:
         ]
 
 
+def _fixed(workload: Workload) -> dict[str, int | None]:
+    """The lengths of all requests, where they have one; what a workload says of its classes, each of them may say otherwise."""
+    lengths = {"prompt_fixed": workload.prompt_tokens, "output_fixed": workload.output_tokens}
+    return {name: length.fixed if length and not workload.classes else None for name, length in lengths.items()}
+
+
+def _classes(workload: Workload) -> str | None:
+    plain = workload.model_dump(mode="json", exclude_defaults=True)
+    return json.dumps(plain["classes"]) if workload.classes else None
+
+
 def longest_request(workload: Workload) -> int:
     """Tokens of the longest request that a workload can send, prompt and output together, as far as they are known beforehand: a prompt
     from a file has one or more.
@@ -236,6 +247,8 @@ def longest_request(workload: Workload) -> int:
     Raises:
         BenchError: a file that says so is missing or wrong.
     """
+    if workload.classes:
+        return max(longest_request(part) for part in workload.parts.values())
     if workload.trace:
         return max(x.prompt_tokens + x.output_tokens for x in workload.traced)
     prompt = workload.prompt_tokens.longest if workload.prompt_tokens else 1
@@ -306,8 +319,7 @@ def _searches(config: Config, deployments: Mapping[str, DeploymentSpec]) -> Iter
             continue
         own, settings = config.workloads[ladder.workload], ladder.search or Search()
         slos = [parse_slo(text) for text in settings.slo] if settings.slo else config.decision.slos
-        if SLO not in settings.targets:
-            slos = []
+        slos = applying(slos, own.classes) if SLO in settings.targets else []
         files = file_digests(own, config.files if config.packed else None)
         for name, workload in swept(ladder, own):
             yield SearchSpec(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from bench.axes import AXES, RATE
 from bench.errors import shown_share
 from bench.statistics import TAIL
-from bench.study.slo import Slo
+from bench.study.slo import Slo, applying
 from bench.study.trace import TraceRequest, different_tokens
 from bench.study.workload import Workload
 
@@ -41,9 +41,19 @@ def with_requests(workload: Workload, level: float, repeats: int, slos: Sequence
     """The workload with a number in place of `num_requests: auto`: what the SLOs need at this level, divided by its repeats."""
     if workload.num_requests != "auto":
         return workload
-    each = math.ceil(_SPREAD * _clustered(workload) * (requests_for(slos) or _UNSURE) / _WINDOW / repeats)
+    each = math.ceil(_SPREAD * _clustered(workload) * (_needed(workload, slos) or _UNSURE) / _WINDOW / repeats)
     held = _TURNOVERS * int(level) if AXES[workload.axis].held else 0
     return workload.model_copy(update={"num_requests": max(each, held)})
+
+
+def _needed(workload: Workload, slos: Sequence[Slo]) -> float | None:
+    """As `requests_for`, of a workload whose classes have limits of their own: a class needs as many as all requests would."""
+    needed = [(requests_for([slo]) or 0) / _share(workload, slo) for slo in applying(slos, workload.classes)]
+    return max(needed, default=None)
+
+
+def _share(workload: Workload, slo: Slo) -> float:
+    return 1.0 if slo.request_class is None else workload.classes[slo.request_class].share
 
 
 def auto_lines(plan: Plan) -> list[str]:
@@ -65,7 +75,8 @@ def prompt_lines(plan: Plan) -> list[str]:
     how long, of a trace what they share.
     """
     workloads = {} if plan.config.packed else {run.family: run.workload for run in plan.runs}
-    own = {name: x.prompts.described(x.turn_count) for name, x in workloads.items() if not x.prompts.sized}
+    parts = {f"{name}.{part}" if part else name: each for name, x in workloads.items() for part, each in x.parts.items()}
+    own = {name: x.prompts.described(x.turn_count) for name, x in parts.items() if not x.prompts.sized}
     shared = {name: _shared(x.traced) for name, x in workloads.items()}
     return [
         *(f"{name}: {words}; their tokens are what the server counts." for name, words in own.items() if words),
@@ -113,7 +124,7 @@ def _seconds(workload: Workload, level: float, slos: Sequence[Slo]) -> float | N
     """How long the requests of a run take (s); None where nothing bounds it."""
     if workload.axis == RATE:
         return _number(workload) / level
-    limits = {slo.metric: slo.limit_s for slo in slos}
+    limits = {slo.metric: slo.limit_s for slo in slos if slo.request_class is None}
     if "e2e" in limits:
         request = limits["e2e"]
     elif {"ttft", "tpot"} <= limits.keys() and workload.output_tokens:
@@ -137,15 +148,17 @@ def thin_levels(runs: Iterable[RunSpec], slos: Sequence[Slo]) -> list[str]:
 
     Bursts are left out: no rate is read off them.
     """
-    needed = requests_for(slos)
-    if needed is None:
-        return []
-    strictest = max(slos, key=lambda slo: slo.share)
     counts: dict[str, dict[tuple[str, float], float]] = {}
     needs: dict[str, float] = {}
+    strictest: dict[str, Slo] = {}
     for run in runs:
-        if run.workload.arrival in ("burst", "trace"):
+        needed = _needed(run.workload, slos)
+        if run.workload.arrival in ("burst", "trace") or needed is None:
             continue
+        of = run.workload
+        strictest[run.workload_name] = max(
+            applying(slos, of.classes), key=lambda slo: (requests_for([slo]) or 0) / _share(of, slo)
+        )
         levels, level = counts.setdefault(run.workload_name, {}), (run.deployment.name, run.level)
         levels[level] = levels.get(level, 0.0) + _requests(run.workload, run.level)
         needs[run.workload_name] = needed * _clustered(run.workload) / _WINDOW
@@ -157,8 +170,9 @@ def thin_levels(runs: Iterable[RunSpec], slos: Sequence[Slo]) -> list[str]:
                 thin.setdefault((deployment, int(count)), []).append(f"{value:g}")
         if thin:
             has = "; ".join(f"{deployment} at {', '.join(values)}: {count:,}" for (deployment, count), values in thin.items())
+            what = strictest[workload].name
             lines.append(
-                f"{workload}: too few requests to show that {strictest.name} is met, so C_max may get no lower bound. A level needs "
+                f"{workload}: too few requests to show that {what} is met, so C_max may get no lower bound. A level needs "
                 f"{math.ceil(needs[workload]):,} over all repeats; {has}. Raise num_requests, duration_s or repeats, or write "
                 "`num_requests: auto`."
             )

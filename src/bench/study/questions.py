@@ -27,6 +27,7 @@ __all__ = [
     "deployments_alike",
     "lengths",
     "levels",
+    "mixed",
     "on_gpus",
     "plain",
     "predictable",
@@ -77,6 +78,11 @@ def plain(rows: Rows) -> Rows:
 def levels(fewest: int) -> Condition:
     """A curve with so many levels of load."""
     return lambda rows: varied(plain(rows), "level", within=("deployment", "workload", "axis")) >= fewest
+
+
+def mixed(rows: Rows) -> bool:
+    """A curve of a workload with classes of requests."""
+    return levels(2)([row for row in rows if row.get("classes")])
 
 
 def shows_kv_cache(rows: Rows) -> bool:
@@ -184,8 +190,13 @@ def predictable(rows: Rows) -> bool:
     """A curve of a server that the study started itself, so that its scheduler's limits are known, with known lengths and answers that
     show its steps.
     """
-    known = [row for row in rows if SOURCES[row.get("prompts") or RANDOM.name].sized and row.get("answers") != "natural"]
+    known = [row for row in rows if _sized(row) and row.get("answers") != "natural"]
     return levels(2)([row for row in known if row.get("started") and row.get("stream") is not False])
+
+
+def _sized(row: Mapping[str, Any]) -> bool:
+    """Whether prompts have the lengths asked for: those of each class, whose sources stand one after another."""
+    return all(SOURCES[name].sized for name in (row.get("prompts") or RANDOM.name).split(", "))
 
 
 def beside_baseline(rows: Rows) -> bool:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from bench.errors import BenchError
+from bench.records.classes import class_column
 from bench.records.latencies import LATENCIES, PERCENTILES
 
-__all__ = ["Slo", "parse_slo"]
+__all__ = ["Slo", "applying", "parse_slo"]
 
 _UNITS = {"s": 1.0, "ms": 1e-3}  # seconds of a unit; derived
-_SLO = rf"({'|'.join(LATENCIES)})_({'|'.join(PERCENTILES)})\s*(?:=|<=|≤)\s*(\d+(?:\.\d+)?)\s*(s|ms)"
+_CLASS = r"[a-z0-9][a-z0-9.-]*"  # as names of a configuration are
+_COLUMN = rf"(?:class_({_CLASS})_)?({'|'.join(LATENCIES)})_({'|'.join(PERCENTILES)})_s"
+_SLO = rf"(?:({_CLASS})\.)?({'|'.join(LATENCIES)})_({'|'.join(PERCENTILES)})\s*(?:=|<=|≤)\s*(\d+(?:\.\d+)?)\s*(s|ms)"
 
 
 @dataclass(frozen=True)
@@ -20,22 +24,25 @@ class Slo:
 
     Attributes:
         metric: a name in `LATENCIES`. percentile: one of `PERCENTILES`. limit_s: seconds.
+        request_class: whose requests it limits; None: those of all.
     """
 
     metric: str
     percentile: str
     limit_s: float
+    request_class: str | None = None
 
     @classmethod
     def of_column(cls, column: str, limit_s: float) -> Slo:
         """The SLO whose `column` is given."""
-        metric, percentile = column.removesuffix("_s").rsplit("_", 1)
-        return cls(metric, percentile, limit_s)
+        match = re.fullmatch(_COLUMN, column)
+        assert match is not None
+        return cls(match[2], match[3], limit_s, match[1])
 
     @property
     def column(self) -> str:
         """The summary's column."""
-        return f"{self.metric}_{self.percentile}_s"
+        return class_column(self.request_class, f"{self.metric}_{self.percentile}_s")
 
     @property
     def share(self) -> float:
@@ -45,12 +52,13 @@ class Slo:
     @property
     def bound(self) -> str:
         """The column of its bound, which the true percentile does not exceed at 99 % confidence."""
-        return f"{self.metric}_{self.percentile}_bound_s"
+        return class_column(self.request_class, f"{self.metric}_{self.percentile}_bound_s")
 
     @property
     def name(self) -> str:
-        """Without the limit, such as `TTFT P99`."""
-        return f"{LATENCIES[self.metric].title} {self.percentile.upper()}"
+        """Without the limit, such as `TTFT P99`, or `TTFT P99 of chat`."""
+        of_class = f" of {self.request_class}" if self.request_class else ""
+        return f"{LATENCIES[self.metric].title} {self.percentile.upper()}{of_class}"
 
     def __str__(self) -> str:
         limit = f"{self.limit_s:g} s" if self.limit_s >= 1 else f"{1000 * self.limit_s:g} ms"
@@ -58,15 +66,20 @@ class Slo:
 
 
 def parse_slo(text: str) -> Slo:
-    """An SLO from `ttft_p99=2s` or `tpot_p95=50ms`.
+    """An SLO from `ttft_p99=2s` or `tpot_p95=50ms`; of one class of a workload's requests from `chat.ttft_p99=2s`.
 
     Raises:
         BenchError: it is not one.
     """
     match = re.fullmatch(_SLO, text.strip().lower())
-    if match is None or not 0 < float(match[3]) < 1e6:
+    if match is None or not 0 < float(match[4]) < 1e6:
         raise BenchError(
             f"{text!r} is not an SLO: give {', '.join(LATENCIES)}, one of {', '.join(PERCENTILES)} and a limit in s or ms, "
-            "as in ttft_p99=2s or tpot_p95=50ms."
+            "as in ttft_p99=2s or tpot_p95=50ms. The name of a class goes before it, as in chat.ttft_p99=2s."
         )
-    return Slo(match[1], match[2], float(match[3]) * _UNITS[match[4]])
+    return Slo(match[2], match[3], float(match[4]) * _UNITS[match[5]], match[1])
+
+
+def applying(slos: Iterable[Slo], classes: Collection[str]) -> list[Slo]:
+    """Those that limit a load: of all requests, and of the classes that it has."""
+    return [slo for slo in slos if slo.request_class is None or slo.request_class in classes]

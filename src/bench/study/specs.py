@@ -194,7 +194,9 @@ class RunSpec:
 
 
 def load_label(workload: Workload) -> str:
-    """Arrival and lengths of a workload in short, such as `burst_p128_o64`."""
+    """Arrival and lengths of a workload in short, such as `burst_p128_o64`; of one with classes their number."""
+    if workload.classes:
+        return f"{workload.arrival}_{len(workload.classes)}classes"
     lengths = (("p", workload.prompt_tokens), ("o", workload.output_tokens))
     own = "" if workload.prompts.sized else f"_p{workload.prompts.source}"
     return workload.arrival + own + "".join(f"_{letter}{length.label}" for letter, length in lengths if length)

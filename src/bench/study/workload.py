@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from bench.axes import CONCURRENCY, RATE
 from bench.endpoints import ENDPOINTS
@@ -16,6 +16,8 @@ from bench.prompts import RANDOM, SOURCES, Prompts, Source
 from bench.published import ARCHETYPES
 from bench.records.environment import secret_in
 from bench.study.arrivals import GAPS
+from bench.study.classes import RequestClass, mixture_faults
+from bench.study.deployment import Name
 from bench.study.lengths import Length, LengthDistribution
 from bench.study.trace import PUBLISHERS, TraceRequest, TraceUnit, read_trace, shared_block
 from bench.study.turns import Turns
@@ -35,6 +37,7 @@ ALIKE = (
     "cache",
     "turns",
     "body",
+    "classes",
     "honour_retry_after",
 )
 # Keys of a body that other keys of a workload say.
@@ -172,6 +175,10 @@ class Workload(Strict):
         default=None, description="`cache: shared`: share of each prompt that all have in common (0–1)."
     )
     turns: Turns | None = Field(default=None, description="Conversations of several requests each.")
+    classes: dict[Name, RequestClass] = Field(
+        default_factory=dict,
+        description="Classes of requests that are mixed, by name. `decision.slo` may limit each (`chat.ttft_p99=1s`).",
+    )
     honour_retry_after: bool = Field(
         default=False,
         description="Whether a request that is refused with 429 or 503 and `Retry-After` is sent again after that wait. Its TTFT "
@@ -225,7 +232,33 @@ class Workload(Strict):
         return content
 
     @model_validator(mode="after")
-    def _keys_of_arrival(self) -> Workload:
+    def _sound(self) -> Workload:
+        faults = self._faults_of_classes() if self.classes else self._faults()
+        if fault := next(faults, None):
+            raise ValueError(fault)
+        return self
+
+    def _faults_of_classes(self) -> Iterator[str]:
+        """Why its classes cannot be mixed, or one of them cannot be sent."""
+        yield from mixture_faults(self.classes, arrival=self.arrival, turns=self.turns is not None, opened=self.arrival in OPEN)
+        natural, faults = {}, {}
+        for name in self.classes:
+            try:
+                natural[name] = self.of(name).natural
+            except ValidationError as error:
+                faults[name] = error.errors()[0]["msg"].removeprefix("Value error, ")
+        if len(faults) == len(self.classes) and len(set(faults.values())) == 1:  # it is the workload's
+            yield from set(faults.values())
+        yield from (f"classes.{name}: {fault}" for name, fault in faults.items())
+        ends, others = ([name for name, each in natural.items() if each is kind] for kind in (True, False))
+        if ends and others:
+            yield (
+                f"answers of classes.{ends[0]} end by themselves, and those of classes.{others[0]} have the lengths asked for; let all "
+                "of them do the same"
+            )
+
+    def _faults(self) -> Iterator[str]:
+        """What keys contradict one another."""
         opened = self.arrival in OPEN
         work = ENDPOINTS[self.endpoint].work
         own, generates = not self.prompts.sized, work.generates
@@ -294,10 +327,19 @@ class Workload(Strict):
             (self.stop_overloaded and not self.stoppable,
              f"stop_overloaded belongs to single requests at one rate ({', '.join(OPEN)}); remove it, or turns, step and ramp"),
         )  # fmt: skip
-        for wrong, message in rules:
-            if wrong:
-                raise ValueError(message)
-        return self
+        yield from (message for wrong, message in rules if wrong)
+
+    def of(self, request_class: str | None) -> Workload:
+        """What one of its classes sends, at its share of the load; without a class itself."""
+        if request_class is None:
+            return self
+        content = self.model_dump(exclude_defaults=True, exclude={"classes"})
+        return Workload.model_validate(self.classes[request_class].over(content))
+
+    @property
+    def parts(self) -> dict[str | None, Workload]:
+        """What each of its classes sends, by name; where it has none, itself."""
+        return {name: self.of(name) for name in self.classes or (None,)}
 
     def with_lengths(self, prompt: int | None, output: int | None) -> Workload:
         """The same with fixed lengths (tokens); None leaves the own one."""
@@ -307,14 +349,16 @@ class Workload(Strict):
 
     @property
     def natural(self) -> bool:
-        """Whether answers end by themselves."""
-        return self.output_tokens is not None and self.output_tokens.natural
+        """Whether answers end by themselves: those of all classes, or of none."""
+        part = self.of(next(iter(self.classes), None))
+        return part.output_tokens is not None and part.output_tokens.natural
 
     @property
     def lengths_known(self) -> bool:
         """Whether requests have lengths, and they are known before they are sent."""
         generates = ENDPOINTS[self.endpoint].work.generates
-        return self.prompts.sized and not self.natural and not self.own_history and generates
+        sized = all(part.prompts.sized for part in self.parts.values())
+        return sized and not self.natural and not self.own_history and generates
 
     @property
     def turn_count(self) -> int:
@@ -391,5 +435,7 @@ class Workload(Strict):
     @property
     def files(self) -> list[str]:
         """Files that decide what is sent."""
+        if self.classes:
+            return list(dict.fromkeys(file for part in self.parts.values() for file in part.files))
         lengths = (self.prompt_tokens, self.output_tokens, self.turns.new_tokens if self.turns else None)
         return [file for file in (self.trace, *(x.file for x in lengths if x), *self.prompts.files) if file]

@@ -91,11 +91,13 @@ class Find(Sending):
         from bench.cli.searching import answered, as_json, searched
         from bench.search import Budget
         from bench.search.chart import draw
-        from bench.study import parse_slo
+        from bench.study import applying, parse_slo
 
         slos = tuple(parse_slo(text) for text in self.slo)
         self._refuse_contradictions(slos)
         content, workload = self._workload()
+        if strange := [slo for slo in slos if slo not in applying(slos, workload.classes)]:
+            raise BenchError(f"--slo: {strange[0]} limits a class that the workload does not have.")
         aim = self._aim(slos, workload)
         self._refuse_conversations(aim)
         target = self.target()
@@ -216,6 +218,7 @@ class Find(Sending):
             burstiness=workload.burstiness or 1.0,
             turns=workload.turn_count,
             think_s=workload.think_s,
+            shares={name: each.share for name, each in workload.classes.items()},
         )
 
     def _server(self, content: dict[str, Any], workload: Workload, aim: Aim, target: Target) -> RunningServer:

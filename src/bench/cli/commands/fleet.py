@@ -106,6 +106,10 @@ class Fleet(Modelled):
         from bench.words.predicted import doubt_text
 
         slos = [parse_slo(text) for text in self.slo]
+        if of_class := next((slo for slo in slos if slo.request_class), None):
+            raise BenchError(
+                f"--slo: {of_class} limits a class, and a fleet is predicted for all requests together. Leave the class out."
+            )
         workload = self.load("request_rate", also="time_scale")
         if self.time_scale is not None and not workload.trace:
             raise BenchError(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -68,11 +69,23 @@ def parse(
         print(f"  {'sent again':<20} {again}")
     if early := stopped(summary):
         print(f"  {'ended early':<20} {early}")
-    for line in stream_notes(summary):
-        print(f"  {'note':<20} {line}")
+    for head, line in (*_classes(summary), *(("note", note) for note in stream_notes(summary))):
+        print(f"  {head:<20} {line}")
     valid = "invalid" if not judged.valid else "valid" if summary["ok"] else "none: no request was answered"
     counts = "not taken" if summary.get("scraped") is None else "valid" if judged.counts_valid else "invalid"
     for what, state in (("latency, throughput", valid), ("the server's counts", counts)):
         print(f"  {what:<20} {state}")
     for reason in judged.found:
         print(f"    {reason.part}: {reason_text(reason)}")
+
+
+def _classes(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Each class of requests, and how many waited for how long."""
+    from bench.parse import tail_text
+    from bench.records.classes import class_column, class_names
+
+    for name in class_names(summary["classes"]):
+        requests, p50, p99, bound = (
+            summary[class_column(name, column)] for column in ("requests", "ttft_p50_s", "ttft_p99_s", "ttft_p99_bound_s")
+        )
+        yield name, f"{requests} requests" + ("" if p50 is None else f", TTFT P50 {p50:.4g} s, P99 {tail_text(p99, bound)} s")

@@ -66,7 +66,7 @@ def latency_throughput(results: Results) -> alt.ConcatChart | alt.LayerChart:
     """
     of_loads = replace(results, runs=results.runs if results.plain.is_empty() else results.plain, whole=results.study)
     runs = with_whole(of_loads, with_curve(of_loads, of_loads.runs)).drop_nulls(_X)
-    limits = {slo.column: slo for slo in results.decision.slos}
+    limits = {slo.column: slo for slo in results.decision.slos if slo.request_class is None}
     tpot = next((name for name in limits if name.startswith("tpot")), "tpot_p95_s")
     ttft = sorted({*(f"ttft_{each}_s" for each in _SHOWN), *(name for name in limits if name.startswith("ttft"))})
     shown = [column for column in (*ttft, tpot) if runs[column].is_not_null().any()]

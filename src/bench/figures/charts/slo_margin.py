@@ -40,7 +40,7 @@ def slo_margin(results: Results) -> alt.FacetChart | alt.LayerChart:
     Args:
         results: `runs` with `level`, `valid` and the columns of the decision's SLOs (s); `limits`.
     """
-    slos = results.decision.slos
+    slos = [slo for slo in results.decision.slos if slo.column in results.runs.columns]
     if not slos:
         return nothing_to_show("the study's `decision` names no SLO")
     runs = with_curve(results, results.runs).join(_ends(results), on=list(_CURVE), how="left", maintain_order="left")

@@ -1,0 +1,302 @@
+"""Several classes of requests in one run: what each sends, when, and what is known of each."""
+
+import json
+import math
+from collections import Counter
+from dataclasses import replace
+
+import polars as pl
+import pytest
+
+from bench.analysis import operating_points
+from bench.analysis.slo import goodput
+from bench.cli import main
+from bench.errors import BenchError
+from bench.load.client import Load, PreparedLoad, run_load
+from bench.load.schedule import schedule
+from bench.load.target import Target
+from bench.search.observation import observed
+from bench.search.placing import Aim
+from bench.study import Slo, load_config, load_workload, parse_slo
+from bench.study.classes import dealt
+from bench.study.precision import with_requests
+from bench.words.capacity import missed
+from tests.fake_server import fake_server
+from tests.planted import frame, steady_row
+
+CHAT = {"share": 0.7, "prompt_tokens": 40, "output_tokens": 8}
+RAG = {"share": 0.2, "prompt_tokens": {"distribution": "uniform", "min": 100, "max": 300}, "output_tokens": 4}
+BATCH = {"share": 0.1, "prompt_tokens": 60, "output_tokens": 20}
+LOAD = {"arrival": "poisson", "num_requests": 200, "classes": {"chat": CHAT, "rag": RAG, "batch": BATCH}}
+
+
+def mixed(**changes):
+    return load_workload({key: value for key, value in {**LOAD, **changes}.items() if value is not None}, source="t")
+
+
+def of_class(planned, name):
+    return [request for request in planned if request.request_class == name]
+
+
+@pytest.mark.parametrize("load", [{}, {"arrival": "closed"}, {"num_requests": None, "duration_s": 20.0}])
+def test_each_class_has_exactly_its_share_and_its_lengths(load):
+    planned = schedule(mixed(**load), 10, "s")
+    assert Counter(x.request_class for x in planned) == {"chat": 140, "rag": 40, "batch": 20}
+    begun = 10 if load.get("arrival") == "closed" else 0  # which ask for what is left of an output
+    assert {(x.prompt_tokens, x.output_tokens) for x in of_class(planned[begun:], "chat")} == {(40, 8)}
+    assert all(100 <= x.prompt_tokens <= 300 for x in of_class(planned, "rag"))
+
+
+def test_a_burst_has_as_many_requests_as_its_level():
+    planned = schedule(mixed(arrival="burst", num_requests=None), 7, "s")
+    assert Counter(x.request_class for x in planned) == {"chat": 5, "rag": 1, "batch": 1}
+
+
+def test_the_moments_are_those_of_the_load_without_classes():
+    alone = load_workload({"arrival": "poisson", "num_requests": 200, "prompt_tokens": 9, "output_tokens": 9}, source="t")
+    assert [x.due_s for x in schedule(mixed(), 10, "s")] == [x.due_s for x in schedule(alone, 10, "s")]
+
+
+def test_classes_come_in_an_order_drawn_from_the_seed():
+    order = [x.request_class for x in schedule(mixed(), 10, "s")]
+    assert (
+        order == [x.request_class for x in schedule(mixed(), 10, "s")] != [x.request_class for x in schedule(mixed(), 10, "t")]
+    )
+    # Of so many batch requests a tenth of the run has as many as chance gives: not one in ten, again and again.
+    tenths = [order[at : at + 20].count("batch") for at in range(0, 200, 20)]
+    assert sum(tenths) == 20
+    assert len(set(tenths)) > 2
+
+
+def test_another_class_leaves_the_lengths_of_the_others_as_they_are():
+    more = {"chat": {**CHAT, "share": 0.6}, "rag": RAG, "batch": BATCH, "code": {**CHAT, "share": 0.1}}
+    before, after = (schedule(each, 10, "s") for each in (mixed(), mixed(classes=more)))
+    lengths = [[x.prompt_tokens for x in of_class(planned, "rag")] for planned in (before, after)]
+    assert lengths[0] == lengths[1]
+    orders = [[x.request_class for x in planned if x.request_class in ("rag", "batch")] for planned in (before, after)]
+    assert orders[0] == orders[1]
+
+
+def test_a_class_may_arrive_by_itself():
+    regular = {**LOAD["classes"], "batch": {**BATCH, "arrival": "constant"}}
+    planned = schedule(mixed(classes=regular), 10, "s")
+    moments = [x.due_s for x in of_class(planned, "batch")]
+    assert moments == pytest.approx([i * 1.0 for i in range(20)])  # a tenth of 10 requests a second
+    assert [x.due_s for x in planned] == sorted(x.due_s for x in planned)
+    assert [x.index for x in planned] == list(range(200))
+
+
+def test_shares_are_dealt_to_whole_numbers():
+    assert dealt(10, {"a": 1 / 3, "b": 1 / 3, "c": 1 / 3}) == {"a": 4, "b": 3, "c": 3}
+    assert dealt(1, {"a": 0.2, "b": 0.8}) == {"a": 0, "b": 1}
+    assert dealt(0, {"a": 0.2, "b": 0.8}) == {"a": 0, "b": 0}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"classes": {"chat": CHAT, "rag": RAG}}, "the shares of the classes are 0.9 together"),
+        ({"classes": {"chat": CHAT}}, "a single class is the workload itself"),
+        ({"classes": {**LOAD["classes"], "batch": {"share": 0.1, "prompt_tokens": 9}}}, "classes.batch: prompt_tokens and output_tokens"),
+        ({"classes": {**LOAD["classes"], "batch": {**BATCH, "output_tokens": {"distribution": "natural", "max": 9}}}},
+         "answers of classes.batch end by themselves, and those of classes.chat have the lengths asked for"),
+        ({"classes": {**LOAD["classes"], "batch": {**BATCH, "body": {"max_tokens": 3}}}}, "classes.batch: body holds max_tokens"),
+        ({"classes": {**LOAD["classes"], "batch": {**BATCH, "burstiness": 2.0}}}, "classes.batch.burstiness belongs to an arrival"),
+        ({"arrival": "closed", "classes": {**LOAD["classes"], "batch": {**BATCH, "arrival": "constant"}}},
+         "classes.batch.arrival: arrival closed has no rate"),
+        ({"duration_s": 3.0}, "t: both num_requests and duration_s are given"),
+        ({"turns": {"count": 2, "new_tokens": 5}}, "classes do not go with turns"),
+        ({"arrival": "trace", "trace": "x.csv", "num_requests": None}, "a trace says what each of its requests is"),
+        ({"classes": {**LOAD["classes"], "batch": {**BATCH, "archetype": "chat"}}}, "classes.batch.archetype is 'chat'"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_mixed_is_refused_by_name(changes, message):
+    with pytest.raises(BenchError) as error:
+        mixed(**changes)
+    assert message in str(error.value)
+
+
+def test_requests_are_those_of_their_class():
+    classes = {
+        "chat": {**CHAT, "body": {"priority": 0}},
+        "rag": {**RAG, "model": "adapter", "cache": "shared", "shared_prefix": 0.5, "body": {"priority": 2, "top_p": 0.5}},
+        "batch": BATCH,
+    }
+    load = mixed(arrival="closed", num_requests=20, classes=classes, body={"top_p": 0.9})
+    with fake_server() as server:
+        records = run_load(Target(server.base_url, "base"), Load(load, 1, "s")).records
+        asked = Counter((body["model"], body.get("priority"), body["top_p"]) for body in server.bodies)
+        rag = [body["prompt"] for body in server.bodies if body["model"] == "adapter"]
+    assert asked == {("base", 0, 0.9): 14, ("adapter", 2, 0.5): 4, ("base", None, 0.9): 2}
+    assert Counter(record.request_class for record in records) == {"chat": 14, "rag": 4, "batch": 2}
+    shortest = min(map(len, rag))
+    assert len({tuple(ids[: shortest // 2]) for ids in rag}) == 1
+    assert len({tuple(ids[:shortest]) for ids in rag}) == len(rag)
+
+
+def test_what_each_class_shares_is_sent_before_the_run():
+    shared = {"cache": "shared", "shared_prefix": 0.5}
+    classes = {"chat": {**CHAT, **shared}, "rag": {**RAG, **shared, "prompt_tokens": 200}, "batch": BATCH}
+    with fake_server() as server:
+        primed = PreparedLoad(Target(server.base_url, "m"), Load(mixed(arrival="closed", classes=classes), 1, "s")).prime()
+    assert sorted(record.prompt_tokens for record in primed) == [20, 100]
+
+
+def test_files_of_all_classes_decide_what_is_sent(tmp_path):
+    (tmp_path / "a.txt").write_text("One\nTwo\nThree\n")
+    prompts = {"share": 0.2, "prompts": str(tmp_path / "a.txt"), "output_tokens": 4}
+    load = mixed(classes={"chat": CHAT, "rag": prompts, "batch": BATCH}, endpoint="chat", arrival="closed", num_requests=15)
+    assert load.files == [str(tmp_path / "a.txt")]
+    assert not load.lengths_known
+    with fake_server() as server:
+        run_load(Target(server.base_url, "m"), Load(load, 1, "s"))
+        texts = [body["messages"][0]["content"].splitlines()[-1] for body in server.bodies]
+    assert sorted(text for text in texts if text in ("One", "Two", "Three")) == ["One", "Three", "Two"]
+
+
+def test_a_workload_without_classes_is_as_it_was():
+    plain = load_workload({"arrival": "closed", "num_requests": 3, "prompt_tokens": 9, "output_tokens": 9}, source="t")
+    assert "classes" not in json.dumps(plain.model_dump(mode="json", exclude_defaults=True))
+    assert [x.request_class for x in schedule(plain, 1, "s")] == [None] * 3
+    assert math.isclose(sum(x.output_tokens for x in schedule(plain, 1, "s")[1:]), 18)
+
+
+def judged(name, count, ttft, *, failed=0):
+    """Requests of a class as a summary's column `judged` has them."""
+    return [{"ok": i >= failed, "ttft": ttft, "tpot": 0.01, "e2e": ttft + 0.1, "request_class": name} for i in range(count)]
+
+
+def level(summary, load, **ttfts):
+    """A steady level at which each class has a TTFT of its own (s): 160 chats, and 40 of any other class."""
+    requests = [each for name, ttft in ttfts.items() for each in judged(name, 160 if name == "chat" else 40, ttft)]
+    row = steady_row(summary, load)
+    return {**row, "judged": requests, "classes": json.dumps({name: {} for name in ttfts}), "run": f"r{load}"}
+
+
+def c_max(rows, *slos, **more):
+    return operating_points(frame(rows), [parse_slo(slo) for slo in slos], **more).row(0, named=True)
+
+
+def test_a_class_that_misses_its_limit_is_not_hidden_by_the_others(summary):
+    """Four in five requests are chats: of all requests P90 is within 1 s at every level, and of rag it is not at the third."""
+    rows = [level(summary, load, chat=0.1, rag=rag) for load, rag in ((2, 0.3), (4, 0.5), (8, 1.5), (16, 2.0))]
+    assert c_max(rows, "chat.ttft_p90=1s")["c_max"] == 16
+    assert c_max(rows, "ttft_p50=1s")["c_max"] == 16
+    found = c_max(rows, "ttft_p50=1s", "chat.ttft_p90=1s", "rag.ttft_p90=1s")
+    assert (found["c_max"], found["missed_at"]) == (4, 8)
+    assert [miss["by"] for miss in found["missed"]] == ["class_rag_ttft_p90_s"]
+    assert found["missed"][0] | {"smoothed": None} == {
+        **{"by": "class_rag_ttft_p90_s", "limit_s": 1.0, "reached_s": 1.5, "share": 1.0, "misses": 40, "requests": 40},
+        **{"smoothed": None, "growth": None},
+    }
+    assert missed(found) == "TTFT P90 of rag ≤ 1 s (1.5 s)"
+
+
+def test_a_failed_request_counts_for_its_class(summary):
+    rows = [level(summary, load, chat=0.1, rag=0.1) for load in (2, 4)]
+    rows[1]["judged"] = judged("chat", 160, 0.1) + judged("rag", 40, 0.1, failed=10)
+    found = c_max(rows, "chat.ttft_p90=1s", "rag.ttft_p90=1s", failed_share=0.2)
+    assert [miss["by"] for miss in found["missed"]] == ["class_rag_ttft_p90_s"]
+
+
+def test_a_limit_of_a_class_without_a_request_is_not_judged(summary):
+    rows = [level(summary, load, chat=0.1, rag=0.1) for load in (2, 4)]
+    rows[1]["judged"] = judged("chat", 160, 0.1)
+    found = c_max(rows, "rag.ttft_p90=1s")
+    assert (found["kind"], found["missed_at"]) == ("unjudged", 4)
+    assert missed(found) == "TTFT P90 of rag ≤ 1 s cannot be judged"
+
+
+def test_a_limit_of_a_class_says_nothing_of_workloads_without_it(summary):
+    with_it = [level(summary, load, chat=0.1, rag=2.0) for load in (2, 4)]
+    without = [{**steady_row(summary, load), "workload": "plain", "run": f"p{load}"} for load in (2, 4)]
+    slos = [parse_slo("rag.ttft_p90=1s")]
+    points = operating_points(frame([*with_it, *without]), slos)
+    assert points["workload"].to_list() == [with_it[0]["workload"]]
+    both = operating_points(frame([*with_it, *without]), [*slos, parse_slo("ttft_p90=1s")])
+    assert dict(both.select("workload", "kind").iter_rows()) == {with_it[0]["workload"]: "below", "plain": "above"}
+
+
+def test_goodput_counts_each_request_by_the_limits_of_its_class():
+    run = {"classes": json.dumps({"chat": {}, "rag": {}}), "duration_s": 2.0}
+    requests = pl.DataFrame(
+        {
+            "outcome": ["ok", "ok", "ok", "http_error"],
+            "request_class": ["chat", "chat", "rag", "rag"],
+            **{"ttft_s": [0.1, 0.6, 0.9, None], "tpot_s": [0.01, 0.01, 0.01, None], "e2e_s": [0.2, 0.7, 1.0, None]},
+        }
+    )
+    found = goodput(
+        run, requests, [parse_slo("chat.ttft_p90=0.5s"), parse_slo("rag.ttft_p90=1s"), parse_slo("other.ttft_p90=1ms")]
+    )
+    assert {key: value for key, value in found.items() if key != "judged"} == {
+        **{"goodput_requests_per_s": 1.0, "slo_share": 0.5},
+        **{"class_chat_goodput_requests_per_s": 0.5, "class_chat_slo_share": 0.5},
+        **{"class_rag_goodput_requests_per_s": 0.5, "class_rag_slo_share": 0.5},
+    }
+    assert [each["request_class"] for each in found["judged"]] == ["chat", "chat", "rag", "rag"]
+
+
+@pytest.mark.parametrize("text", ["chat.ttft_p99=2s", "gpt-4.1.e2e_p50=20ms", "ttft_p90=1s"])
+def test_an_slo_is_known_by_its_column(text):
+    slo = parse_slo(text)
+    assert Slo.of_column(slo.column, slo.limit_s) == slo
+
+
+def test_an_slo_of_a_class_in_words():
+    slo = parse_slo("Rag.TTFT_P99 <= 500ms")
+    assert (str(slo), slo.column, slo.request_class) == ("TTFT P99 of rag ≤ 500 ms", "class_rag_ttft_p99_s", "rag")
+
+
+def test_a_class_gets_as_many_requests_as_its_percentile_takes():
+    load = mixed(num_requests="auto")
+    alone = with_requests(load, 5, 1, [parse_slo("ttft_p90=1s")]).num_requests
+    assert alone == with_requests(load, 5, 1, []).num_requests * 36 // 100  # 36 requests for a P90, 100 without an SLO
+    assert with_requests(load, 5, 1, [parse_slo("batch.ttft_p90=1s")]).num_requests == 10 * alone
+    assert (
+        with_requests(load, 5, 1, [parse_slo("other.ttft_p99=1s")]).num_requests == with_requests(load, 5, 1, []).num_requests
+    )
+
+
+def test_a_search_judges_each_class_by_its_own_requests(summary):
+    row = {**level(summary, 4, chat=0.1, rag=2.0), "steady_why": None, "steady_growth": None}
+    found = observed(row, [parse_slo("chat.ttft_p90=1s"), parse_slo("rag.ttft_p90=1s")], 0.01)
+    assert found.excesses["class_chat_ttft_p90_s"].value < 0 < found.excesses["class_rag_ttft_p90_s"].value
+    assert found.slow
+
+
+def test_a_search_sends_enough_of_a_rare_class():
+    aim = Aim([parse_slo("rag.ttft_p90=1s")], 0.01, True, 0.1, 4.0, None, 64.0)
+    many = replace(aim, shares={"rag": 0.1, "chat": 0.9})
+    assert many.requests(4, 1.0, [], near=False) > 4 * aim.requests(4, 1.0, [], near=False)
+
+
+def test_a_limit_of_an_unknown_class_is_refused(content):
+    with pytest.raises(BenchError, match=r"decision\.slo limits TTFT P99 of rag, a class that no workload has"):
+        load_config({**content, "decision": {"slo": ["rag.ttft_p99=1s"]}}, source="t")
+
+
+PLANTED = {"chat": 0.02, "rag": 0.1, "batch": 0.05}  # TTFT of each class (s)
+
+
+def test_numbers_of_each_class_are_those_of_a_server_whose_latencies_are_known(tmp_path):
+    classes = {name: {**LOAD["classes"][name], "model": name} for name in PLANTED}
+    (tmp_path / "w.yaml").write_text(json.dumps({**LOAD, "num_requests": 60, "classes": classes}))
+    with fake_server(first_of=PLANTED, gap_s=0.002) as server:
+        arguments = ["--base-url", server.base_url, "--model", "base", "--workload", str(tmp_path / "w.yaml")]
+        assert main(["workload", *arguments, "--request-rate", "30", "--output-dir", str(tmp_path / "run")]) == 0
+    assert main(["parse", str(tmp_path / "run")]) == 0
+    summary = json.loads((tmp_path / "run/summary.json").read_text())
+    sent = {"chat": 42, "rag": 12, "batch": 6}
+    for name, ttft in PLANTED.items():
+        assert summary[f"class_{name}_requests"] == sent[name]
+        assert summary[f"class_{name}_failed"] == 0
+        assert summary[f"class_{name}_output_tokens"] == LOAD["classes"][name]["output_tokens"]
+        assert ttft <= summary[f"class_{name}_ttft_p50_s"] <= ttft + 0.04
+        assert ttft <= summary[f"steady_class_{name}_ttft_p50_s"] <= ttft + 0.04
+        tokens = sent[name] * LOAD["classes"][name]["output_tokens"] / summary["duration_s"]
+        assert summary[f"class_{name}_throughput_tokens_per_s"] == pytest.approx(tokens)
+    assert sum(summary[f"class_{name}_requests"] for name in sent) == summary["requests"]
+    parts = sum(summary[f"steady_class_{name}_requests_per_s"] for name in sent)
+    assert parts == pytest.approx(summary["steady_requests_per_s"])
+    assert summary["wrong_prompt_tokens"] == summary["wrong_output_tokens"] == 0
