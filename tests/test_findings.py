@@ -144,7 +144,7 @@ def test_the_page_says_it_all(tmp_path, summary):
     text = page.read_text()
     for words in (
         "C_max is 2",
-        "At 4, the KV cache admits no more: 19 tokens are free, and a prompt takes 32; 2 requests wait on average.",
+        "At 4 requests in flight, the KV cache is full: 0.75 preemptions a request discard work, which is then repeated.",
         "It misses TTFT P99 ≤ 1 s (3 s).",
         "More KV memory",
         "A peak of 100 requests/s takes 25 instances",

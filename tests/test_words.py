@@ -18,6 +18,7 @@ from bench.analysis.regions import Point
 from bench.analysis.validity import Check, Reason, Verdict
 from bench.drift import Drift, RoundPart
 from bench.records.calibration import Doubt
+from bench.records.relief import Gain
 from bench.study import Slo, parse_slo
 from bench.study.search import KV_CACHE, SLO, THROUGHPUT
 from bench.words import advice, capacity, causes, charts, comparison, fleet, loads, saturates, searches, verdicts
@@ -56,8 +57,9 @@ def test_loads_and_intervals():
 
 CAUSE = {
     "level": 8.0, "unit": "requests in flight", "unsettled": "short", "needs_s": 50, "failed": 1200, "requests": 4000, "in_flight": 6.5, "said": "no",
-    "metric": "ttft", "value_s": 1.466, "limit_s": 0.5, "per_request": 0.123, "step_s": 0.01, "others_s": 0.02, "prefill_share": 0.2, "slots": 4,
-    "running": 3.8, "waiting": 3, "free_tokens": 1600.0, "prompt_tokens": 3200.0, "gain": 1.2, "room": 1.54, "request_bytes": 3.0 * 2**20,
+    "metric": "ttft", "value_s": 1.466, "limit_s": 0.5, "per_request": 0.123, "slots": 4,
+    "running": 3.8, "waiting": 3, "free_tokens": 1600.0, "prompt_tokens": 3200.0, "request_bytes": 3.0 * 2**20,
+    "gains": (Gain("decode", 1.8, 1.7, 2.0), Gain("sequences", 1.1, 1.0, 1.2), Gain("kv", 1.0, 1.0, 1.02)), "tied": 1,
 }  # fmt: skip
 NO_CAUSE = dict.fromkeys(("in_flight", "said", "free_tokens", "prompt_tokens", "request_bytes"), None)
 
@@ -71,7 +73,8 @@ def test_each_kind_of_evidence():
         lines += [f"{evidence}: {known.cause}", *(f"  {text}" for text in said if text)]
     lines += [
         "held, for little gain:",
-        f"  {causes.why(Bottleneck(evidence='decode_steps', **CAUSE, held='pinned', held_level=16.0))}",
+        f"  {causes.why(Bottleneck(evidence='relieved', **{**CAUSE, 'tied': 2}))}",
+        f"  {causes.remedy(Bottleneck(evidence='relieved', **{**CAUSE, 'tied': 2}))}",
     ]
     loads_of = ({"level": 1.0}, {"unit": None}, {"unit": None, "burst": True})
     lines += [causes.why(Bottleneck(evidence="full_cache", **{**CAUSE, **changed})) for changed in loads_of]

@@ -36,14 +36,14 @@ WHY: dict[Evidence, str] = {
     "held_by_slots": "{at}, all {slots} sequences of max_num_seqs run, and {waiting:wait} on average.",
     "pinned": "{at}, never more than {running:.0f} requests run, and {waiting:wait} on average.",
     "relieved": "{at}, {reason}. Replayed {reliefs}.",
-    "nothing_full": "{at}, it misses although sequences and KV cache have room. Why is not known: no model of the server is.",
+    "nothing_full": "{at}, it misses although sequences and KV cache have room. Why is not known: there is no model of this server.",
 }
 _ALONE = "One request alone is too slow: its {metric:latency} is {value_s:time}; the limit is {limit_s:time}."
 WHY |= {"alone": _ALONE, "alone_prefill": _ALONE, "alone_decode": _ALONE}
 # Why a server sustains no more, by the resource that would bring most.
 _REASONS = {
     "kv": "the KV cache holds too few requests",
-    "sequences": "too few sequences may run[: {slots} by max_num_seqs]",
+    "sequences": "max_num_seqs[ ({slots})] lets too few sequences run",
     "prefill": "prompts take too long to compute",
     "decode": "steps take too long",
     "interference": "prompts of other requests are computed between a request's tokens",
