@@ -89,7 +89,7 @@ def _shared(trace: Sequence[TraceRequest]) -> str | None:
     if not any(request.blocks for request in trace):
         return None
     prompts, different = sum(request.prompt_tokens for request in trace), different_tokens(trace)
-    sessions = sum(request.after is None for request in trace)
+    sessions = len({request.root for request in trace})
     among = f" in {sessions:,} sessions" if sessions < len(trace) else ""
     return (
         f"{len(trace):,} requests{among}; {shown_share(1 - different / prompts, 1)} of their {prompts:,} prompt tokens repeat what was "

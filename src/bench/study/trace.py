@@ -48,8 +48,8 @@ class TraceRequest:
         arrival_s: since the first request (s); None where it follows another. prompt_tokens, output_tokens: its lengths.
         blocks: numbers of its prompt's blocks, each of `block_tokens` but for the last: two prompts share those whose numbers are the
             same, and nothing else. Empty where prompts share nothing.
-        after: place of the request that it follows, among those that `read_trace` returns. after_s: from that one's end to its own
-            start (s). root: place of the request with which its session begins.
+        after: places of the requests that it follows, among those that `read_trace` returns: it waits for all. after_s: from the last
+            one's end to its own start (s). root: place of the request with which its session begins.
     """
 
     arrival_s: float | None
@@ -57,7 +57,7 @@ class TraceRequest:
     output_tokens: int
     blocks: tuple[int, ...] = ()
     block_tokens: int = 0
-    after: int | None = None
+    after: tuple[int, ...] = ()
     after_s: float = 0.0
     root: int = 0
 
@@ -132,7 +132,7 @@ def read_trace(path: str, unit: TraceUnit | None = None, block: int | None = Non
     """
     rows, form = _read(path)
     trees = in_trees(path, rows, form.arrival) if form.own else None
-    roots = [row for row, after in zip(rows, trees.after, strict=True) if after is None] if trees else rows
+    roots = [row for row, after in zip(rows, trees.after, strict=True) if not after] if trees else rows
     arrivals = _arrivals(path, roots, form, unit)
     zero = min(arrivals)
     moments = {row.place: float(moment - zero) for row, moment in zip(roots, arrivals, strict=True)}
@@ -219,22 +219,43 @@ def _with_blocks(
 
 
 def _in_order(requests: Sequence[TraceRequest], trees: Trees) -> tuple[TraceRequest, ...]:
-    """Sessions in the order of their arrival, each as its first request and all that follows from it."""
-    roots = [i for i, after in enumerate(trees.after) if after is None]
-    order: list[int] = []
-    for root in sorted(roots, key=lambda i: requests[i].arrival_s or 0.0):
-        stack = [root]
-        while stack:
-            order.append(stack.pop())
-            stack += reversed(trees.followers[order[-1]])
-    place = {i: new for new, i in enumerate(order)}
+    """Sessions in the order of their arrival, each as its first request and all that follows from it, behind those that it follows.
+
+    Requests that follow the same one, or are followed by the same one, are of one session.
+    """
+
+    def moment(i: int) -> float:
+        return requests[i].arrival_s or 0.0
+
+    place: dict[int, int] = {}
     found: list[TraceRequest] = []
-    for i in order:
-        after = trees.after[i]
-        before = None if after is None else place[after]
-        root = place[i] if before is None else found[before].root
-        found.append(replace(requests[i], after=before, after_s=trees.after_s[i], root=root))
+    for first in sorted((i for i, after in enumerate(trees.after) if not after), key=moment):
+        if first in place:
+            continue
+        root = len(place)
+        ready = sorted((i for i in _session(first, trees) if not trees.after[i]), key=moment, reverse=True)
+        waits: dict[int, int] = {}
+        while ready:
+            i = ready.pop()
+            place[i] = len(place)
+            after = tuple(place[before] for before in trees.after[i])
+            found.append(replace(requests[i], after=after, after_s=trees.after_s[i], root=root))
+            for follower in reversed(trees.followers[i]):
+                waits[follower] = waits.get(follower, len(trees.after[follower])) - 1
+                if not waits[follower]:
+                    ready.append(follower)
     return tuple(found)
+
+
+def _session(first: int, trees: Trees) -> set[int]:
+    """All requests that hang together with one."""
+    reached = [first]
+    seen = {first}
+    for i in reached:
+        beside = {*trees.after[i], *trees.followers[i]} - seen
+        seen |= beside
+        reached += beside
+    return seen
 
 
 def format_of(columns: Collection[str]) -> Format | None:
