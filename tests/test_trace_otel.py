@@ -5,9 +5,11 @@ import json
 import pytest
 
 from bench.errors import BenchError
-from bench.study import Plan, load_config
+from bench.load.schedule import schedule
+from bench.study import Plan, Workload, load_config
 from bench.study.precision import prompt_lines
 from bench.study.trace import read_trace
+from bench.study.trace_history import messages_of
 from bench.traffic.log import read_log
 from tests.conftest import CONTENT, ROOT
 
@@ -200,3 +202,51 @@ def test_an_access_log_may_be_spans(tmp_path):
     assert log.duration_s.tolist() == pytest.approx([1.5, 0.75, 1, 2.5, 1, 3, 2], abs=1e-6)
     assert [(each.why, each.count, each.place) for each in log.left_out] == [("a failure", 1, "line 2, span 1")]
     assert log.began.year == 2025
+
+
+# What prompts share, where messages are recorded.
+
+
+def said(*texts):
+    """Messages as the conventions have them. Text by text, the roles alternate."""
+    return [{"role": role, "parts": [{"type": "text", "content": text}]} for role, text in zip("usususus", texts, strict=False)]
+
+
+def told(form, *texts):
+    match form:
+        case "text":
+            return {"gen_ai.input.messages": json.dumps(said(*texts))}
+        case "values":
+            return {"gen_ai.input.messages": said(*texts)}
+        case "numbered":
+            return {f"gen_ai.prompt.{i}.{key}": value for i, each in enumerate(said(*texts)) for key, value in
+                    (("role", each["role"]), ("content", each["parts"][0]["content"]))}  # fmt: skip
+    return {f"llm.input_messages.{i}.message.content": text for i, text in enumerate(texts)}
+
+
+@pytest.mark.parametrize("form", ["text", "values", "numbered", "openinference"])
+def test_prompts_share_the_messages_with_which_they_begin_alike(tmp_path, form):
+    """The second goes on from the first, and the third from neither but for the instructions, nine tenths of the first's letters."""
+    system, task, answer = "s" * 178, "t" * 18, "a" * 50
+    file = written(
+        tmp_path,
+        span("a", 0, 1, trace="1", prompt=100, **told(form, system, task)),
+        span("b", 2, 3, trace="1", prompt=150, **told(form, system, task, answer)),
+        span("c", 4, 5, trace="2", prompt=90, **told(form, system, "another task")),
+        span("d", 6, 7, trace="3", prompt=40, **told(form, system, task)),
+        span("e", 8, 9, trace="4", prompt=90, **told(form, "other instructions", task)),
+        span("f", 9, 10, trace="5", prompt=90),
+    )
+    workload = Workload.model_validate({"arrival": "trace", "trace": file})
+    planned = {x.prompt_tokens: x for x in schedule(workload, 1.0, "s") if x.prompt_tokens != 90}
+    others = sorted(x.reusable_tokens for x in schedule(workload, 1.0, "s") if x.prompt_tokens == 90)
+    assert (planned[100].reusable_tokens, planned[150].reusable_tokens) == (0, 96)  # whole blocks of 16
+    assert planned[40].reusable_tokens == 32  # it has fewer tokens than the same messages had before
+    assert others == [0, 0, 80]
+
+
+def test_instructions_and_tools_stand_ahead_of_the_messages():
+    attributes = {"gen_ai.system_instructions": json.dumps([{"type": "text", "content": "be brief"}]), **told("text", "hello")}
+    tools = {"gen_ai.tool.definitions": [{"type": "function", "name": "f"}]}
+    assert messages_of({**attributes, **tools}) == ["f", "be brief", "u\nhello"]
+    assert messages_of({"gen_ai.input.messages": "not JSON"}) == []

@@ -33,6 +33,7 @@ rule calibrate:
             "study/workload.py",
             "table_file.py",
             "study/trace_blocks.py",
+            "study/trace_history.py",
             "study/trace_otel.py",
             "study/trace_times.py",
             "study/trace_tree.py",

@@ -16,6 +16,7 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 
 from bench.errors import BenchError, shown
+from bench.study.trace_history import BLOCK, Histories, messages_of
 from bench.study.trace_times import SECONDS, date_s, number_of, since_1970
 from bench.table_file import Row
 
@@ -59,6 +60,7 @@ class Call:
         place: where its span stands. start_s, end_s: since 1970. prompt_tokens, output_tokens: as the span has them, None where it has
             none. failed: whether it ended in an error.
         path: its session, its trace, and the ids of the spans around it, the outermost first, and of its own.
+        messages: of its prompt, as texts; none where they are not recorded.
     """
 
     place: str
@@ -68,6 +70,7 @@ class Call:
     output_tokens: Any
     failed: bool
     path: Sequence[str]
+    messages: Sequence[str]
 
 
 def is_otel(values: Mapping[str, Any]) -> bool:
@@ -82,7 +85,8 @@ def otel_rows(path: str, lines: Sequence[Row]) -> list[Row]:
 
     A call follows what had ended before it began, of the spans beside its own, or else beside the spans around it: the calls with which
     those ended. So it waits for all subagents that ran side by side, and for no call of another branch. The traces of a conversation
-    follow one another in the same way, as a user's turns. What nothing had ended before has its moment.
+    follow one another in the same way, as a user's turns. What nothing had ended before has its moment. Prompts share the messages with
+    which they begin alike, where these are recorded.
 
     Raises:
         BenchError: a span cannot be read, or does not say how many tokens a call had.
@@ -94,7 +98,10 @@ def otel_rows(path: str, lines: Sequence[Row]) -> list[Row]:
     follows: dict[str, Sequence[Call]] = {}
     for session in sessions.values():
         _link(session, 1, [], follows)
-    return [_row(path, call, follows[call.place]) for call in calls]
+    histories = Histories()
+    return [
+        _row(path, call, follows[call.place], histories) for call in sorted(calls, key=lambda call: (call.start_s, call.end_s))
+    ]
 
 
 def calls_of(path: str, lines: Sequence[Row]) -> list[Call]:
@@ -119,7 +126,7 @@ def _call(span: _Span, around: Sequence[_Span]) -> Call:
     session = next((str(name) for name in names if name is not None), span.trace)
     path = [session, span.trace, *(each.id for each in reversed(around)), span.id]
     prompt, output = _first(span.attributes, _PROMPT), _first(span.attributes, _OUTPUT)
-    return Call(span.place, span.start_s, span.end_s, prompt, output, span.failed, path)
+    return Call(span.place, span.start_s, span.end_s, prompt, output, span.failed, path, messages_of(span.attributes))
 
 
 def _around(path: str, span: _Span, spans: Mapping[tuple[str, str], _Span]) -> list[_Span]:
@@ -177,7 +184,7 @@ def _ends(branches: Sequence[_Branch]) -> list[Call]:
     return [call for each in branches if each.end_s > latest or each.start_s == latest for call in each.last]
 
 
-def _row(path: str, call: Call, after: Sequence[Call]) -> Row:
+def _row(path: str, call: Call, after: Sequence[Call], histories: Histories) -> Row:
     if call.prompt_tokens is None or call.output_tokens is None:
         raise BenchError(
             f"{path}: {call.place}: the span of a call has no {(_PROMPT if call.prompt_tokens is None else _OUTPUT)[0]}. Of streamed "
@@ -187,7 +194,11 @@ def _row(path: str, call: Call, after: Sequence[Call]) -> Row:
     if after:
         wait = call.start_s - max(each.end_s for each in after)
         when = {"parent": [each.place for each in after], "after_s": wait}
-    return Row(call.place, {"id": call.place, **when, "prompt_tokens": call.prompt_tokens, "output_tokens": call.output_tokens})
+    values = {"id": call.place, **when, "prompt_tokens": call.prompt_tokens, "output_tokens": call.output_tokens}
+    tokens = number_of(call.prompt_tokens)
+    if call.messages and tokens is not None:
+        values |= {"hash_ids": histories.ids(call.place, call.messages, int(tokens)), "block_tokens": BLOCK}
+    return Row(call.place, values)
 
 
 # Encodings.
