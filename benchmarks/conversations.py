@@ -57,7 +57,9 @@ class Service:
         plans = schedule(self.workload.model_copy(update={"num_requests": conversations}), rate, f"{seed}")
         noise = Noise(run=1 / speed, step=self.engine.step_noise)
         found = replay(plans, self.engine.limits, self.engine.step, noise=noise, seed=seed)
-        asked = pl.DataFrame([(x.index, x.after) for x in plans], schema={"index": pl.Int64, "after": pl.Int64}, orient="row")
+        asked = pl.DataFrame(
+            [(x.index, next(iter(x.after), None)) for x in plans], schema={"index": pl.Int64, "after": pl.Int64}, orient="row"
+        )
         return (
             asked.join(found.requests, on="index", how="inner")
             .sort("index")

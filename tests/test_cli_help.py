@@ -22,7 +22,7 @@ from bench.records.columns import METRICS
 from bench.study import Deployment, Paths
 from bench.study.arrivals import GAPS
 from bench.study.last import last_study, remember_study
-from bench.study.trace import TraceUnit
+from bench.study.trace_times import TraceUnit
 from tests.conftest import CONTENT, ROOT
 
 COMMANDS = {name: loaded(name) for name in typer.main.get_command(app).commands}

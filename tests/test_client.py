@@ -666,7 +666,7 @@ def test_a_spare_connection_that_fails_is_nobody_s_fault(monkeypatch):
     monkeypatch.setattr(load_loop, "Connection", Slow)
     with socket.socket() as refusing, raw_server(answers(STREAM)) as port:
         refusing.bind(("127.0.0.1", 0))  # and never listens
-        first, second = Exchange(0, request(), due_s=0.0), Exchange(1, request(), after=0)
+        first, second = Exchange(0, request(), due_s=0.0), Exchange(1, request(), after=(0,))
         records = drive(port, [first, second], connections=0, in_flight=0, spare=2)
     assert len(opened) > 1
     assert [(r.outcome, r.error) for r in records] == [("ok", None)] * 2

@@ -193,7 +193,7 @@ def test_pauses_are_drawn_by_the_seed_and_have_their_mean():
         assert drawn == pauses(turns, "s", 20_000)
         assert sum(drawn) / len(drawn) == pytest.approx(turns.think_mean_s, rel=0.03)
     planned = schedule(talk(turns={**TALK["turns"], "think_s": {"distribution": "exponential", "mean_s": 3}}), 4, "s")
-    assert len({request.think_s for request in planned if request.after is not None}) == 8
+    assert len({request.think_s for request in planned if request.after}) == 8
 
 
 @pytest.mark.parametrize(

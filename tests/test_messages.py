@@ -257,7 +257,7 @@ def test_a_conversation_keeps_its_system_prompt_and_what_was_answered(tmp_path, 
     turns = {"count": 2, "keep_reasoning": keeps}
     load = load_workload({**LOAD, "prompt_tokens": None, "prompts": str(file), "turns": turns}, source="t")
     payloads = Payloads(Target("http://h", "m"), load, seed="s", vocabulary=100)
-    planned = [PlannedRequest(0, 0, None, 7), PlannedRequest(1, 0, None, 9, after=0, turn=1)]
+    planned = [PlannedRequest(0, 0, None, 7), PlannedRequest(1, 0, None, 9, after=(0,), turn=1)]
     before, following = (
         Exchange(i, payloads.of(each), payloads.continued(each), endpoint="messages") for i, each in enumerate(planned)
     )

@@ -171,8 +171,19 @@ def test_blocks_that_nobody_can_reuse_are_given_out_first():
 
 def test_turns_follow_after_their_pause():
     first = PlannedRequest(0, 0, 50, 5, 0.0)
-    found = replay([first, replace(first, index=1, due_s=None, after=0, think_s=2.0)], LIMITS, TRUE).requests.sort("index")
+    found = replay([first, replace(first, index=1, due_s=None, after=(0,), think_s=2.0)], LIMITS, TRUE).requests.sort("index")
     assert found["sent_s"][1] == pytest.approx(found["end_s"][0] + 2.0)
+
+
+def test_a_join_follows_after_the_last_of_those_that_it_waits_for():
+    """The long one ends last; the second was refused, as no server of these limits takes it, and counts as ended when it was sent."""
+    plans = [PlannedRequest(0, 0, 50, 40, 0.0), PlannedRequest(1, 0, 10**6, 5, 0.01), PlannedRequest(2, 0, 50, 5, 0.0)]
+    limits = Limits(512, 8, blocks=36, block_size=16)
+    found = replay([*plans, PlannedRequest(3, 0, 50, 5, None, (0, 1, 2), 2.0)], limits, TRUE)
+    assert found.refused == (1,)
+    first, short, join = found.requests.sort("index").iter_rows(named=True)
+    assert join["sent_s"] == pytest.approx(first["end_s"] + 2.0)
+    assert first["end_s"] > short["end_s"] + 0.1
 
 
 def test_steps_are_read_from_stamps():

@@ -110,8 +110,8 @@ def test_conversations_stay_where_their_prefix_is():
 
 def test_a_prefix_cache_has_what_its_instance_saw_of_a_conversation():
     """Turns in turn on two instances: the third comes back to the first one, which has not seen the second."""
-    turns = [PlannedRequest(0, 0, 32, 16, 0.0), PlannedRequest(1, 0, 64, 16, None, 0, 1.0, reusable_tokens=32),
-             PlannedRequest(2, 0, 96, 16, None, 1, 1.0, reusable_tokens=64)]  # fmt: skip
+    turns = [PlannedRequest(0, 0, 32, 16, 0.0), PlannedRequest(1, 0, 64, 16, None, (0,), 1.0, reusable_tokens=32),
+             PlannedRequest(2, 0, 96, 16, None, (1,), 1.0, reusable_tokens=64)]  # fmt: skip
     cached = Limits(tokens=512, sequences=32, blocks=400, block_size=16, cached=True)
     served = {router: replay_fleet(turns, instances(2, cached), router).cached_tokens for router in ("session", "round-robin")}
     assert served == {"session": 32 + 64, "round-robin": 32}
@@ -239,10 +239,24 @@ def test_a_fleet_is_paid_for_until_its_time_is_over():
 
 
 def test_turns_of_a_lost_request_are_lost_with_it():
-    turns = [PlannedRequest(0, 0, 32, 400, 0.0), PlannedRequest(1, 0, 64, 16, None, 0, 1.0), PlannedRequest(2, 2, 32, 4, 50.0)]
+    turns = [
+        PlannedRequest(0, 0, 32, 400, 0.0),
+        PlannedRequest(1, 0, 64, 16, None, (0,), 1.0),
+        PlannedRequest(2, 2, 32, 4, 50.0),
+    ]
     found = replay_fleet(turns, instances(1, start_up_s=1e-3, fails_s=0.2), "round-robin", seed=2)
     assert found.lost_s[:2] == (0.0, 0.0)
     assert found.requests.height + len(found.lost_s) == 3
+
+
+def test_a_join_is_lost_once_with_any_of_those_that_it_waits_for():
+    """Two are lost as the server fails; that the third was answered does not let the join go."""
+    plans = [PlannedRequest(0, 0, 32, 400, 0.0), PlannedRequest(1, 0, 32, 400, 0.0), PlannedRequest(2, 0, 8, 1, 0.0),
+             PlannedRequest(3, 0, 64, 16, None, (0, 1, 2), 1.0), PlannedRequest(4, 0, 64, 16, None, (3,), 1.0),
+             PlannedRequest(5, 5, 32, 4, 50.0)]  # fmt: skip
+    found = replay_fleet(plans, instances(1, start_up_s=1e-3, fails_s=0.5), "round-robin", seed=2)
+    assert found.requests["index"].to_list() == [2, 5]
+    assert len(found.lost_s) == 4
 
 
 def test_the_band_is_kept_and_its_middle_aimed_at():

@@ -223,8 +223,8 @@ def test_turns_are_planned_again_with_the_time_to_think():
     ended = float(run.requests["end_s"][0])
     turns = run.requests.with_columns(after=pl.Series([None, 0], dtype=pl.Int64), scheduled_s=pl.Series([0.0, ended + 3.0]))
     first, second = planned_again(replace(run, requests=turns))
-    assert (first.after, first.think_s) == (None, 0.0)
-    assert (second.after, second.think_s, second.due_s) == (0, pytest.approx(3.0), None)
+    assert (first.after, first.think_s) == ((), 0.0)
+    assert (second.after, second.think_s, second.due_s) == ((0,), pytest.approx(3.0), None)
 
 
 def test_a_calibration_that_cannot_be_read_is_made_again(tmp_path):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from bench.errors import BenchError
 from bench.load.client import Load, run_load
 from bench.load.payload import Payloads
-from bench.load.schedule import expected_cached_tokens, schedule
+from bench.load.schedule import at_least_s, expected_cached_tokens, schedule
 from bench.load.target import Target
 from bench.prompts.random_ids import letters
 from bench.records.form import RequestForm
@@ -221,12 +221,12 @@ SESSION = [
 def test_a_session_stands_together_behind_its_first_request(tmp_path):
     requests = read_trace(written(tmp_path, *SESSION))
     assert [(x.arrival_s, x.after, x.after_s, x.root) for x in requests] == [
-        (0.0, None, 0.0, 0), (None, 0, 0.5, 0), (None, 1, 1.0, 0), (None, 0, 0.0, 0), (2.5, None, 0.0, 4)
+        (0.0, (), 0.0, 0), (None, (0,), 0.5, 0), (None, (1,), 1.0, 0), (None, (0,), 0.0, 0), (2.5, (), 0.0, 4)
     ]  # fmt: skip
     assert [x.prompt_tokens for x in requests] == [40, 40, 64, 9, 8]
     planned = schedule(replay(written(tmp_path, *SESSION)), 2.0, "s")
     assert [(x.due_s, x.after, x.think_s, x.conversation) for x in planned] == [
-        (0.0, None, 0.0, 0), (None, 0, 0.25, 0), (None, 1, 0.5, 0), (None, 0, 0.0, 0), (1.25, None, 0.0, 4)
+        (0.0, (), 0.0, 0), (None, (0,), 0.25, 0), (None, (1,), 0.5, 0), (None, (0,), 0.0, 0), (1.25, (), 0.0, 4)
     ]  # fmt: skip
     assert [x.reusable_tokens for x in planned] == [0, 32, 40, 0, 0]
     assert longest_request(replay(written(tmp_path, *SESSION))) == 68
@@ -242,6 +242,8 @@ def test_requests_of_a_session_share_what_their_ids_say_alone(tmp_path):
     ("row", "message"),
     [
         ({"id": "c", "parent": "x"}, "line 2, parent: 'x' is no request's id"),
+        ({"id": "c", "parent": ["a", "x"]}, r"line 2, parent: .* names 'x', which is no request's id"),
+        ({"id": "c", "parent": ["a", "d"]}, "line 2, parent: .* follows the request itself"),
         ({"id": "a", "parent": "a"}, "line 2, id: 'a' is that of line 1 too"),
         ({"id": "c", "parent": "c"}, "line 2, parent: 'c' follows the request itself"),
         ({"id": "c", "parent": "a", "arrival_s": 3}, "line 2, arrival_s: '3' is a moment, and the request follows a parent"),
@@ -252,7 +254,12 @@ def test_requests_of_a_session_share_what_their_ids_say_alone(tmp_path):
 )
 def test_a_session_that_cannot_be_is_refused_with_its_place(tmp_path, row, message):
     lengths = {"prompt_tokens": 8, "output_tokens": 2}
-    file = written(tmp_path, {"id": "a", "arrival_s": 0, **lengths}, {**row, **lengths}, {"id": "d", "parent": "a", **lengths})
+    file = written(
+        tmp_path,
+        {"id": "a", "arrival_s": 0, **lengths},
+        {**row, **lengths},
+        {"id": "d", "parent": ["c"] if row.get("parent") == ["a", "d"] else "a", **lengths},
+    )
     with pytest.raises(BenchError, match=message) as refused:
         read_trace(file)
     assert str(refused.value).startswith(file)
@@ -275,3 +282,48 @@ def test_a_request_leaves_when_its_parent_s_answer_is_complete_and_the_tool_has_
     for follower, before, wait in ((two, one, 0.2), (three, one, 0.2), (four, three, 0.0)):
         assert follower.scheduled_s == pytest.approx(before.end_s + wait, abs=1e-5)
         assert 0 <= follower.sent_s - follower.scheduled_s < 0.1
+
+
+# A fan-out and a join: two begin by themselves, another follows the first; the last waits for three.
+JOIN = [
+    {"id": "z", "arrival_s": 9, "prompt_tokens": 3, "output_tokens": 2},
+    {"id": "last", "parent": ["c", "b", "a2", "b"], "after_s": 0.3, "prompt_tokens": 8, "output_tokens": 2},
+    {"id": "b", "arrival_s": 0.4, "prompt_tokens": 7, "output_tokens": 60},
+    {"id": "a", "arrival_s": 0, "prompt_tokens": 4, "output_tokens": 2, "parent": []},
+    {"id": "a2", "parent": "a", "prompt_tokens": 5, "output_tokens": 2},
+    {"id": "c", "parent": ["a"], "after_s": 0.1, "prompt_tokens": 6, "output_tokens": 2},
+]
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_a_request_that_waits_for_several_stands_behind_all_of_them(tmp_path, as_json):
+    """Those that begin by themselves are of its session too; a CSV file has the list as JSON."""
+    rows = [{**row, "parent": json.dumps(row["parent"])} if as_json and "parent" in row else row for row in JOIN]
+    rows = [{**row, "parent": "a"} if row.get("parent") == '"a"' else row for row in rows]
+    requests = read_trace(written(tmp_path, *rows))
+    assert [(x.prompt_tokens, x.arrival_s, x.after, x.after_s, x.root) for x in requests] == [
+        (4, 0.0, (), 0.0, 0),
+        (5, None, (0,), 0.0, 0),
+        (6, None, (0,), 0.1, 0),
+        (7, 0.4, (), 0.0, 0),
+        (8, None, (2, 3, 1), 0.3, 0),
+        (3, 9.0, (), 0.0, 5),
+    ]
+    planned = schedule(replay(written(tmp_path, *rows)), 2.0, "s")
+    assert (planned[4].after, planned[4].think_s, planned[4].due_s) == ((2, 3, 1), 0.15, None)
+    assert at_least_s(planned[:5]) == pytest.approx(0.35)  # b at 0.2, and half of 0.3 s after it
+
+
+def test_a_request_leaves_after_the_last_of_those_that_it_waits_for(tmp_path):
+    """The one that began last ends last, as its answer is long: a join that waited for the first alone would be half a second early."""
+    file = written(tmp_path, *JOIN[1:])
+    with fake_server(gap_s=0.01) as server:
+        result = run_load(Target(server.base_url, "m"), Load(workload=replay(file), level=1.0, seed="s"))
+    records = {r.prompt_asked: r for r in result.records}
+    assert [r.outcome for r in result.records] == ["ok"] * 5
+    slow, last = records[7], records[8]
+    assert slow.end_s == max(records[tokens].end_s for tokens in (5, 6, 7)) > records[5].end_s + 0.5
+    assert last.after == slow.index
+    assert last.scheduled_s == pytest.approx(slow.end_s + 0.3, abs=1e-5)
+    assert 0 <= last.sent_s - last.scheduled_s < 0.1
+    assert last.index == 4

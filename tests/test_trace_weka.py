@@ -29,24 +29,20 @@ AGENT = session(
 )
 
 
-def test_a_session_s_requests_follow_what_was_answered_last(tmp_path):
+def test_a_session_s_requests_follow_the_one_before_and_the_subagents_that_had_ended(tmp_path):
     requests = read_trace(written(tmp_path, AGENT))
-    found = {(x.prompt_tokens, x.after, round(x.after_s, 3), x.root) for x in requests}
     place = {x.blocks: i for i, x in enumerate(requests)}
     assert len(place) == 6
     first, second = requests[0], next(x for x in requests if x.prompt_tokens == 9)
-    assert (first.arrival_s, first.after) == (0.0, None)
+    assert (first.arrival_s, first.after) == (0.0, ())
     side = [i for i, x in enumerate(requests) if x.prompt_tokens == 5]
-    assert {(requests[i].after, requests[i].after_s) for i in side} == {(0, 0.5), (0, 0.75)}
-    assert (requests[second.after].prompt_tokens, second.after_s) == (5, 0.5)
+    assert {(requests[i].after, requests[i].after_s) for i in side} == {((0,), 0.5), ((0,), 0.75)}
+    assert (requests[second.after[0]].prompt_tokens, second.after_s) == (5, 0.5)
     joined = [x for x in requests if x.prompt_tokens == 13]
     slow = next(i for i in side if requests[i].after_s == 0.75)
-    assert (joined[0].after, joined[0].after_s) == (slow, 1.25)  # 8.0 − 6.75
-    assert (requests[joined[1].after], joined[1].after_s) == (
-        joined[0],
-        0.0,
-    )  # it had begun before that one's answer was complete
-    assert len(found) == 6
+    assert ({*joined[0].after}, joined[0].after_s) == ({0, requests.index(second), slow}, 1.25)  # 8.0 − 6.75
+    # It had begun before that one's answer was complete.
+    assert (joined[1].after, joined[1].after_s) == ((requests.index(joined[0]),), 0.0)
     assert {x.root for x in requests} == {0}
 
 

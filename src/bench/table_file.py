@@ -1,4 +1,4 @@
-"""The rows of a file of records: CSV, JSONL, an array of JSON or Parquet, by what it holds, whatever its name ends in."""
+"""The rows of a file of records: CSV, JSONL, other JSON or Parquet, by what it holds, whatever its name ends in."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def _csv(path: str, text: str) -> list[Row]:
 
 
 def _jsonl(path: str, text: str) -> list[Row]:
-    rows = []
+    rows: list[Row] = []
     # JSON allows every other character that `splitlines` takes for a line's end inside its strings.
     for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
@@ -143,10 +143,32 @@ def _jsonl(path: str, text: str) -> list[Row]:
         try:
             row = json.loads(line)
         except (ValueError, RecursionError) as error:
+            if not rows and (spread := _spread(text)):
+                return spread
             raise BenchError(f"{path}: cannot be read as JSONL: line {number}: {error}.") from None
         if not isinstance(row, dict):
             raise BenchError(f"{path}: cannot be read as JSONL: line {number} is not a JSON object.")
         rows.append(Row(f"line {number}", row))
+    return rows
+
+
+def _spread(text: str) -> list[Row]:
+    """Objects that are printed over several lines each, one behind another; none where the text is something else."""
+    rows: list[Row] = []
+    decoder, line = json.JSONDecoder(), 1
+    before, at = 0, len(text) - len(text.lstrip())
+    while at < len(text):
+        line += text.count("\n", before, at)
+        try:
+            row, end = decoder.raw_decode(text, at)
+        except (ValueError, RecursionError):
+            return []
+        if not isinstance(row, dict):
+            return []
+        rows.append(Row(f"line {line}", row))
+        before, at = at, end
+        while at < len(text) and text[at].isspace():
+            at += 1
     return rows
 
 

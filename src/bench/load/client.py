@@ -256,7 +256,7 @@ def _assignments(
     """Each process's share: whole conversations, in turn, and its part of what is held in flight."""
     url = urlsplit(target.base_url)
     tls = url.scheme == "https"
-    roots = [request for request in planned if request.after is None]
+    roots = [request for request in planned if not request.after]
     closed, opened = load.workload.arrival == "closed", not AXES[load.workload.axis].held
     moments = [request.due_s or 0.0 for request in roots] if opened else []
     streams = _most_within(moments, _ANSWER_S) if opened else min(len(roots), int(load.level))

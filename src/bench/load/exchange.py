@@ -27,8 +27,9 @@ class Exchange:
         payload: the request's bytes, head and body. continued: of a conversation with the server's own answers, what they are made of.
         prompt_asked, output_asked: tokens of its prompt, and tokens that it asks for. natural: whether it may end before.
         due_s: when it is to leave, since the run's start; None where an end lets it go.
-        after: index of the request whose end lets this one go (the turn before it in its conversation); None for a first turn. One
-            end may let several go.
+        after: indices of the requests that this one waits for (the turn before it in its conversation); none for a first turn. One end
+            may let several go.
+        let_go: of these, the one that ended last; None until it has.
         think_s: time between that end and this one's moment.
         streamed: whether the answer comes in chunks, each with its tokens. endpoint: its name in `bench.endpoints`.
         keeps: whether its record holds the answer's text. origin: which prompt of its source it has, where that is to be recorded.
@@ -49,7 +50,8 @@ class Exchange:
     output_asked: int | None = None
     natural: bool = False
     due_s: float | None = None
-    after: int | None = None
+    after: tuple[int, ...] = ()
+    let_go: int | None = None
     think_s: float = 0.0
     streamed: bool = True
     endpoint: str = "completions"

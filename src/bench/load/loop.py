@@ -121,8 +121,8 @@ class Loop:
         """Send every exchange, and return when the last has ended.
 
         Args:
-            exchanges: those with `due_s` leave then; those with `after` follow another's end; of the rest, `in_flight` leave at
-                once and each end lets the next go.
+            exchanges: those with `due_s` leave then; those with `after` follow the end of the last of these; of the rest, `in_flight`
+                leave at once and each end lets the next go.
             start: the run's start on the monotonic clock. in_flight: of the exchanges without a moment, how many are held in flight.
             stop_overloaded: whether those that are not due yet are withdrawn once requests plainly pile up; all have a moment then.
 
@@ -134,11 +134,12 @@ class Loop:
         self._count = itertools.count()
         self._followers: dict[int, list[Exchange]] = defaultdict(list)
         for exchange in exchanges:
-            if exchange.after is not None:
-                self._followers[exchange.after].append(exchange)
+            for before in exchange.after:
+                self._followers[before].append(exchange)
         self._due = [(start + x.due_s, next(self._count), x) for x in exchanges if x.due_s is not None]
         heapq.heapify(self._due)
-        self._waiting = deque(x for x in exchanges if x.due_s is None and x.after is None)
+        self._awaited = {x.index: len(x.after) for x in exchanges if x.after}
+        self._waiting = deque(x for x in exchanges if x.due_s is None and not x.after)
         self._to_send = len(exchanges)
         self._sent: deque[tuple[float, Exchange, Connection]] = deque()
         for _ in range(min(in_flight, len(self._waiting))):
@@ -338,10 +339,14 @@ class Loop:
     def _ended(self, exchange: Exchange, moment: float) -> None:
         """What an end lets go: all that follow it, such as the next turn of its conversation, or the next in the queue."""
         self._left -= 1
-        following = self._followers.pop(exchange.index, [])
-        for each in following:
-            follow(exchange, each)
-        if not following and self._waiting:
+        followers, following = self._followers.pop(exchange.index, []), []
+        for each in followers:
+            self._awaited[each.index] -= 1
+            if not self._awaited[each.index]:
+                each.let_go = exchange.index
+                follow(exchange, each)
+                following.append(each)
+        if not followers and self._waiting:
             following = [self._waiting.popleft()]
         for each in following:
             heapq.heappush(self._due, (moment + each.think_s, next(self._count), each))

@@ -30,7 +30,7 @@ def record_of(exchange: Exchange, start: float) -> RequestRecord:
     usage = answer.usage
     return RequestRecord(
         index=exchange.index,
-        after=exchange.after,
+        after=exchange.let_go,
         outcome=outcome,
         error=error,
         status=response.status,

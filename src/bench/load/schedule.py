@@ -25,7 +25,8 @@ class PlannedRequest:
         prompt_asked, output_tokens: its lengths; the former None where the source of prompts has its own, or the server's own answers
             stand in the history, the latter 0 where answers are no tokens.
         due_s: when it leaves (s since the run's start); None where an end lets it go.
-        after, think_s: index of the turn before it, and the time between that one's end and this one (s).
+        after, think_s: indices of the requests that it waits for, as the turn before it, and the time between the last one's end and
+            this one (s).
         shared_tokens: tokens at the prompt's beginning that all prompts of the run have.
         reusable_tokens: tokens at its beginning that some request before it had: what a prefix cache can serve.
         turn: its number in its conversation. messages: tokens of the messages that its prompt has where they are asked for: what users
@@ -41,7 +42,7 @@ class PlannedRequest:
     prompt_asked: int | None
     output_tokens: int
     due_s: float | None = None
-    after: int | None = None
+    after: tuple[int, ...] = ()
     think_s: float = 0.0
     shared_tokens: int = 0
     reusable_tokens: int = 0
@@ -146,7 +147,7 @@ class _Turns:
                 turn=turn,
                 output_tokens=outputs.draw(),
                 due_s=None,
-                after=before.index,
+                after=(before.index,),
                 think_s=think_s,
                 **self._prompt(before),
             )
@@ -170,7 +171,7 @@ def _replayed(workload: Workload, level: float) -> list[PlannedRequest]:
     earliest: list[float] = []
     for i, x in enumerate(workload.traced):
         due_s, think_s = None if x.arrival_s is None else x.arrival_s / level, x.after_s / level
-        earliest.append((due_s or 0.0) if x.after is None else earliest[x.after] + think_s)
+        earliest.append(max((earliest[before] + think_s for before in x.after), default=due_s or 0.0))
         planned.append(
             PlannedRequest(
                 i,
@@ -209,7 +210,7 @@ def at_least_s(planned: Sequence[PlannedRequest]) -> float:
     """Time until the last request leaves, however fast the answers are (s): moments, and times to think."""
     earliest: list[float] = []
     for request in planned:
-        earliest.append(request.due_s or 0.0 if request.after is None else earliest[request.after] + request.think_s)
+        earliest.append(max((earliest[before] + request.think_s for before in request.after), default=request.due_s or 0.0))
     return max(earliest, default=0.0)
 
 

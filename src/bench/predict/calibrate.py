@@ -242,7 +242,7 @@ def planned_again(run: MeasuredRun) -> list[PlannedRequest]:
             prompt_asked=row["prompt_asked"],
             output_tokens=row["output_asked"],
             due_s=row["scheduled_s"] if due and row["after"] is None else None,
-            after=row["after"],
+            after=() if row["after"] is None else (row["after"],),
             think_s=_thought(row["scheduled_s"], ended.get(row["after"])),
             shared_tokens=common,
             reusable_tokens=before.prompt_tokens if before else common,

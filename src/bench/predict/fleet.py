@@ -206,7 +206,7 @@ class _Fleet:
 
     def _arrive(self) -> None:
         plan, sent = self._coming.pop()
-        self._came += plan.after is None
+        self._came += not plan.after
         self._last = max(self._last, sent)
         if not self._ready:
             self._lose(plan, sent)
@@ -226,7 +226,7 @@ class _Fleet:
         lost = [plan]
         for each in lost:
             self._lost.append(sent)
-            lost += self._coming.followers(each)
+            lost += self._coming.lose(each)
 
     def _chosen(self, plan: PlannedRequest) -> _Instance:
         ready = self._ready

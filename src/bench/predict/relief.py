@@ -214,7 +214,7 @@ class _Asked:
                         plan,
                         index=first + plan.index,
                         conversation=first + plan.conversation,
-                        after=None if plan.after is None else first + plan.after,
+                        after=tuple(first + before for before in plan.after),
                         due_s=None if plan.due_s is None else self._began + plan.due_s * level,
                     )
                 )

@@ -134,9 +134,11 @@ class Coming:
         self._turnaround_s = turnaround_s
         self._followers: dict[int, list[PlannedRequest]] = defaultdict(list)
         for request in requests:
-            if request.after is not None:
-                self._followers[request.after].append(request)
-        roots = [request for request in requests if request.after is None]
+            for before in request.after:
+                self._followers[before].append(request)
+        self._awaited = {request.index: len(request.after) for request in requests if request.after}
+        self._ended = dict.fromkeys(self._awaited, 0.0)  # when the last one before it ended, of those that have
+        roots = [request for request in requests if not request.after]
         first = roots if held is None else roots[:held]
         self._heap = [(0.0 if held is not None else request.due_s or 0.0, request.index, request) for request in first]
         heapq.heapify(self._heap)
@@ -154,12 +156,19 @@ class Coming:
 
     def follow(self, plan: PlannedRequest, at: float) -> None:
         """Requests that an answer releases."""
-        followers = self.followers(plan)
+        followers = self._followers.get(plan.index, ())
         for follower in followers:
-            heapq.heappush(self._heap, (at + follower.think_s, follower.index, follower))
+            index = follower.index
+            if index in self._awaited:
+                self._awaited[index] -= 1
+                self._ended[index] = max(self._ended[index], at)
+                if not self._awaited[index]:
+                    heapq.heappush(self._heap, (self._ended[index] + follower.think_s, index, follower))
         if not followers and self._next:
             heapq.heappush(self._heap, (at + self._turnaround_s, self._next[0].index, self._next.popleft()))
 
-    def followers(self, plan: PlannedRequest) -> Sequence[PlannedRequest]:
-        """What follows a request: the next turn of its conversation, or several requests of a trace."""
-        return self._followers.get(plan.index, ())
+    def lose(self, plan: PlannedRequest) -> list[PlannedRequest]:
+        """Give up what follows a request: the next turn of its conversation, or several requests of a trace. It returns those that had
+        not been given up before.
+        """
+        return [each for each in self._followers.get(plan.index, ()) if self._awaited.pop(each.index, None) is not None]

@@ -20,7 +20,8 @@ class RequestRecord:
     """One line of `requests.jsonl`. Times are seconds since the run's start, on one monotonic clock; None where absent.
 
     Attributes:
-        index: number of the request in its run. after: index of the turn before it in its conversation.
+        index: number of the request in its run. after: index of the request whose end let it go: the turn before it
+            in its conversation, or the last one of those that it waited for.
         outcome: `ok`; `http_error`: a status other than 200; `stream_error`: an error inside an answer that began with 200, or a body
             that is not an answer; `truncated`: the answer ended before its last event; `disconnect`; `timeout`.
         error: the server's message, what is wrong with its answer, or the system's message where the connection failed. status: the

@@ -10,7 +10,7 @@ from bench.axes import AXES, RATE
 from bench.errors import shown_share
 from bench.statistics import TAIL
 from bench.study.slo import Slo, applying
-from bench.study.trace import TraceRequest, different_tokens
+from bench.study.trace import TraceRequest, different_tokens, failed_calls
 from bench.study.workload import Workload
 
 if TYPE_CHECKING:
@@ -78,9 +78,15 @@ def prompt_lines(plan: Plan) -> list[str]:
     parts = {f"{name}.{part}" if part else name: each for name, x in workloads.items() for part, each in x.parts.items()}
     own = {name: x.prompts.described(x.turn_count) for name, x in parts.items() if not x.prompts.sized}
     shared = {name: _shared(x.traced) for name, x in workloads.items()}
+    failed = {name: failed_calls(x.trace) if x.trace else 0 for name, x in workloads.items()}
     return [
         *(f"{name}: {words}; their tokens are what the server counts." for name, words in own.items() if words),
         *(f"{name}: {words}" for name, words in shared.items() if words),
+        *(
+            f"{name}: of the trace's calls, {count:,} that failed when it was recorded {'is' if count == 1 else 'are'} left out."
+            for name, count in failed.items()
+            if count
+        ),
     ]
 
 
@@ -89,8 +95,8 @@ def _shared(trace: Sequence[TraceRequest]) -> str | None:
     if not any(request.blocks for request in trace):
         return None
     prompts, different = sum(request.prompt_tokens for request in trace), different_tokens(trace)
-    sessions = sum(request.after is None for request in trace)
-    among = f" in {sessions:,} sessions" if sessions < len(trace) else ""
+    sessions = len({request.root for request in trace})
+    among = f" in {sessions:,} session{'s' * (sessions > 1)}" if sessions < len(trace) else ""
     return (
         f"{len(trace):,} requests{among}; {shown_share(1 - different / prompts, 1)} of their {prompts:,} prompt tokens repeat what was "
         f"sent before. A KV cache of fewer than {different:,} tokens may evict some."

@@ -2,41 +2,32 @@
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import cache
-from typing import Any, Literal, NamedTuple
+from typing import NamedTuple
 
 from bench.errors import BenchError, shown
 from bench.study.trace_blocks import Chains, hash_ids
+from bench.study.trace_otel import calls_of, is_otel, otel_rows
+from bench.study.trace_times import SECONDS, TraceUnit, date_s, number_of, since_1970
 from bench.study.trace_tree import Trees, in_trees
 from bench.study.trace_weka import is_weka, weka_rows
 from bench.table_file import Row, read_rows
 
 __all__ = [
     "PUBLISHERS",
-    "SECONDS",
     "Format",
     "TraceRequest",
-    "TraceUnit",
-    "date_of",
     "different_tokens",
+    "failed_calls",
     "format_of",
     "read_trace",
     "shared_block",
-    "since_1970",
     "unit_not_known",
 ]
 
-TraceUnit = Literal["s", "ms", "us", "ns"]
-#: Seconds of each unit.
-SECONDS: dict[TraceUnit, Decimal] = {"s": Decimal(1), "ms": Decimal("1e-3"), "us": Decimal("1e-6"), "ns": Decimal("1e-9")}
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,2})?")
-_EPOCH = (10**9, 4 * 10**9)  # moments that are taken for seconds since 1970, from 2001 to 2096; convention
 _LONGEST = 2**31  # tokens that no model's context has, so that a time in a wrong column is beyond it; convention
 
 
@@ -48,8 +39,8 @@ class TraceRequest:
         arrival_s: since the first request (s); None where it follows another. prompt_tokens, output_tokens: its lengths.
         blocks: numbers of its prompt's blocks, each of `block_tokens` but for the last: two prompts share those whose numbers are the
             same, and nothing else. Empty where prompts share nothing.
-        after: place of the request that it follows, among those that `read_trace` returns. after_s: from that one's end to its own
-            start (s). root: place of the request with which its session begins.
+        after: places of the requests that it follows, among those that `read_trace` returns: it waits for all. after_s: from the last
+            one's end to its own start (s). root: place of the request with which its session begins.
     """
 
     arrival_s: float | None
@@ -57,7 +48,7 @@ class TraceRequest:
     output_tokens: int
     blocks: tuple[int, ...] = ()
     block_tokens: int = 0
-    after: int | None = None
+    after: tuple[int, ...] = ()
     after_s: float = 0.0
     root: int = 0
 
@@ -130,9 +121,9 @@ def read_trace(path: str, unit: TraceUnit | None = None, block: int | None = Non
     Raises:
         BenchError: the file is missing or broken, lacks a column, a row is not a request, or the arrivals' unit is not known.
     """
-    rows, form = _read(path)
+    rows, form = _read(path, unit)
     trees = in_trees(path, rows, form.arrival) if form.own else None
-    roots = [row for row, after in zip(rows, trees.after, strict=True) if after is None] if trees else rows
+    roots = [row for row, after in zip(rows, trees.after, strict=True) if not after] if trees else rows
     arrivals = _arrivals(path, roots, form, unit)
     zero = min(arrivals)
     moments = {row.place: float(moment - zero) for row, moment in zip(roots, arrivals, strict=True)}
@@ -157,6 +148,16 @@ def different_tokens(requests: Iterable[TraceRequest]) -> int:
     return sum(longest.values())
 
 
+def failed_calls(path: str) -> int:
+    """How many calls of a file of spans failed, and so are no requests.
+
+    Raises:
+        BenchError: as of `read_trace`.
+    """
+    rows = read_rows(path, what="trace")
+    return sum(call.failed for call in calls_of(path, rows)) if rows and is_otel(rows[0].values) else 0
+
+
 @cache
 def shared_block(path: str) -> int | None:
     """Tokens of a block of a published trace's `hash_ids`; None where it has none, or says it itself.
@@ -168,20 +169,23 @@ def shared_block(path: str) -> int | None:
     return form.block if any(row.values.get("hash_ids") for row in rows) else None
 
 
-def _read(path: str) -> tuple[Sequence[Row], Format]:
+def _read(path: str, unit: TraceUnit | None = None) -> tuple[Sequence[Row], Format]:
     """A file's rows, and the format that they have."""
     rows = read_rows(path, what="trace")
     if not rows:
         raise BenchError(f"{path}: holds no requests.")
-    if is_weka([*rows[0].values]):
-        rows = weka_rows(path, rows)
-        if not rows:
-            raise BenchError(f"{path}: holds no requests.")
+    convert = weka_rows if is_weka([*rows[0].values]) else otel_rows if is_otel(rows[0].values) else None
+    if convert and unit:
+        raise BenchError(f"{path}: its moments have a unit of their own. Remove trace_unit.")
+    rows = convert(path, rows) if convert else rows
+    if not rows:
+        raise BenchError(f"{path}: holds no requests.")
     columns = rows[0].values.keys()
     form = format_of(columns)
     if form is None:
         raise BenchError(
-            f"{path}: a trace has the columns {'; or '.join(map(str, _FORMATS))}. Found: {', '.join(map(str, columns))}."
+            f"{path}: a trace has the columns {'; or '.join(map(str, _FORMATS))}; or Weka's sessions, or OpenTelemetry's spans. "
+            f"Found: {', '.join(map(str, columns))}."
         )
     return rows, form
 
@@ -219,22 +223,43 @@ def _with_blocks(
 
 
 def _in_order(requests: Sequence[TraceRequest], trees: Trees) -> tuple[TraceRequest, ...]:
-    """Sessions in the order of their arrival, each as its first request and all that follows from it."""
-    roots = [i for i, after in enumerate(trees.after) if after is None]
-    order: list[int] = []
-    for root in sorted(roots, key=lambda i: requests[i].arrival_s or 0.0):
-        stack = [root]
-        while stack:
-            order.append(stack.pop())
-            stack += reversed(trees.followers[order[-1]])
-    place = {i: new for new, i in enumerate(order)}
+    """Sessions in the order of their arrival, each as its first request and all that follows from it, behind those that it follows.
+
+    Requests that follow the same one, or are followed by the same one, are of one session.
+    """
+
+    def moment(i: int) -> float:
+        return requests[i].arrival_s or 0.0
+
+    place: dict[int, int] = {}
     found: list[TraceRequest] = []
-    for i in order:
-        after = trees.after[i]
-        before = None if after is None else place[after]
-        root = place[i] if before is None else found[before].root
-        found.append(replace(requests[i], after=before, after_s=trees.after_s[i], root=root))
+    for first in sorted((i for i, after in enumerate(trees.after) if not after), key=moment):
+        if first in place:
+            continue
+        root = len(place)
+        ready = sorted((i for i in _session(first, trees) if not trees.after[i]), key=moment, reverse=True)
+        waits: dict[int, int] = {}
+        while ready:
+            i = ready.pop()
+            place[i] = len(place)
+            after = tuple(place[before] for before in trees.after[i])
+            found.append(replace(requests[i], after=after, after_s=trees.after_s[i], root=root))
+            for follower in reversed(trees.followers[i]):
+                waits[follower] = waits.get(follower, len(trees.after[follower])) - 1
+                if not waits[follower]:
+                    ready.append(follower)
     return tuple(found)
+
+
+def _session(first: int, trees: Trees) -> set[int]:
+    """All requests that hang together with one."""
+    reached = [first]
+    seen = {first}
+    for i in reached:
+        beside = {*trees.after[i], *trees.followers[i]} - seen
+        seen |= beside
+        reached += beside
+    return seen
 
 
 def format_of(columns: Collection[str]) -> Format | None:
@@ -243,21 +268,16 @@ def format_of(columns: Collection[str]) -> Format | None:
     return next((x for x in _FORMATS if {*x[1:4], *x.with_} <= has or (x.own and {*x[2:4], "parent"} <= has)), None)
 
 
-def since_1970(low: Decimal | float) -> list[TraceUnit]:
-    """The units in which a number is a moment of our time, counted from 1970: one or none."""
-    return [name for name, seconds in SECONDS.items() if _EPOCH[0] <= Decimal(low) * seconds < _EPOCH[1]]
-
-
 def _arrivals(path: str, rows: Sequence[Row], form: Format, unit: TraceUnit | None) -> list[Decimal]:
     """The moment of each row, in seconds from any zero."""
     column = form.arrival
     values = [row.values.get(column) for row in rows]
-    if _number(values[0]) is None and values[0] not in (None, ""):
-        moments = _all(path, rows, column, [_date(value) for value in values], "a date and time, as 2023-11-16 18:15:46.68")
+    if number_of(values[0]) is None and values[0] not in (None, ""):
+        moments = _all(path, rows, column, [date_s(value) for value in values], "a date and time, as 2023-11-16 18:15:46.68")
         if unit is not None:
             raise BenchError(f"{path}: {column} holds dates, which have no other unit. Remove trace_unit.")
         return moments
-    numbers = _all(path, rows, column, [_number(value) for value in values], "a number")
+    numbers = _all(path, rows, column, [number_of(value) for value in values], "a number")
     seconds = SECONDS[unit or _known_unit(path, form, numbers)]
     return [number * seconds for number in numbers]
 
@@ -308,7 +328,7 @@ def _all(path: str, rows: Sequence[Row], column: str, values: Sequence[Decimal |
 
 
 def _tokens(path: str, row: Row, column: str, form: Format) -> int:
-    count = _number(row.values.get(column))
+    count = number_of(row.values.get(column))
     if count is None or not _whole(count) or abs(count) > _LONGEST:
         raise _wrong(path, row, column, "is not a whole number of tokens")
     if count < 1:
@@ -329,31 +349,3 @@ def _wrong(path: str, row: Row, column: str, problem: str) -> BenchError:
 
 def _whole(number: Decimal) -> bool:
     return number == number.to_integral_value()
-
-
-def _number(value: Any) -> Decimal | None:
-    """A number, exactly as it is written; None for anything else."""
-    if isinstance(value, str) and _NUMBER.fullmatch(value):
-        return Decimal(value)
-    if isinstance(value, bool) or not isinstance(value, int | float | Decimal) or not math.isfinite(value):
-        return None
-    return Decimal(repr(value) if isinstance(value, float) else value)
-
-
-def _date(value: Any) -> Decimal | None:
-    """Seconds since 1970 of a date and time, or of its ISO text; without a time zone it is UTC. None for anything else."""
-    moment = date_of(value)
-    if moment is None:
-        return None
-    since = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - datetime(1970, 1, 1, tzinfo=UTC)
-    return Decimal(since // timedelta(microseconds=1)).scaleb(-6)
-
-
-def date_of(value: Any) -> datetime | None:
-    """A date and time, or what its ISO text says, with a zone where it has one; None for anything else."""
-    if isinstance(value, str) and not _NUMBER.fullmatch(value):
-        try:
-            return datetime.fromisoformat(value.removesuffix(" UTC") + ("+00:00" if value.endswith(" UTC") else ""))
-        except ValueError:
-            return None
-    return value if isinstance(value, datetime) else None

@@ -1,9 +1,11 @@
-"""Requests of a trace that follow others, as an agent's do: `id`, `parent` and `after_s`."""
+"""Requests of a trace that follow others, as an agent's do: `id`, `parent` (one, or a list of them) and `after_s`."""
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from bench.errors import BenchError, shown
@@ -14,11 +16,11 @@ __all__ = ["Trees", "in_trees"]
 
 @dataclass(frozen=True)
 class Trees:
-    """Of each row, by its place in the file: the row that it follows (None: it arrives by itself), how long after that one's answer
-    (s), and the rows that follow it.
+    """Of each row, by its place in the file: the rows that it follows (none: it arrives by itself), how long after the last of their
+    answers (s), and the rows that follow it.
     """
 
-    after: Sequence[int | None]
+    after: Sequence[Sequence[int]]
     after_s: Sequence[float]
     followers: Sequence[Sequence[int]]
 
@@ -39,29 +41,49 @@ def in_trees(path: str, rows: Sequence[Row], arrival: str) -> Trees | None:
     for i, row in enumerate(rows):
         if _given(row, "id") and places.setdefault(str(row.values["id"]), i) != i:
             raise _wrong(path, row, "id", f"is that of {rows[places[str(row.values['id'])]].place} too")
-    after: list[int | None] = []
+    after = [_parents(path, row, places) for row in rows]
     after_s: list[float] = []
     followers: list[list[int]] = [[] for _ in rows]
-    for i, row in enumerate(rows):
-        parent = str(row.values["parent"]) if _given(row, "parent") else None
-        if parent is not None and parent not in places:
-            raise _wrong(path, row, "parent", "is no request's id")
-        if parent is not None and _given(row, arrival):
+    for i, (row, parents) in enumerate(zip(rows, after, strict=True)):
+        if parents and _given(row, arrival):
             raise _wrong(path, row, arrival, "is a moment, and the request follows a parent. Remove one of them")
-        if parent is None and _given(row, "after_s"):
+        if not parents and _given(row, "after_s"):
             raise _wrong(path, row, "after_s", "counts from the answer to a parent, which is not given")
-        after.append(None if parent is None else places[parent])
         after_s.append(_seconds(path, row) if _given(row, "after_s") else 0.0)
-        if parent is not None:
-            followers[places[parent]].append(i)
+        for parent in parents:
+            followers[parent].append(i)
     _refuse_circles(path, rows, after, followers)
     return Trees(after, after_s, followers)
 
 
-def _refuse_circles(path: str, rows: Sequence[Row], after: Sequence[int | None], followers: Sequence[Sequence[int]]) -> None:
-    reached = [i for i, before in enumerate(after) if before is None]
+def _parents(path: str, row: Row, places: Mapping[str, int]) -> list[int]:
+    """Places of the requests that a row follows: its `parent` is an id, or a list of ids (in a CSV file as JSON)."""
+    if not _given(row, "parent"):
+        return []
+    value = row.values["parent"]
+    names = [value]
+    if str(value) not in places:
+        names = value
+        if isinstance(value, str) and value.startswith("["):
+            with suppress(ValueError):
+                names = json.loads(value)
+        names = names if isinstance(names, list) else [value]
+    for name in names:
+        if str(name) not in places:
+            raise _wrong(
+                path, row, "parent", "is no request's id" if len(names) == 1 else f"names {name!r}, which is no request's id"
+            )
+    return [*dict.fromkeys(places[str(name)] for name in names)]
+
+
+def _refuse_circles(path: str, rows: Sequence[Row], after: Sequence[Sequence[int]], followers: Sequence[Sequence[int]]) -> None:
+    waits = list(map(len, after))
+    reached = [i for i, number in enumerate(waits) if not number]
     for i in reached:
-        reached += followers[i]
+        for follower in followers[i]:
+            waits[follower] -= 1
+            if not waits[follower]:
+                reached.append(follower)
     left = sorted(set(range(len(rows))) - set(reached))
     if left:
         raise _wrong(path, rows[left[0]], "parent", "follows the request itself, by way of others or at once")
@@ -78,7 +100,7 @@ def _seconds(path: str, row: Row) -> float:
 
 
 def _given(row: Row, column: str) -> bool:
-    return row.values.get(column) not in (None, "")
+    return row.values.get(column) not in (None, "", [], "[]")
 
 
 def _wrong(path: str, row: Row, column: str, problem: str) -> BenchError:

@@ -35,9 +35,8 @@ def is_weka(columns: Sequence[str]) -> bool:
 def weka_rows(path: str, lines: Sequence[Row]) -> list[Row]:
     """The requests of all sessions, as rows with the columns of our own format.
 
-    Sessions have no moments among each other: all begin at once, as so many agents side by side. A request follows the one whose answer
-    was the last to come before it, of the session's request before it and of the subagents that had ended; a subagent's first one
-    follows the session's request that began last.
+    Sessions have no moments among each other: all begin at once, as so many agents side by side. A request follows the session's
+    request before it and the subagents that ended between them; a subagent's first one follows the session's request that began last.
 
     Raises:
         BenchError: a line is no session.
@@ -50,18 +49,19 @@ def _rows_of(path: str, line: Row) -> Iterator[Row]:
     ended = [calls[-1] for calls in subagents]
     for i, call in enumerate(main):
         joined = [each for each in ended if i and main[i - 1].start <= each.start and each.end <= call.start]
-        yield _row(line, call, max([main[i - 1], *joined], key=lambda each: each.end) if i else None)
+        yield _row(line, call, [main[i - 1], *joined] if i else [])
     for calls in subagents:
         before = [call for call in main if call.start <= calls[0].start]
-        parents = [before[-1] if before else None, *calls]
-        yield from (_row(line, call, parent) for call, parent in zip(calls, parents, strict=False))
+        parents = [before[-1:], *([call] for call in calls)]
+        yield from (_row(line, call, each) for call, each in zip(calls, parents, strict=False))
 
 
-def _row(line: Row, call: _Call, parent: _Call | None) -> Row:
+def _row(line: Row, call: _Call, parents: Sequence[_Call]) -> Row:
     scope = "" if line.values.get("hash_id_scope") == "global" else line.place
-    when = (
-        {"arrival_s": call.start} if parent is None else {"parent": parent.place, "after_s": max(0.0, call.start - parent.end)}
-    )
+    when: dict[str, Any] = {"arrival_s": call.start}
+    if parents:
+        wait = max(0.0, call.start - max(each.end for each in parents))
+        when = {"parent": [each.place for each in parents], "after_s": wait}
     lengths = {ours: call.values.get(its) for its, ours in _NAMES.items()}
     ids = call.values.get("hash_ids")
     named = [f"{scope}/{name}" for name in ids] if isinstance(ids, list) else ids

@@ -19,7 +19,8 @@ from bench.study.arrivals import GAPS
 from bench.study.classes import RequestClass, mixture_faults
 from bench.study.deployment import Name
 from bench.study.lengths import Length, LengthDistribution
-from bench.study.trace import PUBLISHERS, TraceRequest, TraceUnit, read_trace, shared_block
+from bench.study.trace import PUBLISHERS, TraceRequest, read_trace, shared_block
+from bench.study.trace_times import TraceUnit
 from bench.study.turns import Turns
 
 __all__ = ["ALIKE", "OPEN", "Ramp", "Step", "Workload"]
@@ -141,7 +142,9 @@ class Workload(Strict):
     trace: str | None = Field(
         default=None,
         description="`trace`: a CSV, JSONL or Parquet file, its path from the project's root. Columns: `arrival_s` (s), "
-        "`prompt_tokens`, `output_tokens`; or those of a published trace: " + ", ".join(PUBLISHERS) + ".",
+        "`prompt_tokens`, `output_tokens`; or those of a published trace: "
+        + ", ".join(PUBLISHERS)
+        + "; or sessions of Weka, or spans of OpenTelemetry.",
     )
     trace_unit: TraceUnit | None = Field(
         default=None,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from bench.errors import BenchError
-from bench.study.trace import TraceUnit
+from bench.study.trace_times import TraceUnit
 from bench.table_file import Row
 
 __all__ = ["NEEDED", "ROLES", "apart", "cell", "column_names", "columns_of", "status_columns", "unit_in_name"]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bench.study.trace import SECONDS, TraceUnit, date_of, since_1970
+from bench.study.trace_times import SECONDS, TraceUnit, date_of, since_1970
 from bench.traffic.columns import unit_in_name
 from bench.traffic.moments import numbers_of, on_clock
 

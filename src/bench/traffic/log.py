@@ -13,7 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.errors import BenchError, shown
-from bench.study.trace import TraceUnit, date_of, format_of
+from bench.study.trace import format_of
+from bench.study.trace_otel import calls_of, is_otel
+from bench.study.trace_times import TraceUnit, date_of
 from bench.table_file import Row, read_rows
 from bench.traffic.columns import NEEDED, apart, cell, columns_of, status_columns
 from bench.traffic.durations import Clock, durations_of, without_zone
@@ -203,6 +205,7 @@ def read_log(
     rows = read_rows(path, what="log")
     if not rows:
         raise BenchError(f"{path}: holds no requests.")
+    rows = _calls(path, rows) if is_otel(rows[0].values) else rows
     form = None if given else format_of(rows[0].values.keys())
     named = given or (dict(zip(NEEDED, form[1:4], strict=True)) if form else {})
     columns = columns_of(path, rows, named)
@@ -252,6 +255,23 @@ def read_log(
         left_out,
         notes,
     )
+
+
+def _calls(path: str, rows: Sequence[Row]) -> list[Row]:
+    """The calls in spans of OpenTelemetry, as rows of a log."""
+    return [
+        Row(
+            call.place,
+            {
+                "start_ns": int(call.start_s.scaleb(9)),
+                "end_ns": int(call.end_s.scaleb(9)),
+                "input_tokens": call.prompt_tokens,
+                "output_tokens": call.output_tokens,
+                "status": "error" if call.failed else "ok",
+            },
+        )
+        for call in calls_of(path, rows)
+    ]
 
 
 def _prompts(rows: Sequence[Row], column: str, values: Sequence[Any], notes: list[str]) -> Floats:

@@ -13,7 +13,8 @@ import numpy.typing as npt
 import polars as pl
 
 from bench.errors import BenchError, shown
-from bench.study.trace import SECONDS, Format, TraceUnit, date_of, since_1970, unit_not_known
+from bench.study.trace import Format, unit_not_known
+from bench.study.trace_times import SECONDS, TraceUnit, date_of, since_1970
 from bench.table_file import Row
 from bench.traffic.columns import unit_in_name
 
