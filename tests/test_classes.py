@@ -4,6 +4,7 @@ import json
 import math
 from collections import Counter
 from dataclasses import replace
+from types import SimpleNamespace
 
 import polars as pl
 import pytest
@@ -15,6 +16,7 @@ from bench.errors import BenchError
 from bench.load.client import Load, PreparedLoad, run_load
 from bench.load.schedule import schedule
 from bench.load.target import Target
+from bench.predict.carried import worst_excess
 from bench.search.observation import observed
 from bench.search.placing import Aim
 from bench.study import Slo, load_config, load_workload, parse_slo
@@ -300,3 +302,12 @@ def test_numbers_of_each_class_are_those_of_a_server_whose_latencies_are_known(t
     parts = sum(summary[f"steady_class_{name}_requests_per_s"] for name in sent)
     assert parts == pytest.approx(summary["steady_requests_per_s"])
     assert summary["wrong_prompt_tokens"] == summary["wrong_output_tokens"] == 0
+
+
+def test_replayed_limits_of_a_class_count_its_own_requests():
+    """Of twenty answers one is of rag, and late: P90 of all is within 1 s, and of rag it is not."""
+    ends = [{"sent_s": 0.0, "first_token_s": 2.0 if i == 19 else 0.1, "end_s": 3.0, "output_tokens": 2} for i in range(20)]
+    table = pl.DataFrame([{**end, "request_class": "rag" if i == 19 else "chat"} for i, end in enumerate(ends)])
+    member = SimpleNamespace(longer=lambda _: 1.0)
+    assert worst_excess(member, table, [parse_slo("ttft_p90=1s")]) == pytest.approx(math.log(0.1))
+    assert worst_excess(member, table, [parse_slo("ttft_p90=1s"), parse_slo("rag.ttft_p90=1s")]) == pytest.approx(math.log(2))

@@ -72,7 +72,7 @@ def test_no_load_within_the_slos_has_no_relief():
 
 
 POINT = {"deployment": "a", "workload": "w", "axis": "concurrency", "kind": "found", "basis": "steady", "missed_at": 4.0,
-         "missed": [{"by": "ttft_p90_s"}]}  # fmt: skip
+         "missed": [{"by": "ttft_p90_s"}], "slos": ["TTFT P90 ≤ 1 s"]}  # fmt: skip
 
 
 def test_a_server_without_limits_is_named_and_a_known_relief_is_kept(tmp_path):

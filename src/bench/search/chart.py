@@ -15,7 +15,7 @@ from bench.figures.ticks import log_ticks, ticked
 from bench.search.observation import FAILED, GROWTH
 from bench.search.placing import Aim
 from bench.search.search import Found
-from bench.search.words import answer_text
+from bench.search.words import answer_text, criterion_text
 from bench.statistics import Z
 
 __all__ = ["draw"]
@@ -43,7 +43,7 @@ def _rows(found: Found) -> pl.DataFrame:
     rows = [
         (
             each.load,
-            key.removesuffix("_s").replace("_p", " P").upper(),
+            criterion_text(key),
             *(_readable(math.exp(excess.value + side * Z * excess.error)) for side in (0, -1, 1)),
         )
         for each in found.observations

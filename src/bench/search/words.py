@@ -9,11 +9,12 @@ from bench.search.observation import CAP, FAILED, GROWTH
 from bench.search.placing import Aim, Answer
 from bench.search.probe import Probed
 from bench.search.search import Budget, Found, Look
+from bench.study import Slo
 from bench.study.search import SLO
 from bench.words.loads import count_text
 from bench.words.searches import LoadUnit, limit_text, target_text
 
-__all__ = ["answer_text", "load_text", "look_text", "probed_text", "spent_text", "why_text"]
+__all__ = ["answer_text", "criterion_text", "load_text", "look_text", "probed_text", "spent_text", "why_text"]
 
 _SPEEDS = 0.2  # range of ln share that a machine's speed may move beyond a bound; convention
 _ENDED = {
@@ -55,6 +56,11 @@ def probed_text(probed: Probed, aim: Aim) -> str:
     return f"probe of {probed.seconds:.0f} s: {rate}; the search begins at {load_text(probed.load, aim)}"
 
 
+def criterion_text(key: str) -> str:
+    """What a criterion of an observation is called: an SLO without its limit, or what else is looked for."""
+    return Slo.of_column(key, 1.0).name if key.endswith("_s") else key.upper()
+
+
 def look_text(look: Look, aim: Aim) -> str:
     """One run, and how it did."""
     start = f"{load_text(look.load, aim)}, {look.requests} requests in {look.seconds:.1f} s"
@@ -66,7 +72,7 @@ def look_text(look: Look, aim: Aim) -> str:
     key, worst = max(
         ((key, each) for key, each in seen.excesses.items() if key not in (FAILED, GROWTH)), key=lambda item: item[1].value
     )
-    name = key.removesuffix("_s").replace("_p", " P").upper()
+    name = criterion_text(key)
     bound = abs(worst.value) > CAP - _SPEEDS
     beyond = "" if not bound else "less than " if worst.value < 0 else "more than "
     parts = [f"{name} at {beyond}{shown_share(math.exp(worst.value))} of its limit"]
