@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,10 @@ from typing import Any
 from bench.errors import BenchError
 from bench.prompts import PromptFile
 from bench.prompts.own import prompt_digest
+from bench.study import Workload
 from bench.table_file import read_rows
 
-__all__ = ["Task", "read_set"]
+__all__ = ["Task", "graded_sets", "read_set"]
 
 _COLUMNS = ("task_id", "prompt", "entry_point", "test")
 
@@ -31,13 +33,34 @@ class Task:
     test: str
 
 
-def read_set(path: Path) -> dict[str, Task]:
+def graded_sets(workloads: Iterable[Workload]) -> list[tuple[str, str | None]]:
+    """The graded sets to which workloads keep single answers, as `read_set` takes them: the file, and the column of its prompts."""
+    kept = {
+        (workload.prompts.files[0], workload.prompts.column)
+        for workload in workloads
+        if workload.keep_answers and workload.turn_count == 1 and isinstance(workload.prompts, PromptFile)
+    }
+    return sorted(each for each in kept if Path(each[0]).exists() and _is_set(each[0]))
+
+
+def _is_set(file: str) -> bool:
+    """Whether its first row has what answers are graded by; a text has no columns."""
+    if file.endswith((".txt", ".txt.gz")):
+        return False
+    rows = read_rows(file, what="file of prompts")
+    return bool(rows) and set(_COLUMNS) <= rows[0].values.keys()
+
+
+def read_set(path: Path, column: str | None = None) -> dict[str, Task]:
     """The tasks of a file, by the digest of the prompt that is sent, as `RequestRecord.prompt_digest` has it.
+
+    Args:
+        column: of the prompts, as the configuration names it.
 
     Raises:
         BenchError: it cannot be read, lacks a column, or asks the same twice.
     """
-    sent = PromptFile(source="file", file=str(path)).read()
+    sent = PromptFile(source="file", file=str(path), column=column).read()
     tasks: dict[str, Task] = {}
     for row, (place, prompt) in zip(read_rows(str(path), what="graded set"), sent, strict=True):
         values: list[Any] = [row.values.get(name) for name in _COLUMNS]

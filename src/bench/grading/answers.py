@@ -1,0 +1,51 @@
+"""From kept answers to grades: which tasks of a set each run solved."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from bench.grading.graded_set import Task
+from bench.grading.program import program_of
+from bench.grading.sandbox import sandbox
+
+__all__ = ["grade"]
+
+_OPEN = (
+    "Warning: programs are not cut off from the network here (`unshare` does not work); the other limits hold. See SECURITY.md."
+)
+
+
+def grade(runs: Iterable[Mapping[str, Any]], tasks: Mapping[str, Task], say: Callable[[str], None]) -> list[dict[str, Any]]:
+    """One row a run and task that it has an answer to; of conversations none, whose later answers are to other questions.
+
+    Args:
+        runs: rows of the summary table. tasks: of `read_set`. say: takes a warning where the sandbox is open to the network.
+
+    Returns:
+        Rows of the table `grades` (docs/reference/analysis.md).
+
+    Raises:
+        BenchError: the sandbox cannot tell right programs from wrong ones here.
+    """
+    asked = [
+        ((run["deployment"], run["run"], run["digest"]), tasks[answer["prompt_digest"]], answer["answer"])
+        for run in runs
+        if (run.get("turns") or 1) == 1
+        for answer in run["kept_answers"] or ()
+        if answer["answer"] is not None and answer["prompt_digest"] in tasks
+    ]
+    if not asked:
+        return []
+    with sandbox() as place:
+        if not place.isolated:
+            say(_OPEN)
+        verdicts = place.verdicts([program_of(task, answer) for _, task, answer in asked])
+    right: dict[tuple[tuple[str, str, str], str], list[bool]] = defaultdict(list)
+    for (run, task, _), verdict in zip(asked, verdicts, strict=True):
+        right[run, task.name].append(verdict == "passed")
+    return [
+        {"deployment": deployment, "run": name, "digest": digest, "task": task, "answers": len(each), "right": sum(each)}
+        for ((deployment, name, digest), task), each in right.items()
+    ]
