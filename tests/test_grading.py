@@ -167,12 +167,17 @@ def test_a_study_grades_what_it_keeps_of_a_graded_set(tmp_path):
         )
 
     kept = [load(file, keep_answers=True) for file in (graded_file, plain)]
-    assert graded_sets([*kept, load(graded_file)]) == [(str(graded_file), None)]
-    assert graded_sets([load(graded_file)]) == []
+    said = []
+    assert graded_sets([*kept, load(graded_file)], said.append) == [(str(graded_file), None)]
+    assert graded_sets([load(graded_file)], said.append) == []
+    graded_file.write_text(json.dumps(row) + "\n" + json.dumps({**row, "test": ""}))
+    assert said == []
+    assert graded_sets(kept, said.append) == []
+    assert "not graded" in said[0] and "line 2 has no text under test" in said[0]
     (tmp_path / "gone.jsonl").write_text(json.dumps(row))
     gone = load(tmp_path / "gone.jsonl", keep_answers=True)
     (tmp_path / "gone.jsonl").unlink()  # as of a pack
-    assert graded_sets([gone]) == []
+    assert graded_sets([gone], said.append) == []
 
 
 def test_grades_are_compared_with_the_baseline_at_the_same_load(summary):

@@ -67,7 +67,8 @@ FIGURES = figures_of(PLAN.rows)
 ANALYSED = expand(paths.ANALYSED, table=TABLES)
 CALIBRATED = [paths.CALIBRATION] if "predicted-loads" in FIGURES else []
 GRADED_SETS = graded_sets(
-    PLAN.config.workloads[each.workload] for each in PLAN.config.study.ladders
+    [PLAN.config.workloads[each.workload] for each in PLAN.config.study.ladders],
+    lambda line: workflow.is_main_process and print(line, file=sys.stderr),
 )
 # Of a pack only what its user had graded: `bench grade --keep`.
 GRADED = (

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from bench.grading.calls import CallTask, right_calls
 from bench.grading.graded_set import Task
 from bench.grading.program import program_of
 from bench.grading.sandbox import sandbox
@@ -17,7 +18,9 @@ _OPEN = (
 )
 
 
-def grade(runs: Iterable[Mapping[str, Any]], tasks: Mapping[str, Task], say: Callable[[str], None]) -> list[dict[str, Any]]:
+def grade(
+    runs: Iterable[Mapping[str, Any]], tasks: Mapping[str, Task | CallTask], say: Callable[[str], None]
+) -> list[dict[str, Any]]:
     """One row a run and task that it has an answer to; of conversations none, whose later answers are to other questions.
 
     Args:
@@ -36,16 +39,20 @@ def grade(runs: Iterable[Mapping[str, Any]], tasks: Mapping[str, Task], say: Cal
         for answer in run["kept_answers"] or ()
         if answer["answer"] is not None and answer["prompt_digest"] in tasks
     ]
-    if not asked:
-        return []
-    with sandbox() as place:
-        if not place.isolated:
-            say(_OPEN)
-        verdicts = place.verdicts([program_of(task, answer) for _, task, answer in asked])
+    programs = [program_of(task, answer) for _, task, answer in asked if isinstance(task, Task)]
+    ran = iter(_ran(programs, say) if programs else ())
     right: dict[tuple[tuple[str, str, str], str], list[bool]] = defaultdict(list)
-    for (run, task, _), verdict in zip(asked, verdicts, strict=True):
-        right[run, task.name].append(verdict == "passed")
+    for run, task, answer in asked:
+        right[run, task.name].append(right_calls(task, answer) if isinstance(task, CallTask) else next(ran))
     return [
         {"deployment": deployment, "run": name, "digest": digest, "task": task, "answers": len(each), "right": sum(each)}
         for ((deployment, name, digest), task), each in right.items()
     ]
+
+
+def _ran(programs: Sequence[str], say: Callable[[str], None]) -> list[bool]:
+    """Whether each program passes its tests."""
+    with sandbox() as place:
+        if not place.isolated:
+            say(_OPEN)
+        return [verdict == "passed" for verdict in place.verdicts(programs)]

