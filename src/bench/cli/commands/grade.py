@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 @command(
     "bench grade results --set results/packages/b4e2844c8655a2db/HumanEval.jsonl.gz",
     "bench grade results:fp16 results:fp8 --set my/tasks.jsonl",
-    after="Runs programs that a model wrote, in a sandbox that limits what they can do: read what SECURITY.md says of it first.",
+    after="Answers that are programs run in a sandbox that limits what they can do: read what SECURITY.md says of it first.",
 )
 @dataclass(frozen=True, kw_only=True)
 class Grade:
-    """Runs the tests of a graded set on the answers that were kept (keep_answers), and prints the share of tasks solved (pass@1) beside
-    the throughput of the same runs, each with a 95 % interval. Deployments are compared with the baseline on the tasks that both
-    answered.
+    """Grades the answers that were kept (keep_answers), by the tests of the set that they answer (HumanEval's form) or the calls of
+    functions that are right (BFCL's), and prints the share of tasks solved (pass@1) with a 95 % interval, beside the throughput of the
+    same runs. Deployments are compared with the baseline on the tasks that both answered.
 
     SOURCE and B are what `bench compare` takes. With B, SOURCE is the baseline; alone, the deployment that its study names so.
     Requests that failed are left out, and counted. A study's own command grades too, and its report has the same table.
