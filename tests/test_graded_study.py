@@ -6,6 +6,7 @@ import shutil
 import polars as pl
 import pytest
 
+from bench.records.columns import schema_of
 from tests.command import bench
 from tests.conftest import CONTENT, ROOT
 from tests.fake_server import fake_server
@@ -59,6 +60,7 @@ def test_a_study_grades_its_answers_and_a_pack_runs_none(project):
     jobs = project.run()
     assert jobs.index("grade") > jobs.index("aggregate") > max(i for i, job in enumerate(jobs) if job.startswith("measure"))
     grades = results / "analysis/grades.parquet"
+    assert pl.read_parquet_schema(grades) == schema_of("grades")
     assert sorted(pl.read_parquet(grades).select("task", "answers", "right").rows()) == [("t/1", 2, 2), ("t/2", 2, 0)]
     assert "| a · tasks | 2 |" in report.read_text()
     assert "| 50.0 % | 1.3 to 98.7 % | 2 | 0 |" in report.read_text()
