@@ -12,13 +12,14 @@ if "study" not in config:
 include: "workflow/rules/common.smk"
 
 
-# A pack was measured elsewhere: whatever this folder did before, nothing of it is deployed or measured here.
+# A pack was measured elsewhere: whatever this folder did before, nothing of it is deployed or measured here, and no answer in it is run.
 if not PACKED:
 
     include: "workflow/rules/engine.smk"
     include: "workflow/rules/weights.smk"
     include: "workflow/rules/deploy.smk"
     include: "workflow/rules/measure.smk"
+    include: "workflow/rules/grade.smk"
 
 
 include: "workflow/rules/parse.smk"

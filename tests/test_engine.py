@@ -13,7 +13,8 @@ from bench.engine import launch as launch_module
 from bench.engine.environment import requirements
 from bench.engines.vllm import VLLM
 from bench.errors import BenchError
-from bench.models import Architecture, config_of
+from bench.models import Architecture, config_of, geometry_of
+from bench.models.gguf import write_gguf
 from bench.records.engine import read_engine
 from bench.records.files import write_record
 from bench.records.launch import read_launch
@@ -336,6 +337,30 @@ def test_the_type_of_a_server_that_was_not_started_here(content, model, dtype, e
     plan = resolve_launch(spec, records.engine(source="external", command=None), None).plan
     assert plan.kv_bytes_per_token == expected
     assert (plan.weight_bytes is None) == (expected is None)
+
+
+@pytest.mark.parametrize("kind", ["folder", "gguf", "gone"])
+def test_of_a_running_server_the_model_s_files_here_say_the_shape(content, tmp_path, kind):
+    """A copy will do: nothing but its shape is read."""
+    config = config_of(Architecture(**ARCHITECTURE))
+    path = tmp_path / ("m.gguf" if kind == "gguf" else "m")
+    if kind == "gguf":
+        write_gguf(config, path, dtype="float16")
+    elif kind == "folder":
+        path.mkdir()
+        (path / "config.json").write_text(json.dumps({**config, "torch_dtype": "bfloat16"}))
+    content["engines"]["e"] = {"source": "external", "base_url": "http://127.0.0.1:1"}
+    content["models"]["m"] = {"path": str(path)}
+    content["deployments"]["a"] |= {"dtype": "float16"} if kind == "gguf" else {}  # which the file does not say of the KV cache
+    spec = Plan.of(load_config(content, source="t")).deployments["a"]
+    plan = resolve_launch(spec, records.engine(source="external", command=None), None).plan
+    if kind == "gone":
+        assert plan is None
+    else:
+        assert plan.parameters == geometry_of(config).parameters
+        assert (
+            plan.kv_bytes_per_token == 2 * 2 * config["num_hidden_layers"] * config["num_key_value_heads"] * config["head_dim"]
+        )
 
 
 def test_the_shipped_template_of_a_running_server():

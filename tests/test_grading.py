@@ -7,10 +7,12 @@ import polars as pl
 import pytest
 
 from bench.aggregate import summary_frame
-from bench.analysis import accuracy, accuracy_difference
+from bench.analysis import accuracy, accuracy_difference, graded
 from bench.errors import BenchError
-from bench.grading import Task, program_of, read_set, sandbox
+from bench.grading import Task, graded_sets, program_of, read_set, sandbox
 from bench.prompts.own import prompt_digest
+from bench.records.columns import schema_of
+from bench.study import load_workload
 from bench.study.config import Thresholds
 from tests import records
 from tests.command import bench
@@ -153,6 +155,66 @@ def test_of_a_hundred_intervals_ninety_five_hold_the_truth(n, solved, lost, gain
     assert np.mean(held) >= 0.935
 
 
+def test_a_study_grades_what_it_keeps_of_a_graded_set(tmp_path):
+    row = {"task_id": "t/0", "prompt": PROMPT, "entry_point": "double", "test": TEST}
+    graded_file, plain = tmp_path / "set.jsonl", tmp_path / "plain.jsonl"
+    graded_file.write_text(json.dumps(row))
+    plain.write_text(json.dumps({"prompt": "Hello"}))
+
+    def load(file, **more):
+        return load_workload(
+            {"arrival": "burst", "prompts": str(file), "output_tokens": 3, "endpoint": "chat", **more}, source="t"
+        )
+
+    kept = [load(file, keep_answers=True) for file in (graded_file, plain)]
+    said = []
+    assert graded_sets([*kept, load(graded_file)], said.append) == [(str(graded_file), None)]
+    assert graded_sets([load(graded_file)], said.append) == []
+    graded_file.write_text(json.dumps(row) + "\n" + json.dumps({**row, "test": ""}))
+    assert said == []
+    assert graded_sets(kept, said.append) == []
+    assert "not graded" in said[0] and "line 2 has no text under test" in said[0]
+    (tmp_path / "gone.jsonl").write_text(json.dumps(row))
+    gone = load(tmp_path / "gone.jsonl", keep_answers=True)
+    (tmp_path / "gone.jsonl").unlink()  # as of a pack
+    assert graded_sets([gone], said.append) == []
+
+
+def test_grades_are_compared_with_the_baseline_at_the_same_load(summary):
+    """By hand: at level 4 the candidate loses one task of two; at 8 nothing was asked of the baseline."""
+    runs = [
+        {
+            **summary,
+            "deployment": name,
+            "run": f"r{level}",
+            "level": float(level),
+            "digest": f"{name}{level}",
+            "throughput_tokens_per_s": 10.0,
+        }
+        for name, levels in (("b", (4, 8)), ("a", (4,)))
+        for level in levels
+    ]
+    frame = summary_frame(runs, {}, {}, Thresholds(), baseline="a")
+    rights = {("a", 4): (1, 1), ("b", 4): (1, 0), ("b", 8): (1, 1)}
+    rows = [
+        {"deployment": name, "run": f"r{level}", "digest": f"{name}{level}", "task": f"t/{i}", "answers": 1, "right": right}
+        for (name, level), solved in rights.items()
+        for i, right in enumerate(solved)
+    ]
+    stale = [{**rows[0], "digest": "of another definition", "right": 0}]
+    found = graded(frame, pl.DataFrame([*rows, *stale], schema=schema_of("grades")))
+    shown = {
+        (each.deployment, each.level): (
+            each.accuracy.share,
+            each.difference and each.difference.by,
+            each.throughput_tokens_per_s,
+        )
+        for each in found
+    }
+    speed = 10.0 if frame["valid"].all() else None
+    assert shown == {("a", 4): (1.0, None, speed), ("b", 4): (0.5, -0.5, speed), ("b", 8): (1.0, None, speed)}
+
+
 def kept(summary, deployment, texts, **more):
     answers = [
         {"answer": text, "request_digest": str(i), "prompt_place": f"line {i}", "prompt_digest": digest}
@@ -183,6 +245,12 @@ def test_from_kept_answers_to_the_table(tmp_path, summary):
         {"t/0": 1.0, "t/1": 0.0},
     )
     assert (second["difference"]["by"], second["difference"]["lost"]) == (-0.5, 1.0)
+    assert not (tmp_path / "analysis").exists()
+    assert "give their folder" in bench("grade", tmp_path / "summary.parquet", "--set", file, "--keep").stderr
+    bench("grade", tmp_path, "--set", file, "--keep")
+    kept_grades = pl.read_parquet(tmp_path / "analysis/grades.parquet")
+    assert kept_grades.schema == schema_of("grades")
+    assert kept_grades.group_by("deployment").agg(pl.sum("right")).sort("deployment").rows() == [("a", 2), ("b", 1)]
     table = bench("grade", f"{tmp_path / 'summary.parquet'}:a", f"{tmp_path / 'summary.parquet'}:b", "--set", file).stdout
     assert "−50.0 points" in table
     pl.read_parquet(tmp_path / "summary.parquet").with_columns(turns=3).write_parquet(tmp_path / "talks.parquet")

@@ -119,9 +119,9 @@ def test_a_server_without_a_model_says_why(tmp_path, summary, runs):
 
 
 STRANGER = (
-    "it was not started here, so its scheduler's limits are not known. `bench predict` and `bench fleet` take them: --max-num-seqs "
-    "(requests at once; llama.cpp's --parallel) and --max-num-batched-tokens (tokens of a step; llama.cpp's --batch-size, 2048 unless it "
-    "is given)"
+    "it was not started here, so its scheduler's limits are not known. Say how it was started: in its deployment max_num_seqs (requests at "
+    "once; llama.cpp reports it) and under flags max-num-batched-tokens (tokens of a step; llama.cpp's default is 2048). `bench predict` "
+    "and `bench fleet` take --max-num-seqs and --max-num-batched-tokens"
 )
 
 
@@ -414,3 +414,38 @@ def slowed(requests):
     return requests.with_columns(
         pl.col("sent_s", "first_token_s", "end_s") * 3, pl.col("token_times_s").list.eval(pl.element() * 3)
     )
+
+
+def stated(**keys):
+    """The launch of a running server, with what its deployment says of it."""
+    return records.launch(argv=None, max_num_seqs=None, configured=keys)
+
+
+def test_a_running_server_s_limits_are_those_that_its_deployment_says_and_that_it_reports():
+    said = {"max_num_seqs": 32, "flag_max_num_batched_tokens": "512", "flag_async_scheduling": "true"}
+    reported = records.facts(kind="vllm", kv_blocks=4096, block_size=16, engines=1, prefix_caching=True)
+    there = limits_of(stated(**said), reported)
+    argv = ("serve", "--max-num-batched-tokens", "512")
+    started = limits_of(records.launch(argv=argv, max_num_seqs=32), replace(reported, kind=None))
+    assert there == started
+    assert limits_of(stated(**said, prefix_caching=False), reported) == replace(started, cached=False)
+    assert limits_of(stated(**said), reported, Given(1024, 8)) == replace(started, tokens=1024, sequences=8)
+    for lacking in (said.keys() - {"max_num_seqs"}, said.keys() - {"flag_max_num_batched_tokens"}):
+        with pytest.raises(BenchError, match="Say how it was started"):
+            limits_of(stated(**{key: said[key] for key in lacking}), reported)
+    with pytest.raises(BenchError, match="it speculates"):
+        limits_of(stated(**said, flag_spec_method="ngram"), reported)
+
+
+def test_llama_cpp_is_recognised_by_its_metrics_and_reports_its_slots():
+    """Although the configuration's `kind` of a running server is that of a default."""
+    reported = records.facts(kind="llama.cpp", kv_blocks=8, block_size=512, engines=1)
+    argv = ("llama-server", "--batch-size", "2048", "--ubatch-size", "128")
+    started = limits_of(records.launch(kind="llama.cpp", argv=argv, max_num_seqs=8, slots=True), reported)
+    assert limits_of(stated(flag_batch_size="2048", flag_ub="128"), reported) == started
+    with pytest.raises(BenchError, match="under flags batch-size"):
+        limits_of(stated(), reported)
+    with pytest.raises(BenchError, match="share one KV cache"):
+        limits_of(stated(flag_batch_size="2048", flag_kv_unified="true"), reported)
+    with pytest.raises(BenchError, match="how sglang admits requests is not known"):
+        limits_of(stated(flag_batch_size="2048", max_num_seqs=4), records.facts(kind="sglang"))

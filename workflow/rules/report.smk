@@ -9,6 +9,7 @@ rule report:
         causes=paths.CAUSES,
         findings=paths.FINDINGS,
         calibration=CALIBRATED,
+        grades=GRADED,
     output:
         page=paths.REPORT,
         markdown=paths.REPORT_MARKDOWN,

@@ -1,6 +1,6 @@
 """Across runs: what may be trusted, where each deployment saturates, and what it sustains. Numbers and typed evidence, no text."""
 
-from bench.analysis.accuracy import Accuracy, AccuracyDifference, accuracy, accuracy_difference
+from bench.analysis.accuracy import Accuracy, AccuracyDifference, Graded, accuracy, accuracy_difference, graded
 from bench.analysis.advice import Advice, advice
 from bench.analysis.bands import BANDS, judge
 from bench.analysis.bottleneck import bottleneck
@@ -31,6 +31,7 @@ __all__ = [
     "Advice",
     "Bottleneck",
     "Comparison",
+    "Graded",
     "Noise",
     "OperatingPoint",
     "Prediction",
@@ -46,6 +47,7 @@ __all__ = [
     "decided",
     "economics",
     "goodput",
+    "graded",
     "instances_for",
     "invalid",
     "is_machine",

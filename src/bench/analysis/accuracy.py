@@ -6,10 +6,15 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import polars as pl
+
 from bench.analysis.proportions import Share
 from bench.statistics import Z
 
-__all__ = ["Accuracy", "AccuracyDifference", "accuracy", "accuracy_difference"]
+__all__ = ["Accuracy", "AccuracyDifference", "Graded", "accuracy", "accuracy_difference", "graded"]
+
+_RUN = ["deployment", "run", "digest"]
+_LOAD = ("workload", "axis", "level")
 
 
 @dataclass(frozen=True)
@@ -37,6 +42,63 @@ class AccuracyDifference:
     by: float
     low: float
     high: float
+
+
+@dataclass(frozen=True)
+class Graded:
+    """A deployment's answers at one load.
+
+    Attributes:
+        throughput_tokens_per_s: mean of its valid runs; None where there are none. failed: requests without an answer.
+        difference: from the baseline's at the same load; None for the baseline, and where it has none there.
+        solved: share of a task's answers that are right (0–1), by task.
+    """
+
+    deployment: str
+    workload: str
+    axis: str
+    level: float
+    throughput_tokens_per_s: float | None
+    failed: int
+    accuracy: Accuracy
+    difference: AccuracyDifference | None
+    solved: Mapping[str, float]
+
+
+def graded(runs: pl.DataFrame, grades: pl.DataFrame) -> list[Graded]:
+    """What each deployment solves at each load that was graded, in the order of `runs`.
+
+    Args:
+        runs: rows of the summary table, of which the column `baseline` says with what the others are compared. A client that was late
+            changes no answer, so invalid runs count, but for throughput. grades: the table of that name.
+    """
+    tasks = grades.join(runs.select(*_RUN, *_LOAD), on=_RUN)
+    tasks = tasks.group_by("deployment", *_LOAD, "task", maintain_order=True).agg(
+        pl.col("right").sum() / pl.col("answers").sum()
+    )
+    solved = {
+        key: dict(rows.select("task", "right").iter_rows())
+        for key, rows in tasks.group_by("deployment", *_LOAD, maintain_order=True)
+    }
+    found = []
+    loads = list(runs.group_by("deployment", *_LOAD, maintain_order=True))
+    baselines = {key[1:]: solved[key] for key, rows in loads if key in solved and rows["baseline"].any()}
+    for key, rows in loads:
+        share = accuracy(solved.get(key, {}))
+        if share is None:
+            continue
+        against = None if rows["baseline"].any() else baselines.get(key[1:])
+        found.append(
+            Graded(
+                **dict(zip(("deployment", *_LOAD), key, strict=True)),
+                throughput_tokens_per_s=rows.filter("valid").select(pl.col("throughput_tokens_per_s").mean()).item(),
+                failed=int(rows["failed"].sum()),
+                accuracy=share,
+                difference=accuracy_difference(against, solved[key]) if against else None,
+                solved=solved[key],
+            )
+        )
+    return found
 
 
 def accuracy(solved: Mapping[str, float]) -> Accuracy | None:

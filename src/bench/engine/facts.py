@@ -35,13 +35,15 @@ def gather_facts(
     log: Path,
     info: Mapping[str, Any],
     kv: KvFacts,
+    kind: str | None,
     inherited: Mapping[str, str] | None,
     warmup: Warmup,
 ) -> DeploymentFacts:
     """The facts of a server that is ready.
 
     Args:
-        log: its output. info: what it reports of itself. kv: of its KV cache. inherited: the user's variables that reached it.
+        log: its output. info: what it reports of itself. kv: of its KV cache. kind: which engine its
+            metrics are of. inherited: the user's variables that reached it.
     """
     words = log.read_text(errors="replace") if log.exists() else ""
     if kv.prefix_caching is None:
@@ -50,6 +52,7 @@ def gather_facts(
         deployment=spec.name,
         digest=spec.digest,
         engine_version=info.get("version") or launch.engine_version,
+        kind=kind,
         managed=server.managed,
         command=tuple(redacted_command(server.argv)),
         settings=launch.settings,

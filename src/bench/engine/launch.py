@@ -17,12 +17,12 @@ from bench.models import (
     Geometry,
     Parallel,
     Stage,
-    geometry_if_known,
     geometry_of,
     kv_bytes_per_token,
     parallel_problem,
     predicted_saturation,
     served_dtype,
+    served_model,
     stages_of,
     weights_unknown,
 )
@@ -91,7 +91,7 @@ def resolve_launch(spec: DeploymentSpec, engine: EngineRecord, checkpoint: Check
 
     Secrets in the deployment's `environment` are left out: this is written to a file and packed. The session puts them in.
     """
-    geometry = geometry_of(checkpoint.config) if checkpoint else geometry_if_known(spec.model)
+    geometry = geometry_of(checkpoint.config) if checkpoint else served_model(spec.model)[0]
     plan = memory_plan(spec, geometry, checkpoint.weight_bytes if checkpoint else None) if geometry else None
     folder = Path(checkpoint.path) if checkpoint else Path(spec.model.here) if spec.model.here else None
     launch = Launch(
@@ -221,7 +221,7 @@ def memory_plan(spec: DeploymentSpec, geometry: Geometry, file_bytes: int | None
             f"deployments.{spec.name}: {weights_unknown(geometry)}. Give models.{d.model}.path, a folder with its *.safetensors, "
             "so that their size is known; or measure a server that you start yourself, with `source: external`."
         )
-    served = served_dtype(d.dtype, spec.model.config) if external else kind.dtype(spec)
+    served = served_dtype(d.dtype, served_model(spec.model)[1]) if external else kind.dtype(spec)
     dtype = served or "bfloat16"  # which only shapes blocks then
     kv_dtype = dtype if d.kv_cache_dtype == "auto" else d.kv_cache_dtype
     bytes_known = not external or served is not None

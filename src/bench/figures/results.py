@@ -33,7 +33,7 @@ class Results:
         whole: the runs of the study that these are a part of; None where they are all.
         decision: what is to be decided from them. device: that they ran on; None where it is not known.
         calibration: the model of each deployment; None where none was made. searches: the deployment of each search, and what it found.
-        analysed: what they show, as `analyse` wrote it; None where it did not.
+        analysed: what they show, as `analyse` wrote it; None where it did not. grades: of answers to a graded set; None without one.
     """
 
     runs: pl.DataFrame
@@ -44,6 +44,7 @@ class Results:
     calibration: Calibration | None = None
     searches: tuple[tuple[str, SearchRecord], ...] = ()
     analysed: Analysis | None = None
+    grades: pl.DataFrame | None = None
 
     @classmethod
     def read(
@@ -55,9 +56,10 @@ class Results:
         calibration: Path | None = None,
         searches: Sequence[Path] = (),
         analysis: Path | None = None,
+        grades: Path | None = None,
     ) -> Results:
-        """The results in the files that `aggregate`, `calibrate`, searches and `analyse` wrote; steady windows, if any, of loads that
-        go on.
+        """The results in the files that `aggregate`, `calibrate`, searches, `analyse` and `grade` wrote; steady windows, if any, of
+        loads that go on.
 
         Args:
             analysis: the folder with the tables of `analyse`; None analyses these runs.
@@ -74,7 +76,8 @@ class Results:
             models = models.of(runs["deployment"].unique())
         found = tuple((each.deployment, one) for file in searches if (each := read_searches(file)) for one in each.searches)
         known = read_analysis(analysis) if analysis else None
-        return cls(runs, pl.read_parquet(timeseries), None, decision or Decision(), device, models, found, known)
+        graded = pl.read_parquet(grades) if grades else None
+        return cls(runs, pl.read_parquet(timeseries), None, decision or Decision(), device, models, found, known, graded)
 
     def given(self, uses: Collection[str]) -> Results:
         """The same results with no more of the decision than the keys in `uses`; with the device where `accelerator` is one of them,

@@ -1,7 +1,9 @@
-"""Answers that are programs, graded by the tests of the set that they answer."""
+"""Answers that are programs or calls of functions, graded by the set that they answer."""
 
-from bench.grading.graded_set import Task, read_set
+from bench.grading.answers import grade
+from bench.grading.calls import CallTask, right_calls
+from bench.grading.graded_set import Task, graded_sets, read_set
 from bench.grading.program import program_of
 from bench.grading.sandbox import Sandbox, Verdict, sandbox
 
-__all__ = ["Sandbox", "Task", "Verdict", "program_of", "read_set", "sandbox"]
+__all__ = ["CallTask", "Sandbox", "Task", "Verdict", "grade", "graded_sets", "program_of", "read_set", "right_calls", "sandbox"]

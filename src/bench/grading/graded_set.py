@@ -1,17 +1,21 @@
-"""Sets of prompts whose answers can be graded: a file of prompts that has, beside each, the tests which an answer must pass."""
+"""Sets of prompts whose answers can be graded: a file of prompts with tests for each, or with the calls of functions that are right."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.errors import BenchError
+from bench.errors import BenchError, shown
+from bench.grading.calls import CallTask
 from bench.prompts import PromptFile
+from bench.prompts.functions import right_calls_beside
 from bench.prompts.own import prompt_digest
-from bench.table_file import read_rows
+from bench.study import Workload
+from bench.table_file import Row, read_rows
 
-__all__ = ["Task", "read_set"]
+__all__ = ["Task", "graded_sets", "read_set"]
 
 _COLUMNS = ("task_id", "prompt", "entry_point", "test")
 
@@ -31,23 +35,88 @@ class Task:
     test: str
 
 
-def read_set(path: Path) -> dict[str, Task]:
+def graded_sets(workloads: Iterable[Workload], say: Callable[[str], None]) -> list[tuple[str, str | None]]:
+    """The graded sets to which workloads keep single answers, as `read_set` takes them: the file, and the column of its prompts.
+
+    Args:
+        say: takes a line on each that cannot be graded, which must not cost a study its report.
+    """
+    kept = {
+        (workload.prompts.files[0], workload.prompts.column)
+        for workload in workloads
+        if workload.keep_answers and workload.turn_count == 1 and isinstance(workload.prompts, PromptFile)
+    }
+    found = []
+    for file, column in sorted(kept, key=str):
+        if Path(file).exists() and _is_set(file, column):
+            try:
+                read_set(Path(file), column)
+            except BenchError as error:
+                say(f"Note: answers are not graded: {error}")
+                continue
+            found.append((file, column))
+    return found
+
+
+def _is_set(file: str, column: str | None) -> bool:
+    """Whether there is by what its answers are graded; a text has no columns."""
+    if Path(right_calls_beside(file)).exists():
+        return column is None  # else the question is sent without its functions
+    if file.endswith((".txt", ".txt.gz")):
+        return False
+    rows = read_rows(file, what="file of prompts")
+    return bool(rows) and set(_COLUMNS) <= rows[0].values.keys()
+
+
+def read_set(path: Path, column: str | None = None) -> dict[str, Task | CallTask]:
     """The tasks of a file, by the digest of the prompt that is sent, as `RequestRecord.prompt_digest` has it.
+
+    Args:
+        path: beside questions about functions, as BFCL has them, stands a folder `possible_answer` with a file of the same name.
+            column: of the prompts, as the configuration names it.
 
     Raises:
         BenchError: it cannot be read, lacks a column, or asks the same twice.
     """
-    sent = PromptFile(source="file", file=str(path)).read()
-    tasks: dict[str, Task] = {}
-    for row, (place, prompt) in zip(read_rows(str(path), what="graded set"), sent, strict=True):
-        values: list[Any] = [row.values.get(name) for name in _COLUMNS]
-        if missing := [name for name, value in zip(_COLUMNS, values, strict=True) if not isinstance(value, str) or not value]:
-            raise BenchError(
-                f"{path}: {place} has no text under {', '.join(missing)}. A graded set has {', '.join(_COLUMNS)} in each "
-                "row, as HumanEval has."
-            )
+    sent = PromptFile(source="file", file=str(path), column=column).read()
+    rows = read_rows(str(path), what="graded set")
+    answers = Path(right_calls_beside(str(path)))
+    found: Sequence[Task | CallTask]
+    found = _calls(path, rows, answers) if answers.exists() else [_program(path, row) for row in rows]
+    tasks: dict[str, Task | CallTask] = {}
+    for (place, prompt), task in zip(sent, found, strict=True):
         digest = prompt_digest(prompt)
         if digest in tasks:
             raise BenchError(f"{path}: {place} asks what an earlier one does, so its answers cannot be told apart. Remove one.")
-        tasks[digest] = Task(*values)
+        tasks[digest] = task
     return tasks
+
+
+def _program(path: Path, row: Row) -> Task:
+    values: list[Any] = [row.values.get(name) for name in _COLUMNS]
+    if missing := [name for name, value in zip(_COLUMNS, values, strict=True) if not isinstance(value, str) or not value]:
+        raise BenchError(
+            f"{path}: {row.place} has no text under {', '.join(missing)}. A graded set has {', '.join(_COLUMNS)} in each "
+            f"row, as HumanEval has, or a file {right_calls_beside(path.name)} beside it, as BFCL has."
+        )
+    return Task(*values)
+
+
+def _calls(path: Path, rows: Sequence[Row], answers: Path) -> list[CallTask]:
+    known = {row.values.get("id"): row.values.get("ground_truth") for row in read_rows(str(answers), what="file of answers")}
+    found = []
+    for row in rows:
+        name = row.values.get("id")
+        try:
+            functions = {each["name"]: each for each in row.values["function"]}
+            task = CallTask(str(name), functions, [dict(each) for each in known[name] or ()])
+            sound = task.sound
+        except (KeyError, TypeError, ValueError, AttributeError):
+            sound = False
+        if not sound:
+            raise BenchError(
+                f"{path}: {row.place}, {shown(name)}: its functions and its answer in {answers} do not go together. Give a file whose "
+                "answers are calls of Python functions, as BFCL's simple_python, multiple and parallel are."
+            )
+        found.append(task)
+    return found

@@ -15,7 +15,7 @@ from bench.engines.kind import Labelled
 from bench.records.deployment import KvFacts
 from bench.telemetry import apart, find_catalogue
 
-__all__ = ["kv_facts", "metric_names", "metric_values"]
+__all__ = ["engine_kind", "kv_facts", "metric_names", "metric_values"]
 
 _NAME_END = re.compile(r"[{ \t]")
 _SAMPLE = re.compile(r"\s*([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\s*\{.*\}\s*|\s+)[+-]?(?:\.?\d|inf|nan)", re.IGNORECASE)
@@ -41,6 +41,12 @@ def metric_values(text: str, names: Collection[str], kind: Kind | None = None) -
         alike = [[sample for sample in samples if sample.name == name] for name in names]
         samples = [series[place] for series in alike for place in apart([sample.labels for sample in series], kind)]
     return [float(sample.value) for sample in samples]
+
+
+def engine_kind(text: str) -> str | None:
+    """Which engine exposes it; None where none that is known does."""
+    found = find_catalogue(metric_names(text)).kind
+    return found.name if found else None
 
 
 def kv_facts(text: str, info: Mapping[str, Any], kind: Kind | None = None, *, alike: bool = True) -> KvFacts:

@@ -28,7 +28,7 @@ from bench.measure.comparable import (
 )
 from bench.measure.devices import further_endpoints
 from bench.measure.exposition import find_metrics, worth_reading
-from bench.measure.metrics import kv_facts
+from bench.measure.metrics import engine_kind, kv_facts
 from bench.measure.progress import Progress
 from bench.measure.rounds import Rounds
 from bench.measure.served import room_of
@@ -194,6 +194,7 @@ def _one_start(
                 managed(launch.kind) if server.managed else None,
                 alike=launch.plan is None or sum(count for _, count in launch.plan.kv_groups) == 1,
             ),
+            kind=launch.kind if server.managed else engine_kind(found.text) if found else None,
             inherited=environment,
             warmup=warmup,
         )

@@ -1,7 +1,7 @@
 """What a model's weights, KV cache and states weigh, from its config.json, and checkpoints made from that."""
 
 from bench.models.checkpoint import write_checkpoint
-from bench.models.config_json import config_of, geometry_at, geometry_if_known, geometry_of, geometry_of_model
+from bench.models.config_json import config_of, geometry_at, geometry_of, geometry_of_model, served_model
 from bench.models.geometry import (
     DTYPE_BYTES,
     Geometry,
@@ -33,7 +33,6 @@ __all__ = [
     "choices",
     "config_of",
     "geometry_at",
-    "geometry_if_known",
     "geometry_of",
     "geometry_of_model",
     "kv_bytes_of_sequence",
@@ -44,6 +43,7 @@ __all__ = [
     "plan",
     "predicted_saturation",
     "served_dtype",
+    "served_model",
     "stages_of",
     "state_bytes_per_sequence",
     "tensor_parallel_sizes",

@@ -42,7 +42,7 @@ _BY_LAYER = {
 }
 _NO_LIMIT = 10**9  # context of a model that keeps a state alone (tokens); convention: practically infinite
 
-__all__ = ["config_of", "geometry_at", "geometry_if_known", "geometry_of", "geometry_of_model", "quantisation_at"]
+__all__ = ["config_at", "config_of", "geometry_at", "geometry_of", "geometry_of_model", "quantisation_at", "served_model"]
 
 
 def geometry_of_model(model: Model) -> Geometry | None:
@@ -56,12 +56,17 @@ def geometry_of_model(model: Model) -> Geometry | None:
     return geometry_of(model.config) if model.config else None
 
 
-def geometry_if_known(model: Model) -> Geometry | None:
-    """The same; None also where its `config` is of a family that is not read, or lacks a key: what is measured does not need it."""
+def served_model(model: Model) -> tuple[Geometry | None, Config | None]:
+    """What a server that was not started here serves: its geometry and its config.json, stated or at the model's path on this machine.
+
+    None where they are not known, are of a family that is not read, or lack a key: what is measured does not need them.
+    """
     try:
-        return geometry_of_model(model)
+        if model.here is None or model.config:
+            return geometry_of_model(model), model.config
+        return geometry_at(Path(model.here)), config_at(Path(model.here))
     except BenchError:
-        return None
+        return None, model.config
 
 
 def geometry_at(path: Path) -> Geometry:
@@ -70,9 +75,30 @@ def geometry_at(path: Path) -> Geometry:
     Raises:
         BenchError: there is none, it is not JSON, or it lacks a key that its family needs.
     """
+    config = config_at(path)
     if path.suffix.lower() == ".gguf":
-        return geometry_of(config_of_gguf(path))
-    file = path / "config.json" if path.is_dir() else path
+        return geometry_of(config)
+    file = _config_file(path)
+    try:
+        geometry = geometry_of(config, quantisation_at(file.parent))
+        return geometry if geometry.exact else replace(geometry, file_bytes=weights_at(file.parent))
+    except BenchError as error:
+        raise BenchError(f"{file}: {str(error).rstrip('.')}. Name the config.json of a decoder.") from None
+
+
+def _config_file(path: Path) -> Path:
+    return path / "config.json" if path.is_dir() else path
+
+
+def config_at(path: Path) -> Config:
+    """A config.json, that in a checkpoint's folder, or what a GGUF file states.
+
+    Raises:
+        BenchError: there is none, or it is not JSON.
+    """
+    if path.suffix.lower() == ".gguf":
+        return config_of_gguf(path)
+    file = _config_file(path)
     try:
         config = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -81,11 +107,7 @@ def geometry_at(path: Path) -> Geometry:
         raise BenchError(f"{file} cannot be read as JSON: {error}. Name a model's config.json.") from None
     if not isinstance(config, dict):
         raise BenchError(f"{file} holds no JSON object. Name a model's config.json.")
-    try:
-        geometry = geometry_of(config, quantisation_at(file.parent))
-        return geometry if geometry.exact else replace(geometry, file_bytes=weights_at(file.parent))
-    except BenchError as error:
-        raise BenchError(f"{file}: {str(error).rstrip('.')}. Name the config.json of a decoder.") from None
+    return config
 
 
 def weights_at(folder: Path) -> int | None:

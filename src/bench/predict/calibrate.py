@@ -18,6 +18,7 @@ from bench.predict.steps import intervals
 from bench.records.calibration import Interval
 from bench.records.deployment import DeploymentFacts
 from bench.records.launch import Launch
+from bench.study.settings import STEP_TOKENS, flag_column, setting_name
 
 __all__ = ["Calibrated", "Given", "MeasuredRun", "calibrate", "elsewhere", "limits_of", "parameters", "planned_again"]
 
@@ -25,7 +26,6 @@ __all__ = ["Calibrated", "Given", "MeasuredRun", "calibrate", "elsewhere", "limi
 _TOKENS = 2048
 _ENDS = (0.05, 0.95)  # quantiles of the bootstrap between which a cost lies; derived: predict.predict has 90 %
 _PASS_TOKENS = 512  # tokens of a pass if no flag says; source: llama.cpp's default for `--ubatch-size`
-_FLAGS = {"vllm": ("--max-num-batched-tokens",), "llama.cpp": ("--batch-size", "-b")}
 _SPECULATES = {
     "--speculative-config",
     "-sc",
@@ -103,29 +103,25 @@ def limits_of(launch: Launch, facts: DeploymentFacts, given: Given | None = None
     """What the scheduler obeys.
 
     Args:
-        given: of a server that was not started here; its KV cache and whether it reuses prefixes are what it reports, where it does.
+        given: of a server that was not started here, where its deployment does not say it, or says something else.
 
     Raises:
         BenchError: it is not known; the message says why.
     """
-    if launch.kind not in _FLAGS:
-        raise BenchError(f"how {launch.kind} admits requests is not known here; vllm and llama.cpp are")
+    kind = (facts.kind if launch.argv is None else None) or launch.kind
+    if kind not in STEP_TOKENS:
+        raise BenchError(f"how {kind} admits requests is not known here; vllm and llama.cpp are")
+    flags = [_dashed(flag) for flag in STEP_TOKENS[kind]]
     if launch.argv is None or launch.settings.max_num_seqs is None:
-        return _strangers(launch, facts, given or Given())
+        return _strangers(launch, facts, given or Given(), flags, slots=kind == "llama.cpp")
     if (launch.data_parallel or 1) > 1:
         raise BenchError(f"its {launch.data_parallel} engines (data_parallel) share the load; only a single one is modelled")
     words = _words(launch.argv)
-    if launch.kind == "llama.cpp" and _ONE_CACHE & set(words):
-        raise BenchError("its slots share one KV cache (--kv-unified); only slots with a KV cache each are modelled")
-    if set(_values(words, *_SPECULATES)) - {"none"}:
-        raise BenchError("it speculates; only steps that make one token of a request are modelled")
-    tokens = _flag(words, *_FLAGS[launch.kind]) or facts.step_tokens
+    _refuse_flags(words, slots=kind == "llama.cpp")
+    tokens = _flag(words, *flags) or facts.step_tokens
     if tokens is None and launch.device != "cpu":
-        raise BenchError(
-            f"a GPU's default for {_FLAGS[launch.kind][0]} is not known here; name it under the deployment's flags"
-        )
-    slots = launch.kind == "llama.cpp"
-    workers = (launch.tensor_parallel or 1) * (launch.pipeline_parallel or 1) if launch.kind == "vllm" else 1
+        raise BenchError(f"a GPU's default for {flags[0]} is not known here; name it under the deployment's flags")
+    workers = (launch.tensor_parallel or 1) * (launch.pipeline_parallel or 1) if kind == "vllm" else 1
     blocks = None if launch.settings.slots or facts.kv_blocks is None else facts.kv_blocks
     return Limits(
         tokens=tokens or _TOKENS * workers,
@@ -133,33 +129,62 @@ def limits_of(launch: Launch, facts: DeploymentFacts, given: Given | None = None
         blocks=blocks,
         block_size=facts.block_size or 1,
         cached=bool(facts.prefix_caching),
-        pass_tokens=(_flag(words, "--ubatch-size", "-ub") or _PASS_TOKENS) if slots else None,
+        pass_tokens=_pass_tokens(words) if kind == "llama.cpp" else None,
     )
 
 
-def _strangers(launch: Launch, facts: DeploymentFacts, given: Given) -> Limits:
-    """What the scheduler of a server obeys that was not started here."""
-    if given.tokens is None or given.sequences is None:
+def _pass_tokens(words: Sequence[str]) -> int:
+    return _flag(words, "--ubatch-size", "-ub") or _PASS_TOKENS
+
+
+def _refuse_flags(words: Sequence[str], *, slots: bool) -> None:
+    """Raises BenchError: a command line has what is not modelled."""
+    if slots and _ONE_CACHE & set(words):
+        raise BenchError("its slots share one KV cache (--kv-unified); only slots with a KV cache each are modelled")
+    if set(_values(words, *_SPECULATES)) - {"none"}:
+        raise BenchError("it speculates; only steps that make one token of a request are modelled")
+
+
+def _strangers(launch: Launch, facts: DeploymentFacts, given: Given, flags: Sequence[str], *, slots: bool) -> Limits:
+    """What the scheduler of a server obeys that was not started here: as somebody names it, else as its deployment says, else as it
+    reports itself: llama.cpp its slots, vLLM its KV cache.
+    """
+    said = launch.configured
+    words = [
+        word
+        for name, value in said.items()
+        if name.startswith(flag_column("")) and value not in (None, "false")
+        for word in ([_dashed(setting_name(name))] if value == "true" else [_dashed(setting_name(name)), str(value)])
+    ]
+    _refuse_flags(words, slots=slots)
+    tokens, stated = given.tokens or _flag(words, *flags), said.get("max_num_seqs")
+    sequences = given.sequences or (stated if isinstance(stated, int) else None) or (facts.kv_blocks if slots else None)
+    if tokens is None or sequences is None:
         raise BenchError(
-            "it was not started here, so its scheduler's limits are not known. `bench predict` and `bench fleet` take them: "
-            "--max-num-seqs (requests at once; llama.cpp's --parallel) and --max-num-batched-tokens (tokens of a step; llama.cpp's "
-            "--batch-size, 2048 unless it is given)"
+            "it was not started here, so its scheduler's limits are not known. Say how it was started: in its deployment max_num_seqs "
+            f"(requests at once; llama.cpp reports it) and under flags {flags[0].strip('-')} (tokens of a step; llama.cpp's default is "
+            "2048). `bench predict` and `bench fleet` take --max-num-seqs and --max-num-batched-tokens"
         )
-    slots = launch.kind == "llama.cpp"
     if (facts.engines or 1) > 1 and not slots:
         raise BenchError(f"its {facts.engines} engines share the load; only a single one is modelled")
     block_size = facts.block_size or 1
     blocks = facts.kv_blocks if given.kv_tokens is None else given.kv_tokens // block_size + 1
     if blocks is None and not slots:
         raise BenchError("it does not report the size of its KV cache. Give it: --kv-tokens")
+    caching = [each for each in (given.cached, said.get("prefix_caching"), facts.prefix_caching) if each is not None]
     return Limits(
-        tokens=given.tokens,
-        sequences=given.sequences,
+        tokens=tokens,
+        sequences=sequences,
         blocks=None if slots else blocks,
         block_size=block_size,
-        cached=bool(facts.prefix_caching if given.cached is None else given.cached),
-        pass_tokens=_PASS_TOKENS if slots else None,
+        cached=bool(caching and caching[0]),
+        pass_tokens=_pass_tokens(words) if slots else None,
     )
+
+
+def _dashed(flag: str) -> str:
+    """A flag as a command line has it."""
+    return f"-{flag}" if len(flag) <= 3 else f"--{flag}"
 
 
 def _words(argv: Sequence[str]) -> list[str]:
@@ -175,7 +200,7 @@ def _flag(words: Sequence[str], *names: str) -> int | None:
 
 def _values(words: Sequence[str], *names: str) -> list[str]:
     """What these flags are given, in the order of the command line."""
-    parts = [(word.partition("="), after) for word, after in zip(words, [*words[1:], ""], strict=True)]
+    parts = [(word.partition("="), after) for word, after in zip(words, [*words, ""][1:], strict=True)]
     return [value or after for (name, _, value), after in parts if name in names]
 
 

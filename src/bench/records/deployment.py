@@ -77,7 +77,8 @@ class DeploymentFacts(KvFacts):
 
     Attributes:
         deployment: key of the deployment. digest: of its definition.
-        engine_version: as the server reports it. managed: whether it was started here. command, environment: with which it was started,
+        engine_version: as the server reports it. kind: which engine its metrics are of, as `bench.engines` calls it; None where that is
+            not known. managed: whether it was started here. command, environment: with which it was started,
             without secrets. settings: the engine's settings, as started.
         nodes: names of the nodes of a server on several, by rank.
         ready_s: seconds from start to readiness. weight_gib: size of the loaded weights, as its log reports it. step_tokens:
@@ -89,6 +90,7 @@ class DeploymentFacts(KvFacts):
     deployment: str
     digest: str
     engine_version: str | None
+    kind: str | None = None
     managed: bool
     command: tuple[str, ...]
     settings: Settings = field(default_factory=Settings)

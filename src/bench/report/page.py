@@ -17,7 +17,7 @@ from markupsafe import Markup, escape
 
 from bench import __version__
 from bench.analyse import Findings
-from bench.analysis import Comparison, Prices, repeats, sight
+from bench.analysis import Comparison, Prices, graded, repeats, sight
 from bench.axes import AXES
 from bench.commit import labelled
 from bench.errors import shown_share
@@ -37,7 +37,7 @@ from bench.report.findings import curves
 from bench.report.headline import headline
 from bench.report.levels import level_rows, shown_latencies
 from bench.study.config import Thresholds
-from bench.words import advice, comparison, predicted, predictions, regions, trust
+from bench.words import accuracy, advice, comparison, predicted, predictions, regions, trust
 from bench.words.answer import AGAIN
 from bench.words.bands import BANDS
 from bench.words.capacity import BURSTS
@@ -55,6 +55,7 @@ _SECTIONS = (
     "answers",
     "levels",
     "classes",
+    "accuracy",
     "verdicts",
     "searches",
     "operating",
@@ -125,6 +126,9 @@ def write_report(
         "classes": class_rows(results.runs, results.decision.slos),
         "latency_text": latency_text,
         "shown": shown_latencies(results.decision.slos),
+        "accuracy": _accuracy(results),
+        "accuracy_heads": (*accuracy.HEADS, "identical answers"),
+        "accuracy_meaning": accuracy.MEANING,
         "searches": _searched(results.searches),
         "filtered": _json(_filtered(results)),
         "families": dict(runs.select("workload", "family").unique().iter_rows()),
@@ -183,6 +187,24 @@ def _searched(found: Sequence[tuple[str, SearchRecord]]) -> list[dict[str, Any]]
         }
         for deployment, each in found
     ]
+
+
+def _accuracy(results: Results) -> list[dict[str, Any]]:
+    """What of a graded set each deployment solves at each load, with the share of its answers that are the baseline's."""
+    if results.grades is None:
+        return []
+    same = {
+        (name, *(row[key] for key in ("workload", "axis", "level"))): row["share"]
+        for name, found in results.comparisons.items()
+        for row in found.answers.iter_rows(named=True)
+    }
+    families = dict(results.runs.select("workload", "family").iter_rows())
+    found = []
+    for each in graded(results.runs, results.grades):
+        share = same.get((each.deployment, each.workload, each.axis, each.level))
+        cells = [*accuracy.accuracy_cells(each), ("–" if share is None else f"{100 * share:.0f} %", share)]
+        found.append({**vars(each), "family": families[each.workload], "cells": cells})
+    return found
 
 
 def _laddered(results: Results) -> pl.DataFrame:

@@ -142,7 +142,8 @@ class Deployment(Strict):
     max_num_seqs: Count = Field(
         default=256,
         description="Most sequences in one step. Keep it above the highest concurrency, or it is the limit. llama.cpp "
-        "divides `kv_cache_memory` into as many slots, so more sequences have shorter ones.",
+        "divides `kv_cache_memory` into as many slots, so more sequences have shorter ones. Of an `external` server: how it was "
+        "started, for predictions.",
     )
     tensor_parallel: Count = Field(
         default=1,
@@ -175,7 +176,8 @@ class Deployment(Strict):
     flags: dict[str, str | int | float | bool] = Field(
         default_factory=dict,
         description="Further flags of the server, without dashes, such as `enable-chunked-prefill: true`; `false` "
-        "becomes `--no-…`.",
+        "becomes `--no-…`. Of an `external` server: how it was started; `max-num-batched-tokens`, of llama.cpp `batch-size`, is "
+        "needed for predictions.",
     )
     environment: dict[str, str] = Field(
         default_factory=dict,

@@ -50,6 +50,7 @@ class Paths:
     RELIEFS = "results/reliefs.json"
     CAUSES = "results/analysis/causes.parquet"
     FINDINGS = "results/analysis/findings.json"
+    GRADES = "results/analysis/grades.parquet"
     FIGURE_SVG = "results/figures/{figure}.svg"
     FIGURE_PNG = "results/figures/{figure}.png"
     FIGURE_SPEC = "results/figures/{figure}.json"

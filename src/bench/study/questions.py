@@ -12,7 +12,7 @@ from typing import Any
 
 from bench.prompts import RANDOM, SOURCES
 from bench.statistics import FEWEST_POINTS
-from bench.study.settings import SPECULATION, varying_settings
+from bench.study.settings import SPECULATION, STEP_TOKENS, flag_column, varying_settings
 from bench.study.workload import ALIKE
 
 __all__ = [
@@ -187,11 +187,13 @@ def tokens_over_time(rows: Rows) -> bool:
 
 
 def predictable(rows: Rows) -> bool:
-    """A curve of a server that the study started itself, so that its scheduler's limits are known, with known lengths and answers that
-    show its steps.
+    """A curve of a server whose scheduler's limits are known, as the study started it or its deployment's flags say them, with known
+    lengths and answers that show its steps.
     """
+    flags = [flag_column(flag) for names in STEP_TOKENS.values() for flag in names]
     known = [row for row in rows if _sized(row) and row.get("answers") != "natural"]
-    return levels(2)([row for row in known if row.get("started") and row.get("stream") is not False])
+    said = [row for row in known if row.get("started") or any(row.get(flag) is not None for flag in flags)]
+    return levels(2)([row for row in said if row.get("stream") is not False])
 
 
 def _sized(row: Mapping[str, Any]) -> bool:

@@ -14,6 +14,7 @@ from bench.study.deployment import Deployment
 __all__ = [
     "SETTINGS",
     "SPECULATION",
+    "STEP_TOKENS",
     "VARIABLE",
     "flag_column",
     "is_own",
@@ -42,6 +43,10 @@ def flag_column(flag: str) -> str:
 SPECULATION = tuple(
     map(flag_column, ("speculative-config", "sc", "spec-method", "spec-model", "spec-type", "spec-draft-model", "model-draft"))
 )
+
+
+#: Flags that say how many tokens a step has at most, by engine; without dashes.
+STEP_TOKENS = {"vllm": ("max-num-batched-tokens",), "llama.cpp": ("batch-size", "b")}
 
 
 def settings_in(columns: Iterable[str]) -> list[str]:

@@ -67,6 +67,9 @@ def copy_measurements(folder: Path, runs: Collection[Path], beside: Path, to: Pa
             (copy / name).symlink_to(run / name)
     if (folder / "deployments").is_dir():
         shutil.copytree(folder / "deployments", results / "deployments", ignore=shutil.ignore_patterns("*.log"))
+    if (grades := at(folder, Paths.GRADES)).is_file():  # answers are not run again, and what is drawn of their grades is
+        (results / "analysis").mkdir()
+        shutil.copy(grades, results / "analysis")
     return here
 
 

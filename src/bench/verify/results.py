@@ -28,6 +28,7 @@ _UNKNOWN = (
     "logs, engine records and checkpoints: no checksum of them is kept",
     "what searches found: their runs are checked, and not the answers in search.json",
 )
+_GRADES = "grades of answers: programs that a model wrote are not run again; `bench grade` runs them"
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,8 @@ def verify_results(folder: Path, study: Path | None, say: Callable[[str], None])
             checks = _make_again(folder, drawn, sorted(intact), records, Path(name), say)
         except BenchError as error:
             made.unchecked.append(f"tables, figures and report: {error}")
-    unknown = Check("anything else", unchecked=list(_UNKNOWN))
+    graded = at(folder, Paths.GRADES).is_file()
+    unknown = Check("anything else", unchecked=[*_UNKNOWN, *([_GRADES] if graded else [])])
     return [raw, check_definitions(records), check_deployments(folder, records, specs), *checks, unknown]
 
 

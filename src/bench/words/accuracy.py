@@ -1,0 +1,32 @@
+"""In words: what of a graded set a deployment solves, as cells of a table."""
+
+from __future__ import annotations
+
+from bench.analysis import Graded
+
+__all__ = ["HEADS", "MEANING", "accuracy_cells"]
+
+HEADS = ("tokens/s", "pass@1", "interval", "tasks", "failed", "difference", "interval")
+MEANING = (
+    "pass@1: share of the tasks that are solved, of several answers to a task their mean. Difference: from the baseline at "
+    "the same load, in percentage points, on the tasks that both answered. Intervals: 95 %. One that holds 0 shows no difference."
+)
+
+
+def accuracy_cells(found: Graded) -> list[tuple[str, float | None]]:
+    """The cells of a row under `HEADS`: what stands in each, and the number by which it sorts."""
+    share, by = found.accuracy, found.difference
+    speed = found.throughput_tokens_per_s
+    return [
+        ("–" if speed is None else f"{speed:.4g}", speed),
+        (f"{100 * share.share:.1f} %", share.share),
+        (f"{100 * share.low:.1f} to {100 * share.high:.1f} %", share.low),
+        (str(share.tasks), share.tasks),
+        (str(found.failed), found.failed),
+        ("–" if by is None else f"{_points(by.by)} points", by.by if by else None),
+        ("–" if by is None else f"{_points(by.low)} to {_points(by.high)}", by.low if by else None),
+    ]
+
+
+def _points(share: float) -> str:
+    return f"{100 * share:+.1f}".replace("-", "−")

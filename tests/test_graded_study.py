@@ -1,0 +1,80 @@
+"""A study that keeps its answers to a graded set: graded once all is measured, shown in the report, and never run from a pack."""
+
+import json
+import shutil
+
+import polars as pl
+import pytest
+
+from bench.records.columns import schema_of
+from tests.command import bench
+from tests.conftest import CONTENT, ROOT
+from tests.fake_server import fake_server
+from tests.project import LENIENT, Project
+
+pytestmark = pytest.mark.workflow
+
+EXPOSITION = (ROOT / "tests/data/vllm-0.32.0.prom").read_text()
+
+
+@pytest.fixture
+def project(tmp_path):
+    """Two tasks: the server's words end in a comment, so that the first is solved whatever it says, and the second never."""
+    with fake_server(metrics=EXPOSITION, pages={"/version": '{"version": "0.32.0"}'}, gap_s=0.01) as server:
+        load = {
+            "arrival": "closed",
+            "num_requests": 4,
+            "prompts": "set.jsonl",
+            "cache": "as_is",
+            "keep_answers": True,
+            "output_tokens": 3,
+        }
+        project = Project(
+            tmp_path.resolve(),
+            {
+                **CONTENT,
+                "study": {"title": "A study", "ladders": [{"deployment": "a", "workload": "tasks", "concurrency": [2]}]},
+                "engines": {"e": {"source": "external", "base_url": server.base_url}},
+                "workloads": {"tasks": load},
+                "measurement": {"warmup_requests": 3, "reference_requests": 0},
+                "thresholds": LENIENT,
+            },
+        )
+        rows = [
+            {
+                "task_id": f"t/{value}",
+                "prompt": f"def f():\n    return {value}  #",
+                "entry_point": "f",
+                "test": "def check(f):\n    assert f() == 1\n",
+            }
+            for value in (1, 2)
+        ]
+        (project.folder / "set.jsonl").write_text("\n".join(map(json.dumps, rows)))
+        yield project
+        for process in project.processes():
+            process.kill()
+
+
+def test_a_study_grades_its_answers_and_a_pack_runs_none(project):
+    results, report = project.folder / "results", project.folder / "results/report.md"
+    jobs = project.run()
+    assert jobs.index("grade") > jobs.index("aggregate") > max(i for i, job in enumerate(jobs) if job.startswith("measure"))
+    grades = results / "analysis/grades.parquet"
+    assert pl.read_parquet_schema(grades) == schema_of("grades")
+    assert sorted(pl.read_parquet(grades).select("task", "answers", "right").rows()) == [("t/1", 2, 2), ("t/2", 2, 0)]
+    assert "| a · tasks | 2 |" in report.read_text()
+    assert "| 50.0 % | 1.3 to 98.7 % | 2 | 0 |" in report.read_text()
+    assert project.run() == []
+    checked = bench("verify", "results", cwd=project.folder)
+    assert checked.returncode == 0, checked.stdout
+    assert "grades of answers" in checked.stdout
+
+    project.config["packed"] = True
+    kept = shutil.move(grades, project.folder / "grades.parquet")
+    assert "grade" not in project.run("--forcerun", "report")
+    assert "pass@1" not in report.read_text()
+    done = bench("grade", "results", "--set", "set.jsonl", "--keep", cwd=project.folder)
+    assert done.returncode == 0, done.stderr
+    assert pl.read_parquet(grades).equals(pl.read_parquet(kept))
+    assert "grade" not in project.run()
+    assert "| 50.0 % | 1.3 to 98.7 % | 2 | 0 |" in report.read_text()

@@ -1,0 +1,21 @@
+rule grade:
+    """Which tasks of a graded set each run solved. It runs the answers' programs on every core, so only when all is measured."""
+    input:
+        summary=paths.SUMMARY,
+    output:
+        grades=paths.GRADES,
+    log:
+        "logs/grade.log",
+    localrule: True
+    conda:
+        "../envs/bench.yaml"
+    params:
+        code=library(
+            "grading",
+            "prompts",
+            "records/analysis.toml",
+            "table_file.py",
+        ),
+        sets=GRADED_SETS,
+    script:
+        "../scripts/grade.py"
