@@ -15,29 +15,5 @@ rule calibrate:
         "../envs/bench.yaml"
     params:
         code=library(*MODELLED),
-        code=library(
-            "predict",
-            "axes.py",
-            "load/arrivals.py",
-            "load/schedule.py",
-            "pool.py",
-            "parse/steps.py",
-            "parse/stream.py",
-            "records/calibration.py",
-            "records/latencies.py",
-            "statistics.py",
-            "study/arrivals.py",
-            "study/lengths.py",
-            "study/trace.py",
-            "study/turns.py",
-            "study/workload.py",
-            "table_file.py",
-            "study/trace_blocks.py",
-            "study/trace_history.py",
-            "study/trace_otel.py",
-            "study/trace_times.py",
-            "study/trace_tree.py",
-            "study/trace_weka.py",
-        ),
     script:
         "../scripts/calibrate.py"

@@ -79,8 +79,8 @@ REMEDIES: dict[Evidence, str] = {
     "held_by_slots": _MORE_SLOTS,
     "pinned": _MORE_SLOTS,
     "prompts": _FASTER_PREFILL,
-    "nothing_full": "`--max-num-seqs` and `--max-num-batched-tokens` of `bench predict` tell a model of the server, where it was not "
-    "started here.",
+    "nothing_full": "Of a server that was started elsewhere, name the scheduler's limits in its deployment (`max_num_seqs`, `flags`): its "
+    "model then shows the cause.",
 }
 _RELIEVED = {
     "kv": _MORE_KV,
