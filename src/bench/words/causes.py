@@ -79,8 +79,8 @@ REMEDIES: dict[Evidence, str] = {
     "held_by_slots": _MORE_SLOTS,
     "pinned": _MORE_SLOTS,
     "prompts": _FASTER_PREFILL,
-    "nothing_full": "Of a server that was started elsewhere, name the scheduler's limits in its deployment (`max_num_seqs`, `flags`): its "
-    "model then shows the cause.",
+    "nothing_full": "Of a server that was started elsewhere, name the scheduler's limits in its deployment (`max_num_seqs`, `flags`), "
+    "so that a model shows the cause.",
 }
 _RELIEVED = {
     "kv": _MORE_KV,
