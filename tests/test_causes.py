@@ -377,3 +377,8 @@ def test_a_burst_that_takes_all_slots_of_a_cache_is_not_told_to_find_more_memory
     limit, _ = cause(rows, TTFT, slots=4, of_cache=True)
     assert frame(rows, slots=4, of_cache=True)["saturated"].to_list()[1]
     assert (limit.cause, "memory" in remedy(limit)) == (found, False)
+
+
+def test_a_gain_beyond_what_is_replayed_is_so_much_or_more(summary):
+    found, _ = cause(ladder(summary, room=4), TTFT, Relief((Gain("sequences", 7.2, 5.0, 9.9), *GAINS[2:3]), tied=1), slots=4)
+    assert "Replayed without a bound on sequences, it carries 6 times as much or more; with four times" in why(found)

@@ -55,6 +55,7 @@ _RELIEFS = {
     "decode": "with steps twice as fast",
     "interference": "with prompts computed elsewhere",
 }
+_MOST = 6.0  # gain that is printed at most: replays look no further than eight times the load that misses; convention
 _LITTLE = 1.05  # gain below which a resource brings no more; convention
 
 _FASTER = "a faster device, or more of them"
@@ -117,14 +118,16 @@ def _numbers(limit: Bottleneck) -> dict[str, Any]:
 def _reliefs(gains: Sequence[Gain]) -> str:
     """What more of each resource brings, the most first."""
     more = [each for each in gains if each.gain >= _LITTLE]
-    texts = [
-        f"{_RELIEFS[gain.resource]}, {'it carries ' if i == 0 else ''}{gain.gain:.3g} times{' as much' if i == 0 else ''} "
-        f"({gain.low:.3g} to {gain.high:.3g})"
-        for i, gain in enumerate(more)
-    ]
+    texts = [f"{_RELIEFS[gain.resource]}, {_times(gain, first=i == 0)}" for i, gain in enumerate(more)]
     if none := [_RELIEFS[gain.resource] for gain in gains if gain.gain < _LITTLE]:
         texts.append(f"{' or '.join(none)}, no more")
     return "; ".join(texts)
+
+
+def _times(gain: Gain, *, first: bool) -> str:
+    most, it_carries, as_much = gain.gain >= _MOST, "it carries " if first else "", " as much" if first else ""
+    times, ends = min(gain.gain, _MOST), "or more" if most else f"({gain.low:.3g} to {gain.high:.3g})"
+    return f"{it_carries}{times:.3g} times{as_much} {ends}"
 
 
 def _at(limit: Bottleneck) -> str | None:
