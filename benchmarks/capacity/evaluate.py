@@ -22,7 +22,7 @@ from bench.study import parse_slo
 from bench.study.config import Thresholds
 
 try:
-    from bench.analyse import find_reliefs
+    from bench.analyse.reliefs import find_reliefs
 except ImportError:  # an older checkout
     find_reliefs = None  # type: ignore[assignment]
 try:

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import polars as pl
 
-from bench.analyse import find_reliefs
+from bench.analyse.reliefs import find_reliefs
 from bench.records.files import write_record
 from bench.records.relief import read_reliefs
 from bench.records.summary import read_summary

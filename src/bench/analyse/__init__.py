@@ -12,7 +12,6 @@ from bench.analyse.analysis import (
     write_tables,
 )
 from bench.analyse.findings import CurveFindings, Findings, Server, servers_of
-from bench.analyse.reliefs import find_reliefs
 
 __all__ = [
     "Analysis",
@@ -21,7 +20,6 @@ __all__ = [
     "Server",
     "analyse",
     "causes_of",
-    "find_reliefs",
     "findings_of",
     "read_analysis",
     "servers_of",
