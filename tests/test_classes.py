@@ -14,20 +14,24 @@ from bench.analysis.slo import goodput
 from bench.analysis.windows import of_windows
 from bench.cli import main
 from bench.errors import BenchError
+from bench.figures.registry import load_figure
 from bench.load.client import Load, PreparedLoad, run_load
 from bench.load.schedule import schedule
 from bench.load.target import Target
 from bench.predict.carried import worst_excess
-from bench.records.classes import served_alike
+from bench.records.classes import class_column, served_alike
 from bench.report.classes import class_rows
 from bench.search.observation import observed
 from bench.search.placing import Aim
-from bench.study import Slo, load_config, load_workload, parse_slo
+from bench.study import Decision, Slo, load_config, load_workload, parse_slo
 from bench.study.classes import dealt
 from bench.study.precision import with_requests
+from bench.study.questions import mixed as mixed_rows
 from bench.words.capacity import missed
+from tests.conftest import bare_summary
 from tests.fake_server import fake_server
 from tests.planted import frame, steady_row
+from tests.test_figures import results
 
 CHAT = {"share": 0.7, "prompt_tokens": 40, "output_tokens": 8}
 RAG = {"share": 0.2, "prompt_tokens": {"distribution": "uniform", "min": 100, "max": 300}, "output_tokens": 4}
@@ -350,3 +354,21 @@ def test_a_replay_is_not_asked_of_classes_that_it_cannot_tell_apart():
     assert served_alike(alike)
     for more in ({"model": "adapter"}, {"body": {"priority": 1}}, {"cache": "shared", "shared_prefix": 0.5}):
         assert not served_alike({**alike, "rag": {"share": 0.5, **more}})
+
+
+def test_the_figure_has_a_panel_for_each_limit_of_each_class(summary):
+    runs = [
+        {**bare_summary(), **summary, "run": f"r{load}", "level": float(load), "concurrency": load, "digest": f"{load}", "kv_usage_peak": 0.1,
+         "classes": json.dumps({"chat": {}, "rag": {}}),
+         **{class_column(name, f"{metric}_{p}_s"): 0.1 * load for name in ("chat", "rag") for metric in ("ttft", "e2e") for p in ("p50", "p90", "p95")}}
+        for load in (1, 4, 16)
+    ]  # fmt: skip
+    study = results(summary)
+    study = replace(study, runs=frame(runs), decision=Decision(slo=["rag.e2e_p90=1s"]))
+    assert mixed_rows(study.runs.to_dicts()) and not mixed_rows(results(summary).runs.to_dicts())
+    panels = load_figure("classes").draw(study).to_dict()["concat"]
+    assert [panel["title"]["text"] for panel in panels] == [
+        "chat: TTFT P95; thin: P50",
+        "chat: E2E P95; thin: P50",
+        "rag: E2E P90; thin: P50",
+    ]
