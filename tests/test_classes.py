@@ -11,20 +11,27 @@ import pytest
 
 from bench.analysis import operating_points
 from bench.analysis.slo import goodput
+from bench.analysis.windows import of_windows
 from bench.cli import main
 from bench.errors import BenchError
+from bench.figures.registry import load_figure
 from bench.load.client import Load, PreparedLoad, run_load
 from bench.load.schedule import schedule
 from bench.load.target import Target
 from bench.predict.carried import worst_excess
+from bench.records.classes import class_column, served_alike
+from bench.report.classes import class_rows
 from bench.search.observation import observed
 from bench.search.placing import Aim
-from bench.study import Slo, load_config, load_workload, parse_slo
+from bench.study import Decision, Slo, load_config, load_workload, parse_slo
 from bench.study.classes import dealt
 from bench.study.precision import with_requests
+from bench.study.questions import mixed as mixed_rows
 from bench.words.capacity import missed
+from tests.conftest import bare_summary
 from tests.fake_server import fake_server
 from tests.planted import frame, steady_row
+from tests.test_figures import results
 
 CHAT = {"share": 0.7, "prompt_tokens": 40, "output_tokens": 8}
 RAG = {"share": 0.2, "prompt_tokens": {"distribution": "uniform", "min": 100, "max": 300}, "output_tokens": 4}
@@ -311,3 +318,57 @@ def test_replayed_limits_of_a_class_count_its_own_requests():
     member = SimpleNamespace(longer=lambda _: 1.0)
     assert worst_excess(member, table, [parse_slo("ttft_p90=1s")]) == pytest.approx(math.log(0.1))
     assert worst_excess(member, table, [parse_slo("ttft_p90=1s"), parse_slo("rag.ttft_p90=1s")]) == pytest.approx(math.log(2))
+
+
+def test_the_report_has_each_class_at_each_level(summary):
+    lengths = {"class_chat_prompt_tokens": 40.0, "class_rag_prompt_tokens": 200.0, "class_rag_throughput_requests_per_s": 0.5}
+    rows = [{**level(summary, load, chat=0.1, rag=rag), **lengths} for load, rag in ((2, 0.3), (4, 1.5))]
+    rows[1]["judged"][-1]["ok"] = False
+    found = class_rows(frame(rows), [parse_slo("rag.ttft_p90=1s")])
+    shown = [(x["level"], x["name"], x["requests"], x["failed"], x["prompt_tokens"], x["requests_per_s"]) for x in found]
+    assert shown == [
+        *((2, "chat", 160, 0, 40.0, None), (2, "rag", 40, 0, 200.0, 0.5)),
+        *((4, "chat", 160, 0, 40.0, None), (4, "rag", 40, 1, 200.0, 0.5)),
+    ]
+    assert [x["latencies"][0] for x in found] == [
+        *(("P95", 0.1, None), ("P90", 0.3, True)),
+        *(("P95", 0.1, None), ("P90", 1.5, False)),
+    ]
+
+
+def test_classes_have_the_numbers_of_the_steady_window_as_all_requests_do(summary):
+    names = {
+        "class_chat_ttft_p50_s": 0.9,
+        "steady_class_chat_ttft_p50_s": 0.2,
+        "class_chat_failed": 1.0,
+        "steady_class_chat_failed": 0.0,
+    }
+    rates = {"class_chat_throughput_requests_per_s": 3.0, "steady_class_chat_requests_per_s": 4.0}
+    (steady,) = of_windows(frame([{**level(summary, 2, chat=0.1, rag=0.1), **names, **rates}]))
+    row = steady.row(0, named=True)
+    assert (row["class_chat_ttft_p50_s"], row["class_chat_throughput_requests_per_s"]) == (0.2, 4.0)
+
+
+def test_a_replay_is_not_asked_of_classes_that_it_cannot_tell_apart():
+    alike = {"chat": {"share": 0.5}, "rag": {"share": 0.5, "body": {"top_p": 0.5}}}
+    assert served_alike(alike)
+    for more in ({"model": "adapter"}, {"body": {"priority": 1}}, {"cache": "shared", "shared_prefix": 0.5}):
+        assert not served_alike({**alike, "rag": {"share": 0.5, **more}})
+
+
+def test_the_figure_has_a_panel_for_each_limit_of_each_class(summary):
+    runs = [
+        {**bare_summary(), **summary, "run": f"r{load}", "level": float(load), "concurrency": load, "digest": f"{load}", "kv_usage_peak": 0.1,
+         "classes": json.dumps({"chat": {}, "rag": {}}),
+         **{class_column(name, f"{metric}_{p}_s"): 0.1 * load for name in ("chat", "rag") for metric in ("ttft", "e2e") for p in ("p50", "p90", "p95")}}
+        for load in (1, 4, 16)
+    ]  # fmt: skip
+    study = results(summary)
+    study = replace(study, runs=frame(runs), decision=Decision(slo=["rag.e2e_p90=1s"]))
+    assert mixed_rows(study.runs.to_dicts()) and not mixed_rows(results(summary).runs.to_dicts())
+    panels = load_figure("classes").draw(study).to_dict()["concat"]
+    assert [panel["title"]["text"] for panel in panels] == [
+        "chat: TTFT P95; thin: P50",
+        "chat: E2E P95; thin: P50",
+        "rag: E2E P90; thin: P50",
+    ]
