@@ -251,3 +251,20 @@ def test_instructions_and_tools_stand_ahead_of_the_messages():
     tools = {"gen_ai.tool.definitions": [{"type": "function", "name": "f"}]}
     assert messages_of({**attributes, **tools}) == ["f", "be brief", "u\nhello"]
     assert messages_of({"gen_ai.input.messages": "not JSON"}) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "calls"),
+    [
+        # Of packages of PyPI (opentelemetry-instrumentation-openai, openinference-instrumentation-openai), exported by OpenTelemetry's
+        # SDK: an agent's plan and its second call, then three subagents side by side, recorded while they went on.
+        ("openllmetry-0.62.4", [(110, 0, 0), (139, 96, 1), (69, 0, 1), (69, 48, 1), (69, 48, 1)]),
+        ("openinference-0.1.66", [(110, 0, 0), (139, 96, 1)]),
+    ],
+)
+def test_spans_that_others_write_are_read(name, calls):
+    """Prompt tokens, those that an earlier one had, and how many calls each follows."""
+    workload = Workload.model_validate({"arrival": "trace", "trace": str(ROOT / f"tests/data/traces/{name}.jsonl")})
+    planned = schedule(workload, 1.0, "s")
+    assert [(x.prompt_tokens, x.reusable_tokens, len(x.after)) for x in planned] == calls
+    assert {x.conversation for x in planned} == {0}
