@@ -170,6 +170,19 @@ def test_a_study_grades_what_it_keeps_of_a_graded_set(tmp_path):
     said = []
     assert graded_sets([*kept, load(graded_file)], said.append) == [(str(graded_file), None)]
     assert graded_sets([load(graded_file)], said.append) == []
+    mixed = {name: {"share": 0.5, "prompts": str(file)} for name, file in (("a", graded_file), ("b", plain))}
+    mix = load_workload(
+        {
+            "arrival": "closed",
+            "num_requests": 8,
+            "output_tokens": 3,
+            "endpoint": "chat",
+            "keep_answers": True,
+            "classes": mixed,
+        },
+        source="t",
+    )
+    assert graded_sets([mix], said.append) == [(str(graded_file), None)]
     graded_file.write_text(json.dumps(row) + "\n" + json.dumps({**row, "test": ""}))
     assert said == []
     assert graded_sets(kept, said.append) == []

@@ -43,7 +43,8 @@ def graded_sets(workloads: Iterable[Workload], say: Callable[[str], None]) -> li
     """
     kept = {
         (workload.prompts.files[0], workload.prompts.column)
-        for workload in workloads
+        for mixed in workloads
+        for workload in mixed.parts.values()
         if workload.keep_answers and workload.turn_count == 1 and isinstance(workload.prompts, PromptFile)
     }
     found = []
