@@ -190,7 +190,7 @@ def test_latencies_are_the_clients():
 
 
 CASE = Case(
-    number=7,
+    number=4,
     kind="decode",
     server=Server(10, 1, 0, 0.001, noise=0.02, wire_ms=0.3),
     demand=Demand("poisson", 20, 30),
@@ -215,6 +215,9 @@ def test_a_study_goes_through_the_pipeline(tmp_path, monkeypatch, withheld, roun
     assert Case.of({k: v for k, v in case.items() if k != "reference_rps"}) == replace(CASE, withheld=withheld)
     assert judge(case, told)["ratio"] is None or judge(case, told)["ratio"] > 0.5
     assert told["cause"] == ("unknown" if withheld else "decode")
+    if not withheld:
+        low, gain, high = told["gains"]["decode"]
+        assert 1 < low < gain < high
 
 
 def test_a_verdict_is_of_the_truth():
@@ -222,7 +225,7 @@ def test_a_verdict_is_of_the_truth():
     point = {"usable_rps": 6.36, "low": 5.4, "high": None, "usable_low": 5.4, "usable_high": 5.7}
     verdict = judge(case, {"point": point, "cause": "kv"})
     assert verdict == {
-        "number": 7, "ratio": 1.06, "levels": True, "interval": False, "cause": "wrong", "found": "kv", "error": None,
+        "number": 4, "ratio": 1.06, "levels": True, "interval": False, "cause": "wrong", "found": "kv", "error": None,
     }  # fmt: skip
     silent = judge(case, {"point": {"usable_rps": None}, "cause": "unknown"})
     assert (silent["ratio"], silent["levels"], silent["cause"]) == (None, None, "unknown")
