@@ -51,6 +51,7 @@ class RunningServer:
         target: the server. workload: what a configuration would say of the load, without how much of it is sent.
         held: whether its level is requests in flight; else requests/s. slos: by which requests are judged.
         folder: where runs are kept. recording: `record_run`'s further arguments. version: of the engine, where it is known.
+        thresholds: beyond which a run is invalid.
         seed: of prompts, gaps and lengths. vocabulary: prompt ids lie below it. timeout_s: of a request.
         say: takes a line before each run, and about how long it takes (s; None where that is not known).
         announced: that line of the next run.
@@ -67,6 +68,7 @@ class RunningServer:
     vocabulary: int
     timeout_s: float
     say: Callable[[str, float | None], None]
+    thresholds: Thresholds = field(default_factory=Thresholds)
     announced: tuple[str, float | None] = ("run", None)
     _rounds: int = 0  # begun, by whichever search
     _since: str | None = None  # when the present one began
@@ -198,7 +200,7 @@ class RunningServer:
         }
 
     def _judged(self, folder: Path) -> Measured:
-        row, reasons = judged_run(folder, self.slos, Thresholds(), folder)
+        row, reasons = judged_run(folder, self.slos, self.thresholds, folder)
         return Measured(row, reasons, *speed(read_record(folder / RECORD)))
 
 

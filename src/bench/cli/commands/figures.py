@@ -8,8 +8,9 @@ from typing import Annotated
 import typer
 
 from bench.cli import completion
+from bench.cli.checks import thresholds_of
 from bench.cli.entry import command
-from bench.cli.options import Json, option
+from bench.cli.options import Json, ThresholdValues, option
 from bench.cli.output import print_json, tracked
 from bench.errors import BenchError
 
@@ -25,6 +26,7 @@ def figures(
         list[str] | None,
         option("NAME", "Only this figure; repeatable.", default="those that the runs can answer", complete=completion.figures),
     ] = None,
+    threshold: ThresholdValues = None,
     json: Json = False,
 ) -> None:
     """Gathers every summary.json below DIR (`bench parse` writes it) and draws the figures as SVG, PNG and Vega-Lite JSON, with the
@@ -35,8 +37,8 @@ def figures(
     from bench.figures.registry import load_figure
     from bench.figures.save import save_figure
     from bench.study import Paths
-    from bench.study.config import Thresholds
 
+    thresholds = thresholds_of(threshold)
     for name in figure or []:
         load_figure(name)  # refuse a wrong name before any work
     runs = sorted(folder.rglob("summary.json"))
@@ -47,7 +49,7 @@ def figures(
         runs,
         launches=sorted(folder.rglob("launch.json")),
         facts=sorted(folder.rglob("deployment.json")),
-        thresholds=Thresholds(),
+        thresholds=thresholds,
         summary=summary,
         summary_csv=output_dir / "summary.csv",
         timeseries=timeseries,

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from bench.axes import AXES, CONCURRENCY, RATE
-from bench.cli.checks import refuse_wrong_address
+from bench.cli.checks import refuse_wrong_address, thresholds_of
 from bench.cli.entry import command
-from bench.cli.options import SLO, Json, at_least_one, flag, option, percent, positive
+from bench.cli.options import SLO, Json, ThresholdValues, at_least_one, flag, option, percent, positive
 from bench.cli.output import print_json
 from bench.cli.sending import Sending
 from bench.errors import BenchError
@@ -81,6 +81,7 @@ class Find(Sending):
     output_dir: Annotated[Path, option("DIR", "Folder of the runs, the figure and the answer; a search goes on from it.")] = (
         Path("find")
     )
+    threshold: ThresholdValues = None
     metrics: Annotated[
         str | None, option("URL", "Where the server's metrics are.", default="URL/metrics, if there are any")
     ] = None
@@ -102,6 +103,7 @@ class Find(Sending):
         self._refuse_conversations(aim)
         target = self.target()
         refuse_wrong_address(self.metrics)
+        thresholds_of(self.threshold)
         _refuse_unreachable(target)
         budget = Budget(self.max_runs, 60 * self.max_minutes)
         former = self._former(content, aim, target)
@@ -253,6 +255,7 @@ class Find(Sending):
             folder=self.output_dir,
             recording=recording,
             version=found.info.get("version"),
+            thresholds=thresholds_of(self.threshold),
             seed=_SEED,
             vocabulary=self.vocabulary,
             timeout_s=self.timeout,
