@@ -32,7 +32,8 @@ def draw(found: Found, aim: Aim, stem: Path) -> Path:
     reading = "Grey: where the limit lies. Lines: 95 % of each run."
     if rows.is_empty():
         why = alone_text(found.alone) if found.alone else "no run was long enough to be judged"
-        chart, notes = nothing_to_show(why), [spent]
+        chart: alt.LayerChart = nothing_to_show(why)
+        notes = [spent]
     else:
         chart, notes = _chart(rows, found, aim), [spent, reading]
     whole = finish(chart, answer_text(found.answer, aim, whole=True), notes).to_dict()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -57,9 +59,15 @@ def figures(
     calibration = folder / Path(Paths.CALIBRATION).name
     results = Results.read(summary, timeseries, calibration=calibration if calibration.is_file() else None)
     names = figure or figures_of(results.runs.to_dicts())
-    written = [path for name in tracked(names, "Drawing") for path in save_figure(name, results, output_dir / name)]
+    written = []
+    for name in tracked(names, "Drawing"):
+        written += save_figure(name, results, output_dir / name, leave_out=partial(_left_out, name))
     if json:
         print_json([str(path) for path in written])
         return
     for path in written:
         print(path)
+
+
+def _left_out(name: str, why: str) -> None:
+    print(f"{name} is left out, as it shows nothing: {why}", file=sys.stderr)
