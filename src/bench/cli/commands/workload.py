@@ -164,7 +164,8 @@ class Workload(Sending):
         named = "--metrics" if self.metrics else None
         read = found is not None and worth_reading(found, named=named, say=partial(print, file=sys.stderr))
         long = f", over {seconds:.0f} s or more" if seconds >= 1 else ""
-        print(f"sending {count_text(len(planned), 'request')} to {target.base_url}{long}", file=sys.stderr, flush=True)
+        drawn = "" if self.seed else f"; --seed {seed} would draw the same"
+        print(f"sending {count_text(len(planned), 'request')} to {target.base_url}{long}{drawn}", file=sys.stderr, flush=True)
         definition = self._definition(workload, level, seed)
         header = RunHeader(
             digest=digest([target.base_url, definition]),
