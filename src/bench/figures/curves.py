@@ -19,7 +19,7 @@ def with_curve(results: Results, frame: pl.DataFrame) -> pl.DataFrame:
     """
     order = curve_column(results)
     steps = {curve: i / max(1, len(order) - 1) for i, curve in enumerate(order)}
-    step = pl.col("curve").replace_strict(steps, return_dtype=pl.Float64)
+    step = pl.col("curve").replace_strict(steps, return_dtype=pl.Float64) if steps else pl.lit(0.0)
     return named(results, frame).with_columns(curve_size=130 - 90 * step, curve_width=4 - 2.5 * step)
 
 

@@ -14,7 +14,7 @@ from bench.figures.curves import lacking
 from bench.figures.registry import Figure, load_figure
 from bench.figures.results import Results
 from bench.figures.selection import KINDS
-from bench.figures.theme import NothingToShow, finish
+from bench.figures.theme import NothingToShow, finish, nothing_to_show
 from bench.words.charts import invalid_note, missing_note
 
 __all__ = ["KINDS", "save_chart", "save_figure"]
@@ -41,7 +41,8 @@ def save_figure(name: str, results: Results, stem: Path, *, leave_out: Callable[
     drawn = load_figure(name)
     results = results.given(drawn.uses)
     parts = results.by_axis() if drawn.by_axis else [results]
-    charts = [drawn.draw(part) for part in parts]
+    parts = [] if results.runs.is_empty() else parts  # a search may end before its first run
+    charts = [drawn.draw(part) for part in parts] or [nothing_to_show("no run was measured")]
     if leave_out and all(isinstance(chart, NothingToShow) for chart in charts):
         leave_out("; ".join(dict.fromkeys(chart.why for chart in charts if isinstance(chart, NothingToShow))))
         return []
