@@ -31,7 +31,7 @@ from tests.fake_server import fake_server
 
 from bench.cli.commands.find import status
 from bench.search import Aim, Budget, Measured, search
-from bench.search.probe import Reply, Send, probe
+from bench.search.probe import Probed, Reply, Send, probe
 from bench.search.search import ROUND
 from bench.study import parse_slo
 from benchmarks.search import FAILED, PRECISION, row_of
@@ -154,11 +154,11 @@ def simulated(job: Job) -> dict[str, Any]:
     draws = np.random.default_rng([job.percentile, round(10 * server.capacity)])
     clock, runs = 0.0, 0
 
-    def begin(aim: Aim) -> float:
+    def begin(aim: Aim) -> Probed:
         nonlocal clock
         probed = probe(aim, closed_loop(server))
         clock += probed.seconds
-        return probed.load
+        return probed
 
     def measure(load: float, count: int, _: int) -> Measured:
         nonlocal clock, runs

@@ -216,6 +216,11 @@ def test_workload_against_a_server_without_metrics(tmp_path):
     assert "s (an estimate: n = 4 carries no 99 % bound)" in parsed.stdout
     assert re.search(r"latency, throughput +(valid|invalid)\n", parsed.stdout)  # a busy machine is no fault of the code
     assert "UserWarning" not in parsed.stderr
+    record = json.loads((tmp_path / "run.json").read_text())
+    record["host"]["other_share"] = 0.6
+    (tmp_path / "run.json").write_text(json.dumps(record))
+    assert "other processes took 60 %" in bench("parse", tmp_path).stdout
+    assert "other processes" not in bench("parse", tmp_path, "--threshold", "other_share=0.7").stdout
     before = sorted(path.name for path in tmp_path.iterdir())
     failed = bench("workload", "--num-requests", 1, "--prompt-length", 1, "--model", "m", "--base-url", "http://127.0.0.1:9",
                    "--output-dir", tmp_path)  # fmt: skip
@@ -361,6 +366,8 @@ def test_users_are_held_in_conversations(tmp_path, held):
         (("workload", "--num-requests", 1, "--prompt-length", 1, "--model", "m", "--base-url", "http://127.0.0.1:9", "--output-dir", "d"), "does not answer a request"),
         (("runs", "--configfile", "none.yaml"), "none.yaml: no such file"),
         (("parse", "none"), "run.json: no such file"),
+        (("parse", "none", "--threshold", "others=1"), "--threshold others=1: give NAME=VALUE with one of loop_lag_p99_s, "),
+        (("figures", "none", "--output-dir", "d", "--threshold", "other_share=2"), "--threshold other_share=2: Input should be less"),
         (("figures", "none", "--output-dir", "d"), "no summary.json"),
         (("figures", ".", "--output-dir", "d", "--figure", "pie"), "'pie' is no figure. There are: latency-throughput"),
     ],

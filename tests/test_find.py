@@ -155,6 +155,29 @@ def test_a_first_load_that_is_given_needs_no_probe(server, tmp_path):
     assert json.loads(done.stdout)["runs"][0]["load"] == 1
 
 
+def test_where_one_request_alone_misses_the_slo_it_is_said_at_once(tmp_path):
+    with fake_server(first_s=0.7, gap_s=0.002, pages={"/v1/models": '{"data": [{"id": "m"}]}'}) as slow:
+        done = find(slow.base_url, "--json", cwd=tmp_path)
+    assert done.returncode == 3, done.stderr
+    result = json.loads(done.stdout)
+    assert (result["why"], result["limit"], result["high"], result["runs"]) == ("alone", 0, 0, [])
+    assert "one request alone takes 0.7" in done.stderr
+    assert len(slow.bodies) < 10
+
+
+def test_a_run_says_how_long_it_takes_and_none_begins_that_does_not_fit(server, tmp_path):
+    """50 requests at 2 requests/s take 25 s, and 20 take 10."""
+    rate = ["--model", "m", "--request-rate", "--prompt-length", "16", "--output-length", "4", "--slo", "ttft_p90=500ms"]
+    begun = "--start", "2", "--most", "2", "--output-dir", tmp_path / "found"
+    sent = len(server.bodies)
+    none = bench("find", "--base-url", server.base_url, *rate, *begun, "--max-minutes", "0.1")
+    assert none.returncode == 1, none.stderr
+    assert "no run fits into --max-minutes: the shortest is 20 requests at 2 requests/s, about" in none.stdout
+    assert len(server.bodies) - sent < 10
+    cut = bench("find", "--base-url", server.base_url, *rate, *begun, "--max-minutes", "0.25")
+    assert "28 requests at 2 requests/s, about 14 s" in cut.stderr or "29 requests at 2 requests/s, about 15 s" in cut.stderr
+
+
 ONE = [Look(4.0, 50, 2.0, Observation(4.0, {"ttft_p90_s": Excess(0.5, 0.1)}, 50))]
 
 
@@ -167,6 +190,8 @@ ONE = [Look(4.0, 50, 2.0, Observation(4.0, {"ttft_p90_s": Excess(0.5, 0.1)}, 50)
         (Answer(0, 0, math.inf, "seconds"), ONE, None, 3),  # a run at 164 % of the limit, and nothing known
         (Answer(9, 9, math.inf, "above"), ONE, None, 3),
         (Answer(0, 0, 1, "below"), ONE, None, 3),
+        (Answer(0, 0, 0, "alone"), [], None, 3),
+        (Answer(0, 0, 0, "alone"), [], 2, 1),
         (Answer(0, 0, math.inf, "short"), [], None, 1),
         (Answer(0, 0, math.inf, "seconds"), [], None, 1),
         (Answer(4, 3, 5, "invalid"), ONE, None, 1),

@@ -68,6 +68,7 @@ def test_one_instance_is_enough_where_one_alone_carries_the_peak(study, capsys):
         ([*SLO, *LOAD, "--peak-rps", "4", "--trough-rps", "5"], "--trough-rps 5 is above"),
         ([*SLO, *LOAD, "--peak-rps", "4", "--traffic", "x.csv"], "Give --peak-rps"),
         ([*SLO, *LOAD, "--peak-rps", "4", "--fail-every", "9"], "--fail-every needs a course of traffic"),
+        ([*SLO, *LOAD, "--peak-rps", "4", "--start-up", "9"], "--start-up needs a course of traffic"),
         ([*SLO, *LOAD, "--peak-rps", "4", "--start-up", "abc"], "--start-up: 'abc' is not a number of 0 or more"),
         ([*SLO, *LOAD, "--traffic", "x.csv"], "x.csv: no such file"),
         ([*SLO, *LOAD, "--traffic", "short.csv"], "an hour is the least"),

@@ -216,6 +216,20 @@ def test_an_engine_behind_the_proxy_that_listens_is_not_taken_for_other_work(ten
     assert seen.other_share is None
 
 
+@pytest.mark.parametrize("served", [0.5, 2.0, 4.0, 5.5])
+def test_what_is_not_known_of_a_server_is_not_known_at_any_load(ten_seconds, planted_servers, served):
+    """Another server here whose clients nobody knows: it uses as much beside a run of one request as beside one of many."""
+    port, other, _ = planted_servers()
+    seen = ten_seconds(lambda server, _: {server: served, other: 5.0}, asks=[port])
+    assert seen.other_share is None
+
+
+def test_what_would_not_disturb_though_it_were_all_of_others_is_known(ten_seconds, planted_servers):
+    port, other, _ = planted_servers()
+    seen = ten_seconds(lambda server, child: {server: 1.0, child: 8.0, other: 1.5}, asks=[port])
+    assert seen.other_share == 0.1
+
+
 def test_what_is_certainly_other_work_is_seen_beside_a_proxy(ten_seconds, planted_servers):
     port, engine, _ = planted_servers()
     _, _, busy = planted_servers()

@@ -9,11 +9,13 @@ from bench.analysis import verdict
 from bench.analysis.locked import LOCKED, differences
 from bench.cli import main
 from bench.cli.modelled import Modelled
+from bench.endpoints import ENDPOINTS
 from bench.errors import BenchError
 from bench.load.client import Load, run_load
 from bench.load.payload import Payloads
 from bench.load.schedule import PlannedRequest, schedule
 from bench.load.target import Target
+from bench.parse.run import cut_answers
 from bench.records.summary import read_summary
 from bench.study import load_workload
 from bench.study.config import Thresholds
@@ -144,3 +146,20 @@ def _whole(row):
     missing: dict[str, float | None] = {f"{name}{side}": None for name in (*LOCKED, "axis") for side in ("", "_candidate")}
     missing |= {f"client_{name}{side}": 0.0 for name in ("cpu_s", "reads") for side in ("", "_candidate")}
     return pl.DataFrame([{**missing, **row}])
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "finish", "cut"),
+    [
+        (
+            "responses",
+            ["completed", "completed", "max_output_tokens"],
+            2,
+        ),  # llama.cpp says `completed` of one that was cut, too
+        ("chat", ["stop", "stop", "length"], 1),
+    ],
+)
+def test_an_answer_as_long_as_its_limit_was_cut_where_the_server_does_not_tell(endpoint, finish, cut):
+    ok = pl.DataFrame({"finish_reason": finish, "completion_tokens": [20, 7, 20], "output_asked": [20, 20, 20]})
+    assert cut_answers(ENDPOINTS[endpoint], ok) == cut
+    assert cut_answers(ENDPOINTS[endpoint], ok.with_columns(completion_tokens=pl.lit(None, dtype=pl.Int64))) == 1

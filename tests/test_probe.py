@@ -6,6 +6,7 @@ import itertools
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from benchmarks.find_scale import Planted, closed_loop
 
@@ -98,3 +99,37 @@ def test_over_http_the_loop_is_closed_and_shows_throughput_though_its_first_answ
         assert {each.outcome for each in cut} <= {"cut", "ok"}
         assert "cut" in {each.outcome for each in cut}
     assert math.isfinite(cut[0].latencies["ttft"])
+
+
+def single(latencies):
+    """A server that answers one request after the other, each in the next of these seconds."""
+    times = iter(latencies)
+
+    def send(_in_flight, count, _timeout_s):
+        took = [next(times) for _ in range(count)]
+        return [Reply(0.0, each, "ok", {"ttft": each, "tpot": None}, (each,)) for each in took]
+
+    return send
+
+
+@pytest.mark.parametrize(("percentile", "requests"), [(50, 7), (90, 2), (99, 2)])
+def test_that_no_load_meets_an_slo_is_said_once_chance_no_longer_explains_single_requests(percentile, requests):
+    found = probe(aim(f"ttft_p{percentile}=1s", held=False), single([2.0, 3.0] * 10))
+    assert (found.alone.latency_s, found.alone.requests, found.alone.cut) == (2.0, requests, False)
+    assert probe(aim(f"ttft_p{percentile}=1s", held=False), single([2.0] * (requests - 1) + [0.5] * 20)).alone is None
+
+
+@pytest.mark.parametrize("percentile", [50, 90, 95, 99])
+def test_of_servers_that_just_meet_it_alone_no_more_than_one_in_a_hundred_is_said_to_miss(percentile):
+    draws = np.random.default_rng(percentile)
+    said = 0
+    for _ in range(2000):
+        missed = draws.random(60) > percentile / 100
+        said += probe(aim(f"ttft_p{percentile}=1s", held=True, highest=1.0), single(0.5 + missed)).alone is not None
+    assert said <= 2000 * 0.01 + 3 * math.sqrt(2000 * 0.01)
+
+
+def test_an_answer_that_is_not_waited_for_any_longer_takes_at_least_that_long():
+    cut = [Reply(0.0, 45.0, "cut", {"ttft": None}, ())]
+    found = probe(aim("ttft_p90=2s", held=True), lambda *_: cut)
+    assert (found.alone.latency_s, found.alone.cut) == (45.0, True)

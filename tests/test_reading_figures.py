@@ -1,6 +1,7 @@
 """What a reader sees at once: titles, legends, axes and marks that state what the data show, in print and in any colours."""
 
 import json
+from dataclasses import replace
 
 import polars as pl
 import pytest
@@ -102,7 +103,8 @@ def test_whole_runs_among_windows_are_known_before_and_after(summary):
 def test_whole_runs_among_windows_are_marked(name, marks, summary, tmp_path):
     study = Results(of_windows(mixed(summary))[0], results(summary).timeseries)
     spec = json.loads(save_figure(name, study, tmp_path / name)[2].read_text())
-    assert spec["title"]["subtitle"][1] == f"{marks}: 1 whole run, ramp and drain included, among steady windows."
+    noted = " ".join(spec["title"]["subtitle"][1:])
+    assert noted.startswith(f"{marks}: 1 whole run, ramp and drain included, among steady windows.")
     rows = [row for row in drawn_rows(spec, "whole") if row["whole"] is True]
     assert {(row["curve"], row["level"]) for row in rows} == {("a · a", 2)}
     clean = Results(study.runs.filter(deployment="b"), study.timeseries)
@@ -177,3 +179,32 @@ def test_repeats_and_levels_of_streaming_are_not_added_up(summary, tmp_path):
     assert spec["usermeta"]["note"].endswith("Pairs that are not compared for that: 1.")
     first = {row["case"]: row["seconds"] for row in drawn_rows(spec, "seconds") if row["answer"] == "whole answer"}
     assert first["a: 32 + 32 tokens at 1"] == 1.0  # the first repeat alone
+
+
+def test_a_level_that_a_panel_lacks_is_named_with_the_reason(summary, tmp_path):
+    waiting = [None, 3.0, 5.0]
+    study = results(summary, deployments=("a", "b"), known=False, waiting_standing=waiting)
+    study = replace(study, runs=study.runs.with_columns(waiting_standing=pl.when(deployment="a").then("waiting_standing")))
+    note = json.loads(save_figure("latencies", study, tmp_path / "latencies")[2].read_text())["usermeta"]["note"]
+    assert "Not known: requests that wait at a 1; b 1, 4 and 16, as runs there had too few scrapes once the load stood." in note
+    nowhere = replace(study, runs=study.runs.with_columns(waiting_standing=pl.lit(None, dtype=pl.Float64)))
+    assert not json.loads(save_figure("latencies", nowhere, tmp_path / "latencies")[2].read_text())["usermeta"]["note"]
+
+
+def test_crosses_have_the_label_of_their_load_where_there_is_room(summary):
+    study = results(summary, deployments=("a",), known=False)
+    study = replace(study, runs=study.runs.with_columns(valid=pl.col("level") != 16))
+    spec = load_figure("latency-throughput").draw(study).to_dict()
+    rows = [row for row in drawn_rows(spec, "dx") if row["run"]]
+    assert {(row["label"], row["align"] is not None) for row in rows} == {("16", True)}
+    crosses = [mark for mark in marks_of(spec, "point") if mark["mark"].get("shape") == "cross"]
+    assert all(mark["transform"][-1]["filter"] == "isValid(datum.run)" for mark in crosses)
+
+
+def test_a_figure_without_anything_to_show_may_be_left_out(summary, tmp_path):
+    study, told = results(summary, known=False), []
+    assert save_figure("gpu-memory-power", study, tmp_path / "gpus", leave_out=told.append) == []
+    assert told == ["no run has the memory, the power or the energy of its GPUs"]
+    assert not list(tmp_path.iterdir())
+    assert len(save_figure("gpu-memory-power", study, tmp_path / "gpus")) == 3  # a study's workflow expects it
+    assert save_figure("kv-saturation", study, tmp_path / "kv", leave_out=told.append)

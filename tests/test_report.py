@@ -97,6 +97,14 @@ def test_a_figure_is_saved_and_stands_on_a_page_that_needs_no_network(tmp_path, 
     assert len(manifest["runs"]) == 6
 
 
+def test_a_study_whose_search_ended_before_its_first_run_has_a_report(tmp_path, summary):
+    study = results(summary, known=False)
+    nothing = Results(study.runs.clear(), study.timeseries.clear(), None, study.decision)
+    page = drawn(tmp_path, nothing, names=["latencies", "latency-throughput"], of_study=0)
+    assert "No run was measured" in page.text
+    assert "no run was measured" in (tmp_path / "latencies.svg").read_text()
+
+
 def test_the_page_is_sound(tmp_path, summary):
     study = results(summary, levels=(1, 4, 4), repeat=[1, 1, 2], workloads=("short", "long"), wrong_output_tokens=[0, 0, 1])
     page = drawn(tmp_path, study, names=["comparison", "kv-saturation", "latencies"])

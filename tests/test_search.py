@@ -13,7 +13,9 @@ from bench.search import Aim, Answer, Budget, Measured, Step, search
 from bench.search.belief import believe
 from bench.search.observation import FAILED, GROWTH, Excess, Observation, observed
 from bench.search.placing import place
-from bench.search.search import Found, Look, fitting_requests, speeds
+from bench.search.probe import Alone, Probed
+from bench.search.search import Found, Look, Next, fitting_requests, next_run, speeds
+from bench.search.words import answer_text, why_text
 from bench.study import parse_slo
 
 SLO = parse_slo("ttft_p90=1s")
@@ -370,6 +372,70 @@ def test_no_run_is_begun_that_would_take_longer_than_what_is_left():
     found = search(aim(held=False, precision=0.02), Budget(99, bound), measure)
     assert found.answer.why == "seconds"
     assert 0.5 * bound < found.seconds <= bound * 1.01
+
+
+def at_a_rate(latency_s=0.1):
+    """A server that keeps up with every rate."""
+
+    def measure(load, requests, _):
+        return Measured({**row([latency_s] * requests, level=load), "duration_s": requests / load})
+
+    return measure
+
+
+@pytest.mark.parametrize(
+    ("seconds", "requests"),
+    [
+        (60.0, None),  # 20 requests would take 500 s
+        (480.0, None),
+        (900.0, 35),  # what fits, less what the last answer takes
+        (3600.0, 50),
+    ],
+)
+def test_no_first_run_is_begun_that_cannot_end_and_one_is_cut_to_what_fits(seconds, requests):
+    """At 0.04 requests/s: 50 requests of a P90 take 21 minutes, and a budget of one must hold."""
+    told = []
+    found = search(
+        aim(held=False, start=0.04, lowest=0.04, highest=0.04),
+        Budget(99, seconds),
+        at_a_rate(),
+        announce=told.append,
+    )
+    assert found.seconds <= seconds
+    assert [each.requests for each in told[:1]] == ([] if requests is None else [requests])
+    if requests is None:
+        assert (found.answer.why, found.unfit.requests, found.looks) == ("seconds", 20, [])
+        assert found.unfit.seconds == pytest.approx(500, rel=0.01)
+        assert "no run fits into --max-minutes: the shortest is 20 requests at 0.04 requests/s, about 8 min" in why_text(
+            found, aim(held=False)
+        )
+    else:
+        assert told[0].seconds == pytest.approx(requests / 0.04, rel=0.01)
+
+
+def test_the_first_run_of_a_closed_loop_takes_as_long_as_the_probe_showed():
+    probed = Probed(8.0, 2.0, 8, 5.0, [(1, 0.5, 0.1), (4, 1.5, 0.4), (8, 2.0, 1.1)])
+    told = []
+    search(aim(start=None), Budget(1, 1e9), at_a_rate(), begin=lambda _: probed, announce=told.append)
+    assert told == [Next(8.0, 50, 25.0)]
+    found = search(aim(start=None), Budget(9, 23.0), at_a_rate(), begin=lambda _: probed)
+    assert (found.looks, found.unfit) == ([], Next(8.0, 48, 24.0))  # six latencies of eight in flight
+
+
+def test_a_lower_rate_is_no_faster_than_itself_though_the_nearest_run_was():
+    found = Found({}, [Look(10.0, 100, 10.0, None)])
+    assert next_run(100, 1.0, found, aim(held=False), 2.0).seconds == pytest.approx(102)
+    assert next_run(100, 20.0, found, aim(held=False), 2.0).seconds == pytest.approx(7)
+    assert next_run(100, 1.0, found, aim(), 2.0).seconds == pytest.approx(10)
+
+
+def test_where_one_request_alone_misses_an_slo_nothing_is_measured_for_it():
+    slo = parse_slo("ttft_p90=1s")
+    probed = Probed(1e-4, 0.04, 1, 60.0, [(1, 0.04, 8.0)], Alone(slo, 22.9, 2, cut=False))
+    found = search(aim(start=None), Budget(9, 900.0), at_a_rate(), begin=lambda _: probed)
+    assert (found.looks, found.answer) == ([], Answer(0.0, 0.0, 0.0, "alone"))
+    assert answer_text(found.answer, aim(), whole=True) == "No load meets the SLOs"
+    assert "one request alone takes 22.9 s (TTFT P90 ≤ 1 s; all of 2, sent one after the other)" in why_text(found, aim())
 
 
 def test_no_more_is_claimed_than_was_measured():

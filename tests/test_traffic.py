@@ -15,6 +15,7 @@ from bench.cli import main
 from bench.errors import BenchError
 from bench.load.schedule import schedule
 from bench.study import Plan, load_file, load_workload
+from bench.study.precision import thin_levels
 from bench.traffic.arrivals import burstiness, hours, windows
 from bench.traffic.describe import describe
 from bench.traffic.lengths import correlation, fitted, percentiles
@@ -399,6 +400,32 @@ def test_a_log_becomes_a_study_that_can_be_measured(tmp_path, monkeypatch, capsy
         assert of.min() <= min(lengths) <= max(lengths) <= of.max()
 
 
+def test_the_load_goes_where_the_study_s_does_and_is_as_long_as_its_slos_take(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    access_log(tmp_path, count=50)
+    base = read_yaml(ROOT / "config/studies/quick.yaml")
+    base["workloads"] = {name: {**each, "endpoint": "chat"} for name, each in base["workloads"].items()}
+    (tmp_path / "base.yaml").write_text(json.dumps(base))
+    given = ["traffic", "access.csv", "--output", "load", "--configfile", "base.yaml"]
+    assert main(given) == 0
+    for name in ("replay", "resembling"):
+        assert read_yaml(tmp_path / f"load/{name}.yaml")["endpoint"] == "chat"
+    study = tmp_path / "load/study.yaml"
+    assert "CHANGE" not in study.read_text()
+    plan = Plan.of(load_file(study))
+    assert thin_levels(plan.runs, plan.config.decision.slos) == []
+    assert max(run.workload.num_requests or 0 for run in plan.runs) > 50
+    assert main([*given, "--endpoint", "completions"]) == 0
+    assert "endpoint" not in read_yaml(tmp_path / "load/replay.yaml")
+    base["workloads"]["other"] = {"arrival": "closed", "num_requests": 8, "prompt_tokens": 4, "output_tokens": 4}
+    (tmp_path / "base.yaml").write_text(json.dumps(base))
+    assert main(given) == 2
+    assert "go to several endpoints: chat, completions. Say which with --endpoint" in capsys.readouterr().err
+    assert main([*given, "--endpoint", "embeddings"]) == 2
+    assert main(["traffic", "access.csv", "--output", "other"]) == 0
+    assert "CHANGE" in (tmp_path / "other/study.yaml").read_text()
+
+
 def test_lengths_that_no_lognormal_has_are_taken_as_they_are(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     draw = np.random.default_rng(1)
@@ -488,7 +515,7 @@ def test_bursts_of_another_kind_are_said(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--scale", "3"], "--scale and --configfile say what is written: add --output DIR"),
+        (["--scale", "3"], "--scale, --configfile and --endpoint say what is written: add --output DIR"),
         (["--columns", "arrivals=x"], "--columns arrivals=x: not ROLE=NAME. Roles are arrival, prompt"),
         (["--time-zone", "Berlin"], "--time-zone Berlin: no such time zone"),
         (["--output", "access.csv"], "access.csv: File exists. Name a folder that can be written"),

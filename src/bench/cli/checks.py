@@ -10,8 +10,16 @@ from bench.errors import BenchError
 
 if TYPE_CHECKING:
     from bench.published import Accelerator
+    from bench.study.config import Thresholds
 
-__all__ = ["headers_of", "known_accelerators", "refuse_missing_gpus", "refuse_wrong_address", "refuse_wrong_share"]
+__all__ = [
+    "headers_of",
+    "known_accelerators",
+    "refuse_missing_gpus",
+    "refuse_wrong_address",
+    "refuse_wrong_share",
+    "thresholds_of",
+]
 
 
 def known_accelerators(hardware: Path | None) -> dict[str, Accelerator]:
@@ -53,6 +61,29 @@ def refuse_wrong_address(metrics: str | None) -> None:
         checked_address(metrics or "http://localhost", of_metrics=True)
     except ValueError as error:
         raise BenchError(f"--metrics is {error}.") from None
+
+
+def thresholds_of(options: Iterable[str] | None) -> Thresholds:
+    """The thresholds that `--threshold NAME=VALUE` names; of the others the defaults.
+
+    Raises:
+        BenchError: there is no such threshold, or its value is none that it can have.
+    """
+    from pydantic import ValidationError
+
+    from bench.study.config import Thresholds
+
+    values = {}
+    for text in options or []:
+        name, _, value = text.partition("=")
+        if name not in Thresholds.model_fields:
+            raise BenchError(f"--threshold {text}: give NAME=VALUE with one of {', '.join(Thresholds.model_fields)}.")
+        values[name] = value
+        try:
+            Thresholds.model_validate({name: value}, strict=False)
+        except ValidationError as error:
+            raise BenchError(f"--threshold {text}: {error.errors()[0]['msg']}.") from None
+    return Thresholds.model_validate(values, strict=False)
 
 
 def headers_of(options: Iterable[str]) -> dict[str, str]:

@@ -23,6 +23,7 @@ __all__ = [
     "MaxNumSeqs",
     "Select",
     "TensorParallel",
+    "ThresholdValues",
     "WorkloadFile",
     "at_least_one",
     "flag",
@@ -116,6 +117,14 @@ Headers = Annotated[
         "NAME:VALUE",
         "A header of each request to URL, with an environment variable in its value: 'X-Api-Key: $GATEWAY_KEY'. In single quotes. "
         "Repeatable.",
+    ),
+]
+ThresholdValues = Annotated[
+    list[str] | None,
+    option(
+        "NAME=VALUE",
+        "A threshold beyond which a run is invalid, as a study's `thresholds` has it, such as other_share=0.5. Repeatable.",
+        default="the defaults",
     ),
 ]
 Configfile = Annotated[

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 __all__ = ["print_json", "print_table", "progress", "status", "tracked"]
 
 _GAP = 2  # blanks between columns
+_EVERY_S = 30  # seconds between two lines of progress where there is no terminal
 _STYLES = {"measured": "green", "missing": "dim", "stale": "yellow", "invalid": "red", "better": "green", "worse": "red"}
 T = TypeVar("T")
 
@@ -90,10 +91,20 @@ def tracked(items: Sequence[T], what: str) -> Iterable[T]:
 def progress(what: str, seconds: float | None) -> Iterator[None]:
     """A bar on a terminal for as long as the context lasts: with the time left where it is known, else with the time so far.
 
-    It is drawn once a second, since what is measured meanwhile needs the processor.
+    It is drawn once a second, since what is measured meanwhile needs the processor. Anywhere else it is a line each half a minute.
     """
     if not sys.stderr.isatty():
-        yield
+        passed = 0
+        of = "" if seconds is None else f" of about {seconds:.0f}"
+
+        def tell() -> None:
+            nonlocal passed
+            passed += 1
+            if passed % _EVERY_S == 0:
+                print(f"{what}: {passed}{of} s", file=sys.stderr, flush=True)
+
+        with _every_second(tell):
+            yield
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn

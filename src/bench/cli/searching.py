@@ -15,8 +15,10 @@ from typing import Any
 from bench.cli.output import progress
 from bench.errors import BenchError
 from bench.search import Aim, Answer, Budget, Found, Measured, search
+from bench.search.probe import Probed
 from bench.search.running import RunningServer, ServerGone
-from bench.search.words import answer_text, look_text, probed_text, spent_text
+from bench.search.search import Next
+from bench.search.words import answer_text, look_text, next_text, probed_text, spent_text
 
 __all__ = ["answered", "as_json", "searched"]
 
@@ -43,10 +45,13 @@ def searched(server: RunningServer, aim: Aim, budget: Budget) -> Found:
         line = f"{look_text(found.looks[-1], aim)}; {answer_text(answer, aim)}; {spent_text(found, budget)}"
         print(f"  {line}", file=sys.stderr, flush=True)
 
-    def begin(aim: Aim) -> float:
+    def begin(aim: Aim) -> Probed:
         probed = server.probe(aim)
         print(f"  {probed_text(probed, aim)}", file=sys.stderr, flush=True)
-        return probed.load
+        return probed
+
+    def announce(run: Next) -> None:
+        server.announced = next_text(run, aim), run.seconds
 
     server.folder.mkdir(parents=True, exist_ok=True)
     with _alone(server.folder), _bars(server):
@@ -54,7 +59,7 @@ def searched(server: RunningServer, aim: Aim, budget: Budget) -> Found:
         if known:
             print(f"{server.folder}: goes on from {len(known)} runs of the same load on the same server", file=sys.stderr)
         try:
-            return search(aim, budget, server.measure, known, report, begin=begin)
+            return search(aim, budget, server.measure, known, report, begin=begin, announce=announce)
         except ServerGone as error:
             found = _until_now(server, aim, error)
             print(f"bench: {error}", file=sys.stderr)
@@ -92,9 +97,9 @@ def _bars(server: RunningServer) -> ExitStack:
 
     def say(text: str, seconds: float | None) -> None:
         now.close()
-        now.enter_context(progress(text, seconds))
         if not sys.stderr.isatty():
             print(text, file=sys.stderr, flush=True)
+        now.enter_context(progress(text, seconds))
 
     server.say = say
     stack.callback(now.close)

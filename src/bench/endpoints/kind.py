@@ -141,6 +141,7 @@ class Endpoint(ABC):
         lacks: names in `bench.records.form.OPTIONAL` that its requests do not have; without `token_ids` prompts are text.
         fewest_output: tokens that an answer may be limited to, at the least.
         endings: types of events that say that a stream is all there, as [DONE] does. cuts: why an answer ended that reached its limit.
+        hides_cuts: why an answer ended, in words that some servers say of one that reached its limit too; its tokens then tell.
         reasons: whether a server may keep the reasoning ahead of an answer to itself.
         keeps_reasoning: whether a chat's history may hold the reasoning of an answer.
         kinds: of prompts that it takes: a `text`, the messages of a `chat`, a `query` and its documents.
@@ -158,6 +159,7 @@ class Endpoint(ABC):
     fewest_output: ClassVar[int] = 1
     endings: ClassVar[tuple[str, ...]] = ()
     cuts: ClassVar[tuple[str, ...]] = ("length",)
+    hides_cuts: ClassVar[tuple[str, ...]] = ()
     reasons: ClassVar[bool] = True
     keeps_reasoning: ClassVar[bool] = False
     kinds: ClassVar[tuple[str, ...]] = ("text", "chat")

@@ -33,6 +33,7 @@ class Responses(Endpoint):
     fewest_output = 16  # OpenAI refuses fewer
     endings = ("response.completed", "response.incomplete")
     cuts = ("max_output_tokens",)
+    hides_cuts = ("completed",)  # llama.cpp's
 
     def created(self, sdk: openai.OpenAI, model: str, options: Mapping[str, Any]) -> Any:
         return sdk.responses.create(model=model, **options)

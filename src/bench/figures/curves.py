@@ -9,7 +9,7 @@ import polars as pl
 if TYPE_CHECKING:
     from bench.figures.results import Results
 
-__all__ = ["curve_column", "in_order", "named", "with_curve"]
+__all__ = ["curve_column", "in_order", "lacking", "named", "with_curve"]
 
 
 def with_curve(results: Results, frame: pl.DataFrame) -> pl.DataFrame:
@@ -19,7 +19,7 @@ def with_curve(results: Results, frame: pl.DataFrame) -> pl.DataFrame:
     """
     order = curve_column(results)
     steps = {curve: i / max(1, len(order) - 1) for i, curve in enumerate(order)}
-    step = pl.col("curve").replace_strict(steps, return_dtype=pl.Float64)
+    step = pl.col("curve").replace_strict(steps, return_dtype=pl.Float64) if steps else pl.lit(0.0)
     return named(results, frame).with_columns(curve_size=130 - 90 * step, curve_width=4 - 2.5 * step)
 
 
@@ -33,6 +33,16 @@ def in_order(results: Results, table: pl.DataFrame) -> pl.DataFrame:
     order = {key: results.study[key].unique(maintain_order=True).to_list() for key in ("workload", "deployment")}
     places = [pl.col(key).replace_strict(names, range(len(names)), return_dtype=pl.Int64) for key, names in order.items()]
     return table.sort(places, maintain_order=True)
+
+
+def lacking(results: Results, column: str) -> dict[str, list[float]]:
+    """By curve, the levels of which no run has a value in `column`; empty where no run at all has one, as no panel shows it then."""
+    if column not in results.runs.columns or results.runs[column].null_count() == results.runs.height:
+        return {}
+    levels = named(results, results.runs).group_by("curve", "level").agg(pl.col(column).is_null().all())
+    found = levels.filter(column).group_by("curve").agg(pl.col("level").sort())
+    levels_of = dict(found.select("curve", "level").iter_rows())
+    return {curve: levels_of[curve] for curve in curve_column(results) if curve in levels_of}
 
 
 def named(results: Results, frame: pl.DataFrame) -> pl.DataFrame:

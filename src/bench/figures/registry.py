@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -35,6 +35,7 @@ class Figure:
             `accelerator` it gets that GPU's entry too, with `calibration` the models of the servers, with `searches` what those found.
         invalid: how it shows invalid runs, as its note about them begins. judged: the column that says which are valid: `valid`, or
             `counts_valid` where only the server's own counts are drawn, from which a late client takes nothing away.
+        columns: what it draws, by column, in words: its note names the levels that lack one of them.
         shown: the runs of which it counts the invalid ones; None counts all that it is drawn from. note: what else its note has to say,
             such as how many pairs are left out; empty where nothing.
     """
@@ -53,6 +54,7 @@ class Figure:
     finding: Callable[[Results], str | None] | None = None
     shown: Callable[[Results], pl.DataFrame] | None = None
     note: Callable[[Results], str] | None = None
+    columns: Callable[[Results], Mapping[str, str]] | None = None
 
 
 _FIGURES: dict[str, Figure] = {}
@@ -73,12 +75,13 @@ def figure(
     finding: Callable[[Results], str | None] | None = None,
     shown: Callable[[Results], pl.DataFrame] | None = None,
     note: Callable[[Results], str] | None = None,
+    columns: Callable[[Results], Mapping[str, str]] | None = None,
 ) -> Callable[[Draw], Draw]:
     """Register the decorated function as the figure `name`, which is also its file's name. The rest: `Figure`."""
 
     def register(draw: Draw) -> Draw:
         _FIGURES[name] = Figure(
-            name, applies, order, title, question, reading, draw, invalid, judged, by_axis, uses, finding, shown, note
+            name, applies, order, title, question, reading, draw, invalid, judged, by_axis, uses, finding, shown, note, columns
         )
         return draw
 

@@ -3,29 +3,37 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import altair as alt
 import vl_convert
 
+from bench.figures.curves import lacking
 from bench.figures.registry import Figure, load_figure
 from bench.figures.results import Results
 from bench.figures.selection import KINDS
-from bench.figures.theme import finish
-from bench.words.charts import invalid_note
+from bench.figures.theme import NothingToShow, finish, nothing_to_show
+from bench.words.charts import invalid_note, missing_note
 
 __all__ = ["KINDS", "save_chart", "save_figure"]
 
 _PIXELS_A_UNIT = 2.0
 
 
-def save_figure(name: str, results: Results, stem: Path) -> list[Path]:
+def _none(_: Results) -> dict[str, str]:
+    return {}
+
+
+def save_figure(name: str, results: Results, stem: Path, *, leave_out: Callable[[str], None] | None = None) -> list[Path]:
     """Draw `name` and save it as `stem` with .svg, .png and .json; the paths written.
 
     Inside the figure stand its title, its question and a note. How to read it would fill the picture, so that stands beside it: the
     JSON has all four under `usermeta`, where the report and the manifest find them.
+
+    Args:
+        leave_out: a figure that shows nothing is not saved; this is told why.
 
     Raises:
         BenchError: there is no such figure.
@@ -33,7 +41,11 @@ def save_figure(name: str, results: Results, stem: Path) -> list[Path]:
     drawn = load_figure(name)
     results = results.given(drawn.uses)
     parts = results.by_axis() if drawn.by_axis else [results]
-    charts = [drawn.draw(part) for part in parts]
+    parts = [] if results.runs.is_empty() else parts  # a search may end before its first run
+    charts = [drawn.draw(part) for part in parts] or [nothing_to_show("no run was measured")]
+    if leave_out and all(isinstance(chart, NothingToShow) for chart in charts):
+        leave_out("; ".join(dict.fromkeys(chart.why for chart in charts if isinstance(chart, NothingToShow))))
+        return []
     # Loads of different kinds stand below one another.
     apart = alt.Resolve(
         scale=alt.ScaleResolveMap(color="independent", shape="independent")
@@ -66,6 +78,8 @@ def _texts(drawn: Figure, parts: Sequence[Results]) -> dict[str, str]:
     notes = [invalid_note(drawn.invalid, invalid, sum(runs.height for runs in shown))]
     if drawn.note:
         notes += map(drawn.note, parts)
+    for part in parts:
+        notes += [missing_note(column, what, lacking(part, column)) for column, what in (drawn.columns or _none)(part).items()]
     return {
         "title": found or drawn.title,
         "question": drawn.question,

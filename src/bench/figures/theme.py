@@ -22,6 +22,7 @@ __all__ = [
     "NEUTRAL",
     "PALETTE",
     "WIDTH",
+    "NothingToShow",
     "curve_colour",
     "curve_column",
     "curve_dash",
@@ -254,10 +255,18 @@ def panels_a_row(panels: int, most: int = _PANELS_A_ROW) -> int:
     return math.ceil(panels / math.ceil(panels / most)) if panels else 1
 
 
-def nothing_to_show(why: str) -> alt.LayerChart:
+class NothingToShow(alt.LayerChart):
+    """A panel that says why it is empty. Attributes: why: likewise."""
+
+    why: str
+
+
+def nothing_to_show(why: str) -> NothingToShow:
     """A panel that says why it is empty."""
     text = alt.Chart(pl.DataFrame({"said": [f"Nothing to show: {why}."]})).mark_text(fontSize=14, color="#555555")
-    return alt.LayerChart(layer=[text.encode(text=alt.Text("said:N"))]).properties(width=WIDTH, height=60)
+    panel = NothingToShow(layer=[text.encode(text=alt.Text("said:N"))], width=WIDTH, height=60)
+    object.__setattr__(panel, "why", why)  # what is set otherwise is part of the chart
+    return panel
 
 
 def finish(chart: Any, title: str, notes: Sequence[str]) -> alt.TopLevelMixin:

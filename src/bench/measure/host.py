@@ -55,8 +55,9 @@ class HostWatch:
     def _others_s(self, rest: float, total: float) -> float | None:
         """CPU time of what is neither the server nor its load (s); None where it is not known.
 
-        A process that used more than those that listen, and that they may ask, may be the engine behind a proxy. Then only what other
-        processes used is certain, and known where it is enough to disturb.
+        A busy process that those that listen may ask may be the engine behind a proxy, or others' work. So there are two bounds, and
+        what lies between them is not known unless both are on one side of what disturbs. That some of them used less than those that
+        listen shows nothing: the same server uses little at a low load, and would be judged by its load.
 
         Args:
             rest: CPU time that this process and its descendants do not explain (s). total: the cores' time (s).
@@ -69,11 +70,12 @@ class HostWatch:
         servers = family(self._servers)
         served = sum(used.get(process, 0.0) for process in servers)
         busy = {each for each in used.keys() - servers - family([psutil.Process()]) if used[each] > _WORTH_A_LOOK * total}
-        doubtful = {each for each in busy if used[each] > served and may_serve_through(each, self._servers)}
+        most, limit = max(0.0, rest - served), _DISTURBS * total
+        doubtful = {each for each in busy if may_serve_through(each, self._servers)} if most > limit else ()
         if not doubtful:
-            return max(0.0, rest - served)
-        certain = sum(used[each] for each in busy if not may_serve_through(each, self._servers))
-        return certain if certain > _DISTURBS * total else None
+            return most
+        certain = sum(used[each] for each in busy - doubtful)
+        return certain if certain > limit else None
 
 
 def _wall_ahead_s() -> float:

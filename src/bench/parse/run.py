@@ -30,7 +30,7 @@ from bench.records.request_table import request_table
 from bench.records.run import REQUESTS, TELEMETRY, RunRecord, read_run
 from bench.records.run_summary import RunSummary, write_run_summary
 
-__all__ = ["PEAK_WINDOW_S", "parse_run", "summarise"]
+__all__ = ["PEAK_WINDOW_S", "cut_answers", "parse_run", "summarise"]
 
 PEAK_WINDOW_S = 1.0  # window of the highest throughput (s); convention
 _SHARES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}  # percentiles as shares; derived
@@ -250,7 +250,7 @@ def _lengths(form: RequestForm, ok: pl.DataFrame, endpoint: Endpoint, *, natural
         "asked_output_tokens": None if natural else ok["output_asked"].mean(),
         "counted_prompt_tokens": ok["prompt_tokens"].mean(),
         "counted_output_tokens": ok["completion_tokens"].mean() if work.generates else None,
-        "cut_answers": int(ok["finish_reason"].is_in(endpoint.cuts).sum() or 0) if natural else None,
+        "cut_answers": cut_answers(endpoint, ok) if natural else None,
         "uncounted_answers": int(wrong["uncounted"].sum()),
         "short_answers": int(wrong["short"].sum() or 0),
         "requests_omit": ", ".join(form.omitted) or None,
@@ -320,3 +320,10 @@ def _longest_gap(scrapes: list[float], begin: float, end: float) -> float | None
     gaps = [b - a for a, b in itertools.pairwise(scrapes) if b > begin and a < end]
     gaps += [scrapes[0] - begin, end - scrapes[-1]]
     return round(max(0.0, *gaps), 4)
+
+
+def cut_answers(endpoint: Endpoint, ok: pl.DataFrame) -> int:
+    """Natural answers that ended at their limit."""
+    full = (pl.col("completion_tokens") >= pl.col("output_asked")).fill_null(value=False)
+    why = pl.col("finish_reason")
+    return ok.filter(why.is_in(endpoint.cuts) | (why.is_in(endpoint.hides_cuts) & full)).height

@@ -15,7 +15,7 @@ from bench.figures.ticks import log_ticks, ticked
 from bench.search.observation import FAILED, GROWTH
 from bench.search.placing import Aim
 from bench.search.search import Found
-from bench.search.words import answer_text, criterion_text
+from bench.search.words import alone_text, answer_text, criterion_text
 from bench.statistics import Z
 
 __all__ = ["draw"]
@@ -31,7 +31,9 @@ def draw(found: Found, aim: Aim, stem: Path) -> Path:
     spent = f"{len(found.looks)} runs, {found.seconds:.0f} s under load."
     reading = "Grey: where the limit lies. Lines: 95 % of each run."
     if rows.is_empty():
-        chart, notes = nothing_to_show("no run was long enough to be judged"), [spent]
+        why = alone_text(found.alone) if found.alone else "no run was long enough to be judged"
+        chart: alt.LayerChart = nothing_to_show(why)
+        notes = [spent]
     else:
         chart, notes = _chart(rows, found, aim), [spent, reading]
     whole = finish(chart, answer_text(found.answer, aim, whole=True), notes).to_dict()

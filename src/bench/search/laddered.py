@@ -23,9 +23,9 @@ from bench.search.answered import answer_records, targets_of
 from bench.search.bursts import sender
 from bench.search.judging import judged_run, speed
 from bench.search.placing import Aim, Answer
-from bench.search.probe import probe
-from bench.search.search import ROUND, Budget, Found, Measured, search
-from bench.search.words import answer_text, probed_text, spent_text
+from bench.search.probe import Probed, probe
+from bench.search.search import ROUND, Budget, Found, Measured, Next, search
+from bench.search.words import answer_text, next_text, probed_text, spent_text
 from bench.store import Store, kept_facts
 from bench.study import DeploymentSpec, Paths, Plan, RunSpec
 from bench.study.rounds import Place
@@ -136,17 +136,22 @@ class LadderSearches:
             text = f"{answer_text(answer, aim, target)}{doubts}; {spent_text(found, budget)}"
             self._tell(rounds, asked, text, budget.seconds - found.seconds)
 
-        def begin(aim: Aim) -> float:
+        def begin(aim: Aim) -> Probed:
             self._tell(rounds, asked, "probing")
             load = load_of(asked.first, rounds.launch, self.plan.measurement.request_timeout_s)
             probed = probe(aim, sender(rounds.target, load, lambda: refuse_ended(rounds.server)))
             refuse_dead(rounds.server)
             self._tell(rounds, asked, probed_text(probed, aim))
-            return probed.load
+            return probed
 
-        found = search(aim, budget, measure, before, report, targets_of(asked), begin)
+        def announce(run: Next) -> None:
+            self._tell(rounds, asked, f"{next_text(run, aim)}")
+
+        found = search(aim, budget, measure, before, report, targets_of(asked), begin, announce)
         for target, answer in found.answers.items():
             self.say(f"{asked.key}: {answer_text(answer, aim, target)}, after {len(found.looks)} runs ({answer.why})")
+        if found.unfit:
+            self.say(f"{asked.key}: the next run, {next_text(found.unfit, aim)}, does not fit into the search's `seconds`")
         rounds.progress.searching(asked.key, "", 0.0)
         return found, known
 

@@ -14,7 +14,7 @@ from bench.study import Slo
 
 __all__ = ["FEWEST_RUNS", "LEAST_CLIMB", "Aim", "Answer", "Step", "Why", "answer_so_far", "level_of", "place"]
 
-Why = Literal["found", "above", "below", "never", "unmeasured", "runs", "seconds", "invalid", "short", "gone"]
+Why = Literal["found", "above", "below", "never", "unmeasured", "runs", "seconds", "invalid", "short", "gone", "alone"]
 
 # nominal confidence of the interval: the search looks after each run and stops when it looks narrow, so that half the error is kept
 # for that; tuned: benchmarks.search, 95 % hold in the end
@@ -34,6 +34,8 @@ _ENOUGH_AMID = 3  # most runs about the middle while the posterior is wide; tune
 _TAIL = 0.1  # tail probability of the load that is measured after them; tuned: benchmarks.search
 _BESIDE = 30  # requests of a first run beside those that its percentile takes; tuned: benchmarks.search
 _FEWEST_REQUESTS = 50  # fewest requests of a first run; tuned: benchmarks.search
+# fewest requests of a run that is cut to what is left of the budget; convention: of 20 that all meet a P90, all but 12 % of servers do
+_FEWEST_CUT = 20
 _BEYOND = 2.0  # expected requests of a first run beyond the percentile; tuned: benchmarks.search
 _FAILURES = 6.0  # expected failures of a run at the share that may fail; tuned: benchmarks.search
 _MORE_NEAR = 4  # requests of a run near the limit ÷ those of a first one; tuned: benchmarks.search
@@ -93,14 +95,18 @@ class Aim:
             return self.lowest
         return 1.0 if self.held else self.first * _LOWEST
 
-    def requests(self, load: float, latency_s: float, observations: Sequence[Observation], *, near: bool) -> int:
+    def requests(
+        self, load: float, latency_s: float, observations: Sequence[Observation], *, near: bool, cut: bool = False
+    ) -> int:
         """Requests, or conversations, of the next run: what the percentile takes, and a run that is long against its latencies.
 
         Args:
             latency_s: E2E of a request, of a load that is carried. near: the limit, where four times as many are sent.
+            cut: as few as still say something, where no more can be answered in what is left of the budget.
         """
         allowed = min(((1 - slo.share) * self.shares.get(slo.request_class or "", 1.0) for slo in self.slos), default=1.0)
-        count = max(_FEWEST_REQUESTS, _BESIDE + _BEYOND / allowed) / min(1.0, self.burstiness)
+        fewest = (_FEWEST_CUT, round(_BEYOND / allowed, 6)) if cut else (_FEWEST_REQUESTS, _BESIDE + _BEYOND / allowed)
+        count = max(fewest) / min(1.0, self.burstiness)
         if near:
             count *= _MORE_NEAR
             count *= _more(load, count, observations, _SURE_ENOUGH * self.precision)
@@ -142,7 +148,8 @@ class Answer:
             where no load that was tried is too much.
         why: `found`, as narrow as was asked for; `above`, the highest load is carried; `below`, the lowest is not; `runs` or `seconds`,
             that budget is spent; `invalid`, runs cannot be trusted one after the other; `short`, none was long enough to be judged;
-            `gone`, the server no longer answers; `never`, no load reaches it; `unmeasured`, no run shows it.
+            `gone`, the server no longer answers; `alone`, single requests miss an SLO, so that no load meets all; `never`, no load
+            reaches it; `unmeasured`, no run shows it.
         top: the highest throughput (tokens/s), where that is looked for.
     """
 

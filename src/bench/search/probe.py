@@ -17,8 +17,9 @@ import numpy as np
 from bench.analysis.regions import FLAT, PROPORTIONAL
 from bench.search.observation import MOST_EXCESS
 from bench.search.placing import Aim, level_of
+from bench.study import Slo
 
-__all__ = ["Probed", "Reply", "Send", "probe"]
+__all__ = ["Alone", "Probed", "Reply", "Send", "probe"]
 
 _SECONDS = 45.0  # longest probe (s); tuned: benchmarks.find_scale
 _STEP_S = 1.0  # shortest step of a probe (s); tuned: benchmarks.find_scale
@@ -31,6 +32,9 @@ _RISES = 1.15  # throughput ÷ that of half as many in flight, below which it no
 _MOST = 1024  # most requests in flight; convention
 _FAILING = 0.1  # share of failures that is no accident, if fewer may fail; convention
 _HALVINGS = 30  # halvings of the interval in which the first rate is sought; convention
+# probability with which all of so many single requests may miss though no more than are allowed do; convention
+_BY_CHANCE = 0.01
+_FEWEST_ALONE = 2  # fewest single requests of which that is said: the first may find a server that is not warm; convention
 _BELOW = 0.9  # first load ÷ the highest that throughput allows; tuned: benchmarks.find_scale
 
 
@@ -74,12 +78,27 @@ class _Step:
 
 
 @dataclass(frozen=True)
+class Alone:
+    """That requests which have the server for themselves miss an SLO.
+
+    Attributes:
+        latency_s: the least of so many `requests`, which all missed it. cut: whether it was not waited for any longer.
+    """
+
+    slo: Slo
+    latency_s: float
+    requests: int
+    cut: bool
+
+
+@dataclass(frozen=True)
 class Probed:
     """What a probe found.
 
     Attributes:
         load: where the search begins. rate: the highest throughput that was seen (requests/s). in_flight: with so many.
-        seconds: it took.
+        seconds: it took. steps: requests in flight, throughput, and what was reached of the closest limit.
+        alone: that no load meets an SLO; None where one may.
     """
 
     load: float
@@ -87,12 +106,14 @@ class Probed:
     in_flight: int
     seconds: float
     steps: list[tuple[int, float, float | None]] = field(default_factory=list)
+    alone: Alone | None = None
 
 
 def probe(aim: Aim, send: Send) -> Probed:
     """Find where a search begins: near what it looks for, and rather below."""
     steps: list[_Step] = []
     spent, waves, in_flight = 0.0, 1, math.ceil(aim.lowest or 1) if aim.held else 1
+    alone: Alone | None = None
     most = min(_MOST, math.floor(aim.highest)) if aim.held else _MOST
     while True:
         count = max(waves * in_flight, math.ceil(_STEP_S * steps[-1].rate)) if steps else 1
@@ -101,13 +122,50 @@ def probe(aim: Aim, send: Send) -> Probed:
             break
         spent += _length(replies)
         steps.append(_step(aim, in_flight, replies, steps[-1].size if steps else 0.0))
+        if in_flight == 1 and (steps[-1].reached or 0.0) > 1:
+            alone, seconds = _alone(aim, send, replies)
+            spent += seconds
         in_flight = min(most, in_flight * (_LEAP if _far(steps) else _STEP))
         waves = 1 if steps[-1].e2e_s > _SLOW_S else _WAVES
         if _ended(steps, aim) or in_flight == steps[-1].in_flight or spent + waves * steps[-1].e2e_s > _SECONDS:
             break
     best = max(steps, key=lambda step: step.rate, default=_Step(1, 0.0, None, 0.0, 0.0))
     load = min(aim.highest, max(aim.lowest or 0.0, level_of(_load(steps, aim, spent), aim)))
-    return Probed(load, best.rate, best.in_flight, spent, [(step.in_flight, step.rate, step.reached) for step in steps])
+    return Probed(load, best.rate, best.in_flight, spent, [(step.in_flight, step.rate, step.reached) for step in steps], alone)
+
+
+def _alone(aim: Aim, send: Send, first: Sequence[Reply]) -> tuple[Alone | None, float]:
+    """That no load meets an SLO, as single requests miss it one after the other, more of them than chance explains; and the time that
+    this took (s). None as soon as one meets each, or where that takes too long.
+    """
+    replies, spent = list(first), 0.0
+    while missed := [slo for slo in aim.slos if _missed(slo, replies)]:
+        count = {slo: len(_limited(slo, replies)) for slo in missed}
+        sure = [slo for slo in missed if count[slo] >= _FEWEST_ALONE and (1 - slo.share) ** count[slo] <= _BY_CHANCE]
+        if sure:
+            worst, least = max(((slo, _least(slo, replies)) for slo in sure), key=lambda pair: _of_limit(*pair) or 0.0)
+            latency_s = worst.limit_s * (_of_limit(worst, least) or 0.0)
+            return Alone(worst, latency_s, count[worst], cut=least.latencies[worst.metric] is None), spent
+        if spent >= _SECONDS or not (further := send(1, 1, _SECONDS)):
+            break
+        spent += _length(further)
+        replies += further
+    return None, spent
+
+
+def _missed(slo: Slo, replies: Sequence[Reply]) -> bool:
+    """Whether there are replies that it limits, and all miss it."""
+    limited = _limited(slo, replies)
+    return bool(limited) and all((_of_limit(slo, reply) or 0.0) > 1 for reply in limited)
+
+
+def _limited(slo: Slo, replies: Sequence[Reply]) -> list[Reply]:
+    """Those whose latency the SLO limits."""
+    return [reply for reply in replies if slo.request_class in (None, reply.request_class)]
+
+
+def _least(slo: Slo, replies: Sequence[Reply]) -> Reply:
+    return min(_limited(slo, replies), key=lambda reply: _of_limit(slo, reply) or 0.0)
 
 
 def _length(replies: Sequence[Reply]) -> float:
@@ -141,18 +199,18 @@ def _reached(aim: Aim, replies: Sequence[Reply]) -> float | None:
         return math.inf
     reached = []
     for slo in aim.slos:
-        values = []
-        for reply in replies:
-            if slo.request_class not in (None, reply.request_class):
-                continue
-            latency, so_far = reply.latencies[slo.metric], reply.end_s - reply.sent_s
-            if latency is not None:
-                values.append(latency / slo.limit_s)
-            elif slo.metric != "tpot" and so_far > slo.limit_s:
-                values.append(MOST_EXCESS)
-        if values:
+        known = [(reply, value) for reply in _limited(slo, replies) if (value := _of_limit(slo, reply)) is not None]
+        if values := [MOST_EXCESS if reply.latencies[slo.metric] is None else value for reply, value in known]:
             reached.append(min(MOST_EXCESS, float(np.quantile(values, slo.share))))
     return max(reached, default=None)
+
+
+def _of_limit(slo: Slo, reply: Reply) -> float | None:
+    """A request's latency ÷ its limit; of one that was not waited for any longer, what it has at least. None where not known."""
+    latency, so_far = reply.latencies[slo.metric], reply.end_s - reply.sent_s
+    if latency is not None:
+        return latency / slo.limit_s
+    return so_far / slo.limit_s if slo.metric != "tpot" and so_far > slo.limit_s else None
 
 
 def _far(steps: Sequence[_Step]) -> bool:

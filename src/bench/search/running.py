@@ -51,8 +51,10 @@ class RunningServer:
         target: the server. workload: what a configuration would say of the load, without how much of it is sent.
         held: whether its level is requests in flight; else requests/s. slos: by which requests are judged.
         folder: where runs are kept. recording: `record_run`'s further arguments. version: of the engine, where it is known.
+        thresholds: beyond which a run is invalid.
         seed: of prompts, gaps and lengths. vocabulary: prompt ids lie below it. timeout_s: of a request.
-        say: takes a line before each run.
+        say: takes a line before each run, and about how long it takes (s; None where that is not known).
+        announced: that line of the next run.
     """
 
     target: Target
@@ -66,6 +68,8 @@ class RunningServer:
     vocabulary: int
     timeout_s: float
     say: Callable[[str, float | None], None]
+    thresholds: Thresholds = field(default_factory=Thresholds)
+    announced: tuple[str, float | None] = ("run", None)
     _rounds: int = 0  # begun, by whichever search
     _since: str | None = None  # when the present one began
     _runs: int = 0
@@ -134,8 +138,7 @@ class RunningServer:
             definition={**definition, "prompt_seed": load.seed},
             reference=reference,
         )
-        seconds = None if self.held else definition["num_requests"] / load.level
-        self.say(definition["run"], seconds)
+        self.say(*self.announced)
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".unfinished-", dir=self.folder) as aside:
             unfinished = Path(aside) / folder.name
@@ -197,7 +200,7 @@ class RunningServer:
         }
 
     def _judged(self, folder: Path) -> Measured:
-        row, reasons = judged_run(folder, self.slos, Thresholds(), folder)
+        row, reasons = judged_run(folder, self.slos, self.thresholds, folder)
         return Measured(row, reasons, *speed(read_record(folder / RECORD)))
 
 

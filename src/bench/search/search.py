@@ -15,10 +15,12 @@ from threadpoolctl import threadpool_limits
 
 from bench.search.observation import Observation, observed
 from bench.search.placing import Aim, Answer, Step, Why
+from bench.search.probe import Alone, Probed
 from bench.search.targets import SloTarget, Target
 from bench.statistics import variance_by_chance
+from bench.study.search import SLO
 
-__all__ = ["ROUND", "Budget", "Found", "Look", "Measured", "fitting_requests", "search", "speeds"]
+__all__ = ["ROUND", "Budget", "Found", "Look", "Measured", "Next", "fitting_requests", "next_run", "search", "speeds"]
 
 ROUND = 3  # runs of a round, whose reference loads together show the machine's speed; tuned: benchmarks.search
 _LONGEST = 0.1  # longest run, as a share of the budget; tuned: benchmarks.search
@@ -77,16 +79,33 @@ class Look:
     speed: float = 1.0
 
 
+@dataclass(frozen=True)
+class Next:
+    """A run that is about to begin, or that would be. requests: or conversations. seconds: it takes; None where not known."""
+
+    load: float
+    requests: int
+    seconds: float | None
+
+
 @dataclass
 class Found:
     """The answers, and the runs behind them in order.
 
     Attributes:
         answers: by the name of the target, in the order in which they were asked for.
+        probed: by the probe, where one was sent. unfit: the run that no longer fits in the budget; None where none was left out.
     """
 
     answers: dict[str, Answer]
     looks: list[Look] = field(default_factory=list)
+    probed: Probed | None = None
+    unfit: Next | None = None
+
+    @property
+    def alone(self) -> Alone | None:
+        """That single requests miss an SLO."""
+        return self.probed.alone if self.probed else None
 
     @property
     def answer(self) -> Answer:
@@ -111,7 +130,8 @@ def search(
     known: Sequence[Measured] = (),
     report: Callable[[Found, Answer, str], None] = lambda *_: None,
     targets: Sequence[Target] = (SloTarget(),),
-    begin: Callable[[Aim], float] = lambda _: 1.0,
+    begin: Callable[[Aim], Probed] = lambda _: Probed(1.0, 0.0, 1, 0.0),
+    announce: Callable[[Next], None] = lambda _: None,
 ) -> Found:
     """Find what `aim` describes. All targets share the runs; those that are not found yet take turns to
     place the next one.
@@ -120,15 +140,17 @@ def search(
         measure: a run of a load, with so many requests, for the nth time with both; it may return what an earlier search measured.
         known: what was measured before.
         report: gets what is known after each run, the answer so far of the target that asked for it, and that target's name.
-        begin: the first load of an aim without one, where nothing is known. Else it is that of the first known run, so that the same
-            runs always lead to the same search.
+        begin: finds the first load of an aim without one, where nothing is known. Else it is that of the first known run, so that
+            the same runs always lead to the same search.
+        announce: gets each run before it begins.
     """
+    probed = begin(aim) if aim.start is None and not known else None
     if aim.start is None:
-        aim = aim.begun(known[0].row["level"] if known else begin(aim))
+        aim = aim.begun(probed.load if probed else known[0].row["level"])
     with threadpool_limits(
         limits=1, user_api="blas"
     ):  # matrices are small: on two busy cores more threads took ten times as long
-        return _search(aim, budget, measure, known, report, targets)
+        return _search(aim, budget, measure, known, report, targets, probed, announce)
 
 
 def _search(
@@ -138,8 +160,10 @@ def _search(
     known: Sequence[Measured],
     report: Callable[[Found, Answer, str], None],
     targets: Sequence[Target],
+    probed: Probed | None,
+    announce: Callable[[Next], None],
 ) -> Found:
-    found = Found({})
+    found = Found({}, probed=probed)
     times: Counter[tuple[float, int]] = Counter()
     runs: list[Measured] = []
     latency_s, longer = _FIRST_LATENCY_S, 1.0
@@ -152,7 +176,10 @@ def _search(
         if former:
             measured = former.pop(0)
         else:
-            placed = {each: each.place(found.looks, aim) for each in targets}
+            placed = {
+                each: Answer(0.0, 0.0, 0.0, "alone") if found.alone and each.name == SLO else each.place(found.looks, aim)
+                for each in targets
+            }
             found.answers = {each.name: answer for each, answer in placed.items() if isinstance(answer, Answer)}
             if len(found.answers) == len(targets):
                 return found
@@ -162,9 +189,12 @@ def _search(
             target, step = steps[len(found.looks) % len(steps)]
             seen = target.observations(found.looks, aim)
             least, wanted = (round(longer * aim.requests(step.load, latency_s, seen, near=near)) for near in (False, step.near))
-            requests = fitting_requests(wanted, least, step.load, found, budget, aim)
-            if requests < least:
+            requests = fitting_requests(wanted, least, step.load, found, budget, aim, latency_s)
+            fewest = round(longer * aim.requests(step.load, latency_s, seen, near=False, cut=True))
+            if requests < min(least, fewest):
+                found.unfit = next_run(fewest, step.load, found, aim, latency_s)
                 return _ended(found, placed, aim, "seconds")
+            announce(next_run(requests, step.load, found, aim, latency_s))
             measured = measure(step.load, requests, times[step.load, requests] + 1)
         runs.append(measured)
         relative, of_round = speeds(runs), [each.round for each in runs]
@@ -197,22 +227,62 @@ def _ended(found: Found, placed: Mapping[Target, Answer | Step], aim: Aim, why: 
     return found
 
 
-def fitting_requests(requests: int, least: int, load: float, found: Found, budget: Budget, aim: Aim) -> int:
+def next_run(requests: int, load: float, found: Found, aim: Aim, latency_s: float) -> Next:
+    """A run, and about how long it takes. Args: latency_s: E2E of a request."""
+    pace = _pace(load, found, aim)
+    return Next(load, requests, None if pace is None else requests / pace + _last_s(aim, latency_s))
+
+
+def fitting_requests(
+    requests: int, least: int, load: float, found: Found, budget: Budget, aim: Aim, latency_s: float = 0.0
+) -> int:
     """As many of the requests (conversations of so many turns) as can be answered in the seconds that are left, and beyond `least` in a
     tenth of all and a seventh of those that are spent, at the pace of the run whose load is nearest.
 
     Short runs first: most searches need no long one. Where neighbours are alike for long, a run that tells as much as asked would leave
     no time for a second one; and what runs differ by on a real machine no single one shows, however long.
+
+    Args:
+        latency_s: E2E of a request.
     """
-    paced = [look for look in found.looks if look.seconds and look.requests]
-    if not paced:
+    expected = _pace(load, found, aim)
+    if expected is None:
         return requests
-    nearest = min(paced, key=lambda look: abs(math.log(look.load / load)))
+    left_s = budget.seconds - found.seconds
+    requests = math.floor(max(0.0, min(requests, (left_s - _last_s(aim, latency_s)) * expected)))
+    nearest = _nearest(load, found)
+    if nearest is None:
+        return requests
     pace = nearest.requests / nearest.seconds / aim.turns
     longest_s = min(_LONGEST * budget.seconds, max(_SHORT_S, _OF_SPENT * found.seconds))
     longest_s = max(longest_s, min(_TO_FILL * budget.seconds, aim.fills_s))
     longest = max(least, longest_s * pace)
-    return math.floor(min(requests, longest, (budget.seconds - found.seconds) * pace))
+    return math.floor(min(requests, longest, left_s * pace))
+
+
+def _nearest(load: float, found: Found) -> Look | None:
+    """The run whose load is nearest; None before the first."""
+    paced = [look for look in found.looks if look.seconds and look.requests]
+    return min(paced, key=lambda look: abs(math.log(look.load / load)), default=None)
+
+
+def _pace(load: float, found: Found, aim: Aim) -> float | None:
+    """Requests (conversations of so many turns) a second at a load, by the nearest run, or by the probe; None where nothing shows it.
+    No more than a rate itself, at which they are sent.
+    """
+    nearest = _nearest(load, found)
+    if nearest is not None:
+        pace = nearest.requests / nearest.seconds / aim.turns
+        return pace if aim.held else min(load, pace * max(1.0, load / nearest.load))
+    steps = [(in_flight, rate) for in_flight, rate, _ in (found.probed.steps if found.probed else ()) if rate]
+    if aim.held:
+        return min(steps, key=lambda step: abs(math.log(step[0] / load)))[1] / aim.turns if steps else None
+    return min([load, *([max(rate for _, rate in steps) / aim.turns] if steps else [])])
+
+
+def _last_s(aim: Aim, latency_s: float) -> float:
+    """How long a run of a rate goes on after its last request, or conversation, has been sent (s)."""
+    return 0.0 if aim.held else aim.turns * latency_s + (aim.turns - 1) * aim.think_s
 
 
 def speeds(runs: Sequence[Measured]) -> list[float]:

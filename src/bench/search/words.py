@@ -5,16 +5,27 @@ from __future__ import annotations
 import math
 
 from bench.errors import shown_share
+from bench.measure.progress import duration_text
 from bench.search.observation import CAP, FAILED, GROWTH
 from bench.search.placing import Aim, Answer
-from bench.search.probe import Probed
-from bench.search.search import Budget, Found, Look
+from bench.search.probe import Alone, Probed
+from bench.search.search import Budget, Found, Look, Next
 from bench.study import Slo
 from bench.study.search import SLO
 from bench.words.loads import count_text
 from bench.words.searches import LoadUnit, limit_text, target_text
 
-__all__ = ["answer_text", "criterion_text", "load_text", "look_text", "probed_text", "spent_text", "why_text"]
+__all__ = [
+    "alone_text",
+    "answer_text",
+    "criterion_text",
+    "load_text",
+    "look_text",
+    "next_text",
+    "probed_text",
+    "spent_text",
+    "why_text",
+]
 
 _SPEEDS = 0.2  # range of ln share that a machine's speed may move beyond a bound; convention
 _ENDED = {
@@ -23,9 +34,13 @@ _ENDED = {
     "below": "even the lowest load misses an SLO.",
     "runs": "--max-runs is spent before the interval is {asked}. The same command with more goes on from here.",
     "seconds": "--max-minutes are spent before the interval is {asked}. The same command with more goes on from here.",
+    "seconds, unfit": "--max-minutes end before the interval is {asked}: the next run, {next}, does not fit into what is left. The "
+    "same command with more goes on from here.",
+    "alone": "{alone}. Allow it more time, or ask for shorter prompts and answers.",
     "invalid": "three runs in a row cannot be trusted: {reasons}.",
     "gone": "the server stopped answering. Start it again: the same command goes on from here.",
     "untrusted": "no run can be trusted: {reasons}. Put that right, and search again.",
+    "seconds, unfit, none judged": "no run fits into --max-minutes: the shortest is {next}. Raise it.",
     "seconds, none judged": "no run was long enough to be judged. Raise --max-minutes.",
     "short, none judged": "no run was long enough to be judged. Raise --max-runs.",
 }
@@ -45,6 +60,8 @@ def answer_text(answer: Answer, aim: Aim, target: str = SLO, *, whole: bool = Fa
     if target != SLO:
         return target_text(target, answer.limit, answer.low, answer.high, unit=_unit(aim), why=answer.why, top=answer.top)
     name = "The highest load within the SLOs is" if whole else "limit"
+    if answer.why == "alone":
+        return "No load meets the SLOs" if whole else "no load meets the SLOs"
     if not answer.known:
         return f"{name} not known"
     return f"{name} {limit_text(answer.limit, answer.low, answer.high, unit=_unit(aim), why=answer.why)}"
@@ -52,6 +69,8 @@ def answer_text(answer: Answer, aim: Aim, target: str = SLO, *, whole: bool = Fa
 
 def probed_text(probed: Probed, aim: Aim) -> str:
     """What a probe found."""
+    if probed.alone:
+        return f"probe of {probed.seconds:.0f} s: {alone_text(probed.alone)}"
     rate = f"at most {probed.rate:.3g} requests/s, with {probed.in_flight} in flight" if probed.rate else "no answer"
     return f"probe of {probed.seconds:.0f} s: {rate}; the search begins at {load_text(probed.load, aim)}"
 
@@ -59,6 +78,19 @@ def probed_text(probed: Probed, aim: Aim) -> str:
 def criterion_text(key: str) -> str:
     """What a criterion of an observation is called: an SLO without its limit, or what else is looked for."""
     return Slo.of_column(key, 1.0).name if key.endswith("_s") else key.upper()
+
+
+def alone_text(alone: Alone) -> str:
+    """That single requests miss an SLO."""
+    took = f"{alone.latency_s:.3g} s or more" if alone.cut else f"{alone.latency_s:.3g} s"
+    return f"one request alone takes {took} ({alone.slo}; all of {alone.requests}, sent one after the other)"
+
+
+def next_text(run: Next, aim: Aim) -> str:
+    """A run that begins, and about how long it takes."""
+    count = count_text(f"{run.requests}", "conversation" if aim.turns > 1 else "request")
+    about = f", about {duration_text(run.seconds)}" if run.seconds is not None else ""
+    return f"{count} at {load_text(run.load, aim)}{about}"
 
 
 def look_text(look: Look, aim: Aim) -> str:
@@ -92,7 +124,15 @@ def why_text(found: Found, aim: Aim) -> str:
     """Why the search ended, and what would show more."""
     why: str = found.answer.why
     if why in ("seconds", "short") and not found.observations:
-        why = "untrusted" if found.looks and all(look.reasons for look in found.looks) else f"{why}, none judged"
+        untrusted = found.looks and all(look.reasons for look in found.looks)
+        why = "untrusted" if untrusted else f"{why}, unfit, none judged" if found.unfit else f"{why}, none judged"
+    elif why == "seconds" and found.unfit:
+        why = "seconds, unfit"
     reasons = "; ".join(found.looks[-1].reasons) if found.looks else ""
-    ended = _ENDED[why].format(asked=f"± {shown_share(aim.precision)}", reasons=reasons)
+    ended = _ENDED[why].format(
+        asked=f"± {shown_share(aim.precision)}",
+        reasons=reasons,
+        next=next_text(found.unfit, aim) if found.unfit else "",
+        alone=alone_text(found.alone) if found.alone else "",
+    )
     return f"{count_text(len(found.looks), 'run')}, {found.seconds:.0f} s under load; {ended}"

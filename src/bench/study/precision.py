@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from bench.study.plan import Plan
     from bench.study.specs import RunSpec
 
-__all__ = ["auto_lines", "prompt_lines", "requests_for", "thin_levels", "with_requests"]
+__all__ = ["auto_lines", "enough_requests", "prompt_lines", "requests_for", "thin_levels", "with_requests"]
 
 _WINDOW = 0.6  # share of a run's requests in its steady window; convention
 _SPREAD = 1.5  # factor on the requests, as those that resemble their neighbours count as fewer; convention
@@ -149,17 +149,22 @@ def _clustered(workload: Workload) -> float:
     return max(1.0, 1 / (workload.burstiness or 1.0))
 
 
+def enough_requests(workload: Workload, slos: Sequence[Slo]) -> int:
+    """The fewest requests of a level over all repeats that `thin_levels` does not complain about; 0 where no SLO applies."""
+    return math.ceil((_needed(workload, slos) or 0) * _clustered(workload) / _WINDOW)
+
+
 def thin_levels(runs: Iterable[RunSpec], slos: Sequence[Slo]) -> list[str]:
     """A line for each workload that has levels with too few requests for the SLOs' percentiles, to be read before measuring.
 
     Bursts are left out: no rate is read off them.
     """
     counts: dict[str, dict[tuple[str, float], float]] = {}
-    needs: dict[str, float] = {}
+    needs: dict[str, int] = {}
     strictest: dict[str, Slo] = {}
     for run in runs:
-        needed = _needed(run.workload, slos)
-        if run.workload.arrival in ("burst", "trace") or needed is None:
+        needed = enough_requests(run.workload, slos)
+        if run.workload.arrival in ("burst", "trace") or not needed:
             continue
         of = run.workload
         strictest[run.workload_name] = max(
@@ -167,7 +172,7 @@ def thin_levels(runs: Iterable[RunSpec], slos: Sequence[Slo]) -> list[str]:
         )
         levels, level = counts.setdefault(run.workload_name, {}), (run.deployment.name, run.level)
         levels[level] = levels.get(level, 0.0) + _requests(run.workload, run.level)
-        needs[run.workload_name] = needed * _clustered(run.workload) / _WINDOW
+        needs[run.workload_name] = needed
     lines = []
     for workload, levels in counts.items():
         thin: dict[tuple[str, int], list[str]] = {}
@@ -179,7 +184,7 @@ def thin_levels(runs: Iterable[RunSpec], slos: Sequence[Slo]) -> list[str]:
             what = strictest[workload].name
             lines.append(
                 f"{workload}: too few requests to show that {what} is met, so C_max may get no lower bound. A level needs "
-                f"{math.ceil(needs[workload]):,} over all repeats; {has}. Raise num_requests, duration_s or repeats, or write "
+                f"{needs[workload]:,} over all repeats; {has}. Raise num_requests, duration_s or repeats, or write "
                 "`num_requests: auto`."
             )
     return lines

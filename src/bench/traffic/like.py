@@ -12,7 +12,8 @@ import numpy as np
 import yaml
 
 from bench.errors import BenchError
-from bench.study import Plan, load_config
+from bench.study import Plan, Slo, Workload, load_config, load_workload, parse_slo
+from bench.study.precision import enough_requests
 from bench.traffic.describe import Described, Lengths
 from bench.traffic.log import Log, Whole
 
@@ -28,11 +29,14 @@ FILES = {
 _MOST_LINES = 10_000  # most lengths that a file of an empirical distribution has; of more, as many quantiles; convention
 
 
-def write_load(log: Log, found: Described, folder: Path, base: Mapping[str, Any], scale: float) -> list[Path]:
+def write_load(
+    log: Log, found: Described, folder: Path, base: Mapping[str, Any], scale: float, *, endpoint: str | None, template: bool
+) -> list[Path]:
     """Write a trace, two workloads and a study of both.
 
     Args:
         base: a study, whose servers and decision are taken. scale: times as fast as the log.
+        endpoint: to which requests are sent; None takes that of the study's workloads. template: whether the study is to be edited.
 
     Returns:
         The files. `resembling.yaml` is not among them where the log is too short to be fitted.
@@ -40,6 +44,8 @@ def write_load(log: Log, found: Described, folder: Path, base: Mapping[str, Any]
     Raises:
         BenchError: the folder cannot be written, or the servers cannot take the load.
     """
+    sent = {"endpoint": endpoint or _endpoint(base)}
+    sent = sent if sent["endpoint"] != Workload.model_fields["endpoint"].default else {}
     try:
         folder.mkdir(parents=True, exist_ok=True)
         written = [folder / FILES["trace"]]
@@ -48,7 +54,7 @@ def write_load(log: Log, found: Described, folder: Path, base: Mapping[str, Any]
             lines.writerow(["arrival_s", "prompt_tokens", "output_tokens"])
             moments = (f"{moment:.6f}" for moment in log.arrival_s.tolist())
             lines.writerows(zip(moments, log.prompt_tokens.tolist(), log.output_tokens.tolist(), strict=True))
-        workloads: dict[str, Any] = {"replay": {"arrival": "trace", "trace": os.fspath(written[0])}}
+        workloads: dict[str, Any] = {"replay": {"arrival": "trace", "trace": os.fspath(written[0]), **sent}}
         levels: dict[str, Any] = {"replay": {"time_scale": [scale]}}
         if found.rate is not None and found.burstiness is not None:
             lengths = {}
@@ -59,17 +65,40 @@ def write_load(log: Log, found: Described, folder: Path, base: Mapping[str, Any]
                 file = folder / f"{name.partition('_')[0]}-lengths.csv"
                 lengths[name] = _distribution(of, each, file)
                 written += [file] if file.exists() and isinstance(lengths[name], dict) and "file" in lengths[name] else []
-            workloads["resembling"] = _arrivals(found) | lengths | {"num_requests": log.count}
+            like = _arrivals(found) | sent | lengths | {"num_requests": log.count}
+            # As long as the log, unless so few requests could not show that the SLOs are met.
+            fewest = enough_requests(load_workload(like, source="the log"), _slos(base))
+            workloads["resembling"] = like | {"num_requests": max(log.count, fewest)}
             levels["resembling"] = {"request_rate": [float(f"{found.rate * scale:.4g}")]}
         for name, workload in workloads.items():
             written.append(_write(folder / FILES[name], workload, f"A workload made by `bench traffic {log.path}`."))
         study = _study(log, base, workloads, levels)
-        note = f"Made by `bench traffic {log.path}`. CHANGE models, engines and deployments to those of your server."
+        note = f"Made by `bench traffic {log.path}`."
+        note += " CHANGE models, engines and deployments to those of your server." if template else ""
         written.append(_write(folder / FILES["study"], study, note))
     except OSError as error:
         raise BenchError(f"{error.filename or folder}: {error.strerror or error}. Name a folder that can be written.") from None
     Plan.of(load_config(study, source=os.fspath(written[-1])))
     return written
+
+
+def _endpoint(base: Mapping[str, Any]) -> str:
+    """The endpoint of a study's workloads.
+
+    Raises:
+        BenchError: they have several.
+    """
+    default = Workload.model_fields["endpoint"].default
+    found = {str(each.get("endpoint", default)) for each in (base.get("workloads") or {}).values()} or {default}
+    if len(found) > 1:
+        raise BenchError(
+            f"The study's workloads go to several endpoints: {', '.join(sorted(found))}. Say which with --endpoint."
+        )
+    return found.pop()
+
+
+def _slos(base: Mapping[str, Any]) -> list[Slo]:
+    return [parse_slo(str(text)) for text in (base.get("decision") or {}).get("slo") or ()]
 
 
 def _arrivals(found: Described) -> dict[str, Any]:

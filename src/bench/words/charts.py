@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import polars as pl
 
@@ -21,6 +21,7 @@ __all__ = [
     "invalid_note",
     "load_label",
     "margin_title",
+    "missing_note",
     "numbers_note",
     "pairs_note",
     "rings_note",
@@ -34,6 +35,13 @@ __all__ = [
 _NAMED = 5  # most loads that a title names
 _PAIRED = 3  # most pairs of deployments that a title names
 NO_GPUS = "Throughput is per instance: some have no GPU, or their number is not known."
+# Why a column may lack a level.
+_UNKNOWN = {
+    "waiting_standing": "runs there had too few scrapes once the load stood",
+    "throughput_tokens_per_s": "no request was answered there",
+    "throughput_peak_tokens_per_s": "its answers came whole",
+}
+_NO_VALUE = "no run there has a value"
 # By which sign of `bench.analysis.saturation` a KV cache counts as full.
 _FULL_BY = {
     "usage": "{usage}",
@@ -46,7 +54,20 @@ def invalid_note(marks: str, invalid: int, runs: int) -> str:
     """How many runs are invalid, and how they are drawn; empty where none is. Args: marks: such as `Crosses, kept out of the lines`."""
     if not invalid:
         return ""
-    return f"{marks}: {invalid} of {runs} runs, which are invalid for it; the report and summary.csv say why."
+    return f"{marks}: {invalid} of {runs} runs, which are invalid for it; `reasons` in summary.csv says why."
+
+
+def missing_note(column: str, what: str, levels: Mapping[str, Sequence[float]]) -> str:
+    """Of which levels a figure lacks a column, and why; empty where it lacks none.
+
+    Args:
+        what: the column is. levels: without it, by curve.
+    """
+    if not levels:
+        return ""
+    every = [f"{numbers_text(found)}" for found in levels.values()]
+    at = every[0] if len(every) == 1 else "; ".join(f"{curve} {numbers}" for curve, numbers in zip(levels, every, strict=True))
+    return f"Not known: {what} at {at}, as {_UNKNOWN.get(column, _NO_VALUE)}."
 
 
 def pairs_note(left_out: int) -> str:

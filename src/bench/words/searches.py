@@ -60,6 +60,7 @@ ENDED = {
     (KV_CACHE, "unmeasured"): "the engine's metrics are not there, or lack the cache's usage",
     "runs": f"not yet {{asked}}: its `runs` {_GOES_ON}",
     "seconds": f"not yet {{asked}}: its `seconds` {_GOES_ON}",
+    "alone": "one request alone misses an SLO",
     "invalid": "three runs in a row cannot be trusted, for the reasons listed below; "
     f"`{BENCH} discard --invalid`, then the same command, goes on. Where other users' work disturbs it and cannot be ended, raise "
     "`thresholds.other_share`",
@@ -119,6 +120,8 @@ def limit_text(limit: float, low: float, high: float, *, unit: LoadUnit, why: st
     Args:
         unit: of the load. why: the search ended.
     """
+    if why == "alone":
+        return "none, as one request alone misses an SLO"
     if why == "below" or (not limit and math.isfinite(high)):
         return f"below {unit.text(high)}"
     if why == "above" or not math.isfinite(limit) or (not math.isfinite(high) and 0 < limit <= low):

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from bench.cli import completion
+from bench.cli.checks import thresholds_of
 from bench.cli.entry import command
-from bench.cli.options import Json, option
+from bench.cli.options import Json, ThresholdValues, option
 from bench.cli.output import print_json, tracked
 from bench.errors import BenchError
 
@@ -25,6 +28,7 @@ def figures(
         list[str] | None,
         option("NAME", "Only this figure; repeatable.", default="those that the runs can answer", complete=completion.figures),
     ] = None,
+    threshold: ThresholdValues = None,
     json: Json = False,
 ) -> None:
     """Gathers every summary.json below DIR (`bench parse` writes it) and draws the figures as SVG, PNG and Vega-Lite JSON, with the
@@ -35,8 +39,8 @@ def figures(
     from bench.figures.registry import load_figure
     from bench.figures.save import save_figure
     from bench.study import Paths
-    from bench.study.config import Thresholds
 
+    thresholds = thresholds_of(threshold)
     for name in figure or []:
         load_figure(name)  # refuse a wrong name before any work
     runs = sorted(folder.rglob("summary.json"))
@@ -47,7 +51,7 @@ def figures(
         runs,
         launches=sorted(folder.rglob("launch.json")),
         facts=sorted(folder.rglob("deployment.json")),
-        thresholds=Thresholds(),
+        thresholds=thresholds,
         summary=summary,
         summary_csv=output_dir / "summary.csv",
         timeseries=timeseries,
@@ -55,9 +59,15 @@ def figures(
     calibration = folder / Path(Paths.CALIBRATION).name
     results = Results.read(summary, timeseries, calibration=calibration if calibration.is_file() else None)
     names = figure or figures_of(results.runs.to_dicts())
-    written = [path for name in tracked(names, "Drawing") for path in save_figure(name, results, output_dir / name)]
+    written = []
+    for name in tracked(names, "Drawing"):
+        written += save_figure(name, results, output_dir / name, leave_out=partial(_left_out, name))
     if json:
         print_json([str(path) for path in written])
         return
     for path in written:
         print(path)
+
+
+def _left_out(name: str, why: str) -> None:
+    print(f"{name} is left out, as it shows nothing: {why}", file=sys.stderr)

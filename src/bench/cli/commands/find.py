@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from bench.axes import AXES, CONCURRENCY, RATE
-from bench.cli.checks import refuse_wrong_address
+from bench.cli.checks import refuse_wrong_address, thresholds_of
 from bench.cli.entry import command
-from bench.cli.options import SLO, Json, at_least_one, flag, option, percent, positive
+from bench.cli.options import SLO, Json, ThresholdValues, at_least_one, flag, option, percent, positive
 from bench.cli.output import print_json
 from bench.cli.sending import Sending
 from bench.errors import BenchError
@@ -39,9 +39,9 @@ _RESULT = "find.json"
     "bench find --base-url http://127.0.0.1:8000 --model NAME --request-rate --archetype rag --slo ttft_p99=2s --slo tpot_p95=50ms",
     "bench find --base-url http://127.0.0.1:8000 --model NAME --request-rate --prompt-length 900 --slo e2e_p95=8s --at-least 5",
     after="Exit status: 0 if both ends of the limit's interval are known as closely as --precision asks; 3 if they are not, as the "
-    "budget is spent, or the limit lies above --most or below every load that is tried; 1 if no run could be judged, or three in "
-    "a row cannot be trusted. With --at-least 0 if the limit surely is not lower, 1 if it surely is, 3 if that is not known. In "
-    "any case 1 if the server stopped answering.",
+    "budget is spent, the limit lies above --most or below every load that is tried, or no load meets the SLOs; 1 if no run could "
+    "be judged, or three in a row cannot be trusted. With --at-least 0 if the limit surely is not lower, 1 if it surely is, 3 if "
+    "that is not known. In any case 1 if the server stopped answering.",
 )
 @dataclass(frozen=True, kw_only=True)
 class Find(Sending):
@@ -81,6 +81,7 @@ class Find(Sending):
     output_dir: Annotated[Path, option("DIR", "Folder of the runs, the figure and the answer; a search goes on from it.")] = (
         Path("find")
     )
+    threshold: ThresholdValues = None
     metrics: Annotated[
         str | None, option("URL", "Where the server's metrics are.", default="URL/metrics, if there are any")
     ] = None
@@ -102,6 +103,7 @@ class Find(Sending):
         self._refuse_conversations(aim)
         target = self.target()
         refuse_wrong_address(self.metrics)
+        thresholds_of(self.threshold)
         _refuse_unreachable(target)
         budget = Budget(self.max_runs, 60 * self.max_minutes)
         former = self._former(content, aim, target)
@@ -253,6 +255,7 @@ class Find(Sending):
             folder=self.output_dir,
             recording=recording,
             version=found.info.get("version"),
+            thresholds=thresholds_of(self.threshold),
             seed=_SEED,
             vocabulary=self.vocabulary,
             timeout_s=self.timeout,
@@ -292,4 +295,6 @@ def status(found: Found, at_least: float | None) -> int:
         return 0 if answer.low >= at_least else 1 if answer.high < at_least else 3
     if answer.why == "found":
         return 0
+    if answer.why == "alone":
+        return 3
     return 1 if answer.why == "invalid" or not found.observations else 3

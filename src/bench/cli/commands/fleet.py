@@ -191,7 +191,11 @@ class Fleet(Modelled):
         if self.peak_rps is None or self.traffic is not None:
             raise BenchError("Give --peak-rps, the requests/s of the busiest moment, or --traffic FILE.")
         if self.trough_rps is None:
-            for name, given in (("fail-every", self.fail_every), ("price-per-hour", self.price_per_hour)):
+            for name, given in (
+                ("fail-every", self.fail_every),
+                ("price-per-hour", self.price_per_hour),
+                ("start-up", self.start_up),
+            ):
                 if given is not None:
                     raise BenchError(f"--{name} needs a course of traffic: --trough-rps or --traffic.")
             return Traffic((0.0, 1.0), (self.peak_rps, self.peak_rps))

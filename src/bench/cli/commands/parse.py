@@ -8,27 +8,29 @@ from typing import Annotated, Any
 
 import typer
 
+from bench.cli.checks import thresholds_of
 from bench.cli.entry import command
-from bench.cli.options import Json
+from bench.cli.options import Json, ThresholdValues
 from bench.cli.output import print_json
 
 
 @command("bench parse runs/one", "bench parse runs/one --json")
 def parse(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a run, from `bench workload` or a study.")],
+    threshold: ThresholdValues = None,
     json: Json = False,
 ) -> None:
     """Reads run.json, requests.jsonl and, if present, telemetry.jsonl.gz. Writes requests.parquet, telemetry.parquet, metrics.csv
-    (elapsed seconds, then a column a series) and summary.json beside them. The verdict uses the default thresholds.
+    (elapsed seconds, then a column a series) and summary.json beside them.
     """
     from bench.aggregate import verdict_columns
     from bench.analysis import verdict
     from bench.parse import parse_run, tail_text
-    from bench.study.config import Thresholds
     from bench.words.streams import stream_notes
     from bench.words.verdicts import failures, hits, reason_text, retries, stopped
     from bench.work import WORKS
 
+    thresholds = thresholds_of(threshold)
     summary = parse_run(
         folder,
         requests=folder / "requests.parquet",
@@ -36,7 +38,7 @@ def parse(
         wide=folder / "metrics.csv",
         summary=folder / "summary.json",
     )
-    judged = verdict(summary, Thresholds())
+    judged = verdict(summary, thresholds)
     if json:
         print_json({**summary, **verdict_columns(judged)})
         return

@@ -15,6 +15,7 @@ from bench.cli import defaults
 from bench.cli.entry import command
 from bench.cli.options import Json, option, positive
 from bench.cli.output import print_json, print_table
+from bench.endpoints import ENDPOINTS
 from bench.errors import BenchError
 
 if TYPE_CHECKING:
@@ -62,6 +63,10 @@ class Traffic:
         Path | None,
         option("FILE", "A study whose servers and decision the new one takes.", _WRITE, default="the template running-server"),
     ] = None
+    endpoint: Annotated[
+        defaults.Endpoint | None,
+        option(None, "Where the requests are sent.", _WRITE, default="that of the workloads in --configfile, else completions"),
+    ] = None
     json: Json = False
 
     def run(self) -> None:
@@ -73,14 +78,19 @@ class Traffic:
         from bench.traffic.log import read_log
         from bench.yaml_file import read_yaml
 
-        if self.output is None and (self.scale != 1 or self.configfile):
-            raise BenchError("--scale and --configfile say what is written: add --output DIR.")
+        if self.output is None and (self.scale != 1 or self.configfile or self.endpoint):
+            raise BenchError("--scale, --configfile and --endpoint say what is written: add --output DIR.")
+        if self.endpoint and not ENDPOINTS[self.endpoint].work.generates:
+            raise BenchError(f"--endpoint {self.endpoint}: its answers have no tokens, as those of the log do.")
         base = {} if self.output is None else read_yaml(self.configfile or ROOT / TEMPLATES["running-server"])
         log = read_log(self.log, given=_given(self.columns), unit=self.time_unit, zone=_zone(self.time_zone))
         if self.begin is not None or self.end is not None:
             log = log.part(self.begin, self.end)
         found = describe(log)
-        written = [] if self.output is None else write_load(log, found, self.output, base, self.scale)
+        written = []
+        if self.output is not None:
+            template = self.configfile is None
+            written = write_load(log, found, self.output, base, self.scale, endpoint=self.endpoint, template=template)
         if self.json:
             left_out = [{"why": x.why, "count": x.count, "place": x.place, "value": x.value} for x in log.left_out]
             about = {"columns": dict(log.columns), "rows": log.rows, "left_out": left_out, "notes": list(log.notes)}

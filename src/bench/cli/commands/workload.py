@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from bench.cli import defaults
-from bench.cli.checks import refuse_missing_gpus, refuse_wrong_address
+from bench.cli.checks import refuse_missing_gpus, refuse_wrong_address, thresholds_of
 from bench.cli.entry import command
-from bench.cli.options import LOAD, Json, at_least_one, flag, option, positive
+from bench.cli.options import LOAD, Json, ThresholdValues, at_least_one, flag, option, positive
 from bench.cli.output import print_json, progress
 from bench.cli.sending import Sending
 from bench.endpoints import ENDPOINTS
@@ -122,6 +122,7 @@ class Workload(Sending):
     processes: Annotated[
         int | None, option("N", "Load processes.", parser=at_least_one, default="as many as the streams need")
     ] = None
+    threshold: ThresholdValues = None
     json: Json = False
 
     def run(self) -> None:
@@ -135,7 +136,7 @@ class Workload(Sending):
         from bench.study.specs import PROTOCOL, digest
         from bench.words.loads import count_text
 
-        target, interval = self.target(), self._scrape_interval()
+        target, interval, thresholds = self.target(), self._scrape_interval(), thresholds_of(self.threshold)
         seed = self.seed or secrets.token_hex(8)
         content, level = self._workload()
         workload = self.checked(content).with_block()
@@ -163,7 +164,8 @@ class Workload(Sending):
         named = "--metrics" if self.metrics else None
         read = found is not None and worth_reading(found, named=named, say=partial(print, file=sys.stderr))
         long = f", over {seconds:.0f} s or more" if seconds >= 1 else ""
-        print(f"sending {count_text(len(planned), 'request')} to {target.base_url}{long}", file=sys.stderr, flush=True)
+        drawn = "" if self.seed else f"; --seed {seed} would draw the same"
+        print(f"sending {count_text(len(planned), 'request')} to {target.base_url}{long}{drawn}", file=sys.stderr, flush=True)
         definition = self._definition(workload, level, seed)
         header = RunHeader(
             digest=digest([target.base_url, definition]),
@@ -201,7 +203,7 @@ class Workload(Sending):
                 }
             )
         else:
-            _print(output, recording, outcomes, ENDPOINTS[workload.endpoint].work)
+            _print(output, recording, outcomes, ENDPOINTS[workload.endpoint].work, thresholds.other_share)
         if recording.failed:
             sys.exit(1)  # what came is kept; but a script must not take it for a measurement without a look
 
@@ -344,14 +346,13 @@ def _put_in_place(aside: Path, output: Path) -> None:
         file.rename(output / file.name)
 
 
-def _print(folder: Path, recording: Recording, outcomes: Mapping[str, int], work: Work) -> None:
+def _print(folder: Path, recording: Recording, outcomes: Mapping[str, int], work: Work, other_share: float) -> None:
     from bench.measure.rounds import disturbed
-    from bench.study.config import Thresholds
     from bench.words.loads import count_text
 
     print(f"{folder}/requests.jsonl: {count_text(len(recording.requests), 'request')} in {recording.duration_s:.2f} s, "
           f"{recording.tokens_per_s:.0f} {work.unit}/s; " + ", ".join(f"{n} {o}" for o, n in outcomes.items())
-          + disturbed(recording.other_share, Thresholds().other_share, recording.busy_share))  # fmt: skip
+          + disturbed(recording.other_share, other_share, recording.busy_share))  # fmt: skip
     errors = {record.error for record in recording.requests if record.error}
     for words in sorted(errors)[:3]:
         print(f"  the server answered: {words}")

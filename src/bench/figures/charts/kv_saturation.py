@@ -44,6 +44,7 @@ def _note(results: Results) -> str:
     judged="counts_valid",
     finding=lambda results: title(in_order(results, results.saturation).to_dicts()),
     note=_note,
+    columns=lambda _: {"kv_usage_peak": "KV-cache usage"},
 )
 def kv_saturation(results: Results) -> alt.LayerChart:
     """Peak KV-cache usage of each run, one line a curve through its levels' medians, with the prediction as a rule.

@@ -27,6 +27,7 @@ _TAIL = "p99"  # where no SLO limits another percentile
     "confidence. ITL has no bounds. Queue time is the server's own mean; requests that wait are those once the load stands. "
     "Under a burst each request waits behind the others' prefill, so TTFT rises about in line with the load.",
     uses=("slo",),
+    columns=lambda results: {each.tail: each.what for each in _panels(results)},
     note=lambda results: whole_runs_note(results.whole_runs.height, marks="In grey squares"),
 )
 def latencies(results: Results) -> alt.ConcatChart | alt.LayerChart:

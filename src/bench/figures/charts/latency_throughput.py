@@ -77,13 +77,16 @@ def latency_throughput(results: Results) -> alt.ConcatChart | alt.LayerChart:
         shown += [column for column in sorted(whole) if runs[column].is_not_null().any()]
     if not shown:
         return nothing_to_show("no run has both a throughput and a latency")
-    rows, panels = _levels(of_loads, runs.filter("valid")), []
+    rows, panels = (
+        pl.concat([_levels(of_loads, runs.filter("valid")), _invalid(runs.filter(~pl.col("valid")))], how="diagonal_relaxed"),
+        [],
+    )
     for column in shown:
         alike = [each for each in shown if each.startswith(column.split("_")[0])]
         values = [value for each in alike for value in runs[each].drop_nulls()]
         values += [limits[each].limit_s for each in alike if each in limits and limits[each].limit_s < _FARTHEST * max(values)]
         ends = 0.8 * min(values), 1.3 * max(values)
-        panels.append(_panel(of_loads, rows, runs.filter(~pl.col("valid")), column, ends, limits.get(column)))
+        panels.append(_panel(of_loads, rows, column, ends, limits.get(column)))
     return alt.concat(*panels, columns=3 if len(panels) % 2 else 2)  # no panel alone in a row
 
 
@@ -106,14 +109,23 @@ def _levels(results: Results, runs: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _panel(
-    results: Results, rows: pl.DataFrame, invalid: pl.DataFrame, column: str, ends: tuple[float, float], slo: Slo | None
-) -> alt.LayerChart:
-    """One percentile over throughput. Args: rows: of `_levels`. invalid: runs. ends: of its axis (s). slo: that limits it."""
+def _invalid(runs: pl.DataFrame) -> pl.DataFrame:
+    """A row each invalid run, with the columns of `_levels` and `run`; labels of levels come before its own."""
+    label = [load_label(level, axis) for level, axis in runs.select("level", "axis").iter_rows()]
+    return runs.select(
+        *("curve", "deployment", "workload", "axis", "level", "run", "whole", _X),
+        *(f"{name}_{each}_s" for name in LATENCIES for each in PERCENTILES),
+        label=pl.Series(label, dtype=pl.String),
+        rank=pl.lit(3, dtype=pl.Int32),
+    )
+
+
+def _panel(results: Results, rows: pl.DataFrame, column: str, ends: tuple[float, float], slo: Slo | None) -> alt.LayerChart:
+    """One percentile over throughput. Args: rows: of `_levels` and `_invalid`. ends: of its axis (s). slo: that limits it."""
     low, high = ends
     metric, percentile = column.split("_")[:2]
     title = f"{LATENCIES[metric].title} {percentile.upper()}"
-    most = 1.06 * max([*rows[_X], *invalid[_X]])
+    most = 1.06 * max(rows[_X])
     here = _labelled(rows.drop_nulls(column).sort("rank", "curve", "level"), column, ends, most)
     scale = alt.Scale(type="log", domain=[low, high], nice=False)
     along, up = alt.Scale(domain=[0, most], nice=False), f"{title} (s, log)"
@@ -122,7 +134,9 @@ def _panel(
     colour = curve_colour(results)
     tooltip = [alt.Tooltip("curve:N"), alt.Tooltip("label:N", title="load"), alt.Tooltip(f"{_X}:Q", format=".0f"),
                alt.Tooltip(f"{column}:Q", title=title, format=".3g")]  # fmt: skip
-    base = alt.Chart(here.select("curve", "workload", "level", "mark", "label", "whole", _X, column, "dx", "dy", "align"))
+    columns = ("curve", "workload", "level", "run", "mark", "label", "whole", _X, column, "dx", "dy", "align")
+    both = alt.Chart(here.select(*columns))
+    base, invalid = both.transform_filter("!isValid(datum.run)"), both.transform_filter("isValid(datum.run)")
     layers = [
         base.mark_line().encode(x=x, y=y, color=colour, strokeDash=curve_dash(results), order="level:Q"),
         *(
@@ -135,10 +149,10 @@ def _panel(
             x=x, y=y, color=colour, shape=curve_shape(results), tooltip=tooltip
         ),
         base.transform_filter("datum.whole").mark_point(filled=True, size=14, color="white", opacity=1).encode(x=x, y=y),
-        label_layer(base, x, y, bold="isValid(datum.mark)"),
-        alt.Chart(invalid.select("curve", "run", "level", _X, column))
-        .mark_point(shape="cross", angle=45, size=70, strokeWidth=1.5, opacity=1)
-        .encode(x=x, y=y, color=colour, tooltip=[alt.Tooltip("run:N"), *tooltip[2:]]),
+        label_layer(both, x, y, bold="isValid(datum.mark)"),
+        invalid.mark_point(shape="cross", angle=45, size=70, strokeWidth=1.5, opacity=1).encode(
+            x=x, y=y, color=colour, tooltip=[alt.Tooltip("run:N"), *tooltip[2:]]
+        ),
     ]
     heading = f"{slo}, far above" if slo else title
     if slo is not None and slo.limit_s < high:

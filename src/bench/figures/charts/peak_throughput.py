@@ -46,6 +46,7 @@ _STRIP = 15  # height of a curve's regions
     "more: the 95 % interval of their mean (Student's t: wide for two); one that leaves the frame is cut there.",
     finding=saturation_finding,
     note=whole_note,
+    columns=lambda _: {column: f"{title.partition(':')[0]} throughput" for column, title in _PANELS.items()},
 )
 def peak_throughput(results: Results) -> alt.HConcatChart:
     """Peak and mean output tokens a second of each run, one line a curve through its levels' medians, below the curves' regions.
