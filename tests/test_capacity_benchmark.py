@@ -190,7 +190,7 @@ def test_latencies_are_the_clients():
 
 
 CASE = Case(
-    number=4,
+    number=5,
     kind="decode",
     server=Server(10, 1, 0, 0.001, noise=0.02, wire_ms=0.3),
     demand=Demand("poisson", 20, 30),
@@ -225,7 +225,7 @@ def test_a_verdict_is_of_the_truth():
     point = {"usable_rps": 6.36, "low": 5.4, "high": None, "usable_low": 5.4, "usable_high": 5.7}
     verdict = judge(case, {"point": point, "cause": "kv"})
     assert verdict == {
-        "number": 4, "ratio": 1.06, "levels": True, "interval": False, "cause": "wrong", "found": "kv", "error": None,
+        "number": 5, "ratio": 1.06, "levels": True, "interval": False, "cause": "wrong", "found": "kv", "error": None,
     }  # fmt: skip
     silent = judge(case, {"point": {"usable_rps": None}, "cause": "unknown"})
     assert (silent["ratio"], silent["levels"], silent["cause"]) == (None, None, "unknown")
