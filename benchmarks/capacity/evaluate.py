@@ -74,7 +74,7 @@ def evaluate(folder: Path) -> dict[str, Any]:
         point = points.row(0, named=True)
         reliefs = find_reliefs(runs, results, points, slos, code="") if find_reliefs else None
     relief = reliefs.curves[0] if reliefs and reliefs.curves else None
-    found = bottleneck(runs, point, slos, relief.relief) if relief and relief.relief else bottleneck(runs, point, slos)
+    found = bottleneck(runs, point, slos, relief) if relief else bottleneck(runs, point, slos)
     carried = OperatingPoint.of(point, runs.row(0, named=True))
     fleet = sized(carried, PEAK_RPS, slos=slos) if carried else {}
     return {

@@ -14,6 +14,6 @@ with job(snakemake.log[0]):
     runs = of_windows(read_summary(Path(snakemake.input.summary)))[0]
     servers = servers_of(plan.deployments.values(), geometry_of_model)
     tables, reliefs = read_analysis(folder), read_reliefs(Path(snakemake.input.reliefs)) or Reliefs()
-    write_causes(causes_of(tables, runs, plan.config.decision, reliefs.known()), folder)
+    write_causes(causes_of(tables, runs, plan.config.decision, reliefs.by_curve()), folder)
     found = findings_of(tables, runs, plan.config.decision, plan.device, servers)
     write_findings(found, folder)

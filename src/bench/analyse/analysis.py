@@ -22,7 +22,7 @@ from bench.errors import BenchError
 from bench.published import Accelerator
 from bench.records.columns import schema_of
 from bench.records.files import UNREADABLE, plain, read_object, typed
-from bench.records.relief import Relief
+from bench.records.relief import CurveRelief
 from bench.study import Decision, questions
 from bench.study.settings import settings_in
 
@@ -96,7 +96,7 @@ class _Made(Analysis):
     decision: Decision
     device: Accelerator | None
     servers: Mapping[str, Server]
-    reliefs: Mapping[tuple[str, str], Relief]
+    reliefs: Mapping[tuple[str, str], CurveRelief]
 
     @cached_property
     def curves(self) -> pl.DataFrame:
@@ -165,20 +165,20 @@ def analyse(
     decision: Decision,
     device: Accelerator | None = None,
     servers: Mapping[str, Server] | None = None,
-    reliefs: Mapping[tuple[str, str], Relief] | None = None,
+    reliefs: Mapping[tuple[str, str], CurveRelief] | None = None,
 ) -> Analysis:
     """What the runs show, all of it that figures and the report draw and write.
 
     Args:
         runs: rows of the summary table, of steady windows where loads go on (`of_windows`). decision: what is to be decided.
         device: that they ran on; None where it is not known. servers: by deployment, for the ceilings of speed.
-        reliefs: of curves whose server has a model, by deployment and workload.
+        reliefs: of curves that were replayed, by deployment and workload.
     """
     return _Made(runs, decision, device, servers or {}, reliefs or {})
 
 
 def causes_of(
-    tables: Analysis, runs: pl.DataFrame, decision: Decision, reliefs: Mapping[tuple[str, str], Relief]
+    tables: Analysis, runs: pl.DataFrame, decision: Decision, reliefs: Mapping[tuple[str, str], CurveRelief]
 ) -> dict[tuple[str, str], Bottleneck]:
     """Why each curve with a capacity by SLOs sustains no more, by deployment and workload. Args: as of `analyse`."""
     curves = curves_of(runs)

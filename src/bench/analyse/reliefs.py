@@ -10,9 +10,9 @@ from typing import Any
 import polars as pl
 
 from bench.errors import BenchError
-from bench.predict.calibrate import Calibrated, MeasuredRun, calibrate
+from bench.predict.calibrate import Calibrated, Given, MeasuredRun, calibrate
 from bench.predict.predict import misfits
-from bench.predict.relief import DRAWS, relief_of
+from bench.predict.relief import DRAWS, agreed, relief_of
 from bench.predict.sources import measured_runs, read_limits
 from bench.predict.state import Limits
 from bench.records.relief import CurveRelief, Relief, Reliefs
@@ -25,6 +25,10 @@ Row = Mapping[str, Any]
 _NONE = "none of its valid runs shows the steps of the engine"
 _MISFIT = "steps stray too far from the calibrated model"
 _NO_LIMIT = "the replays do not find the limit near the measured one"
+# tokens of a step that vLLM, llama.cpp and others have where nobody says another number; source: their defaults, by version and device
+_BUDGETS = (512, 2048, 8192)
+_QUEUED = 0.5  # least share of scrapes with waiting requests where a bound on sequences shows; convention
+_PINNED = 0.02  # relative range of running requests below which a bound holds them; convention
 
 
 def find_reliefs(
@@ -45,7 +49,8 @@ def find_reliefs(
         code: a digest of the sources that decide the result. known: from an earlier call. say: takes progress lines.
     """
     before = {(each.deployment, each.workload): each for each in known.curves} if known else {}
-    missing = capacity.filter(pl.col("kind").is_in(["found", "below"]) & (pl.col("basis") == "steady"))
+    limited = pl.col("kind").is_in(["found", "below"]) & (pl.col("basis") == "steady") & (pl.col("slos").list.len() > 0)
+    missing = capacity.filter(limited)
     found: list[CurveRelief] = []
     for (name,), points in missing.group_by("deployment", maintain_order=True):
         server = _Server(str(name), table, results)
@@ -63,28 +68,29 @@ def find_reliefs(
 
 
 class _Server:
-    """A deployment: its runs, and its model, which is fitted when it is first asked for."""
+    """A deployment: its runs, and its models, which are fitted when they are first asked for."""
 
     def __init__(self, name: str, table: pl.DataFrame, results: Path) -> None:
         self.name = name
         self.why_not: str | None = None
-        self._model: Calibrated | None = None
-        self._runs: list[MeasuredRun] = []
-        self._limits: Limits | None = None
+        self._runs: dict[Limits, list[MeasuredRun]] = {}
+        self._models: dict[Limits, Calibrated | None] = {}
         try:
-            self._limits = read_limits(results, name)
-            self._runs = measured_runs(table, results, name, self._limits)
+            for limits in _possible(results, name, table.filter((pl.col("deployment") == name) & pl.col("valid"))):
+                self._runs[limits] = measured_runs(table, results, name, limits)
         except BenchError as error:
             self.why_not = str(error).removeprefix(f"{name}: ").rstrip(".")
+        runs = next(iter(self._runs.values()), [])
+        self._digests = {run.name: hashlib.sha256(run.requests.write_ipc(None).getvalue()).hexdigest() for run in runs}
 
     def digest_of(self, point: Row, slos: Sequence[Slo], code: str) -> str:
         """Of all that decides a curve's relief."""
         return digest(
             {
                 "code": code,
-                "limits": repr(self._limits),
+                "limits": repr(list(self._runs)),
                 "why_not": self.why_not,
-                "runs": {run.name: hashlib.sha256(run.requests.write_ipc(None).getvalue()).hexdigest() for run in self._runs},
+                "runs": self._digests,
                 "slos": [str(slo) for slo in slos],
                 "missed": sorted(_metrics(point)),
                 "missed_at": point["missed_at"],
@@ -93,22 +99,54 @@ class _Server:
 
     def relieved(self, point: Row, slos: Sequence[Slo], of: str) -> CurveRelief:
         """The record of one curve."""
-        relief, why_not = self._relieved(point, slos)
+        found, why_not = [], self.why_not
+        for limits, runs in self._runs.items():
+            curve = [run for run in runs if (run.row["workload"], run.row["axis"]) == (point["workload"], point["axis"])]
+            try:
+                relief, why_not = self._relieved(limits, curve, point, slos)
+            except (ArithmeticError, ValueError) as error:  # a server without a model must not cost the study its report
+                relief, why_not = None, f"replaying it failed ({error})"
+            if relief is None:
+                break
+            found.append(relief)
+        relief = agreed(found) if found and len(found) == len(self._runs) else None
         return CurveRelief(
             deployment=self.name, workload=point["workload"], digest=of, relief=relief, why_not=None if relief else why_not
         )
 
-    def _relieved(self, point: Row, slos: Sequence[Slo]) -> tuple[Relief | None, str | None]:
-        curve = [run for run in self._runs if (run.row["workload"], run.row["axis"]) == (point["workload"], point["axis"])]
-        if self.why_not or self._limits is None or not curve:
-            return None, self.why_not or _NONE
-        try:
-            self._model = self._model or calibrate(self._runs, self._limits, draws=DRAWS)
-            if self._model is None or any(misfits(self._model)):
-                return None, _MISFIT if self._model else _NONE
-            return relief_of(self._model, curve, slos, _metrics(point), point["missed_at"]), _NO_LIMIT
-        except (ArithmeticError, ValueError) as error:  # a server without a model must not cost the study its report
-            return None, f"replaying it failed ({error})"
+    def _relieved(
+        self, limits: Limits, curve: Sequence[MeasuredRun], point: Row, slos: Sequence[Slo]
+    ) -> tuple[Relief | None, str | None]:
+        if not curve:
+            return None, _NONE
+        if limits not in self._models:
+            self._models[limits] = calibrate(self._runs[limits], limits, draws=DRAWS)
+        model = self._models[limits]
+        if model is None or any(misfits(model)):
+            return None, _MISFIT if model else _NONE
+        return relief_of(model, curve, slos, _metrics(point), point["missed_at"]), _NO_LIMIT
+
+
+def _possible(results: Path, name: str, runs: pl.DataFrame) -> list[Limits]:
+    """What a scheduler may obey: what is known; of a server that was started elsewhere, each usual budget of a step.
+
+    Raises:
+        BenchError: nothing is known.
+    """
+    try:
+        return [read_limits(results, name)]
+    except BenchError:
+        given = [Given(tokens=tokens, sequences=_running(runs) or tokens) for tokens in _BUDGETS]
+        return [read_limits(results, name, each) for each in given]
+
+
+def _running(runs: pl.DataFrame) -> int | None:
+    """Requests of which never more run while others wait; None where nothing shows that they are bounded."""
+    queued = runs.filter((pl.col("steady_queued_share") >= _QUEUED) & pl.col("telemetry_valid"))
+    most, mean = queued["steady_running_high"].max(), queued["steady_running"].max()
+    if most is None or mean is None or float(most) > (1 + _PINNED) * float(mean) + 0.5:  # type: ignore[arg-type]
+        return None
+    return round(float(most))  # type: ignore[arg-type]
 
 
 def _metrics(point: Row) -> set[str]:

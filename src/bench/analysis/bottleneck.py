@@ -14,7 +14,7 @@ import polars as pl
 
 from bench.analysis.evidence import Bottleneck, Evidence
 from bench.axes import CONCURRENCY
-from bench.records.relief import Relief
+from bench.records.relief import CurveRelief
 from bench.study import Slo
 
 __all__ = ["bottleneck", "refusals"]
@@ -30,7 +30,9 @@ _FITS = 1.5  # free KV tokens ÷ a prompt's below which no prompt is admitted; t
 _PINNED = 0.02  # relative range of running requests below which an unknown limit holds them; tuned: benchmarks.capacity, seed 5
 
 
-def bottleneck(runs: pl.DataFrame, point: Mapping[str, Any], slos: Sequence[Slo], relief: Relief | None = None) -> Bottleneck:
+def bottleneck(
+    runs: pl.DataFrame, point: Mapping[str, Any], slos: Sequence[Slo], relief: CurveRelief | None = None
+) -> Bottleneck:
     """Why a curve sustains no more than its operating point: the resource whose increase would raise the sustainable load most.
 
     - Refusals, where requests fail; prefill or decode, where one request alone misses.
@@ -40,7 +42,7 @@ def bottleneck(runs: pl.DataFrame, point: Mapping[str, Any], slos: Sequence[Slo]
 
     Args:
         runs: summary rows of one curve. point: its row of `operating_points`. slos: those that it was made for, among others.
-        relief: of `bench.predict.relief`; None where no model is known.
+        relief: of `bench.predict.relief`, or why there is none; None where nobody replayed.
     """
     slos = [slo for slo in slos if str(slo) in point["slos"]]
     valid = runs.filter("valid")
@@ -60,11 +62,15 @@ def bottleneck(runs: pl.DataFrame, point: Mapping[str, Any], slos: Sequence[Slo]
         return _of_burst(missing, point, slos, replace(here, unit=None, burst=True))
     if found := refusals(missing, point, slos, here) or _alone(missing, point, slos, here):
         return found
-    if relief is not None and relief.gains[0].low > 1:
-        slots, bytes_each = _slots_of(missing), _request_bytes(missing)
-        return replace(here, evidence="relieved", gains=relief.gains, tied=relief.tied, slots=slots, request_bytes=bytes_each)
-    known = [_mean(missing, column) is not None for column in ("steady_queued_share", "steady_kv_usage")]
-    if silent := _silent(missing, *known):
+    if relief is not None and relief.relief is not None:
+        known = relief.relief
+        here = replace(here, gains=known.gains, tied=known.tied)
+        if known.tied:
+            return replace(here, evidence="relieved", slots=_slots_of(missing), request_bytes=_request_bytes(missing))
+    elif relief is not None:
+        here = replace(here, no_model=relief.why_not)
+    told = [_mean(missing, column) is not None for column in ("steady_queued_share", "steady_kv_usage")]
+    if silent := _silent(missing, *told):
         return replace(here, evidence=silent)
     watched = valid.filter(pl.col("steady_queued_share").is_not_null() & pl.col("telemetry_valid"))
     beyond = watched.filter(pl.col("level") <= _BEYOND * point["missed_at"])

@@ -57,8 +57,9 @@ class Bottleneck:
     """What ends a curve's operating range: a row of `causes.parquet` (docs/reference/analysis.md has each column's meaning and unit).
 
     Attributes:
-        evidence: what shows it; None where nothing was judged. runs: those that show it. gains: of `relieved`, what more of each
-            resource would bring, the most first; tied: how many of the first are not surely apart. The rest: its numbers, or None.
+        evidence: what shows it; None where nothing was judged. runs: those that show it. gains: what more of each resource would bring,
+            the most first; tied: how many of the first are causes alike. no_model: why no replays say more. The rest: its numbers, or
+            None.
     """
 
     evidence: Evidence | None = None
@@ -84,6 +85,7 @@ class Bottleneck:
     request_bytes: float | None = None
     gains: tuple[Gain, ...] = ()
     tied: int = 0
+    no_model: str | None = None
 
     @property
     def cause(self) -> Cause:

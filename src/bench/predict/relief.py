@@ -6,15 +6,15 @@ A curve's own requests are replayed around its limit, on the server as it is and
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from bench.load.schedule import PlannedRequest
-from bench.predict.calibrate import Calibrated, MeasuredRun, planned_again
+from bench.predict.asked import Asked
+from bench.predict.calibrate import Calibrated, MeasuredRun
 from bench.predict.carried import crossing, worst_excess
 from bench.predict.ensemble import Member, members
 from bench.predict.replay import Replay, replay
@@ -24,23 +24,25 @@ from bench.records.relief import Gain, Relief
 from bench.statistics import student_t
 from bench.study import Slo
 
-__all__ = ["DRAWS", "FEWEST", "RESOURCES", "relief_of"]
+__all__ = ["DRAWS", "FEWEST", "RESOURCES", "agreed", "relief_of"]
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 
 _MEMBERS = 5  # servers of the ensemble that are replayed; convention: a t interval with 4 degrees of freedom
 DRAWS = _MEMBERS  # fits that the members take turns with; derived
 _FEWEST_MEMBERS = 3  # fewest of them that have a limit; convention
-FEWEST = 1000  # fewest requests of a replay; tuned: benchmarks.capacity
-_TIMES_HELD = 6  # times that a replay has the requests that a closed loop holds; convention
-_WARM = 0.05  # share of the requests that is left out while queues still fill; convention
+FEWEST = 1000  # fewest requests of a replay; convention
+_TIMES = 20  # times that a replay has the requests in flight, at least: chance piles up √2 ÷ √(10 × those) of the half; derived
+_MOST = 10_000  # most requests of a replay; convention
+_WARM = 0.05  # share of the requests that is left out while queues still fill, at least; convention
+_WARM_LATENCIES = 2.0  # latencies after which queues are full; convention
 _BEHIND = 0.03  # share of the second half's arrivals that may pile up; convention
+_SURE = 2.0  # standard deviations of that share by chance that are no pile-up; convention
 _KV = 4.0  # factor meant by "more KV memory"; measured: docs/explanation/decisions.md
 _CLOSE = 1.02  # ratio between two loads at which the search for the limit ends; convention
 _LOWEST = 1 / 16  # lowest load that is tried ÷ the measured limit; convention
 _HIGHEST = 8.0  # load from which on none is within the SLOs ÷ the measured limit; convention
 _FAR = 1.0  # excess of a load at which requests pile up; convention
-_ALIKE = 1.05  # ratio of two gains below which both resources are the cause; convention
 
 #: By name, a server with one resource relieved: by so much that more of it would change nothing (slots), or by a factor.
 RESOURCES: dict[str, Callable[[Limits, StepTime], tuple[Limits, StepTime]]] = {
@@ -61,7 +63,7 @@ def relief_of(
     *,
     fewest: int = FEWEST,
 ) -> Relief | None:
-    """What relieving each resource would bring to a curve.
+    """What relieving each resource would bring to a curve. Each server that the model allows gets another order of its requests.
 
     Args:
         runs: of the curve, valid. slos: that bound it. missed: metrics that miss; of the time between tokens, prompts are others'.
@@ -70,12 +72,13 @@ def relief_of(
     Returns:
         None where too few of the servers that the model allows have a load within the SLOs.
     """
-    asked = _Asked(sorted(runs, key=lambda run: abs(math.log(float(run.row["level"]) / missed_at))), fewest)
+    near = sorted(runs, key=lambda run: abs(math.log(float(run.row["level"]) / missed_at)))
     left_out = {"prefill" if "tpot" in missed else "interference"} | ({"kv"} if model.limits.blocks is None else set())
     tried = {name: relieved for name, relieved in RESOURCES.items() if name not in left_out}
     logs: dict[str, list[float]] = {name: [] for name in tried}
+    more: set[str] = set()
     for member in members(model, count=_MEMBERS):
-        replays = _Replays(member, asked, slos, missed_at)
+        replays = _Replays(member, Asked(near, fewest, seed=member.number), slos, missed_at)
         limit = replays.limit(member.limits, member.step, missed_at)
         if not limit or not limit.rps:
             continue  # so slow a server, of which no load is within the SLOs, shows no gain
@@ -83,17 +86,49 @@ def relief_of(
             spare = name in limit.spare
             found = limit if spare else replays.limit(*relieved(member.limits, member.step), limit.level)
             logs[name].append(math.log(max(1.0, found.rps / limit.rps)) if found else 0.0)
+            more |= {name} if found and found.open and not spare else set()
     if len(logs["decode"]) < _FEWEST_MEMBERS:
         return None
-    ordered = sorted(logs, key=lambda name: -float(np.mean(logs[name])))
-    best = np.array(logs[ordered[0]])
-    tied = [name for name in ordered if _least(best - np.array(logs[name])) <= math.log(_ALIKE)]
-    return Relief(tuple(_gain(name, logs[name]) for name in ordered), len(tied))
+    return _ordered({name: _gain(name, each, more=name in more) for name, each in logs.items()}, logs)
 
 
-def _gain(resource: str, logs: Sequence[float]) -> Gain:
+def _ordered(gains: dict[str, Gain], logs: dict[str, list[float]]) -> Relief:
+    """The best gain, those that are not surely less, and the rest."""
+    ordered = sorted(gains.values(), key=lambda each: -each.gain)
+    best = ordered[0]
+    if not best.sure:
+        return Relief(tuple(ordered), 0)
+    apart = {each.resource: _least(np.array(logs[best.resource]) - np.array(logs[each.resource])) > 0 for each in ordered[1:]}
+    tied = [each for each in ordered[1:] if each.sure and not apart[each.resource]]
+    rest = [each for each in ordered[1:] if each not in tied]
+    return Relief((best, *tied, *rest), 1 + len(tied))
+
+
+def agreed(found: Sequence[Relief]) -> Relief:
+    """What several models of one server say together: each gain from the least to the greatest, and every cause that one names."""
+    if len(found) == 1:
+        return found[0]
+    causes = (
+        {gain.resource for each in found for gain in each.gains[: each.tied]} if all(each.tied for each in found) else set()
+    )
+    by_name = [{gain.resource: gain for gain in each.gains} for each in found]
+    gains = [
+        Gain(
+            name,
+            float(np.exp(np.mean([math.log(each[name].gain) for each in by_name]))),
+            min(each[name].low for each in by_name),
+            max(each[name].high for each in by_name),
+            any(each[name].more for each in by_name),
+        )
+        for name in by_name[0]
+    ]
+    gains.sort(key=lambda each: (each.resource not in causes, -each.gain))
+    return Relief(tuple(gains), len(causes))
+
+
+def _gain(resource: str, logs: Sequence[float], *, more: bool) -> Gain:
     mean, half = float(np.mean(logs)), _half(logs)
-    return Gain(resource, math.exp(mean), math.exp(max(0.0, mean - half)), math.exp(mean + half))
+    return Gain(resource, math.exp(mean), math.exp(max(0.0, mean - half)), math.exp(mean + half), more)
 
 
 def _least(logs: Floats) -> float:
@@ -108,11 +143,16 @@ def _half(logs: Sequence[float] | Floats) -> float:
 
 @dataclass(frozen=True)
 class _Limit:
-    """The highest load within the SLOs. Attributes: spare: resources of which the server had more than enough beyond it too."""
+    """The highest load within the SLOs.
+
+    Attributes:
+        spare: resources of which the server had more than enough beyond it too. open: whether no load beyond it was tried.
+    """
 
     level: float
     rps: float
     spare: frozenset[str]
+    open: bool
 
 
 @dataclass(frozen=True)
@@ -127,7 +167,7 @@ class _Tried:
 class _Replays:
     """Replays of one load on one member's server."""
 
-    def __init__(self, member: Member, asked: _Asked, slos: Sequence[Slo], near: float) -> None:
+    def __init__(self, member: Member, asked: Asked, slos: Sequence[Slo], near: float) -> None:
         """Args: near: a level near the limit."""
         self._member, self._asked, self._slos, self._near = member, asked, slos, near
 
@@ -141,18 +181,48 @@ class _Replays:
                 tried[level] = self._try(limits, step, level)
             return tried[level].excess
 
-        crossing(excess, start, least=_LOWEST * self._near, most=_HIGHEST * self._near, close=_CLOSE)
-        met = [level for level, found in tried.items() if found.excess <= 0]
-        if not met:
+        found = crossing(excess, start, least=_LOWEST * self._near, most=_HIGHEST * self._near, close=_CLOSE)
+        found = float(max(1, round(found))) if self._asked.held else found
+        if found not in tried or tried[found].excess > 0:
             return None
-        beyond = [level for level in tried if level > max(met)]
-        spare = tried[min(beyond)].spare if beyond else frozenset[str]()
-        return _Limit(max(met), tried[max(met)].rps, spare)
+        beyond = [level for level in tried if level > found]
+        return _Limit(found, tried[found].rps, tried[min(beyond)].spare if beyond else frozenset(), not beyond)
 
     def _try(self, limits: Limits, step: StepTime, level: float) -> _Tried:
+        """Replay so many requests that the number of those in flight is no chance."""
+        count = self._asked.fewest
+        while True:
+            played = self._replayed(limits, step, level, count)
+            done, spare = played.requests.sort("sent_s"), _spare(played, limits)
+            if done.is_empty():
+                return _Tried(_FAR, 0.0, spare)
+            sent, ends = done["sent_s"].to_numpy(), np.sort(done["end_s"].to_numpy())
+            e2e = float((done["end_s"] - done["sent_s"]).mean())  # type: ignore[arg-type]
+            span = float(sent[-1] - sent[0]) or e2e
+            flying = level if self._asked.held else len(sent) * e2e / span
+            arrived, behind = len(sent) - len(sent) // 2, 0.0
+            if not self._asked.held:
+                ended = np.searchsorted(ends, sent[-1]) - np.searchsorted(ends, sent[len(sent) // 2])
+                behind = 1 - float(ended) / arrived
+            by_chance = _SURE * math.sqrt(2 * flying) / arrived
+            enough = count >= min(_MOST, _TIMES * flying)
+            if behind > _BEHIND + by_chance or (enough and behind > max(_BEHIND, by_chance)):
+                return _Tried(_FAR, len(sent) / span, spare)
+            if enough:
+                break
+            count = min(_MOST, math.ceil(1.2 * _TIMES * flying))
+        full = int(np.searchsorted(sent, sent[0] + _WARM_LATENCIES * e2e))
+        first = min(len(sent) // 2, max(int(_WARM * len(sent)), full))
+        last = len(sent) - 1 - (int(level) if self._asked.held else 0)
+        if last <= first or (self._asked.held and ends[last] <= ends[first]):
+            return _Tried(_FAR, 0.0, spare)
+        rps = (last - first) / (ends[last] - ends[first] if self._asked.held else sent[last] - sent[first])
+        return _Tried(worst_excess(self._member, done[first:], self._slos), float(rps), spare)
+
+    def _replayed(self, limits: Limits, step: StepTime, level: float, count: int) -> Replay:
         member, held = self._member, self._asked.held
-        played = replay(
-            self._asked.at(level),
+        return replay(
+            self._asked.at(level, count),
             limits,
             step,
             held=int(level) if held else None,
@@ -161,20 +231,6 @@ class _Replays:
             noise=member.noise,
             seed=1 + member.number,
         )
-        done, spare = played.requests.sort("sent_s"), _spare(played, limits)
-        if done.is_empty():
-            return _Tried(_FAR, 0.0, spare)
-        sent, ends = done["sent_s"].to_numpy(), np.sort(done["end_s"].to_numpy())
-        first = max(int(_WARM * len(sent)), 2 * int(level) if held else 0)
-        last = len(sent) - 1 - (int(level) if held else 0)
-        if last <= first or (held and ends[last] <= ends[first]):
-            return _Tried(_FAR, 0.0, spare)
-        rps = (last - first) / (ends[last] - ends[first]) if held else (last - first) / (sent[last] - sent[first])
-        half, until = sent[len(sent) // 2], sent[-1]
-        arrived, ended = len(sent) - len(sent) // 2, np.searchsorted(ends, until) - np.searchsorted(ends, half)
-        if not held and ended < (1 - _BEHIND) * arrived:
-            return _Tried(_FAR, float(rps), spare)
-        return _Tried(worst_excess(member, done[first:], self._slos), float(rps), spare)
 
 
 def _spare(played: Replay, limits: Limits) -> frozenset[str]:
@@ -184,45 +240,3 @@ def _spare(played: Replay, limits: Limits) -> frozenset[str]:
         left = (1 - played.kv_peak) * (limits.blocks - 1)
         found |= {"kv"} if left * limits.block_size > played.most_context else set()
     return frozenset(found)
-
-
-class _Asked:
-    """The requests of a curve's runs, one run after another, and again from the first run for as many as are wanted."""
-
-    def __init__(self, runs: Sequence[MeasuredRun], fewest: int) -> None:
-        """Args: runs: those that count most first. fewest: requests of a replay."""
-        self.held = runs[0].held is not None
-        self._fewest, self._runs = fewest, _again([(float(run.row["level"]), planned_again(run)) for run in runs])
-        self._plans: list[PlannedRequest] = []
-        self._ends: list[int] = []
-        self._began = 0.0
-
-    def at(self, level: float) -> list[PlannedRequest]:
-        """As they would come at that level."""
-        if self.held:
-            return self._first(max(self._fewest, _TIMES_HELD * int(level)))
-        return [replace(plan, due_s=None if plan.due_s is None else plan.due_s / level) for plan in self._first(self._fewest)]
-
-    def _first(self, count: int) -> list[PlannedRequest]:
-        """At a load of 1, whole runs, so that no conversation is cut."""
-        while len(self._plans) < count:
-            level, plans = next(self._runs)
-            first = len(self._plans)
-            for plan in sorted(plans, key=lambda plan: plan.index):
-                self._plans.append(
-                    replace(
-                        plan,
-                        index=first + plan.index,
-                        conversation=first + plan.conversation,
-                        after=tuple(first + before for before in plan.after),
-                        due_s=None if plan.due_s is None else self._began + plan.due_s * level,
-                    )
-                )
-            self._began = max((plan.due_s or 0.0 for plan in self._plans), default=0.0) + 1.0
-            self._ends.append(len(self._plans))
-        return self._plans[: next(end for end in self._ends if end >= count)]
-
-
-def _again(runs: Sequence[tuple[float, list[PlannedRequest]]]) -> Iterator[tuple[float, list[PlannedRequest]]]:
-    while True:
-        yield from runs

@@ -46,6 +46,7 @@ _MISS_FIELDS = {
 _GAIN_FIELDS: dict[str, pl.DataType | type[pl.DataType]] = {
     "resource": pl.String,
     **dict.fromkeys(("gain", "low", "high"), pl.Float64),
+    "more": pl.Boolean,
 }
 _TYPES: dict[str, pl.DataType] = {
     "number": pl.Float64(),

@@ -8,7 +8,10 @@ from pathlib import Path
 from bench.errors import BenchError
 from bench.records.files import read_typed
 
-__all__ = ["CurveRelief", "Gain", "Relief", "Reliefs", "read_reliefs"]
+__all__ = ["LITTLE", "CurveRelief", "Gain", "Relief", "Reliefs", "read_reliefs"]
+
+
+LITTLE = 1.05  # gain below which more of a resource brings no more; convention
 
 
 @dataclass(frozen=True)
@@ -18,12 +21,19 @@ class Gain:
     Attributes:
         resource: `kv` (four times the KV memory), `sequences` (no bound on requests at once), `prefill` or `decode` (prompts, or all
             else of a step, in half the time), `interference` (prompts computed elsewhere).
+        more: whether the replays looked no further, so that it may be more.
     """
 
     resource: str
     gain: float
     low: float
     high: float
+    more: bool = False
+
+    @property
+    def sure(self) -> bool:
+        """Whether it is worth a word, and not chance."""
+        return self.gain >= LITTLE and self.low > 1
 
 
 @dataclass(frozen=True)
@@ -31,7 +41,8 @@ class Relief:
     """The gains of one curve.
 
     Attributes:
-        gains: the greatest first. tied: how many of the first are not surely apart: more than one are causes alike.
+        gains: the greatest first, then those that are not surely less, then the rest from the greatest on.
+        tied: how many of the first are causes alike; 0 where none is sure.
     """
 
     gains: tuple[Gain, ...]
@@ -55,9 +66,9 @@ class Reliefs:
 
     curves: tuple[CurveRelief, ...] = ()
 
-    def known(self) -> dict[tuple[str, str], Relief]:
+    def by_curve(self) -> dict[tuple[str, str], CurveRelief]:
         """By deployment and workload."""
-        return {(each.deployment, each.workload): each.relief for each in self.curves if each.relief}
+        return {(each.deployment, each.workload): each for each in self.curves}
 
 
 def read_reliefs(path: Path) -> Reliefs | None:

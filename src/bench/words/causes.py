@@ -36,7 +36,7 @@ WHY: dict[Evidence, str] = {
     "held_by_slots": "{at}, all {slots} sequences of max_num_seqs run, and {waiting:wait} on average.",
     "pinned": "{at}, never more than {running:.0f} requests run, and {waiting:wait} on average.",
     "relieved": "{at}, {reason}. Replayed {reliefs}.",
-    "nothing_full": "{at}, it misses although sequences and KV cache have room. Why is not known: there is no model of this server.",
+    "nothing_full": "{at}, it misses although sequences and KV cache have room. {unknown}.",
 }
 _ALONE = "One request alone is too slow: its {metric:latency} is {value_s:time}; the limit is {limit_s:time}."
 WHY |= {"alone": _ALONE, "alone_prefill": _ALONE, "alone_decode": _ALONE}
@@ -55,8 +55,6 @@ _RELIEFS = {
     "decode": "with steps twice as fast",
     "interference": "with prompts computed elsewhere",
 }
-_MOST = 6.0  # gain that is printed at most: replays look no further than eight times the load that misses; convention
-_LITTLE = 1.05  # gain below which a resource brings no more; convention
 
 _FASTER = "a faster device, or more of them"
 _FASTER_PREFILL = f"More compute ({_FASTER}), shorter prompts, or prefixes that the cache serves."
@@ -80,8 +78,6 @@ REMEDIES: dict[Evidence, str] = {
     "held_by_slots": _MORE_SLOTS,
     "pinned": _MORE_SLOTS,
     "prompts": _FASTER_PREFILL,
-    "nothing_full": "Of a server that was started elsewhere, name the scheduler's limits in its deployment (`max_num_seqs`, `flags`), "
-    "so that a model shows the cause.",
 }
 _RELIEVED = {
     "kv": _MORE_KV,
@@ -112,22 +108,29 @@ def _numbers(limit: Bottleneck) -> dict[str, Any]:
     why = unsettled_text(Unsettled(limit.unsettled, limit.needs_s)) if limit.unsettled else None
     reasons = [filled(_REASONS[gain.resource], vars(limit)) for gain in limit.gains[: limit.tied]]
     reason = f"either {' or '.join(reasons)}" if len(reasons) > 1 else "".join(reasons)
-    return {**vars(limit), "at": _at(limit), "unsettled": why, "reason": reason, "reliefs": _reliefs(limit.gains)}
+    unknown = (
+        "In replays, no resource by itself would bring more"
+        if limit.gains
+        else "Why is not known: there is no model of this server"
+    )
+    unknown += f" ({limit.no_model})" if limit.no_model else ""
+    texts = {"at": _at(limit), "unsettled": why, "reason": reason, "reliefs": _reliefs(limit.gains), "unknown": unknown}
+    return {**vars(limit), **texts}
 
 
 def _reliefs(gains: Sequence[Gain]) -> str:
     """What more of each resource brings, the most first."""
-    more = [each for each in gains if each.gain >= _LITTLE]
-    texts = [f"{_RELIEFS[gain.resource]}, {_times(gain, first=i == 0)}" for i, gain in enumerate(more)]
-    if none := [_RELIEFS[gain.resource] for gain in gains if gain.gain < _LITTLE]:
+    texts = [
+        f"{_RELIEFS[gain.resource]}, {_times(gain, first=i == 0)}" for i, gain in enumerate(each for each in gains if each.sure)
+    ]
+    if none := [_RELIEFS[gain.resource] for gain in gains if not gain.sure]:
         texts.append(f"{' or '.join(none)}, no more")
     return "; ".join(texts)
 
 
 def _times(gain: Gain, *, first: bool) -> str:
-    most, it_carries, as_much = gain.gain >= _MOST, "it carries " if first else "", " as much" if first else ""
-    times, ends = min(gain.gain, _MOST), "or more" if most else f"({gain.low:.3g} to {gain.high:.3g})"
-    return f"{it_carries}{times:.3g} times{as_much} {ends}"
+    ends = f"at least {gain.low:.3g}" if gain.more else f"{gain.low:.3g} to {gain.high:.3g}"
+    return f"it carries {gain.gain:.3g} times as much ({ends})" if first else f"{gain.gain:.3g} times ({ends})"
 
 
 def _at(limit: Bottleneck) -> str | None:
