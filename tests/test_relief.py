@@ -6,13 +6,14 @@ import polars as pl
 import pytest
 
 from bench.analyse.reliefs import find_reliefs
+from bench.predict.asked import Asked
 from bench.predict.calibrate import calibrate
-from bench.predict.relief import relief_of
+from bench.predict.relief import agreed, relief_of
 from bench.predict.state import Limits, Request, State
 from bench.predict.step_cost import StepCost
 from bench.predict.step_time import StepTime
 from bench.records.files import write_record
-from bench.records.relief import CurveRelief, Reliefs, read_reliefs
+from bench.records.relief import CurveRelief, Gain, Relief, Reliefs, read_reliefs
 from bench.study import parse_slo
 from tests.test_predict import LIMITS, drawn, run_of
 
@@ -76,7 +77,8 @@ POINT = {"deployment": "a", "workload": "w", "axis": "concurrency", "kind": "fou
 
 
 def test_a_server_without_limits_is_named_and_a_known_relief_is_kept(tmp_path):
-    table = pl.DataFrame({"deployment": ["a"], "workload": ["w"]})
+    told = {"valid": True, "telemetry_valid": True, "steady_queued_share": 1.0, "steady_running": 4.0, "steady_running_high": 4.0}
+    table = pl.DataFrame([{"deployment": "a", "workload": "w", **told}])
     capacity = pl.DataFrame([POINT])
     slos = [parse_slo("ttft_p90=1s")]
     first = find_reliefs(table, tmp_path, capacity, slos, code="1")
@@ -92,3 +94,31 @@ def test_a_server_without_limits_is_named_and_a_known_relief_is_kept(tmp_path):
     find_reliefs(table, tmp_path, capacity, slos, code="2", known=first, say=said.append)
     assert len(said) == 1
     assert find_reliefs(table, tmp_path, capacity.with_columns(kind=pl.lit("above")), slos, code="1").curves == ()
+
+
+def test_models_of_one_server_agree_on_what_each_of_them_names():
+    one = Relief((Gain("decode", 2.0, 1.8, 2.2), Gain("kv", 1.2, 1.1, 1.3)), tied=1)
+    two = Relief((Gain("kv", 1.8, 1.7, 1.9), Gain("decode", 1.4, 1.3, 1.5, more=True)), tied=1)
+    both = agreed([one, two])
+    assert (both.tied, [gain.resource for gain in both.gains]) == (2, ["decode", "kv"])
+    assert (both.gains[0].low, both.gains[0].high, both.gains[0].more) == (1.3, 2.2, True)
+    assert both.gains[0].gain == pytest.approx(2.8**0.5)
+    assert agreed([one, Relief(one.gains, tied=0)]).tied == 0
+    assert agreed([one]) is one
+
+
+def test_requests_come_again_in_another_order_at_another_load():
+    """Of a closed loop without those that it begins with, which are cut short; and begun anew as if it had gone on for long."""
+    held = loops(ROOM, (4,), prompts=(5, 50), outputs=(40, 41))[0]
+    asked = Asked([held], 90, seed=1)
+    plans = asked.at(8.0, 120)
+    assert [plan.index for plan in plans] == list(range(len(plans)))
+    assert sorted(plan.output_tokens for plan in plans[:8]) == [5, 10, 15, 20, 25, 30, 35, 40]
+    assert {plan.output_tokens for plan in plans[8:]} == {40}
+    assert [plan.prompt_asked for plan in plans[:96]] != [plan.prompt_asked for plan in Asked([held], 90, seed=2).at(8.0, 120)][
+        :96
+    ]
+    due = run_of(drawn(60, rate=3.0), arrival="poisson", level=3.0)
+    (slow, fast) = (Asked([due], 60).at(level, 60) for level in (1.0, 4.0))
+    assert [plan.due_s for plan in slow] == pytest.approx([4 * plan.due_s for plan in fast])
+    assert 40 < slow[-1].due_s < 90  # one a second
