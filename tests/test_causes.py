@@ -55,8 +55,8 @@ def test_where_replays_know_the_cause_is_what_brings_most(summary):
     found, point = cause(ladder(summary, room=4), TTFT, Relief(GAINS, tied=1), slots=4)
     assert (found.cause, found.evidence, found.level, found.slots) == ("decode", "relieved", point["missed_at"], 4)
     assert why(found) == (
-        "At 16 requests in flight, steps take too long. Replayed with steps twice as fast, it carries 1.8 times as much (1.7 to 2); with "
-        "prompts computed twice as fast, 1.75 times (1.6 to 1.9); with four times the KV memory, 1.1 times (1.02 to 1.2); without a bound "
+        "At 16 requests in flight, steps take too long. Replayed with steps twice as fast, it carries 1.8 times the requests/s (1.7 to 2); with "
+        "prompts computed twice as fast, 1.8 times (1.6 to 1.9); with four times the KV memory, 1.1 times (1 to 1.2); without a bound "
         "on sequences, no more."
     )
     assert remedy(found).startswith("More memory bandwidth")
@@ -383,7 +383,9 @@ def test_a_burst_that_takes_all_slots_of_a_cache_is_not_told_to_find_more_memory
 def test_a_gain_beyond_what_is_replayed_is_so_much_at_least(summary):
     far = Relief((Gain("sequences", 7.2, 5.0, 9.9, more=True), *GAINS[2:3]), tied=1)
     found, _ = cause(ladder(summary, room=4), TTFT, far, slots=4)
-    assert "Replayed without a bound on sequences, it carries 7.2 times as much (at least 5); with four times" in why(found)
+    assert "Replayed without a bound on sequences, it carries 7.2 times the requests/s (at least 5); with four times" in why(
+        found
+    )
 
 
 def test_why_there_is_no_model_is_said(summary):

@@ -129,8 +129,8 @@ def _reliefs(gains: Sequence[Gain]) -> str:
 
 
 def _times(gain: Gain, *, first: bool) -> str:
-    ends = f"at least {gain.low:.3g}" if gain.more else f"{gain.low:.3g} to {gain.high:.3g}"
-    return f"it carries {gain.gain:.3g} times as much ({ends})" if first else f"{gain.gain:.3g} times ({ends})"
+    ends = f"at least {gain.low:.2g}" if gain.more else f"{gain.low:.2g} to {gain.high:.2g}"
+    return f"it carries {gain.gain:.2g} times the requests/s ({ends})" if first else f"{gain.gain:.2g} times ({ends})"
 
 
 def _at(limit: Bottleneck) -> str | None:
