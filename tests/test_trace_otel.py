@@ -8,7 +8,7 @@ from bench.errors import BenchError
 from bench.load.schedule import schedule
 from bench.study import Plan, Workload, load_config
 from bench.study.precision import prompt_lines
-from bench.study.trace import read_trace
+from bench.study.trace import failed_calls, read_trace
 from bench.study.trace_history import messages_of
 from bench.traffic.log import read_log
 from tests.conftest import CONTENT, ROOT
@@ -115,6 +115,15 @@ def test_a_call_follows_what_had_ended_in_its_own_branch(tmp_path, form):
     assert found(requests) == TRUE
     assert {x.output_tokens for x in requests} == {5}
     assert {x.root for x in requests} == {0}
+
+
+@pytest.mark.parametrize("other", ["resourceLogs", "resourceMetrics"])
+def test_what_a_collector_writes_beside_spans_may_come_first(tmp_path, other):
+    failed = {**span("f", 16, 17, "main", prompt=7), "status": {"status_code": "ERROR"}}
+    file = written(tmp_path, {other: [{"resource": {}}]}, otlp(*AGENT, failed), {other: []})
+    assert found(read_trace(file)) == TRUE
+    assert read_log(file).count == len(TRUE)
+    assert failed_calls(file) == 1
 
 
 def test_traces_of_one_conversation_follow_each_other_and_others_have_their_moment(tmp_path):

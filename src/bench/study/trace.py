@@ -155,7 +155,7 @@ def failed_calls(path: str) -> int:
         BenchError: as of `read_trace`.
     """
     rows = read_rows(path, what="trace")
-    return sum(call.failed for call in calls_of(path, rows)) if rows and is_otel(rows[0].values) else 0
+    return sum(call.failed for call in calls_of(path, rows)) if is_otel(rows) else 0
 
 
 @cache
@@ -174,7 +174,7 @@ def _read(path: str, unit: TraceUnit | None = None) -> tuple[Sequence[Row], Form
     rows = read_rows(path, what="trace")
     if not rows:
         raise BenchError(f"{path}: holds no requests.")
-    convert = weka_rows if is_weka([*rows[0].values]) else otel_rows if is_otel(rows[0].values) else None
+    convert = weka_rows if is_weka([*rows[0].values]) else otel_rows if is_otel(rows) else None
     if convert and unit:
         raise BenchError(f"{path}: its moments have a unit of their own. Remove trace_unit.")
     rows = convert(path, rows) if convert else rows

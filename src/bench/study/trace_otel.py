@@ -73,8 +73,13 @@ class Call:
     messages: Sequence[str]
 
 
-def is_otel(values: Mapping[str, Any]) -> bool:
-    """Whether a line of a file is a span, or holds spans."""
+def is_otel(lines: Iterable[Row]) -> bool:
+    """Whether a file has spans; logs and metrics, which a collector may write beside them, come in any order."""
+    return any(_has_spans(line.values) for line in lines)
+
+
+def _has_spans(values: Mapping[str, Any]) -> bool:
+    """Whether a line is a span, or holds spans."""
     if isinstance(values.get("resourceSpans"), list) or isinstance(values.get("spans"), list):
         return True
     return "attributes" in values and bool(values.keys() & {*_ID, "context"})
@@ -221,7 +226,7 @@ def _encoded(line: Row) -> Iterator[tuple[str, Any]]:
     elif "spans" in values:
         spans = _listed(values["spans"])
     else:
-        if is_otel(values):  # a file may hold logs and metrics too
+        if _has_spans(values):  # a file may hold logs and metrics too
             yield line.place, values
         return
     yield from ((f"{line.place}, span {number}", span) for number, span in enumerate(spans, 1))
