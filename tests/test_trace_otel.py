@@ -8,7 +8,7 @@ from bench.errors import BenchError
 from bench.load.schedule import schedule
 from bench.study import Plan, Workload, load_config
 from bench.study.precision import prompt_lines
-from bench.study.trace import failed_calls, read_trace
+from bench.study.trace import calls_left_out, read_trace
 from bench.study.trace_history import messages_of
 from bench.traffic.log import read_log
 from tests.conftest import CONTENT, ROOT
@@ -123,7 +123,7 @@ def test_what_a_collector_writes_beside_spans_may_come_first(tmp_path, other):
     file = written(tmp_path, {other: [{"resource": {}}]}, otlp(*AGENT, failed), {other: []})
     assert found(read_trace(file)) == TRUE
     assert read_log(file).count == len(TRUE)
-    assert failed_calls(file) == 1
+    assert calls_left_out(file).startswith("of the trace's calls, 1 that failed")
 
 
 def test_traces_of_one_conversation_follow_each_other_and_others_have_their_moment(tmp_path):
@@ -167,7 +167,10 @@ def test_only_answered_calls_that_generate_are_requests(tmp_path):
     ("lines", "message"),
     [
         ([span("a", 0, 1, **{"gen_ai.operation.name": "chat"})], "line 1: the span of a call has no gen_ai.usage.input_tokens"),
-        ([span("a", 0, 1, prompt=8, output=0)], "line 1, output_tokens: '0' is less than 1 token"),
+        (
+            [span("a", 0, 1, prompt=8, output=0)],
+            "no requests: of the trace's calls, 1 with 0 tokens of prompt or answer is left out",
+        ),
         ([span("a", 0, 1, prompt=8), span("a", 2, 3, prompt=8)], "line 2: the span '0xa' is that of line 1 too"),
         ([span("a", 2, 1, prompt=8)], "line 1: the span ends before it starts"),
         ([span("a", 0, 1, "b", prompt=8), span("b", 0, 1, "a")], "line 1: more than 200 spans are around it"),
@@ -183,6 +186,17 @@ def test_what_is_wrong_is_named_with_its_place(tmp_path, lines, message):
     with pytest.raises(BenchError, match=message) as refused:
         read_trace(file)
     assert str(refused.value).startswith(file)
+
+
+def test_a_call_without_an_answer_leaves_the_rest_to_be_replayed(tmp_path):
+    """What follows it follows what came before it, as of one that failed."""
+    failed = {**span("failed", 3, 4, prompt=30), "status": {"status_code": "ERROR"}}
+    empty, unasked = span("empty", 2, 3, prompt=20, output=0), span("unasked", 2, 3, trace="u", prompt="0")
+    file = written(tmp_path, span("a", 0, 1, prompt=10), empty, unasked, failed, span("b", 5, 6, prompt=50))
+    assert found(read_trace(file)) == {10: (0.0, set(), 0.0), 50: (None, {10}, 4.0)}
+    assert calls_left_out(file) == (
+        "of the trace's calls, 1 that failed when it was recorded and 2 with 0 tokens of prompt or answer are left out."
+    )
 
 
 def test_what_failed_is_said_before_anything_is_measured(tmp_path):

@@ -20,7 +20,7 @@ from bench.study.trace_history import BLOCK, Histories, messages_of
 from bench.study.trace_times import SECONDS, date_s, number_of, since_1970
 from bench.table_file import Row
 
-__all__ = ["Call", "calls_of", "is_otel", "otel_rows"]
+__all__ = ["Call", "calls_of", "is_otel", "left_out", "otel_rows"]
 
 _PROMPT = ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens", "llm.token_count.prompt")
 _OUTPUT = ("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens", "llm.token_count.completion")
@@ -72,6 +72,11 @@ class Call:
     path: Sequence[str]
     messages: Sequence[str]
 
+    @property
+    def empty(self) -> bool:
+        """Whether its prompt or its answer has 0 tokens, as of an answer that was broken off: it is no request that can be sent."""
+        return 0 in (number_of(self.prompt_tokens), number_of(self.output_tokens))
+
 
 def is_otel(lines: Iterable[Row]) -> bool:
     """Whether a file has spans; logs and metrics, which a collector may write beside them, come in any order."""
@@ -94,9 +99,12 @@ def otel_rows(path: str, lines: Sequence[Row]) -> list[Row]:
     which they begin alike, where these are recorded.
 
     Raises:
-        BenchError: a span cannot be read, or does not say how many tokens a call had.
+        BenchError: a span cannot be read, or does not say how many tokens a call had; or all calls are left out.
     """
-    calls = [call for call in calls_of(path, lines) if not call.failed]
+    found = calls_of(path, lines)
+    calls = [call for call in found if not (call.failed or call.empty)]
+    if found and not calls:
+        raise BenchError(f"{path}: holds no requests: {left_out(found)}")
     sessions: dict[str, list[Call]] = defaultdict(list)
     for call in calls:
         sessions[call.path[0]].append(call)
@@ -107,6 +115,15 @@ def otel_rows(path: str, lines: Sequence[Row]) -> list[Row]:
     return [
         _row(path, call, follows[call.place], histories) for call in sorted(calls, key=lambda call: (call.start_s, call.end_s))
     ]
+
+
+def left_out(calls: Sequence[Call]) -> str | None:
+    """Which calls of a trace are no requests, as a sentence; None where all are."""
+    failed = sum(call.failed for call in calls)
+    empty = sum(call.empty and not call.failed for call in calls)
+    parts = ((failed, "that failed when it was recorded"), (empty, "with 0 tokens of prompt or answer"))
+    words = " and ".join(f"{count:,} {which}" for count, which in parts if count)
+    return f"of the trace's calls, {words} {'is' if failed + empty == 1 else 'are'} left out." if words else None
 
 
 def calls_of(path: str, lines: Sequence[Row]) -> list[Call]:
