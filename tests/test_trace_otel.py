@@ -147,6 +147,23 @@ def test_traces_of_one_conversation_follow_each_other_and_others_have_their_mome
     }
 
 
+def test_a_trace_whose_conversation_some_of_its_calls_name_is_one_session(tmp_path):
+    """In a later trace of it too; where a trace names several, its other calls belong to none of them."""
+    c, d = {"gen_ai.conversation.id": "c"}, {"gen_ai.conversation.id": "d"}
+    file = written(
+        tmp_path,
+        span("a", 0, 1, trace="1", prompt=10),
+        span("b", 2, 3, trace="1", prompt=20, **c),
+        span("c", 4, 5, trace="1", prompt=30),
+        span("d", 6, 7, trace="2", prompt=40, **c),
+        span("e", 8, 9, trace="3", prompt=50, **c),
+        span("f", 10, 11, trace="3", prompt=60, **d),
+        span("g", 12, 13, trace="3", prompt=70),
+    )
+    follows = {prompt: after for prompt, (_, after, _) in found(read_trace(file)).items()}
+    assert follows == {10: set(), 20: {10}, 30: {20}, 40: {30}, 50: {40}, 60: set(), 70: set()}
+
+
 def test_only_answered_calls_that_generate_are_requests(tmp_path):
     """A framework's span around its client's is the same call; what failed has no answer, and what came before it is followed."""
     failed = {**span("failed", 3, 4, prompt=30), "status": {"status_code": "ERROR"}}

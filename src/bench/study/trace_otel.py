@@ -140,12 +140,24 @@ def calls_of(path: str, lines: Sequence[Row]) -> list[Call]:
             )
     around = {key: _around(path, span, spans) for key, span in spans.items() if span.generates}
     outer = {(each.trace, each.id) for above in around.values() for each in above}
-    return [_call(spans[key], above) for key, above in around.items() if key not in outer]
+    kept = {key: above for key, above in around.items() if key not in outer}
+    named = {key: _conversation([spans[key], *above]) for key, above in kept.items()}
+    # Not every instrument names the conversation on each of a trace's calls; of several names it is not known whose the others are.
+    names: dict[str, set[str]] = defaultdict(set)
+    for (trace, _), name in named.items():
+        if name is not None:
+            names[trace].add(name)
+    common = {trace: next(iter(each)) for trace, each in names.items() if len(each) == 1}
+    return [_call(spans[key], above, named[key] or common.get(key[0], key[0])) for key, above in kept.items()]
 
 
-def _call(span: _Span, around: Sequence[_Span]) -> Call:
-    names = (_first(each.attributes, _CONVERSATION) for each in (span, *around))
-    session = next((str(name) for name in names if name is not None), span.trace)
+def _conversation(spans: Iterable[_Span]) -> str | None:
+    """The conversation that a span names, or else the next one around it."""
+    names = (_first(each.attributes, _CONVERSATION) for each in spans)
+    return next((str(name) for name in names if name is not None), None)
+
+
+def _call(span: _Span, around: Sequence[_Span], session: str) -> Call:
     path = [session, span.trace, *(each.id for each in reversed(around)), span.id]
     prompt, output = _first(span.attributes, _PROMPT), _first(span.attributes, _OUTPUT)
     return Call(span.place, span.start_s, span.end_s, prompt, output, span.failed, path, messages_of(span.attributes))
