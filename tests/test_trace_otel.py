@@ -205,6 +205,14 @@ def test_what_is_wrong_is_named_with_its_place(tmp_path, lines, message):
     assert str(refused.value).startswith(file)
 
 
+@pytest.mark.parametrize(
+    "status", ["ERROR", "StatusCode.ERROR", {"status_code": "StatusCode.ERROR"}, {"code": "STATUS_CODE_ERROR"}, {"code": 2}]
+)
+def test_every_form_of_a_failure_is_known(tmp_path, status):
+    file = written(tmp_path, span("a", 0, 1, prompt=10), {**span("b", 2, 3, prompt=20), "status": status})
+    assert [x.prompt_tokens for x in read_trace(file)] == [10]
+
+
 def test_a_call_without_an_answer_leaves_the_rest_to_be_replayed(tmp_path):
     """What follows it follows what came before it, as of one that failed."""
     failed = {**span("failed", 3, 4, prompt=30), "status": {"status_code": "ERROR"}}

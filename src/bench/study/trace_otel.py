@@ -282,7 +282,8 @@ def _span(path: str, place: str, values: Mapping[str, Any]) -> _Span:
         raise BenchError(f"{path}: {place}: a span without {_ID[0]}.")
     status = values.get("status")
     code = _first(status, ("code", "status_code")) if isinstance(status, Mapping) else status
-    failed = str(code).upper() in _FAILED or attributes.get("error.type") not in (None, "")
+    word = str(code).rpartition(".")[2].upper()  # Python prints its enumeration's as StatusCode.ERROR
+    failed = word in _FAILED or attributes.get("error.type") not in (None, "")
     start, end = (_moment(path, place, values, which) for which in ("start", "end"))
     if end < start:
         raise BenchError(f"{path}: {place}: the span ends before it starts.")
