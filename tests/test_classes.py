@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 
 from bench.analysis import operating_points
+from bench.analysis.bottleneck import bottleneck
 from bench.analysis.slo import goodput
 from bench.analysis.windows import of_windows
 from bench.cli import main
@@ -28,6 +29,7 @@ from bench.study.classes import dealt
 from bench.study.precision import with_requests
 from bench.study.questions import mixed as mixed_rows
 from bench.words.capacity import missed
+from bench.words.causes import why
 from tests.conftest import bare_summary
 from tests.fake_server import fake_server
 from tests.planted import frame, steady_row
@@ -199,6 +201,20 @@ def test_a_class_that_misses_its_limit_is_not_hidden_by_the_others(summary):
         **{"smoothed": None, "growth": None},
     }
     assert missed(found) == "TTFT P90 of rag ≤ 1 s (1.5 s)"
+
+
+@pytest.mark.parametrize(("first", "cause"), [(0.9, "prefill"), (0.1, "decode")])
+def test_a_class_that_is_too_slow_alone_is_named(summary, first, cause):
+    """What of its E2E is too long is told by its own TTFT: the chats' is of no account."""
+    rows = [level(summary, load, chat=0.1, rag=1.0) for load in (1, 2)]
+    rows = [
+        {**row, "steady_class_rag_e2e_p90_s": 1.1, "steady_class_rag_ttft_p50_s": first, "steady_ttft_p50_s": 1.0 - first}
+        for row in rows
+    ]
+    runs, slos = frame(rows), [parse_slo("chat.ttft_p90=1s"), parse_slo("rag.e2e_p90=1s")]
+    found = bottleneck(runs, operating_points(runs, slos).row(0, named=True), slos)
+    assert (found.cause, found.request_class) == (cause, "rag")
+    assert why(found) == "One request of rag alone is too slow: its E2E is 1.1 s; the limit is 1 s."
 
 
 def test_a_failed_request_counts_for_its_class(summary):
