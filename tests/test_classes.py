@@ -4,6 +4,7 @@ import json
 import math
 from collections import Counter
 from dataclasses import replace
+from html import unescape
 from types import SimpleNamespace
 
 import polars as pl
@@ -15,13 +16,18 @@ from bench.analysis.slo import goodput
 from bench.analysis.windows import of_windows
 from bench.cli import main
 from bench.errors import BenchError
+from bench.figures import Results
 from bench.figures.registry import load_figure
 from bench.load.client import Load, PreparedLoad, run_load
 from bench.load.schedule import schedule
 from bench.load.target import Target
 from bench.predict.carried import worst_excess
 from bench.records.classes import class_column, served_alike
+from bench.report import write_report
+from bench.report.answers import answers
 from bench.report.classes import class_rows
+from bench.report.findings import curves
+from bench.report.headline import headline
 from bench.search.observation import observed
 from bench.search.placing import Aim
 from bench.study import Decision, Slo, load_config, load_workload, parse_slo
@@ -30,6 +36,7 @@ from bench.study.precision import with_requests
 from bench.study.questions import mixed as mixed_rows
 from bench.words.capacity import missed
 from bench.words.causes import why
+from bench.words.curves import limits
 from tests.conftest import bare_summary
 from tests.fake_server import fake_server
 from tests.planted import frame, steady_row
@@ -240,6 +247,31 @@ def test_a_limit_of_a_class_says_nothing_of_workloads_without_it(summary):
     assert points["workload"].to_list() == [with_it[0]["workload"]]
     both = operating_points(frame([*with_it, *without]), [*slos, parse_slo("ttft_p90=1s")])
     assert dict(both.select("workload", "kind").iter_rows()) == {with_it[0]["workload"]: "below", "plain": "above"}
+
+
+def test_headings_say_which_limits_are_of_classes(summary, tmp_path):
+    """Where workloads are judged by different limits; a card has those of its own curve, and a limit that judges none is nowhere."""
+    plain = [{**steady_row(summary, load), "workload": "plain", "family": "plain", "run": f"p{load}"} for load in (2, 4)]
+    slos = ["chat.ttft_p90=1s", "ttft_p90=2s", "gone.ttft_p90=3s"]
+
+    def study(*rows):
+        return Results(frame(rows), pl.DataFrame(schema={"deployment": pl.String, "run": pl.String}), None, Decision(slo=slos))
+
+    with_class = [{**level(summary, load, chat=0.1, rag=0.3), "workload": "mixed", "family": "mixed"} for load in (2, 4)]
+    both, one = study(*plain, *with_class), study(*with_class)
+    differ = "TTFT P90 ≤ 2 s and the limits of its own classes (TTFT P90 of chat ≤ 1 s)"
+    alike = "TTFT P90 of chat ≤ 1 s and TTFT P90 ≤ 2 s"
+    page = tmp_path / "report.html"
+    for found, within in ((both, differ), (one, alike)):
+        assert limits(curves(found)) == within
+        question = next(each.question for each in answers(found, curves(found)) if each.name == "capacity")
+        assert question == f"What load does one instance sustain within {within}?"
+        write_report(page, title="t", results=found, specs=[], facts=[])
+        text = unescape(page.read_text())
+        assert f"What one instance sustains within {within}" in text
+        assert f"One instance has to meet {within}." in text
+    heads = {curve.workload: headline([curve])[0].numbers[0].what for curve in curves(both)}
+    assert heads == {"plain": "sustains within TTFT P90 ≤ 2 s", "mixed": f"sustains within {alike}"}
 
 
 def test_goodput_counts_each_request_by_the_limits_of_its_class():
