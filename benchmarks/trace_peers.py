@@ -2,6 +2,7 @@
 
 The tool is run against a proxy that stamps each request's arrival and passes its bytes on; tokens and hits are by vLLM's own counters.
 Restart the server between tools: what its cache holds of one would be another's hits. It prints a line, beside what the file says.
+The nth request to arrive is set against the nth due, as each tool's prompts are its own: overtaking understates how late requests are.
 
     .venv/bin/python -m benchmarks.trace_peers trace.jsonl http://127.0.0.1:8000 -- aiperf profile --url {url} ...
 """

@@ -4,23 +4,30 @@ import json
 import math
 from collections import Counter
 from dataclasses import replace
+from html import unescape
 from types import SimpleNamespace
 
 import polars as pl
 import pytest
 
 from bench.analysis import operating_points
+from bench.analysis.bottleneck import bottleneck
 from bench.analysis.slo import goodput
 from bench.analysis.windows import of_windows
 from bench.cli import main
 from bench.errors import BenchError
+from bench.figures import Results
 from bench.figures.registry import load_figure
 from bench.load.client import Load, PreparedLoad, run_load
 from bench.load.schedule import schedule
 from bench.load.target import Target
 from bench.predict.carried import worst_excess
 from bench.records.classes import class_column, served_alike
+from bench.report import write_report
+from bench.report.answers import answers
 from bench.report.classes import class_rows
+from bench.report.findings import curves
+from bench.report.headline import headline
 from bench.search.observation import observed
 from bench.search.placing import Aim
 from bench.study import Decision, Slo, load_config, load_workload, parse_slo
@@ -28,6 +35,8 @@ from bench.study.classes import dealt
 from bench.study.precision import with_requests
 from bench.study.questions import mixed as mixed_rows
 from bench.words.capacity import missed
+from bench.words.causes import why
+from bench.words.curves import limits
 from tests.conftest import bare_summary
 from tests.fake_server import fake_server
 from tests.planted import frame, steady_row
@@ -201,6 +210,20 @@ def test_a_class_that_misses_its_limit_is_not_hidden_by_the_others(summary):
     assert missed(found) == "TTFT P90 of rag ≤ 1 s (1.5 s)"
 
 
+@pytest.mark.parametrize(("first", "cause"), [(0.9, "prefill"), (0.1, "decode")])
+def test_a_class_that_is_too_slow_alone_is_named(summary, first, cause):
+    """What of its E2E is too long is told by its own TTFT: the chats' is of no account."""
+    rows = [level(summary, load, chat=0.1, rag=1.0) for load in (1, 2)]
+    rows = [
+        {**row, "steady_class_rag_e2e_p90_s": 1.1, "steady_class_rag_ttft_p50_s": first, "steady_ttft_p50_s": 1.0 - first}
+        for row in rows
+    ]
+    runs, slos = frame(rows), [parse_slo("chat.ttft_p90=1s"), parse_slo("rag.e2e_p90=1s")]
+    found = bottleneck(runs, operating_points(runs, slos).row(0, named=True), slos)
+    assert (found.cause, found.request_class) == (cause, "rag")
+    assert why(found) == "One request of rag alone is too slow: its E2E is 1.1 s; the limit is 1 s."
+
+
 def test_a_failed_request_counts_for_its_class(summary):
     rows = [level(summary, load, chat=0.1, rag=0.1) for load in (2, 4)]
     rows[1]["judged"] = judged("chat", 160, 0.1) + judged("rag", 40, 0.1, failed=10)
@@ -224,6 +247,31 @@ def test_a_limit_of_a_class_says_nothing_of_workloads_without_it(summary):
     assert points["workload"].to_list() == [with_it[0]["workload"]]
     both = operating_points(frame([*with_it, *without]), [*slos, parse_slo("ttft_p90=1s")])
     assert dict(both.select("workload", "kind").iter_rows()) == {with_it[0]["workload"]: "below", "plain": "above"}
+
+
+def test_headings_say_which_limits_are_of_classes(summary, tmp_path):
+    """Where workloads are judged by different limits; a card has those of its own curve, and a limit that judges none is nowhere."""
+    plain = [{**steady_row(summary, load), "workload": "plain", "family": "plain", "run": f"p{load}"} for load in (2, 4)]
+    slos = ["chat.ttft_p90=1s", "ttft_p90=2s", "gone.ttft_p90=3s"]
+
+    def study(*rows):
+        return Results(frame(rows), pl.DataFrame(schema={"deployment": pl.String, "run": pl.String}), None, Decision(slo=slos))
+
+    with_class = [{**level(summary, load, chat=0.1, rag=0.3), "workload": "mixed", "family": "mixed"} for load in (2, 4)]
+    both, one = study(*plain, *with_class), study(*with_class)
+    differ = "TTFT P90 ≤ 2 s and the limits of its own classes (TTFT P90 of chat ≤ 1 s)"
+    alike = "TTFT P90 of chat ≤ 1 s and TTFT P90 ≤ 2 s"
+    page = tmp_path / "report.html"
+    for found, within in ((both, differ), (one, alike)):
+        assert limits(curves(found)) == within
+        question = next(each.question for each in answers(found, curves(found)) if each.name == "capacity")
+        assert question == f"What load does one instance sustain within {within}?"
+        write_report(page, title="t", results=found, specs=[], facts=[])
+        text = unescape(page.read_text())
+        assert f"What one instance sustains within {within}" in text
+        assert f"One instance has to meet {within}." in text
+    heads = {curve.workload: headline([curve])[0].numbers[0].what for curve in curves(both)}
+    assert heads == {"plain": "sustains within TTFT P90 ≤ 2 s", "mixed": f"sustains within {alike}"}
 
 
 def test_goodput_counts_each_request_by_the_limits_of_its_class():

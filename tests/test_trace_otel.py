@@ -8,7 +8,7 @@ from bench.errors import BenchError
 from bench.load.schedule import schedule
 from bench.study import Plan, Workload, load_config
 from bench.study.precision import prompt_lines
-from bench.study.trace import read_trace
+from bench.study.trace import calls_left_out, read_trace
 from bench.study.trace_history import messages_of
 from bench.traffic.log import read_log
 from tests.conftest import CONTENT, ROOT
@@ -117,6 +117,15 @@ def test_a_call_follows_what_had_ended_in_its_own_branch(tmp_path, form):
     assert {x.root for x in requests} == {0}
 
 
+@pytest.mark.parametrize("other", ["resourceLogs", "resourceMetrics"])
+def test_what_a_collector_writes_beside_spans_may_come_first(tmp_path, other):
+    failed = {**span("f", 16, 17, "main", prompt=7), "status": {"status_code": "ERROR"}}
+    file = written(tmp_path, {other: [{"resource": {}}]}, otlp(*AGENT, failed), {other: []})
+    assert found(read_trace(file)) == TRUE
+    assert read_log(file).count == len(TRUE)
+    assert calls_left_out(file).startswith("of the trace's calls, 1 that failed")
+
+
 def test_traces_of_one_conversation_follow_each_other_and_others_have_their_moment(tmp_path):
     told = {"gen_ai.conversation.id": "c"}
     file = written(
@@ -136,6 +145,23 @@ def test_traces_of_one_conversation_follow_each_other_and_others_have_their_mome
         40: (7.5, set(), 0.0),
         50: (None, {40}, 2.0),
     }
+
+
+def test_a_trace_whose_conversation_some_of_its_calls_name_is_one_session(tmp_path):
+    """In a later trace of it too; where a trace names several, its other calls belong to none of them."""
+    c, d = {"gen_ai.conversation.id": "c"}, {"gen_ai.conversation.id": "d"}
+    file = written(
+        tmp_path,
+        span("a", 0, 1, trace="1", prompt=10),
+        span("b", 2, 3, trace="1", prompt=20, **c),
+        span("c", 4, 5, trace="1", prompt=30),
+        span("d", 6, 7, trace="2", prompt=40, **c),
+        span("e", 8, 9, trace="3", prompt=50, **c),
+        span("f", 10, 11, trace="3", prompt=60, **d),
+        span("g", 12, 13, trace="3", prompt=70),
+    )
+    follows = {prompt: after for prompt, (_, after, _) in found(read_trace(file)).items()}
+    assert follows == {10: set(), 20: {10}, 30: {20}, 40: {30}, 50: {40}, 60: set(), 70: set()}
 
 
 def test_only_answered_calls_that_generate_are_requests(tmp_path):
@@ -158,7 +184,10 @@ def test_only_answered_calls_that_generate_are_requests(tmp_path):
     ("lines", "message"),
     [
         ([span("a", 0, 1, **{"gen_ai.operation.name": "chat"})], "line 1: the span of a call has no gen_ai.usage.input_tokens"),
-        ([span("a", 0, 1, prompt=8, output=0)], "line 1, output_tokens: '0' is less than 1 token"),
+        (
+            [span("a", 0, 1, prompt=8, output=0)],
+            "no requests: of the trace's calls, 1 with 0 tokens of prompt or answer is left out",
+        ),
         ([span("a", 0, 1, prompt=8), span("a", 2, 3, prompt=8)], "line 2: the span '0xa' is that of line 1 too"),
         ([span("a", 2, 1, prompt=8)], "line 1: the span ends before it starts"),
         ([span("a", 0, 1, "b", prompt=8), span("b", 0, 1, "a")], "line 1: more than 200 spans are around it"),
@@ -174,6 +203,25 @@ def test_what_is_wrong_is_named_with_its_place(tmp_path, lines, message):
     with pytest.raises(BenchError, match=message) as refused:
         read_trace(file)
     assert str(refused.value).startswith(file)
+
+
+@pytest.mark.parametrize(
+    "status", ["ERROR", "StatusCode.ERROR", {"status_code": "StatusCode.ERROR"}, {"code": "STATUS_CODE_ERROR"}, {"code": 2}]
+)
+def test_every_form_of_a_failure_is_known(tmp_path, status):
+    file = written(tmp_path, span("a", 0, 1, prompt=10), {**span("b", 2, 3, prompt=20), "status": status})
+    assert [x.prompt_tokens for x in read_trace(file)] == [10]
+
+
+def test_a_call_without_an_answer_leaves_the_rest_to_be_replayed(tmp_path):
+    """What follows it follows what came before it, as of one that failed."""
+    failed = {**span("failed", 3, 4, prompt=30), "status": {"status_code": "ERROR"}}
+    empty, unasked = span("empty", 2, 3, prompt=20, output=0), span("unasked", 2, 3, trace="u", prompt="0")
+    file = written(tmp_path, span("a", 0, 1, prompt=10), empty, unasked, failed, span("b", 5, 6, prompt=50))
+    assert found(read_trace(file)) == {10: (0.0, set(), 0.0), 50: (None, {10}, 4.0)}
+    assert calls_left_out(file) == (
+        "of the trace's calls, 1 that failed when it was recorded and 2 with 0 tokens of prompt or answer are left out."
+    )
 
 
 def test_what_failed_is_said_before_anything_is_measured(tmp_path):
@@ -244,6 +292,13 @@ def test_prompts_share_the_messages_with_which_they_begin_alike(tmp_path, form):
     assert planned[40].reusable_tokens == 32  # it has fewer tokens than the same messages had before
     assert planned[200].reusable_tokens == 80
     assert others == [0, 0]
+
+
+def test_messages_whose_texts_are_all_removed_are_not_recorded(tmp_path):
+    """What was the same of them is not known; one that has some text has been recorded."""
+    spans = [span(name, i, i + 0.5, trace=name, prompt=64, **told("openinference", "", "")) for i, name in enumerate("ab")]
+    assert [x.blocks for x in read_trace(written(tmp_path, *spans))] == [(), ()]
+    assert messages_of(told("openinference", "", "text")) == ["", "text"]
 
 
 def test_instructions_and_tools_stand_ahead_of_the_messages():

@@ -421,9 +421,26 @@ def test_the_load_goes_where_the_study_s_does_and_is_as_long_as_its_slos_take(tm
     (tmp_path / "base.yaml").write_text(json.dumps(base))
     assert main(given) == 2
     assert "go to several endpoints: chat, completions. Say which with --endpoint" in capsys.readouterr().err
-    assert main([*given, "--endpoint", "embeddings"]) == 2
     assert main(["traffic", "access.csv", "--output", "other"]) == 0
     assert "CHANGE" in (tmp_path / "other/study.yaml").read_text()
+
+
+@pytest.mark.parametrize("endpoint", ["embeddings", "rerank"])
+def test_a_load_like_the_log_s_goes_to_no_endpoint_without_answers_of_tokens(tmp_path, monkeypatch, capsys, endpoint):
+    """Neither one that is asked for nor the study's own; nothing is written, and the message says what to change."""
+    monkeypatch.chdir(tmp_path)
+    access_log(tmp_path, count=50)
+    base = read_yaml(ROOT / "config/studies/quick.yaml")
+    base["workloads"] = {"w": {"arrival": "closed", "num_requests": 8, "prompt_tokens": 4, "endpoint": endpoint}}
+    (tmp_path / "base.yaml").write_text(json.dumps(base))
+    given = ["traffic", "access.csv", "--output", "load", "--configfile", "base.yaml"]
+    assert main(given) == 2
+    assert f"The study's workloads go to {endpoint}: its answers have no tokens" in (said := capsys.readouterr().err)
+    assert "--endpoint chat" in said
+    assert main(["traffic", "access.csv", "--output", "load", "--endpoint", endpoint]) == 2
+    assert f"--endpoint {endpoint}: its answers have no tokens" in capsys.readouterr().err
+    assert not (tmp_path / "load").exists()
+    assert main([*given, "--endpoint", "chat"]) == 0
 
 
 def test_lengths_that_no_lognormal_has_are_taken_as_they_are(tmp_path, monkeypatch, capsys):

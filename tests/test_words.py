@@ -57,11 +57,11 @@ def test_loads_and_intervals():
 
 CAUSE = {
     "level": 8.0, "unit": "requests in flight", "unsettled": "short", "needs_s": 50, "failed": 1200, "requests": 4000, "in_flight": 6.5, "said": "no",
-    "metric": "ttft", "value_s": 1.466, "limit_s": 0.5, "per_request": 0.123, "slots": 4,
+    "metric": "ttft", "request_class": "chat", "value_s": 1.466, "limit_s": 0.5, "per_request": 0.123, "slots": 4,
     "running": 3.8, "waiting": 3, "free_tokens": 1600.0, "prompt_tokens": 3200.0, "request_bytes": 3.0 * 2**20,
     "gains": (Gain("decode", 1.8, 1.7, 2.0), Gain("sequences", 1.1, 1.0, 1.2), Gain("kv", 1.0, 1.0, 1.02)), "tied": 1,
 }  # fmt: skip
-NO_CAUSE = dict.fromkeys(("in_flight", "said", "free_tokens", "prompt_tokens", "request_bytes"), None)
+NO_CAUSE = dict.fromkeys(("in_flight", "said", "request_class", "free_tokens", "prompt_tokens", "request_bytes"), None)
 
 
 def test_each_kind_of_evidence():

@@ -14,6 +14,7 @@ import polars as pl
 
 from bench.analysis.evidence import Bottleneck, Evidence
 from bench.axes import CONCURRENCY
+from bench.records.classes import class_column
 from bench.records.relief import CurveRelief
 from bench.study import Slo
 
@@ -211,9 +212,10 @@ def _alone(missing: pl.DataFrame, point: Mapping[str, Any], slos: Sequence[Slo],
             continue
         evidence: Evidence = "alone_prefill" if slo.metric == "ttft" else "alone_decode"
         if slo.metric == "e2e":
-            first = _mean(missing, "ttft_p50_s" if burst else "steady_ttft_p50_s")
+            first = _mean(missing, class_column(slo.request_class, "ttft_p50_s" if burst else "steady_ttft_p50_s"))
             evidence = "alone" if first is None else "alone_prefill" if first > value / 2 else "alone_decode"
-        return replace(here, evidence=evidence, metric=slo.metric, value_s=value, limit_s=slo.limit_s)
+        of = slo.request_class
+        return replace(here, evidence=evidence, metric=slo.metric, request_class=of, value_s=value, limit_s=slo.limit_s)
     return None
 
 

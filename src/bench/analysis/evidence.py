@@ -74,6 +74,7 @@ class Bottleneck:
     in_flight: float | None = None
     said: str | None = None
     metric: str | None = None
+    request_class: str | None = None
     value_s: float | None = None
     limit_s: float | None = None
     per_request: float | None = None

@@ -41,6 +41,7 @@ from bench.words import accuracy, advice, comparison, predicted, predictions, re
 from bench.words.answer import AGAIN
 from bench.words.bands import BANDS
 from bench.words.capacity import BURSTS
+from bench.words.curves import limits
 from bench.words.identical import same_answers
 from bench.words.loads import latency_text, load_cell, load_text
 from bench.words.searches import looked_for, search_ended, search_limit
@@ -106,7 +107,7 @@ def write_report(
     found, told = results.analysis.findings, curves(results)
     answered = answers(results, told)
     remedied = any(AGAIN in answer.do for answer in answered)
-    cards = headline(told, results.decision.slos)
+    cards = headline(told)
     figures = [_figure(spec) for spec in specs]
     context: dict[str, Any] = {
         "title": title,
@@ -161,6 +162,7 @@ def write_report(
         "models": _models(results, geometries or {}),
         "spent": _spent(results),
         "slos": results.decision.slos,
+        "within": limits(told),
         "counted": results.tokens_per_s.removesuffix("/s"),
         "peak_rps": results.decision.peak_rps,
         "safety": results.decision.safety,

@@ -10,7 +10,7 @@ from bench.axes import AXES, RATE
 from bench.errors import shown_share
 from bench.statistics import TAIL
 from bench.study.slo import Slo, applying
-from bench.study.trace import TraceRequest, different_tokens, failed_calls
+from bench.study.trace import TraceRequest, calls_left_out, different_tokens
 from bench.study.workload import Workload
 
 if TYPE_CHECKING:
@@ -78,15 +78,11 @@ def prompt_lines(plan: Plan) -> list[str]:
     parts = {f"{name}.{part}" if part else name: each for name, x in workloads.items() for part, each in x.parts.items()}
     own = {name: x.prompts.described(x.turn_count) for name, x in parts.items() if not x.prompts.sized}
     shared = {name: _shared(x.traced) for name, x in workloads.items()}
-    failed = {name: failed_calls(x.trace) if x.trace else 0 for name, x in workloads.items()}
+    left_out = {name: calls_left_out(x.trace) if x.trace else None for name, x in workloads.items()}
     return [
         *(f"{name}: {words}; their tokens are what the server counts." for name, words in own.items() if words),
         *(f"{name}: {words}" for name, words in shared.items() if words),
-        *(
-            f"{name}: of the trace's calls, {count:,} that failed when it was recorded {'is' if count == 1 else 'are'} left out."
-            for name, count in failed.items()
-            if count
-        ),
+        *(f"{name}: {words}" for name, words in left_out.items() if words),
     ]
 
 

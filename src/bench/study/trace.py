@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from bench.errors import BenchError, shown
 from bench.study.trace_blocks import Chains, hash_ids
-from bench.study.trace_otel import calls_of, is_otel, otel_rows
+from bench.study.trace_otel import calls_of, is_otel, left_out, otel_rows
 from bench.study.trace_times import SECONDS, TraceUnit, date_s, number_of, since_1970
 from bench.study.trace_tree import Trees, in_trees
 from bench.study.trace_weka import is_weka, weka_rows
@@ -20,8 +20,8 @@ __all__ = [
     "PUBLISHERS",
     "Format",
     "TraceRequest",
+    "calls_left_out",
     "different_tokens",
-    "failed_calls",
     "format_of",
     "read_trace",
     "shared_block",
@@ -148,14 +148,14 @@ def different_tokens(requests: Iterable[TraceRequest]) -> int:
     return sum(longest.values())
 
 
-def failed_calls(path: str) -> int:
-    """How many calls of a file of spans failed, and so are no requests.
+def calls_left_out(path: str) -> str | None:
+    """Which calls of a file of spans are no requests, as a sentence; None where all are, and of other traces.
 
     Raises:
         BenchError: as of `read_trace`.
     """
     rows = read_rows(path, what="trace")
-    return sum(call.failed for call in calls_of(path, rows)) if rows and is_otel(rows[0].values) else 0
+    return left_out(calls_of(path, rows)) if is_otel(rows) else None
 
 
 @cache
@@ -174,7 +174,7 @@ def _read(path: str, unit: TraceUnit | None = None) -> tuple[Sequence[Row], Form
     rows = read_rows(path, what="trace")
     if not rows:
         raise BenchError(f"{path}: holds no requests.")
-    convert = weka_rows if is_weka([*rows[0].values]) else otel_rows if is_otel(rows[0].values) else None
+    convert = weka_rows if is_weka([*rows[0].values]) else otel_rows if is_otel(rows) else None
     if convert and unit:
         raise BenchError(f"{path}: its moments have a unit of their own. Remove trace_unit.")
     rows = convert(path, rows) if convert else rows

@@ -23,11 +23,16 @@ _NUMBERED = re.compile(r"(?:gen_ai\.prompt|llm\.input_messages)\.(\d+)\.(.+)")
 
 
 def messages_of(attributes: Mapping[str, Any]) -> list[str]:
-    """A prompt's messages in order, each as one text; none where they are not recorded.
+    """A prompt's messages in order, each as one text; none where they are not recorded, or all are empty, as of redacted ones.
 
     Source: the GenAI conventions' `gen_ai.input.messages`, ahead of which stand `gen_ai.system_instructions` and the tools; before
     them OpenLLMetry's `gen_ai.prompt.0.content` and the like, and OpenInference's `llm.input_messages.0.message.content`.
     """
+    texts = _texts(attributes)
+    return texts if any(texts) else []
+
+
+def _texts(attributes: Mapping[str, Any]) -> list[str]:
     messages = _listed(attributes.get(_MESSAGES))
     if messages:
         ahead = [_listed(attributes[name]) or attributes[name] for name in _AHEAD if attributes.get(name)]

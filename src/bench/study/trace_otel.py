@@ -20,7 +20,7 @@ from bench.study.trace_history import BLOCK, Histories, messages_of
 from bench.study.trace_times import SECONDS, date_s, number_of, since_1970
 from bench.table_file import Row
 
-__all__ = ["Call", "calls_of", "is_otel", "otel_rows"]
+__all__ = ["Call", "calls_of", "is_otel", "left_out", "otel_rows"]
 
 _PROMPT = ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens", "llm.token_count.prompt")
 _OUTPUT = ("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens", "llm.token_count.completion")
@@ -72,9 +72,19 @@ class Call:
     path: Sequence[str]
     messages: Sequence[str]
 
+    @property
+    def empty(self) -> bool:
+        """Whether its prompt or its answer has 0 tokens, as of an answer that was broken off: it is no request that can be sent."""
+        return 0 in (number_of(self.prompt_tokens), number_of(self.output_tokens))
 
-def is_otel(values: Mapping[str, Any]) -> bool:
-    """Whether a line of a file is a span, or holds spans."""
+
+def is_otel(lines: Iterable[Row]) -> bool:
+    """Whether a file has spans; logs and metrics, which a collector may write beside them, come in any order."""
+    return any(_has_spans(line.values) for line in lines)
+
+
+def _has_spans(values: Mapping[str, Any]) -> bool:
+    """Whether a line is a span, or holds spans."""
     if isinstance(values.get("resourceSpans"), list) or isinstance(values.get("spans"), list):
         return True
     return "attributes" in values and bool(values.keys() & {*_ID, "context"})
@@ -89,9 +99,12 @@ def otel_rows(path: str, lines: Sequence[Row]) -> list[Row]:
     which they begin alike, where these are recorded.
 
     Raises:
-        BenchError: a span cannot be read, or does not say how many tokens a call had.
+        BenchError: a span cannot be read, or does not say how many tokens a call had; or all calls are left out.
     """
-    calls = [call for call in calls_of(path, lines) if not call.failed]
+    found = calls_of(path, lines)
+    calls = [call for call in found if not (call.failed or call.empty)]
+    if found and not calls:
+        raise BenchError(f"{path}: holds no requests: {left_out(found)}")
     sessions: dict[str, list[Call]] = defaultdict(list)
     for call in calls:
         sessions[call.path[0]].append(call)
@@ -102,6 +115,15 @@ def otel_rows(path: str, lines: Sequence[Row]) -> list[Row]:
     return [
         _row(path, call, follows[call.place], histories) for call in sorted(calls, key=lambda call: (call.start_s, call.end_s))
     ]
+
+
+def left_out(calls: Sequence[Call]) -> str | None:
+    """Which calls of a trace are no requests, as a sentence; None where all are."""
+    failed = sum(call.failed for call in calls)
+    empty = sum(call.empty and not call.failed for call in calls)
+    parts = ((failed, "that failed when it was recorded"), (empty, "with 0 tokens of prompt or answer"))
+    words = " and ".join(f"{count:,} {which}" for count, which in parts if count)
+    return f"of the trace's calls, {words} {'is' if failed + empty == 1 else 'are'} left out." if words else None
 
 
 def calls_of(path: str, lines: Sequence[Row]) -> list[Call]:
@@ -118,12 +140,24 @@ def calls_of(path: str, lines: Sequence[Row]) -> list[Call]:
             )
     around = {key: _around(path, span, spans) for key, span in spans.items() if span.generates}
     outer = {(each.trace, each.id) for above in around.values() for each in above}
-    return [_call(spans[key], above) for key, above in around.items() if key not in outer]
+    kept = {key: above for key, above in around.items() if key not in outer}
+    named = {key: _conversation([spans[key], *above]) for key, above in kept.items()}
+    # Not every instrument names the conversation on each of a trace's calls; of several names it is not known whose the others are.
+    names: dict[str, set[str]] = defaultdict(set)
+    for (trace, _), name in named.items():
+        if name is not None:
+            names[trace].add(name)
+    common = {trace: next(iter(each)) for trace, each in names.items() if len(each) == 1}
+    return [_call(spans[key], above, named[key] or common.get(key[0], key[0])) for key, above in kept.items()]
 
 
-def _call(span: _Span, around: Sequence[_Span]) -> Call:
-    names = (_first(each.attributes, _CONVERSATION) for each in (span, *around))
-    session = next((str(name) for name in names if name is not None), span.trace)
+def _conversation(spans: Iterable[_Span]) -> str | None:
+    """The conversation that a span names, or else the next one around it."""
+    names = (_first(each.attributes, _CONVERSATION) for each in spans)
+    return next((str(name) for name in names if name is not None), None)
+
+
+def _call(span: _Span, around: Sequence[_Span], session: str) -> Call:
     path = [session, span.trace, *(each.id for each in reversed(around)), span.id]
     prompt, output = _first(span.attributes, _PROMPT), _first(span.attributes, _OUTPUT)
     return Call(span.place, span.start_s, span.end_s, prompt, output, span.failed, path, messages_of(span.attributes))
@@ -221,7 +255,7 @@ def _encoded(line: Row) -> Iterator[tuple[str, Any]]:
     elif "spans" in values:
         spans = _listed(values["spans"])
     else:
-        if is_otel(values):  # a file may hold logs and metrics too
+        if _has_spans(values):  # a file may hold logs and metrics too
             yield line.place, values
         return
     yield from ((f"{line.place}, span {number}", span) for number, span in enumerate(spans, 1))
@@ -248,7 +282,8 @@ def _span(path: str, place: str, values: Mapping[str, Any]) -> _Span:
         raise BenchError(f"{path}: {place}: a span without {_ID[0]}.")
     status = values.get("status")
     code = _first(status, ("code", "status_code")) if isinstance(status, Mapping) else status
-    failed = str(code).upper() in _FAILED or attributes.get("error.type") not in (None, "")
+    word = str(code).rpartition(".")[2].upper()  # Python prints its enumeration's as StatusCode.ERROR
+    failed = word in _FAILED or attributes.get("error.type") not in (None, "")
     start, end = (_moment(path, place, values, which) for which in ("start", "end"))
     if end < start:
         raise BenchError(f"{path}: {place}: the span ends before it starts.")

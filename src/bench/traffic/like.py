@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import yaml
 
+from bench.endpoints import ENDPOINTS
 from bench.errors import BenchError
 from bench.study import Plan, Slo, Workload, load_config, load_workload, parse_slo
 from bench.study.precision import enough_requests
@@ -45,6 +46,12 @@ def write_load(
         BenchError: the folder cannot be written, or the servers cannot take the load.
     """
     sent = {"endpoint": endpoint or _endpoint(base)}
+    known = ENDPOINTS.get(sent["endpoint"])
+    if known and not known.work.generates:
+        whose = "--endpoint" if endpoint else "The study's workloads go to"
+        raise BenchError(
+            f"{whose} {known.name}: its answers have no tokens, as those of the log do. Say where requests go, as --endpoint chat."
+        )
     sent = sent if sent["endpoint"] != Workload.model_fields["endpoint"].default else {}
     try:
         folder.mkdir(parents=True, exist_ok=True)

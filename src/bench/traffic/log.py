@@ -205,7 +205,7 @@ def read_log(
     rows = read_rows(path, what="log")
     if not rows:
         raise BenchError(f"{path}: holds no requests.")
-    rows = _calls(path, rows) if is_otel(rows[0].values) else rows
+    rows = _calls(path, rows) if is_otel(rows) else rows
     form = None if given else format_of(rows[0].values.keys())
     named = given or (dict(zip(NEEDED, form[1:4], strict=True)) if form else {})
     columns = columns_of(path, rows, named)

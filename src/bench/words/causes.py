@@ -38,7 +38,9 @@ WHY: dict[Evidence, str] = {
     "relieved": "{at}, {reason}. Replayed {reliefs}.",
     "nothing_full": "{at}, it misses although sequences and KV cache have room. {unknown}.",
 }
-_ALONE = "One request alone is too slow: its {metric:latency} is {value_s:time}; the limit is {limit_s:time}."
+_ALONE = (
+    "One request[ of {request_class}] alone is too slow: its {metric:latency} is {value_s:time}; the limit is {limit_s:time}."
+)
 WHY |= {"alone": _ALONE, "alone_prefill": _ALONE, "alone_decode": _ALONE}
 # Why a server sustains no more, by the resource that would bring most.
 _REASONS = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,8 +10,9 @@ from bench.analyse import CurveFindings
 from bench.analysis import Bottleneck
 from bench.records.searches import SearchRecord
 from bench.words import capacity, causes, fleet, searches
+from bench.words.answer import listed
 
-__all__ = ["Curve"]
+__all__ = ["Curve", "limits"]
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,11 @@ class Curve:
     def gpu(self) -> str:
         """What a GPU of the fleet is called."""
         return "machine" if self.found.machine else "GPU"
+
+    @property
+    def slos(self) -> Sequence[str]:
+        """The limits that judge it: of a decision, those of all requests and of the classes that it has."""
+        return self.searched.slos if self.searched else self.point["slos"] if self.point else ()
 
     @property
     def sustains(self) -> str:
@@ -105,3 +111,12 @@ class Curve:
     def at_most(self) -> str:
         """Between how many instances the fleet lies, in brackets; what is not established is said to be so."""
         return fleet.interval(self.fleet)
+
+
+def limits(curves: Sequence[Curve]) -> str:
+    """The limits that judge any of these curves; those that do not judge all are said to be of classes. Empty where none judges any."""
+    judged = [curve.slos for curve in curves if curve.point or curve.slos]
+    found = dict.fromkeys(slo for each in judged for slo in each)
+    common = [slo for slo in found if all(slo in each for each in judged)]
+    of_classes = [slo for slo in found if slo not in common]
+    return listed([*common, *([f"the limits of its own classes ({', '.join(of_classes)})"] if of_classes else [])])

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from bench.study import Decision
 from bench.words.answer import AGAIN, Answer, by_advice, in_line, listed, shortened
 from bench.words.capacity import BURSTS, c_max, missed, rate
-from bench.words.curves import Curve
+from bench.words.curves import Curve, limits
 from bench.words.loads import count_text
 
 __all__ = ["answer"]
@@ -20,7 +20,7 @@ def answer(curves: Sequence[Curve], decision: Decision) -> Answer:
         curves: those with a `point`.
     """
     slos, peak = decision.slos, decision.peak_rps
-    within = f"within {listed([str(slo) for slo in slos])}" if slos else "without falling behind"
+    within = f"within {limits(curves)}" if limits(curves) else "without falling behind"
     sized = peak is not None and any(curve.fleet for curve in curves)
     fleet = f", and how many does a peak of {peak:g} requests/s take" if sized else ""
     raise_it = by_advice(

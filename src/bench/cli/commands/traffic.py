@@ -15,7 +15,6 @@ from bench.cli import defaults
 from bench.cli.entry import command
 from bench.cli.options import Json, option, positive
 from bench.cli.output import print_json, print_table
-from bench.endpoints import ENDPOINTS
 from bench.errors import BenchError
 
 if TYPE_CHECKING:
@@ -80,8 +79,6 @@ class Traffic:
 
         if self.output is None and (self.scale != 1 or self.configfile or self.endpoint):
             raise BenchError("--scale, --configfile and --endpoint say what is written: add --output DIR.")
-        if self.endpoint and not ENDPOINTS[self.endpoint].work.generates:
-            raise BenchError(f"--endpoint {self.endpoint}: its answers have no tokens, as those of the log do.")
         base = {} if self.output is None else read_yaml(self.configfile or ROOT / TEMPLATES["running-server"])
         log = read_log(self.log, given=_given(self.columns), unit=self.time_unit, zone=_zone(self.time_zone))
         if self.begin is not None or self.end is not None:
