@@ -8,7 +8,6 @@ from typing import Any
 
 from bench.analysis.saturation import fills_first
 from bench.axes import AXES
-from bench.study import Slo
 from bench.words.curves import Curve
 from bench.words.loads import between_text
 
@@ -40,18 +39,19 @@ class Card:
     numbers: tuple[Number, ...]
 
 
-def headline(curves: Sequence[Curve], slos: Sequence[Slo]) -> list[Card]:
+def headline(curves: Sequence[Curve]) -> list[Card]:
     """A card for each deployment that has a known number; no cards where they would not fit a first screen."""
     names = list(dict.fromkeys(curve.deployment for curve in curves))
     if len(names) > _MOST_CARDS:
         return []
-    cards = [Card(name, tuple(_numbers([curve for curve in curves if curve.deployment == name], slos))) for name in names]
+    cards = [Card(name, tuple(_numbers([curve for curve in curves if curve.deployment == name]))) for name in names]
     return [card for card in cards if card.numbers]
 
 
-def _numbers(curves: Sequence[Curve], slos: Sequence[Slo]) -> Iterable[Number]:
-    """Each of the first curve that has it; loads that go on come before bursts."""
-    if sustained := next((number for curve in curves if (number := _sustained(curve, slos))), None):
+def _numbers(curves: Sequence[Curve]) -> Iterable[Number]:
+    """Each of the first curve that has it; loads that go on come before bursts, and what SLOs limit before what none does."""
+    limited = sorted(curves, key=lambda curve: not curve.slos)
+    if sustained := next((number for curve in limited if (number := _sustained(curve))), None):
         yield sustained
     rows = [curve.saturation for curve in curves if curve.saturation and AXES[curve.saturation["axis"]].requests]
     if full := fills_first(rows):
@@ -66,9 +66,9 @@ def _numbers(curves: Sequence[Curve], slos: Sequence[Slo]) -> Iterable[Number]:
         yield _fleet(fleet)
 
 
-def _sustained(curve: Curve, slos: Sequence[Slo]) -> Number | None:
+def _sustained(curve: Curve) -> Number | None:
     """The highest load within the SLOs: that of a search, or else the highest measured one."""
-    what = f"sustains within {' and '.join(map(str, slos))}" if slos else "sustains"
+    what = f"sustains within {' and '.join(curve.slos)}" if curve.slos else "sustains"
     if (found := curve.searched) and found.why == "found":
         unit = AXES[found.axis].short
         return Number(what, f"{found.limit:.3g}", unit, between_text(found.low, found.high, "{:.3g}"))

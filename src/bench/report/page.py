@@ -106,7 +106,7 @@ def write_report(
     found, told = results.analysis.findings, curves(results)
     answered = answers(results, told)
     remedied = any(AGAIN in answer.do for answer in answered)
-    cards = headline(told, results.decision.slos)
+    cards = headline(told)
     figures = [_figure(spec) for spec in specs]
     context: dict[str, Any] = {
         "title": title,

@@ -20,7 +20,6 @@ def answer(curves: Sequence[Curve], decision: Decision) -> Answer:
         curves: those with a `point`.
     """
     slos, peak = decision.slos, decision.peak_rps
-    within = f"within {listed([str(slo) for slo in slos])}" if slos else "without falling behind"
     sized = peak is not None and any(curve.fleet for curve in curves)
     fleet = f", and how many does a peak of {peak:g} requests/s take" if sized else ""
     raise_it = by_advice(
@@ -32,13 +31,13 @@ def answer(curves: Sequence[Curve], decision: Decision) -> Answer:
     others = [curve for curve in curves if curve not in bursts]
     return Answer(
         name="capacity",
-        question=f"What load does one instance sustain {within}{fleet}?",
+        question=f"What load does one instance sustain {_within(curves)}{fleet}?",
         lines=(
             *shortened([f"{curve.name}: {_lower_case(_in_short(curve))}" for curve in others]),
             *([f"Bursts that meet the SLOs: {listed([_burst(curve) for curve in bursts])}."] if bursts else []),
         ),
         sure=(
-            *([] if slos else [_without_slos(decision.failed_share)]),
+            *_limits(curves, decision),
             *shortened([f"{curve.name}: {_bounds(curve)}{curve.sure}" for curve in others if curve.sure]),
             *([BURSTS] if any(curve.burst for curve in curves) else []),
         ),
@@ -55,11 +54,27 @@ def answer(curves: Sequence[Curve], decision: Decision) -> Answer:
     )
 
 
-def _without_slos(failed_share: float) -> str:
-    return (
-        "`decision` sets no SLO, so a load counts as sustained while requests do not pile up and no more than "
-        f"{100 * failed_share:g} % of them fail."
-    )
+def _within(curves: Sequence[Curve]) -> str:
+    """What ends the question: the SLOs, where they are those of each curve."""
+    alike = {curve.slos for curve in curves}
+    if len(alike) > 1:
+        return "within the SLOs of its workload"
+    slos = alike.pop()
+    return f"within {listed(slos)}" if slos else "without falling behind"
+
+
+def _limits(curves: Sequence[Curve], decision: Decision) -> list[str]:
+    """By which SLOs each curve is judged, where they differ; of those without any, by what else."""
+    limited: dict[tuple[str, ...], list[str]] = {}
+    for curve in curves:
+        limited.setdefault(curve.slos, []).append(curve.name)
+    free = limited.pop((), None)
+    said = [f"{in_line(names)}: judged by {listed(slos)}." for slos, names in limited.items() if free or len(limited) > 1]
+    if free is None:
+        return said
+    none = f"No SLO limits {in_line(free)}" if decision.slos else "`decision` sets no SLO"
+    sustained = "so a load counts as sustained while requests do not pile up and no more than"
+    return [*said, f"{none}, {sustained} {100 * decision.failed_share:g} % of them fail."]
 
 
 def _burst(curve: Curve) -> str:
