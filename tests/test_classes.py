@@ -14,6 +14,7 @@ from bench.analysis.slo import goodput
 from bench.analysis.windows import of_windows
 from bench.cli import main
 from bench.errors import BenchError
+from bench.figures import Results
 from bench.figures.registry import load_figure
 from bench.load.client import Load, PreparedLoad, run_load
 from bench.load.schedule import schedule
@@ -224,6 +225,22 @@ def test_a_limit_of_a_class_says_nothing_of_workloads_without_it(summary):
     assert points["workload"].to_list() == [with_it[0]["workload"]]
     both = operating_points(frame([*with_it, *without]), [*slos, parse_slo("ttft_p90=1s")])
     assert dict(both.select("workload", "kind").iter_rows()) == {with_it[0]["workload"]: "below", "plain": "above"}
+
+
+def test_the_fleet_of_a_workload_without_the_class_of_a_limit(summary):
+    plain = [{**steady_row(summary, load), "workload": "plain", "run": f"p{load}"} for load in (2, 4)]
+    decision = Decision(slo=["rag.ttft_p90=1s", "ttft_p99=1s"], peak_rps=100.0)
+    drawn = load_figure("fleet").draw(Results(frame(plain), pl.DataFrame(), None, decision)).to_dict()
+    assert len(drawn["hconcat"]) == 2  # TTFT P99 of all, and the peak
+    # And of one with it beside: its limit moves no other curve.
+    mix = [level(summary, load, chat=0.1, rag=0.5) for load in (2, 4)]
+    columns = {f"{steady}class_rag_ttft_p90_s": 0.5 for steady in ("", "steady_")}
+    rows = [*plain, *({**row, **columns} for row in mix)]
+    drawn = load_figure("fleet").draw(Results(frame(rows), pl.DataFrame(), None, decision)).to_dict()
+    assert len(drawn["hconcat"]) == 3
+    panels = [{row["curve"] for row in rows} for rows in drawn["datasets"].values() if rows and "c_max" in rows[0]]
+    own = f"{mix[0]['deployment']} · {mix[0]['workload']}"
+    assert sorted(panels, key=len) == [{own}, {own, f"{mix[0]['deployment']} · plain"}]
 
 
 def test_goodput_counts_each_request_by_the_limits_of_its_class():
