@@ -28,7 +28,8 @@ from bench.study import Decision, Slo, load_config, load_workload, parse_slo
 from bench.study.classes import dealt
 from bench.study.precision import with_requests
 from bench.study.questions import mixed as mixed_rows
-from bench.words.capacity import missed
+from bench.words.capacity import evidence, high_needs, low_needs, missed, sustains, with_texts
+from bench.words.fleet import no_point
 from tests.conftest import bare_summary
 from tests.fake_server import fake_server
 from tests.planted import frame, steady_row
@@ -209,12 +210,22 @@ def test_a_failed_request_counts_for_its_class(summary):
     assert [miss["by"] for miss in found["missed"]] == ["class_rag_ttft_p90_s"]
 
 
-def test_a_limit_of_a_class_without_a_request_is_not_judged(summary):
-    rows = [level(summary, load, chat=0.1, rag=0.1) for load in (2, 4)]
-    rows[1]["judged"] = judged("chat", 160, 0.1)
+def test_a_level_without_a_request_of_a_class_is_left_out_and_said_to_be(summary):
+    """The least of four levels sent too few requests for one of rag: the others are judged."""
+    rows = [level(summary, load, chat=0.1, rag=rag) for load, rag in ((1, 0.1), (2, 0.1), (4, 0.1), (8, 2.0))]
+    rows[0]["judged"] = judged("chat", 160, 0.1)
     found = c_max(rows, "rag.ttft_p90=1s")
-    assert (found["kind"], found["missed_at"]) == ("unjudged", 4)
-    assert missed(found) == "TTFT P90 of rag ≤ 1 s cannot be judged"
+    assert (found["kind"], found["c_max"], found["missed_at"]) == ("found", 4, 8)
+    assert "At 1, no request of rag was judged; raise num_requests or its share." in evidence(found)
+    why = "no request of rag was judged; raise num_requests or its share"
+    below = c_max([rows[0], rows[3]], "rag.ttft_p90=1s")
+    assert (below["kind"], low_needs(below)) == ("below", f"At lower levels {why}.")
+    above = c_max([rows[1], {**rows[0], "level": 4.0}], "rag.ttft_p90=1s")
+    assert (above["c_max"], high_needs(above)) == (2, f"The upper end is not known: at 4, {why}.")
+    none = c_max(rows[:1], "rag.ttft_p90=1s")
+    assert sustains(none, burst=False) == f"Its capacity is not known: at 1 request in flight {why}."
+    assert no_point(none) == f"at 1 {why}"
+    assert with_texts(none)["c_max_text"] == f"not known: {why}"
 
 
 def test_a_limit_of_a_class_says_nothing_of_workloads_without_it(summary):
