@@ -13,6 +13,7 @@ from bench.analysis import operating_points
 from bench.analysis.slo import goodput
 from bench.analysis.windows import of_windows
 from bench.cli import main
+from bench.cli.modelled import Modelled
 from bench.errors import BenchError
 from bench.figures import Results
 from bench.figures.registry import load_figure
@@ -382,6 +383,24 @@ def test_a_replay_is_not_asked_of_classes_that_it_cannot_tell_apart():
     assert served_alike(alike)
     for more in ({"model": "adapter"}, {"body": {"priority": 1}}, {"cache": "shared", "shared_prefix": 0.5}):
         assert not served_alike({**alike, "rag": {"share": 0.5, **more}})
+
+
+@pytest.mark.parametrize(
+    ("more", "told"), [({"cache": "shared", "shared_prefix": 0.5}, True), ({"body": {"priority": 1}}, False), ({}, False)]
+)
+def test_a_replay_is_not_asked_of_classes_whose_workload_shares_a_beginning_for_each(tmp_path, more, told):
+    classes = {
+        "chat": {"share": 0.5, "prompt_tokens": 40, "output_tokens": 8},
+        "rag": {"share": 0.5, "prompt_tokens": 80, "output_tokens": 8},
+    }
+    file = tmp_path / "w.yaml"
+    file.write_text(json.dumps({"arrival": "poisson", "num_requests": 20, "classes": classes, **more}))
+    asked = Modelled(workload=file)
+    if not told:
+        assert asked.load("request_rate").classes
+        return
+    with pytest.raises(BenchError, match="nothing is predicted of classes with"):
+        asked.load("request_rate")
 
 
 def test_the_figure_has_a_panel_for_each_limit_of_each_class(summary):
