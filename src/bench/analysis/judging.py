@@ -35,9 +35,9 @@ class Unsettled:
     """Why no run of a level can be judged.
 
     Attributes:
-        kind: `empty`, nothing was sent in a burst; `short`, no run lasted until its load was steady; `absent`, no request was of a class
-            that an SLO limits. needs_s: how long the load should last (whole seconds); None where that is not known.
-        request_class: the class that is absent.
+        kind: `empty`, nothing was sent in a burst; `short`, no run lasted until its load was steady; `absent`, none was of a class
+            that an SLO limits.
+        needs_s: how long the load should last (whole seconds); None where that is not known. request_class: that is absent.
     """
 
     kind: Literal["empty", "short", "absent"]
