@@ -9,11 +9,13 @@ from types import SimpleNamespace
 import polars as pl
 import pytest
 
+from bench.analyse import analyse, write_tables
 from bench.analysis import operating_points
 from bench.analysis.slo import goodput
 from bench.analysis.windows import of_windows
 from bench.cli import main
 from bench.cli.modelled import Modelled
+from bench.cli.sources import capacity_of
 from bench.errors import BenchError
 from bench.figures import Results
 from bench.figures.registry import load_figure
@@ -253,6 +255,25 @@ def test_the_fleet_of_a_workload_without_the_class_of_a_limit(summary):
     panels = [{row["curve"] for row in rows} for rows in drawn["datasets"].values() if rows and "c_max" in rows[0]]
     own = f"{mix[0]['deployment']} · {mix[0]['workload']}"
     assert sorted(panels, key=len) == [{own}, {own, f"{mix[0]['deployment']} · plain"}]
+
+
+def test_a_stored_capacity_is_reused_where_limits_of_a_class_are_those_of_some_curves(summary, tmp_path, monkeypatch):
+    """A mix, a rate without its classes, and a closed loop without them, which has no capacity."""
+    mix = [level(summary, load, chat=0.1, rag=0.5) for load in (2, 4)]
+    plain = [{**steady_row(summary, load), "workload": "plain", "run": f"p{load}"} for load in (2, 4)]
+    rate = [{**row, "workload": "rate", "axis": "request_rate", "arrival": "poisson"} for row in plain]
+    runs, decision = frame([*mix, *plain, *rate]), Decision(slo=["rag.ttft_p90=1s"])
+    runs.write_parquet(tmp_path / "summary.parquet")
+    write_tables(analyse(runs, decision), tmp_path / "analysis")
+    with monkeypatch.context() as patched:
+        patched.setattr("bench.cli.sources.analyse", None)
+        assert capacity_of(runs, str(tmp_path), decision)["workload"].to_list() == [mix[0]["workload"], "rate"]
+    # Other limits are judged anew: of a curve that had one, and of one that had none.
+    assert (
+        capacity_of(runs, str(tmp_path), Decision(slo=["rag.ttft_p90=0.2s"])).filter(workload=mix[0]["workload"])["kind"].item()
+        == "below"
+    )
+    assert capacity_of(runs, str(tmp_path), Decision(slo=["ttft_p90=1s"])).height == 3
 
 
 def test_goodput_counts_each_request_by_the_limits_of_its_class():
