@@ -1,5 +1,6 @@
 """What a report answers first, on made runs whose truth is known: an effect that is there, one that is not, and one that nobody can know."""
 
+import json
 import math
 import re
 
@@ -13,6 +14,7 @@ from bench.figures import Results
 from bench.report import write_report
 from bench.report.answers import answers
 from bench.report.findings import curves
+from bench.report.headline import headline
 from bench.study import Decision
 from bench.study.config import Thresholds
 from bench.study.questions import crossed_factors, levels, plain
@@ -362,6 +364,34 @@ def test_capacity_comes_first_where_a_peak_is_to_be_carried(summary):
     lost = answered(study([{**row, **WRONG} for row in rows], decision=decision))["capacity"]
     assert lost.lines == ("a: no valid run, so its capacity is not known.",)
     assert lost.sure == () and "bench discard" in lost.do[-1]
+
+
+def test_a_limit_of_a_class_is_said_of_the_curves_that_it_limits_alone(summary, tmp_path):
+    """A rate of `mix`, with class chat, beside one of `plain`: the second has a capacity without any SLO."""
+    base, classes = {**summary, "deployment": "a"}, json.dumps({"chat": {}, "rag": {}})
+    rows = [
+        {**rate_row({**base, "workload": name, "family": name}, level), "run": f"{name}{level}"}
+        for name in ("plain", "mix")
+        for level in (4, 8)
+    ]
+    for row in rows[2:]:
+        row |= {"classes": classes, "judged": [{**each, "request_class": "chat"} for each in row["judged"]]}
+    found = study(rows, decision=Decision(slo=["chat.ttft_p99=1s"], peak_rps=100))
+    (card,) = headline(curves(found))
+    assert card.numbers[0].what == "sustains within TTFT P99 of chat ≤ 1 s"
+    (alone,) = headline([curve for curve in curves(found) if curve.workload == "plain"])
+    assert alone.numbers[0].what == "sustains"
+    said = answered(found)["capacity"]
+    assert said.question.startswith("What load does one instance sustain within the SLOs of its workload, and")
+    assert said.sure[:2] == (
+        "a · mix: judged by TTFT P99 of chat ≤ 1 s.",
+        "No SLO limits a · plain, so a load counts as sustained while requests do not pile up and no more than 1 % of them fail.",
+    )
+    write_report(tmp_path / "r.html", title="t", results=found, specs=[], facts=[])
+    page = (tmp_path / "r.html").read_text()
+    assert page.count("No SLO limits it.") == 1
+    only = answered(study(rows[2:], decision=found.decision))["capacity"]
+    assert only.question.startswith("What load does one instance sustain within TTFT P99 of chat ≤ 1 s, and")
 
 
 # One run, and none that is valid

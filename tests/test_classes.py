@@ -10,11 +10,14 @@ from types import SimpleNamespace
 import polars as pl
 import pytest
 
+from bench.analyse import analyse, write_tables
 from bench.analysis import operating_points
 from bench.analysis.bottleneck import bottleneck
 from bench.analysis.slo import goodput
 from bench.analysis.windows import of_windows
 from bench.cli import main
+from bench.cli.modelled import Modelled
+from bench.cli.sources import capacity_of
 from bench.errors import BenchError
 from bench.figures import Results
 from bench.figures.registry import load_figure
@@ -34,9 +37,10 @@ from bench.study import Decision, Slo, load_config, load_workload, parse_slo
 from bench.study.classes import dealt
 from bench.study.precision import with_requests
 from bench.study.questions import mixed as mixed_rows
-from bench.words.capacity import missed
+from bench.words.capacity import evidence, high_needs, low_needs, missed, sustains, with_texts
 from bench.words.causes import why
 from bench.words.curves import limits
+from bench.words.fleet import no_point
 from tests.conftest import bare_summary
 from tests.fake_server import fake_server
 from tests.planted import frame, steady_row
@@ -231,12 +235,22 @@ def test_a_failed_request_counts_for_its_class(summary):
     assert [miss["by"] for miss in found["missed"]] == ["class_rag_ttft_p90_s"]
 
 
-def test_a_limit_of_a_class_without_a_request_is_not_judged(summary):
-    rows = [level(summary, load, chat=0.1, rag=0.1) for load in (2, 4)]
-    rows[1]["judged"] = judged("chat", 160, 0.1)
+def test_a_level_without_a_request_of_a_class_is_left_out_and_said_to_be(summary):
+    """The least of four levels sent too few requests for one of rag: the others are judged."""
+    rows = [level(summary, load, chat=0.1, rag=rag) for load, rag in ((1, 0.1), (2, 0.1), (4, 0.1), (8, 2.0))]
+    rows[0]["judged"] = judged("chat", 160, 0.1)
     found = c_max(rows, "rag.ttft_p90=1s")
-    assert (found["kind"], found["missed_at"]) == ("unjudged", 4)
-    assert missed(found) == "TTFT P90 of rag ≤ 1 s cannot be judged"
+    assert (found["kind"], found["c_max"], found["missed_at"]) == ("found", 4, 8)
+    assert "At 1, no request of rag was judged; raise num_requests or its share." in evidence(found)
+    why = "no request of rag was judged; raise num_requests or its share"
+    below = c_max([rows[0], rows[3]], "rag.ttft_p90=1s")
+    assert (below["kind"], low_needs(below)) == ("below", f"At lower levels {why}.")
+    above = c_max([rows[1], {**rows[0], "level": 4.0}], "rag.ttft_p90=1s")
+    assert (above["c_max"], high_needs(above)) == (2, f"The upper end is not known: at 4, {why}.")
+    none = c_max(rows[:1], "rag.ttft_p90=1s")
+    assert sustains(none, burst=False) == f"Its capacity is not known: at 1 request in flight {why}."
+    assert no_point(none) == f"at 1 {why}"
+    assert with_texts(none)["c_max_text"] == f"not known: {why}"
 
 
 def test_a_limit_of_a_class_says_nothing_of_workloads_without_it(summary):
@@ -272,6 +286,41 @@ def test_headings_say_which_limits_are_of_classes(summary, tmp_path):
         assert f"One instance has to meet {within}." in text
     heads = {curve.workload: headline([curve])[0].numbers[0].what for curve in curves(both)}
     assert heads == {"plain": "sustains within TTFT P90 ≤ 2 s", "mixed": f"sustains within {alike}"}
+
+
+def test_the_fleet_of_a_workload_without_the_class_of_a_limit(summary):
+    plain = [{**steady_row(summary, load), "workload": "plain", "run": f"p{load}"} for load in (2, 4)]
+    decision = Decision(slo=["rag.ttft_p90=1s", "ttft_p99=1s"], peak_rps=100.0)
+    drawn = load_figure("fleet").draw(Results(frame(plain), pl.DataFrame(), None, decision)).to_dict()
+    assert len(drawn["hconcat"]) == 2  # TTFT P99 of all, and the peak
+    # And of one with it beside: its limit moves no other curve.
+    mix = [level(summary, load, chat=0.1, rag=0.5) for load in (2, 4)]
+    columns = {f"{steady}class_rag_ttft_p90_s": 0.5 for steady in ("", "steady_")}
+    rows = [*plain, *({**row, **columns} for row in mix)]
+    drawn = load_figure("fleet").draw(Results(frame(rows), pl.DataFrame(), None, decision)).to_dict()
+    assert len(drawn["hconcat"]) == 3
+    panels = [{row["curve"] for row in rows} for rows in drawn["datasets"].values() if rows and "c_max" in rows[0]]
+    own = f"{mix[0]['deployment']} · {mix[0]['workload']}"
+    assert sorted(panels, key=len) == [{own}, {own, f"{mix[0]['deployment']} · plain"}]
+
+
+def test_a_stored_capacity_is_reused_where_limits_of_a_class_are_those_of_some_curves(summary, tmp_path, monkeypatch):
+    """A mix, a rate without its classes, and a closed loop without them, which has no capacity."""
+    mix = [level(summary, load, chat=0.1, rag=0.5) for load in (2, 4)]
+    plain = [{**steady_row(summary, load), "workload": "plain", "run": f"p{load}"} for load in (2, 4)]
+    rate = [{**row, "workload": "rate", "axis": "request_rate", "arrival": "poisson"} for row in plain]
+    runs, decision = frame([*mix, *plain, *rate]), Decision(slo=["rag.ttft_p90=1s"])
+    runs.write_parquet(tmp_path / "summary.parquet")
+    write_tables(analyse(runs, decision), tmp_path / "analysis")
+    with monkeypatch.context() as patched:
+        patched.setattr("bench.cli.sources.analyse", None)
+        assert capacity_of(runs, str(tmp_path), decision)["workload"].to_list() == [mix[0]["workload"], "rate"]
+    # Other limits are judged anew: of a curve that had one, and of one that had none.
+    assert (
+        capacity_of(runs, str(tmp_path), Decision(slo=["rag.ttft_p90=0.2s"])).filter(workload=mix[0]["workload"])["kind"].item()
+        == "below"
+    )
+    assert capacity_of(runs, str(tmp_path), Decision(slo=["ttft_p90=1s"])).height == 3
 
 
 def test_goodput_counts_each_request_by_the_limits_of_its_class():
@@ -402,6 +451,24 @@ def test_a_replay_is_not_asked_of_classes_that_it_cannot_tell_apart():
     assert served_alike(alike)
     for more in ({"model": "adapter"}, {"body": {"priority": 1}}, {"cache": "shared", "shared_prefix": 0.5}):
         assert not served_alike({**alike, "rag": {"share": 0.5, **more}})
+
+
+@pytest.mark.parametrize(
+    ("more", "told"), [({"cache": "shared", "shared_prefix": 0.5}, True), ({"body": {"priority": 1}}, False), ({}, False)]
+)
+def test_a_replay_is_not_asked_of_classes_whose_workload_shares_a_beginning_for_each(tmp_path, more, told):
+    classes = {
+        "chat": {"share": 0.5, "prompt_tokens": 40, "output_tokens": 8},
+        "rag": {"share": 0.5, "prompt_tokens": 80, "output_tokens": 8},
+    }
+    file = tmp_path / "w.yaml"
+    file.write_text(json.dumps({"arrival": "poisson", "num_requests": 20, "classes": classes, **more}))
+    asked = Modelled(workload=file)
+    if not told:
+        assert asked.load("request_rate").classes
+        return
+    with pytest.raises(BenchError, match="nothing is predicted of classes with"):
+        asked.load("request_rate")
 
 
 def test_the_figure_has_a_panel_for_each_limit_of_each_class(summary):

@@ -345,6 +345,21 @@ def test_where_the_time_goes_in_a_sentence():
     assert shares_text("20 requests in flight", {}) == ""
 
 
+def test_classes_are_the_reason_only_where_they_left_every_run_out(tmp_path, summary, runs):
+    """Runs of classes alike in all but lengths, which drafted tokens or whose requests are gone, are no less left out for that."""
+    mixed = {"a": {"share": 0.5, "model": "adapter"}, "b": {"share": 0.5}}
+    alike = {name: {"share": 0.5} for name in mixed}
+
+    def why(folder, **told):
+        told = [replace(run, row={**run.row, **told}) for run in runs]
+        return made(written(tmp_path / folder, summary, told), told)[0].models[0].why_not
+
+    assert why("mixed", classes=json.dumps(mixed), cache="unique").startswith("its requests are of classes with models")
+    assert why("alike", classes=json.dumps(alike), cache="unique", spec_draft_tokens=9.0).startswith(
+        "none of its runs is valid and shows"
+    )
+
+
 def test_what_the_cache_serves_is_known_where_the_server_does_not_report_it(tmp_path, summary):
     """Prompts of 200 tokens that share 150 leave 56 to be computed: whole blocks of 16 are served."""
     limits = Limits(tokens=512, sequences=32, blocks=400, block_size=16, cached=True)

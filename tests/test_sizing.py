@@ -283,6 +283,21 @@ def test_what_cannot_be_sized_says_why(tmp_path, curve, capsys, arguments, told)
     assert told in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("axis", ["request_rate", "concurrency"])
+def test_a_limit_of_a_class_that_no_run_has_sizes_nothing(tmp_path, curve, capsys, axis):
+    """Of a rate, whose curve has a capacity without SLOs too, it would have been one that no SLO limits."""
+    mixed = curve.with_columns(axis=pl.lit(axis), classes=pl.lit(json.dumps({"chat": {}, "rag": {}})))
+    mixed.write_parquet(tmp_path / "summary.parquet")
+    assert main(["size", str(tmp_path), "--slo", "cht.ttft_p99=2s", "--peak-rps", "1"]) == 2
+    told = "TTFT P99 of cht ≤ 2 s limits a class that these runs do not have; the classes are chat, rag."
+    assert told in capsys.readouterr().err
+    # Another deployment's class is not this one's.
+    both = curve.with_columns(axis=pl.lit(axis)).vstack(mixed.select(curve.columns).with_columns(deployment=pl.lit("b")))
+    both.write_parquet(tmp_path / "summary.parquet")
+    assert main(["size", f"{tmp_path}:a", "--slo", "chat.ttft_p99=2s", "--peak-rps", "1"]) == 2
+    assert "a class that these runs do not have; there are no classes." in capsys.readouterr().err
+
+
 def test_several_curves_are_named(tmp_path, curve, capsys):
     both = curve.vstack(curve.with_columns(deployment=curve["deployment"] + "b"))
     both.write_parquet(tmp_path / "summary.parquet")

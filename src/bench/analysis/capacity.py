@@ -57,17 +57,18 @@ def operating_points(runs: pl.DataFrame, slos: Sequence[Slo], failed_share: floa
         One row a deployment and workload:
 
         - `unit` of the level; `basis`, `steady` or `burst`; `kind`: `found`; `above`, no level misses; `below`, the lowest misses;
-          `unsettled`, no run was steady; `unknown`, no valid run; `unjudged`, an SLO's latency was not measured.
+          `unsettled`, no level can be judged; `unknown`, no valid run; `unjudged`, an SLO's latency was not measured.
         - `c_max`, null unless found or above; `low`, the highest level that significantly meets, and `high`, the lowest that
           significantly misses; null where not established.
-        - `missed_at`: the first level that misses, or of which the SLO was not measured, or that was not steady; `missed`: by what, a
+        - `missed_at`: the first level that misses, or of which the SLO was not measured, or that cannot be judged; `missed`: by what, a
           list of `Miss`, null where nothing is; `highest` level; `runs` and `requests` at C_max.
         - `low_needs`, what would make the lower end as high as C_max: `longer` runs there, `low_needs_requests` in place of its
           `requests`, or more `rounds`; `unsettled` where no level meets and lower ones were not steady; null where it is.
           `high_needs`, what would establish the upper end: `levels` above `high_needs_at`, more `requests` there, or a steady state
           there (`unsettled`); null where it is established.
-        - `unsettled` and `unsettled_needs_s`: as `Unsettled` has them, of the level that is not steady: the lowest, or
-          `high_needs_at`.
+        - `unsettled`, `unsettled_needs_s` and `unsettled_class`: as `Unsettled` has them, of the level that cannot be judged: the
+          lowest, or `high_needs_at`.
+        - `absent_at` and `absent_class`: the first level that is left out as no request of a class with an SLO was judged there.
         - `operate_at`, and of its runs the means: `usable_rps` (requests/s; of an open loop never more than was offered),
           `goodput_rps`, `tokens_per_s`, `latency_s` (E2E, s), `in_flight`, `in_flight_peak` (requests), `prompt_tokens`,
           `output_tokens`.
@@ -122,6 +123,8 @@ def _point(valid: list[dict[str, Any]], slos: Sequence[Slo], failed_share: float
     lower = next((level for level in levels if level.unsettled and level.load < settled[0].load), None)
     if lower is not None and not meeting:
         found |= {"low_needs": "unsettled", **_unsettled(lower.unsettled)}
+    if absent := next((level for level in levels if level.unsettled and level.unsettled.kind == "absent"), None):
+        found |= {"absent_at": absent.load, "absent_class": absent.unsettled and absent.unsettled.request_class}
     if meeting:
         found |= _sustained(meeting, low, miss, settled, burst=burst)
     return found
@@ -159,14 +162,11 @@ def _sustained(
 
 
 def _without(valid: Sequence[Mapping[str, Any]], loads: Sequence[float], slo: Slo) -> float | None:
-    """The first level without an answer that has the SLO's latency: unstreamed ones have no TTFT, those of a single token no TPOT. Or
-    without a request of the class that it limits.
-    """
+    """The first level of which no answer has the SLO's latency: unstreamed ones have no TTFT, those of a single token no TPOT."""
     for load in loads:
         sent = [x for row in valid if row["level"] == load for x in row["judged"] or ()]
-        mine = [x for x in sent if slo.request_class in (None, x.get("request_class"))]
-        answers = [x for x in mine if x["ok"]]
-        if (sent and not mine) or (answers and all(x[slo.metric] is None for x in answers)):
+        answers = [x for x in sent if x["ok"] and slo.request_class in (None, x.get("request_class"))]
+        if answers and all(x[slo.metric] is None for x in answers):
             return load
     return None
 
@@ -199,7 +199,9 @@ def _high_needs(settled: Sequence[Level], first: int, miss: Level | None, levels
 
 
 def _unsettled(found: Unsettled | None) -> dict[str, Any]:
-    return {"unsettled": found.kind, "unsettled_needs_s": found.needs_s} if found else {}
+    if found is None:
+        return {}
+    return {"unsettled": found.kind, "unsettled_needs_s": found.needs_s, "unsettled_class": found.request_class}
 
 
 def _mean(rows: Sequence[Mapping[str, Any]], column: str) -> float | None:

@@ -67,7 +67,7 @@ class Bottleneck:
     level: float | None = None
     unit: str | None = None
     burst: bool = False
-    unsettled: Literal["empty", "short"] | None = None
+    unsettled: Literal["empty", "short", "absent"] | None = None
     needs_s: int | None = None
     failed: int | None = None
     requests: int | None = None

@@ -35,12 +35,14 @@ class Unsettled:
     """Why no run of a level can be judged.
 
     Attributes:
-        kind: `empty`, nothing was sent in a burst; `short`, no run lasted until its load was steady. needs_s: how long the load should
-            last (whole seconds); None where that is not known.
+        kind: `empty`, nothing was sent in a burst; `short`, no run lasted until its load was steady; `absent`, none was of a class
+            that an SLO limits.
+        needs_s: how long the load should last (whole seconds); None where that is not known. request_class: that is absent.
     """
 
-    kind: Literal["empty", "short"]
+    kind: Literal["empty", "short", "absent"]
     needs_s: int | None = None
+    request_class: str | None = None
 
 
 @dataclass(frozen=True)
@@ -177,6 +179,9 @@ def _level(rows: list[dict[str, Any]], load: float, slos: Sequence[Slo], failed_
     else:
         judged = [row for row in rows if row["steady_why"] != "short" and row["steady_from_s"] is not None and row["judged"]]
         level = Level(load, judged, None if judged else _too_short(rows))
+    sent = {each.get("request_class") for row in judged for each in row["judged"]}
+    if absent := [slo.request_class for slo in slos if slo.request_class and slo.request_class not in sent]:
+        level.unsettled = level.unsettled or Unsettled("absent", request_class=absent[0])
     if level.unsettled is not None:
         return level
     requests = [pl.DataFrame(row["judged"], schema=JUDGED_FIELDS) for row in judged]

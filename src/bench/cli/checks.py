@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,12 +10,14 @@ from bench.errors import BenchError
 
 if TYPE_CHECKING:
     from bench.published import Accelerator
+    from bench.study import Slo
     from bench.study.config import Thresholds
 
 __all__ = [
     "headers_of",
     "known_accelerators",
     "refuse_missing_gpus",
+    "refuse_strange_classes",
     "refuse_wrong_address",
     "refuse_wrong_share",
     "thresholds_of",
@@ -47,6 +49,19 @@ def refuse_wrong_share(share: float) -> None:
     """
     if not 0 < share <= 1:
         raise BenchError(f"--gpu-memory-utilization is {share:g}; it is a share, above 0 and at most 1.")
+
+
+def refuse_strange_classes(slos: Collection[Slo], classes: Collection[str], whose: str) -> None:
+    """Refuse an SLO of a class that nothing has. Args: whose: the classes are, such as `the workload does`.
+
+    Raises:
+        BenchError: there is one.
+    """
+    from bench.study import applying
+
+    if strange := [slo for slo in slos if slo not in applying(slos, classes)]:
+        known = f"the classes are {', '.join(classes)}" if classes else "there are no classes"
+        raise BenchError(f"--slo: {strange[0]} limits a class that {whose} not have; {known}.")
 
 
 def refuse_wrong_address(metrics: str | None) -> None:

@@ -113,7 +113,9 @@ class Modelled:
                 f"{self.workload}: nothing is predicted of prompts from a file, of natural answers, of a server's own answers in the "
                 "history or of answers that are no tokens. Give lengths as numbers or distributions."
             )
-        if not served_alike(workload.model_dump(mode="json", exclude_defaults=True).get("classes", {})):
+        # What a class does not say, such as `cache`, is the workload's.
+        sent = {name: {"body": part.body, "cache": part.cache} for name, part in workload.parts.items() if name}
+        if not served_alike({name: {**each, "model": workload.classes[name].model} for name, each in sent.items()}):
             raise BenchError(
                 f"{self.workload}: nothing is predicted of classes with models, priorities or shared beginnings of their own. Leave "
                 "these keys out to predict what their lengths alone come to."

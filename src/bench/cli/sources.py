@@ -10,14 +10,16 @@ import polars as pl
 from bench.aggregate import summary_frame
 from bench.analyse import analyse, read_analysis
 from bench.analysis.slo import goodput, judged_frame, judged_requests
+from bench.axes import AXES
 from bench.errors import BenchError
+from bench.records.classes import class_names
 from bench.records.columns import COLUMNS
 from bench.records.deployment import read_facts
 from bench.records.launch import read_launch
 from bench.records.run_summary import read_run_summary
 from bench.records.summary import read_summary
 from bench.shipped import BENCH
-from bench.study import Decision, Paths, Slo
+from bench.study import Decision, Paths, Slo, applying
 from bench.study.config import Thresholds
 
 __all__ = ["capacity_of", "read_named", "read_source", "with_goodput"]
@@ -107,10 +109,20 @@ def capacity_of(runs: pl.DataFrame, text: str, decision: Decision) -> pl.DataFra
     stored = folder and folder / "capacity.parquet"
     if table and folder and stored and stored.exists() and stored.stat().st_mtime >= table.stat().st_mtime:
         known = read_analysis(folder).capacity.join(runs, on=["deployment", "workload"], how="semi", maintain_order="left")
-        by = known.select("slos", "failed_share").unique().rows()
-        if by == [(list(map(str, decision.slos)), decision.failed_share)]:
+        by = {row[:2]: row[2:] for row in known.select("deployment", "workload", "slos", "failed_share").iter_rows()}
+        if by == {curve: (slos, decision.failed_share) for curve, slos in _limits(runs, decision.slos).items()}:
             return known
     return analyse(with_goodput(runs, text, decision.slos), decision).capacity
+
+
+def _limits(runs: pl.DataFrame, slos: Sequence[Slo]) -> dict[tuple[str, str], list[str]]:
+    """The SLOs that limit each curve with a capacity, as `operating_points` has them."""
+    found = {}
+    for (deployment, workload), group in runs.group_by("deployment", "workload"):
+        limits = applying(slos, class_names(group["classes"][0]))
+        if limits or not AXES[group["axis"][0]].held:
+            found[str(deployment), str(workload)] = list(map(str, limits))
+    return found
 
 
 def _place(text: str) -> Path:

@@ -18,8 +18,10 @@ from bench.records.deployment import read_facts
 from bench.records.launch import read_launch
 from bench.study import Paths
 
-__all__ = ["measured_runs", "read_limits"]
+__all__ = ["measured_runs", "read_limits", "why_none"]
 
+_NONE = "none of its runs is valid and shows the steps of the engine"
+_MIXED = "its requests are of classes with models, priorities or shared beginnings of their own, which the replay does not have"
 _EVICTED = 0.9  # measured ÷ expected hit rate below which the cache evicted; convention
 
 
@@ -31,17 +33,11 @@ def measured_runs(table: pl.DataFrame, results: Path, deployment: str, limits: L
     Args:
         table: the summary. results: the folder that it is of. limits: of the deployment's scheduler.
     """
-    # Answers that come whole, or several tokens a chunk, show no steps; a step that verifies a draft makes any number of tokens.
-    usable = (pl.col("deployment") == deployment) & pl.col("valid") & pl.col("stream").fill_null(True)
-    if "tokens_per_chunk" in table.columns:
-        usable &= pl.col("tokens_per_chunk").fill_null(1.0).is_between(1 / ONE_EACH, ONE_EACH)
-    for column in {"spec_draft_tokens", "answer_acceptance_n"} & set(table.columns):
-        usable &= pl.col(column).fill_null(0) == 0
     found = []
-    for row in table.filter(usable).iter_rows(named=True):
+    for row in _with_steps(table, deployment).iter_rows(named=True):
         file = _at(results, Paths.REQUESTS, deployment=deployment, run=row["run"])
         expected, seen = row["prefix_hit_rate_expected"], row["prefix_hit_rate"]
-        if row.get("classes") and not (served_alike(json.loads(row["classes"])) and row["cache"] == "unique"):
+        if _mixed(row):
             continue
         # A run's records do not say which blocks its prompts share.
         if not file.exists() or (row["arrival"] == "trace" and limits.cached and expected != 0):
@@ -55,6 +51,28 @@ def measured_runs(table: pl.DataFrame, results: Path, deployment: str, limits: L
         if not (evicted or unknown) or not requests["cached_tokens"].null_count():
             found.append(MeasuredRun(row["run"], row, requests.with_columns(cached_tokens=_served(requests, row, limits))))
     return found
+
+
+def why_none(table: pl.DataFrame, deployment: str) -> str:
+    """Why `measured_runs` has none: what left all of them out, where that was the classes of their requests."""
+    rows = _with_steps(table, deployment).to_dicts()
+    return _MIXED if rows and all(map(_mixed, rows)) else _NONE
+
+
+def _with_steps(table: pl.DataFrame, deployment: str) -> pl.DataFrame:
+    """The valid runs of a deployment that show the steps of its engine."""
+    # Answers that come whole, or several tokens a chunk, show no steps; a step that verifies a draft makes any number of tokens.
+    usable = (pl.col("deployment") == deployment) & pl.col("valid") & pl.col("stream").fill_null(True)
+    if "tokens_per_chunk" in table.columns:
+        usable &= pl.col("tokens_per_chunk").fill_null(1.0).is_between(1 / ONE_EACH, ONE_EACH)
+    for column in {"spec_draft_tokens", "answer_acceptance_n"} & set(table.columns):
+        usable &= pl.col(column).fill_null(0) == 0
+    return table.filter(usable)
+
+
+def _mixed(row: Mapping[str, Any]) -> bool:
+    """Whether a run has classes of requests that a replay cannot tell apart."""
+    return bool(row.get("classes")) and not (served_alike(json.loads(row["classes"])) and row["cache"] == "unique")
 
 
 def _served(requests: pl.DataFrame, row: Mapping[str, Any], limits: Limits) -> pl.Series:

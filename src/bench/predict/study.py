@@ -18,7 +18,7 @@ from bench.load.schedule import schedule
 from bench.predict.calibrate import Calibrated, MeasuredRun, calibrate, parameters
 from bench.predict.judge import MEMBERS, beyond, held_out, judged, measured, widened_by_others
 from bench.predict.predict import misfits, predict
-from bench.predict.sources import measured_runs, read_limits
+from bench.predict.sources import measured_runs, read_limits, why_none
 from bench.predict.state import Limits
 from bench.records.calibration import Calibration, MeasuredLoad, ModelRecord, PredictedLoad
 from bench.study import Workload
@@ -28,8 +28,6 @@ __all__ = ["calibrate_study", "described"]
 
 _LEVELS = 12  # levels of a predicted curve; convention
 _HIGHER = 1.2  # highest predicted level ÷ the highest measured one; convention: below `_BEYOND` of predict.predict
-_NONE = "none of its runs is valid and shows the steps of the engine"
-_MIXED = "its requests are of classes with models, priorities or shared beginnings of their own, which the replay does not have"
 _FEW = "its valid runs show too few steps of the engine"
 
 
@@ -55,8 +53,6 @@ def calibrate_study(
     for number, name in enumerate(names, 1):
         limits, why_not = _limits(results, name)
         runs = measured_runs(table, results, name, limits) if limits else []
-        valid = table.filter((pl.col("deployment") == name) & pl.col("valid"))
-        none = _MIXED if valid.height and "classes" in valid.columns and not valid["classes"].null_count() else _NONE
         of = _digest(repr(limits), name, runs, workloads, code) if limits else digest({"code": code, "why_not": why_not})
         if name in before and before[name].digest == of:
             models.append(before[name])
@@ -69,7 +65,10 @@ def calibrate_study(
             except (ArithmeticError, ValueError) as error:  # a server without a model must not cost the study its report
                 why_not = f"fitting it failed ({error})"
         models.append(
-            model or ModelRecord(deployment=name, digest=of, why_not=why_not or (_FEW if runs else none), parameters={})
+            model
+            or ModelRecord(
+                deployment=name, digest=of, why_not=why_not or (_FEW if runs else why_none(table, name)), parameters={}
+            )
         )
     # Of deployments that were not selected this time: they need not be calibrated again when they are.
     return Calibration(models=(*models, *(model for model in before.values() if model.deployment not in names)))

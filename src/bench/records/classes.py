@@ -29,7 +29,7 @@ def class_names(classes: str | None) -> list[str]:
 
 def served_alike(classes: Mapping[str, Mapping[str, Any]]) -> bool:
     """Whether classes differ in nothing that a replay of a server does not have: a model, a priority, or a beginning that their prompts
-    share. Args: classes: as a configuration has them.
+    share. Args: classes: as a configuration has them, or with what is their workload's.
     """
     kinds = {(each.get("model"), (each.get("body") or {}).get("priority")) for each in classes.values()}
     return len(kinds) < 2 and not any(each.get("cache") in ("shared", "repeated") for each in classes.values())

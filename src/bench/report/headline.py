@@ -49,8 +49,9 @@ def headline(curves: Sequence[Curve]) -> list[Card]:
 
 
 def _numbers(curves: Sequence[Curve]) -> Iterable[Number]:
-    """Each of the first curve that has it; loads that go on come before bursts."""
-    if sustained := next((number for curve in curves if (number := _sustained(curve))), None):
+    """Each of the first curve that has it; loads that go on come before bursts, and what SLOs limit before what none does."""
+    limited = sorted(curves, key=lambda curve: not curve.slos)
+    if sustained := next((number for curve in limited if (number := _sustained(curve))), None):
         yield sustained
     rows = [curve.saturation for curve in curves if curve.saturation and AXES[curve.saturation["axis"]].requests]
     if full := fills_first(rows):

@@ -33,10 +33,11 @@ BURSTS = "A burst does not show what a continuous load would do: measure a close
 # By whether the server shows its KV cache.
 UNFILLED = {True: "no load filled the KV cache", False: "whether the KV cache was ever full is not known"}
 # Of a point, what only its words are made of.
-_SOURCES = ("unsettled", "low_needs_requests", "high_needs_at", "unsettled_needs_s")
+_SOURCES = ("unsettled", "low_needs_requests", "high_needs_at", "unsettled_needs_s", "unsettled_class")
 _C_MAX = {
     "unknown": "no valid run",
     "unsettled": "no steady state",
+    "unsettled absent": "not known: {missed}",
     "unjudged": "{missed}: no answer at {missed_at:g} has that latency",
     "below": "below {missed_at:g}, the lowest level{judged_alone}",
     "found": "{c_max:g} ({ends})",
@@ -52,6 +53,7 @@ _SUSTAINS = {
     "unknown": "No valid run, so its capacity is not known.",
     "unjudged": "{c_max_text}. Answers that are not streamed have no TTFT, those of a single token no TPOT.",
     "unsettled": "No steady state, so its capacity is not known: at {at} {missed}.",
+    "unsettled absent": "Its capacity is not known: at {at} {missed}.",
     "below": "No measured load is sustained: at {at}, the lowest, it misses {missed}.",
     "below others": "No load that can be judged is sustained: at {at} it misses {missed}. {low_needs}",
     "burst": "A burst of {at} meets the SLOs: C_max is {c_max_text}.",
@@ -60,6 +62,7 @@ _SUSTAINS = {
 }
 _LOW_NEEDS = {
     "unsettled": "At lower levels the load did not become steady: {longer}.",
+    "unsettled absent": "At lower levels {longer}.",
     "longer": "Longer runs at {c_max:g} would show whether requests pile up there, and raise the lower end to it.",
     "rounds": "{c_max:g} is too near its limit to be sure of: more rounds{levels} would {raise} the lower end.",
     "requests": "{low_needs_requests:,.0f} requests at {c_max:g} ({requests:,.0f} were judged) would establish it as the lower end.",
@@ -128,6 +131,8 @@ def unsettled_text(found: Unsettled) -> str:
     """Why a level cannot be judged, and what would help."""
     if found.kind == "empty":
         return "no request was sent"
+    if found.kind == "absent":
+        return f"no request of {found.request_class or 'a class with an SLO'} was judged; raise num_requests or its share"
     return f"its load did not become steady; {_longer(found.needs_s)}"
 
 
@@ -136,28 +141,36 @@ def _longer(needs_s: float | None) -> str:
 
 
 def _unsettled(point: Point) -> str:
-    return unsettled_text(Unsettled(point["unsettled"], point["unsettled_needs_s"]))
+    return unsettled_text(Unsettled(point["unsettled"], point["unsettled_needs_s"], point["unsettled_class"]))
+
+
+def _absent(point: Point) -> str:
+    """What follows `unsettled` as the key of a text, where a level lacks a class."""
+    return " absent" if point["unsettled"] == "absent" else ""
 
 
 def c_max(point: Point) -> str:
     """C_max with its bounds, such as `16 (at least 15, below 20)`."""
     kind = point["kind"]
     words = {
-        "missed": missed(point) if kind == "unjudged" else None,
+        "missed": missed(point) if kind in ("unjudged", "unsettled") else None,
         "judged_alone": judged_alone(point) if kind == "below" else "",
     }
     ends = _ENDS[point["low"] is not None, point["high"] is not None].format(**point) if kind in ("found", "above") else ""
-    return _C_MAX[kind].format(**{**point, **words, "ends": ends})
+    return _C_MAX[kind + (_absent(point) if kind == "unsettled" else "")].format(**{**point, **words, "ends": ends})
 
 
 def low_needs(point: Point) -> str | None:
     """What would make the lower end as high as C_max; None where it is."""
     if point["low_needs"] is None:
         return None
-    words = {"longer": _longer(point["unsettled_needs_s"])} if point["low_needs"] == "unsettled" else {}
+    kind, words = point["low_needs"], {}
+    if kind == "unsettled":
+        kind += _absent(point)
+        words = {"longer": _unsettled(point) if kind != "unsettled" else _longer(point["unsettled_needs_s"])}
     if point["low_needs"] == "rounds":
         words = {"levels": _lower(point), "raise": "establish" if point["low"] is None else "raise"}
-    return _LOW_NEEDS[point["low_needs"]].format(**point, **words)
+    return _LOW_NEEDS[kind].format(**point, **words)
 
 
 def _lower(point: Point) -> str:
@@ -184,7 +197,8 @@ def sustains(point: Point, *, burst: bool) -> str:
     """A curve's capacity in a sentence or two."""
     kind, words = point["kind"], {"c_max_text": c_max(point), "missed": missed(point)}
     if kind in ("unsettled", "below"):
-        kind += " others" if kind == "below" and point["low_needs"] == "unsettled" else ""
+        others = " others" if point["low_needs"] == "unsettled" else ""
+        kind += others if kind == "below" else _absent(point)
         words |= {"at": load_text(point["missed_at"], point["unit"]), "low_needs": low_needs(point)}
     elif kind in ("found", "above"):
         kind = "burst" if burst else "lasting below" if point["operate_at"] < point["c_max"] else "lasting"
@@ -205,7 +219,15 @@ def evidence(point: Point) -> str:
     runs = int(point["runs"])
     requests = f"{point['requests']:,.0f} request{'' if point['requests'] == 1 else 's'}"
     measured = f"{requests} in {count_text(runs, 'run')} were judged there."
-    return " ".join(filter(None, (measured, low_needs(point), high_needs(point))))
+    return " ".join(filter(None, (measured, _left_out(point), low_needs(point), high_needs(point))))
+
+
+def _left_out(point: Point) -> str:
+    """That a level lacks a class, where no other sentence says so."""
+    if point["absent_at"] is None or point["absent_at"] == point["high_needs_at"]:
+        return ""
+    text = unsettled_text(Unsettled("absent", request_class=point["absent_class"]))
+    return f"At {point['absent_at']:g}, {text}."
 
 
 def full_cache(saturation: Mapping[str, Any] | None) -> str:

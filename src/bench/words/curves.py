@@ -48,6 +48,11 @@ class Curve:
         return self.found.burst
 
     @property
+    def slos(self) -> tuple[str, ...]:
+        """The SLOs that limit it, as text: of the decision's, those of all requests and of classes that its workload has."""
+        return tuple(self.point["slos"]) if self.point else self.searched.slos if self.searched else ()
+
+    @property
     def fleet(self) -> Mapping[str, Any] | None:
         """Of `sized`; None without a peak, or where no load meets the SLOs."""
         return self.found.fleet

@@ -68,6 +68,8 @@ def no_point(point: Mapping[str, Any]) -> str:
             which = f"load{judged_alone(point)}" if judged_alone(point) else "measured load"
             return f"no {which} meets the SLOs: at {point['missed_at']:g} it misses {missed(point)}"
         case "unsettled":
+            if point["unsettled"] == "absent":
+                return f"at {point['missed_at']:g} {missed(point)}"
             return f"no steady state: at {point['missed_at']:g} {missed(point)}"
     return c_max(point)
 

@@ -38,7 +38,7 @@ def answer(curves: Sequence[Curve], decision: Decision) -> Answer:
             *([f"Bursts that meet the SLOs: {listed([_burst(curve) for curve in bursts])}."] if bursts else []),
         ),
         sure=(
-            *([] if slos else [_without_slos(decision.failed_share)]),
+            *_limits(curves, decision),
             *shortened([f"{curve.name}: {_bounds(curve)}{curve.sure}" for curve in others if curve.sure]),
             *([BURSTS] if any(curve.burst for curve in curves) else []),
         ),
@@ -55,11 +55,18 @@ def answer(curves: Sequence[Curve], decision: Decision) -> Answer:
     )
 
 
-def _without_slos(failed_share: float) -> str:
-    return (
-        "`decision` sets no SLO, so a load counts as sustained while requests do not pile up and no more than "
-        f"{100 * failed_share:g} % of them fail."
-    )
+def _limits(curves: Sequence[Curve], decision: Decision) -> list[str]:
+    """By which SLOs each curve is judged, where they differ; of those without any, by what else."""
+    limited: dict[tuple[str, ...], list[str]] = {}
+    for curve in curves:
+        limited.setdefault(curve.slos, []).append(curve.name)
+    free = limited.pop((), None)
+    said = [f"{in_line(names)}: judged by {listed(slos)}." for slos, names in limited.items() if free or len(limited) > 1]
+    if free is None:
+        return said
+    none = f"No SLO limits {in_line(free)}" if decision.slos else "`decision` sets no SLO"
+    sustained = "so a load counts as sustained while requests do not pile up and no more than"
+    return [*said, f"{none}, {sustained} {100 * decision.failed_share:g} % of them fail."]
 
 
 def _burst(curve: Curve) -> str:

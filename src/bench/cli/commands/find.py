@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from bench.axes import AXES, CONCURRENCY, RATE
-from bench.cli.checks import refuse_wrong_address, thresholds_of
+from bench.cli.checks import refuse_strange_classes, refuse_wrong_address, thresholds_of
 from bench.cli.entry import command
 from bench.cli.options import SLO, Json, ThresholdValues, at_least_one, flag, option, percent, positive
 from bench.cli.output import print_json
@@ -92,13 +92,12 @@ class Find(Sending):
         from bench.cli.searching import answered, as_json, searched
         from bench.search import Budget
         from bench.search.chart import draw
-        from bench.study import applying, parse_slo
+        from bench.study import parse_slo
 
         slos = tuple(parse_slo(text) for text in self.slo)
         self._refuse_contradictions(slos)
         content, workload = self._workload()
-        if strange := [slo for slo in slos if slo not in applying(slos, workload.classes)]:
-            raise BenchError(f"--slo: {strange[0]} limits a class that the workload does not have.")
+        refuse_strange_classes(slos, workload.classes, "the workload does")
         aim = self._aim(slos, workload)
         self._refuse_conversations(aim)
         target = self.target()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bench.cli.checks import known_accelerators
+from bench.cli.checks import known_accelerators, refuse_strange_classes
 from bench.cli.entry import command
 from bench.cli.options import SLO, AcceleratorName, FormerDevice, Hardware, Json, at_least_one, number, option, positive
 from bench.cli.output import print_json, print_table
@@ -128,6 +128,8 @@ class Size:
             point, device, machine = self._given(self.usable_rps), None, False
         else:
             runs, deployment = self._runs()
+            # without its limit the curve of a rate would be sized by none
+            refuse_strange_classes(slos, _classes(runs, deployment), "these runs do")
             decision = Decision(slo=self.slo or [], failed_share=self.failed_share)
             points = capacity_of(runs, self.results or "results", decision)
             point, measured = _measured(runs, points, deployment)
@@ -223,6 +225,14 @@ class Size:
             paths = save_figure("fleet", Results(runs, pl.DataFrame(), None, decision), Path(folder, "fleet"))
             chart.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(next(path for path in paths if path.suffix == chart.suffix), chart)
+
+
+def _classes(runs: pl.DataFrame, deployment: str | None) -> list[str]:
+    """The classes of a deployment's requests; of all deployments, where None is given."""
+    from bench.records.classes import class_names
+
+    selected = runs if deployment is None else runs.filter(runs["deployment"] == deployment)
+    return list(dict.fromkeys(name for text in selected["classes"].unique(maintain_order=True) for name in class_names(text)))
 
 
 def _measured(runs: pl.DataFrame, points: pl.DataFrame, deployment: str | None) -> tuple[OperatingPoint, dict[str, Any]]:

@@ -76,14 +76,19 @@ def fleet_chart(results: Results) -> alt.HConcatChart | alt.LayerChart:
         return nothing_to_show("the study's `decision` names no SLO")
     if results.points["usable_rps"].null_count() == len(results.points):
         return nothing_to_show("no load that goes on meets the SLOs, or none was measured")
-    panels = [_by_limit(results, slo) for slo in decision.slos]
+    panels = [panel for slo in decision.slos if (panel := _by_limit(results, slo))]
     if decision.peak_rps is not None:
         panels.append(_by_peak(results, decision.peak_rps))
     return alt.hconcat(*panels)
 
 
-def _by_limit(results: Results, slo: Slo) -> alt.LayerChart:
-    last = 2 * max([*steps_of(results.curves, slo), slo.limit_s])
+def _by_limit(results: Results, slo: Slo) -> alt.LayerChart | None:
+    """Of the curves that the SLO limits; None where none of them meets it or a wider one: no run may have its class."""
+    of_slo = results.points.filter(pl.col("slos").list.contains(str(slo)))
+    curves = results.curves.join(of_slo, on=["deployment", "workload"], how="semi", maintain_order="left")
+    if curves.is_empty():
+        return None
+    last = 2 * max([*steps_of(curves, slo), slo.limit_s])
     parts = [  # each at its own steps: at those of all curves together, the time would grow with their square
         sensitivity(
             runs,
@@ -92,9 +97,11 @@ def _by_limit(results: Results, slo: Slo) -> alt.LayerChart:
             sorted({*steps_of(runs, slo), slo.limit_s, last}),
             results.decision.failed_share,
         )
-        for runs in results.curves.partition_by("deployment", "workload", maintain_order=True)
+        for runs in curves.partition_by("deployment", "workload", maintain_order=True)
     ]
     rows = with_curve(results, pl.concat(parts))
+    if rows.is_empty():
+        return None
     ends = float(rows["limit_s"].min()), last  # type: ignore[arg-type]
     x = alt.X(
         "limit_s:Q",
