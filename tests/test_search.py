@@ -438,6 +438,18 @@ def test_where_one_request_alone_misses_an_slo_nothing_is_measured_for_it():
     assert "one request alone takes 22.9 s (TTFT P90 ≤ 1 s; all of 2, sent one after the other)" in why_text(found, aim())
 
 
+def test_what_a_probe_found_of_single_requests_holds_for_a_search_that_goes_on():
+    slo = parse_slo("ttft_p90=1s")
+    alone = Alone(slo, 22.9, 2, cut=False)
+    known = [at_a_rate()(4, 40, 1)]
+    found = search(aim(start=None), Budget(9, 900.0), at_a_rate(), known, alone=alone)
+    assert (found.alone, found.answer.why, len(found.looks)) == (alone, "alone", 1)
+    assert "one request alone takes 22.9 s" in why_text(found, aim())
+    assert (
+        search(aim(start=4.0), Budget(2, 900.0), at_a_rate(), known, alone=alone).answer.why != "alone"
+    )  # no probe was asked for
+
+
 def test_no_more_is_claimed_than_was_measured():
     """A budget that ends while loads still climb says what is carried, not what may be."""
     found = search(aim(), Budget(3, 1e9), lambda load, *_: Measured(row([0.05] * 400, level=load)))

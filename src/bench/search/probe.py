@@ -9,17 +9,20 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from statistics import fmean
 from typing import Protocol
 
 import numpy as np
 
 from bench.analysis.regions import FLAT, PROPORTIONAL
+from bench.errors import BenchError
+from bench.records.files import read_typed, write_record
 from bench.search.observation import MOST_EXCESS
 from bench.search.placing import Aim, level_of
 from bench.study import Slo
 
-__all__ = ["Alone", "Probed", "Reply", "Send", "probe"]
+__all__ = ["Alone", "Probed", "Reply", "Send", "keep_alone", "kept_alone", "probe"]
 
 _SECONDS = 45.0  # longest probe (s); tuned: benchmarks.find_scale
 _STEP_S = 1.0  # shortest step of a probe (s); tuned: benchmarks.find_scale
@@ -151,6 +154,23 @@ def _alone(aim: Aim, send: Send, first: Sequence[Reply]) -> tuple[Alone | None, 
         spent += _length(further)
         replies += further
     return None, spent
+
+
+def keep_alone(alone: Alone | None, file: Path) -> None:
+    """Keep what a probe found beside the runs that follow: a search that goes on from them is not probed again."""
+    if alone is None:
+        file.unlink(missing_ok=True)
+    else:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_record(alone, file)
+
+
+def kept_alone(file: Path) -> Alone | None:
+    """What `keep_alone` kept; None where no load was found to miss an SLO, or the file cannot be read."""
+    try:
+        return read_typed(Alone, file, "")
+    except BenchError:
+        return None
 
 
 def _missed(slo: Slo, replies: Sequence[Reply]) -> bool:
