@@ -139,7 +139,7 @@ def probe(aim: Aim, send: Send) -> Probed:
 
 def _alone(aim: Aim, send: Send, first: Sequence[Reply]) -> tuple[Alone | None, float]:
     """That no load meets an SLO, as single requests miss it one after the other, more of them than chance explains; and the time that
-    this took (s). None as soon as one meets each, or where that takes too long.
+    this took (s). None as soon as one meets each, or where the further ones take as long as a probe may.
     """
     replies, spent = list(first), 0.0
     while missed := [slo for slo in aim.slos if _missed(slo, replies)]:
@@ -149,7 +149,7 @@ def _alone(aim: Aim, send: Send, first: Sequence[Reply]) -> tuple[Alone | None, 
             worst, least = max(((slo, _least(slo, replies)) for slo in sure), key=lambda pair: _of_limit(*pair) or 0.0)
             latency_s = worst.limit_s * (_of_limit(worst, least) or 0.0)
             return Alone(worst, latency_s, count[worst], cut=least.latencies[worst.metric] is None), spent
-        if spent >= _SECONDS or not (further := send(1, 1, _SECONDS)):
+        if spent >= _SECONDS or not (further := send(1, 1, _SECONDS - spent)):
             break
         spent += _length(further)
         replies += further
