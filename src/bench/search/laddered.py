@@ -147,7 +147,7 @@ class LadderSearches:
             return probed
 
         def announce(run: Next) -> None:
-            self._tell(rounds, asked, f"{next_text(run, aim)}")
+            self._tell(rounds, asked, next_text(run, aim))
 
         found = search(aim, budget, measure, before, report, targets_of(asked), begin, announce, kept_alone(_alone(asked)))
         for target, answer in found.answers.items():
