@@ -77,7 +77,13 @@ POINT = {"deployment": "a", "workload": "w", "axis": "concurrency", "kind": "fou
 
 
 def test_a_server_without_limits_is_named_and_a_known_relief_is_kept(tmp_path):
-    told = {"valid": True, "telemetry_valid": True, "steady_queued_share": 1.0, "steady_running": 4.0, "steady_running_high": 4.0}
+    told = {
+        "valid": True,
+        "telemetry_valid": True,
+        "steady_queued_share": 1.0,
+        "steady_running": 4.0,
+        "steady_running_high": 4.0,
+    }
     table = pl.DataFrame([{"deployment": "a", "workload": "w", **told}])
     capacity = pl.DataFrame([POINT])
     slos = [parse_slo("ttft_p90=1s")]
