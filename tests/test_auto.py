@@ -185,6 +185,25 @@ def test_all_targets_of_a_ladder_share_its_runs_and_another_one_goes_on(server, 
 
 
 @pytest.mark.workflow
+def test_that_no_load_meets_the_slos_is_known_to_a_search_that_goes_on_from_runs_of_another_target(server, tmp_path, content):
+    server.first_s, server.refuse = 0.6, None
+    folder = Folder(tmp_path, searching(content, server.base_url, targets=["slo", "throughput"], highest=4, runs=3))
+    workflow = folder.start()
+    end = time.monotonic() + 120
+    while len(folder.stored()) < 1 and time.monotonic() < end:
+        time.sleep(0.05)
+    os.kill(workflow.pid, signal.SIGKILL)
+    workflow.communicate(timeout=60)
+    shutil.rmtree(tmp_path / ".snakemake/locks")
+    assert folder.stored()
+    assert not (tmp_path / SEARCH).exists()
+    assert "prob" not in folder.run()
+    slo, other = read_searches(tmp_path / SEARCH).searches
+    assert (slo.why, slo.limit, other.target) == ("alone", 0, "throughput")
+    assert len(other.runs) == len(folder.stored())
+
+
+@pytest.mark.workflow
 def test_the_load_that_fills_the_kv_cache_is_found_by_the_engines_metrics(server, tmp_path, content):
     """The cache holds six requests; the seventh waits for it."""
     shown = (ROOT / "tests/data/vllm-0.32.0.prom").read_text()

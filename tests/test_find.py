@@ -165,6 +165,19 @@ def test_where_one_request_alone_misses_the_slo_it_is_said_at_once(tmp_path):
     assert len(slow.bodies) < 10
 
 
+def test_that_one_request_alone_misses_the_slo_is_not_forgotten_once_there_are_runs(tmp_path):
+    """Runs of another SLO, which a search that begins again goes on from without a probe."""
+    with fake_server(first_s=0.7, gap_s=0.002, pages={"/v1/models": '{"data": [{"id": "m"}]}'}) as slow:
+        first = json.loads(find(slow.base_url, "--json", cwd=tmp_path).stdout)
+        options = "--slo", "ttft_p90=5s", "--max-runs", "1", "--most", "2", "--json"
+        other = json.loads(bench("find", "--base-url", slow.base_url, *COMMON[:-2], *options, cwd=tmp_path).stdout)
+        sent = len(slow.bodies)
+        again = find(slow.base_url, "--json", cwd=tmp_path)
+    assert (first["why"], len(other["runs"]), len(slow.bodies)) == ("alone", 1, sent)
+    result = json.loads(again.stdout)
+    assert (result["why"], len(result["runs"])) == ("alone", 1)
+
+
 def test_a_run_says_how_long_it_takes_and_none_begins_that_does_not_fit(server, tmp_path):
     """50 requests at 2 requests/s take 25 s, and 20 take 10."""
     rate = ["--model", "m", "--request-rate", "--prompt-length", "16", "--output-length", "4", "--slo", "ttft_p90=500ms"]
@@ -172,7 +185,7 @@ def test_a_run_says_how_long_it_takes_and_none_begins_that_does_not_fit(server, 
     sent = len(server.bodies)
     none = bench("find", "--base-url", server.base_url, *rate, *begun, "--max-minutes", "0.1")
     assert none.returncode == 1, none.stderr
-    assert "no run fits into --max-minutes: the shortest is 20 requests at 2 requests/s, about" in none.stdout
+    assert "fits into --max-minutes: the shortest there is 20 requests at 2 requests/s, about" in none.stdout
     assert len(server.bodies) - sent < 10
     cut = bench("find", "--base-url", server.base_url, *rate, *begun, "--max-minutes", "0.25")
     assert "28 requests at 2 requests/s, about 14 s" in cut.stderr or "29 requests at 2 requests/s, about 15 s" in cut.stderr

@@ -184,12 +184,12 @@ def test_what_the_server_s_own_launcher_started_may_serve():
 def ten_seconds(monkeypatch, planted_servers):
     """Ten seconds of two cores of which 13 s were used, 2 s of them by us; the processes and what each of them used are given."""
 
-    def watched(used, *, asks=()):
+    def watched(used, *, asks=(), cores_s=13.0):
         port, server, child = planted_servers(*asks)
         times = iter(
             [dict.fromkeys(used(server, child), 1.0), {each: 1.0 + seconds for each, seconds in used(server, child).items()}]
         )
-        cores = iter([{"user": 0.0, "idle": 0.0, "steal": 0.0}, {"user": 13.0, "idle": 7.0, "steal": 0.0}])
+        cores = iter([{"user": 0.0, "idle": 0.0, "steal": 0.0}, {"user": cores_s, "idle": 20.0 - cores_s, "steal": 0.0}])
         own = iter([0.0, 2.0])
         monkeypatch.setattr(host, "process_times", lambda: next(times))
         monkeypatch.setattr(host, "core_times", lambda: next(cores))
@@ -220,18 +220,31 @@ def test_an_engine_behind_the_proxy_that_listens_is_not_taken_for_other_work(ten
 def test_what_is_not_known_of_a_server_is_not_known_at_any_load(ten_seconds, planted_servers, served):
     """Another server here whose clients nobody knows: it uses as much beside a run of one request as beside one of many."""
     port, other, _ = planted_servers()
-    seen = ten_seconds(lambda server, _: {server: served, other: 5.0}, asks=[port])
+    seen = ten_seconds(lambda server, _: {server: served, other: 5.0}, asks=[port], cores_s=7.0 + served)
     assert seen.other_share is None
 
 
-def test_what_would_not_disturb_though_it_were_all_of_others_is_known(ten_seconds, planted_servers):
-    port, other, _ = planted_servers()
-    seen = ten_seconds(lambda server, child: {server: 1.0, child: 8.0, other: 1.5}, asks=[port])
-    assert seen.other_share == 0.1
+@pytest.mark.parametrize("engine_s", [0.1, 0.4, 0.9, 2.0, 3.0, 9.0])
+def test_an_engine_behind_the_proxy_is_held_against_no_run_however_strict_the_threshold(ten_seconds, planted_servers, engine_s):
+    """At a low load it uses less than any threshold of disturbance."""
+    port, engine, worker = planted_servers()
+    used = {engine: engine_s, worker: engine_s}
+    seen = ten_seconds(lambda server, _: {server: 0.1, **used}, asks=[port], cores_s=2.1 + 2 * engine_s)
+    assert (seen.other_share or 0.0) <= 0.01
+
+
+@pytest.mark.parametrize("engine_s", [0.1, 0.9, 3.0, 9.0])
+def test_other_work_beside_a_proxy_is_the_same_share_at_every_load(ten_seconds, planted_servers, engine_s):
+    """Of 2 s a compiler's processes, which have ended by now, used the half."""
+    port, engine, _ = planted_servers()
+    _, _, busy = planted_servers()
+    used = {engine: engine_s, busy: 1.0}
+    seen = ten_seconds(lambda server, _: {server: 0.1, **used}, asks=[port], cores_s=4.1 + engine_s)
+    assert seen.other_share == pytest.approx(0.1, abs=0.01)
 
 
 def test_what_is_certainly_other_work_is_seen_beside_a_proxy(ten_seconds, planted_servers):
     port, engine, _ = planted_servers()
     _, _, busy = planted_servers()
     seen = ten_seconds(lambda server, _: {server: 0.5, engine: 5.0, busy: 5.0}, asks=[port])
-    assert seen.other_share == 0.25
+    assert seen.other_share == 0.275

@@ -119,6 +119,19 @@ def test_that_no_load_meets_an_slo_is_said_once_chance_no_longer_explains_single
     assert probe(aim(f"ttft_p{percentile}=1s", held=False), single([2.0] * (requests - 1) + [0.5] * 20)).alone is None
 
 
+def test_all_further_single_requests_together_take_no_longer_than_a_probe():
+    """A P50 takes seven that miss, and no more than three of 20 s fit."""
+    allowed = []
+
+    def send(_in_flight, _count, timeout_s):
+        allowed.append(timeout_s)
+        took = min(20.0, timeout_s)
+        return [Reply(0.0, took, "ok" if took == 20 else "cut", {"ttft": took if took == 20 else None}, (took,))]
+
+    found = probe(aim("ttft_p50=1s", held=True), send)
+    assert (found.alone, found.seconds, allowed) == (None, 65.0, [45.0, 45.0, 25.0, 5.0])
+
+
 @pytest.mark.parametrize("percentile", [50, 90, 95, 99])
 def test_of_servers_that_just_meet_it_alone_no_more_than_one_in_a_hundred_is_said_to_miss(percentile):
     draws = np.random.default_rng(percentile)

@@ -186,9 +186,25 @@ def test_a_level_that_a_panel_lacks_is_named_with_the_reason(summary, tmp_path):
     study = results(summary, deployments=("a", "b"), known=False, waiting_standing=waiting)
     study = replace(study, runs=study.runs.with_columns(waiting_standing=pl.when(deployment="a").then("waiting_standing")))
     note = json.loads(save_figure("latencies", study, tmp_path / "latencies")[2].read_text())["usermeta"]["note"]
-    assert "Not known: requests that wait at a 1; b 1, 4 and 16, as runs there had too few scrapes once the load stood." in note
+    why = "as runs there had too few scrapes once the load stood."
+    assert f"Not known: requests that wait at a 1; b 1, 4 and 16 requests in flight, {why}" in note
     nowhere = replace(study, runs=study.runs.with_columns(waiting_standing=pl.lit(None, dtype=pl.Float64)))
     assert not json.loads(save_figure("latencies", nowhere, tmp_path / "latencies")[2].read_text())["usermeta"]["note"]
+
+
+def test_a_gap_of_one_curve_of_several_is_no_gap_of_all(summary, tmp_path):
+    """One load of one curve has no value; the other curve, and another kind of load, lack other ones or none."""
+    study = results(summary, deployments=("a", "b"), known=False, waiting_standing=[1.0, 3.0, 5.0])
+    gap = pl.when(~(pl.col("deployment").eq("b") & pl.col("level").eq(4))).then("waiting_standing")
+    study = replace(study, runs=study.runs.with_columns(waiting_standing=gap))
+    why = "as runs there had too few scrapes once the load stood."
+    note = json.loads(save_figure("latencies", study, tmp_path / "latencies")[2].read_text())["usermeta"]["note"]
+    assert f"Not known: requests that wait at b 4 requests in flight, {why}" in note
+    rates = study.runs.with_columns(axis=pl.lit("request_rate"), level=pl.col("level") / 2, workload=pl.lit("rates"))
+    both = replace(study, runs=pl.concat([study.runs, rates]))
+    note = json.loads(save_figure("latencies", both, tmp_path / "latencies")[2].read_text())["usermeta"]["note"]
+    said = [f"Not known: requests that wait at b · {at}, {why}" for at in ("short 4 requests in flight", "rates 2 requests/s")]
+    assert " ".join(said) in note
 
 
 def test_crosses_have_the_label_of_their_load_where_there_is_room(summary):

@@ -406,9 +406,9 @@ def test_no_first_run_is_begun_that_cannot_end_and_one_is_cut_to_what_fits(secon
     if requests is None:
         assert (found.answer.why, found.unfit.requests, found.looks) == ("seconds", 20, [])
         assert found.unfit.seconds == pytest.approx(500, rel=0.01)
-        assert "no run fits into --max-minutes: the shortest is 20 requests at 0.04 requests/s, about 8 min" in why_text(
-            found, aim(held=False)
-        )
+        said = why_text(found, aim(held=False))
+        assert "no run at the load that is next fits into --max-minutes: the shortest there is 20 requests at 0.04" in said
+        assert said.endswith("about 8 min. Raise it, or begin at another load with --start.")
     else:
         assert told[0].seconds == pytest.approx(requests / 0.04, rel=0.01)
 
@@ -436,6 +436,18 @@ def test_where_one_request_alone_misses_an_slo_nothing_is_measured_for_it():
     assert (found.looks, found.answer) == ([], Answer(0.0, 0.0, 0.0, "alone"))
     assert answer_text(found.answer, aim(), whole=True) == "No load meets the SLOs"
     assert "one request alone takes 22.9 s (TTFT P90 ≤ 1 s; all of 2, sent one after the other)" in why_text(found, aim())
+
+
+def test_what_a_probe_found_of_single_requests_holds_for_a_search_that_goes_on():
+    slo = parse_slo("ttft_p90=1s")
+    alone = Alone(slo, 22.9, 2, cut=False)
+    known = [at_a_rate()(4, 40, 1)]
+    found = search(aim(start=None), Budget(9, 900.0), at_a_rate(), known, alone=alone)
+    assert (found.alone, found.answer.why, len(found.looks)) == (alone, "alone", 1)
+    assert "one request alone takes 22.9 s" in why_text(found, aim())
+    assert (
+        search(aim(start=4.0), Budget(2, 900.0), at_a_rate(), known, alone=alone).answer.why != "alone"
+    )  # no probe was asked for
 
 
 def test_no_more_is_claimed_than_was_measured():

@@ -34,7 +34,7 @@ def answered(server: RunningServer, aim: Aim, budget: Budget) -> Found | None:
 
     with suppress(Another), _alone(server.folder):
         known = server.known()
-        return search(aim, budget, measure, known) if known else None
+        return search(aim, budget, measure, known, alone=server.alone()) if known else None
     return None
 
 
@@ -59,7 +59,7 @@ def searched(server: RunningServer, aim: Aim, budget: Budget) -> Found:
         if known:
             print(f"{server.folder}: goes on from {len(known)} runs of the same load on the same server", file=sys.stderr)
         try:
-            return search(aim, budget, server.measure, known, report, begin=begin, announce=announce)
+            return search(aim, budget, server.measure, known, report, begin=begin, announce=announce, alone=server.alone())
         except ServerGone as error:
             found = _until_now(server, aim, error)
             print(f"bench: {error}", file=sys.stderr)
@@ -71,7 +71,7 @@ def _until_now(server: RunningServer, aim: Aim, error: ServerGone) -> Found:
     known = server.known()
     if not known:
         raise error
-    found = search(aim, Budget(len(known), math.inf), server.measure, known)
+    found = search(aim, Budget(len(known), math.inf), server.measure, known, alone=server.alone())
     found.answers = {name: replace(answer, why="gone") for name, answer in found.answers.items()}
     return found
 

@@ -10,7 +10,8 @@ from typing import Any
 import altair as alt
 import vl_convert
 
-from bench.figures.curves import lacking
+from bench.axes import AXES
+from bench.figures.curves import curve_column, lacking
 from bench.figures.registry import Figure, load_figure
 from bench.figures.results import Results
 from bench.figures.selection import KINDS
@@ -79,7 +80,11 @@ def _texts(drawn: Figure, parts: Sequence[Results]) -> dict[str, str]:
     if drawn.note:
         notes += map(drawn.note, parts)
     for part in parts:
-        notes += [missing_note(column, what, lacking(part, column)) for column, what in (drawn.columns or _none)(part).items()]
+        curves, unit = len(curve_column(part)), AXES[part.axis].unit
+        notes += [
+            missing_note(column, what, lacking(part, column), curves=curves, unit=unit)
+            for column, what in (drawn.columns or _none)(part).items()
+        ]
     return {
         "title": found or drawn.title,
         "question": drawn.question,

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import os
 import time
+from bisect import bisect_right
 from collections.abc import Mapping
 from contextlib import suppress
+from itertools import accumulate
 from typing import Any
 
 import psutil
 
 from bench.measure.serving import family, may_serve_through, servers_at
 from bench.records.run import Host
-from bench.study.config import Thresholds
 
 __all__ = ["HostWatch", "core_times", "own_s", "process_times"]
 
 _ASLEEP = ("idle", "iowait")
 _TWICE = ("guest", "guest_nice")  # counted in user and nice already
-_WORTH_A_LOOK = 0.05  # share of the cores' time below which a process disturbs nothing; convention
-_DISTURBS = Thresholds().other_share  # share of the cores' time that is certainly others'
+_DISTURBS_NOTHING = 0.01  # share of the cores' time that processes may use together and disturb nothing; convention
 
 _Times = Mapping[psutil.Process, float]
 
@@ -55,9 +55,9 @@ class HostWatch:
     def _others_s(self, rest: float, total: float) -> float | None:
         """CPU time of what is neither the server nor its load (s); None where it is not known.
 
-        A busy process that those that listen may ask may be the engine behind a proxy, or others' work. So there are two bounds, and
-        what lies between them is not known unless both are on one side of what disturbs. That some of them used less than those that
-        listen shows nothing: the same server uses little at a low load, and would be judged by its load.
+        A process that those that listen may ask may be the engine behind a proxy, or others' work. What it uses is held against no run,
+        however much that is: the same server uses little at a low load, and would be judged by its load. So what is left is the least
+        that others used, and says nothing where it is next to nothing. No threshold counts here: results are judged by several.
 
         Args:
             rest: CPU time that this process and its descendants do not explain (s). total: the cores' time (s).
@@ -66,16 +66,21 @@ class HostWatch:
             return None
         if not self._servers:
             return max(0.0, rest)
-        used = _since(self._before, process_times())
-        servers = family(self._servers)
-        served = sum(used.get(process, 0.0) for process in servers)
-        busy = {each for each in used.keys() - servers - family([psutil.Process()]) if used[each] > _WORTH_A_LOOK * total}
-        most, limit = max(0.0, rest - served), _DISTURBS * total
-        doubtful = {each for each in busy if may_serve_through(each, self._servers)} if most > limit else ()
+        used, servers = _since(self._before, process_times()), family(self._servers)
+        others = max(0.0, rest - sum(used.get(process, 0.0) for process in servers))
+        strangers = {each: used[each] for each in used.keys() - servers - family([psutil.Process()])}
+        little = _DISTURBS_NOTHING * total
+        doubtful = sum(strangers[each] for each in _largest(strangers, little) if may_serve_through(each, self._servers))
         if not doubtful:
-            return most
-        certain = sum(used[each] for each in busy - doubtful)
-        return certain if certain > limit else None
+            return others
+        return others - doubtful if others - doubtful > little else None
+
+
+def _largest(used: _Times, little: float) -> list[psutil.Process]:
+    """The processes but those of least use, which together used no more than `little` (s)."""
+    least = sorted(used, key=lambda each: used[each])
+    together = list(accumulate(used[each] for each in least))
+    return least[bisect_right(together, little) :]
 
 
 def _wall_ahead_s() -> float:

@@ -23,13 +23,14 @@ from bench.search.answered import answer_records, targets_of
 from bench.search.bursts import sender
 from bench.search.judging import judged_run, speed
 from bench.search.placing import Aim, Answer
-from bench.search.probe import Probed, probe
+from bench.search.probe import Probed, keep_alone, kept_alone, probe
 from bench.search.search import ROUND, Budget, Found, Measured, Next, search
 from bench.search.words import answer_text, next_text, probed_text, spent_text
 from bench.store import Store, kept_facts
 from bench.study import DeploymentSpec, Paths, Plan, RunSpec
 from bench.study.rounds import Place
 from bench.study.searches import SearchSpec, found_runs
+from bench.study.specs import digest
 from bench.words.searches import looked_for
 
 __all__ = ["LadderSearches"]
@@ -141,13 +142,14 @@ class LadderSearches:
             load = load_of(asked.first, rounds.launch, self.plan.measurement.request_timeout_s)
             probed = probe(aim, sender(rounds.target, load, lambda: refuse_ended(rounds.server)))
             refuse_dead(rounds.server)
+            keep_alone(probed.alone, _alone(asked))
             self._tell(rounds, asked, probed_text(probed, aim))
             return probed
 
         def announce(run: Next) -> None:
-            self._tell(rounds, asked, f"{next_text(run, aim)}")
+            self._tell(rounds, asked, next_text(run, aim))
 
-        found = search(aim, budget, measure, before, report, targets_of(asked), begin, announce)
+        found = search(aim, budget, measure, before, report, targets_of(asked), begin, announce, kept_alone(_alone(asked)))
         for target, answer in found.answers.items():
             self.say(f"{asked.key}: {answer_text(answer, aim, target)}, after {len(found.looks)} runs ({answer.why})")
         if found.unfit:
@@ -170,9 +172,8 @@ class LadderSearches:
             raise _Unmeasured
 
         try:
-            found = search(
-                _aim(asked), self._budget(asked, known), measure, known.measured, targets=targets_of(asked), begin=measure
-            )
+            aim, budget, alone = _aim(asked), self._budget(asked, known), kept_alone(_alone(asked))
+            found = search(aim, budget, measure, known.measured, targets=targets_of(asked), begin=measure, alone=alone)
             self._done[asked.key] = found, known
             return self._done[asked.key]
         except _Unmeasured:
@@ -219,6 +220,12 @@ def _next(asked: SearchSpec, known: _Known, level: float, requests: int) -> RunS
     """Other gaps and prompts than those of the level's earlier runs."""
     repeat = 1 + max((run.repeat for run in known.runs if run.level == level), default=0)
     return asked.run(level, requests, repeat)
+
+
+def _alone(asked: SearchSpec) -> Path:
+    """Where the probe's finding of single requests is kept: by load and SLOs, as a larger budget asks for the same."""
+    load = digest([asked.first.digest, *map(str, asked.slos)])
+    return Path(Paths.ALONE.format(deployment=asked.deployment.name, load=load))
 
 
 def _aim(asked: SearchSpec) -> Aim:

@@ -9,17 +9,20 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from statistics import fmean
 from typing import Protocol
 
 import numpy as np
 
 from bench.analysis.regions import FLAT, PROPORTIONAL
+from bench.errors import BenchError
+from bench.records.files import read_typed, write_record
 from bench.search.observation import MOST_EXCESS
 from bench.search.placing import Aim, level_of
 from bench.study import Slo
 
-__all__ = ["Alone", "Probed", "Reply", "Send", "probe"]
+__all__ = ["Alone", "Probed", "Reply", "Send", "keep_alone", "kept_alone", "probe"]
 
 _SECONDS = 45.0  # longest probe (s); tuned: benchmarks.find_scale
 _STEP_S = 1.0  # shortest step of a probe (s); tuned: benchmarks.find_scale
@@ -136,7 +139,7 @@ def probe(aim: Aim, send: Send) -> Probed:
 
 def _alone(aim: Aim, send: Send, first: Sequence[Reply]) -> tuple[Alone | None, float]:
     """That no load meets an SLO, as single requests miss it one after the other, more of them than chance explains; and the time that
-    this took (s). None as soon as one meets each, or where that takes too long.
+    this took (s). None as soon as one meets each, or where the further ones take as long as a probe may.
     """
     replies, spent = list(first), 0.0
     while missed := [slo for slo in aim.slos if _missed(slo, replies)]:
@@ -146,11 +149,28 @@ def _alone(aim: Aim, send: Send, first: Sequence[Reply]) -> tuple[Alone | None, 
             worst, least = max(((slo, _least(slo, replies)) for slo in sure), key=lambda pair: _of_limit(*pair) or 0.0)
             latency_s = worst.limit_s * (_of_limit(worst, least) or 0.0)
             return Alone(worst, latency_s, count[worst], cut=least.latencies[worst.metric] is None), spent
-        if spent >= _SECONDS or not (further := send(1, 1, _SECONDS)):
+        if spent >= _SECONDS or not (further := send(1, 1, _SECONDS - spent)):
             break
         spent += _length(further)
         replies += further
     return None, spent
+
+
+def keep_alone(alone: Alone | None, file: Path) -> None:
+    """Keep what a probe found beside the runs that follow: a search that goes on from them is not probed again."""
+    if alone is None:
+        file.unlink(missing_ok=True)
+    else:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_record(alone, file)
+
+
+def kept_alone(file: Path) -> Alone | None:
+    """What `keep_alone` kept; None where no load was found to miss an SLO, or the file cannot be read."""
+    try:
+        return read_typed(Alone, file, "")
+    except BenchError:
+        return None
 
 
 def _missed(slo: Slo, replies: Sequence[Reply]) -> bool:

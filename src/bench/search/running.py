@@ -24,7 +24,7 @@ from bench.records.run import RECORD, ReferenceLoad, RunHeader, read_record
 from bench.search.bursts import sender
 from bench.search.judging import judged_run, speed
 from bench.search.placing import Aim
-from bench.search.probe import Probed, probe
+from bench.search.probe import Alone, Probed, keep_alone, kept_alone, probe
 from bench.search.search import ROUND, Measured
 from bench.statuses import GATEWAY
 from bench.study import Slo, load_workload
@@ -99,7 +99,17 @@ class RunningServer:
         self.say("probe", None)
         found = probe(aim, sender(self.target, _unheard(self._load(1.0, 1, 0))))
         self._refuse_gone()
+        keep_alone(found.alone, self._alone)
         return found
+
+    def alone(self) -> Alone | None:
+        """What the last probe of this load found of single requests, by the same SLOs."""
+        return kept_alone(self._alone)
+
+    @property
+    def _alone(self) -> Path:
+        first = self._digest(self._definition(self._load(1.0, 1, 0), 1, 0))
+        return self.folder / f"alone-{digest([first, *map(str, self.slos)])}.json"
 
     def measure(self, level: float, count: int, turn: int) -> Measured:
         """The run of `count` requests at `level`, the `turn`th of them.

@@ -94,18 +94,15 @@ class Found:
 
     Attributes:
         answers: by the name of the target, in the order in which they were asked for.
-        probed: by the probe, where one was sent. unfit: the run that no longer fits in the budget; None where none was left out.
+        probed: by the probe, where one was sent. alone: that single requests miss an SLO, by this probe or by that of the search which
+            goes on. unfit: the run that no longer fits in the budget; None where none was left out.
     """
 
     answers: dict[str, Answer]
     looks: list[Look] = field(default_factory=list)
     probed: Probed | None = None
+    alone: Alone | None = None
     unfit: Next | None = None
-
-    @property
-    def alone(self) -> Alone | None:
-        """That single requests miss an SLO."""
-        return self.probed.alone if self.probed else None
 
     @property
     def answer(self) -> Answer:
@@ -132,6 +129,7 @@ def search(
     targets: Sequence[Target] = (SloTarget(),),
     begin: Callable[[Aim], Probed] = lambda _: Probed(1.0, 0.0, 1, 0.0),
     announce: Callable[[Next], None] = lambda _: None,
+    alone: Alone | None = None,
 ) -> Found:
     """Find what `aim` describes. All targets share the runs; those that are not found yet take turns to
     place the next one.
@@ -141,16 +139,20 @@ def search(
         known: what was measured before.
         report: gets what is known after each run, the answer so far of the target that asked for it, and that target's name.
         begin: finds the first load of an aim without one, where nothing is known. Else it is that of the first known run, so that
-            the same runs always lead to the same search.
+            the same runs and the same `alone` always lead to the same search.
         announce: gets each run before it begins.
+        alone: what the probe ahead of the known runs found of single requests.
     """
     probed = begin(aim) if aim.start is None and not known else None
     if aim.start is None:
         aim = aim.begun(probed.load if probed else known[0].row["level"])
+        alone = probed.alone if probed else alone
+    else:
+        alone = None
     with threadpool_limits(
         limits=1, user_api="blas"
     ):  # matrices are small: on two busy cores more threads took ten times as long
-        return _search(aim, budget, measure, known, report, targets, probed, announce)
+        return _search(aim, budget, measure, known, report, targets, Found({}, probed=probed, alone=alone), announce)
 
 
 def _search(
@@ -160,10 +162,9 @@ def _search(
     known: Sequence[Measured],
     report: Callable[[Found, Answer, str], None],
     targets: Sequence[Target],
-    probed: Probed | None,
+    found: Found,
     announce: Callable[[Next], None],
 ) -> Found:
-    found = Found({}, probed=probed)
     times: Counter[tuple[float, int]] = Counter()
     runs: list[Measured] = []
     latency_s, longer = _FIRST_LATENCY_S, 1.0

@@ -40,7 +40,8 @@ _ENDED = {
     "invalid": "three runs in a row cannot be trusted: {reasons}.",
     "gone": "the server stopped answering. Start it again: the same command goes on from here.",
     "untrusted": "no run can be trusted: {reasons}. Put that right, and search again.",
-    "seconds, unfit, none judged": "no run fits into --max-minutes: the shortest is {next}. Raise it.",
+    "seconds, unfit, none judged": "no run at the load that is next fits into --max-minutes: the shortest there is {next}. Raise it, "
+    "or begin at another load with --start.",
     "seconds, none judged": "no run was long enough to be judged. Raise --max-minutes.",
     "short, none judged": "no run was long enough to be judged. Raise --max-runs.",
 }

@@ -29,6 +29,7 @@ class Paths:
     FACTS = "results/deployments/{deployment}/deployment.json"
     SESSION_FACTS = "results/deployments/{deployment}/session-{session}/deployment.json"
     SEARCHES = "results/deployments/{deployment}/search.json"
+    ALONE = "results/deployments/{deployment}/alone-{load}.json"
     SESSION = "results/sessions/{deployment}/{session}.json"
     MISSING = "results/sessions/{deployment}/{session}-missing.json"
     PROGRESS = "results/deployments/{deployment}/progress.json"

@@ -57,17 +57,16 @@ def invalid_note(marks: str, invalid: int, runs: int) -> str:
     return f"{marks}: {invalid} of {runs} runs, which are invalid for it; `reasons` in summary.csv says why."
 
 
-def missing_note(column: str, what: str, levels: Mapping[str, Sequence[float]]) -> str:
+def missing_note(column: str, what: str, levels: Mapping[str, Sequence[float]], *, curves: int, unit: str) -> str:
     """Of which levels a figure lacks a column, and why; empty where it lacks none.
 
     Args:
-        what: the column is. levels: without it, by curve.
+        what: the column is. levels: without it, by curve. curves: that are drawn. unit: of the load, such as `requests in flight`.
     """
     if not levels:
         return ""
-    every = [f"{numbers_text(found)}" for found in levels.values()]
-    at = every[0] if len(every) == 1 else "; ".join(f"{curve} {numbers}" for curve, numbers in zip(levels, every, strict=True))
-    return f"Not known: {what} at {at}, as {_UNKNOWN.get(column, _NO_VALUE)}."
+    at = "; ".join(f"{curve} {numbers_text(found)}" if curves > 1 else numbers_text(found) for curve, found in levels.items())
+    return f"Not known: {what} at {at} {unit}, as {_UNKNOWN.get(column, _NO_VALUE)}."
 
 
 def pairs_note(left_out: int) -> str:

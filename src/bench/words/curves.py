@@ -48,11 +48,6 @@ class Curve:
         return self.found.burst
 
     @property
-    def slos(self) -> tuple[str, ...]:
-        """The SLOs that limit it, as text: of the decision's, those of all requests and of classes that its workload has."""
-        return tuple(self.point["slos"]) if self.point else self.searched.slos if self.searched else ()
-
-    @property
     def fleet(self) -> Mapping[str, Any] | None:
         """Of `sized`; None without a peak, or where no load meets the SLOs."""
         return self.found.fleet
@@ -63,9 +58,9 @@ class Curve:
         return "machine" if self.found.machine else "GPU"
 
     @property
-    def slos(self) -> Sequence[str]:
-        """The limits that judge it: of a decision, those of all requests and of the classes that it has."""
-        return self.searched.slos if self.searched else self.point["slos"] if self.point else ()
+    def slos(self) -> tuple[str, ...]:
+        """The limits that judge it, as text: of a decision, those of all requests and of the classes that it has."""
+        return tuple(self.searched.slos if self.searched else self.point["slos"] if self.point else ())
 
     @property
     def sustains(self) -> str:

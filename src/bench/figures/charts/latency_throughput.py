@@ -77,10 +77,9 @@ def latency_throughput(results: Results) -> alt.ConcatChart | alt.LayerChart:
         shown += [column for column in sorted(whole) if runs[column].is_not_null().any()]
     if not shown:
         return nothing_to_show("no run has both a throughput and a latency")
-    rows, panels = (
-        pl.concat([_levels(of_loads, runs.filter("valid")), _invalid(runs.filter(~pl.col("valid")))], how="diagonal_relaxed"),
-        [],
-    )
+    valid, invalid = _levels(of_loads, runs.filter("valid")), _invalid(runs.filter(~pl.col("valid")))
+    rows = pl.concat([valid, invalid], how="diagonal_relaxed")
+    panels = []
     for column in shown:
         alike = [each for each in shown if each.startswith(column.split("_")[0])]
         values = [value for each in alike for value in runs[each].drop_nulls()]
