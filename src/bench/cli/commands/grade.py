@@ -60,6 +60,7 @@ class Grade:
         from bench.cli.sources import read_source
         from bench.grading import grade, read_set
         from bench.records.columns import schema_of
+        from bench.records.grades import write_grades
         from bench.study import Paths
         from bench.words.accuracy import HEADS, MEANING, accuracy_cells
         from bench.words.loads import load_cell
@@ -87,8 +88,7 @@ class Grade:
         grades = pl.DataFrame(rows, schema=schema_of("grades"))
         if self.keep:
             file = Path(self.source) / Path(Paths.GRADES).relative_to(Paths.RESULTS)
-            file.parent.mkdir(exist_ok=True)
-            grades.write_parquet(file)
+            write_grades(file, rows)
         every = [each for part in parts for each in graded(part, grades)]
         if self.json:
             print_json([{**asdict(each), "solved": dict(each.solved)} for each in every])
