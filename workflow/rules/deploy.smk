@@ -22,6 +22,8 @@ rule deploy:
             "records/environment.py",
         ),
         deployment=lambda wildcards: PLAN.deployments[wildcards.deployment].digest,
+        # A default that is said of a running server: no part of the digest, and of its launch.
+        settings=lambda wildcards: PLAN.deployments[wildcards.deployment].settings,
         gpus=lambda wildcards: PLAN.deployments[wildcards.deployment].gpus,
         protocol=PROTOCOL,
         longest=lambda wildcards: PLAN.longest_request(wildcards.deployment),

@@ -14,8 +14,11 @@ rule grade:
             "grading",
             "prompts",
             "records/analysis.toml",
+            "records/grades.py",
             "table_file.py",
         ),
         sets=GRADED_SETS,
+        # One more after each time that nothing could be graded: then it is tried again.
+        failures=failed_gradings(Path(paths.GRADES)),
     script:
         "../scripts/grade.py"

@@ -34,6 +34,7 @@ class Results:
         decision: what is to be decided from them. device: that they ran on; None where it is not known.
         calibration: the model of each deployment; None where none was made. searches: the deployment of each search, and what it found.
         analysed: what they show, as `analyse` wrote it; None where it did not. grades: of answers to a graded set; None without one.
+        ungraded: why nothing could be graded.
     """
 
     runs: pl.DataFrame
@@ -45,6 +46,7 @@ class Results:
     searches: tuple[tuple[str, SearchRecord], ...] = ()
     analysed: Analysis | None = None
     grades: pl.DataFrame | None = None
+    ungraded: str | None = None
 
     @classmethod
     def read(
@@ -68,6 +70,7 @@ class Results:
 
         from bench.analyse import read_analysis  # noqa: PLC0415 - as above
         from bench.analysis.windows import of_windows  # noqa: PLC0415 - as above
+        from bench.records.grades import why_ungraded  # noqa: PLC0415 - as above
         from bench.records.summary import read_summary  # noqa: PLC0415 - as above
 
         runs = of_windows(read_summary(summary))[0]
@@ -77,7 +80,8 @@ class Results:
         found = tuple((each.deployment, one) for file in searches if (each := read_searches(file)) for one in each.searches)
         known = read_analysis(analysis) if analysis else None
         graded = pl.read_parquet(grades) if grades else None
-        return cls(runs, pl.read_parquet(timeseries), None, decision or Decision(), device, models, found, known, graded)
+        why = why_ungraded(grades) if grades else None
+        return cls(runs, pl.read_parquet(timeseries), None, decision or Decision(), device, models, found, known, graded, why)
 
     def given(self, uses: Collection[str]) -> Results:
         """The same results with no more of the decision than the keys in `uses`; with the device where `accelerator` is one of them,

@@ -209,7 +209,7 @@ def _named(value: Any, right: Sequence[Any], wanted: type[Any], inner: type[Any]
 
 
 def _is_right_dict(value: Any, right: Sequence[Any]) -> bool:
-    return any(
+    return isinstance(value, dict) and any(
         all(key in each and _alike(mine) in [_alike(other) for other in each[key]] for key, mine in value.items())
         and all(key in value or "" in values for key, values in each.items())
         for each in right

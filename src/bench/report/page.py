@@ -130,6 +130,7 @@ def write_report(
         "accuracy": _accuracy(results),
         "accuracy_heads": (*accuracy.HEADS, "identical answers"),
         "accuracy_meaning": accuracy.MEANING,
+        "ungraded": accuracy.ungraded_text(results.ungraded) if results.ungraded else None,
         "searches": _searched(results.searches),
         "filtered": _json(_filtered(results)),
         "families": dict(runs.select("workload", "family").unique().iter_rows()),

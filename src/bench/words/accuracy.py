@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bench.analysis import Graded
 
-__all__ = ["HEADS", "MEANING", "accuracy_cells"]
+__all__ = ["HEADS", "MEANING", "accuracy_cells", "ungraded_text"]
 
 HEADS = ("tokens/s", "pass@1", "interval", "tasks", "failed", "difference", "interval")
 MEANING = (
@@ -26,6 +26,11 @@ def accuracy_cells(found: Graded) -> list[tuple[str, float | None]]:
         ("–" if by is None else f"{_points(by.by)} points", by.by if by else None),
         ("–" if by is None else f"{_points(by.low)} to {_points(by.high)}", by.low if by else None),
     ]
+
+
+def ungraded_text(why: str) -> str:
+    """That nothing could be graded. Args: why: a sentence."""
+    return f"Answers are not graded: {why} The study's command tries it again whenever it runs."
 
 
 def _points(share: float) -> str:

@@ -29,7 +29,8 @@ class Grade:
     functions that are right (BFCL's), and prints the share of tasks solved (pass@1) with a 95 % interval, beside the throughput of the
     same runs. Deployments are compared with the baseline on the tasks that both answered.
 
-    SOURCE and B are what `bench compare` takes. With B, SOURCE is the baseline; alone, the deployment that its study names so.
+    SOURCE and B are what `bench compare` takes. With B, SOURCE is the baseline: its one deployment of all in B, else each of those in B
+    that have the same name. Alone, the baseline is the deployment that its study names so.
     Requests that failed are left out, and counted. A study's own command grades too, and its report has the same table.
     """
 
@@ -59,6 +60,7 @@ class Grade:
         from bench.cli.sources import read_source
         from bench.grading import grade, read_set
         from bench.records.columns import schema_of
+        from bench.records.grades import write_grades
         from bench.study import Paths
         from bench.words.accuracy import HEADS, MEANING, accuracy_cells
         from bench.words.loads import load_cell
@@ -68,11 +70,13 @@ class Grade:
         tasks = read_set(self.set)
         texts = [text for text in (self.source, self.candidate) if text]
         sides = of_windows(*map(read_source, texts))
+        parts = [*sides]
+        if self.candidate:
+            sides = [_as_side(runs, text, baseline=text == self.source) for text, runs in zip(texts, sides, strict=True)]
+            parts = _by_baseline(*sides, source=self.source)
         with status() as say:
             say("running the tests")
             rows = []
-            if self.candidate:
-                sides = [_as_side(runs, text, baseline=text == self.source) for text, runs in zip(texts, sides, strict=True)]
             for text, runs in zip(texts, sides, strict=True):
                 found = grade(runs.iter_rows(named=True), tasks, say)
                 if not found:
@@ -84,9 +88,8 @@ class Grade:
         grades = pl.DataFrame(rows, schema=schema_of("grades"))
         if self.keep:
             file = Path(self.source) / Path(Paths.GRADES).relative_to(Paths.RESULTS)
-            file.parent.mkdir(exist_ok=True)
-            grades.write_parquet(file)
-        every = graded(pl.concat(sides, how="diagonal_relaxed"), grades)
+            write_grades(file, rows)
+        every = [each for part in parts for each in graded(part, grades)]
         if self.json:
             print_json([{**asdict(each), "solved": dict(each.solved)} for each in every])
             return
@@ -99,9 +102,29 @@ class Grade:
 
 
 def _as_side(runs: pl.DataFrame, text: str, *, baseline: bool) -> pl.DataFrame:
-    """The runs of one of two results under its name, which stands ahead of the deployments' where it has several."""
+    """The runs of one of two results under its name, which stands ahead of the deployments' where it has several; theirs as `own`."""
     import polars as pl
 
     several = runs["deployment"].n_unique() > 1
     name = pl.format("{}:{}", pl.lit(text), "deployment") if several else pl.lit(text)
-    return runs.with_columns(name.alias("deployment"), pl.lit(baseline).alias("baseline"))
+    return runs.with_columns(name.alias("deployment"), pl.lit(baseline).alias("baseline"), own="deployment")
+
+
+def _by_baseline(ours: pl.DataFrame, theirs: pl.DataFrame, *, source: str) -> list[pl.DataFrame]:
+    """The runs of both sides, a table for each deployment that others are compared with.
+
+    Raises:
+        BenchError: the baseline has several, and none that the other side has too.
+    """
+    import polars as pl
+
+    both = pl.concat([ours, theirs], how="diagonal_relaxed")
+    names, others = (side["own"].unique(maintain_order=True).to_list() for side in (ours, theirs))
+    if len(names) == 1:
+        return [both]
+    if not set(names) & set(others):
+        raise BenchError(
+            f"the baseline has the deployments {', '.join(names)}, the others are {', '.join(others)}: none in common. Name the one "
+            f"that is meant, as in {source}:{names[0]}."
+        )
+    return both.partition_by("own", maintain_order=True)
