@@ -63,6 +63,7 @@ def test_what_was_asked_by_hand():
         **DEFINITION, "family": "w", "stream": True, "endpoint": "completions", "cache": "unique", "turns": 1, "prompt_fixed": None,
         "output_fixed": 16, "prompt_tokens": 65, "prompt_tokens_p90": 110, "output_tokens": 6, "num_requests": 12, "level": 2.0,
         "concurrency": 2, "users": None, "request_rate": None, "time_scale": None, "prompts": "random", "answers": "exact", "body": None, "work": "generation",
+        "classes": None,
     }  # fmt: skip
 
 
