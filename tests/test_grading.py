@@ -264,6 +264,18 @@ def test_from_kept_answers_to_the_table(tmp_path, summary):
     kept_grades = pl.read_parquet(tmp_path / "analysis/grades.parquet")
     assert kept_grades.schema == schema_of("grades")
     assert kept_grades.group_by("deployment").agg(pl.sum("right")).sort("deployment").rows() == [("a", 2), ("b", 1)]
+    # A second set, under a column of its own, whose prompts are the same: its grades stand beside the first's.
+    second = tmp_path / "second.jsonl"
+    second.write_text(
+        "\n".join(json.dumps({**row, "task_id": f"u/{i}", "text": row["prompt"], "prompt": "#"}) for i, row in enumerate(rows))
+    )
+    assert bench("grade", tmp_path, "--set", second, "--keep").returncode == 2
+    assert bench("grade", tmp_path, "--set", second, "--column", "text", "--keep").returncode == 0
+    kept_grades = pl.read_parquet(tmp_path / "analysis/grades.parquet")
+    assert sorted(set(kept_grades["task"])) == ["t/0", "t/1", "u/0", "u/1"]
+    assert kept_grades.height == 8
+    assert bench("grade", tmp_path, "--set", file, "--keep").returncode == 0
+    assert pl.read_parquet(tmp_path / "analysis/grades.parquet").sort(pl.all()).equals(kept_grades.sort(pl.all()))
     table = bench("grade", f"{tmp_path / 'summary.parquet'}:a", f"{tmp_path / 'summary.parquet'}:b", "--set", file).stdout
     assert "−50.0 points" in table
     renamed = pl.read_parquet(tmp_path / "summary.parquet").with_columns(pl.col("deployment").replace("a", "z"))

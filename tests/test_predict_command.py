@@ -76,7 +76,7 @@ def test_a_smaller_server_is_a_what_if(study, capsys):  # noqa: ARG001
 def test_a_server_that_was_not_started_here_has_the_limits_that_are_given(tmp_path, monkeypatch, capsys, summary, measured):
     """The same runs of the same engine: predictions are those of one whose command line is known."""
     monkeypatch.chdir(tmp_path)
-    facts = records.facts(kv_blocks=2048, block_size=16)
+    facts = records.facts(kv_blocks=2048, block_size=16, prefix_caching=False)
     written(tmp_path / "results", summary, measured, facts)
     asked = ["--concurrency", "10", *LOAD, "--json"]
     assert main(["predict", *asked]) == 0
@@ -85,7 +85,7 @@ def test_a_server_that_was_not_started_here_has_the_limits_that_are_given(tmp_pa
     written(tmp_path / "running/results", summary, measured, facts, argv=None, max_num_seqs=None)
     monkeypatch.chdir(tmp_path / "running")
     assert main(["predict", *asked]) == 2
-    assert "`bench predict` and `bench fleet` take them: --max-num-seqs" in capsys.readouterr().err
+    assert "`bench predict` and `bench fleet` take --max-num-seqs" in capsys.readouterr().err
     assert main(["predict", *asked, "--max-num-seqs", "32", "--max-num-batched-tokens", "512"]) == 0
     assert json.loads(capsys.readouterr().out) == known
     assert main(["predict", *asked[:-1], "--max-num-seqs", "32", "--max-num-batched-tokens", "512"]) == 0

@@ -184,7 +184,7 @@ def test_the_tokens_of_a_pass_come_from_the_flag(argv):
 
 
 def test_limits_that_are_given_are_those_of_one_engine():
-    launch, given = records.launch(argv=None, max_num_seqs=None), Given(512, 32)
+    launch, given = records.launch(argv=None, max_num_seqs=None), Given(512, 32, cached=False)
     found = limits_of(launch, records.facts(kv_blocks=4096, block_size=16, engines=1), given)
     assert (found.tokens, found.sequences, found.blocks) == (512, 32, 4096)
     with pytest.raises(BenchError, match="its 2 engines share the load"):
@@ -445,6 +445,8 @@ def test_a_running_server_s_limits_are_those_that_its_deployment_says_and_that_i
     assert there == started
     assert limits_of(stated(**said, prefix_caching=False), reported) == replace(started, cached=False)
     assert limits_of(stated(**said), reported, Given(1024, 8)) == replace(started, tokens=1024, sequences=8)
+    with pytest.raises(BenchError, match="does not report whether prompts share a prefix cache"):
+        limits_of(stated(**said), replace(reported, prefix_caching=None))
     for lacking in (said.keys() - {"max_num_seqs"}, said.keys() - {"flag_max_num_batched_tokens"}):
         with pytest.raises(BenchError, match="Say how it was started"):
             limits_of(stated(**{key: said[key] for key in lacking}), reported)
@@ -457,7 +459,11 @@ def test_llama_cpp_is_recognised_by_its_metrics_and_reports_its_slots():
     reported = records.facts(kind="llama.cpp", kv_blocks=8, block_size=512, engines=1)
     argv = ("llama-server", "--batch-size", "2048", "--ubatch-size", "128")
     started = limits_of(records.launch(kind="llama.cpp", argv=argv, max_num_seqs=8, slots=True), reported)
-    assert limits_of(stated(flag_batch_size="2048", flag_ub="128"), reported) == started
+    there = stated(flag_batch_size="2048", flag_ub="128")
+    assert limits_of(there, reported) == replace(started, cached=True)  # its default, which it does not report
+    assert limits_of(there, reported, Given(cached=False)) == started
+    for off in ({"flag_cache_prompt": "false"}, {"flag_no_cache_prompt": "true"}):
+        assert not limits_of(stated(flag_batch_size="2048", **off), reported).cached
     with pytest.raises(BenchError, match="under flags batch-size"):
         limits_of(stated(), reported)
     with pytest.raises(BenchError, match="share one KV cache"):

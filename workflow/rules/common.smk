@@ -25,7 +25,7 @@ from bench.cluster import needs_of
 from bench.errors import BenchError
 from bench.figures import figures_of
 from bench.figures.selection import used_by
-from bench.grading import graded_sets
+from bench.grading import graded_sets, set_checksums
 from bench.records.grades import failed_gradings
 from bench.records.session import read_session_index
 from bench.store import Store, refresh_sessions, unmeasured_sessions

@@ -12,10 +12,11 @@ from bench.grading.calls import CallTask
 from bench.prompts import PromptFile
 from bench.prompts.functions import right_calls_beside
 from bench.prompts.own import prompt_digest
+from bench.records.checksums import checksums
 from bench.study import Workload
 from bench.table_file import Row, read_rows
 
-__all__ = ["Task", "graded_sets", "read_set"]
+__all__ = ["Task", "graded_sets", "read_set", "set_checksums"]
 
 _COLUMNS = ("task_id", "prompt", "entry_point", "test")
 
@@ -67,6 +68,11 @@ def _is_set(file: str, column: str | None) -> bool:
         return False
     rows = read_rows(file, what="file of prompts")
     return bool(rows) and set(_COLUMNS) <= rows[0].values.keys()
+
+
+def set_checksums(file: str) -> dict[str, str]:
+    """The SHA-256 of a set's file, and of the answers beside it, by path."""
+    return checksums(Path(), [file, right_calls_beside(file)])
 
 
 def read_set(path: Path, column: str | None = None) -> dict[str, Task | CallTask]:

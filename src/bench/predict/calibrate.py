@@ -172,12 +172,19 @@ def _strangers(launch: Launch, facts: DeploymentFacts, given: Given, flags: Sequ
     if blocks is None and not slots:
         raise BenchError("it does not report the size of its KV cache. Give it: --kv-tokens")
     caching = [each for each in (given.cached, said.get("prefix_caching"), facts.prefix_caching) if each is not None]
+    if not caching and not slots:
+        raise BenchError(
+            "it does not report whether prompts share a prefix cache. Say it: in its deployment prefix_caching; `bench predict` and "
+            "`bench fleet` take --prefix-caching and --no-prefix-caching"
+        )
+    # llama.cpp, which does not report it, has one unless it is told otherwise.
+    off = said.get(flag_column("cache_prompt")) == "false" or said.get(flag_column("no_cache_prompt")) == "true"
     return Limits(
         tokens=tokens,
         sequences=sequences,
         blocks=None if slots else blocks,
         block_size=block_size,
-        cached=bool(caching and caching[0]),
+        cached=bool(caching[0]) if caching else not off,
         pass_tokens=_pass_tokens(words) if slots else None,
     )
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -42,11 +43,15 @@ class Grade:
         typer.Argument(metavar="[B]", help="Others.", show_default=False, autocompletion=completion.deployments),
     ] = None
     set: Annotated[Path, option("FILE", "The graded set: the file whose prompts were sent.")]
+    column: Annotated[
+        str | None, option("NAME", "The column of its prompts, where the workload names one.", default="as a workload finds it")
+    ] = None
     keep: Annotated[
         bool,
         flag(
             "--keep",
-            "Write the grades into SOURCE, a study's results, whose report then shows them: for the results of a pack.",
+            "Write the grades into SOURCE, a study's results, beside those of other sets; its report then shows them: for the "
+            "results of a pack.",
         ),
     ] = False
     json: Json = False
@@ -67,7 +72,7 @@ class Grade:
 
         if self.keep and (self.candidate or not (Path(self.source) / "summary.parquet").is_file()):
             raise BenchError("--keep writes into a study's results: give their folder, such as results, and nothing beside it.")
-        tasks = read_set(self.set)
+        tasks = read_set(self.set, self.column)
         texts = [text for text in (self.source, self.candidate) if text]
         sides = of_windows(*map(read_source, texts))
         parts = [*sides]
@@ -88,7 +93,7 @@ class Grade:
         grades = pl.DataFrame(rows, schema=schema_of("grades"))
         if self.keep:
             file = Path(self.source) / Path(Paths.GRADES).relative_to(Paths.RESULTS)
-            write_grades(file, rows)
+            write_grades(file, _with_others(file, grades))
         every = [each for part in parts for each in graded(part, grades)]
         if self.json:
             print_json([{**asdict(each), "solved": dict(each.solved)} for each in every])
@@ -99,6 +104,17 @@ class Grade:
         ]
         print_table([["deployment", "workload", "load", *HEADS], *cells], "<<>>>>>>>>")
         print(f"\n{MEANING}")
+
+
+def _with_others(file: Path, grades: pl.DataFrame) -> Iterator[dict[str, Any]]:
+    """The grades, after those that the file has of other tasks: of another set."""
+    import polars as pl
+
+    if file.exists():
+        yield from (
+            pl.read_parquet(file).join(grades, on=["deployment", "run", "digest", "task"], how="anti").iter_rows(named=True)
+        )
+    yield from grades.iter_rows(named=True)
 
 
 def _as_side(runs: pl.DataFrame, text: str, *, baseline: bool) -> pl.DataFrame:
