@@ -382,7 +382,9 @@ def test_a_limit_of_a_class_is_said_of_the_curves_that_it_limits_alone(summary, 
     (alone,) = headline([curve for curve in curves(found) if curve.workload == "plain"])
     assert alone.numbers[0].what == "sustains"
     said = answered(found)["capacity"]
-    assert said.question.startswith("What load does one instance sustain within the limits of its own classes (TTFT P99 of chat ≤ 1 s), and")
+    assert said.question.startswith(
+        "What load does one instance sustain within the limits of its own classes (TTFT P99 of chat ≤ 1 s), and"
+    )
     assert said.sure[:2] == (
         "a · mix: judged by TTFT P99 of chat ≤ 1 s.",
         "No SLO limits a · plain, so a load counts as sustained while requests do not pile up and no more than 1 % of them fail.",
