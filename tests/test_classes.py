@@ -24,6 +24,7 @@ from bench.figures.registry import load_figure
 from bench.load.client import Load, PreparedLoad, run_load
 from bench.load.schedule import schedule
 from bench.load.target import Target
+from bench.measure.warmup import warm_up
 from bench.predict.carried import worst_excess
 from bench.records.classes import class_column, served_alike
 from bench.report import write_report
@@ -35,12 +36,14 @@ from bench.search.observation import observed
 from bench.search.placing import Aim
 from bench.study import Decision, Slo, load_config, load_workload, parse_slo
 from bench.study.classes import dealt
+from bench.study.config import Measurement
 from bench.study.precision import with_requests
 from bench.study.questions import mixed as mixed_rows
 from bench.words.capacity import evidence, high_needs, low_needs, missed, sustains, with_texts
 from bench.words.causes import why
 from bench.words.curves import limits
 from bench.words.fleet import no_point
+from tests import records
 from tests.conftest import bare_summary
 from tests.fake_server import fake_server
 from tests.planted import frame, steady_row
@@ -154,6 +157,21 @@ def test_requests_are_those_of_their_class():
     shortest = min(map(len, rag))
     assert len({tuple(ids[: shortest // 2]) for ids in rag}) == 1
     assert len({tuple(ids[:shortest]) for ids in rag}) == len(rag)
+
+
+def test_a_warm_up_asks_each_class_for_its_model():
+    """The first request of an adapter loads it: that is no part of a run."""
+    classes = {**LOAD["classes"], "rag": {**RAG, "model": "adapter"}}
+    run = SimpleNamespace(
+        workload=mixed(arrival="closed", classes=classes), workload_name="w", level=1, digest="d", schedule_seed="0/1"
+    )
+    measurement = Measurement(warmup_requests=3, request_timeout_s=5.0, warmup_spread=1e9)
+    with fake_server() as server:
+        found = warm_up(Target(server.base_url, "base"), [run], measurement, records.launch(vocabulary=100))
+        asked = Counter(body["model"] for body in server.bodies)
+    first = schedule(run.workload, 1, "0/1")[0].request_class
+    assert len(found.ttft_s) == 3 + 2 + 4 == asked.total()
+    assert asked["adapter"] == (7 if first == "rag" else 1)
 
 
 def test_what_each_class_shares_is_sent_before_the_run():

@@ -65,8 +65,9 @@ class Modelled:
             invalid = table.filter((table["deployment"] == deployment) & ~table["valid"]).height
             why = f"; {invalid} are invalid, and `bench discard --invalid` lets them be measured again" if invalid else ""
             raise BenchError(
-                f"{root}: no valid run of {deployment} with streamed answers whose requests.parquet is there{why}. Runs in which "
-                "tokens were drafted, and traces whose prompts share blocks, are left out."
+                f"{root}: no valid run of {deployment} with streamed answers whose requests.parquet is there{why}. Left out are "
+                "runs in which tokens were drafted, traces whose prompts share blocks, and classes with models, priorities or shared "
+                "beginnings of their own."
             )
         return found, limits
 

@@ -8,7 +8,7 @@ from statistics import median
 
 from bench.errors import BenchError
 from bench.load.client import run_load
-from bench.load.schedule import schedule
+from bench.load.schedule import PlannedRequest, schedule
 from bench.load.target import Target
 from bench.measure.rounds import load_of
 from bench.records.deployment import Warmup
@@ -26,7 +26,8 @@ _WARM_OUTPUT = 16  # most output tokens of a request of warm-up: TTFT is what ha
 
 
 def warm_up(target: Target, missing: Sequence[RunSpec], settings: Measurement, launch: Launch) -> Warmup:
-    """Send prompts as long as the first run's first one, three by three, until TTFT is stable; then four at once.
+    """Send prompts as long as the first run's first one, three by three, until TTFT is stable; then one of each other class that the
+    run has, to its model, as an adapter is loaded by its first request; then four at once.
 
     TTFT is stable where three of equal length are alike, or, of prompts from a file, where each is like the same one before.
 
@@ -36,19 +37,21 @@ def warm_up(target: Target, missing: Sequence[RunSpec], settings: Measurement, l
     if not missing or not settings.warmup_requests:
         return Warmup()
     first = load_of(missing[0], launch, settings.request_timeout_s)
-    model = schedule(first.workload, first.level, first.schedule_seed)[0]
+    planned = schedule(first.workload, first.level, first.schedule_seed)
+    model = planned[0]
     alone = first.workload.of(model.request_class)
     ttfts: list[float | None] = []
     stable = False
 
-    def send(arrival: str, count: int) -> list[float | None]:
-        requests, output = count if arrival == "closed" else None, min(model.output_tokens, _WARM_OUTPUT)
-        workload = alone.alike(arrival, requests, model.prompt_asked, output)
+    def send(arrival: str, count: int, like: PlannedRequest = model) -> list[float | None]:
+        requests, output = count if arrival == "closed" else None, min(like.output_tokens, _WARM_OUTPUT)
+        workload = first.workload.of(like.request_class).alike(arrival, requests, like.prompt_asked, output)
         workload = workload.model_copy(update={"honour_retry_after": first.workload.honour_retry_after})
         load = replace(
             first, workload=workload, level=1 if arrival == "closed" else count, seed=f"warm-up/{len(ttfts)}/{first.seed}"
         )
-        records = run_load(target, load).records
+        own = first.workload.classes[like.request_class].model if like.request_class else None
+        records = run_load(replace(target, model=own or target.model), load).records
         if not ttfts and all(record.outcome != "ok" for record in records):
             reason = records[0].error
             raise BenchError(
@@ -67,6 +70,10 @@ def warm_up(target: Target, missing: Sequence[RunSpec], settings: Measurement, l
             stable = len(ttfts) > _IN_A_ROW and all(
                 _alike(pair, settings.warmup_spread) for pair in zip(ttfts[-2 * _IN_A_ROW : -_IN_A_ROW], latest, strict=True)
             )
+    firsts = {request.request_class: request for request in reversed(planned)}
+    for request in firsts.values():
+        if request.request_class != model.request_class:
+            ttfts += send("closed", 1, request)
     return Warmup(ttft_s=(*ttfts, *send("burst", AT_ONCE)), stable=stable)
 
 
