@@ -64,7 +64,7 @@ def project(tmp_path_factory):
     folder = tmp_path_factory.mktemp("project").resolve() / "copy"
     shutil.copytree(drawn_project(tmp_path_factory), folder, symlinks=True)
     project = Project(folder)
-    drawn = {"parse", "aggregate", "analyse", "findings", "calibrate", "figure", "report", "manifest"}
+    drawn = {"parse", "aggregate", "analyse", "relieve", "findings", "calibrate", "figure", "report", "manifest"}
     assert project.rules((folder / "first.out").read_text()) == {"engine", "weights", "deploy", "measure", *drawn}
     assert {"latencies", "fleet"} <= project.drawn
     assert project.jobs("--dry-run") == set()
@@ -140,6 +140,7 @@ def test_another_peak_draws_the_fleet_alone(project):
     assert project.jobs("--dry-run", target="results/figures/all") == {
         "aggregate",
         "analyse",
+        "relieve",
         "findings",
         "calibrate",
         "figure",
