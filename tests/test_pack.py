@@ -92,7 +92,7 @@ def test_a_pack_is_drawn_elsewhere_without_an_engine_or_a_measurement(packed, tm
     assert capsys.readouterr().out == f"{packed}: 4 runs\nNow: make figures CONFIG={study}\n"
     assert set(states(Path(study)).values()) == {"measured"}
     jobs = workflow("--configfile", study, "--", "results/figures/throughput-over-time.svg", "results/report.html")
-    assert jobs == {"parse", "aggregate", "analyse", "findings", "figure", "report"}
+    assert jobs == {"parse", "aggregate", "analyse", "relieve", "findings", "figure", "report"}
     assert (
         workflow("--dry-run", "--configfile", study, "--", "results/figures/throughput-over-time.svg", "results/report.html")
         == set()
