@@ -65,7 +65,7 @@ def test_misses_in_clusters_and_rounds_that_differ_widen_the_interval():
     clustered = [Counts(run.load, run.round, run.misses, run.requests, 10.0) for run in seen]
     alone = [Counts(run.load, 1, run.misses, run.requests) for run in seen]
     assert width(seen) < width(clustered)
-    assert width(seen) < width(alone)  # one round: all of it may be as much faster or slower
+    assert 1.05 * width(seen) < width(alone)  # one round: all of it may be as much faster or slower
 
 
 def test_a_limit_outside_of_what_was_measured_has_an_open_end():

@@ -136,6 +136,8 @@ def _ends(limit: Limit | None, settled: Sequence[Level], *, whole: bool) -> tupl
     low = min(low, highest)
     if whole:
         low, high = math.floor(low), math.ceil(high) if math.isfinite(high) else high
+    else:  # of three digits, as levels of a search
+        low, high = (end if end in (0, highest) else float(f"{end:.3g}") for end in (low, high))
     return low or None, high if high <= highest else None
 
 
