@@ -220,7 +220,7 @@ async def _complete(  # noqa: PLR0912, PLR0915
         if server.behaviour == "silent":
             await asyncio.sleep(30)
         async with server.line or nullcontext():
-            await asyncio.sleep(server.first_of.get(body["model"], server.first_s))
+            await asyncio.sleep(server.first_of.get(str(body.get("model")), server.first_s))
         server.prompted += _prompt_tokens(server, body)
         for i in range(body["max_tokens"]):
             if i:

@@ -59,7 +59,7 @@ def test_a_study_that_is_named_without_config_is_not_the_default_one(words):
 def test_a_study_that_is_none_lists_those_that_are():
     result = subprocess.run(["make", "study", "STUDY=nope"], cwd=ROOT, capture_output=True, text=True)
     assert result.returncode != 0
-    assert "NAME one of: archetypes-small archetypes concurrency-small" in result.stderr
+    assert "NAME one of: archetypes-small archetypes classes-small concurrency-small" in result.stderr
 
 
 def test_a_pack_measures_alone_and_packs_what_was_measured():
