@@ -6,6 +6,7 @@ import polars as pl
 import pytest
 
 from bench.analyse.reliefs import find_reliefs
+from bench.errors import BenchError
 from bench.predict.asked import Asked
 from bench.predict.calibrate import calibrate
 from bench.predict.relief import agreed, relief_of
@@ -100,6 +101,37 @@ def test_a_server_without_limits_is_named_and_a_known_relief_is_kept(tmp_path):
     find_reliefs(table, tmp_path, capacity, slos, code="2", known=first, say=said.append)
     assert len(said) == 1
     assert find_reliefs(table, tmp_path, capacity.with_columns(kind=pl.lit("above")), slos, code="1").curves == ()
+
+
+@pytest.mark.parametrize(
+    ("known", "tried"),
+    [
+        (lambda given: given.tokens, [(512, None), (2048, None), (8192, None)]),  # its slots are reported
+        (lambda given: given.sequences, [(None, 4)]),  # its budget is named
+        (lambda given: given.tokens and given.sequences, [(512, 4), (2048, 4), (8192, 4)]),
+    ],
+)
+def test_of_a_server_that_was_started_elsewhere_no_more_is_assumed_than_nobody_names(tmp_path, monkeypatch, known, tried):
+    seen = []
+
+    def read(_results, _name, given):
+        if not known(given):
+            raise BenchError("not known")
+        seen.append((given.tokens, given.sequences))
+        return Limits(tokens=given.tokens or 256, sequences=given.sequences or 8, blocks=None)
+
+    monkeypatch.setattr("bench.analyse.reliefs.read_limits", read)
+    monkeypatch.setattr("bench.analyse.reliefs.measured_runs", lambda *_: [])
+    told = {
+        "valid": True,
+        "telemetry_valid": True,
+        "steady_queued_share": 1.0,
+        "steady_running": 4.0,
+        "steady_running_high": 4.0,
+    }
+    table = pl.DataFrame([{"deployment": "a", "workload": "w", **told}])
+    find_reliefs(table, tmp_path, pl.DataFrame([POINT]), [parse_slo("ttft_p90=1s")], code="1")
+    assert seen == tried
 
 
 def test_models_of_one_server_agree_on_what_each_of_them_names():

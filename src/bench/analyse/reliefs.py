@@ -128,20 +128,29 @@ class _Server:
 
 
 def _possible(results: Path, name: str, runs: pl.DataFrame) -> list[Limits]:
-    """What a scheduler may obey: what is known; of a server that was started elsewhere, each usual budget of a step.
+    """What a scheduler may obey. Of a server that was started elsewhere no more is assumed than nobody names: sequences as runs show
+    them, each usual budget of a step, or both.
 
     Raises:
-        BenchError: nothing is known.
+        BenchError: that is not enough.
     """
-    try:
-        return [read_limits(results, name)]
-    except BenchError:
-        given = [Given(tokens=tokens, sequences=_running(runs) or tokens) for tokens in _BUDGETS]
-        return [read_limits(results, name, each) for each in given]
+    running = _running(runs)
+    assumed = (
+        [Given()],
+        [Given(tokens=tokens) for tokens in _BUDGETS],
+        [Given(sequences=running or max(_BUDGETS))],
+        [Given(tokens=tokens, sequences=running or tokens) for tokens in _BUDGETS],
+    )
+    for given in assumed[:-1]:
+        try:
+            return [read_limits(results, name, each) for each in given]
+        except BenchError:
+            continue
+    return [read_limits(results, name, each) for each in assumed[-1]]
 
 
 def _running(runs: pl.DataFrame) -> int | None:
-    """Requests of which never more run while others wait; None where nothing shows that they are bounded."""
+    """The most requests that run at once while others wait; None where nothing shows a bound on them."""
     queued = runs.filter((pl.col("steady_queued_share") >= _QUEUED) & pl.col("telemetry_valid"))
     most, mean = queued["steady_running_high"].max(), queued["steady_running"].max()
     if most is None or mean is None or float(most) > (1 + _PINNED) * float(mean) + 0.5:  # type: ignore[arg-type]
