@@ -6,14 +6,16 @@ import json
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from bench.records.run import RECORD, REQUESTS, read_record
 from benchmarks.client import peers
 from benchmarks.client.figures import summary
+from benchmarks.client.saturate import KINDS, prompt_keys
 from benchmarks.client.scenario import PROMPT_TOKENS, Scenario
-from benchmarks.client.server import MODEL, prompt_key
+from benchmarks.client.server import MODEL
 
 __all__ = ["CLIENTS", "Client", "Reported"]
 
@@ -58,31 +60,26 @@ class Client:
 
 # Saturate's own.
 
-_SEED, _VOCABULARY = "client-benchmark", 1000
+
+def _saturate_command(kind: str, scenario: Scenario, url: str, folder: Path) -> list[str]:
+    numbers = scenario.requests, scenario.rate or 0.0, scenario.chunks
+    (folder / "scenario.json").write_text(json.dumps(numbers))
+    return [sys.executable, "-m", "benchmarks.client.saturate", url, str(folder / "saturate"), kind, *map(str, numbers)]
 
 
-def _saturate_command(scenario: Scenario, url: str, folder: Path) -> list[str]:
-    numbers = scenario.requests, scenario.rate or 0, PROMPT_TOKENS, scenario.chunks, _SEED, _VOCABULARY
-    return [sys.executable, "-m", "benchmarks.client.saturate", url, str(folder / "run"), *map(str, numbers)]
-
-
-def _saturate_reported(folder: Path) -> Reported:
-    from bench.load.prompts import prompt_ids  # noqa: PLC0415 - the other clients need none of it
-
-    run = read_record(folder / "run" / RECORD)
-    lines = (folder / "run" / REQUESTS).read_text().splitlines()
+def _saturate_reported(kind: str, folder: Path) -> Reported:
+    made = folder / "saturate"
+    run = read_record(made / "run" / RECORD)
+    lines = (made / "run" / REQUESTS).read_text().splitlines()
     records = [record for record in map(json.loads, lines) if record["outcome"] == "ok"]
-    seed, start = run.definition["seed"], run.clock_start_s
+    keys = prompt_keys(made, kind, *json.loads((folder / "scenario.json").read_text()))
     return Reported(
         wall_s=run.duration_s or 0.0,
         completed=len(records),
         ttft_ms=summary(1e3 * record["ttft_s"] for record in records),
         e2e_ms=summary(1e3 * record["e2e_s"] for record in records),
         token_times_s={
-            prompt_key(prompt_ids(seed, record["index"], PROMPT_TOKENS, _VOCABULARY)): [
-                start + stamp for stamp in record["token_times_s"]
-            ]
-            for record in records
+            keys[record["index"]]: [run.clock_start_s + stamp for stamp in record["token_times_s"]] for record in records
         },
         sent_late_ms=[1e3 * (record["sent_s"] - record["scheduled_s"]) for record in records],
     )
@@ -203,7 +200,15 @@ _OFFLINE = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "
 CLIENTS = {
     client.name: client
     for client in (
-        Client("saturate", lambda: None, _saturate_command, _saturate_reported),
+        *(
+            Client(
+                "saturate" if kind == "ids" else f"saturate-{kind}",
+                lambda: None,
+                partial(_saturate_command, kind),
+                partial(_saturate_reported, kind),
+            )
+            for kind in KINDS
+        ),
         Client(
             "vllm-rs",
             lambda: (peers.environment(peers.VLLM_RS, dependencies=False), peers.tokenizer()),

@@ -1,0 +1,22 @@
+"""What the benchmarks import of the library, also inside functions, is there: most of them run by hand, and seldom."""
+
+import ast
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+FILES = sorted(path.relative_to(BENCHMARKS.parent) for path in BENCHMARKS.rglob("*.py") if "archive" not in path.parts)
+
+
+@pytest.mark.parametrize("file", FILES, ids=str)
+def test_what_a_benchmark_imports_of_the_library_is_there(file):
+    tree = ast.parse((BENCHMARKS.parent / file).read_text())
+    guarded = {id(each) for node in ast.walk(tree) if isinstance(node, ast.Try) for each in ast.walk(node)}  # older checkouts
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("bench.") and id(node) not in guarded:
+            module = import_module(node.module)
+            missing = [each.name for each in node.names if not hasattr(module, each.name)]
+            for name in missing:
+                import_module(f"{node.module}.{name}")
