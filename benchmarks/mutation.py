@@ -22,7 +22,7 @@ _ANALYSIS, _MODELS, _PARSE = "src/bench/analysis", "src/bench/models", "src/benc
 # Module by module, the quickest tests first: the first that fails ends a mutant.
 GROUPS: dict[str, tuple[list[str], list[str]]] = {
     "capacity": (
-        [f"{_ANALYSIS}/{name}.py" for name in ("capacity", "judging", "proportions", "slo", "windows", "sensitivity")],
+        [f"{_ANALYSIS}/{name}.py" for name in ("capacity", "judging", "limit", "proportions", "slo", "windows", "sensitivity")],
         ["test_slo", "test_capacity_rules", "test_windows", "test_sizing", "test_decisions"],
     ),
     "sizing": (
