@@ -13,6 +13,7 @@ import pytest
 from bench.analyse import analyse, write_tables
 from bench.analysis import operating_points
 from bench.analysis.bottleneck import bottleneck
+from bench.analysis.observation import observed
 from bench.analysis.slo import goodput
 from bench.analysis.windows import of_windows
 from bench.cli import main
@@ -32,7 +33,6 @@ from bench.report.answers import answers
 from bench.report.classes import class_rows
 from bench.report.findings import curves
 from bench.report.headline import headline
-from bench.search.observation import observed
 from bench.search.placing import Aim
 from bench.study import Decision, Slo, load_config, load_workload, parse_slo
 from bench.study.classes import dealt

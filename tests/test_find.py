@@ -8,10 +8,10 @@ import re
 
 import pytest
 
+from bench.analysis.observation import CAP, Excess, Observation
 from bench.cli.commands.find import Find, status
 from bench.errors import BenchError
 from bench.search import Aim, Answer, Found
-from bench.search.observation import CAP, Excess, Observation
 from bench.search.search import Look
 from bench.search.words import look_text, why_text
 from bench.study import parse_slo

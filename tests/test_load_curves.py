@@ -9,6 +9,7 @@ import pytest
 
 from bench.analysis import saturation
 from bench.analysis.decline import declines
+from bench.analysis.observation import Excess, Observation
 from bench.analysis.pareto import speeds
 from bench.analysis.saturation import filled
 from bench.figures import Results, figures_of
@@ -16,7 +17,6 @@ from bench.figures.registry import load_figure
 from bench.figures.save import save_figure
 from bench.search import Aim, Answer
 from bench.search.chart import draw
-from bench.search.observation import Excess, Observation
 from bench.search.search import Found, Look
 from bench.study import Decision, parse_slo
 from bench.words.charts import decline_note, decline_title, full_note, sustained_title

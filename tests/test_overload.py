@@ -11,6 +11,7 @@ from benchmarks.overload import disturbed, judged, queue, shared, stopped
 
 from bench.aggregate import summary_frame
 from bench.analysis import compare, operating_points
+from bench.analysis.observation import GROWTH, observed
 from bench.analysis.slo import goodput, judged_requests
 from bench.cli.verdicts import judged_runs, verdict_text
 from bench.errors import BenchError
@@ -22,7 +23,6 @@ from bench.parse import parse_run
 from bench.records.request import read_requests
 from bench.records.run import read_record
 from bench.search import Budget, Measured, search
-from bench.search.observation import GROWTH, observed
 from bench.search.placing import Aim, Step, place
 from bench.study import Paths, Plan, Workload, load_config, load_workload, parse_slo
 from bench.study.config import Thresholds

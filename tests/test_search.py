@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from benchmarks.search import PRECISION, by_search, of_curve
 
+from bench.analysis.belief import believe
+from bench.analysis.observation import FAILED, GROWTH, Excess, Observation, observed
 from bench.search import Aim, Answer, Budget, Measured, Step, search
-from bench.search.belief import believe
-from bench.search.observation import FAILED, GROWTH, Excess, Observation, observed
 from bench.search.placing import place
 from bench.search.probe import Alone, Probed
 from bench.search.search import Found, Look, Next, fitting_requests, next_run, speeds
@@ -137,7 +137,7 @@ def test_a_run_beside_a_much_longer_one_counts_less():
     low = seen(4, -0.4, 0.05)
     short = believe([low, Observation(10, quick, 60), Observation(12, slow, 6000)])
     long = believe([low, Observation(10, quick, 6000), Observation(12, slow, 6000)])
-    assert short.below(10) > long.below(10) + 0.1
+    assert short.lies_below(10) > long.lies_below(10) + 0.1
 
 
 def test_a_slower_machine_is_taken_off_the_load_and_the_latency():
@@ -196,8 +196,8 @@ def test_the_limit_is_believed_where_the_excess_rises_above_0():
     low, high = belief.interval(0.95)
     assert low < 10 < high
     assert high / low < 1.35
-    assert belief.below(5) < 0.01
-    assert belief.below(20) > 0.99
+    assert belief.lies_below(5) < 0.01
+    assert belief.lies_below(20) > 0.99
 
 
 def test_between_two_loads_with_a_cliff_every_limit_is_possible():
@@ -220,7 +220,7 @@ def test_criteria_that_share_a_cliff_do_not_pull_the_limit_down():
 
 def test_failures_count_only_where_there_are_any():
     unknown = {COLUMN: Excess(-1.0, 0.02), FAILED: Excess(0.2, 1.0)}
-    assert believe([Observation(load, unknown, 60) for load in (2.0, 4.0)]).below(2) < 0.05
+    assert believe([Observation(load, unknown, 60) for load in (2.0, 4.0)]).lies_below(2) < 0.05
 
 
 def test_the_first_run_is_where_it_is_asked_for_and_loads_climb_until_one_misses():

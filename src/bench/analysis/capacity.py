@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from bench.analysis.belief import Belief
 from bench.analysis.judging import Level, Miss, Unsettled, judged_levels
-from bench.analysis.limit import Limit
 from bench.analysis.proportions import requests_needed
 from bench.axes import AXES, RATE
 from bench.records.classes import class_names
@@ -41,7 +41,7 @@ def operating_points(runs: pl.DataFrame, slos: Sequence[Slo], failed_share: floa
     where each class is within its own limits, and all requests within those of all.
 
     All steady runs of a curve together give a posterior of the highest load within each SLO, within `failed_share`, and without
-    requests that pile up (`bench.analysis.limit`); the least of them counts. An SLO on a percentile is met where no more requests
+    requests that pile up (`bench.analysis.belief`); the least of them counts. An SLO on a percentile is met where no more requests
     exceed the limit than the percentile leaves (1 % for a P99); a failed request exceeds every limit. A level is sustained where the
     limit lies below it with a probability of at most 25 %.
 
@@ -128,14 +128,14 @@ def _point(
     return found
 
 
-def _ends(limit: Limit | None, settled: Sequence[Level], *, whole: bool) -> tuple[float | None, float | None]:
+def _ends(limit: Belief | None, settled: Sequence[Level], *, whole: bool) -> tuple[float | None, float | None]:
     """The 95 % interval of the highest load within all criteria; an end that no measured load bounds is not established.
 
     Args:
         whole: whether loads are whole numbers. The limit is then the last that is within, and the upper end the first that is not.
     """
     highest = settled[-1].load
-    low, high = limit.interval if limit else (math.inf, math.inf)
+    low, high = limit.interval() if limit else (math.inf, math.inf)
     low = min(low, highest)
     if whole:
         low, high = math.floor(low), math.ceil(high) if math.isfinite(high) else high

@@ -12,8 +12,9 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from bench.analysis.limit import SPEEDS, Counts, Limit, growth_limit, limit_of, lowest
-from bench.analysis.proportions import Share, near
+from bench.analysis.belief import Belief, beliefs, lowest
+from bench.analysis.observation import Observation, observed
+from bench.analysis.proportions import Share
 from bench.parse.percentiles import percentile
 from bench.parse.steady import RATE_BATCHES
 from bench.statistics import TAIL, student_t
@@ -24,11 +25,9 @@ __all__ = ["Level", "Miss", "Unsettled", "Verdict", "judged_levels"]
 # probability that the limit lies below a level up to which the level counts as sustained; tuned: benchmarks.capacity: to claim too
 # much is dearer than too little
 _DOUBT = 0.25
-_FEWEST_SPREAD = 40  # fewest requests of a run that show over-dispersion; derived: two batches of `proportions`
 # standard deviation of ln rate from one session to the next, until several have shown it; measured: docs/explanation/decisions.md,
 # 1.9 to 3.4 % in four measurements of the default study
 _SESSIONS_DIFFER = 0.04
-_NONE = 1e-6  # share of failures in place of none that may fail, whose odds have no logarithm; convention
 _SESSIONS_WEIGHT = 6  # degrees of freedom that this counts for (Smyth 2004, as in drift.py); convention
 
 
@@ -54,7 +53,8 @@ class Miss:
     Attributes:
         by: the SLO's column, `failed` or `growth`. limit_s: of an SLO. reached_s: its percentile, of the requests that were answered;
             None where none was. share: of the requests that fail or take longer (0–1). misses, requests: behind that share.
-        smoothed: that share, smoothed over the levels about it. growth: requests that pile up, as a share of those that come.
+        below: the probability that the limit lies below the level, by all runs of the curve. growth: requests that pile up, as a share of
+            those that come.
     """
 
     by: str
@@ -63,7 +63,7 @@ class Miss:
     share: float | None = None
     misses: int | None = None
     requests: int | None = None
-    smoothed: float | None = None
+    below: float | None = None
     growth: float | None = None
 
 
@@ -75,7 +75,7 @@ class Verdict:
         key: the SLO's column, `failed` or `growth`. allowed: share of requests that may miss; of those that come, that may pile up.
         below: the probability that this criterion's limit lies below the level.
         share: of requests; None of growth. limit_s, reached_s: an SLO's limit, and what its percentile is of the requests that were
-            answered. growth: the estimate of it. smoothed: the share by all loads together.
+            answered. growth: the estimate of it.
     """
 
     key: str
@@ -85,7 +85,6 @@ class Verdict:
     reached_s: float | None = None
     growth: float | None = None
     below: float = 0.0
-    smoothed: float | None = None
 
     @property
     def met(self) -> bool:
@@ -103,13 +102,9 @@ class Verdict:
     def miss(self) -> Miss:
         """By what it is missed."""
         if self.share is None:
-            return Miss(self.key, growth=self.growth)
+            return Miss(self.key, below=self.below, growth=self.growth)
         share = self.share
-        return Miss(self.key, self.limit_s, self.reached_s, share.share, int(share.misses), int(share.requests), self.smoothed)
-
-    def judged(self, limit: Limit, load: float) -> Verdict:
-        """The same, by its criterion's limit."""
-        return replace(self, below=limit.lies_below(load), smoothed=None if self.share is None else limit.share_at(load))
+        return Miss(self.key, self.limit_s, self.reached_s, share.share, int(share.misses), int(share.requests), self.below)
 
 
 @dataclass
@@ -142,7 +137,7 @@ class Level:
 
 def judged_levels(
     valid: Sequence[dict[str, Any]], slos: Sequence[Slo], failed_share: float, *, burst: bool, rate: bool
-) -> tuple[list[Level], Limit | None]:
+) -> tuple[list[Level], Belief | None]:
     """The levels of one curve, ascending, and the highest load within all criteria; None where none of them is ever in question.
 
     Args:
@@ -153,12 +148,26 @@ def judged_levels(
     for load in sorted({row["level"] for row in valid}):
         levels.append(_level([row for row in valid if row["level"] == load], load, slos, failed_share, burst, rate))
     runs = [row for level in levels if level.unsettled is None for row in level.rows]
-    limits = _limits(runs, slos, failed_share, burst=burst) if runs else {}
+    seen = _observations(runs, slos, failed_share)
+    limits = beliefs(seen) if seen else {}
     for level in levels:
         level.verdicts = [
-            verdict.judged(limits[verdict.key], level.load) if verdict.key in limits else verdict for verdict in level.verdicts
+            replace(verdict, below=limits[verdict.key].lies_below(level.load)) if verdict.key in limits else verdict
+            for verdict in level.verdicts
         ]
-    return levels, lowest(list(limits.values())) if limits else None
+    return levels, lowest(limits.values()) if limits else None
+
+
+def _observations(runs: Sequence[Mapping[str, Any]], slos: Sequence[Slo], failed_share: float) -> list[Observation]:
+    """What the runs show, with the rounds whose runs share the machine's speed."""
+    rounds: dict[Hashable, int] = {}
+    known = [row for row in runs if all(len(_latencies(row, slo)) for slo in slos)]
+    seen = [(row, observed(row, slos, failed_share)) for row in known]
+    return [
+        replace(each, round=rounds.setdefault((row["session"] or 1, row.get("round") or row["repeat"]), len(rounds)))
+        for row, each in seen
+        if each is not None
+    ]
 
 
 def _level(rows: list[dict[str, Any]], load: float, slos: Sequence[Slo], failed_share: float, burst: bool, rate: bool) -> Level:
@@ -201,69 +210,6 @@ def _beyond(row: Mapping[str, Any], slo: Slo) -> npt.NDArray[np.bool_]:
 
 def _failed(row: Mapping[str, Any]) -> npt.NDArray[np.bool_]:
     return np.array([not x["ok"] for x in row["judged"]], dtype=bool)
-
-
-def _limits(runs: Sequence[dict[str, Any]], slos: Sequence[Slo], failed_share: float, *, burst: bool) -> dict[str, Limit]:
-    """The limit by each criterion that is ever in question.
-
-    Failures are where there are any: no number of requests shows that none ever fails, and of a server that refuses nothing the SLOs,
-    which a failed request misses too, bound the rest.
-    """
-    moves = not burst and runs[0]["arrival"] != "closed"
-    limits = {}
-    for slo in slos:
-        latencies = [np.sort(_latencies(row, slo)) for row in runs]
-        misses = [len(each) - np.searchsorted(each, slo.limit_s * np.exp(SPEEDS), side="right") for each in latencies]
-        alike = _alike(runs, [_beyond_own(_latencies(row, slo), slo.share) for row in runs])
-        counts = _counts(runs, misses, [len(each) for each in latencies], alike)
-        limits[slo.column] = limit_of(counts, 1 - slo.share, moves=moves)
-    failed = [_failed(row) for row in runs]
-    if any(run.any() for run in failed):
-        alike = _alike(runs, failed)
-        misses = [np.full(len(SPEEDS), run.sum()) for run in failed]
-        counts = _counts(runs, misses, [len(run) for run in failed], alike)
-        limits["failed"] = limit_of(counts, max(failed_share, _NONE), moves=moves)
-    grown = [row for row in runs if moves and row["steady_growth"] is not None]
-    if grown:
-        loads, growth, errors = (
-            np.array([row[name] for row in grown], dtype=float) for name in ("level", "steady_growth", "steady_growth_error")
-        )
-        limits["growth"] = growth_limit(loads, growth, errors, [_round(row) for row in grown])
-    return limits
-
-
-def _counts(
-    runs: Sequence[Mapping[str, Any]], misses: Sequence[npt.NDArray[Any]], requests: Sequence[int], alike: Sequence[float]
-) -> list[Counts]:
-    return [
-        Counts(row["level"], _round(row), missed.astype(float), count, each)
-        for row, missed, count, each in zip(runs, misses, requests, alike, strict=True)
-    ]
-
-
-def _round(row: Mapping[str, Any]) -> Hashable:
-    return row.get("session") or 1, row.get("round") or row["repeat"]
-
-
-def _beyond_own(latencies: npt.NDArray[np.float64], share: float) -> npt.NDArray[np.bool_]:
-    """Which requests lie beyond the run's own percentile, wherever the limit is."""
-    at = np.sort(latencies)[max(0, math.ceil(share * len(latencies)) - 1)] if len(latencies) else math.inf
-    return np.asarray(latencies > at)
-
-
-def _alike(runs: Sequence[Mapping[str, Any]], missed: Sequence[npt.NDArray[np.bool_]]) -> list[float]:
-    """How many requests in a row show as much as a single independent one: over-dispersion, by the runs at about each load.
-
-    A run whose misses happen to be few and not clustered would count for more than its neighbours, with an interval below the truth.
-    """
-    loads = np.log([row["level"] for row in runs])
-    known = np.array([len(run) >= _FEWEST_SPREAD and run.any() for run in missed])
-    spreads = np.array([Share.of([run]).within for run in missed])
-    found = []
-    for load in loads:
-        weights = near(loads, load) * known
-        found.append(float(np.average(spreads, weights=weights)) if weights.sum() else 1.0)
-    return found
 
 
 def _rate(rows: Sequence[Mapping[str, Any]], offered: float | None) -> tuple[float, float]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,11 +10,10 @@ import numpy.typing as npt
 
 from bench.statistics import CONFIDENCE
 
-__all__ = ["Share", "near", "requests_needed"]
+__all__ = ["Share", "requests_needed"]
 
 _BATCH = 20  # fewest requests of the parts in which a run's misses are counted; tuned: benchmarks.capacity
 _PARTS = 10  # most parts of a run; tuned: benchmarks.capacity
-_NEAR = math.log(1.2)  # ln ratio of loads within which runs share their over-dispersion; tuned: benchmarks.capacity
 _CLEARLY = 0.9  # share of what is allowed below which more requests can show that it is met; convention
 
 
@@ -81,12 +79,6 @@ def _spread(parts: Sequence[npt.NDArray[np.bool_]], share: float) -> float:
         return 1.0
     counts, sizes = np.array([part.sum() for part in parts]), np.array([len(part) for part in parts])
     return float(((counts - sizes * share) ** 2 / (sizes * share * (1 - share))).sum() / (len(parts) - 1))
-
-
-def near(loads: npt.NDArray[np.float64], at: float) -> npt.NDArray[np.float64]:
-    """How much each load counts at another (0–1): tricube weights over a fifth; both are logarithms."""
-    weights: npt.NDArray[np.float64] = np.clip(1 - (np.abs(loads - at) / _NEAR) ** 3, 0, None) ** 3
-    return weights
 
 
 def requests_needed(allowed: float, *, share: float = 0.0, spread: float = 1.0) -> int | None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from bench.analysis.observation import FAILED, GROWTH
 from bench.axes import AXES
 from bench.records.searches import SearchedRun, SearchRecord
 from bench.search.equilibrium import EquilibriumTarget
-from bench.search.observation import FAILED, GROWTH
 from bench.search.placing import Aim
 from bench.search.search import Found, Measured
 from bench.search.targets import KvCacheTarget, SloTarget, Target

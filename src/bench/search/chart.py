@@ -8,11 +8,11 @@ from pathlib import Path
 import altair as alt
 import polars as pl
 
+from bench.analysis.observation import FAILED, GROWTH
 from bench.axes import AXES, CONCURRENCY, RATE
 from bench.figures.save import save_chart
 from bench.figures.theme import NEUTRAL, PALETTE, finish, layered, nothing_to_show, shapes
 from bench.figures.ticks import log_ticks, ticked
-from bench.search.observation import FAILED, GROWTH
 from bench.search.placing import Aim
 from bench.search.search import Found
 from bench.search.words import alone_text, answer_text, criterion_text

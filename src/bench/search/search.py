@@ -13,7 +13,7 @@ from typing import Any
 import polars as pl
 from threadpoolctl import threadpool_limits
 
-from bench.search.observation import Observation, observed
+from bench.analysis.observation import Observation, observed
 from bench.search.placing import Aim, Answer, Step, Why
 from bench.search.probe import Alone, Probed
 from bench.search.targets import SloTarget, Target

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bench.analysis.belief import Belief, Floats, believe_relative
+from bench.analysis.observation import GROWTH, Excess, Observation
 from bench.analysis.regions import FLAT
-from bench.search.belief import Belief, Floats, believe_relative
 from bench.search.curve import Curve, Key, Levels, balanced, in_places, near, unmeasured
-from bench.search.observation import GROWTH, Excess, Observation
 from bench.search.placing import Aim, Answer, Step, Why, answer_so_far, level_of, place
 from bench.search.targets import Target, first_with
 from bench.statistics import CONFIDENCE, normal

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
+from bench.analysis.observation import CAP, FAILED, GROWTH
 from bench.errors import shown_share
 from bench.measure.progress import duration_text
-from bench.search.observation import CAP, FAILED, GROWTH
 from bench.search.placing import Aim, Answer
 from bench.search.probe import Alone, Probed
 from bench.search.search import Budget, Found, Look, Next

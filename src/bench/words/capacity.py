@@ -96,9 +96,9 @@ def _miss(miss: Miss) -> str:
     allowed = 1 - slo.share
     if miss.share > allowed:
         return f"{slo} ({share})"
-    if miss.smoothed is not None and miss.smoothed > allowed:
-        return f"{slo} ({share}; judged with the loads around it, {shown_share(miss.smoothed, 1)} do)"
-    return f"{slo} ({share}: too few requests to rely on it)"
+    return (
+        f"{slo} ({share}, but by all runs together the limit lies below with a probability of {shown_share(miss.below or 0.0)})"
+    )
 
 
 def _slo(miss: Miss) -> Slo:

@@ -27,6 +27,7 @@ _LEAST_ERROR = 0.005  # lowest standard error of an excess; tuned: benchmarks.se
 SLOWER = (-0.06, -0.03, 0.03, 0.06)
 # fewest requests of a run that can show backlog growth: fewer pile up while a server still fills; tuned: benchmarks.search
 _FEWEST_GROWING = 150
+_STILL_FILL = 10.0  # standard deviation of the requests by which a server still fills in a run; tuned: benchmarks.search
 # continuity correction of a count of misses, so that none of n has a logarithm; source: Cox, Analysis of Binary Data, 1970
 _HALF = 0.5
 _ANSCOMBE = 0.375  # offset that makes the variance of a count's square root a quarter; source: Anscombe, Biometrika, 1948
@@ -61,6 +62,7 @@ class Observation:
         load: its level. excesses: by criterion, an SLO's column, `failed` or, of an open loop, `growth`. requests: that were judged;
         failed: of them. grows: whether requests surely piled up. asked: the level as it was sent; None: the same as `load`, which
         is what it comes to on a machine that is as fast as usual.
+        growth, growth_error: of an open loop, the share of requests that pile up, and its standard error; None where not known.
     """
 
     load: float
@@ -71,6 +73,8 @@ class Observation:
     asked: float | None = None
     held: bool = True
     round: int | None = None
+    growth: float | None = None
+    growth_error: float = 0.0
 
     @property
     def level(self) -> float:
@@ -136,7 +140,17 @@ def observed(row: Mapping[str, Any], slos: Sequence[Slo], failed_share: float, s
     if row["steady_growth"] is not None and (not grows or filled):
         value = (row["steady_growth"] - _MAY_GROW) / GROWS
         excesses[GROWTH] = Excess(min(CAP, max(-CAP, value)), max(_LEAST_ERROR, row["steady_growth_error"] / GROWS))
-    return Observation(row["level"], excesses, len(requests), int(failed.sum()), grows)
+    known = row["steady_growth"] is not None
+    return Observation(
+        row["level"],
+        excesses,
+        len(requests),
+        int(failed.sum()),
+        grows,
+        held=row["arrival"] in ("closed", "burst"),
+        growth=row["steady_growth"],
+        growth_error=math.hypot(row["steady_growth_error"], _STILL_FILL / len(requests)) if known else 0.0,
+    )
 
 
 def _by_slo(requests: Sequence[Mapping[str, Any]], slo: Slo, speed: float) -> Excess:
