@@ -225,9 +225,9 @@ def test_a_class_that_misses_its_limit_is_not_hidden_by_the_others(summary):
     found = c_max(rows, "ttft_p50=1s", "chat.ttft_p90=1s", "rag.ttft_p90=1s")
     assert (found["c_max"], found["missed_at"]) == (4, 8)
     assert [miss["by"] for miss in found["missed"]] == ["class_rag_ttft_p90_s"]
-    assert found["missed"][0] | {"smoothed": None} == {
+    assert found["missed"][0] | {"below": None} == {
         **{"by": "class_rag_ttft_p90_s", "limit_s": 1.0, "reached_s": 1.5, "share": 1.0, "misses": 40, "requests": 40},
-        **{"smoothed": None, "growth": None},
+        **{"below": None, "growth": None},
     }
     assert missed(found) == "TTFT P90 of rag ≤ 1 s (1.5 s)"
 

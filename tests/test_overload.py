@@ -338,7 +338,7 @@ def test_a_search_asks_for_no_run_twice_though_fewer_requests_are_sent():
 
     def measure(load, requests, time):
         asked.append((load, requests, time))
-        found = row(load, 0.06, why="grows", stopped_at_s=12.0)
+        found = row(load, 0.4, why="grows", stopped_at_s=12.0)
         return Measured({**found, "steady_growth_error": 0.1, "requests": 120, "num_requests": requests, "duration_s": 9.0})
 
     aim = Aim([SLO], 0.01, held=False, precision=0.1, start=4.0, lowest=4.0, highest=512.0)

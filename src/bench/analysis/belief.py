@@ -11,13 +11,16 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.analysis.observation import FAILED, GROWTH, NEARBY, SLOWER, Observation
-from bench.statistics import CONFIDENCE, TAIL
+from bench.statistics import TAIL
 
-__all__ = ["Belief", "Floats", "beliefs", "believe", "believe_relative", "lowest"]
+__all__ = ["NOMINAL", "Belief", "Floats", "beliefs", "believe", "believe_relative", "lowest"]
 
 Floats = npt.NDArray[np.floating[Any]]
 Motion = Callable[[Floats, Floats], Floats]
 
+# nominal confidence of an interval: a search looks after each run and stops when it looks narrow, so that half the error is kept for
+# that; tuned: benchmarks.search and benchmarks.capacity, 95 % hold in the end
+NOMINAL = 1 - TAIL
 _COARSE = 60  # grid points of a curve over all loads; convention
 _FINE = 140  # grid points of a curve over the loads that may hold the limit; convention
 _LEAST_STEEP = 0.2  # lowest derivative of the bounded excess, so that no error vanishes; tuned: benchmarks.search
@@ -27,8 +30,8 @@ _DRAWS = 16  # draws of each fit; convention
 _CLIFFS = 0.3  # share of draws with a cliff; tuned: benchmarks.search
 _PLACES = 800  # places of the capacity by backlog growth that are weighed; convention
 _GROWS_BY = 0.01  # standard deviation of backlog growth between runs, beside its own error; tuned: benchmarks.capacity
-# standard deviation of a machine's speed from round to round; measured: docs/explanation/decisions.md, 1.9 to 3.4 % between starts in four
-# measurements, rounded up
+# standard deviation of a machine's speed from round to round; measured: docs/explanation/decisions.md, 1.9 to 3.4 % between starts in
+# four measurements, rounded up
 _SPEEDS_DIFFER = 0.04
 _LEAST = 1e-300  # what keeps a probability from being 0; convention
 _STEP = 0.05  # step in ln load over which a slope is taken; convention
@@ -73,10 +76,10 @@ class Belief:
         """The median."""
         return self.quantile(0.5)
 
-    def interval(self, confidence: float = CONFIDENCE) -> tuple[float, float]:
-        """Both ends of the central interval."""
-        tail = (1 - confidence) / 2
-        return self.quantile(tail), self.quantile(1 - tail)
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Both ends of the 95 % interval."""
+        return self.quantile((1 - NOMINAL) / 2), self.quantile((1 + NOMINAL) / 2)
 
 
 def believe(observations: Sequence[Observation]) -> Belief:
@@ -153,7 +156,7 @@ def _by_criterion(observations: Sequence[Observation], key: str, random: np.rand
     # Latencies that are all alike pass the limit together: a machine that is a little slower turns few misses into many.
     slopes = np.abs(_bounded(at) - _bounded(odds)[:, None]) / np.abs(SLOWER)
     by_odds = _limits(replace(runs, raw=odds, errors=less * errors, by_speed=slopes.max(axis=1)), random)
-    return min(found, by_odds, key=_width)
+    return min(found, by_odds, key=lambda limits: _width(limits, runs.x))
 
 
 @dataclass(frozen=True)
@@ -186,8 +189,8 @@ def _together(rounds: Sequence[int | None]) -> Floats:
 def _by_growth(observations: Sequence[Observation]) -> Floats:
     """Draws of the capacity of an open loop, ascending, by the requests that pile up.
 
-    Of those that come, 1 − capacity ÷ load stay at a server whose requests wait for a place. Where they share the server, each also takes
-    longer the more there are, so that any larger share may stay. Which of the two it is, the data decide.
+    Of those that come, 1 − capacity ÷ load stay at a server whose requests wait for a place. Where they share the server, each also
+    takes longer the more there are, so that any larger share may stay. Which of the two it is, the data decide.
     """
     from scipy.special import ndtr  # noqa: PLC0415 - 0.4 s, which a figure without SLOs need not pay
 
@@ -216,9 +219,11 @@ def _less_sure(observations: Sequence[Observation]) -> Floats:
     return unsure
 
 
-def _width(limits: Floats) -> float:
-    low, high = np.quantile(limits, [TAIL, 1 - TAIL], method="nearest")
-    return float(high / low) if 0 < low < math.inf else math.inf
+def _width(limits: Floats, x: Floats) -> float:
+    """Of the interval, as far as it lies about the measured loads (ln). Args: x: of these."""
+    bounds = math.exp(x.min() - _BEYOND), math.exp(x.max() + _BEYOND)
+    low, high = np.clip(np.quantile(limits, [TAIL, 1 - TAIL], method="nearest"), *bounds)
+    return float(high / low)
 
 
 def _limits(runs: _Runs, random: np.random.Generator) -> Floats:
@@ -231,7 +236,9 @@ def _limits(runs: _Runs, random: np.random.Generator) -> Floats:
     Source: Rasmussen and Williams, Gaussian Processes for Machine Learning (2006), 2.7 and 5.4; Lin and Dunson, Bayesian monotone
     regression using Gaussian process projection (Biometrika 2014).
     """
-    x, y, errors = runs.x, _bounded(runs.raw), _steepness(runs.raw) * runs.errors
+    x, y = runs.x, _bounded(runs.raw)
+    # The bound is steeper towards the limit, which is the side that counts.
+    errors = np.maximum(_steepness(runs.raw) * runs.errors, np.abs(y - _bounded(runs.raw - np.sign(runs.raw) * runs.errors)))
     centre = float(x.mean())
     by_speed, motion = runs.by_speed, _brownian if runs.offset is None else _integrated
     fits = _fits(x - centre, y, errors, np.outer(by_speed, by_speed) * runs.together, motion)

@@ -57,8 +57,8 @@ def operating_points(runs: pl.DataFrame, slos: Sequence[Slo], failed_share: floa
 
         - `unit` of the level; `basis`, `steady` or `burst`; `kind`: `found`; `above`, no level misses; `below`, the lowest misses;
           `unsettled`, no level can be judged; `unknown`, no valid run; `unjudged`, an SLO's latency was not measured.
-        - `c_max`, null unless found or above; `low` and `high`, the 95 % interval of the limit, which may lie between levels; null
-          where not established.
+        - `c_max`, null unless found or above; `limit`, the middle of the posterior, and `low` and `high`, its 95 % interval, which may
+          lie between levels; null where not established.
         - `missed_at`: the first level that misses, or of which the SLO was not measured, or that cannot be judged; `missed`: by what, a
           list of `Miss`, null where nothing is; `highest` level; `runs` and `requests` at C_max.
         - `low_needs`, what would make the lower end as high as C_max: `longer` runs there, `low_needs_requests` in place of its
@@ -110,6 +110,7 @@ def _point(
     low, high = _ends(limit, settled, whole=AXES[axis].held)
     found = {
         "kind": "above" if first == len(settled) else "found" if first else "below",
+        "limit": limit.middle if limit and 0 < limit.middle <= loads[-1] else None,
         "low": low,
         "high": high,
         "highest": loads[-1],
@@ -135,7 +136,7 @@ def _ends(limit: Belief | None, settled: Sequence[Level], *, whole: bool) -> tup
         whole: whether loads are whole numbers. The limit is then the last that is within, and the upper end the first that is not.
     """
     highest = settled[-1].load
-    low, high = limit.interval() if limit else (math.inf, math.inf)
+    low, high = limit.interval if limit else (math.inf, math.inf)
     low = min(low, highest)
     if whole:
         low, high = math.floor(low), math.ceil(high) if math.isfinite(high) else high

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any, Literal
@@ -13,7 +13,7 @@ import numpy.typing as npt
 import polars as pl
 
 from bench.analysis.belief import Belief, beliefs, lowest
-from bench.analysis.observation import Observation, observed
+from bench.analysis.observation import observations
 from bench.analysis.proportions import Share
 from bench.parse.percentiles import percentile
 from bench.parse.steady import RATE_BATCHES
@@ -53,8 +53,8 @@ class Miss:
     Attributes:
         by: the SLO's column, `failed` or `growth`. limit_s: of an SLO. reached_s: its percentile, of the requests that were answered;
             None where none was. share: of the requests that fail or take longer (0–1). misses, requests: behind that share.
-        below: the probability that the limit lies below the level, by all runs of the curve. growth: requests that pile up, as a share of
-            those that come.
+        below: the probability that the limit lies below the level, by all runs of the curve.
+        growth: requests that pile up, as a share of those that come.
     """
 
     by: str
@@ -148,7 +148,7 @@ def judged_levels(
     for load in sorted({row["level"] for row in valid}):
         levels.append(_level([row for row in valid if row["level"] == load], load, slos, failed_share, burst, rate))
     runs = [row for level in levels if level.unsettled is None for row in level.rows]
-    seen = _observations(runs, slos, failed_share)
+    seen = observations([row for row in runs if all(len(_latencies(row, slo)) for slo in slos)], slos, failed_share)
     limits = beliefs(seen) if seen else {}
     for level in levels:
         level.verdicts = [
@@ -156,18 +156,6 @@ def judged_levels(
             for verdict in level.verdicts
         ]
     return levels, lowest(limits.values()) if limits else None
-
-
-def _observations(runs: Sequence[Mapping[str, Any]], slos: Sequence[Slo], failed_share: float) -> list[Observation]:
-    """What the runs show, with the rounds whose runs share the machine's speed."""
-    rounds: dict[Hashable, int] = {}
-    known = [row for row in runs if all(len(_latencies(row, slo)) for slo in slos)]
-    seen = [(row, observed(row, slos, failed_share)) for row in known]
-    return [
-        replace(each, round=rounds.setdefault((row["session"] or 1, row.get("round") or row["repeat"]), len(rounds)))
-        for row, each in seen
-        if each is not None
-    ]
 
 
 def _level(rows: list[dict[str, Any]], load: float, slos: Sequence[Slo], failed_share: float, burst: bool, rate: bool) -> Level:

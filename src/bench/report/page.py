@@ -131,7 +131,7 @@ def write_report(
         "accuracy_heads": (*accuracy.HEADS, "identical answers"),
         "accuracy_meaning": accuracy.MEANING,
         "ungraded": accuracy.ungraded_text(results.ungraded) if results.ungraded else None,
-        "searches": _searched(results.searches),
+        "searches": _searched(results.answered),
         "filtered": _json(_filtered(results)),
         "families": dict(runs.select("workload", "family").unique().iter_rows()),
         "saturation": [_saturates(row) for row in _laddered(results).iter_rows(named=True)],

@@ -7,18 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from bench.analysis.belief import Belief, believe
+from bench.analysis.belief import NOMINAL, Belief, believe
 from bench.analysis.observation import GROWTH, NEARBY, Observation
-from bench.statistics import TAIL
 from bench.study import Slo
 
 __all__ = ["FEWEST_RUNS", "LEAST_CLIMB", "Aim", "Answer", "Step", "Why", "answer_so_far", "level_of", "place"]
 
 Why = Literal["found", "above", "below", "never", "unmeasured", "runs", "seconds", "invalid", "short", "gone", "alone"]
 
-# nominal confidence of the interval: the search looks after each run and stops when it looks narrow, so that half the error is kept
-# for that; tuned: benchmarks.search, 95 % hold in the end
-_CONFIDENCE = 1 - TAIL
 _CLIMB = 2.0  # largest factor from the highest measured load to the next; tuned: benchmarks.search
 LEAST_CLIMB = 1.3  # smallest factor from the highest measured load to the next; tuned: benchmarks.search
 _LOWEST = 1 / 64  # lowest rate ÷ first rate; convention
@@ -253,7 +249,7 @@ def _more(load: float, count: float, observations: Sequence[Observation], sure: 
 
 def _interval(belief: Belief, aim: Aim, why: Why, top: float) -> Answer:
     """The interval and its middle. Args: top: the highest level that was measured: no more than that is known to be carried."""
-    low, high = belief.interval(_CONFIDENCE)
+    low, high = belief.interval
     ends = (min(belief.middle, top) if math.isinf(belief.middle) else belief.middle, min(low, top), high)
     if aim.held:  # the limit is the last whole number that is carried
         ends = tuple(math.floor(end) if math.isfinite(end) else end for end in ends)  # type: ignore[assignment]
@@ -263,9 +259,9 @@ def _interval(belief: Belief, aim: Aim, why: Why, top: float) -> Answer:
 def _beyond(belief: Belief, bound: float) -> Answer | None:
     """That the limit lies beyond a bound, once it is sure."""
     below = belief.lies_below(bound)
-    if below >= _CONFIDENCE:
+    if below >= NOMINAL:
         return Answer(0.0, 0.0, bound, "below")
-    return Answer(bound, bound, math.inf, "above") if below <= 1 - _CONFIDENCE else None
+    return Answer(bound, bound, math.inf, "above") if below <= 1 - NOMINAL else None
 
 
 def _where(belief: Belief, loads: Sequence[float], aim: Aim) -> float:
