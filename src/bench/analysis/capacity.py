@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from threadpoolctl import threadpool_limits
 
 from bench.analysis.belief import Belief
 from bench.analysis.judging import Level, Miss, Unsettled, judged_levels
@@ -85,7 +86,8 @@ def operating_points(runs: pl.DataFrame, slos: Sequence[Slo], failed_share: floa
             continue
         judged_by = {"slos": [str(slo) for slo in limits], "failed_share": failed_share}
         rate = axis == RATE and not turns
-        row = _point(group.filter("valid").to_dicts(), limits, failed_share, axis=axis, burst=burst, rate=rate)
+        with threadpool_limits(limits=1, user_api="blas"):  # matrices are small: more threads take longer
+            row = _point(group.filter("valid").to_dicts(), limits, failed_share, axis=axis, burst=burst, rate=rate)
         place = {"deployment": deployment, "workload": workload, "axis": axis, "unit": unit}
         rows.append({**dict.fromkeys(_SCHEMA), **row, **place, **judged_by, "basis": "burst" if burst else "steady"})
     return pl.DataFrame(rows, schema=_SCHEMA)
