@@ -13,7 +13,7 @@ import numpy.typing as npt
 from bench.analysis.observation import FAILED, GROWTH, NEARBY, SLOWER, Observation
 from bench.statistics import TAIL
 
-__all__ = ["NOMINAL", "Belief", "Floats", "beliefs", "believe", "believe_relative", "lowest"]
+__all__ = ["NOMINAL", "Belief", "Floats", "beliefs", "believe", "believe_growth", "believe_relative", "lowest"]
 
 Floats = npt.NDArray[np.floating[Any]]
 Motion = Callable[[Floats, Floats], Floats]
@@ -103,7 +103,31 @@ def beliefs(observations: Sequence[Observation], seed: int = 0) -> dict[str, Bel
     random = np.random.default_rng(seed)
     found = {key: Belief(_by_criterion(observations, key, random)) for key in keys}
     grown = [each for each in observations if each.growth is not None]
-    return found | ({GROWTH: Belief(_by_growth(grown))} if grown else {})
+    return found | ({GROWTH: believe_growth(grown)} if grown else {})
+
+
+def believe_growth(observations: Sequence[Observation]) -> Belief:
+    """The distribution of the capacity of an open loop, by the requests that pile up in runs of which that is known.
+
+    Of those that come, 1 − capacity ÷ load stay at a server whose requests wait for a place. Where they share the server, each also
+    takes longer the more there are, so that any larger share may stay. Which of the two it is, the data decide.
+    """
+    from scipy.special import ndtr  # noqa: PLC0415 - 0.4 s, which a figure without SLOs need not pay
+
+    loads, growth, errors = np.array([(each.load, each.growth, each.growth_error) for each in observations]).T
+    x = np.linspace(math.log(loads.min()) - _BEYOND, math.log(loads.max()) + _BEYOND, _PLACES)
+    stay = np.maximum(0, 1 - np.exp(x)[:, None] / loads)
+    noise = np.sqrt(errors**2 + _GROWS_BY**2 + (_SPEEDS_DIFFER * (stay > 0)) ** 2)
+    off = (growth - stay) / noise
+    waiting = -(off**2) / 2 - np.log(noise * math.sqrt(2 * math.pi))
+    sharing = np.log(np.maximum(ndtr(off) - ndtr((growth - 1) / noise), _LEAST) / np.maximum(1 - stay, _LEAST))
+    logs = np.stack([waiting.sum(axis=1), np.where(stay > 0, sharing, waiting).sum(axis=1)])
+    below = np.cumsum(np.exp(logs - logs.max()).sum(axis=0))
+    ranks = (np.arange(_PICKED * _DRAWS) + 0.5) / (_PICKED * _DRAWS)
+    limits: Floats = np.exp(np.interp(ranks, below / below[-1], x))
+    rounds = len({each.round for each in observations})
+    limits = limits * np.exp(_SPEEDS_DIFFER / math.sqrt(rounds) * np.random.default_rng(0).standard_normal(len(limits)))
+    return Belief(np.sort(np.where(limits > loads.max(), math.inf, limits)))
 
 
 def believe_relative(
@@ -156,7 +180,7 @@ def _by_criterion(observations: Sequence[Observation], key: str, random: np.rand
     # Latencies that are all alike pass the limit together: a machine that is a little slower turns few misses into many.
     slopes = np.abs(_bounded(at) - _bounded(odds)[:, None]) / np.abs(SLOWER)
     by_odds = _limits(replace(runs, raw=odds, errors=less * errors, by_speed=slopes.max(axis=1)), random)
-    return min(found, by_odds, key=lambda limits: _width(limits, runs.x))
+    return min(found, by_odds, key=_width)
 
 
 @dataclass(frozen=True)
@@ -186,30 +210,6 @@ def _together(rounds: Sequence[int | None]) -> Floats:
     return same
 
 
-def _by_growth(observations: Sequence[Observation]) -> Floats:
-    """Draws of the capacity of an open loop, ascending, by the requests that pile up.
-
-    Of those that come, 1 − capacity ÷ load stay at a server whose requests wait for a place. Where they share the server, each also
-    takes longer the more there are, so that any larger share may stay. Which of the two it is, the data decide.
-    """
-    from scipy.special import ndtr  # noqa: PLC0415 - 0.4 s, which a figure without SLOs need not pay
-
-    loads, growth, errors = np.array([(each.load, each.growth, each.growth_error) for each in observations]).T
-    x = np.linspace(math.log(loads.min()) - _BEYOND, math.log(loads.max()) + _BEYOND, _PLACES)
-    stay = np.maximum(0, 1 - np.exp(x)[:, None] / loads)
-    noise = np.sqrt(errors**2 + _GROWS_BY**2 + (_SPEEDS_DIFFER * (stay > 0)) ** 2)
-    off = (growth - stay) / noise
-    waiting = -(off**2) / 2 - np.log(noise * math.sqrt(2 * math.pi))
-    sharing = np.log(np.maximum(ndtr(off) - ndtr((growth - 1) / noise), _LEAST) / np.maximum(1 - stay, _LEAST))
-    logs = np.stack([waiting.sum(axis=1), np.where(stay > 0, sharing, waiting).sum(axis=1)])
-    below = np.cumsum(np.exp(logs - logs.max()).sum(axis=0))
-    ranks = (np.arange(_PICKED * _DRAWS) + 0.5) / (_PICKED * _DRAWS)
-    limits: Floats = np.exp(np.interp(ranks, below / below[-1], x))
-    rounds = len({each.round for each in observations})
-    limits = limits * np.exp(_SPEEDS_DIFFER / math.sqrt(rounds) * np.random.default_rng(0).standard_normal(len(limits)))
-    return np.sort(np.where(limits > loads.max(), math.inf, limits))
-
-
 def _less_sure(observations: Sequence[Observation]) -> Floats:
     """How many times as unsure each run is as its own requests show: beside a much longer one it ended before its queue had filled."""
     loads, requests = (np.array(each) for each in ([x.load for x in observations], [x.requests for x in observations]))
@@ -219,11 +219,9 @@ def _less_sure(observations: Sequence[Observation]) -> Floats:
     return unsure
 
 
-def _width(limits: Floats, x: Floats) -> float:
-    """Of the interval, as far as it lies about the measured loads (ln). Args: x: of these."""
-    bounds = math.exp(x.min() - _BEYOND), math.exp(x.max() + _BEYOND)
-    low, high = np.clip(np.quantile(limits, [TAIL, 1 - TAIL], method="nearest"), *bounds)
-    return float(high / low)
+def _width(limits: Floats) -> float:
+    low, high = np.quantile(limits, [TAIL, 1 - TAIL], method="nearest")
+    return float(high / low) if 0 < low < math.inf else math.inf
 
 
 def _limits(runs: _Runs, random: np.random.Generator) -> Floats:
