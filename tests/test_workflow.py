@@ -106,6 +106,11 @@ def test_a_study_of_nothing_but_invalid_runs_says_so_and_why(project):
         ([["late"], []], 3, ["1 of 2 runs are invalid"]),
         ([["late"], ["late", "lost"]], 3, ["Nothing to show: 0 of 2 runs are valid", "    late (2 of 2 runs)", "    lost (1 of 2 runs)", "Measure the invalid runs again"]),
         ([list("abcdefg")], 3, ["Nothing to show", *(f"    {letter} (1 of 1 runs)" for letter in "abcde"), "    and 2 more reasons", "Measure the invalid runs again"]),
+        ([["machine.other_processes value=0.7 limit=0.15"], ["machine.other_processes value=0.25 limit=0.15"]], 3,
+         ["Nothing to show", "    other processes took 25–70 % of the cores' time", "Measure the invalid runs again",
+          "Other processes took up to 70 % of the cores' time. If they cannot be ended, `thresholds: { other_share: 0.7 }` in the study"]),
+        ([["machine.other_processes value=0.7001 limit=0.15"], []], 3,
+         ["1 of 2 runs are invalid", "Other processes took up to 70 % of the cores' time. If they cannot be ended, `thresholds: { other_share: 0.75 }`"]),
         ([[]], 0, ["No figure: these runs answer no figure's question"]),
     ],
 )  # fmt: skip

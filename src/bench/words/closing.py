@@ -6,7 +6,7 @@ import polars as pl
 
 from bench.analysis.validity import invalid
 from bench.shipped import BENCH
-from bench.words.trust import alike, remedy
+from bench.words.trust import accept_others, alike, remedy
 from bench.words.verdicts import reason_texts
 
 __all__ = ["closing_lines"]
@@ -42,6 +42,8 @@ def closing_lines(runs: pl.DataFrame, *, figures: int) -> list[str]:
             f"{rejected.height} of {runs.height} runs are invalid ({_parts(rejected)}): the report and `{BENCH} runs` say "
             f"why. {remedy(runs)}"
         )
+    if allowed := accept_others(rejected["reasons"]):
+        lines.append(allowed)
     failing = runs.filter(pl.col("failed") > 0)
     if failing.height:
         lines.append(

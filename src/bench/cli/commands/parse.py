@@ -27,6 +27,7 @@ def parse(
     from bench.analysis import verdict
     from bench.parse import parse_run, tail_text
     from bench.words.streams import stream_notes
+    from bench.words.trust import accept_option
     from bench.words.verdicts import failures, hits, reason_text, retries, stopped
     from bench.work import WORKS
 
@@ -77,8 +78,9 @@ def parse(
     counts = "not taken" if summary.get("scraped") is None else "valid" if judged.counts_valid else "invalid"
     for what, state in (("latency, throughput", valid), ("the server's counts", counts)):
         print(f"  {what:<20} {state}")
-    for reason in judged.found:
-        print(f"    {reason.part}: {reason_text(reason)}")
+    allowed = accept_option(summary.get("host_other_share"), thresholds.other_share)
+    for line in (*(f"    {reason.part}: {reason_text(reason)}" for reason in judged.found), *filter(None, [allowed])):
+        print(line)
 
 
 def _classes(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -349,10 +349,13 @@ def _put_in_place(aside: Path, output: Path) -> None:
 def _print(folder: Path, recording: Recording, outcomes: Mapping[str, int], work: Work, other_share: float) -> None:
     from bench.measure.rounds import disturbed
     from bench.words.loads import count_text
+    from bench.words.trust import accept_option
 
     print(f"{folder}/requests.jsonl: {count_text(len(recording.requests), 'request')} in {recording.duration_s:.2f} s, "
           f"{recording.tokens_per_s:.0f} {work.unit}/s; " + ", ".join(f"{n} {o}" for o, n in outcomes.items())
           + disturbed(recording.other_share, other_share, recording.busy_share))  # fmt: skip
+    if allowed := accept_option(recording.other_share, other_share):
+        print(f"  {allowed}")
     errors = {record.error for record in recording.requests if record.error}
     for words in sorted(errors)[:3]:
         print(f"  the server answered: {words}")
