@@ -249,5 +249,5 @@ def test_the_frame_of_a_limit_is_as_high_as_its_runs(tmp_path):
 
 def test_a_search_that_shows_nothing_says_so_in_a_line(tmp_path):
     spec = limit_of(tmp_path, [], Answer(0, 0, math.inf, "short"))
-    assert [row["said"] for row in drawn_rows(spec, "said")] == ["Nothing to show: no run was long enough to be judged."]
+    assert [row["said"] for row in drawn_rows(spec, "said")] == ["Nothing to show: no run was measured."]
     assert len(spec["layer"]) == 1

@@ -110,7 +110,7 @@ def as_json(found: Found, axis: str, aim: Aim) -> dict[str, Any]:
     """What was found, for another program."""
     answer = found.answer
     return {
-        "limit": answer.limit if math.isfinite(answer.limit) else None,
+        "limit": answer.limit if answer.known else None,
         "low": answer.low,
         "high": answer.high if math.isfinite(answer.high) else None,
         "axis": axis,

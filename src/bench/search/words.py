@@ -22,8 +22,10 @@ __all__ = [
     "load_text",
     "look_text",
     "next_text",
+    "nothing_text",
     "probed_text",
     "spent_text",
+    "took_text",
     "why_text",
 ]
 
@@ -40,11 +42,13 @@ _ENDED = {
     "invalid": "three runs in a row cannot be trusted: {reasons}.",
     "gone": "the server stopped answering. Start it again: the same command goes on from here.",
     "untrusted": "no run can be trusted: {reasons}. Put that right, and search again.",
-    "seconds, unfit, none judged": "no run at the load that is next fits into --max-minutes: the shortest there is {next}. Raise it, "
-    "or begin at another load with --start.",
+    "unfit": "no run at the load that is next fits into --max-minutes: the shortest there is {next}. Raise it, or begin at another "
+    "load with --start.",
     "seconds, none judged": "no run was long enough to be judged. Raise --max-minutes.",
     "short, none judged": "no run was long enough to be judged. Raise --max-runs.",
 }
+# why nothing is drawn, by those ends with which no run is judged
+_NOTHING = {"untrusted": "no run can be trusted", "unfit": "no run fits into --max-minutes"}
 
 
 def load_text(load: float, aim: Aim) -> str:
@@ -73,7 +77,7 @@ def probed_text(probed: Probed, aim: Aim) -> str:
     if probed.alone:
         return f"probe of {probed.seconds:.0f} s: {alone_text(probed.alone)}"
     rate = f"at most {probed.rate:.3g} requests/s, with {probed.in_flight} in flight" if probed.rate else "no answer"
-    return f"probe of {probed.seconds:.0f} s: {rate}; the search begins at {load_text(probed.load, aim)}"
+    return f"probe of {probed.seconds:.0f} s: {rate}; first load {load_text(probed.load, aim)}, rather below the limit"
 
 
 def criterion_text(key: str) -> str:
@@ -123,17 +127,33 @@ def spent_text(found: Found, budget: Budget) -> str:
 
 def why_text(found: Found, aim: Aim) -> str:
     """Why the search ended, and what would show more."""
-    why: str = found.answer.why
-    if why in ("seconds", "short") and not found.observations:
-        untrusted = found.looks and all(look.reasons for look in found.looks)
-        why = "untrusted" if untrusted else f"{why}, unfit, none judged" if found.unfit else f"{why}, none judged"
-    elif why == "seconds" and found.unfit:
-        why = "seconds, unfit"
     reasons = "; ".join(found.looks[-1].reasons) if found.looks else ""
-    ended = _ENDED[why].format(
+    ended = _ENDED[_why(found)].format(
         asked=f"± {shown_share(aim.precision)}",
         reasons=reasons,
         next=next_text(found.unfit, aim) if found.unfit else "",
         alone=alone_text(found.alone) if found.alone else "",
     )
-    return f"{count_text(len(found.looks), 'run')}, {found.seconds:.0f} s under load; {ended}"
+    return f"{took_text(found)}; {ended}"
+
+
+def _why(found: Found) -> str:
+    """The key of `_ENDED` for how the search ended."""
+    why: str = found.answer.why
+    if why in ("seconds", "short") and not found.observations:
+        untrusted = found.looks and all(look.reasons for look in found.looks)
+        return "untrusted" if untrusted else "unfit" if found.unfit else f"{why}, none judged"
+    return "seconds, unfit" if why == "seconds" and found.unfit else why
+
+
+def nothing_text(found: Found) -> str:
+    """Why there is nothing to draw, where no run could be judged."""
+    if found.alone:
+        return alone_text(found.alone)
+    return _NOTHING.get(_why(found), "no run was long enough to be judged" if found.looks else "no run was measured")
+
+
+def took_text(found: Found) -> str:
+    """What the search took: its runs, and its probe where it sent one."""
+    probe = f", after a probe of {found.probed.seconds:.0f} s" if found.probed else ""
+    return f"{count_text(len(found.looks), 'run')}, {found.seconds:.0f} s under load{probe}"
