@@ -10,7 +10,7 @@ import typer
 
 from bench.axes import AXES
 from bench.cli.options import LOAD, Json, WorkloadFile, at_least_one, option
-from bench.errors import BenchError
+from bench.errors import BenchError, is_are
 from bench.records.classes import served_alike
 
 if TYPE_CHECKING:
@@ -63,7 +63,11 @@ class Modelled:
         found = measured_runs(table, root, deployment, limits)
         if not found:
             invalid = table.filter((table["deployment"] == deployment) & ~table["valid"]).height
-            why = f"; {invalid} are invalid, and `bench discard --invalid` lets them be measured again" if invalid else ""
+            why = (
+                f"; {invalid} {is_are(invalid)} invalid, and `bench discard --invalid` lets them be measured again"
+                if invalid
+                else ""
+            )
             raise BenchError(
                 f"{root}: no valid run of {deployment} with streamed answers whose requests.parquet is there{why}. Left out are "
                 "runs in which tokens were drafted, traces whose prompts share blocks, and classes with models, priorities or shared "

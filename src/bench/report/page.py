@@ -20,7 +20,7 @@ from bench.analyse import Findings
 from bench.analysis import Comparison, Prices, graded, repeats, sight
 from bench.axes import AXES
 from bench.commit import labelled
-from bench.errors import shown_share
+from bench.errors import count_text, shown_share
 from bench.figures import Results
 from bench.figures.curves import with_curve
 from bench.figures.selection import KINDS
@@ -304,6 +304,7 @@ def _markdown(context: Mapping[str, Any]) -> str:
     )
     environment.filters["labelled"] = labelled
     environment.filters["load_cell"] = load_cell
+    environment.filters["count"] = count_text
     environment.filters["cell"] = lambda value, shape: "–" if value is None else shape % value
     return environment.get_template("summary.md.j2").render(**context)
 
@@ -331,6 +332,7 @@ def _render(context: Mapping[str, Any], bundle: str) -> str:
     environment.filters["prose"] = _prose
     environment.filters["labelled"] = labelled
     environment.filters["load_cell"] = load_cell
+    environment.filters["count"] = count_text
     sections = []
     for name in _SECTIONS:
         section: Any = environment.get_template(f"sections/{name}.html.j2").make_module(dict(context))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from bench.errors import shown_share
+from bench.errors import count_text, shown_share
 from bench.measure.progress import duration_text
 from bench.search.observation import CAP, FAILED, GROWTH
 from bench.search.placing import Aim, Answer
@@ -12,7 +12,6 @@ from bench.search.probe import Alone, Probed
 from bench.search.search import Budget, Found, Look, Next
 from bench.study import Slo
 from bench.study.search import SLO
-from bench.words.loads import count_text
 from bench.words.searches import LoadUnit, limit_text, target_text
 
 __all__ = [
@@ -100,7 +99,7 @@ def next_text(run: Next, aim: Aim) -> str:
 
 def look_text(look: Look, aim: Aim) -> str:
     """One run, and how it did."""
-    start = f"{load_text(look.load, aim)}, {look.requests} requests in {look.seconds:.1f} s"
+    start = f"{load_text(look.load, aim)}, {count_text(look.requests, 'request')} in {look.seconds:.1f} s"
     if look.reasons:
         return f"{start}: invalid, {'; '.join(look.reasons)}"
     if look.observation is None:
@@ -122,7 +121,9 @@ def look_text(look: Look, aim: Aim) -> str:
 
 def spent_text(found: Found, budget: Budget) -> str:
     """What a search has spent so far, and what it may."""
-    return f"{len(found.looks)} of at most {budget.runs} runs, {found.seconds:.0f} of at most {budget.seconds:.0f} s"
+    return (
+        f"{len(found.looks)} of at most {count_text(budget.runs, 'run')}, {found.seconds:.0f} of at most {budget.seconds:.0f} s"
+    )
 
 
 def why_text(found: Found, aim: Aim) -> str:

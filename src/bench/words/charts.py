@@ -8,9 +8,10 @@ import polars as pl
 
 from bench.analysis.speculation import SpeculationGain
 from bench.axes import AXES
+from bench.errors import count_text, is_are
 from bench.study import Slo
 from bench.words.answer import listed
-from bench.words.loads import count_text, numbers_text
+from bench.words.loads import numbers_text
 
 __all__ = [
     "NO_GPUS",
@@ -57,7 +58,7 @@ def invalid_note(marks: str, invalid: int, runs: int) -> str:
     """How many runs are invalid, and how they are drawn; empty where none is. Args: marks: such as `Crosses, kept out of the lines`."""
     if not invalid:
         return ""
-    return f"{marks}: {invalid} of {runs} runs, which are invalid for it; `reasons` in summary.csv says why."
+    return f"{marks}: {count_text(invalid, 'run', of=runs)}, which {is_are(invalid)} invalid for it; `reasons` in summary.csv says why."
 
 
 def missing_note(column: str, what: str, levels: Mapping[str, Sequence[float]], *, curves: int, unit: str) -> str:

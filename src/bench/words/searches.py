@@ -8,12 +8,11 @@ from dataclasses import dataclass
 
 from bench.analysis.regions import FLAT, PROPORTIONAL
 from bench.axes import AXES
-from bench.errors import shown_share
+from bench.errors import count_text, shown_share
 from bench.records.searches import SearchRecord
 from bench.shipped import BENCH
 from bench.study.search import EQUILIBRIUM, KV_CACHE, SLO, THROUGHPUT
 from bench.words.answer import Answer, shortened
-from bench.words.loads import count_text
 from bench.words.templates import filled
 
 __all__ = ["LoadUnit", "answer", "limit_text", "looked_for", "search_ended", "search_limit", "search_sentence", "target_text"]

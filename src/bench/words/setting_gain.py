@@ -6,11 +6,12 @@ from collections.abc import Iterator, Sequence
 
 from bench.analysis.setting_gain import Gain, Ratio, SettingGain
 from bench.axes import AXES
+from bench.errors import count_text
 from bench.study.settings import setting_name, value_text, with_others
 from bench.words.answer import AGAIN, Answer, listed
 from bench.words.capacity import UNFILLED
 from bench.words.comparison import difference_text, percent_text
-from bench.words.loads import count_text, interval_text, load_text
+from bench.words.loads import interval_text, load_text
 
 __all__ = ["answers"]
 

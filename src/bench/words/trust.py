@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 import polars as pl
 
 from bench.analysis.validity import LASTING, Reason, invalid
-from bench.errors import shown_share
+from bench.errors import count_text, is_are, shown_share
 from bench.study.config import Thresholds
 from bench.words.answer import AGAIN, listed
 from bench.words.verdicts import reason_texts
@@ -29,14 +29,14 @@ _NUMBER = re.compile(r"\d\d:\d\d:\d\d|\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?")  # or a
 def first_line(runs: pl.DataFrame) -> str:
     """How many runs are valid; where none is, that nothing holds, and the most frequent reason."""
     rejected = runs.filter(invalid())
-    timed = runs["valid"].sum()
+    timed = int(runs["valid"].sum())
     if not runs.height:
         return "No run was measured."
     if not rejected.height:
         return "The run is valid." if runs.height == 1 else f"All {runs.height} runs are valid."
     why = alike(reason for codes in rejected["reasons"] for reason in reason_texts(codes))
     often = (
-        f" Most often: {why[0][0]} ({why[0][1]} of {runs.height} runs)."
+        f" Most often: {why[0][0]} ({count_text(why[0][1], 'run', of=runs.height)})."
         if len(why) > 1
         else f" Why: {why[0][0]}."
         if why
@@ -48,7 +48,7 @@ def first_line(runs: pl.DataFrame) -> str:
         return f"{what}, so {rest}.{often}"
     counts = runs.filter(pl.col("valid") & ~pl.col("counts_valid")).height
     half = f"; of {counts} more the server's counts cannot be trusted" if counts else ""
-    return f"{timed} of {runs.height} runs are valid{half}. The others are left out.{often}"
+    return f"{count_text(timed, 'run', of=runs.height)} {is_are(timed)} valid{half}. The others are left out.{often}"
 
 
 def remedy(runs: pl.DataFrame) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from bench.cli.entry import command
 from bench.cli.options import Configfile, Json, Select
 from bench.cli.output import print_json, print_table
+from bench.errors import count_text
 
 if TYPE_CHECKING:
     from bench.cli.verdicts import Verdict
@@ -58,7 +59,7 @@ def runs(configfile: Configfile = None, select: Select = None, json: Json = Fals
     rows += [[state, search.key, text] for search, state, text in _searches(plan)]
     print_table(rows, "<<<", head=False)
     counts = Counter(state for _, state in states)
-    print(f"{len(states)} runs: " + ", ".join(f"{count} {state}" for state, count in counts.items()) if states else "0 runs")
+    print(": ".join(filter(None, (count_text(len(states), "run"), ", ".join(f"{n} {state}" for state, n in counts.items())))))
     if unjudged := unjudged_text(states, judged):
         print(f"Note: {unjudged}")
     if rejected:
