@@ -370,6 +370,8 @@ def test_users_are_held_in_conversations(tmp_path, held):
     ("arguments", "message"),
     [
         (("workload", "--num-requests", 0, "--prompt-length", 1, "--model", "m", "--base-url", "http://x", "--output-dir", "d"), "--num-requests: '0' is not a whole number of 1 or more"),
+        (("workload", "--workload", ROOT / "config/studies/quick.yaml", "--model", "m", "--base-url", "http://x", "--output-dir", "d"),
+         "quick.yaml: this is a study's file, with `study` and `decision`, and --workload takes a single workload. Copy what stands below"),
         (("workload", "--num-requests", 1, "--prompt-length", 1, "--model", "m", "--base-url", "x:8000", "--output-dir", "d"), "'x:8000' is no address; write http://"),
         (("workload", "--num-requests", 1, "--prompt-length", 1, "--model", "m", "--base-url", "http://127.0.0.1:9", "--output-dir", "d"), "does not answer a request"),
         (("runs", "--configfile", "none.yaml"), "none.yaml: no such file"),

@@ -99,12 +99,11 @@ class Modelled:
         Raises:
             BenchError: neither is given, or the load is of another axis.
         """
-        from bench.study import load_workload
-        from bench.yaml_file import read_yaml
+        from bench.study import load_workload, read_workload
 
         content: dict[str, Any]
         if self.workload is not None:
-            content = read_yaml(self.workload)
+            content = read_workload(self.workload)
         elif self.prompt_length is None or self.output_length is None:
             raise BenchError("--prompt-length and --output-length say how long requests are; give both, or --workload FILE.")
         else:
