@@ -75,8 +75,8 @@ def read_workload(file: Path) -> dict[str, Any]:
         command = f"make figures CONFIG={file}" if BENCH != "bench" else f"snakemake --configfile {file}"
         keys = " and ".join(f"`{key}`" for key in strange[:2])
         raise BenchError(
-            f"--workload {file}: this is a study's file, with {keys}, and --workload takes a single workload. Copy what stands below one "
-            f"name of its `workloads`{names} into a file of its own; or measure the whole study: `{command}`."
+            f"--workload {file}: this is a study's file, with {keys}, and --workload takes a single workload. Copy what stands below "
+            f"one name of its `workloads`{names} into a file of its own; or measure the whole study: `{command}`."
         )
     return content
 
