@@ -302,6 +302,7 @@ def test_headings_say_which_limits_are_of_classes(summary, tmp_path):
         text = unescape(page.read_text())
         assert f"What one instance sustains within {within}" in text
         assert f"One instance has to meet {within}." in text
+        assert f"bold where it is within its limit ({within})" in text and "TTFT P90 of gone" not in text
     heads = {curve.workload: headline([curve])[0].numbers[0].what for curve in curves(both)}
     assert heads == {"plain": "sustains within TTFT P90 ≤ 2 s", "mixed": f"sustains within {alike}"}
 
