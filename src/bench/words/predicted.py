@@ -37,6 +37,7 @@ METRIC_TITLES = {
     "ttft_p50_s": "TTFT P50 (s)",
     "ttft_p99_s": "TTFT P99 (s)",
     "tpot_p50_s": "TPOT P50 (s)",
+    "tpot_p90_s": "TPOT P90 (s)",
     "e2e_p50_s": "E2E P50 (s)",
     "e2e_p99_s": "E2E P99 (s)",
 }
