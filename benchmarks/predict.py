@@ -171,7 +171,9 @@ def judge(seed: int) -> list[tuple[str, str, float, float, bool, float]]:
                 found.append((kind, metric, math.nan, math.nan, False, math.nan))
                 continue
             interval = prediction.numbers[metric]
-            errors = [abs(value / truth[metric] - 1) for value in (interval.value, again[metric], by_queue.get(metric, math.nan))]
+            errors = [
+                abs(value / truth[metric] - 1) for value in (interval.value, again[metric], by_queue.get(metric, math.nan))
+            ]
             found.append((kind, metric, *errors[:2], interval.low <= truth[metric] <= interval.high, errors[2]))
     return found
 
