@@ -119,7 +119,7 @@ def test_the_table_says_what_was_compared(study, capsys, summary):  # noqa: ARG0
 def test_many_runs_without_a_counterpart_are_counted(study, capsys, summary):  # noqa: ARG001
     runs(summary, {1: [9.0, 9.0]}).write_parquet("one.parquet")
     main(["compare", "a", "one.parquet"])
-    assert "and 1 more runs without a counterpart" in capsys.readouterr().out
+    assert "and 1 more run without a counterpart" in capsys.readouterr().out
 
 
 def test_the_result_for_another_program(study, capsys):  # noqa: ARG001
