@@ -302,6 +302,7 @@ def test_headings_say_which_limits_are_of_classes(summary, tmp_path):
         text = unescape(page.read_text())
         assert f"What one instance sustains within {within}" in text
         assert f"One instance has to meet {within}." in text
+        assert f"bold where it is within its limit ({within})" in text and "TTFT P90 of gone" not in text
     heads = {curve.workload: headline([curve])[0].numbers[0].what for curve in curves(both)}
     assert heads == {"plain": "sustains within TTFT P90 ≤ 2 s", "mixed": f"sustains within {alike}"}
 
@@ -420,6 +421,8 @@ def test_numbers_of_each_class_are_those_of_a_server_whose_latencies_are_known(t
         assert ttft <= summary[f"steady_class_{name}_ttft_p50_s"] <= ttft + 0.04
         tokens = sent[name] * LOAD["classes"][name]["output_tokens"] / summary["duration_s"]
         assert summary[f"class_{name}_throughput_tokens_per_s"] == pytest.approx(tokens)
+    assert main(["figures", str(tmp_path / "run"), "--output-dir", str(tmp_path / "drawn")]) == 0
+    assert (tmp_path / "drawn/classes.svg").exists()  # of one load too
     assert sum(summary[f"class_{name}_requests"] for name in sent) == summary["requests"]
     parts = sum(summary[f"steady_class_{name}_requests_per_s"] for name in sent)
     assert parts == pytest.approx(summary["steady_requests_per_s"])

@@ -13,7 +13,7 @@ from bench.aggregate import summary_frame
 from bench.analysis import compare, operating_points
 from bench.analysis.observation import GROWTH, observed
 from bench.analysis.slo import goodput, judged_requests
-from bench.cli.verdicts import judged_runs, verdict_text
+from bench.cli.verdicts import Verdict, judged_runs, verdict_text
 from bench.errors import BenchError
 from bench.load import client
 from bench.load.client import Load
@@ -311,6 +311,9 @@ def test_the_list_of_runs_and_the_report_name_a_run_that_was_stopped(summary, tm
     assert (
         verdict_text({"faults": [], "reasons": [], "failures": None, "stopped": "stopped after 12 s"}) == "stopped after 12 s"
     )
+    codes = ["machine.other_processes value=0.4 limit=0.15"]
+    disturbed: Verdict = {"faults": ["machine"], "reasons": codes, "failures": None, "stopped": None}
+    assert verdict_text(disturbed) == "machine: other processes took 40 % of the cores' time, over 15 %"
     page = drawn(
         tmp_path,
         results(

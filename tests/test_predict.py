@@ -237,7 +237,7 @@ def test_loads_that_were_not_measured_are_predicted(kind):
             errors.setdefault(name, []).append(abs(found.numbers[name].value / value - 1))
     mean = {name: float(np.mean(values)) for name, values in errors.items()}
     assert mean["throughput_tokens_per_s"] < 0.03
-    assert max(mean["ttft_p50_s"], mean["tpot_p50_s"]) < 0.08
+    assert max(mean["ttft_p50_s"], mean["tpot_p50_s"], mean["tpot_p90_s"]) < 0.08
     assert mean["ttft_p99_s"] < 0.12
 
 

@@ -56,7 +56,7 @@ def test_a_load_is_predicted_with_intervals(study, capsys):  # noqa: ARG001
     assert main(["predict", "--request-rate", "2.5", *LOAD]) == 0
     printed = capsys.readouterr().out
     assert "a step, whatever is in it" in printed
-    assert "Predicted, latencies and rates each with a 90 % interval" in printed
+    assert "Predicted, latencies and rates each with a 90 % interval" in printed and "TPOT P90 (s)" in printed
     assert "requests pile up" not in printed
     assert main(["predict", "--request-rate", "40", *LOAD]) == 0
     assert "At 40 requests pile up" in capsys.readouterr().out

@@ -17,6 +17,7 @@ from bench.analysis.locked import Differs, SlowerMachine
 from bench.analysis.regions import Point
 from bench.analysis.validity import Check, Reason, Verdict
 from bench.drift import Drift, RoundPart
+from bench.errors import count_text, is_are, was_were
 from bench.records.calibration import Doubt
 from bench.records.relief import Gain
 from bench.study import Slo, parse_slo
@@ -216,7 +217,7 @@ def test_a_lowest_load_that_misses_is_not_the_lowest_measured_where_others_canno
 def test_what_a_search_found():
     """By its target, the axis and where the limit lies; then by why it ended."""
     ends = {"found": (34, 32, 36), "above": (96, 96, None), "below": (0, 0, 1), "open": (40, 16, None), "never": (64, 64, None)}
-    ends |= {"runs": (0, 0, None), "unmeasured": (0, 0, None)}
+    ends |= {"runs": (None, 0, None), "unmeasured": (None, 0, None)}
     lines = []
     for target, axis in (*product((SLO, KV_CACHE, THROUGHPUT, "equilibrium"), ["concurrency"]), (THROUGHPUT, "request_rate")):
         lines += [f"{target}, {axis}:"]
@@ -415,3 +416,12 @@ def test_where_nothing_failed_or_was_sent_there_is_nothing_to_say():
     assert verdicts.failures({"failed": 0, "requests": 4, "outcome_ok": 4}) is None
     assert verdicts.failures({"failed": 1, "requests": 4, "outcome_timeout": None}) == "1 of 4 requests failed"
     assert verdicts.failures({"failed": 2, "requests": 4, "outcome_timeout": 2}) == "2 of 4 requests failed (2 timeout)"
+
+
+def test_a_count_of_one_takes_the_singular():
+    assert [count_text(1, "run"), count_text(2, "run"), count_text(1, "run", of=3), count_text(1, "run", of=1)] == [
+        "1 run", "2 runs", "1 of 3 runs", "1 of 1 run"
+    ]  # fmt: skip
+    assert [is_are(1), is_are(0), was_were(1), was_were(2)] == ["is", "are", "was", "were"]
+    point = {**POINT, "c_max": 8.0, "requests": 1, "runs": 1}
+    assert capacity.evidence(point) == "1 request in 1 run was judged there."

@@ -55,7 +55,7 @@ def _record(
         slos=tuple(map(str, asked.slos)) if target.name == SLO else (),
         precision=asked.settings.precision,
         why=answer.why,
-        limit=answer.limit,
+        limit=answer.limit if answer.known else None,
         low=answer.low,
         high=answer.high if math.isfinite(answer.high) else None,
         seconds=round(found.seconds, 1),

@@ -12,7 +12,7 @@ from bench.records.searches import SearchRecord
 from bench.words import capacity, causes, fleet, searches
 from bench.words.answer import listed
 
-__all__ = ["Curve", "limits"]
+__all__ = ["Curve", "limits", "limits_text"]
 
 
 @dataclass(frozen=True)
@@ -115,8 +115,12 @@ class Curve:
 
 def limits(curves: Sequence[Curve]) -> str:
     """The limits that judge any of these curves; those that do not judge all are said to be of classes. Empty where none judges any."""
-    judged = [curve.slos for curve in curves if curve.point or curve.slos]
+    return limits_text([curve.slos for curve in curves if curve.point or curve.slos])
+
+
+def limits_text(judged: Sequence[Sequence[object]]) -> str:
+    """The same. Args: judged: the limits of each curve."""
     found = dict.fromkeys(slo for each in judged for slo in each)
-    common = [slo for slo in found if all(slo in each for each in judged)]
-    of_classes = [slo for slo in found if slo not in common]
+    common = [str(slo) for slo in found if all(slo in each for each in judged)]
+    of_classes = [str(slo) for slo in found if str(slo) not in common]
     return listed([*common, *([f"the limits of its own classes ({', '.join(of_classes)})"] if of_classes else [])])
