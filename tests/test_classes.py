@@ -42,7 +42,7 @@ from bench.study.questions import mixed as mixed_rows
 from bench.words.capacity import evidence, high_needs, low_needs, missed, sustains, with_texts
 from bench.words.causes import why
 from bench.words.curves import limits
-from bench.words.fleet import no_point
+from bench.words.sizing import no_point
 from tests import records
 from tests.conftest import bare_summary
 from tests.fake_server import fake_server

@@ -22,7 +22,7 @@ from bench.records.calibration import Doubt
 from bench.records.relief import Gain
 from bench.study import Slo, parse_slo
 from bench.study.search import KV_CACHE, SLO, THROUGHPUT
-from bench.words import advice, capacity, causes, charts, comparison, fleet, loads, saturates, searches, verdicts
+from bench.words import advice, capacity, causes, charts, comparison, loads, saturates, searches, sizing, verdicts
 from bench.words.predicted import DOUBTS, doubt_text
 from bench.words.regions import POINTS, turning_point
 from bench.words.streams import stream_notes
@@ -51,7 +51,7 @@ def test_loads_and_intervals():
     assert [loads.load_text(1, unit) for unit in ("requests/s", "conversations/s")] == ["1 request/s", "1 conversation/s"]
     assert loads.load_text(1.5, "requests/s") == "1.5 requests/s"
     assert [loads.numbers_text(each) for each in ([16.0, 64.0, 1520.0], [8.0, 8.0])] == ["16, 64 and 1,520", "8"]
-    assert fleet.ends(12, None) == "12 to not established"
+    assert sizing.ends(12, None) == "12 to not established"
 
 
 # Causes and recommendations
@@ -163,7 +163,7 @@ def test_what_a_curve_sustains_and_why_a_fleet_cannot_be_sized():
         point = {**POINT, **ended(None, None), "c_max": None, **told}
         said = [capacity.sustains(point, burst=burst) for burst in (False, True)]
         said += [capacity.evidence(point)]
-        said += [] if point["c_max"] else [fleet.no_point(point), fleet.next_step(point)]
+        said += [] if point["c_max"] else [sizing.no_point(point), sizing.next_step(point)]
         lines += [f"{name}:", *(f"  {text}" for text in dict.fromkeys(said) if text)]
     saturated = [{"measured": 8.0, "peak_at": 4.0, "cache_known": True}, *({"measured": None, "peak_at": None, "cache_known": known} for known in (True, False)), None]  # fmt: skip
     snapshots.same("capacity", [*lines, "without SLOs:", *(f"  {capacity.full_cache(row)}" for row in saturated)])
@@ -174,15 +174,15 @@ FLEET = {"instances": 25, "instances_least": 12, "instances_most": 1028, "gpus":
 
 def test_a_fleet():
     told = [{"gpus": None}, {"instances": 1, "gpus": 1}, *({f"instances_{end}": None for end in ends} for ends in ((), ("least",), ("most",), ("least", "most")))]  # fmt: skip
-    snapshots.same("fleet", [*(fleet.takes({**FLEET, **each}, "machine") for each in told), fleet.little(2.345)])
-    assert (fleet.takes(None, "GPU"), fleet.interval(None)) == ("", "")
+    snapshots.same("fleet", [*(sizing.takes({**FLEET, **each}, "machine") for each in told), sizing.little(2.345)])
+    assert (sizing.takes(None, "GPU"), sizing.interval(None)) == ("", "")
 
 
 def test_the_title_of_fleets_names_the_curves():
     one, other = ("a", FLEET), ("b", {**FLEET, "instances": 1520})
-    assert fleet.title([one], "GPU") == fleet.takes(FLEET, "GPU").removesuffix(".")
-    assert fleet.title([one, other], "GPU") == "A peak of 1,000 requests/s takes 25 instances of a or 1,520 of b"
-    assert [fleet.title(each, "GPU") for each in ([], [one, ("b", None)], [one] * 6)] == [None] * 3
+    assert sizing.title([one], "GPU") == sizing.takes(FLEET, "GPU").removesuffix(".")
+    assert sizing.title([one, other], "GPU") == "A peak of 1,000 requests/s takes 25 instances of a or 1,520 of b"
+    assert [sizing.title(each, "GPU") for each in ([], [one, ("b", None)], [one] * 6)] == [None] * 3
 
 
 def written(rows):

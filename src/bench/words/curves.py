@@ -9,7 +9,7 @@ from typing import Any
 from bench.analyse import CurveFindings
 from bench.analysis import Bottleneck
 from bench.records.searches import SearchRecord
-from bench.words import capacity, causes, fleet, searches
+from bench.words import capacity, causes, searches, sizing
 from bench.words.answer import listed
 
 __all__ = ["Curve", "limits", "limits_text"]
@@ -100,17 +100,17 @@ class Curve:
         measured = self.found.measured
         if measured is None or measured.little is None or measured.consistent:
             return ""
-        return fleet.little(measured.little)
+        return sizing.little(measured.little)
 
     @property
     def takes(self) -> str:
         """The fleet in a sentence; empty without one."""
-        return fleet.takes(self.fleet, self.gpu)
+        return sizing.takes(self.fleet, self.gpu)
 
     @property
     def at_most(self) -> str:
         """Between how many instances the fleet lies, in brackets; what is not established is said to be so."""
-        return fleet.interval(self.fleet)
+        return sizing.interval(self.fleet)
 
 
 def limits(curves: Sequence[Curve]) -> str:
