@@ -32,7 +32,7 @@ from benchmarks.naive_engine import serve
 from benchmarks.queueing import Service
 
 Request = tuple[int, int, int, float]
-METRICS = ("throughput_tokens_per_s", "ttft_p50_s", "ttft_p99_s", "tpot_p50_s")
+METRICS = ("throughput_tokens_per_s", "ttft_p50_s", "ttft_p99_s", "tpot_p50_s", "itl_p50_s", "itl_p99_s")
 _AGAIN = 1000  # of a seed: the same load once more
 
 
@@ -171,7 +171,9 @@ def judge(seed: int) -> list[tuple[str, str, float, float, bool, float]]:
                 found.append((kind, metric, math.nan, math.nan, False, math.nan))
                 continue
             interval = prediction.numbers[metric]
-            errors = [abs(value / truth[metric] - 1) for value in (interval.value, again[metric], by_queue[metric])]
+            errors = [
+                abs(value / truth[metric] - 1) for value in (interval.value, again[metric], by_queue.get(metric, math.nan))
+            ]
             found.append((kind, metric, *errors[:2], interval.low <= truth[metric] <= interval.high, errors[2]))
     return found
 
@@ -207,7 +209,7 @@ def main() -> None:
         if not predicted:
             continue
         error, floor, held, queue = (float(np.mean([row[i] for row in predicted])) for i in range(4))
-        shares = " | ".join(f"{100 * share:.1f} %" for share in (error, queue, floor))
+        shares = " | ".join("–" if math.isnan(share) else f"{100 * share:.1f} %" for share in (error, queue, floor))
         print(f"| {kind} | {metric} | {shares} | {100 * held:.0f} % | {len(predicted)} | {len(each) - len(predicted)} |")
 
 

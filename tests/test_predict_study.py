@@ -292,7 +292,7 @@ def test_the_arithmetic_that_prompts_get():
     assert prompt_flops_text(model, geometry) == "1 TFLOP/s"
     assert prompt_flops_text(model, None) == "–"
     assert len(judgement_rows(model.judged)) == 1 + len(METRICS)
-    assert judgement_lines(model.judged) == [["another level", *["4 % (3 %)"] * 4, "90 % to 90 %", "1 of 2"]]
+    assert judgement_lines(model.judged) == [["another level", *["4 % (3 %)"] * 5, "90 % to 90 %", "1 of 2"]]
     assert parameter_text(Interval(6.46e-4, 0.0, 3.03e-3)) == "646 µs (0 to 3,030)"
     assert parameter_text(Interval(0.0, 0.0, 0.0)) == "–"
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from bench.load.schedule import PlannedRequest
 from bench.pool import pool_of
+from bench.predict.gaps import StepLog
 from bench.predict.noise import Drawn, Noise
 from bench.predict.state import Limits, Request, State
 from bench.predict.step_cost import cost_of
@@ -25,7 +26,8 @@ _FAR = 1 << 60  # steps that no run reaches; convention
 @dataclass
 class Seen:
     """What a server has seen: requests at once, tokens of one request, and of a step, at most; prompt tokens that its prefix cache
-    served; the fewest free blocks; seconds that requests have waited, added up; and those that can never fit, by their indices.
+    served; the fewest free blocks; seconds that requests have waited, added up; those that can never fit, by their indices; and its
+    steps.
     """
 
     running: int = 0
@@ -35,6 +37,7 @@ class Seen:
     free: float = 0
     waited_s: float = 0.0
     refused: list[int] = field(default_factory=list)
+    log: StepLog = field(default_factory=StepLog)
 
 
 @dataclass(frozen=True)
@@ -77,7 +80,8 @@ class _Begun:
         steps = min(self.steps, _steps_until((moment - self.began) / self._stretched, self.base, self.slope))
         paused = self.stall_s and self.stall_at * self.steps < steps
         seconds = _seconds(steps, self.base, self.slope)
-        return replace(self, steps=steps, seconds=seconds, stall_s=self.stall_s if paused else 0.0)
+        place = self.stall_at * self.steps / steps
+        return replace(self, steps=steps, seconds=seconds, stall_s=self.stall_s if paused else 0.0, stall_at=place)
 
 
 class ReplayedServer:
@@ -210,6 +214,7 @@ class ReplayedServer:
         self.seen.waited_s += len(state.waiting) * begun.took
         state.now = begun.ends
         state.steps += begun.steps
+        self._log(begun)
         if begun.chunks:
             self._share_out(begun)
         state.context += begun.steps * state.decodes
@@ -218,6 +223,19 @@ class ReplayedServer:
             self._computed(begun.chunks)
         self._cost.free(self._ended)
         return self._ended
+
+    def _log(self, begun: _Begun) -> None:
+        if not self._state.decodes:
+            return
+        first = begun.seconds if begun.chunks else begun.base
+        self.seen.log.add(
+            self._state.decodes,
+            begun.steps,
+            begun.run * first,
+            begun.run * begun.slope,
+            begun.stall_s,
+            begun.stall_at,
+        )
 
     def _prompts(self, chunks: list[tuple[Request, int]], wake_s: float) -> _Begun:
         state = self._state
@@ -237,6 +255,8 @@ class ReplayedServer:
             request.done += 1
             if math.isnan(request.first):
                 request.first = state.now
+            else:
+                self.seen.log.add_gap(state.now - request.last)
             request.spent.enter("decode", state.now, state.prompts_s)
             self.seen.context = max(self.seen.context, request.plan.prompt_tokens + request.plan.output_tokens)
             self._decode(request)
@@ -332,6 +352,7 @@ class ReplayedServer:
             else:
                 self._leave_decodes(request)
                 request.done = request.plan.output_tokens - (request.ends - state.steps)
+                request.last = state.now
                 computed = request.base + state.steps
             self._pool.release(request, computed)
             request.preemptions += 1

@@ -49,6 +49,7 @@ class Request:
     held: list[int] = field(default_factory=list)  # those that it has, where a prefix cache tells them apart
     admitted: float = math.nan
     first: float = math.nan
+    last: float = math.nan  # its last token before it was preempted
     end: float = math.nan
     preemptions: int = 0
     spent: Spent = field(init=False)
