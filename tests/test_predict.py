@@ -355,6 +355,12 @@ def test_an_error_is_assumed_before_any_is_seen():
     assert beyond(wrong * 3) == beyond(wrong)  # repeats are no further loads
 
 
+def test_a_short_ensemble_has_the_first_fits_of_a_long_one():
+    """Causes and predictions are of one model, although each of their jobs fits it with as many draws as it needs."""
+    few, many = (calibrate(training(), LIMITS, draws=draws).fitted for draws in (5, 30))
+    assert few == replace(many, draws=many.draws[:5])
+
+
 def test_too_few_steps_make_no_model():
     assert calibrate([run_of([(0, 20, 5, 0.0)])], LIMITS) is None
 
