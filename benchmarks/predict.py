@@ -18,6 +18,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -70,6 +71,7 @@ class Engine:
             noise=self.step_noise,
             path_s=self.path_s,
             wake_s=self.wake_s,
+            planned_steps=2 if self.limits.ahead else 1,
         )
         arrival = "closed" if held else "poisson" if workload != "burst" else "burst"
         return MeasuredRun(f"{workload}-{level:g}-{seed}", {"arrival": arrival, "level": level, "workload": workload}, table)
@@ -113,11 +115,15 @@ def planned(requests: Sequence[Request]) -> list[PlannedRequest]:
     return [PlannedRequest(i, i, prompt, output, due) for i, prompt, output, due in requests]
 
 
-def judge(seed: int) -> list[tuple[str, str, float, float, bool, float]]:
+def judge(seed: int, *, ahead: bool = False) -> list[tuple[str, str, float, float, bool, float]]:
     """Predictions for one engine: kind of load, metric, error, the same between two measurements, whether the interval holds, the error
     of a queueing formula; an error of NaN where it was refused.
+
+    Args:
+        ahead: whether it schedules a step while the one before it runs.
     """
     engine = drawn_engine(seed)
+    engine = replace(engine, limits=replace(engine.limits, ahead=ahead))
     many = engine.limits.sequences
     training = [
         *(
@@ -192,10 +198,11 @@ def main() -> None:
     parser.add_argument("--engines", type=int, default=40)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", type=Path, help="write every prediction there")
+    parser.add_argument("--ahead", action="store_true", help="engines that schedule a step while the one before it runs")
     options = parser.parse_args()
     seeds = [10_000 * options.seed + 17 * number for number in range(options.engines)]
     with ProcessPoolExecutor(max_workers=os.cpu_count()) as pool:
-        rows = [row for found in pool.map(judge, seeds) for row in found]
+        rows = [row for found in pool.map(partial(judge, ahead=options.ahead), seeds) for row in found]
     if options.json:
         options.json.write_text(json.dumps(rows))
     groups: dict[tuple[str, str], list[tuple[float, ...]]] = defaultdict(list)

@@ -47,10 +47,12 @@ def run_of(requests, *, name="r", workload="w", arrival="burst", level=1.0, limi
         held=held,
         random=np.random.default_rng(seed),
         noise=noise,
+        planned_steps=2 if limits.ahead else 1,
     )
     return MeasuredRun(name, {"arrival": arrival, "level": level, "workload": workload}, table)
 
 
+@pytest.mark.parametrize("ahead", [False, True])
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize(
     ("limits", "rate", "held"),
@@ -63,8 +65,9 @@ def run_of(requests, *, name="r", workload="w", arrival="burst", level=1.0, limi
     ],
     ids=["burst", "slots", "chunks", "closed", "full"],
 )
-def test_the_replay_is_the_naive_engine(limits, rate, held, seed):
-    """To the last request, preemptions included."""
+def test_the_replay_is_the_naive_engine(limits, rate, held, seed, ahead):
+    """To the last request, preemptions included; also of an engine that schedules a step while the one before it runs."""
+    limits = replace(limits, ahead=ahead)
     requests = drawn(40, seed=seed, rate=rate)
     truth = run_of(requests, limits=limits, held=held).requests
     played = replay(planned(requests), limits, TRUE, held=held, turnaround_s=TURNAROUND_S)
@@ -135,12 +138,14 @@ def test_percentiles_of_gaps_are_those_of_each_gap():
     assert Gaps(np.empty(0), np.empty(0)).percentiles(0.5) == [None]
 
 
+@pytest.mark.parametrize("ahead", [False, True])
 @pytest.mark.parametrize("held", [None, 1, 5])
-def test_the_way_to_the_engine_and_its_awakening_are_those_of_the_naive_engine(held):
+def test_the_way_to_the_engine_and_its_awakening_are_those_of_the_naive_engine(held, ahead):
     requests = drawn(60, seed=3, rate=None if held else 3.0)
-    truth = serve(requests, TRUE.seconds, tokens=512, sequences=32, held=held, path_s=0.004, wake_s=0.006)
+    way = {"path_s": 0.004, "wake_s": 0.006, "planned_steps": 2 if ahead else 1}
+    truth = serve(requests, TRUE.seconds, tokens=512, sequences=32, held=held, **way)
     way = {"overhead_s": 0.004, "wake_s": 0.006, "turnaround_s": TURNAROUND_S}
-    found = replay(planned(requests), LIMITS, TRUE, held=held, **way).requests.sort("index")
+    found = replay(planned(requests), replace(LIMITS, ahead=ahead), TRUE, held=held, **way).requests.sort("index")
     for column in ("sent_s", "first_token_s", "end_s"):
         assert found[column].to_numpy() == pytest.approx(truth[column].to_numpy(), abs=1e-6), column
 
@@ -168,12 +173,14 @@ def conversations(seed):
 
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("blocks", [400, 60, 36])
-def test_a_prefix_cache_is_that_of_the_naive_engine(blocks, seed):
+@pytest.mark.parametrize("ahead", [False, True])
+def test_a_prefix_cache_is_that_of_the_naive_engine(blocks, seed, ahead):
     """Blocks that are shared, evicted and found again, to the last request; after a request that had what all share."""
-    limits = Limits(tokens=256, sequences=16, blocks=blocks, block_size=16, cached=True)
+    limits = Limits(tokens=256, sequences=16, blocks=blocks, block_size=16, cached=True, ahead=ahead)
     plans, prompts = conversations(seed)
     asked = [(1000, 40, 1, 0.0), *((each.index, each.prompt_tokens, each.output_tokens, each.due_s) for each in plans)]
-    truth = serve(asked, TRUE.seconds, tokens=256, sequences=16, blocks=blocks, block_size=16, prompt_of=prompts.get)
+    room = {"blocks": blocks, "block_size": 16, "prompt_of": prompts.get, "planned_steps": 2 if ahead else 1}
+    truth = serve(asked, TRUE.seconds, tokens=256, sequences=16, **room)
     truth = truth.filter(truth["index"] < 1000)
     found = replay(plans, limits, TRUE)
     table = found.requests.sort("index")
@@ -416,18 +423,20 @@ def test_noise_widens_what_is_predicted():
 
 @pytest.mark.parametrize("tokens", [512, 96])  # the latter computes most prompts in parts
 @pytest.mark.parametrize(("path_s", "wake_s"), [(0.004, 0.0), (0.002, 0.005), (0.0, 0.003)])
-def test_the_way_to_the_engine_is_read_from_prompts_that_come_while_it_works(path_s, wake_s, tokens):
+@pytest.mark.parametrize("ahead", [False, True])
+def test_the_way_to_the_engine_is_read_from_prompts_that_come_while_it_works(path_s, wake_s, tokens, ahead):
     """Random arrivals bound the way to a busy engine to a millisecond; TTFT below saturation is predicted within 5 %."""
 
     def run(requests, name, seed, held=None):
         way = {"path_s": path_s, "wake_s": wake_s, "random": np.random.default_rng(seed), "noise": 0.03}
+        way |= {"planned_steps": 2 if ahead else 1}
         table = serve(requests, TRUE.seconds, tokens=tokens, sequences=32, held=held, **way)
         row = {"arrival": "closed" if held else "poisson", "level": float(held or 1), "workload": name}
         return MeasuredRun(name, row, table)
 
     runs = [run(drawn(size, seed=size, outputs=(30, 60)), f"burst-{size}", size) for size in (1, 1, 8, 30)]
     runs += [run(drawn(200, seed=5, rate=4.0), "poisson", 5), run(drawn(100, seed=6), "closed", 6, held=8)]
-    model = calibrate(runs, replace(LIMITS, tokens=tokens))
+    model = calibrate(runs, replace(LIMITS, tokens=tokens, ahead=ahead))
     low, high = model.fitted.path_s
     assert low - 5e-4 <= path_s <= high + 5e-4
     assert high - low < 2.5e-3

@@ -84,7 +84,7 @@ def replay(
     while True:
         while coming.at + overhead_s <= server.now:
             plan, sent = coming.pop()
-            if not server.offer(plan, sent):
+            if not server.offer(plan, sent, sent + overhead_s):
                 coming.follow(plan, sent)
         if server.busy:
             server.begin(coming.at + overhead_s)

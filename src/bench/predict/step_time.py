@@ -296,7 +296,7 @@ def _path(runs: Sequence[pl.DataFrame]) -> tuple[float, float] | None:
     if bounds.height < _FEWEST_BOUNDS:
         return None
     above, most = (np.sort(bounds[name].to_numpy()) for name in bounds.columns)
-    values = np.arange(0.0, min(_PATH_MOST_S, float(most[-1])) + _PATH_STEP_S, _PATH_STEP_S)
+    values = np.arange(0.0, max(0.0, min(_PATH_MOST_S, float(most[-1]))) + _PATH_STEP_S, _PATH_STEP_S)
     # As many as say "more than this" or "less than this" of each value.
     broken = bounds.height - np.searchsorted(above, values) + np.searchsorted(most, values)
     good = values[broken <= broken.min() + 1 + _PATH_SLACK * bounds.height]
