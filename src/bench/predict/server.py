@@ -240,7 +240,8 @@ class ReplayedServer:
         self.seen.waited_s += len(state.waiting) * begun.took
         state.now = begun.ends
         state.steps += begun.steps
-        self._settle(begun.last)
+        if self._limits.ahead:
+            self._settle(begun.last)
         self._log(begun)
         if begun.chunks:
             self._share_out(begun)
