@@ -139,6 +139,7 @@ wildcard_constraints:
 MODELLED = (
     "predict",
     "axes.py",
+    "engines/vllm.py",
     "load/arrivals.py",
     "load/schedule.py",
     "pool.py",

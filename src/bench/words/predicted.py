@@ -38,6 +38,8 @@ METRIC_TITLES = {
     "ttft_p99_s": "TTFT P99 (s)",
     "tpot_p50_s": "TPOT P50 (s)",
     "tpot_p90_s": "TPOT P90 (s)",
+    "itl_p50_s": "ITL P50 (s)",
+    "itl_p99_s": "ITL P99 (s)",
     "e2e_p50_s": "E2E P50 (s)",
     "e2e_p99_s": "E2E P99 (s)",
 }
@@ -70,7 +72,7 @@ DOUBTS = {
     "refused": "{value:,.0f} requests are longer than the whole KV cache",
 }
 #: Numbers in a report; `bench predict` prints all.
-REPORTED = ("throughput_tokens_per_s", "ttft_p50_s", "ttft_p99_s", "tpot_p50_s")
+REPORTED = ("throughput_tokens_per_s", "ttft_p50_s", "ttft_p99_s", "tpot_p50_s", "itl_p99_s")
 _MS, _THOUSAND, _TERA = 1e-3, 1000, 1e12
 _SPENT = {
     "queue": "in the queue",
