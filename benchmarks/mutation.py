@@ -22,11 +22,12 @@ _ANALYSIS, _MODELS, _PARSE = "src/bench/analysis", "src/bench/models", "src/benc
 # Module by module, the quickest tests first: the first that fails ends a mutant.
 GROUPS: dict[str, tuple[list[str], list[str]]] = {
     "capacity": (
-        [f"{_ANALYSIS}/{name}.py" for name in ("capacity", "judging", "proportions", "slo", "windows", "sensitivity")],
-        ["test_slo", "test_capacity_rules", "test_windows", "test_sizing", "test_decisions"],
+        [f"{_ANALYSIS}/{name}.py" for name in ("belief", "capacity", "judging", "observation", "proportions", "slo", "speed",
+                                              "windows", "sensitivity")],
+        ["test_slo", "test_belief", "test_capacity_rules", "test_windows", "test_sizing", "test_decisions"],
     ),
     "sizing": (
-        [f"{_ANALYSIS}/{name}.py" for name in ("sizing", "economics", "bottleneck", "server_load", "saturation", "advice")],
+        [f"{_ANALYSIS}/{name}.py" for name in ("sizing", "economics", "bottleneck", "saturation", "advice")],
         ["test_causes", "test_analysis", "test_sizing", "test_decisions", "test_parallel", "test_regions"],
     ),
     "compare": (
@@ -42,24 +43,23 @@ GROUPS: dict[str, tuple[list[str], list[str]]] = {
         ["test_slo", "test_decisions", "test_regions", "test_lengths", "test_factors"],
     ),
     "words": (
-        [f"src/bench/words/{name}.py" for name in ("advice", "capacity", "causes", "comparison", "fleet", "loads", "predictions",
-                                                   "regions", "verdicts")],
-        ["test_words_capacity", "test_words_causes", "test_words_comparison", "test_words_fleet", "test_words_verdicts",
-         "test_findings", "test_decisions", "test_regions", "test_causes", "test_capacity_rules", "test_compare"],
+        [f"src/bench/words/{name}.py" for name in ("advice", "capacity", "causes", "comparison", "loads", "predictions",
+                                                   "regions", "sizing", "verdicts")],
+        ["test_words", "test_findings", "test_decisions", "test_regions", "test_causes", "test_capacity_rules", "test_compare"],
     ),
     "models": (
         [f"{_MODELS}/{name}.py" for name in ("geometry", "families", "memory", "plan", "roofline", "stages", "config_json")],
         ["test_models", "test_plan_examples", "test_roofline", "test_capacity", "test_bench_plan", "test_catalogue", "test_parallel"],
     ),
     "parse": (
-        [f"{_PARSE}/{name}.py" for name in ("steady", "steps", "begun", "in_flight", "load", "recovery", "percentiles", "latency",
+        [f"{_PARSE}/{name}.py" for name in ("steady", "begun", "in_flight", "load", "recovery", "percentiles", "latency",
                                             "server", "run", "scrapes", "exposition", "devices")],
-        ["test_steps", "test_steady", "test_load_figures", "test_in_flight", "test_recovery", "test_percentiles", "test_parse",
+        ["test_steady", "test_load_figures", "test_in_flight", "test_recovery", "test_percentiles", "test_parse",
          "test_devices", "test_engine_metrics", "test_exposition"],
     ),
     "answers": (
-        [*(f"src/bench/load/{name}.py" for name in ("events", "chunks", "answer")), f"{_PARSE}/stream.py"],
-        ["test_answers_read", "test_reading", "test_words_streams", "test_answers_lengths"],
+        [*(f"src/bench/load/{name}.py" for name in ("events", "answer")), f"{_PARSE}/stream.py"],
+        ["test_answers_read", "test_reading", "test_answers_lengths"],
     ),
     "servers": (
         ["src/bench/telemetry/series.py", "src/bench/measure/exposition.py", "src/bench/load/introduction.py"],

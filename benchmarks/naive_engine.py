@@ -21,13 +21,14 @@ class Sequence:
     blocks: list = field(default_factory=list)
     preemptions: int = 0
     decoding: bool = False
+    made: int = 0  # tokens that are there or on their way
     served: int = 0  # prompt tokens, by the prefix cache, when it was first admitted
     slot: int = -1
 
     @property
     def target(self):
         """Tokens whose keys and values have to be there before the next token comes."""
-        return self.prompt + len(self.stamps)
+        return self.prompt + self.made
 
 
 class Blocks:
@@ -140,7 +141,7 @@ def split(plan, decodes, most):
     return passes, context, attended
 
 
-def serve(  # noqa: PLR0912, PLR0915 - one loop, to be read from top to bottom
+def serve(  # noqa: PLR0915 - one loop, to be read from top to bottom
     requests,
     seconds,
     *,
@@ -156,6 +157,7 @@ def serve(  # noqa: PLR0912, PLR0915 - one loop, to be read from top to bottom
     wake_s=0.0,
     slots=None,
     pass_tokens=512,
+    planned_steps=1,
 ):
     """Serve `requests` (index, prompt, output, due) and return the table that a client would have written.
 
@@ -164,28 +166,27 @@ def serve(  # noqa: PLR0912, PLR0915 - one loop, to be read from top to bottom
         prompt_of: the tokens of a request's prompt, where a prefix cache reuses them. path_s: from the client to the queue.
         wake_s: what a step takes longer that finds the engine idle. slots: in the order in which they have been free, where a step
             falls into passes of at most `pass_tokens`; `seconds` is then given `passes` and `in_flight`, too.
+        planned_steps: 1, or 2 where a step is planned while the one before it runs: a queue of batches as in vLLM's
+            `EngineCore.step_with_batch_queue`, in which an empty batch takes no time.
     """
     cache = Slots() if blocks is None else Blocks(blocks, block_size, prompt_of)
     due = sorted(requests, key=lambda each: (each[3] or 0.0, each[0]))
     coming = [(each[3] or 0.0, each) for each in due] if held is None else [(0.0, each) for each in due[:held]]
     later = [] if held is None else due[held:]
     waiting, running, done, now, idle = [], [], [], 0.0, True
+    batches = []
 
-    while coming or waiting or running:
-        waiting += [Sequence(r[0], r[1], r[2], at) for at, r in coming if at + path_s <= now]
-        coming = [(at, r) for at, r in coming if at + path_s > now]
-        if not waiting and not running:
-            now, idle = min(at for at, _ in coming) + path_s, True
-            continue
-        budget, plan = tokens, []
+    def plan_step():  # noqa: PLR0912 - as above
+        """What the next step computes, by what is known now; what it computes counts as computed from then on."""
+        budget, plan, preempted = tokens, [], False
         for sequence in list(running):
-            if sequence not in running or not sequence.decoding:
+            if sequence not in running or not sequence.decoding or sequence.made == sequence.output:
                 continue
             while cache.missing(sequence, sequence.in_cache + 1) > len(cache.free):
                 victim = running.pop()
                 cache.release(victim)
                 victim.in_cache = 0
-                victim.decoding = False
+                victim.decoding, preempted = False, True
                 victim.preemptions += 1
                 plan = [(each, count) for each, count in plan if each is not victim]
                 waiting.insert(0, victim)
@@ -198,10 +199,10 @@ def serve(  # noqa: PLR0912, PLR0915 - one loop, to be read from top to bottom
         decodes = [each for each, _ in plan]
         for sequence in running:
             left = sequence.target - sequence.in_cache
-            if sequence not in decodes and budget > 0 and left > 0:
+            if sequence not in decodes and not sequence.decoding and budget > 0 and left > 0:
                 plan.append((sequence, min(left, budget)))
                 budget -= plan[-1][1]
-        while waiting and budget > 0 and len(running) < sequences and cache.admit(waiting[0]):
+        while waiting and budget > 0 and len(running) < sequences and not preempted and cache.admit(waiting[0]):
             sequence = waiting.pop(0)
             if not sequence.preemptions:
                 sequence.served = sequence.in_cache
@@ -222,19 +223,40 @@ def serve(  # noqa: PLR0912, PLR0915 - one loop, to be read from top to bottom
         if slots is not None:
             passes, computed["context"], computed["attended"] = split(plan, decodes, pass_tokens)
             computed |= {"passes": tuple((tokens, 1) for tokens in passes), "in_flight": len(running) + len(waiting)}
-        took = seconds(**computed)
-        took, idle = took + (wake_s if idle else 0.0), False
-        now += took * (math.exp(noise * random.standard_normal()) if noise else 1.0)
+        answered = []
         for sequence, count in plan:
             sequence.in_cache += count
             if sequence.in_cache == sequence.target:
-                sequence.stamps.append(now)
+                sequence.made += 1
                 sequence.decoding = True
-        for sequence in sorted((each for each in running if len(each.stamps) == each.output), key=lambda each: each.slot):
-            running.remove(sequence)
+                answered.append(sequence)
+        return answered, computed if plan else None
+
+    while coming or waiting or running:
+        waiting += [Sequence(r[0], r[1], r[2], at) for at, r in coming if at + path_s <= now]
+        coming = [(at, r) for at, r in coming if at + path_s > now]
+        if not waiting and not running:
+            now, idle = min(at for at, _ in coming) + path_s, True
+            batches = []
+            continue
+        while len(batches) < planned_steps:
+            batches.append(plan_step())
+        answered, computed = batches.pop(0)
+        if computed is not None:
+            took = seconds(**computed)
+            took, idle = took + (wake_s if idle else 0.0), False
+            now += took * (math.exp(noise * random.standard_normal()) if noise else 1.0)
+        for sequence in answered:
+            sequence.stamps.append(now)
+        ended = [each for each in (*running, *waiting) if len(each.stamps) == each.output]
+        for sequence in sorted(ended, key=lambda each: each.slot):
+            if sequence in waiting:  # it was preempted while its last token was computed
+                waiting.remove(sequence)
+            else:
+                running.remove(sequence)
+                cache.release(sequence)
             if slots is not None:
                 slots.append(sequence.slot)
-            cache.release(sequence)
             done.append(sequence)
             if later:
                 coming.append((now + TURNAROUND_S, later.pop(0)))

@@ -2,6 +2,7 @@
 
     python -m benchmarks.predict                 # 40 engines; two to three minutes on two cores
     python -m benchmarks.predict --engines 8 --seed 2
+    python -m benchmarks.predict --kind slots    # of llama.cpp; ahead: steps are scheduled while those before them run
 
 Each engine has step times, limits and noise of its own (`benchmarks.naive_engine`, which shares no code with the replay). A model is
 calibrated on bursts of one and of many requests and on two closed loops; then loads are predicted that it has not seen, and measured.
@@ -18,6 +19,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -32,7 +34,7 @@ from benchmarks.naive_engine import serve
 from benchmarks.queueing import Service
 
 Request = tuple[int, int, int, float]
-METRICS = ("throughput_tokens_per_s", "ttft_p50_s", "ttft_p99_s", "tpot_p50_s")
+METRICS = ("throughput_tokens_per_s", "ttft_p50_s", "ttft_p99_s", "tpot_p50_s", "tpot_p90_s", "itl_p50_s", "itl_p99_s")
 _AGAIN = 1000  # of a seed: the same load once more
 
 
@@ -70,13 +72,16 @@ class Engine:
             noise=self.step_noise,
             path_s=self.path_s,
             wake_s=self.wake_s,
+            planned_steps=2 if self.limits.ahead else 1,
+            slots=None if self.limits.pass_tokens is None else random.permutation(self.limits.sequences).tolist(),
+            pass_tokens=self.limits.pass_tokens or 0,
         )
         arrival = "closed" if held else "poisson" if workload != "burst" else "burst"
         return MeasuredRun(f"{workload}-{level:g}-{seed}", {"arrival": arrival, "level": level, "workload": workload}, table)
 
 
-def drawn_engine(seed: int) -> Engine:
-    """An engine of random speed and size; two in three have KV blocks, the others slots."""
+def drawn_engine(seed: int, kind: str = "plain") -> Engine:
+    """An engine of random speed and size; two in three have KV blocks, the others room for all. Of kind `slots` all have slots."""
     random = np.random.default_rng(seed)
     slope = math.exp(random.uniform(math.log(5e-5), math.log(4e-4)))
     step = StepTime(
@@ -94,7 +99,11 @@ def drawn_engine(seed: int) -> Engine:
     blocks = int(sequences * whole * random.uniform(0.5, 1.2)) + 2 * whole if random.random() < 2 / 3 else None
     limits = Limits(int(random.choice([512, 1024, 2048])), sequences, blocks, 16 if blocks else 1)
     noises = random.uniform(0.03, 0.15), random.uniform(0.01, 0.06)
-    return Engine(step, limits, *noises, prompt, output, random.uniform(0.0, 0.006), random.uniform(0.0, 0.004))
+    way = random.uniform(0.0, 0.006), random.uniform(0.0, 0.004)
+    if kind == "slots":
+        limits = Limits(limits.tokens, sequences, None, pass_tokens=512)
+        step = replace(step, pass_s=step.fixed_s * random.uniform(0.1, 1.0), in_flight_s=random.uniform(0.0, 1e-5))
+    return Engine(step, replace(limits, ahead=kind == "ahead"), *noises, prompt, output, *way)
 
 
 def drawn_requests(engine: Engine, count: int, seed: int, *, rate: float | None = None, longer: float = 1.0) -> list[Request]:
@@ -113,11 +122,11 @@ def planned(requests: Sequence[Request]) -> list[PlannedRequest]:
     return [PlannedRequest(i, i, prompt, output, due) for i, prompt, output, due in requests]
 
 
-def judge(seed: int) -> list[tuple[str, str, float, float, bool, float]]:
+def judge(seed: int, engines: str = "plain") -> list[tuple[str, str, float, float, bool, float]]:
     """Predictions for one engine: kind of load, metric, error, the same between two measurements, whether the interval holds, the error
     of a queueing formula; an error of NaN where it was refused.
     """
-    engine = drawn_engine(seed)
+    engine = drawn_engine(seed, engines)
     many = engine.limits.sequences
     training = [
         *(
@@ -171,7 +180,9 @@ def judge(seed: int) -> list[tuple[str, str, float, float, bool, float]]:
                 found.append((kind, metric, math.nan, math.nan, False, math.nan))
                 continue
             interval = prediction.numbers[metric]
-            errors = [abs(value / truth[metric] - 1) for value in (interval.value, again[metric], by_queue[metric])]
+            errors = [
+                abs(value / truth[metric] - 1) for value in (interval.value, again[metric], by_queue.get(metric, math.nan))
+            ]
             found.append((kind, metric, *errors[:2], interval.low <= truth[metric] <= interval.high, errors[2]))
     return found
 
@@ -190,10 +201,11 @@ def main() -> None:
     parser.add_argument("--engines", type=int, default=40)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", type=Path, help="write every prediction there")
+    parser.add_argument("--kind", choices=("plain", "ahead", "slots"), default="plain", help="of engine")
     options = parser.parse_args()
     seeds = [10_000 * options.seed + 17 * number for number in range(options.engines)]
     with ProcessPoolExecutor(max_workers=os.cpu_count()) as pool:
-        rows = [row for found in pool.map(judge, seeds) for row in found]
+        rows = [row for found in pool.map(partial(judge, engines=options.kind), seeds) for row in found]
     if options.json:
         options.json.write_text(json.dumps(rows))
     groups: dict[tuple[str, str], list[tuple[float, ...]]] = defaultdict(list)
@@ -207,7 +219,7 @@ def main() -> None:
         if not predicted:
             continue
         error, floor, held, queue = (float(np.mean([row[i] for row in predicted])) for i in range(4))
-        shares = " | ".join(f"{100 * share:.1f} %" for share in (error, queue, floor))
+        shares = " | ".join("–" if math.isnan(share) else f"{100 * share:.1f} %" for share in (error, queue, floor))
         print(f"| {kind} | {metric} | {shares} | {100 * held:.0f} % | {len(predicted)} | {len(each) - len(predicted)} |")
 
 

@@ -24,10 +24,10 @@ from typing import Any
 
 import numpy as np
 
+from bench.analysis.observation import observed
 from bench.engine import Server
 from bench.load.target import Target
 from bench.records.launch import read_launch
-from bench.search.observation import observed
 from bench.search.running import RunningServer
 from bench.statistics import isotonic
 from bench.study import parse_slo

@@ -27,11 +27,11 @@ import polars as pl
 from scipy.interpolate import PchipInterpolator
 from scipy.optimize import isotonic_regression
 
+from bench.analysis.observation import observed
 from bench.parse.load import standing_queue
 from bench.parse.scrapes import TELEMETRY_SCHEMA
 from bench.parse.steady import in_steady_state, steady_figures
 from bench.search import Aim, Budget, Measured, search
-from bench.search.observation import observed
 from bench.search.search import ROUND
 from bench.study import parse_slo
 from benchmarks.capacity.fleet import Case, drawn_case

@@ -27,7 +27,13 @@ from bench.predict.state import Limits
 from bench.records.summary import read_summary
 from bench.words.predicted import REPORTED, doubt_text
 
-SHOWN = {"throughput_tokens_per_s": "tokens/s", "ttft_p50_s": "TTFT P50", "ttft_p99_s": "TTFT P99", "tpot_p50_s": "TPOT P50"}
+SHOWN = {
+    "throughput_tokens_per_s": "tokens/s",
+    "ttft_p50_s": "TTFT P50",
+    "ttft_p99_s": "TTFT P99",
+    "tpot_p50_s": "TPOT P50",
+    "itl_p99_s": "ITL P99",
+}
 
 
 @dataclass(frozen=True)

@@ -476,7 +476,7 @@ def test_the_first_line_counts_what_can_be_trusted():
     assert first_line(runs([False], [True], [["late"]])).startswith(
         "The only run is invalid, so only the server's counts hold."
     )
-    assert first_line(runs([True, False], [True, False], [[], ["late"]])).startswith("1 of 2 runs are valid. The others")
+    assert first_line(runs([True, False], [True, False], [[], ["late"]])).startswith("1 of 2 runs is valid. The others")
 
 
 def test_little_is_judged_by_the_requests_that_the_table_counts(summary):
@@ -495,10 +495,11 @@ def test_little_is_judged_by_the_requests_that_the_table_counts(summary):
 def test_what_to_do_about_invalid_runs_depends_on_why_they_are(summary):
     rows = [{**summary, "run": digest, "digest": digest, "wrong_output_tokens": int(digest == "a")} for digest in "ab"]
     line, _ = closing_lines(study(rows).runs, figures=1)
-    assert line.startswith("1 of 2 runs are invalid")
+    assert line.startswith("1 of 2 runs is invalid")
     assert "Measured again they would be the same" in line  # the server ends answers early
     rows = [{**row, "wrong_output_tokens": 0, "host_other_share": 0.9 * (row["run"] == "a")} for row in rows]
-    line, _ = closing_lines(study(rows).runs, figures=1)
+    line, allowed, _ = closing_lines(study(rows).runs, figures=1)
+    assert "`thresholds: { other_share: 0.9 }`" in allowed
     assert "say why. Measure the invalid runs again: `.venv/bin/bench discard --invalid`" in line
 
 

@@ -119,7 +119,10 @@ def test_each_pair_is_compared_once_and_what_else_differs_is_told(summary):
         ("max_num_seqs", ("a", "b")), ("prefix_caching", ("b", "c"))
     ]  # fmt: skip
     assert [each.variable for each in gains[1].differences] == ["flag_x"] and gains[1].beside == ("flag_x",)
-    assert answered(results)["settings"].question == "What do the settings change, and at what load?"
+    found = answered(results)["settings"]
+    assert found.question == "What do the settings change, and at what load?"
+    assert "From b to c these settings changed together: prefix_caching: false → true and x: default → 1." in found.sure
+    assert not any("alone" in line for line in found.do)
     # Servers of which nothing is known differ in no setting.
     unknown = of_settings(summary, {"a": lambda x: 10 * x, "b": lambda x: 10 * x}, {"a": {}, "b": {}})
     assert setting_gains(unknown.runs) == [] and "settings" not in answered(unknown)

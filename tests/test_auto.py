@@ -369,7 +369,7 @@ def test_answers_say_what_is_known_and_how_the_search_ended():
     above = replace(found, why="above", limit=64.0, low=64.0, high=None)
     assert answer([("a", found), ("a", replace(above, workload="v"))]).lines[1] == "a, v: 64 in flight or more."
     assert "not yet ± 10 %" in answer([("a", replace(found, why="runs"))]).sure[0]
-    assert answer([("a", replace(found, why="invalid", limit=0.0, low=0.0, high=None))]).lines == ("a: not known.",)
+    assert answer([("a", replace(found, why="invalid", limit=None, low=0.0, high=None))]).lines == ("a: not known.",)
     unbounded = replace(found, why="runs", high=None)
     assert answer([("a", unbounded)]).lines == ("a: 6 in flight or more.",)
     assert answer([("a", replace(unbounded, low=4))]).lines == ("a: 4 in flight or more, perhaps 6 in flight.",)

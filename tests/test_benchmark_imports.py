@@ -5,6 +5,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+from benchmarks.mutation import GROUPS
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 FILES = sorted(path.relative_to(BENCHMARKS.parent) for path in BENCHMARKS.rglob("*.py") if "archive" not in path.parts)
@@ -20,3 +21,10 @@ def test_what_a_benchmark_imports_of_the_library_is_there(file):
             missing = [each.name for each in node.names if not hasattr(module, each.name)]
             for name in missing:
                 import_module(f"{node.module}.{name}")
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_what_is_mutated_and_its_tests_are_there(group):
+    modules, tests = GROUPS[group]
+    files = [*modules, *(f"tests/{name}.py" for name in tests)]
+    assert [file for file in files if not (BENCHMARKS.parent / file).exists()] == []

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from bench.analysis import operating_points
 from bench.analysis.bottleneck import bottleneck
-from bench.analysis.judging import Miss, Verdict, judged_levels
-from bench.analysis.proportions import Share, lent, requests_needed
+from bench.analysis.judging import Miss, judged_levels
+from bench.analysis.proportions import Share, requests_needed
 from bench.analysis.sensitivity import sensitivity, steps_of
 from bench.analysis.sizing import OperatingPoint
 from bench.cli import main
@@ -62,15 +62,14 @@ def test_c_max_is_the_highest_level_below_the_first_that_misses(summary):
 
 
 def test_the_first_level_that_misses_is_named_with_what_it_misses(summary):
-    """4 seems to miss on few requests, 8 surely meets, and nothing shows that 16 does not: no load is known that misses."""
-    slow = [2.0] + [0.5] * 49
+    """4 seems to miss on few requests, 8 meets, and so does what 8 meets at 4; at 16 one of two SLOs is missed."""
     rows = [
         steady_row(summary, 4, requests=20, slow=4),
         steady_row(summary, 8, requests=2000, slow=150),
-        steady_row(summary, 16, requests=50, e2e=slow),
+        steady_row(summary, 16, requests=400, slow=100),
     ]
     row = point(rows, [parse_slo("ttft_p90=1s"), parse_slo("e2e_p90=1s")])
-    assert (row["kind"], row["low"], row["c_max"], row["missed_at"], row["missed"]) == ("above", 8, 16, None, None)
+    assert (row["kind"], row["c_max"], row["missed_at"], missed_by(row)) == ("found", 8, 16, ["ttft_p90_s"])
 
 
 def test_a_narrow_miss_has_the_digits_that_show_it(summary):
@@ -80,7 +79,7 @@ def test_a_narrow_miss_has_the_digits_that_show_it(summary):
 def test_where_no_request_may_fail_it_is_enough_that_none_did(summary):
     rows = frame(curve(summary, [0.5, 1.0, 9.0], levels=(1, 2, 4)))
     none = operating_points(rows, TTFT, 0.0).row(0, named=True)
-    assert (none["c_max"], none["low"], none["low_needs"]) == (2, 2, None)
+    assert none["c_max"] == 2 and 1 <= none["low"] <= 2 < none["high"] <= 4
 
 
 @pytest.mark.parametrize(("limit", "kind", "c_max"), [("100ms", "below", None), ("9s", "above", 8)])
@@ -149,7 +148,7 @@ def test_levels_that_refuse_are_levels_that_miss(summary):
     runs = frame(rows)
     assert runs["valid"].all()
     row = operating_points(runs, TTFT).row(0, named=True)
-    assert (row["kind"], row["c_max"], row["missed_at"], row["high"]) == ("found", 24, 32, 32)
+    assert (row["kind"], row["c_max"], row["missed_at"]) == ("found", 24, 32) and 24 < row["high"] <= 32
     assert "failed" in missed_by(row)
     found = bottleneck(runs, row, TTFT)
     assert found.cause == "refusals"
@@ -176,32 +175,32 @@ def test_refusals_come_through_parse_and_aggregate():
         sent = poisson(rate, 1200, 1)
         runs.append(parsed(table(sent, queue(sent, 0.04), failed=failed), rate=rate, slos=TTFT, run=f"r{rate}"))
     row = point(runs)
-    assert (row["c_max"], row["high"]) == (6, 12)
+    assert row["c_max"] == 6 and 5.5 < row["low"] < row["high"] < 12
     assert "failed" in missed_by(row)
 
 
 def test_a_share_of_failures_that_is_small_by_chance_is_no_lower_end(summary):
-    """9 of 1,000 fail at 8, where 1 % may: 0.4 to 1.7 %, by Clopper and Pearson. It is the estimate, and nothing to be sure of."""
+    """9 of 1,000 fail at 8, where 1 % may: it is the estimate, and nothing to be sure of."""
     rows = [steady_row(summary, level, requests=1000, failed=failed) for level, failed in ((4, 0), (8, 9), (16, 300))]
     row = point(rows, [parse_slo("ttft_p95=2s")])
-    assert (row["low"], row["c_max"], row["high"]) == (4, 8, 16)
+    assert 4 <= row["low"] < 8 == row["c_max"] < row["high"] < 16
     assert (row["low_needs"], row["requests"]) == ("requests", 1000)
 
 
 def test_levels_above_bound_the_failures_of_a_level(summary):
-    """1 of 400 fails at each: alone up to 1.4 %, 2 of 800 up to 0.9 %, so that all levels but the highest have enough."""
+    """1 of 400 fails at each: alone up to 1.4 %, 2 of 800 up to 0.9 %, so that more is known of all levels but the highest."""
     rows = [steady_row(summary, level, failed=1) for level in (2, 4, 6, 8)]
     row = point(rows, [parse_slo("ttft_p95=2s")])
-    assert (row["c_max"], row["low"]) == (8, 6)
+    assert row["c_max"] == 8 >= row["low"] >= 6
 
 
 def test_few_requests_without_a_failure_are_enough_where_nothing_fails_above_either(summary):
     slo = [parse_slo("ttft_p90=2s")]
     never = [steady_row(summary, level, requests=100, slow=slow) for level, slow in ((4, 0), (8, 0), (16, 60))]
-    assert (point(never, slo)["low"], point(never, slo)["high"]) == (8, 16)
+    assert (point(never, slo)["c_max"], point(never, slo)["low"], point(never, slo)["high"]) == (8, 8, 16)
     refusing = [steady_row(summary, level, requests=100, failed=failed) for level, failed in ((4, 0), (8, 0), (16, 60))]
     row = point(refusing, slo)
-    assert (row["c_max"], row["low"], row["high"]) == (8, None, 16)
+    assert row["c_max"] == 8 > (row["low"] or 0) and row["high"] <= 16
     assert (row["low_needs"], row["low_needs_requests"]) == ("requests", requests_needed(0.01))
 
 
@@ -226,7 +225,8 @@ def test_the_lower_end_of_a_server_that_refuses_ever_more_is_a_load_that_it_carr
 def test_a_level_whose_requests_pile_up_is_not_carried(summary):
     """Its latencies meet the SLO still: the queue has only begun to grow."""
     row = point([rate_row(summary, 5), rate_row(summary, 10, growth=0.34, growth_error=0.04, rps=6.6)])
-    assert (row["c_max"], row["high"], missed_by(row)) == (5, 10, ["growth"])
+    assert (row["c_max"], missed_by(row)) == (5, ["growth"])
+    assert 5 < row["low"] < 6.6 < row["high"] < 10  # more than 34 % may stay where requests share the server
     assert row["missed"][0]["growth"] == 0.34
     assert row["usable_high"] >= 6.6
 
@@ -249,7 +249,7 @@ def test_enough_requests_establish_both_ends(summary):
 
 
 def test_few_requests_establish_no_lower_end_and_say_how_many_would(summary):
-    row = point(curve(summary, [0.1, 0.1, 0.1, 3.0], requests=[60] * 4))
+    row = point(curve(summary, [0.1, 3.0], levels=(4, 8), requests=[60] * 2))
     assert (row["c_max"], row["low"], row["usable_low"]) == (4, None, None)
     assert (row["low_needs"], row["low_needs_requests"], row["requests"]) == ("requests", requests_needed(0.01), 60)
 
@@ -265,10 +265,11 @@ def test_no_upper_end_without_a_level_that_significantly_misses(summary):
 
 
 def test_both_ends_of_a_planted_share(summary):
-    """2 % miss at 8 where a P95 allows 5 %, 9 % at 16: of 1,000 requests each, both are sure."""
-    rows = [steady_row(summary, level, requests=1000, slow=slow) for level, slow in ((4, 0), (8, 20), (16, 90))]
+    """2 % miss at 8 where a P95 allows 5 %, 20 % at 16: of 1,000 requests each, both are sure, and the limit lies between."""
+    rows = [steady_row(summary, level, requests=1000, slow=slow) for level, slow in ((4, 0), (8, 20), (16, 200))]
     row = point(rows, [parse_slo("ttft_p95=2s")])
-    assert (row["low"], row["c_max"], row["high"]) == (8, 8, 16)
+    assert row["low"] in (7, 8) and row["c_max"] == 8
+    assert 10 < row["high"] <= 16
 
 
 def test_misses_in_clusters_are_less_sure_than_as_many_apart(summary):
@@ -278,7 +279,7 @@ def test_misses_in_clusters_are_less_sure_than_as_many_apart(summary):
     together = steady_row(summary, 4, requests=1000, ttft=[9.0] * 15 + [0.1] * 985)
     assert point([apart], slo)["low"] == 4
     row = point([together], slo)
-    assert row["low"] is None
+    assert (row["low"] or 0) < 4
     assert row["requests"] == 1000 < row["low_needs_requests"]  # of requests that resemble their neighbours as much
 
 
@@ -324,7 +325,7 @@ def test_more_load_never_helps(summary):
 
 def test_nothing_above_a_sure_miss_counts(summary):
     row = point([steady_row(summary, 1), steady_row(summary, 2, ttft=9.0), *(steady_row(summary, n) for n in (4, 8, 16, 32))])
-    assert (row["c_max"], row["high"], row["low"]) == (1, 2, 1)
+    assert row["c_max"] in (None, 1) and row["missed_at"] <= 2 and row["low"] in (None, 1)
 
 
 # Bursts
@@ -419,28 +420,19 @@ def test_smoothing_keeps_the_mean_and_never_falls(values):
     assert np.average(smoothed, weights=weights) == pytest.approx(np.average(shares, weights=weights), abs=1e-9)
 
 
-def test_loads_near_each_other_lend_their_requests():
-    """Shares on a line of log odds over log load stay on it, and each rests on more requests than its own."""
-    loads = [8.0, 8.8, 9.6, 10.4, 11.2]
-    true = [1 / (1 + np.exp(3 - 4 * np.log(load / 8))) for load in loads]
-    shares, rests = lent(loads, true, [2000.0] * 5)
-    assert shares == pytest.approx(true, rel=0.05)
-    assert rests[2] > 2000 and min(rests) >= 2000
-    # One that is far off by chance is drawn to its neighbours.
-    odd = [*true[:2], 3 * true[2], *true[3:]]
-    assert true[2] < lent(loads, odd, [2000.0] * 5)[0][2] < 0.75 * odd[2]
-
-
-def test_a_level_is_judged_with_what_near_loads_lend_it(summary):
-    """14 of 300 are 4.7 %, and by themselves up to 5.2 % at 60 %; between 1.3 and 9 %, on one line, they rest on more than 300."""
+def test_a_level_is_judged_with_what_other_loads_show(summary):
+    """30 of 300 at 10.5 are too many for a P95; none at 11 shows that they were so many by chance."""
     slo = [parse_slo("ttft_p95=2s")]
-    slow = {10.0: 4, 10.5: 14, 11.0: 27}
-    assert point([steady_row(summary, level, requests=300, slow=count) for level, count in slow.items()], slo)["c_max"] == 10.5
-    assert point([steady_row(summary, level, requests=300, slow=slow[level]) for level in (10.0, 10.5)], slo)["c_max"] == 10
+    slow = {9.0: 4, 9.5: 6, 10.0: 8, 10.5: 30, 11.0: 0, 11.5: 120}
+
+    def c_max(loads):
+        return point([steady_row(summary, load, requests=300, slow=slow[load]) for load in loads], slo)["c_max"]
+
+    assert (c_max((9.0, 9.5, 10.0, 10.5)), c_max(slow)) == (10, 11)
 
 
-@pytest.mark.parametrize(("requests", "limit"), [(60, "ttft_p95=2s"), (300, "ttft_p99=2s")])
-def test_nothing_is_lent_across_the_load_from_which_a_server_refuses(summary, requests, limit):
+@pytest.mark.parametrize(("requests", "limit"), [(100, "ttft_p95=2s"), (300, "ttft_p99=2s")])
+def test_refusals_at_a_load_do_not_count_against_the_one_below(summary, requests, limit):
     """It refuses 30 % from 11 on, and no request misses anything below: 10.5 is carried, however near 11 is."""
     refused = {10.0: 0, 10.5: 0, 11.0: 0.3 * requests, 11.5: 0.3 * requests}
     rows = [steady_row(summary, level, requests=requests, failed=round(count)) for level, count in refused.items()]
@@ -448,32 +440,13 @@ def test_nothing_is_lent_across_the_load_from_which_a_server_refuses(summary, re
     assert (row["c_max"], row["missed_at"], row["high"]) == (10.5, 11, 11)
 
 
-def test_a_level_has_the_spread_of_those_about_it(summary):
-    """Twenty neighbours are slow at 10 and at 11, two at 10.5: by chance it met none of the busy spells."""
-    slo = [parse_slo("ttft_p95=2s")]
-
-    def upper_ends(loads):
-        rows = [
-            summary_row(**rate_row(summary, load, requests=1000, ttft=[9.0] * slow + [0.1] * (1000 - slow)))
-            for load, slow in zip(loads, (20, 2, 20), strict=True)
-        ]
-        return [level.verdicts[0].high for level in judged_levels(rows, slo, 0.01, burst=False, rate=True)]
-
-    near, far = upper_ends((10.0, 10.5, 11.0)), upper_ends((10.0, 20.0, 40.0))
-    assert near[1] > 2 * far[1]
-    assert (near[0], near[2]) == pytest.approx((far[0], far[2]))
-
-
-def test_refusals_of_an_open_loop_rise_with_the_load(summary):
-    """0.9 % fail at 10.5; 0.8 % below it and 3 % above put more than the 1 % that may there, on one line."""
+@pytest.mark.parametrize("row", [steady_row, rate_row])
+def test_of_failures_the_share_that_was_seen_decides(summary, row):
+    """0.9 % fail at 10.5, where 1 % may, whatever does at the loads about it."""
     failed = {10.0: 16, 10.5: 18, 11.0: 60}
     slo = [parse_slo("ttft_p50=2s")]
-    for row, c_max in ((steady_row, 10.5), (rate_row, 10)):
-        assert point([row(summary, load, requests=2000, failed=count) for load, count in failed.items()], slo)["c_max"] == c_max
-
-
-def test_loads_far_from_each_other_keep_their_own():
-    assert lent([1.0, 2.0, 4.0], [0.0, 0.5, 0.1], [10.0, 20.0, 30.0]) == ([0.0, 0.5, 0.1], [10.0, 20.0, 30.0])
+    found = point([row(summary, load, requests=2000, failed=count) for load, count in failed.items()], slo)
+    assert (found["c_max"], found["missed_at"]) == (10.5, 11)
 
 
 def test_a_confidence_has_its_interval_and_a_spread_counts_as_fewer_requests():
@@ -499,66 +472,7 @@ def test_the_spread_of_misses_by_hand(runs, spread):
     assert Share.of([np.array(run, dtype=bool) for run in runs]).spread == pytest.approx(spread)
 
 
-def test_what_near_loads_lend_by_hand():
-    """A fourth of a fifth apart, all shares ½: no slope, and tricube weights of 1, (63 ÷ 64)³ and (7 ÷ 8)³."""
-    step = np.log(1.2) / 4
-    shares, rests = lent([np.exp(-step), 1.0, np.exp(step)], [0.5] * 3, [3.0] * 3)
-    assert shares == pytest.approx([0.5] * 3)
-    near, far = (63 / 64) ** 3, (7 / 8) ** 3
-    # The middle is its own centre; of four requests (n + 1) × ½ × ½ is 1, and a share of ½ has a variance of ¼ ÷ n.
-    assert rests[1] == pytest.approx(4 * (1 + 2 * near))
-    whole = 1 + near + far
-    centre = (far - 1) / whole
-    spread = (-1 - centre) ** 2 + near * centre**2 + far * (1 - centre) ** 2
-    edge = 4 / (1 / whole + (-1 - centre) ** 2 / spread)
-    assert rests == pytest.approx([edge, rests[1], edge], rel=1e-5)
-
-
-def test_a_straight_line_is_kept_and_one_that_falls_is_flat():
-    loads = [8.0, 8.4, 8.8]
-    true = np.array([1 / (1 + np.exp(3 - 4 * np.log(load / 8))) for load in loads])
-    counted = (true * 101 - 0.5) / 100  # half a miss more on either side, of 101, is the true share
-    assert lent(loads, counted, [100.0] * 3)[0] == pytest.approx(true)
-    falls, _ = lent([8.0, 8.0 * 1.05, 8.0 * 1.05**2], [0.6, 0.5, 0.4], [100.0] * 3)
-    assert falls[1] == pytest.approx(0.5) and 0.5 < falls[0] < 0.52  # odds of 0.4, 0 and −0.4, in the mean
-    # A load with none within a fifth lends nothing, and two make no line.
-    assert lent([1.0, 1.1, 8.0], [0.3, 0.2, 0.1], [5.0] * 3) == ([0.3, 0.2, 0.1], [5.0] * 3)
-
-
-def test_a_load_without_a_miss_is_no_guess_beside_loads_that_miss_most():
-    """0 of 1,000 stays near 0, however steep the line has to be: half a miss more, 0.05 %, and what the others pull it by."""
-    shares, _ = lent([10.0, 11.0, 12.0], [0.0, 0.5, 0.95], [1000.0] * 3)
-    assert shares[0] < 0.005
-    assert shares[1] == pytest.approx(0.5, abs=0.03)
-
-
 # Each rule by itself
-
-
-@pytest.mark.parametrize(
-    ("key", "share", "requests", "likely"),
-    [
-        # 92 requests without a miss show less than 1 % at 60 % confidence (0.99^91.2 is 0.4), 91 never could.
-        ("ttft_p99_s", 0.9 / 91, 91, True),
-        ("ttft_p99_s", 0.9 / 92, 92, False),
-        ("ttft_p99_s", 0.0, 92, True),
-        ("ttft_p99_s", 2 / 91, 91, False),
-        # 5 of 1,000 are at most 0.63 % at 60 %, 9 are up to 1.05 %.
-        ("ttft_p99_s", 0.005, 1000, True),
-        ("ttft_p99_s", 0.009, 1000, False),
-        ("growth", 0.01, 1, True),
-        ("growth", 0.011, 1, False),
-        ("failed", 0.01, 1000, True),
-        ("failed", 0.011, 1000, False),
-    ],
-)
-def test_a_level_likely_meets_a_limit_of_1_percent(key, share, requests, likely):
-    assert Verdict(key, share, 0.0, 1.0, 0.01, requests).likely(share) is likely
-
-
-def test_what_is_significantly_met_has_its_whole_interval_within_what_is_allowed():
-    assert not Verdict("ttft_p99_s", 0.01, 0.0, 0.02, 0.01, 400).significantly_met
-    assert Verdict("ttft_p99_s", 0.005, 0.0, 0.01, 0.01, 400).significantly_met
 
 
 def test_the_rate_of_repeats_by_hand(summary):
@@ -566,7 +480,7 @@ def test_the_rate_of_repeats_by_hand(summary):
 
     def rate(level, errors, *, offered=False):
         rows = [summary_row(**steady_row(summary, level, rps=8.0, steady_error=error)) for error in errors]
-        (found,) = judged_levels(rows, TTFT, 0.01, burst=False, rate=offered)
+        ((found,), _) = judged_levels(rows, TTFT, 0.01, burst=False, rate=offered)
         return found.rate, found.error
 
     assert rate(7.5, (0.01, 0.02, 0.02)) == (8, pytest.approx(8 * with_session(0.01 * T9), rel=1e-4))
@@ -574,28 +488,12 @@ def test_the_rate_of_repeats_by_hand(summary):
     assert rate(7.5, (None,)) == (8, pytest.approx(8 * T6 * 0.04, rel=1e-4))
 
 
-@pytest.mark.parametrize(
-    ("growth", "errors", "mean", "error"),
-    [
-        ([0.03, 0.03], [0.003, 0.004], 0.03, 0.0025),  # √(9 + 16) ÷ 2
-        ([0.02, 0.04], [0.003, 0.004], 0.03, 0.01),  # they differ by more: 0.0141 ÷ √2
-        ([0.06], [0.01], 0.06, 0.01),
-    ],
-)
-def test_the_growth_of_repeats_by_hand(summary, growth, errors, mean, error):
-    pairs = [*zip(growth, errors, strict=True), (None, None)]
-    rows = [summary_row(**rate_row(summary, 8, growth=value, growth_error=by)) for value, by in pairs]
-    (level,) = judged_levels(rows, TTFT, 0.01, burst=False, rate=True)
-    (found,) = (verdict for verdict in level.verdicts if verdict.key == "growth")
-    assert (found.value, found.low) == (pytest.approx(mean - error), pytest.approx(mean - 2.1 * error))
-    assert (found.high, found.allowed, found.weight) == (pytest.approx((mean + 2.1 * error) / 2), 0.05, 1)
-    assert f"(requests pile up: {100 * mean:.0f} % of" in misses([found.miss])
-
-
 def test_a_queue_that_may_grow_asks_for_longer_runs(summary):
-    """6 ± 3 % of what comes stays: within one error of what is allowed, and no proof that none does."""
-    row = point([rate_row(summary, 5), rate_row(summary, 10, growth=0.06, growth_error=0.03)])
-    assert (row["c_max"], row["low"]) == (10, 5)
+    """5 ± 3 % of what comes stays: by that alone perhaps, and by 40 % at 20 not likely."""
+    row = point(
+        [rate_row(summary, 5), rate_row(summary, 10, growth=0.05, growth_error=0.03), rate_row(summary, 20, growth=0.4)]
+    )
+    assert row["c_max"] == 10 > row["low"] > 5
     assert row["low_needs"] == "longer"
 
 
@@ -678,7 +576,11 @@ def test_the_ends_of_the_rate_are_those_of_all_levels_on_their_side(summary):
     assert row["usable_low"] == pytest.approx(4 * (1 - with_session(0.01 * T9)), rel=1e-4)
     assert row["usable_high"] == pytest.approx(5 * (1 + with_session(0.2 * T9)), rel=1e-4)
     # Operated at 1, which carries nearly as much: no end is on the wrong side of it.
-    near = point(curve(summary, [0.1, 0.1, 9.0], levels=(1, 2, 4), rps=[3.9, 4.0, 2.0], steady_error=[0.5, 0.01, 0.01]))
+    near = point(
+        curve(
+            summary, [0.1, 0.1, 9.0], levels=(1, 2, 4), rps=[3.9, 4.0, 2.0], steady_error=[0.5, 0.01, 0.01], requests=[1000] * 3
+        )
+    )
     assert (near["operate_at"], near["usable_low"]) == (1, pytest.approx(4 * (1 - with_session(0.01 * T9)), rel=1e-4))
     # At 4 too few requests to be sure: what it carries is no lower end.
     unsure = point(curve(summary, [0.1, 0.1, 9.0], levels=(2, 4, 8), requests=[400, 60, 400]))
@@ -693,7 +595,7 @@ def test_97_percent_of_the_most_is_as_good(summary):
 
 def test_an_open_loop_may_carry_what_it_is_offered(summary):
     row = point([rate_row(summary, 5), rate_row(summary, 10, ttft=9.0, rps=6.6)])
-    assert (row["usable_rps"], row["usable_high"]) == (5, 10)
+    assert row["usable_rps"] == 5 < row["high"] < row["usable_high"] < 10
     conversations = point([rate_row(summary, 5, turns=3, rps=14.0), rate_row(summary, 10, turns=3, ttft=9.0, rps=6.6)])
     assert (conversations["unit"], conversations["usable_rps"]) == ("conversations/s", 14)
     assert conversations["usable_high"] == pytest.approx(14 * (1 + with_session(0.01 * T9)), rel=1e-4)
@@ -721,9 +623,9 @@ def test_the_lower_end_needs_what_the_hardest_limit_needs(summary):
 
 
 def test_a_level_too_near_its_limit_needs_other_levels(summary):
-    """46 of 1,000 are 4.6 % where a P95 allows 5 %: no number of requests would be sure to show that it is less."""
-    row = point([steady_row(summary, 4, requests=1000, slow=46)], [parse_slo("ttft_p95=2s")])
-    assert (row["c_max"], row["low"], row["low_needs"]) == (4, None, "rounds")
+    """10 of 1,000 fail where 1 % may: no number of requests would be sure to show that it is less."""
+    row = point([steady_row(summary, 4, requests=1000, failed=10)], [parse_slo("ttft_p50=2s")])
+    assert (row["c_max"], row["low_needs"]) == (4, "rounds")
 
 
 @pytest.mark.parametrize(
@@ -740,10 +642,10 @@ def test_no_level_below_the_lowest_is_asked_for(low, c_max, words):
 
 
 def test_a_level_that_significantly_meets_carries_those_below(summary):
-    """6 % of 1,000 at 4 are over a P95 and no sure miss, none of 200 at 8 surely meets: what 8 carries, 4 does."""
+    """6 % of 1,000 at 4 are over a P95 and no sure miss, none of 200 at 8 is: what 8 carries, 4 does."""
     slo = [parse_slo("ttft_p95=2s")]
     row = point([steady_row(summary, 4, requests=1000, slow=60), steady_row(summary, 8, requests=200)], slo)
-    assert (row["kind"], row["c_max"], row["low"]) == ("above", 8, 8)
+    assert (row["kind"], row["c_max"]) == ("above", 8)
     assert point([steady_row(summary, 4, requests=1000, slow=60)], slo)["kind"] == "below"
 
 
@@ -760,25 +662,14 @@ def test_the_longest_of_what_runs_need_is_asked_for(summary):
     assert (point(rows)["missed_at"], point(rows)["highest"]) == (8, 8)
 
 
-@pytest.mark.parametrize(("missing", "known"), [(4, False), (5, True), (10, True), (11, False)])
-def test_a_level_knows_its_spread_from_five_misses_on_and_near_the_limit_alone(summary, missing, known):
-    """Of 100 requests, in one cluster, where a P95 allows 5: what it knows is its neighbour's spread too, which misses none."""
-    rows = [
-        steady_row(summary, 9, requests=100),
-        steady_row(summary, 10, requests=100, ttft=[9.0] * missing + [0.1] * (100 - missing)),
-    ]
-    levels = judged_levels([summary_row(**row) for row in rows], [parse_slo("ttft_p95=2s")], 0.01, burst=False, rate=False)
-    without, clustered = (level.verdicts[0].share for level in levels)
-    assert clustered.within > 1
-    assert without.spread == (clustered.within if known else 1)
-
-
 def test_the_percentile_of_a_miss_is_the_one_that_tables_and_figures_have(summary):
-    """Of 20 requests P95 is the 19th: one that takes longer is no percentile over the limit, but too few to rely on."""
-    slow = [0.5] * 19 + [3.0]
-    (level,) = judged_levels(
-        [steady_row(summary, 20, requests=20, e2e=slow)], [parse_slo("e2e_p95=1s")], 0.01, burst=True, rate=False
+    """Of 40 requests P95 is the 38th: two that take longer are no percentile over the limit, and nothing to rely on."""
+    slow = [3.0, *[0.5] * 19] * 2
+    (level,), _ = judged_levels(
+        [steady_row(summary, 20, requests=40, e2e=slow)], [parse_slo("e2e_p95=1s")], 0.01, burst=True, rate=False
     )
     (missed,) = level.missed
     assert missed.reached_s == percentile(pl.Series(slow), 0.95) == 0.5
-    assert misses([missed.miss]) == "E2E P95 ≤ 1 s (5.0 % of its requests fail or take longer: too few requests to rely on it)"
+    assert misses([missed.miss]) == (
+        "E2E P95 ≤ 1 s (5.0 % of its requests fail or take longer, but by all runs together the limit lies below with a probability of 53 %)"
+    )

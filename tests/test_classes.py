@@ -13,6 +13,7 @@ import pytest
 from bench.analyse import analyse, write_tables
 from bench.analysis import operating_points
 from bench.analysis.bottleneck import bottleneck
+from bench.analysis.observation import observed
 from bench.analysis.slo import goodput
 from bench.analysis.windows import of_windows
 from bench.cli import main
@@ -32,7 +33,6 @@ from bench.report.answers import answers
 from bench.report.classes import class_rows
 from bench.report.findings import curves
 from bench.report.headline import headline
-from bench.search.observation import observed
 from bench.search.placing import Aim
 from bench.study import Decision, Slo, load_config, load_workload, parse_slo
 from bench.study.classes import dealt
@@ -42,7 +42,7 @@ from bench.study.questions import mixed as mixed_rows
 from bench.words.capacity import evidence, high_needs, low_needs, missed, sustains, with_texts
 from bench.words.causes import why
 from bench.words.curves import limits
-from bench.words.fleet import no_point
+from bench.words.sizing import no_point
 from tests import records
 from tests.conftest import bare_summary
 from tests.fake_server import fake_server
@@ -225,9 +225,9 @@ def test_a_class_that_misses_its_limit_is_not_hidden_by_the_others(summary):
     found = c_max(rows, "ttft_p50=1s", "chat.ttft_p90=1s", "rag.ttft_p90=1s")
     assert (found["c_max"], found["missed_at"]) == (4, 8)
     assert [miss["by"] for miss in found["missed"]] == ["class_rag_ttft_p90_s"]
-    assert found["missed"][0] | {"smoothed": None} == {
+    assert found["missed"][0] | {"below": None} == {
         **{"by": "class_rag_ttft_p90_s", "limit_s": 1.0, "reached_s": 1.5, "share": 1.0, "misses": 40, "requests": 40},
-        **{"smoothed": None, "growth": None},
+        **{"below": None, "growth": None},
     }
     assert missed(found) == "TTFT P90 of rag ≤ 1 s (1.5 s)"
 
@@ -302,6 +302,7 @@ def test_headings_say_which_limits_are_of_classes(summary, tmp_path):
         text = unescape(page.read_text())
         assert f"What one instance sustains within {within}" in text
         assert f"One instance has to meet {within}." in text
+        assert f"bold where it is within its limit ({within})" in text and "TTFT P90 of gone" not in text
     heads = {curve.workload: headline([curve])[0].numbers[0].what for curve in curves(both)}
     assert heads == {"plain": "sustains within TTFT P90 ≤ 2 s", "mixed": f"sustains within {alike}"}
 
@@ -420,6 +421,8 @@ def test_numbers_of_each_class_are_those_of_a_server_whose_latencies_are_known(t
         assert ttft <= summary[f"steady_class_{name}_ttft_p50_s"] <= ttft + 0.04
         tokens = sent[name] * LOAD["classes"][name]["output_tokens"] / summary["duration_s"]
         assert summary[f"class_{name}_throughput_tokens_per_s"] == pytest.approx(tokens)
+    assert main(["figures", str(tmp_path / "run"), "--output-dir", str(tmp_path / "drawn")]) == 0
+    assert (tmp_path / "drawn/classes.svg").exists()  # of one load too
     assert sum(summary[f"class_{name}_requests"] for name in sent) == summary["requests"]
     parts = sum(summary[f"steady_class_{name}_requests_per_s"] for name in sent)
     assert parts == pytest.approx(summary["steady_requests_per_s"])

@@ -29,7 +29,7 @@ COMMANDS = {name: loaded(name) for name in typer.main.get_command(app).commands}
 EXAMPLES = [
     (name, line)
     for name, command in COMMANDS.items()
-    for line in re.findall(r"^\[dim\]\$\[/\] (.*)$", command.epilog, re.MULTILINE)
+    for line in re.findall(r"^\[dim\]\$\[/\] (.*)$", command.help, re.MULTILINE)
 ]
 
 
@@ -63,6 +63,7 @@ def test_help_of_each_command_fits_80_columns():
         done = CliRunner().invoke(app, [name, "-h"], env={"COLUMNS": "80"})
         assert done.exit_code == 0
         assert max(map(len, done.output.splitlines())) <= 80, name
+        assert done.output.index("Examples:") < done.output.index("─ "), name  # of a panel of options
         assert cleandoc(COMMANDS[name].help).split(":")[0].split(".")[0].replace("\n", " ")[:40] in done.output
 
 

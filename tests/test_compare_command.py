@@ -119,7 +119,7 @@ def test_the_table_says_what_was_compared(study, capsys, summary):  # noqa: ARG0
 def test_many_runs_without_a_counterpart_are_counted(study, capsys, summary):  # noqa: ARG001
     runs(summary, {1: [9.0, 9.0]}).write_parquet("one.parquet")
     main(["compare", "a", "one.parquet"])
-    assert "and 1 more runs without a counterpart" in capsys.readouterr().out
+    assert "and 1 more run without a counterpart" in capsys.readouterr().out
 
 
 def test_the_result_for_another_program(study, capsys):  # noqa: ARG001
@@ -173,7 +173,7 @@ def test_folders_of_parsed_runs(tmp_path, capsys, summary):
         (("a", "empty"), "empty: neither summary.parquet, nor results/summary.parquet, nor a summary.json at any depth."),
         (("a", "b", "--metric", "watts"), "--metric watts: not among those that are compared: throughput_tokens_per_s, "),
         (("a", "b", "--metric", "ttft_p50_s"), "ttft_p50_s: no pair of runs has a value on both sides."),
-        (("a", "invalid.parquet"), "invalid.parquet: each of its 8 runs is invalid; `bench runs` says why"),
+        (("a", "invalid.parquet"), "invalid.parquet: none of its 8 runs is valid; `bench runs` says why"),
         (("a", "long.parquet"), "long.parquet has no run with the workload, load and repeat of one in a: the baseline has short at 1, 2, 4, 8; "
                                 "the candidate has long at 1, 2, 4, 8."),
         (("results", "long.parquet"), "the baseline has the deployments a, b, the candidate c: none in common."),

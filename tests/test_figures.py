@@ -24,7 +24,7 @@ from bench.report import write_manifest, write_report
 from bench.study import Decision
 from bench.study.config import Thresholds
 from tests.conftest import bare_summary
-from tests.planted import answers, calibrated, searched
+from tests.planted import answers, calibrated
 from tests.test_analysis import FACTS, LAUNCH
 
 DECISION = Decision(slo=["ttft_p99=1s"], peak_rps=10, price_per_hour=1, price_per_million_tokens=10)
@@ -145,19 +145,10 @@ def drawn_rows(spec, key):
     return [row for rows in spec["datasets"].values() for row in rows if key in row]
 
 
-def test_the_interval_of_a_limit_is_its_search_s(summary):
-    """By its runs, that of a is 1 to 4."""
-    study = results(summary, ttft_p99_s=(0.5, 0.8, 2.0))
-    study = replace(study, decision=Decision(slo=["ttft_p99=1s"]))
-    ends = {
-        name: [{(row["low"], row["high"]) for row in drawn_rows(load_figure("slo-margin").draw(given).to_dict(), "reached")}
-               for given in (study, replace(study, searches=((name, searched(low=2, high=5, slos=slos)),)))]
-        for name, slos in (("a", ("TTFT P99 ≤ 1 s",)), ("b", ("TTFT P99 ≤ 2 s",)))
-    }  # fmt: skip
-    (runs, by_search), (_, of_another) = ends["a"], ends["b"]
-    assert (2.0, 5.0) not in runs
-    assert by_search == runs | {(2.0, 5.0)}
-    assert of_another == runs
+def test_the_interval_of_a_limit_is_the_one_of_the_capacity_table(summary):
+    study = replace(results(summary, ttft_p99_s=(0.5, 0.8, 2.0)), decision=Decision(slo=["ttft_p99=1s"]))
+    drawn = {(row["low"], row["high"]) for row in drawn_rows(load_figure("slo-margin").draw(study).to_dict(), "reached")}
+    assert drawn == set(study.points.select("low", "high").iter_rows())
 
 
 def test_a_p99_that_its_requests_cannot_carry_is_hollow(summary):

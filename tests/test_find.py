@@ -8,17 +8,19 @@ import re
 
 import pytest
 
+from bench.analysis.observation import CAP, Excess, Observation
 from bench.cli.commands.find import Find, status
 from bench.errors import BenchError
 from bench.search import Aim, Answer, Found
-from bench.search.observation import CAP, Excess, Observation
-from bench.search.search import Look
-from bench.search.words import look_text, why_text
+from bench.search.probe import Probed
+from bench.search.search import Look, Next
+from bench.search.words import look_text, probed_text, why_text
 from bench.study import parse_slo
 from tests.command import bench
 from tests.conftest import ROOT
 from tests.fake_server import fake_server
 from tests.strict_server import strict_server
+from tests.test_figures import drawn_rows
 
 MOST = 3
 COMMON = ["--model", "m", "--concurrency", "--prompt-length", "16", "--output-length", "4", "--slo", "ttft_p90=500ms"]
@@ -141,7 +143,8 @@ def test_an_answer_without_an_upper_end_needs_no_further_request_and_is_not_what
 def test_a_search_that_goes_on_does_not_probe_again(server, tmp_path):
     first = find(server.base_url, "--max-runs", "1", "--json", cwd=tmp_path)
     assert re.search(
-        r"probe of \d+ s: at most .* requests/s, with \d+ in flight; the search begins at [1-4] in flight", first.stderr
+        r"probe of \d+ s: at most .* requests/s, with \d+ in flight; first load [1-4] in flight, rather below the limit",
+        first.stderr,
     )
     began = json.loads(first.stdout)["runs"][0]["load"]
     second = find(server.base_url, "--max-runs", "2", "--json", cwd=tmp_path)
@@ -187,6 +190,10 @@ def test_a_run_says_how_long_it_takes_and_none_begins_that_does_not_fit(server, 
     assert none.returncode == 1, none.stderr
     assert "fits into --max-minutes: the shortest there is 20 requests at 2 requests/s, about" in none.stdout
     assert len(server.bodies) - sent < 10
+    result = json.loads((tmp_path / "found/find.json").read_text())
+    assert (result["limit"], result["low"], result["high"], result["runs"]) == (None, 0, None, [])
+    (drawn,) = drawn_rows(json.loads((tmp_path / "found/limit.json").read_text()), "said")
+    assert drawn["said"] == "Nothing to show: no run fits into --max-minutes."
     cut = bench("find", "--base-url", server.base_url, *rate, *begun, "--max-minutes", "0.25")
     assert "28 requests at 2 requests/s, about 14 s" in cut.stderr or "29 requests at 2 requests/s, about 15 s" in cut.stderr
 
@@ -235,6 +242,17 @@ def test_why_nothing_is_known(why, reasons, words):
     found = Found({"slo": Answer(0.0, 0.0, math.inf, why)}, [Look(1.0, 50, 2.0, None, reasons)])
     assert not found.answer.known
     assert why_text(found, aim) == words
+
+
+def test_a_search_without_a_run_says_what_its_probe_took():
+    aim = Aim([parse_slo("ttft_p99=1s")], 0.01, False, 0.1, 0.5, None, 64.0)
+    found = Found({"slo": Answer(0.0, 0.0, math.inf, "seconds")}, probed=Probed(0.5, 2.5, 8, 31.2), unfit=Next(0.5, 200, 400.0))
+    assert why_text(found, aim).startswith(
+        "0 runs, 0 s under load, after a probe of 31 s; no run at the load that is next fits"
+    )
+    assert probed_text(found.probed, aim) == (
+        "probe of 31 s: at most 2.5 requests/s, with 8 in flight; first load 0.5 requests/s, rather below the limit"
+    )
 
 
 @pytest.mark.parametrize("models", ['{"data": [{"id": "n"}]}', '{"models": [{"name": "n"}]}', '[{"id": "n"}]'])

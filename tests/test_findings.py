@@ -60,6 +60,20 @@ def test_a_curve_in_a_sentence(summary, told, decision, words):
     assert curves(study(summary, decision, a=curve))[0].sustains.startswith(words)
 
 
+def test_a_limit_has_one_interval_in_table_sentence_and_figure(summary):
+    """None misses at 2 and all do at 16: the limit lies between levels, at the same place wherever it is shown."""
+    told = {"levels": (1, 2, 16), "ttft_p99_s": [0.1, 0.2, 30.0], "duration_s": [1.0] * 3, **FULL, **SERVED}
+    results = study(summary, a=told)
+    point = results.points.row(0, named=True)
+    assert 2 <= point["low"] < point["high"] <= 16
+    (curve,) = curves(results)
+    assert f"C_max is 2 (at least {point['low']:g}, below {point['high']:g})" in curve.sustains
+    spec = load_figure("slo-margin").draw(results).to_dict()
+    drawn = {(row["low"], row["high"]) for rows in spec["datasets"].values() for row in rows if "reached" in row}
+    assert drawn == {(point["low"], point["high"])}
+    assert f"({point['usable_low']:.3g} to {point['usable_high']:.3g} at 95 % confidence)" in curve.sustains
+
+
 def test_the_fleet_in_a_sentence(summary):
     results = study(summary)
     told = curves(results)[0]
@@ -90,7 +104,10 @@ def test_the_first_screen_says_once_what_a_search_found_of_a_curve(summary):
         return told[0], answers(known, told)
 
     curve, (capacity, *others) = with_search(searched(workload=workload))
-    limit = "A search puts the limit at 3 in flight (2 to 3 at 95 % confidence): 0 runs, 60 s under load: as precise as asked (± 20 %)."
+    point = results.points.row(0, named=True)  # by all runs of the curve, whatever the search knew when it ended
+    ends = f"{point['low']:g} to {point['high'] - 1:g}"  # the last loads that are within
+    limit = f"A search puts the limit at {int(point['limit'])} in flight ({ends} at 95 % confidence): 0 runs, 60 s under load: as precise as "
+    limit += "asked (± 20 %)."
     assert curve.sure == limit
     assert capacity.sure == (f"a: C_max, the highest load within the SLOs, is 2 of those measured. {limit}",)
     assert "searches" not in {answer.name for answer in others}

@@ -9,6 +9,7 @@ import pytest
 
 from bench.analysis import saturation
 from bench.analysis.decline import declines
+from bench.analysis.observation import Excess, Observation
 from bench.analysis.pareto import speeds
 from bench.analysis.saturation import filled
 from bench.figures import Results, figures_of
@@ -16,7 +17,6 @@ from bench.figures.registry import load_figure
 from bench.figures.save import save_figure
 from bench.search import Aim, Answer
 from bench.search.chart import draw
-from bench.search.observation import Excess, Observation
 from bench.search.search import Found, Look
 from bench.study import Decision, parse_slo
 from bench.words.charts import decline_note, decline_title, full_note, sustained_title
@@ -167,7 +167,7 @@ def test_the_decline_is_from_the_last_level_with_room_to_the_highest(summary):
     study = full_at(summary, [0.5, 0.95, 1.0, 1.0], throughput_tokens_per_s=[50.0, 80.0, 70.0, 60.0])
     found = declines(study.runs, study.saturation)
     assert found.select("below", "highest", "before", "after", "change").rows() == [(15, 20, 80, 60, -0.25)]
-    assert decline_title(found) == "Beyond a full KV cache throughput changes by −25 %"
+    assert decline_title(found) == "From the last load with room in the KV cache to the highest, throughput changes by −25 %"
     note = decline_note(found.with_columns(curve=pl.lit("a")))
     assert (
         note == "Output tokens/s at the last level with room in the cache, and at the highest: a: 80 at 15, 60 at 20 (−25 %)."
@@ -249,5 +249,5 @@ def test_the_frame_of_a_limit_is_as_high_as_its_runs(tmp_path):
 
 def test_a_search_that_shows_nothing_says_so_in_a_line(tmp_path):
     spec = limit_of(tmp_path, [], Answer(0, 0, math.inf, "short"))
-    assert [row["said"] for row in drawn_rows(spec, "said")] == ["Nothing to show: no run was long enough to be judged."]
+    assert [row["said"] for row in drawn_rows(spec, "said")] == ["Nothing to show: no run was measured."]
     assert len(spec["layer"]) == 1

@@ -274,6 +274,28 @@ def test_a_conversation_keeps_its_system_prompt_and_what_was_answered(tmp_path, 
     assert second["messages"] == [asked, {"role": "assistant", "content": answered}, asked]
 
 
+@pytest.mark.parametrize("first", [["system"], []])
+def test_a_system_message_in_the_middle_keeps_its_place(tmp_path, first):
+    file = tmp_path / "chats.jsonl"
+    chat = [{"role": role, "content": role} for role in (*first, "user", "assistant")]
+    file.write_text(
+        json.dumps({"messages": [*chat, {"role": "system", "content": "Now in verse."}, {"role": "user", "content": "On."}]})
+    )
+    load = load_workload({**LOAD, "prompt_tokens": None, "prompts": str(file), "turns": {"count": 2}}, source="t")
+    payloads = Payloads(Target("http://h", "m"), load, seed="s", vocabulary=100)
+    planned = [PlannedRequest(0, 0, None, 7), PlannedRequest(1, 0, None, 9, after=(0,), turn=1)]
+    before, following = (
+        Exchange(i, payloads.of(each), payloads.continued(each), endpoint="messages") for i, each in enumerate(planned)
+    )
+    body = "".join(text for _, text in CALLS).encode()
+    before.times, before.reads = [0.1], [b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(body) + body]
+    follow(before, following)
+    sent = json.loads(following.payload.split(b"\r\n\r\n")[1])
+    assert [each["role"] for each in sent["messages"]] == ["user", "assistant", "system", "user"]
+    assert sent["messages"][2]["content"] == "Now in verse."
+    assert [part["text"].split("\n")[-1] for part in sent.get("system", [])] == first
+
+
 def test_a_version_of_the_user_s_own_is_sent_in_its_place(content, monkeypatch):
     monkeypatch.setenv("VERSION", "2026-10-21")
     own = Target("http://h", "m", headers={"Anthropic-Version": "2026-10-21"})

@@ -11,8 +11,9 @@ from benchmarks.overload import disturbed, judged, queue, shared, stopped
 
 from bench.aggregate import summary_frame
 from bench.analysis import compare, operating_points
+from bench.analysis.observation import GROWTH, observed
 from bench.analysis.slo import goodput, judged_requests
-from bench.cli.verdicts import judged_runs, verdict_text
+from bench.cli.verdicts import Verdict, judged_runs, verdict_text
 from bench.errors import BenchError
 from bench.load import client
 from bench.load.client import Load
@@ -22,7 +23,6 @@ from bench.parse import parse_run
 from bench.records.request import read_requests
 from bench.records.run import read_record
 from bench.search import Budget, Measured, search
-from bench.search.observation import GROWTH, observed
 from bench.search.placing import Aim, Step, place
 from bench.study import Paths, Plan, Workload, load_config, load_workload, parse_slo
 from bench.study.config import Thresholds
@@ -311,6 +311,9 @@ def test_the_list_of_runs_and_the_report_name_a_run_that_was_stopped(summary, tm
     assert (
         verdict_text({"faults": [], "reasons": [], "failures": None, "stopped": "stopped after 12 s"}) == "stopped after 12 s"
     )
+    codes = ["machine.other_processes value=0.4 limit=0.15"]
+    disturbed: Verdict = {"faults": ["machine"], "reasons": codes, "failures": None, "stopped": None}
+    assert verdict_text(disturbed) == "machine: other processes took 40 % of the cores' time, over 15 %"
     page = drawn(
         tmp_path,
         results(
@@ -338,7 +341,7 @@ def test_a_search_asks_for_no_run_twice_though_fewer_requests_are_sent():
 
     def measure(load, requests, time):
         asked.append((load, requests, time))
-        found = row(load, 0.06, why="grows", stopped_at_s=12.0)
+        found = row(load, 0.4, why="grows", stopped_at_s=12.0)
         return Measured({**found, "steady_growth_error": 0.1, "requests": 120, "num_requests": requests, "duration_s": 9.0})
 
     aim = Aim([SLO], 0.01, held=False, precision=0.1, start=4.0, lowest=4.0, highest=512.0)

@@ -100,7 +100,7 @@ def test_a_pack_is_drawn_elsewhere_without_an_engine_or_a_measurement(packed, tm
     shutil.rmtree(Plan.of(load_file(Path(study))).runs[1].record.parent)
     done = snakemake("--nolock", "--cores", "1", "--configfile", study, folder=tmp_path)
     assert done.returncode != 0
-    assert "1 of 4 runs are not in the pack, such as d000/" in done.stdout + done.stderr
+    assert "the pack lacks 1 of its 4 runs, such as d000/" in done.stdout + done.stderr
     beside = Path("results/packs/config")
     assert sorted(p.name for p in beside.iterdir()) == ["engines", "logs", "pack.json", "study.yaml"]
     assert json.loads((beside / "pack.json").read_text())["protocol"] == bench.study.specs.PROTOCOL
@@ -113,7 +113,7 @@ def test_a_study_that_was_interrupted_is_packed_without_what_is_missing(capsys):
     shutil.rmtree(lost.record.parent)
     Paths.session("d000").unlink()  # as of a session that did not end
     assert main(["pack", "--output", "partial.tar.gz"]) == 0
-    assert f"3 runs; 1 of the study are left out, not measured or damaged, such as {lost.key}" in capsys.readouterr().out
+    assert f"3 runs; 1 of the study is left out, not measured or damaged, such as {lost.key}" in capsys.readouterr().out
     shutil.rmtree("results")
     assert main(["unpack", "partial.tar.gz"]) == 0
     assert states(Path("results/packs/partial/study.yaml")) == {run.key: "measured" for run in plan.runs if run != lost}
@@ -213,7 +213,7 @@ def test_a_file_that_is_no_pack_is_named(packed, here, capsys):
 @pytest.mark.usefixtures("here")
 def test_runs_that_these_sources_define_otherwise_are_refused(packed, monkeypatch):
     monkeypatch.setattr(bench.study.specs, "PROTOCOL", 99)
-    with pytest.raises(BenchError, match=r"4 of its 4 runs are defined otherwise.*clone of the commit"):
+    with pytest.raises(BenchError, match=r"4 of 4 runs are defined otherwise.*clone of the commit"):
         unpack(packed, Store())
 
 
@@ -344,7 +344,7 @@ def test_a_run_that_is_damaged_is_packed_like_one_that_is_missing(capsys):
     with (run.record.parent / "requests.jsonl").open("r+b") as file:
         file.truncate(100)
     assert main(["pack", "--output", "x.tar.gz"]) == 0
-    assert f"1 of the study are left out, not measured or damaged, such as {run.key}" in capsys.readouterr().out
+    assert f"1 of the study is left out, not measured or damaged, such as {run.key}" in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("copy")

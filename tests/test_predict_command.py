@@ -33,7 +33,8 @@ def written(folder, summary, runs, facts=None, **launched):
         place.mkdir(parents=True)
         run.requests.write_parquet(place / "requests.parquet")
         rows.append({**summary, **run.row, "deployment": "a", "run": run.name, "family": run.row["workload"]})
-    launch = records.launch(**{"argv": ("serve", "--max-num-batched-tokens", "512"), "max_num_seqs": 32, **launched})
+    argv = ("serve", "--max-num-batched-tokens", "512", "--no-async-scheduling")
+    launch = records.launch(**{"argv": argv, "max_num_seqs": 32, "slots": True, **launched})
     facts = facts or records.facts()
     (folder / "deployments/a").mkdir(parents=True)
     write_record(launch, folder / "deployments/a/launch.json")
@@ -56,7 +57,7 @@ def test_a_load_is_predicted_with_intervals(study, capsys):  # noqa: ARG001
     assert main(["predict", "--request-rate", "2.5", *LOAD]) == 0
     printed = capsys.readouterr().out
     assert "a step, whatever is in it" in printed
-    assert "Predicted, latencies and rates each with a 90 % interval" in printed
+    assert "Predicted, latencies and rates each with a 90 % interval" in printed and "TPOT P90 (s)" in printed
     assert "requests pile up" not in printed
     assert main(["predict", "--request-rate", "40", *LOAD]) == 0
     assert "At 40 requests pile up" in capsys.readouterr().out
@@ -77,12 +78,12 @@ def test_a_server_that_was_not_started_here_has_the_limits_that_are_given(tmp_pa
     """The same runs of the same engine: predictions are those of one whose command line is known."""
     monkeypatch.chdir(tmp_path)
     facts = records.facts(kv_blocks=2048, block_size=16, prefix_caching=False)
-    written(tmp_path / "results", summary, measured, facts)
+    written(tmp_path / "results", summary, measured, facts, slots=False)
     asked = ["--concurrency", "10", *LOAD, "--json"]
     assert main(["predict", *asked]) == 0
     known = json.loads(capsys.readouterr().out)
     (tmp_path / "running").mkdir()
-    written(tmp_path / "running/results", summary, measured, facts, argv=None, max_num_seqs=None)
+    written(tmp_path / "running/results", summary, measured, facts, argv=None, max_num_seqs=None, device="cpu")
     monkeypatch.chdir(tmp_path / "running")
     assert main(["predict", *asked]) == 2
     assert "`bench predict` and `bench fleet` take --max-num-seqs" in capsys.readouterr().err

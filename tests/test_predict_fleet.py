@@ -51,7 +51,9 @@ def assert_same(found, truth):
 @pytest.mark.parametrize("router", ROUTERS)
 @pytest.mark.parametrize("limits", [LIMITS, replace(LIMITS, sequences=4), FULL], ids=["plenty", "slots", "full"])
 @pytest.mark.parametrize("seed", range(3))
-def test_a_fleet_of_one_is_its_server(router, limits, seed):
+@pytest.mark.parametrize("ahead", [False, True])
+def test_a_fleet_of_one_is_its_server(router, limits, seed, ahead):
+    limits = replace(limits, ahead=ahead)
     plans = planned(drawn(60, seed=seed, rate=6.0))
     found = replay_fleet(plans, instances(1, limits), router, overhead_s=0.001).requests.sort("index")
     truth = replay(plans, limits, TRUE, overhead_s=0.001).requests.sort("index")
@@ -136,7 +138,7 @@ def test_noise_is_that_of_a_server_alone():
 
 def test_a_pause_is_whole_or_not_there_where_steps_are_cut():
     server = ReplayedServer(LIMITS, TRUE, Noise(stalls_per_s=1e9, stall_s=2.0), 3)
-    server.offer(PlannedRequest(0, 0, 20, 60, 0.0), 0.0)
+    server.offer(PlannedRequest(0, 0, 20, 60, 0.0), 0.0, 0.0)
     server.begin()
     server.finish()
     whole = server.begin() - server.now

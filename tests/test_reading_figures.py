@@ -12,6 +12,7 @@ from bench.figures.registry import load_figure
 from bench.figures.save import save_figure
 from bench.figures.theme import NEUTRAL, curve_colour, curve_shape
 from bench.study import Decision
+from bench.words.charts import WINDOWS, profile_note
 from tests.planted import steady_row
 from tests.test_figures import drawn_rows, planted, results
 from tests.test_windows import table
@@ -104,11 +105,39 @@ def test_whole_runs_among_windows_are_marked(name, marks, summary, tmp_path):
     study = Results(of_windows(mixed(summary))[0], results(summary).timeseries)
     spec = json.loads(save_figure(name, study, tmp_path / name)[2].read_text())
     noted = " ".join(spec["title"]["subtitle"][1:])
-    assert noted.startswith(f"{marks}: 1 whole run, ramp and drain included, among steady windows.")
+    assert f"{marks}: 1 whole run, ramp and drain included, among steady windows." in noted
     rows = [row for row in drawn_rows(spec, "whole") if row["whole"] is True]
     assert {(row["curve"], row["level"]) for row in rows} == {("a · a", 2)}
     clean = Results(study.runs.filter(deployment="b"), study.timeseries)
-    assert len(json.loads(save_figure(name, clean, tmp_path / name)[2].read_text())["title"]["subtitle"]) == 1
+    noted = " ".join(json.loads(save_figure(name, clean, tmp_path / name)[2].read_text())["title"]["subtitle"])
+    assert marks not in noted
+
+
+def test_a_number_of_windows_and_one_of_whole_runs_are_told_apart(summary, tmp_path):
+    study = Results(of_windows(mixed(summary))[0], results(summary).timeseries)
+    bursts = Results(study.runs.with_columns(arrival=pl.lit("burst"), steady_from_s=None, steady_why=None), study.timeseries)
+    for found, said in ((study, True), (bursts, False)):
+        spec = json.loads(save_figure("latency-throughput", found, tmp_path / "latency-throughput")[2].read_text())
+        assert (WINDOWS in " ".join(spec["title"]["subtitle"])) == said
+    spec = load_figure("predicted-loads").draw(results(summary)).to_dict()
+    titles = {mark["encoding"]["y"]["title"][0]: mark["encoding"]["y"]["title"][1:] for mark in marks_of(spec, "line")}
+    assert titles["TTFT P99 (s, log)"] == ["of whole runs"]
+
+
+def test_a_profile_explains_the_marks_that_it_has(summary, tmp_path):
+    study = Results(of_windows(mixed(summary))[0], results(summary).timeseries)
+    spec = json.loads(save_figure("performance-profile", study, tmp_path / "profile")[2].read_text())
+    noted = " ".join(spec["title"]["subtitle"])
+    assert "Ground: A spare capacity, B shared, C overload" in noted
+    assert ("triangle" in noted) == study.saturation["measured"].is_not_null().any()
+    whole = profile_note(points=True, predicted=True, full=True, waits=True)
+    assert [name for name in ("diamonds", "dashed", "triangle", "circle") if name in whole] == [
+        "diamonds",
+        "dashed",
+        "triangle",
+        "circle",
+    ]
+    assert profile_note(points=False, predicted=False, full=False, waits=False).count(";") == 0
 
 
 def tensor_parallel(summary, *invalid, counts=(1, 2, 4)):

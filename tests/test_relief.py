@@ -1,5 +1,6 @@
 """What more of a resource would bring, on planted servers that run out of one: by replays, from the study's files to its causes."""
 
+import json
 from dataclasses import replace
 
 import polars as pl
@@ -129,9 +130,12 @@ def test_of_a_server_that_was_started_elsewhere_no_more_is_assumed_than_nobody_n
         "steady_running": 4.0,
         "steady_running_high": 4.0,
     }
+    mixed = {"a": {"share": 0.5, "model": "adapter"}, "b": {"share": 0.5}}
+    told |= {"stream": True, "classes": json.dumps(mixed), "cache": "unique"}
     table = pl.DataFrame([{"deployment": "a", "workload": "w", **told}])
-    find_reliefs(table, tmp_path, pl.DataFrame([POINT]), [parse_slo("ttft_p90=1s")], code="1")
+    (curve,) = find_reliefs(table, tmp_path, pl.DataFrame([POINT]), [parse_slo("ttft_p90=1s")], code="1").curves
     assert seen == tried
+    assert curve.why_not.startswith("its requests are of classes with models")
 
 
 def test_models_of_one_server_agree_on_what_each_of_them_names():

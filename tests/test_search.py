@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 from benchmarks.search import PRECISION, by_search, of_curve
 
+from bench.analysis.belief import believe
+from bench.analysis.observation import FAILED, GROWTH, Excess, Observation, observed
+from bench.analysis.speed import Reference, speeds
 from bench.search import Aim, Answer, Budget, Measured, Step, search
-from bench.search.belief import believe
-from bench.search.observation import FAILED, GROWTH, Excess, Observation, observed
 from bench.search.placing import place
 from bench.search.probe import Alone, Probed
-from bench.search.search import Found, Look, Next, fitting_requests, next_run, speeds
+from bench.search.search import Found, Look, Next, fitting_requests, next_run
 from bench.search.words import answer_text, why_text
 from bench.study import parse_slo
 
@@ -124,7 +125,7 @@ def test_latencies_that_are_alike_do_not_hide_how_fast_the_machine_was():
             for load in loads:
                 values = (load / 24) ** 0.6 * slow * np.exp(0.02 * random.standard_normal(400))
                 runs.append(replace(observed(row(values, level=load), [SLO], 0.01), round=number))
-        low, high = believe(runs).interval(0.95)
+        low, high = believe(runs).interval
         inside += low <= truth <= high
     assert inside >= 30
 
@@ -137,20 +138,20 @@ def test_a_run_beside_a_much_longer_one_counts_less():
     low = seen(4, -0.4, 0.05)
     short = believe([low, Observation(10, quick, 60), Observation(12, slow, 6000)])
     long = believe([low, Observation(10, quick, 6000), Observation(12, slow, 6000)])
-    assert short.below(10) > long.below(10) + 0.1
+    assert short.lies_below(10) > long.lies_below(10) + 0.1
 
 
 def test_a_slower_machine_is_taken_off_the_load_and_the_latency():
-    open_loop = seen(8.0, math.log(1.1)).at_usual_speed(0.8, held=False)
+    open_loop = replace(seen(8.0, math.log(1.1)), held=False).at_usual_speed(0.8)
     assert open_loop.load == pytest.approx(10.0)
     assert open_loop.excesses[COLUMN].value == pytest.approx(math.log(1.1 * 0.8))
-    assert seen(8.0, 0.0).at_usual_speed(0.8, held=True).load == 8.0
+    assert seen(8.0, 0.0).at_usual_speed(0.8).load == 8.0
 
 
 def test_a_slower_machine_counts_by_what_noise_does_not_explain():
     def relative(*seen, load="8 requests", each=1):
         """Of rounds of so many runs each, by reference loads alike."""
-        return speeds([Measured({}, (), speed, load, f"{load}/{i}") for i, speed in enumerate(seen) for _ in range(each)])
+        return speeds([Reference(speed, load, f"{load}/{i}") for i, speed in enumerate(seen) for _ in range(each)])
 
     assert relative(1.0, 0.8, None) == [1.0] * 3  # of two nobody knows which one is usual
     assert relative(1.0, 1.0, 1.03, 0.97, 1.02) == [1.0] * 5
@@ -158,7 +159,7 @@ def test_a_slower_machine_counts_by_what_noise_does_not_explain():
     assert 0.5 < halved[3] < 0.55
     assert halved[5] == 1.0
     assert all(0.98 < each < 1.03 for each in (*halved[:3], halved[4]))
-    both = [Measured({}, (), speed, load, f"{load}{speed}") for load, middle in (("8 requests", 1.0), ("longer ones", 0.3))
+    both = [Reference(speed, load, f"{load}{speed}") for load, middle in (("8 requests", 1.0), ("longer ones", 0.3))
             for speed in (middle, 1.01 * middle, 0.99 * middle)]  # fmt: skip
     assert all(0.95 < each < 1.05 for each in speeds(both))
 
@@ -180,7 +181,7 @@ def test_a_rounds_speed_is_the_mean_of_its_runs():
     """A single reference load shows a moment. So three of them that agree count for more, and those that do not for nothing."""
 
     def relative(*rounds):
-        return speeds([Measured({}, (), speed, "8 requests", f"{i}") for i, seen in enumerate(rounds) for speed in seen])
+        return speeds([Reference(speed, "8 requests", f"{i}") for i, seen in enumerate(rounds) for speed in seen])
 
     once, thrice = relative((1.0,), (1.0,), (1.0,), (1.2,)), relative(*([(1.0, 1.001, 0.999)] * 3), (1.2, 1.201, 1.199))
     assert once[-1] == 1.0
@@ -193,16 +194,16 @@ def test_a_rounds_speed_is_the_mean_of_its_runs():
 def test_the_limit_is_believed_where_the_excess_rises_above_0():
     points = [seen(load, 2 * math.log(load / 10), 0.02) for load in (2, 4, 7, 9, 9, 11, 11, 14, 25)]
     belief = believe(points)
-    low, high = belief.interval(0.95)
+    low, high = belief.interval
     assert low < 10 < high
     assert high / low < 1.35
-    assert belief.below(5) < 0.01
-    assert belief.below(20) > 0.99
+    assert belief.lies_below(5) < 0.01
+    assert belief.lies_below(20) > 0.99
 
 
 def test_between_two_loads_with_a_cliff_every_limit_is_possible():
     belief = believe([seen(4, -1.0), seen(8, -1.0), seen(16, 2.0), seen(32, 2.0)])
-    low, high = belief.interval(0.95)
+    low, high = belief.interval
     assert 7 < low < 10
     assert 12 < high < 18
 
@@ -220,7 +221,7 @@ def test_criteria_that_share_a_cliff_do_not_pull_the_limit_down():
 
 def test_failures_count_only_where_there_are_any():
     unknown = {COLUMN: Excess(-1.0, 0.02), FAILED: Excess(0.2, 1.0)}
-    assert believe([Observation(load, unknown, 60) for load in (2.0, 4.0)]).below(2) < 0.05
+    assert believe([Observation(load, unknown, 60) for load in (2.0, 4.0)]).lies_below(2) < 0.05
 
 
 def test_the_first_run_is_where_it_is_asked_for_and_loads_climb_until_one_misses():
@@ -465,7 +466,7 @@ def test_an_interval_without_an_upper_end_is_not_narrow():
 
 def test_bounds_are_those_of_what_was_sent():
     """On a machine that is a little faster than usual, the highest load counts as less; it is the highest all the same."""
-    quick = [seen(load, -1.5, 0.01).at_usual_speed(1.003, held=False) for load in (128, 256, 512, 512, 512)]
+    quick = [seen(load, -1.5, 0.01, held=False).at_usual_speed(1.003) for load in (128, 256, 512, 512, 512)]
     answer = place(quick, aim(held=False, start=1.0))
     assert isinstance(answer, Answer)
     assert answer.why == "above"

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from benchmarks.targets import judged, of_curve, of_server
 
+from bench.analysis.observation import GROWTH, Excess, Observation
 from bench.search import Aim, Answer, Budget, Measured, Step, search
 from bench.search.equilibrium import EquilibriumTarget
-from bench.search.observation import GROWTH, Excess, Observation
 from bench.search.search import Look
 from bench.search.targets import KvCacheTarget, SloTarget
 from bench.search.throughput import RateTarget, ThroughputTarget

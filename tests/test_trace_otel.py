@@ -123,7 +123,21 @@ def test_what_a_collector_writes_beside_spans_may_come_first(tmp_path, other):
     file = written(tmp_path, {other: [{"resource": {}}]}, otlp(*AGENT, failed), {other: []})
     assert found(read_trace(file)) == TRUE
     assert read_log(file).count == len(TRUE)
-    assert calls_left_out(file).startswith("of the trace's calls, 1 that failed")
+    logs = " 2 lines with log records, and no span, are left out." if other == "resourceLogs" else ""
+    assert calls_left_out(file) == f"of the trace's calls, 1 that failed when it was recorded is left out.{logs}"
+
+
+def test_log_records_of_the_sdk_are_no_spans(tmp_path):
+    """They name the span in which they were written, and have attributes, as spans do."""
+    log = {"body": "called", "severity_number": 9, "severity_text": "INFO", "attributes": {"gen_ai.system": "vllm"}, "dropped_attributes": 0,
+           "timestamp": "2025-01-01T00:00:03.000000Z", "observed_timestamp": "2025-01-01T00:00:03.000000Z", "trace_id": "0x1",
+           "span_id": "0xa", "trace_flags": 1, "resource": {"attributes": {}}}  # fmt: skip
+    file = written(tmp_path, log, *AGENT, log)
+    assert found(read_trace(file)) == TRUE
+    assert read_log(file).count == len(TRUE)
+    assert calls_left_out(file) == "2 lines with log records, and no span, are left out."
+    with pytest.raises(BenchError, match="its lines are log records of OpenTelemetry, and a trace is made of spans"):
+        read_trace(written(tmp_path, log, name="logs.jsonl"))
 
 
 def test_traces_of_one_conversation_follow_each_other_and_others_have_their_moment(tmp_path):

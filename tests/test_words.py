@@ -17,11 +17,12 @@ from bench.analysis.locked import Differs, SlowerMachine
 from bench.analysis.regions import Point
 from bench.analysis.validity import Check, Reason, Verdict
 from bench.drift import Drift, RoundPart
+from bench.errors import count_text, is_are, was_were
 from bench.records.calibration import Doubt
 from bench.records.relief import Gain
 from bench.study import Slo, parse_slo
 from bench.study.search import KV_CACHE, SLO, THROUGHPUT
-from bench.words import advice, capacity, causes, charts, comparison, fleet, loads, saturates, searches, verdicts
+from bench.words import advice, capacity, causes, charts, comparison, loads, saturates, searches, sizing, verdicts
 from bench.words.predicted import DOUBTS, doubt_text
 from bench.words.regions import POINTS, turning_point
 from bench.words.streams import stream_notes
@@ -50,7 +51,7 @@ def test_loads_and_intervals():
     assert [loads.load_text(1, unit) for unit in ("requests/s", "conversations/s")] == ["1 request/s", "1 conversation/s"]
     assert loads.load_text(1.5, "requests/s") == "1.5 requests/s"
     assert [loads.numbers_text(each) for each in ([16.0, 64.0, 1520.0], [8.0, 8.0])] == ["16, 64 and 1,520", "8"]
-    assert fleet.ends(12, None) == "12 to not established"
+    assert sizing.ends(12, None) == "12 to not established"
 
 
 # Causes and recommendations
@@ -117,9 +118,8 @@ def test_a_range_of_whole_requests(fewest, most, text):
 MISSES = [
     Miss("ttft_p99_s", 2.0, None, 1.0, 4, 4),
     Miss("ttft_p99_s", 2.0, 1.5, 0.05, 5, 100),
-    Miss("tpot_p90_s", 0.025, 0.0243, 3 / 46, 3, 46),
-    Miss("tpot_p90_s", 0.025, 0.0243, 3 / 46, 3, 46, 0.12),
-    Miss("tpot_p90_s", 0.025, 0.0243, 0.0, 0, 46, 0.12),
+    Miss("tpot_p90_s", 0.025, 0.0243, 3 / 46, 3, 46, 0.42),
+    Miss("tpot_p90_s", 0.025, 0.0243, 0.0, 0, 46, 0.42),
     Miss("tpot_p50_s", 0.05, 0.0501),
     Miss("failed", share=0.5, misses=2, requests=4),
     Miss("growth", growth=0.34),
@@ -162,7 +162,7 @@ def test_what_a_curve_sustains_and_why_a_fleet_cannot_be_sized():
         point = {**POINT, **ended(None, None), "c_max": None, **told}
         said = [capacity.sustains(point, burst=burst) for burst in (False, True)]
         said += [capacity.evidence(point)]
-        said += [] if point["c_max"] else [fleet.no_point(point), fleet.next_step(point)]
+        said += [] if point["c_max"] else [sizing.no_point(point), sizing.next_step(point)]
         lines += [f"{name}:", *(f"  {text}" for text in dict.fromkeys(said) if text)]
     saturated = [{"measured": 8.0, "peak_at": 4.0, "cache_known": True}, *({"measured": None, "peak_at": None, "cache_known": known} for known in (True, False)), None]  # fmt: skip
     snapshots.same("capacity", [*lines, "without SLOs:", *(f"  {capacity.full_cache(row)}" for row in saturated)])
@@ -173,15 +173,15 @@ FLEET = {"instances": 25, "instances_least": 12, "instances_most": 1028, "gpus":
 
 def test_a_fleet():
     told = [{"gpus": None}, {"instances": 1, "gpus": 1}, *({f"instances_{end}": None for end in ends} for ends in ((), ("least",), ("most",), ("least", "most")))]  # fmt: skip
-    snapshots.same("fleet", [*(fleet.takes({**FLEET, **each}, "machine") for each in told), fleet.little(2.345)])
-    assert (fleet.takes(None, "GPU"), fleet.interval(None)) == ("", "")
+    snapshots.same("fleet", [*(sizing.takes({**FLEET, **each}, "machine") for each in told), sizing.little(2.345)])
+    assert (sizing.takes(None, "GPU"), sizing.interval(None)) == ("", "")
 
 
 def test_the_title_of_fleets_names_the_curves():
     one, other = ("a", FLEET), ("b", {**FLEET, "instances": 1520})
-    assert fleet.title([one], "GPU") == fleet.takes(FLEET, "GPU").removesuffix(".")
-    assert fleet.title([one, other], "GPU") == "A peak of 1,000 requests/s takes 25 instances of a or 1,520 of b"
-    assert [fleet.title(each, "GPU") for each in ([], [one, ("b", None)], [one] * 6)] == [None] * 3
+    assert sizing.title([one], "GPU") == sizing.takes(FLEET, "GPU").removesuffix(".")
+    assert sizing.title([one, other], "GPU") == "A peak of 1,000 requests/s takes 25 instances of a or 1,520 of b"
+    assert [sizing.title(each, "GPU") for each in ([], [one, ("b", None)], [one] * 6)] == [None] * 3
 
 
 def written(rows):
@@ -216,7 +216,7 @@ def test_a_lowest_load_that_misses_is_not_the_lowest_measured_where_others_canno
 def test_what_a_search_found():
     """By its target, the axis and where the limit lies; then by why it ended."""
     ends = {"found": (34, 32, 36), "above": (96, 96, None), "below": (0, 0, 1), "open": (40, 16, None), "never": (64, 64, None)}
-    ends |= {"runs": (0, 0, None), "unmeasured": (0, 0, None)}
+    ends |= {"runs": (None, 0, None), "unmeasured": (None, 0, None)}
     lines = []
     for target, axis in (*product((SLO, KV_CACHE, THROUGHPUT, "equilibrium"), ["concurrency"]), (THROUGHPUT, "request_rate")):
         lines += [f"{target}, {axis}:"]
@@ -415,3 +415,12 @@ def test_where_nothing_failed_or_was_sent_there_is_nothing_to_say():
     assert verdicts.failures({"failed": 0, "requests": 4, "outcome_ok": 4}) is None
     assert verdicts.failures({"failed": 1, "requests": 4, "outcome_timeout": None}) == "1 of 4 requests failed"
     assert verdicts.failures({"failed": 2, "requests": 4, "outcome_timeout": 2}) == "2 of 4 requests failed (2 timeout)"
+
+
+def test_a_count_of_one_takes_the_singular():
+    assert [count_text(1, "run"), count_text(2, "run"), count_text(1, "run", of=3), count_text(1, "run", of=1)] == [
+        "1 run", "2 runs", "1 of 3 runs", "1 of 1 run"
+    ]  # fmt: skip
+    assert [is_are(1), is_are(0), was_were(1), was_were(2)] == ["is", "are", "was", "were"]
+    point = {**POINT, "c_max": 8.0, "requests": 1, "runs": 1}
+    assert capacity.evidence(point) == "1 request in 1 run was judged there."

@@ -59,6 +59,13 @@ def test_settings_and_devices():
         Gain((4.0,), ratio) for ratio in (Ratio(1.1, 0.9, 1.3), Ratio(1.1, 0.01, 9.0), Ratio(1.1, None, None))
     )
     one = replace(devices, full=(None, None), short=None)
+    changed = (
+        Differs("flag_spec_size_n", None, "2"),
+        Differs("flag_spec_type", None, "ngram"),
+        Differs("kv_bytes_per_token", 64, 128),
+    )
+    ngram = replace(eager, setting="flag_spec_size_m", values=(None, "8"), beside=("flag_spec_size_n", "flag_spec_type"),
+                    deployments=("plain", "ngram"), differences=changed)  # fmt: skip
     cases = {
         "devices": [devices],
         "devices that give more than separate instances": [replace(one, room=replace(room, shared=shared))],
@@ -72,6 +79,7 @@ def test_settings_and_devices():
         "a flag, and one for the worse": [eager, worse],
         "noise that hides it, or is not known": [replace(eager, room=room) for room in (unsure, wide, noiseless)],
         "another changed too": [replace(seqs, beside=("flag_x",), differences=(Differs("flag_x", None, "1"),))],
+        "a mode and its parameters": [replace(ngram, workload=name) for name in ("repeated", "random")],
         "of two engines": [seqs, replace(seqs, engine=None)],
     }  # fmt: skip
     lines = [line for name, gains in cases.items() for each in setting_gain.answers(gains) for line in written(name, each)]

@@ -4,7 +4,18 @@ import errno
 import os
 from typing import Any
 
-__all__ = ["BenchError", "disk_error", "shown", "shown_gib", "shown_share", "shown_size", "two_digits"]
+__all__ = [
+    "BenchError",
+    "count_text",
+    "disk_error",
+    "is_are",
+    "shown",
+    "shown_gib",
+    "shown_share",
+    "shown_size",
+    "two_digits",
+    "was_were",
+]
 
 _FIXES = {
     "Make room": (errno.ENOSPC, errno.EDQUOT, errno.EFBIG),
@@ -63,3 +74,19 @@ def two_digits(value: float) -> str:
 def shown_share(share: float, digits: int = 0) -> str:
     """A share (0–1, or more) as a text gives it, such as `16 %` or `1.5 %`."""
     return f"{100 * share:.{digits}f} %"
+
+
+def count_text(number: int | str, what: str, *, of: int | None = None) -> str:
+    """A count with its noun, such as `1 run`, `2 runs` or `1 of 3 runs`. Args: number: or its text. of: all that there are."""
+    last = number if of is None else of
+    return f"{number if of is None else f'{number} of {of}'} {what}{'' if str(last) == '1' else 's'}"
+
+
+def is_are(number: int) -> str:
+    """The verb that follows so many."""
+    return "is" if number == 1 else "are"
+
+
+def was_were(number: int) -> str:
+    """The same in the past."""
+    return "was" if number == 1 else "were"

@@ -35,6 +35,7 @@ _STAGES = {
     "grade": "Grading the answers",
     "findings": "Concluding what they show",
     "calibrate": "Calibrating a model of each server",
+    "relieve": "Replaying each limit with one resource relieved at a time",
     "report": "Writing the report",
     "manifest": "Listing what was made",
 }

@@ -57,7 +57,7 @@ STORE = Store()
 PACKED = PLAN.config.packed
 if PACKED and (absent := [run.key for run in PLAN.runs if not STORE.holds(run)]):
     sys.exit(
-        f"{len(absent)} of {len(PLAN.runs)} runs are not in the pack, such as {absent[0]}, and a pack's study measures nothing. "
+        f"the pack lacks {len(absent)} of its {len(PLAN.runs)} runs, such as {absent[0]}, and a pack's study measures nothing. "
         "Unpack one that has them, or narrow SELECT."
     )
 # The jobs of a cluster read these rules while others measure.
@@ -139,6 +139,7 @@ wildcard_constraints:
 MODELLED = (
     "predict",
     "axes.py",
+    "engines/vllm.py",
     "load/arrivals.py",
     "load/schedule.py",
     "pool.py",

@@ -13,7 +13,7 @@ from bench.analysis.saturation import saturated
 from bench.analysis.slo import goodput, judged_requests
 from bench.analysis.validity import Reason, Verdict, verdict
 from bench.drift import drift_reasons
-from bench.errors import BenchError
+from bench.errors import BenchError, count_text
 from bench.parse import DEVICE_SERIES, device_samples, gauges, throughput_series
 from bench.records.columns import columns_of
 from bench.records.deployment import DeploymentFacts, read_facts
@@ -99,7 +99,7 @@ def _refuse_stale(found: Mapping[str, str | None], expected: Mapping[str, str]) 
     if stale:
         keys = " ".join(f"'{key}'" for key in stale)
         raise BenchError(
-            f"{len(stale)} of {len(found)} runs measured under another definition than the configuration has now. "
+            f"{count_text(len(stale), 'run', of=len(found))} measured under another definition than the configuration has now. "
             f"Forget what was measured, and the next workflow measures again: `bench discard {keys}`"
         )
 

@@ -13,7 +13,7 @@ from bench.errors import BenchError
 from bench.predict.calibrate import Calibrated, Given, MeasuredRun, calibrate
 from bench.predict.predict import misfits
 from bench.predict.relief import DRAWS, agreed, relief_of
-from bench.predict.sources import measured_runs, read_limits
+from bench.predict.sources import measured_runs, read_limits, why_none
 from bench.predict.state import Limits
 from bench.records.relief import CurveRelief, Relief, Reliefs
 from bench.study import Slo
@@ -22,7 +22,6 @@ from bench.study.plan import digest
 __all__ = ["find_reliefs"]
 
 Row = Mapping[str, Any]
-_NONE = "none of its valid runs shows the steps of the engine"
 _MISFIT = "steps stray too far from the calibrated model"
 _NO_LIMIT = "the replays do not find the limit near the measured one"
 # tokens of a step that vLLM, llama.cpp and others have where nobody says another number; source: their defaults, by version and device
@@ -72,6 +71,7 @@ class _Server:
 
     def __init__(self, name: str, table: pl.DataFrame, results: Path) -> None:
         self.name = name
+        self._table = table
         self.why_not: str | None = None
         self._runs: dict[Limits, list[MeasuredRun]] = {}
         self._models: dict[Limits, Calibrated | None] = {}
@@ -118,12 +118,12 @@ class _Server:
         self, limits: Limits, curve: Sequence[MeasuredRun], point: Row, slos: Sequence[Slo]
     ) -> tuple[Relief | None, str | None]:
         if not curve:
-            return None, _NONE
+            return None, why_none(self._table.filter(pl.col("workload") == point["workload"]), self.name, curve)
         if limits not in self._models:
             self._models[limits] = calibrate(self._runs[limits], limits, draws=DRAWS)
         model = self._models[limits]
         if model is None or any(misfits(model)):
-            return None, _MISFIT if model else _NONE
+            return None, _MISFIT if model else why_none(self._table, self.name, self._runs[limits])
         return relief_of(model, curve, slos, _metrics(point), point["missed_at"]), _NO_LIMIT
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+import numpy as np
 import polars as pl
+from threadpoolctl import threadpool_limits
 
+from bench.analysis.belief import Belief
 from bench.analysis.judging import Level, Miss, Unsettled, judged_levels
 from bench.analysis.proportions import requests_needed
 from bench.axes import AXES, RATE
@@ -37,14 +41,10 @@ def operating_points(runs: pl.DataFrame, slos: Sequence[Slo], failed_share: floa
     An SLO of a class counts that class's requests alone, and limits the curves whose workload has such a class: a level is sustained
     where each class is within its own limits, and all requests within those of all.
 
-    A level is judged by its steady runs, all requests of their windows together. It meets an SLO on a percentile where no more
-    requests exceed the limit than the percentile leaves (1 % for a P99); a failed request exceeds every limit. At most `failed_share`
-    may fail, and the requests in flight must not grow. More load never helps: the shares of all levels are smoothed to never fall
-    (isotonic regression), and levels above one that significantly misses do not count.
-
-    Nothing is concluded about loads between levels.
-
-    A level meets, or misses, significantly where the 95 % interval of each share says so (`Share`; Student's t for growth).
+    All steady runs of a curve together give a posterior of the highest load within each SLO, within `failed_share`, and without
+    requests that pile up (`bench.analysis.belief`); the least of them counts. An SLO on a percentile is met where no more requests
+    exceed the limit than the percentile leaves (1 % for a P99); a failed request exceeds every limit. A level is sustained where the
+    limit lies below it with a probability of at most 25 %.
 
     The operating point is the lowest level that sustains 97 % of the highest rate up to `C_max`: more load only adds latency. A burst
     is judged as well, but shows no rate that lasts: no `usable_rps`.
@@ -58,8 +58,8 @@ def operating_points(runs: pl.DataFrame, slos: Sequence[Slo], failed_share: floa
 
         - `unit` of the level; `basis`, `steady` or `burst`; `kind`: `found`; `above`, no level misses; `below`, the lowest misses;
           `unsettled`, no level can be judged; `unknown`, no valid run; `unjudged`, an SLO's latency was not measured.
-        - `c_max`, null unless found or above; `low`, the highest level that significantly meets, and `high`, the lowest that
-          significantly misses; null where not established.
+        - `c_max`, null unless found or above; `limit`, the middle of the posterior, and `low` and `high`, its 95 % interval, which may
+          lie between levels; null where not established.
         - `missed_at`: the first level that misses, or of which the SLO was not measured, or that cannot be judged; `missed`: by what, a
           list of `Miss`, null where nothing is; `highest` level; `runs` and `requests` at C_max.
         - `low_needs`, what would make the lower end as high as C_max: `longer` runs there, `low_needs_requests` in place of its
@@ -85,13 +85,17 @@ def operating_points(runs: pl.DataFrame, slos: Sequence[Slo], failed_share: floa
         if slos and not limits and AXES[axis].held:  # any such load would be within no limit
             continue
         judged_by = {"slos": [str(slo) for slo in limits], "failed_share": failed_share}
-        row = _point(group.filter("valid").to_dicts(), limits, failed_share, burst=burst, rate=axis == RATE and not turns)
+        rate = axis == RATE and not turns
+        with threadpool_limits(limits=1, user_api="blas"):  # matrices are small: more threads take longer
+            row = _point(group.filter("valid").to_dicts(), limits, failed_share, axis=axis, burst=burst, rate=rate)
         place = {"deployment": deployment, "workload": workload, "axis": axis, "unit": unit}
         rows.append({**dict.fromkeys(_SCHEMA), **row, **place, **judged_by, "basis": "burst" if burst else "steady"})
     return pl.DataFrame(rows, schema=_SCHEMA)
 
 
-def _point(valid: list[dict[str, Any]], slos: Sequence[Slo], failed_share: float, *, burst: bool, rate: bool) -> dict[str, Any]:
+def _point(
+    valid: list[dict[str, Any]], slos: Sequence[Slo], failed_share: float, *, axis: str, burst: bool, rate: bool
+) -> dict[str, Any]:
     """One curve. Args: rate: whether its levels are offered requests/s."""
     if not valid:
         return {"kind": "unknown"}
@@ -99,26 +103,23 @@ def _point(valid: list[dict[str, Any]], slos: Sequence[Slo], failed_share: float
     for slo in slos:
         if (at := _without(valid, loads, slo)) is not None:
             return {"kind": "unjudged", "missed_at": at, "missed": [asdict(Miss(slo.column, slo.limit_s))]}
-    levels = judged_levels(valid, slos, failed_share, burst=burst, rate=rate)
+    levels, limit = judged_levels(valid, slos, failed_share, burst=burst, rate=rate)
     settled = [level for level in levels if level.unsettled is None]
     if not settled:
         return {"kind": "unsettled", "highest": loads[-1], "missed_at": loads[0], **_unsettled(levels[0].unsettled)}
-    first = _first_missing(settled)
-    miss = next((level for level in settled if level.significantly_misses), None)
-    below = [level for level in settled if miss is None or level.load < miss.load]
-    low = next((level for level in reversed(below) if level.significantly_meets), None)
-    if low is not None:  # what significantly meets at a higher load meets at a lower one
-        first = max(first, _first_missing(settled, settled.index(low) + 1))
+    first = next((i for i, level in enumerate(settled) if level.missed), len(settled))
     meeting = settled[:first]
+    low, high = _ends(limit, settled, whole=AXES[axis].held)
     found = {
         "kind": "above" if first == len(settled) else "found" if first else "below",
-        "low": low.load if low else None,
-        "high": miss.load if miss else None,
+        "limit": limit.middle if limit and 0 < limit.middle <= loads[-1] else None,
+        "low": low,
+        "high": high,
         "highest": loads[-1],
         "missed_at": settled[first].load if first < len(settled) else None,
         "missed": [asdict(verdict.miss) for verdict in settled[first].missed] if first < len(settled) else None,
         **_low_needs(meeting, low),
-        **_high_needs(settled, first, miss, levels),
+        **_high_needs(settled, first, high, levels),
     }
     lower = next((level for level in levels if level.unsettled and level.load < settled[0].load), None)
     if lower is not None and not meeting:
@@ -126,18 +127,28 @@ def _point(valid: list[dict[str, Any]], slos: Sequence[Slo], failed_share: float
     if absent := next((level for level in levels if level.unsettled and level.unsettled.kind == "absent"), None):
         found |= {"absent_at": absent.load, "absent_class": absent.unsettled and absent.unsettled.request_class}
     if meeting:
-        found |= _sustained(meeting, low, miss, settled, burst=burst)
+        found |= _sustained(meeting, low, high, settled, burst=burst)
     return found
 
 
-def _first_missing(settled: Sequence[Level], start: int = 0) -> int:
-    """Index of the first level from `start` on that does not meet; the number of levels where all do."""
-    missing = (i for i, level in enumerate(settled) if i >= start and (not level.meets or level.significantly_misses))
-    return next(missing, len(settled))
+def _ends(limit: Belief | None, settled: Sequence[Level], *, whole: bool) -> tuple[float | None, float | None]:
+    """The 95 % interval of the highest load within all criteria; an end that no measured load bounds is not established.
+
+    Args:
+        whole: whether loads are whole numbers. The limit is then the last that is within, and the upper end the first that is not.
+    """
+    highest = settled[-1].load
+    low, high = limit.interval if limit else (math.inf, math.inf)
+    low = min(low, highest)
+    if whole:
+        low, high = math.floor(low), math.ceil(high) if math.isfinite(high) else high
+    else:  # of three digits, as levels of a search
+        low, high = (end if end in (0, highest) else float(f"{end:.3g}") for end in (low, high))
+    return low or None, high if high <= highest else None
 
 
 def _sustained(
-    meeting: Sequence[Level], low: Level | None, miss: Level | None, settled: Sequence[Level], *, burst: bool
+    meeting: Sequence[Level], low: float | None, high: float | None, settled: Sequence[Level], *, burst: bool
 ) -> dict[str, Any]:
     """What is sustained at the operating point."""
     top = meeting[-1]
@@ -150,15 +161,19 @@ def _sustained(
         return {**counts, **means}
     ends: dict[str, float | None] = {"usable_low": None, "usable_high": None}
     if low is not None:
-        ends["usable_low"] = max(
-            0.0, min(there.rate, max(level.rate - level.error for level in settled if level.load <= low.load))
-        )
-    if miss is not None:
-        below = [level for level in settled if level.load <= miss.load]
-        ends["usable_high"] = max(there.rate, *(max(level.rate + level.error, level.offered) for level in below))
+        ends["usable_low"] = max(0.0, min(there.rate, _most(low, settled, [level.rate - level.error for level in settled])))
+    if high is not None:
+        rates = [max(level.rate + level.error, level.offered) for level in settled]
+        ends["usable_high"] = max(there.rate, _most(high, settled, rates))
     if (good := means["goodput_rps"]) is not None:
         means["goodput_rps"] = min(good, there.rate)  # both count the same requests, in different ways
     return {**counts, **means, "usable_rps": there.rate, **ends}
+
+
+def _most(load: float, settled: Sequence[Level], rates: Sequence[float]) -> float:
+    """The highest rate up to a load, by straight lines between the levels."""
+    at = float(np.interp(load, [level.load for level in settled], rates))
+    return max([at, *(rate for level, rate in zip(settled, rates, strict=True) if level.load <= load)])
 
 
 def _without(valid: Sequence[Mapping[str, Any]], loads: Sequence[float], slo: Slo) -> float | None:
@@ -171,24 +186,25 @@ def _without(valid: Sequence[Mapping[str, Any]], loads: Sequence[float], slo: Sl
     return None
 
 
-def _low_needs(meeting: Sequence[Level], low: Level | None) -> dict[str, Any]:
+def _low_needs(meeting: Sequence[Level], low: float | None) -> dict[str, Any]:
     """What would make the lower end as high as C_max."""
-    if not meeting or (low is not None and low.load >= meeting[-1].load):
+    if not meeting or (low is not None and low >= meeting[-1].load):
         return {}
     top = meeting[-1]
-    short = [v for v in top.verdicts if not v.significantly_met]
-    have = sum(len(row["judged"]) for row in top.rows)
-    needs = [requests_needed(v.allowed, share=v.value, spread=have / v.weight) for v in short if v.weight > 1]
-    if any(v.key == "growth" for v in short):
+    if any(verdict.key == "growth" for verdict in top.unsure):
         return {"low_needs": "longer"}
+    shares = [(verdict.allowed, verdict.share) for verdict in top.unsure if verdict.share]
+    needs = [requests_needed(allowed, share=share.share, spread=share.spread) for allowed, share in shares]
     if any(need is None for need in needs) or not needs:
         return {"low_needs": "rounds"}
-    return {"low_needs": "requests", "low_needs_requests": max(need or 0 for need in needs)}
+    have = sum(len(row["judged"]) for row in top.rows)
+    need = max(need or 0 for need in needs)
+    return {"low_needs": "requests", "low_needs_requests": need} if need > have else {"low_needs": "rounds"}
 
 
-def _high_needs(settled: Sequence[Level], first: int, miss: Level | None, levels: Sequence[Level]) -> dict[str, Any]:
+def _high_needs(settled: Sequence[Level], first: int, high: float | None, levels: Sequence[Level]) -> dict[str, Any]:
     """What would establish the upper end."""
-    if miss is not None:
+    if high is not None:
         return {}
     longer = next((level for level in levels if level.unsettled and level.load > settled[-1].load), None)
     if first == len(settled) and longer is not None:

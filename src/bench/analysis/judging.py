@@ -1,29 +1,30 @@
-"""Whether a level of load is sustained: each criterion's estimate with its interval, and what neighbouring levels add to it."""
+"""Whether a level of load is sustained: what its runs show of each criterion, by the limit that all runs together show."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from statistics import fmean
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from bench.analysis.proportions import Share, lent, near
+from bench.analysis.belief import Belief, beliefs, lowest
+from bench.analysis.observation import observations
+from bench.analysis.proportions import Share
 from bench.parse.percentiles import percentile
-from bench.parse.steady import GROWS, RATE_BATCHES, SURE_GROWTH
-from bench.records.columns import JUDGED_FIELDS
-from bench.statistics import isotonic, student_t
+from bench.parse.steady import RATE_BATCHES
+from bench.statistics import TAIL, student_t
 from bench.study import Slo
 
 __all__ = ["Level", "Miss", "Unsettled", "Verdict", "judged_levels"]
 
-# confidence at which a level meets an SLO; measured: docs/explanation/decisions.md, "In doubt, slightly less" (82 servers)
-_LIKELY = 0.6
-_FEWEST_SPREAD = 5  # fewest requests beyond a limit that show over-dispersion; tuned: benchmarks.capacity
-_COMPARABLE = 2.0  # miss share ÷ allowed share up to which a level shows over-dispersion; tuned: benchmarks.capacity
+# probability that the limit lies below a level up to which the level counts as sustained; tuned: benchmarks.capacity: to claim too
+# much is dearer than too little
+_DOUBT = 0.25
 # standard deviation of ln rate from one session to the next, until several have shown it; measured: docs/explanation/decisions.md,
 # 1.9 to 3.4 % in four measurements of the default study
 _SESSIONS_DIFFER = 0.04
@@ -52,7 +53,8 @@ class Miss:
     Attributes:
         by: the SLO's column, `failed` or `growth`. limit_s: of an SLO. reached_s: its percentile, of the requests that were answered;
             None where none was. share: of the requests that fail or take longer (0–1). misses, requests: behind that share.
-        smoothed: that share, smoothed over the levels about it. growth: requests that pile up, as a share of those that come.
+        below: the probability that the limit lies below the level, by all runs of the curve.
+        growth: requests that pile up, as a share of those that come.
     """
 
     by: str
@@ -61,65 +63,48 @@ class Miss:
     share: float | None = None
     misses: int | None = None
     requests: int | None = None
-    smoothed: float | None = None
+    below: float | None = None
     growth: float | None = None
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """One level on one criterion: the estimate and its 95 % interval, against what is allowed.
+    """One level on one criterion.
 
     Attributes:
-        key: the SLO's column, `failed` or `growth`.
-        weight: requests behind it, of one spread over requests that resemble their neighbours. share: of requests; None of growth.
-        limit_s, reached_s: an SLO's limit, and what its percentile is of the requests that were answered. growth: the estimate of it.
-        smoothed: the value, smoothed over the levels about it; None before.
+        key: the SLO's column, `failed` or `growth`. allowed: share of requests that may miss; of those that come, that may pile up.
+        below: the probability that this criterion's limit lies below the level.
+        share: of requests; None of growth. limit_s, reached_s: an SLO's limit, and what its percentile is of the requests that were
+            answered. growth: the estimate of it.
     """
 
     key: str
-    value: float
-    low: float
-    high: float
     allowed: float
-    weight: float
     share: Share | None = None
     limit_s: float | None = None
     reached_s: float | None = None
     growth: float | None = None
-    smoothed: float | None = None
+    below: float = 0.0
 
-    @classmethod
-    def of(
-        cls, key: str, share: Share, allowed: float, *, limit_s: float | None = None, reached_s: float | None = None
-    ) -> Verdict:
-        """The verdict on a share of requests."""
-        return cls(key, share.share, *share.interval(), allowed, share.requests / share.spread, share, limit_s, reached_s)
+    @property
+    def met(self) -> bool:
+        """Whether it is met.
+
+        Of failures the share that was seen decides: a refusal is certain, a percentile is an estimate. So it does where requests are
+        too few to ever show that a percentile is met; the interval stays wide.
+        """
+        share = self.share
+        if share and (self.key == "failed" or share.requests / share.spread < math.log(_DOUBT) / math.log1p(-self.allowed)):
+            return share.share <= self.allowed or self.below <= _DOUBT
+        return self.below <= _DOUBT
 
     @property
     def miss(self) -> Miss:
         """By what it is missed."""
         if self.share is None:
-            return Miss(self.key, growth=self.growth)
+            return Miss(self.key, below=self.below, growth=self.growth)
         share = self.share
-        return Miss(self.key, self.limit_s, self.reached_s, share.share, int(share.misses), int(share.requests), self.smoothed)
-
-    @property
-    def significantly_met(self) -> bool:
-        return self.high <= self.allowed
-
-    def likely(self, value: float) -> bool:
-        """Whether it is met, with `value` in place of the estimate.
-
-        A limit on a latency at 60 % confidence, as to claim too much is dearer than too little. With too few requests to ever show
-        that, the value itself decides, and the interval stays wide. For failures the share decides: a refusal is certain, a percentile
-        is an estimate.
-        """
-        if self.key == "failed":
-            return value <= self.allowed * (1 + 1e-9)
-        enough = self.weight >= math.log(1 - _LIKELY) / math.log1p(-self.allowed)
-        if self.weight > 1 and enough:
-            value = Share(value * self.weight, self.weight).interval(2 * _LIKELY - 1)[1]
-        return value <= self.allowed * (1 + 1e-9)
+        return Miss(self.key, self.limit_s, self.reached_s, share.share, int(share.misses), int(share.requests), self.below)
 
 
 @dataclass
@@ -128,9 +113,7 @@ class Level:
 
     Attributes:
         rows: those that can: with a steady window, or of a burst. unsettled: why none can; None where some can.
-        rate, error: requests/s, and half of its 95 % interval.
-        failed: of each run's requests, in the order of sending: whether it failed.
-        meets: by the smoothed estimates of all criteria. significantly_meets, significantly_misses: by their intervals.
+        rate, error: requests/s, and half of its 95 % interval. offered: what was sent (requests/s); 0 of a closed loop.
     """
 
     load: float
@@ -140,23 +123,22 @@ class Level:
     rate: float = 0.0
     error: float = 0.0
     offered: float = 0.0
-    failed: list[npt.NDArray[np.bool_]] = field(default_factory=list)
-    meets: bool = True
-    missed: list[Verdict] = field(default_factory=list)
 
     @property
-    def significantly_meets(self) -> bool:
-        return self.unsettled is None and all(v.significantly_met for v in self.verdicts)
+    def missed(self) -> list[Verdict]:
+        """The criteria that are not met."""
+        return [verdict for verdict in self.verdicts if not verdict.met]
 
     @property
-    def significantly_misses(self) -> bool:
-        return any(v.low > v.allowed for v in self.verdicts)
+    def unsure(self) -> list[Verdict]:
+        """The criteria that are not significantly met."""
+        return [verdict for verdict in self.verdicts if verdict.below > TAIL]
 
 
 def judged_levels(
     valid: Sequence[dict[str, Any]], slos: Sequence[Slo], failed_share: float, *, burst: bool, rate: bool
-) -> list[Level]:
-    """The levels of one curve, ascending, each judged by its own requests and by those of the levels about it.
+) -> tuple[list[Level], Belief | None]:
+    """The levels of one curve, ascending, and the highest load within all criteria; None where none of them is ever in question.
 
     Args:
         valid: summary rows of the curve's valid runs. failed_share: of requests that may fail (0–1). rate: whether the level is what is
@@ -165,11 +147,15 @@ def judged_levels(
     levels = []
     for load in sorted({row["level"] for row in valid}):
         levels.append(_level([row for row in valid if row["level"] == load], load, slos, failed_share, burst, rate))
-    settled = [level for level in levels if level.unsettled is None]
-    _share_spreads(settled)
-    _bound_failures(settled)
-    _smooth(settled)
-    return levels
+    runs = [row for level in levels if level.unsettled is None for row in level.rows]
+    seen = observations([row for row in runs if all(len(_latencies(row, slo)) for slo in slos)], slos, failed_share)
+    limits = beliefs(seen) if seen else {}
+    for level in levels:
+        level.verdicts = [
+            replace(verdict, below=limits[verdict.key].lies_below(level.load)) if verdict.key in limits else verdict
+            for verdict in level.verdicts
+        ]
+    return levels, lowest(limits.values()) if limits else None
 
 
 def _level(rows: list[dict[str, Any]], load: float, slos: Sequence[Slo], failed_share: float, burst: bool, rate: bool) -> Level:
@@ -184,94 +170,34 @@ def _level(rows: list[dict[str, Any]], load: float, slos: Sequence[Slo], failed_
         level.unsettled = level.unsettled or Unsettled("absent", request_class=absent[0])
     if level.unsettled is not None:
         return level
-    requests = [pl.DataFrame(row["judged"], schema=JUDGED_FIELDS) for row in judged]
-    level.verdicts = [_by_slo(requests, slo) for slo in slos]
-    level.failed = [(~run["ok"]).to_numpy() for run in requests]
-    level.verdicts.append(_by_failures(level.failed, failed_share))
+    for slo in slos:
+        latencies = np.concatenate([_latencies(row, slo) for row in judged])
+        answered = pl.Series(latencies[np.isfinite(latencies)], dtype=pl.Float64)
+        share = Share.of([_beyond(row, slo) for row in judged])
+        reached = percentile(answered, slo.share)
+        level.verdicts.append(Verdict(slo.column, 1 - slo.share, share, limit_s=slo.limit_s, reached_s=reached))
+    level.verdicts.append(Verdict("failed", failed_share, Share.of([_failed(row) for row in judged])))
     if not burst:
-        level.verdicts += _by_growth(judged)
+        if known := [row["steady_growth"] for row in judged if row["steady_growth"] is not None]:
+            level.verdicts.append(Verdict("growth", 0.0, growth=fmean(known)))
         level.rate, level.error = _rate(judged, load if rate else None)
         level.offered = load if rate else 0.0
     return level
 
 
-def _by_slo(requests: Sequence[pl.DataFrame], slo: Slo) -> Verdict:
-    value = pl.col(slo.metric)
-    mine = pl.lit(value=True) if slo.request_class is None else pl.col("request_class").eq_missing(slo.request_class)
-    known = [run.filter(mine & (~pl.col("ok") | value.is_not_null())) for run in requests]
-    missed = [run.select(~pl.col("ok") | (value > slo.limit_s)).to_series().to_numpy() for run in known]
-    share = Share.of(missed)
-    values = pl.concat([run.filter("ok")[slo.metric] for run in known])
-    return Verdict.of(slo.column, share, 1 - slo.share, limit_s=slo.limit_s, reached_s=percentile(values, slo.share))
+def _latencies(row: Mapping[str, Any], slo: Slo) -> npt.NDArray[np.float64]:
+    """Of a run's requests that the SLO limits and that have its latency (s), in the order of sending; infinite of those that failed."""
+    mine = [x for x in row["judged"] if slo.request_class in (None, x.get("request_class"))]
+    known = [x[slo.metric] if x["ok"] else math.inf for x in mine]
+    return np.array([value for value in known if value is not None])
 
 
-def _by_failures(runs: Sequence[npt.NDArray[np.bool_]], allowed: float) -> Verdict:
-    share = Share.of(runs)
-    return Verdict.of("failed", share, allowed)
+def _beyond(row: Mapping[str, Any], slo: Slo) -> npt.NDArray[np.bool_]:
+    return np.asarray(_latencies(row, slo) > slo.limit_s)
 
 
-def _share_spreads(levels: Sequence[Level]) -> None:
-    """Give each level the over-dispersion of those about it.
-
-    A level whose misses happen to be few and not clustered would count for more than its neighbours, with an interval below the
-    truth.
-    """
-    loads = np.log([level.load for level in levels])
-    for k, verdict in enumerate(levels[0].verdicts if levels else ()):
-        shares = [level.verdicts[k].share for level in levels]
-        spreads = np.array([_own_spread(share, _COMPARABLE * verdict.allowed) for share in shares])
-        known = np.isfinite(spreads)
-        for level, load, share in zip(levels, loads, shares, strict=True):
-            weights = near(loads[known], load)
-            if share is not None and weights.sum():
-                spread = max(share.spread, float(np.average(spreads[known], weights=weights)))
-                own = level.verdicts[k]
-                spread_share = replace(share, spread=spread)
-                level.verdicts[k] = Verdict.of(own.key, spread_share, own.allowed, limit_s=own.limit_s, reached_s=own.reached_s)
-
-
-def _own_spread(share: Share | None, most: float) -> float:
-    """Over-dispersion that a level shows itself; NaN where too few requests miss to show it, or more than `most` do: those differ."""
-    return share.within if share and share.misses >= _FEWEST_SPREAD and share.share <= most else math.nan
-
-
-def _bound_failures(levels: Sequence[Level]) -> None:
-    """Bound the failures of each level by those of the levels above it as well, where no fewer fail.
-
-    Few requests show little of a rare failure: it takes 368 without one to bound the rate by 1 %. But a server that refuses at a load
-    refuses more above it, so a level's failure rate is at most that pooled with any of the next levels. Where nothing fails from a
-    level on, the SLOs, which a failed request misses too, are bound enough. Where no request may fail, no number of requests could
-    show that: it is enough that none did.
-    """
-    for i, level in enumerate(levels):
-        at = next(k for k, verdict in enumerate(level.verdicts) if verdict.key == "failed")
-        verdict = level.verdicts[at]
-        here = any(run.any() for run in level.failed)
-        if not here and (not verdict.allowed or not any(run.any() for above in levels[i:] for run in above.failed)):
-            level.verdicts[at] = replace(verdict, high=0.0)
-            continue
-        high, pooled = verdict.high, list(level.failed)
-        for above in levels[i + 1 :]:
-            if high <= verdict.allowed or above.verdicts[at].low > verdict.allowed:
-                break
-            pooled += above.failed
-            high = min(high, Share.of(pooled).interval()[1])
-        level.verdicts[at] = replace(verdict, high=high)
-
-
-def _by_growth(rows: Sequence[Mapping[str, Any]]) -> list[Verdict]:
-    """Whether requests pile up; nothing for a closed loop, where they cannot."""
-    known = [(row["steady_growth"], row["steady_growth_error"]) for row in rows if row["steady_growth"] is not None]
-    if not known:
-        return []
-    growth = sum(value for value, _ in known) / len(known)
-    error = math.sqrt(sum(error**2 for _, error in known)) / len(known)
-    if len(known) > 1:
-        error = max(error, float(np.std([value for value, _ in known], ddof=1)) / math.sqrt(len(known)))
-    half = SURE_GROWTH * error
-    # The estimate is one standard error lower: latencies and the rate show an overload too. Growth is significantly within the limit
-    # where its upper end is below twice that: near its limit no queue shows less.
-    return [Verdict("growth", growth - error, growth - half, (growth + half) / 2, GROWS, 1.0, growth=growth)]
+def _failed(row: Mapping[str, Any]) -> npt.NDArray[np.bool_]:
+    return np.array([not x["ok"] for x in row["judged"]], dtype=bool)
 
 
 def _rate(rows: Sequence[Mapping[str, Any]], offered: float | None) -> tuple[float, float]:
@@ -302,29 +228,6 @@ def _between_sessions(rows: Sequence[Mapping[str, Any]]) -> float:
     freedom = _SESSIONS_WEIGHT + len(logs) - 1
     variance = (_SESSIONS_WEIGHT * _SESSIONS_DIFFER**2 + float(np.sum((logs - logs.mean()) ** 2))) / freedom
     return student_t(freedom) * math.sqrt(variance / len(logs))
-
-
-def _smooth(levels: Sequence[Level]) -> None:
-    """Judge each level by shares that are smoothed over nearby loads (`lent`), and never fall as load rises."""
-    loads = [level.load for level in levels]
-    failures = [next(v for v in level.verdicts if v.key == "failed") for level in levels]
-    serves = [i for i, failed in enumerate(failures) if failed.value <= failed.allowed]
-    for verdicts in zip(*(level.verdicts for level in levels), strict=True):
-        shares, weights = [v.value for v in verdicts], [v.weight for v in verdicts]
-        # A refused request misses every SLO, so loads with refusals lend nothing to others. Under an open loop the share of refusals
-        # rises smoothly with busy spells; a closed loop is refused from one load on.
-        refusals = range(len(levels)) if levels[0].offered else ()
-        lenders = {"growth": (), "failed": refusals}.get(verdicts[0].key, serves)
-        given = lent(*([values[i] for i in lenders] for values in (loads, shares, weights)))
-        for i, share, weight in zip(lenders, *given, strict=True):
-            shares[i], weights[i] = share, weight
-        smoothed = isotonic(shares, weights)
-        for level, verdict, value, weight in zip(levels, verdicts, smoothed.tolist(), weights, strict=True):
-            if verdict.high > verdict.allowed and not replace(verdict, weight=weight).likely(value):
-                level.meets = False
-                level.missed.append(replace(verdict, smoothed=value))
-            elif verdict.low > verdict.allowed:
-                level.missed.append(replace(verdict, smoothed=value))
 
 
 def _too_short(rows: Sequence[Mapping[str, Any]]) -> Unsettled:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,17 +10,11 @@ import numpy.typing as npt
 
 from bench.statistics import CONFIDENCE
 
-__all__ = ["Share", "lent", "near", "requests_needed"]
+__all__ = ["Share", "requests_needed"]
 
 _BATCH = 20  # fewest requests of the parts in which a run's misses are counted; tuned: benchmarks.capacity
 _PARTS = 10  # most parts of a run; tuned: benchmarks.capacity
-_NEAR = math.log(1.2)  # ln ratio of loads within which levels lend each other their requests; tuned: benchmarks.capacity
-_FEWEST_NEAR = 3  # fewest levels near one that lend to it; tuned: benchmarks.capacity
 _CLEARLY = 0.9  # share of what is allowed below which more requests can show that it is met; convention
-_STEPS = 50  # most steps of Newton's method for the likeliest line; convention
-_SMALL = 1e-8  # change of the line at which these end, and what keeps its information from being singular; convention
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -86,71 +79,6 @@ def _spread(parts: Sequence[npt.NDArray[np.bool_]], share: float) -> float:
         return 1.0
     counts, sizes = np.array([part.sum() for part in parts]), np.array([len(part) for part in parts])
     return float(((counts - sizes * share) ** 2 / (sizes * share * (1 - share))).sum() / (len(parts) - 1))
-
-
-def near(loads: npt.NDArray[np.float64], at: float) -> npt.NDArray[np.float64]:
-    """How much each load counts at another (0–1): tricube weights over a fifth; both are logarithms."""
-    weights: npt.NDArray[np.float64] = np.clip(1 - (np.abs(loads - at) / _NEAR) ** 3, 0, None) ** 3
-    return weights
-
-
-def lent(loads: Sequence[float], shares: Sequence[float], weights: Sequence[float]) -> tuple[list[float], list[float]]:
-    """The share of misses at each load with what loads near it show, and the requests that it then rests on.
-
-    A straight line of the share's logarithm of odds over the logarithm of the load, of the greatest likelihood at each load over those
-    within a fifth of it (tricube weights), never falling. A load that has none near it keeps its own. Half a miss is added to each
-    side, so that 0 of n has odds.
-
-    Args:
-        shares: of misses (0–1). weights: requests behind each.
-
-    Source: Loader, Local Regression and Likelihood (1999), chapter 4; Cox, Analysis of Binary Data (1970), for the half miss.
-    """
-    x, n = np.log(np.asarray(loads)), np.asarray(weights, dtype=float)
-    misses, requests = np.asarray(shares) * n + 0.5, n + 1
-    found, rests = [], []
-    for at, own, share in zip(x, n, shares, strict=True):
-        close = near(x, at)
-        used = close > 0
-        if np.count_nonzero(used) < _FEWEST_NEAR:
-            found.append(float(share))
-            rests.append(float(own))
-            continue
-        odds, variance = _line(x[used] - at, misses[used], requests[used], close[used])
-        mean = 1 / (1 + math.exp(-odds))
-        found.append(mean)
-        rests.append(max(float(own), 1 / (variance * mean * (1 - mean))))
-    return found, rests
-
-
-def _line(x: Floats, misses: Floats, requests: Floats, weights: Floats) -> tuple[float, float]:
-    """Log odds at 0 of the likeliest line that does not fall, and its variance.
-
-    Newton's steps, halved where one would lower the likelihood; of a line that would fall, the level alone.
-    """
-
-    def likelihood(line: Floats) -> float:
-        odds = line[0] + line[1] * x
-        return float(weights @ (misses * odds - requests * np.logaddexp(0, odds)))
-
-    def information(line: Floats) -> Floats:
-        p = 1 / (1 + np.exp(-(line[0] + line[1] * x)))
-        known = weights * requests * p * (1 - p)
-        # The last term keeps it from being singular where all but one load shows nothing.
-        return np.array([[known.sum(), known @ x], [known @ x, known @ x**2]]) + _SMALL * np.eye(2)
-
-    flat = np.array([math.log(float(weights @ misses) / float(weights @ (requests - misses))), 0.0])
-    line = flat
-    for _ in range(_STEPS):
-        off = weights * (misses - requests / (1 + np.exp(-(line[0] + line[1] * x))))
-        step = np.linalg.solve(information(line), np.array([off.sum(), off @ x]))
-        while likelihood(line + step) < likelihood(line) and np.abs(step).max() > _SMALL:
-            step /= 2
-        line = line + step
-        if np.abs(step).max() <= _SMALL:
-            break
-    line = line if line[1] > 0 else flat
-    return float(line[0]), float(np.linalg.inv(information(line))[0, 0])
 
 
 def requests_needed(allowed: float, *, share: float = 0.0, spread: float = 1.0) -> int | None:

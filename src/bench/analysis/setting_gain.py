@@ -72,7 +72,8 @@ class SettingGain:
     """A deployment with one value of a setting beside one with another, under the same load.
 
     Attributes:
-        setting: its column. beside: settings that change whenever it does. values: the first and the other, as the summary has them.
+        setting: its column. beside: other settings in which the two deployments differ.
+        values: the first and the other, as the summary has them.
         devices: of an instance with either: tensor × pipeline × data parallelism.
         deployments: with either. full: the load at which the KV cache of each is full; None where no load fills it, or it is not known
             (`full_known`).
@@ -148,13 +149,19 @@ def setting_pairs(runs: pl.DataFrame) -> list[Pair]:
     found = []
     for _, group in runs.group_by("model", "engine", "workload", "axis", maintain_order=True):
         sides, compared = group.partition_by("deployment", maintain_order=True), set()
-        for setting, beside in varying_settings([side.row(0, named=True) for side in sides]).items():
+        for setting in varying_settings([side.row(0, named=True) for side in sides]):
             for first, other in _pairs(setting, sides):
                 names = frozenset((first["deployment"][0], other["deployment"][0]))
                 if names not in compared:
                     compared.add(names)
-                    found.append(Pair(setting, beside, first, other))
+                    found.append(Pair(setting, _beside(setting, first, other), first, other))
     return found
+
+
+def _beside(setting: str, first: pl.DataFrame, other: pl.DataFrame) -> tuple[str, ...]:
+    """The other settings in which two deployments differ."""
+    groups = varying_settings([side.row(0, named=True) for side in (first, other)]).items()
+    return tuple(name for one, others in groups for name in (one, *others) if name != setting)
 
 
 def _pairs(setting: str, sides: list[pl.DataFrame]) -> list[tuple[pl.DataFrame, pl.DataFrame]]:

@@ -9,7 +9,7 @@ import polars as pl
 from bench.records.classes import class_column, class_names
 from bench.records.columns import COLUMNS
 
-__all__ = ["OF_WINDOWS", "of_windows", "whole_runs"]
+__all__ = ["OF_WINDOWS", "in_windows", "of_windows", "whole_runs"]
 
 _LOAD = ("workload", "axis", "level")
 # Column → that of the steady window.
@@ -56,6 +56,11 @@ def whole_runs(table: pl.DataFrame) -> pl.DataFrame:
     (known,) = _with_window([table.filter("valid")])
     mixed = pl.col("window").any().over("deployment", "workload", "axis") & ~pl.col("window")
     return known.filter(mixed).drop("window")
+
+
+def in_windows(table: pl.DataFrame) -> bool:
+    """Whether the throughput and latencies of any valid run are those of its steady window. Args: table: as of `whole_runs`."""
+    return bool(_with_window([table.filter("valid")])[0]["window"].any())
 
 
 def _with_window(tables: Sequence[pl.DataFrame]) -> list[pl.DataFrame]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from bench.analysis import Comparison, needed
 from bench.cli.output import print_table
-from bench.errors import two_digits
+from bench.errors import count_text, two_digits
 from bench.words.comparison import (
     assumed_text,
     difference_text,
@@ -18,7 +18,6 @@ from bench.words.comparison import (
     size_text,
 )
 from bench.words.identical import same_answers
-from bench.words.loads import count_text
 
 __all__ = ["SIGHT", "content", "print_comparison"]
 
@@ -90,7 +89,7 @@ def print_comparison(found: Comparison, sources: tuple[str, str], difference: fl
         session = f", session {row['session']}" if sessions > 1 else ""
         print(f"{'alone':<10} {place_text(found, row)}{session}, repeat {row['repeat']}: {row['side']} only")
     if found.alone.height > _NAMED:
-        print(f"{'':<10} and {found.alone.height - _NAMED} more runs without a counterpart")
+        print(f"{'':<10} and {count_text(found.alone.height - _NAMED, 'more run')} without a counterpart")
     for name in found.absent:
         print(f"{'absent':<10} {name}: no pair has a value of it on both sides")
     for each in found.differences:

@@ -106,7 +106,8 @@ app = typer.Typer(
 def command(*examples: str, after: str = "") -> Callable[[C], C]:
     """Enter a function or a dataclass, by its name, as a command.
 
-    Its docstring is the help below the line of the help page, and each of its paragraphs fits itself to the terminal.
+    Its docstring is the help below the line of the help page and the examples: help whose examples come last has them below a hundred
+    lines of options. Each paragraph fits itself to the terminal.
 
     Args:
         examples: lines as a user types them. after: a paragraph for the end of the help.
@@ -120,8 +121,8 @@ def command(*examples: str, after: str = "") -> Callable[[C], C]:
             name,
             cls=Command,
             callback=_runner(made) if isinstance(made, type) else made,
-            help="\n\n".join(map(_escape, paragraphs)),
-            epilog="\n\n".join(filter(None, [lines, _escape(after)])),
+            help="\n\n".join([_escape(paragraphs[0]), lines, *map(_escape, paragraphs[1:])]),
+            epilog=_escape(after) or None,
         )
         return made
 

@@ -10,7 +10,7 @@ import typer
 
 from bench.axes import AXES
 from bench.cli.options import LOAD, Json, WorkloadFile, at_least_one, option
-from bench.errors import BenchError
+from bench.errors import BenchError, is_are
 from bench.records.classes import served_alike
 
 if TYPE_CHECKING:
@@ -63,7 +63,11 @@ class Modelled:
         found = measured_runs(table, root, deployment, limits)
         if not found:
             invalid = table.filter((table["deployment"] == deployment) & ~table["valid"]).height
-            why = f"; {invalid} are invalid, and `bench discard --invalid` lets them be measured again" if invalid else ""
+            why = (
+                f"; {invalid} {is_are(invalid)} invalid, and `bench discard --invalid` lets them be measured again"
+                if invalid
+                else ""
+            )
             raise BenchError(
                 f"{root}: no valid run of {deployment} with streamed answers whose requests.parquet is there{why}. Left out are "
                 "runs in which tokens were drafted, traces whose prompts share blocks, and classes with models, priorities or shared "
@@ -95,12 +99,11 @@ class Modelled:
         Raises:
             BenchError: neither is given, or the load is of another axis.
         """
-        from bench.study import load_workload
-        from bench.yaml_file import read_yaml
+        from bench.study import load_workload, read_workload
 
         content: dict[str, Any]
         if self.workload is not None:
-            content = read_yaml(self.workload)
+            content = read_workload(self.workload)
         elif self.prompt_length is None or self.output_length is None:
             raise BenchError("--prompt-length and --output-length say how long requests are; give both, or --workload FILE.")
         else:

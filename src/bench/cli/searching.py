@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.cli.output import progress
-from bench.errors import BenchError
+from bench.errors import BenchError, count_text
 from bench.search import Aim, Answer, Budget, Found, Measured, search
 from bench.search.probe import Probed
 from bench.search.running import RunningServer, ServerGone
@@ -57,7 +57,10 @@ def searched(server: RunningServer, aim: Aim, budget: Budget) -> Found:
     with _alone(server.folder), _bars(server):
         known = server.known()
         if known:
-            print(f"{server.folder}: goes on from {len(known)} runs of the same load on the same server", file=sys.stderr)
+            print(
+                f"{server.folder}: goes on from {count_text(len(known), 'run')} of the same load on the same server",
+                file=sys.stderr,
+            )
         try:
             return search(aim, budget, server.measure, known, report, begin=begin, announce=announce, alone=server.alone())
         except ServerGone as error:
@@ -110,7 +113,7 @@ def as_json(found: Found, axis: str, aim: Aim) -> dict[str, Any]:
     """What was found, for another program."""
     answer = found.answer
     return {
-        "limit": answer.limit if math.isfinite(answer.limit) else None,
+        "limit": answer.limit if answer.known else None,
         "low": answer.low,
         "high": answer.high if math.isfinite(answer.high) else None,
         "axis": axis,

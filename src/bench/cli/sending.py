@@ -153,8 +153,8 @@ class Sending:
         Raises:
             BenchError: the file cannot be read, or nothing says what prompts are.
         """
+        from bench.study import read_workload
         from bench.study.arrivals import GAPS
-        from bench.yaml_file import read_yaml
 
         if self.arrival and GAPS[self.arrival].shaped != (self.burstiness is not None):
             raise BenchError(
@@ -166,7 +166,7 @@ class Sending:
             raise BenchError(f"--workload {self.workload}: no such file.")
         if self.prompts and self.prompt_length:
             raise BenchError("--prompts and --prompt-length: prompts of a file have their own lengths. Leave one of them out.")
-        content = read_yaml(self.workload) if self.workload else {}
+        content = read_workload(self.workload) if self.workload else {}
         given = {
             "archetype": self.archetype,
             "prompts": self.prompts,

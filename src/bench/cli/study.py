@@ -10,7 +10,7 @@ from importlib.metadata import distribution
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench.errors import BenchError
+from bench.errors import BenchError, count_text, is_are
 from bench.study import Paths, Plan, load_file
 from bench.study.last import last_study
 
@@ -73,7 +73,7 @@ def _origin() -> str:
 
 def packed_text(packed: Packed) -> str:
     """The runs of a pack, and how many it lacks."""
-    text = f"{len(packed.runs)} runs"
-    if packed.missing:
-        text += f"; {len(packed.missing)} of the study are left out, not measured or damaged, such as {packed.missing[0]}"
+    text = count_text(len(packed.runs), "run")
+    if left := len(packed.missing):
+        text += f"; {left} of the study {is_are(left)} left out, not measured or damaged, such as {packed.missing[0]}"
     return text

@@ -9,11 +9,11 @@ from typing import TypedDict
 from bench.errors import BenchError
 from bench.study import Paths, RunSpec
 
-__all__ = ["Verdict", "judged_runs", "unjudged_text", "verdict_text"]
+__all__ = ["Verdict", "in_words", "judged_runs", "unjudged_text", "verdict_text"]
 
 
 class Verdict(TypedDict):
-    """What the summary table says of a run: parts at fault, why, requests that failed and that it ended early (None if not)."""
+    """What the summary table says of a run: parts at fault, the reasons' codes, failed requests, and an early end (None if none)."""
 
     faults: list[str]
     reasons: list[str]
@@ -28,7 +28,7 @@ def judged_runs() -> dict[str, Verdict]:
         return {}
     import polars as pl  # half a second, which a list of runs without a table must not cost
 
-    from bench.words.verdicts import failures, reason_texts, stopped
+    from bench.words.verdicts import failures, stopped
 
     columns, further = ["faults", "reasons"], ["stopped_at_s", "num_requests", "failure_said"]
     try:
@@ -45,7 +45,7 @@ def judged_runs() -> dict[str, Verdict]:
     return {
         row["digest"]: {
             "faults": row["faults"],
-            "reasons": reason_texts(row["reasons"]),
+            "reasons": row["reasons"],
             "failures": failures(row),
             "stopped": stopped(row),
         }
@@ -53,9 +53,18 @@ def judged_runs() -> dict[str, Verdict]:
     }
 
 
+def in_words(verdict: Verdict) -> Verdict:
+    """The verdict with its reasons in words."""
+    if not verdict["reasons"]:
+        return verdict
+    from bench.words.verdicts import reason_texts
+
+    return {**verdict, "reasons": reason_texts(verdict["reasons"])}
+
+
 def verdict_text(verdict: Verdict) -> str:
     """The parts at fault with the reasons, the requests that failed, and that it ended early; empty where there is nothing to say."""
-    faults = [f"{', '.join(verdict['faults'])}: {'; '.join(verdict['reasons'])}"] if verdict["faults"] else []
+    faults = [f"{', '.join(verdict['faults'])}: {'; '.join(in_words(verdict)['reasons'])}"] if verdict["faults"] else []
     return "  ".join((*faults, *filter(None, (verdict["failures"], verdict["stopped"]))))
 
 

@@ -200,6 +200,10 @@ class Managed(Kind):
         """Most tokens of a step, as its log has them; None where it does not."""
         return None
 
+    def schedules_ahead(self, version: str | None, words: Sequence[str]) -> bool:
+        """Whether a step is scheduled while the one before it runs. Args: version: of it. words: of its command line."""
+        return False
+
     def weight_gib(self, log: str) -> float | None:
         """Size of the loaded weights, as its log reports it."""
         return None

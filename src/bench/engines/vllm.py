@@ -28,6 +28,9 @@ _CUDA_BASE = int(2.84 * 2**30)
 _SAMPLER_BYTES = 37.7
 _PARALLEL_BYTES = int(0.52 * 2**30)
 
+_AHEAD = ("--async-scheduling", "--no-async-scheduling")
+_AHEAD_SINCE = (0, 14)  # version whose default it is; source: vLLM's release notes of 0.14.0
+
 _API_SERVER = "vllm.entrypoints.openai.api_server"
 # `vllm serve`, without what that command looks up of a distribution called vllm: the server's module ignores `--headless`.
 _FOLLOWER = """
@@ -289,6 +292,16 @@ class VLLM(Managed):
         """As its log has it wherever prompts are computed in chunks (vllm/config/scheduler.py)."""
         found = re.findall(r"Chunked prefill is enabled with max_num_batched_tokens=(\d+)", log)
         return int(found[-1]) if found else None
+
+    def schedules_ahead(self, version: str | None, words: Sequence[str]) -> bool:
+        """On a GPU, by vllm/config/vllm.py: the last of two flags, else from 0.14 on. Of an unknown version that is not known, and
+        counts as no.
+        """
+        told = [word for word in words if word in _AHEAD]
+        if told:
+            return told[-1] == _AHEAD[0]
+        found = re.match(r"v?(\d+)\.(\d+)", version or "")
+        return found is not None and (int(found[1]), int(found[2])) >= _AHEAD_SINCE
 
     def weight_gib(self, log: str) -> float | None:
         """As its log reports after loading."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from bench.axes import AXES
 from bench.published import Accelerator
 from bench.records.calibration import Calibration, read_calibration
 from bench.records.classes import class_names
@@ -162,12 +164,18 @@ class Results:
         return self.capacity.filter(self.capacity["slos"].list.len() > 0)
 
     @cached_property
+    def answered(self) -> tuple[tuple[str, SearchRecord], ...]:
+        """The searches, with the limits of the decision as all runs of their curve show them: a ladder may have added some since."""
+        points = {(row["deployment"], row["workload"]): row for row in self.points.iter_rows(named=True)}
+        return tuple((name, _by_all(found, points.get((name, found.workload)))) for name, found in self.searches)
+
+    @cached_property
     def limits(self) -> dict[tuple[str, str], SearchRecord]:
         """By deployment and workload, what a search for just the decision's SLOs found."""
         classes = dict(self.runs.select("workload", "classes").unique().iter_rows())
         return {
             (name, found.workload): found
-            for name, found in self.searches
+            for name, found in self.answered
             if found.target == SLO
             and found.slos == tuple(map(str, applying(self.decision.slos, class_names(classes.get(found.workload)))))
         }
@@ -207,3 +215,18 @@ class Results:
     def study(self) -> pl.DataFrame:
         """The runs of the whole study: what its curves are called and coloured by, in each part of a figure."""
         return self.runs if self.whole is None else self.whole
+
+
+def _by_all(found: SearchRecord, point: Mapping[str, Any] | None) -> SearchRecord:
+    """Args: point: row of `capacity`; None where the decision judges no such curve."""
+    if (
+        point is None
+        or found.target != SLO
+        or found.slos != tuple(point["slos"])
+        or found.why != "found"
+        or point["limit"] is None
+    ):
+        return found
+    held = AXES[found.axis].held  # the search names the last load that is within, as whole number
+    high = None if point["high"] is None else point["high"] - held
+    return replace(found, limit=math.floor(point["limit"]) if held else point["limit"], low=point["low"] or 0.0, high=high)

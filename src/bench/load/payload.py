@@ -103,22 +103,22 @@ class _Payloads:
     def continued(self, request: PlannedRequest) -> Continued | None:
         if not self._own:
             return None
-        head, key = self._written(request), self._endpoint.keys[0]
+        head, (key, *apart) = self._written(request), self._endpoint.keys
         # The list of messages is the body's last key: in an object, order means nothing.
         # What stands apart from them, as a system prompt may, the first turn has for all.
         if not request.turn:
-            self._asides[request.conversation] = {
-                name: self._body[name] for name in self._endpoint.keys[1:] if name in self._body
-            }
-        rest = _json(
-            {name: value for name, value in self._body.items() if name != key} | self._asides.get(request.conversation, {})
-        )[:-1]
+            self._asides[request.conversation] = {name: self._body[name] for name in apart if name in self._body}
+        common = {name: value for name, value in self._body.items() if name not in self._endpoint.keys}
+        rest = _json(common | self._asides.get(request.conversation, {}))[:-1]
         opening = b"%s%s%s:[" % (rest, b"," * (len(rest) > 1), _json(key))
         return Continued(head, opening, _json(self._body[key])[1:-1], self._keeps_reasoning)
 
     def _written(self, request: PlannedRequest) -> bytes:
         """The head, with a place for the body's length; the body is this request's from now on."""
-        self._endpoint.put(self._body, self._prompt(request))
+        prompt = self._prompt(request)
+        self._endpoint.put(self._body, prompt)
+        if self._own and request.turn and not isinstance(prompt, str):
+            self._body[self._endpoint.keys[0]] = prompt  # a system message with which a later turn begins keeps its place
         if self._limit:
             self._body[self._limit] = request.output_tokens
         if not self._session:

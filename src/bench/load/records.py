@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 from bench.endpoints import ENDPOINTS
+from bench.errors import count_text
 from bench.load.answer import Answer, answer_of, contents_of
 from bench.load.exchange import Exchange
 from bench.load.response import Response
@@ -112,7 +113,7 @@ def _outcome(exchange: Exchange, response: Response, answer: Answer) -> tuple[Ou
 
 def _why_truncated(response: Response, answer: Answer) -> str:
     count = len(answer.tokens)
-    came = f"{count} chunk{'' if count == 1 else 's'} with tokens" if count else "no token"
+    came = f"{count_text(count, 'chunk')} with tokens" if count else "no token"
     if not response.complete:
         return f"the body was cut off after {came}"
     if not answer.tokens:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from bench.engine import core_groups, gpu_names, outside_slurm, refuse_unfit, refuse_unlike, refuse_unready
 from bench.engines import managed
-from bench.errors import BenchError, shown_size
+from bench.errors import BenchError, count_text, shown_size
 from bench.http import api_root
 from bench.measure.comparable import hardware_of, refuse_other_hardware
 from bench.measure.exposition import find_metrics, worth_reading
@@ -120,7 +120,7 @@ def _refuse_gpus(spec: DeploymentSpec) -> None:
     d, needed = spec.deployment, (spec.gpus or 0) // spec.deployment.nodes
     environment = {**os.environ, **d.environment}
     names = gpu_names(spec, environment)
-    where = f"deployments.{spec.name}: needs {needed} GPU{'s' if needed > 1 else ''}"
+    where = f"deployments.{spec.name}: needs {count_text(needed, 'GPU')}"
     if len(names) < needed:
         raise BenchError(
             f"{where}, and CUDA_VISIBLE_DEVICES={environment['CUDA_VISIBLE_DEVICES']} shows {len(names)}. Show more, or lower "

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import psutil
 
 from bench.axes import AXES
-from bench.errors import shown_share
+from bench.errors import count_text, shown_share
 from bench.load.schedule import at_least_s, schedule
 from bench.records.files import write_record
 from bench.records.progress import FinishedRun, RunUnderWay, SessionProgress
@@ -70,7 +70,7 @@ class Clock:
     def share(self, since_ready_s: float) -> str:
         """How much of the session's time went into measuring."""
         return (
-            f"{self.total} runs in {since_ready_s:.0f} s since the server was ready, {self._measured_s:.0f} s of them "
+            f"{count_text(self.total, 'run')} in {since_ready_s:.0f} s since the server was ready, {self._measured_s:.0f} s of them "
             f"({shown_share(self._measured_s / since_ready_s)}) under measured load"
         )
 
@@ -237,7 +237,7 @@ class Progress:
     def _line(self, run: FinishedRun, *, searched: bool) -> str:
         done, record = self.clock.done, self._record
         ttft = f"TTFT P50 {run.ttft_p50_s:.3f} s" if run.ttft_p50_s is not None else "no first token"
-        failed = f", {run.failed} of {run.requests} requests failed" if run.failed else ""
+        failed = f", {count_text(run.failed, 'request', of=run.requests)} failed" if run.failed else ""
         left = f"; about {duration_text(record.left_s)} left" if record.left_s is not None and done < self.clock.total else ""
         if record.study_left_s is not None and record.study_left_s > (record.left_s or 0.0):
             left += f"{' here and' if left else '; about'} {duration_text(record.study_left_s)} {'in all' if left else 'left in all'}"

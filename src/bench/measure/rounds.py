@@ -10,7 +10,7 @@ from typing import Any
 
 from bench.drift import drift_reasons, place_of_run
 from bench.engine import Server
-from bench.errors import BenchError, shown_share
+from bench.errors import BenchError, count_text, shown_share
 from bench.load.client import Load
 from bench.load.target import Target
 from bench.measure.alive import blaming, refuse_dead
@@ -97,7 +97,7 @@ class Rounds:
         if self._drifted(known).intersection(known):
             self.say(f"{spoilt}, nor is it now")
             return
-        self.say(f"{spoilt}: its {len(runs)} runs once more")
+        self.say(f"{spoilt}: its {count_text(len(runs), 'run')} once more")
         self.progress.clock.add(runs)
         # The server has seen the prompts: others, of the same lengths, or its prefix cache would know them.
         self._round(runs, prompts=str(self._since[number]))

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from bench.commit import commit_of
 from bench.engine import Server, ServerDied, gather_facts, inherited, server_info
 from bench.engines import managed
-from bench.errors import BenchError
+from bench.errors import BenchError, count_text, is_are
 from bench.load.client import Load
 from bench.load.introduction import introduce
 from bench.load.target import Target
@@ -99,8 +99,8 @@ def measure(
             say(f"{run.key}: files that its record names are missing or are others; it is measured again")
             store.discard(run)
     missing = [run for run in runs if not store.holds(run)]
-    if len(missing) < len(runs):
-        say(f"{deployment}: {len(runs) - len(missing)} of {len(runs)} runs are measured already")
+    if held := len(runs) - len(missing):
+        say(f"{deployment}: {count_text(held, 'run', of=len(runs))} {is_are(held)} measured already")
     resolved = read_launch(launch)
     progress = Progress(
         plan,
@@ -267,18 +267,17 @@ def _introduced(
 
 def _kept(runs: Sequence[RunSpec], store: Store, search: Search | None) -> str:
     """How much is measured when a server would not live."""
-    kept = f"{sum(store.holds(run) for run in runs)} of {len(runs)} runs are measured and kept"
+    held = sum(store.holds(run) for run in runs)
+    kept = f"{count_text(held, 'run', of=len(runs))} {is_are(held)} measured and kept"
     if search is None:
         return f"{kept}."
-    return (
-        f"{f'{kept}, and ' if runs else ''}{len(search.measured())} runs of the search. If the server dies of a load that the search "
-        "chose, lower search.highest."
-    )
+    searched = f"{f'{kept}, and ' if runs else ''}{count_text(len(search.measured()), 'run')} of the search"
+    return f"{searched}. If the server dies of a load that the search chose, lower search.highest."
 
 
 def _work(missing: Sequence[RunSpec], search: Search | None) -> str:
     """What a session is going to measure."""
-    runs = f"{len(missing)} run{'' if len(missing) == 1 else 's'}"
+    runs = count_text(len(missing), "run")
     if not (searches := len(search.unfinished()) if search else 0):
         return runs
     sought = "a search" if searches == 1 else f"{searches} searches"

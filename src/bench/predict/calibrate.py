@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from bench.engines import managed
 from bench.errors import BenchError
 from bench.load.schedule import PlannedRequest
 from bench.predict.state import Limits
@@ -111,26 +112,41 @@ def limits_of(launch: Launch, facts: DeploymentFacts, given: Given | None = None
     kind = (facts.kind if launch.argv is None else None) or launch.kind
     if kind not in STEP_TOKENS:
         raise BenchError(f"how {kind} admits requests is not known here; vllm and llama.cpp are")
-    flags = [_dashed(flag) for flag in STEP_TOKENS[kind]]
+    flags, given = [_dashed(flag) for flag in STEP_TOKENS[kind]], given or Given()
+    if (launch.pipeline_parallel or 1) > 1:
+        raise BenchError(
+            f"its {launch.pipeline_parallel} stages (pipeline_parallel) compute as many batches at a time; only one is modelled"
+        )
     if launch.argv is None or launch.settings.max_num_seqs is None:
-        return _strangers(launch, facts, given or Given(), flags, slots=kind == "llama.cpp")
-    if (launch.data_parallel or 1) > 1:
-        raise BenchError(f"its {launch.data_parallel} engines (data_parallel) share the load; only a single one is modelled")
+        return _strangers(launch, facts, given, flags, kind=kind)
     words = _words(launch.argv)
     _refuse_flags(words, slots=kind == "llama.cpp")
+    if (launch.data_parallel or 1) > 1:
+        raise BenchError(f"its {launch.data_parallel} engines (data_parallel) share the load; only a single one is modelled")
     tokens = _flag(words, *flags) or facts.step_tokens
     if tokens is None and launch.device != "cpu":
         raise BenchError(f"a GPU's default for {flags[0]} is not known here; name it under the deployment's flags")
-    workers = (launch.tensor_parallel or 1) * (launch.pipeline_parallel or 1) if kind == "vllm" else 1
-    blocks = None if launch.settings.slots or facts.kv_blocks is None else facts.kv_blocks
     return Limits(
-        tokens=tokens or _TOKENS * workers,
+        tokens=tokens or _TOKENS * ((launch.tensor_parallel or 1) if kind == "vllm" else 1),
         sequences=launch.settings.max_num_seqs,
-        blocks=blocks,
+        blocks=None if launch.settings.slots else _blocks(facts, given if facts.kv_blocks is None else Given()),
         block_size=facts.block_size or 1,
         cached=bool(facts.prefix_caching),
         pass_tokens=_pass_tokens(words) if kind == "llama.cpp" else None,
+        ahead=launch.device != "cpu" and managed(kind).schedules_ahead(facts.engine_version, words),
     )
+
+
+def _blocks(facts: DeploymentFacts, given: Given) -> int:
+    """KV blocks of an engine. Each is divided among the devices of a tensor-parallel one, and counts once.
+
+    Raises:
+        BenchError: neither it nor anybody says it.
+    """
+    blocks = facts.kv_blocks if given.kv_tokens is None else given.kv_tokens // (facts.block_size or 1) + 1
+    if blocks is None:
+        raise BenchError("it does not report the size of its KV cache. Give it: --kv-tokens")
+    return blocks
 
 
 def _pass_tokens(words: Sequence[str]) -> int:
@@ -145,16 +161,16 @@ def _refuse_flags(words: Sequence[str], *, slots: bool) -> None:
         raise BenchError("it speculates; only steps that make one token of a request are modelled")
 
 
-def _strangers(launch: Launch, facts: DeploymentFacts, given: Given, flags: Sequence[str], *, slots: bool) -> Limits:
+def _strangers(launch: Launch, facts: DeploymentFacts, given: Given, flags: Sequence[str], *, kind: str) -> Limits:
     """What the scheduler of a server obeys that was not started here: as somebody names it, else as its deployment says, else as it
     reports itself: llama.cpp its slots, vLLM its KV cache.
     """
-    said = launch.configured
+    said, slots = launch.configured, kind == "llama.cpp"
     words = [
         word
         for name, value in said.items()
-        if name.startswith(flag_column("")) and value not in (None, "false")
-        for word in ([_dashed(setting_name(name))] if value == "true" else [_dashed(setting_name(name)), str(value)])
+        if name.startswith(flag_column("")) and value is not None
+        for word in _written(setting_name(name), str(value))
     ]
     _refuse_flags(words, slots=slots)
     tokens, stated = given.tokens or _flag(words, *flags), said.get("max_num_seqs")
@@ -167,10 +183,7 @@ def _strangers(launch: Launch, facts: DeploymentFacts, given: Given, flags: Sequ
         )
     if (facts.engines or 1) > 1 and not slots:
         raise BenchError(f"its {facts.engines} engines share the load; only a single one is modelled")
-    block_size = facts.block_size or 1
-    blocks = facts.kv_blocks if given.kv_tokens is None else given.kv_tokens // block_size + 1
-    if blocks is None and not slots:
-        raise BenchError("it does not report the size of its KV cache. Give it: --kv-tokens")
+    blocks = None if slots else _blocks(facts, given)
     caching = [each for each in (given.cached, said.get("prefix_caching"), facts.prefix_caching) if each is not None]
     if not caching and not slots:
         raise BenchError(
@@ -182,11 +195,19 @@ def _strangers(launch: Launch, facts: DeploymentFacts, given: Given, flags: Sequ
     return Limits(
         tokens=tokens,
         sequences=sequences,
-        blocks=None if slots else blocks,
-        block_size=block_size,
+        blocks=blocks,
+        block_size=facts.block_size or 1,
         cached=bool(caching[0]) if caching else not off,
         pass_tokens=_pass_tokens(words) if slots else None,
+        # The engine that runs elsewhere is said to be one of a CPU where nobody says anything: only a flag tells then.
+        ahead=managed(kind).schedules_ahead(facts.engine_version if launch.device != "cpu" else None, words),
     )
+
+
+def _written(flag: str, value: str) -> list[str]:
+    """A flag and its value as words of a command line."""
+    switch = {"true": _dashed(flag), "false": f"--no-{flag}"}
+    return [switch[value]] if value in switch else [_dashed(flag), value]
 
 
 def _dashed(flag: str) -> str:

@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 
 from bench.predict.calibrate import Calibrated, MeasuredRun, calibrate, planned_again
+from bench.predict.gaps import Gaps
 from bench.predict.predict import METRICS, REPLAYS, Z, measures, predict, widened
 from bench.predict.state import Limits
 from bench.records.calibration import Interval, Judgement
@@ -66,7 +67,7 @@ class HeldOut:
 def measured(run: MeasuredRun) -> dict[str, float]:
     """The numbers of `METRICS` of a measured run."""
     answered = run.requests.filter(pl.col("outcome") == "ok")
-    return measures(answered.with_columns(output_tokens="completion_tokens"))
+    return measures(answered.with_columns(output_tokens="completion_tokens"), Gaps.measured(answered, run.row))
 
 
 def held_out(runs: Sequence[MeasuredRun], limits: Limits, *, members: int = REPLAYS) -> list[HeldOut]:

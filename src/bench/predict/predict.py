@@ -13,6 +13,7 @@ from bench.load.schedule import PlannedRequest
 from bench.predict.calibrate import Calibrated
 from bench.predict.ensemble import members as ensemble
 from bench.predict.fleet import FleetReplay
+from bench.predict.gaps import Gaps
 from bench.predict.replay import Replay, replay
 from bench.predict.spent import PHASES
 from bench.predict.state import Limits
@@ -40,6 +41,9 @@ METRICS = {
     "ttft_p50_s": "s",
     "ttft_p99_s": "s",
     "tpot_p50_s": "s",
+    "tpot_p90_s": "s",
+    "itl_p50_s": "s",
+    "itl_p99_s": "s",
     "e2e_p50_s": "s",
     "e2e_p99_s": "s",
 }
@@ -76,17 +80,18 @@ class Predicted:
     shares: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
 
-def measures(requests: pl.DataFrame) -> dict[str, float]:
+def measures(requests: pl.DataFrame, gaps: Gaps | None = None) -> dict[str, float]:
     """The numbers of `METRICS` of a run, whole: from the first request sent to the last answer.
 
     Args:
-        requests: one row an answered request: `sent_s`, `first_token_s`, `end_s`, `output_tokens`.
+        requests: one row an answered request: `sent_s`, `first_token_s`, `end_s`, `output_tokens`. gaps: between their tokens.
     """
     if requests.is_empty():
         return {}
     span = float(requests["end_s"].max()) - float(requests["sent_s"].min())  # type: ignore[arg-type]
     ttft, e2e = requests["first_token_s"] - requests["sent_s"], requests["end_s"] - requests["sent_s"]
     several = requests.filter(pl.col("output_tokens") > 1)
+    itl = gaps.percentiles(0.5, 0.99) if gaps else (None, None)
     tpot = several.select((pl.col("end_s") - pl.col("first_token_s")) / (pl.col("output_tokens") - 1)).to_series()
     found = {
         "throughput_tokens_per_s": float(requests["output_tokens"].sum()) / span,
@@ -94,6 +99,9 @@ def measures(requests: pl.DataFrame) -> dict[str, float]:
         "ttft_p50_s": ttft.quantile(0.5, "linear"),
         "ttft_p99_s": ttft.quantile(0.99, "linear"),
         "tpot_p50_s": tpot.quantile(0.5, "linear"),
+        "tpot_p90_s": tpot.quantile(0.9, "linear"),
+        "itl_p50_s": itl[0],
+        "itl_p99_s": itl[1],
         "e2e_p50_s": e2e.quantile(0.5, "linear"),
         "e2e_p99_s": e2e.quantile(0.99, "linear"),
     }
@@ -116,6 +124,7 @@ def predict(
             what-if). members: replays.
     """
     obeyed = limits or model.limits
+    servers = ensemble(model, obeyed, count=members, seed=seed)
     replays = [
         replay(
             plans(member.number),
@@ -127,9 +136,12 @@ def predict(
             noise=member.noise,
             seed=seed + member.number,
         )
-        for member in ensemble(model, obeyed, count=members, seed=seed)
+        for member in servers
     ]
-    found = [measures(each.requests) for each in replays]
+    found = [
+        measures(each.requests, each.log.gaps(model.fitted.strays, seed + member.number))
+        for member, each in zip(servers, replays, strict=True)
+    ]
     known = {name: [each[name] for each in found if each.get(name, 0.0) > 0] for name in METRICS}
     numbers = {
         name: widened(ensemble_interval(values), model.beyond.get(name, 0.0))

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from bench.load.schedule import PlannedRequest
+from bench.predict.gaps import StepLog
 from bench.predict.noise import Noise
 from bench.predict.server import ReplayedServer
 from bench.predict.spent import PHASES
@@ -42,6 +43,7 @@ class Replay:
             never fit.
         most_running, most_context: requests at once, and tokens of one request. most_tokens: of a step. cached_tokens: of prompts,
             served by a prefix cache. kv_peak: highest share of the blocks in use. waiting_mean: requests that wait, over time.
+        log: of the steps.
     """
 
     requests: pl.DataFrame
@@ -52,6 +54,7 @@ class Replay:
     cached_tokens: int
     kv_peak: float | None
     waiting_mean: float
+    log: StepLog
 
 
 def replay(
@@ -81,7 +84,7 @@ def replay(
     while True:
         while coming.at + overhead_s <= server.now:
             plan, sent = coming.pop()
-            if not server.offer(plan, sent):
+            if not server.offer(plan, sent, sent + overhead_s):
                 coming.follow(plan, sent)
         if server.busy:
             server.begin(coming.at + overhead_s)
@@ -103,6 +106,7 @@ def replay(
         seen.cached,
         1 - seen.free / blocks if blocks else None,
         seen.waited_s / server.now if server.now else 0.0,
+        seen.log,
     )
 
 

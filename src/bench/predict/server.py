@@ -12,6 +12,7 @@ import numpy as np
 
 from bench.load.schedule import PlannedRequest
 from bench.pool import pool_of
+from bench.predict.gaps import StepLog
 from bench.predict.noise import Drawn, Noise
 from bench.predict.state import Limits, Request, State
 from bench.predict.step_cost import cost_of
@@ -25,7 +26,8 @@ _FAR = 1 << 60  # steps that no run reaches; convention
 @dataclass
 class Seen:
     """What a server has seen: requests at once, tokens of one request, and of a step, at most; prompt tokens that its prefix cache
-    served; the fewest free blocks; seconds that requests have waited, added up; and those that can never fit, by their indices.
+    served; the fewest free blocks; seconds that requests have waited, added up; those that can never fit, by their indices; and its
+    steps.
     """
 
     running: int = 0
@@ -35,6 +37,7 @@ class Seen:
     free: float = 0
     waited_s: float = 0.0
     refused: list[int] = field(default_factory=list)
+    log: StepLog = field(default_factory=StepLog)
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,13 @@ class _Begun:
         return self.began + self.took
 
     @property
+    def last(self) -> float:
+        """When the last of them begins (s)."""
+        before = self.steps - 1
+        paused = self.stall_at * self.steps < before
+        return self.began + _seconds(before, self.base, self.slope) * self._stretched + (self.stall_s if paused else 0.0)
+
+    @property
     def _stretched(self) -> float:
         return self.run * math.exp(self.deviation / math.sqrt(self.steps))
 
@@ -77,7 +87,8 @@ class _Begun:
         steps = min(self.steps, _steps_until((moment - self.began) / self._stretched, self.base, self.slope))
         paused = self.stall_s and self.stall_at * self.steps < steps
         seconds = _seconds(steps, self.base, self.slope)
-        return replace(self, steps=steps, seconds=seconds, stall_s=self.stall_s if paused else 0.0)
+        place = self.stall_at * self.steps / steps
+        return replace(self, steps=steps, seconds=seconds, stall_s=self.stall_s if paused else 0.0, stall_at=place)
 
 
 class ReplayedServer:
@@ -107,6 +118,7 @@ class ReplayedServer:
         self._cost = cost_of(limits, step)
         self._begun: _Begun | None = None
         self._idle = True
+        self._scheduled = now  # when the next step was, where that is ahead
         self._ended: list[Request] = []
         self.seen = Seen(free=self._pool.free)
 
@@ -138,25 +150,24 @@ class ReplayedServer:
         """Let time pass in which there is nothing to do."""
         if moment > self._state.now:
             self._state.now, self._idle = moment, True
+            self._settle(moment)
 
-    def offer(self, plan: PlannedRequest, sent: float, comes: float | None = None) -> bool:
-        """A request comes; False where it can never fit, and is refused.
+    def offer(self, plan: PlannedRequest, sent: float, came: float) -> bool:
+        """A request comes; False where it can never fit, and is refused. Steps under way are cut short if it could be admitted.
 
         Args:
-            sent: by the client (s). comes: here, where steps under way are cut short if it could be admitted; None: between two steps.
+            sent: by the client (s). came: here.
         """
-        request, limits = Request(plan, sent), self._limits
+        request, limits = Request(plan, sent, came), self._limits
         if limits.blocks is not None and -(-(plan.prompt_tokens + plan.output_tokens) // limits.block_size) > limits.blocks - 1:
             self.seen.refused.append(plan.index)
             return False
         first = not self._state.waiting
         self._state.waiting.append(request)
-        if comes is None:
-            return True
         if self._begun is None:
-            self.wait_until(comes)
+            self.wait_until(came)
         elif not self._begun.chunks and (limits.pass_tokens or (first and len(self._state.running) < limits.sequences)):
-            self._begun = self._begun.cut(comes)
+            self._begun = self._begun.cut(came)
         return True
 
     def begin(self, until: float = math.inf) -> float:
@@ -165,20 +176,31 @@ class ReplayedServer:
         Args:
             until: moment at which the next request comes, as far as it is known.
         """
+        state, idle, self._idle = self._state, self._idle, False
+        while not (chunks := self._schedule()) and not state.decodes and (state.leaving or self._scheduled < state.now):
+            self._settle(state.now)  # a step of nothing takes no time
+        self._begun = self._prompts(chunks, self._wake_s if idle else 0.0) if chunks else self._jump()
+        if math.isfinite(until) and not chunks:
+            self._begun = self._begun.cut(until)
+        return self._begun.ends
+
+    def _schedule(self) -> list[tuple[Request, int]]:
+        """The chunks of prompts of the next step."""
         state, limits = self._state, self._limits
+        full = False
         if limits.blocks is not None:
-            self._make_room()
+            full = self._make_room()
             self._take_blocks(state.steps, 1)
-        budget, idle, self._idle = limits.tokens - state.decodes, self._idle, False
+        budget, places = limits.tokens - state.decodes, limits.sequences - len(state.leaving)
         chunks: list[tuple[Request, int]] = []
         for request in state.prefilling:
             if budget <= 0:
                 break
             chunks.append((request, min(request.left, budget)))
             budget -= chunks[-1][1]
-        while state.waiting and budget > 0 and len(state.running) < limits.sequences:
+        while state.waiting and budget > 0 and len(state.running) < places and not full:
             request = state.waiting[0]
-            if not self._pool.admit(request, request.plan.prompt_tokens + request.done):
+            if self._late(request) or not self._pool.admit(request, request.plan.prompt_tokens + request.done):
                 break
             state.waiting.popleft()
             state.admissions += 1
@@ -194,10 +216,18 @@ class ReplayedServer:
             budget -= chunks[-1][1]
         self.seen.running = max(self.seen.running, len(state.running))
         self.seen.free = min(self.seen.free, self._pool.free)
-        self._begun = self._prompts(chunks, self._wake_s if idle else 0.0) if chunks else self._jump()
-        if math.isfinite(until) and not chunks:
-            self._begun = self._begun.cut(until)
-        return self._begun.ends
+        return chunks
+
+    def _late(self, request: Request) -> bool:
+        """Whether it came after the next step was scheduled."""
+        return self._limits.ahead and request.came > self._scheduled
+
+    def _settle(self, scheduled: float) -> None:
+        """Begin the schedule of another step, in which those that have left have no place. Args: scheduled: when (s)."""
+        self._scheduled = scheduled
+        for request in self._state.leaving:
+            self._release(request)
+        self._state.leaving.clear()
 
     def finish(self) -> list[Request]:
         """The steps under way are done; returns the requests that ended with them."""
@@ -210,6 +240,9 @@ class ReplayedServer:
         self.seen.waited_s += len(state.waiting) * begun.took
         state.now = begun.ends
         state.steps += begun.steps
+        if self._limits.ahead:
+            self._settle(begun.last)
+        self._log(begun)
         if begun.chunks:
             self._share_out(begun)
         state.context += begun.steps * state.decodes
@@ -218,6 +251,19 @@ class ReplayedServer:
             self._computed(begun.chunks)
         self._cost.free(self._ended)
         return self._ended
+
+    def _log(self, begun: _Begun) -> None:
+        if not self._state.decodes:
+            return
+        first = begun.seconds if begun.chunks else begun.base
+        self.seen.log.add(
+            self._state.decodes,
+            begun.steps,
+            begun.run * first,
+            begun.run * begun.slope,
+            begun.stall_s,
+            begun.stall_at,
+        )
 
     def _prompts(self, chunks: list[tuple[Request, int]], wake_s: float) -> _Begun:
         state = self._state
@@ -237,6 +283,8 @@ class ReplayedServer:
             request.done += 1
             if math.isnan(request.first):
                 request.first = state.now
+            else:
+                self.seen.log.add_gap(state.now - request.last)
             request.spent.enter("decode", state.now, state.prompts_s)
             self.seen.context = max(self.seen.context, request.plan.prompt_tokens + request.plan.output_tokens)
             self._decode(request)
@@ -271,6 +319,8 @@ class ReplayedServer:
         if self._limits.blocks is not None:
             steps = min(steps, self._until_a_block_is_missing())
         steps = self._cost.alike(state, steps)
+        if state.leaving or (state.waiting and self._late(state.waiting[0])):
+            steps = 1  # the step after this one may have what this one has not
         base, slope = self._cost.seconds(state), self._cost.slope(state)
         self.seen.tokens = max(self.seen.tokens, state.decodes)
         seconds = _seconds(steps, base, slope)
@@ -305,10 +355,16 @@ class ReplayedServer:
     def _end(self, request: Request) -> None:
         state = self._state
         del state.running[request.plan.index]
-        self._pool.release(request, request.plan.prompt_tokens + request.plan.output_tokens - 1)
+        if self._limits.ahead:
+            state.leaving.append(request)
+        else:
+            self._release(request)
         request.end = state.now
         request.spent.enter("decode", state.now, state.prompts_s)
         self._ended.append(request)
+
+    def _release(self, request: Request) -> None:
+        self._pool.release(request, request.plan.prompt_tokens + request.plan.output_tokens - 1)
 
     def _noise_of(self, seconds: float) -> tuple[float, float, float, float]:
         """Of steps that take so long: `run`, `deviation`, `stall_s` and `stall_at` of `_Begun`."""
@@ -320,11 +376,17 @@ class ReplayedServer:
 
     # Blocks
 
-    def _make_room(self) -> None:
-        """Preempt the requests admitted last, where decodes need more blocks in the next step than are free."""
-        state = self._state
+    def _make_room(self) -> bool:
+        """Preempt the requests admitted last, where decodes need more blocks in the next step than are free; whether it did."""
+        state, full = self._state, False
         while state.phases[state.steps % self._limits.block_size] > self._pool.free:
+            full = True
             index, request = next(reversed(state.running.items()))
+            if state.leaving and (last := max(state.leaving, key=lambda each: each.order)).order > request.order:
+                state.leaving.remove(last)
+                last.preemptions += 1
+                self._release(last)
+                continue
             del state.running[index]
             computed = request.start
             if request in state.prefilling:
@@ -332,11 +394,13 @@ class ReplayedServer:
             else:
                 self._leave_decodes(request)
                 request.done = request.plan.output_tokens - (request.ends - state.steps)
+                request.last = state.now
                 computed = request.base + state.steps
             self._pool.release(request, computed)
             request.preemptions += 1
             request.spent.enter("preempted", state.now, state.prompts_s)
             state.waiting.appendleft(request)
+        return full
 
     def _until_a_block_is_missing(self) -> int:
         """Steps for which blocks are free; takes those of the first one."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from bench.study import Paths
 
 __all__ = ["measured_runs", "read_limits", "why_none"]
 
+_FEW = "its valid runs show too few steps of the engine"
 _NONE = "none of its runs is valid and shows the steps of the engine"
 _MIXED = "its requests are of classes with models, priorities or shared beginnings of their own, which the replay does not have"
 _EVICTED = 0.9  # measured ÷ expected hit rate below which the cache evicted; convention
@@ -53,8 +54,10 @@ def measured_runs(table: pl.DataFrame, results: Path, deployment: str, limits: L
     return found
 
 
-def why_none(table: pl.DataFrame, deployment: str) -> str:
-    """Why `measured_runs` has none: what left all of them out, where that was the classes of their requests."""
+def why_none(table: pl.DataFrame, deployment: str, runs: Sequence[MeasuredRun]) -> str:
+    """Why `measured_runs`, which found `runs`, make no model: too few steps, or what left all of them out."""
+    if runs:
+        return _FEW
     rows = _with_steps(table, deployment).to_dicts()
     return _MIXED if rows and all(map(_mixed, rows)) else _NONE
 

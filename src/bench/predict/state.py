@@ -20,10 +20,13 @@ class Limits:
         tokens: of a step, decodes first. sequences: at once. blocks: of the KV cache, None where a slot holds all that a request may
             need; block_size: tokens of one. cached: whether prompt tokens that an earlier request had are not computed again.
         pass_tokens: that go through the layers together at most, on slots side by side (llama.cpp); None where a step does as a whole.
+        ahead: whether a step is scheduled when the one before it begins (vLLM's asynchronous scheduling): it has no request that came
+            since, and what ends with the one before it still has its place and its blocks.
 
     Source: vLLM V1's scheduler: running requests first, then those that wait, in their order; a prompt is admitted when blocks for
     all of it are free, and computed in chunks where the step's budget is short of it; where a running request finds no block, the one
-    that was admitted last gives up its own and waits in front. One block of the pool is never given out.
+    that was admitted last gives up its own and waits in front. One block of the pool is never given out. Ahead: `AsyncScheduler` and
+    `EngineCore.step_with_batch_queue` of vLLM 0.32.
     """
 
     tokens: int
@@ -32,6 +35,7 @@ class Limits:
     block_size: int = 1
     cached: bool = False
     pass_tokens: int | None = None
+    ahead: bool = False
 
 
 @dataclass
@@ -40,6 +44,7 @@ class Request:
 
     plan: PlannedRequest
     sent: float
+    came: float = 0.0  # to the queue
     left: int = 0  # prompt tokens to be computed
     start: int = 0  # of them, where the next chunk begins
     done: int = 0  # output tokens
@@ -49,6 +54,7 @@ class Request:
     held: list[int] = field(default_factory=list)  # those that it has, where a prefix cache tells them apart
     admitted: float = math.nan
     first: float = math.nan
+    last: float = math.nan  # its last token before it was preempted
     end: float = math.nan
     preemptions: int = 0
     spent: Spent = field(init=False)
@@ -65,7 +71,8 @@ class State:
     Attributes:
         steps: so far. context: tokens that the decodes hold. admissions: so far. ends: of decodes, as (step, order of
             admission, index), also of requests that have been preempted since. phases: decodes by the step,
-            modulo the block size, in which they need a block. prompts_s: that prompts have added to the steps.
+            modulo the block size, in which they need a block. leaving: requests that are answered, and whose places the next step's
+            schedule, made ahead, does not have yet. prompts_s: that prompts have added to the steps.
     """
 
     now: float = 0.0
@@ -78,4 +85,5 @@ class State:
     decodes: int = 0
     ends: list[tuple[int, int, int]] = field(default_factory=list)
     phases: list[int] = field(default_factory=list)
+    leaving: list[Request] = field(default_factory=list)
     prompts_s: float = 0.0

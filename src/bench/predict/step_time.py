@@ -38,6 +38,7 @@ _SMOOTH = 0.3
 _SAME = 3.0
 _PER_MEDIAN = round(1 / MEDIAN_DEVIATION, 4)  # standard deviations of a normal ÷ the median of its absolute value; derived
 _MOST_COUNTED = 50.0  # intervals of a class beyond which more of them count no more; tuned: benchmarks.predict
+_STRAYS = 200  # quantiles of a step's noise that are kept; convention: ITL P99 needs its tail
 _ROUNDS = 6  # rounds of reweighting; convention
 # robust standard deviations beyond which a class counts by its distance, not its square (Huber 1964); convention: near 1.345, which
 # is 95 % efficient for normal errors
@@ -128,8 +129,9 @@ class Fitted:
     """A fit, and how far steps and runs stray from it.
 
     Attributes:
-        draws: fits to the runs drawn again with replacement. step_noise: standard deviation of ln time of a step within a run.
-        run_noise: the same between runs. stalls_per_s, stall_s: pauses, and their mean length beyond the step (s).
+        draws: fits to the runs drawn again with replacement. step_noise: standard deviation of ln time of a step within a run; strays:
+        quantiles of the same, whose tails are longer than a normal's. run_noise: standard deviation between runs. stalls_per_s,
+        stall_s: pauses, and their mean length beyond the step (s).
         path_s: the way from the client to a busy engine and back, from and to (s); None where fewer than 20 prompts came to a busy one.
         residual: median absolute relative error of the classes of steps. intervals, runs: behind it.
         most: what was exercised: of `decodes` (requests at once) and `tokens` (of a step) the most.
@@ -138,6 +140,7 @@ class Fitted:
     best: StepTime
     draws: tuple[StepTime, ...]
     step_noise: float
+    strays: tuple[float, ...]
     run_noise: float
     stalls_per_s: float
     stall_s: float
@@ -181,11 +184,12 @@ def fit_steps(runs: Sequence[pl.DataFrame], *, draws: int = 30, seed: int = 1) -
         drawn.append(_fit(chosen, knots, idle_s))
     predicted = _predicted(whole, best)
     off = np.log(whole["took_s"].to_numpy() / predicted)
-    step_noise, stalls, length = _noise(runs, best)
+    within, stalls, length = _noise(runs, best)
     return Fitted(
         best=best,
         draws=tuple(drawn),
-        step_noise=step_noise,
+        step_noise=_PER_MEDIAN * float(np.median(np.abs(within))) if within else 0.0,
+        strays=tuple(np.quantile(within, (np.arange(_STRAYS) + 0.5) / _STRAYS).tolist()) if within else (),
         run_noise=_run_noise(runs, best),
         stalls_per_s=stalls,
         stall_s=length,
@@ -292,7 +296,7 @@ def _path(runs: Sequence[pl.DataFrame]) -> tuple[float, float] | None:
     if bounds.height < _FEWEST_BOUNDS:
         return None
     above, most = (np.sort(bounds[name].to_numpy()) for name in bounds.columns)
-    values = np.arange(0.0, min(_PATH_MOST_S, float(most[-1])) + _PATH_STEP_S, _PATH_STEP_S)
+    values = np.arange(0.0, max(0.0, min(_PATH_MOST_S, float(most[-1]))) + _PATH_STEP_S, _PATH_STEP_S)
     # As many as say "more than this" or "less than this" of each value.
     broken = bounds.height - np.searchsorted(above, values) + np.searchsorted(most, values)
     good = values[broken <= broken.min() + 1 + _PATH_SLACK * bounds.height]
@@ -345,8 +349,8 @@ def _predicted(intervals: pl.DataFrame, step: StepTime) -> Floats:
     return found
 
 
-def _noise(runs: Sequence[pl.DataFrame], step: StepTime) -> tuple[float, float, float]:
-    """Standard deviation of ln time of a step within its run; pauses a second, and their mean length (s)."""
+def _noise(runs: Sequence[pl.DataFrame], step: StepTime) -> tuple[list[float], float, float]:
+    """Ln of each step's time ÷ the usual one of its run; pauses a second, and their mean length (s)."""
     within, pauses, busy = [], [], 0.0
     for run in runs:
         known = _known(run)
@@ -359,8 +363,7 @@ def _noise(runs: Sequence[pl.DataFrame], step: StepTime) -> tuple[float, float, 
         pauses += list(took[paused] - usual * expected[paused])
         within += list(np.log(ratio[~paused] / usual))
         busy += float(took.sum())
-    spread = _PER_MEDIAN * float(np.median(np.abs(within))) if within else 0.0
-    return spread, len(pauses) / busy if busy else 0.0, float(np.mean(pauses)) if pauses else 0.0
+    return within, len(pauses) / busy if busy else 0.0, float(np.mean(pauses)) if pauses else 0.0
 
 
 def _run_noise(runs: Sequence[pl.DataFrame], step: StepTime) -> float:

@@ -132,8 +132,9 @@ def intervals(requests: pl.DataFrame, limits: Limits) -> pl.DataFrame:
         sent = requests.filter(pl.col("sent_s").is_not_null())
         _split(rows, groups, prompts, limits, all_known=sent.height == ok.height)
         _count_in_flight(rows, sent)
-    for i in range(3, len(groups)):
-        _bound_path(rows[i - 1 : i + 1], groups[i - 3 : i + 1], prompts, limits)
+    sooner = int(limits.ahead)  # steps between a step's schedule and its begin
+    for i in range(3 + sooner, len(groups)):
+        _bound_path(rows[i - 1 - sooner : i + 1], groups[i - 3 - sooner : i + 1], prompts, limits)
     return pl.DataFrame(rows, schema=INTERVAL_SCHEMA)
 
 
@@ -197,11 +198,11 @@ def _bound_path(rows: list[_Row], groups: list[_Group], prompts: list[_Prompt], 
     """Enter the bounds of the way to the engine in the last of the rows, where its prompt went into the first step that it could.
 
     Args:
-        rows: the last two. groups: the last four.
+        rows: the last two. groups: the last four. Of each one more, where steps are scheduled ahead.
     """
-    before, row = rows
+    *_, before, row = rows
     *_, last, latest = groups
-    if len(latest.firsts) != 1 or latest.again or before["idle"] or row["idle"]:
+    if len(latest.firsts) != 1 or latest.again or any(each["idle"] for each in rows):
         return
     prompt = prompts[latest.firsts[0]]
     # One that was sent earlier, or met a full step, may have waited for room; the first part of a long one came sooner than its token.
@@ -210,12 +211,13 @@ def _bound_path(rows: list[_Row], groups: list[_Group], prompts: list[_Prompt], 
     held = _blocks(float(before["context"]), int(before["decodes"]), limits) + _blocks(prompt.tokens, 1, limits)
     scarce = limits.blocks is not None and held > _SCARCE * (limits.blocks - 1)
     if not (waited or full or scarce or prompt.parted or row["steps"] != 1):
-        row["path_above_s"], row["path_most_s"] = groups[1].at - prompt.sent, last.at - prompt.sent
+        row["path_above_s"], row["path_most_s"] = groups[1].at - prompt.sent, groups[2].at - prompt.sent
 
 
 def _compute(rows: list[_Row], groups: list[_Group], prompts: list[_Prompt], limits: Limits) -> None:
     """Enter the prompt tokens of each interval, as the scheduler would have cut them."""
     order = deque(request for group in groups for request in group.firsts)
+    before = math.nan
     for row, group in zip(rows, groups, strict=True):
         room = max(1, limits.tokens - int(row["decodes"]))
         spent = 0
@@ -229,12 +231,13 @@ def _compute(rows: list[_Row], groups: list[_Group], prompts: list[_Prompt], lim
             row["attended"] = float(row["attended"]) + prompts[request].compute(prompts[request].left, limits)
         row["steps"] = max(1, math.ceil(spent / room))
         begin = float(row["at_s"]) - float(row["took_s"])
+        scheduled, before = before if limits.ahead and not row["idle"] else begin, begin
         running = len(group.tokens)
         started = [*group.firsts, *group.again]
         held = _blocks(float(row["context"]), int(row["decodes"]), limits)
         held += sum(_blocks(prompts[request].tokens + group.tokens[request], 1, limits) for request in started)
         left = room * int(row["steps"]) - spent
-        if order and 0 < left < prompts[order[0]].left and prompts[order[0]].sent <= begin and running < limits.sequences:
+        if order and 0 < left < prompts[order[0]].left and prompts[order[0]].sent <= scheduled and running < limits.sequences:
             # With room for all of the next prompt, its first token would be in this group: it came too late for the step.
             held += _blocks(prompts[order[0]].tokens, 1, limits)
             if limits.blocks is None or held <= limits.blocks - 1:

@@ -28,7 +28,6 @@ __all__ = ["calibrate_study", "described"]
 
 _LEVELS = 12  # levels of a predicted curve; convention
 _HIGHER = 1.2  # highest predicted level ÷ the highest measured one; convention: below `_BEYOND` of predict.predict
-_FEW = "its valid runs show too few steps of the engine"
 
 
 def calibrate_study(
@@ -65,10 +64,7 @@ def calibrate_study(
             except (ArithmeticError, ValueError) as error:  # a server without a model must not cost the study its report
                 why_not = f"fitting it failed ({error})"
         models.append(
-            model
-            or ModelRecord(
-                deployment=name, digest=of, why_not=why_not or (_FEW if runs else why_none(table, name)), parameters={}
-            )
+            model or ModelRecord(deployment=name, digest=of, why_not=why_not or why_none(table, name, runs), parameters={})
         )
     # Of deployments that were not selected this time: they need not be calibrated again when they are.
     return Calibration(models=(*models, *(model for model in before.values() if model.deployment not in names)))

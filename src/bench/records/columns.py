@@ -40,7 +40,7 @@ _MISS_FIELDS = {
     "by": pl.String,
     **dict.fromkeys(("limit_s", "reached_s", "share"), pl.Float64),
     **dict.fromkeys(("misses", "requests"), pl.Int64),
-    **dict.fromkeys(("smoothed", "growth"), pl.Float64),
+    **dict.fromkeys(("below", "growth"), pl.Float64),
 }
 # Of type `gains`: as `bench.records.relief.Gain` has it.
 _GAIN_FIELDS: dict[str, pl.DataType | type[pl.DataType]] = {

@@ -44,7 +44,7 @@ __all__ = ["answers"]
 
 def answers(results: Results, curves: list[Curve]) -> list[Answer]:
     """What the runs answer, the study's own question first."""
-    rows, searched = asked_of(results.runs), results.searches
+    rows, searched = asked_of(results.runs), results.answered
     found = [answer for answer in _answers(results, rows, curves) if answer.lines]
     # What a curve sustains within the SLOs is answered once, with what its search says of it.
     told = [curve.searched for curve in curves if curve.point]

@@ -20,13 +20,14 @@ from bench.analyse import Findings
 from bench.analysis import Comparison, Prices, graded, repeats, sight
 from bench.axes import AXES
 from bench.commit import labelled
-from bench.errors import shown_share
+from bench.errors import count_text, shown_share
 from bench.figures import Results
 from bench.figures.curves import with_curve
 from bench.figures.selection import KINDS
 from bench.models import Geometry
 from bench.parse import tail_text
 from bench.records.calibration import ModelRecord, PredictedLoad
+from bench.records.classes import class_names
 from bench.records.columns import METRICS
 from bench.records.deployment import read_facts
 from bench.records.searches import SearchRecord
@@ -36,12 +37,13 @@ from bench.report.classes import class_rows
 from bench.report.findings import curves
 from bench.report.headline import headline
 from bench.report.levels import level_rows, shown_latencies
+from bench.study import applying
 from bench.study.config import Thresholds
 from bench.words import accuracy, advice, comparison, predicted, predictions, regions, trust
 from bench.words.answer import AGAIN
 from bench.words.bands import BANDS
 from bench.words.capacity import BURSTS
-from bench.words.curves import limits
+from bench.words.curves import limits, limits_text
 from bench.words.identical import same_answers
 from bench.words.loads import latency_text, load_cell, load_text
 from bench.words.searches import looked_for, search_ended, search_limit
@@ -109,6 +111,11 @@ def write_report(
     remedied = any(AGAIN in answer.do for answer in answered)
     cards = headline(told)
     figures = [_figure(spec) for spec in specs]
+    # The limits of each kind of load; of a class that none has, the table of levels would have dashes alone.
+    judged = [
+        applying(results.decision.slos, class_names(classes)) for classes in results.runs["classes"].unique(maintain_order=True)
+    ]
+    shown = [slo for slo in results.decision.slos if any(slo in each for each in judged)]
     context: dict[str, Any] = {
         "title": title,
         "headline": cards,
@@ -123,15 +130,16 @@ def write_report(
         "overview": provenance.overview(runs, known),
         "lead": figures[0] if figures else None,
         "figures": figures[1:],
-        "levels": level_rows(results.runs, results.decision.slos),
+        "levels": level_rows(results.runs, shown),
+        "levels_within": limits_text(judged),
         "classes": class_rows(results.runs, results.decision.slos),
         "latency_text": latency_text,
-        "shown": shown_latencies(results.decision.slos),
+        "shown": shown_latencies(shown),
         "accuracy": _accuracy(results),
         "accuracy_heads": (*accuracy.HEADS, "identical answers"),
         "accuracy_meaning": accuracy.MEANING,
         "ungraded": accuracy.ungraded_text(results.ungraded) if results.ungraded else None,
-        "searches": _searched(results.searches),
+        "searches": _searched(results.answered),
         "filtered": _json(_filtered(results)),
         "families": dict(runs.select("workload", "family").unique().iter_rows()),
         "saturation": [_saturates(row) for row in _laddered(results).iter_rows(named=True)],
@@ -304,6 +312,7 @@ def _markdown(context: Mapping[str, Any]) -> str:
     )
     environment.filters["labelled"] = labelled
     environment.filters["load_cell"] = load_cell
+    environment.filters["count"] = count_text
     environment.filters["cell"] = lambda value, shape: "–" if value is None else shape % value
     return environment.get_template("summary.md.j2").render(**context)
 
@@ -331,6 +340,7 @@ def _render(context: Mapping[str, Any], bundle: str) -> str:
     environment.filters["prose"] = _prose
     environment.filters["labelled"] = labelled
     environment.filters["load_cell"] = load_cell
+    environment.filters["count"] = count_text
     sections = []
     for name in _SECTIONS:
         section: Any = environment.get_template(f"sections/{name}.html.j2").make_module(dict(context))

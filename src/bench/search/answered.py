@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from bench.analysis.observation import FAILED, GROWTH
 from bench.axes import AXES
 from bench.records.searches import SearchedRun, SearchRecord
 from bench.search.equilibrium import EquilibriumTarget
-from bench.search.observation import FAILED, GROWTH
 from bench.search.placing import Aim
 from bench.search.search import Found, Measured
 from bench.search.targets import KvCacheTarget, SloTarget, Target
@@ -55,7 +55,7 @@ def _record(
         slos=tuple(map(str, asked.slos)) if target.name == SLO else (),
         precision=asked.settings.precision,
         why=answer.why,
-        limit=answer.limit,
+        limit=answer.limit if answer.known else None,
         low=answer.low,
         high=answer.high if math.isfinite(answer.high) else None,
         seconds=round(found.seconds, 1),

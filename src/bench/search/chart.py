@@ -8,14 +8,14 @@ from pathlib import Path
 import altair as alt
 import polars as pl
 
+from bench.analysis.observation import FAILED, GROWTH
 from bench.axes import AXES, CONCURRENCY, RATE
 from bench.figures.save import save_chart
 from bench.figures.theme import NEUTRAL, PALETTE, finish, layered, nothing_to_show, shapes
 from bench.figures.ticks import log_ticks, ticked
-from bench.search.observation import FAILED, GROWTH
 from bench.search.placing import Aim
 from bench.search.search import Found
-from bench.search.words import alone_text, answer_text, criterion_text
+from bench.search.words import answer_text, criterion_text, nothing_text, took_text
 from bench.statistics import Z
 
 __all__ = ["draw"]
@@ -28,11 +28,10 @@ _TITLE = "percentile ÷ its limit (log)"
 def draw(found: Found, aim: Aim, stem: Path) -> Path:
     """Save the figure as `stem` with .svg, .png and .json; the path of the PNG."""
     rows = _rows(found)
-    spent = f"{len(found.looks)} runs, {found.seconds:.0f} s under load."
+    spent = f"{took_text(found)}."
     reading = "Grey: where the limit lies. Lines: 95 % of each run."
     if rows.is_empty():
-        why = alone_text(found.alone) if found.alone else "no run was long enough to be judged"
-        chart: alt.LayerChart = nothing_to_show(why)
+        chart: alt.LayerChart = nothing_to_show(nothing_text(found))
         notes = [spent]
     else:
         chart, notes = _chart(rows, found, aim), [spent, reading]

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from bench.search.belief import Floats
-from bench.search.observation import NEARBY, Excess, Observation
+from bench.analysis.belief import Floats
+from bench.analysis.observation import NEARBY, Excess, Observation
 from bench.search.placing import Aim, Answer, Step, level_of
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bench.analysis.belief import Belief, Floats, believe_relative
+from bench.analysis.observation import Observation
 from bench.analysis.regions import PROPORTIONAL
-from bench.search.belief import Belief, Floats, believe_relative
 from bench.search.curve import Curve, Key, balanced, in_places, near, unmeasured
-from bench.search.observation import Observation
 from bench.search.placing import Aim, Answer, Step, Why, answer_so_far, place
 from bench.search.targets import Target, first_with
 from bench.study.search import EQUILIBRIUM

@@ -11,7 +11,7 @@ from typing import Never
 
 from bench.aggregate.deployed import deployed
 from bench.axes import AXES
-from bench.errors import BenchError
+from bench.errors import BenchError, count_text
 from bench.measure.alive import refuse_dead, refuse_ended
 from bench.measure.rounds import Rounds, load_of
 from bench.records.deployment import DeploymentFacts, read_facts
@@ -151,7 +151,9 @@ class LadderSearches:
 
         found = search(aim, budget, measure, before, report, targets_of(asked), begin, announce, kept_alone(_alone(asked)))
         for target, answer in found.answers.items():
-            self.say(f"{asked.key}: {answer_text(answer, aim, target)}, after {len(found.looks)} runs ({answer.why})")
+            self.say(
+                f"{asked.key}: {answer_text(answer, aim, target)}, after {count_text(len(found.looks), 'run')} ({answer.why})"
+            )
         if found.unfit:
             self.say(f"{asked.key}: the next run, {next_text(found.unfit, aim)}, does not fit into the search's `seconds`")
         rounds.progress.searching(asked.key, "", 0.0)

@@ -7,18 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from bench.search.belief import Belief, believe
-from bench.search.observation import GROWTH, NEARBY, Observation
-from bench.statistics import TAIL
+from bench.analysis.belief import NOMINAL, Belief, believe
+from bench.analysis.observation import GROWTH, NEARBY, Observation
 from bench.study import Slo
 
 __all__ = ["FEWEST_RUNS", "LEAST_CLIMB", "Aim", "Answer", "Step", "Why", "answer_so_far", "level_of", "place"]
 
 Why = Literal["found", "above", "below", "never", "unmeasured", "runs", "seconds", "invalid", "short", "gone", "alone"]
 
-# nominal confidence of the interval: the search looks after each run and stops when it looks narrow, so that half the error is kept
-# for that; tuned: benchmarks.search, 95 % hold in the end
-_CONFIDENCE = 1 - TAIL
 _CLIMB = 2.0  # largest factor from the highest measured load to the next; tuned: benchmarks.search
 LEAST_CLIMB = 1.3  # smallest factor from the highest measured load to the next; tuned: benchmarks.search
 _LOWEST = 1 / 64  # lowest rate ÷ first rate; convention
@@ -179,12 +175,12 @@ def place(observations: Sequence[Observation], aim: Aim, belief: Belief | None =
     belief = belief or believe(observations)
     if len(highest) == 1 and highest[0].grows and not highest[0].slow and GROWTH not in highest[0].excesses:
         return Step(top, near=True)  # a server that still fills, or one that will never have caught up
-    if belief.below(top) < 1 / 2:  # it lies higher than what was measured
+    if belief.lies_below(top) < 1 / 2:  # it lies higher than what was measured
         if top >= aim.highest:
             return _beyond(belief, aim.highest) or Step(aim.highest, near=True)
         middle = max(LEAST_CLIMB * top, min(climb * top, belief.middle))
         return Step(min(aim.highest, level_of(middle, aim, up=True)), near=False)
-    if belief.below(bottom) > 1 / 2:
+    if belief.lies_below(bottom) > 1 / 2:
         if bottom <= aim.least:
             return _beyond(belief, aim.least) or Step(aim.least, near=True)
         middle = min(bottom / LEAST_CLIMB, max(bottom / _CLIMB, belief.middle))
@@ -204,9 +200,9 @@ def _bracket(belief: Belief, answer: Answer, bottom: float, top: float, aim: Aim
     show what many near it do not. None where both ends are known, or such a run is there.
     """
     middle = belief.middle
-    if math.isinf(answer.high) and belief.below(top) < _SURELY and top < min(aim.highest, LEAST_CLIMB * middle):
+    if math.isinf(answer.high) and belief.lies_below(top) < _SURELY and top < min(aim.highest, LEAST_CLIMB * middle):
         return Step(min(aim.highest, level_of(LEAST_CLIMB * top, aim, up=True)), near=False)
-    if not answer.low and belief.below(bottom) > 1 - _SURELY and bottom > max(aim.least, middle / LEAST_CLIMB):
+    if not answer.low and belief.lies_below(bottom) > 1 - _SURELY and bottom > max(aim.least, middle / LEAST_CLIMB):
         return Step(max(aim.least, level_of(bottom / LEAST_CLIMB, aim)), near=False)
     return None
 
@@ -253,7 +249,7 @@ def _more(load: float, count: float, observations: Sequence[Observation], sure: 
 
 def _interval(belief: Belief, aim: Aim, why: Why, top: float) -> Answer:
     """The interval and its middle. Args: top: the highest level that was measured: no more than that is known to be carried."""
-    low, high = belief.interval(_CONFIDENCE)
+    low, high = belief.interval
     ends = (min(belief.middle, top) if math.isinf(belief.middle) else belief.middle, min(low, top), high)
     if aim.held:  # the limit is the last whole number that is carried
         ends = tuple(math.floor(end) if math.isfinite(end) else end for end in ends)  # type: ignore[assignment]
@@ -262,10 +258,10 @@ def _interval(belief: Belief, aim: Aim, why: Why, top: float) -> Answer:
 
 def _beyond(belief: Belief, bound: float) -> Answer | None:
     """That the limit lies beyond a bound, once it is sure."""
-    below = belief.below(bound)
-    if below >= _CONFIDENCE:
+    below = belief.lies_below(bound)
+    if below >= NOMINAL:
         return Answer(0.0, 0.0, bound, "below")
-    return Answer(bound, bound, math.inf, "above") if below <= 1 - _CONFIDENCE else None
+    return Answer(bound, bound, math.inf, "above") if below <= 1 - NOMINAL else None
 
 
 def _where(belief: Belief, loads: Sequence[float], aim: Aim) -> float:
@@ -282,7 +278,7 @@ def _where(belief: Belief, loads: Sequence[float], aim: Aim) -> float:
         ends = (float(math.floor(middle)), math.floor(middle) + 1.0)  # it is carried, and the next number is not
     else:
         ends = (middle * (1 - _WITHIN * aim.precision), middle * (1 + _WITHIN * aim.precision))
-        if belief.below(ends[0]) + 1 - belief.below(ends[1]) > _WIDE:
+        if belief.lies_below(ends[0]) + 1 - belief.lies_below(ends[1]) > _WIDE:
             if sum(ends[0] < load < ends[1] for load in loads) < _ENOUGH_AMID:
                 return min(aim.highest, max(aim.least, level_of(middle, aim)))
             ends = (max(belief.quantile(_TAIL), min(loads)), min(belief.quantile(1 - _TAIL), LEAST_CLIMB * max(loads)))
@@ -290,7 +286,7 @@ def _where(belief: Belief, loads: Sequence[float], aim: Aim) -> float:
             return min(aim.highest, max(aim.least, level_of(ends[upper], aim, up=upper)))
         if aim.held:
             ends = (math.floor(ends[0]), math.ceil(ends[1]))
-    upper = 1 - belief.below(ends[1]) > belief.below(ends[0])
+    upper = 1 - belief.lies_below(ends[1]) > belief.lies_below(ends[0])
     return min(aim.highest, max(aim.least, level_of(ends[upper], aim)))
 
 

@@ -15,10 +15,10 @@ from typing import Protocol
 
 import numpy as np
 
+from bench.analysis.observation import MOST_EXCESS
 from bench.analysis.regions import FLAT, PROPORTIONAL
 from bench.errors import BenchError
 from bench.records.files import read_typed, write_record
-from bench.search.observation import MOST_EXCESS
 from bench.search.placing import Aim, level_of
 from bench.study import Slo
 

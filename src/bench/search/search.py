@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import repeat
-from statistics import fmean, median, variance
 from typing import Any
 
 import polars as pl
 from threadpoolctl import threadpool_limits
 
-from bench.search.observation import Observation, observed
+from bench.analysis.observation import Observation, observed
+from bench.analysis.speed import Reference, speeds
 from bench.search.placing import Aim, Answer, Step, Why
 from bench.search.probe import Alone, Probed
 from bench.search.targets import SloTarget, Target
-from bench.statistics import variance_by_chance
 from bench.study.search import SLO
 
-__all__ = ["ROUND", "Budget", "Found", "Look", "Measured", "Next", "fitting_requests", "next_run", "search", "speeds"]
+__all__ = ["ROUND", "Budget", "Found", "Look", "Measured", "Next", "fitting_requests", "next_run", "search"]
 
 ROUND = 3  # runs of a round, whose reference loads together show the machine's speed; tuned: benchmarks.search
 _LONGEST = 0.1  # longest run, as a share of the budget; tuned: benchmarks.search
@@ -30,11 +29,6 @@ _TO_FILL = 0.2  # longest run in which a queue has to fill, as a share of the bu
 _LONGER = 2.0  # factor on the requests after a run that was too short; convention
 _INVALID_IN_A_ROW = 3  # invalid runs in a row that end a search; convention
 _FIRST_LATENCY_S = 0.5  # assumed E2E (s) until one is known; convention
-# standard deviation of ln time of one reference load, against its round's speed; measured: docs/explanation/search.md, 5 to 9 % of
-# vLLM's CPU build on two cores
-_REFERENCE_NOISE = 0.07
-_FEWEST_SPEEDS = 3  # fewest rounds that show how a machine's speed varies; tuned: benchmarks.search
-_BY_CHANCE = 0.1  # probability with which noise alone may look like drift; convention
 
 
 @dataclass(frozen=True)
@@ -198,7 +192,10 @@ def _search(
             announce(next_run(requests, step.load, found, aim, latency_s))
             measured = measure(step.load, requests, times[step.load, requests] + 1)
         runs.append(measured)
-        relative, of_round = speeds(runs), [each.round for each in runs]
+        relative, of_round = (
+            speeds([Reference(each.speed, each.reference, each.round) for each in runs]),
+            [each.round for each in runs],
+        )
         rounds = [of_round.index(each) if each else None for each in of_round]
         if relative[:-1] == before:
             found.looks.append(_look(measured, aim, relative[-1], rounds[-1]))
@@ -286,38 +283,12 @@ def _last_s(aim: Aim, latency_s: float) -> float:
     return 0.0 if aim.held else aim.turns * latency_s + (aim.turns - 1) * aim.think_s
 
 
-def speeds(runs: Sequence[Measured]) -> list[float]:
-    """How fast the machine was in each run ÷ its usual speed, the median of all rounds with reference loads of the same kind.
-
-    A reference load is short, and shows no more than a moment. So a round's speed is the mean over its runs, and differences count by
-    the share of their variance that neither the noise nor chance explains (empirical Bayes), and not at all before there are three
-    rounds.
-    """
-    found = [1.0] * len(runs)
-    for kind in dict.fromkeys(run.reference for run in runs):
-        rounds: dict[str | None, dict[int, float]] = defaultdict(dict)
-        for i, run in enumerate(runs):
-            if run.speed and run.reference == kind:
-                rounds[run.round][i] = math.log(run.speed)
-        if len(rounds) < _FEWEST_SPEEDS:
-            continue
-        references = [set(seen.values()) for seen in rounds.values()]  # several runs may have one
-        logs = [fmean(seen) for seen in references]
-        noises = [_REFERENCE_NOISE**2 / len(seen) for seen in references]
-        of_all, by_noise, usual = variance(logs), fmean(noises), median(logs)
-        real = max(0.0, of_all - by_noise * variance_by_chance(len(logs) - 1, _BY_CHANCE))
-        for seen, log, noise in zip(rounds.values(), logs, noises, strict=True):
-            relative = math.exp(real / max(of_all - by_noise + noise, 1e-12) * (log - usual)) if real else 1.0
-            found = [relative if i in seen else each for i, each in enumerate(found)]
-    return found
-
-
 def _look(measured: Measured, aim: Aim, speed: float, number: int | None) -> Look:
     """Args: speed: of the machine ÷ its usual one. number: of the round, by its first run."""
     row, reasons = measured.row, measured.reasons
     observation = None if reasons else observed(row, aim.slos, aim.failed_share, speed)
     if observation is not None:
-        observation = replace(observation.at_usual_speed(speed, held=aim.held), round=number)
+        observation = replace(observation.at_usual_speed(speed), round=number)
     return Look(row["level"], row["requests"], row["duration_s"] or 0.0, observation, reasons, row, speed)
 
 

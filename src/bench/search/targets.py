@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import polars as pl
 
+from bench.analysis.observation import Excess, Observation
 from bench.analysis.saturation import SATURATED_KV_USAGE, saturated
-from bench.search.observation import Excess, Observation
 from bench.search.placing import FEWEST_RUNS, LEAST_CLIMB, Aim, Answer, Step, Why, answer_so_far, place
 from bench.study.search import KV_CACHE, SLO
 

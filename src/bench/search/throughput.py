@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bench.analysis.belief import Belief, Floats, believe_growth, believe_relative
+from bench.analysis.observation import GROWTH, Excess, Observation
 from bench.analysis.regions import FLAT
-from bench.search.belief import Belief, Floats, believe_relative
 from bench.search.curve import Curve, Key, Levels, balanced, in_places, near, unmeasured
-from bench.search.observation import GROWTH, Excess, Observation
 from bench.search.placing import Aim, Answer, Step, Why, answer_so_far, level_of, place
 from bench.search.targets import Target, first_with
 from bench.statistics import CONFIDENCE, normal
@@ -151,10 +151,16 @@ class RateTarget(Target):
         return [self._seen(look.observation) for look in looks]
 
     def place(self, looks: Sequence[Look], aim: Aim) -> Answer | Step:
-        return place(self.observations(looks, aim), aim)
+        seen = self.observations(looks, aim)
+        return place(seen, aim, self._belief(seen))
 
     def so_far(self, looks: Sequence[Look], aim: Aim, why: Why) -> Answer:
-        return answer_so_far(self.observations(looks, aim), aim, why)
+        seen = self.observations(looks, aim)
+        return answer_so_far(seen, aim, why, self._belief(seen))
+
+    def _belief(self, seen: Sequence[Observation]) -> Belief | None:
+        known = [each for each in seen if each.growth is not None]
+        return believe_growth(known) if known else None
 
     def _seen(self, seen: Observation | None) -> Observation | None:
         growth = seen and seen.excesses.get(GROWTH)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 
-from bench.errors import shown_share
+from bench.analysis.observation import CAP, FAILED, GROWTH
+from bench.errors import count_text, shown_share
 from bench.measure.progress import duration_text
-from bench.search.observation import CAP, FAILED, GROWTH
 from bench.search.placing import Aim, Answer
 from bench.search.probe import Alone, Probed
 from bench.search.search import Budget, Found, Look, Next
 from bench.study import Slo
 from bench.study.search import SLO
-from bench.words.loads import count_text
 from bench.words.searches import LoadUnit, limit_text, target_text
 
 __all__ = [
@@ -22,8 +21,10 @@ __all__ = [
     "load_text",
     "look_text",
     "next_text",
+    "nothing_text",
     "probed_text",
     "spent_text",
+    "took_text",
     "why_text",
 ]
 
@@ -40,11 +41,13 @@ _ENDED = {
     "invalid": "three runs in a row cannot be trusted: {reasons}.",
     "gone": "the server stopped answering. Start it again: the same command goes on from here.",
     "untrusted": "no run can be trusted: {reasons}. Put that right, and search again.",
-    "seconds, unfit, none judged": "no run at the load that is next fits into --max-minutes: the shortest there is {next}. Raise it, "
-    "or begin at another load with --start.",
+    "unfit": "no run at the load that is next fits into --max-minutes: the shortest there is {next}. Raise it, or begin at another "
+    "load with --start.",
     "seconds, none judged": "no run was long enough to be judged. Raise --max-minutes.",
     "short, none judged": "no run was long enough to be judged. Raise --max-runs.",
 }
+# why nothing is drawn, by those ends with which no run is judged
+_NOTHING = {"untrusted": "no run can be trusted", "unfit": "no run fits into --max-minutes"}
 
 
 def load_text(load: float, aim: Aim) -> str:
@@ -73,7 +76,7 @@ def probed_text(probed: Probed, aim: Aim) -> str:
     if probed.alone:
         return f"probe of {probed.seconds:.0f} s: {alone_text(probed.alone)}"
     rate = f"at most {probed.rate:.3g} requests/s, with {probed.in_flight} in flight" if probed.rate else "no answer"
-    return f"probe of {probed.seconds:.0f} s: {rate}; the search begins at {load_text(probed.load, aim)}"
+    return f"probe of {probed.seconds:.0f} s: {rate}; first load {load_text(probed.load, aim)}, rather below the limit"
 
 
 def criterion_text(key: str) -> str:
@@ -96,7 +99,7 @@ def next_text(run: Next, aim: Aim) -> str:
 
 def look_text(look: Look, aim: Aim) -> str:
     """One run, and how it did."""
-    start = f"{load_text(look.load, aim)}, {look.requests} requests in {look.seconds:.1f} s"
+    start = f"{load_text(look.load, aim)}, {count_text(look.requests, 'request')} in {look.seconds:.1f} s"
     if look.reasons:
         return f"{start}: invalid, {'; '.join(look.reasons)}"
     if look.observation is None:
@@ -118,22 +121,40 @@ def look_text(look: Look, aim: Aim) -> str:
 
 def spent_text(found: Found, budget: Budget) -> str:
     """What a search has spent so far, and what it may."""
-    return f"{len(found.looks)} of at most {budget.runs} runs, {found.seconds:.0f} of at most {budget.seconds:.0f} s"
+    return (
+        f"{len(found.looks)} of at most {count_text(budget.runs, 'run')}, {found.seconds:.0f} of at most {budget.seconds:.0f} s"
+    )
 
 
 def why_text(found: Found, aim: Aim) -> str:
     """Why the search ended, and what would show more."""
-    why: str = found.answer.why
-    if why in ("seconds", "short") and not found.observations:
-        untrusted = found.looks and all(look.reasons for look in found.looks)
-        why = "untrusted" if untrusted else f"{why}, unfit, none judged" if found.unfit else f"{why}, none judged"
-    elif why == "seconds" and found.unfit:
-        why = "seconds, unfit"
     reasons = "; ".join(found.looks[-1].reasons) if found.looks else ""
-    ended = _ENDED[why].format(
+    ended = _ENDED[_why(found)].format(
         asked=f"± {shown_share(aim.precision)}",
         reasons=reasons,
         next=next_text(found.unfit, aim) if found.unfit else "",
         alone=alone_text(found.alone) if found.alone else "",
     )
-    return f"{count_text(len(found.looks), 'run')}, {found.seconds:.0f} s under load; {ended}"
+    return f"{took_text(found)}; {ended}"
+
+
+def _why(found: Found) -> str:
+    """The key of `_ENDED` for how the search ended."""
+    why: str = found.answer.why
+    if why in ("seconds", "short") and not found.observations:
+        untrusted = found.looks and all(look.reasons for look in found.looks)
+        return "untrusted" if untrusted else "unfit" if found.unfit else f"{why}, none judged"
+    return "seconds, unfit" if why == "seconds" and found.unfit else why
+
+
+def nothing_text(found: Found) -> str:
+    """Why there is nothing to draw, where no run could be judged."""
+    if found.alone:
+        return alone_text(found.alone)
+    return _NOTHING.get(_why(found), "no run was long enough to be judged" if found.looks else "no run was measured")
+
+
+def took_text(found: Found) -> str:
+    """What the search took: its runs, and its probe where it sent one."""
+    probe = f", after a probe of {found.probed.seconds:.0f} s" if found.probed else ""
+    return f"{count_text(len(found.looks), 'run')}, {found.seconds:.0f} s under load{probe}"

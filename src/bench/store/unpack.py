@@ -15,7 +15,7 @@ from pathlib import Path
 
 import yaml
 
-from bench.errors import BenchError, shown
+from bench.errors import BenchError, count_text, is_are, shown
 from bench.records.checksums import checksum, files_of, record_digest, whole
 from bench.records.files import UNREADABLE
 from bench.records.pack import INDEX, OtherFormat, PackIndex, read_index
@@ -188,8 +188,8 @@ def _plan_of(folder: Path, index: PackIndex, file: Path) -> Plan:
     here = {run.key: run.digest for run in plan.runs}
     if differing := index.runs.items() - here.items() or here.items() - index.runs.items():
         raise BenchError(
-            f"{file}: {len(differing)} of its {len(index.runs)} runs are defined otherwise by these sources (a lock, a default, "
-            f"the protocol), which would measure them again. {elsewhere}"
+            f"{file}: {count_text(len(differing), 'run', of=len(index.runs))} {is_are(len(differing))} defined otherwise by these "
+            f"sources (a lock, a default, the protocol), which would measure again. {elsewhere}"
         )
     for spec in plan.deployments.values():
         facts = [packed_facts(spec.name, session) for session in plan.sessions_of(spec.name)]

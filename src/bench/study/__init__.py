@@ -6,7 +6,7 @@ from bench.study.decision import Decision
 from bench.study.deployment import Deployment, Engine
 from bench.study.paths import Paths
 from bench.study.plan import Plan
-from bench.study.read import load_config, load_file, load_workload
+from bench.study.read import load_config, load_file, load_workload, read_workload
 from bench.study.slo import Slo, applying, parse_slo
 from bench.study.specs import DeploymentSpec, RunSpec
 from bench.study.workload import Workload
@@ -29,4 +29,5 @@ __all__ = [
     "load_file",
     "load_workload",
     "parse_slo",
+    "read_workload",
 ]

@@ -14,13 +14,14 @@ from pydantic_core import ErrorDetails
 
 from bench.errors import BenchError, shown
 from bench.prompts import SOURCES, Source
+from bench.shipped import BENCH
 from bench.study.config import Config
 from bench.study.contradictions import contradictions
 from bench.study.misspelt import meant
 from bench.study.workload import Workload
 from bench.yaml_file import read_yaml
 
-__all__ = ["load_config", "load_file", "load_workload"]
+__all__ = ["load_config", "load_file", "load_workload", "read_workload"]
 
 _MOST_FAULTS = 30  # most faults that a message names; convention
 _KINDS = ("constrained-int", "constrained-float")  # what pydantic calls a bounded number
@@ -59,6 +60,25 @@ def _lines(source: str, faults: Iterable[str]) -> str:
     every = list(faults)
     more = [f"{source}: and {len(every) - _MOST_FAULTS:,} more"] if len(every) > _MOST_FAULTS else []
     return "\n".join([*(f"{source}: {fault}" for fault in every[:_MOST_FAULTS]), *more])
+
+
+def read_workload(file: Path) -> dict[str, Any]:
+    """What the file of one workload says, unchecked.
+
+    Raises:
+        BenchError: it cannot be read, or it is a whole study's.
+    """
+    content = read_yaml(file)
+    if strange := [key for key in content if key in Config.model_fields and key not in Workload.model_fields]:
+        known = content.get("workloads")
+        names = f" (there are: {', '.join(map(str, known))})" if isinstance(known, dict) and known else ""
+        command = f"make figures CONFIG={file}" if BENCH != "bench" else f"snakemake --configfile {file}"
+        keys = " and ".join(f"`{key}`" for key in strange[:2])
+        raise BenchError(
+            f"--workload {file}: this is a study's file, with {keys}, and --workload takes a single workload. Copy what stands below "
+            f"one name of its `workloads`{names} into a file of its own; or measure the whole study: `{command}`."
+        )
+    return content
 
 
 def load_workload(content: Mapping[str, Any], *, source: str) -> Workload:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from bench.errors import BenchError, shown
 from bench.study.trace_blocks import Chains, hash_ids
-from bench.study.trace_otel import calls_of, is_otel, left_out, otel_rows
+from bench.study.trace_otel import are_logs, calls_of, is_otel, left_out, otel_rows
 from bench.study.trace_times import SECONDS, TraceUnit, date_s, number_of, since_1970
 from bench.study.trace_tree import Trees, in_trees
 from bench.study.trace_weka import is_weka, weka_rows
@@ -155,7 +155,7 @@ def calls_left_out(path: str) -> str | None:
         BenchError: as of `read_trace`.
     """
     rows = read_rows(path, what="trace")
-    return left_out(calls_of(path, rows)) if is_otel(rows) else None
+    return left_out(calls_of(path, rows), rows) if is_otel(rows) else None
 
 
 @cache
@@ -174,6 +174,8 @@ def _read(path: str, unit: TraceUnit | None = None) -> tuple[Sequence[Row], Form
     rows = read_rows(path, what="trace")
     if not rows:
         raise BenchError(f"{path}: holds no requests.")
+    if are_logs(rows):
+        raise BenchError(f"{path}: its lines are log records of OpenTelemetry, and a trace is made of spans. Export the spans.")
     convert = weka_rows if is_weka([*rows[0].values]) else otel_rows if is_otel(rows) else None
     if convert and unit:
         raise BenchError(f"{path}: its moments have a unit of their own. Remove trace_unit.")

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, NamedTuple
 
-from bench.errors import BenchError, shown
+from bench.errors import BenchError, count_text, is_are, shown
 from bench.study.trace_history import BLOCK, Histories, messages_of
 from bench.study.trace_times import SECONDS, date_s, number_of, since_1970
 from bench.table_file import Row
 
-__all__ = ["Call", "calls_of", "is_otel", "left_out", "otel_rows"]
+__all__ = ["Call", "are_logs", "calls_of", "is_otel", "left_out", "otel_rows"]
 
 _PROMPT = ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens", "llm.token_count.prompt")
 _OUTPUT = ("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens", "llm.token_count.completion")
@@ -28,6 +28,12 @@ _CONVERSATION = ("gen_ai.conversation.id", "session.id")  # the latter is OpenIn
 _KIND = ("gen_ai.operation.name", "openinference.span.kind", "llm.request.type")
 _GENERATES = {"chat", "text_completion", "generate_content", "completion", "LLM"}
 _FAILED = {"2", "ERROR", "STATUS_CODE_ERROR"}
+# Of a log record, and of no span: a record names the span in which it was written, and so may be taken for one.
+# Source: opentelemetry-proto, logs/v1/logs.proto, and `LogRecord.to_json` of OpenTelemetry's Python SDK.
+_OF_LOGS = {
+    *("body", "severity_number", "severityNumber", "severity_text", "severityText"),
+    *("observed_timestamp", "observedTimeUnixNano", "timeUnixNano"),
+}
 _TRACE, _ID = ("traceId", "trace_id"), ("spanId", "span_id")
 _PARENT = ("parentSpanId", "parent_span_id", "parent_id")
 _NANOSECONDS = {"start": ("startTimeUnixNano", "start_time_unix_nano"), "end": ("endTimeUnixNano", "end_time_unix_nano")}
@@ -87,7 +93,16 @@ def _has_spans(values: Mapping[str, Any]) -> bool:
     """Whether a line is a span, or holds spans."""
     if isinstance(values.get("resourceSpans"), list) or isinstance(values.get("spans"), list):
         return True
-    return "attributes" in values and bool(values.keys() & {*_ID, "context"})
+    return "attributes" in values and bool(values.keys() & {*_ID, "context"}) and not _is_log(values)
+
+
+def _is_log(values: Mapping[str, Any]) -> bool:
+    return isinstance(values.get("resourceLogs"), list) or bool("attributes" in values and values.keys() & _OF_LOGS)
+
+
+def are_logs(lines: Iterable[Row]) -> bool:
+    """Whether a file has log records alone."""
+    return all(_is_log(line.values) for line in lines)
 
 
 def otel_rows(path: str, lines: Sequence[Row]) -> list[Row]:
@@ -117,13 +132,16 @@ def otel_rows(path: str, lines: Sequence[Row]) -> list[Row]:
     ]
 
 
-def left_out(calls: Sequence[Call]) -> str | None:
-    """Which calls of a trace are no requests, as a sentence; None where all are."""
+def left_out(calls: Sequence[Call], lines: Sequence[Row] = ()) -> str | None:
+    """Which calls of a trace are no requests, and how many of its lines are log records, as sentences; None where all are requests."""
     failed = sum(call.failed for call in calls)
     empty = sum(call.empty and not call.failed for call in calls)
     parts = ((failed, "that failed when it was recorded"), (empty, "with 0 tokens of prompt or answer"))
     words = " and ".join(f"{count:,} {which}" for count, which in parts if count)
-    return f"of the trace's calls, {words} {'is' if failed + empty == 1 else 'are'} left out." if words else None
+    logs = sum(_is_log(line.values) for line in lines)
+    said = [f"of the trace's calls, {words} {is_are(failed + empty)} left out."] if words else []
+    said += [f"{count_text(logs, 'line')} with log records, and no span, {is_are(logs)} left out."] if logs else []
+    return " ".join(said) or None
 
 
 def calls_of(path: str, lines: Sequence[Row]) -> list[Call]:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+from bench.errors import count_text, is_are
 from bench.records.checksums import checksum
 from bench.records.files import UNREADABLE, read_object
 from bench.study import Paths
@@ -44,7 +45,7 @@ def check_parsed(runs: Collection[Path], to: Path, said: str) -> Check:
         else:
             untried += 1
     if untried:
-        check.unchecked.append(f"{untried} of {len(runs)} runs: the workflow did not come to them: {said}")
+        check.unchecked.append(f"{count_text(untried, 'run', of=len(runs))}: the workflow did not come to them: {said}")
     return check
 
 
@@ -66,7 +67,9 @@ def check_runs(runs: Collection[Path], to: Path, made_by: str | None) -> Check:
             else:
                 missing.add(run)
     if missing:
-        check.unchecked.append(f"{len(missing)} runs are not parsed here, such as {min(missing)}")
+        check.unchecked.append(
+            f"{count_text(len(missing), 'run')} {is_are(len(missing))} not parsed here, such as {min(missing)}"
+        )
     return tables.done()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from bench.errors import BenchError
+from bench.errors import BenchError, count_text
 from bench.records.checksums import checksum
 from bench.records.deployment import DeploymentFacts, read_facts
 from bench.records.environment import counted
@@ -66,7 +66,7 @@ def check_definitions(records: Mapping[Path, RunRecord]) -> Check:
         else:
             check.compare(None)
     if unknown:
-        check.unchecked.append(f"{unknown} runs: an older version recorded neither protocol nor deployment")
+        check.unchecked.append(f"{count_text(unknown, 'run')}: an older version recorded neither protocol nor deployment")
     return check
 
 

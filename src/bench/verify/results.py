@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.commit import commit_of, labelled
-from bench.errors import BenchError
+from bench.errors import BenchError, count_text, is_are
 from bench.records.files import UNREADABLE, read_object
 from bench.records.run import RunRecord
 from bench.store.pack import packed_study
@@ -103,9 +103,10 @@ def _make_again(
     made_by = _made_by(folder, records)
     checks = [check_parsed(runs, here, said), check_runs(runs, here, made_by)]
     if others := len(intact) - len(runs):
-        checks[0].unchecked.append(f"{others} runs are not among those that were drawn last")
+        checks[0].unchecked.append(f"{count_text(others, 'run')} {is_are(others)} not among those that were drawn last")
     if lost:
-        said = f"{len(lost)} of the {len(of_study)} runs that were drawn are not here as they were measured, such as {lost[0]}"
+        all_drawn = count_text(len(lost), "run", of=len(of_study))
+        said = f"{all_drawn} {is_are(len(lost))} not here as measured when drawn, such as {lost[0]}"
     elif said:
         said = f"the workflow failed: {said}"
     if said:

@@ -6,6 +6,7 @@ import time
 from dataclasses import asdict
 from typing import Any
 
+from bench.errors import count_text
 from bench.measure.progress import duration_text
 from bench.records.progress import FinishedRun, RunUnderWay
 from bench.study.config import Thresholds
@@ -51,7 +52,8 @@ def state_text(session: Session) -> str:
 def _doing(session: Session) -> str:
     record, run = session.record, session.record.run
     if run is not None:
-        return f"measuring run {run.number}{'' if record.search else f' of {record.runs}'} ({load_text(run)}, {run.requests} requests)"
+        of = "" if record.search else f" of {record.runs}"
+        return f"measuring run {run.number}{of} ({load_text(run)}, {count_text(run.requests, 'request')})"
     return {
         "starting": f"starting {record.engine}",
         "warming up": "warming up",
@@ -89,7 +91,7 @@ def finished_text(run: FinishedRun) -> str:
 
 def verdict_text(run: FinishedRun, reasons: tuple[str, ...] | None) -> str:
     """What speaks against a finished run so far; parsing it, with its requests and scrapes, may find more."""
-    failed = [f"{run.failed} of {run.requests} requests failed"] if run.failed else []
+    failed = [f"{count_text(run.failed, 'request', of=run.requests)} failed"] if run.failed else []
     if reasons is None:
         return "; ".join([*failed, "its record is not there"])
     return "; ".join([*failed, *(f"invalid: {reason}" for reason in reasons)]) or NO_FAULT
@@ -179,7 +181,7 @@ def _session(session: Session) -> dict[str, Any]:
 
 
 def _runs(finished: tuple[FinishedRun, ...]) -> str:
-    return "1 run done" if len(finished) == 1 else f"{len(finished)} runs done"
+    return f"{count_text(len(finished), 'run')} done"
 
 
 def _moment(ago_s: float) -> str:

@@ -8,6 +8,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from bench.errors import count_text
 from bench.records.progress import RunUnderWay
 from bench.watch.lines import (
     NO_FAULT,
@@ -59,7 +60,7 @@ def _session(session: Session) -> Panel:
         parts.append(Text(left))
     doubtful = sum(bool(run.failed or reasons) for run, reasons in session.verdicts)
     remarks = f", {doubtful} with remarks" if doubtful else ""
-    done = f"{len(session.verdicts)} of {record.runs} runs done{remarks}"
+    done = f"{count_text(len(session.verdicts), 'run', of=record.runs)} done{remarks}"
     study_done = min(record.study_done + len(session.verdicts), record.study_runs)
     done += f"; of the study {study_done} of {record.study_runs}"
     if record.search:  # nobody knows how many runs follow

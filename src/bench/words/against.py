@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from bench.analysis import Comparison, sight
+from bench.errors import count_text
 from bench.records.columns import METRICS
 from bench.words.answer import AGAIN, Answer, listed
 from bench.words.comparison import percent_text, sentences, sight_text
@@ -55,8 +56,8 @@ def _lines(name: str, found: Comparison) -> list[str]:
 
 def _pairs(name: str, found: Comparison) -> str:
     left = sum(found.invalid)
-    of = f", {left} invalid runs left out" if left > 1 else ", 1 invalid run left out" if left else ""
-    return f"{name}: {found.matched} pair{'' if found.matched == 1 else 's'} of valid runs{of}."
+    of = f", {count_text(left, 'invalid run')} left out" if left else ""
+    return f"{name}: {count_text(found.matched, 'pair')} of valid runs{of}."
 
 
 def _lost(found: Comparison) -> bool:

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bench.axes import AXES
+from bench.errors import count_text
 from bench.study import Slo
 from bench.words.answer import AGAIN, Answer, shortened
-from bench.words.loads import count_text, latency_text, load_text
+from bench.words.loads import latency_text, load_text
 from bench.work import unit_of
 
 __all__ = ["answer"]

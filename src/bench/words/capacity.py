@@ -7,9 +7,9 @@ from typing import Any
 
 from bench.analysis.judging import Miss, Unsettled
 from bench.axes import AXES
-from bench.errors import shown_share
+from bench.errors import count_text, shown_share, was_were
 from bench.study import Slo
-from bench.words.loads import count_text, interval_text, load_text
+from bench.words.loads import interval_text, load_text
 
 __all__ = [
     "BURSTS",
@@ -81,7 +81,7 @@ def misses(found: Iterable[Miss]) -> str:
 
 def _miss(miss: Miss) -> str:
     if miss.by == "failed":
-        return f"the limit on failures ({miss.misses} of {miss.requests} requests fail)"
+        return f"the limit on failures ({miss.misses} of {count_text(miss.requests or 0, 'request')} fail)"
     if miss.by == "growth":
         return f"steadiness (requests pile up: {shown_share(miss.growth or 0.0)} of those that come stay)"
     slo = _slo(miss)
@@ -96,9 +96,9 @@ def _miss(miss: Miss) -> str:
     allowed = 1 - slo.share
     if miss.share > allowed:
         return f"{slo} ({share})"
-    if miss.smoothed is not None and miss.smoothed > allowed:
-        return f"{slo} ({share}; judged with the loads around it, {shown_share(miss.smoothed, 1)} do)"
-    return f"{slo} ({share}: too few requests to rely on it)"
+    return (
+        f"{slo} ({share}, but by all runs together the limit lies below with a probability of {shown_share(miss.below or 0.0)})"
+    )
 
 
 def _slo(miss: Miss) -> Slo:
@@ -217,8 +217,8 @@ def evidence(point: Point) -> str:
     if point["c_max"] is None:
         return ""
     runs = int(point["runs"])
-    requests = f"{point['requests']:,.0f} request{'' if point['requests'] == 1 else 's'}"
-    measured = f"{requests} in {count_text(runs, 'run')} were judged there."
+    requests = count_text(f"{point['requests']:,.0f}", "request")
+    measured = f"{requests} in {count_text(runs, 'run')} {was_were(point['requests'])} judged there."
     return " ".join(filter(None, (measured, _left_out(point), low_needs(point), high_needs(point))))
 
 

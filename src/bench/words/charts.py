@@ -8,12 +8,14 @@ import polars as pl
 
 from bench.analysis.speculation import SpeculationGain
 from bench.axes import AXES
+from bench.errors import count_text, is_are
 from bench.study import Slo
 from bench.words.answer import listed
-from bench.words.loads import count_text, numbers_text
+from bench.words.loads import numbers_text
 
 __all__ = [
     "NO_GPUS",
+    "WINDOWS",
     "brings_title",
     "decline_note",
     "decline_title",
@@ -24,6 +26,7 @@ __all__ = [
     "missing_note",
     "numbers_note",
     "pairs_note",
+    "profile_note",
     "rings_note",
     "speculation_title",
     "sustained_title",
@@ -35,6 +38,7 @@ __all__ = [
 _NAMED = 5  # most loads that a title names
 _PAIRED = 3  # most pairs of deployments that a title names
 NO_GPUS = "Throughput is per instance: some have no GPU, or their number is not known."
+WINDOWS = "Throughput and latencies are of steady windows."
 # Why a column may lack a level.
 _UNKNOWN = {
     "waiting_standing": "runs there had too few scrapes once the load stood",
@@ -54,7 +58,7 @@ def invalid_note(marks: str, invalid: int, runs: int) -> str:
     """How many runs are invalid, and how they are drawn; empty where none is. Args: marks: such as `Crosses, kept out of the lines`."""
     if not invalid:
         return ""
-    return f"{marks}: {invalid} of {runs} runs, which are invalid for it; `reasons` in summary.csv says why."
+    return f"{marks}: {count_text(invalid, 'run', of=runs)}, which {is_are(invalid)} invalid for it; `reasons` in summary.csv says why."
 
 
 def missing_note(column: str, what: str, levels: Mapping[str, Sequence[float]], *, curves: int, unit: str) -> str:
@@ -134,6 +138,19 @@ def rings_note(c_max: bool, knee: bool) -> str:
     return f"{text[0].upper()}{text[1:]}." if text else ""
 
 
+def profile_note(*, points: bool, predicted: bool, full: bool, waits: bool) -> str:
+    """What the marks of a performance profile mean, those that it has."""
+    marks = {
+        "ground: A spare capacity, B shared, C overload": True,
+        "diamonds: where A ends and where C begins, bars their 95 % intervals": points,
+        "dashed: predicted KV saturation": predicted,
+        "triangle: the KV cache is full from there on": full,
+        "circle: requests wait from there on": waits,
+    }
+    text = "; ".join(mark for mark, there in marks.items() if there)
+    return f"{text[0].upper()}{text[1:]}."
+
+
 def sustained_title(points: pl.DataFrame) -> str | None:
     """What deployments give within the SLOs, the most first; None where it is not known of every curve, or of too many.
 
@@ -151,7 +168,7 @@ def sustained_title(points: pl.DataFrame) -> str | None:
 
 
 def decline_title(declines: pl.DataFrame) -> str | None:
-    """What throughput loses or gains beyond a full KV cache; None where no curve fills it, or too many do.
+    """What throughput loses or gains from the last level with room in the KV cache on; None where no curve fills it, or too many do.
 
     Args:
         declines: rows of `bench.analysis.decline`.
@@ -159,7 +176,7 @@ def decline_title(declines: pl.DataFrame) -> str | None:
     if declines.is_empty() or declines.height > _NAMED:
         return None
     changes = [_signed(change) for change in declines["change"]]
-    return f"Beyond a full KV cache throughput changes by {listed(changes)} %"
+    return f"From the last load with room in the KV cache to the highest, throughput changes by {listed(changes)} %"
 
 
 def decline_note(declines: pl.DataFrame) -> str:

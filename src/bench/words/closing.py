@@ -5,8 +5,9 @@ from __future__ import annotations
 import polars as pl
 
 from bench.analysis.validity import invalid
+from bench.errors import count_text, is_are
 from bench.shipped import BENCH
-from bench.words.trust import alike, remedy
+from bench.words.trust import accept_others, alike, remedy
 from bench.words.verdicts import reason_texts
 
 __all__ = ["closing_lines"]
@@ -31,22 +32,23 @@ def closing_lines(runs: pl.DataFrame, *, figures: int) -> list[str]:
         lines.append("No figure: these runs answer no figure's question (most need two levels of load). The report lists them.")
     if runs.height and not runs["valid"].any():
         what = "No latency and no throughput" if runs["counts_valid"].any() else "Nothing"
-        lines.append(f"{what} to show: 0 of {runs.height} runs are valid. The report and the figures are kept, and mark them.")
+        none = f"{count_text(0, 'run', of=runs.height)} {is_are(runs.height)} valid"
+        lines.append(f"{what} to show: {none}. The report and the figures are kept, and mark them.")
         found = alike(reason for codes in runs["reasons"] for reason in reason_texts(codes))
-        lines += [f"    {reason} ({count} of {runs.height} runs)" for reason, count in found[:_REASONS]]
+        lines += [f"    {reason} ({count_text(count, 'run', of=runs.height)})" for reason, count in found[:_REASONS]]
         if len(found) > _REASONS:
-            lines.append(f"    and {len(found) - _REASONS} more reasons: `{BENCH} runs`")
+            lines.append(f"    and {count_text(len(found) - _REASONS, 'more reason')}: `{BENCH} runs`")
         lines.append(remedy(runs))
     elif rejected.height:
-        lines.append(
-            f"{rejected.height} of {runs.height} runs are invalid ({_parts(rejected)}): the report and `{BENCH} runs` say "
-            f"why. {remedy(runs)}"
-        )
+        invalid_runs = f"{count_text(rejected.height, 'run', of=runs.height)} {is_are(rejected.height)} invalid"
+        lines.append(f"{invalid_runs} ({_parts(rejected)}): the report and `{BENCH} runs` say why. {remedy(runs)}")
+    if allowed := accept_others(rejected["reasons"]):
+        lines.append(allowed)
     failing = runs.filter(pl.col("failed") > 0)
     if failing.height:
         lines.append(
-            f"Requests failed in {failing.height} of {runs.height} runs. That is the server's answer to its load, and makes no run "
-            "invalid; the report says how many, and how."
+            f"Requests failed in {count_text(failing.height, 'run', of=runs.height)}. That is the server's answer to its load, and "
+            "makes no run invalid; the report says how many, and how."
         )
     return [*lines, _MADE]
 

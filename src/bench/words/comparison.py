@@ -12,10 +12,10 @@ from bench.analysis import Comparison, blind, regressions, unseen
 from bench.analysis.gate import Sight
 from bench.analysis.locked import Difference, SlowerMachine
 from bench.axes import AXES
-from bench.errors import shown_share, two_digits
+from bench.errors import count_text, shown_share, two_digits
 from bench.records.columns import METRICS
 from bench.study.settings import setting_name, settings_in, value_text
-from bench.words.loads import count_text, loads_text
+from bench.words.loads import loads_text
 
 __all__ = [
     "assumed_text",
@@ -169,7 +169,7 @@ def sight_text(sight: Sight | None) -> str | None:
     """What a comparison could have seen, and what half of that would take; None where nothing shows it."""
     if sight is None:
         return None
-    number = "more than 100 sessions" if sight.sessions is None else f"about {sight.sessions} sessions"
+    number = "more than 100 sessions" if sight.sessions is None else f"about {count_text(sight.sessions, 'session')}"
     assumed = " (how far sessions differ is assumed)" if sight.spread_assumed else ""
     return (
         f"could have seen differences of {two_digits(sight.could_see)} % or more in {METRICS[sight.metric].title}; "
@@ -222,7 +222,7 @@ def overlooked(row: Row, percent: float) -> str:
     """Why a regression of `percent` could have been overlooked, and what it would take. Args: row: of `blind`."""
     if row["could_see"] is None:
         return "nothing shows how far runs differ by chance; measure 4 sessions of each side"
-    takes = "more than 100 sessions" if row["sessions"] is None else f"{row['sessions']} sessions"
+    takes = "more than 100 sessions" if row["sessions"] is None else count_text(row["sessions"], "session")
     return (
         f"a regression of {percent:g} % over all levels could be overlooked; this comparison sees "
         f"{size_text(row['could_see'] / 100)} or more. {percent:g} % takes {takes} of each side, interleaved"
@@ -238,7 +238,7 @@ def failed_requests(found: Comparison, row: Row) -> str:
 
 def _sides(row: Row) -> str:
     theirs = f"{row['failed_baseline']} of {row['requests_baseline']}"
-    return f"{row['failed']} of {row['requests']} requests failed, of the baseline's {theirs}"
+    return f"{count_text(row['failed'], 'request', of=row['requests'])} failed, of the baseline's {theirs}"
 
 
 def unlike_failures(found: Comparison) -> list[str]:

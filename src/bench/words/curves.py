@@ -9,10 +9,10 @@ from typing import Any
 from bench.analyse import CurveFindings
 from bench.analysis import Bottleneck
 from bench.records.searches import SearchRecord
-from bench.words import capacity, causes, fleet, searches
+from bench.words import capacity, causes, searches, sizing
 from bench.words.answer import listed
 
-__all__ = ["Curve", "limits"]
+__all__ = ["Curve", "limits", "limits_text"]
 
 
 @dataclass(frozen=True)
@@ -100,23 +100,27 @@ class Curve:
         measured = self.found.measured
         if measured is None or measured.little is None or measured.consistent:
             return ""
-        return fleet.little(measured.little)
+        return sizing.little(measured.little)
 
     @property
     def takes(self) -> str:
         """The fleet in a sentence; empty without one."""
-        return fleet.takes(self.fleet, self.gpu)
+        return sizing.takes(self.fleet, self.gpu)
 
     @property
     def at_most(self) -> str:
         """Between how many instances the fleet lies, in brackets; what is not established is said to be so."""
-        return fleet.interval(self.fleet)
+        return sizing.interval(self.fleet)
 
 
 def limits(curves: Sequence[Curve]) -> str:
     """The limits that judge any of these curves; those that do not judge all are said to be of classes. Empty where none judges any."""
-    judged = [curve.slos for curve in curves if curve.point or curve.slos]
+    return limits_text([curve.slos for curve in curves if curve.point or curve.slos])
+
+
+def limits_text(judged: Sequence[Sequence[object]]) -> str:
+    """The same. Args: judged: the limits of each curve."""
     found = dict.fromkeys(slo for each in judged for slo in each)
-    common = [slo for slo in found if all(slo in each for each in judged)]
-    of_classes = [slo for slo in found if slo not in common]
+    common = [str(slo) for slo in found if all(slo in each for each in judged)]
+    of_classes = [str(slo) for slo in found if str(slo) not in common]
     return listed([*common, *([f"the limits of its own classes ({', '.join(of_classes)})"] if of_classes else [])])

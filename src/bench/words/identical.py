@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from bench.analysis import Comparison
+from bench.errors import count_text
 from bench.words.comparison import place_text
-from bench.words.loads import count_text
 
 __all__ = ["same_answers", "share_text"]
 

@@ -10,7 +10,6 @@ from bench.words.answer import listed
 
 __all__ = [
     "between_text",
-    "count_text",
     "interval_text",
     "latency_text",
     "load_cell",
@@ -56,11 +55,6 @@ def latency_text(value: float | None) -> str:
     if value is None:
         return "–"
     return "failed" if math.isinf(value) else time_text(value)
-
-
-def count_text(number: int | str, what: str) -> str:
-    """A count with its noun, such as `1 run` or `2 runs`. Args: number: or its text."""
-    return f"{number} {what}{'' if str(number) == '1' else 's'}"
 
 
 def between_text(low: float | None, high: float | None, shape: str = "{:g}") -> str:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from bench.errors import count_text
 from bench.shipped import BENCH
 from bench.study import Plan, RunSpec
 from bench.study.precision import auto_lines, prompt_lines, thin_levels
-from bench.words.loads import count_text
 
 __all__ = ["measuring_lines"]
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from statistics import median
 
-from bench.errors import shown_share
+from bench.errors import count_text, shown_share
 from bench.models import Geometry
 from bench.records.calibration import Calibration, Doubt, Interval, Judgement, ModelRecord
 from bench.words.templates import filled
@@ -37,6 +37,9 @@ METRIC_TITLES = {
     "ttft_p50_s": "TTFT P50 (s)",
     "ttft_p99_s": "TTFT P99 (s)",
     "tpot_p50_s": "TPOT P50 (s)",
+    "tpot_p90_s": "TPOT P90 (s)",
+    "itl_p50_s": "ITL P50 (s)",
+    "itl_p99_s": "ITL P99 (s)",
     "e2e_p50_s": "E2E P50 (s)",
     "e2e_p99_s": "E2E P99 (s)",
 }
@@ -69,7 +72,7 @@ DOUBTS = {
     "refused": "{value:,.0f} requests are longer than the whole KV cache",
 }
 #: Numbers in a report; `bench predict` prints all.
-REPORTED = ("throughput_tokens_per_s", "ttft_p50_s", "ttft_p99_s", "tpot_p50_s")
+REPORTED = ("throughput_tokens_per_s", "ttft_p50_s", "ttft_p99_s", "tpot_p50_s", "itl_p99_s")
 _MS, _THOUSAND, _TERA = 1e-3, 1000, 1e12
 _SPENT = {
     "queue": "in the queue",
@@ -100,7 +103,7 @@ def parameter_rows(model: ModelRecord) -> list[list[str]]:
         ["a step's noise", shown_share(model.step_noise)],
         ["noise between runs", shown_share(model.run_noise)],
         ["steps stray from the fit, in the median, by", shown_share(model.residual)],
-        ["fitted to", f"{model.steps:,} steps of {model.runs} runs"],
+        ["fitted to", f"{model.steps:,} steps of {count_text(model.runs, 'run')}"],
     ]
 
 
@@ -219,5 +222,7 @@ def unpredicted_note(calibration: Calibration | None, axis: str) -> str:
     if without:
         why, _ = Counter(each.name for each in without).most_common(1)[0]
         example = next(each for each in without if each.name == why)
-        notes.append(f"Not predicted: {len(without)} of {len(loads)} loads, such as one where {doubt_text(example)}.")
+        notes.append(
+            f"Not predicted: {count_text(len(without), 'load', of=len(loads))}, such as one where {doubt_text(example)}."
+        )
     return " ".join(notes)

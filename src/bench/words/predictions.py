@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from bench.analysis.predictions import Prediction
-from bench.errors import shown_share
-from bench.words.loads import count_text
+from bench.errors import count_text, shown_share
 
 __all__ = ["comparison", "quantity"]
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from bench.analysis.regions import FEWEST_LEVELS, PROPORTIONAL
-from bench.errors import shown_share
+from bench.errors import count_text, shown_share
 from bench.words.answer import listed
-from bench.words.loads import between_text, count_text
+from bench.words.loads import between_text
 from bench.words.templates import filled
 
 __all__ = ["POINTS", "Name", "signals", "turning_point"]

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 
 from bench.analysis.regions import FLAT, PROPORTIONAL
 from bench.axes import AXES
-from bench.errors import shown_share
+from bench.errors import count_text, shown_share
 from bench.records.searches import SearchRecord
 from bench.shipped import BENCH
 from bench.study.search import EQUILIBRIUM, KV_CACHE, SLO, THROUGHPUT
 from bench.words.answer import Answer, shortened
-from bench.words.loads import count_text
 from bench.words.templates import filled
 
 __all__ = ["LoadUnit", "answer", "limit_text", "looked_for", "search_ended", "search_limit", "search_sentence", "target_text"]
@@ -144,7 +143,7 @@ def _goal(target: str, held: bool) -> str:
 
 
 def target_text(
-    target: str, limit: float, low: float, high: float, *, unit: LoadUnit, why: str, top: float | None = None
+    target: str, limit: float | None, low: float, high: float, *, unit: LoadUnit, why: str, top: float | None = None
 ) -> str:
     """What a search found of a target other than the SLOs, as a sentence without its full stop.
 
@@ -154,7 +153,7 @@ def target_text(
     unknown = f"{looked_for(target, (), held=unit.held)} is not known"
     if why == "unmeasured":
         return f"{unknown}: no run shows {'how full the KV cache was' if target == KV_CACHE else 'a throughput'}"
-    if math.isinf(high) and not (limit if target == THROUGHPUT else low):
+    if limit is None or (math.isinf(high) and not (limit if target == THROUGHPUT else low)):
         return unknown
     return FOUND[
         _goal(target, unit.held), why if why in ("above", "below", "never") else "open" if math.isinf(high) else "found"
@@ -167,12 +166,11 @@ def target_text(
 
 def search_limit(record: SearchRecord) -> str:
     """The limit that a search found."""
-    if record.target != SLO:
-        high = math.inf if record.high is None else record.high
-        return target_text(record.target, record.limit, record.low, high, unit=_unit(record), why=record.why, top=record.top)
-    if not record.limit and not record.low and record.high is None:  # nothing could be judged
-        return "not known"
     high = math.inf if record.high is None else record.high
+    if record.target != SLO:
+        return target_text(record.target, record.limit, record.low, high, unit=_unit(record), why=record.why, top=record.top)
+    if record.limit is None:
+        return "not known"
     return limit_text(record.limit, record.low, high, unit=_unit(record), why=record.why)
 
 

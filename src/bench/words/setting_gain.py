@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from bench.analysis.locked import Differs
 from bench.analysis.setting_gain import Gain, Ratio, SettingGain
 from bench.axes import AXES
-from bench.study.settings import setting_name, value_text, with_others
+from bench.errors import count_text
+from bench.study.settings import setting_name, value_text
 from bench.words.answer import AGAIN, Answer, listed
 from bench.words.capacity import UNFILLED
 from bench.words.comparison import difference_text, percent_text
-from bench.words.loads import count_text, interval_text, load_text
+from bench.words.loads import interval_text, load_text
 
 __all__ = ["answers"]
 
@@ -25,9 +27,9 @@ def answers(gains: Sequence[SettingGain]) -> Iterator[Answer]:
         second = f"does a second {_noun(first)}" if first.devices == (1, 2) else f"do more {_noun(first)}s"
         yield _answer("devices", f"What {second} buy, and at what load?", devices)
     if others := [each for each in gains if not each.times]:
-        names = dict.fromkeys(_name(each) for each in others)
-        what = f"does {next(iter(names))}" if len(names) == 1 else "do the settings"
-        yield _answer("settings", f"What {what} change, and at what load?", others)
+        names = list(dict.fromkeys(_name(each) for each in others))
+        what = f"does {names[0]}" if len(names) == 1 else "do the settings change"
+        yield _answer("settings", f"What {what}, and at what load?", others)
 
 
 def _answer(name: str, question: str, gains: Sequence[SettingGain]) -> Answer:
@@ -37,8 +39,11 @@ def _answer(name: str, question: str, gains: Sequence[SettingGain]) -> Answer:
     return Answer(
         name=name,
         question=question,
-        lines=tuple(prefix + line for prefix, each in named for line in _lines(each)),
-        sure=tuple(prefix + _sure(each) for prefix, each in named if each.pairs),
+        lines=tuple(prefix + " ".join(_lines(each)) for prefix, each in named) if len(gains) > 1 else tuple(_lines(gains[0])),
+        sure=(
+            *dict.fromkeys(_together(each) for each in gains if _is_mode(each)),
+            *(prefix + _sure(each) for prefix, each in named if each.pairs),
+        ),
         do=tuple(dict.fromkeys(prefix + line for prefix, each in named for line in _do(each))),
     )
 
@@ -47,9 +52,27 @@ def _noun(found: SettingGain) -> str:
     return "GPU" if found.gpus else "worker"
 
 
+def _is_mode(found: SettingGain) -> bool:
+    """Whether several settings changed at once, as a mode and its parameters do. Then the deployments are named, and none of these."""
+    return bool(found.beside) and not found.times
+
+
 def _name(found: SettingGain) -> str:
-    """The setting, with those that change whenever it does."""
-    return with_others(setting_name(found.setting), found.beside)
+    """The setting, or the deployment, with the verb that says what it does."""
+    first, other = found.deployments
+    return f"{other} change against {first}" if _is_mode(found) else f"{setting_name(found.setting)} change"
+
+
+def _together(found: SettingGain) -> str:
+    """In which settings two deployments differ, as a sentence."""
+    first, other = found.deployments
+    old, new = (value_text(found.setting, value) for value in found.values)
+    others = {each.variable: difference_text(each) for each in found.differences if isinstance(each, Differs)}
+    changed = [
+        f"{setting_name(found.setting)}: {old} → {new}",
+        *(others.get(name, setting_name(name)) for name in found.beside),
+    ]
+    return f"From {first} to {other} these settings changed together: {listed(changed)}."
 
 
 def _value(found: SettingGain, side: int) -> str:
@@ -64,21 +87,25 @@ def _with(found: SettingGain, side: int) -> str:
     """Such as `on 2 GPUs` or `with max_num_seqs 64`."""
     if found.times:
         return f"on {_value(found, side)}"
+    if _is_mode(found):
+        return f"with {found.deployments[side]}"
     return f"with {setting_name(found.setting)} {'at ' if found.values[side] is None else ''}{_value(found, side)}"
 
 
 def _of(found: SettingGain, engines: bool) -> str:
     """What one of several is of. Args: engines: whether there are several."""
     where = " · ".join((found.model, *([found.engine or "unknown engine"] if engines else []), found.workload))
-    against = f"{_value(found, 1)} against {_value(found, 0)}"
-    return (
-        f"{where}, {found.devices[1]} against {found.devices[0]}: " if found.times else f"{where}, {_name(found)} {against}: "
-    )
+    first, other = found.deployments
+    if _is_mode(found):
+        return f"{where}, {other} against {first}: "
+    if found.times:
+        return f"{where}, {found.devices[1]} against {found.devices[0]}: "
+    return f"{where}, {setting_name(found.setting)} {_value(found, 1)} against {_value(found, 0)}: "
 
 
 def _lines(found: SettingGain) -> list[str]:
     first, other = (_with(found, side) for side in (0, 1))
-    memory = f"Memory: {first} {_full(found, 0)}; {other} {_full(found, 1)}."
+    memory = f"Memory: {first}, {_full(found, 0)}; {other}, {_full(found, 1)}."
     if not AXES[found.axis].held:
         return [f"Speed: not known, an open loop's throughput is the load that it offers, {first} as {other}.", memory]
     if not found.pairs:
@@ -147,8 +174,9 @@ def _separate(found: SettingGain, times: float) -> str:
 
 
 def _besides(found: SettingGain) -> list[str]:
-    """What differs besides the setting."""
-    return [difference_text(each) for each in found.differences]
+    """What differs besides the setting, and besides those that changed with it."""
+    known = found.beside if _is_mode(found) else ()
+    return [difference_text(each) for each in found.differences if not (isinstance(each, Differs) and each.variable in known)]
 
 
 def _sure(found: SettingGain) -> str:
@@ -169,8 +197,10 @@ def _do(found: SettingGain) -> list[str]:
 
 def _of_setting(found: SettingGain) -> list[str]:
     """Which value to take, where a difference is established."""
+    if _is_mode(found):
+        return []
     do, name = [], setting_name(found.setting)
-    if found.beside or found.differences:
+    if found.differences:
         return [f"To learn what {name} does, change it alone: {listed(_besides(found))} changed too."]
     first, other = _value(found, 0), _value(found, 1)
     for gain, where in _parts(found):

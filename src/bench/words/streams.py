@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from bench.axes import CONCURRENCY
+from bench.errors import count_text
 from bench.parse.stream import ONE_EACH
 from bench.records.form import INEXACT
-from bench.words.loads import count_text
 
 __all__ = ["stream_notes"]
 

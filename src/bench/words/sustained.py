@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from bench.errors import count_text
 from bench.study import Decision
 from bench.words.answer import AGAIN, Answer, by_advice, in_line, listed, shortened
 from bench.words.capacity import BURSTS, c_max, missed, rate
 from bench.words.curves import Curve, limits
-from bench.words.loads import count_text
 
 __all__ = ["answer"]
 

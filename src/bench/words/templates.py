@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from string import Formatter
 from typing import Any
 
-from bench.errors import shown, shown_share, shown_size
+from bench.errors import count_text, shown, shown_share, shown_size
 from bench.records.latencies import LATENCIES
-from bench.words.loads import count_text, time_text
+from bench.words.loads import time_text
 
 __all__ = ["filled", "numbers_of"]
 

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 
 from bench.analysis.token_costs import LengthCost, StreamingGain
 from bench.axes import AXES
+from bench.errors import count_text, is_are
 from bench.statistics import FEWEST_POINTS
 from bench.words.answer import AGAIN, Answer, listed
 from bench.words.lengths import adds, squared, with_half
-from bench.words.loads import count_text, load_text
+from bench.words.loads import load_text
 
 __all__ = ["answer", "gain_title"]
 
@@ -77,10 +78,9 @@ def _cost(found: LengthCost) -> str:
 def _too_few(found: LengthCost) -> str:
     """Why there is no line."""
     if found.measured == found.valid:
-        return f"{found.valid} of {found.runs} runs are valid"
-    if found.kind == "prompt":
-        return f"{found.measured} of {found.valid} valid runs have a TTFT, which only streaming shows"
-    return f"{found.measured} of {found.valid} valid runs have an E2E latency"
+        return f"{count_text(found.valid, 'run', of=found.runs)} {is_are(found.valid)} valid"
+    some = f"{count_text(found.measured, 'valid run', of=found.valid)} {'has' if found.measured == 1 else 'have'}"
+    return f"{some} a TTFT, which only streaming shows" if found.kind == "prompt" else f"{some} an E2E latency"
 
 
 def _bend(found: LengthCost, what: str) -> str:
@@ -119,7 +119,7 @@ def _lacking(found: StreamingGain) -> str:
 
 def _sure(costs: Sequence[LengthCost], gains: Sequence[StreamingGain], names: _Names) -> tuple[str, ...]:
     fits = [
-        f"{each.measured} of {each.runs} runs for {each.kind} length"
+        f"{count_text(each.measured, 'run', of=each.runs)} for {each.kind} length"
         f" ({f'{name}, ' if (name := names(each)) else ''}R² {(each.known.parabola or each.known).r_squared:.2f})"
         for each in costs
         if each.known

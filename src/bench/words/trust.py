@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import polars as pl
 
 from bench.analysis.validity import LASTING, Reason, invalid
+from bench.errors import count_text, is_are, shown_share
 from bench.study.config import Thresholds
 from bench.words.answer import AGAIN, listed
 from bench.words.verdicts import reason_texts
 
-__all__ = ["alike", "changed_thresholds", "first_line", "remedy"]
+__all__ = ["accept_option", "accept_others", "alike", "changed_thresholds", "first_line", "remedy"]
 
 _ADVICE = "docs/how-to/troubleshooting.md says what to do about each reason"
 _LASTING = f"Measured again they would be the same: {_ADVICE}."
@@ -20,20 +22,21 @@ _SOME_LAST = f"Some of them would be the same: {_ADVICE}."
 _OFTEN = f"Before that, end what disturbs most of them: {_ADVICE}."
 _MANY = 4  # fewest invalid runs that count as most of them
 _LEAST = {"scrape_share"}  # limits below which a run is invalid; of the others it is those above
+_STEP = 0.05  # step in which a threshold is advised, above what was seen; convention
 _NUMBER = re.compile(r"\d\d:\d\d:\d\d|\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?")  # or a time of day
 
 
 def first_line(runs: pl.DataFrame) -> str:
     """How many runs are valid; where none is, that nothing holds, and the most frequent reason."""
     rejected = runs.filter(invalid())
-    timed = runs["valid"].sum()
+    timed = int(runs["valid"].sum())
     if not runs.height:
         return "No run was measured."
     if not rejected.height:
         return "The run is valid." if runs.height == 1 else f"All {runs.height} runs are valid."
     why = alike(reason for codes in rejected["reasons"] for reason in reason_texts(codes))
     often = (
-        f" Most often: {why[0][0]} ({why[0][1]} of {runs.height} runs)."
+        f" Most often: {why[0][0]} ({count_text(why[0][1], 'run', of=runs.height)})."
         if len(why) > 1
         else f" Why: {why[0][0]}."
         if why
@@ -45,7 +48,7 @@ def first_line(runs: pl.DataFrame) -> str:
         return f"{what}, so {rest}.{often}"
     counts = runs.filter(pl.col("valid") & ~pl.col("counts_valid")).height
     half = f"; of {counts} more the server's counts cannot be trusted" if counts else ""
-    return f"{timed} of {runs.height} runs are valid{half}. The others are left out.{often}"
+    return f"{count_text(timed, 'run', of=runs.height)} {is_are(timed)} valid{half}. The others are left out.{often}"
 
 
 def remedy(runs: pl.DataFrame) -> str:
@@ -63,12 +66,41 @@ def remedy(runs: pl.DataFrame) -> str:
     return AGAIN if fleeting == rejected.height else f"{AGAIN} {_SOME_LAST}"
 
 
+def accept_others(reasons: Iterable[Sequence[str]]) -> str:
+    """How a study accepts a machine that others use; empty where that made no run invalid. Args: reasons: the codes of each run."""
+    found = [reason for codes in reasons for reason in map(_reason, codes) if reason and reason.check == "other_processes"]
+    shares = [reason.value for reason in found if reason.value is not None]
+    how = "`thresholds: {{ other_share: {limit} }}` in the study's file lets such runs count, and measures none again"
+    return _accepted(max(shares), how) if shares else ""
+
+
+def accept_option(share: float | None, limit: float) -> str:
+    """How a command without a study accepts that other processes took so much of the cores' time; empty where the limit allows it, or
+    nobody knows how much they took (0–1).
+    """
+    return "" if share is None or share <= limit else _accepted(share, "`--threshold other_share={limit}` lets such runs count")
+
+
+def _accepted(share: float, how: str) -> str:
+    limit = min(1.0, math.ceil(round(share / _STEP, 6)) * _STEP)
+    return (
+        f"Other processes took up to {shown_share(share)} of the cores' time. If they cannot be ended, "
+        f"{how.format(limit=f'{limit:g}')}; their latencies then hold the others' work too."
+    )
+
+
 def _lasts(code: str) -> bool:
     """Whether a run would have this reason again. What is no code was written by an older version: nobody knows."""
+    reason = _reason(code)
+    return reason is not None and reason.check in LASTING
+
+
+def _reason(code: str) -> Reason | None:
+    """The reason with this code; None for what an older version wrote, in words."""
     try:
-        return Reason.of(code).check in LASTING
+        return Reason.of(code)
     except (ValueError, KeyError):
-        return False
+        return None
 
 
 def alike(reasons: Iterable[str]) -> list[tuple[str, int]]:

@@ -8,8 +8,7 @@ from typing import Any
 
 from bench.analysis.validity import Check, Part, Reason
 from bench.drift import Drift, RoundPart
-from bench.errors import shown, shown_share
-from bench.words.loads import count_text
+from bench.errors import count_text, shown, shown_share, was_were
 from bench.words.templates import filled
 
 __all__ = ["PARTS", "failures", "hits", "reason_text", "reason_texts", "retries", "stopped"]
@@ -31,7 +30,7 @@ _TEXTS: dict[Check, str] = {
     "something holds them back",
     "nothing_sent": "no request was sent",
     "unreachable": "no request reached the server",
-    "refused": "{value:.0f} of {limit:.0f} requests were refused for what they are[ ({kinds})]",
+    "refused": "refused for what they are: {value:.0f} of {limit:requests}[ ({kinds})]",
     "none_answered": "every request failed, and not because of the load[ ({kinds})]",
     "not_counted": "the server counts no tokens in {value:requests}, so that their lengths cannot be checked (no usage)",
     "prompt_lengths": f"{{value:requests}} had another prompt length than asked for{_COUNTED}",
@@ -88,7 +87,7 @@ def failures(run: Mapping[str, Any]) -> str | None:
     kinds = {key.removeprefix("outcome_"): n for key, n in run.items() if key.startswith("outcome_") and n}
     how = f" ({listed})" if (listed := _kinds(kinds)) else ""
     said = f": {shown(run['failure_said'], 160)}" if run.get("failure_said") else ""
-    return f"{run['failed']} of {run['requests']} requests failed{how}{said}"
+    return f"{count_text(run['failed'], 'request', of=run['requests'])} failed{how}{said}"
 
 
 def retries(run: Mapping[str, Any]) -> str | None:
@@ -96,8 +95,8 @@ def retries(run: Mapping[str, Any]) -> str | None:
     if not run.get("retried"):
         return None
     return (
-        f"{run['retried']} of {count_text(run['requests'], 'request')} were refused and sent again, after waits of up to "
-        f"{run['retry_wait_max_s']:.3g} s"
+        f"{count_text(run['retried'], 'request', of=run['requests'])} {was_were(run['retried'])} refused and sent again, after waits "
+        f"of up to {run['retry_wait_max_s']:.3g} s"
     )
 
 
@@ -115,7 +114,7 @@ def stopped(run: Mapping[str, Any]) -> str | None:
     """That a run ended early, and why; None where all of its requests were sent."""
     if run.get("stopped_at_s") is None:
         return None
-    sent = f"{run['requests']} of {count_text(run['num_requests'], 'request')} sent"
+    sent = f"{count_text(run['requests'], 'request', of=run['num_requests'])} sent"
     return f"stopped after {run['stopped_at_s']:.0f} s: requests pile up ({sent})"
 
 

@@ -13,7 +13,7 @@ from bench.cli import completion
 from bench.cli.entry import command
 from bench.cli.options import Json, at_least_one, flag, option, percent
 from bench.cli.output import print_json, print_table
-from bench.errors import BenchError
+from bench.errors import BenchError, count_text
 
 if TYPE_CHECKING:
     from bench.analysis import Comparison
@@ -197,8 +197,10 @@ class Compare:
                 }
             )
             return
-        number = "more than 100 sessions" if takes is None else f"{takes} sessions"
-        print(f"{difference:g} % over {self.levels} levels takes {number} of each deployment, interleaved (A B B A …).")
+        number = "more than 100 sessions" if takes is None else count_text(takes, "session")
+        print(
+            f"{difference:g} % over {count_text(self.levels, 'level')} takes {number} of each deployment, interleaved (A B B A …)."
+        )
         print(
             f"Runs differ by {self.noise:g} %, sessions next to each other by {between:g} % (standard deviations; --noise, --between); "
             f"repeats: {self.repeats}; metrics: {metrics}."
@@ -219,7 +221,7 @@ def _refuse_nothing(found: Comparison, sources: tuple[str, str], metrics: Iterab
     for side, runs, invalid in zip(sources, found.runs, found.invalid, strict=True):
         if runs == invalid:
             raise BenchError(
-                f"{side}: each of its {runs} runs is invalid; `bench runs` says why, or the column reasons in summary.csv."
+                f"{side}: none of its {count_text(runs, 'run')} is valid; `bench runs` says why, or the column reasons in summary.csv."
             )
     if found.alone.height == sum(found.runs) - sum(found.invalid):
         raise BenchError(

@@ -102,7 +102,7 @@ class Find(Sending):
         self._refuse_conversations(aim)
         target = self.target()
         refuse_wrong_address(self.metrics)
-        thresholds_of(self.threshold)
+        other_share = thresholds_of(self.threshold).other_share
         _refuse_unreachable(target)
         budget = Budget(self.max_runs, 60 * self.max_minutes)
         former = self._former(content, aim, target)
@@ -123,7 +123,7 @@ class Find(Sending):
         if self.json:
             print_json(result)
         else:
-            _print(found, aim, figure)
+            _print(found, aim, figure, other_share)
         sys.exit(status(found, self.at_least))
 
     def _former(self, content: dict[str, Any], aim: Aim, target: Target) -> RunningServer | None:
@@ -277,11 +277,15 @@ def _refuse_unreachable(target: Target) -> None:
         print(f"--model {target.model}: the server lists {models_text(names)}, and not this name", file=sys.stderr)
 
 
-def _print(found: Found, aim: Aim, figure: Path) -> None:
+def _print(found: Found, aim: Aim, figure: Path, other_share: float) -> None:
     from bench.search.words import answer_text, why_text
+    from bench.words.trust import accept_option
 
     print(f"{answer_text(found.answer, aim, whole=True)}.")
     print(why_text(found, aim))
+    others = max((look.row.get("host_other_share") or 0.0 for look in found.looks), default=None)
+    if allowed := accept_option(others, other_share):
+        print(allowed)
     print(f"The figure: {figure}")
 
 

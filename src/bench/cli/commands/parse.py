@@ -12,6 +12,7 @@ from bench.cli.checks import thresholds_of
 from bench.cli.entry import command
 from bench.cli.options import Json, ThresholdValues
 from bench.cli.output import print_json
+from bench.errors import count_text
 
 
 @command("bench parse runs/one", "bench parse runs/one --json")
@@ -27,6 +28,7 @@ def parse(
     from bench.analysis import verdict
     from bench.parse import parse_run, tail_text
     from bench.words.streams import stream_notes
+    from bench.words.trust import accept_option
     from bench.words.verdicts import failures, hits, reason_text, retries, stopped
     from bench.work import WORKS
 
@@ -42,7 +44,7 @@ def parse(
     if json:
         print_json({**summary, **verdict_columns(judged)})
         return
-    print(f"{folder}: {summary['ok']} of {summary['requests']} requests ok")
+    print(f"{folder}: {count_text(summary['ok'], 'request', of=summary['requests'])} ok")
     bound = summary["ttft_p99_bound_s"]
     why = f" (an estimate: n = {summary['ttft_n']} carries no 99 % bound)" if bound is None else ""
     for key, unit, label in (
@@ -61,7 +63,7 @@ def parse(
     if summary["prompts"] != "random":
         print(f"  {'prompts':<20} {summary['prompt_tokens'] or 0:.4g} tokens in the mean, as the server counts them")
     if summary["answers"] == "natural":
-        cut = f"{summary['cut_answers']} of {summary['ok']} were cut at the limit"
+        cut = f"{summary['cut_answers']} of {summary['ok']} cut at the limit"
         print(f"  {'answers':<20} {summary['output_tokens'] or 0:.4g} tokens in the mean; {cut}")
     if served := hits(summary):
         print(f"  {'prefix cache':<20} {served}")
@@ -77,8 +79,9 @@ def parse(
     counts = "not taken" if summary.get("scraped") is None else "valid" if judged.counts_valid else "invalid"
     for what, state in (("latency, throughput", valid), ("the server's counts", counts)):
         print(f"  {what:<20} {state}")
-    for reason in judged.found:
-        print(f"    {reason.part}: {reason_text(reason)}")
+    allowed = accept_option(summary.get("host_other_share"), thresholds.other_share)
+    for line in (*(f"    {reason.part}: {reason_text(reason)}" for reason in judged.found), *filter(None, [allowed])):
+        print(line)
 
 
 def _classes(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -90,4 +93,7 @@ def _classes(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         requests, p50, p99, bound = (
             summary[class_column(name, column)] for column in ("requests", "ttft_p50_s", "ttft_p99_s", "ttft_p99_bound_s")
         )
-        yield name, f"{requests} requests" + ("" if p50 is None else f", TTFT P50 {p50:.4g} s, P99 {tail_text(p99, bound)} s")
+        yield (
+            name,
+            count_text(requests, "request") + ("" if p50 is None else f", TTFT P50 {p50:.4g} s, P99 {tail_text(p99, bound)} s"),
+        )

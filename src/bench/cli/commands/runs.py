@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from bench.cli.entry import command
 from bench.cli.options import Configfile, Json, Select
 from bench.cli.output import print_json, print_table
+from bench.errors import count_text
 
 if TYPE_CHECKING:
     from bench.cli.verdicts import Verdict
@@ -27,7 +28,7 @@ def runs(configfile: Configfile = None, select: Select = None, json: Json = Fals
     invalid.
     """
     from bench.cli.study import load_plan
-    from bench.cli.verdicts import judged_runs, unjudged_text, verdict_text
+    from bench.cli.verdicts import in_words, judged_runs, unjudged_text, verdict_text
     from bench.store import Store, run_states
     from bench.study.precision import auto_lines, prompt_lines, thin_levels
 
@@ -44,22 +45,28 @@ def runs(configfile: Configfile = None, select: Select = None, json: Json = Fals
                     **asdict(plan.place_of(run)),
                     "digest": run.digest,
                     "state": state,
-                    **judged.get(run.digest, unknown),
+                    **in_words(judged.get(run.digest, unknown)),
                 }
                 for run, state in states
             ]
         )
         return
-    rows = []
-    for run, state in states:
-        verdict = judged.get(run.digest) if state in ("measured", "invalid") else None
-        rows.append([state, run.key, verdict_text(verdict) if verdict else ""])
+    verdicts = [judged.get(run.digest) if state in ("measured", "invalid") else None for run, state in states]
+    rows = [
+        [state, run.key, verdict_text(verdict) if verdict else ""]
+        for (run, state), verdict in zip(states, verdicts, strict=True)
+    ]
     rows += [[state, search.key, text] for search, state, text in _searches(plan)]
     print_table(rows, "<<<", head=False)
     counts = Counter(state for _, state in states)
-    print(f"{len(states)} runs: " + ", ".join(f"{count} {state}" for state, count in counts.items()) if states else "0 runs")
+    print(": ".join(filter(None, (count_text(len(states), "run"), ", ".join(f"{n} {state}" for state, n in counts.items())))))
     if unjudged := unjudged_text(states, judged):
         print(f"Note: {unjudged}")
+    if rejected:
+        from bench.words.trust import accept_others
+
+        if allowed := accept_others(verdict["reasons"] for verdict in verdicts if verdict):
+            print(f"Note: {allowed}")
     for line in (*prompt_lines(plan), *auto_lines(plan), *thin_levels(plan.listed, plan.config.decision.slos)):
         print(f"Note: {line}")
 

@@ -237,7 +237,7 @@ def _classes(runs: pl.DataFrame, deployment: str | None) -> list[str]:
 
 def _measured(runs: pl.DataFrame, points: pl.DataFrame, deployment: str | None) -> tuple[OperatingPoint, dict[str, Any]]:
     from bench.analysis import OperatingPoint
-    from bench.words.fleet import next_step, no_point
+    from bench.words.sizing import next_step, no_point
 
     points = points if deployment is None else points.filter(points["deployment"] == deployment)
     if points.height != 1:
@@ -270,7 +270,7 @@ def _with_gpus(point: OperatingPoint, given: int | None, deployment: str) -> Ope
 
 def _print(fleet: dict[str, Any], measured: dict[str, Any] | None, *, machine: bool) -> None:
     """Args: measured: the row of `operating_points` that was sized; None of one that was given."""
-    from bench.words.fleet import UNKNOWN_GPUS, ends, little, meets
+    from bench.words.sizing import UNKNOWN_GPUS, ends, little, meets
 
     if measured:
         print(f"{meets(measured)}\n")

@@ -128,13 +128,13 @@ class Workload(Sending):
     def run(self) -> None:
         """Send the load, and print what came of it."""
         from bench.commit import commit_of
+        from bench.errors import count_text
         from bench.load.client import Load
         from bench.load.schedule import at_least_s, schedule
         from bench.measure.exposition import find_metrics, worth_reading
         from bench.measure.recording import record_run
         from bench.records.run import RunHeader
         from bench.study.specs import PROTOCOL, digest
-        from bench.words.loads import count_text
 
         target, interval, thresholds = self.target(), self._scrape_interval(), thresholds_of(self.threshold)
         seed = self.seed or secrets.token_hex(8)
@@ -178,7 +178,7 @@ class Workload(Sending):
         )
         # Aside at first, so that a run that fails leaves what was there before it.
         with tempfile.TemporaryDirectory(prefix=".unfinished-", dir=output) as aside:
-            with progress(f"{len(planned)} requests", seconds or None):
+            with progress(count_text(len(planned), "request"), seconds or None):
                 recording = record_run(
                     target,
                     load,
@@ -347,12 +347,15 @@ def _put_in_place(aside: Path, output: Path) -> None:
 
 
 def _print(folder: Path, recording: Recording, outcomes: Mapping[str, int], work: Work, other_share: float) -> None:
+    from bench.errors import count_text
     from bench.measure.rounds import disturbed
-    from bench.words.loads import count_text
+    from bench.words.trust import accept_option
 
     print(f"{folder}/requests.jsonl: {count_text(len(recording.requests), 'request')} in {recording.duration_s:.2f} s, "
           f"{recording.tokens_per_s:.0f} {work.unit}/s; " + ", ".join(f"{n} {o}" for o, n in outcomes.items())
           + disturbed(recording.other_share, other_share, recording.busy_share))  # fmt: skip
+    if allowed := accept_option(recording.other_share, other_share):
+        print(f"  {allowed}")
     errors = {record.error for record in recording.requests if record.error}
     for words in sorted(errors)[:3]:
         print(f"  the server answered: {words}")

@@ -18,7 +18,7 @@ from bench.figures.theme import HEIGHT, NEUTRAL, curve_colour, curve_shape, in_o
 from bench.figures.ticks import log_ticks, ticked
 from bench.study import Slo
 from bench.study.questions import wanted
-from bench.words.fleet import title
+from bench.words.sizing import title
 
 _WIDTH = 380
 _RATE, _MACHINES = "usable requests/s of an instance", "GPUs, or machines with a CPU engine"

@@ -8,6 +8,7 @@ from dataclasses import replace
 import altair as alt
 import polars as pl
 
+from bench.analysis.windows import in_windows
 from bench.figures.labels import NARROW, free_places, label_layer, with_places
 from bench.figures.registry import figure
 from bench.figures.results import Results
@@ -25,7 +26,7 @@ from bench.figures.ticks import log_ticks, ticked
 from bench.records.latencies import LATENCIES, PERCENTILES
 from bench.study import Slo
 from bench.study.questions import levels
-from bench.words.charts import load_label, numbers_note, rings_note, sustained_title
+from bench.words.charts import WINDOWS, load_label, numbers_note, rings_note, sustained_title
 
 _X = "throughput_tokens_per_s"
 _SHOWN = ("p50", "p95", "p99")  # of TTFT, or E2E where answers come whole
@@ -36,11 +37,12 @@ _RINGS = {"C_max": "black", "knee": NEUTRAL}
 
 
 def _note(results: Results) -> str:
-    """What the numbers count, and what rings and hollow points mean, where there are any."""
+    """What the numbers count and are of, and what rings and hollow points mean, where there are any."""
     rings = results.points["c_max"].is_not_null().any(), results.knees["knee"].is_not_null().any()
     axes = results.runs["axis"].unique()
     numbers = numbers_note(axes[0]) if len(axes) == 1 else ""
-    return " ".join(filter(None, (numbers, rings_note(*rings), whole_note(results))))
+    windows = WINDOWS if in_windows(results.runs) else ""
+    return " ".join(filter(None, (windows, numbers, rings_note(*rings), whole_note(results))))
 
 
 @figure(

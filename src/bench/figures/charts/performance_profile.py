@@ -24,12 +24,25 @@ from bench.figures.theme import (
     with_whole,
 )
 from bench.study.questions import levels
+from bench.words.charts import profile_note
 from bench.words.regions import signals, turning_point
 
 _COLUMN = "throughput_tokens_per_s"
 _PANELS_A_ROW = 3
 _HEIGHT = 230
 _BLACK = alt.ColorValue("black")
+
+
+def _note(results: Results) -> str:
+    """What the marks mean, and the hollow points where there are any."""
+    found = results.saturation
+    marks = profile_note(
+        points=found["equilibrium_at"].is_not_null().any() or found["saturation_at"].is_not_null().any(),
+        predicted=results.runs["predicted_saturation"].is_not_null().any(),
+        full=found["measured"].is_not_null().any(),
+        waits=found["queue"].is_not_null().any(),
+    )
+    return " ".join(filter(None, (marks, whole_note(results))))
 
 
 @figure(
@@ -45,7 +58,7 @@ _BLACK = alt.ColorValue("black")
     "predicted KV saturation. Triangle: the lowest level that filled the KV cache; circle: the lowest at which requests still "
     "wait once the load stands.",
     finding=saturation_finding,
-    note=whole_note,
+    note=_note,
 )
 def performance_profile(results: Results) -> alt.ConcatChart:
     """Throughput over load for each curve, over its regions, with both points, the predicted saturation, and KV cache and queue.

@@ -22,6 +22,7 @@ _METRICS = {
     "ttft_p99_s": "TTFT P99 (s, log)",
     "tpot_p50_s": "TPOT P50 (s)",
 }
+_WHOLE = "of whole runs"  # a second line below each axis' title: other figures have the same numbers of steady windows
 _FEW_PANELS, _WIDTH, _NARROW, _HEIGHT = 3, 300, 220, 150
 _Load = TypeVar("_Load", PredictedLoad, MeasuredLoad)
 _SCHEMA = {"deployment": pl.String, "workload": pl.String, "level": pl.Float64, "metric": pl.String}
@@ -65,7 +66,8 @@ def predicted_loads(results: Results) -> alt.VConcatChart | alt.LayerChart:
         panels = []
         for workload in workloads:
             here = pl.col("metric").eq(metric) & pl.col("workload").eq(workload)
-            panel = _panel(results, predicted.filter(here), measured.filter(here), _scale(predicted, measured, metric), title)
+            titles, scale = [title, _WHOLE], _scale(predicted, measured, metric)
+            panel = _panel(results, predicted.filter(here), measured.filter(here), scale, titles)
             panel = panel.properties(width=width, height=_HEIGHT)
             if number == 0:
                 panel.title = alt.TitleParams(workload, fontSize=15, fontWeight="normal", anchor="start")
@@ -74,7 +76,9 @@ def predicted_loads(results: Results) -> alt.VConcatChart | alt.LayerChart:
     return alt.vconcat(*rows)
 
 
-def _panel(results: Results, predicted: pl.DataFrame, measured: pl.DataFrame, scale: alt.Scale, title: str) -> alt.LayerChart:
+def _panel(
+    results: Results, predicted: pl.DataFrame, measured: pl.DataFrame, scale: alt.Scale, title: list[str]
+) -> alt.LayerChart:
     x, colour = level_axis(results, log=is_log(results)), curve_colour(results)
     ends = scale["domain"]
     axis = ticked(log_ticks(*ends), *ends, format="~g") if scale["type"] == "log" else alt.Axis(tickCount=5)

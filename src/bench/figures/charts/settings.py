@@ -45,7 +45,10 @@ def _finding(results: Results) -> str | None:
     if more:
         return brings_title(ratios["series"][0], shares, "what as many single devices would")
     first = runs.filter("first")["series"][0]
-    return brings_title(f"{setting_name(setting)} {ratios['series'][0]}", shares, f"the throughput of {first}")
+    other = ratios["series"][0]
+    return brings_title(
+        other if runs["mode"].any() else f"{setting_name(setting)} {other}", shares, f"the throughput of {first}"
+    )
 
 
 @figure(
@@ -82,7 +85,7 @@ def settings(results: Results) -> alt.TopLevelMixin:
 def _row(results: Results, setting: str, runs: pl.DataFrame) -> alt.HConcatChart:
     runs = with_whole(results, runs)
     more = runs["times"].max() != 1
-    title = "devices" if more else setting_name(setting)
+    title = "devices" if more else "deployment" if runs["mode"].any() else setting_name(setting)
     order = runs["series"].unique(maintain_order=True).to_list()
     of = dict(runs.select("series", "deployment").iter_rows())
     colours = [deployment_colours(results)[of[series]] for series in order]
@@ -167,11 +170,13 @@ def _curve(first: pl.DataFrame) -> str:
 def _side(pair: Pair, side: pl.DataFrame, several: bool) -> pl.DataFrame:
     value, curve = side[pair.setting][0], _curve(pair.first)
     short = _SHORT.get(pair.setting)
-    name = f"{short}={value or 1}" if short else value_text(pair.setting, value)
+    mode = bool(pair.beside) and not short  # several settings at once: the deployments are named
+    name = f"{short}={value or 1}" if short else side["deployment"][0] if mode else value_text(pair.setting, value)
     return side.with_columns(
         curve=pl.lit(curve),
         series=pl.lit(f"{curve} · {name}" if several else name),
         first=pl.lit(side is pair.first),
+        mode=pl.lit(mode),
         times=pl.lit(devices_of(side) / devices_of(pair.first)),
     )
 

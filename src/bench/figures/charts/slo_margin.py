@@ -43,7 +43,9 @@ def slo_margin(results: Results) -> alt.FacetChart | alt.LayerChart:
     slos = [slo for slo in results.decision.slos if slo.column in results.runs.columns]
     if not slos:
         return nothing_to_show("the study's `decision` names no SLO")
-    runs = with_curve(results, results.runs).join(_ends(results), on=list(_CURVE), how="left", maintain_order="left")
+    runs = with_curve(results, results.runs).join(
+        results.points.select(*_CURVE, "low", "high"), on=list(_CURVE), how="left", maintain_order="left"
+    )
     names, limits = {slo.column: str(slo) for slo in slos}, {slo.column: slo.limit_s for slo in slos}
     rows = (
         runs.unpivot(
@@ -104,19 +106,6 @@ def slo_margin(results: Results) -> alt.FacetChart | alt.LayerChart:
         .resolve_axis(x="independent")
     )
     return chart
-
-
-def _ends(results: Results) -> pl.DataFrame:
-    """Where C_max lies: `deployment`, `workload`, `low`, `high`; by a search where there is one."""
-    ends = {
-        (name, workload): (low, high) for name, workload, low, high in results.points.select(*_CURVE, "low", "high").iter_rows()
-    }
-    ends |= {curve: (found.low, found.high) for curve, found in results.limits.items()}
-    return pl.DataFrame(
-        [(*curve, *both) for curve, both in ends.items()],
-        schema={**dict.fromkeys(_CURVE, pl.String), "low": pl.Float64, "high": pl.Float64},
-        orient="row",
-    )
 
 
 def _domain(rows: pl.DataFrame) -> list[float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,11 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.analysis.proportions import Share
+from bench.analysis.speed import Reference, speeds
 from bench.errors import BenchError
 from bench.parse.steady import GROWS
 from bench.study import Slo
 
-__all__ = ["CAP", "FAILED", "GROWTH", "MOST_EXCESS", "NEARBY", "SLOWER", "Excess", "Observation", "observed"]
+__all__ = ["CAP", "FAILED", "GROWTH", "MOST_EXCESS", "NEARBY", "SLOWER", "Excess", "Observation", "observations", "observed"]
 
 FAILED, GROWTH = "failed", "growth"
 NEARBY = math.log(1.3)  # ln ratio of loads that are neighbours; tuned: benchmarks.search
@@ -27,6 +28,7 @@ _LEAST_ERROR = 0.005  # lowest standard error of an excess; tuned: benchmarks.se
 SLOWER = (-0.06, -0.03, 0.03, 0.06)
 # fewest requests of a run that can show backlog growth: fewer pile up while a server still fills; tuned: benchmarks.search
 _FEWEST_GROWING = 150
+_STILL_FILL = 10.0  # standard deviation of the requests by which a server still fills in a run; tuned: benchmarks.search
 # continuity correction of a count of misses, so that none of n has a logarithm; source: Cox, Analysis of Binary Data, 1970
 _HALF = 0.5
 _ANSCOMBE = 0.375  # offset that makes the variance of a count's square root a quarter; source: Anscombe, Biometrika, 1948
@@ -60,7 +62,8 @@ class Observation:
     Attributes:
         load: its level. excesses: by criterion, an SLO's column, `failed` or, of an open loop, `growth`. requests: that were judged;
         failed: of them. grows: whether requests surely piled up. asked: the level as it was sent; None: the same as `load`, which
-        is what it comes to on a machine that is as fast as usual.
+        is what it comes to on a machine that is as fast as usual. held: whether a closed loop holds it.
+        growth, growth_error: of an open loop, the share of requests that pile up, and its standard error; None where not known.
     """
 
     load: float
@@ -71,6 +74,8 @@ class Observation:
     asked: float | None = None
     held: bool = True
     round: int | None = None
+    growth: float | None = None
+    growth_error: float = 0.0
 
     @property
     def level(self) -> float:
@@ -98,20 +103,19 @@ class Observation:
         failing = self.failed > 0 and self.excesses[FAILED].value > 0
         return not (self.slow or self.grows or failing)
 
-    def at_usual_speed(self, speed: float, *, held: bool) -> Observation:
+    def at_usual_speed(self, speed: float) -> Observation:
         """What the run would have shown on a machine that is as fast as usual: a server at half the speed carries half the rate, and
         takes twice as long.
 
         Args:
-            speed: of the machine during the run ÷ the usual one. held: whether a closed loop holds the load.
+            speed: of the machine during the run ÷ the usual one.
         """
         by = math.log(speed)
         excesses = {
             key: each if key in (FAILED, GROWTH) else replace(each, value=each.value + by)
             for key, each in self.excesses.items()
         }
-        load = self.load if held else self.load / speed
-        return replace(self, load=load, excesses=excesses, asked=self.level, held=held)
+        return replace(self, load=self.load if self.held else self.load / speed, excesses=excesses, asked=self.level)
 
 
 def observed(row: Mapping[str, Any], slos: Sequence[Slo], failed_share: float, speed: float = 1.0) -> Observation | None:
@@ -133,10 +137,43 @@ def observed(row: Mapping[str, Any], slos: Sequence[Slo], failed_share: float, s
     failed = np.array([not x["ok"] for x in requests])
     excesses[FAILED] = _by_failures(failed, failed_share)
     filled = len(requests) >= _FEWEST_GROWING or row.get("stopped_at_s") is not None
-    if row["steady_growth"] is not None and (not grows or filled):
-        value = (row["steady_growth"] - _MAY_GROW) / GROWS
+    growth = row.get("steady_growth")
+    if growth is not None and (not grows or filled):
+        value = (growth - _MAY_GROW) / GROWS
         excesses[GROWTH] = Excess(min(CAP, max(-CAP, value)), max(_LEAST_ERROR, row["steady_growth_error"] / GROWS))
-    return Observation(row["level"], excesses, len(requests), int(failed.sum()), grows)
+    return Observation(
+        row["level"],
+        excesses,
+        len(requests),
+        int(failed.sum()),
+        grows,
+        held=row["arrival"] in ("closed", "burst"),
+        growth=growth,
+        growth_error=0.0 if growth is None else math.hypot(row["steady_growth_error"], _STILL_FILL / len(requests)),
+    )
+
+
+def observations(rows: Sequence[Mapping[str, Any]], slos: Sequence[Slo], failed_share: float) -> list[Observation]:
+    """What runs of one curve show, on a machine that is as fast as usual, with the rounds that share what is not known of its speed.
+
+    Args:
+        rows: as `observed` takes them, with `repeat` and, where they are known, `session`, `round` and the `reference` columns.
+    """
+    rounds: dict[Hashable, int] = {}
+    numbers = [rounds.setdefault(_round(row), len(rounds)) for row in rows]
+    references = [
+        Reference(1 / row["reference_s"] if row.get("reference_s") else None, row.get("reference_load"), number)
+        for row, number in zip(rows, numbers, strict=True)
+    ]
+    seen = [
+        (observed(row, slos, failed_share, speed), speed, number)
+        for row, speed, number in zip(rows, speeds(references), numbers, strict=True)
+    ]
+    return [replace(each.at_usual_speed(speed), round=number) for each, speed, number in seen if each is not None]
+
+
+def _round(row: Mapping[str, Any]) -> Hashable:
+    return row.get("reference_since") or (row.get("session") or 1, row.get("round") or row["repeat"])
 
 
 def _by_slo(requests: Sequence[Mapping[str, Any]], slo: Slo, speed: float) -> Excess:

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from bench.search.observation import FAILED, GROWTH, NEARBY, SLOWER, Observation
+from bench.analysis.observation import FAILED, GROWTH, NEARBY, SLOWER, Observation
 from bench.statistics import TAIL
 
-__all__ = ["Belief", "Floats", "believe", "believe_relative"]
+__all__ = ["NOMINAL", "Belief", "Floats", "beliefs", "believe", "believe_growth", "believe_relative", "lowest"]
 
 Floats = npt.NDArray[np.floating[Any]]
 Motion = Callable[[Floats, Floats], Floats]
 
+# nominal confidence of an interval: a search looks after each run and stops when it looks narrow, so that half the error is kept for
+# that; tuned: benchmarks.search and benchmarks.capacity, 95 % hold in the end
+NOMINAL = 1 - TAIL
 _COARSE = 60  # grid points of a curve over all loads; convention
 _FINE = 140  # grid points of a curve over the loads that may hold the limit; convention
 _LEAST_STEEP = 0.2  # lowest derivative of the bounded excess, so that no error vanishes; tuned: benchmarks.search
@@ -25,6 +28,12 @@ _SURELY = 3.5  # standard errors beyond which the sign of a curve is known; tune
 _PICKED = 25  # fits that are drawn from; convention
 _DRAWS = 16  # draws of each fit; convention
 _CLIFFS = 0.3  # share of draws with a cliff; tuned: benchmarks.search
+_PLACES = 800  # places of the capacity by backlog growth that are weighed; convention
+_GROWS_BY = 0.01  # standard deviation of backlog growth between runs, beside its own error; tuned: benchmarks.capacity
+# standard deviation of a machine's speed from round to round; measured: docs/explanation/decisions.md, 1.9 to 3.4 % between starts in
+# four measurements, rounded up
+_SPEEDS_DIFFER = 0.04
+_LEAST = 1e-300  # what keeps a probability from being 0; convention
 _STEP = 0.05  # step in ln load over which a slope is taken; convention
 _ODDS = 2.0  # ratio of the slope of the odds of a miss to that of latencies; tuned: benchmarks.search
 _BEYOND = math.log(2)  # ln ratio of loads beyond the measured ones in which a limit is looked for; tuned: benchmarks.search
@@ -58,7 +67,7 @@ class Belief:
         """The load below which the limit lies with a probability of `share`."""
         return float(np.quantile(self.limits, share, method="nearest"))
 
-    def below(self, load: float) -> float:
+    def lies_below(self, load: float) -> float:
         """The probability that the limit lies below `load`."""
         return float(np.searchsorted(self.limits, load)) / len(self.limits)
 
@@ -67,25 +76,58 @@ class Belief:
         """The median."""
         return self.quantile(0.5)
 
-    def interval(self, confidence: float) -> tuple[float, float]:
-        """Both ends of the central interval."""
-        tail = (1 - confidence) / 2
-        return self.quantile(tail), self.quantile(1 - tail)
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Both ends of the 95 % interval."""
+        return self.quantile((1 - NOMINAL) / 2), self.quantile((1 + NOMINAL) / 2)
 
 
-def believe(observations: Sequence[Observation], seed: int = 0) -> Belief:
-    """The distribution of the highest load that meets every criterion: the least of the loads at which each one's excess rises above 0.
+def believe(observations: Sequence[Observation]) -> Belief:
+    """The distribution of the highest load that meets every criterion."""
+    return lowest(beliefs(observations).values())
+
+
+def lowest(found: Iterable[Belief]) -> Belief:
+    """The least of the limits by criteria that share their runs, and so the runs' noise: their draws are paired by rank."""
+    return Belief(np.minimum.reduce([each.limits for each in found]))
+
+
+def beliefs(observations: Sequence[Observation], seed: int = 0) -> dict[str, Belief]:
+    """The distribution of the load at which each criterion's excess rises above 0.
 
     Failures count where there are any: few runs are long enough to show that at most 1 % fail, and of a server that refuses nothing
-    the SLOs, which a failed request misses too, bound the rest. Growth counts where a load piles up within the SLOs.
-
-    Criteria that share their runs share the runs' noise: their draws are paired by rank.
+    the SLOs, which a failed request misses too, bound the rest. Growth counts wherever it is known.
     """
     keys = [key for key in observations[0].excesses if key not in (FAILED, GROWTH)]
     keys += [FAILED] if any(each.failed for each in observations) else []
-    keys += [GROWTH] if any(GROWTH in each.excesses and each.grows and not each.slow for each in observations) else []
     random = np.random.default_rng(seed)
-    return Belief(np.minimum.reduce([_by_criterion(observations, key, random) for key in keys]))
+    found = {key: Belief(_by_criterion(observations, key, random)) for key in keys}
+    grown = [each for each in observations if each.growth is not None]
+    return found | ({GROWTH: believe_growth(grown)} if grown else {})
+
+
+def believe_growth(observations: Sequence[Observation]) -> Belief:
+    """The distribution of the capacity of an open loop, by the requests that pile up in runs of which that is known.
+
+    Of those that come, 1 − capacity ÷ load stay at a server whose requests wait for a place. Where they share the server, each also
+    takes longer the more there are, so that any larger share may stay. Which of the two it is, the data decide.
+    """
+    from scipy.special import ndtr  # noqa: PLC0415 - 0.4 s, which a figure without SLOs need not pay
+
+    loads, growth, errors = np.array([(each.load, each.growth, each.growth_error) for each in observations]).T
+    x = np.linspace(math.log(loads.min()) - _BEYOND, math.log(loads.max()) + _BEYOND, _PLACES)
+    stay = np.maximum(0, 1 - np.exp(x)[:, None] / loads)
+    noise = np.sqrt(errors**2 + _GROWS_BY**2 + (_SPEEDS_DIFFER * (stay > 0)) ** 2)
+    off = (growth - stay) / noise
+    waiting = -(off**2) / 2 - np.log(noise * math.sqrt(2 * math.pi))
+    sharing = np.log(np.maximum(ndtr(off) - ndtr((growth - 1) / noise), _LEAST) / np.maximum(1 - stay, _LEAST))
+    logs = np.stack([waiting.sum(axis=1), np.where(stay > 0, sharing, waiting).sum(axis=1)])
+    below = np.cumsum(np.exp(logs - logs.max()).sum(axis=0))
+    ranks = (np.arange(_PICKED * _DRAWS) + 0.5) / (_PICKED * _DRAWS)
+    limits: Floats = np.exp(np.interp(ranks, below / below[-1], x))
+    rounds = len({each.round for each in observations})
+    limits = limits * np.exp(_SPEEDS_DIFFER / math.sqrt(rounds) * np.random.default_rng(0).standard_normal(len(limits)))
+    return Belief(np.sort(np.where(limits > loads.max(), math.inf, limits)))
 
 
 def believe_relative(
@@ -192,7 +234,9 @@ def _limits(runs: _Runs, random: np.random.Generator) -> Floats:
     Source: Rasmussen and Williams, Gaussian Processes for Machine Learning (2006), 2.7 and 5.4; Lin and Dunson, Bayesian monotone
     regression using Gaussian process projection (Biometrika 2014).
     """
-    x, y, errors = runs.x, _bounded(runs.raw), _steepness(runs.raw) * runs.errors
+    x, y = runs.x, _bounded(runs.raw)
+    # The bound is steeper towards the limit, which is the side that counts.
+    errors = np.maximum(_steepness(runs.raw) * runs.errors, np.abs(y - _bounded(runs.raw - np.sign(runs.raw) * runs.errors)))
     centre = float(x.mean())
     by_speed, motion = runs.by_speed, _brownian if runs.offset is None else _integrated
     fits = _fits(x - centre, y, errors, np.outer(by_speed, by_speed) * runs.together, motion)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from bench.errors import count_text
 from bench.shipped import BENCH
 from bench.words.answer import AGAIN
 from bench.words.capacity import c_max, judged_alone, missed
-from bench.words.loads import count_text, interval_text
+from bench.words.loads import interval_text
 from bench.words.templates import filled
 
 __all__ = ["UNKNOWN_GPUS", "ends", "interval", "little", "meets", "next_step", "no_point", "takes", "title"]
