@@ -490,7 +490,7 @@ def test_a_run_whose_requests_waited_is_marked_and_says_so(content, capsys):
     assert {r.attempts for r in read_requests(run / "requests.jsonl")} == {1, 2}
     assert main(["parse", str(run)]) == 0
     assert (
-        "sent again           1 of 2 requests were refused and sent again, after waits of up to 1 s" in capsys.readouterr().out
+        "sent again           1 of 2 requests was refused and sent again, after waits of up to 1 s" in capsys.readouterr().out
     )
 
 

@@ -91,7 +91,7 @@ def test_it_speculates_and_says_what_it_drafted(engine, checkpoint, tmp_path):
     """Random weights repeat themselves."""
     flags = {"spec-type": "ngram-simple", "spec-ngram-simple-size-n": 2, "spec-ngram-simple-size-m": 4}
     with server_of(engine, tmp_path, checkpoint, max_num_seqs=2, flags=flags) as server:
-        records, told = send(server, 2, output_tokens=96), metrics(server)
+        records, told = send(server, 8, output_tokens=96), metrics(server)
     assert {(r.outcome, r.completion_tokens) for r in records} == {("ok", 96)}
     drafted, accepted = (sum(getattr(r, name) or 0 for r in records) for name in ("draft_tokens", "accepted_tokens"))
     assert told["llamacpp:spec_decode_num_draft_tokens_total"] == drafted >= accepted > 0

@@ -122,7 +122,7 @@ def test_a_run_is_valid_whatever_their_lengths(tmp_path, monkeypatch, capsys, ar
     )
     assert (summary["cut_answers"], summary["asked_output_tokens"]) == (3, None)
     assert summary["output_tokens"] == summary["counted_output_tokens"] == pytest.approx((5 + 7 + 20) / 3)
-    assert "answers              10.67 tokens in the mean; 3 of 9 were cut at the limit" in capsys.readouterr().out
+    assert "answers              10.67 tokens in the mean; 3 of 9 cut at the limit" in capsys.readouterr().out
     assert [reason for reason in verdict(summary, Thresholds()).found if reason.part in ("load", "content")] == []
 
 

@@ -98,7 +98,7 @@ def beliefs(observations: Sequence[Observation], seed: int = 0) -> dict[str, Bel
     Failures count where there are any: few runs are long enough to show that at most 1 % fail, and of a server that refuses nothing
     the SLOs, which a failed request misses too, bound the rest. Growth counts wherever it is known.
     """
-    keys = [key for key in observations[0].excesses if key not in (FAILED, GROWTH)]
+    keys = [key for key in dict.fromkeys(key for each in observations for key in each.excesses) if key not in (FAILED, GROWTH)]
     keys += [FAILED] if any(each.failed for each in observations) else []
     random = np.random.default_rng(seed)
     found = {key: Belief(_by_criterion(observations, key, random)) for key in keys}
@@ -112,7 +112,7 @@ def believe_growth(observations: Sequence[Observation]) -> Belief:
     Of those that come, 1 − capacity ÷ load stay at a server whose requests wait for a place. Where they share the server, each also
     takes longer the more there are, so that any larger share may stay. Which of the two it is, the data decide.
     """
-    from scipy.special import ndtr  # noqa: PLC0415 - 0.4 s, which a figure without SLOs need not pay
+    from scipy.special import ndtr  # noqa: PLC0415 - 0.4 s, which closed loops need not pay
 
     loads, growth, errors = np.array([(each.load, each.growth, each.growth_error) for each in observations]).T
     x = np.linspace(math.log(loads.min()) - _BEYOND, math.log(loads.max()) + _BEYOND, _PLACES)

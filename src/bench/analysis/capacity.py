@@ -112,7 +112,7 @@ def _point(
     low, high = _ends(limit, settled, whole=AXES[axis].held)
     found = {
         "kind": "above" if first == len(settled) else "found" if first else "below",
-        "limit": limit.middle if limit and 0 < limit.middle <= loads[-1] else None,
+        "limit": limit.middle if limit and settled[0].load <= limit.middle <= settled[-1].load else None,
         "low": low,
         "high": high,
         "highest": loads[-1],
@@ -137,14 +137,15 @@ def _ends(limit: Belief | None, settled: Sequence[Level], *, whole: bool) -> tup
     Args:
         whole: whether loads are whole numbers. The limit is then the last that is within, and the upper end the first that is not.
     """
-    highest = settled[-1].load
+    lowest, highest = settled[0].load, settled[-1].load
     low, high = limit.interval if limit else (math.inf, math.inf)
-    low = min(low, highest)
+    established = low >= lowest, high <= highest
+    low, high = min(low, highest), max(high, lowest)
     if whole:
         low, high = math.floor(low), math.ceil(high) if math.isfinite(high) else high
     else:  # of three digits, as levels of a search
         low, high = (end if end in (0, highest) else float(f"{end:.3g}") for end in (low, high))
-    return low or None, high if high <= highest else None
+    return low if established[0] else None, high if established[1] else None
 
 
 def _sustained(
@@ -161,7 +162,8 @@ def _sustained(
         return {**counts, **means}
     ends: dict[str, float | None] = {"usable_low": None, "usable_high": None}
     if low is not None:
-        ends["usable_low"] = max(0.0, min(there.rate, _most(low, settled, [level.rate - level.error for level in settled])))
+        surely = _most(min(low, top.load), settled, [level.rate - level.error for level in settled])
+        ends["usable_low"] = max(0.0, min(there.rate, surely))
     if high is not None:
         rates = [max(level.rate + level.error, level.offered) for level in settled]
         ends["usable_high"] = max(there.rate, _most(high, settled, rates))

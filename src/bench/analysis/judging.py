@@ -12,12 +12,12 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from bench.analysis.belief import Belief, beliefs, lowest
+from bench.analysis.belief import NOMINAL, Belief, beliefs, lowest
 from bench.analysis.observation import observations
 from bench.analysis.proportions import Share
 from bench.parse.percentiles import percentile
 from bench.parse.steady import RATE_BATCHES
-from bench.statistics import TAIL, student_t
+from bench.statistics import student_t
 from bench.study import Slo
 
 __all__ = ["Level", "Miss", "Unsettled", "Verdict", "judged_levels"]
@@ -75,7 +75,7 @@ class Verdict:
         key: the SLO's column, `failed` or `growth`. allowed: share of requests that may miss; of those that come, that may pile up.
         below: the probability that this criterion's limit lies below the level.
         share: of requests; None of growth. limit_s, reached_s: an SLO's limit, and what its percentile is of the requests that were
-            answered. growth: the estimate of it.
+            answered. growth: the estimate of it. grows: whether every run of the level was seen to grow, if not by how much.
     """
 
     key: str
@@ -84,6 +84,7 @@ class Verdict:
     limit_s: float | None = None
     reached_s: float | None = None
     growth: float | None = None
+    grows: bool = False
     below: float = 0.0
 
     @property
@@ -94,9 +95,11 @@ class Verdict:
         too few to ever show that a percentile is met; the interval stays wide.
         """
         share = self.share
-        if share and (self.key == "failed" or share.requests / share.spread < math.log(_DOUBT) / math.log1p(-self.allowed)):
+        if self.key == "failed" and share:
+            return share.share <= self.allowed
+        if share and share.requests / share.spread < math.log(_DOUBT) / math.log1p(-self.allowed):
             return share.share <= self.allowed or self.below <= _DOUBT
-        return self.below <= _DOUBT
+        return self.below <= _DOUBT and not self.grows
 
     @property
     def miss(self) -> Miss:
@@ -132,7 +135,7 @@ class Level:
     @property
     def unsure(self) -> list[Verdict]:
         """The criteria that are not significantly met."""
-        return [verdict for verdict in self.verdicts if verdict.below > TAIL]
+        return [verdict for verdict in self.verdicts if verdict.below > (1 - NOMINAL) / 2]
 
 
 def judged_levels(
@@ -148,7 +151,7 @@ def judged_levels(
     for load in sorted({row["level"] for row in valid}):
         levels.append(_level([row for row in valid if row["level"] == load], load, slos, failed_share, burst, rate))
     runs = [row for level in levels if level.unsettled is None for row in level.rows]
-    seen = observations([row for row in runs if all(len(_latencies(row, slo)) for slo in slos)], slos, failed_share)
+    seen = observations(runs, slos, failed_share)
     limits = beliefs(seen) if seen else {}
     for level in levels:
         level.verdicts = [
@@ -179,7 +182,8 @@ def _level(rows: list[dict[str, Any]], load: float, slos: Sequence[Slo], failed_
     level.verdicts.append(Verdict("failed", failed_share, Share.of([_failed(row) for row in judged])))
     if not burst:
         if known := [row["steady_growth"] for row in judged if row["steady_growth"] is not None]:
-            level.verdicts.append(Verdict("growth", 0.0, growth=fmean(known)))
+            grows = all(row["steady_why"] == "grows" for row in judged)
+            level.verdicts.append(Verdict("growth", 0.0, growth=fmean(known), grows=grows))
         level.rate, level.error = _rate(judged, load if rate else None)
         level.offered = load if rate else 0.0
     return level

@@ -12,11 +12,22 @@ import numpy.typing as npt
 
 from bench.analysis.proportions import Share
 from bench.analysis.speed import Reference, speeds
-from bench.errors import BenchError
 from bench.parse.steady import GROWS
 from bench.study import Slo
 
-__all__ = ["CAP", "FAILED", "GROWTH", "MOST_EXCESS", "NEARBY", "SLOWER", "Excess", "Observation", "observations", "observed"]
+__all__ = [
+    "CAP",
+    "FAILED",
+    "GROWTH",
+    "MOST_EXCESS",
+    "NEARBY",
+    "SLOWER",
+    "Excess",
+    "Observation",
+    "observations",
+    "observed",
+    "unjudged",
+]
 
 FAILED, GROWTH = "failed", "growth"
 NEARBY = math.log(1.3)  # ln ratio of loads that are neighbours; tuned: benchmarks.search
@@ -125,19 +136,20 @@ def observed(row: Mapping[str, Any], slos: Sequence[Slo], failed_share: float, s
         row: of the summary: `level`, `arrival`, `judged`, and the `steady` columns. failed_share: of requests that may fail (0–1).
         speed: of the machine ÷ its usual one, by which the odds of a miss are corrected.
 
-    Raises:
-        BenchError: no answer has a latency that is limited.
+    An SLO whose latency no answer has is left out: `unjudged` says why.
     """
     grows = row["steady_why"] == "grows"
     requests = row["judged"] or ()
     short = row["steady_why"] == "short" or row["steady_from_s"] is None
     if not requests or (row["arrival"] != "burst" and short and not grows):
         return None
-    excesses = {slo.column: _by_slo(requests, slo, speed) for slo in slos}
+    excesses = {slo.column: _by_slo(known, slo, speed) for slo in slos if (known := _known(requests, slo))}
     failed = np.array([not x["ok"] for x in requests])
     excesses[FAILED] = _by_failures(failed, failed_share)
     filled = len(requests) >= _FEWEST_GROWING or row.get("stopped_at_s") is not None
     growth = row.get("steady_growth")
+    if grows and growth is not None and growth < _MAY_GROW:  # it ended early, and too little is left to show by how much
+        growth = None
     if growth is not None and (not grows or filled):
         value = (growth - _MAY_GROW) / GROWS
         excesses[GROWTH] = Excess(min(CAP, max(-CAP, value)), max(_LEAST_ERROR, row["steady_growth_error"] / GROWS))
@@ -176,7 +188,25 @@ def _round(row: Mapping[str, Any]) -> Hashable:
     return row.get("reference_since") or (row.get("session") or 1, row.get("round") or row["repeat"])
 
 
-def _by_slo(requests: Sequence[Mapping[str, Any]], slo: Slo, speed: float) -> Excess:
+def _known(requests: Sequence[Mapping[str, Any]], slo: Slo) -> list[Mapping[str, Any]]:
+    """Those that an SLO limits, and that failed or have its latency."""
+    mine = (x for x in requests if slo.request_class in (None, x.get("request_class")))
+    return [x for x in mine if not x["ok"] or x[slo.metric] is not None]
+
+
+def unjudged(requests: Sequence[Mapping[str, Any]], slo: Slo) -> str | None:
+    """Why a run says nothing of an SLO; None where it does."""
+    if _known(requests, slo):
+        return None
+    if all(x.get("request_class") != slo.request_class for x in requests) and slo.request_class:
+        return f"a run of {len(requests)} requests has none of {slo.request_class} to judge {slo.name} by. Raise its share."
+    return (
+        f"{slo.metric.upper()} is not known of any answer: one of a single token has no TPOT, and answers that something on "
+        "the way holds back have neither TTFT nor TPOT (`bench parse` says which). Limit another latency, such as e2e."
+    )
+
+
+def _by_slo(known: Sequence[Mapping[str, Any]], slo: Slo, speed: float) -> Excess:
     """Excess of the SLO's percentile.
 
     The error is half of what lies between the ranks one standard error about it.
@@ -184,17 +214,6 @@ def _by_slo(requests: Sequence[Mapping[str, Any]], slo: Slo, speed: float) -> Ex
     Neighbours in a queue are alike, so that the ranks' error is that of fewer independent requests (`Share`). Beyond the largest
     value nothing is known: there the lower half counts for both.
     """
-    mine = [x for x in requests if slo.request_class in (None, x.get("request_class"))]
-    known = [x for x in mine if not x["ok"] or x[slo.metric] is not None]
-    if not mine:
-        raise BenchError(
-            f"a run of {len(requests)} requests has none of {slo.request_class} to judge {slo.name} by. Raise its share."
-        )
-    if not known:
-        raise BenchError(
-            f"{slo.metric.upper()} is not known of any answer: one of a single token has no TPOT, and answers that something on "
-            "the way holds back have neither TTFT nor TPOT (`bench parse` says which). Limit another latency, such as e2e."
-        )
     values = np.array([x[slo.metric] if x["ok"] else math.inf for x in known])
     ordered, count = np.sort(values), len(values)
     rank = min(count - 1, math.ceil(slo.share * count) - 1)

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Results"]
 
+_ENDED = ("found", "runs", "seconds")  # why a search ended that has a limit
+
 
 @dataclass(frozen=True)
 class Results:
@@ -219,14 +221,10 @@ class Results:
 
 def _by_all(found: SearchRecord, point: Mapping[str, Any] | None) -> SearchRecord:
     """Args: point: row of `capacity`; None where the decision judges no such curve."""
-    if (
-        point is None
-        or found.target != SLO
-        or found.slos != tuple(point["slos"])
-        or found.why != "found"
-        or point["limit"] is None
-    ):
+    mine = point is not None and found.target == SLO and found.slos == tuple(point["slos"]) and found.why in _ENDED
+    if not mine or point is None or point["limit"] is None:
         return found
     held = AXES[found.axis].held  # the search names the last load that is within, as whole number
+    limit = math.floor(point["limit"]) if held else point["limit"]
     high = None if point["high"] is None else point["high"] - held
-    return replace(found, limit=math.floor(point["limit"]) if held else point["limit"], low=point["low"] or 0.0, high=high)
+    return replace(found, limit=limit, low=point["low"] or 0.0, high=high) if limit else found

@@ -12,8 +12,9 @@ from typing import Any
 import polars as pl
 from threadpoolctl import threadpool_limits
 
-from bench.analysis.observation import Observation, observed
+from bench.analysis.observation import Observation, observed, unjudged
 from bench.analysis.speed import Reference, speeds
+from bench.errors import BenchError
 from bench.search.placing import Aim, Answer, Step, Why
 from bench.search.probe import Alone, Probed
 from bench.search.targets import SloTarget, Target
@@ -288,6 +289,9 @@ def _look(measured: Measured, aim: Aim, speed: float, number: int | None) -> Loo
     row, reasons = measured.row, measured.reasons
     observation = None if reasons else observed(row, aim.slos, aim.failed_share, speed)
     if observation is not None:
+        for slo in aim.slos:
+            if why := unjudged(row["judged"], slo):
+                raise BenchError(why)
         observation = replace(observation.at_usual_speed(speed), round=number)
     return Look(row["level"], row["requests"], row["duration_s"] or 0.0, observation, reasons, row, speed)
 

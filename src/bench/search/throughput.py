@@ -166,10 +166,6 @@ class RateTarget(Target):
         growth = seen and seen.excesses.get(GROWTH)
         if seen is None or not (growth or seen.grows):
             return None
-        if (
-            growth and seen.grows and growth.value < 0
-        ):  # a run that ended early, of which too little is left to show by how much
-            growth = None
         # Where requests pile up in a run that is too short, the server may still have been filling.
         excesses: dict[str, Excess] = {self.name: growth, GROWTH: growth} if growth else {self.name: _MAY_STILL_FILL}
         return replace(seen, excesses=excesses)

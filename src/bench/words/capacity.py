@@ -49,6 +49,10 @@ _ENDS = {  # by which is established: the lower, the upper
     (False, True): "the lower end is not established, below {high:g}",
     (False, False): "neither end is established",
 }
+_BEYOND = {  # where the limit surely lies above C_max, a level; by whether its upper end is established
+    True: "the limit lies between {low:g} and {high:g}",
+    False: "the limit lies above {low:g}; how far is not established",
+}
 _SUSTAINS = {
     "unknown": "No valid run, so its capacity is not known.",
     "unjudged": "{c_max_text}. Answers that are not streamed have no TTFT, those of a single token no TPOT.",
@@ -63,10 +67,11 @@ _SUSTAINS = {
 _LOW_NEEDS = {
     "unsettled": "At lower levels the load did not become steady: {longer}.",
     "unsettled absent": "At lower levels {longer}.",
-    "longer": "Longer runs at {c_max:g} would show whether requests pile up there, and raise the lower end to it.",
+    "longer": "Longer runs at {c_max:g}, or more rounds, would show whether requests pile up there, and raise the lower end.",
     "rounds": "{c_max:g} is too near its limit to be sure of: more rounds{levels} would {raise} the lower end.",
-    "requests": "{low_needs_requests:,.0f} requests at {c_max:g} ({requests:,.0f} were judged) would establish it as the lower end.",
+    "requests": "{low_needs_requests:,.0f} requests or more at {c_max:g} ({requests:,.0f} were judged) would narrow it.",
 }
+_CLOSE = 0.95  # lower end ÷ C_max beyond which no level between them helps; convention
 _HIGH_NEEDS = {
     "unsettled": "The upper end is not known: at {high_needs_at:g}, {unsettled}.",
     "levels": "Levels above {high_needs_at:g} would establish the upper end.",
@@ -96,9 +101,8 @@ def _miss(miss: Miss) -> str:
     allowed = 1 - slo.share
     if miss.share > allowed:
         return f"{slo} ({share})"
-    return (
-        f"{slo} ({share}, but by all runs together the limit lies below with a probability of {shown_share(miss.below or 0.0)})"
-    )
+    probability = shown_share(miss.below or 0.0)
+    return f"{slo} ({share}, but all runs together put the highest load within it below this one, with a probability of {probability})"
 
 
 def _slo(miss: Miss) -> Slo:
@@ -156,7 +160,11 @@ def c_max(point: Point) -> str:
         "missed": missed(point) if kind in ("unjudged", "unsettled") else None,
         "judged_alone": judged_alone(point) if kind == "below" else "",
     }
-    ends = _ENDS[point["low"] is not None, point["high"] is not None].format(**point) if kind in ("found", "above") else ""
+    low, high = point["low"], point["high"]
+    ends = ""
+    if kind in ("found", "above"):
+        beyond = low is not None and low > point["c_max"]
+        ends = (_BEYOND[high is not None] if beyond else _ENDS[low is not None, high is not None]).format(**point)
     return _C_MAX[kind + (_absent(point) if kind == "unsettled" else "")].format(**{**point, **words, "ends": ends})
 
 
@@ -175,6 +183,8 @@ def low_needs(point: Point) -> str | None:
 
 def _lower(point: Point) -> str:
     """Which lower levels would help; empty where there can be none."""
+    if point["low"] is not None and point["low"] > _CLOSE * point["c_max"]:
+        return ""
     if point["low"] is not None:
         return f", or levels between {point['low']:g} and {point['c_max']:g},"
     return "" if AXES[point["axis"]].held and point["c_max"] <= 1 else " or a lower level"

@@ -188,4 +188,12 @@ def search_ended(record: SearchRecord) -> str:
     text = filled(
         ENDED.get((record.target, why)) or ENDED[why], {"asked": f"± {shown_share(record.precision)}", "lower": lower}
     )
-    return f"{count_text(len(record.runs), 'run')}, {record.seconds:.0f} s under load: {text}"
+    own = " by its own runs" if why == "found" and _wider(record) else ""
+    return f"{count_text(len(record.runs), 'run')}, {record.seconds:.0f} s under load: {text}{own}"
+
+
+def _wider(record: SearchRecord) -> bool:
+    """Whether the interval is wider than was asked for, as later runs of the curve showed."""
+    if record.high is None or (AXES[record.axis].held and record.high - record.low <= 1):
+        return False
+    return record.high - record.low > record.precision * (record.high + record.low)

@@ -29,16 +29,16 @@ def _finding(results: Results) -> str | None:
     question="Which SLO ends the load, and how sharply?",
     reading="A panel an SLO, a point a run: the percentile that the SLO limits, divided by its limit (logarithmic). Below 100 %, the "
     "dashed line, the run meets it. Lines run through the medians of the levels. Bars at the bottom: where C_max lies, at 95 % "
-    "confidence, by a search where there is one, else by these runs, where both ends are established. A steep line is a sharp "
+    "confidence, where both ends are established. A steep line is a sharp "
     "limit: little more load misses by far. What is beyond 5 % or 2,000 % stands at the edge.",
-    uses=("slo", "failed_share", "searches"),
+    uses=("slo", "failed_share"),
     finding=_finding,
 )
 def slo_margin(results: Results) -> alt.FacetChart | alt.LayerChart:
     """Percentile ÷ limit of each SLO against load, a panel an SLO.
 
     Args:
-        results: `runs` with `level`, `valid` and the columns of the decision's SLOs (s); `limits`.
+        results: `runs` with `level`, `valid` and the columns of the decision's SLOs (s).
     """
     slos = [slo for slo in results.decision.slos if slo.column in results.runs.columns]
     if not slos:
