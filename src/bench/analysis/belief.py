@@ -13,7 +13,7 @@ import numpy.typing as npt
 from bench.analysis.observation import FAILED, GROWTH, NEARBY, SLOWER, Observation
 from bench.statistics import TAIL
 
-__all__ = ["NOMINAL", "Belief", "Floats", "beliefs", "believe", "believe_growth", "believe_relative", "lowest"]
+__all__ = ["NOMINAL", "SPEEDS_DIFFER", "Belief", "Floats", "beliefs", "believe", "believe_growth", "believe_relative", "lowest"]
 
 Floats = npt.NDArray[np.floating[Any]]
 Motion = Callable[[Floats, Floats], Floats]
@@ -30,9 +30,9 @@ _DRAWS = 16  # draws of each fit; convention
 _CLIFFS = 0.3  # share of draws with a cliff; tuned: benchmarks.search
 _PLACES = 800  # places of the capacity by backlog growth that are weighed; convention
 _GROWS_BY = 0.01  # standard deviation of backlog growth between runs, beside its own error; tuned: benchmarks.capacity
-# standard deviation of a machine's speed from round to round; measured: docs/explanation/decisions.md, 1.9 to 3.4 % between starts in
-# four measurements, rounded up
-_SPEEDS_DIFFER = 0.04
+# standard deviation of ln speed, of a machine from round to round and of a server from start to start; measured:
+# docs/explanation/decisions.md, 1.9 to 3.4 % between starts in four measurements, rounded up
+SPEEDS_DIFFER = 0.04
 _LEAST = 1e-300  # what keeps a probability from being 0; convention
 _STEP = 0.05  # step in ln load over which a slope is taken; convention
 _ODDS = 2.0  # ratio of the slope of the odds of a miss to that of latencies; tuned: benchmarks.search
@@ -117,7 +117,7 @@ def believe_growth(observations: Sequence[Observation]) -> Belief:
     loads, growth, errors = np.array([(each.load, each.growth, each.growth_error) for each in observations]).T
     x = np.linspace(math.log(loads.min()) - _BEYOND, math.log(loads.max()) + _BEYOND, _PLACES)
     stay = np.maximum(0, 1 - np.exp(x)[:, None] / loads)
-    noise = np.sqrt(errors**2 + _GROWS_BY**2 + (_SPEEDS_DIFFER * (stay > 0)) ** 2)
+    noise = np.sqrt(errors**2 + _GROWS_BY**2 + (SPEEDS_DIFFER * (stay > 0)) ** 2)
     off = (growth - stay) / noise
     waiting = -(off**2) / 2 - np.log(noise * math.sqrt(2 * math.pi))
     sharing = np.log(np.maximum(ndtr(off) - ndtr((growth - 1) / noise), _LEAST) / np.maximum(1 - stay, _LEAST))
@@ -126,7 +126,7 @@ def believe_growth(observations: Sequence[Observation]) -> Belief:
     ranks = (np.arange(_PICKED * _DRAWS) + 0.5) / (_PICKED * _DRAWS)
     limits: Floats = np.exp(np.interp(ranks, below / below[-1], x))
     rounds = len({each.round for each in observations})
-    limits = limits * np.exp(_SPEEDS_DIFFER / math.sqrt(rounds) * np.random.default_rng(0).standard_normal(len(limits)))
+    limits = limits * np.exp(SPEEDS_DIFFER / math.sqrt(rounds) * np.random.default_rng(0).standard_normal(len(limits)))
     return Belief(np.sort(np.where(limits > loads.max(), math.inf, limits)))
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from bench.analysis.belief import NOMINAL, Belief, beliefs, lowest
+from bench.analysis.belief import NOMINAL, SPEEDS_DIFFER, Belief, beliefs, lowest
 from bench.analysis.observation import observations
 from bench.analysis.proportions import Share
 from bench.parse.percentiles import percentile
@@ -25,9 +25,6 @@ __all__ = ["Level", "Miss", "Unsettled", "Verdict", "judged_levels"]
 # probability that the limit lies below a level up to which the level counts as sustained; tuned: benchmarks.capacity: to claim too
 # much is dearer than too little
 _DOUBT = 0.25
-# standard deviation of ln rate from one session to the next, until several have shown it; measured: docs/explanation/decisions.md,
-# 1.9 to 3.4 % in four measurements of the default study
-_SESSIONS_DIFFER = 0.04
 _SESSIONS_WEIGHT = 6  # degrees of freedom that this counts for (Smyth 2004, as in drift.py); convention
 
 
@@ -230,7 +227,7 @@ def _between_sessions(rows: Sequence[Mapping[str, Any]]) -> float:
     means = [float(np.mean(rates)) for rates in sessions.values()]
     logs = np.log([value for value in means if value > 0] or [1.0])
     freedom = _SESSIONS_WEIGHT + len(logs) - 1
-    variance = (_SESSIONS_WEIGHT * _SESSIONS_DIFFER**2 + float(np.sum((logs - logs.mean()) ** 2))) / freedom
+    variance = (_SESSIONS_WEIGHT * SPEEDS_DIFFER**2 + float(np.sum((logs - logs.mean()) ** 2))) / freedom
     return student_t(freedom) * math.sqrt(variance / len(logs))
 
 
