@@ -47,6 +47,7 @@ _SPEEDS = 0.03  # by which rounds differ (standard deviation of the logarithm)
 _SCRAPE_S = 0.2
 _STEADY = 3  # runs, for which a machine's speed stays
 _REFERENCE_ERROR = 0.07  # of one reference load; on real machines 5 to 9 %
+_BELOW, _PROBED = 0.7, 0.15  # first load that a probe finds ÷ the limit, and how far that strays
 _STARTS, _OF_A_START = range(301, 313), 10_000  # of a closed loop's truth, and requests of each
 _AIPERF_PRECISION = 0.05
 _SHAPES = ("cliff", "steep", "gentle", "flat tail", "hump below", "falls beyond")
@@ -395,13 +396,15 @@ def judged(job: tuple[str, int, int, float, bool]) -> dict[str, Any]:
     """One planted server by every search.
 
     Args:
-        job: `server` or `curve`, its number, the seed, the precision asked for, and whether searches begin at the limit.
+        job: `server` or `curve`, its number, the seed, the precision asked for, and whether searches begin near the limit.
     """
-    what, number, seed, precision, at_limit = job
+    what, number, seed, precision, near = job
     server = what == "server"
     planted = of_case(drawn_case(number, seed, TRUTHS), precision) if server else of_curve(number, seed, precision)
-    if at_limit:
-        planted = replace(planted, aim=replace(planted.aim, start=max(planted.limit, planted.aim.lowest)))
+    if near and planted.limit:
+        start = _BELOW * planted.limit * math.exp(np.random.default_rng([number, not server, 99]).normal(0, _PROBED))
+        start = max(1.0, round(start)) if planted.aim.held else float(f"{start:.3g}")
+        planted = replace(planted, aim=replace(planted.aim, start=start))
     return {
         "what": what,
         "number": number,
@@ -455,14 +458,14 @@ def main() -> None:
         "--precision", type=float, default=PRECISION, help="half the width that is asked for (default: %(default)s)"
     )
     parser.add_argument(
-        "--start-at-limit",
+        "--start-near",
         action="store_true",
-        help="the first run is at the true limit, where a perfect prediction would put it",
+        help="the first run is below the true limit, about where a probe puts it, in place of one request at a time",
     )
     parser.add_argument("--jobs", type=int, default=2, help="processes (default: %(default)s)")
     parser.add_argument("--json", type=Path, help="write everything, server by server")
     options = parser.parse_args()
-    asked = options.seed, options.precision, options.start_at_limit
+    asked = options.seed, options.precision, options.start_near
     jobs = [("server", n, *asked) for n in range(options.servers)]
     jobs += [("curve", n, *asked) for n in range(options.curves)]
     counts = {"server": options.servers, "curve": options.curves}

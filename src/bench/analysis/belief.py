@@ -321,20 +321,30 @@ def _integrated(a: Floats, b: Floats) -> Floats:
 
 def _fits(x: Floats, y: Floats, errors: Floats, shared: Floats, motion: Motion) -> list[_Fit]:
     """The curve by each roughness and noise, of runs and of rounds, that the data do not rule out."""
-    roughs, noises, speeds = (each.ravel() for each in np.meshgrid(_ROUGH, _NOISE, _SPEED, indexing="ij"))
-    prior = np.einsum("i,j,k->ijk", _ROUGH_PRIOR, _NOISE_PRIOR, _SPEED_PRIOR).ravel()
-    inner = {rough: _covariance(x, x, rough, motion) for rough in _ROUGH}
-    spread = np.stack([inner[rough] for rough in roughs]) + speeds[:, None, None] ** 2 * shared
-    spread += np.eye(len(x)) * (errors**2 + noises[:, None] ** 2)[:, None, :]
-    lower = np.linalg.cholesky(spread)
-    white = np.linalg.solve(lower, np.broadcast_to((y - _SLOPE_MEAN * x)[:, None], (*lower.shape[:2], 1)))[:, :, 0]
-    likelihood = np.log(prior) - 0.5 * (white**2).sum(axis=1) - np.log(np.diagonal(lower, axis1=1, axis2=2)).sum(axis=1)
-    weights = np.exp(likelihood - likelihood.max())
+    noises, speeds = (each.ravel() for each in np.meshgrid(_NOISE, _SPEED, indexing="ij"))
+    prior = np.outer(_NOISE_PRIOR, _SPEED_PRIOR).ravel()
+    noise = np.eye(len(x)) * (errors**2 + noises[:, None] ** 2)[:, None, :] + speeds[:, None, None] ** 2 * shared
+
+    def rooted(rough: float, these: slice) -> tuple[Floats, Floats]:
+        lower = np.linalg.cholesky(_covariance(x, x, rough, motion) + noise[these])
+        return lower, np.linalg.solve(lower, np.broadcast_to((y - _SLOPE_MEAN * x)[:, None], (*lower.shape[:2], 1)))[:, :, 0]
+
+    likelihoods = []
+    for rough, weight in zip(_ROUGH, _ROUGH_PRIOR, strict=True):  # the matrices of all would fill the memory of many runs
+        lower, white = rooted(rough, slice(None))
+        ends = np.log(np.diagonal(lower, axis1=1, axis2=2)).sum(axis=1)
+        likelihoods.append(np.log(weight * prior) - 0.5 * (white**2).sum(axis=1) - ends)
+    logs = np.concatenate(likelihoods)
+    weights = np.exp(logs - logs.max())
     # Each one that is drawn from costs a decomposition of its own: by their weights, a few stand for all.
     shares = np.cumsum(weights / weights.sum())
     picked = np.searchsorted(shares, (np.arange(_PICKED) + 0.5) / _PICKED)
-    numbers, times = np.unique(picked, return_counts=True)
-    return [_Fit(int(count), float(roughs[i]), motion, x, lower[i], white[i]) for i, count in zip(numbers, times, strict=True)]
+    fits = []
+    for number, times in zip(*np.unique(picked, return_counts=True), strict=True):
+        place, of = divmod(int(number), len(prior))
+        lower, white = rooted(_ROUGH[place], slice(of, of + 1))
+        fits.append(_Fit(int(times), float(_ROUGH[place]), motion, x, lower[0], white[0]))
+    return fits
 
 
 def _grid(x: Floats, centre: float, fits: Sequence[_Fit], beyond: float) -> Floats:
