@@ -666,7 +666,7 @@ def test_a_level_too_near_its_limit_needs_other_levels(summary):
 )
 def test_no_level_below_the_lowest_is_asked_for(low, c_max, words):
     row = {"low_needs": "rounds", "low": low, "c_max": c_max, "axis": "concurrency"}
-    assert capacity.low_needs(row).endswith(f"{c_max} is too near its limit to be sure of: {words}")
+    assert capacity.low_needs(row).endswith(f"{c_max} is too near its limit to be established: {words}")
 
 
 def test_a_level_that_significantly_meets_carries_those_below(summary):

@@ -7,9 +7,9 @@ from typing import Any
 
 import polars as pl
 
+from bench.analysis.level_values import reached
 from bench.records.classes import class_column, class_names
 from bench.records.latencies import LATENCIES
-from bench.report.levels import reached
 from bench.study import Slo
 
 __all__ = ["class_rows"]
@@ -26,7 +26,7 @@ def class_rows(runs: pl.DataFrame, slos: Sequence[Slo]) -> list[dict[str, Any]]:
     Returns:
         Of each `deployment`, `workload`, `family`, `axis`, `level` and `name`: `requests`, the judged ones of the valid runs, and how
         many of them `failed`; `latencies`, of TTFT, TPOT and E2E the percentile that is limited, else P95: its name, its value (s; as
-        in `level_rows`), and whether it is within the limit, None without one; the means of the valid runs `prompt_tokens`,
+        in `level_values`), and whether it is within the limit, None without one; the means of the valid runs `prompt_tokens`,
         `output_tokens`, `requests_per_s` and `tokens_per_s`.
     """
     found = []
