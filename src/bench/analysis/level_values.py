@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import polars as pl
 
-from bench.parse.percentiles import percentile
 from bench.study import Slo
 
-__all__ = ["level_value", "level_values", "reached"]
+__all__ = ["level_value", "level_values"]
 
 _KEYS = ("deployment", "workload", "axis", "level")
+_POOLED = "_of_all"  # suffix of a percentile of all requests
 _HIGHEST = ("kv_usage_peak",)  # of which the highest of a level's runs counts
 
 
@@ -43,20 +42,22 @@ def level_values(runs: pl.DataFrame, columns: Sequence[str]) -> pl.DataFrame:
         .agg(level_value(column).cast(pl.Float64) for column in columns)
     )
     latencies = {column: slo for column in columns if (slo := Slo.named(column))}
-    if not latencies or "judged" not in runs.columns:
+    if not latencies or not isinstance(runs.schema.get("judged"), pl.List):
         return levels
-    pooled: dict[str, list[float | None]] = {column: [] for column in latencies}
-    for _, group in known.group_by(_KEYS, maintain_order=True):
-        judged = [each for run in group["judged"].to_list() for each in run or ()]
-        for column, slo in latencies.items():
-            pooled[column].append(reached(judged, slo))
-    return levels.with_columns(
-        pl.coalesce(pl.Series(values, dtype=pl.Float64), pl.col(column)).alias(column) for column, values in pooled.items()
+    requests = known.select(*_KEYS, "judged").explode("judged").drop_nulls("judged").unnest("judged")
+    pooled = requests.group_by(_KEYS).agg(_percentile(slo).alias(column) for column, slo in latencies.items())
+    together = levels.join(pooled, on=_KEYS, how="left", maintain_order="left", suffix=_POOLED)
+    return together.select(
+        *_KEYS,
+        *(pl.coalesce(f"{column}{_POOLED}", column).alias(column) if column in latencies else column for column in columns),
     )
 
 
-def reached(judged: Sequence[Mapping[str, Any]], slo: Slo) -> float | None:
-    """The percentile of an SLO, of all requests or of its class (s): infinity where that share of them failed, None without any."""
-    mine = [each for each in judged if slo.request_class in (None, each.get("request_class"))]
-    values = [each[slo.metric] if each["ok"] else math.inf for each in mine]
-    return percentile(pl.Series(values, dtype=pl.Float64), slo.share)
+def _percentile(slo: Slo) -> pl.Expr:
+    """The percentile of an SLO as `bench.parse.percentiles` has it, of all requests or of its class (s)."""
+    values = pl.when("ok").then(pl.col(slo.metric)).otherwise(math.inf)
+    if slo.request_class:
+        values = values.filter(pl.col("request_class") == slo.request_class)
+    values = values.drop_nulls().sort()
+    rank = ((values.len() * round(1000 * slo.share) + 999) // 1000).clip(1)
+    return values.get(rank.cast(pl.Int64) - 1, null_on_oob=True)
