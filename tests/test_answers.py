@@ -357,7 +357,7 @@ def test_capacity_comes_first_where_a_peak_is_to_be_carried(summary):
     assert next(iter(found)) == "capacity"
     assert found["capacity"].lines[0].startswith("a: sustains 8 requests/s at 4 requests in flight")
     assert (
-        "A peak of 100 requests/s takes 13 instances (6 to 14 at 95 % confidence), 17 GPUs with the safety factor 1.3."
+        "A peak of 100 requests/s takes 13 instances (7 to 14 at 95 % confidence), 17 GPUs with the safety factor 1.3."
         in found["capacity"].lines[0]
     )
     assert re.search(r"plan 19 GPUs of a \(14 instances, times the safety factor 1.3\)", found["capacity"].do[0])

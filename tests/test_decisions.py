@@ -251,7 +251,7 @@ def test_predicted_and_measured_stand_side_by_side(summary):
     entry = catalogue()["llama-3-8b"]
     geometry = geometry_of(entry.config)
     runs = frame(summary, {"a": {"levels": (1, 8, 16), "kv_usage_peak": [0.1, 0.8, 1.0], "tpot_p50_s": [0.01] * 3, "ttft_p50_s": [0.02] * 3,
-                                 "launch": {"plan": {"kv_tokens": 600}}}})  # fmt: skip
+                                 "judged": [None] * 3, "launch": {"plan": {"kv_tokens": 600}}}})  # fmt: skip
     deployment = Deployment(model="m", engine="e", dtype="float16")
     found = predictions(
         runs, saturation(runs), geometries={"a": geometry}, deployments={"a": deployment}, device=accelerators()["h100"]
@@ -318,7 +318,7 @@ def test_ceilings_stand_beside_valid_requests_that_were_alone(summary):
     """Two runs of one request at a time; the others have two in flight, are no ladder of concurrency, or are invalid."""
     geometry, h100 = geometry_of(catalogue()["llama-3-8b"].config), accelerators()["h100"]
     curve = {"levels": (1, 1, 2, 1, 1), "tpot_p50_s": [0.01, 0.03, 0.001, 0.001, 0.001], "ttft_p50_s": [0.02, 0.06] + [0.001] * 3,
-             "wrong_output_tokens": [0, 0, 0, 1, 0], "axis": ["concurrency"] * 4 + ["request_rate"]}  # fmt: skip
+             "wrong_output_tokens": [0, 0, 0, 1, 0], "axis": ["concurrency"] * 4 + ["request_rate"], "judged": [None] * 5}  # fmt: skip
     runs = frame(summary, {"a": curve})
 
     def ceilings(runs=runs, **deployment):

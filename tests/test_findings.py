@@ -1,6 +1,7 @@
 """What the report concludes: the sentences of a verdict, and the sections and the Markdown that carry them."""
 
 import json
+import math
 import re
 from dataclasses import replace
 
@@ -16,7 +17,8 @@ from bench.report.answers import answers
 from bench.report.findings import curves
 from bench.study import Decision
 from bench.study.config import Thresholds
-from tests.planted import searched
+from tests.planted import frame as planted_frame
+from tests.planted import rate_row, searched, steady_row
 from tests.test_decisions import FULL, frame
 
 SLO = Decision(slo=["ttft_p99=1s"], peak_rps=100, price_per_hour=2, price_per_million_tokens=5)
@@ -40,7 +42,7 @@ def study(summary, decision=SLO, **curves):
 @pytest.mark.parametrize(
     ("told", "decision", "words"),
     [
-        ({}, SLO, "Sustains 4 requests/s at 2 requests in flight (3.6 to 8.8 at 95 % confidence). C_max is 2 (at least 2, below 4)."),
+        ({}, SLO, "Sustains 4 requests/s at 2 requests in flight (3.56 to 6.52 at 95 % confidence). C_max is 2 (at least 2, below 4)."),
         ({"throughput_requests_per_s": [4.0, 4.0, 4.0]}, SLO, "Sustains 4 requests/s at 1 request in flight (3.6 to 4.4 at 95 % confidence). "
          "C_max is 2 (at least 2, below 4), but sustains no more."),
         ({"ttft_p99_s": [0.1] * 3}, SLO, "Sustains 8 requests/s at 4 requests in flight (at least 7.2 at 95 % confidence, its upper end is not "
@@ -78,10 +80,10 @@ def test_the_fleet_in_a_sentence(summary):
     results = study(summary)
     told = curves(results)[0]
     assert load_figure("fleet").finding(results) == told.takes.removesuffix(".")
-    assert told.at_most == " (12 to 28 at 95 % confidence)"
+    assert told.at_most == " (16 to 29 at 95 % confidence)"
     assert (
         told.takes
-        == "A peak of 100 requests/s takes 25 instances (12 to 28 at 95 % confidence), 33 GPUs with the safety factor 1.3."
+        == "A peak of 100 requests/s takes 25 instances (16 to 29 at 95 % confidence), 33 GPUs with the safety factor 1.3."
     )
     assert told.fleet["cost"]["hour"] == 66
     alone = Decision(slo=["ttft_p99=1s"])
@@ -116,6 +118,41 @@ def test_the_first_screen_says_once_what_a_search_found_of_a_curve(summary):
         curve, (search, *_) = with_search(other)
         assert curve.sure == "400 requests in 1 run were judged there."
         assert search.name == "searches"
+
+
+@pytest.mark.parametrize(("axis", "last"), [("concurrency", 1), ("request_rate", 0)])
+def test_a_search_has_the_interval_of_all_runs_of_its_curve(summary, axis, last):
+    """In flight the limit and its upper end are the last loads that are within, of a rate where the curve crosses."""
+    row = rate_row if axis == "request_rate" else steady_row
+    rows = [row(summary, load, requests=1000, slow=slow) for load, slow in ((10, 0), (12, 4), (14, 30), (20, 600))]
+    results = Results(planted_frame(rows), pl.DataFrame(schema={"deployment": pl.String, "run": pl.String}), None, SLO)
+    point = results.points.row(0, named=True)
+    record = searched(workload="short", axis=axis, limit=3, low=2, high=4)
+    ((name, found),) = replace(results, searches=((summary["deployment"], record),)).answered
+    assert name == summary["deployment"] and None not in (point["low"], point["high"])
+    middle = math.floor(point["limit"]) if axis == "concurrency" else point["limit"]
+    assert (found.limit, found.low, found.high) == (middle, point["low"], point["high"] - last)
+    assert found.low <= found.limit <= found.high
+    assert replace(found, limit=3, low=2, high=4) == record
+
+
+@pytest.mark.parametrize(
+    ("told", "of_record"),
+    [
+        ({"ttft_p99_s": [0.1] * 3}, {}),  # every level meets them: the curve crosses beyond, where the search may have looked
+        ({}, {"why": "above", "limit": 96, "low": 96, "high": None}),
+        ({}, {"why": "alone", "limit": None, "low": 0, "high": None}),
+        ({}, {"target": "kv_cache", "slos": ()}),
+        ({}, {"slos": ("TTFT P99 ≤ 2 s",)}),
+        ({}, {"workload": "another"}),
+    ],
+)
+def test_a_search_keeps_what_the_curve_does_not_show(summary, told, of_record):
+    results = study(
+        summary, a={"levels": (1, 2, 4), "ttft_p99_s": [0.1, 0.2, 3.0], "duration_s": [1.0] * 3, **FULL, **SERVED, **told}
+    )
+    record = searched(**{"workload": results.runs["workload"][0], **of_record})
+    assert replace(results, searches=(("a", record),)).answered == (("a", record),)
 
 
 def test_a_search_of_a_single_load_asks_for_no_second_one_by_hand(summary):

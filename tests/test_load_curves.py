@@ -33,10 +33,11 @@ def rows_of(spec, panel):
 
 def curve(summary, **more):
     """Of deployment a, 16 misses the SLO; throughput falls from 4 to 16, where the tail leaves the median."""
+    spread = [[0.1] * 400, *([p50] * 370 + [p95] * 20 + [p99] * 10 for p50, p95, p99 in ((0.2, 0.3, 0.4), (0.4, 2.0, 4.0)))]
     planted = {
         "throughput_tokens_per_s": [10.0, 40.0, 30.0], "throughput_requests_per_s": [1.0, 4.0, 3.0],
         "ttft_p50_s": [0.1, 0.2, 0.4], "ttft_p95_s": [0.1, 0.3, 2.0], "ttft_p99_s": [0.1, 0.4, 4.0],
-        "tpot_p50_s": [0.01, 0.02, 0.04], "tpot_p95_s": [0.01, 0.02, 0.05], "judged": [answers(400), answers(400), answers(400, slow=400)],
+        "tpot_p50_s": [0.01, 0.02, 0.04], "tpot_p95_s": [0.01, 0.02, 0.05], "judged": [answers(ttft=ttft) for ttft in spread],
     }  # fmt: skip
     study = results(summary, deployments=("a",), **planted, **more)
     return replace(study, decision=Decision(slo=["ttft_p95=1s"]))

@@ -1,5 +1,6 @@
 """Turning points of curves whose truth is known, and the reasons where there are none."""
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -13,10 +14,11 @@ from scipy import stats
 
 from bench.analysis import regions, saturation
 from bench.analysis.levels import Levels, studentized_range
-from bench.analysis.regions import equilibrium, saturation_point
+from bench.analysis.regions import equilibrium, saturation_point, with_searches
 from bench.statistics import isotonic
 from bench.words.regions import signals as signals_text
 from bench.words.regions import turning_point
+from tests.planted import searched
 from tests.test_analysis import ladder as summary_ladder
 
 THROUGHPUT = "throughput_tokens_per_s"
@@ -356,3 +358,42 @@ def test_throughput_agrees_or_not(summary):
     assert (saturation_text(row), signals_text(row)) == ("8 (4 to 10), then it falls", "throughput and KV cache agree")
     early = pl.concat([first, again]).with_columns(pl.Series(THROUGHPUT, [10, 20, 15, 12, 10, 9] * 2, dtype=pl.Float64))
     assert signals_text(saturation(early).row(0, named=True)) == "throughput before KV cache"
+
+
+@pytest.mark.parametrize(
+    ("target", "answer", "told"),
+    [
+        ("equilibrium", {"limit": 9, "low": 8, "high": 11}, ("left", 9, 8, 11)),
+        ("equilibrium", {"why": "above", "limit": 64, "low": 64, "high": None}, ("above", None, 64, None)),
+        ("equilibrium", {"why": "below", "limit": 0, "low": 0, "high": 2}, ("below", None, None, 2)),
+        ("throughput", {"limit": 13, "low": 12, "high": 15}, ("flat", 13, 12, 15)),
+        ("throughput", {"why": "seconds", "limit": 20, "low": 16, "high": None}, ("above", None, 16, None)),
+    ],
+)
+def test_a_point_that_a_search_looked_for_is_the_search_s(summary, target, answer, told):
+    name = {"throughput": "saturation"}.get(target, target)
+    found = regions(
+        summary_ladder(summary, dict.fromkeys((1, 2, 4, 8, 16), 0.1), throughput_tokens_per_s=[10.0, 20.0, 36.0, 50.0, 60.0])
+    )
+    record = searched(workload="short", target=target, slos=(), **answer)
+    row, before = (table.row(0, named=True) for table in (with_searches(found, [(found["deployment"][0], record)]), found))
+    keys = [f"{name}_{key}" for key in ("kind", "at", "low", "high")]
+    assert tuple(row[key] for key in keys) == told
+    assert {key: row[key] for key in row if not key.startswith(name)} == {
+        key: before[key] for key in before if not key.startswith(name)
+    }
+    for other in (
+        replace(record, workload="another"),
+        replace(record, target="slo"),
+        replace(record, why="unmeasured", limit=None, low=0, high=None),
+    ):
+        assert with_searches(found, [(found["deployment"][0], other)]).equals(found)
+
+
+def test_a_peak_stays_where_a_search_looked_for_most_of_it(summary):
+    found = regions(
+        summary_ladder(summary, dict.fromkeys((1, 2, 4, 8, 16), 0.1), throughput_tokens_per_s=[10.0, 20.0, 40.0, 80.0, 40.0])
+    )
+    record = searched(workload="short", target="throughput", slos=(), limit=7, low=6, high=8)
+    assert found["saturation_kind"][0] == "peak"
+    assert with_searches(found, [(found["deployment"][0], record)]).equals(found)

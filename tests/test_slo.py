@@ -113,7 +113,13 @@ def test_the_judged_requests_are_kept_in_the_order_of_sending():
 def curve(summary, levels, **more):
     """A burst's curve whose columns are lists, one value a level."""
     rows = [
-        {**summary, "run": f"r{level}", "level": float(level), **{key: values[i] for key, values in more.items()}}
+        {
+            **summary,
+            "judged": None,
+            "run": f"r{level}",
+            "level": float(level),
+            **{key: values[i] for key, values in more.items()},
+        }
         for i, level in enumerate(levels)
     ]
     return summary_frame(rows, {}, {}, Thresholds())
@@ -144,11 +150,11 @@ def test_the_knee_is_where_the_tail_leaves_the_median_while_throughput_flattens(
     assert (row["knee"], row["knee_below"]) == knee
 
 
-def test_the_knee_is_that_of_medians_of_valid_runs(summary):
-    """Three runs a level; of the middle level one is far off, and of the last the only one that bends is invalid."""
-    numbers = {1: [(1, 1)] * 3, 2: [(1, 2), (9, 2), (1, 2)], 4: [(3, 2), (3, 2), (1, 2)]}
+def test_the_knee_is_that_of_all_valid_runs_together(summary):
+    """Three runs a level; of the middle level one is off, and of the last three that are invalid do not bend."""
+    numbers = {1: [(1, 1)] * 3, 2: [(1, 2), (6, 2), (1, 2)], 4: [(4, 2), (4, 2), (1.5, 2)]}
     rows = [
-        {**summary, "run": f"r{level}-{i}", "level": float(level), "repeat": i, "ttft_p50_s": 1.0, "ttft_p99_s": float(p99),
+        {**summary, "judged": None, "run": f"r{level}-{i}", "level": float(level), "repeat": i, "ttft_p50_s": 1.0, "ttft_p99_s": float(p99),
          "throughput_requests_per_s": float(rps)} for level, runs in numbers.items() for i, (p99, rps) in enumerate(runs)
     ]  # fmt: skip
     rows += [{**row, "run": f"x{row['run']}", "ttft_p99_s": 1.0, "wrong_output_tokens": 1} for row in rows]

@@ -2,6 +2,7 @@ rule analyse:
     """What the runs show, once for figures, report and commands: capacity, saturation, regions and comparisons."""
     input:
         summary=paths.SUMMARY,
+        sessions=SEARCHING,
     output:
         ANALYSED,
     log:

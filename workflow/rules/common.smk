@@ -151,6 +151,7 @@ MODELLED = (
     "study/arrivals.py",
     "study/classes.py",
     "study/lengths.py",
+    "study/settings.py",
     "study/trace.py",
     "study/trace_blocks.py",
     "study/trace_history.py",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -28,9 +29,11 @@ from bench.analysis import (
 )
 from bench.analysis.bands import Judged
 from bench.analysis.decisive import Decided
+from bench.analysis.level_values import level_values
 from bench.analysis.setting_gain import SettingGain, setting_gains
 from bench.analysis.token_costs import LengthCost, StreamingGain
 from bench.models import Geometry, Model
+from bench.parse.percentiles import upper_bound
 from bench.published import Accelerator
 from bench.study import Decision, Deployment, DeploymentSpec
 from bench.study.questions import SWEEPS, crossed_factors, several_settings, with_and_without_streaming
@@ -66,8 +69,8 @@ class CurveFindings:
 
     Attributes:
         burst: whether its arrivals are bursts. machine: whether an instance is a machine with an engine on its CPU.
-        knee, knee_below: as `knees` has them. there: means at the operating point of `ttft_p50_s`, `ttft_p99_s`, its bound (null unless
-            each run has one), and `profit_per_h` (USD).
+        knee, knee_below: as `knees` has them. there: the values at the operating point of `ttft_p50_s`, `ttft_p99_s`, its bound (null
+            without one), and `profit_per_h` (USD).
         measured: the operating point; None without SLOs, or where no load meets them. fleet: of `sized`; None without a peak, too.
     """
 
@@ -193,17 +196,14 @@ def _fleet(measured: OperatingPoint, decision: Decision, device: Accelerator | N
 
 
 def _there(rows: pl.DataFrame, point: Row | None) -> dict[str, float | None]:
-    """Means of a curve's runs at its operating point.
+    """The values of a curve at its operating point.
 
     Args:
         rows: of `economics`, of the curve.
     """
-    columns = ("ttft_p50_s", "ttft_p99_s", "ttft_p99_bound_s", "profit_per_h")
+    columns = ("ttft_p50_s", "ttft_p99_s", "profit_per_h")
     at = rows.filter(pl.col("valid") & pl.col("level").is_in([point["operate_at"] if point else None]))
-    steady = point is not None and point["basis"] == "steady"
-    means: dict[str, Any] = {}
-    for column in columns:
-        source = f"steady_{column}" if steady and column.startswith("ttft") else column
-        values = at[source]
-        means[column] = None if column.endswith("bound_s") and values.null_count() else values.mean()
-    return means
+    values: dict[str, Any] = next(level_values(at, columns).select(columns).iter_rows(named=True), dict.fromkeys(columns))
+    judged = [each for run in at["judged"].to_list() for each in run or ()]
+    bound = upper_bound(pl.Series([each["ttft"] if each["ok"] else math.inf for each in judged], dtype=pl.Float64), 0.99)
+    return {**values, "ttft_p99_bound_s": None if bound is None or math.isinf(bound) else bound}

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 import polars as pl
 from threadpoolctl import threadpool_limits
 
-from bench.analysis.belief import Belief
+from bench.analysis.belief import NOMINAL, Belief, Floats
 from bench.analysis.judging import Level, Miss, Unsettled, judged_levels
 from bench.analysis.proportions import requests_needed
 from bench.axes import AXES, RATE
@@ -19,10 +20,11 @@ from bench.records.classes import class_names
 from bench.records.columns import schema_of
 from bench.study import Slo, applying
 
-__all__ = ["operating_points"]
+__all__ = ["limit_ends", "operating_points", "rates_within"]
 
 # share of the highest rate above which a lower load is the better operating point; convention: beyond it more load only adds latency
 _SAME = 0.97
+_CURVES = 200  # curves of the rate over the load that each draw of the limit meets; convention
 _MEANS = {
     "goodput_rps": ("goodput_requests_per_s", "goodput_requests_per_s"),
     "tokens_per_s": ("steady_tokens_per_s", "throughput_tokens_per_s"),
@@ -72,8 +74,8 @@ def operating_points(runs: pl.DataFrame, slos: Sequence[Slo], failed_share: floa
         - `operate_at`, and of its runs the means: `usable_rps` (requests/s; of an open loop never more than was offered),
           `goodput_rps`, `tokens_per_s`, `latency_s` (E2E, s), `in_flight`, `in_flight_peak` (requests), `prompt_tokens`,
           `output_tokens`.
-        - `usable_low`, `usable_high`: the 95 % interval of `usable_rps`: the lower end of the rate at `low`, and the upper end of that
-          at `high`; null where that end is not established.
+        - `usable_low`, `usable_high`: the 95 % interval of the rate that is sustained, from the draws of the posterior and the errors
+          of the measured rates together; its lower end counts no load above C_max. Null where `low` or `high` is.
         - `slos`, `failed_share`: what was judged by.
     """
     rows = []
@@ -109,7 +111,7 @@ def _point(
         return {"kind": "unsettled", "highest": loads[-1], "missed_at": loads[0], **_unsettled(levels[0].unsettled)}
     first = next((i for i, level in enumerate(settled) if level.missed), len(settled))
     meeting = settled[:first]
-    low, high = _ends(limit, settled, whole=AXES[axis].held)
+    low, high = limit_ends(limit, settled, whole=AXES[axis].held)
     found = {
         "kind": "above" if first == len(settled) else "found" if first else "below",
         "limit": limit.middle if limit and settled[0].load <= limit.middle <= settled[-1].load else None,
@@ -127,11 +129,11 @@ def _point(
     if absent := next((level for level in levels if level.unsettled and level.unsettled.kind == "absent"), None):
         found |= {"absent_at": absent.load, "absent_class": absent.unsettled and absent.unsettled.request_class}
     if meeting:
-        found |= _sustained(meeting, low, high, settled, burst=burst)
+        found |= _sustained(meeting, low, high, settled, limit, burst=burst, whole=AXES[axis].held)
     return found
 
 
-def _ends(limit: Belief | None, settled: Sequence[Level], *, whole: bool) -> tuple[float | None, float | None]:
+def limit_ends(limit: Belief | None, settled: Sequence[Level], *, whole: bool) -> tuple[float | None, float | None]:
     """The 95 % interval of the highest load within all criteria; an end that no measured load bounds is not established.
 
     Args:
@@ -149,9 +151,16 @@ def _ends(limit: Belief | None, settled: Sequence[Level], *, whole: bool) -> tup
 
 
 def _sustained(
-    meeting: Sequence[Level], low: float | None, high: float | None, settled: Sequence[Level], *, burst: bool
+    meeting: Sequence[Level],
+    low: float | None,
+    high: float | None,
+    settled: Sequence[Level],
+    limit: Belief | None,
+    *,
+    burst: bool,
+    whole: bool,
 ) -> dict[str, Any]:
-    """What is sustained at the operating point."""
+    """What is sustained at the operating point. Args: low, high, whole: as of `limit_ends`."""
     top = meeting[-1]
     most = max(level.rate for level in meeting)
     there = next(level for level in meeting if level.rate >= _SAME * most)
@@ -160,22 +169,39 @@ def _sustained(
     means = {name: _mean(there.rows, burst_column if burst else column) for name, (column, burst_column) in _MEANS.items()}
     if burst:
         return {**counts, **means}
-    ends: dict[str, float | None] = {"usable_low": None, "usable_high": None}
-    if low is not None:
-        surely = _most(min(low, top.load), settled, [level.rate - level.error for level in settled])
-        ends["usable_low"] = max(0.0, min(there.rate, surely))
-    if high is not None:
-        rates = [max(level.rate + level.error, level.offered) for level in settled]
-        ends["usable_high"] = max(there.rate, _most(high, settled, rates))
     if (good := means["goodput_rps"]) is not None:
         means["goodput_rps"] = min(good, there.rate)  # both count the same requests, in different ways
-    return {**counts, **means, "usable_rps": there.rate, **ends}
+    limits = np.minimum(limit.limits if limit else np.inf, settled[-1].load).reshape(-1)
+    limits = np.floor(limits) if whole else limits
+    least, greatest = rates_within(np.minimum(limits, top.load), settled).interval[0], rates_within(limits, settled).interval[1]
+    return {
+        **counts,
+        **means,
+        "usable_rps": there.rate,
+        "usable_low": None if low is None else max(0.0, min(there.rate, least)),
+        "usable_high": None if high is None else max(there.rate, greatest),
+    }
 
 
-def _most(load: float, settled: Sequence[Level], rates: Sequence[float]) -> float:
-    """The highest rate up to a load, by straight lines between the levels."""
-    at = float(np.interp(load, [level.load for level in settled], rates))
-    return max([at, *(rate for level, rate in zip(settled, rates, strict=True) if level.load <= load)])
+def rates_within(limits: Floats, settled: Sequence[Level]) -> Belief:
+    """The distribution of the highest rate up to the limit (requests/s).
+
+    Each draw of the limit meets each of many curves of the rate: straight lines between the levels, from 0 on. A start of the server
+    that is faster or slower is so at every level, so the levels of a curve are all off by the same part of their errors.
+
+    Args:
+        limits: draws of it (the unit of the loads), none above the highest level.
+    """
+    loads = np.array([0.0, *(level.load for level in settled)])
+    rates = np.array([0.0, *(level.offered or level.rate for level in settled)])  # within the limit nothing piles up
+    errors = np.array([0.0, *(level.error for level in settled)])
+    normal = NormalDist(0.0, 1 / NormalDist().inv_cdf((1 + NOMINAL) / 2))  # of which `Belief.interval` is −1 to 1
+    curves = rates + np.array([[normal.inv_cdf((i + 0.5) / _CURVES)] for i in range(_CURVES)]) * errors
+    before = np.searchsorted(loads, limits, side="right") - 1
+    after = np.minimum(before + 1, len(loads) - 1)
+    share = np.divide(limits - loads[before], loads[after] - loads[before], out=np.zeros(len(limits)), where=after > before)
+    there = curves[:, before] + share * (curves[:, after] - curves[:, before])
+    return Belief(np.sort(np.maximum(np.maximum.accumulate(curves, axis=1)[:, before], there), axis=None))
 
 
 def _without(valid: Sequence[Mapping[str, Any]], loads: Sequence[float], slo: Slo) -> float | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import polars as pl
 
+from bench.analysis.level_values import level_values
+
 __all__ = ["declines"]
 
 
@@ -15,11 +17,10 @@ def declines(runs: pl.DataFrame, found: pl.DataFrame) -> pl.DataFrame:
 
     Returns:
         One row a curve whose cache fills above its lowest level: `deployment`, `workload`, `below`, `highest` (levels), `before` and
-        `after` (output tokens/s, medians of valid runs) and `change` (after ÷ before − 1).
+        `after` (output tokens/s) and `change` (after ÷ before − 1).
     """
     curve = ["deployment", "workload"]
-    speed = pl.col("throughput_tokens_per_s").median()
-    levels = runs.filter("valid").group_by(*curve, "level", maintain_order=True).agg(speed=speed).drop_nulls()
+    levels = level_values(runs, ["throughput_tokens_per_s"]).rename({"throughput_tokens_per_s": "speed"}).drop_nulls()
     last = levels.sort("level").group_by(curve).agg(highest=pl.col("level").last(), after=pl.col("speed").last())
     first = levels.select(*curve, below="level", before="speed")
     return (

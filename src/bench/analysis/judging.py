@@ -48,8 +48,8 @@ class Miss:
     """A criterion that a level misses, and by what.
 
     Attributes:
-        by: the SLO's column, `failed` or `growth`. limit_s: of an SLO. reached_s: its percentile, of the requests that were answered;
-            None where none was. share: of the requests that fail or take longer (0–1). misses, requests: behind that share.
+        by: the SLO's column, `failed` or `growth`. limit_s: of an SLO. reached_s: its percentile; None where so many failed that it
+            is not known. share: of the requests that fail or take longer (0–1). misses, requests: behind that share.
         below: the probability that the limit lies below the level, by all runs of the curve.
         growth: requests that pile up, as a share of those that come.
     """
@@ -71,8 +71,8 @@ class Verdict:
     Attributes:
         key: the SLO's column, `failed` or `growth`. allowed: share of requests that may miss; of those that come, that may pile up.
         below: the probability that this criterion's limit lies below the level.
-        share: of requests; None of growth. limit_s, reached_s: an SLO's limit, and what its percentile is of the requests that were
-            answered. growth: the estimate of it. grows: whether every run of the level was seen to grow, if not by how much.
+        share: of requests; None of growth. limit_s, reached_s: an SLO's limit, and its percentile, None where so many failed that it
+            is not known. growth: the estimate of it. grows: whether every run of the level was seen to grow, if not by how much.
     """
 
     key: str
@@ -172,10 +172,11 @@ def _level(rows: list[dict[str, Any]], load: float, slos: Sequence[Slo], failed_
         return level
     for slo in slos:
         latencies = np.concatenate([_latencies(row, slo) for row in judged])
-        answered = pl.Series(latencies[np.isfinite(latencies)], dtype=pl.Float64)
         share = Share.of([_beyond(row, slo) for row in judged])
-        reached = percentile(answered, slo.share)
-        level.verdicts.append(Verdict(slo.column, 1 - slo.share, share, limit_s=slo.limit_s, reached_s=reached))
+        reached = percentile(pl.Series(latencies, dtype=pl.Float64), slo.share)
+        level.verdicts.append(
+            Verdict(slo.column, 1 - slo.share, share, limit_s=slo.limit_s, reached_s=None if reached == math.inf else reached)
+        )
     level.verdicts.append(Verdict("failed", failed_share, Share.of([_failed(row) for row in judged])))
     if not burst:
         if known := [row["steady_growth"] for row in judged if row["steady_growth"] is not None]:

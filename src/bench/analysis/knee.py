@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 import polars as pl
 
+from bench.analysis.level_values import level_values
+
 __all__ = ["APART", "FLATTENS", "knees"]
 
 APART = 3.0  # TTFT P99 ÷ P50 at the knee; convention: of a burst that is computed in order it is 2, as TTFT rises in a line
@@ -18,9 +20,9 @@ def knees(runs: pl.DataFrame) -> pl.DataFrame:
     """The knee of each curve.
 
     It is the lowest level from which on TTFT's P99 is three times its P50 or more, and at which the load above that of the best lower
-    level brought less than half of its share of requests/s: ln(throughput ratio) ÷ ln(load ratio) < 0.5. Medians of valid runs. It lies
-    above `knee_below`, the level before it, and not above `knee`; both are null where the tail stays with the median, where only the
-    lowest level is beyond it, or where throughput still grows.
+    level brought less than half of its share of requests/s: ln(throughput ratio) ÷ ln(load ratio) < 0.5, all by `level_values`. It
+    lies above `knee_below`, the level before it, and not above `knee`; both are null where the tail stays with the median, where only
+    the lowest level is beyond it, or where throughput still grows.
 
     Args:
         runs: summary rows (`deployment`, `workload`, `level`, `valid`, `ttft_p50_s`, `ttft_p99_s`, `throughput_requests_per_s`).
@@ -29,15 +31,10 @@ def knees(runs: pl.DataFrame) -> pl.DataFrame:
         One row a deployment and workload: `knee`, `knee_below` (in the load's unit).
     """
     rows = []
+    columns = ("ttft_p50_s", "ttft_p99_s", "throughput_requests_per_s")
     for (deployment, workload), group in runs.group_by("deployment", "workload", maintain_order=True):
-        levels = (
-            group.filter("valid")
-            .group_by("level")
-            .agg(pl.col("ttft_p50_s", "ttft_p99_s", "throughput_requests_per_s").median())
-            .drop_nulls()
-            .filter(pl.all_horizontal(pl.exclude("level") > 0))
-            .sort("level")
-        )
+        values = level_values(group, columns)
+        levels = values.filter(pl.all_horizontal(pl.col(columns).is_finite() & (pl.col(columns) > 0))).sort("level")
         at, below = _knee(
             levels["level"].to_list(),
             (levels["ttft_p99_s"] / levels["ttft_p50_s"]).to_list(),

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import polars as pl
 
+from bench.analysis.level_values import level_values
+
 __all__ = ["speeds", "unbeaten"]
+
+_LEVEL = ("deployment", "workload", "axis", "level")
 
 
 def speeds(runs: pl.DataFrame) -> pl.DataFrame:
-    """What a user and what a GPU get at each level, medians of its valid runs; without levels at which either is not known.
+    """What a user and what a GPU get at each level (`level_values`); without levels at which either is not known.
 
     Args:
         runs: summary rows (`deployment`, `workload`, `axis`, `level`, `valid`, `tpot_p50_s`, `throughput_tokens_per_s`, `gpus`).
@@ -19,13 +23,8 @@ def speeds(runs: pl.DataFrame) -> pl.DataFrame:
         among those of its workload, by the GPU where all of them know it and else by the instance.
     """
     levels = (
-        runs.filter("valid")
-        .group_by("deployment", "workload", "axis", "level", maintain_order=True)
-        .agg(
-            a_user=1 / pl.col("tpot_p50_s").median(),
-            an_instance=pl.col("throughput_tokens_per_s").median(),
-            gpus=pl.col("gpus").max(),
-        )
+        level_values(runs, ["tpot_p50_s", "throughput_tokens_per_s", "gpus"])
+        .select(*_LEVEL, a_user=1 / pl.col("tpot_p50_s"), an_instance="throughput_tokens_per_s", gpus="gpus")
         .drop_nulls(["a_user", "an_instance"])
         .with_columns(a_gpu=pl.when(pl.col("gpus") > 0).then(pl.col("an_instance") / pl.col("gpus")))
     )

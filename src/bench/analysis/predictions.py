@@ -8,6 +8,7 @@ from typing import Literal, cast
 
 import polars as pl
 
+from bench.analysis.level_values import level_values
 from bench.axes import CONCURRENCY
 from bench.models import DTYPE_BYTES, Demand, Geometry, Setting, plan
 from bench.published import Accelerator
@@ -90,7 +91,6 @@ def predictions(
 def _speeds(name: str, runs: pl.DataFrame, geometry: Geometry, deployment: Deployment, device: Accelerator) -> list[Prediction]:
     """Of requests that were alone."""
     alone = runs.filter(pl.col("valid") & (pl.col("axis") == CONCURRENCY) & (pl.col("level") == 1))
-    alone = alone.with_columns(ttft_p50_s=pl.when(pl.col("prefix_hit_rate").fill_null(0) == 0).then("ttft_p50_s"))
     weights = "bfloat16" if deployment.dtype == "auto" else deployment.dtype
     cache = weights if deployment.kv_cache_dtype == "auto" else deployment.kv_cache_dtype
     # A request that is alone passes one pipeline stage after the other, in one engine: the devices of a stage are all that it has.
@@ -101,7 +101,11 @@ def _speeds(name: str, runs: pl.DataFrame, geometry: Geometry, deployment: Deplo
     for workload, part in ((str(key[0]), group) for key, group in alone.group_by("workload", maintain_order=True)):
         prompt, output = (cast("float", part[f"{key}_tokens"].mean()) for key in ("prompt", "output"))
         ceilings = plan(geometry, device, Demand(round(prompt), round(output)), setting)["ceilings"]
-        tpot, ttft = (cast("float | None", part[column].median()) for column in ("tpot_p50_s", "ttft_p50_s"))
+        computed = part.filter(pl.col("prefix_hit_rate").fill_null(0) == 0)  # a prompt that a cache served was not
+        (tpot,), (ttft,) = (
+            level_values(rows, [column])[column].to_list() or [None]
+            for rows, column in ((part, "tpot_p50_s"), (computed, "ttft_p50_s"))
+        )
         speeds: list[tuple[Quantity, float | None, float]] = [
             ("decode", tpot and 1 / tpot, ceilings["decode_tokens_per_s_at_context"]),
             ("prefill", ttft and prompt / ttft, prompt / ceilings["ttft_s"]),

@@ -10,7 +10,7 @@ __all__ = ["repeats", "student_p"]
 
 
 def repeats(runs: pl.DataFrame, column: str) -> pl.DataFrame:
-    """Mean and median of `column` over the valid repeats of each level, with the 95 % interval of the mean.
+    """Mean of `column` over the valid repeats of each level, with the 95 % interval of the mean.
 
     The interval is mean ± t · s / √n, with s the sample's standard deviation (n − 1) and t Student's for n − 1 degrees of freedom. It
     takes repeats as independent and about normal; with two of them t is 12.7, and says so.
@@ -19,7 +19,7 @@ def repeats(runs: pl.DataFrame, column: str) -> pl.DataFrame:
         runs: summary rows (`deployment`, `workload`, `valid`, `level` and `column`); those without a value are left out.
 
     Returns:
-        One row a deployment, workload and level that has a valid run: `n`, `mean`, `median`, `low`, `high` (null for n < 2), in the
+        One row a deployment, workload and level that has a valid run: `n`, `mean`, `low`, `high` (null for n < 2), in the
         unit of `column`.
     """
     levels = (
@@ -28,7 +28,6 @@ def repeats(runs: pl.DataFrame, column: str) -> pl.DataFrame:
         .agg(
             n=pl.len(),
             mean=pl.col(column).mean(),
-            median=pl.col(column).median(),
             deviation=pl.col(column).std(),
         )
     )

@@ -8,6 +8,7 @@ from typing import Any
 
 import polars as pl
 
+from bench.analysis.level_values import level_value
 from bench.analysis.regions import regions
 from bench.axes import CONCURRENCY
 from bench.records.columns import schema_of
@@ -60,7 +61,7 @@ def filled(runs: pl.DataFrame, found: pl.DataFrame) -> pl.DataFrame:
         runs: summary rows with what `saturated` takes. found: rows of `saturation` of these runs.
 
     Returns:
-        One row a curve that filled its cache: `deployment`, `workload`, `measured`, `usage` (0–1, the peak; median of its runs there),
+        One row a curve that filled its cache: `deployment`, `workload`, `measured`, `usage` (0–1, the highest peak of its runs there),
         and `sign`, by which they count as full: the first of `usage`, `preempted` and `refused` that a run has.
     """
     curve = ["deployment", "workload"]
@@ -69,7 +70,7 @@ def filled(runs: pl.DataFrame, found: pl.DataFrame) -> pl.DataFrame:
         runs.filter("counts_valid", "saturated")
         .join(found.select(*curve, "measured"), left_on=[*curve, "level"], right_on=[*curve, "measured"], how="semi")
         .group_by(curve)
-        .agg(usage=pl.col("kv_usage_peak").median(), sign=pl.coalesce(signs).first())
+        .agg(usage=level_value("kv_usage_peak"), sign=pl.coalesce(signs).first())
     )
     return found.select(*curve, "measured").drop_nulls().join(there, on=curve, maintain_order="left")
 
@@ -98,7 +99,7 @@ def saturation(runs: pl.DataFrame, found: pl.DataFrame | None = None) -> pl.Data
     Returns:
         One row a deployment and workload: `measured`, `below` (highest level that did not fill the cache), `cache_known` (whether any
         run shows if it did), `queue`, `queue_below`, `predicted`, `levels_apart` (levels of the sweep between the level at which the
-        prediction says it saturates and the measured one), `peak_at` (level of the highest throughput, medians of valid runs),
+        prediction says it saturates and the measured one), `peak_at` (level of the highest throughput),
         `kv_bytes_per_token`, `parameters`; all columns of `regions` but the metric; and `signals`, those of the three that
         show (`throughput`, `kv_cache`, `queue`), the first one first, with `signals_agree`: whether there are several, whose intervals
         have a load in common.
@@ -108,7 +109,7 @@ def saturation(runs: pl.DataFrame, found: pl.DataFrame | None = None) -> pl.Data
     for (deployment, workload), group in valid.group_by("deployment", "workload", maintain_order=True):
         levels: list[float] = group["level"].unique().sort().to_list()
         # A late client changes these.
-        timed = group.filter("valid").group_by("level").agg(pl.col("throughput_tokens_per_s").median()).drop_nulls()
+        timed = group.filter("valid").group_by("level").agg(level_value("throughput_tokens_per_s")).drop_nulls()
         highest = timed.sort("throughput_tokens_per_s", "level", descending=[True, False])["level"]
         measured, below = _from(group, pl.col("saturated"))
         queue, queue_below = _from(group, pl.col("waiting_standing") > 0)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import altair as alt
 import polars as pl
 
+from bench.analysis.level_values import level_values
 from bench.figures.results import Results
 from bench.figures.theme import NEUTRAL, curve_colour, curve_dash, curve_shape, level_axis, points
 from bench.figures.ticks import log_ticks, ticked
@@ -43,6 +44,7 @@ def latency_panel(results: Results, runs: pl.DataFrame, panel: LatencyPanel) -> 
         bound=bound,
         unbounded=bound.is_null() & pl.lit(known in runs.columns),
     )
+    lines = _level_lines(runs, panel)
     limit = panel.slo.limit_s if panel.slo else None
     scale, axis, log = _scale(rows, limit)
     title = f"{panel.name} ({panel.unit}{', log' if log else ''})"
@@ -58,12 +60,10 @@ def latency_panel(results: Results, runs: pl.DataFrame, panel: LatencyPanel) -> 
     ]
     dash = curve_dash(results)
     layers = [
-        valid.transform_aggregate(median="median(median)", groupby=[*_LEVEL])
+        lines.transform_filter("isValid(datum.median)")
         .mark_line(strokeWidth=1, opacity=0.7)
         .encode(x=x, y=middle, color=colour, strokeDash=dash),
-        valid.transform_aggregate(tail="median(tail)", groupby=[*_LEVEL])
-        .mark_line()
-        .encode(x=x, y=y, color=colour, strokeDash=dash),
+        lines.mark_line().encode(x=x, y=y, color=colour, strokeDash=dash),
         valid.mark_rule(strokeWidth=1.5, clip=True).encode(x=x, y=y, y2=alt.Y2("bound:Q"), color=colour),
         points(base, y, x, colour, hollow="unbounded", shape=curve_shape(results), tooltip=tooltip),
         valid.transform_filter("datum.whole")
@@ -77,6 +77,16 @@ def latency_panel(results: Results, runs: pl.DataFrame, panel: LatencyPanel) -> 
         f"{panel.what}; thin: P50" if panel.median else panel.what, fontSize=15, fontWeight="normal", anchor="start"
     )
     return alt.LayerChart(layer=layers, width=_WIDTH, height=_HEIGHT, title=heading)
+
+
+def _level_lines(runs: pl.DataFrame, panel: LatencyPanel) -> alt.Chart:
+    """Of each level the values of `tail` and `median`, those that are known and finite: a failed request has no latency."""
+    columns = {"tail": panel.tail, **({"median": panel.median} if panel.median else {})}
+    curves = runs.select("deployment", "workload", "curve").unique(maintain_order=True)
+    levels = level_values(runs, list(columns.values())).join(curves, on=["deployment", "workload"], maintain_order="left")
+    finite = {name: pl.when(pl.col(column).is_finite()).then(pl.col(column)) for name, column in columns.items()}
+    rows = levels.select(*_LEVEL, median=None).with_columns(levels.select(**finite)).drop_nulls("tail")
+    return alt.Chart(rows)
 
 
 def _scale(rows: pl.DataFrame, limit: float | None) -> tuple[alt.Scale, alt.Axis, bool]:

@@ -10,6 +10,7 @@ import altair as alt
 import numpy as np
 import polars as pl
 
+from bench.analysis.level_values import level_value
 from bench.figures.results import Results
 from bench.figures.theme import is_log, level_axis, with_curve
 from bench.words.regions import Name, turning_point
@@ -73,7 +74,7 @@ def turning_points(results: Results, found: pl.DataFrame, column: str, *, log: b
         runs = results.runs.filter(
             (pl.col("deployment") == row["deployment"]) & (pl.col("workload") == row["workload"]) & pl.col("valid")
         )
-        line = runs.group_by("level").agg(pl.col(column).median()).drop_nulls().sort("level")
+        line = runs.group_by("level").agg(level_value(column)).drop_nulls().sort("level")
         for point, name in _POINT_OF.items():
             at, low, high = (row[f"{name}_{key}"] for key in ("at", "low", "high"))
             if at is not None:

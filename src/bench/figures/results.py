@@ -13,7 +13,7 @@ from bench.axes import AXES
 from bench.published import Accelerator
 from bench.records.calibration import Calibration, read_calibration
 from bench.records.classes import class_names
-from bench.records.searches import SearchRecord, read_searches
+from bench.records.searches import SearchRecord, found_in
 from bench.study import Decision, applying
 from bench.study.search import SLO
 from bench.work import unit_of
@@ -81,7 +81,7 @@ class Results:
         models = None if calibration is None else read_calibration(calibration)
         if models is not None:
             models = models.of(runs["deployment"].unique())
-        found = tuple((each.deployment, one) for file in searches if (each := read_searches(file)) for one in each.searches)
+        found = found_in(searches)
         known = read_analysis(analysis) if analysis else None
         graded = pl.read_parquet(grades) if grades else None
         why = why_ungraded(grades) if grades else None
@@ -130,7 +130,7 @@ class Results:
         """What the runs of the whole study show."""
         from bench.analyse import analyse  # noqa: PLC0415 - as above
 
-        return self.analysed or analyse(self.study, self.decision, self.device)
+        return self.analysed or analyse(self.study, self.decision, self.device, searches=self.searches)
 
     def of_curves(self, table: pl.DataFrame) -> pl.DataFrame:
         """The rows of these runs' curves, of a table with `deployment` and `workload`."""

@@ -11,6 +11,7 @@ import altair as alt
 import polars as pl
 from altair.utils.schemapi import _deep_copy as deep_copy
 
+from bench.analysis.level_values import level_values
 from bench.axes import AXES, CONCURRENCY, RATE
 from bench.figures.curves import curve_column, in_order, named, with_curve
 from bench.figures.results import Results
@@ -35,7 +36,7 @@ __all__ = [
     "is_log",
     "layered",
     "level_axis",
-    "median_lines",
+    "level_lines",
     "nothing_to_show",
     "panels_a_row",
     "points",
@@ -189,16 +190,17 @@ def predicted_rules(runs: pl.DataFrame, x: alt.X, colour: alt.Color | alt.ColorD
     return rules
 
 
-def median_lines(
+def level_lines(
     runs: pl.DataFrame, column: str, x: alt.X, y: alt.Y, colour: alt.Color | alt.ColorDatum, dash: alt.StrokeDash
 ) -> alt.Chart:
-    """A line a curve through the medians of its levels' valid runs.
+    """A line a curve through the values of its levels (`level_values`).
 
     Args:
         runs: rows of `with_curve` with `level`, `valid` and `column`.
     """
-    levels = runs.filter("valid").group_by("curve", "curve_width", "workload", "level", maintain_order=True)
-    chart = alt.Chart(levels.agg(pl.col(column).median()))
+    curves = runs.select("deployment", "workload", "curve", "curve_width").unique(maintain_order=True)
+    levels = level_values(runs, [column]).join(curves, on=["deployment", "workload"], maintain_order="left")
+    chart = alt.Chart(levels.select("curve", "curve_width", "workload", "level", column))
     lines: alt.Chart = chart.mark_line().encode(x=x, y=y, color=colour, strokeWidth=curve_width(), strokeDash=dash)
     return lines
 

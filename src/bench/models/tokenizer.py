@@ -21,7 +21,7 @@ CHAT_TEMPLATE = (
     "{% if add_generation_prompt %}{{ '<s>assistant\n' }}{% endif %}"
 )
 
-# share of a vocabulary's rows that surely are tokens, as published ones are padded; measured: of DeepSeek-LLM's 102,400 rows 100,015
+# share of a vocabulary's rows that are tokens, as published ones are padded; measured: of DeepSeek-LLM's 102,400 rows 100,015
 # are tokens, of Llama 4's 202,048 201,135
 _SAFE_SHARE = 0.5
 _FIRST = 3  # first id that is no special token; derived

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from bench.errors import BenchError
 from bench.records.files import read_typed
 
-__all__ = ["DeploymentSearches", "SearchRecord", "SearchedRun", "read_searches"]
+__all__ = ["DeploymentSearches", "SearchRecord", "SearchedRun", "found_in", "read_searches"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,3 +76,9 @@ def read_searches(path: Path) -> DeploymentSearches | None:
         return read_typed(DeploymentSearches, path, "")
     except BenchError:
         return None
+
+
+def found_in(paths: Iterable[Path]) -> tuple[tuple[str, SearchRecord], ...]:
+    """The deployment of each search in these files, and what it found."""
+    known = (each for path in paths if (each := read_searches(path)))
+    return tuple((each.deployment, found) for each in known for found in each.searches)

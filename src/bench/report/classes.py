@@ -7,9 +7,9 @@ from typing import Any
 
 import polars as pl
 
+from bench.analysis.level_values import level_values
 from bench.records.classes import class_column, class_names
 from bench.records.latencies import LATENCIES
-from bench.report.levels import reached
 from bench.study import Slo
 
 __all__ = ["class_rows"]
@@ -26,7 +26,7 @@ def class_rows(runs: pl.DataFrame, slos: Sequence[Slo]) -> list[dict[str, Any]]:
     Returns:
         Of each `deployment`, `workload`, `family`, `axis`, `level` and `name`: `requests`, the judged ones of the valid runs, and how
         many of them `failed`; `latencies`, of TTFT, TPOT and E2E the percentile that is limited, else P95: its name, its value (s; as
-        in `level_rows`), and whether it is within the limit, None without one; the means of the valid runs `prompt_tokens`,
+        in `level_values`), and whether it is within the limit, None without one; the means of the valid runs `prompt_tokens`,
         `output_tokens`, `requests_per_s` and `tokens_per_s`.
     """
     found = []
@@ -37,13 +37,15 @@ def class_rows(runs: pl.DataFrame, slos: Sequence[Slo]) -> list[dict[str, Any]]:
         for name in class_names(group["classes"][0]):
             mine = [each for each in judged if each["request_class"] == name]
             limits = {slo.metric: slo for slo in slos if slo.request_class == name}
+            shown = [limits.get(metric) or Slo(metric, _USUAL, 0.0, name) for metric in LATENCIES]
+            (values,) = level_values(group, [slo.column for slo in shown]).to_dicts()
             found.append(
                 {
                     **dict(zip(keys, key, strict=True)),
                     "name": name,
                     "requests": len(mine),
                     "failed": sum(not each["ok"] for each in mine),
-                    "latencies": [_cell(judged, limits.get(metric) or Slo(metric, _USUAL, 0.0, name)) for metric in LATENCIES],
+                    "latencies": [_cell(values[slo.column], slo) for slo in shown],
                     **{
                         to: _mean(group, class_column(name, column))
                         for to, column in (
@@ -58,9 +60,8 @@ def class_rows(runs: pl.DataFrame, slos: Sequence[Slo]) -> list[dict[str, Any]]:
     return found
 
 
-def _cell(judged: Sequence[dict[str, Any]], slo: Slo) -> tuple[str, float | None, bool | None]:
+def _cell(value: float | None, slo: Slo) -> tuple[str, float | None, bool | None]:
     """A percentile's name, its value, and whether it is within the limit. Args: slo: without a limit where it is 0."""
-    value = reached(judged, slo)
     return slo.percentile.upper(), value, value is not None and value <= slo.limit_s if slo.limit_s else None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
@@ -33,11 +34,17 @@ class Slo:
     request_class: str | None = None
 
     @classmethod
+    def named(cls, column: str, limit_s: float = math.inf) -> Slo | None:
+        """The SLO with this `column`; None where that is no percentile of a latency."""
+        match = re.fullmatch(_COLUMN, column)
+        return cls(match[2], match[3], limit_s, match[1]) if match else None
+
+    @classmethod
     def of_column(cls, column: str, limit_s: float) -> Slo:
         """The SLO whose `column` is given."""
-        match = re.fullmatch(_COLUMN, column)
-        assert match is not None
-        return cls(match[2], match[3], limit_s, match[1])
+        slo = cls.named(column, limit_s)
+        assert slo is not None
+        return slo
 
     @property
     def column(self) -> str:

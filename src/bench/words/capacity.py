@@ -49,7 +49,7 @@ _ENDS = {  # by which is established: the lower, the upper
     (False, True): "the lower end is not established, below {high:g}",
     (False, False): "neither end is established",
 }
-_BEYOND = {  # where the limit surely lies above C_max, a level; by whether its upper end is established
+_BEYOND = {  # where the limit lies above C_max, a level; by whether its upper end is established
     True: "the limit lies between {low:g} and {high:g}",
     False: "the limit lies above {low:g}; how far is not established",
 }
@@ -68,7 +68,7 @@ _LOW_NEEDS = {
     "unsettled": "At lower levels the load did not become steady: {longer}.",
     "unsettled absent": "At lower levels {longer}.",
     "longer": "Longer runs at {c_max:g}, or more rounds, would show whether requests pile up there, and raise the lower end.",
-    "rounds": "{c_max:g} is too near its limit to be sure of: more rounds{levels} would {raise} the lower end.",
+    "rounds": "{c_max:g} is too near its limit to be established: more rounds{levels} would {raise} the lower end.",
     "requests": "{low_needs_requests:,.0f} requests or more at {c_max:g} ({requests:,.0f} were judged) would narrow it.",
 }
 _CLOSE = 0.95  # lower end ÷ C_max beyond which no level between them helps; convention

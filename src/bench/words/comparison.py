@@ -231,7 +231,7 @@ def overlooked(row: Row, percent: float) -> str:
 
 def failed_requests(found: Comparison, row: Row) -> str:
     """The failures of a level on both sides, and their verdict. Args: row: of `found.failures`."""
-    verdict = row["verdict"] if row["verdict"] != "no evidence" else "no sure difference"
+    verdict = row["verdict"] if row["verdict"] != "no evidence" else "no significant difference"
     kept = "" if row["alike"] else "; its latencies and throughput are not compared"
     return f"{place_text(found, row)}: {_sides(row)}: {verdict}{kept}"
 

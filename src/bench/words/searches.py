@@ -41,9 +41,9 @@ FOUND = {
     (_RATE, "above"): "the server keeps up with {low}, the highest rate tried",
     (_RATE, "below"): "the server does not keep up with {high}, the lowest rate tried",
     (_RATE, "open"): "the server keeps up with {low} or more",
-    (THROUGHPUT, "found"): f"the highest throughput is {{top}}; {_FLAT} of it is reached at {{at}}",
+    (THROUGHPUT, "found"): f"{_FLAT} of the highest throughput is reached at {{at}}",
     (THROUGHPUT, "above"): "throughput may still rise at {low}, the highest load tried ({top})",
-    (THROUGHPUT, "below"): f"{_FLAT} of the highest throughput, {{top}}, is reached at {{high}}, the lowest load tried",
+    (THROUGHPUT, "below"): f"{_FLAT} of the highest throughput is reached at {{high}}, the lowest load tried",
     (THROUGHPUT, "open"): "throughput may still rise at {limit} ({top})",
 }
 _GOES_ON = "are spent; with more, it goes on from here"

@@ -165,7 +165,7 @@ def _interval(ratio: Ratio) -> str:
     if ratio.low is None or ratio.high is None:
         return " (interval not known)"
     if ratio.high > _USELESS * ratio.low:
-        return " (the pairs differ too much to say how sure that is)"
+        return " (the pairs differ too much for an interval)"
     return f" ({interval_text(ratio.low, ratio.high, '{:.2f}')})"
 
 

@@ -40,8 +40,8 @@ _RESULT = "find.json"
     "bench find --base-url http://127.0.0.1:8000 --model NAME --request-rate --prompt-length 900 --slo e2e_p95=8s --at-least 5",
     after="Exit status: 0 if both ends of the limit's interval are known as closely as --precision asks; 3 if they are not, as the "
     "budget is spent, the limit lies above --most or below every load that is tried, or no load meets the SLOs; 1 if no run could "
-    "be judged, or three in a row cannot be trusted. With --at-least 0 if the limit surely is not lower, 1 if it surely is, 3 if "
-    "that is not known. In any case 1 if the server stopped answering.",
+    "be judged, or three in a row cannot be trusted. With --at-least 0 if the limit is not lower, 1 if it is, both at 95 % "
+    "confidence, 3 if that is not known. In any case 1 if the server stopped answering.",
 )
 @dataclass(frozen=True, kw_only=True)
 class Find(Sending):

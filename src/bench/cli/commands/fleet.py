@@ -133,7 +133,7 @@ class Fleet(Modelled):
         rates = rates_carried(tracked(members(model, limits, count=_MEMBERS), "One instance"), workload, slos)
         if not min(rates):
             self._refuse(list(doubts(model, [replayed(typical(model, limits), workload, slos, 1e-3)])))
-            raise BenchError(f"no rate is surely within {' and '.join(map(str, slos))}: even a request alone may take longer.")
+            raise BenchError(f"no rate is clearly within {' and '.join(map(str, slos))}: even a request alone may take longer.")
         alone = carried(model, workload, slos, rates, limits)
         self._refuse(alone.at.doubts)
         number, together = self._together(model, limits, workload, slos, traffic.peak, alone.rate)
@@ -279,7 +279,7 @@ class Fleet(Modelled):
             ensemble = tracked(members(model, limits, count=_MEMBERS), f"{number} behind {self.router}")
             rates = rates_carried(ensemble, workload, slos, instances=number, router=self.router)
             if not min(rates):
-                raise BenchError(f"no rate is surely within the SLOs of {number} instances behind {self.router}.")
+                raise BenchError(f"no rate is clearly within the SLOs of {number} instances behind {self.router}.")
             found = ensemble_interval(rates)
             if number == _TOGETHER or number * found.value >= peak:
                 return number, found

@@ -25,9 +25,9 @@ _PANELS_A_ROW = 3
     order=61,
     title="Latencies of each class against load",
     question="Which class of requests waits for how long, and which leaves its limits first?",
-    reading="A panel a latency of a class: those that an SLO limits, else TTFT and E2E at P95. Points, and the line through their "
-    "medians: the percentile that is limited. Thin: P50. Grey, dashed: the class's limit. Hollow: too few requests of the class for a "
-    "bound. The load is that of all classes together.",
+    reading="A panel a latency of a class: those that an SLO limits, else TTFT and E2E at P95. Points are runs, lines all "
+    "requests of a level's valid runs together: the percentile that is limited. Thin: P50. Grey, dashed: the class's limit. "
+    "Hollow: too few requests of the class for a bound. The load is that of all classes together.",
     uses=("slo",),
     finding=lambda results: margin_title(results.points, results.decision.slos),
 )

@@ -12,7 +12,7 @@ from bench.figures.theme import (
     curve_shape,
     curve_size,
     level_axis,
-    median_lines,
+    level_lines,
     nothing_to_show,
     points,
     with_curve,
@@ -32,7 +32,7 @@ _PANELS = {
     order=130,
     title="GPU memory, power and tokens a joule against load",
     question="What do the GPUs hold and draw as load rises, and at what load does a joule buy the most tokens?",
-    reading="Each run, and lines through the medians of the levels. An engine takes its memory when it starts, so that line is level. "
+    reading="Each run, and lines through the means of the levels. An engine takes its memory when it starts, so that line is level. "
     "Power is the mean over the load; tokens a joule are a run's output tokens over the energy that the GPUs drew from its first "
     "request to its last token, by their own counters. What the rest of the machine draws is in neither.",
 )
@@ -58,7 +58,7 @@ def _panel(results: Results, runs: pl.DataFrame, column: str) -> alt.LayerChart:
     tooltip = [alt.Tooltip("run:N"), alt.Tooltip("level:Q"), alt.Tooltip(f"{column}:Q", format=digits)]
     return alt.LayerChart(
         layer=[
-            median_lines(shown, column, x, y, colour, curve_dash(results)),
+            level_lines(shown, column, x, y, colour, curve_dash(results)),
             points(base, y, x, colour, shape=curve_shape(results), size=curve_size(), tooltip=tooltip),
         ]
     ).properties(width=290, height=HEIGHT, title=alt.TitleParams(title, fontSize=15, fontWeight="normal", anchor="start"))

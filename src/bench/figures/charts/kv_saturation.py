@@ -14,7 +14,7 @@ from bench.figures.theme import (
     in_order,
     layered,
     level_axis,
-    median_lines,
+    level_lines,
     nothing_to_show,
     points,
     predicted_rules,
@@ -47,7 +47,7 @@ def _note(results: Results) -> str:
     columns=lambda _: {"kv_usage_peak": "KV-cache usage"},
 )
 def kv_saturation(results: Results) -> alt.LayerChart:
-    """Peak KV-cache usage of each run, one line a curve through its levels' medians, with the prediction as a rule.
+    """Peak KV-cache usage of each run, one line a curve through the highest of each level, with the prediction as a rule.
 
     Args:
         results: `runs` with `level`, `kv_usage_peak` (0–1), `predicted_saturation` (requests) and `valid`.
@@ -61,7 +61,7 @@ def kv_saturation(results: Results) -> alt.LayerChart:
     base = alt.Chart(runs.select("curve", "curve_size", "level", "kv_usage_peak", "valid", "room", "run"))
     return layered(
         predicted_rules(runs, x, colour),
-        median_lines(runs, "kv_usage_peak", x, y, colour, curve_dash(results)),
+        level_lines(runs, "kv_usage_peak", x, y, colour, curve_dash(results)),
         points(
             base,
             y,

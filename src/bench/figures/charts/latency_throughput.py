@@ -8,6 +8,7 @@ from dataclasses import replace
 import altair as alt
 import polars as pl
 
+from bench.analysis.level_values import level_values
 from bench.analysis.windows import in_windows
 from bench.figures.labels import NARROW, free_places, label_layer, with_places
 from bench.figures.registry import figure
@@ -51,10 +52,11 @@ def _note(results: Results) -> str:
     order=5,
     title="Latency against throughput",
     question="How much throughput does each deployment give, and how long do users wait for it?",
-    reading="Each point is a level of load, labelled where there is room; lines join a curve's levels in the order of load, medians of "
-    "valid runs. Where a curve turns upwards more load buys waiting, and where it turns back it costs throughput. Dashed: an "
-    "SLO's limit. From the knee on TTFT's P99 is three times its P50 or more while throughput flattens. Latencies are on "
-    "logarithmic scales, one for all of TTFT's panels.",
+    reading="Each point is a level of load, labelled where there is room; lines join a curve's levels in the order of load. "
+    "Each percentile is that of all requests of a level's valid runs together, tokens/s their mean. Where a curve turns upwards "
+    "more load buys waiting, and where it turns back it costs throughput. Dashed: an SLO's limit. From the knee on TTFT's P99 "
+    "is three times its P50 or more while throughput flattens. Latencies are on logarithmic scales, one for all of TTFT's "
+    "panels.",
     by_axis=False,
     uses=("slo", "failed_share"),
     finding=lambda results: sustained_title(results.points),
@@ -92,12 +94,13 @@ def latency_throughput(results: Results) -> alt.ConcatChart | alt.LayerChart:
 
 
 def _levels(results: Results, runs: pl.DataFrame) -> pl.DataFrame:
-    """A row a level of each curve, medians of its `runs`: `curve`, `workload`, `level`, `mark`, `label`, `rank`, latencies."""
+    """A row a level of each curve: `curve`, `workload`, `level`, `mark`, `label`, `rank`, and the values of its valid `runs`."""
     curve = ["deployment", "workload"]
     latencies = [f"{name}_{each}_s" for name in LATENCIES for each in PERCENTILES]
+    whole = runs.group_by("curve", *curve, "axis", "level", maintain_order=True).agg(pl.col("whole").any())
     levels = (
-        runs.group_by("curve", *curve, "axis", "level", maintain_order=True)
-        .agg(pl.col(_X, *latencies).median(), pl.col("whole").any())
+        whole.join(level_values(runs, [_X, *latencies]), on=[*curve, "axis", "level"], how="left", maintain_order="left")
+        .with_columns(pl.when(pl.col(name).is_finite()).then(pl.col(name)) for name in latencies)
         .join(results.points.select(*curve, "c_max"), on=curve, how="left", maintain_order="left")
         .join(results.knees.select(*curve, "knee"), on=curve, how="left", maintain_order="left")
     )

@@ -16,7 +16,7 @@ from bench.figures.theme import (
     curve_shape,
     curve_size,
     level_axis,
-    median_lines,
+    level_lines,
     points,
     predicted_rules,
     saturation_finding,
@@ -41,7 +41,7 @@ _STRIP = 15  # height of a curve's regions
     question="Where does more load stop buying more tokens, and where does it cost some?",
     reading="Left, the study's measure: the most output tokens in any second of a run. Right, the run's mean, which also pays "
     "for queueing, preemption and the last requests that run alone. Strips, a curve each: regions A (proportional), B (more "
-    "load still buys more), C (it falls); blank where nothing is sure. Diamonds: where they meet, with their 95 % interval "
+    "load still buys more), C (it falls); blank where nothing is significant. Diamonds: where they meet, with their 95 % interval "
     "along the load. Dashed: predicted KV saturation, grey where curves share it. Bars, where a level has two valid repeats or "
     "more: the 95 % interval of their mean (Student's t: wide for two); one that leaves the frame is cut there.",
     finding=saturation_finding,
@@ -49,7 +49,7 @@ _STRIP = 15  # height of a curve's regions
     columns=lambda _: {column: f"{title.partition(':')[0]} throughput" for column, title in _PANELS.items()},
 )
 def peak_throughput(results: Results) -> alt.HConcatChart:
-    """Peak and mean output tokens a second of each run, one line a curve through its levels' medians, below the curves' regions.
+    """Peak and mean output tokens a second of each run, one line a curve through its levels' means, below the curves' regions.
 
     Args:
         results: `runs` with `level`, `throughput_peak_tokens_per_s`, `throughput_tokens_per_s`, `predicted_saturation`, `valid`.
@@ -68,7 +68,7 @@ def peak_throughput(results: Results) -> alt.HConcatChart:
         base = alt.Chart(marked.select("curve", "curve_size", "level", column, "valid", "whole", "run"))
         panel = alt.layer(
             predicted_rules(runs, x, colour),
-            median_lines(runs, column, x, y, colour, curve_dash(results)),
+            level_lines(runs, column, x, y, colour, curve_dash(results)),
             intervals.mark_errorbar(ticks=True, clip=True, thickness=1.2).encode(
                 x=x, y=alt.Y("low:Q", title=results.tokens_per_s), y2=alt.Y2("high:Q"), color=colour
             ),

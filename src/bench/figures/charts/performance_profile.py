@@ -14,7 +14,7 @@ from bench.figures.theme import (
     curve_dash,
     is_log,
     level_axis,
-    median_lines,
+    level_lines,
     panels_a_row,
     points,
     predicted_rules,
@@ -54,7 +54,7 @@ def _note(results: Results) -> str:
     reading="Output tokens/s (of the steady window, or of a whole burst), a panel a curve, each with ranges of its own. A, "
     "spare capacity: each request keeps 80 % or more of the throughput that one has at the lowest level. B, shared: more load "
     "still buys more tokens. C, overload: it costs some (or flat: it buys none). Diamonds: the equilibrium point A|B and the "
-    "saturation point B|C, with their 95 % interval; blank ground is where nothing is sure, and the words say why. Dashed: "
+    "saturation point B|C, with their 95 % interval; blank ground is where nothing is significant, and the words say why. Dashed: "
     "predicted KV saturation. Triangle: the lowest level that filled the KV cache; circle: the lowest at which requests still "
     "wait once the load stands.",
     finding=saturation_finding,
@@ -112,7 +112,7 @@ def _panel(results: Results, runs: pl.DataFrame, found: pl.DataFrame, words: lis
         bands.mark_rect().encode(x=level_axis(one, "begin", log=log), x2=alt.X2("end:Q"), color=region_colour()),
         letters.encode(x=level_axis(one, "middle", log=log), y=alt.value(0), text=alt.Text("region:N")),
         predicted_rules(runs, x, colour),
-        median_lines(runs, _COLUMN, x, y, colour, curve_dash(results)),
+        level_lines(runs, _COLUMN, x, y, colour, curve_dash(results)),
         points(
             alt.Chart(runs.select("curve", "level", _COLUMN, "valid", "whole", "run")),
             y,

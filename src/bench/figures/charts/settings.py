@@ -5,6 +5,7 @@ from __future__ import annotations
 import altair as alt
 import polars as pl
 
+from bench.analysis.level_values import level_value
 from bench.analysis.setting_gain import Pair, devices_of, setting_pairs
 from bench.figures.registry import figure
 from bench.figures.results import Results
@@ -57,7 +58,7 @@ def _finding(results: Results) -> str | None:
     order=110,
     title="What a setting changes",
     question="What does another value of a setting bring in throughput and KV cache, and does the gain hold as load rises?",
-    reading="A row a setting. Left: output tokens/s. Middle: throughput over that with the first value, medians of a level's valid "
+    reading="A row a setting. Left: output tokens/s. Middle: throughput over that with the first value, means of a level's valid "
     "runs; of n devices it is the efficiency, the throughput over n times that of the fewest: at 100 % (dashed) another device would "
     "buy all of itself, and above it the first device is short of memory, not of speed. Right: each run's throughput against the "
     "fullest that its KV cache was, joined in the order of load. A level at which fewer than two values have a valid run is left out.",
@@ -102,7 +103,7 @@ def _row(results: Results, setting: str, runs: pl.DataFrame) -> alt.HConcatChart
         alt.Tooltip("kv_usage_peak:Q", format=".1%"),
     ]
     left = alt.layer(
-        alt.Chart(_medians(runs, "throughput_tokens_per_s")).mark_line().encode(x=x, y=y, color=colour),
+        alt.Chart(_levels(runs, "throughput_tokens_per_s")).mark_line().encode(x=x, y=y, color=colour),
         points(every, y, x, colour, shape=shape, tooltip=tooltip),
     )
     gain = alt.Chart(_ratios(runs))
@@ -126,7 +127,7 @@ def _row(results: Results, setting: str, runs: pl.DataFrame) -> alt.HConcatChart
         axis=alt.Axis(format="%", tickCount=5),
         scale=alt.Scale(domain=[0, 1.02]),
     )
-    course = alt.Chart(_medians(runs.drop_nulls("kv_usage_peak"), "throughput_tokens_per_s", "kv_usage_peak"))
+    course = alt.Chart(_levels(runs.drop_nulls("kv_usage_peak"), "throughput_tokens_per_s", "kv_usage_peak"))
     right = alt.layer(
         course.mark_line(strokeWidth=1).encode(x=usage, y=y, color=colour, order="level:Q"),
         points(every.transform_filter("datum.kv_usage_peak !== null"), y, usage, colour, shape=shape, tooltip=tooltip),
@@ -134,12 +135,12 @@ def _row(results: Results, setting: str, runs: pl.DataFrame) -> alt.HConcatChart
     return alt.hconcat(*(panel.properties(width=300, height=HEIGHT) for panel in (left, middle, right)))
 
 
-def _medians(runs: pl.DataFrame, *columns: str) -> pl.DataFrame:
-    """Medians of a level's valid runs."""
+def _levels(runs: pl.DataFrame, *columns: str) -> pl.DataFrame:
+    """The values of levels."""
     return (
         runs.filter("valid")
         .group_by("series", "curve", "level", maintain_order=True)
-        .agg(pl.col("deployment", "first", "times").first(), pl.col(columns).median())
+        .agg(pl.col("deployment", "first", "times").first(), *map(level_value, columns))
     )
 
 
@@ -195,7 +196,7 @@ def _compared(runs: pl.DataFrame) -> tuple[pl.DataFrame, int]:
 
 def _ratios(runs: pl.DataFrame) -> pl.DataFrame:
     """Throughput ÷ that with the first value, of n times as many devices ÷ n, at each level: `series`, `level`, `ratio`."""
-    levels = _medians(runs, "throughput_tokens_per_s").drop_nulls()
+    levels = _levels(runs, "throughput_tokens_per_s").drop_nulls()
     first = levels.filter("first").select("curve", "level", alone="throughput_tokens_per_s")
     return (
         levels.filter(~pl.col("first"))

@@ -16,7 +16,7 @@ from bench.figures.theme import (
     curve_shape,
     curve_size,
     level_axis,
-    median_lines,
+    level_lines,
     nothing_to_show,
     points,
     whole_note,
@@ -35,10 +35,10 @@ _WIDTH, _HEIGHT = 300, 260  # of a panel
     order=75,
     title="Acceptance of drafted tokens, and TPOT, against load",
     question="Does speculation make answers faster, and under which text and load?",
-    reading="Left: drafted tokens that the model accepted, of servers that speculate (tokens a step, where a server reports these "
-    "alone). Right: TPOT P50 of all servers. Each point is a run, each line goes through medians. A step that verifies a draft takes "
-    "longer than one that makes a single token: speculation pays where much is drafted and accepted, and other requests leave room "
-    "for it.",
+    reading="Left: drafted tokens that the model accepted, of servers that speculate (tokens a step, where a server reports "
+    "these alone). Right: TPOT P50 of all servers. Each point is a run, each line goes through the levels' means. A step that "
+    "verifies a draft takes longer than one that makes a single token: speculation pays where much is drafted and accepted, and "
+    "other requests leave room for it.",
     judged="telemetry_valid",
     finding=lambda results: speculation_title(speculation_gains(results.runs)),
     note=whole_note,
@@ -52,13 +52,12 @@ def speculation(results: Results) -> alt.ConcatChart | alt.LayerChart:
     runs = with_whole(results, with_curve(results, results.runs.with_columns(speculates=speculates())))
     if not runs["speculates"].any():
         return nothing_to_show("no server counts drafted tokens, or none was drafted")
-    runs = runs.with_columns(tpot_ms=pl.col("tpot_p50_s") * 1000)
     known = runs.filter("speculates").with_columns(valid=pl.col("counts_valid"))
     if known["acceptance_rate"].null_count() < known.height:
         accepted = _panel(results, known, "acceptance_rate", "drafted tokens accepted", format=".0%", top=1.02)
     else:
         accepted = _panel(results, known, "accepted_length", "tokens of a step that verifies a draft", format=".2f")
-    return alt.concat(accepted, _panel(results, runs, "tpot_ms", "TPOT P50 (ms)", format=".3g"), columns=2)
+    return alt.concat(accepted, _panel(results, runs, "tpot_p50_s", "TPOT P50 (s)", format=".3g"), columns=2)
 
 
 def _panel(
@@ -80,5 +79,5 @@ def _panel(
         size=curve_size(),
         tooltip=[alt.Tooltip("run:N"), alt.Tooltip("level:Q"), alt.Tooltip(f"{column}:Q", title=title, format=format)],
     )
-    lines = median_lines(shown, column, x, y, colour, curve_dash(results))
+    lines = level_lines(shown, column, x, y, colour, curve_dash(results))
     return alt.LayerChart(layer=[lines, marks]).properties(width=_WIDTH, height=_HEIGHT)

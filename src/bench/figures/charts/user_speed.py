@@ -30,7 +30,7 @@ def _note(results: Results) -> str:
     order=6,
     title="Speed of each user against throughput",
     question="Which deployment gives users a speed on the least hardware?",
-    reading="Each point is a level of load, labelled where there is room, medians of valid runs. To the right: tokens/s that a user "
+    reading="Each point is a level of load, labelled where there is room. To the right: tokens/s that a user "
     "sees once the answer has begun (1 ÷ TPOT P50). Upwards: output tokens/s of each GPU. Grey, wide: the loads that no other "
     "one of their workload beats in both (the Pareto frontier). What lies below it gives less for the same speed.",
     invalid="Left out",
