@@ -10,7 +10,7 @@ from typing import Any, Literal, cast
 import polars as pl
 
 from bench.analysis.judging import Miss
-from bench.analysis.sizing import KV_HEADROOM, gpus_of, with_devices
+from bench.analysis.sizing import KV_HEADROOM, gpus_of
 from bench.axes import CONCURRENCY
 
 __all__ = [
@@ -24,7 +24,6 @@ __all__ = [
     "kv_bytes",
     "memory_bound",
     "pools",
-    "second_device",
     "stalls",
 ]
 
@@ -36,7 +35,7 @@ _STALLED = 3.0  # ITL P99 ÷ P50 above which other requests' prefill stalls deco
 _LOST_HITS = 0.2  # loss of prefix-cache hit rate that is reported; convention
 
 
-Recommendation = Literal["kv_bytes", "pools", "admission", "headroom", "memory_bound", "second_device", "stalls", "eviction"]
+Recommendation = Literal["kv_bytes", "pools", "admission", "headroom", "memory_bound", "stalls", "eviction"]
 
 
 @dataclass(frozen=True)
@@ -82,7 +81,6 @@ def advice(
         *admission(valid, points),
         *headroom(valid, saturation, points),
         *memory_bound(valid, saturation),
-        *second_device(valid),
         *stalls(valid, causes or {}),
         *evicted(valid),
     ]
@@ -252,43 +250,6 @@ def memory_bound(valid: pl.DataFrame, saturation: pl.DataFrame) -> Iterator[Advi
                     "high": row["saturation_high"],
                     "below": row["below"],
                     "full": row["measured"],
-                },
-            )
-
-
-def second_device(valid: pl.DataFrame) -> Iterator[Advice]:
-    """Loads at which n devices give more than n times the throughput of one, whose KV cache is full there."""
-    alike = ["model", "engine", "workload", "level"]
-    kinds = ["tensor_parallel", "pipeline_parallel", "data_parallel"]
-    counted = with_devices(valid).drop_nulls("devices").with_columns(pl.col(kinds).fill_null(1))
-    levels = counted.group_by(*alike, *kinds, "devices", maintain_order=True).agg(
-        pl.col("throughput_tokens_per_s").median(), pl.col("saturated").any(), runs=pl.format("{}/{}", "deployment", "run")
-    )
-    for _, part in levels.group_by("model", "engine", "workload", maintain_order=True):
-        if part["devices"].n_unique() < 2:
-            continue
-        few = part.filter(pl.col("devices") == pl.col("devices").min())
-        both = (
-            few.join(part, on=alike, suffix="_many")
-            .filter(pl.col("devices_many") > pl.col("devices"))
-            .with_columns(
-                gain=pl.col("throughput_tokens_per_s_many") / pl.col("throughput_tokens_per_s"),
-                more=pl.col("devices_many") / pl.col("devices"),
-            )
-            .filter(pl.col("saturated") & ~pl.col("saturated_many").fill_null(True) & (pl.col("gain") > pl.col("more")))
-            .sort("gain")
-        )
-        if len(both):
-            best = both.row(-1, named=True)
-            yield Advice(
-                "second_device",
-                tuple(best["runs"] + best["runs_many"]),
-                {
-                    "workload": best["workload"],
-                    "level": best["level"],
-                    "many": best["devices_many"],
-                    "few": best["devices"],
-                    "gain": best["gain"],
                 },
             )
 
