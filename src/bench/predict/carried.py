@@ -13,7 +13,7 @@ from bench.load.schedule import schedule
 from bench.predict.calibrate import Calibrated
 from bench.predict.ensemble import Member
 from bench.predict.fleet import FleetReplay, Instances, Router, replay_fleet
-from bench.predict.predict import Predicted, ensemble_interval, predict
+from bench.predict.predict import METRICS, Predicted, ensemble_interval, predict
 from bench.predict.replay import replay
 from bench.predict.state import Limits
 from bench.records.calibration import Interval
@@ -36,14 +36,14 @@ __all__ = [
 
 FEWEST_REQUESTS = 1000  # fewest requests of a replay; tuned: benchmarks.fleet
 _BEYOND = 20  # fewest requests beyond the percentile; tuned: benchmarks.fleet
-_TIMES_AT_ONCE = 4  # times that a replay has the requests that an instance takes at once; tuned: benchmarks.fleet
-_TIMES_LASTING = 3  # times that it has the conversations that come while one lasts; tuned: benchmarks.fleet
+# times that a replay has the requests that an instance takes at once, and the conversations that come while one lasts; tuned:
+# benchmarks.fleet
+_TIMES = 4
 WARM = 0.25  # share of the requests that is left out while queues still fill, or empty; tuned: benchmarks.fleet
 CLOSE = 1.02  # ratio of the two loads between which the search for the highest one ends; convention
 _FIRST_STEP = 0.15  # first step of that search (ln load); convention
 FAR = 1.0  # excess of a load that cannot be judged; convention
 _LOWEST = 1e-3  # lowest load that is tried ÷ the first one; convention
-_TAIL = 90  # percentile from which the error of the P99 applies; convention
 
 
 @dataclass(frozen=True)
@@ -88,9 +88,9 @@ def carried(model: Calibrated, workload: Workload, slos: Sequence[Slo], rates: S
 
 
 def latency_longer(member: Member, slo: Slo) -> float:
-    """Factor from a replayed latency to a real one: predictions of unseen runs were off by as much."""
-    percentile = "p99" if int(slo.percentile[1:]) >= _TAIL and slo.metric != "tpot" else "p50"
-    return member.longer(f"{slo.metric}_{percentile}_s")
+    """Factor from a replayed latency to a real one: predictions of unseen runs were off by as much, at the nearest percentile."""
+    judged = {int(name.split("_p")[1].removesuffix("_s")): name for name in METRICS if name.startswith(slo.metric)}
+    return member.longer(judged[min(judged, key=lambda percentile: abs(percentile - int(slo.percentile[1:])))])
 
 
 def within(requests: pl.DataFrame, slo: Slo, longer: float = 1.0) -> pl.Series:
@@ -123,9 +123,9 @@ def _long_enough(workload: Workload, slos: Sequence[Slo], limits: Limits, rate: 
     """Requests (conversations) that the SLOs' percentiles, the server's queue and the pauses of conversations take."""
     turns, paused_s = workload.turn_count, (workload.turn_count - 1) * workload.think_s
     percentiles = max((math.ceil(_BEYOND / (1 - slo.share)) for slo in slos), default=0)
-    each = max(FEWEST_REQUESTS, percentiles, _TIMES_AT_ONCE * limits.sequences) / turns
+    each = max(FEWEST_REQUESTS, percentiles, _TIMES * limits.sequences) / turns
     return workload.model_copy(
-        update={"num_requests": math.ceil(instances * max(each, _TIMES_LASTING * rate * paused_s)), "duration_s": None}
+        update={"num_requests": math.ceil(instances * max(each, _TIMES * rate * paused_s)), "duration_s": None}
     )
 
 
@@ -182,7 +182,7 @@ def _most(member: Member, workload: Workload) -> float:
     """Requests/s (conversations/s) of an instance that is always full; 0 where no request fits."""
     limits, turns = member.limits, workload.turn_count
     wanted = workload.model_copy(
-        update={"num_requests": math.ceil(max(FEWEST_REQUESTS, _TIMES_AT_ONCE * limits.sequences) / turns), "duration_s": None}
+        update={"num_requests": math.ceil(max(FEWEST_REQUESTS, _TIMES * limits.sequences) / turns), "duration_s": None}
     )
     plans = [replace(plan, think_s=0.0) for plan in schedule(wanted, 1.0, f"most/{member.number}")]
     ends = replay(plans, limits, member.step, held=limits.sequences, noise=member.noise).requests["end_s"].sort()

@@ -21,7 +21,7 @@ from bench.predict.replay import Replay, replay
 from bench.predict.state import Limits
 from bench.predict.step_time import StepTime
 from bench.records.relief import Gain, Relief
-from bench.statistics import student_t
+from bench.statistics import Z, student_t
 from bench.study import Slo
 
 __all__ = ["MEMBERS", "RESOURCES", "agreed", "relief_of"]
@@ -32,7 +32,6 @@ MEMBERS = 5  # servers of the ensemble that are replayed; convention: a t interv
 _TIMES = 20  # times that a replay has the requests in flight, at least: chance piles up √2 ÷ √(10 × those) of the half; derived
 _MOST = 10_000  # most requests of a replay; convention
 _BEHIND = 0.03  # share of the second half's arrivals that may pile up; convention
-_SURE = 2.0  # standard deviations of that share by chance that are no pile-up; convention
 _KV = 4.0  # factor meant by "more KV memory"; measured: docs/explanation/decisions.md
 _HIGHEST = 8.0  # load from which on none is within the SLOs ÷ the measured limit; convention
 
@@ -196,7 +195,7 @@ class _Replays:
             if not self._asked.held:
                 ended = np.searchsorted(ends, sent[-1]) - np.searchsorted(ends, sent[len(sent) // 2])
                 behind = 1 - float(ended) / arrived
-            by_chance = _SURE * math.sqrt(2 * flying) / arrived
+            by_chance = Z * math.sqrt(2 * flying) / arrived
             enough = count >= min(_MOST, _TIMES * flying)
             if behind > _BEHIND + by_chance or (enough and behind > max(_BEHIND, by_chance)):
                 return _Tried(FAR, len(sent) / span, spare)
