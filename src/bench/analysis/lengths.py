@@ -9,7 +9,9 @@ import polars as pl
 
 from bench.statistics import CONFIDENCE, FEWEST_POINTS, student_t
 
-__all__ = ["Line", "line"]
+__all__ = ["FEWEST_BENT", "Line", "line"]
+
+FEWEST_BENT = FEWEST_POINTS + 2  # fewest points of a parabola; derived: two degrees of freedom for its error
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,7 @@ def line(runs: pl.DataFrame, x: str, y: str) -> Line | None:
     if known[x].n_unique() < FEWEST_POINTS:
         return None
     xs, ys = known[x].cast(pl.Float64).to_numpy(), known[y].to_numpy()
-    parabola = _fit(xs, ys, 2) if len(xs) >= FEWEST_POINTS + 2 else None
+    parabola = _fit(xs, ys, 2) if len(xs) >= FEWEST_BENT else None
     bends = parabola is not None and abs(parabola.square) > parabola.square_half
     return replace(_fit(xs, ys, 1), parabola=parabola if bends else None)
 
