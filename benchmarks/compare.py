@@ -21,7 +21,6 @@ import polars as pl
 
 from bench.analysis import Noise, visible
 from bench.analysis.effects import effects
-from bench.analysis.repeats import student_p
 from bench.records.columns import METRICS
 
 LADDER = (2.0, 4.0, 6.0, 8.0, 12.0, 16.0)
@@ -139,35 +138,18 @@ def rate(
     return sum(said(effects(draw(generator, study, effect))) for _ in range(draws)) / draws
 
 
-def levels_as_sample(pairs: pl.DataFrame) -> pl.DataFrame:
-    """The method before: Student's t over the levels' means, with Holm's steps; for comparison."""
-    means = pairs.group_by("metric", "level", maintain_order=True).agg(pl.col("log_ratio").mean())
-    found = means.group_by("metric", maintain_order=True).agg(mean=pl.col("log_ratio").mean(), spread=pl.col("log_ratio").std())
-    t = found["mean"] / found["spread"] * len(LADDER) ** 0.5
-    p = student_p(t, pl.Series([len(LADDER) - 1] * len(found)))
-    order, verdicts = p.arg_sort().to_list(), ["no evidence"] * len(found)
-    for k, i in enumerate(order):
-        if p[i] > 0.05 / (len(order) - k):
-            break
-        up = found["mean"][i] > 0
-        verdicts[i] = "better" if up == METRICS[found["metric"][i]].higher_is_better else "worse"
-    return found.select("metric", scope=pl.lit("all"), verdict=pl.Series(verdicts))
-
-
 def false_verdicts(generator: np.random.Generator, draws: int) -> list[dict[str, Any]]:
-    """Studies of the baseline against itself with any verdict, and with one by the method before."""
+    """Studies of the baseline against itself with any verdict."""
     rows = []
     for k, (noise, speed) in itertools.product((1, 2, 4, 6, 8), ((0.03, 0.05), (0.06, 0.10))):
         study = Study(k, 2 if k == 1 else 1, noise, speed)
-        made = [draw(generator, study) for _ in range(draws)]
         rows.append(
             {
                 "sessions": k,
                 "repeats": study.repeats,
                 "noise": noise,
                 "speed": speed,
-                "false": sum(any_verdict(effects(one)) for one in made) / draws,
-                "false_before": sum(any_verdict(levels_as_sample(one)) for one in made) / draws,
+                "false": rate(generator, draws, study, any_verdict),
             }
         )
     return rows
@@ -204,13 +186,11 @@ def main() -> None:
     options = parser.parse_args()
     generator = np.random.default_rng(options.seed)
     studies = [Study(*shape) for shape in ((4, 1), (4, 2), (5, 2), (6, 1), (6, 2), (8, 1), (12, 1))]
-    before = [worse(levels_as_sample(draw(generator, Study(1, 2), halved())), TOKENS) for _ in range(options.draws)]
     result = {
         "false": false_verdicts(generator, options.draws),
         "power": power(generator, options.draws, studies),
         "one_session": {
             "halved_found": rate(generator, options.draws, Study(1, 2), lambda one: worse(one, TOKENS), halved()),
-            "halved_found_before": sum(before) / options.draws,
         },
     }
     if options.json:

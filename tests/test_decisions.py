@@ -12,7 +12,6 @@ from bench.analysis.advice import (
     kv_bytes,
     memory_bound,
     pools,
-    second_device,
     stalls,
 )
 from bench.models import Demand, Setting, geometry_of, plan
@@ -211,16 +210,6 @@ def test_workloads_that_differ_are_advice_for_architects(summary):
     curves = {"a/chat": {"levels": (8, 16), "ttft_p99_s": [0.1, 9.0]}, "a/rag": {"levels": (1, 2), "ttft_p99_s": [0.1, 9.0]}}
     found = advised(frame(summary, curves))
     assert found["pools"] == ("a/rag1", "a/chat8") and "admission" in found
-
-
-@pytest.mark.parametrize("launch", [{"tensor_parallel": 2}, {"data_parallel": 2, "gpus": 2}])
-def test_more_devices_are_counted_whatever_they_share(summary, launch):
-    common = {"levels": (4,), "throughput_tokens_per_s": [100.0], "launch": {"model": "m"}}
-    one = {**common, "kv_usage_peak": [1.0], "preemptions": [2.0]}
-    two = {**common, "throughput_tokens_per_s": [300.0], "launch": {"model": "m", **launch}}
-    assert set(advised(frame(summary, {"one": one, "two": two}), [])) == {"second_device"}
-    alone = {**one, "kv_usage_peak": [0.5], "preemptions": [0.0]}
-    assert not advised(frame(summary, {"one": alone, "two": two}), [])
 
 
 def test_stalls_and_lost_hits_are_advice_for_makers(summary):
@@ -573,27 +562,6 @@ def test_of_several_pairs_the_most_striking_is_told(summary):
             {**FULL_AT_16, "deployment": "c", "parameters": 8, "measured": 8.0, "kv_bytes_per_token": 400}]  # fmt: skip
     (found,) = kv_bytes(valid, pl.DataFrame(rows), pl.DataFrame(schema={"workload": pl.String}))
     assert [found.numbers[name] for name in ("other", "parameters", "requests", "other_requests")] == ["c", 3.75, 16, 8]
-
-
-@pytest.mark.parametrize(
-    ("one", "two", "gain"),
-    [
-        ({}, {}, 2.5),
-        ({}, {"throughput_tokens_per_s": [200.0]}, None),  # twice as much by twice as many
-        ({"preemptions": [0.0]}, {}, None),  # one alone was not out of memory
-        ({}, {"preemptions": [1.0]}, None),
-        ({}, {"levels": (8,)}, None),
-    ],
-)
-def test_more_than_twice_as_much_by_two_devices(summary, one, two, gain):
-    launch = {"model": "m", "tensor_parallel": 1, "pipeline_parallel": 2, "gpus": 2}
-    curves = {
-        "one": {"levels": (4,), "throughput_tokens_per_s": [100.0], "preemptions": [2.0], "launch": {"model": "m"}, **one},
-        "two": {"levels": (4,), "throughput_tokens_per_s": [250.0], "launch": launch, **two},
-    }
-    found = list(second_device(frame(summary, curves)))
-    expected = {"workload": "short", "level": 4, "many": 2, "few": 1, "gain": gain}
-    assert [(each.numbers, each.runs) for each in found] == ([(expected, ("one/4", "two/4"))] if gain else [])
 
 
 STALLS = {

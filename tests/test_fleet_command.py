@@ -27,7 +27,7 @@ def study(tmp_path, monkeypatch, summary, measured):
     for place, name, less in (
         (fleet, "_MEMBERS", 4),
         (fleet, "_REQUESTS", 400_000),
-        (carried, "_FEWEST_REQUESTS", 300),
+        (carried, "FEWEST_REQUESTS", 300),
     ):
         monkeypatch.setattr(place, name, less)
     return written(tmp_path / "results", summary, measured)

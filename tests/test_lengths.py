@@ -88,7 +88,7 @@ def test_a_parabola_stands_where_its_interval_leaves_0(bent, wave, bend):
 
 def test_the_fit_that_stands_is_drawn_and_named():
     def drawn(runs):
-        return fitted(runs.with_columns(series=pl.lit("m")), "x", "y")
+        return fitted(runs.rename({"x": "output_fixed"}).with_columns(series=pl.lit("m"), milliseconds="y"), "output")
 
     straight = drawn(planted(16, 300.0, intercept=1234.0))
     name = straight["series"][0]
@@ -105,12 +105,8 @@ def test_the_fit_that_stands_is_drawn_and_named():
 
 def test_a_title_of_lengths_is_what_its_fit_is_sure_of():
     def title(runs, series=None):
-        return length_title(
-            runs.with_columns(series=pl.lit("m") if series is None else series),
-            "x",
-            "y",
-            "output",
-        )
+        named = runs.with_columns(series=pl.lit("m") if series is None else series, output_fixed="x", milliseconds="y")
+        return length_title(named, "output")
 
     assert title(planted(16, 1.0)).startswith("An output token adds 0.300")
     bent = planted(16, 0.0).with_columns(y=50 + 0.2 * pl.col("x") + 1e-4 * pl.col("x") ** 2)
@@ -143,13 +139,12 @@ def study(summary):
 
 
 def test_each_length_has_its_own_runs(study):
-    assert swept(study, "prompt_fixed")["run"].to_list() == ["p8", "p16", "p24"]
-    assert swept(study, "output_fixed")["run"].to_list() == ["o8", "o16", "o24"]
+    assert swept(study, "prompt")["run"].to_list() == ["p8", "p16", "p24"]
+    assert swept(study, "output")["run"].to_list() == ["o8", "o16", "o24"]
 
 
 def test_a_line_is_told_in_words(study):
-    runs = swept(study, "prompt_fixed").with_columns(milliseconds=pl.col("ttft_p50_s") * 1000)
-    told = fitted(runs, "prompt_fixed", "milliseconds")
+    told = fitted(swept(study, "prompt"), "prompt")
     assert re.match(r"a: line, 10(\.0+)? ± 0(\.0+)? ms \+ 1(\.0+)? ± 0(\.0+)? ms a token", told["series"].unique().item())
     assert told["fit"].to_list() == pytest.approx([18, 26, 34])
 

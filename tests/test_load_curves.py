@@ -8,7 +8,6 @@ import polars as pl
 import pytest
 
 from bench.analysis import saturation
-from bench.analysis.decline import declines
 from bench.analysis.observation import Excess, Observation
 from bench.analysis.pareto import speeds
 from bench.analysis.saturation import filled
@@ -19,7 +18,7 @@ from bench.search import Aim, Answer
 from bench.search.chart import draw
 from bench.search.search import Found, Look
 from bench.study import Decision, parse_slo
-from bench.words.charts import decline_note, decline_title, full_note, sustained_title
+from bench.words.charts import full_note, sustained_title
 from tests.planted import answers
 from tests.test_figures import data_of, drawn_rows, results
 
@@ -162,19 +161,6 @@ def test_curves_that_fill_alike_share_their_words():
 
 
 # Beyond it
-
-
-def test_the_decline_is_from_the_last_level_with_room_to_the_highest(summary):
-    study = full_at(summary, [0.5, 0.95, 1.0, 1.0], throughput_tokens_per_s=[50.0, 80.0, 70.0, 60.0])
-    found = declines(study.runs, study.saturation)
-    assert found.select("below", "highest", "before", "after", "change").rows() == [(15, 20, 80, 60, -0.25)]
-    assert decline_title(found) == "From the last load with room in the KV cache to the highest, throughput changes by −25 %"
-    note = decline_note(found.with_columns(curve=pl.lit("a")))
-    assert (
-        note == "Output tokens/s at the last level with room in the cache, and at the highest: a: 80 at 15, 60 at 20 (−25 %)."
-    )
-    never = full_at(summary, [0.1, 0.2, 0.3, 0.4])
-    assert (decline_title(declines(never.runs, never.saturation)), declines(never.runs, never.saturation).height) == (None, 0)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ from scipy import stats
 from bench.analysis.blocks import Fit, correlation, critical, fit, judge
 from bench.analysis.levels import Levels, studentized_range
 from bench.analysis.power import Noise, sessions_for, smallest_difference, visible
-from bench.analysis.repeats import student_p
 
 NAN = math.nan
 
@@ -210,11 +209,6 @@ def test_the_fewest_sessions_are_four_and_the_most_a_hundred():
 def test_the_noise_of_a_comparison():
     one = made(within=0.0004, assumed=True)
     assert Noise.of(one) == Noise(pytest.approx(0.04), pytest.approx(0.2))
-
-
-def test_students_p_is_that_of_the_tables():
-    told = student_p(pl.Series([2.228, -2.228, 12.706, None, 0.0]), pl.Series([10.0, 10.0, 1.0, 10.0, 10.0]))
-    assert told.to_list() == [pytest.approx(0.05, abs=1e-4)] * 3 + [None, 1.0]
 
 
 # Levels of a curve

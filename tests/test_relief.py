@@ -78,15 +78,17 @@ POINT = {"deployment": "a", "workload": "w", "axis": "concurrency", "kind": "fou
          "missed": [{"by": "ttft_p90_s"}], "slos": ["TTFT P90 ≤ 1 s"]}  # fmt: skip
 
 
+FOUR_RUN = {
+    "valid": True,
+    "telemetry_valid": True,
+    "steady_queued_share": 1.0,
+    "steady_running": 4.0,
+    "steady_running_high": 4.0,
+}
+
+
 def test_a_server_without_limits_is_named_and_a_known_relief_is_kept(tmp_path):
-    told = {
-        "valid": True,
-        "telemetry_valid": True,
-        "steady_queued_share": 1.0,
-        "steady_running": 4.0,
-        "steady_running_high": 4.0,
-    }
-    table = pl.DataFrame([{"deployment": "a", "workload": "w", **told}])
+    table = pl.DataFrame([{"deployment": "a", "workload": "w", **FOUR_RUN}])
     capacity = pl.DataFrame([POINT])
     slos = [parse_slo("ttft_p90=1s")]
     first = find_reliefs(table, tmp_path, capacity, slos, code="1")
@@ -123,15 +125,8 @@ def test_of_a_server_that_was_started_elsewhere_no_more_is_assumed_than_nobody_n
 
     monkeypatch.setattr("bench.analyse.reliefs.read_limits", read)
     monkeypatch.setattr("bench.analyse.reliefs.measured_runs", lambda *_: [])
-    told = {
-        "valid": True,
-        "telemetry_valid": True,
-        "steady_queued_share": 1.0,
-        "steady_running": 4.0,
-        "steady_running_high": 4.0,
-    }
     mixed = {"a": {"share": 0.5, "model": "adapter"}, "b": {"share": 0.5}}
-    told |= {"stream": True, "classes": json.dumps(mixed), "cache": "unique"}
+    told = FOUR_RUN | {"stream": True, "classes": json.dumps(mixed), "cache": "unique"}
     table = pl.DataFrame([{"deployment": "a", "workload": "w", **told}])
     (curve,) = find_reliefs(table, tmp_path, pl.DataFrame([POINT]), [parse_slo("ttft_p90=1s")], code="1").curves
     assert seen == tried

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from functools import lru_cache
 from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     import numpy as np
     import numpy.typing as npt
@@ -20,6 +21,7 @@ __all__ = [
     "Z",
     "f_below",
     "isotonic",
+    "least",
     "normal",
     "student_t",
     "variance_by_chance",
@@ -78,3 +80,19 @@ def isotonic(
 
     nearest: npt.NDArray[np.float64] = isotonic_regression(values, weights=weights, increasing=rising).x
     return nearest
+
+
+def least(enough: Callable[[int], bool], lowest: int, near: int, most: int) -> int | None:
+    """The least number from `lowest` on that is enough, as all above it are; None where `most` is not.
+
+    Args:
+        near: where to begin to look: there and just below it, then between doublings.
+    """
+    low, high = lowest - 1, near
+    while not enough(high):
+        if high >= most:
+            return None
+        low, high = high, min(most, 2 * high)
+    if low < lowest < high and not enough(high - 1):
+        return high
+    return low + 1 + bisect_left(range(low + 1, high), True, key=enough)

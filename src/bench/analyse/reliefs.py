@@ -12,7 +12,7 @@ import polars as pl
 from bench.errors import BenchError
 from bench.predict.calibrate import Calibrated, Given, MeasuredRun, calibrate
 from bench.predict.predict import misfits
-from bench.predict.relief import DRAWS, agreed, relief_of
+from bench.predict.relief import MEMBERS, agreed, relief_of
 from bench.predict.sources import measured_runs, read_limits, why_none
 from bench.predict.state import Limits
 from bench.records.relief import CurveRelief, Relief, Reliefs
@@ -120,7 +120,7 @@ class _Server:
         if not curve:
             return None, why_none(self._table.filter(pl.col("workload") == point["workload"]), self.name, curve)
         if limits not in self._models:
-            self._models[limits] = calibrate(self._runs[limits], limits, draws=DRAWS)
+            self._models[limits] = calibrate(self._runs[limits], limits, draws=MEMBERS)
         model = self._models[limits]
         if model is None or any(misfits(model)):
             return None, _MISFIT if model else why_none(self._table, self.name, self._runs[limits])

@@ -10,7 +10,9 @@ from typing import Any, Literal, cast
 import polars as pl
 
 from bench.analysis.judging import Miss
-from bench.analysis.sizing import KV_HEADROOM, gpus_of, with_devices
+from bench.analysis.knee import APART
+from bench.analysis.locked import ALIKE
+from bench.analysis.sizing import KV_HEADROOM, gpus_of
 from bench.axes import CONCURRENCY
 
 __all__ = [
@@ -24,19 +26,15 @@ __all__ = [
     "kv_bytes",
     "memory_bound",
     "pools",
-    "second_device",
     "stalls",
 ]
 
-_APART = 1.5  # least ratio of two loads that count as different; convention
+_RATIO = 1.5  # least ratio of two loads that count as different; convention
 _LARGER = 1.2  # least ratio of parameters of a larger model; convention
-# largest relative difference of KV caches that count as equal: whole blocks, and what an engine measures of its own use; convention
-_SAME_MEMORY = 0.02
-_STALLED = 3.0  # ITL P99 ÷ P50 above which other requests' prefill stalls decoding; convention
 _LOST_HITS = 0.2  # loss of prefix-cache hit rate that is reported; convention
 
 
-Recommendation = Literal["kv_bytes", "pools", "admission", "headroom", "memory_bound", "second_device", "stalls", "eviction"]
+Recommendation = Literal["kv_bytes", "pools", "admission", "headroom", "memory_bound", "stalls", "eviction"]
 
 
 @dataclass(frozen=True)
@@ -82,7 +80,6 @@ def advice(
         *admission(valid, points),
         *headroom(valid, saturation, points),
         *memory_bound(valid, saturation),
-        *second_device(valid),
         *stalls(valid, causes or {}),
         *evicted(valid),
     ]
@@ -128,7 +125,7 @@ def kv_bytes(valid: pl.DataFrame, saturation: pl.DataFrame, points: pl.DataFrame
         if a not in memory or b not in memory:
             return False
         (ours, here), (theirs, there) = memory[a], memory[b]
-        return here == there and abs(ours - theirs) <= _SAME_MEMORY * min(ours, theirs)
+        return here == there and abs(ours - theirs) <= ALIKE * min(ours, theirs)
 
     known = saturation.filter(pl.col("axis") == CONCURRENCY).drop_nulls(["measured", "parameters", "kv_bytes_per_token"])
     pairs = [
@@ -181,7 +178,7 @@ def pools(valid: pl.DataFrame, points: pl.DataFrame) -> Iterator[Advice]:
         rows = part.sort("usable_rps").to_dicts()
         most, least = rows[-1]["usable_low"], rows[0]["usable_high"]
         apart = most is not None and least is not None and most > least
-        if apart and rows[-1]["usable_rps"] >= _APART * rows[0]["usable_rps"]:
+        if apart and rows[-1]["usable_rps"] >= _RATIO * rows[0]["usable_rps"]:
             carried = tuple(Carried(row["workload"], row["usable_rps"], row["kind"] == "above") for row in reversed(rows))
             runs = _names(pl.concat([_of(valid, row, row["c_max"]) for row in rows]))
             yield Advice("pools", runs, {"deployment": rows[0]["deployment"]}, carried=carried)
@@ -256,43 +253,6 @@ def memory_bound(valid: pl.DataFrame, saturation: pl.DataFrame) -> Iterator[Advi
             )
 
 
-def second_device(valid: pl.DataFrame) -> Iterator[Advice]:
-    """Loads at which n devices give more than n times the throughput of one, whose KV cache is full there."""
-    alike = ["model", "engine", "workload", "level"]
-    kinds = ["tensor_parallel", "pipeline_parallel", "data_parallel"]
-    counted = with_devices(valid).drop_nulls("devices").with_columns(pl.col(kinds).fill_null(1))
-    levels = counted.group_by(*alike, *kinds, "devices", maintain_order=True).agg(
-        pl.col("throughput_tokens_per_s").median(), pl.col("saturated").any(), runs=pl.format("{}/{}", "deployment", "run")
-    )
-    for _, part in levels.group_by("model", "engine", "workload", maintain_order=True):
-        if part["devices"].n_unique() < 2:
-            continue
-        few = part.filter(pl.col("devices") == pl.col("devices").min())
-        both = (
-            few.join(part, on=alike, suffix="_many")
-            .filter(pl.col("devices_many") > pl.col("devices"))
-            .with_columns(
-                gain=pl.col("throughput_tokens_per_s_many") / pl.col("throughput_tokens_per_s"),
-                more=pl.col("devices_many") / pl.col("devices"),
-            )
-            .filter(pl.col("saturated") & ~pl.col("saturated_many").fill_null(True) & (pl.col("gain") > pl.col("more")))
-            .sort("gain")
-        )
-        if len(both):
-            best = both.row(-1, named=True)
-            yield Advice(
-                "second_device",
-                tuple(best["runs"] + best["runs_many"]),
-                {
-                    "workload": best["workload"],
-                    "level": best["level"],
-                    "many": best["devices_many"],
-                    "few": best["devices"],
-                    "gain": best["gain"],
-                },
-            )
-
-
 def stalls(valid: pl.DataFrame, causes: Mapping[tuple[str, str], str]) -> Iterator[Advice]:
     """Loads with paced arrivals and free memory at which others' prefill stalls decoding."""
     paced = valid.filter(
@@ -302,9 +262,7 @@ def stalls(valid: pl.DataFrame, causes: Mapping[tuple[str, str], str]) -> Iterat
         & (pl.col("in_flight_peak") > 1)  # one request alone meets no other's prompt
         & (pl.col("itl_p50_s") > 0)
     )
-    stalled = (
-        paced.with_columns(stall=pl.col("itl_p99_s") / pl.col("itl_p50_s")).filter(pl.col("stall") >= _STALLED).sort("stall")
-    )
+    stalled = paced.with_columns(stall=pl.col("itl_p99_s") / pl.col("itl_p50_s")).filter(pl.col("stall") >= APART).sort("stall")
     agreed = [
         causes.get((d, w), "none") in ("interference", "none") for d, w in stalled.select("deployment", "workload").rows()
     ]

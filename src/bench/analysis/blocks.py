@@ -7,6 +7,7 @@ docs/explanation/comparing.md.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -18,7 +19,6 @@ from bench.statistics import CONFIDENCE
 
 __all__ = [
     "ASSUMED_SPREAD",
-    "FEWEST_FOR_REGIONS",
     "FEWEST_SESSIONS",
     "SHARED",
     "WEIGHTS",
@@ -30,7 +30,6 @@ __all__ = [
 ]
 
 Floats = npt.NDArray[np.float64]
-FEWEST_FOR_REGIONS = 4  # fewest levels of a curve with regions; derived: of three, each would be its own region
 FEWEST_SESSIONS = 4  # fewest sessions that show how far sessions differ; derived: Student's t is 3.2 for four and 12.7 for two
 # standard deviation of ln ratio between two sessions of one deployment, where fewer were measured; convention: a baseline against
 # itself was 11 % off once (docs/explanation/decisions.md)
@@ -39,7 +38,6 @@ ASSUMED_SPREAD = 0.10
 # docs/explanation/comparing.md, five sessions detect 11 % in place of 15 %
 WEIGHTS = {"all": 1.0, "trend": 0.2, "region": 0.05, "level": 0.05}
 SHARED = 0.5  # what repeats of a level share within a session, as a multiple of their noise; convention
-_KNOWN = 1e6  # degrees of freedom of a variance that is not estimated; convention: practically infinite
 _MOST_FREEDOM = 30  # most degrees of freedom that the simulation draws; convention: more of them change nothing
 _DRAWS = 2000  # simulated studies behind the threshold of a comparison; convention
 
@@ -123,7 +121,7 @@ def fit(
         between = max(of_means, floor / max(1, levels)) / sessions
         return Fit(effects, share, excess, between, sessions - 1.0, within, freedom, False, sessions, repeats)
     between = max(spread**2, of_means) / sessions
-    return Fit(effects, share, excess, between, spread_freedom or _KNOWN, within, freedom, True, sessions, repeats)
+    return Fit(effects, share, excess, between, spread_freedom or math.inf, within, freedom, True, sessions, repeats)
 
 
 def _two_way(cells: Floats, there: npt.NDArray[np.bool_]) -> tuple[Floats, Floats, Floats]:
@@ -169,7 +167,7 @@ def _coefficients(found: Fit, contrasts: Floats) -> tuple[Floats, Floats]:
 def _satterthwaite(found: Fit, one: Floats, two: Floats) -> Floats:
     whole = one + two
     parts = one**2 / found.between_freedom + two**2 / max(found.within_freedom, 1.0)
-    freedom: Floats = np.clip(np.divide(whole**2, parts, out=np.ones_like(whole), where=parts > 0), 1.0, _KNOWN)
+    freedom: Floats = np.clip(np.divide(whole**2, parts, out=np.ones_like(whole), where=parts > 0), 1.0, math.inf)
     return freedom
 
 
@@ -210,10 +208,10 @@ def critical(
 
     def squares(freedoms: Sequence[float]) -> list[Floats]:
         """Mean squares of each metric; correlated as the metrics are."""
-        most = max((max(1, int(min(freedom, _MOST_FREEDOM))) for freedom in freedoms if freedom < _KNOWN), default=1)
+        most = max((max(1, int(min(freedom, _MOST_FREEDOM))) for freedom in freedoms if math.isfinite(freedom)), default=1)
         drawn = normals(most) ** 2
         return [
-            np.ones(draws) if freedom >= _KNOWN else drawn[:, : max(1, int(min(freedom, _MOST_FREEDOM))), j].mean(axis=1)
+            np.ones(draws) if math.isinf(freedom) else drawn[:, : max(1, int(min(freedom, _MOST_FREEDOM))), j].mean(axis=1)
             for j, freedom in enumerate(freedoms)
         ]
 

@@ -11,7 +11,9 @@ import numpy as np
 import polars as pl
 
 from bench.analysis import blocks
+from bench.analysis.levels import squares_within
 from bench.analysis.power import Noise, smallest_difference
+from bench.analysis.regions import FEWEST_LEVELS
 from bench.records.columns import METRICS, schema_of
 from bench.statistics import FEWEST_POINTS
 
@@ -103,15 +105,11 @@ def _within_session(mine: pl.DataFrame, repeats: float) -> tuple[float, float]:
     By its repeats, which share something within a session; without repeats by how far levels lie off a straight line over the log of
     the load, which is too much where the effect bends, and never too little.
     """
-    off = mine.with_columns(off=pl.col("log_ratio") - pl.col("log_ratio").mean().over("session", "at"))
-    levels, rounds = mine.select("session", "at").n_unique(), mine.select("repeat", "nth").n_unique()
-    freedom = mine.height - levels
+    alone = mine["session"].n_unique() == 1
+    squares, freedom = squares_within(mine, "log_ratio", ("session", "at"), ("repeat", "nth") if alone else ())
     if freedom > 0:
-        if mine["session"].n_unique() == 1 < levels and mine.height == levels * rounds:
-            off = off.with_columns(pl.col("off") - pl.col("off").mean().over("repeat", "nth"))
-            freedom = (levels - 1) * (rounds - 1)
-        return float((off["off"] ** 2).sum()) / freedom * (1 / repeats + blocks.SHARED**2), float(freedom)
-    if mine["session"].n_unique() > 1:
+        return squares / freedom * (1 / repeats + blocks.SHARED**2), float(freedom)
+    if not alone:
         return 0.0, 0.0
     squares, freedom = 0.0, 0
     for _, curve in mine.group_by("workload", "axis"):
@@ -130,7 +128,7 @@ def _parts(configurations: pl.DataFrame, one: blocks.Fit) -> list[_Part]:
     for (workload, axis), curve in configurations.group_by("workload", "axis", maintain_order=True):
         ordered = curve.sort("level")
         at, load = ordered["at"].to_numpy(), ordered["level"].to_numpy()
-        if len(at) >= blocks.FEWEST_FOR_REGIONS:
+        if len(at) >= FEWEST_LEVELS:
             for region, mine in zip(REGIONS, np.array_split(at, len(REGIONS)), strict=True):
                 if there[mine].any():
                     parts.append(_Part("region", _mean(mine[there[mine]], len(there)), str(workload), str(axis), region))

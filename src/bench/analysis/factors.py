@@ -50,8 +50,7 @@ _HOST = {"host_busy_share": "host utilisation (share)"}
 _MEMORY = {"kv_usage_peak": "peak KV usage (share)"}
 # |r| from … on; source: DATAtab, Pearson correlation.
 STRENGTHS = {0.7: "very high", 0.5: "high", 0.3: "medium", 0.1: "low", 0.0: "none"}
-# |ρ| of two factors from which what belongs to one shows of the other as well; convention: "very high" in STRENGTHS
-_TOGETHER = 0.7
+_TOGETHER = max(STRENGTHS)  # |ρ| of two factors from which what belongs to one shows of the other as well; derived
 
 
 def with_metrics(runs: pl.DataFrame) -> pl.DataFrame:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import polars as pl
 
 from bench.analysis.effects import CONFIGURATION
@@ -52,8 +51,8 @@ def failures(baseline: pl.DataFrame, candidate: pl.DataFrame) -> pl.DataFrame:
         .join(sides[1], on=CONFIGURATION, suffix="_candidate", maintain_order="left")
         .sort("workload", "level", maintain_order=True)
     )
-    rows = [_row(row, both.height) for row in both.iter_rows(named=True)]
-    return pl.DataFrame([row for row in rows if row["failed_baseline"] or row["failed"]], schema=FAILURES)
+    rows = [row for row in both.iter_rows(named=True) if any(row["failed"]) or any(row["failed_candidate"])]
+    return pl.DataFrame([_row(row, both.height) for row in rows], schema=FAILURES)
 
 
 def _counts(runs: pl.DataFrame) -> pl.DataFrame:
@@ -64,6 +63,8 @@ def _counts(runs: pl.DataFrame) -> pl.DataFrame:
 
 
 def _row(level: Mapping[str, Any], levels: int) -> dict[str, Any]:
+    from scipy.stats import hypergeom  # noqa: PLC0415 - a second, which comparisons without failures need not pay
+
     failed, sent = level["failed"], level["requests"]
     failed_too, sent_too = level["failed_candidate"], level["requests_candidate"]
     share, share_too = sum(failed) / sum(sent), sum(failed_too) / sum(sent_too)
@@ -71,7 +72,8 @@ def _row(level: Mapping[str, Any], levels: int) -> dict[str, Any]:
     ours, theirs = (
         (round(sum(f) / dispersion), round(sum(n) / dispersion)) for f, n in ((failed, sent), (failed_too, sent_too))
     )
-    p = _fisher(*theirs, *ours) if share_too > share else _fisher(*ours, *theirs)
+    (more, of_more), (fewer, of_fewer) = (theirs, ours) if share_too > share else (ours, theirs)
+    p = float(hypergeom.sf(more - 1, of_more + of_fewer, more + fewer, of_more))  # `more` or more on that side, of all failures
     alike = abs(share_too - share) < LEAST_SHARE
     verdict = "no evidence" if alike or p > _WRONG / levels else "worse" if share_too > share else "better"
     return {
@@ -97,16 +99,3 @@ def _dispersion(sides: Sequence[tuple[Sequence[int], Sequence[int]]]) -> float:
         if 0 < share < 1:
             squares += sum((f - n * share) ** 2 / (n * share * (1 - share)) for f, n in zip(failed, sent, strict=True))
     return max(1.0, squares / (runs - len(sides))) if runs > len(sides) else 1.0
-
-
-def _fisher(more: int, of_more: int, fewer: int, of_fewer: int) -> float:
-    """Probability of `more` or more failures on the one side, given how many there are on both (hypergeometric)."""
-    from scipy.special import gammaln  # noqa: PLC0415 - 0.4 s, which jobs without failures need not pay
-
-    def choose(n: Any, k: Any) -> Any:
-        return gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1)
-
-    failed = more + fewer
-    k = np.arange(more, min(of_more, failed) + 1)
-    logs = choose(of_more, k) + choose(of_fewer, failed - k) - choose(of_more + of_fewer, failed)
-    return min(1.0, float(np.exp(logs).sum()))

@@ -11,7 +11,8 @@ from bench.analysis.level_values import level_values
 
 __all__ = ["APART", "FLATTENS", "knees"]
 
-APART = 3.0  # TTFT P99 ÷ P50 at the knee; convention: of a burst that is computed in order it is 2, as TTFT rises in a line
+# P99 ÷ P50 from which a latency's tail has left its median; convention: TTFT of a burst that is computed in order has 2
+APART = 3.0
 FLATTENS = 0.5  # share of proportional throughput below which added load flattens; convention
 _SCHEMA = {"deployment": pl.String, "workload": pl.String, "knee": pl.Float64, "knee_below": pl.Float64}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -12,7 +12,7 @@ import polars as pl
 
 from bench.statistics import CONFIDENCE, MEDIAN_DEVIATION, f_below, student_t
 
-__all__ = ["LEAST_NOISE", "Levels", "studentized_range"]
+__all__ = ["LEAST_NOISE", "Levels", "squares_within", "studentized_range"]
 
 Floats = npt.NDArray[np.float64]
 LEAST_NOISE = 0.005  # lowest relative noise of a run: none repeats itself better, whatever a few of them say; convention
@@ -55,8 +55,9 @@ class Levels:
         load, log = levels["level"].to_numpy(), levels["log"].to_numpy()
         count = levels["runs"].to_numpy().astype(float)
         neighbours = max(1, (len(load) - 2) // 2)
-        squares, freedom, noise_of = *_from_repeats(known, absolute), "repeats"
-        apart = [_from_repeats(_known(other, column), absolute) for other in others]
+        repeat = () if absolute else ("repeat",)
+        squares, freedom, noise_of = *squares_within(known, "log", ("level",), repeat), "repeats"
+        apart = [squares_within(_known(other, column), "log", ("level",), repeat) for other in others]
         if freedom < neighbours:
             squares, freedom, noise_of = sum(s for s, _ in apart), sum(f for _, f in apart), "others"
         else:
@@ -97,18 +98,20 @@ def _known(runs: pl.DataFrame, column: str) -> pl.DataFrame:
     )
 
 
-def _from_repeats(known: pl.DataFrame, absolute: bool) -> tuple[float, int]:
-    """Squares of ln throughput about its level's mean, and their degrees of freedom: 0 where no level was repeated.
+def squares_within(rows: pl.DataFrame, value: str, cell: Sequence[str], repeat: Sequence[str] = ()) -> tuple[float, int]:
+    """Squares of a value about the mean of its cell, and their degrees of freedom: 0 where no cell has several.
 
-    A load sweep is repeated as a whole, so what the runs of a repeat share (the machine was slower then) says nothing of how levels
-    differ: where each level has the same repeats, it is taken out, unless `absolute`.
+    Args:
+        cell: columns that tell cells apart. repeat: those that tell repeats apart. A load sweep is repeated as a whole, so what the
+            runs of a repeat share (the machine was slower then) says nothing of how cells differ: where each cell has the same
+            repeats, it is taken out.
     """
-    off = known.with_columns(off=pl.col("log") - pl.col("log").mean().over("level"))
-    levels, repeats = known["level"].n_unique(), known["repeat"].n_unique()
-    freedom = len(known) - levels
-    if not absolute and levels > 1 and len(known) == levels * repeats == known.select("level", "repeat").n_unique():
-        off = off.with_columns(pl.col("off") - pl.col("off").mean().over("repeat"))
-        freedom = (levels - 1) * (repeats - 1)
+    off = rows.with_columns(off=pl.col(value) - pl.col(value).mean().over(cell))
+    cells, repeats = rows.select(cell).n_unique(), rows.select(repeat).n_unique() if repeat else 0
+    freedom = rows.height - cells
+    if cells > 1 and rows.height == cells * repeats == rows.select(*cell, *repeat).n_unique():
+        off = off.with_columns(pl.col("off") - pl.col("off").mean().over(repeat))
+        freedom = (cells - 1) * (repeats - 1)
     return float((off["off"] ** 2).sum()), freedom
 
 

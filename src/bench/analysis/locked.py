@@ -11,7 +11,7 @@ import polars as pl
 from bench.statistics import student_t
 from bench.study.settings import SETTINGS, is_own
 
-__all__ = ["LOCKED", "Difference", "Differs", "SlowerMachine", "differences"]
+__all__ = ["ALIKE", "LOCKED", "Difference", "Differs", "SlowerMachine", "differences"]
 
 _KEYS = tuple(name for name in SETTINGS if not name.endswith("_parallel"))
 # Of a deployment, and of a run.
@@ -45,8 +45,9 @@ _RUN = (
     "seed",
 )
 LOCKED = (*_DEPLOYMENT, *_RUN)
-# largest relative difference of measured mean lengths that count as equal; convention: two runs of one load differ by chance
-_ALIKE = 0.05
+# largest relative difference of lengths, or of KV caches, that are measured and count as equal; convention: two runs of one load differ
+# by chance
+ALIKE = 0.05
 # relative rise of the client's CPU time for a piece of an answer that is reported; convention: less says little of the machine
 _SLOWER = 0.20
 
@@ -112,7 +113,7 @@ def _apart(column: str, both: pl.DataFrame) -> pl.Expr:
     measured = {"prompt_tokens": ("prompts", "file"), "output_tokens": ("answers", "natural")}.get(column)
     if measured is None or measured[0] not in both.columns:
         return ours.ne_missing(theirs)
-    near = ((ours - theirs).abs() <= _ALIKE * ours).fill_null(value=False) & (pl.col(measured[0]) == measured[1])
+    near = ((ours - theirs).abs() <= ALIKE * ours).fill_null(value=False) & (pl.col(measured[0]) == measured[1])
     return ours.ne_missing(theirs) & ~near.fill_null(value=False)
 
 

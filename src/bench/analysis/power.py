@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from bench.analysis import blocks
+from bench.analysis.regions import FEWEST_LEVELS
 from bench.records.columns import METRICS
-from bench.statistics import FEWEST_POINTS
+from bench.statistics import FEWEST_POINTS, least
 
 __all__ = ["CORRELATION", "POWER", "Noise", "sessions_for", "smallest_difference", "visible"]
 
@@ -78,7 +79,7 @@ def visible(noise: Noise, sessions: int, levels: int, repeats: float, metrics: i
         repeats=repeats,
     )
     mean = np.full((1, levels), 1 / levels)
-    parts = np.array_split(np.arange(levels), 3) if levels >= blocks.FEWEST_FOR_REGIONS else []
+    parts = np.array_split(np.arange(levels), 3) if levels >= FEWEST_LEVELS else []
     thirds = [np.isin(np.arange(levels), part) / len(part) for part in parts]
     x = np.arange(levels) - (levels - 1) / 2
     trend = [x / (x**2).sum()] if levels >= FEWEST_POINTS else []
@@ -96,15 +97,7 @@ def sessions_for(difference: float, noise: Noise, levels: int, repeats: float, m
 
     It is found between doublings, since more sessions always see more.
     """
-    low, high = blocks.FEWEST_SESSIONS - 1, blocks.FEWEST_SESSIONS
-    while visible(noise, high, levels, repeats, metrics) > difference:
-        low, high = high, 2 * high
-        if low >= _MOST_SESSIONS:
-            return None
-    while high - low > 1:
-        middle = (low + high) // 2
-        if visible(noise, middle, levels, repeats, metrics) > difference:
-            low = middle
-        else:
-            high = middle
-    return high if high <= _MOST_SESSIONS else None
+    fewest = blocks.FEWEST_SESSIONS
+    return least(
+        lambda sessions: visible(noise, sessions, levels, repeats, metrics) <= difference, fewest, fewest, _MOST_SESSIONS
+    )

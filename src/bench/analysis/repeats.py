@@ -6,7 +6,7 @@ import polars as pl
 
 from bench.statistics import student_t
 
-__all__ = ["repeats", "student_p"]
+__all__ = ["repeats"]
 
 
 def repeats(runs: pl.DataFrame, column: str) -> pl.DataFrame:
@@ -35,11 +35,3 @@ def repeats(runs: pl.DataFrame, column: str) -> pl.DataFrame:
     t = pl.col("n").replace_strict(quantiles, default=None, return_dtype=pl.Float64)
     half = t * pl.col("deviation") / pl.col("n").sqrt()
     return levels.with_columns(low=pl.col("mean") - half, high=pl.col("mean") + half).drop("deviation")
-
-
-def student_p(t: pl.Series, freedom: pl.Series) -> pl.Series:
-    """Probability that Student's T lies as far from 0 as `t` or further, on either side; null where `t` is."""
-    from scipy.special import stdtr  # noqa: PLC0415 - 0.4 s, which jobs without repeats need not pay
-
-    p = pl.Series(2 * stdtr(freedom.to_numpy(), -t.abs().fill_null(0.0).to_numpy()), dtype=pl.Float64)
-    return p.set(t.is_null(), None)

@@ -12,11 +12,11 @@ from bench.analysis.lengths import Line, line
 from bench.statistics import FEWEST_POINTS
 from bench.study.workload import ALIKE
 
-__all__ = ["LengthCost", "StreamingGain", "length_costs", "streamed_both_ways", "streaming_gains"]
+__all__ = ["SWEPT", "Kind", "LengthCost", "StreamingGain", "length_costs", "streamed_both_ways", "streaming_gains"]
 
 Kind = Literal["prompt", "output"]
 # Of each length that may vary: its column, that of the other, and that of the latency that it sets (s).
-_SWEPT: dict[Kind, tuple[str, str, str]] = {
+SWEPT: dict[Kind, tuple[str, str, str]] = {
     "prompt": ("prompt_fixed", "output_fixed", "ttft_p50_s"),
     "output": ("output_fixed", "prompt_fixed", "e2e_p50_s"),
 }
@@ -82,11 +82,11 @@ def length_costs(runs: pl.DataFrame) -> list[LengthCost]:
         runs: summary rows (`deployment`, `family`, `axis`, `level`, `prompt_fixed`, `output_fixed`, `ttft_p50_s`, `e2e_p50_s`,
             `valid`).
     """
-    return [cost for kind in _SWEPT for cost in _costs(runs, kind)]
+    return [cost for kind in SWEPT for cost in _costs(runs, kind)]
 
 
 def _costs(runs: pl.DataFrame, kind: Kind) -> Iterator[LengthCost]:
-    x, other, y = _SWEPT[kind]
+    x, other, y = SWEPT[kind]
     swept = runs.filter(
         (pl.col(x).drop_nulls().n_unique().over("deployment", "family", "axis", "level") >= FEWEST_POINTS)
         & (pl.col(other).drop_nulls().n_unique().over("family") == 1)

@@ -6,8 +6,9 @@ import altair as alt
 import polars as pl
 
 from bench.analysis.lengths import line
+from bench.analysis.token_costs import SWEPT, Kind
 from bench.figures.results import Results
-from bench.figures.theme import HEIGHT, deployment_colours, nothing_to_show, points, shapes
+from bench.figures.theme import HEIGHT, nothing_to_show, points, series_colour, series_shape
 from bench.words.lengths import cost_title, fit_text
 
 __all__ = ["fitted", "length_chart", "length_title", "swept"]
@@ -15,15 +16,16 @@ __all__ = ["fitted", "length_chart", "length_title", "swept"]
 _WIDTH = 460
 
 
-def swept(results: Results, key: str) -> pl.DataFrame:
-    """The runs of the families whose `key` (`prompt_fixed` or `output_fixed`) varies while the other length does not.
+def swept(results: Results, kind: Kind) -> pl.DataFrame:
+    """The runs of the families in which one length varies while the other does not.
 
     Returns:
-        Their rows, with `series`: the deployment, with its family where several are shown, and its load where that varies.
+        Their rows, with `series`: the deployment, with its family where several are shown, and its load where that varies; and
+        `milliseconds`, the latency that the length sets.
     """
-    other = "output_fixed" if key == "prompt_fixed" else "prompt_fixed"
+    x, other, y = SWEPT[kind]
     runs = results.runs.filter(
-        (pl.col(key).drop_nulls().n_unique().over("deployment", "family") > 1)
+        (pl.col(x).drop_nulls().n_unique().over("deployment", "family") > 1)
         & (pl.col(other).drop_nulls().n_unique().over("family") == 1)
     )
     parts = [pl.col("deployment")]
@@ -31,18 +33,15 @@ def swept(results: Results, key: str) -> pl.DataFrame:
         parts.append(pl.format("· {}", "family"))
     if runs["level"].n_unique() > 1:
         parts.append(pl.format("at {}", pl.col("level").cast(pl.Int64, strict=False)))
-    return runs.with_columns(series=pl.concat_str(parts, separator=" "))
+    return runs.with_columns(series=pl.concat_str(parts, separator=" "), milliseconds=pl.col(y) * 1000)
 
 
-def fitted(runs: pl.DataFrame, x: str, y: str) -> pl.DataFrame:
-    """The runs that have a `y`, with `series` that ends in its fit's equation, and `fit`, the line or parabola at `x`.
-
-    Args:
-        x: a length (tokens). y: a time (ms).
-    """
+def fitted(runs: pl.DataFrame, kind: Kind) -> pl.DataFrame:
+    """The runs of `swept` that have the latency, with `series` that ends in its fit's equation, and `fit`, the curve there."""
+    x = SWEPT[kind][0]
     parts = [runs.head(0).with_columns(fit=pl.lit(None, dtype=pl.Float64))]
-    for (_,), group in runs.drop_nulls(y).group_by("series", maintain_order=True):
-        found = line(group, x, y)
+    for (_,), group in runs.drop_nulls("milliseconds").group_by("series", maintain_order=True):
+        found = line(group, x, "milliseconds")
         if found:
             named = pl.format("{}: {}", "series", pl.lit(fit_text(found)))
             group = group.with_columns(series=named, fit=found.at(pl.col(x)))  # noqa: PLW2901
@@ -52,11 +51,9 @@ def fitted(runs: pl.DataFrame, x: str, y: str) -> pl.DataFrame:
     return pl.concat(parts)
 
 
-def length_title(runs: pl.DataFrame, x: str, y: str, kind: str) -> str | None:
-    """What a token costs, where one series is shown and its fit is sure of it. Args: as those of `fitted` and `cost_title`."""
-    if runs["series"].n_unique() != 1:
-        return None
-    found = line(runs, x, y)
+def length_title(runs: pl.DataFrame, kind: Kind) -> str | None:
+    """What a token costs, where one series is shown and its fit is sure of it. Args: runs: of `swept`."""
+    found = line(runs, SWEPT[kind][0], "milliseconds") if runs["series"].n_unique() == 1 else None
     return cost_title(found, kind) if found else None
 
 
@@ -70,19 +67,9 @@ def length_chart(
     """
     if rows.is_empty():
         return nothing_to_show("no run with such lengths")
-    order = rows["series"].unique(maintain_order=True).to_list()
-    of, colours = dict(rows.select("series", "deployment").iter_rows()), deployment_colours(results)
     below = alt.Legend(orient="bottom", columns=1, labelLimit=2 * _WIDTH) if legend else None
-    colour = alt.Color(
-        "series:N",
-        title=legend,
-        sort=order,
-        legend=below,
-        scale=alt.Scale(domain=order, range=[colours[of[series]] for series in order]),
-    )
-    shape = alt.Shape(
-        "series:N", title=legend, sort=order, legend=below, scale=alt.Scale(domain=order, range=shapes(len(order)))
-    )
+    colour = series_colour(results, rows, title=legend, legend=below)
+    shape = series_shape(rows, title=legend, legend=below)
     across = alt.X(f"{x[0]}:Q", title=x[1])
     values = [*rows[y[0]].drop_nulls(), *rows["fit"].drop_nulls()]
     scale = alt.Scale(domain=[min(0.0, *values), 1.05 * max(values, default=1.0)], nice=False)

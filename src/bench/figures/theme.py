@@ -30,10 +30,12 @@ __all__ = [
     "curve_shape",
     "curve_size",
     "curve_width",
+    "curves",
     "deployment_colours",
     "finish",
     "in_order",
     "is_log",
+    "kv_usage_over_time",
     "layered",
     "level_axis",
     "level_lines",
@@ -42,7 +44,11 @@ __all__ = [
     "points",
     "predicted_rules",
     "saturation_finding",
+    "series_colour",
+    "series_shape",
     "shapes",
+    "time_axis",
+    "time_tooltip",
     "whole_note",
     "with_curve",
     "with_whole",
@@ -227,6 +233,67 @@ def points(
     rest = {key: value for key, value in more.items() if key != "size"}
     outlined = open_.encode(x=x, y=y, color=colour, size=alt.SizeValue(60), **rest)
     return alt.LayerChart(layer=[valid, outlined, invalid])
+
+
+def curves(
+    results: Results,
+    runs: pl.DataFrame,
+    column: str,
+    y: alt.Y,
+    *,
+    format: str,
+    title: Any = alt.Undefined,
+    hollow: str = "whole",
+) -> tuple[alt.Chart, alt.LayerChart]:
+    """What most figures of load have: `level_lines`, and `points` in the colours, shapes and sizes of their curves.
+
+    Args:
+        runs: rows of `with_curve` with `level`, `valid` and `column`. format, title: of its values in the tooltip. hollow: as of
+            `points`.
+    """
+    x, colour = level_axis(results), curve_colour(results)
+    wanted = ("curve", "curve_size", "level", column, "valid", hollow, "run")
+    base = alt.Chart(runs.select(name for name in wanted if name in runs.columns))
+    tooltip = [alt.Tooltip("run:N"), alt.Tooltip("level:Q"), alt.Tooltip(f"{column}:Q", title=title, format=format)]
+    marks = {"shape": curve_shape(results), "size": curve_size(), "tooltip": tooltip}
+    return level_lines(runs, column, x, y, colour, curve_dash(results)), points(base, y, x, colour, hollow=hollow, **marks)
+
+
+def series_colour(results: Results, rows: pl.DataFrame, **more: Any) -> alt.Color:
+    """The colour of each `series`' `deployment`."""
+    of, colours = dict(rows.select("series", "deployment").iter_rows()), deployment_colours(results)
+    order = rows["series"].unique(maintain_order=True).to_list()
+    scale = alt.Scale(domain=order, range=[colours[of[series]] for series in order])
+    return alt.Color("series:N", sort=order, scale=scale, **more)
+
+
+def series_shape(rows: pl.DataFrame, **more: Any) -> alt.Shape:
+    """A shape for each `series`."""
+    order = rows["series"].unique(maintain_order=True).to_list()
+    return alt.Shape("series:N", sort=order, scale=alt.Scale(domain=order, range=shapes(len(order))), **more)
+
+
+def time_axis(end: float) -> alt.X:
+    """The time since a run's start. Args: end: of the axis (s)."""
+    scale, axis = alt.Scale(domain=[0, end], nice=False), alt.Axis(tickCount=5)
+    return alt.X("elapsed_s:Q", title="time since the run's start (s)", scale=scale, axis=axis)
+
+
+def time_tooltip() -> alt.Tooltip:
+    """The same of one point."""
+    return alt.Tooltip("elapsed_s:Q", title="time (s)", format=".2f")
+
+
+def kv_usage_over_time(rows: pl.DataFrame, x: alt.X) -> alt.Chart:
+    """The KV-cache usage of a run. Args: rows: its series `kv_usage` (0–1)."""
+    axis = alt.Axis(format="%", values=[0, 0.5, 1])
+    y = alt.Y("value:Q", title="KV cache", axis=axis, scale=alt.Scale(domain=[0, 1.02]))
+    line = {"color": "#444444", "strokeWidth": 1.5}
+    area = alt.Chart(rows).mark_area(line=line, color=NEUTRAL, opacity=0.4, clip=True, interpolate="step-after")
+    chart: alt.Chart = area.encode(
+        x=x, y=y, tooltip=[alt.Tooltip("value:Q", title="KV-cache usage", format=".1%"), time_tooltip()]
+    )
+    return chart
 
 
 def with_whole(results: Results, runs: pl.DataFrame) -> pl.DataFrame:

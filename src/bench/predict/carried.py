@@ -7,32 +7,43 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import polars as pl
+from scipy.optimize import brentq
 
 from bench.load.schedule import schedule
 from bench.predict.calibrate import Calibrated
 from bench.predict.ensemble import Member
 from bench.predict.fleet import FleetReplay, Instances, Router, replay_fleet
-from bench.predict.predict import Predicted, ensemble_interval, predict
+from bench.predict.predict import METRICS, Predicted, ensemble_interval, predict
 from bench.predict.replay import replay
 from bench.predict.state import Limits
 from bench.records.calibration import Interval
 from bench.study import Slo, Workload
 
-__all__ = ["Carried", "carried", "crossing", "latency_longer", "rates_carried", "replayed", "within", "worst_excess"]
+__all__ = [
+    "CLOSE",
+    "FAR",
+    "FEWEST_REQUESTS",
+    "WARM",
+    "Carried",
+    "carried",
+    "crossing",
+    "latency_longer",
+    "rates_carried",
+    "replayed",
+    "within",
+    "worst_excess",
+]
 
-_FEWEST_REQUESTS = 1000  # fewest requests of a replay; tuned: benchmarks.fleet
+FEWEST_REQUESTS = 1000  # fewest requests of a replay; tuned: benchmarks.fleet
 _BEYOND = 20  # fewest requests beyond the percentile; tuned: benchmarks.fleet
-_TIMES_AT_ONCE = 4  # times that a replay has the requests that an instance takes at once; tuned: benchmarks.fleet
-_TIMES_LASTING = 3  # times that it has the conversations that come while one lasts; tuned: benchmarks.fleet
-_BELOW = 0.99  # first rate ÷ the highest that could be sustained, at most; convention
-_LEAST_PART = 0.1  # part of the interval by which regula falsi shortens it, at least; convention
-_MIDDLE = (0.1, 0.9)  # shares of the answers between which the highest rate is taken, without ramp and drain; convention
-_WARM = 0.25  # share of the requests that is left out while queues still fill; tuned: benchmarks.fleet
-_CLOSE = 1.02  # ratio of the two rates between which the search for the highest one ends; convention
-_FIRST_STEP = 0.15  # first step of that search (ln rate); convention
-_FAR = 1.0  # excess of a rate that cannot be judged; convention
-_LOWEST = 1e-3  # lowest rate that is tried ÷ the highest that could be sustained; convention
-_TAIL = 90  # percentile from which the error of the P99 applies; convention
+# times that a replay has the requests that an instance takes at once, and the conversations that come while one lasts; tuned:
+# benchmarks.fleet
+_TIMES = 4
+WARM = 0.25  # share of the requests that is left out while queues still fill, or empty; tuned: benchmarks.fleet
+CLOSE = 1.02  # ratio of the two loads between which the search for the highest one ends; convention
+_FIRST_STEP = 0.15  # first step of that search (ln load); convention
+FAR = 1.0  # excess of a load that cannot be judged; convention
+_LOWEST = 1e-3  # lowest load that is tried ÷ the first one; convention
 
 
 @dataclass(frozen=True)
@@ -65,7 +76,7 @@ def rates_carried(
     """
     found: list[float] = []
     for member in ensemble:
-        found.append(_highest(member, workload, slos, instances, router, found[-1] if found and found[-1] else 1.0))
+        found.append(_highest(member, workload, slos, instances, router, found[-1] if found and found[-1] else math.inf))
     return found
 
 
@@ -77,9 +88,9 @@ def carried(model: Calibrated, workload: Workload, slos: Sequence[Slo], rates: S
 
 
 def latency_longer(member: Member, slo: Slo) -> float:
-    """Factor from a replayed latency to a real one: predictions of unseen runs were off by as much."""
-    percentile = "p99" if int(slo.percentile[1:]) >= _TAIL and slo.metric != "tpot" else "p50"
-    return member.longer(f"{slo.metric}_{percentile}_s")
+    """Factor from a replayed latency to a real one: predictions of unseen runs were off by as much, at the nearest percentile."""
+    judged = {int(name.split("_p")[1].removesuffix("_s")): name for name in METRICS if name.startswith(slo.metric)}
+    return member.longer(judged[min(judged, key=lambda percentile: abs(percentile - int(slo.percentile[1:])))])
 
 
 def within(requests: pl.DataFrame, slo: Slo, longer: float = 1.0) -> pl.Series:
@@ -112,26 +123,23 @@ def _long_enough(workload: Workload, slos: Sequence[Slo], limits: Limits, rate: 
     """Requests (conversations) that the SLOs' percentiles, the server's queue and the pauses of conversations take."""
     turns, paused_s = workload.turn_count, (workload.turn_count - 1) * workload.think_s
     percentiles = max((math.ceil(_BEYOND / (1 - slo.share)) for slo in slos), default=0)
-    each = max(_FEWEST_REQUESTS, percentiles, _TIMES_AT_ONCE * limits.sequences) / turns
+    each = max(FEWEST_REQUESTS, percentiles, _TIMES * limits.sequences) / turns
     return workload.model_copy(
-        update={"num_requests": math.ceil(instances * max(each, _TIMES_LASTING * rate * paused_s)), "duration_s": None}
+        update={"num_requests": math.ceil(instances * max(each, _TIMES * rate * paused_s)), "duration_s": None}
     )
 
 
 def _highest(member: Member, workload: Workload, slos: Sequence[Slo], instances: int, router: Router, near: float) -> float:
-    """Where the excess over the limits crosses 0, by regula falsi over the logarithm of the rate, from a rate nearby."""
+    """The highest rate of a member. Args: near: where to begin to look."""
     most = _most(member, workload)
     if not most:
         return 0.0
 
     def excess(rate: float) -> float:
-        if rate >= most:  # with lax limits, a replay ends before its queue is too long
-            return _FAR
         table = replayed(member, workload, slos, rate, instances=instances, router=router).requests.sort("sent_s")
-        table = table.slice(int(_WARM * table.height))
-        return worst_excess(member, table, slos)
+        return worst_excess(member, table.slice(int(WARM * table.height)), slos)
 
-    return crossing(excess, min(near, _BELOW * most), least=_LOWEST * most, most=most, close=_CLOSE)
+    return crossing(excess, min(near, most / CLOSE), most=most)  # with lax limits, a replay ends before its queue is too long
 
 
 def worst_excess(member: Member, requests: pl.DataFrame, slos: Sequence[Slo]) -> float:
@@ -141,49 +149,44 @@ def worst_excess(member: Member, requests: pl.DataFrame, slos: Sequence[Slo]) ->
         requests if slo.request_class is None else requests.filter(pl.col("request_class") == slo.request_class) for slo in slos
     ]
     reached = ((_latency(each, slo).quantile(slo.share, "higher"), slo) for each, slo in zip(mine, slos, strict=True))
-    return max((math.log(value * latency_longer(member, slo) / slo.limit_s) for value, slo in reached if value), default=-_FAR)
+    return max((math.log(value * latency_longer(member, slo) / slo.limit_s) for value, slo in reached if value), default=-FAR)
 
 
-def crossing(excess: Callable[[float], float], start: float, *, least: float, most: float, close: float) -> float:
-    """The highest load that is within limits: where the excess crosses 0, by regula falsi over the logarithm of the load.
+def crossing(excess: Callable[[float], float], start: float, *, most: float) -> float:
+    """The highest load that is within limits: where the excess crosses 0, by Brent's method over the logarithm of the load.
 
     Args:
-        start: where to begin to look. least, most: lowest load that is tried, and the one from which on none is within them.
-        close: ratio of the two loads between which the search ends.
+        start: where to begin to look. most: load from which on none is within them.
 
     Returns:
         0 where no load is within them.
     """
-    rate = start
-    at = excess(rate)
-    step = math.copysign(_FIRST_STEP, -at)
-    other, there = rate, at
-    while (there > 0) == (at > 0):
-        rate, at, other = other, there, other * math.exp(step)
-        if other < least:
+    tried: dict[float, float] = {}
+
+    def over(log: float) -> float:
+        if log not in tried:
+            tried[log] = excess(math.exp(log)) if math.exp(log) < most else FAR
+        return tried[log]
+
+    here = math.log(start)
+    step = math.copysign(_FIRST_STEP, -over(here))
+    while (over(here + step) > 0) == (over(here) > 0):
+        here, step = here + step, 2 * step  # farther each time
+        if here + step < math.log(_LOWEST * start):
             return 0.0
-        there, step = excess(other) if other < most else _FAR, 2 * step  # farther each time
-    low, high = sorted(((rate, at), (other, there)))
-    while high[0] / low[0] > close:
-        part = min(1 - _LEAST_PART, max(_LEAST_PART, -low[1] / (high[1] - low[1])))
-        middle = low[0] * (high[0] / low[0]) ** part
-        found = middle, excess(middle)
-        if found[1] > 0:
-            low, high = (low[0], low[1] / 2), found  # Illinois: the end that stays counts by half
-        else:
-            low, high = found, (high[0], high[1] / 2)
-    return low[0]
+    brentq(over, *sorted((here, here + step)), xtol=math.log(CLOSE))
+    return math.exp(max(log for log, value in tried.items() if value <= 0))
 
 
 def _most(member: Member, workload: Workload) -> float:
     """Requests/s (conversations/s) of an instance that is always full; 0 where no request fits."""
     limits, turns = member.limits, workload.turn_count
     wanted = workload.model_copy(
-        update={"num_requests": math.ceil(max(_FEWEST_REQUESTS, _TIMES_AT_ONCE * limits.sequences) / turns), "duration_s": None}
+        update={"num_requests": math.ceil(max(FEWEST_REQUESTS, _TIMES * limits.sequences) / turns), "duration_s": None}
     )
     plans = [replace(plan, think_s=0.0) for plan in schedule(wanted, 1.0, f"most/{member.number}")]
     ends = replay(plans, limits, member.step, held=limits.sequences, noise=member.noise).requests["end_s"].sort()
     if ends.is_empty():
         return 0.0
-    first, last = (float(ends[int(share * (len(ends) - 1))]) for share in _MIDDLE)
-    return (_MIDDLE[1] - _MIDDLE[0]) * len(ends) / turns / (last - first)
+    first, last = (float(ends[int(share * (len(ends) - 1))]) for share in (WARM, 1 - WARM))
+    return (1 - 2 * WARM) * len(ends) / turns / (last - first)

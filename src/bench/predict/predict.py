@@ -52,8 +52,8 @@ METRICS = {
 CONFIDENCE = 0.9
 Z = normal(CONFIDENCE, 3)  # standard deviations about the mean that hold it of a normal distribution; derived
 REPLAYS = 20  # replays of a load; tuned: benchmarks.predict
-_RESIDUAL = 0.2  # median relative error of a step above which a fit does not explain its server; convention
-_DRIFT = 0.2  # standard deviation of ln time between runs above which they do not show one server; convention
+# median relative error of a step, and standard deviation of ln time between runs, above which a fit is no model; convention
+_MISFIT = 0.2
 _GROUPS = {"median": (0.45, 0.55), "slowest": (0.95, 1.0)}  # quantiles of E2E between which requests are grouped; convention
 _BEYOND = 1.25  # largest extrapolation, as a factor of what was seen; convention
 
@@ -179,10 +179,9 @@ def _between(requests: pl.DataFrame, low: float, high: float) -> pl.DataFrame:
 
 def misfits(model: Calibrated) -> Iterator[Doubt]:
     """Why a model must not be relied on for any load."""
-    if model.fitted.residual > _RESIDUAL:
-        yield Doubt("residual", model.fitted.residual, _RESIDUAL)
-    if model.fitted.run_noise > _DRIFT:
-        yield Doubt("drift", model.fitted.run_noise, _DRIFT)
+    for name, strays in (("residual", model.fitted.residual), ("drift", model.fitted.run_noise)):
+        if strays > _MISFIT:
+            yield Doubt(name, strays, _MISFIT)
 
 
 def doubts(model: Calibrated, replays: Sequence[Replay | FleetReplay]) -> Iterator[Doubt]:

@@ -15,34 +15,25 @@ import numpy.typing as npt
 
 from bench.predict.asked import Asked
 from bench.predict.calibrate import Calibrated, MeasuredRun
-from bench.predict.carried import crossing, worst_excess
+from bench.predict.carried import CLOSE, FAR, FEWEST_REQUESTS, WARM, crossing, worst_excess
 from bench.predict.ensemble import Member, members
 from bench.predict.replay import Replay, replay
 from bench.predict.state import Limits
 from bench.predict.step_time import StepTime
 from bench.records.relief import Gain, Relief
-from bench.statistics import student_t
+from bench.statistics import Z, student_t
 from bench.study import Slo
 
-__all__ = ["DRAWS", "FEWEST", "RESOURCES", "agreed", "relief_of"]
+__all__ = ["MEMBERS", "RESOURCES", "agreed", "relief_of"]
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 
-_MEMBERS = 5  # servers of the ensemble that are replayed; convention: a t interval with 4 degrees of freedom
-DRAWS = _MEMBERS  # fits that the members take turns with; derived
-_FEWEST_MEMBERS = 3  # fewest of them that have a limit; convention
-FEWEST = 1000  # fewest requests of a replay; convention
+MEMBERS = 5  # servers of the ensemble that are replayed; convention: a t interval with 4 degrees of freedom
 _TIMES = 20  # times that a replay has the requests in flight, at least: chance piles up √2 ÷ √(10 × those) of the half; derived
 _MOST = 10_000  # most requests of a replay; convention
-_WARM = 0.05  # share of the requests that is left out while queues still fill, at least; convention
-_WARM_LATENCIES = 2.0  # latencies after which queues are full; convention
 _BEHIND = 0.03  # share of the second half's arrivals that may pile up; convention
-_SURE = 2.0  # standard deviations of that share by chance that are no pile-up; convention
 _KV = 4.0  # factor meant by "more KV memory"; measured: docs/explanation/decisions.md
-_CLOSE = 1.02  # ratio between two loads at which the search for the limit ends; convention
-_LOWEST = 1 / 16  # lowest load that is tried ÷ the measured limit; convention
 _HIGHEST = 8.0  # load from which on none is within the SLOs ÷ the measured limit; convention
-_FAR = 1.0  # excess of a load at which requests pile up; convention
 
 #: By name, a server with one resource relieved: by so much that more of it would change nothing (slots), or by a factor.
 RESOURCES: dict[str, Callable[[Limits, StepTime], tuple[Limits, StepTime]]] = {
@@ -61,7 +52,7 @@ def relief_of(
     missed: Collection[str],
     missed_at: float,
     *,
-    fewest: int = FEWEST,
+    fewest: int = FEWEST_REQUESTS,
 ) -> Relief | None:
     """What relieving each resource would bring to a curve. Each server that the model allows gets another order of its requests.
 
@@ -70,14 +61,14 @@ def relief_of(
         missed_at: the lowest level that misses. fewest: requests of a replay, at least.
 
     Returns:
-        None where too few of the servers that the model allows have a load within the SLOs.
+        None where fewer than half of the servers that the model allows have a load within the SLOs.
     """
     near = sorted(runs, key=lambda run: abs(math.log(float(run.row["level"]) / missed_at)))
     left_out = {"prefill" if "tpot" in missed else "interference"} | ({"kv"} if model.limits.blocks is None else set())
     tried = {name: relieved for name, relieved in RESOURCES.items() if name not in left_out}
     logs: dict[str, list[float]] = {name: [] for name in tried}
     more: set[str] = set()
-    for member in members(model, count=_MEMBERS):
+    for member in members(model, count=MEMBERS):
         replays = _Replays(member, Asked(near, fewest, seed=member.number), slos, missed_at)
         limit = replays.limit(member.limits, member.step, missed_at)
         if not limit or not limit.rps:
@@ -87,7 +78,7 @@ def relief_of(
             found = limit if spare else replays.limit(*relieved(member.limits, member.step), limit.level)
             logs[name].append(math.log(max(1.0, found.rps / limit.rps)) if found else 0.0)
             more |= {name} if found and found.open and not spare else set()
-    if len(logs["decode"]) < _FEWEST_MEMBERS:
+    if 2 * len(logs["decode"]) < MEMBERS:
         return None
     return _ordered({name: _gain(name, each, more=name in more) for name, each in logs.items()}, logs)
 
@@ -138,7 +129,7 @@ def _least(logs: Floats) -> float:
 
 def _half(logs: Sequence[float] | Floats) -> float:
     """Half of the 95 % interval of a further server, and of the search for the limit."""
-    return student_t(len(logs) - 1) * float(np.std(logs, ddof=1)) + math.log(_CLOSE)
+    return student_t(len(logs) - 1) * float(np.std(logs, ddof=1)) + math.log(CLOSE)
 
 
 @dataclass(frozen=True)
@@ -181,7 +172,7 @@ class _Replays:
                 tried[level] = self._try(limits, step, level)
             return tried[level].excess
 
-        found = crossing(excess, start, least=_LOWEST * self._near, most=_HIGHEST * self._near, close=_CLOSE)
+        found = crossing(excess, start, most=_HIGHEST * self._near)
         found = float(max(1, round(found))) if self._asked.held else found
         if found not in tried or tried[found].excess > 0:
             return None
@@ -195,7 +186,7 @@ class _Replays:
             played = self._replayed(limits, step, level, count)
             done, spare = played.requests.sort("sent_s"), _spare(played, limits)
             if done.is_empty():
-                return _Tried(_FAR, 0.0, spare)
+                return _Tried(FAR, 0.0, spare)
             sent, ends = done["sent_s"].to_numpy(), np.sort(done["end_s"].to_numpy())
             e2e = float((done["end_s"] - done["sent_s"]).mean())  # type: ignore[arg-type]
             span = float(sent[-1] - sent[0]) or e2e
@@ -204,18 +195,17 @@ class _Replays:
             if not self._asked.held:
                 ended = np.searchsorted(ends, sent[-1]) - np.searchsorted(ends, sent[len(sent) // 2])
                 behind = 1 - float(ended) / arrived
-            by_chance = _SURE * math.sqrt(2 * flying) / arrived
+            by_chance = Z * math.sqrt(2 * flying) / arrived
             enough = count >= min(_MOST, _TIMES * flying)
             if behind > _BEHIND + by_chance or (enough and behind > max(_BEHIND, by_chance)):
-                return _Tried(_FAR, len(sent) / span, spare)
+                return _Tried(FAR, len(sent) / span, spare)
             if enough:
                 break
             count = min(_MOST, math.ceil(1.2 * _TIMES * flying))
-        full = int(np.searchsorted(sent, sent[0] + _WARM_LATENCIES * e2e))
-        first = min(len(sent) // 2, max(int(_WARM * len(sent)), full))
+        first = int(WARM * len(sent))
         last = len(sent) - 1 - (int(level) if self._asked.held else 0)
         if last <= first or (self._asked.held and ends[last] <= ends[first]):
-            return _Tried(_FAR, 0.0, spare)
+            return _Tried(FAR, 0.0, spare)
         rps = (last - first) / (ends[last] - ends[first] if self._asked.held else sent[last] - sent[first])
         return _Tried(worst_excess(self._member, done[first:], self._slos), float(rps), spare)
 

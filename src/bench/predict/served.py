@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +12,7 @@ from bench.load.schedule import PlannedRequest
 from bench.predict.carried import latency_longer, within
 from bench.predict.ensemble import Member
 from bench.predict.fleet import FleetReplay, Instances, Router, replay_fleet
+from bench.statistics import least
 from bench.study import Slo
 
 __all__ = ["HOUR_S", "Served", "fewest_instances", "served"]
@@ -69,25 +70,10 @@ def fewest_instances(
             replay = replay_fleet(plans, fleet, router, overhead_s=member.overhead_s, seed=1 + member.number)
             return served(replay, member, slos).meets
 
-        least = _least(meets, found[-1] if found else 1, most)
-        if least is None:
+        fewest = least(meets, 1, found[-1] if found else 1, most)
+        if fewest is None:
             raise BenchError(
                 f"{most} instances would not be within {' and '.join(map(str, slos))}: a request alone may take longer."
             )
-        found.append(least)
+        found.append(fewest)
     return found
-
-
-def _least(meets: Callable[[int], bool], near: int, most: int) -> int | None:
-    """The least number from which on it is met, from one nearby; None where `most` is too few."""
-    low, high = 0, near  # too few, and perhaps enough
-    while not meets(high):
-        if high >= most:
-            return None
-        low, high = high, min(most, 2 * high)
-    if not low and high > 1 and not meets(high - 1):
-        return high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if meets(middle) else (middle, high)
-    return high

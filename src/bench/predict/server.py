@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import heapq
 import math
+import sys
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -19,8 +20,6 @@ from bench.predict.step_cost import cost_of
 from bench.predict.step_time import StepTime
 
 __all__ = ["ReplayedServer", "Seen"]
-
-_FAR = 1 << 60  # steps that no run reaches; convention
 
 
 @dataclass
@@ -439,6 +438,6 @@ def _steps_until(seconds: float, base: float, slope: float) -> int:
     if seconds <= 0:
         return 1
     if slope <= 0:
-        return max(1, math.ceil(seconds / base)) if base > 0 else _FAR
+        return max(1, math.ceil(seconds / base)) if base > 0 else sys.maxsize
     half = base - slope / 2
     return max(1, math.ceil((-half + math.sqrt(half * half + 2 * slope * seconds)) / slope))

@@ -24,14 +24,12 @@ FEWEST_INTERVALS = 30  # fewest intervals of a fit; convention
 _KNOTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
 _STALLED = 5.0  # interval ÷ usual step of its kind above which the machine paused; tuned: benchmarks.predict
 _KIND = ["steps", "decodes", "firsts", "idle", "about", "crowd"]
-_PREFILL_CLASSES = 4  # kinds of steps an e-fold of prompt tokens; tuned: benchmarks.predict
-_CROWD_CLASSES = 2  # kinds of steps an e-fold of requests in flight; tuned: benchmarks.predict
+_CLASSES = 4  # kinds of steps an e-fold of prompt tokens, and of requests in flight; tuned: benchmarks.predict
 _EDGES = (0.0, *map(float, _KNOTS), math.inf)  # ends of the parts of that line; derived
 _LINE = [f"line_{i}" for i in range(len(_KNOTS) + 1)]  # tokens between two edges, of all passes
 _MEANS = ("took_s", "prefill", "context", "attended", "passes", "most_tokens", "in_flight", *_LINE)
 _PART = 0.1  # share of the run's median time below which an interval is no step of its own; tuned: benchmarks.predict
-_FEWEST_OF_A_KIND = 3  # intervals from which a kind counts in a run of twice `_LONG`; tuned: benchmarks.predict
-_LONG = 200  # intervals of a run for which one less will do; tuned: benchmarks.predict
+_LONG = 200  # intervals of a run in which a kind that all runs show once does not count; tuned: benchmarks.predict
 # weight of "neighbouring parts of the line have one slope", in relative errors of a class; tuned: benchmarks.predict
 _SMOOTH = 0.3
 # weight of "a further micro-batch takes as long as the first", in relative errors of the shortest class; tuned: benchmarks.predict
@@ -45,9 +43,6 @@ _ROUNDS = 6  # rounds of reweighting; convention
 _HUBER = 1.5
 _ASSUMED_RUN_NOISE = 0.03  # standard deviation of ln time between runs before they show it; tuned: benchmarks.predict
 _ASSUMED_RUNS = 2  # runs that this counts for; tuned: benchmarks.predict
-_FEWEST_BOUNDS = 20  # fewest bounds on the way to a busy engine; tuned: benchmarks.predict
-_PATH_STEP_S = 1e-4  # step between ways to the engine that are tried (s); convention
-_PATH_MOST_S = 1.0  # longest way that is tried (s); convention
 _PATH_SLACK = 0.02  # share of the bounds that may be broken beyond the best value, plus one; tuned: benchmarks.predict
 
 
@@ -132,7 +127,7 @@ class Fitted:
         draws: fits to the runs drawn again with replacement. step_noise: standard deviation of ln time of a step within a run; strays:
         quantiles of the same, whose tails are longer than a normal's. run_noise: standard deviation between runs. stalls_per_s,
         stall_s: pauses, and their mean length beyond the step (s).
-        path_s: the way from the client to a busy engine and back, from and to (s); None where fewer than 20 prompts came to a busy one.
+        path_s: the way from the client to a busy engine and back, from and to (s); None where no prompt came to a busy one.
         residual: median absolute relative error of the classes of steps. intervals, runs: behind it.
         most: what was exercised: of `decodes` (requests at once) and `tokens` (of a step) the most.
     """
@@ -222,8 +217,8 @@ def _known(run: pl.DataFrame) -> pl.DataFrame:
 def _classes(run: pl.DataFrame) -> pl.DataFrame:
     """The intervals of a run, those of one kind together: their number, and trimmed means."""
     run = run.with_columns(
-        pl.col("prefill").log1p().mul(_PREFILL_CLASSES).round().alias("about"),
-        pl.col("in_flight").log1p().mul(_CROWD_CLASSES).round().alias("crowd"),
+        pl.col("prefill").log1p().mul(_CLASSES).round().alias("about"),
+        pl.col("in_flight").log1p().mul(_CLASSES).round().alias("crowd"),
     )
     usual = pl.col("took_s").median().over(_KIND)
     # Relative errors would make the shortest count most: these are tokens of one step that came in two parts.
@@ -243,8 +238,8 @@ def _lines(run: pl.DataFrame) -> pl.DataFrame:
 
 
 def _frequent(classes: Sequence[pl.DataFrame]) -> list[pl.DataFrame]:
-    """The classes of each run that has any; of a long run without those that all runs together show once or twice: these are rarely
-    steps of their kind. Where requests are preempted, what is computed again is guessed.
+    """The classes of each run that has any; of a long run without those that all runs together show once: these are rarely steps of
+    their kind. Where requests are preempted, what is computed again is guessed.
     """
     found = [each for each in classes if each.height]
     if not found:
@@ -252,7 +247,7 @@ def _frequent(classes: Sequence[pl.DataFrame]) -> list[pl.DataFrame]:
     of_kind = pl.concat(found).group_by(_KIND).agg(pl.col("count").sum())
 
     def frequent(run: pl.DataFrame) -> pl.DataFrame:
-        least = min(_FEWEST_OF_A_KIND, 1 + int(run["count"].sum()) // _LONG)
+        least = 1 if run["count"].sum() < _LONG else 2
         return run.join(of_kind.filter(pl.col("count") >= least), on=_KIND, how="semi", maintain_order="left")
 
     return [each for run in found if (each := frequent(run)).height]
@@ -293,10 +288,10 @@ def _design(classes: pl.DataFrame, knots: Sequence[float]) -> Floats:
 def _path(runs: Sequence[pl.DataFrame]) -> tuple[float, float] | None:
     """The ways to the engine that break the fewest bounds, but for a few more."""
     bounds = pl.concat([run.select("path_above_s", "path_most_s").drop_nans() for run in runs])
-    if bounds.height < _FEWEST_BOUNDS:
+    if bounds.is_empty():
         return None
     above, most = (np.sort(bounds[name].to_numpy()) for name in bounds.columns)
-    values = np.arange(0.0, max(0.0, min(_PATH_MOST_S, float(most[-1]))) + _PATH_STEP_S, _PATH_STEP_S)
+    values = np.unique(np.maximum(0.0, np.concatenate([np.nextafter(above, math.inf), most])))  # ends of what they allow
     # As many as say "more than this" or "less than this" of each value.
     broken = bounds.height - np.searchsorted(above, values) + np.searchsorted(most, values)
     good = values[broken <= broken.min() + 1 + _PATH_SLACK * bounds.height]

@@ -35,7 +35,6 @@ INTERVAL_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
 }
 _APART = 0.25  # gap between stamps of two steps ÷ the shortest gaps between a request's tokens; convention
 _SHORT = 0.1  # quantile of the gaps between a request's tokens that counts as the shortest; convention
-_SCARCE = 0.8  # share of the KV blocks in use above which a prompt may have waited for them; tuned: benchmarks.predict
 _PREEMPTED = 3  # groups without a token of a request, after which it was computed anew; tuned: benchmarks.predict
 
 
@@ -209,7 +208,7 @@ def _bound_path(rows: list[_Row], groups: list[_Group], prompts: list[_Prompt], 
     waited = prompt.sent <= groups[0].at or len(last.tokens) >= limits.sequences
     full = int(before["decodes"]) + int(before["prefill"]) >= limits.tokens
     held = _blocks(float(before["context"]), int(before["decodes"]), limits) + _blocks(prompt.tokens, 1, limits)
-    scarce = limits.blocks is not None and held > _SCARCE * (limits.blocks - 1)
+    scarce = limits.blocks is not None and held > limits.blocks - 1
     if not (waited or full or scarce or prompt.parted or row["steps"] != 1):
         row["path_above_s"], row["path_most_s"] = groups[1].at - prompt.sent, groups[2].at - prompt.sent
 

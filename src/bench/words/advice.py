@@ -43,11 +43,6 @@ TEXTS: dict[Recommendation, tuple[str, str]] = {
         "{high:g}), and its KV cache fills between {below:g} and {full:g}. Pooled memory, or a cheaper tier of it, would let it grow "
         "further.",
     ),
-    "second_device": (
-        "Hardware makers",
-        "More devices bought memory, not speed: at {level:g} requests of {workload}, {many} of them give {gain:.2g} times the "
-        "throughput of {few}, whose KV cache is full there. Pooled memory would do the same.",
-    ),
     "stalls": (
         "Hardware makers",
         "On {deployment} ({workload}, {level:g}) one gap between tokens in a hundred is {stall:.2g} times the median ({itl_p99_s:ms} "

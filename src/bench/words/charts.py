@@ -17,8 +17,6 @@ __all__ = [
     "NO_GPUS",
     "WINDOWS",
     "brings_title",
-    "decline_note",
-    "decline_title",
     "full_note",
     "invalid_note",
     "load_label",
@@ -165,32 +163,6 @@ def sustained_title(points: pl.DataFrame) -> str | None:
         return None
     first, *others = (f"{name} {rate:,.0f}" for name, rate in known.select("deployment", "tokens_per_s").iter_rows())
     return ", ".join([f"Within the SLOs: {first} tokens/s", *others])
-
-
-def decline_title(declines: pl.DataFrame) -> str | None:
-    """What throughput loses or gains from the last level with room in the KV cache on; None where no curve fills it, or too many do.
-
-    Args:
-        declines: rows of `bench.analysis.decline`.
-    """
-    if declines.is_empty() or declines.height > _NAMED:
-        return None
-    changes = [_signed(change) for change in declines["change"]]
-    return f"From the last load with room in the KV cache to the highest, throughput changes by {listed(changes)} %"
-
-
-def decline_note(declines: pl.DataFrame) -> str:
-    """From which throughput at which load to which, of each curve; empty where none fills the cache. Args: as above, with `curve`."""
-    columns = ("curve", "before", "below", "after", "highest", "change")
-    parts = [
-        f"{curve}: {before:,.0f} at {below:g}, {after:,.0f} at {highest:g} ({_signed(change)} %)"
-        for curve, before, below, after, highest, change in declines.select(columns).iter_rows()
-    ]
-    return f"Output tokens/s at the last level with room in the cache, and at the highest: {'; '.join(parts)}." if parts else ""
-
-
-def _signed(share: float) -> str:
-    return "0" if round(100 * share) == 0 else f"{100 * share:+.0f}".replace("-", "−")
 
 
 def brings_title(value: str, shares: Sequence[float], whole: str) -> str:

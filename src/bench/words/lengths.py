@@ -14,7 +14,8 @@ _LATENCY = {"prompt": "TTFT", "output": "E2E latency"}  # that the length of eac
 
 def with_half(value: float, half: float) -> str:
     """A number with half of its interval, of which two digits count: `12.4 ± 8.8`."""
-    digits = max(0, 1 - math.floor(math.log10(half))) if half > 0 else 3
+    exact = half <= 1e-9 * abs(value)  # but for the last digits of floating-point numbers
+    digits = 3 if exact else max(0, 1 - math.floor(math.log10(half)))
     return f"{value:,.{digits}f} ± {half:,.{digits}f}".replace("-", "−")
 
 

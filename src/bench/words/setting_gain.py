@@ -16,8 +16,6 @@ from bench.words.loads import interval_text, load_text
 
 __all__ = ["answers"]
 
-_USELESS = 25.0  # upper ÷ lower end of an interval above which it says nothing
-
 
 def answers(gains: Sequence[SettingGain]) -> Iterator[Answer]:
     """What another device buys, and what other settings change, and at what load."""
@@ -164,8 +162,6 @@ def _speed(found: SettingGain, gain: Gain) -> str:
 def _interval(ratio: Ratio) -> str:
     if ratio.low is None or ratio.high is None:
         return " (interval not known)"
-    if ratio.high > _USELESS * ratio.low:
-        return " (the pairs differ too much for an interval)"
     return f" ({interval_text(ratio.low, ratio.high, '{:.2f}')})"
 
 

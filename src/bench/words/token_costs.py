@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from bench.analysis.lengths import FEWEST_BENT
 from bench.analysis.token_costs import LengthCost, StreamingGain
 from bench.axes import AXES
 from bench.errors import count_text, is_are
@@ -15,7 +16,6 @@ from bench.words.loads import load_text
 
 __all__ = ["answer", "gain_title"]
 
-_ENOUGH = 5  # fewest lengths that can show a bend
 _SHORTER = 1.5  # ratio of the costs of two kinds of token above which advice follows
 _HARDLY = 0.8  # TTFT ÷ whole time above which streaming brings nothing
 
@@ -87,7 +87,9 @@ def _bend(found: LengthCost, what: str) -> str:
     assert found.line
     curve = found.line.parabola
     if curve is None:
-        return "No bend shows over these lengths." if found.line.n >= _ENOUGH else "Too few lengths to see whether it bends."
+        return (
+            "No bend shows over these lengths." if found.line.n >= FEWEST_BENT else "Too few lengths to see whether it bends."
+        )
     grows = squared(found.line, found.kind)
     then = f": {grows[0].lower()}{grows[1:]}" if grows else ""
     return f"The longer the {what}, the {'less' if curve.bend < 0 else 'more'} a further token adds{then}."

@@ -5,18 +5,7 @@ import polars as pl
 
 from bench.figures.registry import figure
 from bench.figures.results import Results
-from bench.figures.theme import (
-    HEIGHT,
-    curve_colour,
-    curve_dash,
-    curve_shape,
-    curve_size,
-    level_axis,
-    level_lines,
-    nothing_to_show,
-    points,
-    with_curve,
-)
+from bench.figures.theme import HEIGHT, curves, nothing_to_show, with_curve
 from bench.study.questions import on_gpus
 
 _PANELS = {
@@ -51,14 +40,7 @@ def gpu_memory_power(results: Results) -> alt.HConcatChart | alt.LayerChart:
 
 def _panel(results: Results, runs: pl.DataFrame, column: str) -> alt.LayerChart:
     title, what, digits = _PANELS[column]
-    x, colour = level_axis(results), curve_colour(results)
     shown = runs.filter(pl.col(column).is_not_null())
     y = alt.Y(f"{column}:Q", title=what, scale=alt.Scale(domain=[0, 1.05 * float(shown[column].max() or 1)]))  # type: ignore[arg-type]
-    base = alt.Chart(shown.select("curve", "curve_size", "level", column, "valid", "run"))
-    tooltip = [alt.Tooltip("run:N"), alt.Tooltip("level:Q"), alt.Tooltip(f"{column}:Q", format=digits)]
-    return alt.LayerChart(
-        layer=[
-            level_lines(shown, column, x, y, colour, curve_dash(results)),
-            points(base, y, x, colour, shape=curve_shape(results), size=curve_size(), tooltip=tooltip),
-        ]
-    ).properties(width=290, height=HEIGHT, title=alt.TitleParams(title, fontSize=15, fontWeight="normal", anchor="start"))
+    heading = alt.TitleParams(title, fontSize=15, fontWeight="normal", anchor="start")
+    return alt.LayerChart(layer=[*curves(results, shown, column, y, format=digits)], width=290, height=HEIGHT, title=heading)

@@ -8,15 +8,11 @@ from bench.figures.registry import figure
 from bench.figures.results import Results
 from bench.figures.theme import (
     curve_colour,
-    curve_dash,
-    curve_shape,
-    curve_size,
+    curves,
     in_order,
     layered,
     level_axis,
-    level_lines,
     nothing_to_show,
-    points,
     predicted_rules,
     with_curve,
 )
@@ -56,20 +52,6 @@ def kv_saturation(results: Results) -> alt.LayerChart:
     if runs.is_empty():
         return nothing_to_show("the server's metrics do not show its KV cache")
     runs = runs.with_columns(valid=pl.col("counts_valid"), room=~pl.col("saturated").fill_null(False))
-    x, colour = level_axis(results), curve_colour(results)
     y = alt.Y("kv_usage_peak:Q", title="peak KV-cache usage", axis=alt.Axis(format="%"), scale=alt.Scale(domain=[0, 1.02]))
-    base = alt.Chart(runs.select("curve", "curve_size", "level", "kv_usage_peak", "valid", "room", "run"))
-    return layered(
-        predicted_rules(runs, x, colour),
-        level_lines(runs, "kv_usage_peak", x, y, colour, curve_dash(results)),
-        points(
-            base,
-            y,
-            x,
-            colour,
-            hollow="room",
-            shape=curve_shape(results),
-            size=curve_size(),
-            tooltip=[alt.Tooltip("run:N"), alt.Tooltip("level:Q"), alt.Tooltip("kv_usage_peak:Q", format=".1%")],
-        ),
-    )
+    rules = predicted_rules(runs, level_axis(results), curve_colour(results))
+    return layered(rules, *curves(results, runs, "kv_usage_peak", y, format=".1%", hollow="room"))

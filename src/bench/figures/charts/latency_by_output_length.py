@@ -8,13 +8,6 @@ from bench.figures.registry import figure
 from bench.figures.results import Results
 from bench.study.questions import lengths
 
-_MS = pl.col("e2e_p50_s") * 1000
-
-
-def _finding(results: Results) -> str | None:
-    runs = swept(results, "output_fixed").with_columns(milliseconds=_MS)
-    return length_title(runs, "output_fixed", "milliseconds", "output")
-
 
 @figure(
     "latency-by-output-length",
@@ -26,8 +19,8 @@ def _finding(results: Results) -> str | None:
     "is what an output token costs; a parabola is drawn where its quadratic term is significant. Right, 1 / TPOT, the speed at "
     "which the tokens after the first one come: where it falls with length, each step reads a KV cache that grows.",
     by_axis=False,
-    finding=_finding,
-    shown=lambda results: swept(results, "output_fixed"),
+    finding=lambda results: length_title(swept(results, "output"), "output"),
+    shown=lambda results: swept(results, "output"),
 )
 def latency_by_output_length(results: Results) -> alt.HConcatChart:
     """Median E2E latency, and output tokens a second after the first, over output length.
@@ -35,11 +28,11 @@ def latency_by_output_length(results: Results) -> alt.HConcatChart:
     Args:
         results: `runs` with `output_fixed` (tokens), `e2e_p50_s`, `tpot_p50_s` (s), `family` and `valid`.
     """
-    runs = swept(results, "output_fixed").with_columns(milliseconds=_MS, speed=1 / pl.col("tpot_p50_s"))
+    runs = swept(results, "output").with_columns(speed=1 / pl.col("tpot_p50_s"))
     x = ("output_fixed", "output length (tokens)")
     latency = length_chart(
         results,
-        fitted(runs, "output_fixed", "milliseconds"),
+        fitted(runs, "output"),
         x=x,
         y=("milliseconds", "E2E latency, median (ms)"),
         legend="E2E =",

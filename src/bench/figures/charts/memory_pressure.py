@@ -5,7 +5,15 @@ import polars as pl
 
 from bench.figures.registry import figure
 from bench.figures.results import Results
-from bench.figures.theme import curve_column, nothing_to_show, panels_a_row, with_curve
+from bench.figures.theme import (
+    curve_column,
+    kv_usage_over_time,
+    nothing_to_show,
+    panels_a_row,
+    time_axis,
+    time_tooltip,
+    with_curve,
+)
 from bench.study.questions import shows_kv_cache
 
 _COUNTS = ("running", "waiting")
@@ -37,17 +45,10 @@ def memory_pressure(results: Results) -> alt.ConcatChart | alt.LayerChart:
     for curve in curve_column(results):
         run = runs.filter(pl.col("curve") == curve).sort("level", -pl.col("repeat")).row(-1, named=True)
         rows = results.timeseries.filter((pl.col("deployment") == run["deployment"]) & (pl.col("run") == run["run"]))
-        end = float(run["duration_s"] or 1.0)
-        x = alt.X(
-            "elapsed_s:Q",
-            title="time since the run's start (s)",
-            scale=alt.Scale(domain=[0, end], nice=False),
-            axis=alt.Axis(tickCount=6),
-        )
+        x = time_axis(float(run["duration_s"] or 1.0))
         rows = rows.with_columns(curve=pl.lit(curve))
         counts = rows.filter(pl.col("series").is_in(list(_COUNTS))).select("curve", "series", "elapsed_s", "value")
         usage = rows.filter(pl.col("series") == "kv_usage").select("curve", "elapsed_s", "value")
-        when = alt.Tooltip("elapsed_s:Q", title="time (s)", format=".2f")
         colour = alt.Color(
             "series:N",
             title="requests",
@@ -63,25 +64,10 @@ def memory_pressure(results: Results) -> alt.ConcatChart | alt.LayerChart:
                 x=x.title(None),
                 y=alt.Y("value:Q", title="requests"),
                 color=colour,
-                tooltip=[alt.Tooltip("series:N"), alt.Tooltip("value:Q", title="requests"), when],
+                tooltip=[alt.Tooltip("series:N"), alt.Tooltip("value:Q", title="requests"), time_tooltip()],
             )
             .properties(width=280, height=180)
         )
-        below = (
-            alt.Chart(usage)
-            .mark_area(
-                line={"color": _GREYS[0], "strokeWidth": 1.5},
-                color="#bbbbbb",
-                opacity=0.6,
-                clip=True,
-                interpolate="step-after",
-            )
-            .encode(
-                x=x,
-                y=alt.Y("value:Q", title="KV-cache usage", axis=alt.Axis(format="%"), scale=alt.Scale(domain=[0, 1.02])),
-                tooltip=[alt.Tooltip("value:Q", title="KV-cache usage", format=".1%"), when],
-            )
-            .properties(width=280, height=100)
-        )
+        below = kv_usage_over_time(usage, x).properties(width=280, height=100)
         columns.append(alt.vconcat(above, below))
     return alt.concat(*columns, columns=panels_a_row(len(columns)))

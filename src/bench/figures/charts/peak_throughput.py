@@ -12,12 +12,8 @@ from bench.figures.theme import (
     HEIGHT,
     curve_colour,
     curve_column,
-    curve_dash,
-    curve_shape,
-    curve_size,
+    curves,
     level_axis,
-    level_lines,
-    points,
     predicted_rules,
     saturation_finding,
     whole_note,
@@ -65,22 +61,14 @@ def peak_throughput(results: Results) -> alt.HConcatChart:
         marked = with_whole(results, runs) if column in OF_WINDOWS else runs.with_columns(whole=pl.lit(False))
         y = alt.Y(f"{column}:Q", title=results.tokens_per_s, scale=alt.Scale(domain=[0, 1.05 * float(highest)]))  # type: ignore[arg-type]
         intervals = alt.Chart(with_curve(results, repeats(results.runs, column).filter(pl.col("n") > 1)))
-        base = alt.Chart(marked.select("curve", "curve_size", "level", column, "valid", "whole", "run"))
+        lines, dots = curves(results, marked, column, y, format=".0f")
         panel = alt.layer(
             predicted_rules(runs, x, colour),
-            level_lines(runs, column, x, y, colour, curve_dash(results)),
+            lines,
             intervals.mark_errorbar(ticks=True, clip=True, thickness=1.2).encode(
                 x=x, y=alt.Y("low:Q", title=results.tokens_per_s), y2=alt.Y2("high:Q"), color=colour
             ),
-            points(
-                base,
-                y,
-                x,
-                colour,
-                shape=curve_shape(results),
-                size=curve_size(),
-                tooltip=[alt.Tooltip("run:N"), alt.Tooltip("level:Q"), alt.Tooltip(f"{column}:Q", format=".0f")],
-            ),
+            dots,
             *point_layers(results, turning_points(results, found, column), y, colour),
         ).properties(width=360, height=HEIGHT)
         strips = _strips(results, found).properties(

@@ -12,11 +12,11 @@ from bench.figures.results import Results
 from bench.figures.theme import (
     HEIGHT,
     NEUTRAL,
-    deployment_colours,
     level_axis,
     nothing_to_show,
     points,
-    shapes,
+    series_colour,
+    series_shape,
     whole_note,
     with_whole,
 )
@@ -87,11 +87,7 @@ def _row(results: Results, setting: str, runs: pl.DataFrame) -> alt.HConcatChart
     runs = with_whole(results, runs)
     more = runs["times"].max() != 1
     title = "devices" if more else "deployment" if runs["mode"].any() else setting_name(setting)
-    order = runs["series"].unique(maintain_order=True).to_list()
-    of = dict(runs.select("series", "deployment").iter_rows())
-    colours = [deployment_colours(results)[of[series]] for series in order]
-    colour = alt.Color("series:N", title=title, sort=order, scale=alt.Scale(domain=order, range=colours))
-    shape = alt.Shape("series:N", title=title, sort=order, scale=alt.Scale(domain=order, range=shapes(len(order))))
+    colour, shape = series_colour(results, runs, title=title), series_shape(runs, title=title)
     x = level_axis(results)
     highest = max(runs["throughput_tokens_per_s"].drop_nulls(), default=1.0)
     y = alt.Y("throughput_tokens_per_s:Q", title=results.tokens_per_s, scale=alt.Scale(domain=[0, 1.05 * highest]))

@@ -10,19 +10,7 @@ import polars as pl
 from bench.analysis.speculation import speculates, speculation_gains
 from bench.figures.registry import figure
 from bench.figures.results import Results
-from bench.figures.theme import (
-    curve_colour,
-    curve_dash,
-    curve_shape,
-    curve_size,
-    level_axis,
-    level_lines,
-    nothing_to_show,
-    points,
-    whole_note,
-    with_curve,
-    with_whole,
-)
+from bench.figures.theme import curves, nothing_to_show, whole_note, with_curve, with_whole
 from bench.study.questions import speculative
 from bench.words.charts import speculation_title
 
@@ -65,19 +53,8 @@ def _panel(
 ) -> alt.LayerChart:
     """Args: format: of values. top: where the axis ends; None: by the data."""
     shown = runs.drop_nulls(column)
-    x, colour = level_axis(results), curve_colour(results)
     axis = alt.Axis(format="%") if format.endswith("%") else alt.Axis()
     scale: Any = alt.Scale(zero=True) if top is None else alt.Scale(domain=[0, top])
     y = alt.Y(f"{column}:Q", title=title, axis=axis, scale=scale)
-    base = alt.Chart(shown.select("curve", "curve_size", "level", column, "valid", "whole", "run"))
-    marks = points(
-        base,
-        y,
-        x,
-        colour,
-        shape=curve_shape(results),
-        size=curve_size(),
-        tooltip=[alt.Tooltip("run:N"), alt.Tooltip("level:Q"), alt.Tooltip(f"{column}:Q", title=title, format=format)],
-    )
-    lines = level_lines(shown, column, x, y, colour, curve_dash(results))
-    return alt.LayerChart(layer=[lines, marks]).properties(width=_WIDTH, height=_HEIGHT)
+    layers = [*curves(results, shown, column, y, format=format, title=title)]
+    return alt.LayerChart(layer=layers, width=_WIDTH, height=_HEIGHT)

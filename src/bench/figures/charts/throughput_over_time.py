@@ -7,19 +7,23 @@ from typing import Any
 import altair as alt
 import polars as pl
 
-from bench.analysis.decline import declines
 from bench.figures.registry import figure
 from bench.figures.results import Results
-from bench.figures.theme import NEUTRAL, curve_colour, curve_column, in_order, nothing_to_show, with_curve
+from bench.figures.theme import (
+    curve_colour,
+    curve_column,
+    kv_usage_over_time,
+    nothing_to_show,
+    saturation_finding,
+    time_axis,
+    time_tooltip,
+    with_curve,
+)
 from bench.study.questions import tokens_over_time
-from bench.words.charts import decline_note, decline_title, load_label
+from bench.words.charts import load_label
 
 _SERIES = ("throughput", "kv_usage")
 _WIDTH, _ABOVE, _BELOW = 250, 110, 50
-
-
-def _declines(results: Results) -> pl.DataFrame:
-    return with_curve(results, in_order(results, declines(results.runs, results.saturation)))
 
 
 @figure(
@@ -33,8 +37,7 @@ def _declines(results: Results) -> pl.DataFrame:
     "tokens a second at the client, in bins of half a second, on one scale. Below: KV-cache usage. Beyond a full cache a run "
     "has a plateau that more load does not raise, and a tail in which the requests that had to wait run alone.",
     invalid="Named in their panels' titles where they are drawn",
-    finding=lambda results: decline_title(_declines(results)),
-    note=lambda results: decline_note(_declines(results)),
+    finding=saturation_finding,
 )
 def throughput_over_time(results: Results) -> alt.VConcatChart | alt.LayerChart:
     """Output tokens a second over KV-cache usage, of a few telling runs of each curve.
@@ -73,17 +76,10 @@ def _telling(results: Results) -> pl.DataFrame:
 def _panel(results: Results, run: dict[str, Any], rows: pl.DataFrame, end: float, highest: float) -> alt.VConcatChart:
     """One run. Args: rows: of all of them. end: of the time axis (s). highest: of the throughput axis (tokens/s)."""
     here = rows.filter((pl.col("deployment") == run["deployment"]) & (pl.col("run") == run["run"])).sort("elapsed_s")
-    x = alt.X(
-        "elapsed_s:Q",
-        title="time since the run's start (s)",
-        scale=alt.Scale(domain=[0, end], nice=False),
-        axis=alt.Axis(tickCount=5),
-    )
+    x = time_axis(end)
     tokens = alt.Y(
         "value:Q", title="tokens/s", scale=alt.Scale(domain=[0, 1.05 * highest], nice=False), axis=alt.Axis(tickCount=4)
     )
-    usage = alt.Y("value:Q", title="KV cache", axis=alt.Axis(format="%", values=[0, 0.5, 1]), scale=alt.Scale(domain=[0, 1.02]))
-    when = alt.Tooltip("elapsed_s:Q", title="time (s)", format=".2f")
     title = f"{run['curve']} at {load_label(run['level'], run['axis'])}" + ("" if run["valid"] else " (invalid run)")
     speed, cache = (alt.Chart(here.filter(series=series).select("curve", "elapsed_s", "value")) for series in _SERIES)
     above = (
@@ -92,15 +88,9 @@ def _panel(results: Results, run: dict[str, Any], rows: pl.DataFrame, end: float
             x=x.title(None).axis(tickCount=5, labels=False),
             y=tokens,
             color=curve_colour(results).legend(None),
-            tooltip=[alt.Tooltip("value:Q", title="tokens/s", format=".0f"), when],
+            tooltip=[alt.Tooltip("value:Q", title="tokens/s", format=".0f"), time_tooltip()],
         )
         .properties(width=_WIDTH, height=_ABOVE, title=alt.TitleParams(title, fontSize=15, anchor="start"))
     )
-    below = (
-        cache.mark_area(
-            line={"color": "#444444", "strokeWidth": 1.5}, color=NEUTRAL, opacity=0.4, clip=True, interpolate="step-after"
-        )
-        .encode(x=x, y=usage, tooltip=[alt.Tooltip("value:Q", title="KV-cache usage", format=".1%"), when])
-        .properties(width=_WIDTH, height=_BELOW)
-    )
+    below = kv_usage_over_time(cache.data, x).properties(width=_WIDTH, height=_BELOW)
     return alt.vconcat(*((above, below) if cache.data.height else (above.encode(x=x),)), spacing=6)

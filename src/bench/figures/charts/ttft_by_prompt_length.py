@@ -1,19 +1,11 @@
 """Time to first token against prompt length."""
 
 import altair as alt
-import polars as pl
 
 from bench.figures.lengths import fitted, length_chart, length_title, swept
 from bench.figures.registry import figure
 from bench.figures.results import Results
 from bench.study.questions import lengths
-
-_MS = pl.col("ttft_p50_s") * 1000
-
-
-def _finding(results: Results) -> str | None:
-    runs = swept(results, "prompt_fixed").with_columns(milliseconds=_MS)
-    return length_title(runs, "prompt_fixed", "milliseconds", "prompt")
 
 
 @figure(
@@ -27,8 +19,8 @@ def _finding(results: Results) -> str | None:
     "where its quadratic term is significant, as attention grows with the square of the length; a line through such points "
     "would have too low an intercept, even a negative one.",
     by_axis=False,
-    finding=_finding,
-    shown=lambda results: swept(results, "prompt_fixed"),
+    finding=lambda results: length_title(swept(results, "prompt"), "prompt"),
+    shown=lambda results: swept(results, "prompt"),
 )
 def ttft_by_prompt_length(results: Results) -> alt.LayerChart:
     """Median TTFT over prompt length, a fit a deployment.
@@ -36,10 +28,9 @@ def ttft_by_prompt_length(results: Results) -> alt.LayerChart:
     Args:
         results: `runs` with `prompt_fixed` (tokens), `ttft_p50_s` (s), `family` and `valid`.
     """
-    runs = swept(results, "prompt_fixed").with_columns(milliseconds=_MS)
     return length_chart(
         results,
-        fitted(runs, "prompt_fixed", "milliseconds"),
+        fitted(swept(results, "prompt"), "prompt"),
         x=("prompt_fixed", "prompt length (tokens)"),
         y=("milliseconds", "TTFT, median (ms)"),
         legend="TTFT =",
