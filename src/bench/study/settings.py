@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from bench.errors import shown_size
-from bench.study.deployment import Deployment
+from bench.study.deployment import SWEPT
 
 __all__ = [
     "SETTINGS",
@@ -25,7 +25,7 @@ __all__ = [
     "with_others",
 ]
 
-_KEYS = [name for name in Deployment.model_fields if name not in {"model", "engine", "served_name", "flags", "environment"}]
+_KEYS = [name for name in SWEPT if name not in {"model", "engine", "served_name"}]
 # Keys of a deployment that are settings of its server, each a column of the summary. How it spreads over devices comes first: other
 # settings are changed because of it.
 SETTINGS = tuple(sorted(_KEYS, key=lambda name: not name.endswith("_parallel")))
