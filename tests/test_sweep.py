@@ -16,6 +16,7 @@ from bench.store.pack import packed_study
 from bench.study import Plan, load_config, load_file
 from bench.study.plan import digest
 from bench.study.reference import schema
+from bench.words.measuring import measuring_lines, starts
 from tests.conftest import ROOT
 from tests.forked import snakemake
 from tests.project import drawn_project
@@ -222,6 +223,27 @@ def test_editors_know_the_keys_of_a_sweep(sweep):
     wrong["max_num_seqs"] = ["many"]
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(study(sweep), known)
+
+
+def test_starts_of_a_server_are_those_of_the_sessions_that_lack_a_run():
+    content = study({"max_num_seqs": [32, 64, 128]})
+    content["study"] |= {"sessions": 2}
+    content["study"]["ladders"][0] |= {"repeats": 2}
+    found = plan(content)
+    assert starts(found, lambda _: False) == 3 * 2
+    assert starts(found, lambda run: run.deployment.name != "one-seqs64") == 2
+    assert starts(found, lambda run: not (run.deployment.name == "one-seqs64" and found.place_of(run).session == 2)) == 1
+    (line, *_) = measuring_lines(found, lambda run: run.deployment.name != "one-seqs64")
+    assert line.startswith(
+        "“t”: to measure: 4 runs of one-seqs32, one-seqs64, one-seqs128, in 2 starts of a server. Of 12 runs"
+    )
+    content["engines"]["none"] = {"source": "external", "base_url": "http://127.0.0.1:1"}
+    assert starts(plan(content), lambda _: False) == 0
+
+
+def test_many_deployments_are_not_all_named():
+    (line, *_) = measuring_lines(plan(study({"max_num_seqs": list(range(1, 13))})), lambda _: False)
+    assert "of one-seqs1, one-seqs2, one-seqs3 and 9 more, in 12 starts of a server." in line
 
 
 @pytest.fixture(scope="module")
