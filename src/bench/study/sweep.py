@@ -11,7 +11,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from bench.errors import BenchError, shown
@@ -71,7 +71,7 @@ class Expansion:
     content: Mapping[str, Any]
     combinations: Sequence[Combination] = ()
     ladders: Sequence[int] = ()
-    faults: Sequence[tuple[str, str]] = field(default=())
+    faults: Sequence[tuple[str, str]] = ()
 
     def told(self, faults: Iterable[str]) -> Iterator[tuple[str | None, str]]:
         """Faults in the words of the file: with its ladders, and each once, whichever combinations have it.
