@@ -87,7 +87,7 @@ MEASURED = {
     },
     "studies/engines-small.yaml": {"v0.32": 8192, "v0.30": 8192, "prefix-caching": 8192},
     "studies/factors-small.yaml": {
-        "gpt2-small-w1": 24_576, "gpt2-small-w2": 49_152, "llama-small-w1": 32_768, "llama-small-w2": 65_536,
+        "cpu-gpt2-small-tp1": 24_576, "cpu-gpt2-small-tp2": 49_152, "cpu-llama-small-tp1": 32_768, "cpu-llama-small-tp2": 65_536,
     },
     "studies/sequence-length-small.yaml": {"mistral-7b-small": 8192},
     "studies/tensor-parallel-small.yaml": {"llama-70b-small-tp1": 2880, "llama-70b-small-tp2": 23_040},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import yaml
 
 from bench.errors import BenchError
 
-__all__ = ["read_yaml"]
+__all__ = ["line_of", "read_yaml"]
 
 
 class _UniqueKeys(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]  # libyaml's parser is five times as fast
@@ -68,6 +69,25 @@ def read_yaml(path: Path) -> dict[str, Any]:
             f"{path}: holds no mapping; a configuration starts with `study:`, and a file of devices with the name of one."
         )
     return content
+
+
+def line_of(path: Path, keys: Sequence[str]) -> int | None:
+    """The line of a key in a file that `read_yaml` reads, or of the nearest key above it: what comes by `<<` stands elsewhere.
+
+    Args:
+        keys: from the file's outermost mapping on.
+
+    Returns:
+        From 1; None where the file has not even the first.
+    """
+    node, line = yaml.compose(path.read_text(encoding="utf-8-sig"), Loader=_UniqueKeys), None
+    for key in keys:
+        pairs = node.value if isinstance(node, yaml.MappingNode) else []
+        found = next(((name, value) for name, value in pairs if name.value == key), None)
+        if found is None:
+            break
+        line, node = found[0].start_mark.line + 1, found[1]
+    return line
 
 
 class _Named(io.StringIO):

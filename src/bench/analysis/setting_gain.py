@@ -18,7 +18,7 @@ from bench.analysis.saturation import saturation
 from bench.axes import AXES
 from bench.study.settings import settings_in, varying_settings
 
-__all__ = ["Gain", "Pair", "Ratio", "SettingGain", "devices_of", "setting_gains", "setting_pairs"]
+__all__ = ["Gain", "Pair", "Ratio", "SettingGain", "devices_of", "rank", "setting_gains", "setting_pairs"]
 
 _PARALLEL = ("tensor_parallel", "pipeline_parallel", "data_parallel")
 _METRIC = "throughput_tokens_per_s"
@@ -166,14 +166,14 @@ def _beside(setting: str, first: pl.DataFrame, other: pl.DataFrame) -> tuple[str
 
 def _pairs(setting: str, sides: list[pl.DataFrame]) -> list[tuple[pl.DataFrame, pl.DataFrame]]:
     """The deployments that are compared: for each other value, the pair that differs least from the first value in anything else."""
-    values = sorted({side[setting][0] for side in sides}, key=_rank)
+    values = sorted({side[setting][0] for side in sides}, key=rank)
     based = [side[setting][0] for side in sides if side["baseline"][0]] if setting not in _PARALLEL else []
     values.sort(key=lambda value: value not in based)
     of = [[side for side in sides if side[setting][0] == value] for value in values]
     return [min(((one, other) for one in of[0] for other in part), key=_unlike) for part in of[1:]]
 
 
-def _rank(value: Any) -> tuple[bool, float, str]:
+def rank(value: Any) -> tuple[bool, float, str]:
     """A sort key for a setting's values: the default first, numbers by size, texts by name."""
     try:
         return value is not None, float(value), ""

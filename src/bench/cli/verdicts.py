@@ -9,7 +9,7 @@ from typing import TypedDict
 from bench.errors import BenchError
 from bench.study import Paths, RunSpec
 
-__all__ = ["Verdict", "in_words", "judged_runs", "unjudged_text", "verdict_text"]
+__all__ = ["Verdict", "durations", "in_words", "judged_runs", "unjudged_text", "verdict_text"]
 
 
 class Verdict(TypedDict):
@@ -51,6 +51,19 @@ def judged_runs() -> dict[str, Verdict]:
         }
         for row in rows
     }
+
+
+def durations() -> dict[str, float]:
+    """How long each run of the last aggregate took (s), by digest; none where it does not say."""
+    path = Path(Paths.SUMMARY)
+    if not path.exists():
+        return {}
+    import polars as pl  # as above
+
+    table = pl.scan_parquet(path)
+    if "duration_s" not in table.collect_schema().names():
+        return {}
+    return dict(table.select("digest", "duration_s").drop_nulls().collect().iter_rows())
 
 
 def in_words(verdict: Verdict) -> Verdict:

@@ -29,6 +29,7 @@ from bench.store.store import Store
 from bench.study import DeploymentSpec, Paths, Plan
 from bench.study.plan import PROTOCOL
 from bench.study.searches import search_records
+from bench.study.sweep import expand
 
 __all__ = ["STUDY", "Packed", "pack", "packed_facts", "packed_study"]
 
@@ -107,7 +108,7 @@ def packed_study(content: Mapping[str, Any], plan: Plan, select: Any) -> dict[st
     files = {file: digest for of_one in every for file, digest in of_one.items()}
     known = {"files": files} if files else {}
     return {
-        **_without_secrets(_with_blocks(_with_fingerprints(content, plan), plan)),
+        **_without_secrets(_with_blocks(_with_fingerprints(expand(content).content, plan), plan)),
         **known,
         "select": select,
         "packed": True,

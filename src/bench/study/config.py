@@ -57,7 +57,7 @@ InFlight = Annotated[int, Field(ge=1, le=1_000_000)]
 
 
 class _Place(Strict):
-    deployment: Name = Field(description="Key of `deployments`.")
+    deployment: Name = Field(description="Key of `deployments`; of one with `sweep`, each of its combinations.")
     workload: Name = Field(description="Key of `workloads`.")
 
 

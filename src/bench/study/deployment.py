@@ -16,10 +16,14 @@ from bench.records.form import Omissible
 from bench.study.headers import checked_headers
 from bench.study.renamed import refuse_renamed
 
-__all__ = ["Deployment", "Engine", "Name"]
+__all__ = ["LONGEST_NAME", "NAME", "NESTED", "SWEPT", "Deployment", "Engine", "Name"]
 
+LONGEST_NAME = 60  # most characters of a name, which becomes a folder; convention
 # Names become folders, wildcards and `_`-separated parts of a run's name: hence no underscore, no slash, no upper case.
-Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.-]*$", max_length=60)]
+NAME = r"^[a-z0-9][a-z0-9.-]*$"
+Name = Annotated[str, StringConstraints(pattern=NAME, max_length=LONGEST_NAME)]
+#: Keys of a deployment of which single entries are swept, and how such a one is written.
+NESTED = {"flags": "flags.max-num-batched-tokens", "environment": "environment.OMP_NUM_THREADS"}
 Address = Annotated[str, AfterValidator(checked_address)]
 
 
@@ -116,7 +120,7 @@ class Engine(Strict):
 
 
 class Deployment(Strict):
-    """One server: a model on an engine with its parameters."""
+    """One server: a model on an engine with its parameters. With `sweep`, several that differ in them."""
 
     model: Name = Field(description="Key of `models`.")
     engine: Name = Field(description="Key of `engines`.")
@@ -184,6 +188,15 @@ class Deployment(Strict):
         description="Variables of the server's environment. Values of names such as `…_KEY`, `…_TOKEN`, `…SECRET…` and "
         "`…PASSWORD…` are not recorded; better, export those variables.",
     )
+    # Only the file has it: `bench.study.sweep` puts the deployments that it stands for in its place.
+    sweep: dict[str, Any] | list[dict[str, Any]] | None = Field(
+        default=None,
+        exclude=True,
+        description="Several deployments in place of this one: for any of these keys, `flags.NAME` and `environment.VARIABLE`, a value "
+        "or a list of them, each with each: `{max_num_seqs: [32, 64], flags.max-num-batched-tokens: [2048, 8192]}` makes four. "
+        "Or a list of such mappings, for some combinations alone. `null`: as it is here. A ladder of this deployment measures "
+        "each; its name is this one's with what the sweep gives it, such as `NAME-seqs32-max-num-batched-tokens2048`.",
+    )
 
     @model_validator(mode="after")
     def _no_secret_flags(self) -> Deployment:
@@ -209,3 +222,7 @@ class Deployment(Strict):
     def workers_per_node(self) -> int:
         """Those of each node."""
         return self.workers // self.nodes
+
+
+#: Keys of a deployment that a sweep may vary as they are.
+SWEPT = tuple(name for name in Deployment.model_fields if name not in {*NESTED, "sweep"})

@@ -18,8 +18,9 @@ from bench.shipped import BENCH
 from bench.study.config import Config
 from bench.study.contradictions import contradictions
 from bench.study.misspelt import meant
+from bench.study.sweep import expand
 from bench.study.workload import Workload
-from bench.yaml_file import read_yaml
+from bench.yaml_file import line_of, read_yaml
 
 __all__ = ["load_config", "load_file", "load_workload", "read_workload"]
 
@@ -29,7 +30,7 @@ _KINDS = ("constrained-int", "constrained-float")  # what pydantic calls a bound
 
 def load_file(path: Path, **overrides: Any) -> Config:
     """The configuration in `path`, with top-level keys replaced by `overrides`."""
-    return load_config({**read_yaml(path), **overrides}, source=str(path))
+    return _checked({**read_yaml(path), **overrides}, str(path), [path])
 
 
 def load_config(content: Mapping[str, Any], *, source: str, files: Sequence[Path] = ()) -> Config:
@@ -45,14 +46,29 @@ def load_config(content: Mapping[str, Any], *, source: str, files: Sequence[Path
     """
     for file in files:
         read_yaml(file)
+    return _checked(content, source, files)
+
+
+def _checked(content: Mapping[str, Any], source: str, files: Sequence[Path]) -> Config:
+    expansion = expand(content)
+    faults: Iterable[str]
     try:
-        config = Config.model_validate(content)
+        config = Config.model_validate(expansion.content)
+        faults = contradictions(config)
     except ValidationError as error:
-        raise BenchError(_lines(source, map(_explain, _faults(error)))) from None
-    faults = list(contradictions(config))
-    if faults:
-        raise BenchError(_lines(source, faults))
+        faults = map(_explain, _faults(error))
+    # Nothing else is known of a deployment whose sweep is wrong, nor of a ladder that names it.
+    told: list[tuple[str | None, str]] = list(expansion.faults or expansion.told(faults))
+    if told:
+        raise BenchError(_lines(source, (_at_line(base, fault, files) for base, fault in told)))
     return config
+
+
+def _at_line(base: str | None, fault: str, files: Sequence[Path]) -> str:
+    """A fault with the line of the sweep that it belongs to. Args: base: the deployment that has the sweep; None without one."""
+    lines = [line_of(file, ("deployments", base, "sweep")) for file in files] if base is not None else []
+    line = next(filter(None, reversed(lines)), None)
+    return f"line {line}: {fault}" if line else fault
 
 
 def _lines(source: str, faults: Iterable[str]) -> str:

@@ -128,4 +128,23 @@ def schema() -> str:
         "title": "Saturate configuration",
         **config.Config.model_json_schema(),
     }
+    _refine_sweep(content["$defs"]["Deployment"])
     return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+
+
+def _refine_sweep(schema: dict[str, Any]) -> None:
+    """Let each key of a deployment's `sweep` be what the deployment's own is, or a list of such values; a sweep may give required keys.
+
+    Args:
+        schema: of a deployment; changed in place.
+    """
+    own = "#/$defs/Deployment/properties"
+    several: dict[str, Any] = {}
+    for name in deployment.SWEPT:
+        value = {"anyOf": [{"$ref": f"{own}/{name}"}, {"type": "null"}]}
+        several[name] = {"anyOf": [*value["anyOf"], {"type": "array", "items": value, "minItems": 1}]}
+    nested: dict[str, Any] = {rf"^({'|'.join(deployment.NESTED)})\..": {}}
+    product = {"type": "object", "properties": several, "patternProperties": nested, "additionalProperties": False}
+    products = {"type": "array", "items": {"$ref": f"{own}/sweep/anyOf/0"}, "minItems": 1}
+    schema["properties"]["sweep"] |= {"anyOf": [product, products]}
+    schema["anyOf"] = [{"required": schema.pop("required")}, {"required": ["sweep"]}]

@@ -5,17 +5,19 @@ Rows are plain: those of a plan before anything has run, and those of the summar
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from bench.errors import shown_size
-from bench.study.deployment import Deployment
+from bench.study.deployment import SWEPT
 
 __all__ = [
     "SETTINGS",
     "SPECULATION",
     "STEP_TOKENS",
     "VARIABLE",
+    "crossed_settings",
     "flag_column",
     "is_own",
     "setting_name",
@@ -25,12 +27,13 @@ __all__ = [
     "with_others",
 ]
 
-_KEYS = [name for name in Deployment.model_fields if name not in {"model", "engine", "served_name", "flags", "environment"}]
+_KEYS = [name for name in SWEPT if name not in {"model", "engine", "served_name"}]
 # Keys of a deployment that are settings of its server, each a column of the summary. How it spreads over devices comes first: other
 # settings are changed because of it.
 SETTINGS = tuple(sorted(_KEYS, key=lambda name: not name.endswith("_parallel")))
 FLAG = "flag_"  # what the columns of a deployment's own flags begin with
 VARIABLE = "env_"  # and those of its variables
+_FEWEST_CELLS = 3  # fewest combinations of two settings that show both; derived: two on a diagonal change both at once
 _NAMED = 2  # most settings that a title names beside the first; convention
 
 
@@ -106,6 +109,29 @@ def varying_settings(rows: Sequence[Mapping[str, Any]], before: Sequence[str] = 
             found[name] = ()
         else:
             found[same] = (*found[same], name)
+    return found
+
+
+def crossed_settings(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, str, list[Mapping[str, Any]]]]:
+    """Pairs of settings of which each was measured with several values of the other.
+
+    Args:
+        rows: one a deployment, with its settings.
+
+    Returns:
+        Columns of both, and the rows that are alike in all other settings: a pair of settings once for each such group. Of several
+        rows with the same two values the first stays.
+    """
+    groups = varying_settings(rows)
+    found = []
+    for one, other in itertools.combinations(groups, 2):
+        alike: dict[tuple[Any, ...], dict[tuple[Any, Any], Mapping[str, Any]]] = {}
+        for row in rows:
+            rest = tuple(row.get(name) for name in groups if name not in (one, other))
+            alike.setdefault(rest, {}).setdefault((row.get(one), row.get(other)), row)
+        for cells in alike.values():
+            if len({x for x, _ in cells}) > 1 and len({y for _, y in cells}) > 1 and len(cells) >= _FEWEST_CELLS:
+                found.append((one, other, list(cells.values())))
     return found
 
 

@@ -17,7 +17,9 @@ __all__ = [
     "NO_GPUS",
     "WINDOWS",
     "brings_title",
+    "cell_text",
     "full_note",
+    "interval_text",
     "invalid_note",
     "load_label",
     "margin_title",
@@ -34,6 +36,7 @@ __all__ = [
 ]
 
 _NAMED = 5  # most loads that a title names
+_WIDE = 100  # times its low end that an interval's high end may be, to be printed in a cell; convention
 _PAIRED = 3  # most pairs of deployments that a title names
 NO_GPUS = "Throughput is per instance: some have no GPU, or their number is not known."
 WINDOWS = "Throughput and latencies are of steady windows."
@@ -169,6 +172,24 @@ def brings_title(value: str, shares: Sequence[float], whole: str) -> str:
     """What another value of a setting brings at the measured loads. Args: shares: of `whole` (0–1), such as `the throughput of 8`."""
     low, high = (f"{100 * end:.0f}" for end in (min(shares), max(shares)))
     return f"{value} brings {low if low == high else f'{low} to {high}'} % of {whole}"
+
+
+def _signed(share: float) -> str:
+    return "0" if round(100 * share) == 0 else f"{100 * share:+.0f}".replace("-", "−")
+
+
+def cell_text(ratio: float, verdict: str) -> str:
+    """A cell of a heat map: a difference as a share of the first, or that it is the first."""
+    return "first" if verdict == "first" else f"{_signed(ratio - 1)} %"
+
+
+def interval_text(low: float | None, high: float | None, verdict: str) -> str:
+    """The interval of a cell's difference, in percent; empty of the first."""
+    if verdict == "first":
+        return ""
+    if low is None or high is None:
+        return "noise not known"
+    return "noise too large" if high > _WIDE * low else f"{_signed(low - 1)} to {_signed(high - 1)} %"
 
 
 def margin_title(points: pl.DataFrame, slos: Sequence[Slo]) -> str | None:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from bench.errors import count_text
 from bench.shipped import BENCH
 from bench.study import Plan, RunSpec
 from bench.study.precision import auto_lines, prompt_lines, thin_levels
 
-__all__ = ["measuring_lines"]
+__all__ = ["measuring_lines", "starts"]
 
 _MOST_NAMED = 3
+_MOST_DEPLOYMENTS = 8  # most deployments that a line names, all of them; of more, the first few; convention
 
 
 def measuring_lines(plan: Plan, held: Callable[[RunSpec], bool]) -> list[str]:
@@ -24,11 +25,13 @@ def measuring_lines(plan: Plan, held: Callable[[RunSpec], bool]) -> list[str]:
     searches = len(plan.searches)
     parts = [count_text(len(missing), "run")] if missing else []
     parts += [f"{searches} search{'es' if searches > 1 else ''}"] if searches else []
-    line = f"“{plan.config.study.title}”: to measure: {' and '.join(parts)} of {', '.join(plan.deployments)}."
+    names = list(plan.deployments)
+    of = ", ".join(names) if len(names) <= _MOST_DEPLOYMENTS else _first(names)
+    begun = starts(plan, held)
+    line = f"“{plan.config.study.title}”: to measure: {' and '.join(parts)} of {of}"
+    line += f", in {count_text(begun, 'start')} of a server." if begun > 1 else "."
     if 0 < len(missing) < len(plan.listed):
-        others = len(missing) - _MOST_NAMED
-        more = f" and {others} more" if others > 0 else ""
-        line += f" Of {len(plan.listed)} runs these are missing: {', '.join(missing[:_MOST_NAMED])}{more}."
+        line += f" Of {len(plan.listed)} runs these are missing: {_first(missing)}."
     return [
         f"{line} `{BENCH} watch`, in another terminal, shows a session while it measures.",
         *(
@@ -36,3 +39,20 @@ def measuring_lines(plan: Plan, held: Callable[[RunSpec], bool]) -> list[str]:
             for each in (*prompt_lines(plan), *auto_lines(plan), *thin_levels(plan.listed, plan.config.decision.slos))
         ),
     ]
+
+
+def starts(plan: Plan, held: Callable[[RunSpec], bool]) -> int:
+    """How many starts of a server it takes: one a session that lacks a run or has a search; none of a server that runs already.
+
+    Args:
+        held: whether a run is measured already.
+    """
+    lacking = {(run.deployment.name, plan.place_of(run).session) for run in plan.listed if not held(run)}
+    lacking |= {(search.deployment.name, 1) for search in plan.searches}
+    return sum(plan.deployments[name].engine.source != "external" for name, _ in lacking)
+
+
+def _first(names: Sequence[str]) -> str:
+    """The first few names, and how many more there are."""
+    more = len(names) - _MOST_NAMED
+    return ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")

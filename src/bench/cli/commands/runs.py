@@ -60,6 +60,8 @@ def runs(configfile: Configfile = None, select: Select = None, json: Json = Fals
     print_table(rows, "<<<", head=False)
     counts = Counter(state for _, state in states)
     print(": ".join(filter(None, (count_text(len(states), "run"), ", ".join(f"{n} {state}" for state, n in counts.items())))))
+    if left := _left_text(plan):
+        print(left)
     if unjudged := unjudged_text(states, judged):
         print(f"Note: {unjudged}")
     if rejected:
@@ -69,6 +71,30 @@ def runs(configfile: Configfile = None, select: Select = None, json: Json = Fals
             print(f"Note: {allowed}")
     for line in (*prompt_lines(plan), *auto_lines(plan), *thin_levels(plan.listed, plan.config.decision.slos)):
         print(f"Note: {line}")
+
+
+def _left_text(plan: Plan) -> str:
+    """What is left to measure: the starts of servers, and the time at the speed of what is measured; empty where nothing is."""
+    from bench.cli.verdicts import durations
+    from bench.measure.progress import Clock, duration_text
+    from bench.store import Store
+    from bench.words.measuring import starts
+
+    holds = Store().holds
+    missing = [run for run in plan.listed if not holds(run)]
+    if not missing:
+        return ""
+    clock, known = Clock(), durations()
+    clock.add([*missing, *(run for run in plan.runs if run.digest in known)])
+    for run in plan.runs:
+        if run.digest in known:
+            clock.finish(run, known[run.digest])
+    begun = starts(plan, holds)
+    takes = (
+        f"about {duration_text(clock.left_s)} of load" if clock.left_s is not None else "a time that the first runs will tell"
+    )
+    parts = [count_text(len(missing), "run"), *([f"{count_text(begun, 'start')} of a server"] if begun else []), takes]
+    return f"To measure: {', '.join(parts)}."
 
 
 def _searches(plan: Plan) -> list[tuple[SearchSpec, str, str]]:

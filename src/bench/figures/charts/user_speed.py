@@ -32,7 +32,8 @@ def _note(results: Results) -> str:
     question="Which deployment gives users a speed on the least hardware?",
     reading="Each point is a level of load, labelled where there is room. To the right: tokens/s that a user "
     "sees once the answer has begun (1 ÷ TPOT P50). Upwards: output tokens/s of each GPU. Grey, wide: the loads that no other "
-    "one of their workload beats in both (the Pareto frontier). What lies below it gives less for the same speed.",
+    "one of their workload beats in both (the Pareto frontier). What lies below it gives less for the same speed. Hollow: noise could "
+    "have put the level on the frontier, or below it; so it is where nothing was measured twice.",
     invalid="Left out",
     by_axis=False,
     note=_note,
@@ -56,7 +57,9 @@ def user_speed(results: Results) -> alt.LayerChart:
     )
     x, y = alt.X("a_user:Q", title=user, scale=across), alt.Y(f"{each}:Q", title=hardware, scale=up)
     colour, shape = curve_colour(of_loads), curve_shape(of_loads)
-    base = alt.Chart(rows.select("curve", "workload", "level", "label", "unbeaten", "a_user", each, "dx", "dy", "align"))
+    base = alt.Chart(
+        rows.select("curve", "workload", "level", "label", "unbeaten", "established", "a_user", each, "dx", "dy", "align")
+    )
     tooltip = [alt.Tooltip("curve:N"), alt.Tooltip("label:N", title="load"),
                *(alt.Tooltip(f"{column}:Q", format=".3g") for column in ("a_user", each))]  # fmt: skip
     return layered(
@@ -65,6 +68,9 @@ def user_speed(results: Results) -> alt.LayerChart:
         .encode(x=x, y=y, detail="workload:N", order="a_user:Q"),
         base.mark_line().encode(x=x, y=y, color=colour, strokeDash=curve_dash(of_loads), order="level:Q"),
         base.mark_point(filled=True, size=60, opacity=1).encode(x=x, y=y, color=colour, shape=shape, tooltip=tooltip),
+        base.transform_filter("!datum.established")
+        .mark_point(filled=True, size=22, opacity=1, color="white")
+        .encode(x=x, y=y, shape=shape),
         label_layer(base, x, y),
     ).properties(width=_WIDTH, height=_HEIGHT)
 
