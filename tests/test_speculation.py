@@ -225,9 +225,9 @@ def test_the_figure_has_acceptance_of_those_that_speculate_and_the_tpot_of_all(s
     of = study(summary)
     chart = load_figure("speculation").draw(of)
     assert drawn(chart, "acceptance_rate") == {("b", 1.0): 0.75, ("b", 4.0): 0.5, ("b", 16.0): 0.25}
-    assert drawn(chart, "tpot_ms") == {
-        **{("a", level): pytest.approx(10.0) for level in (1.0, 4.0, 16.0)},
-        ("b", 1.0): 5.0, ("b", 4.0): 10.0, ("b", 16.0): 20.0,
+    assert drawn(chart, "tpot_p50_s") == {
+        **{("a", level): pytest.approx(0.01) for level in (1.0, 4.0, 16.0)},
+        ("b", 1.0): 0.005, ("b", 4.0): 0.01, ("b", 16.0): 0.02,
     }  # fmt: skip
     svg, *_ = save_figure("speculation", of, tmp_path / "speculation")
     assert "50 % of drafts accepted" in svg.read_text()
