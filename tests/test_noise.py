@@ -57,7 +57,7 @@ def test_one_session_takes_the_noise_of_repeats_and_the_assumed_spread():
     found = fit(cells, counts, repeats=2, noise=(0.0008, 3.0), spread=0.2)
     assert found.effects[:2].tolist() == [0.1, 0.2] and np.isnan(found.effects[2])
     assert (found.share.tolist(), found.excess.tolist(), found.levels) == ([1, 1, 0], [1, 1, 1], 2)
-    assert (found.between, found.between_freedom) == (pytest.approx(0.04), 1e6)
+    assert (found.between, found.between_freedom) == (pytest.approx(0.04), math.inf)
     assert (found.within, found.within_freedom, found.assumed) == (pytest.approx(0.0008), 3, True)
     assert (found.sessions, found.repeats) == (1, 2)
     # No run repeats itself better than to half a per cent: 2 · 0.005² of a pair, over its repeats.
@@ -88,7 +88,7 @@ def test_a_single_level_takes_the_noise_of_its_repeats():
     assert (found.between, found.between_freedom, found.assumed) == (pytest.approx(0.02 / 3 / 4), 3, False)
     assert (found.within, found.within_freedom, found.excess.tolist()) == (pytest.approx(0.0003), 6, [1])
     three = fit(cells[:3], np.array([3.0]), repeats=2, noise=(0.0012, 6.0), spread=0.3)
-    assert (three.between, three.assumed, three.between_freedom) == (pytest.approx(0.03), True, 1e6)
+    assert (three.between, three.assumed, three.between_freedom) == (pytest.approx(0.03), True, math.inf)
 
 
 def test_sessions_that_agree_entirely_still_have_the_noise_of_runs():
@@ -122,7 +122,7 @@ def test_estimate_error_and_freedom_of_a_sum_by_hand(assumed, contrast, estimate
 
 def test_degrees_of_freedom_have_bounds():
     mean = np.array([[0.5, 0.5]])
-    assert judge(made(within=0.0, freedoms=(1e9, 1.0), assumed=True), mean)[2][0] == 1e6
+    assert judge(made(within=0.0, freedoms=(math.inf, 1.0), assumed=True), mean)[2][0] == math.inf
     assert judge(made(between=0.0, within=0.0), mean)[2][0] == 1
     assert judge(made(between=0.0, freedoms=(3.0, 0.0), assumed=True), mean)[2][0] == 1
 
@@ -144,8 +144,8 @@ MEAN, TREND = np.full((1, 3), 1 / 3), np.array([[-0.5, 0, 0.5]])
     [
         ({"freedoms": (5.0, 10.0)}, MEAN),
         ({"freedoms": (5.0, 10.0)}, TREND),
-        ({"freedoms": (1e6, 4.0), "assumed": True}, MEAN),
-        ({"freedoms": (1e6, 4.0), "assumed": True, "between": 0.0}, MEAN),
+        ({"freedoms": (math.inf, 4.0), "assumed": True}, MEAN),
+        ({"freedoms": (math.inf, 4.0), "assumed": True, "between": 0.0}, MEAN),
         ({"freedoms": (3.0, 20.0), "within": 0.0, "assumed": True}, np.array([[1.0, 0, 0]])),
         ({"freedoms": (90.0, 90.0), "share": (1, 0.25, 1), "assumed": True}, np.array([[0, 1.0, 0]])),
     ],

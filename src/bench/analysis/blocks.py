@@ -167,7 +167,9 @@ def _coefficients(found: Fit, contrasts: Floats) -> tuple[Floats, Floats]:
 def _satterthwaite(found: Fit, one: Floats, two: Floats) -> Floats:
     whole = one + two
     parts = one**2 / found.between_freedom + two**2 / max(found.within_freedom, 1.0)
-    freedom: Floats = np.clip(np.divide(whole**2, parts, out=np.ones_like(whole), where=parts > 0), 1.0, math.inf)
+    freedom: Floats = np.clip(
+        np.divide(whole**2, parts, out=np.where(whole > 0, math.inf, 1.0), where=parts > 0), 1.0, math.inf
+    )
     return freedom
 
 
