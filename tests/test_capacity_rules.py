@@ -517,7 +517,7 @@ def test_as_many_digits_as_show_that_it_is_over_2(value, words):
 def test_a_percentile_is_missed_by_failures_or_by_its_time(summary):
     """20 of 100 fail, and what is answered is quick: no time shows it."""
     fails = point([steady_row(summary, 1, requests=100, failed=20)], [parse_slo("ttft_p95=2s")])
-    assert ("ttft_p95_s", 0.2, 0.1) in [(miss["by"], miss["share"], miss["reached_s"]) for miss in fails["missed"]]
+    assert ("ttft_p95_s", 0.2, None) in [(miss["by"], miss["share"], miss["reached_s"]) for miss in fails["missed"]]
     # Of 10 the P90 is the ninth, as in tables and figures.
     slow = point([steady_row(summary, 1, requests=10, ttft=[0.1] * 8 + [4.0, 5.0])], [parse_slo("ttft_p90=2s")])
     assert slow["missed"][0]["reached_s"] == 4
