@@ -31,6 +31,10 @@ from bench.analysis.observation import observed
 from bench.parse.load import standing_queue
 from bench.parse.scrapes import TELEMETRY_SCHEMA
 from bench.parse.steady import in_steady_state, steady_figures
+from bench.predict.calibrate import MeasuredRun
+from bench.predict.limit import limit_by_model
+from bench.predict.state import Limits
+from bench.records.searches import ModelLimit
 from bench.search import Aim, Budget, Measured, search
 from bench.search.search import ROUND
 from bench.study import parse_slo
@@ -61,6 +65,7 @@ class Planted:
         kind: of it. limit: the highest load that is carried; 0 where none is. aim: of the search.
         run: summary row of a run: of a load, with so many requests, by a seed, at a speed of the machine.
         speed: of the machine at the nth run, with random numbers of this server's.
+        limits: that its scheduler obeys; None where it is none.
     """
 
     kind: str
@@ -68,6 +73,7 @@ class Planted:
     aim: Aim
     run: Callable[[float, int, int, float], dict[str, Any]]
     speed: Callable[[int, np.random.Generator], float]
+    limits: Limits | None = None
 
 
 def of_case(case: Case, precision: float = PRECISION) -> Planted:
@@ -86,7 +92,9 @@ def of_case(case: Case, precision: float = PRECISION) -> Planted:
         return 1 + case.trend * (0.5 - abs((n / 14 + 1) % 2 - 1))
 
     limit = _limit_of_starts(case) if held and case.level else case.level
-    return Planted(case.kind, limit, aim, lambda *arguments: case_run(case, *arguments), speed)
+    server = case.server
+    limits = Limits(server.budget, server.slots, server.blocks, server.block_size)
+    return Planted(case.kind, limit, aim, lambda *arguments: case_run(case, *arguments), speed, limits)
 
 
 def _limit_of_starts(case: Case) -> float:
@@ -150,7 +158,7 @@ def case_run(case: Case, level: float, count: int, seed: int, speed: float, *, s
     ).filter(pl.col("sent_s").is_not_null())
     telemetry = _telemetry(trace, case.server.blocks - 1) if scraped else None
     further = _server_figures(trace, case, prompts, telemetry, frame) if telemetry is not None else {}
-    return row_of(frame, demand.arrival, level, count, telemetry) | further
+    return row_of(frame, demand.arrival, level, count, telemetry) | further | {"table": frame}
 
 
 def row_of(
@@ -273,13 +281,13 @@ class _Machine:
         self.runs += 1
         row = self.planted.run(load, count, self.runs, self.speed)
         self.seconds += row["duration_s"]
-        return Measured(row, (), seen, round=str(number))
+        return Measured(row, (), seen, round=str(number), requests=row.get("table"))
 
 
-def by_search(planted: Planted, seed: int) -> dict[str, Any]:
-    """What the search finds."""
+def by_search(planted: Planted, seed: int, *, model: bool = True) -> dict[str, Any]:
+    """What the search finds. Args: model: whether a model of its runs counts, of a server that has one."""
     machine = _Machine(planted, seed)
-    found = search(planted.aim, BUDGET, machine.measure)
+    found = search(planted.aim, BUDGET, machine.measure, modelled=lambda runs: _by_model(planted, runs) if model else None)
     answer, truth = found.answer, planted.limit
     off = 0.0 if planted.aim.held else 0.01  # a simulated server's rate is known to 1 %
     middle, precision = (answer.low + answer.high) / 2, planted.aim.precision
@@ -288,10 +296,29 @@ def by_search(planted: Planted, seed: int) -> dict[str, Any]:
         "low": answer.low,
         "high": answer.high,
         "why": answer.why,
+        "model": found.model and (found.model.load, found.model.spread),
         "holds": answer.low * (1 - off) <= truth <= answer.high * (1 + off),
         "narrow": answer.why in ("above", "below") or answer.high == answer.low or answer.high - middle <= precision * middle,
         **_cost(machine, answer.limit, truth),
     }
+
+
+def _by_model(planted: Planted, runs: Sequence[Measured]) -> ModelLimit | None:
+    """What a model of a simulated server's runs says of its limit."""
+    if planted.limits is None:
+        return None
+    known = [MeasuredRun(str(i), {**run.row, "workload": ""}, _as_parsed(run)) for i, run in enumerate(runs)]
+    try:
+        return limit_by_model(known, planted.limits, planted.aim.slos)
+    except (ArithmeticError, ValueError):
+        return None
+
+
+def _as_parsed(run: Measured) -> pl.DataFrame:
+    """The table of a run's requests with what a model reads beside it."""
+    assert run.requests is not None
+    due = pl.lit(None, pl.Float64) if run.row["arrival"] == "closed" else pl.col("sent_s")
+    return run.requests.with_columns(cached_tokens=pl.lit(0, pl.Int64), prompt_tokens="prompt_asked", scheduled_s=due)
 
 
 def by_bisection(planted: Planted, seed: int) -> dict[str, Any]:
@@ -392,13 +419,14 @@ def _cost(machine: _Machine, limit: float, truth: float) -> dict[str, Any]:
     return {"runs": machine.runs, "seconds": machine.seconds, "near": abs(limit - truth) <= 0.1 * truth + 1e-9}
 
 
-def judged(job: tuple[str, int, int, float, bool]) -> dict[str, Any]:
+def judged(job: tuple[str, int, int, float, bool, bool]) -> dict[str, Any]:
     """One planted server by every search.
 
     Args:
-        job: `server` or `curve`, its number, the seed, the precision asked for, and whether searches begin near the limit.
+        job: `server` or `curve`, its number, the seed, the precision asked for, and whether searches begin near the limit,
+            and whether a model counts.
     """
-    what, number, seed, precision, near = job
+    what, number, seed, precision, near, model = job
     server = what == "server"
     planted = of_case(drawn_case(number, seed, TRUTHS), precision) if server else of_curve(number, seed, precision)
     if near and planted.limit:
@@ -411,7 +439,7 @@ def judged(job: tuple[str, int, int, float, bool]) -> dict[str, Any]:
         "kind": planted.kind,
         "held": planted.aim.held,
         "truth": planted.limit,
-        "search": by_search(planted, number),
+        "search": by_search(planted, number, model=model),
         "bisection": by_bisection(planted, number),
         "sweep": by_sweep(planted, number),
         "aiperf": by_aiperf(planted, number),
@@ -462,10 +490,11 @@ def main() -> None:
         action="store_true",
         help="the first run is below the true limit, about where a probe puts it, in place of one request at a time",
     )
+    parser.add_argument("--no-model", action="store_true", help="a model of a search's runs does not count")
     parser.add_argument("--jobs", type=int, default=2, help="processes (default: %(default)s)")
     parser.add_argument("--json", type=Path, help="write everything, server by server")
     options = parser.parse_args()
-    asked = options.seed, options.precision, options.start_near
+    asked = options.seed, options.precision, options.start_near, not options.no_model
     jobs = [("server", n, *asked) for n in range(options.servers)]
     jobs += [("curve", n, *asked) for n in range(options.curves)]
     counts = {"server": options.servers, "curve": options.curves}

@@ -108,7 +108,7 @@ class _Made(Analysis):
     @cached_property
     def capacity(self) -> pl.DataFrame:
         judged = self.runs if self.decision.slo else self.runs.filter(~pl.col("axis").is_in(HELD))
-        return operating_points(judged, self.decision.slos, self.decision.failed_share)
+        return operating_points(judged, self.decision.slos, self.decision.failed_share, searches=self.searches)
 
     @cached_property
     def regions(self) -> pl.DataFrame:

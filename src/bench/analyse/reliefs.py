@@ -11,8 +11,9 @@ import polars as pl
 
 from bench.errors import BenchError
 from bench.predict.calibrate import Calibrated, Given, MeasuredRun, calibrate
+from bench.predict.limit import MEMBERS
 from bench.predict.predict import misfits
-from bench.predict.relief import MEMBERS, agreed, relief_of
+from bench.predict.relief import agreed, relief_of
 from bench.predict.sources import measured_runs, read_limits, why_none
 from bench.predict.state import Limits
 from bench.records.relief import CurveRelief, Relief, Reliefs

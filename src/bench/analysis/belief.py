@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.analysis.observation import FAILED, GROWTH, NEARBY, SLOWER, Observation
+from bench.records.searches import ModelLimit
 from bench.statistics import TAIL
 
 __all__ = ["NOMINAL", "SPEEDS_DIFFER", "Belief", "Floats", "beliefs", "believe", "believe_growth", "believe_relative", "lowest"]
@@ -33,6 +34,7 @@ _GROWS_BY = 0.01  # standard deviation of backlog growth between runs, beside it
 # standard deviation of ln speed, of a machine from round to round and of a server from start to start; measured:
 # docs/explanation/decisions.md, 1.9 to 3.4 % between starts in four measurements, rounded up
 SPEEDS_DIFFER = 0.04
+_FREEDOM = 3.0  # degrees of freedom of the error of a model's limit; convention: heavy tails
 _LEAST = 1e-300  # what keeps a probability from being 0; convention
 _STEP = 0.05  # step in ln load over which a slope is taken; convention
 _ODDS = 2.0  # ratio of the slope of the odds of a miss to that of latencies; tuned: benchmarks.search
@@ -63,6 +65,18 @@ class Belief:
 
     limits: Floats
 
+    def given(self, model: ModelLimit, beyond: float) -> Belief:
+        """The same with what a model says of the limit as a prior: draws again, by Student's t of three degrees of freedom about it, so
+        that a model that is far off counts little.
+
+        Args:
+            beyond: where a limit of which only a lower end is known is held to lie, at least.
+        """
+        off = (np.log(np.clip(self.limits, _LEAST, beyond)) - math.log(model.load)) / model.spread
+        shares = np.cumsum((1 + off**2 / _FREEDOM) ** (-(_FREEDOM + 1) / 2))
+        ranks = (np.arange(len(shares)) + 0.5) / len(shares)
+        return Belief(self.limits[np.searchsorted(shares / shares[-1], ranks)])
+
     def quantile(self, share: float) -> float:
         """The load below which the limit lies with a probability of `share`."""
         return float(np.quantile(self.limits, share, method="nearest"))
@@ -82,9 +96,9 @@ class Belief:
         return self.quantile((1 - NOMINAL) / 2), self.quantile((1 + NOMINAL) / 2)
 
 
-def believe(observations: Sequence[Observation]) -> Belief:
-    """The distribution of the highest load that meets every criterion."""
-    return lowest(beliefs(observations).values())
+def believe(observations: Sequence[Observation], model: ModelLimit | None = None) -> Belief:
+    """The distribution of the highest load that meets every criterion. Args: model: as of `beliefs`."""
+    return lowest(beliefs(observations, model).values())
 
 
 def lowest(found: Iterable[Belief]) -> Belief:
@@ -92,16 +106,22 @@ def lowest(found: Iterable[Belief]) -> Belief:
     return Belief(np.minimum.reduce([each.limits for each in found]))
 
 
-def beliefs(observations: Sequence[Observation], seed: int = 0) -> dict[str, Belief]:
+def beliefs(observations: Sequence[Observation], model: ModelLimit | None = None, seed: int = 0) -> dict[str, Belief]:
     """The distribution of the load at which each criterion's excess rises above 0.
 
     Failures count where there are any: few runs are long enough to show that at most 1 % fail, and of a server that refuses nothing
     the SLOs, which a failed request misses too, bound the rest. Growth counts wherever it is known.
+
+    Args:
+        model: what one says of the limit by the SLOs, as a prior; None where there is none.
     """
     keys = [key for key in dict.fromkeys(key for each in observations for key in each.excesses) if key not in (FAILED, GROWTH)]
     keys += [FAILED] if any(each.failed for each in observations) else []
     random = np.random.default_rng(seed)
     found = {key: Belief(_by_criterion(observations, key, random)) for key in keys}
+    if model is not None:
+        beyond = math.exp(_BEYOND) * max(each.load for each in observations)
+        found = {key: each if key == FAILED else each.given(model, beyond) for key, each in found.items()}
     grown = [each for each in observations if each.growth is not None]
     return found | ({GROWTH: believe_growth(grown)} if grown else {})
 

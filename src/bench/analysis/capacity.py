@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from statistics import NormalDist
 from typing import Any
@@ -18,7 +18,9 @@ from bench.analysis.proportions import requests_needed
 from bench.axes import AXES, RATE
 from bench.records.classes import class_names
 from bench.records.columns import schema_of
+from bench.records.searches import ModelLimit, SearchRecord
 from bench.study import Slo, applying
+from bench.study.search import SLO
 
 __all__ = ["limit_ends", "operating_points", "rates_within"]
 
@@ -37,7 +39,13 @@ _MEANS = {
 _SCHEMA = schema_of("capacity")
 
 
-def operating_points(runs: pl.DataFrame, slos: Sequence[Slo], failed_share: float = 0.01) -> pl.DataFrame:
+def operating_points(
+    runs: pl.DataFrame,
+    slos: Sequence[Slo],
+    failed_share: float = 0.01,
+    *,
+    searches: Iterable[tuple[str, SearchRecord]] = (),
+) -> pl.DataFrame:
     """`C_max` of each curve: the highest level that is sustained within the SLOs, and the rate there, with bounds.
 
     An SLO of a class counts that class's requests alone, and limits the curves whose workload has such a class: a level is sustained
@@ -53,7 +61,8 @@ def operating_points(runs: pl.DataFrame, slos: Sequence[Slo], failed_share: floa
 
     Args:
         runs: summary rows (`deployment`, `workload`, `axis`, `turns`, `level`, `repeat`, `valid`, `arrival`, `judged`, `classes`, the
-            `steady` columns); invalid runs are left out. failed_share: of requests (0–1).
+            `steady` columns); invalid runs are left out. failed_share: of requests (0–1). searches: the deployment of each, and what it found,
+            with what a model said of the limit.
 
     Returns:
         One row a deployment and workload:
@@ -61,7 +70,8 @@ def operating_points(runs: pl.DataFrame, slos: Sequence[Slo], failed_share: floa
         - `unit` of the level; `basis`, `steady` or `burst`; `kind`: `found`; `above`, no level misses; `below`, the lowest misses;
           `unsettled`, no level can be judged; `unknown`, no valid run; `unjudged`, an SLO's latency was not measured.
         - `c_max`, null unless found or above; `limit`, the middle of the posterior, and `low` and `high`, its 95 % interval, which may
-          lie between levels; null where not established.
+          lie between levels; null where not established. `model_limit` and `model_spread`: what a model said of it when it was
+          searched, which counts as a prior, and the standard deviation of ln; null where none did.
         - `missed_at`: the first level that misses, or of which the SLO was not measured, or that cannot be judged; `missed`: by what, a
           list of `Miss`, null where nothing is; `highest` level; `runs` and `requests` at C_max.
         - `low_needs`, what would make the lower end as high as C_max: `longer` runs there, `low_needs_requests` in place of its
@@ -78,6 +88,7 @@ def operating_points(runs: pl.DataFrame, slos: Sequence[Slo], failed_share: floa
           of the measured rates together; its lower end counts no load above C_max. Null where `low` or `high` is.
         - `slos`, `failed_share`: what was judged by.
     """
+    models = {(name, each.workload, each.slos): each.model for name, each in searches if each.target == SLO}
     rows = []
     for (deployment, workload), group in runs.group_by("deployment", "workload", maintain_order=True):
         axis, turns = group["axis"][0], bool((group["turns"] > 1).any())
@@ -87,25 +98,34 @@ def operating_points(runs: pl.DataFrame, slos: Sequence[Slo], failed_share: floa
         if slos and not limits and AXES[axis].held:  # any such load would be within no limit
             continue
         judged_by = {"slos": [str(slo) for slo in limits], "failed_share": failed_share}
+        model = models.get((deployment, workload, tuple(map(str, limits))))
         rate = axis == RATE and not turns
         with threadpool_limits(limits=1, user_api="blas"):  # matrices are small: more threads take longer
-            row = _point(group.filter("valid").to_dicts(), limits, failed_share, axis=axis, burst=burst, rate=rate)
+            row = _point(group.filter("valid").to_dicts(), limits, failed_share, axis=axis, burst=burst, rate=rate, model=model)
+        said = {"model_limit": model.load, "model_spread": model.spread} if model else {}
         place = {"deployment": deployment, "workload": workload, "axis": axis, "unit": unit}
-        rows.append({**dict.fromkeys(_SCHEMA), **row, **place, **judged_by, "basis": "burst" if burst else "steady"})
+        rows.append({**dict.fromkeys(_SCHEMA), **row, **said, **place, **judged_by, "basis": "burst" if burst else "steady"})
     return pl.DataFrame(rows, schema=_SCHEMA)
 
 
 def _point(
-    valid: list[dict[str, Any]], slos: Sequence[Slo], failed_share: float, *, axis: str, burst: bool, rate: bool
+    valid: list[dict[str, Any]],
+    slos: Sequence[Slo],
+    failed_share: float,
+    *,
+    axis: str,
+    burst: bool,
+    rate: bool,
+    model: ModelLimit | None,
 ) -> dict[str, Any]:
-    """One curve. Args: rate: whether its levels are offered requests/s."""
+    """One curve. Args: rate: whether its levels are offered requests/s. model: what one says of the limit."""
     if not valid:
         return {"kind": "unknown"}
     loads = sorted({row["level"] for row in valid})
     for slo in slos:
         if (at := _without(valid, loads, slo)) is not None:
             return {"kind": "unjudged", "missed_at": at, "missed": [asdict(Miss(slo.column, slo.limit_s))]}
-    levels, limit = judged_levels(valid, slos, failed_share, burst=burst, rate=rate)
+    levels, limit = judged_levels(valid, slos, failed_share, burst=burst, rate=rate, model=model)
     settled = [level for level in levels if level.unsettled is None]
     if not settled:
         return {"kind": "unsettled", "highest": loads[-1], "missed_at": loads[0], **_unsettled(levels[0].unsettled)}

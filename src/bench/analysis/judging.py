@@ -17,6 +17,7 @@ from bench.analysis.observation import observations
 from bench.analysis.proportions import Share
 from bench.parse.percentiles import percentile
 from bench.parse.steady import RATE_BATCHES
+from bench.records.searches import ModelLimit
 from bench.statistics import student_t
 from bench.study import Slo
 
@@ -136,20 +137,26 @@ class Level:
 
 
 def judged_levels(
-    valid: Sequence[dict[str, Any]], slos: Sequence[Slo], failed_share: float, *, burst: bool, rate: bool
+    valid: Sequence[dict[str, Any]],
+    slos: Sequence[Slo],
+    failed_share: float,
+    *,
+    burst: bool,
+    rate: bool,
+    model: ModelLimit | None = None,
 ) -> tuple[list[Level], Belief | None]:
     """The levels of one curve, ascending, and the highest load within all criteria; None where none of them is ever in question.
 
     Args:
         valid: summary rows of the curve's valid runs. failed_share: of requests that may fail (0–1). rate: whether the level is what is
-            offered, in requests/s.
+            offered, in requests/s. model: what one says of the limit, as a prior.
     """
     levels = []
     for load in sorted({row["level"] for row in valid}):
         levels.append(_level([row for row in valid if row["level"] == load], load, slos, failed_share, burst, rate))
     runs = [row for level in levels if level.unsettled is None for row in level.rows]
     seen = observations(runs, slos, failed_share)
-    limits = beliefs(seen) if seen else {}
+    limits = beliefs(seen, model) if seen else {}
     for level in levels:
         level.verdicts = [
             replace(verdict, below=limits[verdict.key].lies_below(level.load)) if verdict.key in limits else verdict

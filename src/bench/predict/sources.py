@@ -18,7 +18,7 @@ from bench.records.deployment import read_facts
 from bench.records.launch import read_launch
 from bench.study import Paths
 
-__all__ = ["measured_runs", "read_limits", "why_none"]
+__all__ = ["measured_run", "measured_runs", "read_limits", "shows_steps", "why_none"]
 
 _FEW = "its valid runs show too few steps of the engine"
 _NONE = "none of its runs is valid and shows the steps of the engine"
@@ -37,21 +37,25 @@ def measured_runs(table: pl.DataFrame, results: Path, deployment: str, limits: L
     found = []
     for row in _with_steps(table, deployment).iter_rows(named=True):
         file = _at(results, Paths.REQUESTS, deployment=deployment, run=row["run"])
-        expected, seen = row["prefix_hit_rate_expected"], row["prefix_hit_rate"]
-        if _mixed(row):
-            continue
-        # A run's records do not say which blocks its prompts share.
-        if not file.exists() or (row["arrival"] == "trace" and limits.cached and expected != 0):
-            continue
-        requests = pl.read_parquet(file)
-        # Of a request that failed, the length of a prompt from a file or of a natural answer is not known.
-        if requests["prompt_asked"].null_count() or requests["output_asked"].null_count() or requests.is_empty():
-            continue
-        evicted = expected and seen is not None and seen < _EVICTED * expected
-        unknown = row["cache"] in ("natural", "as_is") and limits.cached  # what a file's prompts have in common
-        if not (evicted or unknown) or not requests["cached_tokens"].null_count():
-            found.append(MeasuredRun(row["run"], row, requests.with_columns(cached_tokens=_served(requests, row, limits))))
+        if file.exists() and (run := measured_run(row, pl.read_parquet(file), limits)):
+            found.append(run)
     return found
+
+
+def measured_run(row: Mapping[str, Any], requests: pl.DataFrame, limits: Limits) -> MeasuredRun | None:
+    """A valid run whose answers show the steps of the engine; None where `measured_runs` leaves it out. Args: requests: its table."""
+    expected, seen = row["prefix_hit_rate_expected"], row["prefix_hit_rate"]
+    # A run's records do not say which blocks its prompts share.
+    if _mixed(row) or (row["arrival"] == "trace" and limits.cached and expected != 0):
+        return None
+    # Of a request that failed, the length of a prompt from a file or of a natural answer is not known.
+    if requests["prompt_asked"].null_count() or requests["output_asked"].null_count() or requests.is_empty():
+        return None
+    evicted = expected and seen is not None and seen < _EVICTED * expected
+    unknown = row["cache"] in ("natural", "as_is") and limits.cached  # what a file's prompts have in common
+    if (evicted or unknown) and requests["cached_tokens"].null_count():
+        return None
+    return MeasuredRun(row["run"], row, requests.with_columns(cached_tokens=_served(requests, row, limits)))
 
 
 def why_none(table: pl.DataFrame, deployment: str, runs: Sequence[MeasuredRun]) -> str:
@@ -64,13 +68,17 @@ def why_none(table: pl.DataFrame, deployment: str, runs: Sequence[MeasuredRun]) 
 
 def _with_steps(table: pl.DataFrame, deployment: str) -> pl.DataFrame:
     """The valid runs of a deployment that show the steps of its engine."""
-    # Answers that come whole, or several tokens a chunk, show no steps; a step that verifies a draft makes any number of tokens.
-    usable = (pl.col("deployment") == deployment) & pl.col("valid") & pl.col("stream").fill_null(True)
-    if "tokens_per_chunk" in table.columns:
-        usable &= pl.col("tokens_per_chunk").fill_null(1.0).is_between(1 / ONE_EACH, ONE_EACH)
-    for column in {"spec_draft_tokens", "answer_acceptance_n"} & set(table.columns):
-        usable &= pl.col(column).fill_null(0) == 0
-    return table.filter(usable)
+    rows = table.filter((pl.col("deployment") == deployment) & pl.col("valid"))
+    return rows.filter(pl.Series(map(shows_steps, rows.iter_rows(named=True)), dtype=pl.Boolean))
+
+
+def shows_steps(row: Mapping[str, Any]) -> bool:
+    """Whether a run's answers show the steps of its engine: those that come whole, or several tokens a chunk, show none, and a step that
+    verifies a draft makes any number of tokens.
+    """
+    whole, size = row["stream"] is False, row.get("tokens_per_chunk")
+    drafts = any(row.get(column) for column in ("spec_draft_tokens", "answer_acceptance_n"))
+    return not (whole or drafts) and (size is None or 1 / ONE_EACH <= size <= ONE_EACH)
 
 
 def _mixed(row: Mapping[str, Any]) -> bool:

@@ -9,7 +9,15 @@ from pathlib import Path
 from bench.errors import BenchError
 from bench.records.files import read_typed
 
-__all__ = ["DeploymentSearches", "SearchRecord", "SearchedRun", "found_in", "read_searches"]
+__all__ = ["DeploymentSearches", "ModelLimit", "SearchRecord", "SearchedRun", "found_in", "read_searches"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelLimit:
+    """The highest load within the SLOs by replays of a calibrated model. spread: standard deviation of the load's logarithm."""
+
+    load: float
+    spread: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +50,7 @@ class SearchRecord:
         seconds: under load. runs: in the order in which the search took them into account.
         turns: requests of a conversation; above 1, loads count conversations.
         target: what was looked for, as configurations have it. top: the highest throughput (tokens/s), where that is known.
+        model: what a model of the first runs says of the limit, which counts as a prior; None where there is none.
     """
 
     name: str
@@ -59,6 +68,7 @@ class SearchRecord:
     turns: int = 1
     target: str = "slo"
     top: float | None = None
+    model: ModelLimit | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -76,4 +76,5 @@ def _record(
         turns=aim.turns,
         target=target.name,
         top=answer.top,
+        model=found.model if target.name == SLO else None,
     )

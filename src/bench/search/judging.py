@@ -17,7 +17,12 @@ from bench.study import Slo
 from bench.study.config import Thresholds
 from bench.words.verdicts import reason_text
 
-__all__ = ["judged_run", "speed"]
+__all__ = ["judged_run", "read_requests", "speed"]
+
+
+def read_requests(tables: Path) -> pl.DataFrame:
+    """The table of the requests of the run that `judged_run` parsed last. Args: tables: the same folder."""
+    return pl.read_parquet(tables / "requests.parquet")
 
 
 def judged_run(
@@ -33,7 +38,7 @@ def judged_run(
     """
     names = {name: tables / f"{name}.parquet" for name in ("requests", "telemetry")}
     row = parse_run(folder, **names, wide=tables / "metrics.csv", summary=tables / "summary.json")
-    row = {**row, **goodput(row, judged_requests(row, pl.read_parquet(names["requests"])), slos)}
+    row = {**row, **goodput(row, judged_requests(row, read_requests(tables)), slos)}
     found = verdict(row, thresholds)
     row["counts_valid"] = found.counts_valid
     return row, () if found.valid else tuple(reason_text(reason) for reason in found.found)

@@ -14,18 +14,20 @@ from bench.axes import AXES
 from bench.errors import BenchError, count_text
 from bench.measure.alive import refuse_dead, refuse_ended
 from bench.measure.rounds import Rounds, load_of
+from bench.predict.sources import read_limits
 from bench.records.deployment import DeploymentFacts, read_facts
 from bench.records.files import write_record
 from bench.records.launch import Launch, read_launch
 from bench.records.run import RECORD, RunRecord, read_record
-from bench.records.searches import DeploymentSearches, SearchRecord
+from bench.records.searches import DeploymentSearches, ModelLimit, SearchRecord
 from bench.search.answered import answer_records, targets_of
 from bench.search.bursts import sender
-from bench.search.judging import judged_run, speed
+from bench.search.judging import judged_run, read_requests, speed
+from bench.search.modelled import by_model
 from bench.search.placing import Aim, Answer
 from bench.search.probe import Probed, keep_alone, kept_alone, probe
 from bench.search.search import ROUND, Budget, Found, Measured, Next, search
-from bench.search.words import answer_text, next_text, probed_text, spent_text
+from bench.search.words import answer_text, model_text, next_text, probed_text, spent_text
 from bench.store import Store, kept_facts
 from bench.study import DeploymentSpec, Paths, Plan, RunSpec
 from bench.study.rounds import Place
@@ -149,7 +151,14 @@ class LadderSearches:
         def announce(run: Next) -> None:
             self._tell(rounds, asked, next_text(run, aim))
 
-        found = search(aim, budget, measure, before, report, targets_of(asked), begin, announce, kept_alone(_alone(asked)))
+        def modelled(runs: Sequence[Measured]) -> ModelLimit | None:
+            self._tell(rounds, asked, f"replaying a model of {count_text(len(runs), 'run')}")
+            found = self._by_model(asked)(runs)
+            self._tell(rounds, asked, model_text(found, aim))
+            return found
+
+        alone = kept_alone(_alone(asked))
+        found = search(aim, budget, measure, before, report, targets_of(asked), begin, announce, alone, modelled)
         for target, answer in found.answers.items():
             self.say(
                 f"{asked.key}: {answer_text(answer, aim, target)}, after {count_text(len(found.looks), 'run')} ({answer.why})"
@@ -175,7 +184,16 @@ class LadderSearches:
 
         try:
             aim, budget, alone = _aim(asked), self._budget(asked, known), kept_alone(_alone(asked))
-            found = search(aim, budget, measure, known.measured, targets=targets_of(asked), begin=measure, alone=alone)
+            found = search(
+                aim,
+                budget,
+                measure,
+                known.measured,
+                targets=targets_of(asked),
+                begin=measure,
+                alone=alone,
+                modelled=self._by_model(asked),
+            )
             self._done[asked.key] = found, known
             return self._done[asked.key]
         except _Unmeasured:
@@ -204,6 +222,14 @@ class LadderSearches:
         facts = kept_facts(self.spec, Paths.facts(self.spec.name))
         return read_launch(launch) if launch.exists() else None, read_facts(facts) if facts.exists() else None
 
+    def _by_model(self, asked: SearchSpec) -> Callable[[Sequence[Measured]], ModelLimit | None]:
+        """What a model of a search's runs says of its limit; nothing where the scheduler's limits are not known."""
+        try:
+            limits = read_limits(Path(Paths.RESULTS), self.spec.name)
+        except BenchError:
+            limits = None
+        return by_model(limits, asked.slos)
+
     def _record(self, run: RunSpec) -> RunRecord:
         return read_record(self.store.record(run))
 
@@ -213,8 +239,9 @@ class LadderSearches:
             folder = self.store.folder(run)
             with tempfile.TemporaryDirectory() as tables:
                 row, reasons = judged_run(folder, asked.slos, self.plan.config.thresholds, Path(tables))
+                requests = read_requests(Path(tables))
             row |= deployed(row, *self._deployment())
-            self._judged[key] = Measured(row, reasons, *speed(self._record(run)))
+            self._judged[key] = Measured(row, reasons, *speed(self._record(run)), requests)
         return self._judged[key]
 
 

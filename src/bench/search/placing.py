@@ -9,6 +9,7 @@ from typing import Literal
 
 from bench.analysis.belief import NOMINAL, Belief, believe
 from bench.analysis.observation import GROWTH, NEARBY, Observation
+from bench.records.searches import ModelLimit
 from bench.study import Slo
 
 __all__ = ["FEWEST_RUNS", "LEAST_CLIMB", "Aim", "Answer", "Step", "Why", "answer_so_far", "level_of", "place"]
@@ -60,6 +61,7 @@ class Aim:
         burstiness: shape of the gaps of an open loop; below 1 they come in bursts, which takes more requests.
         shares: of all requests, those of each class that has a limit of its own (0–1).
         turns, think_s: requests of a conversation, and the pause between them (s); a load then counts conversations.
+        model: what a model of the runs so far says of the limit, as a prior; None where there is none.
     """
 
     slos: Sequence[Slo]
@@ -73,6 +75,7 @@ class Aim:
     turns: int = 1
     think_s: float = 0.0
     shares: Mapping[str, float] = field(default_factory=dict)
+    model: ModelLimit | None = None
 
     def begun(self, load: float) -> Aim:
         """The same with its first load."""

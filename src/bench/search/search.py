@@ -15,6 +15,7 @@ from threadpoolctl import threadpool_limits
 from bench.analysis.observation import Observation, observed, unjudged
 from bench.analysis.speed import Reference, speeds
 from bench.errors import BenchError
+from bench.records.searches import ModelLimit
 from bench.search.placing import Aim, Answer, Step, Why
 from bench.search.probe import Alone, Probed
 from bench.search.targets import SloTarget, Target
@@ -27,6 +28,7 @@ _LONGEST = 0.1  # longest run, as a share of the budget; tuned: benchmarks.searc
 _OF_SPENT = 0.25  # longest run, as a share of the time that is spent; tuned: benchmarks.find_scale
 _SHORT_S = 30.0  # run that is always allowed (s); tuned: benchmarks.find_scale
 _TO_FILL = 0.2  # longest run in which a queue has to fill, as a share of the budget; tuned: benchmarks.search
+_MODELLED = (3, 6)  # valid runs after which a model is asked; convention: the second time of runs near the limit
 _LONGER = 2.0  # factor on the requests after a run that was too short; convention
 _INVALID_IN_A_ROW = 3  # invalid runs in a row that end a search; convention
 _FIRST_LATENCY_S = 0.5  # assumed E2E (s) until one is known; convention
@@ -47,7 +49,7 @@ class Measured:
     Attributes:
         row: of the summary, with `judged`. reasons: why it cannot be trusted, if it cannot.
         speed: of the machine, in any unit, by the reference load before the run; None where there was none. reference: which load
-            that was; only speeds by the same one are compared. round: which one the run belongs to.
+            that was; only speeds by the same one are compared. round: which one the run belongs to. requests: its table, for a model.
     """
 
     row: Mapping[str, Any]
@@ -55,6 +57,7 @@ class Measured:
     speed: float | None = None
     reference: str | None = None
     round: str | None = None
+    requests: pl.DataFrame | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True)
@@ -89,6 +92,7 @@ class Found:
 
     Attributes:
         answers: by the name of the target, in the order in which they were asked for.
+        model: what a model of the first runs says of the limit within the SLOs; None where there is none.
         probed: by the probe, where one was sent. alone: that single requests miss an SLO, by this probe or by that of the search which
             goes on. unfit: the run that no longer fits in the budget; None where none was left out.
     """
@@ -98,6 +102,7 @@ class Found:
     probed: Probed | None = None
     alone: Alone | None = None
     unfit: Next | None = None
+    model: ModelLimit | None = None
 
     @property
     def answer(self) -> Answer:
@@ -125,6 +130,7 @@ def search(
     begin: Callable[[Aim], Probed] = lambda _: Probed(1.0, 0.0, 1, 0.0),
     announce: Callable[[Next], None] = lambda _: None,
     alone: Alone | None = None,
+    modelled: Callable[[Sequence[Measured]], ModelLimit | None] = lambda _: None,
 ) -> Found:
     """Find what `aim` describes. All targets share the runs; those that are not found yet take turns to
     place the next one.
@@ -137,6 +143,7 @@ def search(
             the same runs and the same `alone` always lead to the same search.
         announce: gets each run before it begins.
         alone: what the probe ahead of the known runs found of single requests.
+        modelled: what a model of valid runs says of the limit; None where it says nothing. The same runs give the same.
     """
     probed = begin(aim) if aim.start is None and not known else None
     if aim.start is None:
@@ -147,7 +154,7 @@ def search(
     with threadpool_limits(
         limits=1, user_api="blas"
     ):  # matrices are small: on two busy cores more threads took ten times as long
-        return _search(aim, budget, measure, known, report, targets, Found({}, probed=probed, alone=alone), announce)
+        return _search(aim, budget, measure, known, report, targets, Found({}, probed=probed, alone=alone), announce, modelled)
 
 
 def _search(
@@ -159,6 +166,7 @@ def _search(
     targets: Sequence[Target],
     found: Found,
     announce: Callable[[Next], None],
+    modelled: Callable[[Sequence[Measured]], ModelLimit | None],
 ) -> Found:
     times: Counter[tuple[float, int]] = Counter()
     runs: list[Measured] = []
@@ -207,6 +215,7 @@ def _search(
         planned = measured.row.get("num_requests") or look.requests  # fewer are sent of a run that ends early
         times[look.load, planned // aim.turns] += 1
         if look.observation is not None:
+            aim = _asked_model(aim, found, runs, modelled)
             longer = 1.0
             carried = not (look.observation.slow or look.observation.grows or look.observation.failed)
             if carried or len(found.observations) == 1:
@@ -215,6 +224,18 @@ def _search(
             longer *= max(_LONGER, (measured.row.get("steady_needs_s") or 0.0) / max(look.seconds, 1e-3))
         if step is not None:
             report(found, target.so_far(found.looks, aim, "runs"), target.name)
+
+
+def _asked_model(
+    aim: Aim, found: Found, runs: Sequence[Measured], modelled: Callable[[Sequence[Measured]], ModelLimit | None]
+) -> Aim:
+    """The aim with what a model says of its limit, after runs of some numbers: none where requests failed, which no replay knows."""
+    if len(found.observations) not in _MODELLED:
+        return aim
+    fails = any(seen.failed for seen in found.observations)
+    known = [run for run, look in zip(runs, found.looks, strict=True) if look.observation is not None]
+    found.model = None if fails else modelled(known)
+    return replace(aim, model=found.model)
 
 
 def _ended(found: Found, placed: Mapping[Target, Answer | Step], aim: Aim, why: Why) -> Found:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import polars as pl
 
+from bench.analysis.belief import believe
 from bench.analysis.observation import Excess, Observation
 from bench.analysis.saturation import SATURATED_KV_USAGE, saturated
 from bench.search.placing import FEWEST_RUNS, LEAST_CLIMB, Aim, Answer, Step, Why, answer_so_far, place
@@ -72,11 +73,12 @@ class SloTarget(Target):
         return [look.observation for look in looks]
 
     def place(self, looks: Sequence[Look], aim: Aim) -> Answer | Step:
-        return place(self.observations(looks, aim), aim)
+        seen = self.observations(looks, aim)
+        return place(seen, aim, believe(seen, aim.model) if seen else None)
 
     def so_far(self, looks: Sequence[Look], aim: Aim, why: Why) -> Answer:
         seen = self.observations(looks, aim)
-        found = answer_so_far(seen, aim, why)
+        found = answer_so_far(seen, aim, why, believe(seen, aim.model) if seen else None)
         return found if len(seen) >= FEWEST_RUNS else replace(found, low=0.0, high=math.inf)
 
 

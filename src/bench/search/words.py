@@ -7,12 +7,13 @@ import math
 from bench.analysis.observation import CAP, FAILED, GROWTH
 from bench.errors import count_text, shown_share
 from bench.measure.progress import duration_text
+from bench.records.searches import ModelLimit
 from bench.search.placing import Aim, Answer
 from bench.search.probe import Alone, Probed
 from bench.search.search import Budget, Found, Look, Next
 from bench.study import Slo
 from bench.study.search import SLO
-from bench.words.searches import LoadUnit, limit_text, target_text
+from bench.words.searches import LoadUnit, limit_text, model_limit_text, target_text
 
 __all__ = [
     "alone_text",
@@ -20,6 +21,7 @@ __all__ = [
     "criterion_text",
     "load_text",
     "look_text",
+    "model_text",
     "next_text",
     "nothing_text",
     "probed_text",
@@ -69,6 +71,13 @@ def answer_text(answer: Answer, aim: Aim, target: str = SLO, *, whole: bool = Fa
     if not answer.known:
         return f"{name} not known"
     return f"{name} {limit_text(answer.limit, answer.low, answer.high, unit=_unit(aim), why=answer.why)}"
+
+
+def model_text(model: ModelLimit | None, aim: Aim) -> str:
+    """What a model of the first runs says of the limit."""
+    if model is None:
+        return "no model of these runs fits"
+    return f"a model of these runs puts the limit at {model_limit_text(model, _unit(aim))}"
 
 
 def probed_text(probed: Probed, aim: Aim) -> str:

@@ -9,13 +9,23 @@ from dataclasses import dataclass
 from bench.analysis.regions import FLAT, PROPORTIONAL
 from bench.axes import AXES
 from bench.errors import count_text, shown_share
-from bench.records.searches import SearchRecord
+from bench.records.searches import ModelLimit, SearchRecord
 from bench.shipped import BENCH
 from bench.study.search import EQUILIBRIUM, KV_CACHE, SLO, THROUGHPUT
 from bench.words.answer import Answer, shortened
 from bench.words.templates import filled
 
-__all__ = ["LoadUnit", "answer", "limit_text", "looked_for", "search_ended", "search_limit", "search_sentence", "target_text"]
+__all__ = [
+    "LoadUnit",
+    "answer",
+    "limit_text",
+    "looked_for",
+    "model_limit_text",
+    "search_ended",
+    "search_limit",
+    "search_sentence",
+    "target_text",
+]
 
 _PROPORTIONAL, _FLAT = shown_share(PROPORTIONAL), shown_share(FLAT)
 _RATE = "rate"  # the target `throughput` of an open loop
@@ -133,6 +143,12 @@ def limit_text(limit: float, low: float, high: float, *, unit: LoadUnit, why: st
     return f"{unit.text(limit)} ({ends} at 95 % confidence)"
 
 
+def model_limit_text(model: ModelLimit, unit: LoadUnit) -> str:
+    """What a model says of a limit, such as `12 in flight (± 9 %)`: give or take its standard deviation."""
+    load = float(math.floor(model.load)) if unit.held else model.load
+    return f"{unit.text(load)} (± {100 * model.spread:.0f} %)"
+
+
 def looked_for(target: str, slos: Iterable[object], *, held: bool) -> str:
     """What a search looks for, as a noun."""
     return LOOKED_FOR[_goal(target, held)].format(slos=" and ".join(map(str, slos)))
@@ -189,7 +205,12 @@ def search_ended(record: SearchRecord) -> str:
         ENDED.get((record.target, why)) or ENDED[why], {"asked": f"± {shown_share(record.precision)}", "lower": lower}
     )
     own = " by its own runs" if why == "found" and _wider(record) else ""
-    return f"{count_text(len(record.runs), 'run')}, {record.seconds:.0f} s under load: {text}{own}"
+    said = (
+        f". A model of its first runs says {model_limit_text(record.model, _unit(record))}, which counts beside them"
+        if record.model
+        else ""
+    )
+    return f"{count_text(len(record.runs), 'run')}, {record.seconds:.0f} s under load: {text}{own}{said}"
 
 
 def _wider(record: SearchRecord) -> bool:
