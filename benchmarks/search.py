@@ -281,7 +281,7 @@ class _Machine:
         self.runs += 1
         row = self.planted.run(load, count, self.runs, self.speed)
         self.seconds += row["duration_s"]
-        return Measured(row, (), seen, round=str(number), requests=row.get("table"))
+        return Measured(row, (), seen, round=str(number))
 
 
 def by_search(planted: Planted, seed: int, *, model: bool = True) -> dict[str, Any]:
@@ -307,18 +307,20 @@ def _by_model(planted: Planted, runs: Sequence[Measured]) -> ModelLimit | None:
     """What a model of a simulated server's runs says of its limit."""
     if planted.limits is None:
         return None
-    known = [MeasuredRun(str(i), {**run.row, "workload": ""}, _as_parsed(run)) for i, run in enumerate(runs)]
+    known = [MeasuredRun(str(i), {**run.row, "workload": ""}, _as_parsed(run.row)) for i, run in enumerate(runs)]
     try:
         return limit_by_model(known, planted.limits, planted.aim.slos)
     except (ArithmeticError, ValueError):
         return None
 
 
-def _as_parsed(run: Measured) -> pl.DataFrame:
+def _as_parsed(row: Mapping[str, Any]) -> pl.DataFrame:
     """The table of a run's requests with what a model reads beside it."""
-    assert run.requests is not None
-    due = pl.lit(None, pl.Float64) if run.row["arrival"] == "closed" else pl.col("sent_s")
-    return run.requests.with_columns(cached_tokens=pl.lit(0, pl.Int64), prompt_tokens="prompt_asked", scheduled_s=due)
+    due = pl.lit(None, pl.Float64) if row["arrival"] == "closed" else pl.col("sent_s")
+    table: pl.DataFrame = row["table"].with_columns(
+        cached_tokens=pl.lit(0, pl.Int64), prompt_tokens="prompt_asked", scheduled_s=due
+    )
+    return table
 
 
 def by_bisection(planted: Planted, seed: int) -> dict[str, Any]:

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from bench.analysis.belief import beliefs, believe
-from bench.analysis.observation import GROWTH, Observation, observations
+from bench.analysis.observation import FAILED, GROWTH, Excess, Observation, observations
+from bench.records.searches import ModelLimit
 from bench.study import parse_slo
 from tests.planted import rate_row, steady_row, summary_row
 
@@ -89,3 +90,46 @@ def test_of_few_requests_growth_may_be_those_by_which_a_server_fills():
 def test_a_closed_loop_has_no_growth():
     rows = [steady_row(SUMMARY, level) for level in (2, 4)]
     assert GROWTH not in beliefs(observations(rows, SLO, 0.01))
+
+
+def runs_about(limit, noise, draw):
+    """Two runs of a closed loop on either side of a limit, whose latencies rise smoothly."""
+    loads = (0.7 * limit, 0.9 * limit, 1.1 * limit, 1.4 * limit)
+    return [
+        Observation(load, {"ttft_p95_s": Excess(1.5 * math.log(load / limit) + draw.normal(0, noise), noise)}, 200, round=i % 2)
+        for i, load in enumerate(loads)
+    ]
+
+
+def test_a_model_that_is_right_narrows_the_interval_and_both_hold():
+    draw, held, widths = np.random.default_rng(3), 0, []
+    for _ in range(40):
+        runs, spread = runs_about(10.0, 0.1, draw), 0.09
+        model = ModelLimit(load=10.0 * math.exp(draw.normal(0, spread)), spread=spread)
+        (low, high), (wide_low, wide_high) = believe(runs, model).interval, believe(runs).interval
+        held += low <= 10.0 <= high
+        widths.append(math.log(high / low) / math.log(wide_high / wide_low))
+    assert held >= 38
+    assert np.median(widths) < 0.8
+
+
+@pytest.mark.parametrize("said", [2.0, 60.0])
+def test_a_model_that_the_runs_contradict_counts_little(said):
+    runs = runs_about(10.0, 0.02, np.random.default_rng(4))
+    low, high = believe(runs, ModelLimit(load=said, spread=0.08)).interval
+    assert low <= 10.0 <= high
+
+
+def test_where_nothing_is_missed_yet_a_model_says_how_far_to_climb():
+    runs = [Observation(load, {"ttft_p95_s": Excess(-1.0, 0.2)}, 200) for load in (2.0, 4.0)]
+    assert believe(runs, ModelLimit(load=50.0, spread=0.08)).lies_below(4.0) < 0.01
+    assert believe(runs, ModelLimit(load=4.5, spread=0.08)).middle < 7
+
+
+def test_a_model_of_latencies_says_nothing_of_failures():
+    runs = [
+        Observation(load, {"ttft_p95_s": Excess(-1.0, 0.2), FAILED: Excess(side, 0.1)}, 200, failed=1)
+        for load, side in ((4, -1), (8, 1))
+    ]
+    with_model, without = (beliefs(runs, model)[FAILED].interval for model in (ModelLimit(load=30.0, spread=0.08), None))
+    assert with_model == without

@@ -18,6 +18,7 @@ from bench.analysis.sensitivity import sensitivity, steps_of
 from bench.analysis.sizing import OperatingPoint
 from bench.cli import main
 from bench.parse.percentiles import percentile
+from bench.records.searches import ModelLimit, SearchRecord
 from bench.statistics import isotonic
 from bench.study import Slo, parse_slo
 from bench.words import capacity
@@ -139,6 +140,26 @@ def test_a_laxer_limit_never_lowers_c_max(ttft, limit, factor, percentile):
     found = sensitivity(runs, [slo], slo, [limit, limit * factor])
     c_max = dict(found.select("limit_s", "c_max").iter_rows())
     assert c_max.get(limit * factor, 0) >= c_max.get(limit, 0)
+
+
+def test_what_a_model_said_in_a_search_counts_for_all_runs_of_its_curve(summary):
+    runs = frame(curve(summary, [0.5, 1.0, 1.7, 2.6], levels=(4, 8, 12, 16)))
+    name, workload = runs.select("deployment", "workload").row(0)
+
+    def searched(slos):
+        return SearchRecord(
+            name="s", workload=workload, digest="d", axis="concurrency", slos=tuple(map(str, slos)), precision=0.1, why="found",
+            limit=13, low=12, high=14, seconds=60.0, runs=(), model=ModelLimit(load=13.5, spread=0.05),
+        )  # fmt: skip
+
+    plain, helped, other = (
+        operating_points(runs, TTFT, searches=[(name, each)] if each else []).row(0, named=True)
+        for each in (None, searched(TTFT), searched([parse_slo("ttft_p99=1s")]))
+    )
+    assert (helped["model_limit"], helped["model_spread"], plain["model_limit"]) == (13.5, 0.05, None)
+    assert (plain["low"] or 0) < helped["low"] <= helped["limit"] <= helped["high"]
+    assert helped["high"] <= (plain["high"] or 16)
+    assert other == plain
 
 
 # Failures

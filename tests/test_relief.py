@@ -1,6 +1,7 @@
 """What more of a resource would bring, on planted servers that run out of one: by replays, from the study's files to its causes."""
 
 import json
+import math
 from dataclasses import replace
 
 import polars as pl
@@ -10,6 +11,7 @@ from bench.analyse.reliefs import find_reliefs
 from bench.errors import BenchError
 from bench.predict.asked import Asked
 from bench.predict.calibrate import calibrate
+from bench.predict.limit import limit_by_model
 from bench.predict.relief import agreed, relief_of
 from bench.predict.state import Limits, Request, State
 from bench.predict.step_cost import StepCost
@@ -51,6 +53,31 @@ def test_what_a_planted_server_runs_out_of_brings_most(limits, levels, slo, leng
     assert list(found.gains) == sorted(found.gains, key=lambda each: -each.gain)
     assert ("prefill" in {each.resource for each in found.gains}) == (metric != "tpot")
     assert ("kv" in {each.resource for each in found.gains}) == (limits.blocks is not None)
+
+
+@pytest.mark.parametrize(
+    ("limits", "levels", "slo", "lengths"),
+    [
+        (FEW, (2, 4, 6), "ttft_p90=80ms", {"prompts": (2, 4), "outputs": (60, 61)}),
+        (ROOM, (4, 12, 20), "tpot_p90=14ms", {"prompts": (2, 4), "outputs": (30, 31)}),
+        (ROOM, (1, 2, 3), "ttft_p90=350ms", {"prompts": (480, 511), "outputs": (2, 4)}),
+    ],
+)
+def test_a_model_of_three_runs_names_the_limit_of_a_planted_server(limits, levels, slo, lengths):
+    """The truth by long runs of each level: the last one that meets the SLO."""
+    slo = parse_slo(slo)
+    found = limit_by_model(loops(limits, levels, **lengths), limits, [slo])
+    last = 0
+    for level in range(1, 64):
+        run = run_of(drawn(60 * level, seed=90 + level, **lengths), name="long", arrival="closed", level=float(level), limits=limits, held=level, seed=level, noise=0.03)  # fmt: skip
+        times = run.requests[20 * level :]
+        ttft, e2e = times["first_token_s"] - times["sent_s"], times["end_s"] - times["sent_s"]
+        values = ttft if slo.metric == "ttft" else (e2e - ttft) / (times["completion_tokens"] - 1)
+        if values.quantile(slo.share, "higher") > slo.limit_s:
+            break
+        last = level
+    assert abs(math.log(found.load / (last + 0.5))) < 3 * found.spread
+    assert found.spread < 0.25
 
 
 def test_a_relieved_step_is_the_sum_of_its_parts():

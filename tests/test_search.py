@@ -12,6 +12,7 @@ from benchmarks.search import PRECISION, by_search, of_curve
 from bench.analysis.belief import believe
 from bench.analysis.observation import FAILED, GROWTH, Excess, Observation, observed
 from bench.analysis.speed import Reference, speeds
+from bench.records.searches import ModelLimit
 from bench.search import Aim, Answer, Budget, Measured, Step, search
 from bench.search.placing import place
 from bench.search.probe import Alone, Probed
@@ -505,6 +506,34 @@ def test_a_search_goes_on_from_what_is_known():
     assert len(runs) == count
     search(planted.aim, Budget(30, 1e9), measure, first[: count // 2])
     assert len(runs) == count + count - count // 2
+
+
+def test_a_model_is_asked_after_three_and_six_valid_runs_and_narrows_what_they_show():
+    planted, asked = of_curve(2, 5), []
+
+    def measure(load, requests, time):
+        return Measured(planted.run(load, requests, 1000 * time + int(10 * load), 1.0))
+
+    def modelled(runs):
+        asked.append(len(runs))
+        return ModelLimit(load=planted.limit + 0.5 * planted.aim.held, spread=0.05)
+
+    plain = search(planted.aim, Budget(30, 1e9), measure)
+    helped = search(planted.aim, Budget(30, 1e9), measure, modelled=modelled)
+    assert asked == [3, 6][: len(asked)]
+    assert len(helped.looks) < len(plain.looks)
+    assert helped.model == ModelLimit(load=planted.limit + 0.5 * planted.aim.held, spread=0.05)
+    assert helped.answer.low <= planted.limit <= helped.answer.high
+
+
+def test_where_requests_fail_no_model_is_asked():
+    asked = []
+
+    def measure(load, *_):
+        return Measured(row([0.5] * 200, level=load, failed=1))
+
+    found = search(aim(), Budget(7, 1e9), measure, modelled=asked.append)
+    assert (asked, found.model) == ([], None)
 
 
 def test_planted_limits_lie_within_their_intervals():

@@ -61,8 +61,8 @@ def operating_points(
 
     Args:
         runs: summary rows (`deployment`, `workload`, `axis`, `turns`, `level`, `repeat`, `valid`, `arrival`, `judged`, `classes`, the
-            `steady` columns); invalid runs are left out. failed_share: of requests (0–1). searches: the deployment of each, and what it found,
-            with what a model said of the limit.
+            `steady` columns); invalid runs are left out. failed_share: of requests (0–1). searches: the deployment of each, and
+            what it found, with what a model said of the limit.
 
     Returns:
         One row a deployment and workload:

@@ -73,8 +73,9 @@ def _with_steps(table: pl.DataFrame, deployment: str) -> pl.DataFrame:
 
 
 def shows_steps(row: Mapping[str, Any]) -> bool:
-    """Whether a run's answers show the steps of its engine: those that come whole, or several tokens a chunk, show none, and a step that
-    verifies a draft makes any number of tokens.
+    """Whether a run's answers show the steps of its engine.
+
+    Those that come whole, or several tokens a chunk, show none; and a step that verifies a draft makes any number of tokens.
     """
     whole, size = row["stream"] is False, row.get("tokens_per_chunk")
     drafts = any(row.get(column) for column in ("spec_draft_tokens", "answer_acceptance_n"))

@@ -64,6 +64,7 @@ class LadderSearches:
     say: Callable[[str], None]
     _judged: dict[str, Measured] = field(default_factory=dict)
     _done: dict[str, tuple[Found, _Known]] = field(default_factory=dict)
+    _models: dict[str, Callable[[Sequence[Measured]], ModelLimit | None]] = field(default_factory=dict)
 
     @property
     def searches(self) -> Sequence[SearchSpec]:
@@ -224,11 +225,13 @@ class LadderSearches:
 
     def _by_model(self, asked: SearchSpec) -> Callable[[Sequence[Measured]], ModelLimit | None]:
         """What a model of a search's runs says of its limit; nothing where the scheduler's limits are not known."""
-        try:
-            limits = read_limits(Path(Paths.RESULTS), self.spec.name)
-        except BenchError:
-            limits = None
-        return by_model(limits, asked.slos)
+        if asked.key not in self._models:
+            try:
+                limits = read_limits(Path(Paths.RESULTS), self.spec.name)
+            except BenchError:
+                limits = None
+            self._models[asked.key] = by_model(limits, asked.slos)
+        return self._models[asked.key]
 
     def _record(self, run: RunSpec) -> RunRecord:
         return read_record(self.store.record(run))
@@ -241,7 +244,8 @@ class LadderSearches:
                 row, reasons = judged_run(folder, asked.slos, self.plan.config.thresholds, Path(tables))
                 requests = read_requests(Path(tables))
             row |= deployed(row, *self._deployment())
-            self._judged[key] = Measured(row, reasons, *speed(self._record(run)), requests)
+            fast, reference, since = speed(self._record(run))
+            self._judged[key] = Measured(row, reasons, fast, reference, since, requests)
         return self._judged[key]
 
 
