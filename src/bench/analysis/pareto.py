@@ -63,8 +63,8 @@ def _established(levels: Sequence[dict[str, Any]], front: Sequence[bool], *, per
     """Whether it is more than noise that each level is on the frontier, or that it is not.
 
     A run's noise is what the repeats of all levels show, in ln; of two deployments with fewer than four sessions, starts are held to
-    differ by 10 % beside it. A level is off the frontier where one other is surely better in both; it is on it where each other is
-    surely worse in one. Each is shown at 5 % ÷ the number of others (Bonferroni), by Student's t.
+    differ by 10 % beside it. A level is off the frontier where one other is significantly better in both; it is on it where each
+    other is significantly worse in one. Each is shown at 5 % ÷ the number of others (Bonferroni), by Student's t.
 
     Args:
         levels: of one workload, each with `users` and `instances`, the ln of its runs' values.
@@ -77,7 +77,7 @@ def _established(levels: Sequence[dict[str, Any]], front: Sequence[bool], *, per
     bar = student_t(freedom, 1 - 4 * TAIL / (len(levels) - 1))
 
     def above(one: int, other: int, axis: int) -> bool:
-        """Whether one level is surely higher than another."""
+        """Whether one level is significantly higher than another."""
         mine, its = axes[one][axis], axes[other][axis]
         apart = levels[one]["deployment"] != levels[other]["deployment"]
         sessions = min(levels[one]["sessions"], levels[other]["sessions"])

@@ -31,6 +31,7 @@ __all__ = [
     "speculation_title",
     "sustained_title",
     "throughput_title",
+    "undrawn_note",
     "whole_runs_note",
     "widest_spread",
 ]
@@ -181,6 +182,11 @@ def _signed(share: float) -> str:
 def cell_text(ratio: float, verdict: str) -> str:
     """A cell of a heat map: a difference as a share of the first, or that it is the first."""
     return "first" if verdict == "first" else f"{_signed(ratio - 1)} %"
+
+
+def undrawn_note(count: int) -> str:
+    """That further pairs of settings are not drawn."""
+    return f"Not drawn: {count_text(count, 'further pair')} of settings, with no more combinations than these"
 
 
 def interval_text(low: float | None, high: float | None, verdict: str) -> str:

@@ -11,8 +11,9 @@ from bench.figures.results import Results
 from bench.figures.theme import PALETTE, nothing_to_show, panels_a_row
 from bench.study.questions import two_settings
 from bench.study.settings import setting_name, with_others
-from bench.words.charts import cell_text, interval_text
+from bench.words.charts import cell_text, interval_text, undrawn_note
 
+_MOST_PANELS = 6  # panels at most; convention: what a page holds
 _CELL = 96  # pixels of a cell: wide enough for an interval
 _MORE, _LESS = PALETTE[0], PALETTE[2]  # which any eye tells apart
 _DARK = 0.6  # share of the scale from which a cell's colour is dark enough for white letters; convention
@@ -39,10 +40,17 @@ def settings_heat_map(results: Results) -> alt.TopLevelMixin:
     grids = setting_grids(results.runs)
     if not grids:
         return nothing_to_show("no two settings have valid runs of one load with several values of each")
+    drawn = sorted(grids, key=lambda grid: -grid.cells.height)[:_MOST_PANELS]
+    left_out, grids = len(grids) - len(drawn), drawn
     ratios = [ratio for grid in grids for ratio in grid.cells["ratio"].drop_nulls()]
     widest = max([_SHOWN, *ratios, *(1 / ratio for ratio in ratios)])
     panels = [_panel(grid, grids, widest) for grid in grids]
-    return panels[0] if len(panels) == 1 else alt.concat(*panels, columns=panels_a_row(len(panels)))
+    if len(panels) == 1:
+        return panels[0]
+    page = alt.concat(*panels, columns=panels_a_row(len(panels)))
+    if left_out:
+        page.title = alt.TitleParams("", subtitle=undrawn_note(left_out), anchor="start")
+    return page
 
 
 def _panel(grid: SettingGrid, grids: list[SettingGrid], widest: float) -> alt.LayerChart:
