@@ -1,5 +1,6 @@
 """Axes, colours, labels and panels: what a reader takes from any figure without its words."""
 
+import json
 import math
 from dataclasses import replace
 
@@ -12,6 +13,7 @@ from bench.figures.registry import load_figure
 from bench.figures.theme import curve_colour, curve_dash, curve_shape, panels_a_row
 from bench.figures.ticks import doublings, log_ticks, ticked
 from bench.study import Decision
+from tests.planted import answers
 from tests.test_figures import drawn_of, drawn_rows, results
 
 
@@ -65,6 +67,22 @@ def test_margins_far_beyond_an_end_stand_at_the_edge(summary):
         (4, 1.0, 1.0),
         (16, 100.0, 20.0),
     }
+
+
+def test_the_line_of_a_margin_stays_in_its_panel(summary):
+    """At 4 so many fail that P99 is infinite; at 16 none is answered, so the level has its line alone."""
+    judged, seconds = [answers(100, failed=count) for count in (0, 10, 100)], [0.1, 0.1, None]
+    study = replace(
+        results(summary, judged=judged, ttft_p99_s=seconds, deployments=("a",)), decision=Decision(slo=["ttft_p99=1s"])
+    )
+    spec = load_figure("slo-margin").draw(study).to_dict()
+    json.dumps(spec, allow_nan=False)
+    rows = drawn_rows(spec, "at")
+    assert {row["level"]: row["at"] for row in rows if row["run"] is None} == {1: 0.1, 4: 20.0, 16: 20.0}
+    assert {row["level"]: row["at"] for row in rows if row["run"] is not None} == {1: 0.1, 4: 0.1}
+    ((low, high),) = {tuple(each["scale"]["domain"]) for each in encodings(spec) if each.get("field") == "at"}
+    assert low <= 0.1
+    assert high == 20.0
 
 
 def scale_of(channel):

@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 
 from bench.analysis.pareto import speeds
+from tests.planted import answers
 
 # What a user and a GPU get at each level; b's second is beaten by a's, and the last two are as good as each other.
 TRUTH = {
@@ -68,3 +69,50 @@ def test_a_shared_start_is_no_evidence_of_one_deployment_over_another():
         for name, times in (("a", 1.0), ("b", 1.2)) for repeat in range(4)
     ]  # fmt: skip
     assert told(pl.DataFrame(rows)) == {("a", 1): (False, False), ("b", 1): (True, False)}
+
+
+AT_A_4 = (pl.col("deployment") == "a") & (pl.col("level") == 4)
+ALL_FAILED = pl.lit(pl.Series([answers(400, failed=400)]))
+
+
+def altered(where, **columns):
+    return runs().with_columns(pl.when(where).then(value).otherwise(name).alias(name) for name, value in columns.items())
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        altered(AT_A_4, tpot_p50_s=None, throughput_tokens_per_s=0.0).with_columns(judged=pl.when(AT_A_4).then(ALL_FAILED)),
+        altered(AT_A_4, throughput_tokens_per_s=0.0),
+        altered(AT_A_4, tpot_p50_s=math.inf),
+    ],
+    ids=["all 400 requests failed", "throughput 0", "no TPOT that ends"],
+)
+def test_a_level_that_answers_nothing_is_left_out(frame):
+    found = told(frame)
+    assert found.keys() == TRUTH.keys() - {("a", 4)}
+    assert found["a", 1] == found["a", 2] == (True, True)
+
+
+@pytest.mark.parametrize(
+    "second", [{"tpot_p50_s": None}, {"throughput_tokens_per_s": None}, {"throughput_tokens_per_s": 0.0}], ids=str
+)
+def test_a_run_that_lacks_a_value_is_no_repeat(second):
+    """One of two is left, which shows no noise; repeats of the others do."""
+    found = told(altered(AT_A_4 & (pl.col("session") > 0), **second))
+    assert found["a", 1] == found["a", 2] == (True, True)
+    alone = altered(pl.col("session") > 0, **second).filter(pl.col("session") < 2)
+    assert told(alone).keys() == TRUTH.keys()
+    assert not any(sure for _, sure in told(alone).values())
+
+
+def test_a_level_without_a_run_of_both_values_is_not_established():
+    """Each value is known of another run, so nothing tells how far noise goes there, nor that another level is above it."""
+    first = pl.col("session") < 2
+    frame = altered(AT_A_4 & first, tpot_p50_s=None).with_columns(
+        throughput_tokens_per_s=pl.when(AT_A_4 & ~first).then(None).otherwise("throughput_tokens_per_s")
+    )
+    found = told(frame)
+    assert found["a", 4] == (True, False)
+    assert found["a", 1] == (True, False)
+    assert found["b", 1] == (False, True)

@@ -377,9 +377,9 @@ def of_margin(row):
         if row.get(end) is not None:
             yield Shown.exact(row["curve"], None, end, row[end], where)
     slo = next((slo for slo in map(parse_slo, SLOS) if str(slo) == row.get("slo")), None)
-    if slo and 0.05 < row["together"] < 20:
-        yield Shown.exact(row["curve"], row["run"], slo.column, row["seconds"], where)
-        yield Shown.exact(row["curve"], row["level"], slo.column, row["together"] * slo.limit_s, where)
+    if slo and 0.05 < row["at"] < 20:
+        at = row["level"] if row["run"] is None else row["run"]
+        yield Shown.exact(row["curve"], at, slo.column, row["at"] * slo.limit_s, where)
 
 
 def of_curve(row):

@@ -11,6 +11,7 @@ from bench.analysis.slo import judged_frame, judged_requests
 from bench.errors import BenchError
 from bench.study import Slo, load_config, parse_slo
 from bench.study.config import Thresholds
+from tests.planted import frame, steady_row
 
 
 @pytest.mark.parametrize(
@@ -148,6 +149,17 @@ def test_the_knee_is_where_the_tail_leaves_the_median_while_throughput_flattens(
     runs = curve(summary, (1, 2, 4, 8, 16), ttft_p50_s=p50, ttft_p99_s=p99, throughput_requests_per_s=[float(x) for x in rps])
     row = knees(runs).row(0, named=True)
     assert (row["knee"], row["knee_below"]) == knee
+
+
+@pytest.mark.parametrize("failed", [0, 4, 12, 240])
+def test_the_knee_stays_where_requests_fail_beyond_it(summary, failed):
+    """Of 400 requests at 8 and 16, 8 are slow and `failed` fail: beyond 1 % P99 is infinite, beyond 50 % P50 too."""
+    rows = [
+        steady_row(summary, level, slow=8 if level > 4 else 0, failed=failed if level > 4 else 0, rps=min(level, 5) * 1.0)
+        for level in (1, 2, 4, 8, 16)
+    ]
+    row = knees(frame(rows)).row(0, named=True)
+    assert (row["knee"], row["knee_below"]) == (8.0, 4.0)
 
 
 def test_the_knee_is_that_of_all_valid_runs_together(summary):

@@ -21,7 +21,8 @@ def knees(runs: pl.DataFrame) -> pl.DataFrame:
     """The knee of each curve.
 
     It is the lowest level from which on TTFT's P99 is three times its P50 or more, and at which the load above that of the best lower
-    level brought less than half of its share of requests/s: ln(throughput ratio) ÷ ln(load ratio) < 0.5, all by `level_values`. It
+    level brought less than half of its share of requests/s: ln(throughput ratio) ÷ ln(load ratio) < 0.5, all by `level_values`. A
+    percentile is infinite where that share of requests failed, and such a tail has left its median too. The knee
     lies above `knee_below`, the level before it, and not above `knee`; both are null where the tail stays with the median, where only
     the lowest level is beyond it, or where throughput still grows.
 
@@ -35,10 +36,11 @@ def knees(runs: pl.DataFrame) -> pl.DataFrame:
     columns = ("ttft_p50_s", "ttft_p99_s", "throughput_requests_per_s")
     for (deployment, workload), group in runs.group_by("deployment", "workload", maintain_order=True):
         values = level_values(group, columns)
-        levels = values.filter(pl.all_horizontal(pl.col(columns).is_finite() & (pl.col(columns) > 0))).sort("level")
+        levels = values.filter(pl.all_horizontal(pl.col(columns) > 0)).sort("level")
+        spread = pl.when(pl.col("ttft_p50_s").is_finite()).then(pl.col("ttft_p99_s") / pl.col("ttft_p50_s")).otherwise(math.inf)
         at, below = _knee(
             levels["level"].to_list(),
-            (levels["ttft_p99_s"] / levels["ttft_p50_s"]).to_list(),
+            levels.select(spread).to_series().to_list(),
             levels["throughput_requests_per_s"].to_list(),
         )
         rows.append((deployment, workload, at, below))

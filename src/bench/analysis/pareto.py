@@ -19,7 +19,8 @@ _LEVEL = ("deployment", "workload", "axis", "level")
 
 
 def speeds(runs: pl.DataFrame) -> pl.DataFrame:
-    """What a user and what a GPU get at each level (`level_values`); without levels at which either is not known.
+    """What a user and what a GPU get at each level (`level_values`); without levels at which either is not known or 0, or TPOT is
+    infinite because too many requests failed.
 
     Args:
         runs: summary rows (`deployment`, `workload`, `axis`, `level`, `session`, `valid`, `tpot_p50_s`, `throughput_tokens_per_s`,
@@ -29,10 +30,13 @@ def speeds(runs: pl.DataFrame) -> pl.DataFrame:
         One row a level: `deployment`, `workload`, `axis`, `level`, `a_user` (tokens/s, 1 ÷ TPOT P50: how fast the tokens after the
         first come), `an_instance` and `a_gpu` (output tokens/s; null where the number of GPUs is not known or 0), `unbeaten`
         among those of its workload, by the GPU where all of them know it and else by the instance, and `established`: whether that is
-        more than noise could have made of it, at 95 % for each level; false where no level was measured twice.
+        more than noise could have made of it, at 95 % for each level; false where no level was measured twice, or no
+        single run of the level has both values.
     """
+    values = pl.col("tpot_p50_s", "throughput_tokens_per_s")
+    known = pl.all_horizontal(values.is_finite() & (values > 0))
     noise = (
-        runs.filter("valid")
+        runs.filter("valid", known)
         .group_by(_LEVEL, maintain_order=True)
         .agg(
             users=-pl.col("tpot_p50_s").log(),
@@ -42,9 +46,9 @@ def speeds(runs: pl.DataFrame) -> pl.DataFrame:
     )
     levels = (
         level_values(runs, ["tpot_p50_s", "throughput_tokens_per_s", "gpus"])
+        .filter(known)
         .select(*_LEVEL, a_user=1 / pl.col("tpot_p50_s"), an_instance="throughput_tokens_per_s", gpus="gpus")
         .join(noise, on=_LEVEL, how="left", maintain_order="left")
-        .drop_nulls(["a_user", "an_instance"])
         .with_columns(a_gpu=pl.when(pl.col("gpus") > 0).then(pl.col("an_instance") / pl.col("gpus")))
     )
     column = "an_instance" if levels["a_gpu"].null_count() else "a_gpu"
@@ -67,18 +71,23 @@ def _established(levels: Sequence[dict[str, Any]], front: Sequence[bool], *, per
     other is significantly worse in one. Each is shown at 5 % ÷ the number of others (Bonferroni), by Student's t.
 
     Args:
-        levels: of one workload, each with `users` and `instances`, the ln of its runs' values.
+        levels: of one workload, each with `users` and `instances`, the ln of its runs' values, null where no run has both.
     """
-    axes = [(level["users"], [x - math.log(level["gpus"] if per_gpu else 1) for x in level["instances"]]) for level in levels]
-    freedom = sum(len(users) - 1 for users, _ in axes)
+    axes = [
+        (level["users"] or [], [x - math.log(level["gpus"] if per_gpu else 1) for x in level["instances"] or []])
+        for level in levels
+    ]
+    freedom = sum(len(users) - 1 for users, _ in axes if users)
     if not freedom or len(levels) < 2:
         return pl.Series([False] * len(levels), dtype=pl.Boolean)
     noise = [sum((len(a[i]) - 1) * variance(a[i]) for a in axes if len(a[i]) > 1) / freedom for i in (0, 1)]
     bar = student_t(freedom, 1 - 4 * TAIL / (len(levels) - 1))
 
     def above(one: int, other: int, axis: int) -> bool:
-        """Whether one level is significantly higher than another."""
+        """Whether one level is significantly higher than another; not where one of them has no run to tell."""
         mine, its = axes[one][axis], axes[other][axis]
+        if not (mine and its):
+            return False
         apart = levels[one]["deployment"] != levels[other]["deployment"]
         sessions = min(levels[one]["sessions"], levels[other]["sessions"])
         starts = ASSUMED_SPREAD**2 / sessions if apart and sessions < FEWEST_SESSIONS else 0.0

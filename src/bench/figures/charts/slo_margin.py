@@ -1,5 +1,7 @@
 """How near each load comes to each SLO's limit."""
 
+import math
+
 import altair as alt
 import polars as pl
 
@@ -29,7 +31,7 @@ def _finding(results: Results) -> str | None:
     title="How near each load comes to each limit",
     question="Which SLO ends the load, and how sharply?",
     reading="A panel an SLO, a point a run: the percentile that the SLO limits, divided by its limit (logarithmic). Below 100 "
-    "%, the dashed line, the run meets it. Lines: of all requests of a level's valid runs together, by which it is judged. Bars "
+    "%, the dashed line, the run meets it. Lines: of all requests of a level's valid runs together, by which it is judged, failed ones slower than any. Bars "
     "at the bottom: where C_max lies, at 95 % confidence, where both ends are established. A steep line is a sharp limit: "
     "little more load misses by far. What is beyond 5 % or 2,000 % stands at the edge.",
     uses=("slo", "failed_share"),
@@ -44,25 +46,22 @@ def slo_margin(results: Results) -> alt.FacetChart | alt.LayerChart:
     slos = [slo for slo in results.decision.slos if slo.column in results.runs.columns]
     if not slos:
         return nothing_to_show("the study's `decision` names no SLO")
-    runs = with_curve(results, results.runs).join(
-        results.points.select(*_CURVE, "low", "high"), on=list(_CURVE), how="left", maintain_order="left"
-    )
     names, limits = {slo.column: str(slo) for slo in slos}, {slo.column: slo.limit_s for slo in slos}
-    levels = level_values(results.runs, list(names)).unpivot(
-        on=list(names), index=[*_CURVE, "level"], variable_name="slo", value_name="together"
-    )
-    limit_s = pl.col("slo").replace_strict(limits, return_dtype=pl.Float64)
+    # a row a run, and a row a level, which has no run
+    shown = [results.runs.select(*_CURVE, "run", "level", "valid", *names), level_values(results.runs, list(names))]
     rows = (
-        runs.unpivot(
+        with_curve(results, pl.concat(shown, how="diagonal_relaxed"))
+        .join(results.points.select(*_CURVE, "low", "high"), on=list(_CURVE), how="left", maintain_order="left")
+        .unpivot(
             on=list(names),
             index=[*_CURVE, "curve", "run", "level", "valid", "low", "high"],
             variable_name="slo",
             value_name="seconds",
         )
         .drop_nulls("seconds")
-        .join(levels, on=[*_CURVE, "level", "slo"], how="left", maintain_order="left")
-        .with_columns(reached=pl.col("seconds") / limit_s, together=(pl.col("together") / limit_s).clip(_CLOSEST, _FARTHEST))
+        .with_columns(reached=pl.col("seconds") / pl.col("slo").replace_strict(limits, return_dtype=pl.Float64))
         .with_columns(pl.col("slo").replace(names), at=pl.col("reached").clip(_CLOSEST, _FARTHEST))
+        .with_columns(pl.col("seconds", "reached").replace(math.inf, None))  # JSON has no infinity
         .drop("deployment")
     )
     if rows.is_empty():
@@ -92,15 +91,17 @@ def slo_margin(results: Results) -> alt.FacetChart | alt.LayerChart:
         .encode(x=level_axis(results, "low"), x2="high:Q", y=alt.Y("bar:Q", title=title, scale=scale), color=colour)
     )
     limit = base.transform_aggregate(groupby=["slo"]).mark_rule(strokeDash=[5, 4], color="#000000").encode(y=alt.YDatum(1.0))
-    valid = base.transform_filter("datum.valid")
     lines = (
-        valid.transform_aggregate(at="max(together)", groupby=["curve", "workload", "level", "slo"])
-        .mark_line()
-        .encode(x=x, y=y, color=colour, strokeDash=curve_dash(results))
+        base.transform_filter("!isValid(datum.run)").mark_line().encode(x=x, y=y, color=colour, strokeDash=curve_dash(results))
     )
-    dots = valid.mark_point(filled=True, size=45, opacity=1).encode(x=x, y=y, color=colour, shape=shape, tooltip=tooltip)
+    runs = base.transform_filter("isValid(datum.run)")
+    dots = (
+        runs.transform_filter("datum.valid")
+        .mark_point(filled=True, size=45, opacity=1)
+        .encode(x=x, y=y, color=colour, shape=shape, tooltip=tooltip)
+    )
     crosses = (
-        base.transform_filter("!datum.valid")
+        runs.transform_filter("!datum.valid")
         .mark_point(shape="cross", angle=45, size=60, strokeWidth=1.5)
         .encode(x=x, y=y, color=colour, tooltip=tooltip)
     )
@@ -118,5 +119,5 @@ def slo_margin(results: Results) -> alt.FacetChart | alt.LayerChart:
 
 def _domain(rows: pl.DataFrame) -> list[float]:
     """From the lowest to the highest, the limit among them, within what can be read."""
-    low, high = float(rows["reached"].min()), float(rows["reached"].max())  # type: ignore[arg-type]
+    low, high = float(rows["at"].min()), float(rows["at"].max())  # type: ignore[arg-type]
     return [max(_CLOSEST, min(0.8, 0.9 * low)), min(_FARTHEST, max(1.25, 1.1 * high))]
