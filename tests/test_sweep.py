@@ -202,6 +202,15 @@ def test_what_all_combinations_have_is_said_once_of_the_deployment():
     assert refused({"max_num_seqs": ["a", "b"]})[0].startswith("t: deployments.one-seqs-a.max_num_seqs is 'a': input should be")
 
 
+@pytest.mark.parametrize("key", [1, True, None])
+def test_a_key_that_is_no_text_is_refused_with_the_message_of_any_deployment(key):
+    """YAML has numbers as keys, and reads `on:` as true."""
+    content = study({"max_num_seqs": [32, 64]})
+    content["deployments"]["one"][key] = "x"
+    with pytest.raises(BenchError, match=r"^t: deployments\.one[.[].*: keys should be strings\.$"):
+        plan(content)
+
+
 def test_ladders_are_numbered_as_in_the_file():
     content = study({"max_num_seqs": [32, 64]})
     content["study"]["ladders"].append({"deployment": "one", "workload": "none", "concurrency": [2]})

@@ -225,7 +225,8 @@ def _distinct(base: Mapping[str, Any], found: Sequence[Combination]) -> dict[str
     defaults = {name: each.default for name, each in Deployment.model_fields.items()}
     for each in found:
         entry = single[each.name] = _deployment(base, each.settings)
-        same = str(sorted((key, value) for key, value in entry.items() if key in NESTED or value != defaults.get(key)))
+        given = {key: value for key, value in entry.items() if key in NESTED or value != defaults.get(key)}
+        same = str([(key, given[key]) for key in sorted(given, key=str)])  # a wrong file may have a key that is no text
         if same in seen:
             raise BenchError(f": {seen[same]} and {each.name} are the same server, as one gives a default. Remove one of them.")
         seen[same] = each.name
