@@ -66,6 +66,7 @@ def names(sweep, **more):
         ({"flags.max-num-batched-tokens": [2048, 8192]}, ["one-max-num-batched-tokens2048", "one-max-num-batched-tokens8192"]),
         ({"flags.cache-type-k": ["q4_0", "f16"]}, ["one-cache-type-k-q4-0", "one-cache-type-k-f16"]),
         ({"environment.OMP_NUM_THREADS": ["1", "2"]}, ["one-omp-num-threads1", "one-omp-num-threads2"]),
+        ({"flags.x": [1, True, 0, False]}, ["one-x1", "one-x-on", "one-x0", "one-x-off"]),
         ({"flags.enable-chunked-prefill": [True, False]}, ["one-enable-chunked-prefill-on", "one-enable-chunked-prefill-off"]),
     ],
 )  # fmt: skip
@@ -155,8 +156,22 @@ def test_what_is_added_renames_and_measures_nothing_again(more):
         ({"flags.api-key": ["abc"]}, "deployments.one.sweep.flags.api-key holds a secret"),
         (
             {"max_num_seqs": [None, 256]},
-            "deployments.one.sweep: one and one-seqs256 are the same server, as one gives a default.",
+            "deployments.one.sweep: one and one-seqs256 are the same server. Remove one of them.",
         ),
+        (
+            {"kv_cache_memory": ["1GiB", "1024MiB"]},
+            "deployments.one.sweep: one-kv1gib and one-kv1024mib are the same server. Remove one of them.",
+        ),
+        (
+            [{"flags.a": 1, "flags.b": 2}, {"flags.b": 2, "flags.a": 1}],
+            "deployments.one.sweep: one-a1-b2 and one-b2-a1 are the same server. Remove one of them.",
+        ),
+        (
+            [{"max_num_seqs": [32, 64]}, {"max_num_seqs": 64}],
+            "deployments.one.sweep: `max_num_seqs: 64` stands twice. Remove one.",
+        ),
+        ([{}, {}], "deployments.one.sweep: `nothing changed` stands twice. Remove one."),
+        ({"flags.x": [1, "1"]}, "deployments.one.sweep: `flags.x: 1` stands twice. Remove one."),
         ({"flags.x": ["A", "a"]}, "deployments.one.sweep: `flags.x: A` and `flags.x: a` would both be called one-x-a."),
         ({"model": ["mha", "other"]}, "deployments.one.sweep: the combination one-other has the name of another deployment."),
         ({}, "deployments.one.sweep has no keys."),

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import json
 import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from pydantic import ValidationError
 
 from bench.errors import BenchError, shown
 from bench.records.environment import is_secret
@@ -178,8 +181,11 @@ def _combinations(base: str, sweep: Any) -> list[Combination]:
     found: dict[str, Combination] = {}
     for each in settings:
         own = Combination(_name(base, each), base, each)
-        if found.setdefault(own.name, own) is not own:
-            raise BenchError(f": `{found[own.name]}` and `{own}` would both be called {own.name}. Remove one of them.")
+        other = found.setdefault(own.name, own)
+        if other is not own and str(other) == str(own):
+            raise BenchError(f": `{own}` stands twice. Remove one.")
+        if other is not own:
+            raise BenchError(f": `{other}` and `{own}` would both be called {own.name}. Remove one of them.")
     return list(found.values())
 
 
@@ -207,7 +213,7 @@ def _values(key: Any, given: Any) -> list[Any]:
             raise BenchError(
                 f".{name} has the value {shown(value)}, which is neither a number nor a text. Give a list of those."
             )
-        if values.count(value) > 1:
+        if sum(type(other) is type(value) and other == value for other in values) > 1:  # `1` and `true` are equal
             raise BenchError(f".{name} has the value {_written(value)} twice. Remove one.")
         if nested in NESTED and is_secret(inner, str(value)):
             raise BenchError(f".{name} holds a secret, which would stand in the names of deployments. Export it instead.")
@@ -222,13 +228,16 @@ def _distinct(base: Mapping[str, Any], found: Sequence[Combination]) -> dict[str
     """
     single: dict[str, dict[str, Any]] = {}
     seen: dict[str, str] = {}
-    defaults = {name: each.default for name, each in Deployment.model_fields.items()}
     for each in found:
         entry = single[each.name] = _deployment(base, each.settings)
-        given = {key: value for key, value in entry.items() if key in NESTED or value != defaults.get(key)}
-        same = str([(key, given[key]) for key in sorted(given, key=str)])  # a wrong file may have a key that is no text
+        try:
+            checked = Deployment.model_validate(entry)
+        except ValidationError:  # which says more once the whole configuration is checked
+            continue
+        # As JSON, `1` is not `true`, and flags have no order.
+        same = json.dumps(checked.model_dump(), sort_keys=True)
         if same in seen:
-            raise BenchError(f": {seen[same]} and {each.name} are the same server, as one gives a default. Remove one of them.")
+            raise BenchError(f": {seen[same]} and {each.name} are the same server. Remove one of them.")
         seen[same] = each.name
     return single
 
