@@ -185,7 +185,9 @@ def _combinations(base: str, sweep: Any) -> list[Combination]:
         if other is not own and str(other) == str(own):
             raise BenchError(f": `{own}` stands twice. Remove one.")
         if other is not own:
-            raise BenchError(f": `{other}` and `{own}` would both be called {own.name}. Remove one of them.")
+            raise BenchError(
+                f": `{other}` and `{own}` would both be called {own.name}. Write one of them out as a deployment of its own."
+            )
     return list(found.values())
 
 
@@ -265,7 +267,8 @@ def _name(base: str, settings: Mapping[str, Any]) -> str:
 
 def _part(key: str, value: Any) -> str:
     label = _SHORT.get(key, _slug(key.partition(".")[2] or key))
-    text = _slug({True: "on", False: "off"}[value] if isinstance(value, bool) else str(value))
+    # A slug has no minus, and -1 is not 1.
+    text = _slug({True: "on", False: "off"}[value] if isinstance(value, bool) else re.sub(r"^-(?=[.\d])", "minus", str(value)))
     apart = "-" if label and (not text[:1].isdigit() or label[-1].isdigit()) else ""
     return f"{label}{apart}{text}".strip("-")
 
