@@ -179,6 +179,7 @@ def test_what_is_added_renames_and_measures_nothing_again(more):
         ),
         ({"model": ["mha", "other"]}, "deployments.one.sweep: the combination one-other has the name of another deployment."),
         ({}, "deployments.one.sweep has no keys."),
+        (None, "deployments.one.sweep has no keys."),
         ([], "deployments.one.sweep is []: no combinations."),
         ("x", "deployments.one.sweep is 'x': no combinations."),
         (
@@ -218,6 +219,10 @@ def test_what_all_combinations_have_is_said_once_of_the_deployment():
     assert refused({"max_num_seqs": [32, 64]}, blok_size=4) == [
         "t: deployments.one.blok_size is not a key. Did you mean block_size?"
     ]
+    assert refused({"environment.OMP_NUM_THREADS": [1, 2]})[0].startswith(
+        "t: deployments.one-omp-num-threads1.environment.OMP_NUM_THREADS is 1: input should be a valid string; quote it. "
+    )
+    assert refused({"zzz": [1]})[0].endswith(", served_name, flags.NAME and environment.NAME.")
     assert refused({"max_num_seqs": ["a", "b"]})[0].startswith("t: deployments.one-seqs-a.max_num_seqs is 'a': input should be")
 
 

@@ -158,6 +158,8 @@ def _explain(error: ErrorDetails, root: type[BaseModel] = Config) -> str:
     message = error["msg"].removeprefix("Value error, ").rstrip(".")
     if error["type"] == "string_pattern_mismatch":
         message = f"not of the form {error.get('ctx', {}).get('pattern')}; a name has lower case letters, digits, `.` and `-`"
+    if error["type"] == "string_type" and isinstance(value, int | float):
+        message += "; quote it"
     if isinstance(value, dict):  # a rule between several keys: the message names them
         return f"{key}: {message}." if key else f"{message}."
     return f"{key} is {shown(value)}: {message[0].lower()}{message[1:]}.{meaning}"

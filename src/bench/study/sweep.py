@@ -162,14 +162,14 @@ def _combinations(base: str, sweep: Any) -> list[Combination]:
     Raises:
         BenchError: it is not one; the message goes on after its key.
     """
+    if sweep is None or sweep == {}:
+        raise BenchError(" has no keys. Give a key with its values, such as max_num_seqs: [32, 64]; or remove sweep.")
     products = sweep if isinstance(sweep, list) else [sweep]
     if not products or not all(isinstance(product, Mapping) for product in products):
         raise BenchError(
             f" is {shown(sweep)}: no combinations. Give a mapping such as {{max_num_seqs: [32, 64]}}, each value of one key with each "
             "of the others; or a list of such mappings."
         )
-    if not isinstance(sweep, list) and not sweep:
-        raise BenchError(" has no keys. Give a key with its values, such as max_num_seqs: [32, 64]; or remove sweep.")
     values = [{key: _values(key, given) for key, given in product.items()} for product in products]
     if (count := sum(math.prod(map(len, product.values())) for product in values)) > _MOST:
         raise BenchError(f" has {count:,} combinations, and a sweep has {_MOST:,} at most. Give fewer values.")
@@ -204,7 +204,7 @@ def _values(key: Any, given: Any) -> list[Any]:
             + (
                 f"Did you mean {close}?"
                 if close and close not in NESTED
-                else f"Known here: {', '.join(SWEPT)}, and flags.NAME."
+                else f"Known here: {', '.join(SWEPT)}, flags.NAME and environment.NAME."
             )
         )
     values = given if isinstance(given, list) else [given]
