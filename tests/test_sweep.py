@@ -263,19 +263,19 @@ def test_starts_of_a_server_are_those_of_the_sessions_that_lack_a_run():
     content["study"] |= {"sessions": 2}
     content["study"]["ladders"][0] |= {"repeats": 2}
     found = plan(content)
-    assert starts(found, lambda _: False) == 3 * 2
-    assert starts(found, lambda run: run.deployment.name != "one-seqs64") == 2
-    assert starts(found, lambda run: not (run.deployment.name == "one-seqs64" and found.place_of(run).session == 2)) == 1
-    (line, *_) = measuring_lines(found, lambda run: run.deployment.name != "one-seqs64")
+    assert starts(found, lambda _: False, ()) == 3 * 2
+    assert starts(found, lambda run: run.deployment.name != "one-seqs64", ()) == 2
+    assert starts(found, lambda run: not (run.deployment.name == "one-seqs64" and found.place_of(run).session == 2), ()) == 1
+    (line, *_) = measuring_lines(found, lambda run: run.deployment.name != "one-seqs64", ())
     assert line.startswith(
         "“t”: to measure: 4 runs of one-seqs32, one-seqs64, one-seqs128, in 2 starts of a server. Of 12 runs"
     )
     content["engines"]["none"] = {"source": "external", "base_url": "http://127.0.0.1:1"}
-    assert starts(plan(content), lambda _: False) == 0
+    assert starts(plan(content), lambda _: False, ()) == 0
 
 
 def test_many_deployments_are_not_all_named():
-    (line, *_) = measuring_lines(plan(study({"max_num_seqs": list(range(1, 13))})), lambda _: False)
+    (line, *_) = measuring_lines(plan(study({"max_num_seqs": list(range(1, 13))})), lambda _: False, ())
     assert "of one-seqs1, one-seqs2, one-seqs3 and 9 more, in 12 starts of a server." in line
 
 
