@@ -243,6 +243,31 @@ def test_ladders_are_numbered_as_in_the_file():
     assert str(error.value) == "t: study.ladders[1].workload is 'none', which workloads does not define. Defined: closed."
 
 
+def test_of_many_combinations_a_misspelt_ladder_is_told_the_deployments_of_the_file():
+    content = study({"max_num_seqs": list(range(1, 13))})
+    content["deployments"]["two"] = STUDY["deployments"]["one"]
+    content["study"]["ladders"][0]["deployment"] = "oen"
+    with pytest.raises(BenchError) as error:
+        plan(content)
+    defined = "Defined: one, two, one-seqs1, one-seqs2, one-seqs3, one-seqs4, one-seqs5, one-seqs6 and 6 more."
+    assert str(error.value) == f"t: study.ladders[0].deployment is 'oen', which deployments does not define. {defined}"
+    content["study"] |= {"baseline": "oen", "ladders": STUDY["study"]["ladders"]}
+    with pytest.raises(BenchError) as error:
+        plan(content)
+    assert str(error.value) == f"t: study.baseline is 'oen', which deployments does not define. {defined}"
+
+
+def test_a_swept_deployment_is_no_baseline_but_its_combinations_are():
+    content = study({"max_num_seqs": [32, 64]})
+    content["study"]["baseline"] = "one"
+    with pytest.raises(BenchError) as error:
+        plan(content)
+    assert str(error.value) == (
+        "t: study.baseline is 'one', which has a sweep, and a baseline is a single server. Name one of its combinations: one-seqs32, "
+        "one-seqs64."
+    )
+
+
 @pytest.mark.parametrize(
     "sweep", [{"max_num_seqs": [1, 2], "flags.x": "y"}, [{}, {"model": "mqa", "tensor_parallel": [1, None]}]]
 )

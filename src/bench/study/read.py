@@ -54,7 +54,7 @@ def _checked(content: Mapping[str, Any], source: str, files: Sequence[Path]) -> 
     faults: Iterable[str]
     try:
         config = Config.model_validate(expansion.content)
-        faults = contradictions(config)
+        faults = contradictions(config, expansion.swept)
     except ValidationError as error:
         faults = map(_explain, _faults(error))
     # Nothing else is known of a deployment whose sweep is wrong, nor of a ladder that names it.

@@ -76,6 +76,14 @@ class Expansion:
     ladders: Sequence[int] = ()
     faults: Sequence[tuple[str, str]] = ()
 
+    @property
+    def swept(self) -> dict[str, list[str]]:
+        """The names of the combinations, by the deployment whose sweep they are of."""
+        names: dict[str, list[str]] = {}
+        for each in self.combinations:
+            names.setdefault(each.base, []).append(each.name)
+        return names
+
     def told(self, faults: Iterable[str]) -> Iterator[tuple[str | None, str]]:
         """Faults in the words of the file: with its ladders, and each once, whichever combinations have it.
 
