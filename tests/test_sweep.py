@@ -59,6 +59,7 @@ def names(sweep, **more):
         ({"model": ["mha", "mqa"], "tensor_parallel": 1}, ["one-mha-tp1", "one-mqa-tp1"]),
         ({"max_num_seqs": [32, 64], "block_size": [16, 32]},
          ["one-seqs32-block16", "one-seqs32-block32", "one-seqs64-block16", "one-seqs64-block32"]),
+        ({"block_size": 16, "max_num_seqs": [32, 64]}, ["one-block16-seqs32", "one-block16-seqs64"]),
         ([{}, {"max_num_seqs": 64}, {"block_size": [16, 32], "prefix_caching": True}],
          ["one", "one-seqs64", "one-block16-prefix-on", "one-block32-prefix-on"]),
         ({"max_num_seqs": [None, 64], "kv_cache_dtype": [None, "fp8"]}, ["one", "one-kv-fp8", "one-seqs64", "one-seqs64-kv-fp8"]),
@@ -115,6 +116,10 @@ def test_the_study_of_factors_is_as_it_was_by_hand_but_for_its_names():
     assert {name: spec.digest[:8] for name, spec in found.deployments.items()} == {n: d for n, (_, d) in BY_HAND.items()}
     as_it_was = [replace(run, deployment=replace(run.deployment, name=BY_HAND[run.deployment.name][0])) for run in found.runs]
     assert digest(sorted(run.digest for run in as_it_was)) == RUNS_BY_HAND
+
+
+def test_the_base_in_a_ladder_stands_for_all_combinations_though_one_has_its_name():
+    assert {run.deployment.name for run in plan(study({"max_num_seqs": [None, 64]})).runs} == {"one", "one-seqs64"}
 
 
 def test_a_ladder_may_name_one_combination_and_the_baseline_is_one():
