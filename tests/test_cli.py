@@ -14,10 +14,15 @@ import yaml
 from bench.cli import main
 from bench.cli.commands import workload
 from bench.load.schedule import at_least_s, schedule
-from bench.study import Plan, Workload, load_config
+from bench.records.files import write_record
+from bench.records.searches import DeploymentSearches
+from bench.store import Store, unended_searches
+from bench.study import Paths, Plan, Workload, load_config
+from bench.words.measuring import measuring_lines
 from tests.command import bench
 from tests.conftest import CONTENT, ROOT
 from tests.fake_server import fake_server
+from tests.planted import searched
 
 BENCH = Path(sys.executable).parent / "bench"
 
@@ -61,6 +66,41 @@ def test_runs_lists_each_with_its_state(study, capsys):
     assert lines[2] == f"stale     {second.key}"
     assert lines[3] == f"missing   {third.key}"
     assert lines[4] == "3 runs: 1 measured, 1 stale, 1 missing"
+
+
+@pytest.mark.usefixtures("study")
+def test_searches_that_have_not_ended_are_to_be_measured_beside_runs(content, capsys):
+    def left():
+        main(["runs"])
+        return [line for line in capsys.readouterr().out.splitlines() if line.startswith(("To measure", "missing"))]
+
+    auto = {"workload": "long", "concurrency": "auto"}
+    content["workloads"]["long"] = {"arrival": "closed", "prompt_tokens": 32, "output_tokens": 32, "num_requests": "auto"}
+    content["deployments"] |= dict.fromkeys(("b", "c"), content["deployments"]["a"])
+    content["study"]["ladders"] = [{"deployment": name, **auto} for name in ("b", "c")]
+    content["study"]["ladders"] += [{"deployment": "a", "workload": "short", "concurrency": [1, 2]}]
+    content["decision"] = {"slo": ["ttft_p90=500ms"]}
+    Path("config/config.yaml").write_text(yaml.safe_dump(content))
+    plan = Plan.of(load_config(content, source="test"))
+    assert left() == [
+        *(f"missing  {each.key}" for each in (*plan.runs, *plan.searches)),
+        "To measure: 2 runs and 2 searches, 3 starts of a server, a time that the first runs will tell. How long a search takes is "
+        "not known ahead, and not in this.",
+    ]
+    search, other = plan.searches
+    answer = searched(name=search.name, workload="long", digest=search.digest)
+    spec = plan.deployments["b"]
+    file = Path(Paths.SEARCHES.format(deployment="b"))
+    file.parent.mkdir(parents=True)
+    write_record(DeploymentSearches(deployment="b", digest=spec.digest, searches=(answer,)), file)
+    for run in plan.runs:
+        measured(run)
+    assert left() == [
+        f"missing   {other.key}",
+        "To measure: 1 search, 1 start of a server. How long a search takes is not known ahead.",
+    ]
+    (line, *_) = measuring_lines(plan, Store().holds, unended_searches(plan, Store()))
+    assert "to measure: 1 search of " in line
 
 
 def test_runs_finished_by_a_session_that_failed_count_as_measured(study, capsys):

@@ -59,6 +59,7 @@ def names(sweep, **more):
         ({"model": ["mha", "mqa"], "tensor_parallel": 1}, ["one-mha-tp1", "one-mqa-tp1"]),
         ({"max_num_seqs": [32, 64], "block_size": [16, 32]},
          ["one-seqs32-block16", "one-seqs32-block32", "one-seqs64-block16", "one-seqs64-block32"]),
+        ({"block_size": 16, "max_num_seqs": [32, 64]}, ["one-block16-seqs32", "one-block16-seqs64"]),
         ([{}, {"max_num_seqs": 64}, {"block_size": [16, 32], "prefix_caching": True}],
          ["one", "one-seqs64", "one-block16-prefix-on", "one-block32-prefix-on"]),
         ({"max_num_seqs": [None, 64], "kv_cache_dtype": [None, "fp8"]}, ["one", "one-kv-fp8", "one-seqs64", "one-seqs64-kv-fp8"]),
@@ -66,6 +67,8 @@ def names(sweep, **more):
         ({"flags.max-num-batched-tokens": [2048, 8192]}, ["one-max-num-batched-tokens2048", "one-max-num-batched-tokens8192"]),
         ({"flags.cache-type-k": ["q4_0", "f16"]}, ["one-cache-type-k-q4-0", "one-cache-type-k-f16"]),
         ({"environment.OMP_NUM_THREADS": ["1", "2"]}, ["one-omp-num-threads1", "one-omp-num-threads2"]),
+        ({"flags.ngl": [-1, 1, "-0.5", -2.5]}, ["one-ngl-minus1", "one-ngl1", "one-ngl-minus0.5", "one-ngl-minus2.5"]),
+        ({"flags.x": [1, True, 0, False]}, ["one-x1", "one-x-on", "one-x0", "one-x-off"]),
         ({"flags.enable-chunked-prefill": [True, False]}, ["one-enable-chunked-prefill-on", "one-enable-chunked-prefill-off"]),
     ],
 )  # fmt: skip
@@ -115,6 +118,10 @@ def test_the_study_of_factors_is_as_it_was_by_hand_but_for_its_names():
     assert digest(sorted(run.digest for run in as_it_was)) == RUNS_BY_HAND
 
 
+def test_the_base_in_a_ladder_stands_for_all_combinations_though_one_has_its_name():
+    assert {run.deployment.name for run in plan(study({"max_num_seqs": [None, 64]})).runs} == {"one", "one-seqs64"}
+
+
 def test_a_ladder_may_name_one_combination_and_the_baseline_is_one():
     content = study({"max_num_seqs": [32, 64]})
     content["study"] |= {"baseline": "one-seqs32"}
@@ -155,11 +162,29 @@ def test_what_is_added_renames_and_measures_nothing_again(more):
         ({"flags.api-key": ["abc"]}, "deployments.one.sweep.flags.api-key holds a secret"),
         (
             {"max_num_seqs": [None, 256]},
-            "deployments.one.sweep: one and one-seqs256 are the same server, as one gives a default.",
+            "deployments.one.sweep: one and one-seqs256 are the same server. Remove one of them.",
         ),
-        ({"flags.x": ["A", "a"]}, "deployments.one.sweep: `flags.x: A` and `flags.x: a` would both be called one-x-a."),
+        (
+            {"kv_cache_memory": ["1GiB", "1024MiB"]},
+            "deployments.one.sweep: one-kv1gib and one-kv1024mib are the same server. Remove one of them.",
+        ),
+        (
+            [{"flags.a": 1, "flags.b": 2}, {"flags.b": 2, "flags.a": 1}],
+            "deployments.one.sweep: one-a1-b2 and one-b2-a1 are the same server. Remove one of them.",
+        ),
+        (
+            [{"max_num_seqs": [32, 64]}, {"max_num_seqs": 64}],
+            "deployments.one.sweep: `max_num_seqs: 64` stands twice. Remove one.",
+        ),
+        ([{}, {}], "deployments.one.sweep: `nothing changed` stands twice. Remove one."),
+        ({"flags.x": [1, "1"]}, "deployments.one.sweep: `flags.x: 1` stands twice. Remove one."),
+        (
+            {"flags.x": ["A", "a"]},
+            "deployments.one.sweep: `flags.x: A` and `flags.x: a` would both be called one-x-a. Write one of them out as a",
+        ),
         ({"model": ["mha", "other"]}, "deployments.one.sweep: the combination one-other has the name of another deployment."),
         ({}, "deployments.one.sweep has no keys."),
+        (None, "deployments.one.sweep has no keys."),
         ([], "deployments.one.sweep is []: no combinations."),
         ("x", "deployments.one.sweep is 'x': no combinations."),
         (
@@ -199,7 +224,20 @@ def test_what_all_combinations_have_is_said_once_of_the_deployment():
     assert refused({"max_num_seqs": [32, 64]}, blok_size=4) == [
         "t: deployments.one.blok_size is not a key. Did you mean block_size?"
     ]
+    assert refused({"environment.OMP_NUM_THREADS": [1, 2]})[0].startswith(
+        "t: deployments.one-omp-num-threads1.environment.OMP_NUM_THREADS is 1: input should be a valid string; quote it. "
+    )
+    assert refused({"zzz": [1]})[0].endswith(", served_name, flags.NAME and environment.NAME.")
     assert refused({"max_num_seqs": ["a", "b"]})[0].startswith("t: deployments.one-seqs-a.max_num_seqs is 'a': input should be")
+
+
+@pytest.mark.parametrize("key", [1, True, None])
+def test_a_key_that_is_no_text_is_refused_with_the_message_of_any_deployment(key):
+    """YAML has numbers as keys, and reads `on:` as true."""
+    content = study({"max_num_seqs": [32, 64]})
+    content["deployments"]["one"][key] = "x"
+    with pytest.raises(BenchError, match=r"^t: deployments\.one[.[].*: keys should be strings\.$"):
+        plan(content)
 
 
 def test_ladders_are_numbered_as_in_the_file():
@@ -208,6 +246,31 @@ def test_ladders_are_numbered_as_in_the_file():
     with pytest.raises(BenchError) as error:
         plan(content)
     assert str(error.value) == "t: study.ladders[1].workload is 'none', which workloads does not define. Defined: closed."
+
+
+def test_of_many_combinations_a_misspelt_ladder_is_told_the_deployments_of_the_file():
+    content = study({"max_num_seqs": list(range(1, 13))})
+    content["deployments"]["two"] = STUDY["deployments"]["one"]
+    content["study"]["ladders"][0]["deployment"] = "oen"
+    with pytest.raises(BenchError) as error:
+        plan(content)
+    defined = "Defined: one, two, one-seqs1, one-seqs2, one-seqs3, one-seqs4, one-seqs5, one-seqs6 and 6 more."
+    assert str(error.value) == f"t: study.ladders[0].deployment is 'oen', which deployments does not define. {defined}"
+    content["study"] |= {"baseline": "oen", "ladders": STUDY["study"]["ladders"]}
+    with pytest.raises(BenchError) as error:
+        plan(content)
+    assert str(error.value) == f"t: study.baseline is 'oen', which deployments does not define. {defined}"
+
+
+def test_a_swept_deployment_is_no_baseline_but_its_combinations_are():
+    content = study({"max_num_seqs": [32, 64]})
+    content["study"]["baseline"] = "one"
+    with pytest.raises(BenchError) as error:
+        plan(content)
+    assert str(error.value) == (
+        "t: study.baseline is 'one', which has a sweep, and a baseline is a single server. Name one of its combinations: one-seqs32, "
+        "one-seqs64."
+    )
 
 
 @pytest.mark.parametrize(
@@ -230,19 +293,19 @@ def test_starts_of_a_server_are_those_of_the_sessions_that_lack_a_run():
     content["study"] |= {"sessions": 2}
     content["study"]["ladders"][0] |= {"repeats": 2}
     found = plan(content)
-    assert starts(found, lambda _: False) == 3 * 2
-    assert starts(found, lambda run: run.deployment.name != "one-seqs64") == 2
-    assert starts(found, lambda run: not (run.deployment.name == "one-seqs64" and found.place_of(run).session == 2)) == 1
-    (line, *_) = measuring_lines(found, lambda run: run.deployment.name != "one-seqs64")
+    assert starts(found, lambda _: False, ()) == 3 * 2
+    assert starts(found, lambda run: run.deployment.name != "one-seqs64", ()) == 2
+    assert starts(found, lambda run: not (run.deployment.name == "one-seqs64" and found.place_of(run).session == 2), ()) == 1
+    (line, *_) = measuring_lines(found, lambda run: run.deployment.name != "one-seqs64", ())
     assert line.startswith(
         "“t”: to measure: 4 runs of one-seqs32, one-seqs64, one-seqs128, in 2 starts of a server. Of 12 runs"
     )
     content["engines"]["none"] = {"source": "external", "base_url": "http://127.0.0.1:1"}
-    assert starts(plan(content), lambda _: False) == 0
+    assert starts(plan(content), lambda _: False, ()) == 0
 
 
 def test_many_deployments_are_not_all_named():
-    (line, *_) = measuring_lines(plan(study({"max_num_seqs": list(range(1, 13))})), lambda _: False)
+    (line, *_) = measuring_lines(plan(study({"max_num_seqs": list(range(1, 13))})), lambda _: False, ())
     assert "of one-seqs1, one-seqs2, one-seqs3 and 9 more, in 12 starts of a server." in line
 
 

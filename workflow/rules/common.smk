@@ -28,7 +28,12 @@ from bench.figures.selection import used_by
 from bench.grading import graded_sets, set_checksums
 from bench.records.grades import failed_gradings
 from bench.records.session import read_session_index
-from bench.store import Store, refresh_sessions, unmeasured_sessions
+from bench.store import (
+    Store,
+    refresh_sessions,
+    unended_searches,
+    unmeasured_sessions,
+)
 from bench.study import Paths as paths
 from bench.study import Plan, load_config
 from bench.study.last import remember_study
@@ -100,7 +105,9 @@ onstart:
 def check_sessions():
     """Say what is going to be measured, and end here if it cannot be, before any job runs. On a cluster the nodes are other machines."""
     for line in (
-        measuring_lines(PLAN, STORE.holds) if unmeasured_sessions(PLAN, STORE) else ()
+        measuring_lines(PLAN, STORE.holds, unended_searches(PLAN, STORE))
+        if unmeasured_sessions(PLAN, STORE)
+        else ()
     ):
         print(line, file=sys.stderr)
     if workflow.dryrun or workflow.touch:

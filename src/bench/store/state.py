@@ -18,7 +18,7 @@ from bench.store.store import Store
 from bench.study import DeploymentSpec, Paths, Plan, RunSpec
 from bench.study.searches import SearchSpec, search_records
 
-__all__ = ["State", "kept_facts", "refresh_sessions", "run_states", "unmeasured_sessions", "write_index"]
+__all__ = ["State", "kept_facts", "refresh_sessions", "run_states", "unended_searches", "unmeasured_sessions", "write_index"]
 
 State = Literal["missing", "measured", "stale", "invalid"]
 
@@ -58,6 +58,11 @@ def kept_facts(spec: DeploymentSpec, facts: Path) -> Path:
 def unmeasured_sessions(plan: Plan, store: Store) -> list[tuple[str, int]]:
     """The sessions that lack a run, a search or their facts, as (deployment, number), in the order in which they are measured."""
     return [each for each in plan.sessions if not _measured(plan, *each, store)]
+
+
+def unended_searches(plan: Plan, store: Store) -> list[SearchSpec]:
+    """The searches that lack an answer, or a run that one rests on."""
+    return [search for search in plan.searches if not _ended(search, plan, store)]
 
 
 def _measured(plan: Plan, deployment: str, session: int, store: Store) -> bool:

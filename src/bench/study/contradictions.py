@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from os.path import isdir, isfile
 from typing import Any
 
@@ -22,9 +22,15 @@ from bench.study.workload import Workload
 
 __all__ = ["contradictions"]
 
+_MOST_NAMED = 8  # most names that a message lists; convention
 
-def contradictions(config: Config) -> typing.Iterator[str]:
-    """Faults between keys: names that lead nowhere, requests that cannot fit, runs that are asked for twice."""
+
+def contradictions(config: Config, swept_names: Mapping[str, Sequence[str]]) -> typing.Iterator[str]:
+    """Faults between keys: names that lead nowhere, requests that cannot fit, runs that are asked for twice.
+
+    Args:
+        swept_names: the combinations of each swept deployment, by name; `config` has them as deployments.
+    """
     tables: dict[str, Mapping[str, Any]] = {
         "model": config.models,
         "engine": config.engines,
@@ -40,7 +46,8 @@ def contradictions(config: Config) -> typing.Iterator[str]:
             table = tables[key]
             wanted = getattr(ladder, key)
             if wanted not in table:
-                yield f"{where}.{key} is {wanted!r}, which {key}s does not define. Defined: {_names(table)}."
+                known = _as_written(table, swept_names) if key == "deployment" else table
+                yield f"{where}.{key} is {wanted!r}, which {key}s does not define. Defined: {_names(known)}."
         if ladder.deployment not in config.deployments or ladder.workload not in config.workloads:
             continue
         workload = config.workloads[ladder.workload]
@@ -81,7 +88,7 @@ def contradictions(config: Config) -> typing.Iterator[str]:
                 asked[key3] = i
     yield from _searched_twice(config)
     yield from _classless(config)
-    yield from _baseline(config.study.baseline, config, asked)
+    yield from _baseline(config.study.baseline, config, asked, swept_names)
     yield from _hardware(config)
 
 
@@ -205,15 +212,27 @@ def _unsearchable_conversations(where: str, ladder: Ladder, search: Search) -> t
         )
 
 
-def _baseline(name: str | None, config: Config, asked: Iterable[tuple[str, str, float]]) -> typing.Iterator[str]:
-    """Why nothing can be compared with the baseline. `asked`: deployment, workload and level of what is measured."""
+def _baseline(
+    name: str | None, config: Config, asked: Iterable[tuple[str, str, float]], swept_names: Mapping[str, Sequence[str]]
+) -> typing.Iterator[str]:
+    """Why nothing can be compared with the baseline.
+
+    Args:
+        asked: deployment, workload and level of what is measured. swept_names: as of `contradictions`.
+    """
     loads: dict[str, set[tuple[str, float]]] = {}
     for deployment, workload, level in asked:
         loads.setdefault(deployment, set()).add((workload, level))
     if name is None:
         return
-    if name not in config.deployments:
-        yield f"study.baseline is {name!r}, which deployments does not define. Defined: {_names(config.deployments)}."
+    if name in swept_names and name not in config.deployments:
+        yield (
+            f"study.baseline is {name!r}, which has a sweep, and a baseline is a single server. Name one of its combinations: "
+            f"{_names(swept_names[name])}."
+        )
+    elif name not in config.deployments:
+        known = _names(_as_written(config.deployments, swept_names))
+        yield f"study.baseline is {name!r}, which deployments does not define. Defined: {known}."
     elif name not in loads and any(ladder.deployment == name for ladder in config.study.ladders):
         yield (
             f"study.baseline is {name!r}, whose load is found by search, and a comparison needs loads that are shared. Give its "
@@ -349,5 +368,13 @@ def _unfit(config: Config, ladder: Ladder) -> typing.Iterator[str]:
         )
 
 
-def _names(table: Mapping[str, Any]) -> str:
-    return ", ".join(table) or "nothing"
+def _as_written(deployments: Iterable[str], swept_names: Mapping[str, Sequence[str]]) -> list[str]:
+    """The deployments of the file, swept ones first; last the combinations, which may be many."""
+    combinations = [name for names in swept_names.values() for name in names]
+    return list(dict.fromkeys([*swept_names, *(name for name in deployments if name not in combinations), *combinations]))
+
+
+def _names(table: Iterable[str]) -> str:
+    names = list(table)
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return ", ".join(names[:_MOST_NAMED]) + more or "nothing"

@@ -54,7 +54,7 @@ def _checked(content: Mapping[str, Any], source: str, files: Sequence[Path]) -> 
     faults: Iterable[str]
     try:
         config = Config.model_validate(expansion.content)
-        faults = contradictions(config)
+        faults = contradictions(config, expansion.swept)
     except ValidationError as error:
         faults = map(_explain, _faults(error))
     # Nothing else is known of a deployment whose sweep is wrong, nor of a ladder that names it.
@@ -158,6 +158,8 @@ def _explain(error: ErrorDetails, root: type[BaseModel] = Config) -> str:
     message = error["msg"].removeprefix("Value error, ").rstrip(".")
     if error["type"] == "string_pattern_mismatch":
         message = f"not of the form {error.get('ctx', {}).get('pattern')}; a name has lower case letters, digits, `.` and `-`"
+    if error["type"] == "string_type" and isinstance(value, int | float):
+        message += "; quote it"
     if isinstance(value, dict):  # a rule between several keys: the message names them
         return f"{key}: {message}." if key else f"{message}."
     return f"{key} is {shown(value)}: {message[0].lower()}{message[1:]}.{meaning}"

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import json
 import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from pydantic import ValidationError
 
 from bench.errors import BenchError, shown
 from bench.records.environment import is_secret
@@ -72,6 +75,14 @@ class Expansion:
     combinations: Sequence[Combination] = ()
     ladders: Sequence[int] = ()
     faults: Sequence[tuple[str, str]] = ()
+
+    @property
+    def swept(self) -> dict[str, list[str]]:
+        """The names of the combinations, by the deployment whose sweep they are of."""
+        names: dict[str, list[str]] = {}
+        for each in self.combinations:
+            names.setdefault(each.base, []).append(each.name)
+        return names
 
     def told(self, faults: Iterable[str]) -> Iterator[tuple[str | None, str]]:
         """Faults in the words of the file: with its ladders, and each once, whichever combinations have it.
@@ -159,14 +170,14 @@ def _combinations(base: str, sweep: Any) -> list[Combination]:
     Raises:
         BenchError: it is not one; the message goes on after its key.
     """
+    if sweep is None or sweep == {}:
+        raise BenchError(" has no keys. Give a key with its values, such as max_num_seqs: [32, 64]; or remove sweep.")
     products = sweep if isinstance(sweep, list) else [sweep]
     if not products or not all(isinstance(product, Mapping) for product in products):
         raise BenchError(
             f" is {shown(sweep)}: no combinations. Give a mapping such as {{max_num_seqs: [32, 64]}}, each value of one key with each "
             "of the others; or a list of such mappings."
         )
-    if not isinstance(sweep, list) and not sweep:
-        raise BenchError(" has no keys. Give a key with its values, such as max_num_seqs: [32, 64]; or remove sweep.")
     values = [{key: _values(key, given) for key, given in product.items()} for product in products]
     if (count := sum(math.prod(map(len, product.values())) for product in values)) > _MOST:
         raise BenchError(f" has {count:,} combinations, and a sweep has {_MOST:,} at most. Give fewer values.")
@@ -178,8 +189,13 @@ def _combinations(base: str, sweep: Any) -> list[Combination]:
     found: dict[str, Combination] = {}
     for each in settings:
         own = Combination(_name(base, each), base, each)
-        if found.setdefault(own.name, own) is not own:
-            raise BenchError(f": `{found[own.name]}` and `{own}` would both be called {own.name}. Remove one of them.")
+        other = found.setdefault(own.name, own)
+        if other is not own and str(other) == str(own):
+            raise BenchError(f": `{own}` stands twice. Remove one.")
+        if other is not own:
+            raise BenchError(
+                f": `{other}` and `{own}` would both be called {own.name}. Write one of them out as a deployment of its own."
+            )
     return list(found.values())
 
 
@@ -196,7 +212,7 @@ def _values(key: Any, given: Any) -> list[Any]:
             + (
                 f"Did you mean {close}?"
                 if close and close not in NESTED
-                else f"Known here: {', '.join(SWEPT)}, and flags.NAME."
+                else f"Known here: {', '.join(SWEPT)}, flags.NAME and environment.NAME."
             )
         )
     values = given if isinstance(given, list) else [given]
@@ -207,7 +223,7 @@ def _values(key: Any, given: Any) -> list[Any]:
             raise BenchError(
                 f".{name} has the value {shown(value)}, which is neither a number nor a text. Give a list of those."
             )
-        if values.count(value) > 1:
+        if sum(type(other) is type(value) and other == value for other in values) > 1:  # `1` and `true` are equal
             raise BenchError(f".{name} has the value {_written(value)} twice. Remove one.")
         if nested in NESTED and is_secret(inner, str(value)):
             raise BenchError(f".{name} holds a secret, which would stand in the names of deployments. Export it instead.")
@@ -222,12 +238,16 @@ def _distinct(base: Mapping[str, Any], found: Sequence[Combination]) -> dict[str
     """
     single: dict[str, dict[str, Any]] = {}
     seen: dict[str, str] = {}
-    defaults = {name: each.default for name, each in Deployment.model_fields.items()}
     for each in found:
         entry = single[each.name] = _deployment(base, each.settings)
-        same = str(sorted((key, value) for key, value in entry.items() if key in NESTED or value != defaults.get(key)))
+        try:
+            checked = Deployment.model_validate(entry)
+        except ValidationError:  # which says more once the whole configuration is checked
+            continue
+        # As JSON, `1` is not `true`, and flags have no order.
+        same = json.dumps(checked.model_dump(), sort_keys=True)
         if same in seen:
-            raise BenchError(f": {seen[same]} and {each.name} are the same server, as one gives a default. Remove one of them.")
+            raise BenchError(f": {seen[same]} and {each.name} are the same server. Remove one of them.")
         seen[same] = each.name
     return single
 
@@ -255,7 +275,8 @@ def _name(base: str, settings: Mapping[str, Any]) -> str:
 
 def _part(key: str, value: Any) -> str:
     label = _SHORT.get(key, _slug(key.partition(".")[2] or key))
-    text = _slug({True: "on", False: "off"}[value] if isinstance(value, bool) else str(value))
+    # A slug has no minus, and -1 is not 1.
+    text = _slug({True: "on", False: "off"}[value] if isinstance(value, bool) else re.sub(r"^-(?=[.\d])", "minus", str(value)))
     apart = "-" if label and (not text[:1].isdigit() or label[-1].isdigit()) else ""
     return f"{label}{apart}{text}".strip("-")
 

@@ -8,27 +8,26 @@ from bench.errors import count_text
 from bench.shipped import BENCH
 from bench.study import Plan, RunSpec
 from bench.study.precision import auto_lines, prompt_lines, thin_levels
+from bench.study.searches import SearchSpec
 
-__all__ = ["measuring_lines", "starts"]
+__all__ = ["measuring_lines", "runs_and_searches", "starts"]
 
 _MOST_NAMED = 3
 _MOST_DEPLOYMENTS = 8  # most deployments that a line names, all of them; of more, the first few; convention
 
 
-def measuring_lines(plan: Plan, held: Callable[[RunSpec], bool]) -> list[str]:
+def measuring_lines(plan: Plan, held: Callable[[RunSpec], bool], searches: Sequence[SearchSpec]) -> list[str]:
     """What is measured of a study, and what its levels cannot show.
 
     Args:
-        held: whether a run is measured already.
+        held: whether a run is measured already. searches: those that have not ended.
     """
     missing = [run.key for run in plan.listed if not held(run)]
-    searches = len(plan.searches)
-    parts = [count_text(len(missing), "run")] if missing else []
-    parts += [f"{searches} search{'es' if searches > 1 else ''}"] if searches else []
     names = list(plan.deployments)
     of = ", ".join(names) if len(names) <= _MOST_DEPLOYMENTS else _first(names)
-    begun = starts(plan, held)
-    line = f"“{plan.config.study.title}”: to measure: {' and '.join(parts)} of {of}"
+    begun = starts(plan, held, searches)
+    wanted = runs_and_searches(len(missing), len(searches)) or "facts"
+    line = f"“{plan.config.study.title}”: to measure: {wanted} of {of}"
     line += f", in {count_text(begun, 'start')} of a server." if begun > 1 else "."
     if 0 < len(missing) < len(plan.listed):
         line += f" Of {len(plan.listed)} runs these are missing: {_first(missing)}."
@@ -41,14 +40,21 @@ def measuring_lines(plan: Plan, held: Callable[[RunSpec], bool]) -> list[str]:
     ]
 
 
-def starts(plan: Plan, held: Callable[[RunSpec], bool]) -> int:
-    """How many starts of a server it takes: one a session that lacks a run or has a search; none of a server that runs already.
+def runs_and_searches(runs: int, searches: int) -> str:
+    """So many of both, such as `2 runs and 1 search`; of none of one, the others."""
+    parts = [count_text(runs, "run")] if runs else []
+    parts += [f"{searches} search{'es' if searches > 1 else ''}"] if searches else []
+    return " and ".join(parts)
+
+
+def starts(plan: Plan, held: Callable[[RunSpec], bool], searches: Sequence[SearchSpec]) -> int:
+    """How many starts of a server it takes: one a session that lacks a run or a search; none of a server that runs already.
 
     Args:
-        held: whether a run is measured already.
+        held, searches: as of `measuring_lines`.
     """
     lacking = {(run.deployment.name, plan.place_of(run).session) for run in plan.listed if not held(run)}
-    lacking |= {(search.deployment.name, 1) for search in plan.searches}
+    lacking |= {(search.deployment.name, 1) for search in searches}
     return sum(plan.deployments[name].engine.source != "external" for name, _ in lacking)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -29,7 +30,7 @@ def runs(configfile: Configfile = None, select: Select = None, json: Json = Fals
     """
     from bench.cli.study import load_plan
     from bench.cli.verdicts import in_words, judged_runs, unjudged_text, verdict_text
-    from bench.store import Store, run_states
+    from bench.store import Store, run_states, unended_searches
     from bench.study.precision import auto_lines, prompt_lines, thin_levels
 
     _, plan = load_plan(configfile, select, json=json)
@@ -56,11 +57,15 @@ def runs(configfile: Configfile = None, select: Select = None, json: Json = Fals
         [state, run.key, verdict_text(verdict) if verdict else ""]
         for (run, state), verdict in zip(states, verdicts, strict=True)
     ]
-    rows += [[state, search.key, text] for search, state, text in _searches(plan)]
+    unended = unended_searches(plan, Store())
+    rows += [[state, search.key, text] for search, state, text in _searches(plan, unended)]
     print_table(rows, "<<<", head=False)
     counts = Counter(state for _, state in states)
-    print(": ".join(filter(None, (count_text(len(states), "run"), ", ".join(f"{n} {state}" for state, n in counts.items())))))
-    if left := _left_text(plan):
+    if states or not plan.searches:
+        print(
+            ": ".join(filter(None, (count_text(len(states), "run"), ", ".join(f"{n} {state}" for state, n in counts.items()))))
+        )
+    if left := _left_text(plan, unended):
         print(left)
     if unjudged := unjudged_text(states, judged):
         print(f"Note: {unjudged}")
@@ -73,38 +78,47 @@ def runs(configfile: Configfile = None, select: Select = None, json: Json = Fals
         print(f"Note: {line}")
 
 
-def _left_text(plan: Plan) -> str:
-    """What is left to measure: the starts of servers, and the time at the speed of what is measured; empty where nothing is."""
+def _left_text(plan: Plan, searches: Sequence[SearchSpec]) -> str:
+    """What is left to measure: the starts of servers, and the time at the speed of what is measured; empty where nothing is.
+
+    Args:
+        searches: those that have not ended.
+    """
     from bench.cli.verdicts import durations
     from bench.measure.progress import Clock, duration_text
     from bench.store import Store
-    from bench.words.measuring import starts
+    from bench.words.measuring import runs_and_searches, starts
 
     holds = Store().holds
     missing = [run for run in plan.listed if not holds(run)]
-    if not missing:
+    if not missing and not searches:
         return ""
     clock, known = Clock(), durations()
     clock.add([*missing, *(run for run in plan.runs if run.digest in known)])
     for run in plan.runs:
         if run.digest in known:
             clock.finish(run, known[run.digest])
-    begun = starts(plan, holds)
+    begun = starts(plan, holds, searches)
     takes = (
         f"about {duration_text(clock.left_s)} of load" if clock.left_s is not None else "a time that the first runs will tell"
     )
-    parts = [count_text(len(missing), "run"), *([f"{count_text(begun, 'start')} of a server"] if begun else []), takes]
-    return f"To measure: {', '.join(parts)}."
+    parts = [
+        runs_and_searches(len(missing), len(searches)),
+        *([f"{count_text(begun, 'start')} of a server"] if begun else []),
+        *([takes] if missing else []),
+    ]
+    unknown = f" How long a search takes is not known ahead{', and not in this' if missing else ''}." if searches else ""
+    return f"To measure: {', '.join(parts)}.{unknown}"
 
 
-def _searches(plan: Plan) -> list[tuple[SearchSpec, str, str]]:
+def _searches(plan: Plan, unended: Sequence[SearchSpec]) -> list[tuple[SearchSpec, str, str]]:
     """Each search with its state and its answers."""
     from bench.study.searches import search_records
     from bench.words.searches import search_ended, search_limit, search_sentence
 
     found = []
     for search in plan.searches:
-        answers = search_records(search)
+        answers = () if search in unended else search_records(search)
         found_text = search_limit if len(answers) == 1 else search_sentence
         text = [f"{found_text(answer)}; {search_ended(answer)}" for answer in answers]
         found += [(search, "measured", each) for each in text] or [(search, "missing", "")]
