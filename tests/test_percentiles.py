@@ -88,3 +88,4 @@ def test_nulls_are_no_samples():
 
 def test_a_tail_says_what_it_is():
     assert [tail_text(0.5119, 0.5304), tail_text(0.5119, None), tail_text(None, None)] == ["0.512 (≤ 0.530)", "~0.512", "–"]
+    assert tail_text(math.inf, None) == "failed"

@@ -63,7 +63,11 @@ def bound_rank(n: int, share: float, confidence: float = CONFIDENCE) -> int:
 
 
 def tail_text(value: float | None, bound: float | None) -> str:
-    """A tail as it may be printed: `0.512 (≤ 0.530)` with its bound, `~0.512` where it has none, `–` without a value."""
+    """A tail as it may be printed: `0.512 (≤ 0.530)` with its bound, `~0.512` where it has none, `–` without a value, `failed` where so
+    many requests failed that it is infinite.
+    """
     if value is None:
         return "–"
+    if math.isinf(value):
+        return "failed"
     return f"~{value:.3f}" if bound is None else f"{value:.3f} (≤ {bound:.3f})"
