@@ -29,7 +29,8 @@ _EDGES = (0.0, *map(float, _KNOTS), math.inf)  # ends of the parts of that line;
 _LINE = [f"line_{i}" for i in range(len(_KNOTS) + 1)]  # tokens between two edges, of all passes
 _MEANS = ("took_s", "prefill", "context", "attended", "passes", "most_tokens", "in_flight", *_LINE)
 _PART = 0.1  # share of the run's median time below which an interval is no step of its own; tuned: benchmarks.predict
-_LONG = 200  # intervals of a run in which a kind that all runs show once does not count; tuned: benchmarks.predict
+_FEWEST_OF_A_KIND = 3  # intervals from which a kind counts in a run of twice `_LONG`; tuned: benchmarks.predict
+_LONG = 200  # intervals of a run for which one less will do; tuned: benchmarks.predict
 # weight of "neighbouring parts of the line have one slope", in relative errors of a class; tuned: benchmarks.predict
 _SMOOTH = 0.3
 # weight of "a further micro-batch takes as long as the first", in relative errors of the shortest class; tuned: benchmarks.predict
@@ -238,8 +239,8 @@ def _lines(run: pl.DataFrame) -> pl.DataFrame:
 
 
 def _frequent(classes: Sequence[pl.DataFrame]) -> list[pl.DataFrame]:
-    """The classes of each run that has any; of a long run without those that all runs together show once: these are rarely steps of
-    their kind. Where requests are preempted, what is computed again is guessed.
+    """The classes of each run that has any; of a long run without those that all runs together show once or twice: these are rarely
+    steps of their kind. Where requests are preempted, what is computed again is guessed.
     """
     found = [each for each in classes if each.height]
     if not found:
@@ -247,7 +248,7 @@ def _frequent(classes: Sequence[pl.DataFrame]) -> list[pl.DataFrame]:
     of_kind = pl.concat(found).group_by(_KIND).agg(pl.col("count").sum())
 
     def frequent(run: pl.DataFrame) -> pl.DataFrame:
-        least = 1 if run["count"].sum() < _LONG else 2
+        least = min(_FEWEST_OF_A_KIND, 1 + int(run["count"].sum()) // _LONG)
         return run.join(of_kind.filter(pl.col("count") >= least), on=_KIND, how="semi", maintain_order="left")
 
     return [each for run in found if (each := frequent(run)).height]
