@@ -195,7 +195,7 @@ def rates_within(limits: Floats, settled: Sequence[Level]) -> Belief:
     loads = np.array([0.0, *(level.load for level in settled)])
     rates = np.array([0.0, *(level.offered or level.rate for level in settled)])  # within the limit nothing piles up
     errors = np.array([0.0, *(level.error for level in settled)])
-    normal = NormalDist(0.0, 1 / NormalDist().inv_cdf((1 + NOMINAL) / 2))  # of which `Belief.interval` is −1 to 1
+    normal = NormalDist(0.0, 1 / NormalDist().inv_cdf((1 + NOMINAL) / 2))  # `Belief.interval` of it is −1 to 1
     curves = rates + np.array([[normal.inv_cdf((i + 0.5) / _CURVES)] for i in range(_CURVES)]) * errors
     before = np.searchsorted(loads, limits, side="right") - 1
     after = np.minimum(before + 1, len(loads) - 1)

@@ -13,7 +13,7 @@ __all__ = ["level_value", "level_values"]
 
 _KEYS = ("deployment", "workload", "axis", "level")
 _POOLED = "_of_all"  # suffix of a percentile of all requests
-_HIGHEST = ("kv_usage_peak",)  # of which the highest of a level's runs counts
+_HIGHEST = ("kv_usage_peak",)  # the highest of a level's runs counts
 
 
 def level_value(column: str) -> pl.Expr:

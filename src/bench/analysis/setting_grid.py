@@ -29,7 +29,7 @@ class SettingGrid:
         first: the deployment with which the others are compared: the study's baseline, or the one with the first values.
         cells: one row a combination that was measured: `deployment`, `one`, `other` (values as texts), `ratio` (output tokens/s ÷
             those of `first`, the geometric mean over the loads that both have; null where no pair of runs is valid), `low`, `high` (of
-            a family of intervals of which all hold at 95 %; null where the noise is not known), `verdict` (`first`, `better`, `worse`,
+            a family of intervals that all hold at 95 %; null where the noise is not known), `verdict` (`first`, `better`, `worse`,
             `no evidence`, or `unknown` where nothing was compared) and `levels`, how many loads were compared.
     """
 
@@ -45,7 +45,7 @@ class SettingGrid:
 
 
 def setting_grids(runs: pl.DataFrame) -> list[SettingGrid]:
-    """Every two settings of which each was measured with several values of the other, all else alike.
+    """Every two settings that were each measured with several values of the other, all else alike.
 
     Of open loops there are none: their throughput is the load that they offer.
 

@@ -22,7 +22,7 @@ LONGEST_NAME = 60  # most characters of a name, which becomes a folder; conventi
 # Names become folders, wildcards and `_`-separated parts of a run's name: hence no underscore, no slash, no upper case.
 NAME = r"^[a-z0-9][a-z0-9.-]*$"
 Name = Annotated[str, StringConstraints(pattern=NAME, max_length=LONGEST_NAME)]
-#: Keys of a deployment of which single entries are swept, and how such a one is written.
+#: Keys of a deployment whose single entries are swept, and how such an entry is written.
 NESTED = {"flags": "flags.max-num-batched-tokens", "environment": "environment.OMP_NUM_THREADS"}
 Address = Annotated[str, AfterValidator(checked_address)]
 

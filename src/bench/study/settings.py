@@ -113,7 +113,7 @@ def varying_settings(rows: Sequence[Mapping[str, Any]], before: Sequence[str] = 
 
 
 def crossed_settings(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, str, list[Mapping[str, Any]]]]:
-    """Pairs of settings of which each was measured with several values of the other.
+    """Pairs of settings that were each measured with several values of the other.
 
     Args:
         rows: one a deployment, with its settings.
