@@ -136,6 +136,25 @@ def test_random_weights_seeds_and_the_benchmarks_names_stay_behind(tmp_path):
         assert f"# - {left}: " in script
 
 
+@pytest.mark.parametrize(
+    ("value", "path"),
+    [
+        ("/x/t.jinja", True),
+        ('{"model": "/x/draft", "n": 3}', True),
+        ("results/adapters/one", True),
+        ("one=./adapters/one", True),
+        ("org/model", False),
+        ("http://10.0.0.1:80/x", False),
+        ('{"model": "org/draft"}', False),
+    ],
+)
+def test_paths_of_the_measured_machine_are_pointed_out(tmp_path, value, path):
+    put(tmp_path, deployment={"flags": {"x": value}})
+    text = exported(tmp_path)
+    assert ("names a path of the machine" in text) is path
+    assert text.count(f"--x {value}" if path else value) >= 1
+
+
 def test_a_script_without_a_model_ends_before_it_starts_anything(tmp_path):
     put(tmp_path)
     done = subprocess.run(["sh"], input=exported(tmp_path), capture_output=True, text=True, env={"PATH": "/usr/bin:/bin"})
@@ -195,6 +214,7 @@ def test_a_container_keeps_its_image_and_needs_no_version(tmp_path):
     (model,) = yaml.safe_load(exported(tmp_path, "helm"))["servingEngineSpec"]["modelSpec"]
     assert f"{model['repository']}:{model['tag']}" == made["image"]
     assert "not the image" not in exported(tmp_path, "compose")
+    assert f"# - image: {made['image']}" in exported(tmp_path)
 
 
 def test_helm_values_have_keys_that_the_chart_reads_and_the_measured_flags(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -20,6 +21,8 @@ from bench.words.capacity import sustains
 
 __all__ = ["Exported", "read_exported"]
 
+# A path by itself, or a text in JSON or a list that begins like one; no address, and no id of the hub.
+_PATH = re.compile(r"""(?:^|["'\s=:,])(?:\.{0,2}/|results/)\w""")
 _CONTAINERS = ("docker", "podman")
 _ADDRESS = ("host", "port")  # flags in whose place each form puts its own
 
@@ -124,7 +127,11 @@ def read_exported(deployment: str) -> Exported:
         secrets=tuple(dict.fromkeys([*(name for name, value in kept.items() if value == REDACTED), *tokens])),
         cores=workers * int(launch.configured.get("cores") or 1),
         memory_bytes=memory,
-        held=(*_held(launch, kind, facts, version, source), *_measured(deployment, facts, stale)),
+        held=(
+            *_held(launch, kind, facts, version, source),
+            *([f"image: {image}"] if image else []),
+            *_measured(deployment, facts, stale),
+        ),
         notes=tuple(filter(None, (note, *left))),
     )
 
@@ -224,8 +231,8 @@ def _flags(kind: Managed, launch: Launch, flags: Mapping[str, str | bool]) -> tu
             left.append(f"{shown}: the benchmark's name for it; without this flag, the model's own counts.")
         else:
             kept[name] = value
-            if isinstance(value, str) and value.startswith(("/", "./", "results/")):
-                left.append(f"{shown} is a path of the machine that was measured: put the file there, or change it.")
+            if isinstance(value, str) and _PATH.search(value):
+                left.append(f"{shown} names a path of the machine that was measured: put the file there, or change it.")
     return kept, left
 
 
