@@ -232,6 +232,7 @@ def test_helm_values_have_keys_that_the_chart_reads_and_the_measured_flags(tmp_p
     assert model.keys() <= known.keys() and model["vllmConfig"].keys() <= known["vllmConfig"]["properties"].keys()
     assert (model["repository"], model["tag"]) == ("vllm/vllm-openai", "v0.32.0")
     assert (model["modelURL"], model["modelRevision"], model["requestGPU"]) == ("org/model", HUB["revision"], 2)
+    assert (model["requestCPU"], model["requestMemory"]) == (4, "9Gi")  # two beside the GPUs; the weights beside 8 GiB
     config = model["vllmConfig"]
     assert (config["enablePrefixCaching"], config["enableChunkedPrefill"], config["tensorParallelSize"]) == (True, False, 2)
     flags = {
@@ -245,6 +246,15 @@ def test_helm_values_have_keys_that_the_chart_reads_and_the_measured_flags(tmp_p
     told = flags_of(config["extraArgs"])
     told |= {flag: config[key] if isinstance(config[key], bool) else str(config[key]) for flag, key in flags.items()}
     assert told == measured_flags(launch)
+
+
+def test_a_cpu_asks_the_chart_for_cores_and_no_runtime_of_gpus(tmp_path):
+    put(tmp_path, made={"source": "command", "command": ["vllm", "serve"]}, deployment={"tensor_parallel": 2, "cores": 3})
+    values = yaml.safe_load(exported(tmp_path, "helm"))
+    jsonschema.validate(values, CHART)
+    (model,) = values["servingEngineSpec"]["modelSpec"]
+    assert model["repository"] == "vllm/vllm-openai-cpu"
+    assert (model["requestGPU"], model["requestCPU"], model["runtimeClassName"], model["modelURL"]) == (0, 6, "", "CHANGE-ME")
 
 
 def test_the_chart_is_told_what_it_would_switch_off(tmp_path):
@@ -315,7 +325,7 @@ def test_facts_of_another_definition_count_for_nothing(tmp_path):
 
 def test_a_comment_cannot_be_left(tmp_path):
     """Names of a study's files reach the script as comments."""
-    put(tmp_path, version="1\n touch hacked; exit 0\n")
+    put(tmp_path, model=HUB, version="1\n touch hacked; exit 0\n\u2028hacked: 1\x85hacked: 1")
     script = exported(tmp_path).partition("set -eu")[0]
     assert all(line.startswith("#") for line in script.splitlines())
 
