@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 import time
@@ -340,7 +341,9 @@ def test_an_exported_script_serves_a_completion(tmp_path):
     ready = read_engine(ROOT / built("llama-cpp", LLAMA))
     launch = put(tmp_path, made=LLAMA, record=ready, version="2026.10.11549", deployment={"max_num_seqs": 2})
     write_gguf(CONFIG, tmp_path / "real.gguf", dtype="float32")
-    script, program, port = tmp_path / "start.sh", tmp_path / "bin/llama-server", "18437"
+    script, program = tmp_path / "start.sh", tmp_path / "bin/llama-server"
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
     assert bench("export", "a", "--output", script, cwd=tmp_path).returncode == 0
     program.parent.mkdir()
     program.write_text(f'#!/bin/sh\nexec {ROOT / ready.command[0]} {managed("llama.cpp").server[0]} "$@"\n')
