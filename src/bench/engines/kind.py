@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -18,6 +18,7 @@ __all__ = [
     "Kind",
     "Labelled",
     "Managed",
+    "Production",
     "Spelling",
     "arguments",
     "common",
@@ -59,6 +60,27 @@ class Spelling:
     prefix: str
     lag_s: float = 0.0
     sums: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Production:
+    """How an engine is run where it is not measured.
+
+    Attributes:
+        command: what its own distribution calls its server. entrypoint: the same in its image.
+        port: that its image serves. revision: the flag that takes a model's commit on the hub; None where it takes none.
+        named: the flag that names the model in requests. shared_memory: whether its processes exchange through shared memory.
+        left_out: flags that serve the benchmark alone, by `flag` or `flag=value`, with the reason. variables: the same of variables.
+    """
+
+    command: Sequence[str]
+    entrypoint: Sequence[str]
+    port: int
+    revision: str | None = None
+    named: str
+    shared_memory: bool = False
+    left_out: Mapping[str, str]
+    variables: Mapping[str, str] = field(default_factory=dict)
 
 
 class Kind(ABC):
@@ -112,6 +134,7 @@ class Managed(Kind):
             cache's usage.
         gguf: whether it reads a checkpoint as one GGUF file; else as a folder with `config.json`.
         cpu_overhead: its resident memory beside weights and KV cache, on a CPU (bytes).
+        production: how it is run where it is not measured.
     """
 
     server: ClassVar[Sequence[str]]
@@ -123,6 +146,7 @@ class Managed(Kind):
     slots: ClassVar[bool] = False
     gguf: ClassVar[bool] = False
     cpu_overhead: ClassVar[int]
+    production: ClassVar[Production]
 
     def lacks(self, backend: str, include: Callable[[], Path]) -> str | None:
         """What the machine lacks for it, in words; None where nothing.
@@ -195,6 +219,10 @@ class Managed(Kind):
         """The running version. Args: packages: of its environment, as `name==version`."""
         version = info.get("version")
         return version if isinstance(version, str) else None
+
+    @abstractmethod
+    def image(self, version: str, device: str) -> str | None:
+        """The image that its makers publish of a version, for `cpu` or `cuda`; None where there is none of it."""
 
     def step_tokens(self, log: str) -> int | None:
         """Most tokens of a step, as its log has them; None where it does not."""

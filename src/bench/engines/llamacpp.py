@@ -20,7 +20,7 @@ from typing import Any
 
 from bench.engines import llama_server
 from bench.engines.asked import Deployment, DeploymentSpec, Engine, Geometry, Model
-from bench.engines.kind import Ask, Exposed, Flag, Labelled, Managed, arguments, speculation
+from bench.engines.kind import Ask, Exposed, Flag, Labelled, Managed, Production, arguments, speculation
 from bench.errors import BenchError, shown_size
 from bench.records.deployment import KvFacts
 from bench.records.launch import MemoryPlan, Settings
@@ -48,6 +48,13 @@ class LlamaCpp(Managed):
     variables = ("LLAMA_", "GGML_")
     slots = True
     gguf = True
+    production = Production(
+        command=("llama-server",),
+        entrypoint=("/app/llama-server",),
+        port=8080,
+        named="alias",
+        left_out={"seed": "the benchmark's, so that runs repeat"},
+    )
     cpu_overhead = int(0.2 * 2**30)  # resident beside weights and KV cache, measured with the models of config/config.yaml
     metrics = {
         "running": [Exposed("llamacpp:requests_processing", since="0.0")],
@@ -183,6 +190,14 @@ class LlamaCpp(Managed):
     def pinned(self, groups: Sequence[Sequence[int]]) -> tuple[list[str], dict[str, str]]:
         """The whole server: its own `--cpu-range` does not pin a single thread."""
         return ["taskset", "--cpu-list", ",".join(map(str, groups[0]))], {}
+
+    def image(self, version: str, device: str) -> str | None:
+        """Of GitHub's registry, by build: `b11549-1a2b3c4` of a server, `2026.10.11549` of the wheel. Not every build has one.
+
+        Source: llama.cpp's docs/docker.md.
+        """
+        build = re.fullmatch(r"b(\d+)(?:-.*)?|\d{4}\.\d{1,2}\.(\d+)", version)
+        return f"ghcr.io/ggml-org/llama.cpp:server-b{build[1] or build[2]}" if build else None
 
     def version(self, info: Mapping[str, Any], packages: Sequence[str]) -> str | None:
         """The build that serves, such as `b11549-1a2b3c4`; of the wheel, which does not know its own, the wheel's version."""

