@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Never
 
@@ -25,6 +25,7 @@ from bench.search.judging import judged_run, speed
 from bench.search.placing import Aim, Answer
 from bench.search.probe import Probed, keep_alone, kept_alone, probe
 from bench.search.search import ROUND, Budget, Found, Measured, Next, search
+from bench.search.targets import Target
 from bench.search.words import answer_text, next_text, probed_text, spent_text
 from bench.store import Store, kept_facts
 from bench.study import DeploymentSpec, Paths, Plan, RunSpec
@@ -33,7 +34,7 @@ from bench.study.searches import SearchSpec, found_runs
 from bench.study.specs import digest
 from bench.words.searches import looked_for
 
-__all__ = ["LadderSearches"]
+__all__ = ["LadderSearches", "Terms"]
 
 
 class _Unmeasured(Exception):
@@ -48,18 +49,34 @@ class _Known:
     measured: list[Measured] = field(default_factory=list)
 
 
+@dataclass(frozen=True)
+class Terms:
+    """Other terms than those of the study, for a search on one start of a server.
+
+    Attributes:
+        without: the digests of runs that do not count, of earlier starts. start: the first load; None: a probe finds it.
+        target: what is looked for.
+    """
+
+    without: frozenset[str]
+    start: float | None
+    target: Target
+
+
 @dataclass
 class LadderSearches:
     """The searches of one deployment.
 
     Attributes:
         store: has what earlier sessions measured, runs of levels that the study lists among them. say: takes progress lines.
+        terms: of all searches; None: those of the study.
     """
 
     plan: Plan
     spec: DeploymentSpec
     store: Store
     say: Callable[[str], None]
+    terms: Terms | None = None
     _judged: dict[str, Measured] = field(default_factory=dict)
     _done: dict[str, tuple[Found, _Known]] = field(default_factory=dict)
 
@@ -94,6 +111,11 @@ class LadderSearches:
             if self._finished(each) is None:
                 self._done[each.key] = self._search(each, rounds)
 
+    def found(self, asked: SearchSpec) -> Found | None:
+        """What a search found; None while it is unfinished."""
+        finished = self._finished(asked)
+        return finished and finished[0]
+
     def write(self, file: Path) -> None:
         """Write what the searches found.
 
@@ -106,21 +128,25 @@ class LadderSearches:
             if finished is None:
                 raise BenchError(f"{each.key}: the search needs a run that is not measured. Run the workflow again.")
             found, known = finished
-            records += answer_records(each, _aim(each), found, known.runs, known.measured)
+            records += answer_records(each, self._aim(each), found, known.runs, known.measured)
         file.parent.mkdir(parents=True, exist_ok=True)
         write_record(DeploymentSearches(deployment=self.spec.name, digest=self.spec.digest, searches=tuple(records)), file)
 
     def _search(self, asked: SearchSpec, rounds: Rounds) -> tuple[Found, _Known]:
-        known, aim = self._known(asked), _aim(asked)
+        known, aim = self._known(asked), self._aim(asked)
         before = list(known.measured)
         count, number = 0, 1 + max((place.round for place in self._places()), default=0)
         position = 1 + max((place.position for place in self._places()), default=0)
         goals = [looked_for(target, asked.slos, held=aim.held) for target in asked.settings.targets]
         self._tell(rounds, asked, f"searching for {', '.join(goals)}")
+        repeats: dict[float, int] = {}
+        for run in self._runs(asked):
+            repeats[run.level] = max(run.repeat, repeats.get(run.level, 0))
 
         def measure(level: float, requests: int, _: int) -> Measured:
             nonlocal count
-            run = _next(asked, known, level, requests)
+            repeats[level] = repeats.get(level, 0) + 1  # other gaps and prompts than those of the level's earlier runs
+            run = asked.run(level, requests, repeats[level])
             place = Place(number + count // ROUND, 1, position + count)
             rounds.progress.clock.add([run])
             rounds.one(run, place)
@@ -149,7 +175,9 @@ class LadderSearches:
         def announce(run: Next) -> None:
             self._tell(rounds, asked, next_text(run, aim))
 
-        found = search(aim, budget, measure, before, report, targets_of(asked), begin, announce, kept_alone(_alone(asked)))
+        found = search(
+            aim, budget, measure, before, report, self._targets(asked), begin, announce, kept_alone(_alone(asked))
+        )
         for target, answer in found.answers.items():
             self.say(
                 f"{asked.key}: {answer_text(answer, aim, target)}, after {count_text(len(found.looks), 'run')} ({answer.why})"
@@ -174,8 +202,8 @@ class LadderSearches:
             raise _Unmeasured
 
         try:
-            aim, budget, alone = _aim(asked), self._budget(asked, known), kept_alone(_alone(asked))
-            found = search(aim, budget, measure, known.measured, targets=targets_of(asked), begin=measure, alone=alone)
+            aim, budget, alone = self._aim(asked), self._budget(asked, known), kept_alone(_alone(asked))
+            found = search(aim, budget, measure, known.measured, targets=self._targets(asked), begin=measure, alone=alone)
             self._done[asked.key] = found, known
             return self._done[asked.key]
         except _Unmeasured:
@@ -183,8 +211,19 @@ class LadderSearches:
 
     def _known(self, asked: SearchSpec) -> _Known:
         """What is measured of a search, in the order in which it was; runs of levels that the study lists are among it."""
-        runs = found_runs([asked], self.store.root.glob(f"{self.spec.name}/*/{RECORD}"))
+        without = self.terms.without if self.terms else ()
+        runs = [run for run in self._runs(asked) if run.digest not in without]
         return _Known(runs, [self._measured(asked, run) for run in runs])
+
+    def _runs(self, asked: SearchSpec) -> list[RunSpec]:
+        return found_runs([asked], self.store.root.glob(f"{self.spec.name}/*/{RECORD}"))
+
+    def _aim(self, asked: SearchSpec) -> Aim:
+        aim = _aim(asked)
+        return replace(aim, start=self.terms.start) if self.terms else aim
+
+    def _targets(self, asked: SearchSpec) -> tuple[Target, ...]:
+        return (self.terms.target,) if self.terms else targets_of(asked)
 
     def _places(self) -> list[Place]:
         """Where the deployment's runs stand: those that the study lists, and what its searches measured."""
@@ -216,12 +255,6 @@ class LadderSearches:
             row |= deployed(row, *self._deployment())
             self._judged[key] = Measured(row, reasons, *speed(self._record(run)))
         return self._judged[key]
-
-
-def _next(asked: SearchSpec, known: _Known, level: float, requests: int) -> RunSpec:
-    """Other gaps and prompts than those of the level's earlier runs."""
-    repeat = 1 + max((run.repeat for run in known.runs if run.level == level), default=0)
-    return asked.run(level, requests, repeat)
 
 
 def _alone(asked: SearchSpec) -> Path:

@@ -13,7 +13,7 @@ from bench.study import Slo
 
 __all__ = ["FEWEST_RUNS", "LEAST_CLIMB", "Aim", "Answer", "Step", "Why", "answer_so_far", "level_of", "place"]
 
-Why = Literal["found", "above", "below", "never", "unmeasured", "runs", "seconds", "invalid", "short", "gone", "alone"]
+Why = Literal["found", "above", "below", "never", "unmeasured", "runs", "seconds", "invalid", "short", "gone", "alone", "lost"]
 
 _CLIMB = 2.0  # largest factor from the highest measured load to the next; tuned: benchmarks.search
 LEAST_CLIMB = 1.3  # smallest factor from the highest measured load to the next; tuned: benchmarks.search
@@ -144,8 +144,8 @@ class Answer:
             where no load that was tried is too much.
         why: `found`, as narrow as was asked for; `above`, the highest load is carried; `below`, the lowest is not; `runs` or `seconds`,
             that budget is spent; `invalid`, runs cannot be trusted one after the other; `short`, none was long enough to be judged;
-            `gone`, the server no longer answers; `alone`, single requests miss an SLO, so that no load meets all; `never`, no load
-            reaches it; `unmeasured`, no run shows it.
+            `gone`, the server no longer answers; `alone`, single requests miss an SLO, so that no load meets all; `lost`, it is
+            surely below a rival's; `never`, no load reaches it; `unmeasured`, no run shows it.
         top: the highest throughput (tokens/s), where that is looked for.
     """
 

@@ -17,6 +17,7 @@ from bench.records.environment import is_secret
 from bench.study.decision import Decision
 from bench.study.deployment import Deployment, Engine, Name
 from bench.study.search import Search
+from bench.study.tuning import Tune
 from bench.study.workload import Workload
 
 __all__ = ["Config", "Ladder", "Measurement", "Study", "Thresholds"]
@@ -252,7 +253,11 @@ class Study(Strict):
     """What is measured: a list of ladders under a name."""
 
     title: str = Field(description="The study's question in one line; the report's heading.")
-    ladders: list[Ladder] = Field(description="What is measured, one ladder each.", min_length=1)
+    ladders: list[Ladder] = Field(
+        default_factory=list,
+        description="What is measured, one ladder each. Where `tune` is given, none are needed: then the default's highest rate within "
+        "the SLOs is searched for.",
+    )
     baseline: Name | None = Field(
         default=None,
         description="Deployment with which every other is compared at the loads they share, in the report and the "
@@ -288,6 +293,7 @@ class Config(Strict):
     measurement: Measurement = Field(default=Measurement(), description="How a session measures.")
     thresholds: Thresholds = Field(default=Thresholds(), description="When a run is invalid.")
     decision: Decision = Field(default=Decision(), description="What is to be decided from the runs.")
+    tune: Tune | None = Field(default=None, description="Servers that compete: `bench tune` finds the best of them.")
     hardware: dict[Name, dict[str, Any]] = Field(
         default_factory=dict,
         description="GPUs of your own: entries like those of `src/bench/published/hardware.yaml`, which they extend or "
@@ -307,3 +313,9 @@ class Config(Strict):
         default=False,
         description="Written by `bench pack`: the runs were measured elsewhere, so nothing is deployed or measured.",
     )
+
+    @model_validator(mode="after")
+    def _measures(self) -> Config:
+        if not self.study.ladders and self.tune is None:
+            raise ValueError("study.ladders is missing, and so is tune: nothing is measured. Give ladders, or tune")
+        return self

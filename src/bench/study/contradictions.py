@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import typing
 from collections.abc import Iterable, Mapping, Sequence
 from os.path import isdir, isfile
 from typing import Any
 
-from bench.axes import AXES
+from bench.axes import AXES, RATE
 from bench.endpoints import ENDPOINTS
 from bench.engines import managed
 from bench.errors import BenchError, shown
@@ -18,11 +19,13 @@ from bench.study.deployment import Deployment, Engine
 from bench.study.plan import longest_request, swept
 from bench.study.search import EQUILIBRIUM, KV_CACHE, SLO, Search
 from bench.study.slo import applying, parse_slo
+from bench.study.tuning import candidates, competing
 from bench.study.workload import Workload
 
 __all__ = ["contradictions"]
 
 _MOST_NAMED = 8  # most names that a message lists; convention
+_FEWEST_CANDIDATES = 2  # fewest servers of a tuning; derived
 
 
 def contradictions(config: Config, swept_names: Mapping[str, Sequence[str]]) -> typing.Iterator[str]:
@@ -90,6 +93,49 @@ def contradictions(config: Config, swept_names: Mapping[str, Sequence[str]]) -> 
     yield from _classless(config)
     yield from _baseline(config.study.baseline, config, asked, swept_names)
     yield from _hardware(config)
+    yield from _tune(config, tables, swept_names)
+
+
+def _tune(
+    config: Config, tables: Mapping[str, Mapping[str, Any]], swept_names: Mapping[str, Sequence[str]]
+) -> typing.Iterator[str]:
+    """Faults of a tuning: of its own names, then those of the study of its candidates."""
+    tune = config.tune
+    if tune is None:
+        return
+    faults = [
+        f"tune.{key} is {wanted!r}, which {table} does not define. Defined: {_names(_as_written(tables[table[:-1]], swept_names))}."
+        for key, table, names in (
+            ("deployments", "deployments", tune.deployments),
+            ("default", "deployments", [tune.default] if tune.default else []),
+            ("workload", "workloads", [tune.workload]),
+        )
+        for wanted in names
+        if wanted not in tables[table[:-1]]
+    ]
+    yield from faults
+    names = candidates(config)
+    if len(set(names)) < len(names):
+        yield "tune.deployments names one twice. Remove it."
+    if len(names) < _FEWEST_CANDIDATES:
+        yield f"tune.deployments is {names[0]} alone, and a tuning needs two servers or more. Give it a sweep, or name another one."
+    if tune.search.targets != [SLO]:
+        yield "tune.search.targets: a tuning looks for the highest rate within the SLOs. Remove targets."
+    workload = config.workloads.get(tune.workload)
+    if workload and workload.axis != RATE:
+        yield (
+            f"tune.workload is {tune.workload!r}, whose arrival is {workload.arrival}, and a tuning compares the highest rates within "
+            "the SLOs. Use arrival: poisson, or another open loop."
+        )
+    elif workload and not faults:
+        known = set(_without_ladders(contradictions(config.model_copy(update={"tune": None}), swept_names)))
+        found = _without_ladders(contradictions(competing(config, names), swept_names))
+        yield from dict.fromkeys(fault for fault in found if fault not in known)
+
+
+def _without_ladders(faults: Iterable[str]) -> typing.Iterator[str]:
+    for fault in faults:
+        yield re.sub(r"study\.ladders\[\d+\]", "tune", fault)
 
 
 def _unsendable(where: str, ladder: Ladder, workload: Workload, *, packed: bool) -> str | None:

@@ -19,6 +19,7 @@ from bench.study.config import Config
 from bench.study.contradictions import contradictions
 from bench.study.misspelt import meant
 from bench.study.sweep import expand
+from bench.study.tuning import with_ladder
 from bench.study.workload import Workload
 from bench.yaml_file import line_of, read_yaml
 
@@ -61,7 +62,7 @@ def _checked(content: Mapping[str, Any], source: str, files: Sequence[Path]) -> 
     told: list[tuple[str | None, str]] = list(expansion.faults or expansion.told(faults))
     if told:
         raise BenchError(_lines(source, (_at_line(base, fault, files) for base, fault in told)))
-    return config
+    return config if config.study.ladders else with_ladder(config)
 
 
 def _at_line(base: str | None, fault: str, files: Sequence[Path]) -> str:

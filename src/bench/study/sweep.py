@@ -149,7 +149,12 @@ def expand(content: Mapping[str, Any]) -> Expansion:
 
 
 def _with_ladders(content: dict[str, Any], combinations: Sequence[Combination], faults: Sequence[tuple[str, str]]) -> Expansion:
-    """The ladder of a swept deployment once for each of its combinations."""
+    """The ladder of a swept deployment once for each of its combinations; where a tuning names it, they all compete."""
+    tune = content.get("tune")
+    if isinstance(tune, Mapping) and isinstance(asked := tune.get("deployments"), str | list):
+        bases = [asked] if isinstance(asked, str) else asked
+        single_names = [[each.name for each in combinations if each.base == base] or [base] for base in bases]
+        content = {**content, "tune": {**tune, "deployments": list(itertools.chain.from_iterable(single_names))}}
     study = content.get("study")
     ladders = study.get("ladders") if isinstance(study, Mapping) else None
     if not isinstance(ladders, list):

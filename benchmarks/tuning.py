@@ -1,0 +1,261 @@
+"""How well a tuning finds the best settings: planted servers whose every combination has a known highest rate within an SLO.
+
+    python -m benchmarks.tuning --servers 100 --json tuning.json   # beside Optuna's TPE and a full grid, both by point estimates
+    python -m benchmarks.tuning --servers 1000 --drawn             # visits drawn from their errors: the race alone, in a minute
+
+Two to four settings of two to four values each, whose effects are a fifth (standard deviation of the logarithm), and interact by half of
+that. A third of the servers has no effects at all, and a third has one bad value that looks good in short runs. Starts differ by 4 %, and
+the machine drifts by 1 % within a minute. A start takes 30 seconds. What is judged is the rate itself: how far the chosen settings are
+from the best, and how often settings that are no better than the default are called winners.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import math
+import os
+import statistics
+import sys
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench.records.tuning import Visit
+from bench.search import Aim, Budget, Measured, search
+from bench.study import parse_slo
+from bench.tune.race import Ask, race
+from bench.tune.standing import START, Space
+from bench.tune.visits import target_of, visit_of
+
+_KINDS = ("effects", "flat", "good in short runs")
+_EFFECT, _TOGETHER, _DRIFT = 0.2, 0.1, 0.01
+_START_S = 30.0
+_BUDGET = Budget(12, 600.0)
+_LOOKS_BETTER, _SHORT = 0.3, 150  # by how much a short run flatters the bad value, and its requests
+_SLO = parse_slo("ttft_p90=1s")
+_Z = float(statistics.NormalDist().inv_cdf(0.9))
+_NEAR = 0.05  # of the best: what counts as found
+
+
+@dataclass
+class Planted:
+    """Candidates whose highest rates are known.
+
+    Attributes:
+        rates: of each (requests/s). flattered: those that look better in short runs. seed: of all that is drawn.
+    """
+
+    kind: str
+    settings: list[dict[str, Any]]
+    rates: np.ndarray
+    flattered: np.ndarray
+    seed: int
+
+    @classmethod
+    def of(cls, number: int, seed: int) -> Planted:
+        """The nth server."""
+        random = np.random.default_rng([seed, number, 5])
+        kind = _KINDS[number % len(_KINDS)]
+        sizes = random.integers(2, 5, random.integers(2, 4)).tolist()
+        cells = list(itertools.product(*map(range, sizes)))
+        logs = np.zeros(len(cells))
+        if kind != "flat":
+            effects = [random.normal(0, _EFFECT, size) for size in sizes]
+            logs = np.array([sum(effects[i][value] for i, value in enumerate(cell)) for cell in cells])
+            logs += random.normal(0, _TOGETHER, len(cells))
+        bad = np.array([kind == _KINDS[2] and cell[0] == sizes[0] - 1 for cell in cells])
+        logs -= _LOOKS_BETTER * bad
+        rate = math.exp(random.uniform(0, 3))
+        settings = [{f"setting{i}": value for i, value in enumerate(cell)} for cell in cells]
+        return cls(kind, settings, rate * np.exp(logs - logs[0]), bad, int(random.integers(2**31)))
+
+    @property
+    def names(self) -> list[str]:
+        """Of the candidates; the first is the default."""
+        return ["-".join(map(str, each.values())) for each in self.settings]
+
+
+class Machine:
+    """Makes visits to planted servers while its speed drifts. Attributes: now_s: since it began."""
+
+    def __init__(self, planted: Planted, seed: int, *, drawn: bool) -> None:
+        self.planted, self.drawn, self.random = planted, drawn, np.random.default_rng([planted.seed, seed])
+        self.now_s, self.speed, self.visits, self.load_s = 0.0, 0.0, 0, 0.0
+
+    def visit(self, ask: Ask) -> Visit:
+        """Start the candidate, search, and stop it."""
+        candidate = self.planted.names.index(ask.candidate)
+        start = self.random.normal(0, START)
+        began, self.visits = self.now_s, self.visits + 1
+        self._passes(_START_S)
+        made = self._drawn(ask, candidate, start) if self.drawn else self._searched(ask, candidate, start)
+        return Visit(**{**vars(made), "seconds": self.now_s - began})
+
+    def _passes(self, seconds: float) -> None:
+        self.speed += self.random.normal(0, _DRIFT * math.sqrt(seconds / 60))
+        self.now_s += seconds
+
+    def _drawn(self, ask: Ask, candidate: int, start: float) -> Visit:
+        """A visit whose search is a draw of its error."""
+        log = math.log(self.planted.rates[candidate]) + start + self.speed
+        lost = ask.rival is not None and log < math.log(ask.rival.rate) - 2 * ask.rival.error
+        error = 0.15 if lost else 0.05
+        seconds = 60.0 if lost else 240.0
+        self._passes(seconds)
+        self.load_s += seconds
+        middle = log + self.random.normal(0, error)
+        low, high = (math.exp(middle + side * 2 * error) for side in (-1, 1))
+        return Visit(deployment=ask.candidate, phase=ask.phase, round=ask.round, middle=middle, error=error, low=low, high=high,
+                     why="lost" if lost else "found", runs=2 if lost else 8, load_s=seconds, seconds=0.0)  # fmt: skip
+
+    def _searched(self, ask: Ask, candidate: int, start: float) -> Visit:
+        """A visit with a real search of runs that are drawn request by request."""
+        limit = float(self.planted.rates[candidate])
+        shape = np.random.default_rng([self.planted.seed, candidate])
+        slope, low, sigma = shape.uniform(1.5, 4), shape.uniform(-1.5, -0.4), shape.uniform(0.1, 0.4)
+
+        def measure(load: float, count: int, _: int) -> Measured:
+            x = math.log(load / limit) - start - self.speed
+            flattered = _LOOKS_BETTER if self.planted.flattered[candidate] and count < _SHORT else 0.0
+            middle = max(low, slope * (x - flattered)) + self.random.normal(0, 0.02)
+            values = np.exp(middle + sigma * (self.random.standard_normal(count) - _Z))
+            judged = [{"ok": True, "ttft": float(each), "tpot": None, "e2e": float(each)} for each in values]
+            row = {
+                **dict.fromkeys(("steady_why", "steady_growth", "steady_growth_error", "steady_needs_s")),
+                "steady_from_s": 0.0, "level": load, "arrival": "poisson", "requests": count, "duration_s": count / load,
+                "judged": judged,
+            }  # fmt: skip
+            self._passes(count / load)
+            return Measured(row)
+
+        first = ask.start or float(f"{limit * math.exp(self.random.normal(-0.35, 0.15)):.3g}")
+        aim = Aim([_SLO], 0.01, False, 0.1, first, first / 64, 4096.0)
+        found = search(aim, _BUDGET, measure, targets=(target_of(ask),))
+        self.load_s += found.seconds
+        return visit_of(ask, found, 0.0)
+
+
+def by_race(planted: Planted, seed: int, minutes: float, *, drawn: bool) -> dict[str, Any]:
+    """What our race chooses, and whether it calls a winner that is none."""
+    machine = Machine(planted, seed, drawn=drawn)
+    space = Space(planted.settings, [math.nan] * len(planted.names))
+    found = race(planted.names, space, dict.fromkeys(planted.names, 1.0), 60 * minutes, machine.visit)
+    confirmed = found.confirmed
+    shown = confirmed is not None and confirmed.low > 1
+    chosen = planted.names.index(found.leader) if shown and found.leader else 0
+    truth = planted.rates[planted.names.index(found.leader or planted.names[0])] / planted.rates[0]
+    return {
+        **_judged(planted, chosen, machine),
+        "leader": float(planted.rates[planted.names.index(found.leader or planted.names[0])] / planted.rates.max()),
+        "claimed": shown,
+        "false": bool(shown and truth <= 1),
+        "holds": None if confirmed is None else bool(confirmed.low <= truth <= confirmed.high),
+        "width": None if confirmed is None else math.log(confirmed.high / confirmed.low),
+        "untried": len(found.untried),
+    }
+
+
+def by_grid(planted: Planted, seed: int, *, drawn: bool) -> dict[str, Any]:
+    """Every candidate once; the best by point estimates."""
+    machine = Machine(planted, seed, drawn=drawn)
+    shown = [machine.visit(Ask(name, "first look", 1, None, None)).middle for name in planted.names]
+    return _judged(planted, int(np.argmax([-math.inf if each is None else each for each in shown])), machine)
+
+
+def by_tpe(planted: Planted, seed: int, seconds: float, *, drawn: bool) -> dict[str, Any]:
+    """Optuna's TPE by point estimates, the default first, for as long as the race took."""
+    import optuna  # noqa: PLC0415 - for this comparison alone
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    machine = Machine(planted, seed, drawn=drawn)
+    study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed))
+    values = {key: sorted({each[key] for each in planted.settings}) for key in planted.settings[0]}
+    study.enqueue_trial(planted.settings[0])
+    while machine.now_s < seconds:
+        trial = study.ask()
+        chosen = {key: trial.suggest_categorical(key, known) for key, known in values.items()}
+        shown = machine.visit(Ask("-".join(map(str, chosen.values())), "first look", 1, None, None))
+        study.tell(trial, -1e9 if shown.middle is None else shown.middle)
+    best = "-".join(str(study.best_params[key]) for key in values)
+    return _judged(planted, planted.names.index(best), machine)
+
+
+def _judged(planted: Planted, chosen: int, machine: Machine) -> dict[str, Any]:
+    return {
+        "of_best": float(planted.rates[chosen] / planted.rates.max()),
+        "over_default": float(planted.rates[chosen] / planted.rates[0]),
+        "better_chosen": bool(planted.rates[chosen] > planted.rates[0]),
+        "minutes": machine.now_s / 60,
+        "starts": machine.visits,
+    }
+
+
+def one(number: int, seed: int, minutes: float, drawn: bool) -> dict[str, Any]:
+    """All ways on one server."""
+    planted = Planted.of(number, seed)
+    ours = by_race(planted, number, minutes, drawn=drawn)
+    grid = by_grid(planted, number, drawn=drawn)
+    ways = {"race": ours, "grid": grid}
+    try:
+        ways["tpe"] = by_tpe(planted, number, 60 * ours["minutes"], drawn=drawn)
+    except ModuleNotFoundError:
+        pass
+    return {"kind": planted.kind, "candidates": len(planted.names), "gain": float(planted.rates.max() / planted.rates[0]), **ways}
+
+
+def main() -> None:
+    """Plant, tune, print the rates."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--servers", type=int, default=100)
+    parser.add_argument("--minutes", type=float, default=60.0, help="of each race")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--drawn", action="store_true", help="draw visits from their errors, in place of searching")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    numbers = range(options.servers)
+    with ProcessPoolExecutor(os.cpu_count()) as pool:
+        arguments = ([each] * len(numbers) for each in (options.seed, options.minutes, options.drawn))
+        found = []
+        for row in pool.map(one, numbers, *arguments):
+            found.append(row)
+            print(f"\r{len(found)} of {len(numbers)}", end="", file=sys.stderr, flush=True)
+    if options.json:
+        options.json.write_text(json.dumps(found, indent=1) + "\n")
+    report(found)
+
+
+def report(found: list[dict[str, Any]]) -> None:
+    """The rates, by kind of server and in all."""
+    print(f"\n| servers | n | way | within {_NEAR:.0%} of the best | mean loss | minutes | starts |\n|---|--:|---|--:|--:|--:|--:|")
+    mean: Callable[[list[float]], float] = statistics.fmean
+    for kind in (*_KINDS, "all"):
+        rows = [each for each in found if kind in (each["kind"], "all")]
+        for way in ("race", "grid", "tpe"):
+            known = [each[way] for each in rows if way in each]
+            if not known:
+                continue
+            print(
+                f"| {kind} | {len(known)} | {way} | {mean([x['of_best'] >= 1 - _NEAR for x in known]):.0%} "
+                f"| {mean([1 - x['of_best'] for x in known]):.1%} | {statistics.median([x['minutes'] for x in known]):.0f} "
+                f"| {statistics.median([x['starts'] for x in known]):g} |"
+            )
+    races = [each["race"] for each in found]
+    held = [each["holds"] for each in races if each["holds"] is not None]
+    print(f"\nleader within {_NEAR:.0%} of the best: {mean([each['leader'] >= 1 - _NEAR for each in races]):.0%}")
+    print(f"winners claimed: {sum(x['claimed'] for x in races)}, false: {sum(x['false'] for x in races)} of {len(races)}")
+    if held:
+        print(f"intervals of the gain hold: {sum(held)} of {len(held)}, median ln width "
+              f"{statistics.median([x['width'] for x in races if x['width'] is not None]):.3f}")  # fmt: skip
+    ratios = [each["race"]["minutes"] / each["grid"]["minutes"] for each in found]
+    print(f"minutes ÷ those of the grid, median: {statistics.median(ratios):.2f}; candidates, median: "
+          f"{statistics.median([each['candidates'] for each in found]):g}")  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

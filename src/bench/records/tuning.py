@@ -1,0 +1,118 @@
+"""`tuning.json`: which settings of a server were tried, what each visit showed, and what the best of them gain."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from bench.records.files import read_typed
+
+__all__ = ["Confirmed", "Contribution", "Phase", "TuningRecord", "Visit", "read_tuning"]
+
+Phase = Literal["first look", "race", "confirmation"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Visit:
+    """One start of a candidate's server, and a search on it.
+
+    Attributes:
+        deployment: the candidate. phase: of the tuning. round: of that phase, from 1.
+        middle, error: natural logarithm of the highest rate within the SLOs (requests/s) and its standard error; None where the visit
+            does not show it, and `middle` alone is None where no rate meets the SLOs.
+        low, high: the rate's interval at 95 %; high is None where no rate was too high.
+        why: the search ended, as `bench.search.Answer` has it; `lost` once the rate was surely below the leader's; `died` where the
+            server would not start or live.
+        runs: under load. load_s: their time. seconds: from before the start of the server to after its end. said: a failure's words.
+    """
+
+    deployment: str
+    phase: Phase
+    round: int
+    middle: float | None
+    error: float | None
+    low: float
+    high: float | None
+    why: str
+    runs: int
+    load_s: float
+    seconds: float
+    said: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contribution:
+    """What one setting adds to the gain: the candidates that have the winner's value against those with the default's.
+
+    Attributes:
+        setting: its column. default, winner: its values. gain, low, high: as factors on the objective; None where no candidates tell.
+    """
+
+    setting: str
+    default: Any
+    winner: Any
+    gain: float | None
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Confirmed:
+    """Winner against default in starts of their own, by turns.
+
+    Attributes:
+        pairs: of starts. gain, low, high: of the objective, as factors, at 95 % confidence.
+    """
+
+    pairs: int
+    gain: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class TuningRecord:
+    """A tuning and what it found.
+
+    Attributes:
+        digest: of all that decides it but its minutes. objective: `requests` or `cost`. workload: its name. slos: what had to be met.
+        default: the deployment that all are held against. candidates: all deployments, the default among them.
+        settings: those that differ, by candidate and column. units: by candidate, what its rate is divided by (GPUs; 1 without).
+        predicted: by candidate, the factor on the default's objective that a model of the default's runs expects; none without a model.
+        visits: in their order. dropped: candidates that lost, with the visit (from 1) after which they had. untried: those that the
+            minutes did not reach.
+        leader: the best of the race. confirmed: against the default, where another leads and the minutes sufficed.
+        winner: the deployment to use: the leader where its gain is shown, else the default; None where nothing meets the SLOs.
+        contributions: of each setting in which winner and default differ.
+        minutes: that it may take. seconds: that it took.
+    """
+
+    digest: str
+    objective: str
+    workload: str
+    slos: tuple[str, ...]
+    default: str
+    candidates: tuple[str, ...]
+    settings: Mapping[str, Mapping[str, Any]]
+    units: Mapping[str, float]
+    predicted: Mapping[str, float]
+    visits: tuple[Visit, ...]
+    dropped: Mapping[str, int]
+    untried: tuple[str, ...]
+    leader: str | None
+    confirmed: Confirmed | None
+    winner: str | None
+    contributions: tuple[Contribution, ...]
+    minutes: float
+    seconds: float
+
+
+def read_tuning(path: Path) -> TuningRecord:
+    """The record in `path`.
+
+    Raises:
+        BenchError: there is none that can be read.
+    """
+    return read_typed(TuningRecord, path, "Run `bench tune` first.")

@@ -1,0 +1,73 @@
+"""`tune`: which servers compete, under which load, for what."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import BeforeValidator, Field
+
+from bench.fields import Strict
+from bench.study.deployment import Name
+from bench.study.search import Search
+
+if TYPE_CHECKING:
+    from bench.study.config import Config
+
+__all__ = ["Tune", "candidates", "competing", "with_ladder"]
+
+Objective = Literal["requests", "cost"]
+
+
+def _visit() -> Search:
+    return Search(runs=12, seconds=600.0)
+
+
+class Tune(Strict):
+    """The best of several servers under one load: which settings, and what they gain over the default."""
+
+    deployments: Annotated[list[Name], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)] = Field(
+        description="Keys of `deployments` that compete; of one with `sweep`, each of its combinations.", min_length=1
+    )
+    workload: Name = Field(description="Key of `workloads`, with an open loop: the highest rate within the SLOs decides.")
+    default: Name | None = Field(
+        default=None,
+        description="Deployment that the others have to beat. Default: the first one, so of a sweep the first value of each key.",
+    )
+    objective: Objective = Field(
+        default="requests",
+        description="`requests`: the most requests/s within the SLOs. `cost`: the most of them for each GPU, and so the least that a "
+        "token costs.",
+    )
+    minutes: Annotated[float, Field(gt=0)] = Field(
+        default=60.0,
+        description="Time for all starts of servers and their searches (min). More of it goes on from what is measured.",
+    )
+    search: Search = Field(
+        default_factory=_visit, description="Of each start: how precisely, and with how many runs and seconds under load at most."
+    )
+
+
+def candidates(config: Config) -> list[str]:
+    """The deployments that compete, the default first."""
+    assert config.tune is not None
+    names = config.tune.deployments
+    first = config.tune.default or names[0]
+    return [first, *(name for name in names if name != first)]
+
+
+def competing(config: Config, names: list[str]) -> Config:
+    """The study of these candidates alone, each with a search for its highest rate: what their starts measure is what it defines."""
+    from bench.study.config import Ladder  # noqa: PLC0415 - which has this module's model
+
+    assert config.tune is not None
+    ladders = [
+        Ladder(deployment=name, workload=config.tune.workload, request_rate="auto", search=config.tune.search)  # type: ignore[call-arg]
+        for name in names
+    ]
+    study = config.study.model_copy(update={"ladders": ladders, "sessions": 1, "baseline": None})
+    return config.model_copy(update={"study": study, "select": "*", "tune": None})
+
+
+def with_ladder(config: Config) -> Config:
+    """A study without ladders, with a search for the default's highest rate: that of its tuning."""
+    return config.model_copy(update={"study": competing(config, candidates(config)[:1]).study})

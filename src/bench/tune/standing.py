@@ -1,0 +1,126 @@
+"""How good each candidate is, by all visits together: a Gaussian model of the logarithm of the objective.
+
+A candidate's value is what is predicted of it, an effect of each of its settings and what belongs to the combination alone. A visit
+shows it with the error of its search, what one start differs from another, and the machine's drift, a Brownian motion over time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Floats = npt.NDArray[np.float64]
+
+__all__ = ["START", "Seen", "Space", "Standing"]
+
+START = 0.04  # by how much starts of one server differ (standard deviation of the logarithm); measured: docs/explanation/method.md
+_DRIFT = 0.01  # by how much a machine's speed moves within a minute (the same); tuned: benchmarks.tuning
+_LEVEL = 1.0  # what is not known of the objective at all (the same); convention: a factor of 2.7 either way
+_EFFECT = 0.2  # effect of a value of a setting (the same); tuned: benchmarks.tuning
+_TOGETHER = 0.1  # what a combination adds to the effects of its values (the same); tuned: benchmarks.tuning
+_PREDICTED = 0.1  # error of a predicted gain (the same); measured: docs/explanation/decisions.md
+_NORMAL = NormalDist()
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a visit showed. candidate: its place. middle, error: of the logarithm of the objective. at_min: when (min)."""
+
+    candidate: int
+    middle: float
+    error: float
+    at_min: float
+
+
+@dataclass(frozen=True)
+class Space:
+    """The candidates.
+
+    Attributes:
+        settings: of each, by column; all have the same columns. predicted: logarithm of what is expected of each over the default; NaN
+            where nothing is.
+    """
+
+    settings: Sequence[Mapping[str, Any]]
+    predicted: Sequence[float]
+
+    def values(self, column: str) -> list[Any]:
+        """The values of a setting, in the order of the candidates."""
+        return list(dict.fromkeys(each[column] for each in self.settings))
+
+    @property
+    def columns(self) -> list[str]:
+        """The settings that differ."""
+        return [column for column in self.settings[0] if len(self.values(column)) > 1]
+
+    def features(self) -> Floats:
+        """Which values each candidate has: candidates × values of all settings, 0 or 1."""
+        parts = [[[float(each[c] == value) for value in self.values(c)] for each in self.settings] for c in self.columns]
+        return np.concatenate([np.array(part) for part in parts], axis=1) if parts else np.zeros((len(self.settings), 0))
+
+
+class Standing:
+    """The posterior of all candidates.
+
+    Attributes:
+        means, covariance: of the logarithm of each candidate's objective.
+    """
+
+    def __init__(self, space: Space, seen: Sequence[Seen]) -> None:
+        """Args: seen: at least one visit."""
+        self._space = space
+        features = space.features()
+        known = np.array([not math.isnan(each) for each in space.predicted])
+        mean = np.where(known, np.nan_to_num(np.array(space.predicted, dtype=float)), 0.0) + seen[0].middle
+        together = np.where(known, min(_TOGETHER, _PREDICTED), _TOGETHER) ** 2
+        effect = _PREDICTED if known.all() else _EFFECT
+        prior = effect**2 * features @ features.T + np.diag(together) + _LEVEL**2
+        at = np.array([each.candidate for each in seen])
+        times = np.array([each.at_min for each in seen])
+        noise = _DRIFT**2 * np.minimum.outer(times, times) + np.diag([each.error**2 + START**2 for each in seen])
+        weights = np.linalg.solve(prior[np.ix_(at, at)] + noise, np.eye(len(seen)))
+        residual = np.array([each.middle for each in seen]) - mean[at]
+        gain = prior[:, at] @ weights
+        self.means: Floats = mean + gain @ residual
+        self.covariance: Floats = prior - gain @ prior[at]
+
+    def difference(self, one: int, other: int) -> tuple[float, float]:
+        """By how much the logarithm of one candidate's objective lies above another's, and the standard error of that."""
+        variance = self.covariance[one, one] + self.covariance[other, other] - 2 * self.covariance[one, other]
+        return float(self.means[one] - self.means[other]), math.sqrt(max(0.0, float(variance)))
+
+    def better(self, one: int, other: int) -> float:
+        """The probability that one candidate is better than another."""
+        mean, error = self.difference(one, other)
+        return _NORMAL.cdf(mean / error) if error else float(mean > 0)
+
+    def improvement(self, one: int, other: int) -> float:
+        """How much better one candidate is expected to be than another, where it is better at all (as a logarithm)."""
+        mean, error = self.difference(one, other)
+        return mean * _NORMAL.cdf(mean / error) + error * _NORMAL.pdf(mean / error) if error else max(0.0, mean)
+
+    def contribution(self, column: str, one: int, other: int) -> tuple[float, float] | None:
+        """What one candidate's value of a setting adds over another's, in the mean of all pairs of candidates that differ in nothing
+        else: the logarithm of the factor, and its standard error. None where there is no such pair.
+        """
+        settings = self._space.settings
+        first, second = settings[one][column], settings[other][column]
+        contrast, pairs = np.zeros(len(settings)), 0
+        for i, each in enumerate(settings):
+            twin = {**each, column: second}
+            if each[column] == first and twin in settings:
+                contrast[i] += 1
+                contrast[list(settings).index(twin)] -= 1
+                pairs += 1
+        if not pairs:
+            return None
+        contrast /= pairs
+        return float(contrast @ self.means), math.sqrt(max(0.0, float(contrast @ self.covariance @ contrast)))
