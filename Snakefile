@@ -19,6 +19,7 @@ if not PACKED:
     include: "workflow/rules/weights.smk"
     include: "workflow/rules/deploy.smk"
     include: "workflow/rules/measure.smk"
+    include: "workflow/rules/tune.smk"
     include: "workflow/rules/grade.smk"
 
 

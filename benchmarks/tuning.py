@@ -3,10 +3,10 @@
     python -m benchmarks.tuning --servers 100 --json tuning.json   # beside Optuna's TPE and a full grid, both by point estimates
     python -m benchmarks.tuning --servers 1000 --drawn             # visits drawn from their errors: the race alone, in a minute
 
-Two to four settings of two to four values each, whose effects are a fifth (standard deviation of the logarithm), and interact by half of
-that. A third of the servers has no effects at all, and a third has one bad value that looks good in short runs. Starts differ by 4 %, and
-the machine drifts by 1 % within a minute. A start takes 30 seconds. What is judged is the rate itself: how far the chosen settings are
-from the best, and how often settings that are no better than the default are called winners.
+Two or three settings of two to four values each, whose effects are a fifth (standard deviation of the logarithm), and interact by half
+of that. A third of the servers has no effects at all, and a third has one bad value that looks good in short runs. Starts differ by
+4 %, and the machine drifts by 1 % within a minute. A start takes 30 seconds. What is judged is the rate itself: how far the chosen
+settings are from the best, and how often settings that are no better than the default are called winners.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import sys
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -202,11 +203,14 @@ def one(number: int, seed: int, minutes: float, drawn: bool) -> dict[str, Any]:
     ours = by_race(planted, number, minutes, drawn=drawn)
     grid = by_grid(planted, number, drawn=drawn)
     ways = {"race": ours, "grid": grid}
-    try:
+    if find_spec("optuna"):
         ways["tpe"] = by_tpe(planted, number, 60 * ours["minutes"], drawn=drawn)
-    except ModuleNotFoundError:
-        pass
-    return {"kind": planted.kind, "candidates": len(planted.names), "gain": float(planted.rates.max() / planted.rates[0]), **ways}
+    return {
+        "kind": planted.kind,
+        "candidates": len(planted.names),
+        "gain": float(planted.rates.max() / planted.rates[0]),
+        **ways,
+    }
 
 
 def main() -> None:
@@ -232,7 +236,9 @@ def main() -> None:
 
 def report(found: list[dict[str, Any]]) -> None:
     """The rates, by kind of server and in all."""
-    print(f"\n| servers | n | way | within {_NEAR:.0%} of the best | mean loss | minutes | starts |\n|---|--:|---|--:|--:|--:|--:|")
+    print(
+        f"\n| servers | n | way | within {_NEAR:.0%} of the best | mean loss | minutes | starts |\n|---|--:|---|--:|--:|--:|--:|"
+    )
     mean: Callable[[list[float]], float] = statistics.fmean
     for kind in (*_KINDS, "all"):
         rows = [each for each in found if kind in (each["kind"], "all")]

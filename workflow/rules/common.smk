@@ -76,6 +76,7 @@ GRADED_SETS = graded_sets(
     [PLAN.config.workloads[each.workload] for each in PLAN.config.study.ladders],
     lambda line: workflow.is_main_process and print(line, file=sys.stderr),
 )
+TUNED = [paths.TUNING] if PLAN.tuned and not PACKED else []
 # Of a pack only what its user had graded: `bench grade --keep`.
 GRADED = (
     [paths.GRADES] if (Path(paths.GRADES).exists() if PACKED else GRADED_SETS) else []
@@ -299,7 +300,7 @@ def record_of_run(wildcards):
 def engine_of(wildcards):
     """The engine's record of a deployment."""
     return paths.ENGINE.format(
-        engine=PLAN.deployments[wildcards.deployment].deployment.engine
+        engine=PLAN.started[wildcards.deployment].deployment.engine
     )
 
 
@@ -310,13 +311,13 @@ def own_locks(engine):
 
 def locks_of(wildcards):
     """The digest of each lock of an engine."""
-    specs = PLAN.deployments.values()
+    specs = PLAN.started.values()
     return next(dict(s.locks) for s in specs if s.deployment.engine == wildcards.engine)
 
 
 def checkpoint_of(wildcards):
     """The checkpoint's record of a deployment; none where the server is not ours to start."""
-    spec = PLAN.deployments[wildcards.deployment]
+    spec = PLAN.started[wildcards.deployment]
     if spec.engine.source == "external":
         return []
     return paths.CHECKPOINT.format(model=spec.deployment.model)
@@ -324,7 +325,7 @@ def checkpoint_of(wildcards):
 
 def fingerprint_of(wildcards):
     """What identifies the files of a model that is given by its path; none for others."""
-    specs = PLAN.deployments.values()
+    specs = PLAN.started.values()
     return next(
         (s.checkpoint for s in specs if s.deployment.model == wildcards.model), None
     )
@@ -332,7 +333,7 @@ def fingerprint_of(wildcards):
 
 def gpus_of(deployment):
     """GPUs that a session needs: those of the server that it starts."""
-    spec = PLAN.deployments[deployment]
+    spec = PLAN.started[deployment]
     return 0 if spec.engine.source == "external" else spec.gpus
 
 

@@ -21,10 +21,10 @@ rule deploy:
             "records/launch.py",
             "records/environment.py",
         ),
-        deployment=lambda wildcards: PLAN.deployments[wildcards.deployment].digest,
+        deployment=lambda wildcards: PLAN.started[wildcards.deployment].digest,
         # A default that is said of a running server: no part of the digest, and of its launch.
-        settings=lambda wildcards: PLAN.deployments[wildcards.deployment].settings,
-        gpus=lambda wildcards: PLAN.deployments[wildcards.deployment].gpus,
+        settings=lambda wildcards: PLAN.started[wildcards.deployment].settings,
+        gpus=lambda wildcards: PLAN.started[wildcards.deployment].gpus,
         protocol=PROTOCOL,
         longest=lambda wildcards: PLAN.longest_request(wildcards.deployment),
     script:

@@ -10,6 +10,7 @@ rule report:
         findings=paths.FINDINGS,
         calibration=CALIBRATED,
         grades=GRADED,
+        tuning=TUNED,
     output:
         page=paths.REPORT,
         markdown=paths.REPORT_MARKDOWN,

@@ -7,7 +7,7 @@ from bench.workflow import job
 with job(snakemake.log[0]):
     plan = Plan.of(load_config(snakemake.config, source="the workflow's configuration"))
     write_launch(
-        plan.deployments[snakemake.wildcards.deployment],
+        plan.started[snakemake.wildcards.deployment],
         snakemake.params.longest,
         engine=Path(snakemake.input.engine),
         checkpoint=Path(snakemake.input.checkpoint) if snakemake.input.checkpoint else None,

@@ -23,6 +23,7 @@ with job(snakemake.log[0]):
             [Path(Paths.SEARCHES.format(deployment=name)) for name in plan.deployments if plan.searches_of(name)],
             Path(Paths.ANALYSIS),
             next(map(Path, snakemake.input.grades), None),
+            next(map(Path, snakemake.input.tuning), None),
         ),
         specs=[Path(path) for path in snakemake.input.specs],
         facts=[Paths.facts(name) for name in plan.deployments],

@@ -33,6 +33,7 @@ _COMMANDS = {
         "grade": "Grade the answers that were kept by the tests of their set, beside throughput.",
         "pack": "Put a study's measured runs into one file.",
         "unpack": "Take in the runs that another machine packed.",
+        "tune": "Find the best of a study's servers: which settings carry the most, and what they gain over the default.",
         "export": "Write a measured deployment as a command, a Compose file or Helm values, with what was held fixed.",
         "verify": "Check that a pack or a folder of results is what was measured.",
         "wheels": "Fetch the packages that a study needs on a machine without network.",

@@ -14,6 +14,7 @@ from bench.published import Accelerator
 from bench.records.calibration import Calibration, read_calibration
 from bench.records.classes import class_names
 from bench.records.searches import SearchRecord, found_in
+from bench.records.tuning import TuningRecord, read_tuning
 from bench.study import Decision, applying
 from bench.study.search import SLO
 from bench.work import unit_of
@@ -38,7 +39,7 @@ class Results:
         decision: what is to be decided from them. device: that they ran on; None where it is not known.
         calibration: the model of each deployment; None where none was made. searches: the deployment of each search, and what it found.
         analysed: what they show, as `analyse` wrote it; None where it did not. grades: of answers to a graded set; None without one.
-        ungraded: why nothing could be graded.
+        ungraded: why nothing could be graded. tuning: which of the servers that compete is best; None without one.
     """
 
     runs: pl.DataFrame
@@ -51,6 +52,7 @@ class Results:
     analysed: Analysis | None = None
     grades: pl.DataFrame | None = None
     ungraded: str | None = None
+    tuning: TuningRecord | None = None
 
     @classmethod
     def read(
@@ -63,6 +65,7 @@ class Results:
         searches: Sequence[Path] = (),
         analysis: Path | None = None,
         grades: Path | None = None,
+        tuning: Path | None = None,
     ) -> Results:
         """The results in the files that `aggregate`, `calibrate`, searches, `analyse` and `grade` wrote; steady windows, if any, of
         loads that go on.
@@ -85,7 +88,9 @@ class Results:
         known = read_analysis(analysis) if analysis else None
         graded = pl.read_parquet(grades) if grades else None
         why = why_ungraded(grades) if grades else None
-        return cls(runs, pl.read_parquet(timeseries), None, decision or Decision(), device, models, found, known, graded, why)
+        tuned = read_tuning(tuning) if tuning else None
+        of_runs = (decision or Decision(), device, models, found, known, graded, why, tuned)
+        return cls(runs, pl.read_parquet(timeseries), None, *of_runs)
 
     def given(self, uses: Collection[str]) -> Results:
         """The same results with no more of the decision than the keys in `uses`; with the device where `accelerator` is one of them,

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from bench.errors import BenchError
 from bench.records.files import read_typed
 
-__all__ = ["Confirmed", "Contribution", "Phase", "TuningRecord", "Visit", "read_tuning"]
+__all__ = ["Confirmed", "Contribution", "Phase", "TuningRecord", "Visit", "Visits", "read_tuning", "read_visits"]
 
 Phase = Literal["first look", "race", "confirmation"]
 
@@ -107,6 +108,23 @@ class TuningRecord:
     contributions: tuple[Contribution, ...]
     minutes: float
     seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Visits:
+    """The visits of a tuning so far, so that one that was ended goes on. digest: as of `TuningRecord`."""
+
+    digest: str
+    visits: tuple[Visit, ...]
+
+
+def read_visits(path: Path, digest: str) -> tuple[Visit, ...]:
+    """The visits in `path`, if they are of this tuning."""
+    try:
+        record = read_typed(Visits, path, "")
+    except BenchError:
+        return ()
+    return record.visits if record.digest == digest else ()
 
 
 def read_tuning(path: Path) -> TuningRecord:

@@ -35,6 +35,7 @@ from bench.words import (
     sustained,
     token_costs,
     trust,
+    tuning,
 )
 from bench.words.answer import Answer, remedy_once
 from bench.words.curves import Curve
@@ -59,6 +60,8 @@ def answers(results: Results, curves: list[Curve]) -> list[Answer]:
 
 def _answers(results: Results, rows: Rows, curves: list[Curve]) -> Iterator[Answer]:
     runs, decision, findings = results.runs, results.decision, results.analysis.findings
+    if results.tuning:
+        yield tuning.answer(results.tuning)
     judged = [curve for curve in curves if curve.point]
     sized = decision.peak_rps is not None
     if judged and sized:

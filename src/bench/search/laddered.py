@@ -175,9 +175,7 @@ class LadderSearches:
         def announce(run: Next) -> None:
             self._tell(rounds, asked, next_text(run, aim))
 
-        found = search(
-            aim, budget, measure, before, report, self._targets(asked), begin, announce, kept_alone(_alone(asked))
-        )
+        found = search(aim, budget, measure, before, report, self._targets(asked), begin, announce, kept_alone(_alone(asked)))
         for target, answer in found.answers.items():
             self.say(
                 f"{asked.key}: {answer_text(answer, aim, target)}, after {count_text(len(found.looks), 'run')} ({answer.why})"

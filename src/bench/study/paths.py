@@ -51,6 +51,8 @@ class Paths:
     RELIEFS = "results/reliefs.json"
     CAUSES = "results/analysis/causes.parquet"
     FINDINGS = "results/analysis/findings.json"
+    TUNING = "results/tuning/tuning.json"
+    VISITS = "results/tuning/visits.json"
     GRADES = "results/analysis/grades.parquet"
     FIGURE_SVG = "results/figures/{figure}.svg"
     FIGURE_PNG = "results/figures/{figure}.png"

@@ -25,6 +25,7 @@ from bench.study.search import SLO, Search
 from bench.study.searches import SearchSpec, found_runs
 from bench.study.slo import applying, parse_slo
 from bench.study.specs import PROTOCOL, DeploymentSpec, RunSpec, digest
+from bench.study.tuning import candidates, competing
 from bench.study.workload import Workload
 
 __all__ = ["PROTOCOL", "DeploymentSpec", "Plan", "RunSpec", "digest", "file_digests", "longest_request", "swept"]
@@ -105,6 +106,16 @@ class Plan:
         """How a session measures."""
         return self.config.measurement
 
+    @cached_property
+    def tuned(self) -> Plan | None:
+        """The plan of the servers that compete in the study's tuning; None without one."""
+        return Plan.of(competing(self.config, candidates(self.config))) if self.config.tune else None
+
+    @property
+    def started(self) -> Mapping[str, DeploymentSpec]:
+        """All deployments whose servers may be started: those of the runs, and those that compete."""
+        return {**(self.tuned.deployments if self.tuned else {}), **self.deployments}
+
     @property
     def of_study(self) -> int:
         """How many runs the whole study has."""
@@ -160,9 +171,10 @@ class Plan:
         """
         if self.config.packed:
             return 0
+        ladders = [*self.config.study.ladders, *(self.tuned.config.study.ladders if self.tuned else ())]
         return max(
             longest_request(workload)
-            for ladder in self.config.study.ladders
+            for ladder in ladders
             if ladder.deployment == deployment
             for _, workload in swept(ladder, self.config.workloads[ladder.workload])
         )

@@ -43,7 +43,8 @@ class Tune(Strict):
         description="Time for all starts of servers and their searches (min). More of it goes on from what is measured.",
     )
     search: Search = Field(
-        default_factory=_visit, description="Of each start: how precisely, and with how many runs and seconds under load at most."
+        default_factory=_visit,
+        description="Of each start: how precisely, and with how many runs and seconds under load at most.",
     )
 
 

@@ -100,9 +100,7 @@ class _Race:
         for visit in self.outcome.visits:
             if visit.middle is not None and visit.error is not None:
                 middle = visit.middle - math.log(self.units[visit.deployment])
-                found.append(
-                    Seen(self.names.index(visit.deployment), middle, visit.error, (spent + visit.seconds / 2) / 60)
-                )
+                found.append(Seen(self.names.index(visit.deployment), middle, visit.error, (spent + visit.seconds / 2) / 60))
             spent += visit.seconds
         return found
 

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 __all__ = ["START", "Seen", "Space", "Standing"]
 
-START = 0.04  # by how much starts of one server differ (standard deviation of the logarithm); measured: docs/explanation/method.md
+START = (
+    0.04  # by how much starts of one server differ (standard deviation of the logarithm); measured: docs/explanation/method.md
+)
 _DRIFT = 0.01  # by how much a machine's speed moves within a minute (the same); tuned: benchmarks.tuning
 _LEVEL = 1.0  # what is not known of the objective at all (the same); convention: a factor of 2.7 either way
 _EFFECT = 0.2  # effect of a value of a setting (the same); tuned: benchmarks.tuning

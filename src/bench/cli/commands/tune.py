@@ -1,0 +1,62 @@
+"""`bench tune`: which of a study's servers is best, and what its settings gain."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated
+
+from bench.cli.entry import command
+from bench.cli.options import Configfile, Json, option, positive
+from bench.cli.output import print_json
+from bench.errors import BenchError
+
+
+@command(
+    "bench tune --configfile tune.yaml",
+    "bench tune --configfile tune.yaml --minutes 90",
+    "bench tune --json",
+    after="Exit status: 0 if settings that are better than the default are shown, or that the default is the best; 3 if a gain could "
+    "not be shown; 1 if the workflow failed; 2 for what you can fix.",
+)
+def tune(
+    configfile: Configfile = None,
+    minutes: Annotated[
+        float | None, option("MIN", "Time for all starts of servers, in place of tune.minutes.", parser=positive)
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Starts the servers that `tune` of a study names, races them under its workload, confirms the best against the default in starts
+    of their own, and prints the gain with its interval. What is measured is kept: the same command goes on from there, and more
+    minutes go on from what fewer measured.
+    """
+    from dataclasses import asdict
+
+    from bench.cli.study import load_plan
+    from bench.records.tuning import read_tuning
+    from bench.shipped import SNAKEFILE
+    from bench.study import Paths
+    from bench.words.tuning import tuning_lines
+
+    file, plan = load_plan(configfile, None, json=json)
+    if plan.tuned is None:
+        raise BenchError(
+            f"{file} has no `tune`. Give it the servers that compete, and the load: "
+            "tune: { deployments: NAME, workload: NAME }; docs/how-to/tune.md has an example."
+        )
+    command = [sys.executable, "-m", "snakemake", "--cores", str(os.cpu_count() or 1), "--snakefile", str(SNAKEFILE)]
+    command += ["--configfile", str(file)]
+    if minutes is not None:
+        command += ["--config", f"tune={{minutes: {minutes:g}}}"]
+    done = subprocess.run([*command, "--", Paths.TUNING], stdout=sys.stderr)
+    if done.returncode:
+        raise SystemExit(1)
+    found = read_tuning(Path(Paths.TUNING))
+    if json:
+        print_json(asdict(found))
+    else:
+        print("\n".join(tuning_lines(found)))
+    if found.winner is None or (found.winner != found.leader):
+        raise SystemExit(3)

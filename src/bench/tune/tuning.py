@@ -1,0 +1,155 @@
+"""A study's tuning on real servers: visits that are kept, the race over them, and the record of what it found."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bench.errors import BenchError
+from bench.measure.own_gpus import own_gpus
+from bench.measure.session import measure
+from bench.records.files import write_record
+from bench.records.run import RECORD
+from bench.records.tuning import Contribution, TuningRecord, Visit, Visits, read_visits
+from bench.search.laddered import LadderSearches, Terms
+from bench.statistics import Z
+from bench.store import Store
+from bench.study import Config, Paths, Plan
+from bench.study.plan import digest
+from bench.study.searches import found_runs
+from bench.study.settings import varying_settings
+from bench.study.tuning import candidates, competing
+from bench.tune.race import Ask, Outcome, race
+from bench.tune.standing import Space
+from bench.tune.visits import target_of, visit_of
+
+__all__ = ["tune"]
+
+
+@dataclass
+class _Servers:
+    """Makes visits to the candidates, and keeps them in a file. Attributes: known: those of an earlier call, in their order."""
+
+    config: Config
+    digest: str
+    known: list[Visit]
+    say: Callable[[str], None]
+    made: list[Visit] = field(default_factory=list)
+
+    def visit(self, ask: Ask) -> Visit:
+        """What the visit showed when it was made, or a new one."""
+        number = len(self.made)
+        if number < len(self.known):
+            before = self.known[number]
+            if (before.deployment, before.phase, before.round) == (ask.candidate, ask.phase, ask.round):
+                self.made.append(before)
+                return before
+            self.known = self.known[:number]
+        self.say(f"{ask.candidate}: {ask.phase}" + (f", round {ask.round}" if ask.phase != "first look" else ""))
+        self.made.append(self._visited(ask))
+        file = Path(Paths.VISITS)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_record(Visits(digest=self.digest, visits=tuple(self.made)), file)
+        return self.made[-1]
+
+    def _visited(self, ask: Ask) -> Visit:
+        name, began = ask.candidate, time.monotonic()
+        plan = Plan.of(competing(self.config, [name]))
+        spec, store = plan.deployments[name], Store(owner=name)
+        (asked,) = plan.searches
+        before = found_runs([asked], store.root.glob(f"{name}/*/{RECORD}"))
+        terms = Terms(frozenset(run.digest for run in before), ask.start, target_of(ask))
+        searches = LadderSearches(plan, spec, store, self.say, terms)
+        try:
+            with own_gpus(spec, os.environ, self.say):
+                launch = Path(Paths.LAUNCH.format(deployment=name))
+                measure(plan, name, (), launch=launch, facts=Paths.facts(name), store=store, say=self.say, search=searches)
+        except BenchError as error:
+            if not self.made:  # the default's: nothing could be held against it
+                raise
+            self.say(f"{name}: {error}")
+            return Visit(deployment=name, phase=ask.phase, round=ask.round, middle=None, error=None, low=0.0, high=None,
+                         why="died", runs=0, load_s=0.0, seconds=time.monotonic() - began, said=str(error))  # fmt: skip
+        found = searches.found(asked)
+        assert found is not None
+        return visit_of(ask, found, time.monotonic() - began)
+
+
+def tune(config: Config, say: Callable[[str], None]) -> TuningRecord:
+    """Find the best candidate of a study's `tune`.
+
+    Visits of an earlier call with other minutes count. What is found is written by the caller.
+
+    Raises:
+        BenchError: the default's server cannot be measured.
+    """
+    asked = config.tune
+    assert asked is not None
+    names = candidates(config)
+    plan = Plan.of(competing(config, names))
+    settings = _settings(plan, names)
+    units = {name: float(plan.deployments[name].gpus or 1) if asked.objective == "cost" else 1.0 for name in names}
+    of = digest([search.digest for search in plan.searches] + [asked.objective])
+    servers = _Servers(config, of, list(read_visits(Path(Paths.VISITS), of)), say)
+    space = Space([settings[name] for name in names], [math.nan] * len(names))
+    found = race(names, space, units, 60 * asked.minutes, servers.visit)
+    confirmed = found.confirmed
+    winner = names[0] if found.leader is None or confirmed is None or confirmed.low <= 1 else found.leader
+    measured = found.leader is not None
+    return TuningRecord(
+        digest=of,
+        objective=asked.objective,
+        workload=asked.workload,
+        slos=tuple(str(slo) for slo in plan.searches[0].slos),
+        default=names[0],
+        candidates=tuple(names),
+        settings=settings,
+        units=units,
+        predicted={},
+        visits=tuple(found.visits),
+        dropped=found.dropped,
+        untried=tuple(found.untried),
+        leader=found.leader,
+        confirmed=confirmed,
+        winner=winner if measured else None,
+        contributions=tuple(_contributions(found, space, names, winner)) if measured else (),
+        minutes=asked.minutes,
+        seconds=round(found.seconds, 1),
+    )
+
+
+def _settings(plan: Plan, names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """What differs between the candidates, by candidate and column; of settings that always change together the first."""
+    rows = [
+        {
+            "model": plan.deployments[name].deployment.model,
+            "engine": plan.deployments[name].deployment.engine,
+            **plan.deployments[name].settings,
+        }
+        for name in names
+    ]
+    columns = varying_settings(rows, before=("model", "engine"))
+    return {name: {column: row.get(column) for column in columns} for name, row in zip(names, rows, strict=True)}
+
+
+def _contributions(found: Outcome, space: Space, names: Sequence[str], winner: str) -> list[Contribution]:
+    """What each setting adds in which winner and default differ."""
+    standing, place = found.standing, names.index(winner)
+    assert standing is not None
+    default, chosen = space.settings[0], space.settings[place]
+    result = []
+    for column in space.columns:
+        if default[column] == chosen[column]:
+            continue
+        known = standing.contribution(column, place, 0)
+        ends: Mapping[str, float | None] = {"gain": None, "low": None, "high": None}
+        if known is not None:
+            mean, error = known
+            ends = {"gain": math.exp(mean), "low": math.exp(mean - Z * error), "high": math.exp(mean + Z * error)}
+        result.append(Contribution(setting=column, default=default[column], winner=chosen[column], **ends))
+    return result

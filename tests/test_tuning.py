@@ -1,0 +1,330 @@
+"""A tuning: its model of all starts, its race on planted servers, its visits to real ones, and what it says."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from dataclasses import replace
+from statistics import fmean
+
+import pytest
+import yaml
+from benchmarks.tuning import Machine, Planted
+
+from bench.errors import BenchError
+from bench.records.tuning import Confirmed, Contribution, TuningRecord, Visit, read_tuning
+from bench.study import Paths, Plan, load_config
+from bench.study.tuning import candidates
+from bench.tune.race import Ask, Rival, race
+from bench.tune.standing import Seen, Space, Standing
+from bench.words.tuning import tuning_lines
+from tests.fake_server import fake_server
+from tests.snapshots import same
+
+GRID = [{"slots": slots, "batch": batch} for slots in (2, 4) for batch in (64, 512)]
+
+
+def unknown(settings):
+    return Space(settings, [math.nan] * len(settings))
+
+
+# The model of all starts
+
+
+def test_what_is_seen_of_a_setting_is_expected_of_candidates_that_share_it():
+    seen = [Seen(0, 0.0, 0.05, 0.0), Seen(1, 0.5, 0.05, 4.0), Seen(2, 0.0, 0.05, 8.0)]
+    standing = Standing(unknown(GRID), seen)
+    assert standing.means[3] == pytest.approx(0.4, abs=0.15)  # never started: batch 512 added 0.5 to slots 2
+    gain, error = standing.contribution("batch", 1, 0)
+    assert gain == pytest.approx(0.45, abs=0.1)
+    assert 0.03 < error < 0.15
+    assert standing.better(1, 0) > 0.99
+    assert standing.better(2, 0) == pytest.approx(0.5, abs=0.1)
+
+
+def test_more_starts_say_more_and_a_drifting_machine_less():
+    once = Standing(unknown(GRID), [Seen(0, 0.0, 0.05, 0.0), Seen(1, 0.1, 0.05, 4.0)])
+    again = Standing(unknown(GRID), [Seen(n % 2, 0.1 * (n % 2), 0.05, 4.0 * n) for n in range(8)])
+    far = Standing(unknown(GRID), [Seen(0, 0.0, 0.05, 0.0), Seen(1, 0.1, 0.05, 400.0)])
+    errors = [each.difference(1, 0)[1] for each in (again, once, far)]
+    assert errors == sorted(errors)
+    assert errors[0] < 0.6 * errors[1] < 0.6 * errors[2]
+
+
+def test_where_no_two_candidates_differ_in_a_setting_alone_its_part_is_not_known():
+    settings = [{"slots": 2, "batch": 64}, {"slots": 4, "batch": 512}]
+    standing = Standing(unknown(settings), [Seen(0, 0.0, 0.05, 0.0), Seen(1, 0.4, 0.05, 4.0)])
+    assert standing.contribution("slots", 1, 0) is None
+
+
+def test_a_prediction_decides_who_is_started_first_and_starts_decide_after_all():
+    predicted = Space(GRID, [0.0, 0.0, 0.0, 0.6])
+    first = Standing(predicted, [Seen(0, 1.0, 0.05, 0.0)])
+    assert max(range(1, 4), key=lambda each: first.improvement(each, 0)) == 3
+    after = Standing(predicted, [Seen(0, 1.0, 0.05, 0.0), Seen(3, 0.7, 0.05, 4.0)])
+    assert after.better(3, 0) < 0.05
+
+
+# The race
+
+
+def raced(number, seed=3, minutes=90.0):
+    planted = Planted.of(number, seed)
+    machine = Machine(planted, number, drawn=True)
+    units = dict.fromkeys(planted.names, 1.0)
+    return planted, race(planted.names, unknown(planted.settings), units, 60 * minutes, machine.visit)
+
+
+@pytest.fixture(scope="module")
+def races():
+    return [raced(number) for number in range(60)]
+
+
+def test_the_best_is_found_and_few_winners_are_none(races):
+    """Of 60 planted servers; the benchmark has the same of more, with searches."""
+    near, false, held, pairs = 0, 0, 0, 0
+    for planted, found in races:
+        truth = dict(zip(planted.names, planted.rates / planted.rates[0], strict=True))
+        shown = found.confirmed is not None and found.confirmed.low > 1
+        near += truth[found.leader if shown else planted.names[0]] >= 0.95 * max(truth.values())
+        false += shown and truth[found.leader] <= 1
+        if found.confirmed:
+            pairs += 1
+            held += found.confirmed.low <= truth[found.leader] <= found.confirmed.high
+    assert near >= 0.85 * len(races)
+    assert false <= 2
+    assert held >= 0.9 * pairs > 0
+
+
+def test_the_gain_is_by_starts_of_the_confirmation_alone(races):
+    planted, found = next((planted, found) for planted, found in races if found.confirmed)
+    by_turns = [visit for visit in found.visits if visit.phase == "confirmation"]
+    differences = [
+        (one.middle - other.middle) * (1 if one.deployment == found.leader else -1)
+        for one, other in zip(by_turns[::2], by_turns[1::2], strict=True)
+    ]
+    assert found.confirmed.gain == pytest.approx(math.exp(fmean(differences)))
+    assert [visit.deployment for visit in by_turns[:4]] == [planted.names[0], found.leader, found.leader, planted.names[0]]
+
+
+def test_minutes_bound_a_race_and_what_they_did_not_reach_is_named():
+    _, short = raced(0, minutes=30)
+    _, long = raced(0, minutes=200)
+    assert short.untried
+    assert len(long.untried) < len(short.untried)
+    assert short.seconds < 60 * 60
+
+
+def test_the_same_visits_lead_to_the_same_race():
+    planted, found = raced(1)
+    kept = iter(found.visits)
+    asked = []
+
+    def visit(ask):
+        asked.append(ask)
+        return next(kept)
+
+    again = race(planted.names, unknown(planted.settings), dict.fromkeys(planted.names, 1.0), 60 * 90, visit)
+    assert again.visits == found.visits
+    assert (again.leader, again.confirmed, again.dropped, again.untried) == (
+        found.leader, found.confirmed, found.dropped, found.untried,
+    )  # fmt: skip
+    assert asked[0].rival is None
+    assert all(ask.rival for ask in asked[1:] if ask.phase == "first look")
+
+
+def test_a_server_that_dies_and_one_whose_every_rate_is_too_high_are_out():
+    names = ["default", "dies", "slow", "fast"]
+    asked = []
+
+    def visit(ask):
+        asked.append(ask.candidate)
+        known = {"default": (1.0, "found"), "fast": (1.5, "found")}.get(ask.candidate)
+        why = known[1] if known else {"dies": "died", "slow": "alone"}[ask.candidate]
+        middle = known[0] if known else None
+        return Visit(deployment=ask.candidate, phase=ask.phase, round=ask.round, middle=middle, error=known and 0.05, low=1.0,
+                     high=2.0, why=why, runs=4, load_s=60.0, seconds=90.0)  # fmt: skip
+
+    settings = [{"n": number} for number in range(4)]
+    found = race(names, unknown(settings), dict.fromkeys(names, 1.0), 3600.0, visit)
+    assert (found.leader, asked.count("dies"), asked.count("slow")) == ("fast", 1, 1)
+    assert found.confirmed.low > 1.3
+
+
+def test_a_default_without_a_rate_ends_it():
+    def visit(ask):
+        return Visit(deployment=ask.candidate, phase=ask.phase, round=1, middle=None, error=None, low=0.0, high=None, why="alone",
+                     runs=0, load_s=0.0, seconds=9.0)  # fmt: skip
+
+    found = race(["a", "b"], unknown([{"n": 1}, {"n": 2}]), {"a": 1.0, "b": 1.0}, 600.0, visit)
+    assert (found.leader, found.untried, len(found.visits)) == (None, ["b"], 1)
+
+
+def test_gpus_divide_the_rate_where_tokens_are_to_be_cheap():
+    """Twice the GPUs with 1.5 times the rate is the better server, and the dearer token."""
+
+    def visit(ask):
+        middle = math.log(15.0 if ask.candidate == "two" else 10.0)
+        return Visit(deployment=ask.candidate, phase=ask.phase, round=ask.round, middle=middle, error=0.03, low=1.0, high=2.0,
+                     why="found", runs=4, load_s=60.0, seconds=90.0)  # fmt: skip
+
+    names, space = ["one", "two"], unknown([{"tensor_parallel": 1}, {"tensor_parallel": 2}])
+    plain = race(names, space, {"one": 1.0, "two": 1.0}, 3600.0, visit)
+    by_cost = race(names, space, {"one": 1.0, "two": 2.0}, 3600.0, visit)
+    assert (plain.leader, by_cost.leader) == ("two", "one")
+
+
+# Visits
+
+
+@pytest.mark.parametrize(("limit", "ends"), [(4.0, True), (30.0, False)])
+def test_a_search_ends_early_once_its_candidate_has_lost(limit, ends):
+    planted = Planted.of(0, 1)
+    planted.rates[:] = limit
+    machine = Machine(planted, 5, drawn=False)
+    shown = machine.visit(Ask(planted.names[0], "first look", 2, 10.0, Rival(10.0, 0.08)))
+    assert (shown.why == "lost") == ends
+    whole = Machine(planted, 5, drawn=False).visit(Ask(planted.names[0], "first look", 2, 10.0, None))
+    if ends:
+        assert shown.runs < whole.runs
+        assert math.exp(shown.middle) < 10.0
+    else:
+        assert shown.middle == pytest.approx(math.log(limit), abs=0.2)
+
+
+# The configuration
+
+
+def competing(content, **tune):
+    content["study"] = {"title": "t"}
+    content["deployments"] = {"a": {**content["deployments"]["a"], "sweep": {"max_num_seqs": [64, 32, 128]}}}
+    content["workloads"]["w"] = {"arrival": "poisson", "num_requests": "auto", "prompt_tokens": 16, "output_tokens": 4}
+    content["decision"] = {"slo": ["ttft_p90=1s"]}
+    content["tune"] = {"deployments": "a", "workload": "w", **tune}
+    return content
+
+
+def test_a_sweep_competes_and_its_first_combination_is_the_default(content):
+    config = load_config(competing(content), source="test")
+    assert candidates(config) == ["a-seqs64", "a-seqs32", "a-seqs128"]
+    plan = Plan.of(config)
+    assert [search.key for search in plan.searches] == ["a-seqs64/w_poisson_p16_o4_auto"]
+    assert list(plan.tuned.deployments) == candidates(config)
+    assert set(plan.started) == set(candidates(config))
+    assert plan.longest_request("a-seqs128") == 20
+    other = load_config(competing(content, default="a-seqs32"), source="test")
+    assert candidates(other)[0] == "a-seqs32"
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"deployments": ["a", "nobody"]}, "tune.deployments is 'nobody', which deployments does not define"),
+        ({"default": "a"}, "tune.default is 'a', which deployments does not define"),
+        ({"workload": "none"}, "tune.workload is 'none', which workloads does not define"),
+        ({"deployments": "a-seqs64"}, "a tuning needs two servers or more"),
+        ({"search": {"targets": ["throughput"]}}, "a tuning looks for the highest rate within the SLOs"),
+        ({"minutes": 0}, "tune.minutes is 0"),
+    ],
+)
+def test_what_no_tuning_can_be_is_refused(content, change, said):
+    with pytest.raises(BenchError) as error:
+        load_config(competing(content, **change), source="test")
+    assert said in str(error.value)
+    assert "study.ladders" not in str(error.value)
+
+
+def test_a_closed_loop_has_no_rate_and_no_slo_no_limit(content):
+    closed = competing(content)
+    closed["workloads"]["w"]["arrival"] = "closed"
+    with pytest.raises(BenchError, match=r"tune\.workload is 'w', whose arrival is closed"):
+        load_config(closed, source="test")
+    loose = competing(content)
+    loose["workloads"]["w"]["arrival"] = "poisson"
+    loose["decision"] = {}
+    with pytest.raises(BenchError, match="tune: auto searches for the highest load within SLOs, and there are none"):
+        load_config(loose, source="test")
+
+
+# The words
+
+
+def record(**changed):
+    visits = [
+        Visit(deployment=name, phase=phase, round=number, middle=math.log(rate), error=0.05, low=rate, high=rate, why=why, runs=6,
+              load_s=100.0, seconds=130.0)
+        for name, phase, number, rate, why in (
+            ("d", "first look", 1, 10.0, "found"),
+            ("b", "first look", 2, 13.0, "found"),
+            ("c", "first look", 3, 7.0, "lost"),
+            ("b", "race", 1, 13.0, "found"),
+            ("d", "confirmation", 1, 10.0, "found"),
+            ("b", "confirmation", 1, 13.0, "found"),
+            ("b", "confirmation", 2, 13.0, "found"),
+            ("d", "confirmation", 2, 10.0, "found"),
+        )
+    ]  # fmt: skip
+    parts = (
+        Contribution(setting="max_num_seqs", default=64, winner=128, gain=1.2, low=1.1, high=1.31),
+        Contribution(setting="flag_ubatch_size", default=None, winner="64", gain=None, low=None, high=None),
+    )
+    whole = TuningRecord(
+        digest="x", objective="requests", workload="w", slos=("TTFT P90 ≤ 1 s",), default="d", candidates=("d", "b", "c", "e"),
+        settings={}, units={}, predicted={}, visits=tuple(visits), dropped={"c": 3}, untried=("e",), leader="b",
+        confirmed=Confirmed(pairs=2, gain=1.3, low=1.18, high=1.43), winner="b", contributions=parts, minutes=30, seconds=1040.0,
+    )  # fmt: skip
+    return replace(whole, **changed)
+
+
+def test_what_a_tuning_says():
+    died = replace(record().visits[2], why="died", middle=None, error=None, said="c: out of memory\nlog")
+    none = replace(record().visits[0], why="alone", middle=None, error=None)
+    lines = []
+    for title, found in (
+        ("a winner", record()),
+        ("no gain shown", record(winner="d", confirmed=Confirmed(pairs=4, gain=1.04, low=0.97, high=1.12), contributions=())),
+        ("not worth a confirmation", record(winner="d", confirmed=None, contributions=())),
+        ("the default leads", record(winner="d", leader="d", confirmed=None, contributions=(), untried=(), dropped={})),
+        ("one died, by cost", record(objective="cost", visits=(*record().visits[:2], died), dropped={})),
+        ("nothing is known", record(winner=None, leader=None, confirmed=None, contributions=(), visits=(none,), dropped={})),
+    ):
+        lines += [f"# {title}", *tuning_lines(found)]
+    same("tuning", lines)
+
+
+# A workflow
+
+
+@pytest.mark.workflow
+def test_two_servers_race_in_a_workflow_and_a_second_call_measures_nothing(content, tmp_path):
+    """Of two servers, one of which answers half as fast and has as many places."""
+    page = {"/v1/models": '{"data": [{"id": "m"}]}'}
+    with fake_server(first_s=0.04, gap_s=0.02, pages=page) as slow, fake_server(first_s=0.02, gap_s=0.01, pages=page) as fast:
+        for server in (slow, fast):
+            server.refuse = lambda _, server=server: (503, {}) if server.in_flight > 4 else None
+        competing(content, minutes=1.2, search={"runs": 3, "seconds": 60})
+        content["engines"] = {
+            name: {"source": "external", "base_url": server.base_url, "metrics": "none"}
+            for name, server in (("slow", slow), ("fast", fast))
+        }
+        content["deployments"] = {"s": {"model": "m", "served_name": "m", "sweep": {"engine": ["slow", "fast"]}}}
+        content["tune"]["deployments"] = "s"
+        content["thresholds"] = dict.fromkeys(("loop_lag_p99_s", "loop_lag_max_s", "client_cpu_share", "drift"), 30) | {
+            "other_share": 1
+        }
+        content["measurement"] = {"warmup_requests": 3, "reference_requests": 0}
+        (tmp_path / "study.yaml").write_text(yaml.safe_dump(content))
+        command = [sys.executable, "-m", "bench.cli", "tune", "--configfile", "study.yaml", "--json"]
+        first = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+        assert first.returncode in (0, 3), first.stderr[-4000:]
+        found = read_tuning(tmp_path / Paths.TUNING)
+        assert json.loads(first.stdout)["leader"] == found.leader
+        assert (found.default, found.candidates, found.untried) == ("s-slow", ("s-slow", "s-fast"), ())
+        assert found.leader == "s-fast"
+        assert {visit.deployment for visit in found.visits} == {"s-slow", "s-fast"}
+        sent = len(slow.requests) + len(fast.requests)
+        again = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+        assert (again.returncode, again.stdout) == (first.returncode, first.stdout)
+        assert len(slow.requests) + len(fast.requests) == sent

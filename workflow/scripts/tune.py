@@ -1,0 +1,14 @@
+from pathlib import Path
+
+from bench.records.files import write_record
+from bench.study import load_config
+from bench.tune.tuning import tune
+from bench.words.tuning import tuning_lines
+from bench.workflow import job
+
+with job(snakemake.log[0]) as say:
+    config = load_config(snakemake.config, source="the workflow's configuration")
+    found = tune(config, say)
+    for line in tuning_lines(found):
+        say(line)
+    write_record(found, Path(snakemake.output.tuning))
