@@ -299,12 +299,12 @@ def test_what_a_tuning_says():
 
 @pytest.mark.workflow
 def test_two_servers_race_in_a_workflow_and_a_second_call_measures_nothing(content, tmp_path):
-    """Of two servers, one of which answers half as fast and has as many places."""
+    """Of two servers with four places each, one answers eight times as fast."""
     page = {"/v1/models": '{"data": [{"id": "m"}]}'}
-    with fake_server(first_s=0.04, gap_s=0.02, pages=page) as slow, fake_server(first_s=0.02, gap_s=0.01, pages=page) as fast:
+    with fake_server(first_s=0.04, gap_s=0.02, pages=page) as slow, fake_server(first_s=0.005, gap_s=0.0025, pages=page) as fast:
         for server in (slow, fast):
             server.refuse = lambda _, server=server: (503, {}) if server.in_flight > 4 else None
-        competing(content, minutes=1.2, search={"runs": 3, "seconds": 60})
+        competing(content, minutes=1.5, search={"runs": 2, "seconds": 60})
         content["engines"] = {
             name: {"source": "external", "base_url": server.base_url, "metrics": "none"}
             for name, server in (("slow", slow), ("fast", fast))
