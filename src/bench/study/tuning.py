@@ -38,7 +38,7 @@ class Tune(Strict):
         description="`requests`: the most requests/s within the SLOs. `cost`: the most of them for each GPU, and so the least that a "
         "token costs.",
     )
-    minutes: Annotated[float, Field(gt=0)] = Field(
+    minutes: Annotated[float, Field(gt=0, strict=False)] = Field(  # `--config` gives a text
         default=60.0,
         description="Time for all starts of servers and their searches (min). More of it goes on from what is measured.",
     )
