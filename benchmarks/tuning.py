@@ -145,7 +145,7 @@ class Machine:
 def by_race(planted: Planted, seed: int, minutes: float, *, drawn: bool) -> dict[str, Any]:
     """What our race chooses, and whether it calls a winner that is none."""
     machine = Machine(planted, seed, drawn=drawn)
-    space = Space(planted.settings, [math.nan] * len(planted.names))
+    space = Space(planted.settings)
     found = race(planted.names, space, dict.fromkeys(planted.names, 1.0), 60 * minutes, machine.visit)
     confirmed = found.confirmed
     shown = confirmed is not None and confirmed.low > 1

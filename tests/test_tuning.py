@@ -26,16 +26,12 @@ from tests.snapshots import same
 GRID = [{"slots": slots, "batch": batch} for slots in (2, 4) for batch in (64, 512)]
 
 
-def unknown(settings):
-    return Space(settings, [math.nan] * len(settings))
-
-
 # The model of all starts
 
 
 def test_what_is_seen_of_a_setting_is_expected_of_candidates_that_share_it():
     seen = [Seen(0, 0.0, 0.05, 0.0), Seen(1, 0.5, 0.05, 4.0), Seen(2, 0.0, 0.05, 8.0)]
-    standing = Standing(unknown(GRID), seen)
+    standing = Standing(Space(GRID), seen)
     assert standing.means[3] == pytest.approx(0.4, abs=0.15)  # never started: batch 512 added 0.5 to slots 2
     gain, error = standing.contribution("batch", 1, 0)
     assert gain == pytest.approx(0.45, abs=0.1)
@@ -45,9 +41,9 @@ def test_what_is_seen_of_a_setting_is_expected_of_candidates_that_share_it():
 
 
 def test_more_starts_say_more_and_a_drifting_machine_less():
-    once = Standing(unknown(GRID), [Seen(0, 0.0, 0.05, 0.0), Seen(1, 0.1, 0.05, 4.0)])
-    again = Standing(unknown(GRID), [Seen(n % 2, 0.1 * (n % 2), 0.05, 4.0 * n) for n in range(8)])
-    far = Standing(unknown(GRID), [Seen(0, 0.0, 0.05, 0.0), Seen(1, 0.1, 0.05, 400.0)])
+    once = Standing(Space(GRID), [Seen(0, 0.0, 0.05, 0.0), Seen(1, 0.1, 0.05, 4.0)])
+    again = Standing(Space(GRID), [Seen(n % 2, 0.1 * (n % 2), 0.05, 4.0 * n) for n in range(8)])
+    far = Standing(Space(GRID), [Seen(0, 0.0, 0.05, 0.0), Seen(1, 0.1, 0.05, 400.0)])
     errors = [each.difference(1, 0)[1] for each in (again, once, far)]
     assert errors == sorted(errors)
     assert errors[0] < 0.6 * errors[1] < 0.6 * errors[2]
@@ -55,16 +51,8 @@ def test_more_starts_say_more_and_a_drifting_machine_less():
 
 def test_where_no_two_candidates_differ_in_a_setting_alone_its_part_is_not_known():
     settings = [{"slots": 2, "batch": 64}, {"slots": 4, "batch": 512}]
-    standing = Standing(unknown(settings), [Seen(0, 0.0, 0.05, 0.0), Seen(1, 0.4, 0.05, 4.0)])
+    standing = Standing(Space(settings), [Seen(0, 0.0, 0.05, 0.0), Seen(1, 0.4, 0.05, 4.0)])
     assert standing.contribution("slots", 1, 0) is None
-
-
-def test_a_prediction_decides_who_is_started_first_and_starts_decide_after_all():
-    predicted = Space(GRID, [0.0, 0.0, 0.0, 0.6])
-    first = Standing(predicted, [Seen(0, 1.0, 0.05, 0.0)])
-    assert max(range(1, 4), key=lambda each: first.improvement(each, 0)) == 3
-    after = Standing(predicted, [Seen(0, 1.0, 0.05, 0.0), Seen(3, 0.7, 0.05, 4.0)])
-    assert after.better(3, 0) < 0.05
 
 
 # The race
@@ -74,7 +62,7 @@ def raced(number, seed=3, minutes=90.0):
     planted = Planted.of(number, seed)
     machine = Machine(planted, number, drawn=True)
     units = dict.fromkeys(planted.names, 1.0)
-    return planted, race(planted.names, unknown(planted.settings), units, 60 * minutes, machine.visit)
+    return planted, race(planted.names, Space(planted.settings), units, 60 * minutes, machine.visit)
 
 
 @pytest.fixture(scope="module")
@@ -126,7 +114,7 @@ def test_the_same_visits_lead_to_the_same_race():
         asked.append(ask)
         return next(kept)
 
-    again = race(planted.names, unknown(planted.settings), dict.fromkeys(planted.names, 1.0), 60 * 90, visit)
+    again = race(planted.names, Space(planted.settings), dict.fromkeys(planted.names, 1.0), 60 * 90, visit)
     assert again.visits == found.visits
     assert (again.leader, again.confirmed, again.dropped, again.untried) == (
         found.leader, found.confirmed, found.dropped, found.untried,
@@ -148,7 +136,7 @@ def test_a_server_that_dies_and_one_whose_every_rate_is_too_high_are_out():
                      high=2.0, why=why, runs=4, load_s=60.0, seconds=90.0)  # fmt: skip
 
     settings = [{"n": number} for number in range(4)]
-    found = race(names, unknown(settings), dict.fromkeys(names, 1.0), 3600.0, visit)
+    found = race(names, Space(settings), dict.fromkeys(names, 1.0), 3600.0, visit)
     assert (found.leader, asked.count("dies"), asked.count("slow")) == ("fast", 1, 1)
     assert found.confirmed.low > 1.3
 
@@ -158,7 +146,7 @@ def test_a_default_without_a_rate_ends_it():
         return Visit(deployment=ask.candidate, phase=ask.phase, round=1, middle=None, error=None, low=0.0, high=None, why="alone",
                      runs=0, load_s=0.0, seconds=9.0)  # fmt: skip
 
-    found = race(["a", "b"], unknown([{"n": 1}, {"n": 2}]), {"a": 1.0, "b": 1.0}, 600.0, visit)
+    found = race(["a", "b"], Space([{"n": 1}, {"n": 2}]), {"a": 1.0, "b": 1.0}, 600.0, visit)
     assert (found.leader, found.untried, len(found.visits)) == (None, ["b"], 1)
 
 
@@ -170,7 +158,7 @@ def test_gpus_divide_the_rate_where_tokens_are_to_be_cheap():
         return Visit(deployment=ask.candidate, phase=ask.phase, round=ask.round, middle=middle, error=0.03, low=1.0, high=2.0,
                      why="found", runs=4, load_s=60.0, seconds=90.0)  # fmt: skip
 
-    names, space = ["one", "two"], unknown([{"tensor_parallel": 1}, {"tensor_parallel": 2}])
+    names, space = ["one", "two"], Space([{"tensor_parallel": 1}, {"tensor_parallel": 2}])
     plain = race(names, space, {"one": 1.0, "two": 1.0}, 3600.0, visit)
     by_cost = race(names, space, {"one": 1.0, "two": 2.0}, 3600.0, visit)
     assert (plain.leader, by_cost.leader) == ("two", "one")
@@ -272,7 +260,7 @@ def record(**changed):
     )
     whole = TuningRecord(
         digest="x", objective="requests", workload="w", slos=("TTFT P90 ≤ 1 s",), default="d", candidates=("d", "b", "c", "e"),
-        settings={}, units={}, predicted={}, visits=tuple(visits), dropped={"c": 3}, untried=("e",), leader="b",
+        settings={}, units={}, visits=tuple(visits), dropped={"c": 3}, untried=("e",), leader="b",
         confirmed=Confirmed(pairs=2, gain=1.3, low=1.18, high=1.43), winner="b", contributions=parts, minutes=30, seconds=1040.0,
     )  # fmt: skip
     return replace(whole, **changed)

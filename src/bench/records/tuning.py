@@ -81,7 +81,6 @@ class TuningRecord:
         digest: of all that decides it but its minutes. objective: `requests` or `cost`. workload: its name. slos: what had to be met.
         default: the deployment that all are held against. candidates: all deployments, the default among them.
         settings: those that differ, by candidate and column. units: by candidate, what its rate is divided by (GPUs; 1 without).
-        predicted: by candidate, the factor on the default's objective that a model of the default's runs expects; none without a model.
         visits: in their order. dropped: candidates that lost, with the visit (from 1) after which they had. untried: those that the
             minutes did not reach.
         leader: the best of the race. confirmed: against the default, where another leads and the minutes sufficed.
@@ -98,7 +97,6 @@ class TuningRecord:
     candidates: tuple[str, ...]
     settings: Mapping[str, Mapping[str, Any]]
     units: Mapping[str, float]
-    predicted: Mapping[str, float]
     visits: tuple[Visit, ...]
     dropped: Mapping[str, int]
     untried: tuple[str, ...]

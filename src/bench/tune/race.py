@@ -22,7 +22,8 @@ _LOST = 0.05  # probability of being the best below which a candidate is out; co
 _LITTLE = 0.01  # expected improvement (as a logarithm) that is not worth a start; convention
 _PAIRS = 4  # pairs of starts that confirm the leader; convention
 _FEWEST_PAIRS = 2  # fewest pairs with an interval; derived
-_SHARE = 0.5  # largest share of the minutes that is kept for the confirmation; convention
+_SHARE = 0.5  # largest share of the minutes that the race keeps for the confirmation; convention
+_LOOK = 0.5  # time of a first look ÷ that of a whole visit, as far as is known beforehand; convention
 _ROUNDS = 4  # most rounds of the race; convention
 _FREEDOM = 4  # degrees of freedom that the expected noise of a pair counts as; convention
 
@@ -130,20 +131,22 @@ class _Race:
         return sorted(left, key=lambda each: -standing.means[each])
 
     def pairs(self) -> int:
-        """How many pairs of starts the confirmation gets."""
-        return max(_FEWEST_PAIRS, min(_PAIRS, math.floor(_SHARE * self.budget_s / (2 * self.whole_s()))))
+        """How many pairs of starts the confirmation gets, in what is left of the minutes."""
+        left_s = self.budget_s - self.outcome.seconds
+        return max(_FEWEST_PAIRS, min(_PAIRS, math.floor(left_s / (2 * self.whole_s()))))
 
     def whole(self) -> list[Visit]:
         """The visits that were not ended early."""
         return [visit for visit in self.outcome.visits if visit.why not in ("lost", "died")]
 
     def whole_s(self) -> float:
-        """Seconds of one of these."""
-        return fmean(visit.seconds for visit in self.whole())
+        """Seconds of one of these, without the first, which has to find the first rate, where there are others."""
+        first, *others = self.whole()
+        return fmean(visit.seconds for visit in (others or [first]))
 
-    def room(self, visits: int = 1) -> bool:
-        """Whether so many visits fit beside the confirmation."""
-        return self.outcome.seconds + (visits + 2 * self.pairs()) * self.whole_s() <= self.budget_s
+    def room(self, visits: float, pairs: int) -> bool:
+        """Whether so many whole visits fit beside so many pairs of the confirmation."""
+        return self.outcome.seconds + (visits + 2 * pairs) * self.whole_s() <= self.budget_s
 
 
 def race(
@@ -176,7 +179,7 @@ def _first_looks(running: _Race) -> None:
     """Each candidate once, the most promising first, until none is expected to be worth its start."""
     left = list(range(1, len(running.names)))
     number = 1
-    while left and running.room():
+    while left and running.room(_LOOK, _FEWEST_PAIRS):
         standing, leader = running.standing(), running.leader()
         assert standing is not None
         best = max(left, key=lambda candidate: standing.improvement(candidate, leader))
@@ -190,6 +193,7 @@ def _first_looks(running: _Race) -> None:
 
 def _rounds(running: _Race) -> None:
     """Those that may be the best by turns, until one is or the rest is not worth a start."""
+    aimed = max(_FEWEST_PAIRS, min(_PAIRS, math.floor(_SHARE * running.budget_s / (2 * running.whole_s()))))
     for number in range(1, _ROUNDS + 1):
         standing, leader = running.standing(), running.leader()
         assert standing is not None
@@ -199,7 +203,7 @@ def _rounds(running: _Race) -> None:
         if not worth:
             return
         for candidate in order:
-            if not running.room():
+            if not running.room(1, aimed):
                 return
             running.start(candidate, "race", number, against=None if candidate == leader else leader)
     running.in_it()

@@ -1,7 +1,7 @@
 """How good each candidate is, by all visits together: a Gaussian model of the logarithm of the objective.
 
-A candidate's value is what is predicted of it, an effect of each of its settings and what belongs to the combination alone. A visit
-shows it with the error of its search, what one start differs from another, and the machine's drift, a Brownian motion over time.
+A candidate's value is the sum of an effect of each of its settings and of what belongs to the combination alone. A visit shows it with
+the error of its search, what one start differs from another, and the machine's drift, a Brownian motion over time.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ _DRIFT = 0.01  # by how much a machine's speed moves within a minute (the same);
 _LEVEL = 1.0  # what is not known of the objective at all (the same); convention: a factor of 2.7 either way
 _EFFECT = 0.2  # effect of a value of a setting (the same); tuned: benchmarks.tuning
 _TOGETHER = 0.1  # what a combination adds to the effects of its values (the same); tuned: benchmarks.tuning
-_PREDICTED = 0.1  # error of a predicted gain (the same); measured: docs/explanation/decisions.md
 _NORMAL = NormalDist()
 
 
@@ -47,12 +46,10 @@ class Space:
     """The candidates.
 
     Attributes:
-        settings: of each, by column; all have the same columns. predicted: logarithm of what is expected of each over the default; NaN
-            where nothing is.
+        settings: of each, by column; all have the same columns.
     """
 
     settings: Sequence[Mapping[str, Any]]
-    predicted: Sequence[float]
 
     def values(self, column: str) -> list[Any]:
         """The values of a setting, in the order of the candidates."""
@@ -80,16 +77,13 @@ class Standing:
         """Args: seen: at least one visit."""
         self._space = space
         features = space.features()
-        known = np.array([not math.isnan(each) for each in space.predicted])
-        mean = np.where(known, np.nan_to_num(np.array(space.predicted, dtype=float)), 0.0) + seen[0].middle
-        together = np.where(known, min(_TOGETHER, _PREDICTED), _TOGETHER) ** 2
-        effect = _PREDICTED if known.all() else _EFFECT
-        prior = effect**2 * features @ features.T + np.diag(together) + _LEVEL**2
+        mean = seen[0].middle  # of all, as far as is known
+        prior = _EFFECT**2 * features @ features.T + _TOGETHER**2 * np.eye(len(features)) + _LEVEL**2
         at = np.array([each.candidate for each in seen])
         times = np.array([each.at_min for each in seen])
         noise = _DRIFT**2 * np.minimum.outer(times, times) + np.diag([each.error**2 + START**2 for each in seen])
         weights = np.linalg.solve(prior[np.ix_(at, at)] + noise, np.eye(len(seen)))
-        residual = np.array([each.middle for each in seen]) - mean[at]
+        residual = np.array([each.middle for each in seen]) - mean
         gain = prior[:, at] @ weights
         self.means: Floats = mean + gain @ residual
         self.covariance: Floats = prior - gain @ prior[at]

@@ -96,7 +96,7 @@ def tune(config: Config, say: Callable[[str], None]) -> TuningRecord:
     units = {name: float(plan.deployments[name].gpus or 1) if asked.objective == "cost" else 1.0 for name in names}
     of = digest([search.digest for search in plan.searches] + [asked.objective])
     servers = _Servers(config, of, list(read_visits(Path(Paths.VISITS), of)), say)
-    space = Space([settings[name] for name in names], [math.nan] * len(names))
+    space = Space([settings[name] for name in names])
     found = race(names, space, units, 60 * asked.minutes, servers.visit)
     confirmed = found.confirmed
     winner = names[0] if found.leader is None or confirmed is None or confirmed.low <= 1 else found.leader
@@ -110,7 +110,6 @@ def tune(config: Config, say: Callable[[str], None]) -> TuningRecord:
         candidates=tuple(names),
         settings=settings,
         units=units,
-        predicted={},
         visits=tuple(found.visits),
         dropped=found.dropped,
         untried=tuple(found.untried),
