@@ -108,6 +108,7 @@ def test_every_study_is_tested_and_has_a_twin():
         "real-small",
         "speculation-small",
         "classes-small",
+        "tuning-small",
     }  # on CPUs alone, tested below
     assert {name for name in names if not name.endswith("-small")} == {
         "concurrency", "sequence-length", "tensor-parallel", "factors", "archetypes", "engines", "h100"
@@ -124,6 +125,13 @@ def test_a_real_model_answers_real_prompts():
     assert {(run.level, run.workload.natural, run.workload.prompts.source) for run in study.runs} == {
         (level, True, "file") for level in (1, 2, 4)
     }
+
+
+def test_slots_and_micro_batches_compete():
+    study = plan("tuning-small")
+    assert list(study.deployments) == ["llama-seqs4-ubatch-size512"]
+    assert len(study.tuned.deployments) == 8
+    assert {spec.deployment.max_num_seqs for spec in study.tuned.deployments.values()} == {2, 4, 8, 16}
 
 
 def test_classes_are_mixed_at_rising_load():

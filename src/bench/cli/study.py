@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import shlex
 import shutil
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import distribution
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +20,7 @@ from bench.study.last import last_study
 if TYPE_CHECKING:
     from bench.store.pack import Packed
 
-__all__ = ["installed", "load_plan", "packed_text"]
+__all__ = ["installed", "load_plan", "no_workflow", "packed_text"]
 
 _DEFAULT = Path("config/config.yaml")
 
@@ -69,6 +72,21 @@ def _origin() -> str:
     """What this package was installed from: the file of a wheel, or its name in an index."""
     recorded = json.loads(distribution("saturate-bench").read_text("direct_url.json") or "{}")
     return shlex.quote(recorded.get("url", "saturate-bench").removeprefix("file://"))
+
+
+@contextmanager
+def no_workflow() -> Iterator[None]:
+    """Hold the lock of this folder's workflows, which make takes too.
+
+    Raises:
+        BenchError: one runs.
+    """
+    with Path(".snakemake.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise BenchError("a workflow runs in this folder; wait for it, or end it.") from None
+        yield
 
 
 def packed_text(packed: Packed) -> str:

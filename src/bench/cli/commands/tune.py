@@ -34,7 +34,7 @@ def tune(
     """
     from dataclasses import asdict
 
-    from bench.cli.study import load_plan
+    from bench.cli.study import load_plan, no_workflow
     from bench.records.tuning import read_tuning
     from bench.shipped import SNAKEFILE
     from bench.study import Paths
@@ -46,11 +46,22 @@ def tune(
             f"{file} has no `tune`. Give it the servers that compete, and the load: "
             "tune: { deployments: NAME, workload: NAME }; docs/how-to/tune.md has an example."
         )
-    command = [sys.executable, "-m", "snakemake", "--cores", str(os.cpu_count() or 1), "--snakefile", str(SNAKEFILE)]
+    command = [
+        sys.executable,
+        "-m",
+        "snakemake",
+        "--nolock",
+        "--rerun-incomplete",
+        "--cores",
+        str(os.cpu_count() or 1),
+        "--snakefile",
+        str(SNAKEFILE),
+    ]
     command += ["--configfile", str(file)]
     if minutes is not None:
         command += ["--config", f"tune={{minutes: {minutes:g}}}"]
-    done = subprocess.run([*command, "--", Paths.TUNING], stdout=sys.stderr)
+    with no_workflow():
+        done = subprocess.run([*command, "--", Paths.TUNING], stdout=sys.stderr)
     if done.returncode:
         raise SystemExit(1)
     found = read_tuning(Path(Paths.TUNING))

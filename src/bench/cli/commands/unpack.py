@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -27,12 +24,12 @@ def unpack(
     """Checks every file of a pack and puts its runs among the results here. The next workflow on the pack's study parses and draws
     them, and measures nothing.
     """
-    from bench.cli.study import packed_text
+    from bench.cli.study import no_workflow, packed_text
     from bench.store import Store
     from bench.store.unpack import unpack
 
     unpacked = []
-    with _no_workflow():
+    with no_workflow():
         for file in files:
             done = unpack(file, Store(owner="unpack"))
             unpacked.append({"file": str(file), "study": str(done.study), "runs": done.runs, "missing": done.missing})
@@ -40,21 +37,6 @@ def unpack(
                 print(f"{file}: {packed_text(done)}\nNow: {_draw(done.study)}")
     if json:
         print_json(unpacked)
-
-
-@contextmanager
-def _no_workflow() -> Iterator[None]:
-    """Hold the lock of this folder's workflows, which make takes too.
-
-    Raises:
-        BenchError: one runs.
-    """
-    with Path(".snakemake.lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise BenchError("a workflow runs in this folder; wait for it, or end it.") from None
-        yield
 
 
 def _draw(study: Path | None) -> str:
