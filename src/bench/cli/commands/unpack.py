@@ -10,7 +10,6 @@ import typer
 from bench.cli.entry import command
 from bench.cli.options import Json
 from bench.cli.output import print_json
-from bench.errors import BenchError
 
 
 @command(
