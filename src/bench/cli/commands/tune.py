@@ -46,18 +46,8 @@ def tune(
             f"{file} has no `tune`. Give it the servers that compete, and the load: "
             "tune: { deployments: NAME, workload: NAME }; docs/how-to/tune.md has an example."
         )
-    command = [
-        sys.executable,
-        "-m",
-        "snakemake",
-        "--nolock",
-        "--rerun-incomplete",
-        "--cores",
-        str(os.cpu_count() or 1),
-        "--snakefile",
-        str(SNAKEFILE),
-    ]
-    command += ["--configfile", str(file)]
+    command = [sys.executable, "-m", "snakemake", "--nolock", "--rerun-incomplete", "--snakefile", SNAKEFILE]
+    command += ["--cores", str(os.cpu_count() or 1), "--configfile", str(file)]
     if minutes is not None:
         command += ["--config", f"tune={{minutes: {minutes:g}}}"]
     with no_workflow():
