@@ -96,7 +96,7 @@ class Machine:
         began, self.visits = self.now_s, self.visits + 1
         self._passes(_START_S)
         made = self._drawn(ask, candidate, start) if self.drawn else self._searched(ask, candidate, start)
-        return Visit(**{**vars(made), "seconds": self.now_s - began})
+        return Visit(**{**vars(made), "began": began, "seconds": self.now_s - began})
 
     def _passes(self, seconds: float) -> None:
         self.speed += self.random.normal(0, _DRIFT * math.sqrt(seconds / 60))
@@ -113,7 +113,7 @@ class Machine:
         middle = log + self.random.normal(0, error)
         low, high = (math.exp(middle + side * 2 * error) for side in (-1, 1))
         return Visit(deployment=ask.candidate, phase=ask.phase, round=ask.round, middle=middle, error=error, low=low, high=high,
-                     why="lost" if lost else "found", runs=2 if lost else 8, load_s=seconds, seconds=0.0)  # fmt: skip
+                     why="lost" if lost else "found", runs=2 if lost else 8, load_s=seconds, began=0.0, seconds=0.0)  # fmt: skip
 
     def _searched(self, ask: Ask, candidate: int, start: float) -> Visit:
         """A visit with a real search of runs that are drawn request by request."""
@@ -139,7 +139,7 @@ class Machine:
         aim = Aim([_SLO], 0.01, False, 0.1, first, first / 64, 4096.0)
         found = search(aim, _BUDGET, measure, targets=(target_of(ask),))
         self.load_s += found.seconds
-        return visit_of(ask, found, 0.0)
+        return visit_of(ask, found, 0.0, 0.0)
 
 
 def by_race(planted: Planted, seed: int, minutes: float, *, drawn: bool) -> dict[str, Any]:

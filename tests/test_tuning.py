@@ -133,7 +133,7 @@ def test_a_server_that_dies_and_one_whose_every_rate_is_too_high_are_out():
         why = known[1] if known else {"dies": "died", "slow": "alone"}[ask.candidate]
         middle = known[0] if known else None
         return Visit(deployment=ask.candidate, phase=ask.phase, round=ask.round, middle=middle, error=known and 0.05, low=1.0,
-                     high=2.0, why=why, runs=4, load_s=60.0, seconds=90.0)  # fmt: skip
+                     high=2.0, why=why, runs=4, load_s=60.0, began=0.0, seconds=90.0)  # fmt: skip
 
     settings = [{"n": number} for number in range(4)]
     found = race(names, Space(settings), dict.fromkeys(names, 1.0), 3600.0, visit)
@@ -144,7 +144,7 @@ def test_a_server_that_dies_and_one_whose_every_rate_is_too_high_are_out():
 def test_a_default_without_a_rate_ends_it():
     def visit(ask):
         return Visit(deployment=ask.candidate, phase=ask.phase, round=1, middle=None, error=None, low=0.0, high=None, why="alone",
-                     runs=0, load_s=0.0, seconds=9.0)  # fmt: skip
+                     runs=0, load_s=0.0, began=0.0, seconds=9.0)  # fmt: skip
 
     found = race(["a", "b"], Space([{"n": 1}, {"n": 2}]), {"a": 1.0, "b": 1.0}, 600.0, visit)
     assert (found.leader, found.untried, len(found.visits)) == (None, ["b"], 1)
@@ -156,7 +156,7 @@ def test_gpus_divide_the_rate_where_tokens_are_to_be_cheap():
     def visit(ask):
         middle = math.log(15.0 if ask.candidate == "two" else 10.0)
         return Visit(deployment=ask.candidate, phase=ask.phase, round=ask.round, middle=middle, error=0.03, low=1.0, high=2.0,
-                     why="found", runs=4, load_s=60.0, seconds=90.0)  # fmt: skip
+                     why="found", runs=4, load_s=60.0, began=0.0, seconds=90.0)  # fmt: skip
 
     names, space = ["one", "two"], Space([{"tensor_parallel": 1}, {"tensor_parallel": 2}])
     plain = race(names, space, {"one": 1.0, "two": 1.0}, 3600.0, visit)
@@ -242,7 +242,7 @@ def test_a_closed_loop_has_no_rate_and_no_slo_no_limit(content):
 def record(**changed):
     visits = [
         Visit(deployment=name, phase=phase, round=number, middle=math.log(rate), error=0.05, low=rate, high=rate, why=why, runs=6,
-              load_s=100.0, seconds=130.0)
+              load_s=100.0, began=0.0, seconds=130.0)
         for name, phase, number, rate, why in (
             ("d", "first look", 1, 10.0, "found"),
             ("b", "first look", 2, 13.0, "found"),
@@ -260,7 +260,7 @@ def record(**changed):
     )
     whole = TuningRecord(
         digest="x", objective="requests", workload="w", slos=("TTFT P90 ≤ 1 s",), default="d", candidates=("d", "b", "c", "e"),
-        settings={}, units={}, visits=tuple(visits), dropped={"c": 3}, untried=("e",), leader="b",
+        settings={}, units={}, visits=tuple(visits), dropped={"c": 3}, untried=("e",), unpromising=(), settled=False, leader="b",
         confirmed=Confirmed(pairs=2, gain=1.3, low=1.18, high=1.43), winner="b", contributions=parts, minutes=30, seconds=1040.0,
     )  # fmt: skip
     return replace(whole, **changed)
@@ -273,8 +273,24 @@ def test_what_a_tuning_says():
     for title, found in (
         ("a winner", record()),
         ("no gain shown", record(winner="d", confirmed=Confirmed(pairs=4, gain=1.04, low=0.97, high=1.12), contributions=())),
-        ("not worth a confirmation", record(winner="d", confirmed=None, contributions=())),
-        ("the default leads", record(winner="d", leader="d", confirmed=None, contributions=(), untried=(), dropped={})),
+        ("not worth a confirmation", record(winner="d", confirmed=None, contributions=(), visits=record().visits[:4])),
+        (
+            "the default leads",
+            record(winner="d", leader="d", confirmed=None, contributions=(), untried=(), dropped={}, settled=True),
+        ),
+        (
+            "the default may lead",
+            record(winner="d", leader="d", confirmed=None, contributions=(), untried=(), unpromising=("e",)),
+        ),
+        (
+            "a start failed",
+            record(
+                winner="d",
+                confirmed=None,
+                contributions=(),
+                visits=(*record().visits[:7], replace(record().visits[5], middle=None, why="short")),
+            ),
+        ),
         ("one died, by cost", record(objective="cost", visits=(*record().visits[:2], died), dropped={})),
         ("nothing is known", record(winner=None, leader=None, confirmed=None, contributions=(), visits=(none,), dropped={})),
     ):

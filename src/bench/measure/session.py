@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from bench.commit import commit_of
 from bench.engine import Server, ServerDied, gather_facts, inherited, server_info
 from bench.engines import managed
-from bench.errors import BenchError, count_text, is_are
+from bench.errors import count_text, is_are
 from bench.load.client import Load
 from bench.load.introduction import introduce
 from bench.load.target import Target
@@ -118,7 +118,7 @@ def measure(
                 _one_start(plan, spec, runs, resolved, store, kept, facts.parent / "server.log", progress, say, search)
             except ServerDied as death:
                 if starts == _STARTS:
-                    raise BenchError(f"{deployment}: {death}\n{_kept(runs, store, search)}") from None
+                    raise ServerDied(f"{deployment}: {death}\n{_kept(runs, store, search)}") from None
                 say(f"{deployment}: {death}\n{deployment}: starting it once more")
             missing = [run for run in runs if not store.holds(run)]
     if record_digest(facts) != spec.digest or kept.stat().st_mtime > facts.stat().st_mtime:

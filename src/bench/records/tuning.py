@@ -21,12 +21,13 @@ class Visit:
 
     Attributes:
         deployment: the candidate. phase: of the tuning. round: of that phase, from 1.
-        middle, error: natural logarithm of the highest rate within the SLOs (requests/s) and its standard error; None where the visit
-            does not show it, and `middle` alone is None where no rate meets the SLOs.
+        middle, error: natural logarithm of the highest rate within the SLOs (requests/s) and its standard error; None where no rate
+            meets them, or the visit does not show it.
         low, high: the rate's interval at 95 %; high is None where no rate was too high.
         why: the search ended, as `bench.search.Answer` has it; `lost` once the rate was surely below the leader's; `died` where the
             server would not start or live.
-        runs: under load. load_s: their time. seconds: from before the start of the server to after its end. said: a failure's words.
+        runs: under load. load_s: their time. began: Unix time (s). seconds: from before the start of the server to after its end.
+        said: a failure's words.
     """
 
     deployment: str
@@ -39,6 +40,7 @@ class Visit:
     why: str
     runs: int
     load_s: float
+    began: float
     seconds: float
     said: str = ""
 
@@ -81,8 +83,9 @@ class TuningRecord:
         digest: of all that decides it but its minutes. objective: `requests` or `cost`. workload: its name. slos: what had to be met.
         default: the deployment that all are held against. candidates: all deployments, the default among them.
         settings: those that differ, by candidate and column. units: by candidate, what its rate is divided by (GPUs; 1 without).
-        visits: in their order. dropped: candidates that lost, with the visit (from 1) after which they had. untried: those that the
-            minutes did not reach.
+        visits: in their order. dropped: candidates that are worse than the leader, with the visit (from 1) after which that was clear.
+            untried: those that the minutes did not reach. unpromising: those that were not worth a start by what others had shown.
+            settled: whether nobody is left who may be better than the leader.
         leader: the best of the race. confirmed: against the default, where another leads and the minutes sufficed.
         winner: the deployment to use: the leader where its gain is shown, else the default; None where nothing meets the SLOs.
         contributions: of each setting in which winner and default differ.
@@ -100,6 +103,8 @@ class TuningRecord:
     visits: tuple[Visit, ...]
     dropped: Mapping[str, int]
     untried: tuple[str, ...]
+    unpromising: tuple[str, ...]
+    settled: bool
     leader: str | None
     confirmed: Confirmed | None
     winner: str | None

@@ -54,7 +54,7 @@ class Terms:
     """Other terms than those of the study, for a search on one start of a server.
 
     Attributes:
-        without: the digests of runs that do not count, of earlier starts. start: the first load; None: a probe finds it.
+        without: the digests of runs that do not count, of earlier starts. start: the first load; None: as the study says.
         target: what is looked for.
     """
 
@@ -218,7 +218,9 @@ class LadderSearches:
 
     def _aim(self, asked: SearchSpec) -> Aim:
         aim = _aim(asked)
-        return replace(aim, start=self.terms.start) if self.terms else aim
+        if self.terms is None or self.terms.start is None:
+            return aim
+        return replace(aim, start=min(aim.highest, max(aim.lowest or 0.0, self.terms.start)))
 
     def _targets(self, asked: SearchSpec) -> tuple[Target, ...]:
         return (self.terms.target,) if self.terms else targets_of(asked)

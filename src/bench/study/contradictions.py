@@ -25,6 +25,7 @@ from bench.study.workload import Workload
 __all__ = ["contradictions"]
 
 _MOST_NAMED = 8  # most names that a message lists; convention
+_PARALLEL = {"tensor_parallel", "pipeline_parallel", "data_parallel"}
 _FEWEST_CANDIDATES = 2  # fewest servers of a tuning; derived
 
 
@@ -121,6 +122,15 @@ def _tune(
         yield f"tune.deployments is {names[0]} alone, and a tuning needs two servers or more. Give it a sweep, or name another one."
     if tune.search.targets != [SLO]:
         yield "tune.search.targets: a tuning looks for the highest rate within the SLOs. Remove targets."
+    if tune.objective == "cost":
+        for name in names:
+            deployment = config.deployments.get(name)
+            engine = deployment and config.engines.get(deployment.engine)
+            if deployment and engine and engine.source == "external" and not deployment.model_fields_set & _PARALLEL:
+                yield (
+                    f"tune.objective is cost, and how many GPUs deployments.{name} has is not known. Give it tensor_parallel, or make "
+                    "the objective requests."
+                )
     workload = config.workloads.get(tune.workload)
     if workload and workload.axis != RATE:
         yield (

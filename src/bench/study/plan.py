@@ -109,7 +109,9 @@ class Plan:
     @cached_property
     def tuned(self) -> Plan | None:
         """The plan of the servers that compete in the study's tuning; None without one."""
-        return Plan.of(competing(self.config, candidates(self.config))) if self.config.tune else None
+        if self.config.tune is None or self.config.packed:  # of a pack nothing is started
+            return None
+        return Plan.of(competing(self.config, candidates(self.config)))
 
     @property
     def started(self) -> Mapping[str, DeploymentSpec]:

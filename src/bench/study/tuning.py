@@ -19,7 +19,7 @@ Objective = Literal["requests", "cost"]
 
 
 def _visit() -> Search:
-    return Search(runs=12, seconds=600.0)
+    return Search(precision=0.15, runs=8, seconds=600.0)
 
 
 class Tune(Strict):
@@ -66,7 +66,9 @@ def competing(config: Config, names: list[str]) -> Config:
         for name in names
     ]
     study = config.study.model_copy(update={"ladders": ladders, "sessions": 1, "baseline": None})
-    return config.model_copy(update={"study": study, "select": "*", "tune": None})
+    # With other prompts and gaps: a search of the study's own counts none of these runs, nor these any of its own.
+    measurement = config.measurement.model_copy(update={"seed": config.measurement.seed + 1})
+    return config.model_copy(update={"study": study, "measurement": measurement, "select": "*", "tune": None})
 
 
 def with_ladder(config: Config) -> Config:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import fmean
+from statistics import fmean, median
 
 from bench.records.tuning import Confirmed, Phase, Visit
 from bench.statistics import student_t
@@ -18,12 +18,13 @@ from bench.tune.standing import START, Seen, Space, Standing
 
 __all__ = ["Ask", "Outcome", "Rival", "race"]
 
-_LOST = 0.05  # probability of being the best below which a candidate is out; convention
+_LOST = 0.05  # probability of being better than the leader below which a candidate is out; convention
 _LITTLE = 0.01  # expected improvement (as a logarithm) that is not worth a start; convention
 _PAIRS = 4  # pairs of starts that confirm the leader; convention
 _FEWEST_PAIRS = 2  # fewest pairs with an interval; derived
 _SHARE = 0.5  # largest share of the minutes that the race keeps for the confirmation; convention
 _LOOK = 0.5  # time of a first look ÷ that of a whole visit, as far as is known beforehand; convention
+_NEARER = 0.6  # time of a search that begins near the limit ÷ that of the first one, likewise; convention
 _ROUNDS = 4  # most rounds of the race; convention
 _FREEDOM = 4  # degrees of freedom that the expected noise of a pair counts as; convention
 
@@ -58,6 +59,8 @@ class Outcome:
     visits: list[Visit] = field(default_factory=list)
     dropped: dict[str, int] = field(default_factory=dict)
     untried: list[str] = field(default_factory=list)
+    unpromising: list[str] = field(default_factory=list)
+    settled: bool = False
     leader: str | None = None
     confirmed: Confirmed | None = None
     standing: Standing | None = None
@@ -81,14 +84,14 @@ class _Race:
     def start(self, candidate: int, phase: Phase, number: int, *, against: int | None = None) -> Visit:
         """Visit a candidate. Args: against: the leader, at whose rate the search begins, and below which it ends."""
         standing, name = self.standing(), self.names[candidate]
-        log_units = math.log(self.units[name])
         rival, start = None, None
         if standing is not None:
-            about = candidate if against is None else against
-            start = float(f"{math.exp(standing.means[about] + log_units):.3g}")
-            if against is not None:
-                error = math.sqrt(standing.covariance[against, against] + 2 * START**2)
-                rival = Rival(math.exp(standing.means[against] + log_units), min(error, 1.0))
+            last = self.outcome.visits[-1]
+            now_min = (last.began + last.seconds - self.outcome.visits[0].began) / 60
+            mean, error = standing.expected(candidate if against is None else against, now_min)
+            rate = math.exp(mean + math.log(self.units[name]))
+            start = float(f"{rate:.3g}")
+            rival = None if against is None else Rival(rate, math.hypot(error, START))
         shown = self.visit(Ask(name, phase, number, start, rival))
         self.outcome.visits.append(shown)
         if shown.middle is None:
@@ -97,12 +100,12 @@ class _Race:
 
     def seen(self) -> list[Seen]:
         """What the visits showed, but for those that showed nothing."""
-        found, spent = [], 0.0
+        found, first = [], self.outcome.visits[:1]
         for visit in self.outcome.visits:
             if visit.middle is not None and visit.error is not None:
                 middle = visit.middle - math.log(self.units[visit.deployment])
-                found.append(Seen(self.names.index(visit.deployment), middle, visit.error, (spent + visit.seconds / 2) / 60))
-            spent += visit.seconds
+                at_min = (visit.began + visit.seconds / 2 - first[0].began) / 60
+                found.append(Seen(self.names.index(visit.deployment), middle, visit.error, at_min))
         return found
 
     def standing(self) -> Standing | None:
@@ -111,10 +114,11 @@ class _Race:
         return Standing(self.space, seen) if seen else None
 
     def leader(self) -> int:
-        """The best of those that were visited."""
+        """The best of those that were visited and showed a rate each time; the default where none did."""
         standing = self.standing()
         assert standing is not None
-        return max({each.candidate for each in self.seen()}, key=lambda candidate: standing.means[candidate])
+        tried = {each.candidate for each in self.seen()} - self.failed
+        return max(tried or {0}, key=lambda candidate: standing.means[candidate])
 
     def in_it(self) -> list[int]:
         """Those that may be the best: neither failed nor surely worse than the leader, the most promising first."""
@@ -128,6 +132,7 @@ class _Race:
                 self.outcome.dropped.pop(self.names[candidate], None)
         self.outcome.dropped.pop(self.names[leader], None)
         left = [each for each in tried if self.names[each] not in self.outcome.dropped]
+        self.outcome.settled = len(left) == 1 and not self.outcome.untried
         return sorted(left, key=lambda each: -standing.means[each])
 
     def pairs(self) -> int:
@@ -142,7 +147,7 @@ class _Race:
     def whole_s(self) -> float:
         """Seconds of one of these, without the first, which has to find the first rate, where there are others."""
         first, *others = self.whole()
-        return fmean(visit.seconds for visit in (others or [first]))
+        return fmean(visit.seconds for visit in others) if others else _NEARER * first.seconds
 
     def room(self, visits: float, pairs: int) -> bool:
         """Whether so many whole visits fit beside so many pairs of the confirmation."""
@@ -167,6 +172,7 @@ def race(
         return outcome
     _first_looks(running)
     _rounds(running)
+    running.in_it()
     leader = running.leader()
     outcome.leader, outcome.standing = names[leader], running.standing()
     if leader and _showable(running, leader):
@@ -178,7 +184,6 @@ def race(
 def _first_looks(running: _Race) -> None:
     """Each candidate once, the most promising first, until none is expected to be worth its start."""
     left = list(range(1, len(running.names)))
-    number = 1
     while left and running.room(_LOOK, _FEWEST_PAIRS):
         standing, leader = running.standing(), running.leader()
         assert standing is not None
@@ -186,9 +191,9 @@ def _first_looks(running: _Race) -> None:
         if standing.improvement(best, leader) < _LITTLE:
             break
         left.remove(best)
-        number += 1
-        running.start(best, "first look", number, against=leader)
-    running.outcome.untried = [running.names[each] for each in left]
+        running.start(best, "first look", 1, against=leader)
+    outcome, names = running.outcome, [running.names[each] for each in left]
+    outcome.unpromising, outcome.untried = (names, []) if running.room(_LOOK, _FEWEST_PAIRS) else ([], names)
 
 
 def _rounds(running: _Race) -> None:
@@ -206,14 +211,13 @@ def _rounds(running: _Race) -> None:
             if not running.room(1, aimed):
                 return
             running.start(candidate, "race", number, against=None if candidate == leader else leader)
-    running.in_it()
 
 
 def _showable(running: _Race, leader: int) -> bool:
     """Whether the gain may be so large that the confirmation can show it: more than half of what its interval leaves open."""
     standing, pairs = running.standing(), running.pairs()
     assert standing is not None
-    error = fmean(visit.error for visit in running.whole() if visit.error is not None)
+    error = median(visit.error for visit in running.whole() if visit.error is not None)
     half = student_t(_FREEDOM + pairs - 1) * math.sqrt(2 * (error**2 + START**2) / pairs)
     return standing.difference(leader, 0)[0] > half / 2
 
@@ -226,12 +230,10 @@ def _confirmed(running: _Race, leader: int) -> Confirmed | None:
         shown = {candidate: running.start(candidate, "confirmation", number) for candidate in order}
         one, other = shown[leader], shown[0]
         if one.middle is None or other.middle is None or one.error is None or other.error is None:
-            continue
+            return None  # one that does not always carry a rate has no gain
         units = running.units[running.names[leader]] / running.units[running.names[0]]
         differences.append(one.middle - other.middle - math.log(units))
         errors.append(one.error**2 + other.error**2 + 2 * START**2)
-    if len(differences) < _FEWEST_PAIRS:
-        return None
     count, mean = len(differences), fmean(differences)
     # The sample's variance beside the one that starts and searches lead to expect, as few pairs know little of their own.
     # Source: Smyth, Linear models and empirical Bayes methods for assessing differential expression (2004): moderated t.

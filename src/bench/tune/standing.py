@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bench.analysis.belief import SPEEDS_DIFFER
+
 if TYPE_CHECKING:
     import numpy.typing as npt
 
@@ -21,9 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["START", "Seen", "Space", "Standing"]
 
-START = (
-    0.04  # by how much starts of one server differ (standard deviation of the logarithm); measured: docs/explanation/method.md
-)
+START = SPEEDS_DIFFER  # by how much starts of one server differ (standard deviation of the logarithm)
 _DRIFT = 0.01  # by how much a machine's speed moves within a minute (the same); tuned: benchmarks.tuning
 _LEVEL = 1.0  # what is not known of the objective at all (the same); convention: a factor of 2.7 either way
 _EFFECT = 0.2  # effect of a value of a setting (the same); tuned: benchmarks.tuning
@@ -82,11 +82,19 @@ class Standing:
         at = np.array([each.candidate for each in seen])
         times = np.array([each.at_min for each in seen])
         noise = _DRIFT**2 * np.minimum.outer(times, times) + np.diag([each.error**2 + START**2 for each in seen])
-        weights = np.linalg.solve(prior[np.ix_(at, at)] + noise, np.eye(len(seen)))
+        weights = np.linalg.inv(prior[np.ix_(at, at)] + noise)
         residual = np.array([each.middle for each in seen]) - mean
         gain = prior[:, at] @ weights
         self.means: Floats = mean + gain @ residual
         self.covariance: Floats = prior - gain @ prior[at]
+        self._prior, self._at, self._times = prior, at, times
+        self._mean, self._weights, self._residual = mean, weights, residual
+
+    def expected(self, candidate: int, at_min: float) -> tuple[float, float]:
+        """The logarithm of a candidate's objective on the machine as it is then, and its standard error."""
+        shared = self._prior[candidate, self._at] + _DRIFT**2 * np.minimum(at_min, self._times)
+        variance = self._prior[candidate, candidate] + _DRIFT**2 * at_min - shared @ self._weights @ shared
+        return float(self._mean + shared @ self._weights @ self._residual), math.sqrt(max(0.0, float(variance)))
 
     def difference(self, one: int, other: int) -> tuple[float, float]:
         """By how much the logarithm of one candidate's objective lies above another's, and the standard error of that."""

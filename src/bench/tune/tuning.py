@@ -6,11 +6,11 @@ import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.errors import BenchError
+from bench.engine import ServerDied
 from bench.measure.own_gpus import own_gpus
 from bench.measure.session import measure
 from bench.records.files import write_record
@@ -33,32 +33,28 @@ __all__ = ["tune"]
 
 @dataclass
 class _Servers:
-    """Makes visits to the candidates, and keeps them in a file. Attributes: known: those of an earlier call, in their order."""
+    """Makes visits to the candidates, and keeps them in a file. Attributes: kept: those that were made, of earlier calls too."""
 
     config: Config
     digest: str
-    known: list[Visit]
+    kept: list[Visit]
     say: Callable[[str], None]
-    made: list[Visit] = field(default_factory=list)
 
     def visit(self, ask: Ask) -> Visit:
         """What the visit showed when it was made, or a new one."""
-        number = len(self.made)
-        if number < len(self.known):
-            before = self.known[number]
-            if (before.deployment, before.phase, before.round) == (ask.candidate, ask.phase, ask.round):
-                self.made.append(before)
-                return before
-            self.known = self.known[:number]
+        asked = (ask.candidate, ask.phase, ask.round)
+        before = next((each for each in self.kept if (each.deployment, each.phase, each.round) == asked), None)
+        if before is not None:
+            return before
         self.say(f"{ask.candidate}: {ask.phase}" + (f", round {ask.round}" if ask.phase != "first look" else ""))
-        self.made.append(self._visited(ask))
+        self.kept.append(self._visited(ask))
         file = Path(Paths.VISITS)
         file.parent.mkdir(parents=True, exist_ok=True)
-        write_record(Visits(digest=self.digest, visits=tuple(self.made)), file)
-        return self.made[-1]
+        write_record(Visits(digest=self.digest, visits=tuple(self.kept)), file)
+        return self.kept[-1]
 
     def _visited(self, ask: Ask) -> Visit:
-        name, began = ask.candidate, time.monotonic()
+        name, began, since = ask.candidate, time.time(), time.monotonic()
         plan = Plan.of(competing(self.config, [name]))
         spec, store = plan.deployments[name], Store(owner=name)
         (asked,) = plan.searches
@@ -69,15 +65,16 @@ class _Servers:
             with own_gpus(spec, os.environ, self.say):
                 launch = Path(Paths.LAUNCH.format(deployment=name))
                 measure(plan, name, (), launch=launch, facts=Paths.facts(name), store=store, say=self.say, search=searches)
-        except BenchError as error:
-            if not self.made:  # the default's: nothing could be held against it
+        except ServerDied as error:
+            if not self.kept:  # the default's: nothing could be held against it
                 raise
             self.say(f"{name}: {error}")
             return Visit(deployment=name, phase=ask.phase, round=ask.round, middle=None, error=None, low=0.0, high=None,
-                         why="died", runs=0, load_s=0.0, seconds=time.monotonic() - began, said=str(error))  # fmt: skip
+                         why="died", runs=0, load_s=0.0, began=began, seconds=time.monotonic() - since,
+                         said=str(error))  # fmt: skip
         found = searches.found(asked)
         assert found is not None
-        return visit_of(ask, found, time.monotonic() - began)
+        return visit_of(ask, found, began, time.monotonic() - since)
 
 
 def tune(config: Config, say: Callable[[str], None]) -> TuningRecord:
@@ -113,6 +110,8 @@ def tune(config: Config, say: Callable[[str], None]) -> TuningRecord:
         visits=tuple(found.visits),
         dropped=found.dropped,
         untried=tuple(found.untried),
+        unpromising=tuple(found.unpromising),
+        settled=found.settled,
         leader=found.leader,
         confirmed=confirmed,
         winner=winner if measured else None,

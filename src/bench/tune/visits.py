@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["AgainstRival", "target_of", "visit_of"]
 
-_WIDEST = 2.0  # standard error of a logarithm of which nothing is known; convention
-_ONE = 0.841  # share of a normal distribution below one standard deviation; derived
+_BEYOND = 2.0  # factor beyond the measured loads at which a limit counts that none of them brackets; convention
+_ONE_SIGMA = 0.841  # share of a normal distribution below one standard deviation; derived
 
 
 @dataclass(frozen=True)
@@ -43,10 +43,11 @@ def target_of(ask: Ask) -> SloTarget:
     return AgainstRival(ask.rival) if ask.rival else SloTarget()
 
 
-def visit_of(ask: Ask, found: Found, seconds: float) -> Visit:
-    """What a search on one start showed. Args: seconds: that the visit took, with start and end of the server."""
+def visit_of(ask: Ask, found: Found, began: float, seconds: float) -> Visit:
+    """What a search on one start showed. Args: began, seconds: as `Visit` has them."""
     answer, seen = found.answer, found.observations
-    middle, error = (None, None) if answer.why in ("below", "alone") or not seen else _normal(believe(seen))
+    shows = seen and answer.why not in ("below", "alone")
+    middle, error = _normal(believe(seen), [each.load for each in seen]) if shows else (None, None)
     return Visit(
         deployment=ask.candidate,
         phase=ask.phase,
@@ -58,6 +59,7 @@ def visit_of(ask: Ask, found: Found, seconds: float) -> Visit:
         why=answer.why,
         runs=len(found.looks),
         load_s=round(found.seconds, 1),
+        began=began,
         seconds=round(seconds, 1),
     )
 
@@ -71,13 +73,12 @@ def _beaten(belief: Belief, rival: Rival) -> float:
     return float(np.mean(ndtr(behind)))
 
 
-def _normal(belief: Belief) -> tuple[float, float]:
-    """Mean and standard deviation of the normal distribution nearest to a limit's logarithm, by its quartiles' like."""
-    low, middle, high = (belief.quantile(share) for share in (1 - _ONE, 0.5, _ONE))
-    known = [each for each in (low, middle, high) if each > 0 and math.isfinite(each)]
-    if not known:
-        return 0.0, _WIDEST
-    at = middle if middle in known else known[0]
-    sides = [abs(math.log(each / at)) for each in known if each != at]
-    sure = len(known) == 3
-    return math.log(at), min(_WIDEST, max(sides, default=_WIDEST) if sure else max([*sides, _WIDEST / 2]))
+def _normal(belief: Belief, loads: Sequence[float]) -> tuple[float, float]:
+    """Median of a limit's logarithm, and half of what holds the middle 68 %. Args: loads: that were measured.
+
+    Limits beyond them count as twice the highest, or half the lowest: that much is known of one that no run brackets.
+    """
+    least, most = min(loads) / _BEYOND, max(loads) * _BEYOND
+    low, middle, high = (min(most, max(least, belief.quantile(share))) for share in (1 - _ONE_SIGMA, 0.5, _ONE_SIGMA))
+    error = math.log(high / low) / 2
+    return math.log(middle), error if least < middle < most else max(error, math.log(_BEYOND) / 2)

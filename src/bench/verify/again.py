@@ -70,6 +70,9 @@ def copy_measurements(folder: Path, runs: Collection[Path], beside: Path, to: Pa
     if (grades := at(folder, Paths.GRADES)).is_file():  # answers are not run again, and what is drawn of their grades is
         (results / "analysis").mkdir()
         shutil.copy(grades, results / "analysis")
+    if (tuning := at(folder, Paths.TUNING)).is_file():  # nor are servers started
+        (results / "tuning").mkdir()
+        shutil.copy(tuning, results / "tuning")
     return here
 
 

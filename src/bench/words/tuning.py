@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from bench.errors import count_text, is_are
-from bench.records.tuning import Contribution, TuningRecord, Visit
+from bench.errors import count_text
+from bench.records.tuning import Contribution, TuningRecord
 from bench.study.settings import setting_name, value_text
 from bench.words.answer import Answer, listed, shortened
 
 __all__ = ["answer", "tuning_lines"]
+
+_MISSES = ("below", "alone")  # why a search ended that found no rate within the SLOs
 
 
 def tuning_lines(found: TuningRecord) -> list[str]:
@@ -34,31 +36,37 @@ def _lines(found: TuningRecord) -> list[str]:
     if found.winner is None:
         return [f"Not known: {_first(found)}."]
     rates = _rates(found)
-    confirmed = found.confirmed
+    default = f"{found.default}{rates.get(found.default, '')}"
     if found.leader == found.default:
-        return [f"The default, {found.default}{rates.get(found.default, '')}: no other candidate was better in the race."]
-    gain = f"{_percent(confirmed.gain)} ({_percent(confirmed.low)} to {_percent(confirmed.high)})" if confirmed else ""
-    against = f"{found.leader}{rates.get(found.leader or '', '')} against {found.default}{rates.get(found.default, '')}"
-    if found.winner == found.leader:
-        changed = listed([f"{setting_name(each.setting)} {_value(each, each.winner)}" for each in found.contributions])
-        return [
-            f"{found.winner}, with {changed}: {gain} over the default. {against}.",
-            *map(_contribution, found.contributions),
-        ]
-    if confirmed:
-        return [
-            f"No gain over the default, {found.default}, is shown: the best of the race, {found.leader}, has {gain}. {against}."
-        ]
-    return [
-        f"No gain over the default, {found.default}, is shown: the best of the race, {found.leader}, was not so far ahead that "
-        f"the confirmation could have shown it. {against}."
-    ]
+        if found.settled:
+            return [f"The default, {default}: no other candidate is better."]
+        return [f"No candidate is shown to be better than the default, {default}."]
+    confirmed, leader = found.confirmed, f"{found.leader}{rates.get(found.leader or '', '')}"
+    if confirmed is None:
+        return [f"No gain over the default, {default}, is shown: {leader} led the race, and {_unconfirmed(found)}."]
+    gain = f"{_percent(confirmed.gain)} ({_percent(confirmed.low)} to {_percent(confirmed.high)})"
+    if found.winner != found.leader:
+        return [f"No gain over the default, {default}, is shown: {leader} led the race, and has {gain}."]
+    changed = listed([f"{setting_name(each.setting)} {_value(each, each.winner)}" for each in found.contributions])
+    first = f"{found.leader}, with {changed}: {gain} over the default. It carries{_bare(rates, found.leader)}, the default"
+    return [f"{first}{_bare(rates, found.default)}.", *map(_contribution, found.contributions)]
+
+
+def _bare(rates: Mapping[str, str], name: str | None) -> str:
+    return f" {rates.get(name or '', ' (not known)').strip(' ()')}"
+
+
+def _unconfirmed(found: TuningRecord) -> str:
+    """Why there was no confirmation, or none that counts."""
+    if any(visit.phase == "confirmation" for visit in found.visits):
+        return "one of the starts that were to confirm it carried no rate"
+    return "not so far ahead that the confirmation could have shown it"
 
 
 def _first(found: TuningRecord) -> str:
     """Why nothing is known: the default's own visit."""
     first = found.visits[0]
-    if first.why in ("below", "alone"):
+    if first.why in _MISSES:
         return f"no rate of the default, {found.default}, meets {listed(found.slos)}"
     return f"the search on the default, {found.default}, ended ({first.why}) before its rate was known"
 
@@ -84,38 +92,44 @@ def _sure(found: TuningRecord) -> list[str]:
         lines.append(
             f"The gain is by {count_text(found.confirmed.pairs, 'pair')} of starts that took no part in the race, at 95 % confidence."
         )
-    if lost := [name for name in found.dropped if name not in found.untried]:
-        lines.append(f"Out of the race, surely worse than its leader: {listed(shortened(lost))}.")
-    died = {visit.deployment: visit for visit in found.visits if visit.why == "died"}
-    lines += [f"{name} could not be measured: {visit.said.splitlines()[0]}" for name, visit in died.items()]
-    missed = [visit.deployment for visit in found.visits if visit.why in ("below", "alone")]
-    if missed:
-        lines.append(f"{listed(shortened(missed))} {is_are(len(missed))} out: no rate meets the SLOs.")
-    if found.untried:
-        lines.append(f"Not tried: {listed(shortened(found.untried))}.")
+    if found.dropped:
+        lines.append(f"Worse than the leader, with 95 % probability each: {listed(shortened(list(found.dropped)))}.")
+    nothing = {visit.deployment: visit for visit in found.visits if visit.middle is None and visit.deployment != found.default}
+    for name, visit in nothing.items():
+        if visit.why == "died":
+            lines.append(f"{name} could not be measured: {visit.said.splitlines()[0]}")
+        elif visit.why in _MISSES:
+            lines.append(f"{name} is out: no rate meets the SLOs.")
+        else:
+            lines.append(f"{name} is out: its search ended ({visit.why}) before any run could be judged.")
+    if found.unpromising:
+        lines.append(f"Not started, as the others left too little to expect of them: {listed(shortened(found.unpromising))}.")
+    if found.untried and found.winner is not None:
+        lines.append(f"Not started, for want of minutes: {listed(shortened(found.untried))}.")
     return lines
 
 
 def _do(found: TuningRecord) -> list[str]:
+    if found.winner is None:
+        return ["Name another default with `tune.default`, or allow more in `decision.slo`."]
     lines = []
     if found.untried:
-        lines.append("More `tune.minutes` go on from what is measured, and may reach the candidates that were not tried.")
-    if found.winner and found.winner == found.leader != found.default:
+        lines.append("More `tune.minutes` go on from what is measured, and may reach the candidates that were not started.")
+    if found.winner == found.leader != found.default:
         lines.append(f"`bench export {found.winner}` writes its command line, a Compose file or Helm values.")
     return lines
 
 
 def _rates(found: TuningRecord) -> Mapping[str, str]:
-    """The rate of each candidate in words, by all its whole visits: the mean of their logarithms."""
+    """The rate of each candidate in words: the geometric mean of the starts that confirmed, else of those that were not ended early."""
     logs: dict[str, list[float]] = {}
+    confirmed = {visit.deployment for visit in found.visits if visit.phase == "confirmation"}
     for visit in found.visits:
-        if _whole(visit) and visit.middle is not None:
-            logs.setdefault(visit.deployment, []).append(visit.middle)
-    return {name: f" ({math.exp(sum(each) / len(each)):.3g} requests/s)" for name, each in logs.items()}
-
-
-def _whole(visit: Visit) -> bool:
-    return visit.why not in ("lost", "died")
+        counts = visit.phase == "confirmation" if visit.deployment in confirmed else visit.why != "lost"
+        if counts and visit.middle is not None:
+            logs.setdefault(visit.deployment, []).append(visit.middle - math.log(found.units.get(visit.deployment, 1.0)))
+    unit = "requests/s for each GPU" if found.objective == "cost" else "requests/s"
+    return {name: f" ({math.exp(sum(each) / len(each)):.3g} {unit})" for name, each in logs.items()}
 
 
 def _percent(factor: float) -> str:

@@ -51,7 +51,9 @@ def tune(
     if minutes is not None:
         command += ["--config", f"tune={{minutes: {minutes:g}}}"]
     with no_workflow():
-        done = subprocess.run([*command, "--", Paths.TUNING], stdout=sys.stderr)
+        # A cluster's profile would make it another workflow.
+        environment = {name: value for name, value in os.environ.items() if name != "SNAKEMAKE_PROFILE"}
+        done = subprocess.run([*command, "--", Paths.TUNING], stdout=sys.stderr, env=environment)
     if done.returncode:
         raise SystemExit(1)
     found = read_tuning(Path(Paths.TUNING))
@@ -59,5 +61,5 @@ def tune(
         print_json(asdict(found))
     else:
         print("\n".join(tuning_lines(found)))
-    if found.winner is None or (found.winner != found.leader):
+    if found.winner is None or found.winner != found.leader or (found.leader == found.default and not found.settled):
         raise SystemExit(3)
