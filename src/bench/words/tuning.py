@@ -43,7 +43,7 @@ def _lines(found: TuningRecord) -> list[str]:
         return [f"No candidate is shown to be better than the default, {default}."]
     confirmed, leader = found.confirmed, f"{found.leader}{rates.get(found.leader or '', '')}"
     if confirmed is None:
-        return [f"No gain over the default, {default}, is shown: {leader} led the race, and {_unconfirmed(found)}."]
+        return [f"No gain over the default, {default}, is shown: {leader} led the race, {_unconfirmed(found)}."]
     gain = f"{_percent(confirmed.gain)} ({_percent(confirmed.low)} to {_percent(confirmed.high)})"
     if found.winner != found.leader:
         return [f"No gain over the default, {default}, is shown: {leader} led the race, and has {gain}."]
@@ -59,8 +59,8 @@ def _bare(rates: Mapping[str, str], name: str | None) -> str:
 def _unconfirmed(found: TuningRecord) -> str:
     """Why there was no confirmation, or none that counts."""
     if any(visit.phase == "confirmation" for visit in found.visits):
-        return "one of the starts that were to confirm it carried no rate"
-    return "not so far ahead that the confirmation could have shown it"
+        return "and one of the starts that were to confirm it showed no rate"
+    return "but not by so much that the confirmation could have shown it"
 
 
 def _first(found: TuningRecord) -> str:
@@ -93,7 +93,7 @@ def _sure(found: TuningRecord) -> list[str]:
             f"The gain is by {count_text(found.confirmed.pairs, 'pair')} of starts that took no part in the race, at 95 % confidence."
         )
     if found.dropped:
-        lines.append(f"Worse than the leader, with 95 % probability each: {listed(shortened(list(found.dropped)))}.")
+        lines.append(f"Worse than the leader, each with a probability of 95 % or more: {listed(shortened(list(found.dropped)))}.")
     nothing = {visit.deployment: visit for visit in found.visits if visit.middle is None and visit.deployment != found.default}
     for name, visit in nothing.items():
         if visit.why == "died":
