@@ -9,17 +9,24 @@ import sys
 from dataclasses import replace
 from statistics import fmean
 
+import polars as pl
 import pytest
 import yaml
 from benchmarks.tuning import Machine, Planted
 
+from bench.aggregate import summary_frame
 from bench.errors import BenchError
+from bench.figures import Results
 from bench.records.tuning import Confirmed, Contribution, TuningRecord, Visit, read_tuning
+from bench.report.answers import answers
+from bench.report.findings import curves
 from bench.study import Paths, Plan, load_config
+from bench.study.config import Thresholds
 from bench.study.tuning import candidates
 from bench.tune.race import Ask, Rival, race
 from bench.tune.standing import Seen, Space, Standing
 from bench.words.tuning import tuning_lines
+from tests import records
 from tests.fake_server import fake_server
 from tests.snapshots import same
 
@@ -296,6 +303,17 @@ def test_what_a_tuning_says():
     ):
         lines += [f"# {title}", *tuning_lines(found)]
     same("tuning", lines)
+
+
+def test_the_report_answers_it_first(summary):
+    rows = [{**summary, "run": f"r{i}", "digest": f"r{i}", "level": i + 1.0} for i in range(3)]
+    launches = {name: records.launch(deployment=name) for name in {row["deployment"] for row in rows}}
+    facts = {name: records.facts(deployment=name, kv_tokens=640, kv_blocks=20) for name in launches}
+    runs = summary_frame(rows, launches, facts, Thresholds(), None)
+    empty = pl.DataFrame(schema={"deployment": pl.String, "run": pl.String})
+    results = Results(runs, empty, tuning=record())
+    first, *_ = answers(results, curves(results))
+    assert (first.name, first.lines[0]) == ("tuning", tuning_lines(record())[0])
 
 
 # A workflow
