@@ -22,7 +22,6 @@ _LOST = 0.05  # probability of being better than the leader below which a candid
 _LITTLE = 0.01  # expected improvement (as a logarithm) that is not worth a start; convention
 _PAIRS = 4  # pairs of starts that confirm the leader; convention
 _FEWEST_PAIRS = 2  # fewest pairs with an interval; derived
-_SHARE = 0.5  # largest share of the minutes that the race keeps for the confirmation; convention
 _LOOK = 0.5  # time of a first look ÷ that of a whole visit, as far as is known beforehand; convention
 _NEARER = 0.6  # time of a search that begins near the limit ÷ that of the first one, likewise; convention
 _ROUNDS = 4  # most rounds of the race; convention
@@ -198,7 +197,6 @@ def _first_looks(running: _Race) -> None:
 
 def _rounds(running: _Race) -> None:
     """Those that may be the best by turns, until one is or the rest is not worth a start."""
-    aimed = max(_FEWEST_PAIRS, min(_PAIRS, math.floor(_SHARE * running.budget_s / (2 * running.whole_s()))))
     for number in range(1, _ROUNDS + 1):
         standing, leader = running.standing(), running.leader()
         assert standing is not None
@@ -208,7 +206,7 @@ def _rounds(running: _Race) -> None:
         if not worth:
             return
         for candidate in order:
-            if not running.room(1, aimed):
+            if not running.room(1, _FEWEST_PAIRS):
                 return
             running.start(candidate, "race", number, against=None if candidate == leader else leader)
 

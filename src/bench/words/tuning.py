@@ -93,7 +93,9 @@ def _sure(found: TuningRecord) -> list[str]:
             f"The gain is by {count_text(found.confirmed.pairs, 'pair')} of starts that took no part in the race, at 95 % confidence."
         )
     if found.dropped:
-        lines.append(f"Worse than the leader, each with a probability of 95 % or more: {listed(shortened(list(found.dropped)))}.")
+        lines.append(
+            f"Worse than the leader, each with a probability of 95 % or more: {listed(shortened(list(found.dropped)))}."
+        )
     nothing = {visit.deployment: visit for visit in found.visits if visit.middle is None and visit.deployment != found.default}
     for name, visit in nothing.items():
         if visit.why == "died":
