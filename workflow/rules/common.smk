@@ -76,9 +76,7 @@ GRADED_SETS = graded_sets(
     [PLAN.config.workloads[each.workload] for each in PLAN.config.study.ladders],
     lambda line: workflow.is_main_process and print(line, file=sys.stderr),
 )
-TUNED = (
-    [paths.TUNING] if PLAN.tuned or (PACKED and Path(paths.TUNING).exists()) else []
-)
+TUNED = [paths.TUNING] if PLAN.tuned or (PACKED and Path(paths.TUNING).exists()) else []
 # Of a pack only what its user had graded: `bench grade --keep`.
 GRADED = (
     [paths.GRADES] if (Path(paths.GRADES).exists() if PACKED else GRADED_SETS) else []
