@@ -23,11 +23,12 @@ if TYPE_CHECKING:
 
 __all__ = ["START", "Seen", "Space", "Standing"]
 
-START = SPEEDS_DIFFER  # by how much starts of one server differ (standard deviation of the logarithm)
-_DRIFT = 0.01  # by how much a machine's speed moves within a minute (the same); tuned: benchmarks.tuning
-_LEVEL = 1.0  # what is not known of the objective at all (the same); convention: a factor of 2.7 either way
-_EFFECT = 0.2  # effect of a value of a setting (the same); tuned: benchmarks.tuning
-_TOGETHER = 0.1  # what a combination adds to the effects of its values (the same); tuned: benchmarks.tuning
+# Standard deviations of logarithms.
+START = SPEEDS_DIFFER  # by how much starts of one server differ
+_DRIFT = 0.01  # by how much a machine's speed moves within a minute (ln speed); convention
+_LEVEL = 1.0  # what is not known of the objective at all (ln objective); convention: a factor of 2.7 either way
+_EFFECT = 0.2  # effect of a value of a setting (ln objective); convention
+_TOGETHER = 0.1  # what a combination adds to the effects of its values (ln objective); convention
 _NORMAL = NormalDist()
 
 
