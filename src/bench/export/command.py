@@ -23,7 +23,7 @@ def script(exported: Exported) -> str:
     secrets = [f"Export {name} beforehand, where it is needed; its value is not recorded." for name in exported.secrets]
     lines = [
         "#!/bin/sh",
-        head(exported, "0.0.0.0 takes requests from every machine that reaches this one; HOST=127.0.0.1 from this one alone.") + "set -eu",
+        head(exported, "0.0.0.0 serves every machine that reaches this one; HOST=127.0.0.1 this one alone.") + "set -eu",
         *(f"export {name}={shlex.quote(value)}" for name, value in exported.environment.items()),
         *([comment(secrets).rstrip()] if secrets else []),
         model,
