@@ -143,7 +143,7 @@ class Machine:
 
 
 def by_race(planted: Planted, seed: int, minutes: float, *, drawn: bool) -> dict[str, Any]:
-    """What our race chooses, and whether it calls a winner that is none."""
+    """What our race chooses, and whether it names a false winner."""
     machine = Machine(planted, seed, drawn=drawn)
     space = Space(planted.settings)
     found = race(planted.names, space, dict.fromkeys(planted.names, 1.0), 60 * minutes, machine.visit)

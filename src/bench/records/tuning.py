@@ -24,7 +24,7 @@ class Visit:
         middle, error: natural logarithm of the highest rate within the SLOs (requests/s) and its standard error; None where no rate
             meets them, or the visit does not show it.
         low, high: the rate's interval at 95 %; high is None where no rate was too high.
-        why: the search ended, as `bench.search.Answer` has it; `lost` once the rate was surely below the leader's; `died` where the
+        why: the search ended, as `bench.search.Answer` has it; `lost` once it was below the leader's (95 %); `died` where the
             server would not start or live.
         runs: under load. load_s: their time. began: Unix time (s). seconds: from before the start of the server to after its end.
         said: a failure's words.

@@ -145,7 +145,7 @@ class Answer:
         why: `found`, as narrow as was asked for; `above`, the highest load is carried; `below`, the lowest is not; `runs` or `seconds`,
             that budget is spent; `invalid`, runs cannot be trusted one after the other; `short`, none was long enough to be judged;
             `gone`, the server no longer answers; `alone`, single requests miss an SLO, so that no load meets all; `lost`, it is
-            surely below a rival's; `never`, no load reaches it; `unmeasured`, no run shows it.
+            below a rival's (95 %); `never`, no load reaches it; `unmeasured`, no run shows it.
         top: the highest throughput (tokens/s), where that is looked for.
     """
 

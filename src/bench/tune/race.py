@@ -1,7 +1,7 @@
 """Which candidate's server to start next, and when the best is known.
 
 Three phases share the minutes. First looks start candidates in the order of what is expected of them, and end a search as soon as the
-candidate has surely lost. The race starts those that may still be the best by turns with the leader. The confirmation starts leader
+candidate has lost. The race starts those that may still be the best by turns with the leader. The confirmation starts leader
 and default by turns; the gain is by these starts alone, so that a candidate which had luck in the race gains nothing by it.
 """
 
@@ -120,7 +120,7 @@ class _Race:
         return max(tried or {0}, key=lambda candidate: standing.means[candidate])
 
     def in_it(self) -> list[int]:
-        """Those that may be the best: neither failed nor surely worse than the leader, the most promising first."""
+        """Those that may be the best: neither failed nor worse than the leader (95 %), the most promising first."""
         standing, leader = self.standing(), self.leader()
         assert standing is not None
         tried = {each.candidate for each in self.seen()} - self.failed

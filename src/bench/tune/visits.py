@@ -1,4 +1,4 @@
-"""A visit to a candidate: what a search on one start of its server shows, ended early once the candidate has surely lost."""
+"""A visit to a candidate: what a search on one start of its server shows, ended early once the candidate has lost."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ONE_SIGMA = 0.841  # share of a normal distribution below one standard deviatio
 
 @dataclass(frozen=True)
 class AgainstRival(SloTarget):
-    """The highest load within the SLOs, unless it surely lies below a rival's."""
+    """The highest load within the SLOs, unless it lies below a rival's (95 %)."""
 
     rival: Rival
 

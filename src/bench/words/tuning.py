@@ -17,8 +17,8 @@ _MISSES = ("below", "alone")  # why a search ended that found no rate within the
 
 def tuning_lines(found: TuningRecord) -> list[str]:
     """What a tuning found, a sentence a line."""
-    told = answer(found)
-    return [*told.lines, *told.sure, *told.do]
+    answered = answer(found)
+    return [*answered.lines, *answered.sure, *answered.do]
 
 
 def answer(found: TuningRecord) -> Answer:
