@@ -8,6 +8,7 @@ from bench.analysis import Prices, advice, best_points, economics, judge, operat
 from bench.analysis.advice import (
     admission,
     evicted,
+    front_end,
     headroom,
     kv_bytes,
     memory_bound,
@@ -478,6 +479,29 @@ def test_memory_ends_the_growth_where_both_can_be_at_one_load(summary, row, advi
     if not row:
         assert [found[0].numbers[name] for name in ("peak", "low", "high", "below", "full")] == [8, 4, 16, 8, 16]
         assert found[0].runs == ("a/4", "a/8", "a/16")
+
+
+@pytest.mark.parametrize(
+    ("client", "server", "ahead"),
+    [
+        (0.02437, 0.01306, True),  # gpt2-xl on an H200, 200 in flight
+        (0.017388, 0.017372, False),  # deepseek-7b there, 200
+        (0.0119, 0.01, False),
+        (0.0121, 0.01, True),
+        (0.02437, None, False),  # not every server has a clock of its own
+    ],
+)
+def test_an_engine_that_is_ahead_of_its_clients_is_not_bound_by_memory(summary, client, server, ahead):
+    runs = four(summary).with_columns(
+        itl_mean_s=pl.when(pl.col("level") >= 8).then(client).otherwise(0.01),
+        server_itl_mean_s=pl.when(pl.col("level") >= 8).then(server).otherwise(0.01),
+        gpu_utilisation_mean=pl.lit(0.53),
+    )
+    found = list(front_end(runs))
+    assert [each.runs for each in found] == ([("a/8", "a/16", "a/32")] if ahead else [])
+    assert len(list(memory_bound(runs, table(FULL_AT_16)))) == (not ahead)
+    if ahead:
+        assert [found[0].numbers[name] for name in ("client_s", "server_s", "busy")] == [client, server, 0.53]
 
 
 @pytest.mark.parametrize(

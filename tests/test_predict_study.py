@@ -408,6 +408,15 @@ def test_classes_are_the_reason_only_where_they_left_every_run_out(tmp_path, sum
     )
 
 
+def test_a_run_whose_engine_is_ahead_of_its_clients_shows_no_steps(tmp_path, summary, runs):
+    def why(server_s):
+        told = [replace(run, row={**run.row, "itl_mean_s": 0.024, "server_itl_mean_s": server_s}) for run in runs]
+        return made(written(tmp_path / str(server_s), summary, told), told)[0].models[0].why_not
+
+    assert why(0.013).startswith("none of its runs is valid and shows")
+    assert why(0.0235) is None
+
+
 def test_what_the_cache_serves_is_known_where_the_server_does_not_report_it(tmp_path, summary):
     """Prompts of 200 tokens that share 150 leave 56 to be computed: whole blocks of 16 are served."""
     limits = Limits(tokens=512, sequences=32, blocks=400, block_size=16, cached=True)

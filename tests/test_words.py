@@ -89,8 +89,9 @@ ADVICE = {
     "token_bytes": 100, "other_token_bytes": 4096, "kv_bytes": 2**20, "rps": 10.0, "other_rps": 12.0, "same_bytes": "c", "operate_at": 1.0, "c_max": 2.0,
     "missed_at": 4.0, "fewest": 8.5, "most": 10.0, "full": 16.0, "below": 8.0, "loss_at": 16.0, "loss": 0.2, "peak": 12.0, "low": 4.0, "high": 16.0,
     "level": 8.0, "itl_p50_s": 0.01, "itl_p99_s": 0.0997, "stall": 9.97, "low_rate": 0.6, "high_rate": 0.39,
+    "server_s": 0.01306, "client_s": 0.02437, "busy": 0.533, "tokens": 8408.3,
 }  # fmt: skip
-NO_ADVICE = dict.fromkeys(("rps", "other_rps", "same_bytes", "c_max", "loss_at", "loss"), None)
+NO_ADVICE = dict.fromkeys(("rps", "other_rps", "same_bytes", "c_max", "loss_at", "loss", "busy"), None)
 MORE = {"missed": (Miss("failed", misses=1, requests=2),), "carried": (Carried("chat", 15.0, True), Carried("rag", 2.0, False))}
 
 

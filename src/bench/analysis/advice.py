@@ -14,6 +14,7 @@ from bench.analysis.knee import APART
 from bench.analysis.locked import ALIKE
 from bench.analysis.sizing import KV_HEADROOM, gpus_of
 from bench.axes import CONCURRENCY
+from bench.parse.stream import engine_is_ahead
 
 __all__ = [
     "Advice",
@@ -22,6 +23,7 @@ __all__ = [
     "admission",
     "advice",
     "evicted",
+    "front_end",
     "headroom",
     "kv_bytes",
     "memory_bound",
@@ -34,7 +36,7 @@ _LARGER = 1.2  # least ratio of parameters of a larger model; convention
 _LOST_HITS = 0.2  # loss of prefix-cache hit rate that is reported; convention
 
 
-Recommendation = Literal["kv_bytes", "pools", "admission", "headroom", "memory_bound", "stalls", "eviction"]
+Recommendation = Literal["kv_bytes", "pools", "front_end", "admission", "headroom", "memory_bound", "stalls", "eviction"]
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,7 @@ def advice(
     found = [
         *kv_bytes(valid, saturation, points),
         *pools(valid, points),
+        *front_end(valid),
         *admission(valid, points),
         *headroom(valid, saturation, points),
         *memory_bound(valid, saturation),
@@ -184,6 +187,26 @@ def pools(valid: pl.DataFrame, points: pl.DataFrame) -> Iterator[Advice]:
             yield Advice("pools", runs, {"deployment": rows[0]["deployment"]}, carried=carried)
 
 
+def front_end(valid: pl.DataFrame) -> Iterator[Advice]:
+    """Curves whose engine makes tokens faster than clients get them: the fastest such level of each."""
+    behind = valid.filter(engine_is_ahead().fill_null(False))
+    for (deployment, workload), part in behind.group_by("deployment", "workload", maintain_order=True):
+        most = part.sort("throughput_tokens_per_s").row(-1, named=True)
+        yield Advice(
+            "front_end",
+            _names(part.sort("level")),
+            {
+                "deployment": cast("str", deployment),
+                "workload": cast("str", workload),
+                "level": most["level"],
+                "client_s": most["tpot_mean_s"] if most["itl_mean_s"] is None else most["itl_mean_s"],
+                "server_s": most["server_itl_mean_s"],
+                "busy": most["gpu_utilisation_mean"],
+                "tokens": most["throughput_tokens_per_s"],
+            },
+        )
+
+
 def admission(valid: pl.DataFrame, points: pl.DataFrame) -> Iterator[Advice]:
     for row in points.filter((pl.col("kind") == "found") & (pl.col("basis") == "steady")).iter_rows(named=True):
         numbers = {name: row[name] for name in ("deployment", "workload", "unit", "operate_at", "missed_at")}
@@ -233,8 +256,13 @@ def headroom(valid: pl.DataFrame, saturation: pl.DataFrame, points: pl.DataFrame
 
 
 def memory_bound(valid: pl.DataFrame, saturation: pl.DataFrame) -> Iterator[Advice]:
-    """Curves whose throughput grew significantly until the KV cache was full; not of slots, whose number is a setting."""
+    """Curves whose throughput grew significantly until the KV cache was full; not of slots, whose number is a setting, nor where the
+    engine was ahead of its clients, who would get no more from more memory.
+    """
+    behind = {(each.numbers["deployment"], each.numbers["workload"]) for each in front_end(valid)}
     for row in _filled(valid, saturation).iter_rows(named=True):
+        if (row["deployment"], row["workload"]) in behind:
+            continue
         low = row["saturation_low"]
         ended = row["saturation_kind"] in ("peak", "flat") and row["saturation_high"] is not None and low is not None
         if ended and low <= row["measured"] and row["below"] <= row["saturation_high"]:

@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 
 from bench.errors import BenchError
-from bench.parse.stream import ONE_EACH
+from bench.parse.stream import ONE_EACH, engine_is_ahead
 from bench.predict.calibrate import Given, MeasuredRun, limits_of
 from bench.predict.state import Limits
 from bench.records.classes import served_alike
@@ -64,10 +64,13 @@ def why_none(table: pl.DataFrame, deployment: str, runs: Sequence[MeasuredRun]) 
 
 def _with_steps(table: pl.DataFrame, deployment: str) -> pl.DataFrame:
     """The valid runs of a deployment that show the steps of its engine."""
-    # Answers that come whole, or several tokens a chunk, show no steps; a step that verifies a draft makes any number of tokens.
+    # Answers that come whole, or several tokens a chunk, show no steps; a step that verifies a draft makes any number of tokens. Where
+    # the engine is ahead of its clients, the gaps that they see are those of what lies between.
     usable = (pl.col("deployment") == deployment) & pl.col("valid") & pl.col("stream").fill_null(True)
     if "tokens_per_chunk" in table.columns:
         usable &= pl.col("tokens_per_chunk").fill_null(1.0).is_between(1 / ONE_EACH, ONE_EACH)
+    if {"itl_mean_s", "tpot_mean_s", "server_itl_mean_s"} <= set(table.columns):
+        usable &= ~engine_is_ahead().fill_null(False)
     for column in {"spec_draft_tokens", "answer_acceptance_n"} & set(table.columns):
         usable &= pl.col(column).fill_null(0) == 0
     return table.filter(usable)

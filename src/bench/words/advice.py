@@ -27,6 +27,13 @@ TEXTS: dict[Recommendation, tuple[str, str]] = {
         "Give each type of workload a pool of its own: within its SLOs one {deployment} sustains, in requests/s, {carried}. A mixed "
         "pool is sized by the heaviest.",
     ),
+    "front_end": (
+        "System architects",
+        "Not the engine of {deployment} limits {workload} but what lies between it and its clients, such as the API server: at "
+        "{level:g} the engine makes a token of each request every {server_s:ms}, and clients get one every {client_s:ms}[; its GPUs "
+        "are in use for {busy:share} of the time]. More processes of the API server (vLLM: `--api-server-count`) would let it give "
+        "more than {tokens:,.0f} tokens/s.",
+    ),
     "admission": (
         "Providers",
         "Admit at most {load}[ (C_max is {c_max:g}, but sustains no more)] on an instance of {deployment} ({workload}), and add "

@@ -32,12 +32,15 @@ def stream_notes(run: Mapping[str, Any]) -> Iterator[str]:
     if run.get("ttft_n") != 0:
         yield from _of_chunks(each, run.get("tokens_per_arrival"), bool(run.get("spec_accepted_tokens")))
     if run.get("hidden_tokens"):
-        yield f"reasoning that was not streamed: {count_text(run['hidden_tokens'], 'token')}; TPOT is that of the others"
+        yield (
+            f"{count_text(run['hidden_tokens'], 'token')} had no chunk that shows them, such as reasoning that is not streamed, or "
+            "tokens that spell nothing; TPOT is that of the others"
+        )
     if unknown := (run.get("unknown_streamed") or 0) - (run.get("uncounted_answers") or 0):
         which = "no TPOT" if run.get("tpot_n") == 0 else f"no TPOT in {count_text(unknown, 'answer')}"
         yield (
             f"{which}: {count_text(unknown, 'answer')} of {ok} had fewer chunks than tokens and silence long enough for hidden ones, "
-            "such as reasoning or special tokens, so it is unknown how many a chunk carries"
+            "such as reasoning, or tokens that spell nothing, so it is unknown how many a chunk carries"
             + ("; vLLM says it with --per-request-spec-decode-metrics summary" if run.get("spec_accepted_tokens") else "")
         )
     yield from _of_requests(run)
