@@ -31,7 +31,7 @@ TEXTS: dict[Recommendation, tuple[str, str]] = {
         "System architects",
         "Not the engine of {deployment} limits {workload} but what lies between it and its clients, such as the API server: at "
         "{level:g} the engine makes a token of each request every {server_s:ms}, and clients get one every {client_s:ms}[; its GPUs "
-        "are in use for {busy:share} of the time]. More processes of the API server (vLLM: `--api-server-count`) would let it give "
+        "are in use for {busy:share} of the time]. More processes of the API server (vLLM: `--api-server-count`) may let it give "
         "more than {tokens:,.0f} tokens/s.",
     ),
     "admission": (

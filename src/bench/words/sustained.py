@@ -110,4 +110,4 @@ def _bounds(curve: Curve) -> str:
 
 
 def _lower_case(text: str) -> str:
-    return text[0].lower() + text[1:]
+    return text if text[1].isupper() else text[0].lower() + text[1:]  # TPOT stays TPOT
