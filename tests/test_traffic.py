@@ -526,7 +526,7 @@ def test_bursts_of_another_kind_are_said(tmp_path, capsys):
     rows = "".join(f"{t:.4f},{10 + i % 9},5\n" for i, t in enumerate(clusters))
     log = written(tmp_path, HEAD.replace("timestamp", "arrival_s") + rows)
     assert main(["traffic", log, "--output", str(tmp_path / "load")]) == 0
-    assert re.search(r"The log's gaps are no gamma's \(KS distance 0\.[2-9]", capsys.readouterr().out)
+    assert re.search(r"The log's gaps do not follow a gamma distribution \(KS distance 0\.[2-9]", capsys.readouterr().out)
 
 
 @pytest.mark.parametrize(

@@ -135,15 +135,15 @@ def cells(runs: pl.DataFrame) -> pl.DataFrame:
 
 
 def varying(rows: pl.DataFrame) -> list[str]:
-    """The factors of which more than one value is known."""
+    """The factors with more than one known value."""
     return [name for name in factors_of(rows) if rows[name].drop_nulls().n_unique() > 1]
 
 
 def confounded(rows: pl.DataFrame) -> list[tuple[str, str]]:
     """Pairs of factors that vary together, so that no analysis can separate their effects.
 
-    They do from |Spearman's ρ| = 0.7 on. A setting with several texts has no order: it does from a correlation ratio η of 0.7 of the
-    other's ranks on.
+    Two numbers do if |Spearman's ρ| ≥ 0.7. A setting with three texts or more has no order: there the correlation ratio η of the
+    other's ranks, grouped by its texts, takes the place of ρ.
 
     Args:
         rows: of `cells`.
@@ -172,7 +172,7 @@ def _r(rows: pl.DataFrame, one: str, other: str, method: Literal["pearson", "spe
 
 
 def unordered(factor: pl.Series) -> bool:
-    """Whether the values are three texts or more, whose order says nothing."""
+    """Whether the values are texts in no meaningful order, three or more."""
     return factor.dtype == pl.Enum and factor.n_unique() > 2
 
 

@@ -56,7 +56,7 @@ def squared(found: Line, kind: str) -> str | None:
 
 
 def cost_title(found: Line, kind: str) -> str | None:
-    """The one or the other, whichever is sure; None where neither is. Args: as of `adds`."""
+    """What a chart's title says: the square, or else the slope, if its interval excludes 0; else None. Args: as of `adds`."""
     if found.parabola:
         return squared(found, kind)
     return adds(found, kind) if found.slope > found.slope_half else None

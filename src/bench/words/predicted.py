@@ -213,7 +213,7 @@ def unpredicted_reason(calibration: Calibration | None, axis: str) -> str:
 
 
 def unpredicted_note(calibration: Calibration | None, axis: str) -> str:
-    """Which deployments have no model, of which loads there is no prediction, and why; empty where of none."""
+    """Which deployments have no model and which loads no prediction, and why; empty if all have one."""
     models = calibration.models if calibration else ()
     refused = {model.deployment: why for model in models if (why := no_model(model))}
     notes = [f"No model of {name}: {why}." for name, why in refused.items()]

@@ -152,7 +152,7 @@ def unlike(found: Described, scale: float) -> Iterator[str]:
         return
     distance = found.burstiness.distance
     if distance is not None and distance > _UNLIKE:
-        yield f"The log's gaps are no gamma's (KS distance {distance:.2f}): bursts of the resembling workload are of another kind."
+        yield f"The log's gaps do not follow a gamma distribution (KS distance {distance:.2f}): bursts of the resembling workload differ."
     expected = 1 / found.burstiness.shape
     for each in found.windows:
         if each.dispersion is not None and each.dispersion > _FAR * max(1.0, expected):
@@ -162,4 +162,4 @@ def unlike(found: Described, scale: float) -> Iterator[str]:
             )
             break
     if found.correlation is not None and abs(found.correlation) >= _RELATED:
-        yield f"It draws prompts and answers by themselves; in the log their rank correlation is {found.correlation:+.2f}."
+        yield f"It draws prompt and answer lengths independently; in the log their rank correlation is {found.correlation:+.2f}."
