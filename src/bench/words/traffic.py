@@ -152,7 +152,7 @@ def unlike(found: Described, scale: float) -> Iterator[str]:
         return
     distance = found.burstiness.distance
     if distance is not None and distance > _UNLIKE:
-        yield f"The log's gaps do not follow a gamma distribution (KS distance {distance:.2f}): bursts of the resembling workload differ."
+        yield f"The log's gaps do not follow a gamma distribution (KS distance {distance:.2f}): bursts of the two differ."
     expected = 1 / found.burstiness.shape
     for each in found.windows:
         if each.dispersion is not None and each.dispersion > _FAR * max(1.0, expected):
