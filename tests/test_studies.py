@@ -110,6 +110,7 @@ def test_every_study_is_tested_and_has_a_twin():
         "speculation-small",
         "classes-small",
         "tuning-small",
+        "tuning-vllm-small",
     }  # on CPUs alone, tested below
     assert {name for name in names if not name.endswith("-small")} == {
         "concurrency", "sequence-length", "tensor-parallel", "factors", "archetypes", "engines", "h100", "h200"
@@ -134,6 +135,13 @@ def test_slots_and_micro_batches_compete():
     assert list(study.deployments) == ["llama-seqs4-ubatch-size512"]
     assert len(study.tuned.deployments) == 8
     assert {spec.deployment.max_num_seqs for spec in study.tuned.deployments.values()} == {2, 4, 8, 16}
+
+
+def test_the_settings_of_vllm_compete_where_prompts_share_their_beginning():
+    study = plan("tuning-vllm-small")
+    assert list(study.deployments) == ["vllm-prefix-off-seqs16-max-num-batched-tokens1024"]
+    assert len(study.tuned.deployments) == 8
+    assert {spec.deployment.prefix_caching for spec in study.tuned.deployments.values()} == {True, False}
 
 
 def test_classes_are_mixed_at_rising_load():
