@@ -173,7 +173,7 @@ def _endpoint(endpoint: Endpoint) -> tuple[str, ...]:
         checked += f", the answer's (`{endpoint.limits[0]}`), that a stream ends (with {ends})"
     left_out = ", ".join(f"`{name}`" for name in OPTIONAL if name not in endpoint.lacks)
     return (
-        f"`POST /v1/{endpoint.path}`: {' or '.join(kinds)}",
+        f"`POST {endpoint.address}`: {' or '.join(kinds)}",
         f"{work.name}: {work.answer}",
         timed,
         counted,

@@ -53,6 +53,20 @@ def test_a_request_asks_for_scores_and_nothing_else():
 
 
 @pytest.mark.parametrize(
+    ("path", "base", "line"),
+    [
+        ("/classify", "http://h", b"POST /classify "),
+        ("/classify", "http://h/below", b"POST /below/classify "),
+        ("rerank", "http://h/below", b"POST /below/v1/rerank "),
+    ],
+)
+def test_a_path_with_a_slash_ahead_begins_at_the_servers_address(monkeypatch, path, base, line):
+    monkeypatch.setattr(type(ENDPOINTS["rerank"]), "path", path)
+    payloads = Payloads(Target(base, "m"), load_workload(LOAD, source="t"), seed="s", schedule_seed="s", vocabulary=100)
+    assert payloads.of(PlannedRequest(0, 0, 83, 0)).startswith(line)
+
+
+@pytest.mark.parametrize(
     ("form", "tokens"),
     [(RequestForm(), 83), (RequestForm(letter_tokens=2, template_tokens=3), 200), (RequestForm(template_tokens=4), 403)],
 )

@@ -134,8 +134,9 @@ class Endpoint(ABC):
 
     Attributes:
         name: in configurations. meaning: for the reference of the configuration: what it sends, and where.
-        path: below /v1. work: what a server does with a request. always: what every request's body says, headers: what its head says,
-            unless a header of the user's own does. keys: of a body that `put` writes.
+        path: below /v1, or with a slash ahead below the server's address. work: what a server does with a request.
+        always: what every request's body says, headers: what its head says, unless a header of the user's own does.
+        keys: of a body that `put` writes.
         limits: the key of a body that limits an answer's length (tokens), and the one to send where that is refused; none where answers
             have no length.
         lacks: names in `bench.records.form.OPTIONAL` that its requests do not have; without `token_ids` prompts are text.
@@ -173,6 +174,11 @@ class Endpoint(ABC):
     def ranks(self) -> bool:
         """Whether a prompt is a query and its documents."""
         return "query" in self.kinds
+
+    @property
+    def address(self) -> str:
+        """Where requests go, below the server's address."""
+        return self.path if self.path.startswith("/") else f"/v1/{self.path}"
 
     def sends_text(self, form: RequestForm) -> bool:
         """Whether prompts are text: the endpoint, or the server, takes no token ids."""
@@ -215,9 +221,8 @@ class Endpoint(ABC):
         further: Any = {"headers": dict(self.headers), "extra_json": options.get("extra_body")}
         body = {"model": model, **{key: value for key, value in options.items() if key != "extra_body"}}
         streamed = bool(options.get("stream"))
-        return sdk.post(
-            f"/{self.path}", cast_to=object, body=body, options=further, stream=streamed, stream_cls=openai.Stream[object]
-        )
+        url = str(sdk.base_url).rstrip("/").removesuffix("/v1") + self.address
+        return sdk.post(url, cast_to=object, body=body, options=further, stream=streamed, stream_cls=openai.Stream[object])
 
     @abstractmethod
     def put(self, body: dict[str, Any], prompt: Prompt) -> None:

@@ -86,7 +86,7 @@ def _refusal(base: str, model: str, endpoint: str, key: str | None, headers: dic
     """The answer to a request for one token of `model`, if it refuses that; None where the server is too busy to answer in time."""
     asked = ENDPOINTS[endpoint]
     try:
-        answer = post(f"{base}/v1/{asked.path}", asked.smallest(model), key=key, headers={**asked.headers, **headers})
+        answer = post(f"{base}{asked.address}", asked.smallest(model), key=key, headers={**asked.headers, **headers})
     except requests.exceptions.Timeout:
         return None
     return None if answer.ok else answer

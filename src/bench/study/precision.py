@@ -126,6 +126,8 @@ def _seconds(workload: Workload, level: float, slos: Sequence[Slo]) -> float | N
     """How long the requests of a run take (s); None where nothing bounds it."""
     if workload.axis == RATE:
         return _number(workload) / level
+    if not AXES[workload.axis].held:
+        return None
     limits = {slo.metric: slo.limit_s for slo in slos if slo.request_class is None}
     if "e2e" in limits:
         request = limits["e2e"]

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from bench.axes import AXES, CONCURRENCY, RATE
+from bench.axes import CONCURRENCY, RATE
 from bench.cli.checks import refuse_strange_classes, refuse_wrong_address, thresholds_of
 from bench.cli.entry import command
 from bench.cli.options import SLO, Json, ThresholdValues, at_least_one, flag, option, percent, positive
@@ -197,11 +197,12 @@ class Find(Sending):
             raise BenchError(f"--workload {self.workload} has a step or a ramp, and a search needs a steady load. Remove it.")
         content = {key: value for key, value in content.items() if key not in ("num_requests", "duration_s")}
         workload = self.checked({**content, "num_requests": 1})
-        if AXES[workload.axis].held != self.concurrency or workload.arrival in ("burst", "trace"):
+        sent = ("closed",) if self.concurrency else OPEN
+        if workload.arrival not in sent:
             given = "--concurrency" if self.concurrency else "--request-rate"
             raise BenchError(
                 f"--workload {self.workload} has arrival {workload.arrival}, and a search of {given} sends "
-                + ("arrival closed." if self.concurrency else f"one of {', '.join(OPEN)}.")
+                + ("arrival closed." if self.concurrency else f"one of {', '.join(sent)}.")
             )
         return content, workload
 

@@ -243,7 +243,7 @@ class Workload(Sending):
             raise BenchError(f"--workload {self.workload} has no arrival: closed, or one of {', '.join(GAPS)}, say.")
         if arrival == "trace":
             return content, self.time_scale or 1.0
-        if arrival not in ("burst", "closed"):
+        if arrival in GAPS:
             return content, _given(self.request_rate, f"--request-rate is missing: requests a second of arrival {arrival}.")
         if arrival == "closed":
             what = "users, each in a conversation" if content.get("turns") else "requests in flight"
@@ -251,6 +251,9 @@ class Workload(Sending):
             if _given(count, _COUNT_MISSING) != "auto" and level > count:
                 raise BenchError(_TOO_MANY.format(held=self._held, level=level, count=count))
             return content, level
+        if arrival != "burst":
+            known = ", ".join(("burst", "closed", *GAPS, "trace"))
+            raise BenchError(f"--workload {self.workload} has arrival {arrival!r}, which is not sent here. Known: {known}.")
         content.pop("num_requests", None)
         if count and held and held < count and self.workload:
             raise BenchError(f"{self._held}: a burst sends all of --num-requests at once. Leave one of them out.")
