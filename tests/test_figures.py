@@ -295,7 +295,7 @@ def test_a_comparison_shows_every_load_its_regions_and_all_together(summary):
 def test_a_wrong_name_lists_the_right_ones():
     with pytest.raises(
         BenchError,
-        match=r"'pie' is no figure\. There are: latency-throughput, user-speed, comparison, fleet, slo-margin, kv-saturation",
+        match=r"'pie' is no figure\. There are: latency-throughput, user-speed, comparison, answers, fleet, slo-margin, kv-saturation",
     ):
         load_figure("pie")
 
@@ -452,7 +452,7 @@ def test_no_figure_rests_on_more_of_the_decision_than_it_names(name):
         whole = replace(results_of(case), decision=WHOLE, device=DEVICE)
         assert drawn.draw(whole.given(drawn.uses)).to_dict() == drawn.draw(whole).to_dict()
     assert selection.used_by(name) == drawn.uses
-    assert set(drawn.uses) <= {*Decision.model_fields, "calibration", "searches"}
+    assert set(drawn.uses) <= {*Decision.model_fields, "calibration", "grades", "searches"}
 
 
 def test_a_figure_gets_what_it_names_and_no_more(summary, tmp_path, monkeypatch):

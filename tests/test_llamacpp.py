@@ -111,6 +111,30 @@ def test_more_slots_than_the_memory_holds_are_refused_with_the_sum(content, chec
         launched(spec_of(content, max_num_seqs=9), checkpoint)
 
 
+def test_a_quantised_cache_of_narrow_heads_is_refused(content):
+    """Heads of 16 numbers, and blocks of 32."""
+    spec, narrow = (
+        spec_of(content, dtype="float16", kv_cache_dtype="q4_0"),
+        geometry_of(config_of(Architecture(**ARCHITECTURE))),
+    )
+    reason = LLAMA.refused(spec.deployment, spec.engine, spec.model, narrow)
+    assert reason == "kv_cache_dtype: q4_0 has blocks of 32 numbers, which do not divide the heads of m; remove it"
+
+
+@pytest.mark.parametrize(("dtype", "bytes_a_token"), [("auto", 512), ("q8_0", 272), ("q4_0", 144)])
+def test_a_quantised_cache_takes_its_blocks_and_holds_more(content, checkpoint, dtype, bytes_a_token):
+    """2 × 2 layers × 2 KV heads × 32 numbers: 8 blocks a token, of 64 bytes in float16, 34 in q8_0 and 18 in q4_0."""
+    wide = {**ARCHITECTURE, "head_dim": 32, "context": 4096}
+    content["models"]["m"]["architecture"] |= {"head_dim": 32}
+    spec = spec_of(content, 4096, max_num_seqs=2, dtype="float16", kv_cache_dtype=dtype)
+    launch = resolve_launch(spec, ENGINE, replace(checkpoint, config=config_of(Architecture(**wide))))
+    own = {"auto": "f16"}.get(dtype, dtype)
+    assert f"--cache-type-k {own} --cache-type-v {own} --flash-attn on" in " ".join(launch.argv)
+    assert launch.plan.kv_bytes_per_token == bytes_a_token
+    assert launch.plan.kv_tokens == 2 * min(4096, 2**20 // bytes_a_token // 2 // 256 * 256)
+    assert (launch.settings.dtype, launch.settings.kv_cache_dtype) == ("float16", {"auto": "float16"}.get(dtype, dtype))
+
+
 def test_a_request_longer_than_a_slot_is_refused(content, checkpoint, tmp_path):
     write_record(ENGINE, tmp_path / "engine.json")
     write_record(checkpoint, tmp_path / "checkpoint.json")
@@ -124,7 +148,10 @@ def test_a_request_longer_than_a_slot_is_refused(content, checkpoint, tmp_path):
     ("deployment", "message"),
     [
         ({"block_size": 32}, r"deployments\.a\.block_size: llama\.cpp cuts"),
-        ({"kv_cache_dtype": "fp8"}, "no fp8 KV cache"),
+        ({"kv_cache_dtype": "fp8"}, "no fp8 KV cache; give q8_0 or q4_0"),
+        ({"kv_cache_dtype": "q8_0"}, "a q8_0 KV cache goes with float16; give `dtype: float16`"),
+        ({"kv_cache_dtype": "q4_0", "dtype": "bfloat16"}, "goes with float16"),
+        ({"flags": {"cache-type-k": "q8_0"}}, "give the key kv_cache_dtype"),
         ({"data_parallel": 2}, "one process"),
         ({"flags": {"parallel": 3}}, "the flag parallel decides .* give the key max_num_seqs"),
         ({"flags": {"ctx-size": 3}}, "give the key kv_cache_memory"),

@@ -9,7 +9,7 @@ import pytest
 
 from bench.analysis import saturation
 from bench.analysis.observation import Excess, Observation
-from bench.analysis.pareto import speeds
+from bench.analysis.pareto import trade_offs
 from bench.analysis.saturation import filled
 from bench.figures import Results, figures_of
 from bench.figures.registry import load_figure
@@ -104,10 +104,10 @@ def study_of(summary, gpus):
 
 
 def test_what_no_load_beats_in_both_is_the_frontier(summary):
-    found = speeds(study_of(summary, 2).runs)
+    found = trade_offs(study_of(summary, 2).runs, "tpot_p50_s")
     assert {(row["deployment"], row["level"]) for row in found.filter("unbeaten").iter_rows(named=True)} == {("a", 1), ("a", 4)}
     at = found.filter(deployment="a", level=4).row(0, named=True)
-    assert (at["a_user"], at["an_instance"], at["a_gpu"]) == (pytest.approx(50), 300, 150)
+    assert (at["tpot_p50_s"], at["an_instance"], at["a_gpu"]) == (0.02, 300, 150)
 
 
 @pytest.mark.parametrize(("gpus", "column"), [(2, "a_gpu"), (0, "an_instance"), (None, "an_instance")])

@@ -393,10 +393,11 @@ def of_curve(row):
 
 
 def of_speed(row):
-    yield Shown.exact(row["curve"], row["level"], "tpot_p50_s", 1 / row["a_user"], "figure user-speed")
-    for column in ("a_gpu", "an_instance"):
-        if row.get(column):
-            yield Shown.exact(row["curve"], row["level"], "throughput_tokens_per_s", row[column], "figure user-speed")
+    if "a_user" in row:
+        yield Shown.exact(row["curve"], row["level"], "tpot_p50_s", 1 / row["a_user"], "figure user-speed")
+    else:
+        yield Shown.exact(row["curve"], row["level"], "ttft_p90_s", row["ttft_p90_s"], "figure user-speed")
+    yield Shown.exact(row["curve"], row["level"], "throughput_tokens_per_s", row["an_instance"], "figure user-speed")
 
 
 def of_fleet(row):

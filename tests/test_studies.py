@@ -85,6 +85,8 @@ def test_factors_crosses_them_all_and_repeats_some():
         ("h100", 54),
         ("h100-small", 54),
         ("h200", 35),
+        ("precision", 35),
+        ("precision-small", 8),
     ],
 )
 def test_each_study_has_as_many_runs_as_it_says(name, runs):
@@ -113,7 +115,7 @@ def test_every_study_is_tested_and_has_a_twin():
         "tuning-vllm-small",
     }  # on CPUs alone, tested below
     assert {name for name in names if not name.endswith("-small")} == {
-        "concurrency", "sequence-length", "tensor-parallel", "factors", "archetypes", "engines", "h100", "h200"
+        "concurrency", "sequence-length", "tensor-parallel", "factors", "archetypes", "engines", "h100", "h200", "precision"
     }  # fmt: skip
     twins = {f"{name}-small" for name in names if not name.endswith("-small")}
     assert twins - names == {"h200-small"}  # h100-small is of its shape
@@ -142,6 +144,25 @@ def test_the_settings_of_vllm_compete_where_prompts_share_their_beginning():
     assert list(study.deployments) == ["vllm-prefix-off-seqs16-max-num-batched-tokens1024"]
     assert len(study.tuned.deployments) == 8
     assert {spec.deployment.prefix_caching for spec in study.tuned.deployments.values()} == {True, False}
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "values", "settings"),
+    [
+        ("precision", "model", ["fp16", "fp8", "int8", "int4"], {"user-speed"}),
+        ("precision-small", "kv_cache_dtype", ["auto", "q8_0", "q4_0"], {"user-speed", "settings"}),
+    ],
+)
+def test_precisions_differ_in_nothing_else_and_one_is_measured_twice(name, key, values, settings):
+    """The one that is measured twice shows how many answers change by themselves."""
+    study = plan(name)
+    *swept, again = study.deployments.values()
+    assert [getattr(spec.deployment, key) for spec in swept] == values
+    assert len({spec.deployment.model_copy(update={key: "auto"}).model_dump_json() for spec in swept}) == 1
+    assert again.deployment == swept[0].deployment and study.config.study.baseline == swept[0].name
+    tasks = [run.workload for run in study.runs if run.family == "tasks"]
+    assert {(each.keep_answers, each.cache, each.natural) for each in tasks} == {(True, "as_is", True)}
+    assert {"answers", "comparison"} | settings <= set(figures_of(study.rows))
 
 
 def test_classes_are_mixed_at_rising_load():

@@ -7,6 +7,7 @@ rule figure:
         calibration=lambda wildcards: (
             CALIBRATED if "calibration" in uses_of(wildcards) else []
         ),
+        grades=lambda wildcards: (GRADED if "grades" in uses_of(wildcards) else []),
         sessions=lambda wildcards: (
             SEARCHING if "searches" in uses_of(wildcards) else []
         ),

@@ -1,92 +1,138 @@
-"""The Pareto frontier: loads that no other one beats both in the speed that a user sees and in throughput per GPU."""
+"""The Pareto frontier: loads within the SLOs that no other one beats both in speed and in throughput per dollar or GPU."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean, variance
 from typing import Any
 
 import polars as pl
 
 from bench.analysis.blocks import ASSUMED_SPREAD, FEWEST_SESSIONS
+from bench.analysis.economics import Prices, economics
 from bench.analysis.level_values import level_values
+from bench.analysis.sizing import HOUR_S
 from bench.statistics import TAIL, student_t
 
-__all__ = ["speeds", "unbeaten"]
+__all__ = ["THROUGHPUTS", "throughput_of", "trade_offs"]
 
 _LEVEL = ("deployment", "workload", "axis", "level")
+_METRIC = "throughput_tokens_per_s"
+#: By what throughput is counted, the first that is known of all levels.
+THROUGHPUTS = ("a_dollar", "a_gpu", "an_instance")
+_DIVISORS = {"a_dollar": "dollars", "a_gpu": "gpus"}  # by what an instance's tokens/s are divided
 
 
-def speeds(runs: pl.DataFrame) -> pl.DataFrame:
-    """What a user and what a GPU get at each level (`level_values`); without levels at which either is not known or 0, or TPOT is
-    infinite because too many requests failed.
+def trade_offs(
+    runs: pl.DataFrame, latency: str, *, capacity: pl.DataFrame | None = None, prices: Prices | None = None
+) -> pl.DataFrame:
+    """What a user waits and what the hardware gives at each level (`level_values`), and which levels are on the frontier of both.
+
+    Levels are left out at which either is not known or 0, or the latency is infinite because too many requests failed.
 
     Args:
-        runs: summary rows (`deployment`, `workload`, `axis`, `level`, `session`, `valid`, `tpot_p50_s`, `throughput_tokens_per_s`,
-            `gpus`).
+        runs: summary rows (`deployment`, `workload`, `axis`, `level`, `session`, `valid`, the latency, `throughput_tokens_per_s`,
+            `gpus`, and what `economics` reads). latency: column of what is to be short (s), such as `tpot_p50_s`.
+        capacity: rows of `operating_points` under the SLOs; None without any. A curve that has no row has no limit.
+        prices: what an hour costs; None: not known.
 
     Returns:
-        One row a level: `deployment`, `workload`, `axis`, `level`, `a_user` (tokens/s, 1 ÷ TPOT P50: how fast the tokens after the
-        first come), `an_instance` and `a_gpu` (output tokens/s; null where the number of GPUs is not known or 0), `unbeaten`
-        among those of its workload, by the GPU where all of them know it and else by the instance, and `established`: whether that is
-        more than noise could have made of it, at 95 % for each level; false where no level was measured twice, or no
-        single run of the level has both values.
+        One row a level: `deployment`, `workload`, `axis`, `level`, the latency (s), `an_instance` and `a_gpu` (output tokens/s),
+        `a_dollar` (output tokens a USD), each null where not known; `within`, whether the level is sustained within the SLOs (null
+        where not known, as its load was never steady); `unbeaten` among those of its workload that are, by `throughput_of`; and
+        `established`: whether that is more than noise could have made of it, at 95 % for each level. Without repeats no level is
+        established to beat another.
     """
-    values = pl.col("tpot_p50_s", "throughput_tokens_per_s")
+    cost = None if prices is None else economics(runs, prices)["cost_per_h"] / HOUR_S
+    priced = runs.with_columns(dollars=pl.lit(cost, dtype=pl.Float64))
+    values = pl.col(latency, _METRIC)
     known = pl.all_horizontal(values.is_finite() & (values > 0))
+    levels = level_values(priced, [latency, _METRIC, "gpus", "dollars"]).filter(known)
+    divided = {
+        name: pl.when(pl.col(divisor) > 0).then(pl.col(_METRIC) / pl.col(divisor)) for name, divisor in _DIVISORS.items()
+    }
+    levels = levels.with_columns(an_instance=pl.col(_METRIC), **divided)
+    each = throughput_of(levels)
+    divisor = _DIVISORS.get(each)
     noise = (
-        runs.filter("valid", known)
+        priced.filter("valid", known, *([pl.col(divisor) > 0] if divisor else []))
         .group_by(_LEVEL, maintain_order=True)
         .agg(
-            users=-pl.col("tpot_p50_s").log(),
-            instances=pl.col("throughput_tokens_per_s").log(),
+            fast=-pl.col(latency).log(),
+            cheap=pl.col(_METRIC).log() - (pl.col(divisor).log() if divisor else 0.0),
             sessions=pl.col("session").fill_null(1).n_unique(),
         )
     )
-    levels = (
-        level_values(runs, ["tpot_p50_s", "throughput_tokens_per_s", "gpus"])
-        .filter(known)
-        .select(*_LEVEL, a_user=1 / pl.col("tpot_p50_s"), an_instance="throughput_tokens_per_s", gpus="gpus")
-        .join(noise, on=_LEVEL, how="left", maintain_order="left")
-        .with_columns(a_gpu=pl.when(pl.col("gpus") > 0).then(pl.col("an_instance") / pl.col("gpus")))
-    )
-    column = "an_instance" if levels["a_gpu"].null_count() else "a_gpu"
-    parts = [
-        part.with_columns(
-            unbeaten=(front := unbeaten(part, "a_user", column)),
-            established=_established(part.to_dicts(), front.to_list(), per_gpu=column == "a_gpu"),
-        )
-        for part in levels.partition_by("workload", maintain_order=True)
-    ]
+    limits = {(row["deployment"], row["workload"]): row for row in (capacity.to_dicts() if capacity is not None else ())}
+    within = [_within(row, limits.get((row["deployment"], row["workload"]))) for row in levels.iter_rows(named=True)]
+    levels = levels.with_columns(
+        within=pl.Series([meets for meets, _ in within], dtype=pl.Boolean),
+        shown=pl.Series([shown for _, shown in within], dtype=pl.Boolean),
+    ).join(noise, on=_LEVEL, how="left", maintain_order="left")
+    parts = [_judged(part, latency, each) for part in levels.partition_by("workload", maintain_order=True)]
     whole = pl.concat(parts) if parts else levels.with_columns(unbeaten=pl.lit(True), established=pl.lit(False))
-    return whole.drop("users", "instances", "sessions")
+    return whole.select(*_LEVEL, latency, *THROUGHPUTS[::-1], "within", "unbeaten", "established")
 
 
-def _established(levels: Sequence[dict[str, Any]], front: Sequence[bool], *, per_gpu: bool) -> pl.Series:
+def throughput_of(levels: pl.DataFrame) -> str:
+    """The first of `THROUGHPUTS` that all levels have. Args: levels: of `trade_offs`."""
+    return next(name for name in THROUGHPUTS if not levels[name].null_count())
+
+
+def _within(level: Mapping[str, Any], limit: Mapping[str, Any] | None) -> tuple[bool | None, bool]:
+    """Whether a level is sustained within the SLOs, None where not known, and whether the limit's 95 % interval shows it.
+
+    Args:
+        limit: the curve's row of `operating_points`; None where nothing limits it.
+    """
+    if limit is None:
+        return True, True
+    load, low, high = level["level"], limit["low"], limit["high"]
+    if limit["c_max"] is not None and load <= limit["c_max"]:
+        return True, low is not None and load <= low
+    if limit["missed_at"] is not None and load >= limit["missed_at"] and limit["kind"] in ("found", "below"):
+        return False, high is not None and load >= high
+    return None, False
+
+
+def _judged(part: pl.DataFrame, latency: str, each: str) -> pl.DataFrame:
+    """The levels of one workload, with `unbeaten` and `established`. Args: each: of `THROUGHPUTS`."""
+    rows = part.to_dicts()
+    points = [(-row[latency], row[each]) for row in rows]
+    front = [
+        bool(row["within"])
+        and not any(
+            other["within"] and c >= a and d >= b and (c, d) != (a, b) for other, (c, d) in zip(rows, points, strict=True)
+        )
+        for row, (a, b) in zip(rows, points, strict=True)
+    ]
+    return part.with_columns(
+        unbeaten=pl.Series(front, dtype=pl.Boolean), established=pl.Series(_established(rows, front), dtype=pl.Boolean)
+    )
+
+
+def _established(levels: Sequence[Mapping[str, Any]], front: Sequence[bool]) -> list[bool]:
     """Whether it is more than noise that each level is on the frontier, or that it is not.
 
     A run's noise is what the repeats of all levels show, in ln; of two deployments with fewer than four sessions, starts are held to
-    differ by 10 % beside it. A level is off the frontier where one other is significantly better in both; it is on it where each
-    other is significantly worse in one. Each is shown at 5 % ÷ the number of others (Bonferroni), by Student's t.
+    differ by 10 % beside it. A level is off the frontier where it significantly misses an SLO, or where one other that significantly
+    meets them is significantly better in both; it is on it where it significantly meets them, and each other that may meet them is
+    significantly worse in one. Each is shown at 5 % ÷ the number of others (Bonferroni), by Student's t.
 
     Args:
-        levels: of one workload, each with `users` and `instances`, the ln of its runs' values, null where no run has both.
+        levels: of one workload, each with `fast` and `cheap`, the ln of its runs' values, null where no run has both; `within` and
+            `shown`, as `_within` has them.
     """
-    axes = [
-        (level["users"] or [], [x - math.log(level["gpus"] if per_gpu else 1) for x in level["instances"] or []])
-        for level in levels
-    ]
-    freedom = sum(len(users) - 1 for users, _ in axes if users)
-    if not freedom or len(levels) < 2:
-        return pl.Series([False] * len(levels), dtype=pl.Boolean)
-    noise = [sum((len(a[i]) - 1) * variance(a[i]) for a in axes if len(a[i]) > 1) / freedom for i in (0, 1)]
-    bar = student_t(freedom, 1 - 4 * TAIL / (len(levels) - 1))
+    axes = [(level["fast"] or [], level["cheap"] or []) for level in levels]
+    freedom = sum(len(fast) - 1 for fast, _ in axes if fast)
+    noise = [sum((len(a[i]) - 1) * variance(a[i]) for a in axes if len(a[i]) > 1) / max(1, freedom) for i in (0, 1)]
+    bar = student_t(freedom, 1 - 4 * TAIL / max(1, len(levels) - 1)) if freedom else math.inf
 
     def above(one: int, other: int, axis: int) -> bool:
         """Whether one level is significantly higher than another; not where one of them has no run to tell."""
         mine, its = axes[one][axis], axes[other][axis]
-        if not (mine and its):
+        if not (mine and its and freedom):
             return False
         apart = levels[one]["deployment"] != levels[other]["deployment"]
         sessions = min(levels[one]["sessions"], levels[other]["sessions"])
@@ -94,19 +140,14 @@ def _established(levels: Sequence[dict[str, Any]], front: Sequence[bool], *, per
         return fmean(mine) - fmean(its) > bar * math.sqrt(noise[axis] * (1 / len(mine) + 1 / len(its)) + starts)
 
     every = range(len(levels))
-    return pl.Series(
-        [
-            all(above(i, j, 0) or above(i, j, 1) for j in every if j != i)
-            if front[i]
-            else any(above(j, i, 0) and above(j, i, 1) for j in every)
-            for i in every
-        ],
-        dtype=pl.Boolean,
-    )
-
-
-def unbeaten(rows: pl.DataFrame, x: str, y: str) -> pl.Series:
-    """Whether no other row has as much of both `x` and `y`, and more of one."""
-    points = list(rows.select(x, y).iter_rows())
-    beaten = [any(c >= a and d >= b and (c, d) != (a, b) for c, d in points) for a, b in points]
-    return ~pl.Series(beaten, dtype=pl.Boolean)
+    meets = [level["within"] and level["shown"] for level in levels]
+    misses = [level["within"] is False and level["shown"] for level in levels]
+    rivals = [sum(not misses[j] for j in every if j != i) for i in every]
+    return [
+        bool(freedom or not rivals[i])
+        and meets[i]
+        and all(above(i, j, 0) or above(i, j, 1) for j in every if j != i and not misses[j])
+        if front[i]
+        else misses[i] or any(meets[j] and above(j, i, 0) and above(j, i, 1) for j in every)
+        for i in every
+    ]

@@ -10,7 +10,7 @@ import polars as pl
 
 from bench.analysis.level_values import level_values
 from bench.axes import CONCURRENCY
-from bench.models import DTYPE_BYTES, Demand, Geometry, Setting, plan
+from bench.models import BLOCK_BYTES, DTYPE_BYTES, Demand, Geometry, Setting, plan
 from bench.published import Accelerator
 from bench.study import Deployment
 
@@ -95,7 +95,9 @@ def _speeds(name: str, runs: pl.DataFrame, geometry: Geometry, deployment: Deplo
     cache = weights if deployment.kv_cache_dtype == "auto" else deployment.kv_cache_dtype
     # A request that is alone passes one pipeline stage after the other, in one engine: the devices of a stage are all that it has.
     setting = Setting(
-        dtype=weights, kv_dtype=cache if cache in DTYPE_BYTES else weights, tensor_parallel=deployment.tensor_parallel
+        dtype=weights,
+        kv_dtype=cache if cache in {*DTYPE_BYTES, *BLOCK_BYTES} else weights,
+        tensor_parallel=deployment.tensor_parallel,
     )
     found = []
     for workload, part in ((str(key[0]), group) for key, group in alone.group_by("workload", maintain_order=True)):

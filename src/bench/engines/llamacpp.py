@@ -28,6 +28,7 @@ from bench.records.launch import MemoryPlan, Settings
 __all__ = ["LlamaCpp"]
 
 _CACHE_TYPES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
+_QUANTISED = ("q8_0", "q4_0")  # types of a KV cache alone, in blocks
 _PADDING = 256  # a slot's tokens are a multiple of it: llama.cpp rounds them up, and would take more memory than it was given
 # Every open connection holds a thread. With the default, slots + 4 at first, the scraper waited for seconds behind 60 requests.
 _HTTP_THREADS = 512
@@ -43,7 +44,7 @@ class LlamaCpp(Managed):
     planned_by = {
         **dict.fromkeys(("parallel", "np"), "max_num_seqs"),
         **dict.fromkeys(("ctx-size", "c", "kv-unified"), "kv_cache_memory"),
-        **dict.fromkeys(("cache-type-k", "cache-type-v"), "dtype"),
+        **dict.fromkeys(("cache-type-k", "cache-type-v"), "kv_cache_dtype"),
     }
     variables = ("LLAMA_", "GGML_")
     slots = True
@@ -97,7 +98,15 @@ class LlamaCpp(Managed):
             (d.workers > 1, "tensor_parallel: llama.cpp is run as one process; remove the three kinds of parallelism"),
             (engine.backend != "cpu", "engine: llama.cpp is run on CPUs here; remove `backend`, or use `source: external`"),
             (d.block_size is not None, "block_size: llama.cpp cuts its KV cache into slots, not into blocks; remove it"),
-            (d.kv_cache_dtype != "auto", f"kv_cache_dtype: llama.cpp has no {d.kv_cache_dtype} KV cache; remove it"),
+            (d.kv_cache_dtype == "fp8", "kv_cache_dtype: llama.cpp has no fp8 KV cache; give q8_0 or q4_0, or remove it"),
+            (
+                d.kv_cache_dtype in _QUANTISED and (d.dtype not in ("auto", "float16") or (d.dtype == "auto" and model.synthetic)),
+                f"kv_cache_dtype: a {d.kv_cache_dtype} KV cache goes with float16; give `dtype: float16`",
+            ),
+            (
+                d.kv_cache_dtype in _QUANTISED and geometry is not None and geometry.head_dim % 32,
+                f"kv_cache_dtype: {d.kv_cache_dtype} has blocks of 32 numbers, which do not divide the heads of {d.model}; remove it",
+            ),
             (d.kv_cache_memory is None, "kv_cache_memory: give it; llama.cpp would take the model's whole context for every slot"),
             (wrong_flag is not None, f"flags: {wrong_flag}"),
             (
@@ -151,7 +160,8 @@ class LlamaCpp(Managed):
 
     def flags(self, spec: DeploymentSpec, plan: MemoryPlan | None, longest: int | None) -> dict[str, Flag]:
         """For `llama_server.py` and `llama-server` alike."""
-        d, cache_type = spec.deployment, _CACHE_TYPES[self.dtype(spec)]
+        d = spec.deployment
+        cache_type = _CACHE_TYPES[self.dtype(spec)] if d.kv_cache_dtype == "auto" else d.kv_cache_dtype
         return {
             "alias": spec.served_name,
             "host": "127.0.0.1",
@@ -176,13 +186,14 @@ class LlamaCpp(Managed):
     def settings(self, flags: Mapping[str, Flag], plan: MemoryPlan | None) -> Settings:
         """A slot is its longest sequence, and its block."""
         caching, dtypes = flags.get("cache-prompt"), {short: name for name, short in _CACHE_TYPES.items()}
-        dtype = dtypes.get(str(flags.get("cache-type-k")))
+        cache = str(flags.get("cache-type-k"))
+        dtype = "float16" if cache in _QUANTISED else dtypes.get(cache)
         return Settings(
             max_num_seqs=int(flags["parallel"]),
             max_model_len=plan.block_size if plan else None,
             block_size=plan.block_size if plan else None,
             dtype=dtype,
-            kv_cache_dtype=dtype,
+            kv_cache_dtype=cache if cache in _QUANTISED else dtype,
             prefix_caching=caching if isinstance(caching, bool) else None,
             slots=True,
         )

@@ -182,6 +182,10 @@ class VLLM(Managed):
                 "needs data_parallel: 1; give a divisor of data_parallel, or 1 engine",
             ),
             (
+                d.kv_cache_dtype not in ("auto", "fp8"),
+                f"kv_cache_dtype: vLLM has no {d.kv_cache_dtype} KV cache; give fp8 or auto",
+            ),
+            (
                 d.nodes > 1 and _API_SERVER in (engine.command or ()),
                 f"nodes: the other nodes are started with --headless, which {_API_SERVER} ignores; give `command: [vllm, serve]`",
             ),

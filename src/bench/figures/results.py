@@ -94,14 +94,15 @@ class Results:
 
     def given(self, uses: Collection[str]) -> Results:
         """The same results with no more of the decision than the keys in `uses`; with the device where `accelerator` is one of them,
-        with the models where `calibration` is, and with what searches found where `searches` is.
+        with the models where `calibration` is, with what searches found where `searches` is, and with grades where `grades` is.
         """
         decision = Decision(**self.decision.model_dump(include=set(uses)))
         device = self.device if "accelerator" in uses else None
         calibration = self.calibration if "calibration" in uses else None
         searches = self.searches if "searches" in uses else ()
-        known = self.analysis
-        return replace(self, decision=decision, device=device, calibration=calibration, searches=searches, analysed=known)
+        grades = self.grades if "grades" in uses else None
+        of_uses = replace(self, decision=decision, device=device, calibration=calibration, searches=searches, grades=grades)
+        return replace(of_uses, analysed=self.analysis)
 
     @property
     def axis(self) -> str:

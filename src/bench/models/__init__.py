@@ -3,6 +3,7 @@
 from bench.models.checkpoint import write_checkpoint
 from bench.models.config_json import config_of, geometry_at, geometry_of, geometry_of_model, served_model
 from bench.models.geometry import (
+    BLOCK_BYTES,
     DTYPE_BYTES,
     Geometry,
     kv_bytes_of_sequence,
@@ -19,6 +20,7 @@ from bench.models.setting import WEIGHTS, Demand, Setting, served_dtype
 from bench.models.stages import Parallel, Stage, layers_of_stages, parallel_problem, stages_of, tensor_parallel_sizes
 
 __all__ = [
+    "BLOCK_BYTES",
     "DTYPE_BYTES",
     "WEIGHTS",
     "Architecture",

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 __all__ = [
+    "BLOCK_BYTES",
     "DTYPE_BYTES",
     "Attention",
     "Geometry",
@@ -14,11 +15,15 @@ __all__ = [
     "Weights",
     "kv_bytes_of_sequence",
     "kv_bytes_per_token",
+    "of_states",
     "state_bytes_per_sequence",
     "weight_bytes",
 ]
 
 DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "fp8": 1}  # bytes of a number; derived
+# bytes of a block of 32 numbers with its scale, in llama.cpp's types of a quantised KV cache; source: ggml-common.h
+BLOCK_BYTES = {"q8_0": 34, "q4_0": 18}
+_BLOCK = 32  # numbers of such a block; source: ggml-common.h, QK8_0 and QK4_0
 
 
 @dataclass(frozen=True)
@@ -46,7 +51,11 @@ class Attention:
 
     def size(self, dtype: str) -> int:
         """Bytes that one token adds to the cache."""
-        return 0 if self.shares else self.kv_heads * self.width * DTYPE_BYTES[dtype] + self.beside
+        if self.shares:
+            return 0
+        elements = self.kv_heads * self.width
+        blocks = dtype in BLOCK_BYTES
+        return (elements // _BLOCK * BLOCK_BYTES[dtype] if blocks else elements * DTYPE_BYTES[dtype]) + self.beside
 
 
 @dataclass(frozen=True)
@@ -264,12 +273,12 @@ def kv_bytes_of_sequence(geometry: Geometry, tokens: int, dtype: str, state_dtyp
         count * kind.size(dtype) * (tokens if kind.window is None else min(tokens, kind.window))
         for kind, count in geometry.attention_kinds
     )
-    return held + state_bytes_per_sequence(geometry, state_dtype or _state_dtype(dtype))
+    return held + state_bytes_per_sequence(geometry, state_dtype or of_states(dtype))
 
 
-def _state_dtype(dtype: str) -> str:
-    """States of a model with an FP8 cache are 16 bit."""
-    return "bfloat16" if dtype == "fp8" else dtype
+def of_states(dtype: str) -> str:
+    """The type of a model's states beside a cache of `dtype`: 16 bit where that is quantised."""
+    return "bfloat16" if dtype == "fp8" or dtype in BLOCK_BYTES else dtype
 
 
 def weight_bytes(geometry: Geometry, dtype: str, *, active: bool = False) -> int:

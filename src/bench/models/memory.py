@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bench.models.geometry import Geometry
+from bench.models.geometry import Geometry, of_states
 
 __all__ = ["KvPool", "kv_pool", "predicted_saturation"]
 
@@ -70,7 +70,7 @@ def kv_pool(
         if kind in shares:
             counts[kind.window] = counts.get(kind.window, 0) + count
     widest = max(shares.values(), default=0)
-    kept = "bfloat16" if (state_dtype or dtype) == "fp8" else state_dtype or dtype
+    kept = of_states(state_dtype or dtype)
     states = [state for state in geometry.states if state]
     page = -(-max((state.size(kept) for state in set(states)), default=0) // tensor_parallel)
     if states and widest:

@@ -31,6 +31,7 @@ from bench.words import (
     recovery,
     saturates,
     searches,
+    setting_curve,
     setting_gain,
     sustained,
     token_costs,
@@ -81,6 +82,7 @@ def _answers(results: Results, rows: Rows, curves: list[Curve]) -> Iterator[Answ
     yield from setting_gain.answers(
         [each for each in findings.settings if each.times or frozenset(each.deployments) not in told]
     )
+    yield from setting_curve.answers(findings.setting_curves)
     if judged and not sized:
         yield sustained.answer(judged, decision)
     if steps := recoveries(runs):

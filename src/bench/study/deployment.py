@@ -127,8 +127,10 @@ class Deployment(Strict):
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
         default="auto", description="Type of weights and activations; `auto`: float32 on a CPU, bfloat16 on a GPU."
     )
-    kv_cache_dtype: Literal["auto", "fp8"] = Field(
-        default="auto", description="Type of the KV cache; `auto`: that of the weights."
+    kv_cache_dtype: Literal["auto", "fp8", "q8_0", "q4_0"] = Field(
+        default="auto",
+        description="Type of the KV cache; `auto`: that of the weights. vLLM has `fp8`; llama.cpp has `q8_0` and `q4_0`, blocks of 32 "
+        "numbers with a scale.",
     )
     kv_cache_memory: Size | None = Field(
         default=None,

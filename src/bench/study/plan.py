@@ -236,6 +236,7 @@ class Plan:
                 "classes": _classes(run.workload),
                 "turns": run.workload.turn_count,
                 "honour_retry_after": run.workload.honour_retry_after,
+                "keep_answers": run.workload.keep_answers,
                 "slo": bool(self.config.decision.slo),
                 "priced": self.config.decision.price_per_million_tokens is not None,
             }

@@ -26,6 +26,7 @@ __all__ = [
     "crossed_factors",
     "crossed_families",
     "deployments_alike",
+    "kept_beside_baseline",
     "lengths",
     "levels",
     "mixed",
@@ -220,6 +221,11 @@ def beside_baseline(rows: Rows) -> bool:
     for row in rows:
         sides[bool(row.get("baseline"))].add(tuple(row.get(key) for key in load))
     return bool(sides[True] & sides[False])
+
+
+def kept_beside_baseline(rows: Rows) -> bool:
+    """The baseline and another deployment under the same load, with their answers."""
+    return beside_baseline([row for row in rows if row.get("keep_answers")])
 
 
 def _families(rows: Rows) -> list[list[Mapping[str, Any]]]:

@@ -25,6 +25,7 @@ __all__ = [
     "margin_title",
     "missing_note",
     "numbers_note",
+    "outside_note",
     "pairs_note",
     "profile_note",
     "rings_note",
@@ -73,6 +74,14 @@ def missing_note(column: str, what: str, levels: Mapping[str, Sequence[float]], 
         return ""
     at = "; ".join(f"{curve} {numbers_text(found)}" if curves > 1 else numbers_text(found) for curve, found in levels.items())
     return f"Not known: {what} at {at} {unit}, as {_UNKNOWN.get(column, _NO_VALUE)}."
+
+
+def outside_note(within: Sequence[bool | None]) -> str:
+    """How many levels are no candidates, and why; empty where all are. Args: within: the SLOs, of each level; None: not known."""
+    missed, unknown = within.count(False), within.count(None)
+    parts = [f"missing an SLO, {count_text(missed, 'level')}"] * bool(missed)
+    parts += [f"not known to meet the SLOs, {count_text(unknown, 'level')}"] * bool(unknown)
+    return f"Faint: {'; '.join(parts)}." if parts else ""
 
 
 def pairs_note(left_out: int) -> str:

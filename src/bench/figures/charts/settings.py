@@ -6,9 +6,11 @@ import altair as alt
 import polars as pl
 
 from bench.analysis.level_values import level_value
+from bench.analysis.setting_curve import setting_curves
 from bench.analysis.setting_gain import Pair, devices_of, setting_pairs
 from bench.figures.registry import figure
 from bench.figures.results import Results
+from bench.figures.setting_forms import form_panels
 from bench.figures.theme import (
     HEIGHT,
     NEUTRAL,
@@ -58,10 +60,13 @@ def _finding(results: Results) -> str | None:
     order=110,
     title="What a setting changes",
     question="What does another value of a setting bring in throughput and KV cache, and does the gain hold as load rises?",
-    reading="A row a setting. Left: output tokens/s. Middle: throughput over that with the first value, means of a level's valid "
-    "runs; of n devices it is the efficiency, the throughput over n times that of the fewest: at 100 % (dashed) another device would "
-    "buy all of itself, and above it the first device is short of memory, not of speed. Right: each run's throughput against the "
-    "fullest that its KV cache was, joined in the order of load. A level at which fewer than two values have a valid run is left out.",
+    reading="A row a setting. Left: output tokens/s. Middle: throughput over that with the first value, means of a level's valid runs; "
+    "of n devices it is the efficiency, the throughput over n times that of the fewest: at 100 % (dashed) another device would "
+    "buy all of itself, and above it the first device is short of memory, not of speed. Right: each run's throughput against "
+    "the fullest that its KV cache was, joined in the order of load. A level at which fewer than two values have a valid run is"
+    " left out. Below, of a number with three values or more: throughput over it at some loads, bars 95 % intervals. Lines are "
+    "forms that the runs do not reject: a power law, and a part of the time per token that is fixed beside one that the setting"
+    " divides. Two: not decided.",
     invalid="Crosses, or left out with their counterparts",
     finding=_finding,
     note=_note,
@@ -74,6 +79,9 @@ def settings(results: Results) -> alt.TopLevelMixin:
     """
     rows: list[alt.HConcatChart] = [
         _row(results, setting, runs) for setting, runs, _ in _settings(results) if not runs.is_empty()
+    ]
+    rows += [
+        panels for curve in setting_curves(results.runs) if (panels := form_panels(curve, results.tokens_per_s)) is not None
     ]
     if not rows:
         return nothing_to_show("no model has valid runs of one load with different values of a setting")

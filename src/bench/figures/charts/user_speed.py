@@ -1,27 +1,47 @@
-"""The speed that each user sees against the throughput of each GPU."""
+"""What users wait against the throughput of the hardware."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import math
+from dataclasses import dataclass, replace
 
 import altair as alt
 import polars as pl
 
-from bench.analysis.pareto import speeds
+from bench.analysis import Prices
+from bench.analysis.pareto import throughput_of, trade_offs
 from bench.figures.labels import NARROW, free_places, label_layer, with_places
 from bench.figures.registry import figure
 from bench.figures.results import Results
-from bench.figures.theme import NEUTRAL, curve_colour, curve_dash, curve_shape, layered, nothing_to_show, with_curve
+from bench.figures.theme import NEUTRAL, curve_colour, curve_dash, curve_shape, nothing_to_show, with_curve
+from bench.study import Slo
 from bench.study.questions import deployments_alike
-from bench.words.charts import NO_GPUS, load_label
+from bench.words.charts import NO_GPUS, load_label, outside_note
 
-_WIDTH, _HEIGHT, _POINT = 620, 380, 5.0
+_WIDTH, _HEIGHT, _POINT = 430, 380, 5.0
+_FAINT = 0.3  # opacity of levels that are no candidates
+_USER = "tpot_p50_s"
+_TITLES = {
+    "a_dollar": "output tokens per USD",
+    "a_gpu": "output tokens/s of each GPU",
+    "an_instance": "output tokens/s of each instance",
+}
+
+
+@dataclass(frozen=True)
+class _Panel:
+    """One trade-off. Attributes: latency: column of what is to be short (s). x: the column that is drawn. title: of its axis."""
+
+    latency: str
+    x: str
+    title: str
 
 
 def _note(results: Results) -> str:
-    """What the throughput is of, where it is not that of a GPU."""
-    found = speeds(results.runs)
-    return NO_GPUS if found.height and found["a_gpu"].null_count() else ""
+    """What the throughput is of, where it is not that of a GPU; and how many levels are no candidates."""
+    found = _levels(results, _USER)
+    known = found.height and throughput_of(found)
+    return " ".join(filter(None, [NO_GPUS if known == "an_instance" else "", outside_note(found["within"].to_list())]))
 
 
 @figure(
@@ -30,60 +50,95 @@ def _note(results: Results) -> str:
     order=6,
     title="Speed of each user against throughput",
     question="Which deployment gives users a speed on the least hardware?",
-    reading="Each point is a level of load, labelled where there is room. To the right: tokens/s that a user "
-    "sees once the answer has begun (1 ÷ TPOT P50). Upwards: output tokens/s of each GPU. Grey, wide: the loads that no other "
-    "one of their workload beats in both (the Pareto frontier). What lies below it gives less for the same speed. Hollow: noise could "
-    "have put the level on the frontier, or below it; so it is where nothing was measured twice.",
+    reading="Each point is a level of load, labelled where there is room. Left, to the right: tokens/s that a user sees once the answer"
+    " has begun (1 ÷ TPOT P50). Right: TTFT, which is better to the left. Upwards: output tokens per USD where an hour has a "
+    "price, else output tokens/s of each GPU. Grey, wide: the loads within the SLOs that no other one of their workload beats "
+    "in both (the Pareto frontier). What lies below it gives less for the same speed. Faint: levels that miss an SLO, or may "
+    "miss it: they are no candidates. Hollow: noise could have put the level on the frontier, or taken it off; so it is where "
+    "nothing was measured twice.",
     invalid="Left out",
     by_axis=False,
     note=_note,
+    uses=(
+        *("slo", "failed_share", "accelerator", "price_per_hour"),
+        *("energy_price_per_kwh", "cost_per_million_requests"),
+    ),
 )
-def user_speed(results: Results) -> alt.LayerChart:
-    """Output tokens/s of a GPU over tokens/s of a user: a point a level, a line a curve.
+def user_speed(results: Results) -> alt.TopLevelMixin:
+    """Throughput per USD or GPU over tokens/s of a user, and over TTFT: a point a level, a line a curve.
 
     Args:
-        results: `runs` with `level`, `tpot_p50_s` (s), `throughput_tokens_per_s`, `gpus` and `valid`.
+        results: `runs` with `level`, `tpot_p50_s` and TTFT (s), `throughput_tokens_per_s`, `gpus` and `valid`; `decision` with SLOs and
+            prices.
     """
-    of_loads = replace(results, runs=results.runs if results.plain.is_empty() else results.plain, whole=results.study)
-    found = speeds(of_loads.runs)
-    if found.is_empty():
+    panels = [panel for each in _panels(results) if (panel := _panel(results, each)) is not None]
+    if not panels:
         return nothing_to_show("no valid run has both a throughput and a TPOT")
-    each = "an_instance" if found["a_gpu"].null_count() else "a_gpu"
-    rows = _labelled(with_curve(of_loads, found), each)
-    across, up = _scale(rows, "a_user"), _scale(rows, each)
-    user, hardware = (
-        "tokens/s that a user sees (1 ÷ TPOT P50)",
-        f"output tokens/s of each {'instance' if each == 'an_instance' else 'GPU'}",
+    return panels[0] if len(panels) == 1 else alt.hconcat(*panels)
+
+
+def _panels(results: Results) -> tuple[_Panel, _Panel]:
+    """Both trade-offs; TTFT at the percentile that an SLO limits, else at P50."""
+    limited = (slo for slo in results.decision.slos if slo.metric == "ttft" and slo.request_class is None)
+    ttft = next(limited, Slo.of_column("ttft_p50_s", math.inf))
+    user = _Panel(_USER, "a_user", "tokens/s that a user sees (1 ÷ TPOT P50)")
+    return user, _Panel(ttft.column, ttft.column, f"{ttft.name} (s)")
+
+
+def _levels(results: Results, latency: str) -> pl.DataFrame:
+    """The levels of `trade_offs` under the decision."""
+    limits = results.analysis.capacity.filter(pl.col("slos").list.len() > 0) if results.decision.slo else None
+    return trade_offs(_runs(results), latency, capacity=limits, prices=Prices.of(results.decision, results.device))
+
+
+def _runs(results: Results) -> pl.DataFrame:
+    return results.runs if results.plain.is_empty() else results.plain
+
+
+def _panel(results: Results, panel: _Panel) -> alt.LayerChart | None:
+    found = _levels(results, panel.latency)
+    if found.is_empty():
+        return None
+    of_loads = replace(results, runs=_runs(results), whole=results.study)
+    each = throughput_of(found)
+    rows = _labelled(with_curve(of_loads, found.with_columns(a_user=1 / pl.col(panel.latency))), panel.x, each)
+    x = alt.X(f"{panel.x}:Q", title=panel.title, scale=_scale(rows, panel.x))
+    y = alt.Y(
+        f"{each}:Q", title=_TITLES[each], scale=_scale(rows, each), axis=alt.Axis(format="~s" if each == "a_dollar" else "~g")
     )
-    x, y = alt.X("a_user:Q", title=user, scale=across), alt.Y(f"{each}:Q", title=hardware, scale=up)
     colour, shape = curve_colour(of_loads), curve_shape(of_loads)
-    base = alt.Chart(
-        rows.select("curve", "workload", "level", "label", "unbeaten", "established", "a_user", each, "dx", "dy", "align")
-    )
+    shown = dict.fromkeys(("curve", "workload", "level", "label", "candidate", "unbeaten", "established", panel.x, each,
+                           "an_instance", "dx", "dy", "align"))  # fmt: skip
+    base = alt.Chart(rows.with_columns(candidate=pl.col("within").fill_null(False)).select(*shown))
+    strength = alt.condition("datum.candidate", alt.value(1), alt.value(_FAINT))
     tooltip = [alt.Tooltip("curve:N"), alt.Tooltip("label:N", title="load"),
-               *(alt.Tooltip(f"{column}:Q", format=".3g") for column in ("a_user", each))]  # fmt: skip
-    return layered(
+               *(alt.Tooltip(f"{column}:Q", format=".3g") for column in (panel.x, each))]  # fmt: skip
+    layers = [
         base.transform_filter("datum.unbeaten")
         .mark_line(strokeWidth=9, opacity=0.35, color=NEUTRAL, strokeCap="round")
-        .encode(x=x, y=y, detail="workload:N", order="a_user:Q"),
-        base.mark_line().encode(x=x, y=y, color=colour, strokeDash=curve_dash(of_loads), order="level:Q"),
-        base.mark_point(filled=True, size=60, opacity=1).encode(x=x, y=y, color=colour, shape=shape, tooltip=tooltip),
+        .encode(x=x, y=y, detail="workload:N", order=f"{panel.x}:Q"),
+        base.mark_line(opacity=_FAINT).encode(x=x, y=y, color=colour, strokeDash=curve_dash(of_loads), order="level:Q"),
+        base.transform_filter("datum.candidate")
+        .mark_line()
+        .encode(x=x, y=y, color=colour, strokeDash=curve_dash(of_loads), order="level:Q"),
+        base.mark_point(filled=True, size=60).encode(x=x, y=y, color=colour, shape=shape, opacity=strength, tooltip=tooltip),
         base.transform_filter("!datum.established")
         .mark_point(filled=True, size=22, opacity=1, color="white")
         .encode(x=x, y=y, shape=shape),
         label_layer(base, x, y),
-    ).properties(width=_WIDTH, height=_HEIGHT)
+    ]
+    return alt.LayerChart(layer=layers, width=_WIDTH, height=_HEIGHT)
 
 
 def _scale(rows: pl.DataFrame, column: str) -> alt.Scale:
     return alt.Scale(domain=[0, 1.06 * float(rows[column].max())], nice=False)  # type: ignore[arg-type]
 
 
-def _labelled(rows: pl.DataFrame, each: str) -> pl.DataFrame:
+def _labelled(rows: pl.DataFrame, x: str, each: str) -> pl.DataFrame:
     """With `label` and its place, those of the frontier first."""
-    across, up = (1.06 * float(rows[column].max()) for column in ("a_user", each))  # type: ignore[arg-type]
+    across, up = (1.06 * float(rows[column].max()) for column in (x, each))  # type: ignore[arg-type]
     first = rows.sort(~pl.col("unbeaten"), maintain_order=True)
     labels = [load_label(level, axis) for level, axis in first.select("level", "axis").iter_rows()]
-    points = [(NARROW * x / across, _HEIGHT * (1 - y / up)) for x, y in first.select("a_user", each).iter_rows()]
+    points = [(NARROW * a / across, _HEIGHT * (1 - b / up)) for a, b in first.select(x, each).iter_rows()]
     places = free_places(points, labels, [_POINT] * len(points), (NARROW, _HEIGHT))
     return with_places(first.with_columns(label=pl.Series(labels, dtype=pl.String)), places)

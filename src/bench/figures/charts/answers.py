@@ -1,0 +1,112 @@
+"""Whether answers stay the same, and right, against throughput."""
+
+from __future__ import annotations
+
+import altair as alt
+import polars as pl
+
+from bench.analysis import graded
+from bench.analysis.level_values import level_values
+from bench.figures.curves import with_curve
+from bench.figures.labels import NARROW, free_places, label_layer, with_places
+from bench.figures.registry import figure
+from bench.figures.results import Results
+from bench.figures.theme import curve_colour, curve_shape, nothing_to_show
+from bench.study.questions import kept_beside_baseline
+from bench.words.charts import load_label
+
+_WIDTH, _HEIGHT, _POINT = 430, 300, 5.0
+_LEVEL = ("deployment", "workload", "axis", "level")
+_SAME, _RIGHT = "identical to the baseline's", "tasks solved (pass@1)"
+
+
+@figure(
+    "answers",
+    applies=kept_beside_baseline,
+    order=15,
+    title="Answers against throughput",
+    question="What do a setting's tokens/s cost in answers?",
+    reading="Each point is a deployment at a level of load, labelled where there is room: output tokens/s to the right, and upwards the"
+    " share of its answers that are the baseline's at the same load, in a second panel the share of tasks of a graded set that "
+    "it solves. Bars: 95 % intervals. A second deployment with the baseline's keys shows how many answers batches alone change."
+    " The baseline is in the second panel only.",
+    invalid="Left out of throughput",
+    by_axis=False,
+    uses=("grades",),
+)
+def answers(results: Results) -> alt.TopLevelMixin:
+    """Shares of answers over output tokens/s: a point a level.
+
+    Args:
+        results: `runs` with `level`, `throughput_tokens_per_s`, `valid` and kept answers; comparisons with the baseline; `grades`.
+    """
+    speeds = level_values(results.runs, ["throughput_tokens_per_s"]).drop_nulls()
+    panels = [
+        _panel(results, shares.join(speeds, on=_LEVEL, how="inner", maintain_order="left"), title)
+        for title, shares in ((_SAME, _identical(results)), (_RIGHT, _solved(results)))
+        if shares.join(speeds, on=_LEVEL, how="semi").height
+    ]
+    if not panels:
+        return nothing_to_show("no valid run has answers that compare with the baseline's, or that were graded")
+    return panels[0] if len(panels) == 1 else alt.hconcat(*panels)
+
+
+_SHARES = {"deployment": pl.String, "workload": pl.String, "axis": pl.String, "level": pl.Float64,
+           "share": pl.Float64, "low": pl.Float64, "high": pl.Float64}  # fmt: skip
+
+
+def _identical(results: Results) -> pl.DataFrame:
+    """The share of each level's answers that are the baseline's, where it is known."""
+    tables = [
+        found.answers.drop_nulls("share").with_columns(deployment=pl.lit(name)).select(list(_SHARES))
+        for name, found in results.comparisons.items()
+    ]
+    return pl.concat([pl.DataFrame(schema=_SHARES), *tables])
+
+
+def _solved(results: Results) -> pl.DataFrame:
+    """The share of tasks that are solved at each level; empty without grades."""
+    rows = () if results.grades is None else graded(results.runs, results.grades)
+    shares = [
+        {
+            **{key: getattr(each, key) for key in _LEVEL},
+            **{key: getattr(each.accuracy, key) for key in ("share", "low", "high")},
+        }
+        for each in rows
+    ]
+    return pl.DataFrame(shares, schema=_SHARES)
+
+
+def _panel(results: Results, shares: pl.DataFrame, title: str) -> alt.LayerChart:
+    rows = _labelled(with_curve(results, shares))
+    scale = alt.Scale(domain=[0, 1.06 * float(rows["throughput_tokens_per_s"].max())], nice=False)  # type: ignore[arg-type]
+    x = alt.X("throughput_tokens_per_s:Q", title="output tokens/s", scale=scale)
+    y = alt.Y("share:Q", title=f"share of answers {title}" if title == _SAME else title, axis=alt.Axis(format="%"),
+              scale=alt.Scale(domain=[0, 1]))  # fmt: skip
+    colour = curve_colour(results)
+    base = alt.Chart(
+        rows.select("curve", "label", "level", "throughput_tokens_per_s", "share", "low", "high", "dx", "dy", "align")
+    )
+    tooltip = [
+        alt.Tooltip("curve:N"),
+        alt.Tooltip("label:N", title="load"),
+        alt.Tooltip("throughput_tokens_per_s:Q", format=".4g"),
+        *(alt.Tooltip(f"{column}:Q", format=".0%") for column in ("share", "low", "high")),
+    ]
+    layers = [
+        base.mark_rule().encode(x=x, y=alt.Y("low:Q"), y2="high:Q", color=colour),
+        base.mark_point(filled=True, size=60, opacity=1).encode(
+            x=x, y=y, color=colour, shape=curve_shape(results), tooltip=tooltip
+        ),
+        label_layer(base, x, y),
+    ]
+    return alt.LayerChart(layer=layers, width=_WIDTH, height=_HEIGHT)
+
+
+def _labelled(rows: pl.DataFrame) -> pl.DataFrame:
+    """With `label` and its place."""
+    across = 1.06 * float(rows["throughput_tokens_per_s"].max())  # type: ignore[arg-type]
+    labels = [load_label(level, axis) for level, axis in rows.select("level", "axis").iter_rows()]
+    points = [(NARROW * a / across, _HEIGHT * (1 - b)) for a, b in rows.select("throughput_tokens_per_s", "share").iter_rows()]
+    places = free_places(points, labels, [_POINT] * len(points), (NARROW, _HEIGHT))
+    return with_places(rows.with_columns(label=pl.Series(labels, dtype=pl.String)), places)
