@@ -10,12 +10,12 @@ import polars as pl
 import pytest
 import yaml
 
-from bench.analyse import analyse, write_analysis
 from bench.guard import FILES
 from bench.parse.exposition import reference_samples
 from bench.parse.scrapes import TELEMETRY_SCHEMA
+from bench.records.columns import schema_of
 from bench.records.files import write_record
-from bench.study import Decision, Slo, parse_slo
+from bench.study import Slo, parse_slo
 from tests.command import bench
 from tests.conftest import ROOT
 from tests.planted import frame, rate_row, steady_row
@@ -50,23 +50,37 @@ def telemetry(exposition, running, waiting, kv_usage):
     return pl.DataFrame(rows, schema=TELEMETRY_SCHEMA, orient="row")
 
 
-def study(folder, summary, *, exposition=VLLM, slos=SLOS, levels=LEVELS, row=steady_row, missed=24, kv=40, waiting=lambda _: 0, exposed=True, **more):  # fmt: skip
-    """A folder of results: of each load its row, and what the server showed."""
+POINT = {
+    **{"deployment": "a", "workload": "short", "axis": "concurrency", "unit": "requests in flight"},
+    **{"kind": "found", "basis": "steady", "c_max": 16.0, "low": 14.0, "high": 22.0, "operate_at": 16.0, "usable_rps": 32.0},
+    **{
+        "missed_at": 24.0,
+        "highest": 24.0,
+        "failed_share": 0.01,
+        "tokens_per_s": 1024.0,
+        "in_flight": 16.0,
+        "in_flight_peak": 16.0,
+    },
+}
+ABOVE = {"kind": "above", "c_max": 24.0, "high": None, "missed_at": None}
+
+
+def study(
+    folder, summary, *, point=(), exposition=VLLM, slos=SLOS, row=steady_row, levels=LEVELS, kv=40, exposed=LEVELS, **more
+):
+    """A folder of results with a planted capacity: of each load its row, and what the server showed."""
     more = {"preemptions": 0, "cache": "unique", **more}
-    rows = [
-        row(summary, level, deployment="a", slow=300 if level >= missed else 0, run=f"r{level}", **more) for level in levels
-    ]
-    runs = frame(rows)
     results = folder / "results"
-    for level in levels if exposed else ():
+    for name in ("deployments/a", "analysis"):
+        (results / name).mkdir(parents=True)
+    for level in exposed:
         (results / f"runs/a/r{level}").mkdir(parents=True)
-        table = telemetry(exposition, level - waiting(level), waiting(level), level / kv)
-        table.write_parquet(results / f"runs/a/r{level}/telemetry.parquet")
-    (results / "deployments/a").mkdir(parents=True)
+        telemetry(exposition, level, 0, level / kv).write_parquet(results / f"runs/a/r{level}/telemetry.parquet")
     write_record(facts(digest="d1"), results / "deployments/a/deployment.json")
-    runs.write_parquet(results / "summary.parquet")
-    write_analysis(analyse(runs, Decision(slo=slos)), results / "analysis")
-    return pl.read_parquet(results / "analysis/capacity.parquet").row(0, named=True)
+    frame([row(summary, level, deployment="a", **more) for level in levels]).write_parquet(results / "summary.parquet")
+    found = {**POINT, "slos": [str(parse_slo(slo)) for slo in slos], **dict(point)}
+    schema = schema_of("capacity")
+    pl.DataFrame([{**dict.fromkeys(schema), **found}], schema=schema).write_parquet(results / "analysis/capacity.parquet")
 
 
 def guarded(folder, *options):
@@ -129,7 +143,7 @@ def vllm_series(phases):
     return series
 
 
-GOOD = {"load": 14, "waits": 0, "kv": 0.35, "slow": 0.01, "preempted": 0, "hits": 500}
+GOOD = {"load": 12, "waits": 0, "kv": 0.35, "slow": 0.01, "preempted": 0, "hits": 500}
 ALL = ("LoadNearLimit", "LoadAboveLimit", "Queue", "KvUsage", "Preemptions", "PrefixHits", "BurnFast", "BurnSlow")
 
 
@@ -146,15 +160,14 @@ def fires(at, names, phases):
 @needs_promtool
 def test_an_hour_of_sustained_load_is_silent_and_each_fault_fires_in_its_time(tmp_path, summary):
     """Alerts' series are of one server, minute by minute: an hour of what the study sustained, then a fault."""
-    point = study(tmp_path, summary, prefix_hit_rate=0.5, cache="shared")
+    study(tmp_path, summary, prefix_hit_rate=0.5, cache="shared")
     files, printed = guarded(tmp_path)
-    assert (point["c_max"], point["kind"]) == (16, "found") and 8 < point["low"] < 16
     assert "Left out" not in printed
 
     def after(at, names, **fault):
         return fires(60 + at, names, [(60, GOOD), (420, {**GOOD, **fault})])
 
-    at_low = {**GOOD, "load": int(point["low"]), "kv": 16 / 40, "hits": 480}
+    at_low = {**GOOD, "load": 14, "kv": 16 / 40, "hits": 480}
     whole = {"load": 30, "waits": 6, "kv": 0.75, "slow": 1.0, "preempted": 3}
     tests = [
         fires(59, (), [(60, GOOD)]),
@@ -185,7 +198,7 @@ def test_an_hour_of_sustained_load_is_silent_and_each_fault_fires_in_its_time(tm
 
 @needs_promtool
 def test_every_panel_asks_what_prometheus_reads_and_shows_the_limits(tmp_path, summary):
-    point = study(tmp_path, summary)
+    study(tmp_path, summary)
     files, _ = guarded(tmp_path)
     board = json.loads(files["dashboard.json"])
     queries = [target["expr"].replace("$job", "a") for panel in board["panels"] for target in panel["targets"]]
@@ -200,7 +213,7 @@ def test_every_panel_asks_what_prometheus_reads_and_shows_the_limits(tmp_path, s
         panel["title"]: [step["value"] for step in panel["fieldConfig"]["defaults"]["thresholds"]["steps"]]
         for panel in board["panels"]
     }
-    assert lines["Requests in flight, by server"] == [None, point["low"], 16]
+    assert lines["Requests in flight, by server"] == [None, 14, 16]
     assert lines["KV-cache usage"] == [None, 0.4]
     assert lines["TTFT, quantiles (TTFT P95 ≤ 2 s)"] == [None, 2]
     places = [(panel["gridPos"]["y"], panel["gridPos"]["x"]) for panel in board["panels"]]
@@ -210,14 +223,10 @@ def test_every_panel_asks_what_prometheus_reads_and_shows_the_limits(tmp_path, s
 @needs_promtool
 def test_a_rate_is_what_ends_and_what_piles_up(tmp_path, summary):
     """Of 4 requests/s that come 3 end each second: the rest is in flight a minute later."""
-    point = study(tmp_path, summary, row=rate_row, levels=(1, 2, 3, 4), missed=4)
-    study_files, _ = guarded(tmp_path)
-    assert point["axis"] == "request_rate" and point["c_max"] == 3
-    rules = alerts(study_files)
-    assert (
-        rules["SaturateLoadAboveLimit", None]["expr"]
-        == f'saturate:requests:rate5m{{job="a"}} > {max(3, point["low"] or 0):.4g}'
-    )
+    rate = {"axis": "request_rate", "unit": "requests/s", "c_max": 3.0, "low": 2.5, "operate_at": 3.0, "usable_rps": 3.0}
+    study(tmp_path, summary, point=rate, row=rate_row, levels=(1, 2, 3, 4), exposed=(3,))
+    files, _ = guarded(tmp_path)
+    assert alerts(files)["SaturateLoadAboveLimit", None]["expr"] == 'saturate:requests:rate5m{job="a"} > 3'
     series = [
         course("vllm:num_requests_running", [(60, 5)]) | {"values": "5+60x60"},
         course("vllm:num_requests_waiting", [(61, 0)]),
@@ -238,7 +247,7 @@ def test_haproxy_takes_its_backend(tmp_path, summary):
 
 
 def test_admission_and_scaling_follow_the_limit(tmp_path, summary):
-    point = study(tmp_path, summary)
+    study(tmp_path, summary)
     files, _ = guarded(tmp_path)
     assert set(files) == set(FILES)
     (threshold,) = yaml.safe_load(files["envoy.yaml"])["circuit_breakers"]["thresholds"]
@@ -248,44 +257,43 @@ def test_admission_and_scaling_follow_the_limit(tmp_path, summary):
     (trigger,) = scaled["spec"]["triggers"]
     assert (scaled["kind"], trigger["type"], trigger["metricType"]) == ("ScaledObject", "prometheus", "AverageValue")
     assert trigger["metadata"]["query"] == 'sum(saturate:requests_in_flight{job="a"})'
-    assert float(trigger["metadata"]["threshold"]) == pytest.approx(0.8 * point["low"], rel=0.01)
+    assert float(trigger["metadata"]["threshold"]) == 11.2  # of 14
 
 
 @pytest.mark.parametrize(
     ("change", "lost", "why"),
     [
         ({"exposition": LLAMA}, {"KvUsage", "Preemptions", "BurnFast", "BurnSlow"}, "does not show its KV usage"),
-        ({"exposed": False}, {*ALL}, "no sustained run of a has telemetry of a known engine"),
-        ({"missed": 99}, {"LoadNearLimit", "LoadAboveLimit"}, "its limit is not known; C_max is 24 or more"),
+        ({"exposed": ()}, {*ALL}, "no sustained run of a has telemetry of a known engine"),
+        ({"point": ABOVE}, {"LoadNearLimit", "LoadAboveLimit"}, "its limit is not known; C_max is 24 or more"),
+        ({"point": {"low": None}}, {"LoadNearLimit"}, "the lower end of its interval is not established"),
+        ({"point": {"low": 18.0}}, {"LoadNearLimit"}, "the lower end of its interval lies no lower"),
+        ({"point": {"unit": "users"}}, {"LoadNearLimit", "LoadAboveLimit"}, "no server counts users"),
         ({"kv": 16}, {"KvUsage"}, "sustained runs filled the cache"),
         ({"preemptions": 2}, {"Preemptions"}, "sustained runs had 8 preemptions"),
         ({"preemptions": None}, {"Preemptions"}, "No alert on preemptions"),
         ({"steady_from_s": None}, {"Queue", "KvUsage"}, "no sustained run has a steady window that shows"),
-        ({"slos": ["ttft_p95=9999s"], "missed": 99}, {"LoadNearLimit", "LoadAboveLimit", "BurnFast", "BurnSlow"}, "has no bucket of 9999 s or more"),
+        ({"exposed": (2, 4, 8)}, {"Queue", "KvUsage"}, "No alert on KV usage"),  # the highest load's would be exceeded
+        ({"slos": ["ttft_p95=9999s"]}, {"BurnFast", "BurnSlow"}, "has no bucket of 9999 s or more"),
+        ({"point": {"slos": ["TTFT P99 of chat ≤ 2 s"]}}, {"BurnFast", "BurnSlow"}, "does not tell classes of requests apart"),
     ],
-)  # fmt: skip
+)
 def test_what_is_not_known_makes_no_rule_and_says_so(tmp_path, summary, change, lost, why):
     study(tmp_path, summary, **change)
     files, printed = guarded(tmp_path)
     there = {name.removeprefix("Saturate") for name, _ in alerts(files)} if "rules.yaml" in files else set()
     assert there == set(ALL) - {"PrefixHits"} - lost
     assert why in printed
-    assert ("keda.yaml" in files) == ({"LoadNearLimit", "LoadAboveLimit"}.isdisjoint(lost))
-    assert ("haproxy.cfg" in files) == (change.get("missed") != 99)
-
-
-def test_a_run_at_c_max_without_telemetry_leaves_its_alerts_out(tmp_path, summary):
-    """The lower loads' KV usage would be exceeded by a load that is sustained."""
-    study(tmp_path, summary)
-    (tmp_path / "results/runs/a/r16/telemetry.parquet").unlink()
-    files, _ = guarded(tmp_path)
-    assert not {"SaturateKvUsage", "SaturateQueue"} & {name for name, _ in alerts(files)}
+    limited = dict(change.get("point", ()))
+    assert ("keda.yaml" in files) == ("LoadAboveLimit" not in lost and limited.get("low", 1) is not None)
+    assert ("haproxy.cfg" in files) == (limited.get("kind") != "above")
 
 
 @pytest.mark.parametrize(
     ("change", "options", "said"),
     [
-        ({"missed": 1}, (), "there is nothing to guard by"),
+        ({"point": {"kind": "below", "c_max": None, "missed_at": 2.0}}, (), "there is nothing to guard by"),
+        ({"point": {"basis": "burst"}}, (), "no capacity of a load that goes on"),
         ({}, ("--deployment", "b"), "--deployment b: results has the capacity of: a"),
         ({}, ("--workload", "b"), "--workload b: results has the capacity of: short"),
         ({}, ("nowhere",), "nowhere: it has no summary.parquet"),
@@ -301,7 +309,7 @@ def test_another_study_leaves_no_limits_of_the_last_one(tmp_path, summary):
     study(tmp_path, summary)
     guarded(tmp_path)
     shutil.rmtree(tmp_path / "results")
-    study(tmp_path, summary, missed=99)
+    study(tmp_path, summary, point=ABOVE)
     files, _ = guarded(tmp_path)
     assert set(files) == {"rules.yaml", "dashboard.json"}
 

@@ -218,15 +218,8 @@ def _load(measured: Measured, recorded: set[str]) -> Iterator[dict[str, Any] | s
     else:
         near = f"{here}, more than the {low:.4g} that are established to be within the SLOs"
         yield _alert(measured, "LoadNearLimit", f"{load} > {low:.4g}", _LOAD_FOR, "warning", near, "")
-    yield _alert(
-        measured,
-        "LoadAboveLimit",
-        f"{load} > {limit:.4g}",
-        _LOAD_FOR,
-        "critical",
-        f"{here}, above the limit of {limit:.4g}",
-        "",
-    )
+    beyond = f"{here}, above the limit of {limit:.4g}"
+    yield _alert(measured, "LoadAboveLimit", f"{load} > {limit:.4g}", _LOAD_FOR, "critical", beyond, "")
 
 
 def _stand(measured: Measured, recorded: set[str]) -> Iterator[dict[str, Any] | str]:
@@ -239,10 +232,9 @@ def _stand(measured: Measured, recorded: set[str]) -> Iterator[dict[str, Any] | 
         most = f"{sustained.waiting:g}"
         summary = f"{here} requests wait, and have for {_STANDS_FOR}"
         shown = f"At most {most} waited at once in the steady windows of {text}."
-        yield _alert(
-            measured, "Queue", f"saturate:requests_waiting{{job={job}}} > {most}", _STANDS_FOR, "warning", summary, shown
-        )
-    usage = None if sustained.kv_usage is None else math.ceil(100 * sustained.kv_usage) / 100
+        waits = f"saturate:requests_waiting{{job={job}}} > {most}"
+        yield _alert(measured, "Queue", waits, _STANDS_FOR, "warning", summary, shown)
+    usage = None if sustained.kv_usage is None else math.ceil(round(100 * sustained.kv_usage, 6)) / 100
     if "saturate:kv_usage" not in recorded or usage is None:
         yield _unseen(measured, "KV usage", "its KV usage", "saturate:kv_usage" in recorded)
     elif usage >= 1:
@@ -304,10 +296,7 @@ def _burns(measured: Measured, recorded: set[str]) -> Iterator[dict[str, Any] | 
             expr = " and ".join(f"{slow_name(window)}{where} > {share:.3g}" for window in (long, short))
             summary = f"{{{{ $labels.job }}}}: {{{{ $value | humanizePercentage }}}} of requests miss {slo} over {long}"
             bound = measured.histograms[slo.metric].bounds[below]
-            exact = (
-                ""
-                if bound == slo.limit_s
-                else f" Counted are requests over {bound:g} s, the next bucket of the server's histogram."
-            )
+            next_one = f" Counted are requests over {bound:g} s, the next bucket of the server's histogram."
+            exact = "" if bound == slo.limit_s else next_one
             shown = f"{slo} allows {shown_share(budget)}; the alert is at {shown_share(share, 1)}.{exact}"
             yield _alert(measured, f"Burn{name}", expr, _LOAD_FOR, severity, summary, shown, slo=str(slo))
