@@ -37,6 +37,8 @@ _QUANTILES = (0.5, 0.9, 0.99)  # of latencies, for the dashboard; convention
 def rules_file(measured: Measured) -> tuple[str | None, list[str]]:
     """The rules file."""
     recorded, left = records(measured)
+    if not recorded:
+        return None, left
     found, unknown = alerts(measured, {rule["record"] for rule in recorded})
     head = [
         f"What a study measured of {measured.deployment}, as rules of Prometheus. {measured.limit_text}.",
@@ -44,15 +46,13 @@ def rules_file(measured: Measured) -> tuple[str | None, list[str]]:
         "yours in its place in all files of this folder. A limit is that of one server (`instance`).",
     ]
     content = {"groups": [{"name": f"saturate {measured.deployment}", "rules": [*recorded, *found]}]}
-    if not recorded:
-        return None, [*left, *unknown]
     return comment(head) + yaml.safe_dump(content, sort_keys=False, width=1000, allow_unicode=True), [*left, *unknown]
 
 
 def records(measured: Measured) -> tuple[list[dict[str, Any]], list[str]]:
     """Recording rules: the only place where the engine's own names stand. And a line on what cannot be recorded."""
     if measured.kind is None:
-        return [], [f"No rules: no sustained run of {measured.deployment} has telemetry of a known engine."]
+        return [], [f"No rules and no dashboard: no sustained run of {measured.deployment} has telemetry of a known engine."]
     server = _Server(measured.kind, measured.deployment)
     budgets = list(_budget_records(measured, server))
     rules = [*_gauge_records(measured, server), *_latency_records(measured, server)]
