@@ -40,6 +40,7 @@ def dashboard(measured: Measured) -> tuple[str | None, list[str]]:
         "editable": True,
         "refresh": "30s",
         "time": {"from": "now-6h", "to": "now"},
+        "annotations": {"list": []},
         "templating": {
             "list": [
                 {"name": "datasource", "type": "datasource", "query": "prometheus", "label": "Prometheus"},
@@ -47,8 +48,7 @@ def dashboard(measured: Measured) -> tuple[str | None, list[str]]:
                     "name": "job",
                     "type": "query",
                     "datasource": _SOURCE,
-                    "query": {"query": "label_values(saturate:requests_running, job)", "refId": "job"},
-                    "definition": "label_values(saturate:requests_running, job)",
+                    "query": "label_values(saturate:requests_running, job)",
                     "current": {"text": measured.deployment, "value": measured.deployment},
                     "refresh": 1,
                 },
