@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 from itertools import pairwise
@@ -238,6 +239,26 @@ def test_a_rate_is_what_ends_and_what_piles_up(tmp_path, summary):
     checked(PROMTOOL, "test", "rules", "test.yaml", cwd=tmp_path / "guard")
 
 
+@needs_promtool
+@pytest.mark.parametrize(
+    ("exposition", "shown"),
+    [
+        (LLAMA, {"llamacpp:requests_deferred"}),
+        ("vllm-0.8.5", {"vllm:gpu_cache_usage_perc", "vllm:time_to_first_token_seconds_bucket"}),
+        ("sglang-0.5.23", {"sglang:num_queue_reqs", "sglang:e2e_request_latency_seconds_bucket"}),
+        ("tgi-3.3.7", {"tgi_queue_size"}),
+    ],
+)
+def test_rules_have_the_names_that_the_measured_server_exposes(tmp_path, summary, exposition, shown):
+    study(tmp_path, summary, exposition=exposition, exposed=(16,))
+    files, _ = guarded(tmp_path)
+    checked(PROMTOOL, "check", "rules", "rules.yaml", cwd=tmp_path / "guard")
+    (group,) = yaml.safe_load(files["rules.yaml"])["groups"]
+    named = {name for rule in group["rules"] for name in re.findall(r"([a-z][a-z_0-9:]+)\{", rule["expr"])}
+    exposed = {sample.name for sample in reference_samples((ROOT / f"tests/data/{exposition}.prom").read_text())}
+    assert shown <= named <= exposed | {rule.get("record") for rule in group["rules"]}
+
+
 @needs_haproxy
 def test_haproxy_takes_its_backend(tmp_path, summary):
     study(tmp_path, summary)
@@ -269,7 +290,7 @@ def test_admission_and_scaling_follow_the_limit(tmp_path, summary):
         ({"exposed": ()}, {*ALL}, "no sustained run of a has telemetry of a known engine"),
         ({"point": ABOVE}, {"LoadNearLimit", "LoadAboveLimit"}, "its limit is not known; C_max is 24 or more"),
         ({"point": {"low": None}}, {"LoadNearLimit"}, "the lower end of its interval is not established"),
-        ({"point": {"low": 18.0}}, {"LoadNearLimit"}, "the lower end of its interval lies no lower"),
+        ({"point": {"low": 18.0}}, {"LoadNearLimit"}, "its interval begins no lower"),
         ({"point": {"unit": "users"}}, {"LoadNearLimit", "LoadAboveLimit"}, "no server counts users"),
         ({"kv": 16}, {"KvUsage"}, "sustained runs filled the cache"),
         ({"preemptions": 2}, {"Preemptions"}, "sustained runs had 8 preemptions"),

@@ -12,9 +12,7 @@ from bench.guard.measured import Measured
 
 __all__ = ["envoy", "haproxy"]
 
-_ADMITS = (
-    "Admitted is the lowest load that carries 97 % of the most that one within the SLOs does: beyond it, requests wait longer."
-)
+_ADMITS = "It admits as many in flight as `bench size` says of these results, and queues as many."
 _NO_QUEUE = "No SLO on TTFT, so how many requests may wait is not known: the proxy's own default stands."
 
 

@@ -27,10 +27,10 @@ _LOAD_FOR = "2m"
 _STANDS_FOR = "5m"  # of a queue and of KV usage, which pass in a moment where the load is sustained
 _HITS_WINDOW, _HITS_FOR = "30m", "15m"
 
-# Alerts on the budget of an SLO: their windows, and how many times as fast as the budget allows it burns. Source: Beyer et al., The
-# Site Reliability Workbook (2018), chapter 5, table 5-8.
-_BURNS = (("Fast", "critical", "1h", "5m", 14.4), ("Slow", "warning", "6h", "30m", 6.0))
-_FASTEST = 14.4  # factor of the fast alert; source: the same table
+# Alerts on the budget of an SLO. Source: Beyer et al., The Site Reliability Workbook (2018), chapter 5, table 5-8.
+_FAST = 14.4  # times as fast as the budget allows, of the fast alert; source: the same table
+_SLOW = 6.0  # … of the slow one; source: the same table
+_BURNS = (("Fast", "critical", "1h", "5m", _FAST), ("Slow", "warning", "6h", "30m", _SLOW))
 _QUANTILES = (0.5, 0.9, 0.99)  # of latencies, for the dashboard; convention
 
 
@@ -214,7 +214,7 @@ def _load(measured: Measured, recorded: set[str]) -> Iterator[dict[str, Any] | s
     if low is None:
         yield "No warning ahead of C_max: the lower end of its interval is not established."
     elif low >= limit:
-        yield "No warning ahead of C_max: the lower end of its interval lies no lower."
+        yield "No warning ahead of C_max: its interval begins no lower."
     else:
         near = f"{here}, more than the {low:.4g} that are established to be within the SLOs"
         yield _alert(measured, "LoadNearLimit", f"{load} > {low:.4g}", _LOAD_FOR, "warning", near, "")
@@ -289,7 +289,7 @@ def _burns(measured: Measured, recorded: set[str]) -> Iterator[dict[str, Any] | 
         below, budget = bucket(measured, slo), 1 - slo.share
         if below is None or slow_name(_BURNS[0][2]) not in recorded:
             continue
-        moved = min(1.0, (1 / budget - 1) / 2 / (_FASTEST - 1))
+        moved = min(1.0, (1 / budget - 1) / 2 / (_FAST - 1))
         for name, severity, long, short, factor in _BURNS:
             share = budget * (1 + moved * (factor - 1))
             where = f"{{job={json.dumps(measured.deployment)},slo={json.dumps(str(slo), ensure_ascii=False)}}}"
