@@ -33,7 +33,7 @@ from bench.records.launch import Launch, read_launch
 _SCRAPE = "5s"
 _MINUTE_S = 60.0
 _POLL_S = 1.0
-_MANY = 10_000_000  # requests of a load that is ended by its time
+_FASTER = 10  # times as fast as in the study, at most: a load has requests enough, and is ended by its time
 
 
 @contextmanager
@@ -63,11 +63,12 @@ def prometheus(measured: Measured, server: str, folder: Path) -> Iterator[str]:
 
 
 @contextmanager
-def load(server: str, launch: Launch, measured: Measured, held: int, folder: Path) -> Iterator[None]:
+def load(server: str, launch: Launch, measured: Measured, held: int, seconds: float, folder: Path) -> Iterator[None]:
     """A closed loop of the study's lengths."""
+    count = math.ceil(_FASTER * measured.point["usable_rps"] * seconds)
     lengths = (("--prompt-length", "prompt_tokens"), ("--output-length", "output_tokens"))
     command = [sys.executable, "-m", "bench.cli", "workload", "--base-url", server, "--concurrency", str(held)]
-    command += ["--model", launch.served_name or launch.deployment, "--num-requests", str(_MANY), "--output-dir", str(folder)]
+    command += ["--model", launch.served_name or launch.deployment, "--num-requests", str(count), "--output-dir", str(folder)]
     command += [word for flag, column in lengths for word in (flag, str(round(measured.point[column])))]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     try:
@@ -115,8 +116,9 @@ def main() -> None:
             prometheus(measured, server.base_url, folder) as address,
         ):
             for name, held, minutes in (("valid", sustained, options.valid), ("overload", beyond, options.overload)):
-                with load(server.base_url, launch, measured, held, folder / name):
-                    fired = watched(address, minutes * _MINUTE_S)
+                seconds = minutes * _MINUTE_S
+                with load(server.base_url, launch, measured, held, seconds, folder / name):
+                    fired = watched(address, seconds)
                 found[name] = {"in_flight": held, "minutes": minutes, "fired_after_s": fired}
                 print(f"{held} in flight for {minutes:g} minutes: {fired or 'no alert'}", flush=True)
     if options.json:
