@@ -17,7 +17,7 @@ _NO_QUEUE = "No SLO on TTFT, so how many requests may wait is not known: the pro
 
 
 def haproxy(measured: Measured) -> tuple[str | None, list[str]]:
-    """A backend of HAProxy, 2.4 or later.
+    """A backend of HAProxy, 2.2 or later.
 
     `maxconn` of a server counts its requests, not its connections, in mode http; what exceeds it waits in HAProxy, at most as long as
     the SLO on TTFT allows.
@@ -31,6 +31,7 @@ def haproxy(measured: Measured) -> tuple[str | None, list[str]]:
         f"backend {name}",
         "    mode http",
         "    balance leastconn",
+        "    option http-no-delay  # or the first token waits for up to 0.2 s",
         "    timeout connect 5s",
         "    timeout server 10m  # longer than the longest answer takes",
     ]
