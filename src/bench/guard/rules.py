@@ -23,6 +23,7 @@ __all__ = ["LOADS", "alerts", "bucket", "quantile_name", "records", "rules_file"
 #: The recorded series that counts a load, by its axis.
 LOADS = {CONCURRENCY: "saturate:requests_in_flight", RATE: "saturate:requests:rate5m"}
 _WINDOW = "5m"  # over which a load is averaged
+_STILL = "1m"  # over which requests in flight show that it still lasts
 _LOAD_FOR = "2m"
 _STANDS_FOR = "5m"  # of a queue and of KV usage, which pass in a moment where the load is sustained
 _HITS_WINDOW, _HITS_FOR = "30m", "15m"
@@ -209,7 +210,13 @@ def _load(measured: Measured, recorded: set[str]) -> Iterator[dict[str, Any] | s
         return
     low = point["low"]
     limit = max(point["c_max"], low or 0.0)  # the limit may lie between two loads
-    load = f"{series}{{job={job}}}" if measured.axis == RATE else f"avg_over_time({series}{{job={job}}}[{_WINDOW}])"
+    chosen = f"{series}{{job={job}}}"
+
+    def above(load: float) -> str:
+        if measured.axis == RATE:
+            return f"{chosen} > {load:.4g}"
+        return " and ".join(f"avg_over_time({chosen}[{window}]) > {load:.4g}" for window in (_WINDOW, _STILL))
+
     here = f"{{{{ $labels.instance }}}}: {{{{ $value | humanize }}}} {unit}"
     if low is None:
         yield "No warning ahead of C_max: the lower end of its interval is not established."
@@ -217,9 +224,9 @@ def _load(measured: Measured, recorded: set[str]) -> Iterator[dict[str, Any] | s
         yield "No warning ahead of C_max: its interval begins no lower."
     else:
         near = f"{here}, more than the {low:.4g} that are established to be within the SLOs"
-        yield _alert(measured, "LoadNearLimit", f"{load} > {low:.4g}", _LOAD_FOR, "warning", near, "")
+        yield _alert(measured, "LoadNearLimit", above(low), _LOAD_FOR, "warning", near, "")
     beyond = f"{here}, above the limit of {limit:.4g}"
-    yield _alert(measured, "LoadAboveLimit", f"{load} > {limit:.4g}", _LOAD_FOR, "critical", beyond, "")
+    yield _alert(measured, "LoadAboveLimit", above(limit), _LOAD_FOR, "critical", beyond, "")
 
 
 def _stand(measured: Measured, recorded: set[str]) -> Iterator[dict[str, Any] | str]:
