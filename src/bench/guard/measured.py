@@ -67,7 +67,7 @@ class Measured:
         point: its row of `capacity.parquet`. slos: those of all requests. of_classes: those of one class, which no server tells apart.
         kind: which engine the metrics are of, and engine: the same with its version; None where no telemetry shows it.
         digest: of the deployment. names: what the server calls our metrics. histograms: by latency.
-        limits: of admission; None where no limit was found.
+        sustained: what the runs up to C_max showed. limits: of admission; None where no limit was found.
     """
 
     point: Mapping[str, Any]
