@@ -18,7 +18,7 @@ from bench.analysis.regions import regions
 from bench.analysis.repeats import repeats
 from bench.analysis.saturation import saturation
 from bench.analysis.setting_gain import setting_gains
-from bench.analysis.sizing import OperatingPoint, instances_for, is_machine, sized
+from bench.analysis.sizing import Limits, OperatingPoint, instances_for, is_machine, limits, sized
 from bench.analysis.slo import goodput
 from bench.analysis.token_costs import length_costs, streamed_both_ways, streaming_gains
 from bench.analysis.validity import PARTS, invalid, verdict
@@ -32,6 +32,7 @@ __all__ = [
     "Bottleneck",
     "Comparison",
     "Graded",
+    "Limits",
     "Noise",
     "OperatingPoint",
     "Prediction",
@@ -54,6 +55,7 @@ __all__ = [
     "judge",
     "knees",
     "length_costs",
+    "limits",
     "needed",
     "operating_points",
     "predictions",

@@ -35,6 +35,7 @@ _COMMANDS = {
         "unpack": "Take in the runs that another machine packed.",
         "tune": "Find the best of a study's servers: which settings carry the most, and what they gain over the default.",
         "export": "Write a measured deployment as a command, a Compose file or Helm values, with what was held fixed.",
+        "guard": "Write alerts, a dashboard and limits for production from what a study measured of a server.",
         "verify": "Check that a pack or a folder of results is what was measured.",
         "wheels": "Fetch the packages that a study needs on a machine without network.",
     },

@@ -123,6 +123,7 @@ class VLLM(Managed):
     }
     facts = {"cache_config": "vllm:cache_config_info"}  # its labels are the cache's settings
     others = ray_spellings("vllm")
+    tpot = "vllm:request_time_per_output_token_seconds"
 
     def info(self, ask: Ask) -> dict[str, Any] | None:
         """/version."""

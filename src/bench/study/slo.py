@@ -16,7 +16,7 @@ __all__ = ["Slo", "applying", "parse_slo"]
 _UNITS = {"s": 1.0, "ms": 1e-3}  # seconds of a unit; derived
 _CLASS = r"[a-z0-9][a-z0-9.-]*"  # as names of a configuration are
 _COLUMN = rf"(?:class_({_CLASS})_)?({'|'.join(LATENCIES)})_({'|'.join(PERCENTILES)})_s"
-_SLO = rf"(?:({_CLASS})\.)?({'|'.join(LATENCIES)})_({'|'.join(PERCENTILES)})\s*(?:=|<=|≤)\s*(\d+(?:\.\d+)?)\s*(s|ms)"
+_SLO = rf"(?:({_CLASS})\.)?({'|'.join(LATENCIES)})[_ ]({'|'.join(PERCENTILES)})\s*(?:=|<=|≤)\s*(\d+(?:\.\d+)?)\s*(s|ms)"
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,8 @@ class Slo:
 
 
 def parse_slo(text: str) -> Slo:
-    """An SLO from `ttft_p99=2s` or `tpot_p95=50ms`; of one class of a workload's requests from `chat.ttft_p99=2s`.
+    """An SLO from `ttft_p99=2s` or `tpot_p95=50ms`; of one class of a workload's requests from `chat.ttft_p99=2s`. One
+    of all requests is also read as it is printed, `TTFT P99 ≤ 2 s`.
 
     Raises:
         BenchError: it is not one.

@@ -1,0 +1,129 @@
+"""Alerts of `bench guard` on a real server, scraped by a real Prometheus: how soon an overload fires, and whether valid load is silent.
+
+    apt-get install prometheus
+    python -m benchmarks.guard results --deployment tiny-mqa --valid 60 --overload 12
+
+The study's server is started again. It gets as much load as its study established to be within the SLOs, for an hour by default, and
+then twice C_max, both as closed loops. Needs a quiet machine: where other programs slow the server, alerts on its SLOs are right.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import requests
+import yaml
+
+from bench.engine import Server
+from bench.guard import FILES, Measured, read_measured
+from bench.records.launch import Launch, read_launch
+
+_SCRAPE = "5s"
+_MINUTE_S = 60.0
+_POLL_S = 1.0
+_FASTER = 10  # times as fast as in the study, at most: a load has requests enough, and is ended by its time
+
+
+@contextmanager
+def prometheus(measured: Measured, server: str, folder: Path) -> Iterator[str]:
+    """A Prometheus that scrapes the server and evaluates the rules; its address."""
+    rules, _ = FILES["rules.yaml"](measured)
+    (folder / "rules.yaml").write_text(rules or sys.exit("The results have no telemetry of a known engine."))
+    scrape = {"job_name": measured.deployment, "static_configs": [{"targets": [server.removeprefix("http://")]}]}
+    content = {
+        "global": {"scrape_interval": _SCRAPE, "evaluation_interval": _SCRAPE},
+        "rule_files": ["rules.yaml"],
+        "scrape_configs": [scrape],
+    }
+    (folder / "prometheus.yml").write_text(yaml.safe_dump(content))
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    command = [shutil.which("prometheus") or sys.exit("prometheus is not installed: apt-get install prometheus")]
+    command += ["--config.file", "prometheus.yml", "--storage.tsdb.path", "data", "--web.listen-address", address]
+    with (folder / "prometheus.log").open("w") as log:
+        process = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log)
+        try:
+            yield f"http://{address}"
+        finally:
+            process.terminate()
+            process.wait()
+
+
+@contextmanager
+def load(server: str, launch: Launch, measured: Measured, held: int, seconds: float, folder: Path) -> Iterator[None]:
+    """A closed loop of the study's lengths."""
+    count = math.ceil(_FASTER * measured.point["usable_rps"] * seconds)
+    lengths = (("--prompt-length", "prompt_tokens"), ("--output-length", "output_tokens"))
+    command = [sys.executable, "-m", "bench.cli", "workload", "--base-url", server, "--concurrency", str(held)]
+    command += ["--model", launch.served_name or launch.deployment, "--num-requests", str(count), "--output-dir", str(folder)]
+    command += [word for flag, column in lengths for word in (flag, str(round(measured.point[column])))]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    try:
+        yield
+        if process.poll() is not None:
+            sys.exit("The load ended before its time.")
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def watched(address: str, seconds: float) -> dict[str, float]:
+    """When each alert first fires (s)."""
+    begun, fired = time.monotonic(), dict[str, float]()
+    while (now := time.monotonic() - begun) < seconds:
+        try:
+            found: list[dict[str, Any]] = requests.get(f"{address}/api/v1/alerts", timeout=5).json()["data"]["alerts"]
+        except requests.ConnectionError:  # while it starts
+            found = []
+        for alert in found:
+            if alert["state"] == "firing":
+                fired.setdefault(alert["labels"]["alertname"], round(now))
+        time.sleep(_POLL_S)
+    return fired
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("results", type=Path, help="folder with a study's results")
+    parser.add_argument("--deployment", help="where it has several")
+    parser.add_argument("--valid", type=float, default=60.0, help="minutes of valid load")
+    parser.add_argument("--overload", type=float, default=12.0, help="minutes of overload")
+    parser.add_argument("--json", type=Path, help="file for the result")
+    options = parser.parse_args()
+    measured = read_measured(options.results, options.deployment)
+    point = measured.point
+    sustained, beyond = math.floor(min(point["low"] or point["c_max"], point["c_max"])), math.ceil(2 * point["c_max"])
+    launch = read_launch(options.results / "deployments" / measured.deployment / "launch.json")
+    print(f"{measured.deployment}: {measured.limit_text}", flush=True)
+    found = {}
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        with (
+            Server(launch, cores=1, workers=1, log=folder / "server.log", ready_timeout_s=300.0, say=print) as server,
+            prometheus(measured, server.base_url, folder) as address,
+        ):
+            for name, held, minutes in (("valid", sustained, options.valid), ("overload", beyond, options.overload)):
+                seconds = minutes * _MINUTE_S
+                with load(server.base_url, launch, measured, held, seconds, folder / name):
+                    fired = watched(address, seconds)
+                found[name] = {"in_flight": held, "minutes": minutes, "fired_after_s": fired}
+                print(f"{held} in flight for {minutes:g} minutes: {fired or 'no alert'}", flush=True)
+    if options.json:
+        options.json.write_text(json.dumps(found, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

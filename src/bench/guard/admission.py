@@ -1,0 +1,80 @@
+"""What a proxy in front of a server admits, queues and refuses: by `bench.analysis.limits`, as `bench size` prints them."""
+
+from __future__ import annotations
+
+import re
+
+import yaml
+
+from bench.analysis import Limits
+from bench.export.comments import comment
+from bench.guard.measured import Measured
+
+__all__ = ["envoy", "haproxy"]
+
+_ADMITS = "It admits as many in flight as `bench size` says of these results, and queues as many."
+_NO_QUEUE = "No SLO on TTFT, so how many requests may wait is not known: the proxy's own default stands."
+
+
+def haproxy(measured: Measured) -> tuple[str | None, list[str]]:
+    """A backend of HAProxy, 2.2 or later.
+
+    `maxconn` of a server counts its requests, not its connections, in mode http; what exceeds it waits in HAProxy, at most as long as
+    the SLO on TTFT allows.
+    """
+    limits, left = _limits(measured, "haproxy.cfg")
+    if limits is None:
+        return None, left
+    name = re.sub(r"[^A-Za-z0-9_.-]", "-", measured.deployment)
+    ttft = min((slo.limit_s for slo in measured.slos if slo.metric == "ttft"), default=None)
+    lines = [
+        f"backend {name}",
+        "    mode http",
+        "    balance leastconn",
+        "    option http-no-delay  # or the first token waits for up to 0.2 s",
+        "    timeout connect 5s",
+        "    timeout server 10m  # longer than the longest answer takes",
+    ]
+    if ttft is not None and limits.queue is not None:
+        lines += [
+            f"    timeout queue {round(1000 * ttft)}ms",
+            f"    http-request deny deny_status 429 hdr Retry-After 1 if {{ avg_queue({name}) ge {max(1, limits.queue)} }}",
+        ]
+    lines.append(f"    server instance-1 127.0.0.1:{_port(measured)} maxconn {limits.admission}")
+    notes = [
+        f"A backend of HAProxy. {measured.limit_text}.",
+        _ADMITS,
+        "Write one line `server` for each instance, with its address.",
+        *([_NO_QUEUE] if limits.queue is None else []),
+    ]
+    return comment(notes) + "\n".join(lines) + "\n", left
+
+
+def envoy(measured: Measured) -> tuple[str | None, list[str]]:
+    """The circuit breakers of a cluster of Envoy, whose numbers are of all its instances together."""
+    limits, left = _limits(measured, "envoy.yaml")
+    if limits is None:
+        return None, left
+    threshold = {"priority": "DEFAULT", "max_connections": limits.admission, "max_requests": limits.admission}
+    if limits.queue is not None:
+        threshold["max_pending_requests"] = max(1, limits.queue)  # at 0 Envoy refuses what waits for its connection alone
+    notes = [
+        f"Keys of a cluster of Envoy. {measured.limit_text}.",
+        _ADMITS,
+        "The numbers are of one instance. Envoy counts a cluster: multiply each by the number of its instances.",
+        *([_NO_QUEUE] if limits.queue is None else []),
+    ]
+    content = {"circuit_breakers": {"thresholds": [threshold]}}
+    return comment(notes) + yaml.safe_dump(content, sort_keys=False), left
+
+
+def _limits(measured: Measured, file: str) -> tuple[Limits | None, list[str]]:
+    """The limits, or a line on why there are none."""
+    if measured.limits is None or measured.limits.admission is None:
+        return None, [f"No {file}: how many requests to admit is not known, as no limit was found."]
+    return measured.limits, []
+
+
+def _port(measured: Measured) -> int:
+    production = getattr(measured.kind, "production", None)
+    return production.port if production else 8000

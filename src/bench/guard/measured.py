@@ -1,0 +1,233 @@
+"""What a study knows of a server that production can be held to: one curve's limit, and what its sustained runs showed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from bench.analyse import read_analysis
+from bench.analysis import Limits, OperatingPoint, limits
+from bench.axes import CONCURRENCY, RATE
+from bench.engines import Kind
+from bench.errors import BenchError, count_text
+from bench.parse.server import gauges
+from bench.records.deployment import DeploymentFacts, read_facts
+from bench.records.summary import read_summary
+from bench.study import Paths, Slo, parse_slo
+from bench.telemetry import find_catalogue
+from bench.words.capacity import BURSTS, c_max
+from bench.words.loads import load_text
+
+__all__ = ["Histogram", "Measured", "Sustained", "read_measured"]
+
+_LE = re.compile(r'\ble="([^"]+)"')
+_UNSHARED = "unique"  # `cache` of runs whose prompts have nothing in common
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """A server's histogram of a latency of each request.
+
+    Attributes:
+        name: without `_bucket`. bounds: upper bounds of its buckets (s), ascending, by the text of the label `le`.
+    """
+
+    name: str
+    bounds: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Sustained:
+    """What valid runs at loads up to C_max showed; None where it is not known.
+
+    Attributes:
+        runs: how many there are. waiting: most requests that waited in their steady windows. kv_usage: highest KV usage there (0–1).
+        preemptions: of all of them. hit_rate: the lowest prefix-cache hit rate (0–1). shared: whether their prompts have something in
+            common.
+    """
+
+    runs: int
+    waiting: float | None = None
+    kv_usage: float | None = None
+    preemptions: float | None = None
+    hit_rate: float | None = None
+    shared: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """One curve, and the server that it was measured on.
+
+    Attributes:
+        point: its row of `capacity.parquet`. slos: those of all requests. of_classes: those of one class, which no server tells apart.
+        kind: which engine the metrics are of, and engine: the same with its version; None where no telemetry shows it.
+        digest: of the deployment. names: what the server calls our metrics. histograms: by latency.
+        sustained: what the runs up to C_max showed. limits: of admission; None where no limit was found.
+    """
+
+    point: Mapping[str, Any]
+    slos: tuple[Slo, ...] = ()
+    of_classes: tuple[str, ...] = ()
+    kind: Kind | None = None
+    engine: str | None = None
+    digest: str | None = None
+    names: Mapping[str, str] = field(default_factory=dict)
+    histograms: Mapping[str, Histogram] = field(default_factory=dict)
+    sustained: Sustained
+    limits: Limits | None = None
+
+    @property
+    def deployment(self) -> str:
+        """Its key: the name of Prometheus' job."""
+        return str(self.point["deployment"])
+
+    @property
+    def found(self) -> bool:
+        """Whether a load is known beyond which the SLOs are missed."""
+        return bool(self.point["kind"] == "found")
+
+    @property
+    def axis(self) -> str | None:
+        """`concurrency` or `request_rate`; None where the load is counted in what no server counts."""
+        unit = self.point["unit"]
+        return {"requests in flight": CONCURRENCY, "requests/s": RATE}.get(unit) if self.point["basis"] == "steady" else None
+
+    @property
+    def limit_text(self) -> str:
+        """C_max with its interval, and what it was judged by."""
+        point, engine = self.point, self.engine or "engine not known"
+        judged = f" within {', '.join(point['slos'])}" if point["slos"] else ""
+        return f"C_max of {point['workload']} is {c_max(point)} {point['unit']}{judged}, at 95 % confidence; {engine}"
+
+    @property
+    def sustained_text(self) -> str:
+        """Which runs are meant by sustained ones."""
+        return f"{count_text(self.sustained.runs, 'valid run')} up to {load_text(self.point['c_max'], self.point['unit'])}"
+
+
+def read_measured(folder: Path, deployment: str | None = None, workload: str | None = None) -> Measured:
+    """One curve of a folder of results.
+
+    Args:
+        deployment, workload: which; None: the only one that has a load that goes on.
+
+    Raises:
+        BenchError: there is no such curve, several could be meant, or nothing is known of what it sustains.
+    """
+    if not _in(folder, Paths.SUMMARY).is_file() or not _in(folder, Paths.ANALYSED, table="capacity.parquet").is_file():
+        raise BenchError(
+            f"{folder}: it has no summary.parquet or no analysis/capacity.parquet. Give a folder with a study's results, such as "
+            "results, after its workflow has ended."
+        )
+    point = _point(folder, read_analysis(_in(folder, Paths.ANALYSIS)).capacity, deployment, workload)
+    name = point["deployment"]
+    runs = read_summary(_in(folder, Paths.SUMMARY)).filter(deployment=name)
+    curve = runs.filter(workload=point["workload"], axis=point["axis"]).sort("level")
+    sustained = curve.filter((pl.col("level") <= point["c_max"]) & pl.col("valid") & pl.col("counts_valid"))
+    telemetries = {
+        run["run"]: table for run in sustained.iter_rows(named=True) if (table := _telemetry(folder, run)) is not None
+    }
+    facts = _facts(folder, name)
+    texts = [text for text in point["slos"] if " of " not in text]
+    slos = tuple(map(parse_slo, texts))
+    found = (
+        OperatingPoint.of(point, curve.row(0, named=True)) if point["kind"] == "found" and point["basis"] == "steady" else None
+    )
+    ttft = min((slo.limit_s for slo in slos if slo.metric == "ttft"), default=None)
+    last = next(reversed(telemetries.values()), None)
+    exposed = [] if last is None else last["name"].unique().to_list()
+    catalogue = find_catalogue(exposed, facts.engine_version if facts else None)
+    return Measured(
+        point=point,
+        slos=slos,
+        of_classes=tuple(text for text in point["slos"] if text not in texts),
+        kind=catalogue.kind,
+        engine=catalogue.engine,
+        digest=facts.digest if facts else None,
+        names=catalogue.names,
+        histograms={} if last is None or catalogue.kind is None else dict(_histograms(last, catalogue.kind, catalogue.names)),
+        sustained=_sustained(sustained, telemetries, point["c_max"]),
+        limits=None if found is None else limits(found, ttft),
+    )
+
+
+def _point(folder: Path, capacity: pl.DataFrame, deployment: str | None, workload: str | None) -> dict[str, Any]:
+    """The row that is meant."""
+    for option, value, column in (("--deployment", deployment, "deployment"), ("--workload", workload, "workload")):
+        known = capacity[column].unique(maintain_order=True).to_list()
+        if value is not None and value not in known:
+            raise BenchError(f"{option} {value}: {folder} has the capacity of: {', '.join(known) or 'none'}.")
+        capacity = capacity if value is None else capacity.filter(pl.col(column) == value)
+    lasting = capacity.filter(basis="steady")
+    if lasting.is_empty():
+        raise BenchError(f"{folder}: no capacity of a load that goes on. {BURSTS}")
+    if lasting.height > 1:
+        curves = "; ".join(
+            f"--deployment {row['deployment']} --workload {row['workload']}" for row in lasting.iter_rows(named=True)
+        )
+        raise BenchError(f"{folder}: one server is guarded by one workload. Name them: {curves}.")
+    point = lasting.row(0, named=True)
+    if point["kind"] not in ("found", "above"):
+        raise BenchError(
+            f"{point['deployment']} with {point['workload']}: there is nothing to guard by, as no load is known to be sustained. "
+            f"C_max: {c_max(point)}."
+        )
+    return point
+
+
+def _in(folder: Path, pattern: str, **names: str) -> Path:
+    """Where a file of `Paths` lies in a folder of results."""
+    return folder / Path(pattern.format(**names)).relative_to(Paths.RESULTS)
+
+
+def _telemetry(folder: Path, run: Mapping[str, Any]) -> pl.DataFrame | None:
+    file = _in(folder, Paths.TELEMETRY, deployment=run["deployment"], run=run["run"])
+    table = pl.read_parquet(file) if file.is_file() else None
+    return table if table is not None and table.height else None
+
+
+def _facts(folder: Path, deployment: str) -> DeploymentFacts | None:
+    file = _in(folder, Paths.FACTS, deployment=deployment)
+    return read_facts(file) if file.is_file() else None
+
+
+def _histograms(telemetry: pl.DataFrame, kind: Kind, names: Mapping[str, str]) -> Iterator[tuple[str, Histogram]]:
+    """The histograms that hold a latency of each request, by that latency."""
+    for metric, name in (("ttft", names.get("server_ttft")), ("tpot", kind.tpot), ("e2e", names.get("server_e2e"))):
+        labels = telemetry.filter(pl.col("name") == f"{name}_bucket")["labels"].unique().to_list() if name else []
+        texts = {found[1] for each in labels if (found := _LE.search(each))}
+        bounds = {text: bound for bound, text in sorted((float(text), text) for text in texts)}
+        if name and bounds:
+            yield metric, Histogram(name, bounds)
+
+
+def _sustained(runs: pl.DataFrame, telemetries: Mapping[str, pl.DataFrame], c_max: float) -> Sustained:
+    rates, preempted = runs["prefix_hit_rate"].to_list(), runs["preemptions"].to_list()
+    seen = [None not in rates, None not in preempted]  # of a run that does not show it, it is not known
+    return Sustained(
+        runs.height,
+        waiting=_peak(runs, telemetries, "waiting", c_max),
+        kv_usage=_peak(runs, telemetries, "kv_usage", c_max),
+        preemptions=sum(preempted) if preempted and seen[1] else None,
+        hit_rate=min(rates) if rates and seen[0] else None,
+        shared=runs.height > 0 and set(runs["cache"]).isdisjoint({_UNSHARED, None}),
+    )
+
+
+def _peak(runs: pl.DataFrame, telemetries: Mapping[str, pl.DataFrame], gauge: str, c_max: float) -> float | None:
+    """The highest value of a gauge in any steady window; None where a run at C_max does not show it."""
+    peaks = [(run["level"], _highest(telemetries.get(run["run"]), gauge, run)) for run in runs.iter_rows(named=True)]
+    highest = [peak for level, peak in peaks if level == c_max]
+    return max((peak for _, peak in peaks if peak is not None), default=None) if highest and None not in highest else None
+
+
+def _highest(telemetry: pl.DataFrame | None, gauge: str, run: Mapping[str, Any]) -> float | None:
+    if telemetry is None or run["steady_from_s"] is None:
+        return None
+    window = pl.col("elapsed_s").is_between(run["steady_from_s"], run["steady_until_s"])
+    return max(gauges(telemetry).filter(window & (pl.col("gauge") == gauge))["value"], default=None)
