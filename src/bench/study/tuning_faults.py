@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from bench.axes import RATE
+from bench.axes import AXES
 from bench.study.config import Config
 from bench.study.named import as_written, names_text
 from bench.study.search import SLO
@@ -50,7 +50,7 @@ def tuning_faults(
     if len(names) < _FEWEST_CANDIDATES:
         yield f"tune.deployments is {names[0]} alone, and a tuning needs two servers or more. Give it a sweep, or name another one."
     if tune.search.targets != [SLO]:
-        yield "tune.search.targets: a tuning looks for the highest rate within the SLOs. Remove targets."
+        yield "tune.search.targets: a tuning looks for the highest load within the SLOs. Remove targets."
     if tune.objective == "cost":
         for name in names:
             deployment = config.deployments.get(name)
@@ -61,10 +61,10 @@ def tuning_faults(
                     "the objective requests."
                 )
     workload = config.workloads.get(tune.workload)
-    if workload and workload.axis != RATE:
+    if workload and (no_search := AXES[workload.axis].no_search):
         yield (
-            f"tune.workload is {tune.workload!r}, whose arrival is {workload.arrival}, and a tuning compares the highest rates within "
-            "the SLOs. Use arrival: poisson, or another open loop."
+            f"tune.workload is {tune.workload!r}, whose highest load no search finds: {no_search.partition('. ')[0]}. Use an open "
+            "loop, or arrival: closed without turns."
         )
     elif workload and not faults:
         known = set(_without_ladders(faults_of(config.model_copy(update={"tune": None}))))
