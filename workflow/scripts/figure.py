@@ -15,5 +15,6 @@ with job(snakemake.log[0]):
         next(map(Path, snakemake.input.calibration), None),
         [Path(Paths.SEARCHES.format(deployment=Path(index).parent.name)) for index in snakemake.input.sessions],
         Path(Paths.ANALYSIS),
+        tuning=next(map(Path, snakemake.input.tuning), None),
     )
     save_figure(snakemake.wildcards.figure, results, Path(snakemake.output.svg).with_suffix(""))

@@ -94,14 +94,16 @@ class Results:
 
     def given(self, uses: Collection[str]) -> Results:
         """The same results with no more of the decision than the keys in `uses`; with the device where `accelerator` is one of them,
-        with the models where `calibration` is, and with what searches found where `searches` is.
+        with the models where `calibration` is, with what searches found where `searches` is, and with the tuning where `tuning` is.
         """
         decision = Decision(**self.decision.model_dump(include=set(uses)))
         device = self.device if "accelerator" in uses else None
         calibration = self.calibration if "calibration" in uses else None
         searches = self.searches if "searches" in uses else ()
-        known = self.analysis
-        return replace(self, decision=decision, device=device, calibration=calibration, searches=searches, analysed=known)
+        found = replace(
+            self, decision=decision, device=device, calibration=calibration, searches=searches, analysed=self.analysis
+        )
+        return replace(found, tuning=self.tuning if "tuning" in uses else None)
 
     @property
     def axis(self) -> str:
