@@ -2,6 +2,8 @@
 
     python -m benchmarks.tuning --servers 100 --json tuning.json   # beside Optuna's TPE and a full grid, both by point estimates
     python -m benchmarks.tuning --servers 1000 --drawn             # visits drawn from their errors: the race alone, in a minute
+    python -m benchmarks.tuning --servers 1000 --drawn --model .12 # first looks ordered by a model whose gains are off by 12 %
+    python -m benchmarks.tuning --servers 1000 --drawn --fail .1   # a tenth of the starts dies, or shows nothing or too little
 
 Two or three settings of two to four values each, whose effects are a fifth (standard deviation of the logarithm), and interact by half
 of that. A third of the servers has no effects at all, and a third has one bad value that looks good in short runs. Starts differ by
@@ -27,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.records.tuning import Visit
+from bench.records.tuning import Predicted, Visit
 from bench.search import Aim, Budget, Measured, search
 from bench.study import parse_slo
 from bench.tune.race import Ask, race
@@ -42,6 +44,15 @@ _LOOKS_BETTER, _SHORT = 0.3, 150  # by how much a short run flatters the bad val
 _SLO = parse_slo("ttft_p90=1s")
 _Z = float(statistics.NormalDist().inv_cdf(0.9))
 _NEAR = 0.05  # of the best: what counts as found
+
+
+@dataclass(frozen=True)
+class How:
+    """How servers are tuned. Attributes: drawn: visits, in place of searches. model: its error (ln gain). fail: share of the starts."""
+
+    drawn: bool = False
+    model: float | None = None
+    fail: float = 0.0
 
 
 @dataclass
@@ -83,10 +94,16 @@ class Planted:
 
 
 class Machine:
-    """Makes visits to planted servers while its speed drifts. Attributes: now_s: since it began."""
+    """Makes visits to planted servers while its speed drifts.
 
-    def __init__(self, planted: Planted, seed: int, *, drawn: bool) -> None:
+    Attributes:
+        fail: share of the starts that die, show nothing, or show so little that only a wide error is known, as often each.
+        now_s: since it began.
+    """
+
+    def __init__(self, planted: Planted, seed: int, *, drawn: bool, fail: float = 0.0) -> None:
         self.planted, self.drawn, self.random = planted, drawn, np.random.default_rng([planted.seed, seed])
+        self.fail, self.failures = fail, np.random.default_rng([planted.seed, seed, 9])
         self.now_s, self.speed, self.visits, self.load_s = 0.0, 0.0, 0, 0.0
 
     def visit(self, ask: Ask) -> Visit:
@@ -96,7 +113,18 @@ class Machine:
         began, self.visits = self.now_s, self.visits + 1
         self._passes(_START_S)
         made = self._drawn(ask, candidate, start) if self.drawn else self._searched(ask, candidate, start)
+        if self.visits > 1 and self.failures.random() < self.fail:
+            made = self._failed(made)
         return Visit(**{**vars(made), "began": began, "seconds": self.now_s - began})
+
+    def _failed(self, made: Visit) -> Visit:
+        """A visit as a server that dies, runs without telemetry, or a search that ends on invalid runs leave it."""
+        kind = self.failures.integers(3)
+        if kind < 2 or made.middle is None:
+            return Visit(**{**vars(made), "middle": None, "error": None, "why": "died" if kind == 0 else "invalid"})
+        wide = 0.5
+        middle = made.middle + self.failures.normal(0, wide)
+        return Visit(**{**vars(made), "middle": middle, "error": wide, "why": "invalid"})
 
     def _passes(self, seconds: float) -> None:
         self.speed += self.random.normal(0, _DRIFT * math.sqrt(seconds / 60))
@@ -142,22 +170,40 @@ class Machine:
         return visit_of(ask, found, 0.0, 0.0)
 
 
-def by_race(planted: Planted, seed: int, minutes: float, *, drawn: bool) -> dict[str, Any]:
+def predictions(planted: Planted, seed: int, off: float) -> Predicted:
+    """What a model says that is off by a tenth in all, and by `off` (ln) in ratios of two candidates that share no setting.
+
+    Half of that variance is of the settings' values.
+    """
+    random = np.random.default_rng([planted.seed, seed, 7])
+    columns = list(planted.settings[0])
+    by_value = random.normal(0, off / 2 / math.sqrt(len(columns)), (len(columns), 8))
+    errors = random.normal(0, off / 2, len(planted.names)) + random.normal(0, 0.1)
+    for i, each in enumerate(planted.settings):
+        errors[i] += sum(by_value[place, value] for place, value in enumerate(each.values()))
+    rates = planted.rates * np.exp(errors)
+    return Predicted(rates=dict(zip(planted.names, rates.tolist(), strict=True)), seconds=30.0)
+
+
+def by_race(planted: Planted, seed: int, minutes: float, how: How) -> dict[str, Any]:
     """What our race chooses, and whether it names a false winner."""
-    machine = Machine(planted, seed, drawn=drawn)
-    space = Space(planted.settings)
-    found = race(planted.names, space, dict.fromkeys(planted.names, 1.0), 60 * minutes, machine.visit)
+    machine = Machine(planted, seed, drawn=how.drawn, fail=how.fail)
+    space, off = Space(planted.settings), how.model
+    predict = None if off is None else lambda: predictions(planted, seed, off)
+    found = race(planted.names, space, dict.fromkeys(planted.names, 1.0), 60 * minutes, machine.visit, predict)
     confirmed = found.confirmed
-    shown = confirmed is not None and confirmed.low > 1
+    shown = confirmed is not None and confirmed.low is not None and confirmed.low > 1
     chosen = planted.names.index(found.leader) if shown and found.leader else 0
+    ends = (confirmed.low, confirmed.high) if confirmed and confirmed.low and confirmed.high else None
     truth = planted.rates[planted.names.index(found.leader or planted.names[0])] / planted.rates[0]
     return {
         **_judged(planted, chosen, machine),
         "leader": float(planted.rates[planted.names.index(found.leader or planted.names[0])] / planted.rates.max()),
         "claimed": shown,
         "false": bool(shown and truth <= 1),
-        "holds": None if confirmed is None else bool(confirmed.low <= truth <= confirmed.high),
-        "width": None if confirmed is None else math.log(confirmed.high / confirmed.low),
+        "holds": None if not ends else bool(ends[0] <= truth <= ends[1]),
+        "width": None if not ends else math.log(ends[1] / ends[0]),
+        "pairs": confirmed.pairs if confirmed else 0,
         "untried": len(found.untried),
     }
 
@@ -197,10 +243,10 @@ def _judged(planted: Planted, chosen: int, machine: Machine) -> dict[str, Any]:
     }
 
 
-def one(number: int, seed: int, minutes: float, drawn: bool) -> dict[str, Any]:
+def one(number: int, seed: int, minutes: float, how: How) -> dict[str, Any]:
     """All ways on one server."""
-    planted = Planted.of(number, seed)
-    ours = by_race(planted, number, minutes, drawn=drawn)
+    planted, drawn = Planted.of(number, seed), how.drawn
+    ours = by_race(planted, number, minutes, how)
     grid = by_grid(planted, number, drawn=drawn)
     ways = {"race": ours, "grid": grid}
     if find_spec("optuna"):
@@ -220,11 +266,14 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=60.0, help="of each race")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--drawn", action="store_true", help="draw visits from their errors, in place of searching")
+    parser.add_argument("--model", type=float, help="order first looks by a model whose gains are off by so much (ln)")
+    parser.add_argument("--fail", type=float, default=0.0, help="share of the starts that fail")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     numbers = range(options.servers)
     with ProcessPoolExecutor(os.cpu_count()) as pool:
-        arguments = ([each] * len(numbers) for each in (options.seed, options.minutes, options.drawn))
+        how = How(options.drawn, options.model, options.fail)
+        arguments = ([each] * len(numbers) for each in (options.seed, options.minutes, how))
         found = []
         for row in pool.map(one, numbers, *arguments):
             found.append(row)

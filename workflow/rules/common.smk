@@ -69,14 +69,14 @@ if PACKED and (absent := [run.key for run in PLAN.runs if not STORE.holds(run)])
 if workflow.is_main_process:
     refresh_sessions(PLAN, STORE)
 
-FIGURES = figures_of(PLAN.rows)
+TUNED = [paths.TUNING] if PLAN.tuned or (PACKED and Path(paths.TUNING).exists()) else []
+FIGURES = figures_of(PLAN.rows, tuned=bool(TUNED))
 ANALYSED = expand(paths.ANALYSED, table=TABLES)
 CALIBRATED = [paths.CALIBRATION] if "predicted-loads" in FIGURES else []
 GRADED_SETS = graded_sets(
     [PLAN.config.workloads[each.workload] for each in PLAN.config.study.ladders],
     lambda line: workflow.is_main_process and print(line, file=sys.stderr),
 )
-TUNED = [paths.TUNING] if PLAN.tuned or (PACKED and Path(paths.TUNING).exists()) else []
 # Of a pack only what its user had graded: `bench grade --keep`.
 GRADED = (
     [paths.GRADES] if (Path(paths.GRADES).exists() if PACKED else GRADED_SETS) else []

@@ -11,6 +11,7 @@ rule figure:
         sessions=lambda wildcards: (
             SEARCHING if "searches" in uses_of(wildcards) else []
         ),
+        tuning=lambda wildcards: TUNED if "tuning" in uses_of(wildcards) else [],
     output:
         svg=report(paths.FIGURE_SVG, category="Figures", labels={"figure": "{figure}"}),
         png=paths.FIGURE_PNG,

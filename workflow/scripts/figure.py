@@ -16,5 +16,6 @@ with job(snakemake.log[0]):
         [Path(Paths.SEARCHES.format(deployment=Path(index).parent.name)) for index in snakemake.input.sessions],
         Path(Paths.ANALYSIS),
         next(map(Path, snakemake.input.grades), None),
+        tuning=next(map(Path, snakemake.input.tuning), None),
     )
     save_figure(snakemake.wildcards.figure, results, Path(snakemake.output.svg).with_suffix(""))

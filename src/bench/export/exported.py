@@ -16,8 +16,10 @@ from bench.records.engine import read_engine
 from bench.records.environment import REDACTED, redacted, redacted_command, shown_settings
 from bench.records.launch import Launch, flags_of, read_launch
 from bench.records.summary import read_summary
+from bench.records.tuning import read_tuning
 from bench.study import Paths
 from bench.words.capacity import sustains
+from bench.words.tuning import found_line
 
 __all__ = ["Exported", "read_exported"]
 
@@ -286,6 +288,8 @@ def _measured(deployment: str, facts: DeploymentFacts | None, stale: bool) -> It
         if len(started):
             days = dict.fromkeys(str(each)[:10] for each in (started[0], started[-1]))
             yield f"measured: {' to '.join(days)}, {count_text(len(started), 'run')}"
+    if Path(Paths.TUNING).exists() and (line := found_line(read_tuning(Path(Paths.TUNING)), deployment)):
+        yield line
     if not Path(Paths.ANALYSED.format(table="capacity.parquet")).exists():
         yield "limit: not known; the study's workflow has not ended, or has no results/analysis"
         return

@@ -33,7 +33,7 @@ class Figure:
         by_axis: whether its x axis is the load, so that kinds of load stand apart, and swept lengths are left to others.
         uses: keys of the decision that it is drawn from; it gets no others, so that a change of those does not draw it anew. With
             `accelerator` it gets that GPU's entry too, with `calibration` the models of the servers, with `searches` what those found,
-            with `grades` which tasks were solved.
+            with `grades` which tasks were solved, and with `tuning` which server is best: only studies that tune have that figure.
         invalid: how it shows invalid runs, as its note about them begins. judged: the column that says which are valid: `valid`, or
             `counts_valid` where only the server's own counts are drawn, from which a late client takes nothing away.
         columns: what it draws, by column, in words: its note names the levels that lack one of them.

@@ -94,15 +94,17 @@ class Results:
 
     def given(self, uses: Collection[str]) -> Results:
         """The same results with no more of the decision than the keys in `uses`; with the device where `accelerator` is one of them,
-        with the models where `calibration` is, with what searches found where `searches` is, and with grades where `grades` is.
+        with the models where `calibration` is, with what searches found where `searches` is, with grades where `grades` is, and with
+        the tuning where `tuning` is.
         """
         decision = Decision(**self.decision.model_dump(include=set(uses)))
         device = self.device if "accelerator" in uses else None
         calibration = self.calibration if "calibration" in uses else None
         searches = self.searches if "searches" in uses else ()
         grades = self.grades if "grades" in uses else None
+        tuning = self.tuning if "tuning" in uses else None
         of_uses = replace(self, decision=decision, device=device, calibration=calibration, searches=searches, grades=grades)
-        return replace(of_uses, analysed=self.analysis)
+        return replace(of_uses, analysed=self.analysis, tuning=tuning)
 
     @property
     def axis(self) -> str:

@@ -24,17 +24,17 @@ KINDS = ("svg", "png", "json")  # each figure is a file of each
 _CHARTS = Path(__file__).parent / "charts"
 
 
-def figures_of(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+def figures_of(rows: Iterable[Mapping[str, Any]], *, tuned: bool = False) -> list[str]:
     """Names of the figures that apply to `rows`, in the order in which a report shows them.
 
     Args:
-        rows: the runs, by what a study can vary: `Plan.rows`, or rows of the summary table.
+        rows: the runs, by what a study can vary: `Plan.rows`, or rows of the summary table. tuned: whether servers compete too.
 
     Raises:
         BenchError: a file of `charts/` does not say when it applies.
     """
     known = list(rows)
-    return [name for name, chart in _charts(_CHARTS).items() if chart.applies(known)]
+    return [name for name, chart in _charts(_CHARTS).items() if chart.applies(known) and (tuned or "tuning" not in chart.uses)]
 
 
 def figure_names() -> list[str]:
@@ -43,7 +43,7 @@ def figure_names() -> list[str]:
 
 
 def used_by(name: str) -> tuple[str, ...]:
-    """Keys of the decision from which a figure is drawn, `calibration`, `searches` and `grades` among them (`Figure.uses`)."""
+    """Keys of the decision from which a figure is drawn, `calibration`, `searches`, `grades` and `tuning` among them (`Figure.uses`)."""
     chart = _charts(_CHARTS).get(name)
     return chart.uses if chart else ()
 

@@ -10,8 +10,20 @@ from typing import Any, Literal
 from bench.errors import BenchError
 from bench.records.files import read_typed
 
-__all__ = ["Confirmed", "Contribution", "Phase", "TuningRecord", "Visit", "Visits", "read_tuning", "read_visits"]
+__all__ = [
+    "MISSES",
+    "Confirmed",
+    "Contribution",
+    "Phase",
+    "Predicted",
+    "TuningRecord",
+    "Visit",
+    "Visits",
+    "read_tuning",
+    "read_visits",
+]
 
+MISSES = ("below", "alone")  #: why a search ended that found no rate within the SLOs
 Phase = Literal["first look", "race", "confirmation"]
 
 
@@ -66,13 +78,30 @@ class Confirmed:
     """Winner against default in starts of their own, by turns.
 
     Attributes:
-        pairs: of starts. gain, low, high: of the objective, as factors, at 95 % confidence.
+        pairs: of starts. gain, low, high: of the objective, as factors, at 95 % confidence; None where the default meets the SLOs at
+            no rate: then the winner alone was started, `pairs` times, and met them each time.
+        rate, rate_low, rate_high: the winner's in these starts (requests/s), at 95 % confidence; None in older records.
     """
 
     pairs: int
-    gain: float
-    low: float
-    high: float
+    gain: float | None
+    low: float | None
+    high: float | None
+    rate: float | None = None
+    rate_low: float | None = None
+    rate_high: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Predicted:
+    """What a model of the default's first start expects of the others.
+
+    Attributes:
+        rates: by candidate, the highest within the SLOs (requests/s); without those that the model says nothing of. seconds: to make.
+    """
+
+    rates: Mapping[str, float]
+    seconds: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,6 +118,9 @@ class TuningRecord:
         leader: the best of the race. confirmed: against the default, where another leads and the minutes sufficed.
         winner: the deployment to use: the leader where its gain is shown, else the default; None where nothing meets the SLOs.
         contributions: of each setting in which winner and default differ.
+        predicted: what a model expected of the candidates once the default's rate was known; None where there was none.
+        unit: of a rate. It is called so whatever it counts: requests/s of an open loop, requests in flight of a closed one.
+        lacking_s: by how much the minutes fell short of a confirmation that was worth making (s); 0 where they did not.
         minutes: that it may take. seconds: that it took.
     """
 
@@ -111,23 +143,27 @@ class TuningRecord:
     contributions: tuple[Contribution, ...]
     minutes: float
     seconds: float
+    predicted: Predicted | None = None
+    lacking_s: float = 0.0
+    unit: str = "requests/s"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Visits:
-    """The visits of a tuning so far, so that one that was ended goes on. digest: as of `TuningRecord`."""
+    """The visits of a tuning so far, so that one that was ended goes on. digest, predicted: as of `TuningRecord`."""
 
     digest: str
-    visits: tuple[Visit, ...]
+    visits: tuple[Visit, ...] = ()
+    predicted: Predicted | None = None
 
 
-def read_visits(path: Path, digest: str) -> tuple[Visit, ...]:
-    """The visits in `path`, if they are of this tuning."""
+def read_visits(path: Path, digest: str) -> Visits:
+    """The visits in `path`, if they are of this tuning; else none."""
     try:
         record = read_typed(Visits, path, "")
     except BenchError:
-        return ()
-    return record.visits if record.digest == digest else ()
+        return Visits(digest=digest)
+    return record if record.digest == digest else Visits(digest=digest)
 
 
 def read_tuning(path: Path) -> TuningRecord:

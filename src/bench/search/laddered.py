@@ -220,7 +220,8 @@ class LadderSearches:
         aim = _aim(asked)
         if self.terms is None or self.terms.start is None:
             return aim
-        return replace(aim, start=min(aim.highest, max(aim.lowest or 0.0, self.terms.start)))
+        start = max(1.0, round(self.terms.start)) if aim.held else self.terms.start
+        return replace(aim, start=min(aim.highest, max(aim.lowest or 0.0, start)))
 
     def _targets(self, asked: SearchSpec) -> tuple[Target, ...]:
         return (self.terms.target,) if self.terms else targets_of(asked)

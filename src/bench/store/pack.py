@@ -1,7 +1,8 @@
 """A study's measurements in one file: from a machine that measures, to one that parses and draws.
 
 A pack is a tar file: `study.yaml` (the configuration, narrowed to the runs that are in it), what sessions leave (`runs/`,
-`deployments/`, `engines/`, `logs/`), and `pack.json` with the runs' digests and every file's SHA-256. Nothing in it is parsed.
+`deployments/`, `engines/`, `logs/`) and a tuning (`tuning/`), and `pack.json` with the runs' digests and every file's SHA-256. Nothing
+in it is parsed.
 """
 
 from __future__ import annotations
@@ -22,11 +23,12 @@ from bench.commit import commit_of
 from bench.errors import BenchError
 from bench.records.checksums import files_of, record_digest, whole
 from bench.records.environment import redacted, redacted_text, without_user
+from bench.records.files import read_object
 from bench.records.pack import INDEX, PackIndex
 from bench.records.run import RECORD
 from bench.store.state import kept_facts
 from bench.store.store import Store
-from bench.study import DeploymentSpec, Paths, Plan
+from bench.study import DeploymentSpec, Paths, Plan, RunSpec
 from bench.study.plan import PROTOCOL
 from bench.study.searches import search_records
 from bench.study.sweep import expand
@@ -62,6 +64,7 @@ def pack(plan: Plan, content: Mapping[str, Any], output: Path, store: Store) -> 
         BenchError: no run is measured; or the launch or the facts of a deployment are missing, or another study's.
     """
     found = [(run, store.folder(run)) for run in plan.runs if store.holds(run) and whole(store.folder(run), RECORD)]
+    of_tuning, tuned = _tuning(plan, store)
     digests = {run.key: run.digest for run, _ in found}
     missing = tuple(run.key for run in plan.runs if run.key not in digests)
     ended = [search.key for search in plan.searches if search_records(search)]
@@ -75,13 +78,16 @@ def pack(plan: Plan, content: Mapping[str, Any], output: Path, store: Store) -> 
         place = Path(Paths.SEARCHES.format(deployment=spec.name))
         if any(key.startswith(f"{spec.name}/") for key in ended):
             files[str(place.relative_to(Paths.RESULTS))] = place
-    for run, folder in found:
+    for spec in {run.deployment.name: run.deployment for run in of_tuning}.values():
+        files |= _files_of_deployment(spec, [1]) | files  # those of further sessions are there already
+    files |= tuned
+    for run, folder in [*found, *((run, store.folder(run)) for run in of_tuning)]:
         files |= {f"runs/{run.key}/{name}": folder / name for name in (*files_of(folder / RECORD), RECORD)}
     narrowed = packed_study(content, plan, [*digests, *ended] if missing else plan.config.select)
     packed = time.strftime("%FT%TZ", time.gmtime())
     output.parent.mkdir(parents=True, exist_ok=True)
     unfinished = output.with_name(f".unfinished-{output.name}")
-    own = [spec.deployment.environment for spec in plan.deployments.values()]
+    own = [spec.deployment.environment for spec in plan.started.values()]
     with tarfile.open(unfinished, "w:gz", compresslevel=6) as tar:
         # Each file is read once: a session that goes on may write to its log meanwhile.
         sums = {STUDY: _add(tar, STUDY, yaml.safe_dump(narrowed, sort_keys=False, allow_unicode=True).encode())}
@@ -93,7 +99,7 @@ def pack(plan: Plan, content: Mapping[str, Any], output: Path, store: Store) -> 
             packed=packed,
             commit=commit_of(),
             protocol=PROTOCOL,
-            runs=digests,
+            runs={**digests, **{run.key: run.digest for run in of_tuning}},
             missing=missing,
             files=sums,
         )
@@ -102,9 +108,20 @@ def pack(plan: Plan, content: Mapping[str, Any], output: Path, store: Store) -> 
     return Packed(tuple(digests), missing)
 
 
+def _tuning(plan: Plan, store: Store) -> tuple[list[RunSpec], dict[str, Path]]:
+    """The runs of the visits that the study's tuning has made, and its files by their names in the pack."""
+    competition = plan.competition()
+    paths = [Path(path) for path in (Paths.TUNING, Paths.VISITS)]
+    here = {str(path.relative_to(Paths.RESULTS)): path for path in paths if path.is_file()}
+    if competition is None or any(read_object(path).get("digest") != plan.tuning_digest for path in here.values()):
+        return [], {}
+    return [run for run in competition.runs if here and store.holds(run) and whole(store.folder(run), RECORD)], here
+
+
 def packed_study(content: Mapping[str, Any], plan: Plan, select: Any) -> dict[str, Any]:
     """The configuration of `plan`, narrowed to what is measured: the workflow measures nothing of it, and asks for no model's files."""
-    every = [*(run.files for run in plan.every), *(search.files for search in plan.every_search)]
+    plans = [plan, *filter(None, [plan.competition()])]
+    every = [run.files for one in plans for run in one.every] + [search.files for one in plans for search in one.every_search]
     files = {file: digest for of_one in every for file, digest in of_one.items()}
     known = {"files": files} if files else {}
     return {
@@ -117,7 +134,8 @@ def packed_study(content: Mapping[str, Any], plan: Plan, select: Any) -> dict[st
 
 def _with_fingerprints(content: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
     """The configuration with what identifies each model's files: elsewhere nobody can read them, and the runs are the same."""
-    known = {spec.deployment.model: spec.checkpoint for spec in plan.deployments.values() if spec.checkpoint}
+    specs = [*plan.started.values(), *plan.deployments.values()]
+    known = {spec.deployment.model: spec.checkpoint for spec in specs if spec.checkpoint}
     models = {
         name: {**entry, "fingerprint": known[name]} if name in known else entry for name, entry in content["models"].items()
     }

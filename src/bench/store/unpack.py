@@ -10,7 +10,7 @@ import shutil
 import tarfile
 import tempfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import yaml
@@ -27,14 +27,14 @@ from bench.study import DeploymentSpec, Paths, Plan, RunSpec, load_file
 from bench.study.renamed import with_new_names
 from bench.yaml_file import read_yaml
 
-__all__ = ["extract", "study_of", "unpack"]
+__all__ = ["extract", "runs_of_visits", "study_of", "unpack"]
 
 # Request records and logs compress 5 to 20 times, and telemetry is compressed already; gzip reaches 1,000 on zeros.
 _MOST_RATIO, _SMALLEST, _MOST_BYTES, _MOST_FILES = 100, 2**20, 64 * 2**30, 500_000
 _PART = r"[A-Za-z0-9][A-Za-z0-9._+-]*"
 _MEMBER = re.compile(
     rf"{re.escape(INDEX)}|{re.escape(STUDY)}|engines/{_PART}\.json|logs/{_PART}\.log"
-    rf"|deployments/{_PART}/search\.json"
+    rf"|deployments/{_PART}/search\.json|tuning/(tuning|visits)\.json"
     rf"|deployments/{_PART}/(session-[0-9]+/)?(launch\.json|deployment\.json|server\.log)|runs/{_PART}/{_PART}/{_PART}"
 )
 _TOO_LARGE = (
@@ -64,23 +64,41 @@ def unpack(file: Path, store: Store) -> Packed:
         index = _extract(file, folder)
         plan = _plan_of(folder, index, file)
         beside = _beside(file, index)
-        for spec in plan.deployments.values():
+        visits = runs_of_visits(plan, folder)
+        specs = _specs(plan, visits)
+        for spec in specs:
             _refuse_another(spec, plan, folder, store, file)
-        for spec in plan.deployments.values():
+        _refuse_another_tuning(folder, file)
+        for spec in specs:
             _place_launch(spec, folder / "deployments" / spec.name)
             for session in plan.sessions_of(spec.name):
                 _place_session(spec, session, folder)
         for spec in plan.deployments.values():
             _place_searches(spec, folder)
-        for run in plan.runs:
+        for run in (*plan.runs, *visits):
             _place(run, folder / "runs" / run.key, store)
+        for place in map(Path, (Paths.TUNING, Paths.VISITS)):
+            if (packed := folder / place.relative_to(Paths.RESULTS)).is_file():
+                place.parent.mkdir(exist_ok=True)
+                packed.replace(place)
         refresh_sessions(plan, store)
         shutil.rmtree(beside, ignore_errors=True)
         beside.mkdir(parents=True)
         for part in _BESIDE:
             if (folder / part).exists():
                 shutil.move(folder / part, beside / part)
-    return Packed(tuple(run.key for run in plan.runs), index.missing, beside / STUDY)
+    return Packed(tuple(run.key for run in (*plan.runs, *visits)), index.missing, beside / STUDY)
+
+
+def runs_of_visits(plan: Plan, folder: Path) -> tuple[RunSpec, ...]:
+    """The runs of a study's tuning that lie in `folder`."""
+    competition = plan.competition(folder)
+    return competition.runs if competition else ()
+
+
+def _specs(plan: Plan, visits: Iterable[RunSpec]) -> list[DeploymentSpec]:
+    """The deployments of a study's runs, and of the visits of its tuning."""
+    return list({**{run.deployment.name: run.deployment for run in visits}, **plan.deployments}.values())
 
 
 def _extract(file: Path, folder: Path) -> PackIndex:
@@ -185,17 +203,18 @@ def _plan_of(folder: Path, index: PackIndex, file: Path) -> Plan:
         plan = study_of(folder)
     except BenchError as error:
         raise BenchError(f"{file}: these sources do not take its study:\n{error}\n{elsewhere}") from None
-    here = {run.key: run.digest for run in plan.runs}
+    visits = runs_of_visits(plan, folder)
+    here = {run.key: run.digest for run in (*plan.runs, *visits)}
     if differing := index.runs.items() - here.items() or here.items() - index.runs.items():
         raise BenchError(
             f"{file}: {count_text(len(differing), 'run', of=len(index.runs))} {is_are(len(differing))} defined otherwise by these "
             f"sources (a lock, a default, the protocol), which would measure again. {elsewhere}"
         )
-    for spec in plan.deployments.values():
+    for spec in _specs(plan, visits):
         facts = [packed_facts(spec.name, session) for session in plan.sessions_of(spec.name)]
         for name in (f"deployments/{spec.name}/launch.json", *map(str, facts)):
             _expect(record_digest(folder / name) == spec.digest, name, file)
-    for run in plan.runs:
+    for run in (*plan.runs, *visits):
         name = f"runs/{run.key}/{RECORD}"
         record = folder / name
         _expect(record_digest(record) == run.digest, name, file)
@@ -260,6 +279,14 @@ def _refuse_another(spec: DeploymentSpec, plan: Plan, folder: Path, store: Store
             f"{file}: deployment {spec.name} is here in another measurement ({strange[0]}), and two are never mixed. Unpack it "
             "in another clone; or, if one machine made both, pack all of its runs there."
         )
+
+
+def _refuse_another_tuning(folder: Path, file: Path) -> None:
+    """Refuse a tuning that is here with other visits."""
+    for place in map(Path, (Paths.TUNING, Paths.VISITS)):
+        packed = folder / place.relative_to(Paths.RESULTS)
+        if packed.is_file() and place.is_file() and not _same(packed, place):
+            raise BenchError(f"{file}: {place} is here, of another tuning or with other visits. Unpack it in another clone.")
 
 
 def _same(one: Path, other: Path) -> bool:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 import typing
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from os.path import isdir, isfile
 from typing import Any
 
-from bench.axes import AXES, RATE
+from bench.axes import AXES
 from bench.endpoints import ENDPOINTS
 from bench.engines import managed
 from bench.errors import BenchError, shown
@@ -16,17 +16,14 @@ from bench.models import Model, Parallel, geometry_of_model, parallel_problem
 from bench.published import accelerator_named, accelerators
 from bench.study.config import Config, Ladder
 from bench.study.deployment import Deployment, Engine
+from bench.study.named import as_written, names_text
 from bench.study.plan import longest_request, swept
 from bench.study.search import EQUILIBRIUM, KV_CACHE, SLO, Search
 from bench.study.slo import applying, parse_slo
-from bench.study.tuning import candidates, competing
+from bench.study.tuning_faults import tuning_faults
 from bench.study.workload import Workload
 
 __all__ = ["contradictions"]
-
-_MOST_NAMED = 8  # most names that a message lists; convention
-_PARALLEL = {"tensor_parallel", "pipeline_parallel", "data_parallel"}
-_FEWEST_CANDIDATES = 2  # fewest servers of a tuning; derived
 
 
 def contradictions(config: Config, swept_names: Mapping[str, Sequence[str]]) -> typing.Iterator[str]:
@@ -50,8 +47,8 @@ def contradictions(config: Config, swept_names: Mapping[str, Sequence[str]]) -> 
             table = tables[key]
             wanted = getattr(ladder, key)
             if wanted not in table:
-                known = _as_written(table, swept_names) if key == "deployment" else table
-                yield f"{where}.{key} is {wanted!r}, which {key}s does not define. Defined: {_names(known)}."
+                known = as_written(table, swept_names) if key == "deployment" else table
+                yield f"{where}.{key} is {wanted!r}, which {key}s does not define. Defined: {names_text(known)}."
         if ladder.deployment not in config.deployments or ladder.workload not in config.workloads:
             continue
         workload = config.workloads[ladder.workload]
@@ -94,58 +91,7 @@ def contradictions(config: Config, swept_names: Mapping[str, Sequence[str]]) -> 
     yield from _classless(config)
     yield from _baseline(config.study.baseline, config, asked, swept_names)
     yield from _hardware(config)
-    yield from _tune(config, tables, swept_names)
-
-
-def _tune(
-    config: Config, tables: Mapping[str, Mapping[str, Any]], swept_names: Mapping[str, Sequence[str]]
-) -> typing.Iterator[str]:
-    """Faults of a tuning: of its own names, then those of the study of its candidates."""
-    tune = config.tune
-    if tune is None:
-        return
-    faults = [
-        f"tune.{key} is {wanted!r}, which {table} does not define. Defined: {_names(_as_written(tables[table[:-1]], swept_names))}."
-        for key, table, names in (
-            ("deployments", "deployments", tune.deployments),
-            ("default", "deployments", [tune.default] if tune.default else []),
-            ("workload", "workloads", [tune.workload]),
-        )
-        for wanted in names
-        if wanted not in tables[table[:-1]]
-    ]
-    yield from faults
-    names = candidates(config)
-    if len(set(names)) < len(names):
-        yield "tune.deployments names one twice. Remove it."
-    if len(names) < _FEWEST_CANDIDATES:
-        yield f"tune.deployments is {names[0]} alone, and a tuning needs two servers or more. Give it a sweep, or name another one."
-    if tune.search.targets != [SLO]:
-        yield "tune.search.targets: a tuning looks for the highest rate within the SLOs. Remove targets."
-    if tune.objective == "cost":
-        for name in names:
-            deployment = config.deployments.get(name)
-            engine = deployment and config.engines.get(deployment.engine)
-            if deployment and engine and engine.source == "external" and not deployment.model_fields_set & _PARALLEL:
-                yield (
-                    f"tune.objective is cost, and how many GPUs deployments.{name} has is not known. Give it tensor_parallel, or make "
-                    "the objective requests."
-                )
-    workload = config.workloads.get(tune.workload)
-    if workload and workload.axis != RATE:
-        yield (
-            f"tune.workload is {tune.workload!r}, whose arrival is {workload.arrival}, and a tuning compares the highest rates within "
-            "the SLOs. Use arrival: poisson, or another open loop."
-        )
-    elif workload and not faults:
-        known = set(_without_ladders(contradictions(config.model_copy(update={"tune": None}), swept_names)))
-        found = _without_ladders(contradictions(competing(config, names), swept_names))
-        yield from dict.fromkeys(fault for fault in found if fault not in known)
-
-
-def _without_ladders(faults: Iterable[str]) -> typing.Iterator[str]:
-    for fault in faults:
-        yield re.sub(r"study\.ladders\[\d+\]", "tune", fault)
+    yield from tuning_faults(config, tables, swept_names, partial(contradictions, swept_names=swept_names))
 
 
 def _unsendable(where: str, ladder: Ladder, workload: Workload, *, packed: bool) -> str | None:
@@ -184,7 +130,7 @@ def _classless(config: Config) -> typing.Iterator[str]:
     for where, texts in limits:
         for slo in map(parse_slo, texts):
             if slo.request_class is not None and slo.request_class not in known:
-                yield f"{where} limits {slo.name}, a class that no workload has. There are: {_names(known)}."
+                yield f"{where} limits {slo.name}, a class that no workload has. There are: {names_text(known)}."
 
 
 def _searched_twice(config: Config) -> typing.Iterator[str]:
@@ -284,10 +230,10 @@ def _baseline(
     if name in swept_names and name not in config.deployments:
         yield (
             f"study.baseline is {name!r}, which has a sweep, and a baseline is a single server. Name one of its combinations: "
-            f"{_names(swept_names[name])}."
+            f"{names_text(swept_names[name])}."
         )
     elif name not in config.deployments:
-        known = _names(_as_written(config.deployments, swept_names))
+        known = names_text(as_written(config.deployments, swept_names))
         yield f"study.baseline is {name!r}, which deployments does not define. Defined: {known}."
     elif name not in loads and any(ladder.deployment == name for ladder in config.study.ladders):
         yield (
@@ -295,7 +241,7 @@ def _baseline(
             "levels."
         )
     elif name not in loads:
-        yield f"study.baseline is {name!r}, which no ladder measures. Measured: {_names(loads)}."
+        yield f"study.baseline is {name!r}, which no ladder measures. Measured: {names_text(loads)}."
     elif not any(loads[name] & other for deployment, other in loads.items() if deployment != name):
         workload, level = min(loads[name])
         yield (
@@ -327,7 +273,7 @@ def _deployments(config: Config, tables: Mapping[str, Mapping[str, Any]]) -> typ
             table = tables[key]
             wanted = getattr(deployment, key)
             if wanted not in table:
-                yield f"deployments.{name}.{key} is {wanted!r}, which {key}s does not define. Defined: {_names(table)}."
+                yield f"deployments.{name}.{key} is {wanted!r}, which {key}s does not define. Defined: {names_text(table)}."
         engine = config.engines.get(deployment.engine)
         if engine and engine.source != "external" and deployment.model in config.models:
             yield from _undealt(f"deployments.{name}", deployment, config.models[deployment.model])
@@ -422,15 +368,3 @@ def _unfit(config: Config, ladder: Ladder) -> typing.Iterator[str]:
             f"workloads.{ladder.workload}: {terms} is beyond the context of models.{model_name}, {model.context} tokens. "
             "Shorten the workload, or take it off that model's ladder."
         )
-
-
-def _as_written(deployments: Iterable[str], swept_names: Mapping[str, Sequence[str]]) -> list[str]:
-    """The deployments of the file, swept ones first; last the combinations, which may be many."""
-    combinations = [name for names in swept_names.values() for name in names]
-    return list(dict.fromkeys([*swept_names, *(name for name in deployments if name not in combinations), *combinations]))
-
-
-def _names(table: Iterable[str]) -> str:
-    names = list(table)
-    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-    return ", ".join(names[:_MOST_NAMED]) + more or "nothing"

@@ -109,9 +109,23 @@ class Plan:
     @cached_property
     def tuned(self) -> Plan | None:
         """The plan of the servers that compete in the study's tuning; None without one."""
-        if self.config.tune is None or self.config.packed:  # of a pack nothing is started
-            return None
-        return Plan.of(competing(self.config, candidates(self.config)))
+        return None if self.config.packed else self.competition()  # of a pack nothing is started
+
+    def competition(self, results: Path = Path(Paths.RESULTS)) -> Plan | None:
+        """As `tuned`, of a pack too. Args: results: where the runs of its visits are."""
+        return Plan.of(competing(self.config, candidates(self.config)), results=results) if self.config.tune else None
+
+    @property
+    def tuning_digest(self) -> str:
+        """Digest of all that decides the study's tuning but its minutes.
+
+        Raises:
+            ValueError: it has none.
+        """
+        competition = self.tuned or self.competition()
+        if competition is None or self.config.tune is None:
+            raise ValueError("the study has no tuning")
+        return digest([search.digest for search in competition.searches] + [self.config.tune.objective])
 
     @property
     def started(self) -> Mapping[str, DeploymentSpec]:

@@ -28,15 +28,18 @@ class Tune(Strict):
     deployments: Annotated[list[Name], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)] = Field(
         description="Keys of `deployments` that compete; of one with `sweep`, each of its combinations.", min_length=1
     )
-    workload: Name = Field(description="Key of `workloads`, with an open loop: the highest rate within the SLOs decides.")
+    workload: Name = Field(
+        description="Key of `workloads`: the highest load within the SLOs decides, requests/s of an open loop, requests in flight of a "
+        "closed one."
+    )
     default: Name | None = Field(
         default=None,
         description="Deployment that the others have to beat. Default: the first one, so of a sweep the first value of each key.",
     )
     objective: Objective = Field(
         default="requests",
-        description="`requests`: the most requests/s within the SLOs. `cost`: the most of them for each GPU, and so the least that a "
-        "token costs.",
+        description="`requests`: the highest load within the SLOs. `cost`: the highest for each GPU, and so, of requests/s, the least "
+        "that a token costs.",
     )
     minutes: Annotated[float, Field(gt=0, strict=False)] = Field(  # `--config` gives a text
         default=60.0,
@@ -57,14 +60,13 @@ def candidates(config: Config) -> list[str]:
 
 
 def competing(config: Config, names: list[str]) -> Config:
-    """The study of these candidates alone, each with a search for its highest rate: what their starts measure is what it defines."""
+    """The study of these candidates alone, each with a search for its highest load: what their starts measure is what it defines."""
     from bench.study.config import Ladder  # noqa: PLC0415 - which has this module's model
 
     assert config.tune is not None
-    ladders = [
-        Ladder(deployment=name, workload=config.tune.workload, request_rate="auto", search=config.tune.search)  # type: ignore[call-arg]
-        for name in names
-    ]
+    tune, axis = config.tune, config.workloads[config.tune.workload].axis
+    ladder = {"workload": tune.workload, "search": tune.search, axis: "auto"}
+    ladders = [Ladder.model_validate({"deployment": name, **ladder}) for name in names]
     study = config.study.model_copy(update={"ladders": ladders, "sessions": 1, "baseline": None})
     # With other prompts and gaps: a search of the study's own counts none of these runs, nor these any of its own.
     measurement = config.measurement.model_copy(update={"seed": config.measurement.seed + 1})
@@ -72,5 +74,5 @@ def competing(config: Config, names: list[str]) -> Config:
 
 
 def with_ladder(config: Config) -> Config:
-    """A study without ladders, with a search for the default's highest rate: that of its tuning."""
+    """A study without ladders, with a search for the default's highest load: that of its tuning."""
     return config.model_copy(update={"study": competing(config, candidates(config)[:1]).study})

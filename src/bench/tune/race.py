@@ -2,7 +2,8 @@
 
 Three phases share the minutes. First looks start candidates in the order of what is expected of them, and end a search as soon as the
 candidate has lost. The race starts those that may still be the best by turns with the leader. The confirmation starts leader
-and default by turns; the gain is by these starts alone, so that a candidate which had luck in the race gains nothing by it.
+and default by turns; the gain is by these starts alone, so that a candidate which had luck in the race gains nothing by it. What is
+kept for it goes to the others by and by where it is not worth making.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, median
 
-from bench.records.tuning import Confirmed, Phase, Visit
+from bench.records.tuning import MISSES, Confirmed, Phase, Predicted, Visit
 from bench.statistics import student_t
 from bench.tune.standing import START, Seen, Space, Standing
 
@@ -21,7 +22,7 @@ __all__ = ["Ask", "Outcome", "Rival", "race"]
 _LOST = 0.05  # probability of being better than the leader below which a candidate is out; convention
 _LITTLE = 0.01  # expected improvement (as a logarithm) that is not worth a start; convention
 _PAIRS = 4  # pairs of starts that confirm the leader; convention
-_FEWEST_PAIRS = 2  # fewest pairs with an interval; derived
+_KEPT = 2  # pairs for which the race leaves room, until none is worth making; tuned: benchmarks.tuning
 _LOOK = 0.5  # time of a first look ÷ that of a whole visit, as far as is known beforehand; convention
 _NEARER = 0.6  # time of a search that begins near the limit ÷ that of the first one, likewise; convention
 _ROUNDS = 4  # most rounds of the race; convention
@@ -62,12 +63,14 @@ class Outcome:
     settled: bool = False
     leader: str | None = None
     confirmed: Confirmed | None = None
+    lacking_s: float = 0.0
+    predicted: Predicted | None = None
     standing: Standing | None = None
 
     @property
     def seconds(self) -> float:
-        """That the visits took."""
-        return sum(visit.seconds for visit in self.visits)
+        """That visits and predictions took."""
+        return sum(visit.seconds for visit in self.visits) + (self.predicted.seconds if self.predicted else 0.0)
 
 
 @dataclass
@@ -93,7 +96,8 @@ class _Race:
             rival = None if against is None else Rival(rate, math.hypot(error, START))
         shown = self.visit(Ask(name, phase, number, start, rival))
         self.outcome.visits.append(shown)
-        if shown.middle is None:
+        # A search that ended on invalid runs says nothing of its server. One of a first look is not made again.
+        if shown.middle is None and (shown.why in (*MISSES, "died") or phase == "first look"):
             self.failed.add(candidate)
         return shown
 
@@ -112,12 +116,23 @@ class _Race:
         seen = self.seen()
         return Standing(self.space, seen) if seen else None
 
+    def expected(self) -> Standing | None:
+        """The same with what a model predicts, by which the next first look is chosen, and nothing else."""
+        seen, predicted = self.seen(), self.outcome.predicted
+        rates = predicted.rates if predicted else {}
+        logs = {self.names.index(name): math.log(rate / self.units[name]) for name, rate in rates.items()}
+        return Standing(self.space, seen, logs) if seen else None
+
+    def new(self) -> list[int]:
+        """Those that were never started."""
+        started = {visit.deployment for visit in self.outcome.visits}
+        return [candidate for candidate, name in enumerate(self.names) if name not in started]
+
     def leader(self) -> int:
         """The best of those that were visited and showed a rate each time; the default where none did."""
         standing = self.standing()
-        assert standing is not None
         tried = {each.candidate for each in self.seen()} - self.failed
-        return max(tried or {0}, key=lambda candidate: standing.means[candidate])
+        return max(tried, key=lambda candidate: standing.means[candidate]) if standing and tried else 0
 
     def in_it(self) -> list[int]:
         """Those that may be the best: neither failed nor worse than the leader (95 %), the most promising first."""
@@ -134,107 +149,151 @@ class _Race:
         self.outcome.settled = len(left) == 1 and not self.outcome.untried
         return sorted(left, key=lambda each: -standing.means[each])
 
-    def pairs(self) -> int:
-        """How many pairs of starts the confirmation gets, in what is left of the minutes."""
+    @property
+    def misses(self) -> bool:
+        """Whether the default meets the SLOs at no rate."""
+        return self.outcome.visits[0].middle is None
+
+    def pairs(self, kept: int) -> int:
+        """How many pairs of starts the confirmation gets, in what is left of the minutes. Args: kept: pairs that it gets anyway."""
         left_s = self.budget_s - self.outcome.seconds
-        return max(_FEWEST_PAIRS, min(_PAIRS, math.floor(left_s / (2 * self.whole_s()))))
+        return max(kept, min(_PAIRS, math.floor(left_s / self.pair_s())))
+
+    def pair_s(self) -> float:
+        """Seconds of a pair; of a start of the leader alone, where there is no rate of the default to compare it with."""
+        return self.whole_s() * (1 if self.misses else 2)
 
     def whole(self) -> list[Visit]:
-        """The visits that were not ended early."""
-        return [visit for visit in self.outcome.visits if visit.why not in ("lost", "died")]
+        """The visits that show a rate and were not ended early."""
+        return [visit for visit in self.outcome.visits if visit.middle is not None and visit.why != "lost"]
 
     def whole_s(self) -> float:
         """Seconds of one of these, without the first, which has to find the first rate, where there are others."""
-        first, *others = self.whole()
+        first, *others = self.whole() or [max(self.outcome.visits, key=lambda visit: visit.seconds)]
         return fmean(visit.seconds for visit in others) if others else _NEARER * first.seconds
 
     def room(self, visits: float, pairs: int) -> bool:
         """Whether so many whole visits fit beside so many pairs of the confirmation."""
-        return self.outcome.seconds + (visits + 2 * pairs) * self.whole_s() <= self.budget_s
+        return self.outcome.seconds + visits * self.whole_s() + pairs * self.pair_s() <= self.budget_s
 
 
 def race(
-    names: Sequence[str], space: Space, units: Mapping[str, float], budget_s: float, visit: Callable[[Ask], Visit]
+    names: Sequence[str],
+    space: Space,
+    units: Mapping[str, float],
+    budget_s: float,
+    visit: Callable[[Ask], Visit],
+    predict: Callable[[], Predicted] | None = None,
 ) -> Outcome:
     """Find the best candidate, and what it gains over the first one, the default.
 
     Args:
         names: of the candidates. space: their settings, in the same order. units: by candidate, what its rate is divided by.
-        budget_s: seconds for all visits. The confirmation is made even where it does not fit, in its shortest form.
-        visit: makes one. What it returns alone decides how the race goes on.
+        budget_s: seconds for all visits. The confirmation of a leader that the race finds beside the minutes kept for it is made even
+            where it does not fit, in its shortest form.
+        visit: makes one. What it returns alone decides what is concluded.
+        predict: once the default's rate is known, what a model expects of the candidates; it orders the first looks.
     """
     running = _Race(names, space, units, budget_s, visit)
     outcome = running.outcome
     default = running.start(0, "first look", 1)
-    if default.middle is None or default.error is None:  # nothing to hold the others against
+    if default.middle is None and default.why not in MISSES:  # nothing to hold the others against
         outcome.untried = list(names[1:])
         return outcome
-    _first_looks(running)
-    _rounds(running)
+    outcome.predicted = predict() if predict and not running.misses else None
+    for kept in range(_KEPT, -1, -1):
+        _first_looks(running, kept)
+        _rounds(running, kept)
+        leader, pairs = running.leader(), running.pairs(kept)
+        if leader and pairs and _showable(running, leader, pairs):
+            break
+    outcome.standing = running.standing()
+    if outcome.standing is None or (running.misses and not leader):  # nobody meets the SLOs each time
+        return outcome
     running.in_it()
-    leader = running.leader()
-    outcome.leader, outcome.standing = names[leader], running.standing()
-    if leader and _showable(running, leader):
-        outcome.confirmed = _confirmed(running, leader)
+    outcome.leader = names[leader]
+    if leader and _showable(running, leader, max(1, pairs)):
+        outcome.confirmed = _confirmed(running, leader, pairs) if pairs else None
+        outcome.lacking_s = 0.0 if pairs else outcome.seconds + running.pair_s() - budget_s
         outcome.standing = running.standing()
     return outcome
 
 
-def _first_looks(running: _Race) -> None:
-    """Each candidate once, the most promising first, until none is expected to be worth its start."""
-    left = list(range(1, len(running.names)))
-    while left and running.room(_LOOK, _FEWEST_PAIRS):
-        standing, leader = running.standing(), running.leader()
-        assert standing is not None
-        best = max(left, key=lambda candidate: standing.improvement(candidate, leader))
-        if standing.improvement(best, leader) < _LITTLE:
+def _first_looks(running: _Race, kept: int) -> None:
+    """Each candidate once, the most promising first, until none is worth its start. Args: kept: pairs to leave room for."""
+    outcome, left = running.outcome, running.new()
+    while left and running.room(_LOOK, kept):
+        expected, leader = running.expected(), running.leader()
+        best = max(left, key=lambda each: expected.improvement(each, leader)) if expected else left[0]
+        if expected and expected.improvement(best, leader) < _LITTLE:
             break
-        left.remove(best)
-        running.start(best, "first look", 1, against=leader)
-    outcome, names = running.outcome, [running.names[each] for each in left]
-    outcome.unpromising, outcome.untried = (names, []) if running.room(_LOOK, _FEWEST_PAIRS) else ([], names)
+        running.start(best, "first look", 1, against=leader if expected else None)
+        left = running.new()
+    names = [running.names[each] for each in left]
+    outcome.unpromising, outcome.untried = (names, []) if running.room(_LOOK, kept) else ([], names)
 
 
-def _rounds(running: _Race) -> None:
-    """Those that may be the best by turns, until one is or the rest is not worth a start."""
-    for number in range(1, _ROUNDS + 1):
+def _rounds(running: _Race, kept: int) -> None:
+    """Those that may be the best by turns, until one is or the rest is not worth a start. Args: kept: pairs to leave room for."""
+    before = max((visit.round for visit in running.outcome.visits if visit.phase == "race"), default=0)
+    for number in range(before + 1, _ROUNDS + 1):
         standing, leader = running.standing(), running.leader()
-        assert standing is not None
+        if standing is None:
+            return
         left = running.in_it()
         worth = [each for each in left if each != leader and standing.improvement(each, leader) >= _LITTLE]
         order = [leader, *worth] if number % 2 else [*reversed(worth), leader]
         if not worth:
             return
         for candidate in order:
-            if not running.room(1, _FEWEST_PAIRS):
+            if not running.room(1, kept):
                 return
             running.start(candidate, "race", number, against=None if candidate == leader else leader)
 
 
-def _showable(running: _Race, leader: int) -> bool:
+def _showable(running: _Race, leader: int, pairs: int) -> bool:
     """Whether the gain may be so large that the confirmation can show it: more than half of what its interval leaves open."""
-    standing, pairs = running.standing(), running.pairs()
+    if running.misses:
+        return True
+    standing = running.standing()
     assert standing is not None
     error = median(visit.error for visit in running.whole() if visit.error is not None)
     half = student_t(_FREEDOM + pairs - 1) * math.sqrt(2 * (error**2 + START**2) / pairs)
     return standing.difference(leader, 0)[0] > half / 2
 
 
-def _confirmed(running: _Race, leader: int) -> Confirmed | None:
-    """Leader and default by turns (default, leader, leader, default, …), and what that says of the gain."""
-    differences, errors = [], []
-    for number in range(1, running.pairs() + 1):
-        order = (0, leader) if number % 2 else (leader, 0)
+def _confirmed(running: _Race, leader: int, pairs: int) -> Confirmed | None:
+    """Leader and default by turns (default, leader, leader, default, …), and what that says of the gain; the leader alone where the
+    default meets the SLOs at no rate.
+    """
+    rates: list[tuple[float, float]] = []  # each with its variance
+    gains: list[tuple[float, float]] = []
+    for number in range(1, pairs + 1):
+        order = (leader,) if running.misses else (0, leader) if number % 2 else (leader, 0)
         shown = {candidate: running.start(candidate, "confirmation", number) for candidate in order}
-        one, other = shown[leader], shown[0]
-        if one.middle is None or other.middle is None or one.error is None or other.error is None:
+        one, other = shown[leader], shown.get(0)
+        if leader in running.failed or (0 in running.failed and not running.misses):
             return None  # one that does not always carry a rate has no gain
+        if one.middle is None or one.error is None:
+            continue
+        rates.append((one.middle, one.error**2 + START**2))
+        if other is None or other.middle is None or other.error is None:
+            continue
         units = running.units[running.names[leader]] / running.units[running.names[0]]
-        differences.append(one.middle - other.middle - math.log(units))
-        errors.append(one.error**2 + other.error**2 + 2 * START**2)
-    count, mean = len(differences), fmean(differences)
-    # The sample's variance beside the one that starts and searches lead to expect, as few pairs know little of their own.
+        gains.append((one.middle - other.middle - math.log(units), one.error**2 + other.error**2 + 2 * START**2))
+    counted = len(rates if running.misses else gains)
+    if counted < min(pairs, _KEPT):
+        return None
+    rate, rate_low, rate_high = _interval(rates)
+    gain, low, high = _interval(gains) if gains else (None, None, None)
+    return Confirmed(pairs=counted, gain=gain, low=low, high=high, rate=rate, rate_low=rate_low, rate_high=rate_high)
+
+
+def _interval(seen: Sequence[tuple[float, float]]) -> tuple[float, float, float]:
+    """Geometric mean, and its interval at 95 %. Args: seen: logarithms, each with the variance that is expected of it."""
+    # The sample's variance beside the one that starts and searches lead to expect, as few starts know little of their own.
     # Source: Smyth, Linear models and empirical Bayes methods for assessing differential expression (2004): moderated t.
-    variance = (_FREEDOM * fmean(errors) + sum((each - mean) ** 2 for each in differences)) / (_FREEDOM + count - 1)
-    half = student_t(_FREEDOM + count - 1) * math.sqrt(variance / count)
-    return Confirmed(pairs=count, gain=math.exp(mean), low=math.exp(mean - half), high=math.exp(mean + half))
+    count, mean = len(seen), fmean(log for log, _ in seen)
+    spread = _FREEDOM * fmean(variance for _, variance in seen) + sum((log - mean) ** 2 for log, _ in seen)
+    half = student_t(_FREEDOM + count - 1) * math.sqrt(spread / (_FREEDOM + count - 1) / count)
+    return math.exp(mean), math.exp(mean - half), math.exp(mean + half)

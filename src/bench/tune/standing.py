@@ -1,11 +1,13 @@
 """How good each candidate is, by all visits together: a Gaussian model of the logarithm of the objective.
 
 A candidate's value is the sum of an effect of each of its settings and of what belongs to the combination alone. A visit shows it with
-the error of its search, what one start differs from another, and the machine's drift, a Brownian motion over time.
+the error of its search, what one start differs from another, and the machine's drift, a Brownian motion over time. What a model
+predicts of candidates counts, where it is asked for, as another look at all of them, off by a level and by a share of all effects.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -29,6 +31,11 @@ _DRIFT = 0.01  # by how much a machine's speed moves within a minute (ln speed);
 _LEVEL = 1.0  # what is not known of the objective at all (ln objective); convention: a factor of 2.7 either way
 _EFFECT = 0.2  # effect of a value of a setting (ln objective); convention
 _TOGETHER = 0.1  # what a combination adds to the effects of its values (ln objective); convention
+# factors on all effects that are tried, each less likely than the one before; convention: some settings change the rate fourfold
+_SCALES = (1.0, 2.5, 6.0)
+_RARER = 0.4  # probability of such a factor ÷ that of the one before; convention
+# shares of the effects by which a model's predictions may be off; tuned: benchmarks.tuning --model
+_LEFT_OPEN = (0.25, 0.7, 2.0)
 _NORMAL = NormalDist()
 
 
@@ -74,20 +81,30 @@ class Standing:
         means, covariance: of the logarithm of each candidate's objective.
     """
 
-    def __init__(self, space: Space, seen: Sequence[Seen]) -> None:
-        """Args: seen: at least one visit."""
+    def __init__(self, space: Space, seen: Sequence[Seen], predicted: Mapping[int, float] | None = None) -> None:
+        """Args: seen: at least one visit. predicted: by candidate, the logarithm of its objective as a model has it."""
         self._space = space
         features = space.features()
         mean = seen[0].middle  # of all, as far as is known
-        prior = _EFFECT**2 * features @ features.T + _TOGETHER**2 * np.eye(len(features)) + _LEVEL**2
-        at = np.array([each.candidate for each in seen])
-        times = np.array([each.at_min for each in seen])
-        noise = _DRIFT**2 * np.minimum.outer(times, times) + np.diag([each.error**2 + START**2 for each in seen])
-        weights = np.linalg.inv(prior[np.ix_(at, at)] + noise)
-        residual = np.array([each.middle for each in seen]) - mean
-        gain = prior[:, at] @ weights
-        self.means: Floats = mean + gain @ residual
-        self.covariance: Floats = prior - gain @ prior[at]
+        effects = _EFFECT**2 * features @ features.T + _TOGETHER**2 * np.eye(len(features))
+        modelled = predicted or {}
+        at = np.array([each.candidate for each in seen] + list(modelled))
+        times, own = np.array([each.at_min for each in seen]), list(modelled)
+        residual = np.array([each.middle for each in seen] + list(modelled.values())) - mean
+        found: list[tuple[float, Floats, Floats]] = []
+        for (number, scale), share in itertools.product(enumerate(_SCALES), _LEFT_OPEN if own else _LEFT_OPEN[:1]):
+            prior = scale**2 * effects + _LEVEL**2
+            noise = np.zeros((len(at), len(at)))
+            noise[: len(seen), : len(seen)] = _DRIFT**2 * np.minimum.outer(times, times)
+            noise[len(seen) :, len(seen) :] = (scale * share) ** 2 * effects[np.ix_(own, own)] + _LEVEL**2
+            noise += np.diag([each.error**2 + START**2 for each in seen] + [0.0] * len(own))
+            total = prior[np.ix_(at, at)] + noise
+            weights = np.linalg.inv(total)
+            gain = prior[:, at] @ weights
+            evidence = -(residual @ weights @ residual + np.linalg.slogdet(total)[1]) / 2 + number * math.log(_RARER)
+            found.append((float(evidence), gain @ residual, prior - gain @ prior[at]))
+        self.means, self.covariance = _mixed(found)
+        self.means = mean + self.means
         self._prior, self._at, self._times = prior, at, times
         self._mean, self._weights, self._residual = mean, weights, residual
 
@@ -129,3 +146,13 @@ class Standing:
             return None
         contrast /= pairs
         return float(contrast @ self.means), math.sqrt(max(0.0, float(contrast @ self.covariance @ contrast)))
+
+
+def _mixed(found: Sequence[tuple[float, Floats, Floats]]) -> tuple[Floats, Floats]:
+    """Mean and covariance of a mixture. Args: found: of each part the logarithm of its weight, its mean and its covariance."""
+    best = max(log for log, _, _ in found)
+    weights = np.array([math.exp(log - best) for log, _, _ in found])
+    weights /= weights.sum()
+    mean: Floats = sum(w * each for w, (_, each, _) in zip(weights, found, strict=True))
+    parts = (w * (cov + np.outer(each - mean, each - mean)) for w, (_, each, cov) in zip(weights, found, strict=True))
+    return mean, sum(parts)

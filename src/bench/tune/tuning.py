@@ -10,20 +10,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bench.axes import AXES
 from bench.engine import ServerDied
 from bench.measure.own_gpus import own_gpus
 from bench.measure.session import measure
 from bench.records.files import write_record
 from bench.records.run import RECORD
-from bench.records.tuning import Contribution, TuningRecord, Visit, Visits, read_visits
+from bench.records.tuning import Contribution, Predicted, TuningRecord, Visit, Visits, read_visits
 from bench.search.laddered import LadderSearches, Terms
 from bench.statistics import Z
 from bench.store import Store
 from bench.study import Config, Paths, Plan
-from bench.study.plan import digest
 from bench.study.searches import found_runs
 from bench.study.settings import varying_settings
 from bench.study.tuning import candidates, competing
+from bench.tune.predicted import predicted
 from bench.tune.race import Ask, Outcome, race
 from bench.tune.standing import Space
 from bench.tune.visits import target_of, visit_of
@@ -33,11 +34,16 @@ __all__ = ["tune"]
 
 @dataclass
 class _Servers:
-    """Makes visits to the candidates, and keeps them in a file. Attributes: kept: those that were made, of earlier calls too."""
+    """Makes visits to the candidates, and keeps them in a file.
+
+    Attributes:
+        kept: those that were made, of earlier calls too. predicted: what a model expects of the candidates, once it was asked.
+    """
 
     config: Config
     digest: str
     kept: list[Visit]
+    predicted: Predicted | None
     say: Callable[[str], None]
 
     def visit(self, ask: Ask) -> Visit:
@@ -48,10 +54,22 @@ class _Servers:
             return before
         self.say(f"{ask.candidate}: {ask.phase}" + (f", round {ask.round}" if ask.phase != "first look" else ""))
         self.kept.append(self._visited(ask))
+        self._keep()
+        return self.kept[-1]
+
+    def predict(self) -> Predicted:
+        """What a model of the default's first start expects, as it was when it was first asked."""
+        if self.predicted is None:
+            names, middle = candidates(self.config), self.kept[0].middle
+            assert middle is not None
+            self.predicted = predicted(Plan.of(competing(self.config, names)), names, math.exp(middle), self.say)
+            self._keep()
+        return self.predicted
+
+    def _keep(self) -> None:
         file = Path(Paths.VISITS)
         file.parent.mkdir(parents=True, exist_ok=True)
-        write_record(Visits(digest=self.digest, visits=tuple(self.kept)), file)
-        return self.kept[-1]
+        write_record(Visits(digest=self.digest, visits=tuple(self.kept), predicted=self.predicted), file)
 
     def _visited(self, ask: Ask) -> Visit:
         name, began, since = ask.candidate, time.time(), time.monotonic()
@@ -91,13 +109,13 @@ def tune(config: Config, say: Callable[[str], None]) -> TuningRecord:
     plan = Plan.of(competing(config, names))
     settings = _settings(plan, names)
     units = {name: float(plan.deployments[name].gpus or 1) if asked.objective == "cost" else 1.0 for name in names}
-    of = digest([search.digest for search in plan.searches] + [asked.objective])
-    servers = _Servers(config, of, list(read_visits(Path(Paths.VISITS), of)), say)
+    of = Plan.of(config).tuning_digest
+    before = read_visits(Path(Paths.VISITS), of)
+    load = config.workloads[asked.workload]
+    servers = _Servers(config, of, list(before.visits), before.predicted, say)
     space = Space([settings[name] for name in names])
-    found = race(names, space, units, 60 * asked.minutes, servers.visit)
-    confirmed = found.confirmed
-    winner = names[0] if found.leader is None or confirmed is None or confirmed.low <= 1 else found.leader
-    measured = found.leader is not None
+    found = race(names, space, units, 60 * asked.minutes, servers.visit, servers.predict)
+    winner = _winner(found, names[0])
     return TuningRecord(
         digest=of,
         objective=asked.objective,
@@ -113,12 +131,23 @@ def tune(config: Config, say: Callable[[str], None]) -> TuningRecord:
         unpromising=tuple(found.unpromising),
         settled=found.settled,
         leader=found.leader,
-        confirmed=confirmed,
-        winner=winner if measured else None,
-        contributions=tuple(_contributions(found, space, names, winner)) if measured else (),
+        confirmed=found.confirmed,
+        winner=winner,
+        contributions=tuple(_contributions(found, space, names, winner)) if winner else (),
         minutes=asked.minutes,
         seconds=round(found.seconds, 1),
+        predicted=found.predicted,
+        lacking_s=round(found.lacking_s, 1),
+        unit=AXES[load.axis].counted(conversations=bool(load.turns)),
     )
+
+
+def _winner(found: Outcome, default: str) -> str | None:
+    """The server to use: the leader where it is shown to be better, else the default, where that meets the SLOs at some rate."""
+    confirmed = found.confirmed
+    if confirmed and (confirmed.low is None or confirmed.low > 1):
+        return found.leader
+    return default if found.visits[0].middle is not None else None
 
 
 def _settings(plan: Plan, names: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -144,7 +173,7 @@ def _contributions(found: Outcome, space: Space, names: Sequence[str], winner: s
     for column in space.columns:
         if default[column] == chosen[column]:
             continue
-        known = standing.contribution(column, place, 0)
+        known = standing.contribution(column, place, 0) if found.visits[0].middle is not None else None
         ends: Mapping[str, float | None] = {"gain": None, "low": None, "high": None}
         if known is not None:
             mean, error = known

@@ -6,10 +6,10 @@ import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from bench.errors import BenchError
+from bench.errors import BenchError, count_text
 from bench.records.pack import PackIndex
 from bench.store.pack import STUDY
-from bench.store.unpack import extract, study_of
+from bench.store.unpack import extract, runs_of_visits, study_of
 from bench.verify.again import copy_measurements, key_of, run_workflow, summary_of
 from bench.verify.check import Check
 from bench.verify.made import check_parsed
@@ -42,6 +42,7 @@ def verify_pack(file: Path, say: Callable[[str], None]) -> list[Check]:
         files = Check("files of the pack", checked=len(index.files.keys() | wrong))
         files.differs += [f"{each}: missing, or not what was packed (SHA-256 in pack.json)" for each in sorted(wrong)]
         raw, records, intact = check_raw(folder)
+        unknown = list(_UNKNOWN)
         runs, specs, known = Check("runs of its study"), None, []
         try:
             plan = study_of(folder)
@@ -49,10 +50,17 @@ def verify_pack(file: Path, say: Callable[[str], None]) -> list[Check]:
             runs.unchecked.append(f"these sources do not take its study: {error}")
         else:
             specs = plan.deployments
-            defined = {run.key: run.digest for run in plan.runs}
+            visits = runs_of_visits(plan, folder)
+            defined = {run.key: run.digest for run in (*plan.runs, *visits)}
+            specs = {**specs, **{run.deployment.name: run.deployment for run in visits}}
             here = {key_of(run): record.digest for run, record in records.items()}
             _compare_runs(runs, here, defined, index)
-            known = [run for run in sorted(intact) if defined.get(key_of(run)) == records[run].digest]
+            parsed = {run.key for run in plan.runs}
+            known = [run for run in sorted(intact) if key_of(run) in parsed and defined[key_of(run)] == records[run].digest]
+            if visits:
+                unknown.append(
+                    f"what the tuning concluded of its {count_text(len(visits), 'run')}, which are checked and not parsed"
+                )
         said = ""
         if known:
             say("parsing its runs")
@@ -66,7 +74,7 @@ def verify_pack(file: Path, say: Callable[[str], None]) -> list[Check]:
             runs,
             check_deployments(folder, records, None if runs.unchecked else specs),
             check_parsed(known, again, said),
-            Check("anything else", unchecked=list(_UNKNOWN)),
+            Check("anything else", unchecked=unknown),
         ]
         inside = f"{folder}/"
         for check in checks:

@@ -57,8 +57,14 @@ def figures(
         timeseries=timeseries,
     )
     calibration = folder / Path(Paths.CALIBRATION).name
-    results = Results.read(summary, timeseries, calibration=calibration if calibration.is_file() else None)
-    names = figure or figures_of(results.runs.to_dicts())
+    tuning = folder / Path(Paths.TUNING).relative_to(Paths.RESULTS)
+    results = Results.read(
+        summary,
+        timeseries,
+        calibration=calibration if calibration.is_file() else None,
+        tuning=tuning if tuning.is_file() else None,
+    )
+    names = figure or figures_of(results.runs.to_dicts(), tuned=results.tuning is not None)
     written = []
     for name in tracked(names, "Drawing"):
         written += save_figure(name, results, output_dir / name, leave_out=partial(_left_out, name))

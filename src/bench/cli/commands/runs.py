@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from bench.cli.entry import command
 from bench.cli.options import Configfile, Json, Select
 from bench.cli.output import print_json, print_table
-from bench.errors import count_text
+from bench.errors import BenchError, count_text
 
 if TYPE_CHECKING:
     from bench.cli.verdicts import Verdict
@@ -67,6 +67,8 @@ def runs(configfile: Configfile = None, select: Select = None, json: Json = Fals
         )
     if left := _left_text(plan, unended):
         print(left)
+    if plan.tuned:
+        print(_tuning_text(plan))
     if unjudged := unjudged_text(states, judged):
         print(f"Note: {unjudged}")
     if rejected:
@@ -76,6 +78,26 @@ def runs(configfile: Configfile = None, select: Select = None, json: Json = Fals
             print(f"Note: {allowed}")
     for line in (*prompt_lines(plan), *auto_lines(plan), *thin_levels(plan.listed, plan.config.decision.slos)):
         print(f"Note: {line}")
+
+
+def _tuning_text(plan: Plan) -> str:
+    """How far the study's tuning is."""
+    from pathlib import Path
+
+    from bench.records.tuning import read_tuning, read_visits
+    from bench.study import Paths
+    from bench.words.tuning import state_line
+
+    assert plan.tuned is not None
+    assert plan.config.tune is not None
+    minutes, file = plan.config.tune.minutes, Path(Paths.TUNING)
+    try:
+        found = read_tuning(file) if file.exists() else None
+    except BenchError:  # of another version: the next tuning writes it again
+        found = None
+    ended = found is not None and found.digest == plan.tuning_digest and found.minutes >= minutes
+    visits = read_visits(Path(Paths.VISITS), plan.tuning_digest).visits
+    return state_line(visits, found if ended else None, len(plan.tuned.deployments), minutes)
 
 
 def _left_text(plan: Plan, searches: Sequence[SearchSpec]) -> str:
