@@ -10,6 +10,7 @@ from bench.records.columns import schema_of
 from tests.command import bench
 from tests.conftest import CONTENT, ROOT
 from tests.fake_server import fake_server
+from tests.forked import FORKING
 from tests.project import LENIENT, Project
 from tests.test_calls import written
 
@@ -56,7 +57,8 @@ def project(tmp_path):
             process.kill()
 
 
-def test_a_study_grades_its_answers_and_a_pack_runs_none(project):
+def test_a_study_grades_its_answers_and_a_pack_runs_none(project, monkeypatch):
+    monkeypatch.setattr("bench.verify.again.subprocess", FORKING)
     results, report = project.folder / "results", project.folder / "results/report.md"
     jobs = project.run()
     assert jobs.index("grade") > jobs.index("aggregate") > max(i for i, job in enumerate(jobs) if job.startswith("measure"))

@@ -11,7 +11,7 @@ from bench.cli.commands.init import Template
 from bench.errors import BenchError
 from bench.study import TEMPLATES, Plan, begin, load_file
 from tests.conftest import ROOT
-from tests.test_installed import snakemake
+from tests.forked import snakemake
 
 CONFIG = Path("config/config.yaml")
 FILES = {"Snakefile", "README.md", ".gitignore", "config/README.md", "config/config.yaml"} | {
@@ -97,7 +97,8 @@ def test_the_workflow_is_a_module_of_another_one(tmp_path):
     study["workloads"]["chat"]["num_requests"] = 20
     (tmp_path / "studies.yaml").write_text(yaml.safe_dump({"llm": study, "other": 1}))
     (tmp_path / "Snakefile").write_text(CALLER.format(root=ROOT))
-    assert "deployment=tiny-mqa, session=1" in snakemake(tmp_path, "-n", packages="")
-    snakemake(tmp_path, "results/checkpoints/tiny-mqa/checkpoint.json", packages="")
+    assert "deployment=tiny-mqa, session=1" in snakemake("--cores", "1", "-n", folder=tmp_path).stdout
+    done = snakemake("--cores", "1", "results/checkpoints/tiny-mqa/checkpoint.json", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
     assert (tmp_path / "started").exists()
     assert (tmp_path / "results/checkpoints/tiny-mqa/checkpoint.json").exists()

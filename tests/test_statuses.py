@@ -1,17 +1,23 @@
 """What HTTP statuses mean, and how a list of models is read, is decided in one place each."""
 
 import ast
+from functools import cache
 
 from tests.conftest import ROOT
 
-SOURCES = {path: ast.parse(path.read_text()) for path in sorted((ROOT / "src/bench").rglob("*.py"))}
 STATUSES = {401, 403, 404, 405, 429, 501, 502, 503, 504}
+
+
+@cache
+def sources():
+    """The library's modules; parsed here, and not by every process that collects tests."""
+    return {path: ast.parse(path.read_text()) for path in sorted((ROOT / "src/bench").rglob("*.py"))}
 
 
 def where(wanted):
     return {
         path.name
-        for path, tree in SOURCES.items()
+        for path, tree in sources().items()
         for node in ast.walk(tree)
         if isinstance(node, ast.Constant) and wanted(node.value)
     }

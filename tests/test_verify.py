@@ -12,6 +12,7 @@ import yaml
 
 from bench.cli import main
 from bench.verify.again import run_workflow
+from tests.forked import FORKING
 from tests.packs import rewritten
 from tests.project import drawn_project
 
@@ -42,8 +43,13 @@ def kept(tmp_path_factory):
 
 
 @pytest.fixture(autouse=True)
-def _same_workflow_once(kept, monkeypatch):
-    """Of the same study and records the workflow makes the same: most tests change what was made of them, and take it from the first."""
+def _same_workflow_once(kept, request, monkeypatch):
+    """Of the same study and records the workflow makes the same: most tests change what was made of them, and take it from the first.
+
+    It is forked, except for the intact pack.
+    """
+    if request.function is not test_an_intact_pack:
+        monkeypatch.setattr("bench.verify.again.subprocess", FORKING)
 
     def remembered(study, targets, to, say):
         given = {str(path.relative_to(to)) for path in (to / "results").rglob("*") if path.is_file()}
