@@ -43,7 +43,7 @@ def figure_names() -> list[str]:
 
 
 def used_by(name: str) -> tuple[str, ...]:
-    """Keys of the decision from which a figure is drawn, `calibration`, `searches`, `grades` and `tuning` among them (`Figure.uses`)."""
+    """Keys of the decision a figure is drawn from, `calibration`, `searches`, `grades` and `tuning` among them (`Figure.uses`)."""
     chart = _charts(_CHARTS).get(name)
     return chart.uses if chart else ()
 
