@@ -110,6 +110,7 @@ def test_every_study_is_tested_and_has_a_twin():
         "speculation-small",
         "classes-small",
         "tuning-small",
+        "fleet-small",
     }  # on CPUs alone, tested below
     assert {name for name in names if not name.endswith("-small")} == {
         "concurrency", "sequence-length", "tensor-parallel", "factors", "archetypes", "engines", "h100", "h200"

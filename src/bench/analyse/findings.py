@@ -29,6 +29,7 @@ from bench.analysis import (
 )
 from bench.analysis.bands import Judged
 from bench.analysis.decisive import Decided
+from bench.analysis.efficiency import Efficiency, efficiencies
 from bench.analysis.level_values import level_values
 from bench.analysis.setting_gain import SettingGain, setting_gains
 from bench.analysis.token_costs import LengthCost, StreamingGain
@@ -92,6 +93,7 @@ class Findings:
     Attributes:
         bands: each run, by `deployment/run`, on each monitoring band of which it shows something. economics: rows of `best_points`.
         factors, lengths, streaming, settings: what answers those questions; empty where the runs do not ask them.
+        efficiencies: of each fleet that was measured beside one of its replicas.
     """
 
     curves: tuple[CurveFindings, ...]
@@ -103,6 +105,7 @@ class Findings:
     lengths: tuple[LengthCost, ...]
     streaming: tuple[StreamingGain, ...]
     settings: tuple[SettingGain, ...]
+    efficiencies: tuple[Efficiency, ...] = ()
 
 
 def asked_of(runs: pl.DataFrame) -> list[dict[str, Any]]:
@@ -154,6 +157,7 @@ def find(
         lengths=tuple(length_costs(runs)) if any(applies(asked) for applies in SWEEPS) else (),
         streaming=tuple(streaming_gains(runs)) if with_and_without_streaming(asked) else (),
         settings=tuple(setting_gains(plain)) if several_settings(asked) else (),
+        efficiencies=tuple(efficiencies(plain, decision.slos, decision.failed_share)),
     )
 
 

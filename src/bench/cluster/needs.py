@@ -66,7 +66,7 @@ def needs_of(
     seconds = start_s + sum(_length_s(run) for run in runs)
     return Needs(
         nodes=d.nodes,
-        cores=_CLIENT_CORES if external else d.cores * d.workers_per_node + _CLIENT_CORES,
+        cores=_CLIENT_CORES if external else d.cores * d.workers_per_node * d.replicas + _CLIENT_CORES,
         memory_mb=None if launch is None else math.ceil(_memory_bytes(launch, gpus, d.nodes) / 2**20),
         gpus=gpus,
         gpu_type=gpu_type,
