@@ -69,7 +69,7 @@ def _limits(workers: Sequence[Mapping[str, Any]]) -> list[WorkerVerdict]:
     """Those whose KV cache is larger or smaller than the others'."""
     for size in _SIZES:
         known = [row for row in workers if row[size]]
-        if len(known) == len(workers):
+        if known and len(known) == len(workers):
             # The worker that most others are like: of two that differ the first one.
             usual = max((row[size] for row in known), key=lambda value: sum(_near(value, row[size]) for row in known))
             return [WorkerVerdict(row["worker"], size, row[size], usual) for row in known if not _near(row[size], usual)]
