@@ -85,7 +85,7 @@ def _memory_bytes(launch: Launch, gpus: int, nodes: int) -> int:
     plan = launch.plan
     if plan is None or launch.base_url is not None:
         return _BESIDE_BYTES
-    workers = (launch.tensor_parallel or 1) * (launch.pipeline_parallel or 1) * (launch.data_parallel or 1)
+    workers = launch.replicas * (launch.tensor_parallel or 1) * (launch.pipeline_parallel or 1) * (launch.data_parallel or 1)
     ways = math.ceil(workers / nodes)
     weights = (plan.weight_bytes or 0) * ways  # known of all that are started here
     return _BESIDE_BYTES + (weights if gpus else 2 * weights + ways * (plan.kv_cache_bytes or 0))
