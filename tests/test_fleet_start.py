@@ -58,7 +58,7 @@ def test_replicas_answer_in_turn_on_cores_of_their_own_and_end_together(tmp_path
         assert isinstance(server, Fleet)
         each = answers(server)
         assert len(set(each)) == 2
-        assert {f"http://127.0.0.1:{text.split()[0]}" for text in each} == set(server.workers)
+        assert {f"http://127.0.0.1:{text.split()[0]}" for text in each} == set(server.workers.values())
         if len(os.sched_getaffinity(0)) > 1:
             assert len({text.split("[")[1] for text in each}) == 2
         assert server.running()
@@ -80,7 +80,7 @@ def test_a_header_keeps_a_conversation_at_its_replica(tmp_path):
 @needs_haproxy
 def test_a_replica_that_ends_is_named_and_takes_the_fleet_along(tmp_path):
     with fleet(tmp_path) as server:
-        port = server.workers[1].rpartition(":")[2]
+        port = server.workers["replica 2"].rpartition(":")[2]
         second = next(each for each in psutil.Process().children(recursive=True) if each.cmdline()[-1] == port and each.name() != "haproxy" and not any("guard.py" in word for word in each.cmdline()))  # fmt: skip
         second.kill()
         assert eventually(lambda: not server.running())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -102,7 +102,9 @@ class Fleet(Server):
         )
         first = self._replicas[0]
         self.managed, self.nodes, self.ready_s = True, Nodes(), 0.0
-        self.base_url, self.workers = self._router.base_url, tuple(each.base_url for each in self._replicas)
+        self.base_url = self._router.base_url
+        # Ports are others at each start; a replica is the same one.
+        self.workers = {f"replica {i}": each.base_url for i, each in enumerate(self._replicas, 1)}
         self.argv, self.environment = first.argv, dict(launch.environment)
 
     def __enter__(self) -> Fleet:
@@ -111,7 +113,7 @@ class Fleet(Server):
                 each.start()
             for each in self._replicas:
                 each.wait()
-            self._file.write_text(_configuration(self.base_url, self.workers, self._balance))
+            self._file.write_text(_configuration(self.base_url, list(self.workers.values()), self._balance))
             self._router.start()
             self._router.wait()
         except BaseException:
@@ -169,7 +171,7 @@ def _on_gpus(launch: Launch, replica: int) -> Launch:
     return replace(launch, environment={**launch.environment, "CUDA_VISIBLE_DEVICES": own})
 
 
-def _configuration(base_url: str, replicas: tuple[str, ...], balance: str) -> str:
+def _configuration(base_url: str, replicas: Sequence[str], balance: str) -> str:
     """HAProxy's configuration. Args: balance: as a deployment has it."""
     kind, _, name = balance.partition(":")
     how = f"hdr({name})" if kind == "header" else kind

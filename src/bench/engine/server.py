@@ -48,7 +48,8 @@ class Server:
         headers: sent to an external one with each request.
 
     Attributes:
-        base_url: where it answers. workers: where the engines behind it do, if it is a router. argv, environment: as started.
+        base_url: where it answers. workers: where the engines behind it do, if it is a router, by their names.
+        argv, environment: as started.
         nodes: those of a server on several.
         ready_s: seconds from start to readiness.
     """
@@ -71,7 +72,8 @@ class Server:
         self._followers: dict[str, subprocess.Popen[bytes]] = {}  # by their nodes
         self._further: list[list[str]] = []
         self.nodes = Nodes()
-        self.managed, self.workers = launch.argv is not None, launch.workers
+        self.managed = launch.argv is not None
+        self.workers: Mapping[str, str] = {address: address for address in launch.workers}
         self._health = managed(launch.kind).health
         self.ready_s = 0.0
         self.argv: list[str] = []

@@ -15,12 +15,12 @@ __all__ = ["find_workers", "held_together", "version_of_all"]
 
 
 def find_workers(
-    base_url: str, addresses: Sequence[str], headers: Mapping[str, str], *, named: str, alike: bool = True
+    base_url: str, addresses: Mapping[str, str], headers: Mapping[str, str], *, named: str, alike: bool = True
 ) -> tuple[Worker, ...]:
     """Ask each worker once.
 
     Args:
-        base_url: of the router. addresses: of the workers.
+        base_url: of the router. addresses: of the workers, by their names.
         headers: for the router; they go to no worker at another scheme, host or port.
         named: the key that names the workers. alike: as of `kv_facts`.
 
@@ -28,13 +28,13 @@ def find_workers(
         BenchError: one does not answer with an engine's metrics, or they are of several engines, whose counts do not add up.
     """
     workers = []
-    for address in addresses:
+    for name, address in addresses.items():
         # Which of them the warm-up came to is not known: a metric may wait for a worker's first request.
         found = find_metrics(base_url, f"{address}/metrics", headers, alone=False)
         worth_reading(found, named=f"{named}: {address}", say=lambda _: None)
         workers.append(
             Worker(
-                name=address,
+                name=name,
                 endpoint=found.address,
                 kind=engine_kind(found.text),
                 engine_version=found.info.get("version"),

@@ -98,7 +98,7 @@ def _refuse_no_metrics(spec: DeploymentSpec) -> None:
     headers = filled_headers(spec.engine.headers, where=f"{where}.headers")
     base_url = api_root(str(spec.engine.base_url))
     if spec.engine.workers:
-        find_workers(base_url, list(map(api_root, spec.engine.workers)), headers, named=f"{where}.workers")
+        find_workers(base_url, {each: each for each in map(api_root, spec.engine.workers)}, headers, named=f"{where}.workers")
         return
     found = find_metrics(base_url, spec.engine.metrics, headers)
     try:

@@ -95,7 +95,7 @@ def record_run(
     prepared = PreparedLoad(target, load)
     primers = prepared.prime()
     started = datetime.now(UTC)
-    host = HostWatch(whole=descends, address=target.base_url, behind=[worker.name for worker in header.workers])
+    host = HostWatch(whole=descends, address=target.base_url, behind=[worker.endpoint for worker in header.workers])
     one = None if header.workers or metrics == "none" else metrics or f"{target.base_url}/metrics"
     engines_metrics = (
         [] if scrape_interval_s is None else [worker.endpoint for worker in header.workers] or ([one] if one else [])

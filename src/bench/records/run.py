@@ -141,7 +141,7 @@ class Worker(KvFacts):
     """One of the engines behind a router, as it was before the session's first run.
 
     Attributes:
-        name: where it answers. endpoint: of its metrics. kind: which engine it is, as `bench.engines` calls it.
+        name: where it answers, or which replica it is. endpoint: of its metrics. kind: which engine it is, as `bench.engines` calls it.
         engine_version: as it reports it.
     """
 

@@ -37,7 +37,7 @@ def efficiency(found: Efficiency) -> str:
     else:
         return (
             f"{found.fleet}, {found.workload}: its share of {whole} is not known, as the measured loads do not bound both limits. "
-            "Measure higher loads of both."
+            "Measure loads around both."
         )
     return f"{found.fleet}, {found.workload}: {found.replicas} replicas sustain {known} of {whole}."
 
