@@ -10,6 +10,7 @@ from benchmarks.naive_engine import serve
 from bench.load.schedule import PlannedRequest, expected_cached_tokens, schedule
 from bench.measure.served import Room, room_of, served_tokens
 from bench.study import Workload
+from tests import records
 from tests.test_trace_blocks import written
 
 BLOCK, OWN = 16, 48  # tokens of the server's blocks, and of the trace's
@@ -118,8 +119,9 @@ def test_failed_requests_are_left_out_and_what_never_fits_is_not_known():
 )
 def test_room_is_known_where_the_rules_are(kind, engines, kv_tokens, room):
     facts = SimpleNamespace(kv_blocks=100, block_size=16, kv_tokens=kv_tokens)
-    launch = SimpleNamespace(kind=kind, settings=SimpleNamespace(max_num_seqs=8, slots=False))
+    launch = records.launch(kind=kind, max_num_seqs=8, slots=False)
     assert room_of(facts, launch, engines) == room
+    assert room_of(facts, replace(launch, replicas=2), engines) is None
 
 
 def test_an_answer_holds_what_it_had_and_not_what_it_was_allowed():

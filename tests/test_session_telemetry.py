@@ -14,7 +14,7 @@ from bench.store import Store
 from bench.study import Plan, load_config
 from tests import records
 from tests.command import bench
-from tests.conftest import ROOT
+from tests.conftest import METRICS, ROOT
 from tests.fake_server import fake_server
 
 
@@ -151,3 +151,46 @@ def test_a_study_find_and_workload_say_and_do_the_same(tmp_path, content, name):
             assert len(server.bodies) - before <= 2
             with pytest.raises(BenchError, match=re.escape(f"engines.e.metrics: {why}.")):
                 session(server, content, tmp_path / "again", metrics=address)
+
+
+def half(server, offset):
+    """What one of two workers has of a front's load: half of its requests' tokens, and some from before."""
+    counted = {"server_generation_tokens": server.generated / 2 + offset, "server_prompt_tokens": server.prompted / 2}
+    values = {"running": server.in_flight / 2, "kv_usage": 0.25 if offset else 0.75, **counted}
+    return "\n".join(f"{name} {values.get(ours, 0)}" for ours, name in METRICS.items()) + "\n" + CACHE
+
+
+CACHE = 'vllm:cache_config_info{block_size="16",num_gpu_blocks="100",engine="0"} 1\n'
+
+
+def test_a_fleet_is_measured_as_one_server(tmp_path, content):
+    """The load goes to the front, whose own metrics nobody asks for; the sums of its workers are the server's."""
+    with (
+        fake_server(statuses={"/metrics": (500, {})}) as front,
+        fake_server(exposition=lambda _: half(front, 0), pages=VLLM) as first,
+        fake_server(exposition=lambda _: half(front, 1000), pages={"/version": json.dumps({"version": "0.30.0"})}) as second,
+    ):
+        result, facts, _ = session(front, content, tmp_path, workers=[first.base_url, second.base_url])
+        assert not [path for path, _ in (*first.requests, *second.requests) if path.startswith("/v1/comp")]
+        assert not [path for path, _ in front.requests if path == "/metrics"]
+    assert (facts["engine_version"], facts["engines"], facts["kv_tokens"]) == ("0.30.0, 0.32.0", 2, 3200)
+    assert (result["ok"], result["server_generation_tokens"]) == (2, result["server_tokens_most"])
+    assert (result["kv_usage_peak"], result["metrics_missing"], result["scrape_endpoint"]) == (0.5, [], "fleet")
+    assert [row["version"] for row in result["workers"]] == ["0.32.0", "0.30.0"]
+
+
+@pytest.mark.parametrize(
+    ("second", "said"),
+    [
+        (lambda _: "haproxy_up 1\n", r"engines\.e\.workers: .* lacks the metrics of any engine"),
+        (golden("tgi-3.3.7"), r"engines\.e\.workers: .* is vllm and .* is tgi, and counts of different"),
+    ],
+)
+def test_workers_that_make_no_fleet_are_refused_before_any_run(tmp_path, content, second, said):
+    with (
+        fake_server() as front,
+        fake_server(exposition=lambda _: half(front, 0), pages=VLLM) as first,
+        fake_server(exposition=second) as other,
+        pytest.raises(BenchError, match=said),
+    ):
+        session(front, content, tmp_path, workers=[first.base_url, other.base_url])

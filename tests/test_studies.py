@@ -113,6 +113,7 @@ def test_every_study_is_tested_and_has_a_twin():
         "classes-small",
         "tuning-small",
         "tuning-vllm-small",
+        "fleet-small",
     }  # on CPUs alone, tested below
     assert {name for name in names if not name.endswith("-small")} == {
         "concurrency", "sequence-length", "tensor-parallel", "factors", "archetypes", "engines", "h100", "h200", "precision"

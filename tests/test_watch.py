@@ -471,3 +471,20 @@ def test_requests_that_a_server_counts_twice_are_shown_once(tmp_path):
             file.write(json.dumps({"slot": slot, "endpoint": "u", "sent": slot, "received": slot, "text": text}) + "\n")
     live = Tail(tmp_path / "t.gz").read()
     assert (live.running, live.waiting, live.kv_usage) == (8, 0, 0.02)
+
+
+def test_the_numbers_of_a_fleet_are_those_of_all_its_workers(tmp_path):
+    def of(worker, at, **values):
+        return json.dumps({**scrape(at, **values), "endpoint": f"{URL}/{worker}"})
+
+    lines = [
+        of(1, 1.0, num_requests_running=0, kv_cache_usage_perc=0.0, generation_tokens_total=0),
+        of(2, 1.0, num_requests_running=1, kv_cache_usage_perc=0.1, generation_tokens_total=50),
+        of(1, 3.0, num_requests_running=3, kv_cache_usage_perc=0.4, generation_tokens_total=100),
+        of(2, 3.1, num_requests_running=4, kv_cache_usage_perc=0.2, generation_tokens_total=250),
+    ]
+    file = tmp_path / "t.gz"
+    file.write_bytes(gzip.compress("".join(f"{line}\n" for line in lines).encode()))
+    live = Tail(file, engines=2).read()
+    assert (live.running, live.kv_usage, live.elapsed_s) == (7, 0.4, pytest.approx(2.1))
+    assert live.tokens_per_s == pytest.approx(300 / 2.1)

@@ -41,7 +41,7 @@ def deployed(run: Mapping[str, Any], launch: Launch | None, facts: DeploymentFac
         "kv_slots": settings and settings.slots,
         "engines": engines or (launch and launch.data_parallel),
         "predicted_saturation": _predicted(run, launch, facts),
-        **(_slots_in_use(run, slots) if (slots := launch and launch.kv_slots) else {}),
+        **(_slots_in_use(run, slots, one=launch.servers == 1) if launch and (slots := launch.kv_slots) else {}),
         **(dict.fromkeys(_OF_ALL_GPUS) if launch and 0 < (run.get("gpu_count_seen") or 0) < (launch.gpus or 0) else {}),
     }
 
@@ -55,8 +55,12 @@ def _started_with(settings: Settings) -> dict[str, Any]:
     }
 
 
-def _slots_in_use(run: Mapping[str, Any], slots: int) -> dict[str, float | None]:
-    """The KV cache's usage where requests hold slots: the share of slots that are taken."""
+def _slots_in_use(run: Mapping[str, Any], slots: int, *, one: bool) -> dict[str, float | None]:
+    """The KV cache's usage where requests hold slots: the share of slots that are taken.
+
+    Args:
+        one: whether it is one server's, all of whose slots are taken while a request waits. Of several, one may have slots left.
+    """
 
     def share(running: str) -> float | None:
         known = run.get(running)
@@ -64,9 +68,9 @@ def _slots_in_use(run: Mapping[str, Any], slots: int) -> dict[str, float | None]
 
     return {
         "kv_usage_peak": share("running_peak"),
-        "kv_usage_queued": 1.0 if run.get("waiting_standing") else None,
+        "kv_usage_queued": 1.0 if one and run.get("waiting_standing") else None,
         "steady_kv_usage": share("steady_running"),
-        "steady_kv_usage_queued": 1.0 if run.get("steady_queued_share") else None,
+        "steady_kv_usage_queued": 1.0 if one and run.get("steady_queued_share") else None,
     }
 
 

@@ -29,6 +29,7 @@ from bench.analysis import (
 )
 from bench.analysis.bands import Judged
 from bench.analysis.decisive import Decided
+from bench.analysis.efficiency import Efficiency, efficiencies
 from bench.analysis.level_values import level_values
 from bench.analysis.setting_curve import SettingCurve, setting_curves
 from bench.analysis.setting_gain import SettingGain, setting_gains
@@ -93,6 +94,7 @@ class Findings:
     Attributes:
         bands: each run, by `deployment/run`, on each monitoring band of which it shows something. economics: rows of `best_points`.
         factors, lengths, streaming, settings, setting_curves: what answers those questions; empty where the runs do not ask them.
+        efficiencies: of each fleet that was measured beside one of its replicas.
     """
 
     curves: tuple[CurveFindings, ...]
@@ -105,6 +107,7 @@ class Findings:
     streaming: tuple[StreamingGain, ...]
     settings: tuple[SettingGain, ...]
     setting_curves: tuple[SettingCurve, ...]
+    efficiencies: tuple[Efficiency, ...] = ()
 
 
 def asked_of(runs: pl.DataFrame) -> list[dict[str, Any]]:
@@ -157,6 +160,7 @@ def find(
         streaming=tuple(streaming_gains(runs)) if with_and_without_streaming(asked) else (),
         settings=tuple(setting_gains(plain)) if several_settings(asked) else (),
         setting_curves=tuple(setting_curves(plain)) if several_settings(asked) else (),
+        efficiencies=tuple(efficiencies(plain, decision.slos, decision.failed_share)),
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any, Literal, cast, get_args
 
 import polars as pl
 
+from bench.analysis.workers import SPOILS, worker_verdicts
 from bench.axes import AXES
 from bench.drift import Drift, RoundPart
 from bench.study.config import Thresholds
@@ -40,6 +41,8 @@ Check = Literal[
     "other_processes",
     "clock_step",
     "drift",
+    "worker_silent",
+    "worker_restarted",
     "scrape_gap",
     "never_scraped",
     "scrape_share",
@@ -93,7 +96,7 @@ class Reason:
     Attributes:
         part: what it speaks against. check: which one it is.
         value: what was found (s, requests, tokens, or a share). limit: the threshold, or what was expected.
-        share: of the requests in flight that the server lacked. names: metrics that are missing, or counters that fell.
+        share: of the requests in flight that the server lacked. names: metrics that are missing, counters that fell, or workers.
         outcomes: requests that were refused, by their outcome. drift: of a machine that was slower in one round than in the others.
         counted: mean length by the server's count (tokens).
     """
@@ -310,11 +313,22 @@ def _machine(run: Mapping[str, Any], thresholds: Thresholds) -> Iterator[Reason]
 
 
 def _telemetry(run: Mapping[str, Any], thresholds: Thresholds) -> Iterator[Reason]:
-    yield from _over("telemetry", "scrape_gap", run.get("scrape_gap_max_s"), thresholds.scrape_gap_s)
-    if run.get("scraped") is False:
+    apart = worker_verdicts(run.get("workers") or (), thresholds.scrape_gap_s)
+    silent, restarted = ([each for each in apart if each.check == check] for check in SPOILS)
+    if silent:  # a fleet has no scrape that one worker lacks
+        gaps = [each.value for each in silent]
+        longest = None if None in gaps else max(map(float, gaps))  # type: ignore[arg-type]
+        yield Reason(
+            "telemetry", "worker_silent", longest, thresholds.scrape_gap_s, names=tuple(each.worker for each in silent)
+        )
+    else:
+        yield from _over("telemetry", "scrape_gap", run.get("scrape_gap_max_s"), thresholds.scrape_gap_s)
+    if restarted:
+        yield Reason("telemetry", "worker_restarted", names=tuple(each.worker for each in restarted))
+    if run.get("scraped") is False and not silent:
         yield Reason("telemetry", "never_scraped")
     share = run.get("scrape_share")
-    if share is not None and share < thresholds.scrape_share:
+    if share is not None and share < thresholds.scrape_share and not silent:
         yield Reason("telemetry", "scrape_share", share, thresholds.scrape_share)
     if run.get("scraped_before") is False:
         yield Reason("telemetry", "not_scraped_before")
@@ -322,7 +336,7 @@ def _telemetry(run: Mapping[str, Any], thresholds: Thresholds) -> Iterator[Reaso
         yield Reason("telemetry", "not_scraped_after")
     if run["metrics_missing"]:
         yield Reason("telemetry", "metrics_missing", names=tuple(run["metrics_missing"]))
-    if run.get("counters_fell"):
+    if run.get("counters_fell") and not restarted:
         yield Reason("telemetry", "counters_fell", names=tuple(run["counters_fell"]))
     made, least = run.get("server_generation_tokens"), run.get("server_tokens_least")
     if made is not None and least is not None and made < (1 - thresholds.token_count_error) * least:

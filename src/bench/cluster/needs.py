@@ -66,7 +66,7 @@ def needs_of(
     seconds = start_s + sum(_length_s(run) for run in runs)
     return Needs(
         nodes=d.nodes,
-        cores=_CLIENT_CORES if external else d.cores * d.workers_per_node + _CLIENT_CORES,
+        cores=_CLIENT_CORES if external else d.cores * d.workers_per_node * d.replicas + _CLIENT_CORES,
         memory_mb=None if launch is None else math.ceil(_memory_bytes(launch, gpus, d.nodes) / 2**20),
         gpus=gpus,
         gpu_type=gpu_type,
@@ -85,7 +85,7 @@ def _memory_bytes(launch: Launch, gpus: int, nodes: int) -> int:
     plan = launch.plan
     if plan is None or launch.base_url is not None:
         return _BESIDE_BYTES
-    workers = (launch.tensor_parallel or 1) * (launch.pipeline_parallel or 1) * (launch.data_parallel or 1)
+    workers = launch.replicas * (launch.tensor_parallel or 1) * (launch.pipeline_parallel or 1) * (launch.data_parallel or 1)
     ways = math.ceil(workers / nodes)
     weights = (plan.weight_bytes or 0) * ways  # known of all that are started here
     return _BESIDE_BYTES + (weights if gpus else 2 * weights + ways * (plan.kv_cache_bytes or 0))

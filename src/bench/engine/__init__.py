@@ -3,6 +3,7 @@
 from bench.engine.environment import prepare_engine, refuse_unready
 from bench.engine.external import refuse_unlike
 from bench.engine.facts import gather_facts, hardware, server_info
+from bench.engine.fleet import haproxy, server_of
 from bench.engine.gpus import gpu_names
 from bench.engine.inherited import inherited
 from bench.engine.launch import refuse_unfit, resolve_launch, write_launch
@@ -15,6 +16,7 @@ __all__ = [
     "core_groups",
     "gather_facts",
     "gpu_names",
+    "haproxy",
     "hardware",
     "inherited",
     "outside_slurm",
@@ -24,5 +26,6 @@ __all__ = [
     "refuse_unready",
     "resolve_launch",
     "server_info",
+    "server_of",
     "write_launch",
 ]

@@ -8,7 +8,7 @@ from typing import Any
 
 from bench.study import DeploymentSpec
 
-__all__ = ["gpu_names", "least_memory"]
+__all__ = ["gpu_names", "least_memory", "shown_gpus"]
 
 
 def gpu_names(spec: DeploymentSpec, environment: Mapping[str, str], *, every: bool = False) -> list[str]:
@@ -21,13 +21,13 @@ def gpu_names(spec: DeploymentSpec, environment: Mapping[str, str], *, every: bo
         environment: of the server's process. every: all that CUDA_VISIBLE_DEVICES shows, also those that the server leaves.
     """
     count = (spec.gpus or 0) // spec.deployment.nodes
-    shown = _shown(environment)
+    shown = shown_gpus(environment)
     if shown is None:
         return [str(index) for index in range(count)]
     return shown[: None if every else count]
 
 
-def _shown(environment: Mapping[str, str]) -> list[str] | None:
+def shown_gpus(environment: Mapping[str, str]) -> list[str] | None:
     """The entries of CUDA_VISIBLE_DEVICES; None if it is not set. As in CUDA, those after one that names nothing are hidden."""
     shown = environment.get("CUDA_VISIBLE_DEVICES")
     if shown is None:
@@ -50,7 +50,7 @@ def least_memory(environment: Mapping[str, str]) -> int | None:
     except Exception:  # without the binding, the driver's library, or a driver that answers
         return None
     try:
-        shown = _shown(environment)
+        shown = shown_gpus(environment)
         return min((memory for index, uuid, memory in _devices(pynvml) if _is_shown(index, uuid, shown)), default=None)
     except pynvml.NVMLError:
         return None

@@ -13,6 +13,7 @@ from bench.engine.gpus import least_memory
 from bench.engines import managed
 from bench.engines.kind import arguments
 from bench.errors import BenchError, shown_size
+from bench.http import api_root
 from bench.models import (
     Geometry,
     Parallel,
@@ -105,6 +106,7 @@ def resolve_launch(spec: DeploymentSpec, engine: EngineRecord, checkpoint: Check
         digest=spec.digest,
         served_name=spec.served_name,
         base_url=spec.engine.base_url,
+        workers=tuple(map(api_root, spec.engine.workers)),
         kind=spec.engine.kind,
         device=spec.engine.backend,
         vocabulary=ids_below(geometry.vocabulary if geometry else None, folder),
@@ -133,9 +135,23 @@ def resolve_launch(spec: DeploymentSpec, engine: EngineRecord, checkpoint: Check
         argv=(*command, *kind.model(model, command), *arguments({**flags, **of_rank[0]})),
         further=tuple((*follower, *kind.model(model, follower), *arguments({**flags, **own})) for own in of_rank[1:]),
         settings=replace(kind.settings(flags, plan), random_weights=spec.model.synthetic),
+        replicas=spec.deployment.replicas,
+        router=spec.deployment.balance if spec.deployment.router else None,
+        plan=plan and _of_all(plan, spec),
         engine_version=kind.version({}, engine.freeze or ()),
     )
     return _contained(spec, started, Path(model).resolve()) if spec.engine.source == "container" else started
+
+
+def _of_all(plan: MemoryPlan, spec: DeploymentSpec) -> MemoryPlan:
+    """The memory of all replicas together; the terms of one device stay."""
+    count, cpu = spec.deployment.replicas, spec.engine.backend == "cpu"
+    return replace(
+        plan,
+        engines=count * plan.engines,
+        kv_tokens=plan.kv_tokens and count * plan.kv_tokens,
+        needed_bytes=plan.needed_bytes and plan.needed_bytes * (count if cpu else 1),
+    )
 
 
 def _from_here(word: str) -> str:
@@ -283,6 +299,7 @@ def _device_memory(backend: str) -> int | None:
 
 def _refuse_misfit(spec: DeploymentSpec, plan: MemoryPlan, longest: int) -> None:
     d, cpu = spec.deployment, spec.engine.backend == "cpu"
+    needed = _of_all(plan, spec).needed_bytes
     where = f"deployments.{spec.name} ({d.model} on {d.engine})"
     weights, overhead = shown_size(plan.weight_bytes or 0), shown_size(plan.overhead_bytes)
     held = plan.kv_cache_bytes or 0
@@ -306,10 +323,11 @@ def _refuse_misfit(spec: DeploymentSpec, plan: MemoryPlan, longest: int) -> None
             f"{where}: {source} holds {own} tokens{each} at {plan.kv_bytes_per_token_per_device:,} bytes each; one request needs "
             f"{longest} tokens. Shorten the workload, {fix}"
         )
-    if plan.device_memory_bytes is not None and plan.needed_bytes is not None and plan.needed_bytes > plan.device_memory_bytes:
+    if plan.device_memory_bytes is not None and needed is not None and needed > plan.device_memory_bytes:
         many = f" of {d.workers_per_node} workers" if cpu and d.workers_per_node > 1 else ""
+        many += f" of {d.replicas} replicas" if cpu and d.replicas > 1 else ""
         raise BenchError(
             f"{where}: weights {weights} + KV cache {shown_size(held)} + engine {overhead}{many} take "
-            f"{shown_size(plan.needed_bytes)}, and {'this machine' if cpu else 'a GPU'} has {shown_size(plan.device_memory_bytes)}. "
+            f"{shown_size(needed)}, and {'this machine' if cpu else 'a GPU'} has {shown_size(plan.device_memory_bytes)}. "
             "Lower kv_cache_memory, or choose a smaller dtype or model."
         )

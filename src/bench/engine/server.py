@@ -41,13 +41,16 @@ class Server:
         launch: what `resolve_launch` gave.
         cores: cores pinned to each worker of a CPU engine.
         workers: processes of a CPU engine that compute on one node, of all its engines together.
+        first_worker: how many workers of other servers have the cores before theirs.
         log: file that takes the server's output.
         ready_timeout_s: longest wait for readiness.
         say: takes progress lines.
         headers: sent to an external one with each request.
 
     Attributes:
-        base_url: where it answers. argv, environment: as started. nodes: those of a server on several.
+        base_url: where it answers. workers: where the engines behind it do, if it is a router, by their names.
+        argv, environment: as started.
+        nodes: those of a server on several.
         ready_s: seconds from start to readiness.
     """
 
@@ -61,6 +64,7 @@ class Server:
         ready_timeout_s: float,
         say: Callable[[str], None],
         headers: Mapping[str, str] | None = None,
+        first_worker: int = 0,
     ) -> None:
         self._headers = headers
         self._log, self._ready_timeout_s, self._say = log, ready_timeout_s, say
@@ -69,6 +73,7 @@ class Server:
         self._further: list[list[str]] = []
         self.nodes = Nodes()
         self.managed = launch.argv is not None
+        self.workers: Mapping[str, str] = {address: address for address in launch.workers}
         self._health = managed(launch.kind).health
         self.ready_s = 0.0
         self.argv: list[str] = []
@@ -80,8 +85,8 @@ class Server:
             self.argv, self._afterwards = _filled(launch.argv, port), _filled(launch.afterwards or (), port)
             self._further = [_filled(argv, port) for argv in launch.further]
             self.environment = dict(launch.environment)
-            if launch.device == "cpu" and (groups := core_groups(cores, workers)):
-                first, variables = managed(launch.kind).pinned(groups)
+            if launch.device == "cpu" and (groups := core_groups(cores, first_worker + workers)):
+                first, variables = managed(launch.kind).pinned(groups[first_worker:])
                 self.argv, self.environment = [*first, *self.argv], {**variables, **self.environment}
                 self._further = [[*first, *argv] for argv in self._further]
         elif launch.base_url is None:
@@ -94,8 +99,8 @@ class Server:
     def __enter__(self) -> Server:
         try:
             if self.managed:
-                self._start()
-            self._wait()
+                self.start()
+            self.wait()
         except BaseException:
             self.stop()
             raise
@@ -104,7 +109,8 @@ class Server:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.stop()
 
-    def _start(self) -> None:
+    def start(self) -> None:
+        """Start its process; what an earlier server left is ended first."""
         self._log.parent.mkdir(parents=True, exist_ok=True)
         meeting: dict[str, str] = {}
         if self._further:
@@ -139,7 +145,7 @@ class Server:
                 start_new_session=True,  # Ctrl-C reaches the session alone, which ends the server in order
             )
 
-    def _wait(self) -> None:
+    def wait(self) -> None:
         """Return when the server answers.
 
         Raises:
@@ -210,14 +216,21 @@ class Server:
         errors = [line for line in lines[started + 1 :] if "Error" in line or "error: " in line][-5:] or lines[-15:]
         return f"Its last words ({self._log}):\n" + "\n".join(f"    {line[:400]}" for line in errors)
 
-    def stop(self) -> None:
-        """End the server and everything that it started; return when nothing of it runs. Does nothing to an external one."""
-        guards = [each for each in (self._guard, *self._followers.values()) if each is not None]
-        if not guards:
-            return
-        for each in guards:
+    def _guards(self) -> list[subprocess.Popen[bytes]]:
+        return [each for each in (self._guard, *self._followers.values()) if each is not None]
+
+    def ask_to_stop(self) -> None:
+        """Begin to end the server, and return at once: several end at the same time so."""
+        for each in self._guards():
             assert each.stdin is not None
             each.stdin.close()
+
+    def stop(self) -> None:
+        """End the server and everything that it started; return when nothing of it runs. Does nothing to an external one."""
+        guards = self._guards()
+        if not guards:
+            return
+        self.ask_to_stop()
         for each in guards:
             try:
                 each.wait(timeout=guard.GRACE_S + 20)

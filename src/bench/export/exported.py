@@ -153,6 +153,11 @@ def _launch(deployment: str) -> Launch:
             f"{deployment}: the server at {launch.base_url} was not started here, so its command line is not known. Export a "
             "deployment whose engine has `source: lock`, `command` or `container`."
         )
+    if launch.replicas > 1:
+        raise BenchError(
+            f"{deployment}: it is {launch.replicas} replicas behind a router, and a form starts one server. Export a deployment of "
+            "one, and scale that."
+        )
     if launch.further:
         raise BenchError(
             f"{deployment}: it runs on {len(launch.further) + 1} nodes, each with a command line of its own, and no form starts "

@@ -53,26 +53,33 @@ class Found:
     info: Mapping[str, Any] = field(default_factory=dict)
 
 
-def find_metrics(base_url: str, address: str | None, headers: Mapping[str, str], *, served: bool = False) -> Found:
+def find_metrics(
+    base_url: str, address: str | None, headers: Mapping[str, str], *, served: bool = False, alone: bool = True
+) -> Found:
     """Ask once, and say what answers, and what the server reports of itself.
 
     Args:
         base_url: of the server that gets the load. address: of the metrics; None: /metrics there. headers: for that server; they go to
             the metrics only where these are on the same scheme, host and port, and so does the key in OPENAI_API_KEY.
         served: whether the server is known to have answered a request. Some engines expose a metric only when it counted something.
+        alone: whether the metrics are those of the only engine behind `base_url`, which then may speak for it.
     """
     metrics = address or f"{base_url}/metrics"
     own = own_headers(metrics, base_url, headers)
     theirs = own_headers(base_url, base_url, headers)
+
+    def info_there() -> dict[str, Any]:
+        return server_info(base_url, theirs) if alone else {}
+
     try:
         answer = get(metrics, headers=own)
     except requests.RequestException as error:
         why = f"{metrics} does not answer ({problem(error)})"
-        return Found(metrics, own, "unreachable", why, info=server_info(base_url, theirs))
+        return Found(metrics, own, "unreachable", why, info=info_there())
     # Behind a gateway, what exposes the metrics is the engine itself.
     info = server_info(metrics_root(metrics), own)
     if not info and metrics_root(metrics) != base_url:
-        info = server_info(base_url, theirs)
+        info = info_there()
     state, why = _judged(metrics, answer, info.get("version"), served=served)
     if state == "unauthorized":
         why += _about_the_key(metrics, base_url, own)

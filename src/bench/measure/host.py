@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import accumulate
 from typing import Any
@@ -30,10 +31,14 @@ class HostWatch:
     Args:
         whole: whether the server's processes descend from this one, so that what they use is known.
         address: else where the server answers; those that listen there on this machine are the server.
+        behind: where the engines of a router answer. Those that are not on this machine use nothing of it.
     """
 
-    def __init__(self, *, whole: bool, address: str | None = None) -> None:
+    def __init__(self, *, whole: bool, address: str | None = None, behind: Sequence[str] = ()) -> None:
         self._servers = [] if whole else servers_at(address) if address else None
+        if self._servers:
+            engines = [servers_at(each) or () for each in behind]
+            self._servers = list(dict.fromkeys([*self._servers, *itertools.chain.from_iterable(engines)]))
         self._begin, self._own = core_times(), own_s()
         self._before = process_times() if self._servers else {}
         self._ahead = _wall_ahead_s()

@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from bench.engine import core_groups, gpu_names, outside_slurm, refuse_unfit, refuse_unlike, refuse_unready
+from bench.engine import core_groups, gpu_names, haproxy, outside_slurm, refuse_unfit, refuse_unlike, refuse_unready
 from bench.engines import managed
 from bench.errors import BenchError, count_text, shown_size
 from bench.http import api_root
 from bench.measure.comparable import hardware_of, refuse_other_hardware
 from bench.measure.exposition import find_metrics, worth_reading
+from bench.measure.fleet import find_workers
 from bench.models import Geometry, Model, config_of, geometry_at, geometry_of_model
 from bench.models.gguf import gguf_tensors
 from bench.models.hub import refuse_unfetchable
@@ -65,11 +66,13 @@ def _checks(plan: Plan, spec: DeploymentSpec, store: Store) -> Iterator[Callable
     if spec.engine.source == "external":
         for endpoint in sorted({workload.endpoint for workload in _workloads(plan, spec)}):
             yield partial(refuse_unlike, spec, endpoint)
-        if spec.engine.metrics not in (None, "none"):
+        if spec.engine.workers or spec.engine.metrics not in (None, "none"):
             yield partial(_refuse_no_metrics, spec)
         return
     yield lambda: refuse_unready(spec.deployment.engine, spec.engine, _prepared(spec))
     yield partial(_refuse_nodes, spec)
+    if spec.deployment.router:
+        yield partial(_refuse_router, spec)
     yield partial(_refuse_cores if spec.engine.backend == "cpu" else _refuse_gpus, spec)
     if spec.model.hub:
         yield partial(refuse_unfetchable, spec.deployment.model, spec.model)
@@ -94,6 +97,9 @@ def _refuse_no_metrics(spec: DeploymentSpec) -> None:
     where = f"engines.{spec.deployment.engine}"
     headers = filled_headers(spec.engine.headers, where=f"{where}.headers")
     base_url = api_root(str(spec.engine.base_url))
+    if spec.engine.workers:
+        find_workers(base_url, {each: each for each in map(api_root, spec.engine.workers)}, headers, named=f"{where}.workers")
+        return
     found = find_metrics(base_url, spec.engine.metrics, headers)
     try:
         worth_reading(found, named=f"{where}.metrics", say=lambda _: None)
@@ -108,9 +114,16 @@ def _refuse_nodes(spec: DeploymentSpec) -> None:
         raise BenchError(f"deployments.{spec.name}.{problem}.")
 
 
+def _refuse_router(spec: DeploymentSpec) -> None:
+    try:
+        haproxy()
+    except BenchError as error:
+        raise BenchError(f"deployments.{spec.name}: {error}") from None
+
+
 def _refuse_cores(spec: DeploymentSpec) -> None:
     try:
-        core_groups(spec.deployment.cores, spec.deployment.workers_per_node)
+        core_groups(spec.deployment.cores, spec.deployment.workers_per_node * spec.deployment.replicas)
     except BenchError as error:
         raise BenchError(f"deployments.{spec.name}: {error}") from None
 

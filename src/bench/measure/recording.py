@@ -29,6 +29,7 @@ from bench.records.files import write_record
 from bench.records.request import RequestRecord, write_requests
 from bench.records.run import RECORD, REQUESTS, TELEMETRY, Client, Prefix, RunHeader, RunRecord, Stopped
 from bench.study import Workload
+from bench.study.headers import own_headers
 from bench.telemetry import exposition_names
 from bench.telemetry.scraper import scraping
 
@@ -80,7 +81,7 @@ def record_run(
 
     Args:
         folder: an existing folder.
-        header: what is known of the run beforehand.
+        header: what is known of the run beforehand; where it names workers, theirs are the metrics that are scraped.
         scrape_interval_s: None: nothing is scraped. metrics: address of the engine's metrics; None: `/metrics` at the target; `none`:
             they are not scraped. metrics_headers: sent there. endpoints: scraped as well.
         prefix_block_size: tokens in a block of the server's prefix cache; 0 where it is off, None where that is not known.
@@ -94,20 +95,26 @@ def record_run(
     prepared = PreparedLoad(target, load)
     primers = prepared.prime()
     started = datetime.now(UTC)
-    host = HostWatch(whole=descends, address=target.base_url)
-    metrics = None if scrape_interval_s is None or metrics == "none" else metrics or f"{target.base_url}/metrics"
-    scraped = [*([metrics] if metrics else []), *endpoints]
+    host = HostWatch(whole=descends, address=target.base_url, behind=[worker.endpoint for worker in header.workers])
+    one = None if header.workers or metrics == "none" else metrics or f"{target.base_url}/metrics"
+    engines_metrics = (
+        [] if scrape_interval_s is None else [worker.endpoint for worker in header.workers] or ([one] if one else [])
+    )
+    scraped = [*engines_metrics, *endpoints]
     drain_s = 0.0
     with ExitStack() as stack:
         send = stack.enter_context(prepared.waiting(alive))  # its processes start while the scraper does
         if scraped and scrape_interval_s is not None:
-            own = {metrics: metrics_headers or {}} if metrics else {}
+            own = {
+                url: own_headers(url, target.base_url, target.headers) if header.workers else dict(metrics_headers or {})
+                for url in engines_metrics
+            }
             stack.enter_context(scraping(scraped, scrape_interval_s, folder / TELEMETRY, headers=own))
         result = send()
         records = result.records
         write_requests(records, folder / REQUESTS)  # before anything else can fail
-        if metrics:
-            drain_s = _drain(metrics, metrics_headers, result.end, say)
+        if engines_metrics:
+            drain_s = _drain({url: own[url] for url in engines_metrics}, result.end, say)
     record = RunRecord(
         **vars(header),
         started=started.isoformat(timespec="milliseconds"),
@@ -115,7 +122,7 @@ def record_run(
         duration_s=round(result.end - result.start, 6),
         drain_s=round(drain_s, 3),
         scrape_interval_s=scrape_interval_s,
-        scrape_endpoint=metrics,
+        scrape_endpoint=engines_metrics[0] if engines_metrics and not header.workers else None,
         client=_client(result),
         prefix=_prefix(load.workload, primers, result, prefix_block_size, engines, room),
         host=host.seen(),
@@ -167,27 +174,31 @@ def _prefix(
     )
 
 
-def _drain(metrics_url: str, headers: Mapping[str, str] | None, end: float, say: Callable[[str], None]) -> float:
-    """Wait until the server reports nothing running or waiting; returns the seconds since the load's `end`.
+def _drain(metrics: Mapping[str, Mapping[str, str]], end: float, say: Callable[[str], None]) -> float:
+    """Wait until no engine reports anything running or waiting; returns the seconds since the load's `end`.
 
     Gauges may go stale after many cancellations, so the wait has a limit.
+
+    Args:
+        metrics: the headers of a request to each engine's metrics, by their address.
     """
     begin, said = time.monotonic(), False
-    while (waited := time.monotonic() - begin) < _DRAIN_LIMIT_S:
-        try:
-            text = get(metrics_url, headers=headers).text
-        except requests.RequestException:
-            break  # the session finds out whether the server lives
-        values = metric_values(text, exposition_names(["running", "waiting"]))
-        if values is None or not any(values):
-            break
-        if not said and waited > _DRAIN_SAID_S:
-            said = True
-            say(
-                f"all answers are in, and {metrics_url} still reports requests as running or waiting ({sum(values):g}): others', or a "
-                f"count that is stale, as behind a router. Waiting for 0, at most {_DRAIN_LIMIT_S:g} s"
-            )
-        time.sleep(0.1)
+    for url, headers in metrics.items():
+        while (waited := time.monotonic() - begin) < _DRAIN_LIMIT_S:
+            try:
+                text = get(url, headers=headers).text
+            except requests.RequestException:
+                break  # the session finds out whether the server lives
+            values = metric_values(text, exposition_names(["running", "waiting"]))
+            if values is None or not any(values):
+                break
+            if not said and waited > _DRAIN_SAID_S:
+                said = True
+                say(
+                    f"all answers are in, and {url} still reports requests as running or waiting ({sum(values):g}): others', or a "
+                    f"count that is stale, as behind a router. Waiting for 0, at most {_DRAIN_LIMIT_S:g} s"
+                )
+            time.sleep(0.1)
     return time.monotonic() - end
 
 

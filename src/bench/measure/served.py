@@ -43,6 +43,8 @@ class Room:
 
 def room_of(facts: DeploymentFacts, launch: Launch, engines: int) -> Room | None:
     """Room of a server's prefix cache, if its rules are known: llama.cpp's slots, or one vLLM whose layers all keep the same tokens."""
+    if launch.servers > 1:
+        return None
     sequences, blocks, size = launch.settings.max_num_seqs, facts.kv_blocks, facts.block_size
     if launch.settings.slots:
         return Room(None, 1, sequences) if sequences else None

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from bench.commit import commit_of
-from bench.engine import Server, ServerDied, gather_facts, inherited, server_info
+from bench.engine import Server, ServerDied, gather_facts, inherited, server_info, server_of
 from bench.engines import managed
 from bench.errors import count_text, is_are
 from bench.load.client import Load
@@ -28,6 +28,7 @@ from bench.measure.comparable import (
 )
 from bench.measure.devices import further_endpoints
 from bench.measure.exposition import find_metrics, worth_reading
+from bench.measure.fleet import find_workers, held_together, version_of_all
 from bench.measure.metrics import engine_kind, kv_facts
 from bench.measure.progress import Progress
 from bench.measure.rounds import Rounds
@@ -147,7 +148,7 @@ def _one_start(
     on = hardware_of(spec)
     refuse_other_hardware(plan, spec, store, on)
     commit = commit_of()
-    server = Server(
+    server = server_of(
         replace(launch, environment={**launch.environment, **d.environment}),  # with the secrets, which no file has
         cores=d.cores,
         workers=d.workers_per_node,
@@ -163,7 +164,11 @@ def _one_start(
         ready = time.monotonic()
         progress.state("warming up")
         target = Target(
-            server.base_url, spec.served_name, os.environ.get("OPENAI_API_KEY") or "none", headers, reuses=server.managed
+            server.base_url,
+            spec.served_name,
+            os.environ.get("OPENAI_API_KEY") or "none",
+            headers,
+            reuses=server.managed and not server.workers,
         )
         first = [*missing, *(search.first_runs() if search else ())]
         with blaming(server):
@@ -179,27 +184,32 @@ def _one_start(
         refuse_dead(server)
         served = any(ttft is not None for ttft in warmup.ttft_s)
         metrics = spec.engine.metrics if spec.engine.metrics != "none" else None
-        found = None if spec.engine.metrics == "none" else find_metrics(server.base_url, metrics, headers, served=served)
+        named = _promises(spec, server)
+        workers = find_workers(server.base_url, server.workers, headers, named=str(named), alike=_alike(launch))
+        read = not workers and spec.engine.metrics != "none"
+        found = find_metrics(server.base_url, metrics, headers, served=served) if read else None
         own = own_headers(server.base_url, server.base_url, headers)
-        info = found.info if found else server_info(server.base_url, own)
+        info = found.info if found else {"version": version_of_all(workers)} if workers else server_info(server.base_url, own)
         facts = gather_facts(
             spec,
             launch,
             server,
             log=log,
             info=info,
-            kv=kv_facts(
+            kv=held_together(workers)
+            if workers
+            else kv_facts(
                 found.text if found else "",
                 info,
                 managed(launch.kind) if server.managed else None,
-                alike=launch.plan is None or sum(count for _, count in launch.plan.kv_groups) == 1,
+                alike=_alike(launch),
             ),
-            kind=launch.kind if server.managed else engine_kind(found.text) if found else None,
+            kind=launch.kind if server.managed else workers[0].kind if workers else engine_kind(found.text) if found else None,
             inherited=environment,
             warmup=warmup,
         )
         tell = partial(_tell, spec, say)
-        scraped = found is not None and worth_reading(found, named=_promises(spec, server), say=tell)
+        scraped = bool(workers) or (found is not None and worth_reading(found, named=named, say=tell))
         endpoints = further_endpoints(spec, server, settings.telemetry.values(), tell)
         refuse_another_version(plan, spec, store, facts.engine_version)
         write_record(facts, kept)
@@ -217,6 +227,7 @@ def _one_start(
                 commit=commit,
                 environment=environment,
                 environment_digest=facts.environment_digest,
+                workers=workers,
             ),
             recording={
                 "scrape_interval_s": settings.scrape_interval_s if scraped else None,
@@ -295,6 +306,11 @@ def _prefixes(facts: DeploymentFacts, launch: Launch, data_parallel: int) -> dic
     return {"prefix_block_size": size, "engines": engines, "room": room_of(facts, launch, engines) if size else None}
 
 
+def _alike(launch: Launch) -> bool:
+    """Whether all of the model's layers keep the same tokens, as far as that is known."""
+    return launch.plan is None or sum(count for _, count in launch.plan.kv_groups) == 1
+
+
 def _descends(spec: DeploymentSpec) -> bool:
     """Whether the server's processes descend from ours; those of docker and podman do not, an external server may run anywhere."""
     engine = spec.engine
@@ -309,4 +325,5 @@ def _promises(spec: DeploymentSpec, server: Server) -> str | None:
     """What says that there are metrics; None for an external server whose study does not say where."""
     if server.managed:
         return f"deployments.{spec.name}"
-    return f"engines.{spec.deployment.engine}.metrics" if spec.engine.metrics else None
+    keys = [key for key in ("workers", "metrics") if getattr(spec.engine, key)]
+    return f"engines.{spec.deployment.engine}.{keys[0]}" if keys else None

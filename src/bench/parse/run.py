@@ -13,6 +13,7 @@ from bench.endpoints import ENDPOINTS, Endpoint
 from bench.parse.begun import is_natural, request_share, whole_requests
 from bench.parse.counted import counted_bounds
 from bench.parse.devices import device_figures, device_samples
+from bench.parse.fleet import FLEET, fleet_telemetry, worker_rows
 from bench.parse.latency import latency_columns
 from bench.parse.load import asked_figures, load_figures
 from bench.parse.percentiles import percentile, upper_bound
@@ -58,9 +59,12 @@ def parse_run(folder: Path, *, requests: Path, telemetry: Path, wide: Path, summ
         scrapes, samples = scrape_tables(raw, record.clock_start_s)
     else:
         scrapes, samples = pl.DataFrame(schema=SCRAPE_SCHEMA), pl.DataFrame(schema=TELEMETRY_SCHEMA)
-    engine = record.scrape_endpoint
-    times = _scrape_times(scrapes)
+    engine, times = record.scrape_endpoint, _scrape_times(scrapes)
     mine = times.pop(engine, []) if engine else []
+    if record.workers and scraped:
+        engine = FLEET
+        together, mine = fleet_telemetry(samples, scrapes, record.workers)
+        samples = pl.concat([samples, together])
     content = summarise(record, table, samples.filter(pl.col("endpoint") == (engine or "")), mine)
     endpoint = _endpoint(record)
     table = supported(table, reasons=endpoint.reasons)
@@ -76,6 +80,10 @@ def parse_run(folder: Path, *, requests: Path, telemetry: Path, wide: Path, summ
     content["scrape_endpoint"] = engine
     if times:
         content["scrape_gaps"] = {endpoint: _longest_gap(at, *window) for endpoint, at in times.items()}
+    if engine == FLEET:
+        content["workers"] = worker_rows(samples, content["scrape_gaps"], record.workers, table, window)
+        if lacking := [f"{metric} at {row['worker']}" for row in content["workers"] for metric in row["metrics_missing"]]:
+            content["metrics_missing"] = lacking
     for path in (requests, telemetry, wide, summary):
         path.parent.mkdir(parents=True, exist_ok=True)
     table.write_parquet(requests)
@@ -155,7 +163,8 @@ def summarise(record: RunRecord, requests: pl.DataFrame, telemetry: pl.DataFrame
     within = telemetry.filter(pl.col("elapsed_s").is_between(steady.begin_s, steady.end_s)) if steady else telemetry.clear()
     content |= {f"steady_{key}": value for key, value in speculation_figures(within).items()}
     content |= load_figures(record, requests, telemetry, content, (begin, end))
-    content |= _scrape_figures(scrapes, record.scrape_interval_s if record.scrape_endpoint else None, begin, end)
+    to_scrape = record.scrape_endpoint or record.workers
+    content |= _scrape_figures(scrapes, record.scrape_interval_s if to_scrape else None, begin, end)
     return content
 
 

@@ -30,6 +30,7 @@ SCRAPE_SCHEMA = {
     "endpoint": pl.String,
     "received_s": pl.Float64,
     "error": pl.String,
+    "last": pl.Boolean,
 }
 
 # longest line that is read (characters); derived: the scraper keeps 8 MiB of an answer (`bench.http.MOST_BYTES`), and JSON writes a
@@ -85,14 +86,14 @@ def scrape_tables(path: Path, start: float) -> tuple[pl.DataFrame, pl.DataFrame]
 
     Returns:
         Scrapes, in the file's order: `scrape` (number), `endpoint`, `received_s` (since `start`; s), `error` (null where it
-        succeeded; a text that is not an exposition is an error).
+        succeeded; a text that is not an exposition is an error), `last` (whether it is its endpoint's last, after the load).
         Samples: `scrape`, `elapsed_s` (middle of sending and receiving, since `start`; s), `endpoint`, `name`, `labels` (as
         `a="1",b="2"`, sorted), `value`.
 
     Raises:
         BenchError: the scraper did not write this file.
     """
-    scrapes: list[tuple[int, str, float, str | None]] = []
+    scrapes: list[tuple[int, str, float, str | None, bool]] = []
     elapsed: list[float] = []
     seen: set[tuple[int, str]] = set()
     sizes: list[int] = []
@@ -110,7 +111,7 @@ def scrape_tables(path: Path, start: float) -> tuple[pl.DataFrame, pl.DataFrame]
                 f"{path}: scrape {slot} of {shown(endpoint)} is in it twice; discard the run and measure it again."
             )
         seen.add((slot, endpoint))
-        scrapes.append((slot, endpoint, scrape["received"] - start, scrape.get("error")))
+        scrapes.append((slot, endpoint, scrape["received"] - start, scrape.get("error"), scrape.get("last") is True))
         elapsed.append(round((scrape["sent"] + scrape["received"]) / 2 - start, 6))
         sizes.append(0)
         if "text" in scrape:
@@ -119,7 +120,7 @@ def scrape_tables(path: Path, start: float) -> tuple[pl.DataFrame, pl.DataFrame]
             try:
                 new_codes, new_values = readers[endpoint].read(scrape["text"])
             except ExpositionError as error:
-                scrapes[-1] = (*scrapes[-1][:3], f"no Prometheus exposition: {error}")
+                scrapes[-1] = (*scrapes[-1][:3], f"no Prometheus exposition: {error}", scrapes[-1][4])
                 continue
             codes.extend(new_codes)
             values.extend(new_values)

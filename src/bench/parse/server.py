@@ -12,7 +12,7 @@ import polars as pl
 from bench.engines import Kind
 from bench.telemetry import COUNTERS, GAUGES, HISTOGRAMS, MEANS, SHARES, apart, exposition_names, find_catalogue
 
-__all__ = ["FEWEST_SCRAPES", "gauges", "lag_s", "rises", "server_figures", "server_means"]
+__all__ = ["FEWEST_SCRAPES", "gauges", "lag_s", "requests_served", "rises", "server_figures", "server_means"]
 
 _LABEL = re.compile(r'([^=,]+)=("(?:[^"\\]|\\.)*")')  # as `bench.parse.scrapes` writes it
 FEWEST_SCRAPES = 5  # fewest scrapes that support a mean or a share; convention
@@ -59,6 +59,17 @@ def rises(telemetry: pl.DataFrame, metrics: Sequence[str]) -> list[float | None]
     counted = _marked(exposed.filter(pl.col("name").is_in(named)), found.kind).filter("apart").drop("apart")
     rose, _ = _rises(counted, telemetry["scrape"])
     return [rose.get(name) for name in named]
+
+
+def requests_served(telemetry: pl.DataFrame) -> float | None:
+    """Requests that the server ended, or else began to answer, between the first scrape and the last; None without its histograms."""
+    found = find_catalogue(telemetry["name"].unique().to_list()) if len(telemetry) else None
+    names = found.sample_names() if found else {}
+    for ours in ("server_e2e_count", "server_ttft_count"):
+        if found and ours in names:
+            counts = _marked(telemetry.filter(pl.col("name") == names[ours]), found.kind).filter("apart").drop("apart")
+            return _rises(counts, telemetry["scrape"])[0].get(names[ours])
+    return None
 
 
 def lag_s(telemetry: pl.DataFrame) -> float:

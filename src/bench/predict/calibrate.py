@@ -112,6 +112,8 @@ def limits_of(launch: Launch, facts: DeploymentFacts, given: Given | None = None
     kind = (facts.kind if launch.argv is None else None) or launch.kind
     if kind not in STEP_TOKENS:
         raise BenchError(f"how {kind} admits requests is not known here; vllm and llama.cpp are")
+    if launch.servers > 1:
+        raise BenchError(f"its {launch.servers} servers behind a router share the load; only a single one is modelled")
     flags, given = [_dashed(flag) for flag in STEP_TOKENS[kind]], given or Given()
     if (launch.pipeline_parallel or 1) > 1:
         raise BenchError(

@@ -25,6 +25,7 @@ __all__ = [
     "JUDGED_FIELDS",
     "METRICS",
     "SECTIONS",
+    "WORKER_FIELDS",
     "Column",
     "Section",
     "columns_of",
@@ -35,6 +36,18 @@ __all__ = [
 # Of type `requests`; times in s.
 JUDGED_FIELDS = {"ok": pl.Boolean, **dict.fromkeys(LATENCIES, pl.Float64), "request_class": pl.String}
 ANSWER_FIELDS = dict.fromkeys(KEPT, pl.String)  # of type `answers`, as `RequestRecord` has them
+# Of type `workers`; counts are what rose during the run, means are over the load.
+WORKER_FIELDS: dict[str, pl.DataType | type[pl.DataType]] = {
+    "worker": pl.String,
+    **dict.fromkeys(("requests", "prompt_tokens", "generation_tokens", "running_mean", "waiting_mean"), pl.Float64),
+    **dict.fromkeys(("kv_usage_mean", "kv_usage_peak", "prefix_hit_rate"), pl.Float64),
+    "version": pl.String,
+    **dict.fromkeys(("kv_tokens", "kv_blocks", "block_size", "restarts"), pl.Int64),
+    "scrape_gap_s": pl.Float64,
+    "metrics_missing": pl.List(pl.String),
+    # Standard errors by which a count is off the mean of all workers, if conversations came to any of them with equal chance.
+    **dict.fromkeys(("requests_deviation", "generation_tokens_deviation"), pl.Float64),
+}
 # Of type `misses`: by what a load misses, as `bench.analysis.judging.Miss` has it.
 _MISS_FIELDS = {
     "by": pl.String,
@@ -56,6 +69,7 @@ _TYPES: dict[str, pl.DataType] = {
     "texts": pl.List(pl.String),
     "requests": pl.List(pl.Struct(JUDGED_FIELDS)),
     "answers": pl.List(pl.Struct(ANSWER_FIELDS)),
+    "workers": pl.List(pl.Struct(WORKER_FIELDS)),
     "numbers": pl.List(pl.Float64),
     "misses": pl.List(pl.Struct(_MISS_FIELDS)),
     "gains": pl.List(pl.Struct(_GAIN_FIELDS)),

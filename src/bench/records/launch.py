@@ -78,6 +78,7 @@ class Launch:
         tensor_parallel, pipeline_parallel, data_parallel: as configured. gpus: of one instance, the number that everything else uses;
             0 where it runs on a CPU, None where it is unknown.
         served_name: the model's name in requests. base_url: address of an external server; None for one that is started here.
+        workers: addresses of the engines behind it, where it is a router.
         kind: which engine it is, as `bench.engines` calls it. device: `cpu` or `cuda`.
         vocabulary: prompts are made of token ids below it, all of which the model's tokenizer has; None where none is known.
         argv: the server's command line, with `{port}`; None for an external server. further: of a server on several nodes, the command
@@ -85,9 +86,11 @@ class Launch:
         settings: the engine's settings in them. configured: what the study says of how it runs, by column of the summary
             (`DeploymentSpec.settings`).
         engine_version: the version in the engine's environment, for a server that does not report its own.
+        replicas: servers that are started, each with this command line. router: how HAProxy in front of them balances the load
+            (`leastconn`, `roundrobin` or `header:NAME`); None: nothing stands in front.
         afterwards: a command that removes what does not end with the process, such as a container.
         environment: variables that are set for it, without secrets.
-        plan: its memory; None where the model's shape is not known.
+        plan: its memory, of replicas that of all together; None where the model's shape is not known.
     """
 
     deployment: str
@@ -100,6 +103,7 @@ class Launch:
     digest: str | None = None
     served_name: str | None = None
     base_url: str | None = None
+    workers: tuple[str, ...] = ()
     kind: str = "vllm"
     device: str
     vocabulary: int | None = None
@@ -108,14 +112,22 @@ class Launch:
     settings: Settings = field(default_factory=Settings)
     configured: Mapping[str, str | int | float | bool | None] = field(default_factory=dict)
     engine_version: str | None = None
+    replicas: int = 1
+    router: str | None = None
     afterwards: tuple[str, ...] | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     plan: MemoryPlan | None
 
     @property
+    def servers(self) -> int:
+        """How many engines share its load: those behind a router, or one."""
+        return max(1, len(self.workers), self.replicas)
+
+    @property
     def kv_slots(self) -> int | None:
-        """Slots of the KV cache, each of which a request holds from its first token on; None of an engine without."""
-        return self.settings.max_num_seqs if self.settings.slots else None
+        """Slots of the KV caches of all replicas, each of which a request holds from its first token on; None of an engine without."""
+        slots = self.settings.max_num_seqs if self.settings.slots else None
+        return slots and self.replicas * slots
 
 
 def read_launch(path: Path) -> Launch:

@@ -9,6 +9,7 @@ from typing import Any
 
 from bench.errors import BenchError, shown
 from bench.records.checksums import checked_names, checksum
+from bench.records.deployment import KvFacts
 from bench.records.files import UNREADABLE, read_object, typed
 from bench.records.form import RequestForm
 
@@ -24,6 +25,7 @@ __all__ = [
     "RunRecord",
     "SessionHeader",
     "Stopped",
+    "Worker",
     "read_record",
     "read_run",
 ]
@@ -135,11 +137,27 @@ class Stopped:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Worker(KvFacts):
+    """One of the engines behind a router, as it was before the session's first run.
+
+    Attributes:
+        name: where it answers, or which replica it is. endpoint: of its metrics. kind: which engine it is, as `bench.engines` calls it.
+        engine_version: as it reports it.
+    """
+
+    name: str
+    endpoint: str
+    kind: str | None = None
+    engine_version: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class SessionHeader:
     """What the records of one start of a server share.
 
     Attributes:
         protocol: of the measurement. deployment_digest: of the deployment's definition. engine_version: as the server reports it.
+        workers: the engines of a fleet; empty for a single server.
         device: name of what the server runs on; None for one that was not started here. commit: of the sources that measured.
         environment: the user's variables that reached the server, as recorded. environment_digest: of those that must be alike.
     """
@@ -151,6 +169,7 @@ class SessionHeader:
     commit: str | None = None
     environment: Mapping[str, str] | None = None
     environment_digest: str | None = None
+    workers: tuple[Worker, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,7 +198,7 @@ class RunRecord(RunHeader):
         started: ISO moment. clock_start_s: the same on the clock of the scrapes. duration_s: to the end of the last request.
         form: how its requests were written.
         drain_s: from then until the server was empty. scrape_interval_s: None where nothing was scraped. scrape_endpoint: of the
-            engine's metrics; None where these were not.
+            engine's metrics; None where these were not, and of a fleet, whose workers have one each.
         stopped: that it ended early, and why; None where all requests were sent.
         versions: of this package and what it builds on. files: SHA-256 of each file beside the record.
     """

@@ -279,6 +279,11 @@ def _deployments(config: Config, tables: Mapping[str, Mapping[str, Any]]) -> typ
             yield from _undealt(f"deployments.{name}", deployment, config.models[deployment.model])
         if engine and engine.source == "external" and deployment.nodes > 1:
             yield f"deployments.{name}.nodes: a server that runs already is started on no node from here. Remove it."
+        if engine and engine.source == "external" and deployment.router:
+            yield (
+                f"deployments.{name}.router: servers that run already are started behind no router from here. Name the router that "
+                f"they have as engines.{deployment.engine}.base_url, and them as its workers."
+            )
         if engine and engine.source != "external":
             yield from _planned(f"deployments.{name}", deployment, engine)
             if model := config.models.get(deployment.model):

@@ -97,6 +97,12 @@ class Engine(Strict):
         "read, and causes and KV cache stay unknown. Default: `/metrics` at `base_url`, if a known engine's are there.",
     )
 
+    workers: list[Address] = Field(
+        default_factory=list,
+        description="Addresses of all engines behind a router at `base_url`, such as `[http://10.0.0.5:8000, http://10.0.0.6:8000]`. "
+        "The load goes to `base_url`; metrics are read at `/metrics` of each worker, and their sums are those of the fleet.",
+    )
+
     @model_validator(mode="before")
     @classmethod
     def _was_device(cls, content: Any) -> Any:
@@ -113,10 +119,31 @@ class Engine(Strict):
                 raise ValueError(f"source {source} needs {key}")
             if source != self.source and given:
                 raise ValueError(f"{key} belongs to source {source}, not to {self.source}")
-        for key in ("headers", "metrics", "omit"):
+        for key in ("headers", "metrics", "omit", "workers"):
             if getattr(self, key) and self.source != "external":
                 raise ValueError(f"{key} belongs to source external, not to {self.source}")
+        self._check_workers()
         return self
+
+    def _check_workers(self) -> None:
+        """Refuse workers that cannot be a fleet's.
+
+        Raises:
+            ValueError: it says which, and what to do.
+        """
+        if not self.workers:
+            return
+        from bench.http import api_root  # noqa: PLC0415 - `requests` takes long to import, and few studies measure a fleet
+
+        roots = [api_root(address) for address in self.workers]
+        if self.metrics:
+            raise ValueError("metrics and workers: each worker has its own metrics; remove one of the two")
+        if doubled := next((root for root in roots if roots.count(root) > 1), None):
+            raise ValueError(f"workers has {doubled} twice; name each worker once")
+        if self.base_url and api_root(self.base_url) in roots:
+            raise ValueError(
+                f"workers has {self.base_url}, which is base_url; name the router there, or leave workers out for a single server"
+            )
 
 
 class Deployment(Strict):
@@ -169,6 +196,21 @@ class Deployment(Strict):
         description="Nodes of a SLURM cluster over which the server spreads, each with an equal share of the GPUs or CPU "
         "workers. Only vLLM supports several.",
     )
+    replicas: Count = Field(
+        default=1,
+        description="Servers that are started, each on cores or GPUs of its own, behind a `router` that gets the load. All together "
+        "are measured as one server: counts are sums, and C_max is the fleet's.",
+    )
+    router: Literal["haproxy"] | None = Field(
+        default=None,
+        description="What stands in front of the replicas, on the cores that the client has too: `haproxy`, which has to be installed.",
+    )
+    balance: Annotated[str, StringConstraints(pattern=r"^(leastconn|roundrobin|header:[A-Za-z0-9-]{1,60})$")] = Field(
+        default="leastconn",
+        description="How the router deals requests out: `leastconn`, to the replica with the fewest; `roundrobin`, in turn; "
+        "`header:NAME`, by the value of that header, so that a conversation of a workload with `turns.session_header` stays at its "
+        "replica.",
+    )
     prefix_caching: bool = Field(default=False, description="Whether equal prompt prefixes share their KV cache.")
     cores: Count = Field(
         default=1,
@@ -213,6 +255,18 @@ class Deployment(Strict):
         for name, value in self.environment.items():
             if not name or "=" in name or "\0" in name + value:
                 raise ValueError(f"environment has a variable that no process can have: {name!r}")
+        return self
+
+    @model_validator(mode="after")
+    def _has_a_router(self) -> Deployment:
+        if self.replicas > 1 and self.router is None:
+            raise ValueError(f"replicas is {self.replicas}, and nothing deals requests out to them; add `router: haproxy`")
+        if self.router and self.nodes > 1:
+            raise ValueError(f"nodes is {self.nodes}, and replicas behind a router run on one node; remove nodes or router")
+        if self.router is None and "balance" in self.model_fields_set:
+            raise ValueError(
+                "balance says how a router deals requests out, and there is none; add `router: haproxy`, or remove it"
+            )
         return self
 
     @property

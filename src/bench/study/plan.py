@@ -233,6 +233,8 @@ class Plan:
                 "device": run.deployment.engine.backend,
                 "metrics": run.deployment.engine.metrics != "none",
                 "started": run.deployment.engine.source != "external",
+                "workers": run.deployment.engine.workers
+                or (run.deployment.deployment.router and run.deployment.deployment.replicas),
                 **run.deployment.settings,
                 "workload": run.workload_name,
                 "family": run.family,

@@ -30,6 +30,7 @@ __all__ = [
     "lengths",
     "levels",
     "mixed",
+    "on_fleet",
     "on_gpus",
     "plain",
     "predictable",
@@ -158,6 +159,11 @@ def _alike(rows: Rows) -> list[list[Mapping[str, Any]]]:
 def on_gpus(rows: Rows) -> bool:
     """Runs on GPUs under loads of their own, whether or not the GPUs reported anything."""
     return any(row.get("device") == "cuda" for row in plain(rows))
+
+
+def on_fleet(rows: Rows) -> bool:
+    """Runs on several engines behind a router, under loads of their own."""
+    return any(row.get("workers") for row in plain(rows))
 
 
 def crossed_factors(rows: Rows) -> bool:

@@ -61,7 +61,7 @@ class DeploymentSpec:
 
     @property
     def gpus(self) -> int | None:
-        """GPUs of one instance, the number that everything else uses: tensor × pipeline × data parallelism.
+        """GPUs of one instance, the number that everything else uses: tensor × pipeline × data parallelism; of a fleet those of all.
 
         0 where the engine runs on a CPU. None where the server is external and nothing is said of it: its deployment gives none of the
         three, and its engine no `backend: cpu`.
@@ -70,7 +70,7 @@ class DeploymentSpec:
         if self.engine.backend == "cpu" and (not external or "backend" in self.engine.model_fields_set):
             return 0
         given = d.model_fields_set & {"tensor_parallel", "pipeline_parallel", "data_parallel"}
-        return None if external and not given else d.workers
+        return None if external and not given else d.workers * (len(self.engine.workers) or d.replicas)
 
     @property
     def settings(self) -> dict[str, str | int | float | bool | None]:
@@ -80,6 +80,7 @@ class DeploymentSpec:
         """
         d, cpu = self.deployment, self.engine.backend == "cpu"
         known = d.model_fields_set if self.engine.source == "external" else set(SETTINGS) - (_OF_GPU if cpu else _OF_CPU)
+        known = known if d.router else known - {"balance"}
         flags = redacted(
             {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in d.flags.items()}
         )

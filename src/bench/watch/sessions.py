@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 
 from bench.errors import BenchError
-from bench.records.launch import read_launch
+from bench.records.launch import Launch, read_launch
 from bench.records.progress import FinishedRun, SessionProgress, read_progress
 from bench.records.run import RECORD, TELEMETRY
 from bench.study import Paths
@@ -221,15 +221,16 @@ class Watcher:
         """What the server reports; where requests hold slots of the KV cache, those that are taken are its usage."""
         if file not in self._tails:
             self._tails = {kept: tail for kept, tail in self._tails.items() if kept.exists()}
-            self._tails[file] = Tail(file)
-        live, slots = self._tails[file].read(), self._slots(deployment)
-        if live is None or live.kv_usage is not None or live.running is None or slots is None:
+            launch = self._launch(deployment)
+            self._tails[file] = Tail(file, launch.servers if launch else 1)
+        live, launch = self._tails[file].read(), self._launch(deployment)
+        if live is None or live.kv_usage is not None or live.running is None or launch is None or launch.kv_slots is None:
             return live
-        return replace(live, kv_usage=live.running / slots)
+        return replace(live, kv_usage=live.running / launch.kv_slots)
 
-    def _slots(self, deployment: str) -> int | None:
+    def _launch(self, deployment: str) -> Launch | None:
         try:
-            return read_launch(self._root / Paths.LAUNCH.format(deployment=deployment)).kv_slots
+            return read_launch(self._root / Paths.LAUNCH.format(deployment=deployment))
         except BenchError:
             return None
 

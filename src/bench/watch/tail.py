@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -42,16 +43,21 @@ class Live:
 
 
 class Tail:
-    """Reads what came since the last time, however little: a line, a block or the file itself may be incomplete."""
+    """Reads what came since the last time, however little: a line, a block or the file itself may be incomplete.
 
-    def __init__(self, path: Path) -> None:
-        self._path, self._offset = path, 0
+    Args:
+        engines: endpoints of engines, whose numbers are added up; their lines come first.
+    """
+
+    def __init__(self, path: Path, engines: int = 1) -> None:
+        self._path, self._offset, self._engines = path, 0, engines
         self._unpack, self._rest = zlib.decompressobj(_GZIP), b""
-        self._endpoint: str | None = None
+        self._newest: dict[str, dict[str, float]] = {}  # of each engine, by its endpoint
         self._kind: Kind | None = None
         self._names: dict[str, str] = {}
         self._first: dict[str, float] = {}
         self._begin: float | None = None
+        self._at = 0.0  # when the newest of them came
         self._tokens: deque[tuple[float, float]] = deque()
         self._live: Live | None = None
 
@@ -69,41 +75,58 @@ class Tail:
         return self._live
 
     def _take(self, lines: list[bytes]) -> None:
-        """The first scrape of the engine's endpoint, whose lines come first, and the last; those between say nothing more."""
-        if self._begin is None:
-            for number, line in enumerate(lines):
-                if (scrape := _scrape(line)) and "text" in scrape:
-                    self._start(scrape)
-                    lines = lines[number:]
-                    break
-        failed = None
+        """The first scrape of each engine's endpoint, whose lines come first, and the last; those between say nothing more."""
+        while lines and len(self._newest) < self._engines:
+            if (scrape := _scrape(lines[0])) and "text" in scrape and scrape["endpoint"] not in self._newest:
+                self._start(scrape)
+            lines = lines[1:]
+        if len(self._newest) < self._engines:
+            return
+        failed: dict[str, Any] | None = None
+        seen: dict[str, dict[str, Any]] = {}
         for line in reversed(lines):
-            scrape = _scrape(line)
-            if scrape and scrape.get("endpoint") == self._endpoint:
+            if len(seen) == self._engines:
+                break
+            if (scrape := _scrape(line)) and scrape["endpoint"] in self._newest and scrape["endpoint"] not in seen:
                 if "text" in scrape:
-                    self._update(scrape)
-                    break
-                failed = failed or scrape
+                    seen[scrape["endpoint"]] = scrape
+                elif not seen:
+                    failed = failed or scrape
+        if seen or self._live is None:
+            self._update(seen.values())
         if failed:
             self._fail(failed)
 
     def _start(self, scrape: dict[str, Any]) -> None:
-        self._endpoint, self._begin = scrape["endpoint"], scrape["received"]
-        found = find_catalogue(metric_names(scrape["text"]))
-        self._kind, self._names = found.kind, found.sample_names()
-        self._first = self._values(scrape["text"])
+        if self._begin is None:
+            self._begin = self._at = scrape["received"]
+            found = find_catalogue(metric_names(scrape["text"]))
+            self._kind, self._names = found.kind, found.sample_names()
+        self._newest[scrape["endpoint"]] = self._values(scrape["text"])
+        self._first = self._together()
 
-    def _update(self, scrape: dict[str, Any]) -> None:
+    def _together(self) -> dict[str, float]:
+        """Each of our samples that every engine has, of all together; of a share the fullest counts."""
+        each = list(self._newest.values())
+        common = set.intersection(*map(set, each))
+        return {
+            ours: (max if ours in SHARES else sum)(values[ours] for values in each) for ours in self._names if ours in common
+        }
+
+    def _update(self, scrapes: Iterable[dict[str, Any]]) -> None:
         assert self._begin is not None
-        now = self._values(scrape["text"])
+        for scrape in scrapes:
+            self._newest[scrape["endpoint"]] = self._values(scrape["text"])
+            self._at = max(self._at, scrape["received"])
+        now = self._together()
         seen = self._since_first(now, "server_ttft_count")
         spent = self._since_first(now, "server_ttft_sum")
         self._live = Live(
-            scrape["received"] - self._begin,
+            self._at - self._begin,
             running=now.get("running"),
             waiting=now.get("waiting"),
             kv_usage=now.get("kv_usage"),
-            tokens_per_s=self._tokens_per_s(scrape["received"], now.get("server_generation_tokens")),
+            tokens_per_s=self._tokens_per_s(self._at, now.get("server_generation_tokens")),
             requests_done=self._since_first(now, "server_e2e_count"),
             ttft_s=spent / seen if spent is not None and seen else None,
         )
@@ -115,7 +138,7 @@ class Tail:
         self._live = replace(self._live or Live(0.0), elapsed_s=scrape["received"] - self._begin, error=error)
 
     def _values(self, text: str) -> dict[str, float]:
-        """Each of our samples, of all engines behind the endpoint together; of a share the fullest counts."""
+        """Each of our samples, of all engines behind one endpoint together; of a share the fullest counts."""
         told = {ours: metric_values(text, [name], self._kind) for ours, name in self._names.items()}
         return {ours: (max if ours in SHARES else sum)(values) for ours, values in told.items() if values}
 

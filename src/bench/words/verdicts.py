@@ -45,6 +45,8 @@ _TEXTS: dict[Check, str] = {
     "other_processes": "other processes took {value:share} of the cores' time, over {limit:share}",
     "clock_step": "the wall clock moved by {value:+.3g} s against the clock of the stamps: the machine was suspended, or its time set",
     "drift": "{drift}",
+    "worker_silent": "{names} was silent[: no scrape for {value:.3g} s, over {limit:g} s]",
+    "worker_restarted": "{names} was started again during the run: what it had counted is lost",
     "scrape_gap": "no scrape for {value:.3g} s, over {limit:g} s",
     "never_scraped": "no scrape succeeded",
     "scrape_share": "only {value:share} of the scrapes due during the load came, under {limit:share}",

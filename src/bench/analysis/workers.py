@@ -1,0 +1,106 @@
+"""Which engines of a fleet were not as the others: silent, started again, of another version or size, or loaded unevenly."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Any, Literal
+
+import polars as pl
+
+__all__ = ["SPOILS", "WorkerVerdict", "worker_verdicts", "workers_of_runs"]
+
+Check = Literal["silent", "restarted", "version", "kv_tokens", "kv_blocks", "requests", "generation_tokens"]
+_SIZES: tuple[Check, ...] = ("kv_tokens", "kv_blocks")
+SPOILS: tuple[Check, ...] = ("silent", "restarted")  # what takes a run's counts; the rest may be meant so
+# probability that a balanced fleet has an unbalanced worker in a run; convention
+_BY_CHANCE = 0.001
+# relative difference of KV caches that counts as none; convention: what a server finds free on its GPU differs by some blocks
+_ALIKE = 0.05
+
+
+@dataclass(frozen=True)
+class WorkerVerdict:
+    """One way in which a worker was not as the others of its fleet.
+
+    Attributes:
+        worker: its name. check: which way. value: longest time without a scrape (s; None: none at all), number of restarts, version,
+            tokens or blocks of the KV cache, or share of the requests or tokens (0–1). usual: what the others have, or 1/n.
+    """
+
+    worker: str
+    check: Check
+    value: float | str | None
+    usual: float | str | None = None
+
+
+def worker_verdicts(workers: Sequence[Mapping[str, Any]], scrape_gap_s: float) -> list[WorkerVerdict]:
+    """What sets workers of one run apart.
+
+    A share of the load is another one where it is off 1/n by more than chance gives, if each conversation comes to any worker alike: a
+    router that balances better than that never shows it. Nothing is said of a number that a worker does not report.
+
+    Args:
+        workers: rows of `bench.records.columns.WORKER_FIELDS`. scrape_gap_s: longest time without a scrape that is none.
+    """
+    found = []
+    for row in workers:
+        if row["scrape_gap_s"] is None or row["scrape_gap_s"] > scrape_gap_s:
+            found.append(WorkerVerdict(row["worker"], "silent", row["scrape_gap_s"], scrape_gap_s))
+        if row["restarts"]:
+            found.append(WorkerVerdict(row["worker"], "restarted", row["restarts"]))
+    return [*found, *_versions(workers), *_limits(workers), *_shares(workers)]
+
+
+def _usual(values: Sequence[Hashable]) -> Any:
+    """The most frequent value; of several, the first one's."""
+    return Counter(values).most_common(1)[0][0]
+
+
+def _versions(workers: Sequence[Mapping[str, Any]]) -> list[WorkerVerdict]:
+    known = [row for row in workers if row["version"] is not None]
+    usual = _usual([row["version"] for row in known]) if known else None
+    return [WorkerVerdict(row["worker"], "version", row["version"], usual) for row in known if row["version"] != usual]
+
+
+def _limits(workers: Sequence[Mapping[str, Any]]) -> list[WorkerVerdict]:
+    """Those whose KV cache is larger or smaller than the others'."""
+    for size in _SIZES:
+        known = [row for row in workers if row[size]]
+        if known and len(known) == len(workers):
+            # The worker that most others are like: of two that differ the first one.
+            usual = max((row[size] for row in known), key=lambda value: sum(_near(value, row[size]) for row in known))
+            return [WorkerVerdict(row["worker"], size, row[size], usual) for row in known if not _near(row[size], usual)]
+    return []
+
+
+def _near(value: float, other: float) -> bool:
+    return abs(value - other) <= _ALIKE * max(value, other)
+
+
+def _shares(workers: Sequence[Mapping[str, Any]]) -> list[WorkerVerdict]:
+    """Those that got more or less than their share of the requests; where those are not counted, of the tokens."""
+    limit = NormalDist().inv_cdf(1 - _BY_CHANCE / (4 * max(1, len(workers))))  # two sides, two counts
+    found: dict[str, WorkerVerdict] = {}
+    for counted in ("requests", "generation_tokens"):
+        whole = sum(row[counted] or 0.0 for row in workers)
+        for row in workers:
+            apart = row[f"{counted}_deviation"]
+            if apart is not None and abs(apart) > limit and whole:
+                share = WorkerVerdict(row["worker"], counted, row[counted] / whole, 1 / len(workers))
+                found.setdefault(row["worker"], share)
+    return list(found.values())
+
+
+def workers_of_runs(runs: pl.DataFrame, scrape_gap_s: float) -> dict[str, dict[str, list[WorkerVerdict]]]:
+    """What sets workers apart, by deployment and run; a fleet's deployment is there even if nothing does.
+
+    Args:
+        runs: the summary table.
+    """
+    found: dict[str, dict[str, list[WorkerVerdict]]] = {}
+    for row in runs.filter(pl.col("workers").is_not_null()).select("deployment", "run", "workers").iter_rows(named=True):
+        found.setdefault(row["deployment"], {})[row["run"]] = worker_verdicts(row["workers"], scrape_gap_s)
+    return found

@@ -1,0 +1,179 @@
+"""A fleet that is started here: replicas of one server on cores or GPUs of their own, and HAProxy in front of them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from bench.engine.gpus import shown_gpus
+from bench.engine.nodes import Nodes
+from bench.engine.server import Server
+from bench.errors import BenchError
+from bench.records.launch import Launch
+
+__all__ = ["Fleet", "haproxy", "server_of"]
+
+# Debian puts it where users without root do not look.
+_PLACES = (os.defpath, "/usr/sbin", "/usr/local/sbin")
+# Without http-no-delay HAProxy holds back the first chunk of an answer for up to 0.2 s, and with reuse a connection that a server
+# closes takes a request along; source: its configuration manual. Answers may take as long as the client waits for them.
+_CONFIGURATION = """\
+defaults
+  mode http
+  option http-no-delay
+  http-reuse never
+  timeout connect 10s
+  timeout client 1d
+  timeout server 1d
+frontend all
+  bind 127.0.0.1:{port}
+  default_backend replicas
+backend replicas
+  balance {balance}
+  hash-type consistent
+{servers}
+"""
+
+
+def haproxy() -> str:
+    """Where HAProxy is.
+
+    Raises:
+        BenchError: it is not here.
+    """
+    found = shutil.which("haproxy") or shutil.which("haproxy", path=os.pathsep.join(_PLACES))
+    if found is None:
+        raise BenchError(
+            "router is haproxy, which is not on this machine. Install it, on Debian with `apt-get install haproxy`."
+        )
+    return found
+
+
+def server_of(launch: Launch, **options: Any) -> Server:
+    """The server of a launch, or its replicas with their router. Args: options: as `Server` takes them."""
+    return Fleet(launch, **options) if launch.router else Server(launch, **options)
+
+
+class Fleet(Server):
+    """Replicas of one server behind a router, as one server: ready when each of them is, ended when one of them ends."""
+
+    def __init__(
+        self,
+        launch: Launch,
+        *,
+        cores: int,
+        workers: int,
+        log: Path,
+        ready_timeout_s: float,
+        say: Callable[[str], None],
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        options: dict[str, Any] = {"ready_timeout_s": ready_timeout_s, "say": say, "headers": headers}
+        self._replicas = [
+            Server(
+                _on_gpus(replace(launch, router=None), i),
+                cores=cores,
+                workers=workers,
+                first_worker=i * workers,
+                log=log if i == 0 else log.with_name(f"{log.stem}-{i + 1}{log.suffix}"),
+                **options,
+            )
+            for i in range(launch.replicas)
+        ]
+        self._file, self._balance = log.with_name("haproxy.cfg"), launch.router or ""
+        self._router = Server(
+            # On no device: nothing is pinned.
+            replace(
+                launch,
+                router=None,
+                argv=(haproxy(), "-db", "-f", str(self._file)),
+                device="none",
+                environment={},
+                afterwards=None,
+            ),
+            cores=cores,
+            workers=workers,
+            log=log.with_name("router.log"),
+            **options,
+        )
+        first = self._replicas[0]
+        self.managed, self.nodes, self.ready_s = True, Nodes(), 0.0
+        self.base_url = self._router.base_url
+        # Ports are others at each start; a replica is the same one.
+        self.workers = {f"replica {i}": each.base_url for i, each in enumerate(self._replicas, 1)}
+        self.argv, self.environment = first.argv, dict(launch.environment)
+
+    def __enter__(self) -> Fleet:
+        try:
+            for each in self._replicas:
+                each.start()
+            for each in self._replicas:
+                each.wait()
+            self._file.write_text(_configuration(self.base_url, list(self.workers.values()), self._balance))
+            self._router.start()
+            self._router.wait()
+        except BaseException:
+            self.stop()
+            raise
+        self.ready_s = max(each.ready_s for each in self._replicas)
+        return self
+
+    @property
+    def _parts(self) -> list[Server]:
+        return [*self._replicas, self._router]
+
+    def running(self) -> bool:
+        """Whether the router and every replica are alive."""
+        return all(each.running() for each in self._parts)
+
+    def answers(self) -> bool:
+        """Whether the router and every replica are ready to serve."""
+        return all(each.answers() for each in self._parts)
+
+    def ending(self) -> str:
+        """How the first of its processes that is gone ended, as a verb."""
+        for number, each in enumerate(self._parts, 1):
+            if not each.running():
+                name = "router" if each is self._router else f"replica {number} of {len(self._replicas)}"
+                return f"lost its {name}, which {each.ending().rstrip(',')},"
+        return self._replicas[0].ending()
+
+    def last_words(self) -> str:
+        """The end of the log of the first process that is gone, or that does not answer."""
+        gone = [each for each in self._parts if not each.running()] or [each for each in self._parts if not each.answers()]
+        return (gone or self._parts)[0].last_words()
+
+    def stop(self) -> None:
+        """End the router and every replica, and return when nothing of them runs, whatever ending one of them raises."""
+        errors: list[BaseException] = []
+        for each in reversed(self._parts):
+            each.ask_to_stop()
+        for each in reversed(self._parts):
+            try:
+                each.stop()
+            except BaseException as error:  # the others must end all the same
+                errors.append(error)
+        if errors:
+            raise errors[0]
+
+
+def _on_gpus(launch: Launch, replica: int) -> Launch:
+    """The launch of a replica that sees its own GPUs alone: as many as each takes, in the order of the machine's."""
+    each = (launch.gpus or 0) // launch.replicas
+    if not each:
+        return launch
+    shown = shown_gpus({**os.environ, **launch.environment}) or [str(index) for index in range(each * launch.replicas)]
+    own = ",".join(shown[replica * each : (replica + 1) * each])
+    return replace(launch, environment={**launch.environment, "CUDA_VISIBLE_DEVICES": own})
+
+
+def _configuration(base_url: str, replicas: Sequence[str], balance: str) -> str:
+    """HAProxy's configuration. Args: balance: as a deployment has it."""
+    kind, _, name = balance.partition(":")
+    how = f"hdr({name})" if kind == "header" else kind
+    servers = "\n".join(f"  server replica{i} {url.removeprefix('http://')}" for i, url in enumerate(replicas, 1))
+    return _CONFIGURATION.format(port=base_url.rpartition(":")[2], balance=how, servers=servers)

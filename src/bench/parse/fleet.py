@@ -1,0 +1,260 @@
+"""Several engines behind a router as one: their series added up, and a row for each of them."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import polars as pl
+
+from bench.engines import MANAGED
+from bench.parse.scrapes import TELEMETRY_SCHEMA
+from bench.parse.server import gauges, requests_served, server_figures
+from bench.records.run import Worker
+from bench.telemetry import GAUGES, MEANS, SHARES, Catalogue, find_catalogue
+
+__all__ = ["FLEET", "fleet_telemetry", "with_deviations", "worker_rows"]
+
+FLEET = "fleet"  # stands for an endpoint: the series of all workers together
+_LABEL = "saturate_worker"  # which keeps the workers' series apart, as an engine's own labels do those of its ranks
+
+
+def fleet_telemetry(
+    samples: pl.DataFrame, scrapes: pl.DataFrame, workers: Sequence[Worker]
+) -> tuple[pl.DataFrame, list[float]]:
+    """The workers' samples as those of one endpoint, `FLEET`, and when its scrapes arrived (s since the start).
+
+    Each series has its worker as one more label, so that whatever adds up an engine's series adds up the fleet's. The share of the KV
+    cache in use is one series, of what all caches hold together. No sum is one of some workers alone: a scrape counts if every worker
+    answered, a gauge in it if every worker has it, and a counter if every worker exposes it or had nothing to count.
+
+    Args:
+        samples, scrapes: of all endpoints, as `scrape_tables` gives them.
+    """
+    slots = _common_slots(scrapes, [worker.endpoint for worker in workers])
+    names = [_names(samples, worker) for worker in workers]
+    kinds = {found.kind for found in names}
+    if slots.is_empty() or len(kinds) > 1:
+        return pl.DataFrame(schema=TELEMETRY_SCHEMA), slots["received_s"].to_list()
+    spelled = _spelled(names)
+    parts = []
+    for worker, found in zip(workers, names, strict=True):
+        theirs = {name: spelled[ours] for ours, name in found.sample_names().items() if ours in spelled}
+        own = samples.filter(
+            (pl.col("endpoint") == worker.endpoint) & pl.col("name").is_in(list(theirs)) & pl.col("value").is_not_nan()
+        )
+        parts.append(
+            _at_slots(own, slots, worker.endpoint).with_columns(
+                name=pl.col("name").replace(theirs), labels=_labelled(worker), worker=pl.lit(worker.name)
+            )
+        )
+    together = pl.concat(parts)
+    moments = together.unique(["scrape", "worker"]).group_by("scrape").agg(pl.col("elapsed_s").mean())
+    together = together.drop("elapsed_s").join(moments, on="scrape", maintain_order="left")
+    of_each_scrape = {spelled[gauge] for gauge in (*GAUGES, *MEANS) if gauge in spelled}
+    shares = {spelled[gauge] for gauge in SHARES if gauge in spelled}
+    held = pl.col("worker").n_unique().over("scrape", "name") == len(workers)
+    together = together.filter(~pl.col("name").is_in(list(of_each_scrape)) | held)
+    summed = pl.concat(
+        [
+            together.filter(~pl.col("name").is_in(list(shares))),
+            _shares(together.filter(pl.col("name").is_in(list(shares))), workers),
+        ],
+        how="diagonal",
+    )
+    return (
+        summed.with_columns(endpoint=pl.lit(FLEET)).select(*TELEMETRY_SCHEMA).sort("scrape", maintain_order=True),
+        slots["received_s"].to_list(),
+    )
+
+
+def _common_slots(scrapes: pl.DataFrame, endpoints: Sequence[str]) -> pl.DataFrame:
+    """The scrapes that every worker answered: `scrape`, `received_s` (the latest; s), and the own number of each, by its endpoint.
+
+    Workers share the numbers but for the last scrape, which each has as soon as it can after the load.
+    """
+    theirs = scrapes.filter(pl.col("endpoint").is_in(list(endpoints)))
+    final = theirs["scrape"].max()
+    answered = theirs.filter(pl.col("error").is_null()).with_columns(
+        slot=pl.when("last").then(pl.lit(final, pl.Int32)).otherwise("scrape"), own="scrape"
+    )
+    return (
+        answered.group_by("slot")
+        .agg(pl.col("received_s").max(), pl.col("endpoint").n_unique().alias("answered"), places=pl.struct("endpoint", "own"))
+        .filter(pl.col("answered") == len(endpoints))
+        .select(scrape="slot", received_s="received_s", places="places")
+        .sort("scrape")
+    )
+
+
+def _at_slots(own: pl.DataFrame, slots: pl.DataFrame, endpoint: str) -> pl.DataFrame:
+    """A worker's samples in those scrapes alone, under their common numbers."""
+    places = (
+        slots.select("scrape", "places")
+        .explode("places")
+        .unnest("places")
+        .filter(pl.col("endpoint") == endpoint)
+        .select(slot="scrape", scrape="own")
+    )
+    return own.join(places, on="scrape", how="inner", maintain_order="left").with_columns(scrape="slot").drop("slot")
+
+
+def _names(samples: pl.DataFrame, worker: Worker) -> Catalogue:
+    own = samples.filter(pl.col("endpoint") == worker.endpoint)
+    return find_catalogue(own["name"].unique().to_list(), worker.engine_version)
+
+
+def _spelled(found: Sequence[Catalogue]) -> dict[str, str]:
+    """The one name of each sample that the fleet has: those that every worker exposes, or has nothing to count for."""
+    spelled: dict[str, str] = {}
+    for names in found:
+        for ours, name in names.sample_names().items():
+            metric = next((m for m in names.names if ours in (m, f"{m}_sum", f"{m}_count")), ours)
+            if all(metric in each.names or metric in each.zero for each in found):
+                spelled.setdefault(ours, name)
+    return spelled
+
+
+def _labelled(worker: Worker) -> pl.Expr:
+    own = f"{_LABEL}={json.dumps(worker.name, ensure_ascii=False)}"
+    return pl.when(pl.col("labels") == "").then(pl.lit(own)).otherwise(pl.concat_str("labels", pl.lit(f",{own}")))
+
+
+def _shares(samples: pl.DataFrame, workers: Sequence[Worker]) -> pl.DataFrame:
+    """The share of all KV caches together that is in use; nothing where it is not known what each holds."""
+    sizes = _sizes(workers)
+    if sizes is None or samples.is_empty():
+        return samples.clear()
+    whole = sum(sizes.values())
+    return (
+        samples.group_by("scrape", "name", "worker")
+        .agg(pl.col("value").max(), pl.col("elapsed_s").first())
+        .with_columns(held=pl.col("value") * pl.col("worker").replace_strict(sizes, return_dtype=pl.Float64) / whole)
+        .group_by("scrape", "name")
+        .agg(value=pl.col("held").sum(), elapsed_s=pl.col("elapsed_s").first())
+        .with_columns(labels=pl.lit(""))
+    )
+
+
+def _sizes(workers: Sequence[Worker]) -> dict[str, float] | None:
+    """What each worker's KV cache holds (tokens, or blocks of one size); None where it is not known of all."""
+    tokens = {worker.name: worker.kv_tokens for worker in workers}
+    blocks = {worker.name: worker.kv_blocks for worker in workers}
+    alike = len({worker.block_size for worker in workers}) == 1 and workers[0].block_size is not None
+    for sizes in (tokens, *([blocks] if alike else [])):
+        known = {name: float(size) for name, size in sizes.items() if size}
+        if len(known) == len(workers):
+            return known
+    return None
+
+
+def worker_rows(
+    samples: pl.DataFrame,
+    times: Mapping[str, float | None],
+    workers: Sequence[Worker],
+    requests: pl.DataFrame,
+    window: tuple[float, float],
+) -> list[dict[str, Any]]:
+    """A row for each worker, as `bench.records.columns.WORKER_FIELDS` has it; null where a worker does not show it.
+
+    Args:
+        samples: of all endpoints. times: the longest time without a scrape of each endpoint (s). requests: the tidy table.
+            window: of the load (s); means are taken over it.
+    """
+    rows = [
+        _row(samples.filter(pl.col("endpoint") == worker.endpoint), times.get(worker.endpoint), worker, window)
+        for worker in workers
+    ]
+    return with_deviations(rows, requests)
+
+
+def with_deviations(rows: Sequence[dict[str, Any]], requests: pl.DataFrame) -> list[dict[str, Any]]:
+    """The rows with how far each worker's counts are off an even share, in standard errors.
+
+    Args:
+        rows: `requests` and `generation_tokens` of each worker. requests: `index`, `after`, `outcome` and `completion_tokens`.
+    """
+    conversations = _conversations(requests)
+    for counted, weight in (("requests", "count"), ("generation_tokens", "tokens")):
+        apart = _deviations([row[counted] for row in rows], conversations[weight])
+        rows = [{**row, f"{counted}_deviation": value} for row, value in zip(rows, apart, strict=True)]
+    return list(rows)
+
+
+def _row(own: pl.DataFrame, gap_s: float | None, worker: Worker, window: tuple[float, float]) -> dict[str, Any]:
+    figures = server_figures(own, scraped=not own.is_empty(), version=worker.engine_version)
+    course = gauges(own).filter(pl.col("elapsed_s").is_between(*window)) if len(own) else None
+    means = dict(course.group_by("gauge").agg(pl.col("value").mean()).iter_rows()) if course is not None else {}
+    usage, peak = means.get("kv_usage"), figures["kv_usage_peak"]
+    if (kind := MANAGED.get(worker.kind or "")) and kind.slots and worker.kv_blocks:
+        # Each request holds a slot of the KV cache.
+        usage, peak = (None if n is None else n / worker.kv_blocks for n in (means.get("running"), figures["running_peak"]))
+    hits, queries = figures["prefix_hits"], figures["prefix_queries"]
+    return {
+        "worker": worker.name,
+        "requests": requests_served(own),
+        "prompt_tokens": figures["server_prompt_tokens"],
+        "generation_tokens": figures["server_generation_tokens"],
+        "running_mean": means.get("running"),
+        "waiting_mean": means.get("waiting"),
+        "kv_usage_mean": usage,
+        "kv_usage_peak": peak,
+        "prefix_hit_rate": hits / queries if queries and hits is not None else None,
+        "version": worker.engine_version,
+        "kv_tokens": worker.kv_tokens,
+        "kv_blocks": worker.kv_blocks,
+        "block_size": worker.block_size,
+        "restarts": _restarts(own),
+        "scrape_gap_s": gap_s,
+        "metrics_missing": figures["metrics_missing"],
+    }
+
+
+def _restarts(own: pl.DataFrame) -> int | None:
+    """How often it was started again during the run: its start time changed, or counters fell; None without a scrape."""
+    if own.is_empty():
+        return None
+    begun = own.filter(pl.col("name") == "process_start_time_seconds").sort("scrape")["value"]
+    changed = int((begun.diff().abs() > 1.0).sum()) if len(begun) else 0
+    found = find_catalogue(own["name"].unique().to_list())
+    counters = [name for ours, name in found.sample_names().items() if ours not in (*GAUGES, *MEANS)]
+    fell = (
+        own.filter(pl.col("name").is_in(counters))
+        .group_by("scrape", "name")
+        .agg(pl.col("value").sum())
+        .sort("scrape")
+        .group_by("name")
+        .agg(falls=(pl.col("value").diff() < 0).sum())
+    )
+    falls: list[int] = fell["falls"].to_list()
+    return max([changed, *falls])
+
+
+def _conversations(requests: pl.DataFrame) -> pl.DataFrame:
+    """What each conversation has: `count` (requests) and `tokens` (output). A router may keep a conversation at one worker."""
+    number = pl.col("after").is_null().cum_sum().alias("conversation")
+    answered = pl.col("outcome") == "ok"
+    return (
+        requests.sort("index")
+        .group_by(number)
+        .agg(
+            count=answered.sum().cast(pl.Float64),
+            tokens=pl.col("completion_tokens").filter(answered).sum().cast(pl.Float64),
+        )
+    )
+
+
+def _deviations(counted: Sequence[float | None], weights: pl.Series) -> list[float | None]:
+    """By how many standard errors each worker's count is off the mean of all, if conversations come to any worker with equal chance.
+
+    Args:
+        counted: of each worker. weights: what each conversation adds to the count.
+    """
+    known = [value for value in counted if value is not None]
+    n = len(counted)
+    error = math.sqrt(float((weights**2).sum()) * (n - 1)) / n
+    if len(known) < n or not error:
+        return [None] * n
+    return [(value - sum(known) / n) / error for value in known]

@@ -1,0 +1,174 @@
+"""Several engines behind a router, measured as one: sums that are whole or not known, and what sets a worker apart, by its name."""
+
+import json
+
+import numpy as np
+import polars as pl
+import pytest
+
+from bench.aggregate import summary_frame
+from bench.analysis import verdict
+from bench.analysis.workers import worker_verdicts, workers_of_runs
+from bench.figures import Results
+from bench.figures.registry import load_figure
+from bench.parse.fleet import FLEET, with_deviations
+from bench.report.workers import fleets
+from bench.study.config import Thresholds
+from bench.words.verdicts import reason_text
+from bench.words.workers import sentences
+from tests.fleets import Fleet
+
+THRESHOLDS = Thresholds()
+
+
+def apart(fleet, folder):
+    """The run's summary, and what sets its workers apart, as (worker's number, check)."""
+    summary = fleet.parsed(folder)
+    found = worker_verdicts(summary["workers"], THRESHOLDS.scrape_gap_s)
+    return summary, [(fleet.names.index(each.worker), each.check) for each in found]
+
+
+def in_turn(_, i):
+    return i % 2
+
+
+def test_a_fleets_numbers_are_the_sums_of_its_workers(tmp_path):
+    fleet = Fleet(
+        workers=3, router=lambda _, i: i % 3, usage={0: 0.9, 1: 0.3, 2: 0.0}, kv_tokens={0: 10000, 1: 20000, 2: 10000}
+    )
+    summary, found = apart(fleet, tmp_path)
+    assert summary["server_generation_tokens"] == fleet.tokens.sum()
+    assert summary["server_prompt_tokens"] == 16 * fleet.requests
+    assert summary["running_peak"] == 20  # 10 requests/s of 2 s each
+    # 9,000 and 6,000 of 40,000 tokens; the mean of the shares would be 0.4.
+    assert summary["kv_usage_peak"] == pytest.approx(0.375)
+    hits = sum(4 * (i + 1) * (fleet.at == i).sum() for i in range(3))
+    assert summary["prefix_hit_rate"] == pytest.approx(hits / (16 * fleet.requests))
+    assert (summary["metrics_missing"], summary["counters_fell"], summary["scrape_endpoint"]) == ([], [], FLEET)
+    assert found == [(1, "kv_tokens")]
+    assert not [each for each in verdict(summary, THRESHOLDS).found if each.part == "telemetry"]
+    each = {row["worker"]: row for row in summary["workers"]}
+    for i, name in enumerate(fleet.names):
+        assert each[name]["requests"] == (fleet.at == i).sum()
+        assert each[name]["generation_tokens"] == fleet.tokens[fleet.at == i].sum()
+        assert each[name]["kv_usage_mean"] == pytest.approx(fleet.usage[i])
+        assert each[name]["prefix_hit_rate"] == pytest.approx((i + 1) / 4)
+    drawn = pl.read_parquet(tmp_path / "telemetry").filter(endpoint=FLEET)
+    assert drawn["scrape"].n_unique() == summary["scrapes"]
+
+
+def test_of_caches_of_unknown_size_the_usage_of_all_is_not_known(tmp_path):
+    summary, _ = apart(Fleet(router=in_turn, kv_tokens={0: None}), tmp_path)
+    assert summary["kv_usage_peak"] is None
+    assert [row["kv_usage_peak"] for row in summary["workers"]] == [0.25, 0.25]
+    assert summary["server_generation_tokens"] is not None
+
+
+def test_what_one_worker_lacks_is_no_smaller_sum(tmp_path):
+    summary, _ = apart(Fleet(router=in_turn, lacks={1: "server_generation_tokens"}), tmp_path)
+    assert summary["server_generation_tokens"] is None
+    assert summary["server_prompt_tokens"] is not None
+    (missing,) = summary["metrics_missing"]
+    assert "10.0.0.2" in missing
+    assert "generation_tokens" in missing
+
+
+@pytest.mark.parametrize(
+    ("planted", "expected"),
+    [
+        ({}, []),
+        ({"silent": {1: (8.0, 20.0)}}, [(1, "silent")]),
+        ({"silent": {0: (-1.0, 99.0)}}, [(0, "silent")]),
+        ({"restarts": {1: 10.0}}, [(1, "restarted")]),
+        ({"restarts": {0: 10.0}, "start_times": False}, [(0, "restarted")]),
+        ({"versions": {1: "0.30.0"}}, [(1, "version")]),
+        ({"versions": {1: None}}, []),  # not known is not different
+        ({"kv_tokens": {1: 8000}}, [(1, "kv_tokens")]),
+        ({"kv_tokens": {1: 15800}}, []),  # what a GPU has free differs by some blocks
+        ({"router": lambda rng, _: int(rng.random() < 0.75)}, [(0, "requests"), (1, "requests")]),
+    ],
+)
+def test_each_way_to_be_apart_is_found_and_named_alone(tmp_path, planted, expected):
+    fleet = Fleet(**{"router": in_turn, **planted})
+    summary, found = apart(fleet, tmp_path)
+    # Of a worker that is silent to the end, or started again, it is not known what it served.
+    assert found == expected
+    checks = {check for _, check in expected}
+    told = [each for each in verdict(summary, THRESHOLDS).found if each.part == "telemetry"]
+    if checks & {"silent", "restarted"}:
+        named = fleet.names[expected[0][0]]
+        assert {each.check for each in told} <= {"worker_silent", "worker_restarted", "metrics_missing"}
+        assert named in reason_text(next(each for each in told if each.check.startswith("worker_")))
+    else:
+        assert not told  # a note
+
+
+def deviations(seed, workers, requests, turns, router=None):
+    """What sets workers apart in a run whose counts are known, without the files."""
+    fleet = Fleet(workers=workers, requests=requests, turns=turns, seed=seed, router=router)
+    counted = [
+        {"requests": float((fleet.at == i).sum()), "generation_tokens": float(fleet.tokens[fleet.at == i].sum())}
+        for i in range(workers)
+    ]
+    table = pl.DataFrame(
+        {
+            "index": range(requests),
+            "after": [None if i % turns == 0 else i - 1 for i in range(requests)],
+            "outcome": ["ok"] * requests,
+            "completion_tokens": fleet.tokens,
+        },
+        schema_overrides={"after": pl.Int64},
+    )
+    alike = {"scrape_gap_s": 0.1, "restarts": 0, "version": "1", "kv_tokens": None, "kv_blocks": None}
+    rows = [{**alike, **row, "worker": name} for row, name in zip(with_deviations(counted, table), fleet.names, strict=True)]
+    return worker_verdicts(rows, THRESHOLDS.scrape_gap_s)
+
+
+@pytest.mark.parametrize(("workers", "requests", "turns"), [(2, 200, 1), (4, 400, 1), (2, 400, 8), (3, 60, 1)])
+def test_chance_alone_makes_few_fleets_unbalanced(workers, requests, turns):
+    """The limit is 0.1 % of runs: of 600, 4 or more have a probability of 0.3 %."""
+    wrong = sum(bool(deviations(seed, workers, requests, turns)) for seed in range(600))
+    assert wrong <= 3
+
+
+@pytest.mark.parametrize(("share", "requests", "least"), [(0.75, 200, 0.99), (0.6, 1000, 0.99)])
+def test_a_router_that_prefers_a_worker_is_found(share, requests, least):
+    found = [deviations(seed, 2, requests, 1, lambda rng, _: int(rng.random() < share)) for seed in range(100)]
+    assert np.mean([len(each) == 2 for each in found]) >= least
+
+
+def test_conversations_that_stay_at_a_worker_are_no_unbalance():
+    """Single requests would be judged to be apart in many of these: eight at a time go one way."""
+    assert sum(bool(deviations(seed, 2, 160, 8)) for seed in range(300)) <= 2
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """A balanced run, and one whose second worker got more and is of another version."""
+    rows = []
+    for number, planted in enumerate(
+        ({"router": in_turn}, {"router": lambda rng, _: int(rng.random() < 0.8), "versions": {1: "0.30.0"}})
+    ):
+        folder = tmp_path_factory.mktemp(f"run{number}")
+        summary = Fleet(**planted).parsed(folder)
+        rows.append({**json.loads((folder / "summary").read_text()), "run": f"r{number}", "level": 10.0 + number})
+        assert summary["ok"] == 200
+    return summary_frame(rows, {}, {}, THRESHOLDS)
+
+
+def test_the_report_names_workers_that_differ(runs):
+    (fleet,) = fleets(runs, THRESHOLDS)
+    assert len(fleet["rows"]) == 4
+    said = " ".join(fleet["sentences"])
+    assert "http://10.0.0.2:8000 runs version 0.30.0, the others 0.32.0." in said
+    assert "in 1 of 2 runs, where an even share is 50 %" in said
+    assert sentences({"r": []}) == []
+    assert list(workers_of_runs(runs, 1.0)) == ["a"]
+
+
+def test_the_figure_shows_each_worker(runs):
+    drawn = load_figure("worker-balance").draw(Results(runs, pl.DataFrame())).to_dict()
+    text = json.dumps(drawn)
+    assert "share of requests" in text
+    assert "KV cache" in text
+    assert "http://10.0.0.2:8000" in text
