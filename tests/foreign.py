@@ -86,7 +86,11 @@ def guidellm(folder: Path, sent: Sequence[Sent] = TRUTH, **changes: Any) -> Path
         timings = {"request_start": EPOCH + each.at, "request_end": EPOCH + each.end, "token_iterations": len(tokens)}
         if tokens:
             timings |= {"first_token_iteration": tokens[0], "last_token_iteration": tokens[-1]}
-        return {"info": {"timings": timings, "error": each.error or None}, "prompt_tokens": each.prompt, "output_tokens": len(tokens)}
+        return {
+            "info": {"timings": timings, "error": each.error or None},
+            "prompt_tokens": each.prompt,
+            "output_tokens": len(tokens),
+        }
 
     ok, failed = ([request(each) for each in sent if bool(each.error) == wrong] for wrong in (False, True))
     benchmark = {
@@ -128,7 +132,10 @@ def aiperf(folder: Path, sent: Sequence[Sent] = TRUTH, **changes: Any) -> Path:
     content = {
         "aiperf_version": "0.13.0",
         "input_config": {
-            "phases": [{"kind": "warmup", "type": "concurrency"}, {"kind": "profiling", "type": "concurrency", "concurrency": 2}],
+            "phases": [
+                {"kind": "warmup", "type": "concurrency"},
+                {"kind": "profiling", "type": "concurrency", "concurrency": 2},
+            ],
             "models": {"items": [{"name": "m"}]},
             "endpoint": {"type": "completions", "streaming": True},
         },
@@ -161,13 +168,18 @@ def inference_perf(folder: Path, sent: Sequence[Sent] = TRUTH, stage: Mapping[st
             {
                 "benchmark_time_seconds": 1.0,
                 "load_summary": {"count": len(sent), "requested_rate": 9.0, "concurrency": 2},
-                "successes": {"count": len(ok), "latency": {"time_to_first_token": {"mean": 0.065, "median": 0.065, "p99": 0.0797}}},
+                "successes": {
+                    "count": len(ok),
+                    "latency": {"time_to_first_token": {"mean": 0.065, "median": 0.065, "p99": 0.0797}},
+                },
                 "failures": {"count": len(sent) - len(ok)},
             }
             | dict(stage or {})
         )
     )
-    (folder / "config.yaml").write_text("load: {type: concurrent}\nserver: {model_name: m}\napi: {type: completion, streaming: true}\n")
+    (folder / "config.yaml").write_text(
+        "load: {type: concurrent}\nserver: {model_name: m}\napi: {type: completion, streaming: true}\n"
+    )
     file = folder / "per_request_lifecycle_metrics.json"
     file.write_text(json.dumps([request(each) for each in reversed(sent)]))
     return file

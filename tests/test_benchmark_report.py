@@ -6,15 +6,25 @@ import jsonschema
 import pytest
 import yaml
 
+from bench.errors import BenchError
 from bench.export.benchmark_report import benchmark_report
 from bench.imported import imported, read_peers
 from tests.command import bench
 from tests.conftest import ROOT
-from tests.foreign import aiperf, vllm
+from tests.foreign import vllm
 from tests.planted import frame, steady_row
 
 SCHEMA = json.loads((ROOT / "tests/data/schemas/benchmark-report-0.2.json").read_text())
-SERVER = {"engine": "vllm", "engine_version": "0.32.0", "model": "org/m", "gpus": 2, "hardware": "NVIDIA H100", "tensor_parallel": 2}
+RUNS = ROOT / "tests/data/imported/own"
+OWN = json.loads((RUNS / "c4/summary.json").read_text())
+SERVER = {
+    "engine": "vllm",
+    "engine_version": "0.32.0",
+    "model": "org/m",
+    "gpus": 2,
+    "hardware": "NVIDIA H100",
+    "tensor_parallel": 2,
+}
 
 
 def valid(row):
@@ -40,29 +50,35 @@ def test_a_report_has_the_numbers_of_the_summary(server, summary):
     assert kinds == ([] if not server["engine"] else ["inference_engine"] if server["gpus"] else ["generic"])
 
 
-def test_what_is_not_known_is_left_out(tmp_path):
-    (run,) = imported(read_peers(vllm(tmp_path)))
-    report = valid(run.figures)
+def test_what_is_not_known_is_left_out():
+    report = valid(OWN)
     assert "stack" not in report["scenario"]
     assert "observability" not in report["results"]
-    assert "time_to_first_token" in report["results"]["request_performance"]["aggregate"]["latency"]
-    assert "start" not in report["run"]["time"]  # vLLM's file has no clock
+    assert report["results"]["request_performance"]["aggregate"]["latency"]["inter_token_latency"]["mean"] == OWN["itl_mean_s"]
+    assert (
+        "latency"
+        not in valid({key: value for key, value in OWN.items() if not key.endswith("_s")})["results"]["request_performance"][
+            "aggregate"
+        ]
+    )
 
 
 def test_each_run_is_a_file(tmp_path):
-    for name, write in (("a", vllm), ("b", aiperf)):
-        (tmp_path / name).mkdir()
-        write(tmp_path / name)
-    assert bench("import", tmp_path / "a", tmp_path / "b", "--output-dir", tmp_path / "runs").returncode == 0
-    done = bench("export", tmp_path / "runs", "--form", "benchmark-report", "--output", tmp_path / "reports")
+    done = bench("export", RUNS, "--form", "benchmark-report", "--output", tmp_path)
     assert done.returncode == 0, done.stderr
-    files = sorted((tmp_path / "reports").rglob("*.yaml"))
-    assert [str(file) for file in files] == sorted(done.stdout.split("\n")[:-1])
+    files = sorted(tmp_path.rglob("*.yaml"))
+    assert [str(file) for file in files] == sorted(done.stdout.split())
     assert len(files) == 2
     for file in files:
         jsonschema.validate(yaml.safe_load(file.read_text()), SCHEMA)
-    several = bench("export", tmp_path / "runs", "--form", "benchmark-report")
+    several = bench("export", RUNS, "--form", "benchmark-report")
     assert several.returncode == 2
     assert "has 2 runs, and a report is of one. Give --output DIR" in several.stderr
-    one = bench("export", next((tmp_path / "runs").iterdir()), "--form", "benchmark-report")
+    one = bench("export", RUNS / "c4", "--form", "benchmark-report")
     jsonschema.validate(yaml.safe_load(one.stdout), SCHEMA)
+
+
+def test_a_run_of_another_tool_is_refused(tmp_path):
+    (run,) = imported(read_peers(vllm(tmp_path)))
+    with pytest.raises(BenchError, match="another tool measured it"):
+        benchmark_report(run.figures)

@@ -3,6 +3,7 @@
 import json
 import re
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -10,8 +11,16 @@ from bench.errors import BenchError
 from bench.imported import FORMATS, imported, read_peers
 from bench.records.run_summary import read_run_summary
 from tests.command import bench
+from tests.conftest import ROOT
 from tests.foreign import EPOCH, FILES, TRUTH, Sent, aiperf, guidellm, inference_perf, vllm
 
+REAL = ROOT / "tests/data/imported"
+REAL_FILES = {
+    "vllm": REAL / "vllm",
+    "guidellm": REAL / "guidellm.json",
+    "aiperf": REAL / "aiperf",
+    "inference-perf": REAL / "inference-perf",
+}
 OK = [each for each in TRUTH if not each.error]
 STAMPS = [name for name in FILES if name != "guidellm"]  # those that keep the moment of every token
 
@@ -25,7 +34,13 @@ def figures(path, own=()):
 def test_planted_requests_are_read_exactly(tool, tmp_path):
     ((form, _, peer),) = read_peers(FILES[tool](tmp_path))
     assert form.name == tool
-    assert (peer.model, peer.arrival, peer.axis, peer.level, peer.endpoint) == ("m", "closed", "concurrency", 2.0, "completions")
+    assert (peer.model, peer.arrival, peer.axis, peer.level, peer.endpoint) == (
+        "m",
+        "closed",
+        "concurrency",
+        2.0,
+        "completions",
+    )
     assert [each.outcome for each in peer.requests] == ["ok"] * 4 + ["http_error"]
     assert peer.requests[4].status == 503
     for planted, read in zip(OK, peer.requests, strict=False):
@@ -54,7 +69,9 @@ def test_columns_follow_by_our_definitions(tool, tmp_path):
 @pytest.mark.parametrize("tool", FILES)
 def test_what_a_file_does_not_say_is_null(tool, tmp_path):
     row = figures(FILES[tool](tmp_path))
-    said = [name for name in row if name.startswith(("client_", "host_", "kv_", "server_", "prefix_")) and row[name] is not None]
+    said = [
+        name for name in row if name.startswith(("client_", "host_", "kv_", "server_", "prefix_")) and row[name] is not None
+    ]
     assert [name for name in said if not name.startswith("client_in_flight")] == []
     assert [row.get(name) for name in ("cache", "seed", "commit", "drain_s", "reference_s", "scraped")] == [None] * 6
 
@@ -107,7 +124,10 @@ def test_one_load_has_one_name(tmp_path):
     assert {run.figures["workload"] for run in imported(peers, [own])} == {"chat"}
     assert {run.figures["workload"] for run in imported(peers, [own | {"prompt_tokens": 80.0}])} == {"closed_p64_o4"}
     twice = [*peers, *peers]
-    assert sorted({(run.figures["deployment"], run.figures["repeat"]) for run in imported(twice)})[:2] == [("m (AIPerf)", 1), ("m (AIPerf)", 2)]
+    assert sorted({(run.figures["deployment"], run.figures["repeat"]) for run in imported(twice)})[:2] == [
+        ("m (AIPerf)", 1),
+        ("m (AIPerf)", 2),
+    ]
 
 
 def test_aggregates_alone_are_a_line_of_the_table(tmp_path):
@@ -136,7 +156,12 @@ def test_written_runs_are_drawn_and_compared(tmp_path):
     for file in out.rglob("summary.json"):
         assert read_run_summary(file).figures["ttft_n"] == 40
         origin = json.loads((file.parent / "import.json").read_text())
-        assert origin["file"] in {"vllm.json", "guidellm.json", "profile_export_aiperf.json", "per_request_lifecycle_metrics.json"}
+        assert origin["file"] in {
+            "vllm.json",
+            "guidellm.json",
+            "profile_export_aiperf.json",
+            "per_request_lifecycle_metrics.json",
+        }
         assert pl.read_parquet(file.parent / "requests.parquet").height == 40
     runs = {name: next(out.glob(f"{name}_*")) for name in FILES}
     compared = bench("compare", runs["vllm"], runs["inference-perf"], "--metric", "ttft_p50_s", "--json")
@@ -191,3 +216,83 @@ def test_files_that_stand_together_are_asked_for(tmp_path):
     (tmp_path / "profile_export.jsonl").write_text('{"metadata": 1}\n')
     with pytest.raises(BenchError, match="line 1 is no record of a request of AIPerf"):
         read_peers(tmp_path / "profile_export_aiperf.json")
+
+
+# --- Files that the tools wrote, all of one load on one server
+
+
+def weighted(values, weights=None):
+    """Mean and percentiles as GuideLLM takes them: the first value at which the share of weights reaches the percentile's."""
+    weights = [1] * len(values) if weights is None else weights
+    ranked = sorted(zip(values, weights, strict=True))
+    shares = np.cumsum([weight for _, weight in ranked]) / sum(weights)
+    at = {f"p{p}": ranked[int(np.searchsorted(shares, p / 100 - 1e-9))][0] for p in (50, 90, 95, 99)}
+    return {"mean": np.average(values, weights=weights), **at}
+
+
+def interpolated(values):
+    return {"mean": np.mean(values), **{f"p{p}": np.percentile(values, p) for p in (50, 90, 95, 99)}}
+
+
+def as_its_tool_computes(tool, ok):
+    """What a tool reports, from the records that were read: by its own definitions."""
+    n = [each.completion_tokens for each in ok]
+    ttft, e2e = [each.ttft_s for each in ok], [each.e2e_s for each in ok]
+    body = [each.end_s - each.sent_s for each in ok]
+    later = [(b - a) / (k - 1) for a, b, k in zip(ttft, e2e, n, strict=True)]
+    gaps = [gap for each in ok for gap in np.diff(each.token_times_s)]
+    span = max(each.end_s for each in ok) - min(each.sent_s for each in ok)
+    rates = {"throughput_requests_per_s": len(ok) / span, "throughput_tokens_per_s": sum(n) / span}
+    if tool == "guidellm":
+        return {
+            "ttft": weighted(ttft),
+            "tpot": weighted([b / k for b, k in zip(e2e, n, strict=True)], n),
+            "itl": weighted(later, [k - 1 for k in n]),
+            "e2e": weighted(body),
+        }, {"throughput_requests_per_s": rates["throughput_requests_per_s"]}
+    if tool == "aiperf":
+        return {"ttft": interpolated(ttft), "itl": interpolated(later), "e2e": interpolated(e2e)}, {}
+    if tool == "inference-perf":  # its TPOT and ITL are of tokens by its own tokenizer, which no column keeps
+        return {"ttft": interpolated(ttft), "e2e": interpolated(body)}, {}
+    return {"ttft": interpolated(ttft), "tpot": interpolated(later), "itl": interpolated(gaps), "e2e": interpolated(e2e)}, {}
+
+
+@pytest.mark.parametrize("tool", REAL_FILES)
+def test_real_files_give_what_their_tool_reports(tool):
+    runs = read_peers(REAL_FILES[tool])
+    assert [(peer.arrival, peer.axis, peer.level) for _, _, peer in runs] == [
+        ("closed", "concurrency", 4),
+        ("closed", "concurrency", 8),
+    ]
+    for form, _, peer in runs:
+        assert form.name == tool
+        assert peer.model == "tiny-mqa"
+        ok = [each for each in peer.requests if each.outcome == "ok"]
+        assert (len(peer.requests), len(ok)) == (peer.reported["requests"], peer.reported["ok"])
+        times, rates = as_its_tool_computes(tool, ok)
+        expected = {f"{name}_{key}_s": value for name, values in times.items() for key, value in values.items()} | rates
+        reported = {name: peer.reported[name] for name in expected}
+        assert reported == pytest.approx(expected, rel=2e-3)
+        assert np.mean([each.prompt_tokens for each in ok]) == pytest.approx(peer.reported["counted_prompt_tokens"])
+        assert np.mean([each.completion_tokens for each in ok]) == pytest.approx(peer.reported["counted_output_tokens"])
+
+
+def test_real_files_stand_in_one_table_with_our_own_run():
+    done = bench("import", REAL / "own", *REAL_FILES.values())
+    assert done.returncode == 0, done.stderr
+    table = done.stdout.partition("\n\n")[0].splitlines()
+    named = [line.split("  ")[0] for line in table[1:]]
+    assert named == [
+        *["tiny-mqa, invalid", "GuideLLM 0.8.1", "", "AIPerf 0.13.0", "", "inference-perf", ""] * 2,  # of our run's load
+        *["vLLM bench", ""] * 2,  # which counts its own tokens, and so is of another
+    ]
+    said = json.loads(bench("import", REAL / "own", *REAL_FILES.values(), "--json").stdout)
+    by = {(each["tool"], each["figures"]["level"]): each for each in said["imported"]}
+    assert by["inference-perf", 4]["figures"]["counted_output_tokens"] == 16
+    assert (
+        by["inference-perf", 4]["reported"]["throughput_tokens_per_s"]
+        > 4 * by["inference-perf", 4]["figures"]["throughput_tokens_per_s"]
+    )
+    assert by["inference-perf", 4]["reported"]["itl_p50_s"] == 0  # within one event
+    assert by["vLLM bench", 4]["figures"]["outcome_disconnect"] == 4
+    assert {each["metric"] for each in said["definitions"]["GuideLLM"]} >= {"TTFT", "TPOT", "ITL"}

@@ -9,13 +9,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from bench import __version__
+from bench.errors import BenchError
 from bench.study.specs import digest
 
 __all__ = ["benchmark_report"]
 
 _DESCRIPTION = (
-    "Measured by Saturate. Times begin when the bytes of a request are sent, and end with its last token. TPOT is (E2E - TTFT) / (n - 1); "
-    "percentiles are nearest ranks. Throughput is that of answered requests from the first one sent to the last token."
+    "Measured by Saturate. Times begin when the bytes of a request are sent, and end with its last token. TPOT is "
+    "(E2E - TTFT) / (n - 1); percentiles are nearest ranks. Throughput is that of answered requests from the first one sent to "
+    "the last token."
 )
 _STATISTICS = ("mean", "p50", "p90", "p95", "p99")
 _LATENCIES = {
@@ -35,7 +37,17 @@ _OBSERVED = {
 }
 _SOURCES = {"random": "random", "file": "sampled", "dataset": "sampled"}
 # What a deployment is, for the hash of its configuration.
-_CONFIGURED = ("model", "engine", "engine_version", "hardware", "dtype", "kv_cache_dtype", "max_model_len", "max_num_seqs", "environment")
+_CONFIGURED = (
+    "model",
+    "engine",
+    "engine_version",
+    "hardware",
+    "dtype",
+    "kv_cache_dtype",
+    "max_model_len",
+    "max_num_seqs",
+    "environment",
+)
 
 
 def benchmark_report(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -43,7 +55,15 @@ def benchmark_report(row: Mapping[str, Any]) -> dict[str, Any]:
 
     Args:
         row: of the summary table.
+
+    Raises:
+        BenchError: another tool measured it.
     """
+    if row.get("prompts") == "imported":
+        raise BenchError(
+            f"{row['run']}: another tool measured it, and by definitions of its own. Give its result file to llm-d-benchmark, "
+            "which makes the report."
+        )
     stack = _component(row)
     observed = _present({name: _observed(row, *of) for name, of in _OBSERVED.items()})
     components = [{"component_label": row["deployment"], "aggregate": observed}] if stack and observed else None
@@ -79,10 +99,14 @@ def _duration(seconds: float | None) -> str | None:
 
 
 def _component(row: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The server; None where its engine is not known. One without GPUs is of the generic kind, as the schema asks for an accelerator."""
+    """The server; None where its engine is not known. Without GPUs it is of the generic kind: others need an accelerator."""
     if not row.get("engine"):
         return None
-    standardized: dict[str, Any] = {"kind": "generic", "tool": row["engine"], "tool_version": row.get("engine_version") or "unknown"}
+    standardized: dict[str, Any] = {
+        "kind": "generic",
+        "tool": row["engine"],
+        "tool_version": row.get("engine_version") or "unknown",
+    }
     if row.get("gpus") and row.get("hardware"):
         sharing = {short: row.get(f"{name}_parallel") for short, name in (("tp", "tensor"), ("pp", "pipeline"), ("dp", "data"))}
         standardized |= {

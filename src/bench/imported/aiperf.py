@@ -26,7 +26,9 @@ _DEFINITIONS = (
     Definition(
         "tokens", "by the client's tokenizer, unless --use-server-token-count", f"{_METRICS}/output_sequence_length_metric.py"
     ),
-    Definition("throughput", "over the time from the first request to the last event", f"{_METRICS}/benchmark_duration_metric.py"),
+    Definition(
+        "throughput", "over the time from the first request to the last event", f"{_METRICS}/benchmark_duration_metric.py"
+    ),
     Definition(
         "percentiles",
         "interpolated between requests (numpy.percentile); those with failures counted stand apart, as adj_…",
@@ -192,6 +194,8 @@ AIPERF = Format(
     versions="0.13",
     definitions=_DEFINITIONS,
     is_result=lambda content: isinstance(content, dict) and {"aiperf_version", "input_config"} <= content.keys(),
-    is_part=lambda content: isinstance(content, dict) and {"metadata", "metrics"} <= content.keys() and "benchmarks" not in content,
+    is_part=lambda content: (
+        isinstance(content, dict) and {"metadata", "metrics"} <= content.keys() and "benchmarks" not in content
+    ),
     read=_read,
 )

@@ -162,7 +162,7 @@ def _request(index: int, each: _Request, first: float, *, ok: bool) -> RequestRe
         completion_tokens=each.output_tokens,
         cached_tokens=each.cached_tokens,
         scheduled_s=since(at.targeted_start),
-        outcome=outcome,  # type: ignore[arg-type]
+        outcome=outcome,
         error=each.info.error,
         status=status,
     )

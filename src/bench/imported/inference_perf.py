@@ -5,6 +5,7 @@ They do not name the version that wrote them.
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -21,10 +22,20 @@ from bench.yaml_file import read_yaml
 __all__ = ["INFERENCE_PERF"]
 
 _REPORT, _CLIENT = "inference_perf/reportgen/base.py", "inference_perf/client/modelserver/openai_client.py"
-_PER_REQUEST, _STAGE, _CONFIG = "per_request_lifecycle_metrics.json", "stage_{}_lifecycle_metrics.json", "config.yaml"  # behind a prefix
+_PER_REQUEST, _STAGE, _CONFIG = (
+    "per_request_lifecycle_metrics.json",
+    "stage_{}_lifecycle_metrics.json",
+    "config.yaml",
+)  # behind a prefix
 _DEFINITIONS = (
-    Definition("TTFT", "to the first event with text; from before a connection is found; none of an answer of one token", _CLIENT),
-    Definition("TPOT", "(last − first event with text) ÷ (n − 1), n from the client's tokenizer unless it is told to take usage", _REPORT),
+    Definition(
+        "TTFT", "to the first event with text; from before a connection is found; none of an answer of one token", _CLIENT
+    ),
+    Definition(
+        "TPOT",
+        "(last − first event with text) ÷ (n − 1), n from the client's tokenizer unless it is told to take usage",
+        _REPORT,
+    ),
     Definition("ITL", "gaps between tokens by its tokenizer: 0 within one event", _REPORT),
     Definition("E2E", "to the end of the body", _CLIENT),
     Definition("throughput", "over the time from the first request to the end of the last", _REPORT),
@@ -121,7 +132,9 @@ def _stages(path: Path) -> list[_Stage]:
         try:
             stages.append(typed(_Stage, json.loads(file.read_text(encoding="utf-8"))))
         except UNREADABLE as error:
-            raise BenchError(f"{file}: no aggregates of an inference-perf stage: {error}. Copy it again from where it was written.") from None
+            raise BenchError(
+                f"{file}: no aggregates of an inference-perf stage: {error}. Copy it again from where it was written."
+            ) from None
     if not stages:
         raise BenchError(
             f"{file}: no such file. It says what load inference-perf sent: copy it, and those of further stages, "
@@ -165,7 +178,8 @@ def _requests(requests: Sequence[_Request]) -> list[RequestRecord]:
             continue
         answer = each.info.response_metrics or _Answer()
         usage = answer.server_usage or {}
-        times = [moment - first for moment in answer.output_token_times]
+        # The tool repeats the moment of an event for each token of it, by its own tokenizer.
+        times = [moment - first for moment, _ in itertools.groupby(answer.output_token_times)]
         found.append(
             request(
                 i,
@@ -188,7 +202,11 @@ def _reported(stage: _Stage) -> dict[str, float]:
         "duration_s": stage.benchmark_time_seconds,
         "requests": float(stage.load_summary.count),
         "ok": float(done.get("count") or 0),
-        **seconds(throughput, 1.0, {"requests_per_sec": "throughput_requests_per_s", "output_tokens_per_sec": "throughput_tokens_per_s"}),
+        **seconds(
+            throughput,
+            1.0,
+            {"requests_per_sec": "throughput_requests_per_s", "output_tokens_per_sec": "throughput_tokens_per_s"},
+        ),
         **seconds(done.get("prompt_tokens") or {}, 1.0, {"mean": "counted_prompt_tokens"}),
         **seconds(done.get("output_tokens") or {}, 1.0, {"mean": "counted_output_tokens"}),
     }

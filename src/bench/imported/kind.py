@@ -17,7 +17,7 @@ __all__ = ["Definition", "Format", "PeerRun", "failure", "request", "seconds"]
 # longest gap between pieces that came at one moment (s); derived: as `tokens_per_arrival` of docs/reference/metrics.md
 _TOGETHER_S = 0.0002
 _TIMEOUT = re.compile(r"time[d_ -]?out", re.IGNORECASE)
-_DISCONNECT = re.compile(r"disconnect|connect|reset by peer|broken pipe", re.IGNORECASE)
+_DISCONNECT = re.compile(r"disconnect|connect|reset by peer|broken pipe|closing transport", re.IGNORECASE)
 _STATUS = {status.phrase.lower(): status.value for status in HTTPStatus}
 
 

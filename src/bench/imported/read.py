@@ -32,7 +32,9 @@ def read_peers(path: Path) -> list[tuple[Format, Path, PeerRun]]:
     files = sorted(file for file in path.rglob("*.json") if file.is_file())
     found = [run for file in files for run in _of_file(file, among_others=True)]
     if not found:
-        raise BenchError(f"{path}: none of the {len(files)} JSON files below it is a result file of a tool that is read. {_expected()}")
+        raise BenchError(
+            f"{path}: none of the {len(files)} JSON files below it is a result file of a tool that is read. {_expected()}"
+        )
     return found
 
 
@@ -44,12 +46,14 @@ def _of_file(path: Path, *, among_others: bool = False) -> Iterator[tuple[Format
                     yield from ((form, path, run) for run in form.read(path, value))
                 except (ValueError, RecursionError) as error:
                     raise BenchError(
-                        f"{path}: not as {form.title} {form.versions} writes it: {error}. Expected: {form.file}. Run {form.title} again, "
-                        "or copy the file again if it was changed."
+                        f"{path}: not as {form.title} {form.versions} writes it: {error}. Expected: {form.file}. Copy the file "
+                        f"again, or run {form.title} again."
                     ) from None
                 break
             if form.is_part(value) and not among_others:
-                raise BenchError(f"{path}: a part of {form.title}'s results, without the load or the requests. Name {form.file}.")
+                raise BenchError(
+                    f"{path}: a part of {form.title}'s results, without the load or the requests. Name {form.file}."
+                )
 
 
 def _values(path: Path) -> list[Any]:

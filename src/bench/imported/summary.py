@@ -64,7 +64,9 @@ def imported(peers: Iterable[tuple[Format, Path, PeerRun]], own: Sequence[Mappin
         lengths = _lengths(peer)
         workload = next((name for arrival, *of, name in loads if arrival == peer.arrival and _alike(of, lengths)), None)
         if workload is None:
-            workload = "_".join([peer.arrival, *(f"{letter}{mean:.0f}" for letter, mean in zip("po", lengths, strict=True) if mean)])
+            workload = "_".join(
+                [peer.arrival, *(f"{letter}{mean:.0f}" for letter, mean in zip("po", lengths, strict=True) if mean)]
+            )
             loads.append((peer.arrival, *lengths, workload))
         load = (form.name, peer.model, workload, peer.level)
         repeats[load] = repeats.get(load, 0) + 1
@@ -128,12 +130,27 @@ def _run(form: Format, source: Path, peer: PeerRun, workload: str, repeat: int) 
         return Imported(form=form, source=source, peer=peer, figures=_aggregates(figures, peer), requests=None)
     if peer.lacks:
         figures |= dict.fromkeys([*_OF_CHUNKS, *(name for name in figures if name.startswith(("steady", "itl_")))])
-    return Imported(form=form, source=source, peer=peer, figures=figures, requests=supported(table).drop(*KEPT, "request_class"))
+    return Imported(
+        form=form, source=source, peer=peer, figures=figures, requests=supported(table).drop(*KEPT, "request_class")
+    )
 
 
 def _aggregates(figures: Mapping[str, Any], peer: PeerRun) -> dict[str, Any]:
     """What the load was, and what the tool counted; times by its own definitions are no columns of ours."""
-    kept = ("deployment", "run", "workload", "family", "arrival", "axis", "level", "repeat", "endpoint", "stream", "digest", "started")
+    kept = (
+        "deployment",
+        "run",
+        "workload",
+        "family",
+        "arrival",
+        "axis",
+        "level",
+        "repeat",
+        "endpoint",
+        "stream",
+        "digest",
+        "started",
+    )
     counts = {name: int(peer.reported[name]) for name in ("requests", "ok") if name in peer.reported}
     return {**{name: figures[name] for name in kept}, **counts}
 

@@ -95,10 +95,10 @@ def _load(result: _Result) -> tuple[str, str, float]:
 
 def _requests(result: _Result) -> list[RequestRecord]:
     """None where the file has aggregates alone."""
-    columns = (result.start_times, result.ttfts, result.itls, result.input_lens, result.output_lens)
-    if None in columns:
+    starts, ttfts, itls = result.start_times, result.ttfts, result.itls
+    prompts, outputs = result.input_lens, result.output_lens
+    if starts is None or ttfts is None or itls is None or prompts is None or outputs is None:
         return []
-    starts, ttfts, itls, prompts, outputs = (column or () for column in columns)
     errors = result.errors or ("",) * len(starts)
     if len({len(starts), len(ttfts), len(itls), len(prompts), len(outputs), len(errors)}) != 1:
         raise ValueError("start_times, ttfts, itls, input_lens, output_lens and errors are not of one length")
@@ -106,8 +106,9 @@ def _requests(result: _Result) -> list[RequestRecord]:
     for i, (start, ttft, gaps, error) in enumerate(zip(starts, ttfts, itls, errors, strict=True)):
         sent = start - first
         if error or not ttft:
-            outcome, status = failure(error)
-            found.append(request(i, sent_s=sent, outcome=outcome, error=error.strip().splitlines()[-1] if error.strip() else None, status=status))
+            said = error.strip().splitlines()[-1] if error.strip() else ""  # of a traceback what was raised
+            outcome, status = failure(said)
+            found.append(request(i, sent_s=sent, outcome=outcome, error=said or None, status=status))
             continue
         times = list(itertools.accumulate(gaps, initial=sent + ttft))
         found.append(
@@ -131,6 +132,8 @@ VLLM = Format(
     file="the JSON of `vllm bench serve --save-result --save-detailed`",
     versions="0.32",
     definitions=_DEFINITIONS,
-    is_result=lambda content: isinstance(content, dict) and {"backend", "model_id", "request_throughput", "num_prompts"} <= content.keys(),
+    is_result=lambda content: (
+        isinstance(content, dict) and {"backend", "model_id", "request_throughput", "num_prompts"} <= content.keys()
+    ),
     read=_read,
 )

@@ -12,7 +12,13 @@ __all__ = ["definition_line", "imported_notes", "imported_rows"]
 
 _HEAD = ("", "load", "answered", "prompt", "output", "requests/s", "tokens/s")
 _COUNTED = ("counted_prompt_tokens", "counted_output_tokens", "throughput_requests_per_s", "throughput_tokens_per_s")
-_TIMES = {"ttft_p50_s": "TTFT P50", "ttft_p99_s": "P99", "tpot_p50_s": "TPOT P50", "itl_p50_s": "ITL P50", "e2e_p50_s": "E2E P50"}
+_TIMES = {
+    "ttft_p50_s": "TTFT P50",
+    "ttft_p99_s": "P99",
+    "tpot_p50_s": "TPOT P50",
+    "itl_p50_s": "ITL P50",
+    "e2e_p50_s": "E2E P50",
+}
 
 
 def imported_rows(runs: Sequence[Imported], own: Iterable[Mapping[str, Any]]) -> list[list[str]]:
@@ -23,7 +29,9 @@ def imported_rows(runs: Sequence[Imported], own: Iterable[Mapping[str, Any]]) ->
     Args:
         own: rows of the summary table.
     """
-    rows = [(_load(row), 0, _row(str(row["deployment"]) + ("" if row["valid"] else ", invalid"), _label(row), row)) for row in own]
+    rows = [
+        (_load(row), 0, _row(str(row["deployment"]) + ("" if row["valid"] else ", invalid"), _label(row), row)) for row in own
+    ]
     for i, run in enumerate(runs, 1):
         load, title = _load(run.figures), f"{run.form.title} {run.peer.version or ''}".strip()
         if run.requests is not None:
@@ -64,11 +72,11 @@ def definition_line(each: Definition) -> str:
 
 def imported_notes(runs: Sequence[Imported]) -> Iterator[str]:
     """What a reader of the table should know of the runs, and of each tool's definitions."""
-    for run in runs:
+    for run in {run.source: run for run in runs}.values():
         if run.requests is None:
-            yield f"{run.source}: has no records of single requests, so it is a line of this table alone. With {run.form.file} it is a run."
+            yield f"{run.source}: has no records of single requests, so it is a line of this table alone; {run.form.file} has them."
         elif run.peer.lacks:
-            yield f"{run.source}: {run.peer.lacks}: there is no ITL and no steady window."
+            yield f"{run.source}: {run.peer.lacks}, so there is no ITL and no steady window."
     tools: dict[str, Format] = {run.form.title: run.form for run in runs}
     for title, form in tools.items():
         yield f"{title} defines otherwise, or by another name (as of {form.versions}):"

@@ -26,7 +26,7 @@ def export(
         str,
         typer.Argument(
             metavar="DEPLOYMENT",
-            help="A deployment of the results in this folder; of benchmark reports also results or runs, as `bench compare` takes them.",
+            help="A deployment of the results in this folder; of benchmark reports also what `bench compare` takes, such as runs/one.",
             show_default=False,
             autocompletion=completion.deployments,
         ),
@@ -73,7 +73,9 @@ def _reports(source: str, output: Path | None) -> None:
 
     rows = read_source(source).to_dicts()
     if output is None and len(rows) != 1:
-        raise BenchError(f"{source}: has {count_text(len(rows), 'run')}, and a report is of one. Give --output DIR, for a file each.")
+        raise BenchError(
+            f"{source}: has {count_text(len(rows), 'run')}, and a report is of one. Give --output DIR, for a file each."
+        )
     for row in rows:
         text = yaml.safe_dump(benchmark_report(row), sort_keys=False, width=120)
         if output is None:

@@ -30,9 +30,15 @@ class Import:
 
     files: Annotated[
         list[str],
-        typer.Argument(metavar="FILE…", help="Result files, folders of them, and parsed runs of your own as `bench compare` takes them.", show_default=False),
+        typer.Argument(
+            metavar="FILE…",
+            help="Result files, folders of them, and parsed runs of your own as `bench compare` takes them.",
+            show_default=False,
+        ),
     ]
-    output_dir: Annotated[Path | None, option("DIR", "Write each run into a folder of its own below DIR.", default="print only")] = None
+    output_dir: Annotated[
+        Path | None, option("DIR", "Write each run into a folder of its own below DIR.", default="print only")
+    ] = None
     json: Json = False
 
     def run(self) -> None:
@@ -78,7 +84,9 @@ def _is_own(text: str) -> bool:
     place = Path(text)
     if not place.exists():
         return Path(text.rpartition(":")[0]).exists() and ":" in text
-    return place.suffix == ".parquet" or (place.is_dir() and any(any(place.rglob(name)) for name in ("summary.json", "summary.parquet", "run.json")))
+    return place.suffix == ".parquet" or (
+        place.is_dir() and any(any(place.rglob(name)) for name in ("summary.json", "summary.parquet", "run.json"))
+    )
 
 
 def _plain(row: Any) -> dict[str, Any]:
