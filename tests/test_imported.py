@@ -200,6 +200,37 @@ def test_a_file_that_is_not_as_its_tool_writes_it_names_the_key(tmp_path):
             read_peers(write(tmp_path, **changes))
 
 
+def leaves(content, path=()):
+    inner = content.items() if isinstance(content, dict) else enumerate(content) if isinstance(content, list) else ()
+    found = [leaf for key, value in inner for leaf in leaves(value, (*path, key))]
+    return found or [path]
+
+
+def changed(content, path, value):
+    """A copy with another value at a path."""
+    if not path:
+        return value
+    copy = dict(content) if isinstance(content, dict) else list(content)
+    copy[path[0]] = changed(copy[path[0]], path[1:], value)
+    return copy
+
+
+@pytest.mark.parametrize("junk", ["x", None, [], {}, -1, 1e300])
+@pytest.mark.parametrize("tool", FILES)
+def test_any_other_value_is_read_or_refused(tool, junk, tmp_path):
+    """Whatever stands in a value's place, nothing else than a message for the user is raised."""
+    file = FILES[tool](tmp_path, TRUTH[-2:])
+    content = json.loads(file.read_text())
+    for path in leaves(content):
+        file.write_text(json.dumps(changed(content, path, junk)))
+        try:
+            runs = imported(read_peers(file))
+        except BenchError as error:
+            assert file.parent.name in str(error)  # noqa: PT017 - either is right
+        else:
+            assert all(run.figures["level"] > 0 for run in runs)
+
+
 def test_files_that_stand_together_are_asked_for(tmp_path):
     file = inference_perf(tmp_path)
     with pytest.raises(BenchError, match="a part of inference-perf's results"):

@@ -5,19 +5,25 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
+from bench.errors import shown
 from bench.records.request import Outcome, RequestRecord
+from bench.records.request_table import odd_key
 
 __all__ = ["Definition", "Format", "PeerRun", "failure", "request", "seconds"]
 
 # longest gap between pieces that came at one moment (s); derived: as `tokens_per_arrival` of docs/reference/metrics.md
 _TOGETHER_S = 0.0002
+_MOST = 1e12  # of a number: beyond it nothing was measured
+_NOT_NEGATIVE = ("sent_s", "ttft_s", "e2e_s", "prompt_tokens", "completion_tokens", "cached_tokens")
 _TIMEOUT = re.compile(r"time[d_ -]?out", re.IGNORECASE)
-_DISCONNECT = re.compile(r"disconnect|connect|reset by peer|broken pipe|closing transport", re.IGNORECASE)
+_DISCONNECT = re.compile(
+    r"connect|reset by peer|broken pipe|ClientOSError", re.IGNORECASE
+)  # the last is aiohttp's of a lost connection
 _STATUS = {status.phrase.lower(): status.value for status in HTTPStatus}
 
 
@@ -57,6 +63,24 @@ class PeerRun:
     requests: Sequence[RequestRecord] = ()
     reported: Mapping[str, float] = field(default_factory=dict)
     lacks: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse what was not measured.
+
+        Raises:
+            ValueError: it names the request, or the column, and its value.
+        """
+        numbers = {"level": self.level, **self.reported}
+        for name, value in numbers.items():
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < _MOST:
+                raise ValueError(f"{name} is {shown(value)}")
+        if not self.level:
+            raise ValueError("the load is 0")
+        for each in self.requests:
+            content = asdict(each)
+            odd = odd_key(content) or next((name for name in _NOT_NEGATIVE if (content[name] or 0) < 0), None)
+            if odd is not None or each.sent_s is None:
+                raise ValueError(f"request {each.index}: {odd or 'sent_s'} is {shown(content[odd or 'sent_s'])}")
 
 
 @dataclass(frozen=True, kw_only=True)

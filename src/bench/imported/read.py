@@ -15,6 +15,8 @@ from bench.records.files import UNREADABLE, refuse_constant
 
 __all__ = ["read_peers"]
 
+# What reading values of other types than a tool writes may raise.
+_ODD = (ArithmeticError, AttributeError, LookupError, OSError, RecursionError, TypeError, ValueError)
 _BLANKS = re.compile(r"\s*")
 
 
@@ -44,9 +46,10 @@ def _of_file(path: Path, *, among_others: bool = False) -> Iterator[tuple[Format
             if form.is_result(value):
                 try:
                     yield from ((form, path, run) for run in form.read(path, value))
-                except (ValueError, RecursionError) as error:
+                except _ODD as error:
+                    said = str(error) if isinstance(error, ValueError) else repr(error)
                     raise BenchError(
-                        f"{path}: not as {form.title} {form.versions} writes it: {error}. Expected: {form.file}. Copy the file "
+                        f"{path}: not as {form.title} {form.versions} writes it: {said}. Expected: {form.file}. Copy the file "
                         f"again, or run {form.title} again."
                     ) from None
                 break

@@ -81,7 +81,7 @@ def _reports(source: str, output: Path | None) -> None:
         if output is None:
             print(text, end="")
             return
-        file = output / row["deployment"].replace("/", "_") / f"{row['run']}.yaml"
+        file = output / f"{row['deployment']}_{row['run']}.yaml".replace("/", "_")
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")
         print(file)
