@@ -1,14 +1,15 @@
 """How well a tuning finds the best settings: planted servers whose every combination has a known highest rate within an SLO.
 
     python -m benchmarks.tuning --servers 100 --json tuning.json   # beside Optuna's TPE and a full grid, both by point estimates
-    python -m benchmarks.tuning --servers 1000 --drawn             # visits drawn from their errors: the race alone, in a minute
+    python -m benchmarks.tuning --servers 1000 --drawn             # visits drawn from their errors: the race alone, in minutes
+    python -m benchmarks.tuning --drawn --effect 0.8               # settings that change the rate by a factor of two
     python -m benchmarks.tuning --servers 1000 --drawn --model .12 # first looks ordered by a model whose gains are off by 12 %
     python -m benchmarks.tuning --servers 1000 --drawn --fail .1   # a tenth of the starts dies, or shows nothing or too little
 
-Two or three settings of two to four values each, whose effects are a fifth (standard deviation of the logarithm), and interact by half
-of that. A third of the servers has no effects at all, and a third has one bad value that looks good in short runs. Starts differ by
-4 %, and the machine drifts by 1 % within a minute. A start takes 30 seconds. What is judged is the rate itself: how far the chosen
-settings are from the best, and how often settings that are no better than the default are called winners.
+Two or three settings of two to four values each, whose effects are a fifth (standard deviation of the logarithm; `--effect`), and
+interact by half of that. A third of the servers has no effects at all, and a third has one bad value that looks good in short runs.
+Starts differ by 4 %, and the machine drifts by 1 % within a minute. A start takes 30 seconds. What is judged is the rate itself: how
+far the chosen settings are from the best, and how often settings that are no better than the default are called winners.
 """
 
 from __future__ import annotations
@@ -31,13 +32,15 @@ import numpy as np
 
 from bench.records.tuning import Predicted, Visit
 from bench.search import Aim, Budget, Measured, search
+from bench.statistics import Z
 from bench.study import parse_slo
 from bench.tune.race import Ask, race
-from bench.tune.standing import START, Space
+from bench.tune.standing import START, Space, Standing
 from bench.tune.visits import target_of, visit_of
 
 _KINDS = ("effects", "flat", "good in short runs")
-_EFFECT, _TOGETHER, _DRIFT = 0.2, 0.1, 0.01
+_EFFECT, _DRIFT = 0.2, 0.01
+_TOGETHER = 0.5  # effect of a combination ÷ that of a value
 _START_S = 30.0
 _BUDGET = Budget(12, 600.0)
 _LOOKS_BETTER, _SHORT = 0.3, 150  # by how much a short run flatters the bad value, and its requests
@@ -48,11 +51,16 @@ _NEAR = 0.05  # of the best: what counts as found
 
 @dataclass(frozen=True)
 class How:
-    """How servers are tuned. Attributes: drawn: visits, in place of searches. model: its error (ln gain). fail: share of the starts."""
+    """How servers are planted and tuned.
+
+    Attributes:
+        drawn: visits, in place of searches. model: its error (ln gain). fail: share of the starts. effect: of a value (ln rate).
+    """
 
     drawn: bool = False
     model: float | None = None
     fail: float = 0.0
+    effect: float = _EFFECT
 
 
 @dataclass
@@ -70,17 +78,17 @@ class Planted:
     seed: int
 
     @classmethod
-    def of(cls, number: int, seed: int) -> Planted:
-        """The nth server."""
+    def of(cls, number: int, seed: int, effect: float = _EFFECT) -> Planted:
+        """The nth server. Args: effect: of a value of a setting (standard deviation of ln rate)."""
         random = np.random.default_rng([seed, number, 5])
         kind = _KINDS[number % len(_KINDS)]
         sizes = random.integers(2, 5, random.integers(2, 4)).tolist()
         cells = list(itertools.product(*map(range, sizes)))
         logs = np.zeros(len(cells))
         if kind != "flat":
-            effects = [random.normal(0, _EFFECT, size) for size in sizes]
+            effects = [random.normal(0, effect, size) for size in sizes]
             logs = np.array([sum(effects[i][value] for i, value in enumerate(cell)) for cell in cells])
-            logs += random.normal(0, _TOGETHER, len(cells))
+            logs += random.normal(0, _TOGETHER * effect, len(cells))
         bad = np.array([kind == _KINDS[2] and cell[0] == sizes[0] - 1 for cell in cells])
         logs -= _LOOKS_BETTER * bad
         rate = math.exp(random.uniform(0, 3))
@@ -205,7 +213,23 @@ def by_race(planted: Planted, seed: int, minutes: float, how: How) -> dict[str, 
         "width": None if not ends else math.log(ends[1] / ends[0]),
         "pairs": confirmed.pairs if confirmed else 0,
         "untried": len(found.untried),
+        "adds": []
+        if found.standing is None
+        else _adds(planted, space, found.standing, planted.names.index(found.leader or "")),
     }
+
+
+def _adds(planted: Planted, space: Space, standing: Standing, leader: int) -> list[bool]:
+    """Whether the interval of what each setting adds holds the truth, for those in which leader and default differ."""
+    held, logs = [], np.log(planted.rates)
+    for column in space.columns:
+        one, other = (planted.settings[each][column] for each in (leader, 0))
+        known = standing.contribution(column, leader, 0) if one != other else None
+        if known is not None:
+            twins = [(i, {**each, column: other}) for i, each in enumerate(planted.settings) if each[column] == one]
+            truth = statistics.fmean(logs[i] - logs[planted.settings.index(twin)] for i, twin in twins)
+            held.append(bool(abs(truth - known[0]) <= Z * known[1]))
+    return held
 
 
 def by_grid(planted: Planted, seed: int, *, drawn: bool) -> dict[str, Any]:
@@ -245,7 +269,7 @@ def _judged(planted: Planted, chosen: int, machine: Machine) -> dict[str, Any]:
 
 def one(number: int, seed: int, minutes: float, how: How) -> dict[str, Any]:
     """All ways on one server."""
-    planted, drawn = Planted.of(number, seed), how.drawn
+    planted, drawn = Planted.of(number, seed, how.effect), how.drawn
     ours = by_race(planted, number, minutes, how)
     grid = by_grid(planted, number, drawn=drawn)
     ways = {"race": ours, "grid": grid}
@@ -268,11 +292,12 @@ def main() -> None:
     parser.add_argument("--drawn", action="store_true", help="draw visits from their errors, in place of searching")
     parser.add_argument("--model", type=float, help="order first looks by a model whose gains are off by so much (ln)")
     parser.add_argument("--fail", type=float, default=0.0, help="share of the starts that fail")
+    parser.add_argument("--effect", type=float, default=_EFFECT, help="of a value of a setting (standard deviation of ln rate)")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     numbers = range(options.servers)
     with ProcessPoolExecutor(os.cpu_count()) as pool:
-        how = How(options.drawn, options.model, options.fail)
+        how = How(options.drawn, options.model, options.fail, options.effect)
         arguments = ([each] * len(numbers) for each in (options.seed, options.minutes, how))
         found = []
         for row in pool.map(one, numbers, *arguments):
@@ -307,6 +332,8 @@ def report(found: list[dict[str, Any]]) -> None:
     if held:
         print(f"intervals of the gain hold: {sum(held)} of {len(held)}, median ln width "
               f"{statistics.median([x['width'] for x in races if x['width'] is not None]):.3f}")  # fmt: skip
+    adds = [each for row in races for each in row["adds"]]
+    print(f"intervals of what a setting adds hold: {sum(adds)} of {len(adds)}")
     ratios = [each["race"]["minutes"] / each["grid"]["minutes"] for each in found]
     print(f"minutes ÷ those of the grid, median: {statistics.median(ratios):.2f}; candidates, median: "
           f"{statistics.median([each['candidates'] for each in found]):g}")  # fmt: skip

@@ -31,9 +31,8 @@ _DRIFT = 0.01  # by how much a machine's speed moves within a minute (ln speed);
 _LEVEL = 1.0  # what is not known of the objective at all (ln objective); convention: a factor of 2.7 either way
 _EFFECT = 0.2  # effect of a value of a setting (ln objective); convention
 _TOGETHER = 0.1  # what a combination adds to the effects of its values (ln objective); convention
-# factors on all effects that are tried, each less likely than the one before; convention: some settings change the rate fourfold
-_SCALES = (1.0, 2.5, 6.0)
-_RARER = 0.4  # probability of such a factor ÷ that of the one before; convention
+# factors on all effects that are tried, alike beforehand; tuned: benchmarks.tuning --effect, of 0.1, 0.2 and 0.8
+_SCALES = (0.5, 1.0, 2.0, 4.0)
 # shares of the effects by which a model's predictions may be off; tuned: benchmarks.tuning --model
 _LEFT_OPEN = (0.25, 0.7, 2.0)
 _NORMAL = NormalDist()
@@ -74,8 +73,45 @@ class Space:
         return np.concatenate([np.array(part) for part in parts], axis=1) if parts else np.zeros((len(self.settings), 0))
 
 
+class _Part:
+    """The posterior of all candidates if effects have one scale, and predictions one share of them as their error.
+
+    Attributes:
+        means, covariance: of the logarithm of each candidate's objective. evidence: the marginal likelihood (ln, up to a constant).
+    """
+
+    def __init__(
+        self, effects: Floats, seen: Sequence[Seen], predicted: Mapping[int, float], *, scale: float, share: float
+    ) -> None:
+        mean = seen[0].middle  # of all, as far as is known
+        prior = scale**2 * effects + _LEVEL**2
+        own = list(predicted)
+        at = np.array([each.candidate for each in seen] + own)
+        times = np.array([each.at_min for each in seen])
+        noise = np.zeros((len(at), len(at)))
+        noise[: len(seen), : len(seen)] = _DRIFT**2 * np.minimum.outer(times, times)
+        noise[len(seen) :, len(seen) :] = (scale * share) ** 2 * effects[np.ix_(own, own)] + _LEVEL**2
+        noise += np.diag([each.error**2 + START**2 for each in seen] + [0.0] * len(own))
+        total = prior[np.ix_(at, at)] + noise
+        self._prior, self._at, self._times, self._mean = prior, at, times, mean
+        self._weights: Floats = np.linalg.inv(total)
+        self._residual: Floats = np.array([each.middle for each in seen] + list(predicted.values())) - mean
+        gain = prior[:, at] @ self._weights
+        self.means: Floats = mean + gain @ self._residual
+        self.covariance: Floats = prior - gain @ prior[at]
+        self.evidence = -float(self._residual @ self._weights @ self._residual + np.linalg.slogdet(total)[1]) / 2
+
+    def expected(self, candidate: int, at_min: float) -> tuple[float, float]:
+        """The logarithm of a candidate's objective on the machine as it is then, and its variance."""
+        drift = np.zeros(len(self._at))  # predictions do not drift
+        drift[: len(self._times)] = _DRIFT**2 * np.minimum(at_min, self._times)
+        shared = self._prior[candidate, self._at] + drift
+        variance = self._prior[candidate, candidate] + _DRIFT**2 * at_min - shared @ self._weights @ shared
+        return float(self._mean + shared @ self._weights @ self._residual), float(variance)
+
+
 class Standing:
-    """The posterior of all candidates.
+    """The posterior of all candidates, over the scales that effects may have and the errors of predictions.
 
     Attributes:
         means, covariance: of the logarithm of each candidate's objective.
@@ -85,34 +121,24 @@ class Standing:
         """Args: seen: at least one visit. predicted: by candidate, the logarithm of its objective as a model has it."""
         self._space = space
         features = space.features()
-        mean = seen[0].middle  # of all, as far as is known
         effects = _EFFECT**2 * features @ features.T + _TOGETHER**2 * np.eye(len(features))
         modelled = predicted or {}
-        at = np.array([each.candidate for each in seen] + list(modelled))
-        times, own = np.array([each.at_min for each in seen]), list(modelled)
-        residual = np.array([each.middle for each in seen] + list(modelled.values())) - mean
-        found: list[tuple[float, Floats, Floats]] = []
-        for (number, scale), share in itertools.product(enumerate(_SCALES), _LEFT_OPEN if own else _LEFT_OPEN[:1]):
-            prior = scale**2 * effects + _LEVEL**2
-            noise = np.zeros((len(at), len(at)))
-            noise[: len(seen), : len(seen)] = _DRIFT**2 * np.minimum.outer(times, times)
-            noise[len(seen) :, len(seen) :] = (scale * share) ** 2 * effects[np.ix_(own, own)] + _LEVEL**2
-            noise += np.diag([each.error**2 + START**2 for each in seen] + [0.0] * len(own))
-            total = prior[np.ix_(at, at)] + noise
-            weights = np.linalg.inv(total)
-            gain = prior[:, at] @ weights
-            evidence = -(residual @ weights @ residual + np.linalg.slogdet(total)[1]) / 2 + number * math.log(_RARER)
-            found.append((float(evidence), gain @ residual, prior - gain @ prior[at]))
-        self.means, self.covariance = _mixed(found)
-        self.means = mean + self.means
-        self._prior, self._at, self._times = prior, at, times
-        self._mean, self._weights, self._residual = mean, weights, residual
+        grid = list(itertools.product(_SCALES, _LEFT_OPEN if modelled else _LEFT_OPEN[:1]))
+        self._parts = [_Part(effects, seen, modelled, scale=scale, share=share) for scale, share in grid]
+        logs = np.array([part.evidence for part in self._parts])
+        shares = np.exp(logs - logs.max())
+        self._shares: Floats = shares / shares.sum()
+        means = np.array([part.means for part in self._parts])
+        self.means: Floats = self._shares @ means
+        off = means - self.means
+        within = np.tensordot(self._shares, np.array([part.covariance for part in self._parts]), axes=1)
+        self.covariance: Floats = within + (self._shares[:, None] * off).T @ off
 
     def expected(self, candidate: int, at_min: float) -> tuple[float, float]:
         """The logarithm of a candidate's objective on the machine as it is then, and its standard error."""
-        shared = self._prior[candidate, self._at] + _DRIFT**2 * np.minimum(at_min, self._times)
-        variance = self._prior[candidate, candidate] + _DRIFT**2 * at_min - shared @ self._weights @ shared
-        return float(self._mean + shared @ self._weights @ self._residual), math.sqrt(max(0.0, float(variance)))
+        means, variances = np.array([part.expected(candidate, at_min) for part in self._parts]).T
+        mean = float(self._shares @ means)
+        return mean, math.sqrt(max(0.0, float(self._shares @ (variances + (means - mean) ** 2))))
 
     def difference(self, one: int, other: int) -> tuple[float, float]:
         """By how much the logarithm of one candidate's objective lies above another's, and the standard error of that."""
@@ -146,13 +172,3 @@ class Standing:
             return None
         contrast /= pairs
         return float(contrast @ self.means), math.sqrt(max(0.0, float(contrast @ self.covariance @ contrast)))
-
-
-def _mixed(found: Sequence[tuple[float, Floats, Floats]]) -> tuple[Floats, Floats]:
-    """Mean and covariance of a mixture. Args: found: of each part the logarithm of its weight, its mean and its covariance."""
-    best = max(log for log, _, _ in found)
-    weights = np.array([math.exp(log - best) for log, _, _ in found])
-    weights /= weights.sum()
-    mean: Floats = sum(w * each for w, (_, each, _) in zip(weights, found, strict=True))
-    parts = (w * (cov + np.outer(each - mean, each - mean)) for w, (_, each, cov) in zip(weights, found, strict=True))
-    return mean, sum(parts)
