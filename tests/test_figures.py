@@ -241,7 +241,7 @@ def test_what_is_read_of_the_charts_is_what_they_declare():
     }
     rows = [{**plain, "level": level, "repeat": 1, "baseline": level == 1} for level in (1, 2, 4, 8)]
     assert len(figures_of(rows)) > 7
-    assert figures_of(rows) == [chart.name for chart in charts if chart.applies(rows)]
+    assert figures_of(rows, tuned=True) == [chart.name for chart in charts if chart.applies(rows)]
 
 
 def chart_file(folder, declared):
@@ -452,7 +452,7 @@ def test_no_figure_rests_on_more_of_the_decision_than_it_names(name):
         whole = replace(results_of(case), decision=WHOLE, device=DEVICE)
         assert drawn.draw(whole.given(drawn.uses)).to_dict() == drawn.draw(whole).to_dict()
     assert selection.used_by(name) == drawn.uses
-    assert set(drawn.uses) <= {*Decision.model_fields, "calibration", "grades", "searches"}
+    assert set(drawn.uses) <= {*Decision.model_fields, "calibration", "grades", "searches", "tuning"}
 
 
 def test_a_figure_gets_what_it_names_and_no_more(summary, tmp_path, monkeypatch):
