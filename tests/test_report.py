@@ -23,6 +23,7 @@ from bench.records.launch import Settings
 from bench.report import write_manifest, write_report
 from bench.report.provenance import deployments, overview, workloads
 from bench.study import Decision
+from bench.words.accuracy import beside_cells
 from tests import records
 from tests.planted import steady_row
 from tests.test_answers import study as of_rows
@@ -366,3 +367,6 @@ def test_the_report_has_right_answers_beside_throughput_where_they_are_graded(tm
     )
     assert {"75.0 %", "50.0 %", "−25.0 points", "19.4 to 99.4 %"} <= set(cells(page))
     assert "| b · short | 4 | 40 | 50.0 % | 6.8 to 93.2 % | 4 | 0 | −25.0 points |" in (tmp_path / "report.md").read_text()
+    alike = {"share": 4 / 12, "low": 0.099, "high": 0.651}
+    assert [text for text, _ in beside_cells(alike, 6144, 4.0)] == ["33 %", "10 to 65 %", "6,144", "4"]
+    assert {text for text, _ in beside_cells({}, None, None)} == {"–"}

@@ -139,7 +139,7 @@ def write_report(
         "latency_text": latency_text,
         "shown": shown_latencies(shown),
         "accuracy": _accuracy(results),
-        "accuracy_heads": (*accuracy.HEADS, "identical answers"),
+        "accuracy_heads": (*accuracy.HEADS, *accuracy.BESIDE),
         "accuracy_meaning": accuracy.MEANING,
         "ungraded": accuracy.ungraded_text(results.ungraded) if results.ungraded else None,
         "searches": _searched(results.answered),
@@ -204,19 +204,22 @@ def _searched(found: Sequence[tuple[str, SearchRecord]]) -> list[dict[str, Any]]
 
 
 def _accuracy(results: Results) -> list[dict[str, Any]]:
-    """What of a graded set each deployment solves at each load, with the share of its answers that are the baseline's."""
+    """What of a graded set each deployment solves at each load, with the share of answers that are the baseline's, and its limit."""
     if results.grades is None:
         return []
     same = {
-        (name, *(row[key] for key in ("workload", "axis", "level"))): row["share"]
+        (name, *(row[key] for key in ("workload", "axis", "level"))): row
         for name, found in results.comparisons.items()
         for row in found.answers.iter_rows(named=True)
     }
     families = dict(results.runs.select("workload", "family").iter_rows())
+    kv_tokens = dict(results.runs.select("deployment", "kv_tokens").iter_rows())
+    limits_of = {(row["deployment"], row["workload"]): row for row in results.points.iter_rows(named=True)}
     found = []
     for each in graded(results.runs, results.grades):
-        share = same.get((each.deployment, each.workload, each.axis, each.level))
-        cells = [*accuracy.accuracy_cells(each), ("–" if share is None else f"{100 * share:.0f} %", share)]
+        alike = same.get((each.deployment, each.workload, each.axis, each.level), {})
+        of = limits_of.get((each.deployment, each.workload), {})
+        cells = [*accuracy.accuracy_cells(each), *accuracy.beside_cells(alike, kv_tokens.get(each.deployment), of.get("c_max"))]
         found.append({**vars(each), "family": families[each.workload], "cells": cells})
     return found
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from bench.analysis import Graded
 
-__all__ = ["HEADS", "MEANING", "accuracy_cells", "ungraded_text"]
+__all__ = ["BESIDE", "HEADS", "MEANING", "accuracy_cells", "beside_cells", "ungraded_text"]
 
 HEADS = ("tokens/s", "pass@1", "interval", "tasks", "failed", "difference", "interval")
+BESIDE = ("identical answers", "interval", "KV tokens", "C_max")  # further columns of a report
 MEANING = (
     "pass@1: share of the tasks that are solved, of several answers to a task their mean. Difference: from the baseline at "
     "the same load, in percentage points, on the tasks that both answered. Intervals: 95 %. One that holds 0 shows no difference."
@@ -25,6 +29,17 @@ def accuracy_cells(found: Graded) -> list[tuple[str, float | None]]:
         (str(found.failed), found.failed),
         ("–" if by is None else f"{_points(by.by)} points", by.by if by else None),
         ("–" if by is None else f"{_points(by.low)} to {_points(by.high)}", by.low if by else None),
+    ]
+
+
+def beside_cells(same: Mapping[str, Any], kv_tokens: int | None, c_max: float | None) -> list[tuple[str, float | None]]:
+    """The cells under `BESIDE`. Args: same: row of `identical`; empty without one. kv_tokens: of the KV cache."""
+    share, low, high = (same.get(key) for key in ("share", "low", "high"))
+    return [
+        ("–" if share is None else f"{100 * share:.0f} %", share),
+        ("–" if low is None or high is None else f"{100 * low:.0f} to {100 * high:.0f} %", low),
+        ("–" if kv_tokens is None else f"{kv_tokens:,}", kv_tokens),
+        ("–" if c_max is None else f"{c_max:g}", c_max),
     ]
 
 
