@@ -21,6 +21,7 @@ from rich.text import Text
 from bench.cli import app
 from bench.cli.entry import loaded
 from bench.endpoints import ENDPOINTS, Endpoint
+from bench.imported import FORMATS
 from bench.records.checkpoint import Checkpoint
 from bench.records.deployment import DeploymentFacts
 from bench.records.engine import EngineRecord
@@ -58,6 +59,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         "reference/cli.md": commands(),
         "reference/records.md": records(),
         "reference/endpoints.md": endpoints(),
+        "reference/imported.md": imported(),
         "explanation/benchmarks.md": included("benchmarks/README.md", "explanation"),
         "changelog.md": included("CHANGELOG.md", "."),
     }
@@ -180,6 +182,23 @@ def _endpoint(endpoint: Endpoint) -> tuple[str, ...]:
         checked,
         left_out or "–",
     )
+
+
+# --- Result files of other tools
+
+
+def imported() -> str:
+    """Every tool whose result files are read, and what it defines otherwise."""
+    text = (ROOT / "docs/reference/imported.md").read_text()
+    head, _, rest = text.partition("<!-- the tools -->")
+    parts = [head.partition("\n\nThe site")[0]]
+    for form in FORMATS.values():
+        parts += [
+            f"\n\n## {form.title}\n\nRead: {_table_text(form.file)}. Versions that were read: {form.versions}.\n",
+            "\n| metric | definition | in its source |\n|---|---|---|\n",
+            *(f"| {each.metric} | {_table_text(each.text)} | `{each.source}` |\n" for each in form.definitions),
+        ]
+    return "".join([*parts, rest])
 
 
 # --- Records

@@ -42,6 +42,7 @@ _COMMANDS = {
         "workload": "Send load to a server and record every request.",
         "find": "Find the highest load that a server carries within SLOs.",
         "scrape": "Scrape Prometheus endpoints into a file.",
+        "import": "Read result files of other tools, and set their runs beside our own.",
         "parse": "Turn a run's raw records into tables and a summary, with a verdict on the run.",
         "figures": "Draw the figures of parsed runs.",
     },

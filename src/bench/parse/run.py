@@ -112,8 +112,8 @@ def summarise(record: RunRecord, requests: pl.DataFrame, telemetry: pl.DataFrame
     begin, end = _load_window(requests)
     span = end - begin or None
     tokens = int(ok[work.counts].sum() or 0)
-    # Tokens of a whole answer all come with its last byte: they have no rate over time.
-    streamed = ok["first_token_s"].is_not_null().any()
+    # Tokens of a whole answer all come with its last byte: they have no rate over time; nor have those of a tool that keeps no stamps.
+    streamed = not ok.filter(pl.col("first_token_s").is_not_null() & (pl.col("token_times_s").list.len() > 0)).is_empty()
     content: dict[str, Any] = {
         **asked_figures(record.definition, requests),
         **({"num_requests": record.stopped.planned} if record.stopped else {}),

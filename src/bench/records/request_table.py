@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -14,7 +14,7 @@ from bench.errors import BenchError, shown
 from bench.records.files import refuse_constant
 from bench.records.request import RequestRecord
 
-__all__ = ["REQUEST_SCHEMA", "request_table"]
+__all__ = ["REQUEST_SCHEMA", "odd_key", "request_table"]
 
 _MOST = 1e12  # of a time or a count: what is beyond it was not measured
 
@@ -43,17 +43,21 @@ def request_table(path: Path) -> pl.DataFrame:
     """
     lines = list(_lines(path))
     for number, line in enumerate(lines, 1):
-        times = line.get("token_times_s")
-        bad = next(
-            (key for key, kind in REQUEST_SCHEMA.items() if key != "token_times_s" and not _fits(line.get(key), kind)), None
-        )
-        if bad is None and not (isinstance(times, list) and all(_fits(t, pl.Float64) and t is not None for t in times)):
-            bad = "token_times_s"
-        if bad is not None:
+        if (bad := odd_key(line)) is not None:
             raise BenchError(f"{path}: line {number} is no request record: {bad} is {shown(line.get(bad))}.")
     return pl.DataFrame(
         [{key: line.get(key, _UNCOUNTED.get(key)) for key in REQUEST_SCHEMA} for line in lines], schema=REQUEST_SCHEMA
     )
+
+
+def odd_key(line: Mapping[str, Any]) -> str | None:
+    """The first key of a request's record whose value its column does not take; None where there is none."""
+    kinds = ((key, kind) for key, kind in REQUEST_SCHEMA.items() if key != "token_times_s")
+    if (odd := next((key for key, kind in kinds if not _fits(line.get(key), kind)), None)) is not None:
+        return odd
+    times = line.get("token_times_s")
+    known = isinstance(times, list) and all(_fits(t, pl.Float64) and t is not None for t in times)
+    return None if known else "token_times_s"
 
 
 def _fits(value: Any, kind: Any) -> bool:

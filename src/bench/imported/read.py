@@ -1,0 +1,77 @@
+"""Result files of other tools, each known by its content."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from bench.errors import BenchError
+from bench.imported.formats import FORMATS
+from bench.imported.kind import Format, PeerRun
+from bench.records.files import UNREADABLE, refuse_constant
+
+__all__ = ["read_peers"]
+
+# What reading values of other types than a tool writes may raise.
+_ODD = (ArithmeticError, AttributeError, LookupError, OSError, RecursionError, TypeError, ValueError)
+_BLANKS = re.compile(r"\s*")
+
+
+def read_peers(path: Path) -> list[tuple[Format, Path, PeerRun]]:
+    """The runs in a result file, or in all result files below a folder.
+
+    Raises:
+        BenchError: there is none, or one is not what its tool writes.
+    """
+    if not path.is_dir():
+        found = list(_of_file(path))
+        if not found:
+            raise BenchError(f"{path}: no result file of a tool that is read. {_expected()}")
+        return found
+    files = sorted(file for file in path.rglob("*.json") if file.is_file())
+    found = [run for file in files for run in _of_file(file, among_others=True)]
+    if not found:
+        raise BenchError(
+            f"{path}: none of the {len(files)} JSON files below it is a result file of a tool that is read. {_expected()}"
+        )
+    return found
+
+
+def _of_file(path: Path, *, among_others: bool = False) -> Iterator[tuple[Format, Path, PeerRun]]:
+    for value in _values(path):
+        for form in FORMATS.values():
+            if form.is_result(value):
+                try:
+                    yield from ((form, path, run) for run in form.read(path, value))
+                except _ODD as error:
+                    said = str(error) if isinstance(error, ValueError) else repr(error)
+                    raise BenchError(
+                        f"{path}: not as {form.title} {form.versions} writes it: {said}. Expected: {form.file}. Copy the file "
+                        f"again, or run {form.title} again."
+                    ) from None
+                break
+            if form.is_part(value) and not among_others:
+                raise BenchError(
+                    f"{path}: a part of {form.title}'s results, without the load or the requests. Name {form.file}."
+                )
+
+
+def _values(path: Path) -> list[Any]:
+    """The JSON values in a file: one, or several one after the other."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        decoder, values, at = json.JSONDecoder(parse_constant=refuse_constant), [], 0
+        while (at := _BLANKS.match(text, at).end()) < len(text):  # type: ignore[union-attr] # it matches nothing, too
+            value, at = decoder.raw_decode(text, at)
+            values.append(value)
+    except UNREADABLE as error:
+        why = (error.strerror or error) if isinstance(error, OSError) else f"{error}; a file that was cut off looks like this"
+        raise BenchError(f"{path}: cannot be read: {why}. Copy it again from where it was written. {_expected()}") from None
+    return values
+
+
+def _expected() -> str:
+    return "Expected: " + "; ".join(f"{form.title}: {form.file}" for form in FORMATS.values()) + "."

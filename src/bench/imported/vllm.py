@@ -1,0 +1,139 @@
+"""Result files of vLLM's `vllm bench serve`. They do not name the version that wrote them."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.imported.kind import Definition, Format, PeerRun, failure, request, seconds
+from bench.records.files import typed
+from bench.records.request import RequestRecord
+
+__all__ = ["VLLM"]
+
+_SERVE, _SENDS = "vllm/benchmarks/serve.py", "vllm/benchmarks/lib/endpoint_request_func.py"
+_ENDPOINTS = {"openai": "completions", "vllm": "completions", "openai-chat": "chat"}
+_DEFINITIONS = (
+    Definition("TTFT", "from before the request is built and a connection is found, to the first event with choices", _SENDS),
+    Definition("E2E", "to the last event with choices, which may carry no token (llama.cpp's closing one)", _SENDS),
+    Definition("ITL", "gaps between events with choices, the closing one among them", _SENDS),
+    Definition("TPOT", "(E2E − TTFT) ÷ (n − 1), as here; n from usage, else from the client's tokenizer", _SERVE),
+    Definition("throughput", "÷ the client's whole run, from before the first request to after the last", _SERVE),
+    Definition("percentiles", "interpolated between requests (numpy.percentile)", _SERVE),
+)
+
+
+@dataclass(frozen=True)
+class _Result:
+    """One result, of which these keys are read; times in seconds, reported ones in ms."""
+
+    backend: str
+    model_id: str
+    num_prompts: int
+    request_rate: float | str
+    completed: int
+    duration: float
+    total_input_tokens: int
+    total_output_tokens: int
+    request_throughput: float
+    output_throughput: float
+    burstiness: float | None = None
+    max_concurrency: int | None = None
+    failed: int | None = None
+    start_times: tuple[float, ...] | None = None
+    ttfts: tuple[float, ...] | None = None
+    itls: tuple[tuple[float, ...], ...] | None = None
+    latencies: tuple[float, ...] | None = None
+    input_lens: tuple[int, ...] | None = None
+    output_lens: tuple[int, ...] | None = None
+    errors: tuple[str, ...] | None = None
+
+
+def _read(_: Path, content: Any) -> list[PeerRun]:
+    result = typed(_Result, content)
+    if result.backend not in _ENDPOINTS:
+        raise ValueError(f"backend is {result.backend!r}, and only {', '.join(_ENDPOINTS)} are read")
+    arrival, axis, level = _load(result)
+    reported = {
+        "duration_s": result.duration,
+        "requests": float(result.completed + (result.failed or 0)),
+        "ok": float(result.completed),
+        "throughput_requests_per_s": result.request_throughput,
+        "throughput_tokens_per_s": result.output_throughput,
+        "counted_prompt_tokens": result.total_input_tokens / max(1, result.completed),
+        "counted_output_tokens": result.total_output_tokens / max(1, result.completed),
+    }
+    for ours, its in (("ttft", "ttft"), ("tpot", "tpot"), ("itl", "itl"), ("e2e", "e2el")):
+        keys = {f"mean_{its}_ms": f"{ours}_mean_s", f"median_{its}_ms": f"{ours}_p50_s"}
+        keys |= {f"p{p}_{its}_ms": f"{ours}_p{p}_s" for p in (50, 90, 95, 99)}
+        reported |= seconds(content, 1e-3, keys)
+    return [
+        PeerRun(
+            version=None,
+            model=result.model_id,
+            endpoint=_ENDPOINTS[result.backend],
+            arrival=arrival,
+            axis=axis,
+            level=level,
+            requests=_requests(result),
+            reported=reported,
+        )
+    ]
+
+
+def _load(result: _Result) -> tuple[str, str, float]:
+    rate = math.inf if isinstance(result.request_rate, str) else result.request_rate
+    if not math.isinf(rate):
+        return ("poisson" if result.burstiness in (None, 1.0) else "gamma"), "request_rate", rate
+    if result.max_concurrency and result.max_concurrency < result.num_prompts:
+        return "closed", "concurrency", float(result.max_concurrency)
+    return "burst", "concurrency", float(result.num_prompts)
+
+
+def _requests(result: _Result) -> list[RequestRecord]:
+    """None where the file has aggregates alone."""
+    starts, ttfts, itls = result.start_times, result.ttfts, result.itls
+    prompts, outputs = result.input_lens, result.output_lens
+    if starts is None or ttfts is None or itls is None or prompts is None or outputs is None:
+        return []
+    errors = result.errors or ("",) * len(starts)
+    if len({len(starts), len(ttfts), len(itls), len(prompts), len(outputs), len(errors)}) != 1:
+        raise ValueError("start_times, ttfts, itls, input_lens, output_lens and errors are not of one length")
+    first, found = min(starts, default=0.0), []
+    for i, (start, ttft, gaps, error) in enumerate(zip(starts, ttfts, itls, errors, strict=True)):
+        sent = start - first
+        if error or not ttft:
+            said = error.strip().splitlines()[-1] if error.strip() else ""  # of a traceback what was raised
+            outcome, status = failure(said)
+            found.append(request(i, sent_s=sent, outcome=outcome, error=said or None, status=status))
+            continue
+        times = list(itertools.accumulate(gaps, initial=sent + ttft))
+        found.append(
+            request(
+                i,
+                sent_s=sent,
+                first_token_s=times[0],
+                last_token_s=times[-1],
+                end_s=times[-1],
+                token_times_s=times,
+                prompt_tokens=prompts[i],
+                completion_tokens=outputs[i],
+            )
+        )
+    return found
+
+
+VLLM = Format(
+    name="vllm",
+    title="vLLM bench",
+    file="the JSON of `vllm bench serve --save-result --save-detailed`",
+    versions="0.32",
+    definitions=_DEFINITIONS,
+    is_result=lambda content: (
+        isinstance(content, dict) and {"backend", "model_id", "request_throughput", "num_prompts"} <= content.keys()
+    ),
+    read=_read,
+)

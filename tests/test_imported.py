@@ -1,0 +1,329 @@
+"""Result files of other tools: planted ones give exactly what was planted, real ones what their tool itself reports."""
+
+import json
+import re
+
+import numpy as np
+import polars as pl
+import pytest
+
+from bench.errors import BenchError
+from bench.imported import FORMATS, imported, read_peers
+from bench.records.run_summary import read_run_summary
+from tests.command import bench
+from tests.conftest import ROOT
+from tests.foreign import EPOCH, FILES, TRUTH, Sent, aiperf, guidellm, inference_perf, vllm
+
+REAL = ROOT / "tests/data/imported"
+REAL_FILES = {
+    "vllm": REAL / "vllm",
+    "guidellm": REAL / "guidellm.json",
+    "aiperf": REAL / "aiperf",
+    "inference-perf": REAL / "inference-perf",
+}
+OK = [each for each in TRUTH if not each.error]
+STAMPS = [name for name in FILES if name != "guidellm"]  # those that keep the moment of every token
+
+
+def figures(path, own=()):
+    (run,) = imported(read_peers(path), own)
+    return run.figures
+
+
+@pytest.mark.parametrize("tool", FILES)
+def test_planted_requests_are_read_exactly(tool, tmp_path):
+    ((form, _, peer),) = read_peers(FILES[tool](tmp_path))
+    assert form.name == tool
+    assert (peer.model, peer.arrival, peer.axis, peer.level, peer.endpoint) == (
+        "m",
+        "closed",
+        "concurrency",
+        2.0,
+        "completions",
+    )
+    assert [each.outcome for each in peer.requests] == ["ok"] * 4 + ["http_error"]
+    assert peer.requests[4].status == 503
+    for planted, read in zip(OK, peer.requests, strict=False):
+        near = pytest.approx([planted.at, planted.ttft, planted.tokens[-1] - planted.at], abs=1e-6)  # of a clock of 2026
+        assert [read.sent_s, read.ttft_s, read.e2e_s] == near
+        assert (read.prompt_tokens, read.completion_tokens) == (planted.prompt, len(planted.tokens))
+        assert read.token_times_s == (pytest.approx(planted.tokens, abs=1e-6) if tool in STAMPS else [])
+
+
+@pytest.mark.parametrize("tool", FILES)
+def test_columns_follow_by_our_definitions(tool, tmp_path):
+    row = figures(FILES[tool](tmp_path))
+    tokens = sum(len(each.tokens) for each in OK)
+    span = max(each.tokens[-1] for each in OK)
+    assert (row["requests"], row["ok"], row["failed"], row["outcome_http_503"]) == (5, 4, 1, 1)
+    assert row["duration_s"] == pytest.approx(span, abs=1e-6)
+    assert row["throughput_tokens_per_s"] == pytest.approx(tokens / span, rel=1e-5)
+    assert row["ttft_p50_s"] == pytest.approx(0.060, abs=1e-6)  # the nearest rank, whatever the tool takes
+    assert row["tpot_p50_s"] == pytest.approx(0.021, abs=1e-6)
+    assert row["e2e_p99_s"] == pytest.approx(0.131, abs=1e-6)
+    gaps = [gap for each in OK for gap in each.gaps]
+    assert row["itl_n"] == (len(gaps) if tool in STAMPS else None)
+    assert row["counted_prompt_tokens"] == pytest.approx(64.25)
+
+
+@pytest.mark.parametrize("tool", FILES)
+def test_what_a_file_does_not_say_is_null(tool, tmp_path):
+    row = figures(FILES[tool](tmp_path))
+    said = [
+        name for name in row if name.startswith(("client_", "host_", "kv_", "server_", "prefix_")) and row[name] is not None
+    ]
+    assert [name for name in said if not name.startswith("client_in_flight")] == []
+    assert [row.get(name) for name in ("cache", "seed", "commit", "drain_s", "reference_s", "scraped")] == [None] * 6
+
+
+def test_a_start_is_known_where_the_clock_is_a_wall_s(tmp_path):
+    starts = {name: figures(write(tmp_path))["started"] for name, write in FILES.items()}
+    assert starts["guidellm"] == starts["aiperf"] == "2026-09-21T14:13:20.000+00:00"
+    assert starts["vllm"] is starts["inference-perf"] is None
+    assert EPOCH == 1_790_000_000
+
+
+def test_chunks_fewer_than_tokens_leave_no_itl(tmp_path):
+    def doubled(folder):
+        file = vllm(folder)
+        content = json.loads(file.read_text())
+        file.write_text(json.dumps(content | {"output_lens": [2 * n for n in content["output_lens"]]}))
+        return file
+
+    row = figures(doubled(tmp_path))
+    assert row["tokens_per_chunk"] == pytest.approx(2.0)
+    assert row["itl_p50_s"] is None
+
+
+@pytest.mark.parametrize(
+    ("write", "load"),
+    [
+        (lambda folder: vllm(folder, max_concurrency=None), ("burst", "concurrency", 5.0)),
+        (lambda folder: vllm(folder, request_rate=3.5), ("poisson", "request_rate", 3.5)),
+        (lambda folder: vllm(folder, request_rate=3.5, burstiness=2.0), ("gamma", "request_rate", 3.5)),
+        (
+            lambda folder: inference_perf(folder, stage={"load_summary": {"count": 5, "requested_rate": 9.0}}),
+            ("constant", "request_rate", 9.0),
+        ),
+    ],
+)
+def test_loads(write, load, tmp_path):
+    ((_, _, peer),) = read_peers(write(tmp_path))
+    assert (peer.arrival, peer.axis, peer.level) == load
+
+
+def test_one_load_has_one_name(tmp_path):
+    """That of our own run, if lengths are within a tenth, and else the first one's."""
+    for name, write in FILES.items():
+        (tmp_path / name).mkdir()
+        write(tmp_path / name)
+    peers = read_peers(tmp_path)
+    assert len(peers) == 4
+    assert {run.figures["workload"] for run in imported(peers)} == {"closed_p64_o4"}
+    own = {"arrival": "closed", "prompt_tokens": 66.0, "output_tokens": 3.6, "workload": "chat"}
+    assert {run.figures["workload"] for run in imported(peers, [own])} == {"chat"}
+    assert {run.figures["workload"] for run in imported(peers, [own | {"prompt_tokens": 80.0}])} == {"closed_p64_o4"}
+    twice = [*peers, *peers]
+    assert sorted({(run.figures["deployment"], run.figures["repeat"]) for run in imported(twice)})[:2] == [
+        ("m (AIPerf)", 1),
+        ("m (AIPerf)", 2),
+    ]
+
+
+def test_aggregates_alone_are_a_line_of_the_table(tmp_path):
+    short = [Sent(0.0, 0.05, (0.01,))]
+    content = json.loads(vllm(tmp_path, short).read_text())
+    gone = ("start_times", "ttfts", "itls", "input_lens", "output_lens", "errors")
+    (tmp_path / "vllm.json").write_text(json.dumps({name: value for name, value in content.items() if name not in gone}))
+    done = bench("import", tmp_path / "vllm.json", "--output-dir", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    assert "vLLM bench, as it reports" in done.stdout
+    assert "--save-detailed" in done.stdout
+    assert not (tmp_path / "out").exists()
+
+
+def test_written_runs_are_drawn_and_compared(tmp_path):
+    many = [Sent(0.1 * i, 0.05 + 0.001 * (i % 7), (0.01, 0.011, 0.012)) for i in range(40)]
+    for name, write in FILES.items():
+        (tmp_path / name).mkdir()
+        write(tmp_path / name, many)
+    out = tmp_path / "out"
+    done = bench("import", *(tmp_path / name for name in FILES), "--output-dir", out, "--json")
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    assert len(said["written"]) == 4
+    assert {each["tool"] for each in said["imported"]} == {form.title for form in FORMATS.values()}
+    for file in out.rglob("summary.json"):
+        assert read_run_summary(file).figures["ttft_n"] == 40
+        origin = json.loads((file.parent / "import.json").read_text())
+        assert origin["file"] in {
+            "vllm.json",
+            "guidellm.json",
+            "profile_export_aiperf.json",
+            "per_request_lifecycle_metrics.json",
+        }
+        assert pl.read_parquet(file.parent / "requests.parquet").height == 40
+    runs = {name: next(out.glob(f"{name}_*")) for name in FILES}
+    compared = bench("compare", runs["vllm"], runs["inference-perf"], "--metric", "ttft_p50_s", "--json")
+    assert compared.returncode == 0, compared.stderr
+    found = json.loads(compared.stdout)
+    assert found["pairs"] == 1
+    assert found["overall"][0]["ratio"] == pytest.approx(1.0)
+    drawn = bench("figures", out, "--output-dir", tmp_path / "drawn", "--figure", "latency-throughput")
+    assert drawn.returncode == 0, drawn.stderr
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "said"),
+    [
+        ("cut.json", '{"backend": "openai", "model_id"', r"cut\.json: cannot be read: .*cut off.*--save-detailed"),
+        ("other.json", '{"results": []}', r"other\.json: no result file .*vLLM bench.*GuideLLM.*AIPerf.*inference-perf"),
+        ("missing.json", None, r"missing\.json: cannot be read: No such file"),
+    ],
+)
+def test_a_file_that_is_no_result_says_what_was_expected(file, content, said, tmp_path):
+    if content is not None:
+        (tmp_path / file).write_text(content)
+    with pytest.raises(BenchError, match=said):
+        read_peers(tmp_path / file)
+
+
+def test_a_file_that_is_not_as_its_tool_writes_it_names_the_key(tmp_path):
+    for write, changes, said in (
+        (vllm, {"num_prompts": "many"}, "num_prompts is 'many'"),
+        (vllm, {"ttfts": [0.1]}, "not of one length"),
+        (vllm, {"backend": "openai-embeddings"}, "backend is 'openai-embeddings'"),
+        (guidellm, {"benchmarks": []}, "benchmarks is empty"),
+        (aiperf, {"input_config": {}}, "input_config.phases is missing"),
+    ):
+        with pytest.raises(BenchError, match=re.escape(said)):
+            read_peers(write(tmp_path, **changes))
+
+
+def leaves(content, path=()):
+    inner = content.items() if isinstance(content, dict) else enumerate(content) if isinstance(content, list) else ()
+    found = [leaf for key, value in inner for leaf in leaves(value, (*path, key))]
+    return found or [path]
+
+
+def changed(content, path, value):
+    """A copy with another value at a path."""
+    if not path:
+        return value
+    copy = dict(content) if isinstance(content, dict) else list(content)
+    copy[path[0]] = changed(copy[path[0]], path[1:], value)
+    return copy
+
+
+@pytest.mark.parametrize("junk", ["x", None, [], {}, -1, 1e300])
+@pytest.mark.parametrize("tool", FILES)
+def test_any_other_value_is_read_or_refused(tool, junk, tmp_path):
+    """Whatever stands in a value's place, nothing else than a message for the user is raised."""
+    file = FILES[tool](tmp_path, TRUTH[-2:])
+    content = json.loads(file.read_text())
+    for path in leaves(content):
+        file.write_text(json.dumps(changed(content, path, junk)))
+        try:
+            runs = imported(read_peers(file))
+        except BenchError as error:
+            assert file.parent.name in str(error)  # noqa: PT017 - either is right
+        else:
+            assert all(run.figures["level"] > 0 for run in runs)
+
+
+def test_files_that_stand_together_are_asked_for(tmp_path):
+    file = inference_perf(tmp_path)
+    with pytest.raises(BenchError, match="a part of inference-perf's results"):
+        read_peers(tmp_path / "stage_0_lifecycle_metrics.json")
+    inference_perf(tmp_path, stage={"load_summary": {"count": 7, "concurrency": 2}})
+    with pytest.raises(BenchError, match="5 requests, and the stages beside it 7"):
+        read_peers(file)
+    (tmp_path / "stage_0_lifecycle_metrics.json").unlink()
+    with pytest.raises(BenchError, match=r"stage_0_lifecycle_metrics\.json: no such file"):
+        read_peers(file)
+    aiperf(tmp_path)
+    with pytest.raises(BenchError, match="a part of AIPerf's results"):
+        read_peers(tmp_path / "profile_export.jsonl")
+    (tmp_path / "profile_export.jsonl").write_text('{"metadata": 1}\n')
+    with pytest.raises(BenchError, match="line 1 is no record of a request of AIPerf"):
+        read_peers(tmp_path / "profile_export_aiperf.json")
+
+
+# --- Files that the tools wrote, all of one load on one server
+
+
+def weighted(values, weights=None):
+    """Mean and percentiles as GuideLLM takes them: the first value at which the share of weights reaches the percentile's."""
+    weights = [1] * len(values) if weights is None else weights
+    ranked = sorted(zip(values, weights, strict=True))
+    shares = np.cumsum([weight for _, weight in ranked]) / sum(weights)
+    at = {f"p{p}": ranked[int(np.searchsorted(shares, p / 100 - 1e-9))][0] for p in (50, 90, 95, 99)}
+    return {"mean": np.average(values, weights=weights), **at}
+
+
+def interpolated(values):
+    return {"mean": np.mean(values), **{f"p{p}": np.percentile(values, p) for p in (50, 90, 95, 99)}}
+
+
+def as_its_tool_computes(tool, ok):
+    """What a tool reports, from the records that were read: by its own definitions."""
+    n = [each.completion_tokens for each in ok]
+    ttft, e2e = [each.ttft_s for each in ok], [each.e2e_s for each in ok]
+    body = [each.end_s - each.sent_s for each in ok]
+    later = [(b - a) / (k - 1) for a, b, k in zip(ttft, e2e, n, strict=True)]
+    gaps = [gap for each in ok for gap in np.diff(each.token_times_s)]
+    span = max(each.end_s for each in ok) - min(each.sent_s for each in ok)
+    rates = {"throughput_requests_per_s": len(ok) / span, "throughput_tokens_per_s": sum(n) / span}
+    if tool == "guidellm":
+        return {
+            "ttft": weighted(ttft),
+            "tpot": weighted([b / k for b, k in zip(e2e, n, strict=True)], n),
+            "itl": weighted(later, [k - 1 for k in n]),
+            "e2e": weighted(body),
+        }, {"throughput_requests_per_s": rates["throughput_requests_per_s"]}
+    if tool == "aiperf":
+        return {"ttft": interpolated(ttft), "itl": interpolated(later), "e2e": interpolated(e2e)}, {}
+    if tool == "inference-perf":  # its TPOT and ITL are of tokens by its own tokenizer, which no column keeps
+        return {"ttft": interpolated(ttft), "e2e": interpolated(body)}, {}
+    return {"ttft": interpolated(ttft), "tpot": interpolated(later), "itl": interpolated(gaps), "e2e": interpolated(e2e)}, {}
+
+
+@pytest.mark.parametrize("tool", REAL_FILES)
+def test_real_files_give_what_their_tool_reports(tool):
+    runs = read_peers(REAL_FILES[tool])
+    assert [(peer.arrival, peer.axis, peer.level) for _, _, peer in runs] == [
+        ("closed", "concurrency", 4),
+        ("closed", "concurrency", 8),
+    ]
+    for form, _, peer in runs:
+        assert form.name == tool
+        assert peer.model == "tiny-mqa"
+        ok = [each for each in peer.requests if each.outcome == "ok"]
+        assert (len(peer.requests), len(ok)) == (peer.reported["requests"], peer.reported["ok"])
+        times, rates = as_its_tool_computes(tool, ok)
+        expected = {f"{name}_{key}_s": value for name, values in times.items() for key, value in values.items()} | rates
+        reported = {name: peer.reported[name] for name in expected}
+        assert reported == pytest.approx(expected, rel=2e-3)
+        assert np.mean([each.prompt_tokens for each in ok]) == pytest.approx(peer.reported["counted_prompt_tokens"])
+        assert np.mean([each.completion_tokens for each in ok]) == pytest.approx(peer.reported["counted_output_tokens"])
+
+
+def test_real_files_stand_in_one_table_with_our_own_run():
+    done = bench("import", REAL / "own", *REAL_FILES.values())
+    assert done.returncode == 0, done.stderr
+    table = done.stdout.partition("\n\n")[0].splitlines()
+    named = [line.split("  ")[0] for line in table[1:]]
+    assert named == [
+        *["tiny-mqa, invalid", "GuideLLM 0.8.1", "", "AIPerf 0.13.0", "", "inference-perf", ""] * 2,  # of our run's load
+        *["vLLM bench", ""] * 2,  # which counts its own tokens, and so is of another
+    ]
+    said = json.loads(bench("import", REAL / "own", *REAL_FILES.values(), "--json").stdout)
+    by = {(each["tool"], each["figures"]["level"]): each for each in said["imported"]}
+    assert by["inference-perf", 4]["figures"]["counted_output_tokens"] == 16
+    assert (
+        by["inference-perf", 4]["reported"]["throughput_tokens_per_s"]
+        > 4 * by["inference-perf", 4]["figures"]["throughput_tokens_per_s"]
+    )
+    assert by["inference-perf", 4]["reported"]["itl_p50_s"] == 0  # within one event
+    assert by["vLLM bench", 4]["figures"]["outcome_disconnect"] == 4
+    assert {each["metric"] for each in said["definitions"]["GuideLLM"]} >= {"TTFT", "TPOT", "ITL"}
