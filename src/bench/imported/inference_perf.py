@@ -33,7 +33,7 @@ _DEFINITIONS = (
     ),
     Definition(
         "TPOT",
-        "(last − first event with text) ÷ (n − 1), n from the client's tokenizer unless it is told to take usage",
+        "(last − first event with text) ÷ (n − 1), n from the client's tokenizer unless use_server_output_tokens",
         _REPORT,
     ),
     Definition("ITL", "gaps between tokens by its tokenizer: 0 within one event", _REPORT),

@@ -24,7 +24,7 @@ def read_peers(path: Path) -> list[tuple[Format, Path, PeerRun]]:
     """The runs in a result file, or in all result files below a folder.
 
     Raises:
-        BenchError: there is none, or one is not what its tool writes.
+        BenchError: no result file is there, or one is not what its tool writes.
     """
     if not path.is_dir():
         found = list(_of_file(path))

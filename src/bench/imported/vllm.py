@@ -28,7 +28,7 @@ _DEFINITIONS = (
 
 @dataclass(frozen=True)
 class _Result:
-    """One result, of which these keys are read; times in seconds, reported ones in ms."""
+    """The keys that are read; times in seconds, reported ones in ms."""
 
     backend: str
     model_id: str

@@ -51,7 +51,7 @@ def request_table(path: Path) -> pl.DataFrame:
 
 
 def odd_key(line: Mapping[str, Any]) -> str | None:
-    """The first key of a request's record whose value its column does not take; None where there is none."""
+    """The first key of a request's record whose value its column does not take; None where all fit."""
     kinds = ((key, kind) for key, kind in REQUEST_SCHEMA.items() if key != "token_times_s")
     if (odd := next((key for key, kind in kinds if not _fits(line.get(key), kind)), None)) is not None:
         return odd
