@@ -1,4 +1,4 @@
-"""Snakemake and its jobs, forked from a process that has imported their libraries: two seconds of a core less for each start.
+"""Snakemake and its jobs, forked from a process that has imported their libraries: a second and a half of a core less for each start.
 
 Whole starts, by `make figures`, `Project.start` and beside SLURM, are those of tests/test_secrets.py, test_study_grows.py,
 test_tutorial.py, test_workflow.py and test_slurm.py.

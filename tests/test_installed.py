@@ -14,6 +14,7 @@ import pytest
 import bench
 from tests.conftest import ROOT
 from tests.fake_server import fake_server
+from tests.forked import snakemake
 from tests.test_compare import runs
 from tests.test_compare_command import STEADY
 
@@ -83,15 +84,10 @@ class Installed:
         return results
 
 
-def snakemake(folder, *arguments, packages):
+def workflow(folder, *arguments, packages):
     """What the workflow in `folder` prints, with the library in `packages`."""
-    done = subprocess.run(
-        [sys.executable, "-m", "snakemake", "--cores", "1", *arguments],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(packages)},
-        capture_output=True,
-        text=True,
-    )
+    environment = {**os.environ, "PYTHONPATH": str(packages)}
+    done = snakemake("--cores", "1", *arguments, folder=folder, environment=environment)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr
 
@@ -152,11 +148,11 @@ def test_a_study_begun_with_a_wheel_runs_on_the_wheel_s_workflow(installed, tmp_
     command = out.splitlines()[-1].split()
     assert command[1:] == ["--cores", "1", "results/figures/all"]
     study = tmp_path / "study"
-    planned = snakemake(study, "-n", "results/figures/all", packages=installed.packages)
+    planned = workflow(study, "-n", "results/figures/all", packages=installed.packages)
     for rule, count in (("measure", 1), ("parse", 7), ("manifest", 1)):
         assert re.search(rf"^{rule} +{count}$", planned, re.MULTILINE)
     # A job: its script and its library are the wheel's, and the engine's lock, too.
-    snakemake(study, "results/checkpoints/tiny-mqa/checkpoint.json", packages=installed.packages)
+    workflow(study, "results/checkpoints/tiny-mqa/checkpoint.json", packages=installed.packages)
     assert (study / "logs/weights/tiny-mqa.log").exists()
     ((status, out, errors),) = installed.run(study, ["runs"])
     assert (status, errors) == (0, "") and "tiny-mqa/short" in out
@@ -195,4 +191,4 @@ def refused(installed, tmp_path_factory):
 def test_what_is_missing_is_said_in_one_line(refused, command, says):
     status, out, errors = refused[command]
     assert (status, out) == (2, "")
-    assert re.fullmatch(rf"(sending .*\n)?bench: {says}\n", errors), errors
+    assert re.fullmatch(rf"((sending|waiting for) .*\n)*bench: {says}\n", errors), errors
