@@ -29,7 +29,7 @@ class Fleet:
         requests: sent one every 0.1 s. turns: requests of a conversation, which stays at its worker. router: worker of each
             conversation. kv_tokens, versions: of each worker. usage: KV usage of each.
         silent: of a worker, between which moments (s) it answers no scrape. restarts: when a worker is started again (s).
-        lacks: metrics that a worker does not expose.
+        lacks: metrics that a worker does not expose. scraped: whether anything was scraped at all.
     """
 
     workers: int = 2
@@ -44,6 +44,7 @@ class Fleet:
     restarts: Mapping[int, float] = field(default_factory=dict)
     lacks: Mapping[int, str] = field(default_factory=dict)
     start_times: bool = True
+    scraped: bool = True
 
     def __post_init__(self) -> None:
         rng = np.random.default_rng(self.seed)
@@ -102,7 +103,7 @@ class Fleet:
         folder.mkdir(parents=True, exist_ok=True)
         slots = int(self.end_s / INTERVAL_S) + 1
         with gzip.open(folder / TELEMETRY, "wt") as file:
-            for slot in range(-1, slots + 1):
+            for slot in range(-1, slots + 1) if self.scraped else ():
                 for worker, name in enumerate(self.names):
                     # The first scrape comes before the load, and the last, whose number differs by worker, after it.
                     last = slot == slots

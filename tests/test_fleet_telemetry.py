@@ -103,6 +103,27 @@ def test_each_way_to_be_apart_is_found_and_named_alone(tmp_path, planted, expect
         assert not told  # a note
 
 
+class Ranks(Fleet):
+    """Workers whose expositions have two processes, which began at different times."""
+
+    def exposition(self, worker, at):
+        begun = 'process_start_time_seconds{pid="1"} 1000.0\nprocess_start_time_seconds{pid="2"} 1010.0'
+        return super().exposition(worker, at).replace("process_start_time_seconds 1000.0", begun)
+
+
+def test_several_processes_of_a_worker_are_no_restart(tmp_path):
+    assert 'pid="2"' in Ranks(router=in_turn).exposition(0, 1.0)
+    summary, found = apart(Ranks(router=in_turn), tmp_path)
+    assert found == []
+    assert [row["restarts"] for row in summary["workers"]] == [0, 0]
+
+
+def test_a_fleet_without_any_scrape_is_parsed_and_its_workers_are_silent(tmp_path):
+    summary, found = apart(Fleet(router=in_turn, scraped=False), tmp_path)
+    assert found == [(0, "silent"), (1, "silent")]
+    assert summary["server_generation_tokens"] is None
+
+
 def deviations(seed, workers, requests, turns, router=None):
     """What sets workers apart in a run whose counts are known, without the files."""
     fleet = Fleet(workers=workers, requests=requests, turns=turns, seed=seed, router=router)

@@ -216,8 +216,9 @@ def _restarts(own: pl.DataFrame) -> int | None:
     """How often it was started again during the run: its start time changed, or counters fell; None without a scrape."""
     if own.is_empty():
         return None
-    begun = own.filter(pl.col("name") == "process_start_time_seconds").sort("scrape")["value"]
-    changed = int((begun.diff().abs() > 1.0).sum()) if len(begun) else 0
+    begun = own.filter(pl.col("name") == "process_start_time_seconds").sort("scrape")
+    moved = pl.col("value").diff().over("labels").abs() > 1.0  # a worker may show several processes, each with its own start
+    changed = begun.filter(moved)["scrape"].n_unique()
     found = find_catalogue(own["name"].unique().to_list())
     counters = [name for ours, name in found.sample_names().items() if ours not in (*GAUGES, *MEANS)]
     fell = (
@@ -234,11 +235,13 @@ def _restarts(own: pl.DataFrame) -> int | None:
 
 def _conversations(requests: pl.DataFrame) -> pl.DataFrame:
     """What each conversation has: `count` (requests) and `tokens` (output). A router may keep a conversation at one worker."""
-    number = pl.col("after").is_null().cum_sum().alias("conversation")
+    first: dict[int, int] = {}  # request of each request's conversation that began it; a trace's conversations interleave
+    for index, after in requests.sort("index").select("index", "after").iter_rows():
+        first[index] = index if after is None else first.get(after, after)
     answered = pl.col("outcome") == "ok"
     return (
         requests.sort("index")
-        .group_by(number)
+        .group_by(pl.col("index").replace_strict(first).alias("conversation"), maintain_order=True)
         .agg(
             count=answered.sum().cast(pl.Float64),
             tokens=pl.col("completion_tokens").filter(answered).sum().cast(pl.Float64),

@@ -81,7 +81,7 @@ def parse_run(folder: Path, *, requests: Path, telemetry: Path, wide: Path, summ
     if times:
         content["scrape_gaps"] = {endpoint: _longest_gap(at, *window) for endpoint, at in times.items()}
     if engine == FLEET:
-        content["workers"] = worker_rows(samples, content["scrape_gaps"], record.workers, table, window)
+        content["workers"] = worker_rows(samples, content.get("scrape_gaps", {}), record.workers, table, window)
         if lacking := [f"{metric} at {row['worker']}" for row in content["workers"] for metric in row["metrics_missing"]]:
             content["metrics_missing"] = lacking
     for path in (requests, telemetry, wide, summary):

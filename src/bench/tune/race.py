@@ -21,6 +21,7 @@ __all__ = ["Ask", "Outcome", "Rival", "race"]
 
 _LOST = 0.05  # probability of being better than the leader below which a candidate is out; convention
 _LITTLE = 0.01  # expected improvement (as a logarithm) that is not worth a start; convention
+_CHECKED = 2  # predicted candidates beside the default that are started before a prediction leaves any out; convention
 _PAIRS = 4  # pairs of starts that confirm the leader; convention
 _KEPT = 2  # pairs for which the race leaves room, until none is worth making; tuned: benchmarks.tuning
 _LOOK = 0.5  # time of a first look ÷ that of a whole visit, as far as is known beforehand; convention
@@ -117,11 +118,18 @@ class _Race:
         return Standing(self.space, seen) if seen else None
 
     def expected(self) -> Standing | None:
-        """The same with what a model predicts, by which the next first look is chosen, and nothing else."""
+        """The same with what a model predicts, by which first looks are ordered."""
         seen, predicted = self.seen(), self.outcome.predicted
         rates = predicted.rates if predicted else {}
         logs = {self.names.index(name): math.log(rate / self.units[name]) for name, rate in rates.items()}
         return Standing(self.space, seen, logs) if seen else None
+
+    @property
+    def predictions_checked(self) -> bool:
+        """Whether starts have shown how far the model is off: those of others than the default, to which it was fitted."""
+        rates = self.outcome.predicted.rates if self.outcome.predicted else {}
+        started = {visit.deployment for visit in self.outcome.visits if visit.middle is not None}
+        return len((started & rates.keys()) - {self.names[0]}) >= _CHECKED
 
     def new(self) -> list[int]:
         """Those that were never started."""
@@ -220,12 +228,16 @@ def race(
 
 
 def _first_looks(running: _Race, kept: int) -> None:
-    """Each candidate once, the most promising first, until none is worth its start. Args: kept: pairs to leave room for."""
+    """Each candidate once, the most promising first, until none is worth its start. Args: kept: pairs to leave room for.
+
+    A model orders them. It leaves none out before other starts have shown how far it is off.
+    """
     outcome, left = running.outcome, running.new()
     while left and running.room(_LOOK, kept):
         expected, leader = running.expected(), running.leader()
         best = max(left, key=lambda each: expected.improvement(each, leader)) if expected else left[0]
-        if expected and expected.improvement(best, leader) < _LITTLE:
+        judged = expected if running.predictions_checked else running.standing()
+        if judged and all(judged.improvement(each, leader) < _LITTLE for each in left):
             break
         running.start(best, "first look", 1, against=leader if expected else None)
         left = running.new()

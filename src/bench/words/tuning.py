@@ -86,7 +86,8 @@ def _lines(found: TuningRecord) -> list[str]:
     default = f"{found.default}{rates.get(found.default, '')}"
     if found.leader == found.default:
         if found.settled:
-            return [f"The default, {default}: no other candidate is better."]
+            others = "candidate that was started" if found.unpromising else "other candidate"
+            return [f"The default, {default}: no {others} is better."]
         return [f"No candidate is shown to be better than the default, {default}."]
     leader = f"{found.leader}{rates.get(found.leader or '', '')}"
     if confirmed is None or confirmed.gain is None or confirmed.low is None or confirmed.high is None:
@@ -152,8 +153,10 @@ def _sure(found: TuningRecord) -> list[str]:
             lines.append(f"{name} could not be measured: {visit.said.splitlines()[0]}")
         elif visit.why in MISSES:
             lines.append(f"{name} is out: no rate meets the SLOs.")
-        else:
+        elif visit.phase == "first look":
             lines.append(f"{name} is out: its search ended ({visit.why}) before any run could be judged.")
+        else:
+            lines.append(f"A start of {name} shows no rate: its search ended ({visit.why}) before any run could be judged.")
     if found.unpromising:
         by = "the model and the others" if found.predicted and found.predicted.rates else "the others"
         lines.append(f"Not started, as {by} left too little to expect of them: {listed(shortened(found.unpromising))}.")
@@ -165,8 +168,9 @@ def _sure(found: TuningRecord) -> list[str]:
 def _predicted(found: TuningRecord) -> list[str]:
     """How good the predictions were by which the first looks were ordered."""
     rates, predicted = measured_rates(found), found.predicted.rates if found.predicted else {}
-    both = {name: (rate, rates[name] * found.units.get(name, 1.0)) for name, rate in predicted.items() if name in rates}
-    if len(both) < 2:  # of the default alone, to which the model was fitted
+    others = rates.keys() - {found.default}  # to which the model was fitted
+    both = {name: (rate, rates[name] * found.units.get(name, 1.0)) for name, rate in predicted.items() if name in others}
+    if not both:
         return []
     off = median(abs(expected / shown - 1) for expected, shown in both.values())
     each = [f"{name} {expected:.3g} and {shown:.3g}" for name, (expected, shown) in both.items()]
@@ -200,15 +204,16 @@ def _unit(found: TuningRecord) -> str:
 
 
 def measured_rates(found: TuningRecord) -> dict[str, float]:
-    """The rate of each candidate (requests/s, for each GPU where that is what counts), where both ends of it are known.
+    """The rate of each candidate (requests/s, for each GPU where that is what counts), where it is known.
 
-    It is the geometric mean of the starts that confirmed, else of those that were not ended early.
+    It is the geometric mean of the starts that confirmed, else of those that were not ended early and have both ends of an interval.
     """
     logs: dict[str, list[float]] = {}
     confirmed = {visit.deployment for visit in found.visits if visit.phase == "confirmation"}
     for visit in found.visits:
-        counts = visit.phase == "confirmation" if visit.deployment in confirmed else visit.why != "lost"
-        if counts and visit.middle is not None and visit.low and visit.high is not None:
+        whole = visit.why != "lost" and bool(visit.low) and visit.high is not None
+        counts = visit.phase == "confirmation" if visit.deployment in confirmed else whole
+        if counts and visit.middle is not None:
             logs.setdefault(visit.deployment, []).append(visit.middle - math.log(found.units.get(visit.deployment, 1.0)))
     return {name: math.exp(sum(each) / len(each)) for name, each in logs.items()}
 
