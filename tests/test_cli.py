@@ -419,7 +419,7 @@ def test_users_are_held_in_conversations(tmp_path, held):
         (("parse", "none", "--threshold", "others=1"), "--threshold others=1: give NAME=VALUE with one of loop_lag_p99_s, "),
         (("figures", "none", "--output-dir", "d", "--threshold", "other_share=2"), "--threshold other_share=2: Input should be less"),
         (("figures", "none", "--output-dir", "d"), "no summary.json"),
-        (("figures", ".", "--output-dir", "d", "--figure", "pie"), "'pie' is no figure. There are: latency-throughput"),
+        (("figures", ".", "--output-dir", "d", "--figure", "pie"), "'pie' is no figure. There are: tuning, latency-throughput"),
     ],
 )  # fmt: skip
 def test_what_the_user_can_mend_is_one_line_and_status_2(tmp_path, arguments, message):

@@ -268,7 +268,7 @@ def stored(path, *scrapes):
 
 def test_a_scrape_lies_in_the_middle_of_sending_and_receiving(tmp_path):
     scrapes, samples = scrape_tables(stored(tmp_path / "t.gz", SCRAPE, {**SCRAPE, "slot": 2**31 - 1, "error": None}), 0.25)
-    assert scrapes.rows() == [(0, "e", 2.25, None), (2**31 - 1, "e", 2.25, None)]
+    assert scrapes.rows() == [(0, "e", 2.25, None, False), (2**31 - 1, "e", 2.25, None, False)]
     assert samples["elapsed_s"].to_list() == [1.5, 1.5]
 
 

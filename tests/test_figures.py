@@ -295,7 +295,7 @@ def test_a_comparison_shows_every_load_its_regions_and_all_together(summary):
 def test_a_wrong_name_lists_the_right_ones():
     with pytest.raises(
         BenchError,
-        match=r"'pie' is no figure\. There are: latency-throughput, user-speed, comparison, answers, fleet, slo-margin, kv-saturation",
+        match=r"'pie' is no figure\. There are: tuning, latency-throughput, user-speed, comparison, answers, fleet, slo-margin, kv-saturation",
     ):
         load_figure("pie")
 
