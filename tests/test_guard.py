@@ -15,7 +15,7 @@ import yaml
 from bench.guard import FILES
 from bench.parse.exposition import reference_samples
 from bench.parse.scrapes import TELEMETRY_SCHEMA
-from bench.records.columns import schema_of
+from bench.records.columns import WORKER_FIELDS, schema_of
 from bench.records.files import write_record
 from bench.study import Slo, parse_slo
 from tests.command import bench
@@ -64,6 +64,7 @@ POINT = {
         "in_flight_peak": 16.0,
     },
 }
+FLEET = [{**dict.fromkeys(WORKER_FIELDS), "worker": f"http://127.0.0.1:{port}", "metrics_missing": []} for port in (8001, 8002)]
 ABOVE = {"kind": "above", "c_max": 24.0, "high": None, "missed_at": None}
 
 
@@ -333,6 +334,7 @@ def test_what_is_not_known_makes_no_rule_and_says_so(tmp_path, summary, change, 
     ("change", "options", "said"),
     [
         ({"point": {"kind": "below", "c_max": None, "missed_at": 2.0}}, (), "there is nothing to guard by"),
+        ({"workers": FLEET}, (), "a is a fleet. A fleet's limit is that of its router"),
         ({"point": {"basis": "burst"}}, (), "no capacity of a load that goes on"),
         ({}, ("--deployment", "b"), "--deployment b: results has the capacity of: a"),
         ({}, ("--workload", "b"), "--workload b: results has the capacity of: short"),

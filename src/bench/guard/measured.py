@@ -117,7 +117,7 @@ def read_measured(folder: Path, deployment: str | None = None, workload: str | N
         deployment, workload: which; None: the only one that has a load that goes on.
 
     Raises:
-        BenchError: there is no such curve, several could be meant, or nothing is known of what it sustains.
+        BenchError: there is no such curve, several could be meant, it is a fleet's, or nothing is known of what it sustains.
     """
     if not _in(folder, Paths.SUMMARY).is_file() or not _in(folder, Paths.ANALYSED, table="capacity.parquet").is_file():
         raise BenchError(
@@ -128,6 +128,10 @@ def read_measured(folder: Path, deployment: str | None = None, workload: str | N
     name = point["deployment"]
     runs = read_summary(_in(folder, Paths.SUMMARY)).filter(deployment=name)
     curve = runs.filter(workload=point["workload"], axis=point["axis"]).sort("level")
+    if curve["workers"].is_not_null().any():
+        raise BenchError(
+            f"{folder}: {name} is a fleet. A fleet's limit is that of its router, and no server alone has it: guard one replica's study."
+        )
     sustained = curve.filter((pl.col("level") <= point["c_max"]) & pl.col("valid") & pl.col("counts_valid"))
     telemetries = {
         run["run"]: table for run in sustained.iter_rows(named=True) if (table := _telemetry(folder, run)) is not None
