@@ -173,6 +173,19 @@ def test_written_runs_are_drawn_and_compared(tmp_path):
     assert drawn.returncode == 0, drawn.stderr
 
 
+def test_no_run_takes_the_place_of_another(tmp_path):
+    """Two models of one load in one call, and a third in a later call into the same folder."""
+    out = tmp_path / "out"
+    for models in (("one", "two"), ("three",), ("three",)):
+        for model in models:
+            (tmp_path / model).mkdir(exist_ok=True)
+            vllm(tmp_path / model, model_id=model)
+        assert bench("import", *(tmp_path / model for model in models), "--output-dir", out).returncode == 0
+    rows = [read_run_summary(file).figures for file in out.rglob("summary.json")]
+    assert sorted(row["deployment"] for row in rows) == [f"{model} (vLLM bench)" for model in ("one", "three", "two")]
+    assert {file.parent.name for file in out.rglob("summary.json")} == {row["run"] for row in rows}
+
+
 @pytest.mark.parametrize(
     ("file", "content", "said"),
     [
