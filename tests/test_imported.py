@@ -21,6 +21,7 @@ REAL_FILES = {
     "aiperf": REAL / "aiperf",
     "inference-perf": REAL / "inference-perf",
 }
+RATE = {"load_summary": {"count": 5, "requested_rate": 9.0}}  # of inference-perf
 OK = [each for each in TRUTH if not each.error]
 STAMPS = [name for name in FILES if name != "guidellm"]  # those that keep the moment of every token
 
@@ -99,17 +100,64 @@ def test_chunks_fewer_than_tokens_leave_no_itl(tmp_path):
     ("write", "load"),
     [
         (lambda folder: vllm(folder, max_concurrency=None), ("burst", "concurrency", 5.0)),
-        (lambda folder: vllm(folder, request_rate=3.5), ("poisson", "request_rate", 3.5)),
-        (lambda folder: vllm(folder, request_rate=3.5, burstiness=2.0), ("gamma", "request_rate", 3.5)),
+        (lambda folder: vllm(folder, request_rate=3.5, max_concurrency=None), ("poisson", "request_rate", 3.5)),
         (
-            lambda folder: inference_perf(folder, stage={"load_summary": {"count": 5, "requested_rate": 9.0}}),
-            ("constant", "request_rate", 9.0),
+            lambda folder: vllm(folder, request_rate=3.5, max_concurrency=None, burstiness=2.0),
+            ("gamma", "request_rate", 3.5),
         ),
+        (lambda folder: guidellm(folder, strategy={"type_": "throughput"}), ("burst", "concurrency", 5.0)),
+        (
+            lambda folder: guidellm(folder, strategy={"type_": "throughput", "max_concurrency": 3}),
+            ("closed", "concurrency", 3.0),
+        ),
+        (lambda folder: guidellm(folder, strategy={"type_": "poisson", "rate": 3.5}), ("poisson", "request_rate", 3.5)),
+        (lambda folder: aiperf(folder, phases=[{"type": "gamma", "rate": 3.5}]), ("gamma", "request_rate", 3.5)),
+        (lambda folder: inference_perf(folder, stage=RATE, load="constant"), ("constant", "request_rate", 9.0)),
+        (lambda folder: inference_perf(folder, stage=RATE, load="poisson"), ("poisson", "request_rate", 9.0)),
+        (lambda folder: inference_perf(folder, load=None), ("closed", "concurrency", 2.0)),
     ],
 )
 def test_loads(write, load, tmp_path):
     ((_, _, peer),) = read_peers(write(tmp_path))
     assert (peer.arrival, peer.axis, peer.level) == load
+
+
+@pytest.mark.parametrize(
+    ("write", "said"),
+    [
+        (lambda folder: vllm(folder, request_rate=3.5, ramp_up_strategy="linear", max_concurrency=None), "ramp_up_strategy"),
+        (lambda folder: vllm(folder, request_rate=3.5), "max_concurrency is 2"),
+        (
+            lambda folder: guidellm(folder, strategy={"type_": "poisson", "rate": 3.5, "max_concurrency": 3}),
+            "max_concurrency is 3",
+        ),
+        (
+            lambda folder: guidellm(folder, strategy={"type_": "concurrent", "streams": 2, "rampup_duration": 9.0}),
+            "rampup_duration is 9",
+        ),
+        (lambda folder: guidellm(folder, strategy={"type_": "sweep"}), "type_ is 'sweep'"),
+        (lambda folder: aiperf(folder, phases=[{"type": "poisson", "rate": 3.5, "concurrency": 3}]), "concurrency is 3"),
+        (
+            lambda folder: aiperf(
+                folder, phases=[{"type": "concurrency", "concurrency": 2, "concurrency_ramp": {"duration": 9}}]
+            ),
+            "concurrency_ramp",
+        ),
+        (lambda folder: aiperf(folder, phases=2 * [{"type": "concurrency", "concurrency": 2}]), "2 phases after warm-up"),
+        (lambda folder: inference_perf(folder, load="trace_replay"), "load.type of config.yaml is 'trace_replay'"),
+        (lambda folder: inference_perf(folder, stage=RATE, load="concurrent"), "load.type of config.yaml is 'concurrent'"),
+        (lambda folder: inference_perf(folder, stage=RATE, load="other"), "load.type of config.yaml is 'other'"),
+    ],
+)
+def test_a_load_with_a_cap_a_ramp_or_another_type_is_refused(write, said, tmp_path):
+    with pytest.raises(BenchError, match="no load that is read") as error:
+        read_peers(write(tmp_path))
+    assert said in str(error.value)
+
+
+def test_rates_need_the_configuration_that_says_how_requests_arrive(tmp_path):
+    with pytest.raises(BenchError, match=r"config\.yaml: no such file.*how requests arrive"):
+        read_peers(inference_perf(tmp_path, stage=RATE, load=None))
 
 
 def test_one_load_has_one_name(tmp_path):

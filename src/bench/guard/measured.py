@@ -130,7 +130,7 @@ def read_measured(folder: Path, deployment: str | None = None, workload: str | N
     curve = runs.filter(workload=point["workload"], axis=point["axis"]).sort("level")
     if curve["workers"].is_not_null().any():
         raise BenchError(
-            f"{folder}: {name} is a fleet. A fleet's limit is that of its router, and no server alone has it: guard one replica's study."
+            f"{folder}: {name} is a fleet. A fleet's limit is that of its router, and of no server: guard one replica's study."
         )
     sustained = curve.filter((pl.col("level") <= point["c_max"]) & pl.col("valid") & pl.col("counts_valid"))
     telemetries = {

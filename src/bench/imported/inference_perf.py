@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.errors import BenchError
-from bench.imported.kind import Definition, Format, PeerRun, failure, request, seconds
+from bench.imported.kind import Definition, Format, PeerRun, failure, held, request, seconds
 from bench.records.files import UNREADABLE, typed
 from bench.records.request import RequestRecord
 from bench.yaml_file import read_yaml
@@ -114,10 +114,10 @@ def _read(path: Path, content: Any) -> list[PeerRun]:
             f"it has {len(requests)} requests, and the stages beside it {' + '.join(str(stage.load_summary.count) for stage in stages)}"
         )
     config = _beside(path, _CONFIG)
-    known = typed(_Configuration, read_yaml(config)) if config.exists() else _Configuration()
+    known = typed(_Configuration, read_yaml(config)) if config.exists() else None
     runs, at = [], 0
     for stage in stages:  # which follow one another
-        runs.append(_run(known, stage, requests[at : at + stage.load_summary.count]))
+        runs.append(_run(known, config, stage, requests[at : at + stage.load_summary.count]))
         at += stage.load_summary.count
     return runs
 
@@ -143,15 +143,23 @@ def _stages(path: Path) -> list[_Stage]:
     return stages
 
 
-def _run(known: _Configuration, stage: _Stage, requests: Sequence[_Request]) -> PeerRun:
-    load = stage.load_summary
-    arrival = {"poisson": "poisson"}.get(str(known.load.get("type")), "constant")
-    axis, level = "request_rate", load.requested_rate or 0.0
-    if load.concurrency:
-        burst = load.concurrency >= load.count
-        arrival, axis, level = "burst" if burst else "closed", "concurrency", float(load.count if burst else load.concurrency)
-    elif not level:
+def _load(known: _Configuration | None, config: Path, load: _Load) -> tuple[str, str, float]:
+    """Of a rate, the configuration alone says how requests arrive."""
+    kind = None if known is None else known.load.get("type")
+    if load.concurrency and (known is None or kind == "concurrent"):
+        return held(load.concurrency, load.count)
+    if known is None and load.requested_rate:
+        raise BenchError(f"{config}: no such file. It says how requests arrive: copy it beside {_PER_REQUEST}.")
+    if kind not in ("constant", "poisson"):
+        raise ValueError(f"load.type of {config.name} is {kind!r}, which is no load that is read")
+    if not load.requested_rate:
         raise ValueError("load_summary has neither concurrency nor requested_rate")
+    return str(kind), "request_rate", load.requested_rate
+
+
+def _run(known: _Configuration | None, config: Path, stage: _Stage, requests: Sequence[_Request]) -> PeerRun:
+    arrival, axis, level = _load(known, config, stage.load_summary)
+    known = known or _Configuration()
     return PeerRun(
         version=None,
         model=str(known.server.get("model_name") or "model"),
