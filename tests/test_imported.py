@@ -67,6 +67,22 @@ def test_columns_follow_by_our_definitions(tool, tmp_path):
     assert row["counted_prompt_tokens"] == pytest.approx(64.25)
 
 
+def test_failures_are_not_undercounted(tmp_path):
+    """A file of vLLM that does not count them has no number of requests, and GuideLLM's of samples no records."""
+    unknown = json.loads(vllm(tmp_path).read_text())
+    del unknown["failed"], unknown["errors"], unknown["start_times"]
+    (tmp_path / "vllm.json").write_text(json.dumps(unknown))
+    row = figures(tmp_path / "vllm.json")
+    assert row["ok"] == 4 and "requests" not in row
+    assert bench("import", tmp_path / "vllm.json").returncode == 0
+    file = guidellm(tmp_path)
+    content = json.loads(file.read_text())
+    content["benchmarks"][0]["requests"]["errored"] = []
+    file.write_text(json.dumps(content))
+    row = figures(file)
+    assert (row["requests"], row["ok"]) == (5, 4) and "failed" not in row
+
+
 @pytest.mark.parametrize("tool", FILES)
 def test_what_a_file_does_not_say_is_null(tool, tmp_path):
     row = figures(FILES[tool](tmp_path))

@@ -107,7 +107,8 @@ def _read(_: Path, content: Any) -> list[PeerRun]:
 
 def _run(report: _Report, benchmark: _Benchmark) -> PeerRun:
     totals = benchmark.metrics.get("request_totals") or {}
-    sampled = len(benchmark.requests.successful) == totals.get("successful")
+    kept = {"successful": benchmark.requests.successful, "errored": benchmark.requests.errored}
+    whole = all(len(requests) == totals.get(name) for name, requests in kept.items())
     arrival, axis, level = _load(benchmark.config.strategy, int(totals.get("total") or 0))
     form = str(benchmark.config.backend.get("request_format") or "")
     return PeerRun(
@@ -118,7 +119,7 @@ def _run(report: _Report, benchmark: _Benchmark) -> PeerRun:
         arrival=arrival,
         axis=axis,
         level=level,
-        requests=_requests(benchmark.requests) if sampled else (),
+        requests=_requests(benchmark.requests) if whole else (),
         reported=_reported(benchmark),
         lacks="GuideLLM keeps the first and the last moment of an answer alone",
     )

@@ -60,13 +60,14 @@ def _read(_: Path, content: Any) -> list[PeerRun]:
     arrival, axis, level = _load(result)
     reported = {
         "duration_s": result.duration,
-        "requests": float(result.completed + (result.failed or 0)),
         "ok": float(result.completed),
         "throughput_requests_per_s": result.request_throughput,
         "throughput_tokens_per_s": result.output_throughput,
         "counted_prompt_tokens": result.total_input_tokens / max(1, result.completed),
         "counted_output_tokens": result.total_output_tokens / max(1, result.completed),
     }
+    if result.failed is not None:
+        reported["requests"] = float(result.completed + result.failed)
     for ours, its in (("ttft", "ttft"), ("tpot", "tpot"), ("itl", "itl"), ("e2e", "e2el")):
         keys = {f"mean_{its}_ms": f"{ours}_mean_s", f"median_{its}_ms": f"{ours}_p50_s"}
         keys |= {f"p{p}_{its}_ms": f"{ours}_p{p}_s" for p in (50, 90, 95, 99)}
