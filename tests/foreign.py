@@ -17,7 +17,7 @@ class Sent:
     """A request that is planted: when it leaves (s), how long its first token takes and the gaps after it (s), lengths, or its failure.
 
     Attributes:
-        tail: from the last token to the end of the body (s).
+        tail: from the last token to the end of the body (s). code: of a failure, as AIPerf has it.
     """
 
     at: float
@@ -26,6 +26,7 @@ class Sent:
     prompt: int = 64
     error: str = ""
     tail: float = 0.001
+    code: int = 503
 
     @property
     def tokens(self) -> list[float]:
@@ -120,7 +121,11 @@ def aiperf(
         start, end = (round(1e9 * (EPOCH + moment)) for moment in (each.at, each.end))
         metadata = {"request_start_ns": start, "request_end_ns": end, "benchmark_phase": phase}
         if each.error:
-            return {"metadata": metadata, "metrics": {}, "error": {"code": 503, "type": each.error, "message": each.error}}
+            return {
+                "metadata": metadata,
+                "metrics": {},
+                "error": {"code": each.code, "type": each.error, "message": each.error},
+            }
         metrics = {
             "time_to_first_token": {"value": 1e3 * each.ttft, "unit": "ms"},
             "request_latency": {"value": 1e3 * (each.tokens[-1] - each.at), "unit": "ms"},

@@ -83,6 +83,11 @@ def test_failures_are_not_undercounted(tmp_path):
     assert (row["requests"], row["ok"]) == (5, 4) and "failed" not in row
 
 
+def test_what_a_client_cancelled_is_no_failure(tmp_path):
+    row = figures(aiperf(tmp_path, [*TRUTH, Sent(0.45, error="RequestCancellationError", code=499)]))
+    assert (row["requests"], row["ok"], row["failed"], row["outcome_http_503"]) == (5, 4, 1, 1)
+
+
 @pytest.mark.parametrize("tool", FILES)
 def test_what_a_file_does_not_say_is_null(tool, tmp_path):
     row = figures(FILES[tool](tmp_path))

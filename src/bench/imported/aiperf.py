@@ -34,11 +34,17 @@ _DEFINITIONS = (
         "interpolated between requests (numpy.percentile); those with failures counted stand apart, as adj_…",
         "aiperf/metrics/derived_latency.py",
     ),
+    Definition(
+        "failures",
+        "requests that its client cancelled (code 499) are errors; here they are left out",
+        "aiperf/transports/aiohttp_client.py",
+    ),
 )
 _KEYS = {"avg": "mean", "p50": "p50", "p90": "p90", "p95": "p95", "p99": "p99"}
 _AGGREGATES, _RECORDS = "profile_export_aiperf.json", "profile_export.jsonl"
 _ARRIVALS = {"poisson": "poisson", "gamma": "gamma", "constant": "constant"}
 _OTHER = ("concurrency_ramp", "rate_ramp", "prefill_concurrency")
+_CANCELLED = 499  # of a request that the client itself ended; source: aiperf/transports/aiohttp_client.py
 _NS = 1e-9
 
 
@@ -133,7 +139,7 @@ def _load(phase: _Phase, requests: int) -> tuple[str, str, float]:
 
 
 def _records(file: Path) -> list[_Record]:
-    """Those of the measured phase, in the order of sending; none where the file is missing."""
+    """Those of the measured phase, in the order of sending, without those that the client cancelled; none where the file is missing."""
     if not file.exists():
         return []
     found = []
@@ -144,7 +150,11 @@ def _records(file: Path) -> list[_Record]:
         raise BenchError(
             f"{file}: line {number} is no record of a request of AIPerf: {error}. Copy the file again from where it was written."
         ) from None
-    measured = (each for each in found if each.metadata.benchmark_phase != "warmup")
+    measured = (
+        each
+        for each in found
+        if each.metadata.benchmark_phase != "warmup" and (each.error is None or each.error.get("code") != _CANCELLED)
+    )
     return sorted(measured, key=lambda each: each.metadata.request_start_ns)
 
 
