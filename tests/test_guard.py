@@ -11,8 +11,10 @@ import numpy as np
 import polars as pl
 import pytest
 import yaml
+from benchmarks.guard import loads
 
 from bench.guard import FILES
+from bench.guard.measured import Measured, Sustained
 from bench.parse.exposition import reference_samples
 from bench.parse.scrapes import TELEMETRY_SCHEMA
 from bench.records.columns import WORKER_FIELDS, schema_of
@@ -354,6 +356,17 @@ def test_another_study_leaves_no_limits_of_the_last_one(tmp_path, summary):
     study(tmp_path, summary, point=ABOVE)
     files, _ = guarded(tmp_path)
     assert set(files) == {"rules.yaml", "dashboard.json"}
+
+
+def test_the_benchmark_sends_what_the_study_established():
+    def of(**point):
+        return loads(Measured(point={**POINT, **point}, sustained=Sustained(1)))
+
+    assert (of(), of(low=None), of(low=18.0)) == ((14, 32), (16, 32), (16, 32))
+    with pytest.raises(SystemExit, match="is 0: no load is established"):
+        of(low=0.0)
+    with pytest.raises(SystemExit, match="counted in requests/s"):
+        of(unit="requests/s")
 
 
 @pytest.mark.parametrize("slo", [Slo("ttft", "p99", 2.0), Slo("tpot", "p90", 0.0525), Slo("e2e", "p50", 12.5)])

@@ -105,7 +105,7 @@ def _duration(seconds: float | None) -> str | None:
 
 
 def _component(row: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The server; None where its engine is not known. Where no GPU is known, or several, it is of the generic kind: others need one accelerator."""
+    """The server; None where its engine is not known. Without one known kind of GPU it is generic: others need an accelerator."""
     if not row.get("engine"):
         return None
     standardized: dict[str, Any] = {
