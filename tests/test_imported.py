@@ -270,6 +270,25 @@ def test_a_file_that_is_no_result_says_what_was_expected(file, content, said, tm
         read_peers(tmp_path / file)
 
 
+def test_a_stray_file_does_not_stop_the_import_of_a_folder(tmp_path):
+    vllm(tmp_path)
+    (tmp_path / "stray.json").write_text("{,}")
+    done = bench("import", tmp_path, "--json")
+    assert done.returncode == 0 and len(json.loads(done.stdout)["imported"]) == 1
+    assert "stray.json: skipped, as it is no JSON" in done.stderr
+
+
+def test_no_number_stops_a_file_only_where_it_is_read(tmp_path):
+    nan = float("nan")
+    ((_, _, peer),) = read_peers(vllm(tmp_path, std_ttft_ms=nan, request_goodput=nan))
+    assert peer.reported["ttft_p50_s"] == pytest.approx(0.065)
+    for key in ("median_ttft_ms", "duration", "ttfts"):
+        with pytest.raises(BenchError, match=r"vllm\.json.* is nan"):
+            read_peers(vllm(tmp_path, **{key: [nan] * 5 if key == "ttfts" else nan}))
+    with pytest.raises(BenchError, match=r"guidellm\.json.* nan"):
+        read_peers(guidellm(tmp_path, strategy={"type_": "poisson", "rate": nan}))
+
+
 def test_a_file_that_is_not_as_its_tool_writes_it_names_the_key(tmp_path):
     for write, changes, said in (
         (vllm, {"num_prompts": "many"}, "num_prompts is 'many'"),
