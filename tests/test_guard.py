@@ -67,13 +67,25 @@ POINT = {
     },
 }
 FLEET = [{**dict.fromkeys(WORKER_FIELDS), "worker": f"http://127.0.0.1:{port}", "metrics_missing": []} for port in (8001, 8002)]
+BELOW = {"kind": "below", "c_max": None, "missed_at": 2.0}
 ABOVE = {"kind": "above", "c_max": 24.0, "high": None, "missed_at": None}
 
 
 def study(
-    folder, summary, *, point=(), exposition=VLLM, slos=SLOS, row=steady_row, levels=LEVELS, kv=40, exposed=LEVELS, **more
+    folder,
+    summary,
+    *,
+    point=(),
+    others=(),
+    exposition=VLLM,
+    slos=SLOS,
+    row=steady_row,
+    levels=LEVELS,
+    kv=40,
+    exposed=LEVELS,
+    **more,
 ):
-    """A folder of results with a planted capacity: of each load its row, and what the server showed."""
+    """A folder of results with a planted capacity: of each load its row, and what the server showed. Args: others: further curves."""
     more = {"preemptions": 0, "cache": "unique", **more}
     results = folder / "results"
     for name in ("deployments/a", "analysis"):
@@ -85,7 +97,8 @@ def study(
     frame([row(summary, level, deployment="a", **more) for level in levels]).write_parquet(results / "summary.parquet")
     found = {**POINT, "slos": [str(parse_slo(slo)) for slo in slos], **dict(point)}
     schema = schema_of("capacity")
-    pl.DataFrame([{**dict.fromkeys(schema), **found}], schema=schema).write_parquet(results / "analysis/capacity.parquet")
+    rows = [{**dict.fromkeys(schema), **found, **dict(other)} for other in ({}, *others)]
+    pl.DataFrame(rows, schema=schema).write_parquet(results / "analysis/capacity.parquet")
 
 
 def guarded(folder, *options):
@@ -335,9 +348,15 @@ def test_what_is_not_known_makes_no_rule_and_says_so(tmp_path, summary, change, 
 @pytest.mark.parametrize(
     ("change", "options", "said"),
     [
-        ({"point": {"kind": "below", "c_max": None, "missed_at": 2.0}}, (), "there is nothing to guard by"),
+        ({"point": BELOW}, (), "there is nothing to guard by"),
         ({"workers": FLEET}, (), "a is a fleet. A fleet's limit is that of its router"),
         ({"point": {"basis": "burst"}}, (), "no capacity of a load that goes on"),
+        (
+            {"others": [{"deployment": "b"}, {"deployment": "c", **BELOW}]},
+            (),
+            "it has 2 curves, and one server is guarded by one workload. Name both: --deployment a --workload short; "
+            "--deployment b --workload short.",
+        ),
         ({}, ("--deployment", "b"), "--deployment b: results has the capacity of: a"),
         ({}, ("--workload", "b"), "--workload b: results has the capacity of: short"),
         ({}, ("nowhere",), "nowhere: it has no summary.parquet"),
@@ -347,6 +366,12 @@ def test_what_cannot_be_guarded_is_refused(tmp_path, summary, change, options, s
     study(tmp_path, summary, **change)
     done = bench("guard", *options, cwd=tmp_path)
     assert done.returncode == 2 and said in done.stderr
+
+
+def test_a_curve_that_shows_nothing_to_guard_by_is_not_meant(tmp_path, summary):
+    study(tmp_path, summary, others=[{"workload": "long", **BELOW}])
+    files, _ = guarded(tmp_path)
+    assert "C_max of short is 16" in files["rules.yaml"]
 
 
 def test_another_study_leaves_no_limits_of_the_last_one(tmp_path, summary):

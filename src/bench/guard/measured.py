@@ -170,18 +170,18 @@ def _point(folder: Path, capacity: pl.DataFrame, deployment: str | None, workloa
     lasting = capacity.filter(basis="steady")
     if lasting.is_empty():
         raise BenchError(f"{folder}: no capacity of a load that goes on. {BURSTS}")
-    if lasting.height > 1:
+    sustained = lasting.filter(pl.col("kind").is_in(["found", "above"]))
+    if sustained.is_empty():
+        points = "; ".join(f"{row['deployment']} with {row['workload']}: {c_max(row)}" for row in lasting.iter_rows(named=True))
+        raise BenchError(f"{folder}: there is nothing to guard by, as no load is known to be sustained. C_max of {points}.")
+    if sustained.height > 1:
         curves = "; ".join(
-            f"--deployment {row['deployment']} --workload {row['workload']}" for row in lasting.iter_rows(named=True)
+            f"--deployment {row['deployment']} --workload {row['workload']}" for row in sustained.iter_rows(named=True)
         )
-        raise BenchError(f"{folder}: one server is guarded by one workload. Name them: {curves}.")
-    point = lasting.row(0, named=True)
-    if point["kind"] not in ("found", "above"):
         raise BenchError(
-            f"{point['deployment']} with {point['workload']}: there is nothing to guard by, as no load is known to be sustained. "
-            f"C_max: {c_max(point)}."
+            f"{folder}: it has {sustained.height} curves, and one server is guarded by one workload. Name both: {curves}."
         )
-    return point
+    return sustained.row(0, named=True)
 
 
 def _in(folder: Path, pattern: str, **names: str) -> Path:
