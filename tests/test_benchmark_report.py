@@ -83,6 +83,8 @@ def test_each_run_is_a_file(tmp_path):
     several = bench("export", RUNS, "--form", "benchmark-report")
     assert several.returncode == 2
     assert "has 2 runs, and a report is of one. Give --output DIR" in several.stderr
+    taken = bench("export", RUNS, "--form", "benchmark-report", "--output", files[0])
+    assert taken.returncode == 2 and "it is a file, and reports are written into a folder" in taken.stderr
     one = bench("export", RUNS / "c4", "--form", "benchmark-report")
     jsonschema.validate(yaml.safe_load(one.stdout), SCHEMA)
 
