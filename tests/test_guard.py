@@ -322,7 +322,11 @@ def test_admission_and_scaling_follow_the_limit(tmp_path, summary):
         ({"exposition": LLAMA}, {"KvUsage", "Preemptions", "BurnFast", "BurnSlow"}, "does not show its KV usage"),
         ({"exposed": ()}, {*ALL}, "no sustained run of a has telemetry of a known engine"),
         ({"point": ABOVE}, {"LoadNearLimit", "LoadAboveLimit"}, "its limit is not known; C_max is 24 or more"),
-        ({"point": {"low": None}}, {"LoadNearLimit"}, "the lower end of its interval is not established"),
+        (
+            {"point": {"low": None}},
+            {"LoadNearLimit", "LoadAboveLimit"},
+            "No alert on the load: the lower end of C_max's interval is not established.",
+        ),
         ({"point": {"low": 18.0}}, {"LoadNearLimit"}, "its interval begins no lower"),
         ({"point": {"unit": "users"}}, {"LoadNearLimit", "LoadAboveLimit"}, "no server counts users"),
         ({"kv": 16}, {"KvUsage"}, "sustained runs filled the cache"),
@@ -341,8 +345,9 @@ def test_what_is_not_known_makes_no_rule_and_says_so(tmp_path, summary, change, 
     assert there == set(ALL) - {"PrefixHits"} - lost
     assert why in printed
     limited = dict(change.get("point", ()))
-    assert ("keda.yaml" in files) == ("LoadAboveLimit" not in lost and limited.get("low", 1) is not None)
-    assert ("haproxy.cfg" in files) == (limited.get("kind") != "above")
+    assert ("keda.yaml" in files) == ("LoadAboveLimit" not in lost)
+    admits = limited.get("kind") != "above" and limited.get("low", 1) is not None
+    assert [("haproxy.cfg" in files), ("envoy.yaml" in files)] == [admits, admits]
 
 
 @pytest.mark.parametrize(

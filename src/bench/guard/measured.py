@@ -67,7 +67,7 @@ class Measured:
         point: its row of `capacity.parquet`. slos: those of all requests. of_classes: those of one class, which no server tells apart.
         kind: which engine the metrics are of, and engine: the same with its version; None where no telemetry shows it.
         digest: of the deployment. names: what the server calls our metrics. histograms: by latency.
-        sustained: what the runs up to C_max showed. limits: of admission; None where no limit was found.
+        sustained: what the runs up to C_max showed. limits: of admission; None where no limit was found, or its interval has no lower end.
     """
 
     point: Mapping[str, Any]
@@ -156,7 +156,7 @@ def read_measured(folder: Path, deployment: str | None = None, workload: str | N
         names=catalogue.names,
         histograms={} if last is None or catalogue.kind is None else dict(_histograms(last, catalogue.kind, catalogue.names)),
         sustained=_sustained(sustained, telemetries, point["c_max"]),
-        limits=None if found is None else limits(found, ttft),
+        limits=None if found is None or point["low"] is None else limits(found, ttft),
     )
 
 

@@ -209,7 +209,10 @@ def _load(measured: Measured, recorded: set[str]) -> Iterator[dict[str, Any] | s
         yield f"No alert on the load: {measured.engine} does not show {unit}."
         return
     low = point["low"]
-    limit = max(point["c_max"], low or 0.0)  # the limit may lie between two loads
+    if low is None:
+        yield "No alert on the load: the lower end of C_max's interval is not established."
+        return
+    limit = max(point["c_max"], low)  # the limit may lie between two loads
     chosen = f"{series}{{job={job}}}"
 
     def above(load: float) -> str:
@@ -218,9 +221,7 @@ def _load(measured: Measured, recorded: set[str]) -> Iterator[dict[str, Any] | s
         return " and ".join(f"avg_over_time({chosen}[{window}]) > {load:.4g}" for window in (_WINDOW, _STILL))
 
     here = f"{{{{ $labels.instance }}}}: {{{{ $value | humanize }}}} {unit}"
-    if low is None:
-        yield "No warning ahead of C_max: the lower end of its interval is not established."
-    elif low >= limit:
+    if low >= limit:
         yield "No warning ahead of C_max: its interval begins no lower."
     else:
         near = f"{here}, more than the {low:.4g} that are established to be within the SLOs"
