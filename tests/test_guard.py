@@ -32,8 +32,8 @@ SLOS = ["ttft_p95=2s", "tpot_p90=50ms", "e2e_p99=20s"]
 LEVELS = (2, 4, 8, 16, 24)  # the last one misses: C_max is 16
 
 
-def telemetry(exposition, running, waiting, kv_usage):
-    """What a scraper reads of a server each second, its own names with planted gauges."""
+def telemetry(exposition, running, waiting, kv_usage, spelt="vllm:"):
+    """What a scraper reads of a server each second, its own names with planted gauges. Args: spelt: how names of vLLM begin."""
     planted = {
         "running": running,
         "processing": running,
@@ -41,7 +41,8 @@ def telemetry(exposition, running, waiting, kv_usage):
         "deferred": waiting,
         "kv_cache_usage_perc": kv_usage,
     }
-    samples = reference_samples((ROOT / f"tests/data/{exposition}.prom").read_text())
+    text = (ROOT / f"tests/data/{exposition}.prom").read_text().replace("vllm:", spelt)
+    samples = reference_samples(text)
     values = [
         next((value for part, value in planted.items() if sample.name.endswith(part)), sample.value) for sample in samples
     ]
@@ -83,6 +84,7 @@ def study(
     levels=LEVELS,
     kv=40,
     exposed=LEVELS,
+    spelt="vllm:",
     **more,
 ):
     """A folder of results with a planted capacity: of each load its row, and what the server showed. Args: others: further curves."""
@@ -92,7 +94,7 @@ def study(
         (results / name).mkdir(parents=True)
     for level in exposed:
         (results / f"runs/a/r{level}").mkdir(parents=True)
-        telemetry(exposition, level, 0, level / kv).write_parquet(results / f"runs/a/r{level}/telemetry.parquet")
+        telemetry(exposition, level, 0, level / kv, spelt).write_parquet(results / f"runs/a/r{level}/telemetry.parquet")
     write_record(facts(digest="d1"), results / "deployments/a/deployment.json")
     frame([row(summary, level, deployment="a", **more) for level in levels]).write_parquet(results / "summary.parquet")
     found = {**POINT, "slos": [str(parse_slo(slo)) for slo in slos], **dict(point)}
@@ -292,11 +294,27 @@ def test_rules_have_the_names_that_the_measured_server_exposes(tmp_path, summary
     assert shown <= named <= exposed | {rule.get("record") for rule in group["rules"]}
 
 
+def test_tpot_is_found_under_the_names_of_those_who_pass_metrics_on(tmp_path, summary):
+    """Ray's sums of histograms are estimates, so that TTFT and E2E have no name there; TPOT is read by its buckets alone."""
+    for spelt, others in (("vllm_", {"ttft", "e2e"}), ("ray_vllm_", set())):
+        place = tmp_path / spelt
+        place.mkdir()
+        study(place, summary, spelt=spelt)
+        files, printed = guarded(place)
+        slos = {slo.split()[0].lower() for _, slo in alerts(files) if slo}
+        assert slos == {"tpot", *others}
+        assert f"{spelt}request_time_per_output_token_seconds_bucket" in files["rules.yaml"]
+        assert ("the results show no histogram of that latency" in printed) == (not others)
+
+
 @needs_haproxy
 def test_haproxy_takes_its_backend(tmp_path, summary):
     study(tmp_path, summary)
     files, _ = guarded(tmp_path)
-    assert "maxconn 16\n" in files["haproxy.cfg"] and "timeout queue 2000ms" in files["haproxy.cfg"]
+    assert (
+        "maxconn 16\n" in files["haproxy.cfg"]
+        and "timeout queue 2000ms  # at most as long as the SLO on TTFT, prefill not counted\n" in files["haproxy.cfg"]
+    )
     front = "frontend all\n    mode http\n    timeout client 10m\n    bind 127.0.0.1:9\n    default_backend a\n"
     (tmp_path / "guard/main.cfg").write_text(front)
     checked(HAPROXY, "-c", "-dW", "-f", "main.cfg", "-f", "haproxy.cfg", cwd=tmp_path / "guard")  # no warnings either

@@ -19,7 +19,7 @@ from bench.parse.server import gauges
 from bench.records.deployment import DeploymentFacts, read_facts
 from bench.records.summary import read_summary
 from bench.study import Paths, Slo, parse_slo
-from bench.telemetry import find_catalogue
+from bench.telemetry import Catalogue, find_catalogue
 from bench.words.capacity import BURSTS, c_max
 from bench.words.loads import load_text
 
@@ -67,7 +67,7 @@ class Measured:
         point: its row of `capacity.parquet`. slos: those of all requests. of_classes: those of one class, which no server tells apart.
         kind: which engine the metrics are of, and engine: the same with its version; None where no telemetry shows it.
         digest: of the deployment. names: what the server calls our metrics. histograms: by latency.
-        sustained: what the runs up to C_max showed. limits: of admission; None where no limit was found, or its interval has no lower end.
+        sustained: what the runs up to C_max showed. limits: of admission; None where no limit, or no lower end of it, is known.
     """
 
     point: Mapping[str, Any]
@@ -154,7 +154,7 @@ def read_measured(folder: Path, deployment: str | None = None, workload: str | N
         engine=catalogue.engine,
         digest=facts.digest if facts else None,
         names=catalogue.names,
-        histograms={} if last is None or catalogue.kind is None else dict(_histograms(last, catalogue.kind, catalogue.names)),
+        histograms={} if last is None else dict(_histograms(last, catalogue)),
         sustained=_sustained(sustained, telemetries, point["c_max"]),
         limits=None if found is None or point["low"] is None else limits(found, ttft),
     )
@@ -200,9 +200,10 @@ def _facts(folder: Path, deployment: str) -> DeploymentFacts | None:
     return read_facts(file) if file.is_file() else None
 
 
-def _histograms(telemetry: pl.DataFrame, kind: Kind, names: Mapping[str, str]) -> Iterator[tuple[str, Histogram]]:
+def _histograms(telemetry: pl.DataFrame, catalogue: Catalogue) -> Iterator[tuple[str, Histogram]]:
     """The histograms that hold a latency of each request, by that latency."""
-    for metric, name in (("ttft", names.get("server_ttft")), ("tpot", kind.tpot), ("e2e", names.get("server_e2e"))):
+    names = catalogue.names
+    for metric, name in (("ttft", names.get("server_ttft")), ("tpot", catalogue.tpot), ("e2e", names.get("server_e2e"))):
         labels = telemetry.filter(pl.col("name") == f"{name}_bucket")["labels"].unique().to_list() if name else []
         texts = {found[1] for each in labels if (found := _LE.search(each))}
         bounds = {text: bound for bound, text in sorted((float(text), text) for text in texts)}

@@ -128,7 +128,7 @@ def _budget_records(measured: Measured, server: _Server) -> Iterator[dict[str, A
     for slo in measured.slos:
         histogram, below = measured.histograms.get(slo.metric), bucket(measured, slo)
         if histogram is None or below is None:
-            yield f"{slo}: no alert on its budget: {_no_bucket(measured, slo, histogram)}."
+            yield f"{slo}: no alert on its budget: {_no_bucket(slo, histogram)}."
             continue
         for window in dict.fromkeys(window for _, _, *windows, _ in _BURNS for window in windows):
             good = server.together(f"{histogram.name}_bucket", _le(below), window=window)
@@ -170,9 +170,9 @@ def bucket(measured: Measured, slo: Slo) -> str | None:
     return next((text for text, bound in bounds.items() if slo.limit_s <= bound < math.inf), None)
 
 
-def _no_bucket(measured: Measured, slo: Slo, histogram: Histogram | None) -> str:
+def _no_bucket(slo: Slo, histogram: Histogram | None) -> str:
     if histogram is None:
-        return f"{measured.engine} has no histogram of that latency of each request"
+        return "the results show no histogram of that latency of each request"
     return f"{histogram.name} has no bucket of {slo.limit_s:g} s or more"
 
 
