@@ -33,7 +33,7 @@ _DEFINITIONS = (
     ),
     Definition(
         "TPOT",
-        "(last − first event with text) ÷ (n − 1), n from the client's tokenizer unless use_server_output_tokens",
+        "(last − first event with text) ÷ (n − 1), n from the client's tokenizer, unless use_server_output_tokens has it take usage",
         _REPORT,
     ),
     Definition("ITL", "gaps between tokens by its tokenizer: 0 within one event", _REPORT),
@@ -237,7 +237,7 @@ def _is_requests(content: Any) -> bool:
 INFERENCE_PERF = Format(
     name="inference-perf",
     title="inference-perf",
-    file=f"{_PER_REQUEST}, beside {_STAGE.format(0)} (`report: request_lifecycle: {{per_stage: true, per_request: true}}`)",
+    file=f"{_PER_REQUEST}, beside {_STAGE.format(0)} and {_CONFIG} (`report: request_lifecycle: {{per_stage: true, per_request: true}}`)",
     versions="0.7",
     definitions=_DEFINITIONS,
     is_result=_is_requests,
