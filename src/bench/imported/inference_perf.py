@@ -237,7 +237,7 @@ def _is_requests(content: Any) -> bool:
 INFERENCE_PERF = Format(
     name="inference-perf",
     title="inference-perf",
-    file=f"{_PER_REQUEST}, beside {_STAGE.format(0)} and {_CONFIG} (`report: request_lifecycle: {{per_stage: true, per_request: true}}`)",
+    file=f"{_PER_REQUEST}, beside {_STAGE.format(0)}, {_CONFIG} (`report: request_lifecycle: {{per_stage: true, per_request: true}}`)",
     versions="0.7",
     definitions=_DEFINITIONS,
     is_result=_is_requests,
