@@ -26,6 +26,7 @@ from typing import Any
 import requests
 import yaml
 
+from bench.axes import CONCURRENCY
 from bench.engine import Server
 from bench.guard import FILES, Measured, read_measured
 from bench.records.launch import Launch, read_launch
@@ -80,6 +81,19 @@ def load(server: str, launch: Launch, measured: Measured, held: int, seconds: fl
         process.wait()
 
 
+def loads(measured: Measured) -> tuple[int, int]:
+    """As many in flight as the study established to be within the SLOs, and twice C_max."""
+    if measured.axis != CONCURRENCY:
+        sys.exit(
+            f"The study's load is counted in {measured.point['unit']}, and this sends closed loops. Give one of concurrency."
+        )
+    low, c_max = measured.point["low"], measured.point["c_max"]
+    sustained = math.floor(c_max if low is None else min(low, c_max))
+    if sustained < 1:
+        sys.exit(f"The lower end of C_max's interval is {low:g}: no load is established to be within the SLOs.")
+    return sustained, math.ceil(2 * c_max)
+
+
 def watched(address: str, seconds: float) -> dict[str, float]:
     """When each alert first fires (s)."""
     begun, fired = time.monotonic(), dict[str, float]()
@@ -104,8 +118,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="file for the result")
     options = parser.parse_args()
     measured = read_measured(options.results, options.deployment)
-    point = measured.point
-    sustained, beyond = math.floor(min(point["low"] or point["c_max"], point["c_max"])), math.ceil(2 * point["c_max"])
+    sustained, beyond = loads(measured)
     launch = read_launch(options.results / "deployments" / measured.deployment / "launch.json")
     print(f"{measured.deployment}: {measured.limit_text}", flush=True)
     found = {}

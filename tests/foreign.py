@@ -17,7 +17,7 @@ class Sent:
     """A request that is planted: when it leaves (s), how long its first token takes and the gaps after it (s), lengths, or its failure.
 
     Attributes:
-        tail: from the last token to the end of the body (s).
+        tail: from the last token to the end of the body (s). code: of a failure, as AIPerf has it.
     """
 
     at: float
@@ -26,6 +26,7 @@ class Sent:
     prompt: int = 64
     error: str = ""
     tail: float = 0.001
+    code: int = 503
 
     @property
     def tokens(self) -> list[float]:
@@ -78,7 +79,7 @@ def vllm(folder: Path, sent: Sequence[Sent] = TRUTH, **changes: Any) -> Path:
     return file
 
 
-def guidellm(folder: Path, sent: Sequence[Sent] = TRUTH, **changes: Any) -> Path:
+def guidellm(folder: Path, sent: Sequence[Sent] = TRUTH, strategy: Mapping[str, Any] | None = None, **changes: Any) -> Path:
     """A report of GuideLLM with one benchmark."""
 
     def request(each: Sent) -> dict[str, Any]:
@@ -95,7 +96,7 @@ def guidellm(folder: Path, sent: Sequence[Sent] = TRUTH, **changes: Any) -> Path
     ok, failed = ([request(each) for each in sent if bool(each.error) == wrong] for wrong in (False, True))
     benchmark = {
         "config": {
-            "strategy": {"type_": "concurrent", "streams": 2},
+            "strategy": strategy or {"type_": "concurrent", "streams": 2, "max_concurrency": 2, "rampup_duration": 0.0},
             "backend": {"model": "m", "request_format": "/v1/completions"},
         },
         "metrics": {
@@ -111,14 +112,20 @@ def guidellm(folder: Path, sent: Sequence[Sent] = TRUTH, **changes: Any) -> Path
     return file
 
 
-def aiperf(folder: Path, sent: Sequence[Sent] = TRUTH, **changes: Any) -> Path:
+def aiperf(
+    folder: Path, sent: Sequence[Sent] = TRUTH, phases: Sequence[Mapping[str, Any]] | None = None, **changes: Any
+) -> Path:
     """AIPerf's aggregates, with its records beside them and a request of the warm-up among these."""
 
     def record(each: Sent, phase: str = "profiling") -> dict[str, Any]:
         start, end = (round(1e9 * (EPOCH + moment)) for moment in (each.at, each.end))
         metadata = {"request_start_ns": start, "request_end_ns": end, "benchmark_phase": phase}
         if each.error:
-            return {"metadata": metadata, "metrics": {}, "error": {"code": 503, "type": each.error, "message": each.error}}
+            return {
+                "metadata": metadata,
+                "metrics": {},
+                "error": {"code": each.code, "type": each.error, "message": each.error},
+            }
         metrics = {
             "time_to_first_token": {"value": 1e3 * each.ttft, "unit": "ms"},
             "request_latency": {"value": 1e3 * (each.tokens[-1] - each.at), "unit": "ms"},
@@ -134,7 +141,7 @@ def aiperf(folder: Path, sent: Sequence[Sent] = TRUTH, **changes: Any) -> Path:
         "input_config": {
             "phases": [
                 {"kind": "warmup", "type": "concurrency"},
-                {"kind": "profiling", "type": "concurrency", "concurrency": 2},
+                *(phases or [{"kind": "profiling", "type": "concurrency", "concurrency": 2}]),
             ],
             "models": {"items": [{"name": "m"}]},
             "endpoint": {"type": "completions", "streaming": True},
@@ -150,8 +157,10 @@ def aiperf(folder: Path, sent: Sequence[Sent] = TRUTH, **changes: Any) -> Path:
     return file
 
 
-def inference_perf(folder: Path, sent: Sequence[Sent] = TRUTH, stage: Mapping[str, Any] | None = None) -> Path:
-    """inference-perf's requests, the one stage that sent them, and its configuration."""
+def inference_perf(
+    folder: Path, sent: Sequence[Sent] = TRUTH, stage: Mapping[str, Any] | None = None, load: str | None = "concurrent"
+) -> Path:
+    """inference-perf's requests, the one stage that sent them, and its configuration. Args: load: its type; None: no configuration."""
 
     def request(each: Sent) -> dict[str, Any]:
         info: dict[str, Any] = {"request_metrics": {"text": {"input_tokens": each.prompt}}, "response_metrics": None}
@@ -177,9 +186,10 @@ def inference_perf(folder: Path, sent: Sequence[Sent] = TRUTH, stage: Mapping[st
             | dict(stage or {})
         )
     )
-    (folder / "config.yaml").write_text(
-        "load: {type: concurrent}\nserver: {model_name: m}\napi: {type: completion, streaming: true}\n"
-    )
+    if load:
+        (folder / "config.yaml").write_text(
+            f"load: {{type: {load}}}\nserver: {{model_name: m}}\napi: {{type: completion, streaming: true}}\n"
+        )
     file = folder / "per_request_lifecycle_metrics.json"
     file.write_text(json.dumps([request(each) for each in reversed(sent)]))
     return file

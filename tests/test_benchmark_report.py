@@ -22,9 +22,15 @@ SERVER = {
     "engine_version": "0.32.0",
     "model": "org/m",
     "gpus": 2,
-    "hardware": "NVIDIA H100",
+    "hardware": "Intel(R) Xeon(R) Processor, 16 cores, 2 × NVIDIA H200",
     "tensor_parallel": 2,
 }
+# Servers without GPUs, on a machine that shows none, and on one with two kinds.
+OTHERS = (
+    {"gpus": 0},
+    {"hardware": "Intel(R) Xeon(R) Processor, 16 cores"},
+    {"hardware": "Xeon, 16 cores, 1 × NVIDIA H200, 1 × NVIDIA L4"},
+)
 
 
 def valid(row):
@@ -34,7 +40,7 @@ def valid(row):
     return report
 
 
-@pytest.mark.parametrize("server", [{"engine": None}, SERVER, SERVER | {"gpus": 0}])
+@pytest.mark.parametrize("server", [{"engine": None}, SERVER, *(SERVER | other for other in OTHERS)])
 def test_a_report_has_the_numbers_of_the_summary(server, summary):
     (row,) = frame([steady_row(summary, 20.0, ttft_mean_s=0.1, ttft_p99_s=0.4, tpot_mean_s=0.02)]).to_dicts()
     row |= server
@@ -47,7 +53,10 @@ def test_a_report_has_the_numbers_of_the_summary(server, summary):
     assert aggregate["latency"]["time_per_output_token"]["units"] == "s/token"
     assert aggregate["throughput"]["request_rate"] == {"units": "queries/s", "mean": row["throughput_requests_per_s"]}
     kinds = [each["standardized"]["kind"] for each in report["scenario"].get("stack", [])]
-    assert kinds == ([] if not server["engine"] else ["inference_engine"] if server["gpus"] else ["generic"])
+    assert kinds == ([] if not server["engine"] else ["inference_engine"] if server == SERVER else ["generic"])
+    if server == SERVER:
+        (stack,) = report["scenario"]["stack"]
+        assert stack["standardized"]["accelerator"] == {"model": "NVIDIA H200", "count": 2, "parallelism": {"tp": 2}}
 
 
 def test_what_is_not_known_is_left_out():
@@ -74,8 +83,15 @@ def test_each_run_is_a_file(tmp_path):
     several = bench("export", RUNS, "--form", "benchmark-report")
     assert several.returncode == 2
     assert "has 2 runs, and a report is of one. Give --output DIR" in several.stderr
+    taken = bench("export", RUNS, "--form", "benchmark-report", "--output", files[0])
+    assert taken.returncode == 2 and "it is a file, and reports are written into a folder" in taken.stderr
     one = bench("export", RUNS / "c4", "--form", "benchmark-report")
     jsonschema.validate(yaml.safe_load(one.stdout), SCHEMA)
+
+
+def test_a_fleet_is_refused():
+    with pytest.raises(BenchError, match="a fleet answered it"):
+        benchmark_report(OWN | {"workers": [{"worker": "http://127.0.0.1:8001"}]})
 
 
 def test_a_run_of_another_tool_is_refused(tmp_path):

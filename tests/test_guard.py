@@ -11,11 +11,13 @@ import numpy as np
 import polars as pl
 import pytest
 import yaml
+from benchmarks.guard import loads
 
 from bench.guard import FILES
+from bench.guard.measured import Measured, Sustained
 from bench.parse.exposition import reference_samples
 from bench.parse.scrapes import TELEMETRY_SCHEMA
-from bench.records.columns import schema_of
+from bench.records.columns import WORKER_FIELDS, schema_of
 from bench.records.files import write_record
 from bench.study import Slo, parse_slo
 from tests.command import bench
@@ -30,8 +32,8 @@ SLOS = ["ttft_p95=2s", "tpot_p90=50ms", "e2e_p99=20s"]
 LEVELS = (2, 4, 8, 16, 24)  # the last one misses: C_max is 16
 
 
-def telemetry(exposition, running, waiting, kv_usage):
-    """What a scraper reads of a server each second, its own names with planted gauges."""
+def telemetry(exposition, running, waiting, kv_usage, spelt="vllm:"):
+    """What a scraper reads of a server each second, its own names with planted gauges. Args: spelt: how names of vLLM begin."""
     planted = {
         "running": running,
         "processing": running,
@@ -39,7 +41,8 @@ def telemetry(exposition, running, waiting, kv_usage):
         "deferred": waiting,
         "kv_cache_usage_perc": kv_usage,
     }
-    samples = reference_samples((ROOT / f"tests/data/{exposition}.prom").read_text())
+    text = (ROOT / f"tests/data/{exposition}.prom").read_text().replace("vllm:", spelt)
+    samples = reference_samples(text)
     values = [
         next((value for part, value in planted.items() if sample.name.endswith(part)), sample.value) for sample in samples
     ]
@@ -64,25 +67,40 @@ POINT = {
         "in_flight_peak": 16.0,
     },
 }
+FLEET = [{**dict.fromkeys(WORKER_FIELDS), "worker": f"http://127.0.0.1:{port}", "metrics_missing": []} for port in (8001, 8002)]
+BELOW = {"kind": "below", "c_max": None, "missed_at": 2.0}
 ABOVE = {"kind": "above", "c_max": 24.0, "high": None, "missed_at": None}
 
 
 def study(
-    folder, summary, *, point=(), exposition=VLLM, slos=SLOS, row=steady_row, levels=LEVELS, kv=40, exposed=LEVELS, **more
+    folder,
+    summary,
+    *,
+    point=(),
+    others=(),
+    exposition=VLLM,
+    slos=SLOS,
+    row=steady_row,
+    levels=LEVELS,
+    kv=40,
+    exposed=LEVELS,
+    spelt="vllm:",
+    **more,
 ):
-    """A folder of results with a planted capacity: of each load its row, and what the server showed."""
+    """A folder of results with a planted capacity: of each load its row, and what the server showed. Args: others: further curves."""
     more = {"preemptions": 0, "cache": "unique", **more}
     results = folder / "results"
     for name in ("deployments/a", "analysis"):
         (results / name).mkdir(parents=True)
     for level in exposed:
         (results / f"runs/a/r{level}").mkdir(parents=True)
-        telemetry(exposition, level, 0, level / kv).write_parquet(results / f"runs/a/r{level}/telemetry.parquet")
+        telemetry(exposition, level, 0, level / kv, spelt).write_parquet(results / f"runs/a/r{level}/telemetry.parquet")
     write_record(facts(digest="d1"), results / "deployments/a/deployment.json")
     frame([row(summary, level, deployment="a", **more) for level in levels]).write_parquet(results / "summary.parquet")
     found = {**POINT, "slos": [str(parse_slo(slo)) for slo in slos], **dict(point)}
     schema = schema_of("capacity")
-    pl.DataFrame([{**dict.fromkeys(schema), **found}], schema=schema).write_parquet(results / "analysis/capacity.parquet")
+    rows = [{**dict.fromkeys(schema), **found, **dict(other)} for other in ({}, *others)]
+    pl.DataFrame(rows, schema=schema).write_parquet(results / "analysis/capacity.parquet")
 
 
 def guarded(folder, *options):
@@ -276,11 +294,27 @@ def test_rules_have_the_names_that_the_measured_server_exposes(tmp_path, summary
     assert shown <= named <= exposed | {rule.get("record") for rule in group["rules"]}
 
 
+def test_tpot_is_found_under_the_names_of_those_who_pass_metrics_on(tmp_path, summary):
+    """Ray's sums of histograms are estimates, so that TTFT and E2E have no name there; TPOT is read by its buckets alone."""
+    for spelt, others in (("vllm_", {"ttft", "e2e"}), ("ray_vllm_", set())):
+        place = tmp_path / spelt
+        place.mkdir()
+        study(place, summary, spelt=spelt)
+        files, printed = guarded(place)
+        slos = {slo.split()[0].lower() for _, slo in alerts(files) if slo}
+        assert slos == {"tpot", *others}
+        assert f"{spelt}request_time_per_output_token_seconds_bucket" in files["rules.yaml"]
+        assert ("the results show no histogram of that latency" in printed) == (not others)
+
+
 @needs_haproxy
 def test_haproxy_takes_its_backend(tmp_path, summary):
     study(tmp_path, summary)
     files, _ = guarded(tmp_path)
-    assert "maxconn 16\n" in files["haproxy.cfg"] and "timeout queue 2000ms" in files["haproxy.cfg"]
+    assert (
+        "maxconn 16\n" in files["haproxy.cfg"]
+        and "timeout queue 2000ms  # at most as long as the SLO on TTFT, prefill not counted\n" in files["haproxy.cfg"]
+    )
     front = "frontend all\n    mode http\n    timeout client 10m\n    bind 127.0.0.1:9\n    default_backend a\n"
     (tmp_path / "guard/main.cfg").write_text(front)
     checked(HAPROXY, "-c", "-dW", "-f", "main.cfg", "-f", "haproxy.cfg", cwd=tmp_path / "guard")  # no warnings either
@@ -306,7 +340,11 @@ def test_admission_and_scaling_follow_the_limit(tmp_path, summary):
         ({"exposition": LLAMA}, {"KvUsage", "Preemptions", "BurnFast", "BurnSlow"}, "does not show its KV usage"),
         ({"exposed": ()}, {*ALL}, "no sustained run of a has telemetry of a known engine"),
         ({"point": ABOVE}, {"LoadNearLimit", "LoadAboveLimit"}, "its limit is not known; C_max is 24 or more"),
-        ({"point": {"low": None}}, {"LoadNearLimit"}, "the lower end of its interval is not established"),
+        (
+            {"point": {"low": None}},
+            {"LoadNearLimit", "LoadAboveLimit"},
+            "No alert on the load: the lower end of C_max's interval is not established.",
+        ),
         ({"point": {"low": 18.0}}, {"LoadNearLimit"}, "its interval begins no lower"),
         ({"point": {"unit": "users"}}, {"LoadNearLimit", "LoadAboveLimit"}, "no server counts users"),
         ({"kv": 16}, {"KvUsage"}, "sustained runs filled the cache"),
@@ -325,15 +363,23 @@ def test_what_is_not_known_makes_no_rule_and_says_so(tmp_path, summary, change, 
     assert there == set(ALL) - {"PrefixHits"} - lost
     assert why in printed
     limited = dict(change.get("point", ()))
-    assert ("keda.yaml" in files) == ("LoadAboveLimit" not in lost and limited.get("low", 1) is not None)
-    assert ("haproxy.cfg" in files) == (limited.get("kind") != "above")
+    assert ("keda.yaml" in files) == ("LoadAboveLimit" not in lost)
+    admits = limited.get("kind") != "above" and limited.get("low", 1) is not None
+    assert [("haproxy.cfg" in files), ("envoy.yaml" in files)] == [admits, admits]
 
 
 @pytest.mark.parametrize(
     ("change", "options", "said"),
     [
-        ({"point": {"kind": "below", "c_max": None, "missed_at": 2.0}}, (), "there is nothing to guard by"),
+        ({"point": BELOW}, (), "there is nothing to guard by"),
+        ({"workers": FLEET}, (), "a is a fleet. A fleet's limit is that of its router"),
         ({"point": {"basis": "burst"}}, (), "no capacity of a load that goes on"),
+        (
+            {"others": [{"deployment": "b"}, {"deployment": "c", **BELOW}]},
+            (),
+            "it has 2 curves, and one server is guarded by one workload. Name both: --deployment a --workload short; "
+            "--deployment b --workload short.",
+        ),
         ({}, ("--deployment", "b"), "--deployment b: results has the capacity of: a"),
         ({}, ("--workload", "b"), "--workload b: results has the capacity of: short"),
         ({}, ("nowhere",), "nowhere: it has no summary.parquet"),
@@ -345,6 +391,12 @@ def test_what_cannot_be_guarded_is_refused(tmp_path, summary, change, options, s
     assert done.returncode == 2 and said in done.stderr
 
 
+def test_a_curve_that_shows_nothing_to_guard_by_is_not_meant(tmp_path, summary):
+    study(tmp_path, summary, others=[{"workload": "long", **BELOW}])
+    files, _ = guarded(tmp_path)
+    assert "C_max of short is 16" in files["rules.yaml"]
+
+
 def test_another_study_leaves_no_limits_of_the_last_one(tmp_path, summary):
     study(tmp_path, summary)
     guarded(tmp_path)
@@ -352,6 +404,17 @@ def test_another_study_leaves_no_limits_of_the_last_one(tmp_path, summary):
     study(tmp_path, summary, point=ABOVE)
     files, _ = guarded(tmp_path)
     assert set(files) == {"rules.yaml", "dashboard.json"}
+
+
+def test_the_benchmark_sends_what_the_study_established():
+    def of(**point):
+        return loads(Measured(point={**POINT, **point}, sustained=Sustained(1)))
+
+    assert (of(), of(low=None), of(low=18.0)) == ((14, 32), (16, 32), (16, 32))
+    with pytest.raises(SystemExit, match="is 0: no load is established"):
+        of(low=0.0)
+    with pytest.raises(SystemExit, match="counted in requests/s"):
+        of(unit="requests/s")
 
 
 @pytest.mark.parametrize("slo", [Slo("ttft", "p99", 2.0), Slo("tpot", "p90", 0.0525), Slo("e2e", "p50", 12.5)])

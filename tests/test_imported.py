@@ -21,6 +21,7 @@ REAL_FILES = {
     "aiperf": REAL / "aiperf",
     "inference-perf": REAL / "inference-perf",
 }
+RATE = {"load_summary": {"count": 5, "requested_rate": 9.0}}  # of inference-perf
 OK = [each for each in TRUTH if not each.error]
 STAMPS = [name for name in FILES if name != "guidellm"]  # those that keep the moment of every token
 
@@ -66,6 +67,27 @@ def test_columns_follow_by_our_definitions(tool, tmp_path):
     assert row["counted_prompt_tokens"] == pytest.approx(64.25)
 
 
+def test_failures_are_not_undercounted(tmp_path):
+    """A file of vLLM that does not count them has no number of requests, and GuideLLM's of samples no records."""
+    unknown = json.loads(vllm(tmp_path).read_text())
+    del unknown["failed"], unknown["errors"], unknown["start_times"]
+    (tmp_path / "vllm.json").write_text(json.dumps(unknown))
+    row = figures(tmp_path / "vllm.json")
+    assert row["ok"] == 4 and "requests" not in row
+    assert bench("import", tmp_path / "vllm.json").returncode == 0
+    file = guidellm(tmp_path)
+    content = json.loads(file.read_text())
+    content["benchmarks"][0]["requests"]["errored"] = []
+    file.write_text(json.dumps(content))
+    row = figures(file)
+    assert (row["requests"], row["ok"]) == (5, 4) and "failed" not in row
+
+
+def test_what_a_client_cancelled_is_no_failure(tmp_path):
+    row = figures(aiperf(tmp_path, [*TRUTH, Sent(0.45, error="RequestCancellationError", code=499)]))
+    assert (row["requests"], row["ok"], row["failed"], row["outcome_http_503"]) == (5, 4, 1, 1)
+
+
 @pytest.mark.parametrize("tool", FILES)
 def test_what_a_file_does_not_say_is_null(tool, tmp_path):
     row = figures(FILES[tool](tmp_path))
@@ -99,17 +121,64 @@ def test_chunks_fewer_than_tokens_leave_no_itl(tmp_path):
     ("write", "load"),
     [
         (lambda folder: vllm(folder, max_concurrency=None), ("burst", "concurrency", 5.0)),
-        (lambda folder: vllm(folder, request_rate=3.5), ("poisson", "request_rate", 3.5)),
-        (lambda folder: vllm(folder, request_rate=3.5, burstiness=2.0), ("gamma", "request_rate", 3.5)),
+        (lambda folder: vllm(folder, request_rate=3.5, max_concurrency=None), ("poisson", "request_rate", 3.5)),
         (
-            lambda folder: inference_perf(folder, stage={"load_summary": {"count": 5, "requested_rate": 9.0}}),
-            ("constant", "request_rate", 9.0),
+            lambda folder: vllm(folder, request_rate=3.5, max_concurrency=None, burstiness=2.0),
+            ("gamma", "request_rate", 3.5),
         ),
+        (lambda folder: guidellm(folder, strategy={"type_": "throughput"}), ("burst", "concurrency", 5.0)),
+        (
+            lambda folder: guidellm(folder, strategy={"type_": "throughput", "max_concurrency": 3}),
+            ("closed", "concurrency", 3.0),
+        ),
+        (lambda folder: guidellm(folder, strategy={"type_": "poisson", "rate": 3.5}), ("poisson", "request_rate", 3.5)),
+        (lambda folder: aiperf(folder, phases=[{"type": "gamma", "rate": 3.5}]), ("gamma", "request_rate", 3.5)),
+        (lambda folder: inference_perf(folder, stage=RATE, load="constant"), ("constant", "request_rate", 9.0)),
+        (lambda folder: inference_perf(folder, stage=RATE, load="poisson"), ("poisson", "request_rate", 9.0)),
+        (lambda folder: inference_perf(folder, load=None), ("closed", "concurrency", 2.0)),
     ],
 )
 def test_loads(write, load, tmp_path):
     ((_, _, peer),) = read_peers(write(tmp_path))
     assert (peer.arrival, peer.axis, peer.level) == load
+
+
+@pytest.mark.parametrize(
+    ("write", "said"),
+    [
+        (lambda folder: vllm(folder, request_rate=3.5, ramp_up_strategy="linear", max_concurrency=None), "ramp_up_strategy"),
+        (lambda folder: vllm(folder, request_rate=3.5), "max_concurrency is 2"),
+        (
+            lambda folder: guidellm(folder, strategy={"type_": "poisson", "rate": 3.5, "max_concurrency": 3}),
+            "max_concurrency is 3",
+        ),
+        (
+            lambda folder: guidellm(folder, strategy={"type_": "concurrent", "streams": 2, "rampup_duration": 9.0}),
+            "rampup_duration is 9",
+        ),
+        (lambda folder: guidellm(folder, strategy={"type_": "sweep"}), "type_ is 'sweep'"),
+        (lambda folder: aiperf(folder, phases=[{"type": "poisson", "rate": 3.5, "concurrency": 3}]), "concurrency is 3"),
+        (
+            lambda folder: aiperf(
+                folder, phases=[{"type": "concurrency", "concurrency": 2, "concurrency_ramp": {"duration": 9}}]
+            ),
+            "concurrency_ramp",
+        ),
+        (lambda folder: aiperf(folder, phases=2 * [{"type": "concurrency", "concurrency": 2}]), "2 phases after warm-up"),
+        (lambda folder: inference_perf(folder, load="trace_replay"), "load.type of config.yaml is 'trace_replay'"),
+        (lambda folder: inference_perf(folder, stage=RATE, load="concurrent"), "load.type of config.yaml is 'concurrent'"),
+        (lambda folder: inference_perf(folder, stage=RATE, load="other"), "load.type of config.yaml is 'other'"),
+    ],
+)
+def test_a_load_with_a_cap_a_ramp_or_another_type_is_refused(write, said, tmp_path):
+    with pytest.raises(BenchError, match="no load that is read") as error:
+        read_peers(write(tmp_path))
+    assert said in str(error.value)
+
+
+def test_rates_need_the_configuration_that_says_how_requests_arrive(tmp_path):
+    with pytest.raises(BenchError, match=r"config\.yaml: no such file.*how requests arrive"):
+        read_peers(inference_perf(tmp_path, stage=RATE, load=None))
 
 
 def test_one_load_has_one_name(tmp_path):
@@ -173,6 +242,19 @@ def test_written_runs_are_drawn_and_compared(tmp_path):
     assert drawn.returncode == 0, drawn.stderr
 
 
+def test_no_run_takes_the_place_of_another(tmp_path):
+    """Two models of one load in one call, and a third in a later call into the same folder."""
+    out = tmp_path / "out"
+    for models in (("one", "two"), ("three",), ("three",)):
+        for model in models:
+            (tmp_path / model).mkdir(exist_ok=True)
+            vllm(tmp_path / model, model_id=model)
+        assert bench("import", *(tmp_path / model for model in models), "--output-dir", out).returncode == 0
+    rows = [read_run_summary(file).figures for file in out.rglob("summary.json")]
+    assert sorted(row["deployment"] for row in rows) == [f"{model} (vLLM bench)" for model in ("one", "three", "two")]
+    assert {file.parent.name for file in out.rglob("summary.json")} == {row["run"] for row in rows}
+
+
 @pytest.mark.parametrize(
     ("file", "content", "said"),
     [
@@ -186,6 +268,25 @@ def test_a_file_that_is_no_result_says_what_was_expected(file, content, said, tm
         (tmp_path / file).write_text(content)
     with pytest.raises(BenchError, match=said):
         read_peers(tmp_path / file)
+
+
+def test_a_stray_file_does_not_stop_the_import_of_a_folder(tmp_path):
+    vllm(tmp_path)
+    (tmp_path / "stray.json").write_text("{,}")
+    done = bench("import", tmp_path, "--json")
+    assert done.returncode == 0 and len(json.loads(done.stdout)["imported"]) == 1
+    assert "stray.json: skipped, as it is no JSON" in done.stderr
+
+
+def test_no_number_stops_a_file_only_where_it_is_read(tmp_path):
+    nan = float("nan")
+    ((_, _, peer),) = read_peers(vllm(tmp_path, std_ttft_ms=nan, request_goodput=nan))
+    assert peer.reported["ttft_p50_s"] == pytest.approx(0.065)
+    for key in ("median_ttft_ms", "duration", "ttfts"):
+        with pytest.raises(BenchError, match=r"vllm\.json.* is nan"):
+            read_peers(vllm(tmp_path, **{key: [nan] * 5 if key == "ttfts" else nan}))
+    with pytest.raises(BenchError, match=r"guidellm\.json.* nan"):
+        read_peers(guidellm(tmp_path, strategy={"type_": "poisson", "rate": nan}))
 
 
 def test_a_file_that_is_not_as_its_tool_writes_it_names_the_key(tmp_path):

@@ -5,6 +5,7 @@ Source: schema_v0_2.py of llm-d-benchmark (llmdbenchmark/analysis/benchmark_repo
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -35,6 +36,7 @@ _OBSERVED = {
     "gpu_utilization": ("fraction", "gpu_utilisation_mean", None),
     "power_consumption": ("Watts", "gpu_power_mean_w", None),
 }
+_GPU = re.compile(r"\d+ × (.+)")  # as `Hardware.in_short` has it
 _SOURCES = {"random": "random", "file": "sampled", "dataset": "sampled"}
 # What a deployment is, for the hash of its configuration.
 _CONFIGURED = (
@@ -57,12 +59,16 @@ def benchmark_report(row: Mapping[str, Any]) -> dict[str, Any]:
         row: of the summary table.
 
     Raises:
-        BenchError: another tool measured it.
+        BenchError: another tool measured it, or it is a fleet's.
     """
     if row.get("prompts") == "imported":
         raise BenchError(
             f"{row['run']}: another tool measured it, and by definitions of its own. Give its result file to llm-d-benchmark, "
             "which makes the report."
+        )
+    if row.get("workers"):
+        raise BenchError(
+            f"{row['run']}: a fleet answered it, and of its engines the report would name one. Name a run of one server."
         )
     stack = _component(row)
     observed = _present({name: _observed(row, *of) for name, of in _OBSERVED.items()})
@@ -99,7 +105,7 @@ def _duration(seconds: float | None) -> str | None:
 
 
 def _component(row: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The server; None where its engine is not known. Without GPUs it is of the generic kind: others need an accelerator."""
+    """The server; None where its engine is not known. Without one known kind of GPU it is generic: others need an accelerator."""
     if not row.get("engine"):
         return None
     standardized: dict[str, Any] = {
@@ -107,14 +113,15 @@ def _component(row: Mapping[str, Any]) -> dict[str, Any] | None:
         "tool": row["engine"],
         "tool_version": row.get("engine_version") or "unknown",
     }
-    if row.get("gpus") and row.get("hardware"):
+    gpus = {found[1] for part in str(row.get("hardware")).split(", ") if (found := _GPU.fullmatch(part))}
+    if row.get("gpus") and len(gpus) == 1:
         sharing = {short: row.get(f"{name}_parallel") for short, name in (("tp", "tensor"), ("pp", "pipeline"), ("dp", "data"))}
         standardized |= {
             "kind": "inference_engine",
             "role": "replica",
             "replicas": 1,
             "model": {"name": row.get("model") or row["deployment"]},
-            "accelerator": {"model": row["hardware"], "count": row["gpus"], "parallelism": _present(sharing)},
+            "accelerator": {"model": gpus.pop(), "count": row["gpus"], "parallelism": _present(sharing)},
         }
     else:
         standardized |= _present({"model": row.get("model"), "hardware": row.get("hardware")})

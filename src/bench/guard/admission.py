@@ -20,7 +20,7 @@ def haproxy(measured: Measured) -> tuple[str | None, list[str]]:
     """A backend of HAProxy, 2.2 or later.
 
     `maxconn` of a server counts its requests, not its connections, in mode http; what exceeds it waits in HAProxy, at most as long as
-    the SLO on TTFT allows.
+    the SLO on TTFT, prefill not counted.
     """
     limits, left = _limits(measured, "haproxy.cfg")
     if limits is None:
@@ -37,7 +37,7 @@ def haproxy(measured: Measured) -> tuple[str | None, list[str]]:
     ]
     if ttft is not None and limits.queue is not None:
         lines += [
-            f"    timeout queue {round(1000 * ttft)}ms",
+            f"    timeout queue {round(1000 * ttft)}ms  # at most as long as the SLO on TTFT, prefill not counted",
             f"    http-request deny deny_status 429 hdr Retry-After 1 if {{ avg_queue({name}) ge {max(1, limits.queue)} }}",
         ]
     lines.append(f"    server instance-1 127.0.0.1:{_port(measured)} maxconn {limits.admission}")
@@ -71,7 +71,8 @@ def envoy(measured: Measured) -> tuple[str | None, list[str]]:
 def _limits(measured: Measured, file: str) -> tuple[Limits | None, list[str]]:
     """The limits, or a line on why there are none."""
     if measured.limits is None or measured.limits.admission is None:
-        return None, [f"No {file}: how many requests to admit is not known, as no limit was found."]
+        why = "the lower end of C_max's interval is not established" if measured.found else "no limit was found"
+        return None, [f"No {file}: how many requests to admit is not known, as {why}."]
     return measured.limits, []
 
 

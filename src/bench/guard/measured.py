@@ -19,7 +19,7 @@ from bench.parse.server import gauges
 from bench.records.deployment import DeploymentFacts, read_facts
 from bench.records.summary import read_summary
 from bench.study import Paths, Slo, parse_slo
-from bench.telemetry import find_catalogue
+from bench.telemetry import Catalogue, find_catalogue
 from bench.words.capacity import BURSTS, c_max
 from bench.words.loads import load_text
 
@@ -67,7 +67,7 @@ class Measured:
         point: its row of `capacity.parquet`. slos: those of all requests. of_classes: those of one class, which no server tells apart.
         kind: which engine the metrics are of, and engine: the same with its version; None where no telemetry shows it.
         digest: of the deployment. names: what the server calls our metrics. histograms: by latency.
-        sustained: what the runs up to C_max showed. limits: of admission; None where no limit was found.
+        sustained: what the runs up to C_max showed. limits: of admission; None where no limit, or no lower end of it, is known.
     """
 
     point: Mapping[str, Any]
@@ -117,7 +117,7 @@ def read_measured(folder: Path, deployment: str | None = None, workload: str | N
         deployment, workload: which; None: the only one that has a load that goes on.
 
     Raises:
-        BenchError: there is no such curve, several could be meant, or nothing is known of what it sustains.
+        BenchError: there is no such curve, several could be meant, it is a fleet's, or nothing is known of what it sustains.
     """
     if not _in(folder, Paths.SUMMARY).is_file() or not _in(folder, Paths.ANALYSED, table="capacity.parquet").is_file():
         raise BenchError(
@@ -128,6 +128,10 @@ def read_measured(folder: Path, deployment: str | None = None, workload: str | N
     name = point["deployment"]
     runs = read_summary(_in(folder, Paths.SUMMARY)).filter(deployment=name)
     curve = runs.filter(workload=point["workload"], axis=point["axis"]).sort("level")
+    if curve["workers"].is_not_null().any():
+        raise BenchError(
+            f"{folder}: {name} is a fleet. A fleet's limit is that of its router, and of no server: guard one replica's study."
+        )
     sustained = curve.filter((pl.col("level") <= point["c_max"]) & pl.col("valid") & pl.col("counts_valid"))
     telemetries = {
         run["run"]: table for run in sustained.iter_rows(named=True) if (table := _telemetry(folder, run)) is not None
@@ -150,9 +154,9 @@ def read_measured(folder: Path, deployment: str | None = None, workload: str | N
         engine=catalogue.engine,
         digest=facts.digest if facts else None,
         names=catalogue.names,
-        histograms={} if last is None or catalogue.kind is None else dict(_histograms(last, catalogue.kind, catalogue.names)),
+        histograms={} if last is None else dict(_histograms(last, catalogue)),
         sustained=_sustained(sustained, telemetries, point["c_max"]),
-        limits=None if found is None else limits(found, ttft),
+        limits=None if found is None or point["low"] is None else limits(found, ttft),
     )
 
 
@@ -166,18 +170,18 @@ def _point(folder: Path, capacity: pl.DataFrame, deployment: str | None, workloa
     lasting = capacity.filter(basis="steady")
     if lasting.is_empty():
         raise BenchError(f"{folder}: no capacity of a load that goes on. {BURSTS}")
-    if lasting.height > 1:
+    sustained = lasting.filter(pl.col("kind").is_in(["found", "above"]))
+    if sustained.is_empty():
+        points = "; ".join(f"{row['deployment']} with {row['workload']}: {c_max(row)}" for row in lasting.iter_rows(named=True))
+        raise BenchError(f"{folder}: there is nothing to guard by, as no load is known to be sustained. C_max of {points}.")
+    if sustained.height > 1:
         curves = "; ".join(
-            f"--deployment {row['deployment']} --workload {row['workload']}" for row in lasting.iter_rows(named=True)
+            f"--deployment {row['deployment']} --workload {row['workload']}" for row in sustained.iter_rows(named=True)
         )
-        raise BenchError(f"{folder}: one server is guarded by one workload. Name them: {curves}.")
-    point = lasting.row(0, named=True)
-    if point["kind"] not in ("found", "above"):
         raise BenchError(
-            f"{point['deployment']} with {point['workload']}: there is nothing to guard by, as no load is known to be sustained. "
-            f"C_max: {c_max(point)}."
+            f"{folder}: it has {sustained.height} curves, and one server is guarded by one workload. Name both: {curves}."
         )
-    return point
+    return sustained.row(0, named=True)
 
 
 def _in(folder: Path, pattern: str, **names: str) -> Path:
@@ -196,9 +200,10 @@ def _facts(folder: Path, deployment: str) -> DeploymentFacts | None:
     return read_facts(file) if file.is_file() else None
 
 
-def _histograms(telemetry: pl.DataFrame, kind: Kind, names: Mapping[str, str]) -> Iterator[tuple[str, Histogram]]:
+def _histograms(telemetry: pl.DataFrame, catalogue: Catalogue) -> Iterator[tuple[str, Histogram]]:
     """The histograms that hold a latency of each request, by that latency."""
-    for metric, name in (("ttft", names.get("server_ttft")), ("tpot", kind.tpot), ("e2e", names.get("server_e2e"))):
+    names = catalogue.names
+    for metric, name in (("ttft", names.get("server_ttft")), ("tpot", catalogue.tpot), ("e2e", names.get("server_e2e"))):
         labels = telemetry.filter(pl.col("name") == f"{name}_bucket")["labels"].unique().to_list() if name else []
         texts = {found[1] for each in labels if (found := _LE.search(each))}
         bounds = {text: bound for bound, text in sorted((float(text), text) for text in texts)}

@@ -128,7 +128,7 @@ def _budget_records(measured: Measured, server: _Server) -> Iterator[dict[str, A
     for slo in measured.slos:
         histogram, below = measured.histograms.get(slo.metric), bucket(measured, slo)
         if histogram is None or below is None:
-            yield f"{slo}: no alert on its budget: {_no_bucket(measured, slo, histogram)}."
+            yield f"{slo}: no alert on its budget: {_no_bucket(slo, histogram)}."
             continue
         for window in dict.fromkeys(window for _, _, *windows, _ in _BURNS for window in windows):
             good = server.together(f"{histogram.name}_bucket", _le(below), window=window)
@@ -170,9 +170,9 @@ def bucket(measured: Measured, slo: Slo) -> str | None:
     return next((text for text, bound in bounds.items() if slo.limit_s <= bound < math.inf), None)
 
 
-def _no_bucket(measured: Measured, slo: Slo, histogram: Histogram | None) -> str:
+def _no_bucket(slo: Slo, histogram: Histogram | None) -> str:
     if histogram is None:
-        return f"{measured.engine} has no histogram of that latency of each request"
+        return "the results show no histogram of that latency of each request"
     return f"{histogram.name} has no bucket of {slo.limit_s:g} s or more"
 
 
@@ -209,7 +209,10 @@ def _load(measured: Measured, recorded: set[str]) -> Iterator[dict[str, Any] | s
         yield f"No alert on the load: {measured.engine} does not show {unit}."
         return
     low = point["low"]
-    limit = max(point["c_max"], low or 0.0)  # the limit may lie between two loads
+    if low is None:
+        yield "No alert on the load: the lower end of C_max's interval is not established."
+        return
+    limit = max(point["c_max"], low)  # the limit may lie between two loads
     chosen = f"{series}{{job={job}}}"
 
     def above(load: float) -> str:
@@ -218,9 +221,7 @@ def _load(measured: Measured, recorded: set[str]) -> Iterator[dict[str, Any] | s
         return " and ".join(f"avg_over_time({chosen}[{window}]) > {load:.4g}" for window in (_WINDOW, _STILL))
 
     here = f"{{{{ $labels.instance }}}}: {{{{ $value | humanize }}}} {unit}"
-    if low is None:
-        yield "No warning ahead of C_max: the lower end of its interval is not established."
-    elif low >= limit:
+    if low >= limit:
         yield "No warning ahead of C_max: its interval begins no lower."
     else:
         near = f"{here}, more than the {low:.4g} that are established to be within the SLOs"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.errors import BenchError
-from bench.imported.kind import Definition, Format, PeerRun, failure, request, seconds
+from bench.imported.kind import Definition, Format, PeerRun, failure, held, request, seconds
 from bench.records.files import UNREADABLE, typed
 from bench.records.request import RequestRecord
 
@@ -34,10 +34,17 @@ _DEFINITIONS = (
         "interpolated between requests (numpy.percentile); those with failures counted stand apart, as adj_…",
         "aiperf/metrics/derived_latency.py",
     ),
+    Definition(
+        "failures",
+        "requests that its client cancelled (code 499) are errors; here they are left out",
+        "aiperf/transports/aiohttp_client.py",
+    ),
 )
 _KEYS = {"avg": "mean", "p50": "p50", "p90": "p90", "p95": "p95", "p99": "p99"}
 _AGGREGATES, _RECORDS = "profile_export_aiperf.json", "profile_export.jsonl"
 _ARRIVALS = {"poisson": "poisson", "gamma": "gamma", "constant": "constant"}
+_OTHER = ("concurrency_ramp", "rate_ramp", "prefill_concurrency")
+_CANCELLED = 499  # of a request that the client itself ended; source: aiperf/transports/aiohttp_client.py
 _NS = 1e-9
 
 
@@ -48,6 +55,9 @@ class _Phase:
     requests: int | None = None
     concurrency: int | None = None
     rate: float | None = None
+    concurrency_ramp: Any = None
+    rate_ramp: Any = None
+    prefill_concurrency: Any = None
 
 
 @dataclass(frozen=True)
@@ -79,9 +89,12 @@ class _Record:
 
 def _read(path: Path, content: Any) -> list[PeerRun]:
     result = typed(_Result, content, most=math.inf)
-    phase = next((each for each in result.input_config.phases if each.kind != "warmup"), None)
-    if phase is None:
+    phases = [each for each in result.input_config.phases if each.kind != "warmup"]
+    if not phases:
         raise ValueError("input_config.phases has no phase but warm-up")
+    if len(phases) > 1:
+        raise ValueError(f"input_config.phases: {len(phases)} phases after warm-up are no load that is read")
+    (phase,) = phases
     records = _records(path.with_name(path.stem.removesuffix("_aiperf") + ".jsonl"))
     begun = min((each.metadata.request_start_ns for each in records), default=None)
     count = len(records) or int((content.get("request_count") or {}).get("avg") or phase.requests or 0)
@@ -110,16 +123,23 @@ def _model(models: Any) -> str:
 
 
 def _load(phase: _Phase, requests: int) -> tuple[str, str, float]:
+    if other := next((name for name in _OTHER if getattr(phase, name) is not None), None):
+        raise ValueError(
+            f"input_config.phases: {other} is {getattr(phase, other)!r}: such a ramp or cap is no load that is read"
+        )
     if phase.type in _ARRIVALS and phase.rate:
+        if phase.concurrency is not None:
+            raise ValueError(
+                f"input_config.phases: concurrency is {phase.concurrency}: {phase.type} with such a cap is no load that is read"
+            )
         return _ARRIVALS[phase.type], "request_rate", phase.rate
     if phase.type != "concurrency":
         raise ValueError(f"input_config.phases: type is {phase.type!r}, which is no load that is read")
-    held = phase.concurrency or 1
-    return ("closed", "concurrency", float(held)) if held < requests else ("burst", "concurrency", float(requests))
+    return held(phase.concurrency or 1, requests)
 
 
 def _records(file: Path) -> list[_Record]:
-    """Those of the measured phase, in the order of sending; none where the file is missing."""
+    """Those of the measured phase, in the order of sending, without those that the client cancelled; none where the file is missing."""
     if not file.exists():
         return []
     found = []
@@ -130,7 +150,11 @@ def _records(file: Path) -> list[_Record]:
         raise BenchError(
             f"{file}: line {number} is no record of a request of AIPerf: {error}. Copy the file again from where it was written."
         ) from None
-    measured = (each for each in found if each.metadata.benchmark_phase != "warmup")
+    measured = (
+        each
+        for each in found
+        if each.metadata.benchmark_phase != "warmup" and (each.error is None or each.error.get("code") != _CANCELLED)
+    )
     return sorted(measured, key=lambda each: each.metadata.request_start_ns)
 
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bench.imported.kind import Definition, Format, PeerRun, failure, request, seconds
+from bench.imported.kind import Definition, Format, PeerRun, failure, held, request, seconds
 from bench.records.files import typed
 from bench.records.request import RequestRecord
 
@@ -68,6 +68,8 @@ class _Strategy:
     streams: int | None = None
     rate: float | None = None
     time_scale: float | None = None
+    max_concurrency: int | None = None
+    rampup_duration: float | None = None
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,8 @@ def _read(_: Path, content: Any) -> list[PeerRun]:
 
 def _run(report: _Report, benchmark: _Benchmark) -> PeerRun:
     totals = benchmark.metrics.get("request_totals") or {}
-    sampled = len(benchmark.requests.successful) == totals.get("successful")
+    kept = {"successful": benchmark.requests.successful, "errored": benchmark.requests.errored}
+    whole = all(len(requests) == totals.get(name) for name, requests in kept.items())
     arrival, axis, level = _load(benchmark.config.strategy, int(totals.get("total") or 0))
     form = str(benchmark.config.backend.get("request_format") or "")
     return PeerRun(
@@ -116,23 +119,28 @@ def _run(report: _Report, benchmark: _Benchmark) -> PeerRun:
         arrival=arrival,
         axis=axis,
         level=level,
-        requests=_requests(benchmark.requests) if sampled else (),
+        requests=_requests(benchmark.requests) if whole else (),
         reported=_reported(benchmark),
         lacks="GuideLLM keeps the first and the last moment of an answer alone",
     )
 
 
 def _load(strategy: _Strategy, requests: int) -> tuple[str, str, float]:
+    if strategy.rampup_duration:
+        raise ValueError(
+            f"config.strategy.rampup_duration is {strategy.rampup_duration:g}: such a ramp is no load that is read"
+        )
+    most = strategy.max_concurrency
+    streams = {"synchronous": 1, "concurrent": strategy.streams, "throughput": most or requests}.get(strategy.type_)
+    if streams is not None:
+        return held(streams, requests)
+    if most is not None:
+        raise ValueError(f"config.strategy.max_concurrency is {most}: {strategy.type_} with such a cap is no load that is read")
     known = {"constant": "constant", "poisson": "poisson"}.get(strategy.type_)
     if known and strategy.rate:
         return known, "request_rate", strategy.rate
     if strategy.type_ == "trace":
         return "trace", "time_scale", strategy.time_scale or 1.0
-    streams = {"synchronous": 1, "concurrent": strategy.streams}.get(strategy.type_)
-    if streams and streams < requests:
-        return "closed", "concurrency", float(streams)
-    if streams or strategy.type_ == "throughput":
-        return "burst", "concurrency", float(requests)
     raise ValueError(f"config.strategy.type_ is {strategy.type_!r}, which is no load that is read")
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.errors import BenchError
-from bench.imported.kind import Definition, Format, PeerRun, failure, request, seconds
+from bench.imported.kind import Definition, Format, PeerRun, failure, held, request, seconds
 from bench.records.files import UNREADABLE, typed
 from bench.records.request import RequestRecord
 from bench.yaml_file import read_yaml
@@ -33,7 +33,7 @@ _DEFINITIONS = (
     ),
     Definition(
         "TPOT",
-        "(last − first event with text) ÷ (n − 1), n from the client's tokenizer unless use_server_output_tokens",
+        "(last − first event with text) ÷ (n − 1), n from the client's tokenizer, unless use_server_output_tokens has it take usage",
         _REPORT,
     ),
     Definition("ITL", "gaps between tokens by its tokenizer: 0 within one event", _REPORT),
@@ -114,10 +114,10 @@ def _read(path: Path, content: Any) -> list[PeerRun]:
             f"it has {len(requests)} requests, and the stages beside it {' + '.join(str(stage.load_summary.count) for stage in stages)}"
         )
     config = _beside(path, _CONFIG)
-    known = typed(_Configuration, read_yaml(config)) if config.exists() else _Configuration()
+    known = typed(_Configuration, read_yaml(config)) if config.exists() else None
     runs, at = [], 0
     for stage in stages:  # which follow one another
-        runs.append(_run(known, stage, requests[at : at + stage.load_summary.count]))
+        runs.append(_run(known, config, stage, requests[at : at + stage.load_summary.count]))
         at += stage.load_summary.count
     return runs
 
@@ -143,15 +143,23 @@ def _stages(path: Path) -> list[_Stage]:
     return stages
 
 
-def _run(known: _Configuration, stage: _Stage, requests: Sequence[_Request]) -> PeerRun:
-    load = stage.load_summary
-    arrival = {"poisson": "poisson"}.get(str(known.load.get("type")), "constant")
-    axis, level = "request_rate", load.requested_rate or 0.0
-    if load.concurrency:
-        burst = load.concurrency >= load.count
-        arrival, axis, level = "burst" if burst else "closed", "concurrency", float(load.count if burst else load.concurrency)
-    elif not level:
+def _load(known: _Configuration | None, config: Path, load: _Load) -> tuple[str, str, float]:
+    """Of a rate, the configuration alone says how requests arrive."""
+    kind = None if known is None else known.load.get("type")
+    if load.concurrency and (known is None or kind == "concurrent"):
+        return held(load.concurrency, load.count)
+    if known is None and load.requested_rate:
+        raise BenchError(f"{config}: no such file. It says how requests arrive: copy it beside {_PER_REQUEST}.")
+    if kind not in ("constant", "poisson"):
+        raise ValueError(f"load.type of {config.name} is {kind!r}, which is no load that is read")
+    if not load.requested_rate:
         raise ValueError("load_summary has neither concurrency nor requested_rate")
+    return str(kind), "request_rate", load.requested_rate
+
+
+def _run(known: _Configuration | None, config: Path, stage: _Stage, requests: Sequence[_Request]) -> PeerRun:
+    arrival, axis, level = _load(known, config, stage.load_summary)
+    known = known or _Configuration()
     return PeerRun(
         version=None,
         model=str(known.server.get("model_name") or "model"),
@@ -229,7 +237,7 @@ def _is_requests(content: Any) -> bool:
 INFERENCE_PERF = Format(
     name="inference-perf",
     title="inference-perf",
-    file=f"{_PER_REQUEST}, beside {_STAGE.format(0)} (`report: request_lifecycle: {{per_stage: true, per_request: true}}`)",
+    file=f"{_PER_REQUEST}, beside {_STAGE.format(0)}, {_CONFIG} (`report: request_lifecycle: {{per_stage: true, per_request: true}}`)",
     versions="0.7",
     definitions=_DEFINITIONS,
     is_result=_is_requests,

@@ -14,7 +14,7 @@ from bench.errors import shown
 from bench.records.request import Outcome, RequestRecord
 from bench.records.request_table import odd_key
 
-__all__ = ["Definition", "Format", "PeerRun", "failure", "request", "seconds"]
+__all__ = ["Definition", "Format", "PeerRun", "failure", "held", "request", "seconds"]
 
 # longest gap between pieces that came at one moment (s); derived: as `tokens_per_arrival` of docs/reference/metrics.md
 _TOGETHER_S = 0.0002
@@ -107,6 +107,13 @@ class Format:
 def seconds(values: Mapping[str, Any], scale: float, columns: Mapping[str, str]) -> dict[str, float]:
     """What a tool reports of times, by our column (s). Args: scale: of its unit. columns: our column by the tool's key."""
     return {ours: scale * values[key] for key, ours in columns.items() if values.get(key) is not None}
+
+
+def held(concurrency: int, requests: int) -> tuple[str, str, float]:
+    """Arrival, axis and level of a load of so many requests at a time: a burst where all of them are sent at once."""
+    return (
+        ("closed", "concurrency", float(concurrency)) if concurrency < requests else ("burst", "concurrency", float(requests))
+    )
 
 
 def failure(said: str, status: int | None = None) -> tuple[Outcome, int | None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 from bench.errors import BenchError
 from bench.imported.formats import FORMATS
 from bench.imported.kind import Format, PeerRun
-from bench.records.files import UNREADABLE, refuse_constant
+from bench.records.files import UNREADABLE
 
 __all__ = ["read_peers"]
 
@@ -21,7 +22,7 @@ _BLANKS = re.compile(r"\s*")
 
 
 def read_peers(path: Path) -> list[tuple[Format, Path, PeerRun]]:
-    """The runs in a result file, or in all result files below a folder.
+    """The runs in a result file, or in all result files below a folder; what is no JSON there is skipped, with a line on stderr.
 
     Raises:
         BenchError: no result file is there, or one is not what its tool writes.
@@ -41,7 +42,16 @@ def read_peers(path: Path) -> list[tuple[Format, Path, PeerRun]]:
 
 
 def _of_file(path: Path, *, among_others: bool = False) -> Iterator[tuple[Format, Path, PeerRun]]:
-    for value in _values(path):
+    try:
+        values = _values(path)
+    except UNREADABLE as error:
+        no_json = not isinstance(error, OSError)
+        if no_json and among_others:
+            print(f"{path}: skipped, as it is no JSON: {error}.", file=sys.stderr)
+            return
+        why = f"{error}; a file that was cut off looks like this" if no_json else getattr(error, "strerror", None) or error
+        raise BenchError(f"{path}: cannot be read: {why}. Copy it again from where it was written. {_expected()}") from None
+    for value in values:
         for form in FORMATS.values():
             if form.is_result(value):
                 try:
@@ -61,15 +71,15 @@ def _of_file(path: Path, *, among_others: bool = False) -> Iterator[tuple[Format
 
 def _values(path: Path) -> list[Any]:
     """The JSON values in a file: one, or several one after the other."""
-    try:
-        text = path.read_text(encoding="utf-8")
-        decoder, values, at = json.JSONDecoder(parse_constant=refuse_constant), [], 0
-        while (at := _BLANKS.match(text, at).end()) < len(text):  # type: ignore[union-attr] # it matches nothing, too
-            value, at = decoder.raw_decode(text, at)
-            values.append(value)
-    except UNREADABLE as error:
-        why = (error.strerror or error) if isinstance(error, OSError) else f"{error}; a file that was cut off looks like this"
-        raise BenchError(f"{path}: cannot be read: {why}. Copy it again from where it was written. {_expected()}") from None
+    text = path.read_text(encoding="utf-8")
+    decoder, values, at = (
+        json.JSONDecoder(),
+        [],
+        0,
+    )  # NaN is refused where it is read: tools write it for what they could not compute
+    while (at := _BLANKS.match(text, at).end()) < len(text):  # type: ignore[union-attr] # it matches nothing, too
+        value, at = decoder.raw_decode(text, at)
+        values.append(value)
     return values
 
 

@@ -27,6 +27,7 @@ __all__ = ["Imported", "imported", "write_imported"]
 
 # largest relative difference of mean lengths of one load, as tools count them; convention: tools miss the length that is asked for
 _ALIKE = 0.1
+_IDENTITY = 8  # characters of a run's digest in its name; convention: of a thousand runs two share them with odds of 1 to 8,600
 # What the records of a client of our own say, and a file of another tool does not.
 _NOT_KNOWN = ("drain_s", "commit", "cache", "turns", "template_tokens", "cut_answers", "without_done", "round", "hidden_tokens")
 _OF_CHUNKS = ("throughput_peak_tokens_per_s", "tokens_per_chunk", "tokens_per_arrival", "held_back_answers")
@@ -96,7 +97,6 @@ def _alike(ours: Sequence[float | None], theirs: Sequence[float | None]) -> bool
 def _run(form: Format, source: Path, peer: PeerRun, workload: str, repeat: int) -> Imported:
     definition = {
         "deployment": f"{peer.model} ({form.title})",
-        "run": f"{form.name}_{workload}_{AXES[peer.axis].label(peer.level)}_r{repeat}",
         "workload": workload,
         "arrival": peer.arrival,
         "axis": peer.axis,
@@ -107,11 +107,14 @@ def _run(form: Format, source: Path, peer: PeerRun, workload: str, repeat: int) 
         "prompts": {"source": "imported"},
         "output_tokens": {"distribution": "natural"},  # nothing says whether an answer's length was asked for
     }
+    identity = digest([definition, checksum(source)])
+    # Folders of runs have this name: another model's run of the same load, or of a later call, is another one.
+    definition["run"] = f"{form.name}_{workload}_{AXES[peer.axis].label(peer.level)}_r{repeat}_{identity[:_IDENTITY]}"
     table = pl.DataFrame([asdict(each) for each in peer.requests], schema=REQUEST_SCHEMA)
     counted = [pl.coalesce("prompt_asked", "prompt_tokens"), pl.coalesce("output_asked", "completion_tokens")]
     table = latency_columns(table.lazy().with_columns(counted)).collect()
     record = RunRecord(
-        digest=digest([definition, checksum(source)]),
+        digest=identity,
         round=1,
         definition=definition,
         started=peer.started or "",

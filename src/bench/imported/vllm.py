@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.imported.kind import Definition, Format, PeerRun, failure, request, seconds
+from bench.imported.kind import Definition, Format, PeerRun, failure, held, request, seconds
 from bench.records.files import typed
 from bench.records.request import RequestRecord
 
@@ -42,6 +42,7 @@ class _Result:
     output_throughput: float
     burstiness: float | None = None
     max_concurrency: int | None = None
+    ramp_up_strategy: str | None = None
     failed: int | None = None
     start_times: tuple[float, ...] | None = None
     ttfts: tuple[float, ...] | None = None
@@ -59,13 +60,14 @@ def _read(_: Path, content: Any) -> list[PeerRun]:
     arrival, axis, level = _load(result)
     reported = {
         "duration_s": result.duration,
-        "requests": float(result.completed + (result.failed or 0)),
         "ok": float(result.completed),
         "throughput_requests_per_s": result.request_throughput,
         "throughput_tokens_per_s": result.output_throughput,
         "counted_prompt_tokens": result.total_input_tokens / max(1, result.completed),
         "counted_output_tokens": result.total_output_tokens / max(1, result.completed),
     }
+    if result.failed is not None:
+        reported["requests"] = float(result.completed + result.failed)
     for ours, its in (("ttft", "ttft"), ("tpot", "tpot"), ("itl", "itl"), ("e2e", "e2el")):
         keys = {f"mean_{its}_ms": f"{ours}_mean_s", f"median_{its}_ms": f"{ours}_p50_s"}
         keys |= {f"p{p}_{its}_ms": f"{ours}_p{p}_s" for p in (50, 90, 95, 99)}
@@ -85,12 +87,14 @@ def _read(_: Path, content: Any) -> list[PeerRun]:
 
 
 def _load(result: _Result) -> tuple[str, str, float]:
+    if result.ramp_up_strategy is not None:
+        raise ValueError(f"ramp_up_strategy is {result.ramp_up_strategy!r}: a rate that rises is no load that is read")
     rate = math.inf if isinstance(result.request_rate, str) else result.request_rate
     if not math.isinf(rate):
+        if result.max_concurrency is not None:
+            raise ValueError(f"max_concurrency is {result.max_concurrency}: a rate with such a cap is no load that is read")
         return ("poisson" if result.burstiness in (None, 1.0) else "gamma"), "request_rate", rate
-    if result.max_concurrency and result.max_concurrency < result.num_prompts:
-        return "closed", "concurrency", float(result.max_concurrency)
-    return "burst", "concurrency", float(result.num_prompts)
+    return held(result.max_concurrency or result.num_prompts, result.num_prompts)
 
 
 def _requests(result: _Result) -> list[RequestRecord]:

@@ -76,6 +76,8 @@ def _reports(source: str, output: Path | None) -> None:
         raise BenchError(
             f"{source}: has {count_text(len(rows), 'run')}, and a report is of one. Give --output DIR, for a file each."
         )
+    if output is not None and output.is_file():
+        raise BenchError(f"--output {output}: it is a file, and reports are written into a folder, a file each. Name a folder.")
     for row in rows:
         text = yaml.safe_dump(benchmark_report(row), sort_keys=False, width=120)
         if output is None:
