@@ -4,7 +4,6 @@ import json
 import os
 import sys
 
-import psutil
 import pytest
 import requests
 
@@ -15,7 +14,7 @@ from bench.engine.server import ServerDied
 from bench.errors import BenchError
 from bench.study import Plan, load_config
 from tests import records
-from tests.test_server import eventually, gone
+from tests.test_server import eventually, gone, started
 
 # Answers with its port and its cores.
 SERVER = """
@@ -64,7 +63,7 @@ def test_replicas_answer_in_turn_on_cores_of_their_own_and_end_together(tmp_path
         assert server.running()
         assert server.answers()
         assert all((tmp_path / name).exists() for name in ("server.log", "server-2.log", "router.log", "haproxy.cfg"))
-        processes = [each.pid for each in psutil.Process().children(recursive=True)]
+        processes = [each.pid for each in started()]
         assert len(processes) >= 9  # three guards of two processes each, and what they hold
     assert all(gone(pid) for pid in processes)
 
@@ -81,7 +80,13 @@ def test_a_header_keeps_a_conversation_at_its_replica(tmp_path):
 def test_a_replica_that_ends_is_named_and_takes_the_fleet_along(tmp_path):
     with fleet(tmp_path) as server:
         port = server.workers["replica 2"].rpartition(":")[2]
-        second = next(each for each in psutil.Process().children(recursive=True) if each.cmdline()[-1] == port and each.name() != "haproxy" and not any("guard.py" in word for word in each.cmdline()))  # fmt: skip
+        (second,) = (
+            each
+            for each in started()
+            if each.cmdline()[-1] == port
+            and each.name() != "haproxy"
+            and not any("guard.py" in word for word in each.cmdline())
+        )
         second.kill()
         assert eventually(lambda: not server.running())
         assert "lost its replica 2 of 2, which was killed by SIGKILL" in server.ending()
