@@ -43,7 +43,7 @@ def worker_verdicts(workers: Sequence[Mapping[str, Any]], scrape_gap_s: float) -
     router that balances better than that never shows it. Nothing is said of a number that a worker does not report.
 
     Args:
-        workers: rows of `bench.records.columns.WORKER_FIELDS`. scrape_gap_s: longest time without a scrape that is none.
+        workers: rows of `bench.records.columns.WORKER_FIELDS`. scrape_gap_s: longest time without a scrape that is not a gap.
     """
     found = []
     for row in workers:

@@ -1,6 +1,6 @@
 """A run's numbers as a benchmark report 0.2 of llm-d-benchmark, which inference-perf writes too.
 
-Source: schema_v0_2.py of llm-d-benchmark (llmdbenchmark/analysis/benchmark_report), of which inference-perf 0.7 has a copy.
+Source: schema_v0_2.py of llm-d-benchmark (llmdbenchmark/analysis/benchmark_report); inference-perf 0.7 has a copy of it.
 """
 
 from __future__ import annotations

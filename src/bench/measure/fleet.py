@@ -43,9 +43,9 @@ def find_workers(
         )
     kinds = {worker.kind: worker.name for worker in workers}
     if len(kinds) > 1:
-        told = " and ".join(f"{name} is {kind}" for kind, name in kinds.items())
+        mixed = " and ".join(f"{name} is {kind}" for kind, name in kinds.items())
         raise BenchError(
-            f"{named}: {told}, and counts of different engines do not add up. Measure each engine behind a router of its own."
+            f"{named}: {mixed}, and counts of different engines do not add up. Measure each engine behind a router of its own."
         )
     return tuple(workers)
 

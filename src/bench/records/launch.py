@@ -125,7 +125,7 @@ class Launch:
 
     @property
     def kv_slots(self) -> int | None:
-        """Slots of the KV caches of all replicas, each of which a request holds from its first token on; None of an engine without."""
+        """Slots of the KV caches of all replicas, which requests hold from their first token on; None for an engine without slots."""
         slots = self.settings.max_num_seqs if self.settings.slots else None
         return slots and self.replicas * slots
 
