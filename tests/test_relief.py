@@ -74,7 +74,15 @@ def test_no_load_within_the_slos_has_no_relief():
     assert relief_of(calibrate(runs, ROOM, draws=5), runs, [parse_slo("ttft_p90=1ms")], {"ttft"}, 2.0) is None
 
 
-POINT = {"deployment": "a", "workload": "w", "axis": "concurrency", "kind": "found", "basis": "steady", "missed_at": 4.0,
+def test_a_model_that_does_not_find_the_measured_limit_again_has_no_relief():
+    """It is 3 to 6 in flight by the replays: one that was measured at twice as many is another server's."""
+    runs = loops(FEW, (2, 6, 9), prompts=(2, 4), outputs=(60, 61))
+    model, slos = calibrate(runs, FEW, draws=5), [parse_slo("ttft_p90=80ms")]
+    assert relief_of(model, runs, slos, {"ttft"}, 9.0, 6.0, fewest=150) is not None
+    assert relief_of(model, runs, slos, {"ttft"}, 24.0, 20.0, fewest=150) is None
+
+
+POINT = {"deployment": "a", "workload": "w", "axis": "concurrency", "kind": "found", "basis": "steady", "limit": 3.0, "missed_at": 4.0,
          "missed": [{"by": "ttft_p90_s"}], "slos": ["TTFT P90 ≤ 1 s"]}  # fmt: skip
 
 

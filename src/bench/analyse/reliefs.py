@@ -94,6 +94,7 @@ class _Server:
                 "slos": [str(slo) for slo in slos],
                 "missed": sorted(_metrics(point)),
                 "missed_at": point["missed_at"],
+                "measured": point["limit"],
             }
         )
 
@@ -124,7 +125,7 @@ class _Server:
         model = self._models[limits]
         if model is None or any(misfits(model)):
             return None, _MISFIT if model else why_none(self._table, self.name, self._runs[limits])
-        return relief_of(model, curve, slos, _metrics(point), point["missed_at"]), _NO_LIMIT
+        return relief_of(model, curve, slos, _metrics(point), point["missed_at"], point["limit"]), _NO_LIMIT
 
 
 def _possible(results: Path, name: str, runs: pl.DataFrame) -> list[Limits]:

@@ -19,7 +19,7 @@ from bench.predict.step_time import StepTime
 from bench.statistics import Z
 from bench.study import Slo
 
-__all__ = ["Highest", "Replays", "highest_loads"]
+__all__ = ["Highest", "Replays", "found_again", "highest_loads"]
 
 _TIMES = 20  # times that a replay has the requests in flight, at least: chance piles up √2 ÷ √(10 × those) of the half; derived
 _MOST = 10_000  # most requests of a replay; convention
@@ -45,7 +45,7 @@ def highest_loads(
     asked = Asked(sorted(runs, key=lambda run: abs(math.log(float(run.row["level"]) / near))), FEWEST_REQUESTS)
     replays = Replays(member, asked, slos, near)
     own = replays.limit(model.limits, member.step, near)
-    if own is None or not 1 / _OFF < own.level / near < _OFF:
+    if own is None or not found_again(own.level, near, held=asked.held):
         return [None for _ in obeyed]
     known = _with_steps_of(own.played, model)
     tried = {limits: replays.limit(limits, member.step, own.level) for limits in dict.fromkeys(obeyed)}
@@ -54,6 +54,11 @@ def highest_loads(
         for limits, found in tried.items()
     }
     return [loads[limits] for limits in obeyed]
+
+
+def found_again(replayed: float, measured: float, *, held: bool) -> bool:
+    """Whether a model's limit of its own server is that of the server. Args: held: whether both are whole numbers of requests."""
+    return 1 / _OFF < replayed / measured < _OFF or (held and abs(replayed - measured) <= 1)
 
 
 def _with_steps_of(played: Replay, model: Calibrated) -> Calibrated:
@@ -95,6 +100,11 @@ class Replays:
     def __init__(self, member: Member, asked: Asked, slos: Sequence[Slo], near: float) -> None:
         """Args: near: a level near the limit."""
         self._member, self._asked, self._slos, self._near = member, asked, slos, near
+
+    @property
+    def held(self) -> bool:
+        """Whether levels are requests in flight."""
+        return self._asked.held
 
     def limit(self, limits: Limits, step: StepTime, start: float) -> Highest | None:
         """The highest load within the SLOs. Args: start: where to begin to look."""

@@ -17,7 +17,7 @@ from bench.predict.asked import Asked
 from bench.predict.calibrate import Calibrated, MeasuredRun
 from bench.predict.carried import CLOSE, FEWEST_REQUESTS
 from bench.predict.ensemble import members
-from bench.predict.limit import Replays
+from bench.predict.limit import Replays, found_again
 from bench.predict.state import Limits
 from bench.predict.step_time import StepTime
 from bench.records.relief import Gain, Relief
@@ -47,6 +47,7 @@ def relief_of(
     slos: Sequence[Slo],
     missed: Collection[str],
     missed_at: float,
+    measured: float | None = None,
     *,
     fewest: int = FEWEST_REQUESTS,
 ) -> Relief | None:
@@ -54,10 +55,11 @@ def relief_of(
 
     Args:
         runs: of the curve, valid. slos: that bound it. missed: metrics that miss; of the time between tokens, prompts are others'.
-        missed_at: the lowest level that misses. fewest: requests of a replay, at least.
+        missed_at: the lowest level that misses. measured: the highest load within the SLOs; None where it is not known. fewest: requests of a replay, at least.
 
     Returns:
-        None where fewer than half of the servers that the model allows have a load within the SLOs.
+        None where the replays of more than half of the servers that the model allows find no load within the SLOs, or another one than
+        was measured: what is off there cannot say what would move it.
     """
     near = sorted(runs, key=lambda run: abs(math.log(float(run.row["level"]) / missed_at)))
     left_out = {"prefill" if "tpot" in missed else "interference"} | ({"kv"} if model.limits.blocks is None else set())
@@ -69,6 +71,8 @@ def relief_of(
         limit = replays.limit(member.limits, member.step, missed_at)
         if not limit or not limit.rps:
             continue  # so slow a server, of which no load is within the SLOs, shows no gain
+        if measured is not None and not found_again(limit.level, measured, held=replays.held):
+            continue
         for name, relieved in tried.items():
             spare = name in limit.spare
             found = limit if spare else replays.limit(*relieved(member.limits, member.step), limit.level)
