@@ -1,11 +1,15 @@
 """How often `bench drifted` is right: planted studies and planted production, whose difference is known.
 
     python -m benchmarks.drifted --times 200
+    python -m benchmarks.drifted --results results --minutes 4
 
 A planted server steps through its batch (8 ms + 1 ms a request), lets prompts stall it, has sixteen slots, and is 3 % faster or slower
 from start to start (standard deviation). The study holds 1 to 32 requests, for two minutes each, in one start. Production gets
 requests at random for an hour; rate and lengths drift over minutes, so that neighbouring requests are alike. The verdicts are those of
 `find_drift` on the samples that Prometheus would have kept.
+
+With `--results` the server of that study is started, and a real Prometheus (apt-get install prometheus) scrapes it: under the study's
+lengths, and under half as long answers again.
 """
 
 from __future__ import annotations
@@ -14,6 +18,8 @@ import argparse
 import heapq
 import json
 import math
+import tempfile
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,15 +29,21 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from bench.cli.output import print_table
 from bench.drifted import Drift, Window, find_drift
+from bench.drifted.lines import conclusion, rows
 from bench.drifted.served import SAMPLES
-from bench.guard import Curve
+from bench.engine import Server
+from bench.guard import Curve, read_curve, read_measured
+from bench.records.launch import read_launch
+from benchmarks import guard
 
 SLOTS = 16
 STEP_S, EACH_S, PROMPT_S = 0.008, 0.001, 0.0002  # of a step, for each request in it, and of a prompt token
 STARTS_DIFFER = 0.03
 LEVELS = (1, 2, 4, 8, 16, 24, 32)
 HOUR_S = 3600.0
+_BEGINS_S = 20.0  # until a load stands
 CONFIG = {"block_size": "16", "enable_prefix_caching": "True", "gpu_memory_utilization": "0.9", "num_gpu_blocks": "9000"}
 NAMES = {
     "running": "vllm:num_requests_running",
@@ -80,7 +92,7 @@ class Planted:
     config: dict[str, str] = field(default_factory=lambda: CONFIG)
 
 
-class Server:
+class PlantedServer:
     """A server that shares its steps among all requests in it, and its counters."""
 
     def __init__(self, slow: float) -> None:
@@ -156,7 +168,7 @@ def wandering(random: np.random.Generator, share: float, minutes: float = 5.0) -
 
 
 def scraped(
-    server: Server, moments: Sequence[float], arrivals: Iterator[tuple[float, tuple[int, int, int]]], held: int = 0
+    server: PlantedServer, moments: Sequence[float], arrivals: Iterator[tuple[float, tuple[int, int, int]]], held: int = 0
 ) -> pl.DataFrame:
     """Its counters at some moments. Args: arrivals: when each request comes, and its lengths. held: of a closed loop."""
     rows, coming = [], next(arrivals)
@@ -209,7 +221,7 @@ def study(random: np.random.Generator, planted: Planted) -> PlantedCurve:
     tables, rows = {}, []
     for level in LEVELS:
         arrivals = ((0.0, lengths(random, planted, 0.0, lambda _: 1.0)) for _ in iter(int, 1))
-        table = scraped(Server(slow), np.arange(1.0, 141.0), arrivals, held=level)
+        table = scraped(PlantedServer(slow), np.arange(1.0, 141.0), arrivals, held=level)
         found = samples(table, planted, "")
         scrape = {"scrape": pl.col("at_s").cast(pl.Int32), "elapsed_s": "at_s", "endpoint": "instance"}
         tables[f"r{level}"] = found.select("name", "labels", "value", **scrape)
@@ -251,7 +263,7 @@ def production(random: np.random.Generator, planted: Planted) -> PlantedWindow:
             yield moment, lengths(random, planted, min(moment, HOUR_S), long)
 
     moments = np.arange(float(random.uniform(1, 15)), HOUR_S, 15.0)
-    table = scraped(Server(slow), moments, arrivals())
+    table = scraped(PlantedServer(slow), moments, arrivals())
     if planted.restart:
         again = table["at_s"] > HOUR_S / 2
         base = table.filter(again).head(1)
@@ -306,6 +318,28 @@ def tried(case: tuple[str, int]) -> tuple[str, dict[str, str], str]:
     return name, {each.name: each.verdict for each in found.compared}, found.verdict
 
 
+def real(results: Path, minutes: float) -> None:
+    """What is said of the study's own server."""
+    measured, curve = read_measured(results), read_curve(results)
+    launch = read_launch(results / "deployments" / measured.deployment / "launch.json")
+    held, _ = guard.loads(measured)
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        server = Server(launch, cores=1, workers=1, log=folder / "server.log", ready_timeout_s=300.0, say=print)
+        with server, guard.prometheus(measured, server.base_url, folder) as address:
+            for longer in (1.0, 1.5):
+                load = guard.load(server.base_url, launch, measured, held, 60 * minutes, folder / f"load{longer}", longer)
+                with load:
+                    time.sleep(_BEGINS_S)
+                    begin = time.time()
+                    time.sleep(60 * minutes - _BEGINS_S)
+                    end = time.time()
+                found = find_drift(curve, Window(address, {"job": measured.deployment}, begin, end))
+                print(f"\n{held} in flight, output × {longer:g}: {found.verdict}", flush=True)
+                print_table(rows(found), "<<<<<")
+                print("\n".join(conclusion(found)), flush=True)
+
+
 def _right(verdicts: dict[str, str], wanted: set[str] | None) -> bool:
     """Whether one of the planted differences was found, or none where nothing is planted."""
     differing = {name for name, verdict in verdicts.items() if verdict == "differs"}
@@ -317,7 +351,12 @@ def main() -> None:
     parser.add_argument("--times", type=int, default=200, help="studies with an hour of production, of each case")
     parser.add_argument("--case", action="append", choices=list(CASES), help="only this one")
     parser.add_argument("--json", type=Path, help="file for the result")
+    parser.add_argument("--results", type=Path, help="in place of planted servers, start that of a study")
+    parser.add_argument("--minutes", type=float, default=4.0, help="of each load then")
     options = parser.parse_args()
+    if options.results:
+        real(options.results, options.minutes)
+        return
     result = {}
     for name in options.case or CASES:
         _, wanted = CASES[name]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from bench.drifted.curve import read_studied
-from bench.drifted.judge import DIFFERS, SAME, UNKNOWN, Compared, compared
+from bench.drifted.judge import DIFFERS, PARTS, SAME, UNKNOWN, Compared, compared
 from bench.drifted.prometheus import Window
 from bench.drifted.served import START_TIME, read_names, served
 from bench.drifted.server import compared_server
@@ -38,11 +38,14 @@ class Drift:
 
     @property
     def verdict(self) -> str:
-        """`same` where the lengths, or what there is of them, and a latency are the same, and nothing that both show is undecided."""
+        """`same` where traffic and E2E, or the time in flight, are the same, and nothing differs.
+
+        TTFT and ITL are parts of E2E: where their intervals alone are too wide, they leave it the same.
+        """
         if any(each.verdict == DIFFERS for each in self.compared):
             return DIFFERS
         parts = {each.part for each in self.compared if each.verdict == SAME and not isinstance(each.study, tuple)}
-        undecided = any(each.verdict == UNKNOWN and each.shown for each in self.compared)
+        undecided = any(each.verdict == UNKNOWN and each.shown and each.name not in PARTS for each in self.compared)
         return SAME if {"traffic", "speed"} <= parts and not undecided else UNKNOWN
 
 

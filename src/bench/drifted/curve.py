@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     Floats = npt.NDArray[np.float64]
 
-__all__ = ["HELD", "SPEEDS", "Line", "Studied", "read_studied"]
+__all__ = ["HELD", "LOADS", "SPEEDS", "Line", "Studied", "read_studied"]
 
 HELD = "held"
 #: Latencies that are compared at a load: their sums, and what these are divided by. `held` is the time that requests are in flight for
@@ -31,6 +32,10 @@ SPEEDS = {
     "e2e": ("e2e_sum", "e2e_count"),
     HELD: ("held", "output"),
 }
+#: The load that decides on each: requests that wait make no step longer.
+LOADS = {name: "running" if name == "itl" else "in_flight" for name in SPEEDS}
+# least ratio of two levels' mean loads by which they are two places of a line; convention: beyond the slots more levels run as many
+_APART = 1.1
 
 
 @dataclass(frozen=True)
@@ -38,8 +43,8 @@ class Line:
     """One latency of a study by load.
 
     Attributes:
-        loads: requests in flight, ascending, n of them. values: the latency there (s). errors: standard error of the logarithm of
-            each, without what starts differ by. freedom: its degrees of freedom.
+        loads: requests in flight, or of ITL running, ascending, n of them. values: the latency there (s).
+        errors: standard error of the logarithm of each, without what starts differ by. freedom: its degrees of freedom.
     """
 
     loads: Floats
@@ -133,28 +138,33 @@ def read_studied(curve: Curve) -> Studied:
 
 def _shown(blocks: pl.DataFrame) -> dict[str, float | None]:
     """The mean load of a run, its hit rate and its latencies; of each latency `…_error` too, the standard error of its logarithm."""
-    ratios = {"in_flight": ("held", "seconds"), "hits": ("hits", "queries"), **SPEEDS}
+    ratios = {"in_flight": ("held", "seconds"), "running": ("ran", "seconds"), "hits": ("hits", "queries"), **SPEEDS}
+    blocks = blocks.with_columns(ran=pl.col("running") * pl.col("seconds"))
     found = {name: ratio(*sums(blocks, *columns)) for name, columns in ratios.items()}
     shown: dict[str, float | None] = {name: each.value if each else None for name, each in found.items()}
     return {**shown, **{f"{name}_error": each.relative if (each := found[name]) else None for name in SPEEDS}}
 
 
 def _line(table: pl.DataFrame, name: str) -> Line | None:
-    """A latency by load. A level's error is that of its runs' blocks, or by how far its runs differ where that is more."""
-    columns = {"value": pl.col(name), "error": pl.col(f"{name}_error")}
-    known = table.select("level", "in_flight", **columns).cast({"value": pl.Float64, "error": pl.Float64}).drop_nulls()
-    known = known.filter(pl.col("value") > 0)
+    """A latency by load. A level's error is that of its runs' blocks, or by how far its runs differ where that is more.
+
+    Levels at which as many requests run are one.
+    """
+    columns = {"load": pl.col(LOADS[name]), "value": pl.col(name), "error": pl.col(f"{name}_error")}
+    known = table.select("level", **{each: column.cast(pl.Float64) for each, column in columns.items()}).drop_nulls()
+    known = known.filter((pl.col("value") > 0) & (pl.col("load") > 0))
     if known.is_empty():
         return None
     log = pl.col("value").log()
-    levels = known.group_by("level").agg(
-        load=pl.col("in_flight").mean(),
+    levels = known.with_columns(load=pl.col("load").mean().over("level")).sort("load", "level")
+    levels = levels.with_columns(place=(pl.col("load").log().diff() > math.log(_APART)).fill_null(value=True).cum_sum())
+    levels = levels.group_by("place", maintain_order=True).agg(
+        load=pl.col("load").mean(),
         log=log.mean(),
         squares=((log - log.mean()) ** 2).sum(),
         error=(pl.col("error") ** 2).mean().sqrt(),
         runs=pl.len(),
     )
-    levels = levels.sort("load").unique("load", maintain_order=True)
     freedom = int((levels["runs"] - 1).sum())
     apart = (float(levels["squares"].sum()) / freedom) ** 0.5 if freedom else 0.0
     errors = np.maximum(levels["error"].to_numpy(), max(LEAST_NOISE, apart)) / np.sqrt(levels["runs"].to_numpy())

@@ -12,7 +12,7 @@ import polars as pl
 
 from bench.analysis.belief import SPEEDS_DIFFER
 from bench.drifted.batches import BLOCKS, FEWEST_BLOCKS, Ratio, in_blocks, ratio, sums
-from bench.drifted.curve import HELD, SPEEDS, Line, Studied
+from bench.drifted.curve import HELD, LOADS, SPEEDS, Line, Studied
 from bench.statistics import CONFIDENCE, student_t
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     Floats = npt.NDArray[np.float64]
 
-__all__ = ["DIFFERS", "SAME", "UNKNOWN", "Compared", "compared"]
+__all__ = ["DIFFERS", "PARTS", "SAME", "UNKNOWN", "Compared", "compared"]
 
 SAME, DIFFERS, UNKNOWN = "same", "differs", "not known"
 # least difference of a mean length that matters (relative); convention: C_max moves by about as much, and its interval is wider
@@ -35,7 +35,16 @@ _MOST_ALIKE = (
     0.8  # highest correlation of neighbouring blocks that is taken for true; convention: with twelve none is known better
 )
 
+_HITS, _MIXED = "prefix-cache hit rate", "prompt ÷ output tokens"
 _LENGTHS = {"prompt length": "prompt", "output length": "output"}
+
+_TITLES = {
+    "ttft": "TTFT, mean",
+    "itl": "ITL, mean",
+    "e2e": "E2E, mean",
+    HELD: "time in flight for an output token",
+}
+PARTS = (_TITLES["ttft"], _TITLES["itl"])  # of E2E
 
 
 @dataclass(frozen=True)
@@ -83,9 +92,6 @@ def compared(studied: Studied, between: pl.DataFrame, seconds: float) -> list[Co
     changed = [each for each in traffic if each.name in (*_LENGTHS, _MIXED, _HITS) and each.verdict == DIFFERS]
     speed = [_speed(name, studied, blocks, instances, confidence, changed) for name in speeds]
     return [*traffic, *speed]
-
-
-_HITS, _MIXED = "prefix-cache hit rate", "prompt ÷ output tokens"
 
 
 def _traffic(studied: Studied, blocks: pl.DataFrame, confidence: float) -> Iterator[Compared]:
@@ -141,7 +147,7 @@ def _speed(
     """
     title, line, (above, below) = _TITLES[name], studied.lines.get(name), SPEEDS[name]
     known = blocks.drop_nulls([above, below])
-    loads = known["in_flight"].to_numpy()
+    loads = known[LOADS[name]].to_numpy()
     if line is None or not len(known):
         return _unknown(title, "speed", "s", None, ratio(*sums(blocks, above, below)), sums(blocks, above, below))
     made = _made(studied, known)
@@ -164,7 +170,8 @@ def _speed(
     bare = Compared(title, "speed", "s", float(middle.sum() / counts.sum()), float(seen.sum() / counts.sum()))
     if (beyond := float(made[outside].sum() / total)) > _BEYOND:
         least, most = line.loads[0], line.loads[-1]
-        why = f"{beyond:.0%} of it at loads other than the {least:.3g} to {most:.3g} requests in flight that were measured"
+        ran = f"{least:.3g} to {most:.3g} requests {'running' if name == 'itl' else 'in flight'}"
+        why = f"{beyond:.0%} of it at loads other than the {ran} that were measured"
         return replace(bare, study=None, why=why, shown=False)
     if changed:
         return replace(bare, verdict=UNKNOWN, why=f"the study measured it with another {changed[0].name}", shown=False)
@@ -174,14 +181,6 @@ def _speed(
     freedom = _satterthwaite([(found.relative, found.freedom), (measured, line.freedom), (starts, math.inf)])
     bend = (math.log(middle.sum() / high.sum()), math.log(middle.sum() / low.sum()))
     return _judged(bare, math.log(found.value), error, freedom, math.log1p(SPEEDS_MATTER), confidence, bend)
-
-
-_TITLES = {
-    "ttft": "TTFT, mean",
-    "itl": "ITL, mean",
-    "e2e": "E2E, mean",
-    HELD: "time in flight for an output token",
-}
 
 
 def _made(studied: Studied, known: pl.DataFrame) -> Floats:

@@ -50,7 +50,7 @@ class Window:
         if not found:
             jobs = self._ask("label/job/values", times)
             raise BenchError(
-                f"--prometheus {self.url}: it has no series with {self.chosen} in this time. Its jobs are: {shown(', '.join(jobs))}. "
+                f"--prometheus {self.url}: it has no series with {self.chosen} in this time. Its jobs are: {', '.join(jobs[:10])}. "
                 "Give the label by which it knows the server, such as --label job=NAME."
             )
         return found

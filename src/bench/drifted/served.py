@@ -55,7 +55,7 @@ def served(samples: pl.DataFrame, catalogue: Catalogue) -> pl.DataFrame:
 
     Returns:
         One row an instance and pair of scrapes: `instance`, `at_s` (of the later one), `seconds`, `in_flight` (requests running and
-        waiting at the later scrape), `restarted` (whether the server began anew; such a row has nulls) and `COUNTED`.
+        waiting at the later scrape), `running`, `restarted` (whether the server began anew; such a row has nulls) and `COUNTED`.
     """
     ours = read_names(catalogue)
     known = samples.filter(pl.col("name").is_in([*ours.values(), START_TIME]) & pl.col("value").is_not_nan())
@@ -93,7 +93,7 @@ def served(samples: pl.DataFrame, catalogue: Catalogue) -> pl.DataFrame:
         requests=pl.coalesce("e2e_count", "ttft_count"),
         **dict.fromkeys(["queries", "prompt"] if _in_parts(catalogue) else [], pl.col("hits") + pl.col("prompt")),
     )
-    counts = [pl.when(~pl.col("restarted")).then(name).alias(name) for name in (*COUNTED, "in_flight")]
+    counts = [pl.when(~pl.col("restarted")).then(name).alias(name) for name in (*COUNTED, "running", "in_flight")]
     used = table.filter(pl.col("whole") | pl.col("restarted")).sort("instance", "at_s")
     return used.select("instance", "at_s", "seconds", "restarted", *counts)
 
