@@ -38,13 +38,15 @@ class Drift:
 
     @property
     def verdict(self) -> str:
-        """`same` where traffic and E2E, or the time in flight, are the same, and nothing differs.
+        """`same` where lengths and E2E, or the time in flight, are the same, nothing differs, and no more data would decide anything.
 
         TTFT and ITL are parts of E2E: where their intervals alone are too wide, they leave it the same.
         """
         if any(each.verdict == DIFFERS for each in self.compared):
             return DIFFERS
-        parts = {each.part for each in self.compared if each.verdict == SAME and not isinstance(each.study, tuple)}
+        parts = {
+            each.part for each in self.compared if each.verdict == SAME and isinstance(each.study, float) and each.unit != "0–1"
+        }
         undecided = any(each.verdict == UNKNOWN and each.shown and each.name not in PARTS for each in self.compared)
         return SAME if {"traffic", "speed"} <= parts and not undecided else UNKNOWN
 

@@ -57,28 +57,28 @@ class Line:
         shares = [float(np.interp(loads, self.loads, level) @ weights) for level in np.eye(len(self.loads))]
         return float(np.linalg.norm(self.errors * shares) / weights.sum())
 
-    def at(self, loads: Floats) -> tuple[Floats, Floats, Floats]:
-        """The least, the likeliest and the highest value at each load; beyond the measured loads, that of the outermost.
+    def at(self, loads: Floats) -> tuple[Floats, Floats]:
+        """The least and the highest value that each load can have; beyond the measured loads, that of the outermost.
 
         A curve that bends one way lies between the straight line from one level to the next and the lines of its neighbours, drawn on;
         a rising one lies between the values of both levels.
         """
-        middle = np.interp(loads, self.loads, self.values)
+        straight = np.interp(loads, self.loads, self.values)
         if len(self.loads) == 1:
-            return middle, middle, middle
+            return straight, straight
         place = np.clip(np.searchsorted(self.loads, loads) - 1, 0, len(self.loads) - 2)
         ends = np.stack([self.values[place], self.values[place + 1]])
-        slopes = np.diff(self.values) / np.diff(self.loads)
-        lowest, highest = middle.copy(), middle.copy()
         inside = (loads > self.loads[0]) & (loads < self.loads[-1])
+        if len(self.loads) == 2:
+            return np.where(inside, ends.min(axis=0), straight), np.where(inside, ends.max(axis=0), straight)
+        slopes = np.diff(self.values) / np.diff(self.loads)
+        lowest, highest = straight, straight
         for neighbour, end in ((place - 1, 0), (place + 1, 1)):
             there = inside & (neighbour >= 0) & (neighbour < len(slopes))
             drawn = ends[end] + slopes[np.clip(neighbour, 0, len(slopes) - 1)] * (loads - self.loads[place + end])
-            drawn = np.where(there, np.clip(drawn, ends.min(axis=0), ends.max(axis=0)), middle)
+            drawn = np.where(there, np.clip(drawn, ends.min(axis=0), ends.max(axis=0)), straight)
             lowest, highest = np.minimum(lowest, drawn), np.maximum(highest, drawn)
-        if len(self.loads) == 2:
-            lowest, highest = (np.where(inside, end, middle) for end in (ends.min(axis=0), ends.max(axis=0)))
-        return lowest, middle, highest
+        return lowest, highest
 
 
 @dataclass(frozen=True)

@@ -153,41 +153,36 @@ def _speed(
     made = _made(studied, known)
     total = made.sum()
     outside = (loads < line.loads[0]) | (loads > line.loads[-1])
-    within = line.at(loads)
-    cut = known.with_columns(
-        **{f"expected_{end}": pl.Series(values * made) for end, values in zip(("low", "middle", "high"), within, strict=True)},
-        made=pl.Series(made),
-    )
-    whole = cut.group_by("block").agg(pl.col(above, below, "made", "expected_low", "expected_middle", "expected_high").sum())
-    whole = whole.filter((pl.col("made") > 0) & (pl.col(below) > 0))
+    least, most = line.at(loads)
+    cut = known.with_columns(made=pl.Series(made), least=pl.Series(least * made), most=pl.Series(most * made))
+    whole = cut.group_by("block").agg(pl.col(above, below, "made", "least", "most").sum())
+    whole = whole.filter((pl.col("made") > 0) & (pl.col(below) > 0)).sort("block")
     seen, counts = whole[above].to_numpy(), whole[below].to_numpy()
-    low, middle, high = (
-        counts * whole[f"expected_{end}"].to_numpy() / whole["made"].to_numpy() for end in ("low", "middle", "high")
-    )
-    found = ratio(seen, middle)
+    low, high = (counts * whole[end].to_numpy() / whole["made"].to_numpy() for end in ("least", "most"))
+    expected = np.sqrt(low * high)
+    found = ratio(seen, expected)
     if found is None or not found.value:
-        return _unknown(title, "speed", "s", None, found, (seen, counts))
-    bare = Compared(title, "speed", "s", float(middle.sum() / counts.sum()), float(seen.sum() / counts.sum()))
+        return replace(_unknown(title, "speed", "s", None, found, (seen, counts)), shown=True)
+    bare = Compared(title, "speed", "s", float(expected.sum() / counts.sum()), float(seen.sum() / counts.sum()))
     if (beyond := float(made[outside].sum() / total)) > _BEYOND:
-        least, most = line.loads[0], line.loads[-1]
-        ran = f"{least:.3g} to {most:.3g} requests {'running' if name == 'itl' else 'in flight'}"
+        ran = f"{line.loads[0]:.3g} to {line.loads[-1]:.3g} requests {'running' if name == 'itl' else 'in flight'}"
         why = f"{beyond:.0%} of it at loads other than the {ran} that were measured"
         return replace(bare, study=None, why=why, shown=False)
     if changed:
         return replace(bare, verdict=UNKNOWN, why=f"the study measured it with another {changed[0].name}", shown=False)
     starts = SPEEDS_DIFFER * math.sqrt(1 / studied.sessions + 1 / instances)
     measured = line.error(loads, made)
-    error = math.hypot(found.relative, measured, starts)
-    freedom = _satterthwaite([(found.relative, found.freedom), (measured, line.freedom), (starts, math.inf)])
-    bend = (math.log(middle.sum() / high.sum()), math.log(middle.sum() / low.sum()))
-    return _judged(bare, math.log(found.value), error, freedom, math.log1p(SPEEDS_MATTER), confidence, bend)
+    bend = math.log(high.sum() / low.sum()) / math.sqrt(12)  # standard deviation of an even distribution
+    error = math.hypot(found.relative, measured, starts, bend)
+    freedom = _satterthwaite([(found.relative, found.freedom), (measured, line.freedom), (math.hypot(starts, bend), math.inf)])
+    return _judged(bare, math.log(found.value), error, freedom, math.log1p(SPEEDS_MATTER), confidence)
 
 
 def _made(studied: Studied, known: pl.DataFrame) -> Floats:
     """What the measured server would do between two scrapes, so that a moment weighs as much as it has requests (tokens)."""
     held = known["held"].to_numpy().astype(float)
     line: Line | None = studied.lines.get("held")
-    weights: Floats = held if line is None else held / line.at(known["in_flight"].to_numpy())[1]
+    weights: Floats = held if line is None else held / np.interp(known["in_flight"].to_numpy(), line.loads, line.values)
     return weights
 
 
@@ -198,7 +193,6 @@ def _judged(
     freedom: float,
     matters: float,
     confidence: float,
-    bend: tuple[float, float] = (0.0, 0.0),
     *,
     relative: bool = True,
 ) -> Compared:
@@ -206,13 +200,12 @@ def _judged(
 
     Args:
         change: the difference, of the logarithm where it is `relative`. error, freedom: its standard error, and degrees of freedom.
-        matters: the least that matters. confidence: at which it is significant. bend: what the study's curve leaves open, below and
-            above.
+        matters: the least that matters. confidence: at which it is significant.
     """
     reach = student_t(max(1, int(min(freedom, _MANY))), CONFIDENCE) * error
-    low, high = change + bend[0] - reach, change + bend[1] + reach
+    low, high = change - reach, change + reach
     strict = student_t(max(1, int(min(freedom, _MANY))), confidence) * error
-    apart = change + bend[0] - strict > 0 or change + bend[1] + strict < 0
+    apart = change - strict > 0 or change + strict < 0
     verdict = DIFFERS if apart and abs(change) > matters else SAME if -matters < low and high < matters else UNKNOWN
 
     def said(value: float) -> float:
@@ -247,5 +240,11 @@ def _unknown(
     else:
         why = "the study does not show it"
     return Compared(
-        name, part, unit, study, found.value if found else None, why=why, shown=bool(len(blocks[0])) and found is None
+        name,
+        part,
+        unit,
+        study,
+        found.value if found else None,
+        why=why,
+        shown=bool(len(blocks[0])) and found is None and study is not None,
     )

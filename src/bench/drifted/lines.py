@@ -28,16 +28,19 @@ def conclusion(found: Drift) -> Iterator[str]:
     """The answer in a line, and what limits it."""
     differing = [each for each in found.compared if each.verdict == DIFFERS]
     if found.verdict == DIFFERS:
-        yield f"Production differs from what was measured: {', '.join(each.name for each in differing)}."
+        yield f"Production differs from what was measured: {'; '.join(each.name for each in differing)}."
     elif found.verdict == SAME:
         yield "Production is what was measured, as far as both show it."
     else:
         yield "Not known whether production is still what was measured."
     if wide := [each.name for each in found.compared if each.verdict == UNKNOWN and each.change is not None]:
-        yield f"Not known, as the interval is too wide: {', '.join(wide)}."
+        yield f"The interval is too wide to say: {'; '.join(wide)}."
+    reasons: dict[str, list[str]] = {}
     for each in found.compared:
         if each.why:
-            yield f"{each.name}: {each.verdict}: {each.why}."
+            reasons.setdefault(f"{each.verdict}: {each.why}", []).append(each.name)
+    for why, named in reasons.items():
+        yield f"{'; '.join(named)}: {why}."
     if found.restarts:
         yield f"Servers began anew {count_text(found.restarts, 'time')}; what lies across a restart is not counted."
     if found.seen < _SEEN:
@@ -49,7 +52,7 @@ def advice(found: Drift) -> Iterator[str]:
     parts = {each.part for each in found.compared if each.verdict == DIFFERS}
     names = {each.name for each in found.compared if each.verdict == DIFFERS}
     if "server" in parts:
-        yield "Measure production's version and settings: the study is of another server."
+        yield "Measure the server as production runs it: its version or its settings are not those of the study."
     lengths = [each for each in found.compared if each.name in ("prompt length", "output length") and each.verdict == DIFFERS]
     if lengths:
         sizes = ", ".join(f"{each.name} {each.production:.0f}" for each in lengths if isinstance(each.production, float))
@@ -61,7 +64,7 @@ def advice(found: Drift) -> Iterator[str]:
     if any(isinstance(each.study, tuple) and each.verdict == DIFFERS for each in found.compared):
         yield "Measure higher loads: production has more than the study had."
     if "speed" in parts and not parts - {"speed"}:
-        yield "Traffic is as measured, and the server is not as fast or as slow: look at the machine, then measure the study again."
+        yield "Traffic is as measured and speed is not: look at the machine, then measure the study again."
     if found.verdict == SAME:
         yield "There is no need to measure again."
     if found.verdict == UNKNOWN:

@@ -90,6 +90,8 @@ class Window:
             answer = http.get(url, timeout_s=_TIMEOUT_S)
         except http.Oversized as error:
             raise BenchError(f"--prometheus {self.url}: {error}. Give a shorter time, or one server by --label.") from None
+        except requests.Timeout:
+            raise BenchError(f"--prometheus {self.url}: no answer within {_TIMEOUT_S:g} s. Give a shorter time.") from None
         except requests.RequestException as error:
             raise BenchError(f"--prometheus {self.url}: {http.problem(error)}. Is it the address of a Prometheus?") from None
         try:
