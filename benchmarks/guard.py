@@ -64,13 +64,18 @@ def prometheus(measured: Measured, server: str, folder: Path) -> Iterator[str]:
 
 
 @contextmanager
-def load(server: str, launch: Launch, measured: Measured, held: int, seconds: float, folder: Path) -> Iterator[None]:
-    """A closed loop of the study's lengths."""
+def load(
+    server: str, launch: Launch, measured: Measured, held: int, seconds: float, folder: Path, longer: float = 1.0
+) -> Iterator[None]:
+    """A closed loop of the study's lengths. Args: longer: factor on output lengths."""
     count = math.ceil(_FASTER * measured.point["usable_rps"] * seconds)
-    lengths = (("--prompt-length", "prompt_tokens"), ("--output-length", "output_tokens"))
+    lengths = (
+        ("--prompt-length", measured.point["prompt_tokens"]),
+        ("--output-length", longer * measured.point["output_tokens"]),
+    )
     command = [sys.executable, "-m", "bench.cli", "workload", "--base-url", server, "--concurrency", str(held)]
     command += ["--model", launch.served_name or launch.deployment, "--num-requests", str(count), "--output-dir", str(folder)]
-    command += [word for flag, column in lengths for word in (flag, str(round(measured.point[column])))]
+    command += [word for flag, tokens in lengths for word in (flag, str(round(tokens)))]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     try:
         yield

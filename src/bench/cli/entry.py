@@ -36,6 +36,7 @@ _COMMANDS = {
         "tune": "Find the best of a study's servers: which settings carry the most, and what they gain over the default.",
         "export": "Write a measured deployment as a command, a Compose file or Helm values, with what was held fixed.",
         "guard": "Write alerts, a dashboard and limits for production from what a study measured of a server.",
+        "drifted": "Compare production, as Prometheus saw it, with what a study measured.",
         "verify": "Check that a pack or a folder of results is what was measured.",
         "wheels": "Fetch the packages that a study needs on a machine without network.",
     },
@@ -103,7 +104,7 @@ app = typer.Typer(
     help="Saturate: find where an LLM inference server saturates, and why.\n\nIn a clone of the project `make figures` runs a whole "
     "study. These commands plan one, look at one, or run a single stage against any OpenAI-compatible server.",
     epilog="`bench COMMAND --help` has examples.\n\nExit status: 0 for success; 1 for a bad result; 2 for what you can fix; 3 where "
-    "`bench compare` could have overlooked a regression; 130 after Ctrl-C; 143 after SIGTERM.",
+    "what was measured does not decide; 130 after Ctrl-C; 143 after SIGTERM.",
 )
 
 

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 
 from bench.guard.admission import envoy, haproxy
 from bench.guard.dashboard import dashboard
-from bench.guard.measured import Measured, read_measured
+from bench.guard.measured import Curve, Measured, read_curve, read_measured
 from bench.guard.rules import rules_file
 from bench.guard.scaling import scaled_object
 
-__all__ = ["FILES", "Measured", "read_measured"]
+__all__ = ["FILES", "Curve", "Measured", "read_curve", "read_measured"]
 
 #: What writes each file: its text, None where nothing in it is known, and a line on each thing that is left out.
 FILES: Mapping[str, Callable[[Measured], tuple[str | None, list[str]]]] = {

@@ -23,7 +23,7 @@ from bench.telemetry import Catalogue, find_catalogue
 from bench.words.capacity import BURSTS, c_max
 from bench.words.loads import load_text
 
-__all__ = ["Histogram", "Measured", "Sustained", "read_measured"]
+__all__ = ["Curve", "Histogram", "Measured", "Sustained", "read_curve", "read_measured"]
 
 _LE = re.compile(r'\ble="([^"]+)"')
 _UNSHARED = "unique"  # `cache` of runs whose prompts have nothing in common
@@ -110,7 +110,27 @@ class Measured:
         return f"{count_text(self.sustained.runs, 'valid run')} up to {load_text(self.point['c_max'], self.point['unit'])}"
 
 
-def read_measured(folder: Path, deployment: str | None = None, workload: str | None = None) -> Measured:
+@dataclass(frozen=True)
+class Curve:
+    """The runs of one server under one workload.
+
+    Attributes:
+        folder: of results. point: its row of `capacity.parquet`. runs: summary rows, by level. facts: of the server; None without them.
+    """
+
+    folder: Path
+    point: Mapping[str, Any]
+    runs: pl.DataFrame
+    facts: DeploymentFacts | None
+
+    def telemetry(self, run: Mapping[str, Any]) -> pl.DataFrame | None:
+        """What was scraped during a run; None where there is nothing."""
+        file = _in(self.folder, Paths.TELEMETRY, deployment=run["deployment"], run=run["run"])
+        table = pl.read_parquet(file) if file.is_file() else None
+        return table if table is not None and table.height else None
+
+
+def read_curve(folder: Path, deployment: str | None = None, workload: str | None = None) -> Curve:
     """One curve of a folder of results.
 
     Args:
@@ -130,13 +150,20 @@ def read_measured(folder: Path, deployment: str | None = None, workload: str | N
     curve = runs.filter(workload=point["workload"], axis=point["axis"]).sort("level")
     if curve["workers"].is_not_null().any():
         raise BenchError(
-            f"{folder}: {name} is a fleet. A fleet's limit is that of its router, and of no server: guard one replica's study."
+            f"{folder}: {name} is a fleet. A fleet's limit is that of its router, and of no server: give one replica's study."
         )
+    file = _in(folder, Paths.FACTS, deployment=name)
+    return Curve(folder, point, curve, read_facts(file) if file.is_file() else None)
+
+
+def read_measured(folder: Path, deployment: str | None = None, workload: str | None = None) -> Measured:
+    """What production can be held to by one curve of a folder of results. Args and errors as of `read_curve`."""
+    found_curve = read_curve(folder, deployment, workload)
+    point, curve, facts = found_curve.point, found_curve.runs, found_curve.facts
     sustained = curve.filter((pl.col("level") <= point["c_max"]) & pl.col("valid") & pl.col("counts_valid"))
     telemetries = {
-        run["run"]: table for run in sustained.iter_rows(named=True) if (table := _telemetry(folder, run)) is not None
+        run["run"]: table for run in sustained.iter_rows(named=True) if (table := found_curve.telemetry(run)) is not None
     }
-    facts = _facts(folder, name)
     texts = [text for text in point["slos"] if " of " not in text]
     slos = tuple(map(parse_slo, texts))
     found = (
@@ -187,17 +214,6 @@ def _point(folder: Path, capacity: pl.DataFrame, deployment: str | None, workloa
 def _in(folder: Path, pattern: str, **names: str) -> Path:
     """Where a file of `Paths` lies in a folder of results."""
     return folder / Path(pattern.format(**names)).relative_to(Paths.RESULTS)
-
-
-def _telemetry(folder: Path, run: Mapping[str, Any]) -> pl.DataFrame | None:
-    file = _in(folder, Paths.TELEMETRY, deployment=run["deployment"], run=run["run"])
-    table = pl.read_parquet(file) if file.is_file() else None
-    return table if table is not None and table.height else None
-
-
-def _facts(folder: Path, deployment: str) -> DeploymentFacts | None:
-    file = _in(folder, Paths.FACTS, deployment=deployment)
-    return read_facts(file) if file.is_file() else None
 
 
 def _histograms(telemetry: pl.DataFrame, catalogue: Catalogue) -> Iterator[tuple[str, Histogram]]:

@@ -12,7 +12,17 @@ import polars as pl
 from bench.engines import Kind
 from bench.telemetry import COUNTERS, GAUGES, HISTOGRAMS, MEANS, SHARES, apart, exposition_names, find_catalogue
 
-__all__ = ["FEWEST_SCRAPES", "gauges", "lag_s", "requests_served", "rises", "server_figures", "server_means"]
+__all__ = [
+    "FEWEST_SCRAPES",
+    "gauges",
+    "labels_of",
+    "lag_s",
+    "marked",
+    "requests_served",
+    "rises",
+    "server_figures",
+    "server_means",
+]
 
 _LABEL = re.compile(r'([^=,]+)=("(?:[^"\\]|\\.)*")')  # as `bench.parse.scrapes` writes it
 FEWEST_SCRAPES = 5  # fewest scrapes that support a mean or a share; convention
@@ -28,7 +38,7 @@ def gauges(telemetry: pl.DataFrame) -> pl.DataFrame:
     found = find_catalogue(exposed["name"].unique().to_list())
     ours = {found.names[gauge]: gauge for gauge in GAUGES if gauge in found.names}
     return (
-        _marked(exposed.filter(pl.col("name").is_in(list(ours))), found.kind)
+        marked(exposed.filter(pl.col("name").is_in(list(ours))), found.kind)
         .with_columns(gauge=pl.col("name").replace(ours))
         .group_by("scrape", "elapsed_s", "gauge")
         .agg(total=pl.col("value").filter("apart").sum(), highest=pl.col("value").max())
@@ -46,7 +56,7 @@ def server_means(telemetry: pl.DataFrame, metric: str) -> pl.DataFrame:
     """
     found = find_catalogue(telemetry["name"].unique().to_list())
     shown = telemetry.filter((pl.col("name") == found.names.get(metric, "")) & pl.col("value").is_not_nan())
-    return _marked(shown, found.kind).filter("apart").group_by("scrape", "elapsed_s").agg(pl.col("value").mean()).sort("scrape")
+    return marked(shown, found.kind).filter("apart").group_by("scrape", "elapsed_s").agg(pl.col("value").mean()).sort("scrape")
 
 
 def rises(telemetry: pl.DataFrame, metrics: Sequence[str]) -> list[float | None]:
@@ -56,7 +66,7 @@ def rises(telemetry: pl.DataFrame, metrics: Sequence[str]) -> list[float | None]
         return [None] * len(metrics)
     found = find_catalogue(exposed["name"].unique().to_list())
     named = [found.names.get(metric, "") for metric in metrics]
-    counted = _marked(exposed.filter(pl.col("name").is_in(named)), found.kind).filter("apart").drop("apart")
+    counted = marked(exposed.filter(pl.col("name").is_in(named)), found.kind).filter("apart").drop("apart")
     rose, _ = _rises(counted, telemetry["scrape"])
     return [rose.get(name) for name in named]
 
@@ -67,7 +77,7 @@ def requests_served(telemetry: pl.DataFrame) -> float | None:
     names = found.sample_names() if found else {}
     for ours in ("server_e2e_count", "server_ttft_count"):
         if found and ours in names:
-            counts = _marked(telemetry.filter(pl.col("name") == names[ours]), found.kind).filter("apart").drop("apart")
+            counts = marked(telemetry.filter(pl.col("name") == names[ours]), found.kind).filter("apart").drop("apart")
             return _rises(counts, telemetry["scrape"])[0].get(names[ours])
     return None
 
@@ -77,20 +87,21 @@ def lag_s(telemetry: pl.DataFrame) -> float:
     return find_catalogue(telemetry["name"].unique().to_list()).lag_s
 
 
-def _marked(samples: pl.DataFrame, kind: Kind | None) -> pl.DataFrame:
-    """The samples, with `apart`: whether a series is one of those that add up (`bench.telemetry.apart`)."""
+def marked(samples: pl.DataFrame, kind: Kind | None) -> pl.DataFrame:
+    """The samples, with a column `apart`: whether a series is one of those that add up (`bench.telemetry.apart`)."""
     series = samples.select("name", "labels").unique(maintain_order=True)
     if kind is None or not (kind.repeats or kind.totals):
         return samples.with_columns(apart=pl.lit(True))
     parts = []
     for (_,), group in series.group_by("name", maintain_order=True):
-        places = set(apart([_labels(text) for text in group["labels"]], kind))
+        places = set(apart([labels_of(text) for text in group["labels"]], kind))
         parts.append(group.with_columns(apart=pl.Series([place in places for place in range(len(group))], dtype=pl.Boolean)))
     marks = pl.concat(parts) if parts else series.with_columns(apart=pl.lit(True))
     return samples.join(marks, on=["name", "labels"], how="left", maintain_order="left")
 
 
-def _labels(text: str) -> dict[str, str]:
+def labels_of(text: str) -> dict[str, str]:
+    """The labels of a series, of their text in a table of telemetry."""
     return {name: json.loads(value) for name, value in _LABEL.findall(text)}
 
 
@@ -115,7 +126,7 @@ def server_figures(telemetry: pl.DataFrame, *, scraped: bool, version: str | Non
     catalogue = find_catalogue(others | set(exposed["name"].unique()), version)
     samples = catalogue.sample_names()
     exposed = exposed.filter(pl.col("name").is_in(list(samples.values())))
-    counted = _marked(exposed, catalogue.kind).filter("apart").drop("apart")
+    counted = marked(exposed, catalogue.kind).filter("apart").drop("apart")
     seen = {name: (n, first) for name, n, first in
             exposed.group_by("name").agg(n=pl.col("scrape").n_unique(), first=pl.col("scrape").min()).iter_rows()}  # fmt: skip
     missing = list(catalogue.missing)

@@ -1,0 +1,87 @@
+"""Whether production is still what a study measured: its traffic, its speed and its server, from what Prometheus kept of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+from bench.drifted.curve import read_studied
+from bench.drifted.judge import DIFFERS, PARTS, SAME, UNKNOWN, Compared, compared
+from bench.drifted.prometheus import Window
+from bench.drifted.served import START_TIME, read_names, served
+from bench.drifted.server import compared_server
+from bench.errors import BenchError
+from bench.guard import Curve
+from bench.parse.server import labels_of
+from bench.telemetry import find_catalogue
+
+__all__ = ["DIFFERS", "SAME", "UNKNOWN", "Compared", "Drift", "Window", "find_drift"]
+
+
+@dataclass(frozen=True)
+class Drift:
+    """Production beside a study.
+
+    Attributes:
+        deployment, workload: of the study. instances: servers of production. seen: share of the time that was counted (0–1).
+        restarts: how often one of them began anew. compared: the quantities. verdict: `same`, `differs` or `not known`.
+    """
+
+    deployment: str
+    workload: str
+    instances: int
+    seen: float
+    restarts: int
+    compared: Sequence[Compared]
+
+    @property
+    def verdict(self) -> str:
+        """`same` where lengths and E2E, or the time in flight, are the same, nothing differs, and no more data would decide anything.
+
+        TTFT and ITL are parts of E2E: where their intervals alone are too wide, they leave it the same.
+        """
+        if any(each.verdict == DIFFERS for each in self.compared):
+            return DIFFERS
+        parts = {
+            each.part for each in self.compared if each.verdict == SAME and isinstance(each.study, float) and each.unit != "0–1"
+        }
+        undecided = any(each.verdict == UNKNOWN and each.shown and each.name not in PARTS for each in self.compared)
+        return SAME if {"traffic", "speed"} <= parts and not undecided else UNKNOWN
+
+
+def find_drift(curve: Curve, window: Window) -> Drift:
+    """Compare what Prometheus kept with a curve of a study.
+
+    Raises:
+        BenchError: Prometheus does not answer, or has no series of the server, or none of an engine that is known.
+    """
+    names = window.names()
+    version = curve.facts.engine_version if curve.facts else None
+    catalogue = find_catalogue(names, version)
+    if catalogue.kind is None:
+        raise BenchError(
+            f"--prometheus {window.url}: the series with {window.chosen} are of no engine that is known: "
+            f"{', '.join(sorted(names)[:5])}. Give the labels of the job that scrapes the servers: --label job=NAME."
+        )
+    read = dict.fromkeys([*read_names(catalogue).values(), *catalogue.facts.values()])
+    samples = window.samples([*read, *([START_TIME] if START_TIME in names else [])])
+    between = served(samples, catalogue)
+    studied = read_studied(curve)
+    seconds = window.end - window.begin
+    shown = set(catalogue.facts.values())
+    texts = samples.select("labels", of_facts=pl.col("name").is_in(list(shown))).unique()
+    labels = [labels_of(text) for text in texts.filter("of_facts")["labels"]]
+    others = {key for text in texts.filter(~pl.col("of_facts"))["labels"] for key in labels_of(text)}
+    kind = find_catalogue(studied.names, version).kind
+    server = compared_server(curve.facts, (kind, catalogue.kind), (studied.names, names), labels, others)
+    instances = max(1, between["instance"].n_unique())
+    return Drift(
+        deployment=curve.point["deployment"],
+        workload=curve.point["workload"],
+        instances=instances,
+        seen=min(1.0, float(between.filter(~between["restarted"])["seconds"].sum()) / (seconds * instances)),
+        restarts=int(between["restarted"].sum()),
+        compared=[*compared(studied, between, seconds), *server],
+    )

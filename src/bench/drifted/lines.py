@@ -1,0 +1,96 @@
+"""What is said of production beside a study."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from bench.drifted import DIFFERS, SAME, UNKNOWN, Compared, Drift
+from bench.errors import count_text, shown_share
+
+__all__ = ["advice", "conclusion", "rows"]
+
+_HEAD = ["", "study", "production", "difference", "verdict"]
+
+
+def rows(found: Drift) -> list[list[str]]:
+    """A table: each quantity of both, the difference with its interval, and the verdict."""
+    return [
+        _HEAD,
+        *(
+            [each.name, _value(each, each.study), _value(each, each.production), _change(each), each.verdict]
+            for each in found.compared
+        ),
+    ]
+
+
+def conclusion(found: Drift) -> Iterator[str]:
+    """The answer in a line, and what limits it."""
+    differing = [each for each in found.compared if each.verdict == DIFFERS]
+    if found.verdict == DIFFERS:
+        yield f"Production differs from what was measured: {'; '.join(each.name for each in differing)}."
+    elif found.verdict == SAME:
+        yield "Production is what was measured, as far as both show it."
+    else:
+        yield "Not known whether production is still what was measured."
+    if wide := [each.name for each in found.compared if each.verdict == UNKNOWN and each.change is not None]:
+        yield f"The interval is too wide to say: {'; '.join(wide)}."
+    reasons: dict[str, list[str]] = {}
+    for each in found.compared:
+        if each.why:
+            reasons.setdefault(f"{each.verdict}: {each.why}", []).append(each.name)
+    for why, named in reasons.items():
+        yield f"{'; '.join(named)}: {why}."
+    if found.restarts:
+        yield f"Servers began anew {count_text(found.restarts, 'time')}; what lies across a restart is not counted."
+    if found.seen < _SEEN:
+        yield f"{shown_share(found.seen)} of the time was counted; in the rest scrapes are missing, or there was no server."
+
+
+def advice(found: Drift) -> Iterator[str]:
+    """What to measure again, or what would decide."""
+    parts = {each.part for each in found.compared if each.verdict == DIFFERS}
+    names = {each.name for each in found.compared if each.verdict == DIFFERS}
+    if "server" in parts:
+        yield "Measure the server as production runs it: its version or its settings are not those of the study."
+    lengths = [each for each in found.compared if each.name in ("prompt length", "output length") and each.verdict == DIFFERS]
+    if lengths:
+        sizes = ", ".join(f"{each.name} {each.production:.0f}" for each in lengths if isinstance(each.production, float))
+        yield f"Measure a workload of production's lengths ({sizes}): limits and latencies of the study are of other ones."
+    elif "prompt ÷ output tokens" in names:
+        yield "Measure a workload of production's lengths, by its access log: `bench traffic`."
+    if "prefix-cache hit rate" in names:
+        yield "Measure a workload that shares as much of its prompts as production does (`shared_prefix`, or conversations)."
+    if any(isinstance(each.study, tuple) and each.verdict == DIFFERS for each in found.compared):
+        yield "Measure higher loads: production has more than the study had."
+    if "speed" in parts and not parts - {"speed"}:
+        yield "Traffic is as measured and speed is not: look at the machine, then measure the study again."
+    if found.verdict == SAME:
+        yield "There is no need to measure again."
+    if found.verdict == UNKNOWN:
+        yield "A longer time (--last), or one with more requests, narrows the intervals; so do further starts of the study (`repeats`)."
+
+
+_SEEN = 0.9  # share of the time below which a line says how much was counted; convention
+
+
+def _value(each: Compared, value: float | tuple[float, float] | str | None) -> str:
+    if value is None:
+        return "not known"
+    if isinstance(value, tuple):
+        return f"{value[0]:.3g} to {value[1]:.3g}"
+    if isinstance(value, str):
+        return value
+    if each.unit == "0–1":
+        return shown_share(value, 1)
+    if each.unit == "s":
+        return f"{value:.3g} s" if value >= 1 else f"{1000 * value:.3g} ms"
+    return f"{value:.4g} {each.unit if each.unit != each.name.split(',', maxsplit=1)[0] else ''}".strip()
+
+
+def _change(each: Compared) -> str:
+    if each.change is None or each.low is None or each.high is None:
+        return ""
+    what = "points" if each.unit == "0–1" else "%"
+    low, change, high = (f"{100 * value:+.1f}" if math.isfinite(value) else "∞" for value in (each.low, each.change, each.high))
+    return f"{change} {what} ({low} to {high})"

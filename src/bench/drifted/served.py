@@ -1,0 +1,103 @@
+"""What a server did between two scrapes: the same of a study's telemetry and of production's, so that both count alike."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from bench.engines import MANAGED
+from bench.parse.server import marked
+from bench.telemetry import Catalogue
+
+__all__ = ["COUNTED", "SAMPLES", "START_TIME", "read_names", "served"]
+
+#: Columns of samples: `at_s` is seconds since whatever moment.
+SAMPLES = {"instance": pl.String, "at_s": pl.Float64, "name": pl.String, "labels": pl.String, "value": pl.Float64}
+#: What the table of `served` counts between two scrapes; null where the server does not expose it. Tokens, requests and seconds.
+COUNTED = (
+    *("requests", "prompt", "output", "hits", "queries"),
+    *(f"{latency}_{part}" for latency in ("ttft", "itl", "e2e") for part in ("sum", "count")),
+)
+START_TIME = "process_start_time_seconds"  # by prometheus_client's collector of the process; llama.cpp has none
+_GAP = 2.5  # times the usual time between scrapes from which on what lies between two is not used; convention: two are missing
+
+_GAUGES = ("running", "waiting")
+_TOKENS = {
+    "prompt": "server_prompt_tokens",
+    "output": "server_generation_tokens",
+    "hits": "prefix_hits",
+    "queries": "prefix_queries",
+}
+
+
+def read_names(catalogue: Catalogue) -> dict[str, str]:
+    """The samples that `served` reads, by our names: gauges `running` and `waiting`, and of `COUNTED` those that are exposed."""
+    names = catalogue.sample_names()
+    found = {
+        ours: names[metric]
+        for ours, metric in {**dict(zip(_GAUGES, _GAUGES, strict=True)), **_TOKENS}.items()
+        if metric in names
+    }
+    for latency in ("ttft", "itl", "e2e"):
+        for part in ("sum", "count"):
+            if (name := names.get(f"server_{latency}_{part}")) is not None:
+                found[f"{latency}_{part}"] = name
+    return found
+
+
+def served(samples: pl.DataFrame, catalogue: Catalogue) -> pl.DataFrame:
+    """What each instance did from one scrape to the next.
+
+    Left out is what lies between two scrapes if some between them are missing, or if a counter fell or the process began anew: what
+    was counted before the restart is not known.
+
+    Args:
+        samples: as `SAMPLES` has them.
+
+    Returns:
+        One row an instance and pair of scrapes: `instance`, `at_s` (of the later one), `seconds`, `in_flight` (requests running and
+        waiting at the later scrape), `running`, `restarted` (whether the server began anew; such a row has nulls) and `COUNTED`.
+    """
+    ours = read_names(catalogue)
+    known = samples.filter(pl.col("name").is_in([*ours.values(), START_TIME]) & pl.col("value").is_not_nan())
+    known = marked(known, catalogue.kind).filter("apart")
+    scrapes = known.select("instance", "at_s").unique().sort("instance", "at_s")
+    scrapes = scrapes.with_columns(
+        seconds=pl.col("at_s").diff().over("instance"), first=pl.col("at_s") == pl.col("at_s").min().over("instance")
+    )
+    usual = pl.col("seconds").median().over("instance")
+    scrapes = scrapes.with_columns(whole=pl.col("seconds") <= _GAP * usual)
+    series = ["instance", "name", "labels"]
+    known = known.join(scrapes.select("instance", "at_s", "first"), on=["instance", "at_s"]).sort(*series, "at_s")
+    change = pl.col("value").diff().over(series)
+    # A series that comes later counts from 0.
+    born = pl.when(change.is_null() & ~pl.col("first")).then("value").otherwise(change)
+    known = known.with_columns(rise=born, change=change)
+    again = (
+        known.filter(~pl.col("name").is_in([ours[gauge] for gauge in _GAUGES if gauge in ours]))
+        .group_by("instance", "at_s")
+        .agg(restarted=pl.when(pl.col("name") == START_TIME).then(pl.col("change") != 0).otherwise(pl.col("change") < 0).any())
+    )
+    parts = [
+        known.filter(name=name)
+        .group_by("instance", "at_s")
+        .agg(pl.col("value" if mine in _GAUGES else "rise").sum().alias(mine))
+        for mine, name in ours.items()
+    ]
+    table = scrapes.join(again, on=["instance", "at_s"], how="left")
+    for part in parts:
+        table = table.join(part, on=["instance", "at_s"], how="left")
+    absent = [pl.lit(None, dtype=pl.Float64).alias(name) for name in (*_GAUGES, *COUNTED) if name not in table.columns]
+    table = table.with_columns(*absent, pl.col("restarted").fill_null(value=False))
+    table = table.with_columns(
+        in_flight=pl.col("running") + pl.col("waiting"),
+        requests=pl.coalesce("e2e_count", "ttft_count"),
+        **dict.fromkeys(["queries", "prompt"] if _in_parts(catalogue) else [], pl.col("hits") + pl.col("prompt")),
+    )
+    counts = [pl.when(~pl.col("restarted")).then(name).alias(name) for name in (*COUNTED, "running", "in_flight")]
+    used = table.filter(pl.col("whole") | pl.col("restarted")).sort("instance", "at_s")
+    return used.select("instance", "at_s", "seconds", "restarted", *counts)
+
+
+def _in_parts(catalogue: Catalogue) -> bool:
+    """Whether prompt tokens are counted in two parts: those from the prefix cache, and the others."""
+    return catalogue.kind is MANAGED["llama.cpp"]

@@ -1,0 +1,314 @@
+"""Production beside a study: on planted servers, and through a real Prometheus that holds planted series."""
+
+import json
+import math
+import shutil
+import socket
+import subprocess
+import time
+from contextlib import contextmanager
+
+import numpy as np
+import polars as pl
+import pytest
+import requests
+from benchmarks.drifted import CASES, CONFIG, HOUR_S, LLAMA, NAMES, WAS, production, study, tried
+
+from bench.drifted import DIFFERS, SAME, UNKNOWN, find_drift
+from bench.drifted.batches import ratio
+from bench.drifted.curve import Line
+from bench.drifted.served import SAMPLES, START_TIME, served
+from bench.drifted.server import compared_server
+from bench.engines import ENGINES
+from bench.records.columns import schema_of
+from bench.records.files import write_record
+from bench.statistics import student_t
+from bench.telemetry import find_catalogue
+from tests.command import bench
+from tests.planted import frame, steady_row
+from tests.records import facts
+from tests.test_guard import POINT, SLOS
+
+VLLM_KIND, SGLANG = (next(kind for kind in ENGINES if kind.name == name) for name in ("vllm", "sglang"))
+PROMETHEUS = shutil.which("prometheus") and shutil.which("promtool")
+BEGIN = 1_795_000_000  # of the planted hour (s since 1970)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_is_planted_is_found_and_nothing_else(name):
+    _, wanted = CASES[name]
+    for seed in (0, 1):
+        _, verdicts, whole = tried((name, seed))
+        differing = {each for each, verdict in verdicts.items() if verdict == DIFFERS}
+        if wanted is None:
+            assert not differing and whole in (SAME, UNKNOWN)
+        else:
+            assert differing & wanted or (name == "slower by a fifth" and whole == UNKNOWN)
+            assert not differing - wanted
+
+
+def test_what_lies_outside_the_measured_loads_is_not_known():
+    random = np.random.default_rng(1)
+    found = find_drift(study(random, WAS), production(random, CASES["more load than was measured"][0]))
+    speeds = [each for each in found.compared if each.part == "speed"]
+    ttft, itl, e2e = speeds
+    assert (ttft.verdict, e2e.verdict) == (UNKNOWN, UNKNOWN) and "that were measured" in ttft.why
+    assert itl.verdict != DIFFERS  # as many run as in the study, however many wait
+
+
+def test_latencies_of_other_lengths_are_not_compared():
+    random = np.random.default_rng(2)
+    found = find_drift(study(random, WAS), production(random, CASES["output 25 % longer"][0]))
+    assert {each.why for each in found.compared if each.part == "speed"} == {"the study measured it with another output length"}
+
+
+def test_idle_production_is_not_known():
+    random = np.random.default_rng(3)
+    found = find_drift(study(random, WAS), production(random, CASES["nothing changed, idle for 95 % of the time"][0]))
+    length = next(each for each in found.compared if each.name == "output length")
+    assert (found.verdict, length.verdict) == (UNKNOWN, UNKNOWN) and "of 12 parts of the time; it takes 4" in length.why
+
+
+@pytest.mark.parametrize(
+    "kink", [2.0, -0.8]
+)  # how much steeper the curve is beyond it: as where requests wait, and where no more run
+def test_a_bent_curve_lies_within_what_its_levels_leave_open(kink):
+    loads = np.array([1.0, 2, 4, 8, 16, 24])
+
+    def truth(load):
+        return 1 + 0.1 * load + 0.1 * kink * np.maximum(0, load - 11)
+
+    line = Line(loads, truth(loads), np.full(6, 0.01), 11.0)
+    asked = np.linspace(1, 24, 200)
+    low, high = line.at(asked)
+    assert (low <= truth(asked) + 1e-9).all() and (high >= truth(asked) - 1e-9).all()
+    straight = asked < 4
+    assert np.allclose(low[straight], truth(asked[straight])) and np.allclose(high[straight], truth(asked[straight]))
+
+
+def test_two_levels_leave_all_between_them_open():
+    low, high = Line(np.array([2.0, 4.0]), np.array([1.0, 3.0]), np.full(2, 0.01), 11.0).at(np.array([1.0, 3.0, 5.0]))
+    assert low.tolist() == [1, 1, 3] and high.tolist() == [1, 3, 3]
+
+
+def test_intervals_of_correlated_blocks_hold_the_truth():
+    """Two minutes are alike by exp(−1/3): blocks of five minutes still are."""
+    random, keep, held = np.random.default_rng(4), math.exp(-1 / 3), 0
+    for _ in range(400):
+        noise = random.normal(size=60)
+        for i in range(1, 60):
+            noise[i] = keep * noise[i - 1] + math.sqrt(1 - keep**2) * noise[i]
+        counts = random.poisson(100, 60).astype(float)
+        above = (counts * (1 + 0.1 * noise)).reshape(12, 5).sum(axis=1)
+        found = ratio(above, counts.reshape(12, 5).sum(axis=1))
+        held += abs(found.value - 1) <= student_t(int(found.freedom)) * found.error
+    assert held >= 0.92 * 400
+
+
+def samples(*series):
+    """Args: series: name, labels, and its values each 10 s; None where a scrape is missing."""
+    rows = [
+        ("x", 10.0 * i, name, labels, float(value))
+        for name, labels, values in series
+        for i, value in enumerate(values)
+        if value is not None
+    ]
+    return pl.DataFrame(rows, schema=SAMPLES, orient="row")
+
+
+def counted(*series):
+    found = samples(*series)
+    return served(found, find_catalogue(found["name"].unique().to_list()))
+
+
+def test_what_lies_across_a_restart_or_missing_scrapes_is_not_counted():
+    tokens = ("vllm:generation_tokens_total", "", [0, 10, 20, None, None, 90, 100, 5, 15])
+    gauges = [
+        (name, "", [2 if value is not None else None for value in tokens[2]]) for name in (NAMES["running"], NAMES["waiting"])
+    ]
+    found = counted(tokens, *gauges)
+    assert found["output"].to_list() == [10, 10, 10, None, 10] and found["restarted"].sum() == 1
+    assert found["in_flight"].drop_nulls().to_list() == [4] * 4
+    # Where more was counted by then than before, the start of the process shows it.
+    found = counted(("vllm:generation_tokens_total", "", [0, 10, 50]), (START_TIME, "", [1, 1, 9]), *((name, "", [1, 1, 1]) for name, _, _ in gauges))  # fmt: skip
+    assert found["output"].to_list() == [10, None] and found["restarted"].to_list() == [False, True]
+
+
+def test_ranks_that_share_requests_count_once_and_a_late_series_from_nothing():
+    ranks = [("sglang:generation_tokens_total", f'tp_rank="{rank}"', [0, 10, 20]) for rank in (0, 1)]
+    gauges = [(name, "", [1, 1, 1]) for name in ("sglang:num_running_reqs", "sglang:num_queue_reqs")]
+    assert counted(*ranks, *gauges)["output"].to_list() == [10, 10]
+    engines = [
+        ("vllm:generation_tokens_total", 'engine="0"', [0, 10, 20]),
+        ("vllm:generation_tokens_total", 'engine="1"', [None, None, 7]),
+    ]
+    gauges = [(name, "", [1, 1, 1]) for name in (NAMES["running"], NAMES["waiting"])]
+    assert counted(*engines, *gauges)["output"].to_list() == [10, 17]
+
+
+def test_llama_counts_cached_prompt_tokens_apart():
+    found = counted(
+        *((name, "", [0, value, 2 * value]) for name, value in zip(LLAMA.values(), (1, 0, 30, 70, 20), strict=True))
+    )
+    assert found.select("prompt", "hits", "queries", "output").rows() == [(100, 70, 100, 20)] * 2
+    assert found["requests"].null_count() == 2
+
+
+def server(*, names=(), config=CONFIG, kind=VLLM_KIND, studied=CONFIG):
+    before = sorted(NAMES.values())
+    rows = compared_server(
+        facts(cache_config=studied), (VLLM_KIND, kind), (before, [*before, *names]), [config], {"engine", "pod"}
+    )
+    return [(each.verdict, each.why or "") for each in rows]
+
+
+@pytest.mark.parametrize(
+    ("change", "version", "settings", "said"),
+    [
+        ({}, UNKNOWN, SAME, "none of them shows the version"),
+        ({"names": ("vllm:new_total", "up", "python_info")}, DIFFERS, SAME, "exposes new, which the measured server did not"),
+        ({"names": ("vllm:generation_tokens_created",)}, UNKNOWN, SAME, "same names"),
+        ({"config": {**CONFIG, "pod": "p", "num_gpu_blocks": "9100"}}, UNKNOWN, SAME, ""),
+        ({"config": {**CONFIG, "num_gpu_blocks": "7000"}}, UNKNOWN, DIFFERS, "num_gpu_blocks 9000 → 7000"),
+        ({"config": {**CONFIG, "new_key": "1"}}, UNKNOWN, DIFFERS, "only one of both has new_key: another version"),
+        ({"kind": SGLANG}, DIFFERS, UNKNOWN, "another engine"),
+        ({"studied": {}}, UNKNOWN, UNKNOWN, "the study does not show them"),
+    ],
+)
+def test_another_server_is_named(change, version, settings, said):
+    found = server(**change)
+    assert [verdict for verdict, _ in found] == [version, settings]
+    assert said in " ".join(why for _, why in found)
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    """A folder of results with the telemetry of a planted study."""
+    from tests.conftest import bare_summary  # noqa: PLC0415
+
+    folder = tmp_path_factory.mktemp("study") / "results"
+    found = study(np.random.default_rng(5), WAS)
+    rows = []
+    for run in found.runs.iter_rows(named=True):
+        (folder / "runs/a" / run["run"]).mkdir(parents=True)
+        found.tables[run["run"]].write_parquet(folder / "runs/a" / run["run"] / "telemetry.parquet")
+        known = {name: run[name] for name in ("steady_from_s", "steady_until_s", "prompt_tokens", "output_tokens", "session")}
+        rows.append(
+            steady_row(bare_summary(), run["level"], deployment="a", rps=run["steady_requests_per_s"], preemptions=0, **known)
+        )
+    for name in ("deployments/a", "analysis"):
+        (folder / name).mkdir(parents=True)
+    write_record(facts(digest="d1", cache_config=CONFIG), folder / "deployments/a/deployment.json")
+    frame(rows).write_parquet(folder / "summary.parquet")
+    schema = schema_of("capacity")
+    pl.DataFrame([{**dict.fromkeys(schema), **POINT, "slos": SLOS}], schema=schema).write_parquet(
+        folder / "analysis/capacity.parquet"
+    )
+    return folder
+
+
+def open_metrics(table):
+    """Planted samples as promtool loads them."""
+    lines = []
+    for (name,), group in table.sort("name", "labels", "at_s").group_by("name", maintain_order=True):
+        rows = group.select("labels", "at_s", "value").rows()
+        lines += [f"# TYPE {name} unknown", *(f"{name}{{{labels}}} {value} {BEGIN + at:.3f}" for labels, at, value in rows)]
+    return lines
+
+
+@contextmanager
+def prometheus(folder, lines):
+    """A Prometheus that holds these series; its address."""
+    (folder / "planted.txt").write_text("\n".join([*lines, "# EOF\n"]))
+    command = ["promtool", "tsdb", "create-blocks-from", "openmetrics", "planted.txt", "data"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    (folder / "prometheus.yml").write_text("{}")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    command = ["prometheus", "--config.file", "prometheus.yml", "--storage.tsdb.path", "data", "--web.listen-address", address]
+    command += ["--storage.tsdb.retention.time", "100y"]
+    with (folder / "log").open("w") as log:
+        process = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log)
+    try:
+        for _ in range(200):
+            try:
+                if requests.get(f"http://{address}/-/ready", timeout=1).ok:
+                    break
+            except requests.ConnectionError:
+                pass
+            time.sleep(0.05)
+        yield f"http://{address}"
+    finally:
+        process.terminate()
+        process.wait()
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    """A real Prometheus with an hour of two jobs: as the study was, and with longer answers."""
+    if not PROMETHEUS:
+        pytest.skip("prometheus is not installed: apt-get install prometheus")
+    tables = [
+        production(np.random.default_rng(6), CASES[name][0]).kept.with_columns(labels=pl.col("labels").str.replace('job="a"', f'job="{job}"'))
+        for job, name in (("a", "nothing changed"), ("long", "output 25 % longer"))
+    ]  # fmt: skip
+    lines = open_metrics(pl.concat(tables))
+    with prometheus(tmp_path_factory.mktemp("prometheus"), lines) as url:
+        yield url
+
+
+def moment(seconds):
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(BEGIN + seconds))
+
+
+HOUR = ("--from", moment(0), "--to", moment(HOUR_S))
+
+
+def drifted(results, address, *options, hour=HOUR):
+    return bench("drifted", results, "--prometheus", address, *hour, *options)
+
+
+def test_a_real_prometheus_is_read_to_the_last_sample(results, address):
+    done = drifted(results, address, "--json")
+    found = json.loads(done.stdout)
+    assert (done.returncode, found["verdict"]) in {(0, SAME), (3, UNKNOWN)}, done.stderr
+    window = production(np.random.default_rng(6), WAS)
+    held = (
+        window.kept.filter(pl.col("name").is_in([NAMES["running"], NAMES["waiting"]]))
+        .group_by("at_s")
+        .agg(pl.col("value").sum())
+    )
+    load = next(each for each in found["compared"] if each["name"] == "requests in flight, a server")
+    assert load["production"] == pytest.approx(held.sort("at_s")["value"][1:].mean(), rel=1e-6)
+    assert found["seen"] > 0.98 and found["instances"] == 1 and found["restarts"] == 0
+
+
+def test_longer_answers_are_named_and_what_to_do(results, address):
+    done = drifted(results, address, "--label", "job=long")
+    assert done.returncode == 1
+    words = " ".join(done.stdout.split())
+    assert "Production differs from what was measured: output length." in words
+    assert "Measure a workload of production's lengths (output length 12" in words
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--label", "job=nobody"), 'it has no series with {job="nobody"} in this time. Its jobs are: a, long.'),
+        (("--label", "job"), "--label job: give NAME=VALUE"),
+        (("--last", "soon"), "--last soon: give a number above 0 with s, m, h, d or w"),
+        (("--to", "2020-01-01"), "--from is not before --to"),
+        (("--to", "noon"), "--to noon: give a date"),
+        (("--deployment", "b"), "--deployment b: "),
+    ],
+)
+def test_what_the_user_can_fix_is_said(results, address, options, said):
+    done = drifted(results, address, *options, hour=HOUR if "--last" not in options else HOUR[2:])
+    assert done.returncode == 2 and said in done.stderr.replace("\n", " ")
+
+
+def test_an_address_without_prometheus_is_named(results, address):
+    done = drifted(results, f"{address}/graph")
+    assert done.returncode == 2 and "Give the address that has /api/v1" in done.stderr
