@@ -140,7 +140,11 @@ class Stopped:
 
 @dataclass(frozen=True, kw_only=True)
 class Lost:
-    """A worker that was killed during the run, as the workload asks for. Args: worker: its name. at_s: when, since the run's start."""
+    """A worker that was killed during the run, as its workload asks for.
+
+    Attributes:
+        worker: its name. at_s: when, since the run's start.
+    """
 
     worker: str
     at_s: float
