@@ -77,6 +77,22 @@ def test_a_header_keeps_a_conversation_at_its_replica(tmp_path):
 
 
 @needs_haproxy
+def test_a_replica_that_is_lost_on_purpose_leaves_a_fleet_of_the_others_and_comes_back(tmp_path):
+    with fleet(tmp_path) as server:
+        server.lose(2)
+        assert eventually(lambda: not server._replicas[1].running())
+        assert server.running()
+        assert server.answers()
+        assert len(set(answers(server))) == 1  # what the lost one refuses goes to the other
+        assert server.restore() == server.workers["replica 2"]
+        assert len(set(answers(server))) == 2
+        assert server.restore() is None
+        server.lose(1)
+        processes = [each.pid for each in started()]
+    assert all(gone(pid) for pid in processes)
+
+
+@needs_haproxy
 def test_a_replica_that_ends_is_named_and_takes_the_fleet_along(tmp_path):
     with fleet(tmp_path) as server:
         port = server.workers["replica 2"].rpartition(":")[2]

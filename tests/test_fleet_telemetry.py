@@ -103,6 +103,22 @@ def test_each_way_to_be_apart_is_found_and_named_alone(tmp_path, planted, expect
         assert not told  # a note
 
 
+def test_a_worker_that_was_meant_to_be_killed_is_no_fault_and_no_sum_is_taken(tmp_path):
+    fleet = Fleet(router=lambda _, i: i % 2 if i < 60 else 0, killed=(1, 6.0))
+    summary, found = apart(fleet, tmp_path)
+    assert found == []
+    assert not [each for each in verdict(summary, THRESHOLDS).found if each.part == "telemetry"]
+    assert summary["server_generation_tokens"] is None
+    assert (summary["lost_at_s"], summary["lost_failed"]) == (6.0, 10)
+    each = {row["worker"]: row for row in summary["workers"]}
+    assert each[fleet.names[0]]["requests"] > each[fleet.names[1]]["requests"] > 0
+
+
+def test_another_worker_that_falls_silent_meanwhile_is_one(tmp_path):
+    fleet = Fleet(workers=3, router=lambda _, i: i % 3, killed=(1, 6.0), silent={2: (8.0, 12.0)})
+    assert apart(fleet, tmp_path)[1] == [(2, "silent")]
+
+
 class Ranks(Fleet):
     """Workers whose expositions have two processes, which began at different times."""
 

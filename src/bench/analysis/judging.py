@@ -20,11 +20,11 @@ from bench.parse.steady import RATE_BATCHES
 from bench.statistics import student_t
 from bench.study import Slo
 
-__all__ = ["Level", "Miss", "Unsettled", "Verdict", "judged_levels"]
+__all__ = ["DOUBT", "Level", "Miss", "Unsettled", "Verdict", "judged_levels"]
 
 # probability that the limit lies below a level up to which the level counts as sustained; tuned: benchmarks.capacity: to claim too
 # much is dearer than too little
-_DOUBT = 0.25
+DOUBT = 0.25
 _SESSIONS_WEIGHT = 6  # degrees of freedom that this counts for (Smyth 2004, as in drift.py); convention
 
 
@@ -94,9 +94,9 @@ class Verdict:
         share = self.share
         if self.key == "failed" and share:
             return share.share <= self.allowed
-        if share and share.requests / share.spread < math.log(_DOUBT) / math.log1p(-self.allowed):
-            return share.share <= self.allowed or self.below <= _DOUBT
-        return self.below <= _DOUBT and not self.grows
+        if share and share.requests / share.spread < math.log(DOUBT) / math.log1p(-self.allowed):
+            return share.share <= self.allowed or self.below <= DOUBT
+        return self.below <= DOUBT and not self.grows
 
     @property
     def miss(self) -> Miss:

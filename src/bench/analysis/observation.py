@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from bench.analysis.proportions import Share
 from bench.analysis.speed import Reference, speeds
-from bench.parse.steady import GROWS
+from bench.parse.steady import FEWEST_GROWING, GROWS
 from bench.study import Slo
 
 __all__ = [
@@ -37,8 +37,6 @@ _MAY_GROW = 0.02  # backlog growth that is allowed, as a share of the offered ra
 _LEAST_ERROR = 0.005  # lowest standard error of an excess; tuned: benchmarks.search
 # relative speeds of a machine at which the odds of a miss are evaluated; tuned: benchmarks.search
 SLOWER = (-0.06, -0.03, 0.03, 0.06)
-# fewest requests of a run that can show backlog growth: fewer pile up while a server still fills; tuned: benchmarks.search
-_FEWEST_GROWING = 150
 _STILL_FILL = 10.0  # standard deviation of the requests by which a server still fills in a run; tuned: benchmarks.search
 # continuity correction of a count of misses, so that none of n has a logarithm; source: Cox, Analysis of Binary Data, 1970
 _HALF = 0.5
@@ -146,7 +144,7 @@ def observed(row: Mapping[str, Any], slos: Sequence[Slo], failed_share: float, s
     excesses = {slo.column: _by_slo(known, slo, speed) for slo in slos if (known := _known(requests, slo))}
     failed = np.array([not x["ok"] for x in requests])
     excesses[FAILED] = _by_failures(failed, failed_share)
-    filled = len(requests) >= _FEWEST_GROWING or row.get("stopped_at_s") is not None
+    filled = len(requests) >= FEWEST_GROWING or row.get("stopped_at_s") is not None
     growth = row.get("steady_growth")
     if grows and growth is not None and growth < _MAY_GROW:  # it ended early, and too little is left to show by how much
         growth = None

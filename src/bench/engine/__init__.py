@@ -3,7 +3,7 @@
 from bench.engine.environment import prepare_engine, refuse_unready
 from bench.engine.external import refuse_unlike
 from bench.engine.facts import gather_facts, hardware, server_info
-from bench.engine.fleet import haproxy, server_of
+from bench.engine.fleet import Fleet, haproxy, server_of
 from bench.engine.gpus import gpu_names
 from bench.engine.inherited import inherited
 from bench.engine.launch import refuse_unfit, resolve_launch, write_launch
@@ -11,6 +11,7 @@ from bench.engine.nodes import outside_slurm
 from bench.engine.server import Server, ServerDied, core_groups
 
 __all__ = [
+    "Fleet",
     "Server",
     "ServerDied",
     "core_groups",

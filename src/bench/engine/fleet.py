@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,12 +20,15 @@ __all__ = ["Fleet", "haproxy", "server_of"]
 
 # Debian puts it where users without root do not look.
 _PLACES = (os.defpath, "/usr/sbin", "/usr/local/sbin")
+_CHECK_S = 1.0  # time between HAProxy's checks of a replica (s); convention: half of HAProxy's default
 # Without http-no-delay HAProxy holds back the first chunk of an answer for up to 0.2 s, and with reuse a connection that a server
-# closes takes a request along; source: its configuration manual. Answers may take as long as the client waits for them.
+# closes takes a request along; source: its configuration manual. Answers may take as long as the client waits for them. A replica that
+# refuses connections gets none after two checks, and a request that it refused goes to another.
 _CONFIGURATION = """\
 defaults
   mode http
   option http-no-delay
+  option redispatch 1
   http-reuse never
   timeout connect 10s
   timeout client 1d
@@ -35,6 +39,7 @@ frontend all
 backend replicas
   balance {balance}
   hash-type consistent
+  default-server check inter {check_s:g}s fall 2 rise 1
 {servers}
 """
 
@@ -106,6 +111,7 @@ class Fleet(Server):
         # Ports are others at each start; a replica is the same one.
         self.workers = {f"replica {i}": each.base_url for i, each in enumerate(self._replicas, 1)}
         self.argv, self.environment = first.argv, dict(launch.environment)
+        self._lost: Server | None = None
 
     def __enter__(self) -> Fleet:
         try:
@@ -124,7 +130,28 @@ class Fleet(Server):
 
     @property
     def _parts(self) -> list[Server]:
-        return [*self._replicas, self._router]
+        return [each for each in (*self._replicas, self._router) if each is not self._lost]
+
+    def lose(self, number: int) -> None:
+        """Kill a replica: until `restore`, the others are the fleet. Args: number: which one, from 1."""
+        self._lost = self._replicas[number - 1]
+        self._lost.kill()
+
+    def restore(self) -> str | None:
+        """Start the replica that was lost again, and return its address when it has requests of the router; None where none was lost.
+
+        Raises:
+            ServerDied: it did not become ready.
+        """
+        lost = self._lost
+        if lost is None:
+            return None
+        lost.stop()
+        lost.start()
+        lost.wait()
+        time.sleep(2 * _CHECK_S)  # the router's next check finds it
+        self._lost = None
+        return lost.base_url
 
     def running(self) -> bool:
         """Whether the router and every replica are alive."""
@@ -136,9 +163,10 @@ class Fleet(Server):
 
     def ending(self) -> str:
         """How the first of its processes that is gone ended, as a verb."""
-        for number, each in enumerate(self._parts, 1):
+        for each in self._parts:
             if not each.running():
-                name = "router" if each is self._router else f"replica {number} of {len(self._replicas)}"
+                number = "" if each is self._router else self._replicas.index(each) + 1
+                name = f"replica {number} of {len(self._replicas)}" if number else "router"
                 return f"lost its {name}, which {each.ending().rstrip(',')},"
         return self._replicas[0].ending()
 
@@ -150,9 +178,10 @@ class Fleet(Server):
     def stop(self) -> None:
         """End the router and every replica, and return when nothing of them runs, whatever ending one of them raises."""
         errors: list[BaseException] = []
-        for each in reversed(self._parts):
+        parts = [self._router, *reversed(self._replicas)]
+        for each in parts:
             each.ask_to_stop()
-        for each in reversed(self._parts):
+        for each in parts:
             try:
                 each.stop()
             except BaseException as error:  # the others must end all the same
@@ -176,4 +205,4 @@ def _configuration(base_url: str, replicas: Sequence[str], balance: str) -> str:
     kind, _, name = balance.partition(":")
     how = f"hdr({name})" if kind == "header" else kind
     servers = "\n".join(f"  server replica{i} {url.removeprefix('http://')}" for i, url in enumerate(replicas, 1))
-    return _CONFIGURATION.format(port=base_url.rpartition(":")[2], balance=how, servers=servers)
+    return _CONFIGURATION.format(port=base_url.rpartition(":")[2], balance=how, servers=servers, check_s=_CHECK_S)

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -224,6 +225,15 @@ class Server:
         for each in self._guards():
             assert each.stdin is not None
             each.stdin.close()
+
+    def kill(self) -> None:
+        """Kill the server and everything that it started at once, as a crash would; its guard ends by itself."""
+        for each in self._guards():
+            with suppress(psutil.NoSuchProcess):
+                for inner in psutil.Process(each.pid).children():  # the half of the guard that holds the command
+                    for process in inner.children(recursive=True):
+                        with suppress(psutil.NoSuchProcess):
+                            process.kill()
 
     def stop(self) -> None:
         """End the server and everything that it started; return when nothing of it runs. Does nothing to an external one."""

@@ -9,21 +9,22 @@ from time import monotonic
 from typing import Any
 
 from bench.drift import drift_reasons, place_of_run
-from bench.engine import Server
+from bench.engine import Fleet, Server
 from bench.errors import BenchError, count_text, shown_share
-from bench.load.client import Load
 from bench.load.target import Target
 from bench.measure.alive import blaming, refuse_dead
+from bench.measure.losing import Losing
 from bench.measure.progress import Progress, duration_text
 from bench.measure.recording import record_run
 from bench.measure.reference import Patience, reference_load
+from bench.measure.warmup import load_of, warm_up
 from bench.records.launch import Launch
 from bench.records.run import ReferenceLoad, RunHeader, SessionHeader, read_record
 from bench.store import Store
 from bench.study import DeploymentSpec, Plan, RunSpec
 from bench.study.rounds import Place
 
-__all__ = ["Rounds", "load_of"]
+__all__ = ["Rounds"]
 
 # time for which a reference load serves the runs that follow (s): more of them would take longer than bursts do; convention: loads
 # shortly after one another are alike (benchmarks.wander)
@@ -166,7 +167,9 @@ class Rounds:
             load = replace(load, seed=f"{run.digest}/{prompts}")
         with self.store.adding(run) as folder, blaming(self.server):
             self.progress.run_begins(run, folder, place.round)
-            recorded = record_run(self.target, load, folder, header=header, **self.recording)
+            lose, fleet = run.workload.lose, self.server
+            losing = Losing(fleet, lose) if lose and isinstance(fleet, Fleet) else None
+            recorded = record_run(self.target, load, folder, header=header, losing=losing, **self.recording)
             # A dead server's failures are not the run's; and who answers in its place is another one.
             if recorded.failed or not self.server.running():
                 refuse_dead(self.server)
@@ -182,6 +185,9 @@ class Rounds:
         )
         early = f"; stopped after {recorded.stopped.at_s:.0f} s: requests pile up" if recorded.stopped else ""
         limit = self.plan.config.thresholds.other_share
+        if isinstance(fleet, Fleet) and (address := fleet.restore()):
+            self.progress.state("starting the worker that was killed")
+            warm_up(replace(self.target, base_url=address), [run], self.plan.measurement, self.launch)
         self.say(line + early + disturbed(recorded.other_share, limit, recorded.busy_share))
 
 
@@ -199,15 +205,3 @@ def disturbed(other_share: float | None, limit: float, busy_share: float | None 
     if other_share is None or other_share <= limit:
         return ""
     return f"; invalid: other processes took {shown_share(other_share)} of the cores' time"
-
-
-def load_of(run: RunSpec, launch: Launch, timeout_s: float) -> Load:
-    """What a run sends."""
-    return Load(
-        workload=run.workload,
-        level=run.level,
-        seed=run.digest,
-        schedule_seed=run.schedule_seed,
-        vocabulary=launch.vocabulary or Load.vocabulary,
-        timeout_s=timeout_s,
-    )

@@ -7,10 +7,9 @@ from dataclasses import replace
 from statistics import median
 
 from bench.errors import BenchError
-from bench.load.client import run_load
+from bench.load.client import Load, run_load
 from bench.load.schedule import PlannedRequest, schedule
 from bench.load.target import Target
-from bench.measure.rounds import load_of
 from bench.records.deployment import Warmup
 from bench.records.launch import Launch
 from bench.records.request import RequestRecord
@@ -18,7 +17,7 @@ from bench.statuses import RATE_LIMITED, UNAUTHORIZED
 from bench.study import RunSpec
 from bench.study.config import Measurement
 
-__all__ = ["AT_ONCE", "warm_up"]
+__all__ = ["AT_ONCE", "load_of", "warm_up"]
 
 _IN_A_ROW = 3  # requests in a row whose TTFTs must be alike; convention
 AT_ONCE = 4  # requests with which a warm-up ends; convention
@@ -98,4 +97,16 @@ def _advice(record: RequestRecord, run: RunSpec) -> str:
     # A shorter request was answered before this one.
     return (
         f"A request of a few tokens was answered before: check the lengths of {run.workload_name}, and the model's vocabulary."
+    )
+
+
+def load_of(run: RunSpec, launch: Launch, timeout_s: float) -> Load:
+    """What a run sends."""
+    return Load(
+        workload=run.workload,
+        level=run.level,
+        seed=run.digest,
+        schedule_seed=run.schedule_seed,
+        vocabulary=launch.vocabulary or Load.vocabulary,
+        timeout_s=timeout_s,
     )

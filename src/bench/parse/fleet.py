@@ -156,18 +156,20 @@ def worker_rows(
     workers: Sequence[Worker],
     requests: pl.DataFrame,
     window: tuple[float, float],
+    *,
+    balanced: bool = True,
 ) -> list[dict[str, Any]]:
     """A row for each worker, as `bench.records.columns.WORKER_FIELDS` has it; null where a worker does not show it.
 
     Args:
         samples: of all endpoints. times: the longest time without a scrape of each endpoint (s). requests: the tidy table.
-            window: of the load (s); means are taken over it.
+            window: of the load (s); means are taken over it. balanced: whether a router could give each worker an even share.
     """
     rows = [
         _row(samples.filter(pl.col("endpoint") == worker.endpoint), times.get(worker.endpoint), worker, window)
         for worker in workers
     ]
-    return with_deviations(rows, requests)
+    return with_deviations(rows, requests if balanced else requests.clear())
 
 
 def with_deviations(rows: Sequence[dict[str, Any]], requests: pl.DataFrame) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ import polars as pl
 
 from bench.parse.percentiles import percentile
 
-__all__ = ["WINDOW", "Recovery", "recovery"]
+__all__ = ["WINDOW", "Recovery", "back_from", "recovery"]
 
 # requests of a recovered window; derived: one of a server that is as before passes with a probability of 0.999 (`recovery`)
 WINDOW = 9
@@ -52,7 +52,17 @@ def recovery(requests: pl.DataFrame, *, step_start_s: float, step_end_s: float) 
     after = by_time.filter(pl.col("scheduled_s") >= step_end_s)
     if len(after) < WINDOW:
         return Recovery(p50, p90, None, None)
+    back = back_from(after.rename({"scheduled_s": "due_s"}), "ttft_s", before)
+    return Recovery(p50, p90, recovered=back is not None, recovery_s=None if back is None else back - step_end_s)
+
+
+def back_from(after: pl.DataFrame, latency: str, usual: pl.Series) -> float | None:
+    """When the first of `WINDOW` consecutive requests was due whose median is at most the P90 of what is usual (s); None if none was.
+
+    Args:
+        after: `due_s` and the latency (s), null where it failed. usual: latencies (s).
+    """
     # Polars puts a window's median at its last row; the shift brings it to its first.
-    median = pl.col("ttft_s").fill_null(float("inf")).rolling_median(WINDOW).shift(1 - WINDOW)
-    back = after.filter(median <= p90)["scheduled_s"]
-    return Recovery(p50, p90, recovered=len(back) > 0, recovery_s=float(back[0]) - step_end_s if len(back) else None)
+    median = pl.col(latency).fill_null(float("inf")).rolling_median(WINDOW).shift(1 - WINDOW)
+    back = after.sort("due_s").filter(median <= percentile(usual, 0.9))["due_s"]
+    return float(back[0]) if len(back) else None

@@ -18,6 +18,7 @@ from bench.parse.server import gauges
 from bench.work import Work
 
 __all__ = [
+    "FEWEST_GROWING",
     "GROWS",
     "RATE_BATCHES",
     "SURE_GROWTH",
@@ -38,6 +39,8 @@ __all__ = [
 Floats = npt.NDArray[np.float64]
 
 GROWS = 0.05  # growth of the requests in flight ÷ offered rate above which a load is not carried; convention
+# fewest requests of a run that can show backlog growth: fewer pile up while a server still fills; tuned: benchmarks.search
+FEWEST_GROWING = 150
 _BINS = 200  # bins of series over the load's time; convention
 _BATCH = 5  # observations in a batch; source: White, Simulation 69, 1997 (MSER-5)
 _BATCHES = 20  # batches of in-flight means behind the error of their growth; convention
@@ -276,7 +279,12 @@ def in_steady_state(window: SteadyWindow) -> pl.Expr:
 
 
 def steady_figures(
-    definition: Mapping[str, Any], requests: pl.DataFrame, telemetry: pl.DataFrame, *, stopped: bool = False
+    definition: Mapping[str, Any],
+    requests: pl.DataFrame,
+    telemetry: pl.DataFrame,
+    *,
+    stopped: bool = False,
+    lost_at_s: float | None = None,
 ) -> tuple[SteadyWindow | None, dict[str, Any]]:
     """The steady window of a run and its numbers, all of which start with `steady`.
 
@@ -284,6 +292,8 @@ def steady_figures(
         definition: the run's. requests: the tidy table. telemetry: the samples of the engine's endpoint.
         stopped: whether the run ended early since requests piled up. The rule that stopped it knew the arrivals still to come, so it
             decides that the load grows, even where those that were sent are too few to show it.
+        lost_at_s: when a worker was killed (s since the run's start); what is looked for then is the window in which the others
+            serve the load.
 
     Returns:
         The window, None where the run has none to look for: bursts, loads that change on purpose (`step`, `ramp`), and runs of fewer
@@ -292,7 +302,8 @@ def steady_figures(
     """
     if definition["arrival"] == "burst" or definition.get("step") or definition.get("ramp"):
         return None, {}
-    window = steady_window(requests, held=AXES[definition["axis"]].held)
+    since = requests if lost_at_s is None else requests.filter(pl.col("sent_s") >= lost_at_s)
+    window = steady_window(since, held=AXES[definition["axis"]].held)
     if window is None:
         too_few = len(requests) > 0
         return None, {"steady": False, "steady_why": "short"} if too_few else {}

@@ -135,7 +135,7 @@ def write_report(
         "levels": level_rows(results.runs, shown),
         "levels_within": limits_text(judged),
         "classes": class_rows(results.runs, results.decision.slos),
-        "fleets": fleets(results.runs, thresholds or Thresholds(), found.efficiencies),
+        "fleets": fleets(results.runs, thresholds or Thresholds(), found.efficiencies, found.losses),
         "latency_text": latency_text,
         "shown": shown_latencies(shown),
         "accuracy": _accuracy(results),

@@ -8,9 +8,10 @@ from typing import Any
 import polars as pl
 
 from bench.analysis.efficiency import Efficiency
+from bench.analysis.loss import Loss
 from bench.analysis.workers import workers_of_runs
 from bench.study.config import Thresholds
-from bench.words.workers import efficiency, sentences
+from bench.words.workers import efficiency, loss, sentences
 
 __all__ = ["fleets"]
 
@@ -18,15 +19,17 @@ _KEYS = ("deployment", "workload", "family", "axis", "turns", "level")
 _MEANS = ("running_mean", "waiting_mean", "kv_usage_mean", "prefix_hit_rate")
 
 
-def fleets(runs: pl.DataFrame, thresholds: Thresholds, measured: Sequence[Efficiency] = ()) -> list[dict[str, Any]]:
-    """Each deployment with several workers: `deployment`, `efficiency` of its curves in words, `sentences` on what sets its workers
-    apart, and `rows` of a level and a worker.
+def fleets(
+    runs: pl.DataFrame, thresholds: Thresholds, measured: Sequence[Efficiency] = (), lost: Sequence[Loss] = ()
+) -> list[dict[str, Any]]:
+    """Each deployment with several workers: `deployment`, `efficiency` of its curves and `losses` of workers in words, `sentences` on
+    what sets its workers apart, and `rows` of a level and a worker.
 
     A row has the shares of requests and of output tokens (0–1) that the worker had of its level's runs, the highest KV usage, and the
     means over runs of the other columns; null where no run has a value.
 
     Args:
-        runs: rows of the summary. measured: of the study's fleets.
+        runs: rows of the summary. measured, lost: of the study's fleets.
     """
     known = runs.filter(pl.col("workers").is_not_null())
     table = known.select(*_KEYS, pl.col("workers")).explode("workers").unnest("workers")
@@ -35,6 +38,7 @@ def fleets(runs: pl.DataFrame, thresholds: Thresholds, measured: Sequence[Effici
         {
             "deployment": name,
             "efficiency": [efficiency(each) for each in measured if each.fleet == name],
+            "losses": [loss(each) for each in lost if each.deployment == name],
             "sentences": sentences(apart[name]),
             "rows": _rows(table.filter(deployment=name)),
         }

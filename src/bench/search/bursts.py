@@ -16,7 +16,7 @@ from bench.study import Workload
 
 __all__ = ["sender"]
 
-_OPEN_KEYS = ("burstiness", "duration_s", "step", "ramp", "stop_overloaded", "turns", "num_requests", "archetype")
+_OPEN_KEYS = ("burstiness", "duration_s", "step", "ramp", "lose", "stop_overloaded", "turns", "num_requests", "archetype")
 _OPEN_CLASS_KEYS = ("arrival", "burstiness")
 
 

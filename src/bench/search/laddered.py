@@ -13,7 +13,8 @@ from bench.aggregate.deployed import deployed
 from bench.axes import AXES
 from bench.errors import BenchError, count_text
 from bench.measure.alive import refuse_dead, refuse_ended
-from bench.measure.rounds import Rounds, load_of
+from bench.measure.rounds import Rounds
+from bench.measure.warmup import load_of
 from bench.records.deployment import DeploymentFacts, read_facts
 from bench.records.files import write_record
 from bench.records.launch import Launch, read_launch

@@ -52,7 +52,8 @@ def contradictions(config: Config, swept_names: Mapping[str, Sequence[str]]) -> 
         if ladder.deployment not in config.deployments or ladder.workload not in config.workloads:
             continue
         workload = config.workloads[ladder.workload]
-        if unsendable := _unsendable(where, ladder, workload, packed=config.packed):
+        replicas = config.deployments[ladder.deployment].replicas
+        if unsendable := _unsendable(where, ladder, workload, replicas, packed=config.packed):
             yield unsendable
             continue
         yield from _unfit(config, ladder)
@@ -94,8 +95,8 @@ def contradictions(config: Config, swept_names: Mapping[str, Sequence[str]]) -> 
     yield from tuning_faults(config, tables, swept_names, partial(contradictions, swept_names=swept_names))
 
 
-def _unsendable(where: str, ladder: Ladder, workload: Workload, *, packed: bool) -> str | None:
-    """Why a ladder's prompts cannot be what it asks for; None where they can. Args: packed: nothing will be sent."""
+def _unsendable(where: str, ladder: Ladder, workload: Workload, replicas: int, *, packed: bool) -> str | None:
+    """Why a ladder cannot send what it asks for; None where it can. Args: replicas: of its deployment. packed: nothing will be sent."""
     name = f"workloads.{ladder.workload}"
     if workload.trace and (ladder.prompt_tokens or ladder.output_tokens):
         return f"{where} gives lengths, but {name} replays a trace, which has its own. Remove one of them."
@@ -110,6 +111,11 @@ def _unsendable(where: str, ladder: Ladder, workload: Workload, *, packed: bool)
         )
     if packed:
         return None
+    if workload.lose and max(2, workload.lose.worker) > replicas:
+        return (
+            f"{where}: {name}.lose kills worker {workload.lose.worker}, and deployments.{ladder.deployment} starts {replicas} in all. "
+            "Give it more `replicas`, at least 2, or remove lose."
+        )
     for part, sent in workload.parts.items():
         try:
             sent.prompts.check(ENDPOINTS[workload.endpoint], workload.turn_count)
@@ -156,8 +162,8 @@ def _unsearchable(where: str, ladder: Ladder, workload: Workload, config: Config
             f"{where}.concurrency is auto, but workloads.{ladder.workload} sends bursts, as many requests as the level: too few to "
             "judge a percentile by. Use arrival: closed, or give levels."
         )
-    if workload.step or workload.ramp:
-        yield f"{where}: auto needs a steady load; workloads.{ladder.workload} has a step or a ramp. Give levels, or remove it."
+    if unsteady := next((key for key in ("step", "ramp", "lose") if getattr(workload, key)), None):
+        yield f"{where}: auto needs a steady load; workloads.{ladder.workload} has {unsteady}. Give levels, or remove it."
     search = ladder.search or Search()
     if workload.turns:
         yield from _unsearchable_conversations(where, ladder, search)

@@ -17,7 +17,7 @@ from bench.models import Architecture, Model
 from bench.prompts import Source
 from bench.prompts.file import PromptFile
 from bench.published import Accelerator
-from bench.study import config, decision, deployment, search, turns, workload
+from bench.study import config, decision, deployment, lose, search, turns, workload
 from bench.study.lengths import LengthDistribution
 
 __all__ = ["reference", "schema"]
@@ -62,6 +62,7 @@ _SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("`workloads.NAME.turns.think_s`", turns.Pause),
     ("`workloads.NAME.step`", workload.Step),
     ("`workloads.NAME.ramp`", workload.Ramp),
+    ("`workloads.NAME.lose`", lose.Lose),
     ("`measurement`", config.Measurement),
     ("`thresholds`", config.Thresholds),
     ("`decision`", decision.Decision),

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from bench.analysis.efficiency import Efficiency
+from bench.analysis.loss import Loss
 from bench.analysis.workers import Check, WorkerVerdict
 from bench.errors import count_text, shown_share
 from bench.words.templates import filled
 
-__all__ = ["COUNTED", "efficiency", "sentences"]
+__all__ = ["COUNTED", "efficiency", "loss", "sentences"]
 
 COUNTED = {"requests": "requests", "generation_tokens": "output tokens"}
 # In {runs} stand how many of the runs showed it.
@@ -40,6 +41,27 @@ def efficiency(found: Efficiency) -> str:
             "Measure loads around both."
         )
     return f"{found.fleet}, {found.workload}: {found.replicas} replicas sustain {known} of {whole}."
+
+
+def loss(found: Loss) -> str:
+    """What the loss of a worker did in a run, and whether the others hold its load."""
+    failed, errors = "no request failed", ""
+    if found.failed:
+        failed = f"{count_text(found.failed, 'request')} failed ({shown_share(found.failed_share or 0.0)})"
+        errors = ", until the run ended" if found.errors_s is None else f", the last {found.errors_s:.2g} s after it"
+    begun = f"{found.deployment}, {found.workload} at {found.rate:g}/s: a worker was killed, and {failed}{errors}."
+    if not found.valid:
+        return f"{begun} The run is invalid: the rest is not known."
+    held = {
+        True: "They sustain this load within the SLOs: N + 1 holds.",
+        False: "They do not sustain this load within the SLOs: N + 1 does not hold.",
+        None: "Whether they sustain this load within the SLOs is not known.",
+    }[found.holds]
+    if found.recovered is None:
+        return f"{begun} When the others came to a steady level is not known, as the run is too short after it. {held}"
+    if not found.recovered:
+        return f"{begun} The others had not come to a steady level when the run ended. {held}"
+    return f"{begun} The others were at their steady level after {found.recovery_s or 0.0:.2g} s. {held}"
 
 
 def sentences(found: Mapping[str, Sequence[WorkerVerdict]]) -> list[str]:

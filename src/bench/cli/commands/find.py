@@ -193,8 +193,8 @@ class Find(Sending):
         from bench.study.workload import OPEN
 
         content = self.content(None if self.workload else "closed" if self.concurrency else "poisson")
-        if content.get("step") or content.get("ramp"):
-            raise BenchError(f"--workload {self.workload} has a step or a ramp, and a search needs a steady load. Remove it.")
+        if unsteady := next((key for key in ("step", "ramp", "lose") if content.get(key)), None):
+            raise BenchError(f"--workload {self.workload} has {unsteady}, and a search needs a steady load. Remove it.")
         content = {key: value for key, value in content.items() if key not in ("num_requests", "duration_s")}
         workload = self.checked({**content, "num_requests": 1})
         sent = ("closed",) if self.concurrency else OPEN

@@ -120,6 +120,8 @@ class Fleet(Modelled):
             raise BenchError(
                 "--workload: a step or ramp is traffic; give it as --traffic FILE, and leave it out of the workload."
             )
+        if workload.lose:
+            raise BenchError("--workload has lose, and what is predicted loses no instance. Remove it.")
         runs, limits = self.measured()
         fitted = calibrate(runs, limits)
         if fitted is None:

@@ -1,0 +1,172 @@
+"""What the loss of a worker did to a fleet: a simulated one, whose errors end and whose queue drains at known moments."""
+
+import heapq
+
+import numpy as np
+import polars as pl
+import pytest
+
+from bench.analysis.loss import Loss, losses
+from bench.analysis.slo import goodput, judged_requests
+from bench.errors import BenchError
+from bench.parse.loss import loss_figures
+from bench.parse.scrapes import TELEMETRY_SCHEMA
+from bench.parse.steady import steady_figures
+from bench.records.run import Lost
+from bench.study import Plan, Slo, load_config
+from bench.words.workers import loss
+from tests.planted import summary_row, summary_rows
+
+KILLED_S = 20.0
+SLO = Slo("ttft", "p90", 0.3)
+DEFINITION = {"arrival": "poisson", "axis": "request_rate", "level": 1.0}
+
+
+def simulated(seed, *, rate=8.0, found_s=2.0, stalls=False, length_s=60.0):
+    """Requests of two workers of four slots each, of 0.35 s a request (11.4 requests/s a worker), the first of which is killed.
+
+    Args:
+        found_s: time in which the router still sends it requests; they fail. stalls: they wait until then for the other one.
+
+    Returns:
+        The requests, and when the errors end or the queue that waited is served, in s since the loss.
+    """
+    rng = np.random.default_rng(seed)
+    due = np.cumsum(rng.exponential(1 / rate, int(rate * length_s * 2)))
+    free, ends = [[0.0] * 4, [0.0] * 4], [[], []]
+    rows, last = [], KILLED_S
+    until = KILLED_S + found_s
+    for at in due[due < length_s]:
+        alive = [0, 1] if at < until else [1]
+        worker = min(alive, key=lambda w: (sum(end > at for end in ends[w]), rng.random()))
+        lost = worker == 0 and at >= KILLED_S
+        if lost and not stalls:
+            rows.append((at, at + 0.01, None))
+            last = max(last, at + 0.01)
+            continue
+        worker, since = (1, until) if lost else (worker, at)
+        begin = max(heapq.heappop(free[worker]), since)
+        if stalls and at > until and last == KILLED_S and begin == at:
+            last = at  # the first that waits no longer
+        end = begin + 0.35 * rng.lognormal(0, 0.2)
+        heapq.heappush(free[worker], end)
+        ends[worker].append(end)
+        if worker == 0 and end > KILLED_S:
+            rows.append((at, KILLED_S, None))
+        else:
+            rows.append((at, end, begin + 0.05 * rng.lognormal(0, 0.3)))
+    answered = [row[2] is not None for row in rows]
+    frame = pl.DataFrame(
+        {
+            "index": range(len(rows)),
+            "after": [None] * len(rows),
+            "scheduled_s": [row[0] for row in rows],
+            "sent_s": [row[0] for row in rows],
+            "end_s": [row[1] for row in rows],
+            "first_token_s": [row[2] for row in rows],
+            "outcome": ["ok" if each else "disconnect" for each in answered],
+            "output_asked": 16,
+            "completion_tokens": 16,
+            "token_times_s": [
+                list(np.linspace(row[2], row[1], 16)) if each else [] for row, each in zip(rows, answered, strict=True)
+            ],
+        },
+        schema_overrides={"after": pl.Int64},
+    ).with_columns(
+        last_token_s=pl.when(pl.col("outcome") == "ok").then("end_s"),
+        ttft_s=pl.col("first_token_s") - pl.col("sent_s"),
+        tpot_s=(pl.col("end_s") - pl.col("first_token_s")) / 15,
+        e2e_s=pl.when(pl.col("outcome") == "ok").then(pl.col("end_s") - pl.col("sent_s")),
+    )
+    return frame, last - KILLED_S
+
+
+def figures(requests):
+    nothing = pl.DataFrame(schema=TELEMETRY_SCHEMA)
+    window, steady = steady_figures(DEFINITION, requests, nothing, lost_at_s=KILLED_S)
+    return steady | loss_figures(Lost(worker="replica 1", at_s=KILLED_S), requests, window)
+
+
+@pytest.mark.parametrize("found_s", [0.0, 2.0, 5.0])
+def test_the_recovery_ends_with_the_errors_where_the_others_have_room(found_s):
+    for seed in range(20):
+        requests, ended_s = simulated(seed, found_s=found_s)
+        found = figures(requests)
+        assert found["lost_errors_s"] == pytest.approx(ended_s)
+        assert found["lost_failed"] == (requests["outcome"] != "ok").sum()
+        assert found["lost_recovered"] is True
+        assert found["lost_recovery_s"] == pytest.approx(ended_s, abs=1.0)
+
+
+def test_without_errors_it_ends_when_the_queue_has_drained():
+    off = []
+    for seed in range(20):
+        requests, drained_s = simulated(seed, rate=6.0, found_s=5.0, stalls=True, length_s=90.0)
+        found = figures(requests)
+        assert found["lost_recovered"] is True
+        off.append(found["lost_recovery_s"] - drained_s)
+    assert abs(np.median(off)) < 1.5
+    assert max(map(abs, off)) < 5.0
+
+
+def test_a_load_beyond_the_others_is_no_recovery():
+    found = [figures(simulated(seed, rate=14.0)[0]) for seed in range(20)]
+    assert {(each["lost_recovered"], each["lost_recovery_s"]) for each in found} == {(False, None)}
+
+
+def test_a_run_that_is_too_short_after_the_loss_does_not_tell():
+    found = [figures(simulated(seed, length_s=21.0)[0]) for seed in range(20)]
+    assert {each["lost_recovered"] for each in found} == {None}
+
+
+def judged(seed, rate):
+    requests, _ = simulated(seed, rate=rate)
+    failed = (requests["outcome"] != "ok").sum()
+    row = summary_row(
+        deployment="two", workload="w", family="w", run=f"r{seed}", arrival="poisson", axis="request_rate", level=rate, turns=1,
+        valid=True, repeat=1, requests=requests.height, failed=failed, ok=requests.height - failed, duration_s=60.0,
+        throughput_requests_per_s=rate,
+    ) | figures(requests)  # fmt: skip
+    row |= goodput(row, judged_requests(row, requests), [SLO])
+    return losses(summary_rows([row]), [SLO])[0].holds
+
+
+@pytest.mark.parametrize(("rate", "wrong"), [(5.0, False), (11.0, True)])  # TTFT P90 of one worker: 0.1 s, 6 s
+def test_n_plus_1_is_rarely_judged_wrong(rate, wrong):
+    found = [judged(seed, rate) for seed in range(20)]
+    assert found.count(wrong) <= 1
+    assert found.count(not wrong) >= 15
+
+
+def test_without_a_loss_nothing_is_known():
+    found = loss_figures(None, simulated(0)[0], None)
+    assert set(found.values()) == {None}
+    assert losses(summary_rows([summary_row(deployment="a", workload="w")]), [SLO]) == []
+
+
+def test_in_words():
+    known = Loss("two", "w", "r", 8.0, True, 20.0, 12, 0.04, 2.0, True, 2.3, True)
+    assert loss(known) == (
+        "two, w at 8/s: a worker was killed, and 12 requests failed (4 %), the last 2 s after it. The others were at their steady level "
+        "after 2.3 s. They sustain this load within the SLOs: N + 1 holds."
+    )
+    bad = Loss("two", "w", "r", 8.0, True, 20.0, 0, 0.0, 0.0, False, None, False)
+    assert "no request failed. The others had not come to a steady level when the run ended" in loss(bad)
+    assert "invalid: the rest is not known" in loss(Loss("two", "w", "r", 8.0, False, 20.0, 1, 0.1, None, None, None, None))
+
+
+@pytest.mark.parametrize(
+    ("workload", "replicas", "said"),
+    [
+        ({"arrival": "closed", "num_requests": 10}, 2, "a closed loop would send less"),
+        ({"arrival": "poisson", "duration_s": 20.0}, 2, r"duration_s beyond lose\.after_s"),
+        ({"arrival": "poisson", "duration_s": 60.0}, 1, "starts 1 in all. Give it more `replicas`, at least 2"),
+    ],
+)
+def test_what_cannot_be_lost_is_refused(content, workload, replicas, said):
+    deployment, name = content["study"]["ladders"][0]["deployment"], content["study"]["ladders"][0]["workload"]
+    content["deployments"][deployment] |= {"replicas": replicas, "router": "haproxy"}
+    content["workloads"][name] = {"prompt_tokens": 4, "output_tokens": 3, "lose": {"after_s": 20.0}, **workload}
+    content["study"]["ladders"] = [{"deployment": deployment, "workload": name, "request_rate": [1.0]}]
+    with pytest.raises(BenchError, match=said):
+        Plan.of(load_config(content, source="test"))
