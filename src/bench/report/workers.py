@@ -10,7 +10,7 @@ import polars as pl
 from bench.analysis.efficiency import Efficiency
 from bench.analysis.workers import workers_of_runs
 from bench.study.config import Thresholds
-from bench.words.workers import efficiency, sentences
+from bench.words.workers import between, efficiency, sentences
 
 __all__ = ["fleets"]
 
@@ -20,7 +20,7 @@ _MEANS = ("running_mean", "waiting_mean", "kv_usage_mean", "prefix_hit_rate")
 
 def fleets(runs: pl.DataFrame, thresholds: Thresholds, measured: Sequence[Efficiency] = ()) -> list[dict[str, Any]]:
     """Each deployment with several workers: `deployment`, `efficiency` of its curves in words, `sentences` on what sets its workers
-    apart, and `rows` of a level and a worker.
+    apart, `between` on what stands in front of them, and `rows` of a level and a worker.
 
     A row has the shares of requests and of output tokens (0–1) that the worker had of its level's runs, the highest KV usage, and the
     means over runs of the other columns; null where no run has a value.
@@ -36,6 +36,7 @@ def fleets(runs: pl.DataFrame, thresholds: Thresholds, measured: Sequence[Effici
             "deployment": name,
             "efficiency": [efficiency(each) for each in measured if each.fleet == name],
             "sentences": sentences(apart[name]),
+            "between": between(name, known.filter(deployment=name).to_dicts()),
             "rows": _rows(table.filter(deployment=name)),
         }
         for name in apart
