@@ -341,13 +341,17 @@ def test_comparisons():
 
 # Streams and verdicts
 
-PLAIN = {"ok": 8, "tokens_per_chunk": 1.0, "ttft_n": 8, "held_back_answers": 0, "hidden_tokens": 0, "unknown_streamed": 0,
+PLAIN = {"ok": 8, "requests": 8, "failed": 0, "tokens_per_chunk": 1.0, "ttft_n": 8, "held_back_answers": 0, "hidden_tokens": 0, "unknown_streamed": 0,
          "without_done": 0, "requests_omit": None, "short_answers": 0, "sdk_differs": None}  # fmt: skip
+AGAIN = {"counted_prompt_tokens": 100, "server_prompt_tokens": 1200}
 LATE = {"client_schedule_delay_p50_s": 0.06, "e2e_p50_s": 1.0}
 STREAMS = [
     {"tokens_per_chunk": 3.0}, {"tokens_per_chunk": 0.25}, {"held_back_answers": 8, "ttft_n": 0}, {"held_back_answers": 1}, {"hidden_tokens": 480},
     {"unknown_streamed": 1, "tpot_n": 7}, {"unknown_streamed": 4, "tpot_n": 0}, {"tokens_per_arrival": 4.0}, {"tokens_per_arrival": 4.0, "spec_accepted_tokens": 30.0}, {"unknown_streamed": 8, "tpot_n": 0, "spec_accepted_tokens": 30.0}, {"axis": "concurrency", **LATE},
     {"without_done": 8}, {"requests_omit": "ignore_eos, token_ids"},
+    {"held_back_answers": 8, "ttft_n": 0, "e2e_mean_s": 2.0, "server_ttft_mean_s": 0.5, "server_ttft_n": 8, "server_itl_mean_s": 0.02},
+    {"tokens_per_arrival": 4.0, "server_itl_mean_s": 0.02}, {"front_wait_s": 0.8, "ttft_mean_s": 1.2, "throughput_requests_per_s": 10.0},
+    {"server_requests": 12, **AGAIN, "server_e2e_mean_s": 1.0, "e2e_mean_s": 2.0}, {"server_requests": 12, **AGAIN},
     {"short_answers": 4, "counted_output_tokens": 5.0, "asked_output_tokens": 8.0}, {"sdk_differs": "text is 'a' to the SDK, 'b' to Saturate"},
 ]  # fmt: skip
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-__all__ = ["Engine", "Load", "Request", "serve"]
+__all__ = ["OVERHEAD_S", "Engine", "Load", "Request", "serve"]
 
-_OVERHEAD_S = 0.001  # from the engine to the client's socket
+OVERHEAD_S = 0.001  # from the engine to the client's socket
 _REFUSED_S = 0.004  # what a 503 takes
 
 
@@ -22,7 +22,7 @@ class Engine:
         step_s: a step's time with one sequence; per_sequence: by how much of it each further one adds. prefill_s: a prompt token's
             time; a step takes `budget` of them at most. slots: sequences in a step. gate: requests that something before the engine
             lets in at once. admitted: requests in the engine beyond which it answers 503. others: requests of somebody else, always
-            running.
+            running. repeated: share of requests that something before the engine sends twice, as it loses the first answer.
     """
 
     step_s: float
@@ -33,6 +33,7 @@ class Engine:
     gate: int | None = None
     admitted: int | None = None
     others: int = 0
+    repeated: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,9 @@ class Request:
     prompt: int
     output: int
     left: int = 0
+    entered: float = 0.0  # when the engine got it
+    lost_after: int | None = None  # tokens after which what lies between loses the answer, and sends the request again
+    lost: list[tuple[float, float, float]] = field(default_factory=list)  # each lost try: entered, first token, lost
     tokens: list[float] = field(default_factory=list)
     end: float | None = None
     status: int = 200
@@ -93,6 +97,8 @@ def serve(
             output = max(2, round(lengths[1] * generator.uniform(0.9, 1.1)))
             prompt = max(1, round(lengths[0] * generator.uniform(0.9, 1.1)))
             request = Request(due, at, prompt, output, left=prompt)
+            if engine.repeated and generator.random() < engine.repeated:
+                request.lost_after = int(generator.integers(1, output))
             done.append(request)
             if engine.admitted is not None and len(state.waiting) + len(state.running) >= engine.admitted:
                 request.status, request.end = 503, at + _REFUSED_S
@@ -101,7 +107,9 @@ def serve(
                 state.gated.append(request)
         inside = len(state.waiting) + len(state.running)
         while state.gated and (engine.gate is None or inside < engine.gate):
-            state.waiting.append(state.gated.popleft())
+            request = state.gated.popleft()
+            request.entered = request.sent if engine.gate is None else max(request.sent, now)
+            state.waiting.append(request)
             inside += 1
         now = _step(engine, state, now, follow)
         gauges.append((now, len(state.running) + engine.others, len(state.waiting)))
@@ -123,8 +131,11 @@ def _step(engine: Engine, state: _State, now: float, follow: object) -> float:
     now += engine.step_s * (1 + engine.per_sequence * max(0, sequences - 1)) + engine.prefill_s * prefilled
     for request in state.running:
         if not request.left:
-            request.tokens.append(now + _OVERHEAD_S)
-            if len(request.tokens) == request.output:
+            request.tokens.append(now + OVERHEAD_S)
+            if len(request.tokens) == request.lost_after:
+                request.lost.append((request.entered, request.tokens[0], now))
+                request.tokens, request.left, request.lost_after, request.entered = [], request.prompt, None, now
+            elif len(request.tokens) == request.output:
                 request.end = request.tokens[-1]
                 follow(request.end)  # type: ignore[operator]
     state.running = [request for request in state.running if request.end is None]

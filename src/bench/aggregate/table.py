@@ -9,6 +9,7 @@ from typing import Any
 import polars as pl
 
 from bench.aggregate.deployed import deployed
+from bench.analysis.front import front_wait
 from bench.analysis.saturation import saturated
 from bench.analysis.slo import goodput, judged_requests
 from bench.analysis.validity import Reason, Verdict, verdict
@@ -136,7 +137,7 @@ def summary_frame(
                 **verdict_columns(verdict(run, thresholds, [Reason("machine", "drift", drift=drift)] if drift else ())),
             }
         )
-    return summary_table(rows).with_columns(saturated=saturated())
+    return summary_table(rows).with_columns(saturated=saturated(), front_wait_s=front_wait())
 
 
 def verdict_columns(found: Verdict) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from bench.analysis.efficiency import Efficiency
 from bench.analysis.loss import Loss
 from bench.analysis.workers import workers_of_runs
 from bench.study.config import Thresholds
-from bench.words.workers import efficiency, loss, sentences
+from bench.words.workers import between, efficiency, loss, sentences
 
 __all__ = ["fleets"]
 
@@ -23,7 +23,7 @@ def fleets(
     runs: pl.DataFrame, thresholds: Thresholds, measured: Sequence[Efficiency] = (), lost: Sequence[Loss] = ()
 ) -> list[dict[str, Any]]:
     """Each deployment with several workers: `deployment`, `efficiency` of its curves and `losses` of workers in words, `sentences` on
-    what sets its workers apart, and `rows` of a level and a worker.
+    what sets its workers apart, `between` on what stands in front of them, and `rows` of a level and a worker.
 
     A row has the shares of requests and of output tokens (0–1) that the worker had of its level's runs, the highest KV usage, and the
     means over runs of the other columns; null where no run has a value.
@@ -40,6 +40,7 @@ def fleets(
             "efficiency": [efficiency(each) for each in measured if each.fleet == name],
             "losses": [loss(each) for each in lost if each.deployment == name],
             "sentences": sentences(apart[name]),
+            "between": between(name, known.filter(deployment=name).to_dicts()),
             "rows": _rows(table.filter(deployment=name)),
         }
         for name in apart

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from bench.analysis.front import Front, front
 from bench.axes import CONCURRENCY
 from bench.errors import count_text
 from bench.parse.stream import ONE_EACH
@@ -16,21 +17,28 @@ _LATE = 0.05  # share of E2E above which it matters that requests of a closed lo
 
 
 def stream_notes(run: Mapping[str, Any]) -> Iterator[str]:
-    """What a reader of a run's latencies should know of its streams; nothing where each token has a chunk of its own.
+    """What a reader of a run's latencies should know of its streams and of what lies between client and engine; nothing where each
+    token has a chunk of its own, and no gateway shows.
 
     Args:
         run: a row of the summary table.
     """
     each, ok = run.get("tokens_per_chunk"), run["ok"]
+    between: dict[str, Front] = {found.kind: found for found in front(run)}
+    yield from _of_front(between)
     if run.get("held_back_answers") and run.get("ttft_n") == 0:
+        buffered = between.get("buffers")
+        earlier = f". In the mean the engine had their first token {buffered.wait_s:.3g} s earlier" if buffered else ""
         yield (
             f"{count_text(run['held_back_answers'], 'answer')} of {ok} came at one moment: something between the server and its client "
-            "holds them back, so there is no TTFT, TPOT or ITL"
+            f"holds them back, so there is no TTFT, TPOT or ITL{earlier}"
         )
     elif held := run.get("held_back_answers"):
         yield f"{count_text(held, 'answer')} of {ok} came at one moment: TTFT of these is the time of the whole answer"
     if run.get("ttft_n") != 0:
-        yield from _of_chunks(each, run.get("tokens_per_arrival"), bool(run.get("spec_accepted_tokens")))
+        yield from _of_chunks(
+            each, run.get("tokens_per_arrival"), bool(run.get("spec_accepted_tokens")), between.get("gathers")
+        )
     if run.get("hidden_tokens"):
         yield (
             f"{count_text(run['hidden_tokens'], 'token')} had no chunk that shows them, such as reasoning that is not streamed, or "
@@ -46,8 +54,28 @@ def stream_notes(run: Mapping[str, Any]) -> Iterator[str]:
     yield from _of_requests(run)
 
 
-def _of_chunks(each: float | None, at_once: float | None, speculated: bool) -> Iterator[str]:
-    """What tokens a chunk, and a moment, mean for TPOT, ITL and TTFT. Args: speculated: whether drafted tokens were accepted."""
+def _of_front(between: Mapping[str, Front]) -> Iterator[str]:
+    """What a gateway did to requests, rather than to answers."""
+    if queue := between.get("queues"):
+        held = "" if queue.waiting is None else f", {queue.waiting:.3g} at a time"
+        yield (
+            f"requests waited {queue.wait_s:.3g} s on average before the engine had them{held}, longer than at the load with the "
+            "shortest way: a gateway, or the API server, queues them, and TTFT and E2E hold that wait"
+        )
+    for kind, why in (
+        ("repeats", "a gateway sends requests again"),
+        ("repeats_or_others", "a gateway sends requests again, or to several engines, or others send requests of this length"),
+    ):
+        if again := between.get(kind):
+            yield f"the engine counted {again.requests:.0f} requests that the client did not send, as long as its own: {why}"
+
+
+def _of_chunks(each: float | None, at_once: float | None, speculated: bool, gathered: Front | None) -> Iterator[str]:
+    """What tokens a chunk, and a moment, mean for TPOT, ITL and TTFT.
+
+    Args:
+        speculated: whether drafted tokens were accepted. gathered: what the engine shows of tokens that arrive together.
+    """
     if each is not None and each > ONE_EACH:
         yield f"a chunk carries {each:.3g} tokens on average: TPOT counts the tokens behind the first chunk, and there is no ITL"
     elif each is not None and each < 1 / ONE_EACH:
@@ -58,9 +86,10 @@ def _of_chunks(each: float | None, at_once: float | None, speculated: bool) -> I
             "tokens after the first moment, and there is no ITL"
         )
     elif at_once is not None and at_once > ONE_EACH:
+        one_by_one = f" and the engine makes one every {1000 * (gathered.every_s or 0.0):.3g} ms" if gathered else ""
         yield (
-            f"{at_once:.3g} tokens arrive together on average, though each has a chunk: something gathers them, so TTFT is late by "
-            "up to as many, TPOT counts the tokens after the first moment, and there is no ITL"
+            f"{at_once:.3g} tokens arrive together on average, though each has a chunk{one_by_one}: something gathers them, so TTFT is "
+            "late by up to as many, TPOT counts the tokens after the first moment, and there is no ITL"
         )
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from bench.analysis.efficiency import Efficiency
+from bench.analysis.front import Front, FrontKind, front, unknown_fronts
 from bench.analysis.loss import Loss
 from bench.analysis.workers import Check, WorkerVerdict
 from bench.errors import count_text, shown_share
 from bench.words.templates import filled
 
-__all__ = ["COUNTED", "efficiency", "loss", "sentences"]
+__all__ = ["COUNTED", "between", "efficiency", "loss", "sentences"]
 
 COUNTED = {"requests": "requests", "generation_tokens": "output tokens"}
 # In {runs} stand how many of the runs showed it.
@@ -25,6 +28,42 @@ _TEXTS: dict[Check, str] = {
     "generation_tokens": "{worker} made {value} of the output tokens in {runs}, where an even share is {usual}. Chance makes no such "
     "difference; a router may mean it.",
 }
+
+
+# What a router or gateway did, and what is not known of it; in {runs} stand how many of the runs showed it.
+_BETWEEN: dict[FrontKind, str] = {
+    "queues": "What stands in front of {fleet} queues requests for up to {wait_s:.3g} s on average in {runs}. Let it pass more on, if "
+    "the workers have room.",
+    "buffers": "What stands in front of {fleet} passes whole answers on, up to {wait_s:.3g} s after their first token, in {runs}. "
+    "Turn its buffering of responses off.",
+    "gathers": "What stands in front of {fleet} passes on {tokens:.3g} tokens together in {runs}. Turn its buffering of responses off.",
+    "repeats": "What stands in front of {fleet} sends requests again: in {runs} the workers counted up to {requests:.0f} more than the "
+    "client sent.",
+    "repeats_or_others": "In {runs} the workers of {fleet} counted up to {requests:.0f} requests more than the client sent: what "
+    "stands in front sends some again, or to several workers, or others send requests of this length.",
+}
+_UNKNOWN: dict[FrontKind, str] = {
+    "queues": "Whether what stands in front of {fleet} queues requests is not known of {runs}: that takes two loads or more, and "
+    "workers that report the TTFT of exactly the requests that the client sent.",
+    "repeats": "Whether what stands in front of {fleet} sends requests again is not known of {runs}: the workers do not report how "
+    "many they had.",
+}
+_NOTHING = "What stands in front of {fleet} adds no wait that shows in TTFT, and sends no request again."
+
+
+def between(fleet: str, runs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What stands in front of a fleet does to its requests, and what is not known of that. Args: runs: rows of the summary."""
+    found: dict[FrontKind, list[Front]] = {}
+    for each in (each for run in runs for each in front(run)):
+        found.setdefault(each.kind, []).append(each)
+    lacking = Counter(kind for run in runs for kind in unknown_fronts(run))
+    said = []
+    for kind, same in found.items():
+        most = {name: max(getattr(each, name) or 0.0 for each in same) for name in ("wait_s", "tokens", "requests")}
+        said.append(filled(_BETWEEN[kind], {"fleet": fleet, "runs": count_text(len(same), "run", of=len(runs)), **most}))
+    for kind, number in lacking.items():
+        said.append(filled(_UNKNOWN[kind], {"fleet": fleet, "runs": count_text(number, "run", of=len(runs))}))
+    return said or [filled(_NOTHING, {"fleet": fleet})]
 
 
 def efficiency(found: Efficiency) -> str:
