@@ -55,7 +55,8 @@ def relief_of(
 
     Args:
         runs: of the curve, valid. slos: that bound it. missed: metrics that miss; of the time between tokens, prompts are others'.
-        missed_at: the lowest level that misses. measured: the highest load within the SLOs; None where it is not known. fewest: requests of a replay, at least.
+        missed_at: the lowest level that misses. measured: the highest load within the SLOs; None where it is not known.
+        fewest: requests of a replay, at least.
 
     Returns:
         None where the replays of more than half of the servers that the model allows find no load within the SLOs, or another one than
