@@ -1,6 +1,6 @@
 """How often `bench drifted` is right: planted studies and planted production, whose difference is known.
 
-    python -m benchmarks.drifted --times 200
+    python -m benchmarks.drifted --times 100
     python -m benchmarks.drifted --results results --minutes 4
 
 A planted server steps through its batch (8 ms + 1 ms a request), lets prompts stall it, has sixteen slots, and is 3 % faster or slower
@@ -353,7 +353,7 @@ def _right(verdicts: dict[str, str], wanted: set[str] | None) -> bool:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--times", type=int, default=200, help="studies with an hour of production, of each case")
+    parser.add_argument("--times", type=int, default=100, help="studies with an hour of production, of each case")
     parser.add_argument("--case", action="append", choices=list(CASES), help="only this one")
     parser.add_argument("--json", type=Path, help="file for the result")
     parser.add_argument("--results", type=Path, help="in place of planted servers, start that of a study")
