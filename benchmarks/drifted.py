@@ -1,6 +1,6 @@
 """How often `bench drifted` is right: planted studies and planted production, whose difference is known.
 
-    python -m benchmarks.drifted --times 200
+    python -m benchmarks.drifted --times 100
     python -m benchmarks.drifted --results results --minutes 4
 
 A planted server steps through its batch (8 ms + 1 ms a request), lets prompts stall it, has sixteen slots, and is 3 % faster or slower
@@ -23,6 +23,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -309,13 +310,17 @@ CASES: dict[str, tuple[Planted, set[str] | None]] = {
 }  # fmt: skip
 
 
-def tried(case: tuple[str, int]) -> tuple[str, dict[str, str], str]:
-    name, seed = case
+@cache
+def studied(seed: int, *, of_llama: bool) -> PlantedCurve:
+    return study(np.random.default_rng([20261127, seed]), replace(WAS, names=LLAMA if of_llama else NAMES))
+
+
+def tried(name: str, seed: int) -> tuple[dict[str, str], str]:
+    """The verdict on each quantity, and on the whole."""
     planted, _ = CASES[name]
     random = np.random.default_rng([20261127, seed, list(CASES).index(name)])
-    was = replace(WAS, names=LLAMA if planted.names is LLAMA else NAMES)
-    found: Drift = find_drift(study(random, was), production(random, planted))
-    return name, {each.name: each.verdict for each in found.compared}, found.verdict
+    found: Drift = find_drift(studied(seed, of_llama=planted.names is LLAMA), production(random, planted))
+    return {each.name: each.verdict for each in found.compared}, found.verdict
 
 
 def real(results: Path, minutes: float) -> None:
@@ -348,7 +353,7 @@ def _right(verdicts: dict[str, str], wanted: set[str] | None) -> bool:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--times", type=int, default=200, help="studies with an hour of production, of each case")
+    parser.add_argument("--times", type=int, default=100, help="studies with an hour of production, of each case")
     parser.add_argument("--case", action="append", choices=list(CASES), help="only this one")
     parser.add_argument("--json", type=Path, help="file for the result")
     parser.add_argument("--results", type=Path, help="in place of planted servers, start that of a study")
@@ -360,10 +365,10 @@ def main() -> None:
     result = {}
     for name in options.case or CASES:
         _, wanted = CASES[name]
-        found = [tried((name, seed)) for seed in range(options.times)]
-        verdicts = Counter(verdict for _, _, verdict in found)
-        by = Counter(each for _, verdicts, _ in found for each, verdict in verdicts.items() if verdict == "differs")
-        right = sum(_right(each, wanted) for _, each, _ in found)
+        found = [tried(name, seed) for seed in range(options.times)]
+        verdicts = Counter(verdict for _, verdict in found)
+        by = Counter(each for verdicts, _ in found for each, verdict in verdicts.items() if verdict == "differs")
+        right = sum(_right(each, wanted) for each, _ in found)
         result[name] = {"right": right, "of": options.times, "verdicts": dict(verdicts), "differs": dict(by)}
         said = f"{'silent' if wanted is None else 'found'} {right} of {options.times}"
         print(f"{name}: {said}; {dict(verdicts)}; differs: {dict(by)}", flush=True)

@@ -38,7 +38,7 @@ BEGIN = 1_795_000_000  # of the planted hour (s since 1970)
 def test_what_is_planted_is_found_and_nothing_else(name):
     _, wanted = CASES[name]
     for seed in (0, 1):
-        _, verdicts, whole = tried((name, seed))
+        verdicts, whole = tried(name, seed)
         differing = {each for each, verdict in verdicts.items() if verdict == DIFFERS}
         if wanted is None:
             assert not differing and whole in (SAME, UNKNOWN)

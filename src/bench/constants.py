@@ -28,7 +28,7 @@ KINDS = {
 }
 #: The packages and modules of `bench` whose numbers decide results.
 _PLACES = (
-    *("analysis", "search", "tune", "predict", "parse", "load", "drift.py", "measure", "pool.py"),
+    *("analysis", "search", "tune", "drifted", "predict", "parse", "load", "drift.py", "measure", "pool.py"),
     *("aggregate", "statistics.py", "study", "telemetry", "models", "traffic"),
 )
 _LONGEST = 120  # characters of a value on the page; convention

@@ -25,15 +25,13 @@ __all__ = ["DIFFERS", "PARTS", "SAME", "UNKNOWN", "Compared", "compared"]
 SAME, DIFFERS, UNKNOWN = "same", "differs", "not known"
 # least difference of a mean length that matters (relative); convention: C_max moves by about as much, and its interval is wider
 LENGTHS_MATTER = 0.10
-LOADS_MATTER = 0.10  # how far above the highest measured load production may be (relative); convention: a start may be faster
-HITS_MATTER = 0.05  # least difference of a prefix-cache hit rate that matters (0–1); convention: that of the study's own check
+# how far outside the measured loads production may be (relative); convention: a closed loop's mean lies below what it holds
+LOADS_MATTER = 0.10
+HITS_MATTER = 0.05  # least difference of a prefix-cache hit rate that matters (0–1); convention: a twentieth of all prefill
 # least difference of a latency that matters (relative); convention: the precision of a limit that `bench find` asks for, and five
 # standard deviations between starts
 SPEEDS_MATTER = 0.20
 _BEYOND = 0.10  # share of tokens made outside the measured loads up to which latencies are compared; convention
-_MOST_ALIKE = (
-    0.8  # highest correlation of neighbouring blocks that is taken for true; convention: with twelve none is known better
-)
 
 _HITS, _MIXED = "prefix-cache hit rate", "prompt ÷ output tokens"
 _LENGTHS = {"prompt length": "prompt", "output length": "output"}
@@ -152,7 +150,7 @@ def _speed(
         return _unknown(title, "speed", "s", None, ratio(*sums(blocks, above, below)), sums(blocks, above, below))
     made = _made(studied, known)
     total = made.sum()
-    outside = (loads < line.loads[0]) | (loads > line.loads[-1])
+    outside = (loads * (1 + LOADS_MATTER) < line.loads[0]) | (loads > line.loads[-1] * (1 + LOADS_MATTER))
     least, most = line.at(loads)
     cut = known.with_columns(made=pl.Series(made), least=pl.Series(least * made), most=pl.Series(most * made))
     whole = cut.group_by("block").agg(pl.col(above, below, "made", "least", "most").sum())
