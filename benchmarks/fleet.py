@@ -1,7 +1,7 @@
 """Fleets as `bench fleet` predicts them: how far the highest rate of an instance is off, what few say of many, and how fast it is.
 
     python -m benchmarks.fleet planted        # 40 engines whose truth is planted; a quarter of an hour on two cores
-    python -m benchmarks.fleet unequal        # 100 fleets of two planted engines and a day for each; a quarter of an hour on two cores
+    python -m benchmarks.fleet unequal        # 100 fleets of two planted engines and a day for each; hours on two cores
     python -m benchmarks.fleet sampled        # a fleet of 64, and the same traffic on 2 to 32 of them; two minutes
     python -m benchmarks.fleet speed          # requests/s that are replayed, and memory, by instances; a minute or two
 
@@ -27,7 +27,6 @@ from statistics import median
 import numpy as np
 
 from bench.load.schedule import PlannedRequest, schedule
-from bench.predict import carried as module
 from bench.predict.calibrate import Calibrated, calibrate
 from bench.predict.carried import carried, rates_carried, unequal, unequal_carried, within
 from bench.predict.day import draws, replayed_day
@@ -45,10 +44,7 @@ from benchmarks.replay import LIMITS, STEP, traffic
 from benchmarks.replay import carried as most_carried
 
 _TRUTH_REQUESTS = 20_000
-_DRAWS, _FEWEST = (
-    8,
-    300,
-)  # of an unequal fleet: members, and requests of a replay for each instance; `bench fleet` takes 20 and 1,000
+_DRAWS = 20  # of an ensemble, as `bench fleet` has them
 _DAY_REQUESTS = 6000  # of an unequal fleet's day
 _ROUTERS: tuple[Router, ...] = ("round-robin", "power-of-two", "least-requests")
 
@@ -125,7 +121,6 @@ def judge_unequal(seed: int) -> dict[str, tuple[float, bool, float]] | None:
     """Of a fleet of two engines: error, whether the interval holds, and its half width, of the rate that it carries, and of the share
     of a day's requests within the SLO.
     """
-    module.FEWEST_REQUESTS = _FEWEST
     random = np.random.default_rng(seed)
     first, other = drawn_engine(seed), drawn_engine(seed + 7)
     # The same model on other hardware: the requests of both are the first one's.
