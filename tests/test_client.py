@@ -328,7 +328,10 @@ def test_a_request_is_what_the_sdk_would_send(content):
 @pytest.mark.parametrize(("template", "each"), [(0, 1), (7, 1), (11, 2)])
 def test_a_chat_is_as_long_as_the_server_counts(template, each):
     with fake_server(chat_template=template, tokens_a_letter=each) as server:
-        target = introduce(Target(server.base_url, "m"), "chat")
+        ttfts = []
+        target = introduce(Target(server.base_url, "m"), "chat", answered=ttfts.append)
+        assert len(ttfts) == len(server.bodies)
+        assert all(0.02 <= ttft < 5 for ttft in ttfts)
         server.bodies.clear()
         records = run_load(target, Load(workload(endpoint="chat", prompt_tokens=33), 2, "s")).records
     assert {(r.outcome, r.prompt_asked, r.prompt_tokens) for r in records} == {("ok", 33, 33)}

@@ -35,6 +35,7 @@ from bench.models import Architecture, config_of
 from bench.models.gguf import gguf_of
 from bench.parse import parse_run
 from bench.records.checksums import whole
+from bench.records.deployment import read_facts
 from bench.records.files import write_record
 from bench.report import write_report
 from bench.store import refresh_sessions
@@ -96,6 +97,9 @@ def test_a_server_that_is_gone_in_a_run_is_started_again(content, act, told):
     study.session(act)
     assert any(told in line and "starting it once more" in line for line in study.said), study.said
     assert sum(": starting e for" in line for line in study.said) == 2
+    starts = read_facts(study.facts).starts
+    assert len(starts) == 2
+    assert all(0 < start.ready_s < start.first_token_s for start in starts)
     assert [": run 1 of 2" in line for line in study.said].count(True) == 1
     assert study.healed(study.finished())
 

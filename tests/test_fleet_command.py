@@ -2,8 +2,10 @@
 
 import json
 import re
+import shutil
 
 import numpy as np
+import polars as pl
 import pytest
 
 from bench.cli import main
@@ -46,11 +48,42 @@ def test_a_day_of_traffic_has_its_fleet(study, capsys):
     assert (needed["value"] - 1) * together["value"] < 20 <= needed["value"] * together["value"]
     fixed, autoscaled = found["traffic"]
     assert (fixed["least"], fixed["most"]) == (needed["high"], needed["high"])
-    assert fixed["hours"] == pytest.approx(needed["high"], rel=0.02)
-    assert autoscaled["hours"] < fixed["hours"]
+    assert fixed["hours"]["value"] == pytest.approx(needed["high"], rel=0.02)
+    assert autoscaled["hours"]["value"] < fixed["hours"]["value"]
     assert autoscaled["least"] < autoscaled["most"]
     assert fixed["meets"]
-    assert 0.95 <= fixed["worst"] <= fixed["within"] <= 1
+    assert 0.95 <= fixed["worst"]["value"] <= fixed["within"]["value"] <= 1
+    for day in (fixed, autoscaled):
+        assert all(day[name]["low"] <= day[name]["value"] <= day[name]["high"] for name in ("hours", "within", "worst", "lost"))
+    (hour,) = found["hours"]
+    assert (hour["number"], hour["peak"], hour["instances"]) == (0, 20, needed)
+    assert found["start_up_s"] == [60]
+
+
+def test_an_unequal_fleet_carries_what_its_instances_do(study, capsys, monkeypatch):
+    """Two deployments that are the same engine: three of them are three of one."""
+    monkeypatch.setattr(fleet, "_MEMBERS", 2)
+    other = pl.read_parquet(study / "summary.parquet").with_columns(deployment=pl.lit("b"))
+    pl.concat([pl.read_parquet(study / "summary.parquet"), other]).write_parquet(study / "summary.parquet")
+    for folder in ("deployments", "runs"):
+        shutil.copytree(study / folder / "a", study / folder / "b")
+    (study.parent / "hours.csv").write_text("seconds,requests_per_s\n0,0.3\n3600,0.6\n")
+    given = ["fleet", "results", "--deployment", "a=2", "--deployment", "b=1", *SLO, *LOAD]
+    assert main([*given, "--traffic", "hours.csv", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    alone, whole = found["alone_rps"], found["fleet_rps"]
+    assert found["instances"] == {"a": 2, "b": 1}
+    assert 2.5 * alone["a"]["value"] < whole["value"] < 5 * alone["a"]["value"]  # a queue is shared among three
+    assert found["carries_peak"]
+    (day,) = found["traffic"]
+    assert (day["least"], day["most"], day["hours"]["value"]) == (3, 3, pytest.approx(3, rel=0.02))
+    assert 0.95 <= day["within"]["low"] <= day["within"]["value"] <= 1
+    for wrong, words in (
+        (["--deployment", "a=0"], "as NAME=N with 1 to 16 instances"),
+        (["--kv-tokens", "9"], "--kv-tokens: of an unequal fleet"),
+    ):
+        assert main([*given, "--peak-rps", "1", *wrong]) == 2
+        assert words in capsys.readouterr().err
 
 
 def test_one_instance_is_enough_where_one_alone_carries_the_peak(study, capsys):  # noqa: ARG001

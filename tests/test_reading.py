@@ -8,7 +8,7 @@ import pytest
 from bench.errors import BenchError
 from bench.records import launch as launch_module
 from bench.records.checkpoint import read_checkpoint
-from bench.records.deployment import read_facts
+from bench.records.deployment import Start, read_facts
 from bench.records.engine import read_engine
 from bench.records.files import write_record
 from bench.records.launch import Settings, read_launch
@@ -101,7 +101,11 @@ def refused(read, folder, name, content):
 def test_what_is_written_is_read(tmp_path):
     run = records.run(reference=ReferenceLoad(round=1, seconds=(0.1, 0.2, 0.3)), environment={"A": "b"})
     launch = records.launch(plan={"kv_groups": ((1024, 6), (None, 1))}, max_num_seqs=8, environment={"A": "b"})
-    facts = records.facts(hardware=records.MACHINE, cache_config={"x": None}, kv_tokens=7)
+    starts = (Start(ready_s=50.0, first_token_s=52.5), Start(ready_s=33.0, first_token_s=34.5))
+    facts = records.facts(hardware=records.MACHINE, cache_config={"x": None}, kv_tokens=7, starts=starts)
+    assert facts.start_ups_s == (52.5, 34.5)
+    assert records.facts(ready_s=9.0).start_ups_s == (9.0,)  # of an older version
+    assert records.facts(managed=False).start_ups_s == ()
     write_record(run, tmp_path / RECORD)
     write_record(launch, tmp_path / "launch.json")
     write_record(facts, tmp_path / "deployment.json")

@@ -14,6 +14,8 @@ from bench.errors import BenchError, is_are
 from bench.records.classes import served_alike
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from bench.predict.calibrate import MeasuredRun
     from bench.predict.state import Limits
     from bench.study import Workload
@@ -41,11 +43,9 @@ class Modelled:
     ] = None
     json: Json = False
 
-    def measured(self) -> tuple[list[MeasuredRun], Limits]:
-        """The valid runs of one deployment with their requests, and what its scheduler obeys."""
+    def named(self) -> tuple[pl.DataFrame, Path, str]:
+        """The summary, the folder that it is of, and the deployment that is named, or the only one."""
         from bench.cli.sources import read_named
-        from bench.predict.calibrate import Given
-        from bench.predict.sources import measured_runs, read_limits
         from bench.study import Paths
 
         text = self.results
@@ -55,9 +55,15 @@ class Modelled:
             raise BenchError(
                 f"one deployment is predicted at a time; name it, as {text}:{names[0]}. There are: {', '.join(names)}."
             )
-        deployment = deployment or names[0]
         place = Path(text) if Path(text).exists() else Path(text.rpartition(":")[0] or Path(Paths.SUMMARY).parent)
-        root = place if place.is_dir() else place.parent
+        return table, place if place.is_dir() else place.parent, deployment or names[0]
+
+    def measured(self) -> tuple[list[MeasuredRun], Limits]:
+        """The valid runs of one deployment with their requests, and what its scheduler obeys."""
+        from bench.predict.calibrate import Given
+        from bench.predict.sources import measured_runs, read_limits
+
+        table, root, deployment = self.named()
         given = Given(self.max_num_batched_tokens, self.max_num_seqs, self.kv_tokens, self.prefix_caching)
         limits = read_limits(root, deployment, given)
         found = measured_runs(table, root, deployment, limits)

@@ -7,7 +7,7 @@ import platform
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ import requests
 from bench.engine.server import Server
 from bench.engines import ENGINES, managed
 from bench.http import get
-from bench.records.deployment import DeploymentFacts, Hardware, KvFacts, Warmup
+from bench.records.deployment import DeploymentFacts, Hardware, KvFacts, Start, Warmup
 from bench.records.environment import counted, redacted, redacted_command, without_secrets
 from bench.records.launch import Launch
 from bench.study import DeploymentSpec
@@ -38,12 +38,14 @@ def gather_facts(
     kind: str | None,
     inherited: Mapping[str, str] | None,
     warmup: Warmup,
+    starts: Sequence[Start],
 ) -> DeploymentFacts:
     """The facts of a server that is ready.
 
     Args:
         log: its output. info: what it reports of itself. kv: of its KV cache. kind: which engine its
-            metrics are of. inherited: the user's variables that reached it.
+            metrics are of. inherited: the user's variables that reached it. starts: this one, after those of
+            earlier sessions.
     """
     words = log.read_text(errors="replace") if log.exists() else ""
     if kv.prefix_caching is None:
@@ -59,6 +61,7 @@ def gather_facts(
         environment=redacted(server.environment),
         nodes=server.nodes.names,
         ready_s=round(server.ready_s, 3),
+        starts=tuple(starts),
         weight_gib=managed(spec.engine.kind).weight_gib(words) if server.managed else None,
         step_tokens=managed(spec.engine.kind).step_tokens(words) if server.managed else None,
         hardware=hardware(),

@@ -51,6 +51,7 @@ class _Introduction:
     vocabulary: int
     timeout_s: float
     say: Callable[[str], None]
+    answered: Callable[[float], None]
     sent: int = 0
 
     @property
@@ -91,6 +92,9 @@ class _Introduction:
                 if record.status not in BUSY or not left:
                     break
                 time.sleep(min(record.retry_after_s or _BETWEEN_S, self.timeout_s))
+        latency = record.e2e_s if record.ttft_s is None else record.ttft_s
+        if record.outcome == "ok" and latency is not None:
+            self.answered(latency)
         return reading, record
 
     @contextmanager
@@ -116,6 +120,7 @@ def introduce(
     scripted: bool = False,
     timeout_s: float = 600.0,
     say: Callable[[str], None] = lambda _: None,
+    answered: Callable[[float], None] = lambda _: None,
 ) -> Target:
     """The target, with the form of requests that it accepts at `endpoint`.
 
@@ -126,12 +131,13 @@ def introduce(
         endpoint: a name in `bench.endpoints`. omit: parameters not to send at all, names in `bench.records.form.OPTIONAL`.
         scripted: whether chats will be sent whose turns have exact lengths; another request shows what the server adds to a turn.
         timeout_s: of a request. say: takes a line about what is not exact, and about what the SDK reads differently.
+        answered: takes the TTFT of each answer, without streaming its E2E (s).
 
     Raises:
         BenchError: the server accepts no form of request, needs a key, redirects, lacks some token ids, does not end its answer, or is
             not there.
     """
-    known = _Introduction(target, ENDPOINTS[endpoint], stream, vocabulary, timeout_s, say)
+    known = _Introduction(target, ENDPOINTS[endpoint], stream, vocabulary, timeout_s, say, answered)
     given = RequestForm(omitted=tuple(name for name in OPTIONAL if name in set(omit)))
     form, (reading, record) = _accepted(known, given)
     if found := [name for name in form.omitted if name not in given.omitted]:

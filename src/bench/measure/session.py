@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from bench.commit import commit_of
 from bench.engine import Server, ServerDied, gather_facts, inherited, server_info, server_of
 from bench.engines import managed
-from bench.errors import count_text, is_are
+from bench.errors import BenchError, count_text, is_are
 from bench.load.client import Load
 from bench.load.introduction import introduce
 from bench.load.target import Target
@@ -35,7 +35,7 @@ from bench.measure.rounds import Rounds
 from bench.measure.served import room_of
 from bench.measure.warmup import AT_ONCE, warm_up
 from bench.records.checksums import record_digest, whole
-from bench.records.deployment import DeploymentFacts
+from bench.records.deployment import DeploymentFacts, Start, read_facts
 from bench.records.files import write_record
 from bench.records.launch import Launch, read_launch
 from bench.records.run import RECORD, SessionHeader
@@ -174,7 +174,8 @@ def _one_start(
         with blaming(server):
             # Reference loads are those of the deployment's first run, and runs that are spoilt are measured again, whatever is missing.
             asked = [*runs, *(search.first_runs() if search else ()), plan.first_run(spec.name)]
-            target = _introduced(target, spec, asked, launch, settings.request_timeout_s, say)
+            answers: list[float] = []
+            target = _introduced(target, spec, asked, launch, settings.request_timeout_s, say, answers.append)
             warmup = warm_up(target, first, settings, launch)
         if warmup.stable is False:
             say(
@@ -207,6 +208,7 @@ def _one_start(
             kind=launch.kind if server.managed else workers[0].kind if workers else engine_kind(found.text) if found else None,
             inherited=environment,
             warmup=warmup,
+            starts=_starts(kept, server, answers),
         )
         tell = partial(_tell, spec, say)
         scraped = bool(workers) or (found is not None and worth_reading(found, named=named, say=tell))
@@ -259,8 +261,9 @@ def _introduced(
     launch: Launch,
     timeout_s: float,
     say: Callable[[str], None],
+    answered: Callable[[float], None],
 ) -> Target:
-    """The target, with the form of requests that it accepts at each endpoint of these runs."""
+    """The target, with the form of requests that it accepts at each endpoint of these runs. Args: answered: as of `introduce`."""
     for endpoint in dict.fromkeys(run.workload.endpoint for run in runs):
         workloads = [run.workload for run in runs if run.workload.endpoint == endpoint]
         target = introduce(
@@ -272,8 +275,20 @@ def _introduced(
             omit=spec.engine.omit,
             timeout_s=timeout_s,
             say=lambda text: say(f"{spec.name}: {text}"),
+            answered=answered,
         )
     return target
+
+
+def _starts(kept: Path, server: Server, answers: Sequence[float]) -> list[Start]:
+    """The starts that were measured of this definition, this one last. Args: answers: TTFT of its first requests, in turn (s)."""
+    try:
+        earlier = list(read_facts(kept).starts) if kept.exists() else []
+    except BenchError:  # a record that cannot be read is written anew
+        earlier = []
+    if not server.managed or not answers:
+        return earlier
+    return [*earlier, Start(ready_s=round(server.ready_s, 3), first_token_s=round(server.ready_s + answers[0], 3))]
 
 
 def _kept(runs: Sequence[RunSpec], store: Store, search: Search | None) -> str:

@@ -28,8 +28,12 @@ __all__ = [
     "carried",
     "crossing",
     "latency_longer",
+    "overhead_s",
     "rates_carried",
     "replayed",
+    "unequal",
+    "unequal_carried",
+    "unequal_replayed",
     "within",
     "worst_excess",
 ]
@@ -80,6 +84,66 @@ def rates_carried(
     return found
 
 
+def unequal_carried(
+    ensemble: Iterable[Sequence[Member]], workload: Workload, slos: Sequence[Slo], router: Router
+) -> list[float]:
+    """The highest rate that a fleet of unequal instances sustains within the SLOs, for each draw of it (requests/s; conversations/s).
+
+    Args:
+        ensemble: of each draw, the member of each instance.
+
+    Returns:
+        0 where none is within them, or one of the instances fits no request.
+    """
+    found: list[float] = []
+    for fleet in ensemble:
+        kinds = {id(member): member for member in fleet}  # instances of one deployment share a member
+        alone = {key: _most(member, workload) for key, member in kinds.items()}
+        most = sum(alone[id(member)] for member in fleet)
+
+        def excess(rate: float, fleet: Sequence[Member] = fleet) -> float:
+            table = unequal_replayed(fleet, workload, slos, rate, router).requests.sort("sent_s")
+            return _excess(fleet, table.slice(int(WARM * table.height)), slos)
+
+        near = found[-1] if found and found[-1] else most
+        found.append(crossing(excess, min(near, most / CLOSE), most=most) if all(alone.values()) else 0.0)
+    return found
+
+
+def unequal_replayed(
+    fleet: Sequence[Member], workload: Workload, slos: Sequence[Slo], rate: float, router: Router
+) -> FleetReplay:
+    """A replay long enough to judge the SLOs. Args: fleet: the member of each instance. rate: of the whole fleet."""
+    limits = max((member.limits for member in fleet), key=lambda each: each.sequences)
+    wanted = _long_enough(workload, slos, limits, rate / len(fleet), len(fleet))
+    plans = schedule(wanted, rate, f"carried/{fleet[0].number}")
+    return replay_fleet(plans, unequal(fleet), router, overhead_s=overhead_s(fleet), seed=1 + fleet[0].number)
+
+
+def unequal(fleet: Sequence[Member]) -> Instances:
+    """A fleet of these. Args: fleet: the member of each instance."""
+    return Instances(lambda number, now: fleet[number].server(number, now), len(fleet))
+
+
+def overhead_s(fleet: Sequence[Member]) -> float:
+    """From the client to the queue (s), in the mean over the instances."""
+    return sum(member.overhead_s for member in fleet) / len(fleet)
+
+
+def _excess(fleet: Sequence[Member], requests: pl.DataFrame, slos: Sequence[Slo]) -> float:
+    """As `worst_excess`, where each instance's latencies are longer by its own factor."""
+    reached = ((_longer(fleet, requests, slo).quantile(slo.share, "higher"), slo) for slo in slos)
+    return max((math.log(value / slo.limit_s) for value, slo in reached if value), default=-FAR)
+
+
+def _longer(fleet: Sequence[Member], requests: pl.DataFrame, slo: Slo) -> pl.Series:
+    """The latency that an SLO limits, of each request, as long as it may be at the instance that served it (s)."""
+    if len(fleet) == 1:
+        return _latency(requests, slo) * latency_longer(fleet[0], slo)
+    factors = pl.Series([latency_longer(member, slo) for member in fleet])
+    return _latency(requests, slo) * factors.gather(requests["instance"] % len(fleet))
+
+
 def carried(model: Calibrated, workload: Workload, slos: Sequence[Slo], rates: Sequence[float], limits: Limits) -> Carried:
     """`rates_carried` of an instance alone, summed up."""
     rate = ensemble_interval(rates)
@@ -93,13 +157,14 @@ def latency_longer(member: Member, slo: Slo) -> float:
     return member.longer(judged[min(judged, key=lambda percentile: abs(percentile - int(slo.percentile[1:])))])
 
 
-def within(requests: pl.DataFrame, slo: Slo, longer: float = 1.0) -> pl.Series:
+def within(requests: pl.DataFrame, slo: Slo, fleet: Sequence[Member] = ()) -> pl.Series:
     """Whether each request is within an SLO's limit; null where it has no such latency.
 
     Args:
-        requests: of `REPLAY_SCHEMA`. longer: times by which its latencies are longer.
+        requests: of `REPLAY_SCHEMA`, with `instance` for a fleet. fleet: the member of each instance, by whose errors its latencies are
+            longer; one stands for all. None: as they are.
     """
-    return _latency(requests, slo) * longer <= slo.limit_s
+    return (_longer(fleet, requests, slo) if fleet else _latency(requests, slo)) <= slo.limit_s
 
 
 def _latency(requests: pl.DataFrame, slo: Slo) -> pl.Series:

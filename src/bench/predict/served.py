@@ -9,7 +9,7 @@ import numpy as np
 
 from bench.errors import BenchError
 from bench.load.schedule import PlannedRequest
-from bench.predict.carried import latency_longer, within
+from bench.predict.carried import within
 from bench.predict.ensemble import Member
 from bench.predict.fleet import FleetReplay, Instances, Router, replay_fleet
 from bench.statistics import least
@@ -36,10 +36,10 @@ class Served:
     meets: bool
 
 
-def served(replay: FleetReplay, member: Member, slos: Sequence[Slo]) -> Served:
-    """What came of a replay, with the member's latencies as long as they may be."""
+def served(replay: FleetReplay, fleet: Sequence[Member], slos: Sequence[Slo]) -> Served:
+    """What came of a replay, with latencies as long as they may be. Args: fleet: the member of each instance; one stands for all."""
     table, lost = replay.requests, np.array(replay.lost_s) // HOUR_S
-    each = [within(table, slo, latency_longer(member, slo)).fill_null(value=True).to_numpy() for slo in slos]
+    each = [within(table, slo, fleet).fill_null(value=True).to_numpy() for slo in slos]
     both = np.logical_and.reduce(each)
     hour = table["sent_s"].to_numpy() // HOUR_S
     hours = [(hour == number, int((lost == number).sum())) for number in np.unique(np.concatenate([hour, lost]))]
@@ -68,7 +68,7 @@ def fewest_instances(
         def meets(number: int, member: Member = member) -> bool:
             fleet = Instances(member.server, number)
             replay = replay_fleet(plans, fleet, router, overhead_s=member.overhead_s, seed=1 + member.number)
-            return served(replay, member, slos).meets
+            return served(replay, [member], slos).meets
 
         fewest = least(meets, 1, found[-1] if found else 1, most)
         if fewest is None:

@@ -18,7 +18,7 @@ from bench.records.deployment import read_facts
 from bench.records.launch import read_launch
 from bench.study import Paths
 
-__all__ = ["measured_runs", "read_limits", "why_none"]
+__all__ = ["measured_runs", "read_limits", "start_ups_s", "why_none"]
 
 _FEW = "its valid runs show too few steps of the engine"
 _NONE = "none of its runs is valid and shows the steps of the engine"
@@ -112,6 +112,12 @@ def read_limits(results: Path, deployment: str, given: Given | None = None) -> L
         return limits_of(read_launch(launch_file), read_facts(facts_file), given)
     except BenchError as error:
         raise BenchError(f"{deployment}: {str(error).rstrip('.')}.") from None
+
+
+def start_ups_s(results: Path, deployment: str) -> tuple[float, ...]:
+    """The measured starts of a deployment, from launch to the first token (s); none where it was not started here."""
+    file = _at(results, Paths.FACTS, deployment=deployment)
+    return read_facts(file).start_ups_s if file.exists() else ()
 
 
 def _at(results: Path, path: str, **names: str) -> Path:

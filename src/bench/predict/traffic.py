@@ -47,6 +47,11 @@ class Traffic:
         """That are expected in all."""
         return float(self._expected()[-1])
 
+    def highest(self, begin_s: float, end_s: float) -> float:
+        """Highest rate between two moments (s)."""
+        ends = np.interp([begin_s, min(end_s, self.seconds)], self.moments, self.rates)
+        return max([*map(float, ends), *(r for m, r in zip(self.moments, self.rates, strict=True) if begin_s <= m <= end_s)])
+
     def scaled(self, share: float) -> Traffic:
         """A share of this traffic (0–1)."""
         return Traffic(self.moments, tuple(share * rate for rate in self.rates))

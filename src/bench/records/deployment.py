@@ -11,7 +11,7 @@ from typing import Any
 from bench.records.files import read_typed
 from bench.records.launch import Settings, flags_of, settings_of
 
-__all__ = ["DeploymentFacts", "Hardware", "KvFacts", "Warmup", "read_facts"]
+__all__ = ["DeploymentFacts", "Hardware", "KvFacts", "Start", "Warmup", "read_facts"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +54,19 @@ class Warmup:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Start:
+    """One start of a server, of a fleet that of its slowest replica.
+
+    Attributes:
+        ready_s: from its launch to readiness (s). first_token_s: from its launch to the first token of its first answer, had that
+            request come as soon as it was ready (s); without streaming to the answer's end.
+    """
+
+    ready_s: float
+    first_token_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class KvFacts:
     """The KV cache of all engines behind an endpoint together; null where the server does not report it.
 
@@ -81,8 +94,9 @@ class DeploymentFacts(KvFacts):
             not known. managed: whether it was started here. command, environment: with which it was started,
             without secrets. settings: the engine's settings, as started.
         nodes: names of the nodes of a server on several, by rank.
-        ready_s: seconds from start to readiness. weight_gib: size of the loaded weights, as its log reports it. step_tokens:
-            most tokens of a step, as its log has them.
+        ready_s: seconds from start to readiness. starts: those of every session that measured this definition, the latest one last;
+            none of a server that was not started here, or that was measured by an older version.
+        weight_gib: size of the loaded weights, as its log reports it. step_tokens: most tokens of a step, as its log has them.
         inherited: the user's variables that reached it, as recorded; None for a server that was not started here, or of which nothing
             was recorded. environment_digest: of those that must be alike in runs that are compared.
     """
@@ -97,12 +111,20 @@ class DeploymentFacts(KvFacts):
     environment: Mapping[str, str]
     nodes: tuple[str, ...] = ()
     ready_s: float
+    starts: tuple[Start, ...] = ()
     weight_gib: float | None = None
     step_tokens: int | None = None
     hardware: Hardware
     inherited: Mapping[str, str] | None = None
     environment_digest: str | None = None
     warmup: Warmup = field(default_factory=Warmup)
+
+    @property
+    def start_ups_s(self) -> tuple[float, ...]:
+        """Cold starts, from launch to the first token (s), of an older version to readiness; none of a server not started here."""
+        if not self.managed:
+            return ()
+        return tuple(start.first_token_s for start in self.starts) or (self.ready_s,)
 
 
 def read_facts(path: Path) -> DeploymentFacts:

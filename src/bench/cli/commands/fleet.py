@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from bench.cli.days import counts_of, day_numbers, print_days, yes_text
 from bench.cli.entry import command
 from bench.cli.modelled import Modelled
 from bench.cli.options import SLO, not_negative, option, positive
@@ -17,8 +19,8 @@ from bench.errors import BenchError, shown_share
 if TYPE_CHECKING:
     from bench.predict.calibrate import Calibrated
     from bench.predict.carried import Carried
+    from bench.predict.day import Day, Hour
     from bench.predict.ensemble import Member
-    from bench.predict.fleet import FleetReplay
     from bench.predict.state import Limits
     from bench.predict.traffic import Traffic
     from bench.records.calibration import Doubt, Interval
@@ -27,32 +29,11 @@ if TYPE_CHECKING:
 _TRAFFIC, _FLEET = "The traffic", "The fleet"
 _MEMBERS = 20  # of an ensemble
 _TOGETHER, _GAIN = 4, 2  # instances that stand for a larger fleet at its peak; times that one carries more there, at most
-_REQUESTS, _MOST_REQUESTS = 1_000_000, 3_000_000  # of a replay of all the traffic: so many, if few instances can stand for all
+_REQUESTS, _MOST_REQUESTS = 400_000, 3_000_000  # of a replay of all the traffic: so many, if few instances can stand for all
+_HOUR_S = 3600.0
 _FEWEST, _MOST, _TO_SCALE = 2, 16, 8  # instances that stand for a fleet; and for one whose number changes
 _MOST_OF_TRACE = 20_000  # requests of a trace, which each member of the ensemble replays several times
-_START_UP_S = 120.0  # of an instance, where --start-up does not say it
-_HOUR_S = 3600.0
-
-
-@dataclass(frozen=True)
-class _Day:
-    """What traffic got from a fleet.
-
-    Attributes:
-        least, most: instances that were ready. hours: that are paid for. within: share of the requests within all limits, of which
-            lost ones are not; worst: the same of the worst hour. lost: share of them that was lost. meets: whether each hour met the
-            SLOs' percentiles. doubts: why not to rely on it.
-    """
-
-    name: str
-    least: int
-    most: int
-    hours: float
-    within: float
-    worst: float
-    lost: float
-    meets: bool
-    doubts: Sequence[Doubt] = ()
+_START_UP_S = 120.0  # of an instance, where neither --start-up nor a measured start says it
 
 
 @command(
@@ -60,6 +41,7 @@ class _Day:
     "bench fleet results:tiny-mqa --slo ttft_p95=1s --workload mine.yaml --peak-rps 200 --trough-rps 20 --start-up 120",
     "bench fleet results:tiny-mqa --slo tpot_p95=50ms --workload mine.yaml --traffic monday.csv --fail-every 500",
     "bench fleet results:tiny-mqa --slo ttft_p95=1s --workload my-load/replay.yaml --time-scale 3",
+    "bench fleet results --deployment tiny-mqa=2 --deployment tiny-mha=1 --slo ttft_p95=1s --workload mine.yaml --peak-rps 40",
     after="Exit status: 0 for a prediction; 1 where the traffic is refused; 2 for what you can fix.",
 )
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +49,8 @@ class Fleet(Modelled):
     """A model of the server is fitted to the runs in RESULTS, and the traffic replayed on instances of it behind a router: what one of
     them carries within the SLOs, how many the peak takes, and what a day gets from a fixed fleet and from one that keeps its load
     between 60 and 80 %. A few instances with their share of the traffic stand for a large fleet. A workload that replays a trace, as
-    `bench traffic` writes it, is the traffic itself: all of it is replayed on as many instances as it takes.
+    `bench traffic` writes it, is the traffic itself: all of it is replayed on as many instances as it takes. An instance starts in the
+    time that RESULTS measured from launch to the first token.
     """
 
     slo: Annotated[list[str], option("LIMIT", SLO)]
@@ -87,23 +70,26 @@ class Fleet(Modelled):
         Literal["round-robin", "random", "least-requests", "power-of-two", "session"],
         option(None, "How requests are shared out; `session` keeps conversations where they are.", _FLEET),
     ] = "least-requests"
+    deployment: Annotated[
+        list[str] | None,
+        option("NAME=N", "Of an unequal fleet: N instances of a deployment in RESULTS; once for each.", _FLEET, default="none"),
+    ] = None
     start_up: Annotated[
         float | None,
-        option("SECONDS", "Until a new instance is ready.", _FLEET, parser=not_negative, default=f"{_START_UP_S:g}"),
+        option(
+            "SECONDS", "Until a new instance serves.", _FLEET, parser=not_negative, default=f"as measured, or {_START_UP_S:g}"
+        ),
     ] = None
     fail_every: Annotated[float | None, option("HOURS", "Mean time until an instance fails.", _FLEET, parser=positive)] = None
     price_per_hour: Annotated[float | None, option("USD", "Of one instance.", _FLEET, parser=positive)] = None
 
     def run(self) -> None:
         """Print what the traffic takes."""
-        from bench.predict.calibrate import calibrate
         from bench.predict.carried import carried, rates_carried, replayed
         from bench.predict.ensemble import members, typical
-        from bench.predict.judge import self_judged
-        from bench.predict.predict import doubts, misfits
+        from bench.predict.predict import doubts
         from bench.records.calibration import Interval
         from bench.study import parse_slo
-        from bench.words.predicted import doubt_text
 
         slos = [parse_slo(text) for text in self.slo]
         if of_class := next((slo for slo in slos if slo.request_class), None):
@@ -122,13 +108,10 @@ class Fleet(Modelled):
             )
         if workload.lose:
             raise BenchError("--workload has lose, and what is predicted loses no instance. Remove it.")
-        runs, limits = self.measured()
-        fitted = calibrate(runs, limits)
-        if fitted is None:
-            raise BenchError(f"{self.results}: its valid runs show too few steps of the engine to calibrate a model.")
-        limits = self.what_if(limits)
-        model = self_judged(fitted, runs)
-        self._refuse(list(misfits(model)))
+        if self.deployment:
+            self._of_unequal(workload, slos, traffic)
+            return
+        model, limits = self._calibrated()
         if traffic is None:
             self._of_trace(model, limits, workload, slos)
             return
@@ -138,12 +121,14 @@ class Fleet(Modelled):
             raise BenchError(f"no rate is clearly within {' and '.join(map(str, slos))}: even a request alone may take longer.")
         alone = carried(model, workload, slos, rates, limits)
         self._refuse(alone.at.doubts)
-        number, together = self._together(model, limits, workload, slos, traffic.peak, alone.rate)
+        number, together, rates = self._together(model, limits, workload, slos, traffic.peak, alone.rate, rates)
         at = replayed(typical(model, limits), workload, slos, together.high, instances=number, router=self.router)
         self._refuse(list(doubts(model, [at])))
         needed = Interval(*(math.ceil(traffic.peak / rate - 1e-9) for rate in (together.value, together.high, together.low)))
-        days, notes = (
-            ([], []) if traffic.seconds < _HOUR_S else self._days(model, limits, workload, slos, traffic, needed, together)
+        days, notes, needs = (
+            ([], [], [])
+            if traffic.seconds < _HOUR_S
+            else self._days(model, limits, workload, slos, traffic, needed, together, rates)
         )
         result = {
             "slos": self.slo,
@@ -155,17 +140,51 @@ class Fleet(Modelled):
             "together_rps": vars(together),
             "instances": vars(needed),
             "safety_factor": (needed.high + 1) / max(1, math.ceil(traffic.peak / alone.rate.value - 1e-9)),
-            "traffic": [asdict(day) | {"doubts": [doubt_text(doubt) for doubt in day.doubts]} for day in days],
+            "start_up_s": self._start_ups_s() if days else None,
+            "traffic": [day_numbers(day, why) for day, why in days],
+            "hours": [asdict(hour) for hour in needs],
             "notes": notes,
         }
         if self.json:
             print_json(result)
         else:
-            self._print(slos, result, needed, alone, together, days, workload)
+            self._print(slos, result, needed, alone, together, workload)
+            print_days(days, needs, notes, f", {self._start_up_text()}" if days else "", self.price_per_hour)
 
-    @property
-    def _start_up_s(self) -> float:
-        return _START_UP_S if self.start_up is None else self.start_up
+    def _calibrated(self) -> tuple[Calibrated, Limits]:
+        """A model of one deployment, and what its scheduler obeys, with what is asked for in its place."""
+        from bench.predict.calibrate import calibrate
+        from bench.predict.judge import self_judged
+        from bench.predict.predict import misfits
+
+        runs, limits = self.measured()
+        fitted = calibrate(runs, limits)
+        if fitted is None:
+            raise BenchError(f"{self.results}: its valid runs show too few steps of the engine to calibrate a model.")
+        model = self_judged(fitted, runs)
+        self._refuse(list(misfits(model)))
+        return model, self.what_if(limits)
+
+    def _start_ups_s(self) -> tuple[float, ...]:
+        """How long an instance takes to start (s): as given, as each start was measured, or as is assumed where none was."""
+        from bench.predict.sources import start_ups_s
+
+        if self.start_up is not None:
+            return (self.start_up,)
+        _, root, deployment = self.named()
+        return start_ups_s(root, deployment) or (_START_UP_S,)
+
+    def _start_up_text(self) -> str:
+        from bench.predict.sources import start_ups_s
+
+        known = self._start_ups_s()
+        if self.start_up is not None:
+            return f"{self.start_up:g} s to start an instance"
+        _, root, deployment = self.named()
+        if not start_ups_s(root, deployment):
+            return f"{_START_UP_S:g} s to start an instance, which is assumed: RESULTS measured no start"
+        each = f" ({min(known):.3g} to {max(known):.3g} s in {len(known)} starts)" if len(known) > 1 else " (one start)"
+        return f"{median(known):.3g} s to start an instance, as measured{each}"
 
     def _refuse(self, found: Sequence[Doubt]) -> None:
         """End where there is a reason not to predict."""
@@ -241,7 +260,7 @@ class Fleet(Modelled):
             for number in (most, value)
         }
         self._refuse(list(doubts(model, [replays[most]])))
-        shares = {number: served(replay, member, slos) for number, replay in replays.items()}
+        shares = {number: served(replay, [member], slos) for number, replay in replays.items()}
         seconds = max(plan.due_s or 0.0 for plan in plans)
         if self.json:
             print_json(
@@ -267,15 +286,24 @@ class Fleet(Modelled):
         print_table(rows, head=False)
 
     def _together(
-        self, model: Calibrated, limits: Limits, workload: Workload, slos: list[Slo], peak: float, alone: Interval
-    ) -> tuple[int, Interval]:
-        """Requests/s of one of several behind the router: of as many as the peak takes, or of four that stand for more."""
+        self,
+        model: Calibrated,
+        limits: Limits,
+        workload: Workload,
+        slos: list[Slo],
+        peak: float,
+        alone: Interval,
+        rates: list[float],
+    ) -> tuple[int, Interval, list[float]]:
+        """Requests/s of one of several behind the router: of as many as the peak takes, or of four that stand for more; and of each
+        member. Args: rates: of each member alone.
+        """
         from bench.predict.carried import rates_carried
         from bench.predict.ensemble import members
         from bench.predict.predict import ensemble_interval
 
         if peak <= alone.value:
-            return 1, alone
+            return 1, alone, rates
         number = 2 if peak <= _TOGETHER * _GAIN * alone.value else _TOGETHER
         while True:
             ensemble = tracked(members(model, limits, count=_MEMBERS), f"{number} behind {self.router}")
@@ -284,7 +312,7 @@ class Fleet(Modelled):
                 raise BenchError(f"no rate is clearly within the SLOs of {number} instances behind {self.router}.")
             found = ensemble_interval(rates)
             if number == _TOGETHER or number * found.value >= peak:
-                return number, found
+                return number, found, rates
             number += 1
 
     def _days(
@@ -296,41 +324,136 @@ class Fleet(Modelled):
         traffic: Traffic,
         needed: Interval,
         together: Interval,
-    ) -> tuple[list[_Day], list[str]]:
-        """A fixed fleet, and one that follows the traffic, as far as they can be replayed; and notes on what cannot.
+        rates: list[float],
+    ) -> tuple[list[tuple[Day, list[Doubt]]], list[str], list[Hour]]:
+        """A fixed fleet, and one that follows the traffic, as far as they can be replayed, each with why not to rely on it; notes on
+        what cannot; and what each hour takes.
 
         A few instances stand for all, with their share of the traffic.
         """
-        from bench.predict.ensemble import typical
-        from bench.predict.fleet import Instances, Scaling, replay_fleet
+        from bench.predict.day import Draw, draws, hours, replayed_day
+        from bench.predict.ensemble import members, typical
+        from bench.predict.fleet import Instances, Scaling
         from bench.predict.predict import doubts
 
-        member, number, start_up_s = typical(model, limits), int(needed.high), self._start_up_s
+        needs, number = hours(traffic, together), int(needed.high)
         requests = traffic.requests * workload.turn_count
         few = min(number, max(_FEWEST, min(_MOST, round(_REQUESTS * number / requests))))
         share = few / number
         if requests * share > _MOST_REQUESTS:
-            return [], [
-                f"The traffic was not replayed: {few} instances get {requests * share:,.0f} requests of it. Give shorter traffic."
-            ]
+            return (
+                [],
+                [
+                    f"The traffic was not replayed: {few} instances get {requests * share:,.0f} requests of it. Give shorter traffic."
+                ],
+                needs,
+            )
         if self.fail_every is not None and few < number:
-            return [], [f"Failures were not replayed: {few} instances cannot stand for the {number} of the fleet there."]
+            return [], [f"Failures were not replayed: {few} instances cannot stand for the {number} of the fleet there."], needs
         notes = [f"{few} instances, with their share of the traffic, stand for {number}."] if few < number else []
         plans = traffic.scaled(share).plans(workload, "traffic")
         fails_s = math.inf if self.fail_every is None else _HOUR_S * self.fail_every
-        fleets = [("fixed", Instances(member.server, few, start_up_s, fails_s))]
+        first = max(1, math.ceil(few * traffic.rates[0] / traffic.peak))
+
+        def fixed(draw: Draw) -> Instances:
+            return Instances(draw.fleet[0].server, few, draw.start_up_s, fails_s)
+
+        def autoscaled(draw: Draw) -> Instances:
+            return replace(fixed(draw), number=first, scaling=Scaling(together.value))
+
+        fleets = [("fixed", fixed)]
         if few in (number, *range(_TO_SCALE, _MOST + 1)):
-            first = max(1, math.ceil(few * traffic.rates[0] / traffic.peak))
-            fleets.append(("autoscaled", Instances(member.server, first, start_up_s, fails_s, Scaling(together.value))))
+            fleets.append(("autoscaled", autoscaled))
         else:
             notes.append(
                 f"Autoscaling was not replayed: {few} instances are too few to stand for {number} whose number changes."
             )
-        found = []
-        for name, instances in tracked(fleets, "All the traffic"):
-            replay = replay_fleet(plans, instances, self.router, overhead_s=member.overhead_s, until_s=traffic.seconds)
-            found.append(_day(name, replay, member, slos, share, list(doubts(model, [replay]))))
-        return found, notes
+        ensemble = [(member,) for member in members(model, limits, count=_MEMBERS)]
+        drawn = draws((typical(model, limits),), ensemble, rates, self._start_ups_s())
+        days = [
+            replayed_day(name, plans, drawn, make, self.router, slos, share=share, until_s=traffic.seconds)
+            for name, make in tracked(fleets, "All the traffic")
+        ]
+        return [(day, list(doubts(model, list(day.replays)))) for day in days], notes, needs
+
+    def _of_unequal(self, workload: Workload, slos: list[Slo], traffic: Traffic | None) -> None:
+        """Print what instances of several deployments carry behind one router, and what they make of the traffic."""
+        from bench.predict.carried import carried, rates_carried, unequal, unequal_carried
+        from bench.predict.day import draws, replayed_day
+        from bench.predict.ensemble import members, typical
+        from bench.predict.predict import ensemble_interval
+
+        if traffic is None:
+            raise BenchError("--deployment: a trace is replayed on equal instances. Give --peak-rps or --traffic.")
+        given = {"--fail-every": self.fail_every, "--price-per-hour": self.price_per_hour, "--start-up": self.start_up}
+        given |= {"--kv-tokens": self.kv_tokens, "--max-num-seqs": self.max_num_seqs}
+        given |= {"--max-num-batched-tokens": self.max_num_batched_tokens, "--prefix-caching": self.prefix_caching}
+        if unused := next((name for name, value in given.items() if value is not None), None):
+            raise BenchError(f"{unused}: of an unequal fleet it is not known which instances it is of. Leave it out.")
+        counts = counts_of(self.deployment or [], _MOST)
+        alone: dict[str, Carried] = {}
+        drawn: list[tuple[list[Member], Member, int]] = []
+        for place, (name, number) in enumerate(counts.items()):
+            model, limits = replace(self, results=f"{self.results}:{name}", deployment=None)._calibrated()
+            ensemble = members(model, limits, count=_MEMBERS, seed=1 + place)  # deployments err apart
+            rates = rates_carried(tracked(ensemble, f"One instance of {name}"), workload, slos)
+            if not min(rates):
+                raise BenchError(f"{name}: no rate is clearly within {' and '.join(map(str, slos))}.")
+            alone[name] = carried(model, workload, slos, rates, limits)
+            self._refuse(alone[name].at.doubts)
+            drawn.append((ensemble, typical(model, limits), number))
+        fleets = [tuple(member for ensemble, _, number in drawn for member in [ensemble[i]] * number) for i in range(_MEMBERS)]
+        usual = tuple(member for _, member, number in drawn for member in [member] * number)
+        rates = unequal_carried(tracked(fleets, f"{len(usual)} behind {self.router}"), workload, slos, self.router)
+        if not min(rates):
+            raise BenchError(f"no rate is clearly within the SLOs of these instances behind {self.router}.")
+        whole = ensemble_interval(rates)
+        days: list[tuple[Day, list[Doubt]]] = []
+        notes: list[str] = []
+        if traffic.seconds >= _HOUR_S and traffic.requests * workload.turn_count > _MOST_REQUESTS:
+            notes = [
+                f"The traffic was not replayed: it has {traffic.requests * workload.turn_count:,.0f} requests. Give shorter traffic."
+            ]
+        elif traffic.seconds >= _HOUR_S:
+            day = replayed_day(
+                "fixed",
+                traffic.plans(workload, "traffic"),
+                draws(usual, fleets, rates, (0.0,)),  # none is started
+                lambda draw: unequal(draw.fleet),
+                self.router,
+                slos,
+                share=1.0,
+                until_s=traffic.seconds,
+            )
+            days = [(day, [])]
+        carries = None if whole.low < traffic.peak <= whole.high else traffic.peak <= whole.low
+        if self.json:
+            print_json(
+                {
+                    "slos": self.slo,
+                    "peak_rps": traffic.peak,
+                    "router": self.router,
+                    "instances": counts,
+                    "alone_rps": {name: vars(each.rate) for name, each in alone.items()},
+                    "fleet_rps": vars(whole),
+                    "carries_peak": carries,
+                    "traffic": [day_numbers(day, why) for day, why in days],
+                    "notes": notes,
+                }
+            )
+            return
+        unit = "conversations/s" if workload.turns else "requests/s"
+        print(f"Predicted, with 90 % intervals, within {' and '.join(map(str, slos))}:\n")
+        what = " and ".join(f"{number} of {name}" for name, number in counts.items())
+        print_table(
+            [
+                *([f"one instance of {name} alone carries, {unit}", _shown(each.rate)] for name, each in alone.items()),
+                [f"{what} behind a router ({self.router}) carry, {unit}", _shown(whole)],
+                [f"they carry {traffic.peak:,.4g} {unit}", yes_text(carries)],
+            ],
+            head=False,
+        )
+        print_days(days, [], notes)
 
     def _print(
         self,
@@ -339,10 +462,9 @@ class Fleet(Modelled):
         needed: Interval,
         alone: Carried,
         together: Interval,
-        days: list[_Day],
         workload: Workload,
     ) -> None:
-        from bench.words.predicted import METRIC_TITLES, REPORTED, doubt_text
+        from bench.words.predicted import METRIC_TITLES, REPORTED
 
         unit = "conversations/s" if workload.turns else "requests/s"
         print(f"Predicted, with 90 % intervals, within {' and '.join(map(str, slos))}:\n")
@@ -365,32 +487,6 @@ class Fleet(Modelled):
             ["equivalent safety factor of bench size", f"{result['safety_factor']:.2f}"],
         ]
         print_table(rows, head=False)
-        if days:
-            price = self.price_per_hour
-            print(f"\nAll the traffic, {self._start_up_s:g} s to start an instance:\n")
-            head = ["fleet", "instances", "instance-hours", "within all limits", "in the worst hour", "SLOs met in each hour"]
-            print_table([head + (["USD"] if price else []), *(_row(day, price) for day in days)])
-        for day in days:
-            for doubt in day.doubts:
-                print(f"\nNot predicted, {day.name}: {doubt_text(doubt)}.")
-        for note in result["notes"]:
-            print(f"\n{note}")
-
-
-def _day(name: str, replay: FleetReplay, member: Member, slos: list[Slo], share: float, why_not: list[Doubt]) -> _Day:
-    from bench.predict.served import served
-
-    ready = [number / share for _, number, _ in replay.history]
-    hours = replay.paid_s / _HOUR_S / share
-    return _Day(name, round(min(ready)), round(max(ready)), hours, **vars(served(replay, member, slos)), doubts=why_not)
-
-
-def _row(day: _Day, price: float | None) -> list[str]:
-    instances = f"{day.least:,}" if day.least == day.most else f"{day.least:,} to {day.most:,}"
-    shares = ["–"] * 3
-    if not day.doubts:
-        shares = [shown_share(day.within, 2), shown_share(day.worst, 2), "yes" if day.meets else "no"]
-    return [day.name, instances, f"{day.hours:,.0f}", *shares, *([f"{day.hours * price:,.2f}"] if price else [])]
 
 
 def _shown(interval: Interval) -> str:

@@ -1,0 +1,133 @@
+"""What a fleet makes of traffic that changes over a day, with the range that its model and its starts allow."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from bench.load.schedule import PlannedRequest
+from bench.predict.carried import overhead_s
+from bench.predict.ensemble import Member
+from bench.predict.fleet import FleetReplay, Instances, Router, replay_fleet
+from bench.predict.served import HOUR_S, served
+from bench.predict.traffic import Traffic
+from bench.records.calibration import Interval
+from bench.study import Slo
+
+__all__ = ["Day", "Draw", "Hour", "draws", "hours", "replayed_day"]
+
+
+@dataclass(frozen=True)
+class Draw:
+    """A fleet that the model allows. Attributes: fleet: the member of each instance; one stands for all. start_up_s: of one (s)."""
+
+    fleet: tuple[Member, ...]
+    start_up_s: float
+
+
+@dataclass(frozen=True)
+class Hour:
+    """What an hour takes. Attributes: number: from 0. peak: its highest rate (requests/s). instances: that carry it."""
+
+    number: int
+    peak: float
+    instances: Interval
+
+
+@dataclass(frozen=True)
+class Day:
+    """What traffic got from a fleet.
+
+    Attributes:
+        least, most: instances that were ready, in any draw. hours: instance-hours that are paid for. within: share of the requests
+            within all limits (0–1); a lost one is not. worst: the same of the worst hour. lost: share of them that was lost.
+        meets: whether each hour met the SLOs' percentiles; None where some draws say so and some do not. replays: of the draws, the
+            typical one first.
+    """
+
+    name: str
+    least: int
+    most: int
+    hours: Interval
+    within: Interval
+    worst: Interval
+    lost: Interval
+    meets: bool | None
+    replays: tuple[FleetReplay, ...]
+
+
+def draws(
+    typical: tuple[Member, ...],
+    ensemble: Sequence[tuple[Member, ...]],
+    rates: Sequence[float],
+    start_ups_s: Sequence[float],
+) -> list[Draw]:
+    """The typical server, and those at both ends of what the ensemble carries: the slow one with the longest start, the fast one with
+    the shortest.
+
+    A day takes too long to be replayed for each member. What it gets rises with what an instance carries, so that its range is that of
+    the members whose rates are at the ends of the central 90 %.
+
+    Args:
+        ensemble: of each draw, the member of each instance. rates: that each carries. start_ups_s: measured ones, or the one assumed.
+    """
+    ranked = [fleet for _, fleet in sorted(zip(rates, ensemble, strict=True), key=lambda pair: pair[0])]
+    end = min(len(ranked) - 1, math.floor(0.05 * (len(ranked) + 1)))
+    return [
+        Draw(typical, median(start_ups_s)),
+        Draw(ranked[end], max(start_ups_s)),
+        Draw(ranked[-1 - end], min(start_ups_s)),
+    ]
+
+
+def hours(traffic: Traffic, rate: Interval) -> list[Hour]:
+    """The instances that each hour's highest rate takes. Args: rate: that one of them sustains (requests/s)."""
+    found = []
+    for number in range(math.ceil(traffic.seconds / HOUR_S - 1e-9)):
+        peak = traffic.highest(number * HOUR_S, (number + 1) * HOUR_S)
+        needed = (math.ceil(peak / each - 1e-9) for each in (rate.value, rate.high, rate.low))
+        found.append(Hour(number, peak, Interval(*needed)))
+    return found
+
+
+def replayed_day(
+    name: str,
+    plans: Sequence[PlannedRequest],
+    found: Sequence[Draw],
+    instances: Callable[[Draw], Instances],
+    router: Router,
+    slos: Sequence[Slo],
+    *,
+    share: float,
+    until_s: float,
+) -> Day:
+    """The traffic on the same fleet in each draw.
+
+    Args:
+        plans: its requests. found: of `draws`. instances: the fleet of a draw. share: of the whole fleet that is replayed (0–1).
+            until_s: its end (s).
+    """
+    replays = [
+        replay_fleet(plans, instances(draw), router, overhead_s=overhead_s(draw.fleet), until_s=until_s) for draw in found
+    ]
+    each = [served(replay, draw.fleet, slos) for replay, draw in zip(replays, found, strict=True)]
+    ready = [number / share for replay in replays for _, number, _ in replay.history]
+    met = {one.meets for one in each}
+    return Day(
+        name,
+        round(min(ready)),
+        round(max(ready)),
+        _range([replay.paid_s / HOUR_S / share for replay in replays]),
+        _range([one.within for one in each]),
+        _range([one.worst for one in each]),
+        _range([one.lost for one in each]),
+        met.pop() if len(met) == 1 else None,
+        tuple(replays),
+    )
+
+
+def _range(values: Sequence[float]) -> Interval:
+    """The typical draw's, and the range of all."""
+    return Interval(values[0], min(values), max(values))
