@@ -197,10 +197,10 @@ def test_a_clock_that_is_set_or_a_machine_that_was_suspended_marks_the_run(tmp_p
 
 def test_a_port_that_another_server_took_is_left_to_it(content, monkeypatch):
     """Between our look and our server's start: it would have answered all that was meant for ours."""
-    free = server_module._free_port
+    free = server_module.free_port
     with fake_server(metrics=EXPOSITION.read_text(), pages=VERSION) as other:
         ports = iter([other.port])
-        monkeypatch.setattr(server_module, "_free_port", lambda: next(ports, None) or free())
+        monkeypatch.setattr(server_module, "free_port", lambda: next(ports, None) or free())
         study = Study(content, levels=[1])
         study.session()
         assert any(f"Port {other.port} was taken meanwhile, by " in line for line in study.said), study.said

@@ -9,7 +9,7 @@ import requests
 
 from bench.engine import fleet as module
 from bench.engine import server_of
-from bench.engine.fleet import Fleet, haproxy
+from bench.engine.fleet import Fleet, router_program
 from bench.engine.server import ServerDied
 from bench.errors import BenchError
 from bench.study import Plan, load_config
@@ -23,19 +23,21 @@ print("server", os.getpid(), flush=True)
 class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         self.send_response(200); self.end_headers(); self.wfile.write(f"{sys.argv[1]} {sorted(os.sched_getaffinity(0))}".encode())
+    def do_POST(self):
+        self.rfile.read(int(self.headers["Content-Length"])); self.do_GET()
     def log_message(self, *args): pass
 http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
 """
 
 
-def has_haproxy():
+def has(router):
     try:
-        return bool(haproxy())
+        return bool(router_program(router))
     except BenchError:
         return False
 
 
-needs_haproxy = pytest.mark.skipif(not has_haproxy(), reason="HAProxy is not installed")
+needs_haproxy = pytest.mark.skipif(not has("haproxy"), reason="HAProxy is not installed")
 
 
 def fleet(folder, balance="roundrobin", **more):
@@ -74,6 +76,29 @@ def test_a_header_keeps_a_conversation_at_its_replica(tmp_path):
         conversations = [set(answers(server, 4, **{"X-Session": f"conversation-{i}"})) for i in range(8)]
     assert all(len(each) == 1 for each in conversations)
     assert len(set.union(*conversations)) == 2
+
+
+@pytest.mark.skipif(not has("vllm-router"), reason="vLLM's router is not installed")
+@pytest.mark.parametrize("balance", ["roundrobin", "power-of-two", "cache-aware", "header:X-Session-ID"])
+def test_vllms_router_deals_out_and_goes_on_without_a_replica_that_is_lost(tmp_path, balance):
+    def asked(server, count, **headers):
+        body = {"model": "m", "prompt": "a"}
+        sent = [
+            requests.post(f"{server.base_url}/v1/completions", json=body, headers=headers, timeout=20) for _ in range(count)
+        ]
+        return [each.text.split()[0] for each in sent if each.status_code == 200]
+
+    with fleet(tmp_path, balance=balance, router_kind="vllm-router") as server:
+        if balance == "roundrobin":
+            assert len(set(asked(server, 8))) == 2
+        if balance.startswith("header"):
+            conversations = [set(asked(server, 3, **{"X-Session-ID": f"conversation-{i}"})) for i in range(8)]
+            assert all(len(each) == 1 for each in conversations)
+            assert len(set.union(*conversations)) == 2
+        server.lose(2)
+        assert eventually(lambda: len(asked(server, 8)) == 8)
+        assert server.restore() is not None
+        assert asked(server, 4)
 
 
 @needs_haproxy
@@ -130,6 +155,8 @@ def test_what_to_install_is_said_where_there_is_no_haproxy(tmp_path, monkeypatch
         ({"replicas": 2}, "replicas is 2, and nothing deals requests out to them"),
         ({"balance": "leastconn"}, "there is none; add `router: haproxy`"),
         ({"replicas": 2, "router": "haproxy", "balance": "random"}, "balance"),
+        ({"replicas": 2, "router": "haproxy", "balance": "cache-aware"}, "which HAProxy does not have"),
+        ({"replicas": 2, "router": "vllm-router"}, "vllm-router has roundrobin, power-of-two"),
         ({"replicas": 2, "router": "haproxy", "nodes": 2}, "replicas behind a router run on one node"),
     ],
 )

@@ -3,7 +3,7 @@
 from bench.engine.environment import prepare_engine, refuse_unready
 from bench.engine.external import refuse_unlike
 from bench.engine.facts import gather_facts, hardware, server_info
-from bench.engine.fleet import Fleet, haproxy, server_of
+from bench.engine.fleet import Fleet, router_program, server_of
 from bench.engine.gpus import gpu_names
 from bench.engine.inherited import inherited
 from bench.engine.launch import refuse_unfit, resolve_launch, write_launch
@@ -17,7 +17,6 @@ __all__ = [
     "core_groups",
     "gather_facts",
     "gpu_names",
-    "haproxy",
     "hardware",
     "inherited",
     "outside_slurm",
@@ -26,6 +25,7 @@ __all__ = [
     "refuse_unlike",
     "refuse_unready",
     "resolve_launch",
+    "router_program",
     "server_info",
     "server_of",
     "write_launch",

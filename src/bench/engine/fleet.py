@@ -1,4 +1,4 @@
-"""A fleet that is started here: replicas of one server on cores or GPUs of their own, and HAProxy in front of them."""
+"""A fleet that is started here: replicas of one server on cores or GPUs of their own, and a router in front of them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import Any
 
 from bench.engine.gpus import shown_gpus
 from bench.engine.nodes import Nodes
-from bench.engine.server import Server
+from bench.engine.server import Server, free_port
 from bench.errors import BenchError
 from bench.records.launch import Launch
 
-__all__ = ["Fleet", "haproxy", "server_of"]
+__all__ = ["Fleet", "router_program", "server_of"]
 
 # Debian puts it where users without root do not look.
 _PLACES = (os.defpath, "/usr/sbin", "/usr/local/sbin")
@@ -44,17 +44,19 @@ backend replicas
 """
 
 
-def haproxy() -> str:
-    """Where HAProxy is.
+_INSTALL = {"haproxy": "on Debian with `apt-get install haproxy`", "vllm-router": "with `uv tool install vllm-router`"}
+_POLICIES = {"roundrobin": "round_robin", "power-of-two": "power_of_two", "cache-aware": "cache_aware"}
+
+
+def router_program(kind: str) -> str:
+    """Where a router is. Args: kind: as a deployment has it.
 
     Raises:
         BenchError: it is not here.
     """
-    found = shutil.which("haproxy") or shutil.which("haproxy", path=os.pathsep.join(_PLACES))
+    found = shutil.which(kind) or shutil.which(kind, path=os.pathsep.join(_PLACES))
     if found is None:
-        raise BenchError(
-            "router is haproxy, which is not on this machine. Install it, on Debian with `apt-get install haproxy`."
-        )
+        raise BenchError(f"router is {kind}, which is not on this machine. Install it, {_INSTALL[kind]}.")
     return found
 
 
@@ -95,7 +97,7 @@ class Fleet(Server):
             replace(
                 launch,
                 router=None,
-                argv=(haproxy(), "-db", "-f", str(self._file)),
+                argv=self._router_command(launch),
                 device="none",
                 environment={},
                 afterwards=None,
@@ -112,6 +114,24 @@ class Fleet(Server):
         self.workers = {f"replica {i}": each.base_url for i, each in enumerate(self._replicas, 1)}
         self.argv, self.environment = first.argv, dict(launch.environment)
         self._lost: Server | None = None
+
+    def _router_command(self, launch: Launch) -> tuple[str, ...]:
+        program = router_program(launch.router_kind)
+        if launch.router_kind == "haproxy":
+            return program, "-db", "-f", str(self._file)
+        metrics = ("--prometheus-port", str(free_port()), "--prometheus-host", "127.0.0.1")
+        policy = ("--policy", _POLICIES.get(self._balance, "consistent_hash"))
+        # As HAProxy's checks, in place of one a minute.
+        checks = (
+            "--health-check-interval-secs",
+            f"{_CHECK_S:g}",
+            "--health-failure-threshold",
+            "2",
+            "--health-success-threshold",
+            "1",
+        )
+        urls = [each.base_url for each in self._replicas]
+        return program, "--host", "127.0.0.1", "--port", "{port}", *metrics, *policy, *checks, "--worker-urls", *urls
 
     def __enter__(self) -> Fleet:
         try:
@@ -159,7 +179,8 @@ class Fleet(Server):
 
     def answers(self) -> bool:
         """Whether the router and every replica are ready to serve."""
-        return all(each.answers() for each in self._parts)
+        # vLLM's router calls itself unwell where a replica is.
+        return all(each.answers() for each in self._parts if each is not self._router or self._lost is None)
 
     def ending(self) -> str:
         """How the first of its processes that is gone ended, as a verb."""

@@ -137,6 +137,7 @@ def resolve_launch(spec: DeploymentSpec, engine: EngineRecord, checkpoint: Check
         settings=replace(kind.settings(flags, plan), random_weights=spec.model.synthetic),
         replicas=spec.deployment.replicas,
         router=spec.deployment.balance if spec.deployment.router else None,
+        router_kind=spec.deployment.router or "haproxy",
         plan=plan and _of_all(plan, spec),
         engine_version=kind.version({}, engine.freeze or ()),
     )

@@ -28,7 +28,7 @@ from bench.records.environment import redacted_command, redacted_text
 from bench.records.launch import Launch
 from bench.statuses import UNAUTHORIZED
 
-__all__ = ["Server", "ServerDied", "core_groups"]
+__all__ = ["Server", "ServerDied", "core_groups", "free_port"]
 
 
 class ServerDied(BenchError):
@@ -80,7 +80,7 @@ class Server:
         self.argv: list[str] = []
         self.environment: dict[str, str] = {}
         if launch.argv is not None:
-            self._port = _free_port()
+            self._port = free_port()
             self.base_url = f"http://127.0.0.1:{self._port}"
             port = {"{port}": str(self._port)}
             self.argv, self._afterwards = _filled(launch.argv, port), _filled(launch.afterwards or (), port)
@@ -116,7 +116,7 @@ class Server:
         meeting: dict[str, str] = {}
         if self._further:
             self.nodes = allocated_nodes(1 + len(self._further))
-            meeting = {"{head}": self.nodes.address, "{meet}": str(_free_port(""))}
+            meeting = {"{head}": self.nodes.address, "{meet}": str(free_port(""))}
             self.argv = _filled(self.argv, meeting)
         variables = for_a_server(os.environ) | self.environment
         if dropped := service_variables(os.environ):
@@ -261,7 +261,7 @@ class Server:
             self._log.write_bytes(clean)
 
 
-def _free_port(address: str = "127.0.0.1") -> int:
+def free_port(address: str = "127.0.0.1") -> int:
     """A port that is free now at an address of this machine; at all of them, where it is empty."""
     with socket.socket() as probe:
         probe.bind((address, 0))

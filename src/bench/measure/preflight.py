@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from bench.engine import core_groups, gpu_names, haproxy, outside_slurm, refuse_unfit, refuse_unlike, refuse_unready
+from bench.engine import core_groups, gpu_names, outside_slurm, refuse_unfit, refuse_unlike, refuse_unready, router_program
 from bench.engines import managed
 from bench.errors import BenchError, count_text, shown_size
 from bench.http import api_root
@@ -116,7 +116,7 @@ def _refuse_nodes(spec: DeploymentSpec) -> None:
 
 def _refuse_router(spec: DeploymentSpec) -> None:
     try:
-        haproxy()
+        router_program(spec.deployment.router or "haproxy")
     except BenchError as error:
         raise BenchError(f"deployments.{spec.name}: {error}") from None
 

@@ -86,8 +86,8 @@ class Launch:
         settings: the engine's settings in them. configured: what the study says of how it runs, by column of the summary
             (`DeploymentSpec.settings`).
         engine_version: the version in the engine's environment, for a server that does not report its own.
-        replicas: servers that are started, each with this command line. router: how HAProxy in front of them balances the load
-            (`leastconn`, `roundrobin` or `header:NAME`); None: nothing stands in front.
+        replicas: servers that are started, each with this command line. router: how the one in front of them balances the load, as
+            `balance` of the deployment says; None: nothing stands in front. router_kind: which one it is.
         afterwards: a command that removes what does not end with the process, such as a container.
         environment: variables that are set for it, without secrets.
         plan: its memory, of replicas that of all together; None where the model's shape is not known.
@@ -114,6 +114,7 @@ class Launch:
     engine_version: str | None = None
     replicas: int = 1
     router: str | None = None
+    router_kind: str = "haproxy"
     afterwards: tuple[str, ...] | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     plan: MemoryPlan | None

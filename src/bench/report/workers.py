@@ -8,10 +8,12 @@ from typing import Any
 import polars as pl
 
 from bench.analysis.efficiency import Efficiency
+from bench.analysis.level_values import level_values
 from bench.analysis.loss import Loss
+from bench.analysis.windows import of_windows
 from bench.analysis.workers import workers_of_runs
 from bench.study.config import Thresholds
-from bench.words.workers import between, efficiency, loss, sentences
+from bench.words.workers import between, efficiency, hits, loss, sentences
 
 __all__ = ["fleets"]
 
@@ -22,8 +24,9 @@ _MEANS = ("running_mean", "waiting_mean", "kv_usage_mean", "prefix_hit_rate")
 def fleets(
     runs: pl.DataFrame, thresholds: Thresholds, measured: Sequence[Efficiency] = (), lost: Sequence[Loss] = ()
 ) -> list[dict[str, Any]]:
-    """Each deployment with several workers: `deployment`, `efficiency` of its curves and `losses` of workers in words, `sentences` on
-    what sets its workers apart, `between` on what stands in front of them, and `rows` of a level and a worker.
+    """Each deployment with several workers: `deployment`, `efficiency` of its curves, `losses` of workers and `hits` of prefix caches
+    in words, `sentences` on what sets its workers apart, `between` on what stands in front of them, and `rows` of a level and a
+    worker.
 
     A row has the shares of requests and of output tokens (0–1) that the worker had of its level's runs, the highest KV usage, and the
     means over runs of the other columns; null where no run has a value.
@@ -39,12 +42,21 @@ def fleets(
             "deployment": name,
             "efficiency": [efficiency(each) for each in measured if each.fleet == name],
             "losses": [loss(each) for each in lost if each.deployment == name],
+            "hits": _hits(known.filter(deployment=name)),
             "sentences": sentences(apart[name]),
             "between": between(name, known.filter(deployment=name).to_dicts()),
             "rows": _rows(table.filter(deployment=name)),
         }
         for name in apart
     ]
+
+
+def _hits(runs: pl.DataFrame) -> list[str]:
+    """Of each load where a prefix cache served something, in words: the share of prompt tokens that it served, and TTFT P50."""
+    rate = pl.coalesce("prefix_hit_rate", "prefix_hit_rate_answers")
+    (windows,) = of_windows(runs.with_columns(prefix_hit_rate=rate))
+    levels = level_values(windows, ["prefix_hit_rate", "ttft_p50_s"]).filter(pl.col("prefix_hit_rate") > 0)
+    return [hits(row) for row in levels.iter_rows(named=True)]
 
 
 def _rows(table: pl.DataFrame) -> list[dict[str, Any]]:

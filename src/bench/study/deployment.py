@@ -146,6 +146,11 @@ class Engine(Strict):
             )
 
 
+_BALANCE = r"^(leastconn|roundrobin|power-of-two|cache-aware|header:[A-Za-z0-9-]{1,60})$"
+# What the policies of vLLM's router are called here; it takes a session by that header alone.
+_VLLM_ROUTER = ("roundrobin", "power-of-two", "cache-aware", "header:X-Session-ID")
+
+
 class Deployment(Strict):
     """One server: a model on an engine with its parameters. With `sweep`, several that differ in them."""
 
@@ -201,15 +206,19 @@ class Deployment(Strict):
         description="Servers that are started, each on cores or GPUs of its own, behind a `router` that gets the load. All together "
         "are measured as one server: counts are sums, and C_max is the fleet's.",
     )
-    router: Literal["haproxy"] | None = Field(
+    router: Literal["haproxy", "vllm-router"] | None = Field(
         default=None,
-        description="What stands in front of the replicas, on the cores that the client has too: `haproxy`, which has to be installed.",
+        description="What stands in front of the replicas, on the cores that the client has too: `haproxy` or `vllm-router`, which "
+        "has to be installed.",
     )
-    balance: Annotated[str, StringConstraints(pattern=r"^(leastconn|roundrobin|header:[A-Za-z0-9-]{1,60})$")] = Field(
+    balance: Annotated[
+        str, StringConstraints(pattern=r"^(leastconn|roundrobin|power-of-two|cache-aware|header:[A-Za-z0-9-]{1,60})$")
+    ] = Field(
         default="leastconn",
         description="How the router deals requests out: `leastconn`, to the replica with the fewest; `roundrobin`, in turn; "
         "`header:NAME`, by the value of that header, so that a conversation of a workload with `turns.session_header` stays at its "
-        "replica.",
+        "replica. `vllm-router` has `roundrobin`, `power-of-two` (the better of two), `cache-aware` (by prefixes that it has sent "
+        "there) and `header:X-Session-ID`.",
     )
     prefix_caching: bool = Field(default=False, description="Whether equal prompt prefixes share their KV cache.")
     cores: Count = Field(
@@ -266,6 +275,12 @@ class Deployment(Strict):
         if self.router is None and "balance" in self.model_fields_set:
             raise ValueError(
                 "balance says how a router deals requests out, and there is none; add `router: haproxy`, or remove it"
+            )
+        if self.router == "vllm-router" and self.balance not in _VLLM_ROUTER:
+            raise ValueError(f"balance is {self.balance}, and vllm-router has {', '.join(_VLLM_ROUTER)}; give one of them")
+        if self.router == "haproxy" and self.balance in ("power-of-two", "cache-aware"):
+            raise ValueError(
+                f"balance is {self.balance}, which HAProxy does not have; use `router: vllm-router`, or another balance"
             )
         return self
 

@@ -10,10 +10,12 @@ from bench.analysis.efficiency import Efficiency
 from bench.analysis.front import Front, FrontKind, front, unknown_fronts
 from bench.analysis.loss import Loss
 from bench.analysis.workers import Check, WorkerVerdict
+from bench.axes import AXES
 from bench.errors import count_text, shown_share
+from bench.words.loads import latency_text, load_text
 from bench.words.templates import filled
 
-__all__ = ["COUNTED", "between", "efficiency", "loss", "sentences"]
+__all__ = ["COUNTED", "between", "efficiency", "hits", "loss", "sentences"]
 
 COUNTED = {"requests": "requests", "generation_tokens": "output tokens"}
 # In {runs} stand how many of the runs showed it.
@@ -80,6 +82,15 @@ def efficiency(found: Efficiency) -> str:
             "Measure loads around both."
         )
     return f"{found.fleet}, {found.workload}: {found.replicas} replicas sustain {known} of {whole}."
+
+
+def hits(level: Mapping[str, Any]) -> str:
+    """What prefix caches served at a load. Args: level: of `level_values`, with `prefix_hit_rate` and `ttft_p50_s`."""
+    load = load_text(level["level"], AXES[level["axis"]].unit)
+    return (
+        f"{level['deployment']}, {level['workload']} at {load}: prefix caches served {shown_share(level['prefix_hit_rate'])} of the "
+        f"prompt tokens; TTFT P50 is {latency_text(level['ttft_p50_s'])}."
+    )
 
 
 def loss(found: Loss) -> str:
