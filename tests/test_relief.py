@@ -80,6 +80,7 @@ def test_a_model_that_does_not_find_the_measured_limit_again_has_no_relief():
     model, slos = calibrate(runs, FEW, draws=5), [parse_slo("ttft_p90=80ms")]
     assert relief_of(model, runs, slos, {"ttft"}, 9.0, 6.0, fewest=150) is not None
     assert relief_of(model, runs, slos, {"ttft"}, 24.0, 20.0, fewest=150) is None
+    assert relief_of(model, runs, slos, {"ttft"}, 1.0, fewest=150) is None  # and one that missed at a single request
 
 
 POINT = {"deployment": "a", "workload": "w", "axis": "concurrency", "kind": "found", "basis": "steady", "limit": 3.0, "missed_at": 4.0,

@@ -19,7 +19,7 @@ from bench.predict.step_time import StepTime
 from bench.statistics import Z
 from bench.study import Slo
 
-__all__ = ["Highest", "Replays", "found_again", "highest_loads"]
+__all__ = ["Highest", "Replays", "beyond", "found_again", "highest_loads"]
 
 _TIMES = 20  # times that a replay has the requests in flight, at least: chance piles up √2 ÷ √(10 × those) of the half; derived
 _MOST = 10_000  # most requests of a replay; convention
@@ -57,8 +57,13 @@ def highest_loads(
 
 
 def found_again(replayed: float, measured: float, *, held: bool) -> bool:
-    """Whether a model's limit of its own server is that of the server. Args: held: whether both are whole numbers of requests."""
-    return 1 / _OFF < replayed / measured < _OFF or (held and abs(replayed - measured) <= 1)
+    """Whether a model's limit of its own server is that of the server. Args: held: whether what is replayed are whole requests."""
+    return 1 / _OFF < replayed / measured < _OFF or (held and abs(replayed - measured) < 1)
+
+
+def beyond(replayed: float, missed_at: float) -> bool:
+    """Whether a model's limit of its own server is far above a load that the server missed its SLOs at."""
+    return replayed > _OFF * missed_at
 
 
 def _with_steps_of(played: Replay, model: Calibrated) -> Calibrated:

@@ -17,7 +17,7 @@ from bench.predict.asked import Asked
 from bench.predict.calibrate import Calibrated, MeasuredRun
 from bench.predict.carried import CLOSE, FEWEST_REQUESTS
 from bench.predict.ensemble import members
-from bench.predict.limit import Replays, found_again
+from bench.predict.limit import Replays, beyond, found_again
 from bench.predict.state import Limits
 from bench.predict.step_time import StepTime
 from bench.records.relief import Gain, Relief
@@ -72,7 +72,7 @@ def relief_of(
         limit = replays.limit(member.limits, member.step, missed_at)
         if not limit or not limit.rps:
             continue  # so slow a server, of which no load is within the SLOs, shows no gain
-        if measured is not None and not found_again(limit.level, measured, held=replays.held):
+        if beyond(limit.level, missed_at) or (measured and not found_again(limit.level, measured, held=replays.held)):
             continue
         for name, relieved in tried.items():
             spare = name in limit.spare

@@ -165,12 +165,17 @@ def _loads(loads: Sequence[tuple[str, float]]) -> str:
     return named + (f" and {more} more" if more > 0 else "")
 
 
+_TOO_MUCH = 900.0  # difference that could be seen (%) from which on it is no help to print it; derived: ten times as much
+
+
 def sight_text(sight: Sight | None) -> str | None:
     """What a comparison could have seen, and what half of that would take; None where nothing shows it."""
     if sight is None:
         return None
     number = "more than 100 sessions" if sight.sessions is None else f"about {count_text(sight.sessions, 'session')}"
     assumed = " (how far sessions differ is assumed)" if sight.spread_assumed else ""
+    if sight.could_see > _TOO_MUCH:
+        return f"could not have seen even a tenfold difference in {METRICS[sight.metric].title}: it takes more pairs of valid runs."
     return (
         f"could have seen differences of {two_digits(sight.could_see)} % or more in {METRICS[sight.metric].title}; "
         f"{two_digits(sight.half)} % takes {number} of each deployment{assumed}."

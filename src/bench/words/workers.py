@@ -50,6 +50,10 @@ _UNKNOWN: dict[FrontKind, str] = {
     "repeats": "Whether what stands in front of {fleet} sends requests again is not known of {runs}: the workers do not report how "
     "many they had.",
 }
+_NEITHER = (
+    "Whether what stands in front of {fleet} queues requests or sends some again is not known of {runs}: the workers report neither the "
+    "TTFT nor the number of exactly these requests."
+)
 _NOTHING = "What stands in front of {fleet} adds no wait that shows in TTFT, and sends no request again."
 
 
@@ -63,8 +67,10 @@ def between(fleet: str, runs: Sequence[Mapping[str, Any]]) -> list[str]:
     for kind, same in found.items():
         most = {name: max(getattr(each, name) or 0.0 for each in same) for name in ("wait_s", "tokens", "requests")}
         said.append(filled(_BETWEEN[kind], {"fleet": fleet, "runs": count_text(len(same), "run", of=len(runs)), **most}))
-    for kind, number in lacking.items():
-        said.append(filled(_UNKNOWN[kind], {"fleet": fleet, "runs": count_text(number, "run", of=len(runs))}))
+    texts = [(_UNKNOWN[kind], number) for kind, number in lacking.items()]
+    if set(lacking) == set(_UNKNOWN) and len(set(lacking.values())) == 1:
+        texts = [(_NEITHER, texts[0][1])]
+    said += [filled(text, {"fleet": fleet, "runs": count_text(number, "run", of=len(runs))}) for text, number in texts]
     return said or [filled(_NOTHING, {"fleet": fleet})]
 
 
