@@ -98,7 +98,7 @@ def test_vllms_router_deals_out_and_goes_on_without_a_replica_that_is_lost(tmp_p
         server.lose(2)
         assert eventually(lambda: len(asked(server, 8)) == 8)
         assert server.restore() is not None
-        assert asked(server, 4)
+        assert len(set(asked(server, 8))) == 2 or balance != "roundrobin"
 
 
 @needs_haproxy

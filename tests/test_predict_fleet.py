@@ -10,6 +10,7 @@ from bench.errors import BenchError
 from bench.load.schedule import PlannedRequest, schedule
 from bench.predict.calibrate import calibrate
 from bench.predict.carried import carried, rates_carried, within
+from bench.predict.day import hours
 from bench.predict.ensemble import members, typical
 from bench.predict.fleet import ROUTERS, FleetReplay, Instances, Scaling, replay_fleet
 from bench.predict.judge import self_judged
@@ -21,6 +22,7 @@ from bench.predict.server import ReplayedServer
 from bench.predict.state import Limits
 from bench.predict.step_time import StepTime
 from bench.predict.traffic import Traffic, read_traffic, sine
+from bench.records.calibration import Interval
 from bench.study import load_workload, parse_slo
 from tests.test_predict import LIMITS, TRUE, drawn, planned, training
 
@@ -390,3 +392,11 @@ def test_what_was_lost_counts_against_a_fleet():
     good = table.with_columns(first_token_s=pl.col("sent_s") + 0.5)
     for lost, meets in (((3800.0,), False), ((), True)):  # the second hour's other request
         assert served(FleetReplay(good, lost, (), 0.0, (), 1, 1, 1, 0), [member], [parse_slo("ttft_p90=1s")]).meets == meets
+
+
+def test_an_hour_takes_as_many_as_carry_it_by_what_so_many_carry_each():
+    """One alone carries 8.2/s, of two each 9, of four 10.5: what a pooled queue gives is not promised to fewer."""
+    traffic = Traffic((0.0, 3600.0, 7200.0, 10800.0), (8.0, 9.0, 35.0, 70.0))
+    rates = {1: Interval(8.2, 8.2, 8.2), 2: Interval(9.0, 8.0, 10.0), 4: Interval(10.5, 10.5, 10.5)}
+    found = [(hour.peak, tuple(vars(hour.instances).values())) for hour in hours(traffic, rates)]
+    assert found == [(9.0, (2, 2, 2)), (35.0, (4, 4, 4)), (70.0, (7, 7, 7))]

@@ -36,7 +36,7 @@ def print_days(
             [["hour", "requests/s", "instances"], *([f"{h.number:,}", f"{h.peak:,.3g}", _whole(h.instances)] for h in needs)]
         )
     if days:
-        print(f"\nAll the traffic{starts}:\n")
+        print(f"\nAll the traffic{starts}; ranges are those of three replays, with a slow, a typical and a fast instance:\n")
         head = ["fleet", "instances", "instance-hours", "within all limits", "in the worst hour", "SLOs met in each hour"]
         print_table([head + (["USD"] if price else []), *(_row(day, bool(why), price) for day, why in days)])
     for day, why in days:

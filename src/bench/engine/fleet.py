@@ -129,6 +129,9 @@ class Fleet(Server):
             "2",
             "--health-success-threshold",
             "1",
+            # A breaker would keep a replica that was restored out of the next run, and what is sent again hides what failed.
+            "--disable-circuit-breaker",
+            "--disable-retries",
         )
         urls = [each.base_url for each in self._replicas]
         return program, "--host", "127.0.0.1", "--port", "{port}", *metrics, *policy, *checks, "--worker-urls", *urls

@@ -113,6 +113,7 @@ class Server:
     def start(self) -> None:
         """Start its process; what an earlier server left is ended first."""
         self._log.parent.mkdir(parents=True, exist_ok=True)
+        self._begun = time.monotonic()
         meeting: dict[str, str] = {}
         if self._further:
             self.nodes = allocated_nodes(1 + len(self._further))
@@ -167,7 +168,7 @@ class Server:
             time.sleep(0.25)
         if self.managed and (others := self._others()):
             raise ServerDied(f"Port {self._port} was taken meanwhile, by {', '.join(others)}.")
-        self.ready_s = time.monotonic() - begin
+        self.ready_s = time.monotonic() - (self._begun if self.managed else begin)
 
     def _others(self) -> list[str]:
         """Who else listens on the server's port: it would get the requests, or a share of them (vLLM listens with SO_REUSEPORT)."""

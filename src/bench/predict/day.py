@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -82,14 +82,29 @@ def draws(
     ]
 
 
-def hours(traffic: Traffic, rate: Interval) -> list[Hour]:
-    """The instances that each hour's highest rate takes. Args: rate: that one of them sustains (requests/s)."""
+def hours(traffic: Traffic, rates: Mapping[int, Interval]) -> list[Hour]:
+    """The instances that each hour's highest rate takes.
+
+    Args:
+        rates: that one of so many sustains (requests/s), of one alone and of some numbers behind the router; any other number has that
+            of the next lower one, since more share a queue better.
+    """
     found = []
     for number in range(math.ceil(traffic.seconds / HOUR_S - 1e-9)):
         peak = traffic.highest(number * HOUR_S, (number + 1) * HOUR_S)
-        needed = (math.ceil(peak / each - 1e-9) for each in (rate.value, rate.high, rate.low))
+        needed = (_needed(peak, {n: getattr(rate, end) for n, rate in rates.items()}) for end in ("value", "high", "low"))
         found.append(Hour(number, peak, Interval(*needed)))
     return found
+
+
+def _needed(peak: float, rates: Mapping[int, float]) -> int:
+    """The least instances that carry a rate. Args: rates: of one of so many."""
+    sizes = sorted(rates)
+    for size, following in zip(sizes, [*sizes[1:], math.inf], strict=True):
+        number = max(size, math.ceil(peak / rates[size] - 1e-9))
+        if number < following:
+            return number
+    raise AssertionError("the last size has no upper end")
 
 
 def replayed_day(

@@ -51,8 +51,8 @@ _UNKNOWN: dict[FrontKind, str] = {
     "many they had.",
 }
 _NEITHER = (
-    "Whether what stands in front of {fleet} queues requests or sends some again is not known of {runs}: the workers report neither the "
-    "TTFT nor the number of exactly these requests."
+    "Whether what stands in front of {fleet} queues requests or sends some again is not known of {runs}: the workers report neither "
+    "the TTFT nor the number of exactly these requests."
 )
 _NOTHING = "What stands in front of {fleet} adds no wait that shows in TTFT, and sends no request again."
 

@@ -106,8 +106,6 @@ class Fleet(Modelled):
             raise BenchError(
                 "--workload: a step or ramp is traffic; give it as --traffic FILE, and leave it out of the workload."
             )
-        if workload.lose:
-            raise BenchError("--workload has lose, and what is predicted loses no instance. Remove it.")
         if self.deployment:
             self._of_unequal(workload, slos, traffic)
             return
@@ -121,14 +119,15 @@ class Fleet(Modelled):
             raise BenchError(f"no rate is clearly within {' and '.join(map(str, slos))}: even a request alone may take longer.")
         alone = carried(model, workload, slos, rates, limits)
         self._refuse(alone.at.doubts)
-        number, together, rates = self._together(model, limits, workload, slos, traffic.peak, alone.rate, rates)
+        known, rates = self._together(model, limits, workload, slos, traffic.peak, alone.rate, rates)
+        number, together = max(known), known[max(known)]
         at = replayed(typical(model, limits), workload, slos, together.high, instances=number, router=self.router)
         self._refuse(list(doubts(model, [at])))
         needed = Interval(*(math.ceil(traffic.peak / rate - 1e-9) for rate in (together.value, together.high, together.low)))
         days, notes, needs = (
             ([], [], [])
             if traffic.seconds < _HOUR_S
-            else self._days(model, limits, workload, slos, traffic, needed, together, rates)
+            else self._days(model, limits, workload, slos, traffic, needed, known, rates)
         )
         result = {
             "slos": self.slo,
@@ -294,25 +293,26 @@ class Fleet(Modelled):
         peak: float,
         alone: Interval,
         rates: list[float],
-    ) -> tuple[int, Interval, list[float]]:
-        """Requests/s of one of several behind the router: of as many as the peak takes, or of four that stand for more; and of each
-        member. Args: rates: of each member alone.
+    ) -> tuple[dict[int, Interval], list[float]]:
+        """Requests/s of one instance alone, and of one of several behind the router, by their number, up to as many as the peak takes,
+        or to four that stand for more; and those of each member for the most. Args: rates: of each member alone.
         """
         from bench.predict.carried import rates_carried
         from bench.predict.ensemble import members
         from bench.predict.predict import ensemble_interval
 
+        known = {1: alone}
         if peak <= alone.value:
-            return 1, alone, rates
+            return known, rates
         number = 2 if peak <= _TOGETHER * _GAIN * alone.value else _TOGETHER
         while True:
             ensemble = tracked(members(model, limits, count=_MEMBERS), f"{number} behind {self.router}")
             rates = rates_carried(ensemble, workload, slos, instances=number, router=self.router)
             if not min(rates):
                 raise BenchError(f"no rate is clearly within the SLOs of {number} instances behind {self.router}.")
-            found = ensemble_interval(rates)
+            known[number] = found = ensemble_interval(rates)
             if number == _TOGETHER or number * found.value >= peak:
-                return number, found, rates
+                return known, rates
             number += 1
 
     def _days(
@@ -323,20 +323,23 @@ class Fleet(Modelled):
         slos: list[Slo],
         traffic: Traffic,
         needed: Interval,
-        together: Interval,
+        known: dict[int, Interval],
         rates: list[float],
     ) -> tuple[list[tuple[Day, list[Doubt]]], list[str], list[Hour]]:
         """A fixed fleet, and one that follows the traffic, as far as they can be replayed, each with why not to rely on it; notes on
         what cannot; and what each hour takes.
 
         A few instances stand for all, with their share of the traffic.
+
+        Args:
+            known: requests/s of one of so many behind the router. rates: of each member for the most of them.
         """
         from bench.predict.day import Draw, draws, hours, replayed_day
         from bench.predict.ensemble import members, typical
         from bench.predict.fleet import Instances, Scaling
         from bench.predict.predict import doubts
 
-        needs, number = hours(traffic, together), int(needed.high)
+        needs, number, together = hours(traffic, known), int(needed.high), known[max(known)]
         requests = traffic.requests * workload.turn_count
         few = min(number, max(_FEWEST, min(_MOST, round(_REQUESTS * number / requests))))
         share = few / number
@@ -409,11 +412,14 @@ class Fleet(Modelled):
             raise BenchError(f"no rate is clearly within the SLOs of these instances behind {self.router}.")
         whole = ensemble_interval(rates)
         days: list[tuple[Day, list[Doubt]]] = []
-        notes: list[str] = []
+        notes = [
+            "Whether each instance stays within what was measured of it is not checked: behind round-robin or random a slow one "
+            "may not."
+        ]
         if traffic.seconds >= _HOUR_S and traffic.requests * workload.turn_count > _MOST_REQUESTS:
-            notes = [
+            notes.append(
                 f"The traffic was not replayed: it has {traffic.requests * workload.turn_count:,.0f} requests. Give shorter traffic."
-            ]
+            )
         elif traffic.seconds >= _HOUR_S:
             day = replayed_day(
                 "fixed",
