@@ -10,7 +10,7 @@ from benchmarks.fronts import PLANTED, judge
 from bench.aggregate import summary_frame
 from bench.analysis.front import front
 from bench.engine import resolve_launch
-from bench.engine.fleet import haproxy
+from bench.engine.fleet import router_program
 from bench.measure.session import measure
 from bench.parse import parse_run
 from bench.records.files import write_record
@@ -91,7 +91,7 @@ def test_a_real_proxy_that_queues_is_named(tmp_path, monkeypatch, content):
             "defaults\n mode http\n option http-no-delay\n timeout connect 5s\n timeout client 60s\n timeout server 60s\n timeout queue 60s\n"
             f"listen all\n bind 127.0.0.1:{port}\n server one 127.0.0.1:{server.port} maxconn 1\n"
         )
-        proxy = subprocess.Popen([haproxy(), "-db", "-f", str(file)])
+        proxy = subprocess.Popen([router_program("haproxy"), "-db", "-f", str(file)])
         try:
             time.sleep(0.5)
             where = {"base_url": f"http://127.0.0.1:{port}", "metrics": f"{server.base_url}/metrics"}
