@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bench.analysis.efficiency import Efficiency
-from bench.analysis.front import Front, FrontKind, front, unknown_fronts
+from bench.analysis.front import FEW_FURTHER, LEAST_WAIT_S, WAIT_SHARE, Front, FrontKind, front, unknown_fronts
 from bench.analysis.loss import Loss
 from bench.analysis.workers import Check, WorkerVerdict
 from bench.axes import AXES
@@ -47,14 +47,17 @@ _BETWEEN: dict[FrontKind, str] = {
 _UNKNOWN: dict[FrontKind, str] = {
     "queues": "Whether what stands in front of {fleet} queues requests is not known of {runs}: that takes two loads or more, and "
     "workers that report the TTFT of exactly the requests that the client sent.",
-    "repeats": "Whether what stands in front of {fleet} sends requests again is not known of {runs}: the workers do not report how "
-    "many they had.",
+    "repeats": "Whether what stands in front of {fleet} sends requests again is not known of {runs}: that takes workers that report how "
+    "many requests they had, with how many prompt tokens, and a run without failed requests and preemptions.",
 }
 _NEITHER = (
-    "Whether what stands in front of {fleet} queues requests or sends some again is not known of {runs}: the workers report neither the "
-    "TTFT nor the number of exactly these requests."
+    "Whether what stands in front of {fleet} queues requests or sends some again is not known of {runs}: that takes two loads or more "
+    "without failed requests and preemptions, and workers that report the number, the prompt tokens and the TTFT of exactly these requests."
 )
-_NOTHING = "What stands in front of {fleet} adds no wait that shows in TTFT, and sends no request again."
+_NOTHING = (
+    "What stands in front of {fleet} adds no more than {share:share} of TTFT, or {wait_s:.3g} s, beyond the load where it adds least, and "
+    "counts of the workers show no more than {few:share.1} of the requests sent again."
+)
 
 
 def between(fleet: str, runs: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -71,7 +74,7 @@ def between(fleet: str, runs: Sequence[Mapping[str, Any]]) -> list[str]:
     if set(lacking) == set(_UNKNOWN) and len(set(lacking.values())) == 1:
         texts = [(_NEITHER, texts[0][1])]
     said += [filled(text, {"fleet": fleet, "runs": count_text(number, "run", of=len(runs))}) for text, number in texts]
-    return said or [filled(_NOTHING, {"fleet": fleet})]
+    return said or [filled(_NOTHING, {"fleet": fleet, "wait_s": LEAST_WAIT_S, "share": WAIT_SHARE, "few": FEW_FURTHER})]
 
 
 def efficiency(found: Efficiency) -> str:
