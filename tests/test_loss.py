@@ -119,6 +119,26 @@ def test_a_run_that_is_too_short_after_the_loss_does_not_tell():
     assert {each["lost_recovered"] for each in found} == {None}
 
 
+def nothing(requests, where, *names):
+    """The requests, without some latencies where the condition holds."""
+    return requests.with_columns(pl.when(where).then(None).otherwise(name).alias(name) for name in names)
+
+
+def test_answers_at_one_moment_are_judged_by_e2e_and_answers_without_any_latency_by_nothing():
+    requests, drained_s = simulated(0, rate=6.0, found_s=5.0, stalls=True, length_s=90.0)
+    whole = nothing(requests, pl.lit(value=True), "ttft_s", "tpot_s")
+    assert figures(whole)["lost_recovery_s"] == pytest.approx(drained_s, abs=5.0)
+    found = figures(nothing(whole, pl.lit(value=True), "e2e_s"))
+    assert (found["lost_recovered"], found["lost_recovery_s"]) == (None, None)
+
+
+def test_an_answer_without_tpot_does_not_count_as_a_slow_one():
+    requests, ended_s = simulated(0)
+    found = figures(nothing(requests, pl.col("index") % 5 >= 2, "tpot_s"))
+    assert found["lost_recovered"] is True
+    assert found["lost_recovery_s"] == pytest.approx(ended_s, abs=2.0)
+
+
 def judged(seed, rate):
     requests, _ = simulated(seed, rate=rate)
     failed = (requests["outcome"] != "ok").sum()

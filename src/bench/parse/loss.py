@@ -17,8 +17,8 @@ def loss_figures(lost: Lost | None, requests: pl.DataFrame, window: SteadyWindow
     """What followed the loss of a worker; nulls without one.
 
     The level that the other workers hold is that of the steady window after the loss. The fleet is at it at the first nine consecutive
-    requests whose median TTFT and TPOT are at most the P90 of that window, and once the last failed request has ended: of a fleet that
-    is at its level, nine requests pass with a probability of 0.998 (`recovery`).
+    requests whose median TTFT (E2E where answers have no TTFT) and TPOT are at most the P90 of that window, and once errors have
+    ended: of a fleet that is at its level, nine requests pass with a probability of 0.998 (`recovery`).
 
     Args:
         requests: the tidy table. window: of `steady_figures`, after the loss.
@@ -65,12 +65,15 @@ def _recovered(
     if window.why == "grows" or errors_until_s is None:
         return (False if later.height >= FEWEST_GROWING else None), None
     settled = later.filter(in_steady_state(window) & (pl.col("outcome") == "ok"))
+    judged = {name: known for name in ("ttft_s", "tpot_s", "e2e_s") if len(known := settled[name].drop_nulls()) >= WINDOW}
+    if "ttft_s" in judged:
+        judged.pop("e2e_s", None)  # a share of it follows from how long the answers are
+    if not judged:
+        return None, None
     moments = [at_s, errors_until_s]
-    for name in ("ttft_s", "tpot_s"):
-        usual = settled[name].drop_nulls()
-        if len(usual) >= WINDOW:
-            back = back_from(later, name, usual)
-            if back is None:
-                return False, None
-            moments.append(back)
+    for name, usual in judged.items():
+        back = back_from(later, name, usual)
+        if back is None:
+            return False, None
+        moments.append(back)
     return True, max(moments) - at_s

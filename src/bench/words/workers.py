@@ -47,16 +47,17 @@ _BETWEEN: dict[FrontKind, str] = {
 _UNKNOWN: dict[FrontKind, str] = {
     "queues": "Whether what stands in front of {fleet} queues requests is not known of {runs}: that takes two loads or more, and "
     "workers that report the TTFT of exactly the requests that the client sent.",
-    "repeats": "Whether what stands in front of {fleet} sends requests again is not known of {runs}: that takes workers that report how "
-    "many requests they had, with how many prompt tokens, and a run without failed requests and preemptions.",
+    "repeats": "Whether what stands in front of {fleet} sends requests again is not known of {runs}: that takes workers that report "
+    "how many requests they had, with how many prompt tokens, and a run without failed requests and preemptions.",
 }
 _NEITHER = (
     "Whether what stands in front of {fleet} queues requests or sends some again is not known of {runs}: that takes two loads or more "
-    "without failed requests and preemptions, and workers that report the number, the prompt tokens and the TTFT of exactly these requests."
+    "without failed requests and preemptions, and workers that report the number, the prompt tokens and the TTFT of exactly these "
+    "requests."
 )
 _NOTHING = (
-    "What stands in front of {fleet} adds no more than {share:share} of TTFT, or {wait_s:.3g} s, beyond the load where it adds least, and "
-    "counts of the workers show no more than {few:share.1} of the requests sent again."
+    "What stands in front of {fleet} adds no more than {share:share} of TTFT, or {wait_s:.3g} s, beyond the load where it adds least, "
+    "and counts of the workers show no more than {few:share.1} of the requests sent again."
 )
 
 
