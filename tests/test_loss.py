@@ -139,6 +139,32 @@ def test_an_answer_without_tpot_does_not_count_as_a_slow_one():
     assert found["lost_recovery_s"] == pytest.approx(ended_s, abs=2.0)
 
 
+def failing(requests, where, *unknown):
+    """The requests, of which those fail where the condition holds, and lack what is unknown of them."""
+    requests = requests.with_columns(outcome=pl.when(where).then(pl.lit("disconnect")).otherwise("outcome"))
+    return nothing(requests, where, "first_token_s", "last_token_s", "ttft_s", "tpot_s", "e2e_s", *unknown)
+
+
+@pytest.mark.parametrize("at_s", [35.0, 50.0, 59.0])
+def test_a_stray_failure_neither_prolongs_a_recovery_nor_denies_it(at_s):
+    requests, ended_s = simulated(0)
+    whole, found = figures(requests), figures(failing(requests, pl.col("index") == (pl.col("sent_s") < at_s).sum()))
+    assert found["lost_failed"] == whole["lost_failed"] + 1
+    assert found["lost_errors_s"] == pytest.approx(ended_s)
+    assert (found["lost_recovered"], found["lost_recovery_s"]) == (True, whole["lost_recovery_s"])
+
+
+def test_errors_that_go_on_are_no_recovery():
+    requests, _ = simulated(0)
+    found = figures(failing(requests, (pl.col("sent_s") > KILLED_S) & (pl.col("index") % 6 == 0)))
+    assert (found["lost_errors_s"], found["lost_recovered"]) == (None, False)
+
+
+def test_failures_before_the_loss_are_not_its_doing():
+    requests, _ = simulated(0)
+    assert figures(failing(requests, pl.col("index") < 5, "sent_s", "end_s"))["lost_failed"] == figures(requests)["lost_failed"]
+
+
 def judged(seed, rate):
     requests, _ = simulated(seed, rate=rate)
     failed = (requests["outcome"] != "ok").sum()
