@@ -72,7 +72,8 @@ def test_a_fleet_says_what_stands_in_front_of_it():
     (failed,) = between("f", [{**ROW, "failed": 1, "ok": 99}])
     assert "sends requests again is not known of 1 of 1 run" in failed
     queue, blind = between("f", [{**honest, "front_wait_s": 2.0, "ttft_mean_s": 3.0}, {**honest, "front_wait_s": None}])
-    assert "queues requests for up to 2 s on average in 1 of 2 runs" in queue
+    assert queue.startswith("f, 1 of 2 runs: requests waited up to 2 s on average before the engine had them")
+    assert "a gateway, or the API server, queues them" in queue  # as the notes on each run say
     assert "not known of 1 of 2 runs" in blind
 
 

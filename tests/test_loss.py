@@ -193,7 +193,7 @@ def test_without_a_loss_nothing_is_known():
 def test_in_words():
     known = Loss("two", "w", "r", 8.0, True, 20.0, 12, 0.04, 2.0, True, 2.3, True)
     assert loss(known) == (
-        "two, w at 8/s: a worker was killed, and 12 requests failed (4 %), the last 2 s after it. The others were at their steady level "
+        "two, w at 8/s: a worker was killed, and 12 requests failed (4 %); errors ended 2 s after it. The others were at their steady level "
         "after 2.3 s. They sustain this load within the SLOs: N + 1 holds."
     )
     bad = Loss("two", "w", "r", 8.0, True, 20.0, 0, 0.0, 0.0, False, None, False)

@@ -30,8 +30,9 @@ def loss_figures(lost: Lost | None, requests: pl.DataFrame, window: SteadyWindow
     Returns:
         `lost_at_s`, `lost_failed` (requests that were under way then, or due later, and failed), `lost_failed_share` (of all of
         those, 0–1), `lost_errors_s` (from the loss until errors had ended, `_errors_end`; 0 where none failed, null where they went
-        on), `lost_recovered` (false where requests pile up or errors go on, in 150 requests or more after the loss, or where latencies
-        never come to the level; null where the run is too short to tell, or answers have no latency) and `lost_recovery_s` (from the loss, null unless recovered).
+        on), `lost_recovered` (false where latencies never come to the level, and where requests pile up or errors go on in 150
+        requests or more after the loss; null where the run is too short to tell, or answers have no latency) and `lost_recovery_s`
+        (from the loss, null unless recovered).
     """
     names = ("at_s", "failed", "failed_share", "errors_s", "recovered", "recovery_s")
     if lost is None:

@@ -13,6 +13,7 @@ from bench.analysis.workers import Check, WorkerVerdict
 from bench.axes import AXES
 from bench.errors import count_text, shown_share
 from bench.words.loads import latency_text, load_text
+from bench.words.streams import QUEUED
 from bench.words.templates import filled
 
 __all__ = ["COUNTED", "between", "efficiency", "hits", "loss", "sentences"]
@@ -34,8 +35,7 @@ _TEXTS: dict[Check, str] = {
 
 # What a router or gateway did, and what is not known of it; in {runs} stand how many of the runs showed it.
 _BETWEEN: dict[FrontKind, str] = {
-    "queues": "What stands in front of {fleet} queues requests for up to {wait_s:.3g} s on average in {runs}. Let it pass more on, if "
-    "the workers have room.",
+    "queues": f"{{fleet}}, {{runs}}: {QUEUED}. If it is the gateway and the workers have room, let it pass more on.",
     "buffers": "What stands in front of {fleet} passes whole answers on, up to {wait_s:.3g} s after their first token, in {runs}. "
     "Turn its buffering of responses off.",
     "gathers": "What stands in front of {fleet} passes on {tokens:.3g} tokens together in {runs}. Turn its buffering of responses off.",
@@ -70,7 +70,10 @@ def between(fleet: str, runs: Sequence[Mapping[str, Any]]) -> list[str]:
     said = []
     for kind, same in found.items():
         most = {name: max(getattr(each, name) or 0.0 for each in same) for name in ("wait_s", "tokens", "requests")}
-        said.append(filled(_BETWEEN[kind], {"fleet": fleet, "runs": count_text(len(same), "run", of=len(runs)), **most}))
+        wait = {"wait": f"up to {most['wait_s']:.3g} s", "waiting": None}
+        said.append(
+            filled(_BETWEEN[kind], {"fleet": fleet, "runs": count_text(len(same), "run", of=len(runs)), **wait, **most})
+        )
     texts = [(_UNKNOWN[kind], number) for kind, number in lacking.items()]
     if set(lacking) == set(_UNKNOWN) and len(set(lacking.values())) == 1:
         texts = [(_NEITHER, texts[0][1])]
@@ -108,7 +111,7 @@ def loss(found: Loss) -> str:
     failed, errors = "no request failed", ""
     if found.failed:
         failed = f"{count_text(found.failed, 'request')} failed ({shown_share(found.failed_share or 0.0)})"
-        errors = ", until the run ended" if found.errors_s is None else f", the last {found.errors_s:.2g} s after it"
+        errors = ", until the run ended" if found.errors_s is None else f"; errors ended {found.errors_s:.2g} s after it"
     begun = f"{found.deployment}, {found.workload} at {found.rate:g}/s: a worker was killed, and {failed}{errors}."
     if not found.valid:
         return f"{begun} The run is invalid: the rest is not known."
