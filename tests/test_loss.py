@@ -1,6 +1,7 @@
 """What the loss of a worker did to a fleet: a simulated one, whose errors end and whose queue drains at known moments."""
 
 import heapq
+import time
 
 import numpy as np
 import polars as pl
@@ -9,11 +10,13 @@ import pytest
 from bench.analysis.loss import Loss, losses
 from bench.analysis.slo import goodput, judged_requests
 from bench.errors import BenchError
+from bench.measure.losing import Losing
 from bench.parse.loss import loss_figures
 from bench.parse.scrapes import TELEMETRY_SCHEMA
 from bench.parse.steady import steady_figures
 from bench.records.run import Lost
 from bench.study import Plan, Slo, load_config
+from bench.study.lose import Lose
 from bench.words.workers import loss
 from tests.planted import summary_row, summary_rows
 
@@ -199,6 +202,20 @@ def test_in_words():
     bad = Loss("two", "w", "r", 8.0, True, 20.0, 0, 0.0, 0.0, False, None, False)
     assert "no request failed. The others had not come to a steady level when the run ended" in loss(bad)
     assert "invalid: the rest is not known" in loss(Loss("two", "w", "r", 8.0, False, 20.0, 1, 0.1, None, None, None, None))
+
+
+class Immortal:
+    """A fleet whose workers cannot be killed, as those of somebody else."""
+
+    def lose(self, number):
+        raise PermissionError(number)
+
+
+def test_a_worker_that_lives_on_was_not_lost():
+    losing = Losing(Immortal(), Lose(after_s=0.001))
+    with pytest.raises(PermissionError), losing:
+        time.sleep(0.1)
+    assert losing.lost(0.0) is None
 
 
 @pytest.mark.parametrize(
