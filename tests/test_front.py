@@ -69,6 +69,10 @@ def test_a_fleet_says_what_stands_in_front_of_it():
         "What stands in front of f adds no more than 25 % of TTFT, or 0.05 s, beyond the load where it adds least, and counts of the "
         "workers show no more than 0.5 % of the requests sent again."
     ]
+    killed = {**honest, "lost_at_s": 20.0, "server_requests": None, "front_wait_s": None}
+    assert between("f", [honest, killed]) == [
+        "What stands in front of f is not known of 1 of 2 runs, in which a worker was killed: no sum of the workers is taken over such a run."
+    ]
     (failed,) = between("f", [{**ROW, "failed": 1, "ok": 99}])
     assert "sends requests again is not known of 1 of 1 run" in failed
     queue, blind = between("f", [{**honest, "front_wait_s": 2.0, "ttft_mean_s": 3.0}, {**honest, "front_wait_s": None}])

@@ -55,6 +55,7 @@ _NEITHER = (
     "without failed requests and preemptions, and workers that report the number, the prompt tokens and the TTFT of exactly these "
     "requests."
 )
+_LOST = "What stands in front of {fleet} is not known of {runs}, in which a worker was killed: no sum of the workers is taken over such a run."
 _NOTHING = (
     "What stands in front of {fleet} adds no more than {share:share} of TTFT, or {wait_s:.3g} s, beyond the load where it adds least, "
     "and counts of the workers show no more than {few:share.1} of the requests sent again."
@@ -66,7 +67,8 @@ def between(fleet: str, runs: Sequence[Mapping[str, Any]]) -> list[str]:
     found: dict[FrontKind, list[Front]] = {}
     for each in (each for run in runs for each in front(run)):
         found.setdefault(each.kind, []).append(each)
-    lacking = Counter(kind for run in runs for kind in unknown_fronts(run))
+    lost = sum(run.get("lost_at_s") is not None for run in runs)
+    lacking = Counter(kind for run in runs if run.get("lost_at_s") is None for kind in unknown_fronts(run))
     said = []
     for kind, same in found.items():
         most = {name: max(getattr(each, name) or 0.0 for each in same) for name in ("wait_s", "tokens", "requests")}
@@ -77,6 +79,8 @@ def between(fleet: str, runs: Sequence[Mapping[str, Any]]) -> list[str]:
     texts = [(_UNKNOWN[kind], number) for kind, number in lacking.items()]
     if set(lacking) == set(_UNKNOWN) and len(set(lacking.values())) == 1:
         texts = [(_NEITHER, texts[0][1])]
+    if lost:
+        texts.append((_LOST, lost))
     said += [filled(text, {"fleet": fleet, "runs": count_text(number, "run", of=len(runs))}) for text, number in texts]
     return said or [filled(_NOTHING, {"fleet": fleet, "wait_s": LEAST_WAIT_S, "share": WAIT_SHARE, "few": FEW_FURTHER})]
 
