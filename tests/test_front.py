@@ -71,7 +71,8 @@ def test_a_fleet_says_what_stands_in_front_of_it():
     ]
     killed = {**honest, "lost_at_s": 20.0, "server_requests": None, "front_wait_s": None}
     assert between("f", [honest, killed]) == [
-        "What stands in front of f is not known of 1 of 2 runs, in which a worker was killed: no sum of the workers is taken over such a run."
+        "Whether what stands in front of f queues requests or sends some again is not known of 1 of 2 runs, as a worker was killed: "
+        "no sum of the workers is taken then."
     ]
     (failed,) = between("f", [{**ROW, "failed": 1, "ok": 99}])
     assert "sends requests again is not known of 1 of 1 run" in failed

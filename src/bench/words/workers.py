@@ -55,7 +55,10 @@ _NEITHER = (
     "without failed requests and preemptions, and workers that report the number, the prompt tokens and the TTFT of exactly these "
     "requests."
 )
-_LOST = "What stands in front of {fleet} is not known of {runs}, in which a worker was killed: no sum of the workers is taken over such a run."
+_LOST = (
+    "Whether what stands in front of {fleet} queues requests or sends some again is not known of {runs}, as a worker was killed: no sum "
+    "of the workers is taken then."
+)
 _NOTHING = (
     "What stands in front of {fleet} adds no more than {share:share} of TTFT, or {wait_s:.3g} s, beyond the load where it adds least, "
     "and counts of the workers show no more than {few:share.1} of the requests sent again."
