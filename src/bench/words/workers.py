@@ -56,8 +56,8 @@ _NEITHER = (
     "requests."
 )
 _LOST = (
-    "Whether what stands in front of {fleet} queues requests or sends some again is not known of {runs}, as a worker was killed: no sum "
-    "of the workers is taken then."
+    "Whether what stands in front of {fleet} queues requests or sends some again is not known of {runs}, as a worker was killed: no "
+    "sum of the workers is taken then."
 )
 _NOTHING = (
     "What stands in front of {fleet} adds no more than {share:share} of TTFT, or {wait_s:.3g} s, beyond the load where it adds least, "

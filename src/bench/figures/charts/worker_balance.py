@@ -30,7 +30,8 @@ _WIDTH, _ABOVE, _BELOW = 280, 200, 90
     question="Does the router load its workers evenly?",
     reading="Above: each worker's share of what the fleet counted in a run, of requests, or of output tokens where the engine does not "
     "count requests; a line a worker through the means of its levels, and dashed the even share. Below: the KV cache's usage of each "
-    "worker, in the mean over the load. Lines that part show a worker that is slower, or preferred by the router. Runs in which a worker was killed are left out.",
+    "worker, in the mean over the load. Lines that part show a worker that is slower, or preferred by the router. "
+    "Runs in which a worker was killed are left out.",
     judged="counts_valid",
 )
 def worker_balance(results: Results) -> alt.ConcatChart | alt.LayerChart:
