@@ -203,6 +203,11 @@ def test_the_report_names_workers_that_differ(runs):
     assert list(workers_of_runs(runs, 1.0)) == ["a"]
 
 
+def test_a_lost_or_a_single_worker_is_no_matter_of_balance(runs):
+    for others in (runs.with_columns(lost_at_s=5.0), runs.with_columns(pl.col("workers").list.head(1))):
+        assert "several workers" in load_figure("worker-balance").draw(Results(others, pl.DataFrame())).why
+
+
 def test_the_figure_shows_each_worker(runs):
     drawn = load_figure("worker-balance").draw(Results(runs, pl.DataFrame())).to_dict()
     text = json.dumps(drawn)

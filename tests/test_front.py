@@ -8,9 +8,9 @@ import pytest
 from benchmarks.fronts import PLANTED, judge
 
 from bench.aggregate import summary_frame
-from bench.analysis.front import front
+from bench.analysis.front import front, unknown_fronts
 from bench.engine import resolve_launch
-from bench.engine.fleet import haproxy
+from bench.engine.fleet import router_program
 from bench.measure.session import measure
 from bench.parse import parse_run
 from bench.records.files import write_record
@@ -37,32 +37,48 @@ ROW = {"ok": 100, "requests": 100, "failed": 0, "server_requests": 110.0, "serve
 
 
 @pytest.mark.parametrize(
-    ("change", "kinds"),
+    ("change", "kinds", "known"),
     [
-        ({}, ["repeats"]),
-        ({"server_requests": 101.0}, []),  # one more may be a health check
-        ({"client_resent": 10}, []),
-        ({"preemptions": 1.0}, []),  # some engines count such prompts twice
-        ({"failed": 1, "ok": 99}, []),  # nobody knows what failed ones cost
-        ({"server_prompt_tokens": 10_100.0}, []),  # ten prompts of ten tokens
-        ({"server_prompt_tokens": None}, []),
-        ({"scraped_after": False}, []),
-        ({"server_e2e_mean_s": 1.0}, ["repeats_or_others"]),  # together longer than the client waited
-        ({"server_e2e_mean_s": None}, ["repeats_or_others"]),
-        ({"front_wait_s": 0.06}, ["queues", "repeats"]),
-        ({"front_wait_s": 0.06, "ttft_mean_s": 0.3}, ["repeats"]),  # a fifth of TTFT
-        ({"front_wait_s": 0.04, "ttft_mean_s": 0.04}, ["repeats"]),
+        ({}, ["repeats"], True),
+        ({"server_requests": 101.0}, [], True),  # one more may be a health check
+        ({"server_requests": 100.0, "preemptions": 1.0}, [], True),
+        ({"server_requests": 100.0, "server_prompt_tokens": None}, [], True),
+        ({"server_requests": 100.0, "failed": 1, "ok": 99}, [], True),
+        ({"server_requests": 100.0, "failed": 9, "ok": 91}, [], False),  # nine may be tries of others
+        ({"client_resent": 10}, [], False),
+        ({"preemptions": 1.0}, [], False),  # some engines count such prompts twice
+        ({"failed": 1, "ok": 99}, [], False),  # nobody knows what failed ones cost
+        ({"server_prompt_tokens": 10_100.0}, [], True),  # ten prompts of ten tokens
+        ({"server_prompt_tokens": None}, [], False),
+        ({"scraped_after": False}, [], False),
+        ({"server_e2e_mean_s": 1.0}, ["repeats_or_others"], True),  # together longer than the client waited
+        ({"server_e2e_mean_s": None}, ["repeats_or_others"], True),
+        ({"front_wait_s": 0.06}, ["queues", "repeats"], True),
+        ({"front_wait_s": 0.06, "ttft_mean_s": 0.3}, ["repeats"], True),  # a fifth of TTFT
+        ({"front_wait_s": 0.04, "ttft_mean_s": 0.04}, ["repeats"], True),
     ],
 )
-def test_what_a_row_shows(change, kinds):
+def test_what_a_row_shows(change, kinds, known):
     assert [each.kind for each in front({**ROW, **change})] == kinds
+    assert ("repeats" not in unknown_fronts({**ROW, **change})) == known
 
 
 def test_a_fleet_says_what_stands_in_front_of_it():
     honest = {**ROW, "server_requests": 100.0}
-    assert between("f", [honest]) == ["What stands in front of f adds no wait that shows in TTFT, and sends no request again."]
+    assert between("f", [honest]) == [
+        "What stands in front of f adds no more than 25 % of TTFT, or 0.05 s, beyond the load where it adds least, and counts of the "
+        "workers show no more than 0.5 % of the requests sent again."
+    ]
+    killed = {**honest, "lost_at_s": 20.0, "server_requests": None, "front_wait_s": None}
+    assert between("f", [honest, killed]) == [
+        "Whether what stands in front of f queues requests or sends some again is not known of 1 of 2 runs, as a worker was killed: "
+        "no sum of the workers is taken then."
+    ]
+    (failed,) = between("f", [{**ROW, "failed": 1, "ok": 99}])
+    assert "sends requests again is not known of 1 of 1 run" in failed
     queue, blind = between("f", [{**honest, "front_wait_s": 2.0, "ttft_mean_s": 3.0}, {**honest, "front_wait_s": None}])
-    assert "queues requests for up to 2 s on average in 1 of 2 runs" in queue
+    assert queue.startswith("f, 1 of 2 runs: requests waited up to 2 s on average before the engine had them")
+    assert "a gateway, or the API server, queues them" in queue  # as the notes on each run say
     assert "not known of 1 of 2 runs" in blind
 
 
@@ -91,7 +107,7 @@ def test_a_real_proxy_that_queues_is_named(tmp_path, monkeypatch, content):
             "defaults\n mode http\n option http-no-delay\n timeout connect 5s\n timeout client 60s\n timeout server 60s\n timeout queue 60s\n"
             f"listen all\n bind 127.0.0.1:{port}\n server one 127.0.0.1:{server.port} maxconn 1\n"
         )
-        proxy = subprocess.Popen([haproxy(), "-db", "-f", str(file)])
+        proxy = subprocess.Popen([router_program("haproxy"), "-db", "-f", str(file)])
         try:
             time.sleep(0.5)
             where = {"base_url": f"http://127.0.0.1:{port}", "metrics": f"{server.base_url}/metrics"}

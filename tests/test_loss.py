@@ -1,6 +1,7 @@
 """What the loss of a worker did to a fleet: a simulated one, whose errors end and whose queue drains at known moments."""
 
 import heapq
+import time
 
 import numpy as np
 import polars as pl
@@ -9,11 +10,13 @@ import pytest
 from bench.analysis.loss import Loss, losses
 from bench.analysis.slo import goodput, judged_requests
 from bench.errors import BenchError
+from bench.measure.losing import Losing
 from bench.parse.loss import loss_figures
 from bench.parse.scrapes import TELEMETRY_SCHEMA
 from bench.parse.steady import steady_figures
 from bench.records.run import Lost
 from bench.study import Plan, Slo, load_config
+from bench.study.lose import Lose
 from bench.words.workers import loss
 from tests.planted import summary_row, summary_rows
 
@@ -119,6 +122,52 @@ def test_a_run_that_is_too_short_after_the_loss_does_not_tell():
     assert {each["lost_recovered"] for each in found} == {None}
 
 
+def nothing(requests, where, *names):
+    """The requests, without some latencies where the condition holds."""
+    return requests.with_columns(pl.when(where).then(None).otherwise(name).alias(name) for name in names)
+
+
+def test_answers_at_one_moment_are_judged_by_e2e_and_answers_without_any_latency_by_nothing():
+    requests, drained_s = simulated(0, rate=6.0, found_s=5.0, stalls=True, length_s=90.0)
+    whole = nothing(requests, pl.lit(value=True), "ttft_s", "tpot_s")
+    assert figures(whole)["lost_recovery_s"] == pytest.approx(drained_s, abs=5.0)
+    found = figures(nothing(whole, pl.lit(value=True), "e2e_s"))
+    assert (found["lost_recovered"], found["lost_recovery_s"]) == (None, None)
+
+
+def test_an_answer_without_tpot_does_not_count_as_a_slow_one():
+    requests, ended_s = simulated(0)
+    found = figures(nothing(requests, pl.col("index") % 5 >= 2, "tpot_s"))
+    assert found["lost_recovered"] is True
+    assert found["lost_recovery_s"] == pytest.approx(ended_s, abs=2.0)
+
+
+def failing(requests, where, *unknown):
+    """The requests, of which those fail where the condition holds, and lack what is unknown of them."""
+    requests = requests.with_columns(outcome=pl.when(where).then(pl.lit("disconnect")).otherwise("outcome"))
+    return nothing(requests, where, "first_token_s", "last_token_s", "ttft_s", "tpot_s", "e2e_s", *unknown)
+
+
+@pytest.mark.parametrize("at_s", [35.0, 50.0, 59.0])
+def test_a_stray_failure_neither_prolongs_a_recovery_nor_denies_it(at_s):
+    requests, ended_s = simulated(0)
+    whole, found = figures(requests), figures(failing(requests, pl.col("index") == (pl.col("sent_s") < at_s).sum()))
+    assert found["lost_failed"] == whole["lost_failed"] + 1
+    assert found["lost_errors_s"] == pytest.approx(ended_s)
+    assert (found["lost_recovered"], found["lost_recovery_s"]) == (True, whole["lost_recovery_s"])
+
+
+def test_errors_that_go_on_are_no_recovery():
+    requests, _ = simulated(0)
+    found = figures(failing(requests, (pl.col("sent_s") > KILLED_S) & (pl.col("index") % 6 == 0)))
+    assert (found["lost_errors_s"], found["lost_recovered"]) == (None, False)
+
+
+def test_failures_before_the_loss_are_not_its_doing():
+    requests, _ = simulated(0)
+    assert figures(failing(requests, pl.col("index") < 5, "sent_s", "end_s"))["lost_failed"] == figures(requests)["lost_failed"]
+
+
 def judged(seed, rate):
     requests, _ = simulated(seed, rate=rate)
     failed = (requests["outcome"] != "ok").sum()
@@ -147,12 +196,26 @@ def test_without_a_loss_nothing_is_known():
 def test_in_words():
     known = Loss("two", "w", "r", 8.0, True, 20.0, 12, 0.04, 2.0, True, 2.3, True)
     assert loss(known) == (
-        "two, w at 8/s: a worker was killed, and 12 requests failed (4 %), the last 2 s after it. The others were at their steady level "
+        "two, w at 8/s: a worker was killed, and 12 requests failed (4 %); errors ended 2 s after it. The others were at their steady level "
         "after 2.3 s. They sustain this load within the SLOs: N + 1 holds."
     )
     bad = Loss("two", "w", "r", 8.0, True, 20.0, 0, 0.0, 0.0, False, None, False)
     assert "no request failed. The others had not come to a steady level when the run ended" in loss(bad)
     assert "invalid: the rest is not known" in loss(Loss("two", "w", "r", 8.0, False, 20.0, 1, 0.1, None, None, None, None))
+
+
+class Immortal:
+    """A fleet whose workers cannot be killed, as those of somebody else."""
+
+    def lose(self, number):
+        raise PermissionError(number)
+
+
+def test_a_worker_that_lives_on_was_not_lost():
+    losing = Losing(Immortal(), Lose(after_s=0.001))
+    with pytest.raises(PermissionError), losing:
+        time.sleep(0.1)
+    assert losing.lost(0.0) is None
 
 
 @pytest.mark.parametrize(

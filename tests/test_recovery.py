@@ -57,6 +57,11 @@ def test_a_failed_request_is_one_of_infinite_ttft():
     assert told(*[None] * 5, *[0.5] * 4, failed=[30.0, 31.0, 32.0, 33.0, 34.0]).recovered is False
 
 
+def test_an_answer_without_ttft_is_in_no_window():
+    assert told(*[None, 0.5] * 9).recovery_s == 1.0
+    assert told(*[None] * 9, *[0.5] * 8).recovered is None
+
+
 def test_failures_before_the_step_are_no_baseline():
     assert told(*[0.5] * 9, before=[1.0] * 9, failed=[11.0]) == Recovery(None, None, None, None)
     assert told(*[0.5] * 9, before=[1.0] * 9, failed=[11.0], outcome="http_error") == Recovery(None, None, None, None)

@@ -10,15 +10,15 @@ import polars as pl
 
 from bench.parse.stream import ONE_EACH, engine_is_ahead
 
-__all__ = ["Front", "FrontKind", "front", "front_wait", "unknown_fronts"]
+__all__ = ["FEW_FURTHER", "LEAST_WAIT_S", "WAIT_SHARE", "Front", "FrontKind", "front", "front_wait", "unknown_fronts"]
 
 _SAME = 0.01  # share by which client and engines may differ in the number of requests whose TTFT they average; convention
-_LEAST_S = 0.05  # shortest wait before the engines that is named (s); tuned: benchmarks.fronts
+LEAST_WAIT_S = 0.05  # shortest wait before the engines that is named (s); tuned: benchmarks.fronts
 # share of the clients' mean TTFT or E2E from which what lies between is named; tuned: benchmarks.fronts, above the 16 % that an honest
 # API server adds to a burst of 400 (docs/h200)
-_SHARE = 0.25
+WAIT_SHARE = 0.25
 _FEWEST = 1  # further requests that prove nothing, such as a health check; convention
-_FEW = 0.005  # share of the requests sent that further ones must exceed; convention
+FEW_FURTHER = 0.005  # share of the requests sent that further ones must exceed; convention
 _ALIKE = 0.25  # share by which the mean prompt of further requests may differ from the load's; tuned: benchmarks.fronts
 
 FrontKind = Literal["queues", "buffers", "gathers", "repeats", "repeats_or_others"]
@@ -65,7 +65,7 @@ def front_wait() -> pl.Expr:
 
 def front(run: Mapping[str, Any]) -> list[Front]:
     """What lies between did to a run's requests, as far as client and engines show it. Args: run: a row of the summary table."""
-    return [each for each in (_queue(run), _buffer(run), _gathered(run), _repeats(run)) if each]
+    return [each for each in (_queue(run), _buffer(run), _gathered(run), *(_repeats(run) or ())) if each]
 
 
 def unknown_fronts(run: Mapping[str, Any]) -> list[FrontKind]:
@@ -73,7 +73,7 @@ def unknown_fronts(run: Mapping[str, Any]) -> list[FrontKind]:
     found: list[FrontKind] = []
     if run.get("front_wait_s") is None:
         found.append("queues")
-    if _counted(run) is None:
+    if _repeats(run) is None:
         found.append("repeats")
     return found
 
@@ -86,7 +86,7 @@ def _counted(run: Mapping[str, Any]) -> float | None:
 
 def _queue(run: Mapping[str, Any]) -> Front | None:
     wait, ttft, rate = run.get("front_wait_s"), run.get("ttft_mean_s"), run.get("throughput_requests_per_s")
-    if wait is None or ttft is None or wait <= max(_LEAST_S, _SHARE * ttft):
+    if wait is None or ttft is None or wait <= max(LEAST_WAIT_S, WAIT_SHARE * ttft):
         return None
     return Front("queues", wait_s=wait, waiting=None if rate is None else rate * wait)
 
@@ -98,7 +98,7 @@ def _buffer(run: Mapping[str, Any]) -> Front | None:
         return None
     mean, first = run.get("e2e_mean_s"), run.get("server_ttft_mean_s")
     apart = run.get("server_itl_mean_s")  # an engine that makes all of an answer at once has none
-    if mean is None or first is None or not apart or mean - first <= _SHARE * mean:
+    if mean is None or first is None or not apart or mean - first <= WAIT_SHARE * mean:
         return None
     return Front("buffers", wait_s=mean - first, requests=answers)
 
@@ -111,27 +111,29 @@ def _gathered(run: Mapping[str, Any]) -> Front | None:
     return Front("gathers", tokens=together, every_s=every) if each <= ONE_EACH < together else None
 
 
-def _repeats(run: Mapping[str, Any]) -> Front | None:
-    """Requests that the engines counted beyond those that were sent, with prompts like theirs.
+def _repeats(run: Mapping[str, Any]) -> list[Front] | None:
+    """Requests that the engines counted beyond those that were sent, with prompts like theirs; None where that is not known.
 
     Tries of one request follow one another: in the engines they take no longer, all together, than the client waited. Where they take
-    longer, or where that is not known, they may be others' requests too.
+    longer, or where that is not known, they may be others' requests too. Of a request that failed, or that the client sent again,
+    nobody knows whether the engines counted it, nor how much of its prompt, and some engines count a preempted prompt twice.
     """
-    counted, sent = _counted(run), run["requests"] + (run.get("client_resent") or 0)
+    counted, answered, sent = _counted(run), run["ok"], run["requests"] + (run.get("client_resent") or 0)
     if counted is None:
         return None
+    few = max(_FEWEST, FEW_FURTHER * sent)
+    if counted - answered <= few:
+        return []
     further = counted - sent
-    if further <= max(_FEWEST, _FEW * sent) or run["failed"] or run.get("preemptions"):
-        return None
     each, prompts = run.get("counted_prompt_tokens"), run.get("server_prompt_tokens")
-    if not each or prompts is None:
+    if further <= few or run["failed"] or run.get("preemptions") or not each or prompts is None:
         return None
     # Some engines leave out what their prefix cache served, which of a prompt that comes again is nearly all.
     hits = 0.0 if run.get("prefix_hit_rate_expected") else run.get("prefix_hits") or 0.0
-    longer = [(tokens - each * run["ok"]) / further for tokens in (prompts, prompts + hits)]
+    longer = [(tokens - each * answered) / further for tokens in (prompts, prompts + hits)]
     if all(abs(length - each) > _ALIKE * each for length in longer):
-        return None
+        return []
     inside, waited = run.get("server_e2e_mean_s"), run.get("e2e_mean_s")
     known = inside is not None and waited is not None
-    one_by_one = known and inside * counted <= waited * run["ok"]  # type: ignore[operator]
-    return Front("repeats" if one_by_one else "repeats_or_others", requests=further)
+    one_by_one = known and inside * counted <= waited * answered  # type: ignore[operator]
+    return [Front("repeats" if one_by_one else "repeats_or_others", requests=further)]

@@ -25,7 +25,8 @@ class Loss:
         rate: offered (requests/s, or conversations/s). valid: whether the run's latencies can be trusted; without it nothing is known
             but the failures.
         holds: whether the other workers sustain this load, by the rule of C_max: the probability that their limit lies below it is 25 %
-            or less. False where it is 75 % or more, None between, or without SLOs.
+            or less. False where it is 75 % or more, and where requests pile up or too many fail in the steady window; None between,
+            where the run is invalid or too short after the loss, and without SLOs.
     """
 
     deployment: str

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from bench.parse.recovery import WINDOW, back_from
@@ -12,34 +13,37 @@ from bench.records.run import Lost
 
 __all__ = ["loss_figures"]
 
+_FAILING = 0.01  # largest share of failed requests once errors have ended; convention: the default of `decision.failed_share`
+_STRAY = 1  # failed requests that say nothing of the others, however few follow; convention
+
 
 def loss_figures(lost: Lost | None, requests: pl.DataFrame, window: SteadyWindow | None) -> dict[str, Any]:
     """What followed the loss of a worker; nulls without one.
 
     The level that the other workers hold is that of the steady window after the loss. The fleet is at it at the first nine consecutive
-    requests whose median TTFT and TPOT are at most the P90 of that window, and once the last failed request has ended: of a fleet that
-    is at its level, nine requests pass with a probability of 0.998 (`recovery`).
+    requests whose median TTFT (E2E where answers have no TTFT) and TPOT are at most the P90 of that window, and once errors have
+    ended: of a fleet that is at its level, nine requests pass with a probability of 0.998 (`recovery`).
 
     Args:
         requests: the tidy table. window: of `steady_figures`, after the loss.
 
     Returns:
-        `lost_at_s`, `lost_failed` (requests that were under way then, or came later, and failed), `lost_failed_share` (of all of
-        those, 0–1), `lost_errors_s` (from the loss until the last of them ended; 0 where none failed, null where fewer than nine
-        that came after it were answered), `lost_recovered` (false where requests pile up or errors do not end; null where the run is
-        too short to tell, or fewer than 150 requests came) and `lost_recovery_s` (from the loss, null unless recovered).
+        `lost_at_s`, `lost_failed` (requests that were under way then, or due later, and failed), `lost_failed_share` (of all of
+        those, 0–1), `lost_errors_s` (from the loss until errors had ended, `_errors_end`; 0 where none failed, null where they went
+        on), `lost_recovered` (false where latencies never come to the level, and where requests pile up or errors go on in 150
+        requests or more after the loss; null where the run is too short to tell, or answers have no latency) and `lost_recovery_s`
+        (from the loss, null unless recovered).
     """
     names = ("at_s", "failed", "failed_share", "errors_s", "recovered", "recovery_s")
     if lost is None:
         return {f"lost_{name}": None for name in names}
-    hit = requests.filter(pl.col("sent_s").is_null() | (pl.col("end_s").is_null()) | (pl.col("end_s") >= lost.at_s))
+    requests = requests.with_columns(due_s=pl.coalesce("scheduled_s", "sent_s"))
+    later = requests.filter(pl.col("due_s") >= lost.at_s)
+    under_way = (pl.col("end_s") >= lost.at_s) | (pl.col("sent_s").is_not_null() & pl.col("end_s").is_null())
+    hit = requests.filter((pl.col("due_s") >= lost.at_s) | under_way)
     failed = hit.filter(pl.col("outcome") != "ok")
-    ends = failed.select(pl.coalesce("end_s", "sent_s", "scheduled_s"))["end_s"].drop_nulls()
-    until = max([lost.at_s, *ends.to_list()])
-    due = pl.coalesce("scheduled_s", "sent_s")
-    later = requests.with_columns(due_s=due).filter(pl.col("due_s") >= lost.at_s)
-    ended = failed.is_empty() or later.filter(pl.col("due_s") > until).height >= WINDOW
-    recovered, recovery_s = _recovered(later, window, lost.at_s, until if ended else None)
+    until = _errors_end(later, failed, lost.at_s)
+    recovered, recovery_s = _recovered(later, window, lost.at_s, until)
     return dict(
         zip(
             (f"lost_{name}" for name in names),
@@ -47,13 +51,37 @@ def loss_figures(lost: Lost | None, requests: pl.DataFrame, window: SteadyWindow
                 lost.at_s,
                 failed.height,
                 failed.height / hit.height if hit.height else None,
-                until - lost.at_s if ended else None,
+                None if until is None else until - lost.at_s,
                 recovered,
                 recovery_s,
             ),
             strict=True,
         )
     )
+
+
+def _errors_end(later: pl.DataFrame, failed: pl.DataFrame, at_s: float) -> float | None:
+    """When errors ended (s since the run's start); None where they went on.
+
+    That is the first moment, of the loss and of the failures after it, from which nine requests in a row are answered, none that is
+    under way fails, and few that follow do.
+
+    Args:
+        later: due after the loss. failed: those of them, and of the ones under way, that failed.
+    """
+    if failed.is_empty():
+        return at_s
+    by_time = later.sort("due_s")
+    due, ok = by_time["due_s"].to_numpy(), (by_time["outcome"] == "ok").to_numpy()
+    begun = failed["due_s"].to_numpy()
+    ended = failed.select(pl.coalesce("end_s", "due_s").clip(lower_bound=at_s)).to_series().to_numpy()
+    for moment in np.unique([at_s, *ended]):
+        first = np.searchsorted(due, moment, side="right")
+        row, follow, more = ok[first : first + WINDOW], len(due) - first, (begun > moment).sum()
+        under_way = (begun <= moment) & (ended > moment)
+        if len(row) == WINDOW and row.all() and not under_way.any() and more <= max(_STRAY, _FAILING * follow):
+            return float(moment)
+    return None
 
 
 def _recovered(
@@ -65,12 +93,15 @@ def _recovered(
     if window.why == "grows" or errors_until_s is None:
         return (False if later.height >= FEWEST_GROWING else None), None
     settled = later.filter(in_steady_state(window) & (pl.col("outcome") == "ok"))
+    judged = {name: known for name in ("ttft_s", "tpot_s", "e2e_s") if len(known := settled[name].drop_nulls()) >= WINDOW}
+    if "ttft_s" in judged:
+        judged.pop("e2e_s", None)  # a share of it follows from how long the answers are
+    if not judged:
+        return None, None
     moments = [at_s, errors_until_s]
-    for name in ("ttft_s", "tpot_s"):
-        usual = settled[name].drop_nulls()
-        if len(usual) >= WINDOW:
-            back = back_from(later, name, usual)
-            if back is None:
-                return False, None
-            moments.append(back)
+    for name, usual in judged.items():
+        back = back_from(later, name, usual)
+        if back is None:
+            return False, None
+        moments.append(back)
     return True, max(moments) - at_s

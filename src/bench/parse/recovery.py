@@ -35,24 +35,23 @@ def recovery(requests: pl.DataFrame, *, step_start_s: float, step_end_s: float) 
 
     The baseline is the TTFT of the `ok` requests that were due before the step. The server has recovered at the first nine
     consecutive requests, all due at or after the step's end, whose median TTFT is at most the baseline's P90; a request that failed
-    is one of infinite TTFT. The median of nine passes over a few slow requests, and the P90 keeps noise out: of a server that is as
-    before the step, a window passes with a probability of 0.999 (at most 4 of 9 above a value that one of ten exceeds).
+    is one of infinite TTFT, and an answer without TTFT says nothing. The median of nine passes over a few slow requests, and the P90
+    keeps noise out: of a server that is as before the step, a window passes with a probability of 0.999 (at most 4 of 9 above a value
+    that one of ten exceeds).
 
     Args:
         requests: `scheduled_s` (s since the run's start), `outcome`, `ttft_s` (s, null without a token). step_start_s, step_end_s:
             between which moments the load was higher (s since the run's start).
     """
-    by_time = requests.sort("scheduled_s").select(
-        "scheduled_s", ok=pl.col("outcome") == "ok", ttft_s=pl.when(pl.col("outcome") == "ok").then("ttft_s")
-    )
-    before = by_time.filter((pl.col("scheduled_s") < step_start_s) & pl.col("ok"))["ttft_s"].drop_nulls()
+    due = requests.rename({"scheduled_s": "due_s"})
+    before = due.filter((pl.col("due_s") < step_start_s) & (pl.col("outcome") == "ok"))["ttft_s"].drop_nulls()
     if len(before) < WINDOW:
         return Recovery(None, None, None, None)
     p50, p90 = percentile(before, 0.5), percentile(before, 0.9)
-    after = by_time.filter(pl.col("scheduled_s") >= step_end_s)
+    after = _latencies(due.filter(pl.col("due_s") >= step_end_s), "ttft_s")
     if len(after) < WINDOW:
         return Recovery(p50, p90, None, None)
-    back = back_from(after.rename({"scheduled_s": "due_s"}), "ttft_s", before)
+    back = _back(after, before)
     return Recovery(p50, p90, recovered=back is not None, recovery_s=None if back is None else back - step_end_s)
 
 
@@ -60,9 +59,24 @@ def back_from(after: pl.DataFrame, latency: str, usual: pl.Series) -> float | No
     """When the first of `WINDOW` consecutive requests was due whose median is at most the P90 of what is usual (s); None if none was.
 
     Args:
-        after: `due_s` and the latency (s), null where it failed. usual: latencies (s).
+        after: `due_s`, `outcome` and the latency (s). A request that failed is one of infinite latency; an answer without this latency
+            says nothing. usual: latencies (s).
     """
+    return _back(_latencies(after, latency), usual)
+
+
+def _latencies(requests: pl.DataFrame, latency: str) -> pl.DataFrame:
+    """`due_s` and `latency_s` of the requests that say something of it, in their order."""
+    ok = pl.col("outcome") == "ok"
+    return (
+        requests.sort("due_s")
+        .select("due_s", latency_s=pl.when(ok).then(latency).otherwise(float("inf")))
+        .drop_nulls("latency_s")
+    )
+
+
+def _back(after: pl.DataFrame, usual: pl.Series) -> float | None:
     # Polars puts a window's median at its last row; the shift brings it to its first.
-    median = pl.col(latency).fill_null(float("inf")).rolling_median(WINDOW).shift(1 - WINDOW)
-    back = after.sort("due_s").filter(median <= percentile(usual, 0.9))["due_s"]
+    median = pl.col("latency_s").rolling_median(WINDOW).shift(1 - WINDOW)
+    back = after.filter(median <= percentile(usual, 0.9))["due_s"]
     return float(back[0]) if len(back) else None

@@ -10,9 +10,15 @@ from bench.axes import CONCURRENCY
 from bench.errors import count_text
 from bench.parse.stream import ONE_EACH
 from bench.records.form import INEXACT
+from bench.words.templates import filled
 
-__all__ = ["stream_notes"]
+__all__ = ["QUEUED", "stream_notes"]
 
+# what the difference of the clients' and the engines' TTFT shows: not which of the two it is
+QUEUED = (
+    "requests waited {wait} on average before the engine had them[, {waiting:.3g} at a time], longer than at the load with the "
+    "shortest way: a gateway, or the API server, queues them"
+)
 _LATE = 0.05  # share of E2E above which it matters that requests of a closed loop leave late
 
 
@@ -57,11 +63,8 @@ def stream_notes(run: Mapping[str, Any]) -> Iterator[str]:
 def _of_front(between: Mapping[str, Front]) -> Iterator[str]:
     """What a gateway did to requests, rather than to answers."""
     if queue := between.get("queues"):
-        held = "" if queue.waiting is None else f", {queue.waiting:.3g} at a time"
-        yield (
-            f"requests waited {queue.wait_s:.3g} s on average before the engine had them{held}, longer than at the load with the "
-            "shortest way: a gateway, or the API server, queues them, and TTFT and E2E hold that wait"
-        )
+        waited = filled(QUEUED, {"wait": f"{queue.wait_s:.3g} s", "waiting": queue.waiting})
+        yield f"{waited}, and TTFT and E2E hold that wait"
     for kind, why in (
         ("repeats", "a gateway sends requests again"),
         ("repeats_or_others", "a gateway sends requests again, or to several engines, or others send requests of this length"),

@@ -7,12 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bench.analysis.efficiency import Efficiency
-from bench.analysis.front import Front, FrontKind, front, unknown_fronts
+from bench.analysis.front import FEW_FURTHER, LEAST_WAIT_S, WAIT_SHARE, Front, FrontKind, front, unknown_fronts
 from bench.analysis.loss import Loss
 from bench.analysis.workers import Check, WorkerVerdict
 from bench.axes import AXES
 from bench.errors import count_text, shown_share
 from bench.words.loads import latency_text, load_text
+from bench.words.streams import QUEUED
 from bench.words.templates import filled
 
 __all__ = ["COUNTED", "between", "efficiency", "hits", "loss", "sentences"]
@@ -34,8 +35,7 @@ _TEXTS: dict[Check, str] = {
 
 # What a router or gateway did, and what is not known of it; in {runs} stand how many of the runs showed it.
 _BETWEEN: dict[FrontKind, str] = {
-    "queues": "What stands in front of {fleet} queues requests for up to {wait_s:.3g} s on average in {runs}. Let it pass more on, if "
-    "the workers have room.",
+    "queues": f"{{fleet}}, {{runs}}: {QUEUED}. If it is the gateway and the workers have room, let it pass more on.",
     "buffers": "What stands in front of {fleet} passes whole answers on, up to {wait_s:.3g} s after their first token, in {runs}. "
     "Turn its buffering of responses off.",
     "gathers": "What stands in front of {fleet} passes on {tokens:.3g} tokens together in {runs}. Turn its buffering of responses off.",
@@ -47,14 +47,22 @@ _BETWEEN: dict[FrontKind, str] = {
 _UNKNOWN: dict[FrontKind, str] = {
     "queues": "Whether what stands in front of {fleet} queues requests is not known of {runs}: that takes two loads or more, and "
     "workers that report the TTFT of exactly the requests that the client sent.",
-    "repeats": "Whether what stands in front of {fleet} sends requests again is not known of {runs}: the workers do not report how "
-    "many they had.",
+    "repeats": "Whether what stands in front of {fleet} sends requests again is not known of {runs}: that takes workers that report "
+    "how many requests they had, with how many prompt tokens, and a run without failed requests and preemptions.",
 }
 _NEITHER = (
-    "Whether what stands in front of {fleet} queues requests or sends some again is not known of {runs}: the workers report neither "
-    "the TTFT nor the number of exactly these requests."
+    "Whether what stands in front of {fleet} queues requests or sends some again is not known of {runs}: that takes two loads or more "
+    "without failed requests and preemptions, and workers that report the number, the prompt tokens and the TTFT of exactly these "
+    "requests."
 )
-_NOTHING = "What stands in front of {fleet} adds no wait that shows in TTFT, and sends no request again."
+_LOST = (
+    "Whether what stands in front of {fleet} queues requests or sends some again is not known of {runs}, as a worker was killed: no "
+    "sum of the workers is taken then."
+)
+_NOTHING = (
+    "What stands in front of {fleet} adds no more than {share:share} of TTFT, or {wait_s:.3g} s, beyond the load where it adds least, "
+    "and counts of the workers show no more than {few:share.1} of the requests sent again."
+)
 
 
 def between(fleet: str, runs: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -62,16 +70,22 @@ def between(fleet: str, runs: Sequence[Mapping[str, Any]]) -> list[str]:
     found: dict[FrontKind, list[Front]] = {}
     for each in (each for run in runs for each in front(run)):
         found.setdefault(each.kind, []).append(each)
-    lacking = Counter(kind for run in runs for kind in unknown_fronts(run))
+    lost = sum(run.get("lost_at_s") is not None for run in runs)
+    lacking = Counter(kind for run in runs if run.get("lost_at_s") is None for kind in unknown_fronts(run))
     said = []
     for kind, same in found.items():
         most = {name: max(getattr(each, name) or 0.0 for each in same) for name in ("wait_s", "tokens", "requests")}
-        said.append(filled(_BETWEEN[kind], {"fleet": fleet, "runs": count_text(len(same), "run", of=len(runs)), **most}))
+        wait = {"wait": f"up to {most['wait_s']:.3g} s", "waiting": None}
+        said.append(
+            filled(_BETWEEN[kind], {"fleet": fleet, "runs": count_text(len(same), "run", of=len(runs)), **wait, **most})
+        )
     texts = [(_UNKNOWN[kind], number) for kind, number in lacking.items()]
     if set(lacking) == set(_UNKNOWN) and len(set(lacking.values())) == 1:
         texts = [(_NEITHER, texts[0][1])]
+    if lost:
+        texts.append((_LOST, lost))
     said += [filled(text, {"fleet": fleet, "runs": count_text(number, "run", of=len(runs))}) for text, number in texts]
-    return said or [filled(_NOTHING, {"fleet": fleet})]
+    return said or [filled(_NOTHING, {"fleet": fleet, "wait_s": LEAST_WAIT_S, "share": WAIT_SHARE, "few": FEW_FURTHER})]
 
 
 def efficiency(found: Efficiency) -> str:
@@ -104,7 +118,7 @@ def loss(found: Loss) -> str:
     failed, errors = "no request failed", ""
     if found.failed:
         failed = f"{count_text(found.failed, 'request')} failed ({shown_share(found.failed_share or 0.0)})"
-        errors = ", until the run ended" if found.errors_s is None else f", the last {found.errors_s:.2g} s after it"
+        errors = ", until the run ended" if found.errors_s is None else f"; errors ended {found.errors_s:.2g} s after it"
     begun = f"{found.deployment}, {found.workload} at {found.rate:g}/s: a worker was killed, and {failed}{errors}."
     if not found.valid:
         return f"{begun} The run is invalid: the rest is not known."

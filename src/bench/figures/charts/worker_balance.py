@@ -30,21 +30,23 @@ _WIDTH, _ABOVE, _BELOW = 280, 200, 90
     question="Does the router load its workers evenly?",
     reading="Above: each worker's share of what the fleet counted in a run, of requests, or of output tokens where the engine does not "
     "count requests; a line a worker through the means of its levels, and dashed the even share. Below: the KV cache's usage of each "
-    "worker, in the mean over the load. Lines that part show a worker that is slower, preferred by the router, or lost.",
+    "worker, in the mean over the load. Lines that part show a worker that is slower, or preferred by the router. "
+    "Runs in which a worker was killed are left out.",
     judged="counts_valid",
 )
 def worker_balance(results: Results) -> alt.ConcatChart | alt.LayerChart:
-    """Each worker's share of the load, over its KV usage, a panel a curve.
+    """Each worker's share of the load, over its KV usage, a panel for each curve with several workers.
 
     Args:
-        results: `runs` with `workers` (rows of `bench.records.columns.WORKER_FIELDS`) and `counts_valid`.
+        results: `runs` with `workers` (rows of `bench.records.columns.WORKER_FIELDS`), `counts_valid` and `lost_at_s`.
     """
-    runs = with_curve(results, results.runs.filter(pl.col("workers").is_not_null()))
+    balanced = (pl.col("workers").list.len() > 1) & pl.col("lost_at_s").is_null()
+    runs = with_curve(results, results.runs.filter(balanced))
     table = runs.select("curve", "run", "level", "counts_valid", "workers").explode("workers").unnest("workers")
     parts = [(curve, *_shares(table.filter(pl.col("curve") == curve))) for curve in curve_column(results)]
     known = [(curve, rows, what) for curve, rows, what in parts if what]
     if not known:
-        return nothing_to_show("no worker counts its requests or tokens")
+        return nothing_to_show("no run keeps several workers that all count their requests or tokens")
     order = table["worker"].unique(maintain_order=True).to_list()
     shape = alt.Shape("worker:N", title="worker", sort=order, scale=alt.Scale(domain=order, range=shapes(len(order))))
     panels = [_panel(results, curve, rows, what, shape) for curve, rows, what in known]
