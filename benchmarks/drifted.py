@@ -304,7 +304,10 @@ CASES: dict[str, tuple[Planted, set[str] | None]] = {
     ),
     "slower by a third, llama.cpp": (replace(WAS, slow=4 / 3, names=LLAMA), {"time in flight for an output token"}),
     "slower by a fifth": (replace(WAS, slow=1.2), {"TTFT, mean", "ITL, mean", "E2E, mean", "time in flight for an output token"}),
-    "another version: a metric more": (replace(WAS, names={**NAMES, "computed": "vllm:new_total"}), {"engine and version"}),
+    "nothing changed, a metric more": (replace(WAS, names={**NAMES, "computed": "vllm:new_total"}), None),
+    "another version: a metric of an older one": (
+        replace(WAS, names={**NAMES, "computed": "vllm:gpu_cache_usage_perc"}), {"engine and version"},
+    ),
     "another setting": (replace(WAS, config=NEW), {"settings of the KV cache"}),
     "more load than was measured": (replace(WAS, rate=6.5), {"requests in flight, a server", "requests/s, a server"}),
 }  # fmt: skip

@@ -14,12 +14,13 @@ import pytest
 import requests
 from benchmarks.drifted import CASES, CONFIG, HOUR_S, LLAMA, NAMES, WAS, production, study, tried
 
-from bench.drifted import DIFFERS, SAME, UNKNOWN, find_drift
+from bench.drifted import DIFFERS, SAME, UNKNOWN, Window, find_drift
 from bench.drifted.batches import ratio
 from bench.drifted.curve import Line
 from bench.drifted.served import SAMPLES, START_TIME, served
 from bench.drifted.server import compared_server
 from bench.engines import ENGINES
+from bench.errors import BenchError
 from bench.records.columns import schema_of
 from bench.records.files import write_record
 from bench.statistics import student_t
@@ -154,11 +155,10 @@ def test_llama_counts_cached_prompt_tokens_apart():
     assert found["requests"].null_count() == 2
 
 
-def server(*, names=(), config=CONFIG, kind=VLLM_KIND, studied=CONFIG):
+def server(*, names=(), config=(CONFIG,), kind=VLLM_KIND, studied=CONFIG, was=VLLM_KIND):
+    known = facts(cache_config=studied, engine_version="0.32.0" if was is VLLM_KIND else "0.5.9")
     before = sorted(NAMES.values())
-    rows = compared_server(
-        facts(cache_config=studied), (VLLM_KIND, kind), (before, [*before, *names]), [config], {"engine", "pod"}
-    )
+    rows = compared_server(known, (was, kind), (before, [*before, *names]), config, {"engine", "pod"})
     return [(each.verdict, each.why or "") for each in rows]
 
 
@@ -166,11 +166,16 @@ def server(*, names=(), config=CONFIG, kind=VLLM_KIND, studied=CONFIG):
     ("change", "version", "settings", "said"),
     [
         ({}, UNKNOWN, SAME, "none of them shows the version"),
-        ({"names": ("vllm:new_total", "up", "python_info")}, DIFFERS, SAME, "exposes new, which the measured server did not"),
+        ({"names": ("vllm:gpu_cache_usage_perc",)}, DIFFERS, SAME, "gpu_cache_usage_perc, which vLLM 0.32.0 does not have"),
+        ({"names": ("vllm:new_total", "up", "python_info")}, UNKNOWN, SAME, "exposes new, which the measured server did not"),
+        ({"names": ("vllm:ttft:rate5m", "vllm:job:tokens_total")}, UNKNOWN, SAME, "same names"),
+        ({"names": ("sglang:num_retracted_requests_total",), "kind": SGLANG, "was": SGLANG}, UNKNOWN, UNKNOWN, "same names"),
         ({"names": ("vllm:generation_tokens_created",)}, UNKNOWN, SAME, "same names"),
-        ({"config": {**CONFIG, "pod": "p", "num_gpu_blocks": "9100"}}, UNKNOWN, SAME, ""),
-        ({"config": {**CONFIG, "num_gpu_blocks": "7000"}}, UNKNOWN, DIFFERS, "num_gpu_blocks 9000 → 7000"),
-        ({"config": {**CONFIG, "new_key": "1"}}, UNKNOWN, DIFFERS, "only one of both has new_key: another version"),
+        ({"config": [{**CONFIG, "pod": "p", "num_gpu_blocks": "9100"}]}, UNKNOWN, SAME, ""),
+        ({"config": [{**CONFIG, "num_gpu_blocks": blocks} for blocks in ("9004", "8900", "9000")]}, UNKNOWN, SAME, ""),
+        ({"config": [CONFIG, {**CONFIG, "num_gpu_blocks": "7000"}]}, UNKNOWN, DIFFERS, "num_gpu_blocks 9000 → 7000"),
+        ({"config": [CONFIG, {**CONFIG, "block_size": "32"}]}, UNKNOWN, DIFFERS, "block_size 16 → 32"),
+        ({"config": [{**CONFIG, "new_key": "1"}]}, UNKNOWN, DIFFERS, "only one of both has new_key: another version"),
         ({"kind": SGLANG}, DIFFERS, UNKNOWN, "another engine"),
         ({"studied": {}}, UNKNOWN, UNKNOWN, "the study does not show them"),
     ],
@@ -254,7 +259,10 @@ def address(tmp_path_factory):
         production(np.random.default_rng(6), CASES[name][0]).kept.with_columns(labels=pl.col("labels").str.replace('job="a"', f'job="{job}"'))
         for job, name in (("a", "nothing changed"), ("long", "output 25 % longer"))
     ]  # fmt: skip
-    lines = open_metrics(pl.concat(tables))
+    late = samples((NAMES["running"], 'job="late",instance="x"', [1, 1])).with_columns(
+        at_s=HOUR_S + 10 * pl.int_range(pl.len())
+    )
+    lines = open_metrics(pl.concat([*tables, late]))
     with prometheus(tmp_path_factory.mktemp("prometheus"), lines) as url:
         yield url
 
@@ -285,6 +293,14 @@ def test_a_real_prometheus_is_read_to_the_last_sample(results, address):
     assert found["seen"] > 0.98 and found["instances"] == 1 and found["restarts"] == 0
 
 
+def test_names_are_those_of_the_time(address):
+    """Prometheus lists names by blocks of its storage: the series of another hour are there too."""
+    names = Window(address, {"job": "late"}, BEGIN + HOUR_S, BEGIN + HOUR_S + 60).names()
+    assert names == [NAMES["running"]]
+    with pytest.raises(BenchError, match="has no series with"):
+        Window(address, {"job": "late"}, BEGIN, BEGIN + 60).names()
+
+
 def test_longer_answers_are_named_and_what_to_do(results, address):
     done = drifted(results, address, "--label", "job=long")
     assert done.returncode == 1
@@ -296,7 +312,7 @@ def test_longer_answers_are_named_and_what_to_do(results, address):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--label", "job=nobody"), 'it has no series with {job="nobody"} in this time. Its jobs are: a, long.'),
+        (("--label", "job=nobody"), 'it has no series with {job="nobody"} in this time. Its jobs are: a, late, long.'),
         (("--label", "job"), "--label job: give NAME=VALUE"),
         (("--last", "soon"), "--last soon: give a number above 0 with s, m, h, d or w"),
         (("--to", "2020-01-01"), "--from is not before --to"),
