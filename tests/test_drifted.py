@@ -7,6 +7,7 @@ import socket
 import subprocess
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -16,7 +17,8 @@ from benchmarks.drifted import CASES, CONFIG, HOUR_S, LLAMA, NAMES, WAS, product
 
 from bench.drifted import DIFFERS, SAME, UNKNOWN, Window, find_drift
 from bench.drifted.batches import ratio
-from bench.drifted.curve import Line
+from bench.drifted.curve import Line, read_studied
+from bench.drifted.lines import advice
 from bench.drifted.served import SAMPLES, START_TIME, served
 from bench.drifted.server import compared_server
 from bench.engines import ENGINES
@@ -46,6 +48,91 @@ def test_what_is_planted_is_found_and_nothing_else(name):
         else:
             assert differing & wanted or (name == "slower by a fifth" and whole == UNKNOWN)
             assert not differing - wanted
+
+
+def found_of(seed, *, was=WAS, **now):
+    random = np.random.default_rng(seed)
+    return find_drift(study(random, was), production(random, replace(was, **now)))
+
+
+def verdict_of(found, name):
+    return next(each for each in found.compared if each.name.startswith(name))
+
+
+def test_the_same_is_said_to_be_the_same():
+    found = found_of(10)
+    assert found.verdict == SAME and list(advice(found)) == ["There is no need to measure again."]
+
+
+def test_itl_alone_makes_nothing_the_same():
+    """Near the limit half of the time lies beyond the measured loads, where only ITL is known."""
+    found = found_of(1, rate=5.0)
+    assert [verdict_of(found, name).verdict for name in ("prompt", "output", "ITL", "E2E")] == [SAME, SAME, SAME, UNKNOWN]
+    assert found.verdict == UNKNOWN
+
+
+def test_lengths_of_an_engine_that_counts_no_requests_are_not_known():
+    llama = replace(WAS, names=LLAMA)
+    for seed in range(3):
+        found = found_of(seed, was=llama, prompt=400.0, output=200.0, rate=1.0)
+        assert found.verdict != SAME and verdict_of(found, "prompt").verdict == UNKNOWN
+        assert "the engine counts no requests, so that lengths are not known" in verdict_of(found, "prompt").why
+
+
+def test_speed_beside_traffic_that_is_not_known_blames_neither():
+    found = found_of(2, slow=1.6, rate=0.1)
+    assert verdict_of(found, "E2E").verdict == DIFFERS and verdict_of(found, "output").verdict == UNKNOWN
+    assert "whether that is the traffic is not known: " in verdict_of(found, "E2E").why
+    assert "which of them changed the speed is not known" in " ".join(advice(found))
+    known = " ".join(advice(found_of(2, slow=1.6)))
+    assert "Traffic is as measured and speed is not" in known
+
+
+def test_no_requests_are_no_traffic_of_the_study():
+    found = found_of(3, idle=1.0)
+    assert found.verdict == UNKNOWN and not list(advice(found))
+    assert {each.why for each in found.compared if each.part == "traffic"} == {"there were no requests"}
+
+
+def test_spare_servers_hide_nothing():
+    """Nine idle servers beside one: neither its load nor the doubt about its start gets less."""
+    random = np.random.default_rng(10)
+    curve, window = study(random, WAS), production(random, WAS)
+    alone = find_drift(curve, window)
+    kept = window.kept
+    spare = [
+        kept.with_columns(
+            instance=pl.lit(f"i{i}"), labels=pl.col("labels").str.replace('instance="x"', f'instance="i{i}"'),
+            value=pl.when(pl.col("name").str.ends_with("_info")).then("value").otherwise(0.0),
+        )
+        for i in range(9)
+    ]  # fmt: skip
+    object.__setattr__(window, "kept", pl.concat([kept, *spare]))
+    found = find_drift(curve, window)
+    assert found.instances == 10
+    for one, other in zip(alone.compared, found.compared, strict=True):
+        assert one.verdict == other.verdict
+        if one.low is not None:
+            assert (other.production, other.low, other.high) == pytest.approx((one.production, one.low, one.high), rel=1e-6)
+
+
+def test_lengths_need_no_gauges():
+    random = np.random.default_rng(10)
+    curve, window = study(random, WAS), production(random, WAS)
+    object.__setattr__(window, "kept", window.kept.filter(pl.col("name") != NAMES["waiting"]))
+    found = find_drift(curve, window)
+    assert [verdict_of(found, name).verdict for name in ("output", "requests in", "ITL", "E2E")] == [
+        SAME,
+        UNKNOWN,
+        UNKNOWN,
+        UNKNOWN,
+    ]
+
+
+def test_dense_levels_do_not_chain_into_one_place(monkeypatch):
+    monkeypatch.setattr("benchmarks.drifted.LEVELS", (1, 8, 16, 17, 18, 19, 20, 21, 22, 23, 24, 26, 28, 30, 32))
+    places = read_studied(study(np.random.default_rng(1), WAS)).lines["e2e"].loads
+    assert len(places) == 8 and places[-1] == pytest.approx(31)
 
 
 def test_what_lies_outside_the_measured_loads_is_not_known():

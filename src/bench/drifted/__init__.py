@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from bench.drifted.curve import read_studied
-from bench.drifted.judge import DIFFERS, PARTS, SAME, UNKNOWN, Compared, compared
+from bench.drifted.judge import DIFFERS, LENGTHS, PARTS, SAME, UNKNOWN, WHOLES, Compared, compared
 from bench.drifted.prometheus import Window
 from bench.drifted.served import START_TIME, read_names, served
 from bench.drifted.server import compared_server
@@ -38,17 +38,19 @@ class Drift:
 
     @property
     def verdict(self) -> str:
-        """`same` where lengths and E2E, or the time in flight, are the same, nothing differs, and no more data would decide anything.
+        """`same` where both lengths and E2E, or the time in flight, are the same, nothing differs, and nothing that both sides show is
+        undecided, such as what lies outside the measured loads.
 
         TTFT and ITL are parts of E2E: where their intervals alone are too wide, they leave it the same.
         """
         if any(each.verdict == DIFFERS for each in self.compared):
             return DIFFERS
-        parts = {
-            each.part for each in self.compared if each.verdict == SAME and isinstance(each.study, float) and each.unit != "0–1"
-        }
-        undecided = any(each.verdict == UNKNOWN and each.shown and each.name not in PARTS for each in self.compared)
-        return SAME if {"traffic", "speed"} <= parts and not undecided else UNKNOWN
+        same = {each.name for each in self.compared if each.verdict == SAME}
+        undecided = any(
+            each.verdict == UNKNOWN and each.shown and not (each.name in PARTS and each.change is not None)
+            for each in self.compared
+        )
+        return SAME if same >= LENGTHS.keys() and same & WHOLES and not undecided else UNKNOWN
 
 
 def find_drift(curve: Curve, window: Window) -> Drift:
