@@ -19,7 +19,7 @@ from bench.drifted import DIFFERS, SAME, UNKNOWN, Window, find_drift
 from bench.drifted.batches import ratio
 from bench.drifted.curve import Line, read_studied
 from bench.drifted.lines import advice
-from bench.drifted.served import SAMPLES, START_TIME, served
+from bench.drifted.served import SAMPLES, START_TIME, scraped_twice, served
 from bench.drifted.server import compared_server
 from bench.engines import ENGINES
 from bench.errors import BenchError
@@ -232,6 +232,71 @@ def test_ranks_that_share_requests_count_once_and_a_late_series_from_nothing():
     ]
     gauges = [(name, "", [1, 1, 1]) for name in (NAMES["running"], NAMES["waiting"])]
     assert counted(*engines, *gauges)["output"].to_list() == [10, 17]
+
+
+GAUGES_ONE = [(name, "", [1, 1, 1, 1]) for name in (NAMES["running"], NAMES["waiting"])]
+
+
+def test_a_series_whose_labels_change_is_no_new_one():
+    """A label that is added in mid-time: what was counted since the start of the server is not one interval's."""
+    counted_so_far = [
+        (NAMES["output"], "", [1000, 1010, None, None]),
+        (NAMES["output"], 'team="a"', [None, None, 1020, 1030]),
+    ]
+    found = counted(*counted_so_far, *GAUGES_ONE)
+    assert found["output"].to_list() == [10, None, 10] and found["restarted"].to_list() == [False, True, False]
+
+
+def test_a_counter_that_comes_with_its_first_count_is_0_until_then():
+    names = ("num_running_reqs", "num_queue_reqs", "prompt_tokens_total", "generation_tokens_total")
+    known = samples(*((f"sglang:{name}", "", [0, 10, 20]) for name in names))
+    found = served(known, find_catalogue(known["name"].unique().to_list(), "0.5.9"))
+    assert found.select("hits", "queries").rows() == [(0, 10), (0, 10)]
+
+
+def test_a_server_that_looks_nothing_up_has_no_cache():
+    series = {"prompt": [0, 10, 20, 30], "output": [0, 5, 10, 15], "hits": [0, 0, 0, 0], "queries": [0, 0, 0, 0]}
+    found = counted(*((NAMES[ours], "", values) for ours, values in series.items()), *GAUGES_ONE)
+    assert found.select("hits", "queries").rows() == [(0, 10)] * 3
+
+
+def changed_window(seed, change):
+    random = np.random.default_rng(seed)
+    curve, window = study(random, WAS), production(random, WAS)
+    object.__setattr__(window, "kept", change(window.kept))
+    return curve, window
+
+
+def test_two_prometheus_of_one_server_are_refused():
+    def twice(kept):
+        one, other = (
+            kept.with_columns(labels=pl.col("labels") + f',replica="{each}"', at_s=pl.col("at_s") + 4 * i)
+            for i, each in enumerate("ab")
+        )
+        return pl.concat([one, other])
+
+    with pytest.raises(BenchError, match=r"differ in replica\. Name one of them: --label replica=VALUE"):
+        find_drift(*changed_window(10, twice))
+
+
+def test_engines_of_one_server_are_no_replicas_and_servers_may_follow_each_other():
+    def rolled(kept):
+        after = pl.col("at_s") > HOUR_S / 2
+        return kept.with_columns(instance=pl.when(after).then(pl.lit("y")).otherwise(pl.lit("x")))
+
+    found = find_drift(*changed_window(10, rolled))
+    assert found.instances == 2 and found.seen > 0.98
+    half = find_drift(*changed_window(10, lambda kept: kept.filter(pl.col("at_s") > HOUR_S / 2)))
+    assert half.seen == pytest.approx(0.5, abs=0.01)
+    ranks = samples(*((NAMES["running"], f'engine="{rank}"', [1, 1, 1]) for rank in (0, 1)))
+    assert not scraped_twice(ranks)
+
+
+def test_a_single_scrape_shows_nothing():
+    with pytest.raises(BenchError, match="no two scrapes of a server in this time"):
+        find_drift(
+            *changed_window(10, lambda kept: kept.filter(pl.col("at_s") < 16).filter(pl.col("at_s") == pl.col("at_s").min()))
+        )
 
 
 def test_llama_counts_cached_prompt_tokens_apart():

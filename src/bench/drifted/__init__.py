@@ -10,7 +10,7 @@ import polars as pl
 from bench.drifted.curve import read_studied
 from bench.drifted.judge import DIFFERS, LENGTHS, PARTS, SAME, UNKNOWN, WHOLES, Compared, compared
 from bench.drifted.prometheus import Window
-from bench.drifted.served import START_TIME, read_names, served
+from bench.drifted.served import START_TIME, read_names, scraped_twice, served
 from bench.drifted.server import compared_server
 from bench.errors import BenchError
 from bench.guard import Curve
@@ -25,7 +25,8 @@ class Drift:
     """Production beside a study.
 
     Attributes:
-        deployment, workload: of the study. instances: servers of production. seen: share of the time that was counted (0–1).
+        deployment, workload: of the study. instances: servers of production. seen: share of the time that was counted (0–1), of each
+            server from its first to its last scrape.
         restarts: how often one of them began anew. compared: the quantities. verdict: `same`, `differs` or `not known`.
     """
 
@@ -67,9 +68,22 @@ def find_drift(curve: Curve, window: Window) -> Drift:
             f"--prometheus {window.url}: the series with {window.chosen} are of no engine that is known: "
             f"{', '.join(sorted(names)[:5])}. Give the labels of the job that scrapes the servers: --label job=NAME."
         )
-    read = dict.fromkeys([*read_names(catalogue).values(), *catalogue.facts.values()])
+    ours = read_names(catalogue)
+    read = dict.fromkeys([*ours.values(), *catalogue.facts.values()])
     samples = window.samples([*read, *([START_TIME] if START_TIME in names else [])])
+    if twice := scraped_twice(
+        samples.filter(pl.col("name").is_in([ours[each] for each in ("running", "output") if each in ours]))
+    ):
+        raise BenchError(
+            f"--prometheus {window.url}: with {window.chosen} several scrape the same server, by series that differ in "
+            f"{', '.join(twice)}. Name one of them: --label {twice[0]}=VALUE."
+        )
     between = served(samples, catalogue)
+    if between.is_empty():
+        raise BenchError(
+            f"--prometheus {window.url}: with {window.chosen} it has no two scrapes of a server in this time. "
+            "Give a longer time (--last), or labels of a server that was up then."
+        )
     studied = read_studied(curve)
     seconds = window.end - window.begin
     shown = set(catalogue.facts.values())
@@ -83,7 +97,15 @@ def find_drift(curve: Curve, window: Window) -> Drift:
         deployment=curve.point["deployment"],
         workload=curve.point["workload"],
         instances=instances,
-        seen=min(1.0, float(between.filter(~between["restarted"])["seconds"].sum()) / (seconds * instances)),
+        seen=_seen(between, seconds),
         restarts=int(between["restarted"].sum()),
         compared=[*compared(studied, between, seconds), *server],
     )
+
+
+def _seen(between: pl.DataFrame, seconds: float) -> float:
+    """Of each server from its first to its last scrape, as servers come and go, and of all together in the whole time."""
+    begin, end = (pl.col("at_s") - pl.col("seconds")).min(), pl.col("at_s").max()
+    lives = float(between.group_by("instance").agg(life=end - begin)["life"].sum())
+    counted = float(between.filter(~pl.col("restarted"))["seconds"].sum())
+    return min(1.0, counted / lives * float(between.select(end - begin).item()) / seconds)
