@@ -31,7 +31,7 @@ HITS_MATTER = 0.05  # least difference of a prefix-cache hit rate that matters (
 # least difference of a latency that matters (relative); convention: the precision of a limit that `bench find` asks for, and five
 # standard deviations between starts
 SPEEDS_MATTER = 0.20
-_BEYOND = 0.10  # share of tokens made outside the measured loads up to which latencies are compared; convention
+_BEYOND = 0.10  # share of tokens made outside the measured loads, or of TTFT in queues, up to which latencies are compared; convention
 
 HITS, MIXED = "prefix-cache hit rate", "prompt ÷ output tokens"
 LENGTHS = {"prompt length": "prompt", "output length": "output"}
@@ -169,6 +169,12 @@ def _speed(name: str, studied: Studied, blocks: pl.DataFrame, confidence: float,
     kind = [each for each in traffic if each.name in (*LENGTHS, MIXED, HITS)]
     if changed := [each.name for each in kind if each.verdict == DIFFERS]:
         return replace(bare, verdict=UNKNOWN, why=f"the study measured it with another {changed[0]}", shown=False)
+    waited = float(made[(known["in_flight"] > known["running"]).to_numpy()].sum() / total)
+    if name == "ttft" and waited > _BEYOND:
+        why = (
+            f"requests waited in {waited:.0%} of it, and how long depends on how they came, which a study's load does not show"
+        )
+        return replace(bare, study=None, why=why, shown=False)
     # Starts behind production: of servers that made unlike shares of it there are effectively fewer (Kish, 1965).
     shares = known.with_columns(made=pl.Series(made / total)).group_by("instance").agg(pl.col("made").sum())["made"]
     starts = SPEEDS_DIFFER * math.sqrt(1 / studied.sessions + float((shares**2).sum()))
