@@ -124,16 +124,14 @@ def test_spare_servers_hide_nothing():
 
 
 def test_lengths_need_no_gauges():
-    random = np.random.default_rng(10)
-    curve, window = study(random, WAS), production(random, WAS)
-    object.__setattr__(window, "kept", window.kept.filter(pl.col("name") != NAMES["waiting"]))
-    found = find_drift(curve, window)
-    assert [verdict_of(found, name).verdict for name in ("output", "requests in", "ITL", "E2E")] == [
-        SAME,
-        UNKNOWN,
-        UNKNOWN,
-        UNKNOWN,
-    ]
+    found = find_drift(*changed_window(10, lambda kept: kept.filter(pl.col("name") != NAMES["waiting"])))
+    assert {verdict_of(found, name).verdict for name in ("requests in", "ITL", "E2E")} == {UNKNOWN}
+    assert verdict_of(found, "E2E").why == "production does not show the requests in flight that go with it"
+    assert (found.verdict, verdict_of(found, "output").verdict) == (UNKNOWN, SAME)
+    gauges = pl.col("name").is_in([NAMES["running"], NAMES["waiting"]])
+    found = find_drift(*changed_window(10, lambda kept: kept.with_columns(value=pl.when(gauges).then(0.0).otherwise("value"))))
+    assert verdict_of(found, "E2E").why == "no requests were in flight at any scrape"
+    assert (found.verdict, verdict_of(found, "output").verdict) == (UNKNOWN, SAME)
 
 
 def test_dense_levels_do_not_chain_into_one_place(monkeypatch):

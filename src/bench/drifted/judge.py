@@ -147,7 +147,10 @@ def _speed(name: str, studied: Studied, blocks: pl.DataFrame, confidence: float,
     known = blocks.drop_nulls([above, below, "held", LOADS[name]])
     loads = known[LOADS[name]].to_numpy()
     if line is None or not len(known):
-        return _unknown(title, "speed", "s", None, ratio(*sums(blocks, above, below)), sums(blocks, above, below))
+        unknown = _unknown(title, "speed", "s", None, ratio(*sums(blocks, above, below)), sums(blocks, above, below))
+        if line is not None and unknown.production is not None:
+            return replace(unknown, why="production does not show the requests in flight that go with it")
+        return unknown
     made = _made(studied, known)
     total = made.sum()
     outside = (loads * (1 + LOADS_MATTER) < line.loads[0]) | (loads > line.loads[-1] * (1 + LOADS_MATTER))
@@ -160,7 +163,8 @@ def _speed(name: str, studied: Studied, blocks: pl.DataFrame, confidence: float,
     expected = np.sqrt(low * high)
     found = ratio(seen, expected)
     if found is None or not found.value:
-        return replace(_unknown(title, "speed", "s", None, found, (seen, counts)), shown=True)
+        unknown = _unknown(title, "speed", "s", None, found, (seen, counts))
+        return replace(unknown, shown=True, why=unknown.why if len(seen) else "no requests were in flight at any scrape")
     bare = Compared(title, "speed", "s", float(expected.sum() / counts.sum()), float(seen.sum() / counts.sum()))
     if (beyond := float(made[outside].sum() / total)) > _BEYOND:
         ran = f"{line.loads[0]:.3g} to {line.loads[-1]:.3g} requests {'running' if name == 'itl' else 'in flight'}"

@@ -43,7 +43,7 @@ def conclusion(found: Drift) -> Iterator[str]:
     for why, named in reasons.items():
         yield f"{'; '.join(named)}: {why}."
     if found.restarts:
-        yield f"Servers began anew {count_text(found.restarts, 'time')}; what lies across a restart is not counted."
+        yield f"Servers began anew, or got other labels, {count_text(found.restarts, 'time')}; what lies across that is not counted."
     if found.seen < _SEEN:
         yield f"{shown_share(found.seen)} of the time was counted; in the rest scrapes are missing, or there was no server."
 
