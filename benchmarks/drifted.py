@@ -1,6 +1,6 @@
 """How often `bench drifted` is right: planted studies and planted production, whose difference is known.
 
-    python -m benchmarks.drifted --times 100
+    python -m benchmarks.drifted --times 50
     python -m benchmarks.drifted --results results --minutes 4
 
 A planted server steps through its batch (8 ms + 1 ms a request), lets prompts stall it, has sixteen slots, and is 3 % faster or slower

@@ -187,8 +187,8 @@ def _speed(name: str, studied: Studied, blocks: pl.DataFrame, confidence: float,
     error = math.hypot(found.relative, measured, starts, bend)
     freedom = _satterthwaite([(found.relative, found.freedom), (measured, line.freedom), (math.hypot(starts, bend), math.inf)])
     judged = _judged(bare, math.log(found.value), error, freedom, math.log1p(SPEEDS_MATTER), confidence)
-    if judged.verdict == DIFFERS and (unknown := [each.name for each in kind if each.verdict == UNKNOWN]):
-        return replace(judged, why=f"whether that is the traffic is not known: {', '.join(unknown)}")
+    if judged.verdict == DIFFERS and (unclear := [each.name for each in kind if each.verdict == UNKNOWN]):
+        return replace(judged, why=f"whether that is the traffic is not known: {', '.join(unclear)}")
     return judged
 
 
