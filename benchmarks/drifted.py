@@ -1,6 +1,6 @@
 """How often `bench drifted` is right: planted studies and planted production, whose difference is known.
 
-    python -m benchmarks.drifted --times 100
+    python -m benchmarks.drifted --times 50
     python -m benchmarks.drifted --results results --minutes 4
 
 A planted server steps through its batch (8 ms + 1 ms a request), lets prompts stall it, has sixteen slots, and is 3 % faster or slower
@@ -89,6 +89,7 @@ class Planted:
     missing: float = 0.0
     hole: bool = False
     restart: bool = False
+    servers: int = 1
     names: dict[str, str] = field(default_factory=lambda: NAMES)
     config: dict[str, str] = field(default_factory=lambda: CONFIG)
 
@@ -253,7 +254,15 @@ class PlantedWindow(Window):
 
 
 def production(random: np.random.Generator, planted: Planted) -> PlantedWindow:
-    """An hour of production, scraped every 15 s."""
+    """An hour of production."""
+    window = PlantedWindow("planted", {"job": "a"}, 0.0, HOUR_S)
+    servers = ["x", *(f"x{i}" for i in range(1, planted.servers))]
+    object.__setattr__(window, "kept", pl.concat([_kept(random, planted, name) for name in servers]))
+    return window
+
+
+def _kept(random: np.random.Generator, planted: Planted, name: str) -> pl.DataFrame:
+    """What Prometheus has of a server, scraped every 15 s. Servers but the first have 4 blocks of KV cache more."""
     slow = planted.slow * math.exp(random.normal(0, STARTS_DIFFER))
     busy, long = wandering(random, 0.3), wandering(random, 0.05)
 
@@ -275,9 +284,9 @@ def production(random: np.random.Generator, planted: Planted) -> PlantedWindow:
     kept = random.random(len(table)) >= planted.missing
     hole = (table["at_s"] > 1000) & (table["at_s"] < 1600) if planted.hole else pl.repeat(value=False, n=len(table), eager=True)
     table = table.filter(pl.Series(kept) & ~hole)
-    window = PlantedWindow("planted", {"job": "a"}, 0.0, HOUR_S)
-    object.__setattr__(window, "kept", samples(table, planted, 'instance="x",job="a"'))
-    return window
+    if name != "x":
+        planted = replace(planted, config={**planted.config, "num_gpu_blocks": "9004"})
+    return samples(table, planted, f'instance="{name}",job="a"').with_columns(instance=pl.lit(name))
 
 
 WAS = Planted()
@@ -293,10 +302,15 @@ CASES: dict[str, tuple[Planted, set[str] | None]] = {
     "nothing changed, idle for 95 % of the time": (replace(WAS, idle=0.95), None),
     "nothing changed, a third of the load": (replace(WAS, rate=0.7), None),
     "nothing changed, llama.cpp": (replace(WAS, names=LLAMA), None),
+    "nothing changed, two servers": (replace(WAS, servers=2), None),
+    "nothing changed, near the limit": (replace(WAS, rate=3.8), None),
     "output 25 % longer": (replace(WAS, output=125.0), {"output length"}),
     "prompts 25 % longer": (replace(WAS, prompt=250.0), {"prompt length"}),
     "output 25 % longer, scrapes missing, a restart": (replace(WAS, output=125.0, **HARD), {"output length"}),
     "output 25 % longer, llama.cpp": (replace(WAS, output=125.0, names=LLAMA), {"prompt ÷ output tokens"}),
+    "all lengths doubled, llama.cpp": (
+        replace(WAS, prompt=400.0, output=200.0, rate=1.0, names=LLAMA), {"time in flight for an output token"},
+    ),
     "hit rate 0.45 in place of 0.30": (replace(WAS, hits=0.45), {"prefix-cache hit rate"}),
     "slower by a third": (replace(WAS, slow=4 / 3), {"TTFT, mean", "ITL, mean", "E2E, mean", "time in flight for an output token"}),
     "slower by a third, scrapes missing, a restart": (
@@ -304,7 +318,10 @@ CASES: dict[str, tuple[Planted, set[str] | None]] = {
     ),
     "slower by a third, llama.cpp": (replace(WAS, slow=4 / 3, names=LLAMA), {"time in flight for an output token"}),
     "slower by a fifth": (replace(WAS, slow=1.2), {"TTFT, mean", "ITL, mean", "E2E, mean", "time in flight for an output token"}),
-    "another version: a metric more": (replace(WAS, names={**NAMES, "computed": "vllm:new_total"}), {"engine and version"}),
+    "nothing changed, a metric more": (replace(WAS, names={**NAMES, "computed": "vllm:new_total"}), None),
+    "another version: a metric of an older one": (
+        replace(WAS, names={**NAMES, "computed": "vllm:gpu_cache_usage_perc"}), {"engine and version"},
+    ),
     "another setting": (replace(WAS, config=NEW), {"settings of the KV cache"}),
     "more load than was measured": (replace(WAS, rate=6.5), {"requests in flight, a server", "requests/s, a server"}),
 }  # fmt: skip

@@ -1,37 +1,26 @@
-"""Production beside a study: on planted servers, and through a real Prometheus that holds planted series."""
+"""Production beside a study, on planted servers."""
 
-import json
 import math
-import shutil
-import socket
-import subprocess
-import time
-from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
 import pytest
-import requests
 from benchmarks.drifted import CASES, CONFIG, HOUR_S, LLAMA, NAMES, WAS, production, study, tried
 
 from bench.drifted import DIFFERS, SAME, UNKNOWN, find_drift
 from bench.drifted.batches import ratio
-from bench.drifted.curve import Line
-from bench.drifted.served import SAMPLES, START_TIME, served
+from bench.drifted.curve import Line, read_studied
+from bench.drifted.lines import advice
+from bench.drifted.served import SAMPLES, START_TIME, scraped_twice, served
 from bench.drifted.server import compared_server
 from bench.engines import ENGINES
-from bench.records.columns import schema_of
-from bench.records.files import write_record
+from bench.errors import BenchError
 from bench.statistics import student_t
 from bench.telemetry import find_catalogue
-from tests.command import bench
-from tests.planted import frame, steady_row
 from tests.records import facts
-from tests.test_guard import POINT, SLOS
 
 VLLM_KIND, SGLANG = (next(kind for kind in ENGINES if kind.name == name) for name in ("vllm", "sglang"))
-PROMETHEUS = shutil.which("prometheus") and shutil.which("promtool")
-BEGIN = 1_795_000_000  # of the planted hour (s since 1970)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -43,8 +32,98 @@ def test_what_is_planted_is_found_and_nothing_else(name):
         if wanted is None:
             assert not differing and whole in (SAME, UNKNOWN)
         else:
-            assert differing & wanted or (name == "slower by a fifth" and whole == UNKNOWN)
+            assert differing & wanted or (name in ("slower by a fifth", "all lengths doubled, llama.cpp") and whole == UNKNOWN)
             assert not differing - wanted
+
+
+def found_of(seed, *, was=WAS, **now):
+    random = np.random.default_rng(seed)
+    return find_drift(study(random, was), production(random, replace(was, **now)))
+
+
+def verdict_of(found, name):
+    return next(each for each in found.compared if each.name.startswith(name))
+
+
+def test_the_same_is_said_to_be_the_same():
+    found = found_of(10)
+    assert found.verdict == SAME and list(advice(found)) == ["There is no need to measure again."]
+
+
+def test_itl_alone_makes_nothing_the_same():
+    """Near the limit half of the time lies beyond the measured loads, where only ITL is known."""
+    found = found_of(1, rate=5.0)
+    assert [verdict_of(found, name).verdict for name in ("prompt", "output", "ITL", "E2E")] == [SAME, SAME, SAME, UNKNOWN]
+    assert found.verdict == UNKNOWN
+
+
+def test_ttft_where_requests_wait_is_not_judged():
+    """A queue of requests that come at random is another than that of a load that is held: TTFT is longer at the same load."""
+    found = found_of(2, rate=4.2)
+    assert verdict_of(found, "TTFT").verdict == UNKNOWN and "requests waited in " in verdict_of(found, "TTFT").why
+    assert verdict_of(found, "E2E").verdict == SAME
+
+
+def test_lengths_of_an_engine_that_counts_no_requests_are_not_known():
+    llama = replace(WAS, names=LLAMA)
+    for seed in range(3):
+        found = found_of(seed, was=llama, prompt=400.0, output=200.0, rate=1.0)
+        assert found.verdict != SAME and verdict_of(found, "prompt").verdict == UNKNOWN
+        assert "the engine counts no requests, so that lengths are not known" in verdict_of(found, "prompt").why
+
+
+def test_speed_beside_traffic_that_is_not_known_blames_neither():
+    found = found_of(2, slow=1.6, rate=0.1)
+    assert verdict_of(found, "E2E").verdict == DIFFERS and verdict_of(found, "output").verdict == UNKNOWN
+    assert "whether that is the traffic is not known: " in verdict_of(found, "E2E").why
+    assert "which of them changed the speed is not known" in " ".join(advice(found))
+    known = " ".join(advice(found_of(2, slow=1.6)))
+    assert "Traffic is as measured and speed is not" in known
+
+
+def test_no_requests_are_no_traffic_of_the_study():
+    found = found_of(3, idle=1.0)
+    assert found.verdict == UNKNOWN and not list(advice(found))
+    assert {each.why for each in found.compared if each.part == "traffic"} == {"there were no requests"}
+
+
+def test_spare_servers_hide_nothing():
+    """Nine idle servers beside one: neither its load nor the doubt about its start gets less."""
+    random = np.random.default_rng(10)
+    curve, window = study(random, WAS), production(random, WAS)
+    alone = find_drift(curve, window)
+    kept = window.kept
+    spare = [
+        kept.with_columns(
+            instance=pl.lit(f"i{i}"), labels=pl.col("labels").str.replace('instance="x"', f'instance="i{i}"'),
+            value=pl.when(pl.col("name").str.ends_with("_info")).then("value").otherwise(0.0),
+        )
+        for i in range(9)
+    ]  # fmt: skip
+    object.__setattr__(window, "kept", pl.concat([kept, *spare]))
+    found = find_drift(curve, window)
+    assert found.instances == 10
+    for one, other in zip(alone.compared, found.compared, strict=True):
+        assert one.verdict == other.verdict
+        if one.low is not None:
+            assert (other.production, other.low, other.high) == pytest.approx((one.production, one.low, one.high), rel=1e-6)
+
+
+def test_lengths_need_no_gauges():
+    found = find_drift(*changed_window(10, lambda kept: kept.filter(pl.col("name") != NAMES["waiting"])))
+    assert {verdict_of(found, name).verdict for name in ("requests in", "ITL", "E2E")} == {UNKNOWN}
+    assert verdict_of(found, "E2E").why == "production does not show the requests in flight that go with it"
+    assert (found.verdict, verdict_of(found, "output").verdict) == (UNKNOWN, SAME)
+    gauges = pl.col("name").is_in([NAMES["running"], NAMES["waiting"]])
+    found = find_drift(*changed_window(10, lambda kept: kept.with_columns(value=pl.when(gauges).then(0.0).otherwise("value"))))
+    assert verdict_of(found, "E2E").why == "no requests were in flight at any scrape"
+    assert (found.verdict, verdict_of(found, "output").verdict) == (UNKNOWN, SAME)
+
+
+def test_dense_levels_do_not_chain_into_one_place(monkeypatch):
+    monkeypatch.setattr("benchmarks.drifted.LEVELS", (1, 8, 16, 17, 18, 19, 20, 21, 22, 23, 24, 26, 28, 30, 32))
+    places = read_studied(study(np.random.default_rng(1), WAS)).lines["e2e"].loads
+    assert len(places) == 8 and places[-1] == pytest.approx(31)
 
 
 def test_what_lies_outside_the_measured_loads_is_not_known():
@@ -146,6 +225,71 @@ def test_ranks_that_share_requests_count_once_and_a_late_series_from_nothing():
     assert counted(*engines, *gauges)["output"].to_list() == [10, 17]
 
 
+GAUGES_ONE = [(name, "", [1, 1, 1, 1]) for name in (NAMES["running"], NAMES["waiting"])]
+
+
+def test_a_series_whose_labels_change_is_no_new_one():
+    """A label that is added in mid-time: what was counted since the start of the server is not one interval's."""
+    counted_so_far = [
+        (NAMES["output"], "", [1000, 1010, None, None]),
+        (NAMES["output"], 'team="a"', [None, None, 1020, 1030]),
+    ]
+    found = counted(*counted_so_far, *GAUGES_ONE)
+    assert found["output"].to_list() == [10, None, 10] and found["restarted"].to_list() == [False, True, False]
+
+
+def test_a_counter_that_comes_with_its_first_count_is_0_until_then():
+    names = ("num_running_reqs", "num_queue_reqs", "prompt_tokens_total", "generation_tokens_total")
+    known = samples(*((f"sglang:{name}", "", [0, 10, 20]) for name in names))
+    found = served(known, find_catalogue(known["name"].unique().to_list(), "0.5.9"))
+    assert found.select("hits", "queries").rows() == [(0, 10), (0, 10)]
+
+
+def test_a_server_that_looks_nothing_up_has_no_cache():
+    series = {"prompt": [0, 10, 20, 30], "output": [0, 5, 10, 15], "hits": [0, 0, 0, 0], "queries": [0, 0, 0, 0]}
+    found = counted(*((NAMES[ours], "", values) for ours, values in series.items()), *GAUGES_ONE)
+    assert found.select("hits", "queries").rows() == [(0, 10)] * 3
+
+
+def changed_window(seed, change):
+    random = np.random.default_rng(seed)
+    curve, window = study(random, WAS), production(random, WAS)
+    object.__setattr__(window, "kept", change(window.kept))
+    return curve, window
+
+
+def test_two_prometheus_of_one_server_are_refused():
+    def twice(kept):
+        one, other = (
+            kept.with_columns(labels=pl.col("labels") + f',replica="{each}"', at_s=pl.col("at_s") + 4 * i)
+            for i, each in enumerate("ab")
+        )
+        return pl.concat([one, other])
+
+    with pytest.raises(BenchError, match=r"differ in replica\. Name one of them: --label replica=VALUE"):
+        find_drift(*changed_window(10, twice))
+
+
+def test_engines_of_one_server_are_no_replicas_and_servers_may_follow_each_other():
+    def rolled(kept):
+        after = pl.col("at_s") > HOUR_S / 2
+        return kept.with_columns(instance=pl.when(after).then(pl.lit("y")).otherwise(pl.lit("x")))
+
+    found = find_drift(*changed_window(10, rolled))
+    assert found.instances == 2 and found.seen > 0.98
+    half = find_drift(*changed_window(10, lambda kept: kept.filter(pl.col("at_s") > HOUR_S / 2)))
+    assert half.seen == pytest.approx(0.5, abs=0.01)
+    ranks = samples(*((NAMES["running"], f'engine="{rank}"', [1, 1, 1]) for rank in (0, 1)))
+    assert not scraped_twice(ranks)
+
+
+def test_a_single_scrape_shows_nothing():
+    with pytest.raises(BenchError, match="no two scrapes of a server in this time"):
+        find_drift(
+            *changed_window(10, lambda kept: kept.filter(pl.col("at_s") < 16).filter(pl.col("at_s") == pl.col("at_s").min()))
+        )
+
+
 def test_llama_counts_cached_prompt_tokens_apart():
     found = counted(
         *((name, "", [0, value, 2 * value]) for name, value in zip(LLAMA.values(), (1, 0, 30, 70, 20), strict=True))
@@ -154,11 +298,10 @@ def test_llama_counts_cached_prompt_tokens_apart():
     assert found["requests"].null_count() == 2
 
 
-def server(*, names=(), config=CONFIG, kind=VLLM_KIND, studied=CONFIG):
+def server(*, names=(), config=(CONFIG,), kind=VLLM_KIND, studied=CONFIG, was=VLLM_KIND):
+    known = facts(cache_config=studied, engine_version="0.32.0" if was is VLLM_KIND else "0.5.9")
     before = sorted(NAMES.values())
-    rows = compared_server(
-        facts(cache_config=studied), (VLLM_KIND, kind), (before, [*before, *names]), [config], {"engine", "pod"}
-    )
+    rows = compared_server(known, (was, kind), (before, [*before, *names]), config, {"engine", "pod"})
     return [(each.verdict, each.why or "") for each in rows]
 
 
@@ -166,11 +309,16 @@ def server(*, names=(), config=CONFIG, kind=VLLM_KIND, studied=CONFIG):
     ("change", "version", "settings", "said"),
     [
         ({}, UNKNOWN, SAME, "none of them shows the version"),
-        ({"names": ("vllm:new_total", "up", "python_info")}, DIFFERS, SAME, "exposes new, which the measured server did not"),
+        ({"names": ("vllm:gpu_cache_usage_perc",)}, DIFFERS, SAME, "gpu_cache_usage_perc, which vLLM 0.32.0 does not have"),
+        ({"names": ("vllm:new_total", "up", "python_info")}, UNKNOWN, SAME, "exposes new, which the measured server did not"),
+        ({"names": ("vllm:ttft:rate5m", "vllm:job:tokens_total")}, UNKNOWN, SAME, "same names"),
+        ({"names": ("sglang:num_retracted_requests_total",), "kind": SGLANG, "was": SGLANG}, UNKNOWN, UNKNOWN, "same names"),
         ({"names": ("vllm:generation_tokens_created",)}, UNKNOWN, SAME, "same names"),
-        ({"config": {**CONFIG, "pod": "p", "num_gpu_blocks": "9100"}}, UNKNOWN, SAME, ""),
-        ({"config": {**CONFIG, "num_gpu_blocks": "7000"}}, UNKNOWN, DIFFERS, "num_gpu_blocks 9000 → 7000"),
-        ({"config": {**CONFIG, "new_key": "1"}}, UNKNOWN, DIFFERS, "only one of both has new_key: another version"),
+        ({"config": [{**CONFIG, "pod": "p", "num_gpu_blocks": "9100"}]}, UNKNOWN, SAME, ""),
+        ({"config": [{**CONFIG, "num_gpu_blocks": blocks} for blocks in ("9004", "8900", "9000")]}, UNKNOWN, SAME, ""),
+        ({"config": [CONFIG, {**CONFIG, "num_gpu_blocks": "7000"}]}, UNKNOWN, DIFFERS, "num_gpu_blocks 9000 → 7000"),
+        ({"config": [CONFIG, {**CONFIG, "block_size": "32"}]}, UNKNOWN, DIFFERS, "block_size 16 → 32"),
+        ({"config": [{**CONFIG, "new_key": "1"}]}, UNKNOWN, DIFFERS, "only one of both has new_key: another version"),
         ({"kind": SGLANG}, DIFFERS, UNKNOWN, "another engine"),
         ({"studied": {}}, UNKNOWN, UNKNOWN, "the study does not show them"),
     ],
@@ -179,136 +327,3 @@ def test_another_server_is_named(change, version, settings, said):
     found = server(**change)
     assert [verdict for verdict, _ in found] == [version, settings]
     assert said in " ".join(why for _, why in found)
-
-
-@pytest.fixture(scope="module")
-def results(tmp_path_factory):
-    """A folder of results with the telemetry of a planted study."""
-    from tests.conftest import bare_summary  # noqa: PLC0415
-
-    folder = tmp_path_factory.mktemp("study") / "results"
-    found = study(np.random.default_rng(5), WAS)
-    rows = []
-    for run in found.runs.iter_rows(named=True):
-        (folder / "runs/a" / run["run"]).mkdir(parents=True)
-        found.tables[run["run"]].write_parquet(folder / "runs/a" / run["run"] / "telemetry.parquet")
-        known = {name: run[name] for name in ("steady_from_s", "steady_until_s", "prompt_tokens", "output_tokens", "session")}
-        rows.append(
-            steady_row(bare_summary(), run["level"], deployment="a", rps=run["steady_requests_per_s"], preemptions=0, **known)
-        )
-    for name in ("deployments/a", "analysis"):
-        (folder / name).mkdir(parents=True)
-    write_record(facts(digest="d1", cache_config=CONFIG), folder / "deployments/a/deployment.json")
-    frame(rows).write_parquet(folder / "summary.parquet")
-    schema = schema_of("capacity")
-    pl.DataFrame([{**dict.fromkeys(schema), **POINT, "slos": SLOS}], schema=schema).write_parquet(
-        folder / "analysis/capacity.parquet"
-    )
-    return folder
-
-
-def open_metrics(table):
-    """Planted samples as promtool loads them."""
-    lines = []
-    for (name,), group in table.sort("name", "labels", "at_s").group_by("name", maintain_order=True):
-        rows = group.select("labels", "at_s", "value").rows()
-        lines += [f"# TYPE {name} unknown", *(f"{name}{{{labels}}} {value} {BEGIN + at:.3f}" for labels, at, value in rows)]
-    return lines
-
-
-@contextmanager
-def prometheus(folder, lines):
-    """A Prometheus that holds these series; its address."""
-    (folder / "planted.txt").write_text("\n".join([*lines, "# EOF\n"]))
-    command = ["promtool", "tsdb", "create-blocks-from", "openmetrics", "planted.txt", "data"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    (folder / "prometheus.yml").write_text("{}")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{probe.getsockname()[1]}"
-    command = ["prometheus", "--config.file", "prometheus.yml", "--storage.tsdb.path", "data", "--web.listen-address", address]
-    command += ["--storage.tsdb.retention.time", "100y"]
-    with (folder / "log").open("w") as log:
-        process = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log)
-    try:
-        for _ in range(200):
-            try:
-                if requests.get(f"http://{address}/-/ready", timeout=1).ok:
-                    break
-            except requests.ConnectionError:
-                pass
-            time.sleep(0.05)
-        yield f"http://{address}"
-    finally:
-        process.terminate()
-        process.wait()
-
-
-@pytest.fixture(scope="module")
-def address(tmp_path_factory):
-    """A real Prometheus with an hour of two jobs: as the study was, and with longer answers."""
-    if not PROMETHEUS:
-        pytest.skip("prometheus is not installed: apt-get install prometheus")
-    tables = [
-        production(np.random.default_rng(6), CASES[name][0]).kept.with_columns(labels=pl.col("labels").str.replace('job="a"', f'job="{job}"'))
-        for job, name in (("a", "nothing changed"), ("long", "output 25 % longer"))
-    ]  # fmt: skip
-    lines = open_metrics(pl.concat(tables))
-    with prometheus(tmp_path_factory.mktemp("prometheus"), lines) as url:
-        yield url
-
-
-def moment(seconds):
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(BEGIN + seconds))
-
-
-HOUR = ("--from", moment(0), "--to", moment(HOUR_S))
-
-
-def drifted(results, address, *options, hour=HOUR):
-    return bench("drifted", results, "--prometheus", address, *hour, *options)
-
-
-def test_a_real_prometheus_is_read_to_the_last_sample(results, address):
-    done = drifted(results, address, "--json")
-    found = json.loads(done.stdout)
-    assert (done.returncode, found["verdict"]) in {(0, SAME), (3, UNKNOWN)}, done.stderr
-    window = production(np.random.default_rng(6), WAS)
-    held = (
-        window.kept.filter(pl.col("name").is_in([NAMES["running"], NAMES["waiting"]]))
-        .group_by("at_s")
-        .agg(pl.col("value").sum())
-    )
-    load = next(each for each in found["compared"] if each["name"] == "requests in flight, a server")
-    assert load["production"] == pytest.approx(held.sort("at_s")["value"][1:].mean(), rel=1e-6)
-    assert found["seen"] > 0.98 and found["instances"] == 1 and found["restarts"] == 0
-
-
-def test_longer_answers_are_named_and_what_to_do(results, address):
-    done = drifted(results, address, "--label", "job=long")
-    assert done.returncode == 1
-    words = " ".join(done.stdout.split())
-    assert "Production differs from what was measured: output length." in words
-    assert "Measure a workload of production's lengths (output length 12" in words
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (("--label", "job=nobody"), 'it has no series with {job="nobody"} in this time. Its jobs are: a, long.'),
-        (("--label", "job"), "--label job: give NAME=VALUE"),
-        (("--last", "soon"), "--last soon: give a number above 0 with s, m, h, d or w"),
-        (("--to", "2020-01-01"), "--from is not before --to"),
-        (("--to", "noon"), "--to noon: give a date"),
-        (("--deployment", "b"), "--deployment b: "),
-    ],
-)
-def test_what_the_user_can_fix_is_said(results, address, options, said):
-    done = drifted(results, address, *options, hour=HOUR if "--last" not in options else HOUR[2:])
-    assert done.returncode == 2 and said in done.stderr.replace("\n", " ")
-
-
-def test_an_address_without_prometheus_is_named(results, address):
-    done = drifted(results, f"{address}/graph")
-    assert done.returncode == 2 and "Give the address that has /api/v1" in done.stderr

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import polars as pl
 
 from bench.drifted.curve import read_studied
-from bench.drifted.judge import DIFFERS, PARTS, SAME, UNKNOWN, Compared, compared
+from bench.drifted.judge import DIFFERS, LENGTHS, PARTS, SAME, UNKNOWN, WHOLES, Compared, compared
 from bench.drifted.prometheus import Window
-from bench.drifted.served import START_TIME, read_names, served
+from bench.drifted.served import START_TIME, read_names, scraped_twice, served
 from bench.drifted.server import compared_server
 from bench.errors import BenchError
 from bench.guard import Curve
@@ -25,7 +25,8 @@ class Drift:
     """Production beside a study.
 
     Attributes:
-        deployment, workload: of the study. instances: servers of production. seen: share of the time that was counted (0–1).
+        deployment, workload: of the study. instances: servers of production. seen: share of the time that was counted (0–1), of each
+            server from its first to its last scrape.
         restarts: how often one of them began anew. compared: the quantities. verdict: `same`, `differs` or `not known`.
     """
 
@@ -38,17 +39,19 @@ class Drift:
 
     @property
     def verdict(self) -> str:
-        """`same` where lengths and E2E, or the time in flight, are the same, nothing differs, and no more data would decide anything.
+        """`same` where both lengths and E2E, or the time in flight, are the same, nothing differs, and nothing that both sides show is
+        undecided, such as what lies outside the measured loads.
 
         TTFT and ITL are parts of E2E: where their intervals alone are too wide, they leave it the same.
         """
         if any(each.verdict == DIFFERS for each in self.compared):
             return DIFFERS
-        parts = {
-            each.part for each in self.compared if each.verdict == SAME and isinstance(each.study, float) and each.unit != "0–1"
-        }
-        undecided = any(each.verdict == UNKNOWN and each.shown and each.name not in PARTS for each in self.compared)
-        return SAME if {"traffic", "speed"} <= parts and not undecided else UNKNOWN
+        same = {each.name for each in self.compared if each.verdict == SAME}
+        undecided = any(
+            each.verdict == UNKNOWN and each.shown and not (each.name in PARTS and each.change is not None)
+            for each in self.compared
+        )
+        return SAME if same >= LENGTHS.keys() and same & WHOLES and not undecided else UNKNOWN
 
 
 def find_drift(curve: Curve, window: Window) -> Drift:
@@ -65,9 +68,22 @@ def find_drift(curve: Curve, window: Window) -> Drift:
             f"--prometheus {window.url}: the series with {window.chosen} are of no engine that is known: "
             f"{', '.join(sorted(names)[:5])}. Give the labels of the job that scrapes the servers: --label job=NAME."
         )
-    read = dict.fromkeys([*read_names(catalogue).values(), *catalogue.facts.values()])
+    ours = read_names(catalogue)
+    read = dict.fromkeys([*ours.values(), *catalogue.facts.values()])
     samples = window.samples([*read, *([START_TIME] if START_TIME in names else [])])
+    if twice := scraped_twice(
+        samples.filter(pl.col("name").is_in([ours[each] for each in ("running", "output") if each in ours]))
+    ):
+        raise BenchError(
+            f"--prometheus {window.url}: with {window.chosen} several scrape the same server, by series that differ in "
+            f"{', '.join(twice)}. Name one of them: --label {twice[0]}=VALUE."
+        )
     between = served(samples, catalogue)
+    if between.is_empty():
+        raise BenchError(
+            f"--prometheus {window.url}: with {window.chosen} it has no two scrapes of a server in this time. "
+            "Give a longer time (--last), or labels of a server that was up then."
+        )
     studied = read_studied(curve)
     seconds = window.end - window.begin
     shown = set(catalogue.facts.values())
@@ -81,7 +97,15 @@ def find_drift(curve: Curve, window: Window) -> Drift:
         deployment=curve.point["deployment"],
         workload=curve.point["workload"],
         instances=instances,
-        seen=min(1.0, float(between.filter(~between["restarted"])["seconds"].sum()) / (seconds * instances)),
+        seen=_seen(between, seconds),
         restarts=int(between["restarted"].sum()),
         compared=[*compared(studied, between, seconds), *server],
     )
+
+
+def _seen(between: pl.DataFrame, seconds: float) -> float:
+    """Of each server from its first to its last scrape, as servers come and go, and of all together in the whole time."""
+    begin, end = (pl.col("at_s") - pl.col("seconds")).min(), pl.col("at_s").max()
+    lives = float(between.group_by("instance").agg(life=end - begin)["life"].sum())
+    counted = float(between.filter(~pl.col("restarted"))["seconds"].sum())
+    return min(1.0, counted / lives * float(between.select(end - begin).item()) / seconds)

@@ -41,10 +41,8 @@ class Ratio:
 
 
 def in_blocks(between: pl.DataFrame, begin: float, seconds: float) -> pl.DataFrame:
-    """The rows of `bench.drifted.served.served` whose load is known, with their `block` and `held`, the time that requests were in
-    flight (s).
-    """
-    return between.filter(pl.col("in_flight").is_not_null()).with_columns(
+    """The rows of `bench.drifted.served.served`, with their `block` and `held`, the time that requests were in flight (s)."""
+    return between.filter(~pl.col("restarted")).with_columns(
         block=((pl.col("at_s") - begin) * BLOCKS / seconds).floor().clip(0, BLOCKS - 1).cast(pl.Int32),
         held=pl.col("in_flight") * pl.col("seconds"),
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -104,7 +103,7 @@ class Studied:
 
 def read_studied(curve: Curve) -> Studied:
     """What the valid runs with a steady window showed, by the server's own counts there."""
-    runs = curve.runs.filter(pl.col("valid") & pl.col("counts_valid") & pl.col("steady_from_s").is_not_null())
+    runs = curve.runs.filter(pl.col("valid") & pl.col("counts_valid")).drop_nulls(["steady_from_s", "steady_until_s"])
     rows, names = [], set[str]()
     for run in runs.iter_rows(named=True):
         telemetry = curve.telemetry(run)
@@ -157,7 +156,10 @@ def _line(table: pl.DataFrame, name: str) -> Line | None:
         return None
     log = pl.col("value").log()
     levels = known.with_columns(load=pl.col("load").mean().over("level")).sort("load", "level")
-    levels = levels.with_columns(place=(pl.col("load").log().diff() > math.log(_APART)).fill_null(value=True).cum_sum())
+    firsts: list[float] = []  # load of each place's first level: dense levels would chain from one to the next
+    for load in levels["load"]:
+        firsts.append(load if not firsts or load > firsts[-1] * _APART else firsts[-1])
+    levels = levels.with_columns(place=pl.Series(firsts))
     levels = levels.group_by("place", maintain_order=True).agg(
         load=pl.col("load").mean(),
         log=log.mean(),

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     Floats = npt.NDArray[np.float64]
 
-__all__ = ["DIFFERS", "PARTS", "SAME", "UNKNOWN", "Compared", "compared"]
+__all__ = ["DIFFERS", "HITS", "LENGTHS", "MIXED", "PARTS", "SAME", "UNKNOWN", "WHOLES", "Compared", "compared"]
 
 SAME, DIFFERS, UNKNOWN = "same", "differs", "not known"
 # least difference of a mean length that matters (relative); convention: C_max moves by about as much, and its interval is wider
@@ -31,10 +31,10 @@ HITS_MATTER = 0.05  # least difference of a prefix-cache hit rate that matters (
 # least difference of a latency that matters (relative); convention: the precision of a limit that `bench find` asks for, and five
 # standard deviations between starts
 SPEEDS_MATTER = 0.20
-_BEYOND = 0.10  # share of tokens made outside the measured loads up to which latencies are compared; convention
+_BEYOND = 0.10  # share of tokens made outside the measured loads, or of TTFT in queues, up to which latencies are compared; convention
 
-_HITS, _MIXED = "prefix-cache hit rate", "prompt ÷ output tokens"
-_LENGTHS = {"prompt length": "prompt", "output length": "output"}
+HITS, MIXED = "prefix-cache hit rate", "prompt ÷ output tokens"
+LENGTHS = {"prompt length": "prompt", "output length": "output"}
 
 _TITLES = {
     "ttft": "TTFT, mean",
@@ -42,7 +42,7 @@ _TITLES = {
     "e2e": "E2E, mean",
     HELD: "time in flight for an output token",
 }
-PARTS = (_TITLES["ttft"], _TITLES["itl"])  # of E2E
+PARTS, WHOLES = {_TITLES["ttft"], _TITLES["itl"]}, {_TITLES["e2e"], _TITLES[HELD]}
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Compared:
         change: by how much production is higher, as a share of the study's, of shares as their difference; low, high: its interval at
             95 % confidence.
         verdict: `same`, `differs` or `not known`. why: of a verdict that the numbers do not show.
-        shown: whether both the study and production show it, so that more data would decide.
+        shown: whether both the study and production show it, so that other or more data would decide.
     """
 
     name: str
@@ -85,21 +85,23 @@ def compared(studied: Studied, between: pl.DataFrame, seconds: float) -> list[Co
     speeds = [name for name in SPEEDS if name != HELD or blocks["e2e_count"].null_count() == len(blocks)]
     tests = 3 + len(speeds)  # both lengths and hits
     confidence = 1 - (1 - CONFIDENCE) / tests
-    instances = max(1, between["instance"].n_unique())
     traffic = list(_traffic(studied, blocks, confidence))
-    changed = [each for each in traffic if each.name in (*_LENGTHS, _MIXED, _HITS) and each.verdict == DIFFERS]
-    speed = [_speed(name, studied, blocks, instances, confidence, changed) for name in speeds]
-    return [*traffic, *speed]
+    return [*traffic, *(_speed(name, studied, blocks, confidence, traffic) for name in speeds)]
 
 
 def _traffic(studied: Studied, blocks: pl.DataFrame, confidence: float) -> Iterator[Compared]:
-    yield _load("requests in flight, a server", "requests", studied.loads, sums(blocks, "held", "seconds"))
-    yield _load("requests/s, a server", "requests/s", studied.rates, sums(blocks, "requests", "seconds"))
+    had = (pl.col("held").fill_null(0) + pl.col("output").fill_null(0)).sum().over("instance") > 0
+    busy = blocks.filter(had) if blocks.select(had.any()).item() else blocks  # a spare server makes the others' load no less
+    yield _load("requests in flight, a server", "requests", studied.loads, sums(busy, "held", "seconds"))
+    yield _load("requests/s, a server", "requests/s", studied.rates, sums(busy, "requests", "seconds"))
     if blocks["requests"].null_count() == len(blocks):
         both = studied.prompt / studied.output if studied.prompt and studied.output else None
-        yield _length(_MIXED, "", both, sums(blocks, "prompt", "output"), confidence)
+        mixed = _length(MIXED, "", both, sums(blocks, "prompt", "output"), confidence)
+        # Twice as long prompts and answers have the same ratio.
+        why = "the engine counts no requests, so that lengths are not known"
+        yield replace(mixed, verdict=UNKNOWN, why=why) if mixed.verdict == SAME else mixed
     else:
-        for name, column in _LENGTHS.items():
+        for name, column in LENGTHS.items():
             study = studied.prompt if column == "prompt" else studied.output
             yield _length(name, "tokens", study, sums(blocks, column, "requests"), confidence)
     yield _hits(studied, sums(blocks, "hits", "queries"), confidence)
@@ -114,7 +116,7 @@ def _load(name: str, unit: str, study: tuple[float, float] | None, blocks: tuple
     if found.value > study[1] * (1 + LOADS_MATTER):
         return replace(bare, verdict=DIFFERS, why="more than was measured")
     if found.value < study[0]:
-        return replace(bare, why="less than was measured", shown=False)
+        return replace(bare, why="less than was measured" if found.value else "there were no requests")
     return replace(bare, verdict=SAME)
 
 
@@ -129,25 +131,26 @@ def _length(name: str, unit: str, study: float | None, blocks: tuple[Floats, Flo
 def _hits(studied: Studied, blocks: tuple[Floats, Floats], confidence: float) -> Compared:
     found = ratio(*blocks)
     if found is None or studied.hits is None:
-        return _unknown(_HITS, "traffic", "0–1", studied.hits, found, blocks)
-    bare = Compared(_HITS, "traffic", "0–1", studied.hits, found.value)
+        return _unknown(HITS, "traffic", "0–1", studied.hits, found, blocks)
+    bare = Compared(HITS, "traffic", "0–1", studied.hits, found.value)
     error = math.hypot(found.error, studied.hits_error)
     return _judged(bare, found.value - studied.hits, error, found.freedom, HITS_MATTER, confidence, relative=False)
 
 
-def _speed(
-    name: str, studied: Studied, blocks: pl.DataFrame, instances: int, confidence: float, changed: list[Compared]
-) -> Compared:
+def _speed(name: str, studied: Studied, blocks: pl.DataFrame, confidence: float, traffic: list[Compared]) -> Compared:
     """A latency beside what the study measured at the loads that production had, scrape by scrape.
 
     Args:
-        instances: starts of servers behind production. changed: what of the traffic is not the study's.
+        traffic: what was found of production's.
     """
     title, line, (above, below) = _TITLES[name], studied.lines.get(name), SPEEDS[name]
-    known = blocks.drop_nulls([above, below])
+    known = blocks.drop_nulls([above, below, "held", LOADS[name]])
     loads = known[LOADS[name]].to_numpy()
     if line is None or not len(known):
-        return _unknown(title, "speed", "s", None, ratio(*sums(blocks, above, below)), sums(blocks, above, below))
+        unknown = _unknown(title, "speed", "s", None, ratio(*sums(blocks, above, below)), sums(blocks, above, below))
+        if line is not None and unknown.production is not None:
+            return replace(unknown, why="production does not show the requests in flight that go with it")
+        return unknown
     made = _made(studied, known)
     total = made.sum()
     outside = (loads * (1 + LOADS_MATTER) < line.loads[0]) | (loads > line.loads[-1] * (1 + LOADS_MATTER))
@@ -160,20 +163,33 @@ def _speed(
     expected = np.sqrt(low * high)
     found = ratio(seen, expected)
     if found is None or not found.value:
-        return replace(_unknown(title, "speed", "s", None, found, (seen, counts)), shown=True)
+        unknown = _unknown(title, "speed", "s", None, found, (seen, counts))
+        return replace(unknown, shown=True, why=unknown.why if len(seen) else "no requests were in flight at any scrape")
     bare = Compared(title, "speed", "s", float(expected.sum() / counts.sum()), float(seen.sum() / counts.sum()))
     if (beyond := float(made[outside].sum() / total)) > _BEYOND:
         ran = f"{line.loads[0]:.3g} to {line.loads[-1]:.3g} requests {'running' if name == 'itl' else 'in flight'}"
         why = f"{beyond:.0%} of it at loads other than the {ran} that were measured"
+        return replace(bare, study=None, why=why)
+    kind = [each for each in traffic if each.name in (*LENGTHS, MIXED, HITS)]
+    if changed := [each.name for each in kind if each.verdict == DIFFERS]:
+        return replace(bare, verdict=UNKNOWN, why=f"the study measured it with another {changed[0]}", shown=False)
+    waited = float(made[(known["in_flight"] > known["running"]).to_numpy()].sum() / total)
+    if name == "ttft" and waited > _BEYOND:
+        why = (
+            f"requests waited in {waited:.0%} of it, and how long depends on how they came, which a study's load does not show"
+        )
         return replace(bare, study=None, why=why, shown=False)
-    if changed:
-        return replace(bare, verdict=UNKNOWN, why=f"the study measured it with another {changed[0].name}", shown=False)
-    starts = SPEEDS_DIFFER * math.sqrt(1 / studied.sessions + 1 / instances)
+    # Starts behind production: of servers that made unlike shares of it there are effectively fewer (Kish, 1965).
+    shares = known.with_columns(made=pl.Series(made / total)).group_by("instance").agg(pl.col("made").sum())["made"]
+    starts = SPEEDS_DIFFER * math.sqrt(1 / studied.sessions + float((shares**2).sum()))
     measured = line.error(loads, made)
     bend = math.log(high.sum() / low.sum()) / math.sqrt(12)  # standard deviation of an even distribution
     error = math.hypot(found.relative, measured, starts, bend)
     freedom = _satterthwaite([(found.relative, found.freedom), (measured, line.freedom), (math.hypot(starts, bend), math.inf)])
-    return _judged(bare, math.log(found.value), error, freedom, math.log1p(SPEEDS_MATTER), confidence)
+    judged = _judged(bare, math.log(found.value), error, freedom, math.log1p(SPEEDS_MATTER), confidence)
+    if judged.verdict == DIFFERS and (unclear := [each.name for each in kind if each.verdict == UNKNOWN]):
+        return replace(judged, why=f"whether that is the traffic is not known: {', '.join(unclear)}")
+    return judged
 
 
 def _made(studied: Studied, known: pl.DataFrame) -> Floats:
@@ -233,8 +249,12 @@ def _unknown(
     """Why nothing is known of a quantity."""
     if not len(blocks[0]):
         why = "production does not show it"
+    elif not (blocks[1] > 0).any():
+        why = "there were no requests"
     elif found is None:
         why = f"requests in {int((blocks[1] > 0).sum())} of {BLOCKS} parts of the time; it takes {FEWEST_BLOCKS}"
+    elif not found.value:
+        why = "production counted none"
     else:
         why = "the study does not show it"
     return Compared(

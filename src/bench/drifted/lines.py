@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 
 from bench.drifted import DIFFERS, SAME, UNKNOWN, Compared, Drift
+from bench.drifted.judge import HITS, LENGTHS, MIXED
 from bench.errors import count_text, shown_share
 
 __all__ = ["advice", "conclusion", "rows"]
@@ -33,7 +34,7 @@ def conclusion(found: Drift) -> Iterator[str]:
         yield "Production is what was measured, as far as both show it."
     else:
         yield "Not known whether production is still what was measured."
-    if wide := [each.name for each in found.compared if each.verdict == UNKNOWN and each.change is not None]:
+    if wide := _wide(found):
         yield f"The interval is too wide to say: {'; '.join(wide)}."
     reasons: dict[str, list[str]] = {}
     for each in found.compared:
@@ -42,7 +43,7 @@ def conclusion(found: Drift) -> Iterator[str]:
     for why, named in reasons.items():
         yield f"{'; '.join(named)}: {why}."
     if found.restarts:
-        yield f"Servers began anew {count_text(found.restarts, 'time')}; what lies across a restart is not counted."
+        yield f"Servers began anew, or got other labels, {count_text(found.restarts, 'time')}; what lies across that is not counted."
     if found.seen < _SEEN:
         yield f"{shown_share(found.seen)} of the time was counted; in the rest scrapes are missing, or there was no server."
 
@@ -64,11 +65,19 @@ def advice(found: Drift) -> Iterator[str]:
     if any(isinstance(each.study, tuple) and each.verdict == DIFFERS for each in found.compared):
         yield "Measure higher loads: production has more than the study had."
     if "speed" in parts and not parts - {"speed"}:
-        yield "Traffic is as measured and speed is not: look at the machine, then measure the study again."
+        if all(each.verdict == SAME for each in found.compared if each.name in (HITS, *LENGTHS, MIXED)):
+            yield "Traffic is as measured and speed is not: look at the machine, then measure the study again."
+        else:
+            yield "Look at the traffic (`bench traffic`) and at the machine: which of them changed the speed is not known."
     if found.verdict == SAME:
         yield "There is no need to measure again."
-    if found.verdict == UNKNOWN:
+    if found.verdict == UNKNOWN and _wide(found):
         yield "A longer time (--last), or one with more requests, narrows the intervals; so do further starts of the study (`repeats`)."
+
+
+def _wide(found: Drift) -> list[str]:
+    """What only its interval leaves undecided."""
+    return [each.name for each in found.compared if each.verdict == UNKNOWN and each.change is not None and not each.why]
 
 
 _SEEN = 0.9  # share of the time below which a line says how much was counted; convention

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
@@ -40,20 +40,26 @@ class Window:
         return "{" + ",".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in self.labels.items()) + "}"
 
     def names(self) -> list[str]:
-        """Every metric that the server exposed.
+        """Every metric that the server exposed in this time.
 
         Raises:
             BenchError: none is there, or Prometheus does not answer.
         """
-        times = {"start": f"{self.begin:.3f}", "end": f"{self.end:.3f}"}
-        found: list[str] = self._ask("label/__name__/values", {**times, "match[]": self.chosen})
+        # Names by `label/__name__/values` would be those of whole blocks of its storage, hours around the time.
+        found = {
+            series["metric"]["__name__"]
+            for asked, until in self._parts("")
+            for series in self._ask("query", {"query": f"count by (__name__) (last_over_time({asked}))", "time": until})[
+                "result"
+            ]
+        }
         if not found:
-            jobs = self._ask("label/job/values", times)
+            jobs = self._ask("label/job/values", {"start": f"{self.begin:.3f}", "end": f"{self.end:.3f}"})
             raise BenchError(
                 f"--prometheus {self.url}: it has no series with {self.chosen} in this time. Its jobs are: {', '.join(jobs[:10])}. "
                 "Give the label by which it knows the server, such as --label job=NAME."
             )
-        return found
+        return sorted(found)
 
     def samples(self, names: Sequence[str]) -> pl.DataFrame:
         """The raw samples of some metrics, one row each, as `bench.drifted.served.SAMPLES` has them; `at_s` since `begin`.
@@ -76,13 +82,19 @@ class Window:
 
     def _raw(self, name: str) -> list[dict[str, Any]]:
         """The series of one metric. A range selector gives what was scraped; `query_range` would fill gaps and move times."""
-        found, at = [], self.begin
+        return [
+            series
+            for asked, until in self._parts(name)
+            for series in self._ask("query", {"query": asked, "time": until})["result"]
+        ]
+
+    def _parts(self, name: str) -> Iterator[tuple[str, str]]:
+        """Range selectors that cover the time, and the end of each."""
+        at = self.begin
         while at < self.end:
             until = min(self.end, at + _PART_S)
-            asked = f"{name}{self.chosen}[{max(1, round(1000 * (until - at)))}ms]"
-            found += self._ask("query", {"query": asked, "time": f"{until:.3f}"})["result"]
+            yield f"{name}{self.chosen}[{max(1, round(1000 * (until - at)))}ms]", f"{until:.3f}"
             at = until
-        return found
 
     def _ask(self, path: str, values: Mapping[str, str]) -> Any:
         url = f"{self.url.rstrip('/')}/api/v1/{path}?{urlencode(values)}"

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import combinations
+
 import polars as pl
 
 from bench.engines import MANAGED
-from bench.parse.server import marked
+from bench.parse.server import labels_of, marked
 from bench.telemetry import Catalogue
 
-__all__ = ["COUNTED", "SAMPLES", "START_TIME", "read_names", "served"]
+__all__ = ["COUNTED", "SAMPLES", "START_TIME", "read_names", "scraped_twice", "served"]
 
 #: Columns of samples: `at_s` is seconds since whatever moment.
 SAMPLES = {"instance": pl.String, "at_s": pl.Float64, "name": pl.String, "labels": pl.String, "value": pl.Float64}
@@ -47,8 +49,8 @@ def read_names(catalogue: Catalogue) -> dict[str, str]:
 def served(samples: pl.DataFrame, catalogue: Catalogue) -> pl.DataFrame:
     """What each instance did from one scrape to the next.
 
-    Left out is what lies between two scrapes if some between them are missing, or if a counter fell or the process began anew: what
-    was counted before the restart is not known.
+    Left out is what lies between two scrapes if some between them are missing, or if a counter fell, the process began anew or its
+    series got other labels: what was counted in between is not known.
 
     Args:
         samples: as `SAMPLES` has them.
@@ -62,20 +64,33 @@ def served(samples: pl.DataFrame, catalogue: Catalogue) -> pl.DataFrame:
     known = marked(known, catalogue.kind).filter("apart")
     scrapes = known.select("instance", "at_s").unique().sort("instance", "at_s")
     scrapes = scrapes.with_columns(
-        seconds=pl.col("at_s").diff().over("instance"), first=pl.col("at_s") == pl.col("at_s").min().over("instance")
+        seconds=pl.col("at_s").diff().over("instance"),
+        before=pl.col("at_s").shift().over("instance"),
+        first=pl.col("at_s") == pl.col("at_s").min().over("instance"),
     )
     usual = pl.col("seconds").median().over("instance")
     scrapes = scrapes.with_columns(whole=pl.col("seconds") <= _GAP * usual)
     series = ["instance", "name", "labels"]
-    known = known.join(scrapes.select("instance", "at_s", "first"), on=["instance", "at_s"]).sort(*series, "at_s")
+    known = known.join(scrapes.select("instance", "at_s", "before", "first"), on=["instance", "at_s"]).sort(*series, "at_s")
     change = pl.col("value").diff().over(series)
-    # A series that comes later counts from 0.
-    born = pl.when(change.is_null() & ~pl.col("first")).then("value").otherwise(change)
-    known = known.with_columns(rise=born, change=change)
+    # A series that comes later counts from 0, unless it goes on with one that ended, whose labels Prometheus changed.
+    ended = (
+        known.group_by(series).agg(before=pl.col("at_s").max()).select("instance", "name", "before", renamed=pl.lit(value=True))
+    )
+    known = known.join(ended.unique(), on=["instance", "name", "before"], how="left", maintain_order="left")
+    late = change.is_null() & ~pl.col("first")
+    known = known.with_columns(
+        rise=pl.when(late).then("value").otherwise(change), change=change, renamed=late & pl.col("renamed").is_not_null()
+    )
     again = (
         known.filter(~pl.col("name").is_in([ours[gauge] for gauge in _GAUGES if gauge in ours]))
         .group_by("instance", "at_s")
-        .agg(restarted=pl.when(pl.col("name") == START_TIME).then(pl.col("change") != 0).otherwise(pl.col("change") < 0).any())
+        .agg(
+            restarted=(
+                pl.when(pl.col("name") == START_TIME).then(pl.col("change") != 0).otherwise(pl.col("change") < 0)
+                | pl.col("renamed")
+            ).any()
+        )
     )
     parts = [
         known.filter(name=name)
@@ -86,8 +101,16 @@ def served(samples: pl.DataFrame, catalogue: Catalogue) -> pl.DataFrame:
     table = scrapes.join(again, on=["instance", "at_s"], how="left")
     for part in parts:
         table = table.join(part, on=["instance", "at_s"], how="left")
-    absent = [pl.lit(None, dtype=pl.Float64).alias(name) for name in (*_GAUGES, *COUNTED) if name not in table.columns]
+    none_yet = {ours for ours, metric in _TOKENS.items() if metric in catalogue.zero}
+    absent = [
+        pl.lit(0.0 if name in none_yet else None, dtype=pl.Float64).alias(name)
+        for name in (*_GAUGES, *COUNTED)
+        if name not in table.columns
+    ]
     table = table.with_columns(*absent, pl.col("restarted").fill_null(value=False))
+    # Who looks nothing up has no cache: of all its prompt tokens none were found.
+    looked_up = pl.col("queries").sum().over("instance") > 0
+    table = table.with_columns(queries=pl.when(looked_up | pl.col("queries").is_null()).then("queries").otherwise("prompt"))
     table = table.with_columns(
         in_flight=pl.col("running") + pl.col("waiting"),
         requests=pl.coalesce("e2e_count", "ttft_count"),
@@ -96,6 +119,23 @@ def served(samples: pl.DataFrame, catalogue: Catalogue) -> pl.DataFrame:
     counts = [pl.when(~pl.col("restarted")).then(name).alias(name) for name in (*COUNTED, "running", "in_flight")]
     used = table.filter(pl.col("whole") | pl.col("restarted")).sort("instance", "at_s")
     return used.select("instance", "at_s", "seconds", "restarted", *counts)
+
+
+def scraped_twice(samples: pl.DataFrame) -> list[str]:
+    """The labels by which the series of one server are of several scrapers, which would count all of it more than once.
+
+    What one scrape reads has one time; two scrapers read at times of their own.
+
+    Args:
+        samples: of one metric or more, as `SAMPLES` has them.
+    """
+    series = samples.group_by("instance", "name", "labels").agg("at_s")
+    for _, group in series.group_by("instance", "name"):
+        known = [(labels_of(labels), set(times)) for labels, times in group.select("labels", "at_s").rows()]
+        for (one, at), (other, then) in combinations(known, 2):
+            if max(min(at), min(then)) < min(max(at), max(then)) and at.isdisjoint(then):
+                return sorted(key for key in one.keys() | other.keys() if one.get(key) != other.get(key))
+    return []
 
 
 def _in_parts(catalogue: Catalogue) -> bool:

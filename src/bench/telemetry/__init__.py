@@ -1,6 +1,16 @@
 """The server's own account of itself: what it exposes, scraped beside the load; and what the GPUs under it report."""
 
-from bench.telemetry.catalogue import COUNTERS, GAUGES, HISTOGRAMS, MEANS, SHARES, Catalogue, exposition_names, find_catalogue
+from bench.telemetry.catalogue import (
+    COUNTERS,
+    GAUGES,
+    HISTOGRAMS,
+    MEANS,
+    SHARES,
+    Catalogue,
+    exposition_names,
+    find_catalogue,
+    of_other_versions,
+)
 from bench.telemetry.devices import DEVICE_METRICS, DEVICE_NAMES, NO_VALUE, is_nvml
 from bench.telemetry.nvml import NvmlError, gpu_uuids, gpus_missing, nvml_endpoint, nvml_problem
 from bench.telemetry.series import apart
@@ -26,5 +36,6 @@ __all__ = [
     "is_nvml",
     "nvml_endpoint",
     "nvml_problem",
+    "of_other_versions",
     "strangers",
 ]

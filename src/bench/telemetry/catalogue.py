@@ -20,6 +20,7 @@ __all__ = [
     "exposition_names",
     "find_catalogue",
     "lag_of",
+    "of_other_versions",
 ]
 
 GAUGES = ("kv_usage", "running", "waiting")  # kv_usage: share of the KV cache in use, 0 to 1; the others: requests
@@ -130,6 +131,13 @@ def exposition_names(metrics: Iterable[str]) -> list[str]:
             for name in _samples(metric, _spelled(row.name, engine, spelling)).values()
         }
     )
+
+
+def of_other_versions(engine: Kind, version: str | None) -> set[str]:
+    """Names of an engine's metrics that it does not expose at a version; none where the version is not known."""
+    now = _parsed(version)
+    rows = [row for rows in engine.metrics.values() for row in rows]
+    return {row.name for row in rows} - {row.name for row in rows if _exposed_at(row, now)} if now else set()
 
 
 def _spelled(name: str, engine: Kind, spelling: Spelling) -> str:

@@ -47,8 +47,8 @@ def drifted(
     json: Json = False,
 ) -> None:
     """Compares production's traffic (load, lengths, prefix-cache hits), its latencies at the loads that it had, and its server with
-    what a study measured, from the series that Prometheus kept. Both sides are the engine's own counts. Each difference has an
-    interval and a verdict: same, differs or not known.
+    what a study measured, from the series that Prometheus kept. All are the engine's own counts but the study's lengths and
+    requests/s, which are the client's. Each difference has an interval and a verdict: same, differs or not known.
     """
     from dataclasses import asdict
 

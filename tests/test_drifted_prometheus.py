@@ -1,0 +1,171 @@
+"""`bench drifted` through a real Prometheus that holds planted series."""
+
+import json
+import shutil
+import socket
+import subprocess
+import time
+from contextlib import contextmanager
+
+import numpy as np
+import polars as pl
+import pytest
+import requests
+from benchmarks.drifted import CASES, CONFIG, HOUR_S, NAMES, WAS, production, study
+
+from bench.drifted import SAME, Window
+from bench.errors import BenchError
+from bench.records.columns import schema_of
+from bench.records.files import write_record
+from tests.command import bench
+from tests.planted import frame, steady_row
+from tests.records import facts
+from tests.test_drifted import samples
+from tests.test_guard import POINT, SLOS
+
+PROMETHEUS = shutil.which("prometheus") and shutil.which("promtool")
+BEGIN = 1_795_000_000  # of the planted hour (s since 1970)
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    """A folder of results with the telemetry of a planted study."""
+    from tests.conftest import bare_summary  # noqa: PLC0415
+
+    folder = tmp_path_factory.mktemp("study") / "results"
+    found = study(np.random.default_rng(5), WAS)
+    rows = []
+    for run in found.runs.iter_rows(named=True):
+        (folder / "runs/a" / run["run"]).mkdir(parents=True)
+        found.tables[run["run"]].write_parquet(folder / "runs/a" / run["run"] / "telemetry.parquet")
+        known = {name: run[name] for name in ("steady_from_s", "steady_until_s", "prompt_tokens", "output_tokens", "session")}
+        rows.append(
+            steady_row(bare_summary(), run["level"], deployment="a", rps=run["steady_requests_per_s"], preemptions=0, **known)
+        )
+    for name in ("deployments/a", "analysis"):
+        (folder / name).mkdir(parents=True)
+    write_record(facts(digest="d1", cache_config=CONFIG), folder / "deployments/a/deployment.json")
+    frame(rows).write_parquet(folder / "summary.parquet")
+    schema = schema_of("capacity")
+    pl.DataFrame([{**dict.fromkeys(schema), **POINT, "slos": SLOS}], schema=schema).write_parquet(
+        folder / "analysis/capacity.parquet"
+    )
+    return folder
+
+
+def open_metrics(table):
+    """Planted samples as promtool loads them."""
+    lines = []
+    for (name,), group in table.sort("name", "labels", "at_s").group_by("name", maintain_order=True):
+        rows = group.select("labels", "at_s", "value").rows()
+        lines += [f"# TYPE {name} unknown", *(f"{name}{{{labels}}} {value} {BEGIN + at:.3f}" for labels, at, value in rows)]
+    return lines
+
+
+@contextmanager
+def prometheus(folder, lines):
+    """A Prometheus that holds these series; its address."""
+    (folder / "planted.txt").write_text("\n".join([*lines, "# EOF\n"]))
+    command = ["promtool", "tsdb", "create-blocks-from", "openmetrics", "planted.txt", "data"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    (folder / "prometheus.yml").write_text("{}")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    command = ["prometheus", "--config.file", "prometheus.yml", "--storage.tsdb.path", "data", "--web.listen-address", address]
+    command += ["--storage.tsdb.retention.time", "100y"]
+    with (folder / "log").open("w") as log:
+        process = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log)
+    try:
+        for _ in range(200):
+            try:
+                if requests.get(f"http://{address}/-/ready", timeout=1).ok:
+                    break
+            except requests.ConnectionError:
+                pass
+            time.sleep(0.05)
+        yield f"http://{address}"
+    finally:
+        process.terminate()
+        process.wait()
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    """A real Prometheus with an hour of two jobs: as the study was, and with longer answers."""
+    if not PROMETHEUS:
+        pytest.skip("prometheus is not installed: apt-get install prometheus")
+    tables = [
+        production(np.random.default_rng(6), CASES[name][0]).kept.with_columns(labels=pl.col("labels").str.replace('job="a"', f'job="{job}"'))
+        for job, name in (("a", "nothing changed"), ("long", "output 25 % longer"))
+    ]  # fmt: skip
+    late = samples((NAMES["running"], 'job="late",instance="x"', [1, 1])).with_columns(
+        at_s=HOUR_S + 10 * pl.int_range(pl.len())
+    )
+    lines = open_metrics(pl.concat([*tables, late]))
+    with prometheus(tmp_path_factory.mktemp("prometheus"), lines) as url:
+        yield url
+
+
+def moment(seconds):
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(BEGIN + seconds))
+
+
+HOUR = ("--from", moment(0), "--to", moment(HOUR_S))
+
+
+def drifted(results, address, *options, hour=HOUR):
+    return bench("drifted", results, "--prometheus", address, *hour, *options)
+
+
+def test_a_real_prometheus_is_read_to_the_last_sample(results, address):
+    done = drifted(results, address, "--json")
+    found = json.loads(done.stdout)
+    assert (done.returncode, found["verdict"]) == (0, SAME), (done.stderr, found["compared"])
+    window = production(np.random.default_rng(6), WAS)
+    held = (
+        window.kept.filter(pl.col("name").is_in([NAMES["running"], NAMES["waiting"]]))
+        .group_by("at_s")
+        .agg(pl.col("value").sum())
+    )
+    load = next(each for each in found["compared"] if each["name"] == "requests in flight, a server")
+    assert load["production"] == pytest.approx(held.sort("at_s")["value"][1:].mean(), rel=1e-6)
+    assert found["seen"] > 0.98 and found["instances"] == 1 and found["restarts"] == 0
+
+
+def test_names_are_those_of_the_time(address):
+    """Prometheus lists names by blocks of its storage: the series of another hour are there too."""
+    names = Window(address, {"job": "late"}, BEGIN + HOUR_S, BEGIN + HOUR_S + 60).names()
+    assert names == [NAMES["running"]]
+    with pytest.raises(BenchError, match="has no series with"):
+        Window(address, {"job": "late"}, BEGIN, BEGIN + 60).names()
+
+
+def test_longer_answers_are_named_and_what_to_do(results, address):
+    done = drifted(results, address, "--label", "job=long")
+    assert done.returncode == 1
+    words = " ".join(done.stdout.split())
+    assert "Production differs from what was measured: output length." in words
+    assert "Measure a workload of production's lengths (output length 12" in words
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--label", "job=nobody"), 'it has no series with {job="nobody"} in this time. Its jobs are: a, late, long.'),
+        (("--label", "job"), "--label job: give NAME=VALUE"),
+        (("--last", "soon"), "--last soon: give a number above 0 with s, m, h, d or w"),
+        (("--to", "2020-01-01"), "--from is not before --to"),
+        (("--to", "noon"), "--to noon: give a date"),
+        (("--deployment", "b"), "--deployment b: "),
+    ],
+)
+def test_what_the_user_can_fix_is_said(results, address, options, said):
+    done = drifted(results, address, *options, hour=HOUR if "--last" not in options else HOUR[2:])
+    assert done.returncode == 2 and said in done.stderr.replace("\n", " ")
+
+
+def test_an_address_without_prometheus_is_named(results, address):
+    done = drifted(results, f"{address}/graph")
+    assert done.returncode == 2 and "Give the address that has /api/v1" in done.stderr
