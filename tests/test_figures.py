@@ -177,6 +177,16 @@ def test_loads_of_different_kinds_share_no_axis(tmp_path, summary, monkeypatch):
     assert (row["axis"], row["predicted"]) == ("request_rate", None)  # a number of requests says nothing of a rate
 
 
+def test_a_kind_of_load_that_shows_nothing_leaves_no_gap(tmp_path, summary, monkeypatch):
+    monkeypatch.setattr(save, "vl_convert", Undrawn)
+    shown, empty = results(summary, deployments=("a",)), results(summary, deployments=("b",))
+    rates = empty.runs.with_columns(axis=pl.lit("request_rate"), concurrency=pl.lit(None, dtype=pl.Int64))
+    mixed = Results(pl.concat([shown.runs, rates]), shown.timeseries)
+    assert "Nothing to show" in str(load_figure("throughput-over-time").draw(mixed.by_axis()[1]).to_dict())
+    text = save_figure("throughput-over-time", mixed, tmp_path / "x")[2].read_text()
+    assert "Nothing to show" not in text
+
+
 class Undrawn:
     """In place of what makes pictures, where the specification is looked at alone."""
 

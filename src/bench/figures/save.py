@@ -47,6 +47,9 @@ def save_figure(name: str, results: Results, stem: Path, *, leave_out: Callable[
     if leave_out and all(isinstance(chart, NothingToShow) for chart in charts):
         leave_out("; ".join(dict.fromkeys(chart.why for chart in charts if isinstance(chart, NothingToShow))))
         return []
+    charts = [
+        chart for chart in charts if not isinstance(chart, NothingToShow)
+    ] or charts  # a kind of load with nothing leaves no gap
     # Loads of different kinds stand below one another.
     apart = alt.Resolve(
         scale=alt.ScaleResolveMap(color="independent", shape="independent")

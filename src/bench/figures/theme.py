@@ -70,6 +70,7 @@ _DASHES = [[1, 0], [3, 3], [9, 2, 2, 2], [1, 4], [9, 2, 2, 2, 2, 2]]
 _SHAPES = ["circle", "square", "triangle-up", "triangle-down", "triangle-right", "triangle-left", _STAR]
 NEUTRAL = "#777777"
 _FONT = "Helvetica, Arial, sans-serif"
+_APART = 8  # fewest pixels between two labels of an axis: others run into each other
 _NOTE = 110  # characters of a line below the title: not much wider than one panel and its legend
 # Charts show what the tables hold; a study of more rows than Altair's default limit is no mistake.
 alt.data_transformers.disable_max_rows()
@@ -352,7 +353,12 @@ def _config() -> alt.Config:
         background="white",
         view=alt.ViewConfig(stroke="#cccccc"),
         axis=alt.AxisConfig(
-            labelFontSize=14, titleFontSize=14, titleFontWeight="normal", gridColor="#ececec", tickColor="#999999"
+            labelFontSize=14,
+            labelSeparation=_APART,
+            titleFontSize=14,
+            titleFontWeight="normal",
+            gridColor="#ececec",
+            tickColor="#999999",
         ),
         legend=alt.LegendConfig(
             labelFontSize=14, titleFontSize=14, titleFontWeight="normal", symbolStrokeWidth=2, labelLimit=260
