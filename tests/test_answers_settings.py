@@ -123,6 +123,9 @@ def test_each_pair_is_compared_once_and_what_else_differs_is_told(summary):
     assert found.question == "What do the settings change, and at what load?"
     assert "From b to c these settings changed together: prefix_caching: false → true and x: default → 1." in found.sure
     assert not any("alone" in line for line in found.do)
+    # Replicas are no setting of a server: what a fleet brings, its efficiency says.
+    several = {name: {"configured": {**launches["a"]["configured"], "replicas": n}} for name, n in (("a", 1), ("b", 2))}
+    assert setting_gains(of_settings(summary, {"a": lambda x: 10 * x, "b": lambda x: 20 * x}, several).runs) == []
     # Servers of which nothing is known differ in no setting.
     unknown = of_settings(summary, {"a": lambda x: 10 * x, "b": lambda x: 10 * x}, {"a": {}, "b": {}})
     assert setting_gains(unknown.runs) == [] and "settings" not in answered(unknown)

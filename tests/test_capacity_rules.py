@@ -78,6 +78,13 @@ def test_a_narrow_miss_has_the_digits_that_show_it(summary):
     assert capacity.missed(point(curve(summary, [0.5, 2.00004], levels=(1, 2)))) == "TTFT P99 ≤ 2 s (2.00004 s)"
 
 
+def test_a_latency_of_seconds_is_given_in_seconds_also_beside_a_limit_of_milliseconds(summary):
+    assert (
+        capacity.missed(point(curve(summary, [0.1, 3.52], levels=(1, 2)), [parse_slo("ttft_p99=500ms")]))
+        == "TTFT P99 ≤ 500 ms (3.52 s)"
+    )
+
+
 def test_where_no_request_may_fail_it_is_enough_that_none_did(summary):
     rows = frame(curve(summary, [0.5, 1.0, 9.0], levels=(1, 2, 4)))
     none = operating_points(rows, TTFT, 0.0).row(0, named=True)

@@ -17,7 +17,7 @@ from bench.records.files import write_record
 from bench.store import Store
 from bench.study import Plan, load_config
 from bench.study.config import Thresholds
-from bench.words.workers import between
+from bench.words.workers import between, unclear
 from tests import records
 from tests.conftest import METRICS
 from tests.fake_server import fake_server
@@ -70,13 +70,15 @@ def test_a_fleet_says_what_stands_in_front_of_it():
         "workers show no more than 0.5 % of the requests sent again."
     ]
     killed = {**honest, "lost_at_s": 20.0, "server_requests": None, "front_wait_s": None}
-    assert between("f", [honest, killed]) == [
-        "Whether what stands in front of f queues requests or sends some again is not known of 1 of 2 runs, as a worker was killed: "
-        "no sum of the workers is taken then."
+    assert between("f", [honest, killed]) == []
+    assert unclear({"f": [honest, killed], "g": [killed], "h": [honest]}) == [
+        "Whether what stands in front of f and g queues requests or sends some again is not known of 2 of 3 runs, as a worker was "
+        "killed: no sum of the workers is taken then."
     ]
-    (failed,) = between("f", [{**ROW, "failed": 1, "ok": 99}])
+    (failed,) = unclear({"f": [{**ROW, "failed": 1, "ok": 99}]})
     assert "sends requests again is not known of 1 of 1 run" in failed
-    queue, blind = between("f", [{**honest, "front_wait_s": 2.0, "ttft_mean_s": 3.0}, {**honest, "front_wait_s": None}])
+    waits = [{**honest, "front_wait_s": 2.0, "ttft_mean_s": 3.0}, {**honest, "front_wait_s": None}]
+    (queue,), (blind,) = between("f", waits), unclear({"f": waits})
     assert queue.startswith("f, 1 of 2 runs: requests waited up to 2 s on average before the engine had them")
     assert "a gateway, or the API server, queues them" in queue  # as the notes on each run say
     assert "not known of 1 of 2 runs" in blind

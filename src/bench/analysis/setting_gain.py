@@ -150,6 +150,8 @@ def setting_pairs(runs: pl.DataFrame) -> list[Pair]:
     for _, group in runs.group_by("model", "engine", "workload", "axis", maintain_order=True):
         sides, compared = group.partition_by("deployment", maintain_order=True), set()
         for setting in varying_settings([side.row(0, named=True) for side in sides]):
+            if setting == "replicas":  # no setting of a server: `bench.analysis.efficiency` says what they bring
+                continue
             for first, other in _pairs(setting, sides):
                 names = frozenset((first["deployment"][0], other["deployment"][0]))
                 if names not in compared:

@@ -111,8 +111,8 @@ def _slo(miss: Miss) -> Slo:
 
 
 def _reached(seconds: float, slo: Slo) -> str:
-    """A latency over an SLO's limit in the limit's own unit."""
-    times, unit = (1000, "ms") if slo.limit_s < 1 else (1, "s")
+    """A latency over an SLO's limit, in milliseconds where both are below a second."""
+    times, unit = (1000, "ms") if seconds < 1 else (1, "s")
     return f"{_beyond(times * seconds, times * slo.limit_s)} {unit}"
 
 

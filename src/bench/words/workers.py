@@ -12,11 +12,12 @@ from bench.analysis.loss import Loss
 from bench.analysis.workers import Check, WorkerVerdict
 from bench.axes import AXES
 from bench.errors import count_text, shown_share
+from bench.words.answer import listed
 from bench.words.loads import latency_text, load_text
 from bench.words.streams import QUEUED
 from bench.words.templates import filled
 
-__all__ = ["COUNTED", "between", "efficiency", "hits", "loss", "sentences"]
+__all__ = ["COUNTED", "between", "efficiency", "hits", "loss", "sentences", "unclear"]
 
 COUNTED = {"requests": "requests", "generation_tokens": "output tokens"}
 # In {runs} stand how many of the runs showed it.
@@ -66,12 +67,10 @@ _NOTHING = (
 
 
 def between(fleet: str, runs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What stands in front of a fleet does to its requests, and what is not known of that. Args: runs: rows of the summary."""
+    """What stands in front of a fleet does to its requests. Args: runs: rows of the summary."""
     found: dict[FrontKind, list[Front]] = {}
     for each in (each for run in runs for each in front(run)):
         found.setdefault(each.kind, []).append(each)
-    lost = sum(run.get("lost_at_s") is not None for run in runs)
-    lacking = Counter(kind for run in runs if run.get("lost_at_s") is None for kind in unknown_fronts(run))
     said = []
     for kind, same in found.items():
         most = {name: max(getattr(each, name) or 0.0 for each in same) for name in ("wait_s", "tokens", "requests")}
@@ -79,13 +78,37 @@ def between(fleet: str, runs: Sequence[Mapping[str, Any]]) -> list[str]:
         said.append(
             filled(_BETWEEN[kind], {"fleet": fleet, "runs": count_text(len(same), "run", of=len(runs)), **wait, **most})
         )
+    if said or _not_known(runs):
+        return said
+    return [filled(_NOTHING, {"fleet": fleet, "wait_s": LEAST_WAIT_S, "share": WAIT_SHARE, "few": FEW_FURTHER})]
+
+
+def unclear(fleets: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
+    """What is not known of that which stands in front of fleets, the same of several in one sentence. Args: fleets: rows by fleet."""
+    found: dict[str, list[tuple[str, int, int]]] = {}
+    for fleet, runs in fleets.items():
+        for text, number in _not_known(runs):
+            found.setdefault(text, []).append((fleet, number, len(runs)))
+    return [
+        filled(
+            text,
+            {
+                "fleet": listed([fleet for fleet, _, _ in of]),
+                "runs": count_text(sum(number for _, number, _ in of), "run", of=sum(runs for _, _, runs in of)),
+            },
+        )
+        for text, of in found.items()
+    ]
+
+
+def _not_known(runs: Sequence[Mapping[str, Any]]) -> list[tuple[str, int]]:
+    """What is not known of a fleet, with the number of its runs."""
+    lost = sum(run.get("lost_at_s") is not None for run in runs)
+    lacking = Counter(kind for run in runs if run.get("lost_at_s") is None for kind in unknown_fronts(run))
     texts = [(_UNKNOWN[kind], number) for kind, number in lacking.items()]
     if set(lacking) == set(_UNKNOWN) and len(set(lacking.values())) == 1:
         texts = [(_NEITHER, texts[0][1])]
-    if lost:
-        texts.append((_LOST, lost))
-    said += [filled(text, {"fleet": fleet, "runs": count_text(number, "run", of=len(runs))}) for text, number in texts]
-    return said or [filled(_NOTHING, {"fleet": fleet, "wait_s": LEAST_WAIT_S, "share": WAIT_SHARE, "few": FEW_FURTHER})]
+    return texts + ([(_LOST, lost)] if lost else [])
 
 
 def efficiency(found: Efficiency) -> str:
