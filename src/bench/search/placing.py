@@ -11,23 +11,24 @@ from bench.analysis.belief import NOMINAL, Belief, believe
 from bench.analysis.observation import GROWTH, NEARBY, Observation
 from bench.study import Slo
 
-__all__ = ["FEWEST_RUNS", "LEAST_CLIMB", "Aim", "Answer", "Step", "Why", "answer_so_far", "level_of", "place"]
+__all__ = ["CLIMB", "FEWEST_RUNS", "LEAST_CLIMB", "ROUND", "Aim", "Answer", "Step", "Why", "answer_so_far", "level_of", "place"]
 
 Why = Literal["found", "above", "below", "never", "unmeasured", "runs", "seconds", "invalid", "short", "gone", "alone", "lost"]
 
-_CLIMB = 2.0  # largest factor from the highest measured load to the next; tuned: benchmarks.search
-LEAST_CLIMB = 1.3  # smallest factor from the highest measured load to the next; tuned: benchmarks.search
+CLIMB = 2.0  # largest factor from the highest measured load to the next; tuned: benchmarks.search
+LEAST_CLIMB = math.exp(NEARBY)  # smallest factor from the highest measured load to the next; derived: the nearest that is no neighbour
 _LOWEST = 1 / 64  # lowest rate ÷ first rate; convention
-FEWEST_RUNS = 4  # fewest runs of an interval that is not the prior's; tuned: benchmarks.search
+ROUND = 3  # runs of a round, whose reference loads together show the machine's speed; tuned: benchmarks.search
 # fewest rounds of an answer, so that not all runs share one error of the machine's speed; measured: docs/explanation/search.md, with
 # three no more limits held
 _FEWEST_ROUNDS = 2
-_SURELY = 0.9  # probability beyond which a run counts as below or beyond the limit; tuned: benchmarks.search
+FEWEST_RUNS = (_FEWEST_ROUNDS - 1) * ROUND + 1  # fewest runs of an interval that is not the prior's; derived: of so many rounds
+# probability beyond which a run counts as below or beyond the limit, and up to which it may lie; tuned: benchmarks.search
+_SURELY = 0.9
 _WITHIN = 0.85  # distance of a tested end from the middle, as a share of the precision asked for; tuned: benchmarks.search
 _WIDE = 0.6  # posterior mass outside those ends above which the middle is measured instead; tuned: benchmarks.search
 _ABOUT = 0.85  # lowest load that confirms the lower end, as a share of it; tuned: benchmarks.search
 _ENOUGH_AMID = 3  # most runs about the middle while the posterior is wide; tuned: benchmarks.search
-_TAIL = 0.1  # tail probability of the load that is measured after them; tuned: benchmarks.search
 _BESIDE = 30  # requests of a first run beside those that its percentile takes; tuned: benchmarks.search
 _FEWEST_REQUESTS = 50  # fewest requests of a first run; tuned: benchmarks.search
 # fewest requests of a run that is cut to what is left of the budget; convention: of 20 that all meet a P90, all but 12 % of servers do
@@ -39,7 +40,7 @@ _LEAST_S = 3.0  # shortest run (s); convention: a machine's speed differs by 7 %
 # shortest run of a rate near the limit (s): a fast server's queue takes that long to show; tuned: benchmarks.find_scale
 _LEAST_NEAR_S = 20.0
 _LATENCIES = 6  # length of a run in median latencies, of conversations too; tuned: benchmarks.search
-_LATENCIES_NEAR = 24  # the same near the limit; tuned: benchmarks.search
+_LATENCIES_NEAR = _MORE_NEAR * _LATENCIES  # the same near the limit; derived
 _MOST_ALIKE = 16.0  # largest factor by which dependence lengthens a run; tuned: benchmarks.search
 _SOON = 6  # runs near the limit after which each is longer; tuned: benchmarks.search
 _EACH_MORE = 1.1  # factor by which each of these is longer than the one before; tuned: benchmarks.search
@@ -161,7 +162,7 @@ class Answer:
         return bool(self.limit or self.low) or math.isfinite(self.high)
 
 
-def place(observations: Sequence[Observation], aim: Aim, belief: Belief | None = None, climb: float = _CLIMB) -> Answer | Step:
+def place(observations: Sequence[Observation], aim: Aim, belief: Belief | None = None, climb: float = CLIMB) -> Answer | Step:
     """The next run, or the answer. It depends on the observations alone: the same ones lead to the same next run.
 
     Args:
@@ -183,7 +184,7 @@ def place(observations: Sequence[Observation], aim: Aim, belief: Belief | None =
     if belief.lies_below(bottom) > 1 / 2:
         if bottom <= aim.least:
             return _beyond(belief, aim.least) or Step(aim.least, near=True)
-        middle = min(bottom / LEAST_CLIMB, max(bottom / _CLIMB, belief.middle))
+        middle = min(bottom / LEAST_CLIMB, max(bottom / CLIMB, belief.middle))
         return Step(max(aim.least, level_of(middle, aim)), near=False)
     answer = _interval(belief, aim, "found", top)
     known = math.isfinite(answer.high)
@@ -281,7 +282,7 @@ def _where(belief: Belief, loads: Sequence[float], aim: Aim) -> float:
         if belief.lies_below(ends[0]) + 1 - belief.lies_below(ends[1]) > _WIDE:
             if sum(ends[0] < load < ends[1] for load in loads) < _ENOUGH_AMID:
                 return min(aim.highest, max(aim.least, level_of(middle, aim)))
-            ends = (max(belief.quantile(_TAIL), min(loads)), min(belief.quantile(1 - _TAIL), LEAST_CLIMB * max(loads)))
+            ends = (max(belief.quantile(1 - _SURELY), min(loads)), min(belief.quantile(_SURELY), LEAST_CLIMB * max(loads)))
             upper = ends[1] / middle > middle / ends[0]
             return min(aim.highest, max(aim.least, level_of(ends[upper], aim, up=upper)))
         if aim.held:

@@ -20,9 +20,8 @@ from bench.search.probe import Alone, Probed
 from bench.search.targets import SloTarget, Target
 from bench.study.search import SLO
 
-__all__ = ["ROUND", "Budget", "Found", "Look", "Measured", "Next", "fitting_requests", "next_run", "search"]
+__all__ = ["Budget", "Found", "Look", "Measured", "Next", "fitting_requests", "next_run", "search"]
 
-ROUND = 3  # runs of a round, whose reference loads together show the machine's speed; tuned: benchmarks.search
 _LONGEST = 0.1  # longest run, as a share of the budget; tuned: benchmarks.search
 _OF_SPENT = 0.25  # longest run, as a share of the time that is spent; tuned: benchmarks.find_scale
 _SHORT_S = 30.0  # run that is always allowed (s); tuned: benchmarks.find_scale
