@@ -254,7 +254,7 @@ def curves(
     x, colour = level_axis(results), curve_colour(results)
     wanted = ("curve", "curve_size", "level", column, "valid", hollow, "run")
     base = alt.Chart(runs.select(name for name in wanted if name in runs.columns))
-    tooltip = [alt.Tooltip("run:N"), alt.Tooltip("level:Q"), alt.Tooltip(f"{column}:Q", title=title, format=format)]
+    tooltip = ["run:N", "level:Q", alt.Tooltip(f"{column}:Q", title=title, format=format)]
     marks = {"shape": curve_shape(results), "size": curve_size(), "tooltip": tooltip}
     return level_lines(runs, column, x, y, colour, curve_dash(results)), points(base, y, x, colour, hollow=hollow, **marks)
 

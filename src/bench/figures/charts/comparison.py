@@ -119,10 +119,10 @@ def _panel(loads: pl.DataFrame, regions: pl.DataFrame, together: pl.DataFrame, y
         scale=alt.Scale(domain=list(_VERDICTS), range=[shape for _, shape in _VERDICTS.values()]),
     )
     tooltip = [
-        alt.Tooltip("load:N"),
+        "load:N",
         *(alt.Tooltip(f"{key}:Q", format="+.1f") for key in ("percent", "low", "high")),
-        alt.Tooltip("verdict:N"),
-        alt.Tooltip("pairs:Q"),
+        "verdict:N",
+        "pairs:Q",
     ]
     each, thirds, whole = alt.Chart(loads), alt.Chart(regions), alt.Chart(together)
     heading = f"{metric.title} ({'more' if metric.higher_is_better else 'less'} is better)"

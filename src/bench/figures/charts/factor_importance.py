@@ -75,7 +75,7 @@ def _panel(part: pl.DataFrame, x: alt.X, notes: list[str]) -> alt.LayerChart:
     bars = base.mark_bar(color=NEUTRAL, opacity=0.75, height=14).encode(
         x=x,
         y=y,
-        tooltip=[alt.Tooltip("factor:N"), *(alt.Tooltip(f"{key}:Q", format=".3f") for key in ("importance", "low", "high"))],
+        tooltip=["factor:N", *(alt.Tooltip(f"{key}:Q", format=".3f") for key in ("importance", "low", "high"))],
     )
     spread = base.mark_rule(strokeWidth=2).encode(x=alt.X("low:Q", title=_TITLE), x2=alt.X2("high:Q"), y=y)
     return alt.LayerChart(layer=[bars, spread]).properties(width=_WIDTH, height=alt.Step(28), title=title)

@@ -83,7 +83,7 @@ def _panel(
         alt.Y(f"{end}:Q", title=title, scale=scale, axis=alt.Axis(tickCount=4, format="~g")) for end in ("mean", "low")
     )
     texts = rows["label"].is_not_null().any()
-    tooltip = [alt.Tooltip("model:N"), alt.Tooltip("label:N" if texts else "value:Q", title="value"),
+    tooltip = ["model:N", alt.Tooltip("label:N" if texts else "value:Q", title="value"),
                *(alt.Tooltip(f"{key}:Q", format=".4g") for key in ("mean", "low", "high")),
                alt.Tooltip("n:Q", title="configurations")]  # fmt: skip
     base = alt.Chart(rows)

@@ -74,7 +74,7 @@ def _panel(results: Results, curve: str, rows: pl.DataFrame, shape: alt.Shape) -
     y = alt.Y("share:Q", title="GPU utilisation", axis=alt.Axis(format="%"), scale=alt.Scale(domain=[0, 1.02], nice=False))
     ends = {"y": alt.Y("low:Q", title="GPU utilisation", scale=alt.Scale(domain=[0, 1.02], nice=False)), "y2": "high:Q"}
     width = alt.StrokeWidth("width:Q", scale=None, legend=None)
-    tooltip = [alt.Tooltip("run:N"), alt.Tooltip("gpu:N"), alt.Tooltip("level:Q"), alt.Tooltip("share:Q", format=".1%")]
+    tooltip = ["run:N", "gpu:N", "level:Q", alt.Tooltip("share:Q", format=".1%")]
     return alt.LayerChart(
         layer=[
             alt.Chart(spread).mark_rule(strokeWidth=12, color="#cccccc").encode(x=x, **ends),

@@ -64,7 +64,7 @@ def memory_pressure(results: Results) -> alt.ConcatChart | alt.LayerChart:
                 x=x.title(None),
                 y=alt.Y("value:Q", title="requests"),
                 color=colour,
-                tooltip=[alt.Tooltip("series:N"), alt.Tooltip("value:Q", title="requests"), time_tooltip()],
+                tooltip=["series:N", alt.Tooltip("value:Q", title="requests"), time_tooltip()],
             )
             .properties(width=280, height=180)
         )

@@ -65,7 +65,7 @@ def streaming(results: Results) -> alt.FacetChart | alt.LayerChart:
             sort=list(_KINDS.values()),
             scale=alt.Scale(domain=list(_KINDS.values()), range=["#444444", NEUTRAL]),
         ),
-        tooltip=[alt.Tooltip("case:N"), alt.Tooltip("answer:N"), alt.Tooltip("seconds:Q", format=".3f")],
+        tooltip=["case:N", "answer:N", alt.Tooltip("seconds:Q", format=".3f")],
     )
     text = base.mark_text(align="left", dx=4).encode(x=x, y=y, text=alt.Text("seconds:Q", format=".3f"))
     chart: alt.FacetChart = (

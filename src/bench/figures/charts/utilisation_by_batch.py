@@ -67,7 +67,9 @@ def _drawn(runs: pl.DataFrame) -> alt.TopLevelMixin:
             scale=alt.Scale(domain=counts, range=_shades(len(counts))),
         ),
         tooltip=[
-            *("model:N", alt.Tooltip("level:Q"), "tensor_parallel:O"),
+            "model:N",
+            "level:Q",
+            "tensor_parallel:O",
             *(alt.Tooltip(f"{key}:Q", format=".1%") for key in ("share", "low", "high")),
             alt.Tooltip("n:Q", title="configurations"),
         ],

@@ -77,12 +77,7 @@ def _panel(results: Results, curve: str, rows: pl.DataFrame, what: str, shape: a
         y = alt.Y(f"{column}:Q", title=title, axis=alt.Axis(format="%"), scale=alt.Scale(domain=[0, 1.02], nice=False))
         shown = rows.select("curve", "worker", "run", "level", "valid", column).drop_nulls(column)
         means = shown.filter("valid").group_by("curve", "worker", "level", maintain_order=True).agg(pl.col(column).mean())
-        tooltip = [
-            alt.Tooltip("run:N"),
-            alt.Tooltip("worker:N"),
-            alt.Tooltip("level:Q"),
-            alt.Tooltip(f"{column}:Q", format=".1%"),
-        ]
+        tooltip = ["run:N", "worker:N", "level:Q", alt.Tooltip(f"{column}:Q", format=".1%")]
         lines = alt.Chart(means).mark_line().encode(x=x, y=y, color=colour, detail="worker:N")
         marks = points(alt.Chart(shown), y, x, colour, hollow="none", shape=shape, tooltip=tooltip)
         charts.append(alt.LayerChart(layer=[*beneath, lines, marks]).properties(width=_WIDTH, height=height))
