@@ -16,7 +16,9 @@ __all__ = ["CLIMB", "FEWEST_RUNS", "LEAST_CLIMB", "ROUND", "Aim", "Answer", "Ste
 Why = Literal["found", "above", "below", "never", "unmeasured", "runs", "seconds", "invalid", "short", "gone", "alone", "lost"]
 
 CLIMB = 2.0  # largest factor from the highest measured load to the next; tuned: benchmarks.search
-LEAST_CLIMB = math.exp(NEARBY)  # smallest factor from the highest measured load to the next; derived: the nearest that is no neighbour
+LEAST_CLIMB = math.exp(
+    NEARBY
+)  # smallest factor from the highest measured load to the next; derived: the nearest that is no neighbour
 _LOWEST = 1 / 64  # lowest rate ÷ first rate; convention
 ROUND = 3  # runs of a round, whose reference loads together show the machine's speed; tuned: benchmarks.search
 # fewest rounds of an answer, so that not all runs share one error of the machine's speed; measured: docs/explanation/search.md, with
