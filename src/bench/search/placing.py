@@ -30,7 +30,6 @@ _SURELY = 0.9
 _WITHIN = 0.85  # distance of a tested end from the middle, as a share of the precision asked for; tuned: benchmarks.search
 _WIDE = 0.6  # posterior mass outside those ends above which the middle is measured instead; tuned: benchmarks.search
 _ABOUT = 0.85  # lowest load that confirms the lower end, as a share of it; tuned: benchmarks.search
-_ENOUGH_AMID = 3  # most runs about the middle while the posterior is wide; tuned: benchmarks.search
 _BESIDE = 30  # requests of a first run beside those that its percentile takes; tuned: benchmarks.search
 _FEWEST_REQUESTS = 50  # fewest requests of a first run; tuned: benchmarks.search
 # fewest requests of a run that is cut to what is left of the budget; convention: of 20 that all meet a P90, all but 12 % of servers do
@@ -282,7 +281,7 @@ def _where(belief: Belief, loads: Sequence[float], aim: Aim) -> float:
     else:
         ends = (middle * (1 - _WITHIN * aim.precision), middle * (1 + _WITHIN * aim.precision))
         if belief.lies_below(ends[0]) + 1 - belief.lies_below(ends[1]) > _WIDE:
-            if sum(ends[0] < load < ends[1] for load in loads) < _ENOUGH_AMID:
+            if sum(ends[0] < load < ends[1] for load in loads) < ROUND:
                 return min(aim.highest, max(aim.least, level_of(middle, aim)))
             ends = (max(belief.quantile(1 - _SURELY), min(loads)), min(belief.quantile(_SURELY), LEAST_CLIMB * max(loads)))
             upper = ends[1] / middle > middle / ends[0]

@@ -27,8 +27,7 @@ _WIDTH = 330
     reading="Permutation importance: R² of gradient-boosted trees on configurations that they have not seen, less R² with the "
     "factor shuffled. Above 1 the shuffled factor leads further astray than the mean would. Bars: means; lines: 2.5 % to "
     "97.5 % of twenty shuffles in each of two rounds; a factor whose line reaches 0 or lies below it has no effect that shows. "
-    "The R² in a panel's title is the model's; below 0.5 no importance is given. Normalised latency, throughput's inverse, has "
-    "throughput's importances.",
+    "The R² in a panel's title is the model's; below 0.5 no importance is given.",
     invalid="Left out",
     by_axis=False,
 )
