@@ -235,7 +235,7 @@ def fitting_requests(
     requests: int, least: int, load: float, found: Found, budget: Budget, aim: Aim, latency_s: float = 0.0
 ) -> int:
     """As many of the requests (conversations of so many turns) as can be answered in the seconds that are left, and beyond `least` in a
-    tenth of all and a seventh of those that are spent, at the pace of the run whose load is nearest.
+    tenth of all and a fourth of those that are spent, at the pace of the run whose load is nearest.
 
     Short runs first: most searches need no long one. Where neighbours are alike for long, a run that tells as much as asked would leave
     no time for a second one; and what runs differ by on a real machine no single one shows, however long.
