@@ -9,7 +9,7 @@ import polars as pl
 
 from bench.figures.registry import figure
 from bench.figures.results import Results
-from bench.figures.theme import NEUTRAL, WIDTH, nothing_to_show
+from bench.figures.theme import NEUTRAL, WIDTH, marked, nothing_to_show
 from bench.records.tuning import TuningRecord
 from bench.words.tuning import headline
 
@@ -64,8 +64,7 @@ def tuning(results: Results) -> alt.LayerChart:
               axis=alt.Axis(labelLimit=420, ticks=False, grid=True))  # fmt: skip
     offset = alt.YOffset("place:Q", scale=alt.Scale(domain=[0, 1]))
     colour = alt.Color("colour:N", scale=None)
-    phases = list(_SHAPES)
-    shape = alt.Shape("phase:N", title="start", sort=phases, scale=alt.Scale(domain=phases, range=list(_SHAPES.values())))
+    shape = marked(alt.Shape, "phase:N", _SHAPES, title="start")
     tooltip = ["candidate:N", "phase:N", alt.Tooltip("rate:Q", format=".3g"), alt.Tooltip("why:N", title="the search ended")]
     starts = alt.Chart(rows)
     known = starts.transform_filter("datum.rate !== null")

@@ -10,6 +10,7 @@ from bench.figures.theme import (
     curve_colour,
     curve_column,
     level_axis,
+    marked,
     nothing_to_show,
     panels_a_row,
     points,
@@ -48,7 +49,7 @@ def worker_balance(results: Results) -> alt.ConcatChart | alt.LayerChart:
     if not known:
         return nothing_to_show("no run keeps several workers that all count their requests or tokens")
     order = table["worker"].unique(maintain_order=True).to_list()
-    shape = alt.Shape("worker:N", title="worker", sort=order, scale=alt.Scale(domain=order, range=shapes(len(order))))
+    shape = marked(alt.Shape, "worker:N", shapes(order), title="worker")
     panels = [_panel(results, curve, rows, what, shape) for curve, rows, what in known]
     return alt.concat(*panels, columns=panels_a_row(len(panels)))
 
