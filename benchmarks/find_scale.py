@@ -31,8 +31,8 @@ from tests.fake_server import fake_server
 
 from bench.cli.commands.find import status
 from bench.search import Aim, Budget, Measured, search
+from bench.search.placing import ROUND
 from bench.search.probe import Probed, Reply, Send, probe
-from bench.search.search import ROUND
 from bench.study import parse_slo
 from benchmarks.search import FAILED, PRECISION, row_of
 

@@ -32,7 +32,7 @@ from bench.parse.load import standing_queue
 from bench.parse.scrapes import TELEMETRY_SCHEMA
 from bench.parse.steady import in_steady_state, steady_figures
 from bench.search import Aim, Budget, Measured, search
-from bench.search.search import ROUND
+from bench.search.placing import ROUND
 from bench.study import parse_slo
 from benchmarks.capacity.fleet import Case, drawn_case
 from benchmarks.capacity.server import OK, Load, Trace, simulate

@@ -8,7 +8,7 @@ import pytest
 from benchmarks.mutation import GROUPS
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
-FILES = sorted(path.relative_to(BENCHMARKS.parent) for path in BENCHMARKS.rglob("*.py") if "archive" not in path.parts)
+FILES = sorted(path.relative_to(BENCHMARKS.parent) for path in BENCHMARKS.rglob("*.py"))
 
 
 @pytest.mark.parametrize("file", FILES, ids=str)

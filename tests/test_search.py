@@ -261,12 +261,12 @@ def test_a_run_that_piles_up_within_the_slos_is_measured_longer_before_loads_cli
 
 
 def test_a_run_has_what_its_percentile_and_its_latencies_take():
-    assert aim(slos=[parse_slo("ttft_p99=1s")]).requests(1, 0.1, [], near=False) == 230
+    assert aim(slos=[parse_slo("ttft_p99=1s")]).requests(1, 0.1, [], near=False) == 200
     assert aim().requests(1, 0.1, [], near=True) == 200
     assert aim().requests(100, 1.0, [], near=False) == 600
     assert aim(held=False).requests(100, 2.0, [], near=True) == 4800
     assert aim(held=False, burstiness=0.5).requests(1, 0.1, [], near=False) == 100
-    assert aim().requests(1, 0.1, [seen(1, 0.0, failed=1)], near=True) == 600
+    assert aim().requests(1, 0.1, [seen(1, 0.0, failed=1)], near=True) == 800
     # Three seconds at least, whatever comes in a shorter time.
     assert aim().requests(100, 0.1, [], near=True) == 3000
     # On the way up a closed loop's latency is that of a load far below, at which its requests would come too fast.
@@ -297,7 +297,6 @@ def test_a_run_takes_more_requests_where_neighbours_are_alike_and_the_percentile
     assert aim().requests(4, 0.1, queued(5.0, 0.3), near=True) == pytest.approx(5 * once, abs=5)
     assert aim().requests(4, 0.1, queued(5.0, 0.01), near=True) == once
     assert aim().requests(40, 1.0, queued(5.0, 0.3), near=True) < once * 5
-    assert aim().requests(4, 0.1, 12 * queued(1.0, 0.01), near=True) > 1.5 * once
 
 
 @pytest.mark.parametrize(("error", "higher"), [(0.05, False), (0.3, True)])

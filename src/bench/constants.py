@@ -32,7 +32,7 @@ _PLACES = (
     *("aggregate", "statistics.py", "study", "telemetry", "models", "traffic"),
 )
 _LONGEST = 120  # characters of a value on the page; convention
-_FUNCTIONS = {"array", "log", "normal", "range", "round", "sqrt"}
+_FUNCTIONS = {"array", "exp", "log", "normal", "range", "round", "sqrt"}
 _NAME = re.compile(r"_?[A-Z][A-Z0-9_]*")
 _REASON = re.compile(rf"(?P<meaning>.+); (?P<kind>{'|'.join(KINDS)})(?:: (?P<detail>.+))?")
 _INTRODUCTION = """# Constants

@@ -2,17 +2,21 @@
 
 import errno
 import os
+from collections.abc import Sequence
 from typing import Any
 
 __all__ = [
     "BenchError",
     "count_text",
     "disk_error",
+    "first_names",
     "is_are",
     "shown",
     "shown_gib",
     "shown_share",
     "shown_size",
+    "signed_percent",
+    "three_digits",
     "two_digits",
     "was_were",
 ]
@@ -71,6 +75,16 @@ def two_digits(value: float) -> str:
     return f"{float(f'{value:.2g}'):g}"
 
 
+def three_digits(value: float) -> str:
+    """A value with three significant digits, thousands whole and with commas, and no exponent."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def signed_percent(share: float, digits: int = 1) -> str:
+    """A share as a difference in percent, such as `−4.1` or `+12.0`."""
+    return f"{100 * share:+.{digits}f}".replace("-", "−")
+
+
 def shown_share(share: float, digits: int = 0) -> str:
     """A share (0–1, or more) as a text gives it, such as `16 %` or `1.5 %`."""
     return f"{100 * share:.{digits}f} %"
@@ -80,6 +94,12 @@ def count_text(number: int | str, what: str, *, of: int | None = None) -> str:
     """A count with its noun, such as `1 run`, `2 runs` or `1 of 3 runs`. Args: number: or its text. of: all that there are."""
     last = number if of is None else of
     return f"{number if of is None else f'{number} of {of}'} {what}{'' if str(last) == '1' else 's'}"
+
+
+def first_names(names: Sequence[str], most: int) -> str:
+    """The first names, and how many more there are."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 def is_are(number: int) -> str:

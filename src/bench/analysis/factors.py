@@ -43,7 +43,6 @@ METRICS = {
     "ttft_mean_s": "TTFT (s)",
     "makespan_s": "makespan (s)",
     "throughput_tokens_per_s": "throughput (tokens/s)",
-    "per_token_s": "normalised latency (s a token)",
 }
 _GPU = {"gpu_utilisation_mean": "GPU utilisation (share)", "gpu_memory_peak_bytes": "GPU memory (bytes)"}
 _HOST = {"host_busy_share": "host utilisation (share)"}
@@ -54,25 +53,22 @@ _TOGETHER = max(STRENGTHS)  # |ρ| of two factors from which what belongs to one
 
 
 def with_metrics(runs: pl.DataFrame) -> pl.DataFrame:
-    """The valid runs of bursts and closed loops with fixed lengths, with the factor study's own metrics.
+    """The valid runs of bursts and closed loops with fixed lengths, with the factor study's own metric.
 
-    `makespan_s` is the time from the first request sent to the last token of the batch; `per_token_s` = `makespan_s` / (b · n), b
-    the batch size and n the output length. Throughput is b · n / makespan, so that the two are each other's inverse. A closed loop
-    has no batch, and neither of them.
+    `makespan_s` is the time from the first request sent to the last token of the batch; a closed loop has no batch, and none. The
+    throughput of a batch of b requests with n output tokens each is b · n / makespan.
 
     Args:
         runs: summary rows with `valid`, `family`, `arrival`, `duration_s`, `throughput_tokens_per_s`, `ttft_mean_s`, the factors,
             `model` and `parameters`; rows without a fixed length are left out.
 
     Returns:
-        The rows with those metrics and `model_order`; the settings that vary are numbers, or an Enum of their texts.
+        The rows with that metric and `model_order`; the settings that vary are numbers, or an Enum of their texts.
     """
     kept = runs.filter("valid").filter(pl.col("arrival").is_in(ARRIVALS)).drop_nulls(["prompt_fixed", "output_fixed"])
-    burst = pl.col("arrival") == "burst"
     known = with_devices(kept).with_columns(
         tensor_parallel=pl.col("devices"),  # as many as an instance has, whatever they share
-        makespan_s=pl.when(burst).then("duration_s"),
-        per_token_s=pl.when(burst).then(pl.col("duration_s") / (pl.col("level") * pl.col("output_fixed"))),
+        makespan_s=pl.when(arrival="burst").then("duration_s"),
         model_order=pl.struct("parameters", "model").rank("dense").cast(pl.Int64),
     )
     servers = known.select(*_SERVERS, *_settings(known)).unique(maintain_order=True).to_dicts()
@@ -114,7 +110,7 @@ def _settings(rows: pl.DataFrame) -> list[str]:
 
 
 def metrics_of(runs: pl.DataFrame) -> dict[str, str]:
-    """The metrics that `runs` have, by column: the four of the study, and what they say of utilisation and memory.
+    """The metrics that `runs` have, by column: the three of the study, and what they say of utilisation and memory.
 
     The host's utilisation stands in where no GPU's is known.
     """

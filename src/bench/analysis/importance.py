@@ -23,7 +23,6 @@ FEWEST_SCORE = 0.5  # R² on unseen configurations below which what it owes to a
 _FOLDS = 5  # folds of the cross-validation; convention
 _ROUNDS = 2  # times that the configurations are split into folds; convention
 _SHUFFLES = 20  # shuffles of a factor in each fold; convention
-_REPEATED = "per_token_s"  # throughput's inverse: its logarithm is the same but for its sign, and so are its importances
 
 
 def importances(runs: pl.DataFrame) -> pl.DataFrame:
@@ -52,7 +51,7 @@ def importances(runs: pl.DataFrame) -> pl.DataFrame:
     for metric, title in metrics_of(table).items():
         known = table.drop_nulls([metric, *partly])
         factors, names = varying(known), factors_of(known)
-        if metric == _REPEATED or not factors or known.height < FEWEST_CONFIGURATIONS or known[metric].n_unique() < 2:
+        if not factors or known.height < FEWEST_CONFIGURATIONS or known[metric].n_unique() < 2:
             continue
         y = known[metric].log() if known[metric].min() > 0 else known[metric]  # type: ignore[operator]
         scores, lost = _shuffled(known.select(pl.col(factors).to_physical().cast(pl.Float64)).to_numpy(), y.to_numpy())

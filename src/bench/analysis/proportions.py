@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from bench.parse.steady import RATE_BATCHES
 from bench.statistics import CONFIDENCE
 
 __all__ = ["Share", "requests_needed"]
 
 _BATCH = 20  # fewest requests of the parts in which a run's misses are counted; tuned: benchmarks.capacity
-_PARTS = 10  # most parts of a run; tuned: benchmarks.capacity
 _CLEARLY = 0.9  # share of what is allowed below which more requests can show that it is met; convention
 
 
@@ -44,7 +44,7 @@ class Share:
         share = misses / requests if requests else 0.0
         if share in (0.0, 1.0):
             return cls(misses, requests)
-        split = [np.array_split(run, max(1, min(_PARTS, len(run) // _BATCH))) for run in runs]
+        split = [np.array_split(run, max(1, min(RATE_BATCHES, len(run) // _BATCH))) for run in runs]
         spread = max(_spread([part for parts in split for part in parts], share), _spread(runs, share))
         own = [
             (_spread(parts, float(run.mean())), len(parts) - 1)

@@ -15,7 +15,7 @@ __all__ = ["Reference", "speeds"]
 # standard deviation of ln time of one reference load, against its round's speed; measured: docs/explanation/search.md, 5 to 9 % of
 # vLLM's CPU build on two cores
 _REFERENCE_NOISE = 0.07
-_FEWEST_SPEEDS = 3  # fewest rounds that show how a machine's speed varies; tuned: benchmarks.search
+_FEWEST_SPEEDS = 3  # fewest rounds that show which speed of a machine is usual; derived: of two nobody knows which one it is
 _BY_CHANCE = 0.1  # probability with which noise alone may look like drift; convention
 
 

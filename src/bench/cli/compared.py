@@ -6,12 +6,13 @@ from typing import Any
 
 from bench.analysis import Comparison, needed
 from bench.cli.output import print_table
-from bench.errors import count_text, two_digits
+from bench.errors import count_text, signed_percent, two_digits
 from bench.words.comparison import (
     assumed_text,
     difference_text,
     failed_requests,
     part_text,
+    percent_text,
     place_text,
     sentences,
     several,
@@ -159,13 +160,10 @@ def _metric(found: Comparison, row: dict[str, Any]) -> str:
 
 def _cells(name: str, row: dict[str, Any]) -> list[str]:
     """What is compared, the difference, its interval and the verdict."""
-    interval = f"{_percents(row['low'])} to {_percents(row['high'])} %" if row["low"] is not None else "– (noise not known)"
-    return [name, f"{_percents(row['ratio'])} %", interval, row["verdict"]]
+    known = row["low"] is not None
+    interval = f"{signed_percent(row['low'] - 1)} to {percent_text(row['high'])}" if known else "– (noise not known)"
+    return [name, percent_text(row["ratio"]), interval, row["verdict"]]
 
 
 def _seen(row: dict[str, Any]) -> str:
     return "–" if row["could_see"] is None else size_text(row["could_see"])
-
-
-def _percents(ratio: float) -> str:
-    return f"{100 * (ratio - 1):+.1f}".replace("-", "−")

@@ -53,7 +53,9 @@ def latency_panel(results: Results, runs: pl.DataFrame, panel: LatencyPanel) -> 
     base = alt.Chart(rows)
     valid = base.transform_filter("datum.valid")
     tooltip = [
-        *(alt.Tooltip("curve:N"), alt.Tooltip("run:N"), alt.Tooltip("level:Q")),
+        "curve:N",
+        "run:N",
+        "level:Q",
         alt.Tooltip("tail:Q", title=panel.what, format=".3g"),
         alt.Tooltip("median:Q", title="P50", format=".3g"),
         alt.Tooltip("bound:Q", title="99 % bound", format=".3g"),

@@ -79,5 +79,5 @@ def length_chart(
         lines = base.mark_line(strokeDash=[5, 4], interpolate="monotone").encode(x=across, y=fit, color=colour)
     else:
         lines = base.transform_filter("datum.valid").mark_line().encode(x=across, y=up, color=colour)
-    dots = points(base, up, across, colour, shape=shape, tooltip=[alt.Tooltip("run:N"), alt.Tooltip(y[0], format=".4g")])
+    dots = points(base, up, across, colour, shape=shape, tooltip=["run:N", alt.Tooltip(y[0], format=".4g")])
     return alt.LayerChart(layer=[lines, dots]).properties(width=_WIDTH, height=HEIGHT)

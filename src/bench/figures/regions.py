@@ -109,7 +109,7 @@ def point_layers(
         points: rows of `turning_points`. y: of their throughput. log: as `level_axis` takes it.
     """
     base = alt.Chart(points)
-    tooltip = [alt.Tooltip("curve:N"), alt.Tooltip("point:N"), alt.Tooltip("text:N", title="load")]
+    tooltip = ["curve:N", "point:N", alt.Tooltip("text:N", title="load")]
     return [
         base.mark_rule(strokeWidth=6, opacity=0.35, strokeCap="round").encode(
             x=level_axis(results, "low", log=log), x2=alt.X2("high:Q"), y=y, color=colour

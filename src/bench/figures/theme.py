@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import altair as alt
 import polars as pl
@@ -39,6 +39,7 @@ __all__ = [
     "layered",
     "level_axis",
     "level_lines",
+    "marked",
     "nothing_to_show",
     "panels_a_row",
     "points",
@@ -69,6 +70,7 @@ _STAR = "M0,-1.2L0.29,-0.39L1.14,-0.37L0.46,0.15L0.7,0.97L0,0.48L-0.7,0.97L-0.46
 _DASHES = [[1, 0], [3, 3], [9, 2, 2, 2], [1, 4], [9, 2, 2, 2, 2, 2]]
 _SHAPES = ["circle", "square", "triangle-up", "triangle-down", "triangle-right", "triangle-left", _STAR]
 NEUTRAL = "#777777"
+_Channel = TypeVar("_Channel", alt.Color, alt.Shape, alt.StrokeDash)
 _FONT = "Helvetica, Arial, sans-serif"
 _APART = 8  # fewest pixels between two labels of an axis: others run into each other
 _NOTE = 110  # characters of a line below the title: not much wider than one panel and its legend
@@ -98,23 +100,23 @@ def curve_colour(results: Results, *, title: str = "deployment") -> alt.Color:
     """The colour of each curve's deployment."""
     colours = deployment_colours(results)
     of = {curve: colours[name] for curve, name, _ in _curves(results)}
-    return alt.Color("curve:N", title=title, sort=list(of), legend=_curve_legend(results, of), scale=_each(of))
+    return marked(alt.Color, "curve:N", of, title=title, legend=_curve_legend(results, of))
 
 
 def curve_shape(results: Results, *, title: str = "deployment") -> alt.Shape:
     """The shape of each curve's workload, or of its deployment where there is one workload; its legend and the colours' become one."""
     key = "workload" if results.several_workloads else "deployment"
     kinds = results.study[key].unique(maintain_order=True).to_list()
-    marks = shapes(len(kinds))
-    of = {curve: marks[kinds.index(workload if key == "workload" else name)] for curve, name, workload in _curves(results)}
-    return alt.Shape("curve:N", title=title, sort=list(of), legend=_curve_legend(results, of), scale=_each(of))
+    marks = shapes(kinds)
+    of = {curve: marks[workload if key == "workload" else name] for curve, name, workload in _curves(results)}
+    return marked(alt.Shape, "curve:N", of, title=title, legend=_curve_legend(results, of))
 
 
 def curve_dash(results: Results) -> alt.StrokeDash:
     """The dash of each workload, solid that of the first. Without a legend: that of the curves has the workloads' shapes."""
     workloads = results.study["workload"].unique(maintain_order=True).to_list()
     of = {name: _DASHES[i % len(_DASHES)] for i, name in enumerate(workloads)}
-    return alt.StrokeDash("workload:N", sort=workloads, legend=None, scale=_each(of))
+    return marked(alt.StrokeDash, "workload:N", of, legend=None)
 
 
 def _curves(results: Results) -> list[tuple[str, str, str]]:
@@ -132,13 +134,15 @@ def _curve_legend(results: Results, of: Mapping[str, Any]) -> alt.Legend | None:
     return alt.Legend(symbolOpacity=1) if len(of) > 1 or beside else None
 
 
-def _each(of: Mapping[str, Any]) -> alt.Scale:
-    return alt.Scale(domain=list(of), range=list(of.values()))
+def marked(channel: type[_Channel], field: str, of: Mapping[Any, Any], **more: Any) -> _Channel:
+    """A channel that gives each value of `field` its own colour, shape or dash, those in `of`, in that order."""
+    names = list(of)
+    return channel(field, sort=names, scale=alt.Scale(domain=names, range=list(of.values())), **more)
 
 
-def shapes(count: int) -> list[str]:
-    """Shapes for so many series; two series of one hue, the darker one of which comes a palette later, differ in shape."""
-    return [_SHAPES[(i + i // len(_SHAPES)) % len(_SHAPES)] for i in range(count)]
+def shapes(names: Sequence[str]) -> dict[str, str]:
+    """A shape for each series; two series of one hue, the darker one of which comes a palette later, differ in shape."""
+    return {name: _SHAPES[(i + i // len(_SHAPES)) % len(_SHAPES)] for i, name in enumerate(names)}
 
 
 def curve_size() -> alt.Size:
@@ -255,23 +259,20 @@ def curves(
     x, colour = level_axis(results), curve_colour(results)
     wanted = ("curve", "curve_size", "level", column, "valid", hollow, "run")
     base = alt.Chart(runs.select(name for name in wanted if name in runs.columns))
-    tooltip = [alt.Tooltip("run:N"), alt.Tooltip("level:Q"), alt.Tooltip(f"{column}:Q", title=title, format=format)]
+    tooltip = ["run:N", "level:Q", alt.Tooltip(f"{column}:Q", title=title, format=format)]
     marks = {"shape": curve_shape(results), "size": curve_size(), "tooltip": tooltip}
     return level_lines(runs, column, x, y, colour, curve_dash(results)), points(base, y, x, colour, hollow=hollow, **marks)
 
 
 def series_colour(results: Results, rows: pl.DataFrame, **more: Any) -> alt.Color:
     """The colour of each `series`' `deployment`."""
-    of, colours = dict(rows.select("series", "deployment").iter_rows()), deployment_colours(results)
-    order = rows["series"].unique(maintain_order=True).to_list()
-    scale = alt.Scale(domain=order, range=[colours[of[series]] for series in order])
-    return alt.Color("series:N", sort=order, scale=scale, **more)
+    colours, of = deployment_colours(results), dict(rows.select("series", "deployment").iter_rows())
+    return marked(alt.Color, "series:N", {series: colours[name] for series, name in of.items()}, **more)
 
 
 def series_shape(rows: pl.DataFrame, **more: Any) -> alt.Shape:
     """A shape for each `series`."""
-    order = rows["series"].unique(maintain_order=True).to_list()
-    return alt.Shape("series:N", sort=order, scale=alt.Scale(domain=order, range=shapes(len(order))), **more)
+    return marked(alt.Shape, "series:N", shapes(rows["series"].unique(maintain_order=True).to_list()), **more)
 
 
 def time_axis(end: float) -> alt.X:

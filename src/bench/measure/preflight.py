@@ -11,7 +11,7 @@ from pathlib import Path
 
 from bench.engine import core_groups, gpu_names, outside_slurm, refuse_unfit, refuse_unlike, refuse_unready, router_program
 from bench.engines import managed
-from bench.errors import BenchError, count_text, shown_size
+from bench.errors import BenchError, count_text, first_names, shown_size
 from bench.http import api_root
 from bench.measure.comparable import hardware_of, refuse_other_hardware
 from bench.measure.exposition import find_metrics, worth_reading
@@ -42,11 +42,7 @@ def faults(plan: Plan, store: Store) -> list[str]:
         if fault:
             place, _, what = fault.partition(": ")
             places.setdefault(what, {})[place] = None
-    return [f"{_listed(list(where))}: {what}" for what, where in places.items()]
-
-
-def _listed(places: list[str]) -> str:
-    return ", ".join(places[:_MOST_PLACES]) + (f" and {more} more" if (more := len(places) - _MOST_PLACES) > 0 else "")
+    return [f"{first_names(list(where), _MOST_PLACES)}: {what}" for what, where in places.items()]
 
 
 def _fault(check: Callable[[], None]) -> str | None:

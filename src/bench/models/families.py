@@ -77,13 +77,15 @@ def _shares(c: Config, layer: int) -> bool:
     return bool(c.get("use_cla")) and layer % (c.get("cla_share_factor") or 1) != 0
 
 
-def _named(*, count: str, used: str, width: str, sparse: Callable[[Config, int], bool] = lambda _c, _i: True) -> Experts:
+def _named(
+    count: str, width: str, sparse: Callable[[Config, int], bool] = lambda _c, _i: True, *, biases: bool = False
+) -> Experts:
     """Experts whose keys have these names, in the layers that `sparse` says."""
 
     def built(c: Config, layer: int) -> Layer | None:
         if not sparse(c, layer):
             return None
-        return experts(c, count=c[count], used=c[used], width=c[width])
+        return experts(c, count=c[count], used=c["num_experts_per_tok"], width=c[width], bias=biases, router_bias=biases)
 
     return built
 
@@ -127,21 +129,6 @@ def _granite_shared(c: Config, _layer: int) -> Layer:
     return experts(
         c, count=c["num_local_experts"], used=c["num_experts_per_tok"], width=c["intermediate_size"], name="block_sparse_moe"
     ) + mlp(c, c["shared_intermediate_size"], name="shared_mlp")
-
-
-def _phimoe_experts(c: Config, _layer: int) -> Layer:
-    return experts(c, count=c["num_local_experts"], used=c["num_experts_per_tok"], width=c["intermediate_size"])
-
-
-def _gpt_oss_experts(c: Config, _layer: int) -> Layer:
-    return experts(
-        c,
-        count=c["num_local_experts"],
-        used=c["num_experts_per_tok"],
-        width=c["intermediate_size"],
-        bias=True,
-        router_bias=True,
-    )
 
 
 def _llama4_experts(c: Config, layer: int) -> Layer | None:
@@ -190,12 +177,6 @@ def _hunyuan_experts(c: Config, layer: int) -> Layer | None:
 
 def _sinks(c: Config, _layer: int) -> Layer:
     return Layer(other=c["num_attention_heads"])
-
-
-def _phi(c: Config) -> Decoder:
-    """Phi: attention and MLP side by side after one norm, biases everywhere."""
-    plain = _Plain(norms=1, norm_bias=True, qkv_bias=True, out_bias=True, mlp_bias=True, gated=False, head_bias=True)
-    return plain(c)
 
 
 def _gpt2(c: Config, *, kv_heads: int | None = None) -> Decoder:
@@ -448,7 +429,10 @@ def _mimo_flash(c: Config) -> Decoder:
 
 _LLAMA = _Plain()
 _QWEN2 = _Plain(qkv_bias=True, out_bias=False, mlp_bias=False)
-_LOCAL = _named(count="num_local_experts", used="num_experts_per_tok", width="intermediate_size")
+_QWEN3 = _Plain(head_norms=True, mlp_bias=False)
+_QWEN3_MOE = replace(_QWEN3, experts=_named("num_experts", "moe_intermediate_size", _qwen_sparse))
+_INTERNLM = _Plain(qkv_bias="bias", out_bias="bias", mlp_bias=False)
+_LOCAL = _named("num_local_experts", "intermediate_size")
 _COHERE = _Plain(norms=1, row_norms="use_qk_norm", mlp_bias=False)
 _OLMO2 = _Plain(row_norms=True, mlp_bias=False)
 _GLM_MOE = _Plain(head_norms="use_qk_norm", out_bias=False, mlp_bias=False, experts=_deepseek_experts)
@@ -484,7 +468,7 @@ READERS: Mapping[str, Callable[[Config], Decoder]] = {
     "gpt2": _gpt2,
     "gpt_bigcode": _gpt_bigcode,
     "gpt_neox": _gpt_neox,
-    "gpt_oss": _Plain(mlp_bias=False, experts=_gpt_oss_experts, more=_sinks),
+    "gpt_oss": _Plain(mlp_bias=False, experts=_named("num_local_experts", "intermediate_size", biases=True), more=_sinks),
     "gptj": _gptj,
     "granite": _LLAMA,
     "granitemoe": _Plain(mlp_bias=False, experts=_LOCAL),
@@ -492,8 +476,8 @@ READERS: Mapping[str, Callable[[Config], Decoder]] = {
     "helium": _Plain(out_bias=False),
     "hunyuan_v1_dense": _Plain(head_norms="use_qk_norm", mlp_bias=False),
     "hunyuan_v1_moe": _Plain(head_norms="use_qk_norm", mlp_bias=False, experts=_hunyuan_experts),
-    "internlm": _Plain(qkv_bias="bias", out_bias="bias", mlp_bias=False),
-    "internlm2": _Plain(qkv_bias="bias", out_bias="bias", mlp_bias=False),
+    "internlm": _INTERNLM,
+    "internlm2": _INTERNLM,
     "internlm3": _Plain(qkv_bias="qkv_bias", out_bias="bias", mlp_bias="bias"),
     "kimi_k2": latent,
     "llama": _LLAMA,
@@ -501,14 +485,7 @@ READERS: Mapping[str, Callable[[Config], Decoder]] = {
     "longcat_flash": _longcat,
     "mimo": _QWEN2,
     "mimo_v2_flash": _mimo_flash,
-    "minicpm": _Plain(
-        experts=_named(
-            count="num_experts",
-            used="num_experts_per_tok",
-            width="intermediate_size",
-            sparse=lambda c, _i: bool(c.get("num_experts")),
-        )
-    ),
+    "minicpm": _Plain(experts=_named("num_experts", "intermediate_size", lambda c, _i: bool(c.get("num_experts")))),
     "minicpm3": latent,
     "minimax_m2": _Plain(row_norms=True, qkv_bias=False, out_bias=False, mlp_bias=False, experts=_LOCAL),
     "ministral": _LLAMA,
@@ -522,33 +499,22 @@ READERS: Mapping[str, Callable[[Config], Decoder]] = {
     "olmo": _Plain(normless=True, mlp_bias=False),
     "olmo2": _OLMO2,
     "olmo3": _OLMO2,
-    "olmoe": _Plain(
-        row_norms=True,
-        mlp_bias=False,
-        experts=_named(count="num_experts", used="num_experts_per_tok", width="intermediate_size"),
-    ),
+    "olmoe": _Plain(row_norms=True, mlp_bias=False, experts=_named("num_experts", "intermediate_size")),
     "opt": _opt,
     "orion": _Plain(norm_bias=True, mlp_bias=False),
-    "phi": _phi,
+    # Attention and MLP side by side after one norm, biases everywhere.
+    "phi": _Plain(norms=1, norm_bias=True, qkv_bias=True, out_bias=True, mlp_bias=True, gated=False, head_bias=True),
     "phi3": _Plain(qkv_bias=False, out_bias=False, mlp_bias=False),
-    "phimoe": _Plain(norm_bias=True, experts=_phimoe_experts, head_bias="lm_head_bias"),
+    "phimoe": _Plain(norm_bias=True, experts=_LOCAL, head_bias="lm_head_bias"),
     "qwen": _qwen1,
     "qwen2": _QWEN2,
     "qwen2_5_vl_text": _QWEN2,
     "qwen2_moe": _Plain(qkv_bias="qkv_bias", out_bias=False, mlp_bias=False, experts=_qwen2_experts),
     "qwen2_vl_text": _QWEN2,
-    "qwen3": _Plain(head_norms=True, mlp_bias=False),
-    "qwen3_moe": _Plain(
-        head_norms=True,
-        mlp_bias=False,
-        experts=_named(count="num_experts", used="num_experts_per_tok", width="moe_intermediate_size", sparse=_qwen_sparse),
-    ),
-    "qwen3_vl_moe_text": _Plain(
-        head_norms=True,
-        mlp_bias=False,
-        experts=_named(count="num_experts", used="num_experts_per_tok", width="moe_intermediate_size", sparse=_qwen_sparse),
-    ),
-    "qwen3_vl_text": _Plain(head_norms=True, mlp_bias=False),
+    "qwen3": _QWEN3,
+    "qwen3_moe": _QWEN3_MOE,
+    "qwen3_vl_moe_text": _QWEN3_MOE,
+    "qwen3_vl_text": _QWEN3,
     "seed_oss": _Plain(out_bias="attention_out_bias"),
     "smollm3": _LLAMA,
     "stablelm": _Plain(norm_bias=True, qkv_bias="use_qkv_bias", out_bias=False, mlp_bias=False),

@@ -166,13 +166,8 @@ class Geometry:
         return self.linear.parameters
 
     @property
-    def layer_parameters(self) -> tuple[int, ...]:
-        """The same of each layer."""
-        return tuple(dense.parameters + routed.parameters for dense, routed in zip(self.dense, self.routed, strict=True))
-
-    @property
     def layer_experts(self) -> tuple[int, ...]:
-        """Those of them in routed experts; 0 where a layer's MLP is dense."""
+        """Of each layer, those in routed experts; 0 where its MLP is dense."""
         return tuple(routed.parameters for routed in self.routed)
 
     @property
@@ -223,11 +218,6 @@ class Geometry:
     def latent(self) -> bool:
         """Whether it has multi-head latent attention."""
         return any(attention.latent for attention, _ in self.attention_kinds)
-
-    @property
-    def stateful(self) -> bool:
-        """Whether layers keep a state of a fixed size in place of a cache, or beside it."""
-        return any(self.states)
 
     @property
     def attention(self) -> str:

@@ -11,7 +11,7 @@ import polars as pl
 from bench.analysis.observation import FAILED, GROWTH
 from bench.axes import AXES, CONCURRENCY, RATE
 from bench.figures.save import save_chart
-from bench.figures.theme import NEUTRAL, PALETTE, finish, layered, nothing_to_show, shapes
+from bench.figures.theme import NEUTRAL, PALETTE, finish, layered, marked, nothing_to_show, shapes
 from bench.figures.ticks import log_ticks, ticked
 from bench.search.placing import Aim
 from bench.search.search import Found
@@ -72,13 +72,8 @@ def _chart(rows: pl.DataFrame, found: Found, aim: Aim) -> alt.LayerChart:
     scale = alt.Scale(type="log", domain=[low, high], nice=False)
     y = alt.Y("reached:Q", title=_TITLE, scale=scale, axis=ticked(log_ticks(low, high), low, high, format="~%"))
     names = rows["slo"].unique(maintain_order=True).to_list()
-    shape = alt.Shape(
-        "slo:N",
-        title="SLO",
-        sort=names,
-        legend=alt.Legend(symbolFillColor=PALETTE[0], symbolStrokeColor=PALETTE[0]) if len(names) > 1 else None,
-        scale=alt.Scale(domain=names, range=shapes(len(names))),
-    )
+    legend = alt.Legend(symbolFillColor=PALETTE[0], symbolStrokeColor=PALETTE[0]) if len(names) > 1 else None
+    shape = marked(alt.Shape, "slo:N", shapes(names), title="SLO", legend=legend)
     colour = alt.ColorValue(PALETTE[0])  # of the one server
     answer = found.answer
     band = pl.DataFrame({"low": [max(answer.low, ends[0])], "high": [min(answer.high, ends[1])]})

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.analysis.belief import Floats
+from bench.analysis.blocks import FEWEST_SESSIONS
 from bench.analysis.observation import NEARBY, Excess, Observation
 from bench.search.placing import Aim, Answer, Step, level_of
 
@@ -22,7 +23,7 @@ __all__ = ["Curve", "Key", "Levels", "balanced", "in_places", "near", "unmeasure
 _NOTHING = 0.01  # share of the highest tokens/s that counts as none; convention
 _NOISE = 0.02  # relative noise of a run whose own error is not known; convention
 _LEAST_NOISE = 0.01  # lowest relative noise between runs of one load, while they are few; tuned: benchmarks.targets, seed 31
-_FEWEST_PAIRS = 3  # fewest degrees of freedom of a measured noise; tuned: benchmarks.targets, seed 31
+_FEWEST_PAIRS = FEWEST_SESSIONS - 1  # fewest degrees of freedom of a measured noise; derived: as many as four sessions have
 _OFTEN = 2  # runs of one end for each of the other; tuned: benchmarks.targets, seed 31
 
 Ints = npt.NDArray[np.int64]

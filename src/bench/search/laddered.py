@@ -23,9 +23,9 @@ from bench.records.searches import DeploymentSearches, SearchRecord
 from bench.search.answered import answer_records, targets_of
 from bench.search.bursts import sender
 from bench.search.judging import judged_run, speed
-from bench.search.placing import Aim, Answer
+from bench.search.placing import ROUND, Aim, Answer
 from bench.search.probe import Probed, keep_alone, kept_alone, probe
-from bench.search.search import ROUND, Budget, Found, Measured, Next, search
+from bench.search.search import Budget, Found, Measured, Next, search
 from bench.search.targets import Target
 from bench.search.words import answer_text, next_text, probed_text, spent_text
 from bench.store import Store, kept_facts

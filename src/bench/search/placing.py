@@ -11,38 +11,34 @@ from bench.analysis.belief import NOMINAL, Belief, believe
 from bench.analysis.observation import GROWTH, NEARBY, Observation
 from bench.study import Slo
 
-__all__ = ["FEWEST_RUNS", "LEAST_CLIMB", "Aim", "Answer", "Step", "Why", "answer_so_far", "level_of", "place"]
+__all__ = ["CLIMB", "FEWEST_RUNS", "LEAST_CLIMB", "ROUND", "Aim", "Answer", "Step", "Why", "answer_so_far", "level_of", "place"]
 
 Why = Literal["found", "above", "below", "never", "unmeasured", "runs", "seconds", "invalid", "short", "gone", "alone", "lost"]
 
-_CLIMB = 2.0  # largest factor from the highest measured load to the next; tuned: benchmarks.search
-LEAST_CLIMB = 1.3  # smallest factor from the highest measured load to the next; tuned: benchmarks.search
+CLIMB = 2.0  # largest factor from the highest measured load to the next; tuned: benchmarks.search
+LEAST_CLIMB = math.exp(
+    NEARBY
+)  # smallest factor from the highest measured load to the next; derived: the nearest that is no neighbour
 _LOWEST = 1 / 64  # lowest rate ÷ first rate; convention
-FEWEST_RUNS = 4  # fewest runs of an interval that is not the prior's; tuned: benchmarks.search
+ROUND = 3  # runs of a round, whose reference loads together show the machine's speed; tuned: benchmarks.search
 # fewest rounds of an answer, so that not all runs share one error of the machine's speed; measured: docs/explanation/search.md, with
 # three no more limits held
 _FEWEST_ROUNDS = 2
-_SURELY = 0.9  # probability beyond which a run counts as below or beyond the limit; tuned: benchmarks.search
+FEWEST_RUNS = (_FEWEST_ROUNDS - 1) * ROUND + 1  # fewest runs of an interval that is not the prior's; derived: of so many rounds
+# probability beyond which a run counts as below or beyond the limit, and up to which it may lie; tuned: benchmarks.search
+_SURELY = 0.9
 _WITHIN = 0.85  # distance of a tested end from the middle, as a share of the precision asked for; tuned: benchmarks.search
 _WIDE = 0.6  # posterior mass outside those ends above which the middle is measured instead; tuned: benchmarks.search
-_ABOUT = 0.85  # lowest load that confirms the lower end, as a share of it; tuned: benchmarks.search
-_ENOUGH_AMID = 3  # most runs about the middle while the posterior is wide; tuned: benchmarks.search
-_TAIL = 0.1  # tail probability of the load that is measured after them; tuned: benchmarks.search
-_BESIDE = 30  # requests of a first run beside those that its percentile takes; tuned: benchmarks.search
 _FEWEST_REQUESTS = 50  # fewest requests of a first run; tuned: benchmarks.search
 # fewest requests of a run that is cut to what is left of the budget; convention: of 20 that all meet a P90, all but 12 % of servers do
 _FEWEST_CUT = 20
-_BEYOND = 2.0  # expected requests of a first run beyond the percentile; tuned: benchmarks.search
-_FAILURES = 6.0  # expected failures of a run at the share that may fail; tuned: benchmarks.search
+_BEYOND = 2.0  # expected requests of a first run beyond the percentile, or failures; tuned: benchmarks.search
 _MORE_NEAR = 4  # requests of a run near the limit ÷ those of a first one; tuned: benchmarks.search
 _LEAST_S = 3.0  # shortest run (s); convention: a machine's speed differs by 7 % from second to second (benchmarks.wander)
 # shortest run of a rate near the limit (s): a fast server's queue takes that long to show; tuned: benchmarks.find_scale
 _LEAST_NEAR_S = 20.0
 _LATENCIES = 6  # length of a run in median latencies, of conversations too; tuned: benchmarks.search
-_LATENCIES_NEAR = 24  # the same near the limit; tuned: benchmarks.search
-_MOST_ALIKE = 16.0  # largest factor by which dependence lengthens a run; tuned: benchmarks.search
-_SOON = 6  # runs near the limit after which each is longer; tuned: benchmarks.search
-_EACH_MORE = 1.1  # factor by which each of these is longer than the one before; tuned: benchmarks.search
+_LATENCIES_NEAR = _MORE_NEAR * _LATENCIES  # the same near the limit; derived
 # standard error of an excess, as a share of the precision, below which more requests add nothing; tuned: benchmarks.search
 _SURE_ENOUGH = 0.3
 
@@ -101,13 +97,12 @@ class Aim:
             cut: as few as still say something, where no more can be answered in what is left of the budget.
         """
         allowed = min(((1 - slo.share) * self.shares.get(slo.request_class or "", 1.0) for slo in self.slos), default=1.0)
-        fewest = (_FEWEST_CUT, round(_BEYOND / allowed, 6)) if cut else (_FEWEST_REQUESTS, _BESIDE + _BEYOND / allowed)
-        count = max(fewest) / min(1.0, self.burstiness)
+        count = max(_FEWEST_CUT if cut else _FEWEST_REQUESTS, round(_BEYOND / allowed, 6)) / min(1.0, self.burstiness)
         if near:
             count *= _MORE_NEAR
             count *= _more(load, count, observations, _SURE_ENOUGH * self.precision)
             if self.failed_share and any(each.failed for each in observations):
-                count = max(count, _FAILURES / self.failed_share)
+                count = max(count, _MORE_NEAR * _BEYOND / self.failed_share)
         at_once = load if self.held else load * (self.turns * latency_s + (self.turns - 1) * self.think_s)
         rate = load / latency_s if self.held else load
         # On a closed loop's way up the latency is that of a load far below, at which requests would come too fast.
@@ -161,7 +156,7 @@ class Answer:
         return bool(self.limit or self.low) or math.isfinite(self.high)
 
 
-def place(observations: Sequence[Observation], aim: Aim, belief: Belief | None = None, climb: float = _CLIMB) -> Answer | Step:
+def place(observations: Sequence[Observation], aim: Aim, belief: Belief | None = None, climb: float = CLIMB) -> Answer | Step:
     """The next run, or the answer. It depends on the observations alone: the same ones lead to the same next run.
 
     Args:
@@ -183,13 +178,13 @@ def place(observations: Sequence[Observation], aim: Aim, belief: Belief | None =
     if belief.lies_below(bottom) > 1 / 2:
         if bottom <= aim.least:
             return _beyond(belief, aim.least) or Step(aim.least, near=True)
-        middle = min(bottom / LEAST_CLIMB, max(bottom / _CLIMB, belief.middle))
+        middle = min(bottom / LEAST_CLIMB, max(bottom / CLIMB, belief.middle))
         return Step(max(aim.least, level_of(middle, aim)), near=False)
     answer = _interval(belief, aim, "found", top)
     known = math.isfinite(answer.high)
     narrow = known and (answer.low == answer.high or answer.high - answer.low <= aim.precision * (answer.high + answer.low))
     if narrow and len(observations) >= FEWEST_RUNS and _rounds(observations) >= _FEWEST_ROUNDS:
-        if aim.held or _carries(answer, observations):
+        if aim.held or _carries(answer, observations, aim.precision):
             return answer
         return Step(max(aim.least, level_of(answer.low, aim)), near=True)
     return _bracket(belief, answer, bottom, top, aim) or Step(_where(belief, levels, aim), near=True)
@@ -207,12 +202,12 @@ def _bracket(belief: Belief, answer: Answer, bottom: float, top: float, aim: Aim
     return None
 
 
-def _carries(answer: Answer, observations: Sequence[Observation]) -> bool:
-    """Whether runs show that about the lower end is carried, and are no short ones beside those that missed: in a few seconds a queue
-    that grows by a twentieth of the rate is not seen.
+def _carries(answer: Answer, observations: Sequence[Observation], precision: float) -> bool:
+    """Whether runs show that about the lower end is carried, by the precision, and are no short ones beside those that missed: in a few
+    seconds a queue that grows by a twentieth of the rate is not seen.
     """
     longest = max(each.requests for each in observations)
-    about = [each for each in observations if _ABOUT * answer.low <= each.load <= answer.high]
+    about = [each for each in observations if (1 - precision) * answer.low <= each.load <= answer.high]
     return sum(each.requests for each in about if each.carried) >= longest / 2
 
 
@@ -234,7 +229,7 @@ def answer_so_far(observations: Sequence[Observation], aim: Aim, why: Why, belie
 
 def _more(load: float, count: float, observations: Sequence[Observation], sure: float) -> float:
     """How many times `count` requests a run takes where neighbours are alike, as in a queue: as many as count as one, by the runs of
-    loads nearby, unless fewer are sure enough (`sure`, an excess's error). And ever more, once many runs have not been enough.
+    loads nearby, unless fewer are sure enough (`sure`, an excess's error).
     """
     nearby = [each for each in observations if abs(math.log(each.level / load)) < NEARBY]
     requests = sum(each.requests for each in nearby)
@@ -243,8 +238,7 @@ def _more(load: float, count: float, observations: Sequence[Observation], sure: 
     alike = sum(each.alike * each.requests for each in nearby) / requests
     # The variance of one request, as the errors of the runs have it.
     variance = sum(each.error**2 * each.requests**2 for each in nearby) / requests
-    more = max(1.0, min(alike, variance / count / sure**2))
-    return min(_MOST_ALIKE, more * _EACH_MORE ** max(0, len(nearby) - _SOON))
+    return max(1.0, min(alike, variance / count / sure**2))
 
 
 def _interval(belief: Belief, aim: Aim, why: Why, top: float) -> Answer:
@@ -279,9 +273,9 @@ def _where(belief: Belief, loads: Sequence[float], aim: Aim) -> float:
     else:
         ends = (middle * (1 - _WITHIN * aim.precision), middle * (1 + _WITHIN * aim.precision))
         if belief.lies_below(ends[0]) + 1 - belief.lies_below(ends[1]) > _WIDE:
-            if sum(ends[0] < load < ends[1] for load in loads) < _ENOUGH_AMID:
+            if sum(ends[0] < load < ends[1] for load in loads) < ROUND:
                 return min(aim.highest, max(aim.least, level_of(middle, aim)))
-            ends = (max(belief.quantile(_TAIL), min(loads)), min(belief.quantile(1 - _TAIL), LEAST_CLIMB * max(loads)))
+            ends = (max(belief.quantile(1 - _SURELY), min(loads)), min(belief.quantile(_SURELY), LEAST_CLIMB * max(loads)))
             upper = ends[1] / middle > middle / ends[0]
             return min(aim.highest, max(aim.least, level_of(ends[upper], aim, up=upper)))
         if aim.held:

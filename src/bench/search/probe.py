@@ -19,7 +19,7 @@ from bench.analysis.observation import MOST_EXCESS
 from bench.analysis.regions import FLAT, PROPORTIONAL
 from bench.errors import BenchError
 from bench.records.files import read_typed, write_record
-from bench.search.placing import Aim, level_of
+from bench.search.placing import CLIMB, Aim, level_of
 from bench.study import Slo
 
 __all__ = ["Alone", "Probed", "Reply", "Send", "keep_alone", "kept_alone", "probe"]
@@ -28,17 +28,17 @@ _SECONDS = 45.0  # longest probe (s); tuned: benchmarks.find_scale
 _STEP_S = 1.0  # shortest step of a probe (s); tuned: benchmarks.find_scale
 _WAVES = 2  # answers of each place in flight; tuned: benchmarks.find_scale
 _SLOW_S = 4.0  # E2E (s) above which one answer of each place does; tuned: benchmarks.find_scale
-_LEAP = 4  # factor between steps far from the limit; tuned: benchmarks.find_scale
-_STEP = 2  # factor between steps near the limit; tuned: benchmarks.find_scale
-_FAR = 0.25  # share of an SLO's limit below which a step is far from it; tuned: benchmarks.find_scale
-_RISES = 1.15  # throughput ÷ that of half as many in flight, below which it no longer rises; tuned: benchmarks.find_scale
+_STEP = round(CLIMB)  # factor between steps near the limit; derived
+_LEAP = _STEP**2  # factor between steps far from the limit; derived: two of these
+_FAR = 1 / _LEAP  # share of an SLO's limit below which a step is far from it; derived: a leap may reach it
+_RISES = 1 / FLAT  # throughput ÷ that of half as many in flight, below which it no longer rises; derived
 _MOST = 1024  # most requests in flight; convention
 _FAILING = 0.1  # share of failures that is no accident, if fewer may fail; convention
 _HALVINGS = 30  # halvings of the interval in which the first rate is sought; convention
 # probability with which all of so many single requests may miss though no more than are allowed do; convention
 _BY_CHANCE = 0.01
 _FEWEST_ALONE = 2  # fewest single requests of which that is said: the first may find a server that is not warm; convention
-_BELOW = 0.9  # first load ÷ the highest that throughput allows; tuned: benchmarks.find_scale
+_BELOW = FLAT  # first load ÷ the highest that throughput allows; derived
 
 
 @dataclass(frozen=True)

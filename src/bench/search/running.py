@@ -23,9 +23,9 @@ from bench.measure.reference import Patience, reference_load
 from bench.records.run import RECORD, ReferenceLoad, RunHeader, read_record
 from bench.search.bursts import sender
 from bench.search.judging import judged_run, speed
-from bench.search.placing import Aim
+from bench.search.placing import ROUND, Aim
 from bench.search.probe import Alone, Probed, keep_alone, kept_alone, probe
-from bench.search.search import ROUND, Measured
+from bench.search.search import Measured
 from bench.statuses import GATEWAY
 from bench.study import Slo, load_workload
 from bench.study.config import Measurement, Thresholds

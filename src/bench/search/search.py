@@ -20,9 +20,8 @@ from bench.search.probe import Alone, Probed
 from bench.search.targets import SloTarget, Target
 from bench.study.search import SLO
 
-__all__ = ["ROUND", "Budget", "Found", "Look", "Measured", "Next", "fitting_requests", "next_run", "search"]
+__all__ = ["Budget", "Found", "Look", "Measured", "Next", "fitting_requests", "next_run", "search"]
 
-ROUND = 3  # runs of a round, whose reference loads together show the machine's speed; tuned: benchmarks.search
 _LONGEST = 0.1  # longest run, as a share of the budget; tuned: benchmarks.search
 _OF_SPENT = 0.25  # longest run, as a share of the time that is spent; tuned: benchmarks.find_scale
 _SHORT_S = 30.0  # run that is always allowed (s); tuned: benchmarks.find_scale
@@ -236,7 +235,7 @@ def fitting_requests(
     requests: int, least: int, load: float, found: Found, budget: Budget, aim: Aim, latency_s: float = 0.0
 ) -> int:
     """As many of the requests (conversations of so many turns) as can be answered in the seconds that are left, and beyond `least` in a
-    tenth of all and a seventh of those that are spent, at the pace of the run whose load is nearest.
+    tenth of all and a fourth of those that are spent, at the pace of the run whose load is nearest.
 
     Short runs first: most searches need no long one. Where neighbours are alike for long, a run that tells as much as asked would leave
     no time for a second one; and what runs differ by on a real machine no single one shows, however long.

@@ -14,7 +14,7 @@ from bench.analysis.belief import Belief, Floats, believe_growth, believe_relati
 from bench.analysis.observation import GROWTH, Excess, Observation
 from bench.analysis.regions import FLAT
 from bench.search.curve import Curve, Key, Levels, balanced, in_places, near, unmeasured
-from bench.search.placing import Aim, Answer, Step, Why, answer_so_far, level_of, place
+from bench.search.placing import ROUND, Aim, Answer, Step, Why, answer_so_far, level_of, place
 from bench.search.targets import Target, first_with
 from bench.statistics import CONFIDENCE, normal
 from bench.study.search import THROUGHPUT
@@ -26,8 +26,6 @@ __all__ = ["RateTarget", "ThroughputTarget"]
 
 _SURE = normal(2 * CONFIDENCE - 1)  # standard errors of a rise; derived: one-sided
 _SURE_FALL = 2.0  # standard errors of a fall (one-sided, 97.7 %); tuned: benchmarks.targets, seed 31
-# runs of both loads after which the estimate decides whether the top is reached; tuned: benchmarks.targets, seed 31
-_ENOUGH = 3
 _APART = 3.0  # top load ÷ the one it is compared with: about half, less of small whole numbers; convention
 _FINE = 1.15  # factor between the best load and its neighbours; tuned: benchmarks.targets, seed 31
 _TOP = 0.03  # share below the highest throughput within which a load shows the top; tuned: benchmarks.targets, seed 31
@@ -221,7 +219,7 @@ def _climb(curve: Curve, levels: Levels, aim: Aim) -> Step | None:
     if more - _SURE * error > _GAIN:
         return higher
     fewer = min(half, top, key=lambda load: (curve.count(load), -load))
-    if curve.count(fewer) < _ENOUGH:
+    if curve.count(fewer) < ROUND:  # of both loads; then the estimate decides
         return Step(fewer, near=True)
     return higher if more >= _GAIN else None
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bench.analysis import Graded
+from bench.errors import signed_percent
 
 __all__ = ["BESIDE", "HEADS", "MEANING", "accuracy_cells", "beside_cells", "ungraded_text"]
 
@@ -27,8 +28,8 @@ def accuracy_cells(found: Graded) -> list[tuple[str, float | None]]:
         (f"{100 * share.low:.1f} to {100 * share.high:.1f} %", share.low),
         (str(share.tasks), share.tasks),
         (str(found.failed), found.failed),
-        ("–" if by is None else f"{_points(by.by)} points", by.by if by else None),
-        ("–" if by is None else f"{_points(by.low)} to {_points(by.high)}", by.low if by else None),
+        ("–" if by is None else f"{signed_percent(by.by)} points", by.by if by else None),
+        ("–" if by is None else f"{signed_percent(by.low)} to {signed_percent(by.high)}", by.low if by else None),
     ]
 
 
@@ -46,7 +47,3 @@ def beside_cells(same: Mapping[str, Any], kv_tokens: int | None, c_max: float | 
 def ungraded_text(why: str) -> str:
     """That nothing could be graded. Args: why: a sentence."""
     return f"Answers are not graded: {why} The study's command tries it again whenever it runs."
-
-
-def _points(share: float) -> str:
-    return f"{100 * share:+.1f}".replace("-", "−")

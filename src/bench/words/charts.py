@@ -8,7 +8,7 @@ import polars as pl
 
 from bench.analysis.speculation import SpeculationGain
 from bench.axes import AXES
-from bench.errors import count_text, is_are
+from bench.errors import count_text, is_are, signed_percent
 from bench.study import Slo
 from bench.words.answer import listed
 from bench.words.loads import numbers_text
@@ -185,7 +185,7 @@ def brings_title(value: str, shares: Sequence[float], whole: str) -> str:
 
 
 def _signed(share: float) -> str:
-    return "0" if round(100 * share) == 0 else f"{100 * share:+.0f}".replace("-", "−")
+    return "0" if round(100 * share) == 0 else signed_percent(share, 0)
 
 
 def cell_text(ratio: float, verdict: str) -> str:

@@ -12,7 +12,7 @@ from bench.analysis import Comparison, blind, regressions, unseen
 from bench.analysis.gate import Sight
 from bench.analysis.locked import Difference, SlowerMachine
 from bench.axes import AXES
-from bench.errors import count_text, shown_share, two_digits
+from bench.errors import count_text, first_names, shown_share, signed_percent, two_digits
 from bench.records.columns import METRICS
 from bench.study.settings import setting_name, settings_in, value_text
 from bench.words.loads import loads_text
@@ -138,7 +138,7 @@ def size_text(share: float) -> str:
 
 def percent_text(ratio: float) -> str:
     """A ratio as a difference, such as `−4.1 %`."""
-    return f"{100 * (ratio - 1):+.1f} %".replace("-", "−")
+    return f"{signed_percent(ratio - 1)} %"
 
 
 def difference_text(found: Difference) -> str:
@@ -149,20 +149,14 @@ def difference_text(found: Difference) -> str:
             f"machine{of}: the client's own work took {shown_share(found.share)} more CPU time beside the {found.side}: most "
             "likely the machine was slower then, or shared"
         )
-    at = f" ({_loads(found.loads)})" if found.loads is not None else ""
+    loads = [f"{workload} at {level:g}" for workload, level in found.loads or ()]
+    at = f" ({first_names(loads, _NAMED)})" if loads else ""
     setting = bool(settings_in([found.variable])) and not found.variable.endswith("_parallel")
     ours, theirs = (
         "unknown" if value is None and not setting else value_text(found.variable, value)
         for value in (found.baseline, found.candidate)
     )
     return f"{setting_name(found.variable)}{of}: {ours} → {theirs}{at}"
-
-
-def _loads(loads: Sequence[tuple[str, float]]) -> str:
-    """Loads in short, such as `short at 8`."""
-    more = len(loads) - _NAMED
-    named = ", ".join(f"{workload} at {level:g}" for workload, level in loads[:_NAMED])
-    return named + (f" and {more} more" if more > 0 else "")
 
 
 _TOO_MUCH = 900.0  # difference that could be seen (%) from which on it is no help to print it; derived: ten times as much

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from bench.errors import count_text
+from bench.errors import count_text, first_names
 from bench.shipped import BENCH
 from bench.study import Plan, RunSpec
 from bench.study.precision import auto_lines, prompt_lines, thin_levels
@@ -24,13 +24,13 @@ def measuring_lines(plan: Plan, held: Callable[[RunSpec], bool], searches: Seque
     """
     missing = [run.key for run in plan.listed if not held(run)]
     names = list(plan.deployments)
-    of = ", ".join(names) if len(names) <= _MOST_DEPLOYMENTS else _first(names)
+    of = ", ".join(names) if len(names) <= _MOST_DEPLOYMENTS else first_names(names, _MOST_NAMED)
     begun = starts(plan, held, searches)
     wanted = runs_and_searches(len(missing), len(searches)) or "facts"
     line = f"“{plan.config.study.title}”: to measure: {wanted} of {of}"
     line += f", in {count_text(begun, 'start')} of a server." if begun > 1 else "."
     if 0 < len(missing) < len(plan.listed):
-        line += f" Of {len(plan.listed)} runs these are missing: {_first(missing)}."
+        line += f" Of {len(plan.listed)} runs these are missing: {first_names(missing, _MOST_NAMED)}."
     return [
         f"{line} `{BENCH} watch`, in another terminal, shows a session while it measures.",
         *(
@@ -56,9 +56,3 @@ def starts(plan: Plan, held: Callable[[RunSpec], bool], searches: Sequence[Searc
     lacking = {(run.deployment.name, plan.place_of(run).session) for run in plan.listed if not held(run)}
     lacking |= {(search.deployment.name, 1) for search in searches}
     return sum(plan.deployments[name].engine.source != "external" for name, _ in lacking)
-
-
-def _first(names: Sequence[str]) -> str:
-    """The first few names, and how many more there are."""
-    more = len(names) - _MOST_NAMED
-    return ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")

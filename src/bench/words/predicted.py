@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from statistics import median
 
-from bench.errors import count_text, shown_share
+from bench.errors import count_text, shown_share, three_digits
 from bench.models import Geometry
 from bench.records.calibration import Calibration, Doubt, Interval, Judgement, ModelRecord
 from bench.words.templates import filled
@@ -26,7 +26,6 @@ __all__ = [
     "prompt_flops_text",
     "shares_rows",
     "shares_text",
-    "three_digits",
     "unpredicted_note",
     "unpredicted_reason",
 ]
@@ -73,7 +72,7 @@ DOUBTS = {
 }
 #: Numbers in a report; `bench predict` prints all.
 REPORTED = ("throughput_tokens_per_s", "ttft_p50_s", "ttft_p99_s", "tpot_p50_s", "itl_p99_s")
-_MS, _THOUSAND, _TERA = 1e-3, 1000, 1e12
+_MS, _TERA = 1e-3, 1e12
 _SPENT = {
     "queue": "in the queue",
     "own_prompt": "on their own prompt",
@@ -114,11 +113,6 @@ def parameter_text(interval: Interval) -> str:
     times, unit = (1000.0, "ms") if interval.value >= _MS else (1e6, "µs")
     value, low, high = (three_digits(times * each) for each in (interval.value, interval.low, interval.high))
     return f"{value} {unit} ({low} to {high})"
-
-
-def three_digits(value: float) -> str:
-    """With three digits, and no exponent."""
-    return f"{value:,.0f}" if value >= _THOUSAND else f"{value:.3g}"
 
 
 def prompt_flops_text(model: ModelRecord, geometry: Geometry | None) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bench.errors import shown_share
+from bench.errors import shown_share, three_digits
 from bench.traffic.arrivals import FEWEST_GAPS, Burstiness
 from bench.traffic.describe import Described, Lengths
 from bench.traffic.log import Log
@@ -17,10 +17,6 @@ _FAR = 1.5  # times as dispersed in long windows as the gaps' shape says: the ra
 _UNLIKE = 0.1  # distance of gaps from their fit that deserves a word
 _MANY = 0.1  # share of rows left out that deserves a word
 _RELATED = 0.1  # rank correlation that deserves one
-
-
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
 def _rows(count: int) -> str:
@@ -51,9 +47,9 @@ def left_out_lines(log: Log) -> Iterator[str]:
 
 def arrival_rows(found: Described) -> list[list[str]]:
     """How requests arrive, one row each."""
-    rate = "not known: all came in one instant" if found.rate is None else f"{_number(found.rate)} requests/s"
+    rate = "not known: all came in one instant" if found.rate is None else f"{three_digits(found.rate)} requests/s"
     rows = [["requests", f"{found.requests:,}"], ["span", _seconds(found.span_s)], ["mean rate", rate]]
-    rows += [[f"peak rate in {_seconds(each.seconds)}", f"{_number(each.peak)} requests/s"] for each in found.windows]
+    rows += [[f"peak rate in {_seconds(each.seconds)}", f"{three_digits(each.peak)} requests/s"] for each in found.windows]
     rows.append(["burstiness (shape of gamma gaps)", _burstiness(found.burstiness)])
     for each in found.windows:
         if each.dispersion is not None:
@@ -61,7 +57,7 @@ def arrival_rows(found: Described) -> list[list[str]]:
             rows.append([f"dispersion in {_seconds(each.seconds)} (1: Poisson)", f"{each.dispersion:.3g}{p}"])
     if found.concurrency:
         known = found.concurrency
-        rows.append(["requests in flight", f"{_number(known.mean)} in the mean, {known.most:,} at most"])
+        rows.append(["requests in flight", f"{three_digits(known.mean)} in the mean, {known.most:,} at most"])
     if found.shared is not None:
         rows.append(["shared prefixes", f"{shown_share(found.shared)} of the prompts' characters"])
     return rows
@@ -81,7 +77,7 @@ def hour_rows(found: Described) -> list[list[str]]:
     """Requests/s by hour of the day, six hours a row; none where the log holds no day."""
     if found.hours is None:
         return []
-    cells = ["–" if rate is None else _number(rate) for rate in found.hours]
+    cells = ["–" if rate is None else three_digits(rate) for rate in found.hours]
     return [[f"{first:02d}–{first + 5:02d} h", *cells[first : first + 6]] for first in range(0, 24, 6)]
 
 
@@ -91,7 +87,7 @@ def length_rows(found: Described) -> list[list[str]]:
     return [
         ["tokens", *(name.upper() if name[0] == "p" else name for name in names)],
         *(
-            [what, *(_number(of.percentiles[name]) for name in names)]
+            [what, *(three_digits(of.percentiles[name]) for name in names)]
             for what, of in (("prompts", found.prompts), ("answers", found.outputs))
         ),
     ]
@@ -113,7 +109,7 @@ def _fit_row(what: str, of: Lengths) -> list[str]:
     if fit is None:
         return [what, "none: one length, or too few", "–", "–", "–", "–", "the log's own lengths"]
     errors = [f"{100 * error:+.0f} %" for error in fit.errors.values()]
-    kind = f"lognormal, median {_number(fit.median)}, sigma {fit.sigma:.3g}, {fit.low:,} to {fit.high:,}"
+    kind = f"lognormal, median {three_digits(fit.median)}, sigma {fit.sigma:.3g}, {fit.low:,} to {fit.high:,}"
     return [what, kind, f"{fit.distance:.3f}", *errors, "lognormal" if fit.close else "the log's own lengths"]
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from statistics import median
 
-from bench.errors import count_text
+from bench.errors import count_text, signed_percent
 from bench.records.tuning import MISSES, Contribution, TuningRecord, Visit
 from bench.study.settings import setting_name, value_text
 from bench.words.answer import Answer, listed, shortened
@@ -219,7 +219,7 @@ def measured_rates(found: TuningRecord) -> dict[str, float]:
 
 
 def _percent(factor: float) -> str:
-    return f"{100 * (factor - 1):+.0f} %".replace("-", "−")
+    return f"{signed_percent(factor - 1, 0)} %"
 
 
 def _value(each: Contribution, value: object) -> str:

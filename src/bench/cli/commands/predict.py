@@ -12,7 +12,7 @@ from bench.cli.entry import command
 from bench.cli.modelled import WHAT_IF, Modelled
 from bench.cli.options import LOAD, at_least_one, option, positive
 from bench.cli.output import print_json, print_table, tracked
-from bench.errors import BenchError, shown_share
+from bench.errors import BenchError, shown_share, three_digits
 
 if TYPE_CHECKING:
     from bench.predict.calibrate import Calibrated
@@ -195,15 +195,7 @@ def _print(
     """Args: changed: what a what-if changes. asked: requests that come for each that a rate counts; 0 where no rate is asked for."""
     from bench.predict.predict import METRICS
     from bench.predict.study import described
-    from bench.words.predicted import (
-        METRIC_TITLES,
-        PHASE_TITLES,
-        doubt_text,
-        judgement_rows,
-        parameter_rows,
-        shares_rows,
-        three_digits,
-    )
+    from bench.words.predicted import METRIC_TITLES, PHASE_TITLES, doubt_text, judgement_rows, parameter_rows, shares_rows
 
     record = described("", model)
     print_table(parameter_rows(record), head=False)

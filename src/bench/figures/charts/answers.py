@@ -88,7 +88,7 @@ def _panel(results: Results, shares: pl.DataFrame, title: str) -> alt.LayerChart
         rows.select("curve", "label", "level", "throughput_tokens_per_s", "share", "low", "high", "dx", "dy", "align")
     )
     tooltip = [
-        alt.Tooltip("curve:N"),
+        "curve:N",
         alt.Tooltip("label:N", title="load"),
         alt.Tooltip("throughput_tokens_per_s:Q", format=".4g"),
         *(alt.Tooltip(f"{column}:Q", format=".0%") for column in ("share", "low", "high")),

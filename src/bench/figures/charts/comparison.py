@@ -9,7 +9,7 @@ from bench.analysis import Comparison
 from bench.axes import AXES
 from bench.figures.registry import figure
 from bench.figures.results import Results
-from bench.figures.theme import NEUTRAL, nothing_to_show
+from bench.figures.theme import NEUTRAL, marked, nothing_to_show
 from bench.records.columns import METRICS
 from bench.study.questions import beside_baseline
 from bench.words.charts import pairs_note
@@ -18,11 +18,8 @@ from bench.words.comparison import sure_sentences, unlike_failures
 _OVERALL = "all"
 _STEP = 17  # height of a row
 # Black is sure, and the triangle says which way; colours are deployments.
-_VERDICTS = {
-    "better": ("#000000", "triangle-up"),
-    "worse": ("#000000", "triangle-down"),
-    "no evidence": (NEUTRAL, "circle"),
-}
+_COLOURS = {"better": "#000000", "worse": "#000000", "no evidence": NEUTRAL}
+_SHAPES = {"better": "triangle-up", "worse": "triangle-down", "no evidence": "circle"}
 
 
 @figure(
@@ -105,24 +102,14 @@ def _panel(loads: pl.DataFrame, regions: pl.DataFrame, together: pl.DataFrame, y
     metric = METRICS[together["metric"][0]]
     across: dict[str, Any] = {"title": "difference (%)", "scale": alt.Scale(domain=_domain(loads, together), nice=False)}
     x, ends = alt.X("percent:Q", **across), {"x": alt.X("low:Q", **across), "x2": "high:Q"}
-    colour = alt.Color(
-        "verdict:N",
-        title="verdict",
-        sort=list(_VERDICTS),
-        scale=alt.Scale(domain=list(_VERDICTS), range=[colour for colour, _ in _VERDICTS.values()]),
-        legend=alt.Legend(orient="bottom", symbolOpacity=1),
-    )
-    shape = alt.Shape(
-        "verdict:N",
-        title="verdict",
-        sort=list(_VERDICTS),
-        scale=alt.Scale(domain=list(_VERDICTS), range=[shape for _, shape in _VERDICTS.values()]),
-    )
+    legend = alt.Legend(orient="bottom", symbolOpacity=1)
+    colour = marked(alt.Color, "verdict:N", _COLOURS, title="verdict", legend=legend)
+    shape = marked(alt.Shape, "verdict:N", _SHAPES, title="verdict")
     tooltip = [
-        alt.Tooltip("load:N"),
+        "load:N",
         *(alt.Tooltip(f"{key}:Q", format="+.1f") for key in ("percent", "low", "high")),
-        alt.Tooltip("verdict:N"),
-        alt.Tooltip("pairs:Q"),
+        "verdict:N",
+        "pairs:Q",
     ]
     each, thirds, whole = alt.Chart(loads), alt.Chart(regions), alt.Chart(together)
     heading = f"{metric.title} ({'more' if metric.higher_is_better else 'less'} is better)"

@@ -62,12 +62,7 @@ def economics_chart(results: Results) -> alt.FacetChart | alt.LayerChart:
     )
     rows = pl.concat([rows, operated], how="diagonal")
     x, y, colour = level_axis(results), alt.Y("usd:Q", title="USD an hour"), curve_colour(of_these)
-    tooltip = [
-        alt.Tooltip("curve:N"),
-        alt.Tooltip("line:N"),
-        alt.Tooltip("level:Q"),
-        alt.Tooltip("usd:Q", title="USD an hour", format=".4f"),
-    ]
+    tooltip = ["curve:N", "line:N", "level:Q", alt.Tooltip("usd:Q", title="USD an hour", format=".4f")]
     base = alt.Chart(rows)
     plain = base.transform_filter("datum.best === false")
     chart: alt.FacetChart = (

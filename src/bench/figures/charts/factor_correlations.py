@@ -52,9 +52,9 @@ def _drawn(runs: pl.DataFrame) -> alt.TopLevelMixin:
         x=alt.X("metric:N", title=None, sort=titles, axis=alt.Axis(labelAngle=0, labelExpr="split(datum.label, ' (')[0]")),
         y=alt.Y("factor:N", title=None, sort=list(dict.fromkeys((*factors_of(runs).values(), *rows["factor"])))),
     )
-    tooltip = [alt.Tooltip("factor:N"), alt.Tooltip("metric:N"), alt.Tooltip("r:Q", format=".3f"),
+    tooltip = ["factor:N", "metric:N", alt.Tooltip("r:Q", format=".3f"),
                alt.Tooltip("rank_r:Q", title="Spearman's ρ", format=".3f"),
-               alt.Tooltip("interval:N"), alt.Tooltip("band:N"), alt.Tooltip("n:Q", title="configurations")]  # fmt: skip
+               "interval:N", "band:N", alt.Tooltip("n:Q", title="configurations")]  # fmt: skip
     cells = base.mark_rect().encode(
         color=alt.Color("r:Q", legend=None, scale=alt.Scale(domain=[-1, 1], scheme="blueorange")), tooltip=tooltip
     )

@@ -27,8 +27,7 @@ _WIDTH = 330
     reading="Permutation importance: R² of gradient-boosted trees on configurations that they have not seen, less R² with the "
     "factor shuffled. Above 1 the shuffled factor leads further astray than the mean would. Bars: means; lines: 2.5 % to "
     "97.5 % of twenty shuffles in each of two rounds; a factor whose line reaches 0 or lies below it has no effect that shows. "
-    "The R² in a panel's title is the model's; below 0.5 no importance is given. Normalised latency, throughput's inverse, has "
-    "throughput's importances.",
+    "The R² in a panel's title is the model's; below 0.5 no importance is given.",
     invalid="Left out",
     by_axis=False,
 )
@@ -75,7 +74,7 @@ def _panel(part: pl.DataFrame, x: alt.X, notes: list[str]) -> alt.LayerChart:
     bars = base.mark_bar(color=NEUTRAL, opacity=0.75, height=14).encode(
         x=x,
         y=y,
-        tooltip=[alt.Tooltip("factor:N"), *(alt.Tooltip(f"{key}:Q", format=".3f") for key in ("importance", "low", "high"))],
+        tooltip=["factor:N", *(alt.Tooltip(f"{key}:Q", format=".3f") for key in ("importance", "low", "high"))],
     )
     spread = base.mark_rule(strokeWidth=2).encode(x=alt.X("low:Q", title=_TITLE), x2=alt.X2("high:Q"), y=y)
     return alt.LayerChart(layer=[bars, spread]).properties(width=_WIDTH, height=alt.Step(28), title=title)

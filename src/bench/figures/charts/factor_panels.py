@@ -7,7 +7,7 @@ from bench.analysis.factors import METRICS, factors_of, marginal_means, varying
 from bench.figures.families import by_family
 from bench.figures.registry import figure
 from bench.figures.results import Results
-from bench.figures.theme import PALETTE, nothing_to_show, shapes
+from bench.figures.theme import PALETTE, marked, nothing_to_show, shapes
 from bench.study.questions import crossed_factors
 
 _WIDTH, _HEIGHT = 190, 140
@@ -44,20 +44,10 @@ def _drawn(runs: pl.DataFrame) -> alt.TopLevelMixin:
     if not shown:
         return nothing_to_show("no factor has two values in configurations that are alike in the others")
     models = runs["model"].unique(maintain_order=True).to_list()
-    colour = alt.Color(
-        "model:N",
-        title="model",
-        sort=models,
-        legend=alt.Legend(symbolOpacity=1),
-        scale=alt.Scale(domain=models, range=[PALETTE[i % len(PALETTE)] for i in range(len(models))]),
-    )
-    shape = alt.Shape(
-        "model:N",
-        title="model",
-        sort=models,
-        legend=alt.Legend(symbolOpacity=1),
-        scale=alt.Scale(domain=models, range=shapes(len(models))),
-    )
+    legend = alt.Legend(symbolOpacity=1)
+    colours = {name: PALETTE[i % len(PALETTE)] for i, name in enumerate(models)}
+    colour = marked(alt.Color, "model:N", colours, title="model", legend=legend)
+    shape = marked(alt.Shape, "model:N", shapes(models), title="model", legend=legend)
     panels = []
     for metric in METRICS.values():
         parts = {name: table.filter(pl.col("metric") == metric) for name, table in shown.items()}
@@ -83,7 +73,7 @@ def _panel(
         alt.Y(f"{end}:Q", title=title, scale=scale, axis=alt.Axis(tickCount=4, format="~g")) for end in ("mean", "low")
     )
     texts = rows["label"].is_not_null().any()
-    tooltip = [alt.Tooltip("model:N"), alt.Tooltip("label:N" if texts else "value:Q", title="value"),
+    tooltip = ["model:N", alt.Tooltip("label:N" if texts else "value:Q", title="value"),
                *(alt.Tooltip(f"{key}:Q", format=".4g") for key in ("mean", "low", "high")),
                alt.Tooltip("n:Q", title="configurations")]  # fmt: skip
     base = alt.Chart(rows)

@@ -113,7 +113,7 @@ def _by_limit(results: Results, slo: Slo) -> alt.LayerChart | None:
     found = pl.struct("c_max", "usable_rps", "usable_low", "usable_high")
     another = found.ne_missing(found.shift().over("curve"))
     rows = rows.filter(another | pl.col("limit_s").is_in([slo.limit_s, last]))
-    tooltip = [alt.Tooltip("curve:N"), alt.Tooltip("limit_s:Q", title="limit (s)", format=".3g"), alt.Tooltip("c_max:Q", title="C_max"),
+    tooltip = ["curve:N", alt.Tooltip("limit_s:Q", title="limit (s)", format=".3g"), alt.Tooltip("c_max:Q", title="C_max"),
             alt.Tooltip("usable_rps:Q", title="usable requests/s", format=".3g"),
             *(alt.Tooltip(f"usable_{end}:Q", title=f"{end} end", format=".3g") for end in ("low", "high"))]  # fmt: skip
     base = alt.Chart(rows.select("curve", "limit_s", "c_max", "usable_rps", "usable_low", "usable_high"))
@@ -151,14 +151,7 @@ def _by_peak(results: Results, planned: float) -> alt.LayerChart:
         .mark_point(filled=True, size=45, opacity=1)
         .encode(x=x, y=y, color=curve_colour(results), shape=curve_shape(results))
     )
-    tooltip = [
-        alt.Tooltip("curve:N"),
-        alt.Tooltip("peak:Q"),
-        alt.Tooltip("instances:Q"),
-        alt.Tooltip("gpus:Q"),
-        alt.Tooltip("fewest:Q"),
-        alt.Tooltip("most:Q"),
-    ]
+    tooltip = ["curve:N", "peak:Q", "instances:Q", "gpus:Q", "fewest:Q", "most:Q"]
     hover = base.mark_point(size=25, opacity=0).encode(x=x, y=y, tooltip=tooltip)
     ranges = alt.Chart(frame.drop_nulls(["fewest", "most"]).select("curve", "peak", "fewest", "most"))
     shade = ranges.mark_area(interpolate="step-before", opacity=0.15).encode(

@@ -9,6 +9,7 @@ from bench.figures.theme import (
     curve_colour,
     curve_column,
     level_axis,
+    marked,
     nothing_to_show,
     panels_a_row,
     points,
@@ -42,7 +43,7 @@ def gpu_balance(results: Results) -> alt.ConcatChart | alt.LayerChart:
     if rows.is_empty():
         return nothing_to_show("no run has the utilisation of its GPUs")
     order = sorted(rows["gpu"].unique(), key=lambda name: (len(name), name))
-    shape = alt.Shape("gpu:N", title="GPU", sort=order, scale=alt.Scale(domain=order, range=shapes(len(order))))
+    shape = marked(alt.Shape, "gpu:N", shapes(order), title="GPU")
     # Lines that lie on one another still show.
     widths = {name: 4 - 2.5 * i / max(1, len(order) - 1) for i, name in enumerate(order)}
     rows = rows.with_columns(width=pl.col("gpu").replace_strict(widths, return_dtype=pl.Float64))
@@ -74,7 +75,7 @@ def _panel(results: Results, curve: str, rows: pl.DataFrame, shape: alt.Shape) -
     y = alt.Y("share:Q", title="GPU utilisation", axis=alt.Axis(format="%"), scale=alt.Scale(domain=[0, 1.02], nice=False))
     ends = {"y": alt.Y("low:Q", title="GPU utilisation", scale=alt.Scale(domain=[0, 1.02], nice=False)), "y2": "high:Q"}
     width = alt.StrokeWidth("width:Q", scale=None, legend=None)
-    tooltip = [alt.Tooltip("run:N"), alt.Tooltip("gpu:N"), alt.Tooltip("level:Q"), alt.Tooltip("share:Q", format=".1%")]
+    tooltip = ["run:N", "gpu:N", "level:Q", alt.Tooltip("share:Q", format=".1%")]
     return alt.LayerChart(
         layer=[
             alt.Chart(spread).mark_rule(strokeWidth=12, color="#cccccc").encode(x=x, **ends),

@@ -136,7 +136,7 @@ def _panel(results: Results, rows: pl.DataFrame, column: str, ends: tuple[float,
     x = alt.X(f"{_X}:Q", title=results.tokens_per_s, scale=along)
     y = alt.Y(f"{column}:Q", title=up, scale=scale, axis=ticked(log_ticks(low, high), low, high, format="~g"))
     colour = curve_colour(results)
-    tooltip = [alt.Tooltip("curve:N"), alt.Tooltip("label:N", title="load"), alt.Tooltip(f"{_X}:Q", format=".0f"),
+    tooltip = ["curve:N", alt.Tooltip("label:N", title="load"), alt.Tooltip(f"{_X}:Q", format=".0f"),
                alt.Tooltip(f"{column}:Q", title=title, format=".3g")]  # fmt: skip
     columns = ("curve", "workload", "level", "run", "mark", "label", "whole", _X, column, "dx", "dy", "align")
     both = alt.Chart(here.select(*columns))
@@ -155,7 +155,7 @@ def _panel(results: Results, rows: pl.DataFrame, column: str, ends: tuple[float,
         base.transform_filter("datum.whole").mark_point(filled=True, size=14, color="white", opacity=1).encode(x=x, y=y),
         label_layer(both, x, y, bold="isValid(datum.mark)"),
         invalid.mark_point(shape="cross", angle=45, size=70, strokeWidth=1.5, opacity=1).encode(
-            x=x, y=y, color=colour, tooltip=[alt.Tooltip("run:N"), *tooltip[2:]]
+            x=x, y=y, color=colour, tooltip=["run:N", *tooltip[2:]]
         ),
     ]
     heading = f"{slo}, far above" if slo else title

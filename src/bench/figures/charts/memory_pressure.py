@@ -8,6 +8,7 @@ from bench.figures.results import Results
 from bench.figures.theme import (
     curve_column,
     kv_usage_over_time,
+    marked,
     nothing_to_show,
     panels_a_row,
     time_axis,
@@ -16,8 +17,7 @@ from bench.figures.theme import (
 )
 from bench.study.questions import shows_kv_cache
 
-_COUNTS = ("running", "waiting")
-_GREYS = ["#000000", "#999999"]  # colours are deployments
+_COUNTS = {"running": "#000000", "waiting": "#999999"}  # in greys: colours are deployments
 
 
 @figure(
@@ -49,13 +49,7 @@ def memory_pressure(results: Results) -> alt.ConcatChart | alt.LayerChart:
         rows = rows.with_columns(curve=pl.lit(curve))
         counts = rows.filter(pl.col("series").is_in(list(_COUNTS))).select("curve", "series", "elapsed_s", "value")
         usage = rows.filter(pl.col("series") == "kv_usage").select("curve", "elapsed_s", "value")
-        colour = alt.Color(
-            "series:N",
-            title="requests",
-            legend=alt.Legend(orient="bottom"),
-            sort=list(_COUNTS),
-            scale=alt.Scale(domain=list(_COUNTS), range=_GREYS),
-        )
+        colour = marked(alt.Color, "series:N", _COUNTS, title="requests", legend=alt.Legend(orient="bottom"))
         title = f"{curve} at {run['level']:g}" + ("" if run["counts_valid"] else " (invalid run)")
         above = (
             alt.Chart(counts, title=alt.TitleParams(title, fontSize=15, anchor="start"))
@@ -64,7 +58,7 @@ def memory_pressure(results: Results) -> alt.ConcatChart | alt.LayerChart:
                 x=x.title(None),
                 y=alt.Y("value:Q", title="requests"),
                 color=colour,
-                tooltip=[alt.Tooltip("series:N"), alt.Tooltip("value:Q", title="requests"), time_tooltip()],
+                tooltip=["series:N", alt.Tooltip("value:Q", title="requests"), time_tooltip()],
             )
             .properties(width=280, height=180)
         )

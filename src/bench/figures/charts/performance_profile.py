@@ -118,7 +118,7 @@ def _panel(results: Results, runs: pl.DataFrame, found: pl.DataFrame, words: lis
             y,
             x,
             colour,
-            tooltip=[alt.Tooltip("run:N"), alt.Tooltip("level:Q"), alt.Tooltip(f"{_COLUMN}:Q", format=".0f")],
+            tooltip=["run:N", "level:Q", alt.Tooltip(f"{_COLUMN}:Q", format=".0f")],
         ),
         *point_layers(one, turning_points(one, found, _COLUMN, log=log), y, _BLACK, log=log),
         *marks,

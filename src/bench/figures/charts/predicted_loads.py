@@ -96,7 +96,7 @@ def _panel(
             y=y,
             color=colour,
             shape=curve_shape(results),
-            tooltip=[alt.Tooltip("run:N"), alt.Tooltip("level:Q"), alt.Tooltip("value:Q", format=".3g")],
+            tooltip=["run:N", "level:Q", alt.Tooltip("value:Q", format=".3g")],
         )
     )
     return alt.LayerChart(layer=[band, line, dots])

@@ -75,19 +75,14 @@ def saturation_by_kv_bytes(results: Results) -> alt.HConcatChart | alt.LayerChar
                     color=colour,
                     shape=shape,
                     size=curve_size(),
-                    tooltip=[
-                        alt.Tooltip("curve:N"),
-                        alt.Tooltip("measured:Q"),
-                        alt.Tooltip("predicted:Q", format=".1f"),
-                        alt.Tooltip("below:Q"),
-                    ],
+                    tooltip=["curve:N", "measured:Q", alt.Tooltip("predicted:Q", format=".1f"), "below:Q"],
                 ),
                 base.mark_point(size=260, strokeWidth=1.5).encode(
                     x=x,
                     y=alt.Y("predicted:Q"),
                     color=colour,
                     shape=shape,
-                    tooltip=[alt.Tooltip("curve:N"), alt.Tooltip("predicted:Q", format=".1f")],
+                    tooltip=["curve:N", alt.Tooltip("predicted:Q", format=".1f")],
                 ),
                 curve.mark_rule(strokeWidth=1.2).encode(
                     x=beside, y=alt.Y("saturation_low:Q", title=load), y2=alt.Y2("saturation_high:Q"), color=colour
@@ -96,7 +91,7 @@ def saturation_by_kv_bytes(results: Results) -> alt.HConcatChart | alt.LayerChar
                     x=beside,
                     y=alt.Y("saturation_at:Q", title=load),
                     color=colour,
-                    tooltip=[alt.Tooltip("curve:N"), alt.Tooltip("text:N", title="B|C")],
+                    tooltip=["curve:N", alt.Tooltip("text:N", title="B|C")],
                 ),
             ).properties(width=340, height=HEIGHT)
         )

@@ -101,8 +101,8 @@ def _row(results: Results, setting: str, runs: pl.DataFrame) -> alt.HConcatChart
     y = alt.Y("throughput_tokens_per_s:Q", title=results.tokens_per_s, scale=alt.Scale(domain=[0, 1.05 * highest]))
     every = alt.Chart(runs.select(_COLUMNS))
     tooltip = [
-        alt.Tooltip("run:N"),
-        alt.Tooltip("level:Q"),
+        "run:N",
+        "level:Q",
         alt.Tooltip("throughput_tokens_per_s:Q", format=".0f"),
         alt.Tooltip("kv_usage_peak:Q", format=".1%"),
     ]
@@ -122,7 +122,7 @@ def _row(results: Results, setting: str, runs: pl.DataFrame) -> alt.HConcatChart
             y=share,
             color=colour,
             shape=shape,
-            tooltip=[alt.Tooltip("series:N"), alt.Tooltip("level:Q"), alt.Tooltip("ratio:Q", format=".0%")],
+            tooltip=["series:N", "level:Q", alt.Tooltip("ratio:Q", format=".0%")],
         ),
     )
     usage = alt.X(

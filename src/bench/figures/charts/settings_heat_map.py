@@ -74,12 +74,7 @@ def _panel(grid: SettingGrid, grids: list[SettingGrid], widest: float) -> alt.La
     colour = alt.condition("datum.established", alt.Color("log:Q", scale=scale, legend=None), alt.value("#dddddd"))
     strong = alt.expr("datum.established || datum.first ? 'bold' : 'normal'")
     ink = alt.expr(f"datum.established && abs(datum.log) > {_DARK * end:.4f} ? 'white' : 'black'")
-    tooltip = [
-        alt.Tooltip("deployment:N"),
-        alt.Tooltip("text:N"),
-        alt.Tooltip("interval:N"),
-        alt.Tooltip("levels:Q", title="loads"),
-    ]
+    tooltip = ["deployment:N", "text:N", "interval:N", alt.Tooltip("levels:Q", title="loads")]
     layers: list[alt.Chart] = [
         base.mark_rect().encode(color=colour, tooltip=tooltip),
         base.transform_filter("datum.first").mark_rect(filled=False, stroke="black", strokeWidth=2),

@@ -77,10 +77,10 @@ def slo_margin(results: Results) -> alt.FacetChart | alt.LayerChart:
     y = alt.Y("at:Q", title=title, scale=scale, axis=ticked(log_ticks(low, high), low, high, format="~%"))
     base = alt.Chart(rows)
     tooltip = [
-        alt.Tooltip("curve:N"),
-        alt.Tooltip("run:N"),
+        "curve:N",
+        "run:N",
         alt.Tooltip("slo:N", title="SLO"),
-        alt.Tooltip("level:Q"),
+        "level:Q",
         alt.Tooltip("seconds:Q", format=".3g"),
         alt.Tooltip("reached:Q", title="of its limit", format=".0%"),
     ]

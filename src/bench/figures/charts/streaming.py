@@ -6,7 +6,7 @@ import polars as pl
 from bench.analysis import streamed_both_ways, streaming_gains
 from bench.figures.registry import figure
 from bench.figures.results import Results
-from bench.figures.theme import NEUTRAL, nothing_to_show
+from bench.figures.theme import NEUTRAL, marked, nothing_to_show
 from bench.study.questions import with_and_without_streaming
 from bench.words.charts import pairs_note
 from bench.words.token_costs import gain_title
@@ -59,13 +59,8 @@ def streaming(results: Results) -> alt.FacetChart | alt.LayerChart:
     bars = base.mark_bar(height=18).encode(
         x=x,
         y=y,
-        color=alt.Color(
-            "answer:N",
-            legend=None,
-            sort=list(_KINDS.values()),
-            scale=alt.Scale(domain=list(_KINDS.values()), range=["#444444", NEUTRAL]),
-        ),
-        tooltip=[alt.Tooltip("case:N"), alt.Tooltip("answer:N"), alt.Tooltip("seconds:Q", format=".3f")],
+        color=marked(alt.Color, "answer:N", dict(zip(_KINDS.values(), ("#444444", NEUTRAL), strict=True)), legend=None),
+        tooltip=["case:N", "answer:N", alt.Tooltip("seconds:Q", format=".3f")],
     )
     text = base.mark_text(align="left", dx=4).encode(x=x, y=y, text=alt.Text("seconds:Q", format=".3f"))
     chart: alt.FacetChart = (

@@ -9,7 +9,7 @@ import polars as pl
 
 from bench.figures.registry import figure
 from bench.figures.results import Results
-from bench.figures.theme import NEUTRAL, WIDTH, nothing_to_show
+from bench.figures.theme import NEUTRAL, WIDTH, marked, nothing_to_show
 from bench.records.tuning import TuningRecord
 from bench.words.tuning import headline
 
@@ -64,21 +64,15 @@ def tuning(results: Results) -> alt.LayerChart:
               axis=alt.Axis(labelLimit=420, ticks=False, grid=True))  # fmt: skip
     offset = alt.YOffset("place:Q", scale=alt.Scale(domain=[0, 1]))
     colour = alt.Color("colour:N", scale=None)
-    phases = list(_SHAPES)
-    shape = alt.Shape("phase:N", title="start", sort=phases, scale=alt.Scale(domain=phases, range=list(_SHAPES.values())))
-    tooltip = [
-        alt.Tooltip("candidate:N"),
-        alt.Tooltip("phase:N"),
-        alt.Tooltip("rate:Q", format=".3g"),
-        alt.Tooltip("why:N", title="the search ended"),
-    ]
+    shape = marked(alt.Shape, "phase:N", _SHAPES, title="start")
+    tooltip = ["candidate:N", "phase:N", alt.Tooltip("rate:Q", format=".3g"), alt.Tooltip("why:N", title="the search ended")]
     starts = alt.Chart(rows)
     known = starts.transform_filter("datum.rate !== null")
     return alt.LayerChart(
         layer=[
             alt.Chart(predicted)
             .mark_tick(color=NEUTRAL, thickness=3, size=_STEP - 6)
-            .encode(x=alt.X("expected:Q"), y=y, tooltip=[alt.Tooltip("candidate:N"), alt.Tooltip("expected:Q", format=".3g")]),
+            .encode(x=alt.X("expected:Q"), y=y, tooltip=["candidate:N", alt.Tooltip("expected:Q", format=".3g")]),
             known.mark_rule(strokeWidth=1.3).encode(x=alt.X("low:Q"), x2="high:Q", y=y, yOffset=offset, color=colour),
             known.mark_point(filled=True, opacity=1, size=45).encode(
                 x=x, y=y, yOffset=offset, color=colour, shape=shape, tooltip=tooltip

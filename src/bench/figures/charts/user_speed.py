@@ -111,7 +111,7 @@ def _panel(results: Results, panel: _Panel) -> alt.LayerChart | None:
                            "an_instance", "dx", "dy", "align"))  # fmt: skip
     base = alt.Chart(rows.with_columns(candidate=pl.col("within").fill_null(False)).select(*shown))
     strength = alt.condition("datum.candidate", alt.value(1), alt.value(_FAINT))
-    tooltip = [alt.Tooltip("curve:N"), alt.Tooltip("label:N", title="load"),
+    tooltip = ["curve:N", alt.Tooltip("label:N", title="load"),
                *(alt.Tooltip(f"{column}:Q", format=".3g") for column in (panel.x, each))]  # fmt: skip
     layers = [
         base.transform_filter("datum.unbeaten")

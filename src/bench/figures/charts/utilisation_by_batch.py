@@ -7,7 +7,7 @@ from bench.analysis.factors import cells, metrics_of
 from bench.figures.families import by_family
 from bench.figures.registry import figure
 from bench.figures.results import Results
-from bench.figures.theme import nothing_to_show
+from bench.figures.theme import marked, nothing_to_show
 from bench.study.questions import crossed_factors
 
 _SHADES = ["#a6cee3", "#5fa2ce", "#1f6fb2", "#0b3c6f"]
@@ -60,14 +60,11 @@ def _drawn(runs: pl.DataFrame) -> alt.TopLevelMixin:
     scale = alt.Scale(domain=[0, 1])
     bars = base.mark_bar().encode(
         y=alt.Y("share:Q", title=title, axis=alt.Axis(format="%"), scale=scale),
-        color=alt.Color(
-            "tensor_parallel:O",
-            title="devices",
-            sort=counts,
-            scale=alt.Scale(domain=counts, range=_shades(len(counts))),
-        ),
+        color=marked(alt.Color, "tensor_parallel:O", dict(zip(counts, _shades(len(counts)), strict=True)), title="devices"),
         tooltip=[
-            *("model:N", alt.Tooltip("level:Q"), "tensor_parallel:O"),
+            "model:N",
+            "level:Q",
+            "tensor_parallel:O",
             *(alt.Tooltip(f"{key}:Q", format=".1%") for key in ("share", "low", "high")),
             alt.Tooltip("n:Q", title="configurations"),
         ],

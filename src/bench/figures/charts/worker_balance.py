@@ -10,6 +10,7 @@ from bench.figures.theme import (
     curve_colour,
     curve_column,
     level_axis,
+    marked,
     nothing_to_show,
     panels_a_row,
     points,
@@ -48,7 +49,7 @@ def worker_balance(results: Results) -> alt.ConcatChart | alt.LayerChart:
     if not known:
         return nothing_to_show("no run keeps several workers that all count their requests or tokens")
     order = table["worker"].unique(maintain_order=True).to_list()
-    shape = alt.Shape("worker:N", title="worker", sort=order, scale=alt.Scale(domain=order, range=shapes(len(order))))
+    shape = marked(alt.Shape, "worker:N", shapes(order), title="worker")
     panels = [_panel(results, curve, rows, what, shape) for curve, rows, what in known]
     return alt.concat(*panels, columns=panels_a_row(len(panels)))
 
@@ -77,12 +78,7 @@ def _panel(results: Results, curve: str, rows: pl.DataFrame, what: str, shape: a
         y = alt.Y(f"{column}:Q", title=title, axis=alt.Axis(format="%"), scale=alt.Scale(domain=[0, 1.02], nice=False))
         shown = rows.select("curve", "worker", "run", "level", "valid", column).drop_nulls(column)
         means = shown.filter("valid").group_by("curve", "worker", "level", maintain_order=True).agg(pl.col(column).mean())
-        tooltip = [
-            alt.Tooltip("run:N"),
-            alt.Tooltip("worker:N"),
-            alt.Tooltip("level:Q"),
-            alt.Tooltip(f"{column}:Q", format=".1%"),
-        ]
+        tooltip = ["run:N", "worker:N", "level:Q", alt.Tooltip(f"{column}:Q", format=".1%")]
         lines = alt.Chart(means).mark_line().encode(x=x, y=y, color=colour, detail="worker:N")
         marks = points(alt.Chart(shown), y, x, colour, hollow="none", shape=shape, tooltip=tooltip)
         charts.append(alt.LayerChart(layer=[*beneath, lines, marks]).properties(width=_WIDTH, height=height))

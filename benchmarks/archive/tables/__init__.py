@@ -1,1 +1,0 @@
-"""Parse, aggregate and figures of many runs: ours against pandas and matplotlib."""
