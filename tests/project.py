@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import chdir, redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,9 @@ import vl_convert
 import yaml
 from benchmarks.workflow import copy_project, fill_store, write_study
 
-from bench.engine import prepare_engine
+from bench.engine import prepare_engine, prepare_router
+from bench.routers import ROUTERS
+from bench.study import Paths
 from bench.study.deployment import Engine
 from bench.watch import follow
 from tests.command import bench
@@ -42,12 +45,22 @@ LENIENT = {
 
 def built(name: str, engine: dict[str, Any]) -> Path:
     """The record of an engine, whose environment is built if it is not there: by one process of the tests, since all of them share it."""
-    record = Path("results/engines") / name / "engine.json"
+    record = Path(Paths.ENGINE.format(engine=name))
+    return _built(record, lambda: prepare_engine(name, Engine.model_validate(engine), record, print))
+
+
+def built_router(name: str) -> Path:
+    """As `built`, of a router that has an environment."""
+    record = Path(Paths.ROUTER.format(router=name))
+    return _built(record, lambda: prepare_router(name, ROUTERS[name].lock, record, print))
+
+
+def _built(record: Path, prepare: Callable[[], None]) -> Path:
     (ROOT / record).parent.mkdir(parents=True, exist_ok=True)
-    with (ROOT / "results/engines/.lock").open("w") as lock, chdir(ROOT):
+    with (ROOT / record.parents[1] / ".lock").open("w") as lock, chdir(ROOT):
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not record.exists():
-            prepare_engine(name, Engine.model_validate(engine), record, print)
+            prepare()
     return record
 
 

@@ -2,18 +2,29 @@
 
 import json
 import os
+import subprocess
 import sys
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import requests
 
+from bench import routers
 from bench.engine import fleet as module
-from bench.engine import server_of
+from bench.engine import server_of, write_launch
 from bench.engine.fleet import Fleet, router_program
 from bench.engine.server import ServerDied
 from bench.errors import BenchError
+from bench.models import Architecture, config_of
+from bench.records.engine import read_engine
+from bench.records.files import write_record
+from bench.records.launch import RouterLaunch, read_launch
+from bench.routers import ROUTERS
 from bench.study import Plan, load_config
 from tests import records
+from tests.conftest import ARCHITECTURE, ROOT
+from tests.project import built_router
 from tests.test_server import eventually, gone, started
 
 # Answers with its port and its cores.
@@ -30,21 +41,32 @@ http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_
 """
 
 
-def has(router):
+def has_haproxy():
     try:
-        return bool(router_program(router))
+        return bool(router_program("haproxy"))
     except BenchError:
         return False
 
 
-needs_haproxy = pytest.mark.skipif(not has("haproxy"), reason="HAProxy is not installed")
+needs_haproxy = pytest.mark.skipif(not has_haproxy(), reason="HAProxy is not installed")
 
 
-def fleet(folder, balance="roundrobin", **more):
+def in_environment(router):
+    """The Python of a router's environment."""
+    return str(ROOT / read_engine(ROOT / built_router(router)).command[0])
+
+
+def fleet(folder, balance="roundrobin", router="haproxy"):
     file = folder / "server.py"
     file.write_text(SERVER)
+    python = (in_environment(router),) if ROUTERS[router].lock else ()
     launch = records.launch(
-        device="cpu", gpus=0, kind="llama.cpp", argv=(sys.executable, str(file), "{port}"), replicas=2, router=balance, **more
+        device="cpu",
+        gpus=0,
+        kind="llama.cpp",
+        argv=(sys.executable, str(file), "{port}"),
+        replicas=2,
+        router=RouterLaunch(name=router, balance=balance, command=(*python, *ROUTERS[router].program)),
     )
     return server_of(launch, cores=1, workers=1, log=folder / "server.log", ready_timeout_s=20.0, say=lambda _: None)
 
@@ -64,57 +86,68 @@ def test_replicas_answer_in_turn_on_cores_of_their_own_and_end_together(tmp_path
             assert len({text.split("[")[1] for text in each}) == 2
         assert server.running()
         assert server.answers()
-        assert all((tmp_path / name).exists() for name in ("server.log", "server-2.log", "router.log", "haproxy.cfg"))
+        assert all((tmp_path / name).exists() for name in ("server.log", "server-2.log", "router.log", "router.cfg"))
         processes = [each.pid for each in started()]
         assert len(processes) >= 9  # three guards of two processes each, and what they hold
     assert all(gone(pid) for pid in processes)
 
 
-@needs_haproxy
-def test_a_header_keeps_a_conversation_at_its_replica(tmp_path):
-    with fleet(tmp_path, balance="header:X-Session") as server:
-        conversations = [set(answers(server, 4, **{"X-Session": f"conversation-{i}"})) for i in range(8)]
-    assert all(len(each) == 1 for each in conversations)
-    assert len(set.union(*conversations)) == 2
-
-
-@pytest.mark.skipif(not has("vllm-router"), reason="vLLM's router is not installed")
-@pytest.mark.parametrize("balance", ["roundrobin", "power-of-two", "cache-aware", "header:X-Session-ID"])
-def test_vllms_router_deals_out_and_goes_on_without_a_replica_that_is_lost(tmp_path, balance):
-    def asked(server, count, **headers):
-        body = {"model": "m", "prompt": "a"}
+@pytest.mark.parametrize(
+    ("router", "header"),
+    [
+        pytest.param("haproxy", "X-Session", marks=needs_haproxy),
+        ("vllm-router", "X-Session-ID"),
+        ("sglang-router", "X-SMG-Routing-Key"),
+    ],
+)
+def test_a_router_keeps_conversations_and_goes_on_without_a_replica_until_it_is_back(tmp_path, router, header):
+    def asked(server, count, name):
         sent = [
-            requests.post(f"{server.base_url}/v1/completions", json=body, headers=headers, timeout=20) for _ in range(count)
+            requests.post(
+                f"{server.base_url}/v1/completions", json={"model": "m", "prompt": "a"}, headers={header: name}, timeout=20
+            )
+            for _ in range(count)
         ]
         return [each.text.split()[0] for each in sent if each.status_code == 200]
 
-    with fleet(tmp_path, balance=balance, router_kind="vllm-router") as server:
-        if balance == "roundrobin":
-            assert len(set(asked(server, 8))) == 2
-        if balance.startswith("header"):
-            conversations = [set(asked(server, 3, **{"X-Session-ID": f"conversation-{i}"})) for i in range(8)]
-            assert all(len(each) == 1 for each in conversations)
-            assert len(set.union(*conversations)) == 2
-        server.lose(2)
-        assert eventually(lambda: len(asked(server, 8)) == 8)
-        assert server.restore() is not None
-        assert len(set(asked(server, 8))) == 2 or balance != "roundrobin"
-
-
-@needs_haproxy
-def test_a_replica_that_is_lost_on_purpose_leaves_a_fleet_of_the_others_and_comes_back(tmp_path):
-    with fleet(tmp_path) as server:
+    with fleet(tmp_path, balance=f"header:{header}", router=router) as server:
+        conversations = [set(asked(server, 3, f"conversation-{i}")) for i in range(8)]
+        assert all(len(each) == 1 for each in conversations)
+        assert len(set.union(*conversations)) == 2
+        if router == "haproxy":
+            assert " check " not in (tmp_path / "router.cfg").read_text()  # it would take out one that is merely busy
+        server.check_often(True)
+        if router == "haproxy":
+            assert (tmp_path / "router.cfg").read_text().count(" check inter 1s fall 2 rise 1\n") == 2
         server.lose(2)
         assert eventually(lambda: not server._replicas[1].running())
+        assert eventually(lambda: sum(len(asked(server, 1, f"other-{i}")) for i in range(8)) == 8)
         assert server.running()
         assert server.answers()
-        assert len(set(answers(server))) == 1  # what the lost one refuses goes to the other
         assert server.restore() == server.workers["replica 2"]
-        assert len(set(answers(server))) == 2
+        assert len(set.union(*(set(asked(server, 1, f"further-{i}")) for i in range(16)))) == 2
         assert server.restore() is None
         server.lose(1)
         processes = [each.pid for each in started()]
     assert all(gone(pid) for pid in processes)
+
+
+@pytest.mark.parametrize("router", [name for name, each in ROUTERS.items() if each.lock])
+def test_a_router_knows_all_that_it_is_told(router):
+    """Its own parser, which refuses words and values that are not its own, as it is told of each balance."""
+    parse = "from {0}.router_args import RouterArgs; parser = ArgumentParser(); RouterArgs.add_cli_args(parser, use_router_prefix=False)"
+    made = [
+        ROUTERS[router].invocation(balance, ["http://h:1", "http://h:2"], port="1", metrics=2, file=Path("f"), checked=True)[0]
+        for balance in ROUTERS[router].balances
+    ]
+    code = f"""
+from argparse import ArgumentParser
+{parse.format(ROUTERS[router].program[-1])}
+for words in {made}:
+    print(len(vars(RouterArgs.from_cli_args(parser.parse_args(words)))["worker_urls"]))
+"""
+    done = subprocess.run([in_environment(router), "-c", code], capture_output=True, text=True)
+    assert done.stdout.split() == ["2"] * len(made), done.stderr
 
 
 @needs_haproxy
@@ -135,7 +168,7 @@ def test_a_replica_that_ends_is_named_and_takes_the_fleet_along(tmp_path):
 
 @needs_haproxy
 def test_a_replica_that_does_not_start_ends_the_others(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "_configuration", lambda *_: "nonsense\n")
+    monkeypatch.setattr(routers.Router, "invocation", lambda *_, **__: (["--nonsense"], ""))
     with pytest.raises(ServerDied, match="ended"), fleet(tmp_path):
         pass
     assert gone(int((tmp_path / "server.log").read_text().split("server ")[-1].split()[0]))
@@ -155,8 +188,16 @@ def test_what_to_install_is_said_where_there_is_no_haproxy(tmp_path, monkeypatch
         ({"replicas": 2}, "replicas is 2, and nothing deals requests out to them"),
         ({"balance": "leastconn"}, "there is none; add `router: haproxy`"),
         ({"replicas": 2, "router": "haproxy", "balance": "random"}, "balance"),
-        ({"replicas": 2, "router": "haproxy", "balance": "cache-aware"}, "which HAProxy does not have"),
-        ({"replicas": 2, "router": "vllm-router"}, "vllm-router has roundrobin, power-of-two"),
+        (
+            {"replicas": 2, "router": "haproxy", "balance": "cache-aware"},
+            "haproxy has leastconn, roundrobin, header:NAME; give one of them",
+        ),
+        ({"replicas": 2, "router": "vllm-router"}, "balance is leastconn, and vllm-router has roundrobin, power-of-two"),
+        (
+            {"replicas": 2, "router": "sglang-router", "balance": "header:X-Session-ID"},
+            "has .*, header:X-SMG-Routing-Key; give",
+        ),
+        ({"replicas": 2, "router": "nginx"}, "there are haproxy, vllm-router, sglang-router"),
         ({"replicas": 2, "router": "haproxy", "nodes": 2}, "replicas behind a router run on one node"),
     ],
 )
@@ -197,3 +238,21 @@ def test_a_fleet_is_another_deployment_and_one_server_the_same_as_before(content
     assert after.digest != before.digest
     assert (after.settings["replicas"], after.settings["balance"]) == (2, "leastconn")
     assert "balance" not in before.settings
+
+
+def test_a_router_is_started_from_its_own_environment_and_no_other(content, tmp_path):
+    content["deployments"]["a"] |= {"replicas": 2, "router": "sglang-router", "balance": "roundrobin"}
+    spec = Plan.of(load_config(content, source="test")).deployments["a"]
+    assert list(spec.router_locks) == [ROUTERS["sglang-router"].lock]
+    write_record(records.checkpoint(config=config_of(Architecture(**ARCHITECTURE))), tmp_path / "checkpoint.json")
+    write_record(records.engine(), tmp_path / "engine.json")
+    files = {name: tmp_path / f"{name}.json" for name in ("engine", "checkpoint", "router", "launch")}
+    built = records.engine(engine="sglang-router", command=("env/bin/python",), locks=dict(spec.router_locks))
+    write_record(built, files["router"])
+    write_launch(spec, 10, **files)
+    router = read_launch(files["launch"]).router
+    assert (router.name, router.balance) == ("sglang-router", "roundrobin")
+    assert router.command == ("env/bin/python", *ROUTERS["sglang-router"].program)
+    write_record(replace(built, locks={"other.lock": "0"}), files["router"])
+    with pytest.raises(BenchError, match=r"router\.json was built from other locks than sglang-router's: remove that file"):
+        write_launch(spec, 10, **files)

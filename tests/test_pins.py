@@ -28,9 +28,9 @@ def test_the_lock_and_the_rules_environment_hold_all_that_the_project_needs():
     assert not set(beside) & set(LOCKED)
 
 
-def test_every_engine_s_environment_is_locked_and_renewed():
+def test_every_environment_is_locked_and_renewed():
     makefile = (ROOT / "Makefile").read_text()
     for wanted in (ROOT / "workflow/envs").glob("*.in"):
-        pin = next(line for line in wanted.read_text().splitlines() if line.startswith(("vllm", "xllamacpp")))
+        pin = next(line for line in wanted.read_text().splitlines() if line.startswith(("vllm", "xllamacpp", "sglang")))
         assert f"\n{pin} \\\n    --hash=" in f"\n{wanted.with_suffix('.lock').read_text()}"
         assert pin.split("==")[1] in makefile

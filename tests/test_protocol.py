@@ -18,6 +18,7 @@ MODULES = [
         for room in ("endpoints", "prompts")
         for file in sorted((ROOT / "src/bench" / room).glob("*.py"))
     ),
+    "src/bench/engine/fleet.py",
     "src/bench/engine/launch.py",
     "src/bench/engine/server.py",
     "src/bench/engines/llama_server.py",
@@ -49,6 +50,7 @@ MODULES = [
     "src/bench/records/run.py",
     "src/bench/study/arrivals.py",
     "src/bench/study/lengths.py",
+    "src/bench/routers.py",
     "src/bench/table_file.py",
     "src/bench/study/trace.py",
     "src/bench/telemetry/scraper.py",
@@ -59,7 +61,7 @@ MODULES = [
     "src/bench/measure/session.py",
     "src/bench/measure/warmup.py",
 ]
-KNOWN = (6, "2de168823078c3f9")
+KNOWN = (6, "50fa8a4d012c6b4c")
 
 
 def test_a_change_of_the_measuring_is_declared():

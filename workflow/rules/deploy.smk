@@ -3,6 +3,7 @@ rule deploy:
     input:
         engine=engine_of,
         checkpoint=checkpoint_of,
+        router=router_of,
     output:
         launch=paths.LAUNCH,
     log:
@@ -20,6 +21,7 @@ rule deploy:
             "records/engine.py",
             "records/launch.py",
             "records/environment.py",
+            "routers.py",
         ),
         deployment=lambda wildcards: PLAN.started[wildcards.deployment].digest,
         # A default that is said of a running server: no part of the digest, and of its launch.

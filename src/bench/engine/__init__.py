@@ -1,6 +1,6 @@
 """The server's side: its environment, its launch, its process, and the facts about it."""
 
-from bench.engine.environment import prepare_engine, refuse_unready
+from bench.engine.environment import prepare_engine, prepare_router, refuse_unready
 from bench.engine.external import refuse_unlike
 from bench.engine.facts import gather_facts, hardware, server_info
 from bench.engine.fleet import Fleet, router_program, server_of
@@ -21,6 +21,7 @@ __all__ = [
     "inherited",
     "outside_slurm",
     "prepare_engine",
+    "prepare_router",
     "refuse_unfit",
     "refuse_unlike",
     "refuse_unready",

@@ -20,7 +20,15 @@ from bench.records.files import write_record
 from bench.shipped import located
 from bench.study import Engine
 
-__all__ = ["indexed_locks", "install_batch", "installer_environment", "prepare_engine", "refuse_unready", "requirements"]
+__all__ = [
+    "indexed_locks",
+    "install_batch",
+    "installer_environment",
+    "prepare_engine",
+    "prepare_router",
+    "refuse_unready",
+    "requirements",
+]
 
 _BATCH = 25  # packages an installer call: small enough for a progress line every few seconds
 
@@ -40,20 +48,26 @@ def prepare_engine(name: str, engine: Engine, record: Path, say: Callable[[str],
     refuse_unready(name, engine)
     ready = EngineRecord(engine=name, source=engine.source, device=engine.backend)
     if engine.source == "lock":
-        folder = record.parent / "env"
-        python = _build(name, engine, folder, say)
-        ready = replace(
-            ready,
-            command=(str(python),),
-            locks={lock: checksum(located(lock)) for lock in engine.locks},
-            freeze=tuple(_run([str(python), "-m", "pip", "list", "--format=freeze"], name).split()),
-        )
+        python = _found(name, "python", engine.python)
+        ready = _built(ready, f"engine {name}", python, engine.locks, indexed_locks(engine), record, say)
     elif engine.source == "command":
         assert engine.command is not None
         ready = replace(ready, command=(_found(name, "command", engine.command[0]), *engine.command[1:]))
     elif engine.source == "container":
         ready = replace(ready, command=("python3",))  # in the image; `deploy` puts the runtime before it
     write_record(ready, record)
+
+
+def prepare_router(name: str, lock: str, record: Path, say: Callable[[str], None]) -> None:
+    """As `prepare_engine`, of a router that has an environment. Args: lock: what it is built from."""
+    record.parent.mkdir(parents=True, exist_ok=True)
+    ready = EngineRecord(engine=name, source="lock", device="cpu")
+    write_record(
+        _built(
+            ready, f"router {name}", shutil.which("python3") or sys.executable, [lock], [(located(lock), None)], record, say
+        ),
+        record,
+    )
 
 
 def refuse_unready(name: str, engine: Engine, record: Path | None = None) -> None:
@@ -108,18 +122,30 @@ def _ask(name: str, runtime: str) -> None:
         )
 
 
-def _build(name: str, engine: Engine, folder: Path, say: Callable[[str], None]) -> Path:
-    """The interpreter of the finished environment, as a path from the working directory: a project may be moved."""
-    interpreter = _found(name, "python", engine.python)
+def _built(
+    ready: EngineRecord,
+    what: str,
+    interpreter: str,
+    locks: Sequence[str],
+    indexed: Sequence[tuple[Path, str | None]],
+    record: Path,
+    say: Callable[[str], None],
+) -> EngineRecord:
+    """`ready`, with the interpreter of the finished environment as a path from the working directory: a project may be moved.
+
+    Args:
+        what: is built, for messages. interpreter: that it is made from. indexed: the files of `locks`, as of `indexed_locks`.
+    """
+    folder = record.parent / "env"
     python, made = folder / "bin" / "python", folder / "made-from"
-    made_from = f"{interpreter}\n" + "".join(located(lock).read_text() for lock in engine.locks)
+    made_from = f"{interpreter}\n" + "".join(file.read_text() for file, _ in indexed)
     if not made.exists() or made.read_text() != made_from:
-        _refuse_to_empty(name, folder)
-        say(f"engine {name}: a new environment in {folder}")
-        _run_guarded([interpreter, "-m", "venv", "--clear", str(folder)], name)
+        _refuse_to_empty(what, folder)
+        say(f"{what}: a new environment in {folder}")
+        _run_guarded([interpreter, "-m", "venv", "--clear", str(folder)], what)
         made.write_text(made_from)  # an interrupted build resumes from here
     begin, done = time.monotonic(), 0
-    wanted = [(index, requirements(lock)) for lock, index in indexed_locks(engine)]
+    wanted = [(index, requirements(lock)) for lock, index in indexed]
     batches = [(index, entries[i : i + _BATCH]) for index, entries in wanted for i in range(0, len(entries), _BATCH)]
     total = sum(len(batch) for _, batch in batches)
     part = folder / "batch.txt"
@@ -128,26 +154,31 @@ def _build(name: str, engine: Engine, folder: Path, say: Callable[[str], None]) 
         content = "".join(batch)
         part.write_text(content)
         # Of a package that was interrupted its metadata may be there, and half of its files: an installer takes it for installed.
-        install_batch(name, python, part, index, anew=content == interrupted)
+        install_batch(what, python, part, index, anew=content == interrupted)
         part.unlink()
         done += len(batch)
-        say(f"engine {name}: {done} of {total} packages, {time.monotonic() - begin:.0f} s")
-    say(f"engine {name}: ready in {folder}, {time.monotonic() - begin:.0f} s")
-    return python
+        say(f"{what}: {done} of {total} packages, {time.monotonic() - begin:.0f} s")
+    say(f"{what}: ready in {folder}, {time.monotonic() - begin:.0f} s")
+    return replace(
+        ready,
+        command=(str(python),),
+        locks={lock: checksum(file) for lock, (file, _) in zip(locks, indexed, strict=True)},
+        freeze=tuple(_run([str(python), "-m", "pip", "list", "--format=freeze"], what).split()),
+    )
 
 
-def _refuse_to_empty(name: str, folder: Path) -> None:
+def _refuse_to_empty(what: str, folder: Path) -> None:
     """Raise if an environment is somebody else's: it is reached through a link from this project's engines."""
     here = (folder, folder.parent, folder.parent.parent)
     if folder.exists() and (link := next((each for each in here if each.is_symlink()), None)):
         raise BenchError(
-            f"engines.{name}: {link} is a link, and the environment at its end, {folder.resolve()}, has other packages or another "
+            f"{what}: {link} is a link, and the environment at its end, {folder.resolve()}, has other packages or another "
             "interpreter. Others may use it, so nothing was changed. Remove the link; or, if nobody else uses it, that environment."
         )
 
 
 def _headers(name: str, interpreter: str) -> Path:
-    return Path(_run([interpreter, "-c", "import sysconfig; print(sysconfig.get_path('include'))"], name).strip())
+    return Path(_run([interpreter, "-c", "import sysconfig; print(sysconfig.get_path('include'))"], f"engine {name}").strip())
 
 
 def indexed_locks(engine: Engine) -> list[tuple[Path, str | None]]:
@@ -170,11 +201,11 @@ def requirements(lock: Path) -> list[str]:
     return entries
 
 
-def install_batch(name: str, python: Path, part: Path, index: str | None, *, anew: bool = False) -> None:
+def install_batch(what: str, python: Path, part: Path, index: str | None, *, anew: bool = False) -> None:
     """Install one batch: with uv, which is ten times faster; with pip, which knows the machine's own settings, where that fails.
 
     Args:
-        anew: whether to install also what seems to be installed.
+        what: it belongs to, for messages. anew: whether to install also what seems to be installed.
     """
     pinned = ["--no-deps", "--require-hashes", "-r", str(part)]
     # Neither compiles: a first start compiles what it imports, a sixth of what there is.
@@ -188,7 +219,7 @@ def install_batch(name: str, python: Path, part: Path, index: str | None, *, ane
         if _guarded(command, installer_environment(further))[0] == 0:
             return
     command, further = attempts[-1]
-    _run_guarded(command, name, installer_environment(further))
+    _run_guarded(command, what, installer_environment(further))
 
 
 def installer_environment(index: str | None = None) -> dict[str, str]:
@@ -207,14 +238,14 @@ def installer_environment(index: str | None = None) -> dict[str, str]:
     return kept
 
 
-def _run(command: Sequence[str], name: str) -> str:
+def _run(command: Sequence[str], what: str) -> str:
     done = subprocess.run(command, capture_output=True, text=True)
-    _refuse_failed(command, name, done.returncode, done.stdout + done.stderr)
+    _refuse_failed(command, what, done.returncode, done.stdout + done.stderr)
     return done.stdout
 
 
-def _run_guarded(command: Sequence[str], name: str, environment: Mapping[str, str] | None = None) -> None:
-    _refuse_failed(command, name, *_guarded(command, environment))
+def _run_guarded(command: Sequence[str], what: str, environment: Mapping[str, str] | None = None) -> None:
+    _refuse_failed(command, what, *_guarded(command, environment))
 
 
 def _guarded(command: Sequence[str], environment: Mapping[str, str] | None = None) -> tuple[int, str]:
@@ -228,10 +259,10 @@ def _guarded(command: Sequence[str], environment: Mapping[str, str] | None = Non
         return process.wait(), output
 
 
-def _refuse_failed(command: Sequence[str], name: str, status: int, output: str) -> None:
+def _refuse_failed(command: Sequence[str], what: str, status: int, output: str) -> None:
     if status:
         last = "\n".join(output.strip().splitlines()[-15:])
         raise BenchError(
-            f"engine {name}: `{' '.join(command)}` failed with {status}:\n{last}\n"
+            f"{what}: `{' '.join(command)}` failed with {status}:\n{last}\n"
             "What was installed is kept; run again to go on. On Debian, python3-venv may be missing."
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,53 +15,33 @@ from bench.engine.nodes import Nodes
 from bench.engine.server import Server, free_port
 from bench.errors import BenchError
 from bench.records.launch import Launch
+from bench.routers import CHECK_S, ROUTERS
 
 __all__ = ["Fleet", "router_program", "server_of"]
 
-# Debian puts it where users without root do not look.
+# Debian puts HAProxy where users without root do not look.
 _PLACES = (os.defpath, "/usr/sbin", "/usr/local/sbin")
-_CHECK_S = 1.0  # time between HAProxy's checks of a replica (s); convention: half of HAProxy's default
-# Without http-no-delay HAProxy holds back the first chunk of an answer for up to 0.2 s, and with reuse a connection that a server
-# closes takes a request along; source: its configuration manual. Answers may take as long as the client waits for them. A replica that
-# refuses connections gets none after two checks, and a request that it refused goes to another.
-_CONFIGURATION = """\
-defaults
-  mode http
-  option http-no-delay
-  option redispatch 1
-  http-reuse never
-  timeout connect 10s
-  timeout client 1d
-  timeout server 1d
-frontend all
-  bind 127.0.0.1:{port}
-  default_backend replicas
-backend replicas
-  balance {balance}
-  hash-type consistent
-  default-server check inter {check_s:g}s fall 2 rise 1
-{servers}
-"""
 
 
-_INSTALL = {"haproxy": "on Debian with `apt-get install haproxy`", "vllm-router": "with `uv tool install vllm-router`"}
-_POLICIES = {"roundrobin": "round_robin", "power-of-two": "power_of_two", "cache-aware": "cache_aware"}
-
-
-def router_program(kind: str) -> str:
-    """Where a router is. Args: kind: as a deployment has it.
+def router_program(name: str) -> str:
+    """Where the program of a router is that has no environment. Args: name: as a deployment has it.
 
     Raises:
         BenchError: it is not here.
     """
-    found = shutil.which(kind) or shutil.which(kind, path=os.pathsep.join(_PLACES))
+    router = ROUTERS[name]
+    found = shutil.which(router.program[0]) or shutil.which(router.program[0], path=os.pathsep.join(_PLACES))
     if found is None:
-        raise BenchError(f"router is {kind}, which is not on this machine. Install it, {_INSTALL[kind]}.")
+        raise BenchError(f"router is {name}, which is not on this machine. Install it, {router.missing}.")
     return found
 
 
 def server_of(launch: Launch, **options: Any) -> Server:
-    """The server of a launch, or its replicas with their router. Args: options: as `Server` takes them."""
+    """The server of a launch, or its replicas with their router. Args: options: as `Server` takes them.
+
+    Raises:
+        BenchError: the router is not on this machine.
+    """
     return Fleet(launch, **options) if launch.router else Server(launch, **options)
 
 
@@ -91,50 +71,27 @@ class Fleet(Server):
             )
             for i in range(launch.replicas)
         ]
-        self._file, self._balance = log.with_name("haproxy.cfg"), launch.router or ""
+        assert launch.router is not None
+        self._balance, self._kind, self._checked = launch.router.balance, ROUTERS[launch.router.name], False
+        program = launch.router.command if self._kind.lock else (router_program(launch.router.name),)
+        self._metrics_port, self._file = free_port(), log.with_name("router.cfg")
+        # Ports are others at each start; a replica is the same one.
+        self.workers = {f"replica {i}": each.base_url for i, each in enumerate(self._replicas, 1)}
         self._router = Server(
             # On no device: nothing is pinned.
-            replace(
-                launch,
-                router=None,
-                argv=self._router_command(launch),
-                device="none",
-                environment={},
-                afterwards=None,
-            ),
+            replace(launch, router=None, argv=program, device="none", environment={}, afterwards=None),
             cores=cores,
             workers=workers,
             log=log.with_name("router.log"),
+            health=self._kind.health,
             **options,
         )
+        self._program = list(self._router.argv)
         first = self._replicas[0]
         self.managed, self.nodes, self.ready_s = True, Nodes(), 0.0
         self.base_url = self._router.base_url
-        # Ports are others at each start; a replica is the same one.
-        self.workers = {f"replica {i}": each.base_url for i, each in enumerate(self._replicas, 1)}
         self.argv, self.environment = first.argv, dict(launch.environment)
         self._lost: Server | None = None
-
-    def _router_command(self, launch: Launch) -> tuple[str, ...]:
-        program = router_program(launch.router_kind)
-        if launch.router_kind == "haproxy":
-            return program, "-db", "-f", str(self._file)
-        metrics = ("--prometheus-port", str(free_port()), "--prometheus-host", "127.0.0.1")
-        policy = ("--policy", _POLICIES.get(self._balance, "consistent_hash"))
-        # As HAProxy's checks, in place of one a minute.
-        checks = (
-            "--health-check-interval-secs",
-            f"{_CHECK_S:g}",
-            "--health-failure-threshold",
-            "2",
-            "--health-success-threshold",
-            "1",
-            # A breaker would keep a replica that was restored out of the next run, and what is sent again hides what failed.
-            "--disable-circuit-breaker",
-            "--disable-retries",
-        )
-        urls = [each.base_url for each in self._replicas]
-        return program, "--host", "127.0.0.1", "--port", "{port}", *metrics, *policy, *checks, "--worker-urls", *urls
 
     def __enter__(self) -> Fleet:
         try:
@@ -142,14 +99,41 @@ class Fleet(Server):
                 each.start()
             for each in self._replicas:
                 each.wait()
-            self._file.write_text(_configuration(self.base_url, list(self.workers.values()), self._balance))
-            self._router.start()
-            self._router.wait()
+            self._start_router()
         except BaseException:
             self.stop()
             raise
         self.ready_s = max(each.ready_s for each in self._replicas)
         return self
+
+    def _start_router(self) -> None:
+        arguments, content = self._kind.invocation(
+            self._balance,
+            list(self.workers.values()),
+            port=self.base_url.rpartition(":")[2],
+            metrics=self._metrics_port,
+            file=self._file,
+            checked=self._checked,
+        )
+        if content:
+            self._file.write_text(content)
+        self._router.argv = [*self._program, *arguments]
+        self._router.start()
+        self._router.wait()
+
+    def check_often(self, checked: bool) -> None:
+        """Have the router check each replica every second, or as it does by itself; if that changes, it is started anew.
+
+        Checked so often, a replica that is too busy to answer would be taken out, which only a run that loses one is worth.
+
+        Raises:
+            ServerDied: it did not become ready.
+        """
+        if checked == self._checked:
+            return
+        self._router.stop()
+        self._checked = checked
+        self._start_router()
 
     @property
     def _parts(self) -> list[Server]:
@@ -172,7 +156,7 @@ class Fleet(Server):
         lost.stop()
         lost.start()
         lost.wait()
-        time.sleep(2 * _CHECK_S)  # the router's next check finds it
+        time.sleep(2 * CHECK_S)  # the router's next check finds it
         self._lost = None
         return lost.base_url
 
@@ -222,11 +206,3 @@ def _on_gpus(launch: Launch, replica: int) -> Launch:
     shown = shown_gpus({**os.environ, **launch.environment}) or [str(index) for index in range(each * launch.replicas)]
     own = ",".join(shown[replica * each : (replica + 1) * each])
     return replace(launch, environment={**launch.environment, "CUDA_VISIBLE_DEVICES": own})
-
-
-def _configuration(base_url: str, replicas: Sequence[str], balance: str) -> str:
-    """HAProxy's configuration. Args: balance: as a deployment has it."""
-    kind, _, name = balance.partition(":")
-    how = f"hdr({name})" if kind == "header" else kind
-    servers = "\n".join(f"  server replica{i} {url.removeprefix('http://')}" for i, url in enumerate(replicas, 1))
-    return _CONFIGURATION.format(port=base_url.rpartition(":")[2], balance=how, servers=servers, check_s=_CHECK_S)

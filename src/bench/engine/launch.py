@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -33,36 +33,54 @@ from bench.records.checkpoint import Checkpoint, read_checkpoint
 from bench.records.engine import EngineRecord, read_engine
 from bench.records.environment import redacted
 from bench.records.files import write_record
-from bench.records.launch import Launch, MemoryPlan
-from bench.study import DeploymentSpec
+from bench.records.launch import Launch, MemoryPlan, RouterLaunch
+from bench.routers import ROUTERS
+from bench.study import Deployment, DeploymentSpec
 
 __all__ = ["memory_plan", "passed_to_containers", "refuse_unfit", "resolve_launch", "write_launch"]
 
 
-def write_launch(spec: DeploymentSpec, longest: int, *, engine: Path, checkpoint: Path | None, launch: Path) -> None:
+def write_launch(
+    spec: DeploymentSpec, longest: int, *, engine: Path, checkpoint: Path | None, router: Path | None = None, launch: Path
+) -> None:
     """Resolve `spec` and write `launch.json`.
 
     Args:
         longest: tokens of the longest request that the study sends to it.
-        engine: the engine's record. checkpoint: the model's record; None for an external engine.
+        engine: the engine's record. checkpoint: the model's record; None for an external engine. router: the record of a
+            router that has an environment; None for others.
 
     Raises:
-        BenchError: the deployment cannot fit (the message gives the sum and what to change), or its engine's environment is of other
-            locks: a folder of engines that came from elsewhere; what they were built from, the workflow does not know.
+        BenchError: the deployment cannot fit (the message gives the sum and what to change), or an environment is of other locks: a
+            folder that came from elsewhere; what it was built from, the workflow does not know.
     """
     made = read_checkpoint(checkpoint) if checkpoint else None
     geometry = geometry_of(made.config) if made else None
     if made and geometry:
         refuse_unfit(spec, geometry, longest, made.weight_bytes)
-    record = read_engine(engine)
-    if record.locks is not None and record.locks != spec.locks:
-        raise BenchError(
-            f"{engine} was built from other locks than engines.{spec.deployment.engine}.locks: remove that file, and the environment "
-            "beside it is built anew."
-        )
-    content = resolve_launch(spec, record, made)
+    record = _built_from(spec.locks, engine, f"engines.{spec.deployment.engine}.locks")
+    of_router = _built_from(spec.router_locks, router, f"{spec.deployment.router}'s") if router else None
+    content = resolve_launch(spec, record, made, of_router)
     launch.parent.mkdir(parents=True, exist_ok=True)
     write_record(content, launch)
+
+
+def _built_from(locks: Mapping[str, str], path: Path, whose: str) -> EngineRecord:
+    """The record in `path`, of an environment of these locks."""
+    record = read_engine(path)
+    if record.locks is not None and record.locks != locks:
+        raise BenchError(
+            f"{path} was built from other locks than {whose}: remove that file, and the environment beside it is built anew."
+        )
+    return record
+
+
+def _router(deployment: Deployment, record: EngineRecord | None) -> RouterLaunch | None:
+    if deployment.router is None:
+        return None
+    interpreter = record.command if record else None
+    command = (*(interpreter or ()), *ROUTERS[deployment.router].program)
+    return RouterLaunch(name=deployment.router, balance=deployment.balance, command=command)
 
 
 def refuse_unfit(spec: DeploymentSpec, geometry: Geometry, longest: int, file_bytes: int | None = None) -> None:
@@ -87,7 +105,9 @@ def refuse_unfit(spec: DeploymentSpec, geometry: Geometry, longest: int, file_by
     _refuse_misfit(spec, memory_plan(spec, geometry, file_bytes), longest)
 
 
-def resolve_launch(spec: DeploymentSpec, engine: EngineRecord, checkpoint: Checkpoint | None) -> Launch:
+def resolve_launch(
+    spec: DeploymentSpec, engine: EngineRecord, checkpoint: Checkpoint | None, router: EngineRecord | None = None
+) -> Launch:
     """The launch of a deployment on a ready engine; without a checkpoint, that of a server that is not ours.
 
     Secrets in the deployment's `environment` are left out: this is written to a file and packed. The session puts them in.
@@ -136,8 +156,7 @@ def resolve_launch(spec: DeploymentSpec, engine: EngineRecord, checkpoint: Check
         further=tuple((*follower, *kind.model(model, follower), *arguments({**flags, **own})) for own in of_rank[1:]),
         settings=replace(kind.settings(flags, plan), random_weights=spec.model.synthetic),
         replicas=spec.deployment.replicas,
-        router=spec.deployment.balance if spec.deployment.router else None,
-        router_kind=spec.deployment.router or "haproxy",
+        router=_router(spec.deployment, router),
         plan=plan and _of_all(plan, spec),
         engine_version=kind.version({}, engine.freeze or ()),
     )

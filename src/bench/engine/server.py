@@ -47,6 +47,7 @@ class Server:
         ready_timeout_s: longest wait for readiness.
         say: takes progress lines.
         headers: sent to an external one with each request.
+        health: where it says whether it serves; None: where its engine does.
 
     Attributes:
         base_url: where it answers. workers: where the engines behind it do, if it is a router, by their names.
@@ -66,6 +67,7 @@ class Server:
         say: Callable[[str], None],
         headers: Mapping[str, str] | None = None,
         first_worker: int = 0,
+        health: str | None = None,
     ) -> None:
         self._headers = headers
         self._log, self._ready_timeout_s, self._say = log, ready_timeout_s, say
@@ -75,7 +77,7 @@ class Server:
         self.nodes = Nodes()
         self.managed = launch.argv is not None
         self.workers: Mapping[str, str] = {address: address for address in launch.workers}
-        self._health = managed(launch.kind).health
+        self._health = health or managed(launch.kind).health
         self.ready_s = 0.0
         self.argv: list[str] = []
         self.environment: dict[str, str] = {}

@@ -67,7 +67,7 @@ def _checks(plan: Plan, spec: DeploymentSpec, store: Store) -> Iterator[Callable
         return
     yield lambda: refuse_unready(spec.deployment.engine, spec.engine, _prepared(spec))
     yield partial(_refuse_nodes, spec)
-    if spec.deployment.router:
+    if spec.deployment.router and not spec.router_locks:
         yield partial(_refuse_router, spec)
     yield partial(_refuse_cores if spec.engine.backend == "cpu" else _refuse_gpus, spec)
     if spec.model.hub:
@@ -112,7 +112,7 @@ def _refuse_nodes(spec: DeploymentSpec) -> None:
 
 def _refuse_router(spec: DeploymentSpec) -> None:
     try:
-        router_program(spec.deployment.router or "haproxy")
+        router_program(spec.deployment.router or "")
     except BenchError as error:
         raise BenchError(f"deployments.{spec.name}: {error}") from None
 

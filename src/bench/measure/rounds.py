@@ -166,8 +166,10 @@ class Rounds:
         if prompts is not None:
             load = replace(load, seed=f"{run.digest}/{prompts}")
         with self.store.adding(run) as folder, blaming(self.server):
-            self.progress.run_begins(run, folder, place.round)
             lose, fleet = run.workload.lose, self.server
+            if isinstance(fleet, Fleet):
+                fleet.check_often(lose is not None)
+            self.progress.run_begins(run, folder, place.round)
             losing = Losing(fleet, lose) if lose and isinstance(fleet, Fleet) else None
             recorded = record_run(self.target, load, folder, header=header, losing=losing, **self.recording)
             # A dead server's failures are not the run's; and who answers in its place is another one.

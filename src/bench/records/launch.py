@@ -12,7 +12,7 @@ from typing import Any
 
 from bench.records.files import read_typed
 
-__all__ = ["Launch", "MemoryPlan", "Settings", "flags_of", "read_launch", "settings_of"]
+__all__ = ["Launch", "MemoryPlan", "RouterLaunch", "Settings", "flags_of", "read_launch", "settings_of"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +70,20 @@ class MemoryPlan:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RouterLaunch:
+    """The router in front of replicas.
+
+    Attributes:
+        name: which one it is. balance: how it deals requests out. Both as the deployment has them.
+        command: what runs it, without its arguments.
+    """
+
+    name: str
+    balance: str
+    command: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Launch:
     """A deployment before anything runs.
 
@@ -86,8 +100,7 @@ class Launch:
         settings: the engine's settings in them. configured: what the study says of how it runs, by column of the summary
             (`DeploymentSpec.settings`).
         engine_version: the version in the engine's environment, for a server that does not report its own.
-        replicas: servers that are started, each with this command line. router: how the one in front of them balances the load, as
-            `balance` of the deployment says; None: nothing stands in front. router_kind: which one it is.
+        replicas: servers that are started, each with this command line. router: what stands in front of them; None: nothing does.
         afterwards: a command that removes what does not end with the process, such as a container.
         environment: variables that are set for it, without secrets.
         plan: its memory, of replicas that of all together; None where the model's shape is not known.
@@ -113,8 +126,7 @@ class Launch:
     configured: Mapping[str, str | int | float | bool | None] = field(default_factory=dict)
     engine_version: str | None = None
     replicas: int = 1
-    router: str | None = None
-    router_kind: str = "haproxy"
+    router: RouterLaunch | None = None
     afterwards: tuple[str, ...] | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     plan: MemoryPlan | None

@@ -170,6 +170,9 @@ def _files_of_deployment(spec: DeploymentSpec, sessions: Iterable[int]) -> dict[
     name, engine = spec.name, spec.deployment.engine
     files = {f"deployments/{name}/launch.json": Path(Paths.LAUNCH.format(deployment=name))}
     further = {f"engines/{engine}.json": Path(Paths.ENGINE.format(engine=engine))}
+    if spec.router_locks:
+        router = spec.deployment.router
+        further[f"routers/{router}.json"] = Path(Paths.ROUTER.format(router=router))
     for session in sessions:
         facts = Paths.facts(name, session)
         inside = packed_facts(name, session)

@@ -13,6 +13,7 @@ from bench.engines import MANAGED
 from bench.fields import Count, Size, Strict, checked_address
 from bench.records.environment import is_secret
 from bench.records.form import Omissible
+from bench.routers import ROUTERS, dealing_problem
 from bench.study.headers import checked_headers
 from bench.study.renamed import refuse_renamed
 
@@ -40,6 +41,17 @@ def _known(name: str) -> str:
     """
     if name not in MANAGED:
         raise ValueError(f"no engine that can be started here; there are {', '.join(MANAGED)}")
+    return name
+
+
+def _router(name: str) -> str:
+    """`name`, if a router is called so.
+
+    Raises:
+        ValueError: none is.
+    """
+    if name not in ROUTERS:
+        raise ValueError(f"no router that can be started here; there are {', '.join(ROUTERS)}")
     return name
 
 
@@ -146,11 +158,6 @@ class Engine(Strict):
             )
 
 
-_BALANCE = r"^(leastconn|roundrobin|power-of-two|cache-aware|header:[A-Za-z0-9-]{1,60})$"
-# What the policies of vLLM's router are called here; it takes a session by that header alone.
-_VLLM_ROUTER = ("roundrobin", "power-of-two", "cache-aware", "header:X-Session-ID")
-
-
 class Deployment(Strict):
     """One server: a model on an engine with its parameters. With `sweep`, several that differ in them."""
 
@@ -206,10 +213,10 @@ class Deployment(Strict):
         description="Servers that are started, each on cores or GPUs of its own, behind a `router` that gets the load. All together "
         "are measured as one server: counts are sums, and C_max is the fleet's.",
     )
-    router: Literal["haproxy", "vllm-router"] | None = Field(
+    router: Annotated[str, AfterValidator(_router), WithJsonSchema({"type": "string", "enum": list(ROUTERS)})] | None = Field(
         default=None,
-        description="What stands in front of the replicas, on the cores that the client has too: `haproxy` or `vllm-router`, which "
-        "has to be installed.",
+        description="What stands in front of the replicas, on the cores that the client has too: `haproxy`, which has to be installed, "
+        "or `vllm-router` or `sglang-router`, whose locked packages the workflow installs.",
     )
     balance: Annotated[
         str, StringConstraints(pattern=r"^(leastconn|roundrobin|power-of-two|cache-aware|header:[A-Za-z0-9-]{1,60})$")
@@ -217,8 +224,8 @@ class Deployment(Strict):
         default="leastconn",
         description="How the router deals requests out: `leastconn`, to the replica with the fewest; `roundrobin`, in turn; "
         "`header:NAME`, by the value of that header, so that a conversation of a workload with `turns.session_header` stays at its "
-        "replica. `vllm-router` has `roundrobin`, `power-of-two` (the better of two), `cache-aware` (by prefixes that it has sent "
-        "there) and `header:X-Session-ID`.",
+        "replica. `vllm-router` and `sglang-router` have `roundrobin`, `power-of-two` (the better of two), `cache-aware` (by prefixes "
+        "that they have sent there) and `header:X-Session-ID` or `header:X-SMG-Routing-Key`.",
     )
     prefix_caching: bool = Field(default=False, description="Whether equal prompt prefixes share their KV cache.")
     cores: Count = Field(
@@ -276,12 +283,8 @@ class Deployment(Strict):
             raise ValueError(
                 "balance says how a router deals requests out, and there is none; add `router: haproxy`, or remove it"
             )
-        if self.router == "vllm-router" and self.balance not in _VLLM_ROUTER:
-            raise ValueError(f"balance is {self.balance}, and vllm-router has {', '.join(_VLLM_ROUTER)}; give one of them")
-        if self.router == "haproxy" and self.balance in ("power-of-two", "cache-aware"):
-            raise ValueError(
-                f"balance is {self.balance}, which HAProxy does not have; use `router: vllm-router`, or another balance"
-            )
+        if self.router and (problem := dealing_problem(self.router, self.balance)):
+            raise ValueError(problem)
         return self
 
     @property

@@ -16,6 +16,7 @@ from bench.endpoints import ENDPOINTS
 from bench.errors import BenchError, shown
 from bench.models.fingerprint import fingerprint
 from bench.published import Accelerator, accelerator_named, accelerators
+from bench.routers import ROUTERS
 from bench.shipped import located
 from bench.study.config import Config, Ladder, Measurement
 from bench.study.paths import Paths
@@ -308,7 +309,7 @@ def _deployment(config: Config, name: str, root: Path) -> DeploymentSpec:
     locks = {}
     for i, lock in enumerate(engine.locks):
         try:
-            locks[lock] = hashlib.sha256(located(root / lock).read_bytes()).hexdigest()
+            locks[lock] = _checksum(root / lock)
         except (OSError, ValueError) as error:  # ValueError: a null character
             raise BenchError(
                 f"engines.{deployment.engine}.locks[{i}] is {shown(lock)}: {_unreadable(error)}. Paths start at the project's root."
@@ -316,7 +317,13 @@ def _deployment(config: Config, name: str, root: Path) -> DeploymentSpec:
     model = config.models[deployment.model]
     read = model.here is not None and engine.source != "external"
     checkpoint = (model.fingerprint or fingerprint(str(model.here))) if read else None
-    return DeploymentSpec(name, deployment, model, engine, locks, checkpoint)
+    of_router = ROUTERS[deployment.router].lock if deployment.router else None
+    router_locks = {of_router: _checksum(root / of_router)} if of_router else {}
+    return DeploymentSpec(name, deployment, model, engine, locks, checkpoint, router_locks)
+
+
+def _checksum(lock: Path) -> str:
+    return hashlib.sha256(located(lock).read_bytes()).hexdigest()
 
 
 def _runs(config: Config, deployments: Mapping[str, DeploymentSpec]) -> Iterator[RunSpec]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,7 @@ class DeploymentSpec:
         deployment, model, engine: the configuration's entries.
         locks: SHA-256 of each of the engine's lock files, by path.
         checkpoint: what identifies the files of a model that is given by its path; None where there are none to read.
+        router_locks: SHA-256 of its router's lock file, by path; empty where it has none.
     """
 
     name: str
@@ -53,6 +54,7 @@ class DeploymentSpec:
     engine: Engine
     locks: Mapping[str, str]
     checkpoint: str | None = None
+    router_locks: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def served_name(self) -> str:
@@ -104,6 +106,7 @@ class DeploymentSpec:
             "engine": self.engine.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude=_NO_IDENTITY),
             "locks": dict(self.locks),
             **({"checkpoint": self.checkpoint} if self.checkpoint else {}),
+            **({"router_locks": dict(self.router_locks)} if self.router_locks else {}),
         }
 
     @cached_property
