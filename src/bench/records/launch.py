@@ -87,7 +87,8 @@ class Launch:
             (`DeploymentSpec.settings`).
         engine_version: the version in the engine's environment, for a server that does not report its own.
         replicas: servers that are started, each with this command line. router: how the one in front of them balances the load, as
-            `balance` of the deployment says; None: nothing stands in front. router_kind: which one it is.
+            `balance` of the deployment says; None: nothing stands in front. router_kind: which one it is. nodes: of a SLURM job on
+            which the replicas stand, one on each, `{host}` in their command line being its address; 1: all stand here.
         afterwards: a command that removes what does not end with the process, such as a container.
         environment: variables that are set for it, without secrets.
         plan: its memory, of replicas that of all together; None where the model's shape is not known.
@@ -115,6 +116,7 @@ class Launch:
     replicas: int = 1
     router: str | None = None
     router_kind: str = "haproxy"
+    nodes: int = 1
     afterwards: tuple[str, ...] | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     plan: MemoryPlan | None
