@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from bench.cli import main
+from bench.cli import equal_fleet, main
 from bench.cli.commands import fleet
 from bench.predict import carried
 from tests.test_predict import training
@@ -28,7 +28,7 @@ def study(tmp_path, monkeypatch, summary, measured):
     monkeypatch.chdir(tmp_path)
     for place, name, less in (
         (fleet, "_MEMBERS", 4),
-        (fleet, "_REQUESTS", 400_000),
+        (equal_fleet, "_REQUESTS", 400_000),
         (carried, "FEWEST_REQUESTS", 300),
     ):
         monkeypatch.setattr(place, name, less)

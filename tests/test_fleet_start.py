@@ -198,7 +198,7 @@ def test_what_to_install_is_said_where_there_is_no_haproxy(tmp_path, monkeypatch
             "has .*, header:X-SMG-Routing-Key; give",
         ),
         ({"replicas": 2, "router": "nginx"}, "there are haproxy, vllm-router, sglang-router"),
-        ({"replicas": 2, "router": "haproxy", "nodes": 2}, "replicas behind a router run on one node"),
+        ({"replicas": 4, "router": "haproxy", "nodes": 2}, "replicas stand on nodes of their own; give nodes: 4, or remove it"),
     ],
 )
 def test_what_cannot_be_a_fleet_is_refused(content, deployment, said):

@@ -17,7 +17,7 @@ from bench.guard import FILES
 from bench.guard.measured import Measured, Sustained
 from bench.parse.exposition import reference_samples
 from bench.parse.scrapes import TELEMETRY_SCHEMA
-from bench.records.columns import WORKER_FIELDS, schema_of
+from bench.records.columns import schema_of
 from bench.records.files import write_record
 from bench.study import Slo, parse_slo
 from tests.command import bench
@@ -67,7 +67,6 @@ POINT = {
         "in_flight_peak": 16.0,
     },
 }
-FLEET = [{**dict.fromkeys(WORKER_FIELDS), "worker": f"http://127.0.0.1:{port}", "metrics_missing": []} for port in (8001, 8002)]
 BELOW = {"kind": "below", "c_max": None, "missed_at": 2.0}
 ABOVE = {"kind": "above", "c_max": 24.0, "high": None, "missed_at": None}
 
@@ -85,16 +84,21 @@ def study(
     kv=40,
     exposed=LEVELS,
     spelt="vllm:",
+    scraped=telemetry,
     **more,
 ):
-    """A folder of results with a planted capacity: of each load its row, and what the server showed. Args: others: further curves."""
+    """A folder of results with a planted capacity: of each load its row, and what the server showed.
+
+    Args:
+        others: further curves. scraped: makes the telemetry of a run, as `telemetry` does.
+    """
     more = {"preemptions": 0, "cache": "unique", **more}
     results = folder / "results"
     for name in ("deployments/a", "analysis"):
         (results / name).mkdir(parents=True)
     for level in exposed:
         (results / f"runs/a/r{level}").mkdir(parents=True)
-        telemetry(exposition, level, 0, level / kv, spelt).write_parquet(results / f"runs/a/r{level}/telemetry.parquet")
+        scraped(exposition, level, 0, level / kv, spelt).write_parquet(results / f"runs/a/r{level}/telemetry.parquet")
     write_record(facts(digest="d1"), results / "deployments/a/deployment.json")
     frame([row(summary, level, deployment="a", **more) for level in levels]).write_parquet(results / "summary.parquet")
     found = {**POINT, "slos": [str(parse_slo(slo)) for slo in slos], **dict(point)}
@@ -124,16 +128,22 @@ needs_promtool = pytest.mark.skipif(PROMTOOL is None, reason="promtool is not in
 needs_haproxy = pytest.mark.skipif(HAPROXY is None, reason="haproxy is not installed: apt-get install haproxy")
 
 
-def course(name, phases, labels="", counter=False):
-    """A series of one sample a minute. Args: phases: minutes, and the value there or what a counter rises by each minute."""
+def course(name, phases, labels="", counter=False, instance="x"):
+    """A series of one sample a minute.
+
+    Args:
+        phases: minutes, and the value there (None: scrapes fail), or what a counter rises by each minute.
+    """
     values, total = [], 0.0
     for minutes, value in phases:
-        if counter:
+        if value is None:
+            values.append(f"stale _x{minutes - 1}")
+        elif counter:
             values.append(f"{total:g}+{value:g}x{minutes - 1}")
             total += value * minutes
         else:
             values.append(f"{value:g}x{minutes - 1}")
-    return {"series": f'{name}{{job="a",instance="x"{labels}}}', "values": " ".join(values)}
+    return {"series": f'{name}{{job="a",instance="{instance}"{labels}}}', "values": " ".join(values)}
 
 
 def vllm_series(phases):
@@ -372,7 +382,7 @@ def test_what_is_not_known_makes_no_rule_and_says_so(tmp_path, summary, change, 
     ("change", "options", "said"),
     [
         ({"point": BELOW}, (), "there is nothing to guard by"),
-        ({"workers": FLEET}, (), "a is a fleet. A fleet's limit is that of its router"),
+        ({"lost_at_s": 3.0}, (), "short kills a worker in each run, so that its C_max is not what all of them sustain."),
         ({"point": {"basis": "burst"}}, (), "no capacity of a load that goes on"),
         (
             {"others": [{"deployment": "b"}, {"deployment": "c", **BELOW}]},

@@ -35,6 +35,19 @@ def test_stages_on_two_nodes_are_one_engine(content):
     assert launch.gpus == 4
 
 
+def test_replicas_on_two_nodes_are_servers_of_one_node(content):
+    """Each has its GPUs there, and answers at its node's address; on one node they share it."""
+    fleet = {"tensor_parallel": 2, "replicas": 2, "router": "haproxy", "cores": 3}
+    together, spec = (spec_of(content, **fleet, nodes=nodes) for nodes in (1, 2))
+    launch = launched(spec)
+    assert (launch.further, launch.nodes, launch.gpus, flags(launch.argv)["--host"]) == ((), 2, 4, "{host}")
+    assert (launched(together).nodes, flags(launched(together).argv)["--host"]) == (1, "127.0.0.1")
+    asked, shared = needs_of(spec, []), needs_of(together, [])
+    assert (asked.nodes, asked.gpus, asked.cores) == (2, 2, 3 * 2 + 2)
+    assert (shared.nodes, shared.gpus, shared.cores) == (1, 4, 3 * 4 + 2)
+    assert gpu_names(spec, {}) == ["0", "1"]
+
+
 def test_engines_on_two_nodes_are_whole_on_each(content):
     launch = launched(spec_of(content, **ENGINES))
     first, (second,) = flags(launch.argv), map(flags, launch.further)
@@ -54,6 +67,7 @@ def test_engines_on_two_nodes_are_whole_on_each(content):
             {},
             "the flag nnodes decides the planned memory, GPUs and costs; give the key nodes",
         ),
+        ({"replicas": 4, "router": "haproxy", "nodes": 2}, {}, "replicas stand on nodes of their own; give nodes: 4"),
         ({"nodes": 2}, {"kind": "llama.cpp"}, "nodes: llama.cpp is run as one process on one node; remove it"),
         (
             {"nodes": 2},
@@ -76,7 +90,7 @@ def test_without_slurm_nothing_is_started(content, tmp_path, monkeypatch):
     content["engines"]["e"] = {"source": "command", "command": ["true"]}
     content["deployments"]["a"] |= {"tensor_parallel": 2, "nodes": 2}
     found = faults(Plan.of(load_config(content, source="t")), Store(tmp_path / "store"))
-    assert any("deployments.a.nodes: a server on 2 nodes is started inside a SLURM job" in each for each in found), found
+    assert any("deployments.a.nodes: what has 2 nodes is started inside a SLURM job" in each for each in found), found
     launch = records.launch(device="cuda", argv=("touch", "started"), further=(("true",),))
     with pytest.raises(BenchError, match="profiles/slurm"):
         Server(launch, cores=1, workers=1, log=tmp_path / "log", ready_timeout_s=5, say=print).__enter__()

@@ -20,7 +20,7 @@ from bench.study.settings import settings_in
 
 __all__ = ["Efficiency", "efficiencies"]
 
-_OF_A_FLEET = {"replicas", "router", "balance"}
+_OF_A_FLEET = {"replicas", "router", "balance", "nodes"}
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,8 @@ class Efficiency:
 
 
 def efficiencies(runs: pl.DataFrame, slos: Sequence[Slo], failed_share: float = 0.01) -> list[Efficiency]:
-    """Each fleet of a study beside the deployment that differs from it in `replicas`, `router` and `balance` alone; with a router, as
-    the fleet has one, where the study has it.
+    """Each fleet of a study beside the deployment that differs from it in `replicas`, `nodes`, `router` and `balance` alone; with
+    a router, as the fleet has one, where the study has it.
 
     The highest load within all criteria has a distribution for each of both (`bench.analysis.belief`), and their draws are independent:
     another start of another server measured them. Bursts have none, and of a load sweep that does not bound a limit the end that rests
@@ -59,7 +59,8 @@ def efficiencies(runs: pl.DataFrame, slos: Sequence[Slo], failed_share: float = 
         return []
     for _, group in held.group_by(keys, maintain_order=True):
         sides = group.partition_by("deployment", maintain_order=True)
-        alone = sorted((side for side in sides if side["replicas"][0] == 1), key=lambda side: side["router"][0] is None)
+        single = (side for side in sides if side["replicas"][0] == 1 and side["nodes"][0] in (1, None))
+        alone = sorted(single, key=lambda side: side["router"][0] is None)
         for fleet in sides:
             replicas = fleet["replicas"][0]
             if alone and replicas is not None and replicas > 1:

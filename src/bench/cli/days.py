@@ -1,4 +1,4 @@
-"""What `bench fleet` says of traffic that changes over a day."""
+"""What `bench fleet` says of equal and of unequal fleets: traffic that changes over a day, intervals, counts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,11 @@ if TYPE_CHECKING:
     from bench.predict.day import Day, Hour
     from bench.records.calibration import Doubt, Interval
 
-__all__ = ["counts_of", "day_numbers", "print_days", "yes_text"]
+__all__ = ["HOUR_S", "MOST", "MOST_REQUESTS", "counts_of", "day_numbers", "interval_text", "print_days", "yes_text"]
+
+HOUR_S = 3600.0
+MOST = 16  # instances that are replayed together
+MOST_REQUESTS = 3_000_000  # of a replay of all the traffic
 
 
 def print_days(
@@ -72,6 +76,11 @@ def counts_of(given: Sequence[str], most: int) -> dict[str, int]:
 def yes_text(value: bool | None) -> str:
     """Yes, no, or that it is not known."""
     return {True: "yes", False: "no", None: "not known"}[value]
+
+
+def interval_text(interval: Interval) -> str:
+    """An interval with its value, three digits each."""
+    return f"{interval.value:.3g} ({interval.low:.3g} to {interval.high:.3g})"
 
 
 def _row(day: Day, doubted: bool, price: float | None) -> list[str]:

@@ -58,8 +58,14 @@ def find_drift(curve: Curve, window: Window) -> Drift:
     """Compare what Prometheus kept with a curve of a study.
 
     Raises:
-        BenchError: Prometheus does not answer, or has no series of the server, or none of an engine that is known.
+        BenchError: the study is of a fleet, or Prometheus does not answer, or has no series of the server, or none of an engine that is
+            known.
     """
+    if curve.workers:
+        raise BenchError(
+            f"{curve.folder}: {curve.point['deployment']} is a fleet, and what is compared is the load and speed of one server. Give "
+            "one replica's study."
+        )
     names = window.names()
     version = curve.facts.engine_version if curve.facts else None
     catalogue = find_catalogue(names, version)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.engine.gpus import shown_gpus
-from bench.engine.nodes import Nodes
+from bench.engine.nodes import Nodes, allocated_nodes
 from bench.engine.server import Server, free_port
 from bench.errors import BenchError
 from bench.records.launch import Launch
@@ -60,12 +60,16 @@ class Fleet(Server):
         headers: Mapping[str, str] | None = None,
     ) -> None:
         options: dict[str, Any] = {"ready_timeout_s": ready_timeout_s, "say": say, "headers": headers}
+        self.nodes = nodes = allocated_nodes(launch.nodes) if launch.nodes > 1 else Nodes()
+        here = not nodes.names
         self._replicas = [
             Server(
-                _on_gpus(replace(launch, router=None), i),
+                _on_gpus(replace(launch, router=None), i) if here else replace(launch, router=None),
                 cores=cores,
                 workers=workers,
-                first_worker=i * workers,
+                first_worker=i * workers if here else 0,
+                node=nodes.names[i] if i and nodes.names else None,  # the first is on this one
+                host=nodes.addresses[i] if nodes.names else "127.0.0.1",
                 log=log if i == 0 else log.with_name(f"{log.stem}-{i + 1}{log.suffix}"),
                 **options,
             )
@@ -88,7 +92,7 @@ class Fleet(Server):
         )
         self._program = list(self._router.argv)
         first = self._replicas[0]
-        self.managed, self.nodes, self.ready_s = True, Nodes(), 0.0
+        self.managed, self.ready_s = True, 0.0
         self.base_url = self._router.base_url
         self.argv, self.environment = first.argv, dict(launch.environment)
         self._lost: Server | None = None

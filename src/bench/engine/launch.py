@@ -145,8 +145,10 @@ def resolve_launch(
     command = engine.command if engine.source == "command" else (engine.command[0], *map(_from_here, kind.server))
     made = kind.gguf and spec.model.synthetic
     model = str(gguf_of(Path(checkpoint.path), checkpoint.config, kind.dtype(spec))) if made else checkpoint.path
-    flags = {**kind.flags(spec, plan, _longest_sequence(spec, geometry, plan)), **spec.deployment.flags}
-    nodes = spec.deployment.nodes
+    nodes, placed = spec.deployment.nodes_each, spec.deployment.nodes if spec.deployment.router else 1
+    # On another node the router and the client reach it by that node's address alone.
+    host = {"host": "{host}"} if placed > 1 else {}
+    flags = {**kind.flags(spec, plan, _longest_sequence(spec, geometry, plan)), **host, **spec.deployment.flags}
     follower = command if engine.source == "command" else (engine.command[0], *kind.follower)
     of_rank = [kind.rank_flags(spec.deployment, rank) if nodes > 1 else {} for rank in range(nodes)]
     started = replace(
@@ -157,6 +159,7 @@ def resolve_launch(
         settings=replace(kind.settings(flags, plan), random_weights=spec.model.synthetic),
         replicas=spec.deployment.replicas,
         router=_router(spec.deployment, router),
+        nodes=placed,
         plan=plan and _of_all(plan, spec),
         engine_version=kind.version({}, engine.freeze or ()),
     )
@@ -164,13 +167,13 @@ def resolve_launch(
 
 
 def _of_all(plan: MemoryPlan, spec: DeploymentSpec) -> MemoryPlan:
-    """The memory of all replicas together; the terms of one device stay."""
+    """The memory of all replicas together, of those that share a node what it needs; the terms of one device stay."""
     count, cpu = spec.deployment.replicas, spec.engine.backend == "cpu"
     return replace(
         plan,
         engines=count * plan.engines,
         kv_tokens=plan.kv_tokens and count * plan.kv_tokens,
-        needed_bytes=plan.needed_bytes and plan.needed_bytes * (count if cpu else 1),
+        needed_bytes=plan.needed_bytes and plan.needed_bytes * (spec.deployment.replicas_per_node if cpu else 1),
     )
 
 
@@ -297,7 +300,7 @@ def memory_plan(spec: DeploymentSpec, geometry: Geometry, file_bytes: int | None
         # Workers of a CPU engine share the machine's memory; each GPU has its own.
         needed_bytes=None
         if held is None
-        else d.tensor_parallel * d.data_parallel * sum(needed) // d.nodes
+        else d.tensor_parallel * d.data_parallel * sum(needed) // d.nodes_each
         if cpu
         else max(needed),
         kv_bytes_per_token=kv_bytes_per_token(geometry, kv_dtype) if bytes_known else None,
@@ -345,7 +348,7 @@ def _refuse_misfit(spec: DeploymentSpec, plan: MemoryPlan, longest: int) -> None
         )
     if plan.device_memory_bytes is not None and needed is not None and needed > plan.device_memory_bytes:
         many = f" of {d.workers_per_node} workers" if cpu and d.workers_per_node > 1 else ""
-        many += f" of {d.replicas} replicas" if cpu and d.replicas > 1 else ""
+        many += f" of {d.replicas_per_node} replicas" if cpu and d.replicas_per_node > 1 else ""
         raise BenchError(
             f"{where}: weights {weights} + KV cache {shown_size(held)} + engine {overhead}{many} take "
             f"{shown_size(needed)}, and {'this machine' if cpu else 'a GPU'} has {shown_size(plan.device_memory_bytes)}. "

@@ -1,4 +1,4 @@
-"""The nodes of a SLURM allocation over which one server spreads, and how its processes on the other ones are started."""
+"""The nodes of a SLURM job on which a server or its replicas run, and how processes on the other ones are started."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ _KEPT = ("SLURM_CONF", "SLURM_JOB_ID", "SLURM_JOBID", "SLURM_CLUSTER_NAME")
 
 @dataclass(frozen=True)
 class Nodes:
-    """Where a server runs.
+    """Where a server or its replicas run.
 
     Attributes:
-        names: of its nodes by rank, as SLURM calls them; the first is this machine. address: at which the others reach the first.
+        names: of the nodes by rank, as SLURM calls them; the first is this machine. addresses: at which the others reach each.
     """
 
     names: tuple[str, ...] = ()
-    address: str = "127.0.0.1"
+    addresses: tuple[str, ...] = ()
 
 
 def outside_slurm(count: int) -> str | None:
-    """Why a server cannot have `count` nodes here; None where it can."""
+    """Why a deployment cannot have `count` nodes here; None where it can."""
     if count == 1 or "SLURM_JOB_ID" in os.environ:
         return None
     return (
-        f"nodes: a server on {count} nodes is started inside a SLURM job, and this workflow runs outside one. Start it on the cluster "
+        f"nodes: what has {count} nodes is started inside a SLURM job, and this workflow runs outside one. Start it on the cluster "
         "with `--profile profiles/slurm`, or start the server yourself and measure it with `source: external`"
     )
 
@@ -59,8 +59,10 @@ def allocated_nodes(count: int) -> Nodes:
         raise BenchError(
             f"nodes is {count}, and SLURM gave this job {', '.join(names) or 'no node'}. Do not set nodes or tasks in the profile."
         )
-    address = _field("NodeAddr", _scontrol("show", "node", here, "--oneliner"))
-    return Nodes((here, *(name for name in names if name != here)), address or here)
+    ranked = (here, *(name for name in names if name != here))
+    shown = _scontrol("show", "node", ",".join(ranked), "--oneliner").splitlines()
+    addresses = {_field("NodeName", line): _field("NodeAddr", line) for line in shown}
+    return Nodes(ranked, tuple(addresses.get(name) or name for name in ranked))
 
 
 def _field(name: str, shown: str) -> str:

@@ -43,6 +43,7 @@ class Server:
         cores: cores pinned to each worker of a CPU engine.
         workers: processes of a CPU engine that compute on one node, of all its engines together.
         first_worker: how many workers of other servers have the cores before theirs.
+        node, host: of this SLURM job where it runs, and at which address it answers; None: here.
         log: file that takes the server's output.
         ready_timeout_s: longest wait for readiness.
         say: takes progress lines.
@@ -68,8 +69,10 @@ class Server:
         headers: Mapping[str, str] | None = None,
         first_worker: int = 0,
         health: str | None = None,
+        node: str | None = None,
+        host: str = "127.0.0.1",
     ) -> None:
-        self._headers = headers
+        self._headers, self._node = headers, node
         self._log, self._ready_timeout_s, self._say = log, ready_timeout_s, say
         self._guard: subprocess.Popen[bytes] | None = None
         self._followers: dict[str, subprocess.Popen[bytes]] = {}  # by their nodes
@@ -83,8 +86,8 @@ class Server:
         self.environment: dict[str, str] = {}
         if launch.argv is not None:
             self._port = free_port()
-            self.base_url = f"http://127.0.0.1:{self._port}"
-            port = {"{port}": str(self._port)}
+            self.base_url = f"http://{host}:{self._port}"
+            port = {"{port}": str(self._port), "{host}": host}
             self.argv, self._afterwards = _filled(launch.argv, port), _filled(launch.afterwards or (), port)
             self._further = [_filled(argv, port) for argv in launch.further]
             self.environment = dict(launch.environment)
@@ -119,7 +122,7 @@ class Server:
         meeting: dict[str, str] = {}
         if self._further:
             self.nodes = allocated_nodes(1 + len(self._further))
-            meeting = {"{head}": self.nodes.address, "{meet}": str(free_port(""))}
+            meeting = {"{head}": self.nodes.addresses[0], "{meet}": str(free_port(""))}
             self.argv = _filled(self.argv, meeting)
         variables = for_a_server(os.environ) | self.environment
         if dropped := service_variables(os.environ):
@@ -129,7 +132,8 @@ class Server:
             self._say(f"ended what an earlier server had left: {', '.join(ended)}")
         with self._log.open("ab") as log:
             log.write(f"\n--- {time.strftime('%FT%TZ', time.gmtime())} {' '.join(redacted_command(self.argv))}\n".encode())
-        self._guard = self._guarded(self.argv, [], variables)
+        there = on_node(self._node) if self._node else []
+        self._guard = self._guarded(self.argv, there, step_environment(variables) if self._node else variables)
         for name, argv in zip(self.nodes.names[1:], self._further, strict=True):
             self._followers[name] = self._guarded(_filled(argv, meeting), on_node(name), step_environment(variables))
 
@@ -174,7 +178,7 @@ class Server:
 
     def _others(self) -> list[str]:
         """Who else listens on the server's port: it would get the requests, or a share of them (vLLM listens with SO_REUSEPORT)."""
-        if self._afterwards or self._guard is None:  # a container's processes are not ours to list
+        if self._afterwards or self._guard is None or self._node:  # of a container or another node they are not ours to list
             return []
         try:
             ours = {self._guard.pid, *(process.pid for process in psutil.Process(self._guard.pid).children(recursive=True))}

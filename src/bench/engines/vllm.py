@@ -174,20 +174,20 @@ class VLLM(Managed):
         d, what = deployment, "GPUs" if engine.backend == "cuda" else "CPU workers"
         wrong = (
             (
-                d.workers % d.nodes,
-                f"nodes: {d.nodes} nodes cannot share {d.workers} {what} evenly; give a divisor of {d.workers}",
+                d.workers % d.nodes_each,
+                f"nodes: {d.nodes_each} nodes cannot share {d.workers} {what} evenly; give a divisor of {d.workers}",
             ),
             (
-                d.data_parallel > 1 and d.data_parallel % d.nodes,
-                f"nodes: {d.nodes} nodes cannot share {d.data_parallel} engines (data_parallel) evenly, and an engine of several nodes "
-                "needs data_parallel: 1; give a divisor of data_parallel, or 1 engine",
+                d.data_parallel > 1 and d.data_parallel % d.nodes_each,
+                f"nodes: {d.nodes_each} nodes cannot share {d.data_parallel} engines (data_parallel) evenly, and an engine of several "
+                "nodes needs data_parallel: 1; give a divisor of data_parallel, or 1 engine",
             ),
             (
                 d.kv_cache_dtype not in ("auto", "fp8"),
                 f"kv_cache_dtype: vLLM has no {d.kv_cache_dtype} KV cache; give fp8 or auto",
             ),
             (
-                d.nodes > 1 and _API_SERVER in (engine.command or ()),
+                d.nodes_each > 1 and _API_SERVER in (engine.command or ()),
                 f"nodes: the other nodes are started with --headless, which {_API_SERVER} ignores; give `command: [vllm, serve]`",
             ),
         )
@@ -200,7 +200,7 @@ class VLLM(Managed):
         """
         d = deployment
         if d.data_parallel > 1:
-            local = d.data_parallel // d.nodes
+            local = d.data_parallel // d.nodes_each
             flags: dict[str, Flag] = {
                 "data-parallel-size-local": local,
                 "data-parallel-address": "{head}",
@@ -209,7 +209,7 @@ class VLLM(Managed):
             return flags if rank == 0 else {**flags, "data-parallel-start-rank": rank * local, "headless": True}
         flags = {
             "distributed-executor-backend": "mp",
-            "nnodes": d.nodes,
+            "nnodes": d.nodes_each,
             "node-rank": rank,
             "master-addr": "{head}",
             "master-port": "{meet}",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from bench.guard.admission import envoy, haproxy
+from bench.guard.admission import envoy, haproxy, vllm_router
 from bench.guard.dashboard import dashboard
 from bench.guard.measured import Curve, Measured, read_curve, read_measured
 from bench.guard.rules import rules_file
@@ -18,5 +18,6 @@ FILES: Mapping[str, Callable[[Measured], tuple[str | None, list[str]]]] = {
     "dashboard.json": dashboard,
     "haproxy.cfg": haproxy,
     "envoy.yaml": envoy,
+    "vllm-router.sh": vllm_router,
     "keda.yaml": scaled_object,
 }

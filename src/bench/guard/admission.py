@@ -10,7 +10,7 @@ from bench.analysis import Limits
 from bench.export.comments import comment
 from bench.guard.measured import Measured
 
-__all__ = ["envoy", "haproxy"]
+__all__ = ["envoy", "haproxy", "vllm_router"]
 
 _ADMITS = "It admits as many in flight as `bench size` says of these results, and queues as many."
 _NO_QUEUE = "No SLO on TTFT, so how many requests may wait is not known: the proxy's own default stands."
@@ -23,31 +23,76 @@ def haproxy(measured: Measured) -> tuple[str | None, list[str]]:
     the SLO on TTFT, prefill not counted.
     """
     limits, left = _limits(measured, "haproxy.cfg")
-    if limits is None:
+    if limits is None or limits.admission is None:
         return None, left
     name = re.sub(r"[^A-Za-z0-9_.-]", "-", measured.deployment)
     ttft = min((slo.limit_s for slo in measured.slos if slo.metric == "ttft"), default=None)
+    instances = max(1, measured.workers)
+    each, queue = limits.admission // instances or 1, None if limits.queue is None else max(1, limits.queue // instances)
     lines = [
         f"backend {name}",
         "    mode http",
-        "    balance leastconn",
+        f"    balance {_balance(measured)}",
         "    option http-no-delay  # or the first token waits for up to 0.2 s",
         "    timeout connect 5s",
         "    timeout server 10m  # longer than the longest answer takes",
     ]
-    if ttft is not None and limits.queue is not None:
+    if ttft is not None and queue is not None:
+        # avg_queue is what waits, by the number of servers.
         lines += [
             f"    timeout queue {round(1000 * ttft)}ms  # at most as long as the SLO on TTFT, prefill not counted",
-            f"    http-request deny deny_status 429 hdr Retry-After 1 if {{ avg_queue({name}) ge {max(1, limits.queue)} }}",
+            f"    http-request deny deny_status 429 hdr Retry-After 1 if {{ avg_queue({name}) ge {queue} }}",
         ]
-    lines.append(f"    server instance-1 127.0.0.1:{_port(measured)} maxconn {limits.admission}")
+    first = _port(measured)
+    lines += [f"    server instance-{i + 1} 127.0.0.1:{first + i} maxconn {each}" for i in range(instances)]
+    front = None if limits.queue is None else limits.admission + limits.queue
     notes = [
         f"A backend of HAProxy. {measured.limit_text}.",
         _ADMITS,
-        "Write one line `server` for each instance, with its address.",
+        "Write one line `server` for each instance, with its address."
+        if not measured.workers
+        else f"Each of the {instances} workers gets an equal part of it: give every line `server` its address.",
         *([_NO_QUEUE] if limits.queue is None else []),
+        *(
+            [
+                f"Give your frontend more than `maxconn {front}`, what is served and what may wait: beyond its own nothing is refused."
+            ]
+            if measured.workers and front
+            else []
+        ),
     ]
     return comment(notes) + "\n".join(lines) + "\n", left
+
+
+def _balance(measured: Measured) -> str:
+    """How HAProxy deals requests out: as in the study, where it can."""
+    kind, _, header = (measured.balance or "").partition(":")
+    return f"hdr({header})" if kind == "header" else kind if kind == "roundrobin" else "leastconn"
+
+
+def vllm_router(measured: Measured) -> tuple[str | None, list[str]]:
+    """A command line of vLLM's router, which counts the requests of all its workers together."""
+    limits, left = _limits(measured, "vllm-router.sh")
+    if limits is None:
+        return None, left
+    addresses = " ".join(f"http://CHANGE-ME-{i + 1}:{_port(measured)}" for i in range(max(1, measured.workers)))
+    balance = f" It was measured with `balance: {measured.balance}`: give the same --policy." if measured.balance else ""
+    notes = [
+        f"vLLM's router. {measured.limit_text}.",
+        "It refuses with 408, at once, what exceeds --max-concurrent-requests; its --queue-size changes nothing in 0.1.17. "
+        "Clients have to wait and ask again.",
+        _together(measured, "The router counts all workers together") + balance,
+        "CHANGE-ME: the address of each worker.",
+    ]
+    command = f"vllm-router --max-concurrent-requests {limits.admission} --worker-urls {addresses}"
+    return comment(notes) + command + "\n", left
+
+
+def _together(measured: Measured, counts: str) -> str:
+    """Whether a number has to be multiplied. Args: counts: what the program counts."""
+    if measured.workers:
+        return f"The numbers are of the {measured.workers} workers together."
+    return f"The numbers are of one instance. {counts}: multiply each by the number of its instances."
 
 
 def envoy(measured: Measured) -> tuple[str | None, list[str]]:
@@ -61,7 +106,7 @@ def envoy(measured: Measured) -> tuple[str | None, list[str]]:
     notes = [
         f"Keys of a cluster of Envoy. {measured.limit_text}.",
         _ADMITS,
-        "The numbers are of one instance. Envoy counts a cluster: multiply each by the number of its instances.",
+        _together(measured, "Envoy counts a cluster"),
         *([_NO_QUEUE] if limits.queue is None else []),
     ]
     content = {"circuit_breakers": {"thresholds": [threshold]}}

@@ -8,7 +8,8 @@ from typing import Any
 
 from bench.axes import CONCURRENCY, RATE
 from bench.guard.measured import Measured
-from bench.guard.rules import LOADS, quantile_name, records, slow_name
+from bench.guard.rules import records
+from bench.guard.series import LOADS, WAITS, quantile_name, slow_name, whole
 from bench.records.latencies import LATENCIES
 
 __all__ = ["dashboard"]
@@ -63,12 +64,21 @@ def _panels(measured: Measured) -> Iterable[tuple[str, str, Sequence[_Query], Se
     """Title, unit, queries and lines of each panel."""
     point, sustained = measured.point, measured.sustained
     limits = _limits(measured)
+    queue = [(sustained.waiting, "orange")] if sustained.waiting is not None else []
+    tokens = [(point["tokens_per_s"], "blue")] if point["tokens_per_s"] is not None else []
+    if measured.workers:  # whose limits are of all together
+        for title, unit, series, lines in (
+            ("Requests in flight, all workers", "short", LOADS[CONCURRENCY], limits if measured.axis == CONCURRENCY else []),
+            ("Requests that come, all workers", "reqps", LOADS[RATE], limits if measured.axis == RATE else []),
+            ("Requests that wait, all workers", "short", WAITS, queue),
+        ):
+            yield title, unit, [(_of(whole(measured, series)), "{{job}}")], lines
+        limits, queue, tokens = [], [], []
     in_flight = limits if measured.axis == CONCURRENCY else []
     yield "Requests in flight, by server", "short", [(_of(LOADS[CONCURRENCY]), "{{instance}}")], in_flight
     if measured.axis == RATE:
         yield "Requests that come, by server", "reqps", [(_of(LOADS[RATE]), "{{instance}}")], limits
-    queue = [(sustained.waiting, "orange")] if sustained.waiting is not None else []
-    waits = [(_of("saturate:requests_running"), "{{instance}} run"), (_of("saturate:requests_waiting"), "{{instance}} wait")]
+    waits = [(_of("saturate:requests_running"), "{{instance}} run"), (_of(WAITS), "{{instance}} wait")]
     yield "Requests that run and wait", "short", waits, queue
     usage = [(sustained.kv_usage, "orange")] if sustained.kv_usage is not None else []
     yield "KV-cache usage", "percentunit", [(_of("saturate:kv_usage"), "{{instance}}")], usage
@@ -83,7 +93,6 @@ def _panels(measured: Measured) -> Iterable[tuple[str, str, Sequence[_Query], Se
         slow,
         [(round(1 - slo.share, 2), "orange") for slo in measured.slos],
     )
-    tokens = [(point["tokens_per_s"], "blue")] if point["tokens_per_s"] is not None else []
     yield "Output tokens/s, by server", "short", [(_of("saturate:output_tokens:rate5m"), "{{instance}}")], tokens
     yield "Preemptions/s, by server", "short", [(_of("saturate:preemptions:rate5m"), "{{instance}}")], []
     hits = [(sustained.hit_rate, "orange")] if sustained.hit_rate is not None else []

@@ -15,11 +15,12 @@ from bench.analysis import Limits, OperatingPoint, limits
 from bench.axes import CONCURRENCY, RATE
 from bench.engines import Kind
 from bench.errors import BenchError, count_text
+from bench.parse.fleet import FLEET
 from bench.parse.server import gauges
 from bench.records.deployment import DeploymentFacts, read_facts
 from bench.records.summary import read_summary
 from bench.study import Paths, Slo, parse_slo
-from bench.telemetry import Catalogue, find_catalogue
+from bench.telemetry import SHARES, Catalogue, find_catalogue
 from bench.words.capacity import BURSTS, c_max
 from bench.words.loads import load_text
 
@@ -48,7 +49,7 @@ class Sustained:
     Attributes:
         runs: how many there are. waiting: most requests that waited in their steady windows. kv_usage: highest KV usage there (0–1).
         preemptions: of all of them. hit_rate: the lowest prefix-cache hit rate (0–1). shared: whether their prompts have something in
-            common.
+            common. uneven: the most that one worker of a fleet had in flight at C_max, as a multiple of what each had in the mean.
     """
 
     runs: int
@@ -57,6 +58,7 @@ class Sustained:
     preemptions: float | None = None
     hit_rate: float | None = None
     shared: bool = False
+    uneven: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +70,8 @@ class Measured:
         kind: which engine the metrics are of, and engine: the same with its version; None where no telemetry shows it.
         digest: of the deployment. names: what the server calls our metrics. histograms: by latency.
         sustained: what the runs up to C_max showed. limits: of admission; None where no limit, or no lower end of it, is known.
+        workers: how many servers a fleet has, of which C_max and `limits` are together; 0 for a single server. balance: how its router
+            deals requests out, as a deployment has it; None where it was not started here.
     """
 
     point: Mapping[str, Any]
@@ -80,6 +84,8 @@ class Measured:
     histograms: Mapping[str, Histogram] = field(default_factory=dict)
     sustained: Sustained
     limits: Limits | None = None
+    workers: int = 0
+    balance: str | None = None
 
     @property
     def deployment(self) -> str:
@@ -102,7 +108,8 @@ class Measured:
         """C_max with its interval, and what it was judged by."""
         point, engine = self.point, self.engine or "engine not known"
         judged = f" within {', '.join(point['slos'])}" if point["slos"] else ""
-        return f"C_max of {point['workload']} is {c_max(point)} {point['unit']}{judged}, at 95 % confidence; {engine}"
+        together = f" of {self.workers} workers together" if self.workers else ""
+        return f"C_max of {point['workload']} is {c_max(point)} {point['unit']}{together}{judged}, at 95 % confidence; {engine}"
 
     @property
     def sustained_text(self) -> str:
@@ -123,8 +130,13 @@ class Curve:
     runs: pl.DataFrame
     facts: DeploymentFacts | None
 
+    @property
+    def workers(self) -> int:
+        """How many servers a fleet has; 0 for a single one."""
+        return max((len(row) for row in self.runs["workers"].to_list() if row), default=0)
+
     def telemetry(self, run: Mapping[str, Any]) -> pl.DataFrame | None:
-        """What was scraped during a run; None where there is nothing."""
+        """What was scraped during a run, of a fleet each worker's and the sums over them; None where there is nothing."""
         file = _in(self.folder, Paths.TELEMETRY, deployment=run["deployment"], run=run["run"])
         table = pl.read_parquet(file) if file.is_file() else None
         return table if table is not None and table.height else None
@@ -137,7 +149,7 @@ def read_curve(folder: Path, deployment: str | None = None, workload: str | None
         deployment, workload: which; None: the only one that has a load that goes on.
 
     Raises:
-        BenchError: there is no such curve, several could be meant, it is a fleet's, or nothing is known of what it sustains.
+        BenchError: there is no such curve, several could be meant, or nothing is known of what it sustains.
     """
     if not _in(folder, Paths.SUMMARY).is_file() or not _in(folder, Paths.ANALYSED, table="capacity.parquet").is_file():
         raise BenchError(
@@ -148,27 +160,30 @@ def read_curve(folder: Path, deployment: str | None = None, workload: str | None
     name = point["deployment"]
     runs = read_summary(_in(folder, Paths.SUMMARY)).filter(deployment=name)
     curve = runs.filter(workload=point["workload"], axis=point["axis"]).sort("level")
-    if curve["workers"].is_not_null().any():
-        raise BenchError(
-            f"{folder}: {name} is a fleet. A fleet's limit is that of its router, and of no server: give one replica's study."
-        )
     file = _in(folder, Paths.FACTS, deployment=name)
     return Curve(folder, point, curve, read_facts(file) if file.is_file() else None)
 
 
 def read_measured(folder: Path, deployment: str | None = None, workload: str | None = None) -> Measured:
-    """What production can be held to by one curve of a folder of results. Args and errors as of `read_curve`."""
+    """What production can be held to by one curve of a folder of results.
+
+    Args and errors as of `read_curve`; a workload that kills workers is refused, too.
+    """
     found_curve = read_curve(folder, deployment, workload)
     point, curve, facts = found_curve.point, found_curve.runs, found_curve.facts
+    if curve["lost_at_s"].is_not_null().any():
+        raise BenchError(
+            f"{folder}: {point['workload']} kills a worker in each run, so that its C_max is not what all of them sustain. Name a "
+            "workload without lose: --workload NAME."
+        )
     sustained = curve.filter((pl.col("level") <= point["c_max"]) & pl.col("valid") & pl.col("counts_valid"))
     telemetries = {
         run["run"]: table for run in sustained.iter_rows(named=True) if (table := found_curve.telemetry(run)) is not None
     }
+    workers, settings = found_curve.workers, curve.row(0, named=True)
     texts = [text for text in point["slos"] if " of " not in text]
     slos = tuple(map(parse_slo, texts))
-    found = (
-        OperatingPoint.of(point, curve.row(0, named=True)) if point["kind"] == "found" and point["basis"] == "steady" else None
-    )
+    found = OperatingPoint.of(point, settings) if point["kind"] == "found" and point["basis"] == "steady" else None
     ttft = min((slo.limit_s for slo in slos if slo.metric == "ttft"), default=None)
     last = next(reversed(telemetries.values()), None)
     exposed = [] if last is None else last["name"].unique().to_list()
@@ -184,6 +199,8 @@ def read_measured(folder: Path, deployment: str | None = None, workload: str | N
         histograms={} if last is None else dict(_histograms(last, catalogue)),
         sustained=_sustained(sustained, telemetries, point["c_max"]),
         limits=None if found is None or point["low"] is None else limits(found, ttft),
+        workers=workers,
+        balance=settings.get("balance"),
     )
 
 
@@ -237,7 +254,23 @@ def _sustained(runs: pl.DataFrame, telemetries: Mapping[str, pl.DataFrame], c_ma
         preemptions=sum(preempted) if preempted and seen[1] else None,
         hit_rate=min(rates) if rates and seen[0] else None,
         shared=runs.height > 0 and set(runs["cache"]).isdisjoint({_UNSHARED, None}),
+        uneven=_uneven(runs.filter(level=c_max)),
     )
+
+
+def _uneven(runs: pl.DataFrame) -> float | None:
+    """The most that a worker had in flight in any run, as a multiple of the mean of all; None where one does not show it."""
+    found = []
+    for workers in runs["workers"].drop_nulls().to_list():
+        held = [
+            row["running_mean"] + row["waiting_mean"]
+            for row in workers
+            if None not in (row["running_mean"], row["waiting_mean"])
+        ]
+        if len(held) < len(workers) or not any(held):
+            return None
+        found.append(len(held) * max(held) / sum(held))
+    return max(found, default=None)
 
 
 def _peak(runs: pl.DataFrame, telemetries: Mapping[str, pl.DataFrame], gauge: str, c_max: float) -> float | None:
@@ -248,7 +281,12 @@ def _peak(runs: pl.DataFrame, telemetries: Mapping[str, pl.DataFrame], gauge: st
 
 
 def _highest(telemetry: pl.DataFrame | None, gauge: str, run: Mapping[str, Any]) -> float | None:
+    """In a run's steady window; of a fleet's share, which has no sum, the highest of any worker."""
     if telemetry is None or run["steady_from_s"] is None:
         return None
-    window = pl.col("elapsed_s").is_between(run["steady_from_s"], run["steady_until_s"])
-    return max(gauges(telemetry).filter(window & (pl.col("gauge") == gauge))["value"], default=None)
+    fleet = pl.col("endpoint") == FLEET
+    parts = [telemetry]
+    if run["workers"] is not None:
+        parts = telemetry.filter(~fleet).partition_by("endpoint") if gauge in SHARES else [telemetry.filter(fleet)]
+    window = pl.col("elapsed_s").is_between(run["steady_from_s"], run["steady_until_s"]) & (pl.col("gauge") == gauge)
+    return max((value for part in parts for value in gauges(part).filter(window)["value"]), default=None)

@@ -16,12 +16,12 @@ from bench.engines import Kind
 from bench.errors import count_text, shown_share
 from bench.export.comments import comment
 from bench.guard.measured import Histogram, Measured
+from bench.guard.series import LOADS, WAITS, alert, quantile_name, slow_name, whole
+from bench.guard.workers import workers
 from bench.study import Slo
 
-__all__ = ["LOADS", "alerts", "bucket", "quantile_name", "records", "rules_file", "slow_name"]
+__all__ = ["alerts", "bucket", "records", "rules_file"]
 
-#: The recorded series that counts a load, by its axis.
-LOADS = {CONCURRENCY: "saturate:requests_in_flight", RATE: "saturate:requests:rate5m"}
 _WINDOW = "5m"  # over which a load is averaged
 _STILL = "1m"  # over which requests in flight show that it still lasts
 _LOAD_FOR = "2m"
@@ -41,10 +41,16 @@ def rules_file(measured: Measured) -> tuple[str | None, list[str]]:
     if not recorded:
         return None, left
     found, unknown = alerts(measured, {rule["record"] for rule in recorded})
+    limit = "A limit is that of one server (`instance`)."
+    if measured.workers:
+        limit = (
+            f"The limits of the load and of the queue are those of its {measured.workers} workers together, each of which Prometheus "
+            "scrapes (`instance`)."
+        )
     head = [
         f"What a study measured of {measured.deployment}, as rules of Prometheus. {measured.limit_text}.",
         f'Every rule reads the job "{measured.deployment}": give that name to the scrape job of its servers (`job_name`), or put '
-        "yours in its place in all files of this folder. A limit is that of one server (`instance`).",
+        f"yours in its place in all files of this folder. {limit}",
     ]
     content = {"groups": [{"name": f"saturate {measured.deployment}", "rules": [*recorded, *found]}]}
     return comment(head) + yaml.safe_dump(content, sort_keys=False, width=1000, allow_unicode=True), [*left, *unknown]
@@ -57,6 +63,10 @@ def records(measured: Measured) -> tuple[list[dict[str, Any]], list[str]]:
     server = _Server(measured.kind, measured.deployment)
     budgets = list(_budget_records(measured, server))
     rules = [*_gauge_records(measured, server), *_latency_records(measured, server)]
+    if measured.workers:
+        recorded = {rule["record"] for rule in rules}
+        summed = [series for series in (*LOADS.values(), WAITS) if series in recorded]
+        rules += [_record(whole(measured, series), f"sum by (job) ({series}{{{server.chosen}}})") for series in summed]
     rules += [rule for rule in budgets if not isinstance(rule, str)]
     return rules, [line for line in budgets if isinstance(line, str)]
 
@@ -141,23 +151,14 @@ def alerts(measured: Measured, recorded: set[str]) -> tuple[list[dict[str, Any]]
     """The alerting rules, and a line on each that is left out."""
     made: list[dict[str, Any]] = []
     left: list[str] = []
-    for found in (_load(measured, recorded), _stand(measured, recorded), _hits(measured, recorded), _burns(measured, recorded)):
+    makers = (_load, _stand, workers, _hits, _burns) if measured.workers else (_load, _stand, _hits, _burns)
+    for found in (make(measured, recorded) for make in makers):
         for each in found:
             if isinstance(each, str):
                 left.append(each)
             else:
                 made.append(each)
     return made, left
-
-
-def slow_name(window: str) -> str:
-    """The recorded share of requests over the limit of an SLO, in a window."""
-    return f"saturate:slow_requests:ratio_rate{window}"
-
-
-def quantile_name(metric: str) -> str:
-    """The recorded quantiles of a latency (s)."""
-    return f"saturate:{metric}_seconds:quantile5m"
 
 
 def bucket(measured: Measured, slo: Slo) -> str | None:
@@ -181,20 +182,6 @@ def _le(text: str) -> str:
     return f'le=~"{text.removesuffix(".0")}([.]0)?"' if float(text).is_integer() else f'le="{text}"'
 
 
-def _alert(
-    measured: Measured, name: str, expr: str, stands: str, severity: str, summary: str, shown: str, **labels: str
-) -> dict[str, Any]:
-    """Args: stands: for how long, before it fires. shown: what was measured."""
-    annotations = {"summary": summary, "measured": f"{shown} {measured.limit_text}.".strip()}
-    return {
-        "alert": f"Saturate{name}",
-        "expr": expr,
-        "for": stands,
-        "labels": {"severity": severity, "workload": measured.point["workload"], **labels},
-        "annotations": {**annotations, "study": measured.digest or "not recorded"},
-    }
-
-
 def _load(measured: Measured, recorded: set[str]) -> Iterator[dict[str, Any] | str]:
     """Near C_max, and beyond it."""
     point, job = measured.point, json.dumps(measured.deployment)
@@ -204,7 +191,7 @@ def _load(measured: Measured, recorded: set[str]) -> Iterator[dict[str, Any] | s
     if measured.axis is None:
         yield f"No alert on the load: no server counts {point['unit']}."
         return
-    series, unit = LOADS[measured.axis], point["unit"]
+    series, unit = whole(measured, LOADS[measured.axis]), point["unit"]
     if series not in recorded:
         yield f"No alert on the load: {measured.engine} does not show {unit}."
         return
@@ -220,28 +207,28 @@ def _load(measured: Measured, recorded: set[str]) -> Iterator[dict[str, Any] | s
             return f"{chosen} > {load:.4g}"
         return " and ".join(f"avg_over_time({chosen}[{window}]) > {load:.4g}" for window in (_WINDOW, _STILL))
 
-    here = f"{{{{ $labels.instance }}}}: {{{{ $value | humanize }}}} {unit}"
+    here = f"{_place(measured)}: {{{{ $value | humanize }}}} {unit}"
     if low >= limit:
         yield "No warning ahead of C_max: its interval begins no lower."
     else:
         near = f"{here}, more than the {low:.4g} that are established to be within the SLOs"
-        yield _alert(measured, "LoadNearLimit", above(low), _LOAD_FOR, "warning", near, "")
+        yield alert(measured, "LoadNearLimit", above(low), _LOAD_FOR, "warning", near, "")
     beyond = f"{here}, above the limit of {limit:.4g}"
-    yield _alert(measured, "LoadAboveLimit", above(limit), _LOAD_FOR, "critical", beyond, "")
+    yield alert(measured, "LoadAboveLimit", above(limit), _LOAD_FOR, "critical", beyond, "")
 
 
 def _stand(measured: Measured, recorded: set[str]) -> Iterator[dict[str, Any] | str]:
     """A queue, KV usage and preemptions that no sustained run had."""
     sustained, job = measured.sustained, json.dumps(measured.deployment)
     text, here = measured.sustained_text, "{{ $labels.instance }}: {{ $value | humanize }}"
-    if "saturate:requests_waiting" not in recorded or sustained.waiting is None:
-        yield _unseen(measured, "the queue", "requests that wait", "saturate:requests_waiting" in recorded)
+    if WAITS not in recorded or sustained.waiting is None:
+        yield _unseen(measured, "the queue", "requests that wait", WAITS in recorded)
     else:
         most = f"{sustained.waiting:g}"
-        summary = f"{here} requests wait, and have for {_STANDS_FOR}"
+        summary = f"{_place(measured)}: {{{{ $value | humanize }}}} requests wait, and have for {_STANDS_FOR}"
         shown = f"At most {most} waited at once in the steady windows of {text}."
-        waits = f"saturate:requests_waiting{{job={job}}} > {most}"
-        yield _alert(measured, "Queue", waits, _STANDS_FOR, "warning", summary, shown)
+        waits = f"{whole(measured, WAITS)}{{job={job}}} > {most}"
+        yield alert(measured, "Queue", waits, _STANDS_FOR, "warning", summary, shown)
     usage = None if sustained.kv_usage is None else math.ceil(round(100 * sustained.kv_usage, 6)) / 100
     if "saturate:kv_usage" not in recorded or usage is None:
         yield _unseen(measured, "KV usage", "its KV usage", "saturate:kv_usage" in recorded)
@@ -250,8 +237,9 @@ def _stand(measured: Measured, recorded: set[str]) -> Iterator[dict[str, Any] | 
     else:
         share = "{{ $labels.instance }}: {{ $value | humanizePercentage }}"
         summary = f"{share} of the KV cache is in use, and has been for {_STANDS_FOR}"
-        shown = f"At most {shown_share(usage)} was in use in the steady windows of {text}."
-        yield _alert(measured, "KvUsage", f"saturate:kv_usage{{job={job}}} > {usage:g}", _STANDS_FOR, "warning", summary, shown)
+        most_of = " of any worker" if measured.workers else ""
+        shown = f"At most {shown_share(usage)}{most_of} was in use in the steady windows of {text}."
+        yield alert(measured, "KvUsage", f"saturate:kv_usage{{job={job}}} > {usage:g}", _STANDS_FOR, "warning", summary, shown)
     if "saturate:preemptions:rate5m" not in recorded or sustained.preemptions is None:
         yield _unseen(measured, "preemptions", "preemptions", "saturate:preemptions:rate5m" in recorded)
     elif sustained.preemptions > 0:
@@ -259,7 +247,12 @@ def _stand(measured: Measured, recorded: set[str]) -> Iterator[dict[str, Any] | 
     else:
         summary, shown = f"{here} preemptions/s", f"There was none in {text}."
         rate = f"saturate:preemptions:rate5m{{job={job}}} > 0"
-        yield _alert(measured, "Preemptions", rate, _LOAD_FOR, "warning", summary, shown)
+        yield alert(measured, "Preemptions", rate, _LOAD_FOR, "warning", summary, shown)
+
+
+def _place(measured: Measured) -> str:
+    """Where a limit on `whole` is passed, in an alert."""
+    return "{{ $labels.job }}, all workers" if measured.workers else "{{ $labels.instance }}"
 
 
 def _unseen(measured: Measured, what: str, shown: str, exposed: bool) -> str:
@@ -280,7 +273,7 @@ def _hits(measured: Measured, recorded: set[str]) -> Iterator[dict[str, Any] | s
         summary = "{{ $labels.job }}: {{ $value | humanizePercentage }} of prompt tokens come from the prefix cache"
         shown = f"At least {shown_share(rate)} did in {measured.sustained_text}; the alert is at {shown_share(least)}."
         expr = f"{series}{{job={json.dumps(measured.deployment)}}} < {least:.3g}"
-        yield _alert(measured, "PrefixHits", expr, _HITS_FOR, "warning", summary, shown)
+        yield alert(measured, "PrefixHits", expr, _HITS_FOR, "warning", summary, shown)
 
 
 def _burns(measured: Measured, recorded: set[str]) -> Iterator[dict[str, Any] | str]:
@@ -307,4 +300,4 @@ def _burns(measured: Measured, recorded: set[str]) -> Iterator[dict[str, Any] | 
             next_one = f" Counted are requests over {bound:g} s, the next bucket of the server's histogram."
             exact = "" if bound == slo.limit_s else next_one
             shown = f"{slo} allows {shown_share(budget)}; the alert is at {shown_share(share, 1)}.{exact}"
-            yield _alert(measured, f"Burn{name}", expr, _LOAD_FOR, severity, summary, shown, slo=str(slo))
+            yield alert(measured, f"Burn{name}", expr, _LOAD_FOR, severity, summary, shown, slo=str(slo))

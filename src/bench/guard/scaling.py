@@ -12,7 +12,8 @@ from bench.axes import CONCURRENCY
 from bench.errors import shown_share
 from bench.export.comments import comment
 from bench.guard.measured import Measured
-from bench.guard.rules import LOADS, records
+from bench.guard.rules import records
+from bench.guard.series import LOADS
 
 __all__ = ["scaled_object"]
 
@@ -33,7 +34,8 @@ def scaled_object(measured: Measured) -> tuple[str | None, list[str]]:
         return None, [f"No keda.yaml: {measured.engine or 'the server'} does not show {unit}."]
     admitted = measured.limits.admission if measured.limits and measured.axis == CONCURRENCY else None
     # Behind a proxy that admits fewer, an instance never shows more.
-    target = _FILLED * min(low, measured.point["c_max"], math.inf if admitted is None else admitted)
+    sustained = min(low, measured.point["c_max"], math.inf if admitted is None else admitted)
+    target = _FILLED * sustained / max(1, measured.workers)
     name = re.sub(r"[^a-z0-9]+", "-", measured.deployment.lower()).strip("-")[:50].strip("-") or "model"
     content = {
         "apiVersion": "keda.sh/v1alpha1",
@@ -55,10 +57,16 @@ def scaled_object(measured: Measured) -> tuple[str | None, list[str]]:
             ],
         },
     }
+    what = f"each of {measured.workers} workers" if measured.workers else "one instance"
     notes = [
         f"A ScaledObject of KEDA. {measured.limit_text}.",
-        f"The threshold is {shown_share(_FILLED)} of what one instance is established to sustain, in {unit}: the rest is for the "
+        f"The threshold is {shown_share(_FILLED)} of what {what} is established to sustain, in {unit}: the rest is for the "
         "time that a new instance takes to start. It needs the rules of rules.yaml.",
+        *(
+            [f"Limits of rules.yaml stay those of {measured.workers} workers: measure the fleet with other numbers, too."]
+            if measured.workers
+            else []
+        ),
         "CHANGE-ME: the Deployment, and the address of Prometheus.",
     ]
     return comment(notes) + yaml.safe_dump(content, sort_keys=False), []

@@ -119,7 +119,7 @@ def _refuse_router(spec: DeploymentSpec) -> None:
 
 def _refuse_cores(spec: DeploymentSpec) -> None:
     try:
-        core_groups(spec.deployment.cores, spec.deployment.workers_per_node * spec.deployment.replicas)
+        core_groups(spec.deployment.cores, spec.deployment.workers_per_node * spec.deployment.replicas_per_node)
     except BenchError as error:
         raise BenchError(f"deployments.{spec.name}: {error}") from None
 

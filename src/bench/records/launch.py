@@ -101,6 +101,8 @@ class Launch:
             (`DeploymentSpec.settings`).
         engine_version: the version in the engine's environment, for a server that does not report its own.
         replicas: servers that are started, each with this command line. router: what stands in front of them; None: nothing does.
+        nodes: of a SLURM job on which the replicas stand, one on each, `{host}` in their command line being its address; 1: all
+            stand here.
         afterwards: a command that removes what does not end with the process, such as a container.
         environment: variables that are set for it, without secrets.
         plan: its memory, of replicas that of all together; None where the model's shape is not known.
@@ -127,6 +129,7 @@ class Launch:
     engine_version: str | None = None
     replicas: int = 1
     router: RouterLaunch | None = None
+    nodes: int = 1
     afterwards: tuple[str, ...] | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     plan: MemoryPlan | None

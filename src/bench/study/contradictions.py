@@ -52,8 +52,7 @@ def contradictions(config: Config, swept_names: Mapping[str, Sequence[str]]) -> 
         if ladder.deployment not in config.deployments or ladder.workload not in config.workloads:
             continue
         workload = config.workloads[ladder.workload]
-        replicas = config.deployments[ladder.deployment].replicas
-        if unsendable := _unsendable(where, ladder, workload, replicas, packed=config.packed):
+        if unsendable := _unsendable(where, ladder, workload, config.deployments[ladder.deployment], packed=config.packed):
             yield unsendable
             continue
         yield from _unfit(config, ladder)
@@ -95,8 +94,8 @@ def contradictions(config: Config, swept_names: Mapping[str, Sequence[str]]) -> 
     yield from tuning_faults(config, tables, swept_names, partial(contradictions, swept_names=swept_names))
 
 
-def _unsendable(where: str, ladder: Ladder, workload: Workload, replicas: int, *, packed: bool) -> str | None:
-    """Why a ladder cannot send what it asks for; None where it can. Args: replicas: of its deployment. packed: nothing will be sent."""
+def _unsendable(where: str, ladder: Ladder, workload: Workload, deployment: Deployment, *, packed: bool) -> str | None:
+    """Why a ladder cannot send what it asks for; None where it can. Args: packed: nothing will be sent."""
     name = f"workloads.{ladder.workload}"
     if workload.trace and (ladder.prompt_tokens or ladder.output_tokens):
         return f"{where} gives lengths, but {name} replays a trace, which has its own. Remove one of them."
@@ -111,6 +110,12 @@ def _unsendable(where: str, ladder: Ladder, workload: Workload, replicas: int, *
         )
     if packed:
         return None
+    replicas, nodes = deployment.replicas, deployment.nodes
+    if workload.lose and replicas > 1 and nodes > 1:
+        return (
+            f"{where}: {name}.lose kills a replica, and those of deployments.{ladder.deployment} stand on {nodes} nodes, "
+            "where the session cannot kill them. Remove lose, or measure the loss with nodes: 1."
+        )
     if workload.lose and max(2, workload.lose.worker) > replicas:
         return (
             f"{where}: {name}.lose kills worker {workload.lose.worker}, and deployments.{ladder.deployment} starts {replicas} in all. "

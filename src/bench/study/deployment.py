@@ -206,7 +206,7 @@ class Deployment(Strict):
     nodes: Count = Field(
         default=1,
         description="Nodes of a SLURM cluster over which the server spreads, each with an equal share of the GPUs or CPU "
-        "workers. Only vLLM supports several.",
+        "workers; only vLLM supports several. Of `replicas`, whose number it has to be then, each stands on a node of its own.",
     )
     replicas: Count = Field(
         default=1,
@@ -277,8 +277,10 @@ class Deployment(Strict):
     def _has_a_router(self) -> Deployment:
         if self.replicas > 1 and self.router is None:
             raise ValueError(f"replicas is {self.replicas}, and nothing deals requests out to them; add `router: haproxy`")
-        if self.router and self.nodes > 1:
-            raise ValueError(f"nodes is {self.nodes}, and replicas behind a router run on one node; remove nodes or router")
+        if self.router and self.nodes not in (1, self.replicas):
+            raise ValueError(
+                f"nodes is {self.nodes}, and replicas stand on nodes of their own; give nodes: {self.replicas}, or remove it"
+            )
         if self.router is None and "balance" in self.model_fields_set:
             raise ValueError(
                 "balance says how a router deals requests out, and there is none; add `router: haproxy`, or remove it"
@@ -293,9 +295,19 @@ class Deployment(Strict):
         return self.tensor_parallel * self.pipeline_parallel * self.data_parallel
 
     @property
+    def nodes_each(self) -> int:
+        """Nodes over which each server spreads."""
+        return 1 if self.router else self.nodes
+
+    @property
     def workers_per_node(self) -> int:
-        """Those of each node."""
-        return self.workers // self.nodes
+        """Devices or processes of one server on each of its nodes."""
+        return self.workers // self.nodes_each
+
+    @property
+    def replicas_per_node(self) -> int:
+        """Replicas that share a node."""
+        return self.replicas // self.nodes if self.router else 1
 
 
 #: Keys of a deployment that a sweep may vary as they are.

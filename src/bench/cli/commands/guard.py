@@ -24,8 +24,8 @@ def guard(
     workload: Annotated[str | None, option("NAME", "The workload whose limit counts, where several were measured.")] = None,
     output_dir: Annotated[Path, option("FOLDER", "Where the files go.")] = Path("guard"),
 ) -> None:
-    """Writes rules.yaml (Prometheus), dashboard.json (Grafana), haproxy.cfg, envoy.yaml and keda.yaml, with the metric names of the
-    server that was measured. What the study does not know is left out, and a line says so.
+    """Writes rules.yaml (Prometheus), dashboard.json (Grafana), haproxy.cfg, envoy.yaml, vllm-router.sh and keda.yaml, with the metric
+    names of the server or fleet that was measured. What the study does not know is left out, and a line says so.
     """
     from bench.guard import FILES, read_measured
 
