@@ -12,7 +12,9 @@ __all__ = ["ONE_EACH", "engine_is_ahead", "gaps_between_tokens", "stream_figures
 _FEWEST = 4
 # share of buffered answers, whatever their length, at which the moments of tokens are dropped; convention: likewise
 _HELD_BACK = 0.5
-_FEW = 0.05  # share of answers whose streamed tokens may be unknown, and of long ones that may be buffered; convention: likewise
+_FEW = (
+    0.05  # share of answers whose streamed tokens may be unknown, and of long ones that may be buffered; convention: likewise
+)
 # factor by which hidden tokens may be generated faster than streamed ones: beyond it there was no time for them; convention: likewise
 _IN_TIME = 4.0
 _LONG = 16  # tokens of an answer that no pause of a busy server or client brings at one moment; tuned: benchmarks.stream_truth
