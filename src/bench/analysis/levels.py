@@ -10,14 +10,13 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from bench.statistics import CONFIDENCE, MEDIAN_DEVIATION, f_below, student_t
+from bench.statistics import CONFIDENCE, MEDIAN_DEVIATION, TAIL, f_below, student_t
 
 __all__ = ["LEAST_NOISE", "Levels", "squares_within", "studentized_range"]
 
 Floats = npt.NDArray[np.float64]
 LEAST_NOISE = 0.005  # lowest relative noise of a run: none repeats itself better, whatever a few of them say; convention
 _DRAWS = 40_000  # draws of the studentized range; measured: docs/explanation/regions.md, within 3 % of scipy's integral
-_ALIKE = 0.1  # tail probability of F below which two variances are not pooled; tuned: benchmarks.regions
 
 
 @dataclass(frozen=True)
@@ -116,10 +115,10 @@ def squares_within(rows: pl.DataFrame, value: str, cell: Sequence[str], repeat: 
 
 
 def _alike(own: tuple[float, int], other: tuple[float, int]) -> bool:
-    """Whether two variances, each as squares and degrees of freedom, may be one: their ratio lies within the central 80 % of F."""
+    """Whether two variances, each as squares and degrees of freedom, may be one: their ratio lies within the central 95 % of F."""
     if not (other[1] and own[0] and other[0]):
         return False
-    return _ALIKE <= f_below(other[0] / other[1] * own[1] / own[0], other[1], own[1]) <= 1 - _ALIKE
+    return TAIL <= f_below(other[0] / other[1] * own[1] / own[0], other[1], own[1]) <= 1 - TAIL
 
 
 def _from_neighbours(load: Floats, log: Floats, runs: Floats) -> float:

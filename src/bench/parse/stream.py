@@ -8,16 +8,17 @@ import polars as pl
 
 __all__ = ["ONE_EACH", "engine_is_ahead", "gaps_between_tokens", "stream_figures", "supported"]
 
-_FEWEST = 4  # tokens of the shortest answer that can show buffering; tuned: benchmarks.stream_truth
-_LONG = 16  # tokens of an answer that no pause of a busy server or client brings at one moment; tuned: benchmarks.stream_truth
-# share of buffered answers, whatever their length, at which the moments of tokens are dropped; tuned: benchmarks.stream_truth
+# tokens of the shortest answer that can show buffering; convention: half and double do as well in benchmarks.stream_truth
+_FEWEST = 4
+# share of buffered answers, whatever their length, at which the moments of tokens are dropped; convention: likewise
 _HELD_BACK = 0.5
-# share of answers whose streamed tokens may be unknown, and of long ones that may be buffered; tuned: benchmarks.stream_truth
-_FEW = 0.05
-_SURE = 1.1  # most by which TPOT may be off where it is not known how many tokens were streamed; tuned: benchmarks.stream_truth
-# factor by which hidden tokens may be generated faster than streamed ones: beyond it there was no time for them; tuned:
-# benchmarks.stream_truth
+_FEW = (
+    0.05  # share of answers whose streamed tokens may be unknown, and of long ones that may be buffered; convention: likewise
+)
+# factor by which hidden tokens may be generated faster than streamed ones: beyond it there was no time for them; convention: likewise
 _IN_TIME = 4.0
+_LONG = 16  # tokens of an answer that no pause of a busy server or client brings at one moment; tuned: benchmarks.stream_truth
+_SURE = 1.1  # most by which TPOT may be off where it is not known how many tokens were streamed; tuned: benchmarks.stream_truth
 # most tokens a chunk, and a moment, at which gaps between chunks count as ITL, and the inverse of the fewest; tuned:
 # benchmarks.stream_truth
 ONE_EACH = 1.25

@@ -12,19 +12,18 @@ import numpy.typing as npt
 
 from bench.analysis.belief import Floats
 from bench.analysis.blocks import FEWEST_SESSIONS
+from bench.analysis.levels import LEAST_NOISE
 from bench.analysis.observation import NEARBY, Excess, Observation
 from bench.search.placing import Aim, Answer, Step, level_of
 
 if TYPE_CHECKING:
     from bench.search.search import Look
 
-__all__ = ["Curve", "Key", "Levels", "balanced", "in_places", "near", "unmeasured"]
+__all__ = ["NOISE", "Curve", "Key", "Levels", "balanced", "in_places", "near", "unmeasured"]
 
 _NOTHING = 0.01  # share of the highest tokens/s that counts as none; convention
-_NOISE = 0.02  # relative noise of a run whose own error is not known; convention
-_LEAST_NOISE = 0.01  # lowest relative noise between runs of one load, while they are few; tuned: benchmarks.targets, seed 31
+NOISE = 0.02  # relative noise of a run whose own error is not known; convention
 _FEWEST_PAIRS = FEWEST_SESSIONS - 1  # fewest degrees of freedom of a measured noise; derived: as many as four sessions have
-_OFTEN = 2  # runs of one end for each of the other; tuned: benchmarks.targets, seed 31
 
 Ints = npt.NDArray[np.int64]
 Rounds = tuple[int | None, ...]
@@ -57,7 +56,7 @@ class Curve:
         judged = [look for look, known in zip(looks, shows, strict=True) if known]
         # Where all requests fail, throughput has fallen.
         rate = np.array([(look.row["steady_tokens_per_s"] or _NOTHING * (most or 0.0)) / look.speed for look in judged])
-        error = np.array([look.row.get("steady_error") or _NOISE for look in judged])
+        error = np.array([look.row.get("steady_error") or NOISE for look in judged])
         load, requests = (
             np.array([look.load for look in judged]),
             np.array([look.row["requests"] for look in judged], dtype=int),
@@ -92,8 +91,8 @@ class Curve:
         free = len(self) - len(loads)
         if free >= _FEWEST_PAIRS:
             means = np.bincount(at, self.log) / np.bincount(at)
-            return max(_LEAST_NOISE, math.sqrt(float(np.sum((self.log - means[at]) ** 2)) / free))
-        return max(_LEAST_NOISE, math.sqrt(float(np.mean(self.error**2))))
+            return max(LEAST_NOISE, math.sqrt(float(np.sum((self.log - means[at]) ** 2)) / free))
+        return max(LEAST_NOISE, math.sqrt(float(np.mean(self.error**2))))
 
     def levels(self) -> Levels:
         """Mean and standard error of each load, ascending."""
@@ -140,13 +139,13 @@ def near(curve: Curve, middle: float, but: Sequence[float] = ()) -> int:
 
 
 def balanced(found: Answer | Step, curve: Curve, middle: float, aim: Aim) -> Answer | Step:
-    """The run to measure, or one on the other side of the middle, as far from it, if that side has far fewer runs."""
+    """The run to measure, or one on the other side of the middle, as far from it, if that side has fewer runs by two or more."""
     if isinstance(found, Answer) or not found.near or not 0 < middle < math.inf:
         return found
     other = middle * middle / found.load
     if aim.held:
         other = max(round(other), math.ceil(middle)) if other > middle else min(round(other), math.floor(middle))
     other = level_of(other, aim)
-    if not aim.least <= other <= aim.highest or curve.count(found.load) <= _OFTEN * (curve.count(other) + 1):
+    if not aim.least <= other <= aim.highest or curve.count(found.load) <= curve.count(other) + 1:
         return found
     return Step(other, near=True)

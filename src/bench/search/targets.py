@@ -13,6 +13,7 @@ import polars as pl
 
 from bench.analysis.observation import Excess, Observation
 from bench.analysis.saturation import SATURATED_KV_USAGE, saturated
+from bench.search.curve import NOISE
 from bench.search.placing import FEWEST_RUNS, LEAST_CLIMB, Aim, Answer, Step, Why, answer_so_far, place
 from bench.study.search import KV_CACHE, SLO
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 __all__ = ["KvCacheTarget", "SloTarget", "Target", "first_with", "full_cache"]
 
 _SURE_SIDE = 0.1  # excess of a sign that the cache was full or had room; tuned: benchmarks.targets, seed 31
-_SIDE_ERROR = 0.03  # standard error of that excess; tuned: benchmarks.targets, seed 31
 _FARTHEST = 64.0  # largest step up that one run's usage may suggest; convention
 # requests in flight ÷ running ones above which a cache with room will not fill; tuned: benchmarks.targets, seed 31
 _WAITING = 1.5
@@ -118,7 +118,7 @@ class KvCacheTarget(Target):
             value = _SURE_SIDE + max(0.0, math.log(flying / running) if running and flying else 0.0)
         else:
             value = math.log(max(1e-3, row["kv_usage_peak"]) / SATURATED_KV_USAGE) - _SURE_SIDE
-        return Observation(look.load, {self.name: Excess(value, _SIDE_ERROR)}, row["requests"])
+        return Observation(look.load, {self.name: Excess(value, NOISE)}, row["requests"])
 
 
 def _counted(look: Look) -> bool:

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RateTarget", "ThroughputTarget"]
 
-_SURE = normal(2 * CONFIDENCE - 1)  # standard errors of a rise; derived: one-sided
-_SURE_FALL = 2.0  # standard errors of a fall (one-sided, 97.7 %); tuned: benchmarks.targets, seed 31
+_SURE = normal(2 * CONFIDENCE - 1)  # standard errors of a rise, or of a fall; derived: one-sided
 _APART = 3.0  # top load ÷ the one it is compared with: about half, less of small whole numbers; convention
 _FINE = 1.15  # factor between the best load and its neighbours; tuned: benchmarks.targets, seed 31
 _TOP = 0.03  # share below the highest throughput within which a load shows the top; tuned: benchmarks.targets, seed 31
@@ -99,7 +98,7 @@ class _Fitted:
 def _edge(levels: Levels) -> float:
     """The highest load that is not significantly below the best one."""
     highest, error = max(levels.values())
-    return max(load for load, (mean, own) in levels.items() if highest - mean <= _SURE_FALL * math.hypot(error, own))
+    return max(load for load, (mean, own) in levels.items() if highest - mean <= _SURE * math.hypot(error, own))
 
 
 def _excesses(curve: Curve) -> Floats:
@@ -192,7 +191,7 @@ def _fallen(levels: Levels) -> bool:
     """Whether the highest load gives significantly less than a lower one."""
     best, error = max(levels.values())
     mean, own = levels[max(levels)]
-    return best - mean > _SURE_FALL * math.hypot(error, own)
+    return best - mean > _SURE * math.hypot(error, own)
 
 
 def _tops_out(levels: Levels) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from bench.analysis.regions import FLAT, PROPORTIONAL
 from bench.axes import AXES
-from bench.errors import count_text, shown_share
+from bench.errors import count_text, shown_share, three_digits
 from bench.records.searches import SearchRecord
 from bench.shipped import BENCH
 from bench.study.search import EQUILIBRIUM, KV_CACHE, SLO, THROUGHPUT
@@ -160,7 +160,7 @@ def target_text(
     ].format(
         **{name: unit.text(load) for name, load in (("limit", limit), ("low", low), ("high", high))},
         at=limit_text(limit, low, high, unit=unit, why="found"),
-        top="" if top is None else f"{top:,.3g} tokens/s" if top < 1000 else f"{top:,.0f} tokens/s",
+        top="" if top is None else f"{three_digits(top)} tokens/s",
     )
 
 

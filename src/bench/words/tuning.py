@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 
 from bench.errors import count_text, signed_percent
-from bench.records.tuning import MISSES, Contribution, TuningRecord, Visit
+from bench.records.tuning import MISSES, Confirmed, Contribution, TuningRecord, Visit
 from bench.study.settings import setting_name, value_text
 from bench.words.answer import Answer, listed, shortened
 
@@ -35,7 +35,7 @@ def headline(found: TuningRecord) -> str:
     """What a tuning found, as a title."""
     confirmed = found.confirmed
     if confirmed and confirmed.gain and confirmed.low and confirmed.high and found.winner == found.leader:
-        return f"{found.winner}: {_percent(confirmed.gain)} ({_percent(confirmed.low)} to {_percent(confirmed.high)}) over the default"
+        return f"{found.winner}: {_gain(confirmed)} over the default"
     return _lines(found)[0].partition(". ")[0].removesuffix(".")
 
 
@@ -57,8 +57,7 @@ def found_line(found: TuningRecord, deployment: str) -> str | None:
         return f"{line}; no gain over the default, {found.default}, is shown"
     if confirmed.gain is None or confirmed.low is None or confirmed.high is None:
         return f"{line}; the default, {found.default}, meets them at no rate that was tried"
-    ends = f"{_percent(confirmed.low)} to {_percent(confirmed.high)}"
-    return f"{line}; {_percent(confirmed.gain)} ({ends}) over the default, {found.default}"
+    return f"{line}; {_gain(confirmed)} over the default, {found.default}"
 
 
 def answer(found: TuningRecord) -> Answer:
@@ -92,7 +91,7 @@ def _lines(found: TuningRecord) -> list[str]:
     leader = f"{found.leader}{rates.get(found.leader or '', '')}"
     if confirmed is None or confirmed.gain is None or confirmed.low is None or confirmed.high is None:
         return [f"No gain over the default, {default}, is shown: {leader} led the race, {_unconfirmed(found)}."]
-    gain = f"{_percent(confirmed.gain)} ({_percent(confirmed.low)} to {_percent(confirmed.high)})"
+    gain = _gain(confirmed)
     if found.winner != found.leader:
         return [f"No gain over the default, {default}, is shown: {leader} led the race, and has {gain}."]
     first = f"{found.leader}, with {changed}: {gain} over the default. It carries{_bare(rates, found.leader)}, the default"
@@ -127,7 +126,7 @@ def _contribution(each: Contribution) -> str:
     values = f"{name} {_value(each, each.winner)} in place of {_value(each, each.default)}"
     if each.gain is None or each.low is None or each.high is None:
         return f"{values}: what it adds alone is not known, as no two candidates differ in it alone."
-    return f"{values} adds {_percent(each.gain)} ({_percent(each.low)} to {_percent(each.high)}), in the mean over the other settings."
+    return f"{values} adds {_gain(each)}, in the mean over the other settings."
 
 
 def _sure(found: TuningRecord) -> list[str]:
@@ -218,8 +217,10 @@ def measured_rates(found: TuningRecord) -> dict[str, float]:
     return {name: math.exp(sum(each) / len(each)) for name, each in logs.items()}
 
 
-def _percent(factor: float) -> str:
-    return f"{signed_percent(factor - 1, 0)} %"
+def _gain(known: Confirmed | Contribution) -> str:
+    """A gain that is known, with its interval."""
+    gain, low, high = (f"{signed_percent((factor or 0.0) - 1, 0)} %" for factor in (known.gain, known.low, known.high))
+    return f"{gain} ({low} to {high})"
 
 
 def _value(each: Contribution, value: object) -> str:
