@@ -27,7 +27,7 @@ class Fleet:
 
     Attributes:
         requests: sent one every 0.1 s. turns: requests of a conversation, which stays at its worker. router: worker of each
-            conversation. kv_tokens, versions: of each worker. usage: KV usage of each.
+            conversation. kv_tokens, versions: of each worker. usage: KV usage of each, or of each of its engines.
         silent: of a worker, between which moments (s) it answers no scrape. restarts: when a worker is started again (s).
         lacks: metrics that a worker does not expose. scraped: whether anything was scraped at all.
         killed: a worker that is killed, and when (s): what it has not answered by then fails.
@@ -40,7 +40,7 @@ class Fleet:
     router: Callable[[np.random.Generator, int], int] | None = None
     kv_tokens: Mapping[int, int | None] = field(default_factory=dict)
     versions: Mapping[int, str | None] = field(default_factory=dict)
-    usage: Mapping[int, float] = field(default_factory=dict)
+    usage: Mapping[int, float | tuple[float, ...]] = field(default_factory=dict)
     silent: Mapping[int, tuple[float, float]] = field(default_factory=dict)
     restarts: Mapping[int, float] = field(default_factory=dict)
     lacks: Mapping[int, str] = field(default_factory=dict)
@@ -95,7 +95,15 @@ class Fleet:
             "prefix_hits": 4 * (worker + 1) * int(done.sum()),
             "server_e2e_count": int(done.sum()),
         }
-        lines = [f"{name} {values.get(ours, 0)}" for ours, name in METRICS.items() if ours != self.lacks.get(worker)]
+        lines = []
+        for ours, name in METRICS.items():
+            value = values.get(ours, 0)
+            shown = (
+                [f"{name} {value}"]
+                if not isinstance(value, tuple)
+                else [f'{name}{{engine="{i}"}} {v}' for i, v in enumerate(value)]
+            )
+            lines += shown if ours != self.lacks.get(worker) else []
         if self.start_times:
             lines.append(f"process_start_time_seconds {1000.0 + max(0.0, since)}")
         return "\n".join(lines) + "\n"

@@ -82,9 +82,9 @@ def test_each_run_is_a_file(tmp_path):
         jsonschema.validate(yaml.safe_load(file.read_text()), SCHEMA)
     several = bench("export", RUNS, "--form", "benchmark-report")
     assert several.returncode == 2
-    assert "has 2 runs, and a report is of one. Give --output DIR" in several.stderr
+    assert "has 2 runs, and a file is of one. Give --output DIR" in several.stderr
     taken = bench("export", RUNS, "--form", "benchmark-report", "--output", files[0])
-    assert taken.returncode == 2 and "it is a file, and reports are written into a folder" in taken.stderr
+    assert taken.returncode == 2 and "it is a file, and runs are written into a folder" in taken.stderr
     one = bench("export", RUNS / "c4", "--form", "benchmark-report")
     jsonschema.validate(yaml.safe_load(one.stdout), SCHEMA)
 

@@ -332,7 +332,7 @@ def test_a_comment_cannot_be_left(tmp_path):
 
 
 def test_every_form_is_offered():
-    assert set(Form.__args__) == {*FORMS, "benchmark-report"}
+    assert set(Form.__args__) == {*FORMS, "benchmark-report", "openmetrics"}
 
 
 @pytest.mark.engine

@@ -57,6 +57,13 @@ def test_a_fleets_numbers_are_the_sums_of_its_workers(tmp_path):
     assert drawn["scrape"].n_unique() == summary["scrapes"]
 
 
+def test_engines_of_one_worker_hold_the_mean_of_their_shares(tmp_path):
+    """Two engines of 5,000 tokens each: 4,500 and 500 of 20,000 tokens, beside 2,500 of the other worker."""
+    summary, _ = apart(Fleet(router=in_turn, usage={0: (0.9, 0.1)}, kv_tokens={0: 10000, 1: 10000}), tmp_path)
+    assert summary["kv_usage_peak"] == pytest.approx(0.375)
+    assert [row["kv_usage_peak"] for row in summary["workers"]] == [0.9, 0.25]  # of a worker the fullest engine's
+
+
 def test_of_caches_of_unknown_size_the_usage_of_all_is_not_known(tmp_path):
     summary, _ = apart(Fleet(router=in_turn, kv_tokens={0: None}), tmp_path)
     assert summary["kv_usage_peak"] is None

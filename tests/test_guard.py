@@ -355,6 +355,11 @@ def test_admission_and_scaling_follow_the_limit(tmp_path, summary):
             {"LoadNearLimit", "LoadAboveLimit"},
             "No alert on the load: the lower end of C_max's interval is not established.",
         ),
+        (
+            {"point": {"low": 0.0}},
+            {"LoadNearLimit", "LoadAboveLimit"},
+            "No alert on the load: the lower end of C_max's interval is 0,",
+        ),
         ({"point": {"low": 18.0}}, {"LoadNearLimit"}, "its interval begins no lower"),
         ({"point": {"unit": "users"}}, {"LoadNearLimit", "LoadAboveLimit"}, "no server counts users"),
         ({"kv": 16}, {"KvUsage"}, "sustained runs filled the cache"),
@@ -374,7 +379,7 @@ def test_what_is_not_known_makes_no_rule_and_says_so(tmp_path, summary, change, 
     assert why in printed
     limited = dict(change.get("point", ()))
     assert ("keda.yaml" in files) == ("LoadAboveLimit" not in lost)
-    admits = limited.get("kind") != "above" and limited.get("low", 1) is not None
+    admits = limited.get("kind") != "above" and bool(limited.get("low", 1))
     assert [("haproxy.cfg" in files), ("envoy.yaml" in files)] == [admits, admits]
 
 

@@ -41,6 +41,14 @@ def answering(*parts, pause_s=0.0, endless=b""):
     return raw_server(handle)
 
 
+def test_an_answer_that_does_not_come_says_how_long_was_waited():
+    with raw_server(lambda _: time.sleep(1.0)) as silent:
+        for ask in (get, lambda url, timeout_s: post(url, {}, timeout_s=timeout_s)):
+            with pytest.raises(requests.Timeout) as late:
+                ask(f"http://127.0.0.1:{silent}/", timeout_s=0.25)
+            assert http.problem(late.value) == "no answer within 0.25 s"
+
+
 BOMB = gzip.compress(bytes(64 * 2**20))
 
 

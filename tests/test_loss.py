@@ -163,6 +163,29 @@ def test_errors_that_go_on_are_no_recovery():
     assert (found["lost_errors_s"], found["lost_recovered"]) == (None, False)
 
 
+def ends(seed, share, until_s):
+    """A run in which that share of requests fails at random until a moment (s), as the loss itself is over."""
+    requests, _ = simulated(seed, found_s=1.0)
+    rng = np.random.default_rng(seed)
+    fails = pl.Series(rng.random(requests.height) < share)
+    return figures(failing(requests, (pl.col("sent_s") > KILLED_S) & (pl.col("sent_s") < until_s) & fails))
+
+
+def test_errors_that_recur_are_rarely_said_to_have_ended():
+    """A few per cent of the requests fail until the run ends, 320 requests after the loss: the last row of answers is chance."""
+    for share in (0.02, 0.04, 0.08):
+        found = [ends(seed, share, 60.0) for seed in range(60)]
+        assert sum(each["lost_errors_s"] is not None for each in found) <= (15 if share == 0.02 else 5), share
+
+
+def test_errors_that_recur_and_end_are_said_to_have_ended():
+    """They fail for 10 s, and 240 requests follow without one."""
+    for share in (0.04, 0.08, 0.3):
+        found = [ends(seed, share, 30.0) for seed in range(60)]
+        assert sum(each["lost_errors_s"] is not None for each in found) >= 55, share
+        assert sum(each["lost_recovered"] is True for each in found) >= 55, share
+
+
 def test_failures_before_the_loss_are_not_its_doing():
     requests, _ = simulated(0)
     assert figures(failing(requests, pl.col("index") < 5, "sent_s", "end_s"))["lost_failed"] == figures(requests)["lost_failed"]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import ssl
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -129,6 +130,15 @@ class _OneServer(requests.Session):
         return target if resp.request.method == "GET" or resp.status_code in _SAME_METHOD else None
 
 
+@contextmanager
+def _late_after(timeout_s: float) -> Iterator[None]:
+    """Say in the error how long no answer came."""
+    try:
+        yield
+    except requests.Timeout as error:
+        raise type(error)(f"no answer within {timeout_s:g} s") from error
+
+
 def get(
     url: str, *, key: str | None = None, headers: Mapping[str, str] | None = None, timeout_s: float = 5.0
 ) -> requests.Response:
@@ -140,7 +150,7 @@ def get(
     Raises:
         requests.RequestException: no answer, or one that is too large.
     """
-    with direct_session(_headers(key, headers)) as session:
+    with direct_session(_headers(key, headers)) as session, _late_after(timeout_s):
         return bounded(session.get(url, timeout=timeout_s, stream=True))
 
 
@@ -157,7 +167,7 @@ def post(
     Raises:
         requests.RequestException: no answer, or one that is too large.
     """
-    with direct_session(_headers(key, headers)) as session:
+    with direct_session(_headers(key, headers)) as session, _late_after(timeout_s):
         return bounded(session.post(url, json=content, timeout=timeout_s, stream=True))
 
 
@@ -231,7 +241,7 @@ def problem(error: OSError) -> str:
             named = str(error).startswith(_AUTHORITIES)
             return str(error) if named else "it does not speak TLS; does its address begin with http://?"
         case requests.exceptions.Timeout():
-            return "no answer within 5 s"
+            return str(error)
         case requests.exceptions.ConnectionError():
             return "connection refused, or no such host"
         case requests.RequestException():

@@ -103,7 +103,7 @@ def _limits(measured: Measured) -> list[_Line]:
     """The lower end of C_max's interval, and C_max."""
     if not measured.found:
         return []
-    low, c_max = measured.point["low"], measured.point["c_max"]
+    low, c_max = measured.low, measured.point["c_max"]
     return [*([(low, "orange")] if low is not None and low < c_max else []), (max(c_max, low or 0.0), "red")]
 
 

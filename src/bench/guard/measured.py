@@ -98,6 +98,18 @@ class Measured:
         return bool(self.point["kind"] == "found")
 
     @property
+    def low(self) -> float | None:
+        """The lower end of C_max's interval; None where it is not established, or where it is 0: then no load is."""
+        return self.point["low"] or None
+
+    @property
+    def no_low(self) -> str:
+        """Why there is no `low`."""
+        if self.point["low"] == 0:
+            return "the lower end of C_max's interval is 0, so that no load is established to be within the SLOs"
+        return "the lower end of C_max's interval is not established"
+
+    @property
     def axis(self) -> str | None:
         """`concurrency` or `request_rate`; None where the load is counted in what no server counts."""
         unit = self.point["unit"]
@@ -198,7 +210,7 @@ def read_measured(folder: Path, deployment: str | None = None, workload: str | N
         names=catalogue.names,
         histograms={} if last is None else dict(_histograms(last, catalogue)),
         sustained=_sustained(sustained, telemetries, point["c_max"]),
-        limits=None if found is None or point["low"] is None else limits(found, ttft),
+        limits=limits(found, ttft) if found is not None and point["low"] else None,
         workers=workers,
         balance=settings.get("balance"),
     )

@@ -195,9 +195,9 @@ def _load(measured: Measured, recorded: set[str]) -> Iterator[dict[str, Any] | s
     if series not in recorded:
         yield f"No alert on the load: {measured.engine} does not show {unit}."
         return
-    low = point["low"]
+    low = measured.low
     if low is None:
-        yield "No alert on the load: the lower end of C_max's interval is not established."
+        yield f"No alert on the load: {measured.no_low}."
         return
     limit = max(point["c_max"], low)  # the limit may lie between two loads
     chosen = f"{series}{{job={job}}}"

@@ -25,9 +25,9 @@ def scaled_object(measured: Measured) -> tuple[str | None, list[str]]:
 
     Source: keda.sh, the scaler `prometheus`; its `threshold` is the value of one instance (`AverageValue`).
     """
-    low, unit = measured.point["low"], measured.point["unit"]
+    low, unit = measured.low, measured.point["unit"]
     if not measured.found or low is None:
-        return None, ["No keda.yaml: the lower end of C_max's interval is not established."]
+        return None, [f"No keda.yaml: {measured.no_low if measured.found else 'no limit was found'}."]
     recorded, _ = records(measured)
     series = LOADS.get(measured.axis or "")
     if series not in {rule["record"] for rule in recorded}:

@@ -39,7 +39,7 @@ def _uneven(measured: Measured, recorded: set[str]) -> dict[str, Any] | str:
 
     The first of these is why an idle fleet may be uneven, the second why an overloaded one that is even raises nothing here.
     """
-    series, low, number = LOADS.get(measured.axis or ""), measured.point["low"], measured.workers
+    series, low, number = LOADS.get(measured.axis or ""), measured.low, measured.workers
     if series not in recorded or not measured.found or not low:
         return "No alert on the balance of workers: that takes an alert on the load."
     if measured.sustained.uneven is None:

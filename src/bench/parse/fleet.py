@@ -11,7 +11,7 @@ import polars as pl
 
 from bench.engines import MANAGED
 from bench.parse.scrapes import TELEMETRY_SCHEMA
-from bench.parse.server import gauges, requests_served, server_figures
+from bench.parse.server import gauges, marked, requests_served, server_figures
 from bench.records.run import Worker
 from bench.telemetry import GAUGES, MEANS, SHARES, Catalogue, find_catalogue
 
@@ -60,7 +60,7 @@ def fleet_telemetry(
     summed = pl.concat(
         [
             together.filter(~pl.col("name").is_in(list(shares))),
-            _shares(together.filter(pl.col("name").is_in(list(shares))), workers),
+            _shares(marked(together.filter(pl.col("name").is_in(list(shares))), kinds.pop()), workers),
         ],
         how="diagonal",
     )
@@ -123,14 +123,21 @@ def _labelled(worker: Worker) -> pl.Expr:
 
 
 def _shares(samples: pl.DataFrame, workers: Sequence[Worker]) -> pl.DataFrame:
-    """The share of all KV caches together that is in use; nothing where it is not known what each holds."""
+    """The share of all KV caches together that is in use; nothing where it is not known what each holds.
+
+    Engines of one worker, each with a cache of its own, have caches of one size: what they hold together is the mean of their shares.
+
+    Args:
+        samples: with the column `apart` of `marked`.
+    """
     sizes = _sizes(workers)
     if sizes is None or samples.is_empty():
         return samples.clear()
     whole = sum(sizes.values())
     return (
-        samples.group_by("scrape", "name", "worker")
-        .agg(pl.col("value").max(), pl.col("elapsed_s").first())
+        samples.filter("apart")
+        .group_by("scrape", "name", "worker")
+        .agg(pl.col("value").mean(), pl.col("elapsed_s").first())
         .with_columns(held=pl.col("value") * pl.col("worker").replace_strict(sizes, return_dtype=pl.Float64) / whole)
         .group_by("scrape", "name")
         .agg(value=pl.col("held").sum(), elapsed_s=pl.col("elapsed_s").first())

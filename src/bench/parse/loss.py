@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from bench.records.run import Lost
 __all__ = ["loss_figures"]
 
 _FAILING = 0.01  # largest share of failed requests once errors have ended; convention: the default of `decision.failed_share`
+_BY_CHANCE = 0.02  # probability that requests which go on to fail look as if they did no longer, at most; convention
 _STRAY = 1  # failed requests that say nothing of the others, however few follow; convention
 
 
@@ -30,8 +32,9 @@ def loss_figures(lost: Lost | None, requests: pl.DataFrame, window: SteadyWindow
     Returns:
         `lost_at_s`, `lost_failed` (requests that were under way then, or due later, and failed), `lost_failed_share` (of all of
         those, 0–1), `lost_errors_s` (from the loss until errors had ended, `_errors_end`; 0 where none failed, null where they went
-        on), `lost_recovered` (false where latencies never come to the level, and where requests pile up or errors go on in 150
-        requests or more after the loss; null where the run is too short to tell, or answers have no latency) and `lost_recovery_s`
+        on or may have), `lost_recovered` (false where latencies never come to the level, and where requests pile up or errors go on
+        in 150 requests or more after the loss; null where the run is too short to tell, or answers have no latency) and
+        `lost_recovery_s`
         (from the loss, null unless recovered).
     """
     names = ("at_s", "failed", "failed_share", "errors_s", "recovered", "recovery_s")
@@ -42,8 +45,8 @@ def loss_figures(lost: Lost | None, requests: pl.DataFrame, window: SteadyWindow
     under_way = (pl.col("end_s") >= lost.at_s) | (pl.col("sent_s").is_not_null() & pl.col("end_s").is_null())
     hit = requests.filter((pl.col("due_s") >= lost.at_s) | under_way)
     failed = hit.filter(pl.col("outcome") != "ok")
-    until = _errors_end(later, failed, lost.at_s)
-    recovered, recovery_s = _recovered(later, window, lost.at_s, until)
+    until, may_recur = _errors_end(later, failed, lost.at_s)
+    recovered, recovery_s = (None, None) if may_recur else _recovered(later, window, lost.at_s, until)
     return dict(
         zip(
             (f"lost_{name}" for name in names),
@@ -60,28 +63,43 @@ def loss_figures(lost: Lost | None, requests: pl.DataFrame, window: SteadyWindow
     )
 
 
-def _errors_end(later: pl.DataFrame, failed: pl.DataFrame, at_s: float) -> float | None:
-    """When errors ended (s since the run's start); None where they went on.
+def _errors_end(later: pl.DataFrame, failed: pl.DataFrame, at_s: float) -> tuple[float | None, bool]:
+    """When errors ended (s since the run's start; None where they went on), and whether too few requests follow to say so.
 
     That is the first moment, of the loss and of the failures after it, from which nine requests in a row are answered, none that is
-    under way fails, and few that follow do.
+    under way fails, and few that follow do. Where requests failed after nine that were answered, as many have to follow as would
+    hardly do so well if each still failed with the share of those.
 
     Args:
         later: due after the loss. failed: those of them, and of the ones under way, that failed.
     """
     if failed.is_empty():
-        return at_s
+        return at_s, False
     by_time = later.sort("due_s")
     due, ok = by_time["due_s"].to_numpy(), (by_time["outcome"] == "ok").to_numpy()
     begun = failed["due_s"].to_numpy()
     ended = failed.select(pl.coalesce("end_s", "due_s").clip(lower_bound=at_s)).to_series().to_numpy()
+    since = may_recur = None
     for moment in np.unique([at_s, *ended]):
         first = np.searchsorted(due, moment, side="right")
-        row, follow, more = ok[first : first + WINDOW], len(due) - first, (begun > moment).sum()
+        row, follow, more = ok[first : first + WINDOW], len(due) - first, int((begun > moment).sum())
         under_way = (begun <= moment) & (ended > moment)
-        if len(row) == WINDOW and row.all() and not under_way.any() and more <= max(_STRAY, _FAILING * follow):
-            return float(moment)
-    return None
+        if len(row) < WINDOW or not row.all() or under_way.any():
+            continue
+        if more <= max(_STRAY, _FAILING * follow):
+            recurring = 0.0 if since is None or since == first else float((~ok[since:first]).mean())
+            if _at_most(more, follow, recurring) <= _BY_CHANCE:
+                return float(moment), False
+            may_recur = True
+        since = first if since is None else since
+    return None, bool(may_recur)
+
+
+def _at_most(failures: int, requests: int, share: float) -> float:
+    """The probability that so few of independent requests fail, of which each does with that share; 0 where none is expected to."""
+    if share == 0:
+        return 0.0
+    return sum(math.comb(requests, n) * share**n * (1 - share) ** (requests - n) for n in range(failures + 1))
 
 
 def _recovered(

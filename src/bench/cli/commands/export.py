@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -11,8 +12,8 @@ from bench.cli import completion
 from bench.cli.entry import command
 from bench.cli.options import option
 
-#: What a deployment can be written as; `bench.export.FORMS` has the same names, but for the last.
-Form = Literal["command", "compose", "helm", "benchmark-report"]
+#: What a deployment can be written as; `bench.export.FORMS` has the same names, but for the last two, which are of runs.
+Form = Literal["command", "compose", "helm", "benchmark-report", "openmetrics"]
 
 
 @command(
@@ -20,13 +21,14 @@ Form = Literal["command", "compose", "helm", "benchmark-report"]
     "bench export llama-fp8 --form compose --output compose.yaml",
     "bench export llama-fp8 --form helm --output values.yaml",
     "bench export runs/one --form benchmark-report --output reports",
+    "bench export results --form openmetrics --output scraped",
 )
 def export(
     deployment: Annotated[
         str,
         typer.Argument(
             metavar="DEPLOYMENT",
-            help="A deployment of the results in this folder; of benchmark reports also what `bench compare` takes, such as runs/one.",
+            help="A deployment of the results in this folder; of runs also what `bench compare` takes, such as runs/one.",
             show_default=False,
             autocompletion=completion.deployments,
         ),
@@ -36,12 +38,11 @@ def export(
         option(
             None,
             "command: a shell script. compose: a Docker Compose file. helm: values of vLLM's production stack (chart vllm/vllm-stack). "
-            "benchmark-report: the numbers of each run, as llm-d-benchmark and inference-perf write them (version 0.2).",
+            "benchmark-report: the numbers of each run, as llm-d-benchmark and inference-perf write them (version 0.2). "
+            "openmetrics: what was scraped during each run, with its times, for promtool and Grafana.",
         ),
     ] = "command",
-    output: Annotated[
-        Path | None, option("FILE", "Where to write it; of benchmark reports a folder.", default="standard output")
-    ] = None,
+    output: Annotated[Path | None, option("FILE", "Where to write it; of runs a folder.", default="standard output")] = None,
 ) -> None:
     """Prints how the server was started, with what belongs to the benchmark alone left out (random weights, seeds, its own names), and
     as comments what was held fixed: version, device, model, loads, and the limit that was found. Values of secrets are never printed.
@@ -49,8 +50,8 @@ def export(
     from bench.errors import BenchError
     from bench.export import FORMS, read_exported
 
-    if form == "benchmark-report":
-        _reports(deployment, output)
+    if form in ("benchmark-report", "openmetrics"):
+        _runs(deployment, form, output)
         return
     text = FORMS[form](read_exported(deployment))
     if output is None:
@@ -63,27 +64,39 @@ def export(
         output.chmod(0o755)
 
 
-def _reports(source: str, output: Path | None) -> None:
-    """Write the report of each run into a folder, or print that of the only run."""
-    import yaml
-
+def _runs(source: str, form: Form, output: Path | None) -> None:
+    """Write each run into a file of a folder, or print the only run."""
     from bench.cli.sources import read_source
     from bench.errors import BenchError, count_text
-    from bench.export.benchmark_report import benchmark_report
 
     rows = read_source(source).to_dicts()
     if output is None and len(rows) != 1:
         raise BenchError(
-            f"{source}: has {count_text(len(rows), 'run')}, and a report is of one. Give --output DIR, for a file each."
+            f"{source}: has {count_text(len(rows), 'run')}, and a file is of one. Give --output DIR, for a file each."
         )
     if output is not None and output.is_file():
-        raise BenchError(f"--output {output}: it is a file, and reports are written into a folder, a file each. Name a folder.")
+        raise BenchError(f"--output {output}: it is a file, and runs are written into a folder, a file each. Name a folder.")
     for row in rows:
-        text = yaml.safe_dump(benchmark_report(row), sort_keys=False, width=120)
+        lines = _lines(source, form, row)
         if output is None:
-            print(text, end="")
+            for line in lines:
+                print(line)
             return
-        file = output / f"{row['deployment']}_{row['run']}.yaml".replace("/", "_")
+        file = output / f"{row['deployment']}_{row['run']}.{'yaml' if form == 'benchmark-report' else 'txt'}".replace("/", "_")
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text, encoding="utf-8")
+        with file.open("w", encoding="utf-8") as text:
+            text.writelines(f"{line}\n" for line in lines)
         print(file)
+
+
+def _lines(source: str, form: Form, row: dict[str, Any]) -> Iterable[str]:
+    """A run in its form, by line."""
+    import yaml
+
+    from bench.cli.sources import telemetry_of
+    from bench.export.benchmark_report import benchmark_report
+    from bench.export.openmetrics import open_metrics
+
+    if form == "openmetrics":
+        return open_metrics(row, telemetry_of(source, row))
+    return yaml.safe_dump(benchmark_report(row), sort_keys=False, width=120).splitlines()
