@@ -162,7 +162,7 @@ class Fleet(Modelled):
             raise BenchError(f"{self.results}: its valid runs show too few steps of the engine to calibrate a model.")
         model = self_judged(fitted, runs)
         self._refuse(list(misfits(model)))
-        return model, self.what_if(limits)
+        return model, self.what_if(model.limits)
 
     def _start_ups_s(self) -> tuple[float, ...]:
         """How long an instance takes to start (s): as given, as each start was measured, or as is assumed where none was."""
