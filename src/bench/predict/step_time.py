@@ -110,12 +110,15 @@ class StepTime:
         in_flight: int = 0,
     ) -> float:
         """Time of one step (s). Args: passes: None for a single one."""
-        through = passes or ((decodes + prefill, 1.0),)
+        if passes is None:
+            layers = self.line(decodes + prefill)
+        else:
+            layers = sum(number * self.line(tokens) for tokens, number in passes)
+            layers += self.pass_s * max(0.0, sum(number for _, number in passes) - 1)
         return (
             self.fixed_s
-            + self.pass_s * max(0.0, sum(number for _, number in through) - 1)
             + (self.sequence_s + self.in_flight_s * in_flight) * (decodes + firsts)
-            + sum(number * self.line(tokens) for tokens, number in through)
+            + layers
             + self.context_s * context
             + self.attended_s * attended
         )
