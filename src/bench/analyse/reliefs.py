@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 
 from bench.errors import BenchError
-from bench.predict.calibrate import Calibrated, Given, MeasuredRun, calibrate
+from bench.predict.calibrate import Calibrated, Given, MeasuredRun, as_shown, calibrate
 from bench.predict.predict import misfits
 from bench.predict.relief import MEMBERS, agreed, relief_of
 from bench.predict.sources import measured_runs, read_limits, why_none
@@ -76,8 +76,8 @@ class _Server:
         self._runs: dict[Limits, list[MeasuredRun]] = {}
         self._models: dict[Limits, Calibrated | None] = {}
         try:
-            for limits in _possible(results, name, table.filter((pl.col("deployment") == name) & pl.col("valid"))):
-                self._runs[limits] = measured_runs(table, results, name, limits)
+            possible = _possible(results, name, table.filter((pl.col("deployment") == name) & pl.col("valid")))
+            self._runs = _likely({limits: measured_runs(table, results, name, limits) for limits in possible})
         except BenchError as error:
             self.why_not = str(error).removeprefix(f"{name}: ").rstrip(".")
         runs = next(iter(self._runs.values()), [])
@@ -148,6 +148,14 @@ def _possible(results: Path, name: str, runs: pl.DataFrame) -> list[Limits]:
         except BenchError:
             continue
     return [read_limits(results, name, each) for each in assumed[-1]]
+
+
+def _likely(runs: dict[Limits, list[MeasuredRun]]) -> dict[Limits, list[MeasuredRun]]:
+    """Of what a scheduler may obey, what fewest prompts contradict by the steps that they went into."""
+    if len(runs) < 2:
+        return runs
+    against = {limits: as_shown(each, limits)[1] for limits, each in runs.items()}
+    return {limits: each for limits, each in runs.items() if against[limits] == min(against.values())}
 
 
 def _running(runs: pl.DataFrame) -> int | None:

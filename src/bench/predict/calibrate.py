@@ -14,14 +14,24 @@ from bench.engines import managed
 from bench.errors import BenchError
 from bench.load.schedule import PlannedRequest
 from bench.predict.state import Limits
-from bench.predict.step_time import Fitted, StepTime, fit_steps
+from bench.predict.step_time import Fitted, StepTime, against, fit_steps
 from bench.predict.steps import intervals
 from bench.records.calibration import Interval
 from bench.records.deployment import DeploymentFacts
 from bench.records.launch import Launch
 from bench.study.settings import STEP_TOKENS, flag_column, setting_name
 
-__all__ = ["Calibrated", "Given", "MeasuredRun", "calibrate", "elsewhere", "limits_of", "parameters", "planned_again"]
+__all__ = [
+    "Calibrated",
+    "Given",
+    "MeasuredRun",
+    "as_shown",
+    "calibrate",
+    "elsewhere",
+    "limits_of",
+    "parameters",
+    "planned_again",
+]
 
 # tokens of a step if neither command line nor log says; source: both engines' default on a CPU, vLLM's for each worker
 _TOKENS = 2048
@@ -235,12 +245,24 @@ def _values(words: Sequence[str], *names: str) -> list[str]:
 
 
 def calibrate(runs: Sequence[MeasuredRun], limits: Limits, *, draws: int = 30, seed: int = 1) -> Calibrated | None:
-    """A model of the server; None where the runs show too few steps."""
+    """A model of the server; None where the runs show too few steps.
+
+    Args:
+        limits: what the scheduler obeys. Whether it schedules ahead is only taken from them where the runs do not show it: flags,
+            version and device say what a server may do.
+    """
+    limits, _ = as_shown(runs, limits)
     fitted = fit_steps([run.steps(limits) for run in runs], draws=draws, seed=seed)
     if fitted is None:
         return None
     longest = max(int(np.max((run.requests["prompt_asked"] + run.requests["output_asked"]).to_numpy())) for run in runs)
     return Calibrated(limits, fitted, tuple(run.name for run in runs), longest)
+
+
+def as_shown(runs: Sequence[MeasuredRun], limits: Limits) -> tuple[Limits, float]:
+    """The limits with `ahead` as the runs show it, and the share of prompts that went into other steps than would follow (0–1)."""
+    declared, other = against([run.steps(limits) for run in runs])
+    return (limits, declared) if declared <= other else (replace(limits, ahead=not limits.ahead), other)
 
 
 def elsewhere(model: Calibrated, *, bandwidth: float = 1.0, flops: float = 1.0) -> Calibrated:

@@ -11,11 +11,9 @@ from bench.predict.calibrate import Calibrated
 from bench.predict.noise import Noise
 from bench.predict.server import ReplayedServer
 from bench.predict.state import Limits
-from bench.predict.step_time import StepTime
+from bench.predict.step_time import LEAST_PATH_S, StepTime
 
 __all__ = ["Member", "members", "typical"]
-
-_LEAST_OVERHEAD_S = 1e-4  # shortest time from an answer to the next request (s): the next step has begun by then; convention
 
 
 @dataclass(frozen=True)
@@ -38,7 +36,7 @@ class Member:
     @property
     def overhead_s(self) -> float:
         """From the client to the queue (s)."""
-        return max(self.path_s, _LEAST_OVERHEAD_S)
+        return max(self.path_s, LEAST_PATH_S)
 
     @property
     def wake_s(self) -> float:

@@ -67,6 +67,9 @@ def relief_of(
     tried = {name: relieved for name, relieved in RESOURCES.items() if name not in left_out}
     logs: dict[str, list[float]] = {name: [] for name in tried}
     more: set[str] = set()
+    farther = dict.fromkeys(
+        tried, 1.0
+    )  # highest load with the resource relieved ÷ without, of the server before: where to look first
     for member in members(model, count=MEMBERS):
         replays = Replays(member, Asked(near, fewest, seed=member.number), slos, missed_at)
         limit = replays.limit(member.limits, member.step, missed_at)
@@ -76,7 +79,9 @@ def relief_of(
             continue
         for name, relieved in tried.items():
             spare = name in limit.spare
-            found = limit if spare else replays.limit(*relieved(member.limits, member.step), limit.level)
+            start = farther[name] * limit.level
+            found = limit if spare else replays.limit(*relieved(member.limits, member.step), start)
+            farther[name] = found.level / limit.level if found else 1.0
             logs[name].append(math.log(max(1.0, found.rps / limit.rps)) if found else 0.0)
             more |= {name} if found and found.open and not spare else set()
     if 2 * len(logs["decode"]) < MEMBERS:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import heapq
 import math
 import sys
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -39,7 +39,7 @@ class Seen:
     log: StepLog = field(default_factory=StepLog)
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class _Begun:
     """Steps that are under way, all alike but for the length of what is decoded.
 
@@ -84,10 +84,12 @@ class _Begun:
     def cut(self, moment: float) -> _Begun:
         """As many of them as have begun by a moment."""
         steps = min(self.steps, _steps_until((moment - self.began) / self._stretched, self.base, self.slope))
+        if steps == self.steps:
+            return self
         paused = self.stall_s and self.stall_at * self.steps < steps
         seconds = _seconds(steps, self.base, self.slope)
-        place = self.stall_at * self.steps / steps
-        return replace(self, steps=steps, seconds=seconds, stall_s=self.stall_s if paused else 0.0, stall_at=place)
+        place, stall_s = self.stall_at * self.steps / steps, self.stall_s if paused else 0.0
+        return _Begun(self.began, steps, seconds, self.run, self.deviation, stall_s, place, self.base, self.slope, self.chunks)
 
 
 class ReplayedServer:
@@ -236,14 +238,15 @@ class ReplayedServer:
         state, self._ended = self._state, []
         if self._limits.blocks is not None:
             self._take_blocks(state.steps + 1, begun.steps - 1)
-        self.seen.waited_s += len(state.waiting) * begun.took
-        state.now = begun.ends
+        took = begun.took
+        self.seen.waited_s += len(state.waiting) * took
+        state.now = begun.began + took
         state.steps += begun.steps
         if self._limits.ahead:
             self._settle(begun.last)
         self._log(begun)
         if begun.chunks:
-            self._share_out(begun)
+            self._share_out(begun, took)
         state.context += begun.steps * state.decodes
         self._end_those_that_are_done()
         if begun.chunks:
@@ -288,10 +291,10 @@ class ReplayedServer:
             self.seen.context = max(self.seen.context, request.plan.prompt_tokens + request.plan.output_tokens)
             self._decode(request)
 
-    def _share_out(self, begun: _Begun) -> None:
-        """Share out what prompts added to a step, to each by its tokens."""
+    def _share_out(self, begun: _Begun, took: float) -> None:
+        """Share out what prompts added to a step, to each by its tokens. Args: took: with noise (s)."""
         state = self._state
-        added = begun.took * max(0.0, 1 - begun.base / begun.seconds) if begun.seconds else 0.0
+        added = took * max(0.0, 1 - begun.base / begun.seconds) if begun.seconds else 0.0
         state.prompts_s += added
         prefill = sum(tokens for _, tokens in begun.chunks)
         for request, tokens in begun.chunks:

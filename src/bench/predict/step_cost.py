@@ -39,6 +39,8 @@ class StepCost:
 
     def _of(self, chunks: Sequence[tuple[Request, int]]) -> tuple[int, int, float]:
         """Prompts that end with these chunks, tokens of all of them, and what these read."""
+        if not chunks:
+            return 0, 0, 0.0
         return (
             sum(tokens == request.left for request, tokens in chunks),
             sum(tokens for _, tokens in chunks),

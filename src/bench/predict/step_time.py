@@ -15,7 +15,7 @@ from scipy.optimize import nnls
 from bench.predict.passes import Passes
 from bench.statistics import MEDIAN_DEVIATION
 
-__all__ = ["FEWEST_INTERVALS", "Fitted", "StepTime", "fit_steps"]
+__all__ = ["FEWEST_INTERVALS", "LEAST_PATH_S", "Fitted", "StepTime", "against", "fit_steps"]
 
 Floats = npt.NDArray[np.float64]
 
@@ -44,6 +44,9 @@ _ROUNDS = 6  # rounds of reweighting; convention
 _HUBER = 1.5
 _ASSUMED_RUN_NOISE = 0.03  # standard deviation of ln time between runs before they show it; tuned: benchmarks.predict
 _ASSUMED_RUNS = 2  # runs that this counts for; tuned: benchmarks.predict
+LEAST_PATH_S = (
+    1e-4  # shortest way from the client to the engine and back (s); convention: a step that follows an answer has begun by then
+)
 _PATH_SLACK = 0.02  # share of the bounds that may be broken beyond the best value, plus one; tuned: benchmarks.predict
 
 
@@ -109,12 +112,15 @@ class StepTime:
         in_flight: int = 0,
     ) -> float:
         """Time of one step (s). Args: passes: None for a single one."""
-        through = passes or ((decodes + prefill, 1.0),)
+        if passes is None:
+            layers = self.line(decodes + prefill)
+        else:
+            layers = sum(number * self.line(tokens) for tokens, number in passes)
+            layers += self.pass_s * max(0.0, sum(number for _, number in passes) - 1)
         return (
             self.fixed_s
-            + self.pass_s * max(0.0, sum(number for _, number in through) - 1)
             + (self.sequence_s + self.in_flight_s * in_flight) * (decodes + firsts)
-            + sum(number * self.line(tokens) for tokens, number in through)
+            + layers
             + self.context_s * context
             + self.attended_s * attended
         )
@@ -286,17 +292,34 @@ def _design(classes: pl.DataFrame, knots: Sequence[float]) -> Floats:
     return np.column_stack([column("idle"), steps, sequences, *parts, column("context"), column("attended"), *further])
 
 
+def against(runs: Sequence[pl.DataFrame]) -> tuple[float, float]:
+    """The share of the prompts that went into another step than would follow from any one way to the engine, if it schedules ahead as
+    its limits say, and if it does not (0–1; 0 where no prompt tells). Args: runs: of `intervals`.
+    """
+    shares = []
+    for name in ("path", "other_path"):
+        ways, broken, number = _ways(runs, name)
+        shares.append(float(broken[ways >= LEAST_PATH_S].min()) / number if number else 0.0)
+    return shares[0], shares[1]
+
+
 def _path(runs: Sequence[pl.DataFrame]) -> tuple[float, float] | None:
     """The ways to the engine that break the fewest bounds, but for a few more."""
-    bounds = pl.concat([run.select("path_above_s", "path_most_s").drop_nans() for run in runs])
-    if bounds.is_empty():
+    ways, broken, number = _ways(runs, "path")
+    if not number:
         return None
-    above, most = (np.sort(bounds[name].to_numpy()) for name in bounds.columns)
-    values = np.unique(np.maximum(0.0, np.concatenate([np.nextafter(above, math.inf), most])))  # ends of what they allow
-    # As many as say "more than this" or "less than this" of each value.
-    broken = bounds.height - np.searchsorted(above, values) + np.searchsorted(most, values)
-    good = values[broken <= broken.min() + 1 + _PATH_SLACK * bounds.height]
+    good = ways[broken <= broken.min() + 1 + _PATH_SLACK * number]
     return float(good[0]), float(good[-1])
+
+
+def _ways(runs: Sequence[pl.DataFrame], name: str) -> tuple[Floats, Floats, int]:
+    """Possible ways to the engine (s), the ends of what bounds allow; how many bounds each breaks; and the number of bounds."""
+    bounds = pl.concat([run.select(f"{name}_above_s", f"{name}_most_s").drop_nans() for run in runs])
+    above, most = (np.sort(bounds[column].to_numpy()) for column in bounds.columns)
+    ends = np.concatenate([[LEAST_PATH_S], np.nextafter(above, math.inf), most])
+    ways = np.unique(np.maximum(0.0, ends))
+    # As many as say "more than this" or "less than this" of each way.
+    return ways, bounds.height - np.searchsorted(above, ways) + np.searchsorted(most, ways), bounds.height
 
 
 def _fit(classes: pl.DataFrame, knots: Sequence[float], idle_s: float | None = None) -> StepTime:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from bisect import bisect_right
 from collections import deque
@@ -30,8 +31,7 @@ INTERVAL_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "passes": pl.List(pl.Float64),
     "in_flight": pl.Int64,
     "idle": pl.Boolean,
-    "path_above_s": pl.Float64,
-    "path_most_s": pl.Float64,
+    **{f"{name}{end}": pl.Float64 for name in ("path", "other_path") for end in ("_above_s", "_most_s")},
 }
 _APART = 0.25  # gap between stamps of two steps ÷ the shortest gaps between a request's tokens; convention
 _SHORT = 0.1  # quantile of the gaps between a request's tokens that counts as the shortest; convention
@@ -73,14 +73,16 @@ class _Group:
     """Tokens that came together.
 
     Attributes:
-        at: when the last of them did. tokens: by request, its stamp's number. again: requests that had been preempted. ahead: a
-            request of which a part of the prompt was computed with them, whose first token came later.
+        at: when the last of them did. tokens: by request, its stamp's number. again: requests that had been preempted, with the moment
+            of the token before. ahead: a request of which a part of the prompt was computed with them, whose token came later. begun:
+        requests the first part of whose prompts was, whatever is assumed of the way to the engine.
     """
 
     at: float
     tokens: dict[int, int]
-    again: list[int] = field(default_factory=list)
+    again: dict[int, float] = field(default_factory=dict)
     ahead: int | None = None
+    begun: list[int] = field(default_factory=list)
 
     @property
     def firsts(self) -> list[int]:
@@ -114,7 +116,8 @@ def intervals(requests: pl.DataFrame, limits: Limits) -> pl.DataFrame:
         that are sent and not answered, where slots are counted, else 0), `idle` (whether the engine had nothing to do before);
         `path_above_s` and `path_most_s`, NaN where nothing shows them: the way from the client to a busy engine and back takes more
         than the one and at most the other, as the engine took a prompt that had just been sent into this step and not into the one
-        before.
+        before; `other_path_above_s` and `other_path_most_s`, the same if the server schedules ahead and `limits` say that it does not,
+        or the other way round.
     """
     ok = requests.filter((pl.col("outcome") == "ok") & (pl.col("token_times_s").list.len() > 0))
     if ok.is_empty():
@@ -131,9 +134,11 @@ def intervals(requests: pl.DataFrame, limits: Limits) -> pl.DataFrame:
         sent = requests.filter(pl.col("sent_s").is_not_null())
         _split(rows, groups, prompts, limits, all_known=sent.height == ok.height)
         _count_in_flight(rows, sent)
-    sooner = int(limits.ahead)  # steps between a step's schedule and its begin
-    for i in range(3 + sooner, len(groups)):
-        _bound_path(rows[i - 1 - sooner : i + 1], groups[i - 3 - sooner : i + 1], prompts, limits)
+    for name, ahead in (("path", limits.ahead), ("other_path", not limits.ahead)):
+        sooner = int(ahead)  # steps between a step's schedule and its begin
+        for i in range(3 + sooner, len(groups)):
+            if len(groups[i].begun) == 1 and not groups[i].again:
+                _bound_path(name, rows[i - 1 - sooner : i + 1], groups[i - 3 - sooner : i + 1], prompts, limits)
     return pl.DataFrame(rows, schema=INTERVAL_SCHEMA)
 
 
@@ -149,7 +154,7 @@ def _groups(requests: list[int], times: list[float], short: float) -> list[_Grou
         groups[-1].tokens[request] = number
         groups[-1].at = time
         if len(groups) - last.get(request, len(groups)) > _PREEMPTED:
-            groups[-1].again.append(request)
+            groups[-1].again[request] = groups[last[request] - 1].at
         last[request] = len(groups)
     return _whole(groups)
 
@@ -190,62 +195,81 @@ def _row(before: _Group | None, group: _Group, prompts: list[_Prompt]) -> _Row:
         "idle": idle,
         "path_above_s": math.nan,
         "path_most_s": math.nan,
+        "other_path_above_s": math.nan,
+        "other_path_most_s": math.nan,
     }
 
 
-def _bound_path(rows: list[_Row], groups: list[_Group], prompts: list[_Prompt], limits: Limits) -> None:
+def _bound_path(name: str, rows: list[_Row], groups: list[_Group], prompts: list[_Prompt], limits: Limits) -> None:
     """Enter the bounds of the way to the engine in the last of the rows, where its prompt went into the first step that it could.
 
     Args:
-        rows: the last two. groups: the last four. Of each one more, where steps are scheduled ahead.
+        name: of the columns. rows: the last two. groups: the last four. Of each one more, where steps are scheduled ahead.
     """
     *_, before, row = rows
     *_, last, latest = groups
-    if len(latest.firsts) != 1 or latest.again or any(each["idle"] for each in rows):
+    if any(each["idle"] for each in rows):
         return
-    prompt = prompts[latest.firsts[0]]
-    # One that was sent earlier, or met a full step, may have waited for room; the first part of a long one came sooner than its token.
+    prompt = prompts[latest.begun[0]]
+    # One that was sent earlier, or met a full step, may have waited for room.
     waited = prompt.sent <= groups[0].at or len(last.tokens) >= limits.sequences
     full = int(before["decodes"]) + int(before["prefill"]) >= limits.tokens
     held = _blocks(float(before["context"]), int(before["decodes"]), limits) + _blocks(prompt.tokens, 1, limits)
     scarce = limits.blocks is not None and held > limits.blocks - 1
-    if not (waited or full or scarce or prompt.parted or row["steps"] != 1):
-        row["path_above_s"], row["path_most_s"] = groups[1].at - prompt.sent, groups[2].at - prompt.sent
+    if not (waited or full or scarce or row["steps"] != 1):
+        row[f"{name}_above_s"], row[f"{name}_most_s"] = groups[1].at - prompt.sent, groups[2].at - prompt.sent
 
 
 def _compute(rows: list[_Row], groups: list[_Group], prompts: list[_Prompt], limits: Limits) -> None:
-    """Enter the prompt tokens of each interval, as the scheduler would have cut them."""
-    order = deque(request for group in groups for request in group.firsts)
+    """Enter the prompt tokens of each interval, as the scheduler would have cut them.
+
+    A request that decodes gets a token every step, so an interval with one is a single step: what it has no room for was computed in
+    the steps before, whenever the prompt was sent.
+    """
+    ending = [_ending(group, prompts) for group in groups]
+    order = deque((request, prompt, i) for i, each in enumerate(ending) for request, prompt in each.items())
+    rooms = [max(1, limits.tokens - int(row["decodes"])) for row in rows]
+    until = list(
+        itertools.accumulate(rooms, initial=0)
+    )  # tokens of prompts that the intervals so far had room for, as one step each
     before = math.nan
-    for row, group in zip(rows, groups, strict=True):
-        room = max(1, limits.tokens - int(row["decodes"]))
+    for i, (row, group) in enumerate(zip(rows, groups, strict=True)):
         spent = 0
-        for request in group.again:  # all of it was computed again
-            whole = prompts[request].tokens + group.tokens[request]
-            spent += whole
-            row["attended"] = float(row["attended"]) + prompt_read(limits, 0, whole)
-        for request in group.firsts:
+        for request, prompt in ending[i].items():
             order.popleft()
-            spent += prompts[request].left
-            row["attended"] = float(row["attended"]) + prompts[request].compute(prompts[request].left, limits)
-        row["steps"] = max(1, math.ceil(spent / room))
+            if not prompt.parted:
+                group.begun.append(request)
+            spent += prompt.left
+            row["attended"] = float(row["attended"]) + prompt.compute(prompt.left, limits)
+        row["steps"] = steps = 1 if row["decodes"] else max(1, math.ceil(spent / rooms[i]))
         begin = float(row["at_s"]) - float(row["took_s"])
         scheduled, before = before if limits.ahead and not row["idle"] else begin, begin
-        running = len(group.tokens)
-        started = [*group.firsts, *group.again]
-        held = _blocks(float(row["context"]), int(row["decodes"]), limits)
-        held += sum(_blocks(prompts[request].tokens + group.tokens[request], 1, limits) for request in started)
-        left = room * int(row["steps"]) - spent
-        if order and 0 < left < prompts[order[0]].left and prompts[order[0]].sent <= scheduled and running < limits.sequences:
-            # With room for all of the next prompt, its first token would be in this group: it came too late for the step.
-            held += _blocks(prompts[order[0]].tokens, 1, limits)
-            if limits.blocks is None or held <= limits.blocks - 1:
-                row["attended"] = float(row["attended"]) + prompts[order[0]].compute(left, limits)
-                prompts[order[0]].parted, group.ahead = True, order[0]
+        left = rooms[i] * steps - spent
+        if order and 0 < left < order[0][1].left and len(group.tokens) < limits.sequences:
+            # With room for all of the next prompt, its token would be in this group: it came too late for the step.
+            request, prompt, last = order[0]
+            after = until[last + 1] - until[i + 1]  # room until its token came
+            held = _blocks(float(row["context"]), int(row["decodes"]), limits)
+            held += sum(_blocks(each.tokens, 1, limits) for each in (*ending[i].values(), prompt))
+            fits = limits.blocks is None or held <= limits.blocks - 1
+            in_time = prompt.sent <= scheduled and prompt.left > left + after - rooms[last]
+            needed = prompt.left > after and rows[last]["decodes"]
+            if needed or (in_time and fits):
+                if needed and not prompt.parted:
+                    group.begun.append(request)
+                row["attended"] = float(row["attended"]) + prompt.compute(left, limits)
+                prompt.parted, group.ahead = True, request
                 spent += left
         row["prefill"] = spent
-        steps = int(row["steps"])
         row["pass_tokens"], row["passes"] = [(int(row["decodes"]) + spent) / steps], [float(steps)]
+
+
+def _ending(group: _Group, prompts: list[_Prompt]) -> dict[int, _Prompt]:
+    """The prompts whose last part gave the group a token. Of requests that had been preempted, all that they held."""
+    again = {
+        request: _Prompt(sent, prompts[request].tokens + group.tokens[request], 0) for request, sent in group.again.items()
+    }
+    return {request: prompts[request] for request in group.firsts} | again
 
 
 def _held(group: _Group, decoding: list[int], prompts: list[_Prompt]) -> dict[int, int]:

@@ -96,7 +96,8 @@ def _rates(plan: Plan, names: Sequence[str], near: float) -> dict[str, float]:
     if model is None:
         raise ValueError(f"{names[0]} showed too few steps of its engine")
     obeyed = {name: limits_of_candidate(default, facts, each) for name, each in zip(names[1:], others, strict=True)}
-    asked = {names[0]: limits, **{name: each for name, each in obeyed.items() if each is not None}}
+    shown = {name: replace(each, ahead=model.limits.ahead) for name, each in obeyed.items() if each is not None}
+    asked = {names[0]: model.limits, **shown}
     loads = highest_loads(model, runs, search.slos, near, list(asked.values()))
     return {name: round(load, 4) for name, load in zip(asked, loads, strict=True) if load is not None}
 

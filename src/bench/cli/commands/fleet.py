@@ -114,7 +114,7 @@ class Fleet(Modelled):
             raise BenchError(f"{self.results}: its valid runs show too few steps of the engine to calibrate a model.")
         model = self_judged(fitted, runs)
         self.refuse(list(misfits(model)))
-        return model, self.what_if(limits)
+        return model, self.what_if(model.limits)
 
     def ensemble(self, model: Calibrated, limits: Limits, *, seed: int = 1) -> list[Member]:
         """Servers that the runs allow for, each of them one."""

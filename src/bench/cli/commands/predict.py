@@ -70,9 +70,9 @@ class Predict(Modelled):
         model = calibrate(runs, limits)
         if model is None:
             raise BenchError(f"{self.results}: its valid runs show too few steps of the engine to calibrate a model.")
-        obeyed = self.what_if(limits)
+        obeyed = self.what_if(model.limits)
         levels = self._levels()
-        if obeyed != limits and not levels:
+        if obeyed != model.limits and not levels:
             raise BenchError("a what-if asks for a load: give --concurrency or --request-rate too.")
         extrapolated = self._another_device(levels)
         predictions, asked = {}, 0
@@ -95,7 +95,7 @@ class Predict(Modelled):
                 }
             )
         else:
-            _print(model, predictions, judgements, changed=_changed(limits, obeyed), asked=asked)
+            _print(model, predictions, judgements, changed=_changed(model.limits, obeyed), asked=asked)
             if extrapolated:
                 print(_EXTRAPOLATED.format(**extrapolated))
         if any(found.doubts for found in predictions.values()):
