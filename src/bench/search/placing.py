@@ -25,8 +25,10 @@ ROUND = 3  # runs of a round, whose reference loads together show the machine's 
 # three no more limits held
 _FEWEST_ROUNDS = 2
 FEWEST_RUNS = (_FEWEST_ROUNDS - 1) * ROUND + 1  # fewest runs of an interval that is not the prior's; derived: of so many rounds
-_SURELY = 0.9  # probability beyond which a run counts as below or beyond the limit; tuned: benchmarks.search
+# probability beyond which a run counts as below or beyond the limit, and up to which it may lie; tuned: benchmarks.search
+_SURELY = 0.9
 _WITHIN = 0.85  # distance of a tested end from the middle, as a share of the precision asked for; tuned: benchmarks.search
+_WIDE = 0.6  # posterior mass outside those ends above which the middle is measured instead; tuned: benchmarks.search
 _FEWEST_REQUESTS = 50  # fewest requests of a first run; tuned: benchmarks.search
 # fewest requests of a run that is cut to what is left of the budget; convention: of 20 that all meet a P90, all but 12 % of servers do
 _FEWEST_CUT = 20
@@ -257,7 +259,7 @@ def _beyond(belief: Belief, bound: float) -> Answer | None:
 
 
 def _where(belief: Belief, loads: Sequence[float], aim: Aim) -> float:
-    """The end of the interval asked for with more of the posterior beyond it.
+    """The posterior median while the posterior is wide; otherwise the end of the target interval with more mass outside.
 
     Where the curve is known to lie below 0 at the one end and above it at the other, the limit lies between them whatever the curve
     does there; runs in the middle would learn least where noise is largest.
@@ -270,6 +272,12 @@ def _where(belief: Belief, loads: Sequence[float], aim: Aim) -> float:
         ends = (float(math.floor(middle)), math.floor(middle) + 1.0)  # it is carried, and the next number is not
     else:
         ends = (middle * (1 - _WITHIN * aim.precision), middle * (1 + _WITHIN * aim.precision))
+        if belief.lies_below(ends[0]) + 1 - belief.lies_below(ends[1]) > _WIDE:
+            if sum(ends[0] < load < ends[1] for load in loads) < ROUND:
+                return min(aim.highest, max(aim.least, level_of(middle, aim)))
+            ends = (max(belief.quantile(1 - _SURELY), min(loads)), min(belief.quantile(_SURELY), LEAST_CLIMB * max(loads)))
+            upper = ends[1] / middle > middle / ends[0]
+            return min(aim.highest, max(aim.least, level_of(ends[upper], aim, up=upper)))
         if aim.held:
             ends = (math.floor(ends[0]), math.ceil(ends[1]))
     upper = 1 - belief.lies_below(ends[1]) > belief.lies_below(ends[0])
