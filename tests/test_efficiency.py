@@ -16,7 +16,8 @@ def curve(deployment, limit, replicas, random, levels=LEVELS, **settings):
     """Runs of a closed loop of which 10 % of the requests are late at `limit`, more above it and fewer below."""
     row = summary_row(
         deployment=deployment, workload="w", family="w", model="m", engine="e", axis="concurrency", repeat=1, turns=1, valid=True,
-        counts_valid=True, telemetry_valid=True, replicas=replicas, router="haproxy" if replicas > 1 else None, max_num_seqs=8, **settings,
+        counts_valid=True, telemetry_valid=True, replicas=replicas, max_num_seqs=8,
+        **{"router": "haproxy" if replicas > 1 else None, **settings},
     )  # fmt: skip
     runs = []
     for repeat in (1, 2):
@@ -32,6 +33,18 @@ def made(seed, *, true=0.9, one=9.0, replicas=2, levels=LEVELS):
     random = np.random.default_rng(seed)
     rows = curve("one", one, 1, random) + curve("two", true * replicas * one, replicas, random, levels=levels)
     return summary_rows(rows)
+
+
+def test_a_fleet_is_held_against_one_replica_behind_its_own_router():
+    random = np.random.default_rng(0)
+    alone = [
+        curve(name, 9.0, 1, random, router=router) for name, router in (("bare", None), ("h", "haproxy"), ("v", "vllm-router"))
+    ]
+    fleets = [curve(f"two-{router}", 16.0, 2, random, router=router) for router in ("vllm-router", "haproxy", "sglang-router")]
+    runs = [row for rows in (*alone, *fleets) for row in rows]
+    assert {each.fleet: each.one for each in efficiencies(summary_rows(runs), [SLO])} == {
+        "two-vllm-router": "v", "two-haproxy": "h", "two-sglang-router": "h",
+    }  # fmt: skip
 
 
 def test_the_interval_holds_the_planted_efficiency():

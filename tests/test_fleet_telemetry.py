@@ -8,6 +8,7 @@ import pytest
 
 from bench.aggregate import summary_frame
 from bench.analysis import verdict
+from bench.analysis.front import front
 from bench.analysis.workers import worker_verdicts, workers_of_runs
 from bench.figures import Results
 from bench.figures.registry import load_figure
@@ -16,7 +17,8 @@ from bench.report.workers import fleets
 from bench.study.config import Thresholds
 from bench.words.verdicts import reason_text
 from bench.words.workers import sentences
-from tests.fleets import Fleet
+from tests.conftest import METRICS
+from tests.fleets import SERVES_S, Fleet
 
 THRESHOLDS = Thresholds()
 
@@ -126,6 +128,53 @@ def test_another_worker_that_falls_silent_meanwhile_is_one(tmp_path):
     assert apart(fleet, tmp_path)[1] == [(2, "silent")]
 
 
+class Disaggregated(Fleet):
+    """Half of the workers compute prompts, and one token of each; the others count the same requests, prompts and that token again."""
+
+    def exposition(self, worker, at):
+        half = self.workers // 2
+        prefill, mine = worker < half, self.at % half == worker % half
+        served = 0.1 if prefill else SERVES_S
+        done = mine & (self.sent + served <= at)
+        values = {
+            "running": int((mine & (self.sent <= at) & (self.sent + served > at)).sum()),
+            "kv_usage": 0.25,
+            "server_prompt_tokens": 16 * int(done.sum()),
+            "server_generation_tokens": int(done.sum() if prefill else self.tokens[done].sum()),
+            "server_e2e_count": int(done.sum()),
+        }
+        lines = [f"{name} {values.get(ours, 0)}" for ours, name in METRICS.items()]
+        return "\n".join([*lines, "process_start_time_seconds 1000"]) + "\n"
+
+
+@pytest.mark.parametrize("workers", [2, 4])
+def test_disaggregated_workers_whose_sums_count_requests_twice_are_named(tmp_path, workers):
+    fleet = Disaggregated(workers=workers, router=lambda _, i: i % workers)
+    summary, _ = apart(fleet, tmp_path)
+    assert summary["workers"][0]["requests"] > 0
+    (told,) = [each for each in verdict(summary, THRESHOLDS).found if each.part == "telemetry"]
+    assert told.check == "worker_prefills"
+    assert told.names == tuple(fleet.names[: workers // 2])
+    assert "counts each request twice" in reason_text(told)
+    assert not verdict(summary, THRESHOLDS).counts_valid
+    assert front(summary) == []  # nor is anything sent again
+
+
+@pytest.mark.parametrize(
+    ("tokens", "router"),
+    [
+        (lambda _: 1, None),  # all of the load: a classifier's
+        (lambda i: 1 if i % 2 else 100, lambda _, i: i % 2),  # a router by class
+        (lambda i: 1 if i % 4 else 100, lambda rng, _: int(rng.integers(2))),
+    ],
+)
+def test_workers_that_serve_short_answers_disaggregate_nothing(tmp_path, tokens, router):
+    fleet = Fleet(router=router)
+    fleet.tokens = np.array([tokens(i) for i in range(fleet.requests)])
+    summary, _ = apart(fleet, tmp_path)
+    assert "worker_prefills" not in {each.check for each in verdict(summary, THRESHOLDS).found}
+
+
 class Ranks(Fleet):
     """Workers whose expositions have two processes, which began at different times."""
 
@@ -211,8 +260,9 @@ def test_the_report_names_workers_that_differ(runs):
 
 
 def test_a_lost_or_a_single_worker_is_no_matter_of_balance(runs):
-    for others in (runs.with_columns(lost_at_s=5.0), runs.with_columns(pl.col("workers").list.head(1))):
-        assert "several workers" in load_figure("worker-balance").draw(Results(others, pl.DataFrame())).why
+    lost, alone = runs.with_columns(lost_at_s=5.0), runs.with_columns(pl.col("workers").list.head(1))
+    for others, said in ((lost, "each of these open loops lost a worker"), (alone, "no run keeps several workers")):
+        assert load_figure("worker-balance").draw(Results(others, pl.DataFrame())).why.startswith(said)
 
 
 def test_the_figure_shows_each_worker(runs):

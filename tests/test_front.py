@@ -17,7 +17,7 @@ from bench.records.files import write_record
 from bench.store import Store
 from bench.study import Plan, load_config
 from bench.study.config import Thresholds
-from bench.words.workers import between, unclear
+from bench.words.workers import between
 from tests import records
 from tests.conftest import METRICS
 from tests.fake_server import fake_server
@@ -65,23 +65,22 @@ def test_what_a_row_shows(change, kinds, known):
 
 def test_a_fleet_says_what_stands_in_front_of_it():
     honest = {**ROW, "server_requests": 100.0}
-    assert between("f", [honest]) == [
+    assert between({"f": [honest]}) == [
         "What stands in front of f adds no more than 25 % of TTFT, or 0.05 s, beyond the load where it adds least, and counts of the "
         "workers show no more than 0.5 % of the requests sent again."
     ]
     killed = {**honest, "lost_at_s": 20.0, "server_requests": None, "front_wait_s": None}
-    assert between("f", [honest, killed]) == []
-    assert unclear({"f": [honest, killed], "g": [killed], "h": [honest]}) == [
-        "Whether what stands in front of f and g queues requests or sends some again is not known of 2 of 3 runs, as a worker was "
+    assert between({"f": [honest, killed], "g": [killed]}) == [
+        "Whether what stands in front of f (in 1 of 2 runs) and g queues requests or sends some again is not known, as a worker was "
         "killed: no sum of the workers is taken then."
     ]
-    (failed,) = unclear({"f": [{**ROW, "failed": 1, "ok": 99}]})
-    assert "sends requests again is not known of 1 of 1 run" in failed
-    waits = [{**honest, "front_wait_s": 2.0, "ttft_mean_s": 3.0}, {**honest, "front_wait_s": None}]
-    (queue,), (blind,) = between("f", waits), unclear({"f": waits})
+    failed, well = between({"f": [{**ROW, "failed": 1, "ok": 99}], "g": [honest]})
+    assert failed.startswith("Whether what stands in front of f sends requests again is not known: that")
+    assert well.startswith("What stands in front of g adds no more than 25 %")
+    queue, blind = between({"f": [{**honest, "front_wait_s": 2.0, "ttft_mean_s": 3.0}, {**honest, "front_wait_s": None}]})
     assert queue.startswith("f, 1 of 2 runs: requests waited up to 2 s on average before the engine had them")
     assert "a gateway, or the API server, queues them" in queue  # as the notes on each run say
-    assert "not known of 1 of 2 runs" in blind
+    assert "in front of f (in 1 of 2 runs) queues requests is not known: that" in blind
 
 
 def free_port():

@@ -53,6 +53,7 @@ def test_the_command_line_says_all_that_was_asked(content, checkpoint):
             "--cache-ram 0 --metrics"
         )
     )
+    assert "--threads 1 " in " ".join(launched(spec_of(content, cores=0), checkpoint).argv)
     taken = arguments([part.replace("{port}", "8123") for part in launch.argv[1:]])
     assert (taken.port, taken.parallel, taken.ctx_size, taken.cache_prompt, taken.metrics) == (8123, 4, 2048, False, True)
     settings = launch.settings

@@ -42,8 +42,8 @@ class Efficiency:
 
 
 def efficiencies(runs: pl.DataFrame, slos: Sequence[Slo], failed_share: float = 0.01) -> list[Efficiency]:
-    """Each fleet of a study beside the deployment that differs from it in `replicas`, `nodes`, `router` and `balance` alone; with
-    a router, as the fleet has one, where the study has it.
+    """Each fleet of a study beside the deployment that differs from it in `replicas`, `nodes`, `router` and `balance` alone: of several
+    the one with the fleet's router, or else with another one.
 
     The highest load within all criteria has a distribution for each of both (`bench.analysis.belief`), and their draws are independent:
     another start of another server measured them. Bursts have none, and of a load sweep that does not bound a limit the end that rests
@@ -59,13 +59,13 @@ def efficiencies(runs: pl.DataFrame, slos: Sequence[Slo], failed_share: float = 
         return []
     for _, group in held.group_by(keys, maintain_order=True):
         sides = group.partition_by("deployment", maintain_order=True)
-        single = (side for side in sides if side["replicas"][0] == 1 and side["nodes"][0] in (1, None))
-        alone = sorted(single, key=lambda side: side["router"][0] is None)
+        alone = [side for side in sides if side["replicas"][0] == 1 and side["nodes"][0] in (1, None)]
         for fleet in sides:
             replicas = fleet["replicas"][0]
             if alone and replicas is not None and replicas > 1:
-                names = (str(fleet["workload"][0]), str(fleet["deployment"][0]), str(alone[0]["deployment"][0]))
-                ratio = _ratio(_limit(fleet, slos, failed_share), _limit(alone[0], slos, failed_share), replicas)
+                one = min(alone, key=lambda side: (side["router"][0] != fleet["router"][0], side["router"][0] is None))
+                names = (str(fleet["workload"][0]), str(fleet["deployment"][0]), str(one["deployment"][0]))
+                ratio = _ratio(_limit(fleet, slos, failed_share), _limit(one, slos, failed_share), replicas)
                 found.append(Efficiency(*names, int(replicas), *ratio))
     return found
 

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import polars as pl
 
+from bench.analysis.workers import prefilling
 from bench.parse.stream import ONE_EACH, engine_is_ahead
 
 __all__ = ["FEW_FURTHER", "LEAST_WAIT_S", "WAIT_SHARE", "Front", "FrontKind", "front", "front_wait", "unknown_fronts"]
@@ -116,10 +117,11 @@ def _repeats(run: Mapping[str, Any]) -> list[Front] | None:
 
     Tries of one request follow one another: in the engines they take no longer, all together, than the client waited. Where they take
     longer, or where that is not known, they may be others' requests too. Of a request that failed, or that the client sent again,
-    nobody knows whether the engines counted it, nor how much of its prompt, and some engines count a preempted prompt twice.
+    nobody knows whether the engines counted it, nor how much of its prompt, and some engines count a preempted prompt twice. Workers
+    that prefill for others count each request once more.
     """
     counted, answered, sent = _counted(run), run["ok"], run["requests"] + (run.get("client_resent") or 0)
-    if counted is None:
+    if counted is None or prefilling(run):
         return None
     few = max(_FEWEST, FEW_FURTHER * sent)
     if counted - answered <= few:

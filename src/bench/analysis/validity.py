@@ -9,7 +9,7 @@ from typing import Any, Literal, cast, get_args
 
 import polars as pl
 
-from bench.analysis.workers import SPOILS, worker_verdicts
+from bench.analysis.workers import SPOILS, prefilling, worker_verdicts
 from bench.axes import AXES
 from bench.drift import Drift, RoundPart
 from bench.study.config import Thresholds
@@ -43,6 +43,7 @@ Check = Literal[
     "drift",
     "worker_silent",
     "worker_restarted",
+    "worker_prefills",
     "scrape_gap",
     "never_scraped",
     "scrape_share",
@@ -69,6 +70,7 @@ LASTING: frozenset[Check] = frozenset(
         "never_scraped",
         "metrics_missing",
         "tokens_not_counted",
+        "worker_prefills",
     }
 )
 _TIMES: tuple[Part, ...] = ("load", "content", "client", "machine")
@@ -325,6 +327,8 @@ def _telemetry(run: Mapping[str, Any], thresholds: Thresholds) -> Iterator[Reaso
         yield from _over("telemetry", "scrape_gap", run.get("scrape_gap_max_s"), thresholds.scrape_gap_s)
     if restarted:
         yield Reason("telemetry", "worker_restarted", names=tuple(each.worker for each in restarted))
+    if twice := prefilling(run):
+        yield Reason("telemetry", "worker_prefills", names=tuple(twice))
     if run.get("scraped") is False and not silent:
         yield Reason("telemetry", "never_scraped")
     share = run.get("scrape_share")

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import polars as pl
 
-__all__ = ["SPOILS", "WorkerVerdict", "worker_verdicts", "workers_of_runs"]
+__all__ = ["SPOILS", "WorkerVerdict", "prefilling", "worker_verdicts", "workers_of_runs"]
 
 Check = Literal["silent", "restarted", "version", "kv_tokens", "kv_blocks", "requests", "generation_tokens"]
 _SIZES: tuple[Check, ...] = ("kv_tokens", "kv_blocks")
@@ -19,6 +19,11 @@ SPOILS: tuple[Check, ...] = ("silent", "restarted")  # what takes a run's counts
 _BY_CHANCE = 0.001
 # relative difference of KV caches that counts as none; convention: what a server finds free on its GPU differs by some blocks
 _ALIKE = 0.05
+
+
+# share by which requests that are counted on both sides may differ; convention: a scrape may miss some at either end
+_TWICE = 0.05
+_FURTHER = 1.5  # tokens of a request, in the mean, from which on it was decoded; convention
 
 
 @dataclass(frozen=True)
@@ -52,6 +57,26 @@ def worker_verdicts(workers: Sequence[Mapping[str, Any]], scrape_gap_s: float) -
         if row["restarts"]:
             found.append(WorkerVerdict(row["worker"], "restarted", row["restarts"]))
     return [*found, *_versions(workers), *_limits(workers), *_shares(workers)]
+
+
+def prefilling(run: Mapping[str, Any]) -> list[str]:
+    """The workers that computed the prompts of requests which others decoded: prefill and decode are disaggregated.
+
+    Such a worker makes one token of each request, and the others count all the requests that the client sent without it. With vLLM
+    0.32, its `ExampleConnector` and vLLM's router both count each request, its prompt and its first token. Empty where it is not known.
+
+    Args:
+        run: a row of the summary table.
+    """
+    workers = run.get("workers") or ()
+    if not workers or any(row["requests"] is None or row["generation_tokens"] is None for row in workers):
+        return []
+    once = [row for row in workers if 0 < row["generation_tokens"] <= (1 + _TWICE) * row["requests"]]
+    others = [row for row in workers if row not in once]
+    served, made = (sum(row[name] for row in others) for name in ("requests", "generation_tokens"))
+    decoded = served and made / served >= _FURTHER
+    whole = (1 - _TWICE) * run["ok"] <= served <= (1 + _TWICE) * (run["requests"] + (run.get("client_resent") or 0))
+    return [row["worker"] for row in once] if once and decoded and whole and run["ok"] else []
 
 
 def _usual(values: Sequence[Hashable]) -> Any:

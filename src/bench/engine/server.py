@@ -294,13 +294,14 @@ def _how(status: int | None) -> str:
 
 
 def core_groups(cores: int, workers: int) -> list[list[int]]:
-    """The cores of each worker of a CPU engine: `cores` of those this process may use. With one core in all there is nothing to pin.
+    """The cores of each worker of a CPU engine: `cores` of those this process may use. With one core in all, and of no cores, there is
+    nothing to pin.
 
     Raises:
         BenchError: the workers need more cores than there are.
     """
     allowed = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
-    if len(allowed) == 1 and workers == 1:
+    if not cores or (len(allowed) == 1 and workers == 1):
         return []
     if cores * workers > len(allowed):
         raise BenchError(

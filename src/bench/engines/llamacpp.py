@@ -168,7 +168,7 @@ class LlamaCpp(Managed):
             "port": "{port}",
             "parallel": d.max_num_seqs,
             "ctx-size": (plan and plan.kv_tokens) or 0,
-            "threads": d.cores,
+            "threads": d.cores or 1,
             "threads-http": _HTTP_THREADS,
             "cache-type-k": cache_type,
             "cache-type-v": cache_type,

@@ -183,6 +183,10 @@ class VLLM(Managed):
                 "nodes needs data_parallel: 1; give a divisor of data_parallel, or 1 engine",
             ),
             (
+                engine.backend == "cpu" and not d.cores,
+                "cores is 0, and vLLM's CPU build binds its threads to cores; give 1 or more",
+            ),
+            (
                 d.kv_cache_dtype not in ("auto", "fp8"),
                 f"kv_cache_dtype: vLLM has no {d.kv_cache_dtype} KV cache; give fp8 or auto",
             ),

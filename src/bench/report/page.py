@@ -37,7 +37,7 @@ from bench.report.classes import class_rows
 from bench.report.findings import curves
 from bench.report.headline import headline
 from bench.report.levels import level_rows, shown_latencies
-from bench.report.workers import fleets, unclear_fronts
+from bench.report.workers import fleets, in_front
 from bench.study import applying
 from bench.study.config import Thresholds
 from bench.words import accuracy, advice, comparison, predicted, predictions, regions, trust
@@ -136,7 +136,7 @@ def write_report(
         "levels_within": limits_text(judged),
         "classes": class_rows(results.runs, results.decision.slos),
         "fleets": fleets(results.runs, thresholds or Thresholds(), found.efficiencies, found.losses),
-        "unclear_fronts": unclear_fronts(results.runs),
+        "in_front": in_front(results.runs),
         "latency_text": latency_text,
         "shown": shown_latencies(shown),
         "accuracy": _accuracy(results),

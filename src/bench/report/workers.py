@@ -13,9 +13,9 @@ from bench.analysis.loss import Loss
 from bench.analysis.windows import of_windows
 from bench.analysis.workers import workers_of_runs
 from bench.study.config import Thresholds
-from bench.words.workers import between, efficiency, hits, loss, sentences, unclear
+from bench.words.workers import between, efficiency, hits, loss, sentences
 
-__all__ = ["fleets", "unclear_fronts"]
+__all__ = ["fleets", "in_front"]
 
 _KEYS = ("deployment", "workload", "family", "axis", "turns", "level")
 _MEANS = ("running_mean", "waiting_mean", "kv_usage_mean", "prefix_hit_rate")
@@ -25,8 +25,7 @@ def fleets(
     runs: pl.DataFrame, thresholds: Thresholds, measured: Sequence[Efficiency] = (), lost: Sequence[Loss] = ()
 ) -> list[dict[str, Any]]:
     """Each deployment with several workers: `deployment`, `efficiency` of its curves, `losses` of workers and `hits` of prefix caches
-    in words, `sentences` on what sets its workers apart, `between` on what stands in front of them, `unclear` on what is not known of
-    that, and `rows` of a level and a worker.
+    in words, `sentences` on what sets its workers apart, and `rows` of a level and a worker.
 
     A row has the shares of requests and of output tokens (0–1) that the worker had of its level's runs, the highest KV usage, and the
     means over runs of the other columns; null where no run has a value.
@@ -37,7 +36,6 @@ def fleets(
     known = runs.filter(pl.col("workers").is_not_null())
     table = known.select(*_KEYS, pl.col("workers")).explode("workers").unnest("workers")
     apart = workers_of_runs(known, thresholds.scrape_gap_s)
-    rows = {name: known.filter(deployment=name).to_dicts() for name in apart}
     return [
         {
             "deployment": name,
@@ -45,18 +43,18 @@ def fleets(
             "losses": [loss(each) for each in lost if each.deployment == name],
             "hits": _hits(known.filter(deployment=name)),
             "sentences": sentences(apart[name]),
-            "between": between(name, rows[name]),
-            "unclear": unclear({name: rows[name]}),
-            "rows": _rows(table.filter(deployment=name)),
+            # One worker is alike, and had all of the load.
+            "rows": _rows(own) if (own := table.filter(deployment=name))["worker"].n_unique() > 1 else [],
         }
         for name in apart
     ]
 
 
-def unclear_fronts(runs: pl.DataFrame) -> list[str]:
-    """What is not known of that which stands in front of all fleets. Args: runs: rows of the summary."""
+def in_front(runs: pl.DataFrame) -> list[str]:
+    """What stands in front of the workers of each deployment does, in words. Args: runs: rows of the summary."""
     known = runs.filter(pl.col("workers").is_not_null())
-    return unclear({str(name): rows.to_dicts() for (name,), rows in known.group_by("deployment", maintain_order=True)})
+    names = known["deployment"].unique(maintain_order=True)
+    return between({name: known.filter(deployment=name).to_dicts() for name in names})
 
 
 def _hits(runs: pl.DataFrame) -> list[str]:

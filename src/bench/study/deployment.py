@@ -228,9 +228,10 @@ class Deployment(Strict):
         "that they have sent there) and `header:X-Session-ID` or `header:X-SMG-Routing-Key`.",
     )
     prefix_caching: bool = Field(default=False, description="Whether equal prompt prefixes share their KV cache.")
-    cores: Count = Field(
+    cores: Annotated[int, Field(ge=0, le=10**6)] = Field(
         default=1,
-        description="CPU engines: cores pinned to each worker. The others serve the API and the client.",
+        description="CPU engines: cores pinned to each worker. The others serve the API and the client. `0`, of llama.cpp: none is "
+        "pinned, and each worker computes with one thread, so that there can be more replicas than cores.",
     )
     served_name: str | None = Field(
         default=None,

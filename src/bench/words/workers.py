@@ -17,7 +17,7 @@ from bench.words.loads import latency_text, load_text
 from bench.words.streams import QUEUED
 from bench.words.templates import filled
 
-__all__ = ["COUNTED", "between", "efficiency", "hits", "loss", "sentences", "unclear"]
+__all__ = ["COUNTED", "between", "efficiency", "hits", "loss", "sentences"]
 
 COUNTED = {"requests": "requests", "generation_tokens": "output tokens"}
 # In {runs} stand how many of the runs showed it.
@@ -34,7 +34,7 @@ _TEXTS: dict[Check, str] = {
 }
 
 
-# What a router or gateway did, and what is not known of it; in {runs} stand how many of the runs showed it.
+# What a router or gateway did; in {runs} stand how many of the runs showed it.
 _BETWEEN: dict[FrontKind, str] = {
     "queues": f"{{fleet}}, {{runs}}: {QUEUED}. If it is the gateway and the workers have room, let it pass more on.",
     "buffers": "What stands in front of {fleet} passes whole answers on, up to {wait_s:.3g} s after their first token, in {runs}. "
@@ -45,20 +45,21 @@ _BETWEEN: dict[FrontKind, str] = {
     "repeats_or_others": "In {runs} the workers of {fleet} counted up to {requests:.0f} requests more than the client sent: what "
     "stands in front sends some again, or to several workers, or others send requests of this length.",
 }
+# Not known, in one sentence of all fleets of which that is so.
 _UNKNOWN: dict[FrontKind, str] = {
-    "queues": "Whether what stands in front of {fleet} queues requests is not known of {runs}: that takes two loads or more, and "
+    "queues": "Whether what stands in front of {fleet} queues requests is not known: that takes two loads or more, and "
     "workers that report the TTFT of exactly the requests that the client sent.",
-    "repeats": "Whether what stands in front of {fleet} sends requests again is not known of {runs}: that takes workers that report "
+    "repeats": "Whether what stands in front of {fleet} sends requests again is not known: that takes workers that report "
     "how many requests they had, with how many prompt tokens, and a run without failed requests and preemptions.",
 }
 _NEITHER = (
-    "Whether what stands in front of {fleet} queues requests or sends some again is not known of {runs}: that takes two loads or more "
+    "Whether what stands in front of {fleet} queues requests or sends some again is not known: that takes two loads or more "
     "without failed requests and preemptions, and workers that report the number, the prompt tokens and the TTFT of exactly these "
     "requests."
 )
 _LOST = (
-    "Whether what stands in front of {fleet} queues requests or sends some again is not known of {runs}, as a worker was killed: no "
-    "sum of the workers is taken then."
+    "Whether what stands in front of {fleet} queues requests or sends some again is not known, as a worker was killed: no sum "
+    "of the workers is taken then."
 )
 _NOTHING = (
     "What stands in front of {fleet} adds no more than {share:share} of TTFT, or {wait_s:.3g} s, beyond the load where it adds least, "
@@ -66,8 +67,27 @@ _NOTHING = (
 )
 
 
-def between(fleet: str, runs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What stands in front of a fleet does to its requests. Args: runs: rows of the summary."""
+def between(fleets: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
+    """What stands in front of fleets does to their requests, and what is not known of that.
+
+    Args:
+        fleets: rows of the summary, by deployment.
+    """
+    said: list[str] = []
+    open_questions: dict[str, list[str]] = {}
+    for fleet, runs in fleets.items():
+        done, unknown = _done(fleet, runs), _unknown(runs)
+        said += done
+        for text, number in unknown:
+            part = "" if number == len(runs) else f" (in {count_text(number, 'run', of=len(runs))})"
+            open_questions.setdefault(text, []).append(f"{fleet}{part}")
+        if not done and not unknown:
+            open_questions.setdefault(_NOTHING, []).append(fleet)
+    limits = {"wait_s": LEAST_WAIT_S, "share": WAIT_SHARE, "few": FEW_FURTHER}
+    return said + [filled(text, {"fleet": listed(names), **limits}) for text, names in open_questions.items()]
+
+
+def _done(fleet: str, runs: Sequence[Mapping[str, Any]]) -> list[str]:
     found: dict[FrontKind, list[Front]] = {}
     for each in (each for run in runs for each in front(run)):
         found.setdefault(each.kind, []).append(each)
@@ -78,37 +98,17 @@ def between(fleet: str, runs: Sequence[Mapping[str, Any]]) -> list[str]:
         said.append(
             filled(_BETWEEN[kind], {"fleet": fleet, "runs": count_text(len(same), "run", of=len(runs)), **wait, **most})
         )
-    if said or _not_known(runs):
-        return said
-    return [filled(_NOTHING, {"fleet": fleet, "wait_s": LEAST_WAIT_S, "share": WAIT_SHARE, "few": FEW_FURTHER})]
+    return said
 
 
-def unclear(fleets: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
-    """What is not known of that which stands in front of fleets, the same of several in one sentence. Args: fleets: rows by fleet."""
-    found: dict[str, list[tuple[str, int, int]]] = {}
-    for fleet, runs in fleets.items():
-        for text, number in _not_known(runs):
-            found.setdefault(text, []).append((fleet, number, len(runs)))
-    return [
-        filled(
-            text,
-            {
-                "fleet": listed([fleet for fleet, _, _ in of]),
-                "runs": count_text(sum(number for _, number, _ in of), "run", of=sum(runs for _, _, runs in of)),
-            },
-        )
-        for text, of in found.items()
-    ]
-
-
-def _not_known(runs: Sequence[Mapping[str, Any]]) -> list[tuple[str, int]]:
-    """What is not known of a fleet, with the number of its runs."""
+def _unknown(runs: Sequence[Mapping[str, Any]]) -> list[tuple[str, int]]:
+    """What is not known, and of how many runs."""
     lost = sum(run.get("lost_at_s") is not None for run in runs)
     lacking = Counter(kind for run in runs if run.get("lost_at_s") is None for kind in unknown_fronts(run))
     texts = [(_UNKNOWN[kind], number) for kind, number in lacking.items()]
     if set(lacking) == set(_UNKNOWN) and len(set(lacking.values())) == 1:
         texts = [(_NEITHER, texts[0][1])]
-    return texts + ([(_LOST, lost)] if lost else [])
+    return [*texts, (_LOST, lost)] if lost else texts
 
 
 def efficiency(found: Efficiency) -> str:
@@ -141,9 +141,7 @@ def loss(found: Loss) -> str:
     failed, errors = "no request failed", ""
     if found.failed:
         failed = f"{count_text(found.failed, 'request')} failed ({shown_share(found.failed_share or 0.0)})"
-        errors = f"; errors ended {found.errors_s:.2g} s after it" if found.errors_s is not None else ", until the run ended"
-        if found.errors_s is None and found.recovered is None:
-            errors = "; whether errors had ended is not known"
+        errors = ", until the run ended" if found.errors_s is None else f"; errors ended {found.errors_s:.2g} s after it"
     begun = f"{found.deployment}, {found.workload} at {found.rate:g}/s: a worker was killed, and {failed}{errors}."
     if not found.valid:
         return f"{begun} The run is invalid: the rest is not known."

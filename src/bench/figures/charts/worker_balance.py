@@ -43,6 +43,8 @@ def worker_balance(results: Results) -> alt.ConcatChart | alt.LayerChart:
     """
     balanced = (pl.col("workers").list.len() > 1) & pl.col("lost_at_s").is_null()
     runs = with_curve(results, results.runs.filter(balanced))
+    if runs.is_empty() and results.runs["lost_at_s"].count():
+        return nothing_to_show("each of these open loops lost a worker")
     table = runs.select("curve", "run", "level", "counts_valid", "workers").explode("workers").unnest("workers")
     parts = [(curve, *_shares(table.filter(pl.col("curve") == curve))) for curve in curve_column(results)]
     known = [(curve, rows, what) for curve, rows, what in parts if what]
