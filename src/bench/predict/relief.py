@@ -67,7 +67,9 @@ def relief_of(
     tried = {name: relieved for name, relieved in RESOURCES.items() if name not in left_out}
     logs: dict[str, list[float]] = {name: [] for name in tried}
     more: set[str] = set()
-    farther = dict.fromkeys(tried, 1.0)  # highest load with the resource relieved ÷ without, of the server before: where to look first
+    farther = dict.fromkeys(
+        tried, 1.0
+    )  # highest load with the resource relieved ÷ without, of the server before: where to look first
     for member in members(model, count=MEMBERS):
         replays = Replays(member, Asked(near, fewest, seed=member.number), slos, missed_at)
         limit = replays.limit(member.limits, member.step, missed_at)

@@ -229,7 +229,9 @@ def _compute(rows: list[_Row], groups: list[_Group], prompts: list[_Prompt], lim
     ending = [_ending(group, prompts) for group in groups]
     order = deque((request, prompt, i) for i, each in enumerate(ending) for request, prompt in each.items())
     rooms = [max(1, limits.tokens - int(row["decodes"])) for row in rows]
-    until = list(itertools.accumulate(rooms, initial=0))  # tokens of prompts that the intervals so far had room for, as one step each
+    until = list(
+        itertools.accumulate(rooms, initial=0)
+    )  # tokens of prompts that the intervals so far had room for, as one step each
     before = math.nan
     for i, (row, group) in enumerate(zip(rows, groups, strict=True)):
         spent = 0
@@ -264,7 +266,9 @@ def _compute(rows: list[_Row], groups: list[_Group], prompts: list[_Prompt], lim
 
 def _ending(group: _Group, prompts: list[_Prompt]) -> dict[int, _Prompt]:
     """The prompts whose last part gave the group a token. Of requests that had been preempted, all that they held."""
-    again = {request: _Prompt(sent, prompts[request].tokens + group.tokens[request], 0) for request, sent in group.again.items()}
+    again = {
+        request: _Prompt(sent, prompts[request].tokens + group.tokens[request], 0) for request, sent in group.again.items()
+    }
     return {request: prompts[request] for request in group.firsts} | again
 
 
