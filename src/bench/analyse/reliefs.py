@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from bench.records.relief import CurveRelief, Relief, Reliefs
 from bench.study import Slo
 from bench.study.plan import digest
 
-__all__ = ["find_reliefs"]
+__all__ = ["find_reliefs", "likely"]
 
 Row = Mapping[str, Any]
 _MISFIT = "steps stray too far from the calibrated model"
@@ -76,8 +77,8 @@ class _Server:
         self._runs: dict[Limits, list[MeasuredRun]] = {}
         self._models: dict[Limits, Calibrated | None] = {}
         try:
-            possible = _possible(results, name, table.filter((pl.col("deployment") == name) & pl.col("valid")))
-            self._runs = _likely({limits: measured_runs(table, results, name, limits) for limits in possible})
+            for limits in _possible(results, name, table.filter((pl.col("deployment") == name) & pl.col("valid"))):
+                self._runs[limits] = measured_runs(table, results, name, limits)
         except BenchError as error:
             self.why_not = str(error).removeprefix(f"{name}: ").rstrip(".")
         runs = next(iter(self._runs.values()), [])
@@ -98,10 +99,15 @@ class _Server:
             }
         )
 
+    @cached_property
+    def _likely(self) -> dict[Limits, list[MeasuredRun]]:
+        return likely(self._runs)
+
     def relieved(self, point: Row, slos: Sequence[Slo], of: str) -> CurveRelief:
         """The record of one curve."""
         found, why_not = [], self.why_not
-        for limits, runs in self._runs.items():
+        likely = self._likely
+        for limits, runs in likely.items():
             curve = [run for run in runs if (run.row["workload"], run.row["axis"]) == (point["workload"], point["axis"])]
             try:
                 relief, why_not = self._relieved(limits, curve, point, slos)
@@ -110,7 +116,7 @@ class _Server:
             if relief is None:
                 break
             found.append(relief)
-        relief = agreed(found) if found and len(found) == len(self._runs) else None
+        relief = agreed(found) if found and len(found) == len(likely) else None
         return CurveRelief(
             deployment=self.name, workload=point["workload"], digest=of, relief=relief, why_not=None if relief else why_not
         )
@@ -150,9 +156,9 @@ def _possible(results: Path, name: str, runs: pl.DataFrame) -> list[Limits]:
     return [read_limits(results, name, each) for each in assumed[-1]]
 
 
-def _likely(runs: dict[Limits, list[MeasuredRun]]) -> dict[Limits, list[MeasuredRun]]:
+def likely(runs: dict[Limits, list[MeasuredRun]]) -> dict[Limits, list[MeasuredRun]]:
     """Of what a scheduler may obey, what fewest prompts contradict by the steps that they went into."""
-    if len(runs) < 2:
+    if len(runs) < 2 or not all(runs.values()):
         return runs
     against = {limits: as_shown(each, limits)[1] for limits, each in runs.items()}
     return {limits: each for limits, each in runs.items() if against[limits] == min(against.values())}

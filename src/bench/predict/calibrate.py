@@ -261,8 +261,12 @@ def calibrate(runs: Sequence[MeasuredRun], limits: Limits, *, draws: int = 30, s
 
 def as_shown(runs: Sequence[MeasuredRun], limits: Limits) -> tuple[Limits, float]:
     """The limits with `ahead` as the runs show it, and the share of prompts that went into other steps than would follow (0–1)."""
+    if not runs:
+        return limits, 0.0
     declared, other = against([run.steps(limits) for run in runs])
-    return (limits, declared) if declared <= other else (replace(limits, ahead=not limits.ahead), other)
+    if declared <= other or limits.pass_tokens is not None:  # llama.cpp never does
+        return limits, declared
+    return replace(limits, ahead=not limits.ahead), other
 
 
 def elsewhere(model: Calibrated, *, bandwidth: float = 1.0, flops: float = 1.0) -> Calibrated:

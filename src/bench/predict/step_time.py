@@ -18,6 +18,7 @@ from bench.statistics import MEDIAN_DEVIATION
 __all__ = ["FEWEST_INTERVALS", "LEAST_PATH_S", "Fitted", "StepTime", "against", "fit_steps"]
 
 Floats = npt.NDArray[np.float64]
+Counts = npt.NDArray[np.int64]
 
 FEWEST_INTERVALS = 30  # fewest intervals of a fit; convention
 # knots of the line over tokens in a step; convention: powers of two, as kernels are not linear in the batch
@@ -312,14 +313,15 @@ def _path(runs: Sequence[pl.DataFrame]) -> tuple[float, float] | None:
     return float(good[0]), float(good[-1])
 
 
-def _ways(runs: Sequence[pl.DataFrame], name: str) -> tuple[Floats, Floats, int]:
+def _ways(runs: Sequence[pl.DataFrame], name: str) -> tuple[Floats, Counts, int]:
     """Possible ways to the engine (s), the ends of what bounds allow; how many bounds each breaks; and the number of bounds."""
     bounds = pl.concat([run.select(f"{name}_above_s", f"{name}_most_s").drop_nans() for run in runs])
     above, most = (np.sort(bounds[column].to_numpy()) for column in bounds.columns)
     ends = np.concatenate([[LEAST_PATH_S], np.nextafter(above, math.inf), most])
     ways = np.unique(np.maximum(0.0, ends))
     # As many as say "more than this" or "less than this" of each way.
-    return ways, bounds.height - np.searchsorted(above, ways) + np.searchsorted(most, ways), bounds.height
+    broken: Counts = bounds.height - np.searchsorted(above, ways) + np.searchsorted(most, ways)
+    return ways, broken, bounds.height
 
 
 def _fit(classes: pl.DataFrame, knots: Sequence[float], idle_s: float | None = None) -> StepTime:

@@ -223,15 +223,13 @@ def _bound_path(name: str, rows: list[_Row], groups: list[_Group], prompts: list
 def _compute(rows: list[_Row], groups: list[_Group], prompts: list[_Prompt], limits: Limits) -> None:
     """Enter the prompt tokens of each interval, as the scheduler would have cut them.
 
-    A request that decodes gets a token every step, so an interval with one is a single step: what it has no room for was computed in
-    the steps before, whenever the prompt was sent.
+    A request that decodes gets a token every step, so an interval with one is a single step: what of a prompt it has no room for was
+    computed in the steps before, whenever the prompt was sent.
     """
     ending = [_ending(group, prompts) for group in groups]
     order = deque((request, prompt, i) for i, each in enumerate(ending) for request, prompt in each.items())
     rooms = [max(1, limits.tokens - int(row["decodes"])) for row in rows]
-    until = list(
-        itertools.accumulate(rooms, initial=0)
-    )  # tokens of prompts that the intervals so far had room for, as one step each
+    until = list(itertools.accumulate(rooms, initial=0))  # tokens of prompts that so many intervals have room for
     before = math.nan
     for i, (row, group) in enumerate(zip(rows, groups, strict=True)):
         spent = 0
