@@ -3,8 +3,9 @@
     apt-get install prometheus
     python -m benchmarks.guard results --deployment tiny-mqa --valid 60 --overload 12
 
-The study's server is started again. It gets as much load as its study established to be within the SLOs, for an hour by default, and
-then twice C_max, both as closed loops. Needs a quiet machine: where other programs slow the server, alerts on its SLOs are right.
+The study's server or fleet is started again. It gets as much load as its study established to be within the SLOs, for an hour by
+default, and then twice C_max, both as closed loops. Needs a quiet machine: where other programs slow the server, alerts on its SLOs are
+right.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ import requests
 import yaml
 
 from bench.axes import CONCURRENCY
-from bench.engine import Server
+from bench.engine import server_of
 from bench.guard import FILES, Measured, read_measured
 from bench.records.launch import Launch, read_launch
 
@@ -38,11 +39,14 @@ _FASTER = 10  # times as fast as in the study, at most: a load has requests enou
 
 
 @contextmanager
-def prometheus(measured: Measured, server: str, folder: Path) -> Iterator[str]:
-    """A Prometheus that scrapes the server and evaluates the rules; its address."""
+def prometheus(measured: Measured, servers: Sequence[str], folder: Path) -> Iterator[str]:
+    """A Prometheus that scrapes the server, or the workers of a fleet, and evaluates the rules; its address."""
     rules, _ = FILES["rules.yaml"](measured)
     (folder / "rules.yaml").write_text(rules or sys.exit("The results have no telemetry of a known engine."))
-    scrape = {"job_name": measured.deployment, "static_configs": [{"targets": [server.removeprefix("http://")]}]}
+    scrape = {
+        "job_name": measured.deployment,
+        "static_configs": [{"targets": [each.removeprefix("http://") for each in servers]}],
+    }
     content = {
         "global": {"scrape_interval": _SCRAPE, "evaluation_interval": _SCRAPE},
         "rule_files": ["rules.yaml"],
@@ -76,6 +80,7 @@ def load(
     command = [sys.executable, "-m", "bench.cli", "workload", "--base-url", server, "--concurrency", str(held)]
     command += ["--model", launch.served_name or launch.deployment, "--num-requests", str(count), "--output-dir", str(folder)]
     command += [word for flag, tokens in lengths for word in (flag, str(round(tokens)))]
+    command += ["--vocabulary", str(launch.vocabulary)] if launch.vocabulary else []
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     try:
         yield
@@ -130,8 +135,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         with (
-            Server(launch, cores=1, workers=1, log=folder / "server.log", ready_timeout_s=300.0, say=print) as server,
-            prometheus(measured, server.base_url, folder) as address,
+            server_of(launch, cores=1, workers=1, log=folder / "server.log", ready_timeout_s=300.0, say=print) as server,
+            prometheus(measured, [*server.workers.values()] or [server.base_url], folder) as address,
         ):
             for name, held, minutes in (("valid", sustained, options.valid), ("overload", beyond, options.overload)):
                 seconds = minutes * _MINUTE_S

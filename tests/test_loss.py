@@ -242,16 +242,21 @@ def test_a_worker_that_lives_on_was_not_lost():
 
 
 @pytest.mark.parametrize(
-    ("workload", "replicas", "said"),
+    ("workload", "fleet", "said"),
     [
-        ({"arrival": "closed", "num_requests": 10}, 2, "a closed loop would send less"),
-        ({"arrival": "poisson", "duration_s": 20.0}, 2, r"duration_s beyond lose\.after_s"),
-        ({"arrival": "poisson", "duration_s": 60.0}, 1, "starts 1 in all. Give it more `replicas`, at least 2"),
+        ({"arrival": "closed", "num_requests": 10}, {"replicas": 2}, "a closed loop would send less"),
+        ({"arrival": "poisson", "duration_s": 20.0}, {"replicas": 2}, r"duration_s beyond lose\.after_s"),
+        ({"arrival": "poisson", "duration_s": 60.0}, {"replicas": 1}, "starts 1 in all. Give it more `replicas`, at least 2"),
+        (
+            {"arrival": "poisson", "duration_s": 60.0},
+            {"replicas": 2, "nodes": 2},
+            "stand on 2 nodes, where the session cannot kill them",
+        ),
     ],
 )
-def test_what_cannot_be_lost_is_refused(content, workload, replicas, said):
+def test_what_cannot_be_lost_is_refused(content, workload, fleet, said):
     deployment, name = content["study"]["ladders"][0]["deployment"], content["study"]["ladders"][0]["workload"]
-    content["deployments"][deployment] |= {"replicas": replicas, "router": "haproxy"}
+    content["deployments"][deployment] |= {**fleet, "router": "haproxy"}
     content["workloads"][name] = {"prompt_tokens": 4, "output_tokens": 3, "lose": {"after_s": 20.0}, **workload}
     content["study"]["ladders"] = [{"deployment": deployment, "workload": name, "request_rate": [1.0]}]
     with pytest.raises(BenchError, match=said):
