@@ -3,6 +3,7 @@
 import json
 import re
 
+import numpy as np
 import polars as pl
 import pytest
 import yaml
@@ -154,6 +155,24 @@ def test_a_fleet_s_alerts_are_silent_in_an_hour_of_valid_load_and_each_fault_fir
     assert limits["Requests in flight, all workers"] == [None, 14, 16]
     assert limits["Requests in flight, by server"] == [None]
     assert limits["KV-cache usage"] == [None, pytest.approx(0.6)]
+
+
+@needs_promtool
+@pytest.mark.parametrize("number", [2, 3])
+def test_two_hours_of_a_sustained_load_that_varies_by_worker_raise_nothing(tmp_path, summary, number):
+    """Twelve in flight in the mean, dealt out by chance: as many on each worker as a Poisson process has, of which some wait."""
+    fleet(tmp_path, summary, number)
+    guarded(tmp_path)
+    random = np.random.default_rng(7)
+    held = random.poisson(12 / number, (480, number))
+    waits = np.minimum(held, random.poisson(0.3 / number, (480, number)))
+    drawn = [(1, {**GOOD, "load": load.tolist(), "waits": wait.tolist()}) for load, wait in zip(held, waits, strict=True)]
+    fired = 'count(count_over_time(ALERTS{alertstate="firing"}[2h])) or vector(0)'
+    asked = [{"expr": fired, "eval_time": "119m", "exp_samples": [{"labels": "{}", "value": 0}]}]
+    test = {"interval": "15s", "input_series": series(number, drawn), "promql_expr_test": asked}
+    content = {"rule_files": ["rules.yaml"], "evaluation_interval": "15s", "tests": [test]}
+    (tmp_path / "guard/test.yaml").write_text(yaml.safe_dump(content))
+    checked(PROMTOOL, "test", "rules", "test.yaml", cwd=tmp_path / "guard")
 
 
 @needs_haproxy

@@ -32,7 +32,7 @@ def haproxy(measured: Measured) -> tuple[str | None, list[str]]:
     lines = [
         f"backend {name}",
         "    mode http",
-        f"    balance {_balance(measured)}",
+        *(f"    {line}" for line in _balance(measured)),
         "    option http-no-delay  # or the first token waits for up to 0.2 s",
         "    timeout connect 5s",
         "    timeout server 10m  # longer than the longest answer takes",
@@ -64,10 +64,12 @@ def haproxy(measured: Measured) -> tuple[str | None, list[str]]:
     return comment(notes) + "\n".join(lines) + "\n", left
 
 
-def _balance(measured: Measured) -> str:
+def _balance(measured: Measured) -> list[str]:
     """How HAProxy deals requests out: as in the study, where it can."""
     kind, _, header = (measured.balance or "").partition(":")
-    return f"hdr({header})" if kind == "header" else kind if kind == "roundrobin" else "leastconn"
+    if kind == "header":
+        return [f"balance hdr({header})", "hash-type consistent"]
+    return ["balance roundrobin" if kind == "roundrobin" else "balance leastconn"]
 
 
 def vllm_router(measured: Measured) -> tuple[str | None, list[str]]:

@@ -14,7 +14,7 @@ __all__ = ["workers"]
 
 _RUNNING = "saturate:requests_running"
 _SILENT_FOR = "2m"  # as of a load: scrapes fail for a moment, and a worker that has just started shows nothing yet
-_WINDOW = "15m"  # over which a worker's load is averaged; convention: the longest of the other windows of load
+_WINDOW = "15m"  # over which a worker's load is averaged, longer than a fleet's, as chance deals requests out; convention
 _UNEVEN_FOR = "5m"
 _FAR_MORE = 1.5  # load of a worker ÷ mean of all that is far more than its share; convention
 
