@@ -106,17 +106,15 @@ class _Server:
     def relieved(self, point: Row, slos: Sequence[Slo], of: str) -> CurveRelief:
         """The record of one curve."""
         found, why_not = [], self.why_not
-        likely = self._likely
-        for limits, runs in likely.items():
+        for limits, runs in self._likely.items():
             curve = [run for run in runs if (run.row["workload"], run.row["axis"]) == (point["workload"], point["axis"])]
             try:
                 relief, why_not = self._relieved(limits, curve, point, slos)
             except (ArithmeticError, ValueError) as error:  # a server without a model must not cost the study its report
                 relief, why_not = None, f"replaying it failed ({error})"
-            if relief is None:
-                break
-            found.append(relief)
-        relief = agreed(found) if found and len(found) == len(likely) else None
+            if relief is not None:  # else it is no model of this server
+                found.append(relief)
+        relief = agreed(found) if found else None
         return CurveRelief(
             deployment=self.name, workload=point["workload"], digest=of, relief=relief, why_not=None if relief else why_not
         )

@@ -75,7 +75,7 @@ def relief_of(
         limit = replays.limit(member.limits, member.step, missed_at)
         if not limit or not limit.rps:
             continue  # so slow a server, of which no load is within the SLOs, shows no gain
-        if beyond(limit.level, missed_at) or (measured and not found_again(limit.level, measured, held=replays.held)):
+        if not found_again(limit.level, measured, held=replays.held) if measured else beyond(limit.level, missed_at):
             continue
         for name, relieved in tried.items():
             spare = name in limit.spare
