@@ -192,6 +192,13 @@ def test_nothing_is_claimed_of_a_server_that_tells_nothing(tmp_path, summary):
         assert "cache has room" not in text and "cache is full" not in text
 
 
+def test_what_a_higher_load_shows_is_not_said_to_miss_what_the_first_one_misses(summary):
+    (curve,) = curves(study(summary))
+    assert ("At 4 requests in flight, " in curve.why, " It misses TTFT P99 ≤ 1 s (3 s)." in curve.why) == (True, True)
+    assert curve.limit
+    assert replace(curve, limit=replace(curve.limit, level=5.0)).why.endswith(" At 4 it misses TTFT P99 ≤ 1 s (3 s).")
+
+
 def test_the_page_says_it_all(tmp_path, summary):
     page, short = tmp_path / "report.html", tmp_path / "report.md"
     write_report(page, title="t", results=study(summary), specs=[], facts=[], summary=short, of_study=4)

@@ -84,8 +84,11 @@ class Curve:
         """Why it sustains no more, with what it would miss."""
         assert self.limit
         assert self.point
-        found = self.point["kind"] == "found" and self.limit.cause != "refusals"
-        return (causes.why(self.limit) + (f" It misses {capacity.missed(self.point)}." if found else "")).strip()
+        if self.point["kind"] != "found" or self.limit.cause == "refusals":
+            return causes.why(self.limit)
+        # What is full may be looked for at a higher load, where it shows more plainly.
+        it = "It" if self.limit.level == self.point["missed_at"] else f"At {self.point['missed_at']:g} it"
+        return f"{causes.why(self.limit)} {it} misses {capacity.missed(self.point)}.".strip()
 
     @property
     def remedy(self) -> str:
