@@ -186,6 +186,17 @@ def test_errors_that_recur_and_end_are_said_to_have_ended():
         assert sum(each["lost_recovered"] is True for each in found) >= 55, share
 
 
+def test_errors_of_a_long_run_are_judged_too():
+    """Of 100 requests/s one in 50 fails for 10 s, then one in 102: of so many, the ways to choose those that fail are beyond a float."""
+    index = pl.int_range(20_000, eager=True)
+    fails = pl.Series([i % (50 if i < 1000 else 102) == 30 for i in index])
+    requests = pl.DataFrame({"scheduled_s": index / 100, "sent_s": index / 100, "end_s": index / 100 + 0.005}).with_columns(
+        outcome=pl.Series(["http_error" if each else "ok" for each in fails])
+    )
+    found = loss_figures(Lost(worker="replica 1", at_s=0.0), requests, None)
+    assert found["lost_errors_s"] == pytest.approx(10.0, abs=2.0)
+
+
 def test_failures_before_the_loss_are_not_its_doing():
     requests, _ = simulated(0)
     assert figures(failing(requests, pl.col("index") < 5, "sent_s", "end_s"))["lost_failed"] == figures(requests)["lost_failed"]

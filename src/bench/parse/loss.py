@@ -96,10 +96,17 @@ def _errors_end(later: pl.DataFrame, failed: pl.DataFrame, at_s: float) -> tuple
 
 
 def _at_most(failures: int, requests: int, share: float) -> float:
-    """The probability that so few of independent requests fail, of which each does with that share; 0 where none is expected to."""
+    """The probability that so few of independent requests fail, of which each does with that share (below 1); 0 where none is
+    expected to. Summed from logarithms: of many requests the number of ways is beyond a float.
+    """
     if share == 0:
         return 0.0
-    return sum(math.comb(requests, n) * share**n * (1 - share) ** (requests - n) for n in range(failures + 1))
+
+    def log(n: int) -> float:
+        ways = math.lgamma(requests + 1) - math.lgamma(n + 1) - math.lgamma(requests - n + 1)
+        return ways + n * math.log(share) + (requests - n) * math.log1p(-share)
+
+    return math.fsum(math.exp(log(n)) for n in range(failures + 1))
 
 
 def _recovered(
