@@ -235,7 +235,22 @@ def test_in_words():
     )
     bad = Loss("two", "w", "r", 8.0, True, 20.0, 0, 0.0, 0.0, False, None, False)
     assert "no request failed. The others had not come to a steady level when the run ended" in loss(bad)
-    assert "invalid: the rest is not known" in loss(Loss("two", "w", "r", 8.0, False, 20.0, 1, 0.1, None, None, None, None))
+    doubtful = loss(Loss("two", "w", "r", 8.0, False, 20.0, 1, 0.1, None, None, None, None))
+    assert "1 request failed (10 %); whether errors had ended is not known. The run is invalid: the rest is not known." in doubtful
+    few = loss(Loss("two", "w", "r", 8.0, True, 20.0, 9, 1.0, None, None, None, None))
+    assert "9 requests failed (100 %), until the run ended." in few
+
+
+@pytest.mark.parametrize("valid", [True, False])
+@pytest.mark.parametrize("failing_share", [1.0, 0.5])
+def test_errors_that_go_on_are_told_from_those_that_may_have_ended(valid, failing_share):
+    """All requests after the loss fail, or half of them until the end; in neither case can nine answers in a row raise a doubt."""
+    requests, _ = simulated(0)
+    every = round(1 / failing_share)
+    lost = figures(failing(requests, (pl.col("sent_s") > KILLED_S) & (pl.col("index") % every == 0)))
+    row = summary_row(deployment="two", workload="w", run="r", arrival="poisson", axis="request_rate", level=8.0, valid=valid)
+    (found,) = losses(summary_rows([row | lost]), [])
+    assert ", until the run ended." in loss(found)
 
 
 class Immortal:

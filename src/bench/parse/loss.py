@@ -113,10 +113,10 @@ def _recovered(
     later: pl.DataFrame, window: SteadyWindow | None, at_s: float, errors_until_s: float | None
 ) -> tuple[bool | None, float | None]:
     """Whether the fleet came to its level, and when (s from the loss). Args: errors_until_s: None where they did not end."""
+    if errors_until_s is None or (window is not None and window.why == "grows"):
+        return (False if later.height >= FEWEST_GROWING else None), None
     if window is None or window.why in ("short", "unsure"):
         return None, None
-    if window.why == "grows" or errors_until_s is None:
-        return (False if later.height >= FEWEST_GROWING else None), None
     settled = later.filter(in_steady_state(window) & (pl.col("outcome") == "ok"))
     judged = {name: known for name in ("ttft_s", "tpot_s", "e2e_s") if len(known := settled[name].drop_nulls()) >= WINDOW}
     if "ttft_s" in judged:
