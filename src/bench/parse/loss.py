@@ -15,7 +15,9 @@ from bench.records.run import Lost
 __all__ = ["loss_figures"]
 
 _FAILING = 0.01  # largest share of failed requests once errors have ended; convention: the default of `decision.failed_share`
-_BY_CHANCE = 0.02  # probability that requests which go on to fail look as if they did no longer, at most; convention
+# probability that requests which go on to fail look as if they did no longer, at each moment looked at; convention: over all moments
+# it is larger, see docs/reference/metrics.md
+_BY_CHANCE = 0.02
 _STRAY = 1  # failed requests that say nothing of the others, however few follow; convention
 
 
