@@ -207,7 +207,7 @@ def test_llama_cpp_has_an_image_of_its_build_and_no_gpus(tmp_path):
 
 
 def test_a_server_that_was_not_pinned_is_said_to_have_no_cores_of_its_own(tmp_path):
-    put(tmp_path, made=LLAMA, version="b11549-1a2b3c4", deployment={"cores": 0})
+    put(tmp_path, made=LLAMA, version="b11549-1a2b3c4", deployment={"max_num_seqs": 2, "cores": 0})
     text = exported(tmp_path, "compose")
     assert "It was measured with one thread, pinned to no core." in text
     assert "cores of a worker: not pinned, one thread" in text

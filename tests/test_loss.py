@@ -194,7 +194,7 @@ def test_errors_of_a_long_run_are_judged_too():
         outcome=pl.Series(["http_error" if each else "ok" for each in fails])
     )
     found = loss_figures(Lost(worker="replica 1", at_s=0.0), requests, None)
-    assert found["lost_errors_s"] == pytest.approx(10.0, abs=2.0)
+    assert found["lost_errors_s"] == pytest.approx(8.0, abs=3.0)  # once no more than 1 % of what follows fails
 
 
 def test_failures_before_the_loss_are_not_its_doing():
@@ -236,7 +236,9 @@ def test_in_words():
     bad = Loss("two", "w", "r", 8.0, True, 20.0, 0, 0.0, 0.0, False, None, False)
     assert "no request failed. The others had not come to a steady level when the run ended" in loss(bad)
     doubtful = loss(Loss("two", "w", "r", 8.0, False, 20.0, 1, 0.1, None, None, None, None))
-    assert "1 request failed (10 %); whether errors had ended is not known. The run is invalid: the rest is not known." in doubtful
+    assert (
+        "1 request failed (10 %); whether errors had ended is not known. The run is invalid: the rest is not known." in doubtful
+    )
     few = loss(Loss("two", "w", "r", 8.0, True, 20.0, 9, 1.0, None, None, None, None))
     assert "9 requests failed (100 %), until the run ended." in few
 

@@ -153,7 +153,9 @@ def read_launch(path: Path) -> Launch:
         BenchError: it names the file, the key and what is wrong.
     """
     older = {"gpus": _gpus, "settings": lambda content: vars(settings_of(flags_of(_words(content.get("argv")))))}
-    return read_typed(Launch, path, "Remove it, and the next workflow resolves the deployment again.", older, renewed=_with_router)
+    return read_typed(
+        Launch, path, "Remove it, and the next workflow resolves the deployment again.", older, renewed=_with_router
+    )
 
 
 def settings_of(flags: Mapping[str, Any]) -> Settings:
