@@ -206,6 +206,14 @@ def test_llama_cpp_has_an_image_of_its_build_and_no_gpus(tmp_path):
     assert "Measured was an environment of locked packages, not the image" in " ".join(text.replace("#", "").split())
 
 
+def test_a_server_that_was_not_pinned_is_said_to_have_no_cores_of_its_own(tmp_path):
+    put(tmp_path, made=LLAMA, version="b11549-1a2b3c4", deployment={"max_num_seqs": 2, "cores": 0})
+    text = exported(tmp_path, "compose")
+    assert "It was measured with one thread, pinned to no core." in text
+    assert "cores of a worker: not pinned, one thread" in text
+    assert "cores of its own" not in text
+
+
 def test_a_container_keeps_its_image_and_needs_no_version(tmp_path):
     made = {"source": "container", "image": "registry:5000/our/vllm@sha256:ab12", "backend": "cuda"}
     launch = put(tmp_path, made=made, model=HUB, measured=False)

@@ -197,7 +197,7 @@ def test_what_to_install_is_said_where_there_is_no_haproxy(tmp_path, monkeypatch
             {"replicas": 2, "router": "sglang-router", "balance": "header:X-Session-ID"},
             "has .*, header:X-SMG-Routing-Key; give",
         ),
-        ({"cores": 0}, "a.cores is 0, and vLLM's CPU build binds its threads to cores; give 1 or more"),
+        ({"cores": 0}, "a.cores is 0, which only llama.cpp takes: vLLM's workers run on cores of their own; give 1 or more"),
         ({"replicas": 2, "router": "nginx"}, "there are haproxy, vllm-router, sglang-router"),
         ({"replicas": 4, "router": "haproxy", "nodes": 2}, "replicas stand on nodes of their own; give nodes: 4, or remove it"),
     ],

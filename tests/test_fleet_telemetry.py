@@ -261,7 +261,14 @@ def test_the_report_names_workers_that_differ(runs):
 
 def test_a_lost_or_a_single_worker_is_no_matter_of_balance(runs):
     lost, alone = runs.with_columns(lost_at_s=5.0), runs.with_columns(pl.col("workers").list.head(1))
-    for others, said in ((lost, "each of these open loops lost a worker"), (alone, "no run keeps several workers")):
+    beside = pl.concat([lost, alone.with_columns(lost_at_s=pl.lit(None, pl.Float64))])
+    cases = (
+        (lost, "each run with several workers lost one"),
+        (beside, "each run with several workers lost one"),  # and a single server lost nobody
+        (alone.with_columns(lost_at_s=5.0), "no run keeps several workers"),
+        (alone, "no run keeps several workers"),
+    )
+    for others, said in cases:
         assert load_figure("worker-balance").draw(Results(others, pl.DataFrame())).why.startswith(said)
 
 

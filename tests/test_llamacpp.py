@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from bench.aggregate.deployed import deployed
+from bench.cluster import needs_of
 from bench.engine import launch as launch_module
 from bench.engine import resolve_launch, write_launch
 from bench.engines import managed
@@ -30,6 +31,10 @@ def spec_of(content, context=1024, **deployment):
     content["models"]["m"]["architecture"] |= {"context": context}
     content["deployments"]["a"] |= {"engine": "e", **deployment}
     return Plan.of(load_config(content, source="t"), root=ROOT).deployments["a"]
+
+
+def test_a_worker_that_is_pinned_to_no_core_still_asks_a_cluster_for_one(content):
+    assert needs_of(spec_of(content, cores=0, replicas=3, router="haproxy"), []).cores == 3 + 2
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from datetime import datetime
 from types import SimpleNamespace
 
 import pytest
@@ -265,7 +266,11 @@ def test_requests_that_do_not_end_are_counted_once(monkeypatch, tmp_path):
 def test_without_scrapes_no_endpoint_is_recorded(tmp_path):
     with fake_server() as server:
         record_run(Target(server.base_url, "m"), load(), tmp_path, header=records.header(), scrape_interval_s=None)
-    assert json.loads((tmp_path / "run.json").read_text())["scrape_endpoint"] is None
+    result = json.loads((tmp_path / "run.json").read_text())
+    assert result["scrape_endpoint"] is None
+    # What counts from the clock's start has its date: not that before the load processes were ready.
+    began = datetime.fromisoformat(result["started"]).timestamp()
+    assert began == pytest.approx(time.time() - time.monotonic() + result["clock_start_s"], abs=0.01)
 
 
 # The command.

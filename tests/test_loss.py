@@ -186,6 +186,17 @@ def test_errors_that_recur_and_end_are_said_to_have_ended():
         assert sum(each["lost_recovered"] is True for each in found) >= 55, share
 
 
+def test_errors_of_a_long_run_are_judged_too():
+    """Of 100 requests/s one in 50 fails for 10 s, then one in 102: of so many, the ways to choose those that fail are beyond a float."""
+    index = pl.int_range(20_000, eager=True)
+    fails = pl.Series([i % (50 if i < 1000 else 102) == 30 for i in index])
+    requests = pl.DataFrame({"scheduled_s": index / 100, "sent_s": index / 100, "end_s": index / 100 + 0.005}).with_columns(
+        outcome=pl.Series(["http_error" if each else "ok" for each in fails])
+    )
+    found = loss_figures(Lost(worker="replica 1", at_s=0.0), requests, None)
+    assert found["lost_errors_s"] == pytest.approx(8.0, abs=3.0)  # once no more than 1 % of what follows fails
+
+
 def test_failures_before_the_loss_are_not_its_doing():
     requests, _ = simulated(0)
     assert figures(failing(requests, pl.col("index") < 5, "sent_s", "end_s"))["lost_failed"] == figures(requests)["lost_failed"]
@@ -224,7 +235,24 @@ def test_in_words():
     )
     bad = Loss("two", "w", "r", 8.0, True, 20.0, 0, 0.0, 0.0, False, None, False)
     assert "no request failed. The others had not come to a steady level when the run ended" in loss(bad)
-    assert "invalid: the rest is not known" in loss(Loss("two", "w", "r", 8.0, False, 20.0, 1, 0.1, None, None, None, None))
+    doubtful = loss(Loss("two", "w", "r", 8.0, False, 20.0, 1, 0.1, None, None, None, None))
+    assert (
+        "1 request failed (10 %); whether errors had ended is not known. The run is invalid: the rest is not known." in doubtful
+    )
+    few = loss(Loss("two", "w", "r", 8.0, True, 20.0, 9, 1.0, None, None, None, None))
+    assert "9 requests failed (100 %), until the run ended." in few
+
+
+@pytest.mark.parametrize("valid", [True, False])
+@pytest.mark.parametrize("failing_share", [1.0, 0.5])
+def test_errors_that_go_on_are_told_from_those_that_may_have_ended(valid, failing_share):
+    """All requests after the loss fail, or half of them until the end; in neither case can nine answers in a row raise a doubt."""
+    requests, _ = simulated(0)
+    every = round(1 / failing_share)
+    lost = figures(failing(requests, (pl.col("sent_s") > KILLED_S) & (pl.col("index") % every == 0)))
+    row = summary_row(deployment="two", workload="w", run="r", arrival="poisson", axis="request_rate", level=8.0, valid=valid)
+    (found,) = losses(summary_rows([row | lost]), [])
+    assert ", until the run ended." in loss(found)
 
 
 class Immortal:

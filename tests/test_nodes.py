@@ -68,6 +68,7 @@ def test_engines_on_two_nodes_are_whole_on_each(content):
             "the flag nnodes decides the planned memory, GPUs and costs; give the key nodes",
         ),
         ({"replicas": 4, "router": "haproxy", "nodes": 2}, {}, "replicas stand on nodes of their own; give nodes: 4"),
+        ({"cores": 0}, {}, "deployments.a.cores is 0, which only llama.cpp takes"),
         ({"nodes": 2}, {"kind": "llama.cpp"}, "nodes: llama.cpp is run as one process on one node; remove it"),
         (
             {"nodes": 2},

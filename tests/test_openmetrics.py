@@ -1,5 +1,6 @@
 """What was scraped during runs as OpenMetrics: promtool takes it in, and Prometheus has the samples that the run has."""
 
+import json
 import shutil
 import subprocess
 
@@ -66,9 +67,37 @@ def test_prometheus_has_what_was_scraped_at_its_time(results, tmp_path):
         assert value == float("inf")
 
 
-def test_what_was_not_scraped_is_named(results):
-    shutil.rmtree(results / "runs/a/r4")
+def test_a_run_that_was_not_scraped_is_named_and_ends_no_export(results):
+    shutil.rmtree(results / "runs/a/r2")
     done = bench("export", results, "--form", "openmetrics", "--output", results / "out")
+    assert done.returncode == 0, done.stderr
+    assert "Left out: a/r2: " in done.stderr and "runs/a/r2/telemetry.parquet: no such file." in done.stderr
+    assert [file.name for file in (results / "out").iterdir()] == ["a_r4.txt"]
+    shutil.rmtree(results / "runs/a/r4")
+    done = bench("export", results, "--form", "openmetrics", "--output", results / "none")
     assert done.returncode == 2 and "runs/a/r4/telemetry.parquet: no such file." in done.stderr
+    assert not (results / "none").exists()
     several = bench("export", results, "--form", "openmetrics")
     assert several.returncode == 2 and "has 2 runs, and a file is of one. Give --output DIR" in several.stderr
+
+
+def test_parsed_runs_of_one_name_are_told_apart_by_deployment(results, tmp_path, summary):
+    def parsed(place, deployment, level):
+        folder = tmp_path / "parsed" / place / "one"
+        folder.mkdir(parents=True)
+        shutil.copy(results / f"runs/a/r{level}/telemetry.parquet", folder)
+        told = {**summary, "deployment": deployment, "run": "one", "level": float(level), "started": STARTED}
+        (folder / "summary.json").write_text(json.dumps(told))
+
+    for deployment, level in (("x", 2), ("y", 4)):
+        parsed(deployment, deployment, level)
+    arguments = ("export", tmp_path / "parsed", "--form", "openmetrics", "--output", tmp_path / "out")
+    done = bench(*arguments)
+    assert done.returncode == 0, done.stderr
+    for deployment, level in (("x", 2), ("y", 4)):
+        lines = (tmp_path / f"out/{deployment}_one.txt").read_text().splitlines()
+        running = [line for line in lines if line.startswith("vllm:num_requests_running{")]
+        assert running and all(f"}} {level}.0 " in line for line in running)
+    parsed("z", "x", 4)
+    done = bench(*arguments)
+    assert done.returncode == 2 and "several runs would be x_one.txt, by deployment and name" in done.stderr

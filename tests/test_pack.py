@@ -16,10 +16,12 @@ from benchmarks.workflow import SNAKEMAKE, fill_store, write_study
 import bench.study.specs
 from bench.cli import main
 from bench.errors import BenchError
+from bench.records.files import write_record
 from bench.store import Store, kept_facts, run_states
 from bench.store.pack import pack
 from bench.store.unpack import unpack
 from bench.study import Paths, Plan, load_file
+from tests import records
 from tests.forked import snakemake
 from tests.packs import rewritten
 from tests.project import copied_project
@@ -309,6 +311,25 @@ def test_an_own_engine_of_the_same_name_is_left_alone(packed, tmp_path, monkeypa
         "--dry-run", "--configfile", "results/packs/config/study.yaml", "--", "results/figures/throughput-over-time.svg"
     )
     assert jobs == {"parse", "aggregate", "analyse", "figure"}
+
+
+def test_a_router_s_record_is_packed_and_lies_beside_the_engine_s(here):
+    content = made_study(2, 2)
+    content["deployments"]["d000"] |= {"replicas": 2, "router": "vllm-router", "balance": "roundrobin"}
+    CONFIG.parent.mkdir()
+    CONFIG.write_text(yaml.safe_dump(content))
+    plan = Plan.of(load_file(CONFIG))
+    fill_store(plan, here, series=20)
+    launch, router = Path(Paths.LAUNCH.format(deployment="d000")), Path(Paths.ROUTER.format(router="vllm-router"))
+    router.parent.mkdir(parents=True)
+    write_record(records.launch(deployment="d000", digest=plan.deployments["d000"].digest), launch)
+    write_record(records.engine(engine="vllm-router"), router)
+    record = router.read_bytes()
+    assert main(["pack", "--output", "fleet.tar.gz"]) == 0
+    shutil.rmtree("results")
+    assert main(["unpack", "fleet.tar.gz"]) == 0
+    assert Path("results/packs/fleet/routers/vllm-router.json").read_bytes() == record
+    assert not router.exists()  # or the workflow would take it for one that is built here
 
 
 def test_packs_of_one_name_do_not_replace_each_other(there, here, monkeypatch, capsys):

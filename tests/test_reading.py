@@ -11,7 +11,7 @@ from bench.records.checkpoint import read_checkpoint
 from bench.records.deployment import Start, read_facts
 from bench.records.engine import read_engine
 from bench.records.files import write_record
-from bench.records.launch import Settings, read_launch
+from bench.records.launch import RouterLaunch, Settings, read_launch
 from bench.records.pack import OtherFormat, read_index
 from bench.records.request import write_requests
 from bench.records.request_table import REQUEST_SCHEMA, request_table
@@ -219,6 +219,13 @@ def test_launches_and_facts_of_before_have_the_settings_of_their_command_line(tm
 def test_gpus_of_a_launch(tmp_path, result, gpus):
     (tmp_path / "launch.json").write_text(json.dumps({**OLD_LAUNCH, **result}))
     assert read_launch(tmp_path / "launch.json").gpus == gpus
+
+
+def test_the_router_of_a_launch_of_before_is_read(tmp_path):
+    """It had the balance in its place, and its kind beside it; before that, HAProxy was the only one."""
+    for kind, name in (({}, "haproxy"), ({"router_kind": "vllm-router"}, "vllm-router")):
+        (tmp_path / "launch.json").write_text(json.dumps({**OLD_LAUNCH, "router": "roundrobin", **kind}))
+        assert read_launch(tmp_path / "launch.json").router == RouterLaunch(name=name, balance="roundrobin", command=(name,))
 
 
 def test_settings_that_are_no_numbers_are_left_to_the_engine():

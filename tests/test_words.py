@@ -17,7 +17,7 @@ from bench.analysis.locked import Differs, SlowerMachine
 from bench.analysis.regions import Point
 from bench.analysis.validity import Check, Reason, Verdict
 from bench.drift import Drift, RoundPart
-from bench.errors import count_text, is_are, was_were
+from bench.errors import count_text, is_are, signed_percent, three_digits, two_digits, was_were
 from bench.records.calibration import Doubt
 from bench.records.relief import Gain
 from bench.study import Slo, parse_slo
@@ -35,6 +35,20 @@ POINT = {"unsettled": None, "missed": None, "low_needs": None, "high_needs": Non
          "axis": "concurrency", "unit": "requests in flight", "usable_rps": 8.0, "unsettled_needs_s": None, "low_needs_requests": 2000, "runs": 2,
          "high_needs_at": 16.0, "requests": 400, "absent_at": None, "unsettled_class": None}  # fmt: skip
 GROWS = [{"by": "growth", "growth": 0.5}]
+
+
+@pytest.mark.parametrize(
+    ("shown", "text"),
+    [
+        *((three_digits(value), text) for value, text in ((999.7, "1,000"), (999.4, "999"), (0.000012, "0.000012"), (-1e-5, "-0.00001"))),
+        *((three_digits(value), text) for value, text in ((12345.6, "12,346"), (0.5, "0.5"), (0.0, "0"))),
+        *((two_digits(value), text) for value, text in ((99.7, "100"), (0.000012, "0.000012"), (370.0, "370"), (0.371, "0.37"))),
+        *((signed_percent(share, 0), text) for share, text in ((-0.001, "0"), (0.001, "0"), (-0.04, "−4"), (0.12, "+12"))),
+        (signed_percent(-0.0004), "0.0"),
+    ],
+)  # fmt: skip
+def test_a_number_is_rounded_before_its_form_is_chosen(shown, text):
+    assert shown == text
 
 
 def test_a_part_in_brackets_needs_its_numbers():

@@ -3,6 +3,7 @@
 import errno
 import os
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import Any
 
 __all__ = [
@@ -71,18 +72,24 @@ def shown_gib(size: float) -> str:
 
 
 def two_digits(value: float) -> str:
-    """A value below a million with two significant digits and no exponent, such as `110` or `0.37`."""
-    return f"{float(f'{value:.2g}'):g}"
+    """A value with two significant digits and no exponent, such as `110` or `0.37`."""
+    return _without_exponent(f"{value:.2g}")
 
 
 def three_digits(value: float) -> str:
     """A value with three significant digits, thousands whole and with commas, and no exponent."""
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    rounded = f"{value:.3g}"
+    return f"{value:,.0f}" if abs(float(rounded)) >= 1000 else _without_exponent(rounded)
+
+
+def _without_exponent(number: str) -> str:
+    return f"{Decimal(number):f}" if "e" in number else number
 
 
 def signed_percent(share: float, digits: int = 1) -> str:
-    """A share as a difference in percent, such as `−4.1` or `+12.0`."""
-    return f"{100 * share:+.{digits}f}".replace("-", "−")
+    """A share as a difference in percent, such as `−4.1` or `+12.0`; without a sign where it rounds to 0."""
+    text = f"{100 * share:+.{digits}f}"
+    return text.replace("-", "−") if float(text) else text[1:]
 
 
 def shown_share(share: float, digits: int = 0) -> str:

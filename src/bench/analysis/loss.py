@@ -23,7 +23,7 @@ class Loss:
 
     Attributes:
         rate: offered (requests/s, or conversations/s). valid: whether the run's latencies can be trusted; without it nothing is known
-            but the failures.
+            but the failures. recovered: of an invalid run only False, where errors went on until the end of enough requests.
         holds: whether the other workers sustain this load, by the rule of C_max: the probability that their limit lies below it is 25 %
             or less. False where it is 75 % or more, and where requests pile up or too many fail in the steady window; None between,
             where the run is invalid or too short after the loss, and without SLOs.
@@ -65,7 +65,7 @@ def losses(runs: pl.DataFrame, slos: Sequence[Slo], failed_share: float = 0.01) 
                     row["lost_failed"],
                     row["lost_failed_share"],
                     row["lost_errors_s"],
-                    row["lost_recovered"] if known else None,
+                    row["lost_recovered"] if known or row["lost_errors_s"] is None else None,  # then by failures alone
                     row["lost_recovery_s"] if known else None,
                     verdicts.get(row["level"]) if known else None,
                 )

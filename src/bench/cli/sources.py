@@ -106,13 +106,20 @@ def telemetry_of(text: str, run: Mapping[str, Any]) -> pl.DataFrame:
     if table is not None:
         file = table.parent / Path(Paths.TELEMETRY.format(**run)).relative_to(Paths.RESULTS)
     else:
-        parsed = (each for each in place.rglob("summary.json") if read_run_summary(each).figures["run"] == run["run"])
-        file = next(parsed).with_name(Path(Paths.TELEMETRY).name)
+        name = (run["deployment"], run["run"])
+        parsed = next(each for each in place.rglob("summary.json") if _name_of(each) == name)
+        file = parsed.with_name(Path(Paths.TELEMETRY).name)
     found = pl.read_parquet(file) if file.is_file() else None
     if found is None or found.is_empty():
         why = "no such file" if found is None else "nothing was scraped"
         raise BenchError(f"{file}: {why}. Run the study's command again, or name runs of a server whose metrics were read.")
     return found
+
+
+def _name_of(summary: Path) -> tuple[str, str]:
+    """The deployment and the name of a parsed run."""
+    figures = read_run_summary(summary).figures
+    return figures["deployment"], figures["run"]
 
 
 def capacity_of(runs: pl.DataFrame, text: str, decision: Decision) -> pl.DataFrame:

@@ -28,7 +28,8 @@ class Needs:
     """Of a session's job.
 
     Attributes:
-        nodes: over which the server or its replicas spread. cores: of each, for its share of the servers and for the client.
+        nodes: over which the server or its replicas spread. cores: of each, for its share of the servers (one a worker where none is
+            pinned) and for the client.
         memory_mb: of each, None before the model is known. gpus: of each. gpu_type: the cluster's name of the GPUs, None where any
             will do.
         minutes: wall time.
@@ -67,7 +68,7 @@ def needs_of(
     seconds = start_s + sum(_length_s(run) for run in runs)
     return Needs(
         nodes=d.nodes,
-        cores=_CLIENT_CORES if external else d.cores * d.workers_per_node * d.replicas_per_node + _CLIENT_CORES,
+        cores=_CLIENT_CORES if external else (d.cores or 1) * d.workers_per_node * d.replicas_per_node + _CLIENT_CORES,
         memory_mb=None if launch is None else math.ceil(_memory_bytes(launch, gpus, d.nodes) / 2**20),
         gpus=gpus,
         gpu_type=gpu_type,

@@ -183,8 +183,8 @@ class VLLM(Managed):
                 "nodes needs data_parallel: 1; give a divisor of data_parallel, or 1 engine",
             ),
             (
-                engine.backend == "cpu" and not d.cores,
-                "cores is 0, and vLLM's CPU build binds its threads to cores; give 1 or more",
+                not d.cores,
+                "cores is 0, which only llama.cpp takes: vLLM's workers run on cores of their own; give 1 or more",
             ),
             (
                 d.kv_cache_dtype not in ("auto", "fp8"),

@@ -51,7 +51,9 @@ def compose_file(exported: Exported) -> str:
         service["deploy"] = {"resources": {"reservations": {"devices": [gpu]}}}
     content = {"services": {exported.deployment: service}, **({"volumes": {"hf-cache": None}} if exported.model else {})}
     secrets = [f"{', '.join(exported.secrets)}: taken from the shell that starts Compose."] if exported.secrets else []
-    cores = [] if exported.gpus else [f"It was measured on cores of its own, {exported.cores} in all; Compose does not pin it."]
+    own = f"It was measured on cores of its own, {exported.cores} in all; Compose does not pin it."
+    none = "It was measured with one thread, pinned to no core."
+    cores = [] if exported.gpus else [own if exported.pinned else none]
     return head(exported, exported.built, *secrets, *cores) + yaml.safe_dump(content, sort_keys=False, width=120)
 
 

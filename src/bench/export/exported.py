@@ -40,7 +40,8 @@ class Exported:
         model: its id on the hub; None where it has none, and production names one. revision: its commit there.
         flags: the server's flags by name, the commit among them, without those of its address. environment: variables of the server.
         secrets: names of variables whose values are not known here.
-        cores: that a CPU engine computes on. memory_bytes: that a server takes of its machine, as planned; None where not known.
+        cores: that a CPU engine computes on. pinned: whether each worker was measured on its own of them; else it had one thread, on
+            any core. memory_bytes: that a server takes of its machine, as planned; None where not known.
         held: what was held fixed, and what was found. notes: what is left out or differs from what was measured.
     """
 
@@ -59,6 +60,7 @@ class Exported:
     environment: Mapping[str, str]
     secrets: tuple[str, ...] = ()
     cores: int
+    pinned: bool
     memory_bytes: int | None = None
     held: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -128,6 +130,7 @@ def read_exported(deployment: str) -> Exported:
         environment={name: value for name, value in kept.items() if value != REDACTED},
         secrets=tuple(dict.fromkeys([*(name for name, value in kept.items() if value == REDACTED), *tokens])),
         cores=workers * int(launch.configured.get("cores") or 1),
+        pinned=launch.configured.get("cores") != 0,
         memory_bytes=memory,
         held=(
             *_held(launch, kind, facts, version, source),
@@ -267,7 +270,8 @@ def _held(launch: Launch, kind: Managed, facts: DeploymentFacts | None, version:
     yield f"engine: {kind.title} {version or '(version not known)'}, on {'a CPU' if launch.device == 'cpu' else 'GPUs'}"
     yield f"model: {source}"
     if launch.device == "cpu":
-        yield f"cores of a worker: {launch.configured.get('cores', 'not known')}"
+        cores = launch.configured.get("cores", "not known")
+        yield f"cores of a worker: {'not pinned, one thread' if cores == 0 else cores}"
     else:
         parallel = ((name, getattr(launch, f"{name}_parallel")) for name in ("tensor", "pipeline", "data"))
         kinds = ", ".join(f"{name} parallel {size}" for name, size in parallel if size and size > 1)

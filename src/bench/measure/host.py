@@ -16,7 +16,7 @@ import psutil
 from bench.measure.serving import family, may_serve_through, servers_at
 from bench.records.run import Host
 
-__all__ = ["HostWatch", "core_times", "own_s", "process_times"]
+__all__ = ["HostWatch", "core_times", "own_s", "process_times", "wall_ahead_s"]
 
 _ASLEEP = ("idle", "iowait")
 _TWICE = ("guest", "guest_nice")  # counted in user and nice already
@@ -41,7 +41,7 @@ class HostWatch:
             self._servers = list(dict.fromkeys([*self._servers, *itertools.chain.from_iterable(engines)]))
         self._begin, self._own = core_times(), own_s()
         self._before = process_times() if self._servers else {}
-        self._ahead = _wall_ahead_s()
+        self._ahead = wall_ahead_s()
 
     def seen(self) -> Host:
         """Shares of those cores' time since then."""
@@ -54,7 +54,7 @@ class HostWatch:
             busy_share=round(busy / total, 4),
             steal_share=round(spent.get("steal", 0.0) / total, 4),
             other_share=None if others is None else round(others / total, 4),
-            clock_step_s=round(_wall_ahead_s() - self._ahead, 3),
+            clock_step_s=round(wall_ahead_s() - self._ahead, 3),
         )
 
     def _others_s(self, rest: float, total: float) -> float | None:
@@ -88,7 +88,7 @@ def _largest(used: _Times, little: float) -> list[psutil.Process]:
     return least[bisect_right(together, little) :]
 
 
-def _wall_ahead_s() -> float:
+def wall_ahead_s() -> float:
     """By how much the wall clock is ahead of the clock of every stamp, which stands still while the machine is suspended (s)."""
     return time.time() - time.monotonic()
 

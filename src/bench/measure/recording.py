@@ -21,7 +21,7 @@ from bench.http import get
 from bench.load.client import Load, LoadResult, PreparedLoad
 from bench.load.schedule import expected_cached_tokens
 from bench.load.target import Target
-from bench.measure.host import HostWatch
+from bench.measure.host import HostWatch, wall_ahead_s
 from bench.measure.losing import Losing
 from bench.measure.metrics import metric_values
 from bench.measure.served import Room, served_tokens
@@ -96,7 +96,7 @@ def record_run(
     """
     prepared = PreparedLoad(target, load)
     primers = prepared.prime()
-    started = datetime.now(UTC)
+    ahead_s = wall_ahead_s()
     host = HostWatch(whole=descends, address=target.base_url, behind=[worker.endpoint for worker in header.workers])
     one = None if header.workers or metrics == "none" else metrics or f"{target.base_url}/metrics"
     engines_metrics = (
@@ -123,7 +123,7 @@ def record_run(
             drain_s = _drain({url: own[url] for url in engines_metrics}, result.end, say)
     record = RunRecord(
         **vars(header),
-        started=started.isoformat(timespec="milliseconds"),
+        started=datetime.fromtimestamp(ahead_s + result.start, UTC).isoformat(timespec="milliseconds"),
         clock_start_s=result.start,
         duration_s=round(result.end - result.start, 6),
         drain_s=round(drain_s, 3),

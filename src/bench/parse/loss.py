@@ -15,7 +15,9 @@ from bench.records.run import Lost
 __all__ = ["loss_figures"]
 
 _FAILING = 0.01  # largest share of failed requests once errors have ended; convention: the default of `decision.failed_share`
-_BY_CHANCE = 0.02  # probability that requests which go on to fail look as if they did no longer, at most; convention
+# probability that requests which go on to fail look as if they did no longer, at each moment looked at; convention: over all moments
+# it is larger, see docs/reference/metrics.md
+_BY_CHANCE = 0.02
 _STRAY = 1  # failed requests that say nothing of the others, however few follow; convention
 
 
@@ -96,20 +98,27 @@ def _errors_end(later: pl.DataFrame, failed: pl.DataFrame, at_s: float) -> tuple
 
 
 def _at_most(failures: int, requests: int, share: float) -> float:
-    """The probability that so few of independent requests fail, of which each does with that share; 0 where none is expected to."""
+    """The probability that so few of independent requests fail, of which each does with that share (below 1); 0 where none is
+    expected to. Summed from logarithms: of many requests the number of ways is beyond a float.
+    """
     if share == 0:
         return 0.0
-    return sum(math.comb(requests, n) * share**n * (1 - share) ** (requests - n) for n in range(failures + 1))
+
+    def log(n: int) -> float:
+        ways = math.lgamma(requests + 1) - math.lgamma(n + 1) - math.lgamma(requests - n + 1)
+        return ways + n * math.log(share) + (requests - n) * math.log1p(-share)
+
+    return math.fsum(math.exp(log(n)) for n in range(failures + 1))
 
 
 def _recovered(
     later: pl.DataFrame, window: SteadyWindow | None, at_s: float, errors_until_s: float | None
 ) -> tuple[bool | None, float | None]:
     """Whether the fleet came to its level, and when (s from the loss). Args: errors_until_s: None where they did not end."""
+    if errors_until_s is None or (window is not None and window.why == "grows"):
+        return (False if later.height >= FEWEST_GROWING else None), None
     if window is None or window.why in ("short", "unsure"):
         return None, None
-    if window.why == "grows" or errors_until_s is None:
-        return (False if later.height >= FEWEST_GROWING else None), None
     settled = later.filter(in_steady_state(window) & (pl.col("outcome") == "ok"))
     judged = {name: known for name in ("ttft_s", "tpot_s", "e2e_s") if len(known := settled[name].drop_nulls()) >= WINDOW}
     if "ttft_s" in judged:

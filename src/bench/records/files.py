@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, asdict, fields, is_dataclass
 from functools import cache
 from pathlib import Path
@@ -50,18 +50,27 @@ def no_text(value: Any) -> bool:
     return isinstance(value, str) and _NO_TEXT.search(value) is not None
 
 
-def read_typed(kind: type[R], path: Path, fix: str, older: Mapping[str, Any] | None = None, *, constants: bool = False) -> R:
+def read_typed(
+    kind: type[R],
+    path: Path,
+    fix: str,
+    older: Mapping[str, Any] | None = None,
+    *,
+    renewed: Callable[[dict[str, Any]], dict[str, Any]] = dict,
+    constants: bool = False,
+) -> R:
     """The record in `path`.
 
     Args:
         kind: a dataclass. fix: what to do about a file that is none. older: functions by key that give what records of older versions
-            lack, from the rest of their content. constants: as `read_object` takes it.
+            lack, from the rest of their content. renewed: gives content of today's form, where one key has another in older versions.
+            constants: as `read_object` takes it.
 
     Raises:
         BenchError: it names the file, the key and what is wrong.
     """
     try:
-        content = read_object(path, constants=constants)
+        content = renewed(read_object(path, constants=constants))
         for key, value_of in (older or {}).items():
             if key not in content:
                 content[key] = value_of(content)

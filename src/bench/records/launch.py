@@ -147,13 +147,15 @@ class Launch:
 
 
 def read_launch(path: Path) -> Launch:
-    """The launch in `path`; of an older version, GPUs and settings are those of its command line.
+    """The launch in `path`; of an older version, GPUs and settings are those of its command line, and a router's command is its name.
 
     Raises:
         BenchError: it names the file, the key and what is wrong.
     """
     older = {"gpus": _gpus, "settings": lambda content: vars(settings_of(flags_of(_words(content.get("argv")))))}
-    return read_typed(Launch, path, "Remove it, and the next workflow resolves the deployment again.", older)
+    return read_typed(
+        Launch, path, "Remove it, and the next workflow resolves the deployment again.", older, renewed=_with_router
+    )
 
 
 def settings_of(flags: Mapping[str, Any]) -> Settings:
@@ -188,6 +190,12 @@ def flags_of(argv: Sequence[str]) -> dict[str, str | bool]:
         else:
             flags.setdefault(name.removeprefix("no-"), not name.startswith("no-"))
     return flags
+
+
+def _with_router(content: dict[str, Any]) -> dict[str, Any]:
+    """The content of a launch with its router in one place, where an older version had the balance and `router_kind`."""
+    balance, name = content.get("router"), content.get("router_kind", "haproxy")
+    return {**content, "router": {"name": name, "balance": balance, "command": [name]}} if isinstance(balance, str) else content
 
 
 def _gpus(content: Mapping[str, Any]) -> int | None:

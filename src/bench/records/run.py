@@ -209,7 +209,8 @@ class RunRecord(RunHeader):
     """A run that was measured.
 
     Attributes:
-        started: ISO moment. clock_start_s: the same on the clock of the scrapes. duration_s: to the end of the last request.
+        started: ISO moment; in records of earlier versions, before the load processes were ready, 0.4 s earlier in the median.
+            clock_start_s: the same on the clock of the scrapes. duration_s: to the end of the last request.
         form: how its requests were written.
         drain_s: from then until the server was empty. scrape_interval_s: None where nothing was scraped. scrape_endpoint: of the
             engine's metrics; None where these were not, and of a fleet, whose workers have one each.

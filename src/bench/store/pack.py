@@ -1,8 +1,8 @@
 """A study's measurements in one file: from a machine that measures, to one that parses and draws.
 
 A pack is a tar file: `study.yaml` (the configuration, narrowed to the runs that are in it), what sessions leave (`runs/`,
-`deployments/`, `engines/`, `logs/`) and a tuning (`tuning/`), and `pack.json` with the runs' digests and every file's SHA-256. Nothing
-in it is parsed.
+`deployments/`, `engines/`, `routers/`, `logs/`) and a tuning (`tuning/`), and `pack.json` with the runs' digests and every file's
+SHA-256. Nothing in it is parsed.
 """
 
 from __future__ import annotations

@@ -184,13 +184,9 @@ def brings_title(value: str, shares: Sequence[float], whole: str) -> str:
     return f"{value} brings {low if low == high else f'{low} to {high}'} % of {whole}"
 
 
-def _signed(share: float) -> str:
-    return "0" if round(100 * share) == 0 else signed_percent(share, 0)
-
-
 def cell_text(ratio: float, verdict: str) -> str:
     """A cell of a heat map: a difference as a share of the first, or that it is the first."""
-    return "first" if verdict == "first" else f"{_signed(ratio - 1)} %"
+    return "first" if verdict == "first" else f"{signed_percent(ratio - 1, 0)} %"
 
 
 def undrawn_note(count: int) -> str:
@@ -204,7 +200,7 @@ def interval_text(low: float | None, high: float | None, verdict: str) -> str:
         return ""
     if low is None or high is None:
         return "noise not known"
-    return "noise too large" if high > _WIDE * low else f"{_signed(low - 1)} to {_signed(high - 1)} %"
+    return "noise too large" if high > _WIDE * low else f"{signed_percent(low - 1, 0)} to {signed_percent(high - 1, 0)} %"
 
 
 def margin_title(points: pl.DataFrame, slos: Sequence[Slo]) -> str | None:

@@ -141,9 +141,12 @@ def loss(found: Loss) -> str:
     failed, errors = "no request failed", ""
     if found.failed:
         failed = f"{count_text(found.failed, 'request')} failed ({shown_share(found.failed_share or 0.0)})"
-        errors = f"; errors ended {found.errors_s:.2g} s after it" if found.errors_s is not None else ", until the run ended"
-        if found.errors_s is None and found.recovered is None:
+        if found.errors_s is not None:
+            errors = f"; errors ended {found.errors_s:.2g} s after it"
+        elif found.recovered is None and found.failed_share != 1:
             errors = "; whether errors had ended is not known"
+        else:
+            errors = ", until the run ended"
     begun = f"{found.deployment}, {found.workload} at {found.rate:g}/s: a worker was killed, and {failed}{errors}."
     if not found.valid:
         return f"{begun} The run is invalid: the rest is not known."

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -65,7 +67,11 @@ def export(
 
 
 def _runs(source: str, form: Form, output: Path | None) -> None:
-    """Write each run into a file of a folder, or print the only run."""
+    """Write each run into a file of a folder, or print the only run.
+
+    Raises:
+        BenchError: there is nothing to write, or two runs would be one file.
+    """
     from bench.cli.sources import read_source
     from bench.errors import BenchError, count_text
 
@@ -76,17 +82,29 @@ def _runs(source: str, form: Form, output: Path | None) -> None:
         )
     if output is not None and output.is_file():
         raise BenchError(f"--output {output}: it is a file, and runs are written into a folder, a file each. Name a folder.")
-    for row in rows:
-        lines = _lines(source, form, row)
-        if output is None:
-            for line in lines:
-                print(line)
-            return
-        file = output / f"{row['deployment']}_{row['run']}.{'yaml' if form == 'benchmark-report' else 'txt'}".replace("/", "_")
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with file.open("w", encoding="utf-8") as text:
+    if output is None:
+        for line in _lines(source, form, rows[0]):
+            print(line)
+        return
+    ending = "yaml" if form == "benchmark-report" else "txt"
+    names = [f"{row['deployment']}_{row['run']}.{ending}".replace("/", "_") for row in rows]
+    if twice := [name for name, count in Counter(names).items() if count > 1]:
+        raise BenchError(f"{source}: several runs would be {twice[0]}, by deployment and name. Export each folder by itself.")
+    left_out = []
+    for row, name in zip(rows, names, strict=True):
+        try:
+            lines = _lines(source, form, row)
+        except BenchError as error:
+            left_out.append(f"{row['deployment']}/{row['run']}: {error}")
+            continue
+        output.mkdir(parents=True, exist_ok=True)
+        with (output / name).open("w", encoding="utf-8") as text:
             text.writelines(f"{line}\n" for line in lines)
-        print(file)
+        print(output / name)
+    if len(left_out) == len(rows):
+        raise BenchError("\n".join(left_out))
+    for line in left_out:
+        print(f"Left out: {line}", file=sys.stderr)
 
 
 def _lines(source: str, form: Form, row: dict[str, Any]) -> Iterable[str]:

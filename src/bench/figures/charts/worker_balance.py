@@ -41,10 +41,10 @@ def worker_balance(results: Results) -> alt.ConcatChart | alt.LayerChart:
     Args:
         results: `runs` with `workers` (rows of `bench.records.columns.WORKER_FIELDS`), `counts_valid` and `lost_at_s`.
     """
-    balanced = (pl.col("workers").list.len() > 1) & pl.col("lost_at_s").is_null()
-    runs = with_curve(results, results.runs.filter(balanced))
-    if runs.is_empty() and results.runs["lost_at_s"].count():
-        return nothing_to_show("each of these open loops lost a worker")
+    several = results.runs.filter(pl.col("workers").list.len() > 1)
+    runs = with_curve(results, several.filter(pl.col("lost_at_s").is_null()))
+    if runs.is_empty() and several.height:
+        return nothing_to_show("each run with several workers lost one")
     table = runs.select("curve", "run", "level", "counts_valid", "workers").explode("workers").unnest("workers")
     parts = [(curve, *_shares(table.filter(pl.col("curve") == curve))) for curve in curve_column(results)]
     known = [(curve, rows, what) for curve, rows, what in parts if what]
