@@ -203,9 +203,12 @@ def test_admission_and_scaling_of_a_fleet_are_shared_out(tmp_path, summary):
 
 @needs_promtool
 def test_a_fleet_s_rate_is_the_sum_of_its_workers(tmp_path, summary):
-    rate = {"axis": "request_rate", "unit": "requests/s", "c_max": 3.0, "low": 2.5, "operate_at": 3.0, "usable_rps": 3.0}
+    rate = {"axis": "request_rate", "unit": "requests/s", "c_max": 3.0, "low": 2.5, "operate_at": 3.0, "usable_rps": 3.0, "in_flight": 10.0}
     fleet(tmp_path, summary, 2, point=rate, row=rate_row, levels=(1, 2, 3, 4), exposed=(3,))
     files, _ = guarded(tmp_path)
+    # What was measured of the balance is of requests in flight, so the alert is on these.
+    uneven = alerts(files)["SaturateWorkerUneven", None]["expr"]
+    assert uneven.startswith('avg_over_time(saturate:requests_in_flight{job="a"}[15m]) > 5 and') and ":rate5m" not in uneven
     assert alerts(files)["SaturateLoadAboveLimit", None]["expr"] == 'saturate:fleet_requests:rate5m{job="a"} > 3'
     asked = [{"expr": "saturate:fleet_requests:rate5m", "eval_time": "30m", "exp_samples": [{"labels": 'saturate:fleet_requests:rate5m{job="a"}', "value": 2}]}]  # fmt: skip
     test = {"interval": "1m", "input_series": series(2, [(60, GOOD)]), "promql_expr_test": asked}
@@ -219,7 +222,7 @@ def test_a_fleet_s_rate_is_the_sum_of_its_workers(tmp_path, summary):
     ("change", "lost", "why"),
     [
         ({"shares": [1.0, 0.0]}, {"WorkerUneven"}, "at C_max one of them had all requests"),
-        ({"point": {"low": None}}, {"LoadNearLimit", "LoadAboveLimit", "WorkerUneven"}, "that takes an alert on the load"),
+        ({"point": {"low": None}}, {"LoadNearLimit", "LoadAboveLimit", "WorkerUneven"}, "that takes a limit with a lower end"),
         ({"exposition": LLAMA}, {"KvUsage", "Preemptions", "BurnFast", "BurnSlow"}, "does not show its KV usage"),
     ],
 )
