@@ -9,7 +9,7 @@ from typing import Any
 from bench.axes import CONCURRENCY
 from bench.errors import shown_share
 from bench.guard.measured import Measured
-from bench.guard.series import LOADS, alert
+from bench.guard.series import LOADS, alert, fleet_size
 
 __all__ = ["workers"]
 
@@ -29,9 +29,10 @@ def workers(measured: Measured, recorded: set[str]) -> Iterator[dict[str, Any] |
     silent = f"up{{job={job}}} unless on (job, instance) {_RUNNING}{{job={job}}}"
     summary = "{{ $labels.instance }} of {{ $labels.job }} shows no metrics of its engine"
     yield alert(measured, "WorkerSilent", silent, _SILENT_FOR, "critical", summary, f"All {number} workers served.")
-    size = f"count by (job) (up{{job={job}}}) != {number}"
-    summary = f"{{{{ $labels.job }}}} has {{{{ $value }}}} workers, not the {number} whose limits were measured"
-    yield alert(measured, "FleetSize", size, _WINDOW, "warning", summary, "")
+    size = f"{fleet_size(measured)} != {number}"
+    has = f"{{{{ $labels.job }}}} has {{{{ $value }}}} workers, not the {number} whose limits were measured"
+    summary = f"{has}: meanwhile no alert is on the load and the queue of all of them"
+    yield alert(measured, "FleetSize", size, _WINDOW, "info", summary, "")
     yield _uneven(measured, recorded)
 
 
