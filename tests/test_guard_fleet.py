@@ -8,6 +8,8 @@ import polars as pl
 import pytest
 import yaml
 
+from bench.drifted.curve import read_studied
+from bench.guard import read_curve
 from bench.parse.fleet import fleet_telemetry
 from bench.parse.scrapes import SCRAPE_SCHEMA
 from bench.records.columns import WORKER_FIELDS
@@ -233,6 +235,16 @@ def test_the_balance_that_the_study_had_is_no_fault(tmp_path, summary):
     fleet(tmp_path, summary, 3, shares=[2 / 3, 1 / 6, 1 / 6])
     files, _ = guarded(tmp_path)
     assert alerts(files)["SaturateWorkerUneven", None]["expr"].endswith("> 2")
+
+
+def test_one_worker_is_a_server(tmp_path, summary):
+    """Behind a router, or as the one address of `workers`: its telemetry has it as a fleet, too."""
+    fleet(tmp_path, summary, 1)
+    files, printed = guarded(tmp_path)
+    assert {name.removeprefix("Saturate") for name, _ in alerts(files)} == set(SINGLE) - {"PrefixHits"}
+    assert "saturate:fleet" not in files["rules.yaml"] and "worker" not in files["rules.yaml"] + printed
+    studied = read_studied(read_curve(tmp_path / "results"))
+    assert studied.loads == (2, 24)  # nothing counts twice
 
 
 def test_a_fleet_s_speed_is_not_compared(tmp_path, summary):

@@ -144,14 +144,18 @@ class Curve:
 
     @property
     def workers(self) -> int:
-        """How many servers a fleet has; 0 for a single one."""
-        return max((len(row) for row in self.runs["workers"].to_list() if row), default=0)
+        """How many servers a fleet has; 0 for a single one, behind a router too."""
+        most = max((len(row) for row in self.runs["workers"].to_list() if row), default=0)
+        return most if most > 1 else 0
 
     def telemetry(self, run: Mapping[str, Any]) -> pl.DataFrame | None:
         """What was scraped during a run, of a fleet each worker's and the sums over them; None where there is nothing."""
         file = _in(self.folder, Paths.TELEMETRY, deployment=run["deployment"], run=run["run"])
-        table = pl.read_parquet(file) if file.is_file() else None
-        return table if table is not None and table.height else None
+        if not file.is_file():
+            return None
+        table = pl.read_parquet(file)
+        table = table if self.workers else table.filter(pl.col("endpoint") != FLEET)
+        return table if table.height else None
 
 
 def read_curve(folder: Path, deployment: str | None = None, workload: str | None = None) -> Curve:
@@ -298,7 +302,7 @@ def _highest(telemetry: pl.DataFrame | None, gauge: str, run: Mapping[str, Any])
         return None
     fleet = pl.col("endpoint") == FLEET
     parts = [telemetry]
-    if run["workers"] is not None:
+    if len(run["workers"] or ()) > 1:
         parts = telemetry.filter(~fleet).partition_by("endpoint") if gauge in SHARES else [telemetry.filter(fleet)]
     window = pl.col("elapsed_s").is_between(run["steady_from_s"], run["steady_until_s"]) & (pl.col("gauge") == gauge)
     return max((value for part in parts for value in gauges(part).filter(window)["value"]), default=None)
