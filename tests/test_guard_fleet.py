@@ -220,6 +220,7 @@ def test_a_fleet_s_rate_is_the_sum_of_its_workers(tmp_path, summary):
     [
         ({"shares": [1.0, 0.0]}, {"WorkerUneven"}, "at C_max one of them had all requests"),
         ({"point": {"low": None}}, {"LoadNearLimit", "LoadAboveLimit", "WorkerUneven"}, "that takes a limit with a lower end"),
+        ({"spelt": "ray_vllm_"}, {"WorkerSilent"}, "drops those of a worker that has nothing to do"),
         ({"exposition": LLAMA}, {"KvUsage", "Preemptions", "BurnFast", "BurnSlow"}, "does not show its KV usage"),
     ],
 )

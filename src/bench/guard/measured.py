@@ -69,6 +69,7 @@ class Measured:
         point: its row of `capacity.parquet`. slos: those of all requests. of_classes: those of one class, which no server tells apart.
         kind: which engine the metrics are of, and engine: the same with its version; None where no telemetry shows it.
         digest: of the deployment. names: what the server calls our metrics. histograms: by latency.
+        passed_on: whether others pass its metrics on, such as Ray's agents, which drop gauges that rest.
         sustained: what the runs up to C_max showed. limits: of admission; None where no limit, or no lower end of it, is known.
         workers: how many servers a fleet has, of which C_max and `limits` are together; 0 for a single server. balance: how its router
             deals requests out, as a deployment has it; None where it was not started here.
@@ -81,6 +82,7 @@ class Measured:
     engine: str | None = None
     digest: str | None = None
     names: Mapping[str, str] = field(default_factory=dict)
+    passed_on: bool = False
     histograms: Mapping[str, Histogram] = field(default_factory=dict)
     sustained: Sustained
     limits: Limits | None = None
@@ -212,6 +214,7 @@ def read_measured(folder: Path, deployment: str | None = None, workload: str | N
         engine=catalogue.engine,
         digest=facts.digest if facts else None,
         names=catalogue.names,
+        passed_on=catalogue.lag_s > 0,
         histograms={} if last is None else dict(_histograms(last, catalogue)),
         sustained=_sustained(sustained, telemetries, point["c_max"]),
         limits=limits(found, ttft) if found is not None and point["low"] else None,

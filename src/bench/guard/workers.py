@@ -26,9 +26,12 @@ def workers(measured: Measured, recorded: set[str]) -> Iterator[dict[str, Any] |
     A worker is silent where Prometheus scrapes it in vain, or finds no engine there: `up` is of every address of the scrape job.
     """
     job, number = json.dumps(measured.deployment), measured.workers
-    silent = f"up{{job={job}}} unless on (job, instance) {_RUNNING}{{job={job}}}"
-    summary = "{{ $labels.instance }} of {{ $labels.job }} shows no metrics of its engine"
-    yield alert(measured, "WorkerSilent", silent, _SILENT_FOR, "critical", summary, f"All {number} workers served.")
+    if measured.passed_on:
+        yield "No alert on silent workers: Ray passes their metrics on, and drops those of a worker that has nothing to do."
+    else:
+        silent = f"up{{job={job}}} unless on (job, instance) {_RUNNING}{{job={job}}}"
+        summary = "{{ $labels.instance }} of {{ $labels.job }} shows no metrics of its engine"
+        yield alert(measured, "WorkerSilent", silent, _SILENT_FOR, "critical", summary, f"All {number} workers served.")
     size = f"{fleet_size(measured)} != {number}"
     has = f"{{{{ $labels.job }}}} has {{{{ $value }}}} workers, not the {number} whose limits were measured"
     summary = f"{has}: meanwhile no alert is on the load and the queue of all of them"
