@@ -8,15 +8,18 @@ import polars as pl
 import pytest
 import yaml
 
+from bench.analysis import Limits
 from bench.drifted.curve import read_studied
-from bench.guard import read_curve
+from bench.guard import Measured, read_curve
+from bench.guard.admission import haproxy, vllm_router
+from bench.guard.measured import Sustained
 from bench.parse.fleet import fleet_telemetry
 from bench.parse.scrapes import SCRAPE_SCHEMA
 from bench.records.columns import WORKER_FIELDS
 from bench.records.run import Worker
 from tests.command import bench
 from tests.planted import rate_row
-from tests.test_guard import HAPROXY, LLAMA, PROMTOOL, alerts, checked, course, guarded, needs_haproxy, needs_promtool, study
+from tests.test_guard import HAPROXY, LLAMA, POINT, PROMTOOL, alerts, checked, course, guarded, needs_haproxy, needs_promtool, study
 from tests.test_guard import telemetry as telemetry_of_one
 
 SINGLE = ("LoadNearLimit", "LoadAboveLimit", "Queue", "KvUsage", "Preemptions", "PrefixHits", "BurnFast", "BurnSlow")
@@ -188,12 +191,43 @@ def test_admission_and_scaling_of_a_fleet_are_shared_out(tmp_path, summary):
     (threshold,) = yaml.safe_load(files["envoy.yaml"])["circuit_breakers"]["thresholds"]
     assert threshold["max_requests"] == 16 and "of the 3 workers together" in files["envoy.yaml"]
     assert (
-        "vllm-router --max-concurrent-requests 16 --worker-urls http://CHANGE-ME-1:8000 http://CHANGE-ME-2"
+        "vllm-router --policy consistent_hash --max-concurrent-requests 16 --worker-urls http://CHANGE-ME-1:8000 http://CHANGE-ME-2"
         in files["vllm-router.sh"]
     )
     (trigger,) = yaml.safe_load(files["keda.yaml"])["spec"]["triggers"]
     assert trigger["metadata"]["query"] == 'sum(saturate:requests_in_flight{job="a"})'
     assert float(trigger["metadata"]["threshold"]) == pytest.approx(0.8 * 14 / 3, abs=0.01)
+
+
+def of_two(admission, balance):
+    """What two workers are admitted by, as the two routers have it."""
+    point = {**POINT, "slos": []}
+    measured = Measured(point=point, sustained=Sustained(1), limits=Limits(admission, *[None] * 5), workers=2, balance=balance)
+    return haproxy(measured), vllm_router(measured)
+
+
+@pytest.mark.parametrize(
+    ("balance", "of_haproxy", "policy"),
+    [
+        ("leastconn", "balance leastconn", None),
+        ("roundrobin", "balance roundrobin", "round_robin"),
+        ("power-of-two", None, "power_of_two"),
+        ("header:X-SMG-Routing-Key", "balance hdr(X-SMG-Routing-Key)", None),
+        ("header:X-Session-ID", "balance hdr(X-Session-ID)", "consistent_hash"),
+    ],
+)
+def test_routers_deal_out_as_measured_or_say_that_they_cannot(balance, of_haproxy, policy):
+    config, command = (" ".join(text.replace("#", " ").split()) for text, _ in of_two(16, balance))
+    lacks = f"measured with `balance: {balance}`, which this router does not have"
+    assert (of_haproxy or "balance leastconn") in config and (lacks in config) == (of_haproxy is None)
+    assert ("--policy" in command) == (policy is not None) == (lacks not in command)
+    assert policy is None or f" --policy {policy} " in command
+
+
+def test_a_limit_below_the_number_of_workers_is_not_raised():
+    (config, left), (command, _) = of_two(1, "roundrobin")
+    assert config is None and "HAProxy's maxconn is at least 1 of each" in left[0]
+    assert "--max-concurrent-requests 1 " in command
 
 
 @needs_promtool
