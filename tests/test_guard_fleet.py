@@ -19,7 +19,19 @@ from bench.records.columns import WORKER_FIELDS
 from bench.records.run import Worker
 from tests.command import bench
 from tests.planted import rate_row
-from tests.test_guard import HAPROXY, LLAMA, POINT, PROMTOOL, alerts, checked, course, guarded, needs_haproxy, needs_promtool, study
+from tests.test_guard import (
+    HAPROXY,
+    LLAMA,
+    POINT,
+    PROMTOOL,
+    alerts,
+    checked,
+    course,
+    guarded,
+    needs_haproxy,
+    needs_promtool,
+    study,
+)
 from tests.test_guard import telemetry as telemetry_of_one
 
 SINGLE = ("LoadNearLimit", "LoadAboveLimit", "Queue", "KvUsage", "Preemptions", "PrefixHits", "BurnFast", "BurnSlow")
@@ -137,7 +149,9 @@ def test_a_fleet_s_alerts_are_silent_in_an_hour_of_valid_load_and_each_fault_fir
         after(40, ("WorkerUneven",), load=[12, *[0] * (number - 1)]),
     ]
     # Of another number the limits are not known: a load or queue beyond them pages nobody.
-    tests += [fires(others, 40, ("FleetSize",), [(45, {**GOOD, "load": 24, "waits": 3})]) for others in (number - 1, number + 1)]
+    tests += [
+        fires(others, 40, ("FleetSize",), [(45, {**GOOD, "load": 24, "waits": 3})]) for others in (number - 1, number + 1)
+    ]
     content = {"rule_files": ["rules.yaml"], "evaluation_interval": "1m", "tests": tests}
     (tmp_path / "guard/test.yaml").write_text(yaml.safe_dump(content))
     checked(PROMTOOL, "check", "rules", "rules.yaml", cwd=tmp_path / "guard")
@@ -232,7 +246,15 @@ def test_a_limit_below_the_number_of_workers_is_not_raised():
 
 @needs_promtool
 def test_a_fleet_s_rate_is_the_sum_of_its_workers(tmp_path, summary):
-    rate = {"axis": "request_rate", "unit": "requests/s", "c_max": 3.0, "low": 2.5, "operate_at": 3.0, "usable_rps": 3.0, "in_flight": 10.0}
+    rate = {
+        "axis": "request_rate",
+        "unit": "requests/s",
+        "c_max": 3.0,
+        "low": 2.5,
+        "operate_at": 3.0,
+        "usable_rps": 3.0,
+        "in_flight": 10.0,
+    }
     fleet(tmp_path, summary, 2, point=rate, row=rate_row, levels=(1, 2, 3, 4), exposed=(3,))
     files, _ = guarded(tmp_path)
     # What was measured of the balance is of requests in flight, so the alert is on these.

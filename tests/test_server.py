@@ -331,9 +331,26 @@ def test_on_another_node_a_server_is_pinned_to_cores_of_that_node(tmp_path, monk
     assert (slots.argv[2], slots._further[0][2]) == ("2,3", "{core 0},{core 1}")
 
     def guarded(word):
-        command = ["taskset", "--cpu-list", str(own), sys.executable, guard.__file__, "[]", "sh", "-c", 'echo "$1 $BIND"', "sh", word]
+        command = [
+            "taskset",
+            "--cpu-list",
+            str(own),
+            sys.executable,
+            guard.__file__,
+            "[]",
+            "sh",
+            "-c",
+            'echo "$1 $BIND"',
+            "sh",
+            word,
+        ]
         with subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env={**os.environ, "BIND": word}, text=True
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, "BIND": word},
+            text=True,
         ) as process:
             return process.stdout.read().strip()
 

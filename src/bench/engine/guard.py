@@ -131,7 +131,9 @@ def _run(afterwards: list[str]) -> None:
 def _own_core(place: re.Match[str]) -> str:
     cores = sorted(os.sched_getaffinity(0))
     if int(place[1]) >= len(cores):
-        sys.exit(f"Error: {os.uname().nodename} gives this job {len(cores)} cores, and the server takes {int(place[1]) + 1} or more.")
+        sys.exit(
+            f"Error: {os.uname().nodename} gives this job {len(cores)} cores, and the server takes {int(place[1]) + 1} or more."
+        )
     return str(cores[int(place[1])])
 
 

@@ -76,7 +76,9 @@ def _balance(measured: Measured, router: str) -> tuple[str | None, list[str]]:
     own = ROUTERS[router].own(measured.balance) if measured.balance else None
     if own or not measured.balance:
         return own, []
-    return None, [f"It was measured with `balance: {measured.balance}`, which this router does not have: what it sustains may differ."]
+    return None, [
+        f"It was measured with `balance: {measured.balance}`, which this router does not have: what it sustains may differ."
+    ]
 
 
 def vllm_router(measured: Measured) -> tuple[str | None, list[str]]:

@@ -64,8 +64,8 @@ def scaled_object(measured: Measured) -> tuple[str | None, list[str]]:
         "time that a new instance takes to start. It needs the rules of rules.yaml.",
         *(
             [
-                f"Limits of rules.yaml are those of {measured.workers} workers: with other numbers its alerts on the load and the queue "
-                "are silent, and SaturateFleetSize (info) says so. Measure the fleet with those numbers, too."
+                f"Limits of rules.yaml are those of {measured.workers} workers: with others its alerts on the load and the queue "
+                "are silent, and SaturateFleetSize (info) says so. Measure the fleet with other numbers, too."
             ]
             if measured.workers
             else []

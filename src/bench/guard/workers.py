@@ -47,7 +47,9 @@ def _uneven(measured: Measured, recorded: set[str]) -> dict[str, Any] | str:
     """
     series, number = LOADS[CONCURRENCY], measured.workers
     if series not in recorded or not measured.found or measured.low is None:
-        return "No alert on the balance of workers: that takes a limit with a lower end, and requests in flight that workers show."
+        return (
+            "No alert on the balance of workers: that takes a limit with a lower end, and requests in flight that workers show."
+        )
     held = measured.low if measured.axis == CONCURRENCY else measured.point["in_flight"]
     if held is None:
         return "No alert on the balance of workers: how many requests were in flight at the limit is not known."
