@@ -167,10 +167,16 @@ def test_a_replica_that_ends_is_named_and_takes_the_fleet_along(tmp_path):
 
 
 @needs_haproxy
-def test_a_replica_that_does_not_start_ends_the_others(tmp_path, monkeypatch):
-    monkeypatch.setattr(routers.Router, "invocation", lambda *_, **__: (["--nonsense"], ""))
-    with pytest.raises(ServerDied, match="ended"), fleet(tmp_path):
+@pytest.mark.parametrize("part", ["replica", "router"])
+def test_a_part_that_does_not_start_ends_the_others(tmp_path, monkeypatch, part):
+    whole = fleet(tmp_path)
+    if part == "replica":
+        whole._replicas[1].argv = [sys.executable, "--nonsense"]
+    else:
+        monkeypatch.setattr(routers.Router, "invocation", lambda *_, **__: (["--nonsense"], ""))
+    with pytest.raises(ServerDied, match="ended"), whole:
         pass
+    assert (tmp_path / "router.log").exists() == (part == "router")  # it is started after them
     assert gone(int((tmp_path / "server.log").read_text().split("server ")[-1].split()[0]))
 
 

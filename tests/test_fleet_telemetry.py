@@ -9,7 +9,7 @@ import pytest
 from bench.aggregate import summary_frame
 from bench.analysis import verdict
 from bench.analysis.front import front
-from bench.analysis.workers import worker_verdicts, workers_of_runs
+from bench.analysis.workers import prefilling, worker_verdicts, workers_of_runs
 from bench.figures import Results
 from bench.figures.registry import load_figure
 from bench.parse.fleet import FLEET, with_deviations
@@ -173,6 +173,21 @@ def test_workers_that_serve_short_answers_disaggregate_nothing(tmp_path, tokens,
     fleet.tokens = np.array([tokens(i) for i in range(fleet.requests)])
     summary, _ = apart(fleet, tmp_path)
     assert "worker_prefills" not in {each.check for each in verdict(summary, THRESHOLDS).found}
+
+
+@pytest.mark.parametrize(
+    ("served", "ok", "named"),
+    [
+        ([(1, 1), (200, 12_800)], 201, []),
+        ([(4, 4), (96, 9_600)], 100, []),
+        ([(1, 1), (99, 9_900), (100, 10_000)], 200, []),
+        ([(100, 100), (100, 9_600)], 100, ["0"]),
+        ([(49, 49), (50, 50), (100, 9_600)], 100, ["0", "1"]),
+    ],
+)
+def test_a_worker_with_little_to_do_prefills_for_none(served, ok, named):
+    rows = [{"worker": str(i), "requests": had, "generation_tokens": made} for i, (had, made) in enumerate(served)]
+    assert prefilling({"ok": ok, "requests": ok, "workers": rows}) == named
 
 
 class Ranks(Fleet):

@@ -76,6 +76,7 @@ def test_a_fleet_says_what_stands_in_front_of_it():
     ]
     failed, well = between({"f": [{**ROW, "failed": 1, "ok": 99}], "g": [honest]})
     assert failed.startswith("Whether what stands in front of f sends requests again is not known: that")
+    assert failed.endswith("Workers that prefill for others count each request once more.")
     assert well.startswith("What stands in front of g adds no more than 25 %")
     queue, blind = between({"f": [{**honest, "front_wait_s": 2.0, "ttft_mean_s": 3.0}, {**honest, "front_wait_s": None}]})
     assert queue.startswith("f, 1 of 2 runs: requests waited up to 2 s on average before the engine had them")

@@ -8,13 +8,30 @@ import polars as pl
 import pytest
 import yaml
 
+from bench.analysis import Limits
+from bench.drifted.curve import read_studied
+from bench.guard import Measured, read_curve
+from bench.guard.admission import haproxy, vllm_router
+from bench.guard.measured import Sustained
 from bench.parse.fleet import fleet_telemetry
 from bench.parse.scrapes import SCRAPE_SCHEMA
 from bench.records.columns import WORKER_FIELDS
 from bench.records.run import Worker
 from tests.command import bench
 from tests.planted import rate_row
-from tests.test_guard import HAPROXY, LLAMA, PROMTOOL, alerts, checked, course, guarded, needs_haproxy, needs_promtool, study
+from tests.test_guard import (
+    HAPROXY,
+    LLAMA,
+    POINT,
+    PROMTOOL,
+    alerts,
+    checked,
+    course,
+    guarded,
+    needs_haproxy,
+    needs_promtool,
+    study,
+)
 from tests.test_guard import telemetry as telemetry_of_one
 
 SINGLE = ("LoadNearLimit", "LoadAboveLimit", "Queue", "KvUsage", "Preemptions", "PrefixHits", "BurnFast", "BurnSlow")
@@ -131,22 +148,17 @@ def test_a_fleet_s_alerts_are_silent_in_an_hour_of_valid_load_and_each_fault_fir
         after(5, ("WorkerSilent",), load=[None, *rest], kv=[None, *[0.35] * (number - 1)]),
         after(40, ("WorkerUneven",), load=[12, *[0] * (number - 1)]),
     ]
-    more = fires(number, 40, ("FleetSize",), [(45, GOOD)])
-    more["input_series"] += [
-        {
-            **each,
-            "series": each["series"].replace('"w1"', '"w9"'),
-            "values": "1x44" if each["series"].startswith("up") else "0x44",
-        }
-        for each in more["input_series"]
-        if '"w1"' in each["series"]
+    # Of another number the limits are not known: a load or queue beyond them pages nobody.
+    tests += [
+        fires(others, 40, ("FleetSize",), [(45, {**GOOD, "load": 24, "waits": 3})]) for others in (number - 1, number + 1)
     ]
-    content = {"rule_files": ["rules.yaml"], "evaluation_interval": "1m", "tests": [*tests, more]}
+    content = {"rule_files": ["rules.yaml"], "evaluation_interval": "1m", "tests": tests}
     (tmp_path / "guard/test.yaml").write_text(yaml.safe_dump(content))
     checked(PROMTOOL, "check", "rules", "rules.yaml", cwd=tmp_path / "guard")
     checked(PROMTOOL, "test", "rules", "test.yaml", cwd=tmp_path / "guard")
     measured = {rule["annotations"]["measured"] for rule in alerts(files).values()}
     assert all(f"requests in flight of {number} workers together" in text for text in measured)
+    assert alerts(files)["SaturateFleetSize", None]["labels"]["severity"] == "info"  # KEDA scales each night
     panels = {panel["title"]: panel for panel in json.loads(files["dashboard.json"])["panels"]}
     limits = {
         title: [step["value"] for step in panel["fieldConfig"]["defaults"]["thresholds"]["steps"]]
@@ -193,7 +205,7 @@ def test_admission_and_scaling_of_a_fleet_are_shared_out(tmp_path, summary):
     (threshold,) = yaml.safe_load(files["envoy.yaml"])["circuit_breakers"]["thresholds"]
     assert threshold["max_requests"] == 16 and "of the 3 workers together" in files["envoy.yaml"]
     assert (
-        "vllm-router --max-concurrent-requests 16 --worker-urls http://CHANGE-ME-1:8000 http://CHANGE-ME-2"
+        "vllm-router --policy consistent_hash --max-concurrent-requests 16 --worker-urls http://CHANGE-ME-1:8000 http://CHANGE-ME-2"
         in files["vllm-router.sh"]
     )
     (trigger,) = yaml.safe_load(files["keda.yaml"])["spec"]["triggers"]
@@ -201,12 +213,56 @@ def test_admission_and_scaling_of_a_fleet_are_shared_out(tmp_path, summary):
     assert float(trigger["metadata"]["threshold"]) == pytest.approx(0.8 * 14 / 3, abs=0.01)
 
 
+def of_two(admission, balance):
+    """What two workers are admitted by, as the two routers have it."""
+    point = {**POINT, "slos": []}
+    measured = Measured(point=point, sustained=Sustained(1), limits=Limits(admission, *[None] * 5), workers=2, balance=balance)
+    return haproxy(measured), vllm_router(measured)
+
+
+@pytest.mark.parametrize(
+    ("balance", "of_haproxy", "policy"),
+    [
+        ("leastconn", "balance leastconn", None),
+        ("roundrobin", "balance roundrobin", "round_robin"),
+        ("power-of-two", None, "power_of_two"),
+        ("header:X-SMG-Routing-Key", "balance hdr(X-SMG-Routing-Key)", None),
+        ("header:X-Session-ID", "balance hdr(X-Session-ID)", "consistent_hash"),
+    ],
+)
+def test_routers_deal_out_as_measured_or_say_that_they_cannot(balance, of_haproxy, policy):
+    config, command = (" ".join(text.replace("#", " ").split()) for text, _ in of_two(16, balance))
+    lacks = f"measured with `balance: {balance}`, which this router does not have"
+    assert (of_haproxy or "balance leastconn") in config and (lacks in config) == (of_haproxy is None)
+    assert ("--policy" in command) == (policy is not None) == (lacks not in command)
+    assert policy is None or f" --policy {policy} " in command
+
+
+def test_a_limit_below_the_number_of_workers_is_not_raised():
+    (config, left), (command, _) = of_two(1, "roundrobin")
+    assert config is None and "HAProxy's maxconn is at least 1 of each" in left[0]
+    assert "--max-concurrent-requests 1 " in command
+
+
 @needs_promtool
 def test_a_fleet_s_rate_is_the_sum_of_its_workers(tmp_path, summary):
-    rate = {"axis": "request_rate", "unit": "requests/s", "c_max": 3.0, "low": 2.5, "operate_at": 3.0, "usable_rps": 3.0}
+    rate = {
+        "axis": "request_rate",
+        "unit": "requests/s",
+        "c_max": 3.0,
+        "low": 2.5,
+        "operate_at": 3.0,
+        "usable_rps": 3.0,
+        "in_flight": 10.0,
+    }
     fleet(tmp_path, summary, 2, point=rate, row=rate_row, levels=(1, 2, 3, 4), exposed=(3,))
     files, _ = guarded(tmp_path)
-    assert alerts(files)["SaturateLoadAboveLimit", None]["expr"] == 'saturate:fleet_requests:rate5m{job="a"} > 3'
+    # What was measured of the balance is of requests in flight, so the alert is on these.
+    uneven = alerts(files)["SaturateWorkerUneven", None]["expr"]
+    assert uneven.startswith('avg_over_time(saturate:requests_in_flight{job="a"}[15m]) > 5 and') and ":rate5m" not in uneven
+    assert alerts(files)["SaturateLoadAboveLimit", None]["expr"] == (
+        'saturate:fleet_requests:rate5m{job="a"} > 3 and count by (job) (up{job="a"}) == 2'
+    )
     asked = [{"expr": "saturate:fleet_requests:rate5m", "eval_time": "30m", "exp_samples": [{"labels": 'saturate:fleet_requests:rate5m{job="a"}', "value": 2}]}]  # fmt: skip
     test = {"interval": "1m", "input_series": series(2, [(60, GOOD)]), "promql_expr_test": asked}
     (tmp_path / "guard/test.yaml").write_text(
@@ -219,7 +275,8 @@ def test_a_fleet_s_rate_is_the_sum_of_its_workers(tmp_path, summary):
     ("change", "lost", "why"),
     [
         ({"shares": [1.0, 0.0]}, {"WorkerUneven"}, "at C_max one of them had all requests"),
-        ({"point": {"low": None}}, {"LoadNearLimit", "LoadAboveLimit", "WorkerUneven"}, "that takes an alert on the load"),
+        ({"point": {"low": None}}, {"LoadNearLimit", "LoadAboveLimit", "WorkerUneven"}, "that takes a limit with a lower end"),
+        ({"spelt": "ray_vllm_"}, {"WorkerSilent"}, "drops those of a worker that has nothing to do"),
         ({"exposition": LLAMA}, {"KvUsage", "Preemptions", "BurnFast", "BurnSlow"}, "does not show its KV usage"),
     ],
 )
@@ -235,6 +292,16 @@ def test_the_balance_that_the_study_had_is_no_fault(tmp_path, summary):
     fleet(tmp_path, summary, 3, shares=[2 / 3, 1 / 6, 1 / 6])
     files, _ = guarded(tmp_path)
     assert alerts(files)["SaturateWorkerUneven", None]["expr"].endswith("> 2")
+
+
+def test_one_worker_is_a_server(tmp_path, summary):
+    """Behind a router, or as the one address of `workers`: its telemetry has it as a fleet, too."""
+    fleet(tmp_path, summary, 1)
+    files, printed = guarded(tmp_path)
+    assert {name.removeprefix("Saturate") for name, _ in alerts(files)} == set(SINGLE) - {"PrefixHits"}
+    assert "saturate:fleet" not in files["rules.yaml"] and "worker" not in files["rules.yaml"] + printed
+    studied = read_studied(read_curve(tmp_path / "results"))
+    assert studied.loads == (2, 24)  # nothing counts twice
 
 
 def test_a_fleet_s_speed_is_not_compared(tmp_path, summary):

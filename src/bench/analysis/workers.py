@@ -62,8 +62,9 @@ def worker_verdicts(workers: Sequence[Mapping[str, Any]], scrape_gap_s: float) -
 def prefilling(run: Mapping[str, Any]) -> list[str]:
     """The workers that computed the prompts of requests which others decoded: prefill and decode are disaggregated.
 
-    Such a worker makes one token of each request, and the others count all the requests that the client sent without it. With vLLM
-    0.32, its `ExampleConnector` and vLLM's router both count each request, its prompt and its first token. Empty where it is not known.
+    Such workers make one token of each request, and count together all the requests that the client sent, as the others do: one with
+    less is one that had little to do. With vLLM 0.32, its `ExampleConnector` and vLLM's router both count each request, its prompt and
+    its first token. Empty where it is not known.
 
     Args:
         run: a row of the summary table.
@@ -73,10 +74,11 @@ def prefilling(run: Mapping[str, Any]) -> list[str]:
         return []
     once = [row for row in workers if 0 < row["generation_tokens"] <= (1 + _TWICE) * row["requests"]]
     others = [row for row in workers if row not in once]
-    served, made = (sum(row[name] for row in others) for name in ("requests", "generation_tokens"))
-    decoded = served and made / served >= _FURTHER
-    whole = (1 - _TWICE) * run["ok"] <= served <= (1 + _TWICE) * (run["requests"] + (run.get("client_resent") or 0))
-    return [row["worker"] for row in once] if once and decoded and whole and run["ok"] else []
+    first, served = (sum(row["requests"] for row in rows) for rows in (once, others))
+    least, most = (1 - _TWICE) * run["ok"], (1 + _TWICE) * (run["requests"] + (run.get("client_resent") or 0))
+    both = run["ok"] and all(least <= counted <= most for counted in (first, served))
+    decoded = both and sum(row["generation_tokens"] for row in others) >= _FURTHER * served
+    return [row["worker"] for row in once] if decoded else []
 
 
 def _usual(values: Sequence[Hashable]) -> Any:

@@ -77,6 +77,7 @@ class Server:
         self._guard: subprocess.Popen[bytes] | None = None
         self._followers: dict[str, subprocess.Popen[bytes]] = {}  # by their nodes
         self._further: list[list[str]] = []
+        self._elsewhere: dict[str, str] = {}  # variables of `_further`, where they differ
         self.nodes = Nodes()
         self.managed = launch.argv is not None
         self.workers: Mapping[str, str] = {address: address for address in launch.workers}
@@ -92,9 +93,14 @@ class Server:
             self._further = [_filled(argv, port) for argv in launch.further]
             self.environment = dict(launch.environment)
             if launch.device == "cpu" and (groups := core_groups(cores, first_worker + workers)):
-                first, variables = managed(launch.kind).pinned(groups[first_worker:])
+                places = [
+                    [f"{{core {i}}}" for i in range(n * cores, (n + 1) * cores)] for n in range(first_worker, len(groups))
+                ]
+                here, there = (managed(launch.kind).pinned(each) for each in (groups[first_worker:], places))
+                first, variables = there if node else here
                 self.argv, self.environment = [*first, *self.argv], {**variables, **self.environment}
-                self._further = [[*first, *argv] for argv in self._further]
+                self._further = [[*there[0], *argv] for argv in self._further]
+                self._elsewhere = {**there[1], **launch.environment}
         elif launch.base_url is None:
             raise BenchError(
                 f"{launch.deployment}: its launch names neither a command nor an address. Resolve the deployment again."
@@ -135,7 +141,9 @@ class Server:
         there = on_node(self._node) if self._node else []
         self._guard = self._guarded(self.argv, there, step_environment(variables) if self._node else variables)
         for name, argv in zip(self.nodes.names[1:], self._further, strict=True):
-            self._followers[name] = self._guarded(_filled(argv, meeting), on_node(name), step_environment(variables))
+            self._followers[name] = self._guarded(
+                _filled(argv, meeting), on_node(name), step_environment(variables | self._elsewhere)
+            )
 
     def _guarded(self, argv: Sequence[str], there: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
         """The guard of a command, started.

@@ -214,8 +214,12 @@ class Managed(Kind):
         return {}
 
     @abstractmethod
-    def pinned(self, groups: Sequence[Sequence[int]]) -> tuple[list[str], dict[str, str]]:
-        """What goes before its command, and variables, that keep each worker of a CPU engine on its group of cores."""
+    def pinned(self, groups: Sequence[Sequence[int | str]]) -> tuple[list[str], dict[str, str]]:
+        """What goes before its command, and variables, that keep each worker of a CPU engine on its group of cores.
+
+        Args:
+            groups: numbers of cores, or what stands for them until they are known.
+        """
 
     def version(self, info: Mapping[str, Any], packages: Sequence[str]) -> str | None:
         """The running version. Args: packages: of its environment, as `name==version`."""

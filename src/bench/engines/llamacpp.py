@@ -198,7 +198,7 @@ class LlamaCpp(Managed):
             slots=True,
         )
 
-    def pinned(self, groups: Sequence[Sequence[int]]) -> tuple[list[str], dict[str, str]]:
+    def pinned(self, groups: Sequence[Sequence[int | str]]) -> tuple[list[str], dict[str, str]]:
         """The whole server: its own `--cpu-range` does not pin a single thread."""
         return ["taskset", "--cpu-list", ",".join(map(str, groups[0]))], {}
 

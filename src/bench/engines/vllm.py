@@ -321,7 +321,7 @@ class VLLM(Managed):
         variables = ("VLLM_USE_FLASHINFER_SAMPLER", "VLLM_ALLREDUCE_USE_FLASHINFER") if compiled else ()
         return {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", **offline, **dict.fromkeys(variables, "0")}
 
-    def pinned(self, groups: Sequence[Sequence[int]]) -> tuple[list[str], dict[str, str]]:
+    def pinned(self, groups: Sequence[Sequence[int | str]]) -> tuple[list[str], dict[str, str]]:
         """Unpinned, the worker's threads, the API server and the client displace one another."""
         return [], {"VLLM_CPU_OMP_THREADS_BIND": "|".join(",".join(map(str, group)) for group in groups)}
 

@@ -69,6 +69,7 @@ class Measured:
         point: its row of `capacity.parquet`. slos: those of all requests. of_classes: those of one class, which no server tells apart.
         kind: which engine the metrics are of, and engine: the same with its version; None where no telemetry shows it.
         digest: of the deployment. names: what the server calls our metrics. histograms: by latency.
+        passed_on: whether others pass its metrics on, such as Ray's agents, which drop gauges that rest.
         sustained: what the runs up to C_max showed. limits: of admission; None where no limit, or no lower end of it, is known.
         workers: how many servers a fleet has, of which C_max and `limits` are together; 0 for a single server. balance: how its router
             deals requests out, as a deployment has it; None where it was not started here.
@@ -81,6 +82,7 @@ class Measured:
     engine: str | None = None
     digest: str | None = None
     names: Mapping[str, str] = field(default_factory=dict)
+    passed_on: bool = False
     histograms: Mapping[str, Histogram] = field(default_factory=dict)
     sustained: Sustained
     limits: Limits | None = None
@@ -144,14 +146,18 @@ class Curve:
 
     @property
     def workers(self) -> int:
-        """How many servers a fleet has; 0 for a single one."""
-        return max((len(row) for row in self.runs["workers"].to_list() if row), default=0)
+        """How many servers a fleet has; 0 for a single one, behind a router too."""
+        most = max((len(row) for row in self.runs["workers"].to_list() if row), default=0)
+        return most if most > 1 else 0
 
     def telemetry(self, run: Mapping[str, Any]) -> pl.DataFrame | None:
         """What was scraped during a run, of a fleet each worker's and the sums over them; None where there is nothing."""
         file = _in(self.folder, Paths.TELEMETRY, deployment=run["deployment"], run=run["run"])
-        table = pl.read_parquet(file) if file.is_file() else None
-        return table if table is not None and table.height else None
+        if not file.is_file():
+            return None
+        table = pl.read_parquet(file)
+        table = table if self.workers else table.filter(pl.col("endpoint") != FLEET)
+        return table if table.height else None
 
 
 def read_curve(folder: Path, deployment: str | None = None, workload: str | None = None) -> Curve:
@@ -208,6 +214,7 @@ def read_measured(folder: Path, deployment: str | None = None, workload: str | N
         engine=catalogue.engine,
         digest=facts.digest if facts else None,
         names=catalogue.names,
+        passed_on=catalogue.lag_s > 0,
         histograms={} if last is None else dict(_histograms(last, catalogue)),
         sustained=_sustained(sustained, telemetries, point["c_max"]),
         limits=limits(found, ttft) if found is not None and point["low"] else None,
@@ -298,7 +305,7 @@ def _highest(telemetry: pl.DataFrame | None, gauge: str, run: Mapping[str, Any])
         return None
     fleet = pl.col("endpoint") == FLEET
     parts = [telemetry]
-    if run["workers"] is not None:
+    if len(run["workers"] or ()) > 1:
         parts = telemetry.filter(~fleet).partition_by("endpoint") if gauge in SHARES else [telemetry.filter(fleet)]
     window = pl.col("elapsed_s").is_between(run["steady_from_s"], run["steady_until_s"]) & (pl.col("gauge") == gauge)
     return max((value for part in parts for value in gauges(part).filter(window)["value"]), default=None)

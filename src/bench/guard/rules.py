@@ -16,7 +16,7 @@ from bench.engines import Kind
 from bench.errors import count_text, shown_share
 from bench.export.comments import comment
 from bench.guard.measured import Histogram, Measured
-from bench.guard.series import LOADS, WAITS, alert, quantile_name, slow_name, whole
+from bench.guard.series import LOADS, WAITS, alert, as_measured, quantile_name, slow_name, whole
 from bench.guard.workers import workers
 from bench.study import Slo
 
@@ -45,7 +45,7 @@ def rules_file(measured: Measured) -> tuple[str | None, list[str]]:
     if measured.workers:
         limit = (
             f"The limits of the load and of the queue are those of its {measured.workers} workers together, each of which Prometheus "
-            "scrapes (`instance`)."
+            "scrapes (`instance`): with more or fewer, those alerts are silent."
         )
     head = [
         f"What a study measured of {measured.deployment}, as rules of Prometheus. {measured.limit_text}.",
@@ -203,9 +203,9 @@ def _load(measured: Measured, recorded: set[str]) -> Iterator[dict[str, Any] | s
     chosen = f"{series}{{job={job}}}"
 
     def above(load: float) -> str:
-        if measured.axis == RATE:
-            return f"{chosen} > {load:.4g}"
-        return " and ".join(f"avg_over_time({chosen}[{window}]) > {load:.4g}" for window in (_WINDOW, _STILL))
+        means = [f"avg_over_time({chosen}[{window}])" for window in (_WINDOW, _STILL)]
+        each = [chosen] if measured.axis == RATE else means
+        return as_measured(measured, " and ".join(f"{mean} > {load:.4g}" for mean in each))
 
     here = f"{_place(measured)}: {{{{ $value | humanize }}}} {unit}"
     if low >= limit:
@@ -227,7 +227,7 @@ def _stand(measured: Measured, recorded: set[str]) -> Iterator[dict[str, Any] | 
         most = f"{sustained.waiting:g}"
         summary = f"{_place(measured)}: {{{{ $value | humanize }}}} requests wait, and have for {_STANDS_FOR}"
         shown = f"At most {most} waited at once in the steady windows of {text}."
-        waits = f"{whole(measured, WAITS)}{{job={job}}} > {most}"
+        waits = as_measured(measured, f"{whole(measured, WAITS)}{{job={job}}} > {most}")
         yield alert(measured, "Queue", waits, _STANDS_FOR, "warning", summary, shown)
     usage = None if sustained.kv_usage is None else math.ceil(round(100 * sustained.kv_usage, 6)) / 100
     if "saturate:kv_usage" not in recorded or usage is None:

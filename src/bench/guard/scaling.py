@@ -63,7 +63,10 @@ def scaled_object(measured: Measured) -> tuple[str | None, list[str]]:
         f"The threshold is {shown_share(_FILLED)} of what {what} is established to sustain, in {unit}: the rest is for the "
         "time that a new instance takes to start. It needs the rules of rules.yaml.",
         *(
-            [f"Limits of rules.yaml stay those of {measured.workers} workers: measure the fleet with other numbers, too."]
+            [
+                f"Limits of rules.yaml are those of {measured.workers} workers: with others its alerts on the load and the queue "
+                "are silent, and SaturateFleetSize (info) says so. Measure the fleet with other numbers, too."
+            ]
             if measured.workers
             else []
         ),

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from bench.axes import CONCURRENCY, RATE
 from bench.guard.measured import Measured
 
-__all__ = ["LOADS", "WAITS", "alert", "quantile_name", "slow_name", "whole"]
+__all__ = ["LOADS", "WAITS", "alert", "as_measured", "fleet_size", "quantile_name", "slow_name", "whole"]
 
 #: The recorded series that counts a load, by its axis.
 LOADS = {CONCURRENCY: "saturate:requests_in_flight", RATE: "saturate:requests:rate5m"}
@@ -17,6 +18,16 @@ WAITS = "saturate:requests_waiting"
 def whole(measured: Measured, series: str) -> str:
     """The recorded series that a limit on `series` is held against: that of a server, or the sum over the workers of a fleet."""
     return series.replace("saturate:", "saturate:fleet_", 1) if measured.workers else series
+
+
+def fleet_size(measured: Measured) -> str:
+    """How many workers Prometheus scrapes, those that do not answer included: a fleet that lost one has no more than its limit."""
+    return f"count by (job) (up{{job={json.dumps(measured.deployment)}}})"
+
+
+def as_measured(measured: Measured, expr: str) -> str:
+    """A condition on `whole`, of a fleet only while it has as many workers as were measured: others have other limits."""
+    return f"{expr} and {fleet_size(measured)} == {measured.workers}" if measured.workers else expr
 
 
 def slow_name(window: str) -> str:

@@ -50,12 +50,13 @@ _UNKNOWN: dict[FrontKind, str] = {
     "queues": "Whether what stands in front of {fleet} queues requests is not known: that takes two loads or more, and "
     "workers that report the TTFT of exactly the requests that the client sent.",
     "repeats": "Whether what stands in front of {fleet} sends requests again is not known: that takes workers that report "
-    "how many requests they had, with how many prompt tokens, and a run without failed requests and preemptions.",
+    "how many requests they had, with how many prompt tokens, and a run without failed requests and preemptions. Workers that prefill "
+    "for others count each request once more.",
 }
 _NEITHER = (
     "Whether what stands in front of {fleet} queues requests or sends some again is not known: that takes two loads or more "
     "without failed requests and preemptions, and workers that report the number, the prompt tokens and the TTFT of exactly these "
-    "requests."
+    "requests. Workers that prefill for others count each request once more."
 )
 _LOST = (
     "Whether what stands in front of {fleet} queues requests or sends some again is not known, as a worker was killed: no sum "
