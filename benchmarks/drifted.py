@@ -230,7 +230,7 @@ def study(random: np.random.Generator, planted: Planted) -> PlantedCurve:
         rate = (table["e2e_count"][-1] - table["e2e_count"][19]) / 120
         rows.append({"deployment": "a", "run": f"r{level}", "level": float(level), "valid": True, "counts_valid": True,
                      "steady_from_s": 20.0, "steady_until_s": 140.0, "steady_requests_per_s": rate, "session": 1,
-                     "prompt_tokens": planted.prompt, "output_tokens": planted.output})  # fmt: skip
+                     "prompt_tokens": planted.prompt, "output_tokens": planted.output, "workers": None})  # fmt: skip
     facts = DeploymentFacts(
         deployment="a", digest="d", engine_version="0.32.0", managed=True, command=(), environment={}, ready_s=1.0,
         hardware=Hardware(cpu="", cores=1, gpus=()), kv_blocks=None, block_size=None, kv_tokens=None,
