@@ -155,11 +155,13 @@ def _possible(results: Path, name: str, runs: pl.DataFrame) -> list[Limits]:
 
 
 def likely(runs: dict[Limits, list[MeasuredRun]]) -> dict[Limits, list[MeasuredRun]]:
-    """Of what a scheduler may obey, what fewest prompts contradict by the steps that they went into."""
-    if len(runs) < 2 or not all(runs.values()):
+    """Of what a scheduler may obey, what no other is significantly better than by the steps that prompts went into."""
+    if len(runs) < 2:
         return runs
     against = {limits: as_shown(each, limits)[1] for limits, each in runs.items()}
-    return {limits: each for limits, each in runs.items() if against[limits] == min(against.values())}
+    return {
+        limits: each for limits, each in runs.items() if not any(one.fewer_than(against[limits]) for one in against.values())
+    }
 
 
 def _running(runs: pl.DataFrame) -> int | None:
