@@ -8,6 +8,7 @@ import pytest
 
 from bench.analyse.reliefs import likely
 from bench.predict.calibrate import as_shown, calibrate
+from bench.predict.judge import held_out
 from bench.predict.state import Limits
 from bench.predict.steps import intervals
 from bench.predict.way import Against
@@ -98,6 +99,16 @@ def test_a_flag_counts_whatever_the_steps_show():
     stated = replace(LIMITS, ahead=True, settled=True)
     assert as_shown(busy(LIMITS), stated)[0].ahead
     assert not as_shown(busy(LIMITS), replace(stated, settled=False))[0].ahead
+
+
+def test_a_prediction_without_a_run_has_the_schedule_that_all_runs_show(monkeypatch):
+    """A burst alone does not show it."""
+    runs, asked = [run_of(drawn(30, seed=1), name="b"), *busy(LIMITS)[:1]], []
+    monkeypatch.setattr(
+        "bench.predict.judge.calibrate", lambda others, limits, **_: asked.append((len(others), as_shown(others, limits)[0]))
+    )
+    held_out([runs[0], replace(runs[1], row=runs[1].row | {"level": 4.0})], replace(LIMITS, ahead=True))
+    assert [(count, limits.ahead) for count, limits in asked] == [(1, False)] * 2
 
 
 @pytest.mark.parametrize(
