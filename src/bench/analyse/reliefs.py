@@ -106,9 +106,11 @@ class _Server:
     def relieved(self, point: Row, slos: Sequence[Slo], of: str) -> CurveRelief:
         """The record of one curve."""
         found, why_not = [], self.why_not
-        for limits, runs in self._likely.items():
+        for limits, runs in self._runs.items():
             curve = [run for run in runs if (run.row["workload"], run.row["axis"]) == (point["workload"], point["axis"])]
             try:
+                if limits not in self._likely:
+                    continue
                 relief, why_not = self._relieved(limits, curve, point, slos)
             except (ArithmeticError, ValueError) as error:  # a server without a model must not cost the study its report
                 relief, why_not = None, f"replaying it failed ({error})"
