@@ -78,10 +78,10 @@ def test_few_requests_whose_stamps_jitter_do_not_turn_a_schedule_around(ahead):
     """Random arrivals, 40 at 2/s, whose tokens reach the client up to some 10 ms late."""
     limits = replace(LIMITS, ahead=ahead)
     wrong = 0
-    for seed in range(25):
+    for seed in range(12):
         run = run_of(drawn(40, seed=seed, rate=2.0), arrival="poisson", limits=limits, seed=seed, noise=0.05)
         wrong += as_shown([late(run, 0.01, seed)], limits)[0].ahead is not ahead
-    assert wrong <= 1
+    assert not wrong
 
 
 def late(run, jitter_s, seed):
