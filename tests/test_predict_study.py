@@ -195,7 +195,8 @@ def test_the_tokens_of_a_step_come_from_the_flag_else_the_log_else_the_rule_of_a
 def test_steps_are_scheduled_ahead_where_vllm_does_so(device, version, flags, ahead):
     argv = ("serve", "--max-num-batched-tokens", "512", *flags)
     launch = records.launch(argv=argv, max_num_seqs=32, device=device)
-    assert limits_of(launch, records.facts(kv_blocks=4096, engine_version=version)).ahead is ahead
+    found = limits_of(launch, records.facts(kv_blocks=4096, engine_version=version))
+    assert (found.ahead, found.settled) == (ahead, bool(flags))  # what a flag says no run changes
 
 
 def test_a_tensor_parallel_server_that_schedules_ahead_is_predicted(tmp_path, summary):

@@ -142,6 +142,23 @@ def test_of_a_server_that_was_started_elsewhere_no_more_is_assumed_than_nobody_n
     assert curve.why_not.startswith("its requests are of classes with models")
 
 
+def test_steps_that_cannot_be_read_cost_a_server_its_relief_and_no_report(tmp_path, monkeypatch):
+    def failing(*_):
+        raise ZeroDivisionError("no step")
+
+    def read(_results, _name, given):
+        if given.tokens is None:
+            raise BenchError("not known")
+        return Limits(tokens=given.tokens, sequences=8, blocks=None)
+
+    monkeypatch.setattr("bench.analyse.reliefs.as_shown", failing)
+    monkeypatch.setattr("bench.analyse.reliefs.read_limits", read)
+    monkeypatch.setattr("bench.analyse.reliefs.measured_runs", lambda *_: [])
+    table = pl.DataFrame([{"deployment": "a", "workload": "w", **FOUR_RUN}])
+    (curve,) = find_reliefs(table, tmp_path, pl.DataFrame([POINT]), [parse_slo("ttft_p90=1s")], code="1").curves
+    assert (curve.relief, curve.why_not) == (None, "replaying it failed (no step)")
+
+
 def test_models_of_one_server_agree_on_what_each_of_them_names():
     one = Relief((Gain("decode", 2.0, 1.8, 2.2), Gain("kv", 1.2, 1.1, 1.3)), tied=1)
     two = Relief((Gain("kv", 1.8, 1.7, 1.9), Gain("decode", 1.4, 1.3, 1.5, more=True)), tied=1)

@@ -318,6 +318,8 @@ def test_a_short_run_beside_long_ones_does_not_show_that_a_rate_is_carried():
     answer = place([short, replace(short, requests=900), *missed], wide)
     assert isinstance(answer, Answer)
     assert answer.why == "found"
+    far = replace(seen(47, -2.0, 0.1, held=False), requests=900)  # a quarter below the lower end
+    assert isinstance(place([short, far, *missed], wide), Step)
 
 
 def test_a_search_ends_with_its_budget_and_says_so():

@@ -106,9 +106,11 @@ class _Server:
     def relieved(self, point: Row, slos: Sequence[Slo], of: str) -> CurveRelief:
         """The record of one curve."""
         found, why_not = [], self.why_not
-        for limits, runs in self._likely.items():
+        for limits, runs in self._runs.items():
             curve = [run for run in runs if (run.row["workload"], run.row["axis"]) == (point["workload"], point["axis"])]
             try:
+                if limits not in self._likely:
+                    continue
                 relief, why_not = self._relieved(limits, curve, point, slos)
             except (ArithmeticError, ValueError) as error:  # a server without a model must not cost the study its report
                 relief, why_not = None, f"replaying it failed ({error})"
@@ -155,11 +157,13 @@ def _possible(results: Path, name: str, runs: pl.DataFrame) -> list[Limits]:
 
 
 def likely(runs: dict[Limits, list[MeasuredRun]]) -> dict[Limits, list[MeasuredRun]]:
-    """Of what a scheduler may obey, what fewest prompts contradict by the steps that they went into."""
-    if len(runs) < 2 or not all(runs.values()):
+    """Of what a scheduler may obey, what no other is significantly better than by the steps that prompts went into."""
+    if len(runs) < 2:
         return runs
     against = {limits: as_shown(each, limits)[1] for limits, each in runs.items()}
-    return {limits: each for limits, each in runs.items() if against[limits] == min(against.values())}
+    return {
+        limits: each for limits, each in runs.items() if not any(one.fewer_than(against[limits]) for one in against.values())
+    }
 
 
 def _running(runs: pl.DataFrame) -> int | None:

@@ -348,6 +348,10 @@ class VLLM(Managed):
         found = re.match(r"v?(\d+)\.(\d+)", version or "")
         return found is not None and (int(found[1]), int(found[2])) >= _AHEAD_SINCE
 
+    def says_schedule(self, words: Sequence[str]) -> bool:
+        """By the same flags."""
+        return any(word in _AHEAD for word in words)
+
     def weight_gib(self, log: str) -> float | None:
         """As its log reports after loading."""
         found = re.findall(r"[Mm]odel loading took ([\d.]+) GiB", log)

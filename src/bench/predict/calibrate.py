@@ -14,8 +14,9 @@ from bench.engines import managed
 from bench.errors import BenchError
 from bench.load.schedule import PlannedRequest
 from bench.predict.state import Limits
-from bench.predict.step_time import Fitted, StepTime, against, fit_steps
+from bench.predict.step_time import Fitted, StepTime, fit_steps
 from bench.predict.steps import intervals
+from bench.predict.way import Against, against
 from bench.records.calibration import Interval
 from bench.records.deployment import DeploymentFacts
 from bench.records.launch import Launch
@@ -146,6 +147,7 @@ def limits_of(launch: Launch, facts: DeploymentFacts, given: Given | None = None
         cached=bool(facts.prefix_caching),
         pass_tokens=_pass_tokens(words) if kind == "llama.cpp" else None,
         ahead=launch.device != "cpu" and managed(kind).schedules_ahead(facts.engine_version, words),
+        settled=managed(kind).says_schedule(words),
     )
 
 
@@ -213,6 +215,7 @@ def _strangers(launch: Launch, facts: DeploymentFacts, given: Given, flags: Sequ
         pass_tokens=_pass_tokens(words) if slots else None,
         # The engine that runs elsewhere is said to be one of a CPU where nobody says anything: only a flag tells then.
         ahead=managed(kind).schedules_ahead(facts.engine_version if launch.device != "cpu" else None, words),
+        settled=managed(kind).says_schedule(words),
     )
 
 
@@ -248,8 +251,8 @@ def calibrate(runs: Sequence[MeasuredRun], limits: Limits, *, draws: int = 30, s
     """A model of the server; None where the runs show too few steps.
 
     Args:
-        limits: what the scheduler obeys. Whether it schedules ahead is only taken from them where the runs do not show it: flags,
-            version and device say what a server may do.
+        limits: what the scheduler obeys. Where no flag says whether it schedules ahead, and the runs clearly show the opposite, that
+            counts: version and device say what a server may do.
     """
     limits, _ = as_shown(runs, limits)
     fitted = fit_steps([run.steps(limits) for run in runs], draws=draws, seed=seed)
@@ -259,14 +262,17 @@ def calibrate(runs: Sequence[MeasuredRun], limits: Limits, *, draws: int = 30, s
     return Calibrated(limits, fitted, tuple(run.name for run in runs), longest)
 
 
-def as_shown(runs: Sequence[MeasuredRun], limits: Limits) -> tuple[Limits, float]:
-    """The limits with `ahead` as the runs show it, and the share of prompts that went into other steps than would follow (0–1)."""
+def as_shown(runs: Sequence[MeasuredRun], limits: Limits) -> tuple[Limits, Against]:
+    """The limits with `ahead` as they say it, or the opposite where significantly fewer prompts contradict that; and what stands
+    against the limits then.
+    """
     if not runs:
-        return limits, 0.0
-    declared, other = against([run.steps(limits) for run in runs])
-    if declared <= other or limits.pass_tokens is not None:  # llama.cpp never does
-        return limits, declared
-    return replace(limits, ahead=not limits.ahead), other
+        return limits, Against(0, 0)
+    declared, opposite = against([run.steps(limits) for run in runs])
+    settled = limits.settled or limits.pass_tokens is not None  # llama.cpp never does
+    if settled or not opposite.fewer_than(declared):
+        return replace(limits, settled=True), declared
+    return replace(limits, ahead=not limits.ahead, settled=True), opposite
 
 
 def elsewhere(model: Calibrated, *, bandwidth: float = 1.0, flops: float = 1.0) -> Calibrated:

@@ -11,7 +11,8 @@ from bench.predict.calibrate import Calibrated
 from bench.predict.noise import Noise
 from bench.predict.server import ReplayedServer
 from bench.predict.state import Limits
-from bench.predict.step_time import LEAST_PATH_S, StepTime
+from bench.predict.step_time import StepTime
+from bench.predict.way import LEAST_PATH_S
 
 __all__ = ["Member", "members", "typical"]
 

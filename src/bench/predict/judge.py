@@ -10,7 +10,7 @@ from statistics import fmean
 import numpy as np
 import polars as pl
 
-from bench.predict.calibrate import Calibrated, MeasuredRun, calibrate, planned_again
+from bench.predict.calibrate import Calibrated, MeasuredRun, as_shown, calibrate, planned_again
 from bench.predict.gaps import Gaps
 from bench.predict.predict import METRICS, REPLAYS, Z, measures, predict, widened
 from bench.predict.state import Limits
@@ -74,6 +74,7 @@ def held_out(runs: Sequence[MeasuredRun], limits: Limits, *, members: int = REPL
     ensembles alone.
     """
     found: list[HeldOut] = []
+    limits, _ = as_shown(runs, limits)  # fewer runs may show another schedule, which no prediction will have
     for condition in _chosen(runs):
         own = [run for run in runs if run.condition == condition]
         found += _fold("level", own, [run for run in runs if run.condition != condition], limits, members)

@@ -22,6 +22,7 @@ class Limits:
         pass_tokens: that go through the layers together at most, on slots side by side (llama.cpp); None where a step does as a whole.
         ahead: whether a step is scheduled when the one before it begins (vLLM's asynchronous scheduling): it has no request that came
             since, and what ends with the one before it still has its place and its blocks.
+        settled: whether `ahead` is: a flag says it, or runs were asked. Else runs may show the opposite.
 
     Source: vLLM V1's scheduler: running requests first, then those that wait, in their order; a prompt is admitted when blocks for
     all of it are free, and computed in chunks where the step's budget is short of it; where a running request finds no block, the one
@@ -36,6 +37,7 @@ class Limits:
     cached: bool = False
     pass_tokens: int | None = None
     ahead: bool = False
+    settled: bool = field(default=False, compare=False)
 
 
 @dataclass

@@ -13,12 +13,12 @@ import polars as pl
 from scipy.optimize import nnls
 
 from bench.predict.passes import Passes
+from bench.predict.way import way_to_engine
 from bench.statistics import MEDIAN_DEVIATION
 
-__all__ = ["FEWEST_INTERVALS", "LEAST_PATH_S", "Fitted", "StepTime", "against", "fit_steps"]
+__all__ = ["FEWEST_INTERVALS", "Fitted", "StepTime", "fit_steps"]
 
 Floats = npt.NDArray[np.float64]
-Counts = npt.NDArray[np.int64]
 
 FEWEST_INTERVALS = 30  # fewest intervals of a fit; convention
 # knots of the line over tokens in a step; convention: powers of two, as kernels are not linear in the batch
@@ -45,10 +45,6 @@ _ROUNDS = 6  # rounds of reweighting; convention
 _HUBER = 1.5
 _ASSUMED_RUN_NOISE = 0.03  # standard deviation of ln time between runs before they show it; tuned: benchmarks.predict
 _ASSUMED_RUNS = 2  # runs that this counts for; tuned: benchmarks.predict
-LEAST_PATH_S = (
-    1e-4  # shortest way from the client to the engine and back (s); convention: a step that follows an answer has begun by then
-)
-_PATH_SLACK = 0.02  # share of the bounds that may be broken beyond the best value, plus one; tuned: benchmarks.predict
 
 
 @dataclass(frozen=True)
@@ -170,7 +166,7 @@ def fit_steps(runs: Sequence[pl.DataFrame], *, draws: int = 30, seed: int = 1) -
     count = int(whole["count"].sum()) if whole.height else 0
     if count < FEWEST_INTERVALS:
         return None
-    knots, path_s = _knots(whole), _path(runs)
+    knots, path_s = _knots(whole), way_to_engine(runs)
     best, idle_s = _fit(whole, knots), None
     if path_s and not path_s[0] <= best.idle_s <= path_s[1]:
         idle_s = min(max(best.idle_s, path_s[0]), path_s[1])
@@ -291,37 +287,6 @@ def _design(classes: pl.DataFrame, knots: Sequence[float]) -> Floats:
     sequences, steps = column("decodes") + column("firsts"), column("steps")
     further = np.maximum(0.0, column("passes") - steps), sequences * column("in_flight")
     return np.column_stack([column("idle"), steps, sequences, *parts, column("context"), column("attended"), *further])
-
-
-def against(runs: Sequence[pl.DataFrame]) -> tuple[float, float]:
-    """The share of the prompts that went into another step than would follow from any one way to the engine, if it schedules ahead as
-    its limits say, and if it does not (0–1; 0 where no prompt tells). Args: runs: of `intervals`.
-    """
-    shares = []
-    for name in ("path", "other_path"):
-        ways, broken, number = _ways(runs, name)
-        shares.append(float(broken[ways >= LEAST_PATH_S].min()) / number if number else 0.0)
-    return shares[0], shares[1]
-
-
-def _path(runs: Sequence[pl.DataFrame]) -> tuple[float, float] | None:
-    """The ways to the engine that break the fewest bounds, but for a few more."""
-    ways, broken, number = _ways(runs, "path")
-    if not number:
-        return None
-    good = ways[broken <= broken.min() + 1 + _PATH_SLACK * number]
-    return float(good[0]), float(good[-1])
-
-
-def _ways(runs: Sequence[pl.DataFrame], name: str) -> tuple[Floats, Counts, int]:
-    """Possible ways to the engine (s), the ends of what bounds allow; how many bounds each breaks; and the number of bounds."""
-    bounds = pl.concat([run.select(f"{name}_above_s", f"{name}_most_s").drop_nans() for run in runs])
-    above, most = (np.sort(bounds[column].to_numpy()) for column in bounds.columns)
-    ends = np.concatenate([[LEAST_PATH_S], np.nextafter(above, math.inf), most])
-    ways = np.unique(np.maximum(0.0, ends))
-    # As many as say "more than this" or "less than this" of each way.
-    broken: Counts = bounds.height - np.searchsorted(above, ways) + np.searchsorted(most, ways)
-    return ways, broken, bounds.height
 
 
 def _fit(classes: pl.DataFrame, knots: Sequence[float], idle_s: float | None = None) -> StepTime:

@@ -41,6 +41,7 @@ _LATENCIES = 6  # length of a run in median latencies, of conversations too; tun
 _LATENCIES_NEAR = _MORE_NEAR * _LATENCIES  # the same near the limit; derived
 # standard error of an excess, as a share of the precision, below which more requests add nothing; tuned: benchmarks.search
 _SURE_ENOUGH = 0.3
+_ABOUT = 0.85  # lowest load that confirms the lower end, as a share of it; tuned: benchmarks.search
 
 
 @dataclass(frozen=True)
@@ -184,7 +185,7 @@ def place(observations: Sequence[Observation], aim: Aim, belief: Belief | None =
     known = math.isfinite(answer.high)
     narrow = known and (answer.low == answer.high or answer.high - answer.low <= aim.precision * (answer.high + answer.low))
     if narrow and len(observations) >= FEWEST_RUNS and _rounds(observations) >= _FEWEST_ROUNDS:
-        if aim.held or _carries(answer, observations, aim.precision):
+        if aim.held or _carries(answer, observations):
             return answer
         return Step(max(aim.least, level_of(answer.low, aim)), near=True)
     return _bracket(belief, answer, bottom, top, aim) or Step(_where(belief, levels, aim), near=True)
@@ -202,12 +203,12 @@ def _bracket(belief: Belief, answer: Answer, bottom: float, top: float, aim: Aim
     return None
 
 
-def _carries(answer: Answer, observations: Sequence[Observation], precision: float) -> bool:
-    """Whether runs show that about the lower end is carried, by the precision, and are no short ones beside those that missed: in a few
-    seconds a queue that grows by a twentieth of the rate is not seen.
+def _carries(answer: Answer, observations: Sequence[Observation]) -> bool:
+    """Whether runs show that about the lower end is carried, and are no short ones beside those that missed: in a few seconds a queue
+    that grows by a twentieth of the rate is not seen.
     """
     longest = max(each.requests for each in observations)
-    about = [each for each in observations if (1 - precision) * answer.low <= each.load <= answer.high]
+    about = [each for each in observations if _ABOUT * answer.low <= each.load <= answer.high]
     return sum(each.requests for each in about if each.carried) >= longest / 2
 
 
