@@ -98,7 +98,7 @@ def _errors_end(later: pl.DataFrame, failed: pl.DataFrame, at_s: float) -> tuple
 
 
 def _at_most(failures: int, requests: int, share: float) -> float:
-    """The probability that so few of independent requests fail, of which each does with that share (below 1); 0 where none is
+    """The probability that so few of independent requests fail, if each fails with that probability (below 1); 0 where none is
     expected to. Summed from logarithms: of many requests the number of ways is beyond a float.
     """
     if share == 0:

@@ -45,7 +45,7 @@ _BETWEEN: dict[FrontKind, str] = {
     "repeats_or_others": "In {runs} the workers of {fleet} counted up to {requests:.0f} requests more than the client sent: what "
     "stands in front sends some again, or to several workers, or others send requests of this length.",
 }
-# Not known, in one sentence of all fleets of which that is so.
+# Not known, in one sentence for all such fleets.
 _UNKNOWN: dict[FrontKind, str] = {
     "queues": "Whether what stands in front of {fleet} queues requests is not known: that takes two loads or more, and "
     "workers that report the TTFT of exactly the requests that the client sent.",
