@@ -71,8 +71,8 @@ class Measured:
         digest: of the deployment. names: what the server calls our metrics. histograms: by latency.
         passed_on: whether others pass its metrics on, such as Ray's agents, which drop gauges that rest.
         sustained: what the runs up to C_max showed. limits: of admission; None where no limit, or no lower end of it, is known.
-        workers: how many servers a fleet has, of which C_max and `limits` are together; 0 for a single server. balance: how its router
-            deals requests out, as a deployment has it; None where it was not started here.
+        workers: how many servers a fleet has; C_max and `limits` are those of all together. 0 for a single server.
+        balance: how its router deals requests out, as a deployment has it; None where it was not started here.
     """
 
     point: Mapping[str, Any]

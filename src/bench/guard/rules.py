@@ -44,8 +44,8 @@ def rules_file(measured: Measured) -> tuple[str | None, list[str]]:
     limit = "A limit is that of one server (`instance`)."
     if measured.workers:
         limit = (
-            f"The limits of the load and of the queue are those of its {measured.workers} workers together, each of which Prometheus "
-            "scrapes (`instance`): with more or fewer, those alerts are silent."
+            f"The limits of the load and of the queue are those of its {measured.workers} workers together, and Prometheus "
+            "scrapes each (`instance`): with more or fewer, those alerts are silent."
         )
     head = [
         f"What a study measured of {measured.deployment}, as rules of Prometheus. {measured.limit_text}.",

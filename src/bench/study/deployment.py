@@ -5,6 +5,7 @@ The field descriptions are the reference, as in `bench.study.config`.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, StringConstraints, WithJsonSchema, model_validator
@@ -33,26 +34,15 @@ def _address_or_none(value: str) -> str:
     return value if value == "none" else checked_address(value, of_metrics=True)
 
 
-def _known(name: str) -> str:
-    """`name`, if an engine that can be started is called so.
+def _startable(what: str, names: Collection[str]) -> AfterValidator:
+    """The check that a name is one of `names`. Args: what: they are names of."""
 
-    Raises:
-        ValueError: none is.
-    """
-    if name not in MANAGED:
-        raise ValueError(f"no engine that can be started here; there are {', '.join(MANAGED)}")
-    return name
+    def checked(name: str) -> str:
+        if name not in names:
+            raise ValueError(f"no {what} that can be started here; there are {', '.join(names)}")
+        return name
 
-
-def _router(name: str) -> str:
-    """`name`, if a router is called so.
-
-    Raises:
-        ValueError: none is.
-    """
-    if name not in ROUTERS:
-        raise ValueError(f"no router that can be started here; there are {', '.join(ROUTERS)}")
-    return name
+    return AfterValidator(checked)
 
 
 class Engine(Strict):
@@ -62,7 +52,7 @@ class Engine(Strict):
         description="`lock`: build an environment from `locks`. `command`: run `command`. `container`: run `image`. "
         "`external`: measure the running server at `base_url`, which is never started or stopped."
     )
-    kind: Annotated[str, AfterValidator(_known), WithJsonSchema({"type": "string", "enum": list(MANAGED)})] = Field(
+    kind: Annotated[str, _startable("engine", MANAGED), WithJsonSchema({"type": "string", "enum": list(MANAGED)})] = Field(
         default="vllm",
         description=f"Which engine is started: {' or '.join(f'`{name}`' for name in MANAGED)}. An `external` one is recognised "
         "by its metrics.",
@@ -213,10 +203,12 @@ class Deployment(Strict):
         description="Servers that are started, each on cores or GPUs of its own, behind a `router` that gets the load. All together "
         "are measured as one server: counts are sums, and C_max is the fleet's.",
     )
-    router: Annotated[str, AfterValidator(_router), WithJsonSchema({"type": "string", "enum": list(ROUTERS)})] | None = Field(
-        default=None,
-        description="What stands in front of the replicas, on the cores that the client has too: `haproxy`, which has to be installed, "
-        "or `vllm-router` or `sglang-router`, whose locked packages the workflow installs.",
+    router: Annotated[str, _startable("router", ROUTERS), WithJsonSchema({"type": "string", "enum": list(ROUTERS)})] | None = (
+        Field(
+            default=None,
+            description="What stands in front of the replicas, on the cores that the client has too: `haproxy`, which has to be installed, "
+            "or `vllm-router` or `sglang-router`, whose locked packages the workflow installs.",
+        )
     )
     balance: Annotated[
         str, StringConstraints(pattern=r"^(leastconn|roundrobin|power-of-two|cache-aware|header:[A-Za-z0-9-]{1,60})$")
