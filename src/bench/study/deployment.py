@@ -206,8 +206,8 @@ class Deployment(Strict):
     router: Annotated[str, _startable("router", ROUTERS), WithJsonSchema({"type": "string", "enum": list(ROUTERS)})] | None = (
         Field(
             default=None,
-            description="What stands in front of the replicas, on the cores that the client has too: `haproxy`, which has to be installed, "
-            "or `vllm-router` or `sglang-router`, whose locked packages the workflow installs.",
+            description="What stands in front of the replicas, on the cores that the client has too: `haproxy`, which has to be "
+            "installed, or `vllm-router` or `sglang-router`, whose locked packages the workflow installs.",
         )
     )
     balance: Annotated[
