@@ -221,7 +221,7 @@ def test_a_server_killed_in_a_run_is_started_again_and_the_rest_is_completed(pro
     assert (ended["sessions"], ended["last"]["state"]) == ([], "finished")
     assert "starting it once more" in project.said()
     assert project.server_starts("one") == starts + 2
-    assert project.stored_at().items() >= kept.items()
+    assert project.stored_at().items() >= kept.items(), project.said()[-6000:]
     assert project.nothing_left()
     summary = pl.read_parquet(project.folder / "results/summary.parquet")
     assert summary["failed"].sum() == 0  # the dead server's failures are no run's
