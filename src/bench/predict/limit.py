@@ -157,7 +157,7 @@ class Replays:
         if last <= first or (self._asked.held and ends[last] <= ends[first]):
             return _Tried(played, FAR, 0.0, spare)
         rps = (last - first) / (ends[last] - ends[first] if self._asked.held else sent[last] - sent[first])
-        return _Tried(played, worst_excess(self._member, done[first:], self._slos), float(rps), spare)
+        return _Tried(played, worst_excess([self._member], done[first:], self._slos), float(rps), spare)
 
     def _replayed(self, limits: Limits, step: StepTime, level: float, count: int) -> Replay:
         member, held = self._member, self._asked.held
