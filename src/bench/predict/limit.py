@@ -10,7 +10,7 @@ import numpy as np
 
 from bench.predict.asked import Asked
 from bench.predict.calibrate import Calibrated, MeasuredRun
-from bench.predict.carried import FAR, FEWEST_REQUESTS, WARM, crossing, worst_excess
+from bench.predict.carried import CLOSE, FAR, FEWEST_REQUESTS, WARM, crossing, worst_excess
 from bench.predict.ensemble import Member, typical
 from bench.predict.predict import doubts
 from bench.predict.replay import Replay, replay
@@ -19,12 +19,14 @@ from bench.predict.step_time import StepTime
 from bench.statistics import Z
 from bench.study import Slo
 
-__all__ = ["Highest", "Replays", "beyond", "found_again", "highest_loads"]
+__all__ = ["Highest", "Replays", "highest_loads"]
 
 _TIMES = 20  # times that a replay has the requests in flight, at least: chance piles up √2 ÷ √(10 × those) of the half; derived
 _MOST = 10_000  # most requests of a replay; convention
 _BEHIND = 0.03  # share of the second half's arrivals that may pile up; convention
-_OFF = 1.3  # factor between a model's limit of its own server and the measured one from which on it is no model; convention
+# factor between a model's limit of its own server and the measured one, or between latencies there and their limits, from which on it
+# is no model; convention
+_OFF = 1.3
 _HIGHEST = 8.0  # load from which on none is within the SLOs ÷ the measured limit; convention
 
 
@@ -44,8 +46,8 @@ def highest_loads(
     member = typical(model)
     asked = Asked(sorted(runs, key=lambda run: abs(math.log(float(run.row["level"]) / near))), FEWEST_REQUESTS)
     replays = Replays(member, asked, slos, near)
-    own = replays.limit(model.limits, member.step, near)
-    if own is None or not found_again(own.level, near, held=asked.held):
+    own = replays.found_again(near)
+    if own is None:
         return [None for _ in obeyed]
     known = _with_steps_of(own.played, model)
     tried = {limits: replays.limit(limits, member.step, own.level) for limits in dict.fromkeys(obeyed)}
@@ -54,16 +56,6 @@ def highest_loads(
         for limits, found in tried.items()
     }
     return [loads[limits] for limits in obeyed]
-
-
-def found_again(replayed: float, measured: float, *, held: bool) -> bool:
-    """Whether a model's limit of its own server is that of the server. Args: held: whether what is replayed are whole requests."""
-    return 1 / _OFF < replayed / measured < _OFF or (held and abs(replayed - measured) < 1)
-
-
-def beyond(replayed: float, missed_at: float) -> bool:
-    """Whether a model's limit of its own server is far above a load that the server missed its SLOs at."""
-    return replayed > _OFF * missed_at
 
 
 def _with_steps_of(played: Replay, model: Calibrated) -> Calibrated:
@@ -79,7 +71,7 @@ class Highest:
 
     Attributes:
         spare: resources of which the server had more than enough beyond it too. open: whether no load beyond it was tried.
-        played: its replay.
+        played: its replay. over: by how much (ln) latencies may be over their limits, as they were where the limit was measured.
     """
 
     level: float
@@ -87,6 +79,7 @@ class Highest:
     spare: frozenset[str]
     open: bool
     played: Replay
+    over: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -111,23 +104,54 @@ class Replays:
         """Whether levels are requests in flight."""
         return self._asked.held
 
-    def limit(self, limits: Limits, step: StepTime, start: float) -> Highest | None:
-        """The highest load within the SLOs. Args: start: where to begin to look."""
+    def own(self, measured: float | None) -> Highest | None:
+        """The highest load within the SLOs of the member's own server; None where its replays are far from what was measured.
+
+        They are near it in load, or, where latency hardly rises with load, in latency: then little in it is much in the limit. Of such
+        a server the limit is the measured one, and whatever its latencies are off by there they may be at other loads.
+
+        Args:
+            measured: the highest load within the SLOs; None where it is not known: no higher than the lowest that misses.
+        """
+        if found := self.found_again(measured):
+            return found
+        at = self._level(measured or self._near)
+        here = self._try(self._member.limits, self._member.step, at)
+        if not here.rps or abs(here.excess) > math.log(_OFF):
+            return None
+        above = self._try(self._member.limits, self._member.step, max(CLOSE * at, at + self.held))
+        return Highest(at, here.rps, above.spare, open=False, played=here.played, over=here.excess)
+
+    def found_again(self, measured: float | None) -> Highest | None:
+        """The same where the replays find it by themselves, near the measured one. Args: measured: as of `own`."""
+        found = self.limit(self._member.limits, self._member.step, self._near)
+        if found is None or not found.rps:
+            return None
+        if measured is None:
+            return found if found.level <= _OFF * self._near else None
+        alike = self.held and abs(found.level - measured) < 1
+        return found if alike or 1 / _OFF < found.level / measured < _OFF else None
+
+    def limit(self, limits: Limits, step: StepTime, start: float, over: float = 0.0) -> Highest | None:
+        """The highest load within the SLOs. Args: start: where to begin to look. over: as of `Highest`."""
         tried: dict[float, _Tried] = {}
 
-        def excess(level: float) -> float:
-            level = float(max(1, round(level))) if self._asked.held else level
+        def excess(load: float) -> float:
+            level = self._level(load)
             if level not in tried:
                 tried[level] = self._try(limits, step, level)
-            return tried[level].excess
+            return tried[level].excess - over
 
-        found = crossing(excess, start, most=_HIGHEST * self._near)
-        found = float(max(1, round(found))) if self._asked.held else found
-        if found not in tried or tried[found].excess > 0:
+        found = self._level(crossing(excess, start, most=_HIGHEST * self._near))
+        if found not in tried or tried[found].excess > over:
             return None
         beyond = [level for level in tried if level > found]
         spare = tried[min(beyond)].spare if beyond else frozenset()
         return Highest(found, tried[found].rps, spare, not beyond, tried[found].played)
+
+    def _level(self, load: float) -> float:
+        """A load as it can be asked for: of a closed loop a whole number."""
+        return float(max(1, round(load))) if self.held else load
 
     def _try(self, limits: Limits, step: StepTime, level: float) -> _Tried:
         """Replay so many requests that the number of those in flight is no chance."""

@@ -17,7 +17,7 @@ from bench.predict.asked import Asked
 from bench.predict.calibrate import Calibrated, MeasuredRun
 from bench.predict.carried import CLOSE, FEWEST_REQUESTS
 from bench.predict.ensemble import members
-from bench.predict.limit import Replays, beyond, found_again
+from bench.predict.limit import Replays
 from bench.predict.state import Limits
 from bench.predict.step_time import StepTime
 from bench.records.relief import Gain, Relief
@@ -59,8 +59,8 @@ def relief_of(
         fewest: requests of a replay, at least.
 
     Returns:
-        None where the replays of more than half of the servers that the model allows find no load within the SLOs, or another one than
-        was measured: what is off there cannot say what would move it.
+        None where the replays of more than half of the servers that the model allows are far from what was measured
+        (`Replays.own`): what is off there cannot say what would move it.
     """
     near = sorted(runs, key=lambda run: abs(math.log(float(run.row["level"]) / missed_at)))
     left_out = {"prefill" if "tpot" in missed else "interference"} | ({"kv"} if model.limits.blocks is None else set())
@@ -72,15 +72,13 @@ def relief_of(
     )  # highest load with the resource relieved ÷ without, of the server before: where to look first
     for member in members(model, count=MEMBERS):
         replays = Replays(member, Asked(near, fewest, seed=member.number), slos, missed_at)
-        limit = replays.limit(member.limits, member.step, missed_at)
-        if not limit or not limit.rps:
-            continue  # so slow a server, of which no load is within the SLOs, shows no gain
-        if not found_again(limit.level, measured, held=replays.held) if measured else beyond(limit.level, missed_at):
+        limit = replays.own(measured)
+        if limit is None:
             continue
         for name, relieved in tried.items():
             spare = name in limit.spare
             start = farther[name] * limit.level
-            found = limit if spare else replays.limit(*relieved(member.limits, member.step), start)
+            found = limit if spare else replays.limit(*relieved(member.limits, member.step), start, limit.over)
             farther[name] = found.level / limit.level if found else 1.0
             logs[name].append(math.log(max(1.0, found.rps / limit.rps)) if found else 0.0)
             more |= {name} if found and found.open and not spare else set()
