@@ -14,7 +14,7 @@ from bench.predict.calibrate import Calibrated
 from bench.predict.ensemble import Member
 from bench.predict.fleet import FleetReplay, Instances, Router, replay_fleet
 from bench.predict.predict import METRICS, Predicted, ensemble_interval, predict
-from bench.predict.replay import replay
+from bench.predict.replay import latency, replay
 from bench.predict.state import Limits
 from bench.records.calibration import Interval
 from bench.study import Slo, Workload
@@ -129,9 +129,9 @@ def worst_excess(fleet: Sequence[Member], requests: pl.DataFrame, slos: Sequence
 def _longer(fleet: Sequence[Member], requests: pl.DataFrame, slo: Slo) -> pl.Series:
     """The latency that an SLO limits, of each request, as long as it may be at the instance that served it (s)."""
     if len(fleet) == 1:
-        return _latency(requests, slo) * latency_longer(fleet[0], slo)
+        return latency(requests, slo.metric) * latency_longer(fleet[0], slo)
     factors = pl.Series([latency_longer(member, slo) for member in fleet])
-    return _latency(requests, slo) * factors.gather(requests["instance"] % len(fleet))
+    return latency(requests, slo.metric) * factors.gather(requests["instance"] % len(fleet))
 
 
 def carried(model: Calibrated, workload: Workload, slos: Sequence[Slo], rates: Sequence[float], limits: Limits) -> Carried:
@@ -154,13 +154,7 @@ def within(requests: pl.DataFrame, slo: Slo, fleet: Sequence[Member] = ()) -> pl
         requests: of `REPLAY_SCHEMA`, with `instance` for a fleet. fleet: the member of each instance, by whose errors its latencies are
             longer; one stands for all. Empty: as they are.
     """
-    return (_longer(fleet, requests, slo) if fleet else _latency(requests, slo)) <= slo.limit_s
-
-
-def _latency(requests: pl.DataFrame, slo: Slo) -> pl.Series:
-    ttft, e2e = pl.col("first_token_s") - pl.col("sent_s"), pl.col("end_s") - pl.col("sent_s")
-    after = pl.when(pl.col("output_tokens") > 1).then((e2e - ttft) / (pl.col("output_tokens") - 1))
-    return requests.select({"ttft": ttft, "e2e": e2e}.get(slo.metric, after)).to_series()
+    return (_longer(fleet, requests, slo) if fleet else latency(requests, slo.metric)) <= slo.limit_s
 
 
 def _long_enough(workload: Workload, slos: Sequence[Slo], limits: Limits, rate: float, instances: int = 1) -> Workload:
