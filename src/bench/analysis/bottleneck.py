@@ -19,7 +19,7 @@ from bench.records.relief import CurveRelief
 from bench.statistics import TAIL, rarer_by_chance
 from bench.study import Slo
 
-__all__ = ["bottleneck", "refusals"]
+__all__ = ["bottleneck", "pinned", "refusals"]
 
 _BROKEN = ("stream_error", "truncated", "disconnect", "http_500", "http_502")  # outcomes that no admission limit answers with
 # highest load looked at ÷ the one that misses; tuned: benchmarks.capacity, seed 5: what is full shows more plainly there
@@ -100,9 +100,14 @@ def _full(runs: pl.DataFrame, here: Bottleneck) -> Bottleneck | None:
         free, prompt = left
         bytes_each = _request_bytes(runs)
         return replace(here, evidence="held_by_cache", free_tokens=free, prompt_tokens=prompt, request_bytes=bytes_each)
-    if slots is None and high <= (1 + _PINNED) * running + 0.5:
+    if slots is None and pinned(running, high):
         return replace(here, evidence="pinned", running=high)
     return None
+
+
+def pinned(running: float, high: float) -> bool:
+    """Whether an unknown bound holds the requests that run while others wait. Args: running, high: their mean, and the most."""
+    return high <= (1 + _PINNED) * running + 0.5
 
 
 def _no_room(runs: pl.DataFrame) -> tuple[float | None, float | None] | None:
