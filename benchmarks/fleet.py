@@ -28,7 +28,7 @@ import numpy as np
 
 from bench.load.schedule import PlannedRequest, schedule
 from bench.predict.calibrate import Calibrated, calibrate
-from bench.predict.carried import carried, rates_carried, unequal, unequal_carried, within
+from bench.predict.carried import carried, fleet_rates, rates_carried, unequal, within
 from bench.predict.day import draws, replayed_day
 from bench.predict.ensemble import members, typical
 from bench.predict.fleet import FleetReplay, Instances, Router, replay_fleet
@@ -136,7 +136,7 @@ def judge_unequal(seed: int) -> dict[str, tuple[float, bool, float]] | None:
     ensemble = [
         tuple(member for member, n in zip(pair, counts, strict=True) for _ in range(n)) for pair in zip(*drawn, strict=True)
     ]
-    rates = unequal_carried(ensemble, workload, slos, "least-requests")
+    rates = fleet_rates(ensemble, workload, slos, "least-requests")
     if not min(rates):
         return None
     found = ensemble_interval(rates)

@@ -336,9 +336,9 @@ def test_failures_are_counted_over_the_runs_of_the_level(summary):
     assert (found.unit, found.failed, found.requests, found.in_flight) == ("requests in flight", 150, 800, 6.5)
     # Of a table without windows the whole runs count.
     runs = level({"failed": 3, "requests": 10}, {"failed": 4, "requests": 11}, steady_failed=1, steady_requests=None)
-    found = refusals(runs, {"missed": [{"by": "failed"}]}, [], HERE)
+    found = refusals(runs, runs.clear(), {"missed": [{"by": "failed"}]}, [], HERE)
     assert (found.failed, found.requests, found.in_flight) == (7, 21, None)
-    assert refusals(runs, {"missed": [{"by": "ttft_p99_s"}]}, [], HERE) is None
+    assert refusals(runs, runs.clear(), {"missed": [{"by": "ttft_p99_s"}]}, [], HERE) is None
 
 
 @pytest.mark.parametrize(("failed", "late", "found"), [(3, 2, "refusals"), (2, 3, "unknown")])
@@ -348,6 +348,15 @@ def test_an_slo_that_mostly_failed_requests_miss_is_missed_by_refusals(summary, 
     runs = frame(rows)
     point = operating_points(runs, TTFT, failed_share=0.2).row(0, named=True)
     assert bottleneck(runs, point, TTFT).cause == found
+
+
+def test_requests_that_fail_at_any_load_do_not_limit_it(summary):
+    """30 of 1,000 fail at any load, and 28 are late at the load that misses; 50 may miss."""
+    rows = [served_row(summary, level, requests=1000, failed=30, slow=28 * (level == 8)) for level in (1, 2, 8)]
+    runs = frame(rows)
+    point = operating_points(runs, TTFT, failed_share=0.2).row(0, named=True)
+    assert point["missed_at"] == 8
+    assert bottleneck(runs, point, TTFT).cause == "unknown"
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import polars as pl
 import pytest
+from benchmarks.naive_engine import serve
 
 from bench.analyse.reliefs import find_reliefs
 from bench.errors import BenchError
@@ -17,7 +18,7 @@ from bench.predict.step_time import StepTime
 from bench.records.files import write_record
 from bench.records.relief import CurveRelief, Gain, Relief, Reliefs, read_reliefs
 from bench.study import parse_slo
-from tests.test_predict import LIMITS, drawn, run_of
+from tests.test_predict import LIMITS, TRUE, drawn, run_of
 
 ROOM = replace(LIMITS, sequences=64)
 FEW = replace(LIMITS, sequences=6)
@@ -81,6 +82,23 @@ def test_a_model_that_does_not_find_the_measured_limit_again_has_no_relief():
     assert relief_of(model, runs, slos, {"ttft"}, 9.0, 6.0, fewest=150) is not None
     assert relief_of(model, runs, slos, {"ttft"}, 24.0, 20.0, fewest=150) is None
     assert relief_of(model, runs, slos, {"ttft"}, 1.0, fewest=150) is None  # and one that missed at a single request
+
+
+def test_where_latency_hardly_rises_with_load_the_limit_is_the_measured_one():
+    """With two slots TPOT P50 is 9.6 ms at three and four in flight, and replays meet that up to one in flight, or up to 28."""
+    two, lengths = replace(LIMITS, sequences=2), {"prompts": (20, 60), "outputs": (5, 20)}
+    runs = loops(two, (1, 3, 4), **lengths)
+    found = relief_of(calibrate(runs, two, draws=5), runs, [parse_slo("tpot_p50=9.6ms")], {"tpot"}, 4.0, 3.0, fewest=150)
+    assert [gain.resource for gain in found.gains[: found.tied]] == ["decode"]
+
+    def halved(**step):
+        return TRUE.seconds(**step) - TRUE.seconds(**{**step, "firsts": 0, "prefill": 0, "attended": 0.0}) / 2
+
+    def rps(seconds, held):
+        ends = serve(drawn(600, **lengths), seconds, tokens=two.tokens, sequences=2, held=held)["end_s"].sort()
+        return 300 / (ends[450] - ends[150])
+
+    assert found.gains[0].low < rps(halved, 20) / rps(TRUE.seconds, 3) < found.gains[0].high
 
 
 POINT = {"deployment": "a", "workload": "w", "axis": "concurrency", "kind": "found", "basis": "steady", "limit": 3.0, "missed_at": 4.0,

@@ -23,6 +23,7 @@ __all__ = [
     "isotonic",
     "least",
     "normal",
+    "rarer_by_chance",
     "student_t",
     "variance_by_chance",
 ]
@@ -61,6 +62,17 @@ def f_below(ratio: float, above: int, below: int) -> float:
     from scipy.special import fdtr  # noqa: PLC0415
 
     return float(fdtr(above, below, ratio))
+
+
+def rarer_by_chance(few: int, of_few: int, more: int, of_more: int) -> float:
+    """Probability that chance alone puts so few of all hits, or fewer, into the first of two samples: Fisher's exact test, one-sided.
+
+    Args:
+        few, of_few: hits in the first sample, and its size. more, of_more: the same of the second one.
+    """
+    from scipy.stats import hypergeom  # noqa: PLC0415 - a second, which callers without hits need not pay
+
+    return float(hypergeom.cdf(few, of_few + of_more, few + more, of_few))
 
 
 def isotonic(

@@ -10,6 +10,7 @@ from typing import Any
 
 import polars as pl
 
+from bench.analysis.bottleneck import pinned
 from bench.errors import BenchError
 from bench.predict.calibrate import Calibrated, Given, MeasuredRun, as_shown, calibrate
 from bench.predict.predict import misfits
@@ -28,7 +29,6 @@ _NO_LIMIT = "the replays do not find the limit near the measured one"
 # tokens of a step that vLLM, llama.cpp and others have where nobody says another number; source: their defaults, by version and device
 _BUDGETS = (512, 2048, 8192)
 _QUEUED = 0.5  # least share of scrapes with waiting requests where a bound on sequences shows; convention
-_PINNED = 0.02  # relative range of running requests below which a bound holds them; convention
 
 
 def find_reliefs(
@@ -170,7 +170,7 @@ def _running(runs: pl.DataFrame) -> int | None:
     """The most requests that run at once while others wait; None where nothing shows a bound on them."""
     queued = runs.filter((pl.col("steady_queued_share") >= _QUEUED) & pl.col("telemetry_valid"))
     most, mean = queued["steady_running_high"].max(), queued["steady_running"].max()
-    if most is None or mean is None or float(most) > (1 + _PINNED) * float(mean) + 0.5:  # type: ignore[arg-type]
+    if most is None or mean is None or not pinned(float(mean), float(most)):  # type: ignore[arg-type]
         return None
     return round(float(most))  # type: ignore[arg-type]
 

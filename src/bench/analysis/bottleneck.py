@@ -16,9 +16,10 @@ from bench.analysis.evidence import Bottleneck, Evidence
 from bench.axes import CONCURRENCY
 from bench.records.classes import class_column
 from bench.records.relief import CurveRelief
+from bench.statistics import TAIL, rarer_by_chance
 from bench.study import Slo
 
-__all__ = ["bottleneck", "refusals"]
+__all__ = ["bottleneck", "pinned", "refusals"]
 
 _BROKEN = ("stream_error", "truncated", "disconnect", "http_500", "http_502")  # outcomes that no admission limit answers with
 # highest load looked at ÷ the one that misses; tuned: benchmarks.capacity, seed 5: what is full shows more plainly there
@@ -58,10 +59,11 @@ def bottleneck(
         highest = valid.filter(pl.col("level") == pl.col("level").max())
         return Bottleneck(evidence="highest_level", level=point["highest"], runs=_names(highest))
     missing = valid.filter(pl.col("level") == point["missed_at"])
+    lower = valid.filter(pl.col("level") < point["missed_at"])
     here = Bottleneck(runs=_names(missing), level=point["missed_at"], unit=point["unit"])
     if point["basis"] == "burst":
-        return _of_burst(missing, point, slos, replace(here, unit=None, burst=True))
-    if found := refusals(missing, point, slos, here) or _alone(missing, point, slos, here):
+        return _of_burst(missing, lower, point, slos, replace(here, unit=None, burst=True))
+    if found := refusals(missing, lower, point, slos, here) or _alone(missing, point, slos, here):
         return found
     if relief is not None and relief.relief is not None:
         known = relief.relief
@@ -98,9 +100,14 @@ def _full(runs: pl.DataFrame, here: Bottleneck) -> Bottleneck | None:
         free, prompt = left
         bytes_each = _request_bytes(runs)
         return replace(here, evidence="held_by_cache", free_tokens=free, prompt_tokens=prompt, request_bytes=bytes_each)
-    if slots is None and high <= (1 + _PINNED) * running + 0.5:
+    if slots is None and pinned(running, high):
         return replace(here, evidence="pinned", running=high)
     return None
+
+
+def pinned(running: float, high: float) -> bool:
+    """Whether an unknown bound holds the requests that run while others wait. Args: running, high: their mean, and the most."""
+    return high <= (1 + _PINNED) * running + 0.5
 
 
 def _no_room(runs: pl.DataFrame) -> tuple[float | None, float | None] | None:
@@ -152,10 +159,14 @@ def _missed_by(point: Mapping[str, Any]) -> set[str]:
     return {miss["by"] for miss in point["missed"] or ()}
 
 
-def refusals(missing: pl.DataFrame, point: Mapping[str, Any], slos: Sequence[Slo], here: Bottleneck) -> Bottleneck | None:
-    """How many requests fail; None where they do not end the range: fewer than may, and fewer than half of those that miss an SLO."""
+def refusals(
+    missing: pl.DataFrame, lower: pl.DataFrame, point: Mapping[str, Any], slos: Sequence[Slo], here: Bottleneck
+) -> Bottleneck | None:
+    """How many requests fail; None where they do not end the range: fewer fail than may, and they are fewer than half of those that
+    miss an SLO, or as many fail at the lower levels.
+    """
     by = _missed_by(point)
-    if "failed" not in by and not any(_mostly_failed(missing, slo) for slo in slos if slo.column in by):
+    if "failed" not in by and not any(_mostly_failed(missing, lower, slo) for slo in slos if slo.column in by):
         return None
     window = missing["steady_requests"].null_count() == 0
     failed, requests = (int(missing[f"steady_{name}" if window else name].sum()) for name in ("failed", "requests"))
@@ -171,19 +182,28 @@ def refusals(missing: pl.DataFrame, point: Mapping[str, Any], slos: Sequence[Slo
     )
 
 
-def _mostly_failed(missing: pl.DataFrame, slo: Slo) -> bool:
-    """Whether most of the requests that miss the SLO failed: one that fails exceeds every limit."""
-    judged = missing.select(pl.col("judged").explode()).drop_nulls().unnest("judged")
-    if slo.request_class is not None:
-        judged = judged.filter(pl.col("request_class") == slo.request_class)
+def _mostly_failed(missing: pl.DataFrame, lower: pl.DataFrame, slo: Slo) -> bool:
+    """Whether most of the requests that miss the SLO failed, since a failed one misses it, and significantly more fail than at lower
+    levels: requests that fail at any load do not limit the load.
+    """
+    judged, before = _judged(missing, slo), _judged(lower, slo)
+    failed, failed_before = (each.filter(~pl.col("ok")).height for each in (judged, before))
     late = judged.filter(pl.col("ok") & (pl.col(slo.metric) > slo.limit_s)).height
-    return judged.filter(~pl.col("ok")).height > late
+    return failed > late and (before.is_empty() or rarer_by_chance(failed_before, before.height, failed, judged.height) <= TAIL)
 
 
-def _of_burst(missing: pl.DataFrame, point: Mapping[str, Any], slos: Sequence[Slo], here: Bottleneck) -> Bottleneck:
+def _judged(runs: pl.DataFrame, slo: Slo) -> pl.DataFrame:
+    """The requests that the SLO is about."""
+    judged = runs.select(pl.col("judged").explode()).drop_nulls().unnest("judged")
+    return judged if slo.request_class is None else judged.filter(pl.col("request_class") == slo.request_class)
+
+
+def _of_burst(
+    missing: pl.DataFrame, lower: pl.DataFrame, point: Mapping[str, Any], slos: Sequence[Slo], here: Bottleneck
+) -> Bottleneck:
     """Why a burst of this size misses: whether it fits the server at all, and else what its requests wait for."""
     waiting = _mean(missing, "waiting_standing")
-    if found := refusals(missing, point, slos, here):
+    if found := refusals(missing, lower, point, slos, here):
         return found
     if found := _alone(missing, point, slos, here):
         return found

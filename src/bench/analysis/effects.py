@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,29 +11,17 @@ import polars as pl
 
 from bench.analysis import blocks
 from bench.analysis.levels import squares_within
+from bench.analysis.parts import Part, parts_of
 from bench.analysis.power import Noise, smallest_difference
-from bench.analysis.regions import FEWEST_LEVELS
 from bench.records.columns import METRICS, schema_of
 from bench.statistics import FEWEST_POINTS
 
-__all__ = ["CONFIGURATION", "REGIONS", "Spreads", "effects"]
+__all__ = ["CONFIGURATION", "Spreads", "effects"]
 
 # What repeats have in common. A workload's name holds the lengths that a sweep gives it.
 CONFIGURATION = ("deployment", "workload", "axis", "level")
-REGIONS = ("low loads", "middle loads", "high loads")
 _FAR = 700.0  # largest exponent of e; derived: floating-point numbers end at e to the power of 709
 Spreads = Mapping[str, tuple[float, float]]  # of a metric: how far sessions differ, and the degrees of freedom behind it
-
-
-@dataclass(frozen=True)
-class _Part:
-    """What is judged: a level, a region, a trend or all together."""
-
-    scope: str
-    weights: blocks.Floats
-    workload: str | None = None
-    axis: str | None = None
-    region: str | None = None
 
 
 def effects(pairs: pl.DataFrame, *, spread: float = blocks.ASSUMED_SPREAD, spreads: Spreads | None = None) -> pl.DataFrame:
@@ -65,7 +52,7 @@ def _of_deployment(pairs: pl.DataFrame, share: int, spread: float, spreads: Spre
     known = pairs.join(configurations, on=["workload", "axis", "level"], maintain_order="left")
     cubes = {name: _cells(known, configurations.height, name) for name in metrics}
     fits = [_fit(*cubes[name], *spreads.get(name, (spread, 0.0))) for name in metrics]
-    parts = [_parts(configurations, one) for one in fits]
+    parts = [parts_of(configurations, np.isfinite(one.effects)) for one in fits]
     weights = [np.array([part.weights for part in some]) for some in parts]
     together = _together([cubes[name][0] for name in metrics], fits)
     shares = [np.array([blocks.WEIGHTS[part.scope] for part in some]) for some in parts]
@@ -119,34 +106,6 @@ def _within_session(mine: pl.DataFrame, repeats: float) -> tuple[float, float]:
     return (squares / freedom, float(freedom)) if freedom else (0.0, 0.0)
 
 
-def _parts(configurations: pl.DataFrame, one: blocks.Fit) -> list[_Part]:
-    """What is judged of a metric: only what it has a value of."""
-    there = np.isfinite(one.effects)
-    unit = np.eye(len(there))
-    rows = configurations.rows(named=True)
-    parts = [_Part("level", unit[row["at"]], row["workload"], row["axis"]) for row in rows if there[row["at"]]]
-    for (workload, axis), curve in configurations.group_by("workload", "axis", maintain_order=True):
-        ordered = curve.sort("level")
-        at, load = ordered["at"].to_numpy(), ordered["level"].to_numpy()
-        if len(at) >= FEWEST_LEVELS:
-            for region, mine in zip(REGIONS, np.array_split(at, len(REGIONS)), strict=True):
-                if there[mine].any():
-                    parts.append(_Part("region", _mean(mine[there[mine]], len(there)), str(workload), str(axis), region))
-        at, load = at[there[at]], load[there[at]]
-        if len(at) >= FEWEST_POINTS and load[0] > 0:
-            x = np.log2(load) - np.log2(load).mean()
-            weights = np.zeros(len(there))
-            weights[at] = x / (x**2).sum()
-            parts.append(_Part("trend", weights, str(workload), str(axis)))
-    return [*parts, _Part("all", _mean(np.flatnonzero(there), len(there)))]
-
-
-def _mean(at: Any, levels: int) -> blocks.Floats:
-    weights = np.zeros(levels)
-    weights[at] = 1 / len(at)
-    return weights
-
-
 def _together(cells: Sequence[blocks.Floats], fits: Sequence[blocks.Fit]) -> blocks.Floats:
     """Correlation of the metrics' noise, from what is left of the cells without the levels' effects."""
     if len({one.shape for one in cells}) > 1 or len(cells[0]) == 1:
@@ -155,9 +114,7 @@ def _together(cells: Sequence[blocks.Floats], fits: Sequence[blocks.Fit]) -> blo
     return blocks.correlation(np.array(left).T, len(cells[0]) - 1.0)
 
 
-def _judged(
-    one: blocks.Fit, parts: Sequence[_Part], weights: Any, alpha: float, higher_is_better: bool
-) -> list[dict[str, Any]]:
+def _judged(one: blocks.Fit, parts: Sequence[Part], weights: Any, alpha: float, higher_is_better: bool) -> list[dict[str, Any]]:
     from scipy.special import stdtrit  # noqa: PLC0415 - 0.4 s, which jobs without a comparison need not pay
 
     estimate, error, freedom = blocks.judge(one, weights)
@@ -185,7 +142,7 @@ def _judged(
     return rows
 
 
-def _named(part: _Part, configurations: pl.DataFrame, runs: Mapping[int, int]) -> dict[str, Any]:
+def _named(part: Part, configurations: pl.DataFrame, runs: Mapping[int, int]) -> dict[str, Any]:
     at = np.flatnonzero(part.weights)
     if part.scope == "trend":
         at = np.array([row for row in configurations.filter(workload=part.workload, axis=part.axis)["at"] if row in runs])

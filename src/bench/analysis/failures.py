@@ -8,6 +8,7 @@ from typing import Any
 import polars as pl
 
 from bench.analysis.effects import CONFIGURATION
+from bench.statistics import rarer_by_chance
 
 __all__ = ["FAILURES", "LEAST_SHARE", "failures"]
 
@@ -63,8 +64,6 @@ def _counts(runs: pl.DataFrame) -> pl.DataFrame:
 
 
 def _row(level: Mapping[str, Any], levels: int) -> dict[str, Any]:
-    from scipy.stats import hypergeom  # noqa: PLC0415 - a second, which comparisons without failures need not pay
-
     failed, sent = level["failed"], level["requests"]
     failed_too, sent_too = level["failed_candidate"], level["requests_candidate"]
     share, share_too = sum(failed) / sum(sent), sum(failed_too) / sum(sent_too)
@@ -73,7 +72,7 @@ def _row(level: Mapping[str, Any], levels: int) -> dict[str, Any]:
         (round(sum(f) / dispersion), round(sum(n) / dispersion)) for f, n in ((failed, sent), (failed_too, sent_too))
     )
     (more, of_more), (fewer, of_fewer) = (theirs, ours) if share_too > share else (ours, theirs)
-    p = float(hypergeom.sf(more - 1, of_more + of_fewer, more + fewer, of_more))  # `more` or more on that side, of all failures
+    p = rarer_by_chance(fewer, of_fewer, more, of_more)
     alike = abs(share_too - share) < LEAST_SHARE
     verdict = "no evidence" if alike or p > _WRONG / levels else "worse" if share_too > share else "better"
     return {

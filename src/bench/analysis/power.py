@@ -6,11 +6,12 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+import polars as pl
 
 from bench.analysis import blocks
-from bench.analysis.regions import FEWEST_LEVELS
+from bench.analysis.parts import parts_of
 from bench.records.columns import METRICS
-from bench.statistics import FEWEST_POINTS, least
+from bench.statistics import least
 
 __all__ = ["CORRELATION", "POWER", "Noise", "sessions_for", "smallest_difference", "visible"]
 
@@ -63,7 +64,8 @@ def visible(noise: Noise, sessions: int, levels: int, repeats: float, metrics: i
     """The smallest relative difference over all levels that so many sessions find in 8 of 10 cases.
 
     Args:
-        sessions: of each side, `blocks.FEWEST_SESSIONS` or more. levels, repeats: of each session. metrics: that are judged.
+        sessions: of each side, `blocks.FEWEST_SESSIONS` or more. levels, repeats: of each session, each level twice the one before.
+            metrics: that are judged.
     """
     cell = 2 * noise.run**2 / repeats
     one = blocks.Fit(
@@ -78,17 +80,14 @@ def visible(noise: Noise, sessions: int, levels: int, repeats: float, metrics: i
         sessions=sessions,
         repeats=repeats,
     )
-    mean = np.full((1, levels), 1 / levels)
-    parts = np.array_split(np.arange(levels), 3) if levels >= FEWEST_LEVELS else []
-    thirds = [np.isin(np.arange(levels), part) / len(part) for part in parts]
-    x = np.arange(levels) - (levels - 1) / 2
-    trend = [x / (x**2).sum()] if levels >= FEWEST_POINTS else []
-    tests = np.vstack([np.eye(levels), *thirds, *trend, mean])
-    scopes = ["level"] * levels + ["region"] * len(thirds) + ["trend"] * len(trend) + ["all"]
-    weights = np.array([blocks.WEIGHTS[scope] for scope in scopes])
+    numbers = np.arange(levels)
+    sweep = pl.DataFrame({"at": numbers, "workload": "", "axis": "", "level": 2.0**numbers})
+    parts = parts_of(sweep, np.full(levels, fill_value=True))
+    tests = np.array([part.weights for part in parts])
+    weights = np.array([blocks.WEIGHTS[part.scope] for part in parts])
     together = np.full((metrics, metrics), CORRELATION) + (1 - CORRELATION) * np.eye(metrics)
     alpha = blocks.critical([one] * metrics, [tests] * metrics, [weights] * metrics, together, draws=_DRAWS)
-    _, error, freedom = blocks.judge(one, mean)
+    _, error, freedom = blocks.judge(one, tests[-1:])
     return smallest_difference(float(error[0]), float(freedom[0]), alpha)
 
 

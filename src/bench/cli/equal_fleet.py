@@ -38,13 +38,13 @@ def of_traffic(fleet: Fleet, workload: Workload, slos: list[Slo], traffic: Traff
     model, limits = fleet.calibrated()
     rates = rates_carried(tracked(fleet.ensemble(model, limits), "One instance"), workload, slos)
     if not min(rates):
-        fleet.refuse(list(doubts(model, [replayed(typical(model, limits), workload, slos, 1e-3)])))
+        fleet.refuse(list(doubts(model, [replayed([typical(model, limits)], workload, slos, 1e-3, fleet.router)])))
         raise BenchError(f"no rate is clearly within {' and '.join(map(str, slos))}: even a request alone may take longer.")
     alone = carried(model, workload, slos, rates, limits)
     fleet.refuse(alone.at.doubts)
     known, rates = _together(fleet, model, limits, workload, slos, traffic.peak, alone.rate, rates)
     number, together = max(known), known[max(known)]
-    at = replayed(typical(model, limits), workload, slos, together.high, instances=number, router=fleet.router)
+    at = replayed([typical(model, limits)] * number, workload, slos, together.high * number, fleet.router)
     fleet.refuse(list(doubts(model, [at])))
     needed = Interval(*(math.ceil(traffic.peak / rate - 1e-9) for rate in (together.value, together.high, together.low)))
     days, notes, needs = (

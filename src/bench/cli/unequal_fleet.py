@@ -23,7 +23,7 @@ __all__ = ["of_deployments"]
 
 def of_deployments(fleet: Fleet, workload: Workload, slos: list[Slo], traffic: Traffic | None) -> None:
     """Print what instances of several deployments carry behind one router, and what they make of the traffic."""
-    from bench.predict.carried import carried, rates_carried, unequal, unequal_carried
+    from bench.predict.carried import carried, fleet_rates, rates_carried, unequal
     from bench.predict.day import draws, replayed_day
     from bench.predict.ensemble import typical
     from bench.predict.predict import ensemble_interval
@@ -51,7 +51,7 @@ def of_deployments(fleet: Fleet, workload: Workload, slos: list[Slo], traffic: T
         tuple(member for ensemble, _, number in drawn for member in [ensemble[i]] * number) for i in range(len(drawn[0][0]))
     ]
     usual = tuple(member for _, member, number in drawn for member in [member] * number)
-    rates = unequal_carried(tracked(fleets, f"{len(usual)} behind {fleet.router}"), workload, slos, fleet.router)
+    rates = fleet_rates(tracked(fleets, f"{len(usual)} behind {fleet.router}"), workload, slos, fleet.router)
     if not min(rates):
         raise BenchError(f"no rate is clearly within the SLOs of these instances behind {fleet.router}.")
     whole = ensemble_interval(rates)

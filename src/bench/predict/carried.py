@@ -14,7 +14,7 @@ from bench.predict.calibrate import Calibrated
 from bench.predict.ensemble import Member
 from bench.predict.fleet import FleetReplay, Instances, Router, replay_fleet
 from bench.predict.predict import METRICS, Predicted, ensemble_interval, predict
-from bench.predict.replay import replay
+from bench.predict.replay import latency, replay
 from bench.predict.state import Limits
 from bench.records.calibration import Interval
 from bench.study import Slo, Workload
@@ -27,13 +27,12 @@ __all__ = [
     "Carried",
     "carried",
     "crossing",
+    "fleet_rates",
     "latency_longer",
     "overhead_s",
     "rates_carried",
     "replayed",
     "unequal",
-    "unequal_carried",
-    "unequal_replayed",
     "within",
     "worst_excess",
 ]
@@ -70,27 +69,15 @@ def rates_carried(
     instances: int = 1,
     router: Router = "round-robin",
 ) -> list[float]:
-    """The highest rate that an instance sustains within the SLOs, for each member of the ensemble (requests/s; conversations/s).
+    """`fleet_rates` of as many equal instances, for each member of the ensemble (requests/s of one; conversations/s)."""
+    return [rate / instances for rate in fleet_rates(([member] * instances for member in ensemble), workload, slos, router)]
+
+
+def fleet_rates(ensemble: Iterable[Sequence[Member]], workload: Workload, slos: Sequence[Slo], router: Router) -> list[float]:
+    """The highest rate that a fleet sustains within the SLOs, for each draw of it (requests/s; conversations/s).
 
     Args:
-        workload: an open loop. instances: that share the traffic.
-
-    Returns:
-        0 where none is within them, or no request fits.
-    """
-    found: list[float] = []
-    for member in ensemble:
-        found.append(_highest(member, workload, slos, instances, router, found[-1] if found and found[-1] else math.inf))
-    return found
-
-
-def unequal_carried(
-    ensemble: Iterable[Sequence[Member]], workload: Workload, slos: Sequence[Slo], router: Router
-) -> list[float]:
-    """The highest rate that a fleet of unequal instances sustains within the SLOs, for each draw of it (requests/s; conversations/s).
-
-    Args:
-        ensemble: of each draw, the member of each instance.
+        ensemble: of each draw, the member of each instance. workload: an open loop.
 
     Returns:
         0 where none is within them, or one of the instances fits no request.
@@ -102,17 +89,16 @@ def unequal_carried(
         most = sum(alone[id(member)] for member in fleet)
 
         def excess(rate: float, fleet: Sequence[Member] = fleet) -> float:
-            table = unequal_replayed(fleet, workload, slos, rate, router).requests.sort("sent_s")
-            return _excess(fleet, table.slice(int(WARM * table.height)), slos)
+            table = replayed(fleet, workload, slos, rate, router).requests.sort("sent_s")
+            return worst_excess(fleet, table.slice(int(WARM * table.height)), slos)
 
         near = found[-1] if found and found[-1] else most
+        # With lax limits, a replay ends before its queue is too long.
         found.append(crossing(excess, min(near, most / CLOSE), most=most) if all(alone.values()) else 0.0)
     return found
 
 
-def unequal_replayed(
-    fleet: Sequence[Member], workload: Workload, slos: Sequence[Slo], rate: float, router: Router
-) -> FleetReplay:
+def replayed(fleet: Sequence[Member], workload: Workload, slos: Sequence[Slo], rate: float, router: Router) -> FleetReplay:
     """A replay long enough to judge the SLOs. Args: fleet: the member of each instance. rate: of the whole fleet."""
     limits = max((member.limits for member in fleet), key=lambda each: each.sequences)
     wanted = _long_enough(workload, slos, limits, rate / len(fleet), len(fleet))
@@ -130,18 +116,22 @@ def overhead_s(fleet: Sequence[Member]) -> float:
     return sum(member.overhead_s for member in fleet) / len(fleet)
 
 
-def _excess(fleet: Sequence[Member], requests: pl.DataFrame, slos: Sequence[Slo]) -> float:
-    """As `worst_excess`, where each instance's latencies are longer by its own factor."""
-    reached = ((_longer(fleet, requests, slo).quantile(slo.share, "higher"), slo) for slo in slos)
+def worst_excess(fleet: Sequence[Member], requests: pl.DataFrame, slos: Sequence[Slo]) -> float:
+    """By how much the SLO that is missed most is over its limit: ln(percentile ÷ limit). Args: requests: as of `within`."""
+    # A class's limit is one on its own requests.
+    mine = [
+        requests if slo.request_class is None else requests.filter(pl.col("request_class") == slo.request_class) for slo in slos
+    ]
+    reached = ((_longer(fleet, each, slo).quantile(slo.share, "higher"), slo) for each, slo in zip(mine, slos, strict=True))
     return max((math.log(value / slo.limit_s) for value, slo in reached if value), default=-FAR)
 
 
 def _longer(fleet: Sequence[Member], requests: pl.DataFrame, slo: Slo) -> pl.Series:
     """The latency that an SLO limits, of each request, as long as it may be at the instance that served it (s)."""
     if len(fleet) == 1:
-        return _latency(requests, slo) * latency_longer(fleet[0], slo)
+        return latency(requests, slo.metric) * latency_longer(fleet[0], slo)
     factors = pl.Series([latency_longer(member, slo) for member in fleet])
-    return _latency(requests, slo) * factors.gather(requests["instance"] % len(fleet))
+    return latency(requests, slo.metric) * factors.gather(requests["instance"] % len(fleet))
 
 
 def carried(model: Calibrated, workload: Workload, slos: Sequence[Slo], rates: Sequence[float], limits: Limits) -> Carried:
@@ -162,26 +152,9 @@ def within(requests: pl.DataFrame, slo: Slo, fleet: Sequence[Member] = ()) -> pl
 
     Args:
         requests: of `REPLAY_SCHEMA`, with `instance` for a fleet. fleet: the member of each instance, by whose errors its latencies are
-            longer; one stands for all. None: as they are.
+            longer; one stands for all. Empty: as they are.
     """
-    return (_longer(fleet, requests, slo) if fleet else _latency(requests, slo)) <= slo.limit_s
-
-
-def _latency(requests: pl.DataFrame, slo: Slo) -> pl.Series:
-    ttft, e2e = pl.col("first_token_s") - pl.col("sent_s"), pl.col("end_s") - pl.col("sent_s")
-    after = pl.when(pl.col("output_tokens") > 1).then((e2e - ttft) / (pl.col("output_tokens") - 1))
-    return requests.select({"ttft": ttft, "e2e": e2e}.get(slo.metric, after)).to_series()
-
-
-def replayed(
-    member: Member, workload: Workload, slos: Sequence[Slo], rate: float, *, instances: int = 1, router: Router = "round-robin"
-) -> FleetReplay:
-    """A replay long enough to judge the SLOs. Args: rate: of an instance."""
-    wanted = _long_enough(workload, slos, member.limits, rate, instances)
-    plans = schedule(wanted, rate * instances, f"carried/{member.number}")
-    return replay_fleet(
-        plans, Instances(member.server, instances), router, overhead_s=member.overhead_s, seed=1 + member.number
-    )
+    return (_longer(fleet, requests, slo) if fleet else latency(requests, slo.metric)) <= slo.limit_s
 
 
 def _long_enough(workload: Workload, slos: Sequence[Slo], limits: Limits, rate: float, instances: int = 1) -> Workload:
@@ -192,29 +165,6 @@ def _long_enough(workload: Workload, slos: Sequence[Slo], limits: Limits, rate: 
     return workload.model_copy(
         update={"num_requests": math.ceil(instances * max(each, _TIMES * rate * paused_s)), "duration_s": None}
     )
-
-
-def _highest(member: Member, workload: Workload, slos: Sequence[Slo], instances: int, router: Router, near: float) -> float:
-    """The highest rate of a member. Args: near: where to begin to look."""
-    most = _most(member, workload)
-    if not most:
-        return 0.0
-
-    def excess(rate: float) -> float:
-        table = replayed(member, workload, slos, rate, instances=instances, router=router).requests.sort("sent_s")
-        return worst_excess(member, table.slice(int(WARM * table.height)), slos)
-
-    return crossing(excess, min(near, most / CLOSE), most=most)  # with lax limits, a replay ends before its queue is too long
-
-
-def worst_excess(member: Member, requests: pl.DataFrame, slos: Sequence[Slo]) -> float:
-    """By how much the SLO that is missed most is over its limit: ln(percentile ÷ limit). Args: requests: of `REPLAY_SCHEMA`."""
-    # A class's limit is one on its own requests.
-    mine = [
-        requests if slo.request_class is None else requests.filter(pl.col("request_class") == slo.request_class) for slo in slos
-    ]
-    reached = ((_latency(each, slo).quantile(slo.share, "higher"), slo) for each, slo in zip(mine, slos, strict=True))
-    return max((math.log(value * latency_longer(member, slo) / slo.limit_s) for value, slo in reached if value), default=-FAR)
 
 
 def crossing(excess: Callable[[float], float], start: float, *, most: float) -> float:

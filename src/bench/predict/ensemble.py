@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from bench.load.schedule import PlannedRequest
 from bench.predict.calibrate import Calibrated
 from bench.predict.noise import Noise
+from bench.predict.replay import Replay, replay
 from bench.predict.server import ReplayedServer
 from bench.predict.state import Limits
 from bench.predict.step_time import StepTime
@@ -43,6 +46,19 @@ class Member:
     def wake_s(self) -> float:
         """Extra time of a step that finds the engine idle (s)."""
         return max(0.0, self.step.idle_s - self.path_s)
+
+    def replay(self, plans: Sequence[PlannedRequest], *, held: int | None = None, seed: int) -> Replay:
+        """Planned requests on this server. Args: held, seed: as of `replay`."""
+        return replay(
+            plans,
+            self.limits,
+            self.step,
+            held=held,
+            overhead_s=self.overhead_s,
+            wake_s=self.wake_s,
+            noise=self.noise,
+            seed=seed,
+        )
 
     def server(self, number: int, now: float) -> ReplayedServer:
         """An instance, whose clock starts then (s); each has other noise."""

@@ -10,21 +10,22 @@ import numpy as np
 
 from bench.predict.asked import Asked
 from bench.predict.calibrate import Calibrated, MeasuredRun
-from bench.predict.carried import FAR, FEWEST_REQUESTS, WARM, crossing, worst_excess
+from bench.predict.carried import CLOSE, FAR, FEWEST_REQUESTS, WARM, crossing, worst_excess
 from bench.predict.ensemble import Member, typical
 from bench.predict.predict import doubts
-from bench.predict.replay import Replay, replay
+from bench.predict.replay import Replay
 from bench.predict.state import Limits
-from bench.predict.step_time import StepTime
 from bench.statistics import Z
 from bench.study import Slo
 
-__all__ = ["Highest", "Replays", "beyond", "found_again", "highest_loads"]
+__all__ = ["Highest", "Replays", "highest_loads"]
 
 _TIMES = 20  # times that a replay has the requests in flight, at least: chance piles up √2 ÷ √(10 × those) of the half; derived
 _MOST = 10_000  # most requests of a replay; convention
 _BEHIND = 0.03  # share of the second half's arrivals that may pile up; convention
-_OFF = 1.3  # factor between a model's limit of its own server and the measured one from which on it is no model; convention
+# factor between a model's limit of its own server and the measured one, or between latencies there and their limits, from which on it
+# is no model; convention
+_OFF = 1.3
 _HIGHEST = 8.0  # load from which on none is within the SLOs ÷ the measured limit; convention
 
 
@@ -44,26 +45,16 @@ def highest_loads(
     member = typical(model)
     asked = Asked(sorted(runs, key=lambda run: abs(math.log(float(run.row["level"]) / near))), FEWEST_REQUESTS)
     replays = Replays(member, asked, slos, near)
-    own = replays.limit(model.limits, member.step, near)
-    if own is None or not found_again(own.level, near, held=asked.held):
+    own = replays.found_again(near)
+    if own is None:
         return [None for _ in obeyed]
     known = _with_steps_of(own.played, model)
-    tried = {limits: replays.limit(limits, member.step, own.level) for limits in dict.fromkeys(obeyed)}
+    tried = {limits: replays.limit(replace(member, limits=limits), own.level) for limits in dict.fromkeys(obeyed)}
     loads = {
         limits: None if found is None or found.open or any(doubts(known, [found.played])) else found.level
         for limits, found in tried.items()
     }
     return [loads[limits] for limits in obeyed]
-
-
-def found_again(replayed: float, measured: float, *, held: bool) -> bool:
-    """Whether a model's limit of its own server is that of the server. Args: held: whether what is replayed are whole requests."""
-    return 1 / _OFF < replayed / measured < _OFF or (held and abs(replayed - measured) < 1)
-
-
-def beyond(replayed: float, missed_at: float) -> bool:
-    """Whether a model's limit of its own server is far above a load that the server missed its SLOs at."""
-    return replayed > _OFF * missed_at
 
 
 def _with_steps_of(played: Replay, model: Calibrated) -> Calibrated:
@@ -79,7 +70,7 @@ class Highest:
 
     Attributes:
         spare: resources of which the server had more than enough beyond it too. open: whether no load beyond it was tried.
-        played: its replay.
+        played: its replay. over: by how much (ln) latencies may be over their limits, as they were where the limit was measured.
     """
 
     level: float
@@ -87,6 +78,7 @@ class Highest:
     spare: frozenset[str]
     open: bool
     played: Replay
+    over: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -111,38 +103,74 @@ class Replays:
         """Whether levels are requests in flight."""
         return self._asked.held
 
-    def limit(self, limits: Limits, step: StepTime, start: float) -> Highest | None:
-        """The highest load within the SLOs. Args: start: where to begin to look."""
+    def own(self, measured: float | None) -> Highest | None:
+        """The highest load within the SLOs of the member itself; None where its replays are far from what was measured.
+
+        They are near it in load, or, where latency hardly rises with load, in latency: then little in it is much in the limit. The
+        limit of such a member is the measured one, and whatever its latencies are off by there they may be at other loads.
+
+        Args:
+            measured: the highest load within the SLOs; None where it is not known: no higher than the lowest that misses.
+        """
+        if found := self.found_again(measured):
+            return found
+        at = self._level(measured or self._near)
+        here = self._try(self._member, at)
+        if not here.rps or abs(here.excess) > math.log(_OFF):
+            return None
+        above = self._try(self._member, max(CLOSE * at, at + self.held))
+        return Highest(at, here.rps, above.spare, open=False, played=here.played, over=here.excess)
+
+    def found_again(self, measured: float | None) -> Highest | None:
+        """The same where the replays find it by themselves, near the measured one. Args: measured: as of `own`."""
+        found = self.limit(self._member, self._near)
+        if found is None or not found.rps:
+            return None
+        if measured is None:
+            return found if found.level <= _OFF * self._near else None
+        alike = self.held and abs(found.level - measured) < 1
+        return found if alike or 1 / _OFF < found.level / measured < _OFF else None
+
+    def limit(self, server: Member, start: float, over: float = 0.0) -> Highest | None:
+        """The highest load within the SLOs of a server that is like the member.
+
+        Args:
+            start: where to begin to look. over: as of `Highest`.
+        """
         tried: dict[float, _Tried] = {}
 
-        def excess(level: float) -> float:
-            level = float(max(1, round(level))) if self._asked.held else level
+        def excess(load: float) -> float:
+            level = self._level(load)
             if level not in tried:
-                tried[level] = self._try(limits, step, level)
-            return tried[level].excess
+                tried[level] = self._try(server, level)
+            return tried[level].excess - over
 
-        found = crossing(excess, start, most=_HIGHEST * self._near)
-        found = float(max(1, round(found))) if self._asked.held else found
-        if found not in tried or tried[found].excess > 0:
+        found = self._level(crossing(excess, start, most=_HIGHEST * self._near))
+        if found not in tried or tried[found].excess > over:
             return None
         beyond = [level for level in tried if level > found]
         spare = tried[min(beyond)].spare if beyond else frozenset()
         return Highest(found, tried[found].rps, spare, not beyond, tried[found].played)
 
-    def _try(self, limits: Limits, step: StepTime, level: float) -> _Tried:
+    def _level(self, load: float) -> float:
+        """A load as it can be asked for: of a closed loop a whole number."""
+        return float(max(1, round(load))) if self.held else load
+
+    def _try(self, server: Member, level: float) -> _Tried:
         """Replay so many requests that the number of those in flight is no chance."""
         count = self._asked.fewest
         while True:
-            played = self._replayed(limits, step, level, count)
-            done, spare = played.requests.sort("sent_s"), _spare(played, limits)
+            plans = self._asked.at(level, count)
+            played = server.replay(plans, held=int(level) if self.held else None, seed=1 + server.number)
+            done, spare = played.requests.sort("sent_s"), _spare(played, server.limits)
             if done.is_empty():
                 return _Tried(played, FAR, 0.0, spare)
             sent, ends = done["sent_s"].to_numpy(), np.sort(done["end_s"].to_numpy())
             e2e = float((done["end_s"] - done["sent_s"]).mean())  # type: ignore[arg-type]
             span = float(sent[-1] - sent[0]) or e2e
-            flying = level if self._asked.held else len(sent) * e2e / span
+            flying = level if self.held else len(sent) * e2e / span
             arrived, behind = len(sent) - len(sent) // 2, 0.0
-            if not self._asked.held:
+            if not self.held:
                 ended = np.searchsorted(ends, sent[-1]) - np.searchsorted(ends, sent[len(sent) // 2])
                 behind = 1 - float(ended) / arrived
             by_chance = Z * math.sqrt(2 * flying) / arrived
@@ -153,24 +181,11 @@ class Replays:
                 break
             count = min(_MOST, math.ceil(1.2 * _TIMES * flying))
         first = int(WARM * len(sent))
-        last = len(sent) - 1 - (int(level) if self._asked.held else 0)
-        if last <= first or (self._asked.held and ends[last] <= ends[first]):
+        last = len(sent) - 1 - (int(level) if self.held else 0)
+        if last <= first or (self.held and ends[last] <= ends[first]):
             return _Tried(played, FAR, 0.0, spare)
-        rps = (last - first) / (ends[last] - ends[first] if self._asked.held else sent[last] - sent[first])
-        return _Tried(played, worst_excess(self._member, done[first:], self._slos), float(rps), spare)
-
-    def _replayed(self, limits: Limits, step: StepTime, level: float, count: int) -> Replay:
-        member, held = self._member, self._asked.held
-        return replay(
-            self._asked.at(level, count),
-            limits,
-            step,
-            held=int(level) if held else None,
-            overhead_s=member.overhead_s,
-            wake_s=member.wake_s,
-            noise=member.noise,
-            seed=1 + member.number,
-        )
+        rps = (last - first) / (ends[last] - ends[first] if self.held else sent[last] - sent[first])
+        return _Tried(played, worst_excess([server], done[first:], self._slos), float(rps), spare)
 
 
 def _spare(played: Replay, limits: Limits) -> frozenset[str]:

@@ -14,7 +14,7 @@ from bench.predict.calibrate import Calibrated
 from bench.predict.ensemble import members as ensemble
 from bench.predict.fleet import FleetReplay
 from bench.predict.gaps import Gaps
-from bench.predict.replay import Replay, replay
+from bench.predict.replay import Replay, latency
 from bench.predict.spent import PHASES
 from bench.predict.state import Limits
 from bench.records.calibration import Doubt, Interval
@@ -89,10 +89,8 @@ def measures(requests: pl.DataFrame, gaps: Gaps | None = None) -> dict[str, floa
     if requests.is_empty():
         return {}
     span = float(requests["end_s"].max()) - float(requests["sent_s"].min())  # type: ignore[arg-type]
-    ttft, e2e = requests["first_token_s"] - requests["sent_s"], requests["end_s"] - requests["sent_s"]
-    several = requests.filter(pl.col("output_tokens") > 1)
+    ttft, tpot, e2e = (latency(requests, metric) for metric in ("ttft", "tpot", "e2e"))
     itl = gaps.percentiles(0.5, 0.99) if gaps else (None, None)
-    tpot = several.select((pl.col("end_s") - pl.col("first_token_s")) / (pl.col("output_tokens") - 1)).to_series()
     found = {
         "throughput_tokens_per_s": float(requests["output_tokens"].sum()) / span,
         "throughput_requests_per_s": requests.height / span,
@@ -123,21 +121,8 @@ def predict(
         plans: the requests of the nth replay. held: as of `replay`. limits: of the scheduler, in place of the calibrated ones (a
             what-if). members: replays.
     """
-    obeyed = limits or model.limits
-    servers = ensemble(model, obeyed, count=members, seed=seed)
-    replays = [
-        replay(
-            plans(member.number),
-            obeyed,
-            member.step,
-            held=held,
-            overhead_s=member.overhead_s,
-            wake_s=member.wake_s,
-            noise=member.noise,
-            seed=seed + member.number,
-        )
-        for member in servers
-    ]
+    servers = ensemble(model, limits, count=members, seed=seed)
+    replays = [member.replay(plans(member.number), held=held, seed=seed + member.number) for member in servers]
     found = [
         measures(each.requests, each.log.gaps(model.fitted.strays, seed + member.number))
         for member, each in zip(servers, replays, strict=True)

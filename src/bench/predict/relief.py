@@ -16,10 +16,8 @@ import numpy.typing as npt
 from bench.predict.asked import Asked
 from bench.predict.calibrate import Calibrated, MeasuredRun
 from bench.predict.carried import CLOSE, FEWEST_REQUESTS
-from bench.predict.ensemble import members
-from bench.predict.limit import Replays, beyond, found_again
-from bench.predict.state import Limits
-from bench.predict.step_time import StepTime
+from bench.predict.ensemble import Member, members
+from bench.predict.limit import Replays
 from bench.records.relief import Gain, Relief
 from bench.statistics import student_t
 from bench.study import Slo
@@ -32,12 +30,14 @@ MEMBERS = 5  # servers of the ensemble that are replayed; convention: a t interv
 _KV = 4.0  # factor meant by "more KV memory"; measured: docs/explanation/decisions.md
 
 #: By name, a server with one resource relieved: by so much that more of it would change nothing (slots), or by a factor.
-RESOURCES: dict[str, Callable[[Limits, StepTime], tuple[Limits, StepTime]]] = {
-    "kv": lambda limits, step: (replace(limits, blocks=int(_KV * (limits.blocks or 0))), step),
-    "sequences": lambda limits, step: (replace(limits, sequences=max(limits.tokens, limits.sequences)), step),
-    "prefill": lambda limits, step: (limits, replace(step, prompts=step.prompts / 2)),
-    "decode": lambda limits, step: (limits, replace(step, bare=step.bare / 2)),
-    "interference": lambda limits, step: (limits, replace(step, prompts=0.0)),
+RESOURCES: dict[str, Callable[[Member], Member]] = {
+    "kv": lambda server: replace(server, limits=replace(server.limits, blocks=int(_KV * (server.limits.blocks or 0)))),
+    "sequences": lambda server: replace(
+        server, limits=replace(server.limits, sequences=max(server.limits.tokens, server.limits.sequences))
+    ),
+    "prefill": lambda server: replace(server, step=replace(server.step, prompts=server.step.prompts / 2)),
+    "decode": lambda server: replace(server, step=replace(server.step, bare=server.step.bare / 2)),
+    "interference": lambda server: replace(server, step=replace(server.step, prompts=0.0)),
 }
 
 
@@ -59,8 +59,8 @@ def relief_of(
         fewest: requests of a replay, at least.
 
     Returns:
-        None where the replays of more than half of the servers that the model allows find no load within the SLOs, or another one than
-        was measured: what is off there cannot say what would move it.
+        None where the replays of more than half of the servers that the model allows are far from what was measured
+        (`Replays.own`): what is off there cannot say what would move it.
     """
     near = sorted(runs, key=lambda run: abs(math.log(float(run.row["level"]) / missed_at)))
     left_out = {"prefill" if "tpot" in missed else "interference"} | ({"kv"} if model.limits.blocks is None else set())
@@ -72,15 +72,13 @@ def relief_of(
     )  # highest load with the resource relieved ÷ without, of the server before: where to look first
     for member in members(model, count=MEMBERS):
         replays = Replays(member, Asked(near, fewest, seed=member.number), slos, missed_at)
-        limit = replays.limit(member.limits, member.step, missed_at)
-        if not limit or not limit.rps:
-            continue  # so slow a server, of which no load is within the SLOs, shows no gain
-        if not found_again(limit.level, measured, held=replays.held) if measured else beyond(limit.level, missed_at):
+        limit = replays.own(measured)
+        if limit is None:
             continue
         for name, relieved in tried.items():
             spare = name in limit.spare
             start = farther[name] * limit.level
-            found = limit if spare else replays.limit(*relieved(member.limits, member.step), start)
+            found = limit if spare else replays.limit(relieved(member), start, limit.over)
             farther[name] = found.level / limit.level if found else 1.0
             logs[name].append(math.log(max(1.0, found.rps / limit.rps)) if found else 0.0)
             more |= {name} if found and found.open and not spare else set()

@@ -18,7 +18,7 @@ from bench.predict.spent import PHASES
 from bench.predict.state import Limits, Request
 from bench.predict.step_time import StepTime
 
-__all__ = ["REPLAY_SCHEMA", "Coming", "Replay", "answered_table", "replay"]
+__all__ = ["REPLAY_SCHEMA", "Coming", "Replay", "answered_table", "latency", "replay"]
 
 REPLAY_SCHEMA = {
     "index": pl.Int64,
@@ -128,6 +128,13 @@ def answered_table(answered: Sequence[Request]) -> pl.DataFrame:
         for r in answered
     ]
     return pl.DataFrame(rows, schema=REPLAY_SCHEMA, orient="row")
+
+
+def latency(requests: pl.DataFrame, metric: str) -> pl.Series:
+    """TTFT, E2E or TPOT of each request (s); null where an answer of one token has no TPOT. Args: requests: of `REPLAY_SCHEMA`."""
+    ttft, e2e = pl.col("first_token_s") - pl.col("sent_s"), pl.col("end_s") - pl.col("sent_s")
+    after = pl.when(pl.col("output_tokens") > 1).then((e2e - ttft) / (pl.col("output_tokens") - 1))
+    return requests.select({"ttft": ttft, "e2e": e2e, "tpot": after}[metric]).to_series()
 
 
 class Coming:

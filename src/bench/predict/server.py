@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import heapq
 import math
-import sys
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from bench.load.schedule import PlannedRequest
 from bench.pool import pool_of
+from bench.predict.begun import Begun, seconds_of
 from bench.predict.gaps import StepLog
 from bench.predict.noise import Drawn, Noise
 from bench.predict.state import Limits, Request, State
@@ -37,59 +37,6 @@ class Seen:
     waited_s: float = 0.0
     refused: list[int] = field(default_factory=list)
     log: StepLog = field(default_factory=StepLog)
-
-
-@dataclass(slots=True)
-class _Begun:
-    """Steps that are under way, all alike but for the length of what is decoded.
-
-    Attributes:
-        began: when (s). seconds: of all of them without noise. base: of the first, had it no prompts; 0 where nothing decodes.
-        slope: by how much longer each further one is. chunks: of prompts, in a single one. run, deviation: their noise, as of
-            `Noise.run`, and standard deviations of a step's. stall_s, stall_at: a pause, and after which share of the steps it comes.
-    """
-
-    began: float
-    steps: int
-    seconds: float
-    run: float
-    deviation: float
-    stall_s: float = 0.0
-    stall_at: float = 0.0
-    base: float = 0.0
-    slope: float = 0.0
-    chunks: tuple[tuple[Request, int], ...] = ()
-
-    @property
-    def took(self) -> float:
-        """With noise (s)."""
-        return self.seconds * self._stretched + self.stall_s
-
-    @property
-    def ends(self) -> float:
-        """When the last of them does (s)."""
-        return self.began + self.took
-
-    @property
-    def last(self) -> float:
-        """When the last of them begins (s)."""
-        before = self.steps - 1
-        paused = self.stall_at * self.steps < before
-        return self.began + _seconds(before, self.base, self.slope) * self._stretched + (self.stall_s if paused else 0.0)
-
-    @property
-    def _stretched(self) -> float:
-        return self.run * math.exp(self.deviation / math.sqrt(self.steps))
-
-    def cut(self, moment: float) -> _Begun:
-        """As many of them as have begun by a moment."""
-        steps = min(self.steps, _steps_until((moment - self.began) / self._stretched, self.base, self.slope))
-        if steps == self.steps:
-            return self
-        paused = self.stall_s and self.stall_at * self.steps < steps
-        seconds = _seconds(steps, self.base, self.slope)
-        place, stall_s = self.stall_at * self.steps / steps, self.stall_s if paused else 0.0
-        return _Begun(self.began, steps, seconds, self.run, self.deviation, stall_s, place, self.base, self.slope, self.chunks)
 
 
 class ReplayedServer:
@@ -117,7 +64,7 @@ class ReplayedServer:
         self._state = State(now=now, phases=[0] * limits.block_size)
         self._pool = pool_of(limits.blocks, limits.block_size, limits.sequences, cached=limits.cached)
         self._cost = cost_of(limits, step)
-        self._begun: _Begun | None = None
+        self._begun: Begun | None = None
         self._idle = True
         self._scheduled = now  # when the next step was, where that is ahead
         self._ended: list[Request] = []
@@ -254,7 +201,7 @@ class ReplayedServer:
         self._cost.free(self._ended)
         return self._ended
 
-    def _log(self, begun: _Begun) -> None:
+    def _log(self, begun: Begun) -> None:
         if not self._state.decodes:
             return
         first = begun.seconds if begun.chunks else begun.base
@@ -267,12 +214,12 @@ class ReplayedServer:
             begun.stall_at,
         )
 
-    def _prompts(self, chunks: list[tuple[Request, int]], wake_s: float) -> _Begun:
+    def _prompts(self, chunks: list[tuple[Request, int]], wake_s: float) -> Begun:
         state = self._state
         self.seen.tokens = max(self.seen.tokens, state.decodes + sum(tokens for _, tokens in chunks))
         seconds = wake_s + self._cost.seconds(state, chunks)
         bare = self._cost.seconds(state) if state.decodes else 0.0
-        return _Begun(state.now, 1, seconds, *self._noise_of(seconds), bare, chunks=tuple(chunks))
+        return Begun(state.now, 1, seconds, *self._noise_of(seconds), bare, chunks=tuple(chunks))
 
     def _computed(self, chunks: tuple[tuple[Request, int], ...]) -> None:
         state = self._state
@@ -291,7 +238,7 @@ class ReplayedServer:
             self.seen.context = max(self.seen.context, request.plan.prompt_tokens + request.plan.output_tokens)
             self._decode(request)
 
-    def _share_out(self, begun: _Begun, took: float) -> None:
+    def _share_out(self, begun: Begun, took: float) -> None:
         """Share out what prompts added to a step, to each by its tokens. Args: took: with noise (s)."""
         state = self._state
         added = took * max(0.0, 1 - begun.base / begun.seconds) if begun.seconds else 0.0
@@ -313,7 +260,7 @@ class ReplayedServer:
         state.phases[-request.base % self._limits.block_size] += 1
         heapq.heappush(state.ends, (request.ends, request.order, request.plan.index))
 
-    def _jump(self) -> _Begun:
+    def _jump(self) -> Begun:
         state = self._state
         if not state.decodes:  # nothing runs and nothing can be admitted: impossible, as what never fits is refused
             raise AssertionError("a replay stands still")
@@ -325,8 +272,8 @@ class ReplayedServer:
             steps = 1  # the step after this one may have what this one has not
         base, slope = self._cost.seconds(state), self._cost.slope(state)
         self.seen.tokens = max(self.seen.tokens, state.decodes)
-        seconds = _seconds(steps, base, slope)
-        return _Begun(state.now, steps, seconds, *self._noise_of(seconds), base, slope)
+        seconds = seconds_of(steps, base, slope)
+        return Begun(state.now, steps, seconds, *self._noise_of(seconds), base, slope)
 
     def _until_an_end(self) -> int:
         state = self._state
@@ -369,7 +316,7 @@ class ReplayedServer:
         self._pool.release(request, request.plan.prompt_tokens + request.plan.output_tokens - 1)
 
     def _noise_of(self, seconds: float) -> tuple[float, float, float, float]:
-        """Of steps that take so long: `run`, `deviation`, `stall_s` and `stall_at` of `_Begun`."""
+        """Of steps that take so long: `run`, `deviation`, `stall_s` and `stall_at` of `Begun`."""
         noise, stall_s, stall_at = self._noise, 0.0, 0.0
         deviation = noise.step * self._normal.normal() if noise.step else 0.0
         if noise.stalls_per_s and self._normal.uniform() < -math.expm1(-noise.stalls_per_s * seconds * noise.run):
@@ -429,18 +376,3 @@ class ReplayedServer:
             if taken := whole + (1 if ahead < rest else 0):
                 self._pool.take(request, taken)
         self.seen.free = min(self.seen.free, self._pool.free)
-
-
-def _seconds(steps: int, base: float, slope: float) -> float:
-    """Of so many steps, the first of `base` seconds and each further one `slope` longer."""
-    return steps * base + slope * steps * (steps - 1) / 2
-
-
-def _steps_until(seconds: float, base: float, slope: float) -> int:
-    """The fewest steps that last so long, the first of `base` seconds and each further one `slope` longer."""
-    if seconds <= 0:
-        return 1
-    if slope <= 0:
-        return max(1, math.ceil(seconds / base)) if base > 0 else sys.maxsize
-    half = base - slope / 2
-    return max(1, math.ceil((-half + math.sqrt(half * half + 2 * slope * seconds)) / slope))

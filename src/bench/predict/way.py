@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from bench.statistics import TAIL
+from bench.statistics import TAIL, rarer_by_chance
 
 __all__ = ["LEAST_PATH_S", "Against", "against", "way_to_engine"]
 
@@ -39,9 +39,7 @@ class Against:
         """Whether its share is lower by more than chance, at 95 % (Fisher's exact test). Where either has no prompts it is not."""
         if self.prompts * other.of >= other.prompts * self.of:
             return False
-        from scipy.stats import hypergeom  # noqa: PLC0415 - a second, which runs that contradict nothing need not pay
-
-        return bool(hypergeom.cdf(self.prompts, self.of + other.of, self.prompts + other.prompts, self.of) <= TAIL)
+        return rarer_by_chance(self.prompts, self.of, other.prompts, other.of) <= TAIL
 
 
 def against(runs: Sequence[pl.DataFrame]) -> tuple[Against, Against]:
