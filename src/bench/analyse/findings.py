@@ -142,7 +142,7 @@ def find(
     memory = device.memory if device else None
     return Findings(
         curves=_curves(priced, decision, device, points, knees(curves)),
-        advice=tuple(advice(runs, saturation, points, {curve: each.cause for curve, each in causes.items()})),
+        advice=tuple(advice(runs, saturation, points, causes)),
         predictions=tuple(
             predictions(
                 runs,
