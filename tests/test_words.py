@@ -11,7 +11,6 @@ import pytest
 from bench.analysis import PARTS, operating_points
 from bench.analysis.advice import Advice, Carried, Recommendation
 from bench.analysis.evidence import CAUSES, Bottleneck, Evidence
-from bench.analysis.gate import Sight
 from bench.analysis.judging import Miss, Unsettled
 from bench.analysis.locked import Differs, SlowerMachine
 from bench.analysis.regions import Point
@@ -343,10 +342,8 @@ def test_comparisons():
     differences = (Differs("kv_tokens", None, 640), Differs("kv_tokens", 640.5, None, deployment="a"), Differs("seed", 0, 1, loads=(("short", 8.0),)),
                    SlowerMachine("baseline", 0.5, "a"))  # fmt: skip
     lines += map(comparison.difference_text, differences)
-    lines += [comparison.sight_text(Sight(TOKENS, 12.0, sessions, assumed)) for sessions, assumed in ((None, True), (8, False))]
     lines += [comparison.overlooked({"could_see": could, "sessions": None}, 5) for could in (None, 12.5)]
     snapshots.same("comparison", [*lines, comparison.assumed_text(2, 0.1)])
-    assert comparison.sight_text(None) is None
     empty = pl.DataFrame(schema={"deployment": pl.String, "metric": pl.String})
     assert [comparison.sentences(SimpleNamespace(replica=each, effects=empty, overall=empty)) for each in (True, False)] == [
         [],

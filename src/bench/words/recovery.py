@@ -16,6 +16,10 @@ def answer(steps: Sequence[Recovery]) -> Answer:
         name="recovery",
         question="How does the server recover from a step of its load?",
         lines=shortened([f"{step.deployment} · {step.workload}: {_line(step)}" for step in steps]),
+        sure=(
+            "From the end of the step to the first of nine requests in a row whose median TTFT is no more than what nine of ten had "
+            "before the step.",
+        ),
         do=(AGAIN,) if any(not step.valid for step in steps) else (),
     )
 
