@@ -303,10 +303,6 @@ def test_a_title_states_no_more_than_the_curves_show():
     )
     assert saturates.prediction_title([1]) == "The KV cache is full at other levels than geometry predicts"
     assert saturates.prediction_title([None]) is None
-    assert (
-        charts.brings_title("TP=2", [0.55, 1.7], "what as many single devices would")
-        == "TP=2 brings 55 to 170 % of what as many single devices would"
-    )
     points = pl.DataFrame({"saturation_at": [16.0, 24.0]})
     assert charts.throughput_title(points, "requests/s") == "Throughput stops growing at 16 and 24 requests/s"
     assert charts.throughput_title(pl.DataFrame({"saturation_at": [16.0, None]}), "requests/s") is None
