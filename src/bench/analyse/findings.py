@@ -43,8 +43,6 @@ from bench.study.questions import SWEEPS, crossed_factors, several_settings, wit
 from bench.study.settings import settings_in
 from bench.study.workload import ALIKE
 
-__all__ = ["CurveFindings", "Findings", "Server", "asked_of", "find", "servers_of"]
-
 _ASKED = ("family", "workload", "model", "engine", "stream", "baseline", *ALIKE)
 Row = Mapping[str, Any]
 

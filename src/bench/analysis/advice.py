@@ -17,20 +17,6 @@ from bench.axes import CONCURRENCY
 from bench.parse.stream import engine_is_ahead
 from bench.records.relief import Gain
 
-__all__ = [
-    "Advice",
-    "Carried",
-    "Recommendation",
-    "admission",
-    "advice",
-    "evicted",
-    "front_end",
-    "headroom",
-    "kv_bytes",
-    "makers",
-    "pools",
-]
-
 _RATIO = 1.5  # least ratio of two loads that count as different; convention
 _LARGER = 1.2  # least ratio of parameters of a larger model; convention
 _LOST_HITS = 0.2  # loss of prefix-cache hit rate that is reported; convention

@@ -17,8 +17,6 @@ from bench.analysis.regions import FEWEST_LEVELS
 from bench.records.columns import METRICS, schema_of
 from bench.statistics import FEWEST_POINTS
 
-__all__ = ["CONFIGURATION", "REGIONS", "Spreads", "effects"]
-
 # What repeats have in common. A workload's name holds the lengths that a sweep gives it.
 CONFIGURATION = ("deployment", "workload", "axis", "level")
 REGIONS = ("low loads", "middle loads", "high loads")

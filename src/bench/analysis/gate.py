@@ -13,8 +13,6 @@ from bench.records.columns import METRICS
 if TYPE_CHECKING:
     from bench.analysis.compare import Comparison
 
-__all__ = ["blind", "needed", "regressions", "sight", "unseen"]
-
 
 def regressions(effects: pl.DataFrame, beyond_percent: float = 0.0) -> pl.DataFrame:
     """The levels, regions and metrics whose whole interval is worse than the baseline by more than `beyond_percent`."""

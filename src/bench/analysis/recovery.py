@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 import polars as pl
 
-__all__ = ["Recovery", "recoveries"]
-
 
 @dataclass(frozen=True)
 class Recovery:

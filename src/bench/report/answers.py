@@ -41,8 +41,6 @@ from bench.words import (
 from bench.words.answer import Answer, remedy_once
 from bench.words.curves import Curve
 
-__all__ = ["answers"]
-
 
 def answers(results: Results, curves: list[Curve]) -> list[Answer]:
     """What the runs answer, the study's own question first."""

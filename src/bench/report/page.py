@@ -51,8 +51,6 @@ from bench.words.searches import looked_for, search_ended, search_limit
 from bench.words.streams import stream_notes
 from bench.words.verdicts import PARTS, failures, reason_texts, stopped
 
-__all__ = ["write_manifest", "write_report"]
-
 # In the page's order: each is a file in templates/sections, which sets its `title` and may come out empty where it does not apply.
 _SECTIONS = (
     "headline",

@@ -11,8 +11,6 @@ from bench.words.causes import relief
 from bench.words.loads import load_text
 from bench.words.templates import filled
 
-__all__ = ["TEXTS", "role", "sentence"]
-
 #: For whom, and what.
 TEXTS: dict[Recommendation, tuple[str, str]] = {
     "kv_bytes": (

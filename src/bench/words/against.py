@@ -10,8 +10,6 @@ from bench.records.columns import METRICS
 from bench.words.answer import AGAIN, Answer, listed
 from bench.words.comparison import overlooked, percent_text, sentences
 
-__all__ = ["answer"]
-
 
 def answer(baseline: str, found: Mapping[str, Comparison]) -> Answer:
     """What each deployment changes against the baseline, metric by metric."""

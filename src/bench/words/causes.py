@@ -12,8 +12,6 @@ from bench.words.capacity import unsettled_text
 from bench.words.loads import load_text
 from bench.words.templates import filled
 
-__all__ = ["REMEDIES", "WHY", "relief", "remedy", "why"]
-
 _FAILED = "{failed:,} of {requests:,} requests[, with {in_flight:.3g} in flight on average][: {said:quoted}]."
 WHY: dict[Evidence, str] = {
     "never_steady": "The limit is not known: {unsettled}.",

@@ -12,28 +12,6 @@ from bench.study import Slo
 from bench.words.answer import listed
 from bench.words.loads import numbers_text
 
-__all__ = [
-    "NO_GPUS",
-    "WINDOWS",
-    "cell_text",
-    "full_note",
-    "interval_text",
-    "invalid_note",
-    "load_label",
-    "margin_title",
-    "missing_note",
-    "numbers_note",
-    "outside_note",
-    "pairs_note",
-    "profile_note",
-    "rings_note",
-    "sustained_title",
-    "throughput_title",
-    "undrawn_note",
-    "whole_runs_note",
-    "widest_spread",
-]
-
 _NAMED = 5  # most loads that a title names
 _WIDE = 100  # times its low end that an interval's high end may be, to be printed in a cell; convention
 NO_GPUS = "Throughput is per instance: some have no GPU, or their number is not known."

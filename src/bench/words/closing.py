@@ -9,8 +9,6 @@ from bench.errors import count_text
 from bench.shipped import BENCH
 from bench.words.trust import accept_others, first_line, remedy
 
-__all__ = ["closing_lines"]
-
 _MADE = "The report: results/report.html (in short: results/report.md)  The figures: results/figures/"
 
 

@@ -16,24 +16,6 @@ from bench.records.columns import METRICS
 from bench.study.settings import setting_name, settings_in, value_text
 from bench.words.loads import loads_text
 
-__all__ = [
-    "assumed_text",
-    "blind_spots",
-    "difference_text",
-    "failed_requests",
-    "overlooked",
-    "part_text",
-    "percent_text",
-    "place_text",
-    "regression_lines",
-    "sentence",
-    "sentences",
-    "several",
-    "size_text",
-    "sure_sentences",
-    "unlike_failures",
-]
-
 _NAMED = 3  # most loads that a line names
 Row = Mapping[str, Any]
 Rows = Sequence[Row]

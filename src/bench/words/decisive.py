@@ -9,8 +9,6 @@ from bench.analysis.decisive import Decided, Decisive, FactorEffect
 from bench.errors import shown_size
 from bench.words.answer import AGAIN, Answer, listed
 
-__all__ = ["answer"]
-
 _DIGITS = 10  # factor below which two decimals are shown
 _LITTLE = 0.05  # change in ln metric below which a visible effect depends on other factors
 

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from bench.analysis.recovery import Recovery
 from bench.words.answer import AGAIN, Answer, shortened
 
-__all__ = ["answer"]
-
 
 def answer(steps: Sequence[Recovery]) -> Answer:
     """How the server recovers, a line a run with a step."""

@@ -14,8 +14,6 @@ from bench.words.capacity import UNFILLED
 from bench.words.comparison import difference_text, percent_text
 from bench.words.loads import interval_text, load_text
 
-__all__ = ["answers"]
-
 
 def answers(gains: Sequence[SettingGain]) -> Iterator[Answer]:
     """What another device buys, and what other settings change, and at what load."""

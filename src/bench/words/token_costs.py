@@ -14,8 +14,6 @@ from bench.words.answer import AGAIN, Answer, listed
 from bench.words.lengths import adds, squared, with_half
 from bench.words.loads import load_text
 
-__all__ = ["answer", "gain_title"]
-
 
 def answer(costs: Sequence[LengthCost], gains: Sequence[StreamingGain]) -> Answer:
     """How lengths set latency, and what streaming buys."""

@@ -14,8 +14,6 @@ from bench.study.config import Thresholds
 from bench.words.answer import AGAIN, listed
 from bench.words.verdicts import reason_texts
 
-__all__ = ["accept_option", "accept_others", "alike", "changed_thresholds", "first_line", "remedy"]
-
 _ADVICE = "docs/how-to/troubleshooting.md says what to do about each reason"
 _LASTING = f"Measured again they would be the same: {_ADVICE}."
 _SOME_LAST = f"Some of them would be the same: {_ADVICE}."
