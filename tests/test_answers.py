@@ -495,7 +495,7 @@ def test_little_is_judged_by_the_requests_that_the_table_counts(summary):
 def test_what_to_do_about_invalid_runs_depends_on_why_they_are(summary):
     rows = [{**summary, "run": digest, "digest": digest, "wrong_output_tokens": int(digest == "a")} for digest in "ab"]
     line, _ = closing_lines(study(rows).runs, figures=1)
-    assert line.startswith("1 of 2 runs is invalid")
+    assert line.startswith("1 of 2 runs is valid")
     assert "Measured again they would be the same" in line  # the server ends answers early
     rows = [{**row, "wrong_output_tokens": 0, "host_other_share": 0.9 * (row["run"] == "a")} for row in rows]
     line, allowed, _ = closing_lines(study(rows).runs, figures=1)

@@ -58,7 +58,7 @@ def test_a_gate_that_cannot_see_is_no_pass(study, capsys):  # noqa: ARG001
         main(["compare", "a", "a", "--fail-on-regression", "5"])
     assert ended.value.code == 3
     told = capsys.readouterr().err
-    assert f"cannot see: {TOKENS}: a regression of 5 % over all levels could be overlooked" in told
+    assert f"cannot see: {TOKENS}: a difference of 5 % over all levels could be overlooked" in told
     assert "sessions of each side" in told and "this is no pass" in told
     assert main(["compare", "a", "a", "--fail-on-regression", "5", "--allow-blind"]) == 0
     assert "cannot see" in capsys.readouterr().err

@@ -1,5 +1,7 @@
 """From curves to decisions: economics by hand, the monitoring bands, and advice that is silent without data. Causes: test_causes.py."""
 
+from dataclasses import replace
+
 import polars as pl
 import pytest
 
@@ -11,12 +13,13 @@ from bench.analysis.advice import (
     front_end,
     headroom,
     kv_bytes,
-    memory_bound,
+    makers,
     pools,
-    stalls,
 )
+from bench.analysis.evidence import Bottleneck
 from bench.models import Demand, Setting, geometry_of, plan
 from bench.published import accelerators, catalogue
+from bench.records.relief import Gain
 from bench.study import Decision, Deployment, parse_slo
 from bench.study.config import Thresholds
 from bench.words.predictions import comparison, quantity
@@ -213,22 +216,14 @@ def test_workloads_that_differ_are_advice_for_architects(summary):
     assert found["pools"] == ("a/rag1", "a/chat8") and "admission" in found
 
 
-def test_stalls_and_lost_hits_are_advice_for_makers(summary):
-    stalled = {"levels": (1, 2), "arrival": ["poisson"] * 2, "itl_p99_s": [0.02, 0.08], "itl_p50_s": [0.01, 0.02]}
+def test_lost_hits_are_advice_for_makers(summary):
     lost = {
         "levels": (1, 2),
         "prefix_hit_rate": [0.6, 0.1],
         "kv_usage_peak": [0.5, 1.0],
         "prefix_hit_rate_expected": [0.6, 0.6],
     }
-    found = advised(frame(summary, {"a": stalled, "b": lost}), [])
-    assert (found["stalls"], found["eviction"]) == (("a/2",), ("b/1", "b/2"))
-
-
-def test_a_request_that_is_alone_is_stalled_by_no_others_prompt(summary):
-    stalled = {"levels": (1,), "arrival": ["closed"], "itl_p99_s": [0.09], "itl_p50_s": [0.02]}
-    found = [advised(frame(summary, {"a": {**stalled, "in_flight_peak": [peak]}}), []) for peak in (1, 2)]
-    assert [set(each) for each in found] == [set(), {"stalls"}]
+    assert advised(frame(summary, {"b": lost}), [])["eviction"] == ("b/1", "b/2")
 
 
 def test_without_anything_to_say_there_is_no_advice(summary):
@@ -423,25 +418,22 @@ def table(row, **changed):
 
 
 @pytest.mark.parametrize(
-    ("row", "c_max", "cost"),
+    ("row", "c_max", "advised"),
     [
-        ({}, 9.0, (16, 0.2)),
-        ({}, 8.5, (16, 0.2)),
-        ({}, None, (16, 0.2)),
-        ({}, 8.4, None),  # an SLO ends the range before memory does
-        ({"saturation_kind": "flat"}, 9.0, (None, None)),
-        ({"saturation_high": None}, 9.0, (None, None)),
-        ({"saturation_high": 32.0}, 9.0, (32, 0.4)),
-        ({"axis": "request_rate"}, 9.0, None),
-        ({"below": None}, 9.0, None),
+        ({}, 9.0, True),
+        ({}, 8.5, True),
+        ({}, None, True),
+        ({}, 8.4, False),  # an SLO ends the range before memory does
+        ({"axis": "request_rate"}, 9.0, False),
+        ({"below": None}, 9.0, False),
     ],
 )
-def test_headroom_below_a_full_cache(summary, row, c_max, cost):
+def test_headroom_below_a_full_cache(summary, row, c_max, advised):
     found = list(headroom(four(summary), table(FULL_AT_16, **row), table(POINT, c_max=c_max)))
-    assert len(found) == (cost is not None)
-    if cost:
-        assert found[0].runs == {None: ("a/8", "a/16"), 16: ("a/8", "a/16"), 32: ("a/8", "a/16", "a/32")}[cost[0]]
-        expected = {"fewest": 8.5, "most": 9, "full": 16, "below": 8, "loss_at": cost[0], "loss": cost[1]}
+    assert len(found) == advised
+    if advised:
+        assert found[0].runs == ("a/8", "a/16")
+        expected = {"fewest": 8.5, "most": 9, "full": 16, "below": 8}
         assert {name: found[0].numbers[name] for name in expected} == pytest.approx(expected)
 
 
@@ -452,33 +444,32 @@ def test_of_invalid_runs_alone_nothing_is_advised(summary):
     assert advice(runs.with_columns(valid=pl.lit(False)), filled, table(POINT, c_max=9.0)) == []
 
 
-def test_slots_that_are_free_make_no_room_and_their_number_is_no_memory(summary):
+def test_slots_that_are_free_make_no_room(summary):
     runs = four(summary, launch={"max_num_seqs": 16, "slots": True})
     assert list(headroom(runs, table(FULL_AT_16), table(POINT, c_max=9.0))) == []
-    assert list(memory_bound(runs, table(FULL_AT_16))) == []
+
+
+RELIEVED = Bottleneck(
+    evidence="relieved", runs=("a/8",), gains=(Gain("kv", 1.8, 1.7, 2.0), Gain("interference", 1.7, 1.6, 1.9)), tied=1
+)
 
 
 @pytest.mark.parametrize(
-    ("row", "advised"),
+    ("limit", "kind"),
     [
-        ({}, True),
-        ({"saturation_kind": "flat"}, True),
-        ({"saturation_kind": "left"}, False),
-        ({"saturation_high": None}, False),
-        ({"saturation_low": None}, False),
-        ({"saturation_low": 16.0, "saturation_high": 32.0}, True),  # both can be at 16
-        ({"saturation_low": 17.0, "saturation_high": 32.0}, False),
-        ({"saturation_low": 2.0, "saturation_high": 8.0}, True),
-        ({"saturation_low": 2.0, "saturation_high": 7.0}, False),
-        ({"axis": "request_rate"}, False),
+        (RELIEVED, "memory_bound"),
+        (replace(RELIEVED, gains=RELIEVED.gains[::-1]), "interference"),
+        (replace(RELIEVED, tied=2), None),  # either may be it
+        (replace(RELIEVED, gains=(Gain("decode", 1.8, 1.7, 2.0),)), None),
+        (Bottleneck(evidence="preemptions", runs=("a/8",)), "memory_bound"),  # what the server shows, without a model
+        (Bottleneck(evidence="highest_level", runs=("a/8",)), None),
     ],
 )
-def test_memory_ends_the_growth_where_both_can_be_at_one_load(summary, row, advised):
-    found = list(memory_bound(four(summary), table(FULL_AT_16, **row)))
-    assert len(found) == advised
-    if not row:
-        assert [found[0].numbers[name] for name in ("peak", "low", "high", "below", "full")] == [8, 4, 16, 8, 16]
-        assert found[0].runs == ("a/4", "a/8", "a/16")
+def test_makers_are_advised_by_the_cause_alone(limit, kind):
+    found = list(makers({("a", "short"): limit}, []))
+    assert [(each.kind, each.runs) for each in found] == ([(kind, ("a/8",))] if kind else [])
+    if kind:
+        assert found[0].gain == (limit.gains[0] if limit.gains else None)
 
 
 @pytest.mark.parametrize(
@@ -499,7 +490,7 @@ def test_an_engine_that_is_ahead_of_its_clients_is_not_bound_by_memory(summary, 
     )
     found = list(front_end(runs))
     assert [each.runs for each in found] == ([("a/8", "a/16", "a/32")] if ahead else [])
-    assert len(list(memory_bound(runs, table(FULL_AT_16)))) == (not ahead)
+    assert len(list(makers({("a", "short"): RELIEVED}, found))) == (not ahead)
     if ahead:
         assert [found[0].numbers[name] for name in ("client_s", "server_s", "busy")] == [client, server, 0.53]
 
@@ -566,15 +557,13 @@ def test_a_larger_model_that_holds_more_by_hand(summary, small, advised):
     )
     other = {**FULL_AT_16, "deployment": "b", "parameters": 20, "measured": 4.0, "below": 2.0, "kv_bytes_per_token": 400}
     saturates = pl.DataFrame([FULL_AT_16, {**other, **small}])
-    points = pl.DataFrame([POINT, {**POINT, "deployment": "b", "usable_rps": 12.0}])
-    found = list(kv_bytes(valid, saturates, points))
+    found = list(kv_bytes(valid, saturates))
     assert len(found) == advised
     if not small:
         expected = {"deployment": "a", "other": "b", "workload": "short", "parameters": 1.5, "requests": 16, "other_requests": 4, "token_bytes": 100,
-                    "other_token_bytes": 400, "kv_bytes": 40 * 102_400, "rps": 10, "other_rps": 12, "same_bytes": None}  # fmt: skip
+                    "other_token_bytes": 400, "kv_bytes": 40 * 102_400}  # fmt: skip
         assert found[0].numbers == expected
         assert found[0].runs == ("a/8", "a/16", "b/2", "b/4")
-        assert next(kv_bytes(valid, saturates, points.clear())).numbers["rps"] is None
 
 
 def test_of_several_pairs_the_most_striking_is_told(summary):
@@ -584,40 +573,8 @@ def test_of_several_pairs_the_most_striking_is_told(summary):
     valid = frame(summary, {name: {"levels": (2, 4, 8, 16), "launch": launch} for name in names})
     rows = [FULL_AT_16, {**FULL_AT_16, "deployment": "b", "parameters": 20, "measured": 4.0, "kv_bytes_per_token": 400},
             {**FULL_AT_16, "deployment": "c", "parameters": 8, "measured": 8.0, "kv_bytes_per_token": 400}]  # fmt: skip
-    (found,) = kv_bytes(valid, pl.DataFrame(rows), pl.DataFrame(schema={"workload": pl.String}))
+    (found,) = kv_bytes(valid, pl.DataFrame(rows))
     assert [found.numbers[name] for name in ("other", "parameters", "requests", "other_requests")] == ["c", 3.75, 16, 8]
-
-
-STALLS = {
-    "levels": (2, 4),
-    "arrival": ["closed"] * 2,
-    "itl_p99_s": [0.03, 0.07],
-    "itl_p50_s": [0.01, 0.02],
-    "in_flight_peak": [2, 4],
-}
-
-
-@pytest.mark.parametrize(
-    ("more", "cause", "level"),
-    [
-        ({"itl_p99_s": [0.03, 0.0997], "itl_p50_s": [0.01, 0.00997]}, None, 4),
-        ({}, "interference", 4),
-        ({}, "decode", None),
-        ({"itl_p99_s": [0.03, 0.05]}, None, 2),
-        ({"itl_p99_s": [0.029, 0.05]}, None, None),
-        ({"waiting_standing": [0.0, 1.0]}, None, 2),
-        ({"waiting_standing": [0.0, None]}, None, 4),
-        ({"preemptions": [0.0, 1.0]}, None, 2),
-        ({"itl_p50_s": [0.01, 0.0]}, None, 2),
-        ({"arrival": ["closed", "burst"]}, None, 2),
-        ({"in_flight_peak": [2, 1]}, None, 2),
-    ],
-)
-def test_gaps_three_times_the_median_are_stalls(summary, more, cause, level):
-    found = list(stalls(frame(summary, {"a": {**STALLS, **more}}), {("a", "short"): cause} if cause else {}))
-    assert [each.runs for each in found] == ([] if level is None else [(f"a/{level}",)])
-    if "itl_p50_s" in more and level == 4:
-        assert [found[0].numbers[name] for name in ("itl_p50_s", "itl_p99_s", "stall")] == pytest.approx([0.00997, 0.0997, 10])
 
 
 @pytest.mark.parametrize(

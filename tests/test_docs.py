@@ -229,13 +229,9 @@ def test_python_runs(page, title, text, monkeypatch, capsys):  # noqa: ARG001
 def test_the_python_reference_documents_what_its_imports_name():
     text = (ROOT / "docs/reference/python.md").read_text()
     for section in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
-        imported = {
-            name: module
-            for module, names in re.findall(r"^from (\S+) import (.*)$", section, re.MULTILINE)
-            for name in names.split(", ")
-        }
+        lines = re.findall(r"^from \S+ import (.*)$", section, re.MULTILINE)
+        imported = [name for names in lines for name in names.split(", ")]
         assert sorted(imported) == sorted(path.rpartition(".")[2] for path in re.findall(r"^::: (\S+)", section, re.MULTILINE))
-        assert [name for name, module in imported.items() if name not in import_module(module).__all__] == []
 
 
 def test_every_option_and_every_field_of_a_record_has_a_meaning(monkeypatch):

@@ -10,7 +10,6 @@ from bench.analysis import blind, regressions, unseen
 from bench.analysis.failures import failures
 from bench.analysis.gate import needed, sight
 from bench.analysis.power import Noise, sessions_for
-from bench.words.comparison import sight_text
 from tests.planted import summary_rows
 
 TOKENS, TTFT = "throughput_tokens_per_s", "ttft_p50_s"
@@ -67,16 +66,13 @@ def test_a_metric_in_which_so_much_could_be_overlooked():
     assert needed({"noise": None}, 10, 1) is None
 
 
-def test_what_a_comparison_could_have_seen_in_words():
+def test_what_half_of_that_which_a_comparison_sees_would_take():
     found = comparison((TOKENS, 0.125, 0.02), (TTFT, 0.5, 0.02))
     takes = sessions_for(0.0625, Noise(0.02, 0.05), 2, 1.0, 2)
-    assert sight_text(sight(found)).startswith("could have seen differences of 12 % or more in ")
-    assert sight_text(sight(found)).endswith(f"; 6.2 % takes about {takes} sessions of each deployment.")
-    assumed = SimpleNamespace(overall=found.overall.with_columns(spread_assumed=True))
-    assert sight_text(sight(assumed)).endswith("sessions of each deployment (how far sessions differ is assumed).")
-    assert "; 0.05 % takes more than 100 sessions of each" in sight_text(sight(comparison((TOKENS, 0.001, 0.02))))
-    assert sight_text(sight(comparison((TOKENS, None, None)))) is None
-    assert sight_text(sight(SimpleNamespace(overall=found.overall.clear()))) is None
+    assert sight(found) == {"deployment": "a", "metric": TOKENS, "could_see": 12.5, "sessions": takes}
+    assert sight(comparison((TOKENS, 0.001, 0.02)))["sessions"] is None  # more than 100
+    assert sight(comparison((TOKENS, None, None))) is None
+    assert sight(SimpleNamespace(overall=found.overall.clear())) is None
 
 
 def test_a_level_of_which_nothing_is_compared_is_unseen_unless_it_surely_fails_more():

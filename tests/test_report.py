@@ -157,7 +157,7 @@ def test_each_section_is_there_and_named(tmp_path, summary):
     page = drawn(tmp_path, study, names=["latencies", "peak-throughput"])
     sections = [a["id"] for a, _ in page.find("section")]
     decided = ["verdicts", "operating", "figures", "saturation", "comparison", "predictions", "models", "economics", "bands"]
-    assert sections == ["headline", "answers", "levels", *decided, "runs", "repeats", "invalid", "provenance", "methods"]
+    assert sections == ["headline", "answers", "levels", *decided, "runs", "invalid", "provenance", "methods"]
     assert [a["href"] for a, _ in page.find("a") if a["href"][1:] in sections[2:4]] == ["#levels", "#verdicts"]
     undecided = replace(results(summary, known=False, baseline=None, kv_usage_peak=[None] * 3), decision=Decision())
     without = drawn(tmp_path, undecided, facts=[])
@@ -196,7 +196,7 @@ def test_every_mark_of_a_level_has_its_words_on_hover(summary, tmp_path):
         assert '"tooltip":[' in text
 
 
-def test_the_reports_tables_tell_estimates_from_bounds_and_repeats(tmp_path, summary):
+def test_the_reports_tables_tell_estimates_from_bounds(tmp_path, summary):
     study = results(
         summary, levels=(1, 4, 4), deployments=("a",), ttft_n=[4, 4, 700], ttft_p99_bound_s=[None, None, 1.25],
         throughput_tokens_per_s=[10.0, 40.0, 44.0],
@@ -204,7 +204,6 @@ def test_the_reports_tables_tell_estimates_from_bounds_and_repeats(tmp_path, sum
     page = drawn(tmp_path, study)
     assert ("an estimate: n = 4 carries no 99 % bound", "~0.200") in [(a.get("title"), text) for a, text in page.find("td")]
     assert (None, "0.800 (≤ 1.250)") in [(a.get("title"), text) for a, text in page.find("td")]
-    assert re.search(r"<td[^>]*>42</td>\s*<td[^>]*>17 to 67</td>", page.text)
 
 
 def test_failures_have_a_section_of_their_own_and_make_no_run_invalid(tmp_path, summary):
@@ -243,7 +242,7 @@ def test_the_report_compares_with_the_baseline(tmp_path, summary):
         page = drawn(tmp_path, Results(runs, study.timeseries))
         assert "Against a" in [text for _, text in page.find("h2")]
         assert set(told) <= set(cells(page))
-        assert "b: could have seen differences of " in page.text and "(how far sessions differ is assumed)" in page.text
+        assert "could be overlooked; this comparison sees " in page.text and "How far sessions differ is assumed" in page.text
         assert "b differs from a in engine_version: a → b." in page.text
     assert not [text for text in cells(page) if "worse" in text]
     assert "Against" not in drawn(tmp_path, results(summary, baseline=None)).text

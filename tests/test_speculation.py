@@ -8,16 +8,13 @@ import polars as pl
 import pytest
 
 from bench.analysis import verdict
-from bench.analysis.speculation import SpeculationGain, speculation_gains
 from bench.figures import figures_of
 from bench.figures.registry import load_figure
-from bench.figures.save import save_figure
 from bench.parse.latency import latency_columns
 from bench.parse.scrapes import TELEMETRY_SCHEMA
 from bench.parse.server import server_figures
 from bench.parse.speculation import answer_figures, speculation_figures
 from bench.study.config import Thresholds
-from bench.words.charts import speculation_title
 from tests.planted import parsed, table
 from tests.streams import DONE, event, record, text, usage
 from tests.test_figures import results
@@ -172,56 +169,12 @@ def study(summary, *, drafted=(40.0, 40.0, 40.0), accepted=(30.0, 20.0, 10.0), t
     return replace(one, runs=runs)
 
 
-def test_what_speculation_changes_is_told_per_workload(summary):
-    found = speculation_gains(study(summary).runs)
-    assert found == [SpeculationGain("b", "a", "short", 120, 60, pytest.approx(0.5), pytest.approx(2.0), 3)]
-    assert speculation_title(found) == "short: 50 % of drafts accepted, TPOT 0.5 to 2 times that of a"
-    nothing = speculation_gains(study(summary, drafted=(0.0,) * 3, accepted=(0.0,) * 3, workloads=("other",)).runs)
-    assert nothing == []  # it drafted nothing under any workload: nothing shows that it speculates
-
-
-def test_several_workloads_are_told_in_one_sentence():
-    one = SpeculationGain("b", "a", "repeated", 200, 199, 0.3, 0.86, 3)
-    other = replace(one, workload="random", accepted=68, low=0.612, high=0.614)
-    first = "repeated: 99.5 % of drafts accepted, TPOT 0.3 to 0.86 times that of a"
-    assert speculation_title([one, other]) == f"{first}; random: 34 %, 0.61 times"
-    idle = replace(one, workload="random", drafted=0, accepted=0)
-    assert speculation_title([one, idle]) == f"{first}; random: nothing drafted, TPOT 0.3 to 0.86 times that of a"
-    assert speculation_title([one, replace(one, deployment="c")]) == (
-        "b, repeated: 99.5 % of drafts accepted, TPOT 0.3 to 0.86 times that of a; c, repeated: 99.5 %, 0.3 to 0.86 times"
-    )
-    assert speculation_title([one] * 4) is None
-
-
-def test_invalid_runs_take_no_part_in_it(summary):
-    runs = study(summary).runs
-    late = runs.with_columns(valid=~((pl.col("deployment") == "b") & (pl.col("level") == 16)))
-    assert (speculation_gains(late)[0].high, speculation_gains(late)[0].levels) == (pytest.approx(1.0), 2)
-    lost = runs.with_columns(counts_valid=pl.col("level") != 16)
-    assert (speculation_gains(lost)[0].drafted, speculation_gains(lost)[0].accepted) == (80, 50)
-
-
-@pytest.mark.parametrize("change", [
-    {"model": pl.when(pl.col("deployment") == "a").then(pl.lit("other")).otherwise("model")},  # not the same model
-    {"tensor_parallel": pl.when(pl.col("deployment") == "a").then(1).otherwise(2)},  # another setting differs too
-    {"spec_draft_tokens": pl.lit(40.0)},  # both speculate
-    {"spec_draft_tokens": pl.lit(None, dtype=pl.Float64)},  # nothing is known to speculate
-    # whether a speculates is not known
-    {"server_generation_tokens": pl.when(pl.col("deployment") == "b").then("server_generation_tokens")},
-    {"tpot_p50_s": pl.lit(None, dtype=pl.Float64)},
-])  # fmt: skip
-def test_no_gain_is_told_where_there_is_no_sure_counterpart(summary, change):
-    found = speculation_gains(study(summary).runs.with_columns(**change))
-    assert found == []
-    assert speculation_title(found) is None
-
-
 def drawn(chart, column):
     data = chart.to_dict()["datasets"].values()
     return {(row["curve"], row["level"]): row[column] for rows in data for row in rows if row.get(column) is not None}
 
 
-def test_the_figure_has_acceptance_of_those_that_speculate_and_the_tpot_of_all(summary, tmp_path):
+def test_the_figure_has_acceptance_of_those_that_speculate_and_the_tpot_of_all(summary):
     of = study(summary)
     chart = load_figure("speculation").draw(of)
     assert drawn(chart, "acceptance_rate") == {("b", 1.0): 0.75, ("b", 4.0): 0.5, ("b", 16.0): 0.25}
@@ -229,14 +182,11 @@ def test_the_figure_has_acceptance_of_those_that_speculate_and_the_tpot_of_all(s
         **{("a", level): pytest.approx(0.01) for level in (1.0, 4.0, 16.0)},
         ("b", 1.0): 0.005, ("b", 4.0): 0.01, ("b", 16.0): 0.02,
     }  # fmt: skip
-    svg, *_ = save_figure("speculation", of, tmp_path / "speculation")
-    assert "50 % of drafts accepted" in svg.read_text()
 
 
 def test_a_server_with_a_gauge_alone_has_its_accepted_length_drawn(summary):
     of = study(summary, drafted=(None,) * 3, accepted=(None,) * 3, accepted_length=[2.5, 2.0, 1.5])
     assert drawn(load_figure("speculation").draw(of), "accepted_length") == {("b", 1.0): 2.5, ("b", 4.0): 2.0, ("b", 16.0): 1.5}
-    assert speculation_title(speculation_gains(of.runs)) == "short: acceptance not known, TPOT 0.5 to 2 times that of a"
 
 
 def test_a_study_has_the_figure_if_a_server_speculates(summary):

@@ -11,7 +11,6 @@ import pytest
 from bench.analysis import PARTS, operating_points
 from bench.analysis.advice import Advice, Carried, Recommendation
 from bench.analysis.evidence import CAUSES, Bottleneck, Evidence
-from bench.analysis.gate import Sight
 from bench.analysis.judging import Miss, Unsettled
 from bench.analysis.locked import Differs, SlowerMachine
 from bench.analysis.regions import Point
@@ -100,12 +99,12 @@ def test_each_kind_of_evidence():
 
 ADVICE = {
     "deployment": "a", "other": "b", "workload": "w", "unit": "requests in flight", "parameters": 1.5, "requests": 16.0, "other_requests": 4.0,
-    "token_bytes": 100, "other_token_bytes": 4096, "kv_bytes": 2**20, "rps": 10.0, "other_rps": 12.0, "same_bytes": "c", "operate_at": 1.0, "c_max": 2.0,
-    "missed_at": 4.0, "fewest": 8.5, "most": 10.0, "full": 16.0, "below": 8.0, "loss_at": 16.0, "loss": 0.2, "peak": 12.0, "low": 4.0, "high": 16.0,
-    "level": 8.0, "itl_p50_s": 0.01, "itl_p99_s": 0.0997, "stall": 9.97, "low_rate": 0.6, "high_rate": 0.39,
+    "token_bytes": 100, "other_token_bytes": 4096, "kv_bytes": 2**20, "operate_at": 1.0, "c_max": 2.0,
+    "missed_at": 4.0, "fewest": 8.5, "most": 10.0, "full": 16.0, "below": 8.0, "low": 4.0, "high": 16.0,
+    "level": 8.0, "low_rate": 0.6, "high_rate": 0.39,
     "server_s": 0.01306, "client_s": 0.02437, "busy": 0.533, "tokens": 8408.3,
 }  # fmt: skip
-NO_ADVICE = dict.fromkeys(("rps", "other_rps", "same_bytes", "c_max", "loss_at", "loss", "busy"), None)
+NO_ADVICE = dict.fromkeys(("c_max", "busy"), None)
 MORE = {"missed": (Miss("failed", misses=1, requests=2),), "carried": (Carried("chat", 15.0, True), Carried("rag", 2.0, False))}
 
 
@@ -113,7 +112,8 @@ def test_each_recommendation():
     """With all numbers, then without those that may not be known."""
     lines = []
     for kind in get_args(Recommendation):
-        known, bare = (Advice(kind, (), {**ADVICE, **less}, **MORE) for less in ({}, NO_ADVICE))
+        gain = Gain("kv" if kind == "memory_bound" else kind, 1.8, 1.7, 2.0)
+        known, bare = Advice(kind, (), ADVICE, **MORE, gain=gain), Advice(kind, (), {**ADVICE, **NO_ADVICE}, **MORE)
         said = dict.fromkeys((advice.sentence(known), advice.sentence(bare)))
         lines += [f"{kind}: {advice.role(known)}", *(f"  {text}" for text in said)]
     snapshots.same("advice", lines)
@@ -303,10 +303,6 @@ def test_a_title_states_no_more_than_the_curves_show():
     )
     assert saturates.prediction_title([1]) == "The KV cache is full at other levels than geometry predicts"
     assert saturates.prediction_title([None]) is None
-    assert (
-        charts.brings_title("TP=2", [0.55, 1.7], "what as many single devices would")
-        == "TP=2 brings 55 to 170 % of what as many single devices would"
-    )
     points = pl.DataFrame({"saturation_at": [16.0, 24.0]})
     assert charts.throughput_title(points, "requests/s") == "Throughput stops growing at 16 and 24 requests/s"
     assert charts.throughput_title(pl.DataFrame({"saturation_at": [16.0, None]}), "requests/s") is None
@@ -342,10 +338,8 @@ def test_comparisons():
     differences = (Differs("kv_tokens", None, 640), Differs("kv_tokens", 640.5, None, deployment="a"), Differs("seed", 0, 1, loads=(("short", 8.0),)),
                    SlowerMachine("baseline", 0.5, "a"))  # fmt: skip
     lines += map(comparison.difference_text, differences)
-    lines += [comparison.sight_text(Sight(TOKENS, 12.0, sessions, assumed)) for sessions, assumed in ((None, True), (8, False))]
     lines += [comparison.overlooked({"could_see": could, "sessions": None}, 5) for could in (None, 12.5)]
     snapshots.same("comparison", [*lines, comparison.assumed_text(2, 0.1)])
-    assert comparison.sight_text(None) is None
     empty = pl.DataFrame(schema={"deployment": pl.String, "metric": pl.String})
     assert [comparison.sentences(SimpleNamespace(replica=each, effects=empty, overall=empty)) for each in (True, False)] == [
         [],

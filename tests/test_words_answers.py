@@ -6,7 +6,6 @@ from dataclasses import replace
 from bench.analysis.decisive import Decided, Decisive, FactorEffect
 from bench.analysis.lengths import Line
 from bench.analysis.locked import Differs
-from bench.analysis.recovery import Recovery
 from bench.analysis.setting_gain import Gain, Ratio, SettingGain
 from bench.analysis.token_costs import LengthCost, StreamingGain
 from bench.study import Slo
@@ -115,7 +114,7 @@ def test_single_loads_and_steps():
               {**level, "valid": 0}, {**level, "valid": 0, "runs": 2}]  # fmt: skip
     shown = [Slo("ttft", "p50", 1.0), Slo("e2e", "p95", 1.0)]
     steps = [
-        Recovery("a", "w", 3.0, valid, recovered, after)
+        {"deployment": "a", "workload": "w", "valid": valid, "recovered": recovered, "recovery_s": after}
         for valid, recovered, after in ((True, True, 1.7), (True, False, None), (False, None, None))
     ]
     snapshots.same("alone", [*written("one load", alone.answer(levels, shown)), *written("steps", recovery.answer(steps))])

@@ -89,13 +89,13 @@ def test_a_study_of_nothing_but_invalid_runs_says_so_and_why(project):
     project.config["thresholds"]["loop_lag_max_s"] = 0.0
     project.run()
     ending = project.output[project.output.index("rule manifest:") :]
-    assert "No latency and no throughput to show: 0 of 1 run is valid." in ending
+    assert "The only run is invalid, so only the server's counts hold." in ending
     assert "the client's event loop stood still for" in ending
     assert (project.folder / "results/report.html").exists()
     assert list((project.folder / "results/figures").glob("*.svg"))
     assert project.run() == []
     ending = project.output[project.output.index("Nothing to be done") :]
-    assert "No latency and no throughput to show: 0 of 1 run is valid." in ending
+    assert "The only run is invalid, so only the server's counts hold." in ending
     assert "Measure the invalid runs again: `.venv/bin/bench discard --invalid`, then the same `make` command" in ending
 
 
@@ -103,14 +103,13 @@ def test_a_study_of_nothing_but_invalid_runs_says_so_and_why(project):
     ("reasons", "figures", "said"),
     [
         ([[], []], 3, []),
-        ([["late"], []], 3, ["1 of 2 runs is invalid"]),
-        ([["late"], ["late", "lost"]], 3, ["Nothing to show: 0 of 2 runs are valid", "    late (2 of 2 runs)", "    lost (1 of 2 runs)", "Measure the invalid runs again"]),
-        ([list("abcdefg")], 3, ["Nothing to show", *(f"    {letter} (1 of 1 run)" for letter in "abcde"), "    and 2 more reasons", "Measure the invalid runs again"]),
+        ([["late"], []], 3, ["1 of 2 runs is valid"]),
+        ([["late"], ["late", "lost"]], 3, ["None of the 2 runs is valid, so nothing below holds. Most often: late (2 of 2 runs). The report"]),
         ([["machine.other_processes value=0.7 limit=0.15"], ["machine.other_processes value=0.25 limit=0.15"]], 3,
-         ["Nothing to show", "    other processes took 25–70 % of the cores' time", "Measure the invalid runs again",
+         ["None of the 2 runs is valid",
           "Other processes took up to 70 % of the cores' time. If they cannot be ended, `thresholds: { other_share: 0.7 }` in the study"]),
         ([["machine.other_processes value=0.7001 limit=0.15"], []], 3,
-         ["1 of 2 runs is invalid", "Other processes took up to 70 % of the cores' time. If they cannot be ended, `thresholds: { other_share: 0.75 }`"]),
+         ["1 of 2 runs is valid", "Other processes took up to 70 % of the cores' time. If they cannot be ended, `thresholds: { other_share: 0.75 }`"]),
         ([[]], 0, ["No figure: these runs answer no figure's question"]),
     ],
 )  # fmt: skip
@@ -137,7 +136,7 @@ def test_failures_and_missing_counts_are_no_reason_to_say_that_nothing_can_be_sh
          "failed": [2, 0, 0], "faults": [["telemetry"]] * 2 + [[]]}
     )  # fmt: skip
     invalid, failing, _ = closing_lines(runs, figures=3)
-    assert invalid.startswith("2 of 3 runs are invalid (the server's counts of 2): ")
+    assert invalid.startswith("3 of 3 runs are valid; the server's counts of 2 cannot be trusted. Why: no scrape for 3 s.")
     assert failing.startswith("Requests failed in 1 of 3 runs. That is the server's answer to its load")
     assert len(closing_lines(runs[:2], figures=3)) == 3  # latencies can be trusted
 

@@ -28,20 +28,6 @@ from bench.records.searches import SearchRecord
 from bench.study import Decision, questions
 from bench.study.settings import settings_in
 
-__all__ = [
-    "Analysis",
-    "analyse",
-    "causes_of",
-    "curves_of",
-    "findings_of",
-    "plain_of",
-    "read_analysis",
-    "write_analysis",
-    "write_causes",
-    "write_findings",
-    "write_tables",
-]
-
 _COMPARED, _FINDINGS = "comparisons.json", "findings.json"
 MEAN = "throughput_tokens_per_s"  # the throughput by which saturation is judged
 _THROUGHPUTS = ("throughput_peak_tokens_per_s", MEAN)

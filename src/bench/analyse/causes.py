@@ -12,8 +12,6 @@ from bench.analysis.evidence import Bottleneck
 from bench.records.columns import schema_of
 from bench.records.relief import Gain
 
-__all__ = ["causes_table", "read_causes"]
-
 _NAMES = [field.name for field in fields(Bottleneck)]
 Curve = tuple[str, str]
 

@@ -15,8 +15,6 @@ from bench.analysis.locked import Difference
 from bench.records.columns import schema_of
 from bench.records.files import plain, typed
 
-__all__ = ["effects_table", "read_comparisons", "sides"]
-
 
 @dataclass(frozen=True)
 class _Sides:

@@ -43,8 +43,6 @@ from bench.study.questions import SWEEPS, crossed_factors, several_settings, wit
 from bench.study.settings import settings_in
 from bench.study.workload import ALIKE
 
-__all__ = ["CurveFindings", "Findings", "Server", "asked_of", "find", "servers_of"]
-
 _ASKED = ("family", "workload", "model", "engine", "stream", "baseline", *ALIKE)
 Row = Mapping[str, Any]
 
@@ -142,7 +140,7 @@ def find(
     memory = device.memory if device else None
     return Findings(
         curves=_curves(priced, decision, device, points, knees(curves)),
-        advice=tuple(advice(runs, saturation, points, {curve: each.cause for curve, each in causes.items()})),
+        advice=tuple(advice(runs, saturation, points, causes)),
         predictions=tuple(
             predictions(
                 runs,

@@ -21,8 +21,6 @@ from bench.records.relief import CurveRelief, Relief, Reliefs
 from bench.study import Slo
 from bench.study.plan import digest
 
-__all__ = ["find_reliefs", "likely"]
-
 Row = Mapping[str, Any]
 _MISFIT = "steps stray too far from the calibrated model"
 _NO_LIMIT = "the replays do not find the limit near the measured one"

@@ -13,7 +13,6 @@ from bench.analysis.gate import blind, needed, regressions, sight, unseen
 from bench.analysis.knee import knees
 from bench.analysis.power import Noise, sessions_for, visible
 from bench.analysis.predictions import Prediction, predictions
-from bench.analysis.recovery import recoveries
 from bench.analysis.regions import regions
 from bench.analysis.repeats import repeats
 from bench.analysis.saturation import saturation
@@ -59,7 +58,6 @@ __all__ = [
     "needed",
     "operating_points",
     "predictions",
-    "recoveries",
     "regions",
     "regressions",
     "repeats",

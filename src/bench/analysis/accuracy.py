@@ -11,8 +11,6 @@ import polars as pl
 from bench.analysis.proportions import Share
 from bench.statistics import Z
 
-__all__ = ["Accuracy", "AccuracyDifference", "Graded", "accuracy", "accuracy_difference", "graded"]
-
 _RUN = ["deployment", "run", "digest"]
 _LOAD = ("workload", "axis", "level")
 

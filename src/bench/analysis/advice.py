@@ -3,40 +3,27 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 import polars as pl
 
+from bench.analysis.evidence import Bottleneck
 from bench.analysis.judging import Miss
-from bench.analysis.knee import APART
 from bench.analysis.locked import ALIKE
 from bench.analysis.sizing import KV_HEADROOM, gpus_of
 from bench.axes import CONCURRENCY
 from bench.parse.stream import engine_is_ahead
-
-__all__ = [
-    "Advice",
-    "Carried",
-    "Recommendation",
-    "admission",
-    "advice",
-    "evicted",
-    "front_end",
-    "headroom",
-    "kv_bytes",
-    "memory_bound",
-    "pools",
-    "stalls",
-]
+from bench.records.relief import Gain
 
 _RATIO = 1.5  # least ratio of two loads that count as different; convention
 _LARGER = 1.2  # least ratio of parameters of a larger model; convention
 _LOST_HITS = 0.2  # loss of prefix-cache hit rate that is reported; convention
 
 
-Recommendation = Literal["kv_bytes", "pools", "front_end", "admission", "headroom", "memory_bound", "stalls", "eviction"]
+Recommendation = Literal["kv_bytes", "pools", "front_end", "admission", "headroom", "memory_bound", "interference", "eviction"]
+_MAKERS: dict[str, Recommendation] = {"kv": "memory_bound", "interference": "interference"}  # by the cause of a curve's end
 
 
 @dataclass(frozen=True)
@@ -56,7 +43,8 @@ class Advice:
         kind: what is advised; `bench.words.advice` has its sentence. runs: those that show it (`deployment/run`).
         numbers: by name, as that sentence takes them: loads in the workload's unit, times in s, shares 0–1, sizes in bytes. None: not
             known.
-        missed: by what the load beyond an admission misses. carried: of `pools`, the most first.
+        missed: by what the load beyond an admission misses. carried: of `pools`, the most first. gain: what relief would bring, where
+            a cause was replayed.
     """
 
     kind: Recommendation
@@ -64,26 +52,30 @@ class Advice:
     numbers: Mapping[str, float | str | None]
     missed: tuple[Miss, ...] = ()
     carried: tuple[Carried, ...] = ()
+    gain: Gain | None = None
 
 
 def advice(
-    runs: pl.DataFrame, saturation: pl.DataFrame, points: pl.DataFrame, causes: Mapping[tuple[str, str], str] | None = None
+    runs: pl.DataFrame,
+    saturation: pl.DataFrame,
+    points: pl.DataFrame,
+    causes: Mapping[tuple[str, str], Bottleneck] | None = None,
 ) -> list[Advice]:
     """What the runs advise, in the order of the roles that it is for.
 
     Args:
         runs: summary rows. saturation: of `saturation`. points: of `operating_points`; empty without SLOs.
-        causes: of each curve, by deployment and workload, as `bottleneck` has them: nothing is advised that a verdict contradicts.
+        causes: of each curve, by deployment and workload, as `bottleneck` has them.
     """
     valid = runs.filter("valid")
+    behind = list(front_end(valid))
     found = [
-        *kv_bytes(valid, saturation, points),
+        *kv_bytes(valid, saturation),
         *pools(valid, points),
-        *front_end(valid),
+        *behind,
         *admission(valid, points),
         *headroom(valid, saturation, points),
-        *memory_bound(valid, saturation),
-        *stalls(valid, causes or {}),
+        *makers(causes or {}, behind),
         *evicted(valid),
     ]
     return [each for each in found if each.runs]  # of invalid runs alone nothing is advised
@@ -102,11 +94,6 @@ def _of(runs: pl.DataFrame, row: dict[str, Any], *levels: float | None) -> pl.Da
     )
 
 
-def _throughput(runs: pl.DataFrame) -> float | None:
-    """Median output tokens/s."""
-    return cast("float | None", runs["throughput_tokens_per_s"].median())
-
-
 def _kv_memory(runs: pl.DataFrame) -> dict[str, tuple[int, int]]:
     """By deployment its KV memory (bytes) and its GPUs; those of which either is unknown are left out."""
     found = {}
@@ -117,7 +104,7 @@ def _kv_memory(runs: pl.DataFrame) -> dict[str, tuple[int, int]]:
     return found
 
 
-def kv_bytes(valid: pl.DataFrame, saturation: pl.DataFrame, points: pl.DataFrame) -> Iterator[Advice]:
+def kv_bytes(valid: pl.DataFrame, saturation: pl.DataFrame) -> Iterator[Advice]:
     """The largest model that holds more requests than a smaller one in as much KV memory on as many GPUs.
 
     With unequal memory, memory could be the reason.
@@ -145,16 +132,6 @@ def kv_bytes(valid: pl.DataFrame, saturation: pl.DataFrame, points: pl.DataFrame
         a, b = max(
             pairs, key=lambda pair: pair[0]["measured"] / pair[1]["measured"] * pair[0]["parameters"] / pair[1]["parameters"]
         )
-        carried = {
-            row["deployment"]: row["usable_rps"] for row in points.filter(pl.col("workload") == a["workload"]).to_dicts()
-        }
-        ours, theirs = (carried.get(row["deployment"]) for row in (a, b))
-        same_bytes = known.filter(
-            (pl.col("workload") == a["workload"])
-            & (pl.col("kv_bytes_per_token") == a["kv_bytes_per_token"])
-            & (pl.col("measured") == a["measured"])
-            & ~pl.col("parameters").is_between(a["parameters"] / _LARGER, a["parameters"] * _LARGER)
-        )["deployment"].to_list()
         yield Advice(
             "kv_bytes",
             _names(pl.concat([_of(valid, row, row["below"], row["measured"]) for row in (a, b)])),
@@ -168,9 +145,6 @@ def kv_bytes(valid: pl.DataFrame, saturation: pl.DataFrame, points: pl.DataFrame
                 "token_bytes": a["kv_bytes_per_token"],
                 "other_token_bytes": b["kv_bytes_per_token"],
                 "kv_bytes": memory[a["deployment"]][0],
-                "rps": ours if theirs else None,
-                "other_rps": theirs,
-                "same_bytes": next((name for name in same_bytes if alike(name, a["deployment"])), None),
             },
         )
 
@@ -226,7 +200,7 @@ def _filled(valid: pl.DataFrame, saturation: pl.DataFrame) -> pl.DataFrame:
 
 
 def headroom(valid: pl.DataFrame, saturation: pl.DataFrame, points: pl.DataFrame) -> Iterator[Advice]:
-    """What a full cache costs, and the headroom that avoids it; not where an SLO ends the range before memory does.
+    """The headroom that keeps a cache from filling; not where an SLO ends the range before memory does.
 
     None for slots: a free one makes no room for a longer request.
     """
@@ -234,14 +208,9 @@ def headroom(valid: pl.DataFrame, saturation: pl.DataFrame, points: pl.DataFrame
     for row in _filled(valid, saturation).drop_nulls("predicted").iter_rows(named=True):
         if (operated.get((row["deployment"], row["workload"])) or row["predicted"]) < (1 - KV_HEADROOM[1]) * row["predicted"]:
             continue
-        before = _throughput(_of(valid, row, row["peak_at"]))
-        after = _throughput(_of(valid, row, row["saturation_high"]))
-        where, loss = None, None
-        if row["saturation_kind"] == "peak" and before and after:
-            where, loss = row["saturation_high"], 1 - after / before
         yield Advice(
             "headroom",
-            _names(_of(valid, row, row["below"], row["measured"], where)),
+            _names(_of(valid, row, row["below"], row["measured"])),
             {
                 "deployment": row["deployment"],
                 "workload": row["workload"],
@@ -249,56 +218,22 @@ def headroom(valid: pl.DataFrame, saturation: pl.DataFrame, points: pl.DataFrame
                 "most": (1 - KV_HEADROOM[0]) * row["predicted"],
                 "full": row["measured"],
                 "below": row["below"],
-                "loss_at": where,
-                "loss": loss,
             },
         )
 
 
-def memory_bound(valid: pl.DataFrame, saturation: pl.DataFrame) -> Iterator[Advice]:
-    """Curves whose throughput grew significantly until the KV cache was full; not of slots, whose number is a setting, nor where the
-    engine was ahead of its clients, who would get no more from more memory.
+def makers(causes: Mapping[tuple[str, str], Bottleneck], behind: Sequence[Advice]) -> Iterator[Advice]:
+    """Curves that the KV cache ends, or others' prompts, as their cause has it; not where it ties with another.
+
+    Args:
+        behind: of `front_end`: clients that wait for an API server would get no more from another accelerator.
     """
-    behind = {(each.numbers["deployment"], each.numbers["workload"]) for each in front_end(valid)}
-    for row in _filled(valid, saturation).iter_rows(named=True):
-        if (row["deployment"], row["workload"]) in behind:
-            continue
-        low = row["saturation_low"]
-        ended = row["saturation_kind"] in ("peak", "flat") and row["saturation_high"] is not None and low is not None
-        if ended and low <= row["measured"] and row["below"] <= row["saturation_high"]:
-            yield Advice(
-                "memory_bound",
-                _names(_of(valid, row, low, row["below"], row["measured"], row["saturation_high"])),
-                {
-                    "deployment": row["deployment"],
-                    "workload": row["workload"],
-                    "peak": row["saturation_at"],
-                    "low": low,
-                    "high": row["saturation_high"],
-                    "below": row["below"],
-                    "full": row["measured"],
-                },
-            )
-
-
-def stalls(valid: pl.DataFrame, causes: Mapping[tuple[str, str], str]) -> Iterator[Advice]:
-    """Loads with paced arrivals and free memory at which others' prefill stalls decoding."""
-    paced = valid.filter(
-        (pl.col("arrival") != "burst")
-        & ~pl.col("saturated").fill_null(True)
-        & (pl.col("waiting_standing").fill_null(0) == 0)
-        & (pl.col("in_flight_peak") > 1)  # one request alone meets no other's prompt
-        & (pl.col("itl_p50_s") > 0)
-    )
-    stalled = paced.with_columns(stall=pl.col("itl_p99_s") / pl.col("itl_p50_s")).filter(pl.col("stall") >= APART).sort("stall")
-    agreed = [
-        causes.get((d, w), "none") in ("interference", "none") for d, w in stalled.select("deployment", "workload").rows()
-    ]
-    stalled = stalled.filter(pl.Series(agreed, dtype=pl.Boolean))
-    if len(stalled):
-        worst = stalled.row(-1, named=True)
-        names = ("deployment", "workload", "level", "itl_p50_s", "itl_p99_s", "stall")
-        yield Advice("stalls", _names(stalled.tail(1)), {name: worst[name] for name in names})
+    excused = {(each.numbers["deployment"], each.numbers["workload"]) for each in behind}
+    for (deployment, workload), limit in causes.items():
+        kind = _MAKERS.get(limit.cause)
+        if kind and limit.tied < 2 and (deployment, workload) not in excused:
+            gain = limit.gains[0] if limit.evidence == "relieved" else None
+            yield Advice(kind, limit.runs, {"deployment": deployment, "workload": workload}, gain=gain)
 
 
 def evicted(valid: pl.DataFrame) -> Iterator[Advice]:

@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["BANDS", "Band", "Judged", "judge"]
-
 _RUNNING_SHARE = 0.02  # queue ÷ requests in flight below which the queue is near zero; convention
 
 

@@ -17,18 +17,6 @@ import numpy.typing as npt
 from bench.analysis.levels import LEAST_NOISE
 from bench.statistics import CONFIDENCE
 
-__all__ = [
-    "ASSUMED_SPREAD",
-    "FEWEST_SESSIONS",
-    "SHARED",
-    "WEIGHTS",
-    "Fit",
-    "correlation",
-    "critical",
-    "fit",
-    "judge",
-]
-
 Floats = npt.NDArray[np.float64]
 FEWEST_SESSIONS = 4  # fewest sessions that show how far sessions differ; derived: Student's t is 3.2 for four and 12.7 for two
 # standard deviation of ln ratio between two sessions of one deployment, where fewer were measured; convention: a baseline against

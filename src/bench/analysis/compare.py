@@ -20,8 +20,6 @@ from bench.analysis.windows import of_windows
 from bench.errors import BenchError
 from bench.records.columns import METRICS
 
-__all__ = ["ALONE", "UNCOMPARED", "Comparison", "compare", "compare_with_baseline", "with_replicas"]
-
 # `nth` distinguishes runs that have the same repeat, as those of `bench workload` do.
 _RUN = (*CONFIGURATION, "session", "repeat", "nth")
 UNCOMPARED = {**dict.fromkeys(CONFIGURATION, pl.String()), "level": pl.Float64()}

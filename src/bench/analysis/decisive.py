@@ -21,8 +21,6 @@ from bench.analysis.importance import FEWEST_SCORE, importances
 from bench.study.questions import CROSSED, FEWEST_CONFIGURATIONS, crossed_families
 from bench.study.settings import settings_in
 
-__all__ = ["Decided", "Decisive", "FactorEffect", "crossed", "decided"]
-
 
 @dataclass(frozen=True)
 class FactorEffect:

@@ -10,8 +10,6 @@ from bench.analysis.sizing import HOUR_S, gpus_of
 from bench.published import Accelerator
 from bench.study import Decision
 
-__all__ = ["Prices", "best_points", "economics", "lasting"]
-
 _KWH = 3.6e6  # joules of a kilowatt-hour; derived
 _SCHEMA = {
     "deployment": pl.String,

@@ -16,8 +16,6 @@ from bench.analysis.power import Noise, smallest_difference
 from bench.records.columns import METRICS, schema_of
 from bench.statistics import FEWEST_POINTS
 
-__all__ = ["CONFIGURATION", "Spreads", "effects"]
-
 # What repeats have in common. A workload's name holds the lengths that a sweep gives it.
 CONFIGURATION = ("deployment", "workload", "axis", "level")
 _FAR = 700.0  # largest exponent of e; derived: floating-point numbers end at e to the power of 709

@@ -18,8 +18,6 @@ from bench.records.classes import class_names
 from bench.study import Slo, applying
 from bench.study.settings import settings_in
 
-__all__ = ["Efficiency", "efficiencies"]
-
 _OF_A_FLEET = {"replicas", "router", "balance", "nodes"}
 
 

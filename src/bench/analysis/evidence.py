@@ -7,8 +7,6 @@ from typing import Literal, cast
 
 from bench.records.relief import Gain
 
-__all__ = ["CAUSES", "Bottleneck", "Cause", "Evidence"]
-
 Cause = Literal["kv", "sequences", "prefill", "decode", "interference", "refusals", "none", "unknown"]
 Evidence = Literal[
     "never_steady",

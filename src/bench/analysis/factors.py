@@ -16,22 +16,6 @@ from bench.analysis.sizing import with_devices
 from bench.statistics import Z
 from bench.study.settings import setting_name, settings_in, varying_settings, with_others
 
-__all__ = [
-    "ARRIVALS",
-    "METRICS",
-    "STRENGTHS",
-    "cells",
-    "confounded",
-    "correlations",
-    "factors_of",
-    "marginal_means",
-    "metrics_of",
-    "strength",
-    "unordered",
-    "varying",
-    "with_metrics",
-]
-
 # Column → what it is called. Models are in the order of their sizes, and those of one size by name: two models are two points of
 # anything, and no more.
 _LOADS = {"level": "batch size", "prompt_fixed": "input length", "output_fixed": "output length"}

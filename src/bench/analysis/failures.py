@@ -10,8 +10,6 @@ import polars as pl
 from bench.analysis.effects import CONFIGURATION
 from bench.statistics import rarer_by_chance
 
-__all__ = ["FAILURES", "LEAST_SHARE", "failures"]
-
 LEAST_SHARE = 0.01  # share of the requests by which the sides must differ; convention
 _WRONG = 0.01  # probability of a false verdict, over all levels together; convention
 FAILURES = {

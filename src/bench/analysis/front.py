@@ -11,8 +11,6 @@ import polars as pl
 from bench.analysis.workers import prefilling
 from bench.parse.stream import ONE_EACH, engine_is_ahead
 
-__all__ = ["FEW_FURTHER", "LEAST_WAIT_S", "WAIT_SHARE", "Front", "FrontKind", "front", "front_wait", "unknown_fronts"]
-
 _SAME = 0.01  # share by which client and engines may differ in the number of requests whose TTFT they average; convention
 LEAST_WAIT_S = 0.05  # shortest wait before the engines that is named (s); tuned: benchmarks.fronts
 # share of the clients' mean TTFT or E2E from which what lies between is named; tuned: benchmarks.fronts, above the 16 % that an honest

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -13,27 +12,6 @@ from bench.records.columns import METRICS
 
 if TYPE_CHECKING:
     from bench.analysis.compare import Comparison
-
-__all__ = ["Sight", "blind", "needed", "regressions", "sight", "unseen"]
-
-
-@dataclass(frozen=True)
-class Sight:
-    """What a comparison could have seen of a metric (percent), and what half of that would take.
-
-    Attributes:
-        sessions: of each side that find `half`; None for more than 100. spread_assumed: whether how far sessions differ is.
-    """
-
-    metric: str
-    could_see: float
-    sessions: int | None
-    spread_assumed: bool
-
-    @property
-    def half(self) -> float:
-        """Half of what could be seen (percent)."""
-        return self.could_see / 2
 
 
 def regressions(effects: pl.DataFrame, beyond_percent: float = 0.0) -> pl.DataFrame:
@@ -61,14 +39,8 @@ def blind(found: Comparison, percent: float) -> list[dict[str, Any]]:
     Returns:
         `deployment`, `metric`, `could_see` (percent; null where nothing could) and `sessions` that it would take.
     """
-    metrics = found.overall["metric"].n_unique()
     rows = [
-        {
-            "deployment": row["deployment"],
-            "metric": row["metric"],
-            "could_see": None if row["could_see"] is None else 100 * row["could_see"],
-            "sessions": needed(row, percent, metrics),
-        }
+        _seen(found, row, percent)
         for row in found.overall.iter_rows(named=True)
         if row["could_see"] is None or 100 * row["could_see"] > percent
     ]
@@ -84,11 +56,17 @@ def unseen(found: Comparison) -> pl.DataFrame:
     return found.uncompared.join(worse, on=["deployment", "workload", "axis", "level"], how="anti")
 
 
-def sight(found: Comparison) -> Sight | None:
-    """What a comparison could have seen of output tokens/s, or its first metric; None where nothing shows."""
+def sight(found: Comparison) -> dict[str, Any] | None:
+    """The row of `blind` of output tokens/s, or of the first metric, for half of what the comparison sees; None where nothing shows."""
     row = next(found.overall.iter_rows(named=True), None)
-    if row is None or row["could_see"] is None:
-        return None
-    seen = 100 * row["could_see"]
-    sessions = needed(row, seen / 2, found.overall["metric"].n_unique())
-    return Sight(row["metric"], seen, sessions, row["spread_assumed"])
+    return None if row is None or row["could_see"] is None else _seen(found, row, 50 * row["could_see"])
+
+
+def _seen(found: Comparison, row: dict[str, Any], percent: float) -> dict[str, Any]:
+    """Args: row: of `overall`."""
+    return {
+        "deployment": row["deployment"],
+        "metric": row["metric"],
+        "could_see": None if row["could_see"] is None else 100 * row["could_see"],
+        "sessions": needed(row, percent, found.overall["metric"].n_unique()),
+    }

@@ -14,8 +14,6 @@ import polars as pl
 from bench.analysis.effects import CONFIGURATION
 from bench.analysis.proportions import Share
 
-__all__ = ["IDENTICAL", "identical"]
-
 IDENTICAL = {
     "deployment": pl.String,
     "workload": pl.String,

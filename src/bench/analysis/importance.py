@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     Floats = npt.NDArray[np.float64]
 
-__all__ = ["FEWEST_SCORE", "importances"]
-
 FEWEST_SCORE = 0.5  # R² on unseen configurations below which what it owes to a factor says little; convention
 _FOLDS = 5  # folds of the cross-validation; convention
 _ROUNDS = 2  # times that the configurations are split into folds; convention

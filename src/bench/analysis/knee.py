@@ -9,8 +9,6 @@ import polars as pl
 
 from bench.analysis.level_values import level_values
 
-__all__ = ["APART", "FLATTENS", "knees"]
-
 # P99 ÷ P50 from which a latency's tail has left its median; convention: TTFT of a burst that is computed in order has 2
 APART = 3.0
 FLATTENS = 0.5  # share of proportional throughput below which added load flattens; convention

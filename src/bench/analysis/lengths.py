@@ -9,8 +9,6 @@ import polars as pl
 
 from bench.statistics import CONFIDENCE, FEWEST_POINTS, student_t
 
-__all__ = ["FEWEST_BENT", "Line", "line"]
-
 FEWEST_BENT = FEWEST_POINTS + 2  # fewest points of a parabola; derived: two degrees of freedom for its error
 
 

@@ -9,8 +9,6 @@ import polars as pl
 
 from bench.study import Slo
 
-__all__ = ["level_value", "level_values"]
-
 _KEYS = ("deployment", "workload", "axis", "level")
 _POOLED = "_of_all"  # suffix of a percentile of all requests
 _HIGHEST = ("kv_usage_peak",)  # the highest of a level's runs counts

@@ -12,8 +12,6 @@ import polars as pl
 
 from bench.statistics import CONFIDENCE, MEDIAN_DEVIATION, TAIL, f_below, student_t
 
-__all__ = ["LEAST_NOISE", "Levels", "squares_within", "studentized_range"]
-
 Floats = npt.NDArray[np.float64]
 LEAST_NOISE = 0.005  # lowest relative noise of a run: none repeats itself better, whatever a few of them say; convention
 _DRAWS = 40_000  # draws of the studentized range; measured: docs/explanation/regions.md, within 3 % of scipy's integral

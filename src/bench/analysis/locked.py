@@ -11,8 +11,6 @@ import polars as pl
 from bench.statistics import student_t
 from bench.study.settings import SETTINGS, is_own
 
-__all__ = ["ALIKE", "LOCKED", "Difference", "Differs", "SlowerMachine", "differences"]
-
 _KEYS = tuple(name for name in SETTINGS if not name.endswith("_parallel"))
 # Of a deployment, and of a run.
 _DEPLOYMENT = (

@@ -14,8 +14,6 @@ from bench.axes import RATE
 from bench.records.classes import class_names
 from bench.study import Slo, applying
 
-__all__ = ["Loss", "losses"]
-
 
 @dataclass(frozen=True)
 class Loss:

@@ -15,8 +15,6 @@ from bench.analysis.level_values import level_values
 from bench.analysis.sizing import HOUR_S
 from bench.statistics import TAIL, student_t
 
-__all__ = ["THROUGHPUTS", "throughput_of", "trade_offs"]
-
 _LEVEL = ("deployment", "workload", "axis", "level")
 _METRIC = "throughput_tokens_per_s"
 #: By what throughput is counted, the first that is known of all levels.

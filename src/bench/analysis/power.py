@@ -13,8 +13,6 @@ from bench.analysis.parts import parts_of
 from bench.records.columns import METRICS
 from bench.statistics import least
 
-__all__ = ["CORRELATION", "POWER", "Noise", "sessions_for", "smallest_difference", "visible"]
-
 # probability with which a planned comparison finds its effect; source: Cohen, Statistical Power Analysis for the Behavioral Sciences,
 # 1988
 POWER = 0.8

@@ -14,8 +14,6 @@ from bench.models import BLOCK_BYTES, DTYPE_BYTES, Demand, Geometry, Setting, pl
 from bench.published import Accelerator
 from bench.study import Deployment
 
-__all__ = ["Prediction", "Quantity", "predictions"]
-
 Quantity = Literal["kv_capacity", "saturation", "decode", "prefill"]
 
 

@@ -11,8 +11,6 @@ import numpy.typing as npt
 from bench.parse.steady import RATE_BATCHES
 from bench.statistics import CONFIDENCE
 
-__all__ = ["Share", "requests_needed"]
-
 _BATCH = 20  # fewest requests of the parts in which a run's misses are counted; tuned: benchmarks.capacity
 _CLEARLY = 0.9  # share of what is allowed below which more requests can show that it is met; convention
 

@@ -21,8 +21,6 @@ from bench.records.searches import SearchRecord
 from bench.statistics import isotonic
 from bench.study.search import EQUILIBRIUM, THROUGHPUT
 
-__all__ = ["FEWEST_LEVELS", "FLAT", "PROPORTIONAL", "Point", "equilibrium", "regions", "saturation_point", "with_searches"]
-
 FEWEST_LEVELS = 4  # fewest levels of a curve with regions; derived: of three, each would be its own region
 # share of the lowest level's throughput a request that is kept up to the equilibrium point; measured: docs/explanation/decisions.md:
 # with 5 % noise, 90 % is inside the error of one comparison

@@ -6,8 +6,6 @@ import polars as pl
 
 from bench.statistics import student_t
 
-__all__ = ["repeats"]
-
 
 def repeats(runs: pl.DataFrame, column: str) -> pl.DataFrame:
     """Mean of `column` over the valid repeats of each level, with the 95 % interval of the mean.

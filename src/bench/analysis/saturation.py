@@ -13,8 +13,6 @@ from bench.analysis.regions import regions
 from bench.axes import CONCURRENCY
 from bench.records.columns import schema_of
 
-__all__ = ["SATURATED_KV_USAGE", "filled", "fills_first", "saturated", "saturation"]
-
 SATURATED_KV_USAGE = 0.99  # KV usage from which a cache is full; convention
 _SCHEMA = {name: dtype for name, dtype in schema_of("saturation").items() if not name.startswith("signals")}
 

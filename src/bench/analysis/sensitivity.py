@@ -10,8 +10,6 @@ import polars as pl
 from bench.analysis.capacity import operating_points
 from bench.study import Slo
 
-__all__ = ["sensitivity"]
-
 _SCHEMA = {
     "deployment": pl.String,
     "workload": pl.String,

@@ -31,8 +31,6 @@ from bench.axes import HELD
 from bench.statistics import FEWEST_POINTS, TAIL, f_below, student_t
 from bench.study.settings import varying_settings
 
-__all__ = ["Form", "LoadCurve", "SettingCurve", "setting_curves"]
-
 Floats = npt.NDArray[np.float64]
 Verdict = Literal["power", "inverse", "undecided", "neither", "few", "unknown"]
 _METRIC, _LATENCY = "throughput_tokens_per_s", "e2e_p50_s"

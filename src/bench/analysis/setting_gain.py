@@ -18,8 +18,6 @@ from bench.analysis.saturation import saturation
 from bench.axes import AXES
 from bench.study.settings import settings_in, varying_settings
 
-__all__ = ["Gain", "Pair", "Ratio", "SettingGain", "devices_of", "rank", "setting_gains", "setting_pairs"]
-
 _PARALLEL = ("tensor_parallel", "pipeline_parallel", "data_parallel")
 _METRIC = "throughput_tokens_per_s"
 _SETTINGS = (

@@ -13,8 +13,6 @@ from bench.analysis.setting_gain import rank
 from bench.axes import HELD
 from bench.study.settings import crossed_settings, value_text, varying_settings
 
-__all__ = ["SettingGrid", "setting_grids"]
-
 _METRIC = "throughput_tokens_per_s"
 
 

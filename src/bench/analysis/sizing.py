@@ -14,25 +14,6 @@ import polars as pl
 
 from bench.study import Slo
 
-__all__ = [
-    "DAYS_A_MONTH",
-    "HOUR_S",
-    "KV_HEADROOM",
-    "Fleet",
-    "Limits",
-    "OperatingPoint",
-    "break_even",
-    "cost_per_million_tokens",
-    "cost_per_month",
-    "fleet",
-    "gpus_of",
-    "instances_for",
-    "is_machine",
-    "limits",
-    "sized",
-    "with_devices",
-]
-
 HOUR_S = 3600.0  # seconds of an hour; derived
 DAYS_A_MONTH = 30  # days of a month; convention: 730 hours would be 1.4 % more
 _HOURS_A_MONTH = 24 * DAYS_A_MONTH  # hours of a month; derived

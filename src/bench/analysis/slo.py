@@ -12,8 +12,6 @@ from bench.records.columns import JUDGED_FIELDS
 from bench.records.latencies import LATENCIES
 from bench.study import Slo, applying
 
-__all__ = ["goodput", "judged_frame", "judged_requests", "meets"]
-
 
 def meets(slos: Sequence[Slo]) -> pl.Expr:
     """Whether a request met every limit, each by itself: a percentile is about a share of requests, not about which.

@@ -10,8 +10,6 @@ from statistics import fmean, median, variance
 
 from bench.statistics import variance_by_chance
 
-__all__ = ["Reference", "speeds"]
-
 # standard deviation of ln time of one reference load, against its round's speed; measured: docs/explanation/search.md, 5 to 9 % of
 # vLLM's CPU build on two cores
 _REFERENCE_NOISE = 0.07

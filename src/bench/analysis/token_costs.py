@@ -12,8 +12,6 @@ from bench.analysis.lengths import Line, line
 from bench.statistics import FEWEST_POINTS
 from bench.study.workload import ALIKE
 
-__all__ = ["SWEPT", "Kind", "LengthCost", "StreamingGain", "length_costs", "streamed_both_ways", "streaming_gains"]
-
 Kind = Literal["prompt", "output"]
 # Of each length that may vary: its column, that of the other, and that of the latency that it sets (s).
 SWEPT: dict[Kind, tuple[str, str, str]] = {

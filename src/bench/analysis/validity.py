@@ -14,8 +14,6 @@ from bench.axes import AXES
 from bench.drift import Drift, RoundPart
 from bench.study.config import Thresholds
 
-__all__ = ["LASTING", "PARTS", "Check", "Part", "Reason", "Verdict", "invalid", "verdict"]
-
 Part = Literal["load", "content", "client", "telemetry", "machine"]
 PARTS: tuple[Part, ...] = ("load", "content", "client", "telemetry", "machine")
 Check = Literal[

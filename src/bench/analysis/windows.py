@@ -9,8 +9,6 @@ import polars as pl
 from bench.records.classes import class_column, class_names
 from bench.records.columns import COLUMNS
 
-__all__ = ["OF_WINDOWS", "in_windows", "of_windows", "whole_runs"]
-
 _LOAD = ("workload", "axis", "level")
 # Column → that of the steady window.
 OF_WINDOWS = {name: column.steady for name, column in COLUMNS.items() if column.steady}

@@ -10,8 +10,6 @@ from typing import Any, Literal
 
 import polars as pl
 
-__all__ = ["SPOILS", "WorkerVerdict", "prefilling", "worker_verdicts", "workers_of_runs"]
-
 Check = Literal["silent", "restarted", "version", "kv_tokens", "kv_blocks", "requests", "generation_tokens"]
 _SIZES: tuple[Check, ...] = ("kv_tokens", "kv_blocks")
 SPOILS: tuple[Check, ...] = ("silent", "restarted")  # what takes a run's counts; the rest may be meant so

@@ -13,16 +13,6 @@ if TYPE_CHECKING:
     from bench.study import Slo
     from bench.study.config import Thresholds
 
-__all__ = [
-    "headers_of",
-    "known_accelerators",
-    "refuse_missing_gpus",
-    "refuse_strange_classes",
-    "refuse_wrong_address",
-    "refuse_wrong_share",
-    "thresholds_of",
-]
-
 
 def known_accelerators(hardware: Path | None) -> dict[str, Accelerator]:
     """Every accelerator, with the user's own of the file `hardware`.

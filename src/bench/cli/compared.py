@@ -20,8 +20,6 @@ from bench.words.comparison import (
 )
 from bench.words.identical import same_answers
 
-__all__ = ["SIGHT", "content", "print_comparison"]
-
 SIGHT = 5.0  # percent: the regression that a gate without a percentage has to be able to see
 _SIDES = ("baseline", "candidate")
 _NAMED = 5  # runs without a counterpart that are named

@@ -9,8 +9,6 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-__all__ = ["accelerators", "deployments", "figures", "metrics", "models", "runs"]
-
 _BENCH = Path(__file__).parents[1]
 _RUNS = Path("results/runs")
 

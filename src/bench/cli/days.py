@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from bench.predict.day import Day, Hour
     from bench.records.calibration import Doubt, Interval
 
-__all__ = ["HOUR_S", "MOST", "MOST_REQUESTS", "counts_of", "day_numbers", "interval_text", "print_days", "yes_text"]
-
 HOUR_S = 3600.0
 MOST = 16  # instances that are replayed together
 MOST_REQUESTS = 3_000_000  # of a replay of all the traffic

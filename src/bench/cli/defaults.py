@@ -9,19 +9,6 @@ from typing import TYPE_CHECKING, Literal
 
 from bench.endpoints import ENDPOINTS
 
-__all__ = [
-    "GPU_MEMORY_UTILIZATION",
-    "MAX_NUM_SEQS",
-    "TENSOR_PARALLEL",
-    "Archetype",
-    "Arrival",
-    "Endpoint",
-    "History",
-    "KvDtype",
-    "TraceUnit",
-    "WeightDtype",
-]
-
 GPU_MEMORY_UTILIZATION = 0.9
 TENSOR_PARALLEL = 1
 MAX_NUM_SEQS = 256

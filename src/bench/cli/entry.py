@@ -12,8 +12,6 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command_from_info
 from typer.models import CommandInfo
 
-__all__ = ["app", "command", "loaded"]
-
 #: The help page: groups of commands, each a file of `bench.cli.commands`, with a line of help.
 _COMMANDS = {
     "Plan and predict": {

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from bench.records.calibration import Doubt, Interval
     from bench.study import Slo, Workload
 
-__all__ = ["of_trace", "of_traffic"]
-
 _TOGETHER, _GAIN = 4, 2  # instances that stand for a larger fleet at its peak; times that one carries more there, at most
 _REQUESTS = 400_000  # of a replay of all the traffic, where few instances can stand for all
 _FEWEST, _TO_SCALE = 2, 8  # instances that stand for a fleet; and for one whose number changes

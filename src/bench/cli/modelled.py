@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from bench.predict.state import Limits
     from bench.study import Workload
 
-__all__ = ["WHAT_IF", "Modelled"]
-
 WHAT_IF = "What if"
 
 

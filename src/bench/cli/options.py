@@ -10,30 +10,6 @@ import typer
 
 from bench.cli import completion
 
-__all__ = [
-    "LOAD",
-    "SLO",
-    "AcceleratorName",
-    "Configfile",
-    "FormerDevice",
-    "GpuMemoryUtilization",
-    "Hardware",
-    "Headers",
-    "Json",
-    "MaxNumSeqs",
-    "Select",
-    "TensorParallel",
-    "ThresholdValues",
-    "WorkloadFile",
-    "at_least_one",
-    "flag",
-    "not_negative",
-    "number",
-    "option",
-    "percent",
-    "positive",
-]
-
 
 def option(
     metavar: str | None,

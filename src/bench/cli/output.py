@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-__all__ = ["print_json", "print_table", "progress", "status", "tracked"]
-
 _GAP = 2  # blanks between columns
 _EVERY_S = 30  # seconds between two lines of progress where there is no terminal
 _STYLES = {"measured": "green", "missing": "dim", "stale": "yellow", "invalid": "red", "better": "green", "worse": "red"}

@@ -20,8 +20,6 @@ from bench.search.running import RunningServer, ServerGone
 from bench.search.search import Next
 from bench.search.words import answer_text, look_text, next_text, probed_text, spent_text
 
-__all__ = ["answered", "as_json", "searched"]
-
 
 def answered(server: RunningServer, aim: Aim, budget: Budget) -> Found | None:
     """What the runs of earlier searches answer; None where another has to be measured. No request is sent."""

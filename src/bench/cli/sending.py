@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from bench.load.target import Target
     from bench.study import Workload
 
-__all__ = ["Sending"]
-
 _REQUESTS = "Requests"
 _OUTPUT_TOKENS = 128  # of an answer, where nothing says how many
 _LONGEST_NATURAL = 1024  # tokens after which a natural answer ends, likewise

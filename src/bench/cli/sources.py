@@ -23,8 +23,6 @@ from bench.shipped import BENCH
 from bench.study import Decision, Paths, Slo, applying
 from bench.study.config import Thresholds
 
-__all__ = ["capacity_of", "read_named", "read_source", "telemetry_of", "with_goodput"]
-
 
 def read_source(text: str) -> pl.DataFrame:
     """The summary rows that `text` names.

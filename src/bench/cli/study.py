@@ -20,8 +20,6 @@ from bench.study.last import last_study
 if TYPE_CHECKING:
     from bench.store.pack import Packed
 
-__all__ = ["installed", "load_plan", "no_workflow", "packed_text"]
-
 _DEFAULT = Path("config/config.yaml")
 
 

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from bench.records.calibration import Doubt
     from bench.study import Slo, Workload
 
-__all__ = ["of_deployments"]
-
 
 def of_deployments(fleet: Fleet, workload: Workload, slos: list[Slo], traffic: Traffic | None) -> None:
     """Print what instances of several deployments carry behind one router, and what they make of the traffic."""

@@ -9,8 +9,6 @@ from typing import TypedDict
 from bench.errors import BenchError
 from bench.study import Paths, RunSpec
 
-__all__ = ["Verdict", "durations", "in_words", "judged_runs", "unjudged_text", "verdict_text"]
-
 
 class Verdict(TypedDict):
     """What the summary table says of a run: parts at fault, the reasons' codes, failed requests, and an early end (None if none)."""

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     Floats = npt.NDArray[np.float64]
 
-__all__ = ["BLOCKS", "FEWEST_BLOCKS", "Ratio", "in_blocks", "ratio", "sums"]
-
 BLOCKS = 12  # blocks that a time is cut into; convention: Student's t is 2.2 for so many
 FEWEST_BLOCKS = 4  # fewest blocks with a request that show how far they differ; derived: Student's t is 3.2 for four
 

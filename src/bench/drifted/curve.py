@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     Floats = npt.NDArray[np.float64]
 
-__all__ = ["HELD", "LOADS", "SPEEDS", "Line", "Studied", "read_studied"]
-
 HELD = "held"
 #: Latencies that are compared at a load: their sums, and what these are divided by. `held` is the time that requests are in flight for
 #: each output token: E2E ÷ output length, also where a server has no histograms (Little, 1961).

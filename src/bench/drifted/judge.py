@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     Floats = npt.NDArray[np.float64]
 
-__all__ = ["DIFFERS", "HITS", "LENGTHS", "MIXED", "PARTS", "SAME", "UNKNOWN", "WHOLES", "Compared", "compared"]
-
 SAME, DIFFERS, UNKNOWN = "same", "differs", "not known"
 # least difference of a mean length that matters (relative); convention: C_max moves by about as much, and its interval is wider
 LENGTHS_MATTER = 0.10

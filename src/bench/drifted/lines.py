@@ -9,8 +9,6 @@ from bench.drifted import DIFFERS, SAME, UNKNOWN, Compared, Drift
 from bench.drifted.judge import HITS, LENGTHS, MIXED
 from bench.errors import count_text, shown_share
 
-__all__ = ["advice", "conclusion", "rows"]
-
 _HEAD = ["", "study", "production", "difference", "verdict"]
 
 

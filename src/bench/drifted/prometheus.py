@@ -15,8 +15,6 @@ from bench import http
 from bench.drifted.served import SAMPLES
 from bench.errors import BenchError, shown
 
-__all__ = ["Window"]
-
 _PART_S = 6 * 3600.0  # longest time whose samples are asked for at once (s); convention: 1,440 scrapes, 50 KB a series
 _TIMEOUT_S = 60.0  # for one answer (s); convention: half of what Prometheus takes for a query by default
 

@@ -10,8 +10,6 @@ from bench.engines import MANAGED
 from bench.parse.server import labels_of, marked
 from bench.telemetry import Catalogue
 
-__all__ = ["COUNTED", "SAMPLES", "START_TIME", "read_names", "scraped_twice", "served"]
-
 #: Columns of samples: `at_s` is seconds since whatever moment.
 SAMPLES = {"instance": pl.String, "at_s": pl.Float64, "name": pl.String, "labels": pl.String, "value": pl.Float64}
 #: What the table of `served` counts between two scrapes; null where the server does not expose it. Tokens, requests and seconds.

@@ -10,8 +10,6 @@ from bench.engines import Kind
 from bench.records.deployment import DeploymentFacts
 from bench.telemetry import of_other_versions
 
-__all__ = ["compared_server"]
-
 _PART_OF_A_FAMILY = re.compile(r"_(?:sum|count|bucket|created|total)$")
 # Settings that a server measures when it starts, so that two starts differ a little.
 _MEASURED = ("num_gpu_blocks", "kv_cache_size_tokens", "kv_cache_max_concurrency")

@@ -13,8 +13,6 @@ from bench import __version__
 from bench.errors import BenchError
 from bench.study.specs import digest
 
-__all__ = ["benchmark_report"]
-
 _DESCRIPTION = (
     "Measured by Saturate. Times begin when the bytes of a request are sent, and end with its last token. TPOT is "
     "(E2E - TTFT) / (n - 1); percentiles are nearest ranks. Throughput is that of answered requests from the first one sent to "

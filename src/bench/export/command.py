@@ -8,8 +8,6 @@ from bench.engines.kind import arguments
 from bench.export.comments import comment, head
 from bench.export.exported import Exported
 
-__all__ = ["script"]
-
 
 def script(exported: Exported) -> str:
     """The script: it starts the server in its place, so that signals reach it."""

@@ -7,8 +7,6 @@ from collections.abc import Iterable
 
 from bench.export.exported import Exported
 
-__all__ = ["comment", "head"]
-
 _WIDTH = 120  # characters of a line; convention
 
 

@@ -10,8 +10,6 @@ from bench.engines.kind import arguments
 from bench.export.comments import head
 from bench.export.exported import Exported
 
-__all__ = ["compose_file"]
-
 _CACHE = "/root/.cache/huggingface"  # where the hub's library keeps models in an image that runs as root
 
 

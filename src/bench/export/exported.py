@@ -21,8 +21,6 @@ from bench.study import Paths
 from bench.words.capacity import sustains
 from bench.words.tuning import found_line
 
-__all__ = ["Exported", "read_exported"]
-
 # A path by itself, or a text in JSON or a list that begins like one; no address, and no id of the hub.
 _PATH = re.compile(r"""(?:^|["'\s=:,])(?:\.{0,2}/|results/)\w""")
 _CONTAINERS = ("docker", "podman")

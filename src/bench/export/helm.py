@@ -13,8 +13,6 @@ from bench.errors import BenchError
 from bench.export.comments import head
 from bench.export.exported import Exported
 
-__all__ = ["helm_values"]
-
 _GIB = 2**30  # bytes of a GiB; convention
 _PROCESSES_GIB = 8  # GiB of a GPU server's processes beside its weights; convention
 _PROCESSES = 2  # cores of a GPU server beside one for each GPU; source: vLLM, docs/configuration/optimization.md

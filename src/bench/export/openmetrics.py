@@ -11,8 +11,6 @@ import polars as pl
 from bench.parse.fleet import FLEET
 from bench.parse.server import labels_of
 
-__all__ = ["open_metrics"]
-
 
 def open_metrics(row: Mapping[str, Any], telemetry: pl.DataFrame) -> Iterator[str]:
     """The lines of a run's samples, series by series in the order of time.

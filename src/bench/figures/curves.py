@@ -9,8 +9,6 @@ import polars as pl
 if TYPE_CHECKING:
     from bench.figures.results import Results
 
-__all__ = ["curve_column", "in_order", "lacking", "named", "with_curve"]
-
 
 def with_curve(results: Results, frame: pl.DataFrame) -> pl.DataFrame:
     """Add `curve`, what a line is called, and `curve_size` and `curve_width`, by which curves in one place still show.

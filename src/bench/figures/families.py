@@ -13,8 +13,6 @@ from bench.analysis.factors import with_metrics
 from bench.figures.results import Results
 from bench.figures.theme import nothing_to_show
 
-__all__ = ["by_family"]
-
 
 def by_family(results: Results, draw: Callable[[pl.DataFrame], alt.TopLevelMixin]) -> alt.TopLevelMixin:
     """`draw` of the runs of each family that crosses load, lengths and settings: below one another, named where there are several.

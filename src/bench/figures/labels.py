@@ -9,8 +9,6 @@ from typing import Literal
 import altair as alt
 import polars as pl
 
-__all__ = ["NARROW", "Place", "free_places", "label_layer", "with_places"]
-
 NARROW = 280.0  # pixels: a panel on a phone. Labels that have room there have it wherever the panel is wider
 _LETTER, _LINE = 8.5, 16.0  # pixels that a letter and a line of text take
 _GAP = 3.0

@@ -13,8 +13,6 @@ from bench.figures.theme import NEUTRAL, curve_colour, curve_dash, curve_shape, 
 from bench.figures.ticks import log_ticks, ticked
 from bench.study import Slo
 
-__all__ = ["LatencyPanel", "latency_panel"]
-
 _LEVEL = ("curve", "workload", "level")
 _LOG = 20  # times the lowest value, from which on a panel is logarithmic
 _WIDTH, _HEIGHT = 330, 220

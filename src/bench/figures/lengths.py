@@ -11,8 +11,6 @@ from bench.figures.results import Results
 from bench.figures.theme import HEIGHT, nothing_to_show, points, series_colour, series_shape
 from bench.words.lengths import cost_title, fit_text
 
-__all__ = ["fitted", "length_chart", "length_title", "swept"]
-
 _WIDTH = 460
 
 

@@ -15,8 +15,6 @@ from bench.figures.results import Results
 from bench.figures.theme import is_log, level_axis, with_curve
 from bench.words.regions import Name, turning_point
 
-__all__ = ["point_layers", "region_bands", "region_colour", "turning_points"]
-
 # Pale, for lines on them; the letters say the same where the tints look alike.
 _TINTS = {"A": "#dcebf7", "B": "#fdf0cd", "C": "#f6d8ca", "flat": "#e6e6e6"}
 _BANDS = {"curve": pl.String, "begin": pl.Float64, "end": pl.Float64, "middle": pl.Float64, "region": pl.String}

@@ -17,8 +17,6 @@ from bench.study.questions import Condition
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["Figure", "figure", "load_figure"]
-
 Draw = Callable[[Results], alt.TopLevelMixin]
 
 

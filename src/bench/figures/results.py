@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from bench.analyse import Analysis
     from bench.analysis import Comparison
 
-__all__ = ["Results"]
-
 _ENDED = ("found", "runs", "seconds")  # why a search ended that has a limit
 
 

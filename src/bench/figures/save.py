@@ -18,8 +18,6 @@ from bench.figures.selection import KINDS
 from bench.figures.theme import NothingToShow, finish, nothing_to_show
 from bench.words.charts import invalid_note, missing_note
 
-__all__ = ["KINDS", "save_chart", "save_figure"]
-
 _PIXELS_A_UNIT = 2.0
 
 

@@ -18,8 +18,6 @@ from bench.errors import BenchError
 from bench.study import questions
 from bench.study.questions import Condition
 
-__all__ = ["KINDS", "figure_names", "figures_of", "used_by"]
-
 KINDS = ("svg", "png", "json")  # each figure is a file of each
 _CHARTS = Path(__file__).parent / "charts"
 

@@ -16,8 +16,6 @@ from bench.study.settings import setting_name
 from bench.words.loads import load_text
 from bench.words.setting_curve import FORMS
 
-__all__ = ["form_panels"]
-
 _PANELS = 3  # most loads that are drawn; convention: as many as panels of a setting stand in a row
 _POINTS = 40  # of a line
 

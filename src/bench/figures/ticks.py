@@ -8,8 +8,6 @@ from typing import Any
 
 import altair as alt
 
-__all__ = ["doublings", "log_ticks", "ticked"]
-
 _MOST = 8  # most ticks of an axis
 _FEWEST = 3  # fewest ticks with which a logarithmic axis can be read
 _STEPS = ((1.0,), (1.0, 3.0), (1.0, 2.0, 5.0), (1.0, 1.5, 2.0, 3.0, 5.0, 7.0))

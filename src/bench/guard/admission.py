@@ -11,8 +11,6 @@ from bench.export.comments import comment
 from bench.guard.measured import Measured
 from bench.routers import ROUTERS
 
-__all__ = ["envoy", "haproxy", "vllm_router"]
-
 _ADMITS = "It admits as many in flight as `bench size` says of these results, and queues as many."
 _NO_QUEUE = "No SLO on TTFT, so how many requests may wait is not known: the proxy's own default stands."
 

@@ -12,8 +12,6 @@ from bench.guard.rules import records
 from bench.guard.series import LOADS, WAITS, quantile_name, slow_name, whole
 from bench.records.latencies import LATENCIES
 
-__all__ = ["dashboard"]
-
 _SCHEMA = 39  # version of Grafana's classic dashboard model, which 11 and later read; source: grafana.com, "JSON model"
 _COLUMNS = 24  # width of Grafana's grid; source: the same page
 _HEIGHT = 8  # of a panel in that grid; convention

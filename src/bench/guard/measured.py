@@ -24,8 +24,6 @@ from bench.telemetry import SHARES, Catalogue, find_catalogue
 from bench.words.capacity import BURSTS, c_max
 from bench.words.loads import load_text
 
-__all__ = ["Curve", "Histogram", "Measured", "Sustained", "read_curve", "read_measured"]
-
 _LE = re.compile(r'\ble="([^"]+)"')
 _UNSHARED = "unique"  # `cache` of runs whose prompts have nothing in common
 

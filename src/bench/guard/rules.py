@@ -20,8 +20,6 @@ from bench.guard.series import LOADS, WAITS, alert, as_measured, quantile_name, 
 from bench.guard.workers import workers
 from bench.study import Slo
 
-__all__ = ["alerts", "bucket", "records", "rules_file"]
-
 _WINDOW = "5m"  # over which a load is averaged
 _STILL = "1m"  # over which requests in flight show that it still lasts
 _LOAD_FOR = "2m"

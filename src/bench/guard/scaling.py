@@ -15,8 +15,6 @@ from bench.guard.measured import Measured
 from bench.guard.rules import records
 from bench.guard.series import LOADS
 
-__all__ = ["scaled_object"]
-
 _FILLED = 0.8  # load of an instance ÷ lower end of C_max's interval; convention: the most that `bench size` wants at a peak
 
 

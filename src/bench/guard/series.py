@@ -8,8 +8,6 @@ from typing import Any
 from bench.axes import CONCURRENCY, RATE
 from bench.guard.measured import Measured
 
-__all__ = ["LOADS", "WAITS", "alert", "as_measured", "fleet_size", "quantile_name", "slow_name", "whole"]
-
 #: The recorded series that counts a load, by its axis.
 LOADS = {CONCURRENCY: "saturate:requests_in_flight", RATE: "saturate:requests:rate5m"}
 WAITS = "saturate:requests_waiting"

@@ -11,8 +11,6 @@ from bench.errors import shown_share
 from bench.guard.measured import Measured
 from bench.guard.series import LOADS, alert, fleet_size
 
-__all__ = ["workers"]
-
 _RUNNING = "saturate:requests_running"
 _SILENT_FOR = "2m"  # as of a load: scrapes fail for a moment, and a worker that has just started shows nothing yet
 _WINDOW = "15m"  # over which a worker's load is averaged, longer than a fleet's, as chance deals requests out; convention

@@ -16,8 +16,6 @@ from bench.imported.kind import Definition, Format, PeerRun, failure, held, requ
 from bench.records.files import UNREADABLE, typed
 from bench.records.request import RequestRecord
 
-__all__ = ["AIPERF"]
-
 _METRICS = "aiperf/metrics/types"
 _DEFINITIONS = (
     Definition("TTFT", "to the first event with text; from before a connection is found", f"{_METRICS}/ttft_metric.py"),

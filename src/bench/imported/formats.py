@@ -5,6 +5,4 @@ from bench.imported.guidellm import GUIDELLM
 from bench.imported.inference_perf import INFERENCE_PERF
 from bench.imported.vllm import VLLM
 
-__all__ = ["FORMATS"]
-
 FORMATS = {each.name: each for each in (VLLM, GUIDELLM, AIPERF, INFERENCE_PERF)}

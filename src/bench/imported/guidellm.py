@@ -13,8 +13,6 @@ from bench.imported.kind import Definition, Format, PeerRun, failure, held, requ
 from bench.records.files import typed
 from bench.records.request import RequestRecord
 
-__all__ = ["GUIDELLM"]
-
 _STATS, _METRICS = "guidellm/schemas/base/request_stats.py", "guidellm/benchmark/schemas/metrics.py"
 _HTTP = "guidellm/backends/openai/http.py"
 _DEFINITIONS = (

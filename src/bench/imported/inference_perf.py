@@ -19,8 +19,6 @@ from bench.records.files import UNREADABLE, typed
 from bench.records.request import RequestRecord
 from bench.yaml_file import read_yaml
 
-__all__ = ["INFERENCE_PERF"]
-
 _REPORT, _CLIENT = "inference_perf/reportgen/base.py", "inference_perf/client/modelserver/openai_client.py"
 _PER_REQUEST, _STAGE, _CONFIG = (
     "per_request_lifecycle_metrics.json",

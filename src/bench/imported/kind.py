@@ -14,8 +14,6 @@ from bench.errors import shown
 from bench.records.request import Outcome, RequestRecord
 from bench.records.request_table import odd_key
 
-__all__ = ["Definition", "Format", "PeerRun", "failure", "held", "request", "seconds"]
-
 # longest gap between pieces that came at one moment (s); derived: as `tokens_per_arrival` of docs/reference/metrics.md
 _TOGETHER_S = 0.0002
 _MOST = 1e12  # of a number: beyond it nothing was measured

@@ -14,8 +14,6 @@ from bench.imported.formats import FORMATS
 from bench.imported.kind import Format, PeerRun
 from bench.records.files import UNREADABLE
 
-__all__ = ["read_peers"]
-
 # What reading values of other types than a tool writes may raise.
 _ODD = (ArithmeticError, AttributeError, LookupError, OSError, RecursionError, TypeError, ValueError)
 _BLANKS = re.compile(r"\s*")

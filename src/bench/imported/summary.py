@@ -23,8 +23,6 @@ from bench.records.run import Client, Host, Prefix, RunRecord
 from bench.records.run_summary import RunSummary, write_run_summary
 from bench.study.specs import digest
 
-__all__ = ["Imported", "imported", "write_imported"]
-
 # largest relative difference of mean lengths of one load, as tools count them; convention: tools miss the length that is asked for
 _ALIKE = 0.1
 _IDENTITY = 8  # characters of a run's digest in its name; convention: of a thousand runs two share them with odds of 1 to 8,600

@@ -12,8 +12,6 @@ from bench.imported.kind import Definition, Format, PeerRun, failure, held, requ
 from bench.records.files import typed
 from bench.records.request import RequestRecord
 
-__all__ = ["VLLM"]
-
 _SERVE, _SENDS = "vllm/benchmarks/serve.py", "vllm/benchmarks/lib/endpoint_request_func.py"
 _ENDPOINTS = {"openai": "completions", "vllm": "completions", "openai-chat": "chat"}
 _DEFINITIONS = (

@@ -15,8 +15,6 @@ from typing import Any
 
 from bench.models.parts import Config
 
-__all__ = ["LATENT_KEYS", "SHAPE", "family_of", "known_families", "source", "tied_of", "unread_keys", "with_defaults"]
-
 LATENT_KEYS = ("kv_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim")
 # Families that are published with code of their own, and what their configuration classes have for keys that config.json leaves out.
 _REMOTE: Mapping[str, Mapping[str, Any]] = {

@@ -10,8 +10,6 @@ from typing import Any
 
 from bench.models.parts import Config
 
-__all__ = ["encoder_parameters"]
-
 
 def encoder_parameters(config: Config, hidden: int) -> tuple[int, str | None]:
     """Parameters beside the decoder's, and why they are not known, if so.

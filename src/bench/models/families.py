@@ -13,8 +13,6 @@ from bench.models.hybrids import HYBRIDS
 from bench.models.layers import Decoder, dense_first, every, window_of
 from bench.models.parts import Config, Layer, Matrix, attention, experts, latent_attention, mlp, norms
 
-__all__ = ["READERS", "latent"]
-
 Flag = bool | str
 Experts = Callable[[Config, int], Layer | None]
 

@@ -6,8 +6,6 @@ import hashlib
 from functools import cache
 from pathlib import Path
 
-__all__ = ["fingerprint"]
-
 # What an engine loads from a checkpoint's folder: not a README, nor folders below it.
 _SUFFIXES = {
     *(".json", ".jinja", ".model", ".txt", ".py", ".tiktoken"),

@@ -6,20 +6,6 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-__all__ = [
-    "BLOCK_BYTES",
-    "DTYPE_BYTES",
-    "Attention",
-    "Geometry",
-    "State",
-    "Weights",
-    "kv_bytes_of_sequence",
-    "kv_bytes_per_token",
-    "of_states",
-    "state_bytes_per_sequence",
-    "weight_bytes",
-]
-
 DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "fp8": 1}  # bytes of a number; derived
 # bytes of a block of 32 numbers with its scale, in llama.cpp's types of a quantised KV cache; source: ggml-common.h
 BLOCK_BYTES = {"q8_0": 34, "q4_0": 18}

@@ -11,8 +11,6 @@ from typing import Any, BinaryIO
 
 from bench.errors import BenchError
 
-__all__ = ["config_of_gguf"]
-
 # struct's letter of each type of a number; source: the GGUF specification
 _NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING = 8  # number of a value's type; source: the GGUF specification

@@ -10,8 +10,6 @@ from pathlib import Path
 from bench.errors import BenchError, shown_size
 from bench.models.model import Model
 
-__all__ = ["FILES", "refuse_unfetchable"]
-
 FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
 
 

@@ -14,8 +14,6 @@ from bench.models.geometry import State
 from bench.models.layers import Decoder, dense_first
 from bench.models.parts import Config, Layer, Matrix, attention, experts, latent_attention, mamba1, mamba2, mlp, norms
 
-__all__ = ["HYBRIDS"]
-
 
 def _kinds(c: Config, default: Callable[[int], bool]) -> list[bool]:
     """Of each layer, whether it attends: by `layer_types` where it is stated."""

@@ -7,8 +7,6 @@ from typing import Any
 
 from bench.models.parts import Config, Layer
 
-__all__ = ["Decoder", "dense_first", "every", "window_of"]
-
 
 @dataclass(frozen=True)
 class Decoder:

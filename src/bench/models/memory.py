@@ -10,8 +10,6 @@ from dataclasses import dataclass
 
 from bench.models.geometry import Geometry, of_states
 
-__all__ = ["KvPool", "kv_pool", "predicted_saturation"]
-
 Groups = tuple[tuple[int | None, int], ...]
 _ALIGNMENT = 16  # tokens to a multiple of which blocks of hybrid models are rounded; source: vLLM's attention kernels
 

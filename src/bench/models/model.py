@@ -12,8 +12,6 @@ from bench.fields import Count, Strict
 from bench.package import PINNED, SHA256
 from bench.published import catalogue, catalogue_key, context_of
 
-__all__ = ["Architecture", "Model"]
-
 
 class Architecture(Strict):
     """The facts of a decoder that decide its memory and its speed."""

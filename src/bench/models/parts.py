@@ -8,8 +8,6 @@ from typing import Any
 
 from bench.models.geometry import Attention, State
 
-__all__ = ["Config", "Layer", "Matrix", "attention", "experts", "latent_attention", "mamba1", "mamba2", "mlp", "norms"]
-
 Config = Mapping[str, Any]
 
 

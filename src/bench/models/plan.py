@@ -16,8 +16,6 @@ from bench.models.setting import WEIGHTS, Demand, Setting, computes_in_fp8
 from bench.models.stages import COUNTS, tensor_parallel_sizes
 from bench.published import Accelerator
 
-__all__ = ["HEADROOM", "choices", "plan"]
-
 # share of the memory in use that is left free; source: the texts that docs/explanation/published-numbers.md checks (30 to 50 %)
 HEADROOM = 0.3
 _ONE_NODE = 8  # most GPUs of a node; convention

@@ -16,8 +16,6 @@ from typing import Any
 from bench.models.geometry import Weights
 from bench.models.parts import Config, Layer, Matrix
 
-__all__ = ["Quantisation", "quantisation_of", "weighed"]
-
 # What engines call the layers' prefix in the names of one and the same model.
 _PREFIXES = (
     "model.layers.",

@@ -9,8 +9,6 @@ from bench.models.geometry import Geometry
 from bench.models.setting import Demand, Setting, computes_in_fp8
 from bench.published import Accelerator
 
-__all__ = ["notes", "weights_unknown", "why_not"]
-
 
 def why_not(
     geometry: Geometry,

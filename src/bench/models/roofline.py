@@ -10,8 +10,6 @@ from dataclasses import dataclass
 
 from bench.models.geometry import Attention, Geometry, kv_bytes_of_sequence
 
-__all__ = ["Roofline"]
-
 
 @dataclass(frozen=True)
 class Roofline:

@@ -9,8 +9,6 @@ from typing import Any
 from bench.models.geometry import Geometry
 from bench.published import decoder_part
 
-__all__ = ["WEIGHTS", "Demand", "Setting", "computes_in_fp8", "served_dtype"]
-
 # Weights as they are loaded → the dtype of what is not quantised, and bytes of a quantised parameter.
 WEIGHTS: Mapping[str, tuple[str, float | None]] = {
     "bfloat16": ("bfloat16", None),

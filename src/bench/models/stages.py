@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from bench.models.geometry import DTYPE_BYTES, Geometry
 from bench.models.memory import KvPool, kv_pool
 
-__all__ = ["COUNTS", "Parallel", "Stage", "layers_of_stages", "parallel_problem", "stages_of", "tensor_parallel_sizes"]
-
 COUNTS = range(1, 65)  # GPUs that a model may be divided over; convention
 _VOCABULARY_PADDING = 64  # rows to a multiple of which vLLM pads a vocabulary; source: vLLM's DEFAULT_VOCAB_PADDING_SIZE
 

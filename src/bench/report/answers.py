@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator
 import polars as pl
 
 from bench.analyse.findings import asked_of
-from bench.analysis import recoveries, streamed_both_ways
+from bench.analysis import streamed_both_ways
 from bench.analysis.decisive import crossed
 from bench.axes import AXES
 from bench.figures import Results
@@ -40,8 +40,6 @@ from bench.words import (
 )
 from bench.words.answer import Answer, remedy_once
 from bench.words.curves import Curve
-
-__all__ = ["answers"]
 
 
 def answers(results: Results, curves: list[Curve]) -> list[Answer]:
@@ -85,7 +83,7 @@ def _answers(results: Results, rows: Rows, curves: list[Curve]) -> Iterator[Answ
     yield from setting_curve.answers(findings.setting_curves)
     if judged and not sized:
         yield sustained.answer(judged, decision)
-    if steps := recoveries(runs):
+    if steps := runs.drop_nulls("recovered").to_dicts():
         yield recovery.answer(steps)
     full = [curve.saturation for curve in curves if curve.saturation and AXES[curve.saturation["axis"]].requests]
     compared = against_others or several_settings(rows)

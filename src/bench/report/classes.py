@@ -12,8 +12,6 @@ from bench.records.classes import class_column, class_names
 from bench.records.latencies import LATENCIES
 from bench.study import Slo
 
-__all__ = ["class_rows"]
-
 _USUAL = "p95"  # percentile of a latency that nothing limits
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from bench.figures import Results
 from bench.words.curves import Curve
 
-__all__ = ["curves"]
-
 
 def curves(results: Results) -> list[Curve]:
     """The curves of a study, bursts last: what a decision can rest on comes first."""

@@ -11,8 +11,6 @@ from bench.axes import AXES
 from bench.words.curves import Curve, limits
 from bench.words.loads import between_text
 
-__all__ = ["Card", "Number", "headline"]
-
 _MOST_CARDS = 6  # most cards of a first screen
 _POINTS = {"equilibrium": "proportional up to", "saturation": "throughput peaks at"}
 

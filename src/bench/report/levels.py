@@ -11,8 +11,6 @@ import polars as pl
 from bench.analysis.level_values import level_values
 from bench.study import Slo
 
-__all__ = ["level_rows", "shown_latencies"]
-
 _WITHOUT_SLOS = (("ttft", "p50"), ("ttft", "p95"), ("tpot", "p50"), ("e2e", "p50"))
 
 

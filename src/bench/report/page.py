@@ -17,7 +17,7 @@ from markupsafe import Markup, escape
 
 from bench import __version__
 from bench.analyse import Findings
-from bench.analysis import Comparison, Prices, graded, repeats, sight
+from bench.analysis import Comparison, Prices, graded
 from bench.axes import AXES
 from bench.commit import labelled
 from bench.errors import count_text, shown_share
@@ -51,8 +51,6 @@ from bench.words.searches import looked_for, search_ended, search_limit
 from bench.words.streams import stream_notes
 from bench.words.verdicts import PARTS, failures, reason_texts, stopped
 
-__all__ = ["write_manifest", "write_report"]
-
 # In the page's order: each is a file in templates/sections, which sets its `title` and may come out empty where it does not apply.
 _SECTIONS = (
     "headline",
@@ -70,11 +68,9 @@ _SECTIONS = (
     "predictions",
     "models",
     "economics",
-    "recovery",
     "advice",
     "bands",
     "runs",
-    "repeats",
     "failures",
     "streams",
     "invalid",
@@ -152,7 +148,6 @@ def write_report(
         "replicas": results.runs.filter("replica")["deployment"].unique(maintain_order=True).to_list(),
         "metrics": METRICS,
         "size_text": comparison.size_text,
-        "repeats": repeats(runs, "throughput_tokens_per_s").filter(pl.col("n") > 1).to_dicts(),
         "tail_text": tail_text,
         "runs": rows,
         "stopped": stopped,
@@ -167,7 +162,6 @@ def write_report(
         "curves": told,
         "of_bursts": BURSTS if any(curve.burst for curve in told) else "",
         "economics": found.economics,
-        "recovery": results.runs.filter(pl.col("recovered").is_not_null()).to_dicts(),
         "judged": found.bands,
         "judged_on": [name for name in BANDS if any(name in judged for judged in found.bands.values())],
         "advice": _advised(found),
@@ -242,10 +236,9 @@ def _saturates(row: Mapping[str, Any]) -> dict[str, Any]:
 def _compared(found: Comparison) -> dict[str, Any]:
     """The tables of a comparison, and what they show in words."""
     return {
-        **{name: getattr(found, name) for name in ("overall", "regions", "failures", "uncompared", "absent", "matched")},
-        "sentences": comparison.sure_sentences(found),
+        **{name: getattr(found, name) for name in ("overall", "regions", "uncompared", "absent", "matched")},
+        "failed": [comparison.failed_requests(found, row) for row in found.failures.iter_rows(named=True)],
         "same": [same_answers(found, row) for row in found.answers.iter_rows(named=True)],
-        "sight": comparison.sight_text(sight(found)),
         "differences": [comparison.difference_text(each) for each in found.differences],
     }
 
@@ -264,7 +257,6 @@ def _predicted(found: Findings) -> list[dict[str, Any]]:
 def _models(results: Results, geometries: Mapping[str, Geometry]) -> list[dict[str, Any]]:
     """The calibrated models of a study in words, with the speeds that their parameters come to."""
     models = results.calibration.models if results.calibration else ()
-    units = _units(results)
     return [
         {
             "deployment": model.deployment,
@@ -274,11 +266,6 @@ def _models(results: Results, geometries: Mapping[str, Geometry]) -> list[dict[s
             "residual": shown_share(model.residual),
             "noise": shown_share(model.run_noise),
             "judged": predicted.judgement_lines(model.judged),
-            "shares": [
-                [load_text(load.level, units[load.workload]), load.workload, *row]
-                for load in _explained(results, model)
-                for row in predicted.shares_rows(load.shares)
-            ],
         }
         for model in models
     ]
@@ -286,18 +273,13 @@ def _models(results: Results, geometries: Mapping[str, Geometry]) -> list[dict[s
 
 def _spent(results: Results) -> dict[tuple[str, str], str]:
     """Of each curve that has a model, by deployment and workload, where a request's time goes about C_max."""
-    units = _units(results)
+    rows = results.runs.select("workload", "axis", pl.col("turns") > 1).unique(maintain_order=True).iter_rows()
+    units = {name: AXES[axis].counted(conversations=turns) for name, axis, turns in rows}
     return {
         (model.deployment, load.workload): predicted.shares_text(load_text(load.level, units[load.workload]), load.shares)
         for model in (results.calibration.models if results.calibration else ())
         for load in _explained(results, model)
     }
-
-
-def _units(results: Results) -> dict[str, str]:
-    """What the levels of each workload count."""
-    rows = results.runs.select("workload", "axis", pl.col("turns") > 1).unique(maintain_order=True).iter_rows()
-    return {name: AXES[axis].counted(conversations=turns) for name, axis, turns in rows}
 
 
 def _explained(results: Results, model: ModelRecord) -> list[PredictedLoad]:

@@ -12,8 +12,6 @@ from bench.records.deployment import DeploymentFacts
 from bench.records.environment import redacted_command, shown_settings
 from bench.words.verdicts import retries
 
-__all__ = ["deployments", "overview", "workloads"]
-
 # Of a workload: what its runs share, or the range that they span.
 _SENT = ("arrival", "endpoint", "stream", "cache", "prompts", "answers", "body", "classes", "turns", "seed")
 _LENGTHS = {"prompt_tokens": "prompt", "output_tokens": "output"}

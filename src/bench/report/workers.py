@@ -15,8 +15,6 @@ from bench.analysis.workers import workers_of_runs
 from bench.study.config import Thresholds
 from bench.words.workers import between, efficiency, hits, loss, sentences
 
-__all__ = ["fleets", "in_front"]
-
 _KEYS = ("deployment", "workload", "family", "axis", "turns", "level")
 _MEANS = ("running_mean", "waiting_mean", "kv_usage_mean", "prefix_hit_rate")
 

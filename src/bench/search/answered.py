@@ -17,8 +17,6 @@ from bench.study import RunSpec
 from bench.study.search import EQUILIBRIUM, KV_CACHE, SLO, THROUGHPUT
 from bench.study.searches import SearchSpec
 
-__all__ = ["answer_records", "targets_of"]
-
 
 def targets_of(asked: SearchSpec) -> tuple[Target, ...]:
     """What a search looks for, in the order of its settings."""

@@ -14,8 +14,6 @@ from bench.records.request import RequestRecord
 from bench.search.probe import Reply, Send
 from bench.study import Workload
 
-__all__ = ["sender"]
-
 _OPEN_KEYS = ("burstiness", "duration_s", "step", "ramp", "lose", "stop_overloaded", "turns", "num_requests", "archetype")
 _OPEN_CLASS_KEYS = ("arrival", "burstiness")
 

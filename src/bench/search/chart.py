@@ -18,8 +18,6 @@ from bench.search.search import Found
 from bench.search.words import answer_text, criterion_text, nothing_text, took_text
 from bench.statistics import Z
 
-__all__ = ["draw"]
-
 _CLOSEST = 0.05  # lowest value that is drawn, as a share of the limit; convention
 _FARTHEST = 20.0  # highest value that is drawn, as a multiple of the limit; convention
 _TITLE = "percentile ÷ its limit (log)"

@@ -19,8 +19,6 @@ from bench.search.placing import Aim, Answer, Step, level_of
 if TYPE_CHECKING:
     from bench.search.search import Look
 
-__all__ = ["NOISE", "Curve", "Key", "Levels", "balanced", "in_places", "near", "unmeasured"]
-
 _NOTHING = 0.01  # share of the highest tokens/s that counts as none; convention
 NOISE = 0.02  # relative noise of a run whose own error is not known; convention
 _FEWEST_PAIRS = FEWEST_SESSIONS - 1  # fewest degrees of freedom of a measured noise; derived: as many as four sessions have

@@ -20,8 +20,6 @@ from bench.study.search import EQUILIBRIUM
 if TYPE_CHECKING:
     from bench.search.search import Look
 
-__all__ = ["EquilibriumTarget"]
-
 
 class EquilibriumTarget(Target):
     """The lowest load at which a request gets less than 80 % of what it gets alone. Of closed loops."""

@@ -17,8 +17,6 @@ from bench.study import Slo
 from bench.study.config import Thresholds
 from bench.words.verdicts import reason_text
 
-__all__ = ["judged_run", "speed"]
-
 
 def judged_run(
     folder: Path, slos: Sequence[Slo], thresholds: Thresholds, tables: Path

@@ -35,8 +35,6 @@ from bench.study.searches import SearchSpec, found_runs
 from bench.study.specs import digest
 from bench.words.searches import looked_for
 
-__all__ = ["LadderSearches", "Terms"]
-
 
 class _Unmeasured(Exception):
     """A search needs a run that nobody has measured."""

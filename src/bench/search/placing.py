@@ -11,8 +11,6 @@ from bench.analysis.belief import NOMINAL, Belief, believe
 from bench.analysis.observation import GROWTH, NEARBY, Observation
 from bench.study import Slo
 
-__all__ = ["CLIMB", "FEWEST_RUNS", "LEAST_CLIMB", "ROUND", "Aim", "Answer", "Step", "Why", "answer_so_far", "level_of", "place"]
-
 Why = Literal["found", "above", "below", "never", "unmeasured", "runs", "seconds", "invalid", "short", "gone", "alone", "lost"]
 
 CLIMB = 2.0  # largest factor from the highest measured load to the next; tuned: benchmarks.search

@@ -22,8 +22,6 @@ from bench.records.files import read_typed, write_record
 from bench.search.placing import CLIMB, Aim, level_of
 from bench.study import Slo
 
-__all__ = ["Alone", "Probed", "Reply", "Send", "keep_alone", "kept_alone", "probe"]
-
 _SECONDS = 45.0  # longest probe (s); tuned: benchmarks.find_scale
 _STEP_S = 1.0  # shortest step of a probe (s); tuned: benchmarks.find_scale
 _WAVES = 2  # answers of each place in flight; tuned: benchmarks.find_scale

@@ -32,8 +32,6 @@ from bench.study.config import Measurement, Thresholds
 from bench.study.plan import file_digests
 from bench.study.specs import PROTOCOL, digest, load_label
 
-__all__ = ["RunningServer", "ServerGone"]
-
 _REFERENCE_REQUESTS = Measurement().reference_requests
 _TRIES = 6  # attempts to reach a server; convention
 _BETWEEN_TRIES_S = 0.5  # pause between them (s); convention

@@ -20,8 +20,6 @@ from bench.search.probe import Alone, Probed
 from bench.search.targets import SloTarget, Target
 from bench.study.search import SLO
 
-__all__ = ["Budget", "Found", "Look", "Measured", "Next", "fitting_requests", "next_run", "search"]
-
 _LONGEST = 0.1  # longest run, as a share of the budget; tuned: benchmarks.search
 _OF_SPENT = 0.25  # longest run, as a share of the time that is spent; tuned: benchmarks.find_scale
 _SHORT_S = 30.0  # run that is always allowed (s); tuned: benchmarks.find_scale

@@ -20,8 +20,6 @@ from bench.study.search import KV_CACHE, SLO
 if TYPE_CHECKING:
     from bench.search.search import Look
 
-__all__ = ["KvCacheTarget", "SloTarget", "Target", "first_with", "full_cache"]
-
 _SURE_SIDE = 0.1  # excess of a sign that the cache was full or had room; tuned: benchmarks.targets, seed 31
 _FARTHEST = 64.0  # largest step up that one run's usage may suggest; convention
 # requests in flight ÷ running ones above which a cache with room will not fill; tuned: benchmarks.targets, seed 31

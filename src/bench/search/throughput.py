@@ -22,8 +22,6 @@ from bench.study.search import THROUGHPUT
 if TYPE_CHECKING:
     from bench.search.search import Look
 
-__all__ = ["RateTarget", "ThroughputTarget"]
-
 _SURE = normal(2 * CONFIDENCE - 1)  # standard errors of a rise, or of a fall; derived: one-sided
 _APART = 3.0  # top load ÷ the one it is compared with: about half, less of small whole numbers; convention
 _FINE = 1.15  # factor between the best load and its neighbours; tuned: benchmarks.targets, seed 31

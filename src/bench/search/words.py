@@ -14,20 +14,6 @@ from bench.study import Slo
 from bench.study.search import SLO
 from bench.words.searches import LoadUnit, limit_text, target_text
 
-__all__ = [
-    "alone_text",
-    "answer_text",
-    "criterion_text",
-    "load_text",
-    "look_text",
-    "next_text",
-    "nothing_text",
-    "probed_text",
-    "spent_text",
-    "took_text",
-    "why_text",
-]
-
 _SPEEDS = 0.2  # range of ln share that a machine's speed may move beyond a bound; convention
 _ENDED = {
     "found": "as precise as asked ({asked}).",

@@ -13,8 +13,6 @@ import numpy.typing as npt
 from bench.statistics import TAIL, Z
 from bench.traffic.log import Floats, Log
 
-__all__ = ["FEWEST_GAPS", "Burstiness", "Window", "burstiness", "hours", "windows"]
-
 _WINDOWS = (1.0, 10.0, 60.0, 600.0)  # seconds of each window; convention
 _FEWEST_WINDOWS = 10  # fewest windows of a dispersion; convention
 _LEAST_MEAN = 1.0  # requests a window below which a dispersion has no p; measured: at 0.05 and 200 windows, p < 0.001 in 0.8 %

@@ -10,8 +10,6 @@ from bench.errors import BenchError
 from bench.study.trace_times import TraceUnit
 from bench.table_file import Row
 
-__all__ = ["NEEDED", "ROLES", "apart", "cell", "column_names", "columns_of", "status_columns", "unit_in_name"]
-
 #: What a column can be, and the names by which it is known, written without capitals, marks and unit.
 ROLES: dict[str, frozenset[str]] = {
     "arrival": frozenset(

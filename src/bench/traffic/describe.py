@@ -12,8 +12,6 @@ from bench.traffic.lengths import Fit, correlation, fitted, percentiles
 from bench.traffic.log import Floats, Log
 from bench.traffic.prefixes import shared_share
 
-__all__ = ["Concurrency", "Described", "Lengths", "describe"]
-
 
 @dataclass(frozen=True)
 class Lengths:

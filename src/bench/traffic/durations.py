@@ -15,8 +15,6 @@ from bench.study.trace_times import SECONDS, TraceUnit, date_of, since_1970
 from bench.traffic.columns import unit_in_name
 from bench.traffic.moments import numbers_of, on_clock
 
-__all__ = ["Clock", "durations_of", "without_zone"]
-
 Floats = npt.NDArray[np.float64]
 
 

@@ -11,8 +11,6 @@ import polars as pl
 
 from bench.traffic.log import Floats, Whole
 
-__all__ = ["PERCENTILES", "Fit", "correlation", "fitted", "percentiles"]
-
 PERCENTILES = (10, 25, 50, 75, 90, 95, 99)  # those of lengths that are printed; convention
 _JUDGED = (50, 90, 99)  # percentiles by which a fit is judged; convention
 _CLOSE = 0.05  # distance at which a fit passes, whatever the number of requests; convention

@@ -18,8 +18,6 @@ from bench.study.precision import enough_requests
 from bench.traffic.describe import Described, Lengths
 from bench.traffic.log import Log, Whole
 
-__all__ = ["FILES", "write_load"]
-
 #: What is written, by what it holds.
 FILES = {
     "trace": "trace.csv",

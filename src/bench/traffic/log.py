@@ -21,8 +21,6 @@ from bench.traffic.columns import NEEDED, apart, cell, columns_of, status_column
 from bench.traffic.durations import Clock, durations_of, without_zone
 from bench.traffic.moments import YEARS, moments_of, numbers_of, on_clock
 
-__all__ = ["LeftOut", "Log", "read_log"]
-
 Floats = npt.NDArray[np.float64]
 Whole = npt.NDArray[np.int64]
 _LONGEST = 2**31  # tokens that no model's context has; convention

@@ -18,8 +18,6 @@ from bench.study.trace_times import SECONDS, TraceUnit, date_of, since_1970
 from bench.table_file import Row
 from bench.traffic.columns import unit_in_name
 
-__all__ = ["SINCE_1970", "YEARS", "moments_of", "numbers_of", "on_clock"]
-
 Floats = npt.NDArray[np.float64]
 _CLOCK_BACK = (
     1500.0,

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-__all__ = ["BLOCK", "shared_share"]
-
 BLOCK = 64  # characters of a block; derived: vLLM's 16 tokens, at four characters of English each
 
 

@@ -27,8 +27,6 @@ from bench.study import Paths, Plan
 from bench.study.searches import SearchSpec, found_runs
 from bench.study.settings import STEP_TOKENS, flag_column
 
-__all__ = ["limits_of_candidate", "predicted"]
-
 # Settings that change nothing of a server but its scheduler's limits.
 _REPLAYED = {"max_num_seqs", "kv_cache_memory", "block_size", "prefix_caching"}
 _REPLAYED |= {flag_column(flag) for flags in (*STEP_TOKENS.values(), ("ubatch-size", "ub")) for flag in flags}

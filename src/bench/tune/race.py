@@ -17,8 +17,6 @@ from bench.records.tuning import MISSES, Confirmed, Phase, Predicted, Visit
 from bench.statistics import student_t
 from bench.tune.standing import START, Seen, Space, Standing
 
-__all__ = ["Ask", "Outcome", "Rival", "race"]
-
 _LOST = 0.05  # probability of being better than the leader below which a candidate is out; convention
 _LITTLE = 0.01  # expected improvement (as a logarithm) that is not worth a start; convention
 _CHECKED = 2  # predicted candidates beside the default that are started before a prediction leaves any out; convention

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     Floats = npt.NDArray[np.float64]
 
-__all__ = ["START", "Seen", "Space", "Standing"]
-
 # Standard deviations of logarithms.
 START = SPEEDS_DIFFER  # by how much starts of one server differ
 _DRIFT = 0.01  # by how much a machine's speed moves within a minute (ln speed); convention

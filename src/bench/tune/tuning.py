@@ -29,8 +29,6 @@ from bench.tune.race import Ask, Outcome, race
 from bench.tune.standing import Space
 from bench.tune.visits import target_of, visit_of
 
-__all__ = ["tune"]
-
 
 @dataclass
 class _Servers:

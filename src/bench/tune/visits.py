@@ -19,8 +19,6 @@ from bench.tune.race import Ask, Rival
 if TYPE_CHECKING:
     from bench.search.search import Found, Look
 
-__all__ = ["AgainstRival", "target_of", "visit_of"]
-
 _BEYOND = 2.0  # factor beyond the measured loads at which a limit counts that none of them brackets; convention
 _ONE_SIGMA = 0.841  # share of a normal distribution below one standard deviation; derived
 

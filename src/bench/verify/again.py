@@ -17,8 +17,6 @@ from bench.records.run import RECORD
 from bench.shipped import ROOT, SNAKEFILE
 from bench.study import Paths
 
-__all__ = ["at", "copy_measurements", "key_of", "run_workflow", "summary_of", "why_not_parsed"]
-
 _OF_A_WORKFLOW = {".snakemake", ".snakemake.lock", "logs", "profiles", "results"}
 _CONFIG = ".verified.yaml"
 _LAST_CHARACTERS = 600

@@ -16,8 +16,6 @@ from polars.testing import assert_series_equal
 from bench.errors import shown
 from bench.records.files import UNREADABLE, read_object
 
-__all__ = ["Check", "Tables", "same_numbers", "same_text"]
-
 _CLOSE = 1e-9  # by which results of other processors may differ, relative to themselves
 _FRACTION = re.compile(r"(-?\d+\.\d+(?:[eE][+-]?\d+)?)")
 

@@ -15,8 +15,6 @@ from bench.study.paths import ANALYSES
 from bench.verify.again import at, summary_of, why_not_parsed
 from bench.verify.check import Check, Tables, same_numbers, same_text
 
-__all__ = ["check_figures", "check_models", "check_parsed", "check_report", "check_runs", "check_tables", "drawn_by"]
-
 _OF_A_RUN = tuple(Path(path).name for path in (Paths.RUN_SUMMARY, Paths.REQUESTS, Paths.TELEMETRY, Paths.WIDE))
 _OF_A_STUDY = (Paths.SUMMARY, Paths.SUMMARY_CSV, Paths.TIMESERIES, *(Paths.ANALYSED.format(table=name) for name in ANALYSES))
 _DRAWN_BY = re.compile(r"This page was drawn by Saturate \S+ from <code>(?:commit )?([^<]+)</code>")

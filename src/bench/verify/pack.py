@@ -16,8 +16,6 @@ from bench.verify.made import check_parsed
 from bench.verify.raw import check_definitions, check_deployments, check_raw
 from bench.yaml_file import read_yaml
 
-__all__ = ["verify_pack"]
-
 _UNKNOWN = (
     "who packed it: a pack is not signed. Whoever changes a file in it can write a new list of checksums; compare the pack's own "
     "SHA-256 with its sender's",

@@ -15,8 +15,6 @@ from bench.study import DeploymentSpec
 from bench.study.plan import digest
 from bench.verify.check import Check
 
-__all__ = ["check_definitions", "check_deployments", "check_raw"]
-
 
 def check_raw(folder: Path) -> tuple[Check, dict[Path, RunRecord], set[Path]]:
     """The raw records of every run below `folder`.

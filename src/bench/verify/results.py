@@ -21,8 +21,6 @@ from bench.verify.made import check_figures, check_models, check_parsed, check_r
 from bench.verify.raw import check_definitions, check_deployments, check_raw
 from bench.yaml_file import read_yaml
 
-__all__ = ["verify_results"]
-
 _UNKNOWN = (
     "who measured: nothing is signed. Whoever makes up raw records can make up their checksums, too",
     "logs, engine records and checkpoints: no checksum of them is kept",

@@ -13,8 +13,6 @@ from bench.watch.lines import as_json, news
 from bench.watch.panel import draw
 from bench.watch.sessions import Snapshot, Watcher
 
-__all__ = ["follow"]
-
 _UNSURE_S = 1.0  # between looks at a session whose state is not certain yet
 
 

@@ -12,8 +12,6 @@ from bench.records.run import read_record
 from bench.study.config import Thresholds
 from bench.words.verdicts import reason_text
 
-__all__ = ["judged"]
-
 
 def judged(path: Path, run: FinishedRun, thresholds: Mapping[str, float]) -> tuple[str, ...]:
     """The reasons for which a run will be invalid, as far as its record in `path` shows them.

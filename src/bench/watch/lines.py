@@ -14,22 +14,6 @@ from bench.watch.sessions import SILENT_S, Build, Session, Snapshot
 from bench.watch.tail import Live
 from bench.words.trust import changed_thresholds
 
-__all__ = [
-    "NO_FAULT",
-    "as_json",
-    "build_text",
-    "finished_text",
-    "idle_text",
-    "left_text",
-    "limits_text",
-    "live_cells",
-    "load_text",
-    "news",
-    "state_text",
-    "verdict_text",
-]
-
-
 NO_FAULT = "no fault so far"
 
 

@@ -23,8 +23,6 @@ from bench.watch.lines import (
 )
 from bench.watch.sessions import Session, Snapshot
 
-__all__ = ["draw"]
-
 _FINISHED, _MARKED = 6, 3  # finished runs that are shown, and earlier ones that something speaks against
 
 

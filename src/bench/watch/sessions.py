@@ -23,8 +23,6 @@ from bench.records.run import RECORD, TELEMETRY
 from bench.study import Paths
 from bench.watch.tail import Live, Tail
 
-__all__ = ["SILENT_S", "Build", "Session", "Snapshot", "Watcher"]
-
 SILENT_S = 60.0  # a file that should grow does not: no sign of life
 _FORGET_SESSION_S = 86400.0  # nothing changes, where no file has to grow: a session elsewhere that was killed
 _LOOKS_S = 3.0  # for so long a session elsewhere is watched before its silence is believed: its clock may be wrong

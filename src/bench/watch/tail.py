@@ -14,8 +14,6 @@ from bench.engines import Kind
 from bench.measure.metrics import metric_names, metric_values
 from bench.telemetry import SHARES, find_catalogue
 
-__all__ = ["Live", "Tail"]
-
 _PIECE = 1 << 18  # bytes read at once: what they unpack to must not fill the memory
 _WINDOW_S = 5.0  # over which tokens a second are counted: some engines count a request's tokens at its end
 _GZIP = 31  # zlib's name for the format

@@ -8,8 +8,6 @@ from typing import Any
 from bench.analysis import Graded
 from bench.errors import signed_percent
 
-__all__ = ["BESIDE", "HEADS", "MEANING", "accuracy_cells", "beside_cells", "ungraded_text"]
-
 HEADS = ("tokens/s", "pass@1", "interval", "tasks", "failed", "difference", "interval")
 BESIDE = ("identical answers", "interval", "KV tokens", "C_max")  # further columns of a report
 MEANING = (

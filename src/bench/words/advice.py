@@ -7,10 +7,9 @@ from typing import Any, cast
 
 from bench.analysis.advice import Advice, Recommendation
 from bench.words.capacity import misses
+from bench.words.causes import relief
 from bench.words.loads import load_text
 from bench.words.templates import filled
-
-__all__ = ["TEXTS", "role", "sentence"]
 
 #: For whom, and what.
 TEXTS: dict[Recommendation, tuple[str, str]] = {
@@ -18,9 +17,7 @@ TEXTS: dict[Recommendation, tuple[str, str]] = {
         "Developers",
         "KV bytes per token, not parameters, decide how many requests fit: {deployment} has {parameters:.2g} times the parameters of "
         "{other}, and its KV cache is full at {requests:g} requests of {workload} instead of {other_requests:g}. Both have "
-        "{kv_bytes:size} of KV memory, of which a token takes {token_bytes:,} bytes instead of {other_token_bytes:,}.[ {same_bytes}, "
-        "with other parameters but as many bytes per token, is full at {requests:g} too.][ Within the SLOs {deployment} sustains "
-        "{rps:.3g} requests/s, {other} {other_rps:.3g}: look at both.]",
+        "{kv_bytes:size} of KV memory, of which a token takes {token_bytes:,} bytes instead of {other_token_bytes:,}.",
     ),
     "pools": (
         "System architects",
@@ -42,19 +39,17 @@ TEXTS: dict[Recommendation, tuple[str, str]] = {
     "headroom": (
         "Providers",
         "{range} requests of {workload} in flight leave 10 to 15 % of the KV cache of {deployment} free, for longer requests. It is "
-        "full at {full:g} and was not at {below:g}[; at {loss_at:g} throughput is {loss:share} below its highest].",
+        "full at {full:g} and was not at {below:g}.",
     ),
     "memory_bound": (
         "Hardware makers",
-        "Memory ends the growth of {deployment} ({workload}): its throughput stops growing at {peak:.3g} requests ({low:g} to "
-        "{high:g}), and its KV cache fills between {below:g} and {full:g}. Pooled memory, or a cheaper tier of it, would let it grow "
-        "further.",
+        "The KV cache ends what {deployment} sustains ({workload})[: {relief}]. Pooled memory, or a cheaper tier of it, would let it "
+        "sustain more.",
     ),
-    "stalls": (
+    "interference": (
         "Hardware makers",
-        "On {deployment} ({workload}, {level:g}) one gap between tokens in a hundred is {stall:.2g} times the median ({itl_p99_s:ms} "
-        "against {itl_p50_s:ms}) while nothing waits: prompts of other requests are computed in between. Prefill and decode on "
-        "accelerators of their own would not disturb each other.",
+        "Prompts of other requests, computed between a request's tokens, end what {deployment} sustains ({workload})[: {relief}]. "
+        "Prefill and decode on accelerators of their own would not disturb each other.",
     ),
     "eviction": (
         "Hardware makers",
@@ -80,6 +75,8 @@ def sentence(advice: Advice) -> str:
             numbers |= {"load": load_text(numbers["operate_at"], numbers["unit"]), "misses": misses(advice.missed)}
         case "headroom":
             numbers["range"] = _range(numbers["fewest"], numbers["most"])
+        case "memory_bound" | "interference":
+            numbers["relief"] = relief(advice.gain) if advice.gain else None
     return filled(TEXTS[advice.kind][1], numbers)
 
 

@@ -8,9 +8,7 @@ from bench.analysis import Comparison, sight
 from bench.errors import count_text
 from bench.records.columns import METRICS
 from bench.words.answer import AGAIN, Answer, listed
-from bench.words.comparison import percent_text, sentences, sight_text
-
-__all__ = ["answer"]
+from bench.words.comparison import overlooked, percent_text, sentences
 
 
 def answer(baseline: str, found: Mapping[str, Comparison]) -> Answer:
@@ -19,7 +17,13 @@ def answer(baseline: str, found: Mapping[str, Comparison]) -> Answer:
     replicas = [name for name, each in found.items() if each.replica]
     compared = {name: each for name, each in others.items() if each.overall.height}
     again = f"{baseline} was measured again as {listed(replicas)}, which shows how far its sessions differ."
-    sights = [f"The comparison with {name} {text}" for name, each in compared.items() if (text := sight_text(sight(each)))]
+    sights = [
+        f"{name}, {METRICS[row['metric']].title}: {overlooked(row, row['could_see'] / 2)}."
+        for name, each in compared.items()
+        if (row := sight(each))
+    ]
+    if any(each.overall["spread_assumed"].any() for each in compared.values()):
+        sights.append("How far sessions differ is assumed; four sessions (study.sessions) would measure it.")
     return Answer(
         name="comparison",
         question=f"What is better or worse than {baseline}?",

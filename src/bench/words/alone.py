@@ -12,8 +12,6 @@ from bench.words.answer import AGAIN, Answer, shortened
 from bench.words.loads import latency_text, load_text
 from bench.work import unit_of
 
-__all__ = ["answer"]
-
 Row = Mapping[str, Any]
 
 

@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace
 
 from bench.shipped import BENCH
 
-__all__ = ["AGAIN", "MOST_LINES", "Answer", "by_advice", "in_line", "listed", "remedy_once", "shortened"]
-
 _NAMED = 4  # most curves that a line names
 MOST_LINES = 8  # most lines of an answer; the tables have the rest
 _COMMAND = "make" if BENCH != "bench" else "snakemake"

@@ -11,23 +11,6 @@ from bench.errors import count_text, shown_share, was_were
 from bench.study import Slo
 from bench.words.loads import interval_text, load_text
 
-__all__ = [
-    "BURSTS",
-    "UNFILLED",
-    "c_max",
-    "evidence",
-    "full_cache",
-    "high_needs",
-    "judged_alone",
-    "low_needs",
-    "missed",
-    "misses",
-    "rate",
-    "sustains",
-    "unsettled_text",
-    "with_texts",
-]
-
 Point = Mapping[str, Any]
 BURSTS = "A burst does not show what a continuous load would do: measure a closed or an open loop for requests/s and a fleet."
 # By whether the server shows its KV cache.

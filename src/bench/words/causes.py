@@ -12,8 +12,6 @@ from bench.words.capacity import unsettled_text
 from bench.words.loads import load_text
 from bench.words.templates import filled
 
-__all__ = ["REMEDIES", "WHY", "remedy", "why"]
-
 _FAILED = "{failed:,} of {requests:,} requests[, with {in_flight:.3g} in flight on average][: {said:quoted}]."
 WHY: dict[Evidence, str] = {
     "never_steady": "The limit is not known: {unsettled}.",
@@ -122,17 +120,17 @@ def _numbers(limit: Bottleneck) -> dict[str, Any]:
 
 def _reliefs(gains: Sequence[Gain]) -> str:
     """What more of each resource brings, the most first."""
-    texts = [
-        f"{_RELIEFS[gain.resource]}, {_times(gain, first=i == 0)}" for i, gain in enumerate(each for each in gains if each.sure)
-    ]
+    texts = [relief(gain, first=i == 0) for i, gain in enumerate(each for each in gains if each.sure)]
     if none := [_RELIEFS[gain.resource] for gain in gains if not gain.sure]:
         texts.append(f"{' or '.join(none)}, no more")
     return "; ".join(texts)
 
 
-def _times(gain: Gain, *, first: bool) -> str:
+def relief(gain: Gain, *, first: bool = True) -> str:
+    """What more of a resource brings, such as `with steps twice as fast, it carries 1.8 times the requests/s (1.7 to 2)`."""
     ends = f"at least {gain.low:.2g}" if gain.more else f"{gain.low:.2g} to {gain.high:.2g}"
-    return f"it carries {gain.gain:.2g} times the requests/s ({ends})" if first else f"{gain.gain:.2g} times ({ends})"
+    times = f"{gain.gain:.2g} times"
+    return f"{_RELIEFS[gain.resource]}, {f'it carries {times} the requests/s' if first else times} ({ends})"
 
 
 def _at(limit: Bottleneck) -> str | None:

@@ -6,40 +6,14 @@ from collections.abc import Mapping, Sequence
 
 import polars as pl
 
-from bench.analysis.speculation import SpeculationGain
 from bench.axes import AXES
 from bench.errors import count_text, is_are, signed_percent
 from bench.study import Slo
 from bench.words.answer import listed
 from bench.words.loads import numbers_text
 
-__all__ = [
-    "NO_GPUS",
-    "WINDOWS",
-    "brings_title",
-    "cell_text",
-    "full_note",
-    "interval_text",
-    "invalid_note",
-    "load_label",
-    "margin_title",
-    "missing_note",
-    "numbers_note",
-    "outside_note",
-    "pairs_note",
-    "profile_note",
-    "rings_note",
-    "speculation_title",
-    "sustained_title",
-    "throughput_title",
-    "undrawn_note",
-    "whole_runs_note",
-    "widest_spread",
-]
-
 _NAMED = 5  # most loads that a title names
 _WIDE = 100  # times its low end that an interval's high end may be, to be printed in a cell; convention
-_PAIRED = 3  # most pairs of deployments that a title names
 NO_GPUS = "Throughput is per instance: some have no GPU, or their number is not known."
 WINDOWS = "Throughput and latencies are of steady windows."
 # Why a column may lack a level.
@@ -87,29 +61,6 @@ def outside_note(within: Sequence[bool | None]) -> str:
 def pairs_note(left_out: int) -> str:
     """How many pairs are not compared because a run of theirs is invalid; empty where all are."""
     return f"Pairs that are not compared for that: {left_out}." if left_out else ""
-
-
-def speculation_title(gains: Sequence[SpeculationGain]) -> str | None:
-    """What speculation accepts and does to TPOT; None where a few words cannot say it."""
-    if not gains or len(gains) > _PAIRED:
-        return None
-    several = len({gain.deployment for gain in gains}) > 1
-    same = all(gain.drafted for gain in gains) and len({gain.plain for gain in gains}) == 1
-    return "; ".join(_speculation(gain, several, short=same and bool(number)) for number, gain in enumerate(gains))
-
-
-def _speculation(gain: SpeculationGain, several: bool, *, short: bool) -> str:
-    """Args: short: whether the one before it says of what the numbers are."""
-    if gain.drafted is None or gain.accepted is None:
-        drafts = "acceptance not known"
-    elif gain.drafted:
-        drafts = f"{100 * gain.accepted / gain.drafted:.3g} %" + ("" if short else " of drafts accepted")
-    else:
-        drafts = "nothing drafted"
-    low, high = f"{gain.low:.2g}", f"{gain.high:.2g}"
-    times = f"{low if low == high else f'{low} to {high}'} times"
-    name = f"{gain.deployment}, {gain.workload}" if several else gain.workload
-    return f"{name}: {drafts}, {times}" if short else f"{name}: {drafts}, TPOT {times} that of {gain.plain}"
 
 
 def whole_runs_note(runs: int, *, marks: str) -> str:
@@ -176,12 +127,6 @@ def sustained_title(points: pl.DataFrame) -> str | None:
         return None
     first, *others = (f"{name} {rate:,.0f}" for name, rate in known.select("deployment", "tokens_per_s").iter_rows())
     return ", ".join([f"Within the SLOs: {first} tokens/s", *others])
-
-
-def brings_title(value: str, shares: Sequence[float], whole: str) -> str:
-    """What another value of a setting brings at the measured loads. Args: shares: of `whole` (0–1), such as `the throughput of 8`."""
-    low, high = (f"{100 * end:.0f}" for end in (min(shares), max(shares)))
-    return f"{value} brings {low if low == high else f'{low} to {high}'} % of {whole}"
 
 
 def cell_text(ratio: float, verdict: str) -> str:

@@ -9,32 +9,12 @@ from typing import Any
 import polars as pl
 
 from bench.analysis import Comparison, blind, regressions, unseen
-from bench.analysis.gate import Sight
 from bench.analysis.locked import Difference, SlowerMachine
 from bench.axes import AXES
 from bench.errors import count_text, first_names, shown_share, signed_percent, two_digits
 from bench.records.columns import METRICS
 from bench.study.settings import setting_name, settings_in, value_text
 from bench.words.loads import loads_text
-
-__all__ = [
-    "assumed_text",
-    "blind_spots",
-    "difference_text",
-    "failed_requests",
-    "overlooked",
-    "part_text",
-    "percent_text",
-    "place_text",
-    "regression_lines",
-    "sentence",
-    "sentences",
-    "several",
-    "sight_text",
-    "size_text",
-    "sure_sentences",
-    "unlike_failures",
-]
 
 _NAMED = 3  # most loads that a line names
 Row = Mapping[str, Any]
@@ -159,23 +139,6 @@ def difference_text(found: Difference) -> str:
     return f"{setting_name(found.variable)}{of}: {ours} → {theirs}{at}"
 
 
-_TOO_MUCH = 900.0  # difference that could be seen (%) from which on it is no help to print it; derived: ten times as much
-
-
-def sight_text(sight: Sight | None) -> str | None:
-    """What a comparison could have seen, and what half of that would take; None where nothing shows it."""
-    if sight is None:
-        return None
-    number = "more than 100 sessions" if sight.sessions is None else f"about {count_text(sight.sessions, 'session')}"
-    assumed = " (how far sessions differ is assumed)" if sight.spread_assumed else ""
-    if sight.could_see > _TOO_MUCH:
-        return f"could not have seen even a tenfold difference in {METRICS[sight.metric].title}: it takes more pairs of valid runs."
-    return (
-        f"could have seen differences of {two_digits(sight.could_see)} % or more in {METRICS[sight.metric].title}; "
-        f"{two_digits(sight.half)} % takes {number} of each deployment{assumed}."
-    )
-
-
 def several(found: Comparison) -> bool:
     """Whether several deployments are compared, so that each has to be named."""
     return found.effects["deployment"].n_unique() > 1
@@ -218,13 +181,14 @@ def blind_spots(found: Comparison, percent: float) -> list[str]:
 
 
 def overlooked(row: Row, percent: float) -> str:
-    """Why a regression of `percent` could have been overlooked, and what it would take. Args: row: of `blind`."""
+    """Why a difference of `percent` could have been overlooked, and what it would take. Args: row: of `blind`."""
     if row["could_see"] is None:
         return "nothing shows how far runs differ by chance; measure 4 sessions of each side"
+    size = size_text(percent / 100)
     takes = "more than 100 sessions" if row["sessions"] is None else count_text(row["sessions"], "session")
     return (
-        f"a regression of {percent:g} % over all levels could be overlooked; this comparison sees "
-        f"{size_text(row['could_see'] / 100)} or more. {percent:g} % takes {takes} of each side, interleaved"
+        f"a difference of {size} over all levels could be overlooked; this comparison sees "
+        f"{size_text(row['could_see'] / 100)} or more. {size} takes {takes} of each side, interleaved"
     )
 
 

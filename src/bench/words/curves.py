@@ -12,8 +12,6 @@ from bench.records.searches import SearchRecord
 from bench.words import capacity, causes, searches, sizing
 from bench.words.answer import listed
 
-__all__ = ["Curve", "limits", "limits_text"]
-
 
 @dataclass(frozen=True)
 class Curve:

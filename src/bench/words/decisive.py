@@ -9,8 +9,6 @@ from bench.analysis.decisive import Decided, Decisive, FactorEffect
 from bench.errors import shown_size
 from bench.words.answer import AGAIN, Answer, listed
 
-__all__ = ["answer"]
-
 _DIGITS = 10  # factor below which two decimals are shown
 _LITTLE = 0.05  # change in ln metric below which a visible effect depends on other factors
 
@@ -94,10 +92,6 @@ def _do(found: Decided) -> list[str]:
     if not found.metrics:
         few = f"Add levels or lengths: the study has {found.measured} configurations, and it takes {found.fewest} with a valid run."
         return [few] if found.measured < found.fewest else []
-    first = {_name(each): each.effects[0].factor for each in found.metrics if each.effects}
-    if not first:
-        return ["Vary the factors over wider ranges, or repeat each configuration: these runs decide nothing."]
-    by_factor: dict[str, list[str]] = {}
-    for metric, factor in first.items():
-        by_factor.setdefault(factor, []).append(metric)
-    return [f"To change {listed(metrics)}, look at {factor} first." for factor, metrics in by_factor.items()]
+    if any(each.effects for each in found.metrics):
+        return []
+    return ["Vary the factors over wider ranges, or repeat each configuration: these runs decide nothing."]

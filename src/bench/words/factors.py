@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = ["correlation", "model_score", "together"]
-
 
 def correlation(strength: str, r: float) -> str:
     """Its strength with its sign, such as `high, negative`. Args: strength: as `bench.analysis.factors.correlations` has it."""

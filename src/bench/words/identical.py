@@ -9,8 +9,6 @@ from bench.analysis import Comparison
 from bench.errors import count_text
 from bench.words.comparison import place_text
 
-__all__ = ["same_answers", "share_text"]
-
 _UNKNOWN = {
     "baseline": "the baseline's were not kept (keep_answers)",
     "candidate": "the candidate's were not kept (keep_answers)",

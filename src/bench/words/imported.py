@@ -8,8 +8,6 @@ from typing import Any
 from bench.axes import AXES
 from bench.imported import Definition, Format, Imported
 
-__all__ = ["definition_line", "imported_notes", "imported_rows"]
-
 _HEAD = ("", "load", "answered", "prompt", "output", "requests/s", "tokens/s")
 _COUNTED = ("counted_prompt_tokens", "counted_output_tokens", "throughput_requests_per_s", "throughput_tokens_per_s")
 _TIMES = {

@@ -7,8 +7,6 @@ import math
 from bench.analysis.lengths import Line
 from bench.errors import shown_share
 
-__all__ = ["adds", "cost_title", "fit_text", "squared", "with_half"]
-
 _LATENCY = {"prompt": "TTFT", "output": "E2E latency"}  # that the length of each kind sets
 
 

@@ -8,17 +8,6 @@ from collections.abc import Iterable, Sequence
 from bench.axes import AXES, CONCURRENCY
 from bench.words.answer import listed
 
-__all__ = [
-    "between_text",
-    "interval_text",
-    "latency_text",
-    "load_cell",
-    "load_text",
-    "loads_text",
-    "numbers_text",
-    "time_text",
-]
-
 # By which of its ends are established: the lower, the upper.
 _INTERVALS = {
     (True, True): "{low} to {high} at 95 % confidence",

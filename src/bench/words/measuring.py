@@ -10,8 +10,6 @@ from bench.study import Plan, RunSpec
 from bench.study.precision import auto_lines, prompt_lines, thin_levels
 from bench.study.searches import SearchSpec
 
-__all__ = ["measuring_lines", "runs_and_searches", "starts"]
-
 _MOST_NAMED = 3
 _MOST_DEPLOYMENTS = 8  # most deployments that a line names, all of them; of more, the first few; convention
 

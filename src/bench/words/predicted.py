@@ -11,25 +11,6 @@ from bench.models import Geometry
 from bench.records.calibration import Calibration, Doubt, Interval, Judgement, ModelRecord
 from bench.words.templates import filled
 
-__all__ = [
-    "METRIC_TITLES",
-    "PARAMETER_TITLES",
-    "PHASE_TITLES",
-    "REPORTED",
-    "doubt_text",
-    "judgement_lines",
-    "judgement_rows",
-    "no_model",
-    "parameter_rows",
-    "parameter_text",
-    "predictions_title",
-    "prompt_flops_text",
-    "shares_rows",
-    "shares_text",
-    "unpredicted_note",
-    "unpredicted_reason",
-]
-
 METRIC_TITLES = {
     "throughput_tokens_per_s": "output tokens/s",
     "throughput_requests_per_s": "requests/s",

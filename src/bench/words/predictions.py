@@ -5,8 +5,6 @@ from __future__ import annotations
 from bench.analysis.predictions import Prediction
 from bench.errors import count_text, shown_share
 
-__all__ = ["comparison", "quantity"]
-
 
 def quantity(found: Prediction) -> str:
     """What is predicted, with its unit."""

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from bench.analysis.recovery import Recovery
 from bench.words.answer import AGAIN, Answer, shortened
 
-__all__ = ["answer"]
 
-
-def answer(steps: Sequence[Recovery]) -> Answer:
-    """How the server recovers, a line a run with a step."""
+def answer(steps: Sequence[Mapping[str, Any]]) -> Answer:
+    """How the server recovers, a line a run with a step. Args: steps: their rows of the summary table."""
     return Answer(
         name="recovery",
         question="How does the server recover from a step of its load?",
-        lines=shortened([f"{step.deployment} · {step.workload}: {_line(step)}" for step in steps]),
-        do=(AGAIN,) if any(not step.valid for step in steps) else (),
+        lines=shortened([f"{step['deployment']} · {step['workload']}: {_line(step)}" for step in steps]),
+        sure=(
+            "From the end of the step to the first of nine requests in a row whose median TTFT is no more than what nine of ten had "
+            "before the step.",
+        ),
+        do=(AGAIN,) if any(not step["valid"] for step in steps) else (),
     )
 
 
-def _line(step: Recovery) -> str:
-    if not step.valid:
+def _line(step: Mapping[str, Any]) -> str:
+    if not step["valid"]:
         return "not known, the run is invalid."
-    if not step.recovered or step.after_s is None:
+    if not step["recovered"] or step["recovery_s"] is None:
         return "TTFT had not recovered when the run ended."
-    return f"TTFT is as before {step.after_s:.2g} s after the step."
+    return f"TTFT is as before {step['recovery_s']:.2g} s after the step."

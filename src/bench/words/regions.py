@@ -11,8 +11,6 @@ from bench.words.answer import listed
 from bench.words.loads import between_text
 from bench.words.templates import filled
 
-__all__ = ["POINTS", "Name", "signals", "turning_point"]
-
 Row = Mapping[str, Any]
 Name = Literal["equilibrium", "saturation"]
 POINTS: tuple[Name, ...] = ("equilibrium", "saturation")

@@ -14,8 +14,6 @@ from bench.words.loads import numbers_text
 from bench.words.regions import turning_point
 from bench.words.templates import filled
 
-__all__ = ["answer", "prediction_title", "title"]
-
 Row = Mapping[str, Any]
 _NAMED = 5  # most loads that a title names
 _PREDICTED = "[ ({predicted} predicted)]"

@@ -15,8 +15,6 @@ from bench.study.search import EQUILIBRIUM, KV_CACHE, SLO, THROUGHPUT
 from bench.words.answer import Answer, shortened
 from bench.words.templates import filled
 
-__all__ = ["LoadUnit", "answer", "limit_text", "looked_for", "search_ended", "search_limit", "search_sentence", "target_text"]
-
 _PROPORTIONAL, _FLAT = shown_share(PROPORTIONAL), shown_share(FLAT)
 _RATE = "rate"  # the target `throughput` of an open loop
 LOOKED_FOR = {

@@ -11,8 +11,6 @@ from bench.study.settings import setting_name, value_text, with_others
 from bench.words.answer import Answer, listed, shortened
 from bench.words.loads import interval_text, load_text, loads_text
 
-__all__ = ["FORMS", "answers"]
-
 #: What the forms are called in a legend.
 FORMS = {"power": "power law", "inverse": "fixed part and divided part"}
 _NOT = {

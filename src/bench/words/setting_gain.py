@@ -14,8 +14,6 @@ from bench.words.capacity import UNFILLED
 from bench.words.comparison import difference_text, percent_text
 from bench.words.loads import interval_text, load_text
 
-__all__ = ["answers"]
-
 
 def answers(gains: Sequence[SettingGain]) -> Iterator[Answer]:
     """What another device buys, and what other settings change, and at what load."""
@@ -188,26 +186,11 @@ def _do(found: SettingGain) -> list[str]:
         return ["Compare speed under a load sweep of `concurrency`."]
     if not found.pairs:
         return [AGAIN]
-    return _of_devices(found, found.times) if found.times else _of_setting(found)
-
-
-def _of_setting(found: SettingGain) -> list[str]:
-    """Which value to take, where a difference is established."""
-    if _is_mode(found):
+    if found.times:
+        return _of_devices(found, found.times)
+    if _is_mode(found) or not found.differences:
         return []
-    do, name = [], setting_name(found.setting)
-    if found.differences:
-        return [f"To learn what {name} does, change it alone: {listed(_besides(found))} changed too."]
-    first, other = _value(found, 0), _value(found, 1)
-    for gain, where in _parts(found):
-        if gain.same is None or (verdict := gain.same.beside(1)) == "unknown":
-            continue
-        at, change = f"{where[0].upper()}{where[1:]}", percent_text(gain.same.value)
-        if verdict == "more":
-            do.append(f"{at}, set {name} to {other}: it changes throughput by {change}.")
-        else:
-            do.append(f"{at}, leave {name} at {first}: {other} changes throughput by {change}.")
-    return do
+    return [f"To learn what {setting_name(found.setting)} does, change it alone: {listed(_besides(found))} changed too."]
 
 
 def _of_devices(found: SettingGain, whole: float) -> list[str]:

@@ -12,8 +12,6 @@ from bench.words.capacity import c_max, judged_alone, missed
 from bench.words.loads import interval_text
 from bench.words.templates import filled
 
-__all__ = ["UNKNOWN_GPUS", "ends", "interval", "little", "meets", "next_step", "no_point", "takes", "title"]
-
 Fleet = Mapping[str, Any]
 _NAMED = 5  # most curves that a title names
 _TAKES = "A peak of {peak_rps:,g} requests/s takes {instances}{interval}, {gpus} with the safety factor {safety:g}."

@@ -12,8 +12,6 @@ from bench.parse.stream import ONE_EACH
 from bench.records.form import INEXACT
 from bench.words.templates import filled
 
-__all__ = ["QUEUED", "stream_notes"]
-
 # what the difference of the clients' and the engines' TTFT shows: not which of the two it is
 QUEUED = (
     "requests waited {wait} on average before the engine had them[, {waiting:.3g} at a time], longer than at the load with the "

@@ -10,8 +10,6 @@ from bench.words.answer import AGAIN, Answer, by_advice, in_line, listed, shorte
 from bench.words.capacity import BURSTS, c_max, missed, rate
 from bench.words.curves import Curve, limits
 
-__all__ = ["answer"]
-
 
 def answer(curves: Sequence[Curve], decision: Decision) -> Answer:
     """What one instance sustains within the SLOs, or without any while requests do not pile up; and what a peak takes.

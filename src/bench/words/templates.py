@@ -11,8 +11,6 @@ from bench.errors import count_text, shown, shown_share, shown_size
 from bench.records.latencies import LATENCIES
 from bench.words.loads import time_text
 
-__all__ = ["filled", "numbers_of"]
-
 _UNITS: dict[str, Callable[[Any], str]] = {
     "time": time_text,
     "ms": lambda seconds: f"{1000 * seconds:.3g} ms",

@@ -14,11 +14,6 @@ from bench.words.answer import AGAIN, Answer, listed
 from bench.words.lengths import adds, squared, with_half
 from bench.words.loads import load_text
 
-__all__ = ["answer", "gain_title"]
-
-_SHORTER = 1.5  # ratio of the costs of two kinds of token above which advice follows
-_HARDLY = 0.8  # TTFT ÷ whole time above which streaming brings nothing
-
 
 def answer(costs: Sequence[LengthCost], gains: Sequence[StreamingGain]) -> Answer:
     """How lengths set latency, and what streaming buys."""
@@ -33,7 +28,7 @@ def answer(costs: Sequence[LengthCost], gains: Sequence[StreamingGain]) -> Answe
         question=question[0].upper() + question[1:],
         lines=(*(_of(names(each), _cost(each)) for each in costs), *(_of(names(each), _gain(each)) for each in gains)),
         sure=_sure(costs, gains, names),
-        do=_do(costs, gains, names),
+        do=(AGAIN,) if any(each.valid < each.runs for each in costs) or any(each.left_out for each in gains) else (),
     )
 
 
@@ -49,9 +44,9 @@ class _Names:
         counts = Counter(place[:-1] for place in places)
         self._alike = {_about(each) for each in every if counts[_about(each), each.deployment, each.axis, each.level] > 1}
 
-    def __call__(self, each: LengthCost | StreamingGain, *, workload: bool = True) -> str:
+    def __call__(self, each: LengthCost | StreamingGain) -> str:
         parts = [each.deployment] if self._deployments else []
-        parts += [each.workload] if workload and _about(each) in self._alike else []
+        parts += [each.workload] if _about(each) in self._alike else []
         parts += [load_text(each.level, AXES[each.axis].unit)] if self._levels else []
         return ", ".join(parts)
 
@@ -133,48 +128,3 @@ def _sure(costs: Sequence[LengthCost], gains: Sequence[StreamingGain], names: _N
     elif known:
         sure.append(f"Streaming: medians of {count_text(sum(each.pairs for each in known), 'pair')} of runs.")
     return tuple(sure)
-
-
-def _do(costs: Sequence[LengthCost], gains: Sequence[StreamingGain], names: _Names) -> tuple[str, ...]:
-    do = _shorten(costs, names)
-    for each in gains:
-        if each.first_s is None or each.whole_s is None:
-            continue
-        share = each.first_s / each.whole_s
-        case = f"{each.prompt:,} + {each.output:,} tokens"
-        text = (
-            f"Stream answers: readers of {case} wait {100 * share:.0f} % of the time."
-            if share < _HARDLY
-            else f"Streaming hardly helps here: the first words of {case} come after {100 * share:.0f} % of the time."
-        )
-        do.append(_of(names(each), text))
-    if any(each.valid < each.runs for each in costs) or any(each.left_out for each in gains):
-        do.append(AGAIN)
-    return tuple(do)
-
-
-def _shorten(costs: Sequence[LengthCost], names: _Names) -> list[str]:
-    """Which length to shorten: where one family for each length was measured at the same load."""
-    do = []
-    for at in dict.fromkeys((each.deployment, each.axis, each.level) for each in costs):
-        here = [each for each in costs if (each.deployment, each.axis, each.level) == at]
-        prompts, outputs = ([each for each in here if each.kind == kind] for kind in ("prompt", "output"))
-        if len(prompts) != 1 or len(outputs) != 1 or not prompts[0].known or not outputs[0].known:
-            continue
-        prompt, output = prompts[0].known.slope, outputs[0].known.slope
-        if prompt <= 0 or output <= 0:
-            continue
-        name = names(prompts[0], workload=False)
-        if output > _SHORTER * prompt:
-            text = (
-                f"An output token of {outputs[0].workload} takes as long as {output / prompt:.2g} prompt tokens of "
-                f"{prompts[0].workload}: to answer sooner, shorten answers first."
-            )
-            do.append(_of(name, text))
-        elif prompt > _SHORTER * output:
-            text = (
-                f"A prompt token of {prompts[0].workload} takes as long as {prompt / output:.2g} output tokens of "
-                f"{outputs[0].workload}: to answer sooner, shorten prompts first."
-            )
-            do.append(_of(name, text))
-    return do

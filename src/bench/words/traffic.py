@@ -9,8 +9,6 @@ from bench.traffic.arrivals import FEWEST_GAPS, Burstiness
 from bench.traffic.describe import Described, Lengths
 from bench.traffic.log import Log
 
-__all__ = ["arrival_rows", "fit_rows", "hour_rows", "left_out_lines", "length_rows", "read_line", "remarks", "unlike"]
-
 _MINUTE_S, _HOUR_S, _DAY_S = 60, 3600, 86_400
 _ROLES = {"arrival": "arrivals", "prompt": "prompt tokens", "output": "answer tokens", "text": "texts"}
 _FAR = 1.5  # times as dispersed in long windows as the gaps' shape says: the rate changes

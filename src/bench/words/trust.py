@@ -14,8 +14,6 @@ from bench.study.config import Thresholds
 from bench.words.answer import AGAIN, listed
 from bench.words.verdicts import reason_texts
 
-__all__ = ["accept_option", "accept_others", "alike", "changed_thresholds", "first_line", "remedy"]
-
 _ADVICE = "docs/how-to/troubleshooting.md says what to do about each reason"
 _LASTING = f"Measured again they would be the same: {_ADVICE}."
 _SOME_LAST = f"Some of them would be the same: {_ADVICE}."
@@ -47,8 +45,9 @@ def first_line(runs: pl.DataFrame) -> str:
         what = "The only run is invalid" if runs.height == 1 else f"None of the {runs.height} runs is valid"
         return f"{what}, so {rest}.{often}"
     counts = runs.filter(pl.col("valid") & ~pl.col("counts_valid")).height
-    half = f"; of {counts} more the server's counts cannot be trusted" if counts else ""
-    return f"{count_text(timed, 'run', of=runs.height)} {is_are(timed)} valid{half}. The others are left out.{often}"
+    half = f"; the server's counts of {counts} cannot be trusted" if counts else ""
+    left = " The others are left out." if timed < runs.height else ""
+    return f"{count_text(timed, 'run', of=runs.height)} {is_are(timed)} valid{half}.{left}{often}"
 
 
 def remedy(runs: pl.DataFrame) -> str:

@@ -11,8 +11,6 @@ from bench.records.tuning import MISSES, Confirmed, Contribution, TuningRecord, 
 from bench.study.settings import setting_name, value_text
 from bench.words.answer import Answer, listed, shortened
 
-__all__ = ["answer", "found_line", "headline", "measured_rates", "state_line", "tuning_lines"]
-
 
 def tuning_lines(found: TuningRecord) -> list[str]:
     """What a tuning found, a sentence a line."""

@@ -11,8 +11,6 @@ from bench.drift import Drift, RoundPart
 from bench.errors import count_text, shown, shown_share, was_were
 from bench.words.templates import filled
 
-__all__ = ["PARTS", "failures", "hits", "reason_text", "reason_texts", "retries", "stopped"]
-
 PARTS: dict[Part, str] = {
     "load": "the load was not the one asked for",
     "content": "other requests were served than asked for",

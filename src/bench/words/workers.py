@@ -17,8 +17,6 @@ from bench.words.loads import latency_text, load_text
 from bench.words.streams import QUEUED
 from bench.words.templates import filled
 
-__all__ = ["COUNTED", "between", "efficiency", "hits", "loss", "sentences"]
-
 COUNTED = {"requests": "requests", "generation_tokens": "output tokens"}
 # In {runs} stand how many of the runs showed it.
 _TEXTS: dict[Check, str] = {

@@ -24,7 +24,7 @@ from bench.figures.theme import (
 )
 from bench.study.questions import several_settings
 from bench.study.settings import setting_name, value_text
-from bench.words.charts import brings_title, pairs_note
+from bench.words.charts import pairs_note
 
 _SHORT = {"tensor_parallel": "TP", "pipeline_parallel": "PP", "data_parallel": "DP"}
 _COLUMNS = ["deployment", "run", "series", "level", "throughput_tokens_per_s", "kv_usage_peak", "valid", "whole"]
@@ -33,25 +33,6 @@ _COLUMNS = ["deployment", "run", "series", "level", "throughput_tokens_per_s", "
 def _note(results: Results) -> str:
     left_out = sum(pairs for _, _, pairs in _settings(results))
     return " ".join(filter(None, [pairs_note(left_out), whole_note(results)]))
-
-
-def _finding(results: Results) -> str | None:
-    """The range of ratios, where one value is beside one other."""
-    found = _settings(results)
-    if len(found) != 1:
-        return None
-    setting, runs, _ = found[0]
-    ratios = _ratios(runs)
-    shares, more = ratios["ratio"].to_list(), runs["times"].max() != 1
-    if ratios["series"].n_unique() != 1 or (more and runs[setting].min() != 1):
-        return None
-    if more:
-        return brings_title(ratios["series"][0], shares, "what as many single devices would")
-    first = runs.filter("first")["series"][0]
-    other = ratios["series"][0]
-    return brings_title(
-        other if runs["mode"].any() else f"{setting_name(setting)} {other}", shares, f"the throughput of {first}"
-    )
 
 
 @figure(
@@ -68,7 +49,6 @@ def _finding(results: Results) -> str | None:
     "forms that the runs do not reject: a power law, and a part of the time per token that is fixed beside one that the setting"
     " divides. Two: not decided.",
     invalid="Crosses, or left out with their counterparts",
-    finding=_finding,
     note=_note,
 )
 def settings(results: Results) -> alt.TopLevelMixin:

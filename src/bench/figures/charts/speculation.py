@@ -7,14 +7,13 @@ from typing import Any
 import altair as alt
 import polars as pl
 
-from bench.analysis.speculation import speculates, speculation_gains
 from bench.figures.registry import figure
 from bench.figures.results import Results
 from bench.figures.theme import curves, nothing_to_show, whole_note, with_curve, with_whole
 from bench.study.questions import speculative
-from bench.words.charts import speculation_title
 
 _WIDTH, _HEIGHT = 300, 260  # of a panel
+_DRAFTED = (pl.col("spec_draft_tokens").fill_null(0) > 0) | pl.col("accepted_length").is_not_null()
 
 
 @figure(
@@ -28,7 +27,6 @@ _WIDTH, _HEIGHT = 300, 260  # of a panel
     "verifies a draft takes longer than one that makes a single token: speculation pays where much is drafted and accepted, and "
     "other requests leave room for it.",
     judged="telemetry_valid",
-    finding=lambda results: speculation_title(speculation_gains(results.runs)),
     note=whole_note,
 )
 def speculation(results: Results) -> alt.ConcatChart | alt.LayerChart:
@@ -37,7 +35,7 @@ def speculation(results: Results) -> alt.ConcatChart | alt.LayerChart:
     Args:
         results: `runs` with `level`, `acceptance_rate` (0–1), `accepted_length` (tokens), `tpot_p50_s` (s), `valid` and `counts_valid`.
     """
-    runs = with_whole(results, with_curve(results, results.runs.with_columns(speculates=speculates())))
+    runs = with_whole(results, with_curve(results, results.runs.with_columns(speculates=_DRAFTED.any().over("deployment"))))
     if not runs["speculates"].any():
         return nothing_to_show("no server counts drafted tokens, or none was drafted")
     known = runs.filter("speculates").with_columns(valid=pl.col("counts_valid"))
