@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import time
@@ -62,9 +63,12 @@ class Fleet(Server):
         options: dict[str, Any] = {"ready_timeout_s": ready_timeout_s, "say": say, "headers": headers}
         self.nodes = nodes = allocated_nodes(launch.nodes) if launch.nodes > 1 else Nodes()
         here = not nodes.names
+        self._shared = log.parent.resolve() / "kv-transfer"
+        self._prefill = launch.prefill_replicas
+        each = [_replica(launch, i, self._shared) for i in range(launch.replicas)]
         self._replicas = [
             Server(
-                _on_gpus(replace(launch, router=None), i) if here else replace(launch, router=None),
+                _on_gpus(each[i], i) if here else each[i],
                 cores=cores,
                 workers=workers,
                 first_worker=i * workers if here else 0,
@@ -99,6 +103,9 @@ class Fleet(Server):
 
     def __enter__(self) -> Fleet:
         try:
+            self._empty_shared()
+            if self._prefill:
+                self._shared.mkdir(parents=True)
             for each in self._replicas:
                 each.start()
             for each in self._replicas:
@@ -114,6 +121,7 @@ class Fleet(Server):
         arguments, content = self._kind.invocation(
             self._balance,
             list(self.workers.values()),
+            prefill=self._prefill,
             port=self.base_url.rpartition(":")[2],
             metrics=self._metrics_port,
             file=self._file,
@@ -198,8 +206,20 @@ class Fleet(Server):
                 each.stop()
             except BaseException as error:  # the others must end all the same
                 errors.append(error)
+        self._empty_shared()
         if errors:
             raise errors[0]
+
+    def _empty_shared(self) -> None:
+        """Remove the KV caches that replicas passed on in a folder: left there, they would spare the next start its prefills."""
+        shutil.rmtree(self._shared, ignore_errors=True)
+
+
+def _replica(launch: Launch, number: int, shared: Path) -> Launch:
+    """The launch of a single replica, by its role. Args: number: of it, from 0. shared: a folder that all replicas have."""
+    argv = launch.prefill_argv if number < launch.prefill_replicas else launch.argv
+    place = json.dumps(str(shared))[1:-1]  # it stands in JSON
+    return replace(launch, router=None, argv=tuple(word.replace("{shared}", place) for word in argv or ()))
 
 
 def _on_gpus(launch: Launch, replica: int) -> Launch:

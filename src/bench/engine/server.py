@@ -88,10 +88,10 @@ class Server:
         if launch.argv is not None:
             self._port = free_port()
             self.base_url = f"http://{host}:{self._port}"
-            port = {"{port}": str(self._port), "{host}": host}
+            port = {"{port}": str(self._port), "{host}": host, "{channel}": str(free_port(""))}
             self.argv, self._afterwards = _filled(launch.argv, port), _filled(launch.afterwards or (), port)
             self._further = [_filled(argv, port) for argv in launch.further]
-            self.environment = dict(launch.environment)
+            self.environment = {name: port.get(value, value) for name, value in launch.environment.items()}
             if launch.device == "cpu" and (groups := core_groups(cores, first_worker + workers)):
                 places = [
                     [f"{{core {i}}}" for i in range(n * cores, (n + 1) * cores)] for n in range(first_worker, len(groups))
@@ -100,7 +100,7 @@ class Server:
                 first, variables = there if node else here
                 self.argv, self.environment = [*first, *self.argv], {**variables, **self.environment}
                 self._further = [[*there[0], *argv] for argv in self._further]
-                self._elsewhere = {**there[1], **launch.environment}
+                self._elsewhere = {**there[1], **self.environment}
         elif launch.base_url is None:
             raise BenchError(
                 f"{launch.deployment}: its launch names neither a command nor an address. Resolve the deployment again."
