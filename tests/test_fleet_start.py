@@ -86,6 +86,8 @@ def test_replicas_answer_in_turn_on_cores_of_their_own_and_end_together(tmp_path
             assert len({text.split("[")[1] for text in each}) == 2
         assert server.running()
         assert server.answers()
+        said = subprocess.run([router_program("haproxy"), "-v"], capture_output=True, text=True).stdout
+        assert server.router_version in said.split()
         assert all((tmp_path / name).exists() for name in ("server.log", "server-2.log", "router.log", "router.cfg"))
         processes = [each.pid for each in started()]
         assert len(processes) >= 9  # three guards of two processes each, and what they hold
@@ -289,10 +291,11 @@ def test_a_router_is_started_from_its_own_environment_and_no_other(content, tmp_
     write_record(records.engine(), tmp_path / "engine.json")
     files = {name: tmp_path / f"{name}.json" for name in ("engine", "checkpoint", "router", "launch")}
     built = records.engine(engine="sglang-router", command=("env/bin/python",), locks=dict(spec.router_locks))
+    built = replace(built, freeze=("pip==23.2.1", "sglang-router==0.3.2"))
     write_record(built, files["router"])
     write_launch(spec, 10, **files)
     router = read_launch(files["launch"]).router
-    assert (router.name, router.balance) == ("sglang-router", "roundrobin")
+    assert (router.name, router.balance, router.version) == ("sglang-router", "roundrobin", "0.3.2")
     assert router.command == ("env/bin/python", *ROUTERS["sglang-router"].program)
     write_record(replace(built, locks={"other.lock": "0"}), files["router"])
     with pytest.raises(BenchError, match=r"router\.json was built from other locks than sglang-router's: remove that file"):

@@ -66,7 +66,8 @@ class Router:
 
     Attributes:
         program: what the Python of its environment is given to run it; without a lock, a program of the machine.
-        lock: the package that its environment is built of; None: it has none. missing: how a program that is not here is installed.
+        lock: the package that its environment is built of; None: it has none. missing: how a program that is not here is installed,
+            and asks_version: the argument with which one that is here says `version` and its number.
         balances: its own name of each `balance` that it has; of `header:NAME`, any header, that stands for `{header}`.
         arguments: of the program. addresses: the argument ahead of the replicas' addresses.
         disaggregated: in its place where some replicas only prefill: what makes it send each request to one that prefills and then to
@@ -80,6 +81,7 @@ class Router:
     program: tuple[str, ...]
     lock: str | None = None
     missing: str = ""
+    asks_version: tuple[str, ...] = ()
     balances: Mapping[str, str]
     arguments: tuple[str, ...]
     addresses: str = ""
@@ -123,6 +125,7 @@ ROUTERS: Mapping[str, Router] = {
     "haproxy": Router(
         program=("haproxy",),
         missing="on Debian with `apt-get install haproxy`",
+        asks_version=("-v",),
         balances={"leastconn": "leastconn", "roundrobin": "roundrobin", _HEADER: "hdr({header})"},
         arguments=("-db", "-f", "{file}"),
         file=_HAPROXY,

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
+import subprocess
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -35,6 +37,16 @@ def router_program(name: str) -> str:
     if found is None:
         raise BenchError(f"router is {name}, which is not on this machine. Install it, {router.missing}.")
     return found
+
+
+def _version(program: str, name: str) -> str | None:
+    """The version that a router's program says; None where it says none."""
+    try:
+        done = subprocess.run([program, *ROUTERS[name].asks_version], capture_output=True, text=True, timeout=10)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    found = re.search(r"version (\S+)", done.stdout)
+    return found and found[1]
 
 
 def server_of(launch: Launch, **options: Any) -> Server:
@@ -81,7 +93,10 @@ class Fleet(Server):
         ]
         assert launch.router is not None
         self._balance, self._kind, self._checked = launch.router.balance, ROUTERS[launch.router.name], False
-        program = launch.router.command if self._kind.lock else (router_program(launch.router.name),)
+        program, self.router_version = launch.router.command, launch.router.version
+        if self._kind.lock is None:
+            program = (router_program(launch.router.name),)
+            self.router_version = _version(program[0], launch.router.name)
         self._metrics_port, self._file = free_port(), log.with_name("router.cfg")
         # Ports are others at each start; a replica is the same one.
         self.workers = {f"replica {i}": each.base_url for i, each in enumerate(self._replicas, 1)}

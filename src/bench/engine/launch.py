@@ -80,8 +80,13 @@ def _router(deployment: Deployment, record: EngineRecord | None) -> RouterLaunch
     if deployment.router is None:
         return None
     interpreter = record.command if record else None
-    command = (*(interpreter or ()), *ROUTERS[deployment.router].program)
-    return RouterLaunch(name=deployment.router, balance=deployment.balance, command=command)
+    packages = [line.split("==") for line in (record.freeze if record else None) or ()]
+    return RouterLaunch(
+        name=deployment.router,
+        balance=deployment.balance,
+        command=(*(interpreter or ()), *ROUTERS[deployment.router].program),
+        version=next((version for name, *rest in packages for version in rest if name == deployment.router), None),
+    )
 
 
 def refuse_unfit(spec: DeploymentSpec, geometry: Geometry, longest: int, file_bytes: int | None = None) -> None:

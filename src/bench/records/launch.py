@@ -75,12 +75,13 @@ class RouterLaunch:
 
     Attributes:
         name: which one it is. balance: how it deals requests out. Both as the deployment has them.
-        command: what runs it, without its arguments.
+        command: what runs it, without its arguments. version: of its environment; None: it has none, and says its version when asked.
     """
 
     name: str
     balance: str
     command: tuple[str, ...]
+    version: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
