@@ -110,7 +110,7 @@ class Fleet(Server):
             **options,
         )
         self._program = list(self._router.argv)
-        first = self._replicas[0]
+        first = self._replicas[self._prefill]  # of those that decode, as the launch has it
         self.managed, self.ready_s = True, 0.0
         self.base_url = self._router.base_url
         self.argv, self.environment = first.argv, dict(launch.environment)
