@@ -363,3 +363,14 @@ def test_the_figure_shows_each_worker(runs):
     assert "share of requests" in text
     assert "KV cache" in text
     assert "http://10.0.0.2:8000" in text
+
+
+def test_shares_are_those_of_a_role_in_the_report_and_the_figure(tmp_path):
+    Disaggregated(workers=4, prefill=2, router=lambda _, i: i % 4).parsed(tmp_path)
+    runs = summary_frame([{**json.loads((tmp_path / "summary").read_text()), "run": "r"}], {}, {}, THRESHOLDS)
+    (fleet,) = fleets(runs, THRESHOLDS)
+    assert [round(row["requests_share"], 2) for row in fleet["rows"]] == [0.5] * 4
+    drawn = load_figure("worker-balance").draw(Results(runs, pl.DataFrame())).to_dict()
+    shown = [row for rows in drawn["datasets"].values() for row in rows]
+    assert {round(row["share"], 2) for row in shown if "share" in row} == {0.5}
+    assert [row["even"] for row in shown if "even" in row] == [0.5]
