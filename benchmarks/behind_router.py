@@ -1,19 +1,22 @@
-"""Two real servers behind a real router, against the prediction of a model that was calibrated on each of them.
+"""Real servers behind a real router, against the prediction of a model that was calibrated on each of them.
 
     apt-get install haproxy
     snakemake --cores 1 results/deployments/llama-cpp/launch.json results/deployments/llama-cpp/deployment.json
     python -m benchmarks.behind_router results:llama-cpp --folder fleet
     python -m benchmarks.behind_router results:llama-cpp --folder fleet-vllm --front vllm-router
+    python -m benchmarks.behind_router results:llama-cpp --folder fleet-3 --servers 3
 
-Each server has a core of its own. Both are calibrated by closed loops of three levels, at the same time, as they share the machine;
-then Poisson arrivals go to the router, at shares of what both carry: HAProxy gives them out in turn or to the server with the fewest
-connections, vLLM's router in turn or to the better of two. Each load is predicted from the closed loops alone, and measured twice.
+Each server has a core of its own; more than there are cores share all of them. All are calibrated by closed loops of three levels, at
+the same time, as they share the machine; then Poisson arrivals go to the router, at shares of what all carry: HAProxy gives them out
+in turn or to the server with the fewest connections, vLLM's router in turn or to the better of two. Each load is predicted from the
+closed loops alone, and measured twice.
 Needs a quiet machine.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import shutil
@@ -66,8 +69,7 @@ frontend all
   default_backend servers
 backend servers
   balance {balance}
-  server first {first}
-  server second {second}
+{servers}
 """
 
 
@@ -75,9 +77,9 @@ backend servers
 def haproxy(servers: Sequence[str], router: Router, folder: Path) -> Iterator[str]:
     """HAProxy before the servers; its address."""
     port = _free_port()
-    first, second = (url.removeprefix("http://") for url in servers)
+    lines = "\n".join(f"  server server{i} {url.removeprefix('http://')}" for i, url in enumerate(servers, 1))
     configuration = folder / f"haproxy-{router}.cfg"
-    configuration.write_text(_CONFIGURATION.format(port=port, balance=_BALANCE[router], first=first, second=second))
+    configuration.write_text(_CONFIGURATION.format(port=port, balance=_BALANCE[router], servers=lines))
     process = subprocess.Popen([shutil.which("haproxy") or "/usr/sbin/haproxy", "-db", "-f", str(configuration)])
     try:
         time.sleep(1.0)
@@ -123,14 +125,16 @@ def _answers(url: str) -> bool:
         return False
 
 
-def started(launch: Launch, folder: Path, cores: Sequence[int], stack: ExitStack) -> list[str]:
-    """A server on each core, all with an address of their own."""
+def started(launch: Launch, folder: Path, count: int, stack: ExitStack) -> list[str]:
+    """Servers on a core each, all with an address of their own; of more than there are cores none is pinned."""
     everything, addresses = os.sched_getaffinity(0), []
-    for core in cores:
-        os.sched_setaffinity(0, {core})
+    pinned = count <= len(everything)
+    for number, core in zip(range(count), itertools.cycle(sorted(everything))):
+        os.sched_setaffinity(0, {core} if pinned else everything)
         try:
-            log = folder / f"server-{core}.log"
-            server = stack.enter_context(Server(launch, cores=1, workers=1, log=log, ready_timeout_s=300.0, say=print))
+            log = folder / f"server-{number + 1}.log"
+            options = {"cores": int(pinned), "workers": 1, "log": log, "ready_timeout_s": 300.0, "say": print}
+            server = stack.enter_context(Server(launch, **options))
         finally:
             os.sched_setaffinity(0, everything)
         addresses.append(server.base_url)
@@ -177,7 +181,8 @@ def main() -> None:
     parser.add_argument(
         "--lengths", nargs=2, type=int, default=[64, 32], metavar=("PROMPT", "OUTPUT"), help="tokens, in the mean"
     )
-    parser.add_argument("--shares", nargs="+", type=float, default=[0.5, 0.8, 0.95], help="of what both carry")
+    parser.add_argument("--shares", nargs="+", type=float, default=[0.5, 0.8, 0.95], help="of what all carry")
+    parser.add_argument("--servers", type=int, default=2, help="how many")
     parser.add_argument("--front", choices=_FRONTS, default="haproxy", help="the router")
     options = parser.parse_args()
     front, policies = _FRONTS[options.front]
@@ -186,10 +191,9 @@ def main() -> None:
     folder.mkdir(parents=True, exist_ok=True)
     limits = read_limits(root, name)
     launch = read_launch(root / Path(Paths.LAUNCH.format(deployment=name)).relative_to("results"))
-    cores = sorted(os.sched_getaffinity(0))[:2]
     found: list[dict[str, Any]] = []
     with ExitStack() as stack:
-        urls = started(launch, folder, cores, stack)
+        urls = started(launch, folder, options.servers, stack)
         runs = _calibration(urls, launch, folder, options.lengths, limits)
         model = calibrate(runs, limits)
         if model is None:
@@ -201,9 +205,9 @@ def main() -> None:
             with front(urls, router, folder) as url:
                 behind = running(url, launch, folder / router, "poisson", options.lengths, router)
                 for share in options.shares:
-                    rate = float(f"{2 * share * carries:.3g}")
+                    rate = float(f"{options.servers * share * carries:.3g}")
                     same = [run_of(behind, rate, _REQUESTS, turn) for turn in range(1, 1 + _REPEATS)]
-                    found += _compared(router, share, same, members(model, count=20), model.beyond)
+                    found += _compared(router, share, same, members(model, count=20), model.beyond, options.servers)
     (folder / "results.json").write_text(json.dumps(found, indent=1) + "\n")
     _print(found)
 
@@ -211,7 +215,7 @@ def main() -> None:
 def _calibration(
     urls: Sequence[str], launch: Launch, folder: Path, lengths: Sequence[int], limits: Limits
 ) -> list[MeasuredRun]:
-    """Closed loops of one request, of half the slots, and of half as many again as there are, on both servers at a time."""
+    """Closed loops of one request, of half the slots, and of half as many again as there are, on all servers at a time."""
     runs = []
     with ThreadPoolExecutor(len(urls)) as pool:
         loops = [running(url, launch, folder / f"{i}", "closed", lengths, f"loop-{i}") for i, url in enumerate(urls)]
@@ -224,13 +228,18 @@ def _calibration(
 
 
 def _compared(
-    router: Router, share: float, same: Sequence[MeasuredRun], ensemble: Sequence[Member], beyond: Mapping[str, float]
+    router: Router,
+    share: float,
+    same: Sequence[MeasuredRun],
+    ensemble: Sequence[Member],
+    beyond: Mapping[str, float],
+    servers: int,
 ) -> list[dict[str, Any]]:
     """Each run against the prediction of its arrivals."""
     found = []
     for run in same:
         plans = planned_again(run)
-        fleets = [Instances(member.server, 2) for member in ensemble]
+        fleets = [Instances(member.server, servers) for member in ensemble]
         replays = [
             measures(replay_fleet(plans, fleet, router, overhead_s=member.overhead_s).requests)
             for member, fleet in zip(ensemble, fleets, strict=True)

@@ -13,7 +13,7 @@ from bench.parse import parse_run
 from bench.records.checksums import checksums
 from bench.records.files import write_record
 from bench.records.request import write_requests
-from bench.records.run import RECORD, REQUESTS, TELEMETRY, Lost, Worker
+from bench.records.run import DECODE, PREFILL, RECORD, REQUESTS, TELEMETRY, Lost, Worker
 from tests import records
 from tests.conftest import METRICS
 
@@ -30,6 +30,7 @@ class Fleet:
             conversation. kv_tokens, versions: of each worker. usage: KV usage of each, or of each of its engines.
         silent: of a worker, between which moments (s) it answers no scrape. restarts: when a worker is started again (s).
         lacks: metrics that a worker does not expose. scraped: whether anything was scraped at all.
+        prefill: how many workers, the first ones, prefill for the others by what the study says.
         killed: a worker that is killed, and when (s): what it has not answered by then fails.
     """
 
@@ -46,6 +47,7 @@ class Fleet:
     lacks: Mapping[int, str] = field(default_factory=dict)
     start_times: bool = True
     scraped: bool = True
+    prefill: int = 0
     killed: tuple[int, float] | None = None
 
     def __post_init__(self) -> None:
@@ -75,6 +77,7 @@ class Fleet:
                 kv_blocks=None,
                 block_size=16,
                 kv_tokens=self.kv_tokens.get(i, 16000),
+                role=(PREFILL if i < self.prefill else DECODE) if self.prefill else None,
             )
             for i, name in enumerate(self.names)
         )

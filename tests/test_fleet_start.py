@@ -12,7 +12,7 @@ import requests
 
 from bench import routers
 from bench.engine import fleet as module
-from bench.engine import server_of, write_launch
+from bench.engine import resolve_launch, server_of, write_launch
 from bench.engine.fleet import Fleet, router_program
 from bench.engine.server import ServerDied
 from bench.errors import BenchError
@@ -86,6 +86,8 @@ def test_replicas_answer_in_turn_on_cores_of_their_own_and_end_together(tmp_path
             assert len({text.split("[")[1] for text in each}) == 2
         assert server.running()
         assert server.answers()
+        said = subprocess.run([router_program("haproxy"), "-v"], capture_output=True, text=True).stdout
+        assert server.router_version in said.split()
         assert all((tmp_path / name).exists() for name in ("server.log", "server-2.log", "router.log", "router.cfg"))
         processes = [each.pid for each in started()]
         assert len(processes) >= 9  # three guards of two processes each, and what they hold
@@ -140,14 +142,21 @@ def test_a_router_knows_all_that_it_is_told(router):
         ROUTERS[router].invocation(balance, ["http://h:1", "http://h:2"], port="1", metrics=2, file=Path("f"), checked=True)[0]
         for balance in ROUTERS[router].balances
     ]
+    if ROUTERS[router].disaggregated:
+        workers = ["http://h:1", "http://h:2", "http://h:3"]
+        made += ROUTERS[router].invocation("roundrobin", workers, prefill=1, port="1", metrics=2, file=Path("f"), checked=True)[
+            :1
+        ]
     code = f"""
 from argparse import ArgumentParser
 {parse.format(ROUTERS[router].program[-1])}
 for words in {made}:
-    print(len(vars(RouterArgs.from_cli_args(parser.parse_args(words)))["worker_urls"]))
+    known = vars(RouterArgs.from_cli_args(parser.parse_args(words)))
+    print(len(known["worker_urls"]), len(known["prefill_urls"]), len(known["decode_urls"]))
 """
     done = subprocess.run([in_environment(router), "-c", code], capture_output=True, text=True)
-    assert done.stdout.split() == ["2"] * len(made), done.stderr
+    by_role = ["0 1 2"] if ROUTERS[router].disaggregated else []
+    assert done.stdout.splitlines() == ["2 0 0"] * len(ROUTERS[router].balances) + by_role, done.stderr
 
 
 @needs_haproxy
@@ -188,6 +197,15 @@ def test_what_to_install_is_said_where_there_is_no_haproxy(tmp_path, monkeypatch
         fleet(tmp_path)
 
 
+def transferring(config):
+    """A deployment of two replicas, of which one prefills and passes KV caches on as it says."""
+    fleet = {"replicas": 2, "prefill_replicas": 1, "router": "vllm-router", "balance": "roundrobin"}
+    return {**fleet, "flags": {"kv-transfer-config": config}}
+
+
+DISAGGREGATED = transferring('{"kv_connector": "NixlConnector"}')
+
+
 @pytest.mark.parametrize(
     ("deployment", "said"),
     [
@@ -206,6 +224,24 @@ def test_what_to_install_is_said_where_there_is_no_haproxy(tmp_path, monkeypatch
         ({"cores": 0}, "a.cores is 0, which only llama.cpp takes: vLLM's workers run on cores of their own; give 1 or more"),
         ({"replicas": 2, "router": "nginx"}, "there are haproxy, vllm-router, sglang-router"),
         ({"replicas": 4, "router": "haproxy", "nodes": 2}, "replicas stand on nodes of their own; give nodes: 4, or remove it"),
+        (
+            {**DISAGGREGATED, "router": "haproxy", "balance": "leastconn"},
+            "haproxy sends no request to one .* `router: vllm-router`",
+        ),
+        ({**DISAGGREGATED, "prefill_replicas": 2}, "of 2 servers none is left to decode"),
+        ({**DISAGGREGATED, "replicas": 1}, "of 1 servers none is left to decode"),
+        ({"prefill_replicas": 1}, "one server is started. Add `replicas: 2` and `router: vllm-router`"),
+        ({**DISAGGREGATED, "flags": {}}, "no connector passes KV caches on; add `flags: {kv-transfer-config: "),
+        (transferring("{"), "flags.kv-transfer-config: no JSON object"),
+        (transferring('{"kv_connector": "NixlConnector", "kv_role": "kv_both"}'), "kv_role follows from prefill_replicas"),
+        (
+            transferring('{"kv_connector": "LMCacheConnectorV1"}'),
+            "of the kv_connector NixlConnector and ExampleConnector, not of LMC",
+        ),
+        (
+            transferring('{"kv_connector": "ExampleConnector", "kv_connector_extra_config": {"shared_storage_path": "kept"}}'),
+            "shared_storage_path is a new folder at each start",
+        ),
     ],
 )
 def test_what_cannot_be_a_fleet_is_refused(content, deployment, said):
@@ -255,11 +291,48 @@ def test_a_router_is_started_from_its_own_environment_and_no_other(content, tmp_
     write_record(records.engine(), tmp_path / "engine.json")
     files = {name: tmp_path / f"{name}.json" for name in ("engine", "checkpoint", "router", "launch")}
     built = records.engine(engine="sglang-router", command=("env/bin/python",), locks=dict(spec.router_locks))
+    built = replace(built, freeze=("pip==23.2.1", "sglang-router==0.3.2"))
     write_record(built, files["router"])
     write_launch(spec, 10, **files)
     router = read_launch(files["launch"]).router
-    assert (router.name, router.balance) == ("sglang-router", "roundrobin")
+    assert (router.name, router.balance, router.version) == ("sglang-router", "roundrobin", "0.3.2")
     assert router.command == ("env/bin/python", *ROUTERS["sglang-router"].program)
     write_record(replace(built, locks={"other.lock": "0"}), files["router"])
     with pytest.raises(BenchError, match=r"router\.json was built from other locks than sglang-router's: remove that file"):
         write_launch(spec, 10, **files)
+
+
+@pytest.mark.parametrize("connector", ["NixlConnector", "ExampleConnector"])
+def test_replicas_are_told_their_roles_and_where_the_others_are(content, tmp_path, connector):
+    content["deployments"]["a"] |= transferring(json.dumps({"kv_connector": connector, "kv_load_failure_policy": "recompute"}))
+    content["deployments"]["a"] |= {"replicas": 3}
+    spec = Plan.of(load_config(content, source="test")).deployments["a"]
+    checkpoint = records.checkpoint(config=config_of(Architecture(**ARCHITECTURE)))
+    router = records.engine(engine="vllm-router", command=(sys.executable,), locks=dict(spec.router_locks))
+    launch = resolve_launch(spec, records.engine(), checkpoint, router)
+    server = server_of(launch, cores=0, workers=1, log=tmp_path / "server.log", ready_timeout_s=1.0, say=lambda _: None)
+    told = [json.loads(each.argv[each.argv.index("--kv-transfer-config") + 1]) for each in server._replicas]
+    assert [each["kv_role"] for each in told] == ["kv_producer", "kv_consumer", "kv_consumer"]
+    assert {(each["kv_connector"], each["kv_load_failure_policy"]) for each in told} == {(connector, "recompute")}
+    channels = [each.environment.get("VLLM_NIXL_SIDE_CHANNEL_PORT") for each in server._replicas]
+    folders = [each.get("kv_connector_extra_config", {}).get("shared_storage_path") for each in told]
+    if connector == "NixlConnector":
+        assert len({*channels}) == 3
+        assert all(port.isdigit() for port in channels)
+        assert {each.environment["VLLM_NIXL_SIDE_CHANNEL_HOST"] for each in server._replicas} == {"127.0.0.1"}
+        assert folders == [None] * 3
+    else:
+        assert channels == [None] * 3
+        assert folders == [str(tmp_path / "kv-transfer")] * 3
+    assert launch.plan.engines == 2  # a request that runs is where it is decoded
+
+
+@pytest.mark.parametrize(
+    ("workers", "said"),
+    [([], "servers stand behind engines.e is not known. Name them as its workers"), (["http://h:1"], "none is left to decode")],
+)
+def test_roles_of_a_running_fleet_take_its_workers(content, workers, said):
+    content["engines"]["e"] = {"source": "external", "base_url": "http://r", "workers": workers}
+    content["deployments"]["a"] |= {"prefill_replicas": 1}
+    with pytest.raises(BenchError, match=said):
+        Plan.of(load_config(content, source="test"))

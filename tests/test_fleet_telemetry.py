@@ -9,7 +9,7 @@ import pytest
 from bench.aggregate import summary_frame
 from bench.analysis import verdict
 from bench.analysis.front import front
-from bench.analysis.workers import prefilling, worker_verdicts, workers_of_runs
+from bench.analysis.workers import miscast, prefilling, worker_verdicts, workers_of_runs
 from bench.figures import Results
 from bench.figures.registry import load_figure
 from bench.parse.fleet import FLEET, with_deviations
@@ -128,20 +128,31 @@ def test_another_worker_that_falls_silent_meanwhile_is_one(tmp_path):
     assert apart(fleet, tmp_path)[1] == [(2, "silent")]
 
 
+PREFILLS_S = 0.6  # time that each prompt takes
+
+
 class Disaggregated(Fleet):
     """Half of the workers compute prompts, and one token of each; the others count the same requests, prompts and that token again."""
 
     def exposition(self, worker, at):
         half = self.workers // 2
         prefill, mine = worker < half, self.at % half == worker % half
-        served = 0.1 if prefill else SERVES_S
-        done = mine & (self.sent + served <= at)
+        begun, ended = (0.0, PREFILLS_S) if prefill else (PREFILLS_S, SERVES_S)
+        done = mine & (self.sent + ended <= at)
+        n = int(done.sum())
         values = {
-            "running": int((mine & (self.sent <= at) & (self.sent + served > at)).sum()),
-            "kv_usage": 0.25,
-            "server_prompt_tokens": 16 * int(done.sum()),
-            "server_generation_tokens": int(done.sum() if prefill else self.tokens[done].sum()),
-            "server_e2e_count": int(done.sum()),
+            "running": int((mine & (self.sent + begun <= at) & (self.sent + ended > at)).sum()),
+            "waiting": 3 if prefill else 2,
+            "kv_usage": 0.9 if prefill else 0.25,
+            "preemptions": n if prefill else 2 * n,
+            "server_prompt_tokens": 16 * n,
+            "prefix_queries": 16 * n,
+            "prefix_hits": (4 if prefill else 16) * n,
+            "server_generation_tokens": n if prefill else int(self.tokens[done].sum()),
+            "server_ttft_sum": (PREFILLS_S if prefill else 0.1) * n,
+            "server_ttft_count": n,
+            "server_e2e_sum": (ended - begun) * n,
+            "server_e2e_count": n,
         }
         lines = [f"{name} {values.get(ours, 0)}" for ours, name in METRICS.items()]
         return "\n".join([*lines, "process_start_time_seconds 1000"]) + "\n"
@@ -158,6 +169,65 @@ def test_disaggregated_workers_whose_sums_count_requests_twice_are_named(tmp_pat
     assert "counts each request twice" in reason_text(told)
     assert not verdict(summary, THRESHOLDS).counts_valid
     assert front(summary) == []  # nor is anything sent again
+
+
+@pytest.mark.parametrize("workers", [2, 4])
+def test_sums_by_role_count_each_request_once(tmp_path, workers):
+    fleet = Disaggregated(workers=workers, prefill=workers // 2, router=lambda _, i: i % workers)
+    summary, found = apart(fleet, tmp_path)
+    n = fleet.requests
+    assert summary["server_prompt_tokens"] == 16 * n
+    assert summary["prefix_hit_rate"] == pytest.approx(0.25)  # of the prefill workers
+    assert (summary["server_generation_tokens"], summary["server_requests"]) == (fleet.tokens.sum(), n)
+    assert summary["preemptions"] == 3 * n
+    assert summary["waiting_peak"] == 5 * workers / 2
+    assert summary["running_peak"] == 14  # 10 requests/s of 1.4 s each
+    assert summary["kv_usage_peak"] == pytest.approx(0.25)
+    assert {row["role"]: row["kv_usage_mean"] for row in summary["workers"]} == {"prefill": 0.9, "decode": 0.25}
+    assert summary["server_ttft_mean_s"] == pytest.approx(PREFILLS_S + 0.1)
+    assert summary["server_e2e_mean_s"] == pytest.approx(SERVES_S)
+    # 20 requests are at the one or the other worker, and some wait.
+    assert summary["server_in_flight_mean"] == pytest.approx(20 + 5 * workers / 2, rel=0.1)
+    assert found == []
+    assert not [each for each in verdict(summary, THRESHOLDS).found if each.part == "telemetry"]
+
+
+def test_workers_of_one_role_are_compared(tmp_path):
+    fleet = Disaggregated(workers=4, prefill=2, router=lambda rng, _: int(rng.random() < 0.8), kv_tokens={0: 900, 1: 900})
+    _, found = apart(fleet, tmp_path)
+    assert found == [(place, "requests") for place in range(4)]  # no cache is another than those of its role
+
+
+class Together(Disaggregated):
+    """Workers that are said to prefill for others, and of which each serves whole requests."""
+
+    def exposition(self, worker, at):
+        return Fleet.exposition(self, worker, at)
+
+
+def test_a_worker_that_does_not_prefill_as_it_should_is_named(tmp_path):
+    summary, _ = apart(Together(prefill=1, router=in_turn), tmp_path)
+    (told,) = [each for each in verdict(summary, THRESHOLDS).found if each.check == "worker_miscast"]
+    assert told.names == (summary["workers"][0]["worker"],)
+    assert "decoded too" in reason_text(told)
+    assert not verdict(summary, THRESHOLDS).counts_valid
+
+
+@pytest.mark.parametrize(
+    ("served", "named"),
+    [
+        ([("prefill", 100, 100), ("decode", 100, 9_600)], []),
+        ([("prefill", 100, 160), ("decode", 100, 9_600)], ["0"]),
+        ([("prefill", 50, 50), ("decode", 100, 9_600)], ["0"]),  # the router prefilled some where they were decoded
+        ([("prefill", 50, 50), ("prefill", 50, 50), ("decode", 100, 9_600)], []),
+        ([("prefill", None, 50), ("decode", 100, 9_600)], []),
+        ([(None, 10, 900), (None, 90, 90)], []),
+    ],
+)
+def test_counts_say_who_does_not_keep_to_a_role(served, named):
+    rows = [{"worker": str(i), "role": r, "requests": had, "generation_tokens": n} for i, (r, had, n) in enumerate(served)]
+    assert miscast({"ok": 100, "workers": rows}) == named
+    assert miscast({"ok": 100, "workers": rows, "scraped_before": False}) == []
 
 
 @pytest.mark.parametrize(
@@ -215,7 +285,7 @@ def deviations(seed, workers, requests, turns, router=None):
     """What sets workers apart in a run whose counts are known, without the files."""
     fleet = Fleet(workers=workers, requests=requests, turns=turns, seed=seed, router=router)
     counted = [
-        {"requests": float((fleet.at == i).sum()), "generation_tokens": float(fleet.tokens[fleet.at == i].sum())}
+        {"role": None, "requests": float((fleet.at == i).sum()), "generation_tokens": float(fleet.tokens[fleet.at == i].sum())}
         for i in range(workers)
     ]
     table = pl.DataFrame(
@@ -293,3 +363,14 @@ def test_the_figure_shows_each_worker(runs):
     assert "share of requests" in text
     assert "KV cache" in text
     assert "http://10.0.0.2:8000" in text
+
+
+def test_shares_are_those_of_a_role_in_the_report_and_the_figure(tmp_path):
+    Disaggregated(workers=4, prefill=2, router=lambda _, i: i % 4).parsed(tmp_path)
+    runs = summary_frame([{**json.loads((tmp_path / "summary").read_text()), "run": "r"}], {}, {}, THRESHOLDS)
+    (fleet,) = fleets(runs, THRESHOLDS)
+    assert [round(row["requests_share"], 2) for row in fleet["rows"]] == [0.5] * 4
+    drawn = load_figure("worker-balance").draw(Results(runs, pl.DataFrame())).to_dict()
+    shown = [row for rows in drawn["datasets"].values() for row in rows]
+    assert {round(row["share"], 2) for row in shown if "share" in row} == {0.5}
+    assert [row["even"] for row in shown if "even" in row] == [0.5]

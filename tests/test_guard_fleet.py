@@ -187,6 +187,25 @@ def test_two_hours_of_a_sustained_load_that_varies_by_worker_raise_nothing(tmp_p
     checked(PROMTOOL, "test", "rules", "test.yaml", cwd=tmp_path / "guard")
 
 
+@needs_promtool
+@pytest.mark.parametrize(("held", "fired"), [(3, 0), (4, 1)])
+def test_a_small_fleet_that_holds_one_more_than_its_limit_raises_it_however_its_sums_vary(tmp_path, summary, held, fired):
+    """The limit is 3. Workers are scraped at different moments, so that the sum of two is off by 2 now and then."""
+    fleet(tmp_path, summary, 2, point={"c_max": 3.0, "low": 3.0})
+    guarded(tmp_path)
+    random, tests = np.random.default_rng(11), []
+    for _ in range(5):
+        # An answer that has just ended is followed by the next request: the loop holds less than it is asked to.
+        parts = [np.abs(random.normal(mean / 2, 0.7, (steps, 2)).round()) for mean, steps in ((2, 40), (held - 0.3, 60))]
+        drawn = [(1, {**GOOD, "load": [each[0], each[1]]}) for each in np.concatenate(parts).tolist()]
+        above = 'count(count_over_time(ALERTS{alertstate="firing",alertname="SaturateLoadAboveLimit"}[25m])) or vector(0)'
+        asked = [{"expr": above, "eval_time": "24m", "exp_samples": [{"labels": "{}", "value": fired}]}]
+        tests.append({"interval": "15s", "input_series": series(2, drawn), "promql_expr_test": asked})
+    content = {"rule_files": ["rules.yaml"], "evaluation_interval": "15s", "tests": tests}
+    (tmp_path / "guard/test.yaml").write_text(yaml.safe_dump(content))
+    checked(PROMTOOL, "test", "rules", "test.yaml", cwd=tmp_path / "guard")
+
+
 @needs_haproxy
 def test_admission_and_scaling_of_a_fleet_are_shared_out(tmp_path, summary):
     fleet(tmp_path, summary, 3, balance="header:X-Session-ID")

@@ -1,9 +1,12 @@
 """One server on several nodes: what it is started with, what is refused, and what its session asks of a cluster."""
 
+import socket
+
 import pytest
 
 from bench.cluster import needs_of, partition_for, partitions, refusal
 from bench.engine import Server, gpu_names
+from bench.engine.server import free_port
 from bench.errors import BenchError
 from bench.measure.preflight import faults
 from bench.store import Store
@@ -111,3 +114,19 @@ def test_a_session_asks_for_nodes_of_equal_shares(content):
     assert refusal(asked, known, "few") == "partition few: 2 nodes needed, it has 1 such"
     assert refusal(asked, known, "many") is None
     assert partition_for(asked, known) == "many"
+
+
+def test_a_port_of_another_node_is_one_at_which_nobody_answers(monkeypatch, tmp_path):
+    """The port is free here; there, at 127.0.0.2, somebody listens."""
+    with socket.create_server(("127.0.0.2", 0)) as there:
+        taken, free = there.getsockname()[1], free_port()
+        offered = iter([taken, free])
+        monkeypatch.setattr("bench.engine.server.free_port", lambda *_: next(offered, taken))
+        launch = records.launch(device="cuda", gpus=1, argv=("serve", "{port}"))
+        place = {"node": "beta", "host": "127.0.0.2"}
+        options = {"cores": 1, "workers": 1, "log": tmp_path / "log", "ready_timeout_s": 5, "say": print}
+        assert Server(launch, **place, **options).base_url == f"http://127.0.0.2:{free}"
+        with pytest.raises(
+            BenchError, match=r"beta: somebody answers at each of 10 ports of 127\.0\.0\.2.*srun --nodelist=beta ss"
+        ):
+            Server(launch, **place, **options)

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["CHECK_S", "ROUTERS", "Router", "dealing_problem"]
+__all__ = ["CHECK_S", "ROUTERS", "Router", "dealing_problem", "disaggregating_problem"]
 
 _HEADER = "header:NAME"  # in `balances`: any header
 CHECK_S = 1.0  # time between checks of a replica (s); convention: half of HAProxy's default, a sixtieth of the others'
@@ -62,13 +62,17 @@ class Router:
     """A router: what runs it, and with what.
 
     In `arguments` and `file`, `{port}` is where it answers, `{metrics}` a free port, `{balance}` its own name of how it deals requests
-    out, and `{file}` the path of its file. The addresses of the replicas are its last arguments, or the lines `{workers}` of its file.
+    out, and `{file}` the path of its file. The replicas' addresses follow its arguments, or are the lines `{workers}` of its file.
 
     Attributes:
         program: what the Python of its environment is given to run it; without a lock, a program of the machine.
-        lock: the package that its environment is built of; None: it has none. missing: how a program that is not here is installed.
+        lock: the package that its environment is built of; None: it has none. missing: how a program that is not here is installed,
+            and asks_version: the argument with which one that is here says `version` and its number.
         balances: its own name of each `balance` that it has; of `header:NAME`, any header, that stands for `{header}`.
-        arguments: of the program. file: what its file holds; empty: it reads none. worker: a line of `{workers}` there.
+        arguments: of the program. addresses: the argument ahead of the replicas' addresses.
+        disaggregated: in its place where some replicas only prefill: what makes it send each request to one that prefills and then to
+            one that decodes, and the arguments ahead of the address of the one and of the other; empty: it cannot.
+        file: what its file holds; empty: it reads none. worker: a line of `{workers}` there.
         checks: what makes it check each replica every second, take it out after two failures, and in again after one success: further
             arguments, or words of those lines.
         health: where it says whether it serves.
@@ -77,8 +81,11 @@ class Router:
     program: tuple[str, ...]
     lock: str | None = None
     missing: str = ""
+    asks_version: tuple[str, ...] = ()
     balances: Mapping[str, str]
     arguments: tuple[str, ...]
+    addresses: str = ""
+    disaggregated: tuple[str, ...] = ()
     file: str = ""
     worker: str = ""
     checks: tuple[str, ...]
@@ -91,13 +98,13 @@ class Router:
         return name and name.format(header=header)
 
     def invocation(
-        self, balance: str, workers: Sequence[str], *, port: str, metrics: int, file: Path, checked: bool
+        self, balance: str, workers: Sequence[str], *, prefill: int = 0, port: str, metrics: int, file: Path, checked: bool
     ) -> tuple[list[str], str]:
         """The arguments of its program, and what its file holds.
 
         Args:
-            balance: as a deployment has it. workers: addresses of the replicas. port: where it answers. metrics: a free port.
-            file: the path of its file. checked: whether it gets `checks`.
+            balance: as a deployment has it. workers: addresses of the replicas. prefill: how many of them, the first ones, only
+            prefill. port: where it answers. metrics: a free port. file: the path of its file. checked: whether it gets `checks`.
         """
         checks = self.checks if checked else ()
         values = {"port": port, "metrics": str(metrics), "balance": self.own(balance) or "", "file": str(file)}
@@ -106,7 +113,11 @@ class Router:
         words = [word.format(**values) for word in self.arguments]
         if self.file:
             return words, self.file.format(**values, workers="\n".join(lines))
-        return [*words, *workers, *checks], ""
+        if prefill:
+            mode, of_prefill, of_decode = self.disaggregated
+            placed = [word for i, url in enumerate(workers) for word in (of_prefill if i < prefill else of_decode, url)]
+            return [*words, mode, *placed, *checks], ""
+        return [*words, self.addresses, *workers, *checks], ""
 
 
 #: By the names that `router` of a deployment takes.
@@ -114,6 +125,7 @@ ROUTERS: Mapping[str, Router] = {
     "haproxy": Router(
         program=("haproxy",),
         missing="on Debian with `apt-get install haproxy`",
+        asks_version=("-v",),
         balances={"leastconn": "leastconn", "roundrobin": "roundrobin", _HEADER: "hdr({header})"},
         arguments=("-db", "-f", "{file}"),
         file=_HAPROXY,
@@ -124,7 +136,9 @@ ROUTERS: Mapping[str, Router] = {
         program=("-c", _START, "vllm_router"),
         lock="workflow/envs/vllm-router-0.1.17.lock",
         balances={**_POLICIES, "header:X-Session-ID": "consistent_hash"},
-        arguments=(*_FLAGS, "--worker-urls"),
+        arguments=_FLAGS,
+        addresses="--worker-urls",
+        disaggregated=("--vllm-pd-disaggregation", "--prefill", "--decode"),
         checks=_CHECKS,
     ),
     "sglang-router": Router(
@@ -132,7 +146,8 @@ ROUTERS: Mapping[str, Router] = {
         lock="workflow/envs/sglang-router-0.3.2.lock",
         balances={**_POLICIES, "header:X-SMG-Routing-Key": "manual"},
         # By itself it writes two lines a request, and waits three minutes for answers once it is asked to end.
-        arguments=(*_FLAGS, "--log-level", "warn", "--shutdown-grace-period-secs", "1", "--worker-urls"),
+        arguments=(*_FLAGS, "--log-level", "warn", "--shutdown-grace-period-secs", "1"),
+        addresses="--worker-urls",
         checks=_CHECKS,
         health="/readiness",  # before it knows its workers, /health says that all is well
     ),
@@ -144,3 +159,11 @@ def dealing_problem(router: str, balance: str) -> str | None:
     if ROUTERS[router].own(balance):
         return None
     return f"balance is {balance}, and {router} has {', '.join(ROUTERS[router].balances)}; give one of them"
+
+
+def disaggregating_problem(router: str) -> str | None:
+    """Why a router cannot send requests to a replica that prefills and then to one that decodes; None where it can."""
+    if ROUTERS[router].disaggregated:
+        return None
+    able = [name for name, each in ROUTERS.items() if each.disaggregated]
+    return f"{router} sends no request to one replica for its prefill and to another for its decode; give `router: {able[0]}`"

@@ -32,6 +32,7 @@ def deployed(run: Mapping[str, Any], launch: Launch | None, facts: DeploymentFac
         **{name: getattr(launch, name, None) for name in _OF_LAUNCH},
         **(launch.configured if launch else {}),
         "engine_version": facts and facts.engine_version,
+        "router_version": facts and facts.router_version,
         "hardware": facts and facts.hardware.in_short,
         **{name: getattr(plan, name, None) for name in ("parameters", "kv_bytes_per_token")},
         "kv_tokens_planned": plan and _planned(plan, settings.max_model_len if settings else None),

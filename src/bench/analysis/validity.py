@@ -9,7 +9,7 @@ from typing import Any, Literal, cast, get_args
 
 import polars as pl
 
-from bench.analysis.workers import SPOILS, prefilling, worker_verdicts
+from bench.analysis.workers import SPOILS, miscast, prefilling, worker_verdicts
 from bench.axes import AXES
 from bench.drift import Drift, RoundPart
 from bench.study.config import Thresholds
@@ -42,6 +42,7 @@ Check = Literal[
     "worker_silent",
     "worker_restarted",
     "worker_prefills",
+    "worker_miscast",
     "scrape_gap",
     "never_scraped",
     "scrape_share",
@@ -69,6 +70,7 @@ LASTING: frozenset[Check] = frozenset(
         "metrics_missing",
         "tokens_not_counted",
         "worker_prefills",
+        "worker_miscast",
     }
 )
 _TIMES: tuple[Part, ...] = ("load", "content", "client", "machine")
@@ -327,6 +329,8 @@ def _telemetry(run: Mapping[str, Any], thresholds: Thresholds) -> Iterator[Reaso
         yield Reason("telemetry", "worker_restarted", names=tuple(each.worker for each in restarted))
     if twice := prefilling(run):
         yield Reason("telemetry", "worker_prefills", names=tuple(twice))
+    if wrong := miscast(run):
+        yield Reason("telemetry", "worker_miscast", names=tuple(wrong))
     if run.get("scraped") is False and not silent:
         yield Reason("telemetry", "never_scraped")
     share = run.get("scrape_share")

@@ -10,6 +10,8 @@ from typing import Any, Literal
 
 import polars as pl
 
+from bench.records.run import PREFILL
+
 Check = Literal["silent", "restarted", "version", "kv_tokens", "kv_blocks", "requests", "generation_tokens"]
 _SIZES: tuple[Check, ...] = ("kv_tokens", "kv_blocks")
 SPOILS: tuple[Check, ...] = ("silent", "restarted")  # what takes a run's counts; the rest may be meant so
@@ -43,7 +45,8 @@ def worker_verdicts(workers: Sequence[Mapping[str, Any]], scrape_gap_s: float) -
     """What sets workers of one run apart.
 
     A share of the load is another one where it is off 1/n by more than chance gives, if each conversation comes to any worker alike: a
-    router that balances better than that never shows it. Nothing is said of a number that a worker does not report.
+    router that balances better than that never shows it. Where workers have roles, those of one role are compared. Nothing is said of a
+    number that a worker does not report.
 
     Args:
         workers: rows of `bench.records.columns.WORKER_FIELDS`. scrape_gap_s: longest time without a scrape that is not a gap.
@@ -54,7 +57,9 @@ def worker_verdicts(workers: Sequence[Mapping[str, Any]], scrape_gap_s: float) -
             found.append(WorkerVerdict(row["worker"], "silent", row["scrape_gap_s"], scrape_gap_s))
         if row["restarts"]:
             found.append(WorkerVerdict(row["worker"], "restarted", row["restarts"]))
-    return [*found, *_versions(workers), *_limits(workers), *_shares(workers)]
+    roles = dict.fromkeys(row.get("role") for row in workers)
+    alike = [[row for row in workers if row.get("role") == role] for role in roles]
+    return [*found, *_versions(workers), *(each for rows in alike for each in (*_limits(rows), *_shares(rows)))]
 
 
 def prefilling(run: Mapping[str, Any]) -> list[str]:
@@ -62,13 +67,17 @@ def prefilling(run: Mapping[str, Any]) -> list[str]:
 
     Such workers make one token of each request, and count together all the requests that the client sent, as the others do: one with
     less is one that had little to do. With vLLM 0.32, its `ExampleConnector` and vLLM's router both count each request, its prompt and
-    its first token. Empty where it is not known.
+    its first token. Empty where it is not known, and where workers have roles, by which sums are taken.
 
     Args:
         run: a row of the summary table.
     """
     workers = run.get("workers") or ()
-    if not workers or any(row["requests"] is None or row["generation_tokens"] is None for row in workers):
+    if (
+        not workers
+        or any(row.get("role") for row in workers)
+        or any(row["requests"] is None or row["generation_tokens"] is None for row in workers)
+    ):
         return []
     once = [row for row in workers if 0 < row["generation_tokens"] <= (1 + _TWICE) * row["requests"]]
     others = [row for row in workers if row not in once]
@@ -77,6 +86,23 @@ def prefilling(run: Mapping[str, Any]) -> list[str]:
     both = run["ok"] and all(least <= counted <= most for counted in (first, served))
     decoded = both and sum(row["generation_tokens"] for row in others) >= _FURTHER * served
     return [row["worker"] for row in once] if decoded else []
+
+
+def miscast(run: Mapping[str, Any]) -> list[str]:
+    """The prefill workers that are none by what they counted: they decoded too, or had not all of the requests that were answered.
+
+    The fleet's prompts are then not those of its requests. Empty where it is not known.
+
+    Args:
+        run: a row of the summary table.
+    """
+    rows = [row for row in run.get("workers") or () if row.get("role") == PREFILL]
+    partly = False in (run.get("scraped_before"), run.get("scraped_after"))
+    if partly or any(row["requests"] is None or row["generation_tokens"] is None for row in rows):
+        return []
+    decoded = [row["worker"] for row in rows if row["generation_tokens"] > (1 + _TWICE) * row["requests"]]
+    had = sum(row["requests"] for row in rows)
+    return decoded or ([row["worker"] for row in rows] if had < (1 - _TWICE) * run["ok"] else [])
 
 
 def _usual(values: Sequence[Hashable]) -> Any:

@@ -59,6 +59,7 @@ def gather_facts(
         command=tuple(redacted_command(server.argv)),
         settings=launch.settings,
         environment=redacted(server.environment),
+        router_version=server.router_version,
         nodes=server.nodes.names,
         ready_s=round(server.ready_s, 3),
         starts=tuple(starts),

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shutil
+import subprocess
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -36,6 +39,16 @@ def router_program(name: str) -> str:
     return found
 
 
+def _version(program: str, name: str) -> str | None:
+    """The version that a router's program says; None where it says none."""
+    try:
+        done = subprocess.run([program, *ROUTERS[name].asks_version], capture_output=True, text=True, timeout=10)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    found = re.search(r"version (\S+)", done.stdout)
+    return found and found[1]
+
+
 def server_of(launch: Launch, **options: Any) -> Server:
     """The server of a launch, or its replicas with their router. Args: options: as `Server` takes them.
 
@@ -62,9 +75,12 @@ class Fleet(Server):
         options: dict[str, Any] = {"ready_timeout_s": ready_timeout_s, "say": say, "headers": headers}
         self.nodes = nodes = allocated_nodes(launch.nodes) if launch.nodes > 1 else Nodes()
         here = not nodes.names
+        self._shared = log.parent.resolve() / "kv-transfer"
+        self._prefill = launch.prefill_replicas
+        each = [_replica(launch, i, self._shared) for i in range(launch.replicas)]
         self._replicas = [
             Server(
-                _on_gpus(replace(launch, router=None), i) if here else replace(launch, router=None),
+                _on_gpus(each[i], i) if here else each[i],
                 cores=cores,
                 workers=workers,
                 first_worker=i * workers if here else 0,
@@ -77,7 +93,10 @@ class Fleet(Server):
         ]
         assert launch.router is not None
         self._balance, self._kind, self._checked = launch.router.balance, ROUTERS[launch.router.name], False
-        program = launch.router.command if self._kind.lock else (router_program(launch.router.name),)
+        program, self.router_version = launch.router.command, launch.router.version
+        if self._kind.lock is None:
+            program = (router_program(launch.router.name),)
+            self.router_version = _version(program[0], launch.router.name)
         self._metrics_port, self._file = free_port(), log.with_name("router.cfg")
         # Ports are others at each start; a replica is the same one.
         self.workers = {f"replica {i}": each.base_url for i, each in enumerate(self._replicas, 1)}
@@ -91,7 +110,7 @@ class Fleet(Server):
             **options,
         )
         self._program = list(self._router.argv)
-        first = self._replicas[0]
+        first = self._replicas[self._prefill]  # of those that decode, as the launch has it
         self.managed, self.ready_s = True, 0.0
         self.base_url = self._router.base_url
         self.argv, self.environment = first.argv, dict(launch.environment)
@@ -99,6 +118,9 @@ class Fleet(Server):
 
     def __enter__(self) -> Fleet:
         try:
+            self._empty_shared()
+            if self._prefill:
+                self._shared.mkdir(parents=True)
             for each in self._replicas:
                 each.start()
             for each in self._replicas:
@@ -114,6 +136,7 @@ class Fleet(Server):
         arguments, content = self._kind.invocation(
             self._balance,
             list(self.workers.values()),
+            prefill=self._prefill,
             port=self.base_url.rpartition(":")[2],
             metrics=self._metrics_port,
             file=self._file,
@@ -198,8 +221,20 @@ class Fleet(Server):
                 each.stop()
             except BaseException as error:  # the others must end all the same
                 errors.append(error)
+        self._empty_shared()
         if errors:
             raise errors[0]
+
+    def _empty_shared(self) -> None:
+        """Remove the KV caches that replicas passed on in a folder: left there, they would spare the next start its prefills."""
+        shutil.rmtree(self._shared, ignore_errors=True)
+
+
+def _replica(launch: Launch, number: int, shared: Path) -> Launch:
+    """The launch of a single replica, by its role. Args: number: of it, from 0. shared: a folder that all replicas have."""
+    argv = launch.prefill_argv if number < launch.prefill_replicas else launch.argv
+    place = json.dumps(str(shared))[1:-1]  # it stands in JSON
+    return replace(launch, router=None, argv=tuple(word.replace("{shared}", place) for word in argv or ()))
 
 
 def _on_gpus(launch: Launch, replica: int) -> Launch:

@@ -34,6 +34,7 @@ from bench.records.engine import EngineRecord, read_engine
 from bench.records.environment import redacted
 from bench.records.files import write_record
 from bench.records.launch import Launch, MemoryPlan, RouterLaunch
+from bench.records.run import DECODE, PREFILL
 from bench.routers import ROUTERS
 from bench.study import Deployment, DeploymentSpec
 
@@ -79,8 +80,13 @@ def _router(deployment: Deployment, record: EngineRecord | None) -> RouterLaunch
     if deployment.router is None:
         return None
     interpreter = record.command if record else None
-    command = (*(interpreter or ()), *ROUTERS[deployment.router].program)
-    return RouterLaunch(name=deployment.router, balance=deployment.balance, command=command)
+    packages = [line.split("==") for line in (record.freeze if record else None) or ()]
+    return RouterLaunch(
+        name=deployment.router,
+        balance=deployment.balance,
+        command=(*(interpreter or ()), *ROUTERS[deployment.router].program),
+        version=next((version for name, *rest in packages for version in rest if name == deployment.router), None),
+    )
 
 
 def refuse_unfit(spec: DeploymentSpec, geometry: Geometry, longest: int, file_bytes: int | None = None) -> None:
@@ -127,6 +133,7 @@ def resolve_launch(
         served_name=spec.served_name,
         base_url=spec.engine.base_url,
         workers=tuple(map(api_root, spec.engine.workers)),
+        prefill_replicas=spec.deployment.prefill_replicas,
         kind=spec.engine.kind,
         device=spec.engine.backend,
         vocabulary=ids_below(geometry.vocabulary if geometry else None, folder),
@@ -150,11 +157,14 @@ def resolve_launch(
     host = {"host": "{host}"} if placed > 1 else {}
     flags = {**kind.flags(spec, plan, _longest_sequence(spec, geometry, plan)), **host, **spec.deployment.flags}
     follower = command if engine.source == "command" else (engine.command[0], *kind.follower)
+    apart = spec.deployment.prefill_replicas > 0
+    by_role = {role: kind.role_flags(spec.deployment, role) if apart else {} for role in (PREFILL, DECODE)}
     of_rank = [kind.rank_flags(spec.deployment, rank) if nodes > 1 else {} for rank in range(nodes)]
     started = replace(
         launch,
         environment={**kind.environment(spec), **redacted(spec.deployment.environment)},
-        argv=(*command, *kind.model(model, command), *arguments({**flags, **of_rank[0]})),
+        argv=(*command, *kind.model(model, command), *arguments({**flags, **by_role[DECODE], **of_rank[0]})),
+        prefill_argv=(*command, *kind.model(model, command), *arguments({**flags, **by_role[PREFILL]})) if apart else None,
         further=tuple((*follower, *kind.model(model, follower), *arguments({**flags, **own})) for own in of_rank[1:]),
         settings=replace(kind.settings(flags, plan), random_weights=spec.model.synthetic),
         replicas=spec.deployment.replicas,
@@ -167,13 +177,16 @@ def resolve_launch(
 
 
 def _of_all(plan: MemoryPlan, spec: DeploymentSpec) -> MemoryPlan:
-    """The memory of all replicas together, of those that share a node what it needs; the terms of one device stay."""
-    count, cpu = spec.deployment.replicas, spec.engine.backend == "cpu"
+    """The memory of all replicas together, of those that share a node what it needs; the terms of one device stay. Of replicas that
+    only prefill no KV cache counts: running requests are where they are decoded.
+    """
+    d, cpu = spec.deployment, spec.engine.backend == "cpu"
+    count = d.replicas - d.prefill_replicas
     return replace(
         plan,
         engines=count * plan.engines,
         kv_tokens=plan.kv_tokens and count * plan.kv_tokens,
-        needed_bytes=plan.needed_bytes and plan.needed_bytes * (spec.deployment.replicas_per_node if cpu else 1),
+        needed_bytes=plan.needed_bytes and plan.needed_bytes * (d.replicas_per_node if cpu else 1),
     )
 
 
@@ -208,7 +221,12 @@ def _contained(spec: DeploymentSpec, launch: Launch, model: Path) -> Launch:
 
 def _wrapped(launch: Launch, wrap: Callable[[Sequence[str]], tuple[str, ...]]) -> Launch:
     """The launch with each of its command lines inside another one."""
-    return replace(launch, argv=wrap(launch.argv or ()), further=tuple(map(wrap, launch.further)))
+    return replace(
+        launch,
+        argv=wrap(launch.argv or ()),
+        prefill_argv=launch.prefill_argv and wrap(launch.prefill_argv),
+        further=tuple(map(wrap, launch.further)),
+    )
 
 
 def passed_to_containers(spec: DeploymentSpec) -> tuple[str, ...]:

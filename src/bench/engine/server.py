@@ -31,6 +31,9 @@ from bench.statuses import UNAUTHORIZED
 __all__ = ["Server", "ServerDied", "core_groups", "free_port"]
 
 
+_TRIES = 10  # ports of another node; convention: one is nearly always free, so that ten are taken by something that takes all
+
+
 class ServerDied(BenchError):
     """The server ended, or never became ready; the message holds its last words."""
 
@@ -53,7 +56,7 @@ class Server:
     Attributes:
         base_url: where it answers. workers: where the engines behind it do, if it is a router, by their names.
         argv, environment: as started.
-        nodes: those of a server on several.
+        nodes: those of a server on several. router_version: of the router in front of it, where there is one that is known.
         ready_s: seconds from start to readiness.
     """
 
@@ -79,6 +82,7 @@ class Server:
         self._further: list[list[str]] = []
         self._elsewhere: dict[str, str] = {}  # variables of `_further`, where they differ
         self.nodes = Nodes()
+        self.router_version: str | None = None
         self.managed = launch.argv is not None
         self.workers: Mapping[str, str] = {address: address for address in launch.workers}
         self._health = health or managed(launch.kind).health
@@ -86,12 +90,14 @@ class Server:
         self.argv: list[str] = []
         self.environment: dict[str, str] = {}
         if launch.argv is not None:
-            self._port = free_port()
+            self._port = _free_at(node, host) if node else free_port()
             self.base_url = f"http://{host}:{self._port}"
             port = {"{port}": str(self._port), "{host}": host}
+            if "{channel}" in launch.environment.values():
+                port["{channel}"] = str(_free_at(node, host) if node else free_port(""))
             self.argv, self._afterwards = _filled(launch.argv, port), _filled(launch.afterwards or (), port)
             self._further = [_filled(argv, port) for argv in launch.further]
-            self.environment = dict(launch.environment)
+            self.environment = {name: port.get(value, value) for name, value in launch.environment.items()}
             if launch.device == "cpu" and (groups := core_groups(cores, first_worker + workers)):
                 places = [
                     [f"{{core {i}}}" for i in range(n * cores, (n + 1) * cores)] for n in range(first_worker, len(groups))
@@ -100,7 +106,7 @@ class Server:
                 first, variables = there if node else here
                 self.argv, self.environment = [*first, *self.argv], {**variables, **self.environment}
                 self._further = [[*there[0], *argv] for argv in self._further]
-                self._elsewhere = {**there[1], **launch.environment}
+                self._elsewhere = {**there[1], **self.environment}
         elif launch.base_url is None:
             raise BenchError(
                 f"{launch.deployment}: its launch names neither a command nor an address. Resolve the deployment again."
@@ -281,6 +287,24 @@ def free_port(address: str = "127.0.0.1") -> int:
     with socket.socket() as probe:
         probe.bind((address, 0))
         return int(probe.getsockname()[1])
+
+
+def _free_at(node: str, host: str) -> int:
+    """A port of another node at which nobody answers: the session cannot look at its sockets.
+
+    Raises:
+        BenchError: somebody answers at each that was tried.
+    """
+    for _ in range(_TRIES):
+        port = free_port("")
+        try:
+            socket.create_connection((host, port), timeout=1.0).close()
+        except OSError:
+            return port
+    raise BenchError(
+        f"{node}: somebody answers at each of {_TRIES} ports of {host}, so that no replica can be started there. See what listens with "
+        f"`srun --nodelist={node} ss -ltn`, and end it."
+    )
 
 
 def _filled(argv: Sequence[str], values: Mapping[str, str]) -> list[str]:

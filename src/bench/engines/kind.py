@@ -201,6 +201,16 @@ class Managed(Kind):
         """
         return {}
 
+    def role_flags(self, deployment: Deployment, role: str) -> dict[str, Flag]:
+        """The flags that make a replica prefill for others or decode for them.
+
+        `{channel}` stands for a free port of each replica, `{shared}` for a folder that all of them have, which is empty at first.
+
+        Args:
+            role: `PREFILL` or `DECODE` (`bench.records.run`).
+        """
+        return {}
+
     @abstractmethod
     def model(self, path: str, command: Sequence[str]) -> list[str]:
         """How its command line names the checkpoint."""

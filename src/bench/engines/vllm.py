@@ -29,6 +29,7 @@ from bench.engines.kind import (
     speculation,
     total,
 )
+from bench.engines.vllm_transfer import transfer_flags, transfer_problem, transfer_variables
 from bench.records.deployment import KvFacts
 from bench.records.launch import MemoryPlan, Settings, settings_of
 
@@ -195,7 +196,11 @@ class VLLM(Managed):
                 f"nodes: the other nodes are started with --headless, which {_API_SERVER} ignores; give `command: [vllm, serve]`",
             ),
         )
-        return next((text for is_wrong, text in wrong if is_wrong), None)
+        return next((text for is_wrong, text in wrong if is_wrong), None) or transfer_problem(d)
+
+    def role_flags(self, deployment: Deployment, role: str) -> dict[str, Flag]:
+        """The deployment's connector, with its role."""
+        return transfer_flags(deployment, role)
 
     def rank_flags(self, deployment: Deployment, rank: int) -> dict[str, Flag]:
         """Whole engines on each node where there are several engines, else one engine over all nodes.
@@ -319,7 +324,8 @@ class VLLM(Managed):
         offline = {"HF_HUB_OFFLINE": "1"} if spec.model.synthetic or spec.model.path else {}
         compiled = spec.engine.source == "lock" and spec.engine.backend == "cuda"
         variables = ("VLLM_USE_FLASHINFER_SAMPLER", "VLLM_ALLREDUCE_USE_FLASHINFER") if compiled else ()
-        return {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", **offline, **dict.fromkeys(variables, "0")}
+        own = {**offline, **transfer_variables(spec.deployment), **dict.fromkeys(variables, "0")}
+        return {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", **own}
 
     def pinned(self, groups: Sequence[Sequence[int | str]]) -> tuple[list[str], dict[str, str]]:
         """Unpinned, the worker's threads, the API server and the client displace one another."""

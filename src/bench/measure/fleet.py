@@ -9,32 +9,40 @@ from bench.errors import BenchError
 from bench.measure.exposition import find_metrics, worth_reading
 from bench.measure.metrics import engine_kind, kv_facts
 from bench.records.deployment import KvFacts
-from bench.records.run import Worker
+from bench.records.run import DECODE, PREFILL, Worker
 
 __all__ = ["find_workers", "held_together", "version_of_all"]
 
 
 def find_workers(
-    base_url: str, addresses: Mapping[str, str], headers: Mapping[str, str], *, named: str, alike: bool = True
+    base_url: str,
+    addresses: Mapping[str, str],
+    headers: Mapping[str, str],
+    *,
+    named: str,
+    prefill: int = 0,
+    alike: bool = True,
 ) -> tuple[Worker, ...]:
     """Ask each worker once.
 
     Args:
         base_url: of the router. addresses: of the workers, by their names.
         headers: for the router; they go to no worker at another scheme, host or port.
-        named: the key that names the workers. alike: as of `kv_facts`.
+        named: the key that names the workers. prefill: how many, the first ones, prefill for the others. alike: as of `kv_facts`.
 
     Raises:
         BenchError: one does not answer with an engine's metrics, or they are of several engines, whose counts do not add up.
     """
     workers = []
-    for name, address in addresses.items():
+    for place, (name, address) in enumerate(addresses.items()):
+        role = (PREFILL if place < prefill else DECODE) if prefill else None
         # Which of them the warm-up came to is not known: a metric may wait for a worker's first request.
         found = find_metrics(base_url, f"{address}/metrics", headers, alone=False)
         worth_reading(found, named=f"{named}: {address}", say=lambda _: None)
         workers.append(
             Worker(
-                name=name,
+                name=f"{name} ({role})" if role else name,
+                role=role,
                 endpoint=found.address,
                 kind=engine_kind(found.text),
                 engine_version=found.info.get("version"),

@@ -38,7 +38,7 @@ from bench.records.checksums import record_digest, whole
 from bench.records.deployment import DeploymentFacts, Start, read_facts
 from bench.records.files import write_record
 from bench.records.launch import Launch, read_launch
-from bench.records.run import RECORD, SessionHeader
+from bench.records.run import DECODE, PREFILL, RECORD, SessionHeader, Worker, of_role
 from bench.store import Store, kept_facts
 from bench.study import DeploymentSpec, Paths, Plan, RunSpec
 from bench.study.headers import filled_headers, own_headers
@@ -186,7 +186,9 @@ def _one_start(
         served = any(ttft is not None for ttft in warmup.ttft_s)
         metrics = spec.engine.metrics if spec.engine.metrics != "none" else None
         named = _promises(spec, server)
-        workers = find_workers(server.base_url, server.workers, headers, named=str(named), alike=_alike(launch))
+        workers = find_workers(
+            server.base_url, server.workers, headers, named=str(named), prefill=launch.prefill_replicas, alike=_alike(launch)
+        )
         read = not workers and spec.engine.metrics != "none"
         found = find_metrics(server.base_url, metrics, headers, served=served) if read else None
         own = own_headers(server.base_url, server.base_url, headers)
@@ -197,7 +199,7 @@ def _one_start(
             server,
             log=log,
             info=info,
-            kv=held_together(workers)
+            kv=held_together(of_role(workers, DECODE))
             if workers
             else kv_facts(
                 found.text if found else "",
@@ -236,7 +238,7 @@ def _one_start(
                 "metrics": found.address if found else None,
                 "metrics_headers": found.headers if found else {},
                 "endpoints": endpoints,
-                **_prefixes(facts, launch, d.data_parallel),
+                **_prefixes(facts, launch, _prefilling(workers, facts) or d.data_parallel),
                 "descends": _descends(spec),
                 "alive": partial(refuse_ended, server),
                 "say": lambda text: say(f"{spec.name}: {text}"),
@@ -310,11 +312,15 @@ def _work(missing: Sequence[RunSpec], search: Search | None) -> str:
     return f"{runs} and {sought}" if missing else sought
 
 
-def _prefixes(facts: DeploymentFacts, launch: Launch, data_parallel: int) -> dict[str, Any]:
-    """The blocks in which prompts share prefixes, over how many caches, and how much room there is; a slot is a cache of its own, which
-    shares tokens.
+def _prefilling(workers: Sequence[Worker], facts: DeploymentFacts) -> int | None:
+    """Engines that compute prompts; None where it is not known how many there are."""
+    return held_together(of_role(workers, PREFILL)).engines if workers else facts.engines
+
+
+def _prefixes(facts: DeploymentFacts, launch: Launch, engines: int) -> dict[str, Any]:
+    """The blocks in which prompts share prefixes, over how many caches (one an engine), and how much room there is; a slot is a cache
+    of its own, which shares tokens.
     """
-    engines = facts.engines or data_parallel
     size = None if facts.prefix_caching is None else facts.block_size if facts.prefix_caching else 0
     if launch.settings.slots:
         size, engines = size and 1, facts.kv_blocks or engines

@@ -10,14 +10,18 @@ from typing import Any
 import polars as pl
 
 from bench.engines import MANAGED
+from bench.parse.in_flight import PREFILLING
 from bench.parse.scrapes import TELEMETRY_SCHEMA
 from bench.parse.server import gauges, marked, requests_served, server_figures
-from bench.records.run import Worker
-from bench.telemetry import GAUGES, MEANS, SHARES, Catalogue, find_catalogue
+from bench.records.run import DECODE, PREFILL, Worker, of_role
+from bench.telemetry import GAUGES, HISTOGRAMS, MEANS, SHARES, Catalogue, find_catalogue
 
 __all__ = ["FLEET", "fleet_telemetry", "with_deviations", "worker_rows"]
 
 FLEET = "fleet"  # stands for an endpoint: the series of all workers together
+# Of workers with roles: of which of them a sample is the fleet's; all others are the decode workers'.
+_OF_PREFILL = ("server_prompt_tokens", "prefix_queries", "prefix_hits")
+_OF_BOTH = ("waiting", "preemptions", *(f"{name}_sum" for name in HISTOGRAMS))
 _LABEL = "saturate_worker"  # which keeps the workers' series apart, as an engine's own labels do those of its ranks
 
 
@@ -30,6 +34,10 @@ def fleet_telemetry(
     cache in use is one series, of what all caches hold together. No sum is one of some workers alone: a scrape counts if every worker
     answered, a gauge in it if every worker has it, and a counter if every worker exposes it or had nothing to count.
 
+    Where workers have roles, no request counts twice. Prompts, and what prefix caches had of them, are the prefill workers'. Requests,
+    tokens and KV caches are the decode workers'. Queues, preemptions and times add up, as each request is at one and then at the
+    other: the mean of a time is what a request took at both. Requests that are prefilled are `PREFILLING`.
+
     Args:
         samples, scrapes: of all endpoints, as `scrape_tables` gives them.
     """
@@ -41,7 +49,8 @@ def fleet_telemetry(
     spelled = _spelled(names)
     parts = []
     for worker, found in zip(workers, names, strict=True):
-        theirs = {name: spelled[ours] for ours, name in found.sample_names().items() if ours in spelled}
+        theirs = {name: _as(ours, spelled, worker) for ours, name in found.sample_names().items() if ours in spelled}
+        theirs = {name: of_fleet for name, of_fleet in theirs.items() if of_fleet}
         own = samples.filter(
             (pl.col("endpoint") == worker.endpoint) & pl.col("name").is_in(list(theirs)) & pl.col("value").is_not_nan()
         )
@@ -53,14 +62,15 @@ def fleet_telemetry(
     together = pl.concat(parts)
     moments = together.unique(["scrape", "worker"]).group_by("scrape").agg(pl.col("elapsed_s").mean())
     together = together.drop("elapsed_s").join(moments, on="scrape", maintain_order="left")
-    of_each_scrape = {spelled[gauge] for gauge in (*GAUGES, *MEANS) if gauge in spelled}
+    of_each_scrape = {spelled[gauge]: len(_counting(gauge, workers)) for gauge in (*GAUGES, *MEANS) if gauge in spelled}
+    of_each_scrape[PREFILLING] = sum(worker.role == PREFILL for worker in workers)
     shares = {spelled[gauge] for gauge in SHARES if gauge in spelled}
-    held = pl.col("worker").n_unique().over("scrape", "name") == len(workers)
-    together = together.filter(~pl.col("name").is_in(list(of_each_scrape)) | held)
+    needed = pl.col("name").replace_strict(of_each_scrape, default=0, return_dtype=pl.UInt32)
+    together = together.filter(pl.col("worker").n_unique().over("scrape", "name") >= needed)
     summed = pl.concat(
         [
             together.filter(~pl.col("name").is_in(list(shares))),
-            _shares(marked(together.filter(pl.col("name").is_in(list(shares))), kinds.pop()), workers),
+            _shares(marked(together.filter(pl.col("name").is_in(list(shares))), kinds.pop()), of_role(workers, DECODE)),
         ],
         how="diagonal",
     )
@@ -115,6 +125,20 @@ def _spelled(found: Sequence[Catalogue]) -> dict[str, str]:
             if all(metric in each.names or metric in each.zero for each in found):
                 spelled.setdefault(ours, name)
     return spelled
+
+
+def _counting(ours: str, workers: Sequence[Worker]) -> list[Worker]:
+    """The workers of which a sample is the fleet's."""
+    if ours in _OF_BOTH:
+        return list(workers)
+    return of_role(workers, PREFILL if ours in _OF_PREFILL else DECODE)
+
+
+def _as(ours: str, spelled: Mapping[str, str], worker: Worker) -> str | None:
+    """What the fleet calls a worker's sample; None where it is not the fleet's."""
+    if _counting(ours, [worker]):
+        return spelled[ours]
+    return PREFILLING if ours == "running" else None
 
 
 def _labelled(worker: Worker) -> pl.Expr:
@@ -180,15 +204,16 @@ def worker_rows(
 
 
 def with_deviations(rows: Sequence[dict[str, Any]], requests: pl.DataFrame) -> list[dict[str, Any]]:
-    """The rows with how far each worker's counts are off an even share, in standard errors.
+    """The rows with how far each worker's counts are off an even share of those with its role, in standard errors.
 
     Args:
-        rows: `requests` and `generation_tokens` of each worker. requests: `index`, `after`, `outcome` and `completion_tokens`.
+        rows: `role`, `requests` and `generation_tokens` of each worker. requests: `index`, `after`, `outcome` and `completion_tokens`.
     """
     conversations = _conversations(requests)
     for counted, weight in (("requests", "count"), ("generation_tokens", "tokens")):
-        apart = _deviations([row[counted] for row in rows], conversations[weight])
-        rows = [{**row, f"{counted}_deviation": value} for row, value in zip(rows, apart, strict=True)]
+        alike = {role: [row[counted] for row in rows if row["role"] == role] for role in (row["role"] for row in rows)}
+        apart = {role: iter(_deviations(counts, conversations[weight])) for role, counts in alike.items()}
+        rows = [{**row, f"{counted}_deviation": next(apart[row["role"]])} for row in rows]
     return list(rows)
 
 
@@ -203,6 +228,7 @@ def _row(own: pl.DataFrame, gap_s: float | None, worker: Worker, window: tuple[f
     hits, queries = figures["prefix_hits"], figures["prefix_queries"]
     return {
         "worker": worker.name,
+        "role": worker.role,
         "requests": requests_served(own),
         "prompt_tokens": figures["server_prompt_tokens"],
         "generation_tokens": figures["server_generation_tokens"],

@@ -39,6 +39,7 @@ ANSWER_FIELDS = dict.fromkeys(KEPT, pl.String)  # of type `answers`, as `Request
 # Of type `workers`; counts are what rose during the run, means are over the load.
 WORKER_FIELDS: dict[str, pl.DataType | type[pl.DataType]] = {
     "worker": pl.String,
+    "role": pl.String,  # `prefill` or `decode`; null where it does both
     **dict.fromkeys(("requests", "prompt_tokens", "generation_tokens", "running_mean", "waiting_mean"), pl.Float64),
     **dict.fromkeys(("kv_usage_mean", "kv_usage_peak", "prefix_hit_rate"), pl.Float64),
     "version": pl.String,

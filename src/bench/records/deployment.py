@@ -93,6 +93,7 @@ class DeploymentFacts(KvFacts):
         engine_version: as the server reports it. kind: which engine its metrics are of, as `bench.engines` calls it; None where that is
             not known. managed: whether it was started here. command, environment: with which it was started,
             without secrets. settings: the engine's settings, as started.
+        router_version: of what stands in front of replicas; None where nothing does, or where it is not known.
         nodes: names of the nodes of a server on several, by rank.
         ready_s: seconds from start to readiness. starts: those of every session that measured this definition, the latest one last;
             none of a server that was not started here, or that was measured by an older version.
@@ -109,6 +110,7 @@ class DeploymentFacts(KvFacts):
     command: tuple[str, ...]
     settings: Settings = field(default_factory=Settings)
     environment: Mapping[str, str]
+    router_version: str | None = None
     nodes: tuple[str, ...] = ()
     ready_s: float
     starts: tuple[Start, ...] = ()

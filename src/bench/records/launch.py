@@ -75,12 +75,13 @@ class RouterLaunch:
 
     Attributes:
         name: which one it is. balance: how it deals requests out. Both as the deployment has them.
-        command: what runs it, without its arguments.
+        command: what runs it, without its arguments. version: of its environment; None: it has none, and says its version when asked.
     """
 
     name: str
     balance: str
     command: tuple[str, ...]
+    version: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,6 +102,8 @@ class Launch:
             (`DeploymentSpec.settings`).
         engine_version: the version in the engine's environment, for a server that does not report its own.
         replicas: servers that are started, each with this command line. router: what stands in front of them; None: nothing does.
+        prefill_replicas: how many of them, or of `workers`, only prefill, the first ones. prefill_argv: the command line of such a
+            replica, then; in both, `{channel}` is a port on which replicas pass on KV caches, and `{shared}` a folder for them.
         nodes: of a SLURM job on which the replicas stand, one on each, `{host}` in their command line being its address; 1: all
             stand here.
         afterwards: a command that removes what does not end with the process, such as a container.
@@ -128,6 +131,8 @@ class Launch:
     configured: Mapping[str, str | int | float | bool | None] = field(default_factory=dict)
     engine_version: str | None = None
     replicas: int = 1
+    prefill_replicas: int = 0
+    prefill_argv: tuple[str, ...] | None = None
     router: RouterLaunch | None = None
     nodes: int = 1
     afterwards: tuple[str, ...] | None = None

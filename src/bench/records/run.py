@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,8 @@ from bench.records.files import UNREADABLE, read_object, typed
 from bench.records.form import RequestForm
 
 __all__ = [
+    "DECODE",
+    "PREFILL",
     "RECORD",
     "REQUESTS",
     "TELEMETRY",
@@ -27,10 +29,12 @@ __all__ = [
     "SessionHeader",
     "Stopped",
     "Worker",
+    "of_role",
     "read_record",
     "read_run",
 ]
 
+PREFILL, DECODE = "prefill", "decode"  # roles of workers, where prefill and decode are disaggregated
 RECORD, REQUESTS, TELEMETRY = "run.json", "requests.jsonl", "telemetry.jsonl.gz"
 _MOST = 1e12  # of a time or a count: what is beyond it was not measured
 _NUMBER = (int, float)
@@ -156,13 +160,19 @@ class Worker(KvFacts):
 
     Attributes:
         name: where it answers, or which replica it is. endpoint: of its metrics. kind: which engine it is, as `bench.engines` calls it.
-        engine_version: as it reports it.
+        engine_version: as it reports it. role: `PREFILL`: it prefills for others; `DECODE`: others prefill for it; None: it does both.
     """
 
     name: str
     endpoint: str
     kind: str | None = None
     engine_version: str | None = None
+    role: str | None = None
+
+
+def of_role(workers: Sequence[Worker], role: str) -> list[Worker]:
+    """Those that do this part of the work. Args: role: `PREFILL` or `DECODE`."""
+    return [worker for worker in workers if worker.role in (role, None)]
 
 
 @dataclass(frozen=True, kw_only=True)

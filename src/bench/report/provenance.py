@@ -41,9 +41,10 @@ def overview(runs: pl.DataFrame, facts: Sequence[DeploymentFacts]) -> dict[str, 
 def deployments(facts: Sequence[DeploymentFacts], runs: pl.DataFrame) -> list[dict[str, Any]]:
     """The facts of each deployment, with what was locked in it.
 
-    `dtype`, `kv_dtype` and `max_model_len` as its settings and its cache configuration report them, `model`, `engine`, `gpus` and
-    `parallel` (tensor × pipeline × data) as the runs do, and `shell`: its command line with its environment, as a shell takes it. Of
-    variables that are not known to be harmless only the name is there. `exported`: names of the user's own that reached the server.
+    `dtype`, `kv_dtype` and `max_model_len` as its settings and its cache configuration report them, `model`, `engine`, `router`,
+    `gpus` and `parallel` (tensor × pipeline × data) as the runs do, and `shell`: its command line with its environment, as a shell
+    takes it. Of variables that are not known to be harmless only the name is there. `exported`: names of the user's own that reached
+    the server.
     `scraped`: whether its metrics were read.
 
     Args:
@@ -63,6 +64,7 @@ def deployments(facts: Sequence[DeploymentFacts], runs: pl.DataFrame) -> list[di
                 or any(_known(own, column) for column in ("scrape_endpoint", "scraped", "running_peak")),
                 "model": next(iter(_known(own, "model")), None),
                 "engine": next(iter(_known(own, "engine")), None),
+                "router": next(iter(_known(own, "router")), None),
                 "gpus": next(iter(_known(own, "gpus")), None),
                 "parallel": " × ".join(
                     f"{next(iter(_known(own, f'{kind}_parallel')), '–')}" for kind in ("tensor", "pipeline", "data")

@@ -64,7 +64,8 @@ def _hits(runs: pl.DataFrame) -> list[str]:
 
 
 def _rows(table: pl.DataFrame) -> list[dict[str, Any]]:
-    each = table.group_by(*_KEYS, "worker", maintain_order=True).agg(
+    alike = (*_KEYS, "role")
+    each = table.group_by(*alike, "worker", maintain_order=True).agg(
         pl.col("requests", "generation_tokens").sum(),
         *(pl.col(name).null_count().alias(f"{name}_lacking") for name in ("requests", "generation_tokens")),
         pl.col("kv_usage_peak").max(),
@@ -72,8 +73,8 @@ def _rows(table: pl.DataFrame) -> list[dict[str, Any]]:
         pl.col("version").first(),
     )
     shares = [
-        pl.when(pl.col(f"{name}_lacking").sum().over(_KEYS) == 0, pl.col(name).sum().over(_KEYS) > 0)
-        .then(pl.col(name) / pl.col(name).sum().over(_KEYS))
+        pl.when(pl.col(f"{name}_lacking").sum().over(alike) == 0, pl.col(name).sum().over(alike) > 0)
+        .then(pl.col(name) / pl.col(name).sum().over(alike))
         .alias(f"{name}_share")
         for name in ("requests", "generation_tokens")
     ]

@@ -15,7 +15,7 @@ from bench.errors import BenchError, shown
 from bench.models import Model, Parallel, geometry_of_model, parallel_problem
 from bench.published import accelerator_named, accelerators
 from bench.study.config import Config, Ladder
-from bench.study.deployment import Deployment, Engine
+from bench.study.deployment import Deployment, Engine, roles_problem
 from bench.study.named import as_written, names_text
 from bench.study.plan import longest_request, swept
 from bench.study.search import EQUILIBRIUM, KV_CACHE, SLO, Search
@@ -111,6 +111,11 @@ def _unsendable(where: str, ladder: Ladder, workload: Workload, deployment: Depl
     if packed:
         return None
     replicas, nodes = deployment.replicas, deployment.nodes
+    if workload.lose and deployment.prefill_replicas:
+        return (
+            f"{where}: {name}.lose kills one of equal replicas, and those of deployments.{ladder.deployment} prefill or decode. "
+            "Remove lose, or prefill_replicas."
+        )
     if workload.lose and replicas > 1 and nodes > 1:
         return (
             f"{where}: {name}.lose kills a replica, and those of deployments.{ladder.deployment} stand on {nodes} nodes, "
@@ -295,6 +300,8 @@ def _deployments(config: Config, tables: Mapping[str, Mapping[str, Any]]) -> typ
                 f"deployments.{name}.router: servers that run already are started behind no router from here. Name the router that "
                 f"they have as engines.{deployment.engine}.base_url, and them as its workers."
             )
+        if engine and (problem := roles_problem(deployment, engine)):
+            yield f"deployments.{name}.{problem}"
         if engine and engine.source != "external":
             yield from _planned(f"deployments.{name}", deployment, engine)
             if model := config.models.get(deployment.model):

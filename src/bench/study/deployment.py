@@ -14,11 +14,11 @@ from bench.engines import MANAGED
 from bench.fields import Count, Size, Strict, checked_address
 from bench.records.environment import is_secret
 from bench.records.form import Omissible
-from bench.routers import ROUTERS, dealing_problem
+from bench.routers import ROUTERS, dealing_problem, disaggregating_problem
 from bench.study.headers import checked_headers
 from bench.study.renamed import refuse_renamed
 
-__all__ = ["LONGEST_NAME", "NAME", "NESTED", "SWEPT", "Deployment", "Engine", "Name"]
+__all__ = ["LONGEST_NAME", "NAME", "NESTED", "SWEPT", "Deployment", "Engine", "Name", "roles_problem"]
 
 LONGEST_NAME = 60  # most characters of a name, which becomes a folder; convention
 # Names become folders, wildcards and `_`-separated parts of a run's name: hence no underscore, no slash, no upper case.
@@ -203,6 +203,13 @@ class Deployment(Strict):
         description="Servers that are started, each on cores or GPUs of its own, behind a `router` that gets the load. All together "
         "are measured as one server: counts are sums, and C_max is the fleet's.",
     )
+    prefill_replicas: Annotated[int, Field(ge=0)] = Field(
+        default=0,
+        description="How many of the `replicas`, the first ones, only prefill; the others decode what these have prefilled. vLLM "
+        "behind `vllm-router`, with the connector that passes KV caches on in `flags`, such as `kv-transfer-config: "
+        '\'{"kv_connector": "NixlConnector"}\'`; its role is set by replica. Of a running fleet: how many of the engine\'s '
+        "`workers`, the first ones.",
+    )
     router: Annotated[str, _startable("router", ROUTERS), WithJsonSchema({"type": "string", "enum": list(ROUTERS)})] | None = (
         Field(
             default=None,
@@ -280,6 +287,8 @@ class Deployment(Strict):
             )
         if self.router and (problem := dealing_problem(self.router, self.balance)):
             raise ValueError(problem)
+        if self.router and self.prefill_replicas and (problem := disaggregating_problem(self.router)):
+            raise ValueError(f"prefill_replicas is {self.prefill_replicas}, and {problem}")
         return self
 
     @property
@@ -301,6 +310,22 @@ class Deployment(Strict):
     def replicas_per_node(self) -> int:
         """Replicas that share a node."""
         return self.replicas // self.nodes if self.router else 1
+
+
+def roles_problem(deployment: Deployment, engine: Engine) -> str | None:
+    """Why the servers of a deployment cannot be divided into those that prefill and those that decode; None where they can."""
+    d, prefill = deployment, f"prefill_replicas is {deployment.prefill_replicas}"
+    if not d.prefill_replicas:
+        return None
+    external = engine.source == "external"
+    if external and not engine.workers:
+        return f"{prefill}, and which servers stand behind engines.{d.engine} is not known. Name them as its workers."
+    if not external and d.router is None:
+        return f"{prefill}, and one server is started. Add `replicas: 2` and `router: vllm-router`."
+    servers = len(engine.workers) if external else d.replicas
+    if d.prefill_replicas >= servers:
+        return f"{prefill}, and of {servers} servers none is left to decode. Give more, or fewer that prefill."
+    return None
 
 
 #: Keys of a deployment that a sweep may vary as they are.

@@ -19,6 +19,7 @@ WHY: dict[Evidence, str] = {
     "highest_level": "No measured load misses: {level:g} is the highest level.",
     "metrics_unread": "{at}, it misses. Why is not known: the server's metrics were not read.",
     "metrics_gaps": "{at}, it misses. Why is not known: the server's metrics have gaps.",
+    "worker_lost": "{at}, it misses. Why is not known: a worker was killed, and no sum of the workers is taken then.",
     "no_gauges": "{at}, it misses. Why is not known: the server reports neither its queue nor its KV usage.",
     "no_queue": "{at}, it misses. Why is not known: the server does not report its queue.",
     "no_usage": "{at}, it misses. Why is not known: the server does not report its KV usage.",

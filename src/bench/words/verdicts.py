@@ -46,7 +46,10 @@ _TEXTS: dict[Check, str] = {
     "worker_silent": "no scrape of {names}[ for {value:.3g} s, over {limit:g} s]",
     "worker_restarted": "{names} started again during the run: what had been counted is lost",
     "worker_prefills": "{names} made one token of each of its requests, and other workers all the others: prefill and decode are "
-    "disaggregated, so what the workers counted together counts each request twice",
+    "disaggregated, so what the workers counted together counts each request twice. Give the deployment `prefill_replicas`, and sums "
+    "are taken by role",
+    "worker_miscast": "{names} should only prefill (`prefill_replicas`), and decoded too or did not have every request: sums by role "
+    "are not those of the requests",
     "scrape_gap": "no scrape for {value:.3g} s, over {limit:g} s",
     "never_scraped": "no scrape succeeded",
     "scrape_share": "only {value:share} of the scrapes due during the load came, under {limit:share}",

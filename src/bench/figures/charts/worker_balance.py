@@ -30,9 +30,9 @@ _WIDTH, _ABOVE, _BELOW = 280, 200, 90
     title="Share of the load by worker",
     question="Does the router load its workers evenly?",
     reading="Above: each worker's share of what the fleet counted in a run, of requests, or of output tokens where the engine does not "
-    "count requests; a line a worker through the means of its levels, and dashed the even share. Below: the KV cache's usage of each "
-    "worker, in the mean over the load. Lines that part show a worker that is slower, or preferred by the router. "
-    "Runs in which a worker was killed are left out.",
+    "count requests; a line a worker through the means of its levels, and dashed the even share. Where some workers only prefill, "
+    "shares are of the workers with the same role. Below: the KV cache's usage of each worker, in the mean over the load. Lines that "
+    "part show a worker that is slower, or preferred by the router. Runs in which a worker was killed are left out.",
     judged="counts_valid",
 )
 def worker_balance(results: Results) -> alt.ConcatChart | alt.LayerChart:
@@ -59,17 +59,18 @@ def worker_balance(results: Results) -> alt.ConcatChart | alt.LayerChart:
 def _shares(table: pl.DataFrame) -> tuple[pl.DataFrame, str | None]:
     """Each worker's share of a run, and what it is a share of; None where some worker does not count it."""
     for counted, what in COUNTED.items():
-        whole = table.filter(pl.col(counted).null_count().over("run") == 0, pl.col(counted).sum().over("run") > 0)
+        alike = ("run", "role")
+        whole = table.filter(pl.col(counted).null_count().over(alike) == 0, pl.col(counted).sum().over(alike) > 0)
         if whole.height:
             return whole.with_columns(
-                share=pl.col(counted) / pl.col(counted).sum().over("run"), valid=pl.col("counts_valid")
+                share=pl.col(counted) / pl.col(counted).sum().over(alike), valid=pl.col("counts_valid")
             ), what
     return table.clear(), None
 
 
 def _panel(results: Results, curve: str, rows: pl.DataFrame, what: str, shape: alt.Shape) -> alt.VConcatChart:
     x, colour = level_axis(results), curve_colour(results).legend(None)
-    even = pl.DataFrame({"even": [1 / rows["worker"].n_unique()]})
+    even = rows.group_by("role").agg(even=1 / pl.col("worker").n_unique()).select("even").unique()
     strips = [
         ("share", f"share of {what}", _ABOVE, [alt.Chart(even).mark_rule(strokeDash=[5, 4], color=NEUTRAL).encode(y="even:Q")])
     ]
