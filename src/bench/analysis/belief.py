@@ -227,9 +227,9 @@ def _width(limits: Floats) -> float:
 def _limits(runs: _Runs, random: np.random.Generator) -> Floats:
     """Draws of the load at which a curve through runs rises above 0, ascending.
 
-    It is, over the logarithm of the load, a straight line, a Brownian motion on top (how rough, the data decide), and noise: each
-    run's own error, what runs differ by, and what rounds differ by, as the machine's speed in each is known only so well. Draws of
-    the curve are made monotone, as more load never helps; each one's zero is a draw of the limit.
+    It is, over the logarithm of the load, a straight line, a Brownian motion or the integral of one on top (which, and how rough, the
+    data decide), and noise: each run's own error, what runs differ by, and what rounds differ by, as the machine's speed in each is
+    known only so well. Draws of the curve are made monotone, as more load never helps; each one's zero is a draw of the limit.
 
     Source: Rasmussen and Williams, Gaussian Processes for Machine Learning (2006), 2.7 and 5.4; Lin and Dunson, Bayesian monotone
     regression using Gaussian process projection (Biometrika 2014).
@@ -238,18 +238,19 @@ def _limits(runs: _Runs, random: np.random.Generator) -> Floats:
     # The bound is steeper towards the limit, which is the side that counts.
     errors = np.maximum(_steepness(runs.raw) * runs.errors, np.abs(y - _bounded(runs.raw - np.sign(runs.raw) * runs.errors)))
     centre = float(x.mean())
-    by_speed, motion = runs.by_speed, _brownian if runs.offset is None else _integrated
-    fits = _fits(x - centre, y, errors, np.outer(by_speed, by_speed) * runs.together, motion)
+    # A percentile may jump at some load and rise smoothly over the others; a throughput bends.
+    by_speed, motions = runs.by_speed, (_brownian, _integrated) if runs.offset is None else (_integrated,)
+    fits = _fits(x - centre, y, errors, np.outer(by_speed, by_speed) * runs.together, motions)
     if runs.moves:
         by_speed = by_speed + sum(fit.times * fit.slopes() for fit in fits) / _PICKED
-        fits = _fits(x - centre, y, errors, np.outer(by_speed, by_speed) * runs.together, motion)
+        fits = _fits(x - centre, y, errors, np.outer(by_speed, by_speed) * runs.together, motions)
     grid = _grid(x, centre, fits, _BEYOND if runs.offset is None else _HARDLY_BEYOND)
     width, at = np.gradient(grid), np.searchsorted(grid, x - 1e-9)
     limits: list[Floats] = []
     above = np.zeros(len(grid))
     for fit in fits:
         middle, gain = fit.at(grid - centre)
-        spread = _covariance(grid - centre, grid - centre, fit.rough, motion) - gain.T @ gain
+        spread = _covariance(grid - centre, grid - centre, fit.rough, fit.motion) - gain.T @ gain
         root = np.linalg.cholesky(spread + 1e-8 * np.eye(len(grid)))
         draws = middle + random.standard_normal((fit.times * _DRAWS, len(grid))) @ root.T
         if runs.offset is not None:
@@ -319,19 +320,20 @@ def _integrated(a: Floats, b: Floats) -> Floats:
     return covariance
 
 
-def _fits(x: Floats, y: Floats, errors: Floats, shared: Floats, motion: Motion) -> list[_Fit]:
-    """The curve by each roughness and noise, of runs and of rounds, that the data do not rule out."""
+def _fits(x: Floats, y: Floats, errors: Floats, shared: Floats, motions: Sequence[Motion]) -> list[_Fit]:
+    """The curve by each motion, roughness and noise, of runs and of rounds, that the data do not rule out."""
     noises, speeds = (each.ravel() for each in np.meshgrid(_NOISE, _SPEED, indexing="ij"))
     prior = np.outer(_NOISE_PRIOR, _SPEED_PRIOR).ravel()
     noise = np.eye(len(x)) * (errors**2 + noises[:, None] ** 2)[:, None, :] + speeds[:, None, None] ** 2 * shared
+    curves = [(motion, *rough) for motion in motions for rough in zip(map(float, _ROUGH), _ROUGH_PRIOR, strict=True)]
 
-    def rooted(rough: float, these: slice) -> tuple[Floats, Floats]:
+    def rooted(motion: Motion, rough: float, these: slice) -> tuple[Floats, Floats]:
         lower = np.linalg.cholesky(_covariance(x, x, rough, motion) + noise[these])
         return lower, np.linalg.solve(lower, np.broadcast_to((y - _SLOPE_MEAN * x)[:, None], (*lower.shape[:2], 1)))[:, :, 0]
 
     likelihoods = []
-    for rough, weight in zip(_ROUGH, _ROUGH_PRIOR, strict=True):  # the matrices of all would fill the memory of many runs
-        lower, white = rooted(rough, slice(None))
+    for motion, rough, weight in curves:  # the matrices of all would fill the memory of many runs
+        lower, white = rooted(motion, rough, slice(None))
         ends = np.log(np.diagonal(lower, axis1=1, axis2=2)).sum(axis=1)
         likelihoods.append(np.log(weight * prior) - 0.5 * (white**2).sum(axis=1) - ends)
     logs = np.concatenate(likelihoods)
@@ -342,8 +344,9 @@ def _fits(x: Floats, y: Floats, errors: Floats, shared: Floats, motion: Motion) 
     fits = []
     for number, times in zip(*np.unique(picked, return_counts=True), strict=True):
         place, of = divmod(int(number), len(prior))
-        lower, white = rooted(_ROUGH[place], slice(of, of + 1))
-        fits.append(_Fit(int(times), float(_ROUGH[place]), motion, x, lower[0], white[0]))
+        motion, rough, _ = curves[place]
+        lower, white = rooted(motion, rough, slice(of, of + 1))
+        fits.append(_Fit(int(times), rough, motion, x, lower[0], white[0]))
     return fits
 
 
