@@ -17,6 +17,7 @@ from bench.predict.state import Limits
 from bench.records.calibration import Interval, Judgement
 
 __all__ = [
+    "ASSUMED_ERROR",
     "MEMBERS",
     "HeldOut",
     "beyond",
@@ -31,7 +32,7 @@ __all__ = [
 MEMBERS = 8  # replays of a load with which a model is judged; convention
 # standard deviation of ln predicted ÷ measured before runs show it: loads of other kinds are farther off than other levels of one;
 # measured: docs/explanation/decisions.md, "Intervals begin with an error of 6 %"
-_ASSUMED_ERROR = 0.06
+ASSUMED_ERROR = 0.06
 _ASSUMED = 6  # loads that these count for; tuned: benchmarks.predict
 _CONDITIONS = 16  # most conditions that are left out in turn; convention: 100 runs a server take minutes and not hours
 
@@ -129,9 +130,7 @@ def beyond(found: Sequence[HeldOut]) -> dict[str, float]:
                 own = math.log(each.predicted.high / each.predicted.low) / 2 / Z
                 squares.setdefault(each.condition, []).append(off**2 - own**2)
         seen = max(0.0, sum(map(fmean, squares.values())))  # repeats of a load err alike
-        assumed = _ASSUMED_ERROR / (
-            2 if metric.startswith("throughput") else 1
-        )  # a mean over whole runs is off by half as much
+        assumed = ASSUMED_ERROR / (2 if metric.startswith("throughput") else 1)  # a mean over whole runs is off by half as much
         off_by[metric] = math.sqrt((seen + _ASSUMED * assumed**2) / (len(squares) + _ASSUMED))
     return off_by
 

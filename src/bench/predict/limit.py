@@ -12,6 +12,7 @@ from bench.predict.asked import Asked
 from bench.predict.calibrate import Calibrated, MeasuredRun
 from bench.predict.carried import CLOSE, FAR, FEWEST_REQUESTS, WARM, crossing, worst_excess
 from bench.predict.ensemble import Member, typical
+from bench.predict.judge import ASSUMED_ERROR
 from bench.predict.predict import doubts
 from bench.predict.replay import Replay
 from bench.predict.state import Limits
@@ -23,9 +24,10 @@ __all__ = ["Highest", "Replays", "highest_loads"]
 _TIMES = 20  # times that a replay has the requests in flight, at least: chance piles up √2 ÷ √(10 × those) of the half; derived
 _MOST = 10_000  # most requests of a replay; convention
 _BEHIND = 0.03  # share of the second half's arrivals that may pile up; convention
-# factor between a model's limit of its own server and the measured one, or between latencies there and their limits, from which on it
-# is no model; convention
-_OFF = 1.3
+_OFF = 1.3  # factor between a model's limit of its own server and the measured one from which on it is no model; convention
+# ln of a model's latency at the measured limit ÷ the SLO's from which on it is no model; derived: what predictions of unseen loads are
+# off by, at 95 %
+_LATENCY_OFF = Z * ASSUMED_ERROR
 _HIGHEST = 8.0  # load from which on none is within the SLOs ÷ the measured limit; convention
 
 
@@ -116,7 +118,7 @@ class Replays:
             return found
         at = self._level(measured or self._near)
         here = self._try(self._member, at)
-        if not here.rps or abs(here.excess) > math.log(_OFF):
+        if not here.rps or abs(here.excess) > _LATENCY_OFF:
             return None
         above = self._try(self._member, max(CLOSE * at, at + self.held))
         return Highest(at, here.rps, above.spare, open=False, played=here.played, over=here.excess)
