@@ -5,7 +5,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from bench.analysis import setting_gains
+from bench.analysis.setting_gain import setting_gains
 from bench.figures.registry import load_figure
 from tests.test_answers import WRONG, answered, noisy, study, text
 

@@ -7,7 +7,8 @@ import polars as pl
 import pytest
 
 from bench.aggregate import summary_frame
-from bench.analysis import accuracy, accuracy_difference, graded
+from bench.analysis import graded
+from bench.analysis.accuracy import accuracy, accuracy_difference
 from bench.errors import BenchError
 from bench.grading import Task, graded_sets, program_of, read_set, sandbox
 from bench.prompts.own import prompt_digest

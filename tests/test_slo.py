@@ -6,8 +6,8 @@ import polars as pl
 import pytest
 
 from bench.aggregate import summary_frame
-from bench.analysis import goodput, knees
-from bench.analysis.slo import judged_frame, judged_requests
+from bench.analysis import knees
+from bench.analysis.slo import goodput, judged_frame, judged_requests
 from bench.errors import BenchError
 from bench.study import Slo, load_config, parse_slo
 from bench.study.config import Thresholds

@@ -8,13 +8,13 @@ from typing import get_args
 import polars as pl
 import pytest
 
-from bench.analysis import PARTS, operating_points
+from bench.analysis import operating_points
 from bench.analysis.advice import Advice, Carried, Recommendation
 from bench.analysis.evidence import CAUSES, Bottleneck, Evidence
 from bench.analysis.judging import Miss, Unsettled
 from bench.analysis.locked import Differs, SlowerMachine
 from bench.analysis.regions import Point
-from bench.analysis.validity import Check, Reason, Verdict
+from bench.analysis.validity import PARTS, Check, Reason, Verdict
 from bench.drift import Drift, RoundPart
 from bench.errors import count_text, is_are, signed_percent, three_digits, two_digits, was_were
 from bench.records.calibration import Doubt

@@ -1,6 +1,6 @@
 """Across runs: what may be trusted, where each deployment saturates, and what it sustains. Numbers and typed evidence, no text."""
 
-from bench.analysis.accuracy import Accuracy, AccuracyDifference, Graded, accuracy, accuracy_difference, graded
+from bench.analysis.accuracy import Graded, graded
 from bench.analysis.advice import Advice, advice
 from bench.analysis.bands import BANDS, judge
 from bench.analysis.bottleneck import bottleneck
@@ -16,17 +16,12 @@ from bench.analysis.predictions import Prediction, predictions
 from bench.analysis.regions import regions
 from bench.analysis.repeats import repeats
 from bench.analysis.saturation import saturation
-from bench.analysis.setting_gain import setting_gains
-from bench.analysis.sizing import Limits, OperatingPoint, instances_for, is_machine, limits, sized
-from bench.analysis.slo import goodput
+from bench.analysis.sizing import Limits, OperatingPoint, is_machine, limits, sized
 from bench.analysis.token_costs import length_costs, streamed_both_ways, streaming_gains
-from bench.analysis.validity import PARTS, invalid, verdict
+from bench.analysis.validity import verdict
 
 __all__ = [
     "BANDS",
-    "PARTS",
-    "Accuracy",
-    "AccuracyDifference",
     "Advice",
     "Bottleneck",
     "Comparison",
@@ -36,8 +31,6 @@ __all__ = [
     "OperatingPoint",
     "Prediction",
     "Prices",
-    "accuracy",
-    "accuracy_difference",
     "advice",
     "best_points",
     "blind",
@@ -46,10 +39,7 @@ __all__ = [
     "compare_with_baseline",
     "decided",
     "economics",
-    "goodput",
     "graded",
-    "instances_for",
-    "invalid",
     "is_machine",
     "judge",
     "knees",
@@ -63,7 +53,6 @@ __all__ = [
     "repeats",
     "saturation",
     "sessions_for",
-    "setting_gains",
     "sight",
     "sized",
     "streamed_both_ways",
