@@ -324,6 +324,9 @@ def test_replicas_are_told_their_roles_and_where_the_others_are(content, tmp_pat
     else:
         assert channels == [None] * 3
         assert folders == [str(tmp_path / "kv-transfer")] * 3
+        assert all(
+            "--no-enable-chunked-prefill" in each.argv for each in server._replicas
+        )  # it writes a prompt's first chunk alone
     assert launch.plan.engines == 2  # a request that runs is where it is decoded
 
 

@@ -10,7 +10,6 @@ from typing import Any
 import polars as pl
 
 from bench.engines import MANAGED
-from bench.parse.in_flight import PREFILLING
 from bench.parse.scrapes import TELEMETRY_SCHEMA
 from bench.parse.server import gauges, marked, requests_served, server_figures
 from bench.records.run import DECODE, PREFILL, Worker, of_role
@@ -36,7 +35,7 @@ def fleet_telemetry(
 
     Where workers have roles, no request counts twice. Prompts, and what prefix caches had of them, are the prefill workers'. Requests,
     tokens and KV caches are the decode workers'. Queues, preemptions and times add up, as each request is at one and then at the
-    other: the mean of a time is what a request took at both. Requests that are prefilled are `PREFILLING`.
+    other: the mean of a time is what a request took at both.
 
     Args:
         samples, scrapes: of all endpoints, as `scrape_tables` gives them.
@@ -49,8 +48,9 @@ def fleet_telemetry(
     spelled = _spelled(names)
     parts = []
     for worker, found in zip(workers, names, strict=True):
-        theirs = {name: _as(ours, spelled, worker) for ours, name in found.sample_names().items() if ours in spelled}
-        theirs = {name: of_fleet for name, of_fleet in theirs.items() if of_fleet}
+        theirs = {
+            name: spelled[ours] for ours, name in found.sample_names().items() if ours in spelled and _counting(ours, [worker])
+        }
         own = samples.filter(
             (pl.col("endpoint") == worker.endpoint) & pl.col("name").is_in(list(theirs)) & pl.col("value").is_not_nan()
         )
@@ -63,7 +63,6 @@ def fleet_telemetry(
     moments = together.unique(["scrape", "worker"]).group_by("scrape").agg(pl.col("elapsed_s").mean())
     together = together.drop("elapsed_s").join(moments, on="scrape", maintain_order="left")
     of_each_scrape = {spelled[gauge]: len(_counting(gauge, workers)) for gauge in (*GAUGES, *MEANS) if gauge in spelled}
-    of_each_scrape[PREFILLING] = sum(worker.role == PREFILL for worker in workers)
     shares = {spelled[gauge] for gauge in SHARES if gauge in spelled}
     needed = pl.col("name").replace_strict(of_each_scrape, default=0, return_dtype=pl.UInt32)
     together = together.filter(pl.col("worker").n_unique().over("scrape", "name") >= needed)
@@ -132,13 +131,6 @@ def _counting(ours: str, workers: Sequence[Worker]) -> list[Worker]:
     if ours in _OF_BOTH:
         return list(workers)
     return of_role(workers, PREFILL if ours in _OF_PREFILL else DECODE)
-
-
-def _as(ours: str, spelled: Mapping[str, str], worker: Worker) -> str | None:
-    """What the fleet calls a worker's sample; None where it is not the fleet's."""
-    if _counting(ours, [worker]):
-        return spelled[ours]
-    return PREFILLING if ours == "running" else None
 
 
 def _labelled(worker: Worker) -> pl.Expr:

@@ -8,9 +8,7 @@ import polars as pl
 
 from bench.parse.server import FEWEST_SCRAPES, gauges, lag_s
 
-__all__ = ["PREFILLING", "in_flight_figures"]
-
-PREFILLING = "saturate:requests_prefilling"  # sample of a fleet: requests that its prefill workers run
+__all__ = ["in_flight_figures"]
 
 _FEWEST = {"mean": FEWEST_SCRAPES, "median": 10}  # fewest scrapes that support each; convention
 _STEP_S = 0.5  # time after which two answers come from different steps of the engine (s); tuned: benchmarks.verdicts
@@ -42,8 +40,7 @@ def in_flight_figures(requests: pl.DataFrame, telemetry: pl.DataFrame, window: t
     )
     # One gauge alone does not give the sum.
     sums = both.group_by("elapsed_s").agg(pl.col("value").sum(), gauges=pl.len())
-    counted = sums.filter(pl.col("gauges") == 2).join(_prefilling(telemetry), on="elapsed_s", how="left").sort("elapsed_s")
-    counted = counted.with_columns(pl.col("value") + pl.col("prefilling").fill_null(0.0))
+    counted = sums.filter(pl.col("gauges") == 2).sort("elapsed_s")
     at, server = counted["elapsed_s"].to_numpy(), counted["value"].to_numpy()
     moments, counts = _course(requests)
     client = counts[np.searchsorted(moments, at, side="right")]
@@ -57,11 +54,6 @@ def in_flight_figures(requests: pl.DataFrame, telemetry: pl.DataFrame, window: t
         "held_back_requests": _over(missing, "median"),
         "held_back_share": _over(missing / held[several], "median"),
     }
-
-
-def _prefilling(telemetry: pl.DataFrame) -> pl.DataFrame:
-    """Requests at workers that prefill for others, which no gauge of those counts: `elapsed_s`, `prefilling`."""
-    return telemetry.filter(pl.col("name") == PREFILLING).group_by("elapsed_s").agg(prefilling=pl.col("value").sum())
 
 
 def _over(values: _Times, summary: str) -> float | None:

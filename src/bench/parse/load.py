@@ -90,7 +90,9 @@ def load_figures(
     hits, queries = counters["prefix_hits"], counters["prefix_queries"]
     implied = record.prefix.expected_tokens
     retries, counted = _retries(record, requests), in_flight_figures(requests, telemetry, window)
-    if ENDPOINTS[record.definition.get("endpoint", "completions")].work.divided:
+    # Gauges are those after a step: a request that prefill workers end with its only step is in none of them.
+    unseen = any(worker.role for worker in record.workers)
+    if unseen or ENDPOINTS[record.definition.get("endpoint", "completions")].work.divided:
         counted = {name: value if name.startswith("client") else None for name, value in counted.items()}
     return {
         "offered_rate": _rate(requests["scheduled_s"].drop_nulls()),
