@@ -416,7 +416,7 @@ def test_a_report_without_a_valid_run_says_so_first(summary, tmp_path):
     results = study([steady_row(base, level) for level in (1, 2, 4)], decision=decision)
     write_report(tmp_path / "report.html", title="t", results=results, specs=[], facts=[], summary=tmp_path / "report.md")
     page, markdown = ((tmp_path / name).read_text() for name in ("report.html", "report.md"))
-    assert markdown.splitlines()[2].startswith("**None of the 3 runs is valid, so nothing below holds.")
+    assert markdown.splitlines()[2].startswith("**None of the 3 runs is valid, so no result holds.")
     assert 'class="trust alarm"' in page
     assert "Why not more" not in page and "Why not more" not in markdown
     assert markdown.count("discard --invalid") == 1

@@ -104,7 +104,7 @@ def test_a_study_of_nothing_but_invalid_runs_says_so_and_why(project):
     [
         ([[], []], 3, []),
         ([["late"], []], 3, ["1 of 2 runs is valid"]),
-        ([["late"], ["late", "lost"]], 3, ["None of the 2 runs is valid, so nothing below holds. Most often: late (2 of 2 runs). The report"]),
+        ([["late"], ["late", "lost"]], 3, ["None of the 2 runs is valid, so no result holds. Most often: late (2 of 2 runs). The report"]),
         ([["machine.other_processes value=0.7 limit=0.15"], ["machine.other_processes value=0.25 limit=0.15"]], 3,
          ["None of the 2 runs is valid",
           "Other processes took up to 70 % of the cores' time. If they cannot be ended, `thresholds: { other_share: 0.7 }` in the study"]),

@@ -25,7 +25,6 @@ _FEWEST_PAIRS = FEWEST_SESSIONS - 1  # fewest degrees of freedom of a measured n
 
 Ints = npt.NDArray[np.int64]
 Rounds = tuple[int | None, ...]
-Key = tuple[tuple[float, ...], tuple[float, ...], tuple[float, ...], tuple[int, ...], Rounds]
 Levels = dict[float, tuple[float, float]]  # of each load, ascending: mean of the logarithm, and its standard error
 
 
@@ -61,23 +60,6 @@ class Curve:
         )
         rounds = tuple(look.observation.round if look.observation else None for look in judged)
         return cls(load, np.log(rate), error, requests, rounds, np.flatnonzero(shows))
-
-    @property
-    def key(self) -> Key:
-        """All numbers of it, hashable."""
-        return (
-            tuple(self.load.tolist()),
-            tuple(self.log.tolist()),
-            tuple(self.error.tolist()),
-            tuple(self.requests.tolist()),
-            self.round,
-        )
-
-    @classmethod
-    def by(cls, key: Key) -> Curve:
-        """From a key, as if every run showed a throughput."""
-        load, log, error, requests, rounds = key
-        return cls(np.array(load), np.array(log), np.array(error), np.array(requests, dtype=int), rounds, np.arange(len(load)))
 
     def __len__(self) -> int:
         return len(self.load)

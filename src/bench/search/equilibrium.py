@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,7 +11,7 @@ import numpy as np
 from bench.analysis.belief import Belief, Floats, believe_relative
 from bench.analysis.observation import Observation
 from bench.analysis.regions import PROPORTIONAL
-from bench.search.curve import Curve, Key, balanced, in_places, near, unmeasured
+from bench.search.curve import Curve, balanced, in_places, near, unmeasured
 from bench.search.placing import Aim, Answer, Step, Why, answer_so_far, place
 from bench.search.targets import Target, first_with
 from bench.study.search import EQUILIBRIUM
@@ -38,7 +37,7 @@ class EquilibriumTarget(Target):
             return Answer(0.0, 0.0, math.inf, "unmeasured")
         if not curve.count(aim.least):
             return Step(aim.least, near=False)
-        belief = _belief(curve.key, aim.least)
+        belief = _belief(curve, aim.least)
         found = balanced(first_with(place(self.observations(looks, aim), aim, belief), aim), curve, belief.middle, aim)
         if isinstance(found, Step) and found.near and curve.count(aim.least) < near(curve, belief.middle):
             return Step(aim.least, near=False)  # the measure of all others
@@ -48,7 +47,7 @@ class EquilibriumTarget(Target):
         curve = Curve.of(looks)
         if not curve.count(aim.least):
             return Answer(0.0, 0.0, math.inf, why)
-        found = first_with(answer_so_far(self.observations(looks, aim), aim, why, _belief(curve.key, aim.least)), aim)
+        found = first_with(answer_so_far(self.observations(looks, aim), aim, why, _belief(curve, aim.least)), aim)
         assert isinstance(found, Answer)
         return found
 
@@ -61,9 +60,7 @@ def _excesses(curve: Curve, lowest: float) -> Floats:
     return excesses
 
 
-@lru_cache(maxsize=4)  # what is known so far, and where the next run goes, rest on the same curve
-def _belief(key: Key, lowest: float) -> Belief:
-    curve = Curve.by(key)
+def _belief(curve: Curve, lowest: float) -> Belief:
     at = int(np.flatnonzero(curve.load == lowest)[0])
     return believe_relative(
         curve.load, _excesses(curve, lowest), curve.error, curve.round, lambda draws: draws[:, at] - math.log(PROPORTIONAL)

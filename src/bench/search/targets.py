@@ -6,7 +6,6 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import polars as pl
@@ -135,12 +134,7 @@ def first_with(found: Answer | Step, aim: Aim) -> Answer | Step:
 
 def full_cache(row: Mapping[str, Any]) -> bool | None:
     """Whether a run filled the KV cache; None where its telemetry does not show it."""
-    return _full(tuple(row.get(name) for name in _COLUMNS))
-
-
-@lru_cache(maxsize=256)  # each run is looked at again after each further one
-def _full(values: tuple[float | None, ...]) -> bool | None:
-    frame = pl.DataFrame([values], schema=dict.fromkeys(_COLUMNS, pl.Float64), orient="row")
+    frame = pl.DataFrame({name: [row.get(name)] for name in _COLUMNS}, schema=dict.fromkeys(_COLUMNS, pl.Float64), strict=False)
     known: bool | None = frame.select(saturated()).item()
     return known
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,7 +12,7 @@ import numpy as np
 from bench.analysis.belief import Belief, Floats, believe_growth, believe_relative
 from bench.analysis.observation import GROWTH, Excess, Observation
 from bench.analysis.regions import FLAT
-from bench.search.curve import Curve, Key, Levels, balanced, in_places, near, unmeasured
+from bench.search.curve import Curve, Levels, balanced, in_places, near, unmeasured
 from bench.search.placing import ROUND, Aim, Answer, Step, Why, answer_so_far, level_of, place
 from bench.search.targets import Target, first_with
 from bench.statistics import CONFIDENCE, normal
@@ -55,7 +54,7 @@ class ThroughputTarget(Target):
             return step
         if not _tops_out(levels):
             return Answer(max(levels), max(levels), math.inf, "above", math.exp(max(levels.values())[0]))
-        fitted = _fitted(curve.key)
+        fitted = _fitted(curve)
         if step := _about(fitted.best, list(levels), aim):
             return step
         found = first_with(place(curve.observations(self.name, _excesses(curve)), aim, fitted.belief), aim)
@@ -72,7 +71,7 @@ class ThroughputTarget(Target):
         levels = curve.levels()
         if not _tops_out(levels):
             return Answer(max(levels), 0.0, math.inf, why, math.exp(max(levels.values())[0]))
-        fitted = _fitted(curve.key)
+        fitted = _fitted(curve)
         found = first_with(answer_so_far(curve.observations(self.name, _excesses(curve)), aim, why, fitted.belief), aim)
         assert isinstance(found, Answer)
         return replace(found, top=fitted.top)
@@ -107,10 +106,8 @@ def _excesses(curve: Curve) -> Floats:
     return kept
 
 
-@lru_cache(maxsize=4)  # what is known so far, and where the next run goes, rest on the same curve
-def _fitted(key: Key) -> _Fitted:
+def _fitted(curve: Curve) -> _Fitted:
     """The curve's draws show its best load. Where that may hide a peak beside it, they are held against a higher top."""
-    curve = Curve.by(key)
     levels = curve.levels()
     rising = curve.load <= _edge(levels)  # what lies beyond a fall shows nothing of the rise
     load, excesses, errors = (values[rising] for values in (curve.load, _excesses(curve), curve.error))

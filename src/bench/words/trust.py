@@ -41,7 +41,7 @@ def first_line(runs: pl.DataFrame) -> str:
         else ""
     )
     if not timed:
-        rest = "only the server's counts hold" if runs["counts_valid"].any() else "nothing below holds"
+        rest = "only the server's counts hold" if runs["counts_valid"].any() else "no result holds"
         what = "The only run is invalid" if runs.height == 1 else f"None of the {runs.height} runs is valid"
         return f"{what}, so {rest}.{often}"
     counts = runs.filter(pl.col("valid") & ~pl.col("counts_valid")).height
