@@ -19,6 +19,7 @@ from tests.conftest import METRICS
 
 INTERVAL_S = 0.5
 SERVES_S = 2.0  # time that each request takes
+PREFILLS_S = 0.6  # time that each prompt takes
 
 
 @dataclass
@@ -177,3 +178,30 @@ class Fleet:
         """The run's summary."""
         self.write(folder)
         return parse_run(folder, **{key: folder / key for key in ("requests", "telemetry", "wide", "summary")})
+
+
+class Disaggregated(Fleet):
+    """Half of the workers compute prompts, and one token of each; the others count the same requests, prompts and that token again."""
+
+    def exposition(self, worker, at):
+        half = self.workers // 2
+        prefill, mine = worker < half, self.at % half == worker % half
+        begun, ended = (0.0, PREFILLS_S) if prefill else (PREFILLS_S, SERVES_S)
+        done = mine & (self.sent + ended <= at)
+        n = int(done.sum())
+        values = {
+            "running": int((mine & (self.sent + begun <= at) & (self.sent + ended > at)).sum()),
+            "waiting": 3 if prefill else 2,
+            "kv_usage": 0.9 if prefill else 0.25,
+            "preemptions": n if prefill else 2 * n,
+            "server_prompt_tokens": 16 * n,
+            "prefix_queries": 16 * n,
+            "prefix_hits": (4 if prefill else 16) * n,
+            "server_generation_tokens": n if prefill else int(self.tokens[done].sum()),
+            "server_ttft_sum": (PREFILLS_S if prefill else 0.1) * n,
+            "server_ttft_count": n,
+            "server_e2e_sum": (ended - begun) * n,
+            "server_e2e_count": n,
+        }
+        lines = [f"{name} {values.get(ours, 0)}" for ours, name in METRICS.items()]
+        return "\n".join([*lines, "process_start_time_seconds 1000"]) + "\n"

@@ -21,8 +21,8 @@ from bench.report.workers import fleets
 from bench.study.config import Thresholds
 from bench.words.verdicts import reason_text
 from bench.words.workers import sentences
-from tests.conftest import METRICS, ROOT
-from tests.fleets import SERVES_S, Fleet
+from tests.conftest import ROOT
+from tests.fleets import PREFILLS_S, SERVES_S, Disaggregated, Fleet
 
 THRESHOLDS = Thresholds()
 
@@ -130,36 +130,6 @@ def test_a_worker_that_was_meant_to_be_killed_is_no_fault_and_no_sum_is_taken(tm
 def test_another_worker_that_falls_silent_meanwhile_is_one(tmp_path):
     fleet = Fleet(workers=3, router=lambda _, i: i % 3, killed=(1, 6.0), silent={2: (8.0, 12.0)})
     assert apart(fleet, tmp_path)[1] == [(2, "silent")]
-
-
-PREFILLS_S = 0.6  # time that each prompt takes
-
-
-class Disaggregated(Fleet):
-    """Half of the workers compute prompts, and one token of each; the others count the same requests, prompts and that token again."""
-
-    def exposition(self, worker, at):
-        half = self.workers // 2
-        prefill, mine = worker < half, self.at % half == worker % half
-        begun, ended = (0.0, PREFILLS_S) if prefill else (PREFILLS_S, SERVES_S)
-        done = mine & (self.sent + ended <= at)
-        n = int(done.sum())
-        values = {
-            "running": int((mine & (self.sent + begun <= at) & (self.sent + ended > at)).sum()),
-            "waiting": 3 if prefill else 2,
-            "kv_usage": 0.9 if prefill else 0.25,
-            "preemptions": n if prefill else 2 * n,
-            "server_prompt_tokens": 16 * n,
-            "prefix_queries": 16 * n,
-            "prefix_hits": (4 if prefill else 16) * n,
-            "server_generation_tokens": n if prefill else int(self.tokens[done].sum()),
-            "server_ttft_sum": (PREFILLS_S if prefill else 0.1) * n,
-            "server_ttft_count": n,
-            "server_e2e_sum": (ended - begun) * n,
-            "server_e2e_count": n,
-        }
-        lines = [f"{name} {values.get(ours, 0)}" for ours, name in METRICS.items()]
-        return "\n".join([*lines, "process_start_time_seconds 1000"]) + "\n"
 
 
 @pytest.mark.parametrize("workers", [2, 4])
