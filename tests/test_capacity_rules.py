@@ -706,5 +706,5 @@ def test_the_percentile_of_a_miss_is_the_one_that_tables_and_figures_have(summar
     (missed,) = level.missed
     assert missed.reached_s == percentile(pl.Series(slow), 0.95) == 0.5
     assert misses([missed.miss]) == (
-        "E2E P95 ≤ 1 s (5.0 % of its requests fail or take longer, but all runs together put the highest load within it below this one, with a probability of 53 %)"
+        "E2E P95 ≤ 1 s (5.0 % of its requests fail or take longer, but all runs together put the highest load within it below this one, with a probability of 51 %)"
     )

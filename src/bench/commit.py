@@ -8,8 +8,6 @@ from pathlib import Path
 
 import bench
 
-__all__ = ["commit_of", "labelled"]
-
 _SOURCES = "sources "
 
 

@@ -16,8 +16,6 @@ from pathlib import Path
 
 from bench.errors import BenchError
 
-__all__ = ["KINDS", "Constant", "constants", "constants_page", "read_constants"]
-
 #: Kinds of reasons, and what each says.
 KINDS = {
     "source": "a publication, a specification, or another program's code",

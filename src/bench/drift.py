@@ -18,8 +18,6 @@ from bench.statistics import student_t
 if TYPE_CHECKING:  # each run that is parsed asks this module, and pydantic takes a quarter of a second to import
     from bench.study.config import Thresholds
 
-__all__ = ["Drift", "RoundPart", "drift_reasons", "place_of_run"]
-
 # false alarms of a deployment's rounds together; measured: docs/explanation/method.md: twice that, as references shortly after one
 # another are alike
 _FALSE_ALARMS = 0.005

@@ -6,22 +6,6 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
-__all__ = [
-    "BenchError",
-    "count_text",
-    "disk_error",
-    "first_names",
-    "is_are",
-    "shown",
-    "shown_gib",
-    "shown_share",
-    "shown_size",
-    "signed_percent",
-    "three_digits",
-    "two_digits",
-    "was_were",
-]
-
 _FIXES = {
     "Make room": (errno.ENOSPC, errno.EDQUOT, errno.EFBIG),
     "Give this user access": (errno.EROFS, errno.EACCES, errno.EPERM),

@@ -8,8 +8,6 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
-__all__ = ["Count", "Size", "Strict", "checked_address", "parse_size"]
-
 _UNITS = {"": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 _MOST_BYTES = 2**50
 

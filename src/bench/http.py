@@ -16,24 +16,6 @@ import requests
 from requests.adapters import HTTPAdapter
 from urllib3.exceptions import HTTPError
 
-__all__ = [
-    "MOST_BYTES",
-    "Oversized",
-    "api_root",
-    "bounded",
-    "direct_session",
-    "get",
-    "get_models",
-    "leads_away",
-    "listed_models",
-    "metrics_root",
-    "models_text",
-    "post",
-    "problem",
-    "same_server",
-    "tls_context",
-]
-
 # A server must not fill the memory: neither with one answer, nor with one that never ends. Expositions of large servers have 0.1 MiB.
 MOST_BYTES, _MOST_S = 8 * 2**20, 60.0
 

@@ -12,8 +12,6 @@ from pathlib import Path
 
 from bench.errors import BenchError
 
-__all__ = ["PINNED", "SHA256", "fetch_package"]
-
 PINNED = r"^[A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9][A-Za-z0-9.!+_-]*$"  # a package with its version
 SHA256 = r"^[0-9a-f]{64}$"
 

@@ -10,8 +10,6 @@ from typing import Protocol
 
 from bench.load.schedule import PlannedRequest
 
-__all__ = ["Holder", "Pool", "alike", "pool_of"]
-
 _Key = tuple[int, int]  # of what a block holds: a stream of tokens, and the block's place in it
 _ALIKE = 0.1  # share of a prompt that a slot must hold to be reused; source: llama.cpp's default for `--slot-prompt-similarity`
 # number of the stream that all prompts begin with: conversations and blocks have theirs from 0 on, outputs below this one; convention

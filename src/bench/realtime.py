@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 
-__all__ = ["ahead_of_the_server", "like_all_others"]
-
 
 def ahead_of_the_server() -> bool:
     """Ask for the lowest real-time priority; whether the system gives it (root and CAP_SYS_NICE have it, users mostly not).

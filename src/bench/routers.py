@@ -9,8 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["CHECK_S", "ROUTERS", "Router", "dealing_problem", "disaggregating_problem"]
-
 _HEADER = "header:NAME"  # in `balances`: any header
 CHECK_S = 1.0  # time between checks of a replica (s); convention: half of HAProxy's default, a sixtieth of the others'
 _FALLEN, _RISEN = 2, 1  # checks in a row after which a replica gets no requests, and some again; convention

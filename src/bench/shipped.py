@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["BENCH", "ROOT", "SNAKEFILE", "located"]
-
 _PACKAGE = Path(__file__).parent
 _IN_WHEEL = _PACKAGE / "_shipped"
 

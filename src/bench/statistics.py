@@ -13,21 +13,6 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-__all__ = [
-    "CONFIDENCE",
-    "FEWEST_POINTS",
-    "MEDIAN_DEVIATION",
-    "TAIL",
-    "Z",
-    "f_below",
-    "isotonic",
-    "least",
-    "normal",
-    "rarer_by_chance",
-    "student_t",
-    "variance_by_chance",
-]
-
 
 def normal(confidence: float, digits: int = 2) -> float:
     """The z within which ± z holds `confidence` of a normal distribution, rounded as tables print it."""

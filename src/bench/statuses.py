@@ -1,7 +1,5 @@
 """What HTTP statuses mean here, whoever asks."""
 
-__all__ = ["ABSENT", "BUSY", "GATEWAY", "RATE_LIMITED", "RETRY_AFTER", "UNAUTHORIZED"]
-
 UNAUTHORIZED = (401, 403)
 ABSENT = (404, 405, 501)  # no such path, or not for such a request
 RATE_LIMITED = 429

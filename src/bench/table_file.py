@@ -13,8 +13,6 @@ from typing import Any, NamedTuple
 
 from bench.errors import BenchError
 
-__all__ = ["Row", "read_rows", "read_text"]
-
 _DELIMITERS = ",;\t|"
 _GZIP = b"\x1f\x8b"
 _LONGEST_CELL = 2**26  # characters; Python's own limit, 131,072, is less than a long prompt

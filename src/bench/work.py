@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-__all__ = ["EMBEDDING", "GENERATION", "RERANKING", "WORKS", "Work", "unit_of"]
-
 
 @dataclass(frozen=True)
 class Work:

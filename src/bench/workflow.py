@@ -21,8 +21,6 @@ import psutil
 
 from bench.errors import BenchError, disk_error
 
-__all__ = ["announce_workflow", "end_jobs_on_sigterm", "job"]
-
 _INDENT = " " * 8  # as wide as the time before the workflow's own lines
 _WORKFLOW_PID = "SATURATE_WORKFLOW_PID"
 

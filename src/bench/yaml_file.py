@@ -11,8 +11,6 @@ import yaml
 
 from bench.errors import BenchError
 
-__all__ = ["line_of", "read_yaml"]
-
 
 class _UniqueKeys(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]  # libyaml's parser is five times as fast
     """YAML in which a repeated key is an error: PyYAML would keep the last one silently."""

@@ -10,8 +10,6 @@ from bench.records.deployment import DeploymentFacts
 from bench.records.launch import Launch, MemoryPlan, Settings
 from bench.work import GENERATION, WORKS
 
-__all__ = ["deployed"]
-
 _ALIKE = ((None, 1),)  # layers that all keep the same tokens
 # relative difference of KV tokens that counts as none: pages that an engine rounds, or keeps for itself; convention
 _ROUNDING = 0.02

@@ -26,8 +26,6 @@ from bench.study import Slo
 from bench.study.config import Thresholds
 from bench.telemetry import DEVICE_NAMES, GAUGES, exposition_names
 
-__all__ = ["BIN_S", "aggregate", "summary_frame", "timeseries_frame", "verdict_columns"]
-
 BIN_S = 0.5  # width of the time series' bins (s); convention
 _JUDGED = ["request_class", "sent_s", "outcome", *(f"{name}_s" for name in LATENCIES)]
 _COURSE = {"elapsed_s": pl.Float64, "value": pl.Float64}

@@ -13,8 +13,6 @@ import numpy.typing as npt
 from bench.analysis.observation import FAILED, GROWTH, NEARBY, SLOWER, Observation
 from bench.statistics import TAIL
 
-__all__ = ["NOMINAL", "SPEEDS_DIFFER", "Belief", "Floats", "beliefs", "believe", "believe_growth", "believe_relative", "lowest"]
-
 Floats = npt.NDArray[np.floating[Any]]
 Motion = Callable[[Floats, Floats], Floats]
 

@@ -19,8 +19,6 @@ from bench.records.relief import CurveRelief
 from bench.statistics import TAIL, rarer_by_chance
 from bench.study import Slo
 
-__all__ = ["bottleneck", "pinned", "refusals"]
-
 _BROKEN = ("stream_error", "truncated", "disconnect", "http_500", "http_502")  # outcomes that no admission limit answers with
 # highest load looked at ÷ the one that misses; tuned: benchmarks.capacity, seed 5: what is full shows more plainly there
 _BEYOND = 1.4

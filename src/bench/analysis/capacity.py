@@ -20,8 +20,6 @@ from bench.records.classes import class_names
 from bench.records.columns import schema_of
 from bench.study import Slo, applying
 
-__all__ = ["limit_ends", "operating_points", "rates_within"]
-
 # share of the highest rate above which a lower load is the better operating point; convention: beyond it more load only adds latency
 _SAME = 0.97
 _CURVES = 200  # curves of the rate over the load that each draw of the limit meets; convention

@@ -20,8 +20,6 @@ from bench.parse.steady import RATE_BATCHES
 from bench.statistics import student_t
 from bench.study import Slo
 
-__all__ = ["DOUBT", "Level", "Miss", "Unsettled", "Verdict", "judged_levels"]
-
 # probability that the limit lies below a level up to which the level counts as sustained; tuned: benchmarks.capacity: to claim too
 # much is dearer than too little
 DOUBT = 0.25

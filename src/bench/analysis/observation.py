@@ -15,20 +15,6 @@ from bench.analysis.speed import Reference, speeds
 from bench.parse.steady import FEWEST_GROWING, GROWS
 from bench.study import Slo
 
-__all__ = [
-    "CAP",
-    "FAILED",
-    "GROWTH",
-    "MOST_EXCESS",
-    "NEARBY",
-    "SLOWER",
-    "Excess",
-    "Observation",
-    "observations",
-    "observed",
-    "unjudged",
-]
-
 FAILED, GROWTH = "failed", "growth"
 NEARBY = math.log(1.3)  # ln ratio of loads that are neighbours; tuned: benchmarks.search
 MOST_EXCESS = 8.0  # percentile ÷ limit beyond which a run shows no more; tuned: benchmarks.search

@@ -11,8 +11,6 @@ import polars as pl
 from bench.analysis.regions import FEWEST_LEVELS
 from bench.statistics import FEWEST_POINTS
 
-__all__ = ["REGIONS", "Part", "parts_of"]
-
 Floats = npt.NDArray[np.float64]
 REGIONS = ("low loads", "middle loads", "high loads")
 

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 
 from bench.errors import BenchError
 
-__all__ = ["slurm"]
-
 _PATIENCE_S = 60
 
 

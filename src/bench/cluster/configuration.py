@@ -7,8 +7,6 @@ import shlex
 import shutil
 from pathlib import Path
 
-__all__ = ["keep_configuration"]
-
 
 def keep_configuration(folder: Path) -> None:
     """Let `srun` find the cluster inside jobs, where SLURM_CONF alone says which it is.

@@ -8,8 +8,6 @@ from collections.abc import Iterable, Sequence
 from bench.cluster.partitions import Partition
 from bench.cluster.slices import is_slice, profile_of
 
-__all__ = ["gpu_types"]
-
 
 def gpu_types(accelerator: str, known: Sequence[Partition], catalogue: Iterable[str]) -> list[str]:
     """The cluster's types that may be `accelerator`: `nvidia_h100_80gb_hbm3` for h100, but not `h100_nvl`, which is another one.

@@ -11,8 +11,6 @@ from bench.load.schedule import at_least_s, schedule
 from bench.records.launch import Launch
 from bench.study import DeploymentSpec, RunSpec
 
-__all__ = ["Needs", "needs_of"]
-
 # Of the client, the scraper and an engine's libraries beside the model: vLLM's process alone holds 2 to 3 GiB.
 _BESIDE_BYTES = 6 * 2**30
 _CLIENT_CORES = 2

@@ -10,8 +10,6 @@ from bench.cluster.ask import slurm
 from bench.cluster.needs import Needs
 from bench.cluster.slices import is_slice
 
-__all__ = ["Partition", "partition_for", "partitions", "refusal"]
-
 _COLUMNS = "%P|%a|%l|%c|%m|%G|%T|%D"
 _GPUS = re.compile(r"(?:^|,)gpu(?::([^:,()]+))?:(\d+)")  # `gpu:4`, `gpu:h100:4(S:0-1)`; not `vgpu:2`
 _GONE = ("down", "drain", "fail", "maint", "power", "unk")

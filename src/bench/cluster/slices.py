@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["is_slice", "profile_of"]
-
 # NVIDIA's profiles are `3g.40gb`, `1g.10gb+me`, `1c.3g.20gb`. SLURM puts one after the GPU's name (AutoDetect=nvml:
 # `nvidia_h100_80gb_hbm3_3g.40gb`), and sites write it with other separators.
 _PROFILE = re.compile(r"(?<![a-z0-9])(?:\d+c[._-])?\d+g[._-]\d+gb(?![a-z0-9])")

@@ -12,8 +12,6 @@ from pathlib import Path
 
 from bench.cluster.ask import slurm
 
-__all__ = ["has_accounting", "left_jobs", "show_preempted_as_cancelled"]
-
 _AS_CANCELLED = """
 import subprocess, sys
 done = subprocess.run(sys.argv[1:], stdout=subprocess.PIPE)

@@ -11,8 +11,6 @@ from bench.endpoints.kind import Prompt
 if TYPE_CHECKING:
     import openai
 
-__all__ = ["Chat"]
-
 
 class Chat(Choices):
     """Chats."""

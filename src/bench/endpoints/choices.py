@@ -12,8 +12,6 @@ from typing import Any
 from bench.endpoints.kind import Endpoint, Generated, Prompt, Read, size_of
 from bench.records.form import RequestForm
 
-__all__ = ["Choices", "error_of"]
-
 # Keys of a delta or a message that carry what the model generated. Some servers repeat reasoning under several of them.
 _OUTPUT = ("content", "tool_calls", "function_call", "refusal", "audio")
 _REASONING = ("reasoning_content", "reasoning", "reasoning_details", "thinking", "thinking_blocks")

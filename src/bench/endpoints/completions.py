@@ -12,8 +12,6 @@ from bench.records.form import RequestForm
 if TYPE_CHECKING:
     import openai
 
-__all__ = ["Completions"]
-
 
 class Completions(Choices):
     """Plain completions."""

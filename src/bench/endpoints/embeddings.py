@@ -12,8 +12,6 @@ from bench.work import EMBEDDING
 if TYPE_CHECKING:
     import openai
 
-__all__ = ["Embeddings"]
-
 
 class Embeddings(Pooled):
     """Embeddings, one prompt a request."""

@@ -12,8 +12,6 @@ from bench.work import GENERATION, Work
 if TYPE_CHECKING:
     import openai
 
-__all__ = ["Drafts", "Endpoint", "Generated", "Prompt", "Read", "Usage", "size_of"]
-
 # A text, token ids, the messages of a chat, or a query and its documents.
 Prompt = str | list[int] | list[Mapping[str, Any]] | list[str]
 # Keys of an object that hold generated text; ids, types and signatures are not, and what is encrypted has no length in tokens.

@@ -12,8 +12,6 @@ from typing import Any, ClassVar
 from bench.endpoints.choices import error_of
 from bench.endpoints.kind import Endpoint, Generated, Prompt, Read, size_of
 
-__all__ = ["Messages"]
-
 # Keys of a delta, or of a block, that carry what the model generated; signatures, citations and results of tools are not its words.
 _OUTPUT, _REASONING = ("text", "partial_json", "name"), "thinking"
 _NOTHING = Generated()

@@ -9,8 +9,6 @@ from bench.endpoints.choices import error_of
 from bench.endpoints.kind import Endpoint
 from bench.records.form import Omissible
 
-__all__ = ["Pooled"]
-
 
 class Pooled(Endpoint):
     """An endpoint of a pooling model. There is no output to time."""

@@ -9,8 +9,6 @@ from bench.endpoints.kind import Generated, Prompt, Read
 from bench.endpoints.pooled import Pooled
 from bench.work import RERANKING
 
-__all__ = ["Rerank"]
-
 
 class Rerank(Pooled):
     """Reranking: a query and its documents a request."""

@@ -11,8 +11,6 @@ from bench.endpoints.kind import Endpoint, Generated, Prompt, Read, size_of
 if TYPE_CHECKING:
     import openai
 
-__all__ = ["Responses"]
-
 # Events with a `delta` carry what the model generated: an answer, a call of a tool, or reasoning. Those that end in `.done` repeat it.
 _DELTA, _THOUGHT, _NOT_TEXT = ".delta", "reasoning", "audio"
 _BEGUN = "response.output_item.added"  # has the name of the tool that is called

@@ -20,16 +20,6 @@ from bench.records.files import write_record
 from bench.shipped import located
 from bench.study import Engine
 
-__all__ = [
-    "indexed_locks",
-    "install_batch",
-    "installer_environment",
-    "prepare_engine",
-    "prepare_router",
-    "refuse_unready",
-    "requirements",
-]
-
 _BATCH = 25  # packages an installer call: small enough for a progress line every few seconds
 
 

@@ -14,8 +14,6 @@ from bench.statuses import BUSY, UNAUTHORIZED
 from bench.study import DeploymentSpec
 from bench.study.headers import filled_headers
 
-__all__ = ["refuse_unlike"]
-
 
 def refuse_unlike(spec: DeploymentSpec, endpoint: str) -> None:
     """Ask an external server for its models.

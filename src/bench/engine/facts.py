@@ -24,8 +24,6 @@ from bench.records.launch import Launch
 from bench.study import DeploymentSpec
 from bench.study.plan import digest
 
-__all__ = ["gather_facts", "hardware", "server_info"]
-
 
 def gather_facts(
     spec: DeploymentSpec,

@@ -20,8 +20,6 @@ from bench.errors import BenchError
 from bench.records.launch import Launch
 from bench.routers import CHECK_S, ROUTERS
 
-__all__ = ["Fleet", "router_program", "server_of"]
-
 # Debian puts HAProxy where users without root do not look.
 _PLACES = (os.defpath, "/usr/sbin", "/usr/local/sbin")
 

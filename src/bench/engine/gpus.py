@@ -8,8 +8,6 @@ from typing import Any
 
 from bench.study import DeploymentSpec
 
-__all__ = ["gpu_names", "least_memory", "shown_gpus"]
-
 
 def gpu_names(spec: DeploymentSpec, environment: Mapping[str, str], *, every: bool = False) -> list[str]:
     """The GPUs that a server of ours takes of this machine, as NVML knows them: indices, or UUIDs where the environment names those.

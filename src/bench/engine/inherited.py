@@ -10,8 +10,6 @@ from bench.engines import MANAGED
 from bench.records.environment import recorded
 from bench.study import DeploymentSpec
 
-__all__ = ["inherited"]
-
 # Of every engine, CUDA, PyTorch and what they build on.
 _PREFIXES = (
     *(prefix for kind in MANAGED.values() for prefix in kind.variables),

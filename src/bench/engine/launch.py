@@ -38,8 +38,6 @@ from bench.records.run import DECODE, PREFILL
 from bench.routers import ROUTERS
 from bench.study import Deployment, DeploymentSpec
 
-__all__ = ["memory_plan", "passed_to_containers", "refuse_unfit", "resolve_launch", "write_launch"]
-
 
 def write_launch(
     spec: DeploymentSpec, longest: int, *, engine: Path, checkpoint: Path | None, router: Path | None = None, launch: Path

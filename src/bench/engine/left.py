@@ -12,8 +12,6 @@ import psutil
 
 from bench.engine import guard
 
-__all__ = ["end_left"]
-
 _PATIENCE_S = guard.GRACE_S + 20
 _OUTPUTS = (1, 2)
 

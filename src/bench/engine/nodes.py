@@ -10,8 +10,6 @@ from dataclasses import dataclass
 
 from bench.errors import BenchError
 
-__all__ = ["Nodes", "allocated_nodes", "on_node", "outside_slurm", "step_environment"]
-
 # Of the step in which a session runs; a further step that inherited them would ask for what they say.
 _OF_STEP = ("SLURM_", "SLURMD_", "SRUN_", "SBATCH_", "PMI_", "PMIX_")
 _KEPT = ("SLURM_CONF", "SLURM_JOB_ID", "SLURM_JOBID", "SLURM_CLUSTER_NAME")

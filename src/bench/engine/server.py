@@ -28,9 +28,6 @@ from bench.records.environment import redacted_command, redacted_text
 from bench.records.launch import Launch
 from bench.statuses import UNAUTHORIZED
 
-__all__ = ["Server", "ServerDied", "core_groups", "free_port"]
-
-
 _TRIES = 10  # ports of another node; convention: one is nearly always free, so that ten are taken by something that takes all
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-__all__ = ["for_a_server", "service_variables"]
-
 _NOT_FOR_THE_ENGINE = (
     # Snakemake sets these to the job's threads for every child; the engine chooses its own.
     *("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS", "PYTHONPATH"),

@@ -13,8 +13,6 @@ from packaging.requirements import Requirement
 from bench.engine.environment import installer_environment, requirements
 from bench.errors import BenchError
 
-__all__ = ["fetch_wheels"]
-
 _BATCH = 20  # packages a call of pip: a progress line every few seconds
 _OLDEST_GLIBC, _NEWEST_GLIBC = 5, 39  # of manylinux tags, 2.x
 

@@ -9,8 +9,6 @@ from bench.engines.kind import Ask, Exposed, Kind, Labelled
 from bench.engines.vllm import VLLM
 from bench.records.deployment import KvFacts
 
-__all__ = ["Aphrodite"]
-
 _VLLM = VLLM()
 
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-__all__ = ["Deployment", "DeploymentSpec", "Engine", "Flag", "Geometry", "Model"]
-
 Flag = str | int | float | bool
 
 

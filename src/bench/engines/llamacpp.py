@@ -25,8 +25,6 @@ from bench.errors import BenchError, shown_size
 from bench.records.deployment import KvFacts
 from bench.records.launch import MemoryPlan, Settings
 
-__all__ = ["LlamaCpp"]
-
 _CACHE_TYPES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
 _QUANTISED = ("q8_0", "q4_0")  # types of a KV cache alone, in blocks
 _PADDING = 256  # a slot's tokens are a multiple of it: llama.cpp rounds them up, and would take more memory than it was given

@@ -12,8 +12,6 @@ from typing import Any
 from bench.engines.kind import Ask, Exposed, Kind, Labelled, common, ray_spellings, total, whole
 from bench.records.deployment import KvFacts
 
-__all__ = ["SGLang"]
-
 
 class SGLang(Kind):
     """SGLang."""

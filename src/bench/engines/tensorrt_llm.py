@@ -13,8 +13,6 @@ from typing import Any
 from bench.engines.kind import Ask, Exposed, Kind, Labelled, Spelling, common, total, whole
 from bench.records.deployment import KvFacts
 
-__all__ = ["TensorRTLLM"]
-
 
 def _shown(name: str, since: str = "1.3.0") -> list[Exposed]:
     """Settings decide which of its metrics are there."""

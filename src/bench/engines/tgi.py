@@ -10,8 +10,6 @@ from typing import Any
 
 from bench.engines.kind import Ask, Exposed, Kind
 
-__all__ = ["TGI"]
-
 
 class TGI(Kind):
     """Text Generation Inference."""

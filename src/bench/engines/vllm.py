@@ -33,8 +33,6 @@ from bench.engines.vllm_transfer import transfer_flags, transfer_problem, transf
 from bench.records.deployment import KvFacts
 from bench.records.launch import MemoryPlan, Settings, settings_of
 
-__all__ = ["VLLM"]
-
 # Fitted to what the study's H100 runs left beside weights and KV cache; tests/test_capacity.py fits them again.
 _MXFP4_OUTER, _MXFP4_INNER = 256, 128
 _CUDA_BASE = int(2.84 * 2**30)

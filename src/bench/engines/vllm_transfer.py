@@ -10,8 +10,6 @@ import json
 from bench.engines.asked import Deployment, Flag
 from bench.records.run import DECODE, PREFILL
 
-__all__ = ["transfer_flags", "transfer_problem", "transfer_variables"]
-
 _FLAG = "kv-transfer-config"
 # Of both it is known how replicas find one another: by a port of their own, and by a folder that all of them have.
 _NIXL, _EXAMPLE = "NixlConnector", "ExampleConnector"

@@ -11,8 +11,6 @@ from bench.grading.graded_set import Task
 from bench.grading.program import program_of
 from bench.grading.sandbox import sandbox
 
-__all__ = ["grade"]
-
 _OPEN = (
     "Warning: programs are not cut off from the network here (`unshare` does not work); the other limits hold. See SECURITY.md."
 )

@@ -16,8 +16,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["CallTask", "calls_of", "right_calls"]
-
 _TYPES: dict[str, type[Any]] = {
     "string": str,
     "integer": int,

@@ -16,8 +16,6 @@ from bench.records.checksums import checksums
 from bench.study import Workload
 from bench.table_file import Row, read_rows
 
-__all__ = ["Task", "graded_sets", "read_set", "set_checksums"]
-
 _COLUMNS = ("task_id", "prompt", "entry_point", "test")
 
 

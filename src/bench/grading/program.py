@@ -7,8 +7,6 @@ import textwrap
 
 from bench.grading.graded_set import Task
 
-__all__ = ["program_of"]
-
 _FENCED = re.compile(r"^[ \t]*```[^\n]*\n(.*?)(?:^[ \t]*```|\Z)", re.DOTALL | re.MULTILINE)
 _CODE = re.compile(r"^(?:def |async def |from |import |class |@)", re.MULTILINE)
 # Where a model that goes on with a function has left it, as in the paper on Codex (Chen et al., 2021, section 3.1).

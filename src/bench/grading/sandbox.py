@@ -18,8 +18,6 @@ from typing import Literal
 
 from bench.errors import BenchError
 
-__all__ = ["Sandbox", "Verdict", "sandbox"]
-
 _CPU_S = 5  # CPU time of a program (s); convention: HumanEval's own limit is 3 s of time, which a busy machine shortens
 _WALL_S = 15.0  # its time (s); convention: a program that sleeps uses no CPU time
 _MEMORY = 2**30  # its address space (bytes); convention

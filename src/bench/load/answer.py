@@ -12,8 +12,6 @@ from bench.load.events import DONE, Event, events, json_object
 from bench.load.response import Response
 from bench.records.environment import without_secrets
 
-__all__ = ["Answer", "answer_of", "contents_of"]
-
 # gap of chunks that left the server, or a proxy, in one piece (s); convention: no server makes 5,000 tokens a second of one answer
 _TOGETHER_S = 0.0002
 # tokens ÷ chunks up to which a chunk is a token: one that spells no whole character may have no chunk; tuned: benchmarks.stream_truth

@@ -10,8 +10,6 @@ from itertools import islice
 from bench.study import Workload
 from bench.study.arrivals import GAPS
 
-__all__ = ["arrivals"]
-
 
 def arrivals(workload: Workload, rate: float, seed: str) -> list[float]:
     """Moments at which an open loop's requests are due (s since the run's start), rising; the first is at 0.

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from bench.load.exchange import Exchange
 from bench.records.request import RequestRecord
 
-__all__ = ["Assignment", "Report"]
-
 
 @dataclass(frozen=True)
 class Assignment:

@@ -30,8 +30,6 @@ from bench.records.request import RequestRecord
 from bench.records.run import Stopped
 from bench.study import Workload
 
-__all__ = ["Load", "LoadResult", "PreparedLoad", "ProcessFacts", "run_load"]
-
 # -P: a file in the working directory that is called like a module must not stand in for it.
 PROCESS = (sys.executable, "-P", "-m", "bench.load")
 # most streams of a process; measured: benchmarks/client, 1,200 streams of 50 tokens a second take half a core

@@ -13,8 +13,6 @@ import httptools
 
 from bench.load.exchange import Exchange
 
-__all__ = ["READ_SIZE", "UNREADABLE", "Address", "Connection", "says_done"]
-
 READ_SIZE = 65536  # bytes of a read; convention
 # What the parser raises on bytes that are no answer.
 UNREADABLE = (httptools.HttpParserError, httptools.HttpParserUpgrade)

@@ -10,8 +10,6 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-__all__ = ["DONE", "Event", "events", "json_object"]
-
 DONE = b"[DONE]"
 _BOM = b"\xef\xbb\xbf"
 

@@ -10,8 +10,6 @@ if TYPE_CHECKING:
     from bench.load.history import Continued
     from bench.prompts import Origin
 
-__all__ = ["Exchange", "cut_off", "oversized"]
-
 _BYTES = 2**20  # bytes that any answer may have, so that none fills the memory; convention
 _BYTES_A_TOKEN = 4096  # bytes more for each token that was asked for; convention: a token's chunk has some 300
 _READS = 64  # reads that any answer may come in before its bytes are counted; convention

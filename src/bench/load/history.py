@@ -10,8 +10,6 @@ from bench.load.answer import contents_of
 from bench.load.exchange import Exchange
 from bench.load.response import Response
 
-__all__ = ["Continued", "follow"]
-
 
 @dataclass(slots=True)
 class Continued:

@@ -22,8 +22,6 @@ from bench.records.form import INEXACT, OPTIONAL, Omissible, RequestForm
 from bench.records.request import RequestRecord
 from bench.statuses import ABSENT, BUSY, RATE_LIMITED, UNAUTHORIZED
 
-__all__ = ["introduce"]
-
 # Patterns that show what a refusal names. A list of ids is refused in the words of the type that was expected.
 _NAMED: dict[Omissible, str] = {
     "ignore_eos": r"ignore_eos",

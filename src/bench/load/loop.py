@@ -22,8 +22,6 @@ from bench.load.overload import LOOKS_S, Overload
 from bench.load.response import asked_wait
 from bench.load.timer import Timer
 
-__all__ = ["Loop", "ParentGone"]
-
 _TICK_S = 0.01  # period of the timer that shows how late the loop is (s); convention
 _LOOK_AT_SIZES_S = 0.5  # time between two looks for answers that do not end (s); convention
 _CHUNK_SIZE = 16384  # bytes of a read in the middle of a stream: what is longer comes in several; convention

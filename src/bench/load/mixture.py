@@ -10,8 +10,6 @@ from bench.load.arrivals import arrivals
 from bench.study import Workload
 from bench.study.classes import dealt
 
-__all__ = ["mixture"]
-
 
 def mixture(workload: Workload, level: float, seed: str) -> list[tuple[str | None, float | None]]:
     """The class of each request, and its moment (s since the run's start; None where an end lets it go), in the order of leaving.

@@ -13,8 +13,6 @@ from itertools import pairwise
 
 from bench.load.exchange import Exchange
 
-__all__ = ["LOOKS_S", "Overload"]
-
 LOOKS_S = 0.1  # time between two looks (s); convention
 _LATER = 1.02  # time ÷ the time so far at which a run that is not stopped is judged again; convention
 _FEWEST = 100  # fewest requests that were due; tuned: benchmarks.overload, seeds 22 and 23

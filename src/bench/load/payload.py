@@ -22,8 +22,6 @@ from bench.load.tokenize import tokenized
 from bench.prompts import Making, Origin
 from bench.study import Workload
 
-__all__ = ["Payloads"]
-
 
 class Payloads:
     """Makes the bytes of a run's requests, in the form that the target takes.

@@ -13,8 +13,6 @@ from bench.load.exchange import Exchange
 from bench.load.response import Response
 from bench.records.request import Outcome, RequestRecord
 
-__all__ = ["record_of"]
-
 
 def record_of(exchange: Exchange, start: float) -> RequestRecord:
     """The record of an exchange of a run that started at `start` on the exchange's clock."""

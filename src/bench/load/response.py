@@ -13,8 +13,6 @@ from bench.load.connection import UNREADABLE
 from bench.load.exchange import Exchange
 from bench.statuses import RETRY_AFTER
 
-__all__ = ["Response", "asked_wait"]
-
 _LONGEST_WAIT_S = 10.0**9  # longest wait that an answer may ask for (s); convention
 # shortest wait (s): whoever answers `Retry-After: 0` each time is not asked as fast as the network allows; convention
 _SHORTEST_WAIT_S = 0.1

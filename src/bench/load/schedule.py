@@ -13,8 +13,6 @@ from bench.study import Workload
 from bench.study.lengths import LengthDistribution, Lengths
 from bench.study.turns import pauses
 
-__all__ = ["PlannedRequest", "at_least_s", "expected_cached_tokens", "schedule"]
-
 
 @dataclass(frozen=True)
 class PlannedRequest:

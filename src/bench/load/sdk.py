@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     import httpx2
     import openai
 
-__all__ = ["Reading", "sdk_reading", "sdk_request"]
-
 
 @dataclass
 class Reading:

@@ -10,8 +10,6 @@ from bench.fields import checked_address
 from bench.records.environment import without_user, without_values
 from bench.records.form import RequestForm
 
-__all__ = ["Target"]
-
 
 @dataclass(frozen=True)
 class Target:

@@ -6,8 +6,6 @@ import ctypes
 import os
 import time
 
-__all__ = ["Timer"]
-
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 

@@ -11,8 +11,6 @@ from bench.errors import BenchError
 from bench.http import post, problem
 from bench.load.target import Target
 
-__all__ = ["tokenized"]
-
 # characters of a question: servers refuse a text beyond the model's context; convention
 _PIECE = 2048
 _SMALLEST = 16  # characters of a piece that is not halved again where the server refuses it; convention

@@ -9,8 +9,6 @@ from contextlib import contextmanager
 from bench.engine import Server, ServerDied
 from bench.errors import BenchError
 
-__all__ = ["blaming", "refuse_dead", "refuse_ended"]
-
 _LOOKS = 10  # looks whether a server that may be dying is gone; convention
 _BETWEEN_S = 0.5  # pause between them (s); convention
 

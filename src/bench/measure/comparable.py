@@ -13,14 +13,6 @@ from bench.records.run import RunRecord, read_record
 from bench.store import Store
 from bench.study import DeploymentSpec, Paths, Plan
 
-__all__ = [
-    "hardware_of",
-    "refuse_another_environment",
-    "refuse_another_version",
-    "refuse_other_hardware",
-    "refuse_strange_launch",
-]
-
 
 def hardware_of(spec: DeploymentSpec) -> str | None:
     """The name of what a server that is started here runs on; None for an external one."""

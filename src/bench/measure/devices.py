@@ -9,8 +9,6 @@ from bench.engine import Server, gpu_names
 from bench.study import DeploymentSpec
 from bench.telemetry import is_nvml, nvml_endpoint, nvml_problem
 
-__all__ = ["further_endpoints"]
-
 
 def further_endpoints(spec: DeploymentSpec, server: Server, configured: Iterable[str], say: Callable[[str], None]) -> list[str]:
     """The endpoints in `configured`, then the GPUs on which `server` runs, where it is ours and the configuration names none.

@@ -18,8 +18,6 @@ from bench.statuses import ABSENT, UNAUTHORIZED
 from bench.study.headers import own_headers
 from bench.telemetry import Catalogue, find_catalogue, strangers
 
-__all__ = ["Found", "State", "find_metrics", "worth_reading"]
-
 State = Literal[
     "read",  # a known engine's, with all that it should have
     "incomplete",  # a known engine's, without all of that

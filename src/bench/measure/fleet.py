@@ -11,8 +11,6 @@ from bench.measure.metrics import engine_kind, kv_facts
 from bench.records.deployment import KvFacts
 from bench.records.run import DECODE, PREFILL, Worker
 
-__all__ = ["find_workers", "held_together", "version_of_all"]
-
 
 def find_workers(
     base_url: str,

@@ -16,8 +16,6 @@ import psutil
 from bench.measure.serving import family, may_serve_through, servers_at
 from bench.records.run import Host
 
-__all__ = ["HostWatch", "core_times", "own_s", "process_times", "wall_ahead_s"]
-
 _ASLEEP = ("idle", "iowait")
 _TWICE = ("guest", "guest_nice")  # counted in user and nice already
 _DISTURBS_NOTHING = 0.01  # share of the cores' time that processes may use together and disturb nothing; convention

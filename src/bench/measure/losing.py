@@ -10,8 +10,6 @@ from bench.engine import Fleet
 from bench.records.run import Lost
 from bench.study.lose import Lose
 
-__all__ = ["Losing"]
-
 
 class Losing:
     """Kills the worker some time after it is entered; left, it no longer does, and raises what the kill raised."""

@@ -15,8 +15,6 @@ from bench.engines.kind import Labelled
 from bench.records.deployment import KvFacts
 from bench.telemetry import apart, find_catalogue
 
-__all__ = ["engine_kind", "kv_facts", "metric_names", "metric_values"]
-
 _NAME_END = re.compile(r"[{ \t]")
 _SAMPLE = re.compile(r"\s*([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\s*\{.*\}\s*|\s+)[+-]?(?:\.?\d|inf|nan)", re.IGNORECASE)
 

@@ -15,8 +15,6 @@ from bench.engine import gpu_names
 from bench.study import DeploymentSpec
 from bench.telemetry import NvmlError, gpu_uuids
 
-__all__ = ["own_gpus"]
-
 _FOLDER = Path(tempfile.gettempdir()) / "saturate-gpus"
 _VARIABLE = "CUDA_VISIBLE_DEVICES"
 

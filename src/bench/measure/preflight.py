@@ -25,8 +25,6 @@ from bench.study import DeploymentSpec, Paths, Plan, Workload
 from bench.study.headers import filled_headers
 from bench.telemetry import gpus_missing, nvml_endpoint, nvml_problem
 
-__all__ = ["faults"]
-
 _MOST_PLACES = 5  # most places that a message names; convention
 
 

@@ -23,8 +23,6 @@ from bench.records.request import RequestRecord
 from bench.study import DeploymentSpec, Plan, RunSpec
 from bench.study.searches import search_records
 
-__all__ = ["Clock", "Progress", "duration_text"]
-
 # time from one run's end to the next one's start (s): drain, records, the load process's start, the reference load; convention
 _BETWEEN_S = 1.2
 

@@ -34,8 +34,6 @@ from bench.study.headers import own_headers
 from bench.telemetry import exposition_names
 from bench.telemetry.scraper import scraping
 
-__all__ = ["Recording", "record_run"]
-
 _DRAIN_LIMIT_S = 60.0  # longest wait for a server to become idle (s); convention
 # shortest load whose CPU share counts (s): in less, what a process spends on its start is a large share; convention
 _LONG_S = 0.5

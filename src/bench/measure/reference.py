@@ -15,8 +15,6 @@ from bench.load.target import Target
 from bench.records.request import RequestRecord
 from bench.records.run import ReferenceLoad
 
-__all__ = ["Patience", "reference_load"]
-
 _IN_FLIGHT = 4  # requests of a reference load at once; convention
 _TIMES = 2  # times that it is sent: the faster one counts, as what interrupts a machine for a moment is no drift; convention
 _LONGEST_PROMPT = 256  # longest prompt of a reference load (tokens); convention

@@ -24,8 +24,6 @@ from bench.store import Store
 from bench.study import DeploymentSpec, Plan, RunSpec
 from bench.study.rounds import Place
 
-__all__ = ["Rounds"]
-
 # time for which a reference load serves the runs that follow (s): more of them would take longer than bursts do; convention: loads
 # shortly after one another are alike (benchmarks.wander)
 _SERVES_S = 5.0

@@ -21,8 +21,6 @@ from bench.records.deployment import DeploymentFacts
 from bench.records.launch import Launch
 from bench.records.request import RequestRecord
 
-__all__ = ["Room", "room_of", "served_tokens"]
-
 # relative difference between the tokens of a KV cache and those of its blocks that counts as none; convention: one block is kept back
 _ROUNDING = 0.02
 

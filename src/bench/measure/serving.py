@@ -10,8 +10,6 @@ from urllib.parse import urlsplit
 
 import psutil
 
-__all__ = ["family", "first_listener", "may_serve_through", "servers_at"]
-
 # They listen for a server that runs elsewhere, or in a process that does not descend from them.
 _PASSING_ON = frozenset(
     [

@@ -44,8 +44,6 @@ from bench.study import DeploymentSpec, Paths, Plan, RunSpec
 from bench.study.headers import filled_headers, own_headers
 from bench.study.plan import PROTOCOL
 
-__all__ = ["measure"]
-
 _STARTS = 2  # starts of a server that dies; convention
 
 

@@ -17,8 +17,6 @@ from bench.statuses import RATE_LIMITED, UNAUTHORIZED
 from bench.study import RunSpec
 from bench.study.config import Measurement
 
-__all__ = ["AT_ONCE", "load_of", "warm_up"]
-
 _IN_A_ROW = 3  # requests in a row whose TTFTs must be alike; convention
 AT_ONCE = 4  # requests with which a warm-up ends; convention
 _WARM_OUTPUT = 16  # most output tokens of a request of warm-up: TTFT is what has to become stable; convention

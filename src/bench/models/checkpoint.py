@@ -21,8 +21,6 @@ from bench.published import decoder_part
 from bench.records.checkpoint import Checkpoint
 from bench.records.files import write_record
 
-__all__ = ["write_checkpoint"]
-
 # What a decoder is called that is published inside a larger model.
 _TEXT_ONLY = {"gemma3_text": "Gemma3ForCausalLM"}
 # What a checkpoint must have in common with the model that the configuration names.

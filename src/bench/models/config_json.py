@@ -42,8 +42,6 @@ _BY_LAYER = {
 }
 _NO_LIMIT = 10**9  # context of a model that keeps a state alone (tokens); convention: practically infinite
 
-__all__ = ["config_at", "config_of", "geometry_at", "geometry_of", "geometry_of_model", "quantisation_at", "served_model"]
-
 
 def geometry_of_model(model: Model) -> Geometry | None:
     """The geometry that a study's model states; None where only its checkpoint knows.

@@ -22,8 +22,6 @@ from bench.models.config_json import geometry_of
 from bench.models.geometry import DTYPE_BYTES, Geometry
 from bench.models.tokenizer import CHAT_TEMPLATE, SPECIAL, TOKEN_IDS, tokens
 
-__all__ = ["FAMILIES", "GgufTensor", "gguf_of", "gguf_tensors", "write_gguf"]
-
 # What llama.cpp calls the architecture of each family that can be written.
 FAMILIES = {"llama": "llama", "mistral": "llama", "mixtral": "llama", "qwen2": "qwen2", "qwen3": "qwen3"}
 

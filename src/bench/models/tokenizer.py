@@ -9,8 +9,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-__all__ = ["CHAT_TEMPLATE", "FEWEST_TOKENS", "SPECIAL", "TOKEN_IDS", "UNKNOWN", "ids_below", "tokens"]
-
 SPECIAL = ("<s>", "</s>", "<pad>")
 # ids of the special tokens; derived: their places in `SPECIAL`
 TOKEN_IDS = {"bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 2}

@@ -9,8 +9,6 @@ import polars as pl
 
 from bench.records.classes import parts_of
 
-__all__ = ["is_begun", "is_natural", "request_share", "whole_requests"]
-
 
 def is_natural(definition: Mapping[str, Any]) -> bool:
     """Whether answers end by themselves: those of all classes, or of none. Args: definition: the run's."""

@@ -6,8 +6,6 @@ import polars as pl
 
 from bench.parse.server import lag_s
 
-__all__ = ["counted_bounds"]
-
 
 def counted_bounds(requests: pl.DataFrame, telemetry: pl.DataFrame) -> dict[str, int | None]:
     """The least and the most that the counter of generated tokens may have risen by from the first scrape to the last.

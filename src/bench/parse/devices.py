@@ -9,8 +9,6 @@ import polars as pl
 
 from bench.telemetry import DEVICE_METRICS, DEVICE_NAMES, NO_VALUE, is_nvml
 
-__all__ = ["DEVICE_SERIES", "device_figures", "device_samples"]
-
 DEVICE_SERIES = ("gpu_utilisation", "gpu_memory_bytes", "gpu_power_w")  # over time, a series a GPU
 _SAMPLES = {"elapsed_s": pl.Float64, "gpu": pl.String, "metric": pl.String, "value": pl.Float64}
 _FEWEST_READINGS = 5  # fewest readings that support a mean, or an energy, whose ends lie between two of them; convention

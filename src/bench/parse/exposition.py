@@ -16,8 +16,6 @@ from dataclasses import dataclass
 from prometheus_client.parser import text_fd_to_metric_families
 from prometheus_client.samples import Sample
 
-__all__ = ["ExpositionError", "ExpositionReader", "Series", "reference_samples"]
-
 # Name and labels of a sample.
 Series = tuple[str, str]
 

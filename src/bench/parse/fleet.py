@@ -15,8 +15,6 @@ from bench.parse.server import gauges, marked, requests_served, server_figures
 from bench.records.run import DECODE, PREFILL, Worker, of_role
 from bench.telemetry import GAUGES, HISTOGRAMS, MEANS, SHARES, Catalogue, find_catalogue
 
-__all__ = ["FLEET", "fleet_telemetry", "with_deviations", "worker_rows"]
-
 FLEET = "fleet"  # stands for an endpoint: the series of all workers together
 # Of workers with roles: of which of them a sample is the fleet's; all others are the decode workers'.
 _OF_PREFILL = ("server_prompt_tokens", "prefix_queries", "prefix_hits")

@@ -8,8 +8,6 @@ import polars as pl
 
 from bench.parse.server import FEWEST_SCRAPES, gauges, lag_s
 
-__all__ = ["in_flight_figures"]
-
 _FEWEST = {"mean": FEWEST_SCRAPES, "median": 10}  # fewest scrapes that support each; convention
 _STEP_S = 0.5  # time after which two answers come from different steps of the engine (s); tuned: benchmarks.verdicts
 _LAGGING_STEPS = 40  # decode steps between two updates of SGLang's gauges; source: SGLang's `decode_log_interval`

@@ -6,8 +6,6 @@ import polars as pl
 
 from bench.records.latencies import LATENCIES
 
-__all__ = ["latency_columns", "throughput_series"]
-
 _LEAST_COVERED = 0.25  # shortest last bin ÷ the others, as a sliver would turn a few tokens into a spike; convention
 
 

@@ -17,8 +17,6 @@ from bench.parse.server import FEWEST_SCRAPES, gauges
 from bench.records.classes import parts_of
 from bench.records.run import RunRecord
 
-__all__ = ["asked_figures", "load_figures", "standing_queue"]
-
 
 def asked_figures(definition: Mapping[str, Any], requests: pl.DataFrame) -> dict[str, Any]:
     """What the run was to be, as plain columns: lengths as the mean of what was sent, whatever they were drawn from; without the

@@ -12,8 +12,6 @@ from bench.parse.recovery import WINDOW, back_from
 from bench.parse.steady import FEWEST_GROWING, SteadyWindow, in_steady_state
 from bench.records.run import Lost
 
-__all__ = ["loss_figures"]
-
 _FAILING = 0.01  # largest share of failed requests once errors have ended; convention: the default of `decision.failed_share`
 # probability that requests which go on to fail look as if they did no longer, at each moment looked at; convention: over all moments
 # it is larger, see docs/reference/metrics.md

@@ -7,8 +7,6 @@ from functools import lru_cache
 
 import polars as pl
 
-__all__ = ["CONFIDENCE", "bound_rank", "percentile", "tail_text", "upper_bound"]
-
 # confidence of a percentile's upper bound; source: MLPerf's LoadGen, early stopping, with whose bounds these compare
 CONFIDENCE = 0.99
 # standard deviations below the binomial's mean from which its mass is left out of the sum; derived: it is under e^-36

@@ -8,8 +8,6 @@ import polars as pl
 
 from bench.parse.percentiles import percentile
 
-__all__ = ["WINDOW", "Recovery", "back_from", "recovery"]
-
 # requests of a recovered window; derived: one of a server that is as before passes with a probability of 0.999 (`recovery`)
 WINDOW = 9
 

@@ -32,8 +32,6 @@ from bench.records.request_table import request_table
 from bench.records.run import REQUESTS, TELEMETRY, RunRecord, read_run
 from bench.records.run_summary import RunSummary, write_run_summary
 
-__all__ = ["PEAK_WINDOW_S", "cut_answers", "parse_run", "summarise"]
-
 PEAK_WINDOW_S = 1.0  # window of the highest throughput (s); convention
 _SHARES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}  # percentiles as shares; derived
 

@@ -15,8 +15,6 @@ import polars as pl
 from bench.errors import BenchError, shown
 from bench.parse.exposition import ExpositionError, ExpositionReader, Series
 
-__all__ = ["SCRAPE_SCHEMA", "TELEMETRY_SCHEMA", "read_scrapes", "scrape_tables", "series_name", "telemetry_table", "wide_table"]
-
 TELEMETRY_SCHEMA = {
     "scrape": pl.Int32,
     "elapsed_s": pl.Float64,

@@ -12,18 +12,6 @@ import polars as pl
 from bench.engines import Kind
 from bench.telemetry import COUNTERS, GAUGES, HISTOGRAMS, MEANS, SHARES, apart, exposition_names, find_catalogue
 
-__all__ = [
-    "FEWEST_SCRAPES",
-    "gauges",
-    "labels_of",
-    "lag_s",
-    "marked",
-    "requests_served",
-    "rises",
-    "server_figures",
-    "server_means",
-]
-
 _LABEL = re.compile(r'([^=,]+)=("(?:[^"\\]|\\.)*")')  # as `bench.parse.scrapes` writes it
 FEWEST_SCRAPES = 5  # fewest scrapes that support a mean or a share; convention
 

@@ -17,25 +17,6 @@ from bench.parse.begun import request_share
 from bench.parse.server import gauges
 from bench.work import Work
 
-__all__ = [
-    "FEWEST_GROWING",
-    "GROWS",
-    "RATE_BATCHES",
-    "SURE_GROWTH",
-    "SteadyWindow",
-    "backlog_growth",
-    "conversation_s",
-    "gauges_between",
-    "in_steady_state",
-    "judged_load",
-    "mean_in_flight",
-    "mser",
-    "ramp",
-    "rates_between",
-    "steady_figures",
-    "steady_window",
-]
-
 Floats = npt.NDArray[np.float64]
 
 GROWS = 0.05  # growth of the requests in flight ÷ offered rate above which a load is not carried; convention

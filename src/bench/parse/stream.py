@@ -6,8 +6,6 @@ from typing import Any
 
 import polars as pl
 
-__all__ = ["ONE_EACH", "engine_is_ahead", "gaps_between_tokens", "stream_figures", "supported"]
-
 # tokens of the shortest answer that can show buffering; convention: half and double do as well in benchmarks.stream_truth
 _FEWEST = 4
 # share of buffered answers, whatever their length, at which the moments of tokens are dropped; convention: likewise

@@ -11,8 +11,6 @@ import numpy as np
 from bench.load.schedule import PlannedRequest
 from bench.predict.calibrate import MeasuredRun, planned_again
 
-__all__ = ["Asked"]
-
 _BLOCK = 16  # requests (conversations) in a row that stay together, so that what comes together does; convention
 
 

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 
 from bench.predict.state import Request
 
-__all__ = ["Begun", "seconds_of"]
-
 
 @dataclass(slots=True)
 class Begun:

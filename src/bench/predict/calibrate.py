@@ -22,18 +22,6 @@ from bench.records.deployment import DeploymentFacts
 from bench.records.launch import Launch
 from bench.study.settings import STEP_TOKENS, flag_column, setting_name
 
-__all__ = [
-    "Calibrated",
-    "Given",
-    "MeasuredRun",
-    "as_shown",
-    "calibrate",
-    "elsewhere",
-    "limits_of",
-    "parameters",
-    "planned_again",
-]
-
 # tokens of a step if neither command line nor log says; source: both engines' default on a CPU, vLLM's for each worker
 _TOKENS = 2048
 _ENDS = (0.05, 0.95)  # quantiles of the bootstrap between which a cost lies; derived: predict.predict has 90 %

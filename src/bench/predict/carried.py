@@ -19,24 +19,6 @@ from bench.predict.state import Limits
 from bench.records.calibration import Interval
 from bench.study import Slo, Workload
 
-__all__ = [
-    "CLOSE",
-    "FAR",
-    "FEWEST_REQUESTS",
-    "WARM",
-    "Carried",
-    "carried",
-    "crossing",
-    "fleet_rates",
-    "latency_longer",
-    "overhead_s",
-    "rates_carried",
-    "replayed",
-    "unequal",
-    "within",
-    "worst_excess",
-]
-
 FEWEST_REQUESTS = 1000  # fewest requests of a replay; tuned: benchmarks.fleet
 _BEYOND = 20  # fewest requests beyond the percentile; tuned: benchmarks.fleet
 # times that a replay has the requests that an instance takes at once, and the conversations that come while one lasts; tuned:

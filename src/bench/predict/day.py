@@ -16,8 +16,6 @@ from bench.predict.traffic import Traffic
 from bench.records.calibration import Interval
 from bench.study import Slo
 
-__all__ = ["Day", "Draw", "Hour", "draws", "hours", "replayed_day"]
-
 
 @dataclass(frozen=True)
 class Draw:

@@ -17,8 +17,6 @@ from bench.predict.state import Limits
 from bench.predict.step_time import StepTime
 from bench.predict.way import LEAST_PATH_S
 
-__all__ = ["Member", "members", "typical"]
-
 
 @dataclass(frozen=True)
 class Member:

@@ -17,8 +17,6 @@ from bench.predict.replay import Coming, answered_table
 from bench.predict.server import ReplayedServer, Seen
 from bench.predict.state import Request
 
-__all__ = ["ROUTERS", "FleetReplay", "Instances", "Router", "Scaling", "replay_fleet"]
-
 Router = Literal["round-robin", "random", "least-requests", "power-of-two", "session"]
 #: Which instance a request goes to, in a few words.
 ROUTERS: dict[Router, str] = {

@@ -13,8 +13,6 @@ import polars as pl
 
 from bench.parse.stream import gaps_between_tokens
 
-__all__ = ["Gaps", "StepLog"]
-
 Floats = npt.NDArray[np.float64]
 
 

@@ -16,19 +16,6 @@ from bench.predict.predict import METRICS, REPLAYS, Z, measures, predict, widene
 from bench.predict.state import Limits
 from bench.records.calibration import Interval, Judgement
 
-__all__ = [
-    "ASSUMED_ERROR",
-    "MEMBERS",
-    "HeldOut",
-    "beyond",
-    "cross_validate",
-    "held_out",
-    "judged",
-    "measured",
-    "self_judged",
-    "widened_by_others",
-]
-
 MEMBERS = 8  # replays of a load with which a model is judged; convention
 # standard deviation of ln predicted ÷ measured before runs show it: loads of other kinds are farther off than other levels of one;
 # measured: docs/explanation/decisions.md, "Intervals begin with an error of 6 %"

@@ -19,8 +19,6 @@ from bench.predict.state import Limits
 from bench.statistics import Z
 from bench.study import Slo
 
-__all__ = ["Highest", "Replays", "highest_loads"]
-
 _TIMES = 20  # times that a replay has the requests in flight, at least: chance piles up √2 ÷ √(10 × those) of the half; derived
 _MOST = 10_000  # most requests of a replay; convention
 _BEHIND = 0.03  # share of the second half's arrivals that may pile up; convention

@@ -20,8 +20,6 @@ from functools import lru_cache
 
 from bench.predict.state import Limits
 
-__all__ = ["Groups", "Neighbours", "Passes", "cells", "context_read", "passes_of", "prompt_read", "runs"]
-
 _CELLS = 256  # cells of a slot's KV cache that are read at a time; source: llama.cpp's `llama_kv_cache::get_n_kv`
 #: (tokens that go through the layers together, how many such passes, in the mean)
 Passes = tuple[tuple[float, float], ...]

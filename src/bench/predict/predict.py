@@ -20,20 +20,6 @@ from bench.predict.state import Limits
 from bench.records.calibration import Doubt, Interval
 from bench.statistics import normal
 
-__all__ = [
-    "CONFIDENCE",
-    "METRICS",
-    "REPLAYS",
-    "Predicted",
-    "Z",
-    "doubts",
-    "ensemble_interval",
-    "measures",
-    "misfits",
-    "predict",
-    "widened",
-]
-
 #: By name, what is predicted and its unit.
 METRICS = {
     "throughput_tokens_per_s": "output tokens/s",

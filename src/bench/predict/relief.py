@@ -22,8 +22,6 @@ from bench.records.relief import Gain, Relief
 from bench.statistics import student_t
 from bench.study import Slo
 
-__all__ = ["MEMBERS", "RESOURCES", "agreed", "relief_of"]
-
 Floats: TypeAlias = npt.NDArray[np.float64]
 
 MEMBERS = 5  # servers of the ensemble that are replayed; convention: a t interval with 4 degrees of freedom

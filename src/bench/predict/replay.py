@@ -18,8 +18,6 @@ from bench.predict.spent import PHASES
 from bench.predict.state import Limits, Request
 from bench.predict.step_time import StepTime
 
-__all__ = ["REPLAY_SCHEMA", "Coming", "Replay", "answered_table", "latency", "replay"]
-
 REPLAY_SCHEMA = {
     "index": pl.Int64,
     "prompt_tokens": pl.Int64,

@@ -15,8 +15,6 @@ from bench.predict.fleet import FleetReplay, Instances, Router, replay_fleet
 from bench.statistics import least
 from bench.study import Slo
 
-__all__ = ["HOUR_S", "Served", "fewest_instances", "served"]
-
 HOUR_S = 3600.0  # seconds of an hour; derived
 _MOST_INSTANCES = 1024  # most instances that are tried; convention
 

@@ -19,8 +19,6 @@ from bench.predict.state import Limits, Request, State
 from bench.predict.step_cost import cost_of
 from bench.predict.step_time import StepTime
 
-__all__ = ["ReplayedServer", "Seen"]
-
 
 @dataclass
 class Seen:

@@ -18,8 +18,6 @@ from bench.records.deployment import read_facts
 from bench.records.launch import read_launch
 from bench.study import Paths
 
-__all__ = ["measured_runs", "read_limits", "start_ups_s", "why_none"]
-
 _FEW = "its valid runs show too few steps of the engine"
 _NONE = "none of its runs is valid and shows the steps of the engine"
 _MIXED = "its requests are of classes with models, priorities or shared beginnings of their own, which the replay does not have"

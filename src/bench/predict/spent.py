@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["PHASES", "Spent"]
-
 #: Parts of a request's time: until it is admitted; its own prompt; what the prompts of others add to its steps; from the moment that it
 #: loses its blocks until it goes on; its output.
 PHASES = ("queue", "own_prompt", "other_prompts", "preempted", "decode")

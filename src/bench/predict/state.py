@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from bench.load.schedule import PlannedRequest
 from bench.predict.spent import Spent
 
-__all__ = ["Limits", "Request", "State"]
-
 
 @dataclass(frozen=True)
 class Limits:

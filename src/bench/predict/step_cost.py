@@ -8,8 +8,6 @@ from bench.predict.passes import Neighbours, cells, context_read, passes_of, pro
 from bench.predict.state import Limits, Request, State
 from bench.predict.step_time import StepTime
 
-__all__ = ["StepCost", "cost_of"]
-
 
 class StepCost:
     """The cost of steps that are computed as a whole."""

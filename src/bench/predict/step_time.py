@@ -16,8 +16,6 @@ from bench.predict.passes import Passes
 from bench.predict.way import way_to_engine
 from bench.statistics import MEDIAN_DEVIATION
 
-__all__ = ["FEWEST_INTERVALS", "Fitted", "StepTime", "fit_steps"]
-
 Floats = npt.NDArray[np.float64]
 
 FEWEST_INTERVALS = 30  # fewest intervals of a fit; convention

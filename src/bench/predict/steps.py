@@ -14,8 +14,6 @@ import polars as pl
 from bench.predict.passes import Neighbours, context_read, passes_of, prompt_read
 from bench.predict.state import Limits
 
-__all__ = ["INTERVAL_SCHEMA", "intervals"]
-
 _Row = dict[str, Any]
 
 INTERVAL_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {

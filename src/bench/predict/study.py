@@ -24,8 +24,6 @@ from bench.records.calibration import Calibration, MeasuredLoad, ModelRecord, Pr
 from bench.study import Workload
 from bench.study.plan import digest
 
-__all__ = ["calibrate_study", "described"]
-
 _LEVELS = 12  # levels of a predicted curve; convention
 _HIGHER = 1.2  # highest predicted level ÷ the highest measured one; convention: below `_BEYOND` of predict.predict
 

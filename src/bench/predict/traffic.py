@@ -14,8 +14,6 @@ from bench.errors import BenchError
 from bench.load.schedule import PlannedRequest, schedule
 from bench.study import Workload
 
-__all__ = ["DAY_S", "Traffic", "read_traffic", "sine"]
-
 DAY_S = 86_400.0  # seconds of a day; derived
 _POINTS = 288  # points of a day's sine; derived: one each five minutes
 _BETWEEN = 33  # points between two moments, between which the rate is a straight line and its sum is none; convention

@@ -12,8 +12,6 @@ import polars as pl
 
 from bench.statistics import TAIL, rarer_by_chance
 
-__all__ = ["LEAST_PATH_S", "Against", "against", "way_to_engine"]
-
 Floats = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
 

@@ -9,8 +9,6 @@ from pathlib import Path
 
 from bench.errors import BenchError
 
-__all__ = ["DATASET", "REVISION", "fetch_dataset"]
-
 DATASET = r"^[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*$"  # an owner and a name
 REVISION = r"^[0-9a-f]{40}$"  # a commit: a branch or a tag may move
 

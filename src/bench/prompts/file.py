@@ -19,8 +19,6 @@ from bench.prompts.functions import right_calls_beside, with_functions
 from bench.prompts.own import Own, OwnPrompt, characters, drawn
 from bench.table_file import Row, read_rows, read_text
 
-__all__ = ["PromptFile"]
-
 # Columns that are looked for, the first that is there: messages of chats, texts, and messages as ShareGPT has them.
 _CHATS = ("messages", "conversations")
 _COLUMNS = (_CHATS[0], "prompt", _CHATS[1])

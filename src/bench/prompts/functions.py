@@ -6,8 +6,6 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = ["right_calls_beside", "with_functions"]
-
 _ASKED = (
     "You answer with calls of functions, and with nothing else: a list of them in Python's syntax, such as "
     '[first_function(number=1, text="a"), second_function(items=[1, 2])]. Give each argument by its name. '

@@ -12,8 +12,6 @@ from bench.errors import BenchError
 from bench.fields import Strict
 from bench.records.form import RequestForm
 
-__all__ = ["Making", "Origin", "Source", "Wanted"]
-
 
 class Wanted(Protocol):
     """A request that needs a prompt.

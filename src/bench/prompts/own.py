@@ -14,8 +14,6 @@ from bench.errors import BenchError
 from bench.prompts.kind import Making, Origin, Source, Wanted
 from bench.prompts.random_ids import VOCABULARY_OF_LETTERS, letters, prompt_ids
 
-__all__ = ["Own", "OwnPrompt", "characters", "drawn", "prompt_digest"]
-
 _ANSWERED = ("assistant", "tool", "function")  # roles of what is recorded of a chat's answers
 _DECILES = 20  # prompts from which deciles are given
 _KINDS = {"text": "a text", "chat": "the messages of a chat", "query": "a query and its documents"}

@@ -15,8 +15,6 @@ from bench.fields import Count
 from bench.prompts.kind import Making, Source, Wanted
 from bench.records.form import RequestForm
 
-__all__ = ["FIRST_ID", "VOCABULARY_OF_LETTERS", "RandomIds", "block_ids", "letters", "prompt_ids", "request_ids"]
-
 FIRST_ID = 3  # below it lie the special tokens of nearly every vocabulary (begin, end, padding)
 _QUERY = 12  # tokens of a query: less than a block of a prefix cache, which documents would share; convention: a search of some words
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"

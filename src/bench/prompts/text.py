@@ -13,8 +13,6 @@ from bench.errors import BenchError
 from bench.prompts.kind import Making, Source, Wanted
 from bench.table_file import read_text
 
-__all__ = ["CutText"]
-
 _FEWEST = 4096  # characters of a text; convention
 _MARK = 4  # tokens at a prompt's beginning that are drawn one by one, so that no prefix cache knows it
 

@@ -12,8 +12,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["ARCHETYPES"]
-
 
 def _lognormal(median: float, sigma: float, low: int, high: int) -> dict[str, Any]:
     return {"distribution": "lognormal", "median": float(median), "sigma": sigma, "min": low, "max": high}

@@ -14,8 +14,6 @@ from bench.errors import BenchError
 from bench.fields import Size, Strict
 from bench.yaml_file import read_yaml
 
-__all__ = ["Accelerator", "accelerator_named", "accelerators"]
-
 _FILE = Path(__file__).with_name("hardware.yaml")
 _Positive = Annotated[float, Field(gt=0)]
 _LEAST = 2**30

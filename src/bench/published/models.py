@@ -15,8 +15,6 @@ from bench.errors import BenchError, shown
 from bench.fields import Count, Strict
 from bench.yaml_file import read_yaml
 
-__all__ = ["DECODER_KEYS", "CatalogueEntry", "catalogue", "catalogue_key", "context_of", "decoder_part"]
-
 _MOST_TOKENS = 10**9
 _CONTEXTS = (
     "max_position_embeddings",

@@ -9,8 +9,6 @@ from pathlib import Path
 from bench.errors import BenchError
 from bench.records.files import read_typed
 
-__all__ = ["Calibration", "Doubt", "Interval", "Judgement", "MeasuredLoad", "ModelRecord", "PredictedLoad", "read_calibration"]
-
 
 @dataclass(frozen=True)
 class Interval:

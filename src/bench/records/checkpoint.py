@@ -9,8 +9,6 @@ from typing import Any
 
 from bench.records.files import read_typed
 
-__all__ = ["Checkpoint", "read_checkpoint"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:

@@ -9,8 +9,6 @@ from typing import Any
 
 from bench.records.files import UNREADABLE, read_object
 
-__all__ = ["checked_names", "checksum", "checksums", "files_of", "record_digest", "whole"]
-
 
 def checksum(file: Path) -> str:
     """A file's SHA-256."""

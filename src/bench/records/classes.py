@@ -6,8 +6,6 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-__all__ = ["class_column", "class_names", "parts_of", "served_alike"]
-
 _CLASS = "class_"  # what the columns of a class begin with
 _STEADY = "steady_"  # what those of a steady window do
 

@@ -18,21 +18,6 @@ import polars as pl
 from bench.records.latencies import LATENCIES
 from bench.records.request import KEPT
 
-__all__ = [
-    "ANALYSIS",
-    "ANSWER_FIELDS",
-    "COLUMNS",
-    "JUDGED_FIELDS",
-    "METRICS",
-    "SECTIONS",
-    "WORKER_FIELDS",
-    "Column",
-    "Section",
-    "columns_of",
-    "family_of",
-    "schema_of",
-]
-
 # Of type `requests`; times in s.
 JUDGED_FIELDS = {"ok": pl.Boolean, **dict.fromkeys(LATENCIES, pl.Float64), "request_class": pl.String}
 ANSWER_FIELDS = dict.fromkeys(KEPT, pl.String)  # of type `answers`, as `RequestRecord` has them

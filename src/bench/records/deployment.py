@@ -11,8 +11,6 @@ from typing import Any
 from bench.records.files import read_typed
 from bench.records.launch import Settings, flags_of, settings_of
 
-__all__ = ["DeploymentFacts", "Hardware", "KvFacts", "Start", "Warmup", "read_facts"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Hardware:

@@ -8,25 +8,6 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-__all__ = [
-    "REDACTED",
-    "SET",
-    "counted",
-    "environment_text",
-    "hidden",
-    "is_secret",
-    "recorded",
-    "redacted",
-    "redacted_command",
-    "redacted_text",
-    "secret_parts",
-    "secrets_in",
-    "shown_settings",
-    "without_secrets",
-    "without_user",
-    "without_values",
-]
-
 REDACTED = "<secret>"  # wherever a value is hidden; deployments' digests hold it
 SET = "set"  # what a record keeps of a secret
 _SHORTEST = 8  # characters of a secret that is looked for in a text; a shorter one would be found in any

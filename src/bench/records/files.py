@@ -14,8 +14,6 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 
 from bench.errors import BenchError, shown
 
-__all__ = ["UNREADABLE", "no_text", "plain", "read_object", "read_typed", "refuse_constant", "typed", "write_record"]
-
 UNREADABLE = (OSError, ValueError, RecursionError)  # what reading a file that is not a record may raise
 # Characters that XML, and so an SVG, cannot hold: the library that draws charts ends the whole process for one of them.
 _NO_TEXT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-__all__ = ["INEXACT", "OPTIONAL", "Omissible", "RequestForm"]
-
 # What Saturate sends to be exact, and a server may refuse. In the order in which it is left out where an answer does not say why.
 Omissible = Literal["ignore_eos", "token_ids", "stream_options", "max_tokens", "temperature"]
 OPTIONAL: tuple[Omissible, ...] = get_args(Omissible)

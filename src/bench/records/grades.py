@@ -8,8 +8,6 @@ from typing import Any
 
 from bench.records.columns import schema_of
 
-__all__ = ["failed_gradings", "why_ungraded", "write_grades"]
-
 _WHY, _FAILURES = "saturate.why", "saturate.failures"
 
 

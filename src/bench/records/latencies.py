@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["LATENCIES", "PERCENTILES", "Latency"]
-
 PERCENTILES = ("p50", "p90", "p95", "p99")
 
 

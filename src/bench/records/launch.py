@@ -12,8 +12,6 @@ from typing import Any
 
 from bench.records.files import read_typed
 
-__all__ = ["Launch", "MemoryPlan", "RouterLaunch", "Settings", "flags_of", "read_launch", "settings_of"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:

@@ -10,8 +10,6 @@ from pathlib import Path
 from bench.errors import shown
 from bench.records.files import read_object, typed
 
-__all__ = ["FORMAT", "INDEX", "OtherFormat", "PackIndex", "read_index"]
-
 FORMAT = 1
 INDEX = "pack.json"
 

@@ -8,8 +8,6 @@ from pathlib import Path
 
 from bench.records.files import read_typed
 
-__all__ = ["FinishedRun", "RunUnderWay", "SessionProgress", "read_progress"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class RunUnderWay:

@@ -7,8 +7,6 @@ from collections.abc import Iterator, Mapping
 
 from bench.records.columns import METRICS, SECTIONS, Column, Section
 
-__all__ = ["with_tables"]
-
 _MARKED = re.compile(r"(<!-- columns: (\w+) -->\n).*?(<!-- end of columns -->\n)", re.DOTALL)
 _KINDS = {"text": "text", "flag": "yes or no", "texts": "list of texts", "requests": "list of requests", "numbers": "list of numbers",
           "misses": "list of misses", "answers": "list of answers"}  # fmt: skip

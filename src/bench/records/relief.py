@@ -8,9 +8,6 @@ from pathlib import Path
 from bench.errors import BenchError
 from bench.records.files import read_typed
 
-__all__ = ["LITTLE", "CurveRelief", "Gain", "Relief", "Reliefs", "read_reliefs"]
-
-
 LITTLE = 1.05  # gain below which more of a resource brings no more; convention
 
 

@@ -10,8 +10,6 @@ from typing import Literal
 
 from bench.errors import BenchError
 
-__all__ = ["KEPT", "Outcome", "RequestRecord", "read_requests", "write_requests"]
-
 Outcome = Literal["ok", "http_error", "stream_error", "truncated", "disconnect", "timeout"]
 
 

@@ -14,8 +14,6 @@ from bench.errors import BenchError, shown
 from bench.records.files import refuse_constant
 from bench.records.request import RequestRecord
 
-__all__ = ["REQUEST_SCHEMA", "odd_key", "request_table"]
-
 _MOST = 1e12  # of a time or a count: what is beyond it was not measured
 
 

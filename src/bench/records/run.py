@@ -13,27 +13,6 @@ from bench.records.deployment import KvFacts
 from bench.records.files import UNREADABLE, read_object, typed
 from bench.records.form import RequestForm
 
-__all__ = [
-    "DECODE",
-    "PREFILL",
-    "RECORD",
-    "REQUESTS",
-    "TELEMETRY",
-    "Client",
-    "Host",
-    "Lost",
-    "Prefix",
-    "ReferenceLoad",
-    "RunHeader",
-    "RunRecord",
-    "SessionHeader",
-    "Stopped",
-    "Worker",
-    "of_role",
-    "read_record",
-    "read_run",
-]
-
 PREFILL, DECODE = "prefill", "decode"  # roles of workers, where prefill and decode are disaggregated
 RECORD, REQUESTS, TELEMETRY = "run.json", "requests.jsonl", "telemetry.jsonl.gz"
 _MOST = 1e12  # of a time or a count: what is beyond it was not measured

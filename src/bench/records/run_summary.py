@@ -10,8 +10,6 @@ from typing import Any
 
 from bench.records.files import read_typed, typed
 
-__all__ = ["NO_COLUMNS", "RunSummary", "read_run_summary", "write_run_summary"]
-
 NO_COLUMNS = ("metrics_missing", "counters_fell", "scrape_gaps")  # of its entries: what the table has no column for
 
 

@@ -9,8 +9,6 @@ from pathlib import Path
 from bench.errors import BenchError
 from bench.records.files import read_typed
 
-__all__ = ["DeploymentSearches", "SearchRecord", "SearchedRun", "found_in", "read_searches"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class SearchedRun:

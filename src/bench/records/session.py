@@ -8,8 +8,6 @@ from pathlib import Path
 
 from bench.records.files import read_typed
 
-__all__ = ["SessionIndex", "read_session_index"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class SessionIndex:

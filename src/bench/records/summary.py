@@ -12,8 +12,6 @@ from bench.errors import BenchError, shown
 from bench.records.columns import COLUMNS, family_of
 from bench.records.files import no_text
 
-__all__ = ["complete", "read_summary", "summary_table"]
-
 _INTEGERS = [name for name, column in COLUMNS.items() if column.kind == "integer"]
 # Names, which charts show.
 _SHOWN = ("deployment", "run", "workload", "family", "model", "engine", "hardware")

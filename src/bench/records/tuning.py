@@ -10,19 +10,6 @@ from typing import Any, Literal
 from bench.errors import BenchError
 from bench.records.files import read_typed
 
-__all__ = [
-    "MISSES",
-    "Confirmed",
-    "Contribution",
-    "Phase",
-    "Predicted",
-    "TuningRecord",
-    "Visit",
-    "Visits",
-    "read_tuning",
-    "read_visits",
-]
-
 MISSES = ("below", "alone")  #: why a search ended that found no rate within the SLOs
 Phase = Literal["first look", "race", "confirmation"]
 

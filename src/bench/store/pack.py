@@ -33,8 +33,6 @@ from bench.study.plan import PROTOCOL
 from bench.study.searches import search_records
 from bench.study.sweep import expand
 
-__all__ = ["STUDY", "Packed", "pack", "packed_facts", "packed_study"]
-
 STUDY = "study.yaml"
 
 

@@ -18,8 +18,6 @@ from bench.store.store import Store
 from bench.study import DeploymentSpec, Paths, Plan, RunSpec
 from bench.study.searches import SearchSpec, search_records
 
-__all__ = ["State", "kept_facts", "refresh_sessions", "run_states", "unended_searches", "unmeasured_sessions", "write_index"]
-
 State = Literal["missing", "measured", "stale", "invalid"]
 
 

@@ -18,8 +18,6 @@ from pathlib import Path
 from bench.records.run import RECORD
 from bench.study import Paths, RunSpec
 
-__all__ = ["Store"]
-
 
 class Store:
     """The folders of runs below `root`.

@@ -27,8 +27,6 @@ from bench.study import DeploymentSpec, Paths, Plan, RunSpec, load_file
 from bench.study.renamed import with_new_names
 from bench.yaml_file import read_yaml
 
-__all__ = ["extract", "runs_of_visits", "study_of", "unpack"]
-
 # Request records and logs compress 5 to 20 times, and telemetry is compressed already; gzip reaches 1,000 on zeros.
 _MOST_RATIO, _SMALLEST, _MOST_BYTES, _MOST_FILES = 100, 2**20, 64 * 2**30, 500_000
 _PART = r"[A-Za-z0-9][A-Za-z0-9._+-]*"

@@ -7,8 +7,6 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-__all__ = ["GAPS", "Gaps"]
-
 
 @dataclass(frozen=True)
 class Gaps:

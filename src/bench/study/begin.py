@@ -7,8 +7,6 @@ from pathlib import Path
 from bench.errors import BenchError
 from bench.shipped import ROOT
 
-__all__ = ["TEMPLATES", "begin"]
-
 #: What a study can begin with, by the name of the template: the shipped file that it copies.
 TEMPLATES = {
     "quick": "config/studies/quick.yaml",

@@ -14,8 +14,6 @@ from bench.published import ARCHETYPES
 from bench.study.arrivals import GAPS
 from bench.study.lengths import Length
 
-__all__ = ["RequestClass", "dealt", "mixture_faults"]
-
 _OWN = ("share", "arrival", "burstiness", "model", "body")  # keys whose value does not simply replace the workload's
 _UNEQUAL = 1e-6  # difference from 1 that shares may have together: thirds are written with some digits; convention
 

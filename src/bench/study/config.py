@@ -20,8 +20,6 @@ from bench.study.search import Search
 from bench.study.tuning import Tune
 from bench.study.workload import Workload
 
-__all__ = ["Config", "Ladder", "Measurement", "Study", "Thresholds"]
-
 _MOST_RUNS = 100_000  # most runs of a study; convention
 
 

@@ -23,8 +23,6 @@ from bench.study.slo import applying, parse_slo
 from bench.study.tuning_faults import tuning_faults
 from bench.study.workload import Workload
 
-__all__ = ["contradictions"]
-
 
 def contradictions(config: Config, swept_names: Mapping[str, Sequence[str]]) -> typing.Iterator[str]:
     """Faults between keys: names that lead nowhere, requests that cannot fit, runs that are asked for twice.

@@ -13,8 +13,6 @@ from bench.records.latencies import LATENCIES, PERCENTILES
 from bench.study.renamed import refuse_renamed
 from bench.study.slo import Slo, parse_slo
 
-__all__ = ["Decision", "SloTexts"]
-
 _Positive = Annotated[float, Field(gt=0)]
 _Amount = Annotated[float, Field(ge=0)]
 

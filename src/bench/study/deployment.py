@@ -18,8 +18,6 @@ from bench.routers import ROUTERS, dealing_problem, disaggregating_problem
 from bench.study.headers import checked_headers
 from bench.study.renamed import refuse_renamed
 
-__all__ = ["LONGEST_NAME", "NAME", "NESTED", "SWEPT", "Deployment", "Engine", "Name", "roles_problem"]
-
 LONGEST_NAME = 60  # most characters of a name, which becomes a folder; convention
 # Names become folders, wildcards and `_`-separated parts of a run's name: hence no underscore, no slash, no upper case.
 NAME = r"^[a-z0-9][a-z0-9.-]*$"

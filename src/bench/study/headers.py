@@ -9,8 +9,6 @@ from functools import partial
 
 from bench.errors import BenchError
 
-__all__ = ["checked_headers", "checked_name", "filled_headers", "own_headers"]
-
 _NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")  # RFC 9110's token
 _VARIABLE = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))")
 _VALUE = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")

@@ -8,8 +8,6 @@ from pathlib import Path
 from bench.errors import BenchError
 from bench.study.paths import Paths
 
-__all__ = ["last_study", "remember_study"]
-
 
 def remember_study(file: Path) -> None:
     """Note the study's file, for commands that are about the results here."""

@@ -14,8 +14,6 @@ from pydantic_core import CoreSchema
 
 from bench.errors import BenchError, shown_share
 
-__all__ = ["Length", "LengthDistribution", "Lengths"]
-
 _NEEDS = {
     "fixed": ("tokens",),
     "uniform": ("min", "max"),

@@ -8,8 +8,6 @@ from pydantic import Field
 
 from bench.fields import Count, Strict
 
-__all__ = ["Lose"]
-
 
 class Lose(Strict):
     """A worker of a fleet that is killed during each run of an open loop, and started again after it."""

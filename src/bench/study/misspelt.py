@@ -5,8 +5,6 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-__all__ = ["meant"]
-
 # Our keys with what vLLM, llama.cpp, SGLang, GuideLLM, AIPerf, inference-perf and a model's config.json call them. A name may stand
 # with several keys; the first that there is at its place is meant.
 _ELSEWHERE = {

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-__all__ = ["as_written", "names_text"]
-
 _MOST_NAMED = 8  # most names that a message lists; convention
 
 

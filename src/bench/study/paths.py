@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["ANALYSES", "TABLES", "Paths"]
-
 # The files of an analysis: its tables, and what the report alone reads.
 TABLES = (
     "capacity.parquet",

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from bench.study.plan import Plan
     from bench.study.specs import RunSpec
 
-__all__ = ["auto_lines", "enough_requests", "prompt_lines", "requests_for", "thin_levels", "with_requests"]
-
 _WINDOW = 0.6  # share of a run's requests in its steady window; convention
 _SPREAD = 1.5  # factor on the requests, as those that resemble their neighbours count as fewer; convention
 # times that a closed loop replaces its requests in flight: a ramp, and a window of several latencies; convention

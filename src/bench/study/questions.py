@@ -16,34 +16,6 @@ from bench.statistics import FEWEST_POINTS
 from bench.study.settings import SPECULATION, STEP_TOKENS, crossed_settings, flag_column, varying_settings
 from bench.study.workload import ALIKE
 
-__all__ = [
-    "CROSSED",
-    "FEWEST_CONFIGURATIONS",
-    "SWEEPS",
-    "Condition",
-    "Rows",
-    "beside_baseline",
-    "crossed_factors",
-    "crossed_families",
-    "deployments_alike",
-    "kept_beside_baseline",
-    "lengths",
-    "levels",
-    "mixed",
-    "on_fleet",
-    "on_gpus",
-    "plain",
-    "predictable",
-    "several_settings",
-    "shows_kv_cache",
-    "speculative",
-    "tokens_over_time",
-    "two_settings",
-    "varied",
-    "wanted",
-    "with_and_without_streaming",
-]
-
 Rows = Sequence[Mapping[str, Any]]
 Condition = Callable[[Rows], bool]
 CROSSED = ("level", "prompt_fixed", "output_fixed")

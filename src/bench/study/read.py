@@ -23,8 +23,6 @@ from bench.study.tuning import with_ladder
 from bench.study.workload import Workload
 from bench.yaml_file import line_of, read_yaml
 
-__all__ = ["load_config", "load_file", "load_workload", "read_workload"]
-
 _MOST_FAULTS = 30  # most faults that a message names; convention
 _KINDS = ("constrained-int", "constrained-float")  # what pydantic calls a bounded number
 

@@ -20,8 +20,6 @@ from bench.published import Accelerator
 from bench.study import config, decision, deployment, lose, search, turns, workload
 from bench.study.lengths import LengthDistribution
 
-__all__ = ["reference", "schema"]
-
 _INTRODUCTION = """\
 # Configuration
 

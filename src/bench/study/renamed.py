@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["refuse_renamed", "with_new_names"]
-
 
 def refuse_renamed(content: Any, old: str, new: str) -> Any:
     """`content` of one entry, as a validator takes and returns it.

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from bench.study.specs import RunSpec
 
-__all__ = ["Place", "alternating", "places_of", "session_of"]
-
 
 @dataclass(frozen=True)
 class Place:

@@ -9,8 +9,6 @@ from pydantic import BeforeValidator, Field, model_validator
 from bench.fields import Count, Strict
 from bench.study.decision import SloTexts
 
-__all__ = ["EQUILIBRIUM", "KV_CACHE", "SLO", "THROUGHPUT", "Search"]
-
 SLO: Literal["slo"] = "slo"
 KV_CACHE: Literal["kv_cache"] = "kv_cache"
 THROUGHPUT: Literal["throughput"] = "throughput"

@@ -19,8 +19,6 @@ from bench.study.slo import Slo
 from bench.study.specs import DeploymentSpec, RunSpec, digest, load_label
 from bench.study.workload import Workload
 
-__all__ = ["SearchSpec", "found_runs", "search_records"]
-
 
 @dataclass(frozen=True)
 class SearchSpec:

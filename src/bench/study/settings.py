@@ -12,21 +12,6 @@ from typing import Any
 from bench.errors import shown_size
 from bench.study.deployment import SWEPT
 
-__all__ = [
-    "SETTINGS",
-    "SPECULATION",
-    "STEP_TOKENS",
-    "VARIABLE",
-    "crossed_settings",
-    "flag_column",
-    "is_own",
-    "setting_name",
-    "settings_in",
-    "value_text",
-    "varying_settings",
-    "with_others",
-]
-
 _KEYS = [name for name in SWEPT if name not in {"model", "engine", "served_name"}]
 # Keys of a deployment that are settings of its server, each a column of the summary. How it spreads over devices comes first: other
 # settings are changed because of it.

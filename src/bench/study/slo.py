@@ -11,8 +11,6 @@ from bench.errors import BenchError
 from bench.records.classes import class_column
 from bench.records.latencies import LATENCIES, PERCENTILES
 
-__all__ = ["Slo", "applying", "parse_slo"]
-
 _UNITS = {"s": 1.0, "ms": 1e-3}  # seconds of a unit; derived
 _CLASS = r"[a-z0-9][a-z0-9.-]*"  # as names of a configuration are
 _COLUMN = rf"(?:class_({_CLASS})_)?({'|'.join(LATENCIES)})_({'|'.join(PERCENTILES)})_s"

@@ -18,8 +18,6 @@ from bench.study.paths import Paths
 from bench.study.settings import SETTINGS, VARIABLE, flag_column
 from bench.study.workload import Workload
 
-__all__ = ["PROTOCOL", "DeploymentSpec", "RunSpec", "digest", "load_label"]
-
 _OF_CPU, _OF_GPU = {"cores"}, {"gpu_memory_utilization"}  # which mean nothing to the other
 
 # version of the measuring protocol: where old runs no longer compare, raise it (tests/test_protocol.py), and every run is measured

@@ -22,8 +22,6 @@ from bench.records.environment import is_secret
 from bench.study.deployment import LONGEST_NAME, NAME, NESTED, SWEPT, Deployment
 from bench.study.misspelt import meant
 
-__all__ = ["Combination", "Expansion", "expand"]
-
 _MOST = 1000  # most combinations of a sweep; convention
 _DIGITS = 6  # digits of the digest with which a name ends that would be too long; convention
 # Ahead of a value in a name. Keys that are not here, flags and variables stand by their own names; where the value is a name itself,

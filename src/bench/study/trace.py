@@ -16,18 +16,6 @@ from bench.study.trace_tree import Trees, in_trees
 from bench.study.trace_weka import is_weka, weka_rows
 from bench.table_file import Row, read_rows
 
-__all__ = [
-    "PUBLISHERS",
-    "Format",
-    "TraceRequest",
-    "calls_left_out",
-    "different_tokens",
-    "format_of",
-    "read_trace",
-    "shared_block",
-    "unit_not_known",
-]
-
 _LONGEST = 2**31  # tokens that no model's context has, so that a time in a wrong column is beyond it; convention
 
 

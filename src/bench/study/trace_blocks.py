@@ -9,8 +9,6 @@ from typing import Any
 
 from bench.errors import BenchError, shown
 
-__all__ = ["Chains", "hash_ids"]
-
 
 class Chains:
     """Numbers of blocks. Two prompts have the same number at a place if all of their ids up to there are the same, and only then.

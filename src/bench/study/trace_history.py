@@ -13,8 +13,6 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
-__all__ = ["BLOCK", "Histories", "messages_of"]
-
 BLOCK = 16  # tokens of a block that prompts may share; convention: vLLM's, below which no prefix cache of its finds anything
 _AHEAD = ("gen_ai.tool.definitions", "gen_ai.system_instructions")
 _MESSAGES = "gen_ai.input.messages"

@@ -20,8 +20,6 @@ from bench.study.trace_history import BLOCK, Histories, messages_of
 from bench.study.trace_times import SECONDS, date_s, number_of, since_1970
 from bench.table_file import Row
 
-__all__ = ["Call", "are_logs", "calls_of", "is_otel", "left_out", "otel_rows"]
-
 _PROMPT = ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens", "llm.token_count.prompt")
 _OUTPUT = ("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens", "llm.token_count.completion")
 _CONVERSATION = ("gen_ai.conversation.id", "session.id")  # the latter is OpenInference's

@@ -8,8 +8,6 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Literal
 
-__all__ = ["SECONDS", "TraceUnit", "date_of", "date_s", "number_of", "since_1970"]
-
 TraceUnit = Literal["s", "ms", "us", "ns"]
 #: Seconds of each unit.
 SECONDS: dict[TraceUnit, Decimal] = {"s": Decimal(1), "ms": Decimal("1e-3"), "us": Decimal("1e-6"), "ns": Decimal("1e-9")}

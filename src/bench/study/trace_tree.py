@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from bench.errors import BenchError, shown
 from bench.table_file import Row
 
-__all__ = ["Trees", "in_trees"]
-
 
 @dataclass(frozen=True)
 class Trees:

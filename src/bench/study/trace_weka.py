@@ -13,8 +13,6 @@ from typing import Any, NamedTuple
 from bench.errors import BenchError, shown
 from bench.table_file import Row
 
-__all__ = ["is_weka", "weka_rows"]
-
 _NAMES = {"in": "prompt_tokens", "out": "output_tokens"}
 
 

@@ -13,8 +13,6 @@ from bench.study.search import Search
 if TYPE_CHECKING:
     from bench.study.config import Config
 
-__all__ = ["Tune", "candidates", "competing", "with_ladder"]
-
 Objective = Literal["requests", "cost"]
 
 

@@ -12,8 +12,6 @@ from bench.study.named import as_written, names_text
 from bench.study.search import SLO
 from bench.study.tuning import candidates, competing
 
-__all__ = ["tuning_faults"]
-
 _PARALLEL = {"tensor_parallel", "pipeline_parallel", "data_parallel"}
 _FEWEST_CANDIDATES = 2  # fewest servers of a tuning; derived
 

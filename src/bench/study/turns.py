@@ -13,8 +13,6 @@ from bench.fields import Strict
 from bench.study.headers import checked_name
 from bench.study.lengths import Length
 
-__all__ = ["Pause", "Turns", "pauses"]
-
 Seconds = Annotated[float, Field(gt=0)]
 _SECRETS = ("authorization", "cookie", "x-api-key", "api-key")
 

@@ -24,8 +24,6 @@ from bench.study.trace import PUBLISHERS, TraceRequest, read_trace, shared_block
 from bench.study.trace_times import TraceUnit
 from bench.study.turns import Turns
 
-__all__ = ["ALIKE", "OPEN", "Ramp", "Step", "Workload"]
-
 OPEN = tuple(GAPS)
 # Columns of the summary in which two workloads agree that differ by streaming alone.
 ALIKE = (

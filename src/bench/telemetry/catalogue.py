@@ -9,20 +9,6 @@ from difflib import get_close_matches
 
 from bench.engines import ENGINES, Exposed, Kind, Spelling
 
-__all__ = [
-    "COUNTERS",
-    "GAUGES",
-    "HISTOGRAMS",
-    "MEANS",
-    "MOST_LAG_S",
-    "SHARES",
-    "Catalogue",
-    "exposition_names",
-    "find_catalogue",
-    "lag_of",
-    "of_other_versions",
-]
-
 GAUGES = ("kv_usage", "running", "waiting")  # kv_usage: share of the KV cache in use, 0 to 1; the others: requests
 SHARES = ("kv_usage",)  # of several engines behind one endpoint the fullest counts; other gauges add up
 # Tokens, but for preemptions, which are of requests, and drafts, which are of steps that verified one.

@@ -8,8 +8,6 @@ percent to a ratio, MiB to bytes: its release notes, and DCGM 4.7's field identi
 
 from __future__ import annotations
 
-__all__ = ["DEVICE_METRICS", "DEVICE_NAMES", "NO_VALUE", "is_nvml"]
-
 # Ours: (the exposition's name, what its value is multiplied by to become ours).
 DEVICE_METRICS = {
     "gpu_utilisation": (("DCGM_FI_DEV_GPU_UTIL", 0.01), ("DCGM_FI_DEV_GPU_UTIL_RATIO", 1.0)),

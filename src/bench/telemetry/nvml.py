@@ -15,8 +15,6 @@ from typing import Any
 
 from bench.telemetry.devices import DEVICE_METRICS
 
-__all__ = ["GpuReader", "NvmlError", "gpu_uuids", "gpus_missing", "nvml_endpoint", "nvml_problem"]
-
 _SCHEME = "nvml:"
 _COUNTERS = ("gpu_energy_j",)
 

@@ -33,8 +33,6 @@ from bench.telemetry.catalogue import MOST_LAG_S, lag_of
 from bench.telemetry.devices import is_nvml
 from bench.telemetry.nvml import GpuReader, NvmlError
 
-__all__ = ["main", "scrape", "scraping"]
-
 _CONNECT_S = 1.0  # longest time for a connection (s); convention
 _READ_S = 5.0  # longest silence of an answer (s); convention
 _SCRAPE_S = _CONNECT_S + _READ_S + 1  # longest scrape (s); derived

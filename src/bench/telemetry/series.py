@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 
 from bench.engines import Kind
 
-__all__ = ["apart"]
-
 _Labels = Mapping[str, str]
 
 

@@ -11,8 +11,6 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
-__all__ = ["Stranger", "strangers"]
-
 _ROUTER, _PROXY, _ENGINE = "a router", "a proxy", "an engine that is not read here"
 
 
