@@ -1,7 +1,7 @@
 """Real servers behind a real router, against the prediction of a model that was calibrated on each of them.
 
     apt-get install haproxy
-    snakemake --cores 1 results/deployments/llama-cpp/launch.json results/deployments/llama-cpp/deployment.json
+    snakemake --cores 1 results/sessions/llama-cpp/1.json --configfile config/studies/two-engines-small.yaml
     python -m benchmarks.behind_router results:llama-cpp --folder fleet
     python -m benchmarks.behind_router results:llama-cpp --folder fleet-vllm --front vllm-router
     python -m benchmarks.behind_router results:llama-cpp --folder fleet-3 --servers 3

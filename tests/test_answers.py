@@ -227,7 +227,7 @@ def test_what_load_is_sustained_and_how_it_recovers(summary):
         r"a · chat: sustains \S+ requests/s at 8 requests/s \(.*\); at 24 it misses steadiness \(requests pile up: 40 % .*\)\.",
         curve,
     )
-    assert found["recovery"].lines == ("a · step: TTFT is as before 1.7 s after the step.",)
+    assert found["recovery"].lines == ("a · step at 3 requests/s: TTFT is as before 1.7 s after the step.",)
     assert "sets no SLO, so a load counts as sustained while requests do not pile up" in found["capacity"].sure[0]
     assert found["capacity"].sure[1].startswith("a · chat: C_max, the highest load that is sustained, is 8 (")
     assert found["capacity"].do == (

@@ -114,7 +114,15 @@ def test_single_loads_and_steps():
               {**level, "valid": 0}, {**level, "valid": 0, "runs": 2}]  # fmt: skip
     shown = [Slo("ttft", "p50", 1.0), Slo("e2e", "p95", 1.0)]
     steps = [
-        {"deployment": "a", "workload": "w", "valid": valid, "recovered": recovered, "recovery_s": after}
+        {
+            "deployment": "a",
+            "workload": "w",
+            "axis": "request_rate",
+            "level": 4.0,
+            "valid": valid,
+            "recovered": recovered,
+            "recovery_s": after,
+        }
         for valid, recovered, after in ((True, True, 1.7), (True, False, None), (False, None, None))
     ]
     snapshots.same("alone", [*written("one load", alone.answer(levels, shown)), *written("steps", recovery.answer(steps))])

@@ -18,12 +18,13 @@ def answer(baseline: str, found: Mapping[str, Comparison]) -> Answer:
     compared = {name: each for name, each in others.items() if each.overall.height}
     again = f"{baseline} was measured again as {listed(replicas)}, which shows how far its sessions differ."
     sights = [
-        f"{name}, {METRICS[row['metric']].title}: {overlooked(row, row['could_see'] / 2)}."
+        f"{name}, {METRICS[row['metric']].title}: {overlooked(row, _half(row['could_see']))}."
         for name, each in compared.items()
         if (row := sight(each))
     ]
-    if any(each.overall["spread_assumed"].any() for each in compared.values()):
-        sights.append("How far sessions differ is assumed; four sessions (study.sessions) would measure it.")
+    if assumed := [name for name, each in compared.items() if each.overall["spread_assumed"].any()]:
+        of = "" if len(assumed) == len(compared) else f" of {listed(assumed)}"
+        sights.append(f"How far sessions{of} differ is assumed; four sessions (study.sessions) would measure it.")
     return Answer(
         name="comparison",
         question=f"What is better or worse than {baseline}?",
@@ -34,6 +35,11 @@ def answer(baseline: str, found: Mapping[str, Comparison]) -> Answer:
             *([AGAIN] if any(map(_lost, others.values())) else []),
         ),
     )
+
+
+def _half(percent: float) -> float:
+    """Of two digits."""
+    return float(f"{percent / 2:.2g}")
 
 
 def _lines(name: str, found: Comparison) -> list[str]:

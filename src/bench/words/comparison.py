@@ -181,10 +181,14 @@ def blind_spots(found: Comparison, percent: float) -> list[str]:
 
 
 def overlooked(row: Row, percent: float) -> str:
-    """Why a difference of `percent` could have been overlooked, and what it would take. Args: row: of `blind`."""
+    """Why a difference of `percent` could have been overlooked, and what it would take.
+
+    Args:
+        row: of `blind`. percent: as it is printed.
+    """
     if row["could_see"] is None:
         return "nothing shows how far runs differ by chance; measure 4 sessions of each side"
-    size = size_text(percent / 100)
+    size = f"{percent:g} %"
     takes = "more than 100 sessions" if row["sessions"] is None else count_text(row["sessions"], "session")
     return (
         f"a difference of {size} over all levels could be overlooked; this comparison sees "

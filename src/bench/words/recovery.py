@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bench.words.answer import AGAIN, Answer, shortened
+from bench.words.answer import AGAIN, Answer
+from bench.words.loads import load_cell
 
 
 def answer(steps: Sequence[Mapping[str, Any]]) -> Answer:
@@ -13,7 +14,10 @@ def answer(steps: Sequence[Mapping[str, Any]]) -> Answer:
     return Answer(
         name="recovery",
         question="How does the server recover from a step of its load?",
-        lines=shortened([f"{step['deployment']} · {step['workload']}: {_line(step)}" for step in steps]),
+        lines=tuple(
+            f"{step['deployment']} · {step['workload']} at {load_cell(step['level'], step['axis'])}: {_line(step)}"
+            for step in steps
+        ),
         sure=(
             "From the end of the step to the first of nine requests in a row whose median TTFT is no more than what nine of ten had "
             "before the step.",
