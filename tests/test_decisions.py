@@ -462,6 +462,7 @@ RELIEVED = Bottleneck(
         (replace(RELIEVED, tied=2), None),  # either may be it
         (replace(RELIEVED, gains=(Gain("decode", 1.8, 1.7, 2.0),)), None),
         (Bottleneck(evidence="preemptions", runs=("a/8",)), "memory_bound"),  # what the server shows, without a model
+        (Bottleneck(evidence="preemptions", runs=("a/8",), gains=(Gain("kv", 1.0, 1.0, 1.02),)), None),  # and with one
         (Bottleneck(evidence="highest_level", runs=("a/8",)), None),
     ],
 )

@@ -34,7 +34,7 @@ BURST = {"arrival": ["burst"] * 3, **dict.fromkeys(("steady_from_s", "steady_req
 
 
 def study(summary, decision=SLO, **curves):
-    told = {"levels": (1, 2, 4), "ttft_p99_s": [0.1, 0.2, 3.0], "duration_s": [1.0] * 3, **FULL, **SERVED}
+    told = {"levels": (1, 2, 4), "ttft_p99_s": [0.1, 0.12, 3.0], "duration_s": [1.0] * 3, **FULL, **SERVED}
     runs = frame(summary, curves or {"a": told})
     return Results(runs, pl.DataFrame(schema={"deployment": pl.String, "run": pl.String}), None, decision)
 
@@ -42,7 +42,7 @@ def study(summary, decision=SLO, **curves):
 @pytest.mark.parametrize(
     ("told", "decision", "words"),
     [
-        ({}, SLO, "Sustains 4 requests/s at 2 requests in flight (3.56 to 6.52 at 95 % confidence). C_max is 2 (at least 2, below 4)."),
+        ({}, SLO, "Sustains 4 requests/s at 2 requests in flight (3.6 to 6.52 at 95 % confidence). C_max is 2 (at least 2, below 4)."),
         ({"throughput_requests_per_s": [4.0, 4.0, 4.0]}, SLO, "Sustains 4 requests/s at 1 request in flight (3.6 to 4.4 at 95 % confidence). "
          "C_max is 2 (at least 2, below 4), but sustains no more."),
         ({"ttft_p99_s": [0.1] * 3}, SLO, "Sustains 8 requests/s at 4 requests in flight (at least 7.2 at 95 % confidence, its upper end is not "
@@ -58,7 +58,7 @@ def study(summary, decision=SLO, **curves):
     ],
 )  # fmt: skip
 def test_a_curve_in_a_sentence(summary, told, decision, words):
-    curve = {"levels": (1, 2, 4), "ttft_p99_s": [0.1, 0.2, 3.0], **FULL, **SERVED, **told}
+    curve = {"levels": (1, 2, 4), "ttft_p99_s": [0.1, 0.12, 3.0], **FULL, **SERVED, **told}
     assert curves(study(summary, decision, a=curve))[0].sustains.startswith(words)
 
 
@@ -80,10 +80,10 @@ def test_the_fleet_in_a_sentence(summary):
     results = study(summary)
     told = curves(results)[0]
     assert load_figure("fleet").finding(results) == told.takes.removesuffix(".")
-    assert told.at_most == " (16 to 29 at 95 % confidence)"
+    assert told.at_most == " (16 to 28 at 95 % confidence)"
     assert (
         told.takes
-        == "A peak of 100 requests/s takes 25 instances (16 to 29 at 95 % confidence), 33 GPUs with the safety factor 1.3."
+        == "A peak of 100 requests/s takes 25 instances (16 to 28 at 95 % confidence), 33 GPUs with the safety factor 1.3."
     )
     assert told.fleet["cost"]["hour"] == 66
     alone = Decision(slo=["ttft_p99=1s"])
@@ -149,7 +149,7 @@ def test_a_search_has_the_interval_of_all_runs_of_its_curve(summary, axis, last)
 )
 def test_a_search_keeps_what_the_curve_does_not_show(summary, told, of_record):
     results = study(
-        summary, a={"levels": (1, 2, 4), "ttft_p99_s": [0.1, 0.2, 3.0], "duration_s": [1.0] * 3, **FULL, **SERVED, **told}
+        summary, a={"levels": (1, 2, 4), "ttft_p99_s": [0.1, 0.12, 3.0], "duration_s": [1.0] * 3, **FULL, **SERVED, **told}
     )
     record = searched(**{"workload": results.runs["workload"][0], **of_record})
     assert replace(results, searches=(("a", record),)).answered == (("a", record),)
@@ -172,7 +172,7 @@ def test_how_many_may_fail_is_the_decisions(summary):
 
 
 def test_a_burst_has_no_fleet_and_says_why(tmp_path, summary):
-    curve = {"levels": (1, 2, 4), "ttft_p99_s": [0.1, 0.2, 3.0], **FULL, **BURST}
+    curve = {"levels": (1, 2, 4), "ttft_p99_s": [0.1, 0.12, 3.0], **FULL, **BURST}
     found = curves(study(summary, a=curve))[0]
     assert (found.fleet, found.takes, found.found.measured) == (None, "", None)
     page = tmp_path / "report.html"
@@ -182,7 +182,7 @@ def test_a_burst_has_no_fleet_and_says_why(tmp_path, summary):
 
 def test_nothing_is_claimed_of_a_server_that_tells_nothing(tmp_path, summary):
     silent = dict.fromkeys(("kv_usage_peak", "waiting_standing", "preemptions", "waiting_peak", "running_peak"), [None] * 3)
-    results = study(summary, a={"levels": (1, 2, 4), "ttft_p99_s": [0.1, 0.2, 3.0], **silent})
+    results = study(summary, a={"levels": (1, 2, 4), "ttft_p99_s": [0.1, 0.12, 3.0], **silent})
     curve = curves(results)[0]
     assert curve.limit.cause == "unknown"
     page = tmp_path / "report.html"
@@ -225,7 +225,7 @@ def test_the_page_says_it_all(tmp_path, summary):
     first = lines.index("| curve | load | TTFT P99 | requests/s | tokens/s | valid runs |")
     assert lines[first + 2 : first + 5] == [
         "| a · short | 1 | **100 ms** | 2 | 100 | 1 of 1 |",
-        "| a · short | 2 | **200 ms** | 4 | 100 | 1 of 1 |",
+        "| a · short | 2 | **120 ms** | 4 | 100 | 1 of 1 |",
         "| a · short | 4 | 3 s | 8 | 100 | 1 of 1 |",
     ]
     cards = lines.index(next(line for line in lines if line.startswith("| deployment | sustains within TTFT P99 ≤ 1 s |")))

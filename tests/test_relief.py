@@ -11,6 +11,8 @@ from bench.analyse.reliefs import find_reliefs
 from bench.errors import BenchError
 from bench.predict.asked import Asked
 from bench.predict.calibrate import calibrate
+from bench.predict.ensemble import typical
+from bench.predict.limit import Replays
 from bench.predict.relief import agreed, relief_of
 from bench.predict.state import Limits, Request, State
 from bench.predict.step_cost import StepCost
@@ -84,12 +86,21 @@ def test_a_model_that_does_not_find_the_measured_limit_again_has_no_relief():
     assert relief_of(model, runs, slos, {"ttft"}, 1.0, fewest=150) is None  # and one that missed at a single request
 
 
-def test_where_latency_hardly_rises_with_load_the_limit_is_the_measured_one():
+def test_where_latency_hardly_rises_with_load_the_limit_is_the_measured_one(monkeypatch):
     """With two slots TPOT P50 is 9.6 ms at three and four in flight, and replays meet that up to one in flight, or up to 28."""
     two, lengths = replace(LIMITS, sequences=2), {"prompts": (20, 60), "outputs": (5, 20)}
     runs = loops(two, (1, 3, 4), **lengths)
-    found = relief_of(calibrate(runs, two, draws=5), runs, [parse_slo("tpot_p50=9.6ms")], {"tpot"}, 4.0, 3.0, fewest=150)
+    model = calibrate(runs, two, draws=5)
+    found = relief_of(model, runs, [parse_slo("tpot_p50=9.6ms")], {"tpot"}, 4.0, 3.0, fewest=150)
     assert [gain.resource for gain in found.gains[: found.tied]] == ["decode"]
+    several = [parse_slo("tpot_p50=9.6ms"), parse_slo("ttft_p90=100s")]  # one of which says nothing of the other
+    assert relief_of(model, runs, several, {"tpot"}, 4.0, 3.0, fewest=150) is None
+    asked, levels = Asked(runs, 150), set()
+    monkeypatch.setattr(asked, "at", lambda level, count: levels.add(level) or Asked.at(asked, level, count))
+    lax = Replays(typical(model), asked, [parse_slo("tpot_p50=10ms")], 4.0)  # met at far more than the four that miss
+    assert [lax.own(3.6).level, lax.own(60.0).level, lax.own(None)] == [3.0, 60.0, None]
+    assert {60.0, 61.0} < levels
+    assert all(level.is_integer() for level in levels)  # 2 % beyond 60 are not asked for
 
     def halved(**step):
         return TRUE.seconds(**step) - TRUE.seconds(**{**step, "firsts": 0, "prefill": 0, "attended": 0.0}) / 2

@@ -223,7 +223,8 @@ def headroom(valid: pl.DataFrame, saturation: pl.DataFrame, points: pl.DataFrame
 
 
 def makers(causes: Mapping[tuple[str, str], Bottleneck], behind: Sequence[Advice]) -> Iterator[Advice]:
-    """Curves that the KV cache ends, or others' prompts, as their cause has it; not where it ties with another.
+    """Curves that the KV cache ends, or others' prompts, as their cause has it; not where it ties with another, nor where replays say
+    that more of it brings nothing.
 
     Args:
         behind: of `front_end`: clients that wait for an API server would get no more from another accelerator.
@@ -231,8 +232,8 @@ def makers(causes: Mapping[tuple[str, str], Bottleneck], behind: Sequence[Advice
     excused = {(each.numbers["deployment"], each.numbers["workload"]) for each in behind}
     for (deployment, workload), limit in causes.items():
         kind = _MAKERS.get(limit.cause)
-        if kind and limit.tied < 2 and (deployment, workload) not in excused:
-            gain = limit.gains[0] if limit.evidence == "relieved" else None
+        gain = next((each for each in limit.gains if each.resource == limit.cause), None)
+        if kind and limit.tied < 2 and (gain is None or gain.sure) and (deployment, workload) not in excused:
             yield Advice(kind, limit.runs, {"deployment": deployment, "workload": workload}, gain=gain)
 
 

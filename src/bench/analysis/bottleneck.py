@@ -160,19 +160,23 @@ def _missed_by(point: Mapping[str, Any]) -> set[str]:
 def refusals(
     missing: pl.DataFrame, lower: pl.DataFrame, point: Mapping[str, Any], slos: Sequence[Slo], here: Bottleneck
 ) -> Bottleneck | None:
-    """How many requests fail; None where they do not end the range: fewer fail than may, and they are fewer than half of those that
-    miss an SLO, or as many fail at the lower levels.
+    """How many requests fail, where failures end the range: more fail than may, or an SLO is missed mostly by requests that fail,
+    significantly more than at lower levels. `few_failures` where that is not known of any SLO that is missed; None where they do not.
     """
     by = _missed_by(point)
-    if "failed" not in by and not any(_mostly_failed(missing, lower, slo) for slo in slos if slo.column in by):
+    shown = [_missed_by_failures(missing, lower, slo) for slo in slos if slo.column in by]
+    refused = "failed" in by or True in shown
+    doubtful = len(shown) == len(by) and set(shown) == {None}  # whatever else is missed has a cause to find
+    if not (refused or doubtful):
         return None
     window = missing["steady_requests"].null_count() == 0
     failed, requests = (int(missing[f"steady_{name}" if window else name].sum()) for name in ("failed", "requests"))
     said = missing["failure_said"].drop_nulls() if "failure_said" in missing.columns else pl.Series([], dtype=pl.String)
     broken = sum(missing[name].sum() for kind in _BROKEN if (name := f"outcome_{kind}") in missing.columns)
+    kind: Evidence = "broken" if 2 * broken > missing["failed"].sum() else "refused"
     return replace(
         here,
-        evidence="broken" if 2 * broken > missing["failed"].sum() else "refused",
+        evidence=kind if refused else "few_failures",
         failed=failed,
         requests=requests,
         in_flight=_mean(missing, "steady_in_flight"),
@@ -180,14 +184,19 @@ def refusals(
     )
 
 
-def _mostly_failed(missing: pl.DataFrame, lower: pl.DataFrame, slo: Slo) -> bool:
+def _missed_by_failures(missing: pl.DataFrame, lower: pl.DataFrame, slo: Slo) -> bool | None:
     """Whether most of the requests that miss the SLO failed, since a failed one misses it, and significantly more fail than at lower
-    levels: requests that fail at any load do not limit the load.
+    levels: requests that fail at any load do not limit the load. None where it is not known: none fails at lower levels, but that may
+    be chance, and the SLO would be met if none failed here.
     """
     judged, before = _judged(missing, slo), _judged(lower, slo)
     failed, failed_before = (each.filter(~pl.col("ok")).height for each in (judged, before))
     late = judged.filter(pl.col("ok") & (pl.col(slo.metric) > slo.limit_s)).height
-    return failed > late and (before.is_empty() or rarer_by_chance(failed_before, before.height, failed, judged.height) <= TAIL)
+    if failed <= late:
+        return False
+    if before.is_empty() or rarer_by_chance(failed_before, before.height, failed, judged.height) <= TAIL:
+        return True
+    return False if failed_before or judged.height - late < slo.share * judged.height else None
 
 
 def _judged(runs: pl.DataFrame, slo: Slo) -> pl.DataFrame:

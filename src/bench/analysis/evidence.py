@@ -20,6 +20,7 @@ Evidence = Literal[
     "no_usage",
     "refused",
     "broken",
+    "few_failures",
     "alone_prefill",
     "alone_decode",
     "alone",

@@ -70,7 +70,7 @@ class Highest:
 
     Attributes:
         spare: resources of which the server had more than enough beyond it too. open: whether no load beyond it was tried.
-        played: its replay. over: by how much (ln) latencies may be over their limits, as they were where the limit was measured.
+        played: its replay. over: by how much (ln) latency may be over its limit, as it was where the limit was measured.
     """
 
     level: float
@@ -107,18 +107,20 @@ class Replays:
         """The highest load within the SLOs of the member itself; None where its replays are far from what was measured.
 
         They are near it in load, or, where latency hardly rises with load, in latency: then little in it is much in the limit. The
-        limit of such a member is the measured one, and whatever its latencies are off by there they may be at other loads.
+        limit of such a member is the measured one, and whatever its latency is off by there it may be at other loads. Latency
+        counts where the limit is measured and one SLO alone bounds the curve: what it is off by says nothing of another one.
 
         Args:
             measured: the highest load within the SLOs; None where it is not known: no higher than the lowest that misses.
         """
-        if found := self.found_again(measured):
+        found = self.found_again(measured)
+        if found or measured is None or len(self._slos) > 1:
             return found
-        at = self._level(measured or self._near)
+        at = self._level(measured)
         here = self._try(self._member, at)
         if not here.rps or abs(here.excess) > _LATENCY_OFF:
             return None
-        above = self._try(self._member, max(CLOSE * at, at + self.held))
+        above = self._try(self._member, self._level(max(CLOSE * at, at + self.held)))
         return Highest(at, here.rps, above.spare, open=False, played=here.played, over=here.excess)
 
     def found_again(self, measured: float | None) -> Highest | None:
@@ -153,8 +155,8 @@ class Replays:
         return Highest(found, tried[found].rps, spare, not beyond, tried[found].played)
 
     def _level(self, load: float) -> float:
-        """A load as it can be asked for: of a closed loop a whole number."""
-        return float(max(1, round(load))) if self.held else load
+        """A load as it can be asked for, and no higher: of a closed loop a whole number."""
+        return float(max(1, math.floor(round(load, 6)))) if self.held else load  # exp(ln 6) may be just less than 6
 
     def _try(self, server: Member, level: float) -> _Tried:
         """Replay so many requests that the number of those in flight is no chance."""

@@ -48,7 +48,7 @@ TEXTS: dict[Recommendation, tuple[str, str]] = {
     ),
     "interference": (
         "Hardware makers",
-        "Prompts of other requests, computed between a request's tokens, end what {deployment} sustains ({workload})[: {relief}]. "
+        "Prompts of other requests, computed between a request's tokens, end what {deployment} sustains ({workload}): {relief}. "
         "Prefill and decode on accelerators of their own would not disturb each other.",
     ),
     "eviction": (

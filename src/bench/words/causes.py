@@ -25,6 +25,8 @@ WHY: dict[Evidence, str] = {
     "no_usage": "{at}, it misses. Why is not known: the server does not report its KV usage.",
     "refused": f"{{at}}, the server refuses or fails {_FAILED}",
     "broken": f"{{at}}, the server breaks off or fails {_FAILED}",
+    "few_failures": "{at}, {failed:,} of {requests:,} requests fail, and without these it would not miss. Why is not known: too few "
+    "fail to show whether failures grow with the load.",
     "full_cache": "{at}, the KV cache is full.",
     "slots": "{at}, all {slots} sequences of max_num_seqs run, and requests wait.",
     "prompts": "{at}, requests wait for the prefill of others.",
@@ -69,6 +71,7 @@ REMEDIES: dict[Evidence, str] = {
     "highest_level": "Measure higher levels to find the limit.",
     "refused": "Raise the limit of the server or of the gateway in front of it, or send less.",
     "broken": "Look into the log of the server and of the gateway in front of it: it accepted requests, and their answers failed.",
+    "few_failures": "Measure this load and lower ones for longer, to compare how many requests fail.",
     "alone": f"{_FASTER[0].upper()}{_FASTER[1:]}.",
     "alone_prefill": _FASTER_PREFILL,
     "alone_decode": f"More memory bandwidth ({_FASTER}), or smaller weights.",
