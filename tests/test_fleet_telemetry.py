@@ -211,6 +211,13 @@ def test_sums_by_role_count_each_request_once(tmp_path, workers):
     assert found == []
     assert summary["prefix_hit_rate_expected"] is None  # and so no verdict on hits
     assert not [each for each in verdict(summary, THRESHOLDS).found if each.part in ("telemetry", "content")]
+    again = [{**row, "prompt_tokens_computed": 2 * row["block_size"] * row["requests"]} for row in summary["workers"]]
+    (told,) = (judged := verdict({**summary, "workers": again}, THRESHOLDS)).found
+    assert (told.check, told.names, judged.counts_valid) == (
+        "worker_computes",
+        tuple(row["worker"] for row in again[workers // 2 :]),
+        False,
+    )
 
 
 def test_workers_of_one_role_are_compared(tmp_path):
