@@ -153,6 +153,7 @@ def test_without_the_servers_gauges_no_cause_is_claimed(summary, withheld, slos)
         ({"steady_queued_share": None, "steady_kv_usage": None}, "no_gauges"),
         ({"scrape_gap_max_s": 30.0, "steady_kv_usage": None}, "metrics_gaps"),
         ({"lost_at_s": 6.0, "steady_queued_share": None, "steady_kv_usage": None}, "worker_lost"),
+        ({"lost_at_s": 6.0, "scrape_endpoint": None, "steady_queued_share": None, "steady_kv_usage": None}, "metrics_unread"),
     ],
 )
 def test_what_is_missing_is_named(summary, withheld, said):

@@ -53,6 +53,14 @@ def test_a_level_more_on_another_version_is_refused(tmp_path):
         refuse_another_version(plan, run.deployment, store, "99")
 
 
+def test_a_level_more_behind_another_version_of_the_router_is_refused(tmp_path):
+    plan, run, store = held(tmp_path, engine_version="0.26.0", router_version="2.6.1")
+    refuse_another_version(plan, run.deployment, store, "0.26.0", "2.6.1")
+    refuse_another_version(plan, run.deployment, store, "0.26.0", None)  # not known is not different
+    with pytest.raises(BenchError, match=r"d000: the router is now version 3, but d000/.* was measured behind 2\.6\.1"):
+        refuse_another_version(plan, run.deployment, store, "0.26.0", "3")
+
+
 def test_a_launch_of_another_machine_is_named_and_not_started(tmp_path):
     plan, _, store = held(tmp_path / "store", "*_c0004_*")
     launch = tmp_path / "launch.json"

@@ -14,10 +14,12 @@ import pytest
 from bench.engines import ENGINES
 from bench.errors import BenchError
 from bench.measure.exposition import find_metrics, worth_reading
+from bench.measure.fleet import find_workers
 from bench.measure.metrics import kv_facts, metric_names
 from bench.parse import gauges, telemetry_table
 from bench.parse.in_flight import in_flight_figures
 from bench.parse.server import lag_s, server_figures
+from bench.records.run import DECODE, PREFILL, of_role
 from bench.telemetry import find_catalogue
 from tests.conftest import ROOT
 from tests.fake_server import fake_server
@@ -132,6 +134,20 @@ def test_what_is_read(tmp_path, name):
     }
     assert figures["counters_fell"] == []
     assert name == "sglang_idle" or figures["metrics_missing"] == []
+
+
+def test_workers_have_the_roles_that_the_study_gives_them():
+    named = {"server": text_of("vllm_lora"), "other": text_of("sglang_priority")}
+    with fake_server(metrics=named["server"]) as first, fake_server(metrics=named["server"]) as second:
+        addresses = {"a": first.base_url, "b": second.base_url}
+        workers = find_workers("http://127.0.0.1:9", addresses, {}, named="workers", prefill=1)
+        assert [(worker.name, worker.role) for worker in workers] == [("a (prefill)", PREFILL), ("b (decode)", DECODE)]
+        assert [worker.name for worker in of_role(workers, DECODE)] == ["b (decode)"]
+        assert {worker.role for worker in find_workers("http://127.0.0.1:9", addresses, {}, named="workers")} == {None}
+    with fake_server(metrics=named["other"]) as first, fake_server(metrics=named["other"]) as second:
+        addresses = {"a": first.base_url, "b": second.base_url}
+        with pytest.raises(BenchError, match=r"a \(prefill\) is sglang, and prefill_replicas .* known of vLLM alone"):
+            find_workers("http://127.0.0.1:9", addresses, {}, named="workers", prefill=1)
 
 
 @pytest.mark.parametrize("name", LEFT)

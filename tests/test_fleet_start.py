@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from bench.engine import fleet as module
 from bench.engine import resolve_launch, server_of, write_launch
 from bench.engine.fleet import Fleet, router_program
 from bench.engine.server import ServerDied
+from bench.engines import MANAGED
 from bench.errors import BenchError
 from bench.models import Architecture, config_of
 from bench.records.engine import read_engine
@@ -204,6 +206,7 @@ def transferring(config):
 
 
 DISAGGREGATED = transferring('{"kv_connector": "NixlConnector"}')
+EXAMPLE = transferring('{"kv_connector": "ExampleConnector"}')
 
 
 @pytest.mark.parametrize(
@@ -242,6 +245,10 @@ DISAGGREGATED = transferring('{"kv_connector": "NixlConnector"}')
             transferring('{"kv_connector": "ExampleConnector", "kv_connector_extra_config": {"shared_storage_path": "kept"}}'),
             "shared_storage_path is a new folder at each start",
         ),
+        *[
+            ({**EXAMPLE, "flags": {**EXAMPLE["flags"], flag: True}}, f"flags.{flag}: ExampleConnector takes prompts .* whole")
+            for flag in ("enable-chunked-prefill", "no_enable_chunked_prefill")
+        ],
     ],
 )
 def test_what_cannot_be_a_fleet_is_refused(content, deployment, said):
@@ -316,6 +323,7 @@ def test_replicas_are_told_their_roles_and_where_the_others_are(content, tmp_pat
     assert {(each["kv_connector"], each["kv_load_failure_policy"]) for each in told} == {(connector, "recompute")}
     channels = [each.environment.get("VLLM_NIXL_SIDE_CHANNEL_PORT") for each in server._replicas]
     folders = [each.get("kv_connector_extra_config", {}).get("shared_storage_path") for each in told]
+    assert server.environment.get("VLLM_NIXL_SIDE_CHANNEL_PORT") == channels[1]  # what is kept of a fleet is a decode replica's
     if connector == "NixlConnector":
         assert len({*channels}) == 3
         assert all(port.isdigit() for port in channels)
@@ -328,6 +336,38 @@ def test_replicas_are_told_their_roles_and_where_the_others_are(content, tmp_pat
             "--no-enable-chunked-prefill" in each.argv for each in server._replicas
         )  # it writes a prompt's first chunk alone
     assert launch.plan.engines == 2  # a request that runs is where it is decoded
+
+
+def test_one_folder_is_shared_by_no_containers(content):
+    content["engines"]["e"] = {"source": "container", "image": "vllm/vllm-openai-cpu:v0.32.0"}
+    content["deployments"]["a"] |= EXAMPLE
+    with pytest.raises(BenchError, match="replicas in containers were not tried with; give NixlConnector"):
+        Plan.of(load_config(content, source="test"))
+
+
+@pytest.mark.parametrize(("tokens", "longest", "fits"), [(512, 256, True), (256, 512, False), (256, None, True)])
+def test_prompts_that_are_computed_whole_fit_a_step(content, tokens, longest, fits):
+    content["deployments"]["a"] |= EXAMPLE
+    content["deployments"]["a"]["flags"] = {**EXAMPLE["flags"], "max-num-batched-tokens": tokens}
+    spec = Plan.of(load_config(content, source="test")).deployments["a"]
+    with (
+        nullcontext()
+        if fits
+        else pytest.raises(BenchError, match=r"a\.flags\.max-num-batched-tokens: 256 is less than .* 512 tokens")
+    ):
+        assert MANAGED["vllm"].flags(spec, None, longest)
+
+
+def test_sums_by_role_are_known_of_vllm_alone(content):
+    content["engines"]["e"] = {
+        "source": "external",
+        "base_url": "http://r",
+        "kind": "llama.cpp",
+        "workers": ["http://h:1", "http://h:2"],
+    }
+    content["deployments"]["a"] |= {"prefill_replicas": 1}
+    with pytest.raises(BenchError, match=r"engines\.e is llama\.cpp: sums by role are known of vLLM alone"):
+        Plan.of(load_config(content, source="test"))
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,10 @@ import pytest
 from bench.aggregate import summary_frame
 from bench.analysis import verdict
 from bench.analysis.front import front
-from bench.analysis.workers import miscast, prefilling, worker_verdicts, workers_of_runs
+from bench.analysis.workers import computing, miscast, prefilling, worker_verdicts, workers_of_runs
 from bench.figures import Results
 from bench.figures.registry import load_figure
-from bench.parse.fleet import FLEET, fleet_telemetry, with_deviations
+from bench.parse.fleet import FLEET, fleet_telemetry, with_deviations, worker_rows
 from bench.parse.scrapes import scrape_tables
 from bench.parse.server import server_figures
 from bench.records.run import DECODE, PREFILL, Worker
@@ -25,6 +25,7 @@ from tests.conftest import ROOT
 from tests.fleets import PREFILLS_S, SERVES_S, Disaggregated, Fleet
 
 THRESHOLDS = Thresholds()
+NO_REQUESTS = {"index": pl.Int64, "after": pl.Int64, "outcome": pl.String, "completion_tokens": pl.Int64}
 
 
 def apart(fleet, folder):
@@ -157,16 +158,35 @@ def test_what_vllm_s_workers_counted_of_thirty_requests_is_summed_by_role():
     assert len(arrived) == 3
     assert (found["server_prompt_tokens"], found["server_generation_tokens"], found["server_requests"]) == (11_700, 666, 30)
     assert (found["prefix_queries"], found["prefix_hits"], found["preemptions"]) == (11_700, 0, 0)
-    assert (found["running_peak"], found["metrics_missing"], found["counters_fell"]) == (4, [], [])
+    assert (found["running_peak"], found["waiting_peak"], found["counters_fell"]) == (4, None, [])
     prefill, decode = (server_figures(samples.filter(endpoint=each.endpoint), scraped=True) for each in workers)
     assert found["kv_usage_peak"] == decode["kv_usage_peak"] > 0
     for name in ("server_ttft", "server_e2e", "server_queue_time"):
         assert found[f"{name}_mean_s"] == pytest.approx(prefill[f"{name}_mean_s"] + decode[f"{name}_mean_s"])
     assert found["server_itl_mean_s"] == decode["server_itl_mean_s"]
+    rows = worker_rows(samples, {}, workers, pl.DataFrame(schema=NO_REQUESTS), (0.0, 1e9))
+    assert [row["prompt_tokens_computed"] for row in rows] == [11_700, 180]  # 384 of 390 came from the other server
+    assert computing({"workers": rows}) == []
     # Without roles each counts twice.
     both, _ = fleet_telemetry(samples, scrapes, [replace(worker, role=None) for worker in workers])
     twice = server_figures(both, scraped=True)
     assert (twice["server_prompt_tokens"], twice["server_generation_tokens"], twice["server_requests"]) == (23_400, 696, 60)
+
+
+@pytest.mark.parametrize(
+    ("role", "computed", "block_size", "named"),
+    [
+        (DECODE, 100 * 16, 16, []),  # the last block of each prompt
+        (DECODE, 100 * 20, 16, ["0"]),  # a part of them once more, whole
+        (DECODE, None, 16, []),
+        (DECODE, 100 * 20, None, []),
+        (PREFILL, 100 * 390, 16, []),
+        (None, 100 * 390, 16, []),
+    ],
+)
+def test_decode_workers_that_compute_prompts_are_named(role, computed, block_size, named):
+    row = {"worker": "0", "role": role, "requests": 100, "prompt_tokens_computed": computed, "block_size": block_size}
+    assert computing({"workers": [row]}) == named
 
 
 @pytest.mark.parametrize("workers", [2, 4])
@@ -178,17 +198,26 @@ def test_sums_by_role_count_each_request_once(tmp_path, workers):
     assert summary["prefix_hit_rate"] == pytest.approx(0.25)  # of the prefill workers
     assert (summary["server_generation_tokens"], summary["server_requests"]) == (fleet.tokens.sum(), n)
     assert summary["preemptions"] == 3 * n
-    assert summary["waiting_peak"] == 5 * workers / 2
+    # Requests that wait for a KV cache count as waiting, so that a queue does not show at which stage it stands.
+    queue = ("waiting_peak", "waiting_standing", "kv_usage_queued", "steady_waiting", "steady_queued_share")
+    assert [summary[name] for name in queue] == [None] * 5
     assert summary["running_peak"] == 14  # 10 requests/s of 1.4 s each
     assert summary["kv_usage_peak"] == pytest.approx(0.25)
-    assert {row["role"]: row["kv_usage_mean"] for row in summary["workers"]} == {"prefill": 0.9, "decode": 0.25}
+    assert {row["role"]: row["kv_usage_mean"] for row in summary["workers"]} == {"prefill": None, "decode": 0.25}
+    assert {(row["role"], row["running_mean"] is None) for row in summary["workers"]} == {("prefill", True), ("decode", False)}
     assert summary["server_ttft_mean_s"] == pytest.approx(PREFILLS_S + 0.1)
     assert summary["server_e2e_mean_s"] == pytest.approx(SERVES_S)
-    # No gauge of vLLM shows a request that ends with its first step.
-    assert summary["client_in_flight_mean"] == pytest.approx(20, rel=0.1)
     assert (summary["server_in_flight_mean"], summary["held_back_share"]) == (None, None)
     assert found == []
-    assert not [each for each in verdict(summary, THRESHOLDS).found if each.part == "telemetry"]
+    assert summary["prefix_hit_rate_expected"] is None  # and so no verdict on hits
+    assert not [each for each in verdict(summary, THRESHOLDS).found if each.part in ("telemetry", "content")]
+    again = [{**row, "prompt_tokens_computed": 2 * row["block_size"] * row["requests"]} for row in summary["workers"]]
+    (told,) = (judged := verdict({**summary, "workers": again}, THRESHOLDS)).found
+    assert (told.check, told.names, judged.counts_valid) == (
+        "worker_computes",
+        tuple(row["worker"] for row in again[workers // 2 :]),
+        False,
+    )
 
 
 def test_workers_of_one_role_are_compared(tmp_path):
@@ -206,7 +235,7 @@ class Together(Disaggregated):
 
 def test_a_worker_that_does_not_prefill_as_it_should_is_named(tmp_path):
     summary, _ = apart(Together(prefill=1, router=in_turn), tmp_path)
-    (told,) = [each for each in verdict(summary, THRESHOLDS).found if each.check == "worker_miscast"]
+    (told,) = [each for each in verdict(summary, THRESHOLDS).found if each.check == "worker_decodes"]
     assert told.names == (summary["workers"][0]["worker"],)
     assert "decoded too" in reason_text(told)
     assert not verdict(summary, THRESHOLDS).counts_valid
@@ -215,18 +244,22 @@ def test_a_worker_that_does_not_prefill_as_it_should_is_named(tmp_path):
 @pytest.mark.parametrize(
     ("served", "named"),
     [
-        ([("prefill", 100, 100), ("decode", 100, 9_600)], []),
-        ([("prefill", 100, 160), ("decode", 100, 9_600)], ["0"]),
-        ([("prefill", 50, 50), ("decode", 100, 9_600)], ["0"]),  # the router prefilled some where they were decoded
-        ([("prefill", 50, 50), ("prefill", 50, 50), ("decode", 100, 9_600)], []),
-        ([("prefill", None, 50), ("decode", 100, 9_600)], []),
-        ([(None, 10, 900), (None, 90, 90)], []),
+        ([("prefill", 100, 100), ("decode", 100, 9_600)], None),
+        ([("prefill", 100, 160), ("decode", 100, 9_600)], ("worker_decodes", ["0"])),
+        (
+            [("prefill", 50, 50), ("decode", 100, 9_600)],
+            ("worker_spared", ["0"]),
+        ),  # the router prefilled some where they were decoded
+        ([("prefill", 50, 50), ("decode", 50, 50), ("decode", 100, 9_600)], ("worker_prefills_too", ["1"])),
+        ([("prefill", 50, 50), ("prefill", 50, 50), ("decode", 100, 9_600)], None),
+        ([("prefill", None, 50), ("decode", 100, 9_600)], None),
+        ([(None, 10, 900), (None, 90, 90)], None),
     ],
 )
 def test_counts_say_who_does_not_keep_to_a_role(served, named):
     rows = [{"worker": str(i), "role": r, "requests": had, "generation_tokens": n} for i, (r, had, n) in enumerate(served)]
     assert miscast({"ok": 100, "workers": rows}) == named
-    assert miscast({"ok": 100, "workers": rows, "scraped_before": False}) == []
+    assert miscast({"ok": 100, "workers": rows, "scraped_before": False}) is None
 
 
 @pytest.mark.parametrize(

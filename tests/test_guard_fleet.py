@@ -10,9 +10,10 @@ import yaml
 
 from bench.analysis import Limits
 from bench.drifted.curve import read_studied
+from bench.errors import BenchError
 from bench.guard import Measured, read_curve
 from bench.guard.admission import haproxy, vllm_router
-from bench.guard.measured import Sustained
+from bench.guard.measured import Sustained, read_measured
 from bench.parse.fleet import fleet_telemetry
 from bench.parse.scrapes import SCRAPE_SCHEMA
 from bench.records.columns import WORKER_FIELDS
@@ -304,6 +305,13 @@ def test_what_is_not_known_of_a_fleet_makes_no_rule_and_says_so(tmp_path, summar
     files, printed = guarded(tmp_path)
     assert {name.removeprefix("Saturate") for name, _ in alerts(files)} == set(ALL) - {"PrefixHits"} - lost
     assert why in printed
+
+
+def test_a_fleet_whose_workers_have_roles_is_refused(tmp_path, summary):
+    apart = [{**row, "role": role} for row, role in zip(workers(2), ("prefill", "decode"), strict=True)]
+    study(tmp_path, summary, workers=apart, scraped=scraped_of(2))
+    with pytest.raises(BenchError, match="some workers of a only prefill"):
+        read_measured(tmp_path / "results")
 
 
 def test_the_balance_that_the_study_had_is_no_fault(tmp_path, summary):

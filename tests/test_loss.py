@@ -280,11 +280,16 @@ def test_a_worker_that_lives_on_was_not_lost():
             {"replicas": 2, "nodes": 2},
             "stand on 2 nodes, where the session cannot kill them",
         ),
+        (
+            {"arrival": "poisson", "duration_s": 60.0},
+            {"replicas": 2, "prefill_replicas": 1, "router": "vllm-router", "balance": "roundrobin"},
+            r"kills one of equal replicas, and those of deployments\.a prefill or decode\. Remove lose, or prefill_replicas",
+        ),
     ],
 )
 def test_what_cannot_be_lost_is_refused(content, workload, fleet, said):
     deployment, name = content["study"]["ladders"][0]["deployment"], content["study"]["ladders"][0]["workload"]
-    content["deployments"][deployment] |= {**fleet, "router": "haproxy"}
+    content["deployments"][deployment] |= {"router": "haproxy", **fleet}
     content["workloads"][name] = {"prompt_tokens": 4, "output_tokens": 3, "lose": {"after_s": 20.0}, **workload}
     content["study"]["ladders"] = [{"deployment": deployment, "workload": name, "request_rate": [1.0]}]
     with pytest.raises(BenchError, match=said):

@@ -9,7 +9,7 @@ from typing import Any, Literal, cast, get_args
 
 import polars as pl
 
-from bench.analysis.workers import SPOILS, miscast, prefilling, worker_verdicts
+from bench.analysis.workers import SPOILS, computing, miscast, prefilling, worker_verdicts
 from bench.axes import AXES
 from bench.drift import Drift, RoundPart
 from bench.study.config import Thresholds
@@ -42,7 +42,10 @@ Check = Literal[
     "worker_silent",
     "worker_restarted",
     "worker_prefills",
-    "worker_miscast",
+    "worker_decodes",
+    "worker_spared",
+    "worker_prefills_too",
+    "worker_computes",
     "scrape_gap",
     "never_scraped",
     "scrape_share",
@@ -70,7 +73,10 @@ LASTING: frozenset[Check] = frozenset(
         "metrics_missing",
         "tokens_not_counted",
         "worker_prefills",
-        "worker_miscast",
+        "worker_decodes",
+        "worker_spared",
+        "worker_prefills_too",
+        "worker_computes",
     }
 )
 _TIMES: tuple[Part, ...] = ("load", "content", "client", "machine")
@@ -279,7 +285,7 @@ def _cache(run: Mapping[str, Any], thresholds: Thresholds) -> Iterator[Reason]:
     is not known, none is too few with a KV cache that was full.
     """
     if run.get("prefix_hit_rate_expected", 0.0) is None:
-        return  # several engines have a cache each
+        return  # several engines have a cache each, or some compute prompts and others answer
     counted = run.get("prefix_hit_rate")
     rate, expected = (
         run.get("prefix_hit_rate_answers") if counted is None else counted,
@@ -314,6 +320,17 @@ def _machine(run: Mapping[str, Any], thresholds: Thresholds) -> Iterator[Reason]
         yield Reason("machine", "clock_step", step, _CLOCK_STEP_S)
 
 
+def _roles(run: Mapping[str, Any]) -> Iterator[Reason]:
+    """What is wrong with who prefills and who decodes."""
+    if twice := prefilling(run):
+        yield Reason("telemetry", "worker_prefills", names=tuple(twice))
+    if wrong := miscast(run):
+        check, names = wrong
+        yield Reason("telemetry", check, names=tuple(names))
+    if own := computing(run):
+        yield Reason("telemetry", "worker_computes", names=tuple(own))
+
+
 def _telemetry(run: Mapping[str, Any], thresholds: Thresholds) -> Iterator[Reason]:
     apart = worker_verdicts(run.get("workers") or (), thresholds.scrape_gap_s)
     silent, restarted = ([each for each in apart if each.check == check] for check in SPOILS)
@@ -327,10 +344,7 @@ def _telemetry(run: Mapping[str, Any], thresholds: Thresholds) -> Iterator[Reaso
         yield from _over("telemetry", "scrape_gap", run.get("scrape_gap_max_s"), thresholds.scrape_gap_s)
     if restarted:
         yield Reason("telemetry", "worker_restarted", names=tuple(each.worker for each in restarted))
-    if twice := prefilling(run):
-        yield Reason("telemetry", "worker_prefills", names=tuple(twice))
-    if wrong := miscast(run):
-        yield Reason("telemetry", "worker_miscast", names=tuple(wrong))
+    yield from _roles(run)
     if run.get("scraped") is False and not silent:
         yield Reason("telemetry", "never_scraped")
     share = run.get("scrape_share")

@@ -10,9 +10,10 @@ from typing import Any, Literal
 
 import polars as pl
 
-from bench.records.run import PREFILL
+from bench.records.run import DECODE, PREFILL
 
 Check = Literal["silent", "restarted", "version", "kv_tokens", "kv_blocks", "requests", "generation_tokens"]
+Miscast = Literal["worker_decodes", "worker_spared", "worker_prefills_too"]
 _SIZES: tuple[Check, ...] = ("kv_tokens", "kv_blocks")
 SPOILS: tuple[Check, ...] = ("silent", "restarted")  # what takes a run's counts; the rest may be meant so
 # probability that a balanced fleet has an unbalanced worker in a run; convention
@@ -79,7 +80,7 @@ def prefilling(run: Mapping[str, Any]) -> list[str]:
         or any(row["requests"] is None or row["generation_tokens"] is None for row in workers)
     ):
         return []
-    once = [row for row in workers if 0 < row["generation_tokens"] <= (1 + _TWICE) * row["requests"]]
+    once = [row for row in workers if _made_one_each(row)]
     others = [row for row in workers if row not in once]
     first, served = (sum(row["requests"] for row in rows) for rows in (once, others))
     least, most = (1 - _TWICE) * run["ok"], (1 + _TWICE) * (run["requests"] + (run.get("client_resent") or 0))
@@ -88,21 +89,52 @@ def prefilling(run: Mapping[str, Any]) -> list[str]:
     return [row["worker"] for row in once] if decoded else []
 
 
-def miscast(run: Mapping[str, Any]) -> list[str]:
-    """The prefill workers that are none by what they counted: they decoded too, or had not all of the requests that were answered.
+def miscast(run: Mapping[str, Any]) -> tuple[Miscast, list[str]] | None:
+    """Which workers do not keep to their roles by what they counted, and how; None where all do, or where it is not known.
 
-    The fleet's prompts are then not those of its requests. Empty where it is not known.
+    The fleet's prompts are then not those of its requests.
 
     Args:
         run: a row of the summary table.
+
+    Returns:
+        `worker_decodes`: prefill workers that decoded too. Where these had not all of the requests that were answered,
+        `worker_prefills_too`: others that only prefilled, by what they made; without any, `worker_spared`: the prefill workers.
     """
     rows = [row for row in run.get("workers") or () if row.get("role") == PREFILL]
     partly = False in (run.get("scraped_before"), run.get("scraped_after"))
     if partly or any(row["requests"] is None or row["generation_tokens"] is None for row in rows):
-        return []
+        return None
     decoded = [row["worker"] for row in rows if row["generation_tokens"] > (1 + _TWICE) * row["requests"]]
-    had = sum(row["requests"] for row in rows)
-    return decoded or ([row["worker"] for row in rows] if had < (1 - _TWICE) * run["ok"] else [])
+    if decoded:
+        return "worker_decodes", decoded
+    if not rows or sum(row["requests"] for row in rows) >= (1 - _TWICE) * run["ok"]:
+        return None
+    further = [row["worker"] for row in run["workers"] if row.get("role") == DECODE and _made_one_each(row)]
+    return ("worker_prefills_too", further) if further else ("worker_spared", [row["worker"] for row in rows])
+
+
+def _made_one_each(row: Mapping[str, Any]) -> bool:
+    """Whether a worker made one token of each of its requests."""
+    return bool(row["requests"]) and 0 < (row["generation_tokens"] or 0) <= (1 + _TWICE) * row["requests"]
+
+
+def computing(run: Mapping[str, Any]) -> list[str]:
+    """The decode workers that computed more of their prompts than the last block of each: KV caches were not passed on, or in part.
+
+    A connector passes on whole blocks, and the last token of a prompt is computed where it is decoded; more than that the sums by role
+    lack. Empty where it is not known.
+
+    Args:
+        run: a row of the summary table.
+    """
+    return [
+        row["worker"]
+        for row in run.get("workers") or ()
+        if row.get("role") == DECODE
+        and None not in (computed := row.get("prompt_tokens_computed"), row["requests"], row["block_size"])
+        and computed > (1 + _TWICE) * row["block_size"] * row["requests"]
+    ]
 
 
 def _usual(values: Sequence[Hashable]) -> Any:

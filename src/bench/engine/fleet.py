@@ -20,6 +20,7 @@ from bench.errors import BenchError
 from bench.records.launch import Launch
 from bench.routers import CHECK_S, ROUTERS
 
+_GPUS = "CUDA_VISIBLE_DEVICES"
 # Debian puts HAProxy where users without root do not look.
 _PLACES = (os.defpath, "/usr/sbin", "/usr/local/sbin")
 
@@ -57,7 +58,10 @@ def server_of(launch: Launch, **options: Any) -> Server:
 
 
 class Fleet(Server):
-    """Replicas of one server behind a router, as one server: ready when each of them is, ended when one of them ends."""
+    """Replicas of one server behind a router, as one server: ready when each of them is, ended when one of them ends.
+
+    Its `argv` and `environment` are those of one replica, where they have roles of one that decodes; the GPUs in it are those of all.
+    """
 
     def __init__(
         self,
@@ -111,7 +115,9 @@ class Fleet(Server):
         first = self._replicas[self._prefill]  # of those that decode, as the launch has it
         self.managed, self.ready_s = True, 0.0
         self.base_url = self._router.base_url
-        self.argv, self.environment = first.argv, dict(launch.environment)
+        self.argv = first.argv
+        whole = {name: value for name, value in launch.environment.items() if name == _GPUS}
+        self.environment = {name: value for name, value in first.environment.items() if name != _GPUS} | whole
         self._lost: Server | None = None
 
     def __enter__(self) -> Fleet:
@@ -242,4 +248,4 @@ def _on_gpus(launch: Launch, replica: int) -> Launch:
         return launch
     shown = shown_gpus({**os.environ, **launch.environment}) or [str(index) for index in range(each * launch.replicas)]
     own = ",".join(shown[replica * each : (replica + 1) * each])
-    return replace(launch, environment={**launch.environment, "CUDA_VISIBLE_DEVICES": own})
+    return replace(launch, environment={**launch.environment, _GPUS: own})

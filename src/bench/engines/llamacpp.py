@@ -92,7 +92,6 @@ class LlamaCpp(Managed):
         wrong_flag = _wrong_flag(d.flags) if engine.source == "lock" else None  # a command of the user's may know others
         windows = geometry is not None and any(window is not None for window in geometry.windows)
         wrong = (
-            (d.prefill_replicas > 0, "prefill_replicas: llama.cpp passes no KV cache on to another server; remove it, or give vLLM"),
             (d.nodes_each > 1, "nodes: llama.cpp is run as one process on one node; remove it"),
             (d.workers > 1, "tensor_parallel: llama.cpp is run as one process; remove the three kinds of parallelism"),
             (engine.backend != "cpu", "engine: llama.cpp is run on CPUs here; remove `backend`, or use `source: external`"),

@@ -29,7 +29,8 @@ from bench.engines.kind import (
     speculation,
     total,
 )
-from bench.engines.vllm_transfer import transfer_flags, transfer_problem, transfer_variables
+from bench.engines.vllm_transfer import transfer_flags, transfer_problem, transfer_variables, unchunked_problem
+from bench.errors import BenchError
 from bench.records.deployment import KvFacts
 from bench.records.launch import MemoryPlan, Settings, settings_of
 
@@ -122,6 +123,7 @@ class VLLM(Managed):
     }
     facts = {"cache_config": "vllm:cache_config_info"}  # its labels are the cache's settings
     others = ray_spellings("vllm")
+    prompt_sources = "vllm:prompt_tokens_by_source_total"
     tpot = "vllm:request_time_per_output_token_seconds"
 
     def info(self, ask: Ask) -> dict[str, Any] | None:
@@ -194,7 +196,7 @@ class VLLM(Managed):
                 f"nodes: the other nodes are started with --headless, which {_API_SERVER} ignores; give `command: [vllm, serve]`",
             ),
         )
-        return next((text for is_wrong, text in wrong if is_wrong), None) or transfer_problem(d)
+        return next((text for is_wrong, text in wrong if is_wrong), None) or transfer_problem(d, engine)
 
     def role_flags(self, deployment: Deployment, role: str) -> dict[str, Flag]:
         """The deployment's connector, with its role."""
@@ -274,8 +276,14 @@ class VLLM(Managed):
         return kv_tokens // plan.engines - plan.block_size
 
     def flags(self, spec: DeploymentSpec, plan: MemoryPlan | None, longest: int | None) -> dict[str, Flag]:
-        """Of `vllm serve`. It refuses to start with a longer --max-model-len than its KV cache holds."""
+        """Of `vllm serve`. It refuses to start with a longer --max-model-len than its KV cache holds.
+
+        Raises:
+            BenchError: prompts have to be computed whole, and the longest is longer than a step.
+        """
         d = spec.deployment
+        if problem := unchunked_problem(d, longest):
+            raise BenchError(f"deployments.{spec.name}.{problem}.")
         flags: dict[str, Flag] = {
             "served-model-name": spec.served_name,
             "host": "127.0.0.1",

@@ -67,18 +67,26 @@ def refuse_another_environment(plan: Plan, spec: DeploymentSpec, store: Store, e
             )
 
 
-def refuse_another_version(plan: Plan, spec: DeploymentSpec, store: Store, version: str | None) -> None:
-    """Refuse to mix runs of two engine versions. A command, an image's tag or an endpoint can change behind its name.
+def refuse_another_version(
+    plan: Plan, spec: DeploymentSpec, store: Store, version: str | None, router: str | None = None
+) -> None:
+    """Refuse to mix runs of two versions of an engine or its router: what stands behind a command, a tag or an endpoint can change.
+
+    Args:
+        version: of the engine now. router: of the router; older records do not have it.
 
     Raises:
         BenchError: runs of this deployment were measured on another version.
     """
     for key, record in _records(plan, spec, store):
-        then = record.engine_version
-        if then != version:
+        then, before = record.engine_version, record.router_version
+        changed = f"the engine is now version {version}, but {key} was measured on {then}" if then != version else None
+        if None not in (before, router) and before != router:
+            changed = f"the router is now version {router}, but {key} was measured behind {before}"
+        if changed:
             raise BenchError(
-                f"{spec.name}: the engine is now version {version}, but {key} was measured on {then}. Forget the older runs "
-                f"with `bench discard '{spec.name}/*'`, or give the new version a deployment of its own."
+                f"{spec.name}: {changed}. Forget the older runs with `bench discard '{spec.name}/*'`, or give the new version a "
+                "deployment of its own."
             )
 
 

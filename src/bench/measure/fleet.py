@@ -29,7 +29,8 @@ def find_workers(
         named: the key that names the workers. prefill: how many, the first ones, prefill for the others. alike: as of `kv_facts`.
 
     Raises:
-        BenchError: one does not answer with an engine's metrics, or they are of several engines, whose counts do not add up.
+        BenchError: one does not answer with an engine's metrics, they are of several engines, whose counts do not add up, or some
+            should only prefill and are not vLLM.
     """
     workers = []
     for place, (name, address) in enumerate(addresses.items()):
@@ -52,6 +53,11 @@ def find_workers(
         mixed = " and ".join(f"{name} is {kind}" for kind, name in kinds.items())
         raise BenchError(
             f"{named}: {mixed}, and counts of different engines do not add up. Measure each engine behind a router of its own."
+        )
+    if prefill and (other := next((worker for worker in workers if worker.kind != "vllm"), None)):
+        raise BenchError(
+            f"{named}: {other.name} is {other.kind or 'of no engine that is known'}, and prefill_replicas says that {prefill} of the "
+            "workers only prefill: sums by role are known of vLLM alone. Remove prefill_replicas."
         )
     return tuple(workers)
 

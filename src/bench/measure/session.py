@@ -38,7 +38,7 @@ from bench.records.checksums import record_digest, whole
 from bench.records.deployment import DeploymentFacts, Start, read_facts
 from bench.records.files import write_record
 from bench.records.launch import Launch, read_launch
-from bench.records.run import DECODE, PREFILL, RECORD, SessionHeader, Worker, of_role
+from bench.records.run import DECODE, RECORD, SessionHeader, of_role
 from bench.store import Store, kept_facts
 from bench.study import DeploymentSpec, Paths, Plan, RunSpec
 from bench.study.headers import filled_headers, own_headers
@@ -213,7 +213,7 @@ def _one_start(
         tell = partial(_tell, spec, say)
         scraped = bool(workers) or (found is not None and worth_reading(found, named=named, say=tell))
         endpoints = further_endpoints(spec, server, settings.telemetry.values(), tell)
-        refuse_another_version(plan, spec, store, facts.engine_version)
+        refuse_another_version(plan, spec, store, facts.engine_version, facts.router_version)
         write_record(facts, kept)
         rounds = Rounds(
             plan,
@@ -225,6 +225,7 @@ def _one_start(
                 protocol=PROTOCOL,
                 deployment_digest=spec.digest,
                 engine_version=facts.engine_version,
+                router_version=facts.router_version,
                 device=on,
                 commit=commit,
                 environment=environment,
@@ -236,7 +237,7 @@ def _one_start(
                 "metrics": found.address if found else None,
                 "metrics_headers": found.headers if found else {},
                 "endpoints": endpoints,
-                **_prefixes(facts, launch, _prefilling(workers, facts) or d.data_parallel),
+                **_prefixes(facts, launch, facts.engines or d.data_parallel),
                 "descends": _descends(spec),
                 "alive": partial(refuse_ended, server),
                 "say": lambda text: say(f"{spec.name}: {text}"),
@@ -310,16 +311,12 @@ def _work(missing: Sequence[RunSpec], search: Search | None) -> str:
     return f"{runs} and {sought}" if missing else sought
 
 
-def _prefilling(workers: Sequence[Worker], facts: DeploymentFacts) -> int | None:
-    """Engines that compute prompts; None where it is not known how many there are."""
-    return held_together(of_role(workers, PREFILL)).engines if workers else facts.engines
-
-
 def _prefixes(facts: DeploymentFacts, launch: Launch, engines: int) -> dict[str, Any]:
     """The blocks in which prompts share prefixes, over how many caches (one an engine), and how much room there is; a slot is a cache
-    of its own, which shares tokens.
+    of its own, which shares tokens. Where workers have roles that is not known: the facts are those of the ones that decode.
     """
-    size = None if facts.prefix_caching is None else facts.block_size if facts.prefix_caching else 0
+    known = facts.prefix_caching is not None and not launch.prefill_replicas
+    size = None if not known else facts.block_size if facts.prefix_caching else 0
     if launch.settings.slots:
         size, engines = size and 1, facts.kv_blocks or engines
     return {"prefix_block_size": size, "engines": engines, "room": room_of(facts, launch, engines) if size else None}

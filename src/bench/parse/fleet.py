@@ -11,14 +11,16 @@ import polars as pl
 
 from bench.engines import MANAGED
 from bench.parse.scrapes import TELEMETRY_SCHEMA
-from bench.parse.server import gauges, marked, requests_served, server_figures
+from bench.parse.server import gauges, labels_of, marked, requests_served, rises_of, server_figures
 from bench.records.run import DECODE, PREFILL, Worker, of_role
 from bench.telemetry import GAUGES, HISTOGRAMS, MEANS, SHARES, Catalogue, find_catalogue
 
 FLEET = "fleet"  # stands for an endpoint: the series of all workers together
 # Of workers with roles: of which of them a sample is the fleet's; all others are the decode workers'.
+# vLLM counts requests that wait for their KV cache to arrive as waiting, too: such a queue shows no lack of room.
+_OF_NONE = ("waiting",)
 _OF_PREFILL = ("server_prompt_tokens", "prefix_queries", "prefix_hits")
-_OF_BOTH = ("waiting", "preemptions", *(f"{name}_sum" for name in HISTOGRAMS))
+_OF_BOTH = ("preemptions", *(f"{name}_sum" for name in HISTOGRAMS))
 _LABEL = "saturate_worker"  # which keeps the workers' series apart, as an engine's own labels do those of its ranks
 
 
@@ -32,8 +34,8 @@ def fleet_telemetry(
     answered, a gauge in it if every worker has it, and a counter if every worker exposes it or had nothing to count.
 
     Where workers have roles, no request counts twice. Prompts, and what prefix caches had of them, are the prefill workers'. Requests,
-    tokens and KV caches are the decode workers'. Queues, preemptions and times add up, as each request is at one and then at the
-    other: the mean of a time is what a request took at both.
+    tokens and KV caches are the decode workers'. Preemptions and times add up, as each request is at one and then at the other: the
+    mean of a time is what a request took at both. Their queue is not known.
 
     Args:
         samples, scrapes: of all endpoints, as `scrape_tables` gives them.
@@ -126,6 +128,8 @@ def _spelled(found: Sequence[Catalogue]) -> dict[str, str]:
 
 def _counting(ours: str, workers: Sequence[Worker]) -> list[Worker]:
     """The workers of which a sample is the fleet's."""
+    if ours in _OF_NONE and any(worker.role for worker in workers):
+        return []
     if ours in _OF_BOTH:
         return list(workers)
     return of_role(workers, PREFILL if ours in _OF_PREFILL else DECODE)
@@ -212,6 +216,9 @@ def _row(own: pl.DataFrame, gap_s: float | None, worker: Worker, window: tuple[f
     course = gauges(own).filter(pl.col("elapsed_s").is_between(*window)) if len(own) else None
     means = dict(course.group_by("gauge").agg(pl.col("value").mean()).iter_rows()) if course is not None else {}
     usage, peak = means.get("kv_usage"), figures["kv_usage_peak"]
+    running = means.get("running")
+    if worker.role == PREFILL:  # vLLM's gauges are those after a step, which ended its requests
+        running = usage = peak = None
     if (kind := MANAGED.get(worker.kind or "")) and kind.slots and worker.kv_blocks:
         # Each request holds a slot of the KV cache.
         usage, peak = (None if n is None else n / worker.kv_blocks for n in (means.get("running"), figures["running_peak"]))
@@ -221,8 +228,9 @@ def _row(own: pl.DataFrame, gap_s: float | None, worker: Worker, window: tuple[f
         "role": worker.role,
         "requests": requests_served(own),
         "prompt_tokens": figures["server_prompt_tokens"],
+        "prompt_tokens_computed": _computed(own, figures),
         "generation_tokens": figures["server_generation_tokens"],
-        "running_mean": means.get("running"),
+        "running_mean": running,
         "waiting_mean": means.get("waiting"),
         "kv_usage_mean": usage,
         "kv_usage_peak": peak,
@@ -235,6 +243,23 @@ def _row(own: pl.DataFrame, gap_s: float | None, worker: Worker, window: tuple[f
         "scrape_gap_s": gap_s,
         "metrics_missing": figures["metrics_missing"],
     }
+
+
+def _computed(own: pl.DataFrame, figures: Mapping[str, Any]) -> float | None:
+    """Prompt tokens that a worker computed itself; None where it does not count those that came from another server.
+
+    Of a transfer that fails, vLLM takes back those that came, and not that it had found them, so that the rest is what counts.
+
+    Source: `_update_requests_with_invalid_blocks` (vllm/v1/core/sched/scheduler.py).
+    """
+    name = find_catalogue(own["name"].unique().to_list()).prompt_sources or ""
+    sources = own.filter(pl.col("name") == name)
+    came = [text for text in sources["labels"].unique() if labels_of(text).get("source") == "external_kv_transfer"]
+    prompts, hits = figures["server_prompt_tokens"], figures["prefix_hits"]
+    if not came or prompts is None or hits is None:
+        return None
+    transferred = rises_of(sources.filter(pl.col("labels").is_in(came)), own["scrape"]).get(name)
+    return None if transferred is None else prompts - hits - transferred
 
 
 def _restarts(own: pl.DataFrame) -> int | None:

@@ -80,17 +80,17 @@ def load_figures(
         `waiting_standing`, `kv_usage_queued` (of the requests that wait once the load stands, see `standing_queue`),
         `prefix_hit_rate` (share of prompt tokens that came from the cache, by the server's counters), `prefix_hit_rate_answers` (the
         same by its answers, None where one does not say it), `prefix_hit_rate_expected` (None where several engines have a cache
-        each) and `prefix_hit_rate_lru` (of a cache of the server's size; None where that is not known).
+        each, or workers have roles) and `prefix_hit_rate_lru` (of a cache of the server's size; None where that is not known).
     """
     sent, ends = requests["sent_s"].drop_nulls().sort(), requests["end_s"].drop_nulls().sort()
     asked = requests["prompt_asked"].sum() or 0
     answered = requests.filter(pl.col("outcome") == "ok")["prompt_asked"].sum() or 0  # the replay leaves out what failed
     hits, queries = counters["prefix_hits"], counters["prefix_queries"]
-    implied = record.prefix.expected_tokens
+    roles = any(worker.role for worker in record.workers)
+    # Hits are those of the prefill workers, and what an answer says was cached is what they passed on.
+    implied, lru = (None, None) if roles else (record.prefix.expected_tokens, record.prefix.lru_tokens)
     retries, counted = _retries(record, requests), in_flight_figures(requests, telemetry, window)
-    # Gauges are those after a step: a request that prefill workers end with its only step is in none of them.
-    unseen = any(worker.role for worker in record.workers)
-    if unseen or ENDPOINTS[record.definition.get("endpoint", "completions")].work.divided:
+    if ENDPOINTS[record.definition.get("endpoint", "completions")].work.divided:
         counted = {name: value if name.startswith("client") else None for name, value in counted.items()}
     return {
         "offered_rate": _rate(requests["scheduled_s"].drop_nulls()),
@@ -104,9 +104,7 @@ def load_figures(
         **_recovery(record.definition.get("step"), requests),
         "prefix_hit_rate_answers": _cached_share(requests),
         "prefix_hit_rate_expected": None if implied is None else implied / asked if asked else 0.0,
-        "prefix_hit_rate_lru": None
-        if record.prefix.lru_tokens is None or not answered
-        else record.prefix.lru_tokens / answered,
+        "prefix_hit_rate_lru": None if lru is None or not answered else lru / answered,
     }
 
 

@@ -88,7 +88,8 @@ def parse_run(folder: Path, *, requests: Path, telemetry: Path, wide: Path, summ
         content["workers"] = worker_rows(
             samples, content.get("scrape_gaps", {}), record.workers, table, window, balanced=record.lost is None
         )
-        if lacking := [f"{metric} at {row['worker']}" for row in content["workers"] for metric in row["metrics_missing"]]:
+        lacking = [f"{metric} at {row['worker']}" for row in content["workers"] for metric in row["metrics_missing"]]
+        if lacking or any(worker.role for worker in record.workers):  # whose fleet has no queue, though each shows one
             content["metrics_missing"] = lacking
     for path in (requests, telemetry, wide, summary):
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -26,6 +26,7 @@ WORKER_FIELDS: dict[str, pl.DataType | type[pl.DataType]] = {
     "worker": pl.String,
     "role": pl.String,  # `prefill` or `decode`; null where it does both
     **dict.fromkeys(("requests", "prompt_tokens", "generation_tokens", "running_mean", "waiting_mean"), pl.Float64),
+    "prompt_tokens_computed": pl.Float64,  # neither from its prefix cache nor from another server
     **dict.fromkeys(("kv_usage_mean", "kv_usage_peak", "prefix_hit_rate"), pl.Float64),
     "version": pl.String,
     **dict.fromkeys(("kv_tokens", "kv_blocks", "block_size", "restarts"), pl.Int64),

@@ -160,6 +160,7 @@ class SessionHeader:
 
     Attributes:
         protocol: of the measurement. deployment_digest: of the deployment's definition. engine_version: as the server reports it.
+        router_version: of what stands in front of replicas; None where nothing does, or where it is not known.
         workers: the engines of a fleet; empty for a single server.
         device: name of what the server runs on; None for one that was not started here. commit: of the sources that measured.
         environment: the user's variables that reached the server, as recorded. environment_digest: of those that must be alike.
@@ -168,6 +169,7 @@ class SessionHeader:
     protocol: int | None = None
     deployment_digest: str | None = None
     engine_version: str | None = None
+    router_version: str | None = None
     device: str | None = None
     commit: str | None = None
     environment: Mapping[str, str] | None = None

@@ -315,6 +315,11 @@ def roles_problem(deployment: Deployment, engine: Engine) -> str | None:
     d, prefill = deployment, f"prefill_replicas is {deployment.prefill_replicas}"
     if not d.prefill_replicas:
         return None
+    if engine.kind != "vllm":
+        return (
+            f"{prefill}, and engines.{d.engine} is {engine.kind}: sums by role are known of vLLM alone, whose router sends a request "
+            "first to one worker and then to another. Remove it, or give vLLM."
+        )
     external = engine.source == "external"
     if external and not engine.workers:
         return f"{prefill}, and which servers stand behind engines.{d.engine} is not known. Name them as its workers."
