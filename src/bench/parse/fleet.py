@@ -16,7 +16,7 @@ from bench.records.run import DECODE, PREFILL, Worker, of_role
 from bench.telemetry import GAUGES, HISTOGRAMS, MEANS, SHARES, Catalogue, find_catalogue
 
 FLEET = "fleet"  # stands for an endpoint: the series of all workers together
-# Of workers with roles: of which of them a sample is the fleet's; all others are the decode workers'.
+# Of workers with roles: whose samples are the fleet's; all others are those of the decode workers.
 # vLLM counts requests that wait for their KV cache to arrive as waiting, too: such a queue shows no lack of room.
 _OF_NONE = ("waiting",)
 _OF_PREFILL = ("server_prompt_tokens", "prefix_queries", "prefix_hits")
@@ -127,7 +127,7 @@ def _spelled(found: Sequence[Catalogue]) -> dict[str, str]:
 
 
 def _counting(ours: str, workers: Sequence[Worker]) -> list[Worker]:
-    """The workers of which a sample is the fleet's."""
+    """The workers whose samples of a metric are the fleet's."""
     if ours in _OF_NONE and any(worker.role for worker in workers):
         return []
     if ours in _OF_BOTH:
