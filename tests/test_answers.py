@@ -237,7 +237,7 @@ def test_what_load_is_sustained_and_how_it_recovers(summary):
     assert "misses" not in fast.lines[0] and "is 8 or more (" in fast.sure[1]
     lost = answered(study([{**row, **WRONG} for row in (*rows, step)]))
     assert lost["capacity"].lines == ("a · chat: no valid run, so its capacity is not known.",)
-    assert lost["recovery"].lines == ("a · step: not known, the run is invalid.",)
+    assert lost["recovery"].lines == ("a · step at 3 requests/s: not known, the run is invalid.",)
     assert sum("discard" in line for answer in lost.values() for line in answer.do) == 1
 
 
