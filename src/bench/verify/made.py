@@ -175,5 +175,5 @@ def check_report(folder: Path, to: Path, listed: Mapping[str, str], made_by: str
 
 
 def _said(manifest: Path) -> dict[str, Any]:
-    """What a manifest says, without the checksums of what was drawn, and the last lines, which name `bench` by where it is installed."""
+    """What a manifest says, without checksums of what was drawn, and the last lines: they name `bench` by where it is installed."""
     return {key: value for key, value in read_object(manifest).items() if key not in ("figures", "page", "closing")}
