@@ -94,16 +94,17 @@ class Server:
                 port["{channel}"] = str(_free_at(node, host) if node else free_port(""))
             self.argv, self._afterwards = _filled(launch.argv, port), _filled(launch.afterwards or (), port)
             self._further = [_filled(argv, port) for argv in launch.further]
-            self.environment = {name: port.get(value, value) for name, value in launch.environment.items()}
+            given = {name: port.get(value, value) for name, value in launch.environment.items()}
+            self.environment = given
             if launch.device == "cpu" and (groups := core_groups(cores, first_worker + workers)):
                 places = [
                     [f"{{core {i}}}" for i in range(n * cores, (n + 1) * cores)] for n in range(first_worker, len(groups))
                 ]
                 here, there = (managed(launch.kind).pinned(each) for each in (groups[first_worker:], places))
                 first, variables = there if node else here
-                self.argv, self.environment = [*first, *self.argv], {**variables, **self.environment}
+                self.argv, self.environment = [*first, *self.argv], {**variables, **given}
                 self._further = [[*there[0], *argv] for argv in self._further]
-                self._elsewhere = {**there[1], **self.environment}
+                self._elsewhere = {**there[1], **given}
         elif launch.base_url is None:
             raise BenchError(
                 f"{launch.deployment}: its launch names neither a command nor an address. Resolve the deployment again."
