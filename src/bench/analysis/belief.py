@@ -237,18 +237,20 @@ def _limits(runs: _Runs, random: np.random.Generator) -> Floats:
     errors = np.maximum(_steepness(runs.raw) * runs.errors, np.abs(y - _bounded(runs.raw - np.sign(runs.raw) * runs.errors)))
     centre = float(x.mean())
     # A percentile may jump at some load and rise smoothly over the others; a throughput bends.
-    by_speed, motions = runs.by_speed, (_brownian, _integrated) if runs.offset is None else (_integrated,)
+    motions: Sequence[Motion] = (_brownian, _integrated) if runs.offset is None else (_integrated,)
+    by_speed = runs.by_speed
     fits = _fits(x - centre, y, errors, np.outer(by_speed, by_speed) * runs.together, motions)
     if runs.moves:
         by_speed = by_speed + sum(fit.times * fit.slopes() for fit in fits) / _PICKED
         fits = _fits(x - centre, y, errors, np.outer(by_speed, by_speed) * runs.together, motions)
     grid = _grid(x, centre, fits, _BEYOND if runs.offset is None else _HARDLY_BEYOND)
     width, at = np.gradient(grid), np.searchsorted(grid, x - 1e-9)
+    line, moved = _line(grid - centre, grid - centre), {motion: motion(grid - centre, grid - centre) for motion in motions}
     limits: list[Floats] = []
     above = np.zeros(len(grid))
     for fit in fits:
         middle, gain = fit.at(grid - centre)
-        spread = _covariance(grid - centre, grid - centre, fit.rough, fit.motion) - gain.T @ gain
+        spread = line + fit.rough**2 * moved[fit.motion] - gain.T @ gain
         root = np.linalg.cholesky(spread + 1e-8 * np.eye(len(grid)))
         draws = middle + random.standard_normal((fit.times * _DRAWS, len(grid))) @ root.T
         if runs.offset is not None:
@@ -301,8 +303,13 @@ class _Fit:
 
 def _covariance(a: Floats, b: Floats, rough: float, motion: Motion) -> Floats:
     """Of a straight line and a motion."""
-    both: Floats = _LEVEL**2 + _SLOPE**2 * np.outer(a, b) + rough**2 * motion(a, b)
-    return both
+    return _line(a, b) + rough**2 * motion(a, b)
+
+
+def _line(a: Floats, b: Floats) -> Floats:
+    """Covariance of a straight line."""
+    covariance: Floats = _LEVEL**2 + _SLOPE**2 * np.outer(a, b)
+    return covariance
 
 
 def _brownian(a: Floats, b: Floats) -> Floats:
