@@ -6,13 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import polars as pl
-from threadpoolctl import threadpool_limits
 
-from bench.analysis.judging import DOUBT, Level, judged_levels
+from bench.analysis.judging import DOUBT, Level, judged_levels, limits_of
 from bench.analysis.observation import FAILED
-from bench.axes import RATE
-from bench.records.classes import class_names
-from bench.study import Slo, applying
+from bench.study import Slo
 
 
 @dataclass(frozen=True)
@@ -73,14 +70,10 @@ def losses(runs: pl.DataFrame, slos: Sequence[Slo], failed_share: float = 0.01) 
 
 def _holding(curve: pl.DataFrame, slos: Sequence[Slo], failed_share: float) -> dict[float, bool | None]:
     """By load, whether the workers that are left hold it."""
-    limits = applying(slos, class_names(curve["classes"][0] if "classes" in curve.columns else None))
-    valid = curve.filter("valid").to_dicts()
+    limits, valid = limits_of(curve, slos), curve.filter("valid").to_dicts()
     if not limits or not valid:
         return {}
-    rate = curve["axis"][0] == RATE and not bool((curve["turns"] > 1).any())
-    with threadpool_limits(limits=1, user_api="blas"):
-        levels, _ = judged_levels(valid, limits, failed_share, burst=False, rate=rate)
-    return {level.load: _held(level) for level in levels}
+    return {level.load: _held(level) for level in judged_levels(valid, limits, failed_share)[0]}
 
 
 def _held(level: Level) -> bool | None:
