@@ -110,7 +110,7 @@ def predict(
     servers = ensemble(model, limits, count=members, seed=seed)
     replays = [member.replay(plans(member.number), held=held, seed=seed + member.number) for member in servers]
     found = [
-        measures(each.requests, each.log.gaps(model.fitted.strays, seed + member.number))
+        measures(each.requests, each.seen.log.gaps(model.fitted.strays, seed + member.number))
         for member, each in zip(servers, replays, strict=True)
     ]
     known = {name: [each[name] for each in found if each.get(name, 0.0) > 0] for name in METRICS}
@@ -123,10 +123,10 @@ def predict(
     return Predicted(
         numbers,
         float(np.median(peaks)) if peaks else None,
-        float(np.mean([each.cached_tokens / max(1, each.requests["prompt_tokens"].sum()) for each in replays])),
+        float(np.mean([each.seen.cached / max(1, each.requests["prompt_tokens"].sum()) for each in replays])),
         float(np.mean([each.waiting_mean for each in replays])),
         float(np.mean([each.requests["preemptions"].sum() for each in replays])),
-        max(len(each.refused) for each in replays),
+        max(len(each.seen.refused) for each in replays),
         tuple(doubts(model, replays)),
         _shares([each.requests for each in replays if each.requests.height]),
     )
@@ -160,14 +160,14 @@ def doubts(model: Calibrated, replays: Sequence[Replay | FleetReplay]) -> Iterat
     fitted = model.fitted
     yield from misfits(model)
     seen = (
-        ("requests", float(np.median([each.most_running for each in replays])), fitted.most["decodes"]),
-        ("longest", float(max(each.most_context for each in replays)), float(model.longest)),
-        ("step", float(np.median([each.most_tokens for each in replays])), fitted.most["tokens"]),
+        ("requests", float(np.median([each.seen.running for each in replays])), fitted.most["decodes"]),
+        ("longest", float(max(each.seen.context for each in replays)), float(model.longest)),
+        ("step", float(np.median([each.seen.tokens for each in replays])), fitted.most["tokens"]),
     )
     for name, asked, most in seen:
         if asked > _BEYOND * most:
             yield Doubt(name, asked, most)
-    if refused := max(len(each.refused) for each in replays):
+    if refused := max(len(each.seen.refused) for each in replays):
         yield Doubt("refused", float(refused), 0.0)
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import heapq
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -35,6 +36,14 @@ class Seen:
     waited_s: float = 0.0
     refused: list[int] = field(default_factory=list)
     log: StepLog = field(default_factory=StepLog)
+
+    @classmethod
+    def by_all(cls, servers: Sequence[Seen]) -> Seen:
+        """What several servers have seen, but for their steps."""
+        running, context, tokens = (max(getattr(each, name) for each in servers) for name in ("running", "context", "tokens"))
+        cached, waited_s = sum(each.cached for each in servers), sum(each.waited_s for each in servers)
+        refused = [index for each in servers for index in each.refused]
+        return cls(running, context, tokens, cached, min(each.free for each in servers), waited_s, refused)
 
 
 class ReplayedServer:
