@@ -17,22 +17,9 @@ from bench.predict.gaps import Gaps
 from bench.predict.replay import Replay, latency
 from bench.predict.spent import PHASES
 from bench.predict.state import Limits
-from bench.records.calibration import Doubt, Interval
+from bench.records.calibration import METRICS, Doubt, Interval
 from bench.statistics import normal
 
-#: By name, what is predicted and its unit.
-METRICS = {
-    "throughput_tokens_per_s": "output tokens/s",
-    "throughput_requests_per_s": "requests/s",
-    "ttft_p50_s": "s",
-    "ttft_p99_s": "s",
-    "tpot_p50_s": "s",
-    "tpot_p90_s": "s",
-    "itl_p50_s": "s",
-    "itl_p99_s": "s",
-    "e2e_p50_s": "s",
-    "e2e_p99_s": "s",
-}
 # confidence of a prediction's interval; derived: a further replay lies between the least and the greatest of `REPLAYS` 19 times in
 # 21, so that 95 % would take twice as many
 CONFIDENCE = 0.9

@@ -193,9 +193,9 @@ def _print(
     asked: int,
 ) -> None:
     """Args: changed: what a what-if changes. asked: requests that come for each that a rate counts; 0 where no rate is asked for."""
-    from bench.predict.predict import METRICS
     from bench.predict.study import described
-    from bench.words.predicted import METRIC_TITLES, PHASE_TITLES, doubt_text, judgement_rows, parameter_rows, shares_rows
+    from bench.records.calibration import METRICS
+    from bench.words.predicted import PHASE_TITLES, doubt_text, judgement_rows, parameter_rows, shares_rows
 
     record = described("", model)
     print_table(parameter_rows(record), head=False)
@@ -209,9 +209,7 @@ def _print(
     if given:
         names = [name for name in METRICS if all(name in found.numbers for found in given.values())]
         cached = any(found.cached for found in given.values())
-        rows = [
-            ["load", *(METRIC_TITLES[name] for name in names), "KV peak", "waiting, mean", *(["from cache"] if cached else [])]
-        ]
+        rows = [["load", *(METRICS[name] for name in names), "KV peak", "waiting, mean", *(["from cache"] if cached else [])]]
         for level, found in given.items():
             cells = [
                 f"{three_digits(i.value)} ({three_digits(i.low)}–{three_digits(i.high)})"
