@@ -10,7 +10,7 @@ from bench.load.schedule import PlannedRequest
 from bench.parse.stream import ONE_EACH
 from bench.predict.calibrate import Calibrated, MeasuredRun, calibrate, elsewhere, planned_again
 from bench.predict.gaps import Gaps
-from bench.predict.judge import HeldOut, beyond, cross_validate, judged, measured
+from bench.predict.judge import HeldOut, beyond, held_out, judged, measured, widened_by_others
 from bench.predict.noise import Noise
 from bench.predict.predict import predict
 from bench.predict.replay import replay
@@ -347,7 +347,7 @@ def test_another_device_is_extrapolated(bandwidth, flops):
 
 
 def test_the_model_judges_itself():
-    found = judged(cross_validate(training(), LIMITS), training())
+    found = judged(widened_by_others(held_out(training(), LIMITS)), training())
     levels = {each.metric: each for each in found if each.fold == "level"}
     assert levels["throughput_tokens_per_s"].error < 0.05
     assert levels["throughput_tokens_per_s"].coverage >= 0.75

@@ -86,11 +86,6 @@ def widened_by_others(found: Sequence[HeldOut]) -> list[HeldOut]:
     ]
 
 
-def cross_validate(runs: Sequence[MeasuredRun], limits: Limits, *, members: int = REPLAYS) -> list[HeldOut]:
-    """`held_out`, with the intervals of `widened_by_others`."""
-    return widened_by_others(held_out(runs, limits, members=members))
-
-
 def _others(found: Sequence[HeldOut], one: HeldOut) -> list[HeldOut]:
     return [each for each in found if each.fold == one.fold and each.condition != one.condition]
 

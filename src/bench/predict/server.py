@@ -198,7 +198,8 @@ class ReplayedServer:
         state.steps += begun.steps
         if self._limits.ahead:
             self._settle(begun.last)
-        self._log(begun)
+        if state.decodes:
+            self.seen.log.add(state.decodes, begun)
         if begun.chunks:
             self._share_out(begun, took)
         state.context += begun.steps * state.decodes
@@ -207,19 +208,6 @@ class ReplayedServer:
             self._computed(begun.chunks)
         self._cost.free(self._ended)
         return self._ended
-
-    def _log(self, begun: Begun) -> None:
-        if not self._state.decodes:
-            return
-        first = begun.seconds if begun.chunks else begun.base
-        self.seen.log.add(
-            self._state.decodes,
-            begun.steps,
-            begun.run * first,
-            begun.run * begun.slope,
-            begun.stall_s,
-            begun.stall_at,
-        )
 
     def _prompts(self, chunks: list[tuple[Request, int]], wake_s: float) -> Begun:
         state = self._state

@@ -64,7 +64,7 @@ class Predict(Modelled):
     def run(self) -> None:
         """Print the model, and what it predicts of the loads that are asked for."""
         from bench.predict.calibrate import calibrate, elsewhere, parameters
-        from bench.predict.judge import cross_validate, judged, self_judged
+        from bench.predict.judge import held_out, judged, self_judged, widened_by_others
 
         runs, limits = self.measured()
         model = calibrate(runs, limits)
@@ -82,7 +82,7 @@ class Predict(Modelled):
             there = elsewhere(self_judged(model, runs), bandwidth=self.bandwidth or 1.0, flops=self.flops or 1.0)
             for level in tracked(levels, "Replaying"):
                 predictions[level] = _predicted(there, workload, level, obeyed)
-        judgements = judged(cross_validate(runs, limits), runs) if self.check or not levels else []
+        judgements = judged(widened_by_others(held_out(runs, limits)), runs) if self.check or not levels else []
         if self.json:
             print_json(
                 {
