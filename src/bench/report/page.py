@@ -154,7 +154,7 @@ def write_report(
         "of_study": of_study if of_study and of_study > runs.height else None,
         "invalid": [run for run in rows if False in (run["valid"], run["counts_valid"])],
         "invalid_why": trust.alike(reason for run in rows for reason in run["reasons"]),
-        "streamed": trust.alike(note for run in rows for note in stream_notes(run)),
+        "streamed": trust.alike(note for run in rows for note in stream_notes(run, fronts=not run["workers"])),
         "parts": PARTS,
         "failing": [run for run in rows if run["failures"]],
         "facts": provenance.deployments(known, runs),
