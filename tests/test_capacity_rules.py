@@ -495,8 +495,9 @@ def test_the_rate_of_repeats_by_hand(summary):
     """Their errors in squares: √(1 + 4 + 4) is 3 %, ÷ 3 runs; Student's t of 9 degrees of freedom is 2.262. And what one session shows."""
 
     def rate(level, errors, *, offered=False):
-        rows = [summary_row(**steady_row(summary, level, rps=8.0, steady_error=error)) for error in errors]
-        ((found,), _) = judged_levels(rows, TTFT, 0.01, burst=False, rate=offered)
+        axis = {"axis": "request_rate", "arrival": "poisson"} if offered else {}
+        rows = [summary_row(**steady_row(summary, level, rps=8.0, steady_error=error) | axis) for error in errors]
+        ((found,), _) = judged_levels(rows, TTFT, 0.01)
         return found.rate, found.error
 
     assert rate(7.5, (0.01, 0.02, 0.02)) == (8, pytest.approx(8 * with_session(0.01 * T9), rel=1e-4))
@@ -700,9 +701,8 @@ def test_the_longest_of_what_runs_need_is_asked_for(summary):
 def test_the_percentile_of_a_miss_is_the_one_that_tables_and_figures_have(summary):
     """Of 40 requests P95 is the 38th: two that take longer are no percentile over the limit, and nothing to rely on."""
     slow = [3.0, *[0.5] * 19] * 2
-    (level,), _ = judged_levels(
-        [steady_row(summary, 20, requests=40, e2e=slow)], [parse_slo("e2e_p95=1s")], 0.01, burst=True, rate=False
-    )
+    burst = steady_row(summary, 20, requests=40, e2e=slow) | {"arrival": "burst"}
+    (level,), _ = judged_levels([burst], [parse_slo("e2e_p95=1s")], 0.01)
     (missed,) = level.missed
     assert missed.reached_s == percentile(pl.Series(slow), 0.95) == 0.5
     assert misses([missed.miss]) == (

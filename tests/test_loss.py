@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from bench.analysis.loss import Loss, losses
+from bench.analysis.loss import losses
 from bench.analysis.slo import goodput, judged_requests
 from bench.errors import BenchError
 from bench.measure.losing import Losing
@@ -228,18 +228,22 @@ def test_without_a_loss_nothing_is_known():
 
 
 def test_in_words():
-    known = Loss("two", "w", "r", 8.0, True, 20.0, 12, 0.04, 2.0, True, 2.3, True)
-    assert loss(known) == (
+    def row(failed, share, errors_s, recovered, recovery_s=None, *, valid=True):
+        lost = {"failed": failed, "failed_share": share, "errors_s": errors_s, "recovered": recovered, "recovery_s": recovery_s}
+        of_lost = {f"lost_{name}": value for name, value in lost.items()}
+        return {"deployment": "two", "workload": "w", "level": 8.0, "valid": valid, **of_lost}
+
+    assert loss(row(12, 0.04, 2.0, True, 2.3), holds=True) == (
         "two, w at 8/s: a worker was killed, and 12 requests failed (4 %); errors ended 2 s after it. The others were at their steady level "
         "after 2.3 s. They sustain this load within the SLOs: N + 1 holds."
     )
-    bad = Loss("two", "w", "r", 8.0, True, 20.0, 0, 0.0, 0.0, False, None, False)
-    assert "no request failed. The others had not come to a steady level when the run ended" in loss(bad)
-    doubtful = loss(Loss("two", "w", "r", 8.0, False, 20.0, 1, 0.1, None, None, None, None))
+    bad = loss(row(0, 0.0, 0.0, False), holds=False)
+    assert "no request failed. The others had not come to a steady level when the run ended" in bad
+    doubtful = loss(row(1, 0.1, None, None, valid=False), holds=None)
     assert (
         "1 request failed (10 %); whether errors had ended is not known. The run is invalid: the rest is not known." in doubtful
     )
-    few = loss(Loss("two", "w", "r", 8.0, True, 20.0, 9, 1.0, None, None, None, None))
+    few = loss(row(9, 1.0, None, None), holds=None)
     assert "9 requests failed (100 %), until the run ended." in few
 
 
@@ -252,7 +256,7 @@ def test_errors_that_go_on_are_told_from_those_that_may_have_ended(valid, failin
     lost = figures(failing(requests, (pl.col("sent_s") > KILLED_S) & (pl.col("index") % every == 0)))
     row = summary_row(deployment="two", workload="w", run="r", arrival="poisson", axis="request_rate", level=8.0, valid=valid)
     (found,) = losses(summary_rows([row | lost]), [])
-    assert ", until the run ended." in loss(found)
+    assert ", until the run ended." in loss(row | lost, found.holds)
 
 
 class Immortal:

@@ -10,7 +10,7 @@ from bench.load.schedule import PlannedRequest
 from bench.parse.stream import ONE_EACH
 from bench.predict.calibrate import Calibrated, MeasuredRun, calibrate, elsewhere, planned_again
 from bench.predict.gaps import Gaps
-from bench.predict.judge import HeldOut, beyond, cross_validate, judged, measured
+from bench.predict.judge import HeldOut, beyond, held_out, judged, measured, widened_by_others
 from bench.predict.noise import Noise
 from bench.predict.predict import predict
 from bench.predict.replay import replay
@@ -75,7 +75,7 @@ def test_the_replay_is_the_naive_engine(limits, rate, held, seed, ahead):
     for column in ("sent_s", "first_token_s", "end_s"):
         assert found[column].to_numpy() == pytest.approx(truth[column].to_numpy(), abs=1e-6), column
     assert found["preemptions"].to_list() == truth["preemptions"].to_list()
-    assert each_gap(played.log.gaps()) == pytest.approx(each_gap(Gaps.measured(truth, {})), abs=1e-6)
+    assert each_gap(played.seen.log.gaps()) == pytest.approx(each_gap(Gaps.measured(truth, {})), abs=1e-6)
 
 
 def each_gap(gaps):
@@ -90,7 +90,9 @@ def test_the_noise_of_each_step_is_in_the_gaps_also_of_steps_that_are_replayed_t
     truth = measured(run_of(requests, held=held, noise=0.2))
     played = replay(planned(requests), LIMITS, TRUE, held=held, noise=Noise(step=0.2), seed=5)
     strays = (0.2 * np.random.default_rng(1).standard_normal(10_000)).tolist()
-    assert played.log.gaps(strays).percentiles(0.5, 0.99) == pytest.approx([truth["itl_p50_s"], truth["itl_p99_s"]], rel=0.08)
+    assert played.seen.log.gaps(strays).percentiles(0.5, 0.99) == pytest.approx(
+        [truth["itl_p50_s"], truth["itl_p99_s"]], rel=0.08
+    )
 
 
 def test_a_few_slow_steps_are_in_itl_p99_and_not_in_its_median():
@@ -117,7 +119,7 @@ def test_a_pause_is_in_one_gap_of_each_request():
     """Two requests of 101 tokens, one pause: a gap of each is longer, and all of them add up to the time between the tokens."""
     noise = Noise(stalls_per_s=50.0, stall_s=0.5)
     played = replay(planned([(0, 20, 101, 0.0), (1, 20, 101, 0.0)]), LIMITS, TRUE, noise=noise, seed=3)
-    gaps, row = played.log.gaps(), played.requests.row(0, named=True)
+    gaps, row = played.seen.log.gaps(), played.requests.row(0, named=True)
     assert float(gaps.count.sum()) == 200
     assert float((gaps.seconds * gaps.count).sum()) == pytest.approx(2 * (row["end_s"] - row["first_token_s"]))
     assert gaps.count[gaps.seconds > 0.1].sum() >= 2
@@ -187,7 +189,7 @@ def test_a_prefix_cache_is_that_of_the_naive_engine(blocks, seed, ahead):
     for column in ("sent_s", "first_token_s", "end_s"):
         assert table[column].to_numpy() == pytest.approx(truth[column].to_numpy(), abs=1e-6), column
     assert table["preemptions"].to_list() == truth["preemptions"].to_list()
-    assert found.cached_tokens == truth["cached_tokens"].sum()
+    assert found.seen.cached == truth["cached_tokens"].sum()
 
 
 def test_a_small_cache_evicts_then_preempts():
@@ -198,7 +200,7 @@ def test_a_small_cache_evicts_then_preempts():
         drawn_plans = [conversations(seed)[0] for seed in range(6)]
         found = [replay(plans, limits, TRUE) for plans in drawn_plans]
         most = sum(each.reusable_tokens // 16 * 16 for plans in drawn_plans for each in plans)
-        share[blocks] = sum(each.cached_tokens for each in found) / most
+        share[blocks] = sum(each.seen.cached for each in found) / most
         preempted[blocks] = sum(each.requests["preemptions"].sum() for each in found)
     assert share[400] == 1.0
     assert 0.8 > share[60] > share[36] > 0.1
@@ -209,8 +211,8 @@ def test_a_shared_prefix_takes_its_blocks_once():
     """Ten blocks for eight that share and one each of their own: all run at once; without the cache, one at a time."""
     limits = Limits(tokens=512, sequences=16, blocks=18, block_size=16, cached=True)
     plans = [PlannedRequest(i, i, 136, 8, 0.0, shared_tokens=128, reusable_tokens=128) for i in range(8)]
-    assert replay(plans, limits, TRUE).most_running == 8
-    assert replay(plans, replace(limits, cached=False), TRUE).most_running == 1
+    assert replay(plans, limits, TRUE).seen.running == 8
+    assert replay(plans, replace(limits, cached=False), TRUE).seen.running == 1
 
 
 def test_a_full_cache_preempts():
@@ -222,13 +224,13 @@ def test_a_full_cache_preempts():
 
 def test_what_never_fits_is_refused():
     found = replay(planned([(0, 900, 10, 0.0), (1, 20, 10, 0.0)]), Limits(512, 8, blocks=40, block_size=16), TRUE)
-    assert (found.refused, found.requests["index"].to_list()) == ((0,), [1])
+    assert (found.seen.refused, found.requests["index"].to_list()) == ([0], [1])
 
 
 def test_a_shared_prefix_that_never_fits_is_refused():
     limits = Limits(512, 8, blocks=20, block_size=16, cached=True)
     plans = [PlannedRequest(i, i, 400, 10, 0.1 * i, shared_tokens=400, reusable_tokens=400) for i in range(3)]
-    assert replay(plans, limits, TRUE).refused == (0, 1, 2)
+    assert replay(plans, limits, TRUE).seen.refused == [0, 1, 2]
 
 
 def test_blocks_that_nobody_can_reuse_are_given_out_first():
@@ -237,7 +239,7 @@ def test_blocks_that_nobody_can_reuse_are_given_out_first():
     first = PlannedRequest(0, 0, 64, 4, 0.0)
     between = [PlannedRequest(i, i, 10, 4, 1.0 + i) for i in range(1, 41)]
     again = PlannedRequest(41, 0, 80, 4, 50.0, reusable_tokens=64)
-    assert replay([first, *between, again], limits, TRUE).cached_tokens == 64
+    assert replay([first, *between, again], limits, TRUE).seen.cached == 64
 
 
 def test_turns_follow_after_their_pause():
@@ -251,7 +253,7 @@ def test_a_join_follows_after_the_last_of_those_that_it_waits_for():
     plans = [PlannedRequest(0, 0, 50, 40, 0.0), PlannedRequest(1, 0, 10**6, 5, 0.01), PlannedRequest(2, 0, 50, 5, 0.0)]
     limits = Limits(512, 8, blocks=36, block_size=16)
     found = replay([*plans, PlannedRequest(3, 0, 50, 5, None, (0, 1, 2), 2.0)], limits, TRUE)
-    assert found.refused == (1,)
+    assert found.seen.refused == [1]
     first, short, join = found.requests.sort("index").iter_rows(named=True)
     assert join["sent_s"] == pytest.approx(first["end_s"] + 2.0)
     assert first["end_s"] > short["end_s"] + 0.1
@@ -345,7 +347,7 @@ def test_another_device_is_extrapolated(bandwidth, flops):
 
 
 def test_the_model_judges_itself():
-    found = judged(cross_validate(training(), LIMITS), training())
+    found = judged(widened_by_others(held_out(training(), LIMITS)), training())
     levels = {each.metric: each for each in found if each.fold == "level"}
     assert levels["throughput_tokens_per_s"].error < 0.05
     assert levels["throughput_tokens_per_s"].coverage >= 0.75
@@ -397,7 +399,7 @@ def test_each_slot_computes_a_shared_prefix_once():
     """As llama.cpp does: of eight in flight, seven slots have not seen what was sent once before the run."""
     limits = Limits(tokens=2048, sequences=12, blocks=None, cached=True)
     plans = [PlannedRequest(i, i, 256, 32, shared_tokens=192, reusable_tokens=192) for i in range(150)]
-    assert replay(plans, limits, TRUE, held=8).cached_tokens == 192 * (150 - 7)
+    assert replay(plans, limits, TRUE, held=8).seen.cached == 192 * (150 - 7)
 
 
 def test_a_turn_finds_its_conversation_while_no_other_had_its_slot():
@@ -405,9 +407,9 @@ def test_a_turn_finds_its_conversation_while_no_other_had_its_slot():
     first = PlannedRequest(0, 0, 50, 5, 0.0)
     turn = PlannedRequest(9, 0, 80, 5, 20.0, reusable_tokens=50)
     others = [PlannedRequest(i, i, 60, 5, 2.0 * i) for i in (1, 2)]
-    assert replay([first, others[0], turn], limits, TRUE).cached_tokens == 50
+    assert replay([first, others[0], turn], limits, TRUE).seen.cached == 50
     assert (
-        replay([first, *others, turn], limits, TRUE).cached_tokens == 0
+        replay([first, *others, turn], limits, TRUE).seen.cached == 0
     )  # the second one took the slot that was free for longest
 
 

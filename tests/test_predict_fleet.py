@@ -18,7 +18,7 @@ from bench.predict.noise import Noise
 from bench.predict.predict import ensemble_interval
 from bench.predict.replay import replay
 from bench.predict.served import Served, fewest_instances, served
-from bench.predict.server import ReplayedServer
+from bench.predict.server import ReplayedServer, Seen
 from bench.predict.state import Limits
 from bench.predict.step_time import StepTime
 from bench.predict.traffic import Traffic, read_traffic, sine
@@ -117,7 +117,7 @@ def test_a_prefix_cache_has_what_its_instance_saw_of_a_conversation():
     turns = [PlannedRequest(0, 0, 32, 16, 0.0), PlannedRequest(1, 0, 64, 16, None, (0,), 1.0, reusable_tokens=32),
              PlannedRequest(2, 0, 96, 16, None, (1,), 1.0, reusable_tokens=64)]  # fmt: skip
     cached = Limits(tokens=512, sequences=32, blocks=400, block_size=16, cached=True)
-    served = {router: replay_fleet(turns, instances(2, cached), router).cached_tokens for router in ("session", "round-robin")}
+    served = {router: replay_fleet(turns, instances(2, cached), router).seen.cached for router in ("session", "round-robin")}
     assert served == {"session": 32 + 64, "round-robin": 32}
 
 
@@ -185,7 +185,7 @@ def test_what_an_instance_had_is_lost_when_it_fails_and_another_takes_its_place(
 def test_what_never_fits_is_refused_by_all():
     plans = [PlannedRequest(0, 0, 2000, 10, 0.0), PlannedRequest(1, 1, 20, 10, 0.1)]
     found = replay_fleet(plans, instances(2, FULL), "round-robin")
-    assert (found.refused, found.requests["index"].to_list()) == ((0,), [1])
+    assert (found.seen.refused, found.requests["index"].to_list()) == ([0], [1])
 
 
 def test_instances_follow_the_rate():
@@ -387,11 +387,11 @@ def test_what_was_lost_counts_against_a_fleet():
             "output_tokens": [2] * 3,
         }
     )
-    found = served(FleetReplay(table, (3800.0,), (), 0.0, (), 1, 1, 1, 0), [member], [parse_slo("ttft_p50=1s")])
+    found = served(FleetReplay(table, (3800.0,), 0.0, (), Seen()), [member], [parse_slo("ttft_p50=1s")])
     assert found == Served(within=0.5, worst=0.5, lost=0.25, meets=True)
     good = table.with_columns(first_token_s=pl.col("sent_s") + 0.5)
     for lost, meets in (((3800.0,), False), ((), True)):  # the second hour's other request
-        assert served(FleetReplay(good, lost, (), 0.0, (), 1, 1, 1, 0), [member], [parse_slo("ttft_p90=1s")]).meets == meets
+        assert served(FleetReplay(good, lost, 0.0, (), Seen()), [member], [parse_slo("ttft_p90=1s")]).meets == meets
 
 
 def test_an_hour_takes_as_many_as_carry_it_by_what_so_many_carry_each():

@@ -11,14 +11,14 @@ from bench.errors import BenchError
 from bench.figures.registry import load_figure
 from bench.predict.calibrate import Given, calibrate, limits_of, planned_again
 from bench.predict.judge import measured
-from bench.predict.predict import METRICS, predict
+from bench.predict.predict import predict
 from bench.predict.replay import replay
 from bench.predict.sources import measured_runs, read_limits
 from bench.predict.spent import PHASES
 from bench.predict.state import Limits
 from bench.predict.step_time import fit_steps
 from bench.predict.study import calibrate_study
-from bench.records.calibration import Calibration, Doubt, Interval, read_calibration
+from bench.records.calibration import METRICS, Calibration, Doubt, Interval, read_calibration
 from bench.records.files import write_record
 from bench.records.summary import read_summary
 from bench.study import load_workload
@@ -388,8 +388,8 @@ def test_where_the_time_goes_in_a_sentence():
     median = {"queue": 0.004, "own_prompt": 0.096, "other_prompts": 0.2, "preempted": 0.0, "decode": 0.7}
     slowest = {"queue": 0.6, "own_prompt": 0.01, "other_prompts": 0.04, "preempted": 0.15, "decode": 0.2}
     assert shares_text("20 requests in flight", {"median": median, "slowest": slowest}) == (
-        "At 20 requests in flight, by the calibrated model: median requests spend 70 % on output, 20 % on prompts of others, 10 % on "
-        "their own prompt; the slowest 5 % spend 60 % in the queue, 20 % on output, 15 % preempted."
+        "Time at 20 requests in flight, by the calibrated model: of median requests output 70 %, prompts of others 20 %, own prompt "
+        "10 %; of the slowest 5 % in the queue 60 %, output 20 %, preempted 15 %."
     )
     assert shares_text("20 requests in flight", {}) == ""
 

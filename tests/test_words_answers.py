@@ -87,11 +87,11 @@ def test_settings_and_devices():
 
 def test_factors():
     effects = (
-        FactorEffect("output length", 0.9, 0.8, 1.0, 12.0, (16.0, 512.0)),
-        FactorEffect("kv_cache_memory", 0.2, 0.1, 0.3, 1.5, (2.0**30, 2.0**31)),
-        FactorEffect("devices", 0.2, 0.1, 0.3, 1.01, (1.0, 2.5)),
-        FactorEffect("engine", 0.2, 0.1, 0.3, 1.5, ("a", "b")),
-        FactorEffect("model", 0.1, 0.1, 0.2, None, None),
+        FactorEffect("output length", 12.0, (16.0, 512.0)),
+        FactorEffect("kv_cache_memory", 1.5, (2.0**30, 2.0**31)),
+        FactorEffect("devices", 1.01, (1.0, 2.5)),
+        FactorEffect("engine", 1.5, ("a", "b")),
+        FactorEffect("model", None, None),
     )
     known = Decisive("makespan (s)", (0.9, 0.8, 1.0), effects, ("dtype",))
     found = Decided("f", (known, replace(known, metric="TTFT (s)", effects=effects[2:3]), replace(known, metric="throughput", effects=())), 24, 24, (("a", "b"),))  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import polars as pl
@@ -14,6 +14,8 @@ from bench.analysis.identical import IDENTICAL
 from bench.analysis.locked import Difference
 from bench.records.columns import schema_of
 from bench.records.files import plain, typed
+
+_TABLES: dict[str, Any] = {"failures": FAILURES, "answers": IDENTICAL, "alone": ALONE, "uncompared": UNCOMPARED}
 
 
 @dataclass(frozen=True)
@@ -40,40 +42,23 @@ def effects_table(found: Mapping[str, Comparison]) -> pl.DataFrame:
 def sides(found: Mapping[str, Comparison]) -> dict[str, Any]:
     """By deployment what was compared, as plain data."""
     return {
-        name: plain(
-            _Sides(
-                each.matched,
-                tuple(each.failures.to_dicts()),
-                tuple(each.answers.to_dicts()),
-                each.runs,
-                each.invalid,
-                tuple(each.alone.to_dicts()),
-                tuple(each.uncompared.to_dicts()),
-                tuple(each.absent),
-                tuple(each.differences),
-                each.replica,
-            )
-        )
+        name: plain(_Sides(**{field.name: _plain(getattr(each, field.name)) for field in fields(_Sides)}))
         for name, each in found.items()
     }
+
+
+def _plain(value: Any) -> Any:
+    """A table as its rows, a list as a tuple."""
+    rows = value.to_dicts() if isinstance(value, pl.DataFrame) else value
+    return tuple(rows) if isinstance(rows, list) else rows
 
 
 def read_comparisons(effects: pl.DataFrame, compared: Mapping[str, Any]) -> dict[str, Comparison]:
     """The comparisons again, without their pairs of runs. Args: compared: as `sides` gives it."""
     found = {}
     for name, content in compared.items():
-        known = typed(_Sides, content, name, most=float("inf"))
-        found[name] = Comparison(
-            matched=known.matched,
-            effects=effects.filter(pl.col("deployment") == name),
-            failures=pl.DataFrame(list(known.failures), schema=FAILURES),
-            answers=pl.DataFrame(list(known.answers), schema=IDENTICAL),
-            runs=known.runs,
-            invalid=known.invalid,
-            alone=pl.DataFrame(list(known.alone), schema=ALONE),
-            uncompared=pl.DataFrame(list(known.uncompared), schema=UNCOMPARED),
-            absent=list(known.absent),
-            differences=list(known.differences),
-            replica=known.replica,
-        )
+        known = vars(typed(_Sides, content, name, most=float("inf")))
+        tables = {key: pl.DataFrame(list(known[key]), schema=schema) for key, schema in _TABLES.items()}
+        lists = {key: list(known[key]) for key in ("absent", "differences")}
+        found[name] = Comparison(effects=effects.filter(pl.col("deployment") == name), **{**known, **tables, **lists})
     return found

@@ -10,15 +10,13 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from threadpoolctl import threadpool_limits
 
 from bench.analysis.belief import NOMINAL, Belief, Floats
-from bench.analysis.judging import Level, Miss, Unsettled, judged_levels
+from bench.analysis.judging import Level, Miss, Unsettled, judged_levels, limits_of
 from bench.analysis.proportions import requests_needed
-from bench.axes import AXES, RATE
-from bench.records.classes import class_names
+from bench.axes import AXES
 from bench.records.columns import schema_of
-from bench.study import Slo, applying
+from bench.study import Slo
 
 # share of the highest rate above which a lower load is the better operating point; convention: beyond it more load only adds latency
 _SAME = 0.97
@@ -78,32 +76,26 @@ def operating_points(runs: pl.DataFrame, slos: Sequence[Slo], failed_share: floa
     """
     rows = []
     for (deployment, workload), group in runs.group_by("deployment", "workload", maintain_order=True):
-        axis, turns = group["axis"][0], bool((group["turns"] > 1).any())
-        unit = AXES[axis].counted(conversations=turns)
-        burst = group["arrival"][0] == "burst"
-        limits = applying(slos, class_names(group["classes"][0] if "classes" in group.columns else None))
+        axis, burst, limits = group["axis"][0], group["arrival"][0] == "burst", limits_of(group, slos)
+        unit = AXES[axis].counted(conversations=bool((group["turns"] > 1).any()))
         if slos and not limits and AXES[axis].held:  # any such load would be within no limit
             continue
         judged_by = {"slos": [str(slo) for slo in limits], "failed_share": failed_share}
-        rate = axis == RATE and not turns
-        with threadpool_limits(limits=1, user_api="blas"):  # matrices are small: more threads take longer
-            row = _point(group.filter("valid").to_dicts(), limits, failed_share, axis=axis, burst=burst, rate=rate)
+        row = _point(group.filter("valid").to_dicts(), limits, failed_share, axis=axis, burst=burst)
         place = {"deployment": deployment, "workload": workload, "axis": axis, "unit": unit}
         rows.append({**dict.fromkeys(_SCHEMA), **row, **place, **judged_by, "basis": "burst" if burst else "steady"})
     return pl.DataFrame(rows, schema=_SCHEMA)
 
 
-def _point(
-    valid: list[dict[str, Any]], slos: Sequence[Slo], failed_share: float, *, axis: str, burst: bool, rate: bool
-) -> dict[str, Any]:
-    """One curve. Args: rate: whether its levels are offered requests/s."""
+def _point(valid: list[dict[str, Any]], slos: Sequence[Slo], failed_share: float, *, axis: str, burst: bool) -> dict[str, Any]:
+    """One curve."""
     if not valid:
         return {"kind": "unknown"}
     loads = sorted({row["level"] for row in valid})
     for slo in slos:
         if (at := _without(valid, loads, slo)) is not None:
             return {"kind": "unjudged", "missed_at": at, "missed": [asdict(Miss(slo.column, slo.limit_s))]}
-    levels, limit = judged_levels(valid, slos, failed_share, burst=burst, rate=rate)
+    levels, limit = judged_levels(valid, slos, failed_share)
     settled = [level for level in levels if level.unsettled is None]
     if not settled:
         return {"kind": "unsettled", "highest": loads[-1], "missed_at": loads[0], **_unsettled(levels[0].unsettled)}

@@ -27,14 +27,11 @@ class FactorEffect:
     """One factor's part in a metric.
 
     Attributes:
-        importance, low, high: loss of R² when it is shuffled, and its spread. change: the factor by which the metric changes from the
-            factor's lowest value to its highest, `between`, all else alike; None where its values have no order or no model has both.
+        change: the factor by which the metric changes from the factor's lowest value to its highest, `between`, all else alike; None
+            where its values have no order or no model has both.
     """
 
     factor: str
-    importance: float
-    low: float
-    high: float
     change: float | None = None
     between: tuple[float, float] | tuple[str, str] | None = None
 
@@ -125,5 +122,4 @@ def _effect(row: dict[str, float | str], means: dict[str, pl.DataFrame]) -> Fact
             between = both.select(
                 *(("value", "value_high") if known["label"].is_null().all() else ("label", "label_high"))
             ).row(0)
-    importance, low_end, high_end = (float(row[key]) for key in ("importance", "low", "high"))
-    return FactorEffect(str(row["factor"]), importance, low_end, high_end, change, between)
+    return FactorEffect(str(row["factor"]), change, between)

@@ -8,14 +8,12 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from threadpoolctl import threadpool_limits
 
 from bench.analysis.belief import Belief
 from bench.analysis.capacity import limit_ends
-from bench.analysis.judging import Level, judged_levels
-from bench.axes import AXES, RATE
-from bench.records.classes import class_names
-from bench.study import Slo, applying
+from bench.analysis.judging import judged_levels, limits_of
+from bench.axes import AXES
+from bench.study import Slo
 from bench.study.settings import settings_in
 
 _OF_A_FLEET = {"replicas", "router", "balance", "nodes"}
@@ -79,17 +77,14 @@ class _Limit:
 
 def _limit(runs: pl.DataFrame, slos: Sequence[Slo], failed_share: float) -> _Limit | None:
     """The limit of one curve; None where its runs show none."""
-    limits = applying(slos, class_names(runs["classes"][0] if "classes" in runs.columns else None))
-    axis, valid = runs["axis"][0], runs.filter("valid").to_dicts()
-    rate = axis == RATE and not bool((runs["turns"] > 1).any())
-    if not valid or (not limits and AXES[axis].held) or any(_unmeasured(valid, slo) for slo in limits):
+    limits, held, valid = limits_of(runs, slos), AXES[runs["axis"][0]].held, runs.filter("valid").to_dicts()
+    if not valid or (not limits and held) or any(_unmeasured(valid, slo) for slo in limits):
         return None
-    with threadpool_limits(limits=1, user_api="blas"):
-        levels, limit = judged_levels(valid, limits, failed_share, burst=False, rate=rate)
-    settled: list[Level] = [level for level in levels if level.unsettled is None]
+    levels, limit = judged_levels(valid, limits, failed_share)
+    settled = [level for level in levels if level.unsettled is None]
     if limit is None or not settled:
         return None
-    low, high = limit_ends(limit, settled, whole=AXES[axis].held)
+    low, high = limit_ends(limit, settled, whole=held)
     return _Limit(limit, low is not None, high is not None)
 
 

@@ -11,14 +11,17 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from threadpoolctl import threadpool_limits
 
 from bench.analysis.belief import NOMINAL, SPEEDS_DIFFER, Belief, beliefs, lowest
 from bench.analysis.observation import observations
 from bench.analysis.proportions import Share
+from bench.axes import RATE
 from bench.parse.percentiles import percentile
 from bench.parse.steady import RATE_BATCHES
+from bench.records.classes import class_names
 from bench.statistics import student_t
-from bench.study import Slo
+from bench.study import Slo, applying
 
 # probability that the limit lies below a level up to which the level counts as sustained; tuned: benchmarks.capacity: to claim too
 # much is dearer than too little
@@ -133,21 +136,28 @@ class Level:
         return [verdict for verdict in self.verdicts if verdict.below > (1 - NOMINAL) / 2]
 
 
+def limits_of(curve: pl.DataFrame, slos: Sequence[Slo]) -> list[Slo]:
+    """Those of the SLOs that limit a curve: of all requests, and of the classes that it has. Args: curve: its summary rows."""
+    return applying(slos, class_names(curve["classes"][0] if "classes" in curve.columns else None))
+
+
 def judged_levels(
-    valid: Sequence[dict[str, Any]], slos: Sequence[Slo], failed_share: float, *, burst: bool, rate: bool
+    valid: Sequence[dict[str, Any]], slos: Sequence[Slo], failed_share: float
 ) -> tuple[list[Level], Belief | None]:
     """The levels of one curve, ascending, and the highest load within all criteria; None where none of them is ever in question.
 
     Args:
-        valid: summary rows of the curve's valid runs. failed_share: of requests that may fail (0–1). rate: whether the level is what is
-            offered, in requests/s.
+        valid: summary rows of the curve's valid runs. failed_share: of requests that may fail (0–1).
     """
+    burst = valid[0]["arrival"] == "burst"
+    rate = valid[0]["axis"] == RATE and not any((row["turns"] or 1) > 1 for row in valid)  # the level is what is offered
     levels = []
     for load in sorted({row["level"] for row in valid}):
         levels.append(_level([row for row in valid if row["level"] == load], load, slos, failed_share, burst, rate))
     runs = [row for level in levels if level.unsettled is None for row in level.rows]
     seen = observations(runs, slos, failed_share)
-    limits = beliefs(seen) if seen else {}
+    with threadpool_limits(limits=1, user_api="blas"):  # matrices are small: more threads take longer
+        limits = beliefs(seen) if seen else {}
     for level in levels:
         level.verdicts = [
             replace(verdict, below=limits[verdict.key].lies_below(level.load)) if verdict.key in limits else verdict

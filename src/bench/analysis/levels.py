@@ -39,22 +39,20 @@ class Levels:
     noise_of: str
 
     @classmethod
-    def of(cls, runs: pl.DataFrame, column: str, others: Iterable[pl.DataFrame] = (), *, absolute: bool = False) -> Levels:
+    def of(cls, runs: pl.DataFrame, column: str, others: Iterable[pl.DataFrame] = ()) -> Levels:
         """The levels of the valid runs of one curve.
 
         Args:
             runs: summary rows of one deployment and workload: `level`, `repeat`, `valid` and `column` (above 0; others are left out).
-            others: the same of the workload's other curves. absolute: levels are compared with a limit and not with one another,
-                so that what the runs of a repeat have in common is noise too.
+            others: the same of the workload's other curves.
         """
         known = _known(runs, column)
         levels = known.group_by("level", maintain_order=True).agg(pl.col("log").mean(), runs=pl.len())
         load, log = levels["level"].to_numpy(), levels["log"].to_numpy()
         count = levels["runs"].to_numpy().astype(float)
         neighbours = max(1, (len(load) - 2) // 2)
-        repeat = () if absolute else ("repeat",)
-        squares, freedom, noise_of = *squares_within(known, "log", ("level",), repeat), "repeats"
-        apart = [squares_within(_known(other, column), "log", ("level",), repeat) for other in others]
+        squares, freedom, noise_of = *squares_within(known, "log", ("level",), ("repeat",)), "repeats"
+        apart = [squares_within(_known(other, column), "log", ("level",), ("repeat",)) for other in others]
         if freedom < neighbours:
             squares, freedom, noise_of = sum(s for s, _ in apart), sum(f for _, f in apart), "others"
         else:

@@ -6,38 +6,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import polars as pl
-from threadpoolctl import threadpool_limits
 
-from bench.analysis.judging import DOUBT, Level, judged_levels
+from bench.analysis.judging import DOUBT, Level, judged_levels, limits_of
 from bench.analysis.observation import FAILED
-from bench.axes import RATE
-from bench.records.classes import class_names
-from bench.study import Slo, applying
+from bench.study import Slo
 
 
 @dataclass(frozen=True)
 class Loss:
-    """A run that lost a worker. Numbers are as the summary's columns `lost_*` have them.
+    """A run that lost a worker; the rest is in its columns `lost_*`.
 
     Attributes:
-        rate: offered (requests/s, or conversations/s). valid: whether the run's latencies can be trusted; without it nothing is known
-            but the failures. recovered: of an invalid run only False, where errors went on until the end of enough requests.
         holds: whether the other workers sustain this load, by the rule of C_max: the probability that their limit lies below it is 25 %
             or less. False where it is 75 % or more, and where requests pile up or too many fail in the steady window; None between,
             where the run is invalid or too short after the loss, and without SLOs.
     """
 
     deployment: str
-    workload: str
     run: str
-    rate: float
-    valid: bool
-    at_s: float | None
-    failed: int | None
-    failed_share: float | None
-    errors_s: float | None
-    recovered: bool | None
-    recovery_s: float | None
     holds: bool | None
 
 
@@ -50,37 +36,17 @@ def losses(runs: pl.DataFrame, slos: Sequence[Slo], failed_share: float = 0.01) 
     found = []
     for _, curve in runs.filter(pl.col("lost_at_s").is_not_null()).group_by("deployment", "workload", maintain_order=True):
         verdicts = _holding(curve, slos, failed_share)
-        for row in curve.iter_rows(named=True):
-            known = row["valid"]
-            found.append(
-                Loss(
-                    row["deployment"],
-                    row["workload"],
-                    row["run"],
-                    row["level"],
-                    known,
-                    row["lost_at_s"],
-                    row["lost_failed"],
-                    row["lost_failed_share"],
-                    row["lost_errors_s"],
-                    row["lost_recovered"] if known or row["lost_errors_s"] is None else None,  # then by failures alone
-                    row["lost_recovery_s"] if known else None,
-                    verdicts.get(row["level"]) if known else None,
-                )
-            )
+        for name, run, level, valid in curve.select("deployment", "run", "level", "valid").iter_rows():
+            found.append(Loss(name, run, verdicts.get(level) if valid else None))
     return found
 
 
 def _holding(curve: pl.DataFrame, slos: Sequence[Slo], failed_share: float) -> dict[float, bool | None]:
     """By load, whether the workers that are left hold it."""
-    limits = applying(slos, class_names(curve["classes"][0] if "classes" in curve.columns else None))
-    valid = curve.filter("valid").to_dicts()
+    limits, valid = limits_of(curve, slos), curve.filter("valid").to_dicts()
     if not limits or not valid:
         return {}
-    rate = curve["axis"][0] == RATE and not bool((curve["turns"] > 1).any())
-    with threadpool_limits(limits=1, user_api="blas"):
-        levels, _ = judged_levels(valid, limits, failed_share, burst=False, rate=rate)
-    return {level.load: _held(level) for level in levels}
+    return {level.load: _held(level) for level in judged_levels(valid, limits, failed_share)[0]}
 
 
 def _held(level: Level) -> bool | None:

@@ -236,14 +236,15 @@ def _print(
     together: Interval,
     workload: Workload,
 ) -> None:
-    from bench.words.predicted import METRIC_TITLES, REPORTED
+    from bench.records.calibration import METRICS
+    from bench.words.predicted import REPORTED
 
     unit = "conversations/s" if workload.turns else "requests/s"
     print(f"Predicted, with 90 % intervals, within {' and '.join(map(str, slos))}:\n")
     rows = [
         [f"one instance alone carries, {unit}", interval_text(alone.rate)],
         *(
-            [f"… its {METRIC_TITLES[name]} there", interval_text(alone.at.numbers[name])]
+            [f"… its {METRICS[name]} there", interval_text(alone.at.numbers[name])]
             for name in REPORTED
             if name in alone.at.numbers
         ),

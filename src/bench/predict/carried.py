@@ -13,10 +13,10 @@ from bench.load.schedule import schedule
 from bench.predict.calibrate import Calibrated
 from bench.predict.ensemble import Member
 from bench.predict.fleet import FleetReplay, Instances, Router, replay_fleet
-from bench.predict.predict import METRICS, Predicted, ensemble_interval, predict
+from bench.predict.predict import Predicted, ensemble_interval, predict
 from bench.predict.replay import latency, replay
 from bench.predict.state import Limits
-from bench.records.calibration import Interval
+from bench.records.calibration import METRICS, Interval
 from bench.study import Slo, Workload
 
 FEWEST_REQUESTS = 1000  # fewest requests of a replay; tuned: benchmarks.fleet

@@ -76,21 +76,16 @@ class FleetReplay:
 
     Attributes:
         requests: one row a request that was answered, `REPLAY_SCHEMA` and `instance`. lost_s: when requests were sent that were on an
-            instance that failed, or came while none was ready, or are later turns of such. refused: indices of those that never fit.
+            instance that failed, or came while none was ready, or are later turns of such.
         paid_s: instance-seconds, from the decision to start one until it has stopped. history: (s, instances that are ready, that are
-            paid for), at each change.
-        most_running, most_context, most_tokens, cached_tokens: as of `Replay`, of all instances.
+            paid for), at each change. seen: by all instances.
     """
 
     requests: pl.DataFrame
     lost_s: tuple[float, ...]
-    refused: tuple[int, ...]
     paid_s: float
     history: tuple[tuple[float, int, int], ...]
-    most_running: int
-    most_context: int
-    most_tokens: int
-    cached_tokens: int
+    seen: Seen
 
 
 @dataclass
@@ -156,7 +151,6 @@ class _Fleet:
         self._on: dict[int, dict[int, tuple[PlannedRequest, float]]] = {}  # by instance: what it has, and when that was sent
         self._answered: list[Request] = []
         self._lost: list[float] = []
-        self._refused: list[int] = []
         self._came = 0
         self._paid_s = 0.0
         self._history: list[tuple[float, int, int]] = []
@@ -185,13 +179,9 @@ class _Fleet:
         return FleetReplay(
             table.with_columns(instance=pl.Series([self._of[index] for index in table["index"]], dtype=pl.Int64)),
             tuple(self._lost),
-            tuple(self._refused),
             self._paid_s,
             tuple(self._history),
-            max(each.running for each in self._seen),
-            max(each.context for each in self._seen),
-            max(each.tokens for each in self._seen),
-            sum(each.cached for each in self._seen),
+            Seen.by_all(self._seen),
         )
 
     def _working(self) -> bool:
@@ -211,7 +201,6 @@ class _Fleet:
             return
         instance = self._chosen(plan)
         if not instance.server.offer(plan, sent, sent + self._overhead_s):
-            self._refused.append(plan.index)
             self._coming.follow(plan, sent)
             return
         self._home[plan.conversation] = instance

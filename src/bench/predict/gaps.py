@@ -12,6 +12,7 @@ import numpy.typing as npt
 import polars as pl
 
 from bench.parse.stream import gaps_between_tokens
+from bench.predict.begun import Begun
 
 Floats = npt.NDArray[np.float64]
 
@@ -57,17 +58,13 @@ class StepLog:
     """What the steps of a replay took, and how many requests each gave a token that is not their first."""
 
     def __init__(self) -> None:
-        self._steps: array[float] = array("d")  # rows of `add`
+        self._steps: array[float] = array("d")  # requests; steps, the first, how much longer a further one, a pause (s)
         self._apart: array[float] = array("d")
 
-    def add(self, requests: int, steps: int, first_s: float, further_s: float, stall_s: float, stall_at: float) -> None:
-        """Note steps that are alike, without the noise of a single one.
-
-        Args:
-            requests: that each gives a token. first_s: the first step takes; further_s: longer each further one. stall_s, stall_at: a
-                pause, and after which share of the steps.
-        """
-        self._steps.extend((requests, steps, first_s, further_s, stall_s, stall_at))
+    def add(self, requests: int, done: Begun) -> None:
+        """Note steps that are alike, without the noise of a single one. Args: requests: that each gives a token."""
+        first = done.seconds if done.chunks else done.base
+        self._steps.extend((requests, done.steps, done.run * first, done.run * done.slope, done.stall_s, done.stall_at))
 
     def add_gap(self, seconds: float) -> None:
         """Note the gap of a request that was preempted."""

@@ -12,9 +12,9 @@ import polars as pl
 
 from bench.predict.calibrate import Calibrated, MeasuredRun, as_shown, calibrate, planned_again
 from bench.predict.gaps import Gaps
-from bench.predict.predict import METRICS, REPLAYS, Z, measures, predict, widened
+from bench.predict.predict import REPLAYS, Z, measures, predict, widened
 from bench.predict.state import Limits
-from bench.records.calibration import Interval, Judgement
+from bench.records.calibration import METRICS, Interval, Judgement
 
 MEMBERS = 8  # replays of a load with which a model is judged; convention
 # standard deviation of ln predicted ÷ measured before runs show it: loads of other kinds are farther off than other levels of one;
@@ -84,11 +84,6 @@ def widened_by_others(found: Sequence[HeldOut]) -> list[HeldOut]:
     return [
         replace(each, predicted=widened(each.predicted, beyond(_others(found, each)).get(each.metric, 0.0))) for each in found
     ]
-
-
-def cross_validate(runs: Sequence[MeasuredRun], limits: Limits, *, members: int = REPLAYS) -> list[HeldOut]:
-    """`held_out`, with the intervals of `widened_by_others`."""
-    return widened_by_others(held_out(runs, limits, members=members))
 
 
 def _others(found: Sequence[HeldOut], one: HeldOut) -> list[HeldOut]:

@@ -59,7 +59,7 @@ def highest_loads(
 
 def _with_steps_of(played: Replay, model: Calibrated) -> Calibrated:
     """The model, as if it had been fitted to the rarest steps of its own server's limit too: they decide little."""
-    seen = {"decodes": float(played.most_running), "tokens": float(played.most_tokens)}
+    seen = {"decodes": float(played.seen.running), "tokens": float(played.seen.tokens)}
     most = {name: max(value, seen.get(name, 0.0)) for name, value in model.fitted.most.items()}
     return replace(model, fitted=replace(model.fitted, most=most))
 
@@ -192,8 +192,8 @@ class Replays:
 
 def _spare(played: Replay, limits: Limits) -> frozenset[str]:
     """Resources that were never short: with more of them, the same would have happened."""
-    found = {"sequences"} if played.most_running < limits.sequences else set()
+    found = {"sequences"} if played.seen.running < limits.sequences else set()
     if limits.blocks is not None and played.kv_peak is not None:
         left = (1 - played.kv_peak) * (limits.blocks - 1)
-        found |= {"kv"} if left * limits.block_size > played.most_context else set()
+        found |= {"kv"} if left * limits.block_size > played.seen.context else set()
     return frozenset(found)

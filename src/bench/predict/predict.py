@@ -17,22 +17,9 @@ from bench.predict.gaps import Gaps
 from bench.predict.replay import Replay, latency
 from bench.predict.spent import PHASES
 from bench.predict.state import Limits
-from bench.records.calibration import Doubt, Interval
+from bench.records.calibration import METRICS, Doubt, Interval
 from bench.statistics import normal
 
-#: By name, what is predicted and its unit.
-METRICS = {
-    "throughput_tokens_per_s": "output tokens/s",
-    "throughput_requests_per_s": "requests/s",
-    "ttft_p50_s": "s",
-    "ttft_p99_s": "s",
-    "tpot_p50_s": "s",
-    "tpot_p90_s": "s",
-    "itl_p50_s": "s",
-    "itl_p99_s": "s",
-    "e2e_p50_s": "s",
-    "e2e_p99_s": "s",
-}
 # confidence of a prediction's interval; derived: a further replay lies between the least and the greatest of `REPLAYS` 19 times in
 # 21, so that 95 % would take twice as many
 CONFIDENCE = 0.9
@@ -110,7 +97,7 @@ def predict(
     servers = ensemble(model, limits, count=members, seed=seed)
     replays = [member.replay(plans(member.number), held=held, seed=seed + member.number) for member in servers]
     found = [
-        measures(each.requests, each.log.gaps(model.fitted.strays, seed + member.number))
+        measures(each.requests, each.seen.log.gaps(model.fitted.strays, seed + member.number))
         for member, each in zip(servers, replays, strict=True)
     ]
     known = {name: [each[name] for each in found if each.get(name, 0.0) > 0] for name in METRICS}
@@ -123,10 +110,10 @@ def predict(
     return Predicted(
         numbers,
         float(np.median(peaks)) if peaks else None,
-        float(np.mean([each.cached_tokens / max(1, each.requests["prompt_tokens"].sum()) for each in replays])),
+        float(np.mean([each.seen.cached / max(1, each.requests["prompt_tokens"].sum()) for each in replays])),
         float(np.mean([each.waiting_mean for each in replays])),
         float(np.mean([each.requests["preemptions"].sum() for each in replays])),
-        max(len(each.refused) for each in replays),
+        max(len(each.seen.refused) for each in replays),
         tuple(doubts(model, replays)),
         _shares([each.requests for each in replays if each.requests.height]),
     )
@@ -160,14 +147,14 @@ def doubts(model: Calibrated, replays: Sequence[Replay | FleetReplay]) -> Iterat
     fitted = model.fitted
     yield from misfits(model)
     seen = (
-        ("requests", float(np.median([each.most_running for each in replays])), fitted.most["decodes"]),
-        ("longest", float(max(each.most_context for each in replays)), float(model.longest)),
-        ("step", float(np.median([each.most_tokens for each in replays])), fitted.most["tokens"]),
+        ("requests", float(np.median([each.seen.running for each in replays])), fitted.most["decodes"]),
+        ("longest", float(max(each.seen.context for each in replays)), float(model.longest)),
+        ("step", float(np.median([each.seen.tokens for each in replays])), fitted.most["tokens"]),
     )
     for name, asked, most in seen:
         if asked > _BEYOND * most:
             yield Doubt(name, asked, most)
-    if refused := max(len(each.refused) for each in replays):
+    if refused := max(len(each.seen.refused) for each in replays):
         yield Doubt("refused", float(refused), 0.0)
 
 

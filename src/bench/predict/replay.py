@@ -11,9 +11,8 @@ from dataclasses import dataclass
 import polars as pl
 
 from bench.load.schedule import PlannedRequest
-from bench.predict.gaps import StepLog
 from bench.predict.noise import Noise
-from bench.predict.server import ReplayedServer
+from bench.predict.server import ReplayedServer, Seen
 from bench.predict.spent import PHASES
 from bench.predict.state import Limits, Request
 from bench.predict.step_time import StepTime
@@ -37,22 +36,14 @@ class Replay:
     """What a server did.
 
     Attributes:
-        requests: one row a request that was answered, `REPLAY_SCHEMA`, with where its time went. refused: indices of those that can
-            never fit.
-        most_running, most_context: requests at once, and tokens of one request. most_tokens: of a step. cached_tokens: of prompts,
-            served by a prefix cache. kv_peak: highest share of the blocks in use. waiting_mean: requests that wait, over time.
-        log: of the steps.
+        requests: one row a request that was answered, `REPLAY_SCHEMA`, with where its time went. seen: by the server. kv_peak: highest
+            share of the blocks in use. waiting_mean: requests that wait, over time.
     """
 
     requests: pl.DataFrame
-    refused: tuple[int, ...]
-    most_running: int
-    most_context: int
-    most_tokens: int
-    cached_tokens: int
+    seen: Seen
     kv_peak: float | None
     waiting_mean: float
-    log: StepLog
 
 
 def replay(
@@ -97,14 +88,9 @@ def replay(
     blocks, seen = (limits.blocks or 1) - 1, server.seen
     return Replay(
         answered_table(answered),
-        tuple(seen.refused),
-        seen.running,
-        seen.context,
-        seen.tokens,
-        seen.cached,
+        seen,
         1 - seen.free / blocks if blocks else None,
         seen.waited_s / server.now if server.now else 0.0,
-        seen.log,
     )
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import heapq
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -35,6 +36,14 @@ class Seen:
     waited_s: float = 0.0
     refused: list[int] = field(default_factory=list)
     log: StepLog = field(default_factory=StepLog)
+
+    @classmethod
+    def by_all(cls, servers: Sequence[Seen]) -> Seen:
+        """What several servers have seen, but for their steps."""
+        running, context, tokens = (max(getattr(each, name) for each in servers) for name in ("running", "context", "tokens"))
+        cached, waited_s = sum(each.cached for each in servers), sum(each.waited_s for each in servers)
+        refused = [index for each in servers for index in each.refused]
+        return cls(running, context, tokens, cached, min(each.free for each in servers), waited_s, refused)
 
 
 class ReplayedServer:
@@ -189,7 +198,8 @@ class ReplayedServer:
         state.steps += begun.steps
         if self._limits.ahead:
             self._settle(begun.last)
-        self._log(begun)
+        if state.decodes:
+            self.seen.log.add(state.decodes, begun)
         if begun.chunks:
             self._share_out(begun, took)
         state.context += begun.steps * state.decodes
@@ -198,19 +208,6 @@ class ReplayedServer:
             self._computed(begun.chunks)
         self._cost.free(self._ended)
         return self._ended
-
-    def _log(self, begun: Begun) -> None:
-        if not self._state.decodes:
-            return
-        first = begun.seconds if begun.chunks else begun.base
-        self.seen.log.add(
-            self._state.decodes,
-            begun.steps,
-            begun.run * first,
-            begun.run * begun.slope,
-            begun.stall_s,
-            begun.stall_at,
-        )
 
     def _prompts(self, chunks: list[tuple[Request, int]], wake_s: float) -> Begun:
         state = self._state

@@ -9,6 +9,20 @@ from pathlib import Path
 from bench.errors import BenchError
 from bench.records.files import read_typed
 
+#: What is predicted, by name: what it is called, with its unit.
+METRICS = {
+    "throughput_tokens_per_s": "output tokens/s",
+    "throughput_requests_per_s": "requests/s",
+    "ttft_p50_s": "TTFT P50 (s)",
+    "ttft_p99_s": "TTFT P99 (s)",
+    "tpot_p50_s": "TPOT P50 (s)",
+    "tpot_p90_s": "TPOT P90 (s)",
+    "itl_p50_s": "ITL P50 (s)",
+    "itl_p99_s": "ITL P99 (s)",
+    "e2e_p50_s": "E2E P50 (s)",
+    "e2e_p99_s": "E2E P99 (s)",
+}
+
 
 @dataclass(frozen=True)
 class Interval:

@@ -154,7 +154,7 @@ def write_report(
         "of_study": of_study if of_study and of_study > runs.height else None,
         "invalid": [run for run in rows if False in (run["valid"], run["counts_valid"])],
         "invalid_why": trust.alike(reason for run in rows for reason in run["reasons"]),
-        "streamed": trust.alike(note for run in rows for note in stream_notes(run)),
+        "streamed": trust.alike(note for run in rows for note in stream_notes(run, fronts=not run["workers"])),
         "parts": PARTS,
         "failing": [run for run in rows if run["failures"]],
         "facts": provenance.deployments(known, runs),
@@ -296,14 +296,17 @@ def _explained(results: Results, model: ModelRecord) -> list[PredictedLoad]:
 
 def _markdown(context: Mapping[str, Any]) -> str:
     """The findings in short. What is Markdown's stays so: texts are ours but for names, in which HTML must not be live."""
-    environment = jinja2.Environment(  # noqa: S701 - quotes are to stay quotes
-        loader=jinja2.PackageLoader("bench.report"), trim_blocks=True, lstrip_blocks=True, finalize=_without_html
-    )
-    environment.filters["labelled"] = labelled
-    environment.filters["load_cell"] = load_cell
-    environment.filters["count"] = count_text
+    environment = _environment(autoescape=False, finalize=_without_html)  # quotes are to stay quotes
     environment.filters["cell"] = lambda value, shape: "–" if value is None else shape % value
     return environment.get_template("summary.md.j2").render(**context)
+
+
+def _environment(**options: Any) -> jinja2.Environment:
+    """Of the templates, with what both the page and the summary say by filters."""
+    loader = jinja2.PackageLoader("bench.report")
+    environment = jinja2.Environment(loader=loader, trim_blocks=True, lstrip_blocks=True, **options)  # noqa: S701 - as asked
+    environment.filters |= {"labelled": labelled, "load_cell": load_cell, "count": count_text}
+    return environment
 
 
 def _without_html(value: Any) -> Any:
@@ -323,13 +326,8 @@ def _bundle(folder: Path) -> str:
 
 def _render(context: Mapping[str, Any], bundle: str) -> str:
     """The page around those sections that have anything to say, with the libraries in `bundle`."""
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("bench.report"), autoescape=True, trim_blocks=True, lstrip_blocks=True
-    )
+    environment = _environment(autoescape=True)
     environment.filters["prose"] = _prose
-    environment.filters["labelled"] = labelled
-    environment.filters["load_cell"] = load_cell
-    environment.filters["count"] = count_text
     sections = []
     for name in _SECTIONS:
         section: Any = environment.get_template(f"sections/{name}.html.j2").make_module(dict(context))

@@ -34,11 +34,12 @@ def fleets(
     known = runs.filter(pl.col("workers").is_not_null())
     table = known.select(*_KEYS, pl.col("workers")).explode("workers").unnest("workers")
     apart = workers_of_runs(known, thresholds.scrape_gap_s)
+    rows = {(row["deployment"], row["run"]): row for row in runs.drop_nulls("lost_at_s").iter_rows(named=True)}
     return [
         {
             "deployment": name,
             "efficiency": [efficiency(each) for each in measured if each.fleet == name],
-            "losses": [loss(each) for each in lost if each.deployment == name],
+            "losses": [loss(rows[name, each.run], each.holds) for each in lost if each.deployment == name],
             "hits": _hits(known.filter(deployment=name)),
             "sentences": sentences(apart[name]),
             # One worker is alike, and had all of the load.

@@ -47,9 +47,7 @@ class EquilibriumTarget(Target):
         curve = Curve.of(looks)
         if not curve.count(aim.least):
             return Answer(0.0, 0.0, math.inf, why)
-        found = first_with(answer_so_far(self.observations(looks, aim), aim, why, _belief(curve, aim.least)), aim)
-        assert isinstance(found, Answer)
-        return found
+        return first_with(answer_so_far(self.observations(looks, aim), aim, why, _belief(curve, aim.least)), aim)
 
 
 def _excesses(curve: Curve, lowest: float) -> Floats:

@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import polars as pl
 
@@ -19,6 +19,7 @@ from bench.study.search import KV_CACHE, SLO
 if TYPE_CHECKING:
     from bench.search.search import Look
 
+T = TypeVar("T", Answer, Answer | Step)
 _SURE_SIDE = 0.1  # excess of a sign that the cache was full or had room; tuned: benchmarks.targets, seed 31
 _FARTHEST = 64.0  # largest step up that one run's usage may suggest; convention
 # requests in flight ÷ running ones above which a cache with room will not fill; tuned: benchmarks.targets, seed 31
@@ -101,9 +102,7 @@ class KvCacheTarget(Target):
 
     def so_far(self, looks: Sequence[Look], aim: Aim, why: Why) -> Answer:
         seen = self.observations(looks, aim)
-        answer = first_with(answer_so_far(seen, aim, why), aim)
-        assert isinstance(answer, Answer)
-        return answer
+        return first_with(answer_so_far(seen, aim, why), aim)
 
     def _seen(self, look: Look) -> Observation | None:
         full = full_cache(look.row) if _counted(look) else None
@@ -125,7 +124,7 @@ def _counted(look: Look) -> bool:
     )
 
 
-def first_with(found: Answer | Step, aim: Aim) -> Answer | Step:
+def first_with(found: T, aim: Aim) -> T:
     """The answer with the crossing rounded up to the next whole number of requests."""
     if isinstance(found, Step) or not aim.held or found.why in ("above", "below") or not math.isfinite(found.high):
         return found

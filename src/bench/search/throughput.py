@@ -73,7 +73,6 @@ class ThroughputTarget(Target):
             return Answer(max(levels), 0.0, math.inf, why, math.exp(max(levels.values())[0]))
         fitted = _fitted(curve)
         found = first_with(answer_so_far(curve.observations(self.name, _excesses(curve)), aim, why, fitted.belief), aim)
-        assert isinstance(found, Answer)
         return replace(found, top=fitted.top)
 
 

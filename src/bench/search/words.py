@@ -12,17 +12,14 @@ from bench.search.probe import Alone, Probed
 from bench.search.search import Budget, Found, Look, Next
 from bench.study import Slo
 from bench.study.search import SLO
-from bench.words.searches import LoadUnit, limit_text, target_text
+from bench.words.searches import LoadUnit, ended_text, limit_text, target_text
 
 _SPEEDS = 0.2  # range of ln share that a machine's speed may move beyond a bound; convention
+_BOUNDS = {"highest": "--most", "runs": "--max-runs", "seconds": "--max-minutes", "lower": None}  # as the command has them
+# Why a search of the command ended, where a study's search would not say it so.
 _ENDED = {
-    "found": "as precise as asked ({asked}).",
-    "above": "every load up to --most meets the SLOs. Raise it to look further.",
-    "below": "even the lowest load misses an SLO.",
-    "runs": "--max-runs is spent before the interval is {asked}. The same command with more goes on from here.",
-    "seconds": "--max-minutes are spent before the interval is {asked}. The same command with more goes on from here.",
-    "seconds, unfit": "--max-minutes end before the interval is {asked}: the next run, {next}, does not fit into what is left. The "
-    "same command with more goes on from here.",
+    "seconds, unfit": "not yet {asked}: the next run, {next}, does not fit into what is left of --max-minutes; with more, it goes on "
+    "from here.",
     "alone": "{alone}. Allow it more time, or ask for shorter prompts and answers.",
     "invalid": "three runs in a row cannot be trusted: {reasons}.",
     "gone": "the server stopped answering. Start it again: the same command goes on from here.",
@@ -114,10 +111,12 @@ def spent_text(found: Found, budget: Budget) -> str:
 
 def why_text(found: Found, aim: Aim) -> str:
     """Why the search ended, and what would show more."""
-    reasons = "; ".join(found.looks[-1].reasons) if found.looks else ""
-    ended = _ENDED[_why(found)].format(
+    why = _why(found)
+    if why not in _ENDED:
+        return f"{took_text(found)}; {ended_text(SLO, why, aim.precision, _BOUNDS)}."
+    ended = _ENDED[why].format(
         asked=f"± {shown_share(aim.precision)}",
-        reasons=reasons,
+        reasons="; ".join(found.looks[-1].reasons) if found.looks else "",
         next=next_text(found.unfit, aim) if found.unfit else "",
         alone=alone_text(found.alone) if found.alone else "",
     )

@@ -8,21 +8,9 @@ from statistics import median
 
 from bench.errors import count_text, shown_share, three_digits
 from bench.models import Geometry
-from bench.records.calibration import Calibration, Doubt, Interval, Judgement, ModelRecord
+from bench.records.calibration import METRICS, Calibration, Doubt, Interval, Judgement, ModelRecord
 from bench.words.templates import filled
 
-METRIC_TITLES = {
-    "throughput_tokens_per_s": "output tokens/s",
-    "throughput_requests_per_s": "requests/s",
-    "ttft_p50_s": "TTFT P50 (s)",
-    "ttft_p99_s": "TTFT P99 (s)",
-    "tpot_p50_s": "TPOT P50 (s)",
-    "tpot_p90_s": "TPOT P90 (s)",
-    "itl_p50_s": "ITL P50 (s)",
-    "itl_p99_s": "ITL P99 (s)",
-    "e2e_p50_s": "E2E P50 (s)",
-    "e2e_p99_s": "E2E P99 (s)",
-}
 #: Of `bench.predict.calibrate.parameters`.
 PARAMETER_TITLES = {
     "step_s": "a step, whatever is in it",
@@ -54,13 +42,6 @@ DOUBTS = {
 #: Numbers in a report; `bench predict` prints all.
 REPORTED = ("throughput_tokens_per_s", "ttft_p50_s", "ttft_p99_s", "tpot_p50_s", "itl_p99_s")
 _MS, _TERA = 1e-3, 1e12
-_SPENT = {
-    "queue": "in the queue",
-    "own_prompt": "on their own prompt",
-    "other_prompts": "on prompts of others",
-    "preempted": "preempted",
-    "decode": "on output",
-}
 _SHOWN = 0.05  # share of a request's time below which a part is left out
 _FOLDS = {"level": "another level", "workload": "another workload"}
 
@@ -117,7 +98,7 @@ def judgement_rows(judgements: Sequence[Judgement]) -> list[list[str]]:
         *(
             [
                 _FOLDS[each.fold],
-                METRIC_TITLES[each.metric],
+                METRICS[each.metric],
                 shown_share(each.error),
                 "–" if each.floor is None else shown_share(each.floor),
                 shown_share(each.coverage),
@@ -155,11 +136,11 @@ def shares_rows(shares: Mapping[str, Mapping[str, float]]) -> list[list[str]]:
 def shares_text(load: str, shares: Mapping[str, Mapping[str, float]]) -> str:
     """The same in a sentence, without phases of less than a twentieth; empty where nothing is known. Args: load: in words."""
     groups = []
-    for name, whose in (("median", "median requests spend"), ("slowest", "the slowest 5 % spend")):
+    for name, whose in (("median", "median requests"), ("slowest", "the slowest 5 %")):
         phases = sorted(shares.get(name, {}).items(), key=lambda each: -each[1])
-        known = [f"{shown_share(share)} {_SPENT[phase]}" for phase, share in phases if share >= _SHOWN]
-        groups += [f"{whose} {', '.join(known)}"] if known else []
-    return f"At {load}, by the calibrated model: {'; '.join(groups)}." if groups else ""
+        known = [f"{PHASE_TITLES[phase]} {shown_share(share)}" for phase, share in phases if share >= _SHOWN]
+        groups += [f"of {whose} {', '.join(known)}"] if known else []
+    return f"Time at {load}, by the calibrated model: {'; '.join(groups)}." if groups else ""
 
 
 def predictions_title(calibration: Calibration | None) -> str | None:

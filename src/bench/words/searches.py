@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from bench.analysis.regions import FLAT, PROPORTIONAL
@@ -45,18 +45,20 @@ FOUND = {
     (THROUGHPUT, "open"): "throughput may still rise at {limit} ({top})",
 }
 _GOES_ON = "are spent; with more, it goes on from here"
+# What bounds a search, as a study calls it.
+_BOUNDS = {name: f"`{name}`" for name in ("highest", "runs", "seconds")}
 # By why the search ended, and by the target where that says it otherwise.
 ENDED = {
     "found": "as precise as asked ({asked})",
-    "above": "`highest` is reached; raise it to look further",
-    (SLO, "above"): "every load up to `highest` meets the SLOs; raise it to look further",
+    "above": "{highest} is reached; raise it to look further",
+    (SLO, "above"): "every load up to {highest} meets the SLOs; raise it to look further",
     "below": "reached at the lowest load tried[; lower `{lower}` to look further]",
     (SLO, "below"): "even the lowest load misses an SLO",
     "never": "no load fills it; `max_num_seqs` may bound what runs",
     "unmeasured": "the server does not report how many tokens it made",
     (KV_CACHE, "unmeasured"): "the engine's metrics are not there, or lack the cache's usage",
-    "runs": f"not yet {{asked}}: its `runs` {_GOES_ON}",
-    "seconds": f"not yet {{asked}}: its `seconds` {_GOES_ON}",
+    "runs": f"not yet {{asked}}: its {{runs}} {_GOES_ON}",
+    "seconds": f"not yet {{asked}}: its {{seconds}} {_GOES_ON}",
     "alone": "one request alone misses an SLO",
     "invalid": "three runs in a row cannot be trusted, for the reasons listed below; "
     f"`{BENCH} discard --invalid`, then the same command, goes on. Where other users' work disturbs it and cannot be ended, raise "
@@ -183,11 +185,14 @@ def search_ended(record: SearchRecord) -> str:
     unjudged = bool(record.runs) and not any(run.excess for run in record.runs)
     why = "short" if record.why == "seconds" and unjudged else record.why
     lower = None if AXES[record.axis].held and record.high == 1 else "lowest"
-    text = filled(
-        ENDED.get((record.target, why)) or ENDED[why], {"asked": f"± {shown_share(record.precision)}", "lower": lower}
-    )
+    text = ended_text(record.target, why, record.precision, {**_BOUNDS, "lower": lower})
     own = " by its own runs" if why == "found" and _wider(record) else ""
     return f"{count_text(len(record.runs), 'run')}, {record.seconds:.0f} s under load: {text}{own}"
+
+
+def ended_text(target: str, why: str, precision: float, names: Mapping[str, str | None]) -> str:
+    """Why a search ended. Args: names: of its bounds, by their names in a study; `lower`: of the lowest, None where none is lower."""
+    return filled(ENDED.get((target, why)) or ENDED[why], {**names, "asked": f"± {shown_share(precision)}"})
 
 
 def _wider(record: SearchRecord) -> bool:

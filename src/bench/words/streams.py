@@ -15,21 +15,21 @@ from bench.words.templates import filled
 # what the difference of the clients' and the engines' TTFT shows: not which of the two it is
 QUEUED = (
     "requests waited {wait} on average before the engine had them[, {waiting:.3g} at a time], longer than at the load with the "
-    "shortest way: a gateway, or the API server, queues them"
+    "shortest way: a gateway, or the API server, queues them, and TTFT and E2E hold that wait"
 )
 _LATE = 0.05  # share of E2E above which it matters that requests of a closed loop leave late
 
 
-def stream_notes(run: Mapping[str, Any]) -> Iterator[str]:
+def stream_notes(run: Mapping[str, Any], *, fronts: bool = True) -> Iterator[str]:
     """What a reader of a run's latencies should know of its streams and of what lies between client and engine; nothing where each
     token has a chunk of its own, and no gateway shows.
 
     Args:
-        run: a row of the summary table.
+        run: a row of the summary table. fronts: whether what a gateway did to requests is not said elsewhere.
     """
     each, ok = run.get("tokens_per_chunk"), run["ok"]
     between: dict[str, Front] = {found.kind: found for found in front(run)}
-    yield from _of_front(between)
+    yield from _of_front(between) if fronts else ()
     if run.get("held_back_answers") and run.get("ttft_n") == 0:
         buffered = between.get("buffers")
         earlier = f". In the mean the engine had their first token {buffered.wait_s:.3g} s earlier" if buffered else ""
@@ -61,8 +61,7 @@ def stream_notes(run: Mapping[str, Any]) -> Iterator[str]:
 def _of_front(between: Mapping[str, Front]) -> Iterator[str]:
     """What a gateway did to requests, rather than to answers."""
     if queue := between.get("queues"):
-        waited = filled(QUEUED, {"wait": f"{queue.wait_s:.3g} s", "waiting": queue.waiting})
-        yield f"{waited}, and TTFT and E2E hold that wait"
+        yield filled(QUEUED, {"wait": f"{queue.wait_s:.3g} s", "waiting": queue.waiting})
     for kind, why in (
         ("repeats", "a gateway sends requests again"),
         ("repeats_or_others", "a gateway sends requests again, or to several engines, or others send requests of this length"),

@@ -80,14 +80,15 @@ def reason_text(reason: Reason) -> str:
 
 def reason_texts(codes: Iterable[str]) -> list[str]:
     """The reasons in a run's column `reasons`, in words. What is no code was written by an older version, in words."""
-    return [_text(code) for code in codes]
+    return [code if (reason := known_reason(code)) is None else reason_text(reason) for code in codes]
 
 
-def _text(code: str) -> str:
+def known_reason(code: str) -> Reason | None:
+    """The reason with this code; None for what an older version wrote, in words."""
     try:
-        return reason_text(Reason.of(code))
+        return Reason.of(code)
     except (ValueError, KeyError):
-        return code
+        return None
 
 
 def failures(run: Mapping[str, Any]) -> str | None:

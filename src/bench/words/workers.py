@@ -8,7 +8,6 @@ from typing import Any
 
 from bench.analysis.efficiency import Efficiency
 from bench.analysis.front import FEW_FURTHER, LEAST_WAIT_S, WAIT_SHARE, Front, FrontKind, front, unknown_fronts
-from bench.analysis.loss import Loss
 from bench.analysis.workers import Check, WorkerVerdict
 from bench.axes import AXES
 from bench.errors import count_text, shown_share
@@ -135,30 +134,30 @@ def hits(level: Mapping[str, Any]) -> str:
     )
 
 
-def loss(found: Loss) -> str:
-    """What the loss of a worker did in a run, and whether the others hold its load."""
+def loss(run: Mapping[str, Any], holds: bool | None) -> str:
+    """What the loss of a worker did in a run, and whether the others hold its load. Args: run: its summary row. holds: as of `Loss`."""
     failed, errors = "no request failed", ""
-    if found.failed:
-        failed = f"{count_text(found.failed, 'request')} failed ({shown_share(found.failed_share or 0.0)})"
-        if found.errors_s is not None:
-            errors = f"; errors ended {found.errors_s:.2g} s after it"
-        elif found.recovered is None and found.failed_share != 1:
+    if run["lost_failed"]:
+        failed = f"{count_text(run['lost_failed'], 'request')} failed ({shown_share(run['lost_failed_share'] or 0.0)})"
+        if run["lost_errors_s"] is not None:
+            errors = f"; errors ended {run['lost_errors_s']:.2g} s after it"
+        elif run["lost_recovered"] is None and run["lost_failed_share"] != 1:
             errors = "; whether errors had ended is not known"
         else:
             errors = ", until the run ended"
-    begun = f"{found.deployment}, {found.workload} at {found.rate:g}/s: a worker was killed, and {failed}{errors}."
-    if not found.valid:
+    begun = f"{run['deployment']}, {run['workload']} at {run['level']:g}/s: a worker was killed, and {failed}{errors}."
+    if not run["valid"]:
         return f"{begun} The run is invalid: the rest is not known."
     held = {
         True: "They sustain this load within the SLOs: N + 1 holds.",
         False: "They do not sustain this load within the SLOs: N + 1 does not hold.",
         None: "Whether they sustain this load within the SLOs is not known.",
-    }[found.holds]
-    if found.recovered is None:
+    }[holds]
+    if run["lost_recovered"] is None:
         return f"{begun} When the others came to a steady level is not known, as the run is too short after it. {held}"
-    if not found.recovered:
+    if not run["lost_recovered"]:
         return f"{begun} The others had not come to a steady level when the run ended. {held}"
-    return f"{begun} The others were at their steady level after {found.recovery_s or 0.0:.2g} s. {held}"
+    return f"{begun} The others were at their steady level after {run['lost_recovery_s'] or 0.0:.2g} s. {held}"
 
 
 def sentences(found: Mapping[str, Sequence[WorkerVerdict]]) -> list[str]:

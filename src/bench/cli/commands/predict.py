@@ -64,7 +64,7 @@ class Predict(Modelled):
     def run(self) -> None:
         """Print the model, and what it predicts of the loads that are asked for."""
         from bench.predict.calibrate import calibrate, elsewhere, parameters
-        from bench.predict.judge import cross_validate, judged, self_judged
+        from bench.predict.judge import held_out, judged, self_judged, widened_by_others
 
         runs, limits = self.measured()
         model = calibrate(runs, limits)
@@ -82,7 +82,7 @@ class Predict(Modelled):
             there = elsewhere(self_judged(model, runs), bandwidth=self.bandwidth or 1.0, flops=self.flops or 1.0)
             for level in tracked(levels, "Replaying"):
                 predictions[level] = _predicted(there, workload, level, obeyed)
-        judgements = judged(cross_validate(runs, limits), runs) if self.check or not levels else []
+        judgements = judged(widened_by_others(held_out(runs, limits)), runs) if self.check or not levels else []
         if self.json:
             print_json(
                 {
@@ -193,9 +193,9 @@ def _print(
     asked: int,
 ) -> None:
     """Args: changed: what a what-if changes. asked: requests that come for each that a rate counts; 0 where no rate is asked for."""
-    from bench.predict.predict import METRICS
     from bench.predict.study import described
-    from bench.words.predicted import METRIC_TITLES, PHASE_TITLES, doubt_text, judgement_rows, parameter_rows, shares_rows
+    from bench.records.calibration import METRICS
+    from bench.words.predicted import PHASE_TITLES, doubt_text, judgement_rows, parameter_rows, shares_rows
 
     record = described("", model)
     print_table(parameter_rows(record), head=False)
@@ -209,9 +209,7 @@ def _print(
     if given:
         names = [name for name in METRICS if all(name in found.numbers for found in given.values())]
         cached = any(found.cached for found in given.values())
-        rows = [
-            ["load", *(METRIC_TITLES[name] for name in names), "KV peak", "waiting, mean", *(["from cache"] if cached else [])]
-        ]
+        rows = [["load", *(METRICS[name] for name in names), "KV peak", "waiting, mean", *(["from cache"] if cached else [])]]
         for level, found in given.items():
             cells = [
                 f"{three_digits(i.value)} ({three_digits(i.low)}–{three_digits(i.high)})"
