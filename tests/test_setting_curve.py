@@ -7,11 +7,12 @@ import numpy as np
 import polars as pl
 import pytest
 
+from bench.analysis.effects import Ratio
 from bench.analysis.setting_curve import Form, LoadCurve, SettingCurve, setting_curves
-from bench.analysis.setting_gain import Ratio
 from bench.figures.setting_forms import form_panels
 from bench.words.setting_curve import answers
 from tests.planted import answers as requests
+from tests.planted import summary_rows
 
 STUDIES = 200
 
@@ -40,10 +41,10 @@ def made(
                 rows.append(
                     {"deployment": f"d{value}", "model": "m", "engine": "e", "workload": "w", "axis": "concurrency", "device": "cuda",
                      "dtype": "float16", "tensor_parallel": 1, "pipeline_parallel": 1, "data_parallel": 1, "max_num_seqs": 64, setting: value,
-                     "level": float(level), "session": session, "valid": True, "throughput_tokens_per_s": 100 * rate * math.exp(off),
+                     "level": float(level), "session": session, "repeat": session, "baseline": False, "valid": True, "throughput_tokens_per_s": 100 * rate * math.exp(off),
                      "e2e_p50_s": e2e * math.exp(-off), **more}
                 )  # fmt: skip
-    return pl.DataFrame(rows)
+    return summary_rows(rows)
 
 
 def curve_of(*args, **more):
