@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -124,22 +123,11 @@ def compare(
 
 def log_ratios(baseline: pl.DataFrame, candidate: pl.DataFrame, metrics: Sequence[str]) -> pl.DataFrame:
     """The pairs that `compare` judges, as in `Comparison.pairs`. Args: as of `compare`."""
-    return _matched(baseline, candidate, metrics).pairs
+    return _matched(baseline, candidate, metrics)[-1]
 
 
-class _Matched(NamedTuple):
-    """Both sides, called alike, in windows where they have them; the valid runs of each, and what pairs they form."""
-
-    baseline: pl.DataFrame
-    candidate: pl.DataFrame
-    failed: pl.DataFrame
-    ours: pl.DataFrame
-    theirs: pl.DataFrame
-    both: pl.DataFrame
-    pairs: pl.DataFrame
-
-
-def _matched(baseline: pl.DataFrame, candidate: pl.DataFrame, metrics: Sequence[str]) -> _Matched:
+def _matched(baseline: pl.DataFrame, candidate: pl.DataFrame, metrics: Sequence[str]) -> tuple[pl.DataFrame, ...]:
+    """Both sides, called alike and in windows; their failures; the valid runs of each, what pairs they form, and the ratios of these."""
     baseline, candidate = (
         side.with_columns(pl.col("session").fill_null(1), own=pl.col("deployment")) for side in (baseline, candidate)
     )
@@ -153,7 +141,7 @@ def _matched(baseline: pl.DataFrame, candidate: pl.DataFrame, metrics: Sequence[
     # slower one, and would have been slower still.
     whole = comparable.filter(pl.col("stopped_at_s").is_null() | pl.col("stopped_at_s_candidate").is_null())
     pairs = pl.concat([_log_ratios(whole if METRICS[metric].unit == "s" else comparable, metric) for metric in metrics])
-    return _Matched(baseline, candidate, failed, ours, theirs, both, pairs)
+    return baseline, candidate, failed, ours, theirs, both, pairs
 
 
 def compare_with_baseline(runs: pl.DataFrame, metrics: Sequence[str] = tuple(METRICS)) -> dict[str, Comparison]:

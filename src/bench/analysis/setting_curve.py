@@ -54,8 +54,8 @@ class LoadCurve:
 
     Attributes:
         values: ascending, those compared with the value that the others are compared with. throughput: with each (output tokens/s):
-            the geometric mean of that value's runs, and the others by their ratio to it. Between `low` and `high` at 95 % confidence,
-            apart from what a session has in common for all values; None where nothing shows the noise.
+            the geometric mean of that value's runs, and the others by their ratio to it. Intervals are apart from what a session has in
+            common for all values.
         verdict: `power` or `inverse`; `undecided`, both fit; `neither` does; `few`, less than three values; `unknown`, nothing shows
             the noise. power, inverse: None where `few` or `unknown`.
         most: the devices that may give the most output tokens/s each; one of them does at 95 % confidence. quickest: likewise with the
@@ -64,9 +64,7 @@ class LoadCurve:
 
     level: float
     values: tuple[float, ...]
-    throughput: tuple[float, ...]
-    low: tuple[float | None, ...]
-    high: tuple[float | None, ...]
+    throughput: tuple[Ratio, ...]
     verdict: Verdict
     power: Form | None = None
     inverse: Form | None = None
@@ -210,13 +208,14 @@ def _quickest(
 
 @dataclass(frozen=True)
 class _Means:
-    """ln of a quantity by value, ascending, less that with the `first` one; the variance of each but for what all share, and the
-    degrees of freedom behind it; 0: not known."""
+    """ln of a quantity by value, ascending, less that with the `first` one; the standard deviation of each apart from what a session
+    has in common for all, and the degrees of freedom behind it; 0: not known.
+    """
 
     values: list[float]
     first: float
     log: Floats
-    variance: Floats
+    deviation: float
     freedom: float
 
 
@@ -228,10 +227,10 @@ def _means(level: float, order: Sequence[float], sweeps: Mapping[tuple[float, fl
     values = sorted(log)
     noise = [each.log([level])[1:] for pair, each in at.items() if set(pair) <= set(values) and each.fit.known]
     error, freedom = np.array(noise).reshape(-1, 2).T
-    variance = float((error**2).mean()) / 2 if noise else 0.0
+    deviation = float((error**2).mean() / 2) ** 0.5 if noise else 0.0
     # Of n values alike in noise n − 1 contrasts are independent, each with as many degrees of freedom as a pair.
     free = float(freedom.mean()) * (len(values) - 1) if noise else 0.0
-    return _Means(values, first, np.array([log[value] for value in values]), np.full(len(values), variance), free)
+    return _Means(values, first, np.array([log[value] for value in values]), deviation, free)
 
 
 def _best(means: _Means, better: Floats, devices: Mapping[float, int]) -> tuple[int, ...]:
@@ -244,23 +243,16 @@ def _best(means: _Means, better: Floats, devices: Mapping[float, int]) -> tuple[
     if not means.freedom:
         return tuple(devices[value] for value in means.values)
     bar = student_t(means.freedom, 1 - 4 * TAIL / max(1, len(every) - 1))
-    beaten = {
-        i
-        for i, j in itertools.permutations(every, 2)
-        if better[j] - better[i] > bar * math.sqrt(means.variance[i] + means.variance[j])
-    }
+    beaten = {i for i, j in itertools.permutations(every, 2) if better[j] - better[i] > bar * 2**0.5 * means.deviation}
     return tuple(devices[means.values[i]] for i in every if i not in beaten)
 
 
 def _load(level: float, means: _Means, most: tuple[int, ...], quickest: tuple[int, ...]) -> LoadCurve:
-    half = student_t(means.freedom) * np.sqrt(means.variance) if means.freedom else None
-    unknown = (None,) * len(means.values)
+    half = student_t(means.freedom) * means.deviation if means.freedom else None
     curve = LoadCurve(
         level=level,
         values=tuple(means.values),
-        throughput=tuple(np.exp(means.log).tolist()),
-        low=unknown if half is None else tuple(np.exp(means.log - half).tolist()),
-        high=unknown if half is None else tuple(np.exp(means.log + half).tolist()),
+        throughput=tuple(Ratio.of(log, half) for log in means.log.tolist()),
         verdict="few" if means.freedom else "unknown",
         most=most,
         quickest=quickest,
@@ -276,8 +268,8 @@ def _load(level: float, means: _Means, most: tuple[int, ...], quickest: tuple[in
 
 def _power(means: _Means) -> tuple[Form, bool]:
     relative = np.log(np.array(means.values) / means.values[0])
-    found, covariance = np.polyfit(relative, means.log, 1, w=1 / np.sqrt(means.variance), cov="unscaled")
-    return _form(means, found, covariance, found[1] + found[0] * relative)
+    found, covariance = np.polyfit(relative, means.log, 1, cov="unscaled")
+    return _form(means, found, covariance * means.deviation**2, found[1] + found[0] * relative)
 
 
 def _inverse(means: _Means) -> tuple[Form, bool]:
@@ -296,7 +288,7 @@ def _inverse(means: _Means) -> tuple[Form, bool]:
         relative,
         means.log,
         p0=start,
-        sigma=np.sqrt(means.variance),
+        sigma=np.full(len(relative), means.deviation),
         absolute_sigma=True,
         bounds=([least, -np.inf], np.inf),
     )
@@ -307,6 +299,6 @@ def _form(means: _Means, found: Floats, covariance: Floats, fitted: Floats) -> t
     """The form, and whether it fits. Args: found: its shape, and the ln of throughput with the least value. fitted: ln by value."""
     half = student_t(means.freedom) * math.sqrt(covariance[0][0])
     free = len(means.values) - len(found)
-    misfit = float(((means.log - fitted) ** 2 / means.variance).sum()) / free
+    misfit = float(((means.log - fitted) ** 2).sum()) / means.deviation**2 / free
     shape = Ratio(float(found[0]), float(found[0] - half), float(found[0] + half))
     return Form(math.exp(found[1]), shape), 1 - f_below(misfit, free, means.freedom) > _REJECTED
