@@ -127,7 +127,7 @@ def log_ratios(baseline: pl.DataFrame, candidate: pl.DataFrame, metrics: Sequenc
 
 
 def _matched(baseline: pl.DataFrame, candidate: pl.DataFrame, metrics: Sequence[str]) -> tuple[pl.DataFrame, ...]:
-    """Both sides, called alike and in windows; their failures; the valid runs of each, what pairs they form, and the ratios of these."""
+    """Both sides, called alike and in windows; their failures; the valid runs of each; what pairs they form; the ratios of these."""
     baseline, candidate = (
         side.with_columns(pl.col("session").fill_null(1), own=pl.col("deployment")) for side in (baseline, candidate)
     )
