@@ -131,13 +131,6 @@ def test_each_pair_is_compared_once_and_what_else_differs_is_told(summary):
     assert setting_gains(unknown.runs) == [] and "settings" not in answered(unknown)
 
 
-def test_the_figure_of_a_setting_shows_the_pairs_of_the_answer(summary):
-    results = of_settings(summary, {"few": lambda x: 10 * min(x, 8), "many": lambda x: 10 * x}, SEQS)
-    drawn = load_figure("settings").draw(results).to_dict()
-    ratios = {row["level"]: row["ratio"] for rows in drawn["datasets"].values() for row in rows if "ratio" in row}
-    assert ratios == pytest.approx({1: 1, 2: 1, 4: 1, 8: 1, 16: 2}, rel=0.01)
-
-
 def test_what_the_comparison_with_the_baseline_answers_is_not_answered_again(summary):
     rows = rows_of(summary, {"few": lambda x: 10 * min(x, 8), "many": lambda x: 10 * x})
     found = answered(study(rows, launches=SEQS, baseline="few"))

@@ -7,11 +7,12 @@ import numpy as np
 import polars as pl
 import pytest
 
+from bench.analysis.effects import Ratio
 from bench.analysis.setting_curve import Form, LoadCurve, SettingCurve, setting_curves
-from bench.analysis.setting_gain import Ratio
 from bench.figures.setting_forms import form_panels
 from bench.words.setting_curve import answers
 from tests.planted import answers as requests
+from tests.planted import summary_rows
 
 STUDIES = 200
 
@@ -40,10 +41,10 @@ def made(
                 rows.append(
                     {"deployment": f"d{value}", "model": "m", "engine": "e", "workload": "w", "axis": "concurrency", "device": "cuda",
                      "dtype": "float16", "tensor_parallel": 1, "pipeline_parallel": 1, "data_parallel": 1, "max_num_seqs": 64, setting: value,
-                     "level": float(level), "session": session, "valid": True, "throughput_tokens_per_s": 100 * rate * math.exp(off),
+                     "level": float(level), "session": session, "repeat": session, "baseline": False, "valid": True, "throughput_tokens_per_s": 100 * rate * math.exp(off),
                      "e2e_p50_s": e2e * math.exp(-off), **more}
                 )  # fmt: skip
-    return pl.DataFrame(rows)
+    return summary_rows(rows)
 
 
 def curve_of(*args, **more):
@@ -145,11 +146,11 @@ def test_the_quickest_answers_all_requests():
 
 def test_in_words():
     form = Form(100.0, Ratio(0.7, 0.6, 0.8))
-    load = LoadCurve(1.0, (1, 2, 4), (1.0, 2.0, 3.0), (0.9, 1.9, 2.9), (1.1, 2.1, 3.1), "power", form, form, (1,), (4,))
+    load = LoadCurve(1.0, (1, 2, 4), (), "power", form, form, (1,), (4,))
     loads = (
         load,
         replace(load, level=8.0, verdict="inverse", most=(1, 2)),
-        LoadCurve(16.0, (1, 2), (1.0, 2.0), (None, None), (None, None), "unknown", None, None, (1, 2), ()),
+        LoadCurve(16.0, (1, 2), (), "unknown", None, None, (1, 2), ()),
     )
     curve = SettingCurve("m", "e", "w", "concurrency", ("a", "b"), "tensor_parallel", ("flag_x",), True, True, True, loads)
     (answer,) = answers([curve])
@@ -159,6 +160,6 @@ def test_in_words():
         "Shortest E2E P50: 4 GPUs at 1, 8 requests in flight; not known at 16 requests in flight.",
         "Throughput by tensor_parallel: proportional to tensor_parallelᵇ at 1 request in flight, b = 0.70 (0.60 to 0.80 at 95 % confidence); "
         "at 8 requests in flight the time per token is a fixed part and one that tensor_parallel divides, the fixed part as a share of the time "
-        "with 1: 0.70 (0.60 to 0.80 at 95 % confidence); not known, no run was repeated at 16 requests in flight.",
+        "with 1: 0.70 (0.60 to 0.80 at 95 % confidence); not known, too few runs were repeated at 16 requests in flight.",
     )
     assert "These settings changed together: tensor_parallel, with x." in answer.sure

@@ -4,9 +4,10 @@ import math
 from dataclasses import replace
 
 from bench.analysis.decisive import Decided, Decisive, FactorEffect
+from bench.analysis.effects import Ratio
 from bench.analysis.lengths import Line
 from bench.analysis.locked import Differs
-from bench.analysis.setting_gain import Gain, Ratio, SettingGain
+from bench.analysis.setting_gain import Gain, SettingGain
 from bench.analysis.token_costs import LengthCost, StreamingGain
 from bench.study import Slo
 from bench.words import alone, decisive, recovery, saturates, setting_gain, token_costs

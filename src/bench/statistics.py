@@ -27,7 +27,7 @@ FEWEST_POINTS = 3  # fewest points of a line with an interval; derived: through 
 
 
 @lru_cache
-def student_t(freedom: int, confidence: float = CONFIDENCE) -> float:
+def student_t(freedom: float, confidence: float = CONFIDENCE) -> float:
     """The t within which ± t holds `confidence` of Student's distribution with `freedom` degrees of freedom."""
     from scipy.special import stdtrit  # noqa: PLC0415
 
@@ -42,7 +42,7 @@ def variance_by_chance(freedom: int, probability: float) -> float:
     return float(chdtri(freedom, probability)) / freedom
 
 
-def f_below(ratio: float, above: int, below: int) -> float:
+def f_below(ratio: float, above: float, below: float) -> float:
     """Probability that a ratio of two estimates of one variance is lower (F). Args: above, below: their degrees of freedom."""
     from scipy.special import fdtr  # noqa: PLC0415
 

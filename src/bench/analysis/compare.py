@@ -97,18 +97,7 @@ def compare(
     Raises:
         BenchError: several deployments, and none in common.
     """
-    baseline, candidate = (
-        side.with_columns(pl.col("session").fill_null(1), own=pl.col("deployment")) for side in of_windows(baseline, candidate)
-    )
-    baseline = _called_alike(baseline, candidate)
-    failed = failures(baseline, candidate)
-    ours, theirs = (_numbered(side.filter("valid")) for side in (baseline, candidate))
-    both = _paired(ours, theirs)
-    comparable = both.join(failed.filter(~pl.col("alike")), on=CONFIGURATION, how="anti", maintain_order="left")
-    # Requests pile up in a run that ends early: their latencies show how long it lasted. Where one side alone ended early, it is the
-    # slower one, and would have been slower still.
-    whole = comparable.filter(pl.col("stopped_at_s").is_null() | pl.col("stopped_at_s_candidate").is_null())
-    pairs = pl.concat([_log_ratios(whole if METRICS[metric].unit == "s" else comparable, metric) for metric in metrics])
+    baseline, candidate, failed, ours, theirs, both, pairs = _matched(baseline, candidate, metrics)
     found = set(pairs["metric"])
     measured = baseline.select(CONFIGURATION).unique(maintain_order=True).join(candidate, on=CONFIGURATION, how="semi")
     return Comparison(
@@ -130,6 +119,29 @@ def compare(
         differences=differences(both),
         pairs=pairs,
     )
+
+
+def log_ratios(baseline: pl.DataFrame, candidate: pl.DataFrame, metrics: Sequence[str]) -> pl.DataFrame:
+    """The pairs that `compare` judges, as in `Comparison.pairs`. Args: as of `compare`."""
+    return _matched(baseline, candidate, metrics)[-1]
+
+
+def _matched(baseline: pl.DataFrame, candidate: pl.DataFrame, metrics: Sequence[str]) -> tuple[pl.DataFrame, ...]:
+    """Both sides, called alike and in windows; their failures; the valid runs of each; what pairs they form; the ratios of these."""
+    baseline, candidate = (
+        side.with_columns(pl.col("session").fill_null(1), own=pl.col("deployment")) for side in (baseline, candidate)
+    )
+    # Windows by deployment: two of them have the same ratio, whatever else is compared with them.
+    baseline, candidate = of_windows(_called_alike(baseline, candidate), candidate, load=CONFIGURATION)
+    failed = failures(baseline, candidate)
+    ours, theirs = (_numbered(side.filter("valid")) for side in (baseline, candidate))
+    both = _paired(ours, theirs)
+    comparable = both.join(failed.filter(~pl.col("alike")), on=CONFIGURATION, how="anti", maintain_order="left")
+    # Requests pile up in a run that ends early: their latencies show how long it lasted. Where one side alone ended early, it is the
+    # slower one, and would have been slower still.
+    whole = comparable.filter(pl.col("stopped_at_s").is_null() | pl.col("stopped_at_s_candidate").is_null())
+    pairs = pl.concat([_log_ratios(whole if METRICS[metric].unit == "s" else comparable, metric) for metric in metrics])
+    return baseline, candidate, failed, ours, theirs, both, pairs
 
 
 def compare_with_baseline(runs: pl.DataFrame, metrics: Sequence[str] = tuple(METRICS)) -> dict[str, Comparison]:

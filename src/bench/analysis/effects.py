@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
@@ -14,12 +15,72 @@ from bench.analysis.levels import squares_within
 from bench.analysis.parts import Part, parts_of
 from bench.analysis.power import Noise, smallest_difference
 from bench.records.columns import METRICS, schema_of
-from bench.statistics import FEWEST_POINTS
+from bench.statistics import FEWEST_POINTS, student_t
 
 # What repeats have in common. A workload's name holds the lengths that a sweep gives it.
 CONFIGURATION = ("deployment", "workload", "axis", "level")
 _FAR = 700.0  # largest exponent of e; derived: floating-point numbers end at e to the power of 709
 Spreads = Mapping[str, tuple[float, float]]  # of a metric: how far sessions differ, and the degrees of freedom behind it
+Beside = Literal["more", "less", "unknown"]
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """A ratio with its 95 % interval; None where the noise is not known."""
+
+    value: float
+    low: float | None
+    high: float | None
+
+    @classmethod
+    def of(cls, log: float, half: float | None) -> Ratio:
+        """Of its ln, between `half` less and more."""
+        value = float(np.exp(log))
+        if half is None:
+            return cls(value, None, None)
+        return cls(value, math.exp(log - half), math.exp(log + half) if log + half < _FAR else math.inf)
+
+    def beside(self, whole: float) -> Beside:
+        """Whether it is significantly more, or less, than `whole`."""
+        if self.low is None or self.high is None:
+            return "unknown"
+        return "more" if self.low > whole else "less" if self.high < whole else "unknown"
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """How far a candidate is from a baseline in one metric, over one load sweep.
+
+    The effect at a load, and at several together, is read off one fit to all pairs, so that no ratio of two deployments has two values
+    wherever it is printed.
+
+    Attributes:
+        loads: those of which a pair is compared, ascending. fit: its levels are these.
+    """
+
+    loads: tuple[float, ...]
+    fit: blocks.Fit
+
+    def log(self, loads: Collection[float]) -> tuple[float, float, float]:
+        """Mean ln (candidate ÷ baseline) over some of the loads, its standard error and the degrees of freedom behind that."""
+        there = np.isin(self.loads, list(loads))
+        estimate, error, freedom = blocks.judge(self.fit, there[None, :] / there.sum())
+        return float(estimate[0]), float(error[0]), float(freedom[0])
+
+    def ratio(self, loads: Collection[float], confidence: float | None) -> Ratio:
+        """The geometric mean over some of the loads. Args: confidence: of its interval; None where the noise is not known."""
+        log, error, freedom = self.log(loads)
+        return Ratio.of(log, student_t(freedom, confidence) * error if confidence else None)
+
+
+def sweep(pairs: pl.DataFrame) -> Sweep | None:
+    """None without a pair. Args: pairs: as `effects` takes them, of one deployment, metric, workload and axis."""
+    if pairs.is_empty():
+        return None
+    levels = pairs.select("level").unique().sort("level").with_row_index("at")
+    known = pairs.join(levels, on="level", maintain_order="left")
+    cells = _cells(known, levels.height, pairs["metric"][0])
+    return Sweep(tuple(levels["level"]), _fit(*cells, blocks.ASSUMED_SPREAD, 0.0))
 
 
 def effects(pairs: pl.DataFrame, *, spread: float = blocks.ASSUMED_SPREAD, spreads: Spreads | None = None) -> pl.DataFrame:
@@ -122,6 +183,7 @@ def _judged(one: blocks.Fit, parts: Sequence[Part], weights: Any, alpha: float, 
     for i, part in enumerate(parts):
         log, width = float(estimate[i]), float(half[i])
         known = one.known and (part.scope != "trend" or one.within_freedom > 0)
+        ratio = Ratio.of(log, width if known else None)
         up, down = known and log - width > 0, known and log + width < 0
         good, bad = (up, down) if higher_is_better else (down, up)
         verdict = "better" if good else "worse" if bad else "no evidence"
@@ -129,9 +191,9 @@ def _judged(one: blocks.Fit, parts: Sequence[Part], weights: Any, alpha: float, 
             verdict = f"{verdict} as load grows"
         rows.append(
             {
-                "ratio": np.exp(log),
-                "low": math.exp(log - width) if known else None,
-                "high": (math.exp(log + width) if log + width < _FAR else math.inf) if known else None,
+                "ratio": ratio.value,
+                "low": ratio.low,
+                "high": ratio.high,
                 "confidence": 1 - float(own[i]) if known else None,
                 "verdict": verdict,
                 "could_see": smallest_difference(float(error[i]), float(freedom[i]), float(own[i])) if known else None,

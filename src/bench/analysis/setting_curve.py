@@ -8,6 +8,9 @@ Time per output token T = 1 ÷ throughput, with the value n of the setting and t
 
 A form is chosen where the data reject the other and not it (lack of fit by F at 5 %: Draper and Smith, Applied Regression
 Analysis), so a true form is passed over for the other in at most one of twenty cases.
+
+Values are compared as any deployments are (`bench.analysis.compare`): the ratio of two is that of their pairs of runs, with the same
+noise. The variance of a ratio at a load is averaged over all pairs of values, which differ in it by chance; half is one value's own.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -23,10 +26,10 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from bench.analysis.blocks import ASSUMED_SPREAD, FEWEST_SESSIONS
+from bench.analysis.compare import log_ratios
+from bench.analysis.effects import Ratio, Sweep, sweep
 from bench.analysis.level_values import level_values
-from bench.analysis.levels import LEAST_NOISE
-from bench.analysis.setting_gain import Ratio, devices_of
+from bench.analysis.setting_gain import baseline_value, devices_of
 from bench.axes import HELD
 from bench.statistics import FEWEST_POINTS, TAIL, f_below, student_t
 from bench.study.settings import varying_settings
@@ -50,19 +53,18 @@ class LoadCurve:
     """Throughput by the values of a setting under one load.
 
     Attributes:
-        values: ascending, those with a valid run. throughput: with each (output tokens/s, geometric mean), between `low` and `high` at
-            95 % confidence, which are None where no run was repeated.
-        verdict: `power` or `inverse`; `undecided`, both fit; `neither` does; `few`, less than three values; `unknown`, no run was
-            repeated. power, inverse: None where `few` or `unknown`.
+        values: ascending, those compared with the value that the others are compared with. throughput: with each (output tokens/s):
+            the geometric mean of that value's runs, and the others by their ratio to it. Intervals are apart from what a session has in
+            common for all values.
+        verdict: `power` or `inverse`; `undecided`, both fit; `neither` does; `few`, less than three values; `unknown`, nothing shows
+            the noise. power, inverse: None where `few` or `unknown`.
         most: the devices that may give the most output tokens/s each; one of them does at 95 % confidence. quickest: likewise with the
             shortest E2E P50. Empty of a setting that is no number of devices.
     """
 
     level: float
     values: tuple[float, ...]
-    throughput: tuple[float, ...]
-    low: tuple[float | None, ...]
-    high: tuple[float | None, ...]
+    throughput: tuple[Ratio, ...]
     verdict: Verdict
     power: Form | None = None
     inverse: Form | None = None
@@ -148,11 +150,13 @@ def _curve(
 ) -> SettingCurve:
     """Args: group: rows of the model, engine and load. sides: runs by value. devices: of each value; empty of another setting."""
     first = group.row(0, named=True)
+    based = baseline_value(setting, group.partition_by("deployment", maintain_order=True))
+    order = sorted(sides, key=lambda value: value not in map(_number, based))
+    sweeps = _sweeps({value: sides[value] for value in order})
     runs = pl.concat([side.with_columns(value=pl.lit(value)) for value, side in sides.items()]).filter("valid")
-    noise = {column: _run_noise(runs, column) for column in (_METRIC, _LATENCY)}
     loads = []
     for (level,), part in runs.sort("level").group_by("level", maintain_order=True):
-        rates = _means(part, _METRIC, noise[_METRIC])
+        rates = _means(float(level), order, sweeps[_METRIC])
         if len(rates.values) < 2:
             continue
         most: tuple[int, ...] = ()
@@ -160,8 +164,10 @@ def _curve(
         if devices:
             each = np.log([devices[value] for value in rates.values])
             most = _best(rates, rates.log - each, devices)
-            quickest = _quickest(part, noise[_LATENCY], devices)
-        loads.append(_load(float(level), rates, most, quickest))
+            quickest = _quickest(part, order, sweeps[_LATENCY], devices)
+        known = part.filter((pl.col("value") == rates.first) & (pl.col(_METRIC) > 0))
+        mean = known.group_by("session").agg(pl.col(_METRIC).log().mean())[_METRIC].to_numpy().mean()
+        loads.append(_load(float(level), replace(rates, log=rates.log + mean), most, quickest))
     return SettingCurve(
         **{key: first[key] for key in ("model", "engine", "workload", "axis")},
         deployments=tuple(side["deployment"][0] for side in sides.values()),
@@ -169,75 +175,62 @@ def _curve(
         others=others,
         devices=bool(devices),
         gpus=first["device"] == "cuda",
-        spread_assumed=any(side["session"].fill_null(1).n_unique() < FEWEST_SESSIONS for side in sides.values()),
+        spread_assumed=any(each.fit.assumed for each in sweeps[_METRIC].values()),
         loads=tuple(loads),
     )
 
 
-def _quickest(part: pl.DataFrame, noise: tuple[float, int], devices: Mapping[float, int]) -> tuple[int, ...]:
+def _sweeps(sides: Mapping[float, pl.DataFrame]) -> dict[str, dict[tuple[float, float], Sweep]]:
+    """Of each metric the later value of each two against the earlier one; without those of which no pair is valid."""
+    both = {f"{one} {other}": (one, other) for one, other in itertools.combinations(sides, 2)}
+    ours, theirs = (
+        pl.concat([sides[pair[i]].with_columns(deployment=pl.lit(name)) for name, pair in both.items()]) for i in (0, 1)
+    )
+    found: dict[str, dict[tuple[float, float], Sweep]] = {_METRIC: {}, _LATENCY: {}}
+    for (metric, name), pairs in log_ratios(ours, theirs, list(found)).group_by("metric", "deployment", maintain_order=True):
+        if (known := sweep(pairs)) is not None:
+            found[str(metric)][both[str(name)]] = known
+    return found
+
+
+def _quickest(
+    part: pl.DataFrame, order: Sequence[float], sweeps: Mapping[tuple[float, float], Sweep], devices: Mapping[float, int]
+) -> tuple[int, ...]:
     """As `_best` has it of E2E; empty where that of a value is not known. Where half of the requests failed, it is without end."""
-    values = level_values(part, [_LATENCY])
-    if values[_LATENCY].null_count():
+    names = part.select("deployment", "value").unique()
+    times = dict(level_values(part, [_LATENCY]).join(names, on="deployment").select("value", _LATENCY).iter_rows())
+    answering = [value for value in order if value in times and times[value] != math.inf]
+    means = _means(part["level"][0], answering, sweeps)
+    if None in times.values() or len(means.values) < len(answering):
         return ()
-    answering = part.join(values.filter(pl.col(_LATENCY).is_finite()), on="deployment", how="semi", maintain_order="left")
-    times = _means(answering, _LATENCY, noise)
-    return _best(times, -times.log, devices)
+    return _best(means, -means.log, devices)
 
 
 @dataclass(frozen=True)
 class _Means:
-    """Mean ln of a quantity by value, ascending, the variance of each mean, and the degrees of freedom behind it; 0: not known."""
+    """ln of a quantity by value, ascending, less that with the `first` one; the standard deviation of each apart from what a session
+    has in common for all, and the degrees of freedom behind it; 0: not known.
+    """
 
     values: list[float]
+    first: float
     log: Floats
-    variance: Floats
-    freedom: int
+    deviation: float
+    freedom: float
 
 
-def _run_noise(runs: pl.DataFrame, column: str) -> tuple[float, int]:
-    """Variance of a run's ln about its value's and level's mean, and its degrees of freedom."""
-    cells = (
-        _logs(runs, column)
-        .group_by("value", "level")
-        .agg(n=pl.len(), squares=(pl.col("log") - pl.col("log").mean()).pow(2).sum())
-    )
-    freedom = int((cells["n"] - 1).sum())
-    return (float(cells["squares"].sum()) / freedom if freedom else 0.0), freedom
-
-
-def _logs(runs: pl.DataFrame, column: str) -> pl.DataFrame:
-    known = runs.filter(pl.col(column).is_finite() & (pl.col(column) > 0))
-    return known.select("value", "level", pl.col("session").fill_null(1), log=pl.col(column).log())
-
-
-def _means(part: pl.DataFrame, column: str, noise: tuple[float, int]) -> _Means:
-    """The values of one level.
-
-    From four sessions on a start of a server is one observation, whatever the number of its runs; of fewer, how far starts differ is
-    assumed, beside the noise of runs (`bench.analysis.blocks`).
-
-    Args:
-        noise: of `_run_noise`.
-    """
-    starts = _logs(part, column).group_by("value", "session").agg(pl.col("log").mean(), runs=pl.len())
-    cells = (
-        starts.group_by("value")
-        .agg(
-            pl.col("log").mean(),
-            sessions=pl.len(),
-            runs=pl.col("runs").sum(),
-            squares=(pl.col("log") - pl.col("log").mean()).pow(2).sum(),
-        )
-        .sort("value")
-    )
-    values, log = cells["value"].to_list(), cells["log"].to_numpy()
-    sessions, count = (cells[name].to_numpy().astype(float) for name in ("sessions", "runs"))
-    if len(values) and sessions.min() >= FEWEST_SESSIONS:
-        freedom = int(sessions.sum()) - len(values)
-        between = max(LEAST_NOISE**2, float(cells["squares"].sum()) / freedom)
-        return _Means(values, log, between / sessions, freedom)
-    variance, freedom = noise
-    return _Means(values, log, variance / count + ASSUMED_SPREAD**2 / 2 / sessions, freedom)
+def _means(level: float, order: Sequence[float], sweeps: Mapping[tuple[float, float], Sweep]) -> _Means:
+    """The values that are compared at a level with the first of them that can be. Args: order: values, that of the baseline first."""
+    at = {pair: each for pair, each in sweeps.items() if level in each.loads and set(pair) <= set(order)}
+    first = next((value for value in order if any(value in pair for pair in at)), order[0])
+    log = {first: 0.0} | {pair[1]: each.log([level])[0] for pair, each in at.items() if pair[0] == first}
+    values = sorted(log)
+    noise = [each.log([level])[1:] for pair, each in at.items() if set(pair) <= set(values) and each.fit.known]
+    error, freedom = np.array(noise).reshape(-1, 2).T
+    deviation = float((error**2).mean() / 2) ** 0.5 if noise else 0.0
+    # Of n values alike in noise n − 1 contrasts are independent, each with as many degrees of freedom as a pair.
+    free = float(freedom.mean()) * (len(values) - 1) if noise else 0.0
+    return _Means(values, first, np.array([log[value] for value in values]), deviation, free)
 
 
 def _best(means: _Means, better: Floats, devices: Mapping[float, int]) -> tuple[int, ...]:
@@ -250,23 +243,16 @@ def _best(means: _Means, better: Floats, devices: Mapping[float, int]) -> tuple[
     if not means.freedom:
         return tuple(devices[value] for value in means.values)
     bar = student_t(means.freedom, 1 - 4 * TAIL / max(1, len(every) - 1))
-    beaten = {
-        i
-        for i, j in itertools.permutations(every, 2)
-        if better[j] - better[i] > bar * math.sqrt(means.variance[i] + means.variance[j])
-    }
+    beaten = {i for i, j in itertools.permutations(every, 2) if better[j] - better[i] > bar * 2**0.5 * means.deviation}
     return tuple(devices[means.values[i]] for i in every if i not in beaten)
 
 
 def _load(level: float, means: _Means, most: tuple[int, ...], quickest: tuple[int, ...]) -> LoadCurve:
-    half = student_t(means.freedom) * np.sqrt(means.variance) if means.freedom else None
-    unknown = (None,) * len(means.values)
+    half = student_t(means.freedom) * means.deviation if means.freedom else None
     curve = LoadCurve(
         level=level,
         values=tuple(means.values),
-        throughput=tuple(np.exp(means.log).tolist()),
-        low=unknown if half is None else tuple(np.exp(means.log - half).tolist()),
-        high=unknown if half is None else tuple(np.exp(means.log + half).tolist()),
+        throughput=tuple(Ratio.of(log, half) for log in means.log.tolist()),
         verdict="few" if means.freedom else "unknown",
         most=most,
         quickest=quickest,
@@ -282,8 +268,8 @@ def _load(level: float, means: _Means, most: tuple[int, ...], quickest: tuple[in
 
 def _power(means: _Means) -> tuple[Form, bool]:
     relative = np.log(np.array(means.values) / means.values[0])
-    found, covariance = np.polyfit(relative, means.log, 1, w=1 / np.sqrt(means.variance), cov="unscaled")
-    return _form(means, found, covariance, found[1] + found[0] * relative)
+    found, covariance = np.polyfit(relative, means.log, 1, cov="unscaled")
+    return _form(means, found, covariance * means.deviation**2, found[1] + found[0] * relative)
 
 
 def _inverse(means: _Means) -> tuple[Form, bool]:
@@ -302,7 +288,7 @@ def _inverse(means: _Means) -> tuple[Form, bool]:
         relative,
         means.log,
         p0=start,
-        sigma=np.sqrt(means.variance),
+        sigma=np.full(len(relative), means.deviation),
         absolute_sigma=True,
         bounds=([least, -np.inf], np.inf),
     )
@@ -313,6 +299,6 @@ def _form(means: _Means, found: Floats, covariance: Floats, fitted: Floats) -> t
     """The form, and whether it fits. Args: found: its shape, and the ln of throughput with the least value. fitted: ln by value."""
     half = student_t(means.freedom) * math.sqrt(covariance[0][0])
     free = len(means.values) - len(found)
-    misfit = float(((means.log - fitted) ** 2 / means.variance).sum()) / free
+    misfit = float(((means.log - fitted) ** 2).sum()) / means.deviation**2 / free
     shape = Ratio(float(found[0]), float(found[0] - half), float(found[0] + half))
     return Form(math.exp(found[1]), shape), 1 - f_below(misfit, free, means.freedom) > _REJECTED

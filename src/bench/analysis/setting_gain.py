@@ -7,19 +7,23 @@ devices would give more.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import polars as pl
 
-from bench.analysis.compare import compare
+from bench.analysis.compare import Comparison, compare
+from bench.analysis.effects import Ratio, sweep
 from bench.analysis.locked import Difference, Differs
 from bench.analysis.saturation import saturation
+from bench.analysis.windows import OF_WINDOWS
 from bench.axes import AXES
 from bench.study.settings import settings_in, varying_settings
 
 _PARALLEL = ("tensor_parallel", "pipeline_parallel", "data_parallel")
 _METRIC = "throughput_tokens_per_s"
+_THROUGHPUT = (_METRIC, OF_WINDOWS[_METRIC])
 _SETTINGS = (
     "parameters",
     "device",
@@ -30,22 +34,6 @@ _SETTINGS = (
 # What follows from a setting, or from speed, which decides how many requests a closed loop sends, and so their mean lengths.
 _FOLLOWS = {"gpus", "kv_tokens", "num_requests", "prompt_tokens", "output_tokens"}
 _TYPES = {"dtype", "kv_cache_dtype"}  # which decide kv_bytes_per_token too
-Beside = Literal["more", "less", "unknown"]
-
-
-@dataclass(frozen=True)
-class Ratio:
-    """A ratio of throughputs, with its 95 % interval; None where the noise is not known."""
-
-    value: float
-    low: float | None
-    high: float | None
-
-    def beside(self, whole: float) -> Beside:
-        """Whether it is significantly more, or less, than `whole`."""
-        if self.low is None or self.high is None:
-            return "unknown"
-        return "more" if self.low > whole else "less" if self.high < whole else "unknown"
 
 
 @dataclass(frozen=True)
@@ -125,8 +113,9 @@ class Pair:
 def setting_gains(runs: pl.DataFrame) -> list[SettingGain]:
     """What another value of each setting changes, of each model, engine and load that was measured with several.
 
-    Throughput is compared level by level (`compare`), separately for levels at which the KV cache of the first has room and for those
-    at which it is full: there a setting may bring memory, not speed.
+    Throughput is compared level by level (`compare`): a mean of the levels at which the KV cache of the first has room, and one of
+    those at which it is full, since there a setting may bring memory, not speed. Both are at the confidence of the comparison's verdict
+    over all levels.
 
     Args:
         runs: summary rows of workloads whose load is what is asked about (settings, `model`, `engine`, `device`, `baseline`, what
@@ -167,10 +156,15 @@ def _beside(setting: str, first: pl.DataFrame, other: pl.DataFrame) -> tuple[str
 def _pairs(setting: str, sides: list[pl.DataFrame]) -> list[tuple[pl.DataFrame, pl.DataFrame]]:
     """The deployments that are compared: for each other value, the pair that differs least from the first value in anything else."""
     values = sorted({side[setting][0] for side in sides}, key=rank)
-    based = [side[setting][0] for side in sides if side["baseline"][0]] if setting not in _PARALLEL else []
+    based = baseline_value(setting, sides)
     values.sort(key=lambda value: value not in based)
     of = [[side for side in sides if side[setting][0] == value] for value in values]
     return [min(((one, other) for one in of[0] for other in part), key=_unlike) for part in of[1:]]
+
+
+def baseline_value(setting: str, sides: Sequence[pl.DataFrame]) -> list[Any]:
+    """That of the study's baseline, with which the others are compared; none of parallelism, or without a baseline: the least is."""
+    return [side[setting][0] for side in sides if side["baseline"][0]] if setting not in _PARALLEL else []
 
 
 def rank(value: Any) -> tuple[bool, float, str]:
@@ -202,6 +196,8 @@ def _gain(pair: Pair) -> SettingGain:
     closed = AXES[row["axis"]].held
     devices = (devices_of(first), devices_of(other))
     times = devices[1] / devices[0] if devices[0] != devices[1] else None
+    # So many of the first, each with its own load: as one with all of the load, that gives as many times as much.
+    several = compare(first.with_columns(pl.col("level", *_THROUGHPUT) * times), other, [_METRIC]) if times and closed else None
     follows = {setting, *_FOLLOWS, *({"kv_bytes_per_token"} if setting in _TYPES else ())}
     return SettingGain(
         model=row["model"],
@@ -215,8 +211,8 @@ def _gain(pair: Pair) -> SettingGain:
         deployments=(row["deployment"], other["deployment"][0]),
         full=(full[0], full[1]),
         full_known=(known[0], known[1]),
-        room=_over(first, other, times, pl.col("level") < border) if closed else None,
-        short=_over(first, other, times, pl.col("level") >= border) if closed else None,
+        room=_gains((first, other), pl.col("level") < border, whole, several) if closed else None,
+        short=_gains((first, other), pl.col("level") >= border, whole, several) if closed else None,
         doubling=trends["ratio"][0] if trends.height and closed else None,
         pairs=whole.matched,
         spread_assumed=bool(whole.overall["spread_assumed"].any()),
@@ -231,23 +227,17 @@ def _full(runs: pl.DataFrame) -> tuple[float | None, bool]:
     return (rows["measured"][0], rows["cache_known"][0]) if rows.height else (None, False)
 
 
-def _over(first: pl.DataFrame, other: pl.DataFrame, times: float | None, part: pl.Expr) -> Gain | None:
-    """The gain over some levels; None where not both have them. Args: times: as `SettingGain.times`."""
-    there = other.filter(part)
-    if not set(first.filter(part)["level"]) & set(there["level"]):
+def _gains(sides: tuple[pl.DataFrame, pl.DataFrame], part: pl.Expr, same: Comparison, shared: Comparison | None) -> Gain | None:
+    """The gain over some levels; None where not both have them. Args: shared: None of as many devices."""
+    first, other = (set(side.filter(part)["level"]) for side in sides)
+    if not first & other:
         return None
-    loads, same = _ratio(first.filter(part), there)
-    if times is None:
-        return Gain(loads, same)
-    shared_loads, each = _ratio(first.with_columns(level=pl.col("level") * times), there)
-    shared = each and Ratio(each.value / times, *(end / times if end is not None else None for end in (each.low, each.high)))
-    return Gain(loads, same, shared_loads, shared)
+    return Gain(*_over(same, other), *(_over(shared, other) if shared else ()))
 
 
-def _ratio(few: pl.DataFrame, many: pl.DataFrame) -> tuple[tuple[float, ...], Ratio | None]:
-    """The levels of which pairs are compared, and their geometric mean."""
-    found = compare(few, many, [_METRIC])
-    if found.pairs is None or found.overall.is_empty():
-        return (), None
-    row = found.overall.row(0, named=True)
-    return tuple(sorted(set(found.pairs["level"]))), Ratio(row["ratio"], row["low"], row["high"])
+def _over(found: Comparison, levels: set[float]) -> tuple[tuple[float, ...], Ratio | None]:
+    """Those of the levels of which a pair is compared, and their geometric mean."""
+    assert found.pairs is not None
+    known = sweep(found.pairs)
+    loads = tuple(load for load in known.loads if load in levels) if known else ()
+    return loads, known.ratio(loads, found.overall["confidence"][0]) if known and loads else None

@@ -14,20 +14,21 @@ _LOAD = ("workload", "axis", "level")
 OF_WINDOWS = {name: column.steady for name, column in COLUMNS.items() if column.steady}
 
 
-def of_windows(*tables: pl.DataFrame) -> list[pl.DataFrame]:
+def of_windows(*tables: pl.DataFrame, load: Sequence[str] = _LOAD) -> list[pl.DataFrame]:
     """The tables with throughput and latencies of the steady window in place of those of the whole run, ramp and drain included.
 
     A load is replaced only if every valid run of it, in all tables, has a window that is long enough: a window must not stand beside
     a whole run. Bursts have no windows, and stay as they are.
 
     Args:
-        tables: summary rows. One of an older version has no windows, so its loads are replaced in no table.
+        tables: summary rows. One of an older version has no windows, so its loads are replaced in no table. load: columns that tell
+            loads apart.
     """
     return [
         table.with_columns(
             pl.when("window").then(steady).otherwise(column).alias(column) for column, steady in _replaced(table)
         ).drop("window")
-        for table in _with_window(tables)
+        for table in _with_window(tables, load)
     ]
 
 
@@ -61,13 +62,13 @@ def in_windows(table: pl.DataFrame) -> bool:
     return bool(_with_window([table.filter("valid")])[0]["window"].any())
 
 
-def _with_window(tables: Sequence[pl.DataFrame]) -> list[pl.DataFrame]:
+def _with_window(tables: Sequence[pl.DataFrame], load: Sequence[str] = _LOAD) -> list[pl.DataFrame]:
     """The tables with `window`: whether a row's steady window stands for it."""
     long_enough = pl.col("steady_from_s").is_not_null() & pl.col("steady_why").ne_missing("short")
-    valid = pl.concat([table.filter("valid").select(*_LOAD, window=long_enough) for table in tables])
-    loads = valid.group_by(_LOAD).agg(pl.col("window").all())
+    valid = pl.concat([table.filter("valid").select(*load, window=long_enough) for table in tables])
+    loads = valid.group_by(load).agg(pl.col("window").all())
     return [
-        table.join(loads, on=_LOAD, how="left", maintain_order="left").with_columns(
+        table.join(loads, on=load, how="left", maintain_order="left").with_columns(
             pl.col("window").fill_null(False) & pl.col("steady_from_s").is_not_null()
         )
         for table in tables

@@ -34,13 +34,16 @@ def form_panels(curve: SettingCurve, unit: str) -> alt.HConcatChart | None:
 
 
 def _panel(curve: SettingCurve, load: LoadCurve, unit: str) -> alt.LayerChart:
-    points = pl.DataFrame({"value": load.values, "throughput": load.throughput, "low": load.low, "high": load.high})
+    points = pl.DataFrame(
+        {"value": value, "throughput": each.value, "low": each.low, "high": each.high}
+        for value, each in zip(load.values, load.throughput, strict=True)
+    )
     fits = [name for name in FORMS if load.verdict in (name, "undecided")]
     lines = pl.DataFrame(
         [{"value": value, "throughput": at, "form": FORMS[name]} for name in fits for value, at in _line(load, name)],
         schema={"value": pl.Float64, "throughput": pl.Float64, "form": pl.String},
     )
-    highest = max(end for end in load.high if end is not None)
+    highest = max(each.high for each in load.throughput if each.high is not None)
     x = alt.X(
         "value:Q",
         title=setting_name(curve.setting),

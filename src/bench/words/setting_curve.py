@@ -17,7 +17,7 @@ _NOT = {
     "undecided": "not decided, both forms fit",
     "neither": "neither form fits",
     "few": "not known, fewer than three values have a valid run",
-    "unknown": "not known, no run was repeated",
+    "unknown": "not known, too few runs were repeated",
 }
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from bench.analysis.effects import Ratio
 from bench.analysis.locked import Differs
-from bench.analysis.setting_gain import Gain, Ratio, SettingGain
+from bench.analysis.setting_gain import Gain, SettingGain
 from bench.axes import AXES
 from bench.errors import count_text
 from bench.study.settings import setting_name, value_text

@@ -5,6 +5,8 @@ from __future__ import annotations
 import altair as alt
 import polars as pl
 
+from bench.analysis.compare import log_ratios
+from bench.analysis.effects import sweep
 from bench.analysis.level_values import level_value
 from bench.analysis.setting_curve import setting_curves
 from bench.analysis.setting_gain import Pair, devices_of, setting_pairs
@@ -41,13 +43,13 @@ def _note(results: Results) -> str:
     order=110,
     title="What a setting changes",
     question="What does another value of a setting bring in throughput and KV cache, and does the gain hold as load rises?",
-    reading="A row a setting. Left: output tokens/s. Middle: throughput over that with the first value, means of a level's valid runs; "
-    "of n devices it is the efficiency, the throughput over n times that of the fewest: at 100 % (dashed) another device would "
-    "buy all of itself, and above it the first device is short of memory, not of speed. Right: each run's throughput against "
-    "the fullest that its KV cache was, joined in the order of load. A level at which fewer than two values have a valid run is"
-    " left out. Below, of a number with three values or more: throughput over it at some loads, bars 95 % intervals. Lines are "
-    "forms that the runs do not reject: a power law, and a part of the time per token that is fixed beside one that the setting"
-    " divides. Two: not decided.",
+    reading="A row a setting. Left: output tokens/s. Middle: throughput over that with the first value, by pairs of valid runs; of n "
+    "devices it is the efficiency, the throughput over n times that of the fewest: at 100 % (dashed) another device would buy all "
+    "of itself, and above it the first device is short of memory, not of speed. Right: each run's throughput against the fullest "
+    "that its KV cache was, joined in the order of load. A level at which fewer than two values have a valid run is left out. "
+    "Below, of a number with three values or more: throughput over it at some loads, bars 95 % intervals, without what a session "
+    "has in common for all values. Lines are forms that the runs do not reject: a power law, and a part of the time per token that "
+    "is fixed beside one that the setting divides. Two: not decided.",
     invalid="Crosses, or left out with their counterparts",
     note=_note,
 )
@@ -180,10 +182,9 @@ def _compared(runs: pl.DataFrame) -> tuple[pl.DataFrame, int]:
 
 def _ratios(runs: pl.DataFrame) -> pl.DataFrame:
     """Throughput ÷ that with the first value, of n times as many devices ÷ n, at each level: `series`, `level`, `ratio`."""
-    levels = _levels(runs, "throughput_tokens_per_s").drop_nulls()
-    first = levels.filter("first").select("curve", "level", alone="throughput_tokens_per_s")
-    return (
-        levels.filter(~pl.col("first"))
-        .join(first, on=["curve", "level"])
-        .select("series", "level", ratio=pl.col("throughput_tokens_per_s") / pl.col("alone") / pl.col("times"))
-    )
+    found = []
+    for _, curve in runs.group_by("curve", maintain_order=True):
+        for (series, times), other in curve.filter(~pl.col("first")).group_by("series", "times", maintain_order=True):
+            compared = sweep(log_ratios(curve.filter("first"), other, ["throughput_tokens_per_s"]))
+            found += [(series, load, compared.ratio([load], None).value / times) for load in compared.loads] if compared else []
+    return pl.DataFrame(found, schema={"series": pl.String, "level": pl.Float64, "ratio": pl.Float64}, orient="row")
