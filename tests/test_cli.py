@@ -338,8 +338,8 @@ LENGTH = ("--prompt-length", 8)
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ((*COUNT, *LENGTH, "--shared-prefix", 1.5), "shared_prefix is 1.5: input should be less than 1. `cache: shared`"),
-        ((*COUNT, *LENGTH, "--shared-prefix", 0), "shared_prefix is 0.0: input should be greater than 0"),
+        ((*COUNT, *LENGTH, "--shared-prefix", 1.5), "shared_prefix is 1.5: it should be less than 1. `cache: shared`"),
+        ((*COUNT, *LENGTH, "--shared-prefix", 0), "shared_prefix is 0.0: it should be greater than 0"),
         ((*COUNT, *LENGTH, *RATE, "--burstiness", -1), "--burstiness: '-1' is not a number above 0"),
         (
             (*COUNT, *LENGTH, *RATE, "--arrival", "constant", "--burstiness", 0.5),

@@ -102,6 +102,11 @@ def test_defaults_are_those_of_the_models():
     ("arguments", "message"),
     [
         (["pln"], "bench: No such command 'pln'. Did you mean 'plan'?"),
+        (
+            ["find", "--base-url", "http://s", "--model", "m", "--slo", "ttft_p95=1s", "--request-rate", "5"],
+            "bench: --request-rate takes no value; leave out 5.\nTry 'bench find --help'.\n",
+        ),
+        (["runs", "mine.yaml"], "bench: mine.yaml is not expected here. Name a study's file with --configfile"),
         (["plan", "--mdel", "gpt2"], "bench: No such option: --mdel. Did you mean --model?\nTry 'bench plan --help'.\n"),
         (["plan", "--device", "h100"], "bench: --device: it is called --accelerator now: write --accelerator h100."),
         (["plan", "--concurrency", "none"], "bench: --concurrency: 'none' is not a whole number of 1 or more."),

@@ -203,7 +203,7 @@ def test_a_deployment_needs_a_study_to_be_one_of(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["compare", "a", "b"]) == 2
     assert (
-        "a: no such file or folder; and no deployment of results/summary.parquet, which is not here." in capsys.readouterr().err
+        "a: no such file or folder, and no deployment either, as results/summary.parquet is missing." in capsys.readouterr().err
     )
 
 

@@ -57,6 +57,7 @@ def merge_bomb(levels):
         (b"study: !!bool maybe", "a value cannot be read"),
         (b"study: !!timestamp soon", "a value cannot be read"),
         (b"study: \x00", "not valid YAML"),
+        (b"study:\n\ttitle: a", "Indent with spaces, not with tabs."),
         (b"study: !!python/object:os.system {}", "not valid YAML"),
         (b"\xff\xfes\x00t\x00u\x00", "not UTF-8"),
     ],

@@ -69,9 +69,7 @@ def test_prompts_are_chosen_by_their_length(tmp_path):
 def test_a_column_that_is_not_there_is_named(tmp_path):
     file = tmp_path / "p.csv"
     file.write_text("question\nWhy?\n")
-    with pytest.raises(
-        BenchError, match=r"line 2 has no column text; it has question\. Name the one that holds prompts as `column`"
-    ):
+    with pytest.raises(BenchError, match=r"line 2 has no column text; it has question\. Rename the one with the prompts"):
         prompts(file=str(file), column="text")
 
 

@@ -161,7 +161,10 @@ def test_content_in_parts_keeps_its_parts(tmp_path):
     ("content", "said"),
     [
         ("", "holds no prompts"),
-        ('{"question": "why"}', "line 1 has no column messages or prompt or conversations; it has question. Name the one"),
+        (
+            '{"question": "why"}',
+            "line 1 has no column messages, prompt or conversations; it has question. Rename the one with the prompts to `prompt`, or",
+        ),
         ('{"prompt": "a"}\n{"prompt": ""}', "line 2 is empty: it has no prompt"),
         ('{"prompt": 3}', "line 1, prompt: '3' is not a list of messages, each with"),
         ('{"messages": []}', "is not a list of messages"),
@@ -207,7 +210,7 @@ def test_what_does_not_go_with_a_file_is_refused(texts, more, said):
         ({"source": "file", "fil": "x"}, "prompts.fil is not a key. Did you mean file?"),
         ({"source": "fle"}, "write random, a path, or a mapping whose `source` is random or file"),
         (3, "prompts is 3: write random, a path"),
-        ({"source": "file", "file": 3}, "prompts.file is 3: input should be a valid string"),
+        ({"source": "file", "file": 3}, "prompts.file is 3: not a text; quote it"),
         ({"source": "random", "file": "x"}, "prompts.file is not a key. Known here: source"),
     ],
 )

@@ -36,8 +36,8 @@ def test_what_is_no_slo_says_how_one_looks(text):
 @pytest.mark.parametrize(
     ("decision", "message"),
     [
-        ({"slo": ["ttft_p99=2"]}, "decision.slo[0] is 'ttft_p99=2': 'ttft_p99=2' is not an SLO"),
-        ({"accelerator": "h10"}, "no accelerator is called h10"),
+        ({"slo": ["ttft_p99=2"]}, "decision.slo[0]: 'ttft_p99=2' is not an SLO. Write a latency"),
+        ({"accelerator": "h10"}, "decision.accelerator: no accelerator is called h10"),
         ({"accelerator": "h100"}, "decision.accelerator is 'h100', but every engine of this study runs on a CPU"),
         ({"safety": 0.5}, "decision.safety is 0.5"),
     ],

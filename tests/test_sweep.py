@@ -225,10 +225,12 @@ def test_what_all_combinations_have_is_said_once_of_the_deployment():
         "t: deployments.one.blok_size is not a key. Did you mean block_size?"
     ]
     assert refused({"environment.OMP_NUM_THREADS": [1, 2]})[0].startswith(
-        "t: deployments.one-omp-num-threads1.environment.OMP_NUM_THREADS is 1: input should be a valid string; quote it. "
+        "t: deployments.one-omp-num-threads1.environment.OMP_NUM_THREADS is 1: not a text; quote it. "
     )
     assert refused({"zzz": [1]})[0].endswith(", served_name, flags.NAME and environment.NAME.")
-    assert refused({"max_num_seqs": ["a", "b"]})[0].startswith("t: deployments.one-seqs-a.max_num_seqs is 'a': input should be")
+    assert refused({"max_num_seqs": ["a", "b"]})[0].startswith(
+        "t: deployments.one-seqs-a.max_num_seqs is 'a': not a whole number"
+    )
 
 
 @pytest.mark.parametrize("key", [1, True, None])

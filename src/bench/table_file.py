@@ -123,7 +123,7 @@ def _csv(path: str, text: str) -> list[Row]:
                     raise BenchError(f"{path}: two columns are called {twice}. Remove one.")
             elif len(cells) != len(names):
                 raise BenchError(
-                    f"{path}: line {reader.line_num} has {len(cells)} cells, and the first line names {len(names)}."
+                    f"{path}: read as CSV, line {reader.line_num} has {len(cells)} cells, and the first line names {len(names)}."
                 )
             else:
                 rows.append(Row(f"line {reader.line_num}", dict(zip(names, map(str.strip, cells), strict=True))))

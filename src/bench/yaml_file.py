@@ -58,7 +58,9 @@ def read_yaml(path: Path) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise BenchError(f"{path}: not UTF-8 (byte {error.start + 1}: {error.reason}). Save the file as UTF-8.") from None
     except yaml.YAMLError as error:
-        raise BenchError(f"{path}: not valid YAML: {error}") from None
+        mark = getattr(error, "problem_mark", None)
+        tab = mark is not None and text.splitlines()[mark.line : mark.line + 1] and "\t" in text.splitlines()[mark.line]
+        raise BenchError(f"{path}: not valid YAML: {error}" + ("\nIndent with spaces, not with tabs." if tab else "")) from None
     # PyYAML's own, of a date such as 2026-13-01, a number of 5,000 digits, or a tag such as !!int with nothing behind it.
     except (ValueError, ArithmeticError, LookupError, TypeError, AttributeError) as error:
         raise BenchError(f"{path}: a value cannot be read: {error}. Put it in quotes if it is a text.") from None

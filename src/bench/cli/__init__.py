@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with _ending_in_order():
             status = app(arguments, prog_name="bench", standalone_mode=False)
     except typer.TyperException as error:  # from the parser
-        sys.stderr.write(_usage(error))
+        sys.stderr.write(_usage(error, sys.argv[1:] if arguments is None else arguments))
         return 2
     except BenchError as error:
         print(f"bench: {error}", file=sys.stderr)
@@ -61,13 +61,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return status or 0
 
 
-def _usage(error: typer.TyperException) -> str:
+def _usage(error: typer.TyperException, arguments: Sequence[str]) -> str:
     """What is wrong with the arguments, and where the help is; empty where the help was just printed."""
     message = re.sub(r"^Invalid value for '(.+?)': (Value error, )?", r"\1: ", error.format_message().strip())
+    if extra := re.match(r"Got unexpected extra arguments? ?\(?s?\)? ?\((\S+?)[ )]", message):
+        message = _unexpected(extra[1], arguments)
     if near := getattr(error, "possibilities", None):
         message = f"{error.message}. Did you mean {near[0]}?"
     command = getattr(getattr(error, "ctx", None), "command_path", "bench")
     return f"bench: {message}\nTry '{command} --help'.\n" if message else ""
+
+
+def _unexpected(word: str, arguments: Sequence[str]) -> str:
+    """What to do with a word that no option takes."""
+    place = arguments.index(word) if word in arguments else 0
+    if place and arguments[place - 1].startswith("--"):
+        return f"{arguments[place - 1]} takes no value; leave out {word}."
+    if word.endswith((".yaml", ".yml")):
+        return f"{word} is not expected here. Name a study's file with --configfile, one workload's with --workload."
+    return f"{word} is not expected here."
 
 
 @contextmanager

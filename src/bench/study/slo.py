@@ -80,8 +80,8 @@ def parse_slo(text: str) -> Slo:
     match = re.fullmatch(_SLO, text.strip().lower())
     if match is None or not 0 < float(match[4]) < 1e6:
         raise BenchError(
-            f"{text[:40]!r} is not an SLO: give {', '.join(LATENCIES)}, one of {', '.join(PERCENTILES)} and a limit in s or ms, "
-            "as in ttft_p99=2s or tpot_p95=50ms. The name of a class goes before it, as in chat.ttft_p99=2s."
+            f"{text[:40]!r} is not an SLO. Write a latency ({', '.join(LATENCIES)}), a percentile ({', '.join(PERCENTILES)}) and a "
+            "limit with its unit (s, ms), as in ttft_p99=2s or tpot_p95=50ms; for a class of requests chat.ttft_p99=2s."
         )
     return Slo(match[2], match[3], float(match[4]) * _UNITS[match[5]], match[1])
 
