@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from bench.predict.asked import Asked
 from bench.predict.calibrate import Calibrated, MeasuredRun
@@ -18,6 +20,8 @@ from bench.predict.replay import Replay
 from bench.predict.state import Limits
 from bench.statistics import Z
 from bench.study import Slo
+
+Floats: TypeAlias = npt.NDArray[np.float64]
 
 _TIMES = 20  # times that a replay has the requests in flight, at least: chance piles up √2 ÷ √(10 × those) of the half; derived
 _MOST = 10_000  # most requests of a replay; convention
@@ -171,23 +175,38 @@ class Replays:
             e2e = float((done["end_s"] - done["sent_s"]).mean())  # type: ignore[arg-type]
             span = float(sent[-1] - sent[0]) or e2e
             flying = level if self.held else len(sent) * e2e / span
-            arrived, behind = len(sent) - len(sent) // 2, 0.0
-            if not self.held:
-                ended = np.searchsorted(ends, sent[-1]) - np.searchsorted(ends, sent[len(sent) // 2])
-                behind = 1 - float(ended) / arrived
-            by_chance = Z * math.sqrt(2 * flying) / arrived
-            enough = count >= min(_MOST, _TIMES * flying)
-            if behind > _BEHIND + by_chance or (enough and behind > max(_BEHIND, by_chance)):
+            if self.held:
+                behind, by_chance, varied = 0.0, 0.0, 1.0
+            else:
+                behind, by_chance, varied = _piled_up(sent, ends, flying)
+            needed = min(_MOST, _TIMES * flying * varied)
+            if behind > _BEHIND + by_chance or (count >= _MOST and behind > max(_BEHIND, by_chance)):
                 return _Tried(played, FAR, len(sent) / span, spare)
-            if enough:
+            if count >= needed and behind <= max(_BEHIND, by_chance):
                 break
-            count = min(_MOST, math.ceil(1.2 * _TIMES * flying))
+            # Whether they pile up, more requests show.
+            count = min(_MOST, math.ceil(1.2 * needed) if count < needed else 2 * count)
         first = int(WARM * len(sent))
         last = len(sent) - 1 - (int(level) if self.held else 0)
         if last <= first or (self.held and ends[last] <= ends[first]):
             return _Tried(played, FAR, 0.0, spare)
         rps = (last - first) / (ends[last] - ends[first] if self.held else sent[last] - sent[first])
         return _Tried(played, worst_excess([server], done[first:], self._slos), float(rps), spare)
+
+
+def _piled_up(sent: Floats, ends: Floats, flying: float) -> tuple[float, float, float]:
+    """Share of the second half's arrivals that pile up, what of it may be chance, and how much more their number varies than that of
+    Poisson arrivals (at least 1): by the squared coefficient of variation of their gaps, as of a renewal process.
+
+    Args:
+        sent, ends: when requests are sent, and when any ends (s), ascending. flying: requests in flight.
+    """
+    half = len(sent) // 2
+    arrived = len(sent) - half
+    ended = np.searchsorted(ends, sent[-1]) - np.searchsorted(ends, sent[half])
+    gaps = np.diff(sent)
+    varied = max(1.0, float(gaps.var() / gaps.mean() ** 2)) if len(gaps) and gaps.mean() else 1.0
+    return 1 - float(ended) / arrived, Z * math.sqrt(2 * flying * varied) / arrived, varied
 
 
 def _spare(played: Replay, limits: Limits) -> frozenset[str]:
