@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 
+import numpy as np
 import polars as pl
 import pytest
 from benchmarks.naive_engine import serve
@@ -214,3 +215,17 @@ def test_requests_come_again_in_another_order_at_another_load():
     (slow, fast) = (Asked([due], 60).at(level, 60) for level in (1.0, 4.0))
     assert [plan.due_s for plan in slow] == pytest.approx([4 * plan.due_s for plan in fast])
     assert 40 < slow[-1].due_s < 90  # one a second
+
+
+def test_bursts_below_capacity_are_not_taken_for_overload_and_a_rate_beyond_it_is():
+    """No latency is too long here, so that a load counts as too high only where requests pile up. Poisson arrivals, and bursts whose
+    gaps have a squared coefficient of variation of 20."""
+    together = serve(drawn(1000), TRUE.seconds, tokens=LIMITS.tokens, sequences=LIMITS.sequences)["end_s"].sort()
+    capacity = 600 / (together[800] - together[200])  # requests/s
+    for varied in (1, 20):
+        due = np.cumsum(np.random.default_rng(1).gamma(1 / varied, varied / 4, 400)).tolist()
+        run = run_of([(*lengths[:3], at) for lengths, at in zip(drawn(400), due, strict=True)], arrival="gamma", level=4.0)
+        member = typical(calibrate([run], LIMITS, draws=1))
+        replays = Replays(member, Asked([run], 300), [parse_slo("e2e_p99=9999s")], 4.0)
+        assert replays._try(member, 0.6 * capacity).excess < 0
+        assert replays._try(member, capacity * 1.5).excess > 0

@@ -142,6 +142,8 @@ def test_the_quickest_answers_all_requests():
     )
     (curve,) = setting_curves(runs)
     assert {load.quickest for load in curve.loads} == {(2,)}
+    (curve,) = setting_curves(runs.with_columns(judged=failing.first()))
+    assert {(load.values, load.quickest) for load in curve.loads} == {((1, 2, 4), ())}
 
 
 def test_in_words():

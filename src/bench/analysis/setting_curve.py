@@ -196,14 +196,14 @@ def _sweeps(sides: Mapping[float, pl.DataFrame]) -> dict[str, dict[tuple[float, 
 def _quickest(
     part: pl.DataFrame, order: Sequence[float], sweeps: Mapping[tuple[float, float], Sweep], devices: Mapping[float, int]
 ) -> tuple[int, ...]:
-    """As `_best` has it of E2E; empty where that of a value is not known. Where half of the requests failed, it is without end."""
+    """As `_best` has it of E2E; empty where that of a value is not known, or none is finite: half of the requests failed."""
     names = part.select("deployment", "value").unique()
     times = dict(level_values(part, [_LATENCY]).join(names, on="deployment").select("value", _LATENCY).iter_rows())
     answering = [value for value in order if value in times and times[value] != math.inf]
-    means = _means(part["level"][0], answering, sweeps)
-    if None in times.values() or len(means.values) < len(answering):
+    if None in times.values() or not answering:
         return ()
-    return _best(means, -means.log, devices)
+    means = _means(part["level"][0], answering, sweeps)
+    return _best(means, -means.log, devices) if len(means.values) == len(answering) else ()
 
 
 @dataclass(frozen=True)
