@@ -26,7 +26,7 @@ Beside = Literal["more", "less", "unknown"]
 
 @dataclass(frozen=True)
 class Ratio:
-    """A ratio with its 95 % interval; None where the noise is not known."""
+    """A ratio with its interval, of 95 % or of a family that holds together at 95 %; None where the noise is not known."""
 
     value: float
     low: float | None

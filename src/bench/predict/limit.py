@@ -25,6 +25,7 @@ Floats: TypeAlias = npt.NDArray[np.float64]
 
 _TIMES = 20  # times that a replay has the requests in flight, at least: chance piles up √2 ÷ √(10 × those) of the half; derived
 _MOST = 10_000  # most requests of a replay; convention
+_FEW = 2  # factor on what may be chance while requests are few, whose gaps show little of how they vary; convention
 _BEHIND = 0.03  # share of the second half's arrivals that may pile up; convention
 _OFF = 1.3  # factor between a model's limit of its own server and the measured one from which on it is no model; convention
 # ln of a model's latency at the measured limit ÷ the SLO's from which on it is no model; derived: what predictions of unseen loads are
@@ -180,7 +181,8 @@ class Replays:
             else:
                 behind, by_chance, varied = _piled_up(sent, ends, flying)
             needed = min(_MOST, _TIMES * flying * varied)
-            if behind > _BEHIND + by_chance or (count >= _MOST and behind > max(_BEHIND, by_chance)):
+            doubt = by_chance if count >= needed else _FEW * by_chance
+            if behind > _BEHIND + doubt or (count >= _MOST and behind > max(_BEHIND, by_chance)):
                 return _Tried(played, FAR, len(sent) / span, spare)
             if count >= needed and behind <= max(_BEHIND, by_chance):
                 break

@@ -16,7 +16,7 @@ FORMS = {"power": "power law", "inverse": "fixed part and divided part"}
 _NOT = {
     "undecided": "not decided, both forms fit",
     "neither": "neither form fits",
-    "few": "not known, fewer than three values have a valid run",
+    "few": "not known, fewer than three values have valid runs to compare",
     "unknown": "not known, too few runs were repeated",
 }
 
