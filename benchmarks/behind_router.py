@@ -45,10 +45,11 @@ from bench.predict.judge import measured, self_judged
 from bench.predict.predict import ensemble_interval, measures, widened
 from bench.predict.sources import read_limits
 from bench.predict.state import Limits
+from bench.records.calibration import METRICS
 from bench.records.launch import Launch, read_launch
 from bench.search.running import RunningServer
 from bench.study import Paths
-from bench.words.predicted import METRIC_TITLES, REPORTED
+from bench.words.predicted import REPORTED
 from benchmarks.client.peers import environment
 
 _BALANCE: dict[Router, str] = {"least-requests": "leastconn", "round-robin": "roundrobin"}  # as HAProxy calls them
@@ -252,7 +253,7 @@ def _compared(
             held = interval.low <= seen <= interval.high
             found.append({"router": router, "share": share, "metric": metric, "measured": seen, **vars(interval), "held": held})
             print(
-                f"{router}, {share:.0%}: {METRIC_TITLES[metric]} {seen:.3g}, predicted {interval.value:.3g} ({interval.low:.3g} to "
+                f"{router}, {share:.0%}: {METRICS[metric]} {seen:.3g}, predicted {interval.value:.3g} ({interval.low:.3g} to "
                 f"{interval.high:.3g}), {interval.value / seen - 1:+.0%}",
                 flush=True,
             )
@@ -266,7 +267,7 @@ def _print(found: Sequence[dict[str, Any]]) -> None:
         error = np.mean([abs(row["value"] / row["measured"] - 1) for row in rows])
         pairs = [sorted(row["measured"] for row in rows if (row["router"], row["share"]) == load) for load in _loads(rows)]
         apart, held = np.mean([pair[-1] / pair[0] - 1 for pair in pairs]), np.mean([row["held"] for row in rows])
-        print(f"| {METRIC_TITLES[metric]} | {error:.1%} | {apart:.1%} | {held:.0%} | {len(rows)} |")
+        print(f"| {METRICS[metric]} | {error:.1%} | {apart:.1%} | {held:.0%} | {len(rows)} |")
 
 
 def _loads(rows: Sequence[dict[str, Any]]) -> list[tuple[str, float]]:

@@ -60,6 +60,8 @@ CASES = [
     (("workloads", "short", "turns"), {"count": 4, "new_tokens": 64}, r"its longest request, 352 tokens with its output, is beyond the context"),
     (("workloads", "short", "archetype"), ["chat"], r"archetype is \['chat'\]"),
     (("workloads", "short", "prompt_tokens"), "long", r"prompt_tokens is 'long': neither a whole number nor a distribution, such as"),
+    (("workloads", "short", "prompt_tokens"), "500", r"neither a whole number nor a distribution, such as .*; write it without quotes\."),
+    (("hardware",), {"h100": {"price_per_hour": "x"}}, r"(?<!hardware: )hardware\.h100: price_per_hour: Input should be a valid number"),
     (("study", "ladders", 0, "concurrency"), 4, r"concurrency is 4: not a list; write \[4\]\. Levels"),
     (("study", "baseline"), "b", r"study\.baseline is 'b', which deployments does not define\. Defined: a\."),
     (("study", "baseline"), "a", r"study\.baseline is 'a', and no other deployment shares a workload and a level with it\. Give .*level 1 of short"),

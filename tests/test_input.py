@@ -70,6 +70,12 @@ def test_a_file_that_cannot_be_a_configuration(tmp_path, text, said):
     assert said in message
 
 
+def test_a_tab_behind_a_text_is_no_indent(tmp_path):
+    path = tmp_path / "study.yaml"
+    path.write_text("study: a: b # two\tcolons\n")
+    assert "tabs" not in file_refusal(path)
+
+
 def test_a_mark_of_utf8_and_an_alias_are_read(tmp_path):
     path = tmp_path / "study.yaml"
     path.write_bytes("\ufeffa: &x {b: 1}\nc: {<<: *x, d: 2}\n".encode())

@@ -26,6 +26,7 @@ from bench.words.predicted import DOUBTS, doubt_text
 from bench.words.regions import POINTS, turning_point
 from bench.words.streams import stream_notes
 from bench.words.templates import filled, numbers_of
+from bench.words.workers import between
 from tests import snapshots
 from tests.planted import frame, searched, short_row, steady_row
 
@@ -378,6 +379,15 @@ def test_what_a_reader_should_know_of_streams():
     silent = [{}, dict.fromkeys(("tokens_per_chunk", "hidden_tokens", "without_done")), {"unknown_streamed": 8, "uncounted_answers": 8, "tpot_n": 0},
               {"axis": "request_rate", **LATE}]  # fmt: skip
     assert not [note for change in silent for note in stream_notes({**PLAIN, **change})]
+
+
+def test_what_a_gateway_did_to_a_fleets_requests_is_said_of_the_fleet_alone():
+    queued = {**PLAIN, "front_wait_s": 0.8, "ttft_mean_s": 1.2, "throughput_requests_per_s": 10.0}
+    (note,) = stream_notes(queued)
+    assert between({"fleet": [queued]})[0].startswith(f"fleet, 1 of 1 run: {note[: note.index(' 0.8 s')]} up to 0.8 s")
+    assert list(stream_notes(queued, fronts=False)) == []
+    held_back = {**PLAIN, "held_back_answers": 8, "ttft_n": 0}  # what was done to answers stays
+    assert list(stream_notes(held_back, fronts=False)) == list(stream_notes(held_back)) != []
 
 
 AT, LATER = (RoundPart(1, f"2026-01-01T00:0{minute}:00.000+00:00") for minute in (1, 9))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -59,7 +60,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
         raise BenchError(f"{path}: not UTF-8 (byte {error.start + 1}: {error.reason}). Save the file as UTF-8.") from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
-        tab = mark is not None and text.splitlines()[mark.line : mark.line + 1] and "\t" in text.splitlines()[mark.line]
+        tab = mark is not None and any(re.match(r"[ -]*\t", line) for line in text.splitlines()[mark.line : mark.line + 1])
         raise BenchError(f"{path}: not valid YAML: {error}" + ("\nIndent with spaces, not with tabs." if tab else "")) from None
     # PyYAML's own, of a date such as 2026-13-01, a number of 5,000 digits, or a tag such as !!int with nothing behind it.
     except (ValueError, ArithmeticError, LookupError, TypeError, AttributeError) as error:

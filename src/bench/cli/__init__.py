@@ -6,8 +6,9 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from types import FrameType
 from typing import Annotated
 
@@ -64,19 +65,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _usage(error: typer.TyperException, arguments: Sequence[str]) -> str:
     """What is wrong with the arguments, and where the help is; empty where the help was just printed."""
     message = re.sub(r"^Invalid value for '(.+?)': (Value error, )?", r"\1: ", error.format_message().strip())
-    if extra := re.match(r"Got unexpected extra arguments? ?\(?s?\)? ?\((\S+?)[ )]", message):
-        message = _unexpected(extra[1], arguments)
+    context = getattr(error, "ctx", None)
+    if extra := re.match(r"Got unexpected extra argument\(s\) \((.*)\)$", message, re.DOTALL):
+        flags = (
+            {name for each in context.command.params if getattr(each, "is_flag", False) for name in each.opts}
+            if context
+            else set()
+        )
+        message = _unexpected(extra[1], arguments, flags)
     if near := getattr(error, "possibilities", None):
         message = f"{error.message}. Did you mean {near[0]}?"
-    command = getattr(getattr(error, "ctx", None), "command_path", "bench")
+    command = getattr(context, "command_path", "bench")
     return f"bench: {message}\nTry '{command} --help'.\n" if message else ""
 
 
-def _unexpected(word: str, arguments: Sequence[str]) -> str:
-    """What to do with a word that no option takes."""
-    place = arguments.index(word) if word in arguments else 0
-    if place and arguments[place - 1].startswith("--"):
-        return f"{arguments[place - 1]} takes no value; leave out {word}."
+def _unexpected(extra: str, arguments: Sequence[str], flags: Collection[str]) -> str:
+    """What to do with the first of the words that no option takes. Args: extra: all of them. flags: options that take no value."""
+    word = max((each for each in arguments if f"{extra} ".startswith(f"{each} ")), key=len, default=extra)
+    for before, each in pairwise(arguments):
+        if each == word and before in flags:
+            return f"{before} takes no value; leave out {word}."
     if word.endswith((".yaml", ".yml")):
         return f"{word} is not expected here. Name a study's file with --configfile, one workload's with --workload."
     return f"{word} is not expected here."

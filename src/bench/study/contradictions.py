@@ -278,7 +278,7 @@ def _hardware(config: Config) -> typing.Iterator[str]:
                     "Remove it, and give the machine's price_per_hour instead."
                 )
     except BenchError as error:
-        yield f"decision.accelerator: {error}" if known else f"hardware: {error}"
+        yield f"decision.accelerator: {error}" if known else str(error)
 
 
 def _deployments(config: Config, tables: Mapping[str, Mapping[str, Any]]) -> typing.Iterator[str]:

@@ -37,6 +37,7 @@ _NOT = {  # what a value is not, by pydantic's code
     "dict_type": "not a mapping of keys to values",
     "model_type": "not a mapping of keys to values",
 }
+_LENGTH = "neither a whole number nor a distribution, such as {distribution: lognormal, median: 500, sigma: 0.6}"
 
 
 def load_file(path: Path, **overrides: Any) -> Config:
@@ -180,12 +181,16 @@ def _wrong(error: ErrorDetails) -> str:
     if kind == "string_pattern_mismatch":
         hint = "; a name has lower case letters, digits, `.` and `-`" if context["pattern"] == NAME else ""
         return f"not of the form {context['pattern']}{hint}"
-    if context.get("class_name") == LengthDistribution.__name__:
-        return "neither a whole number nor a distribution, such as {distribution: lognormal, median: 500, sigma: 0.6}"
-    message = _NOT.get(kind) or error["msg"].removeprefix("Value error, ").rstrip(".").replace("Input should", "it should", 1)
+    length = context.get("class_name") == LengthDistribution.__name__
+    message = _LENGTH if length else _NOT.get(kind) or error["msg"].removeprefix("Value error, ").rstrip(".")
+    message = message.replace("Input should", "it should", 1)
     if kind == "string_type" and isinstance(value, int | float):
         message += "; quote it"
-    if kind in ("int_type", "float_type") and isinstance(value, str) and value.strip().replace(".", "", 1).isdecimal():
+    if (
+        (length or kind in ("int_type", "float_type"))
+        and isinstance(value, str)
+        and value.strip().replace(".", "", 1).isdecimal()
+    ):
         message += "; write it without quotes"
     if kind == "list_type" and isinstance(value, int | float | str):
         message += f"; write [{value}]"

@@ -139,8 +139,8 @@ def shares_text(load: str, shares: Mapping[str, Mapping[str, float]]) -> str:
     for name, whose in (("median", "median requests"), ("slowest", "the slowest 5 %")):
         phases = sorted(shares.get(name, {}).items(), key=lambda each: -each[1])
         known = [f"{PHASE_TITLES[phase]} {shown_share(share)}" for phase, share in phases if share >= _SHOWN]
-        groups += [f"of {whose} {', '.join(known)}"] if known else []
-    return f"Time at {load}, by the calibrated model: {'; '.join(groups)}." if groups else ""
+        groups += [f"{whose}: {', '.join(known)}"] if known else []
+    return f"Where the time goes at {load}, by the calibrated model: {'; '.join(groups)}." if groups else ""
 
 
 def predictions_title(calibration: Calibration | None) -> str | None:
