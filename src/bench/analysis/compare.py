@@ -97,13 +97,15 @@ def compare(
     Raises:
         BenchError: several deployments, and none in common.
     """
-    baseline, candidate, failed, ours, theirs, both, pairs = _matched(baseline, candidate, metrics)
+    matched = _matched(baseline, candidate, metrics)
+    baseline, candidate, pairs = matched.baseline, matched.candidate, matched.pairs
+    ours, theirs = (_numbered(side.filter("valid")) for side in (baseline, candidate))
     found = set(pairs["metric"])
     measured = baseline.select(CONFIGURATION).unique(maintain_order=True).join(candidate, on=CONFIGURATION, how="semi")
     return Comparison(
         matched=pairs.select(_RUN).n_unique(),
         effects=effects(pairs, spread=spread),
-        failures=failed,
+        failures=matched.failures,
         # A client that was late, or a machine that drifted, changes no answer.
         answers=identical(_paired(_numbered(baseline), _numbered(candidate))),
         runs=(baseline.height, candidate.height),
@@ -116,32 +118,41 @@ def compare(
         ),
         uncompared=measured.join(pairs, on=CONFIGURATION, how="anti", maintain_order="left"),
         absent=[metric for metric in metrics if metric not in found and any(side[metric].count() for side in (ours, theirs))],
-        differences=differences(both),
+        differences=differences(_paired(ours, theirs)),
         pairs=pairs,
     )
 
 
 def log_ratios(baseline: pl.DataFrame, candidate: pl.DataFrame, metrics: Sequence[str]) -> pl.DataFrame:
     """The pairs that `compare` judges, as in `Comparison.pairs`. Args: as of `compare`."""
-    return _matched(baseline, candidate, metrics)[-1]
+    return _matched(baseline, candidate, metrics).pairs
 
 
-def _matched(baseline: pl.DataFrame, candidate: pl.DataFrame, metrics: Sequence[str]) -> tuple[pl.DataFrame, ...]:
-    """Both sides, called alike and in windows; their failures; the valid runs of each; what pairs they form; the ratios of these."""
+@dataclass(frozen=True)
+class _Matched:
+    """Two sets of runs, called alike and in windows. Attributes: failures, pairs: as of `Comparison`."""
+
+    baseline: pl.DataFrame
+    candidate: pl.DataFrame
+    failures: pl.DataFrame
+    pairs: pl.DataFrame
+
+
+def _matched(baseline: pl.DataFrame, candidate: pl.DataFrame, metrics: Sequence[str]) -> _Matched:
+    """Args: as of `compare`."""
     baseline, candidate = (
         side.with_columns(pl.col("session").fill_null(1), own=pl.col("deployment")) for side in (baseline, candidate)
     )
     # Windows by deployment: two of them have the same ratio, whatever else is compared with them.
     baseline, candidate = of_windows(_called_alike(baseline, candidate), candidate, load=CONFIGURATION)
     failed = failures(baseline, candidate)
-    ours, theirs = (_numbered(side.filter("valid")) for side in (baseline, candidate))
-    both = _paired(ours, theirs)
+    both = _paired(*(_numbered(side.filter("valid")) for side in (baseline, candidate)))
     comparable = both.join(failed.filter(~pl.col("alike")), on=CONFIGURATION, how="anti", maintain_order="left")
     # Requests pile up in a run that ends early: their latencies show how long it lasted. Where one side alone ended early, it is the
     # slower one, and would have been slower still.
     whole = comparable.filter(pl.col("stopped_at_s").is_null() | pl.col("stopped_at_s_candidate").is_null())
     pairs = pl.concat([_log_ratios(whole if METRICS[metric].unit == "s" else comparable, metric) for metric in metrics])
-    return baseline, candidate, failed, ours, theirs, both, pairs
+    return _Matched(baseline, candidate, failed, pairs)
 
 
 def compare_with_baseline(runs: pl.DataFrame, metrics: Sequence[str] = tuple(METRICS)) -> dict[str, Comparison]:
