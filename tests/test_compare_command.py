@@ -166,7 +166,7 @@ def test_folders_of_parsed_runs(tmp_path, capsys, summary):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("a", "c"), "c: no such file or folder; and results/summary.parquet has no deployment 'c'. There are: a, b."),
+        (("a", "c"), "c: no such file or folder, and results/summary.parquet has no deployment 'c'. There are: a, b."),
         (("results:c", "a"), "results has no deployment 'c'. There are: a, b."),
         (("a", "text"), "text: is no summary table: "),
         (("a", "old.parquet"), "old.parquet: lacks axis, level: an older version wrote it"),

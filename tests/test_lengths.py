@@ -169,4 +169,4 @@ def test_efficiency_is_throughput_over_that_of_as_many_single_devices(summary):
     launches = {name: replace(LAUNCH["a"], tensor_parallel=n) for name, n in (("one", 1), ("two", 2))}
     drawn = load_figure("settings").draw(Results(summary_frame(rows, launches, {}, Thresholds()), pl.DataFrame()))
     found = {row["level"]: row["ratio"] for rows in drawn.to_dict()["datasets"].values() for row in rows if "ratio" in row}
-    assert found == {1: 0.75, 8: 1.5}
+    assert found == pytest.approx({1: 0.75, 8: 1.5})

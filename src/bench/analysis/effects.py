@@ -74,7 +74,12 @@ class Sweep:
 
 
 def sweep(pairs: pl.DataFrame) -> Sweep | None:
-    """None without a pair. Args: pairs: as `effects` takes them, of one deployment, metric, workload and axis."""
+    """None without a pair.
+
+    Args:
+        pairs: as `effects` takes them, of one deployment, metric, workload and axis; with `part` where the effect may step between
+            parts of the sweep.
+    """
     if pairs.is_empty():
         return None
     levels = pairs.select("level").unique().sort("level").with_row_index("at")
@@ -158,7 +163,7 @@ def _within_session(mine: pl.DataFrame, repeats: float) -> tuple[float, float]:
     if not alone:
         return 0.0, 0.0
     squares, freedom = 0.0, 0
-    for _, curve in mine.group_by("workload", "axis"):
+    for _, curve in mine.group_by("workload", "axis", *({"part"} & set(mine.columns))):
         if curve.height >= FEWEST_POINTS and curve["level"].min() > 0:  # type: ignore[operator]
             line = np.polyfit(np.log(curve["level"].to_numpy()), curve["log_ratio"].to_numpy(), 1, full=True)
             squares, freedom = squares + float(sum(line[1])), freedom + curve.height - 2
