@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import polars as pl
 
@@ -34,12 +35,19 @@ def sensitivity(
         One row a curve and limit at which a measured load meets all: `deployment`, `workload`, `limit_s`, `c_max`, `usable_rps` and its
         `usable_low` and `usable_high`, null where not established.
     """
-    parts = [pl.DataFrame(schema=_SCHEMA)]
-    for limit in limits_s:
+    rows: dict[float, list[dict[str, Any]]] = {}
+    laxer: dict[tuple[str, str], dict[str, Any]] = {}
+    for limit in sorted(set(limits_s), reverse=True):
         moved = [replace(each, limit_s=limit) if each == slo else each for each in slos]
-        points = operating_points(runs, moved, failed_share).with_columns(limit_s=pl.lit(limit))
-        parts.append(points.drop_nulls("c_max").select(*_SCHEMA))
-    return pl.concat(parts)
+        for row in (
+            operating_points(runs, moved, failed_share).select(*(name for name in _SCHEMA if name != "limit_s")).to_dicts()
+        ):
+            curve = row["deployment"], row["workload"]
+            # Estimates of few requests may say that a stricter limit allows more: then the laxer one's counts.
+            if curve not in laxer or (row["c_max"] or 0) <= (laxer[curve]["c_max"] or 0):
+                laxer[curve] = row
+            rows.setdefault(limit, []).append({**laxer[curve], "limit_s": limit})
+    return pl.DataFrame([row for limit in limits_s for row in rows.get(limit, ())], schema=_SCHEMA).drop_nulls("c_max")
 
 
 # factors on a level's percentile at which limits are tried: a level that just meets a limit is significantly within it somewhat above;
