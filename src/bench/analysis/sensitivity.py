@@ -39,9 +39,8 @@ def sensitivity(
     laxer: dict[tuple[str, str], dict[str, Any]] = {}
     for limit in sorted(set(limits_s), reverse=True):
         moved = [replace(each, limit_s=limit) if each == slo else each for each in slos]
-        for row in (
-            operating_points(runs, moved, failed_share).select(*(name for name in _SCHEMA if name != "limit_s")).to_dicts()
-        ):
+        points = operating_points(runs, moved, failed_share).with_columns(limit_s=pl.lit(limit))
+        for row in points.select(*_SCHEMA).to_dicts():
             curve = row["deployment"], row["workload"]
             # Estimates of few requests may say that a stricter limit allows more: then the laxer one's counts.
             if curve not in laxer or (row["c_max"] or 0) <= (laxer[curve]["c_max"] or 0):
