@@ -1,6 +1,7 @@
-"""How often a gateway that queues, buffers or repeats requests is named, and an honest one is not: made studies of known truth.
+"""How often a gateway that queues, buffers or repeats requests is named, or an API server that is too slow, and an honest one is not:
+made studies of known truth.
 
-    python -m benchmarks.fronts                  # 484 studies of four loads; two minutes on two cores
+    python -m benchmarks.fronts                  # 572 studies of four loads; two and a half minutes on two cores
     python -m benchmarks.fronts --studies 20
 
 Each study has one engine of any speed, requests of any length and four loads. Between its client and its engine lie a way of up to
@@ -23,6 +24,7 @@ import polars as pl
 from bench.analysis.front import front, front_wait, unknown_fronts
 from bench.parse.latency import latency_columns
 from bench.parse.run import summarise
+from bench.parse.stream import engine_is_ahead
 from bench.records.request_table import REQUEST_SCHEMA
 from bench.records.run import Client, Host, Prefix, RunRecord
 from bench.telemetry import find_catalogue
@@ -42,6 +44,8 @@ PLANTED: dict[str, tuple[str, ...]] = {
     "buffers": ("buffers",),
     "gathers": ("gathers",),
     "repeats": ("repeats",),
+    "an API server that is too slow": ("front_end",),
+    "a busy API server": (),
     "others' requests of the same length": ("repeats_or_others",),
     "others' requests of other lengths": (),
     "no telemetry": (),
@@ -77,6 +81,9 @@ def study(what: str, seed: int) -> tuple[list[dict[str, Any]], list[float]]:
         engine = replace(engine, gate=max(1, int(slots * generator.uniform(0.1, 0.5))))
     elif what in ("repeats", "no telemetry", "no scrape after the load", "no histograms", "the counters fall"):
         engine = replace(engine, repeated=float(generator.uniform(0.04, 0.3)))
+    elif "API server" in what:  # by its share of the most tokens that the engine makes in a second
+        busy = generator.uniform(1.5, 4) if what.endswith("slow") else generator.uniform(0.3, 0.9)
+        engine = replace(engine, api_s=float(busy * step * (1 + engine.per_sequence * (slots - 1)) / slots))
     between = replace(between, buffers=what == "buffers", gathers=int(generator.integers(2, 9)) if what == "gathers" else 1)
     rows, waits = [], []
     for share in _SHARES:
@@ -189,12 +196,15 @@ def _samples(
             (r.entered, r.tokens[0], r.tokens[-1], r.output),
         ]
         for number, (entered, begin, end, tokens) in enumerate(tries):
-            begin, end = begin - OVERHEAD_S, max(begin, end) - OVERHEAD_S  # noqa: PLW2901 - by the engine's own clock
+            begin, end = begin - OVERHEAD_S, max(begin, end) - OVERHEAD_S  # noqa: PLW2901 - where the API server counts them
             first.append((begin, begin - entered))
             (hits if cached and number else prompts).append((begin, float(r.prompt * longer)))
             ended.append((end, end - entered))
             made.append((end, float(tokens)))
-            gaps += [(end, (end - begin) / max(1, r.output - 1))] * (r.output - 1)
+            apart = (r.made[-1] - r.made[0] if number == len(r.lost) else end - begin) / max(
+                1, r.output - 1
+            )  # by the engine's own clock
+            gaps += [(end, apart)] * (r.output - 1)
     rising = {"server_ttft": first, "server_e2e": ended, "server_itl": gaps}
     last = np.searchsorted([moment for moment, _, _ in gauges], at, side="right") - 1
     zero = np.zeros(len(at))
@@ -232,7 +242,10 @@ def judge(case: tuple[str, int]) -> tuple[str, frozenset[str], bool, list[float]
     rows, waits = study(what, seed)
     named = [(each, wait) for row, wait in zip(rows, waits, strict=True) for each in front(row)]
     errors = [(each.wait_s or 0.0) / wait - 1 for each, wait in named if each.kind == "queues" and what == "queues"]
-    return what, frozenset(each.kind for each, _ in named), all("queues" in unknown_fronts(row) for row in rows), errors
+    kinds = {each.kind for each, _ in named}
+    if pl.DataFrame([_known(row) for row in rows], infer_schema_length=None).filter(engine_is_ahead()).height:
+        kinds.add("front_end")
+    return what, frozenset(kinds), all("queues" in unknown_fronts(row) for row in rows), errors
 
 
 def report(found: list[tuple[str, frozenset[str], bool, list[float]]]) -> None:

@@ -119,6 +119,20 @@ def test_a_server_that_ends_at_start_is_told_at_once_with_its_last_words(tmp_pat
     assert time.monotonic() - begin < 10
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        "ModuleNotFoundError: No module named 'flashinfer'",
+        "RuntimeError: Could not find nvcc and default cuda_home='/usr/local/cuda' doesn't exist",
+    ],
+)
+def test_a_vllm_that_cannot_compile_its_sampler_is_given_the_variable_to_set(tmp_path, error):
+    with pytest.raises(ServerDied) as death:
+        server(tmp_path, code=f"raise SystemExit({error!r})").__enter__()
+    assert error in str(death.value)
+    assert 'environment: { VLLM_USE_FLASHINFER_SAMPLER: "0", VLLM_ALLREDUCE_USE_FLASHINFER: "0" }' in str(death.value)
+
+
 def test_of_pages_of_usage_the_line_that_counts_is_shown(tmp_path):
     code = (
         "import argparse; parser = argparse.ArgumentParser('x.py'); [parser.add_argument(f'--flag-{i}') for i in range(80)]; "

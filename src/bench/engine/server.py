@@ -82,7 +82,8 @@ class Server:
         self.router_version: str | None = None
         self.managed = launch.argv is not None
         self.workers: Mapping[str, str] = {address: address for address in launch.workers}
-        self._health = health or managed(launch.kind).health
+        self._engine = managed(launch.kind)
+        self._health = health or self._engine.health
         self.ready_s = 0.0
         self.argv: list[str] = []
         self.environment: dict[str, str] = {}
@@ -100,7 +101,7 @@ class Server:
                 places = [
                     [f"{{core {i}}}" for i in range(n * cores, (n + 1) * cores)] for n in range(first_worker, len(groups))
                 ]
-                here, there = (managed(launch.kind).pinned(each) for each in (groups[first_worker:], places))
+                here, there = (self._engine.pinned(each) for each in (groups[first_worker:], places))
                 first, variables = there if node else here
                 self.argv, self.environment = [*first, *self.argv], {**variables, **given}
                 self._further = [[*there[0], *argv] for argv in self._further]
@@ -228,13 +229,15 @@ class Server:
         return status < 500 and status not in UNAUTHORIZED
 
     def last_words(self) -> str:
-        """The end of its log, for an error message."""
+        """The end of its log, for an error message, and what to do about it where that is known."""
         content = redacted_text(self._log.read_bytes(), os.environ, self.environment) if self._log.exists() else b""
         lines = content.decode(errors="replace").splitlines()
         started = max((i for i, line in enumerate(lines) if line.startswith("--- ")), default=0)
         # argparse, and so vLLM, ends pages of usage with the one line that counts: `…: error: unrecognized arguments: --flag`.
         errors = [line for line in lines[started + 1 :] if "Error" in line or "error: " in line][-5:] or lines[-15:]
-        return f"Its last words ({self._log}):\n" + "\n".join(f"    {line[:400]}" for line in errors)
+        words = f"Its last words ({self._log}):\n" + "\n".join(f"    {line[:400]}" for line in errors)
+        remedy = self._engine.remedy("\n".join(lines[started:]))
+        return f"{words}\n{remedy}" if remedy else words
 
     def _guards(self) -> list[subprocess.Popen[bytes]]:
         return [each for each in (self._guard, *self._followers.values()) if each is not None]

@@ -45,6 +45,7 @@ _LOGS = ("enable-log-requests", "disable-log-requests", "disable-log-stats", "di
 _AHEAD = ("--async-scheduling", "--no-async-scheduling")
 _AHEAD_SINCE = (0, 14)  # version whose default it is; source: vLLM's release notes of 0.14.0
 
+_FLASHINFER = ("VLLM_USE_FLASHINFER_SAMPLER", "VLLM_ALLREDUCE_USE_FLASHINFER")  # whether it compiles a sampler and an exchange
 _API_SERVER = "vllm.entrypoints.openai.api_server"
 # `vllm serve`, without what that command looks up of a distribution called vllm: the server's module ignores `--headless`.
 _FOLLOWER = """
@@ -329,7 +330,7 @@ class VLLM(Managed):
         """
         offline = {"HF_HUB_OFFLINE": "1"} if spec.model.synthetic or spec.model.path else {}
         compiled = spec.engine.source == "lock" and spec.engine.backend == "cuda"
-        variables = ("VLLM_USE_FLASHINFER_SAMPLER", "VLLM_ALLREDUCE_USE_FLASHINFER") if compiled else ()
+        variables = _FLASHINFER if compiled else ()
         own = {**offline, **transfer_variables(spec.deployment), **dict.fromkeys(variables, "0")}
         return {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", **own}
 
@@ -344,6 +345,15 @@ class VLLM(Managed):
         """
         release = re.fullmatch(r"v?(\d+\.\d+\.\d+(?:\.post\d+)?)(?:\+.*)?", version)
         return f"vllm/vllm-openai{'-cpu' if device == 'cpu' else ''}:v{release[1]}" if release else None
+
+    def remedy(self, log: str) -> str | None:
+        """Of FlashInfer, which compiles its sampler when the server starts (flashinfer/jit/cpp_ext.py), and which vLLM expects to be
+        installed.
+        """
+        if not re.search(r"No module named '?flashinfer|Could not find nvcc", log):
+            return None
+        variables = ", ".join(f'{name}: "0"' for name in _FLASHINFER)
+        return f"FlashInfer needs nvcc, and its package. Without them, set the deployment's `environment: {{ {variables} }}`."
 
     def step_tokens(self, log: str) -> int | None:
         """As its log has it wherever prompts are computed in chunks (vllm/config/scheduler.py)."""
