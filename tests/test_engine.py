@@ -11,6 +11,7 @@ import pytest
 from bench.engine import environment, prepare_engine, resolve_launch, write_launch
 from bench.engine import launch as launch_module
 from bench.engine.environment import requirements
+from bench.engines.kind import OnGpu
 from bench.engines.vllm import VLLM
 from bench.errors import BenchError
 from bench.models import Architecture, config_of, geometry_of
@@ -183,7 +184,11 @@ def test_on_a_gpu_the_cache_gets_what_is_left(content, monkeypatch):
     plan = resolve_launch(spec, records.engine(), CHECKPOINT).plan
     assert plan.kv_bytes_per_token == 256  # bfloat16
     assert plan.kv_bytes_per_token_per_device == 128  # one of two KV heads
-    left = int(80 * 2**30 * 0.9) - 139_584 * 2 // 2 - VLLM().gpu_overhead(512, 256, 2)
+    left = (
+        int(80 * 2**30 * 0.9)
+        - 139_584 * 2 // 2
+        - VLLM().gpu_overhead(geometry_of(CHECKPOINT.config), OnGpu(80 * 2**30, 2, 256, tensor_parallel=2))
+    )
     assert plan.kv_tokens == left // (128 * 16) * 16
 
 

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from bench.engines.kind import OnGpu
 from bench.engines.vllm import VLLM
 from bench.errors import BenchError
 from bench.models import (
@@ -124,9 +125,18 @@ def test_a_sequence_and_its_window():
 
 
 def test_what_the_engine_keeps_by_hand():
-    """37.7 bytes × 1,000 × 10; 2.84 GiB; 0.52 GiB where several GPUs share."""
-    alone = 377_000 + int(2.84 * 2**30)
-    assert [VLLM().gpu_overhead(1000, 10, n) - alone for n in (1, 2, 8)] == [0, *[int(0.52 * 2**30)] * 2]
+    """A step of 2,048 tokens through an MLP of 64 beside 32 hidden, 16 bit; 0.45 and 0.55 GiB; 1.85 GiB where large GPUs share."""
+    geometry = geometry_of(config_of(Architecture(**ARCHITECTURE)))
+    mlp = 2048 * (6 * geometry.intermediate_size + 8.5 * geometry.hidden_size)
+    sampling = 14.5 * 512 * 10 + 2048 * 2 * geometry.hidden_size + int(0.05 * 2**30)
+    alone = round(max(mlp, sampling)) + int(0.45 * 2**30) + round(0.55 * 2**30)
+
+    def kept(count, gib=80):
+        return VLLM().gpu_overhead(geometry, OnGpu(gib * 2**30, 2, 10, 2048, count, graphs=False))
+
+    assert kept(1) == alone
+    assert kept(2) == alone + round(1.85 * 2**30)
+    assert kept(2, gib=24) == alone  # without fast links
 
 
 @pytest.mark.parametrize(("dtype", "each"), [("float32", 4), ("bfloat16", 2), ("float16", 2), ("fp8", 1)])

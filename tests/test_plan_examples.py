@@ -176,7 +176,7 @@ def test_no_h100_decodes_70b_in_fp8_at_80_tokens_a_second():
         46.1, abs=0.05
     )  # embeddings and output stay in 16 bit: 72.7 GB
     assert H100 / 70e9 < 80
-    assert told["predicted_saturation"] < 1
+    assert told["predicted_saturation"] is None
 
 
 def test_chapters_throughput_of_a_quantised_7b():
@@ -197,7 +197,7 @@ def test_13b_on_an_a100():
         ]
         for dtype in ("float16", "int4")
     }
-    assert found == {"float16": [14, 7, 3], "int4": [19, 9, 4]}
+    assert found == {"float16": [14, 7, 3], "int4": [20, 10, 5]}
     weights = {
         dtype: plan(LLAMA_13B, accelerators()["a100-80g"], Demand(1, 1), Setting(dtype=dtype))["weight_bytes"]
         for dtype in found

@@ -11,10 +11,11 @@ import psutil
 
 from bench.engine.gpus import least_memory
 from bench.engines import managed
-from bench.engines.kind import arguments
+from bench.engines.kind import OnGpu, arguments
 from bench.errors import BenchError, shown_size
 from bench.http import api_root
 from bench.models import (
+    DTYPE_BYTES,
     Geometry,
     Parallel,
     Stage,
@@ -37,6 +38,7 @@ from bench.records.launch import Launch, MemoryPlan, RouterLaunch
 from bench.records.run import DECODE, PREFILL
 from bench.routers import ROUTERS
 from bench.study import Deployment, DeploymentSpec
+from bench.study.settings import STEP_TOKENS
 
 
 def write_launch(
@@ -117,7 +119,8 @@ def resolve_launch(
     Secrets in the deployment's `environment` are left out: this is written to a file and packed. The session puts them in.
     """
     geometry = geometry_of(checkpoint.config) if checkpoint else served_model(spec.model)[0]
-    plan = memory_plan(spec, geometry, checkpoint.weight_bytes if checkpoint else None) if geometry else None
+    version = None if checkpoint is None else managed(spec.engine.kind).version({}, engine.freeze or ())
+    plan = memory_plan(spec, geometry, checkpoint.weight_bytes if checkpoint else None, version) if geometry else None
     folder = Path(checkpoint.path) if checkpoint else Path(spec.model.here) if spec.model.here else None
     launch = Launch(
         deployment=spec.name,
@@ -169,7 +172,7 @@ def resolve_launch(
         router=_router(spec.deployment, router),
         nodes=placed,
         plan=plan and _of_all(plan, spec),
-        engine_version=kind.version({}, engine.freeze or ()),
+        engine_version=version,
     )
     return _contained(spec, started, Path(model).resolve()) if spec.engine.source == "container" else started
 
@@ -252,11 +255,14 @@ def _fit(spec: DeploymentSpec, plan: MemoryPlan, kv_tokens: int, tokens: int) ->
     return predicted_saturation(usable, tokens, plan.block_size, plan.kv_groups)
 
 
-def memory_plan(spec: DeploymentSpec, geometry: Geometry, file_bytes: int | None = None) -> MemoryPlan:
+def memory_plan(
+    spec: DeploymentSpec, geometry: Geometry, file_bytes: int | None = None, version: str | None = None
+) -> MemoryPlan:
     """What each device holds, in bytes and tokens, from geometry alone.
 
     Args:
         file_bytes: size of a real checkpoint's weight files; used where the geometry's own count is not exact.
+        version: of the engine, by which what it keeps for itself differs; None where it is not known.
 
     Returns:
         The terms of a device of the pipeline stage that has the fewest blocks, since all stages keep as many as that one (the heaviest,
@@ -288,12 +294,21 @@ def memory_plan(spec: DeploymentSpec, geometry: Geometry, file_bytes: int | None
         block_size=kind.block_size(spec, geometry),
         file_bytes=file_bytes if spec.model.gguf or not geometry.exact else None,
     )
-    sharing = d.tensor_parallel * d.pipeline_parallel
+    memory = None if external else _device_memory(spec.engine.backend)
     overhead = kind.cpu_overhead
     if not cpu:
         padding = kind.gpu_padding(geometry, d.tensor_parallel) * -(-geometry.layers // d.pipeline_parallel) // geometry.layers
-        overhead = kind.gpu_overhead(geometry.vocabulary, d.max_num_seqs, sharing) + padding
-    memory = None if external else _device_memory(spec.engine.backend)
+        given = next((str(d.flags[flag]) for flag in STEP_TOKENS.get(kind.name, ()) if flag in d.flags), "")
+        on_gpu = OnGpu(
+            memory=memory,
+            bytes_each=DTYPE_BYTES[dtype],
+            max_num_seqs=d.max_num_seqs,
+            step_tokens=int(given) if given.isdecimal() else None,
+            tensor_parallel=d.tensor_parallel,
+            version=version,
+            graphs=not d.flags.get("enforce-eager"),
+        )
+        overhead = kind.gpu_overhead(geometry, on_gpu) + padding
 
     def kv_bytes(stage: Stage) -> int | None:
         if d.kv_cache_memory is not None or memory is None:

@@ -18,6 +18,7 @@ __all__ = [
     "Kind",
     "Labelled",
     "Managed",
+    "OnGpu",
     "Production",
     "Spelling",
     "arguments",
@@ -28,6 +29,27 @@ __all__ = [
     "total",
     "whole",
 ]
+
+
+@dataclass(frozen=True)
+class OnGpu:
+    """How a model is served on a GPU, as far as its engine's own memory follows from it.
+
+    Attributes:
+        memory: of the GPU (bytes); None where it is not known, and taken as 80 GB. bytes_each: of an activation.
+        max_num_seqs: most sequences in a step. step_tokens: most tokens in a step; None: the engine's default.
+        tensor_parallel: GPUs that share each layer. version: of the engine; None: the newest that is known.
+        graphs: whether it captures CUDA graphs.
+    """
+
+    memory: int | None
+    bytes_each: int
+    max_num_seqs: int
+    step_tokens: int | None = None
+    tensor_parallel: int = 1
+    version: str | None = None
+    graphs: bool = True
+
 
 Labelled = tuple[Mapping[str, str], float]  # a sample: its labels and its value
 Ask = Callable[[str], Any]  # the JSON that a server answers at a path; None where it answers none
@@ -172,8 +194,8 @@ class Managed(Kind):
         """Tokens of a KV block."""
 
     @abstractmethod
-    def gpu_overhead(self, vocabulary: int, max_num_seqs: int, sharing: int) -> int:
-        """What it keeps on each of `sharing` GPUs beside weights and KV cache (bytes)."""
+    def gpu_overhead(self, geometry: Geometry, on: OnGpu) -> int:
+        """What it keeps on each GPU beside weights and KV cache (bytes)."""
 
     def gpu_padding(self, geometry: Geometry, tensor_parallel: int) -> int:
         """By how much the weights grow on each GPU as they are loaded, for the kernels that read them (bytes, of all layers)."""

@@ -20,7 +20,7 @@ from typing import Any
 
 from bench.engines import llama_server
 from bench.engines.asked import Deployment, DeploymentSpec, Engine, Geometry, Model
-from bench.engines.kind import Ask, Exposed, Flag, Labelled, Managed, Production, arguments, speculation
+from bench.engines.kind import Ask, Exposed, Flag, Labelled, Managed, OnGpu, Production, arguments, speculation
 from bench.errors import BenchError, shown_size
 from bench.records.deployment import KvFacts
 from bench.records.launch import MemoryPlan, Settings
@@ -127,7 +127,7 @@ class LlamaCpp(Managed):
         """As if without blocks; `cut` makes slots."""
         return 1
 
-    def gpu_overhead(self, vocabulary: int, max_num_seqs: int, sharing: int) -> int:
+    def gpu_overhead(self, geometry: Geometry, on: OnGpu) -> int:
         """Not known: it is run on CPUs here."""
         return 0
 

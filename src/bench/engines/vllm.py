@@ -22,6 +22,7 @@ from bench.engines.kind import (
     Flag,
     Labelled,
     Managed,
+    OnGpu,
     Production,
     common,
     count,
@@ -29,17 +30,13 @@ from bench.engines.kind import (
     speculation,
     total,
 )
+from bench.engines.vllm_memory import kept
 from bench.engines.vllm_transfer import transfer_flags, transfer_problem, transfer_variables, unchunked_problem
 from bench.errors import BenchError
 from bench.records.deployment import KvFacts
 from bench.records.launch import MemoryPlan, Settings, settings_of
 
-# Fitted to what the study's H100 runs left beside weights and KV cache; tests/test_capacity.py fits them again.
 _MXFP4_OUTER, _MXFP4_INNER = 256, 128
-_CUDA_BASE = int(2.84 * 2**30)
-_SAMPLER_BYTES = 37.7
-_PARALLEL_BYTES = int(0.52 * 2**30)
-
 _LOGS = ("enable-log-requests", "disable-log-requests", "disable-log-stats", "disable-uvicorn-access-log", "uvicorn-log-level")
 
 _AHEAD = ("--async-scheduling", "--no-async-scheduling")
@@ -235,27 +232,9 @@ class VLLM(Managed):
         on_cpu = spec.engine.backend == "cpu"
         return spec.deployment.block_size or ((16 if latent else 32) if on_cpu else (64 if latent else 16))
 
-    def gpu_overhead(self, vocabulary: int, max_num_seqs: int, sharing: int) -> int:
-        """The sum of `gpu_overhead_terms`."""
-        return sum(self.gpu_overhead_terms(vocabulary, max_num_seqs, sharing).values())
-
-    def gpu_overhead_terms(self, vocabulary: int, max_num_seqs: int, sharing: int) -> dict[str, int]:
-        """What it keeps on each GPU is made of (bytes).
-
-        `activation`, 37.7 bytes × vocabulary × max_num_seqs: the peak of the activations, where vLLM's profiling run sorts the logits
-        of `max_num_seqs` sequences, with values, indices and probabilities side by side. `runtime`, 2.84 GiB: CUDA graphs, libraries,
-        and what else does not follow the vocabulary. `parallel`, 0.52 GiB where several GPUs exchange. Of pipeline stages, each is
-        taken to keep all three, though the last one alone sorts logits: their KV cache comes out too small rather than too large.
-
-        Source: fitted to the study's seven printed capacities, each of which it meets within 1 %
-        (docs/explanation/memory.md). Newer versions sort nothing and keep less: there the capacity comes out too small, by 1.6 of 56
-        GiB in the one log seen.
-        """
-        return {
-            "activation": round(_SAMPLER_BYTES * vocabulary * max_num_seqs),
-            "runtime": _CUDA_BASE,
-            "parallel": _PARALLEL_BYTES if sharing > 1 else 0,
-        }
+    def gpu_overhead(self, geometry: Geometry, on: OnGpu) -> int:
+        """The sum of `kept` (`bench.engines.vllm_memory`)."""
+        return sum(kept(geometry, on).values())
 
     def gpu_padding(self, geometry: Geometry, tensor_parallel: int) -> int:
         """Of MXFP4 experts: Marlin's kernel reads matrices whose outer width is a multiple of 256, and the inner one of 128.
@@ -266,8 +245,8 @@ class VLLM(Managed):
         Source: `Mxfp4MoEMethod.create_weights` (vllm/model_executor/layers/quantization/mxfp4.py). gpt-oss-120b comes to 65.9 GiB, and
         its logs have 65.97 with Marlin, 64.38 with Triton (vLLM's issues 23278, 33155); the checkpoint has 60.8.
         """
-        width, hidden = geometry.mxfp4_width, geometry.hidden_size
-        if not width:
+        width, hidden = geometry.expert_width, geometry.hidden_size
+        if not geometry.mxfp4:
             return 0
         padded = _whole(hidden, _MXFP4_OUTER) * _whole(-(-width // tensor_parallel), _MXFP4_INNER)
         return round(geometry.experts.stored * (padded / (hidden * width) - 1 / tensor_parallel))

@@ -207,6 +207,7 @@ def _geometry(
             f"nothing here counts the weights of model_type {family}; its KV cache follows from its keys of latent attention"
         )
         doubts.append((reason, None))
+    width, chosen = _experts(decoder, hidden)
     return Geometry(
         family=family,
         layers=len(decoder.layers),
@@ -224,15 +225,18 @@ def _geometry(
         attentions=attentions,
         states=tuple(layer.state for layer in decoder.layers),
         tied=tied_of(config, c),
-        mxfp4_width=_expert_width(decoder, hidden) if quantisation.method == "mxfp4" else 0,
+        expert_width=width,
+        experts_used=chosen,
+        mxfp4=width > 0 and quantisation.method == "mxfp4",
         unknown=tuple(reason for reason, _ in doubts),
         bound=doubts[0][1] if len(doubts) == 1 else None,
     )
 
 
-def _expert_width(decoder: Decoder, hidden: int) -> int:
-    """Inner width of the routed experts; 0 where there are none."""
-    return next((each.size // hidden for layer in decoder.layers for each in layer.matrices if each.count > 1), 0)
+def _experts(decoder: Decoder, hidden: int) -> tuple[int, int]:
+    """Inner width of the routed experts, and how many a token passes through; 0 where there are none."""
+    routed = (each for layer in decoder.layers for each in layer.matrices if each.count > 1)
+    return next(((each.size // hidden, each.used) for each in routed), (0, 0))
 
 
 def _unread(family: str, part: Config) -> tuple[str, None] | None:

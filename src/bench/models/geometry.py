@@ -99,7 +99,8 @@ class Geometry:
             experts together. used: of those, the share that a token passes through.
         attentions: of each layer, none, one or more. states: of each layer; None where it has none.
         tied: whether the output layer is the embeddings.
-        mxfp4_width: inner width of routed experts whose matrices are MXFP4, which engines pad; 0 where none are.
+        expert_width: inner width of a routed expert; 0 where there are none. experts_used: how many of them a token passes through in
+            a layer. mxfp4: whether their matrices are MXFP4, which engines pad.
         unknown: why parameters or weights are not what is counted here; empty where they are.
         bound: `at least` or `at most`, where what is counted is that much of the weights' bytes all the same.
         file_bytes: of the checkpoint's weight files, where `unknown` says why the weights cannot be counted.
@@ -121,7 +122,9 @@ class Geometry:
     attentions: tuple[tuple[Attention, ...], ...]
     states: tuple[State | None, ...]
     tied: bool
-    mxfp4_width: int = 0
+    expert_width: int = 0
+    experts_used: int = 0
+    mxfp4: bool = False
     unknown: tuple[str, ...] = ()
     bound: str | None = None
     file_bytes: int | None = None

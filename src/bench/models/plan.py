@@ -7,8 +7,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from bench.engines.kind import OnGpu
 from bench.engines.vllm import VLLM
-from bench.models.geometry import Geometry, kv_bytes_of_sequence, kv_bytes_per_token, state_bytes_per_sequence, weight_bytes
+from bench.engines.vllm_memory import kept
+from bench.models.geometry import (
+    DTYPE_BYTES,
+    Geometry,
+    kv_bytes_of_sequence,
+    kv_bytes_per_token,
+    state_bytes_per_sequence,
+    weight_bytes,
+)
 from bench.models.memory import KvPool, kv_pool, predicted_saturation
 from bench.models.remarks import notes, why_not
 from bench.models.roofline import Roofline
@@ -138,14 +147,15 @@ def _placed(geometry: Geometry, device: Accelerator, setting: Setting) -> _Place
     """The model as loaded. A quantised checkpoint stays what it is."""
     rest, each = WEIGHTS[setting.dtype]
     loaded = geometry.quantised(each) if each and geometry.quantised_bytes is None else geometry
-    engine = VLLM().gpu_overhead_terms(geometry.vocabulary, setting.max_num_seqs, setting.tensor_parallel)
+    on = OnGpu(device.memory, DTYPE_BYTES[rest], setting.max_num_seqs, tensor_parallel=setting.tensor_parallel)
+    engine = kept(geometry, on)
     weights = weight_bytes(loaded, rest) // setting.tensor_parallel + VLLM().gpu_padding(loaded, setting.tensor_parallel)
     budget = int(device.memory * setting.share)
     memory = {
         "budget_bytes_per_gpu": budget,
         "weight_bytes_per_gpu": weights,
         "activation_bytes_per_gpu": engine["activation"],
-        "overhead_bytes_per_gpu": engine["runtime"] + engine["parallel"],
+        "overhead_bytes_per_gpu": sum(engine.values()) - engine["activation"],
         "kv_cache_bytes_per_gpu": budget - weights - sum(engine.values()),
     }
     pool = kv_pool(

@@ -96,10 +96,12 @@ class Models:
 
     def _capacity(self, g: Geometry, memory: int) -> dict[str, Any]:
         """What one GPU holds; null where the weights leave nothing, or where requests are beyond the model's context."""
+        from bench.engines.kind import OnGpu
         from bench.engines.vllm import VLLM
-        from bench.models import kv_pool, predicted_saturation, weight_bytes
+        from bench.models import DTYPE_BYTES, kv_pool, predicted_saturation, weight_bytes
 
-        overhead = VLLM().gpu_overhead(g.vocabulary, self.max_num_seqs, self.tensor_parallel)
+        on = OnGpu(memory, DTYPE_BYTES[_DTYPE], self.max_num_seqs, tensor_parallel=self.tensor_parallel)
+        overhead = VLLM().gpu_overhead(g, on)
         overhead += VLLM().gpu_padding(g, self.tensor_parallel)
         budget = int(memory * self.gpu_memory_utilization)
         left = budget - weight_bytes(g, _DTYPE) // self.tensor_parallel - overhead
