@@ -58,7 +58,9 @@ class Request:
     left: int = 0
     entered: float = 0.0  # when the engine got it
     lost_after: int | None = None  # tokens after which what lies between loses the answer, and sends the request again
-    lost: list[tuple[float, float, float]] = field(default_factory=list)  # each lost try: entered, first token, lost
+    lost: list[tuple[float, float, float, int]] = field(
+        default_factory=list
+    )  # each lost try: entered, first token, lost, its tokens
     made: list[float] = field(default_factory=list)  # when the engine made each token
     tokens: list[float] = field(default_factory=list)  # when the client got it
     end: float | None = None
@@ -139,7 +141,7 @@ def _step(engine: Engine, state: _State, now: float, follow: object) -> float:
             request.made.append(now)
             request.tokens.append(state.passed_on + OVERHEAD_S)
             if len(request.tokens) == request.lost_after:
-                request.lost.append((request.entered, request.tokens[0], now))
+                request.lost.append((request.entered, request.tokens[0], now, len(request.tokens)))
                 request.made, request.tokens, request.left, request.lost_after, request.entered = (
                     [],
                     [],
