@@ -184,6 +184,11 @@ def _wrong(error: ErrorDetails) -> str:
     length = context.get("class_name") == LengthDistribution.__name__
     message = _LENGTH if length else _NOT.get(kind) or error["msg"].removeprefix("Value error, ").rstrip(".")
     message = message.replace("Input should", "it should", 1)
+    if kind == "union_tag_invalid":  # the source of prompts, the only key by which a mapping is read as one class or another
+        tag, known = context["tag"], context["expected_tags"]
+        return f"source is {shown(tag)}: " + _with_meant(f"it should be one of {known}", tag, known)
+    if kind == "literal_error":
+        message = _with_meant(message, value, context["expected"])
     if kind == "string_type" and isinstance(value, int | float):
         message += "; quote it"
     if (
@@ -195,6 +200,12 @@ def _wrong(error: ErrorDetails) -> str:
     if kind == "list_type" and isinstance(value, int | float | str):
         message += f"; write [{value}]"
     return message
+
+
+def _with_meant(message: str, value: Any, known: str) -> str:
+    """A message with the one of the `known` words, which pydantic lists in quotes, that comes near the value, if one does."""
+    near = meant(value, re.findall(r"'(.*?)'", known)) if isinstance(value, str) else None
+    return f"did you mean {near}? {message[0].upper()}{message[1:]}" if near else message
 
 
 def _is_tag(location: Sequence[int | str], place: int) -> bool:
