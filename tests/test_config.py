@@ -1,6 +1,7 @@
 """A configuration that is wrong is refused before any job starts, with the key, the value and the fix."""
 
 import copy
+import json
 import re
 import subprocess
 import sys
@@ -179,6 +180,14 @@ def test_every_key_has_a_meaning():
     rows = [line for line in reference().splitlines() if line.startswith("| `")]
     assert len(rows) > 50
     assert not [row for row in rows if row.rstrip().endswith("|  |")]
+
+
+def test_the_reference_has_each_part_of_a_file():
+    """By the sentence that says what it is."""
+    parts = json.loads(schema())["$defs"].values()
+    assert not [
+        part["title"] for part in parts if "properties" in part and part["description"].splitlines()[0] not in reference()
+    ]
 
 
 def test_select_on_the_command_line_narrows_the_study():
