@@ -155,8 +155,8 @@ class Deployment(Strict):
 
     model: Name | None = Field(
         default=None,
-        description="Key of `models`; required where the server is started here. Without it, what an `external` server serves is not "
-        "known: its memory and saturation are not predicted, and it shares its model with no other deployment.",
+        description="Key of `models`; required where the server is started here. Without it, what follows from the shape of a model is "
+        "left out (bytes of its KV cache, ceilings of its speed), and the deployment counts as of a model of its own.",
     )
     engine: Name = Field(description="Key of `engines`.")
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
