@@ -174,7 +174,7 @@ def _speed(name: str, studied: Studied, blocks: pl.DataFrame, confidence: float,
         return replace(bare, verdict=UNKNOWN, why=f"the study measured it with another {changed[0]}", shown=False)
     waited = float(made[(known["in_flight"] > known["running"]).to_numpy()].sum() / total)
     if name == "ttft" and waited > _BEYOND:
-        why = f"requests waited in {shown_share(waited)} of it, and how long depends on how they came, which a study's load does not show"
+        why = f"requests waited in {shown_share(waited)} of it, and how long depends on how they came, which a study does not show"
         return replace(bare, study=None, why=why, shown=False)
     # Starts behind production: of servers that made unlike shares of it there are effectively fewer (Kish, 1965).
     shares = known.with_columns(made=pl.Series(made / total)).group_by("instance").agg(pl.col("made").sum())["made"]

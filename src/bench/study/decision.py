@@ -50,7 +50,7 @@ class Decision(Strict):
     )
     failed_share: Annotated[float, Field(ge=0, le=1)] = Field(
         default=0.01,
-        description="Largest share of requests that may fail at a load that counts as carried (0–1).",
+        description="Largest share of requests that may fail at a load that counts as sustained (0–1).",
     )
     peak_rps: _Positive | None = Field(default=None, description="Requests/s at the busiest moment; the fleet is sized for it.")
     safety: Annotated[float, Field(ge=1)] = Field(
