@@ -38,8 +38,8 @@ def _one_of(names: Iterable[str]) -> str:
 
 
 class Decision(Strict):
-    """What is decided from the runs. A change measures nothing again, except other percentiles in `slo` where a workload has
-    `num_requests: auto`.
+    """What is decided from the runs. A change measures nothing again, with two exceptions: a search by `slo` (`auto`) goes on from its
+    runs, and where a workload has `num_requests: auto`, other percentiles in `slo` take other numbers of requests.
     """
 
     slo: SloTexts = Field(
