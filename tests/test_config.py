@@ -47,6 +47,7 @@ CASES = [
     (("engines", "e", "omit"), ["ignore-eos"], r"omit\[0\] is 'ignore-eos': did you mean ignore_eos\?"),
     (("engines", "e", "kind"), "llamacpp", r"kind is 'llamacpp': no engine that can be started here; did you mean llama\.cpp\? There are vllm, llama\.cpp\."),
     (("study", "ladders", 0, "concurrency"), "atuo", r"concurrency is 'atuo': did you mean auto\?"),
+    (("deployments", "a", "balance"), "round-robin", r"balance is 'round-robin': did you mean roundrobin\? Not of the form \^\(leastconn\|"),
     (("deployments", "a", "model"), None, r"deployments\.a\.model is missing: a server that is started here needs one"),
     (("deployments", "a", "kv_cache_memory"), "64 potatoes", r"deployments\.a\.kv_cache_memory is '64 potatoes': a size is"),
     (("deployments", "a", "max_num_seqs"), "256", r"deployments\.a\.max_num_seqs is '256': not a whole number; write it without quotes\. Most sequences"),
