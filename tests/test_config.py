@@ -1,6 +1,7 @@
 """A configuration that is wrong is refused before any job starts, with the key, the value and the fix."""
 
 import copy
+import json
 import re
 import subprocess
 import sys
@@ -39,6 +40,15 @@ CASES = [
     (("workloads", "short", "isl"), 8, r"isl is not a key\. Did you mean prompt_tokens\?"),
     (("decision",), {"qps": 8}, r"decision\.qps is not a key\. Did you mean peak_rps\?"),
     (("wrokloads",), {}, r"wrokloads is not a key\. Did you mean workloads\?"),
+    (("workloads", "short", "arrival"), "close", r"arrival is 'close': did you mean closed\? It should be 'burst', 'closed', .* or 'trace'\. When"),
+    (("workloads", "short", "arrival"), "monthly", r"arrival is 'monthly': it should be 'burst', 'closed'"),
+    (("deployments", "a", "dtype"), "FP16", r"dtype is 'FP16': did you mean float16\? It should be 'auto', 'float32'"),
+    (("engines", "e", "backend"), "gpu", r"backend is 'gpu': did you mean cuda\?"),
+    (("engines", "e", "omit"), ["ignore-eos"], r"omit\[0\] is 'ignore-eos': did you mean ignore_eos\?"),
+    (("engines", "e", "kind"), "llamacpp", r"kind is 'llamacpp': no engine that can be started here; did you mean llama\.cpp\? There are vllm, llama\.cpp\."),
+    (("study", "ladders", 0, "concurrency"), "atuo", r"concurrency is 'atuo': did you mean auto\?"),
+    (("deployments", "a", "balance"), "round-robin", r"balance is 'round-robin': did you mean roundrobin\? Not of the form \^\(leastconn\|"),
+    (("deployments", "a", "model"), None, r"deployments\.a\.model is missing: a server that is started here needs one"),
     (("deployments", "a", "kv_cache_memory"), "64 potatoes", r"deployments\.a\.kv_cache_memory is '64 potatoes': a size is"),
     (("deployments", "a", "max_num_seqs"), "256", r"deployments\.a\.max_num_seqs is '256': not a whole number; write it without quotes\. Most sequences"),
     (("deployments", "a", "model"), "gpt5", r"deployments\.a\.model is 'gpt5', which models does not define\. Defined: m\."),
@@ -171,6 +181,14 @@ def test_every_key_has_a_meaning():
     rows = [line for line in reference().splitlines() if line.startswith("| `")]
     assert len(rows) > 50
     assert not [row for row in rows if row.rstrip().endswith("|  |")]
+
+
+def test_the_reference_has_each_part_of_a_file():
+    """By the sentence that says what it is."""
+    parts = json.loads(schema())["$defs"].values()
+    assert not [
+        part["title"] for part in parts if "properties" in part and part["description"].splitlines()[0] not in reference()
+    ]
 
 
 def test_select_on_the_command_line_narrows_the_study():

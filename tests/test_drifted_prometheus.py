@@ -144,6 +144,8 @@ def test_names_are_those_of_the_time(address):
     assert names == [NAMES["running"]]
     with pytest.raises(BenchError, match="has no series with"):
         Window(address, {"job": "late"}, BEGIN, BEGIN + 60).names()
+    with pytest.raises(BenchError, match=r"in this time\. It scraped nothing then: give another time"):
+        Window(address, {"job": "late"}, BEGIN - 10 * HOUR_S, BEGIN - 9 * HOUR_S).names()
 
 
 def test_longer_answers_are_named_and_what_to_do(results, address):

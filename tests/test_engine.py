@@ -321,6 +321,15 @@ def test_an_external_server_is_not_judged_by_this_machine(tmp_path, content):
     assert result.plan.kv_bytes_per_token is result.plan.weight_bytes is result.plan.kv_bytes_per_token_per_device is None
 
 
+def test_of_a_running_server_no_model_need_be_named(content):
+    content["engines"]["e"] = {"source": "external", "base_url": "http://127.0.0.1:1"}
+    del content["models"], content["deployments"]["a"]["model"]
+    plan = Plan.of(load_config(content, source="t"))
+    launch = resolve_launch(plan.deployments["a"], records.engine(source="external", command=None), None)
+    assert launch.model == plan.rows[0]["model"] == "a"
+    assert launch.plan is launch.vocabulary is None
+
+
 @pytest.mark.parametrize(
     ("model", "dtype", "expected"),
     [

@@ -5,7 +5,9 @@ import time
 from pathlib import Path
 
 import pytest
+import yaml
 
+from bench.cli.study import load_plan
 from bench.errors import BenchError
 from bench.models import geometry_at
 from bench.study import Plan, load_config, load_file
@@ -86,6 +88,19 @@ def test_a_mark_of_utf8_and_an_alias_are_read(tmp_path):
 def test_a_lock_that_is_no_file(content, tmp_path, lock):
     content["engines"]["e"] = {"source": "lock", "locks": [str(tmp_path / lock) if lock in ("", ".") else lock]}
     assert "engines.e.locks[0] is" in refusal(content)
+
+
+@pytest.mark.parametrize("where", ["lock", "lengths"])
+def test_a_file_that_is_missing_is_named_with_the_study(content, tmp_path, where):
+    if where == "lock":
+        content["engines"]["e"] = {"source": "lock", "locks": ["nowhere.lock"]}
+    else:
+        content["workloads"]["short"]["prompt_tokens"] = {"distribution": "empirical", "file": "nowhere.txt", "max": 9}
+    (tmp_path / "study.yaml").write_text(yaml.safe_dump(content))
+    with pytest.raises(
+        BenchError, match=r"study\.yaml: (engines\.e\.locks\[0\] is 'nowhere\.lock'|nowhere\.txt): no such file"
+    ):
+        load_plan(tmp_path / "study.yaml", None)
 
 
 def test_a_workload_whose_lengths_lie_in_a_folder(content, tmp_path):

@@ -208,7 +208,9 @@ def test_what_does_not_go_with_a_file_is_refused(texts, more, said):
     ("prompts", "said"),
     [
         ({"source": "file", "fil": "x"}, "prompts.fil is not a key. Did you mean file?"),
-        ({"source": "fle"}, "write random, a path, or a mapping whose `source` is random or file"),
+        ({"source": "fle"}, "prompts: source is 'fle': did you mean file? It should be one of 'random', 'file', 'text'."),
+        ({"source": "web"}, "prompts: source is 'web': it should be one of 'random', 'file', 'text'."),
+        ({"file": "x"}, "write random, a path, or a mapping whose `source` is random or file"),
         (3, "prompts is 3: write random, a path"),
         ({"source": "file", "file": 3}, "prompts.file is 3: not a text; quote it"),
         ({"source": "random", "file": "x"}, "prompts.file is not a key. Known here: source"),

@@ -46,13 +46,13 @@ from bench.workflow import announce_workflow, end_jobs_on_sigterm
 announce_workflow(SOURCES)
 
 
+SOURCE = ", ".join(map(str, workflow.configfiles)) or "--config"
 try:
     PLAN = Plan.of(
         load_config(
-            config,
-            source=", ".join(map(str, workflow.configfiles)) or "--config",
-            files=[Path(file) for file in workflow.configfiles],
-        )
+            config, source=SOURCE, files=[Path(file) for file in workflow.configfiles]
+        ),
+        source=SOURCE,
     )
 except BenchError as error:
     sys.exit(

@@ -52,7 +52,7 @@ def load_plan(configfile: Path | None, select: str | None, *, json: bool = False
         BenchError: there is no such file, or its configuration is refused.
     """
     file, why = _study_file(configfile)
-    plan = Plan.of(load_file(file, **({"select": select} if select else {})))
+    plan = Plan.of(load_file(file, **({"select": select} if select else {})), source=str(file))
     print(f"Study: {file}" + (f" ({why})" if why else ""), file=sys.stderr if json else sys.stdout)
     return file, plan
 

@@ -13,6 +13,7 @@ import polars as pl
 from bench.analysis.belief import SPEEDS_DIFFER
 from bench.drifted.batches import BLOCKS, FEWEST_BLOCKS, Ratio, in_blocks, ratio, sums
 from bench.drifted.curve import HELD, LOADS, SPEEDS, Line, Studied
+from bench.errors import shown_share
 from bench.statistics import CONFIDENCE, student_t
 
 if TYPE_CHECKING:
@@ -166,16 +167,14 @@ def _speed(name: str, studied: Studied, blocks: pl.DataFrame, confidence: float,
     bare = Compared(title, "speed", "s", float(expected.sum() / counts.sum()), float(seen.sum() / counts.sum()))
     if (beyond := float(made[outside].sum() / total)) > _BEYOND:
         ran = f"{line.loads[0]:.3g} to {line.loads[-1]:.3g} requests {'running' if name == 'itl' else 'in flight'}"
-        why = f"{beyond:.0%} of it at loads other than the {ran} that were measured"
+        why = f"{shown_share(beyond)} of it at loads other than the {ran} that were measured"
         return replace(bare, study=None, why=why)
     kind = [each for each in traffic if each.name in (*LENGTHS, MIXED, HITS)]
     if changed := [each.name for each in kind if each.verdict == DIFFERS]:
         return replace(bare, verdict=UNKNOWN, why=f"the study measured it with another {changed[0]}", shown=False)
     waited = float(made[(known["in_flight"] > known["running"]).to_numpy()].sum() / total)
     if name == "ttft" and waited > _BEYOND:
-        why = (
-            f"requests waited in {waited:.0%} of it, and how long depends on how they came, which a study's load does not show"
-        )
+        why = f"requests waited in {shown_share(waited)} of it, and how long depends on how they came, which a study does not show"
         return replace(bare, study=None, why=why, shown=False)
     # Starts behind production: of servers that made unlike shares of it there are effectively fewer (Kish, 1965).
     shares = known.with_columns(made=pl.Series(made / total)).group_by("instance").agg(pl.col("made").sum())["made"]

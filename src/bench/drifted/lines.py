@@ -70,7 +70,7 @@ def advice(found: Drift) -> Iterator[str]:
     if found.verdict == SAME:
         yield "There is no need to measure again."
     if found.verdict == UNKNOWN and _wide(found):
-        yield "A longer time (--last), or one with more requests, narrows the intervals; so do further starts of the study (`repeats`)."
+        yield "A longer time (--last), or one with more requests, narrows the intervals; so do more starts of the study (`sessions`)."
 
 
 def _wide(found: Drift) -> list[str]:

@@ -53,10 +53,12 @@ class Window:
         }
         if not found:
             jobs = self._ask("label/job/values", {"start": f"{self.begin:.3f}", "end": f"{self.end:.3f}"})
-            raise BenchError(
-                f"--prometheus {self.url}: it has no series with {self.chosen} in this time. Its jobs are: {', '.join(jobs[:10])}. "
-                "Give the label by which it knows the server, such as --label job=NAME."
+            fix = (
+                f"Its jobs are: {', '.join(jobs[:10])}. Give the label by which it knows the server, such as --label job=NAME."
+                if jobs
+                else "It scraped nothing then: give another time (--last, or --from and --to), or look at its /targets."
             )
+            raise BenchError(f"--prometheus {self.url}: it has no series with {self.chosen} in this time. {fix}")
         return sorted(found)
 
     def samples(self, names: Sequence[str]) -> pl.DataFrame:

@@ -124,7 +124,7 @@ def resolve_launch(
     folder = Path(checkpoint.path) if checkpoint else Path(spec.model.here) if spec.model.here else None
     launch = Launch(
         deployment=spec.name,
-        model=spec.deployment.model,
+        model=spec.model_name,
         engine=spec.deployment.engine,
         tensor_parallel=spec.deployment.tensor_parallel,
         pipeline_parallel=spec.deployment.pipeline_parallel,

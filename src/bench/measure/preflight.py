@@ -69,7 +69,7 @@ def _checks(plan: Plan, spec: DeploymentSpec, store: Store) -> Iterator[Callable
         yield partial(_refuse_router, spec)
     yield partial(_refuse_cores if spec.engine.backend == "cpu" else _refuse_gpus, spec)
     if spec.model.hub:
-        yield partial(refuse_unfetchable, spec.deployment.model, spec.model)
+        yield partial(refuse_unfetchable, spec.model_name, spec.model)
     yield partial(_refuse_unfit, spec, plan.longest_request(spec.name))
     if managed(spec.engine.kind).gguf and spec.model.synthetic:
         yield partial(_refuse_full_disk, spec)
@@ -154,7 +154,7 @@ def _driver_missing(spec: DeploymentSpec) -> str | None:
 
 def _refuse_unfit(spec: DeploymentSpec, longest: int) -> None:
     """Weigh the model where its shape is known without a download."""
-    geometry = _geometry(spec.deployment.model, spec.model)
+    geometry = _geometry(spec.model_name, spec.model)
     if geometry is not None:
         here = Path(spec.model.here) if spec.model.here else None
         files = [] if here is None else [here] if spec.model.gguf else here.glob("*.safetensors")
@@ -176,13 +176,13 @@ def _geometry(name: str, model: Model) -> Geometry | None:
 def _refuse_full_disk(spec: DeploymentSpec) -> None:
     """Compare the weights that are going to be written with the room for them."""
     model, dtype = spec.model, managed(spec.engine.kind).dtype(spec)
-    folder = Path(Paths.CHECKPOINT.format(model=spec.deployment.model)).parent
+    folder = Path(Paths.CHECKPOINT.format(model=spec.model_name)).parent
     if any(folder.glob(f"*-{dtype}-*.gguf")):
         return
     config = config_of(model.architecture) if model.architecture else dict(model.config or {})
     size, free = sum(tensor.size for tensor in gguf_tensors(config, dtype)), shutil.disk_usage(Path()).free
     if size > free:
         raise BenchError(
-            f"models.{spec.deployment.model}: its random weights take {shown_size(size)} in {folder}, and the disk has "
+            f"models.{spec.model_name}: its random weights take {shown_size(size)} in {folder}, and the disk has "
             f"{shown_size(free)} free. Make room, or choose a smaller model or dtype."
         )

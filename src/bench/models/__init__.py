@@ -12,7 +12,7 @@ from bench.models.geometry import (
     weight_bytes,
 )
 from bench.models.memory import KvPool, kv_pool, predicted_saturation
-from bench.models.model import Architecture, Model
+from bench.models.model import UNNAMED, Architecture, Model
 from bench.models.plan import choices, plan
 from bench.models.remarks import weights_unknown
 from bench.models.roofline import Roofline
@@ -22,6 +22,7 @@ from bench.models.stages import Parallel, Stage, layers_of_stages, parallel_prob
 __all__ = [
     "BLOCK_BYTES",
     "DTYPE_BYTES",
+    "UNNAMED",
     "WEIGHTS",
     "Architecture",
     "Demand",

@@ -152,3 +152,6 @@ class Model(Strict):
         if self.architecture:
             return self.architecture.context
         return context_of(self.config) if self.config else None
+
+
+UNNAMED = Model.model_construct()  #: What a study says of a model that it does not name: nothing.

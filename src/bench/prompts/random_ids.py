@@ -31,8 +31,8 @@ class RandomIds(Source):
     sized: ClassVar[bool] = True
     caches: ClassVar[tuple[str, ...]] = ("unique", "shared", "repeated")
 
-    source: Literal["random"]
-    documents: Count = Field(default=1, description="`random`: documents of each request to endpoint `rerank`.")
+    source: Literal["random"] = Field(description="Random tokens.")
+    documents: Count = Field(default=1, description="Documents of each request to endpoint `rerank`.")
 
     def check(self, endpoint: Endpoint, turns: int = 1) -> None:  # noqa: ARG002
         if self.documents > 1 and not endpoint.ranks:

@@ -28,8 +28,8 @@ class CutText(Source):
     sized: ClassVar[bool] = True
     caches: ClassVar[tuple[str, ...]] = ("unique",)
 
-    source: Literal["text"]
-    file: str = Field(description="`text`: the path of the file, whose first MiB is used.")
+    source: Literal["text"] = Field(description="Pieces of a text.")
+    file: str = Field(description="The path of the file, whose first MiB is used.")
 
     @property
     def files(self) -> list[str]:

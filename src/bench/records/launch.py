@@ -87,7 +87,8 @@ class Launch:
     """A deployment before anything runs.
 
     Attributes:
-        deployment: key of the deployment. model: key of the model. engine: key of the engine. digest: of the deployment's definition.
+        deployment: key of the deployment. model: key of the model, the deployment's where none is named. engine: key of the engine.
+        digest: of the deployment's definition.
         tensor_parallel, pipeline_parallel, data_parallel: as configured. gpus: of one instance, the number that everything else uses;
             0 where it runs on a CPU, None where it is unknown.
         served_name: the model's name in requests. base_url: address of an external server; None for one that is started here.

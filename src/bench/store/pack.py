@@ -135,7 +135,8 @@ def _with_fingerprints(content: Mapping[str, Any], plan: Plan) -> dict[str, Any]
     specs = [*plan.started.values(), *plan.deployments.values()]
     known = {spec.deployment.model: spec.checkpoint for spec in specs if spec.checkpoint}
     models = {
-        name: {**entry, "fingerprint": known[name]} if name in known else entry for name, entry in content["models"].items()
+        name: {**entry, "fingerprint": known[name]} if name in known else entry
+        for name, entry in content.get("models", {}).items()
     }
     return {**content, "models": models}
 

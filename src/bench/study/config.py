@@ -284,7 +284,9 @@ class Config(Strict):
     """A whole configuration file."""
 
     study: Study = Field(description="What is measured.")
-    models: dict[Name, Model] = Field(description="Models by name.")
+    models: dict[Name, Model] = Field(
+        default_factory=dict, description="Models by name; none are needed for `external` servers alone."
+    )
     engines: dict[Name, Engine] = Field(description="Engines by name.")
     deployments: dict[Name, Deployment] = Field(description="Servers by name.")
     workloads: dict[Name, Workload] = Field(description="Workloads by name.")

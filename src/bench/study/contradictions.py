@@ -284,36 +284,46 @@ def _hardware(config: Config) -> typing.Iterator[str]:
 def _deployments(config: Config, tables: Mapping[str, Mapping[str, Any]]) -> typing.Iterator[str]:
     """Faults of entries by themselves."""
     for name, deployment in config.deployments.items():
+        where = f"deployments.{name}"
         for key in ("model", "engine"):
             table = tables[key]
             wanted = getattr(deployment, key)
-            if wanted not in table:
-                yield f"deployments.{name}.{key} is {wanted!r}, which {key}s does not define. Defined: {names_text(table)}."
-        engine = config.engines.get(deployment.engine)
-        if engine and engine.source != "external" and deployment.model in config.models:
-            yield from _undealt(f"deployments.{name}", deployment, config.models[deployment.model])
-        if engine and engine.source == "external" and deployment.nodes > 1:
-            yield f"deployments.{name}.nodes: a server that runs already is started on no node from here. Remove it."
-        if engine and engine.source == "external" and deployment.router:
-            yield (
-                f"deployments.{name}.router: servers that run already are started behind no router from here. Name the router that "
-                f"they have as engines.{deployment.engine}.base_url, and them as its workers."
-            )
-        if engine and (problem := roles_problem(deployment, engine)):
-            yield f"deployments.{name}.{problem}"
-        if engine and engine.source != "external":
-            yield from _planned(f"deployments.{name}", deployment, engine)
-            if model := config.models.get(deployment.model):
-                refused = managed(engine.kind).refused(deployment, engine, model, None)
-                if model.gguf and not managed(engine.kind).gguf:
-                    yield _one_file(f"deployments.{name}", deployment.model, model.path or "")
-                elif refused:
-                    yield f"deployments.{name}.{refused}."
-        if engine and engine.backend == "cpu" and engine.source != "external" and deployment.kv_cache_memory is None:
-            yield (
-                f"deployments.{name}.kv_cache_memory is missing. On a CPU nothing else bounds the KV cache; "
-                "say how much it gets, such as 64MiB."
-            )
+            if wanted is not None and wanted not in table:
+                yield f"{where}.{key} is {wanted!r}, which {key}s does not define. Defined: {names_text(table)}."
+        if engine := config.engines.get(deployment.engine):
+            external = engine.source == "external"
+            yield from _running(where, deployment) if external else _started(where, deployment, engine, config.models)
+            if problem := roles_problem(deployment, engine):
+                yield f"{where}.{problem}"
+
+
+def _running(where: str, deployment: Deployment) -> typing.Iterator[str]:
+    """What cannot be asked of a server that runs already."""
+    if deployment.nodes > 1:
+        yield f"{where}.nodes: a server that runs already is started on no node from here. Remove it."
+    if deployment.router:
+        yield (
+            f"{where}.router: servers that run already are started behind no router from here. Name the router that they have as "
+            f"engines.{deployment.engine}.base_url, and them as its workers."
+        )
+
+
+def _started(where: str, deployment: Deployment, engine: Engine, models: Mapping[str, Model]) -> typing.Iterator[str]:
+    """Faults of a server that is started here."""
+    yield from _planned(where, deployment, engine)
+    if deployment.model is None:
+        yield f"{where}.model is missing: a server that is started here needs one, a key of `models`."
+    elif model := models.get(deployment.model):
+        yield from _undealt(where, deployment, model)
+        refused = managed(engine.kind).refused(deployment, engine, model, None)
+        if model.gguf and not managed(engine.kind).gguf:
+            yield _one_file(where, deployment.model, model.path or "")
+        elif refused:
+            yield f"{where}.{refused}."
+    if engine.backend == "cpu" and deployment.kv_cache_memory is None:
+        yield (
+            f"{where}.kv_cache_memory is missing. On a CPU nothing else bounds the KV cache; say how much it gets, such as 64MiB."
+        )
 
 
 def _absent(config: Config) -> typing.Iterator[str]:
@@ -368,7 +378,7 @@ def _undealt(where: str, deployment: Deployment, model: Model) -> typing.Iterato
 def _unfit(config: Config, ladder: Ladder) -> typing.Iterator[str]:
     """Requests beyond the model's context."""
     model_name = config.deployments[ladder.deployment].model
-    model = config.models.get(model_name)
+    model = config.models.get(model_name) if model_name else None
     if model is None or model.context is None or config.packed:
         return
     try:

@@ -38,8 +38,8 @@ def _one_of(names: Iterable[str]) -> str:
 
 
 class Decision(Strict):
-    """What is decided from the runs. A change measures nothing again, except other percentiles in `slo` where a workload has
-    `num_requests: auto`.
+    """What is decided from the runs. A change measures nothing again, with two exceptions: a search by `slo` (`auto`) goes on from its
+    runs, and where a workload has `num_requests: auto`, other percentiles in `slo` take other numbers of requests.
     """
 
     slo: SloTexts = Field(
@@ -50,7 +50,7 @@ class Decision(Strict):
     )
     failed_share: Annotated[float, Field(ge=0, le=1)] = Field(
         default=0.01,
-        description="Largest share of requests that may fail at a load that counts as carried (0–1).",
+        description="Largest share of requests that may fail at a load that counts as sustained (0–1).",
     )
     peak_rps: _Positive | None = Field(default=None, description="Requests/s at the busiest moment; the fleet is sized for it.")
     safety: Annotated[float, Field(ge=1)] = Field(

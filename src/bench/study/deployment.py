@@ -16,6 +16,7 @@ from bench.records.environment import is_secret
 from bench.records.form import Omissible
 from bench.routers import ROUTERS, dealing_problem, disaggregating_problem
 from bench.study.headers import checked_headers
+from bench.study.misspelt import meant
 from bench.study.renamed import refuse_renamed
 
 LONGEST_NAME = 60  # most characters of a name, which becomes a folder; convention
@@ -37,7 +38,10 @@ def _startable(what: str, names: Collection[str]) -> AfterValidator:
 
     def checked(name: str) -> str:
         if name not in names:
-            raise ValueError(f"no {what} that can be started here; there are {', '.join(names)}")
+            near = meant(name, names)
+            raise ValueError(
+                f"no {what} that can be started here; {f'did you mean {near}? There' if near else 'there'} are {', '.join(names)}"
+            )
         return name
 
     return AfterValidator(checked)
@@ -149,7 +153,11 @@ class Engine(Strict):
 class Deployment(Strict):
     """One server: a model on an engine with its parameters. With `sweep`, several that differ in them."""
 
-    model: Name = Field(description="Key of `models`.")
+    model: Name | None = Field(
+        default=None,
+        description="Key of `models`; required where the server is started here. Without it, what follows from the shape of a model is "
+        "left out (bytes of its KV cache, ceilings of its speed), and the deployment counts as of a model of its own.",
+    )
     engine: Name = Field(description="Key of `engines`.")
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
         default="auto", description="Type of weights and activations; `auto`: float32 on a CPU, bfloat16 on a GPU."

@@ -1,12 +1,12 @@
-"""What was meant by a key that is none: by what other tools call it, and else by how it is spelt."""
+"""What was meant by a key or a word that is none: by what other tools call it, and else by how it is spelt."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
 
-# Our keys with what vLLM, llama.cpp, SGLang, GuideLLM, AIPerf, inference-perf and a model's config.json call them. A name may stand
-# with several keys; the first that there is at its place is meant.
+# Our keys and words with what vLLM, llama.cpp, SGLang, GuideLLM, AIPerf, inference-perf and a model's config.json call them. A name may
+# stand with several; the first that there is at its place is meant.
 _ELSEWHERE = {
     "kv_cache_memory": ("kv_cache_size", "kv_cache_memory_bytes", "kv_cache_space", "kv_cache", "kv_memory"),
     "kv_cache_dtype": ("kv_dtype", "cache_type_k", "cache_type_v"),
@@ -34,11 +34,18 @@ _ELSEWHERE = {
     "kv_heads": ("num_key_value_heads", "num_kv_heads"),
     "vocabulary": ("vocab_size",),
     "slo": ("slos", "goodput"),
+    # Words that keys take.
+    "closed": ("concurrent", "concurrency"),
+    "cuda": ("gpu",),
+    "float16": ("fp16", "half"),
+    "float32": ("fp32",),
+    "fp8": ("fp8_e4m3", "fp8_e5m2"),
+    "chat": ("chat_completions",),
 }
 
 
 def meant(key: str, known: Iterable[str]) -> str | None:
-    """The one of the `known` keys that was meant; None where none comes near."""
+    """The one of the `known` keys or words that was meant; None where none comes near."""
     known, written = list(known), key.lower().replace("-", "_")
     if written in known:
         return written

@@ -14,6 +14,7 @@ from typing import Any
 
 from bench.endpoints import ENDPOINTS
 from bench.errors import BenchError, shown
+from bench.models import UNNAMED
 from bench.models.fingerprint import fingerprint
 from bench.published import Accelerator, accelerator_named, accelerators
 from bench.routers import ROUTERS
@@ -51,15 +52,23 @@ class Plan:
     every_search: tuple[SearchSpec, ...] = ()
 
     @classmethod
-    def of(cls, config: Config, *, root: Path = Path(), results: Path = Path(Paths.RESULTS)) -> Plan:
+    def of(cls, config: Config, *, source: str = "", root: Path = Path(), results: Path = Path(Paths.RESULTS)) -> Plan:
         """The plan of `config`, whose lock files lie below `root`.
 
         Args:
+            source: what to call the configuration in messages, usually its path.
             results: where runs are, those that searches have measured so far among them.
 
         Raises:
-            BenchError: a lock file is missing, or `select` matches no run.
+            BenchError: a lock file is missing, or a file that a workload reads, or `select` matches no run.
         """
+        try:
+            return cls._of(config, root, results)
+        except BenchError as error:
+            raise BenchError(f"{source}: {error}" if source else str(error)) from None
+
+    @classmethod
+    def _of(cls, config: Config, root: Path, results: Path) -> Plan:
         deployments = {
             name: _deployment(config, name, root) for name in dict.fromkeys(x.deployment for x in config.study.ladders)
         }
@@ -229,7 +238,7 @@ class Plan:
             {
                 "deployment": run.deployment.name,
                 "baseline": run.deployment.name == self.config.study.baseline,
-                "model": run.deployment.deployment.model,
+                "model": run.deployment.model_name,
                 "engine": run.deployment.deployment.engine,
                 "device": run.deployment.engine.backend,
                 "metrics": run.deployment.engine.metrics != "none",
@@ -314,7 +323,7 @@ def _deployment(config: Config, name: str, root: Path) -> DeploymentSpec:
             raise BenchError(
                 f"engines.{deployment.engine}.locks[{i}] is {shown(lock)}: {_unreadable(error)}. Paths start at the project's root."
             ) from None
-    model = config.models[deployment.model]
+    model = config.models[deployment.model] if deployment.model else UNNAMED
     read = model.here is not None and engine.source != "external"
     checkpoint = (model.fingerprint or fingerprint(str(model.here))) if read else None
     of_router = ROUTERS[deployment.router].lock if deployment.router else None

@@ -14,10 +14,10 @@ from pydantic.fields import FieldInfo
 
 from bench.fields import parse_size
 from bench.models import Architecture, Model
-from bench.prompts import Source
+from bench.prompts import SOURCES, Source
 from bench.prompts.file import PromptFile
 from bench.published import Accelerator
-from bench.study import config, decision, deployment, lose, search, turns, workload
+from bench.study import classes, config, decision, deployment, lose, search, tuning, turns, workload
 from bench.study.lengths import LengthDistribution
 
 _INTRODUCTION = """\
@@ -42,7 +42,7 @@ Whole studies are in `config/studies`; docs/gallery.md has a table of them. The 
 `hardware.yaml`.
 
 Sizes are bytes or texts such as `64MiB`. Names (of models, engines, deployments, workloads) are lower case letters, digits,
-`.` and `-`.
+`.` and `-`, 60 at most, and begin with a letter or a digit.
 """
 
 _SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
@@ -55,15 +55,18 @@ _SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("`engines.NAME`", deployment.Engine),
     ("`deployments.NAME`", deployment.Deployment),
     ("`workloads.NAME`", workload.Workload),
+    *((f"`workloads.NAME.prompts` with `source: {name}`", source) for name, source in SOURCES.items()),
     ("`workloads.NAME.prompt_tokens`, `.output_tokens` and `.turns.new_tokens`", LengthDistribution),
     ("`workloads.NAME.turns`", turns.Turns),
     ("`workloads.NAME.turns.think_s`", turns.Pause),
     ("`workloads.NAME.step`", workload.Step),
     ("`workloads.NAME.ramp`", workload.Ramp),
     ("`workloads.NAME.lose`", lose.Lose),
+    ("`workloads.NAME.classes.NAME`", classes.RequestClass),
     ("`measurement`", config.Measurement),
     ("`thresholds`", config.Thresholds),
     ("`decision`", decision.Decision),
+    ("`tune`", tuning.Tune),
     ("`hardware.NAME`", Accelerator),
 )
 
@@ -114,7 +117,7 @@ def _type(annotation: Any) -> str:
     if annotation is LengthDistribution:
         return "integer or distribution"
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return f"`{annotation.__name__.lower()}`"
+        return f"`{annotation.__name__.removeprefix('Request').lower()}`"
     return {int: "integer", float: "number", str: "text", bool: "true or false", Any: "anything"}.get(
         annotation, str(annotation)
     )

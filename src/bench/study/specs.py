@@ -55,6 +55,11 @@ class DeploymentSpec:
     router_locks: Mapping[str, str] = field(default_factory=dict)
 
     @property
+    def model_name(self) -> str:
+        """The model's name in tables and figures: its key; the deployment's own name where the study does not say what is served."""
+        return self.deployment.model or self.name
+
+    @property
     def served_name(self) -> str:
         """The model's name in requests."""
         return self.deployment.served_name or self.name

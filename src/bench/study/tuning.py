@@ -45,7 +45,8 @@ class Tune(Strict):
     )
     search: Search = Field(
         default_factory=_visit,
-        description="Of each start: how precisely, and with how many runs and seconds under load at most.",
+        description="As a ladder's `search`, of each start: how precisely, and with how many runs and seconds under load at most; by "
+        "default `precision: 0.15`, `runs: 8` and `seconds: 600`.",
     )
 
 

@@ -83,7 +83,7 @@ def write_load(
         written.append(_write(folder / FILES["study"], study, note))
     except OSError as error:
         raise BenchError(f"{error.filename or folder}: {error.strerror or error}. Name a folder that can be written.") from None
-    Plan.of(load_config(study, source=os.fspath(written[-1])))
+    Plan.of(load_config(study, source=os.fspath(written[-1])), source=os.fspath(written[-1]))
     return written
 
 

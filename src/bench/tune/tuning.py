@@ -152,7 +152,7 @@ def _settings(plan: Plan, names: Sequence[str]) -> dict[str, dict[str, Any]]:
     """What differs between the candidates, by candidate and column; of settings that always change together the first."""
     rows = [
         {
-            "model": plan.deployments[name].deployment.model,
+            "model": plan.deployments[name].model_name,
             "engine": plan.deployments[name].deployment.engine,
             **plan.deployments[name].settings,
         }
