@@ -12,14 +12,13 @@ _GIB = 2**30
 _VOCABULARY = 64  # rows to a multiple of which the output layer is padded; source: vLLM's VocabParallelEmbedding
 _HIDDEN = 8.5  # bytes × hidden size that a token takes in a layer's MLP, of 16 bit; fitted: benchmarks.gpu_memory
 _GATED = 6  # bytes × width that it takes there: gate, up, and their product, of 16 bit; derived
-_DRIVER = int(
-    0.45 * _GIB
-)  # of what nvidia-smi reports, what vLLM does not see: 0.45 to 0.75 GiB × its share; source: docs/explanation/memory.md
+# 0.9 of what nvidia-smi reports and vLLM does not see (0.45 to 0.75 GiB); source: the logs of benchmarks.gpu_memory
+_DRIVER = int(0.45 * _GIB)
 _BUFFERS = int(0.05 * _GIB)  # what sampling takes beside logits and hidden states; fitted: benchmarks.gpu_memory
 # (from GiB on, tokens): those of a step by default; source: vLLM 0.32, EngineArgs.get_batch_defaults, which gives an A100 fewer
 _STEP_TOKENS = ((160, 16_384), (70, 8192), (0, 2048))
 _LARGE = (
-    70  # GiB from which a GPU has fast links to others, which its libraries keep memory for; convention: as vLLM tells an H100
+    70  # GiB from which GPUs are taken to have fast links, which libraries keep memory for; convention: vLLM tells an H100 so
 )
 _FULL_GRAPHS = 512  # most sequences for which a graph is captured; source: vLLM 0.32, VllmConfig._set_cudagraph_sizes
 
