@@ -377,7 +377,7 @@ def test_what_a_reader_should_know_of_streams():
         ]
     snapshots.same("streams", lines)
     # Not streamed; counted in the verdict; of a load that is not held.
-    silent = [{}, dict.fromkeys(("tokens_per_chunk", "hidden_tokens", "without_done")), {"unknown_streamed": 8, "uncounted_answers": 8, "wrong_output_tokens": 8, "tpot_n": 0},
+    silent = [{}, {"answers": "natural", "requests_omit": "ignore_eos"}, dict.fromkeys(("tokens_per_chunk", "hidden_tokens", "without_done")), {"unknown_streamed": 8, "uncounted_answers": 8, "wrong_output_tokens": 8, "tpot_n": 0},
               {"axis": "request_rate", **LATE}]  # fmt: skip
     assert not [note for change in silent for note in stream_notes({**PLAIN, **change})]
 

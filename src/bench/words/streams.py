@@ -110,7 +110,8 @@ def _of_requests(run: Mapping[str, Any]) -> Iterator[str]:
     if run.get("without_done"):
         yield f"{count_text(run['without_done'], 'stream')} ended without [DONE], though the answer was whole"
     for name in (run.get("requests_omit") or "").split(", "):
-        if name:
+        # Natural answers go without `ignore_eos` anyway.
+        if name and not (name == "ignore_eos" and run.get("answers") == "natural"):
             yield f"requests leave out {name}: {INEXACT[name]}"
     if short := run.get("short_answers"):
         lengths = f"{run['counted_output_tokens']:.4g} tokens on average for {run['asked_output_tokens']:.4g} asked for"
