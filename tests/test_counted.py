@@ -3,8 +3,9 @@
 import polars as pl
 import pytest
 
-from bench.parse.counted import counted_bounds
+from bench.parse.counted import counted_bounds, counted_tokens
 from bench.parse.scrapes import TELEMETRY_SCHEMA
+from bench.work import GENERATION
 
 ROW = {"outcome": "ok", "sent_s": 1.0, "end_s": 2.0, "completion_tokens": 10, "output_asked": 10}
 SCHEMA = {
@@ -47,3 +48,9 @@ def test_values_that_come_late_count_later():
     late = {"name": "ray_vllm_generation_tokens_total"}
     assert bounds({}, {"end_s": 20.0}, at=(0.0, 29.0), **late) == (10, None)
     assert bounds({}, at=(0.0, 11.0), **late) == (None, None)
+
+
+@pytest.mark.parametrize(("counts", "expected"), [([3, 4], 7), ([3, None], None), ([None], None), ([], 0)])
+def test_the_sum_of_some_answers_is_no_sum(counts, expected):
+    answered = pl.DataFrame({"completion_tokens": counts}, schema={"completion_tokens": pl.Int64})
+    assert counted_tokens(answered, GENERATION) == expected

@@ -109,7 +109,9 @@ def test_a_server_that_counts_nothing_is_said_to():
     with strict_server(usage=False) as server:
         form = introduce(Target(server.base_url, "m"), "chat", say=said.append).form("chat")
     assert (form.counted, form.letter_tokens, form.template_tokens) == (False, 1, 0)
-    assert said == ["the server does not count the tokens of prompts: taking each letter for one token, so lengths may differ from "
+    assert said == [f"{server.base_url} counts no tokens in its answers (no usage): tokens/s and TPOT are not known, and runs of exact "
+                    "lengths are invalid, as nothing shows whether they had them",
+                    "the server does not count the tokens of prompts: taking each letter for one token, so lengths may differ from "
                     "those asked for"]  # fmt: skip
 
 

@@ -21,6 +21,7 @@ from bench.study import load_workload
 from bench.study.config import Thresholds
 from bench.study.plan import longest_request
 from tests.fake_server import fake_server
+from tests.strict_server import strict_server
 from tests.test_figures import results
 
 NATURAL = {"distribution": "natural", "max": 20}
@@ -124,6 +125,30 @@ def test_a_run_is_valid_whatever_their_lengths(tmp_path, monkeypatch, capsys, ar
     assert summary["output_tokens"] == summary["counted_output_tokens"] == pytest.approx((5 + 7 + 20) / 3)
     assert "answers              10.67 tokens in the mean; 3 of 9 cut at the limit" in capsys.readouterr().out
     assert [reason for reason in verdict(summary, Thresholds()).found if reason.part in ("load", "content")] == []
+
+
+@pytest.mark.parametrize(
+    ("lengths", "found"), [(("--prompts", "p.txt", "--natural"), []), (("--prompt-length", "8"), ["not_counted"])]
+)
+def test_without_counts_tokens_are_not_known_and_only_lengths_that_were_asked_for_are_doubted(
+    tmp_path, monkeypatch, capsys, lengths, found
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "p.txt").write_text("Why is the sky blue?\n")
+    with strict_server(usage=False) as server:
+        options = ("--model", "m", "--endpoint", "chat", "--output-dir", "run", "--num-requests", "4", "--output-length", "5")
+        assert main(["workload", "--base-url", server.base_url, *options, *lengths]) == 0
+    assert "4 requests in" in (said := capsys.readouterr()).out
+    assert "output tokens/s not known; 4 ok" in said.out
+    assert "counts no tokens in its answers (no usage)" in said.err
+    assert main(["parse", "run"]) == 0
+    summary = json.loads((tmp_path / "run/summary.json").read_text())
+    assert [summary[f"throughput_{key}_per_s"] for key in ("tokens", "peak_tokens")] == [None, None]
+    assert (summary["ttft_n"], summary["tpot_n"], summary["throughput_requests_per_s"] > 0) == (4, 0, True)
+    assert [reason.check for reason in verdict(summary, Thresholds()).found if reason.part == "content"] == found
+    parsed = capsys.readouterr().out
+    assert " 0 tokens" not in parsed
+    assert ("tokens/s and TPOT are not known" in parsed) == (found == [])
 
 
 def test_lengths_that_are_measured_may_differ_a_little():

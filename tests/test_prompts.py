@@ -143,6 +143,33 @@ def test_calls_of_tools_and_empty_cells_are_as_they_are_published(tmp_path):
     assert len(prompts(workload(str(tmp_path / "p.csv")), 1)[0][1]) == 5 * 40_000 - 1
 
 
+def test_the_tools_of_a_chat_go_into_its_request_alone(tmp_path):
+    tools, choice = (
+        [{"type": "function", "function": {"name": "weather"}}],
+        {"type": "function", "function": {"name": "weather"}},
+    )
+    rows = [
+        {"messages": [ASKED]},
+        {"messages": [ASKED], "tools": tools, "tool_choice": choice},
+        {"messages": [ASKED], "tools": []},
+    ]
+    file = tmp_path / "p.jsonl"
+    file.write_text("\n".join(map(json.dumps, rows)))
+    load = workload(str(file), endpoint="chat", body={"top_p": 0.5})
+    sent = bodies(load, 3)
+    assert sorted((body.get("tools"), body.get("tool_choice")) for body in sent if "tools" in body) == [(tools, choice)]
+    assert all(body["top_p"] == 0.5 for body in sent)
+    assert load.prompts.described() == "3 prompts of 7 characters, 1 with tools"
+    cells = pl.DataFrame([{"messages": json.dumps([ASKED]), "tools": json.dumps(tools), "tool_choice": "auto"}])
+    cells.write_csv(tmp_path / "p.csv")
+    (body,) = bodies(workload(str(tmp_path / "p.csv"), endpoint="chat"), 1)
+    assert (body["tools"], body["tool_choice"]) == (tools, "auto")
+    wrong = tmp_path / "wrong.jsonl"
+    wrong.write_text(json.dumps({"messages": [ASKED], "tools": ["weather"]}))
+    with pytest.raises(BenchError, match=r"line 1, tools: .* is not a list of objects"):
+        bodies(workload(str(wrong), endpoint="chat"), 1)
+
+
 def test_content_in_parts_keeps_its_parts(tmp_path):
     (tmp_path / "p.jsonl").write_text(
         json.dumps({"messages": [{"role": "user", "content": [{"type": "text", "text": "Hello"}]}]})

@@ -363,6 +363,7 @@ STREAMS = [
     {"held_back_answers": 8, "ttft_n": 0, "e2e_mean_s": 2.0, "server_ttft_mean_s": 0.5, "server_ttft_n": 8, "server_itl_mean_s": 0.02},
     {"tokens_per_arrival": 4.0, "server_itl_mean_s": 0.02}, {"front_wait_s": 0.8, "ttft_mean_s": 1.2, "throughput_requests_per_s": 10.0},
     {"server_requests": 12, **AGAIN, "server_e2e_mean_s": 1.0, "e2e_mean_s": 2.0}, {"server_requests": 12, **AGAIN},
+    {"uncounted_answers": 8, "unknown_streamed": 8, "tpot_n": 0}, {"uncounted_answers": 1, "unknown_streamed": 1, "tpot_n": 7},
     {"short_answers": 4, "counted_output_tokens": 5.0, "asked_output_tokens": 8.0}, {"sdk_differs": "text is 'a' to the SDK, 'b' to Saturate"},
 ]  # fmt: skip
 
@@ -376,7 +377,7 @@ def test_what_a_reader_should_know_of_streams():
         ]
     snapshots.same("streams", lines)
     # Not streamed; counted in the verdict; of a load that is not held.
-    silent = [{}, dict.fromkeys(("tokens_per_chunk", "hidden_tokens", "without_done")), {"unknown_streamed": 8, "uncounted_answers": 8, "tpot_n": 0},
+    silent = [{}, {"answers": "natural", "requests_omit": "ignore_eos"}, dict.fromkeys(("tokens_per_chunk", "hidden_tokens", "without_done")), {"unknown_streamed": 8, "uncounted_answers": 8, "wrong_output_tokens": 8, "tpot_n": 0},
               {"axis": "request_rate", **LATE}]  # fmt: skip
     assert not [note for change in silent for note in stream_notes({**PLAIN, **change})]
 

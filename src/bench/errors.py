@@ -87,6 +87,11 @@ def count_text(number: int | str, what: str, *, of: int | None = None) -> str:
     return f"{number if of is None else f'{number} of {of}'} {what}{'' if str(last) == '1' else 's'}"
 
 
+def throughput_text(per_s: float | None, unit: str = "tokens") -> str:
+    """Tokens a second, such as `1,250 output tokens/s`; None: the server did not count them."""
+    return f"{unit}/s not known" if per_s is None else f"{per_s:,.0f} {unit}/s"
+
+
 def first_names(names: Sequence[str], most: int) -> str:
     """The first names, and how many more there are."""
     more = len(names) - most

@@ -195,7 +195,9 @@ def rates_within(limits: Floats, settled: Sequence[Level]) -> Belief:
 
 
 def _without(valid: Sequence[Mapping[str, Any]], loads: Sequence[float], slo: Slo) -> float | None:
-    """The first level of which no answer has the SLO's latency: unstreamed ones have no TTFT, those of a single token no TPOT."""
+    """The first level of which no answer has the SLO's latency: unstreamed ones have no TTFT, those of a single token, or
+    that the server does not count, no TPOT.
+    """
     for load in loads:
         sent = [x for row in valid if row["level"] == load for x in row["judged"] or ()]
         answers = [x for x in sent if x["ok"] and slo.request_class in (None, x.get("request_class"))]

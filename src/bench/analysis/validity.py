@@ -267,11 +267,13 @@ def _content(run: Mapping[str, Any], kinds: Mapping[str, int], thresholds: Thres
         yield Reason("content", "refused", sum(refused.values()), run["requests"], outcomes=refused)
     elif run["failed"] == run["requests"] and 2 * sum(n for kind, n in kinds.items() if kind not in _OF_LOAD) > run["failed"]:
         yield Reason("content", "none_answered", run["failed"], outcomes=kinds)
-    if uncounted := run.get("uncounted_answers"):
+    uncounted = run.get("uncounted_answers") or 0
+    # Prompts of a file with natural answers have no length that could be wrong: uncounted, only tokens/s and TPOT are unknown.
+    if uncounted and (run["wrong_prompt_tokens"] or run["wrong_output_tokens"]):
         yield Reason("content", "not_counted", uncounted)
     lengths: tuple[tuple[str, Check], ...] = (("prompt", "prompt_lengths"), ("output", "output_lengths"))
     for part, check in lengths:
-        if run[f"wrong_{part}_tokens"] > (uncounted or 0):
+        if run[f"wrong_{part}_tokens"] > uncounted:
             counted, asked = run.get(f"counted_{part}_tokens"), run.get(f"asked_{part}_tokens")
             yield Reason("content", check, run[f"wrong_{part}_tokens"], asked, counted=counted)
     yield from _cache(run, thresholds)

@@ -17,9 +17,7 @@ _DRIVER = int(0.45 * _GIB)
 _BUFFERS = int(0.05 * _GIB)  # what sampling takes beside logits and hidden states; fitted: benchmarks.gpu_memory
 # (from GiB on, tokens): those of a step by default; source: vLLM 0.32, EngineArgs.get_batch_defaults, which gives an A100 fewer
 _STEP_TOKENS = ((160, 16_384), (70, 8192), (0, 2048))
-_LARGE = (
-    70  # GiB from which GPUs are taken to have fast links, which libraries keep memory for; convention: vLLM tells an H100 so
-)
+_LARGE = 70  # GiB from which GPUs are taken to have fast links, for which libraries keep memory; convention: an H100's
 _FULL_GRAPHS = 512  # most sequences for which a graph is captured; source: vLLM 0.32, VllmConfig._set_cudagraph_sizes
 
 

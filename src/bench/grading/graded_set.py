@@ -89,7 +89,7 @@ def read_set(path: Path, column: str | None = None) -> dict[str, Task | CallTask
     found: Sequence[Task | CallTask]
     found = _calls(path, rows, answers) if answers.exists() else [_program(path, row) for row in rows]
     tasks: dict[str, Task | CallTask] = {}
-    for (place, prompt), task in zip(sent, found, strict=True):
+    for (place, prompt, _), task in zip(sent, found, strict=True):
         digest = prompt_digest(prompt)
         if digest in tasks:
             raise BenchError(f"{path}: {place} asks what an earlier one does, so its answers cannot be told apart. Remove one.")

@@ -146,6 +146,11 @@ def introduce(
     if ignored := _ignored(known, form, record):
         generated = f"it generated {record.completion_tokens} tokens instead of {known.output}"
         say(f"the server ignores {ignored}: {generated}, so answers will not have the lengths asked for")
+    if getattr(record, known.endpoint.work.counts) is None:
+        say(
+            f"{target.base_url} counts no tokens in its answers (no usage): tokens/s and TPOT are not known, and runs of exact lengths "
+            "are invalid, as nothing shows whether they had them"
+        )
     if known.endpoint.sends_text(form):
         form = _counted(known, form, say)
     if scripted and form.counted:

@@ -84,10 +84,12 @@ class _Payloads:
             tokenized=partial(tokenized, target),
         )
         self._prompt, self._origin = workload.prompts.maker(making), workload.prompts.origins(making)
+        self._extras = workload.prompts.extras(making)
         self._own, self._keeps_reasoning = making.own, bool(turns and turns.keep_reasoning)
         placeholder: Prompt = "" if endpoint.sends_text(form) else [0]
         options = endpoint.options(form, placeholder, 1, stream=workload.stream, natural=workload.natural, body=workload.body)
-        self._head, self._body = _template(target, endpoint, options)
+        self._head, self._bare = _template(target, endpoint, options)
+        self._body = self._bare
         self._asides: dict[int, dict[str, Any]] = {}
         self._session = (turns.session_header, seed) if turns and turns.session_header else None
 
@@ -114,6 +116,7 @@ class _Payloads:
     def _written(self, request: PlannedRequest) -> bytes:
         """The head, with a place for the body's length; the body is this request's from now on."""
         prompt = self._prompt(request)
+        self._body = self._bare | dict(self._extras(request))
         self._endpoint.put(self._body, prompt)
         if self._own and request.turn and not isinstance(prompt, str):
             self._body[self._endpoint.keys[0]] = prompt  # a system message with which a later turn begins keeps its place

@@ -111,9 +111,9 @@ def _outcome(exchange: Exchange, response: Response, answer: Answer) -> tuple[Ou
 
 def _why_truncated(response: Response, answer: Answer) -> str:
     count = len(answer.tokens)
-    came = f"{count_text(count, 'chunk')} with tokens" if count else "no token"
+    came = f"after {count_text(count, 'chunk')} with tokens"
     if not response.complete:
-        return f"the body was cut off after {came}"
+        return f"the body was cut off {came if count else 'before the first token'}"
     if not answer.tokens:
         return "the stream ended without a token"
-    return f"the stream ended after {came}, without [DONE], a finish_reason or a usage"
+    return f"the stream ended {came}, without [DONE], a finish_reason or a usage"

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import psutil
 
 from bench.axes import AXES
-from bench.errors import count_text, shown_share
+from bench.errors import count_text, shown_share, throughput_text
 from bench.load.schedule import at_least_s, schedule
 from bench.records.files import write_record
 from bench.records.progress import FinishedRun, RunUnderWay, SessionProgress
@@ -178,7 +178,13 @@ class Progress:
         self._write(state="measuring", detail="", since=now, run=under_way, runs=runs)
 
     def run_ended(
-        self, run: RunSpec, folder: Path, number: int, records: Sequence[RequestRecord], tokens_per_s: float, duration_s: float
+        self,
+        run: RunSpec,
+        folder: Path,
+        number: int,
+        records: Sequence[RequestRecord],
+        tokens_per_s: float | None,
+        duration_s: float,
     ) -> str:
         """Write how a run went.
 
@@ -199,7 +205,7 @@ class Progress:
             level=float(run.level),
             round=number,
             folder=os.path.relpath(folder, self._file.parent),
-            tokens_per_s=round(tokens_per_s, 3),
+            tokens_per_s=None if tokens_per_s is None else round(tokens_per_s, 3),
             ttft_p50_s=round(median_low(ttft), 6) if ttft else None,
             duration_s=round(duration_s, 3),
             requests=len(records),
@@ -244,7 +250,7 @@ class Progress:
         number = f"run {done}" if searched else f"run {done} of {self.clock.total}"  # of a search nobody knows how many follow
         return (
             f"{number}, {run.workload}, {run.axis.replace('_', ' ')} {run.level:g}: "
-            f"{run.tokens_per_s:.0f} tokens/s, {ttft}, {run.duration_s:.1f} s{failed}{left}"
+            f"{throughput_text(run.tokens_per_s)}, {ttft}, {run.duration_s:.1f} s{failed}{left}"
         )
 
 

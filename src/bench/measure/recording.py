@@ -33,6 +33,7 @@ from bench.study import Workload
 from bench.study.headers import own_headers
 from bench.telemetry import exposition_names
 from bench.telemetry.scraper import scraping
+from bench.work import Work
 
 _DRAIN_LIMIT_S = 60.0  # longest wait for a server to become idle (s); convention
 # shortest load whose CPU share counts (s): in less, what a process spends on its start is a large share; convention
@@ -42,12 +43,13 @@ _DRAIN_SAID_S = 5.0  # wait after which it is said (s); convention
 
 @dataclass(frozen=True)
 class Recording:
-    """What a run left: its requests, the tokens a second that its work counts, how long it took (s), the shares of the cores'
-    time (0–1) that other processes took meanwhile, where that is known, and that they were busy, and whether it ended early.
+    """What a run left: its requests, the tokens a second that its work counts (None where the server did not count those of each
+    answer), how long it took (s), the shares of the cores' time (0–1) that other processes took meanwhile, where that is known, and
+    that they were busy, and whether it ended early.
     """
 
     requests: list[RequestRecord]
-    tokens_per_s: float
+    tokens_per_s: float | None
     duration_s: float
     other_share: float | None
     stopped: Stopped | None = None
@@ -137,10 +139,14 @@ def record_run(
         files=checksums(folder, (REQUESTS, TELEMETRY)),
     )
     write_record(record, folder / RECORD)
-    tokens = sum(getattr(r, ENDPOINTS[load.workload.endpoint].work.counts) or 0 for r in records)
     duration = result.end - result.start
-    per_s = tokens / duration if duration else 0.0
+    per_s = _tokens_per_s(records, ENDPOINTS[load.workload.endpoint].work, duration)
     return Recording(records, per_s, duration, record.host.other_share, result.stopped, record.host.busy_share)
+
+
+def _tokens_per_s(records: Sequence[RequestRecord], work: Work, duration_s: float) -> float | None:
+    counts = [getattr(each, work.counts) for each in records if each.outcome == "ok"]
+    return None if None in counts else sum(counts) / duration_s if duration_s else 0.0
 
 
 def _prefix(

@@ -1,10 +1,19 @@
-"""How many tokens a server's own counter must have risen by, if it is the one that answered, and nobody else used it."""
+"""Tokens that the server counted: in its answers, and by how many its own counter must have risen, if it is the one that answered, and
+nobody else used it.
+"""
 
 from __future__ import annotations
 
 import polars as pl
 
 from bench.parse.server import lag_s
+from bench.work import Work
+
+
+def counted_tokens(answered: pl.DataFrame, work: Work) -> int | None:
+    """Tokens of answered requests that `work` counts; None where the server did not count those of each one."""
+    counts = answered[work.counts]
+    return None if counts.null_count() else int(counts.sum())
 
 
 def counted_bounds(requests: pl.DataFrame, telemetry: pl.DataFrame) -> dict[str, int | None]:

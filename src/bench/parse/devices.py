@@ -72,14 +72,15 @@ def _label(*names: str) -> pl.Expr:
     return pl.coalesce(pl.col("labels").str.extract(rf'(?:^|,){name}="((?:[^"\\]|\\.)*)"') for name in names)
 
 
-def device_figures(devices: pl.DataFrame, window: tuple[float, float], tokens: int) -> dict[str, Any]:
+def device_figures(devices: pl.DataFrame, window: tuple[float, float], tokens: int | None) -> dict[str, Any]:
     """The GPUs over the load, from the first request sent to the last token.
 
     A value is null where one of the GPUs does not report it, and a mean or an energy also where one was read fewer than five times: an
     exporter that reads its GPUs every 30 s repeats itself until then, which shows in its energy counter: that should always rise.
 
     Args:
-        devices: of `device_samples`. window: when the load began and ended (s). tokens: output tokens of the load.
+        devices: of `device_samples`. window: when the load began and ended (s). tokens: output tokens of the load; None where
+            they are not known.
 
     Returns:
         `gpu_count_seen`; `gpu_utilisation_mean` (0–1; over GPUs and samples), `…_min` and `…_max` (of the GPUs' means);
@@ -102,7 +103,7 @@ def device_figures(devices: pl.DataFrame, window: tuple[float, float], tokens: i
         "gpu_memory_peak_bytes": max(held, default=None),
         "gpu_power_mean_w": sum(drawn) if drawn else None,
         "gpu_energy_j": energy,
-        "tokens_per_joule": tokens / energy if energy else None,
+        "tokens_per_joule": tokens / energy if energy and tokens is not None else None,
     }
 
 

@@ -11,7 +11,7 @@ import polars as pl
 from bench.drift import place_of_run
 from bench.endpoints import ENDPOINTS, Endpoint
 from bench.parse.begun import is_natural, request_share, whole_requests
-from bench.parse.counted import counted_bounds
+from bench.parse.counted import counted_bounds, counted_tokens
 from bench.parse.devices import device_figures, device_samples
 from bench.parse.fleet import FLEET, fleet_telemetry, worker_rows
 from bench.parse.latency import latency_columns
@@ -75,8 +75,8 @@ def parse_run(folder: Path, *, requests: Path, telemetry: Path, wide: Path, summ
     if not record.definition.get("classes"):
         table = table.drop("request_class")
     window = _load_window(table)
-    tokens = table.filter(pl.col("outcome") == "ok")[endpoint.work.counts].sum()
-    content |= device_figures(device_samples(samples), window, int(tokens or 0))
+    tokens = counted_tokens(table.filter(pl.col("outcome") == "ok"), endpoint.work)
+    content |= device_figures(device_samples(samples), window, tokens)
     content["scrape_endpoint"] = engine
     if times:
         begin, end = window
@@ -126,7 +126,7 @@ def summarise(record: RunRecord, requests: pl.DataFrame, telemetry: pl.DataFrame
     ok = requests.filter(pl.col("outcome") == "ok")
     begin, end = _load_window(requests)
     span = end - begin or None
-    tokens = int(ok[work.counts].sum() or 0)
+    tokens = counted_tokens(ok, work)
     # Tokens of a whole answer all come with its last byte: they have no rate over time; nor have those of a tool that keeps no stamps.
     streamed = not ok.filter(pl.col("first_token_s").is_not_null() & (pl.col("token_times_s").list.len() > 0)).is_empty()
     content: dict[str, Any] = {
@@ -145,9 +145,9 @@ def summarise(record: RunRecord, requests: pl.DataFrame, telemetry: pl.DataFrame
         "failure_said": _said(requests),
         **_lengths(record.form, ok, endpoint, natural=is_natural(record.definition)),
         "duration_s": span,
-        "throughput_tokens_per_s": tokens / span if span else None,
+        "throughput_tokens_per_s": tokens / span if span and tokens is not None else None,
         "throughput_requests_per_s": len(ok) / span if span else None,
-        "throughput_peak_tokens_per_s": _peak(ok, span) if streamed else None,
+        "throughput_peak_tokens_per_s": _peak(ok, span) if streamed and tokens is not None else None,
         "drain_s": record.drain_s,
         **{f"client_{key}": value for key, value in vars(record.client).items()},
         **{f"host_{key}": value for key, value in vars(record.host).items()},
@@ -195,6 +195,7 @@ def _classes(
     for name in record.definition.get("classes") or {}:
         mine = requests.filter(pl.col("request_class") == name)
         ok = mine.filter(pl.col("outcome") == "ok")
+        tokens = counted_tokens(ok, work)
         judged = mine.filter(in_steady_state(steady)) if steady else mine.clear()
         answered = judged.filter(pl.col("outcome") == "ok")
         figures = {
@@ -203,7 +204,7 @@ def _classes(
             "prompt_tokens": mine["prompt_asked"].mean(),
             "output_tokens": whole_requests(record.definition, mine)["output_asked"].mean(),
             "throughput_requests_per_s": len(ok) / span if span else None,
-            "throughput_tokens_per_s": float(ok[work.counts].sum() or 0) / span if span else None,
+            "throughput_tokens_per_s": tokens / span if span and tokens is not None else None,
             **_latencies(ok, one_each),
             "steady_requests": len(judged),
             "steady_failed": len(judged) - len(answered),
@@ -294,13 +295,17 @@ def _distribution(name: str, values: pl.Series, *, bounds: bool) -> dict[str, An
 
 
 def _peak(ok: pl.DataFrame, span: float | None) -> float | None:
-    """Most output tokens in any window of one second; the mean, where the run is shorter than the window."""
+    """Most output tokens in any window of one second; the mean, where the run is shorter than the window.
+
+    Args:
+        ok: answered requests, each with its count of tokens. span: of the load (s).
+    """
     if not span or ok.is_empty():
         return None
     if span <= PEAK_WINDOW_S:
-        return float(ok["completion_tokens"].sum() or 0) / span
+        return float(ok["completion_tokens"].sum()) / span
     chunks = (
-        ok.with_columns(tokens=pl.col("completion_tokens").fill_null(0) / pl.col("token_times_s").list.len())
+        ok.with_columns(tokens=pl.col("completion_tokens") / pl.col("token_times_s").list.len())
         .select("tokens", time="token_times_s")
         .explode("time")
         .sort("time")

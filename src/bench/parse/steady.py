@@ -319,14 +319,15 @@ def rates_between(ok: pl.DataFrame, begin: float, end: float, whole: pl.Expr, wo
     """`steady_requests_per_s`, `steady_tokens_per_s` and `steady_error` of the answers between two moments.
 
     Args:
-        whole: share of a request that each one is (0–1). work: which says what tokens are counted.
+        whole: share of a request that each one is (0–1). work: which says what tokens are counted; without a count of each answer there
+            are no tokens/s.
     """
     chunks = (
         ok.filter(pl.col("token_times_s").list.len() > 0)
         .select(
             "token_times_s",
             share=whole / pl.col("token_times_s").list.len(),
-            tokens=pl.col(work.counts).fill_null(0) / pl.col("token_times_s").list.len(),
+            tokens=pl.col(work.counts) / pl.col("token_times_s").list.len(),
         )
         .explode("token_times_s")
         .filter(pl.col("token_times_s").is_between(begin, end, closed="left"))
@@ -338,7 +339,7 @@ def rates_between(ok: pl.DataFrame, begin: float, end: float, whole: pl.Expr, wo
     error = float(batches.std(ddof=1) / batches.mean() / math.sqrt(RATE_BATCHES))
     return {
         "steady_requests_per_s": float(share.sum()) / (end - begin),
-        "steady_tokens_per_s": float(chunks["tokens"].sum()) / (end - begin),
+        "steady_tokens_per_s": None if chunks["tokens"].null_count() else float(chunks["tokens"].sum()) / (end - begin),
         "steady_error": error,
     }
 

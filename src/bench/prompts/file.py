@@ -24,6 +24,7 @@ _CHATS = ("messages", "conversations")
 _COLUMNS = (_CHATS[0], "prompt", _CHATS[1])
 _QUERY, _DOCUMENTS = "query", "documents"
 _QUESTION, _FUNCTIONS = "question", "function"  # as BFCL has them
+_TOOLS = ("tools", "tool_choice")  # columns that go into the request's body as they are
 _PACKAGES, _DATASETS = Path("results/packages"), Path("results/datasets")
 # Roles as ShareGPT has them, in OpenAI's names.
 _ROLES = {"human": "user", "gpt": "assistant", "chatgpt": "assistant", "bing": "assistant", "bard": "assistant"}
@@ -35,7 +36,8 @@ class PromptFile(Own):
     name: ClassVar[str] = "file"
     meaning: ClassVar[str] = (
         "a CSV, JSONL, JSON or Parquet file, its path from the project's root, with a column `prompt` (a text), `messages` (of a chat: "
-        "objects with `role` and `content`) or `conversations` (ShareGPT's); an answer at a chat's end is left out; or with "
+        "objects with `role` and `content`) or `conversations` (ShareGPT's); an answer at a chat's end is left out, and "
+        "`tools` and `tool_choice` beside the messages go into the request; or with "
         "`query` and `documents` (a list of texts), for endpoint `rerank`; or with BFCL's `question` and `function`: a chat, whose "
         "system message has the functions and asks for calls of them. A file whose name "
         "ends in `.txt` has a prompt a line. Prompts have their own lengths, as the server counts them, and are sent in an order drawn "
@@ -124,7 +126,7 @@ def _read(path: str, column: str | None) -> list[OwnPrompt]:
     if not rows:
         raise BenchError(f"{path}: holds no prompts.")
     # Of ShareGPT's own file some rows hold no chat.
-    found = [OwnPrompt(row.place, _prompt(path, row, column)) for row in rows if not _empty_of_sharegpt(row, column)]
+    found = [_own(path, row, column) for row in rows if not _empty_of_sharegpt(row, column)]
     if len(found) < len(rows):
         print(f"{path}: {len(rows) - len(found):,} of {len(rows):,} rows hold no question and are left out", file=sys.stderr)
     if not found:
@@ -173,6 +175,28 @@ def _prompt(path: str, row: Row, column: str | None) -> Prompt:
         )
     if isinstance(found, str) and not found.strip():
         raise BenchError(f"{path}: {row.place}, {name}: {shown(found, 60)} is not a text.")
+    return found
+
+
+def _own(path: str, row: Row, column: str | None) -> OwnPrompt:
+    prompt = _prompt(path, row, column)
+    chat = column is None and not isinstance(prompt, str) and row.values.keys() & {*_CHATS}
+    return OwnPrompt(row.place, prompt, _tools(path, row)) if chat else OwnPrompt(row.place, prompt)
+
+
+def _tools(path: str, row: Row) -> Mapping[str, Any]:
+    """The tools that a chat may call, and which of them it has to."""
+    given = {name: row.values[name] for name in _TOOLS if row.values.get(name) not in (None, "", [])}
+    if "tools" not in given:
+        return {}
+    found = {name: value if (listed := _listed(value)) is None else listed for name, value in given.items()}
+    for name, value in found.items():
+        _refuse_unsent(path, row.place, name, value)
+    tools = found["tools"]
+    if not isinstance(tools, list) or not all(isinstance(each, dict) for each in tools):
+        raise BenchError(
+            f"{path}: {row.place}, tools: {shown(str(tools), 60)} is not a list of objects, as a request has them."
+        )
     return found
 
 

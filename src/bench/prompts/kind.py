@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from bench.endpoints import Endpoint, Prompt
 from bench.errors import BenchError
@@ -128,6 +128,10 @@ class Source(Strict):
     def origins(self, making: Making) -> Callable[[Wanted], Origin | None]:  # noqa: ARG002
         """What tells which of the source's prompts a request has; None where they are made for it."""
         return lambda _: None
+
+    def extras(self, making: Making) -> Callable[[Wanted], Mapping[str, Any]]:  # noqa: ARG002
+        """What makes the keys that a request's body has beside its prompt, such as the tools that a chat may call."""
+        return lambda _: {}
 
     @abstractmethod
     def maker(self, making: Making) -> Callable[[Wanted], Prompt]:

@@ -7,6 +7,7 @@ import json
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
 
 from bench.endpoints import ENDPOINTS, Endpoint, Prompt
@@ -21,10 +22,11 @@ _MARK = 8  # letters ahead of a prompt: one of 2 × 10¹¹ texts, each of as man
 
 
 class OwnPrompt(NamedTuple):
-    """A prompt, and the place at which a user finds it, as `line 3`."""
+    """A prompt, and the place at which a user finds it, as `line 3`; `extras` are further keys of its request's body."""
 
     place: str
     prompt: Prompt
+    extras: Mapping[str, Any] = MappingProxyType({})
 
 
 class Own(Source):
@@ -47,7 +49,7 @@ class Own(Source):
 
     def check(self, endpoint: Endpoint, turns: int = 1) -> None:
         where = "".join(f"{file}: " for file in self.files)
-        for place, prompt in self.read():
+        for place, prompt, _ in self.read():
             if (kind := _kind(prompt)) not in endpoint.kinds:
                 fitting = next(each.name for each in ENDPOINTS.values() if kind in each.kinds)
                 raise BenchError(
@@ -71,6 +73,8 @@ class Own(Source):
             lengths += f" (deciles: {', '.join(f'{each:,}' for each in deciles)})"
         elif sizes[0] != sizes[-1]:
             lengths += f" ({sizes[len(sizes) // 2]:,} in the median)"
+        calling = sum(bool(each.extras) for each in sent)
+        lengths += f", {calling:,} with tools" if calling else ""
         left = f"; {len(every) - len(sent):,} of the file with fewer are left out" if len(sent) < len(every) else ""
         return f"{len(sizes):,} {one if len(sizes) == 1 else more} {'of' if turns == 1 else 'with'} {lengths}{left}"
 
@@ -98,10 +102,14 @@ class Own(Source):
         chosen = self._chosen(making)
 
         def origin(wanted: Wanted) -> Origin:
-            place, prompt = chosen(wanted)
+            place, prompt, _ = chosen(wanted)
             return Origin(place, prompt_digest(prompt))
 
         return origin
+
+    def extras(self, making: Making) -> Callable[[Wanted], Mapping[str, Any]]:
+        chosen = self._chosen(making)
+        return lambda wanted: chosen(wanted).extras
 
     def _chosen(self, making: Making) -> Callable[[Wanted], OwnPrompt]:
         """Which prompt each request has."""

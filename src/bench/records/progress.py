@@ -39,7 +39,8 @@ class FinishedRun:
 
     Attributes:
         run, workload, axis, level, round: which one. folder: where its files lie, from the folder of this record.
-        tokens_per_s: output tokens. ttft_p50_s: by the client's clock; None where no request had a first token.
+        tokens_per_s: output tokens; None where the server did not count those of each answer. ttft_p50_s: by the client's clock; None
+            where no request had a first token.
         requests, failed: how many were sent, and how many of them failed.
     """
 
@@ -49,7 +50,7 @@ class FinishedRun:
     level: float
     round: int
     folder: str
-    tokens_per_s: float
+    tokens_per_s: float | None
     ttft_p50_s: float | None
     duration_s: float
     requests: int

@@ -6,7 +6,7 @@ import time
 from dataclasses import asdict
 from typing import Any
 
-from bench.errors import count_text
+from bench.errors import count_text, throughput_text
 from bench.measure.progress import duration_text
 from bench.records.progress import FinishedRun, RunUnderWay
 from bench.study.config import Thresholds
@@ -70,7 +70,7 @@ def _number(value: float | None, form: str = ",.0f", unit: str = "") -> str | No
 def finished_text(run: FinishedRun) -> str:
     """How a finished run went."""
     ttft = f"TTFT P50 {run.ttft_p50_s:.3f} s" if run.ttft_p50_s is not None else "no first token"
-    return f"{load_text(run)}: {run.tokens_per_s:,.0f} tokens/s, {ttft}, {run.duration_s:.1f} s"
+    return f"{load_text(run)}: {throughput_text(run.tokens_per_s)}, {ttft}, {run.duration_s:.1f} s"
 
 
 def verdict_text(run: FinishedRun, reasons: tuple[str, ...] | None) -> str:

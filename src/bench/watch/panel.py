@@ -114,7 +114,7 @@ def _finished(session: Session) -> Table:
         text = verdict_text(run, reasons)
         table.add_row(
             load_text(run),
-            f"{run.tokens_per_s:,.0f}",
+            f"{run.tokens_per_s:,.0f}" if run.tokens_per_s is not None else "–",
             f"{run.ttft_p50_s:.3f} s" if run.ttft_p50_s is not None else "–",
             f"{run.duration_s:.1f} s",
             Text(text, style="dim" if text == NO_FAULT else "yellow"),

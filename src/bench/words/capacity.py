@@ -38,7 +38,8 @@ _BEYOND = {  # where the limit lies above C_max, a level; by whether its upper e
 }
 _SUSTAINS = {
     "unknown": "No valid run, so its capacity is not known.",
-    "unjudged": "{c_max_text}. Answers that are not streamed have no TTFT, those of a single token no TPOT.",
+    "unjudged": "{c_max_text}. Answers that are not streamed have no TTFT, and those of a single token, or whose tokens the server "
+    "does not count, no TPOT.",
     "unsettled": "No steady state, so its capacity is not known: at {at} {missed}.",
     "unsettled absent": "Its capacity is not known: at {at} {missed}.",
     "below": "No measured load is sustained: at {at}, the lowest, it misses {missed}.",

@@ -19,8 +19,8 @@ WINDOWS = "Throughput and latencies are of steady windows."
 # Why a column may lack a level.
 _UNKNOWN = {
     "waiting_standing": "runs there had too few scrapes once the load stood",
-    "throughput_tokens_per_s": "no request was answered there",
-    "throughput_peak_tokens_per_s": "its answers came whole",
+    "throughput_tokens_per_s": "no request was answered there, or the server did not count its tokens",
+    "throughput_peak_tokens_per_s": "its answers came whole, or the server did not count their tokens",
 }
 _NO_VALUE = "no run there has a value"
 # By which sign of `bench.analysis.saturation` a KV cache counts as full.

@@ -55,6 +55,12 @@ def stream_notes(run: Mapping[str, Any], *, fronts: bool = True) -> Iterator[str
             "such as reasoning, or tokens that spell nothing, so it is unknown how many a chunk carries"
             + ("; vLLM says it with --per-request-spec-decode-metrics summary" if run.get("spec_accepted_tokens") else "")
         )
+    wrong = run.get("wrong_prompt_tokens") or run.get("wrong_output_tokens")
+    if not wrong and (uncounted := run.get("uncounted_answers")):  # else the verdict says it
+        yield (
+            f"the server counts no tokens in {count_text(uncounted, 'answer', of=ok)} (no usage): tokens/s "
+            f"{'and TPOT are' if run.get('tpot_n') == 0 else 'are'} not known"
+        )
     yield from _of_requests(run)
 
 
@@ -104,7 +110,8 @@ def _of_requests(run: Mapping[str, Any]) -> Iterator[str]:
     if run.get("without_done"):
         yield f"{count_text(run['without_done'], 'stream')} ended without [DONE], though the answer was whole"
     for name in (run.get("requests_omit") or "").split(", "):
-        if name:
+        # Natural answers go without `ignore_eos` anyway.
+        if name and not (name == "ignore_eos" and run.get("answers") == "natural"):
             yield f"requests leave out {name}: {INEXACT[name]}"
     if short := run.get("short_answers"):
         lengths = f"{run['counted_output_tokens']:.4g} tokens on average for {run['asked_output_tokens']:.4g} asked for"

@@ -60,11 +60,12 @@ def parse(
         value = summary.get(key)
         if value is not None:
             print(f"  {label:<20} {tail_text(value, bound) if key == 'ttft_p99_s' else f'{value:.4g}'} {unit}")
-    if summary["prompts"] != "random":
-        print(f"  {'prompts':<20} {summary['prompt_tokens'] or 0:.4g} tokens in the mean, as the server counts them")
+    prompts, answers = (summary[key] for key in ("prompt_tokens", "output_tokens"))
+    if summary["prompts"] != "random" and prompts is not None:
+        print(f"  {'prompts':<20} {prompts:.4g} tokens in the mean, as the server counts them")
     if summary["answers"] == "natural":
-        cut = f"{summary['cut_answers']} of {summary['ok']} cut at the limit"
-        print(f"  {'answers':<20} {summary['output_tokens'] or 0:.4g} tokens in the mean; {cut}")
+        length = "" if answers is None else f"{answers:.4g} tokens in the mean; "
+        print(f"  {'answers':<20} {length}{summary['cut_answers']} of {summary['ok']} cut at the limit")
     if served := hits(summary):
         print(f"  {'prefix cache':<20} {served}")
     if judged.failed:

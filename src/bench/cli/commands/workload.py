@@ -199,7 +199,7 @@ class Workload(Sending):
                     "requests": len(recording.requests),
                     "outcomes": outcomes,
                     "duration_s": round(recording.duration_s, 3),
-                    "tokens_per_s": round(recording.tokens_per_s, 1),
+                    "tokens_per_s": None if recording.tokens_per_s is None else round(recording.tokens_per_s, 1),
                 }
             )
         else:
@@ -350,15 +350,20 @@ def _put_in_place(aside: Path, output: Path) -> None:
 
 
 def _print(folder: Path, recording: Recording, outcomes: Mapping[str, int], work: Work, other_share: float) -> None:
-    from bench.errors import count_text
+    from bench.errors import count_text, throughput_text
     from bench.measure.rounds import disturbed
     from bench.words.trust import accept_option
 
     print(f"{folder}/requests.jsonl: {count_text(len(recording.requests), 'request')} in {recording.duration_s:.2f} s, "
-          f"{recording.tokens_per_s:.0f} {work.unit}/s; " + ", ".join(f"{n} {o}" for o, n in outcomes.items())
+          f"{throughput_text(recording.tokens_per_s, work.unit)}; " + ", ".join(f"{n} {o}" for o, n in outcomes.items())
           + disturbed(recording.other_share, other_share, recording.busy_share))  # fmt: skip
     if allowed := accept_option(recording.other_share, other_share):
         print(f"  {allowed}")
-    errors = {record.error for record in recording.requests if record.error}
+    # Of other failures the words are Saturate's, about what it saw.
+    errors = {
+        f"the server answered: {record.error}" if record.outcome in ("http_error", "stream_error") else record.error
+        for record in recording.requests
+        if record.error
+    }
     for words in sorted(errors)[:3]:
-        print(f"  the server answered: {words}")
+        print(f"  {words}")
