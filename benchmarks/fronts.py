@@ -1,7 +1,7 @@
 """How often a gateway that queues, buffers or repeats requests is named, or an API server that is too slow, and an honest one is not:
 made studies of known truth.
 
-    python -m benchmarks.fronts                  # 572 studies of four loads; two and a half minutes on two cores
+    python -m benchmarks.fronts                  # 572 studies of four loads; three minutes on two cores
     python -m benchmarks.fronts --studies 20
 
 Each study has one engine of any speed, requests of any length and four loads. Between its client and its engine lie a way of up to

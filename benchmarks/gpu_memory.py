@@ -4,8 +4,8 @@
     python -m benchmarks.gpu_memory --all    # each log
 
 `tests/data/vllm_memory.jsonl` has what each log says, and where it was published. `assumed` names what the log does not say, and is
-taken as that version's default or, of the GPU's memory, as logs of the same GPU have it. The constants were fitted to the logs of vLLM
-0.19, to three starts on an H200 (0.26) and, of CUDA graphs, to those that name their graphs' memory.
+taken as that version's default or, of the GPU's memory, as logs of the same GPU have it. What was fitted to which of them:
+docs/explanation/memory.md.
 """
 
 from __future__ import annotations

@@ -192,6 +192,24 @@ def test_on_a_gpu_the_cache_gets_what_is_left(content, monkeypatch):
     assert plan.kv_tokens == left // (128 * 16) * 16
 
 
+def test_what_is_left_is_by_the_version_of_the_lock(content, monkeypatch):
+    monkeypatch.setattr(launch_module, "least_memory", lambda _: 80 * 2**30)
+    content["engines"]["e"]["backend"] = "cuda"
+    content["deployments"]["a"] = {
+        "model": "m",
+        "engine": "e",
+        "max_num_seqs": 1024,
+        "flags": {"max_num_batched_tokens": "4096"},
+    }
+    spec = Plan.of(load_config(content, source="t")).deployments["a"]
+    for version in ("0.10.2", "0.26.0"):
+        kept = VLLM().gpu_overhead(geometry_of(CHECKPOINT.config), OnGpu(80 * 2**30, 2, 1024, 4096, version=version))
+        assert (
+            resolve_launch(spec, records.engine(freeze=(f"vllm=={version}", "torch==2.11.0")), CHECKPOINT).plan.overhead_bytes
+            == kept
+        )
+
+
 def plan_of(content, model, **deployment):
     content["models"]["m"] = model
     content["deployments"]["a"] |= deployment

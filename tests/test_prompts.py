@@ -164,6 +164,10 @@ def test_the_tools_of_a_chat_go_into_its_request_alone(tmp_path):
     cells.write_csv(tmp_path / "p.csv")
     (body,) = bodies(workload(str(tmp_path / "p.csv"), endpoint="chat"), 1)
     assert (body["tools"], body["tool_choice"]) == (tools, "auto")
+    named = tmp_path / "named.jsonl"
+    named.write_text(json.dumps({"chat": [ASKED], "tools": tools}))
+    (body,) = bodies(workload({"source": "file", "file": str(named), "column": "chat"}, endpoint="chat"), 1)
+    assert body["tools"] == tools
     wrong = tmp_path / "wrong.jsonl"
     wrong.write_text(json.dumps({"messages": [ASKED], "tools": ["weather"]}))
     with pytest.raises(BenchError, match=r"line 1, tools: .* is not a list of objects"):

@@ -221,6 +221,8 @@ def test_invalid_runs_are_kept_out():
     wild = pl.concat([good, good.with_columns(pl.lit(1.0).alias(THROUGHPUT), valid=pl.lit(False), repeat=3 + pl.col("repeat"))])
     assert regions(wild).equals(regions(good))
     assert saturation_text(told(good.with_columns(valid=pl.lit(False)))).startswith("only 0 levels with a valid run")
+    uncounted = good.with_columns(throughput_tokens_per_s=pl.lit(None, pl.Float64))
+    assert saturation_text(told(uncounted)) == "the server does not count tokens"
 
 
 def test_runs_without_throughput_are_kept_out():

@@ -185,8 +185,9 @@ def unjudged(requests: Sequence[Mapping[str, Any]], slo: Slo) -> str | None:
     if all(x.get("request_class") != slo.request_class for x in requests) and slo.request_class:
         return f"a run of {len(requests)} requests has none of {slo.request_class} to judge {slo.name} by. Raise its share."
     return (
-        f"{slo.metric.upper()} is not known of any answer: one of a single token has no TPOT, and answers that something on "
-        "the way holds back have neither TTFT nor TPOT (`bench parse` says which). Limit another latency, such as e2e."
+        f"{slo.metric.upper()} is not known of any answer: one of a single token, or whose tokens the server does not count, has no "
+        "TPOT, and answers that something on the way holds back have neither TTFT nor TPOT (`bench parse` says which). Limit another "
+        "latency, such as e2e."
     )
 
 

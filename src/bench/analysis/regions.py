@@ -38,20 +38,21 @@ class Point:
         kind: `peak` or `flat` (found, with a fall after it or without), `left` (found: proportional growth left), `above` or
             `below` what was measured, `unknown`.
         at: the load; null unless found. low, high: the levels between which it lies, 95 times in 100; null where a side is open.
-        why: what hides it, where it is unknown: `few` levels, `noise`, or `disorder`: throughput (for the equilibrium, that of a
-            request) has fallen at `fell_at` and is back at `back_at`, which lies above.
+        why: what hides it, where it is unknown: `few` levels, tokens that are `uncounted`, `noise`, or `disorder`: throughput (for the
+            equilibrium, that of a request) has fallen at `fell_at` and is back at `back_at`, which lies above.
     """
 
     kind: Kind
     at: float | None = None
     low: float | None = None
     high: float | None = None
-    why: Literal["few", "noise", "disorder"] | None = None
+    why: Literal["few", "uncounted", "noise", "disorder"] | None = None
     fell_at: float | None = None
     back_at: float | None = None
 
 
 _FEW = Point("unknown", why="few")
+_UNCOUNTED = Point("unknown", why="uncounted")
 
 
 def regions(runs: pl.DataFrame, column: str = "throughput_tokens_per_s") -> pl.DataFrame:
@@ -72,6 +73,8 @@ def regions(runs: pl.DataFrame, column: str = "throughput_tokens_per_s") -> pl.D
         levels = Levels.of(group, column, others.partition_by("deployment"))
         few = len(levels) < FEWEST_LEVELS
         first, second = equilibrium(levels, whole=AXES[group["axis"][0]].held), saturation_point(levels)
+        if not len(levels) and group["valid"].any() and group[column].null_count() == len(group):
+            first = second = _UNCOUNTED
         if first.at is not None and second.at is not None and (first.low or 0) <= second.at < first.at:
             first = replace(first, at=second.at)  # it is proportional as long as it grows
         rows.append(

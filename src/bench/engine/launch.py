@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -57,9 +58,9 @@ def write_launch(
     """
     made = read_checkpoint(checkpoint) if checkpoint else None
     geometry = geometry_of(made.config) if made else None
-    if made and geometry:
-        refuse_unfit(spec, geometry, longest, made.weight_bytes)
     record = _built_from(spec.locks, engine, f"engines.{spec.deployment.engine}.locks")
+    if made and geometry:
+        refuse_unfit(spec, geometry, longest, made.weight_bytes, managed(spec.engine.kind).version({}, record.freeze or ()))
     of_router = _built_from(spec.router_locks, router, f"{spec.deployment.router}'s") if router else None
     content = resolve_launch(spec, record, made, of_router)
     launch.parent.mkdir(parents=True, exist_ok=True)
@@ -89,11 +90,13 @@ def _router(deployment: Deployment, record: EngineRecord | None) -> RouterLaunch
     )
 
 
-def refuse_unfit(spec: DeploymentSpec, geometry: Geometry, longest: int, file_bytes: int | None = None) -> None:
+def refuse_unfit(
+    spec: DeploymentSpec, geometry: Geometry, longest: int, file_bytes: int | None = None, version: str | None = None
+) -> None:
     """Check that a server that is started here can hold its model and the study's longest request (tokens).
 
     Args:
-        file_bytes: size of a real checkpoint's weight files.
+        file_bytes: size of a real checkpoint's weight files. version: of the engine; None where it is not known.
 
     Raises:
         BenchError: the sum that does not fit, or what the deployment asks for and its engine cannot do.
@@ -108,7 +111,7 @@ def refuse_unfit(spec: DeploymentSpec, geometry: Geometry, longest: int, file_by
             f"{where}: a request of {longest} tokens is beyond the context of models.{spec.deployment.model}, "
             f"{geometry.context} tokens by its checkpoint. Shorten the workload, or take it off that model's ladder."
         )
-    _refuse_misfit(spec, memory_plan(spec, geometry, file_bytes), longest)
+    _refuse_misfit(spec, memory_plan(spec, geometry, file_bytes, version), longest)
 
 
 def resolve_launch(
@@ -298,15 +301,16 @@ def memory_plan(
     overhead = kind.cpu_overhead
     if not cpu:
         padding = kind.gpu_padding(geometry, d.tensor_parallel) * -(-geometry.layers // d.pipeline_parallel) // geometry.layers
-        given = next((str(d.flags[flag]) for flag in STEP_TOKENS.get(kind.name, ()) if flag in d.flags), "")
+        flags = {name.replace("_", "-"): value for name, value in d.flags.items()}
+        given = next((str(flags[flag]) for flag in STEP_TOKENS.get(kind.name, ()) if flag in flags), "")
         on_gpu = OnGpu(
             memory=memory,
             bytes_each=DTYPE_BYTES[dtype],
             max_num_seqs=d.max_num_seqs,
-            step_tokens=int(given) if given.isdecimal() else None,
+            step_tokens=int(given) if re.fullmatch("[0-9]+", given) else None,
             tensor_parallel=d.tensor_parallel,
             version=version,
-            graphs=not d.flags.get("enforce-eager"),
+            graphs=not flags.get("enforce-eager"),
         )
         overhead = kind.gpu_overhead(geometry, on_gpu) + padding
 

@@ -36,7 +36,7 @@ class OnGpu:
     """How a model is served on a GPU, as far as its engine's own memory follows from it.
 
     Attributes:
-        memory: of the GPU (bytes); None where it is not known, and taken as 80 GB. bytes_each: of an activation.
+        memory: of the GPU (bytes); None where it is not known, and taken as 80 GiB. bytes_each: of an activation.
         max_num_seqs: most sequences in a step. step_tokens: most tokens in a step; None: the engine's default.
         tensor_parallel: GPUs that share each layer. version: of the engine; None: the newest that is known.
         graphs: whether it captures CUDA graphs.

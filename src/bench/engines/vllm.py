@@ -317,6 +317,11 @@ class VLLM(Managed):
         """Unpinned, the worker's threads, the API server and the client displace one another."""
         return [], {"VLLM_CPU_OMP_THREADS_BIND": "|".join(",".join(map(str, group)) for group in groups)}
 
+    def version(self, info: Mapping[str, Any], packages: Sequence[str]) -> str | None:
+        """As the server reports it; before it runs, that of its environment, whose distribution for CPUs is called vllm-cpu."""
+        pins = (pin.partition("==") for pin in packages)
+        return super().version(info, packages) or next((pin for name, _, pin in pins if name in ("vllm", "vllm-cpu")), None)
+
     def image(self, version: str, device: str) -> str | None:
         """Of Docker Hub, where each release has one; that of CPUs since 0.18.
 

@@ -10,11 +10,11 @@ from bench.engines.kind import OnGpu
 
 _GIB = 2**30
 _VOCABULARY = 64  # rows to a multiple of which the output layer is padded; source: vLLM's VocabParallelEmbedding
-_HIDDEN = 8.5  # bytes × hidden size that a token takes in a layer's MLP, of 16 bit; fitted: benchmarks.gpu_memory
+_HIDDEN = 8.5  # bytes × hidden size that a token takes in a layer's MLP, of 16 bit; fitted: docs/explanation/memory.md
 _GATED = 6  # bytes × width that it takes there: gate, up, and their product, of 16 bit; derived
 # 0.9 of what nvidia-smi reports and vLLM does not see (0.45 to 0.75 GiB); source: the logs of benchmarks.gpu_memory
 _DRIVER = int(0.45 * _GIB)
-_BUFFERS = int(0.05 * _GIB)  # what sampling takes beside logits and hidden states; fitted: benchmarks.gpu_memory
+_BUFFERS = int(0.05 * _GIB)  # what sampling takes beside logits and hidden states; fitted: docs/explanation/memory.md
 # (from GiB on, tokens): those of a step by default; source: vLLM 0.32, EngineArgs.get_batch_defaults, which gives an A100 fewer
 _STEP_TOKENS = ((160, 16_384), (70, 8192), (0, 2048))
 _LARGE = 70  # GiB from which GPUs are taken to have fast links, for which libraries keep memory; convention: an H100's
@@ -30,6 +30,7 @@ class _Kept:
         libraries: what is not torch's (GiB). exchange: further GiB of it on each of several GPUs of 70 GiB or more that share layers.
         experts: whether the space of routed experts stays beside sampling, and is not free again after a layer.
         graph: GiB of one layer in one CUDA graph, where graphs are taken off the KV cache's budget.
+        dense: whether that is so for models without routed experts alone, which had the version's new runner first.
     """
 
     since: tuple[int, int]
@@ -38,13 +39,14 @@ class _Kept:
     exchange: float
     experts: bool = True
     graph: float = 0.0
+    dense: bool = False
 
 
-# The sampler sorted all logits until 0.16 (values, indices, probabilities), then it kept a float32 copy, probabilities and noise. The
-# second model runner, of dense models since 0.25, profiles without all that, and counts no graphs until 0.29. Since 0.33 it profiles
-# sampling with all settings, which no log shows: taken as the first runner's. Of its 0.55 GiB of libraries, 0.3 are the middle of what
-# torch.compile leaves behind: up to 0.75 on a first start, and nothing once its cache is filled.
-# Fitted: benchmarks.gpu_memory; the first row: tests/test_capacity.py. Source of the versions: vLLM's releases 0.8.5 to 0.33.0.
+# Until 0.16 the sampler sorted all logits (values, indices, probabilities); then it kept a float32 copy, probabilities and noise. The
+# second model runner, which dense models have since 0.25 and all since 0.29, profiles without all that. From 0.33 it profiles sampling
+# with all settings; no log shows it, so the first runner's value stands in. Of its 0.55 GiB of libraries 0.3 are for what torch.compile
+# leaves behind: up to 0.75 on a first start, and nothing once its cache is filled.
+# What each was fitted to: docs/explanation/memory.md; the first row: tests/test_capacity.py.
 _VERSIONS = (
     _Kept((0, 0), 37.7, 2.39, 0.52, experts=False),
     _Kept((0, 10), 38.3, 0.13, 0.42, experts=False),
@@ -52,7 +54,7 @@ _VERSIONS = (
     _Kept((0, 17), 14.5, 0.13, 0.42),
     _Kept((0, 18), 14.5, 0.25, 1.85),
     _Kept((0, 20), 14.5, 0.25, 1.85, graph=0.00045),
-    _Kept((0, 25), 4.6, 0.55, 1.85),
+    _Kept((0, 25), 4.6, 0.55, 1.85, dense=True),
     _Kept((0, 29), 4.6, 0.55, 1.85, graph=0.0003),
     _Kept((0, 33), 14.5, 0.55, 1.85, graph=0.0003),
 )
@@ -68,7 +70,7 @@ def kept(geometry: Geometry, on: OnGpu) -> dict[str, int]:
     Of pipeline stages, each is taken to keep all of it, though the last one alone samples: their KV cache comes out too small rather
     than too large.
     """
-    version, memory = _version(on.version), 80 * _GIB if on.memory is None else on.memory
+    version, memory = _version(on.version, dense=not any(geometry.layer_experts)), 80 * _GIB if on.memory is None else on.memory
     tokens = on.step_tokens or next(tokens for least, tokens in _STEP_TOKENS if least * _GIB <= memory)
     each = on.bytes_each / 2  # 16-bit numbers
     gated = geometry.intermediate_size / on.tensor_parallel if 0 in geometry.layer_experts else 0
@@ -92,12 +94,13 @@ def kept(geometry: Geometry, on: OnGpu) -> dict[str, int]:
     }
 
 
-def _version(version: str | None) -> _Kept:
+def _version(version: str | None, *, dense: bool) -> _Kept:
     """What a version keeps; of an unknown one, or a build that names none (`0.1.dev…`), what the newest does."""
-    found = re.match(r"v?(\d+)\.(\d+)(?!\.dev)", version or "")
+    found = re.match(r"v?(\d+)\.(\d+)(?!\d|\.dev)", version or "")
     if found is None:
         return _VERSIONS[-1]
-    return next(each for each in reversed(_VERSIONS) if each.since <= (int(found[1]), int(found[2])))
+    number = int(found[1]), int(found[2])
+    return next(each for each in reversed(_VERSIONS) if each.since <= number and (dense or not each.dense))
 
 
 def _graphs(max_num_seqs: int) -> int:

@@ -147,9 +147,10 @@ def introduce(
         generated = f"it generated {record.completion_tokens} tokens instead of {known.output}"
         say(f"the server ignores {ignored}: {generated}, so answers will not have the lengths asked for")
     if getattr(record, known.endpoint.work.counts) is None:
+        unknown = "tokens/s and TPOT are" if known.endpoint.work.generates else "tokens/s are"
         say(
-            f"{target.base_url} counts no tokens in its answers (no usage): tokens/s and TPOT are not known, and runs of exact lengths "
-            "are invalid, as nothing shows whether they had them"
+            f"{target.base_url} counts no tokens in its answers (no usage): {unknown} not known, and runs of exact lengths are "
+            "invalid, as nothing shows whether they had them"
         )
     if known.endpoint.sends_text(form):
         form = _counted(known, form, say)

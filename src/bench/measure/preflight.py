@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from bench.engine import core_groups, gpu_names, outside_slurm, refuse_unfit, refuse_unlike, refuse_unready, router_program
+from bench.engine.environment import requirements
 from bench.engines import managed
 from bench.errors import BenchError, count_text, first_names, shown_size
 from bench.http import api_root
@@ -159,7 +160,8 @@ def _refuse_unfit(spec: DeploymentSpec, longest: int) -> None:
         here = Path(spec.model.here) if spec.model.here else None
         files = [] if here is None else [here] if spec.model.gguf else here.glob("*.safetensors")
         weights = sum(file.stat().st_size for file in files)
-        refuse_unfit(spec, geometry, longest, weights or None)
+        pins = [entry.split()[0] for lock in map(Path, spec.locks) if lock.exists() for entry in requirements(lock)]
+        refuse_unfit(spec, geometry, longest, weights or None, managed(spec.engine.kind).version({}, pins))
 
 
 def _geometry(name: str, model: Model) -> Geometry | None:

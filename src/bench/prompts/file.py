@@ -180,19 +180,17 @@ def _prompt(path: str, row: Row, column: str | None) -> Prompt:
 
 def _own(path: str, row: Row, column: str | None) -> OwnPrompt:
     prompt = _prompt(path, row, column)
-    chat = column is None and not isinstance(prompt, str) and row.values.keys() & {*_CHATS}
+    chat = not isinstance(prompt, str) and not isinstance(prompt[0], str)
     return OwnPrompt(row.place, prompt, _tools(path, row)) if chat else OwnPrompt(row.place, prompt)
 
 
 def _tools(path: str, row: Row) -> Mapping[str, Any]:
-    """The tools that a chat may call, and which of them it has to."""
+    """The tools that a chat may call, and whether it must."""
     given = {name: row.values[name] for name in _TOOLS if row.values.get(name) not in (None, "", [])}
-    if "tools" not in given:
-        return {}
     found = {name: value if (listed := _listed(value)) is None else listed for name, value in given.items()}
     for name, value in found.items():
         _refuse_unsent(path, row.place, name, value)
-    tools = found["tools"]
+    tools = found.get("tools", [])
     if not isinstance(tools, list) or not all(isinstance(each, dict) for each in tools):
         raise BenchError(
             f"{path}: {row.place}, tools: {shown(str(tools), 60)} is not a list of objects, as a request has them."

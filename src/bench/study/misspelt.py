@@ -36,11 +36,12 @@ _ELSEWHERE = {
     "slo": ("slos", "goodput"),
     # Words that keys take.
     "closed": ("concurrent", "concurrency"),
+    "poisson": ("rate", "request_rate", "open"),
     "cuda": ("gpu",),
     "float16": ("fp16", "half"),
     "float32": ("fp32",),
     "fp8": ("fp8_e4m3", "fp8_e5m2"),
-    "chat": ("chat_completions",),
+    "chat": ("chat_completions", "chat/completions", "v1/chat/completions"),
 }
 
 

@@ -186,8 +186,8 @@ def _wrong(error: ErrorDetails) -> str:
     message = _LENGTH if length else _NOT.get(kind) or error["msg"].removeprefix("Value error, ").rstrip(".")
     message = message.replace("Input should", "it should", 1)
     if kind == "union_tag_invalid":  # the source of prompts, the only key by which a mapping is read as one class or another
-        tag, known = context["tag"], context["expected_tags"]
-        return f"source is {shown(tag)}: " + _with_meant(f"it should be one of {known}", tag, _quoted(known))
+        given, known = value.get("source") if isinstance(value, dict) else context["tag"], context["expected_tags"]
+        return f"source is {shown(given)}: " + _with_meant(f"it should be one of {known}", given, _quoted(known))
     if kind == "literal_error":
         message = _with_meant(message, value, _quoted(context["expected"]))
     if kind == "string_type" and isinstance(value, int | float):

@@ -52,6 +52,8 @@ def turning_point(row: Row, name: Name) -> str:
 def _why(row: Row, name: Name) -> str:
     """What the curve does there, or what hides the point."""
     why = row[f"{name}_why"]
+    if why == "uncounted":
+        return "the server does not count tokens"
     if why == "few":
         return f"only {count_text(row['levels'], 'level')} with a valid run, and {FEWEST_LEVELS} are needed"
     numbers = {**row, "fell": row[f"{name}_fell_at"], "back": row[f"{name}_back_at"]}
