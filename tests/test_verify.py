@@ -12,6 +12,7 @@ import yaml
 
 from bench.cli import main
 from bench.verify.again import run_workflow
+from bench.verify.made import _CALLED
 from tests.forked import FORKING
 from tests.packs import rewritten
 from tests.project import drawn_project
@@ -408,3 +409,14 @@ def test_a_pack_of_other_sources_is_no_difference_and_is_said(there, tmp_path, m
     assert status == 0
     assert len(unchecked(checks)) >= 4
     assert "these sources define it otherwise" in unchecked(checks)[0]
+
+
+@pytest.mark.parametrize("code", ["`{}`", "<code>{}</code>"])
+def test_how_bench_and_the_workflow_are_called_is_no_difference(code):
+    """The report of a clone, and the same that an installed package draws again."""
+    clone, package = (
+        f"Measure again: {code.format(f'{bench} discard --invalid')}, then the same {code.format(workflow)} command as before."
+        for bench, workflow in ((".venv/bin/bench", "make"), ("bench", "snakemake"))
+    )
+    assert _CALLED.sub("", clone) == _CALLED.sub("", package)
+    assert "discard --invalid" in _CALLED.sub("", clone)
