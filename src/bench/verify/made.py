@@ -168,12 +168,17 @@ def check_report(folder: Path, to: Path, listed: Mapping[str, str], made_by: str
             check.unchecked.append(f"{stored}: not here")
         elif not check.differs or stored != page:
             own, again = (file.read_text(encoding="utf-8", errors="replace") for file in (stored, to / path))
-            same = same_text(*(_CALLED.sub("", _SOURCES.sub("", text)) for text in (own, again)))
+            same = same_text(without_names(own), without_names(again))
             check.compare(None if same else f"{stored}: not what the raw records give{otherwise}")
     manifest = at(folder, Paths.MANIFEST)
     same = _said(manifest) == _said(to / Paths.MANIFEST)
     check.compare(None if same else f"{manifest}: not what the raw records give{otherwise}")
     return check
+
+
+def without_names(text: str) -> str:
+    """A report's text without what names the sources that drew it, and how it calls `bench` and the workflow."""
+    return _CALLED.sub("", _SOURCES.sub("", text))
 
 
 def _said(manifest: Path) -> dict[str, Any]:
