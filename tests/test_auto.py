@@ -330,7 +330,7 @@ def test_select_narrows_searches_by_their_names(content):
             "Use an open loop and `request_rate: auto`",
         ),
         (lambda c: rated(c, "slo", step={"factor": 2, "start_s": 1, "duration_s": 1}), "has step"),
-        (lambda c: c["study"]["ladders"][0].update(concurrency="Auto"), "it should be 'auto'"),
+        (lambda c: c["study"]["ladders"][0].update(concurrency="Auto"), "did you mean auto?"),
         (lambda c: c["study"]["ladders"][0]["search"].update(highest=9.5), "whole numbers, 1 or more"),
         (lambda c: c["study"]["ladders"].append(c["study"]["ladders"][0]), "searches for the load of w on a already"),
         (lambda c: c["workloads"]["w"].update(stream=False), "has a TTFT, as it has no streaming"),
