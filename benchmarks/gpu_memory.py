@@ -1,4 +1,4 @@
-"""What vLLM keeps of a GPU beside weights and KV cache: by our rules, and by published logs of its starts.
+"""What vLLM keeps of a GPU beside weights and KV cache: by our rules, and by logs of its starts.
 
     python -m benchmarks.gpu_memory          # a second
     python -m benchmarks.gpu_memory --all    # each log

@@ -22,8 +22,8 @@ class Engine:
         step_s: a step's time with one sequence; per_sequence: by how much of it each further one adds. prefill_s: a prompt token's
             time; a step takes `budget` of them at most. slots: sequences in a step. gate: requests that something before the engine
             lets in at once. admitted: requests in the engine beyond which it answers 503. others: requests of somebody else, always
-            running. repeated: share of requests that something before the engine sends twice, as it loses the first answer. api_s: what
-        the API server takes to pass a token on, one after the other (s).
+            running. repeated: share of requests that something before the engine sends twice, as it loses the first answer.
+        api_s: what the API server takes to pass a token on, one after the other (s).
     """
 
     step_s: float
@@ -58,9 +58,7 @@ class Request:
     left: int = 0
     entered: float = 0.0  # when the engine got it
     lost_after: int | None = None  # tokens after which what lies between loses the answer, and sends the request again
-    lost: list[tuple[float, float, float, int]] = field(
-        default_factory=list
-    )  # each lost try: entered, first token, lost, its tokens
+    lost: list[tuple[float, float, float, int]] = field(default_factory=list)  # each try: entered, first token, lost, tokens
     made: list[float] = field(default_factory=list)  # when the engine made each token
     tokens: list[float] = field(default_factory=list)  # when the client got it
     end: float | None = None
@@ -142,13 +140,8 @@ def _step(engine: Engine, state: _State, now: float, follow: object) -> float:
             request.tokens.append(state.passed_on + OVERHEAD_S)
             if len(request.tokens) == request.lost_after:
                 request.lost.append((request.entered, request.tokens[0], now, len(request.tokens)))
-                request.made, request.tokens, request.left, request.lost_after, request.entered = (
-                    [],
-                    [],
-                    request.prompt,
-                    None,
-                    now,
-                )
+                request.made, request.tokens, request.left = [], [], request.prompt
+                request.lost_after, request.entered = None, now
             elif len(request.tokens) == request.output:
                 request.end = request.tokens[-1]
                 follow(request.end)  # type: ignore[operator]

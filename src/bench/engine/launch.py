@@ -60,7 +60,7 @@ def write_launch(
     geometry = geometry_of(made.config) if made else None
     record = _built_from(spec.locks, engine, f"engines.{spec.deployment.engine}.locks")
     if made and geometry:
-        refuse_unfit(spec, geometry, longest, made.weight_bytes, managed(spec.engine.kind).version({}, record.freeze or ()))
+        refuse_unfit(spec, geometry, longest, made.weight_bytes, _version(spec, record))
     of_router = _built_from(spec.router_locks, router, f"{spec.deployment.router}'s") if router else None
     content = resolve_launch(spec, record, made, of_router)
     launch.parent.mkdir(parents=True, exist_ok=True)
@@ -75,6 +75,11 @@ def _built_from(locks: Mapping[str, str], path: Path, whose: str) -> EngineRecor
             f"{path} was built from other locks than {whose}: remove that file, and the environment beside it is built anew."
         )
     return record
+
+
+def _version(spec: DeploymentSpec, record: EngineRecord) -> str | None:
+    """The engine's, where it has an environment of its own; None where only the running server knows."""
+    return managed(spec.engine.kind).version({}, record.freeze or ())
 
 
 def _router(deployment: Deployment, record: EngineRecord | None) -> RouterLaunch | None:
@@ -122,7 +127,7 @@ def resolve_launch(
     Secrets in the deployment's `environment` are left out: this is written to a file and packed. The session puts them in.
     """
     geometry = geometry_of(checkpoint.config) if checkpoint else served_model(spec.model)[0]
-    version = None if checkpoint is None else managed(spec.engine.kind).version({}, engine.freeze or ())
+    version = None if checkpoint is None else _version(spec, engine)
     plan = memory_plan(spec, geometry, checkpoint.weight_bytes if checkpoint else None, version) if geometry else None
     folder = Path(checkpoint.path) if checkpoint else Path(spec.model.here) if spec.model.here else None
     launch = Launch(

@@ -9,7 +9,7 @@ from bench.engines.asked import Geometry
 from bench.engines.kind import OnGpu
 
 _GIB = 2**30
-_VOCABULARY = 64  # rows to a multiple of which the output layer is padded; source: vLLM's VocabParallelEmbedding
+_VOCABULARY = 64  # the output layer's rows are padded to a multiple of it; source: vLLM's VocabParallelEmbedding
 _HIDDEN = 8.5  # bytes × hidden size that a token takes in a layer's MLP, of 16 bit; fitted: docs/explanation/memory.md
 _GATED = 6  # bytes × width that it takes there: gate, up, and their product, of 16 bit; derived
 # 0.9 of what nvidia-smi reports and vLLM does not see (0.45 to 0.75 GiB); source: the logs of benchmarks.gpu_memory
