@@ -231,6 +231,18 @@ def test_the_command_sends_headers_of_the_environment(keys, tmp_path, capsys):
     assert SECRET.encode() not in everywhere(tmp_path)
 
 
+@pytest.mark.usefixtures("keys")
+def test_scraping_several_servers_sends_headers_to_the_first_alone():
+    """An exporter beside the gateway is another server, on the same host too."""
+    with fake_server(metrics=GOLDEN) as gateway, fake_server(metrics=GOLDEN) as exporter:
+        pages = (f"{gateway.base_url}/metrics", f"{exporter.base_url}/metrics", f"{gateway.base_url}/metrics?of=all")
+        urls = [part for page in pages for part in ("--url", page)]
+        header = ("--header", "X-Api-Key: $GATEWAY_KEY")
+        assert main(["scrape", *urls, "--output-dir", "t", "--interval", "0.05", "--duration", "0.1", *header]) == 0
+    sent = [{headers.get("x-api-key") for _, headers in server.requests} for server in (gateway, exporter)]
+    assert sent == [{SECRET}, {None}]
+
+
 def test_a_key_goes_where_it_went_and_headers_come_beside_it():
     with fake_server() as server:
         send(server, 1, target=Target(server.base_url, "m", "key"))

@@ -35,16 +35,19 @@ def scrape(
     json: Json = False,
 ) -> None:
     """On an absolute schedule, with the raw text and the time of sending and receiving each, in DIR/telemetry.jsonl.gz. Ends after
-    --duration, on Ctrl-C or on SIGTERM.
+    --duration, on Ctrl-C or on SIGTERM. A --header goes to the server of the first --url alone: its scheme, host and port.
     """
     from bench.cli.checks import headers_of, refuse_missing_gpus
+    from bench.http import same_server
     from bench.telemetry import is_nvml
     from bench.telemetry.scraper import scrape
 
     refuse_missing_gpus(url, option="--url")
-    own = headers_of(header or [])
-    for each in dict.fromkeys(url):
-        if not is_nvml(each) and (fault := _fault(each, own)):
+    given = headers_of(header or [])
+    addresses = [each for each in url if not is_nvml(each)]
+    headers = {each: given for each in addresses if same_server(each, addresses[0])}  # a key is no other server's business
+    for each in dict.fromkeys(addresses):
+        if fault := _fault(each, headers.get(each, {})):
             print(f"warning: {each} gives no Prometheus exposition: {fault}", file=sys.stderr)
     output_dir.mkdir(parents=True, exist_ok=True)
     output = output_dir / "telemetry.jsonl.gz"
@@ -60,7 +63,7 @@ def scrape(
     def ready() -> None:
         print(f"scraping every {interval:g} s into {output}", file=sys.stderr)
 
-    kept = scrape(url, interval, output, ended=ended, ready=ready, headers=dict.fromkeys(url, own))
+    kept = scrape(url, interval, output, ended=ended, ready=ready, headers=headers)
     if not kept:
         raise BenchError(f"{', '.join(url)}: no scrape succeeded; the errors are in {output}.")
     if json:
