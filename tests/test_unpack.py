@@ -1,12 +1,20 @@
 """A file that nobody packed is refused as a pack, before it fills the disk or writes beside its folder."""
 
+import contextlib
 import io
+import os
+import resource
+import signal
 import tarfile
 import time
+from pathlib import Path
 
 import pytest
+import yaml
 
 from bench.cli import main
+from bench.errors import BenchError
+from bench.store.unpack import study_of
 
 
 @pytest.fixture
@@ -71,3 +79,90 @@ def test_a_pack_that_nobody_packed_is_refused_and_writes_nothing(here, capsys, m
     assert len(said) < 500
     assert time.process_time() - begin < 3
     assert sorted(p.name for p in here.rglob("*")) == [".snakemake.lock", "made.tar.gz", "results"]
+
+
+def planned(study):
+    """What becomes of a pack's study: `planned`, or why it is refused; `killed` where that takes 10 s of time, or 1 GiB more of memory."""
+    folder, (reading, writing) = Path("pack"), os.pipe()
+    folder.mkdir()
+    (folder / "study.yaml").write_text(yaml.safe_dump(study))
+    if (child := os.fork()) == 0:
+        signal.alarm(10)
+        here = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (here + 2**30, resource.RLIM_INFINITY))
+        try:
+            study_of(folder)
+            said = "planned"
+        except BenchError as error:
+            said = str(error)
+        except MemoryError:
+            said = "killed"
+        os.write(writing, said.encode())
+        os._exit(0)
+    os.close(writing)
+    with open(reading) as stream:
+        said = stream.read()
+    os.waitpid(child, 0)
+    return said or "killed"
+
+
+def with_lock(content, file):
+    content["engines"]["e"] = {"source": "lock", "locks": [file]}
+
+
+def with_prompts(content, file):
+    content["workloads"]["short"]["prompts"] = {"source": "file", "file": file}
+    del content["workloads"]["short"]["prompt_tokens"]
+
+
+def with_text(content, file):
+    content["workloads"]["short"]["prompts"] = {"source": "text", "file": file}
+
+
+def with_lengths(content, file):
+    content["workloads"]["short"]["output_tokens"] = {"distribution": "empirical", "file": file}
+
+
+def with_trace(content, file):
+    content["workloads"]["short"] = {"arrival": "trace", "trace": file}
+    content["study"]["ladders"] = [{"deployment": "a", "workload": "short", "time_scale": [1]}]
+
+
+def with_auto(content, file):
+    with_lengths(content, file)
+    content["workloads"]["short"]["arrival"] = "closed"
+    content["study"]["ladders"] = [{"deployment": "a", "workload": "short", "concurrency": "auto"}]
+    content["decision"] = {"slo": ["ttft_p99 <= 2s"]}
+
+
+NAMES = [with_lock, with_prompts, with_text, with_lengths, with_trace, with_auto]
+
+
+@pytest.mark.parametrize("file", ["/dev/zero", "pipe", ".", "../pipe"])
+@pytest.mark.parametrize("name", NAMES, ids=lambda name: name.__name__)
+def test_a_pack_s_study_reads_nothing_without_end(here, content, name, file, monkeypatch):
+    os.mkfifo("pipe")
+    (here / "below").mkdir()
+    monkeypatch.chdir(here / "below")
+    os.mkfifo("pipe")
+    name(content, file)
+    said = planned(content)
+    assert file in said
+    assert ("a folder, a pipe or a device" if name is with_lock else "files has no SHA-256 of") in said
+
+
+@pytest.mark.parametrize("name", NAMES[1:], ids=lambda name: name.__name__)
+@pytest.mark.usefixtures("here")
+def test_a_pack_s_files_are_known_by_their_digests(content, name):
+    name(content, "/dev/zero")
+    assert planned({**content, "files": {"/dev/zero": "0" * 64}}) == "planned"
+
+
+@pytest.mark.usefixtures("here")
+def test_nothing_of_a_pack_is_measured_whatever_its_study_says(content):
+    """Nor where the names of an earlier version cannot be brought up to date."""
+    for engines in (content["engines"], ["not", "named"]):
+        Path("study.yaml").write_text(yaml.safe_dump({**content, "engines": engines, "packed": False}))
+        with contextlib.suppress(BenchError):
+            study_of(Path())
+        assert yaml.safe_load(Path("study.yaml").read_text())["packed"] is True

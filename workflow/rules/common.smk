@@ -74,11 +74,15 @@ TUNED = [paths.TUNING] if PLAN.tuned or (PACKED and Path(paths.TUNING).exists())
 FIGURES = figures_of(PLAN.rows, tuned=bool(TUNED))
 ANALYSED = expand(paths.ANALYSED, table=TABLES)
 CALIBRATED = [paths.CALIBRATION] if "predicted-loads" in FIGURES else []
-GRADED_SETS = graded_sets(
-    [PLAN.config.workloads[each.workload] for each in PLAN.config.study.ladders],
-    lambda line: workflow.is_main_process and print(line, file=sys.stderr),
+# Of a pack only what its user had graded, with `bench grade --keep`; until then, no file that it names is read.
+GRADED_SETS = (
+    []
+    if PACKED and not Path(paths.GRADES).exists()
+    else graded_sets(
+        [PLAN.config.workloads[each.workload] for each in PLAN.config.study.ladders],
+        lambda line: workflow.is_main_process and print(line, file=sys.stderr),
+    )
 )
-# Of a pack only what its user had graded: `bench grade --keep`.
 GRADED = (
     [paths.GRADES] if (Path(paths.GRADES).exists() if PACKED else GRADED_SETS) else []
 )

@@ -48,7 +48,7 @@ def graded_sets(workloads: Iterable[Workload], say: Callable[[str], None]) -> li
     }
     found = []
     for file, column in sorted(kept, key=str):
-        if Path(file).exists() and _is_set(file, column):
+        if Path(file).is_file() and _is_set(file, column):
             try:
                 read_set(Path(file), column)
             except BenchError as error:

@@ -107,7 +107,7 @@ def _modelled(
         # What a server will count of a prompt from a file, or of an answer that ends by itself, cannot be drawn for another load.
         workload = workloads.get((name, run.name))
         # A pack goes without the files that workloads read.
-        if workload and workload.lengths_known and all(Path(file).exists() for file in workload.files):
+        if workload and workload.lengths_known and all(Path(file).is_file() for file in workload.files):
             curves.setdefault((str(run.row["workload"]), str(run.row["axis"])), []).append(run)
     predicted = [
         _load(model, curve, level, workloads[name, _nearest(curve, level).name])

@@ -188,9 +188,10 @@ def _bring_up_to_date(study: Path) -> None:
     """Give the study of an older pack today's names, and have nothing of any pack measured here, whatever its study says."""
     content = read_yaml(study)
     try:
-        renamed = {**with_new_names(content), "packed": True}
+        renamed = with_new_names(content)
     except (TypeError, AttributeError):
-        return  # which `load_file` refuses
+        renamed = content  # which `load_file` refuses
+    renamed = {**renamed, "packed": True}
     if renamed != content:
         study.write_text(yaml.safe_dump(renamed, sort_keys=False, allow_unicode=True), encoding="utf-8")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import itertools
 import json
@@ -17,6 +18,7 @@ from bench.errors import BenchError, shown
 from bench.models import UNNAMED
 from bench.models.fingerprint import fingerprint
 from bench.published import Accelerator, accelerator_named, accelerators
+from bench.records.checksums import checksum
 from bench.routers import ROUTERS
 from bench.shipped import located
 from bench.study.config import Config, Ladder, Measurement
@@ -32,6 +34,7 @@ from bench.study.workload import Workload
 
 __all__ = ["PROTOCOL", "DeploymentSpec", "Plan", "RunSpec", "digest", "file_digests", "longest_request", "swept"]
 
+_LOCK_BYTES = 16 * 2**20  # largest lock file that is read (bytes); convention: those with hashes of all wheels have 1 MiB
 _SKETCHED = 4  # levels that stand for those of a search before there are any; convention
 
 
@@ -318,7 +321,7 @@ def _deployment(config: Config, name: str, root: Path) -> DeploymentSpec:
     locks = {}
     for i, lock in enumerate(engine.locks):
         try:
-            locks[lock] = _checksum(root / lock)
+            locks[lock] = _of_lock(root / lock)
         except (OSError, ValueError) as error:  # ValueError: a null character
             raise BenchError(
                 f"engines.{deployment.engine}.locks[{i}] is {shown(lock)}: {_unreadable(error)}. Paths start at the project's root."
@@ -327,12 +330,18 @@ def _deployment(config: Config, name: str, root: Path) -> DeploymentSpec:
     read = model.here is not None and engine.source != "external"
     checkpoint = (model.fingerprint or fingerprint(str(model.here))) if read else None
     of_router = ROUTERS[deployment.router].lock if deployment.router else None
-    router_locks = {of_router: _checksum(root / of_router)} if of_router else {}
+    router_locks = {of_router: _of_lock(root / of_router)} if of_router else {}
     return DeploymentSpec(name, deployment, model, engine, locks, checkpoint, router_locks)
 
 
-def _checksum(lock: Path) -> str:
-    return hashlib.sha256(located(lock).read_bytes()).hexdigest()
+def _of_lock(lock: Path) -> str:
+    """SHA-256 of a lock file. A stranger's pack names locks too, so no more is read than a lock has."""
+    file = _regular(located(lock))
+    size = file.stat().st_size
+    if size > _LOCK_BYTES:
+        raise OSError(errno.EFBIG, f"larger than {_LOCK_BYTES // 2**20} MiB, which no lock is")
+    with file.open("rb") as stream:
+        return hashlib.sha256(stream.read(size)).hexdigest()
 
 
 def _runs(config: Config, deployments: Mapping[str, DeploymentSpec]) -> Iterator[RunSpec]:
@@ -405,19 +414,32 @@ def file_digests(workload: Workload, known: Mapping[str, str] | None = None) -> 
     """SHA-256 of each file that a workload reads, by path.
 
     Args:
-        known: of files that need not be here.
+        known: those of a pack, which is all that is known of its files: none is read.
 
     Raises:
-        BenchError: one cannot be read.
+        BenchError: one cannot be read, or a pack does not have its digest.
     """
-    return {file: (known or {}).get(file) or _sha256(Path(file)) for file in workload.files}
+    if known is None:
+        return {file: _sha256(Path(file)) for file in workload.files}
+    if unknown := [file for file in workload.files if file not in known]:
+        raise BenchError(
+            f"files has no SHA-256 of {shown(unknown[0])}, which a workload reads. Pack the study again where it was measured."
+        )
+    return {file: known[file] for file in workload.files}
 
 
 def _sha256(file: Path) -> str:
     try:
-        return hashlib.sha256(file.read_bytes()).hexdigest()
+        return checksum(_regular(file))
     except (OSError, ValueError) as error:  # ValueError: a null character
         raise BenchError(f"{file}: {_unreadable(error)}; a workload reads it. Paths start at the project's root.") from None
+
+
+def _regular(file: Path) -> Path:
+    """A file whose content has an end: one that would wait for a writer, or go on for ever, is never opened."""
+    if file.exists() and not file.is_file():
+        raise OSError(errno.EINVAL, "a folder, a pipe or a device")
+    return file
 
 
 def _unreadable(error: OSError | ValueError) -> str:

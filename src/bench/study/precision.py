@@ -60,7 +60,8 @@ def auto_lines(plan: Plan) -> list[str]:
     An open loop lasts as long as its requests take to leave. Of a closed loop it is estimated where the SLOs bound a request's E2E: its
     time where they are just met.
     """
-    asked = {name for name, workload in plan.config.workloads.items() if workload.num_requests == "auto"}
+    workloads = {} if plan.config.packed else plan.config.workloads  # of a pack, nothing is sent
+    asked = {name for name, workload in workloads.items() if workload.num_requests == "auto"}
     found: dict[str, list[RunSpec]] = {}
     for run in plan.listed:
         if run.family in asked:
