@@ -1,6 +1,9 @@
 """Sessions side by side on the planted GPUs of one machine: each has its own."""
 
 import json
+import os
+import shutil
+import signal
 import sys
 import threading
 import time
@@ -8,6 +11,7 @@ from contextlib import ExitStack
 
 import pytest
 
+from bench.errors import BenchError
 from bench.measure.own_gpus import own_gpus
 from tests.project import LENIENT, Project
 from tests.test_nvml import GPUS, cuda_spec, planted, without_nvml  # noqa: F401 - fixtures
@@ -71,6 +75,42 @@ def test_nothing_is_chosen_where_gpus_are_given_or_hidden_or_unknown(planted, co
         assert shown(cuda_spec(content, source="external"), tmp_path, stack) is None
         content["engines"]["e"] = {"source": "command", "command": ["true"]}
     assert not (tmp_path / "locks").exists()
+
+
+def no_folder(locks):
+    shutil.rmtree(locks)
+    locks.touch()
+
+
+def elsewhere(locks):
+    locks.rename(locks.with_name("other"))
+    locks.symlink_to("other")
+
+
+@pytest.mark.parametrize(
+    ("plant", "why"),
+    [
+        (lambda locks: os.mkfifo(locks / "GPU-0.lock"), "no regular file"),
+        (lambda locks: (locks / "GPU-0.lock").mkdir(), "no regular file"),
+        (lambda locks: (locks / "GPU-0.lock").symlink_to("/etc/passwd"), "Too many levels of symbolic links"),
+        (lambda locks: (locks / "GPU-0.lock").symlink_to("nowhere"), "Too many levels of symbolic links"),
+        (no_folder, "Not a directory"),
+        (elsewhere, "its folder is a link"),
+    ],
+    ids=["a pipe", "a folder", "a link", "a link to nothing", "a file in place of the folder", "a link in place of the folder"],
+)
+def test_what_another_user_left_under_the_locks_name_is_refused_at_once(planted, content, tmp_path, plant, why):  # noqa: F811
+    planted(*FOUR[:1])
+    locks = tmp_path / "locks"
+    locks.mkdir()
+    plant(locks)
+    signal.signal(signal.SIGALRM, lambda *_: pytest.fail("it waits for a writer"))
+    signal.alarm(10)
+    with pytest.raises(
+        BenchError, match=rf"locks/GPU-0\.lock: cannot lock a GPU there: {why}\. Remove .*locks, or export TMPDIR"
+    ):
+        shown(cuda_spec(content), tmp_path, ExitStack())
+    signal.alarm(0)
 
 
 @pytest.mark.usefixtures("without_nvml")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import stat
@@ -12,6 +13,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from bench.engine import gpu_names
+from bench.errors import BenchError
 from bench.study import DeploymentSpec
 from bench.telemetry import NvmlError, gpu_uuids
 
@@ -31,7 +33,10 @@ def own_gpus(
 
     Args:
         environment: of this process, which the server inherits. say: takes a line when it has to wait.
-        folder: of the locks, shared by all users of the machine.
+        folder: of the locks, shared by all users of the machine, so that each knows its name.
+
+    Raises:
+        BenchError: the folder or a lock is not what a session makes.
     """
     known = [] if spec.engine.source == "external" or "SLURM_JOB_ID" in environment else _known(spec, environment)
     if not known or not spec.gpus:
@@ -83,19 +88,30 @@ def _take(
 
 def _locked(path: Path, taken: ExitStack) -> bool:
     """Whether the lock could be had; `taken` gives it back."""
-    if not path.parent.exists():
-        with suppress(FileExistsError):
-            path.parent.mkdir(parents=True)
-            path.parent.chmod(0o1777)
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
-    try:
-        file = os.open(path, flags)
-    except FileNotFoundError:
-        file = os.open(path, flags | os.O_CREAT, stat.S_IRUSR | stat.S_IWUSR | stat.S_IRGRP | stat.S_IROTH)
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(file)
-        return False
-    taken.callback(os.close, file)
+    # Whoever was here first made what lies under this name: a pipe would be waited for, and a link lead elsewhere.
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+    with ExitStack() as opened:
+        try:
+            if not path.parent.exists():
+                with suppress(FileExistsError):
+                    path.parent.mkdir(parents=True)
+                    path.parent.chmod(0o1777)
+            if path.parent.is_symlink():
+                raise OSError(errno.ELOOP, "its folder is a link")
+            try:
+                file = os.open(path, flags)
+            except FileNotFoundError:
+                file = os.open(path, flags | os.O_CREAT, stat.S_IRUSR | stat.S_IWUSR | stat.S_IRGRP | stat.S_IROTH)
+            opened.callback(os.close, file)
+            if not stat.S_ISREG(os.fstat(file).st_mode):
+                raise OSError(errno.EINVAL, "no regular file")
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            raise BenchError(
+                f"{path}: cannot lock a GPU there: {error.strerror}. Remove {path.parent}, or export TMPDIR as another folder, the "
+                "same for all sessions of this machine."
+            ) from None
+        taken.push(opened.pop_all())
     return True
