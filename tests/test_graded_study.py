@@ -6,6 +6,7 @@ import shutil
 import polars as pl
 import pytest
 
+from bench.records.checksums import checksum
 from bench.records.columns import schema_of
 from tests.command import bench
 from tests.conftest import CONTENT, ROOT
@@ -75,7 +76,7 @@ def test_a_study_grades_its_answers_and_a_pack_runs_none(project, monkeypatch):
     # A sandbox that does not do what it should: the report says so, and it is tried again until it works, then no more.
     sandbox = project.folder / "src/bench/grading/sandbox.py"
     sound = sandbox.read_text()
-    sandbox.write_text(sound.replace('("assert False", "failed")', '("assert False", "passed")'))
+    sandbox.write_text(sound.replace('("return 3", "failed")', '("return 3", "passed")'))
     assert "grade" in project.run()
     assert "Answers are not graded: the sandbox says failed of a program that is to be passed" in report.read_text()
     assert "Answers are not graded: the sandbox says failed" in report.with_suffix(".html").read_text()
@@ -86,7 +87,8 @@ def test_a_study_grades_its_answers_and_a_pack_runs_none(project, monkeypatch):
     assert "not graded" not in report.read_text()
     assert project.run() == []
 
-    project.config["packed"] = True
+    digest = checksum(project.folder / "set.jsonl")
+    project.config |= {"packed": True, "files": {"set.jsonl": digest}}
     kept = shutil.move(grades, project.folder / "grades.parquet")
     assert "grade" not in project.run("--forcerun", "report")
     assert "pass@1" not in report.read_text()

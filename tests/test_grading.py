@@ -1,6 +1,8 @@
 """Answers that are programs: graded right where they are known to be right, wrong, endless or hostile, and compared with intervals that hold."""
 
 import json
+import textwrap
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -47,7 +49,7 @@ RIGHT = {
 
 @pytest.mark.parametrize("answer", RIGHT.values(), ids=RIGHT)
 def test_right_answers_pass_however_they_are_written(place, answer):
-    assert place.verdicts([program_of(TASK, answer)]) == ["passed"]
+    assert place.verdicts([(program_of(TASK, answer), TASK)]) == ["passed"]
 
 
 WRONG = {
@@ -69,17 +71,199 @@ WRONG = {
 
 @pytest.mark.parametrize("answer", WRONG.values(), ids=WRONG)
 def test_wrong_and_hostile_answers_fail(place, answer):
-    assert place.verdicts([program_of(TASK, answer)]) == ["failed"]
+    assert place.verdicts([(program_of(TASK, answer), TASK)]) == ["failed"]
+
+
+# Each does what is right only where it gets at the judge, or at its tests; in any other case it says something wrong, or ends.
+PAID = """
+import atexit, builtins, ctypes, gc, math, os, signal, sys
+
+def pay(space):
+    if "token" in space:
+        os.write(space["said"], space["token"])
+        os._exit(0)
+    if "end" in space:
+        space["end"](0)
+
+judge = open("/proc/self/stat").read().split()[3]
+"""
+CHEATS = {
+    "walks up its frames": """
+def double(x):
+    frame = sys._getframe()
+    while frame := frame.f_back:
+        pay(frame.f_globals)
+        pay(frame.f_locals)
+""",
+    "walks up a traceback's frames": """
+def double(x):
+    try:
+        raise ValueError
+    except ValueError as error:
+        frame = error.__traceback__.tb_frame
+        while frame := frame.f_back:
+            pay({**frame.f_globals, **frame.f_locals})
+""",
+    "looks through all objects": """
+def double(x):
+    for each in gc.get_objects():
+        if type(each) is dict:
+            pay(each)
+""",
+    "finds the tests among all objects": """
+def double(x):
+    words = b"".join([b"assert candi", b"date("])
+    found = [each for every in gc.get_objects() for each in gc.get_referents(every) if type(each) is bytes and words in each]
+    if any(each is not words for each in found):
+        return 2 * x
+""",
+    "reads on where the program came from": """
+def double(x):
+    return 2 * x if b"candidate" in os.read(0, 10**6) else 0
+""",
+    "takes the main module": """
+def double(x):
+    pay(vars(sys.modules["__main__"]))
+""",
+    "takes the module of the guard by a function's globals": """
+def double(x):
+    pay(signal.getsignal(signal.SIGXCPU).__globals__)
+""",
+    "ends with status 0": "\ndef double(x):\n    os._exit(0)\n",
+    "ends before it is asked": "\nos._exit(0)\n",
+    "ends when it ends": "\natexit.register(os._exit, 0)\nsys.exit(0)\n",
+    "becomes a program that ends with status 0": "\ndef double(x):\n    os.execv('/bin/true', ['true'])\n",
+    "writes to every descriptor": """
+def double(x):
+    for number in range(64):
+        try:
+            os.write(number, b"passed")
+        except OSError:
+            pass
+    os._exit(0)
+""",
+    "opens the judge's descriptors": """
+def double(x):
+    for number in range(3, 64):
+        try:
+            open(f"/proc/{judge}/fd/{number}", "wb")
+        except FileNotFoundError:
+            continue
+        return 2 * x
+""",
+    "opens the judge's memory": "\ndef double(x):\n    open(f'/proc/{judge}/mem', 'r+b')\n    return 2 * x\n",
+    "traces the judge": """
+def double(x):
+    return 2 * x if ctypes.CDLL(None).ptrace(16, int(judge), None, None) == 0 else 0
+""",
+    "becomes a program with more rights, and opens the judge's memory": """
+def double(x):
+    code = f"open('/proc/{judge}/mem', 'r+b'); import os, time; os.kill({judge}, 9)"
+    os.execv(sys.executable, [sys.executable, "-I", "-S", "-c", code])
+""",
+    "kills the judge": "\ndef double(x):\n    os.kill(os.getppid(), signal.SIGKILL)\n",
+    "interrupts the judge": "\ndef double(x):\n    os.kill(os.getppid(), signal.SIGINT)\n",
+    "equals everything": """
+class Everything(float):
+    def __eq__(self, other):
+        return True
+
+def double(x):
+    return Everything()
+""",
+    "has the judge run something": """
+class End:
+    def __reduce__(self):
+        return os._exit, (0,)
+
+def double(x):
+    return End()
+""",
+    "has the judge call something of Python's": """
+class End:
+    def __reduce__(self):
+        return exec, ("end(0)",)
+
+def double(x):
+    return End()
+""",
+    "changes what the tests use": "\nmath.pi = 0\ndef double(x):\n    return 4 if x == 2 else 0\n",
+    "takes the tests' errors away": """
+builtins.AssertionError = type("Nothing", (BaseException,), {})
+sys.excepthook = lambda *_: os._exit(0)
+def double(x):
+    raise BaseException
+""",
+    "raises what a program ends with": "\ndef double(x):\n    raise SystemExit(0)\n",
+}
+
+
+@pytest.mark.parametrize("isolated", [True, False])
+def test_an_answer_that_reaches_for_the_judge_fails(place, isolated):
+    place = replace(place, isolated=place.isolated and isolated)
+    verdicts = place.verdicts([(PAID + code, TASK) for code in CHEATS.values()])
+    assert {name for name, verdict in zip(CHEATS, verdicts, strict=True) if verdict == "passed"} == set()
+
+
+def test_files_of_an_answer_are_few_and_lie_in_its_folder(place, tmp_path):
+    if not place.isolated:
+        pytest.skip("unshare does not work here")
+    tmp_path.chmod(0o777)
+    right = "    return 2 * x\n"
+    programs = {
+        "one": "def double(x):\n    open('f', 'w').write('x')\n" + right,
+        "many": "def double(x):\n    for i in range(100): open(str(i), 'w')\n" + right,
+        "folders": "import os\ndef double(x):\n    for i in range(100): os.mkdir(str(i))\n" + right,
+        "large": "def double(x):\n    for i in range(20): open(str(i), 'wb').write(bytes(2**20))\n" + right,
+        "elsewhere": f"def double(x):\n    open({str(tmp_path / 'f')!r}, 'w')\n" + right,
+        "in memory": "def double(x):\n    open('/dev/shm/f', 'w')\n" + right,
+        "above": "def double(x):\n    open('../f', 'w')\n" + right,
+    }
+    verdicts = place.verdicts([(code, TASK) for code in programs.values()])
+    assert dict(zip(programs, verdicts, strict=True)) == {name: "passed" if name == "one" else "failed" for name in programs}
+    assert list(tmp_path.iterdir()) == []
+
+
+ASKED = {
+    "a list that is changed in place": ("x.sort()", "a = [2, 1]\n    assert f(a) is None and a == [1, 2]"),
+    "a dictionary and a set": ("x[0]['a'] = 2; x[1].add(3)", "a = {}; b = {1}\n    f([a, b]); c = [a, b]\n    f(c)\n    assert c == [{'a': 2}, {1, 3}]"),
+    "an error that is expected": ("raise ValueError('no such x')", "try:\n        f(1)\n        assert False\n    except ValueError as error:\n        assert str(error) == 'no such x'"),
+    "an error of the task's own": ("raise Odd('x')", "try:\n        f(1)\n        assert False\n    except Odd:\n        pass"),
+    "what comes one by one": ("yield from range(x)", "assert list(f(3)) == [0, 1, 2]"),
+    "sets, pairs and nothing": ("return {x}, (x, None), frozenset([x]), b'x', 1j, range(x)", "assert f(2) == ({2}, (2, None), frozenset([2]), b'x', 1j, range(2))"),
+    "numbers that are none": ("return [float('nan'), float('inf')]", "import math\n    assert math.isnan(f(1)[0]) and f(1)[1] == math.inf"),
+    "collections": ("import collections as c\n    return c.Counter(x), c.deque(x), c.OrderedDict(a=1), c.defaultdict(list, a=[1])", "assert [len(each) for each in f('aab')] == [2, 3, 1, 1] and f('aab')[0]['a'] == 2"),
+    "exact numbers and days": ("import datetime, decimal, fractions\n    return fractions.Fraction(1, x), decimal.Decimal('0.1'), datetime.date(2026, 1, x)", "assert str(f(3)[0]) == '1/3' and str(f(3)[1]) == '0.1' and f(3)[2].day == 3"),
+    "names of arguments": ("return x - y", "assert f(x=3, y=1) == 2 and f(3) == 3"),
+    "what the task brings along": ("return helper(x)", "assert f(2) == helper(2)"),
+    "many calls": ("return x + 1", "assert all(f(i) == i + 1 for i in range(1000))"),
+}  # fmt: skip
+GIVEN = "class Odd(Exception):\n    pass\n\n\ndef helper(x):\n    return x * 3\n\n\ndef f(x, y=0):\n"
+
+
+@pytest.mark.parametrize("said", ['    """ What it does. """\n', ""], ids=["with a docstring", "the head alone"])
+def test_functions_take_and_return_data_of_all_kinds(place, said):
+    programs = []
+    for body, test in ASKED.values():
+        task = Task("t", GIVEN + said, "f", f"def check(f):\n    {test}\n")
+        programs.append((program_of(task, f"    {body}\n"), task))
+    assert dict(zip(ASKED, place.verdicts(programs), strict=True)) == dict.fromkeys(ASKED, "passed")
+
+
+def test_a_test_that_calls_with_more_than_data_is_named(place):
+    task = Task("t/7", "def f(g):\n", "f", "def check(f):\n    assert f(lambda: 1) == 1\n")
+    with pytest.raises(BenchError, match="task t/7: its tests call f with what is no data"):
+        place.verdicts([("def f(g):\n    return g()\n", task)])
 
 
 def test_output_without_bounds_goes_nowhere(place):
     program = program_of(TASK, "```python\ndef double(x):\n    print('x' * 10**7)\n    return 2 * x\n```")
-    assert place.verdicts([program]) == ["passed"]
+    assert place.verdicts([(program, TASK)]) == ["passed"]
 
 
 def test_what_does_not_end_is_ended(place):
     endless, patient = (
-        program_of(TASK, f"```python\nimport time\ndef double(x):\n    while True: {what}\n```")
+        (program_of(TASK, f"```python\nimport time\ndef double(x):\n    while True: {what}\n```"), TASK)
         for what in ("pass", "time.sleep(1)")
     )
     assert place.verdicts([endless, patient, endless]) == ["timeout"] * 3
@@ -89,7 +273,8 @@ def test_no_network(place):
     if not place.isolated:
         pytest.skip("unshare does not work here")
     dial = "import socket\nlistening = socket.create_server(('127.0.0.1', 0))\nsocket.create_connection(listening.getsockname(), 1)"
-    assert place.verdicts([dial]) == ["failed"]  # loopback is down, too
+    dial = "def double(x):\n" + textwrap.indent(dial, "    ") + "\n    return 2 * x\n"
+    assert place.verdicts([(dial, TASK)]) == ["failed"]  # loopback is down, too
 
 
 def test_a_set_is_read_by_what_is_sent_and_refused_where_it_cannot_be_graded(tmp_path):

@@ -12,7 +12,8 @@ from bench.grading.program import program_of
 from bench.grading.sandbox import sandbox
 
 _OPEN = (
-    "Warning: programs are not cut off from the network here (`unshare` does not work); the other limits hold. See SECURITY.md."
+    "Warning: programs are not cut off from the network and from your files here (`unshare` does not work, or Linux is older than "
+    "5.12); the other limits hold. See SECURITY.md."
 )
 
 
@@ -28,7 +29,7 @@ def grade(
         Rows of the table `grades` (docs/reference/analysis.md).
 
     Raises:
-        BenchError: the sandbox cannot tell right programs from wrong ones here.
+        BenchError: the sandbox cannot tell right programs from wrong ones here, or a task's tests need more than data.
     """
     asked = [
         ((run["deployment"], run["run"], run["digest"]), tasks[answer["prompt_digest"]], answer["answer"])
@@ -37,7 +38,7 @@ def grade(
         for answer in run["kept_answers"] or ()
         if answer["answer"] is not None and answer["prompt_digest"] in tasks
     ]
-    programs = [program_of(task, answer) for _, task, answer in asked if isinstance(task, Task)]
+    programs = [(program_of(task, answer), task) for _, task, answer in asked if isinstance(task, Task)]
     ran = iter(_ran(programs, say) if programs else ())
     right: dict[tuple[tuple[str, str, str], str], list[bool]] = defaultdict(list)
     for run, task, answer in asked:
@@ -48,7 +49,7 @@ def grade(
     ]
 
 
-def _ran(programs: Sequence[str], say: Callable[[str], None]) -> list[bool]:
+def _ran(programs: Sequence[tuple[str, Task]], say: Callable[[str], None]) -> list[bool]:
     """Whether each program passes its tests."""
     with sandbox() as place:
         if not place.isolated:

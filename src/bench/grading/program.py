@@ -14,7 +14,7 @@ _LEFT = re.compile(r"\n(?:class |def |#|if |print\(|assert |```)")
 
 
 def program_of(task: Task, answer: str) -> str:
-    """The program of an answer: code that defines the function that was asked for, and the call of its tests.
+    """The program of an answer: code that defines the function that was asked for.
 
     Of several blocks of code, the first that defines the function counts, else the first; without blocks, the text from its first line
     of code on. What stands ahead of the function in the task, such as imports, stands ahead of the answer's. An answer that does not
@@ -29,13 +29,9 @@ def program_of(task: Task, answer: str) -> str:
         whole = answer[first.start() :]
     if whole is not None:
         heads = list(defines.finditer(task.prompt))
-        return _tested(task, (task.prompt[: heads[-1].start()] if heads else "") + whole)
+        return (task.prompt[: heads[-1].start()] if heads else "") + whole
     rest = blocks[0] if blocks else answer
     if blocks and not rest[:1].isspace():
         rest = textwrap.indent(rest, "    ")
     end = _LEFT.search(rest)
-    return _tested(task, task.prompt + (rest[: end.start()] if end else rest))
-
-
-def _tested(task: Task, code: str) -> str:
-    return f"{code}\n{task.test}\ncheck({task.entry_point})\n"
+    return task.prompt + (rest[: end.start()] if end else rest)
