@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from bench.cli import main
-from bench.verify.again import run_workflow
+from bench.verify.again import copy_measurements, run_workflow
 from bench.verify.made import without_names
 from tests.forked import FORKING
 from tests.packs import rewritten
@@ -136,6 +136,40 @@ def test_what_the_page_and_the_manifest_say_is_checked_in_a_folder_of_another_na
     assert {path: path.stat().st_mtime_ns for path in Path("copy").rglob("*")} == before
     assert Path("study.yaml").is_file()
     assert Path("copy/.study.yaml").read_text() == "the user's own"
+
+
+@pytest.mark.usefixtures("_copy")
+def test_nothing_that_the_repeated_workflow_gets_leads_to_the_user_s_files(capsys, monkeypatch, tmp_path):
+    """A run's record may name any file beside it, also one that a job writes."""
+    (tmp_path / "prompts.jsonl").write_text('{"prompt": "Hello"}')
+    record = runs()[0] / "run.json"
+    edit(record, lambda content: content["files"].update({"summary.json": hashlib.sha256(b"{}").hexdigest()}))
+    (record.parent / "summary.json").write_text("{}")
+    copied, led = [], []
+
+    def workflow(_study, _targets, to, _say):
+        copied.extend(to.rglob("*"))
+        led.extend(path for path in copied if path.is_symlink() or (path.is_file() and path.stat().st_nlink > 1))
+        return "it was only looked at"
+
+    monkeypatch.setattr("bench.verify.results.run_workflow", workflow)
+    verified(capsys, "results")
+    assert "summary.json" in {path.name for path in copied}
+    assert led == []
+
+
+def test_a_study_s_files_are_copied_where_it_names_them(tmp_path, monkeypatch):
+    names = ("own/a.jsonl", "../b.jsonl", "../../c/c.jsonl", "own/../../d.jsonl", "gone.jsonl", str(tmp_path / "e.jsonl"))
+    (tmp_path / "x/y/z").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "x/y/z")
+    for name in (*names[:4], names[5]):
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).write_text(name)
+    (to := tmp_path / "to").mkdir()
+    here = copy_measurements(Path("results"), [], names, to)
+    assert [(here / name).read_text() for name in names[:4]] == [*names[:4]]
+    assert all(path.resolve().is_relative_to(to) for path in to.rglob("*"))
+    assert len([path for path in to.rglob("*") if path.is_file()]) == 4
 
 
 def test_what_nobody_touched_is_intact(there, monkeypatch, capsys):

@@ -15,9 +15,8 @@ import yaml
 from bench.records.checksums import files_of
 from bench.records.run import RECORD
 from bench.shipped import ROOT, SNAKEFILE
-from bench.study import Paths
+from bench.study import Paths, Plan
 
-_OF_A_WORKFLOW = {".snakemake", ".snakemake.lock", "logs", "profiles", "results"}
 _CONFIG = ".verified.yaml"
 _LAST_CHARACTERS = 600
 
@@ -37,32 +36,41 @@ def summary_of(run: Path) -> str:
     return Paths.RUN_SUMMARY.format(deployment=run.parent.name, run=run.name)
 
 
-def copy_measurements(folder: Path, runs: Collection[Path], beside: Path, to: Path) -> Path:
+def locks_of(plan: Plan) -> list[str]:
+    """The lock files that a study names: their digests are part of its runs'."""
+    every = [
+        *(engine.locks for engine in plan.config.engines.values()),
+        *(spec.router_locks for spec in plan.deployments.values()),
+    ]
+    return [lock for locks in every for lock in locks]
+
+
+def copy_measurements(folder: Path, runs: Collection[Path], files: Collection[str], to: Path) -> Path:
     """Put into a new working directory what a study's sessions left in `folder`, with nothing that was made of it.
 
+    All of it is copies: a record names any file beside it, and no job may reach what was measured.
+
     Args:
-        folder: of results, or of a pack. runs: folders in it, of those whose raw records are whole. beside: the working directory in
-            which the study's files are. to: an empty folder.
+        folder: of results, or of a pack. runs: folders in it, of those whose raw records are whole.
+        files: that the study names, by their paths from this working directory; those that are not here are left out.
+        to: an empty folder.
 
     Returns:
-        The working directory: as deep below `to` as `beside` is below the root, among links to all that lies on its way, so that a
-        study may name its files by paths such as `../prompts.jsonl`.
+        The working directory: so deep below `to` that paths such as `../prompts.jsonl` stay in it.
     """
-    here = to
-    for above in [*reversed(beside.parents), beside]:
-        here = here / (above.name or "root")
-        here.mkdir()
-        following = next((part for part in beside.parts[len(above.parts) :]), None)
-        for entry in above.iterdir() if os.access(above, os.R_OK) else ():
-            ours = entry in (folder, to) or to.is_relative_to(entry) or (above == beside and entry.name in _OF_A_WORKFLOW)
-            if entry.name not in (following, _CONFIG) and not ours:
-                (here / entry.name).symlink_to(entry)
+    own = [file for file in files if not Path(file).is_absolute()]
+    here = to.joinpath("study", *max((_ups(file) for file in own), key=len, default=[]))
+    here.mkdir(parents=True)
+    for file in own:
+        if Path(file).is_file():
+            (here / file).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, here / file)
     results = here / Paths.RESULTS
     for run in runs:
         copy = results / "runs" / key_of(run)
         copy.mkdir(parents=True)
         for name in (*files_of(run / RECORD), RECORD):
-            (copy / name).symlink_to(run / name)
+            shutil.copy2(run / name, copy)
     if (folder / "deployments").is_dir():
         shutil.copytree(folder / "deployments", results / "deployments", ignore=shutil.ignore_patterns("*.log"))
     if (grades := at(folder, Paths.GRADES)).is_file():  # answers are not run again, and what is drawn of their grades is
@@ -72,6 +80,11 @@ def copy_measurements(folder: Path, runs: Collection[Path], beside: Path, to: Pa
         (results / "tuning").mkdir()
         shutil.copy(tuning, results / "tuning")
     return here
+
+
+def _ups(file: str) -> list[str]:
+    """A folder for each of those above the working directory through which a path leads."""
+    return ["study" for part in Path(os.path.normpath(file)).parts if part == ".."]
 
 
 def run_workflow(study: Mapping[str, Any], targets: Collection[str], to: Path, say: Callable[[str], None]) -> str:

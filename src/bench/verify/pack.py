@@ -10,7 +10,7 @@ from bench.errors import BenchError, count_text
 from bench.records.pack import PackIndex
 from bench.store.pack import STUDY
 from bench.store.unpack import extract, runs_of_visits, study_of
-from bench.verify.again import copy_measurements, key_of, run_workflow, summary_of
+from bench.verify.again import copy_measurements, key_of, locks_of, run_workflow, summary_of
 from bench.verify.check import Check
 from bench.verify.made import check_parsed
 from bench.verify.raw import check_definitions, check_deployments, check_raw
@@ -41,13 +41,13 @@ def verify_pack(file: Path, say: Callable[[str], None]) -> list[Check]:
         files.differs += [f"{each}: missing, or not what was packed (SHA-256 in pack.json)" for each in sorted(wrong)]
         raw, records, intact = check_raw(folder)
         unknown = list(_UNKNOWN)
-        runs, specs, known = Check("runs of its study"), None, []
+        runs, specs, known, locks = Check("runs of its study"), None, [], []
         try:
             plan = study_of(folder)
         except BenchError as error:
             runs.unchecked.append(f"these sources do not take its study: {error}")
         else:
-            specs = plan.deployments
+            specs, locks = plan.deployments, locks_of(plan)
             visits = runs_of_visits(plan, folder)
             defined = {run.key: run.digest for run in (*plan.runs, *visits)}
             specs = {**specs, **{run.deployment.name: run.deployment for run in visits}}
@@ -62,7 +62,7 @@ def verify_pack(file: Path, say: Callable[[str], None]) -> list[Check]:
         said = ""
         if known:
             say("parsing its runs")
-            again = copy_measurements(folder, known, Path.cwd(), again)
+            again = copy_measurements(folder, known, locks, again)
             study = {**read_yaml(folder / STUDY), "select": [*map(key_of, known)]}
             said = run_workflow(study, [summary_of(run) for run in known], again, say)
         checks = [

@@ -15,7 +15,7 @@ from bench.records.files import UNREADABLE, read_object
 from bench.records.run import RunRecord
 from bench.store.pack import packed_study
 from bench.study import Paths, Plan, RunSpec, load_file
-from bench.verify.again import at, copy_measurements, key_of, run_workflow, summary_of
+from bench.verify.again import at, copy_measurements, key_of, locks_of, run_workflow, summary_of
 from bench.verify.check import Check
 from bench.verify.made import check_figures, check_models, check_parsed, check_report, check_runs, check_tables, drawn_by
 from bench.verify.raw import check_definitions, check_deployments, check_raw
@@ -94,7 +94,8 @@ def _make_again(
     runs = [run for run in intact if of_study.get(key_of(run)) == records[run].digest]
     lost = sorted(of_study.keys() - set(map(key_of, runs)))
     measured = [run for run in intact if key_of(run) in drawn.known]
-    here = copy_measurements(folder, measured, folder.parent, to)
+    files = [*locks_of(drawn.plan), *(file for workload in drawn.plan.config.workloads.values() for file in workload.files)]
+    here = copy_measurements(folder, measured, files, to)
     study = packed_study(read_yaml(drawn.file), drawn.plan, [*map(key_of, runs), *drawn.searches])
     targets = [summary_of(run) for run in runs] if lost else [Paths.MANIFEST]
     said = run_workflow(study, targets, here, say) if runs else ""
