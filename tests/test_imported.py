@@ -120,7 +120,15 @@ def test_chunks_fewer_than_tokens_leave_no_itl(tmp_path):
 @pytest.mark.parametrize(
     ("write", "load"),
     [
-        (lambda folder: vllm(folder, max_concurrency=None), ("burst", "concurrency", 5.0)),
+        (lambda folder: vllm(folder, max_concurrency=None, start_times=[77.0] * 5), ("burst", "concurrency", 5.0)),
+        (
+            lambda folder: vllm(folder, max_concurrency=9, start_times=[77.0, 77.01, 77.02, 77.03, 77.04]),
+            ("burst", "concurrency", 5.0),
+        ),
+        (lambda folder: vllm(folder, max_concurrency=None), ("trace", "time_scale", 1.0)),  # a tenth of a second apart
+        (lambda folder: vllm(folder, max_concurrency=5), ("trace", "time_scale", 1.0)),
+        (lambda folder: vllm(folder, max_concurrency=1), ("closed", "concurrency", 1.0)),
+        (lambda folder: vllm(folder, backend=None, endpoint_type="openai"), ("closed", "concurrency", 2.0)),
         (lambda folder: vllm(folder, request_rate=3.5, max_concurrency=None), ("poisson", "request_rate", 3.5)),
         (
             lambda folder: vllm(folder, request_rate=3.5, max_concurrency=None, burstiness=2.0),
@@ -148,6 +156,7 @@ def test_loads(write, load, tmp_path):
     [
         (lambda folder: vllm(folder, request_rate=3.5, ramp_up_strategy="linear", max_concurrency=None), "ramp_up_strategy"),
         (lambda folder: vllm(folder, request_rate=3.5), "max_concurrency is 2"),
+        (lambda folder: vllm(folder, max_concurrency=3, start_times=[1, 2, 3, 4, 5]), "the first 3 left over 2 s"),
         (
             lambda folder: guidellm(folder, strategy={"type_": "poisson", "rate": 3.5, "max_concurrency": 3}),
             "max_concurrency is 3",
@@ -292,6 +301,16 @@ def test_no_number_stops_a_file_only_where_it_is_read(tmp_path):
 def test_a_file_that_is_not_as_its_tool_writes_it_names_the_key(tmp_path):
     for write, changes, said in (
         (vllm, {"num_prompts": "many"}, "num_prompts is 'many'"),
+        (vllm, {"request_rate": "4.0"}, "request_rate is '4.0', and no number"),
+        (vllm, {"p99_ttft_ms": "79.7"}, "p99_ttft_ms is '79.7', and no number"),
+        (vllm, {"ttfts": ["0.05"] * 5}, "ttfts[0] is '0.05'"),
+        (vllm, {"completed": 9}, "start_times has 5 requests, and completed and failed come to 10: 5 are missing"),
+        (vllm, {"completed": 9, "failed": None}, "come to 9: 4 are missing"),
+        (vllm, {"completed": 2, "failed": 0}, "come to 2: 3 are not counted"),
+        (aiperf, {"request_count": {"avg": 12.0}}, "profile_export.jsonl has 5 requests"),
+        (aiperf, {"request_count": {"avg": 12.0}}, "come to 13: 8 are missing"),
+        (aiperf, {"request_count": {"avg": "4.0"}}, "request_count is '4.0', and no number"),
+        (aiperf, {"time_to_first_token": {"avg": "65"}}, "avg is '65', and no number"),
         (vllm, {"ttfts": [0.1]}, "not of one length"),
         (vllm, {"backend": "openai-embeddings"}, "backend is 'openai-embeddings'"),
         (guidellm, {"benchmarks": []}, "benchmarks is empty"),
@@ -299,6 +318,58 @@ def test_a_file_that_is_not_as_its_tool_writes_it_names_the_key(tmp_path):
     ):
         with pytest.raises(BenchError, match=re.escape(said)):
             read_peers(write(tmp_path, **changes))
+
+
+def of_guidellm(change):
+    """Writes GuideLLM's report with its benchmark changed."""
+
+    def write(folder):
+        file = guidellm(folder)
+        content = json.loads(file.read_text())
+        change(content, content["benchmarks"][0])
+        file.write_text(json.dumps(content))
+        return file
+
+    return write
+
+
+def test_a_report_of_samples_says_how_many_it_lacks(tmp_path):
+    file = of_guidellm(lambda _, each: each["requests"]["successful"].clear())(tmp_path)
+    said = bench("import", file).stdout
+    assert "it holds 1 of the 5 requests that it counts, so it is a line of this table alone" in said
+
+
+@pytest.mark.parametrize(
+    ("write", "seen", "read"),
+    [
+        (of_guidellm(lambda content, each: (content.pop("metadata"), each.pop("config"))), "does not name the version", "0.8.1"),
+        (of_guidellm(lambda content, each: content["metadata"].update(guidellm_version="0.5.0") or each.pop("config")), "GuideLLM 0.5.0", "0.8.1"),
+        (of_guidellm(lambda content, _: content.update(metadata={"version": 1}, benchmarks=[{"args": {}}])), "does not name the version", "0.8.1"),
+        (lambda folder: aiperf(folder, aiperf_version="0.3.0", input_config={"loadgen": {"concurrency": 2}}), "AIPerf 0.3.0", "0.13"),
+        (lambda folder: aiperf(folder, aiperf_version=None, input_config={}), "does not name the version", "0.13"),
+        (lambda folder: vllm(folder, start_times=None, total_output_tokens=None), "does not name the version", "0.32"),
+    ],
+)  # fmt: skip
+def test_another_version_s_file_names_it_and_those_that_are_read(write, seen, read, tmp_path):
+    with pytest.raises(BenchError, match=rf"{seen}.*files of {re.escape(read)} are read.*Copy the file again, or run"):
+        read_peers(write(tmp_path))
+
+
+def test_an_older_inference_perf_is_named_too(tmp_path):
+    file = inference_perf(tmp_path)
+    old = [each | {"info": {"input_tokens": 64, "output_tokens": 5}} for each in json.loads(file.read_text())]
+    file.write_text(json.dumps(old))
+    with pytest.raises(BenchError, match=r"request_metrics is missing. It does not name the version.*files of 0\.7 are read"):
+        read_peers(file)
+
+
+@pytest.mark.parametrize("metric", ["time_to_first_token", "request_latency", "output_sequence_length"])
+def test_a_record_s_number_as_text_is_refused(metric, tmp_path):
+    file = aiperf(tmp_path)
+    records = tmp_path / "profile_export.jsonl"
+    records.write_text(re.sub(rf'("{metric}": {{"value": )([^,]+)', r'\1"\2"', records.read_text()))
+    with pytest.raises(BenchError, match=f"{metric} is '.*', and no number"):
+        read_peers(file)
 
 
 def leaves(content, path=()):
@@ -337,7 +408,7 @@ def test_files_that_stand_together_are_asked_for(tmp_path):
     with pytest.raises(BenchError, match="a part of inference-perf's results"):
         read_peers(tmp_path / "stage_0_lifecycle_metrics.json")
     inference_perf(tmp_path, stage={"load_summary": {"count": 7, "concurrency": 2}})
-    with pytest.raises(BenchError, match="5 requests, and the stages beside it 7"):
+    with pytest.raises(BenchError, match="5 requests, and the stages beside it 7: 2 are missing"):
         read_peers(file)
     (tmp_path / "stage_0_lifecycle_metrics.json").unlink()
     with pytest.raises(BenchError, match=r"stage_0_lifecycle_metrics\.json: no such file"):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.errors import BenchError
-from bench.imported.kind import Definition, Format, PeerRun, failure, held, request, seconds
+from bench.imported.kind import Definition, Format, PeerRun, all_there, failure, held, number, request, seconds
 from bench.records.files import UNREADABLE, typed
 from bench.records.request import RequestRecord
 
@@ -40,6 +40,7 @@ _DEFINITIONS = (
 )
 _KEYS = {"avg": "mean", "p50": "p50", "p90": "p90", "p95": "p95", "p99": "p99"}
 _AGGREGATES, _RECORDS = "profile_export_aiperf.json", "profile_export.jsonl"
+_ANY = {"aiperf_version", "request_latency", "request_throughput", "records"}  # the first, or what its first versions had
 _ARRIVALS = {"poisson": "poisson", "gamma": "gamma", "constant": "constant"}
 _OTHER = ("concurrency_ramp", "rate_ramp", "prefill_concurrency")
 _CANCELLED = 499  # of a request that the client itself ended; source: aiperf/transports/aiohttp_client.py
@@ -93,9 +94,14 @@ def _read(path: Path, content: Any) -> list[PeerRun]:
     if len(phases) > 1:
         raise ValueError(f"input_config.phases: {len(phases)} phases after warm-up are no load that is read")
     (phase,) = phases
-    records = _records(path.with_name(path.stem.removesuffix("_aiperf") + ".jsonl"))
+    file = path.with_name(path.stem.removesuffix("_aiperf") + ".jsonl")
+    sent = _records(file)
+    if sent and "request_count" in content:
+        counted = sum(int(_average(content, name) or 0) for name in ("request_count", "error_request_count"))
+        all_there(file.name, len(sent), "request_count and error_request_count come to", counted)
+    records = [each for each in sent if each.error is None or each.error.get("code") != _CANCELLED]
     begun = min((each.metadata.request_start_ns for each in records), default=None)
-    count = len(records) or int((content.get("request_count") or {}).get("avg") or phase.requests or 0)
+    count = len(records) or int(_average(content, "request_count") or phase.requests or 0)
     arrival, axis, level = _load(phase, count)
     return [
         PeerRun(
@@ -137,7 +143,7 @@ def _load(phase: _Phase, requests: int) -> tuple[str, str, float]:
 
 
 def _records(file: Path) -> list[_Record]:
-    """Those of the measured phase, in the order of sending, without those that the client cancelled; none where the file is missing."""
+    """Those of the measured phase, in the order of sending; none where the file is missing."""
     if not file.exists():
         return []
     found = []
@@ -148,11 +154,7 @@ def _records(file: Path) -> list[_Record]:
         raise BenchError(
             f"{file}: line {number} is no record of a request of AIPerf: {error}. Copy the file again from where it was written."
         ) from None
-    measured = (
-        each
-        for each in found
-        if each.metadata.benchmark_phase != "warmup" and (each.error is None or each.error.get("code") != _CANCELLED)
-    )
+    measured = (each for each in found if each.metadata.benchmark_phase != "warmup")
     return sorted(measured, key=lambda each: each.metadata.request_start_ns)
 
 
@@ -186,7 +188,12 @@ def _requests(records: Sequence[_Record]) -> Iterator[RequestRecord]:
 
 def _value(record: _Record, metric: str, scale: float = 1.0) -> float | None:
     value = (record.metrics.get(metric) or {}).get("value")
-    return scale * value if isinstance(value, int | float) else None
+    return None if value is None else scale * number(value, metric)
+
+
+def _average(content: Mapping[str, Any], metric: str) -> float | None:
+    value = (content.get(metric) or {}).get("avg")
+    return None if value is None else number(value, metric)
 
 
 def _reported(content: Mapping[str, Any]) -> dict[str, float]:
@@ -201,9 +208,8 @@ def _reported(content: Mapping[str, Any]) -> dict[str, float]:
         **mean("input_sequence_length", "counted_prompt_tokens"),
         **mean("output_sequence_length", "counted_output_tokens"),
     }
-    failed = (content.get("error_request_count") or {}).get("avg") or 0.0
     if "ok" in reported:
-        reported["requests"] = reported["ok"] + failed
+        reported["requests"] = reported["ok"] + (_average(content, "error_request_count") or 0.0)
     for ours, its in (("ttft", "time_to_first_token"), ("itl", "inter_token_latency"), ("e2e", "request_latency")):
         reported |= seconds(content.get(its) or {}, 1e-3, {key: f"{ours}_{name}_s" for key, name in _KEYS.items()})
     return reported
@@ -215,9 +221,10 @@ AIPERF = Format(
     file=f"{_AGGREGATES} of its artifacts, beside {_RECORDS}",
     versions="0.13",
     definitions=_DEFINITIONS,
-    is_result=lambda content: isinstance(content, dict) and {"aiperf_version", "input_config"} <= content.keys(),
+    is_result=lambda content: isinstance(content, dict) and "input_config" in content and not _ANY.isdisjoint(content),
     is_part=lambda content: (
         isinstance(content, dict) and {"metadata", "metrics"} <= content.keys() and "benchmarks" not in content
     ),
+    version=lambda content: None if content.get("aiperf_version") is None else str(content["aiperf_version"]),
     read=_read,
 )

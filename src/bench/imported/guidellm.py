@@ -54,6 +54,13 @@ class _Request:
 
 
 @dataclass(frozen=True)
+class _Totals:
+    successful: int = 0
+    errored: int = 0
+    total: int = 0
+
+
+@dataclass(frozen=True)
 class _Requests:
     successful: tuple[_Request, ...]
     incomplete: tuple[_Request, ...] = ()
@@ -104,10 +111,10 @@ def _read(_: Path, content: Any) -> list[PeerRun]:
 
 
 def _run(report: _Report, benchmark: _Benchmark) -> PeerRun:
-    totals = benchmark.metrics.get("request_totals") or {}
-    kept = {"successful": benchmark.requests.successful, "errored": benchmark.requests.errored}
-    whole = all(len(requests) == totals.get(name) for name, requests in kept.items())
-    arrival, axis, level = _load(benchmark.config.strategy, int(totals.get("total") or 0))
+    totals = _totals(benchmark)
+    kept = len(benchmark.requests.successful), len(benchmark.requests.errored)
+    whole = kept == (totals.successful, totals.errored)
+    arrival, axis, level = _load(benchmark.config.strategy, totals.total)
     form = str(benchmark.config.backend.get("request_format") or "")
     return PeerRun(
         version=report.metadata.guidellm_version,
@@ -119,8 +126,14 @@ def _run(report: _Report, benchmark: _Benchmark) -> PeerRun:
         level=level,
         requests=_requests(benchmark.requests) if whole else (),
         reported=_reported(benchmark),
-        lacks="GuideLLM keeps the first and the last moment of an answer alone",
+        lacks="GuideLLM keeps the first and the last moment of an answer alone"
+        if whole
+        else f"it holds {sum(kept)} of the {totals.successful + totals.errored} requests that it counts",
     )
+
+
+def _totals(benchmark: _Benchmark) -> _Totals:
+    return typed(_Totals, benchmark.metrics.get("request_totals") or {}, "metrics.request_totals")
 
 
 def _load(strategy: _Strategy, requests: int) -> tuple[str, str, float]:
@@ -189,10 +202,10 @@ def _reported(benchmark: _Benchmark) -> dict[str, float]:
             if (mean := summary(metric).get("mean")) is not None:
                 yield ours, mean
 
-    totals = benchmark.metrics.get("request_totals") or {}
     reported = {"duration_s": benchmark.duration, **dict(means())}
-    if totals:
-        reported |= {"requests": float(totals["successful"] + totals["errored"]), "ok": float(totals["successful"])}
+    if benchmark.metrics.get("request_totals"):
+        totals = _totals(benchmark)
+        reported |= {"requests": float(totals.successful + totals.errored), "ok": float(totals.successful)}
     for ours, metric, scale in (
         ("ttft", "time_to_first_token_ms", 1e-3),
         ("tpot", "time_per_output_token_ms", 1e-3),
@@ -203,12 +216,26 @@ def _reported(benchmark: _Benchmark) -> dict[str, float]:
     return reported
 
 
+def _is_report(content: Any) -> bool:
+    """Whether GuideLLM wrote it; until 0.4 without metadata."""
+    found = content.get("benchmarks") if isinstance(content, dict) else None
+    return isinstance(found, list) and (
+        "metadata" in content or any(isinstance(each, dict) and "metrics" in each for each in found)
+    )
+
+
+def _version(content: Any) -> str | None:
+    metadata = content.get("metadata")
+    return str(metadata["guidellm_version"]) if isinstance(metadata, dict) and "guidellm_version" in metadata else None
+
+
 GUIDELLM = Format(
     name="guidellm",
     title="GuideLLM",
     file="the JSON of `guidellm run --output kind=json,path=FILE`",
     versions="0.8.1",
     definitions=_DEFINITIONS,
-    is_result=lambda content: isinstance(content, dict) and {"metadata", "benchmarks"} <= content.keys(),
+    is_result=_is_report,
+    version=_version,
     read=_read,
 )

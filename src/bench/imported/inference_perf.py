@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.errors import BenchError
-from bench.imported.kind import Definition, Format, PeerRun, failure, held, request, seconds
+from bench.imported.kind import Definition, Format, PeerRun, all_there, failure, held, request, seconds
 from bench.records.files import UNREADABLE, typed
 from bench.records.request import RequestRecord
 from bench.yaml_file import read_yaml
@@ -107,10 +107,7 @@ def _read(path: Path, content: Any) -> list[PeerRun]:
     requests = [typed(_Request, each, f"[{i}]", most=math.inf) for i, each in enumerate(content)]
     requests.sort(key=lambda each: each.start_time)
     stages = _stages(path)
-    if sum(stage.load_summary.count for stage in stages) != len(requests):
-        raise ValueError(
-            f"it has {len(requests)} requests, and the stages beside it {' + '.join(str(stage.load_summary.count) for stage in stages)}"
-        )
+    all_there("it", len(requests), "the stages beside it", sum(stage.load_summary.count for stage in stages))
     config = _beside(path, _CONFIG)
     known = typed(_Configuration, read_yaml(config)) if config.exists() else None
     runs, at = [], 0

@@ -88,7 +88,8 @@ class Format:
     Attributes:
         name: in names of folders. title: the tool's. file: which file is read, and how the tool is asked for it.
         versions: whose files were read. definitions: what the tool defines otherwise.
-        is_result: whether a JSON value is what `read` takes. is_part: whether it is another file of the same run.
+        is_result: whether the tool wrote a JSON value, in any version. is_part: whether it is another file of the same run.
+        version: of the tool that wrote the value; None where it does not say.
         read: the runs in a file; its JSON value is given too. It raises ValueError where the value is not as expected.
     """
 
@@ -99,12 +100,42 @@ class Format:
     definitions: tuple[Definition, ...]
     is_result: Callable[[Any], bool]
     is_part: Callable[[Any], bool] = lambda _: False
+    version: Callable[[Any], str | None] = lambda _: None
     read: Callable[[Path, Any], list[PeerRun]]
 
 
 def seconds(values: Mapping[str, Any], scale: float, columns: Mapping[str, str]) -> dict[str, float]:
-    """What a tool reports of times, by our column (s). Args: scale: of its unit. columns: our column by the tool's key."""
-    return {ours: scale * values[key] for key, ours in columns.items() if values.get(key) is not None}
+    """What a tool reports of times, by our column (s). Args: scale: of its unit. columns: our column by the tool's key.
+
+    Raises:
+        ValueError: a value is no number.
+    """
+    return {ours: scale * number(values[key], key) for key, ours in columns.items() if values.get(key) is not None}
+
+
+def number(value: Any, key: str) -> float:
+    """`value`, if it is a number.
+
+    Raises:
+        ValueError: it is none, such as one that is written as text.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"{key} is {shown(value)}, and no number")
+    return value
+
+
+def all_there(where: str, records: int, by: str, counted: int) -> None:
+    """Refuse a list of requests beside a count of more, or of fewer.
+
+    Args:
+        where: what holds the records. by: what counts them.
+
+    Raises:
+        ValueError: it says how many are missing.
+    """
+    if records != counted:
+        odd = f"{counted - records} are missing" if records < counted else f"{records - counted} are not counted"
+        raise ValueError(f"{where} has {records} requests, and {by} {counted}: {odd}")
 
 
 def held(concurrency: int, requests: int) -> tuple[str, str, float]:

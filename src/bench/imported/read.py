@@ -57,8 +57,7 @@ def _of_file(path: Path, *, among_others: bool = False) -> Iterator[tuple[Format
                 except _ODD as error:
                     said = str(error) if isinstance(error, ValueError) else repr(error)
                     raise BenchError(
-                        f"{path}: not as {form.title} {form.versions} writes it: {said}. Expected: {form.file}. Copy the file "
-                        f"again, or run {form.title} again."
+                        f"{path}: not as {form.title} {form.versions} writes it: {said}. {_remedy(form, value)}"
                     ) from None
                 break
             if form.is_part(value) and not among_others:
@@ -81,5 +80,15 @@ def _values(path: Path) -> list[Any]:
     return values
 
 
+def _remedy(form: Format, value: Any) -> str:
+    """What to do with a file that is not read: another version's may have another shape."""
+    seen = form.version(value)
+    if seen is not None and seen.startswith(form.versions):
+        return f"Expected: {form.file}. Copy the file again, or run {form.title} again."
+    wrote = "It does not name the version that wrote it" if seen is None else f"{form.title} {seen} wrote it"
+    again = f"Copy the file again, or run {form.title} {form.versions}."
+    return f"{wrote}; files of {form.versions} are read. Expected: {form.file}. {again}"
+
+
 def _expected() -> str:
-    return "Expected: " + "; ".join(f"{form.title}: {form.file}" for form in FORMATS.values()) + "."
+    return "Expected: " + "; ".join(f"{form.title} {form.versions}: {form.file}" for form in FORMATS.values()) + "."

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.imported.kind import Definition, Format, PeerRun, failure, held, request, seconds
+from bench.imported.kind import Definition, Format, PeerRun, all_there, failure, held, number, request, seconds
 from bench.records.files import typed
 from bench.records.request import RequestRecord
 
@@ -24,11 +24,15 @@ _DEFINITIONS = (
 )
 
 
+# Within `_AT_ONCE_S`, and `_EACH_S` for each request, leaves what the client sends at once; else it follows a timed trace, whose file
+# says `inf` too. convention: a client's own work on a request takes about 1 ms
+_AT_ONCE_S, _EACH_S = 0.1, 0.01
+
+
 @dataclass(frozen=True)
 class _Result:
     """The keys that are read; times in seconds, reported ones in ms."""
 
-    backend: str
     model_id: str
     num_prompts: int
     request_rate: float | str
@@ -38,6 +42,8 @@ class _Result:
     total_output_tokens: int
     request_throughput: float
     output_throughput: float
+    backend: str | None = None
+    endpoint_type: str | None = None
     burstiness: float | None = None
     max_concurrency: int | None = None
     ramp_up_strategy: str | None = None
@@ -53,8 +59,9 @@ class _Result:
 
 def _read(_: Path, content: Any) -> list[PeerRun]:
     result = typed(_Result, content)
-    if result.backend not in _ENDPOINTS:
-        raise ValueError(f"backend is {result.backend!r}, and only {', '.join(_ENDPOINTS)} are read")
+    backend = result.backend or result.endpoint_type  # its name until 0.10
+    if backend not in _ENDPOINTS:
+        raise ValueError(f"backend is {backend!r}, and only {', '.join(_ENDPOINTS)} are read")
     arrival, axis, level = _load(result)
     reported = {
         "duration_s": result.duration,
@@ -74,7 +81,7 @@ def _read(_: Path, content: Any) -> list[PeerRun]:
         PeerRun(
             version=None,
             model=result.model_id,
-            endpoint=_ENDPOINTS[result.backend],
+            endpoint=_ENDPOINTS[backend],
             arrival=arrival,
             axis=axis,
             level=level,
@@ -87,12 +94,22 @@ def _read(_: Path, content: Any) -> list[PeerRun]:
 def _load(result: _Result) -> tuple[str, str, float]:
     if result.ramp_up_strategy is not None:
         raise ValueError(f"ramp_up_strategy is {result.ramp_up_strategy!r}: a rate that rises is no load that is read")
-    rate = math.inf if isinstance(result.request_rate, str) else result.request_rate
+    starts = sorted(result.start_times or ())
+    count = len(starts) or result.completed + (result.failed or 0)
+    rate = math.inf if result.request_rate == "inf" else number(result.request_rate, "request_rate")
     if not math.isinf(rate):
         if result.max_concurrency is not None:
             raise ValueError(f"max_concurrency is {result.max_concurrency}: a rate with such a cap is no load that is read")
         return ("poisson" if result.burstiness in (None, 1.0) else "gamma"), "request_rate", rate
-    return held(result.max_concurrency or result.num_prompts, result.num_prompts)
+    most = min(result.max_concurrency or count, count)
+    spread = starts[most - 1] - starts[0] if starts else 0.0
+    if spread <= _AT_ONCE_S + _EACH_S * most:
+        return held(most, count)
+    if most < count:
+        raise ValueError(
+            f"max_concurrency is {most}, and the first {most} left over {spread:.3g} s: a trace with such a cap is no load that is read"
+        )
+    return "trace", "time_scale", 1.0
 
 
 def _requests(result: _Result) -> list[RequestRecord]:
@@ -104,6 +121,9 @@ def _requests(result: _Result) -> list[RequestRecord]:
     errors = result.errors or ("",) * len(starts)
     if len({len(starts), len(ttfts), len(itls), len(prompts), len(outputs), len(errors)}) != 1:
         raise ValueError("start_times, ttfts, itls, input_lens, output_lens and errors are not of one length")
+    counted = result.completed + (result.failed or 0)
+    if result.failed is not None or len(starts) < counted:
+        all_there("start_times", len(starts), "completed and failed come to", counted)
     first, found = min(starts, default=0.0), []
     for i, (start, ttft, gaps, error) in enumerate(zip(starts, ttfts, itls, errors, strict=True)):
         sent = start - first
@@ -134,8 +154,6 @@ VLLM = Format(
     file="the JSON of `vllm bench serve --save-result --save-detailed`",
     versions="0.32",
     definitions=_DEFINITIONS,
-    is_result=lambda content: (
-        isinstance(content, dict) and {"backend", "model_id", "request_throughput", "num_prompts"} <= content.keys()
-    ),
+    is_result=lambda content: isinstance(content, dict) and {"model_id", "request_throughput", "num_prompts"} <= content.keys(),
     read=_read,
 )

@@ -72,7 +72,8 @@ def imported_notes(runs: Sequence[Imported]) -> Iterator[str]:
     """What a reader of the table should know of the runs, and of each tool's definitions."""
     for run in {run.source: run for run in runs}.values():
         if run.requests is None:
-            yield f"{run.source}: does not have every request, so it is a line of this table alone. Expected: {run.form.file}."
+            why = run.peer.lacks or "it does not have every request"
+            yield f"{run.source}: {why}, so it is a line of this table alone. Expected: {run.form.file}."
         elif run.peer.lacks:
             yield f"{run.source}: {run.peer.lacks}, so there is no ITL and no steady window."
     tools: dict[str, Format] = {run.form.title: run.form for run in runs}
