@@ -174,7 +174,16 @@ def test_dates_have_no_other_unit(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "text", ["2023-11-16T18:15:48Z", "2023-11-16T19:15:48+01:00", "2023-11-16 18:15:48.000000", "20231116T181548"]
+    "text",
+    [
+        "2023-11-16T18:15:48Z",
+        "2023-11-16T19:15:48+01:00",
+        "2023-11-16 18:15:48.000000",
+        "20231116T181548",
+        "[16/Nov/2023:18:15:48 +0000]",
+        "Thu, 16 Nov 2023 18:15:48 GMT",
+        "2023-11-16 18:15:48 +0000 UTC",
+    ],
 )
 def test_dates_under_any_names(tmp_path, text):
     rows = jsonl(*({"timestamp": x, "input_length": 1, "output_length": 2} for x in ("2023-11-16T18:15:46", text)))
@@ -222,6 +231,8 @@ def test_characters_that_python_takes_for_a_line_s_end_are_part_of_a_string(tmp_
         (OURS + "0,5,6\n2,7,8\n").replace(",", ";"),
         (OURS + "0,5,6\n2,7,8\n").replace(",", "\t"),
         (OURS + "0,5,6\n2,7,8\n").replace(",", "|"),
+        ("sep=;\n" + OURS + "0,5,6\n2,7,8\n").replace(",", ";"),
+        json.dumps({"meta": {}, "data": [{"arrival_s": i, "prompt_tokens": 5 + i, "output_tokens": 6 + i} for i in (0, 2)]}),
         OURS + "1e3,5,6\n1.002e3,7,8e0\n",
         OURS + "-2,5,6\n0,7,8\n",
         jsonl({"arrival_s": 2, "prompt_tokens": 7, "output_tokens": 8.0}, {"arrival_s": 0, "prompt_tokens": "5", "output_tokens": 6}),
@@ -251,6 +262,9 @@ def test_a_table_is_read_by_what_it_holds(tmp_path, content):
         ("", "holds no requests"),
         ("arrival_s,prompt_tokens,prompt_tokens,output_tokens\n0,1,1,1\n", "two columns are called prompt_tokens"),
         (AZURE + "2023-11-16 18:15:46,1,2\nyesterday,1,2\n", "line 3, TIMESTAMP: 'yesterday' is not a date and time"),
+        (AZURE + "11/10/2026 4:45 PM,1,2\n", "line 2, TIMESTAMP: '11/10/2026 4:45 PM' is not a date and time, as 2023-11-16 18:15:46.68"),
+        (AZURE + "2023-11-16,1,2\n2023-11-17,1,2\n", "TIMESTAMP holds dates without a time of day"),
+        ("arrival_s,prompt_tokens,output_tokens,requests\n0,900,90,1\n60,1000,100,12\n", "requests is 12 in a row: such rows are sums"),
         (AZURE + "2023-11-16 18:15:46,1,2\n7,1,2\n", "line 3, TIMESTAMP: '7' is not a date and time"),
         (BURST + "1106,ChatGPT,0,0,0,Conversation log\n", r"line 2, Request tokens: '0' is less .*BurstGPT_without_fails"),
         (jsonl({"arrival_s": True, "prompt_tokens": 1, "output_tokens": 1}), "line 1, arrival_s: 'True' is not a"),

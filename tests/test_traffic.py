@@ -191,6 +191,24 @@ LOGS = {
     "in camels": "startTimeMs,promptTokens,completionTokens\n0,10,3\n1500,20,4\n",
     "ISO": HEAD + "2026-11-02T12:00:00Z,10,3\n2026-11-02T12:00:01.5Z,20,4\n",
     "ISO, UTC spelt out": HEAD + "2026-11-02 12:00:00 UTC,10,3\n2026-11-02 12:00:01.5 UTC,20,4\n",
+    "nginx": HEAD + "[28/Nov/2026:16:45:00 +0000],10,3\n28/Nov/2026:17:45:01.5 +0100,20,4\n",
+    "RFC 2822": HEAD + '"Sat, 28 Nov 2026 16:45:00 GMT",10,3\n"28 Nov 2026 08:45:01.5 -0800",20,4\n',
+    "Go": HEAD + "2026-11-28 16:45:00 +0000 UTC,10,3\n2026-11-28 17:45:01.500000001 +0100 CET m=+0.5,20,4\n",
+    "Excel's separator": "sep=;\n" + (HEAD + "2026-11-02T12:00:00Z,10,3\n2026-11-02T12:00:01.5Z,20,4\n").replace(",", ";"),
+    "a bar, as it says": "\ufeffSEP=|\r\n" + (HEAD + "2026-11-02T12:00:00Z,10,3\n2026-11-02T12:00:01.5Z,20,4\n").replace(",", "|"),
+    "around the rows": json.dumps(
+        {
+            "data": [{"ts": 1760000000, "input_tokens": 10, "output_tokens": 3}, {"ts": 1760000001.5, "input_tokens": 20, "output_tokens": 4}],
+            "meta": {"page": 1},
+        },
+        indent=1,
+    ),
+    "around them twice": jsonl(
+        {
+            "took": 3,
+            "hits": {"hits": [{"_source": {"ts": at, "input_tokens": n, "output_tokens": m}} for at, n, m in ((1760000000, 10, 3), (1760000001.5, 20, 4))]},
+        }
+    ),
     "mixed zones": HEAD + "2026-11-02T12:00:00Z,10,3\n2026-11-02T13:00:01.5+01:00,20,4\n",
     "BOM and semicolons": "\ufeff" + (HEAD + "2026-11-02T12:00:00Z,10,3\n2026-11-02T12:00:01.5Z,20,4\n").replace(",", ";"),
     "not in order": HEAD + "2026-11-02T12:00:01.5Z,20,4\n2026-11-02T12:00:00Z,10,3\n",
@@ -245,7 +263,19 @@ def test_logs_of_any_layout_are_read_alike(tmp_path, name):
             "input_tokens and prompt_tokens may each be the tokens of the prompt. Say which: --columns prompt=input_tokens",
         ),
         ("time,messages\n1,hello\n", {}, "the tokens of the prompt and the tokens of the answer. Name it: --columns prompt=NAME,output=NAME"),
-        (HEAD + "yesterday,1,2\n", {}, "'yesterday' is no date and time as ISO 8601 has it, and no number"),
+        (HEAD + "yesterday,1,2\n", {}, "'yesterday' is no date and time that is read, and no number. Write it .*: 2026-11-28T16:45:00Z. Or name another column"),
+        (HEAD + "11/10/2026 4:45 PM,1,2\n", {}, "'11/10/2026 4:45 PM' is no date .* year first, which no order of day and month confuses"),
+        (HEAD + "28.11.2026 16:45,1,2\n", {}, "'28.11.2026 16:45' is no date .*: 2026-11-28T16:45:00Z"),
+        (HEAD + '"Nov 28, 2026 4:45 PM",1,2\n', {}, "is no date .*: 2026-11-28T16:45:00Z"),
+        (HEAD + "2026-11-27,1,2\n2026-11-28,1,2\n", {}, "timestamp holds dates without a time of day.*as 2026-11-27T16:45:00Z"),
+        (HEAD + "2026-11-28 00:00:00,1,2\n2026-11-28 00:00:00,1,2\n", {}, "timestamp holds dates without a time of day"),
+        (HEAD.replace("\n", ",num_model_requests\n") + "1760000000,9,9,1\n1760000060,30000,6000,15\n", {}, "num_model_requests is 15 in a row: .*sums"),
+        (HEAD.replace("\n", ",Request Count\n") + "1760000000,9,9,2.0\n", {}, "Request Count is 2.0 in a row.*Export a row for each request"),
+        (
+            jsonl({"data": [{"start_time": 1760000000, "results": [{"input_tokens": 9, "output_tokens": 9, "num_model_requests": 4}]}]}),
+            {},
+            "num_model_requests is 4 in a row",
+        ),
         (HEAD + "2026-11-02T12:00:00,1,2\n2026-11-02T12:00:00Z,1,2\n", {}, "some dates have a time zone, and others none. Say theirs: --time-zone"),
         (HEAD + "2026-11-02T12:00:00Z,1,2\n", {"unit": "ms"}, "timestamp holds dates, which have no unit. Leave --time-unit out"),
         (HEAD + "1,1,2\n", {"given": {"arrival": "ts"}}, "--columns arrival=ts: no such column. Found: timestamp, "),
@@ -314,7 +344,14 @@ def test_nothing_is_left_out_silently(tmp_path):
 
 @pytest.mark.parametrize(
     ("column", "failed", "fine"),
-    [("error", "boom", ""), ("success", "false", "true"), ("status", "error", "success"), ("success", "0", "1"), ("error", "true", "None")],
+    [
+        ("error", "boom", ""), ("success", "false", "true"), ("status", "error", "success"), ("success", "0", "1"), ("error", "true", "None"),
+        ("error", "RateLimitError", "OK"), ("error", "ERROR", "no error"), ("error", "500", "200"), ("success", "No", "Yes"),
+        ("status", "503 Service Unavailable", "200 OK"), ("status", "HTTP/1.1 429 Too Many Requests", "HTTP/1.1 200 OK"),
+        ("status", "STATUS_CODE_ERROR", "STATUS_CODE_OK"), ("status", "Too Many Requests", "OK"), ("outcome", "timed out", "Completed"),
+        ("response_status", "rate_limited", "SUCCEEDED"), ("status", "completed with errors", "completed without errors"),
+        ("status", "unsuccessful", "STATUS_CODE_UNSET"), ("status", "false", "-"),
+    ],
 )  # fmt: skip
 def test_failures_by_any_sign(tmp_path, column, failed, fine):
     rows = f"1760000000,1,2,{failed}\n1760000001,1,2,{fine}\n"

@@ -42,8 +42,7 @@ def test_anthropic_s_cached_tokens_are_of_the_prompt(tmp_path):
     assert log.prompt_tokens.tolist() == [4012, 300, 7]
     assert [(each.why, each.count) for each in log.left_out] == [("no count of prompt tokens", 1)]
     assert log.notes == [
-        "Prompts are usage.input_tokens plus usage.cache_read_input_tokens and usage.cache_creation_input_tokens, which Anthropic "
-        "counts apart."
+        "usage.input_tokens, usage.cache_read_input_tokens and usage.cache_creation_input_tokens are added up, as they are counted apart."
     ]
 
 
@@ -54,6 +53,55 @@ def test_cached_tokens_are_not_added_to_a_count_that_holds_them(tmp_path):
     all_of_it = jsonl({**usage(input_tokens=12, cache_read_input_tokens=4000), "prompt_tokens": 4012})
     log = read_log(written(tmp_path, all_of_it, "log.jsonl"), given={"prompt": "prompt_tokens"})
     assert (log.prompt_tokens.tolist(), log.notes) == ([4012], [])
+
+
+@pytest.mark.parametrize(
+    ("counts", "prompt", "note"),
+    [
+        # Langfuse's kinds do not overlap, with a total or without one.
+        ({"input": 191, "input_cached_tokens": 2304, "output": 291, "total": 2786}, 2495, "usage.input and usage.input_cached_tokens are added up"),
+        ({"input": 191, "input_cached_tokens": 2304, "output": 291}, 2495, "counted apart"),
+        ({"input": 8, "input_cache_read": 0, "input_cache_creation": 300, "input_audio_tokens": 2, "output": 5}, 310, "and usage.input_audio_tokens"),
+        ({"input": 2495, "input_cached_tokens": 2304, "output": 291, "total": 2786}, 2495, "Taken for part of usage.input: usage.input_cached_tokens."),
+        # OpenAI's, and a gateway's, hold them; what exceeds a prompt cannot be part of it.
+        ({"input_tokens": 100, "input_cached_tokens": 30, "output_tokens": 5}, 100, "Taken for part of usage.input_tokens: "),
+        ({"prompt_tokens": 100, "cached_tokens": 30, "completion_tokens": 5}, 100, "Taken for part"),
+        ({"input_tokens": 4012, "cache_read_input_tokens": 4000, "output_tokens": 50, "total_tokens": 4062}, 4012, "Taken for part"),
+        ({"prompt_tokens": 12, "prompt_cache_read_tokens": 4000, "completion_tokens": 5}, 4012, "counted apart"),
+        ({"prompt_tokens": 12, "prompt_cache_write_tokens": 10, "completion_tokens": 5, "total_tokens": 27}, 22, "counted apart"),
+        ({"promptTokens": 12, "cachedInputTokens": 10, "completionTokens": 5, "totalTokens": 17}, 12, "Taken for part"),
+        # Totals that hold reasoning too.
+        ({"input": 70, "input_cached_tokens": 30, "output": 5, "output_reasoning_tokens": 9, "total": 114}, 100, "counted apart"),
+        ({"promptTokenCount": 100, "cachedContentTokenCount": 30, "candidatesTokenCount": 5, "thoughtsTokenCount": 9, "totalTokenCount": 114}, 100, "Taken for part"),
+        # What is no part of a prompt.
+        ({"prompt_tokens": 12, "cache_hit_rate": 0.5, "completion_tokens": 5, "output_cached_tokens": 9}, 12, None),
+        ({"prompt_tokens": 12, "cache": "hit", "completion_tokens": 5}, 12, None),
+        ({"prompt_tokens": 12, "completion_tokens": 5, "prompt_tokens_details": {"cached_tokens": 8}}, 12, None),
+    ],
+)  # fmt: skip
+def test_parts_of_prompts_by_other_names(tmp_path, counts, prompt, note):
+    row = {"timestamp": "2026-11-02T12:00:00Z", "usage": counts}
+    log = read_log(written(tmp_path, jsonl(row, row), "log.jsonl"))
+    assert log.prompt_tokens.tolist() == [prompt, prompt]
+    assert [note in each for each in log.notes[:1]] == ([] if note is None else [True])
+
+
+@pytest.mark.parametrize(
+    ("counts", "output"),
+    [
+        ({"input": 70, "output": 5, "output_reasoning_tokens": 9, "total": 84}, 14),
+        ({"input": 70, "output": 5, "output_reasoning": 9}, 14),
+        ({"promptTokenCount": 70, "candidatesTokenCount": 5, "thoughtsTokenCount": 9}, 14),
+        ({"prompt_tokens": 70, "completion_tokens": 14, "reasoning_tokens": 9, "total_tokens": 84}, 14),
+        ({"prompt_tokens": 70, "completion_tokens": 14, "reasoning_tokens": 9}, 14),
+        ({"prompt_tokens": 70, "completion_tokens": 5, "reasoning_tokens": 9}, 14),
+        ({"prompt_tokens": 70, "completion_tokens": 5, "completion_tokens_details": {"reasoning_tokens": 3}}, 5),
+    ],
+)
+def test_reasoning_is_part_of_the_answer(tmp_path, counts, output):
+    row = {"timestamp": "2026-11-02T12:00:00Z", "usage": counts}
+    log = read_log(written(tmp_path, jsonl(row, row), "log.jsonl"))
+    assert (log.prompt_tokens.tolist(), log.output_tokens.tolist()) == ([70, 70], [output, output])
 
 
 # Clocks.

@@ -6,6 +6,7 @@ import csv
 import gzip
 import io
 import json
+import re
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,6 +15,9 @@ from typing import Any, NamedTuple
 from bench.errors import BenchError
 
 _DELIMITERS = ",;\t|"
+_SEPARATOR = re.compile(r"sep=(.)", re.IGNORECASE)  # Excel's line ahead of the names
+# Keys under which the answers of APIs hold their rows.
+_AROUND = ("data", "rows", "results", "items", "records", "logs", "entries", "observations", "hits")
 _GZIP = b"\x1f\x8b"
 _LONGEST_CELL = 2**26  # characters; Python's own limit, 131,072, is less than a long prompt
 # What stands in place of a file's text, by its first bytes, and what to do.
@@ -57,7 +61,7 @@ def read_rows(path: str, *, what: str) -> list[Row]:
     text = _text(path, content)
     if first.startswith(b"["):
         return _array(path, text)
-    return _jsonl(path, text) if first.startswith(b"{") or ".jsonl" in Path(path).suffixes else _csv(path, text)
+    return _within(_jsonl(path, text)) if first.startswith(b"{") or ".jsonl" in Path(path).suffixes else _csv(path, text)
 
 
 def read_text(path: str, *, what: str) -> str:
@@ -106,9 +110,26 @@ def _array(path: str, text: str) -> list[Row]:
     return [Row(f"item {number}", row) for number, row in enumerate(rows, 1)]
 
 
+def _within(rows: list[Row]) -> list[Row]:
+    """The rows that one object holds, as APIs answer: `{"data": […], "meta": …}`; else the rows themselves."""
+    items = _items(rows[0].values) if len(rows) == 1 else None
+    return [Row(f"item {number}", item) for number, item in enumerate(items, 1)] if items else rows
+
+
+def _items(values: Mapping[str, Any]) -> list[Any] | None:
+    for inner in (values.get(key) for key in _AROUND):
+        if isinstance(inner, list) and inner and all(isinstance(item, dict) for item in inner):
+            return inner
+        if isinstance(inner, dict) and (items := _items(inner)):
+            return items
+    return None
+
+
 def _csv(path: str, text: str) -> list[Row]:
-    head = text.lstrip("\r\n").partition("\n")[0]
-    delimiter = max(_DELIMITERS, key=head.count)  # the first of those that are alike
+    head, _, rest = text.lstrip("\r\n").partition("\n")
+    if said := _SEPARATOR.fullmatch(head.strip(' "\r')):
+        text, head = f"\n{rest}", rest.lstrip("\r\n").partition("\n")[0]
+    delimiter = said[1] if said else max(_DELIMITERS, key=head.count)  # the first of those that are alike
     csv.field_size_limit(_LONGEST_CELL)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, skipinitialspace=True, strict=True)
     names: list[str] | None = None

@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bench.errors import BenchError, shown
 from bench.study.trace_blocks import Chains, hash_ids
 from bench.study.trace_otel import are_logs, calls_of, is_otel, left_out, otel_rows
-from bench.study.trace_times import SECONDS, TraceUnit, date_s, number_of, since_1970
+from bench.study.trace_times import SECONDS, TraceUnit, date_of, date_s, number_of, refuse_days, since_1970
 from bench.study.trace_tree import Trees, in_trees
 from bench.study.trace_weka import is_weka, weka_rows
 from bench.table_file import Row, read_rows
 
+# Columns that count the requests of a row, written without capitals and marks.
+_COUNTS = {
+    *(
+        "requests",
+        "nummodelrequests",
+        "numrequests",
+        "nrequests",
+        "requestcount",
+        "requestscount",
+        "totalrequests",
+        "modelrequests",
+    ),
+    *("apirequests", "numapirequests", "successfulrequests", "calls", "numcalls", "callcount", "apicalls", "count"),
+}
 _LONGEST = 2**31  # tokens that no model's context has, so that a time in a wrong column is beyond it; convention
 
 
@@ -170,6 +185,7 @@ def _read(path: str, unit: TraceUnit | None = None) -> tuple[Sequence[Row], Form
     rows = convert(path, rows) if convert else rows
     if not rows:
         raise BenchError(f"{path}: holds no requests.")
+    refuse_sums(path, rows)
     columns = rows[0].values.keys()
     form = format_of(columns)
     if form is None:
@@ -178,6 +194,31 @@ def _read(path: str, unit: TraceUnit | None = None) -> tuple[Sequence[Row], Form
             f"Found: {', '.join(map(str, columns))}."
         )
     return rows, form
+
+
+def refuse_sums(path: str, rows: Sequence[Row]) -> None:
+    """Refuse rows that count several requests each, such as a provider's usage by the minute.
+
+    Raises:
+        BenchError: it names the column.
+    """
+    most: dict[str, Decimal] = {}
+    for row in rows:
+        inner = row.values.get("results")
+        for values in (row.values, *(inner if isinstance(inner, list) else ())):
+            for name in filter(_counts_requests, values if isinstance(values, Mapping) else ()):
+                most[name] = max(number_of(values[name]) or Decimal(0), most.get(name, Decimal(0)))
+    for name, count in most.items():
+        if count > 1:
+            raise BenchError(
+                f"{path}: {name} is {count:f} in a row: such rows are sums over several requests, which say neither when each came nor "
+                f"how long it was. Export a row for each request; where {name} is something else, remove that column."
+            )
+
+
+@cache
+def _counts_requests(name: Any) -> bool:
+    return re.sub("[^a-z]", "", str(name).lower()) in _COUNTS
 
 
 def _with_blocks(
@@ -266,6 +307,7 @@ def _arrivals(path: str, rows: Sequence[Row], form: Format, unit: TraceUnit | No
         moments = _all(path, rows, column, [date_s(value) for value in values], "a date and time, as 2023-11-16 18:15:46.68")
         if unit is not None:
             raise BenchError(f"{path}: {column} holds dates, which have no other unit. Remove trace_unit.")
+        refuse_days(path, column, list(map(date_of, values)))
         return moments
     numbers = _all(path, rows, column, [number_of(value) for value in values], "a number")
     seconds = SECONDS[unit or _known_unit(path, form, numbers)]

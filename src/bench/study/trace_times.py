@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Literal
+
+from bench.errors import BenchError
 
 TraceUnit = Literal["s", "ms", "us", "ns"]
 #: Seconds of each unit.
 SECONDS: dict[TraceUnit, Decimal] = {"s": Decimal(1), "ms": Decimal("1e-3"), "us": Decimal("1e-6"), "ns": Decimal("1e-9")}
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,2})?")
+_MONTHS = ("", "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_UTC = ("GMT", "UTC", "Z")
+# [28/Nov/2026:16:45:00 +0000] of nginx; Sat, 28 Nov 2026 16:45:00 +0000 of RFC 2822.
+_NAMED = re.compile(
+    r"\[?(?:[A-Za-z]{3}, *)?(\d{1,2})[ /-]([A-Za-z]{3})[ /-](\d{4})[ :](\d\d:\d\d:\d\d(?:\.\d+)?)(?: *([+-]\d\d:?\d\d|GMT|UTC|Z))?\]?"
+)
+# 2026-11-28 16:45:00.123 +0000 UTC m=+0.5 of Go; 2026-11-28 16:45:00 UTC.
+_ZONED = re.compile(r"(\d{4}-\d\d-\d\d[ T][\d:.,]+) (?:([+-]\d\d:?\d\d)(?: [A-Z]{3,5}| [+-]\d+)?|UTC|GMT)(?: m=\S+)?")
 _EPOCH = (10**9, 4 * 10**9)  # moments that are taken for seconds since 1970, from 2001 to 2096; convention
 
 
@@ -39,10 +50,37 @@ def date_s(value: Any) -> Decimal | None:
 
 
 def date_of(value: Any) -> datetime | None:
-    """A date and time, or what its ISO text says, with a zone where it has one; None for anything else."""
+    """A date and time, or what its text says, with a zone where it has one; None for anything else.
+
+    Text is as ISO 8601, RFC 2822, nginx or Go have it. A date such as 11/10/2026 may be of October or November, and is none.
+    """
     if isinstance(value, str) and not _NUMBER.fullmatch(value):
         try:
-            return datetime.fromisoformat(value.removesuffix(" UTC") + ("+00:00" if value.endswith(" UTC") else ""))
+            return datetime.fromisoformat(_iso(value))
         except ValueError:
             return None
     return value if isinstance(value, datetime) else None
+
+
+def _iso(text: str) -> str:
+    """ISO's form of a date and time; any other text as it is."""
+    if named := _NAMED.fullmatch(text):
+        day, month, year, time, zone = named.groups(default="")
+        return f"{year}-{_MONTHS.index(month.lower()):02}-{day:0>2}T{time}{'Z' if zone in _UTC else zone}"
+    if zoned := _ZONED.fullmatch(text):
+        return f"{zoned[1]}{zoned[2] or 'Z'}"
+    return text
+
+
+def refuse_days(path: str, column: str, dates: Sequence[datetime | None]) -> None:
+    """Refuse arrivals that are all midnights.
+
+    Raises:
+        BenchError: all of several dates are without a time of day.
+    """
+    known = [each for each in dates if each]
+    if len(known) > 1 and all(each.time() == datetime.min.time() for each in known):
+        raise BenchError(
+            f"{path}: {column} holds dates without a time of day, which do not say when requests came. Export them with their "
+            f"time, as {known[0].date()}T16:45:00Z."
+        )

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from bench.errors import BenchError
-from bench.study.trace_times import TraceUnit
+from bench.study.trace_times import TraceUnit, number_of
 from bench.table_file import Row
 
 #: What a column can be, and the names by which it is known, written without capitals, marks and unit.
@@ -138,11 +138,15 @@ _UNITS: dict[str, TraceUnit] = {
     **dict.fromkeys(("us", "micros", "microseconds"), "us"),
     **dict.fromkeys(("ns", "nanos", "nanoseconds"), "ns"),
 }
-_APART = {
-    "cachereadinputtokens",
-    "cachecreationinputtokens",
-}  # what Anthropic's `input_tokens` leave out; source: its Messages API
+# Tokens that a cache held, and those of reasoning, by any provider's name.
+_PARTS = {
+    "input": re.compile(r"(?=.*cache)(?!.*(output|completion|response|miss|cost|price|rate|ratio|uncached))"),
+    "output": re.compile(r"(?=.*(reason|thought|thinking))(?!.*(cost|price|rate|ratio|budget|effort|time))"),
+}
+# What a provider's count leaves out; source: Anthropic's Messages API, Gemini's UsageMetadata.
+_APART = {"inputtokens": {"cachereadinputtokens", "cachecreationinputtokens"}, "candidatestokencount": {"thoughtstokencount"}}
 _WITHIN = "gen_ai."  # OpenTelemetry's names, whose `input_tokens` hold the cached ones; source: its GenAI conventions
+_TOTAL = {"total", "totaltokens", "totaltokencount"}
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _DEPTH = 5  # levels of objects in objects; convention
 _ROWS = 1000  # first rows in which nested columns are looked for; convention
@@ -179,15 +183,16 @@ def cell(name: str) -> Callable[[Row], Any]:
 
 def unit_in_name(name: str) -> TraceUnit | None:
     """The unit of time that a name ends in, as `arrival_s` and `startMs` do."""
-    return _UNITS.get(_words(name)[-1]) if len(_words(name)) > 1 else None
+    return _UNITS.get(words_of(name)[-1]) if len(words_of(name)) > 1 else None
 
 
-def _words(name: str) -> list[str]:
+def words_of(name: str) -> list[str]:
+    """The words of a name, small."""
     return [word.lower() for word in _WORD.findall(name.rpartition(".")[2])] or [name]
 
 
 def _key(name: str) -> str:
-    words = _words(name)
+    words = words_of(name)
     return "".join(words[:-1] if len(words) > 1 and words[-1] in _UNITS else words)
 
 
@@ -234,18 +239,57 @@ def status_columns(rows: Sequence[Row], given: Mapping[str, str]) -> list[str]:
     return [name for name in column_names(rows) if _key(name) in ROLES["status"] and name not in given.values()]
 
 
-def apart(rows: Sequence[Row], prompt: str) -> list[str]:
-    """Columns of tokens that are counted beside those of the column `prompt`: Anthropic's `input_tokens` are those alone that were
-    neither read from its cache nor written to it.
+class Parts(NamedTuple):
+    """Columns that count tokens of a prompt, or of an answer, beside its own. Attributes: apart: whether its own leaves them out."""
+
+    names: list[str]
+    apart: bool
+
+
+def parts_of(rows: Sequence[Row], prompt: str, output: str) -> tuple[Parts, Parts]:
+    """Columns of cached tokens beside a prompt's, and of reasoning beside an answer's.
+
+    Totals decide: whether they are the sum with the parts or without them. Else what their publishers say: Anthropic's `input_tokens`
+    are those alone that were neither read from its cache nor written to it; Gemini's candidates leave out thoughts; the kinds of
+    Langfuse's usage do not overlap. Parts that exceed what they might be part of are apart as well.
     """
     names = column_names(rows)
-    for name in sorted(names, key=lambda name: name != prompt):
-        if _key(name) != "inputtokens" or name.startswith(_WITHIN) or not (name == prompt or _alike(rows, [name, prompt])):
+    total = next((name for name in names if _key(name) in _TOTAL and _ahead(name) == _ahead(output)), None)
+    (inputs, leaves), (outputs, leaves_too) = _parts(rows, names, prompt, "input"), _parts(rows, names, output, "output")
+    fits = {(a, b) for a in (False, True) for b in (False, True)}
+    for row in rows if inputs or outputs else ():
+        into, out, all_of_it = (_size(row, [name]) for name in (prompt, output, total or ""))
+        cached, reasoned = _size(row, inputs), _size(row, outputs)
+        leaves, leaves_too = leaves or cached > into, leaves_too or reasoned > out
+        if all_of_it:
+            fits = {(a, b) for a, b in fits if into + a * cached + out + b * reasoned == all_of_it}
+    said = [{fit[i] for fit in fits} for i in (0, 1)]
+    return (
+        Parts(inputs, said[0].pop() if len(said[0]) == 1 else leaves),
+        Parts(outputs, said[1].pop() if len(said[1]) == 1 else leaves_too),
+    )
+
+
+def _parts(rows: Sequence[Row], names: Sequence[str], column: str, side: str) -> tuple[list[str], bool]:
+    """Columns of parts, and whether their publisher's own leaves them out. Args: side: `input` or `output`."""
+    for name in sorted(names, key=lambda name: name != column):
+        copy = _key(name) == f"{side}tokens" and _alike(rows, [name, column])
+        if name.startswith(_WITHIN) or not (name == column or copy):
             continue
-        ahead = name.rpartition(".")[0]
-        if found := [other for other in names if _key(other) in _APART and other.rpartition(".")[0] == ahead]:
-            return found
-    return []
+        beside = [each for each in names if _ahead(each) == _ahead(name) and each != name and _counts(rows, each)]
+        kinds = _key(name) == side  # of Langfuse
+        parts = [each for each in beside if _PARTS[side].match(_key(each)) or (kinds and _key(each).startswith(side))]
+        if parts:
+            return parts, kinds or any(_key(each) in _APART.get(_key(name), ()) for each in parts)
+    return [], False
+
+
+def _ahead(name: str) -> str:
+    return name.rpartition(".")[0]
+
+
+def _size(row: Row, names: Sequence[str]) -> float:
+    return sum(float(number_of(cell(name)(row)) or 0) for name in names)
 
 
 _MEANING = {"arrival": "arrival", "prompt": "tokens of the prompt", "output": "tokens of the answer"}

@@ -4,55 +4,50 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, tzinfo
+from http import HTTPStatus
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from bench.errors import BenchError, shown
-from bench.study.trace import format_of
+from bench.study.trace import format_of, refuse_sums
 from bench.study.trace_otel import calls_of, is_otel
 from bench.study.trace_times import TraceUnit, date_of
 from bench.table_file import Row, read_rows
-from bench.traffic.columns import NEEDED, apart, cell, columns_of, status_columns
+from bench.traffic.columns import NEEDED, Parts, cell, columns_of, parts_of, status_columns, words_of
 from bench.traffic.durations import Clock, durations_of, without_zone
 from bench.traffic.moments import YEARS, moments_of, numbers_of, on_clock
 
 Floats = npt.NDArray[np.float64]
 Whole = npt.NDArray[np.int64]
 _LONGEST = 2**31  # tokens that no model's context has; convention
-_FAILED = {
-    "error",
-    "failed",
-    "failure",
-    "fail",
-    "timeout",
-    "cancelled",
-    "canceled",
-    "aborted",
-    "false",
-    "exception",
-    "rejected",
-}
-_FINE = {
-    "",
-    "ok",
-    "success",
-    "succeeded",
-    "successful",
-    "completed",
-    "complete",
-    "done",
-    "true",
-    "none",
-    "null",
-    "finished",
-    "-",
-}
+# How words of a status begin that say a failure, or none.
+_FAILED = re.compile(
+    r"err|fail|fault|time|cancel|abort|reject|refus|exception|denied|unavail|exceed|limit|thrott|invalid|overload|unauth|forbid|unsuccess"
+    r"|disconnect|reset|crash|drop|(false|not|bad)$"
+)
+_FINE = re.compile(r"(ok|okay|success\w*|succeeded|completed?|done|finished|true|none|null|unset|stop)$")
 _NO_ERROR = {"", "-", "none", "null", "false", "0", "no", "nan"}
+_ANSWERS = {
+    "1": True,
+    "1.0": True,
+    "yes": True,
+    "y": True,
+    "t": True,
+    "0": False,
+    "0.0": False,
+    "no": False,
+    "n": False,
+    "f": False,
+}
+_WITHOUT = re.compile(r"(?<![a-z])(no|without|0)[ _-]*(err|fail)")
+_PHRASES = {status.phrase.lower(): status.value for status in HTTPStatus}
+_CODE = re.compile(r"(?:http\S*[ :])?(\d{3})(?:\.0)?\b")  # an HTTP status, alone or ahead of its words
 _ANSWERED = 200  # least HTTP status of an answer; source: RFC 9110, 15.3
 _FAILURES = 400  # least HTTP status of a failure; source: RFC 9110, 15.5
 _RESOLUTIONS = (60.0, 1.0, 0.1, 0.01, 1e-3)  # ticks that clocks of logs count in (s); convention
@@ -204,6 +199,7 @@ def read_log(
     if not rows:
         raise BenchError(f"{path}: holds no requests.")
     rows = _calls(path, rows) if is_otel(rows) else rows
+    refuse_sums(path, rows)
     form = None if given else format_of(rows[0].values.keys())
     named = given or (dict(zip(NEEDED, form[1:4], strict=True)) if form else {})
     columns = columns_of(path, rows, named)
@@ -211,7 +207,10 @@ def read_log(
     notes: list[str] = []
     moments, dated = moments_of(path, rows, columns["arrival"], values["arrival"], form, unit, zone, notes)
     clock = Clock(columns["arrival"], moments, dated, unit, without_zone(values["arrival"]) if dated else None, zone)
-    prompt, output = _prompts(rows, columns["prompt"], values["prompt"], notes), numbers_of(values["output"])
+    parts = parts_of(rows, columns["prompt"], columns["output"])
+    prompt, output = (
+        _whole(rows, columns[role], values[role], each, notes) for role, each in zip(("prompt", "output"), parts, strict=True)
+    )
     signs = status_columns(rows, named)
     failed, said = _failures(rows, signs, notes)
     columns |= {"status": " and ".join(signs)} if signs else {}
@@ -272,16 +271,24 @@ def _calls(path: str, rows: Sequence[Row]) -> list[Row]:
     ]
 
 
-def _prompts(rows: Sequence[Row], column: str, values: Sequence[Any], notes: list[str]) -> Floats:
-    """Prompt tokens of each row, with those that its provider counts in other columns; NaN for what is no number."""
+def _whole(rows: Sequence[Row], column: str, values: Sequence[Any], parts: Parts, notes: list[str]) -> Floats:
+    """Tokens of each row's prompt, or answer, with those that its provider counts in other columns; NaN for what is no number."""
     found = numbers_of(values)
-    others = apart(rows, column)
-    for name in others:
+    if not parts.names:
+        return found
+    if not parts.apart:
+        named = _listed(parts.names)
+        notes.append(f"Taken for part of {column}: {named}. If it is counted apart, add both up in a column of your own.")
+        return found
+    for name in parts.names:
         cells = list(map(cell(name), rows))
         found = found + np.where([value in (None, "") for value in cells], 0.0, numbers_of(cells))
-    if others:
-        notes.append(f"Prompts are {column} plus {' and '.join(others)}, which Anthropic counts apart.")
+    notes.append(f"{_listed([column, *parts.names])} are added up, as they are counted apart.")
     return found
+
+
+def _listed(names: Sequence[str]) -> str:
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def _no_count(numbers: Floats) -> npt.NDArray[np.bool_]:
@@ -305,19 +312,36 @@ def _failed(values: Sequence[Any], column: str, notes: list[str]) -> npt.NDArray
     """Which rows say in a column that their request failed."""
     kind = column.rpartition(".")[2].lower()
     words: dict[str, bool] = {}
-    for text in dict.fromkeys(map(_status, values)):
-        code = numbers_of([text])[0]
-        if kind == "error":
-            words[text] = text not in _NO_ERROR
-            continue
-        words[text] = text in _FAILED or code >= _FAILURES or (kind == "success" and code == 0)
-        if not (words[text] or text in _FINE or _ANSWERED <= code < _FAILURES or (kind == "success" and code == 1)):
-            notes.append(f"{column} {shown(text, 40)} is not known as a failure; its requests were counted as answered.")
+    for value in dict.fromkeys(map(_status, values)):
+        found = _says_failure(value, kind)
+        words[value] = bool(found)
+        if found is None:
+            notes.append(f"{column} {shown(value, 40)} is not known as a failure; its requests were counted as answered.")
     return np.array([words[_status(value)] for value in values])
 
 
+def _says_failure(text: str, kind: str) -> bool | None:
+    """Whether a cell says that its request failed; None where it is not known. Args: kind: the column's name."""
+    lower = text.lower()
+    if lower in ("", "-") or (kind == "error" and lower in _NO_ERROR):
+        return False
+    if kind == "success" and lower in _ANSWERS:
+        return not _ANSWERS[lower]
+    code = int(found[1]) if (found := _CODE.match(lower)) else _PHRASES.get(lower, 0)
+    if code >= _ANSWERED:
+        return code >= _FAILURES
+    if _WITHOUT.search(lower):
+        return False
+    words = words_of(text)
+    if any(map(_FAILED.match, words)):
+        return True
+    if any(map(_FINE.match, words)) and not (kind == "error" and lower == "true"):
+        return False
+    return True if kind == "error" else None
+
+
 def _status(value: Any) -> str:
-    return "" if value is None else str(value).strip().lower()
+    return "" if value is None else str(value).strip()
 
 
 def _text(value: Any) -> str:

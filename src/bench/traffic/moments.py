@@ -14,7 +14,7 @@ import polars as pl
 
 from bench.errors import BenchError, shown
 from bench.study.trace import Format, unit_not_known
-from bench.study.trace_times import SECONDS, TraceUnit, date_of, since_1970
+from bench.study.trace_times import SECONDS, TraceUnit, date_of, refuse_days, since_1970
 from bench.table_file import Row
 from bench.traffic.columns import unit_in_name
 
@@ -75,10 +75,12 @@ def _dates(path: str, rows: Sequence[Row], column: str, values: Sequence[Any], z
     """Seconds since 1970 of dates. Those without a zone are in `zone`, or UTC."""
     dates = [date_of(value) for value in values]
     if not any(dates):
+        odd = next((value for value in values if value not in (None, "")), None)
         raise BenchError(
-            f"{path}: {column}: {shown(str(values[0]), 40)} is no date and time as ISO 8601 has it, and no number. Name another "
-            "column: --columns arrival=NAME."
+            f"{path}: {column}: {shown(str(odd), 40)} is no date and time that is read, and no number. Write it with the year "
+            "first, which no order of day and month confuses: 2026-11-28T16:45:00Z. Or name another column: --columns arrival=NAME."
         )
+    refuse_days(path, column, dates)
     bare = sum(each is not None and each.tzinfo is None for each in dates)
     if bare and zone is None:
         if bare < sum(each is not None for each in dates):
