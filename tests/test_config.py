@@ -92,6 +92,8 @@ CASES = [
     (("models", "m"), {"catalogue": "gpt2", "config": {"n_positions": 48}}, r"prompt_tokens 32 \+ output_tokens 32 = 64 is beyond the context of models\.m, 48 tokens"),
     (("models", "m"), {"path": "/models/nope"}, r"models\.m\.path is '/models/nope': no such folder\. Name the folder of a checkpoint, or a \.gguf file; for random weights"),
     (("models", "m"), {"catalogue": "gpt2", "path": "/models/nope"}, r"models\.m\.path is '/models/nope': no such folder"),
+    (("models", "m"), {"config": {"hello": 1}}, r"models\.m: model_type \(none stated\) is not a family that is read here.*models\.NAME\.architecture"),
+    (("models", "m"), {"config": {"model_type": "llama", "num_hidden_layers": "junk"}}, r"models\.m: config\.json: num_hidden_layers is 'junk'"),
     (("models", "Big_Model"), {"path": "/x"}, r"Big_Model.*lower case letters"),
 ]  # fmt: skip
 
@@ -101,6 +103,19 @@ def test_refused(content, path, value, message):
     put(content, path, value)
     with pytest.raises(BenchError, match=message):
         load_config(content, source="f.yaml")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("", "cannot be read as JSON"), ('{"a": [1', "cannot be read as JSON"), ("[]", "holds no JSON object"), ('{"hello": 1}', "model_type")],
+)  # fmt: skip
+@pytest.mark.parametrize("engine", [{"source": "external", "base_url": "http://x"}, None])
+def test_a_config_json_that_is_none_is_refused(content, text, said, engine, tmp_path):
+    (tmp_path / "config.json").write_text(text)
+    content["models"]["m"] = {"path": str(tmp_path)}
+    content["engines"]["e"] = engine or content["engines"]["e"]
+    with pytest.raises(BenchError, match=rf"models\.m: .*{said}"):
+        load_config(content, source="test")
 
 
 def test_a_workload_by_itself_is_refused_with_its_keys():

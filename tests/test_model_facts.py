@@ -301,6 +301,54 @@ def test_layers_that_read_another_layers_cache():
     assert kv_bytes_per_token(geometry("defaults/gemma3n_text"), "bfloat16") == 20 * 2 * 2 * 256 * 2
 
 
+def test_lists_longer_than_the_model_are_read_to_its_end():
+    """Qwen3.6's 40 kinds of layers, of which a pruned checkpoint keeps 20; one that adds layers for speculation; a smaller copy."""
+    qwen = INPUTS["qwen3_5_27b"]["text_config"]
+    kinds = (["linear_attention"] * 3 + ["full_attention"]) * 10
+    pruned = geometry_of({**qwen, "num_hidden_layers": 20, "layer_types": kinds})
+    assert (pruned.layers, len(pruned.windows), pruned.exact) == (20, 5, True)
+    assert pruned.parameters == geometry_of({**qwen, "num_hidden_layers": 20, "layer_types": kinds[:20]}).parameters
+    nemotron = INPUTS["nemotron_h_8b"]
+    pattern = nemotron["hybrid_override_pattern"]
+    assert geometry_of({**nemotron, "num_hidden_layers": 8}) == geometry_of(
+        {**nemotron, "num_hidden_layers": 8, "hybrid_override_pattern": pattern[:8]}
+    )
+    assert geometry_of({**nemotron, "hybrid_override_pattern": pattern + "*E"}) == geometry_of(nemotron)
+    jamba = CONFIGS["defaults/jamba"]["config"]
+    blocks = ["mamba", "attention"] * 20
+    assert len(geometry_of({**jamba, "num_hidden_layers": 4, "layers_block_type": blocks}).windows) == 2
+    granite = CONFIGS["ibm-granite/granite-4.0-h-tiny"]["config"]
+    by_another_name = {**granite, "layers_block_type": granite["layer_types"], "layer_types": None, "num_hidden_layers": 8}
+    assert geometry_of(by_another_name).layers == 8
+    gpt_oss = INPUTS["gpt_oss_120b"]
+    assert geometry_of({**gpt_oss, "num_hidden_layers": 6}).layers == 6
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("qwen3_5_27b", {"layer_types": ["full_attention"] * 10}),
+        ("nemotron_h_8b", {"hybrid_override_pattern": "M*-"}),
+        ("gpt_oss_120b", {"layer_types": ["full_attention"]}),
+    ],
+)
+def test_a_list_that_is_too_short_is_named(name, change):
+    config = INPUTS[name].get("text_config", INPUTS[name])
+    with pytest.raises(BenchError, match=rf"{next(iter(change))} has the kinds of \d+ layers, and num_hidden_layers is \d+"):
+        geometry_of({**config, **change})
+
+
+def test_a_family_that_is_not_read_says_how_to_give_its_shape(tmp_path, capsys):
+    (tmp_path / "config.json").write_text('{"model_type": "novel", "hidden_size": 64}')
+    assert main(["plan", "--model", str(tmp_path)]) == 2
+    assert "write a config.json of `model_type: llama` with its num_hidden_layers, hidden_size" in capsys.readouterr().err
+    llama = {"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16}
+    llama |= {"intermediate_size": 128, "vocab_size": 320, "max_position_embeddings": 512, "hidden_size": 64}
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama", **llama}))
+    assert main(["plan", "--model", str(tmp_path), "--accelerator", "h100", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["kv_bytes_per_token"] == 2 * 2 * 2 * 16 * 2
+
+
 def test_a_key_that_the_familys_class_does_not_know_makes_the_weights_unknown():
     config = {**QWEN, "expert_hidden_size": 512}
     assert geometry_of(config).unknown == (

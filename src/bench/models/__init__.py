@@ -1,7 +1,7 @@
 """What a model's weights, KV cache and states weigh, from its config.json, and checkpoints made from that."""
 
 from bench.models.checkpoint import write_checkpoint
-from bench.models.config_json import config_of, geometry_at, geometry_of, geometry_of_model, served_model
+from bench.models.config_json import config_at, config_of, geometry_at, geometry_of, geometry_of_model, served_model
 from bench.models.geometry import (
     BLOCK_BYTES,
     DTYPE_BYTES,
@@ -34,6 +34,7 @@ __all__ = [
     "Setting",
     "Stage",
     "choices",
+    "config_at",
     "config_of",
     "geometry_at",
     "geometry_of",

@@ -96,8 +96,8 @@ def _checked(name: str, model: Model, file: Path) -> dict[str, Any]:
         if model.architecture:
             return config_of(model.architecture)
         raise BenchError(
-            f"models.{name}: {file.parent}: {error}, so its memory cannot be computed. "
-            f"Add the facts under models.{name}.architecture."
+            f"models.{name}: {file.parent}: {str(error).rstrip('.')}. Its memory cannot be computed: add the facts under "
+            f"models.{name}.architecture."
         ) from None
     _refuse_contradictions(name, model, own, "the checkpoint's config.json")
     return config

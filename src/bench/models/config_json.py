@@ -40,6 +40,23 @@ _BY_LAYER = {
     "moe_topk": {"hunyuan_v1_moe"},
     "num_experts": {"hunyuan_v1_moe"},
 }
+# Keys that have a kind for each layer.
+_KINDS = (
+    *(
+        "layer_types",
+        "layers_block_type",
+        "hybrid_override_pattern",
+        "attn_type_list",
+        "mlp_layer_types",
+        "hybrid_layer_pattern",
+    ),
+    *("indexer_types", "index_topk_pattern", "moe_layer_freq", "no_rope_layers"),
+)
+_AS_LLAMA = (
+    "If its layers attend as a Llama's do, write a config.json of `model_type: llama` with its num_hidden_layers, hidden_size, "
+    "num_attention_heads, num_key_value_heads, head_dim, intermediate_size, vocab_size and max_position_embeddings; in a study, give "
+    "them as models.NAME.architecture"
+)
 _NO_LIMIT = 10**9  # context of a model that keeps a state alone (tokens); convention: practically infinite
 
 
@@ -152,7 +169,7 @@ def geometry_of(config: Config, quantisation_beside: Config | None = None) -> Ge
     try:
         if not isinstance(part.get("layer_types") or [], list):
             raise TypeError(f"layer_types is {shown(part['layer_types'])}")
-        shape = with_defaults(family, part, nested=part is not config or family.endswith("_text"))
+        shape = _of_its_layers(with_defaults(family, part, nested=part is not config or family.endswith("_text")), part)
         decoder = reader(shape)
         hidden = decoder.hidden or shape["hidden_size"]
         encoder, uncounted = encoder_parameters(config, hidden)
@@ -165,6 +182,21 @@ def geometry_of(config: Config, quantisation_beside: Config | None = None) -> Ge
         ) from None
     except (TypeError, ValueError, AttributeError, ArithmeticError, LookupError, StopIteration, re.error) as error:
         raise BenchError(f"config.json of model_type {family} has a value that is not what its key means ({error})") from None
+
+
+def _of_its_layers(shape: Config, part: Config) -> Config:
+    """A shape whose lists of kinds of layers are as long as the model: engines build `num_hidden_layers`, by the list's beginning.
+
+    Raises:
+        ValueError: a list is shorter.
+    """
+    count = part.get("num_hidden_layers")
+    if not isinstance(count, int):
+        return shape
+    lists = {key: shape[key] for key in _KINDS if isinstance(shape.get(key), list | str) and shape[key]}
+    if short := next((key for key, kinds in lists.items() if len(kinds) < count), None):
+        raise ValueError(f"{short} has the kinds of {len(lists[short])} layers, and num_hidden_layers is {count}")
+    return {**shape, **{key: kinds[:count] for key, kinds in lists.items()}}
 
 
 def _reader(config: Config, part: Config) -> tuple[str, Callable[[Config], Decoder]]:
@@ -180,7 +212,7 @@ def _reader(config: Config, part: Config) -> tuple[str, Callable[[Config], Decod
         return family, latent
     raise BenchError(
         f"model_type {family} is not a family that is read here, and a guess would be wrong: neither its KV cache nor its "
-        f"weights are known. {_looked(config, part).lstrip('; ')}"
+        f"weights are known{_looked(config, part)}. {_AS_LLAMA}"
     )
 
 

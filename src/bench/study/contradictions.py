@@ -6,13 +6,14 @@ import typing
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from os.path import isdir, isfile
+from pathlib import Path
 from typing import Any
 
 from bench.axes import AXES
 from bench.endpoints import ENDPOINTS
 from bench.engines import managed
 from bench.errors import BenchError, shown
-from bench.models import Model, Parallel, geometry_of_model, parallel_problem
+from bench.models import Model, Parallel, config_at, geometry_at, geometry_of_model, parallel_problem
 from bench.published import accelerator_named, accelerators
 from bench.study.config import Config, Ladder
 from bench.study.deployment import Deployment, Engine, roles_problem
@@ -336,12 +337,31 @@ def _absent(config: Config) -> typing.Iterator[str]:
         if name in measured and each.engine in config.engines and config.engines[each.engine].source != "external"
     }
     for name, model in config.models.items():
-        if name in started and model.here and not model.fingerprint and not (isfile if model.gguf else isdir)(model.here):
+        absent = model.here and not model.fingerprint and not (isfile if model.gguf else isdir)(model.here)
+        if not absent:
+            yield from _shapeless(name, model, started=name in started)
+        elif name in started:
             kind = "file" if model.gguf else "folder"
             yield (
                 f"models.{name}.path is {shown(model.path)}: no such {kind}. Name the folder of a checkpoint, or a .gguf file; for "
                 "random weights give catalogue or architecture in place of path."
             )
+
+
+def _shapeless(name: str, model: Model, *, started: bool) -> typing.Iterator[str]:
+    """A config.json from which no shape follows; of a server that runs already, one that is not even JSON."""
+    file = None if model.gguf or model.fingerprint or not model.here else Path(model.here, "config.json")
+    here = file if file and file.exists() else None
+    try:
+        if started and model.config:
+            geometry_of_model(model)
+        if started and here and not model.architecture:
+            geometry_at(here)
+        config = model.config or (config_at(here) if here else None)
+        if config and config.keys().isdisjoint(("model_type", "architectures")):
+            yield f"models.{name}: its config.json has neither model_type nor architectures. Name a model's config.json."
+    except BenchError as error:
+        yield f"models.{name}: {error}"
 
 
 def _one_file(where: str, model: str, path: str) -> str:
@@ -371,7 +391,7 @@ def _undealt(where: str, deployment: Deployment, model: Model) -> typing.Iterato
     try:
         geometry = geometry_of_model(model)
     except BenchError:
-        return  # what its config.json lacks is named where the checkpoint is made
+        return  # what its config.json lacks is a fault of the model
     if geometry is not None and (problem := parallel_problem(geometry, parallel)):
         yield f"{where}.{problem}"
 
