@@ -317,6 +317,14 @@ def read_request(connection: socket.socket) -> bool:
     return length > 0
 
 
+def left_open(connection: socket.socket, answer: bytes) -> None:
+    """Send `answer` to a request with a body, and wait until the client closes."""
+    with suppress(IndexError):  # a GET
+        if read_request(connection):
+            connection.sendall(answer)
+            connection.recv(1)
+
+
 @contextmanager
 def raw_server(handle: Callable[[socket.socket], object]) -> Iterator[int]:
     """The port of a server that gives each connection to `handle`, in a thread of its own, and closes it afterwards."""

@@ -10,10 +10,15 @@ INPUTS = Path(__file__).parent / "inputs"
 PROMPT = 20
 
 
-def record(
+def record(pieces, **more):
+    """The record of an answer. Args: as of `exchange`."""
+    return record_of(exchange(pieces, **more), 0.0)
+
+
+def exchange(
     pieces, *, asked=4, status=200, headers=None, ended=True, failure=None, error=None, streamed=True, endpoint="completions"
 ):
-    """The record of an answer. Args: pieces: of the body, (s since the request was sent, bytes or text)."""
+    """A request and its answer. Args: pieces: of the body, (s since the request was sent, bytes or text)."""
     lines = {"content-type": "text/event-stream", **(headers or {}), "transfer-encoding": "chunked"}
     head = f"HTTP/1.1 {status} X\r\n" + "".join(f"{name}: {value}\r\n" for name, value in lines.items()) + "\r\n"
     times, reads = [0.0], [head.encode()]
@@ -24,11 +29,10 @@ def record(
     if ended:
         times.append(times[-1])
         reads.append(b"0\r\n\r\n")
-    exchange = Exchange(
+    return Exchange(
         0, prompt_asked=PROMPT, output_asked=asked, scheduled=0.0, sent=0.0, end=times[-1], times=times, reads=reads,
         failure=failure, error=error, streamed=streamed, endpoint=endpoint,
     )  # fmt: skip
-    return record_of(exchange, 0.0)
 
 
 def script(name):

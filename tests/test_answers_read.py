@@ -6,11 +6,12 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
+from bench.load.answer import ends_in_error
 from bench.parse.latency import latency_columns
 from bench.parse.stream import gaps_between_tokens, stream_figures, supported
 from bench.records.request import write_requests
 from bench.records.request_table import request_table
-from tests.streams import DONE, delta, event, record, script, text, usage
+from tests.streams import DONE, PROMPT, delta, event, exchange, record, script, text, usage
 
 
 def tabled(tmp_path, *records):
@@ -154,15 +155,31 @@ def test_counts_are_read_however_they_are_named(counts, read_as):
     assert (read.prompt_tokens, read.completion_tokens, read.cached_tokens) == read_as
 
 
-def test_a_count_that_is_not_whole_is_not_a_count():
-    read = record([(1, A), (2, B), (3, event({"choices": [], "usage": {"completion_tokens": 2.5}}) + DONE)])
-    assert read.outcome == "stream_error"
+@pytest.mark.parametrize(
+    ("counts", "read_as", "said"),
+    [
+        *(({"prompt_tokens": 20, "completion_tokens": odd}, (20, None, None), f"completion_tokens is {odd!r}")
+          for odd in (-1, float("nan"), float("inf"), True, "2", [2], {"n": 2}, 2.5, 10**30)),
+        ({"prompt_tokens": "20", "completion_tokens": "2"}, (None, None, None), "prompt_tokens is '20'; completion_tokens is '2'"),
+        ({"prompt_tokens": 20, "completion_tokens": 2, "total_tokens": "n/a"}, (20, 2, None), "total_tokens is 'n/a'"),
+        ({"prompt_tokens": 20, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": "16"}}, (20, 2, None), "cached_tokens is '16'"),
+        ({"prompt_tokens": 20, "completion_tokens": 2, "prompt_tokens_details": "none"}, (20, 2, None), "prompt_tokens_details is 'none'"),
+        ({"prompt_tokens": 20, "completion_tokens": 2, "completion_tokens_details": [0]}, (20, 2, None), "completion_tokens_details is [0]"),
+        ({"prompt_tokens": None, "completion_tokens": 2}, (None, 2, None), None),
+        ("n/a", (None, None, None), "usage is 'n/a'"),
+        ([20, 2], (None, None, None), "usage is [20, 2]"),
+    ],
+)  # fmt: skip
+def test_what_is_no_count_costs_that_count_alone(counts, read_as, said):
+    read = record([(1, A), (2, B), (3, event({"choices": [], "usage": counts}) + DONE)], asked=2)
+    assert (read.outcome, read.error, read.ttft_s, read.e2e_s) == ("ok", said, 1.0, 2.0)
+    assert (read.prompt_tokens, read.completion_tokens, read.cached_tokens) == read_as
 
 
-@pytest.mark.parametrize("count", [-1, float("nan"), float("inf"), True, "2", [2]])
-def test_what_is_not_a_count_ends_one_request_alone(count):
-    text = event({"choices": [], "usage": {"completion_tokens": count}})
-    assert record([(1, A), (2, B), (3, text + DONE)]).outcome == "stream_error"
+def test_a_later_count_that_is_none_erases_nothing():
+    odd = event({"choices": [], "usage": {"prompt_tokens": "20", "completion_tokens": 2}})
+    read = record([(1, A), (2, B), (3, COUNT + odd + DONE)], asked=2)
+    assert (read.prompt_tokens, read.completion_tokens, read.error) == (20, 2, "prompt_tokens is '20'")
 
 
 @pytest.mark.parametrize("choices", [{"a": 1}, "x", 5, [5], [None]])
@@ -362,12 +379,81 @@ class TestTokensAreNotChunks:
         assert (read.arrivals, read.first_tokens, len(read.token_times_s)) == (2, 2.0, 4)
         assert tpot(tmp_path, read) == pytest.approx(0.5, rel=1e-3)
 
-    def test_more_chunks_than_tokens_give_no_gaps_between_tokens(self, tmp_path):
-        """A proxy that sends character by character."""
-        read = record([(1 + i / 10, delta(content=c)) for i, c in enumerate("abcdefgh")] + [(2, usage(2) + DONE)], asked=2)
+    @pytest.mark.parametrize(
+        ("last", "tokens"),
+        [
+            (delta(content=" w0 w1 w2 w3"), 4),
+            (delta(content="w0 w1 w2 w3\n"), 4),
+            (delta(content=" w0 w1 w2 w3", finish="stop"), 4),
+            (delta(role="assistant", content=" w0 w1 w2 w3"), 4),
+            (text(" w0 w1 w2 w3", "stop"), 4),
+            (event({"choices": [{"index": 0, "delta": {}, "message": {"role": "assistant", "content": " w0 w1 w2 w3"}}]}), 4),
+            (delta(content=" w0 w1 w2 w3"), None),  # a server that counts nothing
+        ],
+    )
+    def test_an_answer_that_is_repeated_at_its_end_has_no_token_there(self, tmp_path, last, tokens):
+        pieces = [(0.2 + i / 20, delta(content=f" w{i}")) for i in range(4)]
+        read = record([*pieces, (0.75, last), (0.75, (usage(tokens) if tokens else delta(finish="stop")) + DONE)])
+        assert (read.outcome, len(read.token_times_s), read.e2e_s) == ("ok", 4, 0.35)
+        assert tpot(tmp_path, read) == (tokens and pytest.approx(0.05))
+
+    def test_reasoning_that_is_repeated_is_none_either(self, tmp_path):
+        pieces = [(0.2 + i / 20, delta(reasoning_content=f" r{i}")) for i in range(2)] + [
+            (0.3, delta(content=" w0")),
+            (0.35, delta(content=" w1")),
+        ]
+        last = delta(reasoning_content=" r0 r1", content=" w0 w1")
+        read = record([*pieces, (0.75, last), (0.75, usage(4) + DONE)])
+        assert (read.e2e_s, tpot(tmp_path, read)) == (0.35, pytest.approx(0.05))
+
+    def test_several_tokens_a_chunk_that_are_repeated_are_none_either(self, tmp_path):
+        pieces = [(0.01, delta(content=" w0 w1")), (1.01, delta(content=" w2 w3")), (5, delta(content=" w0 w1 w2 w3"))]
+        read = record([*pieces, (5.01, usage(4) + DONE)])
+        assert (read.e2e_s, tpot(tmp_path, read)) == (1.01, pytest.approx(0.5))
+
+    @pytest.mark.parametrize("texts", [("a", "b", "ab"), ("ha", "ha"), (" 1", " 1", " 1")])
+    def test_a_token_that_spells_what_came_before_is_a_token(self, texts):
+        pieces = [(1 + i, delta(content=words)) for i, words in enumerate(texts)]
+        assert record([*pieces, (9, usage(len(texts)) + DONE)]).e2e_s == len(texts)
+
+    @pytest.mark.parametrize(
+        "pieces",
+        [
+            [*((0.2 + i / 20, delta(reasoning_content=f" t{i}")) for i in range(10)),
+             *((0.7 + i / 20, delta(content=f" w{i}")) for i in range(4))],  # reasoning that is not counted
+            [*((0.2 + i / 20, delta(reasoning="的")) for i in range(10)), *((0.7 + i / 20, delta(content="的")) for i in range(4))],
+            [(0.2, delta(reasoning=" r r r r r")), (0.7, delta(reasoning=" r r r r r")), (0.9, delta(content=" w w w w"))],  # in pieces
+            [*((0.2 + i / 20, delta(content=f" w{i}")) for i in range(4)), (5, delta(content="\n\nAnswered by m"))],  # a gateway's own words
+            [(0.1, delta(content="One moment.")), *((5 + i / 20, delta(content=f" w{i}")) for i in range(4))],
+            [(0.2 + i / 20, delta(content=f" w{i % 4}")) for i in range(8)],  # begun again from the start
+            [(0.2 + i // 2, delta(content=f" w{i // 2}")) for i in range(8)],  # each chunk twice
+            [(1 + i / 10, delta(content=c)) for i, c in enumerate("abcdefgh")],  # character by character
+        ],
+    )  # fmt: skip
+    def test_more_text_than_counted_tokens_has_no_tpot(self, tmp_path, pieces):
+        read = record([*pieces, (9, usage(4) + DONE)])
+        assert (read.outcome, read.completion_tokens, tpot(tmp_path, read)) == ("ok", 4, None)
         figures = stream_figures(tabled(tmp_path, read))
-        assert (figures["tokens_per_chunk"], gaps_between_tokens(figures)) == (0.25, False)
-        assert read.first_tokens == 1.0
+        assert (figures["unknown_streamed"], gaps_between_tokens(figures)) == (1, False)
+
+    @pytest.mark.parametrize(
+        "counts",
+        [
+            {"total_tokens": PROMPT + 14},  # Gemini's, behind OpenAI's interface
+            {"total_tokens": PROMPT + 4, "completion_tokens_details": {"reasoning_tokens": 10}},
+            {"total_tokens": PROMPT + 14, "completion_tokens_details": {"reasoning_tokens": 10}},
+            {"total_tokens": None, "reasoning_tokens": 10},
+        ],
+    )
+    def test_reasoning_that_is_counted_beside_the_completion_is_part_of_it(self, tmp_path, counts):
+        pieces = [(0.2 + i / 20, delta(**{"reasoning_content" if i < 10 else "content": f" t{i}"})) for i in range(14)]
+        read = record([*pieces, (0.9, usage(4, **counts) + DONE)], asked=14)
+        assert (read.completion_tokens, read.streamed_tokens, tpot(tmp_path, read)) == (14, 14, pytest.approx(0.05))
+
+    def test_a_chunk_too_many_in_a_long_answer_moves_nothing(self, tmp_path):
+        """As where a token ends the reasoning and begins the answer."""
+        read = record([*((1 + i / 50, delta(content=f" w{i}")) for i in range(41)), (2, usage(40) + DONE)], asked=40)
+        assert tpot(tmp_path, read) == pytest.approx(0.02, rel=0.05)
 
     def test_five_tokens_in_four_chunks_still_have_gaps(self, tmp_path):
         """Words and a short silence show that nothing was hidden."""
@@ -462,11 +548,41 @@ class TestTokensAreNotChunks:
         ([(1, A), (2, event({"choices": [{"index": 0, "delta": {}, "finish_reason": {"type": "abort", "message": "no memory"}}]})), (3, DONE)],
          "no memory"),
         ([(1, A), (2, "data: Internal Server Error\n\n"), (3, DONE)], "not JSON: 'Internal Server Error'"),
+        ([(1, A), (2, '{"error":{"code":500,"message":"slot failed","type":"server_error"}}\n')], "slot failed"),
+        ([(1, A), (2, '{"error":"slot failed"}')], "slot failed"),
+        ([(1, A), (2, json.dumps({"error": {"message": "slot failed"}}, indent=2) + "\n"), (3, DONE)], "slot failed"),
+        ([(1, A), (2, '{"object": "error", "message": "bad length", "code": 400}\r\n\r\n'), (3, DONE)], "bad length"),
+        ([(1, A), (2, '{"detail": "'), (2.1, 'gone"}\n'), (3, DONE)], "gone"),
     ],
 )  # fmt: skip
 def test_an_error_within_a_stream_is_the_request_s(pieces, said):
     read = record(pieces)
     assert (read.outcome, read.error) == ("stream_error", said)
+    ended = next(end for end in range(len(pieces) + 1) if ends_in_error(exchange(pieces[:end], ended=False)))
+    assert 2 <= pieces[ended - 1][0] < 3
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [],
+        [(1, ": ping\n\n")],
+        [(1, A), (2, A[:30])],
+        [(1, A), (2, A[:30]), (3, A[30:])],
+        [(1, "data: cut")],
+        [(1, A), (2, '{"error": {"mess')],
+        [(1, A), (2, COUNT + DONE)],
+        [(1, "<html>Sign")],
+        [(1, '{"choices": [{"message": {"content": "a"}}]')],
+    ],
+)
+@pytest.mark.parametrize("status", [200, 500])
+def test_what_may_go_on_has_not_ended_in_an_error(pieces, status):
+    assert not ends_in_error(exchange(pieces, ended=False, status=status))
+
+
+def test_a_refusal_that_is_all_there_has_ended():
+    assert ends_in_error(exchange([(1, '{"detail": "no"}')], ended=False, status=500))
 
 
 @pytest.mark.parametrize(
@@ -485,6 +601,23 @@ def test_an_error_within_a_stream_is_the_request_s(pieces, said):
 def test_a_200_that_is_no_answer_is_quoted(body, kind, said):
     read = record([(1, body)] if body else [], headers={"content-type": kind})
     assert (read.outcome, read.error) == ("stream_error" if body else "truncated", said)
+
+
+@pytest.mark.parametrize("bare", ['{"a": 1}\n', "{\n\n", "{\ndata", '{"error": null}\n', "}\n"])
+def test_what_else_stands_without_a_field_s_name_is_nothing(bare):
+    read = record([(1, A), (2, bare + ("" if bare.endswith("\n") else "\n") + B), (3, COUNT + DONE)], asked=2)
+    assert (read.outcome, read.token_times_s) == ("ok", [1.0, 2.0])
+
+
+@pytest.mark.parametrize("encoding", ["", " ", "identity", "Identity", ", identity"])
+def test_no_encoding_is_none(encoding):
+    assert record([(1, A), (2, B), (3, COUNT + DONE)], asked=2, headers={"content-encoding": encoding}).outcome == "ok"
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "identity, br"])
+def test_an_encoding_that_was_not_asked_for_is_named(encoding):
+    read = record([(1, A), (3, DONE)], headers={"content-encoding": encoding})
+    assert read.error == f"content-encoding {encoding.removeprefix('identity, ')}, which the request did not accept"
 
 
 def test_a_redirection_says_where_to():

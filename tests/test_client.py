@@ -39,7 +39,7 @@ from bench.load.schedule import PlannedRequest
 from bench.load.target import Target
 from bench.prompts.random_ids import prompt_ids
 from bench.study import Workload
-from tests.fake_server import STREAM, STREAM_HEAD, TOKEN, chunk, fake_server, raw_server, read_head, read_request
+from tests.fake_server import STREAM, STREAM_HEAD, TOKEN, chunk, fake_server, left_open, raw_server, read_head, read_request
 
 
 def workload(arrival="burst", **more):
@@ -113,6 +113,12 @@ def test_each_fault_is_its_own_outcome(behaviour, error):
     assert {r.error for r in records} == {error}
     if behaviour != "http_error":
         assert all(len(r.token_times_s) == 2 and r.ttft_s > 0 for r in records)  # what did come is kept
+
+
+def test_an_error_ends_an_answer_whose_body_stays_open():
+    with raw_server(lambda connection: left_open(connection, STREAM_HEAD + chunk(TOKEN) + chunk({"error": "no slot"}))) as port:
+        _, records = send(SimpleNamespace(base_url=f"http://127.0.0.1:{port}"), 3, timeout_s=5.0)
+    assert [(r.outcome, r.error, len(r.token_times_s)) for r in records] == [("stream_error", "no slot", 1)] * 3
 
 
 def test_a_request_that_never_ends_is_a_timeout():

@@ -10,6 +10,7 @@ from bench.load.introduction import introduce
 from bench.load.target import Target
 from bench.study import load_workload
 from tests.command import bench
+from tests.fake_server import STREAM_HEAD, left_open, raw_server
 from tests.streams import DONE, delta, usage
 from tests.strict_server import refusing, strict_server
 
@@ -209,6 +210,21 @@ def test_a_server_that_answers_nothing_ends_the_session_in_its_words(refusal, wo
     with strict_server(refuse=lambda _: refusal) as server, pytest.raises(BenchError) as error:
         introduce(Target(server.base_url, "m"), "completions")
     assert words in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [b"data: Number of choices must be greater than 0.\n\n", b'{"error": {"message": "Number of choices must be greater than 0."}}\n',
+     b'event: error\ndata: {"message": "Number of choices must be greater than 0."}\n\n'],
+)  # fmt: skip
+def test_an_error_is_not_waited_upon(words):
+    """The body stays open; six requests of 5 s each would be a time-out."""
+
+    with (
+        raw_server(lambda connection: left_open(connection, STREAM_HEAD + b"%x\r\n%s\r\n" % (len(words), words))) as port,
+        pytest.raises(BenchError, match=r"8 tokens: .*Number of choices must be greater than 0.*; nor does"),
+    ):
+        introduce(Target(f"http://127.0.0.1:{port}", "m"), "chat", timeout_s=5.0)
 
 
 def test_a_stream_that_breaks_off_is_no_refusal_of_what_was_sent():

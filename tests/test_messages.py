@@ -213,12 +213,24 @@ def test_an_error_in_the_stream_fails_the_request(name):
         named("content_block_delta", index=0),
         said(5),
         named("message_delta", delta={"stop_reason": {}}),
-        named("message_delta", delta={}, usage={"output_tokens": "3"}),
-        named("message_delta", delta={}, usage={"output_tokens": 3, "input_tokens": "2"}),
     ],
 )
 def test_an_event_that_lacks_what_it_should_have_fails_the_request_alone(broken):
     assert read([*PLAIN[:4], (0.5, broken)]).outcome == "stream_error"
+
+
+@pytest.mark.parametrize(
+    ("counts", "said"),
+    [
+        ({"output_tokens": "3"}, "completion_tokens is '3'"),
+        ({"output_tokens": 3, "input_tokens": "2"}, "prompt_tokens is '2'"),
+        ({"output_tokens": 3, "input_tokens": 2, "cache_read_input_tokens": "1"}, "prompt_tokens is '1'; cached_tokens is '1'"),
+        ([3], "usage is [3]"),
+    ],
+)
+def test_what_is_no_count_costs_that_count_alone(counts, said):
+    found = read([*PLAIN[:4], (0.5, named("message_delta", delta={"stop_reason": "max_tokens"}, usage=counts))])
+    assert (found.outcome, found.error) == ("ok", said)
 
 
 @pytest.mark.parametrize("content", [None, [None], {}, "a"])

@@ -103,7 +103,6 @@ def test_an_answer_has_an_end_and_no_first_token(usage):
         {**ANSWER, "results": [{"index": 0}]},
         {**ANSWER, "results": [{"index": 0, "relevance_score": None}]},
         {**ANSWER, "results": [None]},
-        {**ANSWER, "usage": [20]},
         {"error": {"message": "no"}},
         {"data": [{"embedding": [0.5]}]},
     ],

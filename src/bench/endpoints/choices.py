@@ -50,7 +50,8 @@ class Choices(Endpoint):
         )
 
     def usage(self, content: Mapping[str, Any]) -> Any:
-        return content.get("usage") or (content.get("x_groq") or {}).get("usage")
+        groq = content.get("x_groq")
+        return content.get("usage") or (groq.get("usage") if isinstance(groq, dict) else None)
 
     def whole(self, content: Mapping[str, Any]) -> bool:
         return bool(content.get("choices"))
@@ -84,7 +85,8 @@ class Choices(Endpoint):
             text += part if isinstance(part, str) else ""
             finish = getattr(choice, "finish_reason", None) or finish
         usage = getattr(chunk, "usage", None)
-        return Read(text, finish, None if usage is None else (usage.prompt_tokens, usage.completion_tokens))
+        counts = (getattr(usage, "prompt_tokens", None), getattr(usage, "completion_tokens", None))
+        return Read(text, finish, None if usage is None else counts)
 
 
 def _of_choice(choice: Mapping[str, Any]) -> Generated:
@@ -99,7 +101,8 @@ def _of_choice(choice: Mapping[str, Any]) -> Generated:
     text = choice.get("text")
     # The role comes ahead of the first token.
     silent = text == "" or (said.get("content") == "" and "role" not in said)
-    thought = max(size_of(said.get(key)) for key in _REASONING)
+    reasoning = max((said.get(key) for key in _REASONING), key=size_of)
+    thought = size_of(reasoning)
     answered = size_of(text) + sum(size_of(said.get(key)) for key in _OUTPUT)
     for part in said["content"] if isinstance(said.get("content"), list) else ():
         if part.get("type") in _THOUGHT:
@@ -111,6 +114,7 @@ def _of_choice(choice: Mapping[str, Any]) -> Generated:
         silent=silent and not answered + thought,
         finish=finish,
         tokens=_counted(choice),
+        said="".join(part for part in (reasoning, text or said.get("content")) if isinstance(part, str)),
     )
 
 

@@ -44,4 +44,5 @@ class Embeddings(Pooled):
 
     def read(self, chunk: Any) -> Read:
         usage = chunk.usage
-        return Read("", None, None if usage is None else (usage.prompt_tokens, getattr(usage, "completion_tokens", None)))
+        counts = (getattr(usage, "prompt_tokens", None), getattr(usage, "completion_tokens", None))
+        return Read("", None, None if usage is None else counts)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+from bench.errors import shown
 from bench.records.form import Omissible, RequestForm
 from bench.work import GENERATION, Work
 
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
 
 # A text, token ids, the messages of a chat, or a query and its documents.
 Prompt = str | list[int] | list[Mapping[str, Any]] | list[str]
+_MOST = 10**15  # tokens beyond which a count is none; convention: as `bench.fields.Count`
+_ODD = 40  # characters of what stands in place of a count that a message quotes; convention
 # Keys of an object that hold generated text; ids, types and signatures are not, and what is encrypted has no length in tokens.
 _TEXT = ("text", "content", "thinking", "reasoning", "summary", "function", "name", "arguments", "transcript", "refusal")
 
@@ -25,7 +28,7 @@ class Generated(NamedTuple):
         text: bytes of generated text (UTF-8). output: whether any of it is an answer. reasoning: bytes of it that are reasoning.
         silent: whether it may carry a token that spells nothing: its text is there, and empty.
         finish: why the answer ended, if it did. tokens: how many it says it carries; None where it does not. said: the text itself,
-            where it is plain; empty in shapes that hold more than a text.
+            reasoning ahead of the answer, as far as it is plain.
     """
 
     text: int = 0
@@ -42,43 +45,67 @@ class Generated(NamedTuple):
         return len(self.said.split()) - (not self.said[0].isspace()) if self.said else 0
 
 
+def is_count(value: Any) -> bool:
+    """Whether a value of JSON is a number of tokens."""
+    whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+    return whole and not isinstance(value, bool) and 0 <= value <= _MOST
+
+
+def _is_object(value: Any) -> bool:
+    return isinstance(value, dict)
+
+
 class Usage(NamedTuple):
-    """The server's counts of tokens: in the prompt, in the completion, prompt tokens from the prefix cache, and completion tokens that
-    are reasoning. None where it does not count them.
+    """The server's counts of tokens; None where it does not count them, or what stands there is no count.
+
+    Attributes:
+        prompt, completion: tokens in them. cached: prompt tokens from the prefix cache. reasoning: completion tokens that are that.
+        generated: the total less the prompt. odd: what stands in place of a count, as `completion_tokens is '4'`.
     """
 
     prompt: int | None = None
     completion: int | None = None
     cached: int | None = None
     reasoning: int | None = None
+    generated: int | None = None
+    odd: str = ""
 
     @classmethod
-    def of(cls, usage: Mapping[str, Any]) -> Usage:
-        """The counts of a `usage`.
+    def of(cls, usage: Any) -> Usage:
+        """The counts of a `usage`."""
+        odd: list[str] = []
 
-        Raises:
-            AttributeError, TypeError: it is not one.
-        """
-        prompt = _first(usage, "prompt_tokens", "input_tokens")
-        completion = _first(usage, "completion_tokens", "output_tokens")
-        details = usage.get("prompt_tokens_details") or usage.get("input_tokens_details") or {}
-        cached = _first(details, "cached_tokens")
+        def first(within: Any, *keys: str, sound: Callable[[Any], bool] = is_count) -> Any:
+            """The first of these values that is there."""
+            for key in keys:
+                if (value := within.get(key)) is not None:
+                    if sound(value):
+                        return int(value) if isinstance(value, float) else value  # such as 4.0
+                    odd.append(f"{key} is {shown(value, _ODD)}")
+            return None
+
+        usage = first({"usage": usage}, "usage", sound=_is_object) or {}
+        prompt = first(usage, "prompt_tokens", "input_tokens")
+        completion = first(usage, "completion_tokens", "output_tokens")
+        details = first(usage, "prompt_tokens_details", "input_tokens_details", sound=_is_object) or {}
+        cached = first(details, "cached_tokens")
         if cached is None:  # as DeepSeek and as Anthropic name it
-            cached = _first(usage, "prompt_cache_hit_tokens", "cache_read_input_tokens")
-        of_output = usage.get("completion_tokens_details") or usage.get("output_tokens_details") or {}
-        reasoning = _first(of_output, "reasoning_tokens")
+            cached = first(usage, "prompt_cache_hit_tokens", "cache_read_input_tokens")
+        of_output = first(usage, "completion_tokens_details", "output_tokens_details", sound=_is_object) or {}
+        reasoning = first(of_output, "reasoning_tokens")
         if reasoning is None:  # as SGLang has it
-            reasoning = _first(usage, "reasoning_tokens")
-        total = _first(usage, "total_tokens")
+            reasoning = first(usage, "reasoning_tokens")
+        total = first(usage, "total_tokens")
+        generated = None if total is None or prompt is None else max(0, total - prompt)
         # xAI counts reasoning beside the completion, not in it.
-        beside = None not in (prompt, completion, reasoning, total) and total == prompt + completion + reasoning  # type: ignore[operator]
-        if reasoning and beside and completion is not None:
-            completion += reasoning
-        return cls(prompt, completion, cached, reasoning)
+        if reasoning and completion is not None and generated == completion + reasoning:
+            completion = generated
+        return cls(prompt, completion, cached, reasoning, generated, "; ".join(odd))
 
     def merged(self, newer: Usage) -> Usage:
         """These counts, updated by a later usage. What that lacks, or has as 0, is kept: some servers end with costs or zeros alone."""
-        return Usage(*(old if not new and old is not None else new for old, new in zip(self, newer, strict=True)))
+        kept = {name: old for name, old in self._asdict().items() if old is not None}
+        return newer._replace(**{name: old for name, old in kept.items() if not getattr(newer, name)})
 
 
 class Drafts(NamedTuple):
@@ -103,17 +130,6 @@ class Drafts(NamedTuple):
             return None
         sound = all(isinstance(count, int) and not isinstance(count, bool) for count in found)
         return found if sound and 0 <= found.accepted <= found.drafted else None  # type: ignore[operator]
-
-
-def _first(usage: Mapping[str, Any], *keys: str) -> int | None:
-    """The first of these counts that is there."""
-    for key in keys:
-        if (count := usage.get(key)) is not None:
-            whole = isinstance(count, int) or (isinstance(count, float) and count.is_integer())
-            if isinstance(count, bool) or not whole or count < 0:
-                raise TypeError(f"{key} is not a whole number")
-            return int(count)
-    return None
 
 
 class Read(NamedTuple):

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 from bench.endpoints.choices import error_of
-from bench.endpoints.kind import Endpoint, Generated, Prompt, Read, size_of
+from bench.endpoints.kind import Endpoint, Generated, Prompt, Read, is_count, size_of
 
 # Keys of a delta, or of a block, that carry what the model generated; signatures, citations and results of tools are not its words.
 _OUTPUT, _REASONING = ("text", "partial_json", "name"), "thinking"
@@ -59,18 +59,18 @@ class Messages(Endpoint):
     def usage(self, content: Mapping[str, Any]) -> Any:
         message = content["message"] if content.get("type") == "message_start" else content
         usage = message.get("usage")
-        if not usage:
-            return None
+        if not usage or not isinstance(usage, dict):
+            return usage
         # What was read from a cache, or written to one, is counted beside the rest of the prompt.
         prompt = [usage.get(key) for key in ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")]
+        thought = details if isinstance(details := usage.get("output_tokens_details"), dict) else {}
+        odd = [count for count in prompt if count is not None and not is_count(count)]
         return {
-            "prompt_tokens": None if prompt[0] is None else sum(count or 0 for count in prompt),
+            "prompt_tokens": None if prompt[0] is None else odd[0] if odd else sum(count or 0 for count in prompt),
             # At its beginning a stream has counted no more than its first tokens.
             "completion_tokens": usage.get("output_tokens") if message is content else None,
             "prompt_tokens_details": {"cached_tokens": prompt[-1]},
-            "completion_tokens_details": {
-                "reasoning_tokens": (usage.get("output_tokens_details") or {}).get("thinking_tokens")
-            },
+            "completion_tokens_details": {"reasoning_tokens": thought.get("thinking_tokens")},
         }
 
     def whole(self, content: Mapping[str, Any]) -> bool:
@@ -94,7 +94,8 @@ class Messages(Endpoint):
         return {**message, "content": [{"type": "thinking", **thought}, *text]}
 
     def read(self, chunk: Any) -> Read:
-        usage = self.usage(chunk) or {}
+        usage = self.usage(chunk)
+        usage = usage if isinstance(usage, dict) else {}
         counts = (usage.get("prompt_tokens"), usage.get("completion_tokens"))
         return Read(self.text(chunk), _finish(chunk if self.whole(chunk) else chunk.get("delta") or {}), counts)
 

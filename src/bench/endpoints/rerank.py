@@ -39,10 +39,13 @@ class Rerank(Pooled):
     def usage(self, content: Mapping[str, Any]) -> Any:
         usage = super().usage(content)
         # Nothing is generated, so that the total is the prompt's: Jina counts no other.
-        return usage and {"prompt_tokens": usage.get("prompt_tokens", usage.get("total_tokens"))}
+        return (
+            usage if not isinstance(usage, dict) else {"prompt_tokens": usage.get("prompt_tokens", usage.get("total_tokens"))}
+        )
 
     def whole(self, content: Mapping[str, Any]) -> bool:
         return isinstance(content.get("results"), list) and bool(content["results"])
 
     def read(self, chunk: Any) -> Read:
-        return Read(counts=((self.usage(chunk) or {}).get("prompt_tokens"), None))
+        usage = self.usage(chunk)
+        return Read(counts=(usage.get("prompt_tokens") if isinstance(usage, dict) else None, None))

@@ -7,8 +7,9 @@ import json
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from bench.endpoints import Drafts, Endpoint, Generated, Usage
-from bench.load.events import DONE, Event, events, json_object
+from bench.endpoints import ENDPOINTS, Drafts, Endpoint, Generated, Usage
+from bench.load.events import BARE, DONE, Event, events, json_object
+from bench.load.exchange import Exchange
 from bench.load.response import Response
 from bench.records.environment import without_secrets
 
@@ -16,6 +17,7 @@ from bench.records.environment import without_secrets
 _TOGETHER_S = 0.0002
 # tokens ÷ chunks up to which a chunk is a token: one that spells no whole character may have no chunk; tuned: benchmarks.stream_truth
 _ONE_EACH = 1.1
+_KINDS = ((False, True), (False,), (True,))  # what a repeat may hold: all, the answer, its reasoning
 
 
 @dataclass
@@ -63,9 +65,8 @@ class _Chunk(NamedTuple):
 
 def answer_of(response: Response, endpoint: Endpoint, *, streamed: bool) -> Answer:
     """What a response of `endpoint` holds. Args: streamed: whether a stream was asked for."""
-    if response.encoding != b"identity":
-        named = response.encoding[:20].decode(errors="replace")
-        return Answer(error=f"content-encoding {named}, which the request did not accept", failed=True)
+    if response.encoding:
+        return Answer(error=f"content-encoding {response.encoding[:20]}, which the request did not accept", failed=True)
     if response.status not in (None, 200):
         return Answer(error=_refusal(response), failed=True)
     if not streamed:
@@ -79,8 +80,24 @@ def answer_of(response: Response, endpoint: Endpoint, *, streamed: bool) -> Answ
 
 def contents_of(response: Response, *, streamed: bool) -> list[dict[str, Any]]:
     """The objects that an answer consists of: its events, or the whole, which a server may send where a stream was asked for."""
-    found = [content for event in events(response.pieces) if (content := json_object(event.data))] if streamed else []
+    told = [event for event in events(response.pieces) if event.name != BARE] if streamed else []
+    found = [content for event in told if (content := json_object(event.data))]
     return found or [json_object(response.body) or {}]
+
+
+def ends_in_error(exchange: Exchange) -> bool:
+    """Whether an answer that has fallen silent has failed by what it says: nothing more is to come of it.
+
+    Its last read is looked at first, whose chunk sizes read as fields without a meaning: nearly always that is a sound event.
+    """
+    endpoint = ENDPOINTS[exchange.endpoint]
+    latest = [json_object(event.data) for event in events([(0.0, exchange.reads[-1])]) if event.name not in (b"error", BARE)]
+    if latest and all(content and endpoint.error(content) is None for content in latest):
+        return False
+    response = Response(exchange)
+    # A page of a refusal may go on; of an object it is known that it does not.
+    said = bool(response.pieces) and (response.status == 200 or json_object(response.body) is not None)
+    return said and answer_of(response, endpoint, streamed=exchange.streamed).failed
 
 
 def _streamed(response: Response, endpoint: Endpoint) -> Answer:
@@ -91,11 +108,10 @@ def _streamed(response: Response, endpoint: Endpoint) -> Answer:
             answer.done = True
             continue
         content = _content(event, endpoint, answer)
-        if content is None:
+        if content is None or event.name == BARE:
             continue
         try:
-            carries, usage = endpoint.generated(content), endpoint.usage(content)
-            counted = Usage.of(usage) if usage else None
+            carries, counted = endpoint.generated(content), _counts(endpoint, content)
         except (AttributeError, LookupError, TypeError, ValueError):
             answer.error, answer.failed = f"no chunk of an answer: {_quoted(event.data)}", True
             continue
@@ -126,9 +142,17 @@ def _content(event: Event, endpoint: Endpoint, answer: Answer) -> dict[str, Any]
     return None
 
 
+def _counts(endpoint: Endpoint, content: dict[str, Any]) -> Usage | None:
+    """The counts in an event or a whole answer; None where it has none."""
+    usage = endpoint.usage(content)
+    counted = Usage.of(usage) if usage else None
+    return counted._replace(odd=_text(counted.odd)) if counted and counted.odd else counted
+
+
 def _count(answer: Answer, chunks: list[_Chunk]) -> None:
     """Which chunks carry tokens, and how many."""
-    usage = answer.usage
+    chunks = _without_repeat(chunks, answer.usage.completion)
+    answer.usage = usage = _with_reasoning(answer.usage, sum(chunk.carries.text > 0 for chunk in chunks))
     kept = _with_tokens(chunks, _unless_hidden(usage, chunks))
     answer.tokens = [chunk.stamp for chunk in kept]
     # A token that spells nothing is part of the answer as far as anyone can tell.
@@ -139,10 +163,44 @@ def _count(answer: Answer, chunks: list[_Chunk]) -> None:
     if usage.completion is None:
         return
     answer.least, answer.streamed = _streamed_count(usage, kept)
+    if len(kept) != usage.completion and _words(kept) > _ONE_EACH * usage.completion:
+        return  # the server counts fewer tokens than it streamed
     at_first = 1
     while at_first < len(kept) and kept[at_first].stamp - kept[at_first - 1].stamp <= _TOGETHER_S:
         at_first += 1
     answer.first = _tokens_of(kept, at_first, answer.streamed)
+
+
+def _words(chunks: list[_Chunk]) -> int:
+    """The fewest tokens that could spell these chunks."""
+    return sum(chunk.carries.words for chunk in chunks)
+
+
+def _without_repeat(chunks: list[_Chunk], counted: int | None) -> list[_Chunk]:
+    """The chunks without a last text that is the whole answer, or all of its reasoning, once more.
+
+    Some gateways end a stream so. A token may spell what all before it do, too: only where the stream holds more than the server
+    counts, or it counts nothing and several chunks came before, is it a repeat.
+
+    Args:
+        counted: tokens that the server counts; None where it does not.
+    """
+    texts = [chunk for chunk in chunks if chunk.carries.text]
+    if len(texts) < 2 or (len(texts) == 2 if counted is None else max(len(texts), _words(texts)) <= counted):
+        return chunks
+    *before, last = texts
+    told = ("".join(chunk.carries.said for chunk in before if bool(chunk.carries.reasoning) in kind) for kind in _KINDS)
+    text = last.carries.said.strip()
+    return [chunk for chunk in chunks if chunk is not last] if text and text in map(str.strip, told) else chunks
+
+
+def _with_reasoning(usage: Usage, texts: int) -> Usage:
+    """The counts, with reasoning in the completion where the server counts it beside that, as the number of chunks with text shows."""
+    if usage.completion is None or texts <= usage.completion:
+        return usage
+    beside = (usage.completion + (usage.reasoning or 0), usage.generated or 0)
+    sound = (count for count in beside if texts <= count <= _ONE_EACH * texts)
+    return usage._replace(completion=min(sound, default=usage.completion))
 
 
 def _unless_hidden(usage: Usage, chunks: list[_Chunk]) -> int | None:

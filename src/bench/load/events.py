@@ -1,7 +1,8 @@
 """Server-sent events, by the WHATWG's rules, with the moment at which each arrived.
 
-Source: "Interpreting an event stream", section 9.2.6 of the HTML standard. Two things are read beyond it: a field called `error`, by
-which llama.cpp reports that an answer failed, and lines that lack the blank line between them, where each is JSON of its own.
+Source: "Interpreting an event stream", section 9.2.6 of the HTML standard. Three things are read beyond it: a field called `error`, by
+which llama.cpp reports that an answer failed, a JSON object without a field's name, by which others do, and lines that lack the blank
+line between them, where each is JSON of its own.
 """
 
 from __future__ import annotations
@@ -11,13 +12,16 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 DONE = b"[DONE]"
+BARE = b"{"
 _BOM = b"\xef\xbb\xbf"
 
 _Stamped = tuple[float, bytes]
 
 
 class Event(NamedTuple):
-    """One event: its arrival (s, on the clock of the pieces), its data, and its type, empty where it names none."""
+    """One event: its arrival (s, on the clock of the pieces), its data, and its type, empty where it names none, `BARE` of an object
+    that stands there alone.
+    """
 
     stamp: float
     data: bytes
@@ -31,13 +35,19 @@ def events(pieces: Iterable[_Stamped]) -> Iterator[Event]:
         pieces: of the body, each with its arrival.
     """
     data: list[_Stamped] = []
-    name = b""
+    name = bare = b""
     for stamp, line in _lines(pieces):
         if isinstance(line, Event):
             yield line
         elif not line:
             yield from _dispatched(data, name, stamp)
-            data, name = [], b""
+            data, name, bare = [], b"", b""
+        elif line.startswith(BARE) or (bare and not line.startswith(b"data:")):
+            first = not bare
+            bare += line
+            if (first or line.startswith(b"}")) and json_object(bare):
+                yield Event(stamp, bare, BARE)
+                bare = b""
         elif line[0] != b":"[0]:  # else a comment
             field, _, value = line.partition(b":")
             value = value.removeprefix(b" ")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -69,13 +68,9 @@ class Exchange:
     waited_s: float = 0.0
 
 
-def oversized(exchange: Exchange, reads: Sequence[bytes] | None = None) -> bool:
-    """Whether an answer is far longer than what was asked for. Bytes are counted only of one that came in unusually many reads.
-
-    Args:
-        reads: of the answer; None: those of the exchange.
-    """
-    reads = exchange.reads if reads is None else reads
+def oversized(exchange: Exchange) -> bool:
+    """Whether an answer is far longer than what was asked for. Bytes are counted only of one that came in unusually many reads."""
+    reads = exchange.reads
     if len(reads) <= _READS + _READS_A_TOKEN * (exchange.output_asked or 0):
         return False
     # Reads of a byte each take a hundred times their size.

@@ -149,9 +149,11 @@ def introduce(
     if getattr(record, known.endpoint.work.counts) is None:
         unknown = "tokens/s and TPOT are" if known.endpoint.work.generates else "tokens/s are"
         say(
-            f"{target.base_url} counts no tokens in its answers (no usage): {unknown} not known, and runs of exact lengths are "
-            "invalid, as nothing shows whether they had them"
+            f"{target.base_url} counts no tokens in its answers ({record.error or 'no usage'}): {unknown} not known, and runs of exact "
+            "lengths are invalid, as nothing shows whether they had them"
         )
+    elif record.error:
+        say(f"{target.base_url} has no count of tokens where one belongs, so it is not known: {record.error}")
     if known.endpoint.sends_text(form):
         form = _counted(known, form, say)
     if scripted and form.counted:

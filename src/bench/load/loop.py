@@ -15,6 +15,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
+from bench.load.answer import ends_in_error
 from bench.load.connection import READ_SIZE, UNREADABLE, Address, Connection, says_done
 from bench.load.exchange import Exchange, cut_off, oversized
 from bench.load.history import follow
@@ -24,6 +25,7 @@ from bench.load.timer import Timer
 
 _TICK_S = 0.01  # period of the timer that shows how late the loop is (s); convention
 _LOOK_AT_SIZES_S = 0.5  # time between two looks for answers that do not end (s); convention
+_SILENT_S = 0.1  # silence after which what came last of an answer is looked at (s); convention: chunks come faster
 _CHUNK_SIZE = 16384  # bytes of a read in the middle of a stream: what is longer comes in several; convention
 _CARRIAGE_RETURN = 13  # byte that ends a line of HTTP; source: ASCII
 _BRACKET = 93  # byte that ends `[DONE]`; source: ASCII
@@ -145,6 +147,7 @@ class Loop:
         self._arm()
         self._next_tick = start + _TICK_S
         self._next_look = start + _LOOK_AT_SIZES_S
+        self._looked = start  # the last arrival of each answer until then was looked at
         self._next_judgement = start + LOOKS_S
         self._tick_timer.set(self._next_tick, _TICK_S)
         self._drive()
@@ -469,10 +472,14 @@ class Loop:
         return connection.exchange is not exchange or exchange.sent is None or exchange.sent + self._timeout_s != deadline
 
     def _cut_endless(self, moment: float) -> None:
-        """End each exchange whose answer is far longer than what it asked for."""
+        """End each exchange whose answer is far longer than what it asked for, or ended in an error, though its body stays open."""
+        before, self._looked = self._looked, moment - _SILENT_S
         for connection in list(self._table.values()):
             exchange = connection.exchange
-            if exchange is not None and oversized(exchange):
+            if exchange is None:
+                continue
+            silent = exchange.times and before < exchange.times[-1] <= self._looked
+            if oversized(exchange) or (silent and ends_in_error(exchange)):
                 self._end(connection, exchange, "disconnect", moment)
 
     def close(self) -> None:

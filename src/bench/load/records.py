@@ -105,7 +105,7 @@ def _outcome(exchange: Exchange, response: Response, answer: Answer) -> tuple[Ou
     if exchange.failure and not answer.done:
         return "disconnect", lost or answer.error
     if answer.ended and (response.complete or answer.done):
-        return "ok", None
+        return "ok", answer.usage.odd or None
     return "truncated", answer.error or _why_truncated(response, answer)
 
 

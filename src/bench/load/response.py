@@ -38,8 +38,7 @@ class Response:
         self.status: int | None = None
         self.headers: float | None = None
         self.pieces: list[tuple[float, bytes]] = []
-        self.encoding = b"identity"
-        self.content_type = self.location = ""
+        self.encoding = self.content_type = self.location = ""
         self.complete = False
         self._retry_after = self._retry_after_ms = self._date = ""
         self._parser = httptools.HttpResponseParser(self)
@@ -59,7 +58,8 @@ class Response:
         self._framed = self._framed or name in (b"content-length", b"transfer-encoding")
         match name:
             case b"content-encoding":
-                self.encoding = value.lower()
+                parts = [part for part in map(str.strip, text.lower().split(",")) if part not in ("", "identity")]
+                self.encoding = ", ".join(parts) or self.encoding
             case b"content-type":
                 self.content_type = text
             case b"location":

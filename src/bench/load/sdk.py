@@ -6,11 +6,12 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bench.endpoints import Endpoint, Prompt, Read
 from bench.errors import BenchError
+from bench.load.answer import ends_in_error
 from bench.load.events import DONE
 from bench.load.exchange import Exchange, oversized
 from bench.load.target import Target
@@ -38,15 +39,6 @@ class Reading:
     completion: int | None = None
     error: str | None = None
     endless: bool = False
-
-
-@dataclass
-class _Recorded:
-    """What passed a connection."""
-
-    head: bytes = b""
-    pieces: list[tuple[float, bytes]] = field(default_factory=list)
-    headers_s: float = 0.0
 
 
 @contextmanager
@@ -106,7 +98,6 @@ def sdk_reading(
 
     from bench.http import tls_context  # noqa: PLC0415
 
-    recorded = _Recorded()
     until = time.monotonic() + timeout_s
 
     class Endless(Exception):
@@ -118,19 +109,26 @@ def sdk_reading(
     class Tap(httpx2.SyncByteStream):
         def __init__(self, stream: Any) -> None:
             self._stream, self._pieces = stream, iter(stream)
+            self._failed = False
 
         def __iter__(self) -> Iterator[bytes]:
             for piece in self._pieces:
-                recorded.pieces.append((time.monotonic(), piece))
-                if oversized(exchange, [piece for _, piece in recorded.pieces]):
+                if not piece:
+                    continue
+                exchange.times.append(time.monotonic())
+                exchange.reads.append(b"%x\r\n%s\r\n" % (len(piece), piece))
+                if oversized(exchange):
                     raise Endless
-                if recorded.pieces[-1][0] > until:
+                if exchange.times[-1] > until:
                     raise TooLate
+                self._failed = ends_in_error(exchange)
                 yield piece
+                if self._failed:
+                    return
 
         def close(self) -> None:
             # Where the SDK gives up, our reader goes on.
-            if not any(DONE in piece for _, piece in recorded.pieces[-3:]):
+            if not self._failed and not any(DONE in read for read in exchange.reads[-3:]):
                 with suppress(Exception):
                     deque(self, maxlen=0)
             self._stream.close()
@@ -141,13 +139,13 @@ def sdk_reading(
                 del request.headers["Authorization"]
             request.headers.update(target.headers)
             response = super().handle_request(request)
-            recorded.headers_s = time.monotonic()
             kept = [
                 b"%s: %s\r\n" % pair
                 for pair in response.headers.raw
                 if pair[0].lower() not in (b"content-length", b"transfer-encoding")
             ]
-            recorded.head = b"HTTP/1.1 %d X\r\n%stransfer-encoding: chunked\r\n\r\n" % (response.status_code, b"".join(kept))
+            head = b"HTTP/1.1 %d X\r\n%stransfer-encoding: chunked\r\n\r\n" % (response.status_code, b"".join(kept))
+            exchange.times, exchange.reads = [time.monotonic()], [head]
             response.stream = Tap(response.stream)
             return response
 
@@ -180,13 +178,9 @@ def sdk_reading(
         reading.error = target.without_secrets(f"{type(error).__name__}: {error}")[:300]
         ended = exchange.failure is None
     exchange.end = time.monotonic()
-    if recorded.head:
-        exchange.times = [recorded.headers_s, *(at for at, _ in recorded.pieces)]
-        exchange.reads = [recorded.head, *(b"%x\r\n%s\r\n" % (len(piece), piece) for _, piece in recorded.pieces if piece)]
-        exchange.times = exchange.times[: len(exchange.reads)]
-        if ended:
-            exchange.times.append(exchange.end)
-            exchange.reads.append(b"0\r\n\r\n")
+    if exchange.reads and ended:
+        exchange.times.append(exchange.end)
+        exchange.reads.append(b"0\r\n\r\n")
     return reading
 
 

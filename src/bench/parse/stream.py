@@ -80,6 +80,10 @@ def _known(streamed: pl.DataFrame, *, reasons: bool) -> pl.Series:
     first text, special tokens after the last one. Unseen ones take their time: where the stream is silent for a short time against the
     rest of it, there was none for them. Such answers show how many tokens this server's chunks carry, which holds for the others. And
     where the server counts hidden tokens apart, the silence must have been long enough for them.
+
+    Where chunks are more than tokens, the server does not count what it streamed, such as reasoning, streamed something that is no
+    token, or something cut tokens into pieces. Which chunks are one too many is unknown: TPOT follows where it is the same without
+    the first ones as without the last ones.
     """
     chunks = pl.col("token_times_s").list.len().cast(pl.Int64)
     most = pl.col("streamed_tokens")
@@ -99,8 +103,15 @@ def _known(streamed: pl.DataFrame, *, reasons: bool) -> pl.Series:
     steps = pl.col("completion_tokens") - pl.col("accepted_tokens")
     drafted = ((hidden == 0) & (steps <= _SURE * chunks)).fill_null(value=False)
     sure = (exact & in_time) | no_time | drafted
+    more, stamps = (chunks > most) & (most > 1), pl.col("token_times_s").list
+    ends = pl.min_horizontal(
+        stamps.get(most - 1, null_on_oob=True) - stamps.first(), stamps.last() - stamps.get(chunks - most, null_on_oob=True)
+    )
+    whole = ~more | (lasted <= _SURE * ends)
     like_those = (hidden == 0) & (each <= _SURE * each.filter(sure).max())
-    return streamed.select(known=((sure | like_those) & pl.col("first_tokens").is_not_null()).fill_null(value=False))["known"]
+    return streamed.select(known=((sure | like_those) & whole & pl.col("first_tokens").is_not_null()).fill_null(value=False))[
+        "known"
+    ]
 
 
 def supported(requests: pl.DataFrame, *, reasons: bool = True) -> pl.DataFrame:

@@ -22,8 +22,8 @@ class RequestRecord:
             in its conversation, or the last one of those that it waited for.
         outcome: `ok`; `http_error`: a status other than 200; `stream_error`: an error inside an answer that began with 200, or a body
             that is not an answer; `truncated`: the answer ended before its last event; `disconnect`; `timeout`.
-        error: the server's message, what is wrong with its answer, or the system's message where the connection failed. status: the
-            HTTP status.
+        error: the server's message, what is wrong with its answer (of an `ok` one, the counts that are none), or the system's message
+            where the connection failed. status: the HTTP status.
         prompt_asked, output_asked: tokens of the prompt as sent, and tokens asked for; null of a prompt from a file, and of an answer
             that ends by itself.
         prompt_tokens, completion_tokens: as the server counted them (`usage`).

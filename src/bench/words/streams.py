@@ -51,14 +51,15 @@ def stream_notes(run: Mapping[str, Any], *, fronts: bool = True) -> Iterator[str
     if unknown := (run.get("unknown_streamed") or 0) - (run.get("uncounted_answers") or 0):
         which = "no TPOT" if run.get("tpot_n") == 0 else f"no TPOT in {count_text(unknown, 'answer')}"
         yield (
-            f"{which}: {count_text(unknown, 'answer')} of {ok} had fewer chunks than tokens and silence long enough for hidden ones, "
-            "such as reasoning, or tokens that spell nothing, so it is unknown how many a chunk carries"
+            f"{which}: in {count_text(unknown, 'answer')} of {ok} it is unknown how many tokens a chunk carries: chunks were fewer "
+            "than tokens, and silence long enough for hidden ones, such as reasoning, or tokens that spell nothing; or they held more "
+            "than the server counts, such as reasoning that it leaves out, or text that is repeated"
             + ("; vLLM says it with --per-request-spec-decode-metrics summary" if run.get("spec_accepted_tokens") else "")
         )
     wrong = run.get("wrong_prompt_tokens") or run.get("wrong_output_tokens")
     if not wrong and (uncounted := run.get("uncounted_answers")):  # else the verdict says it
         yield (
-            f"the server counts no tokens in {count_text(uncounted, 'answer', of=ok)} (no usage): tokens/s "
+            f"the server counts no tokens in {count_text(uncounted, 'answer', of=ok)} (no readable usage): tokens/s "
             f"{'and TPOT are' if run.get('tpot_n') == 0 else 'are'} not known"
         )
     yield from _of_requests(run)
@@ -85,7 +86,7 @@ def _of_chunks(each: float | None, at_once: float | None, speculated: bool, gath
     if each is not None and each > ONE_EACH:
         yield f"a chunk carries {each:.3g} tokens on average: TPOT counts the tokens behind the first chunk, and there is no ITL"
     elif each is not None and each < 1 / ONE_EACH:
-        yield f"a chunk carries {each:.2g} tokens on average, because something cuts answers into smaller pieces: there is no ITL"
+        yield f"a chunk carries {each:.2g} tokens on average, so that chunks are not tokens: there is no ITL"
     elif at_once is not None and at_once > ONE_EACH and speculated:
         yield (
             f"{at_once:.3g} tokens arrive together on average, accepted drafts with the token that the model adds: TPOT counts the "

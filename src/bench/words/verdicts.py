@@ -30,7 +30,7 @@ _TEXTS: dict[Check, str] = {
     "unreachable": "no request reached the server",
     "refused": "refused for what they are: {value:.0f} of {limit:requests}[ ({kinds})]",
     "none_answered": "every request failed, and not because of the load[ ({kinds})]",
-    "not_counted": "the server counts no tokens in {value:requests}, so that their lengths cannot be checked (no usage)",
+    "not_counted": "the server counts no tokens in {value:requests}, so that their lengths cannot be checked (no readable usage)",
     "prompt_lengths": f"{{value:requests}} had another prompt length than asked for{_COUNTED}",
     "output_lengths": f"{{value:requests}} had another output length than asked for{_COUNTED}",
     "cached_tokens": "{value:.0f} tokens came from the prefix cache, where {most} should",
