@@ -3,17 +3,20 @@
 import json
 
 import pytest
+from pydantic import TypeAdapter
 
 from bench.errors import BenchError
 from bench.load.client import Load, run_load
 from bench.load.introduction import introduce
 from bench.load.target import Target
 from bench.study import load_workload
+from bench.study.deployment import Address
 from tests.command import bench
 from tests.fake_server import STREAM_HEAD, left_open, raw_server
 from tests.streams import DONE, delta, usage
 from tests.strict_server import refusing, strict_server
 
+ExternalAddress = TypeAdapter(Address)
 MLX = (404, {"error": "text input must be of type `str` (single example), `list[str]` (batch or single pretokenized example)"})
 SGLANG_ROUTER = (
     422,
@@ -162,6 +165,87 @@ def test_a_server_that_takes_ignore_eos_and_ends_early_is_said_to():
     assert said == [
         "the server ignores ignore_eos: it generated 2 tokens instead of 4, so answers will not have the lengths asked for"
     ]
+
+
+@pytest.mark.parametrize(
+    ("finish", "said"),
+    [
+        ("content_filter", "an answer ended by finish_reason 'content_filter' after 2 tokens instead of 4, so"),
+        ("tool_calls", "an answer ended by finish_reason 'tool_calls' after 2 tokens instead of 4, so"),
+        ("length", "an answer ended by finish_reason 'length' after 2 tokens instead of 4, so"),
+        ("stop", "the server ignores ignore_eos: it generated 2 tokens instead of 4, so"),
+        ("eos_token", "the server ignores ignore_eos: it generated 2 tokens instead of 4, so"),
+    ],
+)
+def test_what_ended_an_answer_early_is_named(finish, said):
+    body = delta(content="A") + delta(content=" b") + delta(finish=finish) + usage(2, prompt=8) + DONE
+    lines = []
+    with strict_server(refuse=lambda _: (200, body)) as server:
+        introduce(Target(server.base_url, "m"), "chat", say=lines.append)
+    (line,) = (line for line in lines if "instead of 4" in line)
+    assert line.startswith(said)
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        bytes.fromhex("000012040000000000000300000064000400100000000600004000"),  # settings
+        bytes.fromhex("000000040000000000" "0000080700000000000000000000000001"),  # settings, and an end
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        b"HTTP/2 200\r\n\r\n",
+    ],
+)  # fmt: skip
+def test_a_server_of_http_2_alone_is_named(frames):
+    def handle(connection):
+        connection.recv(65536)
+        connection.sendall(frames)
+        connection.recv(1)
+
+    with (
+        raw_server(handle) as port,
+        pytest.raises(
+            BenchError, match=r"does not answer a request: it speaks HTTP/2 alone, and requests are HTTP/1.1: let it"
+        ),
+    ):
+        introduce(Target(f"http://127.0.0.1:{port}", "m"), "chat", timeout_s=5.0)
+
+
+def test_a_server_that_wants_a_user_is_not_said_to_want_a_key():
+    words = b'HTTP/1.1 401 No\r\nWWW-Authenticate: Basic realm="m"\r\ncontent-length: 2\r\n\r\nno'
+    with raw_server(lambda connection: left_open(connection, words)) as port, pytest.raises(BenchError) as error:
+        introduce(Target(f"http://127.0.0.1:{port}", "m"), "chat", timeout_s=5.0)
+    assert "answers 401: no. It wants a user and a password (Basic authentication): give the header Auth" in str(error.value)
+    assert "OPENAI_API_KEY" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("address", "out"),
+    [
+        ("http://h/v1/chat/completions", "/chat/completions"),
+        ("http://h/v1/chat/completions/", "/chat/completions"),
+        ("http://h/llm/chat/completions", "/chat/completions"),
+        ("http://h/v1/completions", "/completions"),
+        ("http://h/completions", "/completions"),
+        ("http://h/v1/embeddings", "/embeddings"),
+        ("http://h/v1/messages", "/messages"),
+        ("http://h/v1/responses", "/responses"),
+        ("http://h/v1/rerank", "/rerank"),
+        ("http://h/v1/models", "/models"),
+        ("http://h/v1/chat/completions?api-version=1", "/chat/completions and what follows it"),
+    ],
+)
+def test_an_endpoint_s_address_is_none_of_a_server(address, out):
+    for of in (lambda: Target(address, "m"), lambda: ExternalAddress.validate_python(address)):
+        with pytest.raises((BenchError, ValueError)) as error:
+            of()
+        assert f"an endpoint's address, and requests add the endpoint's path themselves; leave out {out}" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "address", ["http://h/models", "http://h/v1", "http://h/v1/mycompletions", "http://h/rerank", "http://h/v1/models/m"]
+)
+def test_other_paths_are_a_server_s(address):
+    assert Target(address, "m").base_url == address
 
 
 def test_a_server_that_ignores_max_tokens_is_said_to():

@@ -75,6 +75,12 @@ def found_at(answer, **more):
         ((200, {}, b'[{"iterLatencyMS": 3.1}]'), "no_exposition", "JSON in place of an exposition; TensorRT-LLM has its exposition at /prom"),
         ((200, {}, b"pong"), "no_exposition", "something else than an exposition ('pong')"),
         ((401, {}, b""), "unauthorized", "answers 401: it wants an API key; export it as OPENAI_API_KEY"),
+        ((401, {"WWW-Authenticate": 'Basic realm="m"'}, b""), "unauthorized",
+         "answers 401: it wants a user and a password (Basic authentication), not an API key; give the header Authorization, with"),
+        ((401, {"WWW-Authenticate": "basic"}, b""), "unauthorized", "a user and a password (basic authentication), not an API key"),
+        ((401, {"WWW-Authenticate": 'Digest realm="m", nonce="1"'}, b""), "unauthorized", "a user and a password (Digest authentication)"),
+        ((401, {"WWW-Authenticate": "Negotiate"}, b""), "unauthorized", "it wants another login (Negotiate authentication)"),
+        ((401, {"WWW-Authenticate": 'Bearer realm="m"'}, b""), "unauthorized", "it wants an API key; export it as OPENAI_API_KEY"),
         ((403, {}, b"no"), "unauthorized", "answers 403: it wants an API key"),
         ((404, {}, b"Not Found"), "refused", "answers 404 ('Not Found'); llama-server exposes it with --metrics"),
         (

@@ -26,7 +26,7 @@ from bench.store import Store
 from bench.study import Paths, Plan, load_config
 from tests import records
 from tests.conftest import ROOT
-from tests.fake_server import fake_server
+from tests.fake_server import fake_server, raw_server
 from tests.project import Project
 
 MODELS = json.dumps({"data": [{"id": "org/model"}]})
@@ -268,6 +268,19 @@ def test_a_server_that_wants_a_key_gets_it(content, tmp_path, monkeypatch):
         monkeypatch.setenv("OPENAI_API_KEY", "right")
         assert found(content) == []
         assert server.answers()
+
+
+def test_a_server_that_wants_a_user_is_not_said_to_want_a_key(content):
+    with answering(lambda _: (401, b"{}", {"WWW-Authenticate": 'Basic realm="m"'})) as url:
+        (fault,) = found(external(content, url))
+    assert "answers 401: it wants a user and a password (Basic authentication). Name the header Authorization and" in fault
+    assert "OPENAI_API_KEY" not in fault
+
+
+def test_a_server_of_http_2_alone_is_named(content):
+    with raw_server(lambda c: (c.recv(65536), c.sendall(bytes.fromhex("000000040000000000")))) as port:
+        (fault,) = found(external(content, f"http://127.0.0.1:{port}"))
+    assert f"no server answers at http://127.0.0.1:{port} (it speaks HTTP/2 alone, and requests are HTTP/1.1" in fault
 
 
 @pytest.mark.parametrize("endpoint", ["completions", "chat"])

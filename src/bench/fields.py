@@ -51,6 +51,10 @@ Size = Annotated[
 ]
 
 
+# What an address must not end in, as requests add it: the paths of `bench.endpoints`.
+_ENDPOINT = re.compile(r"(?:/v\d+)?/(?:chat/)?completions|/v\d+/(?:responses|messages|embeddings|rerank|models)", re.IGNORECASE)
+
+
 def checked_address(value: str, *, of_metrics: bool = False) -> str:
     """`value`, if it is an address of a server.
 
@@ -68,6 +72,12 @@ def checked_address(value: str, *, of_metrics: bool = False) -> str:
         raise ValueError(f"no address ({error}); write http://HOST:PORT, such as http://127.0.0.1:8000") from None
     if url.username is not None or url.password is not None:
         raise ValueError("an address that holds a user or a password; give a key in OPENAI_API_KEY instead")
+    path = url.path.rstrip("/")
+    if not of_metrics and (end := _ENDPOINT.search(path)) and end.end() == len(path):
+        more = " and what follows it" if url.query or url.fragment else ""
+        raise ValueError(
+            f"an endpoint's address, and requests add the endpoint's path themselves; leave out {end[0].removeprefix('/v1')}{more}"
+        )
     asked = url.query and not (of_metrics and re.fullmatch(r"model=[^&=]+", url.query))
     odd = asked or url.fragment or re.search(r"[^\x21-\x7e]|[<>\"{}|\\^`]", value)
     if url.scheme not in ("http", "https") or not host or odd:

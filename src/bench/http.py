@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import ssl
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -211,6 +212,34 @@ def bounded(answer: requests.Response) -> requests.Response:
 
 def _headers(key: str | None, headers: Mapping[str, str] | None) -> dict[str, str]:
     return {**({"Authorization": f"Bearer {key}"} if key else {}), **(headers or {})}
+
+
+def wanted(challenge: str | None) -> str | None:
+    """What a `WWW-Authenticate` asks for that no API key is, such as a user and a password; None where it may be one."""
+    scheme = (challenge or "").split(" ")[0].strip(",")[:20]
+    if scheme.lower() in ("", "bearer", "apikey"):
+        return None
+    return f"{'a user and a password' if scheme.lower() in ('basic', 'digest') else 'another login'} ({scheme} authentication)"
+
+
+HTTP2 = "it speaks HTTP/2 alone, and requests are HTTP/1.1: let it take that too, or put a proxy in front that does"
+
+
+def speaks_http2(base_url: str) -> bool:
+    """Whether what answers a request of HTTP/1.1 is HTTP/2: a frame of settings or of an end, or its name.
+
+    Libraries say of it no more than that a line is illegal, or wait for the end of one.
+    """
+    url = urlsplit(base_url)
+    try:
+        with socket.create_connection((url.hostname or "", _origin(base_url)[2] or 0), timeout=5.0) as plain, (
+            tls_context().wrap_socket(plain, server_hostname=url.hostname) if url.scheme == "https" else plain
+        ) as sock:  # fmt: skip
+            sock.sendall(b"GET / HTTP/1.1\r\nHost: " + url.netloc.encode() + b"\r\n\r\n")
+            begins = sock.recv(64)
+    except OSError:
+        return False
+    return begins.startswith((b"PRI ", b"HTTP/2")) or (begins[:1] == b"\0" and begins[3:4] in (b"\4", b"\7"))
 
 
 def problem(error: OSError) -> str:

@@ -8,7 +8,7 @@ import requests
 
 from bench.endpoints import ENDPOINTS
 from bench.errors import BenchError, shown
-from bench.http import api_root, get_models, listed_models, models_text, post, problem
+from bench.http import HTTP2, api_root, get_models, listed_models, models_text, post, problem, speaks_http2, wanted
 from bench.records.environment import without_secrets, without_values
 from bench.statuses import BUSY, UNAUTHORIZED
 from bench.study import DeploymentSpec
@@ -29,23 +29,27 @@ def refuse_unlike(spec: DeploymentSpec, endpoint: str) -> None:
     engine = f"engines.{spec.deployment.engine}"
     headers = filled_headers(spec.engine.headers, where=f"{engine}.headers")
     where = f"{engine}.base_url"
-    unauthorized = (
-        f"it wants an API key{', and another one' if key or headers else ''}. Export it as OPENAI_API_KEY. Where it goes into another "
-        f"header, name that and its variable in {engine}.headers."
-    )
+
+    def unauthorized(answer: requests.Response) -> str:
+        if other := wanted(answer.headers.get("WWW-Authenticate")):
+            return f"it wants {other}. Name the header Authorization and the variable that holds its value in {engine}.headers."
+        return (
+            f"it wants an API key{', and another one' if key or headers else ''}. Export it as OPENAI_API_KEY. Where it goes into "
+            f"another header, name that and its variable in {engine}.headers."
+        )
+
     try:
         answer = get_models(base, key=key, headers=headers)
     except requests.RequestException as error:
-        raise BenchError(
-            f"{where}: no server answers at {base} ({problem(error)}). Start it, or correct the address."
-        ) from None
+        why = HTTP2 if speaks_http2(base) else problem(error)
+        raise BenchError(f"{where}: no server answers at {base} ({why}). Start it, or correct the address.") from None
     if answer.history or answer.is_redirect:
         raise BenchError(
             f"{where}: {base} redirects to {answer.headers.get('Location') or answer.url}, and the load follows no redirection. Give "
             "the address that answers requests itself."
         )
     if answer.status_code in UNAUTHORIZED:
-        raise BenchError(f"{where}: {base} answers {answer.status_code}: {unauthorized}")
+        raise BenchError(f"{where}: {base} answers {answer.status_code}: {unauthorized(answer)}")
     if answer.status_code in BUSY:
         raise BenchError(f"{where}: {base}/v1/models answers {answer.status_code}{_until(answer)}. Try again later.")
     names = listed_models(answer)
@@ -61,7 +65,7 @@ def refuse_unlike(spec: DeploymentSpec, endpoint: str) -> None:
     text = without_values(without_secrets(refusal.content).decode(errors="replace").strip(), (key or "", *headers.values()))
     said = f"{refusal.status_code} {shown(text, 200) if text else 'without a word'}"
     if refusal.status_code in UNAUTHORIZED:
-        raise BenchError(f"{where}: {base} answers {said}: {unauthorized}")
+        raise BenchError(f"{where}: {base} answers {said}: {unauthorized(refusal)}")
     if names is None:
         raise BenchError(
             f"{where}: {base}/v1/models answers {answer.status_code} without a list of models, and a request for "

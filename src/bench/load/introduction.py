@@ -11,7 +11,7 @@ from threading import Timer
 
 from bench.endpoints import ENDPOINTS, Endpoint, Prompt
 from bench.errors import BenchError
-from bench.http import get_models, listed_models, models_text
+from bench.http import HTTP2, get_models, listed_models, models_text, speaks_http2, wanted
 from bench.load.answer import contents_of
 from bench.load.records import record_of
 from bench.load.response import Response
@@ -30,6 +30,8 @@ _NAMED: dict[Omissible, str] = {
     "max_tokens": r"max_tokens|max_completion_tokens",
     "temperature": r"temperature",
 }
+# Reasons to finish by which the model ends an answer, in the words of OpenAI's, TGI's, Anthropic's and other interfaces.
+_BY_THE_MODEL = (None, "stop", "eos", "eos_token", "stop_sequence", "end_turn", "completed")
 _VOCABULARY = r"vocab|invalid token"  # ids that the tokenizer lacks: to send text instead would hide it
 _PROMPT = 8  # tokens of a first request's prompt; convention
 _OUTPUT = 4  # tokens that it asks for; convention
@@ -143,7 +145,10 @@ def introduce(
     form = replace(form, sdk_differs=_difference(reading, record, known.endpoint))
     if form.sdk_differs:
         say(f"the openai SDK reads an answer differently: {form.sdk_differs}")
-    if ignored := _ignored(known, form, record):
+    if other := _other_end(known, record):
+        generated = f"after {record.completion_tokens} tokens instead of {known.output}"
+        say(f"an answer ended by finish_reason {other!r} {generated}, so answers may not have the lengths asked for")
+    elif ignored := _ignored(known, form, record):
         generated = f"it generated {record.completion_tokens} tokens instead of {known.output}"
         say(f"the server ignores {ignored}: {generated}, so answers will not have the lengths asked for")
     if getattr(record, known.endpoint.work.counts) is None:
@@ -208,6 +213,12 @@ def _ignored(known: _Introduction, form: RequestForm, record: RequestRecord) -> 
     return "ignore_eos" if given is not None and given < known.output and form.sends("ignore_eos") else None
 
 
+def _other_end(known: _Introduction, record: RequestRecord) -> str | None:
+    """By what an answer ended early that the model did not end, such as a filter of contents, or a limit of the server's own."""
+    short = known.endpoint.work.generates and record.completion_tokens is not None and record.completion_tokens < known.output
+    return record.finish_reason if short and record.finish_reason not in _BY_THE_MODEL else None
+
+
 def _refusal(known: _Introduction, form: RequestForm, answer: tuple[Reading, RequestRecord]) -> str | None:
     """Why the server did not answer a request in this form; None where it did.
 
@@ -226,9 +237,13 @@ def _refusal(known: _Introduction, form: RequestForm, answer: tuple[Reading, Req
             f"{len(record.token_times_s):,} chunks. Limit the length of answers in the server's own settings."
         )
     if record.status is None or record.outcome == "disconnect":
+        if speaks_http2(base):
+            raise BenchError(f"{base} does not answer a request: {HTTP2}.")
         raise BenchError(f"{base} does not answer a request: {said}. Check its address, and that it runs.")
     if record.status in UNAUTHORIZED:
         key = "Export another key as OPENAI_API_KEY" if target.key else "OPENAI_API_KEY is not set: export the key"
+        if other := wanted(Response(reading.exchange).challenge):
+            raise BenchError(f"{base} answers {record.status}: {said}. It wants {other}: give the header Authorization.")
         raise BenchError(f"{base} answers {record.status}: {said}. {key}; where it goes into another header, name that.")
     if not known.endpoint.sends_text(form) and re.search(_VOCABULARY, said, re.IGNORECASE):
         raise BenchError(

@@ -38,7 +38,7 @@ class Response:
         self.status: int | None = None
         self.headers: float | None = None
         self.pieces: list[tuple[float, bytes]] = []
-        self.encoding = self.content_type = self.location = ""
+        self.encoding = self.content_type = self.location = self.challenge = ""
         self.complete = False
         self._retry_after = self._retry_after_ms = self._date = ""
         self._parser = httptools.HttpResponseParser(self)
@@ -62,6 +62,8 @@ class Response:
                 self.encoding = ", ".join(parts) or self.encoding
             case b"content-type":
                 self.content_type = text
+            case b"www-authenticate":
+                self.challenge = text
             case b"location":
                 self.location = text
             case b"retry-after":

@@ -11,7 +11,7 @@ import requests
 
 from bench.engine import server_info
 from bench.errors import BenchError, shown
-from bench.http import get, leads_away, metrics_root, problem
+from bench.http import get, leads_away, metrics_root, problem, same_server, wanted
 from bench.measure.metrics import metric_names, metric_values
 from bench.records.environment import without_secrets, without_user, without_values
 from bench.statuses import ABSENT, UNAUTHORIZED
@@ -80,7 +80,7 @@ def find_metrics(
         info = info_there()
     state, why = _judged(metrics, answer, info.get("version"), served=served)
     if state == "unauthorized":
-        why += _about_the_key(metrics, base_url, own)
+        why += _about_the_key(metrics, base_url, own, wanted(answer.headers.get("WWW-Authenticate")))
     return Found(metrics, own, state, without_values(why, own.values()), answer.text if answer.ok else "", info)
 
 
@@ -154,7 +154,15 @@ def _counted(text: str, found: Catalogue) -> bool:
     return any(value > 0 for value in metric_values(text, wanted) or ())
 
 
-def _about_the_key(metrics: str, base_url: str, own: Mapping[str, str]) -> str:
+def _about_the_key(metrics: str, base_url: str, own: Mapping[str, str], other: str | None) -> str:
+    """Args: other: what is wanted in place of a key."""
+    if other:
+        if not same_server(metrics, base_url):
+            return f": it wants {other}, and headers go to no other scheme, host or port than {base_url}; expose it without"
+        return (
+            f": it wants {other}, not an API key; give the header Authorization, with 'Basic ' and the base64 of USER:PASSWORD in a "
+            "variable, and requests get it too"
+        )
     if not own and metrics_root(metrics) != metrics_root(f"{base_url}/metrics") and own_headers(base_url, base_url, {}):
         return f": it wants an API key, and that of {base_url} goes to no other scheme, host or port"
     return f": it wants {'another' if own else 'an'} API key; export it as OPENAI_API_KEY"
