@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from bench.cli import main
+from bench.study.plan import digest
 from bench.verify.again import copy_measurements, run_workflow
 from bench.verify.made import without_names
 from tests.forked import FORKING
@@ -320,9 +321,68 @@ def test_a_study_that_was_edited_since_is_no_difference_and_is_said(capsys):
     CONFIG.unlink()
     (why,) = unchecked(verified(capsys, "results")[1])
     assert "config/config.yaml is not here; name it with --configfile" in why
+    CONFIG.write_text(yaml.safe_dump(content))
     shutil.rmtree("results/figures")
     (why,) = unchecked(verified(capsys, "results")[1])
     assert "the study is not drawn to its end" in why
+
+
+def _keep_an_earlier_setting():
+    """Its runs alone are kept, as a workflow keeps them whose study has another setting now."""
+    for run in Path("results/runs/d000").iterdir():
+        record = json.loads((run / "run.json").read_text())
+        definition = {key: value for key, value in record["definition"].items() if key != "run"}
+        whole = {"protocol": record["protocol"], "deployment": "0" * 64, "run": definition}
+        record |= {"deployment_digest": "0" * 64, "digest": digest(whole)}
+        record["definition"]["run"] = run.name.replace(run.name.rpartition("_")[2], record["digest"][:16])
+        shutil.copytree(run, run.with_name(record["definition"]["run"]))
+        edit(run.with_name(record["definition"]["run"]) / "run.json", lambda content, record=record: content.update(record))
+
+
+def _lose_the_runs_of_now():
+    _keep_an_earlier_setting()
+    for run in Path("results/runs/d000").iterdir():
+        if json.loads((run / "run.json").read_text())["deployment_digest"] != "0" * 64:
+            shutil.rmtree(run)
+
+
+def _keep_the_facts_of_a_former_session():
+    _keep_an_earlier_setting()
+    facts = Path("results/deployments/d000/session-2/deployment.json")
+    facts.parent.mkdir()
+    shutil.copy("results/deployments/d000/deployment.json", facts)
+    edit(facts, lambda content: content.update(digest="0" * 64))
+
+
+@pytest.mark.usefixtures("_copy")
+@pytest.mark.parametrize(
+    ("change", "lost"),
+    [
+        (_keep_an_earlier_setting, ()),  # drawn to its end
+        (_keep_an_earlier_setting, ("config/config.yaml",)),
+        (_keep_the_facts_of_a_former_session, ("config/config.yaml",)),
+        (_lose_the_runs_of_now, ("results/figures/all",)),  # interrupted before the first run of the new setting was done
+    ],
+)
+def test_runs_kept_from_an_earlier_setting_are_no_difference_and_are_said(change, lost, capsys):
+    change()
+    for name in lost:
+        Path(name).unlink()
+    status, checks = verified(capsys, "results")
+    assert (status, differing(checks)) == (0, set())
+    (text,) = checks["deployments"]["unchecked"]
+    assert "results/deployments/d000/launch.json: of other settings than 4 runs, such as " in text
+
+
+@pytest.mark.usefixtures("_copy")
+@pytest.mark.parametrize("lost", ["config/config.yaml", "results/figures/all"])
+@pytest.mark.parametrize("name", ["launch.json", "deployment.json"])
+def test_a_launch_of_no_setting_that_is_known_differs(name, lost, capsys):
+    _keep_an_earlier_setting()
+    edit(Path("results/deployments/d000") / name, lambda content: content.update(digest="1" * 64))
+    Path(lost).unlink()
+    status, checks = verified(capsys, "results")
+    assert (status, differing(checks)) == (1, {f"results/deployments/d000/{name}"})
 
 
 def test_what_holds_nothing_to_check_is_refused(there, tmp_path, capsys):

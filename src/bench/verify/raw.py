@@ -77,25 +77,32 @@ def check_deployments(
         specs: by name, as the study defines them; None where that is not known.
     """
     check = Check("deployments")
-    measured: dict[str, dict[str, Path]] = {}
+    measured: dict[str, dict[str, list[Path]]] = {}
     for run, record in records.items():
         if record.deployment_digest:
-            measured.setdefault(run.parent.name, {}).setdefault(record.deployment_digest, run)
+            measured.setdefault(run.parent.name, {}).setdefault(record.deployment_digest, []).append(run)
     for path, name, found in _described(folder):
         if isinstance(found, str):
             check.compare(found)
             continue
-        other = next((run for known, run in measured.get(name, {}).items() if known != found.digest), None)
+        defined = specs[name].digest if specs and name in specs else None
+        of_runs = measured.get(name, {})
         if found.deployment != name:
             check.compare(f"{path}: it is of {found.deployment}")
-        elif other:
-            check.compare(f"{path}: of another definition than the run {other}")
-        elif specs and name in specs and specs[name].digest != found.digest:
-            check.compare(f"{path}: not what the study defines")
+        elif (of_runs or defined) and found.digest not in (*of_runs, defined):
+            check.compare(f"{path}: of a definition that neither a run here nor the study has")
         elif isinstance(found, DeploymentFacts) and not _environment_holds(found):
             check.compare(f"{path}: its environment is not the one of its digest")
         else:
             check.compare(None)
+        earlier = [run for known, runs in of_runs.items() if known != found.digest for run in runs]
+        if (
+            isinstance(found, Launch) and earlier
+        ):  # a setting that is changed keeps the runs before it, and writes the launch anew
+            check.unchecked.append(
+                f"{path}: of other settings than {count_text(len(earlier), 'run')}, such as {min(earlier)}. The workflow keeps the "
+                "runs of earlier settings, and not their launch"
+            )
     for name in sorted(measured.keys() - {name for _, name, _ in _described(folder)}):
         check.compare(f"{folder / 'deployments' / name}: missing, and runs of it are here")
     return check

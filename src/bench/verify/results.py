@@ -71,8 +71,12 @@ def verify_results(folder: Path, study: Path | None, say: Callable[[str], None])
     checks = [made]
     with tempfile.TemporaryDirectory(prefix="saturate-verify-") as name, chdir(folder.parent):
         try:
-            drawn = _drawn(folder, study)
-            specs = drawn.plan.deployments
+            file = study or _study(folder)
+            if not file.is_file():
+                raise BenchError(f"the study's file {file} is not here; name it with --configfile")
+            plan = Plan.of(load_file(file, select="*"), results=folder)
+            specs = plan.deployments  # known too where something else was drawn
+            drawn = _drawn(folder, file, plan)
             checks = _make_again(folder, drawn, sorted(intact), records, Path(name), say)
         except BenchError as error:
             made.unchecked.append(f"tables, figures and report: {error}")
@@ -126,7 +130,7 @@ def _made_by(folder: Path, records: Mapping[Path, RunRecord]) -> str | None:
     return None if known and known == here else labelled(known) if known else "an unknown version"
 
 
-def _drawn(folder: Path, study: Path | None) -> _Drawn:
+def _drawn(folder: Path, file: Path, plan: Plan) -> _Drawn:
     """What was drawn last, by the manifest and the study.
 
     Raises:
@@ -140,10 +144,6 @@ def _drawn(folder: Path, study: Path | None) -> _Drawn:
         raise BenchError(f"{place} is not here: the study is not drawn to its end") from None
     except (*UNREADABLE, KeyError) as error:
         raise BenchError(f"{place} is not readable ({error!r})") from None
-    file = study or _study(folder)
-    if not file.is_file():
-        raise BenchError(f"the study's file {file} is not here; name it with --configfile")
-    plan = Plan.of(load_file(file, select="*"), results=folder)
     drawn = tuple(run for run in plan.runs if run.key in runs)
     if other := sorted({key for key, _ in {run.key: run.digest for run in drawn}.items() ^ runs.items()}):
         raise BenchError(
