@@ -191,3 +191,30 @@ def test_who_asks_for_the_jobs_gets_snakemakes_listing(handler, capsys, setting)
 def test_an_unknown_rule_has_its_name(handler, capsys):
     job(handler(), 1, "somebody_elses")
     assert capsys.readouterr().err == "[ 0:00] somebody_elses\n"
+
+
+@pytest.mark.parametrize(
+    ("rules", "settings", "files", "said"),
+    [
+        (["parse", "aggregate", "report", "manifest"], {}, ("report.html", "figures/all"), True),
+        (["parse", "aggregate", "report", "manifest"], {"printshellcmds": True}, ("report.html", "figures/all"), True),
+        (["parse", "aggregate", "report", "manifest"], {"dryrun": True}, ("report.html", "figures/all"), False),
+        (["parse", "aggregate", "report", "manifest"], {}, ("figures/all",), False),
+        (["parse", "aggregate", "report", "manifest"], {}, ("report.html",), False),
+        (["parse", "aggregate"], {}, ("report.html", "figures/all"), False),  # another study's, perhaps
+        (["measure", "measured"], {}, ("report.html", "figures/all"), False),
+        (["deploy"], {"verbose": True}, ("report.html", "figures/all"), False),
+    ],
+)
+def test_the_report_is_named_where_it_is_what_was_asked_for(
+    handler, capsys, tmp_path, monkeypatch, rules, settings, files, said
+):
+    monkeypatch.chdir(tmp_path)
+    for name in files:
+        (tmp_path / "results" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "results" / name).write_text('{"closing": ["The report: results/report.html"]}')
+    it = handler(**settings)
+    log(it, LogEvent.RULEGRAPH, rulegraph={"nodes": [{"rule": rule} for rule in rules], "links": []})
+    assert capsys.readouterr().err == ""
+    log(it, text="Nothing to be done (all requested files are present and up to date).")
+    assert ("The report:" in capsys.readouterr().err) == said

@@ -75,6 +75,7 @@ class LogHandler(LogHandlerBase):
         self._spent_s: defaultdict[str, float] = defaultdict(float)
         self._jobs: dict[Any, tuple[str, float]] = {}
         self._wildcards: dict[Any, tuple[str, ...]] = {}
+        self._draws = False  # whether what is asked for is drawn: only then is the report here the one that it leads to
         self._latest = ""  # kind of the job that began last
         self._failed: dict[Any, tuple[str, str | None]] = {}  # rules with their logs
 
@@ -96,16 +97,19 @@ class LogHandler(LogHandlerBase):
 
     @property
     def needs_rulegraph(self) -> bool:
-        return False
+        return True
 
     def emit(self, record: logging.LogRecord) -> None:
         """Show a record, if a user has to see it."""
+        event = getattr(record, "event", None)
+        if event == LogEvent.RULEGRAPH:
+            self._draws = any(node["rule"] == "manifest" for node in vars(record)["rulegraph"]["nodes"])
+            return
         if self._as_snakemake:
             self._snakemake.emit(record)
             if record.getMessage().startswith(_IDLE):
                 self._repeat_closing()
             return
-        event = getattr(record, "event", None)
         try:
             if event == LogEvent.RUN_INFO:
                 self._totals = Counter(getattr(record, "stats", {}))
@@ -193,9 +197,11 @@ class LogHandler(LogHandlerBase):
             self._repeat_closing()
 
     def _repeat_closing(self) -> None:
-        """Say again with which lines the workflow ended that made what is there."""
+        """Say again with which lines the workflow ended that made what is asked for."""
+        if self.common_settings.dryrun or not self._draws or not _REPORT.exists():
+            return
         with suppress(OSError, ValueError, KeyError, TypeError):
-            for line in () if not _REPORT.exists() else json.loads(_MANIFEST.read_text(encoding="utf-8"))["closing"]:
+            for line in json.loads(_MANIFEST.read_text(encoding="utf-8"))["closing"]:
                 print(line, file=self._stream, flush=True)
 
     def _say(self, text: str, style: str | None = None) -> None:
