@@ -1,5 +1,6 @@
 """`bench init`, and the workflow as a module of somebody else's."""
 
+import json
 from pathlib import Path
 from typing import get_args
 
@@ -76,6 +77,18 @@ def test_the_command_prints_what_it_wrote_and_what_is_next(tmp_path, capsys, mon
     assert main(["init", "my study"]) == 0
     assert " uvx --from " in capsys.readouterr().out.splitlines()[-1]
     assert set(get_args(Template)) == set(TEMPLATES)
+
+
+def test_a_study_in_a_folder_of_its_own_is_remembered(tmp_path):
+    """Also one that `--configfile` names."""
+    begin(tmp_path)
+    study = tmp_path / "results/study.json"
+    for arguments, file in (((), "config/config.yaml"), (("--configfile", "other.yaml", "--"), "other.yaml")):
+        (tmp_path / "other.yaml").write_text((tmp_path / CONFIG).read_text().replace("tiny-mqa", "mine"))
+        target = f"results/checkpoints/{'mine' if arguments else 'tiny-mqa'}/checkpoint.json"
+        done = snakemake("--cores", "1", *arguments, target, folder=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert json.loads(study.read_text()) == {"file": file}
 
 
 CALLER = """

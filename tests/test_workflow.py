@@ -11,6 +11,7 @@ import time
 import polars as pl
 import pytest
 
+from bench.study import begin
 from bench.words.closing import closing_lines
 from tests.command import bench
 from tests.conftest import CONTENT, ROOT
@@ -59,12 +60,38 @@ def test_make_killed_in_a_run_leaves_nothing_and_keeps_what_is_done(project):
     assert not [line for line in shown if line.startswith(("localrule", "rule ", "Job stats", "Select jobs"))]
 
 
+def test_a_folder_of_ones_own_ends_on_sigterm_as_a_clone_does(project):
+    """The workflow is a module there, of which Snakemake starts no handler by itself."""
+    project.config["workloads"]["loop"]["num_requests"] = 200
+    begin(project.folder / "own")
+    shutil.copy(project.folder / "own/Snakefile", project.folder)
+    workflow = project.start("measured")
+    project.wait_for_stored(1, workflow)
+    workflow.send_signal(signal.SIGTERM)
+    workflow.wait(60)
+    assert "ending on SIGTERM; what is finished is kept" in project.said()
+    assert project.nothing_left()
+    assert project.stored() == 1
+
+
 def test_bench_speaks_of_the_study_that_a_workflow_ran_last(project):
     project.command()
     shutil.copy(project.folder / "config/config.yaml", project.folder / "mine.yaml")
     project.run("--configfile", "mine.yaml", "--", target="results/deployments/a/launch.json")
     done = bench("runs", cwd=project.folder)
     assert done.stdout.startswith("Study: mine.yaml (the study measured last here)\n"), done.stderr
+
+
+def test_what_a_search_found_draws_nothing_anew(project):
+    """Neither the whole study's runs nor those of one selected search; the report counts those that searches found."""
+    ladder = {"deployment": "a", "workload": "loop", "concurrency": "auto", "search": {"runs": 2, "start": 2, "highest": 4}}
+    project.config["study"]["ladders"] = [ladder, {"deployment": "a", "workload": "burst", "concurrency": [1]}]
+    project.config["workloads"]["burst"] = {"arrival": "burst", "prompt_tokens": 32, "output_tokens": 4}
+    project.config["decision"] = {"slo": ["e2e_p90=10s"]}
+    project.config["select"] = "a/loop_*"
+    project.run()
+    assert (project.stored(), project.run("--dry-run")) == (2, [])
+    assert "The whole study has 3 runs." in (project.folder / "results/report.md").read_text()
 
 
 def test_what_is_said_of_a_running_server_counts_though_it_is_a_default(project):

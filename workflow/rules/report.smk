@@ -35,7 +35,8 @@ rule report:
             ),
         ],
         title=PLAN.config.study.title,
-        of_study=PLAN.of_study,
+        # Those that searches find are counted when the page is written: here they may be still to come.
+        listed=sum(not run.searched for run in PLAN.every),
         decision=PLAN.config.decision.model_dump(),
         thresholds=PLAN.config.thresholds.model_dump(),
         device=PLAN.device.model_dump() if PLAN.device else None,

@@ -28,7 +28,7 @@ with job(snakemake.log[0]):
         specs=[Path(path) for path in snakemake.input.specs],
         facts=[Paths.facts(name) for name in plan.deployments],
         commit=commit_of(),
-        of_study=snakemake.params.of_study,
+        of_study=plan.of_study,
         thresholds=Thresholds(**snakemake.params.thresholds),
         geometries={spec.name: shape for spec in plan.deployments.values() if (shape := geometry_of_model(spec.model))},
     )

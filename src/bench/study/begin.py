@@ -33,6 +33,11 @@ module saturate:
 
 
 use rule * from saturate
+
+
+# Snakemake starts no handler of a module by itself: without this, SIGTERM would not end a session, and `bench` not know its study.
+onstart:
+    saturate.onstart()
 """
 
 _README = """\
