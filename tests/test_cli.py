@@ -68,6 +68,33 @@ def test_runs_lists_each_with_its_state(study, capsys):
     assert lines[4] == "3 runs: 1 measured, 1 stale, 1 missing"
 
 
+@pytest.mark.parametrize(
+    ("path", "value", "said"),
+    [
+        (("deployments", "a", "kv_cache_memory"), "1KiB", "kv_cache_memory, 1 KiB, holds 0 tokens at"),
+        (("deployments", "a", "kv_cache_memory"), "900000GiB", "Lower kv_cache_memory"),
+        (("models", "m"), {"path": "empty"}, "models.m.path: empty/config.json"),
+        (("models", "m"), {"path": "junk"}, "models.m.path: junk/config.json"),
+    ],
+)
+@pytest.mark.usefixtures("study")
+def test_runs_says_what_cannot_be_measured(content, capsys, path, value, said):
+    for name, text in (("empty", ""), ("junk", '{"model_type": 5, "layers": "many"}')):
+        Path(name).mkdir()
+        Path(name, "config.json").write_text(text)
+        Path(name, "model.safetensors").write_bytes(b"")
+    *above, key = path
+    entry = content
+    for part in above:
+        entry = entry[part]
+    entry[key] = value
+    Path("config/config.yaml").write_text(yaml.safe_dump(content))
+    assert main(["runs"]) == 0
+    out = capsys.readouterr().out
+    (line,) = [line for line in out.splitlines() if line.startswith("Cannot be measured here: ")]
+    assert said in line
+
+
 @pytest.mark.usefixtures("study")
 def test_searches_that_have_not_ended_are_to_be_measured_beside_runs(content, capsys):
     def left():

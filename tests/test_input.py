@@ -9,8 +9,9 @@ import yaml
 
 from bench.cli.study import load_plan
 from bench.errors import BenchError
+from bench.load.schedule import schedule
 from bench.models import geometry_at
-from bench.study import Plan, load_config, load_file
+from bench.study import Plan, load_config, load_file, load_workload
 from bench.yaml_file import read_yaml
 
 
@@ -119,6 +120,16 @@ def test_a_workload_whose_lengths_lie_in_a_folder(content, tmp_path):
         ("measurement.scrape_interval_s", 1e-9, "measurement.scrape_interval_s is 1e-09"),
         ("measurement.scrape_interval_s", 3600, "less than or equal to 60"),
         ("measurement.scrape_interval_s", float("inf"), "measurement.scrape_interval_s is inf"),
+        ("measurement.request_timeout_s", 1e12, "less than or equal to 2592000"),
+        ("measurement.ready_timeout_s", 1e300, "less than or equal to 2592000"),
+        ("measurement.warmup_requests", 10**12, "less than or equal to 1000000"),
+        ("measurement.reference_requests", 10**12, "less than or equal to 1000000"),
+        ("study.ladders.0.output_tokens", [10**12], "study.ladders[0].output_tokens[0] is 1000000000000"),
+        ("measurement.telemetry", {"dcgm": "htp:/x"}, "measurement.telemetry.dcgm is 'htp:/x': no address; write http://HOST:PORT"),
+        ("measurement.telemetry", {"dcgm": "not a url"}, "measurement.telemetry.dcgm is 'not a url': no address"),
+        ("measurement.telemetry", {"dcgm": "127.0.0.1:9400/metrics"}, "no address; write http://HOST:PORT"),
+        ("measurement.telemetry", {"dcgm": "http://gpus:/metrics"}, "no address; write http://HOST:PORT"),
+        ("measurement.telemetry", {"dcgm": "http://gpus:99999/metrics"}, "no address (Port out of range"),
         ("measurement.request_timeout_s", float("nan"), "measurement.request_timeout_s is nan"),
         ("measurement.seed", 2**70, "measurement.seed"),
         ("thresholds.loop_lag_p99_s", -1.0, "thresholds.loop_lag_p99_s is -1.0"),
@@ -148,6 +159,48 @@ def test_a_value_that_cannot_be_meant(content, place, value, said):
         target = target[int(part)] if part.isdigit() else target.setdefault(part, {})
     target[key] = value
     assert said in refusal(content)
+
+
+OPEN = {"arrival": "poisson", "prompt_tokens": 32, "output_tokens": 32}
+
+
+@pytest.mark.parametrize(
+    ("workload", "levels", "said"),
+    [
+        (OPEN | {"duration_s": 10.0}, [1e12], "study.ladders[0].request_rate: level 1e+12 of workloads.short is 1e+12 requests/s in a run, "
+         "and one client sends 100,000 at most. Lower the level"),
+        (OPEN | {"duration_s": 1000.0}, [1.0, 2000.0], "level 2000 of workloads.short is 2e+06 requests in a run, and one client sends "
+         "1,000,000 at most. Lower the level, num_requests, duration_s"),
+        (OPEN | {"duration_s": 1e12}, [1.0], "workloads.short.duration_s is 1000000000000.0: it should be less than or equal to 2592000"),
+        (OPEN | {"num_requests": 10**12}, [1.0], "workloads.short.num_requests is 1000000000000: it should be less than or equal to 1000000"),
+        (OPEN | {"num_requests": 10}, [1e-9], "level 1e-09 of workloads.short is 1e+10 s in a run"),
+        (OPEN | {"duration_s": 10.0, "step": {"factor": 1e12, "start_s": 1.0, "duration_s": 1.0}}, [1.0], "1e+12 requests/s in a run"),
+        (OPEN | {"duration_s": 10.0, "step": {"factor": 1e12, "start_s": 1.0, "duration_s": 1e300}}, [1.0], "step.duration_s is 1e+300"),
+        (OPEN | {"duration_s": 10.0, "ramp": {"end_factor": 1e12}}, [1.0], "1e+12 requests/s in a run"),
+        (OPEN | {"arrival": "gamma", "burstiness": 1e-300}, [1.0], "workloads.short.burstiness is 1e-300: it should be greater than or"),
+        (OPEN | {"num_requests": 9, "endpoint": "chat", "turns": {"count": 10**12, "new_tokens": 4}}, [1.0], "turns.count is 1000000000000"),
+        (OPEN | {"num_requests": 2000, "endpoint": "chat", "turns": {"count": 1000, "new_tokens": 4}}, [1.0], "2e+06 requests in a run"),
+        (OPEN | {"num_requests": 9, "output_tokens": 10**12}, [1.0], "workloads.short.output_tokens.tokens is 1000000000000"),
+        (OPEN | {"arrival": "closed", "num_requests": 10**12}, [1], "workloads.short.num_requests is 1000000000000"),
+        (OPEN | {"arrival": "closed"}, [900_000], "level 900000 of workloads.short is 4.5e+06 requests in a run"),
+        (OPEN | {"arrival": "closed", "num_requests": 9}, [10**9], "study.ladders[0].concurrency[0] is 1000000000"),
+    ],
+)  # fmt: skip
+def test_a_load_that_no_client_sends_is_refused_before_it_is_planned(content, workload, levels, said):
+    content["workloads"]["short"] = workload
+    axis = "concurrency" if workload["arrival"] == "closed" else "request_rate"
+    content["study"]["ladders"] = [{"deployment": "a", "workload": "short", axis: levels}]
+    content["deployments"]["a"] = {"engine": "e"}
+    content["engines"]["e"] = {"source": "external", "base_url": "http://127.0.0.1:1"}
+    content["decision"] = {"slo": ["ttft_p90=1s"]}
+    assert said in refusal(content)
+
+
+def test_a_load_outside_of_a_study_has_the_same_bounds():
+    workload = load_workload(OPEN | {"duration_s": 10.0}, source="test")
+    assert workload.excess(1e4) is None
+    with pytest.raises(BenchError, match=r"1e\+12 requests/s in a run, and one client sends 100,000 at most"):
+        schedule(workload, 1e12, "seed")
 
 
 @pytest.mark.parametrize(

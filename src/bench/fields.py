@@ -11,8 +11,21 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSche
 _UNITS = {"": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 _MOST_BYTES = 2**50
 
+# The most that one client sends, so that a slip of the hand is refused before anything is planned.
+# requests of a run; each takes about 5 µs and 450 bytes to plan, before the first is sent; convention
+MOST_REQUESTS = 1_000_000
+# requests/s of a run; at 0.1 ms of CPU each, ten cores do nothing but send; convention
+MOST_RATE = 100_000.0
+# seconds of a run, or of one wait in it; 30 days, beyond what a cluster gives a job; convention
+MOST_S = 30 * 86_400.0
+# tokens of a prompt or an answer; the longest context of any published model; convention
+MOST_TOKENS = 10_000_000
+
 # Beyond 10¹⁵ a count is a slip of the hand, and a float no longer holds it exactly.
 Count = Annotated[int, Field(ge=1, le=10**15)]
+Requests = Annotated[int, Field(ge=1, le=MOST_REQUESTS)]
+Seconds = Annotated[float, Field(gt=0, le=MOST_S)]
+Tokens = Annotated[int, Field(ge=1, le=MOST_TOKENS)]
 
 
 class Strict(BaseModel):
@@ -66,7 +79,7 @@ def checked_address(value: str, *, of_metrics: bool = False) -> str:
     """
     try:
         url = urlsplit(value)
-        host, _ = url.hostname or "", url.port  # a port beyond 65535 raises
+        host, port = url.hostname or "", url.port  # a port beyond 65535 raises
         host.encode("idna")  # as looking it up does: an empty or overlong part raises
     except ValueError as error:
         raise ValueError(f"no address ({error}); write http://HOST:PORT, such as http://127.0.0.1:8000") from None
@@ -79,7 +92,9 @@ def checked_address(value: str, *, of_metrics: bool = False) -> str:
             f"an endpoint's address, and requests add the endpoint's path themselves; leave out {end[0].removeprefix('/v1')}{more}"
         )
     asked = url.query and not (of_metrics and re.fullmatch(r"model=[^&=]+", url.query))
-    odd = asked or url.fragment or re.search(r"[^\x21-\x7e]|[<>\"{}|\\^`]", value)
+    odd = (
+        asked or (port is None and url.netloc.endswith(":")) or url.fragment or re.search(r"[^\x21-\x7e]|[<>\"{}|\\^`]", value)
+    )
     if url.scheme not in ("http", "https") or not host or odd:
         raise ValueError("no address; write http://HOST:PORT, such as http://127.0.0.1:8000, with a path at most")
     return value

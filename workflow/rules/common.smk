@@ -116,6 +116,11 @@ def check_sessions():
         else ()
     ):
         print(line, file=sys.stderr)
+    if workflow.dryrun:
+        from bench.measure.preflight import misfits
+
+        for fault in misfits(PLAN, STORE):
+            print(f"Cannot be measured here: {fault}", file=sys.stderr)
     if workflow.dryrun or workflow.touch:
         return
     if on_slurm():

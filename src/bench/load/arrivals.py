@@ -27,24 +27,11 @@ def arrivals(workload: Workload, rate: float, seed: str) -> list[float]:
     `burstiness` and mean 1, as in vLLM's benchmark. Python promises the same `random()` for a seed in every version, and no such
     thing of `gammavariate`: a test holds its draws.
     """
-    expected = (
-        _expected(workload, rate) if workload.num_requests is None else float(workload.num_requests)
-    )  # never `auto`: see Plan
+    expected = workload.sent(rate)
     count = max(1, round(expected))
     drawn = list(islice(_unit_arrivals(workload, seed), count + 1))
     stretch = expected / drawn[count]
     return [_moment(workload, rate, number * stretch) for number in drawn[:count]]
-
-
-def _expected(workload: Workload, rate: float) -> float:
-    """Arrivals that are expected within `duration_s`."""
-    assert workload.duration_s is not None  # a configuration with neither is refused
-    if step := workload.step:
-        during = max(0.0, min(step.duration_s, workload.duration_s - step.start_s))
-        return rate * (workload.duration_s + (step.factor - 1) * during)
-    if ramp := workload.ramp:
-        return rate * workload.duration_s * (ramp.start_factor + ramp.end_factor) / 2
-    return rate * workload.duration_s
 
 
 def _unit_arrivals(workload: Workload, seed: str) -> Iterator[float]:

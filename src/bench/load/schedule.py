@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from bench.errors import BenchError
+from bench.fields import MOST_REQUESTS
 from bench.load.mixture import mixture
 from bench.study import Workload
 from bench.study.lengths import LengthDistribution, Lengths
@@ -78,9 +79,14 @@ def schedule(workload: Workload, level: float, seed: str) -> list[PlannedRequest
 
     Args:
         level: requests in flight, requests a second, or the time scale of a trace. seed: text; it draws gaps and lengths.
+
+    Raises:
+        BenchError: they are more than one client sends.
     """
     if workload.trace:
         return _replayed(workload, level)
+    if workload.sent(level) * workload.turn_count > MOST_REQUESTS:
+        raise BenchError(str(workload.excess(level)))
     sources = {name: _Source(part, seed, name) for name, part in workload.parts.items()}
     shares = (
         _begun(int(level), f"{seed}/begun") if workload.arrival == "closed" and not (workload.turns or workload.natural) else []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -34,10 +34,19 @@ def faults(plan: Plan, store: Store) -> list[str]:
 
     A session whose runs are all measured, and whose searches have ended, starts no server, and nothing is looked at for it.
     """
+    return _told(plan, store, _checks)
+
+
+def misfits(plan: Plan, store: Store) -> list[str]:
+    """As `faults`, of what files and sums alone show: models that cannot be read, and servers without room for a request."""
+    return _told(plan, store, lambda plan, spec, _: [] if spec.engine.source == "external" else [_fitting(plan, spec)])
+
+
+def _told(plan: Plan, store: Store, checks: Callable[[Plan, DeploymentSpec, Store], Iterable[Callable[[], None]]]) -> list[str]:
     starting = unmeasured_sessions(plan, store)
     specs = [plan.deployments[name] for name in dict.fromkeys(name for name, _ in starting)]
     places: dict[str, dict[str, None]] = {}  # of each fault: deployments share engines, models and the machine
-    for fault in (_fault(check) for spec in specs for check in _checks(plan, spec, store)):
+    for fault in (_fault(check) for spec in specs for check in checks(plan, spec, store)):
         if fault:
             place, _, what = fault.partition(": ")
             places.setdefault(what, {})[place] = None
@@ -71,10 +80,14 @@ def _checks(plan: Plan, spec: DeploymentSpec, store: Store) -> Iterator[Callable
     yield partial(_refuse_cores if spec.engine.backend == "cpu" else _refuse_gpus, spec)
     if spec.model.hub:
         yield partial(refuse_unfetchable, spec.model_name, spec.model)
-    yield partial(_refuse_unfit, spec, plan.longest_request(spec.name))
+    yield _fitting(plan, spec)
     if managed(spec.engine.kind).gguf and spec.model.synthetic:
         yield partial(_refuse_full_disk, spec)
     yield lambda: refuse_other_hardware(plan, spec, store, hardware_of(spec))
+
+
+def _fitting(plan: Plan, spec: DeploymentSpec) -> Callable[[], None]:
+    return lambda: _refuse_unfit(spec, plan.longest_request(spec.name))
 
 
 def _prepared(spec: DeploymentSpec) -> Path | None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, create_model, model_validator
 
 from bench.axes import AXES, Axis
-from bench.fields import Count, Strict
+from bench.fields import MOST_REQUESTS, Count, Requests, Seconds, Strict, Tokens, checked_address
 from bench.models import Model
 from bench.records.environment import is_secret
 from bench.study.decision import Decision
@@ -27,12 +27,17 @@ def _endpoint(value: str) -> str:
     """`value`, if it can stand in a record and on a command line.
 
     Raises:
-        ValueError: it holds a secret, or a null character.
+        ValueError: it holds a secret or a null character, or is no address of metrics.
     """
     if "\0" in value:
         raise ValueError("an endpoint with a null character")
     if is_secret("", value):
         raise ValueError("an endpoint that holds a user, a password or a token, and endpoints are recorded")
+    if not value.startswith("nvml:"):
+        try:
+            checked_address(value.partition("?")[0])
+        except ValueError as error:
+            raise ValueError(f"{error}; for this machine's GPUs, nvml:") from None
     return value
 
 
@@ -50,9 +55,7 @@ def _levels(values: Any) -> Any:
 
 
 Positive = Annotated[float, Field(gt=0)]
-Seconds = Annotated[float, Field(ge=0)]
-# A million connections are more than a client's machine has ports for.
-InFlight = Annotated[int, Field(ge=1, le=1_000_000)]
+NotNegative = Annotated[float, Field(ge=0)]
 
 
 class _Place(Strict):
@@ -62,7 +65,7 @@ class _Place(Strict):
 
 def _key(axis: Axis) -> Any:
     """The key of a ladder that holds levels of an axis."""
-    number: Any = InFlight if axis.held else Positive
+    number: Any = Requests if axis.held else Positive
     levels: Any = Annotated[list[number], BeforeValidator(_levels), BeforeValidator(_no_search(axis))]
     return (levels | None if axis.no_search else levels | Literal["auto"] | None, Field(default=None, description=axis.meaning))
 
@@ -85,12 +88,12 @@ else:
 class Ladder(_Loads):
     """One deployment under one workload, at rising load. The workload's arrival decides which key holds the levels."""
 
-    prompt_tokens: Annotated[list[Count], BeforeValidator(_levels)] | None = Field(
+    prompt_tokens: Annotated[list[Tokens], BeforeValidator(_levels)] | None = Field(
         default=None,
         description="Prompt lengths (tokens) to measure at each level, in place of the workload's own, which must be given too. "
         "With two loads or more, each length gets a capacity of its own.",
     )
-    output_tokens: Annotated[list[Count], BeforeValidator(_levels)] | None = Field(
+    output_tokens: Annotated[list[Tokens], BeforeValidator(_levels)] | None = Field(
         default=None, description="Output lengths (tokens) likewise; with `prompt_tokens`, every pair."
     )
     repeats: Count = Field(
@@ -156,13 +159,11 @@ class Measurement(Strict):
     scrape_interval_s: Annotated[float, Field(ge=0.01, le=60)] = Field(
         default=0.2, description="Time between two scrapes of /metrics (s), 0.01 to 60."
     )
-    ready_timeout_s: Annotated[float, Field(gt=0)] = Field(
-        default=900.0, description="Longest wait for the server to be ready (s)."
-    )
-    request_timeout_s: Annotated[float, Field(gt=0)] = Field(
+    ready_timeout_s: Seconds = Field(default=900.0, description="Longest wait for the server to be ready (s).")
+    request_timeout_s: Seconds = Field(
         default=600.0, description="Longest time of a request (s); after it, its outcome is `timeout`."
     )
-    warmup_requests: Annotated[int, Field(ge=0)] = Field(
+    warmup_requests: Annotated[int, Field(ge=0, le=MOST_REQUESTS)] = Field(
         default=21,
         description="Most warm-up requests before the first run: one after another, until the TTFTs of three in a row lie "
         "within `warmup_spread`; then four at once. Rounded down to a multiple of 3, at least 3; 0: none. They count in no "
@@ -171,7 +172,7 @@ class Measurement(Strict):
     warmup_spread: Annotated[float, Field(gt=0)] = Field(
         default=0.25, description="Largest range of three TTFTs in a row that ends the warm-up, as a share of their median."
     )
-    reference_requests: Annotated[int, Field(ge=0)] = Field(
+    reference_requests: Annotated[int, Field(ge=0, le=MOST_REQUESTS)] = Field(
         default=8,
         description="Requests of the reference load, sent twice before each run, but within 5 s of the last one; 0: none. It is always "
         "the same (at most 4 in flight, 256 prompt and 32 output tokens) and so shows changes of the machine's speed. It counts "
@@ -190,18 +191,18 @@ class Measurement(Strict):
 class Thresholds(Strict):
     """Limits beyond which a part of a run is invalid: it is drawn so wherever that part counts, and listed with its reason."""
 
-    loop_lag_p99_s: Seconds = Field(default=0.05, description="Largest P99 delay of the client's event loop (s).")
-    loop_lag_max_s: Seconds = Field(
+    loop_lag_p99_s: NotNegative = Field(default=0.05, description="Largest P99 delay of the client's event loop (s).")
+    loop_lag_max_s: NotNegative = Field(
         default=0.25, description="Largest delay of the client's event loop (s); after a longer one, time stamps bunch."
     )
-    send_spread_s: Seconds = Field(
+    send_spread_s: NotNegative = Field(
         default=0.1, description="Burst: longest time between the first and the last request sent (s)."
     )
-    scrape_gap_s: Seconds = Field(default=2.0, description="Longest time without a scrape during the load (s).")
+    scrape_gap_s: NotNegative = Field(default=2.0, description="Longest time without a scrape during the load (s).")
     scrape_share: Annotated[float, Field(ge=0, le=1)] = Field(
         default=0.25, description="Smallest share of the due scrapes that arrive during the load (0–1)."
     )
-    schedule_delay_p99_s: Seconds = Field(
+    schedule_delay_p99_s: NotNegative = Field(
         default=0.05, description="Open loop: largest P99 of the time by which requests leave late (s)."
     )
     client_cpu_share: Annotated[float, Field(ge=0)] = Field(
@@ -219,7 +220,9 @@ class Thresholds(Strict):
         description="Largest difference between a round's reference loads and those of the other rounds, as a share of "
         "theirs; more where their own noise is larger. Rounds of one or two runs show large ones only.",
     )
-    clock_skew_s: Seconds = Field(default=0.001, description="Largest difference between the clocks of the load processes (s).")
+    clock_skew_s: NotNegative = Field(
+        default=0.001, description="Largest difference between the clocks of the load processes (s)."
+    )
     prefix_hit_error: Annotated[float, Field(ge=0, le=1)] = Field(
         default=0.05,
         description="Largest difference between the measured hit rate of the prefix cache and the workload's (0–1).",

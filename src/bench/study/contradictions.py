@@ -19,6 +19,7 @@ from bench.study.config import Config, Ladder
 from bench.study.deployment import Deployment, Engine, roles_problem
 from bench.study.named import as_written, names_text
 from bench.study.plan import longest_request, swept
+from bench.study.precision import with_requests
 from bench.study.search import EQUILIBRIUM, KV_CACHE, SLO, Search
 from bench.study.slo import applying, parse_slo
 from bench.study.tuning_faults import tuning_faults
@@ -71,12 +72,7 @@ def contradictions(config: Config, swept_names: Mapping[str, Sequence[str]]) -> 
         if ladder.auto:
             yield from _unsearchable(where, ladder, workload, config)
             continue
-        highest = max(ladder.levels)
-        if workload.arrival == "closed" and isinstance(workload.num_requests, int) and highest > workload.num_requests:
-            yield (
-                f"{where}.{ladder.axis} reaches {highest}, but workloads.{ladder.workload}.num_requests is "
-                f"{workload.num_requests}: the level would never be in flight. Raise num_requests to {highest} or more."
-            )
+        yield from _unmeasurable(where, ladder, workload, config)
         for name, _ in swept(ladder, workload):
             for level in ladder.levels:
                 key3 = (ladder.deployment, name, level)
@@ -131,6 +127,19 @@ def _unsendable(where: str, ladder: Ladder, workload: Workload, deployment: Depl
         except BenchError as error:
             return f"{name}{f'.classes.{part}' if part else ''}.prompts: {error}"
     return None
+
+
+def _unmeasurable(where: str, ladder: Ladder, workload: Workload, config: Config) -> typing.Iterator[str]:
+    """Levels that are never in flight, or more than one client sends."""
+    highest = max(ladder.levels)
+    if workload.arrival == "closed" and isinstance(workload.num_requests, int) and highest > workload.num_requests:
+        yield (
+            f"{where}.{ladder.axis} reaches {highest}, but workloads.{ladder.workload}.num_requests is "
+            f"{workload.num_requests}: the level would never be in flight. Raise num_requests to {highest} or more."
+        )
+    for level in ladder.levels:
+        if why := with_requests(workload, level, ladder.repeats, config.decision.slos).excess(level):
+            yield f"{where}.{ladder.axis}: level {level:g} of workloads.{ladder.workload} is {why}"
 
 
 def _classless(config: Config) -> typing.Iterator[str]:

@@ -13,6 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetJsonSchem
 from pydantic_core import CoreSchema
 
 from bench.errors import BenchError, shown_share
+from bench.fields import Tokens
 
 _NEEDS = {
     "fixed": ("tokens",),
@@ -23,7 +24,6 @@ _NEEDS = {
     "natural": ("max",),
 }
 _MAY = {"normal": {"min"}, "lognormal": {"min"}, "empirical": {"min", "max"}}
-Tokens = Annotated[int, Field(ge=1, le=10**9)]
 _LEAST_WITHIN = 0.01  # least share of a distribution between its ends: all else is drawn again; convention
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from bench.fields import Count, Strict
+from bench.fields import MOST_RATE, Count, Seconds, Strict
 from bench.study.decision import SloTexts
 
 SLO: Literal["slo"] = "slo"
@@ -48,9 +48,9 @@ class Search(Strict):
     lowest: _Positive | None = Field(
         default=None, description="Lowest load to try. Default: 1 in flight, or a 64th of the first load for a rate."
     )
-    highest: _Positive = Field(default=4096.0, description="Highest load to try.")
+    highest: Annotated[float, Field(gt=0, le=MOST_RATE)] = Field(default=4096.0, description="Highest load to try.")
     runs: Count = Field(default=40, description="Most runs for all targets together, those of an earlier search included.")
-    seconds: _Positive = Field(default=3600.0, description="Most time under load (s), that of earlier runs included.")
+    seconds: Seconds = Field(default=3600.0, description="Most time under load (s), that of earlier runs included.")
 
     @model_validator(mode="after")
     def _different(self) -> Search:

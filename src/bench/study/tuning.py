@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from bench.fields import Strict
+from bench.fields import MOST_S, Strict
 from bench.study.deployment import Name
 from bench.study.search import Search
 
@@ -39,7 +39,7 @@ class Tune(Strict):
         description="`requests`: the highest load within the SLOs. `cost`: the highest for each GPU, and so, of requests/s, the least "
         "that a token costs.",
     )
-    minutes: Annotated[float, Field(gt=0, strict=False)] = Field(  # `--config` gives a text
+    minutes: Annotated[float, Field(gt=0, le=MOST_S / 60, strict=False)] = Field(  # `--config` gives a text
         default=60.0,
         description="Time for all starts of servers and their searches (min). More of it goes on from what is measured.",
     )

@@ -9,11 +9,10 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from bench.fields import Strict
+from bench.fields import MOST_REQUESTS, MOST_S, Seconds, Strict
 from bench.study.headers import checked_name
 from bench.study.lengths import Length
 
-Seconds = Annotated[float, Field(gt=0)]
 _SECRETS = ("authorization", "cookie", "x-api-key", "api-key")
 
 
@@ -57,13 +56,13 @@ class Pause(Strict):
 class Turns(Strict):
     """Conversations: each request after the first follows the previous answer, and its prompt holds the whole history."""
 
-    count: Annotated[int, Field(ge=2)] = Field(
+    count: Annotated[int, Field(ge=2, le=MOST_REQUESTS)] = Field(
         description="Requests in a conversation. Of a file of `prompts`, those chats are sent that have so many user messages or more."
     )
     new_tokens: Length | None = Field(
         default=None, description="Tokens that each turn after the first adds to the prompt; a file of `prompts` has its own."
     )
-    think_s: Annotated[float, Field(ge=0)] | Pause = Field(
+    think_s: Annotated[float, Field(ge=0, le=MOST_S)] | Pause = Field(
         default=0.0, description="Pause between an answer and the next turn (s): a number or a distribution."
     )
     history: Literal["scripted", "own"] | None = Field(

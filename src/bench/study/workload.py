@@ -11,7 +11,7 @@ from pydantic import Field, ValidationError, model_validator
 from bench.axes import CONCURRENCY, RATE
 from bench.endpoints import ENDPOINTS
 from bench.errors import BenchError
-from bench.fields import Count, Strict
+from bench.fields import MOST_RATE, MOST_REQUESTS, MOST_S, Requests, Seconds, Strict
 from bench.prompts import RANDOM, SOURCES, Prompts, Source
 from bench.published import ARCHETYPES
 from bench.records.environment import secret_in
@@ -78,8 +78,8 @@ class Step(Strict):
     """A sudden change of an open loop's rate; afterwards the server may recover."""
 
     factor: Annotated[float, Field(gt=0)] = Field(description="Rate during the step, as a multiple of the level.")
-    start_s: Annotated[float, Field(ge=0)] = Field(description="Start of the step (s since the run's start).")
-    duration_s: Annotated[float, Field(gt=0)] = Field(description="Length of the step (s).")
+    start_s: Annotated[float, Field(ge=0, le=MOST_S)] = Field(description="Start of the step (s since the run's start).")
+    duration_s: Seconds = Field(description="Length of the step (s).")
 
 
 class Ramp(Strict):
@@ -121,7 +121,7 @@ class Workload(Strict):
         description="Exact output length (tokens; `ignore_eos` is set), as a number or a distribution; a `trace` has its own. "
         "`{distribution: natural, max: 400}`: answers end by themselves, after 400 tokens at the latest; their lengths are measured.",
     )
-    num_requests: Count | Literal["auto"] | None = Field(
+    num_requests: Requests | Literal["auto"] | None = Field(
         default=None,
         description="Requests of a closed loop, at least its highest level, or of an open loop without `duration_s`; "
         "with `turns`, conversations. A search sends as many as it needs instead. `auto`, the default: over all repeats of a level "
@@ -129,10 +129,10 @@ class Workload(Strict):
         "confidence that it is met, more for bursty arrivals; 250 without an SLO), and in each run of a closed loop at least five "
         "times its level. `bench runs` shows the number.",
     )
-    duration_s: Annotated[float, Field(gt=0)] | None = Field(
+    duration_s: Seconds | None = Field(
         default=None, description="Open loop: how long requests are sent (s), in place of `num_requests`."
     )
-    burstiness: Annotated[float, Field(gt=0)] | None = Field(
+    burstiness: Annotated[float, Field(ge=0.001)] | None = Field(
         default=None,
         description="`gamma`: shape of the gaps' distribution, as in vLLM's benchmark; 1 is Poisson, less is burstier.",
     )
@@ -372,6 +372,41 @@ class Workload(Strict):
     def turn_count(self) -> int:
         """Requests of a conversation; 1 where each stands alone."""
         return self.turns.count if self.turns else 1
+
+    def sent(self, level: float) -> float:
+        """Requests that a run at `level` sends, of an open loop for some time those that are expected; 0 where a trace has them.
+
+        Of conversations these count, not their turns. `num_requests` is a number.
+        """
+        if self.arrival == "trace":
+            return 0.0
+        if self.arrival == "burst":
+            return level
+        if self.duration_s is None:
+            assert isinstance(self.num_requests, int)  # the plan has put a number in place of `auto`
+            return float(self.num_requests)
+        if step := self.step:
+            during = max(0.0, min(step.duration_s, self.duration_s - step.start_s))
+            return level * (self.duration_s + (step.factor - 1) * during)
+        factor = (self.ramp.start_factor + self.ramp.end_factor) / 2 if self.ramp else 1.0
+        return level * self.duration_s * factor
+
+    def excess(self, level: float) -> str | None:
+        """Why a run at `level` is more than one client sends; None where it is not."""
+        requests = self.sent(level) * self.turn_count
+        factors = [1.0, self.step.factor if self.step else 1.0]
+        if self.ramp:
+            factors = [self.ramp.start_factor, self.ramp.end_factor]
+        rate = level * max(factors) if self.axis == RATE else 0.0
+        seconds = 0.0 if self.axis != RATE else self.duration_s or requests / self.turn_count / level
+        for value, most, unit, remedy in (
+            (rate, MOST_RATE, "requests/s", "the level, or factors of step and ramp"),
+            (requests, MOST_REQUESTS, "requests", "the level, num_requests, duration_s or turns.count"),
+            (seconds, MOST_S, "s", "num_requests, or raise the level"),
+        ):
+            if value > most:
+                return f"{value:.4g} {unit} in a run, and one client sends {most:,.0f} at most. Lower {remedy}."
+        return None
 
     @property
     def think_s(self) -> float:

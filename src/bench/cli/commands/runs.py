@@ -30,6 +30,7 @@ def runs(configfile: Configfile = None, select: Select = None, json: Json = Fals
     """
     from bench.cli.study import load_plan
     from bench.cli.verdicts import in_words, judged_runs, unjudged_text, verdict_text
+    from bench.measure.preflight import misfits
     from bench.store import Store, run_states, unended_searches
     from bench.study.precision import auto_lines, prompt_lines, thin_levels
 
@@ -67,6 +68,8 @@ def runs(configfile: Configfile = None, select: Select = None, json: Json = Fals
         )
     if left := _left_text(plan, unended):
         print(left)
+    for fault in misfits(plan, Store()):
+        print(f"Cannot be measured here: {fault}")
     if plan.tuned:
         print(_tuning_text(plan))
     if unjudged := unjudged_text(states, judged):

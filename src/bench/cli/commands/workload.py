@@ -146,6 +146,8 @@ class Workload(Sending):
             raise BenchError(
                 "--users hold conversations, and this load has none. Give --concurrency, or turns in --workload FILE."
             )
+        if why := workload.excess(level):
+            raise BenchError(f"{why[0].upper()}{why[1:]}")
         load = Load(
             workload=workload,
             level=level,
