@@ -1,8 +1,12 @@
 """What a fleet sustains against as many times what one replica does: planted, with how often its interval holds."""
 
+import json
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from bench.analysis.capacity import operating_points
 from bench.analysis.efficiency import Efficiency, efficiencies
 from bench.study import Slo
 from bench.words.workers import efficiency
@@ -60,6 +64,34 @@ def test_a_fleet_that_no_load_limits_has_a_lower_end_alone():
     assert found.value is None
     assert found.high is None
     assert ("at least" if found.low else "not known") in efficiency(found)
+
+
+def of_two_classes(row, missing):
+    """The run with two classes of requests; Args: missing: which of its answers have no TTFT, by class and load."""
+    names = ("chat", "batch")
+    judged = [{**each, "request_class": names[i % 2]} for i, each in enumerate(row["judged"])]
+    judged = [{**each, "ttft": None} if missing(each["request_class"], row["level"]) else each for each in judged]
+    return {**row, "classes": json.dumps({name: {} for name in names}), "judged": judged}
+
+
+@pytest.mark.parametrize(
+    ("missing", "known"),
+    [
+        (lambda name, load: False, True),  # noqa: ARG005
+        (lambda name, load: name == "batch", True),  # noqa: ARG005
+        (lambda name, load: name == "chat", False),  # noqa: ARG005
+        (lambda name, load: name == "chat" and load == 8, False),
+        (lambda name, load: True, False),  # noqa: ARG005
+    ],
+    ids=["all are measured", "another class is not", "its class is not", "at one load its class is not", "nothing is"],
+)
+def test_of_a_class_whose_latency_was_not_measured_nothing_is_said(missing, known):
+    """As C_max of the same runs: there is none where an SLO cannot be judged."""
+    rows = [of_two_classes(row, missing) for row in made(2).to_dicts()]
+    slo = replace(SLO, request_class="chat")
+    (found,) = efficiencies(summary_rows(rows), [slo])
+    assert (found.low is not None) == known
+    assert (set(operating_points(summary_rows(rows), [slo])["kind"]) == {"unjudged"}) != known
 
 
 def test_only_what_differs_in_nothing_else_is_compared():

@@ -202,7 +202,8 @@ def test_failures_before_the_loss_are_not_its_doing():
     assert figures(failing(requests, pl.col("index") < 5, "sent_s", "end_s"))["lost_failed"] == figures(requests)["lost_failed"]
 
 
-def judged(seed, rate):
+def judged(seed, rate, slos=(SLO,), without=None, lost=0):
+    """Whether the others hold a rate; Args: without: a latency that no answer has. lost: answers of the steady window that failed too."""
     requests, _ = simulated(seed, rate=rate)
     failed = (requests["outcome"] != "ok").sum()
     row = summary_row(
@@ -211,7 +212,39 @@ def judged(seed, rate):
         throughput_requests_per_s=rate,
     ) | figures(requests)  # fmt: skip
     row |= goodput(row, judged_requests(row, requests), [SLO])
-    return losses(summary_rows([row]), [SLO])[0].holds
+    row["judged"] = [{**each, **({without: None} if without else {})} for each in row["judged"]]
+    for each in row["judged"][:lost]:
+        each["ok"] = False
+    return losses(summary_rows([row]), slos)[0].holds
+
+
+TPOT, E2E = Slo("tpot", "p90", 0.1), Slo("e2e", "p90", 5.0)
+
+
+@pytest.mark.parametrize(
+    ("slos", "without", "lost", "holds"),
+    [
+        ([SLO], None, 0, True),
+        ([SLO], "tpot", 0, True),
+        ([SLO], "ttft", 0, None),
+        ([TPOT], "tpot", 0, None),
+        ([SLO, TPOT], "tpot", 0, None),
+        ([E2E, SLO], "ttft", 0, None),
+        ([SLO], "ttft", 60, False),
+    ],
+    ids=[
+        "measured",
+        "another is not",
+        "TTFT is not",
+        "TPOT is not",
+        "one of two is not",
+        "the other of two is not",
+        "failures are",
+    ],
+)
+def test_n_plus_1_does_not_hold_by_a_latency_that_was_not_measured(slos, without, lost, holds):
+    """Behind a router that buffers streams no answer has a TTFT; that too many fail is seen all the same."""
+    assert judged(0, 5.0, slos, without, lost) is holds
 
 
 @pytest.mark.parametrize(("rate", "wrong"), [(5.0, False), (11.0, True)])  # TTFT P90 of one worker: 0.1 s, 6 s

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from bench.analysis.belief import NOMINAL, Belief, Floats
-from bench.analysis.judging import Level, Miss, Unsettled, judged_levels, limits_of
+from bench.analysis.judging import Level, Miss, Unsettled, judged_levels, limits_of, unmeasured
 from bench.analysis.proportions import requests_needed
 from bench.axes import AXES
 from bench.records.columns import schema_of
@@ -93,7 +93,8 @@ def _point(valid: list[dict[str, Any]], slos: Sequence[Slo], failed_share: float
         return {"kind": "unknown"}
     loads = sorted({row["level"] for row in valid})
     for slo in slos:
-        if (at := _without(valid, loads, slo)) is not None:
+        at = next((load for load in loads if unmeasured([row for row in valid if row["level"] == load], slo)), None)
+        if at is not None:
             return {"kind": "unjudged", "missed_at": at, "missed": [asdict(Miss(slo.column, slo.limit_s))]}
     levels, limit = judged_levels(valid, slos, failed_share)
     settled = [level for level in levels if level.unsettled is None]
@@ -192,18 +193,6 @@ def rates_within(limits: Floats, settled: Sequence[Level]) -> Belief:
     share = np.divide(limits - loads[before], loads[after] - loads[before], out=np.zeros(len(limits)), where=after > before)
     there = curves[:, before] + share * (curves[:, after] - curves[:, before])
     return Belief(np.sort(np.maximum(np.maximum.accumulate(curves, axis=1)[:, before], there), axis=None))
-
-
-def _without(valid: Sequence[Mapping[str, Any]], loads: Sequence[float], slo: Slo) -> float | None:
-    """The first level of which no answer has the SLO's latency: unstreamed ones have no TTFT, those of a single token, or
-    that the server does not count, no TPOT.
-    """
-    for load in loads:
-        sent = [x for row in valid if row["level"] == load for x in row["judged"] or ()]
-        answers = [x for x in sent if x["ok"] and slo.request_class in (None, x.get("request_class"))]
-        if answers and all(x[slo.metric] is None for x in answers):
-            return load
-    return None
 
 
 def _low_needs(meeting: Sequence[Level], low: float | None) -> dict[str, Any]:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import polars as pl
 
 from bench.analysis.belief import Belief
 from bench.analysis.capacity import limit_ends
-from bench.analysis.judging import judged_levels, limits_of
+from bench.analysis.judging import judged_levels, limits_of, unmeasured
 from bench.axes import AXES
 from bench.study import Slo
 from bench.study.settings import settings_in
@@ -78,19 +77,16 @@ class _Limit:
 def _limit(runs: pl.DataFrame, slos: Sequence[Slo], failed_share: float) -> _Limit | None:
     """The limit of one curve; None where its runs show none."""
     limits, held, valid = limits_of(runs, slos), AXES[runs["axis"][0]].held, runs.filter("valid").to_dicts()
-    if not valid or (not limits and held) or any(_unmeasured(valid, slo) for slo in limits):
+    if not valid or (not limits and held):
         return None
     levels, limit = judged_levels(valid, limits, failed_share)
+    if any(unmeasured(level.rows, slo) for level in levels for slo in limits):
+        return None
     settled = [level for level in levels if level.unsettled is None]
     if limit is None or not settled:
         return None
     low, high = limit_ends(limit, settled, whole=held)
     return _Limit(limit, low is not None, high is not None)
-
-
-def _unmeasured(valid: Sequence[Mapping[str, Any]], slo: Slo) -> bool:
-    """Whether no answer has the SLO's latency."""
-    return all(each[slo.metric] is None for row in valid for each in row["judged"] or () if each["ok"])
 
 
 def _ratio(fleet: _Limit | None, one: _Limit | None, replicas: int) -> tuple[float | None, float | None, float | None]:

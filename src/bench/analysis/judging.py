@@ -141,6 +141,15 @@ def limits_of(curve: pl.DataFrame, slos: Sequence[Slo]) -> list[Slo]:
     return applying(slos, class_names(curve["classes"][0] if "classes" in curve.columns else None))
 
 
+def unmeasured(rows: Sequence[Mapping[str, Any]], slo: Slo) -> bool:
+    """Whether no answer of a level has the SLO's latency: unstreamed ones have no TTFT, those of a single token, or that the server
+    does not count, no TPOT.
+    """
+    sent = [x for row in rows for x in row["judged"] or ()]
+    answers = [x for x in sent if x["ok"] and slo.request_class in (None, x.get("request_class"))]
+    return bool(answers) and all(x[slo.metric] is None for x in answers)
+
+
 def judged_levels(
     valid: Sequence[dict[str, Any]], slos: Sequence[Slo], failed_share: float
 ) -> tuple[list[Level], Belief | None]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from bench.analysis.judging import DOUBT, Level, judged_levels, limits_of
+from bench.analysis.judging import DOUBT, Level, judged_levels, limits_of, unmeasured
 from bench.analysis.observation import FAILED
 from bench.study import Slo
 
@@ -19,7 +19,7 @@ class Loss:
     Attributes:
         holds: whether the other workers sustain this load, by the rule of C_max: the probability that their limit lies below it is 25 %
             or less. False where it is 75 % or more, and where requests pile up or too many fail in the steady window; None between,
-            where the run is invalid or too short after the loss, and without SLOs.
+            where the run is invalid or too short after the loss, where an SLO's latency was not measured, and without SLOs.
     """
 
     deployment: str
@@ -46,13 +46,13 @@ def _holding(curve: pl.DataFrame, slos: Sequence[Slo], failed_share: float) -> d
     limits, valid = limits_of(curve, slos), curve.filter("valid").to_dicts()
     if not limits or not valid:
         return {}
-    return {level.load: _held(level) for level in judged_levels(valid, limits, failed_share)[0]}
+    return {level.load: _held(level, limits) for level in judged_levels(valid, limits, failed_share)[0]}
 
 
-def _held(level: Level) -> bool | None:
+def _held(level: Level, slos: Sequence[Slo]) -> bool | None:
     if level.unsettled is not None:
         return None
     if not level.missed:
-        return True
+        return None if any(unmeasured(level.rows, slo) for slo in slos) else True
     certain = any(verdict.key == FAILED or verdict.grows or verdict.below >= 1 - DOUBT for verdict in level.missed)
     return False if certain else None
