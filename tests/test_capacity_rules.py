@@ -547,14 +547,16 @@ def test_limits_move_one_slo_and_those_that_nothing_meets_have_no_row(summary):
 
 
 def test_limits_are_tried_where_something_changes(summary):
-    """Of two runs of 0.1 and 0.4 s the geometric mean, 0.2, and 5 and 20 % more; windows come before whole runs."""
+    """At each level's value and 5 and 20 % above: the percentile of all requests that are judged, or else the mean of the runs."""
     rows = [
-        {**steady_row(summary, 4), "repeat": i, "run": f"r{i}", "ttft_p99_s": 7.0, "steady_ttft_p99_s": value}
+        {**steady_row(summary, 4, ttft=value), "repeat": i, "run": f"r{i}", "ttft_p99_s": 7.0, "steady_ttft_p99_s": value}
         for i, value in enumerate((0.1, 0.4))
     ]
-    runs = frame([*rows, {**steady_row(summary, 8), "ttft_p99_s": 7.0, "steady_ttft_p99_s": None}])
-    assert steps_of(runs, TTFT[0]) == pytest.approx([0.2, 0.21, 0.24, 7.0, 7.35, 8.4])
-    assert steps_of(runs.with_columns(steady_ttft_p99_s=pl.lit(None, pl.Float64)), TTFT[0]) == pytest.approx([7.0, 7.35, 8.4])
+    rows.append({**steady_row(summary, 8, ttft=2.0, failed=40), "ttft_p99_s": 7.0, "steady_ttft_p99_s": None})
+    assert steps_of(frame(rows), TTFT[0]) == pytest.approx([0.4, 0.42, 0.48])  # at 8 too many failed
+    runs = frame([{**row, "judged": None} for row in rows])
+    assert steps_of(runs, TTFT[0]) == pytest.approx([0.25, 0.2625, 0.3])
+    assert steps_of(runs.with_columns(steady_from_s=pl.lit(None, pl.Float64)), TTFT[0]) == pytest.approx([7.0, 7.35, 8.4])
 
 
 def test_what_is_carried_is_the_mean_of_the_runs_of_one_level(summary):

@@ -385,6 +385,21 @@ def test_each_gpu_has_its_line_and_the_spread_its_bar(summary):
     }
 
 
+def test_a_gpu_s_line_goes_through_the_means_of_its_levels(summary):
+    """As any value of a level does: of 0.1, 0.2 and 0.9 it is 0.4."""
+    study = results(summary, deployments=("a",), **GPUS)
+    shares = study.timeseries.filter(pl.col("series") == "gpu_utilisation/0")
+    runs = pl.concat([study.runs.with_columns(run=pl.format("{}-{}", "run", pl.lit(i)), repeat=pl.lit(i)) for i in range(3)])
+    series = pl.concat(
+        [
+            shares.with_columns(run=pl.format("{}-{}", "run", pl.lit(i)), value=pl.lit(value))
+            for i, value in enumerate((0.1, 0.2, 0.9))
+        ]
+    )
+    spec = load_figure("gpu-balance").draw(replace(study, runs=runs, timeseries=series)).to_dict()
+    assert {round(row["share"], 9) for row in drawn_rows(spec, "share") if "run" not in row} == {0.4}
+
+
 def test_gpus_that_drain_after_the_load_count_no_more(summary):
     study = results(summary, deployments=("a",), duration_s=[1.2] * 3, **GPUS)
     rows = drawn_rows(load_figure("gpu-balance").draw(study).to_dict(), "share")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 import polars as pl
 
 from bench.analysis.capacity import operating_points
+from bench.analysis.level_values import level_values
+from bench.analysis.windows import of_windows
 from bench.study import Slo
 
 _SCHEMA = {
@@ -55,15 +58,10 @@ _ABOVE = (1.0, 1.05, 1.2)
 
 
 def steps_of(runs: pl.DataFrame, slo: Slo) -> list[float]:
-    """Limits around which something changes: every level's mean of the SLO's percentile, and 5 and 20 % more (s), ascending.
+    """Limits around which something changes: each level's value of the SLO's percentile, and 5 and 20 % more (s), ascending.
 
     Of a load that goes on it is that of the steady windows, as in `operating_points`.
     """
-    means = (
-        runs.filter("valid")
-        .with_columns(reached=pl.coalesce(f"steady_{slo.column}", slo.column))
-        .drop_nulls("reached")
-        .group_by("deployment", "workload", "level")
-        .agg(pl.col("reached").log().mean().exp())
-    )
-    return sorted({above * value for value in means["reached"].unique() for above in _ABOVE})
+    (windows,) = of_windows(runs)
+    values = level_values(windows, [slo.column])[slo.column].drop_nulls().unique()
+    return sorted({above * value for value in values if math.isfinite(value) for above in _ABOVE})

@@ -3,6 +3,7 @@
 import altair as alt
 import polars as pl
 
+from bench.analysis.level_values import level_value
 from bench.figures.registry import figure
 from bench.figures.results import Results
 from bench.figures.theme import (
@@ -28,7 +29,7 @@ _SERIES = "gpu_utilisation/"
     order=120,
     title="GPU utilisation against load",
     question="How busy are the GPUs, and are all of them as busy?",
-    reading="The mean of each GPU over a run, a line a GPU through the medians of its levels; the grey bar spans them from the "
+    reading="The mean of each GPU over a run, a line a GPU through the means of its levels; the grey bar spans them from the "
     "idlest to the busiest. Utilisation is the share of time in which a kernel ran, not how full the GPU was: 100 % is reached long "
     "before it can do no more.",
 )
@@ -66,8 +67,8 @@ def _means(results: Results) -> pl.DataFrame:
 
 
 def _panel(results: Results, curve: str, rows: pl.DataFrame, shape: alt.Shape) -> alt.LayerChart:
-    medians = rows.filter("valid").group_by("curve", "gpu", "width", "level", maintain_order=True).agg(pl.col("share").median())
-    several = medians.filter(pl.len().over("level") > 1)
+    levels = rows.filter("valid").group_by("curve", "gpu", "width", "level", maintain_order=True).agg(level_value("share"))
+    several = levels.filter(pl.len().over("level") > 1)
     spread = several.group_by("level").agg(low=pl.col("share").min(), high=pl.col("share").max()).sort("level")
     widest = spread.sort(pl.col("high") - pl.col("low"), descending=True).head(1).rows(named=True)
     notes = [widest_spread(at["low"], at["high"], at["level"]) for at in widest]
@@ -79,7 +80,7 @@ def _panel(results: Results, curve: str, rows: pl.DataFrame, shape: alt.Shape) -
     return alt.LayerChart(
         layer=[
             alt.Chart(spread).mark_rule(strokeWidth=12, color="#cccccc").encode(x=x, **ends),
-            alt.Chart(medians).mark_line().encode(x=x, y=y, color=colour, strokeWidth=width, detail="gpu:N"),
+            alt.Chart(levels).mark_line().encode(x=x, y=y, color=colour, strokeWidth=width, detail="gpu:N"),
             points(alt.Chart(rows), y, x, colour, shape=shape, tooltip=tooltip),
         ]
     ).properties(
