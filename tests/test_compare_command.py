@@ -134,6 +134,15 @@ def test_the_result_for_another_program(study, capsys):  # noqa: ARG001
     assert (told["plan"][0]["metric"], told["plan"][0]["sessions"] > 20) == (TOKENS, True)
 
 
+def test_a_plan_counts_the_metrics_that_a_comparison_has(monkeypatch, capsys):
+    for metrics in (6, 9):
+        monkeypatch.setattr("bench.analysis.power.EXPECTED", metrics)  # as with more rows in columns.toml
+        assert main(["compare", "--plan", "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["metrics"] == metrics
+    assert main(["compare", "--plan", "--metric", "ttft_p99_s", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["metrics"] == 1
+
+
 def test_a_plan_before_anything_is_measured(capsys):
     assert main(["compare", "--plan", "--noise", "3", "--between", "4", "--difference", "10", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)

@@ -15,6 +15,7 @@ from bench.published import accelerators
 from bench.report import write_report
 from bench.report.answers import answers
 from bench.report.findings import curves
+from bench.report.headline import headline
 from bench.study import Decision
 from bench.study.config import Thresholds
 from tests.planted import frame as planted_frame
@@ -153,6 +154,16 @@ def test_a_search_keeps_what_the_curve_does_not_show(summary, told, of_record):
     )
     record = searched(**{"workload": results.runs["workload"][0], **of_record})
     assert replace(results, searches=(("a", record),)).answered == (("a", record),)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "between"), [(2, 4, "2 to 4"), (0, 4, "at most 4"), (2, None, "2 or more"), (0, None, "")]
+)
+def test_a_lower_end_that_nothing_bounds_is_no_number_on_the_card(summary, low, high, between):
+    """A record has 0 where no load is known to be within."""
+    curve = curves(study(summary))[0]
+    (card,) = headline([replace(curve, searched=searched(workload=curve.workload, limit=3, low=low, high=high))])
+    assert card.numbers[0].between == between
 
 
 def test_a_search_of_a_single_load_asks_for_no_second_one_by_hand(summary):

@@ -14,7 +14,7 @@ from bench.analysis.observation import GROWTH, Excess, Observation
 from bench.search import Aim, Answer, Budget, Measured, Step, search
 from bench.search.equilibrium import EquilibriumTarget
 from bench.search.search import Look
-from bench.search.targets import KvCacheTarget, SloTarget
+from bench.search.targets import KvCacheTarget, SloTarget, first_with
 from bench.search.throughput import RateTarget, ThroughputTarget
 from bench.study import parse_slo
 from bench.study.search import Search
@@ -120,6 +120,21 @@ def test_without_a_count_of_tokens_no_throughput_is_claimed():
     found = search(AIM, Budget(40, 1e9), measuring(lambda _: {"steady_tokens_per_s": 0.0}), targets=CURVE)
     assert [(each.why, each.high) for each in found.answers.values()] == [("unmeasured", math.inf)] * 2
     assert len(found.looks) == 1
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "why", "expected"),
+    [
+        (7.0, 9.0, "found", (9.0, 8.0, 10.0)),
+        (0.0, 9.0, "runs", (9.0, 0.0, 10.0)),  # no load is known to lie below it
+        (7.0, math.inf, "runs", (8.0, 7.0, math.inf)),
+        (0.0, math.inf, "seconds", (8.0, 0.0, math.inf)),
+        (0.0, 1.0, "below", (8.0, 0.0, 1.0)),
+    ],
+)
+def test_an_end_that_nothing_bounds_stays_open_where_the_first_load_is_named(low, high, why, expected):
+    found = first_with(Answer(8.0, low, high, why), AIM)
+    assert (found.limit, found.low, found.high) == expected
 
 
 def test_where_all_requests_fail_throughput_has_fallen():

@@ -18,7 +18,7 @@ from bench.statistics import least
 POWER = 0.8
 CORRELATION = 0.5  # assumed correlation of metrics, before any is measured: all follow the machine's speed; convention
 _MOST_SESSIONS = 100  # most sessions that a plan asks for; convention
-_METRICS = sum(metric.source != "gpus" for metric in METRICS.values())  # that a study without GPUs has
+EXPECTED = sum(metric.source != "gpus" for metric in METRICS.values())  # that a study without GPUs has
 _DRAWS = 1000  # simulated studies behind a plan; convention
 # factor on the error for what the model leaves out: successive pairs of sessions are somewhat alike; measured:
 # docs/explanation/comparing.md, without it 66 to 78 % of planned effects were found
@@ -58,7 +58,7 @@ def smallest_difference(error: float, freedom: float, alpha: float, power: float
     return math.expm1(min(50.0, _MARGIN * error * away))
 
 
-def visible(noise: Noise, sessions: int, levels: int, repeats: float, metrics: int = _METRICS) -> float:
+def visible(noise: Noise, sessions: int, levels: int, repeats: float, metrics: int = EXPECTED) -> float:
     """The smallest relative difference over all levels that so many sessions find in 8 of 10 cases.
 
     Args:
@@ -89,7 +89,7 @@ def visible(noise: Noise, sessions: int, levels: int, repeats: float, metrics: i
     return smallest_difference(float(error[0]), float(freedom[0]), alpha)
 
 
-def sessions_for(difference: float, noise: Noise, levels: int, repeats: float, metrics: int = _METRICS) -> int | None:
+def sessions_for(difference: float, noise: Noise, levels: int, repeats: float, metrics: int = EXPECTED) -> int | None:
     """The fewest sessions of each side that find a relative `difference` over all levels in 8 of 10 cases; None above 100.
 
     It is found between doublings, since more sessions always see more.

@@ -36,7 +36,7 @@ class SearchRecord:
         slos: what had to be met; none where no SLO was looked for. precision: half the width asked for, as a share.
         why: it ended, as `bench.search.Answer` has it.
         limit, low, high: the highest load within the SLOs, or the load that the target describes, and its interval at 95 %; limit is
-            None where no run shows it, high where no load was too much.
+            None where no run shows it, low 0 where no load is known to be within, high None where no load was too much.
         seconds: under load. runs: in the order in which the search took them into account.
         turns: requests of a conversation; above 1, loads count conversations.
         target: what was looked for, as configurations have it. top: the highest throughput (tokens/s), where that is known.

@@ -69,7 +69,7 @@ def _sustained(curve: Curve) -> Number | None:
     what = f"sustains within {limits([curve])}" if curve.slos else "sustains"
     if (found := curve.searched) and found.why == "found":
         unit = AXES[found.axis].short
-        return Number(what, f"{found.limit:.3g}", unit, between_text(found.low, found.high, "{:.3g}"))
+        return Number(what, f"{found.limit:.3g}", unit, between_text(found.low or None, found.high, "{:.3g}"))
     if curve.burst or curve.point is None or curve.point["usable_rps"] is None:
         return None
     point = curve.point

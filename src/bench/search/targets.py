@@ -125,10 +125,10 @@ def _counted(look: Look) -> bool:
 
 
 def first_with(found: T, aim: Aim) -> T:
-    """The answer with the crossing rounded up to the next whole number of requests."""
+    """The answer with the crossing rounded up to the next whole number of requests; a lower end that nothing bounds stays 0."""
     if isinstance(found, Step) or not aim.held or found.why in ("above", "below") or not math.isfinite(found.high):
         return found
-    return replace(found, limit=found.limit + 1, low=found.low + 1, high=found.high + 1)
+    return replace(found, limit=found.limit + 1, low=found.low and found.low + 1, high=found.high + 1)
 
 
 def full_cache(row: Mapping[str, Any]) -> bool | None:

@@ -168,7 +168,7 @@ class Compare:
 
     def _plan_sessions(self) -> None:
         """Print the sessions that the wanted difference takes, and what other numbers of them could see."""
-        from bench.analysis import Noise, sessions_for, visible
+        from bench.analysis import Noise, power, sessions_for, visible
         from bench.errors import two_digits
 
         if not 0 < self.noise < 100:
@@ -180,7 +180,7 @@ class Compare:
             )
         between = _BETWEEN if self.between is None else self.between
         noise = Noise(self.noise / 100, between / 100)
-        metrics = len(self.metric) if self.metric else 6
+        metrics = len(self.metric) if self.metric else power.EXPECTED
         takes = sessions_for(difference / 100, noise, self.levels, self.repeats, metrics)
         sees = {k: 100 * visible(noise, k, self.levels, self.repeats, metrics) for k in sorted({*_LADDER, takes or 4})}
         if self.json:
