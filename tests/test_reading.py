@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +18,7 @@ from bench.records.request import write_requests
 from bench.records.request_table import REQUEST_SCHEMA, request_table
 from bench.records.run import RECORD, ReferenceLoad, read_record, read_run
 from bench.records.run_summary import RunSummary, read_run_summary, write_run_summary
+from bench.study.last import remember_study
 from tests import records
 
 # As the first version that resolved launches wrote them.
@@ -306,3 +308,24 @@ def test_the_table_of_requests_has_a_column_a_field(tmp_path):
     table = request_table(tmp_path / "requests.jsonl")
     assert dict(table.schema) == REQUEST_SCHEMA
     assert table.to_dicts() == [vars(request) for request in requests]
+
+
+WRITERS = {
+    "a record": lambda: write_record(records.facts(engine_version="1"), Path("results/study.json")),
+    "a run's summary": lambda: write_run_summary(RunSummary(level=1.0, figures={"level": 1.0}), Path("results/study.json")),
+    "the study that was measured last": lambda: remember_study(Path("mine.yaml")),
+}
+
+
+@pytest.mark.parametrize("write", WRITERS.values(), ids=WRITERS)
+def test_what_is_written_is_there_whole_or_as_it_was(write, tmp_path, monkeypatch):
+    """A reader of the file that was there sees no half of the new one, nor does whoever comes after a kill."""
+    monkeypatch.chdir(tmp_path)
+    file = Path("results/study.json")
+    file.parent.mkdir()
+    file.write_text("as it was")
+    with file.open() as earlier:
+        write()
+        assert earlier.read() == "as it was"
+    assert isinstance(json.loads(file.read_text()), dict)
+    assert list(file.parent.iterdir()) == [file]

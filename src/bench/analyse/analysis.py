@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
@@ -22,7 +21,7 @@ from bench.axes import HELD
 from bench.errors import BenchError
 from bench.published import Accelerator
 from bench.records.columns import schema_of
-from bench.records.files import UNREADABLE, plain, read_object, typed
+from bench.records.files import UNREADABLE, plain, read_object, typed, write_object
 from bench.records.relief import CurveRelief
 from bench.records.searches import SearchRecord
 from bench.study import Decision, questions
@@ -219,7 +218,7 @@ def write_analysis(found: Analysis, folder: Path) -> None:
 
 def write_findings(found: Findings, folder: Path) -> None:
     """Write `findings.json` into `folder`."""
-    _write(folder / _FINDINGS, plain(found))
+    write_object(plain(found), folder / _FINDINGS)
 
 
 def write_causes(found: Mapping[tuple[str, str], Bottleneck], folder: Path) -> None:
@@ -238,7 +237,7 @@ def write_tables(found: Analysis, folder: Path) -> None:
     }
     for name, frame in frames.items():
         frame.write_parquet(folder / f"{name}.parquet")
-    _write(folder / _COMPARED, sides(found.comparisons))
+    write_object(sides(found.comparisons), folder / _COMPARED)
 
 
 def plain_of(runs: pl.DataFrame) -> pl.DataFrame:
@@ -275,7 +274,3 @@ def _read(path: Path, of: Callable[[dict[str, Any]], R]) -> R:
         return of(read_object(path, constants=True))
     except (*UNREADABLE, KeyError) as error:
         raise BenchError(f"{path}: not a valid {path.name} ({error}). {_REMEDY}") from None
-
-
-def _write(path: Path, content: Any) -> None:
-    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

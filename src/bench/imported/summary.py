@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from bench.parse.run import summarise
 from bench.parse.scrapes import TELEMETRY_SCHEMA
 from bench.parse.stream import supported
 from bench.records.checksums import checksum
+from bench.records.files import write_object
 from bench.records.request import KEPT
 from bench.records.request_table import REQUEST_SCHEMA
 from bench.records.run import Client, Host, Prefix, RunRecord
@@ -179,6 +179,6 @@ def write_imported(runs: Iterable[Imported], folder: Path) -> list[Path]:
             "sha256": checksum(run.source),
             "reported": run.peer.reported,
         }
-        (place / "import.json").write_text(json.dumps(origin, indent=2) + "\n", encoding="utf-8")
+        write_object(origin, place / "import.json")
         written.append(place)
     return written

@@ -154,7 +154,12 @@ def plain(value: Any) -> Any:
 
 
 def write_record(record: Any, path: Path) -> None:
-    """Write a record, its fields in their order; `path` holds all of it or what it held before."""
+    """Write a record, its fields in their order, as `write_object` does."""
+    write_object(asdict(record), path)
+
+
+def write_object(content: Mapping[str, Any], path: Path) -> None:
+    """Write a JSON object; `path` holds all of it or what it held before."""
     unfinished = path.with_name(f".{path.name}")
-    unfinished.write_text(json.dumps(asdict(record), indent=2) + "\n", encoding="utf-8")
+    unfinished.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     unfinished.replace(path)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.records.files import read_typed, typed
+from bench.records.files import read_typed, typed, write_object
 
 NO_COLUMNS = ("metrics_missing", "counters_fell", "scrape_gaps")  # of its entries: what the table has no column for
 
@@ -50,7 +49,7 @@ class RunSummary:
 
 def write_run_summary(summary: RunSummary, path: Path) -> None:
     """Write the entries in their order."""
-    path.write_text(json.dumps(summary.figures, indent=2) + "\n", encoding="utf-8")
+    write_object(summary.figures, path)
 
 
 def read_run_summary(path: Path) -> RunSummary:

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from bench.errors import BenchError
+from bench.records.files import write_object
 from bench.study.paths import Paths
 
 
@@ -13,7 +14,7 @@ def remember_study(file: Path) -> None:
     """Note the study's file, for commands that are about the results here."""
     record = Path(Paths.STUDY)
     record.parent.mkdir(parents=True, exist_ok=True)
-    record.write_text(json.dumps({"file": str(file)}) + "\n", encoding="utf-8")
+    write_object({"file": str(file)}, record)
 
 
 def last_study() -> Path | None:

@@ -90,6 +90,7 @@ class Find(Sending):
     def run(self) -> None:
         """Search, and print the answer; the exit status says how it ended."""
         from bench.cli.searching import answered, as_json, searched
+        from bench.records.files import write_object
         from bench.search import Budget
         from bench.search.chart import draw
         from bench.study import parse_slo
@@ -119,7 +120,7 @@ class Find(Sending):
             "omit": self.omit or [],
             "requests_omit": server.target.form(content["endpoint"]).omitted,
         }
-        (self.output_dir / _RESULT).write_text(json.dumps(result, indent=2) + "\n")
+        write_object(result, self.output_dir / _RESULT)
         if self.json:
             print_json(result)
         else:
