@@ -80,14 +80,76 @@ def test_an_answer_that_trickles_is_given_up(monkeypatch):
         assert time.monotonic() - begin < 3
 
 
-def test_an_answer_that_is_cut_off_is_a_failed_connection():
-    for part in (
-        b"content-length: 10\r\n\r\nabc",
-        b"transfer-encoding: chunked\r\n\r\n5\r\nabc",
-        b"content-encoding: gzip\r\n\r\nabc",
-    ):
-        with answering(HEAD + part) as port, pytest.raises(requests.ConnectionError):
-            get(f"http://127.0.0.1:{port}/metrics")
+def stalling(part):
+    """A server that sends this, and then nothing more."""
+
+    def handle(connection):
+        connection.recv(65536)
+        connection.sendall(part)
+        while connection.recv(65536):  # until the client goes
+            pass
+
+    return raw_server(handle)
+
+
+@pytest.mark.parametrize(
+    ("server", "kind", "words"),
+    [
+        (
+            lambda: answering(HEAD + b"content-length: 10\r\n\r\nabc"),
+            requests.ConnectionError,
+            "its answer was cut off after 3 bytes",
+        ),
+        (
+            lambda: answering(HEAD + b"content-length: 10\r\n\r\n"),
+            requests.ConnectionError,
+            "its answer was cut off after 0 bytes",
+        ),
+        (
+            lambda: answering(HEAD + b"transfer-encoding: chunked\r\n\r\n5\r\nabc"),
+            requests.ConnectionError,
+            "its answer was cut off",
+        ),
+        (
+            lambda: answering(HEAD + b"transfer-encoding: chunked\r\n\r\nabc"),
+            requests.ConnectionError,
+            "its answer was cut off",
+        ),
+        (
+            lambda: answering(HEAD + b"content-encoding: gzip\r\n\r\nabc"),
+            requests.ConnectionError,
+            "not what Content-Encoding says, 'gzip'",
+        ),
+        (
+            lambda: stalling(HEAD + b"content-length: 10\r\n\r\nabc"),
+            requests.Timeout,
+            "its answer stopped after 3 bytes, before its end",
+        ),
+        (lambda: stalling(HEAD + b"transfer-encoding: chunked\r\n\r\n"), requests.Timeout, "its answer stopped after 0 bytes"),
+        (lambda: stalling(HEAD), requests.Timeout, "no answer within 0.25 s"),
+        (answering, requests.ConnectionError, "it hung up without an answer in HTTP"),
+        (lambda: answering(b"SSH-2.0-OpenSSH_9.6\r\n"), requests.ConnectionError, "it hung up without an answer in HTTP"),
+        (
+            lambda: answering(HEAD + b"content-length: 9000000\r\n\r\n", endless=b"x" * 65536),
+            Oversized,
+            "answers with more than 8 MiB",
+        ),
+    ],
+)
+@pytest.mark.parametrize("ask", [get, lambda url, timeout_s: post(url, {}, timeout_s=timeout_s)], ids=["GET", "POST"])
+def test_what_became_of_an_answer_is_said_as_it_is(server, kind, words, ask):
+    """That nobody answered is another thing."""
+    with server() as port, pytest.raises(kind) as caught:
+        ask(f"http://127.0.0.1:{port}/metrics", timeout_s=0.25)
+    assert words in http.problem(caught.value)
+
+
+def test_that_nobody_answers_is_said():
+    with raw_server(print) as port:
+        pass
+    with pytest.raises(requests.ConnectionError) as caught:
+        get(f"http://127.0.0.1:{port}/")
+    assert http.problem(caught.value) == "connection refused, or no such host"
 
 
 def test_what_is_no_answer_at_the_start_of_a_session_is_said_in_a_line(content):

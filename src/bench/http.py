@@ -10,19 +10,26 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urljoin, urlsplit, urlunsplit
 
 import requests
 from requests.adapters import HTTPAdapter
-from urllib3.exceptions import HTTPError
+from urllib3.exceptions import DecodeError, HTTPError, ProtocolError, ReadTimeoutError
+
+from bench.errors import count_text, shown
 
 # A server must not fill the memory: neither with one answer, nor with one that never ends. Expositions of large servers have 0.1 MiB.
 MOST_BYTES, _MOST_S = 8 * 2**20, 60.0
+E = TypeVar("E", bound=BaseException)
 
 
 class Oversized(requests.RequestException):
     """An answer that is larger than any that is expected, or that does not end."""
+
+
+class Broken(requests.ConnectionError):
+    """An answer that began, and was cut off, or is not what its head announces."""
 
 
 # Files of authorities that are trusted beside the system's: OpenSSL's variable, and that of `requests`.
@@ -133,8 +140,10 @@ def get(
     Raises:
         requests.RequestException: no answer, or one that is too large.
     """
-    with direct_session(_headers(key, headers)) as session, _late_after(timeout_s):
-        return bounded(session.get(url, timeout=timeout_s, stream=True))
+    with direct_session(_headers(key, headers)) as session:
+        with _late_after(timeout_s):
+            answer = session.get(url, timeout=timeout_s, stream=True)
+        return bounded(answer)
 
 
 def post(
@@ -150,8 +159,10 @@ def post(
     Raises:
         requests.RequestException: no answer, or one that is too large.
     """
-    with direct_session(_headers(key, headers)) as session, _late_after(timeout_s):
-        return bounded(session.post(url, json=content, timeout=timeout_s, stream=True))
+    with direct_session(_headers(key, headers)) as session:
+        with _late_after(timeout_s):
+            answer = session.post(url, json=content, timeout=timeout_s, stream=True)
+        return bounded(answer)
 
 
 def get_models(base_url: str, *, key: str | None = None, headers: Mapping[str, str] | None = None) -> requests.Response:
@@ -188,7 +199,8 @@ def bounded(answer: requests.Response) -> requests.Response:
 
     Raises:
         Oversized: there is more.
-        requests.ConnectionError: it was cut off, or is not what its head announces.
+        requests.ReadTimeout: it stopped.
+        Broken: it was cut off, or is not what its head announces.
     """
     content, begin = bytearray(), time.monotonic()
     try:
@@ -201,7 +213,12 @@ def bounded(answer: requests.Response) -> requests.Response:
                 raise Oversized(f"{answer.url} has not ended its answer after {_MOST_S:g} s")
     except HTTPError as error:
         answer.close()
-        raise requests.ConnectionError(error) from None
+        if isinstance(error, ReadTimeoutError):
+            raise requests.ReadTimeout(f"its answer stopped after {count_text(len(content), 'byte')}, before its end") from None
+        if isinstance(error, DecodeError):
+            encoding = shown(answer.headers.get("Content-Encoding"))
+            raise Broken(f"its answer is not what Content-Encoding says, {encoding}") from None
+        raise Broken(f"its answer was cut off after {count_text(len(content), 'byte')}") from None
     except Oversized:
         answer.close()
         raise
@@ -251,8 +268,10 @@ def problem(error: OSError) -> str:
         case requests.exceptions.SSLError() | ssl.SSLError():
             named = str(error).startswith(_AUTHORITIES)
             return str(error) if named else "it does not speak TLS; does its address begin with http://?"
-        case requests.exceptions.Timeout():
+        case requests.exceptions.Timeout() | Oversized() | Broken():
             return str(error)
+        case requests.exceptions.ConnectionError() if _cause(error, ProtocolError):
+            return "it hung up without an answer in HTTP"
         case requests.exceptions.ConnectionError():
             return "connection refused, or no such host"
         case requests.RequestException():
@@ -274,7 +293,7 @@ def _certificate_problem(error: ssl.SSLCertVerificationError) -> str:
     return f"its certificate is not accepted: {error.verify_message}"
 
 
-def _cause(error: BaseException | None, kind: type[ssl.SSLCertVerificationError]) -> ssl.SSLCertVerificationError | None:
+def _cause(error: BaseException | None, kind: type[E]) -> E | None:
     """The error of this kind that `error` is, or wraps: urllib3 and requests keep it as an argument, a reason or a context."""
     while error is not None:
         if isinstance(error, kind):
