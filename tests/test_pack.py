@@ -4,6 +4,7 @@ import fcntl
 import hashlib
 import json
 import os
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -20,7 +21,7 @@ from bench.records.files import write_record
 from bench.store import Store, kept_facts, run_states
 from bench.store.pack import pack
 from bench.store.unpack import unpack
-from bench.study import Paths, Plan, load_file
+from bench.study import Paths, Plan, begin, load_file
 from tests import records
 from tests.forked import snakemake
 from tests.packs import rewritten
@@ -84,6 +85,21 @@ def copy(there, tmp_path, monkeypatch):
 
 def states(study):
     return {run.key: state for run, state in run_states(Plan.of(load_file(study)), Store(), ())}
+
+
+@pytest.mark.parametrize("files", [(), ("Makefile",), ("Snakefile",)])
+def test_the_next_command_of_unpack_works_where_it_is_printed(packed, here, files, capsys):
+    """In an empty folder, beside another project's Makefile, and in a folder of `bench init`."""
+    if "Snakefile" in files:
+        begin(here)
+    for name in files:
+        (here / name).touch()
+    assert main(["unpack", str(packed)]) == 0
+    command = capsys.readouterr().out.splitlines()[-1].removeprefix("Now: ")
+    program, *words = shlex.split(command)
+    assert program.endswith("snakemake")
+    done = snakemake("--dry-run", *words, folder=here)
+    assert (done.returncode, "rule report:" in done.stdout + done.stderr) == (0, True), done.stderr
 
 
 def test_a_pack_is_drawn_elsewhere_without_an_engine_or_a_measurement(packed, tmp_path, monkeypatch, capsys):

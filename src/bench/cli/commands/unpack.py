@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -39,9 +40,12 @@ def unpack(
 
 
 def _draw(study: Path | None) -> str:
-    """The command that draws a pack's study: in a clone, or in a study's own folder."""
+    """The command that draws a pack's study: in a clone, in a study's own folder, or in one that holds nothing else."""
     from bench.cli.study import installed
+    from bench.shipped import SNAKEFILE
 
-    if Path("Makefile").exists():
+    own = Path("Snakefile").exists()
+    if own and Path("Makefile").exists():
         return f"make figures CONFIG={study}"
-    return f"{installed('snakemake')} --cores 1 results/figures/all --configfile {study}"
+    snakefile = "" if own else f" --snakefile {shlex.quote(SNAKEFILE)}"
+    return f"{installed('snakemake')}{snakefile} --cores 1 results/figures/all --configfile {study}"
