@@ -303,6 +303,38 @@ def test_workload_against_a_server_without_metrics(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == before  # a mistyped address costs no results
 
 
+def test_a_run_has_the_verdict_of_the_thresholds_with_which_it_was_taken(tmp_path, capsys):
+    """In every command; options of a command's own hold in their place."""
+    one, other = tmp_path / "one", tmp_path / "other"
+    lenient = ("--threshold", "other_share=1", "--threshold", "loop_lag_max_s=9")
+    with fake_server() as server:
+        for folder, options in ((one, lenient), (other, ())):
+            words = ["workload", "--num-requests", 2, "--prompt-length", 8, "--output-length", 4, "--model", "m", "--base-url",
+                     f"{server.base_url}/v1", "--output-dir", folder, *options]  # fmt: skip
+            assert main([str(word) for word in words]) == 0
+        for folder in (one, other):
+            record = json.loads((folder / "run.json").read_text())
+            record["host"]["other_share"] = 0.6
+            (folder / "run.json").write_text(json.dumps(record))
+    invalid = "other processes took 60 %"
+    for folder, options, said in ((one, (), False), (one, ("--threshold", "other_share=0.5"), True), (other, (), True)):
+        capsys.readouterr()
+        assert main(["parse", str(folder), *options]) == 0
+        out = capsys.readouterr().out
+        assert (invalid in out, "other_share=1, loop_lag_max_s=9, as the run was taken" in out) == (
+            said,
+            folder == one and not options,
+        )
+    figures = ["figures", "--output-dir", str(tmp_path / "drawn"), "--figure", "latencies"]
+    assert main([*figures, str(one)]) == 0
+    reasons = pl.read_parquet(tmp_path / "drawn/summary.parquet")["reasons"].to_list()
+    assert not any("other_processes" in reason for reason in reasons[0])
+    capsys.readouterr()
+    assert main([*figures, str(tmp_path)]) == 2
+    assert "were taken with different thresholds. Give --threshold, which holds for all." in capsys.readouterr().err
+    assert main([*figures, str(tmp_path), *lenient]) == 0
+
+
 def test_a_workload_of_which_nothing_came_is_kept_and_fails(tmp_path):
     with fake_server() as server:
         server.refuse = lambda n: (404, {}) if n % 5 else None  # the first request finds out what is accepted

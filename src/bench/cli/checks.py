@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +13,9 @@ if TYPE_CHECKING:
     from bench.published import Accelerator
     from bench.study import Slo
     from bench.study.config import Thresholds
+
+#: Beside a run, the `--threshold` options with which `bench workload` took it.
+THRESHOLDS = "thresholds.json"
 
 
 def known_accelerators(hardware: Path | None) -> dict[str, Accelerator]:
@@ -66,6 +70,32 @@ def refuse_wrong_address(metrics: str | None) -> None:
         checked_address(metrics or "http://localhost", of_metrics=True)
     except ValueError as error:
         raise BenchError(f"--metrics is {error}.") from None
+
+
+def keep_thresholds(options: Iterable[str] | None, run: Path) -> None:
+    """Write the `--threshold` options beside the run that was taken with them, so that it has one verdict."""
+    if options:
+        (run / THRESHOLDS).write_text(json.dumps(list(options)) + "\n", encoding="utf-8")
+
+
+def kept_thresholds(runs: Iterable[Path]) -> list[str]:
+    """The `--threshold` options with which these runs were taken; none where they had none.
+
+    Raises:
+        BenchError: they had different ones, or a file of them cannot be read.
+    """
+    kept: dict[tuple[str, ...], Path] = {}
+    for run in runs:
+        file = run / THRESHOLDS
+        try:
+            options = tuple(map(str, json.loads(file.read_text(encoding="utf-8")) if file.exists() else ()))
+        except (OSError, ValueError, TypeError) as error:
+            raise BenchError(f"{file}: not readable ({error}). Remove it, or give --threshold.") from None
+        kept[options] = run
+    if len(kept) > 1:
+        (_, one), (_, other) = list(kept.items())[:2]
+        raise BenchError(f"{one} and {other} were taken with different thresholds. Give --threshold, which holds for all.")
+    return [option for options in kept for option in options]
 
 
 def thresholds_of(options: Iterable[str] | None) -> Thresholds:

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from bench.cli import completion
-from bench.cli.checks import thresholds_of
+from bench.cli.checks import kept_thresholds, thresholds_of
 from bench.cli.entry import command
 from bench.cli.options import Json, ThresholdValues, option
 from bench.cli.output import print_json, tracked
@@ -46,6 +46,8 @@ def figures(
     runs = sorted(folder.rglob("summary.json"))
     if not runs:
         raise BenchError(f"{folder}: no summary.json at any depth; `bench parse` writes one into a run's folder.")
+    if not threshold:
+        thresholds = thresholds_of(kept_thresholds(run.parent for run in runs))
     summary, timeseries = output_dir / "summary.parquet", output_dir / "timeseries.parquet"
     aggregate(
         runs,

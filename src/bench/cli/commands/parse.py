@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bench.cli.checks import thresholds_of
+from bench.cli.checks import kept_thresholds, thresholds_of
 from bench.cli.entry import command
 from bench.cli.options import Json, ThresholdValues
 from bench.cli.output import print_json
@@ -22,7 +22,7 @@ def parse(
     json: Json = False,
 ) -> None:
     """Reads run.json, requests.jsonl and, if present, telemetry.jsonl.gz. Writes requests.parquet, telemetry.parquet, metrics.csv
-    (elapsed seconds, then a column a series) and summary.json beside them.
+    (elapsed seconds, then a column a series) and summary.json beside them. Without --threshold, those of `bench workload` hold.
     """
     from bench.aggregate import verdict_columns
     from bench.analysis import verdict
@@ -32,7 +32,8 @@ def parse(
     from bench.words.verdicts import failures, hits, reason_text, retries, stopped
     from bench.work import WORKS
 
-    thresholds = thresholds_of(threshold)
+    kept = [] if threshold else kept_thresholds([folder])
+    thresholds = thresholds_of(threshold or kept)
     summary = parse_run(
         folder,
         requests=folder / "requests.parquet",
@@ -78,7 +79,8 @@ def parse(
         print(f"  {head:<20} {line}")
     valid = "invalid" if not judged.valid else "valid" if summary["ok"] else "none: no request was answered"
     counts = "not taken" if summary.get("scraped") is None else "valid" if judged.counts_valid else "invalid"
-    for what, state in (("latency, throughput", valid), ("the server's counts", counts)):
+    taken = [("thresholds", f"{', '.join(kept)}, as the run was taken")] if kept else []
+    for what, state in (*taken, ("latency, throughput", valid), ("the server's counts", counts)):
         print(f"  {what:<20} {state}")
     allowed = accept_option(summary.get("host_other_share"), thresholds.other_share)
     for line in (*(f"    {reason.part}: {reason_text(reason)}" for reason in judged.found), *filter(None, [allowed])):

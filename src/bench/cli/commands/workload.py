@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from bench.cli import defaults
-from bench.cli.checks import refuse_missing_gpus, refuse_wrong_address, thresholds_of
+from bench.cli.checks import THRESHOLDS, keep_thresholds, refuse_missing_gpus, refuse_wrong_address, thresholds_of
 from bench.cli.entry import command
 from bench.cli.options import LOAD, Json, ThresholdValues, at_least_one, flag, option, positive
 from bench.cli.output import print_json, progress
@@ -35,7 +35,7 @@ _LOAD = ("num_requests", "duration_s")  # how much of a workload is sent, not wh
 # What belongs to one run in its folder: raw records, and what `bench parse` makes of them.
 _OF_A_RUN = (
     *("run.json", "requests.jsonl", "telemetry.jsonl.gz"),
-    *("requests.parquet", "telemetry.parquet", "metrics.csv", "summary.json"),
+    *("requests.parquet", "telemetry.parquet", "metrics.csv", "summary.json", THRESHOLDS),
 )
 
 
@@ -192,6 +192,7 @@ class Workload(Sending):
                     endpoints=self.scrape_also or [],
                     say=lambda text: print(text, file=sys.stderr),
                 )
+            keep_thresholds(self.threshold, Path(aside))
             _put_in_place(Path(aside), output)
         outcomes: Counter[str] = Counter(record.outcome for record in recording.requests)
         if self.json:
