@@ -218,3 +218,15 @@ def test_the_report_is_named_where_it_is_what_was_asked_for(
     assert capsys.readouterr().err == ""
     log(it, text="Nothing to be done (all requested files are present and up to date).")
     assert ("The report:" in capsys.readouterr().err) == said
+
+
+@pytest.mark.parametrize("settings", [{}, {"dryrun": True}])
+@pytest.mark.parametrize(
+    "text",
+    ["The configuration is refused:\nmine.yaml: no.", "the pack lacks 1 run. Unpack it.", "nothing was started: no server"],
+)
+def test_a_refusal_is_shown_without_the_places_in_the_rules(handler, capsys, settings, text):
+    raised = f'WorkflowError in file "/w/common.smk", line 58:\n{text}\n  File "/w/common.smk", line 58, in <module>'
+    log(handler(**settings), LogEvent.ERROR, raised, logging.ERROR)
+    shown = capsys.readouterr().err
+    assert text in shown and "common.smk" not in shown

@@ -47,7 +47,8 @@ _MANIFEST = Path("results/figures/all")  # its rule keeps the lines with which a
 _EXPECTED = ("Cannot restore", "Exiting because a job")
 _REFUSAL = re.compile(
     r'\w+ in (?:rule \w+ in )?file "[^"]+", line \d+:\n.*?'
-    r'(nothing was (?:started|submitted): .*?)(?=\n(?:  File "|Wildcards:|Traceback:)|$(?!\n))',
+    r"((?:nothing was (?:started|submitted):|The configuration is refused:|the pack lacks ).*?)"
+    r'(?=\n(?:  File "|Wildcards:|Traceback:)|$(?!\n))',
     re.DOTALL,
 )
 _ITS_OWN = tuple(
@@ -106,6 +107,7 @@ class LogHandler(LogHandlerBase):
             self._draws = any(node["rule"] == "manifest" for node in vars(record)["rulegraph"]["nodes"])
             return
         if self._as_snakemake:
+            record.msg = _without_frames(record.msg) if isinstance(record.msg, str) else record.msg
             self._snakemake.emit(record)
             if record.getMessage().startswith(_IDLE):
                 self._repeat_closing()

@@ -55,14 +55,12 @@ try:
         source=SOURCE,
     )
 except BenchError as error:
-    sys.exit(
-        f"The configuration is refused:\n{error}"
-    )  # a WorkflowError would name this file before the user's
+    raise WorkflowError(f"The configuration is refused:\n{error}") from None
 
 STORE = Store()
 PACKED = PLAN.config.packed
 if PACKED and (absent := [run.key for run in PLAN.runs if not STORE.holds(run)]):
-    sys.exit(
+    raise WorkflowError(
         f"the pack lacks {len(absent)} of its {len(PLAN.runs)} runs, such as {absent[0]}, and a pack's study measures nothing. "
         "Unpack one that has them, or narrow SELECT."
     )
