@@ -73,6 +73,7 @@ def test_runs_lists_each_with_its_state(study, capsys):
     [
         (("deployments", "a", "kv_cache_memory"), "1KiB", "kv_cache_memory, 1 KiB, holds 0 tokens at"),
         (("deployments", "a", "kv_cache_memory"), "900000GiB", "Lower kv_cache_memory"),
+        (("models", "m", "architecture", "hidden_size"), 10**12, "models.m: config.json: hidden_size is 1000000000000"),
         (("models", "m"), {"path": "empty"}, "models.m.path: empty/config.json"),
         (("models", "m"), {"path": "junk"}, "models.m.path: junk/config.json"),
     ],

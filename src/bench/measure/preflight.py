@@ -178,14 +178,14 @@ def _refuse_unfit(spec: DeploymentSpec, longest: int) -> None:
 
 
 def _geometry(name: str, model: Model) -> Geometry | None:
-    if stated := geometry_of_model(model):
-        return stated
-    if model.here is None:
-        return None
+    where = f"models.{name}"
     try:
+        if (stated := geometry_of_model(model)) or model.here is None:
+            return stated
+        where += ".path"
         return geometry_at(Path(model.here))
     except BenchError as error:
-        raise BenchError(f"models.{name}.path: {error}") from None
+        raise BenchError(f"{where}: {error}") from None
 
 
 def _refuse_full_disk(spec: DeploymentSpec) -> None:
