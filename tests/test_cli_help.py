@@ -1,10 +1,13 @@
 """The command line itself: help, examples, suggestions, completion, plain output, and how little it imports."""
 
+import io
 import json
+import os
 import re
 import shlex
 import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
 from inspect import cleandoc
 from pathlib import Path
 from typing import get_args
@@ -23,6 +26,7 @@ from bench.study import Deployment, Paths
 from bench.study.arrivals import GAPS
 from bench.study.last import last_study, remember_study
 from bench.study.trace_times import TraceUnit
+from bench.terminal import print_anything
 from tests.conftest import CONTENT, ROOT
 
 COMMANDS = {name: loaded(name) for name in typer.main.get_command(app).commands}
@@ -214,3 +218,72 @@ def test_the_study_measured_last_is_the_one_meant(tmp_path, monkeypatch, capsys)
     Path(Paths.STUDY).write_text("[]")
     assert main(["pack"]) == 2
     assert "results/study.json: not readable. Name the study's file with --configfile" in capsys.readouterr().err
+
+
+# Terminals that are not UTF-8.
+
+C_LOCALE = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+
+
+def printed(encoding, *arguments):
+    """A command's status, and what it prints on a terminal, or into a pipe, of this encoding."""
+    streams = [io.TextIOWrapper(io.BytesIO(), encoding=encoding) for _ in "oe"]
+    with redirect_stdout(streams[0]), redirect_stderr(streams[1]):
+        status = main([str(each) for each in arguments])
+    for stream in streams:
+        stream.flush()
+    return status, *(stream.buffer.getvalue().decode(encoding) for stream in streams)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_is_printed_in_any_encoding(name):
+    for encoding in ("ascii", "latin-1"):
+        status, out, _ = printed(encoding, name, "--help")
+        assert status == 0 and "Usage:" in out
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252", "koi8-r"])
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        (["plan", "--model", "qwen3-8b", "--accelerator", "h100"], 0, "KV"),
+        (["models"], 0, "KV B/token"),
+        (["import", ROOT / "tests/data/imported/vllm/c4.json"], 0, "vLLM bench"),
+        (["size", "--usable-rps", "12", "--peak-rps", "120", "--accelerator", "h100"], 0, "nstances"),
+        (["plan", "--model", "\u2264\u65e5\udcff"], 2, "no such model"),
+        (["nothing\u2013of-this"], 2, "No such command"),
+    ],
+)
+def test_tables_and_messages_are_printed_in_any_encoding(arguments, status, said, encoding):
+    found, out, error = printed(encoding, *arguments)
+    assert (found, said in out + error) == (status, True)
+
+
+def test_what_an_encoding_lacks_has_a_plain_form(monkeypatch):
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", stream)
+    print_anything()
+    print("1 \u2013 2 \u2264 3 \u00d7 \u22124 \u2026 \u65e5")
+    stream.flush()
+    assert stream.buffer.getvalue() == b"1 - 2 <= 3 x -4 ... ?\n"
+
+
+def test_jobs_and_the_check_of_a_configuration_print_in_a_c_locale(tmp_path):
+    """What a workflow prints, what it keeps, and what another program says are UTF-8 where the locale is not."""
+    (tmp_path / "job.py").write_text(
+        "from bench.cluster.ask import slurm\n"
+        "from bench.workflow import announce_workflow, job\n"
+        "from pathlib import Path\n"
+        "announce_workflow(Path('none'))\n"
+        "print('\u2264 1')\n"
+        "with job('log.txt') as say:\n"
+        "    say(slurm(['printf', r'\\303\\227 2']))\n",
+        encoding="utf-8",
+    )
+    environment = {**os.environ, **C_LOCALE}
+    done = subprocess.run([sys.executable, "job.py"], cwd=tmp_path, env=environment, capture_output=True)
+    assert (done.stdout, b"x 2" in done.stderr, done.returncode) == (b"<= 1\n", True, 0)
+    assert "\u00d7 2" in (tmp_path / "log.txt").read_text(encoding="utf-8")
+    (tmp_path / "bad.yaml").write_text("\u65e5\u2264: [1\nb: 2\n", encoding="utf-8")
+    done = subprocess.run([sys.executable, "-m", "bench.study", "bad.yaml"], cwd=tmp_path, env=environment, capture_output=True)
+    assert done.returncode == 1 and b"bad.yaml" in done.stderr and b"Traceback" not in done.stderr

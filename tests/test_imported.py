@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 
 from bench.errors import BenchError
+from bench.figures import figures_of
 from bench.imported import FORMATS, imported, read_peers
 from bench.records.run_summary import read_run_summary
 from tests.command import bench
@@ -247,6 +248,8 @@ def test_written_runs_are_drawn_and_compared(tmp_path):
     found = json.loads(compared.stdout)
     assert found["pairs"] == 1
     assert found["overall"][0]["ratio"] == pytest.approx(1.0)
+    rows = [read_run_summary(file).figures for file in out.rglob("summary.json")]
+    assert figures_of(rows) == ["throughput-over-time"]  # of one load
     drawn = bench("figures", out, "--output-dir", tmp_path / "drawn", "--figure", "latency-throughput")
     assert drawn.returncode == 0, drawn.stderr
 

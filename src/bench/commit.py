@@ -56,7 +56,7 @@ def _digest(folder: Path) -> str:
 def _git(folder: Path, *arguments: str) -> str | None:
     """What git prints; None where it fails or is not there."""
     try:
-        done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True)
+        done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, encoding="utf-8", errors="replace")
     except OSError:
         return None
     return done.stdout.strip() if done.returncode == 0 else None

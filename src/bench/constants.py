@@ -69,7 +69,7 @@ def constants() -> list[Constant]:
     root, found = Path(__file__).parent, []
     for place in _PLACES:
         for file in sorted((root / place).rglob("*.py")) or [root / place]:
-            found += read_constants(file.read_text(), ".".join(file.relative_to(root).with_suffix("").parts))
+            found += read_constants(file.read_text(encoding="utf-8"), ".".join(file.relative_to(root).with_suffix("").parts))
     return found
 
 

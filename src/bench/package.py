@@ -37,7 +37,7 @@ def fetch_package(
         pinned.write_text(f"{package} --hash=sha256:{sha256}\n")
         options = ["--no-deps", "--only-binary", ":all:", "--require-hashes", "--disable-pip-version-check", "--quiet"]
         command = [sys.executable, "-m", "pip", "download", *options, "--dest", scratch, "--requirement", str(pinned)]
-        done = subprocess.run(command, check=False, capture_output=True, text=True)
+        done = subprocess.run(command, check=False, capture_output=True, encoding="utf-8", errors="replace")
         wheels = list(Path(scratch).glob("*.whl"))
         if done.returncode or not wheels:
             said = (done.stderr.strip() or "pip said nothing").splitlines()[-1]

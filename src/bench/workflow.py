@@ -20,17 +20,19 @@ from typing import TextIO
 import psutil
 
 from bench.errors import BenchError, disk_error
+from bench.terminal import print_anything
 
 _INDENT = " " * 8  # as wide as the time before the workflow's own lines
 _WORKFLOW_PID = "SATURATE_WORKFLOW_PID"
 
 
 def announce_workflow(library: Path) -> None:
-    """Tell every job of this process which library it uses, and whose end ends it (a SIGKILL reaches no job).
+    """Tell every job of this process which library it uses, and whose end ends it (a SIGKILL reaches no job). It prints any text.
 
     Args:
         library: the folder that holds it, for jobs in environments without it. Where there is none, it is installed.
     """
+    print_anything()
     os.environ[_WORKFLOW_PID] = str(os.getpid())
     if library.is_dir():
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(library), os.environ.get("PYTHONPATH")]))
@@ -65,6 +67,7 @@ def job(log: str | Path) -> Iterator[Callable[[str], None]]:
     traceback, in the log too. SIGTERM, Ctrl-C and the end of the workflow end it in order: what it holds open is closed as after an
     error. A line that cannot be written is lost, and ends nothing.
     """
+    print_anything()
     with _opened(Path(log)) as file:
 
         def say(text: str) -> None:

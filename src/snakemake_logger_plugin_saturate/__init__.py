@@ -132,7 +132,7 @@ class LogHandler(LogHandlerBase):
         """Repeat what failed, with the end of its log: it may stand far above."""
         failed, self._failed = self._failed, {}
         for rule, log in failed.values():
-            lines = Path(log).read_text(errors="replace").splitlines() if log and Path(log).is_file() else []
+            lines = Path(log).read_text(encoding="utf-8", errors="replace").splitlines() if log and Path(log).is_file() else []
             self._say(f"Failed: {rule}" + (f", {log} ends with" if lines else ""), "31")
             for line in lines[-_LAST_LINES:]:
                 print(f"        | {line}", file=self._stream, flush=True)

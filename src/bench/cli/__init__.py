@@ -17,6 +17,7 @@ import typer
 import bench
 from bench.cli.entry import app
 from bench.errors import BenchError, disk_error
+from bench.terminal import print_anything
 
 __all__ = ["app", "main"]
 
@@ -40,6 +41,7 @@ def _bench(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit status: 0, 1 for a bad result, 2 for what the user can fix, 130 for Ctrl-C, 143 for SIGTERM."""
+    print_anything()
     try:
         with _ending_in_order():
             status = app(arguments, prog_name="bench", standalone_mode=False)

@@ -18,7 +18,7 @@ def slurm(command: Sequence[str]) -> str:
     """
     program = command[0]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE_S)
+        done = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace", timeout=_PATIENCE_S)
     except FileNotFoundError:
         raise BenchError(f"{program} is not on PATH. Start the workflow on a login node of the cluster.") from None
     except subprocess.TimeoutExpired:

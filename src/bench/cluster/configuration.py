@@ -18,6 +18,6 @@ def keep_configuration(folder: Path) -> None:
         return
     folder.mkdir(parents=True, exist_ok=True)
     script = folder / "srun"
-    script.write_text(f'#!/bin/sh\nSLURM_CONF={shlex.quote(configuration)} exec {shlex.quote(srun)} "$@"\n')
+    script.write_text(f'#!/bin/sh\nSLURM_CONF={shlex.quote(configuration)} exec {shlex.quote(srun)} "$@"\n', encoding="utf-8")
     script.chmod(0o755)
     os.environ["PATH"] = f"{folder.resolve()}{os.pathsep}{os.environ['PATH']}"

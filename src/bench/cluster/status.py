@@ -27,7 +27,9 @@ def has_accounting() -> bool:
     Where it keeps none, `sacct` is installed all the same, answers nothing, and who asks it waits for ever.
     """
     try:
-        shown = subprocess.run(["scontrol", "show", "config"], capture_output=True, text=True, timeout=60).stdout
+        shown = subprocess.run(
+            ["scontrol", "show", "config"], capture_output=True, encoding="utf-8", errors="replace", timeout=60
+        ).stdout
         kind = next(
             (line.partition("=")[2].strip() for line in shown.splitlines() if line.startswith("AccountingStorageType")), ""
         )
@@ -75,6 +77,6 @@ def show_preempted_as_cancelled(folder: Path) -> None:
         if command := shutil.which(name, path=os.pathsep.join(path)):
             folder.mkdir(parents=True, exist_ok=True)
             words = [sys.executable, "-S", "-c", _AS_CANCELLED, command]
-            (folder / name).write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
+            (folder / name).write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n', encoding="utf-8")
             (folder / name).chmod(0o755)
     os.environ["PATH"] = os.pathsep.join([str(folder.absolute()), *path])

@@ -102,7 +102,7 @@ def _ready(name: str, record: Path) -> str:
 def _ask(name: str, runtime: str) -> None:
     """Raise where a container runtime does not answer: its daemon is down, or this user may not use it."""
     try:
-        done = subprocess.run([runtime, "info"], capture_output=True, text=True, timeout=30)
+        done = subprocess.run([runtime, "info"], capture_output=True, encoding="utf-8", errors="replace", timeout=30)
     except subprocess.TimeoutExpired:
         raise BenchError(f"engines.{name}.runtime: `{runtime} info` did not end within 30 s. Restart {runtime}.") from None
     if done.returncode:
@@ -128,21 +128,21 @@ def _built(
     """
     folder = record.parent / "env"
     python, made = folder / "bin" / "python", folder / "made-from"
-    made_from = f"{interpreter}\n" + "".join(file.read_text() for file, _ in indexed)
-    if not made.exists() or made.read_text() != made_from:
+    made_from = f"{interpreter}\n" + "".join(file.read_text(encoding="utf-8") for file, _ in indexed)
+    if not made.exists() or made.read_text(encoding="utf-8") != made_from:
         _refuse_to_empty(what, folder)
         say(f"{what}: a new environment in {folder}")
         _run_guarded([interpreter, "-m", "venv", "--clear", str(folder)], what)
-        made.write_text(made_from)  # an interrupted build resumes from here
+        made.write_text(made_from, encoding="utf-8")  # an interrupted build resumes from here
     begin, done = time.monotonic(), 0
     wanted = [(index, requirements(lock)) for lock, index in indexed]
     batches = [(index, entries[i : i + _BATCH]) for index, entries in wanted for i in range(0, len(entries), _BATCH)]
     total = sum(len(batch) for _, batch in batches)
     part = folder / "batch.txt"
-    interrupted = part.read_text() if part.exists() else None
+    interrupted = part.read_text(encoding="utf-8") if part.exists() else None
     for index, batch in batches:
         content = "".join(batch)
-        part.write_text(content)
+        part.write_text(content, encoding="utf-8")
         # Of a package that was interrupted its metadata may be there, and half of its files: an installer takes it for installed.
         install_batch(what, python, part, index, anew=content == interrupted)
         part.unlink()
@@ -183,7 +183,7 @@ def indexed_locks(engine: Engine) -> list[tuple[Path, str | None]]:
 def requirements(lock: Path) -> list[str]:
     """Requirements of a lock file, each with its hashes."""
     entries: list[str] = []
-    for line in lock.read_text().splitlines(keepends=True):
+    for line in lock.read_text(encoding="utf-8").splitlines(keepends=True):
         if line.startswith((" ", "\t")) and entries:
             entries[-1] += line
         elif line.strip() and not line.startswith("#"):
@@ -229,7 +229,7 @@ def installer_environment(index: str | None = None) -> dict[str, str]:
 
 
 def _run(command: Sequence[str], what: str) -> str:
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace")
     _refuse_failed(command, what, done.returncode, done.stdout + done.stderr)
     return done.stdout
 
@@ -242,7 +242,13 @@ def _guarded(command: Sequence[str], environment: Mapping[str, str] | None = Non
     """Run a command that takes a while, so that nothing of it outlives this process; its status and what it printed."""
     guarded = [sys.executable, str(guard.__file__), "[]", *command]
     with subprocess.Popen(
-        guarded, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
+        guarded,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        encoding="utf-8",
+        errors="replace",
+        env=environment,
     ) as process:
         assert process.stdout
         output = process.stdout.read()

@@ -45,7 +45,7 @@ def gather_facts(
             metrics are of. inherited: the user's variables that reached it. starts: this one, after those of
             earlier sessions.
     """
-    words = log.read_text(errors="replace") if log.exists() else ""
+    words = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
     if kv.prefix_caching is None:
         kv = replace(kv, prefix_caching=launch.settings.prefix_caching)
     return DeploymentFacts(
@@ -104,7 +104,7 @@ def hardware() -> Hardware:
 
 def _cpu_name() -> str:
     try:
-        match = re.search(r"^model name\s*: (.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+        match = re.search(r"^model name\s*: (.+)$", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.MULTILINE)
         return match[1] if match else platform.machine()
     except OSError:
         return platform.processor() or platform.machine()
@@ -115,7 +115,10 @@ def _gpus() -> list[dict[str, str]]:
         return []
     keys = ("name", "memory.total", "driver_version", "power.limit")
     listed = subprocess.run(
-        ["nvidia-smi", f"--query-gpu={','.join(keys)}", "--format=csv,noheader"], capture_output=True, text=True
+        ["nvidia-smi", f"--query-gpu={','.join(keys)}", "--format=csv,noheader"],
+        capture_output=True,
+        encoding="utf-8",
+        errors="replace",
     )
     if listed.returncode:
         return []

@@ -41,7 +41,9 @@ def router_program(name: str) -> str:
 def _version(program: str, name: str) -> str | None:
     """The version that a router's program says; None where it says none."""
     try:
-        done = subprocess.run([program, *ROUTERS[name].asks_version], capture_output=True, text=True, timeout=10)
+        done = subprocess.run(
+            [program, *ROUTERS[name].asks_version], capture_output=True, encoding="utf-8", errors="replace", timeout=10
+        )
     except (OSError, subprocess.TimeoutExpired):
         return None
     found = re.search(r"version (\S+)", done.stdout)
@@ -147,7 +149,7 @@ class Fleet(Server):
             checked=self._checked,
         )
         if content:
-            self._file.write_text(content)
+            self._file.write_text(content, encoding="utf-8")
         self._router.argv = [*self._program, *arguments]
         self._router.start()
         self._router.wait()

@@ -71,7 +71,7 @@ def _field(name: str, shown: str) -> str:
 
 def _scontrol(*words: str) -> str:
     try:
-        done = subprocess.run(["scontrol", *words], capture_output=True, text=True, timeout=60)
+        done = subprocess.run(["scontrol", *words], capture_output=True, encoding="utf-8", errors="replace", timeout=60)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise BenchError(f"scontrol failed: {error}. It has to work on the compute nodes.") from None
     if done.returncode:

@@ -91,7 +91,9 @@ def _download(entries: Sequence[str], index: str | None, folder: Path, python: s
         command += ["--find-links", str(folder), "--requirement", file.name]
         # The default indexes alone first: a further one that cannot be reached costs seconds of retries for each package.
         for further in dict.fromkeys((None, index)):
-            done = subprocess.run(command, capture_output=True, text=True, env=installer_environment(further))
+            done = subprocess.run(
+                command, capture_output=True, encoding="utf-8", errors="replace", env=installer_environment(further)
+            )
             if done.returncode == 0:
                 return
     last = "\n".join((done.stdout + done.stderr).strip().splitlines()[-8:])

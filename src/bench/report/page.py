@@ -350,7 +350,7 @@ def _prose(text: str) -> Markup:
 
 def _figure(spec: Path) -> dict[str, Any]:
     """A figure's `name`, its texts (`title`, `question`, `reading`, `note`), and its `spec` for a script element."""
-    content = json.loads(spec.read_text())
+    content = json.loads(spec.read_text(encoding="utf-8"))
     return {"name": spec.stem, **content.pop("usermeta"), "spec": _json(content)}
 
 
@@ -380,7 +380,9 @@ def write_manifest(manifest: Path, *, figures: Sequence[Path], page: Path, resul
     """
     content: dict[str, Any] = {
         "figures": {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in figures},
-        "texts": {path.stem: json.loads(path.read_text())["usermeta"] for path in figures if path.suffix == ".json"},
+        "texts": {
+            path.stem: json.loads(path.read_text(encoding="utf-8"))["usermeta"] for path in figures if path.suffix == ".json"
+        },
         "page": {page.name: hashlib.sha256(page.read_bytes()).hexdigest()},
         "runs": dict(results.runs.select(pl.format("{}/{}", "deployment", "run"), "digest").iter_rows()),
         "closing": list(closing),
@@ -390,4 +392,4 @@ def write_manifest(manifest: Path, *, figures: Sequence[Path], page: Path, resul
         for file in manifest.parent.glob(f"*.{kind}"):
             if file.name not in content["figures"]:
                 file.unlink()
-    manifest.write_text(json.dumps(content, indent=2) + "\n")
+    manifest.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

@@ -4,8 +4,10 @@ import sys
 from pathlib import Path
 
 from bench.errors import BenchError
+from bench.terminal import print_anything
 from bench.yaml_file import read_yaml
 
+print_anything()
 for name in sys.argv[1:]:
     try:
         read_yaml(Path(name))

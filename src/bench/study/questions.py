@@ -189,7 +189,7 @@ def predictable(rows: Rows) -> bool:
 
 def _sized(row: Mapping[str, Any]) -> bool:
     """Whether prompts have the lengths asked for: those of each class, whose sources stand one after another."""
-    return all(SOURCES[name].sized for name in (row.get("prompts") or RANDOM.name).split(", "))
+    return all(name in SOURCES and SOURCES[name].sized for name in (row.get("prompts") or RANDOM.name).split(", "))
 
 
 def beside_baseline(rows: Rows) -> bool:

@@ -107,7 +107,7 @@ def run_workflow(study: Mapping[str, Any], targets: Collection[str], to: Path, s
         env=environment,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
-        text=True,
+        encoding="utf-8",
         errors="replace",
     ) as workflow:
         assert workflow.stderr is not None

@@ -24,11 +24,11 @@ def config(
     made = {path: make() for path, make in _generated().items()}
     for path, content in made.items():
         if check:
-            if not path.exists() or path.read_text() != content:
+            if not path.exists() or path.read_text(encoding="utf-8") != content:
                 raise BenchError(f"{path} differs from what it is made from; run `bench config` and commit it.")
         else:
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(content)
+            path.write_text(content, encoding="utf-8")
             print(path, file=sys.stderr)
     if json:
         print_json([str(path) for path in made])
@@ -55,4 +55,4 @@ def _page(path: Path) -> str:
         raise BenchError(
             f"{path}: no such file, and its tables are renewed in place. Run `bench config` in the project's folder."
         )
-    return path.read_text()
+    return path.read_text(encoding="utf-8")
