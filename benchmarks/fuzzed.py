@@ -25,11 +25,12 @@ from bench.load.exchange import Exchange
 from bench.load.records import record_of
 from bench.measure.metrics import kv_facts, metric_names, metric_values
 from bench.parse import parse_run
-from bench.parse.exposition import ExpositionError, ExpositionReader
+from bench.parse.exposition import ExpositionReader
 from bench.store import Store
 from bench.store.unpack import unpack
 from bench.study import Plan, load_config, load_file
 from bench.telemetry import exposition_names, find_catalogue
+from bench.telemetry.reference import ExpositionError
 
 __all__ = ["TARGETS", "Target"]
 

@@ -12,7 +12,7 @@ from bench.analysis.validity import Reason, invalid
 from bench.drift import Drift, RoundPart
 from bench.study.config import Thresholds
 from bench.words.regions import signals
-from bench.words.verdicts import failures
+from bench.words.verdicts import failures, reason_text
 from tests import records
 from tests.planted import reasons, summary_rows
 
@@ -44,6 +44,17 @@ def test_each_fault_is_named(summary, change, check, value):
     assert reasons(verdict(summary, Thresholds())) == []
     (found,) = verdict({**summary, **change}, Thresholds()).found
     assert (found.check, found.value) == (check, value)
+
+
+def test_what_is_wrong_with_scrapes_is_quoted(summary):
+    """A line of an exposition may hold anything, and the reason is kept as a code."""
+    error = "no Prometheus exposition: line 54, 'a{b=\"c\" {': could not convert 'x' = y"
+    for change, words in (
+        ({"scraped": False}, "no scrape succeeded: "),
+        ({"scrape_share": 0.2}, "only 20 % of the scrapes due during the load came, under 25 %: "),
+    ):
+        (found,) = verdict({**summary, **change, "scrape_error": error}, Thresholds()).found
+        assert reason_text(Reason.of(found.code)) == words + error
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from bench.errors import BenchError
 from bench.parse import exposition as module
-from bench.parse.exposition import ExpositionError, ExpositionReader, reference_samples
+from bench.parse.exposition import ExpositionReader
 from bench.parse.scrapes import scrape_tables, telemetry_table, wide_table
+from bench.telemetry.reference import ExpositionError, reference_samples
 from tests.conftest import ROOT
 
 VLLM = (ROOT / "tests/data/vllm-0.32.0.prom").read_text()

@@ -15,11 +15,11 @@ from benchmarks.guard import loads
 
 from bench.guard import FILES
 from bench.guard.measured import Measured, Sustained
-from bench.parse.exposition import reference_samples
 from bench.parse.scrapes import TELEMETRY_SCHEMA
 from bench.records.columns import schema_of
 from bench.records.files import write_record
 from bench.study import Slo, parse_slo
+from bench.telemetry.reference import reference_samples
 from tests.command import bench
 from tests.conftest import ROOT
 from tests.planted import frame, rate_row, steady_row

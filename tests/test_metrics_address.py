@@ -92,6 +92,9 @@ def found_at(answer, **more):
         ((302, {"Location": "https://login.example/sso?next=x"}, b""), "redirected", "answers 302 and leads to 'https://login.example/sso?next=x', another server"),
         ((200, {"Content-Encoding": "gzip"}, gzip.compress(VLLM.encode())), "read", ""),
         ((200, {"Content-Type": "text/html"}, VLLM.encode()), "read", ""),
+        *(((200, {}, f"{VLLM}{bad}\n".encode()), "no_exposition",
+           f"has a line that cannot be read, so that no scrape of it can (line {len(VLLM.splitlines()) + 1}, {bad!r}: ")
+          for bad in ("this is no metric {", "vllm:x{a=\"1\"} 1,5", "vllm:y{a=\"1\" 2", "vllm:z None")),
     ],
 )  # fmt: skip
 def test_what_answers_is_named(answer, state, words):

@@ -104,7 +104,8 @@ class Reason:
     Attributes:
         part: what it speaks against. check: which one it is.
         value: what was found (s, requests, tokens, or a share). limit: the threshold, or what was expected.
-        share: of the requests in flight that the server lacked. names: metrics that are missing, counters that fell, or workers.
+        share: of the requests in flight that the server lacked. names: metrics that are missing, counters that fell, workers,
+            or what is wrong with scrapes.
         outcomes: requests that were refused, by their outcome. drift: of a machine that was slower in one round than in the others.
         counted: mean length by the server's count (tokens).
     """
@@ -347,11 +348,12 @@ def _telemetry(run: Mapping[str, Any], thresholds: Thresholds) -> Iterator[Reaso
     if restarted:
         yield Reason("telemetry", "worker_restarted", names=tuple(each.worker for each in restarted))
     yield from _roles(run)
+    error = (run["scrape_error"],) if run.get("scrape_error") else ()
     if run.get("scraped") is False and not silent:
-        yield Reason("telemetry", "never_scraped")
+        yield Reason("telemetry", "never_scraped", names=error)
     share = run.get("scrape_share")
     if share is not None and share < thresholds.scrape_share and not silent:
-        yield Reason("telemetry", "scrape_share", share, thresholds.scrape_share)
+        yield Reason("telemetry", "scrape_share", share, thresholds.scrape_share, names=error)
     if run.get("scraped_before") is False:
         yield Reason("telemetry", "not_scraped_before")
     if run.get("scraped_after") is False:

@@ -17,6 +17,7 @@ from bench.records.environment import without_secrets, without_user, without_val
 from bench.statuses import ABSENT, UNAUTHORIZED
 from bench.study.headers import own_headers
 from bench.telemetry import Catalogue, find_catalogue, strangers
+from bench.telemetry.reference import ExpositionError, reference_samples
 
 State = Literal[
     "read",  # a known engine's, with all that it should have
@@ -141,6 +142,13 @@ def _recognised(metrics: str, text: str, names: set[str], found: Catalogue, *, s
         return "stranger", f"{metrics} is {others[0].title}'s, which counts under {found.engine}'s names{_ENGINES_OWN}"
     if found.missing and (served or _counted(text, found)):
         return "incomplete", said
+    try:
+        reference_samples(text)
+    except ExpositionError as error:
+        return (
+            "no_exposition",
+            f"{metrics} has a line that cannot be read, so that no scrape of it can ({error}); take it out there",
+        )
     return "read", ""
 
 

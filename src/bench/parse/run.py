@@ -78,6 +78,7 @@ def parse_run(folder: Path, *, requests: Path, telemetry: Path, wide: Path, summ
     tokens = counted_tokens(table.filter(pl.col("outcome") == "ok"), endpoint.work)
     content |= device_figures(device_samples(samples), window, tokens)
     content["scrape_endpoint"] = engine
+    content["scrape_error"] = _most_often(scrapes.filter(pl.col("endpoint") == (record.scrape_endpoint or ""))["error"])
     if times:
         begin, end = window
         ends = {
@@ -247,8 +248,13 @@ def _failures(requests: pl.DataFrame) -> dict[str, int]:
 
 def _said(requests: pl.DataFrame) -> str | None:
     """What was said most often about requests that failed; None where none did, or nothing was said."""
-    said = requests.filter((pl.col("outcome") != "ok") & pl.col("error").is_not_null())["error"]
-    return said.value_counts().sort("count", "error", descending=[True, False])["error"][0] if len(said) else None
+    return _most_often(requests.filter(pl.col("outcome") != "ok")["error"])
+
+
+def _most_often(said: pl.Series) -> str | None:
+    """The most frequent text; None where there is none."""
+    counts = said.drop_nulls().value_counts().sort("count", said.name, descending=[True, False])
+    return counts[said.name][0] if len(counts) else None
 
 
 def _lengths(form: RequestForm, ok: pl.DataFrame, endpoint: Endpoint, *, natural: bool) -> dict[str, Any]:

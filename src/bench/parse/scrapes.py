@@ -13,7 +13,8 @@ from typing import Any
 import polars as pl
 
 from bench.errors import BenchError, shown
-from bench.parse.exposition import ExpositionError, ExpositionReader, Series
+from bench.parse.exposition import ExpositionReader, Series
+from bench.telemetry.reference import ExpositionError
 
 TELEMETRY_SCHEMA = {
     "scrape": pl.Int32,

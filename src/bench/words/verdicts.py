@@ -56,8 +56,8 @@ _TEXTS: dict[Check, str] = {
     "worker_computes": "{names} should only decode, and computed more of the prompts than the last block of each: KV caches did not "
     "come from the prefill workers, or not whole, and sums by role lack what was computed twice. Look for failed transfers in the log",
     "scrape_gap": "no scrape for {value:.3g} s, over {limit:g} s",
-    "never_scraped": "no scrape succeeded",
-    "scrape_share": "only {value:share} of the scrapes due during the load came, under {limit:share}",
+    "never_scraped": "no scrape succeeded[: {names}]",
+    "scrape_share": "only {value:share} of the scrapes due during the load came, under {limit:share}[: {names}]",
     "not_scraped_before": "no scrape came before the load: what the server counted until the first one is lost",
     "not_scraped_after": "no scrape came after the load: what the server counted since the last one is lost",
     "metrics_missing": "the exposition lacks {names}",
@@ -72,7 +72,7 @@ def reason_text(reason: Reason) -> str:
     words = {
         "kinds": _kinds(reason.outcomes) or None,
         "most": f"at most {reason.limit:.0f}" if reason.limit else "none",
-        "names": "; ".join(reason.names),
+        "names": "; ".join(reason.names) or None,
         "drift": _drift(reason.drift) if reason.drift else None,
     }
     return filled(_TEXTS[reason.check], {**vars(reason), **words})

@@ -78,8 +78,8 @@ def _fault(url: str, headers: Mapping[str, str]) -> str | None:
 
     from bench.errors import shown
     from bench.http import get, leads_away, problem
-    from bench.parse.exposition import ExpositionError, reference_samples
     from bench.records.environment import without_user
+    from bench.telemetry.reference import ExpositionError, reference_samples
 
     try:
         answer = get(url, headers=headers)
