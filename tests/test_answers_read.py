@@ -603,6 +603,17 @@ def test_a_200_that_is_no_answer_is_quoted(body, kind, said):
     assert (read.outcome, read.error) == ("stream_error" if body else "truncated", said)
 
 
+@pytest.mark.parametrize("words", ["Internal Server Error", "<html>\n<h1>502</h1>\n", 'data: {"choices', ": ping\n\n"])
+def test_what_a_stream_without_an_end_ended_with_is_quoted(words):
+    read = record([(1, A), (2, words)])
+    last = words.strip().split("\n")[-1]
+    said = "" if words.startswith(("data:", ":")) else f"; its last line is {last!r}"
+    assert (read.outcome, read.error) == (
+        "truncated",
+        f"the stream ended after 1 chunk with tokens, without [DONE], a finish_reason or a usage{said}",
+    )
+
+
 @pytest.mark.parametrize("bare", ['{"a": 1}\n', "{\n\n", "{\ndata", '{"error": null}\n', "}\n"])
 def test_what_else_stands_without_a_field_s_name_is_nothing(bare):
     read = record([(1, A), (2, bare + ("" if bare.endswith("\n") else "\n") + B), (3, COUNT + DONE)], asked=2)

@@ -113,7 +113,7 @@ def _streamed(response: Response, endpoint: Endpoint) -> Answer:
         try:
             carries, counted = endpoint.generated(content), _counts(endpoint, content)
         except (AttributeError, LookupError, TypeError, ValueError):
-            answer.error, answer.failed = f"no chunk of an answer: {_quoted(event.data)}", True
+            answer.error, answer.failed = f"no chunk of an answer: {quoted(event.data)}", True
             continue
         answer.finish = carries.finish or answer.finish
         if counted is not None:
@@ -137,7 +137,7 @@ def _content(event: Event, endpoint: Endpoint, answer: Answer) -> dict[str, Any]
         answer.error = _text(endpoint.error(content) or content)
     else:
         answer.error = (
-            _text(event.data.decode(errors="replace")) if event.name == b"error" else f"not JSON: {_quoted(event.data)}"
+            _text(event.data.decode(errors="replace")) if event.name == b"error" else f"not JSON: {quoted(event.data)}"
         )
     return None
 
@@ -291,13 +291,13 @@ def _whole(response: Response, endpoint: Endpoint) -> Answer:
         what = "is neither an event stream nor an answer" if response.complete else "was cut off"
         if not response.body:
             return Answer()
-        return Answer(error=f"the body ({kind}) {what}: {_quoted(response.body)}", failed=response.complete)
+        return Answer(error=f"the body ({kind}) {what}: {quoted(response.body)}", failed=response.complete)
     if (error := endpoint.error(content)) is not None:
         return Answer(error=_text(error), failed=True)
     try:
         carries, usage = endpoint.generated(content), Usage.of(endpoint.usage(content) or {})
     except (AttributeError, LookupError, TypeError, ValueError):
-        return Answer(error=f"no answer of a model: {_quoted(response.body)}", failed=True)
+        return Answer(error=f"no answer of a model: {quoted(response.body)}", failed=True)
     stamp = response.pieces[-1][0]
     drafts = Drafts.of(content) or Drafts()
     return Answer([stamp], streamed=usage.completion, arrivals=1, usage=usage, drafts=drafts, finish=carries.finish, whole=True)
@@ -321,6 +321,6 @@ def _text(error: Any) -> str:
     return without_secrets(str(error).encode(errors="replace")).decode()[:500]
 
 
-def _quoted(text: bytes) -> str:
+def quoted(text: bytes) -> str:
     """The beginning of what a server sent, for a message."""
     return repr(without_secrets(text)[:200].decode(errors="replace"))

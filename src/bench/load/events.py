@@ -8,11 +8,13 @@ line between them, where each is JSON of its own.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 DONE = b"[DONE]"
 BARE = b"{"
+FIELD = re.compile(rb"(?:data|event|id|retry|error)?:")  # how a line of an event stream begins, a comment's too
 _BOM = b"\xef\xbb\xbf"
 
 _Stamped = tuple[float, bytes]

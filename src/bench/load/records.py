@@ -8,7 +8,8 @@ from typing import Any
 
 from bench.endpoints import ENDPOINTS
 from bench.errors import count_text
-from bench.load.answer import Answer, answer_of, contents_of
+from bench.load.answer import Answer, answer_of, contents_of, quoted
+from bench.load.events import FIELD
 from bench.load.exchange import Exchange
 from bench.load.response import Response
 from bench.records.request import Outcome, RequestRecord
@@ -116,4 +117,6 @@ def _why_truncated(response: Response, answer: Answer) -> str:
         return f"the body was cut off {came if count else 'before the first token'}"
     if not answer.tokens:
         return "the stream ended without a token"
-    return f"the stream ended {came}, without [DONE], a finish_reason or a usage"
+    last = response.body.rstrip().rpartition(b"\n")[2]
+    words = "" if FIELD.match(last) else f"; its last line is {quoted(last)}"
+    return f"the stream ended {came}, without [DONE], a finish_reason or a usage{words}"
