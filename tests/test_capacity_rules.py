@@ -22,6 +22,7 @@ from bench.statistics import isotonic
 from bench.study import Slo, parse_slo
 from bench.words import capacity
 from bench.words.capacity import misses
+from bench.words.charts import margin_title
 from tests.conftest import bare_summary
 from tests.planted import frame, parsed, poisson, queue, rate_row, short_row, steady_row, summary_row, table
 
@@ -519,7 +520,7 @@ def test_a_queue_that_may_grow_asks_for_longer_runs(summary):
     [(3.14159, "3.14"), (2.04, "2.04"), (2.0004, "2.0004"), (2.0000001, "2.0000001"), (2.00000001, "2.00000001")],
 )
 def test_as_many_digits_as_show_that_it_is_over_2(value, words):
-    assert misses([Miss("ttft_p99_s", 2.0, value, 0.5, 200, 400)]) == f"TTFT P99 ≤ 2 s ({words} s)"
+    assert misses([Miss("ttft_p99_s", 2.0, value, 0.5, 200, 400)]) == f"misses TTFT P99 ≤ 2 s ({words} s)"
 
 
 def test_a_percentile_is_missed_by_failures_or_by_its_time(summary):
@@ -701,12 +702,28 @@ def test_the_longest_of_what_runs_need_is_asked_for(summary):
 
 
 def test_the_percentile_of_a_miss_is_the_one_that_tables_and_figures_have(summary):
-    """Of 40 requests P95 is the 38th: two that take longer are no percentile over the limit, and nothing to rely on."""
+    """Of 40 requests P95 is the 38th: two that take longer are no percentile over the limit, and too few to tell."""
     slow = [3.0, *[0.5] * 19] * 2
     burst = steady_row(summary, 20, requests=40, e2e=slow) | {"arrival": "burst"}
     (level,), _ = judged_levels([burst], [parse_slo("e2e_p95=1s")], 0.01)
     (missed,) = level.missed
     assert missed.reached_s == percentile(pl.Series(slow), 0.95) == 0.5
-    assert misses([missed.miss]) == (
-        "E2E P95 ≤ 1 s (5.0 % of its requests fail or take longer, but all runs together put the highest load within it below this one, with a probability of 51 %)"
+    assert (
+        misses([missed.miss])
+        == "is too close to tell: E2E P95 ≤ 1 s is met with a probability of 49 % (500 ms there); send more requests"
     )
+
+
+def test_a_limit_that_is_met_is_not_named_as_missed(summary):
+    """Of 40 requests at 8 none has a TTFT over 2 s, and one in 20 takes longer than 1 s: that is within P95 ≤ 1 s, and too few to tell."""
+    slow = [1.2, *[0.5] * 19] * 2
+    slos = [parse_slo("e2e_p95=1s"), parse_slo("ttft_p99=2s")]
+    alone, with_another = (
+        point([steady_row(summary, 8, requests=40, e2e=slow, ttft=ttft) | {"arrival": "burst"}], slos) for ttft in (0.5, 3.0)
+    )
+    assert (alone["kind"], alone["missed"][0]["close"], capacity.too_close(alone)) == ("below", True, True)
+    assert capacity.c_max(alone) == "too close to tell at 8, the lowest level"
+    said = "No measured load is shown to be sustained: at 8 requests in flight, the lowest, it is too close to tell: E2E P95 ≤ 1 s is met"
+    assert capacity.sustains(alone, burst=True).startswith(said)
+    assert (capacity.with_texts(alone)["missed_by"], margin_title(pl.DataFrame([alone]), slos)) == (None, None)
+    assert (missed_by(with_another), capacity.first_missed(with_another)) == (["ttft_p99_s"], "misses TTFT P99 ≤ 2 s (3 s)")

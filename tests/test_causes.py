@@ -56,7 +56,7 @@ def test_where_replays_know_the_cause_is_what_brings_most(summary):
     assert (found.cause, found.evidence, found.level, found.slots) == ("decode", "relieved", point["missed_at"], 4)
     assert why(found) == (
         "At 16 requests in flight, steps take too long. Replayed with steps twice as fast, it carries 1.8 times the requests/s (1.7 to 2); with "
-        "prompts computed twice as fast, 1.8 times (1.6 to 1.9); with four times the KV memory, 1.1 times (1 to 1.2); without a bound "
+        "prompts computed twice as fast, 1.75 times (1.6 to 1.9); with four times the KV memory, 1.1 times (1.02 to 1.2); without a bound "
         "on sequences, no more."
     )
     assert remedy(found).startswith("More memory bandwidth")
@@ -422,7 +422,7 @@ def test_why_there_is_no_model_is_said(summary):
     runs = frame(ladder(summary, base_ms=4, each_ms=0.02, prompt_ms=100))
     point = operating_points(runs, TTFT).row(0, named=True)
     for known, said in (
-        (CurveRelief(deployment="a", workload="w", digest="", why_not="its limits are not known"), "no model of this server (its limits are not known)."),
+        (CurveRelief(deployment="a", workload="w", digest="", why_not="its limits are not known"), "The cause is not known: the limit was not replayed (its limits are not known)."),
         (CurveRelief(deployment="a", workload="w", digest="", relief=Relief(GAINS[3:], 0)), "In replays, no resource by itself would bring more."),
     ):  # fmt: skip
         assert why(bottleneck(runs, point, TTFT, known)).endswith(said)

@@ -227,7 +227,7 @@ def test_a_class_that_misses_its_limit_is_not_hidden_by_the_others(summary):
     assert [miss["by"] for miss in found["missed"]] == ["class_rag_ttft_p90_s"]
     assert found["missed"][0] | {"below": None} == {
         **{"by": "class_rag_ttft_p90_s", "limit_s": 1.0, "reached_s": 1.5, "share": 1.0, "misses": 40, "requests": 40},
-        **{"below": None, "growth": None},
+        **{"below": None, "growth": None, "close": False},
     }
     assert missed(found) == "TTFT P90 of rag ≤ 1 s (1.5 s)"
 

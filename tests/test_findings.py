@@ -199,7 +199,7 @@ def test_nothing_is_claimed_of_a_server_that_tells_nothing(tmp_path, summary):
     page = tmp_path / "report.html"
     write_report(page, title="t", results=results, specs=[], facts=[], summary=tmp_path / "report.md")
     for text in (page.read_text(), (tmp_path / "report.md").read_text()):
-        assert "Why is not known" in text
+        assert "the cause is not known" in text
         assert "cache has room" not in text and "cache is full" not in text
 
 

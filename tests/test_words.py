@@ -74,25 +74,32 @@ CAUSE = {
     "level": 8.0, "unit": "requests in flight", "unsettled": "short", "needs_s": 50, "failed": 1200, "requests": 4000, "in_flight": 6.5, "said": "no",
     "metric": "ttft", "request_class": "chat", "value_s": 1.466, "limit_s": 0.5, "per_request": 0.123, "slots": 4,
     "running": 3.8, "waiting": 3, "free_tokens": 1600.0, "prompt_tokens": 3200.0, "request_bytes": 3.0 * 2**20,
-    "gains": (Gain("decode", 1.8, 1.7, 2.0), Gain("sequences", 1.1, 1.0, 1.2), Gain("kv", 1.0, 1.0, 1.02)), "tied": 1,
+    "gains": (Gain("decode", 1.8, 1.7, 2.0), Gain("sequences", 1.25, 1.0, 1.89), Gain("prefill", 1.04, 1.003, 1.1), Gain("kv", 1.0, 1.0, 1.02)),
+    "tied": 1,
 }  # fmt: skip
-NO_CAUSE = dict.fromkeys(("in_flight", "said", "request_class", "free_tokens", "prompt_tokens", "request_bytes"), None)
+NO_CAUSE = dict.fromkeys(
+    ("in_flight", "said", "request_class", "free_tokens", "prompt_tokens", "request_bytes", "per_request"), None
+)
 
 
 def test_each_kind_of_evidence():
     """With all numbers, then without those that may not be known."""
     lines = []
     for evidence in get_args(Evidence):
-        known, bare = (Bottleneck(evidence=evidence, **{**CAUSE, **less}) for less in ({}, NO_CAUSE))
+        numbers = {**CAUSE, "waiting": None} if evidence == "relieved" else CAUSE
+        bare = {**CAUSE, **NO_CAUSE, **({"per_request": 0.123} if evidence == "preemptions" else {})}
+        known, bare = (Bottleneck(evidence=evidence, **each) for each in (numbers, bare))
         said = dict.fromkeys(say(each) for say in (causes.why, causes.remedy) for each in (known, bare))
         lines += [f"{evidence}: {known.cause}", *(f"  {text}" for text in said if text)]
     lines += [
         "held, for little gain:",
-        f"  {causes.why(Bottleneck(evidence='relieved', **{**CAUSE, 'tied': 2}))}",
+        f"  {causes.why(Bottleneck(evidence='relieved', **{**CAUSE, **NO_CAUSE, 'waiting': None, 'tied': 2}))}",
         f"  {causes.remedy(Bottleneck(evidence='relieved', **{**CAUSE, 'tied': 2}))}",
     ]
     loads_of = ({"level": 1.0}, {"unit": None}, {"unit": None, "burst": True})
     lines += [causes.why(Bottleneck(evidence="full_cache", **{**CAUSE, **changed})) for changed in loads_of]
+    nothing = ({"gains": ()}, {"gains": (), "no_model": "too few steps"}, {"gains": CAUSE["gains"][3:]})
+    lines += [causes.why(Bottleneck(evidence="nothing_full", **{**CAUSE, **changed})) for changed in nothing]
     snapshots.same("causes", lines)
     assert set(causes.WHY) == set(get_args(Evidence)) >= set(CAUSES) | set(causes.REMEDIES)
     assert (causes.why(Bottleneck()), causes.remedy(Bottleneck())) == ("", "")
@@ -136,11 +143,12 @@ def test_a_range_of_whole_requests(fewest, most, text):
 MISSES = [
     Miss("ttft_p99_s", 2.0, None, 1.0, 4, 4),
     Miss("ttft_p99_s", 2.0, 1.5, 0.05, 5, 100),
-    Miss("tpot_p90_s", 0.025, 0.0243, 3 / 46, 3, 46, 0.42),
-    Miss("tpot_p90_s", 0.025, 0.0243, 0.0, 0, 46, 0.42),
+    Miss("tpot_p90_s", 0.025, 0.0243, 3 / 46, 3, 46, 0.42, close=True),
+    Miss("tpot_p90_s", 0.025, None, 0.0, 0, 0, 0.42, close=True),
     Miss("tpot_p50_s", 0.05, 0.0501),
     Miss("failed", share=0.5, misses=2, requests=4),
     Miss("growth", growth=0.34),
+    Miss("growth", growth=0.02, below=0.3, close=True),
 ]
 
 

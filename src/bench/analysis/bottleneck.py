@@ -8,11 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import polars as pl
 
-from bench.analysis.evidence import Bottleneck, Evidence
+from bench.analysis.evidence import CAUSES, Bottleneck, Evidence
 from bench.axes import CONCURRENCY
 from bench.records.classes import class_column
 from bench.records.relief import CurveRelief
@@ -67,7 +67,8 @@ def bottleneck(
         known = relief.relief
         here = replace(here, gains=known.gains, tied=known.tied)
         if known.tied:
-            return replace(here, evidence="relieved", slots=_slots_of(missing), request_bytes=_request_bytes(missing))
+            here = replace(here, evidence="relieved", slots=_slots_of(missing), request_bytes=_request_bytes(missing))
+            return _beside(missing, here)
     elif relief is not None:
         here = replace(here, no_model=relief.why_not)
     told = [_mean(missing, column) is not None for column in ("steady_queued_share", "steady_kv_usage")]
@@ -77,6 +78,14 @@ def bottleneck(
     beyond = watched.filter(pl.col("level") <= _BEYOND * point["missed_at"])
     pushed = beyond.filter(pl.col("level") == pl.col("level").max())
     return _full(pushed, here) or replace(here, evidence="nothing_full")
+
+
+def _beside(runs: pl.DataFrame, here: Bottleneck) -> Bottleneck:
+    """The same with what shows that the KV cache is full as well, where it is not the cause. Args: runs: of one level."""
+    full = None if any(gain.resource == "kv" for gain in here.gains[: here.tied]) else _full(runs, here)
+    if full is None or CAUSES.get(cast("Evidence", full.evidence)) != "kv":
+        return here
+    return replace(full, evidence=here.evidence)
 
 
 def _full(runs: pl.DataFrame, here: Bottleneck) -> Bottleneck | None:

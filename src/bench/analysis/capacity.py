@@ -110,7 +110,7 @@ def _point(valid: list[dict[str, Any]], slos: Sequence[Slo], failed_share: float
         "high": high,
         "highest": loads[-1],
         "missed_at": settled[first].load if first < len(settled) else None,
-        "missed": [asdict(verdict.miss) for verdict in settled[first].missed] if first < len(settled) else None,
+        "missed": [asdict(miss) for miss in settled[first].misses] if first < len(settled) else None,
         **_low_needs(meeting, low),
         **_high_needs(settled, first, high, levels),
     }

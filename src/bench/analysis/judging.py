@@ -53,6 +53,7 @@ class Miss:
             is not known. share: of the requests that fail or take longer (0–1). misses, requests: behind that share.
         below: the probability that the limit lies below the level, by all runs of the curve.
         growth: requests that pile up, as a share of those that come.
+        close: whether what was measured at the level is within it, and all runs of the curve together leave it in doubt.
     """
 
     by: str
@@ -63,6 +64,7 @@ class Miss:
     requests: int | None = None
     below: float | None = None
     growth: float | None = None
+    close: bool = False
 
 
 @dataclass(frozen=True)
@@ -103,9 +105,13 @@ class Verdict:
     def miss(self) -> Miss:
         """By what it is missed."""
         if self.share is None:
-            return Miss(self.key, below=self.below, growth=self.growth)
+            close = not self.grows and self.below < 1 - DOUBT
+            return Miss(self.key, below=self.below, growth=self.growth, close=close)
         share = self.share
-        return Miss(self.key, self.limit_s, self.reached_s, share.share, int(share.misses), int(share.requests), self.below)
+        over = self.limit_s is not None and self.reached_s is not None and self.reached_s > self.limit_s
+        close = share.share <= self.allowed and not over
+        counts = (share.share, int(share.misses), int(share.requests))
+        return Miss(self.key, self.limit_s, self.reached_s, *counts, self.below, close=close)
 
 
 @dataclass
@@ -129,6 +135,12 @@ class Level:
     def missed(self) -> list[Verdict]:
         """The criteria that are not met."""
         return [verdict for verdict in self.verdicts if not verdict.met]
+
+    @property
+    def misses(self) -> list[Miss]:
+        """By what the level misses; where what was measured is within all criteria, those that are too close to tell."""
+        found = [verdict.miss for verdict in self.missed]
+        return [miss for miss in found if not miss.close] or found
 
     @property
     def unsure(self) -> list[Verdict]:

@@ -90,7 +90,9 @@ def _within(level: Mapping[str, Any], limit: Mapping[str, Any] | None) -> tuple[
     if limit["c_max"] is not None and load <= limit["c_max"]:
         return True, low is not None and load <= low
     if limit["missed_at"] is not None and load >= limit["missed_at"] and limit["kind"] in ("found", "below"):
-        return False, high is not None and load >= high
+        shown = high is not None and load >= high
+        close = load == limit["missed_at"] and any(miss["close"] for miss in limit["missed"])  # too close to tell
+        return None if close and not shown else False, shown
     return None, False
 
 

@@ -36,11 +36,12 @@ WORKER_FIELDS: dict[str, pl.DataType | type[pl.DataType]] = {
     **dict.fromkeys(("requests_deviation", "generation_tokens_deviation"), pl.Float64),
 }
 # Of type `misses`: by what a load misses, as `bench.analysis.judging.Miss` has it.
-_MISS_FIELDS = {
+_MISS_FIELDS: dict[str, pl.DataType | type[pl.DataType]] = {
     "by": pl.String,
     **dict.fromkeys(("limit_s", "reached_s", "share"), pl.Float64),
     **dict.fromkeys(("misses", "requests"), pl.Int64),
     **dict.fromkeys(("below", "growth"), pl.Float64),
+    "close": pl.Boolean,
 }
 # Of type `gains`: as `bench.records.relief.Gain` has it.
 _GAIN_FIELDS: dict[str, pl.DataType | type[pl.DataType]] = {

@@ -8,7 +8,7 @@ from pathlib import Path
 from bench.errors import BenchError
 from bench.records.files import read_typed
 
-LITTLE = 1.05  # gain below which more of a resource brings no more; convention
+LITTLE = 1.05  # gain up to which more of a resource brings no more; convention
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,11 @@ class Gain:
     def sure(self) -> bool:
         """Whether it is worth a word, and not chance."""
         return self.gain >= LITTLE and self.low > 1
+
+    @property
+    def none(self) -> bool:
+        """Whether more of the resource brings no more: all of the interval says so."""
+        return self.low <= 1 and self.high <= LITTLE and not self.more
 
 
 @dataclass(frozen=True)

@@ -272,7 +272,7 @@ def _models(results: Results, geometries: Mapping[str, Geometry]) -> list[dict[s
 
 
 def _spent(results: Results) -> dict[tuple[str, str], str]:
-    """Of each curve that has a model, by deployment and workload, where a request's time goes about C_max."""
+    """Of each curve that has a model, by deployment and workload, where a request's time goes about its limit."""
     rows = results.runs.select("workload", "axis", pl.col("turns") > 1).unique(maintain_order=True).iter_rows()
     units = {name: AXES[axis].counted(conversations=turns) for name, axis, turns in rows}
     return {
@@ -283,14 +283,19 @@ def _spent(results: Results) -> dict[tuple[str, str], str]:
 
 
 def _explained(results: Results, model: ModelRecord) -> list[PredictedLoad]:
-    """Of each curve the predicted load that is nearest to C_max, or the highest one where that is not known."""
-    known = {row["workload"]: row["c_max"] for row in results.points.filter(deployment=model.deployment).to_dicts()}
+    """Of each curve the predicted load that is nearest to C_max, or else to the load that misses, or to the highest measured one."""
+    known = {
+        row["workload"]: row["c_max"] or row["missed_at"]
+        for row in results.points.filter(deployment=model.deployment).to_dicts()
+    }
+    highest = dict(results.runs.filter(deployment=model.deployment).group_by("workload").agg(pl.col("level").max()).iter_rows())
     found = []
     for workload in dict.fromkeys(load.workload for load in model.predicted):
-        curve = [load for load in model.predicted if load.workload == workload and not load.doubts]
+        top = highest.get(workload, 0.0)
+        curve = [load for load in model.predicted if load.workload == workload and not load.doubts and load.level <= top]
         if curve:
-            c_max = known.get(workload) or max(load.level for load in curve)
-            found.append(min(curve, key=lambda load: abs(load.level - c_max)))
+            at = known.get(workload) or top
+            found.append(min(curve, key=lambda load: abs(load.level - at)))
     return found
 
 

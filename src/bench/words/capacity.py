@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from bench.analysis.judging import Miss, Unsettled
 from bench.axes import AXES
 from bench.errors import count_text, shown_share, was_were
 from bench.study import Slo
-from bench.words.loads import interval_text, load_text
+from bench.words.loads import interval_text, load_text, time_text
 
 Point = Mapping[str, Any]
 BURSTS = "A burst does not show what a continuous load would do: measure a closed or an open loop for requests/s and a fleet."
@@ -23,6 +23,7 @@ _C_MAX = {
     "unsettled absent": "not known: {missed}",
     "unjudged": "{missed}: no answer at {missed_at:g} has that latency",
     "below": "below {missed_at:g}, the lowest level{judged_alone}",
+    "below close": "too close to tell at {missed_at:g}, the lowest level{judged_alone}",
     "found": "{c_max:g} ({ends})",
     "above": "{c_max:g} or more ({ends})",
 }
@@ -42,8 +43,8 @@ _SUSTAINS = {
     "does not count, no TPOT.",
     "unsettled": "No steady state, so its capacity is not known: at {at} {missed}.",
     "unsettled absent": "Its capacity is not known: at {at} {missed}.",
-    "below": "No measured load is sustained: at {at}, the lowest, it misses {missed}.",
-    "below others": "No load that can be judged is sustained: at {at} it misses {missed}. {low_needs}",
+    "below": "No measured load is {shown}sustained: at {at}, the lowest, it {misses}.",
+    "below others": "No load that can be judged is {shown}sustained: at {at} it {misses}. {low_needs}",
     "burst": "A burst of {at} meets the SLOs: C_max is {c_max_text}.",
     "lasting": "{rate}. C_max is {c_max_text}.",
     "lasting below": "{rate}. C_max is {c_max_text}, but sustains no more.",
@@ -63,12 +64,18 @@ _HIGH_NEEDS = {
 }
 
 
-def misses(found: Iterable[Miss]) -> str:
-    """By what a level misses, such as `TTFT P99 ≤ 2 s (3 s)`."""
+def misses(found: Sequence[Miss]) -> str:
+    """What a level does, such as `misses TTFT P99 ≤ 2 s (3 s)`, or why that cannot be told."""
+    return f"{'is too close to tell:' if found[0].close else 'misses'} {_listed(found)}"
+
+
+def _listed(found: Iterable[Miss]) -> str:
     return ", ".join(map(_miss, found))
 
 
 def _miss(miss: Miss) -> str:
+    if miss.close:
+        return _close(miss)
     if miss.by == "failed":
         return f"the limit on failures ({miss.misses} of {count_text(miss.requests or 0, 'request')} fail)"
     if miss.by == "growth":
@@ -76,17 +83,16 @@ def _miss(miss: Miss) -> str:
     slo = _slo(miss)
     if miss.reached_s is not None and miss.reached_s > slo.limit_s:
         return f"{slo} ({_reached(miss.reached_s, slo)})"
-    assert miss.share is not None
-    share = (
-        f"{shown_share(miss.share, 1)} of its requests fail or take longer"
-        if miss.share
-        else "no request fails or takes longer"
-    )
-    allowed = 1 - slo.share
-    if miss.share > allowed:
-        return f"{slo} ({share})"
-    probability = shown_share(miss.below or 0.0)
-    return f"{slo} ({share}, but all runs together put the highest load within it below this one, with a probability of {probability})"
+    return f"{slo} ({shown_share(miss.share or 0.0, 1)} of its requests fail or take longer)"
+
+
+def _close(miss: Miss) -> str:
+    """A criterion that is met by what was measured, and in doubt by all runs of the curve."""
+    met = f"with a probability of {shown_share(1 - (miss.below or 0.0))}"
+    if miss.by == "growth":
+        return f"the server keeps up {met}; let it last longer"
+    there = "" if miss.reached_s is None else f" ({time_text(miss.reached_s)} there)"
+    return f"{_slo(miss)} is met {met}{there}; send more requests"
 
 
 def _slo(miss: Miss) -> Slo:
@@ -97,10 +103,10 @@ def _slo(miss: Miss) -> Slo:
 def _reached(seconds: float, slo: Slo) -> str:
     """A latency over an SLO's limit, in milliseconds where both are below a second."""
     times, unit = (1000, "ms") if seconds < 1 else (1, "s")
-    return f"{_beyond(times * seconds, times * slo.limit_s)} {unit}"
+    return f"{beyond(times * seconds, times * slo.limit_s)} {unit}"
 
 
-def _beyond(value: float, limit: float) -> str:
+def beyond(value: float, limit: float) -> str:
     """A value with as many digits as show that it is over the limit."""
     return next((text for digits in range(3, 9) if float(text := f"{value:.{digits}g}") > limit), f"{value:.9g}")
 
@@ -111,8 +117,22 @@ def missed(point: Point) -> str | None:
         return _unsettled(point)
     if point["missed"] is None:
         return None
-    found = [Miss(**miss) for miss in point["missed"]]
-    return f"{_slo(found[0])} cannot be judged" if point["kind"] == "unjudged" else misses(found)
+    found = _misses(point)
+    return f"{_slo(found[0])} cannot be judged" if point["kind"] == "unjudged" else _listed(found)
+
+
+def first_missed(point: Point) -> str:
+    """What a curve does at its first level that is not sustained, as `misses` has it."""
+    return misses(_misses(point))
+
+
+def too_close(point: Point) -> bool:
+    """Whether its first level that is not sustained is too close to its limits to tell."""
+    return any(miss.close for miss in _misses(point))
+
+
+def _misses(point: Point) -> list[Miss]:
+    return [Miss(**miss) for miss in point["missed"] or ()]
 
 
 def unsettled_text(found: Unsettled) -> str:
@@ -149,7 +169,8 @@ def c_max(point: Point) -> str:
     if kind in ("found", "above"):
         beyond = low is not None and low > point["c_max"]
         ends = (_BEYOND[high is not None] if beyond else _ENDS[low is not None, high is not None]).format(**point)
-    return _C_MAX[kind + (_absent(point) if kind == "unsettled" else "")].format(**{**point, **words, "ends": ends})
+    kind += _absent(point) if kind == "unsettled" else " close" if kind == "below" and too_close(point) else ""
+    return _C_MAX[kind].format(**{**point, **words, "ends": ends})
 
 
 def low_needs(point: Point) -> str | None:
@@ -194,10 +215,17 @@ def sustains(point: Point, *, burst: bool) -> str:
         others = " others" if point["low_needs"] == "unsettled" else ""
         kind += others if kind == "below" else _absent(point)
         words |= {"at": load_text(point["missed_at"], point["unit"]), "low_needs": low_needs(point)}
+        if point["missed"] is not None:
+            words |= {"misses": first_missed(point), "shown": shown_to_be(point)}
     elif kind in ("found", "above"):
         kind = "burst" if burst else "lasting below" if point["operate_at"] < point["c_max"] else "lasting"
         words |= {"at": load_text(point["c_max"], point["unit"]), "rate": "" if burst else rate(point)}
     return _SUSTAINS[kind].format(**words)
+
+
+def shown_to_be(point: Point) -> str:
+    """What stands before "sustained" where that is too close to tell of a load; else empty."""
+    return "shown to be " if too_close(point) else ""
 
 
 def rate(point: Point) -> str:
@@ -235,7 +263,8 @@ def full_cache(saturation: Mapping[str, Any] | None) -> str:
 
 def with_texts(point: Point) -> dict[str, Any]:
     """A point as it is written for readers: `missed`, `missed_by`, `c_max_text`, `low_needs` and `high_needs` as texts."""
-    found = None if point["missed"] is None or point["kind"] == "unjudged" else ",".join(miss["by"] for miss in point["missed"])
+    none = point["kind"] == "unjudged" or too_close(point) or point["missed"] is None
+    found = None if none else ",".join(miss["by"] for miss in point["missed"])
     texts = {"missed": missed(point), "missed_by": found, "c_max_text": c_max(point)}
     needs = {"low_needs": low_needs(point), "high_needs": high_needs(point)}
     first = {key: point[key] for key in ("deployment", "workload", "axis", "unit", "kind", "basis")}

@@ -8,7 +8,7 @@ from typing import Any
 from bench.analysis.evidence import Bottleneck, Evidence
 from bench.analysis.judging import Unsettled
 from bench.records.relief import Gain
-from bench.words.capacity import unsettled_text
+from bench.words.capacity import beyond, unsettled_text
 from bench.words.loads import load_text
 from bench.words.templates import filled
 
@@ -17,16 +17,16 @@ WHY: dict[Evidence, str] = {
     "never_steady": "The limit is not known: {unsettled}.",
     "steady_meets": "No load that became steady misses. The upper end is not known: at {level:g}, {unsettled}.",
     "highest_level": "No measured load misses: {level:g} is the highest level.",
-    "metrics_unread": "{at}, it misses. Why is not known: the server's metrics were not read.",
-    "metrics_gaps": "{at}, it misses. Why is not known: the server's metrics have gaps.",
-    "worker_lost": "{at}, it misses. Why is not known: a worker was killed, and no sum of the workers is taken then.",
-    "no_gauges": "{at}, it misses. Why is not known: the server reports neither its queue nor its KV usage.",
-    "no_queue": "{at}, it misses. Why is not known: the server does not report its queue.",
-    "no_usage": "{at}, it misses. Why is not known: the server does not report its KV usage.",
+    "metrics_unread": "{at}, the cause is not known: the server's metrics were not read.",
+    "metrics_gaps": "{at}, the cause is not known: the server's metrics have gaps.",
+    "worker_lost": "{at}, the cause is not known: a worker was killed, and no sum of the workers is taken then.",
+    "no_gauges": "{at}, the cause is not known: the server reports neither its queue nor its KV usage.",
+    "no_queue": "{at}, the cause is not known: the server does not report its queue.",
+    "no_usage": "{at}, the cause is not known: the server does not report its KV usage.",
     "refused": f"{{at}}, the server refuses or fails {_FAILED}",
     "broken": f"{{at}}, the server breaks off or fails {_FAILED}",
-    "few_failures": "{at}, {failed:,} of {requests:,} requests fail, and without these it would not miss. Why is not known: too few "
-    "fail to show whether failures grow with the load.",
+    "few_failures": "{at}, {failed:,} of {requests:,} requests fail, and without these it would not miss. The cause is not known: "
+    "too few fail to show whether failures grow with the load.",
     "full_cache": "{at}, the KV cache is full.",
     "slots": "{at}, all {slots} sequences of max_num_seqs run, and requests wait.",
     "prompts": "{at}, requests wait for the prefill of others.",
@@ -36,8 +36,9 @@ WHY: dict[Evidence, str] = {
     "{prompt_tokens:,.0f}]; {waiting:wait} on average.",
     "held_by_slots": "{at}, all {slots} sequences of max_num_seqs run, and {waiting:wait} on average.",
     "pinned": "{at}, never more than {running:.0f} requests run, and {waiting:wait} on average.",
-    "relieved": "{at}, {reason}. Replayed {reliefs}.",
-    "nothing_full": "{at}, it misses although sequences and KV cache have room. {unknown}.",
+    "relieved": "{at}, {reason}[; the KV cache is full too: {per_request:.2g} preemptions a request]"
+    "[; the KV cache is full too: {waiting:wait} on average]. Replayed {reliefs}.",
+    "nothing_full": "{at}, sequences and KV cache have room. {unknown}.",
 }
 _ALONE = (
     "One request[ of {request_class}] alone is too slow: its {metric:latency} is {value_s:time}; the limit is {limit_s:time}."
@@ -112,29 +113,34 @@ def _numbers(limit: Bottleneck) -> dict[str, Any]:
     why = unsettled_text(Unsettled(limit.unsettled, limit.needs_s)) if limit.unsettled else None
     reasons = [filled(_REASONS[gain.resource], vars(limit)) for gain in limit.gains[: limit.tied]]
     reason = f"either {' or '.join(reasons)}" if len(reasons) > 1 else "".join(reasons)
-    unknown = (
-        "In replays, no resource by itself would bring more"
-        if limit.gains
-        else "Why is not known: there is no model of this server"
-    )
-    unknown += f" ({limit.no_model})" if limit.no_model else ""
-    texts = {"at": _at(limit), "unsettled": why, "reason": reason, "reliefs": _reliefs(limit.gains), "unknown": unknown}
+    texts = {"at": _at(limit), "unsettled": why, "reason": reason, "reliefs": _reliefs(limit.gains), "unknown": _unknown(limit)}
     return {**vars(limit), **texts}
+
+
+def _unknown(limit: Bottleneck) -> str:
+    """Why no resource is known to be the cause."""
+    if not limit.gains:
+        return "The cause is not known: the limit was not replayed" + (f" ({limit.no_model})" if limit.no_model else "")
+    if all(gain.none for gain in limit.gains):
+        return "In replays, no resource by itself would bring more"
+    return f"The cause is not known: replayed {_reliefs(limit.gains)}"
 
 
 def _reliefs(gains: Sequence[Gain]) -> str:
     """What more of each resource brings, the most first."""
-    texts = [relief(gain, first=i == 0) for i, gain in enumerate(each for each in gains if each.sure)]
-    if none := [_RELIEFS[gain.resource] for gain in gains if not gain.sure]:
+    texts = [relief(gain, first=i == 0) for i, gain in enumerate(each for each in gains if not each.none)]
+    if none := [_RELIEFS[gain.resource] for gain in gains if gain.none]:
         texts.append(f"{' or '.join(none)}, no more")
     return "; ".join(texts)
 
 
 def relief(gain: Gain, *, first: bool = True) -> str:
     """What more of a resource brings, such as `with steps twice as fast, it carries 1.8 times the requests/s (1.7 to 2)`."""
-    ends = f"at least {gain.low:.2g}" if gain.more else f"{gain.low:.2g} to {gain.high:.2g}"
-    times = f"{gain.gain:.2g} times"
-    return f"{_RELIEFS[gain.resource]}, {f'it carries {times} the requests/s' if first else times} ({ends})"
+    low = beyond(gain.low, 1.0) if gain.low > 1 else "1"
+    ends = f"at least {low}" if gain.more else f"{low} to {gain.high:.3g}"
+    times = f"{gain.gain:.3g} times"
+    established = "" if gain.low > 1 else ", not established"
+    return f"{_RELIEFS[gain.resource]}, {f'it carries {times} the requests/s' if first else times} ({ends}){established}"
 
 
 def _at(limit: Bottleneck) -> str | None:

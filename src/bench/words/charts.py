@@ -155,7 +155,8 @@ def margin_title(points: pl.DataFrame, slos: Sequence[Slo]) -> str | None:
         points: rows of `bench.analysis.operating_points`.
     """
     ends = [
-        None if row["kind"] not in ("found", "below") else [miss["by"] for miss in row["missed"]] for row in points.to_dicts()
+        [miss["by"] for miss in row["missed"] if not miss["close"]] if row["kind"] in ("found", "below") else None
+        for row in points.to_dicts()
     ]
     first = ends[0] if ends else None
     slo = next((slo for slo in slos if first == [slo.column]), None)

@@ -86,7 +86,7 @@ class Curve:
             return causes.why(self.limit)
         # What is full may be looked for at a higher load, where it shows more plainly.
         it = "It" if self.limit.level == self.point["missed_at"] else f"At {self.point['missed_at']:g} it"
-        return f"{causes.why(self.limit)} {it} misses {capacity.missed(self.point)}.".strip()
+        return f"{causes.why(self.limit)} {it} {capacity.first_missed(self.point)}.".strip()
 
     @property
     def remedy(self) -> str:

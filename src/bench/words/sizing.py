@@ -8,7 +8,7 @@ from typing import Any
 from bench.errors import count_text
 from bench.shipped import BENCH
 from bench.words.answer import AGAIN
-from bench.words.capacity import c_max, judged_alone, missed
+from bench.words.capacity import c_max, first_missed, judged_alone, missed, shown_to_be
 from bench.words.loads import interval_text
 from bench.words.templates import filled
 
@@ -55,7 +55,7 @@ def ends(least: int | None, most: int | None) -> str:
 
 def meets(point: Mapping[str, Any]) -> str:
     """Up to which load a curve meets the SLOs. Args: point: its row of `operating_points`."""
-    more = f"; at {point['missed_at']:g} it misses {missed(point)}" if point["missed_at"] is not None else ""
+    more = f"; at {point['missed_at']:g} it {first_missed(point)}" if point["missed_at"] is not None else ""
     axis = point["axis"].replace("_", " ")
     return f"{point['deployment']} with {point['workload']} meets the SLOs up to {axis} {c_max(point)}{more}."
 
@@ -65,7 +65,8 @@ def no_point(point: Mapping[str, Any]) -> str:
     match point["kind"]:
         case "below":
             which = f"load{judged_alone(point)}" if judged_alone(point) else "measured load"
-            return f"no {which} meets the SLOs: at {point['missed_at']:g} it misses {missed(point)}"
+            meets = "is shown to meet" if shown_to_be(point) else "meets"
+            return f"no {which} {meets} the SLOs: at {point['missed_at']:g} it {first_missed(point)}"
         case "unsettled":
             if point["unsettled"] == "absent":
                 return f"at {point['missed_at']:g} {missed(point)}"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from bench.errors import count_text
 from bench.study import Decision
 from bench.words.answer import AGAIN, Answer, by_advice, in_line, listed, shortened
-from bench.words.capacity import BURSTS, c_max, missed, rate
+from bench.words.capacity import BURSTS, c_max, first_missed, rate, too_close
 from bench.words.curves import Curve, limits
 
 
@@ -70,8 +70,10 @@ def _limits(curves: Sequence[Curve], decision: Decision) -> list[str]:
 def _burst(curve: Curve) -> str:
     """How many requests at once meet the SLOs, and how many do not."""
     assert curve.point
-    misses = f" ({curve.point['missed_at']:g} do not)" if curve.point["missed_at"] is not None else ""
-    return f"{count_text(int(curve.point['c_max']), 'request')} of {curve.name}{misses}"
+    most, point = count_text(int(curve.point["c_max"]), "request"), curve.point
+    if point["missed_at"] is None:
+        return f"{most} of {curve.name}"
+    return f"{most} of {curve.name} ({point['missed_at']:g} {'are too close to tell' if too_close(point) else 'do not'})"
 
 
 def _upper_ends(curves: Sequence[Curve]) -> list[str]:
@@ -95,7 +97,7 @@ def _in_short(curve: Curve) -> str:
         return curve.sustains
     at, most = point["operate_at"], point["c_max"]
     more = f"; up to {most:g} {'meet the SLOs' if curve.limit else 'keep up'} too, but sustain no more" if at < most else ""
-    beyond = f"; at {point['missed_at']:g} it misses {missed(point)}" if curve.limit is None and point["missed_at"] else ""
+    beyond = f"; at {point['missed_at']:g} it {first_missed(point)}" if curve.limit is None and point["missed_at"] else ""
     return f"{rate(point)}{more}{beyond}. {curve.takes}".rstrip()
 
 
