@@ -323,15 +323,22 @@ def test_levels_between_the_prediction_and_the_measurement(summary):
 @pytest.mark.parametrize(
     ("throughput", "cache", "queue", "words"),
     [
-        ((4, 8, 8), (8, 10), (4, 8), "throughput, KV cache and queue agree"),
+        ((7, 10, 8), (7, 10), (4, 8), "throughput, KV cache and queue cannot be told apart"),  # 10 is above the queue's 8
+        ((4, 8, 8), (4, 8), (4, 8), "throughput, KV cache and queue agree"),
+        ((4, 8, 8), (8, 10), (4, 8), "throughput and queue before KV cache"),  # at 8 the cache is known not to be full
+        ((4, 12, 8.45), (12, 16), (12, 16), "throughput before KV cache and queue"),
+        ((8, 48, 21.5), (48, 64), (None, None), "throughput before KV cache"),
+        ((4, 16, 8.45), (12, 16), (None, None), "throughput and KV cache cannot be told apart"),
+        ((4, 30, 20), (2, 10), (8, 20), "throughput, KV cache and queue cannot be told apart"),
         ((4, 8, 8), (9, 10), (None, 2), "queue before throughput before KV cache"),
-        ((4, 8, None), (2, 10), (2, 8), "KV cache and queue agree"),  # no throughput was found
-        ((4, None, 8), (2, 4), (None, None), "throughput and KV cache agree"),
+        ((4, 8, None), (2, 8), (4, 8), "KV cache and queue agree"),  # no throughput was found
+        ((4, None, 8), (2, 8), (None, None), "throughput and KV cache agree"),
+        ((4, None, 8), (2, 4), (None, None), "KV cache before throughput"),
         ((6, None, 8), (2, 4), (None, None), "KV cache before throughput"),
         ((4, 8, None), (None, None), (2, 8), "queue alone"),
     ],
 )
-def test_signals_agree_where_they_have_a_load_in_common(summary, throughput, cache, queue, words):
+def test_signals_agree_where_each_lies_in_the_ranges_of_all(summary, throughput, cache, queue, words):
     """Each signal shows from its second load on, and is known not to at its first; of other loads it is not known."""
     marks = [{low: False, high: True} for low, high in (cache, queue)]
     rows = [

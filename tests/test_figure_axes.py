@@ -10,8 +10,8 @@ import pytest
 from bench.figures import Results, figure_names
 from bench.figures.labels import free_places
 from bench.figures.registry import load_figure
-from bench.figures.theme import curve_colour, curve_dash, curve_shape, panels_a_row
-from bench.figures.ticks import doublings, log_ticks, ticked
+from bench.figures.theme import curve_colour, curve_dash, curve_shape, level_axis, panels_a_row
+from bench.figures.ticks import log_ticks, ticked
 from bench.study import Decision
 from tests.planted import answers
 from tests.test_figures import drawn_of, drawn_rows, results
@@ -46,8 +46,13 @@ def test_ticks_are_round_and_on_their_axis(ends, ticks):
 def test_a_tick_outside_its_axis_is_left_out():
     """Clamped, it stood at the end: "5 %" where the axis begins at 50 %."""
     assert ticked([0.05, 0.5, 1, 12.7, 20], 0.5, 12.71).to_dict()["values"] == [0.5, 1, 12.7]
-    assert doublings(8, 27) == [8, 12, 16, 24]
-    assert doublings(1, 60) == [1, 2, 4, 8, 16, 32]
+
+
+def test_an_axis_of_loads_has_a_tick_at_each_measured_one(summary):
+    """A panel of 18 to 29 of a study of 1 to 64 had none: of powers of two there is none between."""
+    study = results(summary, levels=(1, 18, 29, 64))
+    for log in (True, False):
+        assert level_axis(study, log=log).to_dict()["axis"]["values"] == [1, 18, 29, 64]
 
 
 @pytest.mark.parametrize("name", figure_names())

@@ -335,7 +335,7 @@ def test_the_queue_is_a_signal_of_its_own(summary):
     row = signals(summary, waiting_standing=[0.0, 3.0, 0.0, 1.0, 2.0, 9.0], waiting_peak=[0.0, 9.0, 9.0, 9.0, 9.0, 9.0])
     assert (row["queue"], row["queue_below"]) == (8, 4)  # at 2 somebody waited, at 4 no longer
     assert (row["measured"], row["below"]) == (10, 8)
-    assert signals_text(row) == "KV cache and queue agree"  # both can be at 8
+    assert signals_text(row) == "queue before KV cache"  # at 8 the cache is not full
     # A run too short for a scrape says nothing, neither that somebody waited nor that nobody did.
     unseen = signals(summary, waiting_standing=[0.0, 0.0, None, 1.0, None, 9.0])
     assert (unseen["queue"], unseen["queue_below"]) == (8, 2)
@@ -357,7 +357,7 @@ def test_throughput_agrees_or_not(summary):
     )
     again = first.with_columns(repeat=pl.lit(2, dtype=pl.Int64), throughput_tokens_per_s=1.01 * pl.col(THROUGHPUT))
     row = saturation(pl.concat([first, again])).row(0, named=True)
-    assert (saturation_text(row), signals_text(row)) == ("8 (4 to 10), then it falls", "throughput and KV cache agree")
+    assert (saturation_text(row), signals_text(row)) == ("8 (4 to 10), then it falls", "throughput and KV cache cannot be told apart")
     early = pl.concat([first, again]).with_columns(pl.Series(THROUGHPUT, [10, 20, 15, 12, 10, 9] * 2, dtype=pl.Float64))
     assert signals_text(saturation(early).row(0, named=True)) == "throughput before KV cache"
 

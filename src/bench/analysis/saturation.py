@@ -14,6 +14,12 @@ from bench.axes import CONCURRENCY
 from bench.records.columns import schema_of
 
 SATURATED_KV_USAGE = 0.99  # KV usage from which a cache is full; convention
+# Each signal with the columns of the load at which it does not show yet, of the one from which on it does, and of its best estimate.
+_SIGNALS = (
+    ("throughput", "saturation_low", "saturation_high", "saturation_at"),
+    ("kv_cache", "below", "measured", "measured"),
+    ("queue", "queue_below", "queue", "queue"),
+)
 _SCHEMA = {name: dtype for name, dtype in schema_of("saturation").items() if not name.startswith("signals")}
 
 
@@ -99,8 +105,8 @@ def saturation(runs: pl.DataFrame, found: pl.DataFrame | None = None) -> pl.Data
         run shows if it did), `queue`, `queue_below`, `predicted`, `levels_apart` (levels of the sweep between the level at which the
         prediction says it saturates and the measured one), `peak_at` (level of the highest throughput),
         `kv_bytes_per_token`, `parameters`; all columns of `regions` but the metric; and `signals`, those of the three that
-        show (`throughput`, `kv_cache`, `queue`), the first one first, with `signals_agree`: whether there are several, whose intervals
-        have a load in common.
+        show (`throughput`, `kv_cache`, `queue`), the first one first, those that cannot be told apart as one (`kv_cache and queue`);
+        and `signals_agree`: whether there are several, each of which lies in the intervals of all; null where they merely overlap.
     """
     rows = []
     valid = runs.filter("counts_valid")  # a late client does not change what the server counts
@@ -159,18 +165,22 @@ def _from(group: pl.DataFrame, sign: pl.Expr) -> tuple[float | None, float | Non
     return (None, None) if first is None else (loads[first], loads[first - 1] if first else None)
 
 
-def _signals(row: Mapping[str, Any]) -> tuple[list[str], bool]:
-    """The signals that show, in the order of their loads, and whether several have a load in common."""
+def _signals(row: Mapping[str, Any]) -> tuple[list[str], bool | None]:
+    """The signals that show, those that are not known to be apart as one, in the order of their loads; and whether all agree.
+
+    Each lies above the low end of its range, where it does not show yet, so ranges that touch at an end are apart.
+    """
     ranges: dict[str, tuple[float, float]] = {}
-    for name, low, high, found in (
-        ("throughput", "saturation_low", "saturation_high", "saturation_at"),
-        ("kv_cache", "below", "measured", "measured"),
-        ("queue", "queue_below", "queue", "queue"),
-    ):
+    for name, low, high, found in _SIGNALS:
         if row[found] is not None:
             ranges[name] = (row[low] or 0.0, math.inf if row[high] is None else row[high])
-    if len(ranges) < 2:
-        return list(ranges), False
-    if max(low for low, _ in ranges.values()) <= min(high for _, high in ranges.values()):
-        return list(ranges), True
-    return sorted(ranges, key=lambda name: (ranges[name][1], ranges[name][0])), False
+    groups: list[list[str]] = []
+    for name in sorted(ranges, key=lambda name: (ranges[name][1], ranges[name][0])):
+        group = [name]
+        while groups and max(ranges[each][1] for each in groups[-1]) > min(ranges[each][0] for each in group):
+            group = [*groups.pop(), *group]
+        groups.append(group)
+    points = [row[found] for name, *_, found in _SIGNALS if name in ranges]
+    together = all(low < point <= high for point in points for low, high in ranges.values())
+    agree = len(ranges) > 1 and len(groups) == 1
+    return [" and ".join(sorted(group, key=list(ranges).index)) for group in groups], None if agree and not together else agree

@@ -15,7 +15,7 @@ from bench.analysis.level_values import level_values
 from bench.axes import AXES, CONCURRENCY, RATE
 from bench.figures.curves import curve_column, in_order, named, with_curve
 from bench.figures.results import Results
-from bench.figures.ticks import doublings, ticked
+from bench.figures.ticks import ticked
 from bench.words.charts import throughput_title, whole_runs_note
 
 __all__ = [
@@ -161,17 +161,17 @@ def is_log(results: Results) -> bool:
 
 
 def level_axis(results: Results, field: str = "level", *, log: bool | None = None) -> alt.X:
-    """The load, one of `bench.axes`.
+    """The load, one of `bench.axes`, with a tick at each measured one: a panel of any part of them has all of its own.
 
     Args:
         log: whether the axis is logarithmic; None decides by `is_log`. Panels that are compared must agree, so where each shows a part
             of a study the whole decides.
     """
-    low, high = float(results.runs["level"].min()), float(results.runs["level"].max())  # type: ignore[arg-type]
     log = is_log(results) if log is None else log
     scale = alt.Scale(type="log", base=2, nice=False) if log else alt.Scale(zero=False)
     digits = "d" if AXES[results.axis].held else "~g"
-    axis = ticked(doublings(low, high), low, high, format=digits, labelFlush=False) if log else alt.Axis(format=digits)
+    loads = results.runs["level"].unique().sort().to_list()
+    axis = ticked(loads, loads[0], loads[-1], format=digits, labelFlush=False, labelOverlap="greedy")
     return alt.X(f"{field}:Q", title=_load_title(results), scale=scale, axis=axis)
 
 

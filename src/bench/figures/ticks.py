@@ -35,17 +35,6 @@ def _even(low: float, high: float) -> list[float]:
     return [float(f"{n * step:.6g}") for n in range(first, last + 1)] or [low]
 
 
-def doublings(low: float, high: float) -> list[float]:
-    """Powers of two from `low` to `high`, and where these are fewer than three, the whole numbers half way between them."""
-    powers = [2.0**n for n in range(-10, 20)]
-    found = [power for power in powers if low <= power <= high]
-    return (
-        found
-        if len(found) >= _FEWEST
-        else sorted({*found, *(1.5 * power for power in powers[11:] if low <= 1.5 * power <= high)})
-    )
-
-
 def ticked(values: Iterable[float], low: float, high: float, **more: Any) -> alt.Axis:
     """An axis from `low` to `high` with its ticks at those of `values` that lie on it.
 

@@ -66,9 +66,9 @@ def signals(row: Row) -> str:
     Args:
         row: of `bench.analysis.saturation`.
     """
-    names = [_SIGNALS[name] for name in row["signals"]]
-    if len(names) < 2:
-        return f"{names[0]} alone" if names else "none"
-    if row["signals_agree"]:
-        return f"{listed(names)} agree"
-    return " before ".join(names)
+    groups = [listed([_SIGNALS[name] for name in group.split(" and ")]) for group in row["signals"]]
+    if len(groups) > 1:
+        return " before ".join(groups)
+    if not groups or " and " not in row["signals"][0]:
+        return f"{groups[0]} alone" if groups else "none"
+    return f"{groups[0]} {'agree' if row['signals_agree'] else 'cannot be told apart'}"
