@@ -224,7 +224,7 @@ def test_what_load_is_sustained_and_how_it_recovers(summary):
     assert list(found) == ["capacity", "recovery"]
     (curve,) = found["capacity"].lines
     assert re.fullmatch(
-        r"a · chat: sustains \S+ requests/s at 8 requests/s \(.*\); at 24 it misses steadiness \(requests pile up: 40 % .*\)\.",
+        r"a · chat: sustains \S+ requests/s \(.*\) at 8 requests/s; at 24 it misses steadiness \(requests pile up: 40 % .*\)\.",
         curve,
     )
     assert found["recovery"].lines == ("a · step at 3 requests/s: TTFT is as before 1.7 s after the step.",)
@@ -355,7 +355,7 @@ def test_capacity_comes_first_where_a_peak_is_to_be_carried(summary):
     rows = [steady_row(base, level, ttft=3.0 if level > 4 else 0.1) for level in (1, 2, 4, 8)]
     found = answered(study(rows, decision=decision))
     assert next(iter(found)) == "capacity"
-    assert found["capacity"].lines[0].startswith("a: sustains 8 requests/s at 4 requests in flight")
+    assert found["capacity"].lines[0].startswith("a: sustains 8 requests/s (")
     assert (
         "A peak of 100 requests/s takes 13 instances (7 to 14 at 95 % confidence), 17 GPUs with the safety factor 1.3."
         in found["capacity"].lines[0]
@@ -379,8 +379,9 @@ def test_a_limit_of_a_class_is_said_of_the_curves_that_it_limits_alone(summary, 
     found = study(rows, decision=Decision(slo=["chat.ttft_p99=1s"], peak_rps=100))
     (card,) = headline(curves(found))
     assert card.numbers[0].what == "sustains within TTFT P99 of chat ≤ 1 s"
+    assert [number.workload for number in card.numbers] == ["mix", "mix"]  # and the fleet's
     (alone,) = headline([curve for curve in curves(found) if curve.workload == "plain"])
-    assert alone.numbers[0].what == "sustains"
+    assert (alone.numbers[0].what, alone.numbers[0].workload) == ("sustains", "plain")
     said = answered(found)["capacity"]
     assert said.question.startswith(
         "What load does one instance sustain within the limits of its own classes (TTFT P99 of chat ≤ 1 s), and"

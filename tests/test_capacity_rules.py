@@ -307,9 +307,10 @@ def test_repeats_that_differ_widen_the_interval_of_the_rate(summary):
         assert row["usable_rps"] == pytest.approx(8)
         return row["usable_rps"] - row["usable_low"]
 
-    # Student's t of 2 degrees of freedom, 4.303 × 1 ÷ √3, and what a session is off from the next, 2.447 × 4 % of 8.
+    # 3 runs at 4 and 3 alike at 8: Student's t of 2 + 2 degrees of freedom, 2.776, × √(2 ÷ 4) ÷ √3, and what a session is off from the
+    # next, 2.447 × 4 % of 8.
     between = 2.447 * 0.04 * 8
-    assert width([7.0, 8.0, 9.0]) == pytest.approx(((4.303 / 3**0.5) ** 2 + between**2) ** 0.5, rel=1e-3)
+    assert width([7.0, 8.0, 9.0]) == pytest.approx(((2.776 * 0.5**0.5 / 3**0.5) ** 2 + between**2) ** 0.5, rel=1e-3)
     assert between < width([8.0, 8.0, 8.0]) < 1.1 * between
 
 
@@ -327,9 +328,20 @@ def test_sessions_narrow_the_interval_where_they_agree_and_widen_it_where_they_d
 
 
 def test_no_rate_is_below_0(summary):
-    """Student's t of one degree of freedom, 12.7 × 1.06 ÷ √2, is more than the rate."""
-    rows = [{**steady_row(summary, 4, rps=rps), "repeat": i, "run": f"r{i}"} for i, rps in enumerate([10.0, 8.5])]
+    """Student's t of two degrees of freedom, 4.3 × 5 ÷ √3, is more than the rate, 8."""
+    rows = [{**steady_row(summary, 4, rps=rps), "repeat": i, "run": f"r{i}"} for i, rps in enumerate([3.0, 8.0, 13.0])]
     assert point([*rows, steady_row(summary, 8, ttft=9.0)])["usable_low"] == 0
+
+
+def test_two_runs_of_a_level_have_the_noise_of_all_levels(summary):
+    """9.5 and 11.9 requests/s at 18, of a server that never gives 13: Student's t of one degree of freedom made it -4.5 to 25.9."""
+    twice = [{**steady_row(summary, 18, rps=rps), "repeat": i, "run": f"r{i}"} for i, rps in enumerate([9.5, 11.9])]
+    others = [steady_row(summary, 12, rps=10.2), steady_row(summary, 29, ttft=9.0, rps=10.8)]
+    alone = point([*twice, *others])
+    assert 9 < alone["usable_low"] < alone["usable_rps"] < alone["usable_high"] < 12.5
+    # Levels with repeats of their own: five degrees of freedom.
+    again = [{**row, "repeat": i, "run": f"{row['level']}{i}"} for row in others for i in range(3)]
+    assert 9 < point([*twice, *again])["usable_low"] < point([*twice, *again])["usable_high"] < 12.5
 
 
 def test_more_load_never_helps(summary):

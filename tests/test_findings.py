@@ -43,11 +43,11 @@ def study(summary, decision=SLO, **curves):
 @pytest.mark.parametrize(
     ("told", "decision", "words"),
     [
-        ({}, SLO, "Sustains 4 requests/s at 2 requests in flight (3.6 to 6.52 at 95 % confidence). C_max is 2 (at least 2, below 4)."),
-        ({"throughput_requests_per_s": [4.0, 4.0, 4.0]}, SLO, "Sustains 4 requests/s at 1 request in flight (3.6 to 4.4 at 95 % confidence). "
-         "C_max is 2 (at least 2, below 4), but sustains no more."),
-        ({"ttft_p99_s": [0.1] * 3}, SLO, "Sustains 8 requests/s at 4 requests in flight (at least 7.2 at 95 % confidence, its upper end is not "
-         "established). C_max is 4 or more (at least 4, the upper end is not established)."),
+        ({}, SLO, "Sustains 4 requests/s (3.6 to 6.52 at 95 % confidence) at 2 requests in flight. C_max is 2 (at least 2, below 4)."),
+        ({"throughput_requests_per_s": [4.0, 4.0, 4.0]}, SLO, "Sustains 4 requests/s (3.6 to 4.4 at 95 % confidence) at 1 request in flight. "
+         "C_max is 2 (at least 2, below 4), but sustains hardly more."),
+        ({"ttft_p99_s": [0.1] * 3}, SLO, "Sustains 8 requests/s (at least 7.2 at 95 % confidence, its upper end is not "
+         "established) at 4 requests in flight. C_max is 4 or more (at least 4, the upper end is not established)."),
         ({"ttft_p99_s": [2.0] * 3}, SLO, "No measured load is sustained: at 1 request in flight, the lowest, it misses TTFT P99 ≤ 1 s (2 s)."),
         ({"steady_why": ["short"] * 3, "steady_needs_s": [50.0] * 3}, SLO, "No steady state, so its capacity is not known: at 1 request in flight "
          "its load did not become steady; let it last 50 s."),

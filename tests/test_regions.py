@@ -357,7 +357,10 @@ def test_throughput_agrees_or_not(summary):
     )
     again = first.with_columns(repeat=pl.lit(2, dtype=pl.Int64), throughput_tokens_per_s=1.01 * pl.col(THROUGHPUT))
     row = saturation(pl.concat([first, again])).row(0, named=True)
-    assert (saturation_text(row), signals_text(row)) == ("8 (4 to 10), then it falls", "throughput and KV cache cannot be told apart")
+    assert (saturation_text(row), signals_text(row)) == (
+        "8 (4 to 10), then it falls",
+        "throughput and KV cache cannot be told apart",
+    )
     early = pl.concat([first, again]).with_columns(pl.Series(THROUGHPUT, [10, 20, 15, 12, 10, 9] * 2, dtype=pl.Float64))
     assert signals_text(saturation(early).row(0, named=True)) == "throughput before KV cache"
 

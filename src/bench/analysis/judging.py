@@ -174,7 +174,12 @@ def judged_levels(
     rate = valid[0]["axis"] == RATE and not any((row["turns"] or 1) > 1 for row in valid)  # the level is what is offered
     levels = []
     for load in sorted({row["level"] for row in valid}):
-        levels.append(_level([row for row in valid if row["level"] == load], load, slos, failed_share, burst, rate))
+        levels.append(_level([row for row in valid if row["level"] == load], load, slos, failed_share, burst))
+    settled = [level for level in levels if level.unsettled is None and not burst]
+    noise = _noise(settled)
+    for level in settled:
+        level.rate, level.error = _rate(level.rows, level.load if rate else None, noise)
+        level.offered = level.load if rate else 0.0
     runs = [row for level in levels if level.unsettled is None for row in level.rows]
     seen = observations(runs, slos, failed_share)
     with threadpool_limits(limits=1, user_api="blas"):  # matrices are small: more threads take longer
@@ -187,7 +192,7 @@ def judged_levels(
     return levels, lowest(limits.values()) if limits else None
 
 
-def _level(rows: list[dict[str, Any]], load: float, slos: Sequence[Slo], failed_share: float, burst: bool, rate: bool) -> Level:
+def _level(rows: list[dict[str, Any]], load: float, slos: Sequence[Slo], failed_share: float, burst: bool) -> Level:
     if burst:
         judged = [row for row in rows if row["judged"]]
         level = Level(load, judged, None if judged else Unsettled("empty"))
@@ -207,12 +212,9 @@ def _level(rows: list[dict[str, Any]], load: float, slos: Sequence[Slo], failed_
             Verdict(slo.column, 1 - slo.share, share, limit_s=slo.limit_s, reached_s=None if reached == math.inf else reached)
         )
     level.verdicts.append(Verdict("failed", failed_share, Share.of([_failed(row) for row in judged])))
-    if not burst:
-        if known := [row["steady_growth"] for row in judged if row["steady_growth"] is not None]:
-            grows = all(row["steady_why"] == "grows" for row in judged)
-            level.verdicts.append(Verdict("growth", 0.0, growth=fmean(known), grows=grows))
-        level.rate, level.error = _rate(judged, load if rate else None)
-        level.offered = load if rate else 0.0
+    if not burst and (known := [row["steady_growth"] for row in judged if row["steady_growth"] is not None]):
+        grows = all(row["steady_why"] == "grows" for row in judged)
+        level.verdicts.append(Verdict("growth", 0.0, growth=fmean(known), grows=grows))
     return level
 
 
@@ -231,14 +233,31 @@ def _failed(row: Mapping[str, Any]) -> npt.NDArray[np.bool_]:
     return np.array([not x["ok"] for x in row["judged"]], dtype=bool)
 
 
-def _rate(rows: Sequence[Mapping[str, Any]], offered: float | None) -> tuple[float, float]:
-    """Requests/s of a level, the mean of its runs and no more than it offered, and half of its 95 % interval."""
+def _noise(levels: Sequence[Level]) -> float:
+    """Half of the 95 % interval of a run's rate, as a share of it, from how far the runs of each level are from their mean, of all
+    levels together: two runs show no interval by themselves. 0 where no level has several.
+    """
+    squares, freedom = 0.0, 0
+    for level in levels:
+        rates = np.array([row["steady_requests_per_s"] for row in level.rows])
+        if len(rates) > 1 and rates.mean() > 0:
+            squares += float(np.sum((rates / rates.mean() - 1) ** 2))
+            freedom += len(rates) - 1
+    if freedom == 1:  # moderated as that of sessions is
+        squares, freedom = squares + _SESSIONS_WEIGHT * SPEEDS_DIFFER**2, freedom + _SESSIONS_WEIGHT
+    return student_t(freedom) * math.sqrt(squares / freedom) if freedom else 0.0
+
+
+def _rate(rows: Sequence[Mapping[str, Any]], offered: float | None, noise: float) -> tuple[float, float]:
+    """Requests/s of a level, the mean of its runs and no more than it offered, and half of its 95 % interval. Args: noise: of a run, as
+    `_noise` has it.
+    """
     rates = [row["steady_requests_per_s"] for row in rows]
     mean = float(np.mean(rates))
     within = [row["steady_error"] or 0.0 for row in rows]
     error = student_t(RATE_BATCHES - 1) * mean * math.sqrt(sum(e**2 for e in within)) / len(rates)
     if len(rates) > 1:
-        error = max(error, student_t(len(rates) - 1) * float(np.std(rates, ddof=1)) / math.sqrt(len(rates)))
+        error = max(error, noise * mean / math.sqrt(len(rates)))
     between = mean * _between_sessions(rows)
     # Runs of several sessions show how far sessions differ; those of one do not.
     several = len({row["session"] or 1 for row in rows}) > 1

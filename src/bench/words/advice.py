@@ -33,7 +33,7 @@ TEXTS: dict[Recommendation, tuple[str, str]] = {
     ),
     "admission": (
         "Providers",
-        "Admit at most {load}[ (C_max is {c_max:g}, but sustains no more)] on an instance of {deployment} ({workload}), and add "
+        "Admit at most {load}[ (C_max is {c_max:g}, but sustains hardly more)] on an instance of {deployment} ({workload}), and add "
         "instances beyond: at {missed_at:g} it {misses}.",
     ),
     "headroom": (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,7 +10,7 @@ from bench.axes import AXES
 from bench.errors import count_text
 from bench.study import Slo
 from bench.words.answer import AGAIN, Answer, shortened
-from bench.words.loads import latency_text, load_text
+from bench.words.loads import latency_text, load_text, time_text
 from bench.work import unit_of
 
 Row = Mapping[str, Any]
@@ -38,10 +39,15 @@ def _line(level: Row, shown: Sequence[Slo]) -> str:
         return f"{name}: not known, {'the run is' if level['runs'] == 1 else 'all runs are'} invalid."
     found = [] if level["tokens_per_s"] is None else [f"{level['tokens_per_s']:,.3g} {unit_of([level['work']])}/s"]
     found += [
-        f"{slo.metric.upper()} {slo.percentile.upper()} {latency_text(value)}"
-        for slo, (value, _) in zip(shown, level["latencies"], strict=True)
+        f"{slo.metric.upper()} {slo.percentile.upper()} {latency_text(value)}{_beside_limit(slo, within=within)}"
+        for slo, (value, within) in zip(shown, level["latencies"], strict=True)
         if value is not None
     ]
     if level["runs"] > 1:
         name += f" ({level['valid']} of {count_text(level['runs'], 'run')})"
     return f"{name}: {', '.join(found) or 'nothing was measured'}."
+
+
+def _beside_limit(slo: Slo, *, within: bool) -> str:
+    """Whether a latency is within its limit; empty of one without."""
+    return "" if math.isinf(slo.limit_s) else f" ({'within' if within else 'misses'} its limit, {time_text(slo.limit_s)})"

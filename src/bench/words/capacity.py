@@ -47,7 +47,7 @@ _SUSTAINS = {
     "below others": "No load that can be judged is {shown}sustained: at {at} it {misses}. {low_needs}",
     "burst": "A burst of {at} meets the SLOs: C_max is {c_max_text}.",
     "lasting": "{rate}. C_max is {c_max_text}.",
-    "lasting below": "{rate}. C_max is {c_max_text}, but sustains no more.",
+    "lasting below": "{rate}. C_max is {c_max_text}, but sustains hardly more.",
 }
 _LOW_NEEDS = {
     "unsettled": "At lower levels the load did not become steady: {longer}.",
@@ -230,8 +230,8 @@ def shown_to_be(point: Point) -> str:
 
 def rate(point: Point) -> str:
     """What a continuous load gives at its operating point."""
-    at = load_text(point["operate_at"], point["unit"])
-    return f"Sustains {point['usable_rps']:.3g} requests/s at {at} ({interval_text(point['usable_low'], point['usable_high'])})"
+    ends = interval_text(point["usable_low"], point["usable_high"])
+    return f"Sustains {point['usable_rps']:.3g} requests/s ({ends}) at {load_text(point['operate_at'], point['unit'])}"
 
 
 def evidence(point: Point) -> str:

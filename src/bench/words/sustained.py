@@ -96,7 +96,7 @@ def _in_short(curve: Curve) -> str:
     if point is None or curve.burst or point["c_max"] is None:
         return curve.sustains
     at, most = point["operate_at"], point["c_max"]
-    more = f"; up to {most:g} {'meet the SLOs' if curve.limit else 'keep up'} too, but sustain no more" if at < most else ""
+    more = f"; up to {most:g} {'meet the SLOs' if curve.limit else 'keep up'} too, but sustain hardly more" if at < most else ""
     beyond = f"; at {point['missed_at']:g} it {first_missed(point)}" if curve.limit is None and point["missed_at"] else ""
     return f"{rate(point)}{more}{beyond}. {curve.takes}".rstrip()
 
