@@ -229,7 +229,7 @@ def test_what_load_is_sustained_and_how_it_recovers(summary):
     )
     assert found["recovery"].lines == ("a · step at 3 requests/s: TTFT is as before 1.7 s after the step.",)
     assert "sets no SLO, so a load counts as sustained while requests do not pile up" in found["capacity"].sure[0]
-    assert found["capacity"].sure[1].startswith("a · chat: C_max, the highest load that is sustained, is 8 (")
+    assert found["capacity"].sure[1].startswith("a · chat: C_max, the highest load that is sustained (requests/s), is 8 (")
     assert found["capacity"].do == (
         "Set `decision.slo` to learn what is sustained within limits on latency; nothing is measured again.",
     )

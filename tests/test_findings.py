@@ -51,7 +51,7 @@ def study(summary, decision=SLO, **curves):
         ({"ttft_p99_s": [2.0] * 3}, SLO, "No measured load is sustained: at 1 request in flight, the lowest, it misses TTFT P99 ≤ 1 s (2 s)."),
         ({"steady_why": ["short"] * 3, "steady_needs_s": [50.0] * 3}, SLO, "No steady state, so its capacity is not known: at 1 request in flight "
          "its load did not become steady; let it last 50 s."),
-        ({"ttft_p99_s": [None] * 3}, SLO, "TTFT P99 ≤ 1 s cannot be judged: no answer at 1 has that latency. Answers that are not streamed"),
+        ({"ttft_p99_s": [None] * 3}, SLO, "TTFT P99 ≤ 1 s cannot be judged: no answer at 1 request in flight has that latency."),
         (BURST, SLO, "A burst of 2 requests in flight meets the SLOs: C_max is 2 (at least 2, below 4)."),
         (WRONG, SLO, "No valid run, so its capacity is not known."),
         ({}, Decision(), "The KV cache is full from 4 on; throughput is highest at 1."),
@@ -94,7 +94,7 @@ def test_the_fleet_in_a_sentence(summary):
 def test_how_much_was_measured_at_c_max_and_what_would_narrow_it(summary):
     assert curves(study(summary))[0].sure == "400 requests in 1 run were judged there."
     above = {"levels": (1, 2), "ttft_p99_s": [0.1, 0.1]}
-    assert curves(study(summary, a=above))[0].sure.endswith("Levels above 2 would establish the upper end.")
+    assert curves(study(summary, a=above))[0].sure.endswith("Levels above 2 requests in flight would establish the upper end.")
 
 
 def test_the_first_screen_says_once_what_a_search_found_of_a_curve(summary):
@@ -112,7 +112,10 @@ def test_the_first_screen_says_once_what_a_search_found_of_a_curve(summary):
     limit = f"A search puts the limit at {int(point['limit'])} in flight ({ends} at 95 % confidence): 0 runs, 60 s under load: as precise as "
     limit += "asked (± 20 %)."
     assert curve.sure == limit
-    assert capacity.sure == (f"a: C_max, the highest load within the SLOs, is 2 of those measured. {limit}",)
+    assert capacity.sure == (
+        f"a: C_max, the highest load within the SLOs (requests in flight), is 2 of those measured. {limit}",
+    )
+    assert "C_max is 2 of those measured." in curve.sustains  # its interval is the search's
     assert "searches" not in {answer.name for answer in others}
     # Of other SLOs, or of another target, it says nothing about C_max.
     for other in (searched(workload=workload, slos=("TTFT P99 ≤ 2 s",)), searched(workload=workload, target="kv_cache")):

@@ -33,7 +33,7 @@ from tests.planted import frame, searched, short_row, steady_row
 SLOS = [parse_slo("ttft_p99=2s")]
 POINT = {"unsettled": None, "missed": None, "low_needs": None, "high_needs": None, "missed_at": None, "deployment": "a", "workload": "w",
          "axis": "concurrency", "unit": "requests in flight", "usable_rps": 8.0, "unsettled_needs_s": None, "low_needs_requests": 2000, "runs": 2,
-         "high_needs_at": 16.0, "requests": 400, "absent_at": None, "unsettled_class": None}  # fmt: skip
+         "high_needs_at": 16.0, "requests": 400, "absent_at": None, "unsettled_class": None, "unjudged": None}  # fmt: skip
 GROWS = [{"by": "growth", "growth": 0.5}]
 
 
@@ -178,6 +178,11 @@ POINTS_OF = {
     "below, others unsettled": {"kind": "below", "missed_at": 1.0, "missed": GROWS, "low_needs": "unsettled", "unsettled_needs_s": 25.0},
     "unsettled": {"kind": "unsettled", "missed_at": 1.0, "unsettled": "empty"},
     "unjudged": {"kind": "unjudged", "missed_at": 1.0, "missed": [{"by": "ttft_p50_s", "limit_s": 1.0}]},
+    **{
+        f"unjudged, {why}": {"kind": "unjudged", "missed_at": 1.0, "missed": [{"by": "tpot_p50_s", "limit_s": 1.0}], "unjudged": why}
+        for why in capacity.UNJUDGED
+        if why
+    },
     "unknown": {"kind": "unknown"},
 }  # fmt: skip
 
@@ -285,7 +290,15 @@ def test_turning_points():
     snapshots.same("regions", [f"{name}: {turning_point(cell(name, point), name)}" for name in POINTS for point in TURNS])
 
 
-FILLED = {"deployment": "a", "axis": "concurrency", "cache_known": True, "measured": 20.0, "below": 16.0, "predicted": 15.7}
+FILLED = {
+    "deployment": "a",
+    "workload": "w",
+    "axis": "concurrency",
+    "cache_known": True,
+    "measured": 20.0,
+    "below": 16.0,
+    "predicted": 15.7,
+}
 
 
 @pytest.mark.parametrize(
@@ -293,7 +306,7 @@ FILLED = {"deployment": "a", "axis": "concurrency", "cache_known": True, "measur
     [
         ([{}], "The KV cache is full at 20 in flight, and not at 16 (15.7 predicted)"),
         ([{"below": None, "predicted": None}], "The KV cache is full at 20 in flight"),
-        ([{}, {"deployment": "b", "measured": 64.0, "predicted": 64.0}], "The KV cache is full at 20 and 64 in flight (15.7 and 64 predicted)"),
+        ([{}, {"deployment": "b", "measured": 64.0, "predicted": 64.0}], "The KV cache is full at 20 in flight on a and 64 on b (15.7 and 64 predicted)"),
         ([{"measured": None}], "No load filled the KV cache"),
         ([{}, {"deployment": "b", "measured": None}], None),
         ([{"cache_known": False}], None),
@@ -301,7 +314,8 @@ FILLED = {"deployment": "a", "axis": "concurrency", "cache_known": True, "measur
         ([{"deployment": name} for name in "abcdef"], None),
         # Of two workloads that which fills it first; the other is no reason for doubt.
         ([{"measured": 28.0}, {}, {"deployment": "b", "measured": 64.0}, {"deployment": "b", "measured": None}],
-         "The KV cache is full at 20 and 64 in flight (15.7 predicted)"),
+         "With w, the KV cache is full at 20 in flight on a and 64 on b (15.7 predicted)"),
+        ([{"measured": 28.0}, {}, {"deployment": "b", "workload": "v"}], None),  # they are first under different workloads
     ],
 )  # fmt: skip
 def test_the_title_names_the_loads_that_fill_the_cache(rows, title):

@@ -59,7 +59,8 @@ def operating_points(runs: pl.DataFrame, slos: Sequence[Slo], failed_share: floa
         - `c_max`, null unless found or above; `limit`, the middle of the posterior, and `low` and `high`, its 95 % interval, which may
           lie between levels; null where not established.
         - `missed_at`: the first level that misses, or of which the SLO was not measured, or that cannot be judged; `missed`: by what, a
-          list of `Miss`, null where nothing is; `highest` level; `runs` and `requests` at C_max.
+          list of `Miss`, null where nothing is; `unjudged`: why the SLO was not measured; `highest` level; `runs` and
+          `requests` at C_max.
         - `low_needs`, what would make the lower end as high as C_max: `longer` runs there, `low_needs_requests` in place of its
           `requests`, or more `rounds`; `unsettled` where no level meets and lower ones were not steady; null where it is.
           `high_needs`, what would establish the upper end: `levels` above `high_needs_at`, more `requests` there, or a steady state
@@ -93,9 +94,10 @@ def _point(valid: list[dict[str, Any]], slos: Sequence[Slo], failed_share: float
         return {"kind": "unknown"}
     loads = sorted({row["level"] for row in valid})
     for slo in slos:
-        at = next((load for load in loads if unmeasured([row for row in valid if row["level"] == load], slo)), None)
-        if at is not None:
-            return {"kind": "unjudged", "missed_at": at, "missed": [asdict(Miss(slo.column, slo.limit_s))]}
+        missing = (rows for load in loads if unmeasured(rows := [row for row in valid if row["level"] == load], slo))
+        if rows := next(missing, None):
+            missed = [asdict(Miss(slo.column, slo.limit_s))]
+            return {"kind": "unjudged", "missed_at": rows[0]["level"], "missed": missed, "unjudged": _why_none(rows, slo.metric)}
     levels, limit = judged_levels(valid, slos, failed_share)
     settled = [level for level in levels if level.unsettled is None]
     if not settled:
@@ -193,6 +195,21 @@ def rates_within(limits: Floats, settled: Sequence[Level]) -> Belief:
     share = np.divide(limits - loads[before], loads[after] - loads[before], out=np.zeros(len(limits)), where=after > before)
     there = curves[:, before] + share * (curves[:, after] - curves[:, before])
     return Belief(np.sort(np.maximum(np.maximum.accumulate(curves, axis=1)[:, before], there), axis=None))
+
+
+def _why_none(rows: Sequence[Mapping[str, Any]], metric: str) -> str | None:
+    """Why no answer of these runs has a latency; None where their rows do not say it."""
+    uncounted, unknown, held_back = (
+        sum(row.get(name) or 0 for row in rows) for name in ("uncounted_answers", "unknown_streamed", "held_back_answers")
+    )
+    reasons = {
+        "stream": not any(row.get("stream", True) for row in rows),
+        "held_back": held_back,
+        "hidden": metric == "tpot" and unknown > uncounted,
+        "uncounted": metric == "tpot" and uncounted,
+        "single": metric == "tpot" and all(row.get("output_tokens") == 1 for row in rows),
+    }
+    return next((name for name, applies in reasons.items() if applies), None)
 
 
 def _low_needs(meeting: Sequence[Level], low: float | None) -> dict[str, Any]:

@@ -28,6 +28,10 @@ from bench.study import Slo, applying
 DOUBT = 0.25
 _SESSIONS_WEIGHT = 6  # degrees of freedom that this counts for (Smyth 2004, as in drift.py); convention
 
+# degrees of freedom that `SPEEDS_DIFFER` counts for beside those of a single pair of runs; tuned: tests/test_capacity_rules.py, 95 %
+# intervals hold with noise of up to 10 %
+_PAIR_WEIGHT = 1
+
 
 @dataclass(frozen=True)
 class Unsettled:
@@ -176,9 +180,9 @@ def judged_levels(
     for load in sorted({row["level"] for row in valid}):
         levels.append(_level([row for row in valid if row["level"] == load], load, slos, failed_share, burst))
     settled = [level for level in levels if level.unsettled is None and not burst]
-    noise = _noise(settled)
+    noise = noise_of(settled)
     for level in settled:
-        level.rate, level.error = _rate(level.rows, level.load if rate else None, noise)
+        level.rate, level.error = rate_of(level.rows, level.load if rate else None, noise)
         level.offered = level.load if rate else 0.0
     runs = [row for level in levels if level.unsettled is None for row in level.rows]
     seen = observations(runs, slos, failed_share)
@@ -233,7 +237,7 @@ def _failed(row: Mapping[str, Any]) -> npt.NDArray[np.bool_]:
     return np.array([not x["ok"] for x in row["judged"]], dtype=bool)
 
 
-def _noise(levels: Sequence[Level]) -> float:
+def noise_of(levels: Sequence[Level]) -> float:
     """Half of the 95 % interval of a run's rate, as a share of it, from how far the runs of each level are from their mean, of all
     levels together: two runs show no interval by themselves. 0 where no level has several.
     """
@@ -243,14 +247,14 @@ def _noise(levels: Sequence[Level]) -> float:
         if len(rates) > 1 and rates.mean() > 0:
             squares += float(np.sum((rates / rates.mean() - 1) ** 2))
             freedom += len(rates) - 1
-    if freedom == 1:  # moderated as that of sessions is
-        squares, freedom = squares + _SESSIONS_WEIGHT * SPEEDS_DIFFER**2, freedom + _SESSIONS_WEIGHT
+    if freedom == 1:  # whose interval would be wider than anything that was measured
+        squares, freedom = squares + _PAIR_WEIGHT * SPEEDS_DIFFER**2, freedom + _PAIR_WEIGHT
     return student_t(freedom) * math.sqrt(squares / freedom) if freedom else 0.0
 
 
-def _rate(rows: Sequence[Mapping[str, Any]], offered: float | None, noise: float) -> tuple[float, float]:
+def rate_of(rows: Sequence[Mapping[str, Any]], offered: float | None, noise: float) -> tuple[float, float]:
     """Requests/s of a level, the mean of its runs and no more than it offered, and half of its 95 % interval. Args: noise: of a run, as
-    `_noise` has it.
+    `noise_of` has it.
     """
     rates = [row["steady_requests_per_s"] for row in rows]
     mean = float(np.mean(rates))

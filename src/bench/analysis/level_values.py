@@ -19,11 +19,17 @@ def level_value(column: str) -> pl.Expr:
     return pl.col(column).max() if column in _HIGHEST else pl.col(column).mean()
 
 
+def became_steady() -> pl.Expr:
+    """Whether a run has a steady window that is long enough."""
+    return pl.col("steady_from_s").is_not_null() & pl.col("steady_why").ne_missing("short")
+
+
 def level_values(runs: pl.DataFrame, columns: Sequence[str]) -> pl.DataFrame:
     """The values of each level that has a valid run.
 
-    A latency's percentile is that of all judged requests of the level's valid runs together, as SLOs are judged; a failed request is
-    slower than any limit, so it is infinite where that share of them failed. Without judged requests, and of all other quantities, it
+    A latency's percentile is that of all judged requests of the level's valid runs together, as SLOs are judged: without runs that did
+    not become steady beside others that did. A failed request is slower than any limit, so it is infinite where that share of them
+    failed. Without judged requests, and of all other quantities, it
     is the mean of the runs, or the highest of a peak.
 
     Args:
@@ -42,6 +48,8 @@ def level_values(runs: pl.DataFrame, columns: Sequence[str]) -> pl.DataFrame:
     latencies = {column: slo for column in columns if (slo := Slo.named(column))}
     if not latencies or not isinstance(runs.schema.get("judged"), pl.List):
         return levels
+    if {"steady_from_s", "steady_why"} <= set(runs.columns):
+        known = known.filter(became_steady() | ~became_steady().any().over(_KEYS))
     requests = known.select(*_KEYS, "judged").explode("judged").drop_nulls("judged").unnest("judged")
     pooled = requests.group_by(_KEYS).agg(_percentile(slo).alias(column) for column, slo in latencies.items())
     together = levels.join(pooled, on=_KEYS, how="left", maintain_order="left", suffix=_POOLED)

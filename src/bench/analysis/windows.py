@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import polars as pl
 
+from bench.analysis.level_values import became_steady
 from bench.records.classes import class_column, class_names
 from bench.records.columns import COLUMNS
 
@@ -64,8 +65,7 @@ def in_windows(table: pl.DataFrame) -> bool:
 
 def _with_window(tables: Sequence[pl.DataFrame], load: Sequence[str] = _LOAD) -> list[pl.DataFrame]:
     """The tables with `window`: whether a row's steady window stands for it."""
-    long_enough = pl.col("steady_from_s").is_not_null() & pl.col("steady_why").ne_missing("short")
-    valid = pl.concat([table.filter("valid").select(*load, window=long_enough) for table in tables])
+    valid = pl.concat([table.filter("valid").select(*load, window=became_steady()) for table in tables])
     loads = valid.group_by(load).agg(pl.col("window").all())
     return [
         table.join(loads, on=load, how="left", maintain_order="left").with_columns(

@@ -16,14 +16,14 @@ BURSTS = "A burst does not show what a continuous load would do: measure a close
 # By whether the server shows its KV cache.
 UNFILLED = {True: "no load filled the KV cache", False: "whether the KV cache was ever full is not known"}
 # Of a point, what only its words are made of.
-_SOURCES = ("unsettled", "low_needs_requests", "high_needs_at", "unsettled_needs_s", "unsettled_class")
+_SOURCES = ("unsettled", "low_needs_requests", "high_needs_at", "unsettled_needs_s", "unsettled_class", "unjudged")
 _C_MAX = {
     "unknown": "no valid run",
     "unsettled": "no steady state",
     "unsettled absent": "not known: {missed}",
-    "unjudged": "{missed}: no answer at {missed_at:g} has that latency",
-    "below": "below {missed_at:g}, the lowest level{judged_alone}",
-    "below close": "too close to tell at {missed_at:g}, the lowest level{judged_alone}",
+    "unjudged": "{missed}: no answer at {missed_load} has that latency{why}",
+    "below": "below {missed_load}, the lowest level{judged_alone}",
+    "below close": "too close to tell at {missed_load}, the lowest level{judged_alone}",
     "found": "{c_max:g} ({ends})",
     "above": "{c_max:g} or more ({ends})",
 }
@@ -37,10 +37,18 @@ _BEYOND = {  # where the limit lies above C_max, a level; by whether its upper e
     True: "the limit lies between {low:g} and {high:g}",
     False: "the limit lies above {low:g}; how far is not established",
 }
+# Why no answer has a latency, by its code.
+UNJUDGED = {
+    None: "",
+    "stream": ", as answers are not streamed",
+    "held_back": ", as something between the server and its client holds answers back",
+    "hidden": ", as some have fewer chunks than tokens, and how many a chunk carries is not known",
+    "uncounted": ", as the server does not count their tokens",
+    "single": ", as each has a single token",
+}
 _SUSTAINS = {
     "unknown": "No valid run, so its capacity is not known.",
-    "unjudged": "{c_max_text}. Answers that are not streamed have no TTFT, and those of a single token, or whose tokens the server "
-    "does not count, no TPOT.",
+    "unjudged": "{c_max_text}.",
     "unsettled": "No steady state, so its capacity is not known: at {at} {missed}.",
     "unsettled absent": "Its capacity is not known: at {at} {missed}.",
     "below": "No measured load is {shown}sustained: at {at}, the lowest, it {misses}.",
@@ -52,15 +60,15 @@ _SUSTAINS = {
 _LOW_NEEDS = {
     "unsettled": "At lower levels the load did not become steady: {longer}.",
     "unsettled absent": "At lower levels {longer}.",
-    "longer": "Longer runs at {c_max:g}, or more rounds, would show whether requests pile up there, and raise the lower end.",
-    "rounds": "{c_max:g} is too near its limit to be established: more rounds{levels} would {raise} the lower end.",
-    "requests": "{low_needs_requests:,.0f} requests or more at {c_max:g} ({requests:,.0f} were judged) would narrow it.",
+    "longer": "Longer runs at {at}, or more rounds, would show whether requests pile up there, and raise the lower end.",
+    "rounds": "A load of {at} is too near the limit to be established: more rounds{levels} would {raise} the lower end.",
+    "requests": "{low_needs_requests:,.0f} requests or more at {at} ({requests:,.0f} were judged) would narrow it.",
 }
 _CLOSE = 0.95  # lower end ÷ C_max beyond which no level between them helps; convention
 _HIGH_NEEDS = {
-    "unsettled": "The upper end is not known: at {high_needs_at:g}, {unsettled}.",
-    "levels": "Levels above {high_needs_at:g} would establish the upper end.",
-    "requests": "More requests at {high_needs_at:g}, or levels above it, would establish the upper end.",
+    "unsettled": "The upper end is not known: at {at}, {unsettled}.",
+    "levels": "Levels above {at} would establish the upper end.",
+    "requests": "More requests at {at}, or levels above it, would establish the upper end.",
 }
 
 
@@ -157,10 +165,15 @@ def _absent(point: Point) -> str:
     return " absent" if point["unsettled"] == "absent" else ""
 
 
-def c_max(point: Point) -> str:
-    """C_max with its bounds, such as `16 (at least 15, below 20)`."""
+def c_max(point: Point, *, bounds: bool = True) -> str:
+    """C_max with its bounds, such as `16 (at least 15, below 20)`. Args: bounds: False where a search says them."""
     kind = point["kind"]
+    if kind in ("found", "above") and not bounds:
+        return f"{point['c_max']:g} of those measured"
+    at = point["missed_at"]
     words = {
+        "missed_load": None if at is None else load_text(at, point["unit"]),
+        "why": UNJUDGED[point["unjudged"]],
         "missed": missed(point) if kind in ("unjudged", "unsettled") else None,
         "judged_alone": judged_alone(point) if kind == "below" else "",
     }
@@ -183,7 +196,8 @@ def low_needs(point: Point) -> str | None:
         words = {"longer": _unsettled(point) if kind != "unsettled" else _longer(point["unsettled_needs_s"])}
     if point["low_needs"] == "rounds":
         words = {"levels": _lower(point), "raise": "establish" if point["low"] is None else "raise"}
-    return _LOW_NEEDS[kind].format(**point, **words)
+    at = None if point["c_max"] is None else load_text(point["c_max"], point["unit"])
+    return _LOW_NEEDS[kind].format(**point, **words, at=at)
 
 
 def _lower(point: Point) -> str:
@@ -205,12 +219,12 @@ def high_needs(point: Point) -> str | None:
     if point["high_needs"] is None:
         return None
     why = _unsettled(point) if point["high_needs"] == "unsettled" else ""
-    return _HIGH_NEEDS[point["high_needs"]].format(**{**point, "unsettled": why})
+    return _HIGH_NEEDS[point["high_needs"]].format(unsettled=why, at=load_text(point["high_needs_at"], point["unit"]))
 
 
-def sustains(point: Point, *, burst: bool) -> str:
-    """A curve's capacity in a sentence or two."""
-    kind, words = point["kind"], {"c_max_text": c_max(point), "missed": missed(point)}
+def sustains(point: Point, *, burst: bool, bounds: bool = True) -> str:
+    """A curve's capacity in a sentence or two. Args: bounds: as of `c_max`."""
+    kind, words = point["kind"], {"c_max_text": c_max(point, bounds=bounds), "missed": missed(point)}
     if kind in ("unsettled", "below"):
         others = " others" if point["low_needs"] == "unsettled" else ""
         kind += others if kind == "below" else _absent(point)
@@ -249,7 +263,7 @@ def _left_out(point: Point) -> str:
     if point["absent_at"] is None or point["absent_at"] == point["high_needs_at"]:
         return ""
     text = unsettled_text(Unsettled("absent", request_class=point["absent_class"]))
-    return f"At {point['absent_at']:g}, {text}."
+    return f"At {load_text(point['absent_at'], point['unit'])}, {text}."
 
 
 def full_cache(saturation: Mapping[str, Any] | None) -> str:

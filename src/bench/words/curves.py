@@ -63,12 +63,17 @@ class Curve:
     @property
     def sustains(self) -> str:
         """Its capacity in a sentence."""
-        return capacity.sustains(self.point, burst=self.burst) if self.point else capacity.full_cache(self.saturation)
+        bounds = not self.searched
+        return (
+            capacity.sustains(self.point, burst=self.burst, bounds=bounds)
+            if self.point
+            else capacity.full_cache(self.saturation)
+        )
 
     @property
     def c_max(self) -> str:
-        """C_max with its bounds; empty where none was judged."""
-        return capacity.c_max(self.point) if self.point else ""
+        """C_max with its bounds, or without where a search has others; empty where none was judged."""
+        return capacity.c_max(self.point, bounds=not self.searched) if self.point else ""
 
     @property
     def sure(self) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from bench.analysis.saturation import fills_first
 from bench.axes import CONCURRENCY
-from bench.words.answer import Answer, by_advice, shortened
+from bench.words.answer import Answer, by_advice, listed, shortened
 from bench.words.capacity import UNFILLED
 from bench.words.loads import numbers_text
 from bench.words.regions import turning_point
@@ -17,7 +17,7 @@ from bench.words.templates import filled
 Row = Mapping[str, Any]
 _NAMED = 5  # most loads that a title names
 _PREDICTED = "[ ({predicted} predicted)]"
-_FULL = "the KV cache is full at {loads} in flight[, and not at {below:g}]" + _PREDICTED
+_FULL = "the KV cache is full at {loads}[, and not at {below:g}]" + _PREDICTED
 
 
 def answer(rows: Sequence[Row], *, several_workloads: bool, decided: bool, geometry: str) -> Answer:
@@ -50,7 +50,7 @@ def _name(row: Row, several: bool) -> str:
 def _cache(row: Row) -> str:
     if row["measured"] is None:
         return filled(UNFILLED[row["cache_known"]] + _PREDICTED, {"predicted": _three(row["predicted"])})
-    return filled(_FULL, {**row, "loads": f"{row['measured']:g}", "predicted": _three(row["predicted"])})
+    return filled(_FULL, {**row, "loads": f"{row['measured']:g} in flight", "predicted": _three(row["predicted"])})
 
 
 def _three(number: float | None) -> str | None:
@@ -60,7 +60,8 @@ def _three(number: float | None) -> str | None:
 def title(rows: Sequence[Row]) -> str | None:
     """The same of all deployments, as a title; None where a few words cannot say it.
 
-    Of several workloads of a deployment the one counts that fills the cache at the lowest level, as on the report's first screen.
+    Of several workloads of a deployment the one counts that fills the cache at the lowest level, as on the report's first screen; it is
+    named.
 
     Args:
         rows: of `bench.analysis.saturation`.
@@ -75,10 +76,18 @@ def title(rows: Sequence[Row]) -> str | None:
         return "No load filled the KV cache"
     if len(full) < len(first) or len(full) > _NAMED:
         return None
+    workloads = {row["workload"] for row in full} if len(counted) > len(full) else set()
+    if len(workloads) > 1:
+        return None
+    first_load, *others = (f"{row['measured']:g}" for row in full)
+    loads = f"{first_load} in flight"
+    if set(others) - {first_load}:
+        further = [f"{load} on {row['deployment']}" for load, row in zip(others, full[1:], strict=True)]
+        loads = listed([f"{loads} on {full[0]['deployment']}", *further])
     predicted = [row["predicted"] for row in full]
-    loads = {"loads": numbers_text([row["measured"] for row in full]), "below": full[0]["below"] if len(full) == 1 else None}
-    text = filled(_FULL, {**loads, "predicted": None if None in predicted else numbers_text(predicted)})
-    return text[0].upper() + text[1:]
+    numbers = {"loads": loads, "below": full[0]["below"] if len(full) == 1 else None}
+    text = filled(_FULL, {**numbers, "predicted": None if None in predicted else numbers_text(predicted)})
+    return f"With {workloads.pop()}, {text}" if workloads else text[0].upper() + text[1:]
 
 
 def _throughput(row: Row) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from bench.errors import count_text
 from bench.study import Decision
 from bench.words.answer import AGAIN, Answer, by_advice, in_line, listed, shortened
-from bench.words.capacity import BURSTS, c_max, first_missed, rate, too_close
+from bench.words.capacity import BURSTS, first_missed, rate, too_close
 from bench.words.curves import Curve, limits
 
 
@@ -103,10 +103,10 @@ def _in_short(curve: Curve) -> str:
 
 def _bounds(curve: Curve) -> str:
     assert curve.point
-    highest = f"C_max, the highest load {'within the SLOs' if curve.limit else 'that is sustained'}, is"
-    if curve.searched:
-        return f"{highest} {curve.point['c_max']:g} of those measured. " if curve.point["c_max"] is not None else ""
-    return f"{highest} {c_max(curve.point)}; "
+    if curve.searched and curve.point["c_max"] is None:
+        return ""
+    highest = f"C_max, the highest load {'within the SLOs' if curve.limit else 'that is sustained'} ({curve.point['unit']}), is"
+    return f"{highest} {curve.c_max}{'. ' if curve.searched else '; '}"
 
 
 def _lower_case(text: str) -> str:
