@@ -62,6 +62,24 @@ def test_where_replays_know_the_cause_is_what_brings_most(summary):
     assert remedy(found).startswith("More memory bandwidth")
 
 
+@pytest.mark.parametrize(
+    ("there", "said"),
+    [
+        ({"preemptions": 128.0}, "steps take too long; the KV cache is full too: 0.32 preemptions a request. Replayed with"),
+        ({"steady_kv_usage_queued": 256 / 272}, "steps take too long; the KV cache is full too: 12 requests wait on average. Replayed with"),
+        ({}, "steps take too long. Replayed with"),
+    ],
+)  # fmt: skip
+def test_a_full_cache_beside_another_cause_is_named(summary, there, said):
+    """A reader of the figure sees a full cache, a queue and preemptions, and was told of steps alone."""
+    rows = [{**row, **there} for row in ladder(summary, room=4)]
+    found, _ = cause(rows, TTFT, Relief(GAINS, tied=1), **FOUR_FIT, slots=64)
+    assert f"At 16 requests in flight, {said}" in why(found)
+    assert found.cause == "decode"
+    memory, _ = cause(rows, TTFT, Relief((GAINS[2], *GAINS[:2]), tied=1), **FOUR_FIT, slots=64)
+    assert (memory.cause, "too:" in why(memory)) == ("kv", False)
+
+
 def test_what_is_not_surely_apart_is_a_cause_alike(summary):
     found, _ = cause(ladder(summary, room=4), TTFT, Relief(GAINS, tied=2), slots=4)
     assert why(found).startswith("At 16 requests in flight, either steps take too long or prompts take too long to compute. ")

@@ -131,7 +131,7 @@ def test_single_loads_and_steps():
 
 def test_where_curves_saturate():
     """As many are sent as fit: 16 that fill the cache exactly do not wait; between two levels the prediction decides if it lies there."""
-    rows = [{"deployment": f"d{i}", "workload": "w", "predicted": predicted, "below": below, "measured": measured, "levels_apart": apart,
+    rows = [{"deployment": f"d{i}", "workload": "w", "axis": "concurrency", "predicted": predicted, "below": below, "measured": measured, "levels_apart": apart,
              "cache_known": i != 1, **cell("saturation", point)}
             for i, (point, predicted, below, measured, apart) in enumerate([
                 (TURNS[0], 16.0, 15.0, 16.0, 0), (TURNS[3], None, None, None, None), (TURNS[5], 42.7, 40.0, 50.0, 1), (TURNS[8], 10.0, 12.0, 16.0, None),

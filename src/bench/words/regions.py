@@ -34,19 +34,20 @@ _WHY = {
 }
 
 
-def turning_point(row: Row, name: Name) -> str:
+def turning_point(row: Row, name: Name, unit: str = "") -> str:
     """A point for a cell of a table, such as `48 (40 to 56), then it falls`, or why there is none.
 
     Args:
-        row: of `bench.analysis.regions` or `saturation`.
+        row: of `bench.analysis.regions` or `saturation`. unit: of the load, where nothing beside it says it.
     """
+    after = f" {unit}" if unit else ""
     kind, at, low, high = (row[f"{name}_{key}"] for key in ("kind", "at", "low", "high"))
     why = _why(row, name)
     if at is not None:
-        return f"{at:.3g} ({between_text(low, high) or 'no bounds'})" + (f", {why}" if why else "")
+        return f"{at:.3g}{after} ({between_text(low, high) or 'no bounds'})" + (f", {why}" if why else "")
     if low is None and high is None:
         return why
-    return f"{'at or below' if kind == 'below' else 'above'} {low if high is None else high:g} ({why})"
+    return f"{'at or below' if kind == 'below' else 'above'} {low if high is None else high:g}{after} ({why})"
 
 
 def _why(row: Row, name: Name) -> str:

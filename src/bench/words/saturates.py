@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from bench.analysis.saturation import fills_first
-from bench.axes import CONCURRENCY
+from bench.axes import AXES, CONCURRENCY
 from bench.words.answer import Answer, by_advice, listed, shortened
 from bench.words.capacity import UNFILLED
 from bench.words.loads import numbers_text
@@ -17,6 +17,7 @@ from bench.words.templates import filled
 Row = Mapping[str, Any]
 _NAMED = 5  # most loads that a title names
 _PREDICTED = "[ ({predicted} predicted)]"
+_UNFILLED = "[ ({predicted} in flight predicted)]"
 _FULL = "the KV cache is full at {loads}[, and not at {below:g}]" + _PREDICTED
 
 
@@ -49,7 +50,7 @@ def _name(row: Row, several: bool) -> str:
 
 def _cache(row: Row) -> str:
     if row["measured"] is None:
-        return filled(UNFILLED[row["cache_known"]] + _PREDICTED, {"predicted": _three(row["predicted"])})
+        return filled(UNFILLED[row["cache_known"]] + _UNFILLED, {"predicted": _three(row["predicted"])})
     return filled(_FULL, {**row, "loads": f"{row['measured']:g} in flight", "predicted": _three(row["predicted"])})
 
 
@@ -92,7 +93,7 @@ def title(rows: Sequence[Row]) -> str | None:
 
 def _throughput(row: Row) -> str:
     """Where throughput peaks or stops growing, or why that is not known."""
-    text = turning_point(row, "saturation")
+    text = turning_point(row, "saturation", AXES[row["axis"]].short)
     if row["saturation_at"] is not None:
         what = "peaks" if row["saturation_kind"] == "peak" else "stops growing"
         return f"throughput {what} at {text}"
