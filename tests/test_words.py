@@ -307,6 +307,7 @@ FILLED = {
         ([{}], "The KV cache is full at 20 in flight, and not at 16 (15.7 predicted)"),
         ([{"below": None, "predicted": None}], "The KV cache is full at 20 in flight"),
         ([{}, {"deployment": "b", "measured": 64.0, "predicted": 64.0}], "The KV cache is full at 20 in flight on a and 64 on b (15.7 and 64 predicted)"),
+        ([{}, {"deployment": "b"}], "The KV cache is full at 20 in flight on a and b (15.7 predicted)"),
         ([{"measured": None}], "No load filled the KV cache"),
         ([{}, {"deployment": "b", "measured": None}], None),
         ([{"cache_known": False}], None),

@@ -80,11 +80,14 @@ def title(rows: Sequence[Row]) -> str | None:
     workloads = {row["workload"] for row in full} if len(counted) > len(full) else set()
     if len(workloads) > 1:
         return None
-    first_load, *others = (f"{row['measured']:g}" for row in full)
-    loads = f"{first_load} in flight"
-    if set(others) - {first_load}:
-        further = [f"{load} on {row['deployment']}" for load, row in zip(others, full[1:], strict=True)]
-        loads = listed([f"{loads} on {full[0]['deployment']}", *further])
+    at = [f"{row['measured']:g}" for row in full]
+    names = [row["deployment"] for row in full]
+    loads = f"{at[0]} in flight"
+    if len(set(at)) > 1:
+        further = [f"{load} on {name}" for load, name in zip(at[1:], names[1:], strict=True)]
+        loads = listed([f"{loads} on {names[0]}", *further])
+    elif len(at) > 1:
+        loads += f" on {listed(names)}"
     predicted = [row["predicted"] for row in full]
     numbers = {"loads": loads, "below": full[0]["below"] if len(full) == 1 else None}
     text = filled(_FULL, {**numbers, "predicted": None if None in predicted else numbers_text(predicted)})
