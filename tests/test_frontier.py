@@ -172,6 +172,17 @@ def test_levels_that_miss_an_slo_are_no_candidates():
     assert {key for key, row in found.items() if row["unbeaten"] and row["established"]} == {("a", 1), ("a", 2), ("b", 4)}
 
 
+def test_a_level_that_is_too_close_to_tell_is_not_said_to_miss():
+    frame = limited_runs(0, requests=400, noise=0.01, start=0.0)
+    points = operating_points(frame, [SLO])
+    rows = points.to_dicts()
+    for row in rows:
+        row |= {"high": None, "missed": [{**miss, "close": True} for miss in row["missed"]]}
+    levels = trade_offs(frame, "tpot_p50_s", capacity=pl.DataFrame(rows, schema=points.schema))
+    within = {(row["deployment"], int(row["level"])): row["within"] for row in levels.iter_rows(named=True)}
+    assert (within["a", 2], within["a", 4], within["b", 8]) == (True, None, None)
+
+
 def test_what_is_established_under_an_slo_is_so():
     """At most 5 % of levels may be wrong, those that miss the SLO and those that fail among them."""
     goodness = {"tpot_p50_s": lambda key: UNDER[key][0], "ttft_p90_s": lambda key: -UNDER[key][2]}
