@@ -12,14 +12,15 @@ from bench.aggregate import aggregate
 from bench.figures import Results
 from bench.figures.registry import load_figure
 from bench.published import accelerators
+from bench.records.calibration import Calibration
 from bench.report import write_report
 from bench.report.answers import answers
 from bench.report.findings import curves
 from bench.report.headline import headline
 from bench.study import Decision
 from bench.study.config import Thresholds
+from tests.planted import calibrated, rate_row, searched, steady_row
 from tests.planted import frame as planted_frame
-from tests.planted import rate_row, searched, steady_row
 from tests.test_decisions import FULL, frame
 
 SLO = Decision(slo=["ttft_p99=1s"], peak_rps=100, price_per_hour=2, price_per_million_tokens=5)
@@ -294,3 +295,13 @@ def test_goodput_is_a_column_of_the_summary(tmp_path, summary):
             summary=tmp_path / "s.parquet", summary_csv=tmp_path / "s.csv", timeseries=tmp_path / "t.parquet",
         )  # fmt: skip
         assert pl.read_parquet(tmp_path / "s.parquet").select("goodput_requests_per_s", "slo_share").row(0) == told
+
+
+def test_where_the_time_goes_is_told_about_the_limit(tmp_path, summary):
+    """The lowest load misses, and the model predicts up to 14: no load above 4 was measured, and the limit lies below 1."""
+    results = study(summary, a={"levels": (1, 2, 4), "ttft_p99_s": [2.0] * 3, **SERVED})
+    (model,) = calibrated(results.runs).models
+    beyond = replace(model.predicted[-1], level=14.0)
+    known = replace(results, calibration=Calibration(models=(replace(model, predicted=(*model.predicted, beyond)),)))
+    write_report(tmp_path / "r.html", title="t", results=known, specs=[], facts=[])
+    assert re.findall(r"Where the time goes at ([^,]*),", (tmp_path / "r.html").read_text()) == ["1 request in flight"]
