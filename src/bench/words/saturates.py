@@ -81,13 +81,13 @@ def title(rows: Sequence[Row]) -> str | None:
     if len(workloads) > 1:
         return None
     at = [f"{row['measured']:g}" for row in full]
-    names = [row["deployment"] for row in full]
+    where = [row["deployment"] for row in full]
     loads = f"{at[0]} in flight"
     if len(set(at)) > 1:
-        further = [f"{load} on {name}" for load, name in zip(at[1:], names[1:], strict=True)]
-        loads = listed([f"{loads} on {names[0]}", *further])
+        further = [f"{load} on {name}" for load, name in zip(at[1:], where[1:], strict=True)]
+        loads = listed([f"{loads} on {where[0]}", *further])
     elif len(at) > 1:
-        loads += f" on {listed(names)}"
+        loads += f" on {listed(where)}"
     predicted = [row["predicted"] for row in full]
     numbers = {"loads": loads, "below": full[0]["below"] if len(full) == 1 else None}
     text = filled(_FULL, {**numbers, "predicted": None if None in predicted else numbers_text(predicted)})
