@@ -94,10 +94,15 @@ def _point(valid: list[dict[str, Any]], slos: Sequence[Slo], failed_share: float
         return {"kind": "unknown"}
     loads = sorted({row["level"] for row in valid})
     for slo in slos:
-        missing = (rows for load in loads if unmeasured(rows := [row for row in valid if row["level"] == load], slo))
-        if rows := next(missing, None):
+        levels_of = ([row for row in valid if row["level"] == load] for load in loads)
+        if rows := next((rows for rows in levels_of if unmeasured(rows, slo)), None):
             missed = [asdict(Miss(slo.column, slo.limit_s))]
-            return {"kind": "unjudged", "missed_at": rows[0]["level"], "missed": missed, "unjudged": _why_none(rows, slo.metric)}
+            return {
+                "kind": "unjudged",
+                "missed_at": rows[0]["level"],
+                "missed": missed,
+                "unjudged": _why_none(rows, slo.metric),
+            }
     levels, limit = judged_levels(valid, slos, failed_share)
     settled = [level for level in levels if level.unsettled is None]
     if not settled:
