@@ -1,6 +1,7 @@
 """A study on a SLURM cluster of two nodes: its jobs, and what may happen to them. The tests build on one another, in this order."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -132,6 +133,121 @@ def test_a_slice_is_not_a_gpu():
 def test_rows_of_nodes_that_differ_have_the_least_of_each():
     (part,) = partitions("gpu|up|infinite|64+|256000+|gpu:h100:4(S:0,1)|mixed|12\n")
     assert (part.cores, part.memory_mb, part.gpus, part.nodes) == (64, 256000, 4, 12)
+
+
+def row(name="gpu", available="up", limit="infinite", cores="64", memory="500000", gres="gpu:h100:4", state="idle", nodes="2"):
+    """A row of sinfo."""
+    return f"{name}|{available}|{limit}|{cores}|{memory}|{gres}|{state}|{nodes}\n"
+
+
+@pytest.mark.parametrize(
+    ("states", "up"),
+    [
+        ("idle mixed allocated allocated+ completing planned reserved blocked perfctrs cloud n/a", True),
+        ("idle~ idle# idle! idle% idle@ idle^ idle- mixed- mixed# allocated~ mixed^ planned~", True),  # back by themselves
+        ("power_down power_down~ powered_down powered_down~ powering_down% power_up# powering_up# reboot^ IDLE+CLOUD", True),
+        (
+            "inval inval* invalid_reg future futr future~ error unknown unk* down down* down~ down$ drained drained~ draining@",
+            False,
+        ),
+        ("drained* fail failing* maint maint* idle* idle$ mixed$ allocated* powering_up* idle~* DOWN+CLOUD", False),
+        ("IDLE+DRAIN IDLE+MAINTENANCE IDLE+NOT_RESPONDING IDLE+INVALID_REG", False),
+    ],
+)
+def test_nodes_are_up_that_a_job_may_get_without_anybody_s_help(states, up):
+    for state in states.split():
+        (part,) = partitions(row(state=state))
+        assert part.up == up, state
+        said = refusal(needs(), [part])
+        assert said == (None if up else f"partition gpu: its nodes are {state}"), state
+
+
+@pytest.mark.parametrize("available", ["down", "drain", "inact"])
+def test_a_partition_that_is_not_up_says_so(available):
+    assert refusal(needs(), partitions(row(available=available))) == f"partition gpu: its nodes are {available}"
+
+
+EMPTY = {"cores": "0", "memory": "0", "gres": "(null)", "state": "n/a", "nodes": "0"}
+
+
+@pytest.mark.parametrize(
+    ("rows", "wanted", "said", "partition"),
+    [
+        # Workers that start on demand: what they will have is not known.
+        ([row("slinky*", **EMPTY)], None, None, None),
+        ([row("slinky", **EMPTY)], "slinky", None, None),
+        ([row("slinky", **EMPTY), row("cpu*", gres="(null)")], "slinky,cpu", None, None),
+        ([row("slinky*", available="down", **EMPTY)], None, "partition slinky: its nodes are down", None),
+        # One that a job is not sent to is no reason to send it.
+        (
+            [row("cpu*", gres="(null)"), row("old", **EMPTY)],
+            None,
+            "partition cpu: 1 GPUs of type h100 needed, a node has 0; partition old: it has no node",
+            None,
+        ),
+        ([row("slinky*", **EMPTY), row("gpu")], None, None, "gpu"),
+        ([row("gpu*"), row("slinky", **EMPTY)], None, None, None),
+    ],
+)
+def test_a_partition_without_nodes_may_get_some(rows, wanted, said, partition):
+    known, asked = partitions("".join(rows)), needs(gpus=1, gpu_type="h100")
+    assert refusal(asked, known, wanted) == said
+    assert partition_for(asked, known) == partition
+
+
+@pytest.mark.parametrize(
+    ("gres", "gpus", "types"),
+    [
+        ("gpu:h100:4(S:0),gpu:h100:4(S:1)", 8, {"h100": 8}),
+        ("gpu:h100:2(S:0),gpu:a100:2,gpu:h100:1", 5, {"h100": 3, "a100": 2}),
+        ("gpu:h100:no_consume:4", 4, {"h100": 4}),
+        ("gpu:no_consume:4,nic:2", 4, {}),
+        ("gres:x:1,gpu:1K", 1024, {}),
+        ("gpu:h100:0", 0, {"h100": 0}),
+        ("(null)", 0, {}),
+        ("N/A", 0, {}),
+        ("", 0, {}),
+    ],
+)
+def test_gpus_of_one_type_count_together(gres, gpus, types):
+    (part,) = partitions(row(gres=gres))
+    assert (part.gpus, part.gpu_types) == (gpus, types)
+
+
+def test_nodes_of_one_type_in_several_rows_count_together():
+    known = partitions(
+        row() + row(state="mixed", nodes="1") + row(gres="gpu:h100:8", nodes="1") + row(state="inval", nodes="9")
+    )
+    for nodes, gpus, able in ((4, 4, True), (5, 4, False), (1, 8, True), (2, 8, False)):
+        assert (refusal(needs(nodes=nodes, gpus=gpus, gpu_type="h100"), known) is None) == able, (nodes, gpus)
+
+
+@pytest.mark.parametrize(
+    ("column", "text", "value"),
+    [
+        *(("limit", text, None) for text in ("infinite", "UNLIMITED", "n/a", "N/A", "INVALID", "soon", "", "1:2:3:4", "-1")),
+        *(("limit", text, m) for text, m in {"30:00": 30, "2:30:00": 150, "1-00:00:00": 1440, "2-12": 3600, "90": 90, "1-1:30": 1530}.items()),
+        *(("cores", text, None) for text in ("N/A", "n/a", "UNLIMITED", "", "many", "-1", "+")),
+        *(("cores", text, n) for text, n in {"64": 64, "1+": 1, "1K": 1024, "1K+": 1024, "1.5K": 1536, "64-128": 64, " 64 ": 64}.items()),
+        *(("memory", text, None) for text in ("N/A", "UNLIMITED", "(null)")),
+        *(("memory", text, n) for text, n in {"1+": 1, "512000+": 512_000, "1M": 2**20, "2T": 2 * 2**40}.items()),
+        *(("nodes", text, n) for text, n in {"1K": 1024, "N/A": 1, "0": 0, "12+": 12}.items()),
+    ],
+)  # fmt: skip
+def test_a_number_is_read_as_slurm_writes_it_and_an_odd_one_costs_itself(column, text, value):
+    cpu = row("cpu", gres="(null)")
+    part, other = partitions(row(**{column: text}) + "a banner of the site\n" + cpu)
+    name = {"limit": "minutes", "memory": "memory_mb"}.get(column, column)
+    assert getattr(part, name) == value
+    assert other == partitions(cpu)[0]
+    if value is None:  # which keeps no job away
+        assert refusal(needs(), [part]) is None
+
+
+@pytest.mark.parametrize("text", ["", "slurm_load_partitions: nothing\n", "gpu|up|1\n"])
+def test_what_is_no_partition_is_quoted(text):
+    with pytest.raises(BenchError, match="sinfo prints no partition, but '" + re.escape(text.strip())):
+        partitions(text)
 
 
 def programs(folder, monkeypatch, **scripts):
