@@ -13,6 +13,7 @@ from bench.errors import BenchError
 from bench.traffic.arrivals import windows
 from bench.traffic.describe import describe
 from bench.traffic.log import read_log
+from bench.traffic.moments import numbers_of
 from bench.words.traffic import arrival_rows, fit_rows, left_out_lines, unlike
 from tests.test_traffic import HEAD, arrivals, gamma, jsonl, planted, written
 
@@ -362,3 +363,17 @@ def test_equal_gaps_are_called_equal():
     assert fit_rows(found)[1][1] == "equal gaps"
     regular = dict(arrival_rows(describe(planted(gamma(30.0, 300, 1)))))
     assert regular["burstiness (shape of gamma gaps)"].startswith(("2", "3"))
+
+
+@pytest.mark.parametrize(("column", "failed"), [("error", 300), ("status", 0)])
+def test_many_different_messages_are_looked_at_together(tmp_path, monkeypatch, column, failed):
+    """A table made for each of a million takes minutes, and a line on each is no help."""
+    asked = []
+    monkeypatch.setattr("bench.traffic.log.numbers_of", lambda values: asked.append(values) or numbers_of(values))
+    lines = [f"{1_700_000_000 + i},5,6,{f'request {i} went to {i % 7}' if i % 2 else ''}" for i in range(600)]
+    file = written(tmp_path, f"timestamp,prompt_tokens,completion_tokens,{column}\n" + "\n".join(lines) + "\n")
+    log = read_log(file)
+    assert len(asked) < 10
+    assert sum(each.count for each in log.left_out) == failed
+    assert len(log.notes) < 10
+    assert any("Nor are 295 other values of status" in note for note in log.notes) == (column == "status")

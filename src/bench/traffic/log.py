@@ -50,6 +50,7 @@ _PHRASES = {status.phrase.lower(): status.value for status in HTTPStatus}
 _CODE = re.compile(r"(?:http\S*[ :])?(\d{3})(?:\.0)?\b")  # an HTTP status, alone or ahead of its words
 _ANSWERED = 200  # least HTTP status of an answer; source: RFC 9110, 15.3
 _FAILURES = 400  # least HTTP status of a failure; source: RFC 9110, 15.5
+_NAMED = 5  # most unknown statuses that are each named; convention
 _RESOLUTIONS = (60.0, 1.0, 0.1, 0.01, 1e-3)  # ticks that clocks of logs count in (s); convention
 _SAME_S = 2e-6  # within which a moment lies on such a clock (s); derived: a float of seconds since 1970 is off by 0.24 µs
 
@@ -311,13 +312,15 @@ def _failures(rows: Sequence[Row], columns: Sequence[str], notes: list[str]) -> 
 def _failed(values: Sequence[Any], column: str, notes: list[str]) -> npt.NDArray[np.bool_]:
     """Which rows say in a column that their request failed."""
     kind = column.rpartition(".")[2].lower()
-    words: dict[str, bool] = {}
-    for value in dict.fromkeys(map(_status, values)):
-        found = _says_failure(value, kind)
-        words[value] = bool(found)
-        if found is None:
-            notes.append(f"{column} {shown(value, 40)} is not known as a failure; its requests were counted as answered.")
-    return np.array([words[_status(value)] for value in values])
+    said = {text: _says_failure(text, kind) for text in dict.fromkeys(map(_status, values))}
+    unknown = [text for text, failed in said.items() if failed is None]
+    for text in unknown[:_NAMED]:
+        notes.append(f"{column} {shown(text, 40)} is not known as a failure; its requests were counted as answered.")
+    if len(unknown) > _NAMED:
+        notes.append(
+            f"Nor are {len(unknown) - _NAMED:,} other values of {column}; give the column of statuses with --columns status=NAME."
+        )
+    return np.array([bool(said[_status(value)]) for value in values])
 
 
 def _says_failure(text: str, kind: str) -> bool | None:
