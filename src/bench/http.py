@@ -17,8 +17,6 @@ import requests
 from requests.adapters import HTTPAdapter
 from urllib3.exceptions import DecodeError, HTTPError, ProtocolError, ReadTimeoutError
 
-from bench.errors import count_text, shown
-
 # A server must not fill the memory: neither with one answer, nor with one that never ends. Expositions of large servers have 0.1 MiB.
 MOST_BYTES, _MOST_S = 8 * 2**20, 60.0
 E = TypeVar("E", bound=BaseException)
@@ -213,12 +211,13 @@ def bounded(answer: requests.Response) -> requests.Response:
                 raise Oversized(f"{answer.url} has not ended its answer after {_MOST_S:g} s")
     except HTTPError as error:
         answer.close()
+        size = f"{len(content):,} byte{'s' * (len(content) != 1)}"
         if isinstance(error, ReadTimeoutError):
-            raise requests.ReadTimeout(f"its answer stopped after {count_text(len(content), 'byte')}, before its end") from None
+            raise requests.ReadTimeout(f"its answer stopped after {size}, before its end") from None
         if isinstance(error, DecodeError):
-            encoding = shown(answer.headers.get("Content-Encoding"))
+            encoding = repr(answer.headers.get("Content-Encoding"))[:60]
             raise Broken(f"its answer is not what Content-Encoding says, {encoding}") from None
-        raise Broken(f"its answer was cut off after {count_text(len(content), 'byte')}") from None
+        raise Broken(f"its answer was cut off after {size}") from None
     except Oversized:
         answer.close()
         raise
