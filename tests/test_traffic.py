@@ -350,7 +350,7 @@ def test_nothing_is_left_out_silently(tmp_path):
         ("status", "503 Service Unavailable", "200 OK"), ("status", "HTTP/1.1 429 Too Many Requests", "HTTP/1.1 200 OK"),
         ("status", "STATUS_CODE_ERROR", "STATUS_CODE_OK"), ("status", "Too Many Requests", "OK"), ("outcome", "timed out", "Completed"),
         ("response_status", "rate_limited", "SUCCEEDED"), ("status", "completed with errors", "completed without errors"),
-        ("status", "unsuccessful", "STATUS_CODE_UNSET"), ("status", "false", "-"),
+        ("status", "unsuccessful", "STATUS_CODE_UNSET"), ("state", "FAILED", "FINISHED"), ("cancelled", "true", "false"), ("errorCode", "429", "0"), ("status", "false", "-"),
     ],
 )  # fmt: skip
 def test_failures_by_any_sign(tmp_path, column, failed, fine):

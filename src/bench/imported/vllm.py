@@ -29,6 +29,10 @@ _DEFINITIONS = (
 _AT_ONCE_S, _EACH_S = 0.1, 0.01
 
 
+# How far the rate of so many gaps, as of a Poisson process, lies from that asked for, at most; derived: with odds of 1 to 150
+_OFF, _ENOUGH = 3.0, 7
+
+
 @dataclass(frozen=True)
 class _Result:
     """The keys that are read; times in seconds, reported ones in ms."""
@@ -100,7 +104,13 @@ def _load(result: _Result) -> tuple[str, str, float]:
     if not math.isinf(rate):
         if result.max_concurrency is not None:
             raise ValueError(f"max_concurrency is {result.max_concurrency}: a rate with such a cap is no load that is read")
-        return ("poisson" if result.burstiness in (None, 1.0) else "gamma"), "request_rate", rate
+        shape = result.burstiness or 1.0
+        sent = (count - 1) / (starts[-1] - starts[0]) if starts and starts[-1] > starts[0] else rate
+        if shape * (count - 1) >= _ENOUGH and not rate / _OFF < sent < rate * _OFF:
+            raise ValueError(
+                f"request_rate is {rate:g}, and start_times come at {sent:.3g} requests/s, which is no load that is read"
+            )
+        return ("poisson" if shape == 1 else "gamma"), "request_rate", rate
     most = min(result.max_concurrency or count, count)
     spread = starts[most - 1] - starts[0] if starts else 0.0
     if spread <= _AT_ONCE_S + _EACH_S * most:

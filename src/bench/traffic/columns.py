@@ -95,6 +95,12 @@ ROLES: dict[str, frozenset[str]] = {
             "error",
             "success",
             "outcome",
+            "state",
+            "cancelled",
+            "canceled",
+            "failed",
+            "errorcode",
+            "errormessage",
         )
     ),
     "end": frozenset(

@@ -311,7 +311,8 @@ def _failures(rows: Sequence[Row], columns: Sequence[str], notes: list[str]) -> 
 
 def _failed(values: Sequence[Any], column: str, notes: list[str]) -> npt.NDArray[np.bool_]:
     """Which rows say in a column that their request failed."""
-    kind = column.rpartition(".")[2].lower()
+    name = column.rpartition(".")[2].lower()
+    kind = "error" if name.startswith(("err", "cancel", "failed")) else name
     said = {text: _says_failure(text, kind) for text in dict.fromkeys(map(_status, values))}
     unknown = [text for text, failed in said.items() if failed is None]
     for text in unknown[:_NAMED]:
@@ -324,7 +325,7 @@ def _failed(values: Sequence[Any], column: str, notes: list[str]) -> npt.NDArray
 
 
 def _says_failure(text: str, kind: str) -> bool | None:
-    """Whether a cell says that its request failed; None where it is not known. Args: kind: the column's name."""
+    """Whether a cell says that its request failed; None where it is not known. Args: kind: the column's name, or `error`."""
     lower = text.lower()
     if lower in ("", "-") or (kind == "error" and lower in _NO_ERROR):
         return False
