@@ -320,6 +320,8 @@ def test_lists_longer_than_the_model_are_read_to_its_end():
     granite = CONFIGS["ibm-granite/granite-4.0-h-tiny"]["config"]
     by_another_name = {**granite, "layers_block_type": granite["layer_types"], "layer_types": None, "num_hidden_layers": 8}
     assert geometry_of(by_another_name).layers == 8
+    nas = CONFIGS["nvidia/Llama-3_3-Nemotron-Super-49B-v1"]["config"]
+    assert geometry_of({**nas, "num_hidden_layers": 40}).layers == 40
     gpt_oss = INPUTS["gpt_oss_120b"]
     assert geometry_of({**gpt_oss, "num_hidden_layers": 6}).layers == 6
 

@@ -50,7 +50,7 @@ _KINDS = (
         "mlp_layer_types",
         "hybrid_layer_pattern",
     ),
-    *("indexer_types", "index_topk_pattern", "moe_layer_freq", "no_rope_layers"),
+    *("indexer_types", "index_topk_pattern", "moe_layer_freq", "no_rope_layers", "block_configs"),
 )
 _AS_LLAMA = (
     "If its layers attend as a Llama's do, write a config.json of `model_type: llama` with its num_hidden_layers, hidden_size, "
