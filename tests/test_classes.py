@@ -259,7 +259,7 @@ def test_a_level_without_a_request_of_a_class_is_left_out_and_said_to_be(summary
     rows[0]["judged"] = judged("chat", 160, 0.1)
     found = c_max(rows, "rag.ttft_p90=1s")
     assert (found["kind"], found["c_max"], found["missed_at"]) == ("found", 4, 8)
-    assert "At 1, no request of rag was judged; raise num_requests or its share." in evidence(found)
+    assert "At 1 request in flight, no request of rag was judged; raise num_requests or its share." in evidence(found)
     why = "no request of rag was judged; raise num_requests or its share"
     below = c_max([rows[0], rows[3]], "rag.ttft_p90=1s")
     assert (below["kind"], low_needs(below)) == ("below", f"At lower levels {why}.")

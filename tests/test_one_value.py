@@ -274,12 +274,12 @@ def from_text(text, where) -> Iterator[Shown]:
             continue
         curve, rest = named.groups()
         for pattern, quantities in (
-            (rf"[Ss]ustains ({NUMBER}) requests/s at ({NUMBER})", ("usable_rps", "operate_at")),
-            (rf"requests/s at \S+ requests[^(]*\(({NUMBER}) to ({NUMBER}) at 95", ("usable_low", "usable_high")),
-            (rf"requests/s at \S+ requests[^(]*\(at least ({NUMBER}) at 95", ("usable_low",)),
+            (rf"[Ss]ustains ({NUMBER}) requests/s \([^)]*\) at ({NUMBER})", ("usable_rps", "operate_at")),
+            (rf"ustains {NUMBER} requests/s \(({NUMBER}) to ({NUMBER}) at 95", ("usable_low", "usable_high")),
+            (rf"ustains {NUMBER} requests/s \(at least ({NUMBER}) at 95", ("usable_low",)),
             (rf"takes ({NUMBER}) instances", ("instances",)),
             (rf"KV cache is full at ({NUMBER}) in flight", ("kv_full",)),
-            (rf"within the SLOs, is ({NUMBER})", ("c_max",)),
+            (rf"within the SLOs \([^)]*\), is ({NUMBER})", ("c_max",)),
             (rf"puts the limit at {NUMBER} in flight \(({NUMBER}) to ({NUMBER})", ("low", "last_within")),
         ):  # fmt: skip
             if found := re.search(pattern, rest):
@@ -287,7 +287,7 @@ def from_text(text, where) -> Iterator[Shown]:
                     Shown.text(curve, None, name, number, where)
                     for name, number in zip(quantities, found.groups(), strict=True)
                 )
-        if found := re.search(rf"C_max, the highest load within the SLOs, is {NUMBER}[^(;:]*\(([^)]*)\)", rest):
+        if found := re.search(rf"C_max, the highest load within the SLOs \([^)]*\), is {NUMBER}[^(;:]*\(([^)]*)\)", rest):
             yield from (each for each in c_max_of(curve, found[1], where) if each.quantity != "c_max")
         if found := re.search(rf"At ({NUMBER}) requests.*TTFT P90 ≤ 55 ms \(({NUMBER}) ms\)", rest):
             yield Shown.text(curve, float(found[1]), "missed", "1", where)
