@@ -264,10 +264,10 @@ def test_a_level_without_a_request_of_a_class_is_left_out_and_said_to_be(summary
     below = c_max([rows[0], rows[3]], "rag.ttft_p90=1s")
     assert (below["kind"], low_needs(below)) == ("below", f"At lower levels {why}.")
     above = c_max([rows[1], {**rows[0], "level": 4.0}], "rag.ttft_p90=1s")
-    assert (above["c_max"], high_needs(above)) == (2, f"The upper end is not known: at 4, {why}.")
+    assert (above["c_max"], high_needs(above)) == (2, f"The upper end is not known: at 4 requests in flight, {why}.")
     none = c_max(rows[:1], "rag.ttft_p90=1s")
     assert sustains(none, burst=False) == f"Its capacity is not known: at 1 request in flight {why}."
-    assert no_point(none) == f"at 1 {why}"
+    assert no_point(none) == f"at 1 request in flight {why}"
     assert with_texts(none)["c_max_text"] == f"not known: {why}"
 
 

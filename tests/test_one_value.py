@@ -496,7 +496,7 @@ def test_all_places_are_read(drawn):
     for each in shown:
         places[each.quantity].add(each.where)
     fewest = {
-        **{"c_max": 5, "low": 4, "high": 3, "usable_rps": 4, "usable_low": 4, "usable_high": 3, "instances": 4, "kv_full": 3},
+        **{"c_max": 5, "low": 3, "high": 2, "usable_rps": 4, "usable_low": 4, "usable_high": 3, "instances": 4, "kv_full": 3},
         **{
             "operate_at": 3,
             "throughput_tokens_per_s": 10,

@@ -263,10 +263,13 @@ def test_the_sensitivity_is_a_chart(tmp_path, curve, capsys):
         ("RESULTS --peak-rps 100 --usable-rps 3", "give one of them"),
         (
             "RESULTS --peak-rps 100 --slo ttft_p99=100ms",
-            "no measured load meets the SLOs: at 1 it misses TTFT P99 ≤ 100 ms (500 ms)",
+            "no measured load meets the SLOs: at 1 request in flight it misses TTFT P99 ≤ 100 ms (500 ms)",
         ),
         ("RESULTS --peak-rps 100 --slo ttft_p99=2s --workload chat", "the results have short"),
-        ("RESULTS --peak-rps 100 --slo tpot_p99=2s", "TPOT P99 ≤ 2 s cannot be judged: no answer at 1 request in flight has that latency"),
+        (
+            "RESULTS --peak-rps 100 --slo tpot_p99=2s",
+            "TPOT P99 ≤ 2 s cannot be judged: no answer at 1 request in flight has that latency",
+        ),
         ("RESULTS --peak-rps 100 --slo ttft_p99=2s --c-max 3", "--c-max belongs to --usable-rps"),
         ("RESULTS --peak-rps 100 --slo ttft_p99=2s --chart x.pdf", "its name ends in .svg, .png or .json"),
         ("--usable-rps 1 --peak-rps 100 --chart x.svg", "drawn from measured curves"),

@@ -9,7 +9,7 @@ from bench.errors import count_text
 from bench.shipped import BENCH
 from bench.words.answer import AGAIN
 from bench.words.capacity import c_max, first_missed, judged_alone, missed, shown_to_be
-from bench.words.loads import interval_text
+from bench.words.loads import interval_text, load_text
 from bench.words.templates import filled
 
 Fleet = Mapping[str, Any]
@@ -62,15 +62,16 @@ def meets(point: Mapping[str, Any]) -> str:
 
 def no_point(point: Mapping[str, Any]) -> str:
     """Why a curve has no operating point that a fleet could be sized by. Args: point: its row of `operating_points`."""
+    at = None if point["missed_at"] is None else load_text(point["missed_at"], point["unit"])
     match point["kind"]:
         case "below":
             which = f"load{judged_alone(point)}" if judged_alone(point) else "measured load"
             meets = "is shown to meet" if shown_to_be(point) else "meets"
-            return f"no {which} {meets} the SLOs: at {point['missed_at']:g} it {first_missed(point)}"
+            return f"no {which} {meets} the SLOs: at {at} it {first_missed(point)}"
         case "unsettled":
             if point["unsettled"] == "absent":
-                return f"at {point['missed_at']:g} {missed(point)}"
-            return f"no steady state: at {point['missed_at']:g} {missed(point)}"
+                return f"at {at} {missed(point)}"
+            return f"no steady state: at {at} {missed(point)}"
     return c_max(point)
 
 
