@@ -168,8 +168,8 @@ OPEN = {"arrival": "poisson", "prompt_tokens": 32, "output_tokens": 32}
     ("workload", "levels", "said"),
     [
         (OPEN | {"duration_s": 10.0}, [1e12], "study.ladders[0].request_rate: level 1e+12 of workloads.short is 1e+12 requests/s in a run, "
-         "and one client sends 100,000 at most. Lower the level"),
-        (OPEN | {"duration_s": 1000.0}, [1.0, 2000.0], "level 2000 of workloads.short is 2e+06 requests in a run, and one client sends "
+         "and a run of one client has 100,000 at most. Lower the level"),
+        (OPEN | {"duration_s": 1000.0}, [1.0, 2000.0], "level 2000 of workloads.short is 2e+06 requests in a run, and a run of one client has "
          "1,000,000 at most. Lower the level, num_requests, duration_s"),
         (OPEN | {"duration_s": 1e12}, [1.0], "workloads.short.duration_s is 1000000000000.0: it should be less than or equal to 2592000"),
         (OPEN | {"num_requests": 10**12}, [1.0], "workloads.short.num_requests is 1000000000000: it should be less than or equal to 1000000"),
@@ -199,7 +199,7 @@ def test_a_load_that_no_client_sends_is_refused_before_it_is_planned(content, wo
 def test_a_load_outside_of_a_study_has_the_same_bounds():
     workload = load_workload(OPEN | {"duration_s": 10.0}, source="test")
     assert workload.excess(1e4) is None
-    with pytest.raises(BenchError, match=r"1e\+12 requests/s in a run, and one client sends 100,000 at most"):
+    with pytest.raises(BenchError, match=r"1e\+12 requests/s in a run, and a run of one client has 100,000 at most"):
         schedule(workload, 1e12, "seed")
 
 

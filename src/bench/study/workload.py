@@ -405,7 +405,7 @@ class Workload(Strict):
             (seconds, MOST_S, "s", "num_requests, or raise the level"),
         ):
             if value > most:
-                return f"{value:.4g} {unit} in a run, and one client sends {most:,.0f} at most. Lower {remedy}."
+                return f"{value:.4g} {unit} in a run, and a run of one client has {most:,.0f} at most. Lower {remedy}."
         return None
 
     @property
