@@ -681,6 +681,13 @@ def test_more_load_than_brings_the_most_takes_nothing_from_the_rate():
     assert rates_within(np.array([2.0]), levels).interval == (4, 4)
 
 
+def test_no_rate_is_beyond_what_the_server_gave():
+    """Of 30/s it gave 19: a limit anywhere up to there is no rate of 28/s."""
+    levels = [Level(17.7, [], rate=17.6, error=1.0, offered=17.7), Level(30.0, [], rate=19.0, error=1.0, offered=30.0)]
+    low, high = rates_within(np.linspace(17.7, 30.0, 100), levels).interval
+    assert 16 < low < high < 20.5
+
+
 def test_97_percent_of_the_most_is_as_good(summary):
     assert point(curve(summary, [0.1] * 2, levels=(1, 2), rps=[3.89, 4.0]))["operate_at"] == 1
     assert point(curve(summary, [0.1] * 2, levels=(1, 2), rps=[3.87, 4.0]))["operate_at"] == 2
