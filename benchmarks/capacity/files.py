@@ -27,7 +27,7 @@ from benchmarks.capacity.fleet import Case
 from benchmarks.capacity.server import CUT, OK, REFUSED, Load, Trace, simulate
 from benchmarks.capacity.truth import long_run
 
-__all__ = ["write_study"]
+__all__ = ["simulated", "write_run", "write_study"]
 
 ROUNDS = 3
 _LADDER = (0.5, 0.75, 0.85, 0.9, 0.95, 1.0, 1.05, 1.12, 1.3)
@@ -53,10 +53,10 @@ def write_study(case: Case, folder: Path) -> None:
     clock = 0.0
     for position, run in enumerate(order):
         trend = 1 + case.trend * (0.5 - (position + 0.5) / len(order))  # it slows down
-        trace, load = _simulated(case, run, rounds[run.repeat - 1] * trend)
+        trace, load = simulated(case, run, rounds[run.repeat - 1] * trend)
         target = folder / "runs" / run.name
         target.mkdir(parents=True)
-        clock += _write_run(case, run, trace, load, target, _STARTED + timedelta(seconds=clock)) + _BETWEEN_S
+        clock += write_run(case, run, trace, load, target, _STARTED + timedelta(seconds=clock)) + _BETWEEN_S
     spec = plan.runs[0].deployment
     facts = DeploymentFacts(
         deployment=case.name, digest=spec.digest, engine_version=_version(case), managed=True, command=("true",), environment={},
@@ -135,7 +135,7 @@ def _length(case: Case) -> float:
     return 15 * case.limit.seconds if case.limit.seconds < 10 else 0.0
 
 
-def _simulated(case: Case, run: RunSpec, speed: float) -> tuple[Trace, Load]:
+def simulated(case: Case, run: RunSpec, speed: float) -> tuple[Trace, Load]:
     """The run, with its requests as the client would plan them."""
     planned = schedule(run.workload, run.level, run.schedule_seed)
     closed = run.workload.arrival == "closed"
@@ -150,7 +150,7 @@ def _simulated(case: Case, run: RunSpec, speed: float) -> tuple[Trace, Load]:
     return simulate(case.server, load, seed=seed, speed=speed, watch=True), load
 
 
-def _write_run(case: Case, run: RunSpec, trace: Trace, load: Load, folder: Path, started: datetime) -> float:
+def write_run(case: Case, run: RunSpec, trace: Trace, load: Load, folder: Path, started: datetime) -> float:
     """Its three files; the run's length (s)."""
     write_requests(_records(case, trace, load), folder / REQUESTS)
     scraped = case.withheld != "all"
