@@ -10,7 +10,7 @@ import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,9 @@ N = r"[\d,]*\.?\d+"
 SLO = rf"(?:TTFT|TPOT|E2E) P\d\d ≤ {N} (?:ms|s)"
 LOAD = rf"({N})(?: (?:requests?|conversations?|users?))?(?:/s| in flight)?"
 UNIT = r" ?(?:%|times|ms|s|in flight|requests? in flight|(?:requests?|conversations?|tokens|output tokens)/s|instances?|users|GPUs?|machines?)"
-_BEYOND_ALL = 1.25  # an end of an interval ÷ the highest rate that any run of the curve showed, from which it is beyond what can be
+_BEYOND_ALL = (
+    1.25  # an end of an interval ÷ the highest rate that any run of the curve showed, from which it is beyond what can be
+)
 _SAME = 1.05  # two rates, of which one is said to be no more than the other
 _FLAT = 1.15  # throughput beyond a load from which it is said to be flat
 _NO_MORE = 1.1  # upper end of a gain that is said to be none
@@ -99,6 +101,14 @@ def _met(claim: Claim, curve: Curve, wanted: bool = True) -> str | None:
     return None if missed or failed > 0.01 or grows or not curve.slos else f"at {level.load:g} every limit is met"
 
 
+def _beside_limit(claim: Claim, curve: Curve) -> str | None:
+    metric, at, value, said, limit, unit = claim.found.groups()
+    slo = slo_of(f"{metric} {at} ≤ {limit} {unit}")
+    levels = [level for load, level in curve.levels.items() if claim.load in (None, load)]
+    wrong = [level for level in levels if slo and level.meets(slo) is not None and level.meets(slo) is not (said == "within")]
+    return f"at {wrong[0].load:g} it is {'missed' if said == 'within' else 'met'}" if wrong and len(wrong) == len(levels) else None
+
+
 def _not_met(claim: Claim, curve: Curve) -> str | None:
     return _met(claim, curve, wanted=False)
 
@@ -110,12 +120,16 @@ def _burst_met(claim: Claim, curve: Curve) -> str | None:
 def _inside(claim: Claim, _: Curve) -> str | None:
     value, low, high = (number(claim.found[name].replace("−", "-").replace("+", "")) for name in ("value", "low", "high"))
     slack = 10 ** -len(claim.found["value"].partition(".")[2]) if "." in claim.found["value"] else 0.5 if value > 3 else 1e-9
-    return None if low - slack <= value <= high + slack and low <= high else f"{value:g} does not lie between {low:g} and {high:g}"
+    return (
+        None if low - slack <= value <= high + slack and low <= high else f"{value:g} does not lie between {low:g} and {high:g}"
+    )
 
 
 def _possible(claim: Claim, curve: Curve) -> str | None:
     names = ("throughput_requests_per_s", "steady_requests_per_s", "achieved_rate")
-    most = max((run[name] for level in curve.levels.values() for run in level.runs for name in names if run.get(name)), default=None)
+    most = max(
+        (run[name] for level in curve.levels.values() for run in level.runs for name in names if run.get(name)), default=None
+    )
     high = claim.group("high")
     if most is None or high <= _BEYOND_ALL * most:
         return None
@@ -126,8 +140,15 @@ def _no_more(claim: Claim, curve: Curve) -> str | None:
     words = {"KV memory": "kv", "bound on sequences": "sequences", "prompts computed twice": "prefill", "steps twice": "decode",
              "elsewhere": "interference"}  # fmt: skip
     gains = {each["resource"]: each for each in claim.study.gains.get((curve.deployment, curve.workload), ())}
-    wrong = [gains[name] for word, name in words.items() if word in claim.found[1] and name in gains and gains[name]["high"] > _NO_MORE]
-    return ", ".join(f"{each['resource']} gains {each['gain']:.3g} ({each['low']:.3g} to {each['high']:.3g})" for each in wrong) or None
+    wrong = [
+        gains[name]
+        for word, name in words.items()
+        if word in claim.found[1] and name in gains and gains[name]["high"] > _NO_MORE
+    ]
+    return (
+        ", ".join(f"{each['resource']} gains {each['gain']:.3g} ({each['low']:.3g} to {each['high']:.3g})" for each in wrong)
+        or None
+    )
 
 
 def _sustain_no_more(claim: Claim, curve: Curve) -> str | None:
@@ -135,7 +156,9 @@ def _sustain_no_more(claim: Claim, curve: Curve) -> str | None:
     at, most = claim.load, claim.group("most")
     if at not in rates:
         return None
-    more = [f"{rate:.3g} requests/s at {load:g}" for load, rate in rates.items() if at < load <= most and rate > _SAME * rates[at]]
+    more = [
+        f"{rate:.3g} requests/s at {load:g}" for load, rate in rates.items() if at < load <= most and rate > _SAME * rates[at]
+    ]
     return f"{rates[at]:.3g} requests/s at {at:g}, {', '.join(more)}" if more else None
 
 
@@ -164,21 +187,35 @@ def _end(claim: Claim, curve: Curve) -> str | None:
     load, which = claim.group(), claim.found[2]
     loads = [float(row["level"]) for row in curve.rows]
     judged = [each for each, level in curve.levels.items() if all((run["steady"] is not False) for run in level.runs)] or loads
-    ends = (min(loads), min(judged), min(curve.levels, default=0)) if which == "lowest" else (max(loads), max(judged), max(curve.levels, default=0))
+    ends = (
+        (min(loads), min(judged), min(curve.levels, default=0))
+        if which == "lowest"
+        else (max(loads), max(judged), max(curve.levels, default=0))
+    )
     searched = "tried" in claim.text
     return None if searched or load in ends else f"the {which} is {ends[0]:g}"
 
 
 def _peak(claim: Claim, curve: Curve) -> str | None:
-    rates = {load: level.values("throughput_tokens_per_s")[-1] for load, level in curve.levels.items() if level.values("throughput_tokens_per_s")}
+    rates = {
+        load: level.values("throughput_tokens_per_s")[-1]
+        for load, level in curve.levels.items()
+        if level.values("throughput_tokens_per_s")
+    }
     best = max(rates, key=lambda load: rates[load], default=None)
     here = curve.rate(claim.group())
-    return None if best is None or here is None or here >= 0.85 * rates[best] else f"{here:.3g} tokens/s there, {rates[best]:.3g} at {best:g}"
+    return (
+        None
+        if best is None or here is None or here >= 0.85 * rates[best]
+        else f"{here:.3g} tokens/s there, {rates[best]:.3g} at {best:g}"
+    )
 
 
 def _flat(claim: Claim, curve: Curve) -> str | None:
     here = curve.rate(claim.group())
-    beyond = [(level.values("throughput_tokens_per_s") or [0.0])[-1] for load, level in curve.levels.items() if load > claim.group()]
+    beyond = [
+        (level.values("throughput_tokens_per_s") or [0.0])[-1] for load, level in curve.levels.items() if load > claim.group()
+    ]
     if here is None or not beyond or max(beyond) <= _FLAT * here:
         return None
     return f"{here:.3g} tokens/s there, up to {max(beyond):.3g} beyond"
@@ -186,7 +223,11 @@ def _flat(claim: Claim, curve: Curve) -> str | None:
 
 def _falls(claim: Claim, curve: Curve) -> str | None:
     rates = [(level.values("throughput_tokens_per_s") or [0.0])[-1] for level in curve.levels.values()]
-    return None if len(rates) < 2 or rates[-1] < max(rates) else f"the highest load has the highest throughput, {rates[-1]:.3g} tokens/s"
+    return (
+        None
+        if len(rates) < 2 or rates[-1] < max(rates)
+        else f"the highest load has the highest throughput, {rates[-1]:.3g} tokens/s"
+    )
 
 
 def _full(claim: Claim, curve: Curve) -> str | None:
@@ -218,7 +259,11 @@ def _measured(claim: Claim, curve: Curve) -> str | None:
 
 
 def _cause(claim: Claim, curve: Curve) -> str | None:
-    load = claim.load if claim.load is not None else next((float(each) for each in re.findall(rf"burst of ({N})", claim.text)), None)
+    load = (
+        claim.load
+        if claim.load is not None
+        else next((float(each) for each in re.findall(rf"burst of ({N})", claim.text)), None)
+    )
     level = curve.levels.get(load) if load is not None else None
     if level is None or re.search(r"cache|preempt|memory is", claim.text.split("Replayed")[0]):
         return None
@@ -233,7 +278,7 @@ def _cause(claim: Claim, curve: Curve) -> str | None:
 
 def _instances(claim: Claim, _: Curve) -> str | None:
     peak, instances = claim.group("peak"), claim.group("instances")
-    rate = re.search(rf"({N}) requests/s at {N}", claim.text[: claim.found.start()])
+    rate = re.search(rf"[Ss]ustains ({N}) requests/s", claim.text[: claim.found.start()])
     if not rate:
         return None
     ends = [math.ceil(peak / (number(rate[1]) * (1 + sign * 0.006))) for sign in (1, -1)]
@@ -247,15 +292,18 @@ def _safety(claim: Claim, _: Curve) -> str | None:
 
 def _valid(claim: Claim, _: Curve) -> str | None:
     rows = list(claim.study.runs.values())
-    valid, words = sum(row["valid"] for row in rows), claim.found[0]
-    count = re.match(rf"({N}) of", words)
-    said = len(rows) if words.startswith("All") else 0 if words.startswith("None") else number(count[1]) if count else len(rows)
-    said = len(rows) - said if "invalid" in words else said
+    valid, (first, *_rest) = sum(row["valid"] for row in rows), map(number, re.findall(N, claim.found[0]))
+    said = 0 if claim.found[0].startswith("None") else first
+    said = len(rows) - said if "invalid" in claim.found[0] else said
     return None if said == valid else f"{valid} of {len(rows)} are valid"
 
 
 def _streamed(claim: Claim, curve: Curve) -> str | None:
-    return "every answer was streamed" if all(row["stream"] is not False for row in curve.rows) and any(row["stream"] for row in curve.rows) else None
+    return (
+        "every answer was streamed"
+        if all(row["stream"] is not False for row in curve.rows) and any(row["stream"] for row in curve.rows)
+        else None
+    )
 
 
 def _modelled(claim: Claim, curve: Curve) -> str | None:
@@ -265,7 +313,8 @@ def _modelled(claim: Claim, curve: Curve) -> str | None:
 # (kind, pattern, check). Groups: `at`, `most`, `below`: loads. The load of `missed` is named before it.
 CLAIMS: tuple[tuple[str, str, Check], ...] = (
     ("missed", SLO, _missed),
-    ("met", rf"[Ss]ustains {N} requests/s at (?P<at>{N})", _met),
+    ("met", rf"[Ss]ustains {N} requests/s(?: \([^)]*\))? at (?P<at>{N})", _met),
+    ("met", rf"(TTFT|TPOT|E2E) (P\d\d) ({N} (?:ms|s)) \((within|misses) its limit, ({N}) (ms|s)\)", _beside_limit),
     ("met", rf"[Cc]arries (?P<at>{N}) (?:in flight|requests?)", _met),
     ("met", rf"up to (?P<at>{N}) meet", _met),
     ("met", rf"[Aa] burst of (?P<at>{N})[^.]* meets the SLOs", _met),
@@ -274,9 +323,9 @@ CLAIMS: tuple[tuple[str, str, Check], ...] = (
     ("met", rf"\((?P<at>{N}) do not\)", _not_met),
     ("interval", rf"(?<![\w-])(?P<value>[+−-]?{N})(?:{UNIT}(?: at {N}{UNIT})?(?: at once)?)? \((?:95 %: )?(?P<low>[+−-]?{N}) to (?P<high>[+−-]?{N})", _inside),
     ("interval", rf"(?P<value>{N}) \((?:at least )(?P<low>{N}), below (?P<high>{N})\)", _inside),
-    ("interval", rf"{N} requests/s(?: at {LOAD})?[^(]{{0,24}} \({N} to (?P<high>{N})", _possible),
+    ("interval", rf"{N} requests/s(?: at {N}{UNIT})? \({N} to (?P<high>{N})", _possible),
     ("no more", r"((?:with|without) [^;.:]*?), no more", _no_more),
-    ("no more", rf"up to (?P<most>{N})[^.;]*? sustain no more", _sustain_no_more),
+    ("no more", rf"up to (?P<most>{N})[^.;]*? sustain (?:no|hardly) more", _sustain_no_more),
     ("agree", r"(?:throughput|KV cache|queue)[\w ,]* agree", _agree),
     ("best", rf"({N})(?: (?:requests?|conversations?|users?)?(?:/s| ?in flight)?)?,? (?:is )?the (lowest|highest)(?! rate| throughput)", _end),
     ("best", rf"(?:throughput is highest at|[Tt]hroughput peaks at|earns the most at) ({N})", _peak),
@@ -284,14 +333,14 @@ CLAIMS: tuple[tuple[str, str, Check], ...] = (
     ("flat", rf"({N}) \([^)]*\), then flat", _flat),
     ("flat", rf"({N}) \([^)]*\), then it falls", _falls),
     ("full", rf"full (?:at|from) (?P<at>{N})(?:(?: in flight)?(?:, and not at| \((?:and )?not(?: yet)? at|, not at) (?P<below>{N}))?", _full),
-    ("beyond", rf"\bat ({N}) (?:requests? in flight|in flight|requests?/s)", _measured),
+    ("beyond", rf"\b[Aa]t ({N}) (?:requests? in flight|in flight|requests?/s)", _measured),
     ("cause", r"prompts of other requests|prompts take too long|wait for the prefill|steps take too long", _cause),
     ("cause", r"not streamed have no", _streamed),
     ("count", rf"peak of (?P<peak>{N}) requests/s takes (?P<instances>{N}) instances?", _instances),
     ("count", rf"plan (?P<gpus>{N}) [^()]*\((?P<instances>{N}) instances, times the safety factor (?P<safety>{N})", _safety),
     ("count", r"(?:All \d+ runs are|None of the \d+ runs is|\d+ of \d+ runs are) (?:in)?valid", _valid),
 )  # fmt: skip
-_AT = re.compile(rf"(?:\b[Aa]t|burst of|\bin) ({N})(?! ms| s\b| %|\.\d| run)")
+_AT = re.compile(rf"(?:\b[Aa]t|burst of|\bin) ({N})(?!\d| ms| s\b| %|\.\d| run)")
 
 
 def check(folder: Path) -> Checked:
@@ -299,18 +348,32 @@ def check(folder: Path) -> Checked:
     study, outputs = Study(folder), read_outputs(folder)
     findings: dict[Finding, None] = {}
     claims: Counter[str] = Counter()
-    rows = [Text(table.where, f"{row[0]}: {head} {cell}") for table in outputs.tables for row in table.rows[1:] for head, cell in zip(table.heads, row, strict=False)]
-    cards = [Text(where, f"{deployment}: {what} {value}") for where, deployment, what, value in outputs.cards if where == "page"]
-    for text in (*outputs.texts, *rows, *cards):
+    rows = [
+        Text(table.where, f"{row[0]}: {head} {cell}")
+        for table in outputs.tables
+        for row in table.rows[1:]
+        for head, cell in zip(table.heads, row, strict=False)
+    ]
+    cards = [
+        Text(where, f"{deployment}: {what} {value}") for where, deployment, what, value in outputs.cards if where == "page"
+    ]
+    texts = [*outputs.texts, *rows, *cards]
+    for text in texts:
         for kind, finding in _of_text(study, text):
             claims[kind] += 1
             if finding:
                 findings[finding] = None
-    for kind, finding in (*_bold(study, outputs.tables), *_named(study, outputs), *_unsaid(study, outputs), *_ticks(outputs.panels), *_models(study, outputs.texts)):
+    for kind, finding in (
+        *_bold(study, outputs.tables),
+        *_named(study, outputs),
+        *_unsaid(study, outputs),
+        *_ticks(outputs.panels),
+        *_models(study, outputs.texts),
+    ):
         claims[kind] += 1
         if finding:
             findings[finding] = None
-    shown = list(_shown(study, outputs))
+    shown = list(_shown(study, outputs, texts))
     claims["one value"] += len(shown)
     findings |= dict.fromkeys(contradictions(shown))
     return Checked(list(findings), claims)
@@ -320,7 +383,9 @@ def _of_text(study: Study, text: Text) -> Iterator[tuple[str, Finding | None]]:
     for kind, pattern, wrong in CLAIMS:
         for found in re.finditer(pattern, text.text):
             before = text.text[: found.start()]
-            if kind == "missed" and not re.search(r"(?:miss(?:es|ed)?|too close to tell:)(?:(?!\. |within|is met with|meet).)*$", before):
+            if kind == "missed" and not re.search(
+                r"(?:miss(?:es|ed)?|too close to tell:)(?:(?!\. |within|is met with|meet).)*$", before
+            ):
                 continue
             position = found.end() if found[0].endswith("of ") else found.start()  # what it is of follows
             curves = study.curves_at(text.text, position, text.context)
@@ -347,25 +412,43 @@ def _bold(study: Study, tables: Sequence[Table]) -> Iterator[tuple[str, Finding 
                 slo = next((slo for text, slo in curve.slos.items() if text.startswith(head + " ")), None)
                 if level and slo and (met := level.meets(slo)) is not None:
                     wrong = met is not marked
-                    yield "met", Finding("met", table.where, f"{' '.join(cells[:2])}: {head} {cell}", f"is {'' if met else 'not '}within its limit") if wrong else None
+                    yield (
+                        "met",
+                        Finding(
+                            "met",
+                            table.where,
+                            f"{' '.join(cells[:2])}: {head} {cell}",
+                            f"is {'' if met else 'not '}within its limit",
+                        )
+                        if wrong
+                        else None,
+                    )
 
 
 def _named(study: Study, outputs: Outputs) -> Iterator[tuple[str, Finding | None]]:
     """A large number names its workload where its deployment has several, and its unit."""
     for where, deployment, what, value in outputs.cards:
         curves = next((curves for _, curves in study.mentions(f"{deployment} {what} {value}")), [])
-        named = deployment not in study.several or any(curve.workload in f"{what} {value}" for curve in curves) or " · " in deployment
+        named = (
+            deployment not in study.several
+            or any(curve.workload in f"{what} {value}" for curve in curves)
+            or " · " in deployment
+        )
         said = f"{deployment}: {what} {value}"
-        yield "named", None if named else Finding("named", where, said, f"{deployment} has several workloads, and the number names none")
+        yield (
+            "named",
+            None if named else Finding("named", where, said, f"{deployment} has several workloads, and the number names none"),
+        )
         unit = re.search(r"in flight|/s|instances?|GPUs?|machines?|USD|users|%|times", value)
         yield "unit", None if unit else Finding("unit", where, said, "the number has no unit")
     for text in outputs.texts:
-        if text.where != "page" or len(study.curves) == 1:
+        if text.where != "page":
             continue
-        if found := re.search(rf"[Ss]ustains {N} requests/s|it misses|KV cache is full at {N}", text.text):
+        found = re.search(rf"[Ss]ustains {N} requests/s|it misses|KV cache is full at {N}", text.text)
+        if found and len(study.curves) > 1:
             curves = study.curves_at(text.text, found.start(), text.context)
             yield "named", None if len(curves) == 1 else Finding("named", text.where, text.text[:200], "no curve is named")
-        if found := re.search(rf"\b[Aa]t {N}(?![\d.]| %)", text.text):
+        if re.search(rf"\b[Aa]t {N}(?![\d.]| %)", text.text):
             unit = re.search(r"in flight|requests?/s|users|a burst|conversations|times", text.text, re.IGNORECASE)
             yield "unit", None if unit else Finding("unit", text.where, text.text[:200], "the load has no unit")
 
@@ -373,7 +456,9 @@ def _named(study: Study, outputs: Outputs) -> Iterator[tuple[str, Finding | None
 def _unsaid(study: Study, outputs: Outputs) -> Iterator[tuple[str, Finding | None]]:
     """Of a curve whose every load misses a limit clearly, some sentence says that it misses it."""
     for curve in study.curves.values():
-        every = {text for each in study.curves.values() for text in each.slos} | {slo for text in outputs.texts for slo in re.findall(SLO, text.text)}
+        every = {text for each in study.curves.values() for text in each.slos} | {
+            slo for text in outputs.texts for slo in re.findall(SLO, text.text)
+        }
         for label in sorted(every):
             slo = slo_of(label)
             if slo is None or not curve.levels or (curve.slos and label not in curve.slos):
@@ -383,7 +468,17 @@ def _unsaid(study: Study, outputs: Outputs) -> Iterator[tuple[str, Finding | Non
             metric = label.partition(" ≤")[0]
             said = any(metric in text.text and re.search(r"miss|exceed|over the limit|above its limit|too slow", text.text)
                        and curve in study.curves_at(text.text, len(text.text), text.context) for text in outputs.texts)  # fmt: skip
-            yield "missed", None if said else Finding("missed", "page", f"{_name([curve])}: nothing says that it misses {label}", "every load that was measured misses it")
+            yield (
+                "missed",
+                None
+                if said
+                else Finding(
+                    "missed",
+                    "page",
+                    f"{_name([curve])}: nothing says that it misses {label}",
+                    "every load that was measured misses it",
+                ),
+            )
 
 
 def _ticks(panels: Sequence[Panel]) -> Iterator[tuple[str, Finding | None]]:
@@ -395,9 +490,16 @@ def _ticks(panels: Sequence[Panel]) -> Iterator[tuple[str, Finding | None]]:
         ticks = _default_ticks(loads[0], loads[-1], math.ceil(panel.width / 40)) if panel.ticks is None else panel.ticks
         scale: Callable[[float], float] = math.log if panel.log else float
         near = _NEAR * (scale(loads[-1]) - scale(loads[0]))
-        marked = [load for load in loads if any(tick > 0 and abs(scale(tick) - scale(load)) <= near or tick == load for tick in ticks)]
+        marked = [
+            load for load in loads if any(tick > 0 and abs(scale(tick) - scale(load)) <= near or tick == load for tick in ticks)
+        ]
         said = f"ticks at {', '.join(f'{tick:g}' for tick in ticks)}"
-        yield "ticks", None if len(marked) > 1 else Finding("ticks", panel.where, said, f"loads {', '.join(f'{load:g}' for load in loads)}")
+        yield (
+            "ticks",
+            None
+            if len(marked) > 1
+            else Finding("ticks", panel.where, said, f"loads {', '.join(f'{load:g}' for load in loads)}"),
+        )
 
 
 def _default_ticks(low: float, high: float, count: int) -> list[float]:
@@ -415,7 +517,12 @@ def _models(study: Study, texts: Sequence[Text]) -> Iterator[tuple[str, Finding 
         without = next((text for text in mine if "no model of this server" in text.text), None)
         by = next((text for text in mine if "by the calibrated model" in text.text), None)
         if without or by:
-            yield "model", Finding("model", by.where, by.text[:160], f"{_name([curve])}: {without.text[-120:]}") if without and by else None
+            yield (
+                "model",
+                Finding("model", by.where, by.text[:160], f"{_name([curve])}: {without.text[-120:]}")
+                if without and by
+                else None,
+            )
 
 
 # One quantity has one value
@@ -434,7 +541,9 @@ class Shown:
 
     @classmethod
     def exact(cls, curve: Curve, at: str | float | None, quantity: str, value: float, where: str) -> Shown:
-        return cls((curve.deployment, curve.workload), at, quantity, value - 1e-9 * abs(value), value + 1e-9 * abs(value), where)
+        return cls(
+            (curve.deployment, curve.workload), at, quantity, value - 1e-9 * abs(value), value + 1e-9 * abs(value), where
+        )
 
     @classmethod
     def text(cls, curve: Curve, at: str | float | None, quantity: str, text: str, where: str, factor: float = 1.0) -> Shown:
@@ -443,7 +552,14 @@ class Shown:
         half = 0.5 * 10.0**-decimals
         if not decimals and len(text.replace(",", "")) > 3:  # three digits of more
             half = 0.5 * 10.0 ** (math.floor(math.log10(value or 1)) - 2)
-        return cls((curve.deployment, curve.workload), at, quantity, (value - half) * factor - 1e-12, (value + half) * factor + 1e-12, where)
+        return cls(
+            (curve.deployment, curve.workload),
+            at,
+            quantity,
+            (value - half) * factor - 1e-12,
+            (value + half) * factor + 1e-12,
+            where,
+        )
 
 
 def contradictions(shown: Sequence[Shown]) -> Iterator[Finding]:
@@ -467,25 +583,36 @@ _OF_HEADS = {
 _OF_CURVE = ("c_max", "usable_rps", "usable_low", "usable_high", "operate_at", "kv_full", "queue", "instances")
 # Of a sentence of one curve: a pattern, and what its groups are.
 _SAID = (
-    (rf"[Ss]ustains ({N}) requests/s at ({N})", ("usable_rps", "operate_at")),
-    (rf"{N} requests/s at \S+ (?:requests? in flight|requests?/s) \(({N}) to ({N}) at 95", ("usable_low", "usable_high")),
+    (rf"[Ss]ustains ({N}) requests/s(?: \([^)]*\))? at ({N})", ("usable_rps", "operate_at")),
+    (rf"[Ss]ustains {N} requests/s(?: at \S+ (?:requests? in flight|requests?/s))? \(({N}) to ({N}) at 95", ("usable_low", "usable_high")),
     (rf"takes ({N}) instances", ("instances",)),
     (rf"KV cache is full at ({N})", ("kv_full",)),
     (rf"(?:within the SLOs, is|C_max is|meets the SLOs up to [a-z ]+) ({N})(?= \(| or more)", ("c_max",)),
     (rf"(?:C_max[^.;]* is|meets the SLOs up to [a-z ]+) {N}(?: or more)? \(at least ({N})(?:, below ({N}))?", ("low", "high")),
     (rf"(?:C_max[^.;]* is) {N}[^(]{{0,9}}\(the limit lies between ({N}) and ({N})", ("low", "high")),
     (rf"puts the limit at {N} in flight \(({N}) to ({N})", ("low", "last_within")),
+    (rf"puts the limit at {N} requests?/s \(({N}) to ({N})", ("low", "high")),
     (rf"sustains within .* ({N}) in flight \(({N}) to ({N})\)", ("limit", "low", "last_within")),
     (rf"throughput (?:stops growing|peaks) at ({N}) \(({N}) to ({N})", ("saturation_at", "saturation_low", "saturation_high")),
+    (rf"(?:equilibrium A\|B|proportional up to) ({N})[^(;]*\(({N}) to ({N})", ("equilibrium_at", "equilibrium_low", "equilibrium_high")),
+    (rf"(?:saturation B\|C|throughput (?:is flat from|peaks at)) ({N})[^(;]*\(({N}) to ({N})", ("saturation_at", "saturation_low", "saturation_high")),
     (rf"stops growing in proportion at ({N})[^(;]*\(({N}) to ({N})", ("equilibrium_at", "equilibrium_low", "equilibrium_high")),
 )  # fmt: skip
 
 
-def _shown(study: Study, outputs: Outputs) -> Iterator[Shown]:
+def _shown(study: Study, outputs: Outputs, texts: Sequence[Text]) -> Iterator[Shown]:
     for key, curve in study.curves.items():
-        for table, names in (("capacity", (*_OF_CURVE, "low", "high")), ("saturation", ("queue",)), ("regions", [f"{point}_{end}" for point in ("equilibrium", "saturation") for end in ("at", "low", "high")])):
+        for table, names in (
+            ("capacity", (*_OF_CURVE, "low", "high")),
+            ("saturation", ("queue",)),
+            ("regions", [f"{point}_{end}" for point in ("equilibrium", "saturation") for end in ("at", "low", "high")]),
+        ):
             row = study.tables[table].get(key, {})
-            yield from (Shown.exact(curve, None, name, row[name], f"{table}.parquet") for name in names if isinstance(row.get(name), int | float))
+            yield from (
+                Shown.exact(curve, None, name, row[name], f"{table}.parquet")
+                for name in names
+                if isinstance(row.get(name), int | float)
+            )
         full = study.tables["saturation"].get(key, {}).get("measured")
         if full is not None:
             yield Shown.exact(curve, None, "kv_full", full, "saturation.parquet")
@@ -497,11 +624,18 @@ def _shown(study: Study, outputs: Outputs) -> Iterator[Shown]:
                 for at in ("p50", "p90", "p95", "p99"):
                     for value in level.values(f"{metric}_{at}_s")[:1] if level.judged else ():
                         yield Shown.exact(curve, level.load, f"{metric}_{at}_s", value, "summary.parquet, all requests")
+            for column in ("throughput_requests_per_s", "throughput_tokens_per_s"):
+                if values := level.values(column):  # of whole runs or of steady windows
+                    ends = (
+                        Shown.exact(curve, level.load, column, min(values), "summary.parquet"),
+                        Shown.exact(curve, level.load, column, max(values), "summary.parquet"),
+                    )
+                    yield replace(ends[0], high=ends[1].high)
             if (usage := level.highest("kv_usage_peak")) is not None:
                 yield Shown.exact(curve, level.load, "kv_usage_peak", usage, "summary.parquet")
     for table in outputs.tables:
         yield from _of_table(study, table)
-    for text in outputs.texts:
+    for text in texts:
         yield from _of_sentence(study, text)
     for where, title, row in outputs.drawn:
         yield from _of_drawn(study, where, title, row)
@@ -521,7 +655,9 @@ def _of_table(study: Study, table: Table) -> Iterator[Shown]:
         if len(curves) != 1:
             continue
         at: str | float | None = run or (_first(cells[1]) if heads[1] == "load" else None)
-        if table.caption not in ("Every run", "Every level") and not table.caption.startswith(("What one instance", "A fleet", "Predicted and measured sat")):
+        if table.caption not in ("Every run", "Every level") and not table.caption.startswith(
+            ("What one instance", "A fleet", "Predicted and measured sat")
+        ):
             continue
         for head, cell in zip(heads, cells, strict=False):
             quantity = _OF_HEADS.get(head)
@@ -530,7 +666,11 @@ def _of_table(study: Study, table: Table) -> Iterator[Shown]:
                 factor = {"ms": 1e-3, "%": 1e-2}.get(found[2] or found[3] or "", 1.0)
                 yield Shown.text(curves[0], at, quantity, found[1], where, factor)
             if head.startswith("usable requests/s") and (ends := re.findall(N, cell)):
-                yield from (Shown.text(curves[0], None, name, each, where) for name, each in zip(("usable_rps", "usable_low", "usable_high"), ends, strict=False) if "not established" not in cell)
+                yield from (
+                    Shown.text(curves[0], None, name, each, where)
+                    for name, each in zip(("usable_rps", "usable_low", "usable_high"), ends, strict=False)
+                    if "not established" not in cell
+                )
 
 
 def _of_sentence(study: Study, text: Text) -> Iterator[Shown]:
@@ -538,20 +678,33 @@ def _of_sentence(study: Study, text: Text) -> Iterator[Shown]:
         for found in re.finditer(pattern, text.text):
             curves = study.curves_at(text.text, found.start(), text.context)
             if len(curves) == 1:
-                yield from (Shown.text(curves[0], None, name, each, text.where) for name, each in zip(quantities, found.groups(), strict=True) if each)
-    for found in re.finditer(rf"(TTFT|TPOT|E2E) (P\d\d)(?: ≤ {N} (?:ms|s)(?: is met[^(;]*)?)? \(({N}) (ms|s)(?: there)?\)", text.text):
+                yield from (
+                    Shown.text(curves[0], None, name, each, text.where)
+                    for name, each in zip(quantities, found.groups(), strict=True)
+                    if each
+                )
+    for found in re.finditer(
+        rf"(TTFT|TPOT|E2E) (P\d\d)(?: ≤ {N} (?:ms|s)(?: is met[^(;]*)?)? \(({N}) (ms|s)(?: there)?\)", text.text
+    ):
         loads, curves = _AT.findall(text.text[: found.start()]), study.curves_at(text.text, found.start(), text.context)
         if loads and len(curves) == 1 and number(loads[-1]) in curves[0].levels:
-            yield Shown.text(curves[0], number(loads[-1]), f"{found[1]}_{found[2]}_s".lower(), found[3], text.where, 1e-3 if found[4] == "ms" else 1.0)
+            yield Shown.text(
+                curves[0],
+                number(loads[-1]),
+                f"{found[1]}_{found[2]}_s".lower(),
+                found[3],
+                text.where,
+                1e-3 if found[4] == "ms" else 1.0,
+            )
 
 
 def _of_drawn(study: Study, where: str, title: str, row: dict[str, Any]) -> Iterator[Shown]:
     """A row of a figure: what stands in columns that are named as those of the summary, and in a few that are not."""
-    label = row.get("curve") or (f"{row['deployment']} · {row['workload']}" if "deployment" in row and "workload" in row else "")
+    label = f"{row['deployment']} · {row['workload']}" if {"deployment", "workload"} <= row.keys() else row.get("curve")
     curves = study.curves_at(str(label), 0) if label else []
     if len(curves) != 1 or row.get("valid") is False or "shared" in row:
         return
-    (curve,) = curves
+    curve = study.curves.get((row.get("deployment") or curves[0].deployment, curves[0].workload), curves[0])
     at = row.get("run") or row.get("level")
     known = set(curve.rows[0]) - {"level", "repeat"}
     if at is not None and "metric" not in row and "line" not in row:
@@ -567,12 +720,14 @@ def _of_drawn(study: Study, where: str, title: str, row: dict[str, Any]) -> Iter
             yield Shown.exact(curve, at, "tpot_p50_s", 1 / row["a_user"], where)
     if row.get("mark") == "C_max":
         yield Shown.exact(curve, None, "c_max", row["level"], where)
-    if row.get("point") in ("A|B", "B|C") and "second" not in title and "peak" not in title.lower():
+    if row.get("point") in ("A|B", "B|C") and where != "figure peak-throughput":  # which has those of another throughput too
         yield Shown.exact(curve, None, f"{'equilibrium' if row['point'] == 'A|B' else 'saturation'}_at", row["level"], where)
     limits = [slo[2] for slo in curve.slos.values()]
     if row.get("limit_s", limits[0] if limits else None) in limits and ("slo" in row or "limit_s" in row):
         names = ("c_max", "usable_rps", "usable_low", "usable_high", *(("low", "high") if "slo" in row else ()))
-        yield from (Shown.exact(curve, None, name, row[name], where) for name in names if isinstance(row.get(name), int | float))
+        yield from (
+            Shown.exact(curve, None, name, row[name], where) for name in names if isinstance(row.get(name), int | float)
+        )
 
 
 def _first(text: str) -> float | None:

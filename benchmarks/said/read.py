@@ -146,16 +146,22 @@ def _markdown(text: str, found: Outputs) -> None:
                 heading = line.lstrip("# ")
             if line:
                 found.texts.append(Text("report.md", line.lstrip("-# ").replace("**", ""), heading))
-        elif set("".join(cells)) <= set("-:"):
+        elif set("".join(cells)) <= set("-:|"):
             begun = True
         elif not begun:
             heads = cells
-            found.tables.append(Table("report.md", heading if "load" not in cells else "Every level", heads, [heads], [[False] * len(heads)]))
+            found.tables.append(
+                Table("report.md", heading if "load" not in cells else "Every level", heads, [heads], [[False] * len(heads)])
+            )
         else:
             found.tables[-1].rows.append([cell.replace("**", "") for cell in cells])
             found.tables[-1].bold.append([cell.startswith("**") for cell in cells])
             if heads[0] == "deployment" and "load" not in heads:
-                found.cards += (("report.md", cells[0], what, value.replace("**", "")) for what, value in zip(heads[1:], cells[1:], strict=False) if value != "–")
+                found.cards += (
+                    ("report.md", cells[0], what, value.replace("**", ""))
+                    for what, value in zip(heads[1:], cells[1:], strict=False)
+                    if value != "–"
+                )
 
 
 # Figures
@@ -198,7 +204,9 @@ def _panels(spec: dict[str, Any], datasets: dict[str, Any], where: str, above: d
     axes = [unit["encoding"]["x"] for unit in units if unit["encoding"].get("x", {}).get("field") in ("level", "load")]
     if not axes:
         return
-    rows = [row for unit in units if unit["encoding"].get("x") in axes for row in datasets.get(unit["data"], ()) if _measured(row)]
+    rows = [
+        row for unit in units if unit["encoding"].get("x") in axes for row in datasets.get(unit["data"], ()) if _measured(row)
+    ]
     fields = [value["field"] for value in (seen["facet"] or {}).values() if isinstance(value, dict)] if seen["facet"] else []
     fields = [seen["facet"]["field"]] if seen["facet"] and "field" in seen["facet"] else fields
     ticks = next((axis["axis"]["values"] for axis in axes if (axis.get("axis") or {}).get("values") is not None), None)
@@ -217,5 +225,5 @@ def _units(spec: dict[str, Any], seen: dict[str, Any]) -> Iterator[dict[str, Any
 
 
 def _measured(row: dict[str, Any]) -> bool:
-    """Whether a row is what was measured at a load: the rule of a prediction is not."""
-    return isinstance(row.get("level", row.get("load")), int | float) and "shared" not in row
+    """Whether a row is what was measured at a load: the rule of a prediction is not, nor a turning point."""
+    return isinstance(row.get("level", row.get("load")), int | float) and not row.keys() & {"shared", "point"}

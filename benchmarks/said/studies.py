@@ -39,7 +39,11 @@ from benchmarks.capacity.truth import Demand, Limit
 __all__ = ["KINDS", "make", "write_outputs"]
 
 _STARTED = datetime(2026, 1, 1, tzinfo=UTC)
-_CLOSED, _BURST, _RATES = (2, 5, 8, 12, 20), (1, 4, 8, 14, 24), (0.4, 0.7, 0.9, 1.1, 1.4)  # levels; rates are shares of the capacity
+_CLOSED, _BURST, _RATES = (
+    (2, 5, 8, 12, 20),
+    (1, 4, 8, 14, 24),
+    (0.4, 0.7, 0.9, 1.1, 1.4),
+)  # levels; rates are shares of the capacity
 _ARCHITECTURE = {"layers": 4, "hidden_size": 512, "heads": 4, "kv_heads": 4, "head_dim": 128, "intermediate_size": 1408,
                  "vocabulary": 1024, "context": 16384}  # fmt: skip
 _environment = cache(page._environment)  # templates are compiled once for all studies
@@ -93,7 +97,11 @@ def _drawn(kind: str, random: np.random.Generator) -> _Drawn:
             return _Drawn(servers, {(name, "short"): ("burst", _BURST) for name in servers}, repeats=1, peak=None)
         case "both":
             servers = {**one, "beta": _server(random)}
-            both = {(name, load): how for name in servers for load, how in (("chat", chat["alpha", "chat"]), ("short", ("burst", _BURST)))}
+            both = {
+                (name, load): how
+                for name in servers
+                for load, how in (("chat", chat["alpha", "chat"]), ("short", ("burst", _BURST)))
+            }
             return _Drawn(servers, both, repeats=1)
         case "settings":
             servers = {**one, "beta": _server(random, a_ms=server.a_ms, b_ms=server.b_ms, d_ms=server.d_ms, slots=6)}
@@ -101,7 +109,7 @@ def _drawn(kind: str, random: np.random.Generator) -> _Drawn:
         case "searched":
             return _Drawn(one, {("alpha", "chat"): ("closed", _CLOSED)}, planted={"search"})
         case "modelled":
-            return _Drawn(one, chat, planted={"model", "relief"})
+            return _Drawn(one, chat, planted={"model", *(["relief"] if random.random() < 0.5 else [])})
         case "relieved":
             servers = {**one, "beta": _server(random)}
             return _Drawn(servers, {(name, "chat"): ("closed", _CLOSED) for name in servers}, planted={"relief"})
@@ -147,8 +155,14 @@ def make(number: int, seed: int, folder: Path, *, figures: bool = True) -> str:
     slos = _slos(drawn, summaries)
     prices = {"price_per_hour": 2.0, "price_per_million_tokens": 1.0} if drawn.peak else {}
     decision = Decision(slo=slos, peak_rps=drawn.peak, **prices)
-    tables = {"summary": folder / "summary.parquet", "summary_csv": folder / "summary.csv", "timeseries": folder / "timeseries.parquet"}
-    launches, facts = ([folder / "deployments" / name / file for name in drawn.servers] for file in ("launch.json", "deployment.json"))
+    tables = {
+        "summary": folder / "summary.parquet",
+        "summary_csv": folder / "summary.csv",
+        "timeseries": folder / "timeseries.parquet",
+    }
+    launches, facts = (
+        [folder / "deployments" / name / file for name in drawn.servers] for file in ("launch.json", "deployment.json")
+    )
     aggregate(summaries, launches=launches, facts=facts, thresholds=Thresholds(), slos=decision.slos,
               baseline="alpha" if "baseline" in drawn.planted else None, **tables)  # fmt: skip
     results = Results.read(tables["summary"], tables["timeseries"], decision)
@@ -196,7 +210,12 @@ def _parsed(drawn: _Drawn, folder: Path, random: np.random.Generator) -> list[Pa
         clock += write_run(case, run, trace, load, target, _STARTED + timedelta(seconds=clock)) + 3.0
         if random.random() < drawn.late:
             _spoil(target / "run.json")
-        files = {"requests": "requests.parquet", "telemetry": "telemetry.parquet", "wide": "metrics.csv", "summary": "summary.json"}
+        files = {
+            "requests": "requests.parquet",
+            "telemetry": "telemetry.parquet",
+            "wide": "metrics.csv",
+            "summary": "summary.json",
+        }
         parse_run(target, **{key: target / file for key, file in files.items()})
         summaries.append(target / "summary.json")
     for name, server in drawn.servers.items():
@@ -223,7 +242,9 @@ def _config(drawn: _Drawn) -> dict[str, Any]:
         if arrival == "gamma":
             workloads[load]["burstiness"] = 0.5
         if arrival != "burst":
-            workloads[load]["num_requests"] = max(drawn.requests, *(int(2 * level) for level in levels if axis == "concurrency"), 0)
+            workloads[load]["num_requests"] = max(
+                drawn.requests, *(int(2 * level) for level in levels if axis == "concurrency"), 0
+            )
     return {
         "study": {"title": "planted", "ladders": ladders},
         "models": {"m": {"architecture": _ARCHITECTURE}},
@@ -242,7 +263,12 @@ def _case(drawn: _Drawn, run: RunSpec) -> Case:
 def _spoil(record: Path) -> None:
     """As if the client had been late."""
     content = json.loads(record.read_text())
-    content["client"] |= {"schedule_delay_p99_s": 0.8, "schedule_delay_max_s": 1.0, "loop_lag_p99_s": 0.8, "loop_lag_max_s": 1.0}
+    content["client"] |= {
+        "schedule_delay_p99_s": 0.8,
+        "schedule_delay_max_s": 1.0,
+        "loop_lag_p99_s": 0.8,
+        "loop_lag_max_s": 1.0,
+    }
     record.write_text(json.dumps(content))
 
 
@@ -296,6 +322,8 @@ def _models(runs: pl.DataFrame) -> Calibration:
     for (name,), group in runs.group_by("deployment", maintain_order=True):
         rows = group.filter("valid").select("run", "workload", "axis", "level", *METRICS).to_dicts()
         at = {(row["workload"], row["level"]): row for row in rows}
+        if rows:  # a load beyond the measured ones, as `calibrate` predicts it
+            at["beyond", 0.0] = {**rows[-1], "level": round(1.2 * rows[-1]["level"])}
         shares = {"median": {"queue": 0.25, "decode": 0.75}, "slowest": {"queue": 1.0}}
         predicted = [
             PredictedLoad(**{key: row[key] for key in ("workload", "axis", "level")}, kv_peak=0.5, waiting=0.0, preemptions=0.0, doubts=(),

@@ -123,7 +123,11 @@ class Study:
     def _table(self, name: str) -> dict[tuple[str, str], Row]:
         path = self.folder / "analysis" / f"{name}.parquet"
         rows = pl.read_parquet(path).to_dicts() if path.exists() else []
-        return {(row["deployment"], row["workload"]): row for row in rows if row.get("metric") in (None, "throughput_tokens_per_s") or name == "causes"}
+        return {
+            (row["deployment"], row["workload"]): row
+            for row in rows
+            if row.get("metric") in (None, "throughput_tokens_per_s") or name == "causes"
+        }
 
     def mentions(self, text: str) -> Iterator[tuple[int, list[Curve]]]:
         """Where a text names curves, and which; of a name of several curves, all of them."""
@@ -146,4 +150,6 @@ class Study:
         found = list(self.mentions(text))
         before = [curves for at, curves in found if at <= position]
         after = [curves for at, curves in found if at > position]
-        return (before[-1:] or after[:1] or [curves for _, curves in self.mentions(context)][-1:] or [list(self.curves.values())])[0]
+        return (
+            before[-1:] or after[:1] or [curves for _, curves in self.mentions(context)][-1:] or [list(self.curves.values())]
+        )[0]
