@@ -1,1 +1,1 @@
-"""What a study's outputs say against its own tables: a checker of rendered text and figures, and planted studies of all kinds for it."""
+"""What a study's outputs say against its own tables: a checker of text and figures, and planted studies for it."""

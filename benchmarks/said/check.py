@@ -1,7 +1,7 @@
 """The claims that a study's outputs make, held against its tables.
 
-A claim is found by the words and numbers that carry its meaning. When sentences are written anew, the patterns below are what changes:
-`CLAIMS` has one for each thing that is said, and a kind that no pattern finds any more is counted as zero.
+A claim is found by the words and numbers that carry its meaning: `CLAIMS` has a pattern for each thing that is said, and `_SAID` those
+of quantities that stand in several places. When sentences are written anew these change; a kind that none finds any more counts zero.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,19 +19,25 @@ from benchmarks.said.truth import Curve, Study, slo_of
 
 __all__ = ["KINDS", "Checked", "Finding", "check"]
 
+KINDS = ("missed", "met", "interval", "one value", "no more", "agree", "best", "flat", "full", "named", "unit", "beyond", "cause",
+         "model", "count", "ticks")  # fmt: skip
 N = r"[\d,]*\.?\d+"
-SLO = rf"(?:TTFT|TPOT|E2E) P\d\d ≤ {N} (?:ms|s)"
-LOAD = rf"({N})(?: (?:requests?|conversations?|users?))?(?:/s| in flight)?"
-UNIT = r" ?(?:%|times|ms|s|in flight|requests? in flight|(?:requests?|conversations?|tokens|output tokens)/s|instances?|users|GPUs?|machines?)"
-_BEYOND_ALL = (
-    1.25  # an end of an interval ÷ the highest rate that any run of the curve showed, from which it is beyond what can be
-)
-_SAME = 1.05  # two rates, of which one is said to be no more than the other
+_METRIC = r"(?:TTFT|TPOT|E2E) P\d\d"
+SLO = rf"{_METRIC} ≤ {N} (?:ms|s)"
+UNIT = r" ?(?:%|times|ms|s|(?:requests? )?in flight|(?:requests?|conversations?|(?:output )?tokens)/s|instances?|users|GPUs?|machines?)"
+_RATE, _TOKENS = "throughput_requests_per_s", "throughput_tokens_per_s"
+_BEYOND_ALL = 1.1  # upper end of a rate ÷ the highest that any run of the curve showed, from which it is beyond what can be
+_SAME = 1.05  # two rates, of which one is said to be hardly more than the other
 _FLAT = 1.15  # throughput beyond a load from which it is said to be flat
+_PEAK = 0.85  # throughput of a load that is said to have the highest, as a share of it
 _NO_MORE = 1.1  # upper end of a gain that is said to be none
 _NEAR = 0.03  # of an axis: how near to a load a tick counts as its own
-KINDS = ("missed", "met", "interval", "one value", "no more", "agree", "best", "flat", "full", "named", "unit", "beyond", "cause", "model",
-         "count", "ticks")  # fmt: skip
+# Table, the signal's name, and its place with the ends of its range.
+_SIGNALS = (
+    ("regions", "throughput", ("saturation_at", "saturation_low", "saturation_high")),
+    ("saturation", "KV cache", ("measured", "below", "measured")),
+    ("saturation", "queue", ("queue", "queue_below", "queue")),
+)
 
 
 @dataclass(frozen=True)
@@ -55,474 +61,374 @@ class Checked:
     claims: Counter[str]
 
 
-def number(text: str) -> float:
-    return float(text.replace(",", ""))
-
-
 @dataclass(frozen=True)
 class Claim:
-    """A claim that a pattern found. Attributes: load: the one that the words before it name. before: the words of its clause before it."""
+    """What a pattern found. Attributes: load: named last before it; None where none is."""
 
     found: re.Match[str]
-    curves: Sequence[Curve]
+    text: str
     load: float | None
     study: Study
-    text: str
 
-    def group(self, name: int | str = 1) -> float:
+    def number(self, name: str) -> float:
         return number(self.found[name])
 
 
-# What each pattern claims: what is wrong with it, of one curve; None where nothing is.
-Check = Callable[[Claim, Curve], str | None]
+Check = Callable[[Claim, Curve], str | None]  # what is wrong with a claim of a curve; None where nothing is
+Told = Iterator[tuple[str, Finding | None]]  # a claim's kind, and what is wrong with it
+
+
+def number(text: str) -> float:
+    return float(text.replace(",", "").replace("−", "-"))
 
 
 def _missed(claim: Claim, curve: Curve) -> str | None:
-    slo, load = slo_of(claim.found[0]), claim.load
-    level = curve.levels.get(load) if load is not None else None
-    if slo is None or level is None or (met := level.meets(slo)) is None:
+    """A limit behind "misses" is missed at the load before it; one that is too close to tell is met there."""
+    before, slo = claim.text[: claim.found.start()], slo_of(claim.found[0])
+    level = curve.levels.get(claim.load or -1.0)
+    if (
+        level is None
+        or slo is None
+        or level.meets(slo) is None
+        or level.meets(slo) is ("too close" in before.rpartition("miss")[2])
+    ):
         return None
-    beyond = level.beyond(slo[0], slo[2]) or 0.0
-    close = "too close" in claim.text[: claim.found.start()].rpartition("miss")[2]
-    if met is close:
-        return None
-    return f"at {load:g}, {100 * beyond:.1f} % of the requests fail or take longer: it is {'met' if met else 'missed'}"
-
-
-def _met(claim: Claim, curve: Curve, wanted: bool = True) -> str | None:
-    level = curve.levels.get(claim.group("at"))
-    if level is None:
-        return f"{curve.deployment} · {curve.workload} was not validly measured at {claim.group('at'):g}" if wanted else None
-    missed = [text for text, slo in curve.slos.items() if level.meets(slo) is False]
-    if wanted:
-        return f"at {level.load:g} it misses {', '.join(missed)}" if missed else None
-    failed = sum(not each["ok"] for each in level.judged) / max(1, len(level.judged))
-    grows = any((run["steady_growth"] or 0) > 0.01 for run in level.runs)
-    return None if missed or failed > 0.01 or grows or not curve.slos else f"at {level.load:g} every limit is met"
+    return f"at {claim.load:g}, {100 * (level.beyond(slo[0], slo[2]) or 0):.1f} % of the requests fail or take longer"
 
 
 def _beside_limit(claim: Claim, curve: Curve) -> str | None:
-    metric, at, value, said, limit, unit = claim.found.groups()
-    slo = slo_of(f"{metric} {at} ≤ {limit} {unit}")
-    levels = [level for load, level in curve.levels.items() if claim.load in (None, load)]
-    wrong = [level for level in levels if slo and level.meets(slo) is not None and level.meets(slo) is not (said == "within")]
-    return f"at {wrong[0].load:g} it is {'missed' if said == 'within' else 'met'}" if wrong and len(wrong) == len(levels) else None
+    slo = slo_of(f"{claim.found['label']} ≤ {claim.found['limit']}")
+    met = [level.meets(slo) for level in curve.levels.values() if slo]
+    return None if None in met or (claim.found["how"] == "within") in met else f"it is {'met' if met[0] else 'missed'}"
+
+
+def _met(claim: Claim, curve: Curve) -> str | None:
+    if "requests of" in claim.found[0] and "meet the SLOs" not in claim.text:
+        return None
+    level = curve.levels.get(claim.number("at"))
+    if level is None:
+        return f"{claim.found['at']} is no load with a valid run"
+    missed = [text for text, slo in curve.slos.items() if level.meets(slo) is False]
+    return f"at {level.load:g} it misses {', '.join(missed)}" if missed else None
 
 
 def _not_met(claim: Claim, curve: Curve) -> str | None:
-    return _met(claim, curve, wanted=False)
-
-
-def _burst_met(claim: Claim, curve: Curve) -> str | None:
-    return _met(claim, curve) if "meet the SLOs" in claim.text else None
+    level = curve.levels.get(claim.number("at"))
+    if level is None or not curve.slos or any(level.meets(slo) is False for slo in curve.slos.values()):
+        return None
+    failed = sum(not each["ok"] for each in level.judged) > 0.01 * len(level.judged)
+    return None if failed or any((run["steady_growth"] or 0) > 0.01 for run in level.runs) else "every limit is met there"
 
 
 def _inside(claim: Claim, _: Curve) -> str | None:
-    value, low, high = (number(claim.found[name].replace("−", "-").replace("+", "")) for name in ("value", "low", "high"))
-    slack = 10 ** -len(claim.found["value"].partition(".")[2]) if "." in claim.found["value"] else 0.5 if value > 3 else 1e-9
+    value, low, high = map(claim.number, ("value", "low", "high"))
+    slack = 10.0 ** -len(claim.found["value"].partition(".")[2]) if "." in claim.found["value"] else 0.5 if value > 3 else 1e-9
     return (
-        None if low - slack <= value <= high + slack and low <= high else f"{value:g} does not lie between {low:g} and {high:g}"
+        None if low <= high and low - slack <= value <= high + slack else f"{value:g} does not lie between {low:g} and {high:g}"
     )
 
 
 def _possible(claim: Claim, curve: Curve) -> str | None:
-    names = ("throughput_requests_per_s", "steady_requests_per_s", "achieved_rate")
-    most = max(
-        (run[name] for level in curve.levels.values() for run in level.runs for name in names if run.get(name)), default=None
-    )
-    high = claim.group("high")
-    if most is None or high <= _BEYOND_ALL * most:
-        return None
-    return f"no run of it gave more than {most:.3g} requests/s"
+    names = (_RATE, "steady_requests_per_s")
+    most = max((run[name] or 0 for level in curve.levels.values() for run in level.runs for name in names), default=math.inf)
+    return None if claim.number("high") <= _BEYOND_ALL * most else f"no run of it gave more than {most:.3g} requests/s"
 
 
 def _no_more(claim: Claim, curve: Curve) -> str | None:
-    words = {"KV memory": "kv", "bound on sequences": "sequences", "prompts computed twice": "prefill", "steps twice": "decode",
-             "elsewhere": "interference"}  # fmt: skip
-    gains = {each["resource"]: each for each in claim.study.gains.get((curve.deployment, curve.workload), ())}
-    wrong = [
-        gains[name]
-        for word, name in words.items()
-        if word in claim.found[1] and name in gains and gains[name]["high"] > _NO_MORE
-    ]
+    words = {"kv": "KV memory", "sequences": "bound on sequences", "prefill": "computed twice", "decode": "steps twice",
+             "interference": "elsewhere"}  # fmt: skip
+    gains = claim.study.gains.get((curve.deployment, curve.workload), ())
+    wrong = [each for each in gains if words[each["resource"]] in claim.found[0] and each["high"] > _NO_MORE]
     return (
         ", ".join(f"{each['resource']} gains {each['gain']:.3g} ({each['low']:.3g} to {each['high']:.3g})" for each in wrong)
         or None
     )
 
 
-def _sustain_no_more(claim: Claim, curve: Curve) -> str | None:
-    rates = {load: level.values("throughput_requests_per_s")[-1] for load, level in curve.levels.items()}
-    at, most = claim.load, claim.group("most")
-    if at not in rates:
-        return None
+def _hardly_more(claim: Claim, curve: Curve) -> str | None:
+    rates = curve.rates(_RATE)
+    here = rates.get(claim.load or -1.0)
     more = [
-        f"{rate:.3g} requests/s at {load:g}" for load, rate in rates.items() if at < load <= most and rate > _SAME * rates[at]
+        load
+        for load, rate in rates.items()
+        if here and (claim.load or 0) < load <= claim.number("most") and rate > _SAME * here
     ]
-    return f"{rates[at]:.3g} requests/s at {at:g}, {', '.join(more)}" if more else None
+    return f"{here:.3g} requests/s at {claim.load:g}, {rates[more[0]]:.3g} at {more[0]:g}" if more else None
 
 
 def _agree(claim: Claim, curve: Curve) -> str | None:
-    row = claim.study.tables["saturation"].get((curve.deployment, curve.workload), {})
-    points = claim.study.tables["regions"].get((curve.deployment, curve.workload), {})
-    ranges = {}  # at, low, high
-    if "throughput" in claim.found[0]:
-        ranges["throughput"] = tuple(points.get(f"saturation_{name}") for name in ("at", "low", "high"))
-    for word, at, below in (("KV cache", "measured", "below"), ("queue", "queue", "queue_below")):
-        if word in claim.found[0]:
-            ranges[word] = (row.get(at), row.get(below), row.get(at))
-    known = {name: each for name, each in ranges.items() if None not in each}
-    for i, (name, (at, low, high)) in enumerate(known.items()):
-        for other, (its, least, most) in list(known.items())[i + 1 :]:
-            alike = at == its if "throughput" not in known else least <= at <= most or low <= its <= high
-            if not alike and not max(low, least) < min(high, most):
-                return f"{name} at {at:.3g} ({low:g} to {high:g}), {other} at {its:.3g} ({least:g} to {most:g})"
-            if not alike and "throughput" in (name, other):
-                return f"{name} at {at:.3g} ({low:g} to {high:g}), {other} at {its:.3g} ({least:g} to {most:g}): neither lies in the other's range"
+    """Of two signals, one lies in the other's range; of two ranges between the same levels, they are the same."""
+    key, known = (curve.deployment, curve.workload), []
+    for table, word, names in _SIGNALS:
+        row = claim.study.tables[table].get(key, {})
+        if word in claim.found[0] and None not in (ends := [row.get(name) for name in names]):
+            known.append((word, *ends))
+    for i, (one, at, low, high) in enumerate(known):
+        for other, its, least, most in known[i + 1 :]:
+            if not (least < at <= most or low < its <= high):
+                return f"{one} at {at:.3g} ({low:g} to {high:g}), {other} at {its:.3g} ({least:g} to {most:g})"
     return None
 
 
 def _end(claim: Claim, curve: Curve) -> str | None:
-    """The lowest or highest load; those that no valid run has, or that cannot be judged, may be left out."""
-    load, which = claim.group(), claim.found[2]
-    loads = [float(row["level"]) for row in curve.rows]
-    judged = [each for each, level in curve.levels.items() if all((run["steady"] is not False) for run in level.runs)] or loads
-    ends = (
-        (min(loads), min(judged), min(curve.levels, default=0))
-        if which == "lowest"
-        else (max(loads), max(judged), max(curve.levels, default=0))
-    )
-    searched = "tried" in claim.text
-    return None if searched or load in ends else f"the {which} is {ends[0]:g}"
+    """The lowest or the highest load, of all, or of those that are valid, or can be judged."""
+    which = min if claim.found["end"] == "lowest" else max
+    steady = [load for load, level in curve.levels.items() if all(run["steady"] is not False for run in level.runs)]
+    ends = {which(loads) for loads in ([float(row["level"]) for row in curve.rows], curve.levels, steady) if loads}
+    return None if "tried" in claim.text or claim.number("at") in ends else f"that is {max(ends):g}"
 
 
 def _peak(claim: Claim, curve: Curve) -> str | None:
-    rates = {
-        load: level.values("throughput_tokens_per_s")[-1]
-        for load, level in curve.levels.items()
-        if level.values("throughput_tokens_per_s")
-    }
-    best = max(rates, key=lambda load: rates[load], default=None)
-    here = curve.rate(claim.group())
-    return (
-        None
-        if best is None or here is None or here >= 0.85 * rates[best]
-        else f"{here:.3g} tokens/s there, {rates[best]:.3g} at {best:g}"
-    )
+    best, here = max(curve.rates(_TOKENS).values(), default=0.0), curve.rate(claim.number("at"))
+    return None if here is None or here >= _PEAK * best else f"{here:.3g} tokens/s there, {best:.3g} at the best load"
 
 
 def _flat(claim: Claim, curve: Curve) -> str | None:
-    here = curve.rate(claim.group())
-    beyond = [
-        (level.values("throughput_tokens_per_s") or [0.0])[-1] for load, level in curve.levels.items() if load > claim.group()
-    ]
-    if here is None or not beyond or max(beyond) <= _FLAT * here:
-        return None
-    return f"{here:.3g} tokens/s there, up to {max(beyond):.3g} beyond"
-
-
-def _falls(claim: Claim, curve: Curve) -> str | None:
-    rates = [(level.values("throughput_tokens_per_s") or [0.0])[-1] for level in curve.levels.values()]
-    return (
-        None
-        if len(rates) < 2 or rates[-1] < max(rates)
-        else f"the highest load has the highest throughput, {rates[-1]:.3g} tokens/s"
+    here, most = (
+        curve.rate(claim.number("at")),
+        max((rate for load, rate in curve.rates(_TOKENS).items() if load > claim.number("at")), default=0),
     )
+    return None if here is None or most <= _FLAT * here else f"{here:.3g} tokens/s there, up to {most:.3g} beyond"
+
+
+def _falls(_: Claim, curve: Curve) -> str | None:
+    rates = list(curve.rates(_TOKENS).values())
+    return None if len(rates) < 2 or rates[-1] < max(rates) else "the highest load has the highest throughput"
 
 
 def _full(claim: Claim, curve: Curve) -> str | None:
-    at, below = claim.group("at"), claim.found.groupdict().get("below")
-    level = curve.levels.get(at)
-    if level is None:  # the server's own counts stand where the client's latencies do not
-        rows = [row for row in curve.rows if row["level"] == at and row["counts_valid"]]
-    else:
-        rows = level.runs
-    if not rows:
-        return f"{curve.deployment} · {curve.workload} was not validly measured at {at:g}"
-    for row in rows:
-        if (row["kv_usage_peak"] or 0) < 0.8 and not row["preemptions"] and not row["waiting_peak"]:
-            return f"{row['run']} had {100 * (row['kv_usage_peak'] or 0):.0f} % in use, and nothing preempted or waiting"
-    if below is None:
-        return None
-    under = [row for row in curve.rows if row["level"] == number(below) and row["counts_valid"]]
-    if under and all((row["kv_usage_peak"] or 0) >= 0.99 or row["preemptions"] for row in under):
-        return f"it was full at {below} too"
-    return None if number(below) < at else f"{below} is not below {at:g}"
-
-
-def _measured(claim: Claim, curve: Curve) -> str | None:
-    load = claim.group()
-    beyond = load > curve.highest * (1 + 1e-9)
-    if not beyond or re.search(r"predict|replay|limit is|peak of|search", claim.text):
-        return None
-    return f"{curve.deployment} · {curve.workload} was measured up to {curve.highest:g}"
-
-
-def _cause(claim: Claim, curve: Curve) -> str | None:
-    load = (
-        claim.load
-        if claim.load is not None
-        else next((float(each) for each in re.findall(rf"burst of ({N})", claim.text)), None)
+    at, below = claim.number("at"), claim.found.groupdict().get("below")
+    here, under = (
+        [row for row in curve.rows if row["level"] == load and row["counts_valid"]] for load in (at, number(below or "-1"))
     )
-    level = curve.levels.get(load) if load is not None else None
-    if level is None or re.search(r"cache|preempt|memory is", claim.text.split("Replayed")[0]):
-        return None
-    runs = level.runs
-    full = all((run["kv_usage_peak"] or 0) >= 0.95 for run in runs)
-    preempted = sum((run["preemptions"] or 0) for run in runs) / max(1, sum(run["requests"] for run in runs))
-    waits = min((run["waiting_standing"] or 0) for run in runs)
-    if full and preempted > 0.1 and waits >= 1:
-        return f"the KV cache was full, {100 * preempted:.0f} % of the requests were preempted, {waits:.0f} waited all the time"
-    return None
-
-
-def _instances(claim: Claim, _: Curve) -> str | None:
-    peak, instances = claim.group("peak"), claim.group("instances")
-    rate = re.search(rf"[Ss]ustains ({N}) requests/s", claim.text[: claim.found.start()])
-    if not rate:
-        return None
-    ends = [math.ceil(peak / (number(rate[1]) * (1 + sign * 0.006))) for sign in (1, -1)]
-    return None if ends[0] <= instances <= ends[1] else f"{peak:g} ÷ {rate[1]} requests/s takes {ends[0]}"
-
-
-def _safety(claim: Claim, _: Curve) -> str | None:
-    wanted = math.ceil(claim.group("instances") * claim.group("safety") - 1e-9)
-    return None if claim.group("gpus") % wanted == 0 else f"{claim.found['instances']} × {claim.found['safety']} is {wanted}"
-
-
-def _valid(claim: Claim, _: Curve) -> str | None:
-    rows = list(claim.study.runs.values())
-    valid, (first, *_rest) = sum(row["valid"] for row in rows), map(number, re.findall(N, claim.found[0]))
-    said = 0 if claim.found[0].startswith("None") else first
-    said = len(rows) - said if "invalid" in claim.found[0] else said
-    return None if said == valid else f"{valid} of {len(rows)} are valid"
-
-
-def _streamed(claim: Claim, curve: Curve) -> str | None:
+    if not here or any(
+        (row["kv_usage_peak"] or 0) < 0.8 and not row["preemptions"] and not row["waiting_peak"] for row in here
+    ):
+        return (
+            f"at {at:g} {100 * (here[0]['kv_usage_peak'] or 0):.0f} % were in use"
+            if here
+            else f"{at:g} is no load with a valid run"
+        )
     return (
-        "every answer was streamed"
-        if all(row["stream"] is not False for row in curve.rows) and any(row["stream"] for row in curve.rows)
+        f"at {below} it was full too"
+        if under and all((row["kv_usage_peak"] or 0) >= 0.99 or row["preemptions"] for row in under)
         else None
     )
 
 
-def _modelled(claim: Claim, curve: Curve) -> str | None:
-    return None
+def _geometry(claim: Claim, _: Curve) -> str | None:
+    """On how many of the curves that show it: with a level below that has room."""
+    rows = [
+        row
+        for row in claim.study.tables["saturation"].values()
+        if None not in (row["measured"], row["predicted"], row["below"])
+    ]
+    as_predicted = sum(row["below"] < row["predicted"] <= row["measured"] for row in rows)
+    said = claim.found["met"] or "1", claim.found["all"] or "1"
+    return None if said == (str(as_predicted), str(len(rows))) else f"on {as_predicted} of {len(rows)}"
 
 
-# (kind, pattern, check). Groups: `at`, `most`, `below`: loads. The load of `missed` is named before it.
+def _measured(claim: Claim, curve: Curve) -> str | None:
+    if claim.number("at") <= curve.highest or re.search(r"predict|replay|limit is|peak of|search", claim.text):
+        return None
+    return f"it was measured up to {curve.highest:g}"
+
+
+def _cause(claim: Claim, curve: Curve) -> str | None:
+    """A cause that leaves out the KV cache, where that was full, requests were preempted, and some waited all the time."""
+    level = curve.levels.get(claim.load or -1.0)
+    if level is None or re.search(r"cache|preempt", claim.text.partition("Replayed")[0]):
+        return None
+    preempted = sum(run["preemptions"] or 0 for run in level.runs) / max(1, sum(run["requests"] for run in level.runs))
+    full = all((run["kv_usage_peak"] or 0) >= 0.95 and (run["waiting_standing"] or 0) >= 1 for run in level.runs)
+    return (
+        f"the KV cache was full, and {100 * preempted:.0f} % of the requests were preempted"
+        if full and preempted > 0.05
+        else None
+    )
+
+
+def _streamed(_: Claim, curve: Curve) -> str | None:
+    return "every answer was streamed" if all(row["stream"] for row in curve.rows) else None
+
+
+def _modelled(claim: Claim, _: Curve) -> str | None:
+    """Args: claim: of all that is said of the curve."""
+    return "both are said of it" if "by the calibrated model" in claim.text else None
+
+
+def _instances(claim: Claim, _: Curve) -> str | None:
+    rate = re.search(rf"[Ss]ustains ({N}) requests/s", claim.text[: claim.found.start()])
+    ends = [math.ceil(claim.number("peak") / (number(rate[1]) * by)) for by in (1.006, 0.994)] if rate else [0.0, math.inf]
+    return (
+        None if ends[0] <= claim.number("instances") <= ends[1] else f"{claim.found['peak']} ÷ {rate and rate[1]} is {ends[0]}"
+    )
+
+
+def _safety(claim: Claim, _: Curve) -> str | None:
+    wanted = math.ceil(claim.number("instances") * claim.number("safety") - 1e-9)
+    return None if claim.number("gpus") % wanted == 0 else f"{claim.found['instances']} × {claim.found['safety']} is {wanted}"
+
+
+def _valid(claim: Claim, _: Curve) -> str | None:
+    rows = list(claim.study.runs.values())
+    valid, said = (
+        sum(row["valid"] for row in rows),
+        0 if claim.found[0].startswith("None") else number(re.findall(N, claim.found[0])[0]),
+    )
+    return (
+        None if said == (len(rows) - valid if "invalid" in claim.found[0] else valid) else f"{valid} of {len(rows)} are valid"
+    )
+
+
+# Kind, pattern, check. Of a claim about a load, `at` names it; else it is named before.
 CLAIMS: tuple[tuple[str, str, Check], ...] = (
     ("missed", SLO, _missed),
+    ("missed", rf"(?P<label>{_METRIC}) {N} (?:ms|s) \((?P<how>within|misses) its limit, (?P<limit>{N} (?:ms|s))", _beside_limit),
     ("met", rf"[Ss]ustains {N} requests/s(?: \([^)]*\))? at (?P<at>{N})", _met),
-    ("met", rf"(TTFT|TPOT|E2E) (P\d\d) ({N} (?:ms|s)) \((within|misses) its limit, ({N}) (ms|s)\)", _beside_limit),
-    ("met", rf"[Cc]arries (?P<at>{N}) (?:in flight|requests?)", _met),
     ("met", rf"up to (?P<at>{N}) meet", _met),
     ("met", rf"[Aa] burst of (?P<at>{N})[^.]* meets the SLOs", _met),
-    ("met", rf"(?:meets the SLOs up to [a-z ]+|within the SLOs, is |C_max is )(?P<at>{N})(?= \(| or more)", _met),
-    ("met", rf"(?P<at>{N}) requests? of ", _burst_met),
+    ("met", rf"(?:meets the SLOs up to [a-z ]+|within the SLOs, is |C_max is )(?P<at>{N})(?={UNIT}? \(| or more)", _met),
+    ("met", rf"(?P<at>{N}) requests? of ", _met),
     ("met", rf"\((?P<at>{N}) do not\)", _not_met),
-    ("interval", rf"(?<![\w-])(?P<value>[+−-]?{N})(?:{UNIT}(?: at {N}{UNIT})?(?: at once)?)? \((?:95 %: )?(?P<low>[+−-]?{N}) to (?P<high>[+−-]?{N})", _inside),
-    ("interval", rf"(?P<value>{N}) \((?:at least )(?P<low>{N}), below (?P<high>{N})\)", _inside),
+    ("interval", rf"(?<![\w-])(?P<value>[+−-]?{N})(?:{UNIT}(?: at {N}{UNIT})?)? \((?P<low>[+−-]?{N}) to (?P<high>[+−-]?{N})", _inside),
+    ("interval", rf"(?P<value>{N})(?:{UNIT})? \(at least (?P<low>{N}), below (?P<high>{N})", _inside),
     ("interval", rf"{N} requests/s(?: at {N}{UNIT})? \({N} to (?P<high>{N})", _possible),
-    ("no more", r"((?:with|without) [^;.:]*?), no more", _no_more),
-    ("no more", rf"up to (?P<most>{N})[^.;]*? sustain (?:no|hardly) more", _sustain_no_more),
+    ("no more", r"(?:with|without) [^;.:]*?, no more", _no_more),
+    ("no more", rf"(?:up to|C_max is) (?P<most>{N})[^.;]*? sustains? (?:no|hardly) more", _hardly_more),
     ("agree", r"(?:throughput|KV cache|queue)[\w ,]* agree", _agree),
-    ("best", rf"({N})(?: (?:requests?|conversations?|users?)?(?:/s| ?in flight)?)?,? (?:is )?the (lowest|highest)(?! rate| throughput)", _end),
-    ("best", rf"(?:throughput is highest at|[Tt]hroughput peaks at|earns the most at) ({N})", _peak),
-    ("flat", rf"(?:is flat from|stops growing at) ({N})", _flat),
-    ("flat", rf"({N}) \([^)]*\), then flat", _flat),
-    ("flat", rf"({N}) \([^)]*\), then it falls", _falls),
-    ("full", rf"full (?:at|from) (?P<at>{N})(?:(?: in flight)?(?:, and not at| \((?:and )?not(?: yet)? at|, not at) (?P<below>{N}))?", _full),
-    ("beyond", rf"\b[Aa]t ({N}) (?:requests? in flight|in flight|requests?/s)", _measured),
+    ("best", rf"(?P<at>{N})(?:{UNIT})?,? (?:is )?the (?P<end>lowest|highest)(?! rate| throughput)", _end),
+    ("best", rf"(?:throughput is highest at|[Tt]hroughput peaks at|earns the most at) (?P<at>{N})", _peak),
+    ("flat", rf"(?:is flat from|stops growing at) (?P<at>{N})", _flat),
+    ("flat", rf"(?P<at>{N})(?:{UNIT})? \([^)]*\), then flat", _flat),
+    ("flat", rf"{N}(?:{UNIT})? \([^)]*\), then it falls", _falls),
+    ("full", rf"full (?:at|from) (?P<at>{N})(?:(?: in flight)?(?:,| \()(?: ?and)? ?not(?: yet)? at (?P<below>{N}))?", _full),
+    ("full", r"full at the level that geometry predicts on (?:(?P<met>\d+) of (?P<all>\d+) curves|the one curve)", _geometry),
+    ("beyond", rf"\b[Aa]t (?P<at>{N}) (?:requests? in flight|in flight|requests?/s)", _measured),
     ("cause", r"prompts of other requests|prompts take too long|wait for the prefill|steps take too long", _cause),
     ("cause", r"not streamed have no", _streamed),
+    ("model", r"no model of this server", _modelled),
+    ("model", r"by the calibrated model", lambda *_: None),
     ("count", rf"peak of (?P<peak>{N}) requests/s takes (?P<instances>{N}) instances?", _instances),
     ("count", rf"plan (?P<gpus>{N}) [^()]*\((?P<instances>{N}) instances, times the safety factor (?P<safety>{N})", _safety),
     ("count", r"(?:All \d+ runs are|None of the \d+ runs is|\d+ of \d+ runs are) (?:in)?valid", _valid),
 )  # fmt: skip
 _AT = re.compile(rf"(?:\b[Aa]t|burst of|\bin) ({N})(?!\d| ms| s\b| %|\.\d| run)")
+_MISSES = re.compile(
+    r"(?:miss(?:es|ed)?|too close to tell:)(?:(?!\. |within|meet).)*$"
+)  # no other verb stands between it and a limit
 
 
 def check(folder: Path) -> Checked:
     """What the outputs in a results folder claim, and which of it their tables contradict."""
     study, outputs = Study(folder), read_outputs(folder)
-    findings: dict[Finding, None] = {}
-    claims: Counter[str] = Counter()
-    rows = [
+    cells = (
         Text(table.where, f"{row[0]}: {head} {cell}")
         for table in outputs.tables
-        for row in table.rows[1:]
+        for row in table.rows
         for head, cell in zip(table.heads, row, strict=False)
-    ]
-    cards = [
-        Text(where, f"{deployment}: {what} {value}") for where, deployment, what, value in outputs.cards if where == "page"
-    ]
-    texts = [*outputs.texts, *rows, *cards]
-    for text in texts:
-        for kind, finding in _of_text(study, text):
-            claims[kind] += 1
-            if finding:
-                findings[finding] = None
-    for kind, finding in (
-        *_bold(study, outputs.tables),
-        *_named(study, outputs),
-        *_unsaid(study, outputs),
-        *_ticks(outputs.panels),
-        *_models(study, outputs.texts),
-    ):
-        claims[kind] += 1
-        if finding:
-            findings[finding] = None
+    )
+    texts = [*outputs.texts, *cells, *(Text(where, f"{name}: {what} {value}") for where, name, what, value in outputs.cards)]
     shown = list(_shown(study, outputs, texts))
+    told = [each for text in texts for each in _of_text(study, text, outputs)]
+    told += [*_bold(study, outputs.tables), *_named(study, outputs), *_unsaid(study, outputs), *_ticks(outputs.panels)]
+    told += [("one value", each) for each in contradictions(shown)]
+    claims = Counter(kind for kind, _ in told)
     claims["one value"] += len(shown)
-    findings |= dict.fromkeys(contradictions(shown))
-    return Checked(list(findings), claims)
+    return Checked(list(dict.fromkeys(finding for _, finding in told if finding)), claims)
 
 
-def _of_text(study: Study, text: Text) -> Iterator[tuple[str, Finding | None]]:
+def _of_text(study: Study, text: Text, outputs: Outputs) -> Told:
     for kind, pattern, wrong in CLAIMS:
         for found in re.finditer(pattern, text.text):
             before = text.text[: found.start()]
-            if kind == "missed" and not re.search(
-                r"(?:miss(?:es|ed)?|too close to tell:)(?:(?!\. |within|is met with|meet).)*$", before
-            ):
+            if wrong is _missed and not _MISSES.search(before):
                 continue
-            position = found.end() if found[0].endswith("of ") else found.start()  # what it is of follows
-            curves = study.curves_at(text.text, position, text.context)
-            loads = _AT.findall(before)
-            claim = Claim(found, curves, number(loads[-1]) if loads else None, study, text.text)
-            told = [wrong(claim, curve) for curve in curves]
-            said = f"…{text.text[max(0, found.start() - 90) : found.end() + 60]}…" if len(text.text) > 200 else text.text
-            yield kind, Finding(kind, text.where, said, f"{_name(curves)}: {told[0]}") if told and all(told) else None
+            curves = study.curves_at(text.text, found.end() if found[0].endswith("of ") else found.start(), text.context)
+            loads, words = _AT.findall(before), text.text
+            if wrong is _modelled:
+                words = " ".join(
+                    each.text for each in outputs.texts if study.curves_at(each.text, len(each.text), each.context) == curves
+                )
+            claim = Claim(found, words, number(loads[-1]) if loads else None, study)
+            why = [wrong(claim, curve) for curve in curves]  # of one of several curves it may hold
+            said = text.text[max(0, found.start() - 100) : found.end() + 60]
+            yield kind, Finding(kind, text.where, said, f"{_name(curves)}: {why[0]}") if why and all(why) else None
 
 
 def _name(curves: Sequence[Curve]) -> str:
     return " or ".join(f"{curve.deployment} · {curve.workload}" for curve in curves[:2])
 
 
-def _bold(study: Study, tables: Sequence[Table]) -> Iterator[tuple[str, Finding | None]]:
+def _bold(study: Study, tables: Sequence[Table]) -> Told:
     """What is marked as within its limit is, and nothing else."""
     for table in tables:
-        if table.caption != "Every level":
-            continue
-        for cells, bold in zip(table.rows[1:], table.bold[1:], strict=True):
-            (curve,) = study.curves_at(cells[0], 0)[:1]
-            level = curve.levels.get(_first(cells[1]) or -1.0)
+        for cells, bold in zip(table.rows, table.bold, strict=True) if table.caption == "Every level" else ():
+            curve = study.curves_at(cells[0], 0)[0]
+            level = curve.levels.get(_first(cells[1]))
             for head, cell, marked in zip(table.heads, cells, bold, strict=True):
                 slo = next((slo for text, slo in curve.slos.items() if text.startswith(head + " ")), None)
                 if level and slo and (met := level.meets(slo)) is not None:
-                    wrong = met is not marked
+                    said = f"{' '.join(cells[:2])}: {head} {cell}"
                     yield (
                         "met",
-                        Finding(
-                            "met",
-                            table.where,
-                            f"{' '.join(cells[:2])}: {head} {cell}",
-                            f"is {'' if met else 'not '}within its limit",
-                        )
-                        if wrong
-                        else None,
+                        None
+                        if met is marked
+                        else Finding("met", table.where, said, f"is {'' if met else 'not '}within its limit"),
                     )
 
 
-def _named(study: Study, outputs: Outputs) -> Iterator[tuple[str, Finding | None]]:
-    """A large number names its workload where its deployment has several, and its unit."""
+def _named(study: Study, outputs: Outputs) -> Told:
+    """A number names its curve where there are several, and its unit."""
     for where, deployment, what, value in outputs.cards:
-        curves = next((curves for _, curves in study.mentions(f"{deployment} {what} {value}")), [])
-        named = (
-            deployment not in study.several
-            or any(curve.workload in f"{what} {value}" for curve in curves)
-            or " · " in deployment
-        )
         said = f"{deployment}: {what} {value}"
-        yield (
-            "named",
-            None if named else Finding("named", where, said, f"{deployment} has several workloads, and the number names none"),
-        )
-        unit = re.search(r"in flight|/s|instances?|GPUs?|machines?|USD|users|%|times", value)
-        yield "unit", None if unit else Finding("unit", where, said, "the number has no unit")
+        others = [curve.workload for curve in study.curves.values() if curve.deployment == deployment]
+        named = len(others) == 1 or any(workload in f"{what} {value}" for workload in others)
+        yield "named", None if named else Finding("named", where, said, f"it has {' and '.join(others)}")
+        yield "unit", None if re.search(rf"{UNIT}|^\D*$", value) else Finding("unit", where, said, "the number has no unit")
     for text in outputs.texts:
-        if text.where != "page":
-            continue
         found = re.search(rf"[Ss]ustains {N} requests/s|it misses|KV cache is full at {N}", text.text)
         if found and len(study.curves) > 1:
-            curves = study.curves_at(text.text, found.start(), text.context)
-            yield "named", None if len(curves) == 1 else Finding("named", text.where, text.text[:200], "no curve is named")
-        if re.search(rf"\b[Aa]t {N}(?![\d.]| %)", text.text):
-            unit = re.search(r"in flight|requests?/s|users|a burst|conversations|times", text.text, re.IGNORECASE)
+            several = len(study.curves_at(text.text, found.start(), text.context)) > 1
+            yield "named", Finding("named", text.where, text.text[:200], "no curve is named") if several else None
+        if not text.where.startswith("figure") and re.search(rf"\b(?:[Aa]t|up to|C_max[^.;]* is) {N}(?![\d.]| %)", text.text):
+            unit = re.search(r"in flight|requests?/s|users|burst|conversations|times", text.text, re.IGNORECASE)
             yield "unit", None if unit else Finding("unit", text.where, text.text[:200], "the load has no unit")
 
 
-def _unsaid(study: Study, outputs: Outputs) -> Iterator[tuple[str, Finding | None]]:
-    """Of a curve whose every load misses a limit clearly, some sentence says that it misses it."""
+def _unsaid(study: Study, outputs: Outputs) -> Told:
+    """Of a curve whose every load misses a limit by far, some sentence says that it misses it."""
+    every = {slo for text in outputs.texts for slo in re.findall(SLO, text.text)}
     for curve in study.curves.values():
-        every = {text for each in study.curves.values() for text in each.slos} | {
-            slo for text in outputs.texts for slo in re.findall(SLO, text.text)
-        }
-        for label in sorted(every):
-            slo = slo_of(label)
-            if slo is None or not curve.levels or (curve.slos and label not in curve.slos):
-                continue
-            if not all((level.beyond(slo[0], slo[2]) or 0) > 2 * (1 - slo[1]) for level in curve.levels.values()):
-                continue
-            metric = label.partition(" ≤")[0]
-            said = any(metric in text.text and re.search(r"miss|exceed|over the limit|above its limit|too slow", text.text)
-                       and curve in study.curves_at(text.text, len(text.text), text.context) for text in outputs.texts)  # fmt: skip
-            yield (
-                "missed",
-                None
-                if said
-                else Finding(
-                    "missed",
-                    "page",
-                    f"{_name([curve])}: nothing says that it misses {label}",
-                    "every load that was measured misses it",
-                ),
-            )
+        mine = [text.text for text in outputs.texts if curve in study.curves_at(text.text, len(text.text), text.context)]
+        for label in sorted(curve.slos or every):
+            metric, share, limit = slo_of(label) or ("ttft", 1.0, math.inf)
+            if curve.levels and all((level.beyond(metric, limit) or 0) > 2 * (1 - share) for level in curve.levels.values()):
+                said = any(
+                    label.partition(" ≤")[0] in text and re.search(r"miss|exceed|over the limit|too slow", text)
+                    for text in mine
+                )
+                why = f"nothing says that it misses {label}", "every load that was measured does"
+                yield "missed", None if said else Finding("missed", "page", f"{_name([curve])}: {why[0]}", why[1])
 
 
-def _ticks(panels: Sequence[Panel]) -> Iterator[tuple[str, Finding | None]]:
+def _ticks(panels: Sequence[Panel]) -> Told:
     """An axis of loads has ticks at two measured loads or more."""
     for panel in panels:
-        loads = panel.loads
+        loads, ticks, scale = panel.loads, panel.ticks, math.log if panel.log else float
         if len(loads) < 2:
             continue
-        ticks = _default_ticks(loads[0], loads[-1], math.ceil(panel.width / 40)) if panel.ticks is None else panel.ticks
-        scale: Callable[[float], float] = math.log if panel.log else float
+        if ticks is None:  # those of d3, which draws an axis that names none
+            raw = (loads[-1] - loads[0]) / math.ceil(panel.width / 40)
+            step = 10.0 ** math.floor(math.log10(raw))
+            step *= next(by for by, least in ((10, 50**0.5), (5, 10**0.5), (2, 2**0.5), (1, 0)) if raw / step >= least)
+            ticks = [step * i for i in range(math.ceil(loads[0] / step - 1e-9), math.floor(loads[-1] / step + 1e-9) + 1)]
         near = _NEAR * (scale(loads[-1]) - scale(loads[0]))
-        marked = [
-            load for load in loads if any(tick > 0 and abs(scale(tick) - scale(load)) <= near or tick == load for tick in ticks)
-        ]
-        said = f"ticks at {', '.join(f'{tick:g}' for tick in ticks)}"
-        yield (
-            "ticks",
-            None
-            if len(marked) > 1
-            else Finding("ticks", panel.where, said, f"loads {', '.join(f'{load:g}' for load in loads)}"),
+        marked = sum(any(tick > 0 and abs(scale(tick) - scale(load)) <= near for tick in ticks) for load in loads)
+        said, truth = (
+            f"{what} {', '.join(f'{each:g}' for each in numbers)}" for what, numbers in (("ticks at", ticks), ("loads", loads))
         )
-
-
-def _default_ticks(low: float, high: float, count: int) -> list[float]:
-    """Those of d3, which draws an axis that names none."""
-    raw = (high - low) / count
-    power = 10.0 ** math.floor(math.log10(raw))
-    step = power * (10 if raw / power >= 50**0.5 else 5 if raw / power >= 10**0.5 else 2 if raw / power >= 2**0.5 else 1)
-    return [step * i for i in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
-
-
-def _models(study: Study, texts: Sequence[Text]) -> Iterator[tuple[str, Finding | None]]:
-    """A server that has no model has no time that is split by one."""
-    for curve in study.curves.values():
-        mine = [text for text in texts if curve in study.curves_at(text.text, len(text.text), text.context)]
-        without = next((text for text in mine if "no model of this server" in text.text), None)
-        by = next((text for text in mine if "by the calibrated model" in text.text), None)
-        if without or by:
-            yield (
-                "model",
-                Finding("model", by.where, by.text[:160], f"{_name([curve])}: {without.text[-120:]}")
-                if without and by
-                else None,
-            )
+        yield "ticks", None if marked > 1 else Finding("ticks", panel.where, said, truth)
 
 
 # One quantity has one value
@@ -530,109 +436,85 @@ def _models(study: Study, texts: Sequence[Text]) -> Iterator[tuple[str, Finding 
 
 @dataclass(frozen=True)
 class Shown:
-    """A value, as far as its digits tell. Attributes: at: the run, or the level; None of a whole curve."""
+    """A value, as far as its digits tell. Attributes: key: curve, run or level (None of a whole curve), quantity."""
 
-    curve: tuple[str, str]
-    at: str | float | None
-    quantity: str
+    key: tuple[str, str, str | float | None, str]
     low: float
     high: float
     where: str
 
     @classmethod
-    def exact(cls, curve: Curve, at: str | float | None, quantity: str, value: float, where: str) -> Shown:
-        return cls(
-            (curve.deployment, curve.workload), at, quantity, value - 1e-9 * abs(value), value + 1e-9 * abs(value), where
-        )
+    def of(cls, curve: Curve, at: str | float | None, quantity: str, where: str, *values: float) -> Shown:
+        """A value in full; of several, all between them."""
+        slack = 1e-9 * abs(values[0])
+        return cls((curve.deployment, curve.workload, at, quantity), min(values) - slack, max(values) + slack, where)
 
     @classmethod
-    def text(cls, curve: Curve, at: str | float | None, quantity: str, text: str, where: str, factor: float = 1.0) -> Shown:
-        """As printed: within half of the last digit."""
+    def text(cls, curve: Curve, at: str | float | None, quantity: str, where: str, text: str, factor: float = 1.0) -> Shown:
+        """As printed: within half of the last digit, of three digits of a whole number."""
         value, decimals = number(text), len(text.partition(".")[2])
-        half = 0.5 * 10.0**-decimals
-        if not decimals and len(text.replace(",", "")) > 3:  # three digits of more
-            half = 0.5 * 10.0 ** (math.floor(math.log10(value or 1)) - 2)
-        return cls(
-            (curve.deployment, curve.workload),
-            at,
-            quantity,
-            (value - half) * factor - 1e-12,
-            (value + half) * factor + 1e-12,
-            where,
-        )
+        half = 0.5 * 10.0 ** (-decimals if decimals or value < 1000 else math.floor(math.log10(value)) - 2)
+        return cls.of(curve, at, quantity, where, (value - half) * factor - 1e-12, (value + half) * factor + 1e-12)
 
 
 def contradictions(shown: Sequence[Shown]) -> Iterator[Finding]:
     """What is shown with two values that cannot be one, with both places."""
     groups: dict[tuple[Any, ...], list[Shown]] = defaultdict(list)
     for each in shown:
-        groups[each.curve, each.at, each.quantity].append(each)
-    for (curve, at, quantity), group in groups.items():
+        groups[each.key].append(each)
+    for (deployment, workload, at, quantity), group in groups.items():
         lowest, highest = min(group, key=lambda each: each.high), max(group, key=lambda each: each.low)
         if highest.low > lowest.high:
-            said = f"{' · '.join(curve)}{'' if at is None else f' at {at}'}: {quantity} {highest.low:.6g}"
+            said = f"{deployment} · {workload}{'' if at is None else f' at {at}'}: {quantity} {highest.low:.6g}"
             yield Finding("one value", highest.where, said, f"{lowest.high:.6g} in {lowest.where}")
 
 
+_PERCENTILES = [f"{metric}_{at}_s" for metric in ("ttft", "tpot", "e2e") for at in ("p50", "p90", "p95", "p99")]
 _OF_HEADS = {
-    "requests/s": "throughput_requests_per_s", "tokens/s": "throughput_tokens_per_s", "peak KV usage": "kv_usage_peak", "knee": "knee",
-    "instances": "instances", "KV cache full": "kv_full", "standing queue": "queue", "operated at": "operate_at", "C_max": "c_max",
-    **{f"{metric.upper()} {at.upper()}{unit}": f"{metric}_{at}_s" for metric in ("ttft", "tpot", "e2e") for at in ("p50", "p90", "p95", "p99")
-       for unit in ("", " (s)")},
+    "requests/s": _RATE, "tokens/s": _TOKENS, "peak KV usage": "kv_usage_peak", "knee": "knee", "instances": "instances",
+    "KV cache full": "kv_full", "standing queue": "queue", "operated at": "operate_at", "C_max": "c_max",
+    **{f"{name[:-7].upper()} {name[-5:-2].upper()}{unit}": name for name in _PERCENTILES for unit in ("", " (s)")},
 }  # fmt: skip
-_OF_CURVE = ("c_max", "usable_rps", "usable_low", "usable_high", "operate_at", "kv_full", "queue", "instances")
-# Of a sentence of one curve: a pattern, and what its groups are.
+_CAPACITY = ("c_max", "usable_rps", "usable_low", "usable_high")
+_POINTS = {name: tuple(f"{name}_{end}" for end in ("at", "low", "high")) for name in ("equilibrium", "saturation")}
+_ENDS = rf"({N})[^(;]*\(({N}) to ({N})"
+# Of a sentence, a card or a cell of one curve: a pattern, and what its groups are.
 _SAID = (
     (rf"[Ss]ustains ({N}) requests/s(?: \([^)]*\))? at ({N})", ("usable_rps", "operate_at")),
-    (rf"[Ss]ustains {N} requests/s(?: at \S+ (?:requests? in flight|requests?/s))? \(({N}) to ({N}) at 95", ("usable_low", "usable_high")),
+    (rf"[Ss]ustains {N} requests/s(?: at {N}{UNIT})? \(({N}) to ({N}) at 95", ("usable_low", "usable_high")),
+    (rf"usable requests/s[^:]*\) ({N}) \(({N}) to ({N})\)", ("usable_rps", "usable_low", "usable_high")),
     (rf"takes ({N}) instances", ("instances",)),
-    (rf"KV cache is full at ({N})", ("kv_full",)),
-    (rf"(?:within the SLOs, is|C_max is|meets the SLOs up to [a-z ]+) ({N})(?= \(| or more)", ("c_max",)),
-    (rf"(?:C_max[^.;]* is|meets the SLOs up to [a-z ]+) {N}(?: or more)? \(at least ({N})(?:, below ({N}))?", ("low", "high")),
-    (rf"(?:C_max[^.;]* is) {N}[^(]{{0,9}}\(the limit lies between ({N}) and ({N})", ("low", "high")),
-    (rf"puts the limit at {N} in flight \(({N}) to ({N})", ("low", "last_within")),
+    (rf"KV cache (?:is )?full (?:at )?({N})", ("kv_full",)),
+    (rf"(?:within the SLOs, is|C_max is|meets the SLOs up to [a-z ]+) ({N})(?={UNIT}? \(| or more)", ("c_max",)),
+    (rf"(?:C_max[^.;]* is|meets the SLOs up to [a-z ]+) {N}(?:{UNIT}| or more)? \(at least ({N})(?:, below ({N}))?", ("low", "high")),
+    (rf"C_max[^.;]* is {N}(?:{UNIT})? \(the limit lies between ({N}) and ({N})", ("low", "high")),
+    (rf"(?:puts the limit at|sustains within .*) {N} in flight(?: of \w+)? \(({N}) to ({N})", ("low", "last_within")),
     (rf"puts the limit at {N} requests?/s \(({N}) to ({N})", ("low", "high")),
-    (rf"sustains within .* ({N}) in flight \(({N}) to ({N})\)", ("limit", "low", "last_within")),
-    (rf"throughput (?:stops growing|peaks) at ({N}) \(({N}) to ({N})", ("saturation_at", "saturation_low", "saturation_high")),
-    (rf"(?:equilibrium A\|B|proportional up to) ({N})[^(;]*\(({N}) to ({N})", ("equilibrium_at", "equilibrium_low", "equilibrium_high")),
-    (rf"(?:saturation B\|C|throughput (?:is flat from|peaks at)) ({N})[^(;]*\(({N}) to ({N})", ("saturation_at", "saturation_low", "saturation_high")),
-    (rf"stops growing in proportion at ({N})[^(;]*\(({N}) to ({N})", ("equilibrium_at", "equilibrium_low", "equilibrium_high")),
+    (rf"(?:equilibrium A\|B|proportional up to|in proportion at)(?: \(\w+\))? {_ENDS}", _POINTS["equilibrium"]),
+    (rf"(?:saturation B\|C|throughput (?:is flat from|peaks at|stops growing at))(?: \(\w+\))? {_ENDS}", _POINTS["saturation"]),
 )  # fmt: skip
+_LATENCY = re.compile(rf"(TTFT|TPOT|E2E) (P\d\d)(?: ≤ {N} (?:ms|s)(?: is met[^(;]*)?)? \(({N}) (ms|s)(?: there)?\)")
 
 
 def _shown(study: Study, outputs: Outputs, texts: Sequence[Text]) -> Iterator[Shown]:
     for key, curve in study.curves.items():
-        for table, names in (
-            ("capacity", (*_OF_CURVE, "low", "high")),
-            ("saturation", ("queue",)),
-            ("regions", [f"{point}_{end}" for point in ("equilibrium", "saturation") for end in ("at", "low", "high")]),
-        ):
-            row = study.tables[table].get(key, {})
-            yield from (
-                Shown.exact(curve, None, name, row[name], f"{table}.parquet")
-                for name in names
-                if isinstance(row.get(name), int | float)
-            )
-        full = study.tables["saturation"].get(key, {}).get("measured")
-        if full is not None:
-            yield Shown.exact(curve, None, "kv_full", full, "saturation.parquet")
-        high = study.tables["capacity"].get(key, {}).get("high")
-        if high is not None:
-            yield Shown.exact(curve, None, "last_within", high - 1, "capacity.parquet")
+        tables = {name: table.get(key, {}) for name, table in study.tables.items()}
+        known = [("capacity", name, name) for name in (*_CAPACITY, "operate_at", "low", "high")]
+        known += [("regions", name, name) for names in _POINTS.values() for name in names]
+        known += [("saturation", "queue", "queue"), ("saturation", "measured", "kv_full")]
+        yield from (
+            Shown.of(curve, None, to, f"{table}.parquet", tables[table][name])
+            for table, name, to in known
+            if tables[table].get(name) is not None
+        )
+        if (high := tables["capacity"].get("high")) is not None:
+            yield Shown.of(curve, None, "last_within", "capacity.parquet", high - 1)
         for level in curve.levels.values():
-            for metric in ("ttft", "tpot", "e2e"):
-                for at in ("p50", "p90", "p95", "p99"):
-                    for value in level.values(f"{metric}_{at}_s")[:1] if level.judged else ():
-                        yield Shown.exact(curve, level.load, f"{metric}_{at}_s", value, "summary.parquet, all requests")
-            for column in ("throughput_requests_per_s", "throughput_tokens_per_s"):
-                if values := level.values(column):  # of whole runs or of steady windows
-                    ends = (
-                        Shown.exact(curve, level.load, column, min(values), "summary.parquet"),
-                        Shown.exact(curve, level.load, column, max(values), "summary.parquet"),
-                    )
-                    yield replace(ends[0], high=ends[1].high)
-            if (usage := level.highest("kv_usage_peak")) is not None:
-                yield Shown.exact(curve, level.load, "kv_usage_peak", usage, "summary.parquet")
+            for column in (*(_PERCENTILES if level.judged else ()), _RATE, _TOKENS):
+                if values := level.values(column):
+                    yield Shown.of(curve, level.load, column, "summary.parquet", *values)
+            if usage := [run["kv_usage_peak"] for run in level.runs if run["kv_usage_peak"] is not None]:
+                yield Shown.of(curve, level.load, "kv_usage_peak", "summary.parquet", max(usage))
     for table in outputs.tables:
         yield from _of_table(study, table)
     for text in texts:
@@ -642,34 +524,25 @@ def _shown(study: Study, outputs: Outputs, texts: Sequence[Text]) -> Iterator[Sh
 
 
 def _of_table(study: Study, table: Table) -> Iterator[Shown]:
-    heads, where = table.heads, f"{table.where}, {table.caption}"
-    whole = table.caption == "Every run"
-    if not heads or heads[0] not in ("curve", "run") and heads[:2] != ["deployment", "parameters (M)"]:
+    """The tables of runs, levels and curves, by their heads."""
+    if not table.caption.startswith(("Every run", "Every level", "What one instance", "A fleet", "Predicted and measured sat")):
         return
-    for cells in table.rows[1:]:
-        curves = study.curves_at(cells[0], 0)
-        run = cells[0].split("/", 1)[1] if whole and "/" in cells[0] else None
-        if run:
-            row = next((row for (_, name), row in study.runs.items() if name == run), None)
-            curves = [study.curves[row["deployment"], row["workload"]]] if row else []
-        if len(curves) != 1:
+    for cells in table.rows:
+        run = study.runs.get(tuple(cells[0].split("/", 1))) if table.caption == "Every run" else None  # type: ignore[arg-type]
+        if table.caption == "Every run" and run is None:  # an invalid one is marked
             continue
-        at: str | float | None = run or (_first(cells[1]) if heads[1] == "load" else None)
-        if table.caption not in ("Every run", "Every level") and not table.caption.startswith(
-            ("What one instance", "A fleet", "Predicted and measured sat")
-        ):
-            continue
-        for head, cell in zip(heads, cells, strict=False):
-            quantity = _OF_HEADS.get(head)
-            found = re.match(rf"~?({N})(?: (ms|s|%)\b| (%))?", cell)
-            if quantity and found and (at is not None or quantity in _OF_CURVE or quantity == "knee"):
-                factor = {"ms": 1e-3, "%": 1e-2}.get(found[2] or found[3] or "", 1.0)
-                yield Shown.text(curves[0], at, quantity, found[1], where, factor)
-            if head.startswith("usable requests/s") and (ends := re.findall(N, cell)):
-                yield from (
-                    Shown.text(curves[0], None, name, each, where)
-                    for name, each in zip(("usable_rps", "usable_low", "usable_high"), ends, strict=False)
-                    if "not established" not in cell
+        curves = [study.curves[run["deployment"], run["workload"]]] if run else study.curves_at(cells[0], 0)
+        at = run["run"] if run else _first(cells[1]) if table.heads[1] == "load" else None
+        for head, cell in zip(table.heads, cells, strict=False):
+            found, quantity = re.match(rf"~?({N})(?: ?(ms|s|%)(?!\w))?", cell), _OF_HEADS.get(head, "")
+            if found and quantity and len(curves) == 1 and (at is not None or quantity not in (_RATE, _TOKENS)):
+                yield Shown.text(
+                    curves[0],
+                    at,
+                    quantity,
+                    f"{table.where}, {table.caption}",
+                    found[1],
+                    {"ms": 1e-3, "%": 1e-2}.get(found[2], 1.0),
                 )
 
 
@@ -679,57 +552,44 @@ def _of_sentence(study: Study, text: Text) -> Iterator[Shown]:
             curves = study.curves_at(text.text, found.start(), text.context)
             if len(curves) == 1:
                 yield from (
-                    Shown.text(curves[0], None, name, each, text.where)
+                    Shown.text(curves[0], None, name, text.where, each)
                     for name, each in zip(quantities, found.groups(), strict=True)
                     if each
                 )
-    for found in re.finditer(
-        rf"(TTFT|TPOT|E2E) (P\d\d)(?: ≤ {N} (?:ms|s)(?: is met[^(;]*)?)? \(({N}) (ms|s)(?: there)?\)", text.text
-    ):
+    for found in _LATENCY.finditer(text.text):
         loads, curves = _AT.findall(text.text[: found.start()]), study.curves_at(text.text, found.start(), text.context)
         if loads and len(curves) == 1 and number(loads[-1]) in curves[0].levels:
-            yield Shown.text(
-                curves[0],
-                number(loads[-1]),
-                f"{found[1]}_{found[2]}_s".lower(),
-                found[3],
-                text.where,
-                1e-3 if found[4] == "ms" else 1.0,
-            )
+            factor = 1e-3 if found[4] == "ms" else 1.0
+            yield Shown.text(curves[0], number(loads[-1]), f"{found[1]}_{found[2]}_s".lower(), text.where, found[3], factor)
 
 
 def _of_drawn(study: Study, where: str, title: str, row: dict[str, Any]) -> Iterator[Shown]:
-    """A row of a figure: what stands in columns that are named as those of the summary, and in a few that are not."""
-    label = f"{row['deployment']} · {row['workload']}" if {"deployment", "workload"} <= row.keys() else row.get("curve")
-    curves = study.curves_at(str(label), 0) if label else []
-    if len(curves) != 1 or row.get("valid") is False or "shared" in row:
+    """A row of a figure: columns that are named as those of the summary, and a few that are not."""
+    curves = study.curves_at(str(row.get("curve") or f"{row.get('deployment')} · {row.get('workload')}"), 0)
+    if len(curves) != 1 or row.get("valid") is False or row.keys() & {"shared", "metric", "line"}:
         return
     curve = study.curves.get((row.get("deployment") or curves[0].deployment, curves[0].workload), curves[0])
-    at = row.get("run") or row.get("level")
-    known = set(curve.rows[0]) - {"level", "repeat"}
-    if at is not None and "metric" not in row and "line" not in row:
-        for name, value in row.items():
-            if name in known and name.endswith(("_s", "_peak")) and isinstance(value, int | float):
-                yield Shown.exact(curve, at, name, value, where)
-        for name in ("tail", "median"):
-            if (found := re.match(r"(TTFT|TPOT|E2E) (P\d+)", title)) and isinstance(row.get(name), int | float):
-                yield Shown.exact(curve, at, f"{found[1]}_{found[2] if name == 'tail' else 'P50'}_s".lower(), row[name], where)
-        if (slo := slo_of(str(row.get("slo")))) and row.get("seconds") is not None:
-            yield Shown.exact(curve, at, f"{slo[0]}_p{100 * slo[1]:.0f}_s", row["seconds"], where)
-        if row.get("a_user"):
-            yield Shown.exact(curve, at, "tpot_p50_s", 1 / row["a_user"], where)
+    at, found = row.get("run") or row.get("level"), re.match(r"(TTFT|TPOT|E2E) (P\d+)", title)
+    values = {name: row[name] for name in row.keys() & curve.rows[0].keys() if name.endswith(("_s", "_peak"))}
+    values |= (
+        {f"{found[1]}_{found[2]}_s".lower(): row.get("tail"), f"{found[1]}_p50_s".lower(): row.get("median")} if found else {}
+    )
+    if slo := slo_of(str(row.get("slo"))):
+        values[f"{slo[0]}_p{100 * slo[1]:.0f}_s"] = row["seconds"]
+    if row.get("a_user"):
+        values["tpot_p50_s"] = 1 / row["a_user"]
+    yield from (
+        Shown.of(curve, at, name, where, value) for name, value in values.items() if at and isinstance(value, int | float)
+    )
     if row.get("mark") == "C_max":
-        yield Shown.exact(curve, None, "c_max", row["level"], where)
-    if row.get("point") in ("A|B", "B|C") and where != "figure peak-throughput":  # which has those of another throughput too
-        yield Shown.exact(curve, None, f"{'equilibrium' if row['point'] == 'A|B' else 'saturation'}_at", row["level"], where)
-    limits = [slo[2] for slo in curve.slos.values()]
-    if row.get("limit_s", limits[0] if limits else None) in limits and ("slo" in row or "limit_s" in row):
-        names = ("c_max", "usable_rps", "usable_low", "usable_high", *(("low", "high") if "slo" in row else ()))
-        yield from (
-            Shown.exact(curve, None, name, row[name], where) for name in names if isinstance(row.get(name), int | float)
-        )
+        yield Shown.of(curve, None, "c_max", where, row["level"])
+    if row.get("point") and where != "figure peak-throughput":  # which has those of another throughput too
+        yield Shown.of(curve, None, "equilibrium_at" if row["point"] == "A|B" else "saturation_at", where, row["level"])
+    if "slo" in row or row.get("limit_s") in [slo[2] for slo in curve.slos.values()]:
+        names = ("low", "high") if "slo" in row else _CAPACITY
+        yield from (Shown.of(curve, None, name, where, row[name]) for name in names if row.get(name) is not None)
 
 
-def _first(text: str) -> float | None:
+def _first(text: str) -> float:
     found = re.search(N, text)
-    return number(found[0]) if found else None
+    return number(found[0]) if found else -1.0

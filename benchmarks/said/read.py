@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
@@ -39,7 +38,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Panel:
-    """A panel of a figure: the ticks of its load's axis, the loads that it draws. Attributes: ticks: None where the drawing program sets them."""
+    """A panel of a figure over loads. Attributes: ticks: of its axis, None where it names none. loads: measured ones that it draws."""
 
     where: str
     ticks: list[float] | None

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
@@ -31,8 +31,8 @@ from bench.report import page, write_report
 from bench.study import Decision, Plan, RunSpec, load_config, parse_slo
 from bench.study.config import Thresholds
 from bench.words.closing import closing_lines
-from benchmarks.capacity.fleet import Case
 from benchmarks.capacity.files import simulated, write_run
+from benchmarks.capacity.fleet import Case
 from benchmarks.capacity.server import Server
 from benchmarks.capacity.truth import Demand, Limit
 
@@ -49,16 +49,20 @@ _ARCHITECTURE = {"layers": 4, "hidden_size": 512, "heads": 4, "kv_heads": 4, "he
 _environment = cache(page._environment)  # templates are compiled once for all studies
 
 
+Levels = tuple[float, ...]
+
+
 @dataclass
 class _Drawn:
-    """A study: its servers by deployment, and of each its curves by workload: how requests arrive, and at which levels.
+    """A study: servers, and by workload how its requests arrive and at which levels.
 
     Attributes:
-        at: of the SLO's limit to what the middle level of the first curve measured; None: no SLO.
+        at: of the SLO's limit to what the middle level of the first curve measured; None: no SLO. withheld: as of the simulator's
+            cases. late: share of runs whose client was late. planted: what is not worked out but put in.
     """
 
-    servers: dict[str, Server]
-    curves: dict[tuple[str, str], tuple[str, tuple[float, ...]]]
+    servers: list[Server]
+    loads: dict[str, tuple[str, Levels]]
     repeats: int = 2
     requests: int = 80
     at: float | None = 1.2
@@ -68,6 +72,11 @@ class _Drawn:
     peak: float | None = 200.0
     planted: set[str] = field(default_factory=set)
 
+    @property
+    def named(self) -> dict[str, Server]:
+        """The servers by deployment."""
+        return dict(zip(("alpha", "beta", "gamma"), self.servers, strict=False))
+
 
 def _server(random: np.random.Generator, **changed: Any) -> Server:
     drawn = {"a_ms": random.uniform(5, 12), "b_ms": random.uniform(0.2, 1.0), "c_ms": 0.05, "d_ms": random.uniform(0.02, 0.2),
@@ -75,82 +84,60 @@ def _server(random: np.random.Generator, **changed: Any) -> Server:
     return Server(**{**drawn, **changed})
 
 
-def _drawn(kind: str, random: np.random.Generator) -> _Drawn:
-    server = _server(random)
-    arrival = "closed" if random.random() < 0.6 else "poisson"
-    levels = _CLOSED if arrival == "closed" else _rates(server)
-    chat = {("alpha", "chat"): (arrival, levels)}
-    one = {"alpha": server}
-    match kind:
-        case "closed":
-            return _Drawn(one, {("alpha", "chat"): ("closed", _CLOSED)})
-        case "open":
-            return _Drawn(one, {("alpha", "chat"): (str(random.choice(["poisson", "gamma", "constant"])), _rates(server))})
-        case "burst":
-            return _Drawn(one, {("alpha", "short"): ("burst", _BURST)}, peak=None)
-        case "single":
-            return _Drawn(one, {("alpha", "chat"): ("closed", (12,))}, at=float(random.choice([0.1, 0.9, 1.5])))
-        case "workloads":
-            return _Drawn(one, {**chat, ("alpha", "short"): ("burst", _BURST)})
-        case "deployments":
-            servers = {**one, "beta": _server(random), "gamma": _server(random, blocks=400)}
-            return _Drawn(servers, {(name, "short"): ("burst", _BURST) for name in servers}, repeats=1, peak=None)
-        case "both":
-            servers = {**one, "beta": _server(random)}
-            both = {
-                (name, load): how
-                for name in servers
-                for load, how in (("chat", chat["alpha", "chat"]), ("short", ("burst", _BURST)))
-            }
-            return _Drawn(servers, both, repeats=1)
-        case "settings":
-            servers = {**one, "beta": _server(random, a_ms=server.a_ms, b_ms=server.b_ms, d_ms=server.d_ms, slots=6)}
-            return _Drawn(servers, {(name, "chat"): ("closed", (2, 8, 20)) for name in servers}, planted={"baseline"})
-        case "searched":
-            return _Drawn(one, {("alpha", "chat"): ("closed", _CLOSED)}, planted={"search"})
-        case "modelled":
-            return _Drawn(one, chat, planted={"model", *(["relief"] if random.random() < 0.5 else [])})
-        case "relieved":
-            servers = {**one, "beta": _server(random)}
-            return _Drawn(servers, {(name, "chat"): ("closed", _CLOSED) for name in servers}, planted={"relief"})
-        case "unmeasured":
-            return _Drawn(one, chat, withheld=str(random.choice(["all", "gauges"])))
-        case "failing":
-            failing = _server(random, failure_share=float(random.uniform(0.005, 0.05)))
-            return _Drawn({"alpha": failing}, chat)
-        case "refusing":
-            return _Drawn({"alpha": _server(random, most_in_flight=10)}, {("alpha", "chat"): ("closed", _CLOSED)})
-        case "invalid":
-            return _Drawn(one, chat, late=float(random.choice([0.3, 1.0])))
-        case "few":
-            return _Drawn(one, chat, repeats=1, requests=24)
-        case "overloaded":
-            return _Drawn(one, {("alpha", "chat"): ("closed", (30, 40, 60))} if arrival == "closed" else {
-                ("alpha", "chat"): (arrival, tuple(3 * rate for rate in levels))}, at=0.2)  # fmt: skip
-        case "barely met" | "barely missed":
-            return _Drawn(one, {("alpha", "chat"): ("closed", (8,) + (12, 20) if random.random() < 0.5 else (5, 8, 12))},
-                          at=float(random.uniform(1.0, 1.04) if kind == "barely met" else random.uniform(0.96, 1.0)),
-                          repeats=int(random.integers(1, 3)), percentile=str(random.choice(["p90", "p95"])))  # fmt: skip
-        case "free":
-            return _Drawn(one, {**chat, ("alpha", "short"): ("burst", _BURST)}, at=None, peak=None)
-    raise KeyError(kind)
-
-
-def _rates(server: Server) -> tuple[float, ...]:
+def _rates(server: Server) -> Levels:
     each = (server.a_ms / 8 + server.b_ms) * 24 / 1000  # s a request of about eight at once
     return tuple(float(f"{share / each:.3g}") for share in _RATES)
 
 
-# Those that differ most stand first, so that a few studies are of many kinds.
-KINDS = ("both", "barely met", "searched", "relieved", "burst", "open", "single", "deployments", "settings", "free", "modelled",
-         "unmeasured", "failing", "refusing", "invalid", "few", "overloaded", "barely missed", "workloads", "closed")  # fmt: skip
+def _chat(server: Server, random: np.random.Generator) -> dict[str, tuple[str, Levels]]:
+    """A load that goes on, closed or open."""
+    return {"chat": ("closed", _CLOSED) if random.random() < 0.6 else ("poisson", _rates(server))}
+
+
+def _closed(*levels: int) -> dict[str, tuple[str, Levels]]:
+    return {"chat": ("closed", levels or _CLOSED)}
+
+
+_SHORT: dict[str, tuple[str, Levels]] = {"short": ("burst", _BURST)}
+
+
+def _barely(low: float, high: float, server: Server, random: np.random.Generator) -> _Drawn:
+    at, percentile = float(random.uniform(low, high)), str(random.choice(["p90", "p95"]))
+    return _Drawn(
+        [server], _closed(*((8, 12, 20) if random.random() < 0.5 else (5, 8, 12))), at=at, percentile=percentile, repeats=1
+    )
+
+
+# Of each kind a server and its loads; those that differ most stand first, so that a few studies are of many kinds.
+KINDS: dict[str, Callable[[Server, np.random.Generator], _Drawn]] = {
+    "both": lambda s, r: _Drawn([s, _server(r)], _chat(s, r) | _SHORT, repeats=1),
+    "barely met": lambda s, r: _barely(1.0, 1.04, s, r),
+    "searched": lambda s, _: _Drawn([s], _closed(), planted={"search"}),
+    "relieved": lambda s, r: _Drawn([s, _server(r)], _closed(), planted={"relief"}),
+    "burst": lambda s, _: _Drawn([s], _SHORT, peak=None),
+    "open": lambda s, r: _Drawn([s], {"chat": (str(r.choice(["poisson", "gamma", "constant"])), _rates(s))}),
+    "single": lambda s, r: _Drawn([s], _closed(12), at=float(r.choice([0.1, 0.9, 1.5]))),
+    "deployments": lambda s, r: _Drawn([s, _server(r), _server(r, blocks=400)], _SHORT, repeats=1, peak=None),
+    "settings": lambda s, _: _Drawn([s, replace(s, slots=6)], _closed(2, 8, 20), planted={"baseline"}),
+    "free": lambda s, r: _Drawn([s], _chat(s, r) | _SHORT, at=None, peak=None),
+    "modelled": lambda s, r: _Drawn([s], _chat(s, r), planted={"model", *(["relief"] if r.random() < 0.5 else [])}),
+    "unmeasured": lambda s, r: _Drawn([s], _chat(s, r), withheld=str(r.choice(["all", "gauges"]))),
+    "failing": lambda s, r: _Drawn([replace(s, failure_share=float(r.uniform(0.005, 0.05)))], _chat(s, r)),
+    "refusing": lambda s, _: _Drawn([replace(s, most_in_flight=10)], _closed()),
+    "invalid": lambda s, r: _Drawn([s], _chat(s, r), late=float(r.choice([0.3, 1.0]))),
+    "few": lambda s, r: _Drawn([s], _chat(s, r), repeats=1, requests=24),
+    "overloaded": lambda s, _: _Drawn([s], _closed(30, 40, 60), at=0.2),
+    "barely missed": lambda s, r: _barely(0.96, 1.0, s, r),
+    "lax": lambda s, _: _Drawn([replace(s, slots=6)], _closed(), at=5.0),
+    "workloads": lambda s, r: _Drawn([s], _chat(s, r) | _SHORT),
+}
 
 
 def make(number: int, seed: int, folder: Path, *, figures: bool = True) -> str:
     """Write the `number`th study of a seed, with its outputs, into `folder`; its kind. Args: figures: whether they are drawn."""
-    kind = KINDS[number % len(KINDS)]
+    kind = list(KINDS)[number % len(KINDS)]
     random = np.random.default_rng([seed, number])
-    drawn = _drawn(kind, random)
+    drawn = KINDS[kind](_server(random), random)
     summaries = _parsed(drawn, folder, random)
     slos = _slos(drawn, summaries)
     prices = {"price_per_hour": 2.0, "price_per_million_tokens": 1.0} if drawn.peak else {}
@@ -161,7 +148,7 @@ def make(number: int, seed: int, folder: Path, *, figures: bool = True) -> str:
         "timeseries": folder / "timeseries.parquet",
     }
     launches, facts = (
-        [folder / "deployments" / name / file for name in drawn.servers] for file in ("launch.json", "deployment.json")
+        [folder / "deployments" / name / file for name in drawn.named] for file in ("launch.json", "deployment.json")
     )
     aggregate(summaries, launches=launches, facts=facts, thresholds=Thresholds(), slos=decision.slos,
               baseline="alpha" if "baseline" in drawn.planted else None, **tables)  # fmt: skip
@@ -218,45 +205,44 @@ def _parsed(drawn: _Drawn, folder: Path, random: np.random.Generator) -> list[Pa
         }
         parse_run(target, **{key: target / file for key, file in files.items()})
         summaries.append(target / "summary.json")
-    for name, server in drawn.servers.items():
+    for name, server in drawn.named.items():
         spec = plan.deployments[name]
         place = folder / "deployments" / name
         place.mkdir(parents=True)
         argv = ("serve", "m", "--max-num-seqs", str(server.slots), "--max-num-batched-tokens", str(server.budget))
         known = {"kv_blocks": server.blocks, "block_size": server.block_size, "kv_tokens": server.blocks * server.block_size}
-        write_record(Launch(deployment=name, model="m", engine="none", device="cuda", tensor_parallel=1, gpus=1, digest=spec.digest,
-                            plan=None, argv=argv, settings=settings_of(flags_of(argv))), place / "launch.json")  # fmt: skip
-        write_record(DeploymentFacts(deployment=name, digest=spec.digest, engine_version="0.32.0", managed=True, command=("true",),
-                                     environment={}, ready_s=1.0, prefix_caching=False,
-                                     hardware=Hardware(cpu="simulated", cores=1, memory_bytes=2**34, gpus=()), **known), place / "deployment.json")  # fmt: skip
+        launch = Launch(deployment=name, model="m", engine="none", device="cuda", tensor_parallel=1, gpus=1, digest=spec.digest,
+                        plan=None, argv=argv, settings=settings_of(flags_of(argv)))  # fmt: skip
+        machine = Hardware(cpu="simulated", cores=1, memory_bytes=2**34, gpus=())
+        facts = DeploymentFacts(deployment=name, digest=spec.digest, engine_version="0.32.0", managed=True, command=("true",),
+                                environment={}, ready_s=1.0, prefix_caching=False, hardware=machine, **known)  # fmt: skip
+        write_record(launch, place / "launch.json")
+        write_record(facts, place / "deployment.json")
     return summaries
 
 
 def _config(drawn: _Drawn) -> dict[str, Any]:
     workloads: dict[str, Any] = {}
     ladders = []
-    for (name, load), (arrival, levels) in drawn.curves.items():
+    for load, (arrival, levels) in drawn.loads.items():
         axis = "concurrency" if arrival in ("closed", "burst") else "request_rate"
-        ladders.append({"deployment": name, "workload": load, "repeats": drawn.repeats, axis: list(levels)})
+        common = {"workload": load, "repeats": drawn.repeats, axis: list(levels)}
+        ladders += [{"deployment": name, **common} for name in drawn.named]
         workloads[load] = {"arrival": arrival, "prompt_tokens": 100, "output_tokens": 24}
-        if arrival == "gamma":
-            workloads[load]["burstiness"] = 0.5
-        if arrival != "burst":
-            workloads[load]["num_requests"] = max(
-                drawn.requests, *(int(2 * level) for level in levels if axis == "concurrency"), 0
-            )
+        workloads[load] |= {} if arrival == "burst" else {"num_requests": max(drawn.requests, int(2 * levels[-1]))}
+        workloads[load] |= {"burstiness": 0.5} if arrival == "gamma" else {}
     return {
         "study": {"title": "planted", "ladders": ladders},
         "models": {"m": {"architecture": _ARCHITECTURE}},
         "engines": {"none": {"source": "command", "command": ["true"]}},
-        "deployments": {name: {"model": "m", "engine": "none", "kv_cache_memory": "1GiB"} for name in drawn.servers},
+        "deployments": {name: {"model": "m", "engine": "none", "kv_cache_memory": "1GiB"} for name in drawn.named},
         "workloads": workloads,
     }
 
 
 def _case(drawn: _Drawn, run: RunSpec) -> Case:
     """As the simulator's own benchmark has one."""
-    return Case(0, "any", drawn.servers[run.deployment.name], Demand("closed", 100, 24), Limit("ttft", 0.9, 1.0), 1.0, 1.0, 1.0,
+    return Case(0, "any", drawn.named[run.deployment.name], Demand("closed", 100, 24), Limit("ttft", 0.9, 1.0), 1.0, 1.0, 1.0,
                 withheld=drawn.withheld)  # fmt: skip
 
 
@@ -276,13 +262,11 @@ def _slos(drawn: _Drawn, summaries: list[Path]) -> list[str]:
     """Limits as far above or below what the middle level of the first curve measured as the study's kind has it."""
     if drawn.at is None:
         return []
-    (name, load), (_, levels) = next(iter(drawn.curves.items()))
-    level, share = levels[len(levels) // 2], float(drawn.percentile[1:]) / 100
-    found = []
-    for path in summaries:
-        said = json.loads(path.read_text())
-        if (said["deployment"], said["workload"], said["level"]) == (name, load, level):
-            found.append(pl.read_parquet(path.parent / "requests.parquet"))
+    load, (_, levels) = next(iter(drawn.loads.items()))
+    share, of = float(drawn.percentile[1:]) / 100, ("alpha", load, levels[len(levels) // 2])
+    said = {path: json.loads(path.read_text()) for path in summaries}
+    middle = [path for path, each in said.items() if (each["deployment"], each["workload"], each["level"]) == of]
+    found = [pl.read_parquet(path.parent / "requests.parquet") for path in middle]
     limits = []
     for metric, column in (("ttft", "ttft_s"), ("tpot", "tpot_s")):
         reached = pl.concat([each.select(column) for each in found])[column].drop_nulls().quantile(share, "higher")
@@ -300,20 +284,21 @@ def _searches(runs: pl.DataFrame, slos: list[str]) -> Iterator[tuple[str, Search
              "equilibrium": max(load for load, rate in rates.items() if rate / load >= 0.8 * alone)}  # fmt: skip
     for target, limit in {"slo": 8.0, **found}.items():
         own = tuple(str(parse_slo(text)) for text in slos) if target == "slo" else ()
-        yield "alpha", SearchRecord(name="chat_auto", workload="chat", digest="d", axis="concurrency", slos=own, precision=0.2, why="found",
-                                    limit=limit, low=max(1, limit - 1), high=limit + 2, seconds=60, runs=(), target=target, top=best)  # fmt: skip
+        ends = {"limit": limit, "low": max(1, limit - 1), "high": limit + 2, "top": best}
+        yield "alpha", SearchRecord(name="chat_auto", workload="chat", digest="d", axis="concurrency", slos=own, precision=0.2,
+                                    why="found", seconds=60, runs=(), target=target, **ends)  # fmt: skip
 
 
 def _reliefs(drawn: _Drawn, random: np.random.Generator) -> Iterator[CurveRelief]:
     """Gains of which some are established, and some are not."""
-    for name, load in drawn.curves:
+    for name in drawn.named:
         gains = []
         for resource in ("kv", "sequences", "prefill", "decode"):
             gain = float(random.choice([1.0, random.uniform(1.0, 2.0)]))
             half = float(random.uniform(0.02, 0.6))
             gains.append(Gain(resource, gain, max(1.0, gain - half), gain + half))
         gains.sort(key=lambda each: (each.sure, each.gain), reverse=True)
-        yield CurveRelief(deployment=name, workload=load, digest="d", relief=Relief(tuple(gains), int(gains[0].sure)))
+        yield CurveRelief(deployment=name, workload="chat", digest="d", relief=Relief(tuple(gains), int(gains[0].sure)))
 
 
 def _models(runs: pl.DataFrame) -> Calibration:
@@ -325,17 +310,18 @@ def _models(runs: pl.DataFrame) -> Calibration:
         if rows:  # a load beyond the measured ones, as `calibrate` predicts it
             at["beyond", 0.0] = {**rows[-1], "level": round(1.2 * rows[-1]["level"])}
         shares = {"median": {"queue": 0.25, "decode": 0.75}, "slowest": {"queue": 1.0}}
-        predicted = [
-            PredictedLoad(**{key: row[key] for key in ("workload", "axis", "level")}, kv_peak=0.5, waiting=0.0, preemptions=0.0, doubts=(),
-                          numbers={key: Interval(row[key], 0.9 * row[key], 1.1 * row[key]) for key in METRICS if row[key] is not None},
-                          shares=shares)
-            for row in at.values()
-        ]  # fmt: skip
-        measured = [
-            MeasuredLoad(**{key: row[key] for key in ("run", "workload", "axis", "level")},
-                         numbers={key: row[key] for key in METRICS if row[key] is not None})
-            for row in rows
-        ]  # fmt: skip
-        models.append(ModelRecord(deployment=str(name), digest="d", parameters={"step_s": Interval(0.002, 0.001, 0.003)}, steps=400,
-                                  runs=len(rows), judged=(), predicted=tuple(predicted), measured=tuple(measured)))  # fmt: skip
+        numbers = [{key: row[key] for key in METRICS if row[key] is not None} for row in (*at.values(), *rows)]
+        places = [{key: row[key] for key in ("workload", "axis", "level")} for row in (*at.values(), *rows)]
+        predicted = tuple(
+            PredictedLoad(**place, numbers={key: Interval(value, 0.9 * value, 1.1 * value) for key, value in known.items()},
+                          kv_peak=0.5, waiting=0.0, preemptions=0.0, doubts=(), shares=shares)
+            for place, known in zip(places[: len(at)], numbers, strict=False)
+        )  # fmt: skip
+        measured = tuple(
+            MeasuredLoad(**place, run=row["run"], numbers=known)
+            for place, known, row in zip(places[len(at) :], numbers[len(at) :], rows, strict=True)
+        )
+        step = {"step_s": Interval(0.002, 0.001, 0.003)}
+        models.append(ModelRecord(deployment=str(name), digest="d", parameters=step, steps=400, runs=len(rows), judged=(),
+                                  predicted=predicted, measured=measured))  # fmt: skip
     return Calibration(models=tuple(models))

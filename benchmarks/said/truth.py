@@ -8,148 +8,134 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import zip_longest
+from itertools import pairwise, zip_longest
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-__all__ = ["Curve", "Level", "Study"]
+__all__ = ["Curve", "Level", "Slo", "Study", "slo_of"]
 
 Row = dict[str, Any]
-_PERCENTILE = re.compile(r"(ttft|tpot|e2e)_p(\d\d)_s")
+Slo = tuple[str, float, float]  # metric, share of the requests, limit (s)
+_STEADY = {"throughput_requests_per_s": "steady_requests_per_s", "throughput_tokens_per_s": "steady_tokens_per_s"}
+
+
+def slo_of(text: str) -> Slo | None:
+    """An SLO as it is printed."""
+    found = re.search(r"(TTFT|TPOT|E2E) P(\d\d) ≤ ([\d.]+) (ms|s)", text)
+    return (found[1].lower(), int(found[2]) / 100, float(found[3]) * (0.001 if found[4] == "ms" else 1)) if found else None
 
 
 @dataclass
 class Level:
-    """The valid runs of one load. Attributes: judged: of all of them together, each request's latencies (s) by metric, or that it failed."""
+    """The valid runs of one load."""
 
     load: float
     runs: list[Row]
 
     @cached_property
     def judged(self) -> list[Row]:
+        """The requests of all runs: their latencies (s) by metric, and whether they are `ok`."""
         return [request for run in self.runs for request in run["judged"] or ()]
 
-    def sorted(self, metric: str) -> list[float]:
-        """The metric of each request; infinite of those that failed."""
+    def latencies(self, metric: str) -> list[float]:
+        """Ascending; infinite of requests that failed."""
         values = (each[metric] if each["ok"] else math.inf for each in self.judged)
         return sorted(value for value in values if value is not None)
 
     def beyond(self, metric: str, limit: float) -> float | None:
         """The share of requests that fail or take longer; None where none shows it."""
-        values = self.sorted(metric)
+        values = self.latencies(metric)
         return sum(value > limit for value in values) / len(values) if values else None
 
-    def meets(self, slo: tuple[str, float, float]) -> bool | None:
-        """Whether the percentile is within the limit."""
-        metric, share, limit = slo
-        beyond = self.beyond(metric, limit)
-        return None if beyond is None else beyond <= 1 - share + 1e-9
+    def meets(self, slo: Slo) -> bool | None:
+        """Whether no more requests take longer than may."""
+        beyond = self.beyond(slo[0], slo[2])
+        return None if beyond is None else beyond <= 1 - slo[1] + 1e-9
 
     def values(self, column: str) -> list[float]:
-        """What a column of the summary has at this load: of whole runs, and of steady windows."""
-        if (found := _PERCENTILE.fullmatch(column)) and (known := self.sorted(found[1])):
-            return [known[max(0, math.ceil(len(known) * int(found[2]) / 100 - 1e-9) - 1)]]
-        steady = {"throughput_requests_per_s": "steady_requests_per_s", "throughput_tokens_per_s": "steady_tokens_per_s"}
-        names = (column, steady.get(column, f"steady_{column}"))
-        sets = [[run[name] for run in self.runs if run.get(name) is not None] for name in names]
-        return [sum(each) / len(each) for each in sets if each]
-
-    def highest(self, column: str) -> float | None:
-        return max((run[column] for run in self.runs if run.get(column) is not None), default=None)
+        """A column of the summary: of latencies the percentile of all requests; else the mean, of whole runs and of steady windows."""
+        if (found := re.fullmatch(r"(ttft|tpot|e2e)_p(\d\d)_s", column)) and (known := self.latencies(found[1])):
+            return [known[math.ceil(len(known) * int(found[2]) / 100 - 1e-9) - 1]]
+        each = [[run[name] for run in self.runs if run.get(name) is not None] for name in (column, _STEADY.get(column, column))]
+        return [sum(values) / len(values) for values in each if values]
 
 
 @dataclass
 class Curve:
-    """One workload on one deployment; its levels ascend. Attributes: slos: (metric, share, limit in s), by their text."""
+    """One workload on one deployment; its levels, of valid runs, ascend. Attributes: slos: by their text."""
 
     deployment: str
     workload: str
-    rows: list[Row]
+    rows: list[Row] = field(default_factory=list)
     levels: dict[float, Level] = field(default_factory=dict)
-    slos: dict[str, tuple[str, float, float]] = field(default_factory=dict)
+    slos: dict[str, Slo] = field(default_factory=dict)
 
-    def rate(self, load: float, column: str = "throughput_tokens_per_s") -> float | None:
-        """Throughput at a load, between levels on a line."""
-        known = [(level.load, level.values(column)[-1]) for level in self.levels.values() if level.values(column)]
-        if not known or load > known[-1][0] or load < known[0][0]:
-            return None
-        for (low, below), (high, above) in zip(known, known[1:], strict=False):
+    def rates(self, column: str) -> dict[float, float]:
+        """Throughput by load."""
+        return {level.load: values[-1] for level in self.levels.values() if (values := level.values(column))}
+
+    def rate(self, load: float) -> float | None:
+        """Tokens/s at a load, between levels on a line; None outside of them."""
+        known = list(self.rates("throughput_tokens_per_s").items())
+        for (low, below), (high, above) in pairwise(known):
             if low <= load <= high:
                 return below + (above - below) * (load - low) / (high - low)
-        return known[0][1]
+        return None
 
     @property
     def highest(self) -> float:
-        """The highest load that any run had."""
+        """The highest load of any run."""
         return max(float(row["level"]) for row in self.rows)
 
 
-def slo_of(text: str) -> tuple[str, float, float] | None:
-    """An SLO as it is printed."""
-    found = re.search(r"(TTFT|TPOT|E2E) P(\d\d) ≤ ([\d.]+) (ms|s)", text)
-    return found and (found[1].lower(), int(found[2]) / 100, float(found[3]) * (0.001 if found[4] == "ms" else 1))
-
-
 class Study:
-    """A results folder's curves, and its tables by name, one row a curve.
+    """A results folder's curves, and its tables by name and curve.
 
     Args:
-        folder: with `summary.parquet`, and `analysis` with what was found.
+        folder: with `summary.parquet`, `reliefs.json` if any, and `analysis` with what was found.
     """
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
         rows = pl.read_parquet(folder / "summary.parquet").sort("level").to_dicts()
+        self.runs = {(row["deployment"], row["run"]): row for row in rows}
         self.curves: dict[tuple[str, str], Curve] = {}
         for row in rows:
-            key = (row["deployment"], row["workload"])
-            curve = self.curves.setdefault(key, Curve(*key, []))
+            key, load = (row["deployment"], row["workload"]), float(row["level"])
+            curve = self.curves.setdefault(key, Curve(*key))
             curve.rows.append(row)
             if row["valid"]:
-                curve.levels.setdefault(float(row["level"]), Level(float(row["level"]), [])).runs.append(row)
-        self.runs = {(row["deployment"], row["run"]): row for row in rows}
-        self.tables = {name: self._table(name) for name in ("capacity", "saturation", "regions", "causes")}
+                curve.levels.setdefault(load, Level(load, [])).runs.append(row)
+        self.tables: dict[str, dict[tuple[str, str], Row]] = {}
+        for name in ("capacity", "saturation", "regions"):
+            table = pl.read_parquet(folder / "analysis" / f"{name}.parquet").to_dicts()
+            of_mean = [row for row in table if row.get("metric") in (None, "throughput_tokens_per_s")]
+            self.tables[name] = {(row["deployment"], row["workload"]): row for row in of_mean}
         for key, row in self.tables["capacity"].items():
             self.curves[key].slos = {text: slo for text in row["slos"] or () if (slo := slo_of(text))}
         reliefs = folder / "reliefs.json"
         found = json.loads(reliefs.read_text())["curves"] if reliefs.exists() else []
         self.gains = {(each["deployment"], each["workload"]): each["relief"]["gains"] for each in found if each["relief"]}
-        self.several = {name for name, _ in self.curves if sum(name == other for other, _ in self.curves) > 1}
-        names = sorted({*(name for name, _ in self.curves), *(workload for _, workload in self.curves)}, key=len, reverse=True)
-        self._names = re.compile(rf"(?<![\w-])({'|'.join(map(re.escape, names))})(?![\w-])")
+        names = sorted({name for key in self.curves for name in key}, key=len, reverse=True)
+        self._names = re.compile(rf"(?<![\w-])(?:{'|'.join(map(re.escape, names))})(?![\w-])")
 
-    def _table(self, name: str) -> dict[tuple[str, str], Row]:
-        path = self.folder / "analysis" / f"{name}.parquet"
-        rows = pl.read_parquet(path).to_dicts() if path.exists() else []
-        return {
-            (row["deployment"], row["workload"]): row
-            for row in rows
-            if row.get("metric") in (None, "throughput_tokens_per_s") or name == "causes"
-        }
-
-    def mentions(self, text: str) -> Iterator[tuple[int, list[Curve]]]:
-        """Where a text names curves, and which; of a name of several curves, all of them."""
+    def _mentions(self, text: str) -> Iterator[tuple[int, list[Curve]]]:
+        """Where a text names curves, and which: of a deployment or workload alone, all that have it."""
+        joined = -1
         found = list(self._names.finditer(text))
-        skip = False
         for one, two in zip_longest(found, found[1:]):
-            if skip:
-                skip = False
+            if one.start() == joined:
                 continue
-            close = two is not None and re.fullmatch(r"(?: · |, | with | \(|/| under |: )", text[one.end() : two.start()])
-            if close and two and (one[0], two[0]) in self.curves:
-                skip = True
+            between = text[one.end() : two.start()] if two else ""
+            if two and (one[0], two[0]) in self.curves and between in (" · ", ", ", " with ", " (", "/", ": "):
+                joined = two.start()
                 yield one.start(), [self.curves[one[0], two[0]]]
             else:
-                named = [curve for curve in self.curves.values() if one[0] in (curve.deployment, curve.workload)]
-                yield one.start(), named
+                yield one.start(), [curve for key, curve in self.curves.items() if one[0] in key]
 
     def curves_at(self, text: str, position: int, context: str = "") -> list[Curve]:
-        """Which curve a claim at `position` is of: what is named last before it, or first after it, or in its heading; else all."""
-        found = list(self.mentions(text))
-        before = [curves for at, curves in found if at <= position]
-        after = [curves for at, curves in found if at > position]
-        return (
-            before[-1:] or after[:1] or [curves for _, curves in self.mentions(context)][-1:] or [list(self.curves.values())]
-        )[0]
+        """Which curves a claim at a position may be of: named last before it, or first after it, or in its headings; else all."""
+        found = list(self._mentions(text))
+        near = [curves for at, curves in found if at <= position][-1:] or [curves for _, curves in found][:1]
+        return (near or [curves for _, curves in self._mentions(context)][-1:] or [list(self.curves.values())])[0]
