@@ -318,6 +318,8 @@ def test_levels_between_the_prediction_and_the_measurement(summary):
     assert saturation(runs.with_columns(predicted_saturation=pl.lit(99.0)))["levels_apart"].to_list() == [None]
     full = saturation(ladder(summary, {4: 1.0, 8: 1.0})).row(0, named=True)
     assert (full["measured"], full["below"], full["levels_apart"]) == (4, None, None)
+    lower = ladder(summary, {4: 1.0, 8: 1.0}).with_columns(predicted_saturation=pl.lit(3.0))
+    assert saturation(lower)["levels_apart"].to_list() == [None]  # it may have been full at 1 already
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from benchmarks.said.studies import KINDS as STUDIES
 from benchmarks.said.studies import make
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
-DRAWN = {"workloads", "searched", "open", "deployments"}  # whose figures are drawn too: they take most of the time
+DRAWN = {"workloads", "searched", "open"}  # whose figures are drawn too: they take most of the time
 
 
 @pytest.fixture(scope="module")
@@ -64,11 +64,11 @@ FAULTS = (
     ("beyond", "searched", "report.md", r"At \d+ requests in flight", "At 99 requests in flight"),
     ("cause", "both", "report.md", r"the KV cache (?:is full|admits no more)[^.]*\.(?:\d[^.]*\.)?", "prompts take too long to compute."),
     ("cause", "both", "report.md", r"(alpha · chat: )sustains", r"\1answers that are not streamed have no TTFT. Sustains"),
-    ("model", "workloads", "report.md", r"(there is no model of this server)", r"\1. The time is split by the calibrated model"),
+    ("model", "workloads", "report.md", r"\A", "No model of alpha: its steps stray. Where the time goes, by the calibrated model: in the queue.\n"),
     ("count", "both", "report.md", r"takes \d+ instances", "takes 99 instances"),
     ("count", "both", "report.md", r"\(\d+ instances, times", "(97 instances, times"),
     ("count", "both", "report.md", r"All \d+ runs", "All 3 runs"),
-    ("ticks", "open", "figures/*.json", r"\"axis\": \{", '"axis": {"values": [777], "was": {}, '),
+    ("ticks", "open", "figures/*.json", r'"values": \[[^\]]*\]', '"values": [777]'),
 )  # fmt: skip
 
 

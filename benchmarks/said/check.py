@@ -307,7 +307,7 @@ CLAIMS: tuple[tuple[str, str, Check], ...] = (
     ("beyond", rf"\b[Aa]t (?P<at>{N}) (?:requests? in flight|in flight|requests?/s)", _measured),
     ("cause", r"prompts of other requests|prompts take too long|wait for the prefill|steps take too long", _cause),
     ("cause", r"not streamed have no", _streamed),
-    ("model", r"no model of this server", _modelled),
+    ("model", r"[Nn]o model of ", _modelled),
     ("model", r"by the calibrated model", lambda *_: None),
     ("count", rf"peak of (?P<peak>{N}) requests/s takes (?P<instances>{N}) instances?", _instances),
     ("count", rf"plan (?P<gpus>{N}) [^()]*\((?P<instances>{N}) instances, times the safety factor (?P<safety>{N})", _safety),
@@ -347,9 +347,8 @@ def _of_text(study: Study, text: Text, outputs: Outputs) -> Told:
             curves = study.curves_at(text.text, found.end() if found[0].endswith("of ") else found.start(), text.context)
             loads, words = _AT.findall(before), text.text
             if wrong is _modelled:
-                words = " ".join(
-                    each.text for each in outputs.texts if study.curves_at(each.text, len(each.text), each.context) == curves
-                )
+                named = [(each.text, study.curves_at(each.text, len(each.text), each.context)) for each in outputs.texts]
+                words = " ".join(words for words, its in named if all(curve in curves for curve in its))
             claim = Claim(found, words, number(loads[-1]) if loads else None, study)
             why = [wrong(claim, curve) for curve in curves]  # of one of several curves it may hold
             said = text.text[max(0, found.start() - 100) : found.end() + 60]
@@ -389,10 +388,12 @@ def _named(study: Study, outputs: Outputs) -> Told:
     for text in outputs.texts:
         found = re.search(rf"[Ss]ustains {N} requests/s|it misses|KV cache is full at {N}", text.text)
         if found and len(study.curves) > 1:
-            several = len(study.curves_at(text.text, found.start(), text.context)) > 1
-            yield "named", Finding("named", text.where, text.text[:200], "no curve is named") if several else None
+            every = len(study.curves_at(text.text, found.start(), text.context)) == len(study.curves)
+            yield "named", Finding("named", text.where, text.text[:200], "no curve is named") if every else None
         if not text.where.startswith("figure") and re.search(rf"\b(?:[Aa]t|up to|C_max[^.;]* is) {N}(?![\d.]| %)", text.text):
-            unit = re.search(r"in flight|requests?/s|users|burst|conversations|times", text.text, re.IGNORECASE)
+            unit = re.search(
+                r"in flight|requests?/s|users|burst|conversations|times|concurrency|rate", text.text, re.IGNORECASE
+            )
             yield "unit", None if unit else Finding("unit", text.where, text.text[:200], "the load has no unit")
 
 
@@ -484,6 +485,8 @@ _SAID = (
     (rf"[Ss]ustains {N} requests/s(?: at {N}{UNIT})? \(({N}) to ({N}) at 95", ("usable_low", "usable_high")),
     (rf"usable requests/s[^:]*\) ({N}) \(({N}) to ({N})\)", ("usable_rps", "usable_low", "usable_high")),
     (rf"takes ({N}) instances", ("instances",)),
+    (rf": instances +({N})$", ("instances",)),
+    (rf"usable requests/s of an instance +({N})", ("usable_rps",)),
     (rf"KV cache (?:is )?full (?:at )?({N})", ("kv_full",)),
     (rf"(?:within the SLOs, is|C_max is|meets the SLOs up to [a-z ]+) ({N})(?={UNIT}? \(| or more)", ("c_max",)),
     (rf"(?:C_max[^.;]* is|meets the SLOs up to [a-z ]+) {N}(?:{UNIT}| or more)? \(at least ({N})(?:, below ({N}))?", ("low", "high")),

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import redirect_stdout
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
+from io import StringIO
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -17,6 +19,7 @@ import vl_convert
 
 from bench.aggregate import aggregate
 from bench.analyse import analyse, write_analysis
+from bench.cli import main
 from bench.figures import Results, figure_names
 from bench.figures import save as saving
 from bench.figures.charts import fleet
@@ -165,7 +168,7 @@ def make(number: int, seed: int, folder: Path, *, figures: bool = True) -> str:
 
 
 def write_outputs(results: Results, folder: Path, facts: list[Path], *, figures: bool) -> None:
-    """The report, the figures' specifications without their pictures, and the terminal's last lines."""
+    """The report, the figures' specifications without their pictures, and the terminal's lines: the last ones, and a fleet's."""
 
     def save(whole: dict[str, Any], stem: Path) -> list[Path]:
         stem.with_suffix(".json").write_text(json.dumps(whole))
@@ -181,7 +184,13 @@ def write_outputs(results: Results, folder: Path, facts: list[Path], *, figures:
     with patch.object(page, "_environment", _environment):
         write_report(folder / "report.html", title="A planted study", results=results, specs=specs, facts=facts,
                      summary=folder / "report.md")  # fmt: skip
-    (folder / "terminal.txt").write_text("\n".join(closing_lines(results.runs, figures=len(specs))))
+    lines = closing_lines(results.runs, figures=len(specs))
+    for row in results.points.filter(pl.col("usable_rps").is_not_null()).head(int(figures)).iter_rows(named=True):
+        slos = [word for text in results.decision.slo for word in ("--slo", text)]
+        with redirect_stdout(StringIO()) as said:
+            main(["size", f"{folder}:{row['deployment']}", "--workload", row["workload"], "--peak-rps", "200", *slos])
+        lines += [f"{row['deployment']} · {row['workload']}: {line}" for line in said.getvalue().splitlines()]
+    (folder / "terminal.txt").write_text("\n".join(lines))
 
 
 def _parsed(drawn: _Drawn, folder: Path, random: np.random.Generator) -> list[Path]:

@@ -36,8 +36,9 @@ class Level:
 
     @cached_property
     def judged(self) -> list[Row]:
-        """The requests of all runs: their latencies (s) by metric, and whether they are `ok`."""
-        return [request for run in self.runs for request in run["judged"] or ()]
+        """The requests of all runs, or of those that became steady: their latencies (s) by metric, and whether they are `ok`."""
+        steady = [run for run in self.runs if run["steady_from_s"] is not None and run["steady_why"] != "short"]
+        return [request for run in steady or self.runs for request in run["judged"] or ()]
 
     def latencies(self, metric: str) -> list[float]:
         """Ascending; infinite of requests that failed."""

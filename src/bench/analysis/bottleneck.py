@@ -52,7 +52,7 @@ def bottleneck(
     if point["kind"] == "unsettled":
         return replace(unsettled, evidence="never_steady")
     if point["missed_at"] is None and point["unsettled"] == "short":
-        return replace(unsettled, evidence="steady_meets", level=point["high_needs_at"])
+        return replace(unsettled, evidence="steady_meets", level=point["high_needs_at"], unit=point["unit"])
     if point["missed_at"] is None:
         highest = valid.filter(pl.col("level") == pl.col("level").max())
         return Bottleneck(evidence="highest_level", level=point["highest"], runs=_names(highest))

@@ -103,8 +103,8 @@ def saturation(runs: pl.DataFrame, found: pl.DataFrame | None = None) -> pl.Data
     Returns:
         One row a deployment and workload: `measured`, `below` (highest level that did not fill the cache), `cache_known` (whether any
         run shows if it did), `queue`, `queue_below`, `predicted`, `levels_apart` (levels of the sweep between the level at which the
-        prediction says it saturates and the measured one), `peak_at` (level of the highest throughput),
-        `kv_bytes_per_token`, `parameters`; all columns of `regions` but the metric; and `signals`, those of the three that
+        prediction says it saturates and the measured one; null where no level below shows which), `peak_at` (level of the highest
+        throughput), `kv_bytes_per_token`, `parameters`; all columns of `regions` but the metric; and `signals`, those of the three that
         show (`throughput`, `kv_cache`, `queue`), the first one first, those that cannot be told apart as one (`kv_cache and queue`);
         and `signals_agree`: whether there are several, each of which lies in the intervals of all; null where they merely overlap.
     """
@@ -125,6 +125,8 @@ def saturation(runs: pl.DataFrame, found: pl.DataFrame | None = None) -> pl.Data
             if predicted is not None
             else None
         )
+        # Of a cache that is full at the lowest level already, a prediction below that is neither right nor wrong.
+        shown = levels.index(measured) - expected if measured is not None and expected is not None else None
         rows.append(
             {
                 "deployment": deployment,
@@ -137,7 +139,7 @@ def saturation(runs: pl.DataFrame, found: pl.DataFrame | None = None) -> pl.Data
                 "queue": queue,
                 "queue_below": queue_below,
                 "predicted": predicted,
-                "levels_apart": levels.index(measured) - expected if measured is not None and expected is not None else None,
+                "levels_apart": None if shown is None or (below is None and not shown) else shown,
                 "peak_at": highest[0] if len(highest) else None,
                 "kv_bytes_per_token": group["kv_bytes_per_token"][0],
                 "parameters": group["parameters"][0],

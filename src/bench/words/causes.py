@@ -15,7 +15,7 @@ from bench.words.templates import filled
 _FAILED = "{failed:,} of {requests:,} requests[, with {in_flight:.3g} in flight on average][: {said:quoted}]."
 WHY: dict[Evidence, str] = {
     "never_steady": "The limit is not known: {unsettled}.",
-    "steady_meets": "No load that became steady misses. The upper end is not known: at {level:g}, {unsettled}.",
+    "steady_meets": "No load that became steady misses. The upper end is not known. {at}, {unsettled}.",
     "highest_level": "No measured load misses: {level:g} is the highest level.",
     "metrics_unread": "{at}, the cause is not known: the server's metrics were not read.",
     "metrics_gaps": "{at}, the cause is not known: the server's metrics have gaps.",

@@ -29,8 +29,8 @@ def comparison(found: Prediction) -> str:
 def _between(found: Prediction) -> str:
     """Whether the prediction lies between the level that did not fill the cache and the one that did."""
     low, high, apart = found.below, found.measured, found.levels_apart
-    if found.predicted <= high and (low is None or found.predicted > low):
-        return f"within the levels: full at {high:g}" + (f", not at {low:g}" if low is not None else "")
+    if low is not None and low < found.predicted <= high:
+        return f"within the levels: full at {high:g}, not at {low:g}"
     if not apart:
         return f"full at {high:g}"
     return f"{count_text(abs(apart), 'level')} {'above' if apart > 0 else 'below'}"
