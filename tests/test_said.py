@@ -63,7 +63,7 @@ FAULTS = (
     ("unit", "searched", "report.html", r" requests in flight", ""),
     ("beyond", "searched", "report.md", r"At \d+ requests in flight", "At 99 requests in flight"),
     ("cause", "both", "report.md", r"the KV cache (?:is full|admits no more)[^.]*\.(?:\d[^.]*\.)?", "prompts take too long to compute."),
-    ("cause", "both", "report.md", r"(alpha · chat: )sustains", r"\1answers that are not streamed have no TTFT. Sustains"),
+    ("cause", "both", "report.md", r"(alpha · chat: )sustains", r"\1no answer has a TTFT, as answers are not streamed. Sustains"),
     ("model", "workloads", "report.md", r"\A", "No model of alpha: its steps stray. Where the time goes, by the calibrated model: in the queue.\n"),
     ("count", "both", "report.md", r"takes \d+ instances", "takes 99 instances"),
     ("count", "both", "report.md", r"\(\d+ instances, times", "(97 instances, times"),

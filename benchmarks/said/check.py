@@ -306,7 +306,7 @@ CLAIMS: tuple[tuple[str, str, Check], ...] = (
     ("full", r"full at the level that geometry predicts on (?:(?P<met>\d+) of (?P<all>\d+) curves|the one curve)", _geometry),
     ("beyond", rf"\b[Aa]t (?P<at>{N}) (?:requests? in flight|in flight|requests?/s)", _measured),
     ("cause", r"prompts of other requests|prompts take too long|wait for the prefill|steps take too long", _cause),
-    ("cause", r"not streamed have no", _streamed),
+    ("cause", r"answers (?:that )?are not streamed", _streamed),
     ("model", r"[Nn]o model of ", _modelled),
     ("model", r"by the calibrated model", lambda *_: None),
     ("count", rf"peak of (?P<peak>{N}) requests/s takes (?P<instances>{N}) instances?", _instances),

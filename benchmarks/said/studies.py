@@ -20,7 +20,7 @@ import vl_convert
 from bench.aggregate import aggregate
 from bench.analyse import analyse, write_analysis
 from bench.cli import main
-from bench.figures import Results, figure_names
+from bench.figures import Results, figures_of
 from bench.figures import save as saving
 from bench.figures.charts import fleet
 from bench.parse import parse_run
@@ -39,7 +39,7 @@ from benchmarks.capacity.fleet import Case
 from benchmarks.capacity.server import Server
 from benchmarks.capacity.truth import Demand, Limit
 
-__all__ = ["KINDS", "make", "write_outputs"]
+__all__ = ["KINDS", "make"]
 
 _STARTED = datetime(2026, 1, 1, tzinfo=UTC)
 _CLOSED, _BURST, _RATES = (
@@ -141,7 +141,7 @@ def make(number: int, seed: int, folder: Path, *, figures: bool = True) -> str:
     kind = list(KINDS)[number % len(KINDS)]
     random = np.random.default_rng([seed, number])
     drawn = KINDS[kind](_server(random), random)
-    summaries = _parsed(drawn, folder, random)
+    summaries = _parsed(drawn, Plan.of(load_config(_config(drawn), source="planted")), folder, random)
     slos = _slos(drawn, summaries)
     prices = {"price_per_hour": 2.0, "price_per_million_tokens": 1.0} if drawn.peak else {}
     decision = Decision(slo=slos, peak_rps=drawn.peak, **prices)
@@ -162,13 +162,18 @@ def make(number: int, seed: int, folder: Path, *, figures: bool = True) -> str:
     analysis = analyse(results.runs, decision, reliefs=reliefs.by_curve(), searches=searches)
     write_record(reliefs, folder / "reliefs.json")
     write_analysis(analysis, folder / "analysis")
-    write_outputs(Results(results.runs, results.timeseries, None, decision, None, models, searches, analysis), folder, facts,
-                  figures=figures)  # fmt: skip
+    results = Results(results.runs, results.timeseries, None, decision, None, models, searches, analysis)
+    names = figures_of(Plan.of(load_config(_config(drawn, decision), source="planted")).rows) if figures else []
+    _write_outputs(results, folder, facts, names)
     return kind
 
 
-def write_outputs(results: Results, folder: Path, facts: list[Path], *, figures: bool) -> None:
-    """The report, the figures' specifications without their pictures, and the terminal's lines: the last ones, and a fleet's."""
+def _write_outputs(results: Results, folder: Path, facts: list[Path], figures: list[str]) -> None:
+    """The report, the figures' specifications without their pictures, and the terminal's lines: the last ones, and a fleet's.
+
+    Args:
+        figures: names of those that are drawn; without any, no fleet is sized either.
+    """
 
     def save(whole: dict[str, Any], stem: Path) -> list[Path]:
         stem.with_suffix(".json").write_text(json.dumps(whole))
@@ -179,13 +184,13 @@ def write_outputs(results: Results, folder: Path, facts: list[Path], *, figures:
     specs: list[Path] = []
     # The fleet at other limits takes as long as all the rest.
     with patch.object(saving, "save_chart", save), patch.object(fleet, "steps_of", lambda _, slo: [slo.limit_s]):
-        for name in figure_names() if figures else ():
+        for name in figures:
             specs += saving.save_figure(name, results, folder / "figures" / name, leave_out=lambda _: None)
     with patch.object(page, "_environment", _environment):
         write_report(folder / "report.html", title="A planted study", results=results, specs=specs, facts=facts,
                      summary=folder / "report.md")  # fmt: skip
     lines = closing_lines(results.runs, figures=len(specs))
-    for row in results.points.filter(pl.col("usable_rps").is_not_null()).head(int(figures)).iter_rows(named=True):
+    for row in results.points.filter(pl.col("usable_rps").is_not_null()).head(1 if figures else 0).iter_rows(named=True):
         slos = [word for text in results.decision.slo for word in ("--slo", text)]
         with redirect_stdout(StringIO()) as said:
             main(["size", f"{folder}:{row['deployment']}", "--workload", row["workload"], "--peak-rps", "200", *slos])
@@ -193,9 +198,8 @@ def write_outputs(results: Results, folder: Path, facts: list[Path], *, figures:
     (folder / "terminal.txt").write_text("\n".join(lines))
 
 
-def _parsed(drawn: _Drawn, folder: Path, random: np.random.Generator) -> list[Path]:
+def _parsed(drawn: _Drawn, plan: Plan, folder: Path, random: np.random.Generator) -> list[Path]:
     """The summaries of its runs, which are simulated, written and parsed."""
-    plan = Plan.of(load_config(_config(drawn), source="planted"))
     order = sorted(plan.runs, key=lambda run: (run.repeat, random.random()))
     summaries, clock = [], 0.0
     for run in order:
@@ -230,7 +234,7 @@ def _parsed(drawn: _Drawn, folder: Path, random: np.random.Generator) -> list[Pa
     return summaries
 
 
-def _config(drawn: _Drawn) -> dict[str, Any]:
+def _config(drawn: _Drawn, decision: Decision | None = None) -> dict[str, Any]:
     workloads: dict[str, Any] = {}
     ladders = []
     for load, (arrival, levels) in drawn.loads.items():
@@ -246,6 +250,7 @@ def _config(drawn: _Drawn) -> dict[str, Any]:
         "engines": {"none": {"source": "command", "command": ["true"]}},
         "deployments": {name: {"model": "m", "engine": "none", "kv_cache_memory": "1GiB"} for name in drawn.named},
         "workloads": workloads,
+        "decision": decision.model_dump(exclude_defaults=True) if decision else {},
     }
 
 
