@@ -57,7 +57,7 @@ FAULTS = (
     ("no more", "relieved", "report.md", r"(Replayed with [^,]*), [^;]*", r"\1, no more"),
     ("no more", "relieved", "report.md", r"(alpha: sustains [\d.]+ requests/s(?: \([^)]*\))? at )8( requests in flight)", r"\g<1>2\2; up to 8 meet the SLOs too, but sustain no more"),
     ("best", "overloaded", "report.md", r"[\d.]+( requests(?:/s| in flight)), the lowest", r"777\1, the lowest"),
-    ("flat", "searched", "report.md", r"stops growing at \d+ \(\d+", "stops growing at 2 (1"),
+    ("flat", "searched", "report.md", r"stops growing at \d+( in flight)? \(\d+", r"stops growing at 2\1 (1"),
     ("full", "searched", "report.md", r"full at \d+ in flight, and not at \d+", "full at 2 in flight, and not at 1"),
     ("named", "workloads", "report.html", r"alpha · chat: sustains", "alpha: sustains"),
     ("unit", "searched", "report.html", r" requests in flight", ""),

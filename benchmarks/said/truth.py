@@ -27,6 +27,16 @@ def slo_of(text: str) -> Slo | None:
     return (found[1].lower(), int(found[2]) / 100, float(found[3]) * (0.001 if found[4] == "ms" else 1)) if found else None
 
 
+def _judged(runs: list[Row]) -> list[Row]:
+    return [request for run in runs for request in run["judged"] or ()]
+
+
+def _latencies(requests: list[Row], metric: str) -> list[float]:
+    """Ascending (s); infinite of requests that failed."""
+    values = (each[metric] if each["ok"] else math.inf for each in requests)
+    return sorted(value for value in values if value is not None)
+
+
 @dataclass
 class Level:
     """The valid runs of one load."""
@@ -37,17 +47,13 @@ class Level:
     @cached_property
     def judged(self) -> list[Row]:
         """The requests of all runs, or of those that became steady: their latencies (s) by metric, and whether they are `ok`."""
-        steady = [run for run in self.runs if run["steady_from_s"] is not None and run["steady_why"] != "short"]
-        return [request for run in steady or self.runs for request in run["judged"] or ()]
-
-    def latencies(self, metric: str) -> list[float]:
-        """Ascending; infinite of requests that failed."""
-        values = (each[metric] if each["ok"] else math.inf for each in self.judged)
-        return sorted(value for value in values if value is not None)
+        return _judged(
+            [run for run in self.runs if run["steady_from_s"] is not None and run["steady_why"] != "short"] or self.runs
+        )
 
     def beyond(self, metric: str, limit: float) -> float | None:
         """The share of requests that fail or take longer; None where none shows it."""
-        values = self.latencies(metric)
+        values = _latencies(self.judged, metric)
         return sum(value > limit for value in values) / len(values) if values else None
 
     def meets(self, slo: Slo) -> bool | None:
@@ -56,9 +62,13 @@ class Level:
         return None if beyond is None else beyond <= 1 - slo[1] + 1e-9
 
     def values(self, column: str) -> list[float]:
-        """A column of the summary: of latencies the percentile of all requests; else the mean, of whole runs and of steady windows."""
-        if (found := re.fullmatch(r"(ttft|tpot|e2e)_p(\d\d)_s", column)) and (known := self.latencies(found[1])):
-            return [known[math.ceil(len(known) * int(found[2]) / 100 - 1e-9) - 1]]
+        """A column of the summary: of latencies the percentile of all requests; else the mean, of whole runs and of steady windows.
+
+        There may be two: with and without runs that did not become steady.
+        """
+        if found := re.fullmatch(r"(ttft|tpot|e2e)_p(\d\d)_s", column):
+            sets = [_latencies(requests, found[1]) for requests in (self.judged, _judged(self.runs))]
+            return [known[math.ceil(len(known) * int(found[2]) / 100 - 1e-9) - 1] for known in sets if known]
         each = [[run[name] for run in self.runs if run.get(name) is not None] for name in (column, _STEADY.get(column, column))]
         return [sum(values) / len(values) for values in each if values]
 
