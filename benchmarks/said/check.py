@@ -156,13 +156,22 @@ def _hardly_more(claim: Claim, curve: Curve) -> str | None:
     return f"{here:.3g} requests/s at {claim.load:g}, {rates[more[0]]:.3g} at {more[0]:g}" if more else None
 
 
+def _signals(words: str, claim: Claim, curve: Curve) -> list[tuple[str, float, float, float]]:
+    """Those that are named: each with its load, and the ends of its range."""
+    rows = [claim.study.tables[table].get((curve.deployment, curve.workload), {}) for table, *_ in _SIGNALS]
+    found = [(word, *(row.get(name) for name in names)) for row, (_, word, names) in zip(rows, _SIGNALS, strict=True)]
+    return [each for each in found if each[0] in words and None not in each]  # type: ignore[misc]
+
+
+def _before(claim: Claim, curve: Curve) -> str | None:
+    first, *others = (_signals(words, claim, curve) for words in claim.found[0].split(" before "))
+    late = [(one, other) for one in first for each in others[:1] for other in each if one[1] > other[1]]
+    return f"{late[0][0][0]} at {late[0][0][1]:.3g}, {late[0][1][0]} at {late[0][1][1]:.3g}" if late else None
+
+
 def _agree(claim: Claim, curve: Curve) -> str | None:
     """Of two signals, one lies in the other's range; of two ranges between the same levels, they are the same."""
-    key, known = (curve.deployment, curve.workload), []
-    for table, word, names in _SIGNALS:
-        row = claim.study.tables[table].get(key, {})
-        if word in claim.found[0] and None not in (ends := [row.get(name) for name in names]):
-            known.append((word, *ends))
+    known = _signals(claim.found[0], claim, curve)
     for i, (one, at, low, high) in enumerate(known):
         for other, its, least, most in known[i + 1 :]:
             if not (least < at <= most or low < its <= high):
@@ -297,6 +306,7 @@ CLAIMS: tuple[tuple[str, str, Check], ...] = (
     ("no more", r"(?:with|without) [^;.:]*?, no more", _no_more),
     ("no more", rf"(?:up to|C_max is) (?P<most>{N})[^.;]*? sustains? (?:no|hardly) more", _hardly_more),
     ("agree", r"(?:throughput|KV cache|queue)[\w ,]* agree", _agree),
+    ("agree", r"(?:throughput|KV cache|queue)[\w ,]* before [\w ,]+", _before),
     ("best", rf"(?P<at>{N})(?:{UNIT})?,? (?:is )?the (?P<end>lowest|highest)(?! rate| throughput)", _end),
     ("best", rf"(?:throughput is highest at|[Tt]hroughput peaks at|earns the most at) (?P<at>{N})", _peak),
     ("flat", rf"(?:is flat from|stops growing at) (?P<at>{N})", _flat),
@@ -476,6 +486,7 @@ _OF_HEADS = {
     "KV cache full": "kv_full", "standing queue": "queue", "operated at": "operate_at", "C_max": "c_max",
     **{f"{name[:-7].upper()} {name[-5:-2].upper()}{unit}": name for name in _PERCENTILES for unit in ("", " (s)")},
 }  # fmt: skip
+_OPERATED = "tokens/s at the operating point"
 _CAPACITY = ("c_max", "usable_rps", "usable_low", "usable_high")
 _POINTS = {name: tuple(f"{name}_{end}" for end in ("at", "low", "high")) for name in ("equilibrium", "saturation")}
 _ENDS = rf"({N})[^(;]*\(({N}) to ({N})"
@@ -485,6 +496,7 @@ _SAID = (
     (rf"[Ss]ustains {N} requests/s(?: at {N}{UNIT})? \(({N}) to ({N}) at 95", ("usable_low", "usable_high")),
     (rf"usable requests/s[^:]*\) ({N}) \(({N}) to ({N})\)", ("usable_rps", "usable_low", "usable_high")),
     (rf"takes ({N}) instances", ("instances",)),
+    (rf"Within the SLOs: (?:.*, )?[\w-]+(?: · [\w-]+)? ({N})(?: tokens/s)?(?=,|$)", (_OPERATED,)),
     (rf": instances +({N})$", ("instances",)),
     (rf"usable requests/s of an instance +({N})", ("usable_rps",)),
     (rf"KV cache (?:is )?full (?:at )?({N})", ("kv_full",)),
@@ -504,7 +516,11 @@ def _shown(study: Study, outputs: Outputs, texts: Sequence[Text]) -> Iterator[Sh
         tables = {name: table.get(key, {}) for name, table in study.tables.items()}
         known = [("capacity", name, name) for name in (*_CAPACITY, "operate_at", "low", "high")]
         known += [("regions", name, name) for names in _POINTS.values() for name in names]
-        known += [("saturation", "queue", "queue"), ("saturation", "measured", "kv_full")]
+        known += [
+            ("saturation", "queue", "queue"),
+            ("saturation", "measured", "kv_full"),
+            ("capacity", "tokens_per_s", _OPERATED),
+        ]
         yield from (
             Shown.of(curve, None, to, f"{table}.parquet", tables[table][name])
             for table, name, to in known
@@ -538,7 +554,8 @@ def _of_table(study: Study, table: Table) -> Iterator[Shown]:
         at = run["run"] if run else _first(cells[1]) if table.heads[1] == "load" else None
         for head, cell in zip(table.heads, cells, strict=False):
             found, quantity = re.match(rf"~?({N})(?: ?(ms|s|%)(?!\w))?", cell), _OF_HEADS.get(head, "")
-            if found and quantity and len(curves) == 1 and (at is not None or quantity not in (_RATE, _TOKENS)):
+            quantity = _OPERATED if at is None and quantity == _TOKENS else quantity
+            if found and quantity and len(curves) == 1 and (at is not None or quantity != _RATE):
                 yield Shown.text(
                     curves[0],
                     at,
@@ -552,7 +569,7 @@ def _of_table(study: Study, table: Table) -> Iterator[Shown]:
 def _of_sentence(study: Study, text: Text) -> Iterator[Shown]:
     for pattern, quantities in _SAID:
         for found in re.finditer(pattern, text.text):
-            curves = study.curves_at(text.text, found.start(), text.context)
+            curves = study.curves_at(text.text, found.start(1), text.context)
             if len(curves) == 1:
                 yield from (
                     Shown.text(curves[0], None, name, text.where, each)
