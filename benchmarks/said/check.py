@@ -30,6 +30,7 @@ _BEYOND_ALL = 1.1  # upper end of a rate ÷ the highest that any run of the curv
 _SAME = 1.05  # two rates, of which one is said to be hardly more than the other
 _FLAT = 1.15  # throughput beyond a load from which it is said to be flat
 _PEAK = 0.85  # throughput of a load that is said to have the highest, as a share of it
+_ROOM, _USED = 0.8, 0.99  # of the KV cache in use: below which it has room, and from which it has none
 _NO_MORE = 1.1  # upper end of a gain that is said to be none
 _NEAR = 0.03  # of an axis: how near to a load a tick counts as its own
 # Table, the signal's name, and its place with the ends of its range.
@@ -193,11 +194,11 @@ def _peak(claim: Claim, curve: Curve) -> str | None:
 
 
 def _flat(claim: Claim, curve: Curve) -> str | None:
-    here, most = (
-        curve.rate(claim.number("at")),
-        max((rate for load, rate in curve.rates(_TOKENS).items() if load > claim.number("at")), default=0),
+    at = claim.number("at")
+    here, beyond = curve.rate(at), [rate for load, rate in curve.rates(_TOKENS).items() if load > at]
+    return (
+        f"{here:.3g} tokens/s there, up to {max(beyond):.3g} beyond" if here and max(beyond, default=0) > _FLAT * here else None
     )
-    return None if here is None or most <= _FLAT * here else f"{here:.3g} tokens/s there, up to {most:.3g} beyond"
 
 
 def _falls(_: Claim, curve: Curve) -> str | None:
@@ -206,23 +207,13 @@ def _falls(_: Claim, curve: Curve) -> str | None:
 
 
 def _full(claim: Claim, curve: Curve) -> str | None:
-    at, below = claim.number("at"), claim.found.groupdict().get("below")
-    here, under = (
-        [row for row in curve.rows if row["level"] == load and row["counts_valid"]] for load in (at, number(below or "-1"))
-    )
-    if not here or any(
-        (row["kv_usage_peak"] or 0) < 0.8 and not row["preemptions"] and not row["waiting_peak"] for row in here
-    ):
-        return (
-            f"at {at:g} {100 * (here[0]['kv_usage_peak'] or 0):.0f} % were in use"
-            if here
-            else f"{at:g} is no load with a valid run"
-        )
-    return (
-        f"at {below} it was full too"
-        if under and all((row["kv_usage_peak"] or 0) >= 0.99 or row["preemptions"] for row in under)
-        else None
-    )
+    at, below = claim.number("at"), number(claim.found.groupdict().get("below") or "-1")
+    here, under = ([row for row in curve.rows if row["level"] == load and row["counts_valid"]] for load in (at, below))
+    usage = [row["kv_usage_peak"] or 0 for row in here if not row["preemptions"] and not row["waiting_peak"]]
+    if not here or min(usage, default=1) < _ROOM:
+        return f"{100 * min(usage):.0f} % were in use at {at:g}" if here else f"{at:g} is no load with a valid run"
+    full = under and all((row["kv_usage_peak"] or 0) >= _USED or row["preemptions"] for row in under)
+    return f"it was full at {below:g} too" if full else None
 
 
 def _geometry(claim: Claim, _: Curve) -> str | None:
