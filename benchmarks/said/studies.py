@@ -123,7 +123,9 @@ KINDS: dict[str, Callable[[Server, np.random.Generator], _Drawn]] = {
     "deployments": lambda s, r: _Drawn([s, _server(r), _server(r, blocks=400)], _SHORT, repeats=1, peak=None),
     "settings": lambda s, _: _Drawn([s, replace(s, slots=6)], _closed(2, 8, 20), planted={"baseline"}),
     "free": lambda s, r: _Drawn([s], _chat(s, r) | _SHORT, at=None, peak=None),
-    "modelled": lambda s, r: _Drawn([s], _chat(s, r), planted={"model", *(["relief"] if r.random() < 0.5 else [])}),
+    "modelled": lambda s, r: _Drawn(
+        [s], _chat(s, r), at=float(r.choice([0.1, 1.2])), planted={"model", *(["relief"] if r.random() < 0.5 else [])}
+    ),
     "unmeasured": lambda s, r: _Drawn([s], _chat(s, r), withheld=str(r.choice(["all", "gauges"]))),
     "failing": lambda s, r: _Drawn([replace(s, failure_share=float(r.uniform(0.005, 0.05)))], _chat(s, r)),
     "refusing": lambda s, _: _Drawn([replace(s, most_in_flight=10)], _closed()),
@@ -322,7 +324,8 @@ def _models(runs: pl.DataFrame) -> Calibration:
         rows = group.filter("valid").select("run", "workload", "axis", "level", *METRICS).to_dicts()
         at = {(row["workload"], row["level"]): row for row in rows}
         if rows:  # a load beyond the measured ones, as `calibrate` predicts it
-            at["beyond", 0.0] = {**rows[-1], "level": round(1.2 * rows[-1]["level"])}
+            highest = max(rows, key=lambda row: row["level"])
+            at["beyond", 0.0] = {**highest, "level": round(1.2 * highest["level"])}
         shares = {"median": {"queue": 0.25, "decode": 0.75}, "slowest": {"queue": 1.0}}
         numbers = [{key: row[key] for key in METRICS if row[key] is not None} for row in (*at.values(), *rows)]
         places = [{key: row[key] for key in ("workload", "axis", "level")} for row in (*at.values(), *rows)]
