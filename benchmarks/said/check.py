@@ -26,7 +26,9 @@ _METRIC = r"(?:TTFT|TPOT|E2E) P\d\d"
 SLO = rf"{_METRIC} ≤ {N} (?:ms|s)"
 UNIT = r" ?(?:%|times|ms|s|(?:requests? )?in flight|(?:requests?|conversations?|(?:output )?tokens)/s|instances?|users|GPUs?|machines?)"
 _RATE, _TOKENS = "throughput_requests_per_s", "throughput_tokens_per_s"
-_BEYOND_ALL = 1.1  # upper end of a rate ÷ the highest that any run of the curve showed, from which it is beyond what can be
+_BEYOND_ALL = (
+    1.2  # upper end of a rate ÷ the highest of any run of the curve, from which it is beyond what can be, noise included
+)
 _SAME = 1.05  # two rates, of which one is said to be hardly more than the other
 _FLAT = 1.15  # throughput beyond a load from which it is said to be flat
 _PEAK = 0.85  # throughput of a load that is said to have the highest, as a share of it
@@ -399,13 +401,15 @@ def _named(study: Study, outputs: Outputs) -> Told:
 
 
 def _unsaid(study: Study, outputs: Outputs) -> Told:
-    """Of a curve whose every load misses a limit by far, some sentence says that it misses it."""
+    """Of a curve whose every load can be judged and misses a limit by far, some sentence says that it misses it."""
     every = {slo for text in outputs.texts for slo in re.findall(SLO, text.text)}
     for curve in study.curves.values():
         mine = [text.text for text in outputs.texts if curve in study.curves_at(text.text, len(text.text), text.context)]
         for label in sorted(curve.slos or every):
             metric, share, limit = slo_of(label) or ("ttft", 1.0, math.inf)
-            if curve.levels and all((level.beyond(metric, limit) or 0) > 2 * (1 - share) for level in curve.levels.values()):
+            levels = [level for level in curve.levels.values() if level.steady or level.runs[0]["arrival"] == "burst"]
+            beyond = [level.beyond(metric, limit) or 0 for level in levels]
+            if levels and len(levels) == len(curve.levels) and min(beyond) > 2 * (1 - share):
                 said = any(
                     label.partition(" ≤")[0] in text and re.search(r"miss|exceed|over the limit|too slow", text)
                     for text in mine

@@ -45,11 +45,14 @@ class Level:
     runs: list[Row]
 
     @cached_property
+    def steady(self) -> list[Row]:
+        """The runs that became steady; bursts do not."""
+        return [run for run in self.runs if run["steady_from_s"] is not None and run["steady_why"] != "short"]
+
+    @cached_property
     def judged(self) -> list[Row]:
         """The requests of all runs, or of those that became steady: their latencies (s) by metric, and whether they are `ok`."""
-        return _judged(
-            [run for run in self.runs if run["steady_from_s"] is not None and run["steady_why"] != "short"] or self.runs
-        )
+        return _judged(self.steady or self.runs)
 
     def beyond(self, metric: str, limit: float) -> float | None:
         """The share of requests that fail or take longer; None where none shows it."""
