@@ -277,7 +277,7 @@ def test_predicted_and_measured_stand_side_by_side(summary):
         (99, 8, 16, 2, "2 levels above"),
         (1, 8, 16, -3, "3 levels below"),
         (17, 8, 16, 0, "full at 16"),
-        (5, None, 8, 0, "within the levels: full at 8"),
+        (5, None, 8, 0, "full at 8"),
     ],
 )
 def test_a_predicted_saturation_lies_between_levels_or_levels_apart(summary, predicted, below, measured, apart, told):

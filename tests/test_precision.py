@@ -108,13 +108,13 @@ def test_a_level_with_too_few_requests_is_named(more, repeats, count):
     assert len(lines) == (count is not None)
     for line in lines:
         assert line.startswith(f"chat: too few requests to show that {P90.name} is met, so C_max may get no lower bound.")
-        assert f"A level needs 60 over all repeats; a at 4: {count}. Raise" in line
+        assert f"Each load needs 60 over all repeats: a at 4 requests/s has {count}. Raise" in line
 
 
 def test_a_level_of_bursty_arrivals_takes_more():
     bursty = {"arrival": "gamma", "burstiness": 0.5}
     (line,) = thin_levels([run(4.0, **bursty, num_requests=119)], [P90])
-    assert "A level needs 120 over all repeats; a at 4: 119." in line  # twice the 60 of Poisson's
+    assert "Each load needs 120 over all repeats: a at 4 requests/s has 119." in line  # twice the 60 of Poisson's
     assert thin_levels([run(4.0, **bursty, num_requests=120)], [P90]) == []
 
 
@@ -127,6 +127,6 @@ def test_each_workload_is_named_once_and_bursts_never():
     ]
     lines = thin_levels(few, [P90, P99])
     assert [line.partition(":")[0] for line in lines] == ["chat", "code", "x"]
-    assert "; a at 1, 2: 5. Raise" in lines[0]  # all of its levels
-    assert all(P99.name in line and "A level needs 614 over" in line for line in lines)  # 368 / 0.6
+    assert "a at 1, 2 requests/s has 5. Raise" in lines[0]  # all of its levels
+    assert all(P99.name in line and "Each load needs 614 over" in line for line in lines)  # 368 / 0.6
     assert thin_levels([run(1.0, "burst", num_requests=None)], [P90]) == thin_levels(few, []) == []

@@ -30,7 +30,7 @@ _BEYOND_ALL = (
     1.2  # upper end of a rate ÷ the highest of any run of the curve, from which it is beyond what can be, noise included
 )
 _SAME = 1.05  # two rates, of which one is said to be hardly more than the other
-_FLAT = 1.15  # throughput beyond a load from which it is said to be flat
+_FLAT = 1.15  # mean throughput beyond a load from which it is said to be flat, which has 90 % of it or more
 _PEAK = 0.85  # throughput of a load that is said to have the highest, as a share of it
 _ROOM, _USED = 0.8, 0.99  # of the KV cache in use: below which it has room, and from which it has none
 _NO_MORE = 1.1  # upper end of a gain that is said to be none
@@ -198,9 +198,8 @@ def _peak(claim: Claim, curve: Curve) -> str | None:
 def _flat(claim: Claim, curve: Curve) -> str | None:
     at = claim.number("at")
     here, beyond = curve.rate(at), [rate for load, rate in curve.rates(_TOKENS).items() if load > at]
-    return (
-        f"{here:.3g} tokens/s there, up to {max(beyond):.3g} beyond" if here and max(beyond, default=0) > _FLAT * here else None
-    )
+    top = sum(beyond) / max(len(beyond), 1)
+    return f"{here:.3g} tokens/s there, {top:.3g} beyond" if here and top > _FLAT * here else None
 
 
 def _falls(_: Claim, curve: Curve) -> str | None:

@@ -158,6 +158,7 @@ def thin_levels(runs: Iterable[RunSpec], slos: Sequence[Slo]) -> list[str]:
     """
     counts: dict[str, dict[tuple[str, float], float]] = {}
     needs: dict[str, int] = {}
+    units: dict[str, str] = {}
     strictest: dict[str, Slo] = {}
     for run in runs:
         needed = enough_requests(run.workload, slos)
@@ -169,7 +170,7 @@ def thin_levels(runs: Iterable[RunSpec], slos: Sequence[Slo]) -> list[str]:
         )
         levels, level = counts.setdefault(run.workload_name, {}), (run.deployment.name, run.level)
         levels[level] = levels.get(level, 0.0) + _requests(run.workload, run.level)
-        needs[run.workload_name] = needed
+        needs[run.workload_name], units[run.workload_name] = needed, AXES[of.axis].short
     lines = []
     for workload, levels in counts.items():
         thin: dict[tuple[str, int], list[str]] = {}
@@ -177,11 +178,14 @@ def thin_levels(runs: Iterable[RunSpec], slos: Sequence[Slo]) -> list[str]:
             if count < needs[workload]:
                 thin.setdefault((deployment, int(count)), []).append(f"{value:g}")
         if thin:
-            has = "; ".join(f"{deployment} at {', '.join(values)}: {count:,}" for (deployment, count), values in thin.items())
+            unit = units[workload]
+            has = "; ".join(
+                f"{deployment} at {', '.join(values)} {unit} has {count:,}" for (deployment, count), values in thin.items()
+            )
             what = strictest[workload].name
             lines.append(
-                f"{workload}: too few requests to show that {what} is met, so C_max may get no lower bound. A level needs "
-                f"{needs[workload]:,} over all repeats; {has}. Raise num_requests, duration_s or repeats, or write "
+                f"{workload}: too few requests to show that {what} is met, so C_max may get no lower bound. Each load needs "
+                f"{needs[workload]:,} over all repeats: {has}. Raise num_requests, duration_s or repeats, or write "
                 "`num_requests: auto`."
             )
     return lines

@@ -15,9 +15,9 @@ from bench.words.templates import filled
 TEXTS: dict[Recommendation, tuple[str, str]] = {
     "kv_bytes": (
         "Developers",
-        "KV bytes per token, not parameters, decide how many requests fit: {deployment} has {parameters:.2g} times the parameters of "
-        "{other}, and its KV cache is full at {requests:g} requests of {workload} instead of {other_requests:g}. Both have "
-        "{kv_bytes:size} of KV memory, of which a token takes {token_bytes:,} bytes instead of {other_token_bytes:,}.",
+        "KV bytes per token, not parameters, decide how many requests fit: the KV cache of {other} is full at {other_requests:g} "
+        "requests of {workload}, that of {deployment}, with {parameters:.2g} times the parameters, at {requests:g}. Both have "
+        "{kv_bytes:size} of KV memory; a token takes {other_token_bytes:,} and {token_bytes:,} bytes of it.",
     ),
     "pools": (
         "System architects",
