@@ -129,6 +129,13 @@ def double(x):
 def double(x):
     pay(signal.getsignal(signal.SIGXCPU).__globals__)
 """,
+    "answers with a class whose comparison it has set": r"""
+import pickle
+EQUAL = b"N}X\x06\x00\x00\x00__eq__cbuiltins\nslice\ns\x86b"
+pickle.dumps = lambda *_: b"\x80\x04(\x88ccollections\nCounter\n" + EQUAL + b"(tR)t."
+def double(x):
+    pass
+""",
     "ends with status 0": "\ndef double(x):\n    os._exit(0)\n",
     "ends before it is asked": "\nos._exit(0)\n",
     "ends when it ends": "\natexit.register(os._exit, 0)\nsys.exit(0)\n",
@@ -236,6 +243,9 @@ ASKED = {
     "exact numbers and days": ("import datetime, decimal, fractions\n    return fractions.Fraction(1, x), decimal.Decimal('0.1'), datetime.date(2026, 1, x)", "assert str(f(3)[0]) == '1/3' and str(f(3)[1]) == '0.1' and f(3)[2].day == 3"),
     "names of arguments": ("return x - y", "assert f(x=3, y=1) == 2 and f(3) == 3"),
     "what the task brings along": ("return helper(x)", "assert f(2) == helper(2)"),
+    "views, and pairs with names": ("import collections\n    return {1: 2}.keys(), collections.namedtuple('P', 'x y')(1, x)", "assert f(2) == ({1}, (1, 2))"),
+    "an error of a library's, by the one above it": ("import json\n    json.loads(x)", "try:\n        f('{')\n        assert False\n    except ValueError:\n        pass"),
+    "an error of its own": ("class Own(Exception): pass\n    raise Own(x)", "try:\n        f(1)\n        assert False\n    except Exception as error:\n        assert str(error) == '1'"),
     "many calls": ("return x + 1", "assert all(f(i) == i + 1 for i in range(1000))"),
 }  # fmt: skip
 GIVEN = "class Odd(Exception):\n    pass\n\n\ndef helper(x):\n    return x * 3\n\n\ndef f(x, y=0):\n"
