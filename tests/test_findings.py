@@ -55,7 +55,7 @@ def study(summary, decision=SLO, **curves):
         ({"ttft_p99_s": [None] * 3}, SLO, "TTFT P99 ≤ 1 s cannot be judged: no answer at 1 request in flight has that latency."),
         (BURST, SLO, "A burst of 2 requests in flight meets the SLOs: C_max is 2 (at least 2, below 4)."),
         (WRONG, SLO, "No valid run, so its capacity is not known."),
-        ({}, Decision(), "The KV cache is full from 4 on; throughput is highest at 1."),
+        ({}, Decision(), "The KV cache is full from 4 in flight on; throughput is highest at 1 in flight."),
         (WRONG, Decision(), "No run has server counts that can be trusted."),
     ],
 )  # fmt: skip

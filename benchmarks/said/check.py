@@ -173,11 +173,11 @@ def _before(claim: Claim, curve: Curve) -> str | None:
 
 
 def _agree(claim: Claim, curve: Curve) -> str | None:
-    """Of two signals, one lies in the other's range; of two ranges between the same levels, they are the same."""
+    """Of two signals, each lies in the other's range."""
     known = _signals(claim.found[0], claim, curve)
     for i, (one, at, low, high) in enumerate(known):
         for other, its, least, most in known[i + 1 :]:
-            if not (least < at <= most or low < its <= high):
+            if not (least < at <= most and low < its <= high):
                 return f"{one} at {at:.3g} ({low:g} to {high:g}), {other} at {its:.3g} ({least:g} to {most:g})"
     return None
 

@@ -216,7 +216,7 @@ def _why_none(rows: Sequence[Mapping[str, Any]], metric: str) -> str | None:
     )
     reasons = {
         "stream": not any(row.get("stream", True) for row in rows),
-        "held_back": held_back,
+        "held_back": held_back and not any(row.get("ttft_n") for row in rows),
         "hidden": metric == "tpot" and unknown > uncounted,
         "uncounted": metric == "tpot" and uncounted,
         "single": metric == "tpot" and all(row.get("output_tokens") == 1 for row in rows),

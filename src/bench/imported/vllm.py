@@ -99,7 +99,7 @@ def _load(result: _Result) -> tuple[str, str, float]:
     if result.ramp_up_strategy is not None:
         raise ValueError(f"ramp_up_strategy is {result.ramp_up_strategy!r}: a rate that rises is no load that is read")
     starts = sorted(result.start_times or ())
-    count = len(starts) or result.completed + (result.failed or 0)
+    count = len(starts) or (result.num_prompts if result.failed is None else result.completed + result.failed)
     rate = math.inf if result.request_rate == "inf" else number(result.request_rate, "request_rate")
     if not math.isinf(rate):
         if result.max_concurrency is not None:

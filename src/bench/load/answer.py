@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -17,6 +18,7 @@ from bench.records.environment import without_secrets
 _TOGETHER_S = 0.0002
 # tokens ÷ chunks up to which a chunk is a token: one that spells no whole character may have no chunk; tuned: benchmarks.stream_truth
 _ONE_EACH = 1.1
+_COMMENT = re.compile(rb"[0-9a-fA-F]+\r\n:[^\r\n]*[\r\n]*")  # a chunk by which a server keeps a stream open
 _KINDS = ((False, True), (False,), (True,))  # what a repeat may hold: all, the answer, its reasoning
 
 
@@ -90,6 +92,8 @@ def ends_in_error(exchange: Exchange) -> bool:
 
     Its last read is looked at first, whose chunk sizes read as fields without a meaning: nearly always that is a sound event.
     """
+    if _COMMENT.fullmatch(exchange.reads[-1]):
+        return False
     endpoint = ENDPOINTS[exchange.endpoint]
     latest = [json_object(event.data) for event in events([(0.0, exchange.reads[-1])]) if event.name not in (b"error", BARE)]
     if latest and all(content and endpoint.error(content) is None for content in latest):

@@ -149,6 +149,7 @@ _PARTS = {
     "input": re.compile(r"(?=.*cache)(?!.*(output|completion|response|miss|cost|price|rate|ratio|uncached))"),
     "output": re.compile(r"(?=.*(reason|thought|thinking))(?!.*(cost|price|rate|ratio|budget|effort|time))"),
 }
+_KIND = {side: re.compile(rf"{side}(?!.*(cost|price|rate|ratio))") for side in _PARTS}
 # What a provider's count leaves out; source: Anthropic's Messages API, Gemini's UsageMetadata.
 _APART = {"inputtokens": {"cachereadinputtokens", "cachecreationinputtokens"}, "candidatestokencount": {"thoughtstokencount"}}
 _WITHIN = "gen_ai."  # OpenTelemetry's names, whose `input_tokens` hold the cached ones; source: its GenAI conventions
@@ -284,7 +285,8 @@ def _parts(rows: Sequence[Row], names: Sequence[str], column: str, side: str) ->
             continue
         beside = [each for each in names if _ahead(each) == _ahead(name) and each != name and _counts(rows, each)]
         kinds = _key(name) == side  # of Langfuse
-        parts = [each for each in beside if _PARTS[side].match(_key(each)) or (kinds and _key(each).startswith(side))]
+        found = [each for each in beside if _PARTS[side].match(_key(each)) or (kinds and _KIND[side].match(_key(each)))]
+        parts = [each for i, each in enumerate(found) if not any(_alike(rows, [each, other]) for other in found[:i])]
         if parts:
             return parts, kinds or any(_key(each) in _APART.get(_key(name), ()) for each in parts)
     return [], False

@@ -28,7 +28,7 @@ Whole = npt.NDArray[np.int64]
 _LONGEST = 2**31  # tokens that no model's context has; convention
 # How words of a status begin that say a failure, or none.
 _FAILED = re.compile(
-    r"err|fail|fault|time|cancel|abort|reject|refus|exception|denied|unavail|exceed|limit|thrott|invalid|overload|unauth|forbid|unsuccess"
+    r"err|fail|fault|timed?$|timeout|cancel|abort|reject|refus|exception|denied|unavail|exceed|limited|thrott|invalid|overload|unauth|forbid|unsuccess"
     r"|disconnect|reset|crash|drop|(false|not|bad)$"
 )
 _FINE = re.compile(r"(ok|okay|success\w*|succeeded|completed?|done|finished|true|none|null|unset|stop)$")
@@ -336,7 +336,7 @@ def _says_failure(text: str, kind: str) -> bool | None:
         return code >= _FAILURES
     if _WITHOUT.search(lower):
         return False
-    words = words_of(text)
+    words = words_of(text.replace(".", " "))
     if any(map(_FAILED.match, words)):
         return True
     if any(map(_FINE.match, words)) and not (kind == "error" and lower == "true"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from bench.analysis.judging import Miss, Unsettled
+from bench.analysis.judging import DOUBT, Miss, Unsettled
 from bench.axes import AXES
 from bench.errors import count_text, shown_share, was_were
 from bench.study import Slo
@@ -42,7 +42,7 @@ UNJUDGED = {
     None: "",
     "stream": ", as answers are not streamed",
     "held_back": ", as something between the server and its client holds answers back",
-    "hidden": ", as some have fewer chunks than tokens, and how many a chunk carries is not known",
+    "hidden": ", as how many tokens their chunks carry is not known",
     "uncounted": ", as the server does not count their tokens",
     "single": ", as each has a single token",
 }
@@ -96,10 +96,13 @@ def _miss(miss: Miss) -> str:
 
 def _close(miss: Miss) -> str:
     """A criterion that is met by what was measured, and in doubt by all runs of the curve."""
-    met = f"with a probability of {shown_share(1 - (miss.below or 0.0))}"
+    below = miss.below or 0.0
+    met = f"with a probability of {shown_share(1 - below)}"
     if miss.by == "growth":
         return f"the server keeps up {met}; let it last longer"
     there = "" if miss.reached_s is None else f" ({time_text(miss.reached_s)} there)"
+    if below >= 1 - DOUBT:
+        return f"{_slo(miss)} is met{there}, though all runs together put the limit lower with a probability of {shown_share(below)}"
     return f"{_slo(miss)} is met {met}{there}; send more requests"
 
 
@@ -271,8 +274,8 @@ def full_cache(saturation: Mapping[str, Any] | None) -> str:
     if saturation is None:
         return "No run has server counts that can be trusted."
     measured, peak = saturation["measured"], saturation["peak_at"]
-    full = UNFILLED[saturation["cache_known"]] if measured is None else f"the KV cache is full from {measured:g} on"
-    return full[0].upper() + full[1:] + (f"; throughput is highest at {peak:g}." if peak is not None else ".")
+    full = UNFILLED[saturation["cache_known"]] if measured is None else f"the KV cache is full from {measured:g} in flight on"
+    return full[0].upper() + full[1:] + (f"; throughput is highest at {peak:g} in flight." if peak is not None else ".")
 
 
 def with_texts(point: Point) -> dict[str, Any]:
