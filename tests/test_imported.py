@@ -157,7 +157,10 @@ def test_loads(write, load, tmp_path):
     [
         (lambda folder: vllm(folder, request_rate=3.5, ramp_up_strategy="linear", max_concurrency=None), "ramp_up_strategy"),
         (lambda folder: vllm(folder, request_rate=3.5), "max_concurrency is 2"),
-        (lambda folder: vllm(folder, max_concurrency=3, start_times=[1, 2, 3, 4, 5]), "the first 3 left over 2 s"),
+        (
+            lambda folder: vllm(folder, max_concurrency=3, start_times=[1, 2, 3, 4, 5]),
+            "the first 3 requests were sent within 2 s",
+        ),
         (
             lambda folder: vllm(folder, [Sent(10.0 * i, 0.1, (0.1,)) for i in range(9)], request_rate=5, max_concurrency=None),
             "request_rate is 5, and start_times come at 0.1 requests/s",

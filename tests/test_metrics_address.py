@@ -93,7 +93,7 @@ def found_at(answer, **more):
         ((200, {"Content-Encoding": "gzip"}, gzip.compress(VLLM.encode())), "read", ""),
         ((200, {"Content-Type": "text/html"}, VLLM.encode()), "read", ""),
         *(((200, {}, f"{VLLM}{bad}\n".encode()), "no_exposition",
-           f"has a line that cannot be read, so that no scrape of it can (line {len(VLLM.splitlines()) + 1}, {bad!r}: ")
+           f"has a line that cannot be read (line {len(VLLM.splitlines()) + 1}, {bad!r}: ")
           for bad in ("this is no metric {", "vllm:x{a=\"1\"} 1,5", "vllm:y{a=\"1\" 2", "vllm:z None")),
     ],
 )  # fmt: skip

@@ -117,7 +117,8 @@ def _load(result: _Result) -> tuple[str, str, float]:
         return held(most, count)
     if most < count:
         raise ValueError(
-            f"max_concurrency is {most}, and the first {most} left over {spread:.3g} s: a trace with such a cap is no load that is read"
+            f"max_concurrency is {most}, and the first {most} requests were sent within {spread:.3g} s, not at once: a trace with such "
+            "a cap is no load that is read"
         )
     return "trace", "time_scale", 1.0
 

@@ -147,7 +147,7 @@ def _recognised(metrics: str, text: str, names: set[str], found: Catalogue, *, s
     except ExpositionError as error:
         return (
             "no_exposition",
-            f"{metrics} has a line that cannot be read, so that no scrape of it can ({error}); take it out there",
+            f"{metrics} has a line that cannot be read ({error}), so nothing is scraped there; correct what writes it",
         )
     return "read", ""
 
