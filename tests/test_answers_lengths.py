@@ -61,7 +61,7 @@ def test_a_trace_at_two_speeds_is_answered_without_slos(summary):
     base = {**summary, "deployment": "a", "workload": "trace", "family": "trace"}
     rows = [{**rate_row(base, level), "axis": "time_scale", "arrival": "trace"} for level in (1, 2)]
     found = answered(study(rows))
-    assert re.search(r"a: sustains \S+ requests/s at 2 times the trace's speed", found["capacity"].lines[0])
+    assert re.search(r"a: sustains \S+ requests/s \([^)]*\) at 2 times the trace's speed", found["capacity"].lines[0])
     assert all(each.lines for each in found.values())
 
 
