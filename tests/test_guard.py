@@ -56,6 +56,7 @@ def telemetry(exposition, running, waiting, kv_usage, spelt="vllm:"):
 
 
 POINT = {
+    "unjudged": None,
     **{"deployment": "a", "workload": "short", "axis": "concurrency", "unit": "requests in flight"},
     **{"kind": "found", "basis": "steady", "c_max": 16.0, "low": 14.0, "high": 22.0, "operate_at": 16.0, "usable_rps": 32.0},
     **{

@@ -34,7 +34,7 @@ def test_a_key_that_is_refused_is_named_without_snakemakes_words(tmp_path):
     done = snakemake(*command("figures", f"CONFIG={file}"), folder=ROOT)
     assert done.returncode == 1
     first, refused = done.stderr.splitlines()[-2:]
-    assert first == "The configuration is refused:"
+    assert first.endswith("The configuration is refused:")
     assert refused == f"{file}: deployments.tiny-mqa.kv_cache_size is not a key. Did you mean kv_cache_memory?"
     assert "WorkflowError" not in done.stdout + done.stderr
 
