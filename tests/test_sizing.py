@@ -219,7 +219,7 @@ def test_no_steady_state_sizes_nothing_and_says_what_would(tmp_path, summary, ca
     frame([short_row(steady_row(summary, 4), 47.2)]).write_parquet(tmp_path / "summary.parquet")
     assert main(["size", str(tmp_path), "--slo", "ttft_p99=2s", "--peak-rps", "1"]) == 2
     told = capsys.readouterr().err
-    assert "no steady state: at 4 its load did not become steady" in told and "let it last 48 s" in told
+    assert "no steady state: at 4 requests in flight its load did not become steady" in told and "let it last 48 s" in told
 
 
 def test_without_latencies_no_slo_is_judged(tmp_path, curve, capsys):
