@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 # A text, token ids, the messages of a chat, or a query and its documents.
 Prompt = str | list[int] | list[Mapping[str, Any]] | list[str]
-_MOST = 10**15  # tokens beyond which a count is none; convention: as `bench.fields.Count`
+_MOST = 10**15  # tokens beyond which a number is not a count; convention: as `bench.fields.Count`
 _ODD = 40  # characters of what stands in place of a count that a message quotes; convention
 # Keys of an object that hold generated text; ids, types and signatures are not, and what is encrypted has no length in tokens.
 _TEXT = ("text", "content", "thinking", "reasoning", "summary", "function", "name", "arguments", "transcript", "refusal")

@@ -323,7 +323,7 @@ def common(values: Sequence[Any]) -> Any:
 
 
 def whole(value: float) -> int | None:
-    """A sample's value as a count; None where it is none, such as NaN."""
+    """A sample's value as a count; None where it is not a number, such as NaN."""
     return int(value) if 0 <= value < 2**53 else None
 
 

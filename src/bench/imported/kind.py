@@ -117,7 +117,7 @@ def number(value: Any, key: str) -> float:
     """`value`, if it is a number.
 
     Raises:
-        ValueError: it is none, such as one that is written as text.
+        ValueError: it is not a number, such as one that is written as text.
     """
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError(f"{key} is {shown(value)}, and no number")

@@ -82,8 +82,8 @@ def answer_of(response: Response, endpoint: Endpoint, *, streamed: bool) -> Answ
 
 def contents_of(response: Response, *, streamed: bool) -> list[dict[str, Any]]:
     """The objects that an answer consists of: its events, or the whole, which a server may send where a stream was asked for."""
-    told = [event for event in events(response.pieces) if event.name != BARE] if streamed else []
-    found = [content for event in told if (content := json_object(event.data))]
+    named = [event for event in events(response.pieces) if event.name != BARE] if streamed else []
+    found = [content for event in named if (content := json_object(event.data))]
     return found or [json_object(response.body) or {}]
 
 
@@ -193,9 +193,9 @@ def _without_repeat(chunks: list[_Chunk], counted: int | None) -> list[_Chunk]:
     if len(texts) < 2 or (len(texts) == 2 if counted is None else max(len(texts), _words(texts)) <= counted):
         return chunks
     *before, last = texts
-    told = ("".join(chunk.carries.said for chunk in before if bool(chunk.carries.reasoning) in kind) for kind in _KINDS)
+    earlier = ("".join(chunk.carries.said for chunk in before if bool(chunk.carries.reasoning) in kind) for kind in _KINDS)
     text = last.carries.said.strip()
-    return [chunk for chunk in chunks if chunk is not last] if text and text in map(str.strip, told) else chunks
+    return [chunk for chunk in chunks if chunk is not last] if text and text in map(str.strip, earlier) else chunks
 
 
 def _with_reasoning(usage: Usage, texts: int) -> Usage:

@@ -34,15 +34,17 @@ def faults(plan: Plan, store: Store) -> list[str]:
 
     A session whose runs are all measured, and whose searches have ended, starts no server, and nothing is looked at for it.
     """
-    return _told(plan, store, _checks)
+    return _faults_of(plan, store, _checks)
 
 
 def misfits(plan: Plan, store: Store) -> list[str]:
     """As `faults`, of what files and sums alone show: models that cannot be read, and servers without room for a request."""
-    return _told(plan, store, lambda plan, spec, _: [] if spec.engine.source == "external" else [_fitting(plan, spec)])
+    return _faults_of(plan, store, lambda plan, spec, _: [] if spec.engine.source == "external" else [_fitting(plan, spec)])
 
 
-def _told(plan: Plan, store: Store, checks: Callable[[Plan, DeploymentSpec, Store], Iterable[Callable[[], None]]]) -> list[str]:
+def _faults_of(
+    plan: Plan, store: Store, checks: Callable[[Plan, DeploymentSpec, Store], Iterable[Callable[[], None]]]
+) -> list[str]:
     starting = unmeasured_sessions(plan, store)
     specs = [plan.deployments[name] for name in dict.fromkeys(name for name, _ in starting)]
     places: dict[str, dict[str, None]] = {}  # of each fault: deployments share engines, models and the machine

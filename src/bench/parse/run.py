@@ -252,7 +252,7 @@ def _said(requests: pl.DataFrame) -> str | None:
 
 
 def _most_often(said: pl.Series) -> str | None:
-    """The most frequent text; None where there is none."""
+    """The most frequent text; None if there are no texts."""
     counts = said.drop_nulls().value_counts().sort("count", said.name, descending=[True, False])
     return counts[said.name][0] if len(counts) else None
 
