@@ -266,6 +266,11 @@ def test_a_test_that_calls_with_more_than_data_is_named(place):
         place.verdicts([("def f(g):\n    return g()\n", task)])
 
 
+def test_a_judge_that_is_done_before_the_answer_has_begun_has_its_word(place):
+    quick = Task("t", "def f(x):\n", "f", "def check(f):\n    pass\n")
+    assert place.verdicts([(f"def f(x):\n    return {i}\n", quick) for i in range(16)]) == ["passed"] * 16
+
+
 def test_output_without_bounds_goes_nowhere(place):
     program = program_of(TASK, "```python\ndef double(x):\n    print('x' * 10**7)\n    return 2 * x\n```")
     assert place.verdicts([(program, TASK)]) == ["passed"]

@@ -111,7 +111,7 @@ if child == 0:
 def end(status):
     try:
         os.kill(child, 9)
-    except ProcessLookupError:  # it has ended
+    except (ProcessLookupError, PermissionError):  # it has ended; or it is another user's still, and ends with this process
         pass
     os._exit(status)
 
