@@ -182,6 +182,26 @@ def test_a_later_count_that_is_none_erases_nothing():
     assert (read.prompt_tokens, read.completion_tokens, read.error) == (20, 2, "prompt_tokens is '20'")
 
 
+@pytest.mark.parametrize("odd", ["n/a", {"prompt_tokens": "20", "completion_tokens": -1, "total_tokens": "?"}])
+def test_a_count_that_a_later_usage_puts_right_is_not_odd(odd):
+    begins = event({"choices": [], "usage": odd})
+    right = event({"choices": [], "usage": {"prompt_tokens": 20, "completion_tokens": 2, "total_tokens": 22}})
+    read = record([(1, A), (2, B + begins), (3, right + DONE)], asked=2)
+    assert (read.prompt_tokens, read.completion_tokens, read.error) == (20, 2, None)
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+def test_a_secret_in_place_of_a_count_is_hidden_before_it_is_cut(monkeypatch, streamed):
+    monkeypatch.setenv("GATEWAY_KEY", "0123456789" * 5)
+    said = {
+        "choices": [{"text": "a", "delta": {"content": "a"}, "finish_reason": "stop"}],
+        "usage": {"prompt_tokens": "0123456789" * 5},
+    }
+    pieces = [(1, event(said) + DONE)] if streamed else [(1, json.dumps(said))]
+    read = record(pieces, streamed=streamed, **({} if streamed else {"headers": {"content-type": "application/json"}}))
+    assert (read.outcome, read.error) == ("ok", "prompt_tokens is '<secret>'")
+
+
 @pytest.mark.parametrize("choices", [{"a": 1}, "x", 5, [5], [None]])
 def test_choices_that_are_none_end_one_request_alone(choices):
     assert record([(1, A), (2, event({"choices": choices})), (3, DONE)]).outcome == "stream_error"

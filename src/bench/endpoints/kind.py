@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from bench.errors import shown
+from bench.records.environment import without_secrets
 from bench.records.form import Omissible, RequestForm
 from bench.work import GENERATION, Work
 
@@ -51,6 +54,12 @@ def is_count(value: Any) -> bool:
     return whole and not isinstance(value, bool) and 0 <= value <= _MOST
 
 
+def _quoted(value: Any) -> str:
+    """The beginning of a server's value. Its secrets go first: of one that is cut, nobody would know the rest."""
+    text = without_secrets(shown(value, sys.maxsize).encode(errors="replace")).decode()
+    return text if len(text) <= _ODD else f"{text[:_ODD]}…"
+
+
 def _is_object(value: Any) -> bool:
     return isinstance(value, dict)
 
@@ -60,7 +69,8 @@ class Usage(NamedTuple):
 
     Attributes:
         prompt, completion: tokens in them. cached: prompt tokens from the prefix cache. reasoning: completion tokens that are that.
-        generated: the total less the prompt. odd: what stands in place of a count, as `completion_tokens is '4'`.
+        generated: the total less the prompt. read: by each key that was there, what stands in place of its count, as
+            `completion_tokens is '4'`, without secrets; nothing where that is a count.
     """
 
     prompt: int | None = None
@@ -68,20 +78,25 @@ class Usage(NamedTuple):
     cached: int | None = None
     reasoning: int | None = None
     generated: int | None = None
-    odd: str = ""
+    read: Mapping[str, str] = MappingProxyType({})
+
+    @property
+    def odd(self) -> str:
+        """What stands in place of counts; nothing where all are counts."""
+        return "; ".join(filter(None, self.read.values()))
 
     @classmethod
     def of(cls, usage: Any) -> Usage:
         """The counts of a `usage`."""
-        odd: list[str] = []
+        read: dict[str, str] = {}
 
         def first(within: Any, *keys: str, sound: Callable[[Any], bool] = is_count) -> Any:
             """The first of these values that is there."""
             for key in keys:
                 if (value := within.get(key)) is not None:
-                    if sound(value):
+                    read[key] = "" if sound(value) else f"{key} is {_quoted(value)}"
+                    if not read[key]:
                         return int(value) if isinstance(value, float) else value  # such as 4.0
-                    odd.append(f"{key} is {shown(value, _ODD)}")
             return None
 
         usage = first({"usage": usage}, "usage", sound=_is_object) or {}
@@ -100,12 +115,12 @@ class Usage(NamedTuple):
         # xAI counts reasoning beside the completion, not in it.
         if reasoning and completion is not None and generated == completion + reasoning:
             completion = generated
-        return cls(prompt, completion, cached, reasoning, generated, "; ".join(odd))
+        return cls(prompt, completion, cached, reasoning, generated, read)
 
     def merged(self, newer: Usage) -> Usage:
         """These counts, updated by a later usage. What that lacks, or has as 0, is kept: some servers end with costs or zeros alone."""
-        kept = {name: old for name, old in self._asdict().items() if old is not None}
-        return newer._replace(**{name: old for name, old in kept.items() if not getattr(newer, name)})
+        kept = {name: old for name, old in self._asdict().items() if old is not None and not getattr(newer, name)}
+        return newer._replace(**{**kept, "read": {**self.read, **newer.read}})
 
 
 class Drafts(NamedTuple):

@@ -149,8 +149,7 @@ def _content(event: Event, endpoint: Endpoint, answer: Answer) -> dict[str, Any]
 def _counts(endpoint: Endpoint, content: dict[str, Any]) -> Usage | None:
     """The counts in an event or a whole answer; None where it has none."""
     usage = endpoint.usage(content)
-    counted = Usage.of(usage) if usage else None
-    return counted._replace(odd=_text(counted.odd)) if counted and counted.odd else counted
+    return Usage.of(usage) if usage else None
 
 
 def _count(answer: Answer, chunks: list[_Chunk]) -> None:

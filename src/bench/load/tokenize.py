@@ -47,7 +47,7 @@ def _ids(target: Target, piece: str) -> Iterator[int]:
         yield from _ids(target, piece[:half])
         yield from _ids(target, piece[half:])
     else:
-        said = target.without_secrets(answer.text[:200])
+        said = target.without_secrets(answer.text)[:200]
         raise BenchError(
             f"{url} says no tokens of a text ({answer.status_code}: {said}). Pieces of a text need a server with /tokenize, such as "
             "vLLM or llama.cpp; prompts of a file need none."
