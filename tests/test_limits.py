@@ -24,6 +24,7 @@ from bench.telemetry.scraper import scrape
 from tests.fake_server import STREAM_HEAD, TOKEN, chunk, fake_server, raw_server, read_request
 
 HEAD = b"HTTP/1.1 200 OK\r\n"
+SETTINGS = bytes.fromhex("000000040000000000")  # the first frame of a server of HTTP/2
 
 
 def answering(*parts, pause_s=0.0, endless=b""):
@@ -127,6 +128,8 @@ def stalling(part):
         ),
         (lambda: stalling(HEAD + b"transfer-encoding: chunked\r\n\r\n"), requests.Timeout, "its answer stopped after 0 bytes"),
         (lambda: stalling(HEAD), requests.Timeout, "no answer within 0.25 s"),
+        (lambda: answering(SETTINGS), requests.ConnectionError, "it speaks HTTP/2 alone"),
+        (lambda: stalling(SETTINGS), requests.Timeout, "it speaks HTTP/2 alone"),
         (answering, requests.ConnectionError, "it hung up without an answer in HTTP"),
         (lambda: answering(b"SSH-2.0-OpenSSH_9.6\r\n"), requests.ConnectionError, "it hung up without an answer in HTTP"),
         (
@@ -139,9 +142,10 @@ def stalling(part):
 @pytest.mark.parametrize("ask", [get, lambda url, timeout_s: post(url, {}, timeout_s=timeout_s)], ids=["GET", "POST"])
 def test_what_became_of_an_answer_is_said_as_it_is(server, kind, words, ask):
     """That nobody answered is another thing."""
-    with server() as port, pytest.raises(kind) as caught:
-        ask(f"http://127.0.0.1:{port}/metrics", timeout_s=0.25)
-    assert words in http.problem(caught.value)
+    with server() as port:
+        with pytest.raises(kind) as caught:
+            ask(f"http://127.0.0.1:{port}/metrics", timeout_s=0.25)
+        assert words in http.problem(caught.value)
 
 
 def test_that_nobody_answers_is_said():

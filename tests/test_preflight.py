@@ -280,7 +280,8 @@ def test_a_server_that_wants_a_user_is_not_said_to_want_a_key(content):
 def test_a_server_of_http_2_alone_is_named(content):
     with raw_server(lambda c: (c.recv(65536), c.sendall(bytes.fromhex("000000040000000000")))) as port:
         (fault,) = found(external(content, f"http://127.0.0.1:{port}"))
-    assert f"no server answers at http://127.0.0.1:{port} (it speaks HTTP/2 alone, and requests are HTTP/1.1" in fault
+    assert f"http://127.0.0.1:{port} does not answer: it speaks HTTP/2 alone, and requests are HTTP/1.1" in fault
+    assert fault.endswith("or put a proxy in front that does.")
 
 
 @pytest.mark.parametrize("endpoint", ["completions", "chat"])

@@ -124,7 +124,7 @@ def _late_after(timeout_s: float) -> Iterator[None]:
     try:
         yield
     except requests.Timeout as error:
-        raise type(error)(f"no answer within {timeout_s:g} s") from error
+        raise type(error)(f"no answer within {timeout_s:g} s", request=error.request) from error
 
 
 def get(
@@ -259,7 +259,7 @@ def speaks_http2(base_url: str) -> bool:
 
 
 def problem(error: OSError) -> str:
-    """Why no server answered, in words for its user."""
+    """Why no server answered, in words for its user; `HTTP2` where it does, in that alone, for which it is asked once more."""
     verification = _cause(error, ssl.SSLCertVerificationError)
     if verification is not None:
         return _certificate_problem(verification)
@@ -267,6 +267,8 @@ def problem(error: OSError) -> str:
         case requests.exceptions.SSLError() | ssl.SSLError():
             named = str(error).startswith(_AUTHORITIES)
             return str(error) if named else "it does not speak TLS; does its address begin with http://?"
+        case requests.exceptions.RequestException() if _in_http2(error):
+            return HTTP2
         case requests.exceptions.Timeout() | Oversized() | Broken():
             return str(error)
         case requests.exceptions.ConnectionError() if _cause(error, ProtocolError):
@@ -276,6 +278,12 @@ def problem(error: OSError) -> str:
         case requests.RequestException():
             return type(error).__name__
     return error.strerror or str(error)
+
+
+def _in_http2(error: requests.RequestException) -> bool:
+    """Whether a request came to nothing that can be read, or to nothing in time, because its server speaks HTTP/2 alone."""
+    unread = isinstance(error, requests.ReadTimeout) or _cause(error, ProtocolError) is not None
+    return unread and error.request is not None and speaks_http2(str(error.request.url))
 
 
 def _certificate_problem(error: ssl.SSLCertVerificationError) -> str:

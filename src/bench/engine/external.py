@@ -8,7 +8,7 @@ import requests
 
 from bench.endpoints import ENDPOINTS
 from bench.errors import BenchError, shown
-from bench.http import HTTP2, api_root, get_models, listed_models, models_text, post, problem, speaks_http2, wanted
+from bench.http import HTTP2, api_root, get_models, listed_models, models_text, post, problem, wanted
 from bench.records.environment import without_secrets, without_values
 from bench.statuses import BUSY, UNAUTHORIZED
 from bench.study import DeploymentSpec
@@ -41,7 +41,8 @@ def refuse_unlike(spec: DeploymentSpec, endpoint: str) -> None:
     try:
         answer = get_models(base, key=key, headers=headers)
     except requests.RequestException as error:
-        why = HTTP2 if speaks_http2(base) else problem(error)
+        if (why := problem(error)) == HTTP2:
+            raise BenchError(f"{where}: {base} does not answer: {why}.") from None
         raise BenchError(f"{where}: no server answers at {base} ({why}). Start it, or correct the address.") from None
     if answer.history or answer.is_redirect:
         raise BenchError(

@@ -273,7 +273,7 @@ def _refuse_unreachable(target: Target) -> None:
     try:
         answer = get_models(target.base_url, key=target.key, headers=target.headers)
     except requests.RequestException as error:
-        raise BenchError(f"--base-url {target.base_url}: no server answers there ({problem(error)}).") from None
+        raise BenchError(f"--base-url {target.base_url} does not answer: {problem(error)}.") from None
     names = listed_models(answer)
     if names and target.model not in names:  # else a request decides
         print(f"--model {target.model}: the server lists {models_text(names)}, and not this name", file=sys.stderr)
