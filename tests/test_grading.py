@@ -262,8 +262,7 @@ def test_functions_take_and_return_data_of_all_kinds(place, said):
 
 def test_a_test_that_calls_with_more_than_data_is_named(place):
     task = Task("t/7", "def f(g):\n", "f", "def check(f):\n    assert f(lambda: 1) == 1\n")
-    with pytest.raises(BenchError, match="task t/7: its tests call f with what is no data"):
-        place.verdicts([("def f(g):\n    return g()\n", task)])
+    assert place.verdicts([("def f(g):\n    return g()\n", task)]) == ["no data"]
 
 
 def test_a_judge_that_is_done_before_the_answer_has_begun_has_its_word(place):
@@ -427,6 +426,27 @@ def test_grades_are_compared_with_the_baseline_at_the_same_load(summary):
     }
     speed = 10.0 if frame["valid"].all() else None
     assert shown == {("a", 4): (1.0, None, speed), ("b", 4): (0.5, -0.5, speed), ("b", 8): (1.0, None, speed)}
+
+
+def test_a_task_that_needs_more_than_data_is_left_out_of_all_runs(tmp_path, summary):
+    """Of b, the answer to it fails ahead of the call that cannot be handed on: no deployment is judged by it."""
+    tests = {"t/0": TEST, "t/1": "def check(f):\n    assert f(2) == 4\n    assert f(lambda: 1) == 1\n"}
+    row = {"entry_point": "double"}
+    rows = [{**row, "task_id": name, "prompt": f"# {name}\n{PROMPT}", "test": test} for name, test in tests.items()]
+    first, second = (prompt_digest(row["prompt"]) for row in rows)
+    runs = [kept(summary, "a", {first: WHOLE, second: WHOLE}), kept(summary, "b", {first: WHOLE, second: "no"})]
+    known = [{name: of(deployment=name) for name in "ab"} for of in (records.launch, records.facts)]
+    frame = summary_frame(runs, *known, Thresholds(), baseline="a")
+    frame.write_parquet(tmp_path / "summary.parquet")
+    (tmp_path / "set.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    done = bench("grade", tmp_path, "--set", tmp_path / "set.jsonl", "--keep", "--json")
+    assert [each["solved"] for each in json.loads(done.stdout)] == [{"t/0": 1.0}] * 2
+    assert done.stderr.count("1 of 2 tasks left out (t/1): tests there call the function with what is no data") == 1
+    grades = pl.read_parquet(tmp_path / "analysis/grades.parquet")
+    assert grades.filter(task="t/1")["right"].to_list() == [None, None]
+    (tmp_path / "one.jsonl").write_text(json.dumps(rows[1]))
+    done = bench("grade", tmp_path, "--set", tmp_path / "one.jsonl")
+    assert "the tests of all tasks call their functions with what is no data" in done.stderr
 
 
 def kept(summary, deployment, texts, **more):

@@ -366,6 +366,11 @@ def test_the_report_has_right_answers_beside_throughput_where_they_are_graded(tm
     )
     assert {"75.0 %", "50.0 %", "−25.0 points", "19.4 to 99.4 %"} <= set(cells(page))
     assert "| b · short | 4 | 40 | 50.0 % | 6.8 to 93.2 % | 4 | 0 | −25.0 points |" in (tmp_path / "report.md").read_text()
+    assert "tasks left out" not in page.text
+    lost = pl.DataFrame(
+        [{**row, "right": None if row["task"] == "t/3" else row["right"]} for row in rows], schema=schema_of("grades")
+    )
+    assert "1 of 4 tasks left out (t/3): tests there call" in drawn(tmp_path, replace(study, grades=lost)).text
     alike = {"share": 4 / 12, "low": 0.099, "high": 0.651}
     assert [text for text, _ in beside_cells(alike, 6144, 4.0)] == ["33 %", "10 to 65 %", "6,144", "4"]
     assert {text for text, _ in beside_cells({}, None, None)} == {"–"}

@@ -1,6 +1,6 @@
 """Across runs: what may be trusted, where each deployment saturates, and what it sustains. Numbers and typed evidence, no text."""
 
-from bench.analysis.accuracy import Graded, graded
+from bench.analysis.accuracy import Graded, graded, left_out
 from bench.analysis.advice import Advice, advice
 from bench.analysis.bands import BANDS, judge
 from bench.analysis.bottleneck import bottleneck
@@ -43,6 +43,7 @@ __all__ = [
     "is_machine",
     "judge",
     "knees",
+    "left_out",
     "length_costs",
     "limits",
     "needed",

@@ -68,9 +68,9 @@ def graded(runs: pl.DataFrame, grades: pl.DataFrame) -> list[Graded]:
 
     Args:
         runs: rows of the summary table, of which the column `baseline` says with what the others are compared. A client that was late
-            changes no answer, so invalid runs count, but for throughput. grades: the table of that name.
+            changes no answer, so invalid runs count, but for throughput. grades: the table of that name, less the tasks of `left_out`.
     """
-    tasks = grades.join(runs.select(*_RUN, *_LOAD), on=_RUN)
+    tasks = grades.filter(~pl.col("task").is_in(left_out(grades))).join(runs.select(*_RUN, *_LOAD), on=_RUN)
     tasks = tasks.group_by("deployment", *_LOAD, "task", maintain_order=True).agg(
         pl.col("right").sum() / pl.col("answers").sum()
     )
@@ -97,6 +97,11 @@ def graded(runs: pl.DataFrame, grades: pl.DataFrame) -> list[Graded]:
             )
         )
     return found
+
+
+def left_out(grades: pl.DataFrame) -> list[str]:
+    """The tasks of the table `grades` that cannot be judged of some run, so of none: shares are of the same tasks."""
+    return grades.filter(pl.col("right").is_null())["task"].unique(maintain_order=True).to_list()
 
 
 def accuracy(solved: Mapping[str, float]) -> Accuracy | None:

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from bench.errors import BenchError
 from bench.grading.calls import CallTask, right_calls
 from bench.grading.graded_set import Task
 from bench.grading.program import program_of
@@ -29,7 +30,7 @@ def grade(
         Rows of the table `grades` (docs/reference/analysis.md).
 
     Raises:
-        BenchError: the sandbox cannot tell right programs from wrong ones here, or a task's tests need more than data.
+        BenchError: the sandbox cannot tell right programs from wrong ones here, or no task's tests do with data alone.
     """
     asked = [
         ((run["deployment"], run["run"], run["digest"]), tasks[answer["prompt_digest"]], answer["answer"])
@@ -40,18 +41,25 @@ def grade(
     ]
     programs = [(program_of(task, answer), task) for _, task, answer in asked if isinstance(task, Task)]
     ran = iter(_ran(programs, say) if programs else ())
-    right: dict[tuple[tuple[str, str, str], str], list[bool]] = defaultdict(list)
+    right: dict[tuple[tuple[str, str, str], str], list[bool | None]] = defaultdict(list)
     for run, task, answer in asked:
         right[run, task.name].append(right_calls(task, answer) if isinstance(task, CallTask) else next(ran))
     return [
-        {"deployment": deployment, "run": name, "digest": digest, "task": task, "answers": len(each), "right": sum(each)}
+        {
+            **{"deployment": deployment, "run": name, "digest": digest, "task": task},
+            **{"answers": len(each), "right": None if None in each else sum(map(bool, each))},
+        }
         for ((deployment, name, digest), task), each in right.items()
     ]
 
 
-def _ran(programs: Sequence[tuple[str, Task]], say: Callable[[str], None]) -> list[bool]:
-    """Whether each program passes its tests."""
+def _ran(programs: Sequence[tuple[str, Task]], say: Callable[[str], None]) -> list[bool | None]:
+    """Whether each program passes its tests; None where its task's need more than data, even if this one failed ahead of that."""
     with sandbox() as place:
         if not place.isolated:
             say(_OPEN)
-        return [verdict == "passed" for verdict in place.verdicts(programs)]
+        verdicts = place.verdicts(programs)
+    lost = {task for (_, task), verdict in zip(programs, verdicts, strict=True) if verdict == "no data"}
+    if len(lost) == len({task for _, task in programs}):
+        raise BenchError("the tests of all tasks call their functions with what is no data, which the sandbox cannot hand on.")
+    return [None if task in lost else verdict == "passed" for (_, task), verdict in zip(programs, verdicts, strict=True)]

@@ -17,7 +17,7 @@ from markupsafe import Markup, escape
 
 from bench import __version__
 from bench.analyse import Findings
-from bench.analysis import Comparison, Prices, graded
+from bench.analysis import Comparison, Prices, graded, left_out
 from bench.axes import AXES
 from bench.commit import labelled
 from bench.errors import count_text, shown_share
@@ -137,7 +137,7 @@ def write_report(
         "shown": shown_latencies(shown),
         "accuracy": _accuracy(results),
         "accuracy_heads": (*accuracy.HEADS, *accuracy.BESIDE),
-        "accuracy_meaning": accuracy.MEANING,
+        "accuracy_meaning": _accuracy_meaning(results.grades),
         "ungraded": accuracy.ungraded_text(results.ungraded) if results.ungraded else None,
         "searches": _searched(results.answered),
         "filtered": _json(_filtered(results)),
@@ -217,6 +217,11 @@ def _accuracy(results: Results) -> list[dict[str, Any]]:
         cells = [*accuracy.accuracy_cells(each), *accuracy.beside_cells(alike, kv_tokens.get(each.deployment), of.get("c_max"))]
         found.append({**vars(each), "family": families[each.workload], "cells": cells})
     return found
+
+
+def _accuracy_meaning(grades: pl.DataFrame | None) -> str:
+    lost = "" if grades is None else accuracy.left_out_text(left_out(grades), grades["task"].n_unique())
+    return f"{accuracy.MEANING} {lost}".rstrip()
 
 
 def _laddered(results: Results) -> pl.DataFrame:

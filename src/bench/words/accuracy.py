@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bench.analysis import Graded
-from bench.errors import signed_percent
+from bench.errors import count_text, first_names, signed_percent
 
 HEADS = ("tokens/s", "pass@1", "interval", "tasks", "failed", "difference", "interval")
 BESIDE = ("identical answers", "interval", "KV tokens", "C_max")  # further columns of a report
+_NAMED = 5  # tasks that are named of those that are left out; convention
 MEANING = (
     "pass@1: share of the tasks that are solved, of several answers to a task their mean. Difference: from the baseline at "
     "the same load, in percentage points, on the tasks that both answered. Intervals: 95 %. One that holds 0 shows no difference."
 )
+
+
+def left_out_text(left_out: Sequence[str], count: int) -> str:
+    """Which tasks could not be graded; nothing where there are none. Args: count: of all tasks."""
+    if not left_out:
+        return ""
+    names = f"{count_text(len(left_out), 'task', of=count)} left out ({first_names(left_out, _NAMED)})"
+    return f"{names}: tests there call the function with what is no data, such as another function, which the sandbox cannot hand on."
 
 
 def accuracy_cells(found: Graded) -> list[tuple[str, float | None]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -60,14 +61,14 @@ class Grade:
         """Print what was graded."""
         import polars as pl
 
-        from bench.analysis import graded
+        from bench.analysis import graded, left_out
         from bench.analysis.windows import of_windows
         from bench.cli.sources import read_source
         from bench.grading import grade, read_set
         from bench.records.columns import schema_of
         from bench.records.grades import write_grades
         from bench.study import Paths
-        from bench.words.accuracy import HEADS, MEANING, accuracy_cells
+        from bench.words.accuracy import HEADS, MEANING, accuracy_cells, left_out_text
         from bench.words.loads import load_cell
 
         if self.keep and (self.candidate or not (Path(self.source) / "summary.parquet").is_file()):
@@ -95,6 +96,8 @@ class Grade:
             file = Path(self.source) / Path(Paths.GRADES).relative_to(Paths.RESULTS)
             write_grades(file, _with_others(file, grades))
         every = [each for part in parts for each in graded(part, grades)]
+        if lost := left_out_text(left_out(grades), grades["task"].n_unique()):
+            print(lost, file=sys.stderr)
         if self.json:
             print_json([{**asdict(each), "solved": dict(each.solved)} for each in every])
             return
