@@ -87,6 +87,17 @@ def elsewhere(locks):
     locks.symlink_to("other")
 
 
+@pytest.fixture
+def soon():
+    """Ends a test that waits for ever."""
+    before = signal.signal(signal.SIGALRM, lambda *_: pytest.fail("it waits for a writer"))
+    signal.alarm(10)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.usefixtures("soon")
 @pytest.mark.parametrize(
     ("plant", "why"),
     [
@@ -104,13 +115,10 @@ def test_what_another_user_left_under_the_locks_name_is_refused_at_once(planted,
     locks = tmp_path / "locks"
     locks.mkdir()
     plant(locks)
-    signal.signal(signal.SIGALRM, lambda *_: pytest.fail("it waits for a writer"))
-    signal.alarm(10)
     with pytest.raises(
         BenchError, match=rf"locks/GPU-0\.lock: cannot lock a GPU there: {why}\. Remove .*locks, or export TMPDIR"
     ):
         shown(cuda_spec(content), tmp_path, ExitStack())
-    signal.alarm(0)
 
 
 @pytest.mark.usefixtures("without_nvml")

@@ -74,6 +74,15 @@ def drawn(folder, study, *, names=(), **more):
     return Page((folder / "report.html").read_text())
 
 
+@pytest.mark.parametrize("unknown", ["cores", "memory_bytes", "system"])
+def test_what_is_not_known_of_a_machine_is_left_out(tmp_path, summary, unknown):
+    facts = tmp_path / "facts.json"
+    write_record(replace(FACTS, hardware=replace(FACTS.hardware, **{unknown: None})), facts)
+    shown = {"cores": ", 2 cores", "memory_bytes": ", 1.0 GiB", "system": "; Linux"}
+    said = "".join(text for key, text in shown.items() if key != unknown)
+    assert f"Client on c{said}." in drawn(tmp_path, results(summary), facts=[facts]).text
+
+
 def cells(page):
     """The text of the page's cells."""
     return [text for _, text in page.find("td")]

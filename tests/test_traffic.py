@@ -349,6 +349,7 @@ def test_nothing_is_left_out_silently(tmp_path):
         ("error", "RateLimitError", "OK"), ("error", "ERROR", "no error"), ("error", "500", "200"), ("success", "No", "Yes"),
         ("status", "503 Service Unavailable", "200 OK"), ("status", "HTTP/1.1 429 Too Many Requests", "HTTP/1.1 200 OK"),
         ("status", "STATUS_CODE_ERROR", "STATUS_CODE_OK"), ("status", "Too Many Requests", "OK"), ("outcome", "timed out", "Completed"),
+        ("status", "Completed. Limits were exceeded", "Completed. Limits were not exceeded"),
         ("response_status", "rate_limited", "SUCCEEDED"), ("status", "completed with errors", "completed without errors"),
         ("status", "unsuccessful", "STATUS_CODE_UNSET"), ("state", "FAILED", "FINISHED"), ("cancelled", "true", "false"), ("errorCode", "429", "0"), ("status", "false", "-"),
     ],

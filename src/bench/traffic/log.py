@@ -45,7 +45,7 @@ _ANSWERS = {
     "n": False,
     "f": False,
 }
-_WITHOUT = re.compile(r"(?<![a-z])(no|without|0)[ _-]*(err|fail)")
+_WITHOUT = re.compile(r"(?<![a-z])(no|not|without|0)[ _-]*(err|fail|exceed)")
 _PHRASES = {status.phrase.lower(): status.value for status in HTTPStatus}
 _CODE = re.compile(r"(?:http\S*[ :])?(\d{3})(?:\.0)?\b")  # an HTTP status, alone or ahead of its words
 _ANSWERED = 200  # least HTTP status of an answer; source: RFC 9110, 15.3

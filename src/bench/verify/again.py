@@ -70,15 +70,15 @@ def copy_measurements(folder: Path, runs: Collection[Path], files: Collection[st
         copy = results / "runs" / key_of(run)
         copy.mkdir(parents=True)
         for name in (*files_of(run / RECORD), RECORD):
-            shutil.copy2(run / name, copy)
+            shutil.copyfile(run / name, copy / name)
     if (folder / "deployments").is_dir():
         shutil.copytree(folder / "deployments", results / "deployments", ignore=shutil.ignore_patterns("*.log"))
     if (grades := at(folder, Paths.GRADES)).is_file():  # answers are not run again, and what is drawn of their grades is
         (results / "analysis").mkdir()
-        shutil.copy(grades, results / "analysis")
+        shutil.copyfile(grades, results / "analysis" / grades.name)
     if (tuning := at(folder, Paths.TUNING)).is_file():  # nor are servers started
         (results / "tuning").mkdir()
-        shutil.copy(tuning, results / "tuning")
+        shutil.copyfile(tuning, results / "tuning" / tuning.name)
     return here
 
 
