@@ -48,8 +48,7 @@ def level_values(runs: pl.DataFrame, columns: Sequence[str]) -> pl.DataFrame:
     latencies = {column: slo for column in columns if (slo := Slo.named(column))}
     if not latencies or not isinstance(runs.schema.get("judged"), pl.List):
         return levels
-    if {"steady_from_s", "steady_why"} <= set(runs.columns):
-        known = known.filter(became_steady() | ~became_steady().any().over(_KEYS))
+    known = known.filter(became_steady() | ~became_steady().any().over(_KEYS))
     requests = known.select(*_KEYS, "judged").explode("judged").drop_nulls("judged").unnest("judged")
     pooled = requests.group_by(_KEYS).agg(_percentile(slo).alias(column) for column, slo in latencies.items())
     together = levels.join(pooled, on=_KEYS, how="left", maintain_order="left", suffix=_POOLED)
