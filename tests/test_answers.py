@@ -305,9 +305,9 @@ def test_requests_that_no_longer_fail_are_a_reason_to_change(summary):
         rows = [{**row, "requests": 100, **failed.get(row["deployment"], {})} for row in compared_rows(summary)]
         return answered(study(rows, baseline="old"))["comparison"]
 
-    assert against("old").lines[0] == "new: fewer requests fail, at 1, 2 and 4."
+    assert against("old").lines[0] == "new: fewer requests fail, at 1, 2 and 4 requests in flight."
     assert against("old").do == ("new is better in something and visibly worse in nothing: it can replace old.",)
-    assert against("new").lines[0] == "new: more requests fail, at 1, 2 and 4."
+    assert against("new").lines[0] == "new: more requests fail, at 1, 2 and 4 requests in flight."
     assert against("new").do == ("Keep old: new is worse in something and visibly better in nothing.",)
 
 

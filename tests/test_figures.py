@@ -381,7 +381,7 @@ def test_each_gpu_has_its_line_and_the_spread_its_bar(summary):
     assert spec["concat"][0]["title"] == {
         **spec["concat"][0]["title"],
         "text": "a",
-        "subtitle": ["widest spread 10 points, at 4"],
+        "subtitle": ["widest spread 10 points, at 4 requests in flight"],
     }
 
 

@@ -211,7 +211,9 @@ def test_what_a_higher_load_shows_is_not_said_to_miss_what_the_first_one_misses(
     (curve,) = curves(study(summary))
     assert ("At 4 requests in flight, " in curve.why, " It misses TTFT P99 ≤ 1 s (3 s)." in curve.why) == (True, True)
     assert curve.limit
-    assert replace(curve, limit=replace(curve.limit, level=5.0)).why.endswith(" At 4 it misses TTFT P99 ≤ 1 s (3 s).")
+    assert replace(curve, limit=replace(curve.limit, level=5.0)).why.endswith(
+        " At 4 requests in flight it misses TTFT P99 ≤ 1 s (3 s)."
+    )
 
 
 def test_the_page_says_it_all(tmp_path, summary):

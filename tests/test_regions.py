@@ -235,8 +235,8 @@ def test_runs_without_throughput_are_kept_out():
 def test_a_curve_that_still_rises_has_its_saturation_above():
     row = told(runs("bend at 16, slope 0.3"))
     assert row["saturation_at"] is None
-    assert saturation_text(row) == f"above {row['saturation_low']:g} (still rising at 96, the highest level)"
-    assert equilibrium_text(told(runs("proportional throughout"))) == "above 96 (still proportional at 96, the highest level)"
+    assert saturation_text(row) == f"above {row['saturation_low']:g} (still rising at 96, the highest load)"
+    assert equilibrium_text(told(runs("proportional throughout"))) == "above 96 (still proportional at 96, the highest load)"
 
 
 def test_a_lowest_level_beyond_the_proportional_part_is_said():

@@ -246,7 +246,14 @@ def test_a_lowest_load_that_misses_is_not_the_lowest_measured_where_others_canno
 
 def test_what_a_search_found():
     """By its target, the axis and where the limit lies; then by why it ended."""
-    ends = {"found": (34, 32, 36), "above": (96, 96, None), "below": (0, 0, 1), "open": (40, 16, None), "never": (64, 64, None)}
+    ends = {
+        "found": (34, 32, 36),
+        "above": (96, 96, None),
+        "below": (0, 0, 1),
+        "open": (40, 16, None),
+        "never": (64, 64, None),
+        "wide": (4, 0, 9),
+    }
     ends |= {"runs": (None, 0, None), "unmeasured": (None, 0, None)}
     lines = []
     for target, axis in (*product((SLO, KV_CACHE, THROUGHPUT, "equilibrium"), ["concurrency"]), (THROUGHPUT, "request_rate")):
@@ -255,7 +262,13 @@ def test_what_a_search_found():
             if (why == "never" and target != KV_CACHE) or (why == "unmeasured" and target == SLO):
                 continue
             record = searched(
-                target=target, axis=axis, why="runs" if why == "open" else why, limit=limit, low=low, high=high, top=1234.5
+                target=target,
+                axis=axis,
+                why="runs" if why in ("open", "wide") else why,
+                limit=limit,
+                low=low,
+                high=high,
+                top=1234.5,
             )
             lines += [f"  {why}: {searches.search_sentence(record)}", f"    {searches.search_ended(record)}"]
     lines += [searches.search_ended(searched(why=why)) for why in ("seconds", "invalid", "short")]

@@ -396,7 +396,8 @@ def _named(study: Study, outputs: Outputs) -> Told:
             unit = re.search(
                 r"in flight|requests?/s|users|burst|conversations|times|concurrency|rate", text.text, re.IGNORECASE
             )
-            yield "unit", None if unit else Finding("unit", text.where, text.text[:200], "the load has no unit")
+            bare = re.search(rf"\b(?:[Aa]t|[Uu]p to) {N},? (?:it|meets?|keeps?)\b", text.text)
+            yield "unit", None if unit and not bare else Finding("unit", text.where, text.text[:200], "the load has no unit")
 
 
 def _unsaid(study: Study, outputs: Outputs) -> Told:

@@ -13,7 +13,7 @@ from bench.analysis.evidence import Bottleneck
 from bench.analysis.judging import Miss
 from bench.analysis.locked import ALIKE
 from bench.analysis.sizing import KV_HEADROOM, gpus_of
-from bench.axes import CONCURRENCY
+from bench.axes import AXES, CONCURRENCY
 from bench.parse.stream import engine_is_ahead
 from bench.records.relief import Gain
 
@@ -92,6 +92,11 @@ def _of(runs: pl.DataFrame, row: dict[str, Any], *levels: float | None) -> pl.Da
         & (pl.col("workload") == row["workload"])
         & pl.col("level").is_in([level for level in levels if level is not None])
     )
+
+
+def _unit(run: Mapping[str, Any]) -> str:
+    """Of its load."""
+    return AXES[run["axis"]].counted(conversations=(run["turns"] or 1) > 1)
 
 
 def _kv_memory(runs: pl.DataFrame) -> dict[str, tuple[int, int]]:
@@ -173,6 +178,7 @@ def front_end(valid: pl.DataFrame) -> Iterator[Advice]:
                 "deployment": cast("str", deployment),
                 "workload": cast("str", workload),
                 "level": most["level"],
+                "unit": _unit(most),
                 "client_s": most["tpot_mean_s"] if most["itl_mean_s"] is None else most["itl_mean_s"],
                 "server_s": most["server_itl_mean_s"],
                 "busy": most["gpu_utilisation_mean"],
@@ -249,6 +255,7 @@ def evicted(valid: pl.DataFrame) -> Iterator[Advice]:
                 {
                     "deployment": first["deployment"],
                     "workload": first["workload"],
+                    "unit": _unit(first),
                     "low": first["level"],
                     "low_rate": first["prefix_hit_rate"],
                     "high": last["level"],

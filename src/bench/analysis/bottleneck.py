@@ -55,7 +55,7 @@ def bottleneck(
         return replace(unsettled, evidence="steady_meets", level=point["high_needs_at"], unit=point["unit"])
     if point["missed_at"] is None:
         highest = valid.filter(pl.col("level") == pl.col("level").max())
-        return Bottleneck(evidence="highest_level", level=point["highest"], runs=_names(highest))
+        return Bottleneck(evidence="highest_level", level=point["highest"], unit=point["unit"], runs=_names(highest))
     missing = valid.filter(pl.col("level") == point["missed_at"])
     lower = valid.filter(pl.col("level") < point["missed_at"])
     here = Bottleneck(runs=_names(missing), level=point["missed_at"], unit=point["unit"])

@@ -27,14 +27,14 @@ TEXTS: dict[Recommendation, tuple[str, str]] = {
     "front_end": (
         "System architects",
         "Not the engine of {deployment} limits {workload} but what lies between it and its clients, such as the API server: at "
-        "{level:g} the engine makes a token of each request every {server_s:ms}, and clients get one every {client_s:ms}[; its GPUs "
+        "{level} the engine makes a token of each request every {server_s:ms}, and clients get one every {client_s:ms}[; its GPUs "
         "are in use for {busy:share} of the time]. More processes of the API server (vLLM: `--api-server-count`) may let it give "
         "more than {tokens:,.0f} tokens/s.",
     ),
     "admission": (
         "Providers",
-        "Admit at most {load}[ (C_max is {c_max:g}, but sustains hardly more)] on an instance of {deployment} ({workload}), and add "
-        "instances beyond: at {missed_at:g} it {misses}.",
+        "Admit at most {operate_at}[ (C_max is {c_max:g}, but sustains hardly more)] on an instance of {deployment} ({workload}), and "
+        "add instances beyond: at {missed_at} it {misses}.",
     ),
     "headroom": (
         "Providers",
@@ -54,9 +54,11 @@ TEXTS: dict[Recommendation, tuple[str, str]] = {
     "eviction": (
         "Hardware makers",
         "Tiered KV memory would keep shared prefixes: in {workload} on {deployment} the prefix cache serves {low_rate:share} of the "
-        "prompts' tokens at {low:g} and {high_rate:share} at {high:g}, where it is full.",
+        "prompts' tokens at {low} and {high_rate:share} at {high}, where it is full.",
     ),
 }
+
+_LOADS = ("level", "operate_at", "missed_at", "low", "high")  # of the numbers those that are loads
 
 
 def role(advice: Advice) -> str:
@@ -67,12 +69,14 @@ def role(advice: Advice) -> str:
 def sentence(advice: Advice) -> str:
     """A recommendation with its numbers."""
     numbers = cast("dict[str, Any]", dict(advice.numbers))
+    if unit := numbers.get("unit"):
+        numbers |= {name: load_text(numbers[name], unit) for name in _LOADS if name in numbers}
     match advice.kind:
         case "pools":
             carried = (f"{'at least ' * each.at_least}{each.rps:.3g} of {each.workload}" for each in advice.carried)
             numbers["carried"] = ", ".join(carried)
         case "admission":
-            numbers |= {"load": load_text(numbers["operate_at"], numbers["unit"]), "misses": misses(advice.missed)}
+            numbers["misses"] = misses(advice.missed)
         case "headroom":
             numbers["range"] = _range(numbers["fewest"], numbers["most"])
         case "memory_bound" | "interference":

@@ -8,7 +8,7 @@ from bench.analysis import Comparison, sight
 from bench.errors import count_text
 from bench.records.columns import METRICS
 from bench.words.answer import AGAIN, Answer, listed
-from bench.words.comparison import overlooked, percent_text, sentences
+from bench.words.comparison import load_of, overlooked, percent_text, sentences
 
 
 def answer(baseline: str, found: Mapping[str, Comparison]) -> Answer:
@@ -45,8 +45,9 @@ def _half(percent: float) -> float:
 def _lines(name: str, found: Comparison) -> list[str]:
     lines = []
     for verdict, how_many in (("worse", "more"), ("better", "fewer")):
-        if levels := found.failures.filter(verdict=verdict)["level"].to_list():
-            lines.append(f"{name}: {how_many} requests fail, at {listed([f'{level:g}' for level in levels])}.")
+        if rows := found.failures.filter(verdict=verdict).to_dicts():
+            loads = [*(f"{row['level']:g}" for row in rows[:-1]), load_of(rows[-1])]
+            lines.append(f"{name}: {how_many} requests fail, at {listed(loads)}.")
     if found.overall.is_empty():
         return [*lines, f"{name}: not known, no pair of runs under the same load is valid on both sides."]
     verdicts = found.overall["verdict"].to_list()

@@ -16,7 +16,7 @@ _FAILED = "{failed:,} of {requests:,} requests[, with {in_flight:.3g} in flight 
 WHY: dict[Evidence, str] = {
     "never_steady": "The limit is not known: {unsettled}.",
     "steady_meets": "No load that became steady misses. The upper end is not known. {at}, {unsettled}.",
-    "highest_level": "No measured load misses: {level:g} is the highest level.",
+    "highest_level": "{at}, the highest load measured, nothing is missed.",
     "metrics_unread": "{at}, the cause is not known: the server's metrics were not read.",
     "metrics_gaps": "{at}, the cause is not known: the server's metrics have gaps.",
     "worker_lost": "{at}, the cause is not known: a worker was killed, and no sum of the workers is taken then.",
@@ -69,7 +69,7 @@ _MORE_KV = (
 )
 _MORE_SLOTS = "Raise max_num_seqs, as far as the KV cache holds."
 REMEDIES: dict[Evidence, str] = {
-    "highest_level": "Measure higher levels to find the limit.",
+    "highest_level": "Measure higher loads to find the limit.",
     "refused": "Raise the limit of the server or of the gateway in front of it, or send less.",
     "broken": "Look into the log of the server and of the gateway in front of it: it accepted requests, and their answers failed.",
     "few_failures": "Measure this load and lower ones for longer, to compare how many requests fail.",

@@ -177,6 +177,6 @@ def throughput_title(saturation: pl.DataFrame, unit: str) -> str | None:
     return f"Throughput stops growing at {numbers_text(levels)} {unit}"
 
 
-def widest_spread(low: float, high: float, level: float) -> str:
-    """How far the GPUs of one instance are apart. Args: low, high: their utilisation (0–1)."""
-    return f"widest spread {100 * (high - low):.0f} points, at {level:g}"
+def widest_spread(low: float, high: float, load: str) -> str:
+    """How far the GPUs of one instance are apart. Args: low, high: their utilisation (0–1). load: with its unit."""
+    return f"widest spread {100 * (high - low):.0f} points, at {load}"

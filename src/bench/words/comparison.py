@@ -14,7 +14,7 @@ from bench.axes import AXES
 from bench.errors import count_text, first_names, shown_share, signed_percent, two_digits
 from bench.records.columns import METRICS
 from bench.study.settings import setting_name, settings_in, value_text
-from bench.words.loads import loads_text
+from bench.words.loads import load_text, loads_text
 
 _NAMED = 3  # most loads that a line names
 Row = Mapping[str, Any]
@@ -146,7 +146,12 @@ def several(found: Comparison) -> bool:
 
 def place_text(found: Comparison, row: Row) -> str:
     """A level of a workload, such as `short at 8`; with its deployment where there are several."""
-    return f"{row['deployment'] + ' · ' if several(found) else ''}{row['workload']} at {row['level']:g}"
+    return f"{row['deployment'] + ' · ' if several(found) else ''}{row['workload']} at {load_of(row)}"
+
+
+def load_of(row: Row) -> str:
+    """The load of a row of a comparison, with its unit."""
+    return load_text(row["level"], AXES[row["axis"]].unit)
 
 
 def part_text(row: Row) -> str:
@@ -163,7 +168,7 @@ def regression_lines(found: Comparison, percent: float) -> list[str]:
     worse = regressions(found.effects, percent)
     for (deployment, metric), rows in worse.group_by("deployment", "metric", maintain_order=True):
         places = [
-            f"at {row['level']:g}" if row["scope"] == "level" else f"at {row['region']}" for row in rows.iter_rows(named=True)
+            f"at {load_of(row)}" if row["scope"] == "level" else f"at {row['region']}" for row in rows.iter_rows(named=True)
         ]
         whose = f"{deployment}: " if several(found) else ""
         lines.append(f"{whose}{metric} is worse {'over all levels' if 'all' in rows['scope'] else ', '.join(places)}")
@@ -211,7 +216,7 @@ def _sides(row: Row) -> str:
 def unlike_failures(found: Comparison) -> list[str]:
     """A line for each level whose failures keep it from being compared, as shares."""
     return [
-        f"at {row['level']:g}: {shown_share(row['share'])} of the requests failed, of the baseline's "
+        f"at {load_of(row)}: {shown_share(row['share'])} of the requests failed, of the baseline's "
         f"{shown_share(row['share_baseline'])}"
         for row in found.failures.filter(~pl.col("alike")).iter_rows(named=True)
     ]

@@ -11,6 +11,7 @@ from bench.analysis import Bottleneck
 from bench.records.searches import SearchRecord
 from bench.words import capacity, causes, searches, sizing
 from bench.words.answer import listed
+from bench.words.loads import load_text
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,11 @@ class Curve:
         if self.point["kind"] != "found" or self.limit.cause == "refusals":
             return causes.why(self.limit)
         # What is full may be looked for at a higher load, where it shows more plainly.
-        it = "It" if self.limit.level == self.point["missed_at"] else f"At {self.point['missed_at']:g} it"
+        it = (
+            "It"
+            if self.limit.level == self.point["missed_at"]
+            else f"At {load_text(self.point['missed_at'], self.point['unit'])} it"
+        )
         return f"{causes.why(self.limit)} {it} {capacity.first_missed(self.point)}.".strip()
 
     @property

@@ -23,11 +23,11 @@ _WHY = {
         "equilibrium",
         "disorder",
     ): f"throughput a request falls below {_PROPORTIONAL} at {{fell:g}} and is above it at {{back:g}}",
-    ("equilibrium", "above"): "still proportional at {top:g}, the highest level",
+    ("equilibrium", "above"): "still proportional at {top}, the highest load",
     ("equilibrium", "below"): "no level is significantly in the proportional part",
     ("saturation", "noise"): "runs vary by {noise:share}, which hides whether it still rises, is flat or falls",
     ("saturation", "disorder"): "throughput has fallen at {fell:g} and is higher again beyond {back:g}: no single peak",
-    ("saturation", "above"): "still rising at {top:g}, the highest level",
+    ("saturation", "above"): "still rising at {top}, the highest load",
     ("saturation", "below"): "it falls from the lowest level on",
     ("saturation", "peak"): "then it falls",
     ("saturation", "flat"): "then flat: no fall seen",
@@ -42,7 +42,7 @@ def turning_point(row: Row, name: Name, unit: str = "") -> str:
     """
     after = f" {unit}" if unit else ""
     kind, at, low, high = (row[f"{name}_{key}"] for key in ("kind", "at", "low", "high"))
-    why = _why(row, name)
+    why = _why(row, name, after)
     if at is not None:
         return f"{at:.3g}{after} ({between_text(low, high) or 'no bounds'})" + (f", {why}" if why else "")
     if low is None and high is None:
@@ -50,14 +50,14 @@ def turning_point(row: Row, name: Name, unit: str = "") -> str:
     return f"{'at or below' if kind == 'below' else 'above'} {low if high is None else high:g}{after} ({why})"
 
 
-def _why(row: Row, name: Name) -> str:
-    """What the curve does there, or what hides the point."""
+def _why(row: Row, name: Name, after: str) -> str:
+    """What the curve does there, or what hides the point. Args: after: a load, its unit."""
     why = row[f"{name}_why"]
     if why == "uncounted":
         return "the server does not count tokens"
     if why == "few":
         return f"only {count_text(row['levels'], 'level')} with a valid run, and {FEWEST_LEVELS} are needed"
-    numbers = {**row, "fell": row[f"{name}_fell_at"], "back": row[f"{name}_back_at"]}
+    numbers = {**row, "fell": row[f"{name}_fell_at"], "back": row[f"{name}_back_at"], "top": f"{row['top']:g}{after}"}
     return filled(_WHY.get((name, why or row[f"{name}_kind"]), ""), numbers)
 
 

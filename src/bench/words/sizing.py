@@ -55,7 +55,11 @@ def ends(least: int | None, most: int | None) -> str:
 
 def meets(point: Mapping[str, Any]) -> str:
     """Up to which load a curve meets the SLOs. Args: point: its row of `operating_points`."""
-    more = f"; at {point['missed_at']:g} it {first_missed(point)}" if point["missed_at"] is not None else ""
+    more = (
+        f"; at {load_text(point['missed_at'], point['unit'])} it {first_missed(point)}"
+        if point["missed_at"] is not None
+        else ""
+    )
     axis = point["axis"].replace("_", " ")
     return f"{point['deployment']} with {point['workload']} meets the SLOs up to {axis} {c_max(point)}{more}."
 

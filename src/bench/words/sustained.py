@@ -9,6 +9,7 @@ from bench.study import Decision
 from bench.words.answer import AGAIN, Answer, by_advice, in_line, listed, shortened
 from bench.words.capacity import BURSTS, first_missed, rate, too_close
 from bench.words.curves import Curve, limits
+from bench.words.loads import load_text
 
 
 def answer(curves: Sequence[Curve], decision: Decision) -> Answer:
@@ -95,9 +96,12 @@ def _in_short(curve: Curve) -> str:
     point = curve.point
     if point is None or curve.burst or point["c_max"] is None:
         return curve.sustains
-    at, most = point["operate_at"], point["c_max"]
-    more = f"; up to {most:g} {'meet the SLOs' if curve.limit else 'keep up'} too, but sustain hardly more" if at < most else ""
-    beyond = f"; at {point['missed_at']:g} it {first_missed(point)}" if curve.limit is None and point["missed_at"] else ""
+    at, most, unit = point["operate_at"], point["c_max"], point["unit"]
+    also, more, beyond = "meet the SLOs" if curve.limit else "keep up", "", ""
+    if at < most:
+        more = f"; up to {load_text(most, unit)} {also} too, but sustain hardly more"
+    if curve.limit is None and point["missed_at"]:
+        beyond = f"; at {load_text(point['missed_at'], unit)} it {first_missed(point)}"
     return f"{rate(point)}{more}{beyond}. {curve.takes}".rstrip()
 
 

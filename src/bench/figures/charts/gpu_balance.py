@@ -4,6 +4,7 @@ import altair as alt
 import polars as pl
 
 from bench.analysis.level_values import level_value
+from bench.axes import AXES
 from bench.figures.registry import figure
 from bench.figures.results import Results
 from bench.figures.theme import (
@@ -19,6 +20,7 @@ from bench.figures.theme import (
 )
 from bench.study.questions import on_gpus
 from bench.words.charts import widest_spread
+from bench.words.loads import load_text
 
 _SERIES = "gpu_utilisation/"
 
@@ -71,7 +73,8 @@ def _panel(results: Results, curve: str, rows: pl.DataFrame, shape: alt.Shape) -
     several = levels.filter(pl.len().over("level") > 1)
     spread = several.group_by("level").agg(low=pl.col("share").min(), high=pl.col("share").max()).sort("level")
     widest = spread.sort(pl.col("high") - pl.col("low"), descending=True).head(1).rows(named=True)
-    notes = [widest_spread(at["low"], at["high"], at["level"]) for at in widest]
+    unit = AXES[results.axis].unit
+    notes = [widest_spread(at["low"], at["high"], load_text(at["level"], unit)) for at in widest]
     x, colour = level_axis(results), curve_colour(results).legend(None)
     y = alt.Y("share:Q", title="GPU utilisation", axis=alt.Axis(format="%"), scale=alt.Scale(domain=[0, 1.02], nice=False))
     ends = {"y": alt.Y("low:Q", title="GPU utilisation", scale=alt.Scale(domain=[0, 1.02], nice=False)), "y2": "high:Q"}

@@ -3,6 +3,7 @@
 import altair as alt
 import polars as pl
 
+from bench.axes import AXES
 from bench.figures.registry import figure
 from bench.figures.results import Results
 from bench.figures.theme import (
@@ -16,6 +17,7 @@ from bench.figures.theme import (
     with_curve,
 )
 from bench.study.questions import shows_kv_cache
+from bench.words.loads import load_text
 
 _COUNTS = {"running": "#000000", "waiting": "#999999"}  # in greys: colours are deployments
 
@@ -50,7 +52,9 @@ def memory_pressure(results: Results) -> alt.ConcatChart | alt.LayerChart:
         counts = rows.filter(pl.col("series").is_in(list(_COUNTS))).select("curve", "series", "elapsed_s", "value")
         usage = rows.filter(pl.col("series") == "kv_usage").select("curve", "elapsed_s", "value")
         colour = marked(alt.Color, "series:N", _COUNTS, title="requests", legend=alt.Legend(orient="bottom"))
-        title = f"{curve} at {run['level']:g}" + ("" if run["counts_valid"] else " (invalid run)")
+        title = f"{curve} at {load_text(run['level'], AXES[run['axis']].short)}" + (
+            "" if run["counts_valid"] else " (invalid run)"
+        )
         above = (
             alt.Chart(counts, title=alt.TitleParams(title, fontSize=15, anchor="start"))
             .mark_line(clip=True, interpolate="step-after")
