@@ -7,20 +7,20 @@ import hashlib
 import json
 import math
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bench.load.schedule import schedule
+from bench.load.schedule import PlannedRequest, schedule
 from bench.records.checksums import checksums
 from bench.records.deployment import DeploymentFacts, Hardware
 from bench.records.files import write_record
 from bench.records.launch import Launch, flags_of, settings_of
 from bench.records.request import RequestRecord, write_requests
-from bench.records.run import RECORD, REQUESTS, TELEMETRY, Client, Host, Prefix, RunRecord
+from bench.records.run import RECORD, REQUESTS, TELEMETRY, Client, Host, Prefix, RunRecord, Worker
 from bench.study import Plan, RunSpec, load_config
 from bench.study.plan import PROTOCOL
 from benchmarks.capacity.fleet import Case
@@ -53,10 +53,10 @@ def write_study(case: Case, folder: Path) -> None:
     clock = 0.0
     for position, run in enumerate(order):
         trend = 1 + case.trend * (0.5 - (position + 0.5) / len(order))  # it slows down
-        trace, load = simulated(case, run, rounds[run.repeat - 1] * trend)
+        traces, planned = simulated(case, run, rounds[run.repeat - 1] * trend)
         target = folder / "runs" / run.name
         target.mkdir(parents=True)
-        clock += write_run(case, run, trace, load, target, _STARTED + timedelta(seconds=clock)) + _BETWEEN_S
+        clock += write_run(case, run, traces, planned, target, _STARTED + timedelta(seconds=clock)) + _BETWEEN_S
     spec = plan.runs[0].deployment
     facts = DeploymentFacts(
         deployment=case.name, digest=spec.digest, engine_version=_version(case), managed=True, command=("true",), environment={},
@@ -135,30 +135,40 @@ def _length(case: Case) -> float:
     return 15 * case.limit.seconds if case.limit.seconds < 10 else 0.0
 
 
-def simulated(case: Case, run: RunSpec, speed: float) -> tuple[Trace, Load]:
-    """The run, with its requests as the client would plan them."""
+def simulated(case: Case, run: RunSpec, speed: float, workers: int = 1) -> tuple[list[Trace], list[PlannedRequest]]:
+    """The run, with its requests as the client would plan them. Args: workers: of a fleet, which a router gives requests in turn."""
     planned = schedule(run.workload, run.level, run.schedule_seed)
-    closed = run.workload.arrival == "closed"
-    moments = None if closed else [request.due_s or 0.0 for request in planned]
-    load = Load(
-        [request.prompt_tokens for request in planned],
-        [request.output_tokens for request in planned],
-        moments,
-        int(run.level) if closed else 0,
-    )
+    closed, turns = run.workload.arrival == "closed", run.workload.turns
     seed = int.from_bytes(hashlib.sha256(f"{case.name}/{run.name}".encode()).digest()[:4], "big")
-    return simulate(case.server, load, seed=seed, speed=speed, watch=True), load
+    traces = []
+    for worker in range(workers):
+        mine = planned[worker::workers]
+        load = Load(
+            [request.prompt_tokens for request in mine],
+            [request.output_tokens for request in mine],
+            None if closed else [request.due_s or 0.0 for request in mine],
+            int(run.level) // workers if closed else 0,
+            turns.count if turns else 1,
+            turns.think_mean_s if turns else 0.0,
+        )
+        traces.append(simulate(case.server, load, seed=seed + worker, speed=speed, watch=True))
+    return traces, planned
 
 
-def write_run(case: Case, run: RunSpec, trace: Trace, load: Load, folder: Path, started: datetime) -> float:
-    """Its three files; the run's length (s)."""
-    write_requests(_records(case, trace, load), folder / REQUESTS)
+def write_run(
+    case: Case, run: RunSpec, traces: Sequence[Trace], planned: Sequence[PlannedRequest], folder: Path, started: datetime
+) -> float:
+    """Its three files; the run's length (s). Args: traces: of each worker, where there are several."""
+    write_requests(_records(case, traces, planned), folder / REQUESTS)
     scraped = case.withheld != "all"
-    length = float(np.nanmax(trace.end))
+    length = max(float(np.nanmax(trace.end)) for trace in traces)
+    workers = [f"http://10.0.0.{i + 1}:8000" for i in range(len(traces))] if len(traces) > 1 else []
+    endpoints = [f"{worker}/metrics" for worker in workers] or [_ENDPOINT]
     if scraped:
         with gzip.open(folder / TELEMETRY, "wt", compresslevel=1, encoding="utf-8") as file:
-            file.writelines(json.dumps(scrape) + "\n" for scrape in _scrapes(case, trace, length))
-    count = len(load.prompts)
+            each = (_scrapes(case, trace, length, at) for trace, at in zip(traces, endpoints, strict=True))
+            file.writelines(json.dumps(scrape) + "\n" for scrapes in zip(*each, strict=True) for scrape in scrapes)
+    count = len(planned)
     record = RunRecord(
         protocol=PROTOCOL,
         deployment_digest=run.deployment.digest,
@@ -171,12 +181,17 @@ def write_run(case: Case, run: RunSpec, trace: Trace, load: Load, folder: Path, 
         duration_s=round(length, 6),
         drain_s=0.01,
         scrape_interval_s=_INTERVAL_S if scraped else None,
-        scrape_endpoint=_ENDPOINT if scraped else None,
+        scrape_endpoint=_ENDPOINT if scraped and not workers else None,
+        workers=tuple(
+            Worker(name=name, endpoint=at, kind="vllm", engine_version=_version(case), engines=1, **_kv(case))
+            for name, at in zip(workers, endpoints, strict=False)
+        ),
         client=Client(
-            processes=1, cpu_s=round(0.0005 * count, 4), cpu_share=0.02, reads=int(trace.tokens.sum()), resent=0,
+            processes=1, cpu_s=round(0.0005 * count, 4), cpu_share=0.02, resent=0,
+            reads=sum(int(trace.tokens.sum()) for trace in traces),
             loop_lag_p50_s=0.0005, loop_lag_p99_s=0.0005, loop_lag_max_s=0.0005,
             schedule_delay_p50_s=0.0001, schedule_delay_p99_s=0.0001, schedule_delay_max_s=0.0001,
-            send_spread_s=float(np.nanmax(trace.sent)), realtime=True, clock_skew_s=0.0,
+            send_spread_s=max(float(np.nanmax(trace.sent)) for trace in traces), realtime=True, clock_skew_s=0.0,
         ),
         prefix=Prefix(primed_tokens=0, expected_tokens=0),
         host=Host(busy_share=0.3, steal_share=0.0),
@@ -186,10 +201,11 @@ def write_run(case: Case, run: RunSpec, trace: Trace, load: Load, folder: Path, 
     return length
 
 
-def _records(case: Case, trace: Trace, load: Load) -> Iterator[RequestRecord]:
+def _records(case: Case, traces: Sequence[Trace], planned: Sequence[PlannedRequest]) -> Iterator[RequestRecord]:
     """What the client would have stamped: each token's chunk at the end of its step, and the way back."""
     wire = case.server.wire_ms / 1000
-    for i, prompt in enumerate(load.prompts):
+    for request in planned:
+        trace, i = traces[request.index % len(traces)], request.index // len(traces)
         sent, status = float(trace.sent[i]), int(trace.status[i])
         if math.isnan(sent):  # it never left
             continue
@@ -197,17 +213,17 @@ def _records(case: Case, trace: Trace, load: Load) -> Iterator[RequestRecord]:
         times = [] if refused else _token_times(trace, i, wire)
         first, last, end = (None, None, round(float(trace.end[i]), 6)) if refused else (times[0], times[-1], times[-1])
         yield RequestRecord(
-            index=i,
-            after=None,
+            index=request.index,
+            after=request.after[0] if request.after else None,
             outcome="ok" if status == OK else "disconnect" if status == CUT else "http_error",
             error=None if status == OK else _ERRORS.get(status, "the connection was closed"),
             status=status if refused else 200,
-            prompt_asked=prompt,
-            output_asked=load.outputs[i],
-            prompt_tokens=prompt if status == OK else None,
-            completion_tokens=load.outputs[i] if status == OK else None,
+            prompt_asked=request.prompt_tokens,
+            output_asked=request.output_tokens,
+            prompt_tokens=request.prompt_tokens if status == OK else None,
+            completion_tokens=request.output_tokens if status == OK else None,
             cached_tokens=None,
-            scheduled_s=round(sent - (0.0001 if load.moments is not None else 0.0), 6),
+            scheduled_s=round(sent - (0.0001 if request.due_s is not None else 0.0), 6),
             sent_s=round(sent, 6),
             headers_s=end if refused else times[0],
             first_byte_s=end if refused else times[0],
@@ -218,6 +234,7 @@ def _records(case: Case, trace: Trace, load: Load) -> Iterator[RequestRecord]:
             ttft_s=None if first is None else round(first - sent, 6),
             e2e_s=None if last is None else round(last - sent, 6),
             token_times_s=times,
+            request_class=request.request_class,
         )
 
 
@@ -226,7 +243,7 @@ def _token_times(trace: Trace, request: int, wire: float) -> list[float]:
     return np.round(trace.steps[steps] + wire, 6).tolist()
 
 
-def _scrapes(case: Case, trace: Trace, length: float) -> Iterator[dict[str, Any]]:
+def _scrapes(case: Case, trace: Trace, length: float, endpoint: str) -> Iterator[dict[str, Any]]:
     """What the server would have exposed, scrape after scrape, the first before the load and the last after it."""
     gauges = trace.gauges
     for slot in range(math.ceil(length / _INTERVAL_S) + 3):
@@ -235,7 +252,7 @@ def _scrapes(case: Case, trace: Trace, length: float) -> Iterator[dict[str, Any]
         values = {name: int(column[step]) if step >= 0 else 0 for name, column in gauges.items()}
         seen = trace.end <= due
         at = _CLOCK_START_S + due
-        yield {"slot": slot, "endpoint": _ENDPOINT, "due": at, "sent": at + 0.0002, "received": at + 0.002,
+        yield {"slot": slot, "endpoint": endpoint, "due": at, "sent": at + 0.0002, "received": at + 0.002,
                "text": _exposition(case, values, trace, seen)}  # fmt: skip
 
 

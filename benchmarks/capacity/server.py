@@ -58,12 +58,17 @@ class Server:
 
 @dataclass(frozen=True)
 class Load:
-    """Requests of `prompts` and `outputs` tokens, sent at `moments` (s, rising), or, without those, `in_flight` at a time."""
+    """Requests of `prompts` and `outputs` tokens, sent at `moments` (s, rising), or, without those, `in_flight` at a time.
+
+    With `turns`, so many requests that stand together are a conversation: a further one follows `think_s` after the one before ended.
+    """
 
     prompts: Sequence[int]
     outputs: Sequence[int]
     moments: Sequence[float] | None = None
     in_flight: int = 0
+    turns: int = 1
+    think_s: float = 0.0
 
 
 @dataclass
@@ -146,16 +151,19 @@ def simulate(server: Server, load: Load, *, seed: int, speed: float = 1.0, watch
     ends, log = [], []
     pending: list[tuple[float, int]]
     if load.moments is None:
-        following = min(load.in_flight, count)
-        pending = [(wire, i) for i in range(following)]
-        for i in range(following):
+        following = min(load.in_flight * load.turns, count)
+        pending = [(wire, i) for i in range(0, following, load.turns)]
+        for _, i in pending:
             sent[i] = 0.0
     else:
         following = count
-        sent = [float(x) for x in load.moments]
-        pending = [(at + wire, i) for i, at in enumerate(sent)]
-        pending.reverse()  # taken from its end: no heap where the order is known
+        for i in range(0, count, load.turns):
+            sent[i] = float(load.moments[i])
+        pending = [(sent[i] + wire, i) for i in range(0, count, load.turns)]
+        if load.turns == 1:
+            pending.reverse()  # taken from its end: no heap where the order is known
     closed = load.moments is None
+    heaped = closed or load.turns > 1
     waiting: deque[int] = deque()
     running: dict[int, None] = {}  # in order of admission
     finishing: dict[int, list[tuple[int, int]]] = defaultdict(list)
@@ -164,22 +172,26 @@ def simulate(server: Server, load: Load, *, seed: int, speed: float = 1.0, watch
     decoding = contexts = step = preemptions = computed = generated = 0
     now = 0.0
 
-    def follow(moment: float) -> None:
-        """Send the closed loop's next request."""
+    def follow(i: int, moment: float) -> None:
+        """Send the conversation's next request, or after its last one the closed loop's next."""
         nonlocal following
-        if closed and following < count:
-            sent[following] = moment
-            heapq.heappush(pending, (moment + wire, following))
-            following += 1
+        if (i + 1) % load.turns and i + 1 < count:
+            after, moment = i + 1, moment + load.think_s
+        elif closed and following < count:
+            after, following = following, following + load.turns
+        else:
+            return
+        sent[after] = moment
+        heapq.heappush(pending, (moment + wire, after))
 
     def arrive(until: float) -> None:
-        while pending and (pending[0] if closed else pending[-1])[0] <= until:
-            at, i = heapq.heappop(pending) if closed else pending.pop()
+        while pending and (pending[0] if heaped else pending[-1])[0] <= until:
+            at, i = heapq.heappop(pending) if heaped else pending.pop()
             refused = len(running) + len(waiting) >= most or len(waiting) >= longest
             if refused or fate[i] == BROKEN:
                 status[i] = REFUSED if refused else BROKEN
                 end[i] = at + wire + 0.001
-                follow(end[i])
+                follow(i, end[i])
             else:
                 waiting.append(i)
 
@@ -190,14 +202,14 @@ def simulate(server: Server, load: Load, *, seed: int, speed: float = 1.0, watch
         del running[i]
         last[i] = end[i] = now + wire
         status[i] = fate[i]
-        follow(end[i])
+        follow(i, end[i])
 
     while True:
         arrive(now)
         if not running and not waiting:
             if not pending:
                 break
-            now = (pending[0] if closed else pending[-1])[0]
+            now = (pending[0] if heaped else pending[-1])[0]
             continue
         step += 1
         preempted = False

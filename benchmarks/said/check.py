@@ -22,7 +22,7 @@ __all__ = ["KINDS", "Checked", "Finding", "check"]
 KINDS = ("missed", "met", "interval", "one value", "no more", "agree", "best", "flat", "full", "named", "unit", "beyond", "cause",
          "model", "count", "ticks")  # fmt: skip
 N = r"[\d,]*\.?\d+"
-_METRIC = r"(?:TTFT|TPOT|E2E) P\d\d"
+_METRIC = r"(?:TTFT|TPOT|E2E) P\d\d(?: of [\w.-]+)?"
 SLO = rf"{_METRIC} ≤ {N} (?:ms|s)"
 UNIT = r" ?(?:%|times|ms|s|(?:requests? )?in flight|(?:requests?|conversations?|(?:output )?tokens)/s|instances?|users|GPUs?|machines?)"
 _RATE, _TOKENS = "throughput_requests_per_s", "throughput_tokens_per_s"
@@ -96,7 +96,7 @@ def _missed(claim: Claim, curve: Curve) -> str | None:
         or level.meets(slo) is ("too close" in before.rpartition("miss")[2])
     ):
         return None
-    return f"at {claim.load:g}, {100 * (level.beyond(slo[0], slo[2]) or 0):.1f} % of the requests fail or take longer"
+    return f"at {claim.load:g}, {100 * (level.beyond(slo) or 0):.1f} % of the requests fail or take longer"
 
 
 def _beside_limit(claim: Claim, curve: Curve) -> str | None:
@@ -368,7 +368,7 @@ def _bold(study: Study, tables: Sequence[Table]) -> Told:
             curve = study.curves_at(cells[0], 0)[0]
             level = curve.levels.get(_first(cells[1]))
             for head, cell, marked in zip(table.heads, cells, bold, strict=True):
-                slo = next((slo for text, slo in curve.slos.items() if text.startswith(head + " ")), None)
+                slo = next((slo for text, slo in curve.slos.items() if text.startswith(head + " ≤")), None)
                 if level and slo and (met := level.meets(slo)) is not None:
                     said = f"{' '.join(cells[:2])}: {head} {cell}"
                     yield (
@@ -406,10 +406,10 @@ def _unsaid(study: Study, outputs: Outputs) -> Told:
     for curve in study.curves.values():
         mine = [text.text for text in outputs.texts if curve in study.curves_at(text.text, len(text.text), text.context)]
         for label in sorted(curve.slos or every):
-            metric, share, limit = slo_of(label) or ("ttft", 1.0, math.inf)
+            slo = slo_of(label) or ("ttft", 1.0, math.inf, None)
             levels = [level for level in curve.levels.values() if level.steady or level.runs[0]["arrival"] == "burst"]
-            beyond = [level.beyond(metric, limit) or 0 for level in levels]
-            if levels and min(beyond) > 2 * (1 - share):
+            beyond = [level.beyond(slo) or 0 for level in levels]
+            if levels and min(beyond) > 2 * (1 - slo[1]):
                 said = any(
                     label.partition(" ≤")[0] in text and re.search(r"miss|exceed|over the limit|too slow", text)
                     for text in mine
@@ -589,7 +589,7 @@ def _of_drawn(study: Study, where: str, title: str, row: dict[str, Any]) -> Iter
     values |= (
         {f"{found[1]}_{found[2]}_s".lower(): row.get("tail"), f"{found[1]}_p50_s".lower(): row.get("median")} if found else {}
     )
-    if slo := slo_of(str(row.get("slo"))):
+    if (slo := slo_of(str(row.get("slo")))) and slo[3] is None:
         values[f"{slo[0]}_p{100 * slo[1]:.0f}_s"] = row["seconds"]
     if row.get("a_user"):
         values["tpot_p50_s"] = 1 / row["a_user"]

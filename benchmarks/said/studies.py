@@ -61,7 +61,8 @@ class _Drawn:
 
     Attributes:
         at: of the SLO's limit to what the middle level of the first curve measured; None: no SLO. withheld: as of the simulator's
-            cases. late: share of runs whose client was late. planted: what is not worked out but put in.
+            cases. workers: of each deployment, behind a router. shape: keys of each workload beside its arrival. late: share of runs
+            whose client was late. planted: what is not worked out but put in.
     """
 
     servers: list[Server]
@@ -71,6 +72,8 @@ class _Drawn:
     at: float | None = 1.2
     percentile: str = "p90"
     withheld: str = ""
+    workers: int = 1
+    shape: dict[str, Any] = field(default_factory=dict)
     late: float = 0.0
     peak: float | None = 200.0
     planted: set[str] = field(default_factory=set)
@@ -101,6 +104,7 @@ def _closed(*levels: int) -> dict[str, tuple[str, Levels]]:
     return {"chat": ("closed", levels or _CLOSED)}
 
 
+_CLASSES = {"fast": {"share": 0.6}, "slow": {"share": 0.4, "prompt_tokens": 200, "output_tokens": 40}}
 _SHORT: dict[str, tuple[str, Levels]] = {"short": ("burst", _BURST)}
 
 
@@ -135,6 +139,12 @@ KINDS: dict[str, Callable[[Server, np.random.Generator], _Drawn]] = {
     "barely missed": lambda s, r: _barely(0.96, 1.0, s, r),
     "lax": lambda s, _: _Drawn([replace(s, slots=6)], _closed(), at=5.0),
     "workloads": lambda s, r: _Drawn([s], _chat(s, r) | _SHORT),
+    "classes": lambda s, r: _Drawn([s], _chat(s, r), requests=200, shape={"classes": _CLASSES}),
+    "trace": lambda s, _: _Drawn([s], {"chat": ("trace", _RATES)}),
+    "conversations": lambda s, r: _Drawn(
+        [replace(s, blocks=200)], _chat(s, r), shape={"turns": {"count": 3, "new_tokens": 30, "think_s": 0.05}}
+    ),
+    "fleet": lambda s, r: _Drawn([s], _chat(s, r), workers=2),
 }
 
 
@@ -143,6 +153,8 @@ def make(number: int, seed: int, folder: Path, *, figures: bool = True) -> str:
     kind = list(KINDS)[number % len(KINDS)]
     random = np.random.default_rng([seed, number])
     drawn = KINDS[kind](_server(random), random)
+    if any(arrival == "trace" for arrival, _ in drawn.loads.values()):
+        drawn.shape["trace"] = str(_trace(drawn, folder / "trace.csv", random))
     summaries = _parsed(drawn, Plan.of(load_config(_config(drawn), source="planted")), folder, random)
     slos = _slos(drawn, summaries)
     prices = {"price_per_hour": 2.0, "price_per_million_tokens": 1.0} if drawn.peak else {}
@@ -208,8 +220,8 @@ def _parsed(drawn: _Drawn, plan: Plan, folder: Path, random: np.random.Generator
         case = _case(drawn, run)
         target = folder / "runs" / run.deployment.name / run.name
         target.mkdir(parents=True)
-        trace, load = simulated(case, run, float(np.exp(random.normal(0, 0.03))))
-        clock += write_run(case, run, trace, load, target, _STARTED + timedelta(seconds=clock)) + 3.0
+        traces, planned = simulated(case, run, float(np.exp(random.normal(0, 0.03))), drawn.workers)
+        clock += write_run(case, run, traces, planned, target, _STARTED + timedelta(seconds=clock)) + 3.0
         if random.random() < drawn.late:
             _spoil(target / "run.json")
         files = {
@@ -227,7 +239,7 @@ def _parsed(drawn: _Drawn, plan: Plan, folder: Path, random: np.random.Generator
         argv = ("serve", "m", "--max-num-seqs", str(server.slots), "--max-num-batched-tokens", str(server.budget))
         known = {"kv_blocks": server.blocks, "block_size": server.block_size, "kv_tokens": server.blocks * server.block_size}
         launch = Launch(deployment=name, model="m", engine="none", device="cuda", tensor_parallel=1, gpus=1, digest=spec.digest,
-                        plan=None, argv=argv, settings=settings_of(flags_of(argv)))  # fmt: skip
+                        replicas=drawn.workers, plan=None, argv=argv, settings=settings_of(flags_of(argv)))  # fmt: skip
         machine = Hardware(cpu="simulated", cores=1, memory_bytes=2**34, gpus=())
         facts = DeploymentFacts(deployment=name, digest=spec.digest, engine_version="0.32.0", managed=True, command=("true",),
                                 environment={}, ready_s=1.0, prefix_caching=False, hardware=machine, **known)  # fmt: skip
@@ -240,11 +252,14 @@ def _config(drawn: _Drawn, decision: Decision | None = None) -> dict[str, Any]:
     workloads: dict[str, Any] = {}
     ladders = []
     for load, (arrival, levels) in drawn.loads.items():
-        axis = "concurrency" if arrival in ("closed", "burst") else "request_rate"
+        axis = "concurrency" if arrival in ("closed", "burst") else "time_scale" if arrival == "trace" else "request_rate"
+        axis = "users" if axis == "concurrency" and "turns" in drawn.shape else axis
         common = {"workload": load, "repeats": drawn.repeats, axis: list(levels)}
         ladders += [{"deployment": name, **common} for name in drawn.named]
-        workloads[load] = {"arrival": arrival, "prompt_tokens": 100, "output_tokens": 24}
-        workloads[load] |= {} if arrival == "burst" else {"num_requests": max(drawn.requests, int(2 * levels[-1]))}
+        workloads[load] = {"arrival": arrival, **drawn.shape}
+        if arrival != "trace":
+            workloads[load] |= {"prompt_tokens": 100, "output_tokens": 24}
+            workloads[load] |= {} if arrival == "burst" else {"num_requests": max(drawn.requests, int(2 * levels[-1]))}
         workloads[load] |= {"burstiness": 0.5} if arrival == "gamma" else {}
     return {
         "study": {"title": "planted", "ladders": ladders},
@@ -284,10 +299,21 @@ def _slos(drawn: _Drawn, summaries: list[Path]) -> list[str]:
     middle = [path for path, each in said.items() if (each["deployment"], each["workload"], each["level"]) == of]
     found = [pl.read_parquet(path.parent / "requests.parquet") for path in middle]
     limits = []
-    for metric, column in (("ttft", "ttft_s"), ("tpot", "tpot_s")):
-        reached = pl.concat([each.select(column) for each in found])[column].drop_nulls().quantile(share, "higher")
-        limits.append(f"{metric}_{drawn.percentile}={max(1.0, 1000 * drawn.at * float(reached or 0.1)):.4g}ms")
+    for name in drawn.shape.get("classes", [None]):
+        mine = pl.concat([each if name is None else each.filter(request_class=name) for each in found])
+        for metric, column in (("ttft", "ttft_s"), ("tpot", "tpot_s")):
+            limit = max(1.0, 1000 * drawn.at * float(mine[column].drop_nulls().quantile(share, "higher") or 0.1))
+            limits.append(f"{name + '.' if name else ''}{metric}_{drawn.percentile}={limit:.4g}ms")
     return limits
+
+
+def _trace(drawn: _Drawn, path: Path, random: np.random.Generator) -> Path:
+    """Requests of all lengths that come as fast as the server can answer those of the other workloads."""
+    arrivals = np.cumsum(random.exponential(1 / _rates(drawn.servers[0])[-1], drawn.requests))
+    lengths = zip(random.integers(50, 150, drawn.requests), random.integers(12, 36, drawn.requests), strict=True)
+    rows = [f"{at:.4f},{prompt},{output}" for at, (prompt, output) in zip(arrivals, lengths, strict=True)]
+    path.write_text("\n".join(["arrival_s,prompt_tokens,output_tokens", *rows]))
+    return path
 
 
 def _searches(runs: pl.DataFrame, slos: list[str]) -> Iterator[tuple[str, SearchRecord]]:

@@ -17,14 +17,20 @@ import polars as pl
 __all__ = ["Curve", "Level", "Slo", "Study", "slo_of"]
 
 Row = dict[str, Any]
-Slo = tuple[str, float, float]  # metric, share of the requests, limit (s)
+Slo = tuple[
+    str, float, float, str | None
+]  # metric, share of the requests, limit (s), and of which class they are; None: of all
 _STEADY = {"throughput_requests_per_s": "steady_requests_per_s", "throughput_tokens_per_s": "steady_tokens_per_s"}
 
 
 def slo_of(text: str) -> Slo | None:
     """An SLO as it is printed."""
-    found = re.search(r"(TTFT|TPOT|E2E) P(\d\d) ≤ ([\d.]+) (ms|s)", text)
-    return (found[1].lower(), int(found[2]) / 100, float(found[3]) * (0.001 if found[4] == "ms" else 1)) if found else None
+    found = re.search(r"(TTFT|TPOT|E2E) P(\d\d)(?: of ([\w.-]+))? ≤ ([\d.]+) (ms|s)", text)
+    return (
+        (found[1].lower(), int(found[2]) / 100, float(found[4]) * (0.001 if found[5] == "ms" else 1), found[3])
+        if found
+        else None
+    )
 
 
 def _judged(runs: list[Row]) -> list[Row]:
@@ -54,14 +60,15 @@ class Level:
         """The requests of all runs, or of those that became steady: their latencies (s) by metric, and whether they are `ok`."""
         return _judged(self.steady or self.runs)
 
-    def beyond(self, metric: str, limit: float) -> float | None:
+    def beyond(self, slo: Slo) -> float | None:
         """The share of requests that fail or take longer; None where none shows it."""
-        values = _latencies(self.judged, metric)
+        metric, _, limit, of = slo
+        values = _latencies([each for each in self.judged if of in (None, each.get("request_class"))], metric)
         return sum(value > limit for value in values) / len(values) if values else None
 
     def meets(self, slo: Slo) -> bool | None:
         """Whether no more requests take longer than may."""
-        beyond = self.beyond(slo[0], slo[2])
+        beyond = self.beyond(slo)
         return None if beyond is None else beyond <= 1 - slo[1] + 1e-9
 
     def values(self, column: str) -> list[float]:
