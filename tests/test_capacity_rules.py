@@ -793,6 +793,22 @@ def test_a_limit_that_is_met_is_not_named_as_missed(summary):
     assert (missed_by(with_another), capacity.first_missed(with_another)) == (["ttft_p99_s"], "misses TTFT P99 ≤ 2 s (3 s)")
 
 
+def test_a_level_counts_as_within_and_its_requests_exceed_the_limit(summary):
+    """One of two runs at 12 is over the limit, by a little: the sentence says what the table of levels has."""
+    tails = {2: (0.3, 0.31), 5: (0.4, 0.41), 8: (0.6, 0.62), 12: (0.9, 1.01), 20: (3.0, 3.1)}
+    runs = [
+        steady_row(summary, level, ttft=ttft, repeat=i, run=f"{level}_{i}")
+        for level, both in tails.items()
+        for i, ttft in enumerate(both)
+    ]
+    row = operating_points(frame(runs), [parse_slo("ttft_p90=1s")]).row(0, named=True)
+    assert row["c_max"] == 12
+    assert (
+        "judged there. They exceed TTFT P90 ≤ 1 s (1.01 s), though all runs together put the limit higher"
+        in capacity.evidence(row)
+    )
+
+
 def test_the_percentile_of_a_level_is_of_the_runs_that_judge_it(summary):
     """Of two runs one did not become steady: the sentence had 3 s, by the other, and the table of levels 9 s, by both."""
     steady, short = (

@@ -32,7 +32,7 @@ from tests.planted import frame, searched, short_row, steady_row
 
 SLOS = [parse_slo("ttft_p99=2s")]
 POINT = {"unsettled": None, "missed": None, "low_needs": None, "high_needs": None, "missed_at": None, "deployment": "a", "workload": "w",
-         "axis": "concurrency", "unit": "requests in flight", "usable_rps": 8.0, "unsettled_needs_s": None, "low_needs_requests": 2000, "runs": 2,
+         "axis": "concurrency", "unit": "requests in flight", "usable_rps": 8.0, "unsettled_needs_s": None, "low_needs_requests": 2000, "over": None, "runs": 2,
          "high_needs_at": 16.0, "requests": 400, "absent_at": None, "unsettled_class": None, "unjudged": None}  # fmt: skip
 GROWS = [{"by": "growth", "growth": 0.5}]
 

@@ -308,8 +308,8 @@ def _slos(drawn: _Drawn, summaries: list[Path]) -> list[str]:
 
 
 def _trace(drawn: _Drawn, path: Path, random: np.random.Generator) -> Path:
-    """Requests of all lengths that come as fast as the server can answer those of the other workloads."""
-    arrivals = np.cumsum(random.exponential(1 / _rates(drawn.servers[0])[-1], drawn.requests))
+    """Requests of all lengths that come at 0.7 of what the server can answer of the other workloads."""
+    arrivals = np.cumsum(random.exponential(1 / _rates(drawn.servers[0])[1], drawn.requests))
     lengths = zip(random.integers(50, 150, drawn.requests), random.integers(12, 36, drawn.requests), strict=True)
     rows = [f"{at:.4f},{prompt},{output}" for at, (prompt, output) in zip(arrivals, lengths, strict=True)]
     path.write_text("\n".join(["arrival_s,prompt_tokens,output_tokens", *rows]))

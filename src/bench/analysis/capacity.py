@@ -163,7 +163,8 @@ def _sustained(
     most = max(level.rate for level in meeting)
     there = next(level for level in meeting if level.rate >= _SAME * most)
     counts = {"c_max": top.load, "operate_at": there.load, "runs": len(top.rows),
-              "requests": sum(len(row["judged"]) for row in top.rows)}  # fmt: skip
+              "requests": sum(len(row["judged"]) for row in top.rows),
+              "over": [asdict(verdict.miss) for verdict in top.verdicts if verdict.over] or None}  # fmt: skip
     means = {name: _mean(there.rows, burst_column if burst else column) for name, (column, burst_column) in _MEANS.items()}
     if burst:
         return {**counts, **means}

@@ -106,14 +106,18 @@ class Verdict:
         return self.below <= DOUBT and not self.grows
 
     @property
+    def over(self) -> bool:
+        """Whether the requests that were judged exceed an SLO's limit."""
+        return self.limit_s is not None and self.reached_s is not None and self.reached_s > self.limit_s
+
+    @property
     def miss(self) -> Miss:
         """By what it is missed."""
         if self.share is None:
             close = not self.grows and self.below < 1 - DOUBT
             return Miss(self.key, below=self.below, growth=self.growth, close=close)
         share = self.share
-        over = self.limit_s is not None and self.reached_s is not None and self.reached_s > self.limit_s
-        close = share.share <= self.allowed and not over
+        close = share.share <= self.allowed and not self.over
         counts = (share.share, int(share.misses), int(share.requests))
         return Miss(self.key, self.limit_s, self.reached_s, *counts, self.below, close=close)
 

@@ -16,7 +16,7 @@ BURSTS = "A burst does not show what a continuous load would do: measure a close
 # By whether the server shows its KV cache.
 UNFILLED = {True: "no load filled the KV cache", False: "whether the KV cache was ever full is not known"}
 # Of a point, what only its words are made of.
-_SOURCES = ("unsettled", "low_needs_requests", "high_needs_at", "unsettled_needs_s", "unsettled_class", "unjudged")
+_SOURCES = ("unsettled", "low_needs_requests", "over", "high_needs_at", "unsettled_needs_s", "unsettled_class", "unjudged")
 _C_MAX = {
     "unknown": "no valid run",
     "unsettled": "no steady state",
@@ -258,7 +258,14 @@ def evidence(point: Point) -> str:
     runs = int(point["runs"])
     requests = count_text(f"{point['requests']:,.0f}", "request")
     measured = f"{requests} in {count_text(runs, 'run')} {was_were(point['requests'])} judged there."
-    return " ".join(filter(None, (measured, _left_out(point), low_needs(point), high_needs(point))))
+    return " ".join(filter(None, (measured, _over(point), _left_out(point), low_needs(point), high_needs(point))))
+
+
+def _over(point: Point) -> str:
+    """That requests at C_max exceed a limit that all runs together do not miss there; empty where none do."""
+    found = [Miss(**miss) for miss in point["over"] or ()]
+    higher = "though all runs together put the limit higher with a probability of"
+    return " ".join(f"They exceed {_miss(miss)}, {higher} {shown_share(1 - (miss.below or 0.0))}." for miss in found)
 
 
 def _left_out(point: Point) -> str:
