@@ -688,6 +688,14 @@ def test_no_rate_is_beyond_what_the_server_gave():
     assert 16 < low < high < 20.5
 
 
+def test_the_interval_of_a_rate_ends_at_what_the_server_may_have_given(summary):
+    """Of 20/s and of 30/s it gave 17 ± 3.8: that 20 were offered makes no 23.8 of them."""
+    noisy = {"rps": 17.0, "steady_error": 0.1}
+    row = point([rate_row(summary, 10), rate_row(summary, 20, **noisy), rate_row(summary, 30, ttft=9.0, **noisy)])
+    assert (row["c_max"], row["usable_rps"]) == (20, 17)
+    assert 17 < row["usable_high"] < 21.5
+
+
 def test_97_percent_of_the_most_is_as_good(summary):
     assert point(curve(summary, [0.1] * 2, levels=(1, 2), rps=[3.89, 4.0]))["operate_at"] == 1
     assert point(curve(summary, [0.1] * 2, levels=(1, 2), rps=[3.87, 4.0]))["operate_at"] == 2

@@ -173,12 +173,13 @@ def _sustained(
     limits = np.minimum(limit.limits if limit else np.inf, settled[-1].load).reshape(-1)
     limits = np.floor(limits) if whole else limits
     least, greatest = rates_within(np.minimum(limits, top.load), settled).interval[0], rates_within(limits, settled).interval[1]
+    given = max(level.rate + level.error for level in settled)  # an open loop may have offered more than the server gave
     return {
         **counts,
         **means,
         "usable_rps": there.rate,
         "usable_low": None if low is None else max(0.0, min(there.rate, least)),
-        "usable_high": None if high is None else max(there.rate, greatest),
+        "usable_high": None if high is None else max(there.rate, min(greatest, given)),
     }
 
 
