@@ -214,6 +214,7 @@ def test_too_few_levels_are_said():
         == "only 3 levels with a valid run, and 4 are needed"
     )
     assert (row["noise"], row["noise_of"], row["levels"]) == (None, None, 3)
+    assert turning_point({**row, "levels": 0}, "saturation") == "no level with a valid run, and 4 are needed"
 
 
 def test_invalid_runs_are_kept_out():

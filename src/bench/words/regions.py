@@ -56,7 +56,8 @@ def _why(row: Row, name: Name, after: str) -> str:
     if why == "uncounted":
         return "the server does not count tokens"
     if why == "few":
-        return f"only {count_text(row['levels'], 'level')} with a valid run, and {FEWEST_LEVELS} are needed"
+        only = f"only {count_text(row['levels'], 'level')}" if row["levels"] else "no level"
+        return f"{only} with a valid run, and {FEWEST_LEVELS} are needed"
     numbers = {**row, "fell": row[f"{name}_fell_at"], "back": row[f"{name}_back_at"], "top": f"{row['top']:g}{after}"}
     return filled(_WHY.get((name, why or row[f"{name}_kind"]), ""), numbers)
 
