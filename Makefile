@@ -6,7 +6,10 @@
 # make benchmark-client   compare load clients (benchmarks/README.md)
 # make docs      the documentation as a site, at http://127.0.0.1:8000
 # make audit     look for known vulnerabilities of every locked package; needs network
-# make test      set up, then every check and every test, the real engine's included
+# make smoke     set up, then in half a minute the tests of what all else rests on
+# make test      set up, then every check, and every test but the long ones; real engines included
+# make test-all  the long ones too: clusters, kills, full disks, coverage; PART=slurm: the long ones of one part
+# make durations what each file of tests costs, into tests/durations.csv
 SHELL := bash
 PYTHON ?= python3
 # make figures CONFIG=config/studies/x.yaml SELECT='*_c0016_*'
@@ -43,7 +46,7 @@ SNAKEMAKE := exec setpriv --pdeathsig TERM $(LOCKED) $(BIN)/snakemake --nolock -
 # Snakemake's own answer to a file that is not UTF-8, or nested without end, is a traceback.
 READABLE := $(BIN)/python -m bench.study $(or $(CONFIG),config/config.yaml)
 
-.PHONY: setup figures study pack benchmark-client docs test check format lock audit help
+.PHONY: setup figures study pack benchmark-client docs smoke test pytest test-all durations check format lock audit help
 
 # SLURM=1: with the plugin that submits to a cluster.
 SLURM ?=
@@ -73,8 +76,26 @@ pack: .venv/ready
 	@($(SNAKEMAKE) measured --keep-going $(STUDIED)); status=$$?; \
 		$(BIN)/bench pack --configfile $(or $(CONFIG),config/config.yaml) $(if $(SELECT),--select '$(SELECT)') && exit $$status
 
-test: check .venv/slurm
-	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
+smoke: .venv/ready
+	$(BIN)/python -m pytest -q --numprocesses 2 @tests/smoke.txt
+
+# OVER_BUDGET=fail: a test that costs too much fails; otherwise it is listed.
+OVER_BUDGET ?= warn
+PART ?=
+PYTEST := $(BIN)/python -m pytest --numprocesses 3 --dist loadgroup --no-loadscope-reorder --over-budget $(OVER_BUDGET)
+
+test: .venv/slurm
+	@$(MAKE) --no-print-directory --jobs 2 check pytest
+
+pytest:
+	$(PYTEST) -m 'not long'
+
+# Other examples each time, where hypothesis draws them.
+test-all: $(if $(PART),,check) .venv/slurm
+	$(PYTEST) --hypothesis-profile random $(if $(PART),-m "long(part='$(PART)')")
+
+durations: .venv/slurm
+	$(PYTEST) -m 'not long' --durations-file tests/durations.csv
 
 benchmark-client: .venv/ready
 	$(BIN)/python -m benchmarks.client --output benchmarks/.results/client.json

@@ -7,13 +7,19 @@ from pathlib import Path
 import pytest
 import scipy.linalg  # noqa: F401 - numpy's and scipy's own libraries, before they are limited
 import vl_convert
+from hypothesis import settings
 from threadpoolctl import threadpool_limits
 
 from bench.measure.metrics import metric_names
 from bench.study import load_config
 from bench.telemetry import find_catalogue
 
+pytest_plugins = ["tests.support.cost"]
 ROOT = Path(__file__).parent.parent
+# In `make test` the same examples each time; `make test-all` looks for others (--hypothesis-profile=random).
+settings.register_profile("same", derandomize=True, deadline=None)
+settings.register_profile("random", deadline=None, print_blob=True)
+settings.load_profile("same")
 # As in a search and in a job: matrices are small, and threads that wait for one another take ten times as long on busy cores.
 threadpool_limits(limits=1, user_api="blas")
 # Each report in a new folder bundles the libraries that it draws with, which takes a second.
@@ -42,11 +48,6 @@ CONTENT = {
     "deployments": {"a": {"model": "m", "engine": "e", "kv_cache_memory": "1MiB"}},
     "workloads": {"short": {"arrival": "burst", "prompt_tokens": 32, "output_tokens": 32}},
 }
-
-
-def pytest_collection_modifyitems(items):
-    """Files that take longest begin first: files are dealt to several processes, and none should be left with a long one at the end."""
-    items.sort(key=lambda item: [item.get_closest_marker(name) is None for name in ("engine", "workflow")])
 
 
 @pytest.fixture
