@@ -2,7 +2,7 @@
 
     python -m benchmarks.cluster --pairs 3
 
-The cluster is the tests' (tests/cluster.py): real SLURM daemons, both nodes on this machine. Each pair measures two runs of one
+The cluster is the tests' (tests/support/cluster.py): real SLURM daemons, both nodes on this machine. Each pair measures two runs of one
 deployment of config/studies/quick.yaml, from nothing but the engine's environment to the records: with `snakemake --cores all`, then
 with `--profile profiles/slurm`.
 """
@@ -19,10 +19,10 @@ import time
 from pathlib import Path
 
 import yaml
-from tests.cluster import Cluster, missing
-from tests.conftest import ROOT
-from tests.project import BIN, Project
-from tests.test_slurm import command
+from tests.support.cluster import Cluster, missing
+from tests.support.project import BIN, Project
+from tests.support.slurm import command
+from tests.support.study import ROOT
 
 _STUDY, _DEPLOYMENT = ROOT / "config/studies/quick.yaml", "tiny-mqa"
 

@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from tests.fake_server import fake_server
+from tests.support.fake_server import fake_server
 
 from bench.cli.commands.find import status
 from bench.search import Aim, Budget, Measured, search

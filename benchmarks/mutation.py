@@ -13,8 +13,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from tests.support.stores import copy_project
+
 from benchmarks.client.peers import environment
-from benchmarks.workflow import copy_project
 
 COSMIC_RAY = "cosmic-ray==8.7.0"
 _TIMEOUT_S = 120

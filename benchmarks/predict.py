@@ -4,7 +4,7 @@
     python -m benchmarks.predict --engines 8 --seed 2
     python -m benchmarks.predict --kind slots    # of llama.cpp; ahead: steps are scheduled while those before them run
 
-Each engine has step times, limits and noise of its own (`benchmarks.naive_engine`, which shares no code with the replay). A model is
+Each engine has step times, limits and noise of its own (`tests.support.naive_engine`, which shares no code with the replay). A model is
 calibrated on bursts of one and of many requests and on two closed loops; then loads are predicted that it has not seen, and measured.
 Beside it stands what an M/G/c queue says by the same runs (`benchmarks.queueing`).
 """
@@ -23,6 +23,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+from tests.support.naive_engine import serve
 
 from bench.load.schedule import PlannedRequest
 from bench.predict.calibrate import MeasuredRun, calibrate
@@ -30,7 +31,6 @@ from bench.predict.judge import measured, self_judged
 from bench.predict.predict import predict
 from bench.predict.state import Limits
 from bench.predict.step_time import StepTime
-from benchmarks.naive_engine import serve
 from benchmarks.queueing import Service
 
 Request = tuple[int, int, int, float]

@@ -15,11 +15,11 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+from tests.support.limits import CURVES, Curve, Floats, curves_up_to, ladder, measured
 
 from bench.analysis.levels import Levels
 from bench.analysis.regions import FEWEST_LEVELS, Point, equilibrium, saturation_point
 from bench.study import load_file
-from benchmarks.planted import CURVES, Curve, Floats, curves_up_to, ladder, measured
 from benchmarks.rivals import broken_line, scalability_law
 
 Method = Callable[[Levels, np.random.Generator], tuple[Point, Point]]

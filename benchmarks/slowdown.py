@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from tests.support.stores import ROOT, copy_project
 
 from bench.engine import Server
 from bench.records.launch import Launch, read_launch
-from benchmarks.workflow import ROOT, copy_project
 
 _BIN = Path(sys.executable).parent
 _STUDY = ROOT / "config/studies/engines-small.yaml"
@@ -104,7 +104,7 @@ def main() -> None:
         urls = {}
         for number, (name, delay_ms) in enumerate({_SAME: 0.0, _AGAIN: 0.0, _SLOWER: options.delay_ms}.items()):
             port = int(server.base_url.rsplit(":", 1)[1]) + 1 + number
-            command = [sys.executable, "-m", "benchmarks.slow_proxy", "--target", server.base_url, "--port", str(port)]
+            command = [sys.executable, "-m", "tests.support.slow_proxy", "--target", server.base_url, "--port", str(port)]
             command += ["--delay-ms", str(delay_ms), "--record", str(folder / f"{name}.jsonl")]
             proxy = stack.enter_context(subprocess.Popen(command, cwd=ROOT))
             stack.callback(proxy.terminate)

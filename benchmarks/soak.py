@@ -30,9 +30,9 @@ from typing import Any
 import polars as pl
 import psutil
 import yaml
+from tests.support.stores import copy_project
 
 from bench.records.checksums import whole
-from benchmarks.workflow import copy_project
 
 ROOT = Path(__file__).resolve().parent.parent
 _BIN = Path(sys.executable).parent

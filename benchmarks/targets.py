@@ -3,7 +3,7 @@
     python -m benchmarks.targets                   # some 140 planted truths; about ten minutes on one core
     python -m benchmarks.targets --curves 16 --servers 10 --json targets.json
 
-The curves are those of `benchmarks.planted`, of known turning points, stretched, and measured with 1 to 5 % of noise; both of their
+The curves are those of `tests.support.limits`, of known turning points, stretched, and measured with 1 to 5 % of noise; both of their
 targets are looked for in one search. The servers are those of `benchmarks.capacity`, with a small KV cache; of some the telemetry is
 withheld.
 """
@@ -22,6 +22,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
+from tests.support.limits import CURVES, TOP
 
 from bench.analysis.regions import FLAT, PROPORTIONAL
 from bench.search import Aim, Budget, Measured, search
@@ -31,7 +32,6 @@ from bench.search.throughput import RateTarget, ThroughputTarget
 from benchmarks.capacity.fleet import Case
 from benchmarks.capacity.server import Server
 from benchmarks.capacity.truth import Demand, ceiling
-from benchmarks.planted import CURVES, TOP
 from benchmarks.search import case_run
 
 PRECISION = 0.1

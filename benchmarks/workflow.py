@@ -9,9 +9,7 @@ import argparse
 import itertools
 import json
 import math
-import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable
@@ -19,16 +17,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import yaml
+from tests.support.stores import copy_project, fill_store, write_study
 
-from bench.records.files import write_record
-from bench.store import Store
-from bench.study import Paths, Plan, load_config
-from benchmarks.made import made_facts, made_study, make_run
+from bench.study import Paths, Plan
 from benchmarks.process import Cost, cost_of
 
-ROOT = Path(__file__).resolve().parent.parent
-SNAKEMAKE = Path(sys.executable).parent / "snakemake"
 # The same, and at its end it reports the CPU time that it took without its jobs.
 _TELLING = """
 import atexit, pathlib, resource, sys
@@ -41,24 +34,6 @@ main(sys.argv[1:])
 """
 
 
-def copy_project(folder: Path) -> None:
-    """The project's tracked and new files, with what is compiled of its library: each copy would compile it again."""
-    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
-    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
-    compiled = [str(path.relative_to(ROOT)) for path in (ROOT / "src").rglob("__pycache__/*.pyc")]
-    for name in (*listed, *compiled):
-        if (ROOT / name).is_file():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, folder / name)
-
-
-def write_study(folder: Path, runs: int, a_deployment: int, decision: dict[str, Any] | None = None) -> Plan:
-    """Make a study of `runs` runs the copy's own; its plan."""
-    content = made_study(runs, a_deployment) | ({"decision": decision} if decision else {})
-    (folder / "config/config.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
-    return Plan.of(load_config(content, source="the made study"))
-
-
 def snakemake(folder: Path, *arguments: str, cores: int = 1) -> Cost:
     """One call, as `make figures` calls it; its output goes to a file, as no terminal's speed is meant.
 
@@ -69,18 +44,6 @@ def snakemake(folder: Path, *arguments: str, cores: int = 1) -> Cost:
     return cost_of(
         ["sh", "-c", 'exec "$@" > snakemake.out 2>&1 || { tail -c 3000 snakemake.out; exit 1; }', "sh", *command], cwd=folder
     )
-
-
-def fill_store(plan: Plan, folder: Path, series: int) -> None:
-    """Every run and every deployment's facts, as finished sessions leave them."""
-    store = Store(folder / Paths.RUNS)
-    for spec in plan.deployments.values():
-        facts = folder / Paths.facts(spec.name)
-        facts.parent.mkdir(parents=True, exist_ok=True)
-        write_record(made_facts(spec), facts)
-    for run in plan.runs:
-        with store.adding(run) as place:
-            make_run(run, place, series=series)
 
 
 def redraws(folder: Path, runs: int, repeats: int) -> list[Cost]:

@@ -1,6 +1,6 @@
 """What the endpoints whose answers have `choices` share: completions and chats.
 
-Every shape here is one that some server in the field sends; tests/test_answers_read.py has an example of each.
+Every shape here is one that some server in the field sends; tests/load/test_answers_read.py has an example of each.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ class _Kept:
 # second model runner, which dense models have since 0.25 and all since 0.29, profiles without all that. From 0.33 it profiles sampling
 # with all settings; no log shows it, so the first runner's value stands in. Of its 0.55 GiB of libraries 0.3 are for what torch.compile
 # leaves behind: up to 0.75 on a first start, and nothing once its cache is filled.
-# What each was fitted to: docs/explanation/memory.md; the first row: tests/test_capacity.py.
+# What each was fitted to: docs/explanation/memory.md; the first row: tests/models/test_capacity.py.
 _VERSIONS = (
     _Kept((0, 0), 37.7, 2.39, 0.52, experts=False),
     _Kept((0, 10), 38.3, 0.13, 0.42, experts=False),

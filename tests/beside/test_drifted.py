@@ -1,0 +1,321 @@
+"""Production beside a study, on planted servers."""
+
+import math
+import re
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+import pytest
+
+from bench.drifted import DIFFERS, SAME, UNKNOWN, find_drift
+from bench.drifted.batches import ratio
+from bench.drifted.curve import Line, read_studied
+from bench.drifted.lines import advice
+from bench.drifted.served import START_TIME, scraped_twice, served
+from bench.drifted.server import compared_server
+from bench.engines import ENGINES
+from bench.errors import BenchError
+from bench.statistics import student_t
+from bench.telemetry import find_catalogue
+from tests.support.production import CASES, CONFIG, HOUR_S, LLAMA, NAMES, WAS, production, study, tried
+from tests.support.prometheus import samples
+from tests.support.records import facts
+
+VLLM_KIND, SGLANG = (next(kind for kind in ENGINES if kind.name == name) for name in ("vllm", "sglang"))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_is_planted_is_found_and_nothing_else(name):
+    _, wanted = CASES[name]
+    for seed in (0, 1):
+        verdicts, whole = tried(name, seed)
+        differing = {each for each, verdict in verdicts.items() if verdict == DIFFERS}
+        if wanted is None:
+            assert not differing and whole in (SAME, UNKNOWN)
+        else:
+            assert differing & wanted or (name in ("slower by a fifth", "all lengths doubled, llama.cpp") and whole == UNKNOWN)
+            assert not differing - wanted
+
+
+def found_of(seed, *, was=WAS, **now):
+    random = np.random.default_rng(seed)
+    return find_drift(study(random, was), production(random, replace(was, **now)))
+
+
+def verdict_of(found, name):
+    return next(each for each in found.compared if each.name.startswith(name))
+
+
+def test_the_same_is_said_to_be_the_same():
+    found = found_of(10)
+    assert found.verdict == SAME and list(advice(found)) == ["There is no need to measure again."]
+
+
+def test_itl_alone_makes_nothing_the_same():
+    """Near the limit half of the time lies beyond the measured loads, where only ITL is known."""
+    found = found_of(1, rate=5.0)
+    assert [verdict_of(found, name).verdict for name in ("prompt", "output", "ITL", "E2E")] == [SAME, SAME, SAME, UNKNOWN]
+    assert found.verdict == UNKNOWN
+
+
+def test_ttft_where_requests_wait_is_not_judged():
+    """A queue of requests that come at random is another than that of a load that is held: TTFT is longer at the same load."""
+    found = found_of(2, rate=4.2)
+    assert verdict_of(found, "TTFT").verdict == UNKNOWN
+    assert re.match(r"requests waited in \d+ % of it", verdict_of(found, "TTFT").why)
+    assert verdict_of(found, "E2E").verdict == SAME
+
+
+def test_lengths_of_an_engine_that_counts_no_requests_are_not_known():
+    llama = replace(WAS, names=LLAMA)
+    for seed in range(3):
+        found = found_of(seed, was=llama, prompt=400.0, output=200.0, rate=1.0)
+        assert found.verdict != SAME and verdict_of(found, "prompt").verdict == UNKNOWN
+        assert "the engine counts no requests, so that lengths are not known" in verdict_of(found, "prompt").why
+
+
+def test_speed_beside_traffic_that_is_not_known_blames_neither():
+    found = found_of(2, slow=1.6, rate=0.1)
+    assert verdict_of(found, "E2E").verdict == DIFFERS and verdict_of(found, "output").verdict == UNKNOWN
+    assert "whether that is the traffic is not known: " in verdict_of(found, "E2E").why
+    assert "which of them changed the speed is not known" in " ".join(advice(found))
+    known = " ".join(advice(found_of(2, slow=1.6)))
+    assert "Traffic is as measured and speed is not" in known
+
+
+def test_no_requests_are_no_traffic_of_the_study():
+    found = found_of(3, idle=1.0)
+    assert found.verdict == UNKNOWN and not list(advice(found))
+    assert {each.why for each in found.compared if each.part == "traffic"} == {"there were no requests"}
+
+
+def test_spare_servers_hide_nothing():
+    """Nine idle servers beside one: neither its load nor the doubt about its start gets less."""
+    random = np.random.default_rng(10)
+    curve, window = study(random, WAS), production(random, WAS)
+    alone = find_drift(curve, window)
+    kept = window.kept
+    spare = [
+        kept.with_columns(
+            instance=pl.lit(f"i{i}"), labels=pl.col("labels").str.replace('instance="x"', f'instance="i{i}"'),
+            value=pl.when(pl.col("name").str.ends_with("_info")).then("value").otherwise(0.0),
+        )
+        for i in range(9)
+    ]  # fmt: skip
+    object.__setattr__(window, "kept", pl.concat([kept, *spare]))
+    found = find_drift(curve, window)
+    assert found.instances == 10
+    for one, other in zip(alone.compared, found.compared, strict=True):
+        assert one.verdict == other.verdict
+        if one.low is not None:
+            assert (other.production, other.low, other.high) == pytest.approx((one.production, one.low, one.high), rel=1e-6)
+
+
+def test_lengths_need_no_gauges():
+    found = find_drift(*changed_window(10, lambda kept: kept.filter(pl.col("name") != NAMES["waiting"])))
+    assert {verdict_of(found, name).verdict for name in ("requests in", "ITL", "E2E")} == {UNKNOWN}
+    assert verdict_of(found, "E2E").why == "production does not show the requests in flight that go with it"
+    assert (found.verdict, verdict_of(found, "output").verdict) == (UNKNOWN, SAME)
+    gauges = pl.col("name").is_in([NAMES["running"], NAMES["waiting"]])
+    found = find_drift(*changed_window(10, lambda kept: kept.with_columns(value=pl.when(gauges).then(0.0).otherwise("value"))))
+    assert verdict_of(found, "E2E").why == "no requests were in flight at any scrape"
+    assert (found.verdict, verdict_of(found, "output").verdict) == (UNKNOWN, SAME)
+
+
+def test_dense_levels_do_not_chain_into_one_place(monkeypatch):
+    monkeypatch.setattr("benchmarks.drifted.LEVELS", (1, 8, 16, 17, 18, 19, 20, 21, 22, 23, 24, 26, 28, 30, 32))
+    places = read_studied(study(np.random.default_rng(1), WAS)).lines["e2e"].loads
+    assert len(places) == 8 and places[-1] == pytest.approx(31)
+
+
+def test_what_lies_outside_the_measured_loads_is_not_known():
+    random = np.random.default_rng(1)
+    found = find_drift(study(random, WAS), production(random, CASES["more load than was measured"][0]))
+    speeds = [each for each in found.compared if each.part == "speed"]
+    ttft, itl, e2e = speeds
+    assert (ttft.verdict, e2e.verdict) == (UNKNOWN, UNKNOWN) and "that were measured" in ttft.why
+    assert itl.verdict != DIFFERS  # as many run as in the study, however many wait
+
+
+def test_latencies_of_other_lengths_are_not_compared():
+    random = np.random.default_rng(2)
+    found = find_drift(study(random, WAS), production(random, CASES["output 25 % longer"][0]))
+    assert {each.why for each in found.compared if each.part == "speed"} == {"the study measured it with another output length"}
+
+
+def test_idle_production_is_not_known():
+    random = np.random.default_rng(3)
+    found = find_drift(study(random, WAS), production(random, CASES["nothing changed, idle for 95 % of the time"][0]))
+    length = next(each for each in found.compared if each.name == "output length")
+    assert (found.verdict, length.verdict) == (UNKNOWN, UNKNOWN) and "of 12 parts of the time; it takes 4" in length.why
+
+
+@pytest.mark.parametrize(
+    "kink", [2.0, -0.8]
+)  # how much steeper the curve is beyond it: as where requests wait, and where no more run
+def test_a_bent_curve_lies_within_what_its_levels_leave_open(kink):
+    loads = np.array([1.0, 2, 4, 8, 16, 24])
+
+    def truth(load):
+        return 1 + 0.1 * load + 0.1 * kink * np.maximum(0, load - 11)
+
+    line = Line(loads, truth(loads), np.full(6, 0.01), 11.0)
+    asked = np.linspace(1, 24, 200)
+    low, high = line.at(asked)
+    assert (low <= truth(asked) + 1e-9).all() and (high >= truth(asked) - 1e-9).all()
+    straight = asked < 4
+    assert np.allclose(low[straight], truth(asked[straight])) and np.allclose(high[straight], truth(asked[straight]))
+
+
+def test_two_levels_leave_all_between_them_open():
+    low, high = Line(np.array([2.0, 4.0]), np.array([1.0, 3.0]), np.full(2, 0.01), 11.0).at(np.array([1.0, 3.0, 5.0]))
+    assert low.tolist() == [1, 1, 3] and high.tolist() == [1, 3, 3]
+
+
+def test_intervals_of_correlated_blocks_hold_the_truth():
+    """Two minutes are alike by exp(−1/3): blocks of five minutes still are."""
+    random, keep, held = np.random.default_rng(4), math.exp(-1 / 3), 0
+    for _ in range(400):
+        noise = random.normal(size=60)
+        for i in range(1, 60):
+            noise[i] = keep * noise[i - 1] + math.sqrt(1 - keep**2) * noise[i]
+        counts = random.poisson(100, 60).astype(float)
+        above = (counts * (1 + 0.1 * noise)).reshape(12, 5).sum(axis=1)
+        found = ratio(above, counts.reshape(12, 5).sum(axis=1))
+        held += abs(found.value - 1) <= student_t(int(found.freedom)) * found.error
+    assert held >= 0.92 * 400
+
+
+def counted(*series):
+    found = samples(*series)
+    return served(found, find_catalogue(found["name"].unique().to_list()))
+
+
+def test_what_lies_across_a_restart_or_missing_scrapes_is_not_counted():
+    tokens = ("vllm:generation_tokens_total", "", [0, 10, 20, None, None, 90, 100, 5, 15])
+    gauges = [
+        (name, "", [2 if value is not None else None for value in tokens[2]]) for name in (NAMES["running"], NAMES["waiting"])
+    ]
+    found = counted(tokens, *gauges)
+    assert found["output"].to_list() == [10, 10, 10, None, 10] and found["restarted"].sum() == 1
+    assert found["in_flight"].drop_nulls().to_list() == [4] * 4
+    # Where more was counted by then than before, the start of the process shows it.
+    found = counted(("vllm:generation_tokens_total", "", [0, 10, 50]), (START_TIME, "", [1, 1, 9]), *((name, "", [1, 1, 1]) for name, _, _ in gauges))  # fmt: skip
+    assert found["output"].to_list() == [10, None] and found["restarted"].to_list() == [False, True]
+
+
+def test_ranks_that_share_requests_count_once_and_a_late_series_from_nothing():
+    ranks = [("sglang:generation_tokens_total", f'tp_rank="{rank}"', [0, 10, 20]) for rank in (0, 1)]
+    gauges = [(name, "", [1, 1, 1]) for name in ("sglang:num_running_reqs", "sglang:num_queue_reqs")]
+    assert counted(*ranks, *gauges)["output"].to_list() == [10, 10]
+    engines = [
+        ("vllm:generation_tokens_total", 'engine="0"', [0, 10, 20]),
+        ("vllm:generation_tokens_total", 'engine="1"', [None, None, 7]),
+    ]
+    gauges = [(name, "", [1, 1, 1]) for name in (NAMES["running"], NAMES["waiting"])]
+    assert counted(*engines, *gauges)["output"].to_list() == [10, 17]
+
+
+GAUGES_ONE = [(name, "", [1, 1, 1, 1]) for name in (NAMES["running"], NAMES["waiting"])]
+
+
+def test_a_series_whose_labels_change_is_no_new_one():
+    """A label that is added in mid-time: what was counted since the start of the server is not one interval's."""
+    counted_so_far = [
+        (NAMES["output"], "", [1000, 1010, None, None]),
+        (NAMES["output"], 'team="a"', [None, None, 1020, 1030]),
+    ]
+    found = counted(*counted_so_far, *GAUGES_ONE)
+    assert found["output"].to_list() == [10, None, 10] and found["restarted"].to_list() == [False, True, False]
+
+
+def test_a_counter_that_comes_with_its_first_count_is_0_until_then():
+    names = ("num_running_reqs", "num_queue_reqs", "prompt_tokens_total", "generation_tokens_total")
+    known = samples(*((f"sglang:{name}", "", [0, 10, 20]) for name in names))
+    found = served(known, find_catalogue(known["name"].unique().to_list(), "0.5.9"))
+    assert found.select("hits", "queries").rows() == [(0, 10), (0, 10)]
+
+
+def test_a_server_that_looks_nothing_up_has_no_cache():
+    series = {"prompt": [0, 10, 20, 30], "output": [0, 5, 10, 15], "hits": [0, 0, 0, 0], "queries": [0, 0, 0, 0]}
+    found = counted(*((NAMES[ours], "", values) for ours, values in series.items()), *GAUGES_ONE)
+    assert found.select("hits", "queries").rows() == [(0, 10)] * 3
+
+
+def changed_window(seed, change):
+    random = np.random.default_rng(seed)
+    curve, window = study(random, WAS), production(random, WAS)
+    object.__setattr__(window, "kept", change(window.kept))
+    return curve, window
+
+
+def test_two_prometheus_of_one_server_are_refused():
+    def twice(kept):
+        one, other = (
+            kept.with_columns(labels=pl.col("labels") + f',replica="{each}"', at_s=pl.col("at_s") + 4 * i)
+            for i, each in enumerate("ab")
+        )
+        return pl.concat([one, other])
+
+    with pytest.raises(BenchError, match=r"differ in replica\. Name one of them: --label replica=VALUE"):
+        find_drift(*changed_window(10, twice))
+
+
+def test_engines_of_one_server_are_no_replicas_and_servers_may_follow_each_other():
+    def rolled(kept):
+        after = pl.col("at_s") > HOUR_S / 2
+        return kept.with_columns(instance=pl.when(after).then(pl.lit("y")).otherwise(pl.lit("x")))
+
+    found = find_drift(*changed_window(10, rolled))
+    assert found.instances == 2 and found.seen > 0.98
+    half = find_drift(*changed_window(10, lambda kept: kept.filter(pl.col("at_s") > HOUR_S / 2)))
+    assert half.seen == pytest.approx(0.5, abs=0.01)
+    ranks = samples(*((NAMES["running"], f'engine="{rank}"', [1, 1, 1]) for rank in (0, 1)))
+    assert not scraped_twice(ranks)
+
+
+def test_a_single_scrape_shows_nothing():
+    with pytest.raises(BenchError, match="no two scrapes of a server in this time"):
+        find_drift(
+            *changed_window(10, lambda kept: kept.filter(pl.col("at_s") < 16).filter(pl.col("at_s") == pl.col("at_s").min()))
+        )
+
+
+def test_llama_counts_cached_prompt_tokens_apart():
+    found = counted(
+        *((name, "", [0, value, 2 * value]) for name, value in zip(LLAMA.values(), (1, 0, 30, 70, 20), strict=True))
+    )
+    assert found.select("prompt", "hits", "queries", "output").rows() == [(100, 70, 100, 20)] * 2
+    assert found["requests"].null_count() == 2
+
+
+def server(*, names=(), config=(CONFIG,), kind=VLLM_KIND, studied=CONFIG, was=VLLM_KIND):
+    known = facts(cache_config=studied, engine_version="0.32.0" if was is VLLM_KIND else "0.5.9")
+    before = sorted(NAMES.values())
+    rows = compared_server(known, (was, kind), (before, [*before, *names]), config, {"engine", "pod"})
+    return [(each.verdict, each.why or "") for each in rows]
+
+
+@pytest.mark.parametrize(
+    ("change", "version", "settings", "said"),
+    [
+        ({}, UNKNOWN, SAME, "none of them shows the version"),
+        ({"names": ("vllm:gpu_cache_usage_perc",)}, DIFFERS, SAME, "gpu_cache_usage_perc, which vLLM 0.32.0 does not have"),
+        ({"names": ("vllm:new_total", "up", "python_info")}, UNKNOWN, SAME, "exposes new, which the measured server did not"),
+        ({"names": ("vllm:ttft:rate5m", "vllm:job:tokens_total")}, UNKNOWN, SAME, "same names"),
+        ({"names": ("sglang:num_retracted_requests_total",), "kind": SGLANG, "was": SGLANG}, UNKNOWN, UNKNOWN, "same names"),
+        ({"names": ("vllm:generation_tokens_created",)}, UNKNOWN, SAME, "same names"),
+        ({"config": [{**CONFIG, "pod": "p", "num_gpu_blocks": "9100"}]}, UNKNOWN, SAME, ""),
+        ({"config": [{**CONFIG, "num_gpu_blocks": blocks} for blocks in ("9004", "8900", "9000")]}, UNKNOWN, SAME, ""),
+        ({"config": [CONFIG, {**CONFIG, "num_gpu_blocks": "7000"}]}, UNKNOWN, DIFFERS, "num_gpu_blocks 9000 → 7000"),
+        ({"config": [CONFIG, {**CONFIG, "block_size": "32"}]}, UNKNOWN, DIFFERS, "block_size 16 → 32"),
+        ({"config": [{**CONFIG, "new_key": "1"}]}, UNKNOWN, DIFFERS, "only one of both has new_key: another version"),
+        ({"kind": SGLANG}, DIFFERS, UNKNOWN, "another engine"),
+        ({"studied": {}}, UNKNOWN, UNKNOWN, "the study does not show them"),
+    ],
+)
+def test_another_server_is_named(change, version, settings, said):
+    found = server(**change)
+    assert [verdict for verdict, _ in found] == [version, settings]
+    assert said in " ".join(why for _, why in found)

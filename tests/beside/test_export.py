@@ -1,0 +1,379 @@
+"""Measured deployments as production runs them: nothing is lost on the way, nothing of the benchmark goes along, and no secret."""
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+from contextlib import chdir
+
+import jsonschema
+import pytest
+import requests
+import yaml
+
+from bench.analyse import analyse, write_analysis
+from bench.cli.commands.export import Form
+from bench.engine import resolve_launch
+from bench.engines import managed
+from bench.export import FORMS
+from bench.models import Architecture, config_of
+from bench.models.gguf import write_gguf
+from bench.records.engine import read_engine
+from bench.records.files import write_record
+from bench.records.launch import flags_of
+from bench.study import Decision, Plan, load_config
+from tests.support.command import bench
+from tests.support.planted import frame, steady_row
+from tests.support.project import built
+from tests.support.records import checkpoint, engine, facts
+from tests.support.study import ARCHITECTURE, CONTENT, ROOT
+
+CONFIG = config_of(Architecture(**ARCHITECTURE))
+SCHEMAS = ROOT / "tests/data/schemas"
+CHART = json.loads((SCHEMAS / "vllm-stack-values.json").read_text())
+COMPOSE = json.loads((SCHEMAS / "compose-spec.json").read_text())
+EVERYWHERE = "0.0.0.0"  # noqa: S104 - is written, not bound
+HUB = {"hub": "org/model", "revision": "0123456789abcdef"}
+LLAMA = {"kind": "llama.cpp", "source": "lock", "locks": ["workflow/envs/llama-cpp-2026.10.11549.lock"]}
+# A server that says what it was started with, in place of the real one.
+SAYS = f"""#!{sys.executable}
+import json, os, sys
+print(json.dumps([sys.argv, dict(os.environ)]))
+"""
+
+
+def put(folder, *, deployment=(), made=None, model=None, version="0.32.0", record=None, digest=None, measured=True):
+    """Write what a workflow leaves of a deployment into a folder of results; its launch."""
+    content = {**CONTENT, "engines": {"e": made or {"source": "command", "command": ["vllm", "serve"], "backend": "cuda"}}}
+    content["models"] = {"m": model or {"architecture": ARCHITECTURE}}
+    content["deployments"] = {"a": {"model": "m", "engine": "e", "kv_cache_memory": "1MiB", **dict(deployment)}}
+    spec = Plan.of(load_config(content, source="t"), root=ROOT).deployments["a"]
+    source = {"source": model["hub"], "revision": model["revision"]} if model and "hub" in model else {}
+    lies = checkpoint(
+        path="results/checkpoints/m/model", config=CONFIG, weight_bytes=None if not model else 3 * 2**30, **source
+    )
+    ready = record or engine(source=spec.engine.source, command=tuple(spec.engine.command or ("python3",)))
+    (folder / "results/checkpoints/m").mkdir(parents=True)
+    with chdir(folder):
+        launch = resolve_launch(spec, ready, lies)
+    for place, content in {
+        "deployments/a/launch.json": launch,
+        "checkpoints/m/checkpoint.json": lies,
+        "engines/e/engine.json": ready,
+        **(
+            {"deployments/a/deployment.json": facts(digest=digest or launch.digest, engine_version=version)} if measured else {}
+        ),
+    }.items():
+        (folder / "results" / place).parent.mkdir(parents=True, exist_ok=True)
+        write_record(content, folder / "results" / place)
+    return launch
+
+
+def exported(folder, form="command"):
+    done = bench("export", "a", "--form", form, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def refused(folder, form="command", name="a"):
+    done = bench("export", name, "--form", form, cwd=folder)
+    assert done.returncode == 2 and not done.stdout
+    return done.stderr
+
+
+def started(folder, program, **variables):
+    """What the exported script starts a program with: its words and its variables."""
+    script = folder / "start.sh"
+    assert bench("export", "a", "--output", script, cwd=folder).returncode == 0
+    (folder / "bin").mkdir()
+    (folder / "bin" / program).write_text(SAYS)
+    (folder / "bin" / program).chmod(0o755)
+    kept = {"PATH": f"{folder / 'bin'}:/usr/bin:/bin", **variables}
+    done = subprocess.run([script], env=kept, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    words, environment = json.loads(done.stdout)
+    return words[1:], environment
+
+
+def measured_flags(launch):
+    """The flags with which a server was measured, without those that each form sets anew."""
+    flags = flags_of(launch.argv)
+    return {name: value for name, value in flags.items() if name not in ("host", "port", "served-model-name", "model")}
+
+
+def test_a_script_starts_what_was_measured_with_the_hubs_model(tmp_path):
+    flags = {
+        "max-num-batched-tokens": 2048,
+        "compilation-config": '{"level": 3, "x": "$HOME"}',
+        "no-enable-chunked-prefill": True,
+    }
+    launch = put(
+        tmp_path,
+        model=HUB,
+        deployment={"flags": flags, "environment": {"VLLM_ATTENTION_BACKEND": "it's $HOME"}, "tensor_parallel": 2},
+    )
+    words, environment = started(tmp_path, "vllm", PORT="81")
+    assert words[:6] == ["serve", "org/model", "--host", EVERYWHERE, "--port", "81"]
+    told = flags_of(words[6:])
+    assert told.pop("revision") == HUB["revision"]
+    assert told == measured_flags(launch)
+    assert told["compilation-config"] == flags["compilation-config"] and told["enable-chunked-prefill"] is False
+    assert environment["VLLM_ATTENTION_BACKEND"] == "it's $HOME"
+
+
+def test_random_weights_seeds_and_the_benchmarks_names_stay_behind(tmp_path):
+    launch = put(tmp_path, deployment={"flags": {"seed": 7, "disable-log-requests": True}})
+    assert flags_of(launch.argv)["load-format"] == "dummy"
+    words, environment = started(tmp_path, "vllm", MODEL="/models/real")
+    assert words[1] == "/models/real"
+    told = flags_of(words)
+    assert not {"load-format", "seed", "disable-log-requests", "served-model-name"} & set(told)
+    assert "HF_HUB_OFFLINE" not in environment
+    script = (tmp_path / "start.sh").read_text()
+    for left in ("--load-format dummy", "--seed 7", "--served-model-name a", "HF_HUB_OFFLINE=1"):
+        assert f"# - {left}: " in script
+
+
+@pytest.mark.parametrize(
+    ("value", "path"),
+    [
+        ("/x/t.jinja", True),
+        ('{"model": "/x/draft", "n": 3}', True),
+        ("results/adapters/one", True),
+        ("one=./adapters/one", True),
+        ("org/model", False),
+        ("http://10.0.0.1:80/x", False),
+        ('{"model": "org/draft"}', False),
+    ],
+)
+def test_paths_of_the_measured_machine_are_pointed_out(tmp_path, value, path):
+    put(tmp_path, deployment={"flags": {"x": value}})
+    text = exported(tmp_path)
+    assert ("names a path of the machine" in text) is path
+    assert text.count(f"--x {value}" if path else value) >= 1
+
+
+def test_a_script_without_a_model_ends_before_it_starts_anything(tmp_path):
+    put(tmp_path)
+    done = subprocess.run(["sh"], input=exported(tmp_path), capture_output=True, text=True, env={"PATH": "/usr/bin:/bin"})
+    assert done.returncode and "MODEL: Set it to the folder of the model" in done.stderr
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_no_secret_is_in_any_form(tmp_path, form):
+    secret = "sk-0123456789abcdefghij"  # noqa: S105 - made up
+    launch = put(tmp_path, model=HUB, deployment={"environment": {"MY_API_KEY": secret}})
+    record = tmp_path / "results/deployments/a/launch.json"
+    edited = {"argv": [*launch.argv, "--api-key", secret], "environment": {**launch.environment, "OTHER_TOKEN": secret}}
+    record.write_text(json.dumps({**json.loads(record.read_text()), **edited}))  # as an older version may have left it
+    text = exported(tmp_path, form)
+    assert secret not in text and "<secret>" not in text
+    assert "MY_API_KEY" in text and "OTHER_TOKEN" in text and "--api-key: its value is a secret" in text
+
+
+def test_a_compose_file_is_one_and_has_the_measured_flags(tmp_path):
+    launch = put(
+        tmp_path, model=HUB, deployment={"flags": {"compilation-config": "$x"}, "tensor_parallel": 2, "dtype": "float16"}
+    )
+    content = yaml.safe_load(exported(tmp_path, "compose"))
+    jsonschema.Draft7Validator(COMPOSE).validate(content)
+    service = content["services"]["a"]
+    assert service["image"] == "vllm/vllm-openai:v0.32.0"
+    assert service["command"][0] == "org/model"
+    told = flags_of([word.replace("$$", "$") for word in service["command"]])
+    assert {told.pop(name) for name in ("revision", "host", "port")} == {HUB["revision"], EVERYWHERE, "8000"}
+    assert told == measured_flags(launch)
+    assert "$$x" in service["command"]  # Compose reads variables in a single one
+    (gpu,) = service["deploy"]["resources"]["reservations"]["devices"]
+    assert (gpu["driver"], gpu["count"], service["ipc"]) == ("nvidia", 2, "host")
+    assert service["healthcheck"]["test"][-1] == "http://localhost:8000/health"
+    assert service["environment"]["HF_TOKEN"] is None
+    assert content["volumes"].keys() == {"hf-cache"}
+
+
+def test_llama_cpp_has_an_image_of_its_build_and_no_gpus(tmp_path):
+    put(tmp_path, made=LLAMA, version="b11549-1a2b3c4", deployment={"max_num_seqs": 2})
+    text = exported(tmp_path, "compose")
+    content = yaml.safe_load(text)
+    jsonschema.Draft7Validator(COMPOSE).validate(content)
+    service = content["services"]["a"]
+    assert service["image"] == "ghcr.io/ggml-org/llama.cpp:server-b11549"
+    assert "deploy" not in service and "ipc" not in service
+    assert service["command"][:2] == ["--model", "/model.gguf"] and service["volumes"][0].endswith(":/model.gguf:ro")
+    assert "Measured was an environment of locked packages, not the image" in " ".join(text.replace("#", "").split())
+
+
+def test_a_server_that_was_not_pinned_is_said_to_have_no_cores_of_its_own(tmp_path):
+    put(tmp_path, made=LLAMA, version="b11549-1a2b3c4", deployment={"max_num_seqs": 2, "cores": 0})
+    text = exported(tmp_path, "compose")
+    assert "It was measured with one thread, pinned to no core." in text
+    assert "cores of a worker: not pinned, one thread" in text
+    assert "cores of its own" not in text
+
+
+def test_a_container_keeps_its_image_and_needs_no_version(tmp_path):
+    made = {"source": "container", "image": "registry:5000/our/vllm@sha256:ab12", "backend": "cuda"}
+    launch = put(tmp_path, made=made, model=HUB, measured=False)
+    assert launch.argv[0] == "docker"
+    service = yaml.safe_load(exported(tmp_path, "compose"))["services"]["a"]
+    assert service["image"] == made["image"]
+    (model,) = yaml.safe_load(exported(tmp_path, "helm"))["servingEngineSpec"]["modelSpec"]
+    assert f"{model['repository']}:{model['tag']}" == made["image"]
+    assert "not the image" not in exported(tmp_path, "compose")
+    assert f"# - image: {made['image']}" in exported(tmp_path)
+
+
+def test_helm_values_have_keys_that_the_chart_reads_and_the_measured_flags(tmp_path):
+    deployment = {
+        "tensor_parallel": 2,
+        "prefix_caching": True,
+        "max_num_seqs": 64,
+        "flags": {"no-enable-chunked-prefill": True},
+    }
+    launch = put(tmp_path, model=HUB, deployment=deployment)
+    values = yaml.safe_load(exported(tmp_path, "helm"))
+    jsonschema.validate(values, CHART)
+    (model,) = values["servingEngineSpec"]["modelSpec"]
+    known = CHART["properties"]["servingEngineSpec"]["properties"]["modelSpec"]["items"]["properties"]
+    assert model.keys() <= known.keys() and model["vllmConfig"].keys() <= known["vllmConfig"]["properties"].keys()
+    assert (model["repository"], model["tag"]) == ("vllm/vllm-openai", "v0.32.0")
+    assert (model["modelURL"], model["modelRevision"], model["requestGPU"]) == ("org/model", HUB["revision"], 2)
+    assert (model["requestCPU"], model["requestMemory"]) == (4, "9Gi")  # two beside the GPUs; the weights beside 8 GiB
+    config = model["vllmConfig"]
+    assert (config["enablePrefixCaching"], config["enableChunkedPrefill"], config["tensorParallelSize"]) == (True, False, 2)
+    flags = {
+        "max-model-len": "maxModelLen",
+        "dtype": "dtype",
+        "tensor-parallel-size": "tensorParallelSize",
+        "max-num-seqs": "maxNumSeqs",
+        "enable-prefix-caching": "enablePrefixCaching",
+        "enable-chunked-prefill": "enableChunkedPrefill",
+    }
+    told = flags_of(config["extraArgs"])
+    told |= {flag: config[key] if isinstance(config[key], bool) else str(config[key]) for flag, key in flags.items()}
+    assert told == measured_flags(launch)
+
+
+def test_a_cpu_asks_the_chart_for_cores_and_no_runtime_of_gpus(tmp_path):
+    put(tmp_path, made={"source": "command", "command": ["vllm", "serve"]}, deployment={"tensor_parallel": 2, "cores": 3})
+    values = yaml.safe_load(exported(tmp_path, "helm"))
+    jsonschema.validate(values, CHART)
+    (model,) = values["servingEngineSpec"]["modelSpec"]
+    assert model["repository"] == "vllm/vllm-openai-cpu"
+    assert (model["requestGPU"], model["requestCPU"], model["runtimeClassName"], model["modelURL"]) == (0, 6, "", "CHANGE-ME")
+
+
+def test_the_chart_is_told_what_it_would_switch_off(tmp_path):
+    """Without the key its template writes `--no-enable-prefix-caching`."""
+    launch = put(tmp_path, model=HUB)
+    words = [word for word in launch.argv if not word.endswith("enable-prefix-caching")]
+    record = tmp_path / "results/deployments/a/launch.json"
+    record.write_text(json.dumps({**json.loads(record.read_text()), "argv": words}))
+    (model,) = yaml.safe_load(exported(tmp_path, "helm"))["servingEngineSpec"]["modelSpec"]
+    assert model["vllmConfig"]["enablePrefixCaching"] is True
+
+
+@pytest.mark.parametrize(
+    ("given", "form", "said"),
+    [
+        ({"made": LLAMA, "deployment": {"max_num_seqs": 2}}, "helm", "runs vLLM alone, and this is llama.cpp"),
+        ({"measured": False}, "compose", "the version of vLLM is not known before a session has measured it"),
+        ({"version": "0.1.dev1+gabc"}, "helm", "vLLM 0.1.dev1\\+gabc is no release"),
+        (
+            {"made": {"source": "command", "command": ["numactl", "-N0", "vllm", "serve"], "backend": "cuda"}},
+            "compose",
+            "a command of its own, `numactl -N0 vllm serve`",
+        ),
+        ({"deployment": {"nodes": 2, "tensor_parallel": 2}}, "command", "it runs on 2 nodes"),
+    ],
+)
+def test_what_a_form_cannot_express_is_refused_by_name(tmp_path, given, form, said):
+    put(tmp_path, **given)
+    error = refused(tmp_path, form)
+    assert "a: " in error
+    assert re.search(said, error), error
+
+
+def test_servers_of_others_and_unknown_names_are_refused(tmp_path):
+    put(tmp_path)
+    assert "results/deployments/b/launch.json: no such deployment" in (error := refused(tmp_path, name="b"))
+    assert "There are: a." in error
+    assert "no such deployment" in refused(tmp_path, name="../deployments/a")
+    record = tmp_path / "results/deployments/a/launch.json"
+    external = {**json.loads(record.read_text()), "argv": None, "base_url": "http://h:1", "kind": "sglang"}
+    record.write_text(json.dumps(external))
+    assert "the server at http://h:1 was not started here" in refused(tmp_path)
+
+
+def test_limits_are_told_as_the_analysis_has_them(tmp_path, summary):
+    """Each of its own deployment: `a` answers all in time up to 8, `b` up to 2."""
+    put(tmp_path)
+    rows = [
+        steady_row(summary, level, deployment=name, slow=300 if level > most else 0, started=f"2026-03-0{day}T10:00:00+00:00")
+        for name, most in (("a", 8), ("b", 2))
+        for day, level in enumerate((1, 2, 4, 8, 16), start=1)
+    ]
+    runs = frame(rows)
+    runs.write_parquet(tmp_path / "results/summary.parquet")
+    write_analysis(analyse(runs, Decision(slo=["ttft_p99=1s"])), tmp_path / "results/analysis")
+    text = " ".join(exported(tmp_path).replace("\n#", " ").split())
+    assert "measured: 2026-03-01 to 2026-03-05, 5 runs" in text
+    assert re.search(r"workload short, SLOs TTFT P99 ≤ 1 s: Sustains 16 requests/s \([^)]*\) at 8 requests in flight", text)
+    assert re.findall(r"C_max is (\d+) ", text) == ["8"]
+
+
+def test_facts_of_another_definition_count_for_nothing(tmp_path):
+    put(tmp_path, digest="other", version="9.9.9")
+    text = exported(tmp_path)
+    assert "measured: under another definition; run the workflow again" in text
+    assert "9.9.9" not in text and "(version not known)" in text
+
+
+def test_a_comment_cannot_be_left(tmp_path):
+    """Names of a study's files reach the script as comments."""
+    put(tmp_path, model=HUB, version="1\n touch hacked; exit 0\n\u2028hacked: 1\x85hacked: 1")
+    script = exported(tmp_path).partition("set -eu")[0]
+    assert all(line.startswith("#") for line in script.splitlines())
+
+
+def test_every_form_is_offered():
+    assert set(Form.__args__) == {*FORMS, "benchmark-report", "openmetrics"}
+
+
+@pytest.mark.engine
+def test_an_exported_script_serves_a_completion(tmp_path):
+    """llama.cpp's own server, by the name that its own distribution gives it: here that starts the wheel's."""
+    ready = read_engine(ROOT / built("llama-cpp", LLAMA))
+    launch = put(tmp_path, made=LLAMA, record=ready, version="2026.10.11549", deployment={"max_num_seqs": 2})
+    write_gguf(CONFIG, tmp_path / "real.gguf", dtype="float32")
+    script, program = tmp_path / "start.sh", tmp_path / "bin/llama-server"
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    assert bench("export", "a", "--output", script, cwd=tmp_path).returncode == 0
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nexec {ROOT / ready.command[0]} {managed("llama.cpp").server[0]} "$@"\n')
+    program.chmod(0o755)
+    path = f"{program.parent}:{os.environ['PATH']}"
+    variables = {**os.environ, "PATH": path, "MODEL": str(tmp_path / "real.gguf"), "PORT": port, "HOST": "127.0.0.1"}
+    with (tmp_path / "log").open("wb") as log, subprocess.Popen([script], env=variables, stdout=log, stderr=log) as server:
+        try:
+            base = f"http://127.0.0.1:{port}"
+            for _ in range(150):
+                assert server.poll() is None, (tmp_path / "log").read_text()[-2000:]
+                try:
+                    if requests.get(f"{base}/health", timeout=1).ok:
+                        break
+                except requests.ConnectionError:
+                    pass
+                time.sleep(0.2)
+            body = {"model": "any", "prompt": [5, 6, 7, 8], "max_tokens": 3, "ignore_eos": True}
+            answer = requests.post(f"{base}/v1/completions", json=body, timeout=30).json()
+            slots = requests.get(f"{base}/props", timeout=5).json()["total_slots"]
+        finally:
+            server.terminate()
+            server.wait(20)
+    assert answer["usage"]["completion_tokens"] == 3
+    assert slots == launch.settings.max_num_seqs == 2

@@ -1,0 +1,505 @@
+"""Answers that are programs: graded right where they are known to be right, wrong, endless or hostile, and compared with intervals that hold."""
+
+import json
+import textwrap
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+import pytest
+
+from bench.aggregate import summary_frame
+from bench.analysis import graded
+from bench.analysis.accuracy import accuracy, accuracy_difference
+from bench.errors import BenchError
+from bench.grading import Task, graded_sets, program_of, read_set, sandbox
+from bench.prompts.own import prompt_digest
+from bench.records.columns import schema_of
+from bench.study import load_workload
+from bench.study.config import Thresholds
+from tests.support import records
+from tests.support.command import bench
+from tests.support.grading import kept
+
+PROMPT = 'import math\n\n\ndef double(x):\n    """ Twice x.\n    >>> double(2)\n    4\n    """\n'
+TEST = "def check(candidate):\n    assert candidate(2) == 4\n    assert candidate(math.pi) == 2 * math.pi\n"
+TASK = Task("t/0", PROMPT, "double", TEST)
+WHOLE = "def double(x):\n    return 2 * x\n"
+
+
+@pytest.fixture(scope="module")
+def place():
+    with sandbox() as found:
+        yield found
+
+
+RIGHT = {
+    "the function in a block": f"Here it is:\n```python\n{WHOLE}```\nGood luck!",
+    "a block that is not closed": f"```python\n{WHOLE}",
+    "a block in a list": "1. So:\n   ```python\n   def double(x):\n       return 2 * x\n   ```",
+    "the block that defines it, of several": f"```\npip install x\n```\n```python\n{WHOLE}```",
+    "no block": WHOLE,
+    "a sentence ahead, without a block": f"Sure!\n\n{WHOLE}",
+    "the rest of the function": "    return 2 * x\n",
+    "the rest, and more that is cut off": "    return 2 * x\n\n\ndef another(x):\n    return oh no",
+    "the rest in a block, at the margin": "```python\nreturn 2 * x\n```",
+    "imports of its own": "```python\nfrom operator import mul\n\n\ndef double(x):\n    return mul(2, x)\n```",
+    "what the task imports": "```python\ndef double(x):\n    return math.fsum([x, x])\n```",
+}
+
+
+@pytest.mark.parametrize("answer", RIGHT.values(), ids=RIGHT)
+def test_right_answers_pass_however_they_are_written(place, answer):
+    assert place.verdicts([(program_of(TASK, answer), TASK)]) == ["passed"]
+
+
+WRONG = {
+    "nothing": "",
+    "prose": "I would multiply x by two.",
+    "a wrong function": "```python\ndef double(x):\n    return x\n```",
+    "right for one of two": "```python\ndef double(x):\n    return 4\n```",
+    "no Python": "```python\ndef double(x) {\n```",
+    "a program that ends itself": "```python\nimport os\ndef double(x):\n    os._exit(0)\n```",
+    "one that ends itself as a program does": "```python\nimport sys\ndef double(x):\n    sys.exit(0)\n```",
+    "processes without end": "```python\nimport os\ndef double(x):\n    while True: os.fork()\n```",
+    "threads": "```python\nimport threading\ndef double(x):\n    while True: threading.Thread(target=print).start()\n```",
+    "all of the memory": "```python\ndef double(x):\n    return len('a' * 10**11)\n```",
+    "a large file": "```python\ndef double(x):\n    open('f', 'wb').write(b'x' * 10**8)\n    return 2 * x\n```",
+    "a recursion without end": "```python\ndef double(x):\n    return double(x)\n```",
+    "packages that are not there": "```python\nimport polars\ndef double(x):\n    return 2 * x\n```",
+}
+
+
+@pytest.mark.parametrize("answer", WRONG.values(), ids=WRONG)
+def test_wrong_and_hostile_answers_fail(place, answer):
+    assert place.verdicts([(program_of(TASK, answer), TASK)]) == ["failed"]
+
+
+# Each does what is right only where it gets at the judge, or at its tests; in any other case it says something wrong, or ends.
+PAID = """
+import atexit, builtins, ctypes, gc, math, os, signal, sys
+
+def pay(space):
+    if "token" in space:
+        os.write(space["said"], space["token"])
+        os._exit(0)
+    if "end" in space:
+        space["end"](0)
+
+judge = open("/proc/self/stat").read().split()[3]
+"""
+CHEATS = {
+    "walks up its frames": """
+def double(x):
+    frame = sys._getframe()
+    while frame := frame.f_back:
+        pay(frame.f_globals)
+        pay(frame.f_locals)
+""",
+    "walks up a traceback's frames": """
+def double(x):
+    try:
+        raise ValueError
+    except ValueError as error:
+        frame = error.__traceback__.tb_frame
+        while frame := frame.f_back:
+            pay({**frame.f_globals, **frame.f_locals})
+""",
+    "looks through all objects": """
+def double(x):
+    for each in gc.get_objects():
+        if type(each) is dict:
+            pay(each)
+""",
+    "finds the tests among all objects": """
+def double(x):
+    words = b"".join([b"assert candi", b"date("])
+    found = [each for every in gc.get_objects() for each in gc.get_referents(every) if type(each) is bytes and words in each]
+    if any(each is not words for each in found):
+        return 2 * x
+""",
+    "reads on where the program came from": """
+def double(x):
+    return 2 * x if b"candidate" in os.read(0, 10**6) else 0
+""",
+    "takes the main module": """
+def double(x):
+    pay(vars(sys.modules["__main__"]))
+""",
+    "takes the module of the guard by a function's globals": """
+def double(x):
+    pay(signal.getsignal(signal.SIGXCPU).__globals__)
+""",
+    "answers with a class whose comparison it has set": r"""
+import pickle
+EQUAL = b"N}X\x06\x00\x00\x00__eq__cbuiltins\nslice\ns\x86b"
+pickle.dumps = lambda *_: b"\x80\x04(\x88ccollections\nCounter\n" + EQUAL + b"(tR)t."
+def double(x):
+    pass
+""",
+    "ends with status 0": "\ndef double(x):\n    os._exit(0)\n",
+    "ends before it is asked": "\nos._exit(0)\n",
+    "ends when it ends": "\natexit.register(os._exit, 0)\nsys.exit(0)\n",
+    "becomes a program that ends with status 0": "\ndef double(x):\n    os.execv('/bin/true', ['true'])\n",
+    "writes to every descriptor": """
+def double(x):
+    for number in range(64):
+        try:
+            os.write(number, b"passed")
+        except OSError:
+            pass
+    os._exit(0)
+""",
+    "opens the judge's descriptors": """
+def double(x):
+    for number in range(3, 64):
+        try:
+            open(f"/proc/{judge}/fd/{number}", "wb")
+        except FileNotFoundError:
+            continue
+        return 2 * x
+""",
+    "opens the judge's memory": "\ndef double(x):\n    open(f'/proc/{judge}/mem', 'r+b')\n    return 2 * x\n",
+    "traces the judge": """
+def double(x):
+    return 2 * x if ctypes.CDLL(None).ptrace(16, int(judge), None, None) == 0 else 0
+""",
+    "becomes a program with more rights, and opens the judge's memory": """
+def double(x):
+    code = f"open('/proc/{judge}/mem', 'r+b'); import os, time; os.kill({judge}, 9)"
+    os.execv(sys.executable, [sys.executable, "-I", "-S", "-c", code])
+""",
+    "kills the judge": "\ndef double(x):\n    os.kill(os.getppid(), signal.SIGKILL)\n",
+    "interrupts the judge": "\ndef double(x):\n    os.kill(os.getppid(), signal.SIGINT)\n",
+    "equals everything": """
+class Everything(float):
+    def __eq__(self, other):
+        return True
+
+def double(x):
+    return Everything()
+""",
+    "has the judge run something": """
+class End:
+    def __reduce__(self):
+        return os._exit, (0,)
+
+def double(x):
+    return End()
+""",
+    "has the judge call something of Python's": """
+class End:
+    def __reduce__(self):
+        return exec, ("end(0)",)
+
+def double(x):
+    return End()
+""",
+    "changes what the tests use": "\nmath.pi = 0\ndef double(x):\n    return 4 if x == 2 else 0\n",
+    "takes the tests' errors away": """
+builtins.AssertionError = type("Nothing", (BaseException,), {})
+sys.excepthook = lambda *_: os._exit(0)
+def double(x):
+    raise BaseException
+""",
+    "raises what a program ends with": "\ndef double(x):\n    raise SystemExit(0)\n",
+}
+
+
+@pytest.mark.parametrize("isolated", [True, False])
+def test_an_answer_that_reaches_for_the_judge_fails(place, isolated):
+    place = replace(place, isolated=place.isolated and isolated)
+    verdicts = place.verdicts([(PAID + code, TASK) for code in CHEATS.values()])
+    assert {name for name, verdict in zip(CHEATS, verdicts, strict=True) if verdict == "passed"} == set()
+
+
+def test_files_of_an_answer_are_few_and_lie_in_its_folder(place, tmp_path):
+    if not place.isolated:
+        pytest.skip("unshare does not work here")
+    tmp_path.chmod(0o777)
+    right = "    return 2 * x\n"
+    programs = {
+        "one": "def double(x):\n    open('f', 'w').write('x')\n" + right,
+        "many": "def double(x):\n    for i in range(100): open(str(i), 'w')\n" + right,
+        "folders": "import os\ndef double(x):\n    for i in range(100): os.mkdir(str(i))\n" + right,
+        "large": "def double(x):\n    for i in range(20): open(str(i), 'wb').write(bytes(2**20))\n" + right,
+        "elsewhere": f"def double(x):\n    open({str(tmp_path / 'f')!r}, 'w')\n" + right,
+        "in memory": "def double(x):\n    open('/dev/shm/f', 'w')\n" + right,
+        "above": "def double(x):\n    open('../f', 'w')\n" + right,
+    }
+    verdicts = place.verdicts([(code, TASK) for code in programs.values()])
+    assert dict(zip(programs, verdicts, strict=True)) == {name: "passed" if name == "one" else "failed" for name in programs}
+    assert list(tmp_path.iterdir()) == []
+
+
+ASKED = {
+    "a list that is changed in place": ("x.sort()", "a = [2, 1]\n    assert f(a) is None and a == [1, 2]"),
+    "a dictionary and a set": ("x[0]['a'] = 2; x[1].add(3)", "a = {}; b = {1}\n    f([a, b]); c = [a, b]\n    f(c)\n    assert c == [{'a': 2}, {1, 3}]"),
+    "an error that is expected": ("raise ValueError('no such x')", "try:\n        f(1)\n        assert False\n    except ValueError as error:\n        assert str(error) == 'no such x'"),
+    "an error of the task's own": ("raise Odd('x')", "try:\n        f(1)\n        assert False\n    except Odd:\n        pass"),
+    "what comes one by one": ("yield from range(x)", "assert list(f(3)) == [0, 1, 2]"),
+    "sets, pairs and nothing": ("return {x}, (x, None), frozenset([x]), b'x', 1j, range(x)", "assert f(2) == ({2}, (2, None), frozenset([2]), b'x', 1j, range(2))"),
+    "numbers that are none": ("return [float('nan'), float('inf')]", "import math\n    assert math.isnan(f(1)[0]) and f(1)[1] == math.inf"),
+    "collections": ("import collections as c\n    return c.Counter(x), c.deque(x), c.OrderedDict(a=1), c.defaultdict(list, a=[1])", "assert [len(each) for each in f('aab')] == [2, 3, 1, 1] and f('aab')[0]['a'] == 2"),
+    "exact numbers and days": ("import datetime, decimal, fractions\n    return fractions.Fraction(1, x), decimal.Decimal('0.1'), datetime.date(2026, 1, x)", "assert str(f(3)[0]) == '1/3' and str(f(3)[1]) == '0.1' and f(3)[2].day == 3"),
+    "names of arguments": ("return x - y", "assert f(x=3, y=1) == 2 and f(3) == 3"),
+    "what the task brings along": ("return helper(x)", "assert f(2) == helper(2)"),
+    "views, and pairs with names": ("import collections\n    return {1: 2}.keys(), collections.namedtuple('P', 'x y')(1, x)", "assert f(2) == ({1}, (1, 2))"),
+    "an error of a library's, by the one above it": ("import json\n    json.loads(x)", "try:\n        f('{')\n        assert False\n    except ValueError:\n        pass"),
+    "an error of its own": ("class Own(Exception): pass\n    raise Own(x)", "try:\n        f(1)\n        assert False\n    except Exception as error:\n        assert str(error) == '1'"),
+    "many calls": ("return x + 1", "assert all(f(i) == i + 1 for i in range(1000))"),
+}  # fmt: skip
+GIVEN = "class Odd(Exception):\n    pass\n\n\ndef helper(x):\n    return x * 3\n\n\ndef f(x, y=0):\n"
+
+
+@pytest.mark.parametrize("said", ['    """ What it does. """\n', ""], ids=["with a docstring", "the head alone"])
+def test_functions_take_and_return_data_of_all_kinds(place, said):
+    programs = []
+    for body, test in ASKED.values():
+        task = Task("t", GIVEN + said, "f", f"def check(f):\n    {test}\n")
+        programs.append((program_of(task, f"    {body}\n"), task))
+    assert dict(zip(ASKED, place.verdicts(programs), strict=True)) == dict.fromkeys(ASKED, "passed")
+
+
+def test_a_test_that_calls_with_more_than_data_is_named(place):
+    task = Task("t/7", "def f(g):\n", "f", "def check(f):\n    assert f(lambda: 1) == 1\n")
+    assert place.verdicts([("def f(g):\n    return g()\n", task)]) == ["no data"]
+
+
+def test_a_judge_that_is_done_before_the_answer_has_begun_has_its_word(place):
+    quick = Task("t", "def f(x):\n", "f", "def check(f):\n    pass\n")
+    assert place.verdicts([(f"def f(x):\n    return {i}\n", quick) for i in range(16)]) == ["passed"] * 16
+
+
+def test_output_without_bounds_goes_nowhere(place):
+    program = program_of(TASK, "```python\ndef double(x):\n    print('x' * 10**7)\n    return 2 * x\n```")
+    assert place.verdicts([(program, TASK)]) == ["passed"]
+
+
+def test_what_does_not_end_is_ended(place):
+    endless, patient = (
+        (program_of(TASK, f"```python\nimport time\ndef double(x):\n    while True: {what}\n```"), TASK)
+        for what in ("pass", "time.sleep(1)")
+    )
+    assert place.verdicts([endless, patient, endless]) == ["timeout"] * 3
+
+
+def test_no_network(place):
+    if not place.isolated:
+        pytest.skip("unshare does not work here")
+    dial = "import socket\nlistening = socket.create_server(('127.0.0.1', 0))\nsocket.create_connection(listening.getsockname(), 1)"
+    dial = "def double(x):\n" + textwrap.indent(dial, "    ") + "\n    return 2 * x\n"
+    assert place.verdicts([(dial, TASK)]) == ["failed"]  # loopback is down, too
+
+
+def test_a_set_is_read_by_what_is_sent_and_refused_where_it_cannot_be_graded(tmp_path):
+    row = {"task_id": "t/0", "prompt": PROMPT, "entry_point": "double", "test": TEST}
+    chat = [{"role": "user", "content": "Double."}]
+    file = tmp_path / "set.jsonl"
+    file.write_text(json.dumps(row) + "\n" + json.dumps({**row, "task_id": "t/1", "messages": chat}))
+    assert {digest: task.name for digest, task in read_set(file).items()} == {
+        prompt_digest(PROMPT): "t/0",
+        prompt_digest(chat): "t/1",
+    }
+    file = tmp_path / "bare.jsonl"
+    file.write_text(json.dumps({"prompt": "Hello"}))
+    with pytest.raises(BenchError, match="line 1 has no text under task_id, entry_point, test"):
+        read_set(file)
+    file = tmp_path / "twice.jsonl"
+    file.write_text(json.dumps(row) + "\n" + json.dumps(row))
+    with pytest.raises(BenchError, match="line 2 asks what an earlier one does"):
+        read_set(file)
+
+
+def pairs(both, gained, lost, missed):
+    """Tasks of a baseline and of a candidate: which of them solves how many."""
+    ours = [1.0] * both + [0.0] * gained + [1.0] * lost + [0.0] * missed
+    theirs = [1.0] * both + [1.0] * gained + [0.0] * lost + [0.0] * missed
+    return tuple({str(i): x for i, x in enumerate(side)} for side in (ours, theirs))
+
+
+def test_the_interval_of_a_difference_is_newcombe_s():
+    """The first of his examples: 36 pairs with both, 12 and 2 with one of them; method 10."""
+    found = accuracy_difference(*pairs(36, 12, 2, 0))
+    assert (found.tasks, found.gained, found.lost) == (50, 12, 2)
+    assert (found.by, found.low, found.high) == pytest.approx((0.2, 0.0569, 0.3404), abs=1e-4)
+
+
+def test_no_task_that_differs_is_no_proof_of_equality():
+    for both, missed in ((0, 40), (20, 20), (40, 0)):
+        found = accuracy_difference(*pairs(both, 0, 0, missed))
+        assert found.by == 0
+        assert found.low < -0.01 and found.high > 0.01
+
+
+def test_only_tasks_that_both_answered_are_compared():
+    found = accuracy_difference({"a": 1.0, "b": 0.0, "c": 1.0}, {"b": 1.0, "c": 1.0, "d": 1.0})
+    assert (found.tasks, found.by) == (2, 0.5)
+    assert accuracy_difference({"a": 1.0}, {"b": 1.0}) is None
+    assert accuracy({}) is None
+
+
+def test_several_answers_to_a_task_are_one_trial():
+    assert accuracy({"a": 0.5, "b": 1.0}).tasks == 2
+    assert accuracy({"a": 0.5, "b": 1.0}).share == 0.75
+
+
+@pytest.mark.parametrize(
+    ("n", "solved", "lost", "gained"), [(40, 0.3, 0.1, 0.05), (164, 0.6, 0.05, 0.05), (164, 0.1, 0.02, 0.06)]
+)
+def test_of_a_hundred_intervals_ninety_five_hold_the_truth(n, solved, lost, gained):
+    """Within chance of 2,000 draws: 0.935 lies 3 standard errors below."""
+    draws = np.random.default_rng(7).multinomial(n, [solved - lost, gained, lost, 1 - solved - gained], size=2000)
+    held = [
+        found.low <= gained - lost <= found.high for draw in draws if (found := accuracy_difference(*pairs(*map(int, draw))))
+    ]
+    assert np.mean(held) >= 0.935
+
+
+def test_a_study_grades_what_it_keeps_of_a_graded_set(tmp_path):
+    row = {"task_id": "t/0", "prompt": PROMPT, "entry_point": "double", "test": TEST}
+    graded_file, plain = tmp_path / "set.jsonl", tmp_path / "plain.jsonl"
+    graded_file.write_text(json.dumps(row))
+    plain.write_text(json.dumps({"prompt": "Hello"}))
+
+    def load(file, **more):
+        return load_workload(
+            {"arrival": "burst", "prompts": str(file), "output_tokens": 3, "endpoint": "chat", **more}, source="t"
+        )
+
+    kept = [load(file, keep_answers=True) for file in (graded_file, plain)]
+    said = []
+    assert graded_sets([*kept, load(graded_file)], said.append) == [(str(graded_file), None)]
+    assert graded_sets([load(graded_file)], said.append) == []
+    mixed = {name: {"share": 0.5, "prompts": str(file)} for name, file in (("a", graded_file), ("b", plain))}
+    mix = load_workload(
+        {
+            "arrival": "closed",
+            "num_requests": 8,
+            "output_tokens": 3,
+            "endpoint": "chat",
+            "keep_answers": True,
+            "classes": mixed,
+        },
+        source="t",
+    )
+    assert graded_sets([mix], said.append) == [(str(graded_file), None)]
+    graded_file.write_text(json.dumps(row) + "\n" + json.dumps({**row, "test": ""}))
+    assert said == []
+    assert graded_sets(kept, said.append) == []
+    assert "not graded" in said[0] and "line 2 has no text under test" in said[0]
+    (tmp_path / "gone.jsonl").write_text(json.dumps(row))
+    gone = load(tmp_path / "gone.jsonl", keep_answers=True)
+    (tmp_path / "gone.jsonl").unlink()  # as of a pack
+    assert graded_sets([gone], said.append) == []
+
+
+def test_grades_are_compared_with_the_baseline_at_the_same_load(summary):
+    """By hand: at level 4 the candidate loses one task of two; at 8 nothing was asked of the baseline."""
+    runs = [
+        {
+            **summary,
+            "deployment": name,
+            "run": f"r{level}",
+            "level": float(level),
+            "digest": f"{name}{level}",
+            "throughput_tokens_per_s": 10.0,
+        }
+        for name, levels in (("b", (4, 8)), ("a", (4,)))
+        for level in levels
+    ]
+    frame = summary_frame(runs, {}, {}, Thresholds(), baseline="a")
+    rights = {("a", 4): (1, 1), ("b", 4): (1, 0), ("b", 8): (1, 1)}
+    rows = [
+        {"deployment": name, "run": f"r{level}", "digest": f"{name}{level}", "task": f"t/{i}", "answers": 1, "right": right}
+        for (name, level), solved in rights.items()
+        for i, right in enumerate(solved)
+    ]
+    stale = [{**rows[0], "digest": "of another definition", "right": 0}]
+    found = graded(frame, pl.DataFrame([*rows, *stale], schema=schema_of("grades")))
+    shown = {
+        (each.deployment, each.level): (
+            each.accuracy.share,
+            each.difference and each.difference.by,
+            each.throughput_tokens_per_s,
+        )
+        for each in found
+    }
+    speed = 10.0 if frame["valid"].all() else None
+    assert shown == {("a", 4): (1.0, None, speed), ("b", 4): (0.5, -0.5, speed), ("b", 8): (1.0, None, speed)}
+
+
+def test_a_task_that_needs_more_than_data_is_left_out_of_all_runs(tmp_path, summary):
+    """Of b, the answer to it fails ahead of the call that cannot be handed on: no deployment is judged by it."""
+    tests = {"t/0": TEST, "t/1": "def check(f):\n    assert f(2) == 4\n    assert f(lambda: 1) == 1\n"}
+    row = {"entry_point": "double"}
+    rows = [{**row, "task_id": name, "prompt": f"# {name}\n{PROMPT}", "test": test} for name, test in tests.items()]
+    first, second = (prompt_digest(row["prompt"]) for row in rows)
+    runs = [kept(summary, "a", {first: WHOLE, second: WHOLE}), kept(summary, "b", {first: WHOLE, second: "no"})]
+    known = [{name: of(deployment=name) for name in "ab"} for of in (records.launch, records.facts)]
+    frame = summary_frame(runs, *known, Thresholds(), baseline="a")
+    frame.write_parquet(tmp_path / "summary.parquet")
+    (tmp_path / "set.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    done = bench("grade", tmp_path, "--set", tmp_path / "set.jsonl", "--keep", "--json")
+    assert [each["solved"] for each in json.loads(done.stdout)] == [{"t/0": 1.0}] * 2
+    assert done.stderr.count("1 of 2 tasks left out (t/1): tests there call the function with what is no data") == 1
+    grades = pl.read_parquet(tmp_path / "analysis/grades.parquet")
+    assert grades.filter(task="t/1")["right"].to_list() == [None, None]
+    (tmp_path / "one.jsonl").write_text(json.dumps(rows[1]))
+    done = bench("grade", tmp_path, "--set", tmp_path / "one.jsonl")
+    assert "the tests of all tasks call their functions with what is no data" in done.stderr
+
+
+def test_from_kept_answers_to_the_table(tmp_path, summary):
+    """Two tasks; the baseline solves both, the candidate one."""
+    file = tmp_path / "set.jsonl"
+    rows = [{"task_id": f"t/{i}", "prompt": f"# {i}\n{PROMPT}", "entry_point": "double", "test": TEST} for i in range(2)]
+    file.write_text("\n".join(map(json.dumps, rows)))
+    digests = [prompt_digest(row["prompt"]) for row in rows]
+    runs = [
+        kept(summary, "a", dict.fromkeys(digests, WHOLE), throughput_tokens_per_s=100.0),
+        kept(summary, "b", dict(zip(digests, (WHOLE, "no"), strict=True)), throughput_tokens_per_s=200.0),
+    ]
+    launch = {name: records.launch(deployment=name) for name in "ab"}
+    facts = {name: records.facts(deployment=name) for name in "ab"}
+    summary_frame(runs, launch, facts, Thresholds(), baseline="a").write_parquet(tmp_path / "summary.parquet")
+    done = bench("grade", tmp_path / "summary.parquet", "--set", file, "--json")
+    first, second = json.loads(done.stdout)
+    assert (first["accuracy"]["share"], first["difference"]) == (1.0, None)
+    assert (second["accuracy"]["share"], second["throughput_tokens_per_s"], second["solved"]) == (
+        0.5,
+        200.0,
+        {"t/0": 1.0, "t/1": 0.0},
+    )
+    assert (second["difference"]["by"], second["difference"]["lost"]) == (-0.5, 1.0)
+    assert not (tmp_path / "analysis").exists()
+    assert "give their folder" in bench("grade", tmp_path / "summary.parquet", "--set", file, "--keep").stderr
+    bench("grade", tmp_path, "--set", file, "--keep")
+    kept_grades = pl.read_parquet(tmp_path / "analysis/grades.parquet")
+    assert kept_grades.schema == schema_of("grades")
+    assert kept_grades.group_by("deployment").agg(pl.sum("right")).sort("deployment").rows() == [("a", 2), ("b", 1)]
+    # A second set, under a column of its own, whose prompts are the same: its grades stand beside the first's.
+    second = tmp_path / "second.jsonl"
+    second.write_text(
+        "\n".join(json.dumps({**row, "task_id": f"u/{i}", "text": row["prompt"], "prompt": "#"}) for i, row in enumerate(rows))
+    )
+    assert bench("grade", tmp_path, "--set", second, "--keep").returncode == 2
+    assert bench("grade", tmp_path, "--set", second, "--column", "text", "--keep").returncode == 0
+    kept_grades = pl.read_parquet(tmp_path / "analysis/grades.parquet")
+    assert sorted(set(kept_grades["task"])) == ["t/0", "t/1", "u/0", "u/1"]
+    assert kept_grades.height == 8
+    assert bench("grade", tmp_path, "--set", file, "--keep").returncode == 0
+    assert pl.read_parquet(tmp_path / "analysis/grades.parquet").sort(pl.all()).equals(kept_grades.sort(pl.all()))
+    table = bench("grade", f"{tmp_path / 'summary.parquet'}:a", f"{tmp_path / 'summary.parquet'}:b", "--set", file).stdout
+    assert "−50.0 points" in table
+    renamed = pl.read_parquet(tmp_path / "summary.parquet").with_columns(pl.col("deployment").replace("a", "z"))
+    renamed.write_parquet(tmp_path / "new.parquet")
+    found = json.loads(bench("grade", tmp_path / "summary.parquet", tmp_path / "new.parquet", "--set", file, "--json").stdout)
+    by = {each["deployment"].rpartition(":")[2]: each["difference"] and each["difference"]["by"] for each in found}
+    assert by == {"a": None, "b": 0.0, "z": None}  # b with b, which solves the same, not with whichever comes last
+    other = bench("grade", tmp_path / "summary.parquet", f"{tmp_path / 'new.parquet'}:z", "--set", file)
+    assert f"none in common. Name the one that is meant, as in {tmp_path / 'summary.parquet'}:a" in other.stderr
+    both = bench("grade", f"{tmp_path / 'summary.parquet'}:a", tmp_path / "new.parquet", "--set", file, "--json").stdout
+    assert [each["difference"] and each["difference"]["by"] for each in json.loads(both)] == [None, 0.0, -0.5]
+    pl.read_parquet(tmp_path / "summary.parquet").with_columns(turns=3).write_parquet(tmp_path / "talks.parquet")
+    assert "no answer to a prompt of" in bench("grade", tmp_path / "talks.parquet", "--set", file).stderr

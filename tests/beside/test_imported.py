@@ -1,0 +1,511 @@
+"""Result files of other tools: planted ones give exactly what was planted, real ones what their tool itself reports."""
+
+import json
+import re
+
+import numpy as np
+import polars as pl
+import pytest
+
+from bench.errors import BenchError
+from bench.figures import figures_of
+from bench.imported import FORMATS, imported, read_peers
+from bench.records.run_summary import read_run_summary
+from tests.support.command import bench
+from tests.support.foreign import EPOCH, FILES, TRUTH, Sent, aiperf, guidellm, inference_perf, vllm
+from tests.support.study import ROOT
+
+REAL = ROOT / "tests/data/imported"
+REAL_FILES = {
+    "vllm": REAL / "vllm",
+    "guidellm": REAL / "guidellm.json",
+    "aiperf": REAL / "aiperf",
+    "inference-perf": REAL / "inference-perf",
+}
+RATE = {"load_summary": {"count": 5, "requested_rate": 9.0}}  # of inference-perf
+OK = [each for each in TRUTH if not each.error]
+STAMPS = [name for name in FILES if name != "guidellm"]  # those that keep the moment of every token
+
+
+def figures(path, own=()):
+    (run,) = imported(read_peers(path), own)
+    return run.figures
+
+
+@pytest.mark.parametrize("tool", FILES)
+def test_planted_requests_are_read_exactly(tool, tmp_path):
+    ((form, _, peer),) = read_peers(FILES[tool](tmp_path))
+    assert form.name == tool
+    assert (peer.model, peer.arrival, peer.axis, peer.level, peer.endpoint) == (
+        "m",
+        "closed",
+        "concurrency",
+        2.0,
+        "completions",
+    )
+    assert [each.outcome for each in peer.requests] == ["ok"] * 4 + ["http_error"]
+    assert peer.requests[4].status == 503
+    for planted, read in zip(OK, peer.requests, strict=False):
+        near = pytest.approx([planted.at, planted.ttft, planted.tokens[-1] - planted.at], abs=1e-6)  # of a clock of 2026
+        assert [read.sent_s, read.ttft_s, read.e2e_s] == near
+        assert (read.prompt_tokens, read.completion_tokens) == (planted.prompt, len(planted.tokens))
+        assert read.token_times_s == (pytest.approx(planted.tokens, abs=1e-6) if tool in STAMPS else [])
+
+
+@pytest.mark.parametrize("tool", FILES)
+def test_columns_follow_by_our_definitions(tool, tmp_path):
+    row = figures(FILES[tool](tmp_path))
+    tokens = sum(len(each.tokens) for each in OK)
+    span = max(each.tokens[-1] for each in OK)
+    assert (row["requests"], row["ok"], row["failed"], row["outcome_http_503"]) == (5, 4, 1, 1)
+    assert row["duration_s"] == pytest.approx(span, abs=1e-6)
+    assert row["throughput_tokens_per_s"] == pytest.approx(tokens / span, rel=1e-5)
+    assert row["ttft_p50_s"] == pytest.approx(0.060, abs=1e-6)  # the nearest rank, whatever the tool takes
+    assert row["tpot_p50_s"] == pytest.approx(0.021, abs=1e-6)
+    assert row["e2e_p99_s"] == pytest.approx(0.131, abs=1e-6)
+    gaps = [gap for each in OK for gap in each.gaps]
+    assert row["itl_n"] == (len(gaps) if tool in STAMPS else None)
+    assert row["counted_prompt_tokens"] == pytest.approx(64.25)
+
+
+def test_failures_are_not_undercounted(tmp_path):
+    """A file of vLLM that does not count them has no number of requests, and GuideLLM's of samples no records."""
+    unknown = json.loads(vllm(tmp_path).read_text())
+    del unknown["failed"], unknown["errors"], unknown["start_times"]
+    (tmp_path / "vllm.json").write_text(json.dumps(unknown))
+    row = figures(tmp_path / "vllm.json")
+    assert row["ok"] == 4 and "requests" not in row
+    assert bench("import", tmp_path / "vllm.json").returncode == 0
+    file = guidellm(tmp_path)
+    content = json.loads(file.read_text())
+    content["benchmarks"][0]["requests"]["errored"] = []
+    file.write_text(json.dumps(content))
+    row = figures(file)
+    assert (row["requests"], row["ok"]) == (5, 4) and "failed" not in row
+
+
+def test_what_a_client_cancelled_is_no_failure(tmp_path):
+    row = figures(aiperf(tmp_path, [*TRUTH, Sent(0.45, error="RequestCancellationError", code=499)]))
+    assert (row["requests"], row["ok"], row["failed"], row["outcome_http_503"]) == (5, 4, 1, 1)
+
+
+@pytest.mark.parametrize("tool", FILES)
+def test_what_a_file_does_not_say_is_null(tool, tmp_path):
+    row = figures(FILES[tool](tmp_path))
+    said = [
+        name for name in row if name.startswith(("client_", "host_", "kv_", "server_", "prefix_")) and row[name] is not None
+    ]
+    assert [name for name in said if not name.startswith("client_in_flight")] == []
+    assert [row.get(name) for name in ("cache", "seed", "commit", "drain_s", "reference_s", "scraped")] == [None] * 6
+
+
+def test_a_start_is_known_where_the_clock_is_a_wall_s(tmp_path):
+    starts = {name: figures(write(tmp_path))["started"] for name, write in FILES.items()}
+    assert starts["guidellm"] == starts["aiperf"] == "2026-09-21T14:13:20.000+00:00"
+    assert starts["vllm"] is starts["inference-perf"] is None
+    assert EPOCH == 1_790_000_000
+
+
+def test_chunks_fewer_than_tokens_leave_no_itl(tmp_path):
+    def doubled(folder):
+        file = vllm(folder)
+        content = json.loads(file.read_text())
+        file.write_text(json.dumps(content | {"output_lens": [2 * n for n in content["output_lens"]]}))
+        return file
+
+    row = figures(doubled(tmp_path))
+    assert row["tokens_per_chunk"] == pytest.approx(2.0)
+    assert row["itl_p50_s"] is None
+
+
+@pytest.mark.parametrize(
+    ("write", "load"),
+    [
+        (lambda folder: vllm(folder, max_concurrency=None, start_times=[77.0] * 5), ("burst", "concurrency", 5.0)),
+        (
+            lambda folder: vllm(folder, max_concurrency=9, start_times=[77.0, 77.01, 77.02, 77.03, 77.04]),
+            ("burst", "concurrency", 5.0),
+        ),
+        (lambda folder: vllm(folder, max_concurrency=None), ("trace", "time_scale", 1.0)),  # a tenth of a second apart
+        (lambda folder: vllm(folder, max_concurrency=5), ("trace", "time_scale", 1.0)),
+        (lambda folder: vllm(folder, max_concurrency=1), ("closed", "concurrency", 1.0)),
+        (lambda folder: vllm(folder, backend=None, endpoint_type="openai"), ("closed", "concurrency", 2.0)),
+        (lambda folder: vllm(folder, request_rate=3.5, max_concurrency=None), ("poisson", "request_rate", 3.5)),
+        (
+            lambda folder: vllm(folder, request_rate=3.5, max_concurrency=None, burstiness=2.0),
+            ("gamma", "request_rate", 3.5),
+        ),
+        (lambda folder: guidellm(folder, strategy={"type_": "throughput"}), ("burst", "concurrency", 5.0)),
+        (
+            lambda folder: guidellm(folder, strategy={"type_": "throughput", "max_concurrency": 3}),
+            ("closed", "concurrency", 3.0),
+        ),
+        (lambda folder: guidellm(folder, strategy={"type_": "poisson", "rate": 3.5}), ("poisson", "request_rate", 3.5)),
+        (lambda folder: aiperf(folder, phases=[{"type": "gamma", "rate": 3.5}]), ("gamma", "request_rate", 3.5)),
+        (lambda folder: inference_perf(folder, stage=RATE, load="constant"), ("constant", "request_rate", 9.0)),
+        (lambda folder: inference_perf(folder, stage=RATE, load="poisson"), ("poisson", "request_rate", 9.0)),
+        (lambda folder: inference_perf(folder, load=None), ("closed", "concurrency", 2.0)),
+    ],
+)
+def test_loads(write, load, tmp_path):
+    ((_, _, peer),) = read_peers(write(tmp_path))
+    assert (peer.arrival, peer.axis, peer.level) == load
+
+
+@pytest.mark.parametrize(
+    ("write", "said"),
+    [
+        (lambda folder: vllm(folder, request_rate=3.5, ramp_up_strategy="linear", max_concurrency=None), "ramp_up_strategy"),
+        (lambda folder: vllm(folder, request_rate=3.5), "max_concurrency is 2"),
+        (
+            lambda folder: vllm(folder, max_concurrency=3, start_times=[1, 2, 3, 4, 5]),
+            "the first 3 requests were sent within 2 s",
+        ),
+        (
+            lambda folder: vllm(folder, [Sent(10.0 * i, 0.1, (0.1,)) for i in range(9)], request_rate=5, max_concurrency=None),
+            "request_rate is 5, and start_times come at 0.1 requests/s",
+        ),
+        (
+            lambda folder: guidellm(folder, strategy={"type_": "poisson", "rate": 3.5, "max_concurrency": 3}),
+            "max_concurrency is 3",
+        ),
+        (
+            lambda folder: guidellm(folder, strategy={"type_": "concurrent", "streams": 2, "rampup_duration": 9.0}),
+            "rampup_duration is 9",
+        ),
+        (lambda folder: guidellm(folder, strategy={"type_": "sweep"}), "type_ is 'sweep'"),
+        (lambda folder: aiperf(folder, phases=[{"type": "poisson", "rate": 3.5, "concurrency": 3}]), "concurrency is 3"),
+        (
+            lambda folder: aiperf(
+                folder, phases=[{"type": "concurrency", "concurrency": 2, "concurrency_ramp": {"duration": 9}}]
+            ),
+            "concurrency_ramp",
+        ),
+        (lambda folder: aiperf(folder, phases=2 * [{"type": "concurrency", "concurrency": 2}]), "2 phases after warm-up"),
+        (lambda folder: inference_perf(folder, load="trace_replay"), "load.type of config.yaml is 'trace_replay'"),
+        (lambda folder: inference_perf(folder, stage=RATE, load="concurrent"), "load.type of config.yaml is 'concurrent'"),
+        (lambda folder: inference_perf(folder, stage=RATE, load="other"), "load.type of config.yaml is 'other'"),
+    ],
+)
+def test_a_load_with_a_cap_a_ramp_or_another_type_is_refused(write, said, tmp_path):
+    with pytest.raises(BenchError, match="no load that is read") as error:
+        read_peers(write(tmp_path))
+    assert said in str(error.value)
+
+
+def test_rates_need_the_configuration_that_says_how_requests_arrive(tmp_path):
+    with pytest.raises(BenchError, match=r"config\.yaml: no such file.*how requests arrive"):
+        read_peers(inference_perf(tmp_path, stage=RATE, load=None))
+
+
+def test_one_load_has_one_name(tmp_path):
+    """That of our own run, if lengths are within a tenth, and else the first one's."""
+    for name, write in FILES.items():
+        (tmp_path / name).mkdir()
+        write(tmp_path / name)
+    peers = read_peers(tmp_path)
+    assert len(peers) == 4
+    assert {run.figures["workload"] for run in imported(peers)} == {"closed_p64_o4"}
+    own = {"arrival": "closed", "prompt_tokens": 66.0, "output_tokens": 3.6, "workload": "chat"}
+    assert {run.figures["workload"] for run in imported(peers, [own])} == {"chat"}
+    assert {run.figures["workload"] for run in imported(peers, [own | {"prompt_tokens": 80.0}])} == {"closed_p64_o4"}
+    twice = [*peers, *peers]
+    assert sorted({(run.figures["deployment"], run.figures["repeat"]) for run in imported(twice)})[:2] == [
+        ("m (AIPerf)", 1),
+        ("m (AIPerf)", 2),
+    ]
+
+
+def test_aggregates_alone_are_a_line_of_the_table(tmp_path):
+    short = [Sent(0.0, 0.05, (0.01,))]
+    content = json.loads(vllm(tmp_path, short).read_text())
+    gone = ("start_times", "ttfts", "itls", "input_lens", "output_lens", "errors")
+    (tmp_path / "vllm.json").write_text(json.dumps({name: value for name, value in content.items() if name not in gone}))
+    done = bench("import", tmp_path / "vllm.json", "--output-dir", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    assert "vLLM bench, as it reports" in done.stdout
+    assert "--save-detailed" in done.stdout
+    assert not (tmp_path / "out").exists()
+
+
+def test_written_runs_are_drawn_and_compared(tmp_path):
+    many = [Sent(0.1 * i, 0.05 + 0.001 * (i % 7), (0.01, 0.011, 0.012)) for i in range(40)]
+    for name, write in FILES.items():
+        (tmp_path / name).mkdir()
+        write(tmp_path / name, many)
+    out = tmp_path / "out"
+    done = bench("import", *(tmp_path / name for name in FILES), "--output-dir", out, "--json")
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    assert len(said["written"]) == 4
+    assert {each["tool"] for each in said["imported"]} == {form.title for form in FORMATS.values()}
+    for file in out.rglob("summary.json"):
+        assert read_run_summary(file).figures["ttft_n"] == 40
+        origin = json.loads((file.parent / "import.json").read_text())
+        assert origin["file"] in {
+            "vllm.json",
+            "guidellm.json",
+            "profile_export_aiperf.json",
+            "per_request_lifecycle_metrics.json",
+        }
+        assert pl.read_parquet(file.parent / "requests.parquet").height == 40
+    runs = {name: next(out.glob(f"{name}_*")) for name in FILES}
+    compared = bench("compare", runs["vllm"], runs["inference-perf"], "--metric", "ttft_p50_s", "--json")
+    assert compared.returncode == 0, compared.stderr
+    found = json.loads(compared.stdout)
+    assert found["pairs"] == 1
+    assert found["overall"][0]["ratio"] == pytest.approx(1.0)
+    rows = [read_run_summary(file).figures for file in out.rglob("summary.json")]
+    assert figures_of(rows) == ["throughput-over-time"]  # of one load
+    drawn = bench("figures", out, "--output-dir", tmp_path / "drawn", "--figure", "latency-throughput")
+    assert drawn.returncode == 0, drawn.stderr
+
+
+def test_no_run_takes_the_place_of_another(tmp_path):
+    """Two models of one load in one call, and a third in a later call into the same folder."""
+    out = tmp_path / "out"
+    for models in (("one", "two"), ("three",), ("three",)):
+        for model in models:
+            (tmp_path / model).mkdir(exist_ok=True)
+            vllm(tmp_path / model, model_id=model)
+        assert bench("import", *(tmp_path / model for model in models), "--output-dir", out).returncode == 0
+    rows = [read_run_summary(file).figures for file in out.rglob("summary.json")]
+    assert sorted(row["deployment"] for row in rows) == [f"{model} (vLLM bench)" for model in ("one", "three", "two")]
+    assert {file.parent.name for file in out.rglob("summary.json")} == {row["run"] for row in rows}
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "said"),
+    [
+        ("cut.json", '{"backend": "openai", "model_id"', r"cut\.json: cannot be read: .*cut off.*--save-detailed"),
+        ("other.json", '{"results": []}', r"other\.json: no result file .*vLLM bench.*GuideLLM.*AIPerf.*inference-perf"),
+        ("missing.json", None, r"missing\.json: cannot be read: No such file"),
+    ],
+)
+def test_a_file_that_is_no_result_says_what_was_expected(file, content, said, tmp_path):
+    if content is not None:
+        (tmp_path / file).write_text(content)
+    with pytest.raises(BenchError, match=said):
+        read_peers(tmp_path / file)
+
+
+def test_a_stray_file_does_not_stop_the_import_of_a_folder(tmp_path):
+    vllm(tmp_path)
+    (tmp_path / "stray.json").write_text("{,}")
+    done = bench("import", tmp_path, "--json")
+    assert done.returncode == 0 and len(json.loads(done.stdout)["imported"]) == 1
+    assert "stray.json: skipped, as it is no JSON" in done.stderr
+
+
+def test_no_number_stops_a_file_only_where_it_is_read(tmp_path):
+    nan = float("nan")
+    ((_, _, peer),) = read_peers(vllm(tmp_path, std_ttft_ms=nan, request_goodput=nan))
+    assert peer.reported["ttft_p50_s"] == pytest.approx(0.065)
+    for key in ("median_ttft_ms", "duration", "ttfts"):
+        with pytest.raises(BenchError, match=r"vllm\.json.* is nan"):
+            read_peers(vllm(tmp_path, **{key: [nan] * 5 if key == "ttfts" else nan}))
+    with pytest.raises(BenchError, match=r"guidellm\.json.* nan"):
+        read_peers(guidellm(tmp_path, strategy={"type_": "poisson", "rate": nan}))
+
+
+def test_a_file_that_is_not_as_its_tool_writes_it_names_the_key(tmp_path):
+    for write, changes, said in (
+        (vllm, {"num_prompts": "many"}, "num_prompts is 'many'"),
+        (vllm, {"request_rate": "4.0"}, "request_rate is '4.0', and no number"),
+        (vllm, {"p99_ttft_ms": "79.7"}, "p99_ttft_ms is '79.7', and no number"),
+        (vllm, {"ttfts": ["0.05"] * 5}, "ttfts[0] is '0.05'"),
+        (vllm, {"completed": 9}, "start_times has 5 requests, and completed and failed come to 10: 5 are missing"),
+        (vllm, {"completed": 9, "failed": None}, "come to 9: 4 are missing"),
+        (vllm, {"completed": 2, "failed": 0}, "come to 2: 3 are not counted"),
+        (aiperf, {"request_count": {"avg": 12.0}}, "profile_export.jsonl has 5 requests"),
+        (aiperf, {"request_count": {"avg": 12.0}}, "come to 13: 8 are missing"),
+        (aiperf, {"request_count": {"avg": "4.0"}}, "request_count is '4.0', and no number"),
+        (aiperf, {"time_to_first_token": {"avg": "65"}}, "avg is '65', and no number"),
+        (vllm, {"ttfts": [0.1]}, "not of one length"),
+        (vllm, {"backend": "openai-embeddings"}, "backend is 'openai-embeddings'"),
+        (guidellm, {"benchmarks": []}, "benchmarks is empty"),
+        (aiperf, {"input_config": {}}, "input_config.phases is missing"),
+    ):
+        with pytest.raises(BenchError, match=re.escape(said)):
+            read_peers(write(tmp_path, **changes))
+
+
+def of_guidellm(change):
+    """Writes GuideLLM's report with its benchmark changed."""
+
+    def write(folder):
+        file = guidellm(folder)
+        content = json.loads(file.read_text())
+        change(content, content["benchmarks"][0])
+        file.write_text(json.dumps(content))
+        return file
+
+    return write
+
+
+def test_a_report_of_samples_says_how_many_it_lacks(tmp_path):
+    file = of_guidellm(lambda _, each: each["requests"]["successful"].clear())(tmp_path)
+    said = bench("import", file).stdout
+    assert "it holds 1 of the 5 requests that it counts, so it is a line of this table alone" in said
+
+
+@pytest.mark.parametrize(
+    ("write", "seen", "read"),
+    [
+        (of_guidellm(lambda content, each: (content.pop("metadata"), each.pop("config"))), "does not name the version", "0.8.1"),
+        (of_guidellm(lambda content, each: content["metadata"].update(guidellm_version="0.5.0") or each.pop("config")), "GuideLLM 0.5.0", "0.8.1"),
+        (of_guidellm(lambda content, _: content.update(metadata={"version": 1}, benchmarks=[{"args": {}}])), "does not name the version", "0.8.1"),
+        (lambda folder: aiperf(folder, aiperf_version="0.3.0", input_config={"loadgen": {"concurrency": 2}}), "AIPerf 0.3.0", "0.13"),
+        (lambda folder: aiperf(folder, aiperf_version=None, input_config={}), "does not name the version", "0.13"),
+        (lambda folder: vllm(folder, start_times=None, total_output_tokens=None), "does not name the version", "0.32"),
+    ],
+)  # fmt: skip
+def test_another_version_s_file_names_it_and_those_that_are_read(write, seen, read, tmp_path):
+    with pytest.raises(BenchError, match=rf"{seen}.*files of {re.escape(read)} are read.*Copy the file again, or run"):
+        read_peers(write(tmp_path))
+
+
+def test_an_older_inference_perf_is_named_too(tmp_path):
+    file = inference_perf(tmp_path)
+    old = [each | {"info": {"input_tokens": 64, "output_tokens": 5}} for each in json.loads(file.read_text())]
+    file.write_text(json.dumps(old))
+    with pytest.raises(BenchError, match=r"request_metrics is missing. It does not name the version.*files of 0\.7 are read"):
+        read_peers(file)
+
+
+@pytest.mark.parametrize("metric", ["time_to_first_token", "request_latency", "output_sequence_length"])
+def test_a_record_s_number_as_text_is_refused(metric, tmp_path):
+    file = aiperf(tmp_path)
+    records = tmp_path / "profile_export.jsonl"
+    records.write_text(re.sub(rf'("{metric}": {{"value": )([^,]+)', r'\1"\2"', records.read_text()))
+    with pytest.raises(BenchError, match=f"{metric} is '.*', and no number"):
+        read_peers(file)
+
+
+def leaves(content, path=()):
+    inner = content.items() if isinstance(content, dict) else enumerate(content) if isinstance(content, list) else ()
+    found = [leaf for key, value in inner for leaf in leaves(value, (*path, key))]
+    return found or [path]
+
+
+def changed(content, path, value):
+    """A copy with another value at a path."""
+    if not path:
+        return value
+    copy = dict(content) if isinstance(content, dict) else list(content)
+    copy[path[0]] = changed(copy[path[0]], path[1:], value)
+    return copy
+
+
+@pytest.mark.parametrize("junk", ["x", None, [], {}, -1, 1e300])
+@pytest.mark.parametrize("tool", FILES)
+def test_any_other_value_is_read_or_refused(tool, junk, tmp_path):
+    """Whatever stands in a value's place, nothing else than a message for the user is raised."""
+    file = FILES[tool](tmp_path, TRUTH[-2:])
+    content = json.loads(file.read_text())
+    for path in leaves(content):
+        file.write_text(json.dumps(changed(content, path, junk)))
+        try:
+            runs = imported(read_peers(file))
+        except BenchError as error:
+            assert file.parent.name in str(error)  # noqa: PT017 - either is right
+        else:
+            assert all(run.figures["level"] > 0 for run in runs)
+
+
+def test_files_that_stand_together_are_asked_for(tmp_path):
+    file = inference_perf(tmp_path)
+    with pytest.raises(BenchError, match="a part of inference-perf's results"):
+        read_peers(tmp_path / "stage_0_lifecycle_metrics.json")
+    inference_perf(tmp_path, stage={"load_summary": {"count": 7, "concurrency": 2}})
+    with pytest.raises(BenchError, match="5 requests, and the stages beside it 7: 2 are missing"):
+        read_peers(file)
+    (tmp_path / "stage_0_lifecycle_metrics.json").unlink()
+    with pytest.raises(BenchError, match=r"stage_0_lifecycle_metrics\.json: no such file"):
+        read_peers(file)
+    aiperf(tmp_path)
+    with pytest.raises(BenchError, match="a part of AIPerf's results"):
+        read_peers(tmp_path / "profile_export.jsonl")
+    (tmp_path / "profile_export.jsonl").write_text('{"metadata": 1}\n')
+    with pytest.raises(BenchError, match="line 1 is no record of a request of AIPerf"):
+        read_peers(tmp_path / "profile_export_aiperf.json")
+
+
+# --- Files that the tools wrote, all of one load on one server
+
+
+def weighted(values, weights=None):
+    """Mean and percentiles as GuideLLM takes them: the first value at which the share of weights reaches the percentile's."""
+    weights = [1] * len(values) if weights is None else weights
+    ranked = sorted(zip(values, weights, strict=True))
+    shares = np.cumsum([weight for _, weight in ranked]) / sum(weights)
+    at = {f"p{p}": ranked[int(np.searchsorted(shares, p / 100 - 1e-9))][0] for p in (50, 90, 95, 99)}
+    return {"mean": np.average(values, weights=weights), **at}
+
+
+def interpolated(values):
+    return {"mean": np.mean(values), **{f"p{p}": np.percentile(values, p) for p in (50, 90, 95, 99)}}
+
+
+def as_its_tool_computes(tool, ok):
+    """What a tool reports, from the records that were read: by its own definitions."""
+    n = [each.completion_tokens for each in ok]
+    ttft, e2e = [each.ttft_s for each in ok], [each.e2e_s for each in ok]
+    body = [each.end_s - each.sent_s for each in ok]
+    later = [(b - a) / (k - 1) for a, b, k in zip(ttft, e2e, n, strict=True)]
+    gaps = [gap for each in ok for gap in np.diff(each.token_times_s)]
+    span = max(each.end_s for each in ok) - min(each.sent_s for each in ok)
+    rates = {"throughput_requests_per_s": len(ok) / span, "throughput_tokens_per_s": sum(n) / span}
+    if tool == "guidellm":
+        return {
+            "ttft": weighted(ttft),
+            "tpot": weighted([b / k for b, k in zip(e2e, n, strict=True)], n),
+            "itl": weighted(later, [k - 1 for k in n]),
+            "e2e": weighted(body),
+        }, {"throughput_requests_per_s": rates["throughput_requests_per_s"]}
+    if tool == "aiperf":
+        return {"ttft": interpolated(ttft), "itl": interpolated(later), "e2e": interpolated(e2e)}, {}
+    if tool == "inference-perf":  # its TPOT and ITL are of tokens by its own tokenizer, which no column keeps
+        return {"ttft": interpolated(ttft), "e2e": interpolated(body)}, {}
+    return {"ttft": interpolated(ttft), "tpot": interpolated(later), "itl": interpolated(gaps), "e2e": interpolated(e2e)}, {}
+
+
+@pytest.mark.parametrize("tool", REAL_FILES)
+def test_real_files_give_what_their_tool_reports(tool):
+    runs = read_peers(REAL_FILES[tool])
+    assert [(peer.arrival, peer.axis, peer.level) for _, _, peer in runs] == [
+        ("closed", "concurrency", 4),
+        ("closed", "concurrency", 8),
+    ]
+    for form, _, peer in runs:
+        assert form.name == tool
+        assert peer.model == "tiny-mqa"
+        ok = [each for each in peer.requests if each.outcome == "ok"]
+        assert (len(peer.requests), len(ok)) == (peer.reported["requests"], peer.reported["ok"])
+        times, rates = as_its_tool_computes(tool, ok)
+        expected = {f"{name}_{key}_s": value for name, values in times.items() for key, value in values.items()} | rates
+        reported = {name: peer.reported[name] for name in expected}
+        assert reported == pytest.approx(expected, rel=2e-3)
+        assert np.mean([each.prompt_tokens for each in ok]) == pytest.approx(peer.reported["counted_prompt_tokens"])
+        assert np.mean([each.completion_tokens for each in ok]) == pytest.approx(peer.reported["counted_output_tokens"])
+
+
+def test_real_files_stand_in_one_table_with_our_own_run():
+    done = bench("import", REAL / "own", *REAL_FILES.values())
+    assert done.returncode == 0, done.stderr
+    table = done.stdout.partition("\n\n")[0].splitlines()
+    named = [line.split("  ")[0] for line in table[1:]]
+    assert named == [
+        *["tiny-mqa, invalid", "GuideLLM 0.8.1", "", "AIPerf 0.13.0", "", "inference-perf", ""] * 2,  # of our run's load
+        *["vLLM bench", ""] * 2,  # which counts its own tokens, and so is of another
+    ]
+    said = json.loads(bench("import", REAL / "own", *REAL_FILES.values(), "--json").stdout)
+    by = {(each["tool"], each["figures"]["level"]): each for each in said["imported"]}
+    assert by["inference-perf", 4]["figures"]["counted_output_tokens"] == 16
+    assert (
+        by["inference-perf", 4]["reported"]["throughput_tokens_per_s"]
+        > 4 * by["inference-perf", 4]["figures"]["throughput_tokens_per_s"]
+    )
+    assert by["inference-perf", 4]["reported"]["itl_p50_s"] == 0  # within one event
+    assert by["vLLM bench", 4]["figures"]["outcome_disconnect"] == 4
+    assert {each["metric"] for each in said["definitions"]["GuideLLM"]} >= {"TTFT", "TPOT", "ITL"}

@@ -1,0 +1,102 @@
+"""What was scraped during runs as OpenMetrics: promtool takes it in, and Prometheus has the samples that the run has."""
+
+import json
+import shutil
+import subprocess
+
+import polars as pl
+import pytest
+import requests
+
+from bench.parse.fleet import FLEET
+from tests.support.command import bench
+from tests.support.guard import study, workers
+from tests.support.guard import telemetry as telemetry_of_one
+from tests.support.prometheus import PROMETHEUS, prometheus
+
+STARTED = "2026-11-27T10:00:00.250+00:00"
+BEGAN = 1795773600.25
+
+
+def scraped(exposition, running, waiting, kv_usage, spelt):
+    """Of two workers, whose sums stand beside them; one has a label that Prometheus would take for its own, and awkward text in it."""
+    own = telemetry_of_one(exposition, running, waiting, kv_usage, spelt)
+    parts = [own.with_columns(endpoint=pl.lit(f"http://10.0.0.{i}:8000/metrics")) for i in (1, 2)]
+    odd = own.head(1).with_columns(
+        endpoint=pl.lit("nvml:0"),
+        name=pl.lit("DCGM_FI_DEV_GPU_UTIL"),
+        labels=pl.lit(r'job="x",path="a \"quoted\" \\ path"'),
+        value=float("inf"),
+    )
+    return pl.concat([*parts, own.with_columns(endpoint=pl.lit(FLEET)), odd])
+
+
+@pytest.fixture
+def results(tmp_path, summary):
+    study(tmp_path, summary, scraped=scraped, workers=workers(2), started=STARTED, levels=(2, 4), exposed=(2, 4))
+    return tmp_path / "results"
+
+
+def test_prometheus_has_what_was_scraped_at_its_time(results, tmp_path):
+    done = bench("export", results, "--form", "openmetrics", "--output", tmp_path / "scraped")
+    assert done.returncode == 0, done.stderr
+    files = sorted((tmp_path / "scraped").iterdir())
+    assert [file.name for file in files] == ["a_r2.txt", "a_r4.txt"] and done.stdout.split() == list(map(str, files))
+    if not PROMETHEUS:
+        pytest.skip("prometheus is not installed: apt-get install prometheus")
+    for file in files:
+        command = ["promtool", "tsdb", "create-blocks-from", "openmetrics", file, "data"]
+        taken = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+        assert taken.returncode == 0, taken.stderr
+
+    def asked(query, at):
+        answer = requests.get(f"{url}/api/v1/query", {"query": query, "time": BEGAN + at}, timeout=10).json()
+        return [(each["metric"], float(each["value"][1])) for each in answer["data"]["result"]]
+
+    with prometheus(tmp_path) as url:
+        running = asked('vllm:num_requests_running{job="a"}', 65)
+        assert sorted((each["run"], each["instance"], value) for each, value in running) == [
+            (f"r{level}", f"10.0.0.{i}:8000", float(level)) for level in (2, 4) for i in (1, 2)
+        ]
+        # 14 scrapes, 5 s apart, the first at the run's start.
+        assert {value for _, value in asked("count_over_time(vllm:num_requests_running[80s])", 65)} == {14}
+        assert not asked("vllm:num_requests_running", -1)
+        ((odd, value), _) = asked("DCGM_FI_DEV_GPU_UTIL", 0)
+        assert (odd["job"], odd["exported_job"], odd["instance"], odd["path"]) == ("a", "x", "nvml:0", 'a "quoted" \\ path')
+        assert value == float("inf")
+
+
+def test_a_run_that_was_not_scraped_is_named_and_ends_no_export(results):
+    shutil.rmtree(results / "runs/a/r2")
+    done = bench("export", results, "--form", "openmetrics", "--output", results / "out")
+    assert done.returncode == 0, done.stderr
+    assert "Left out: a/r2: " in done.stderr and "runs/a/r2/telemetry.parquet: no such file." in done.stderr
+    assert [file.name for file in (results / "out").iterdir()] == ["a_r4.txt"]
+    shutil.rmtree(results / "runs/a/r4")
+    done = bench("export", results, "--form", "openmetrics", "--output", results / "none")
+    assert done.returncode == 2 and "runs/a/r4/telemetry.parquet: no such file." in done.stderr
+    assert not (results / "none").exists()
+    several = bench("export", results, "--form", "openmetrics")
+    assert several.returncode == 2 and "has 2 runs, and a file is of one. Give --output DIR" in several.stderr
+
+
+def test_parsed_runs_of_one_name_are_told_apart_by_deployment(results, tmp_path, summary):
+    def parsed(place, deployment, level):
+        folder = tmp_path / "parsed" / place / "one"
+        folder.mkdir(parents=True)
+        shutil.copy(results / f"runs/a/r{level}/telemetry.parquet", folder)
+        told = {**summary, "deployment": deployment, "run": "one", "level": float(level), "started": STARTED}
+        (folder / "summary.json").write_text(json.dumps(told))
+
+    for deployment, level in (("x", 2), ("y", 4)):
+        parsed(deployment, deployment, level)
+    arguments = ("export", tmp_path / "parsed", "--form", "openmetrics", "--output", tmp_path / "out")
+    done = bench(*arguments)
+    assert done.returncode == 0, done.stderr
+    for deployment, level in (("x", 2), ("y", 4)):
+        lines = (tmp_path / f"out/{deployment}_one.txt").read_text().splitlines()
+        running = [line for line in lines if line.startswith("vllm:num_requests_running{")]
+        assert running and all(f"}} {level}.0 " in line for line in running)
+    parsed("z", "x", 4)
+    done = bench(*arguments)
+    assert done.returncode == 2 and "several runs would be x_one.txt, by deployment and name" in done.stderr

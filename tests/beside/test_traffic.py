@@ -1,0 +1,557 @@
+"""Access logs of known truth: what is read of them, what is estimated, and what is left out is said."""
+
+import io
+import json
+import math
+import re
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import polars as pl
+import pytest
+
+from bench.cli import main
+from bench.errors import BenchError
+from bench.load.schedule import schedule
+from bench.study import Plan, load_file, load_workload
+from bench.study.precision import thin_levels
+from bench.traffic.arrivals import burstiness, hours, windows
+from bench.traffic.describe import describe
+from bench.traffic.lengths import correlation, fitted, percentiles
+from bench.traffic.log import Log, read_log
+from bench.traffic.prefixes import shared_share
+from bench.yaml_file import read_yaml
+from tests.support.study import ROOT
+from tests.support.traffic import HEAD, arrivals, gamma, jsonl, planted, written
+
+NOON = datetime(2026, 11, 2, 12, tzinfo=UTC)
+
+
+# Estimates against planted truth, over seeds.
+
+
+@pytest.mark.parametrize(
+    ("count", "shape", "resolution_s", "source", "within"),
+    [
+        (300, 0.2, 0.001, "gaps", 0.10),
+        (300, 0.5, 0.001, "gaps", 0.05),
+        (300, 1.0, 0.0, "gaps", 0.05),
+        (2000, 0.5, 0.0, "gaps", 0.02),
+        (2000, 3.0, 0.001, "gaps", 0.03),
+        (2000, 0.5, 1.0, "counts", 0.15),
+        (2000, 1.0, 1.0, "counts", 0.10),
+        (5000, 0.2, 1.0, "counts", 0.15),
+    ],
+)
+def test_a_gamma_s_shape_is_found(count, shape, resolution_s, source, within):
+    """Its interval holds the truth in at least 85 % of 60 logs (95 % is claimed), whose clock may count milliseconds or seconds."""
+    found = [burstiness(planted(gamma(shape, count, seed), resolution_s)) for seed in range(60)]
+    assert all(each is not None and each.source == source for each in found)
+    assert np.median([each.shape for each in found]) == pytest.approx(shape, rel=within)
+    assert np.mean([each.low <= shape <= each.high for each in found]) >= 0.85
+
+
+def test_poisson_is_refuted_as_often_as_claimed():
+    """By the interval and by the dispersion of windows, both at 5 %; clustered arrivals always."""
+    logs = [planted(gamma(1.0, 1000, seed)) for seed in range(100)]
+    assert sum(not burstiness(log).poisson for log in logs) <= 11
+    judged = [{each.seconds: each.p for each in windows(log)} for log in logs]
+    assert all(sum(p[size] < 0.05 for p in judged) <= 11 for size in (10.0, 60.0))
+    assert not any(burstiness(planted(gamma(0.4, 1000, seed))).poisson for seed in range(20))
+
+
+def test_gaps_that_are_no_gamma_s_are_told_by_their_distance():
+    clusters = np.sort(np.concatenate([start + np.arange(8) * 0.03 for start in gamma(1.0, 200, 1, gap_s=20.0)]))
+    assert burstiness(planted(clusters)).distance > 0.2
+    assert burstiness(planted(gamma(0.5, 1600, 1))).distance < 0.04
+
+
+def test_equal_gaps_are_as_regular_as_is_looked_for():
+    found = burstiness(planted(np.arange(100) * 0.5))
+    assert found.shape > 900
+    assert not found.poisson
+
+
+def test_a_shape_is_not_guessed():
+    assert burstiness(planted(gamma(1.0, 20, 0))) is None  # 19 gaps
+    assert burstiness(planted(gamma(1.0, 300, 0, gap_s=0.2), 1.0)) is None  # five a tick, for a minute
+    assert burstiness(planted([5.0] * 50)) is None
+    assert burstiness(planted([5.0])) is None
+
+
+@pytest.mark.parametrize(("count", "within"), [(300, 0.15), (3000, 0.05)])
+@pytest.mark.parametrize(("median", "sigma", "most"), [(60, 0.8, 180), (1000, 1.2, 10**6), (8, 0.6, 10**6)])
+def test_a_lognormal_is_found(median, sigma, most, count, within):
+    """Whole and truncated, as the load generator draws it; it is close in nine of ten."""
+    found = []
+    for seed in range(30):
+        draws = np.rint(np.exp(math.log(median) + sigma * np.random.default_rng([seed, 7]).standard_normal(4 * count)))
+        found.append(fitted(draws[(draws >= 1) & (draws <= most)][:count].astype(np.int64)))
+    assert np.median([each.median for each in found]) == pytest.approx(median, rel=within)
+    assert np.median([each.sigma for each in found]) == pytest.approx(sigma, rel=within)
+    assert np.mean([each.close for each in found]) >= 0.9
+    assert max(abs(np.median([each.errors[p] for each in found])) for p in (50, 90, 99)) < within
+
+
+def test_lengths_of_two_kinds_are_no_lognormal():
+    mixed = np.random.default_rng(3).choice([100, 101, 102, 3000, 3010], 1000)
+    assert not fitted(mixed).close
+    assert fitted(mixed).distance > 0.2
+    assert fitted(np.full(100, 7)) is None
+    assert fitted(np.arange(1, 20)) is None
+
+
+def test_windows_by_hand():
+    """Three within a second, one in each other: six, of ten seconds."""
+    log = planted([0.0, 0.2, 0.9, 3.0, 4.5, 20.5, 22.0])
+    second, ten = windows(log)
+    assert (second.peak, second.seconds) == (3.0, 1.0)
+    assert ten.peak == 0.5
+    counts = np.bincount([0, 0, 0, 3, 4, 20], minlength=22)
+    assert second.dispersion == pytest.approx(counts.var(ddof=1) / counts.mean())
+    assert ten.dispersion is None  # two windows
+    assert windows(planted([0.0, 1.0, 2.0, 3.0]))[0].peak == 1.0  # a window does not hold its end
+    assert [each.seconds for each in windows(planted([0.0, 5.0, 30.0], 10.0))] == [10.0]  # of a clock that counts tens
+
+
+def test_hours_of_the_day_are_the_zone_s():
+    """Ten requests in each hour from 8 to 10 in Berlin, on both sides of a change of its clocks."""
+    days = [datetime(2026, 10, day, 0, tzinfo=ZoneInfo("Europe/Berlin")) for day in (23, 24, 25, 26)]
+    moments = [day.replace(hour=hour, minute=6 * i).timestamp() for day in days for hour in (8, 9) for i in range(10)]
+    log = planted(moments)
+    log = Log(**{**vars(log), "began": datetime.fromtimestamp(min(moments), UTC), "zone": ZoneInfo("Europe/Berlin")})
+    found = hours(log)
+    assert found[8] == pytest.approx(10 / 3600, rel=0.02)
+    assert found[9] == pytest.approx(10 / 3600, rel=0.1)  # the last hour is not whole
+    assert [found[i] for i in (7, 10, 23)] == [0.0, 0.0, 0.0]
+    assert hours(planted(moments)) is None  # without dates
+
+
+def test_shared_prefixes_by_hand():
+    system = "s" * 128
+    assert shared_share([system + "a" * 64, system + "b" * 64, "c" * 64]) == pytest.approx(128 / 448)
+    assert shared_share(["x" * 63, "x" * 63]) == 0.0  # no whole block
+    assert shared_share(["a" * 64 + "b" * 64, "z" * 64 + "b" * 64]) == 0.0  # alike, but behind something else
+    assert shared_share(["", ""]) is None
+
+
+def test_percentiles_and_correlation():
+    lengths = np.arange(1, 101)
+    assert percentiles(lengths) == {
+        "min": 1, "p10": 10, "p25": 25, "p50": 50, "p75": 75, "p90": 90, "p95": 95, "p99": 99, "max": 100, "mean": 50.5,
+    }  # fmt: skip
+    assert correlation(lengths, lengths**3) == pytest.approx(1.0)
+    assert correlation(lengths, np.full(100, 5)) is None
+
+
+# What is read.
+
+
+def parquet(**columns):
+    stream = io.BytesIO()
+    pl.DataFrame(columns).write_parquet(stream)
+    return stream.getvalue()
+
+
+LOGS = {
+    "seconds": "arrival_s,prompt_tokens,output_tokens\n5,10,3\n6.5,20,4\n",
+    "epoch, s": "created,prompt_tokens,completion_tokens\n1760000000,10,3\n1760000001.5,20,4\n",
+    "epoch, ms": HEAD + "1760000000000,10,3\n1760000001500,20,4\n",
+    "epoch, us": HEAD + "1760000000000000,10,3\n1760000001500000,20,4\n",
+    "epoch, ns": HEAD + "1760000000000000000,10,3\n1760000001500000000,20,4\n",
+    "a unit in the name": "start_ms,n_prompt,n_output\n0,10,3\n1500,20,4\n",
+    "in camels": "startTimeMs,promptTokens,completionTokens\n0,10,3\n1500,20,4\n",
+    "ISO": HEAD + "2026-11-02T12:00:00Z,10,3\n2026-11-02T12:00:01.5Z,20,4\n",
+    "ISO, UTC spelt out": HEAD + "2026-11-02 12:00:00 UTC,10,3\n2026-11-02 12:00:01.5 UTC,20,4\n",
+    "nginx": HEAD + "[28/Nov/2026:16:45:00 +0000],10,3\n28/Nov/2026:17:45:01.5 +0100,20,4\n",
+    "RFC 2822": HEAD + '"Sat, 28 Nov 2026 16:45:00 GMT",10,3\n"28 Nov 2026 08:45:01.5 -0800",20,4\n',
+    "Go": HEAD + "2026-11-28 16:45:00 +0000 UTC,10,3\n2026-11-28 17:45:01.500000001 +0100 CET m=+0.5,20,4\n",
+    "Excel's separator": "sep=;\n" + (HEAD + "2026-11-02T12:00:00Z,10,3\n2026-11-02T12:00:01.5Z,20,4\n").replace(",", ";"),
+    "a bar, as it says": "\ufeffSEP=|\r\n" + (HEAD + "2026-11-02T12:00:00Z,10,3\n2026-11-02T12:00:01.5Z,20,4\n").replace(",", "|"),
+    "around the rows": json.dumps(
+        {
+            "data": [{"ts": 1760000000, "input_tokens": 10, "output_tokens": 3}, {"ts": 1760000001.5, "input_tokens": 20, "output_tokens": 4}],
+            "meta": {"page": 1},
+        },
+        indent=1,
+    ),
+    "around them twice": jsonl(
+        {
+            "took": 3,
+            "hits": {"hits": [{"_source": {"ts": at, "input_tokens": n, "output_tokens": m}} for at, n, m in ((1760000000, 10, 3), (1760000001.5, 20, 4))]},
+        }
+    ),
+    "mixed zones": HEAD + "2026-11-02T12:00:00Z,10,3\n2026-11-02T13:00:01.5+01:00,20,4\n",
+    "BOM and semicolons": "\ufeff" + (HEAD + "2026-11-02T12:00:00Z,10,3\n2026-11-02T12:00:01.5Z,20,4\n").replace(",", ";"),
+    "not in order": HEAD + "2026-11-02T12:00:01.5Z,20,4\n2026-11-02T12:00:00Z,10,3\n",
+    "texts with commas": "time,prompt,prompt_tokens,completion_tokens\n"
+    '2026-11-02T12:00:00Z,"a, ""b""\nc",10,3\n2026-11-02T12:00:01.5Z,d,20,4\n',
+    "counts called prompt and completion": "time,prompt,completion\n2026-11-02T12:00:00Z,10,3\n2026-11-02T12:00:01.5Z,20,4\n",
+    "OpenAI's answers": jsonl(
+        {"created": 1760000000, "usage": {"prompt_tokens": 10, "completion_tokens": 3}},
+        {"created": 1760000001.5, "usage": {"prompt_tokens": 20, "completion_tokens": 4}},
+    ),
+    "counts twice, alike": jsonl(
+        {"@timestamp": "2026-11-02T12:00:00Z", "prompt_tokens": 10, "usage": {"prompt_tokens": 10}, "output_tokens": 3},
+        {"@timestamp": "2026-11-02T12:00:01.5Z", "prompt_tokens": 20, "usage": {}, "output_tokens": 4},
+    ),
+    "Parquet": parquet(
+        created_at=[NOON, NOON + timedelta(seconds=1.5)], input_tokens=[10, 20], output_tokens=[3.0, 4.0], model=["a", None]
+    ),
+    # Published layouts.
+    "Azure": "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.6805900,10,3\n2023-11-16 18:15:48.1805900,20,4\n",
+    "Mooncake": jsonl(
+        {"timestamp": 3000, "input_length": 10, "output_length": 3, "hash_ids": [0]},
+        {"timestamp": 4500, "input_length": 20, "output_length": 4, "hash_ids": [1]},
+    ),
+    "BurstGPT": "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n5,ChatGPT,10,3,13,API log\n6.5,GPT-4,20,4,24,API log\n",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LOGS)
+def test_logs_of_any_layout_are_read_alike(tmp_path, name):
+    log = read_log(written(tmp_path, LOGS[name]))
+    assert arrivals(log) == [0.0, 1.5]
+    assert log.prompt_tokens.tolist() == [10, 20]
+    assert log.output_tokens.tolist() == [3, 4]
+    assert not log.left_out
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "message"),
+    [
+        (HEAD + "0,1,2\n5,1,2\n", {}, r"the unit of timestamp is not known: neither its name .* `--time-unit s` sends them at 0, 5 s; "),
+        (HEAD + "0.5,1,2\n5.25,1,2\n", {}, r"`--time-unit ms` sends them at 0, 0\.00475 s"),
+        ("t_s,prompt_tokens,output_tokens\n0,1,2\n", {}, "no column is known as the arrival. Name it: --columns arrival=NAME. Found: t_s"),
+        (
+            "start_s,prompt_tokens,output_tokens\n1760000000000,1,2\n",
+            {},
+            "in s the first would be long before or after our time; in ms it is a date of our time.*--time-unit ms",
+        ),
+        ("time,created_at,prompt_tokens,output_tokens\n1,2,1,1\n", {}, "time and created_at may each be the arrival. Say which: --columns arrival=time"),
+        (
+            "time,input_tokens,prompt_tokens,output_tokens\n1,2,1,1\n",
+            {},
+            "input_tokens and prompt_tokens may each be the tokens of the prompt. Say which: --columns prompt=input_tokens",
+        ),
+        ("time,messages\n1,hello\n", {}, "the tokens of the prompt and the tokens of the answer. Name it: --columns prompt=NAME,output=NAME"),
+        (HEAD + "yesterday,1,2\n", {}, "'yesterday' is no date and time that is read, and no number. Write it .*: 2026-11-28T16:45:00Z. Or name another column"),
+        (HEAD + "11/10/2026 4:45 PM,1,2\n", {}, "'11/10/2026 4:45 PM' is no date .* year first, which no order of day and month confuses"),
+        (HEAD + "28.11.2026 16:45,1,2\n", {}, "'28.11.2026 16:45' is no date .*: 2026-11-28T16:45:00Z"),
+        (HEAD + '"Nov 28, 2026 4:45 PM",1,2\n', {}, "is no date .*: 2026-11-28T16:45:00Z"),
+        (HEAD + "2026-11-27,1,2\n2026-11-28,1,2\n", {}, "timestamp holds dates without a time of day.*as 2026-11-27T16:45:00Z"),
+        (HEAD + "2026-11-28 00:00:00,1,2\n2026-11-28 00:00:00,1,2\n", {}, "timestamp holds dates without a time of day"),
+        (HEAD.replace("\n", ",num_model_requests\n") + "1760000000,9,9,1\n1760000060,30000,6000,15\n", {}, "num_model_requests is 15 in a row: .*sums"),
+        (HEAD.replace("\n", ",Request Count\n") + "1760000000,9,9,2.0\n", {}, "Request Count is 2.0 in a row.*Export a row for each request"),
+        (
+            jsonl({"data": [{"start_time": 1760000000, "results": [{"input_tokens": 9, "output_tokens": 9, "num_model_requests": 4}]}]}),
+            {},
+            "num_model_requests is 4 in a row",
+        ),
+        (HEAD + "2026-11-02T12:00:00,1,2\n2026-11-02T12:00:00Z,1,2\n", {}, "some dates have a time zone, and others none. Say theirs: --time-zone"),
+        (HEAD + "2026-11-02T12:00:00Z,1,2\n", {"unit": "ms"}, "timestamp holds dates, which have no unit. Leave --time-unit out"),
+        (HEAD + "1,1,2\n", {"given": {"arrival": "ts"}}, "--columns arrival=ts: no such column. Found: timestamp, "),
+        (HEAD + "1760000000,0,2\n1760000000,5,\n", {}, r"none of 2 rows .*1 have no count of answer tokens \(line 3: ''\); 1 have a prompt of 0 tokens \(line 2"),
+        (HEAD, {}, "holds no requests"),
+        (
+            HEAD + "2026-10-25T02:30:00,1,2\n2026-10-25T02:59:50,1,2\n2026-10-25T02:00:10,1,2\n",
+            {},
+            "line 4: timestamp steps back by 60 min, as clocks do when summer time ends",
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_ambiguous_is_asked_for(tmp_path, content, options, message):
+    with pytest.raises(BenchError, match=message):
+        read_log(written(tmp_path, content), **options)
+
+
+def test_what_is_asked_for_can_be_said(tmp_path):
+    numbers = written(tmp_path, "when,time,n_in,n_out\n9,0,1,2\n9,250,3,4\n")
+    log = read_log(numbers, given={"arrival": "time", "prompt": "n_in", "output": "n_out"}, unit="ms")
+    assert arrivals(log) == [0.0, 0.25]
+    mixed = written(tmp_path, HEAD + "2026-07-02T12:00:00,1,2\n2026-07-02T10:00:02Z,1,2\n")
+    assert arrivals(read_log(mixed, zone=ZoneInfo("Europe/Berlin"))) == [0.0, 2.0]
+
+
+def test_summer_time_ends_within_a_log(tmp_path):
+    """The hour that the clock shows twice is told apart by the order of rows."""
+    berlin = ZoneInfo("Europe/Berlin")
+    truth = [datetime(2026, 10, 24, 23, 30, tzinfo=UTC) + timedelta(minutes=10 * i) for i in range(15)]
+    rows = "".join(f"{moment.astimezone(berlin).replace(tzinfo=None).isoformat()},5,6\n" for moment in truth)
+    log = read_log(written(tmp_path, HEAD + rows), zone=berlin)
+    assert arrivals(log) == [600.0 * i for i in range(15)]
+    assert not log.notes
+
+
+def test_nothing_is_left_out_silently(tmp_path):
+    """Each row that is no request is counted under one reason, with its first line."""
+    rows = [
+        "2026-11-02T12:00:00Z,10,3,200",
+        "2026-11-02T12:00:09Z,10,3,200",
+        "2026-11-02T12:00:01Z,10,3,429",
+        "2026-11-02T12:00:02Z,,3,500",
+        ",10,3,200",
+        "soon,10,3,200",
+        "2026-11-02T12:00:03Z,,3,200",
+        "2026-11-02T12:00:04Z,10,0,200",
+        '2026-11-02T12:00:05Z,"1,024",3,200',
+        "2026-11-02T12:00:06Z,10.5,3,200",
+        "2026-11-02T12:00:07Z,10,3,201",
+        "2026-11-02T12:00:08Z,10,3,odd",
+    ]
+    log = read_log(written(tmp_path, HEAD.replace("\n", ",status\n") + "\n".join(rows)))
+    assert [(each.why, each.count, each.place) for each in log.left_out] == [
+        ("a failure", 2, "line 4"),
+        ("no moment of arrival", 2, "line 6"),
+        ("no count of prompt tokens", 3, "line 8"),
+        ("an answer of 0 tokens", 1, "line 9"),
+    ]
+    assert arrivals(log) == [0.0, 7.0, 8.0, 9.0]
+    assert log.notes == [
+        "status 'odd' is not known as a failure; its requests were counted as answered.",
+        "Rows are not in the order of their arrivals; they were sorted.",
+    ]
+    assert log.count + sum(each.count for each in log.left_out) == log.rows == 12
+
+
+@pytest.mark.parametrize(
+    ("column", "failed", "fine"),
+    [
+        ("error", "boom", ""), ("success", "false", "true"), ("status", "error", "success"), ("success", "0", "1"), ("error", "true", "None"),
+        ("error", "RateLimitError", "OK"), ("error", "ERROR", "no error"), ("error", "500", "200"), ("success", "No", "Yes"),
+        ("status", "503 Service Unavailable", "200 OK"), ("status", "HTTP/1.1 429 Too Many Requests", "HTTP/1.1 200 OK"),
+        ("status", "STATUS_CODE_ERROR", "STATUS_CODE_OK"), ("status", "Too Many Requests", "OK"), ("outcome", "timed out", "Completed"),
+        ("status", "Completed. Limits were exceeded", "Completed. Limits were not exceeded"),
+        ("response_status", "rate_limited", "SUCCEEDED"), ("status", "completed with errors", "completed without errors"),
+        ("status", "unsuccessful", "STATUS_CODE_UNSET"), ("state", "FAILED", "FINISHED"), ("cancelled", "true", "false"), ("errorCode", "429", "0"), ("status", "false", "-"),
+    ],
+)  # fmt: skip
+def test_failures_by_any_sign(tmp_path, column, failed, fine):
+    rows = f"1760000000,1,2,{failed}\n1760000001,1,2,{fine}\n"
+    log = read_log(written(tmp_path, HEAD.replace("\n", f",{column}\n") + rows))
+    assert [(each.why, each.place) for each in log.left_out] == [("a failure", "line 2")]
+    assert not log.notes
+
+
+def test_requests_in_flight_where_their_ends_are_known(tmp_path):
+    rows = jsonl(
+        {"start_time": "2026-11-02T12:00:00Z", "end_time": "2026-11-02T12:00:10Z", "input_tokens": 1, "output_tokens": 1},
+        {"start_time": "2026-11-02T12:00:05Z", "end_time": "2026-11-02T12:00:07Z", "input_tokens": 1, "output_tokens": 1},
+        {"start_time": "2026-11-02T12:00:07Z", "end_time": "2026-11-02T12:00:08Z", "input_tokens": 1, "output_tokens": 1},
+        {"start_time": "2026-11-02T12:00:09Z", "end_time": None, "input_tokens": 1, "output_tokens": 1},
+    )
+    found = describe(read_log(written(tmp_path, rows, "log.jsonl"))).concurrency
+    assert (found.most, found.requests) == (2, 3)
+    assert found.mean == pytest.approx(1.3)
+    by_name = HEAD.replace("\n", ",latency_ms\n") + "1760000000,1,2,2000\n1760000001,1,2,4000\n"
+    assert describe(read_log(written(tmp_path, by_name))).concurrency.mean == pytest.approx(6 / 5)
+    unsaid = read_log(written(tmp_path, by_name.replace("latency_ms", "latency")))
+    assert describe(unsaid).concurrency is None
+    assert "Concurrency is not known: the name of latency does not say its unit" in unsaid.notes[0]
+
+
+def test_a_part_of_a_log(tmp_path):
+    rows = "".join(f"{(NOON + timedelta(seconds=i)).isoformat()},{10 + i},3\n" for i in range(10))
+    log = read_log(written(tmp_path, HEAD + rows))
+    assert arrivals(log.part("2", "5.5")) == [0.0, 1.0, 2.0, 3.0]
+    assert log.part("2", None).prompt_tokens[0] == 12
+    dated = log.part("2026-11-02T13:00:08+01:00", "2026-11-02 12:00:09")
+    assert dated.prompt_tokens.tolist() == [18]
+    assert dated.began == datetime(2026, 11, 2, 12, 0, 8, tzinfo=UTC)
+    with pytest.raises(BenchError, match="no request came in that part; the last came 9 s after the first"):
+        log.part("20", None)
+    with pytest.raises(BenchError, match="--to noon: neither seconds"):
+        log.part(None, "noon")
+    relative = read_log(written(tmp_path, LOGS["seconds"]))
+    with pytest.raises(BenchError, match="--to 2026-11-02: arrivals of this log are not dates"):
+        relative.part(None, "2026-11-02")
+
+
+# What is written.
+
+
+def access_log(folder, count=400, seed=5):
+    draw = np.random.default_rng(seed)
+    moments = np.cumsum(draw.gamma(0.5, 4.0, count))
+    prompts, outputs = (np.clip(np.rint(np.exp(m + 0.5 * draw.standard_normal(count))), 2, 90).astype(int) for m in (3.5, 2.5))
+    rows = (f"{(NOON + timedelta(seconds=t)).isoformat()},{p},{o}\n" for t, p, o in zip(moments, prompts, outputs, strict=True))
+    return written(folder, HEAD + "".join(rows), "access.csv")
+
+
+def test_a_log_becomes_a_study_that_can_be_measured(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    log = read_log(access_log(tmp_path))
+    quick = str(ROOT / "config/studies/quick.yaml")
+    (tmp_path / "workflow").symlink_to(ROOT / "workflow")
+    assert main(["traffic", "access.csv", "--scale", "3", "--output", "load", "--configfile", quick]) == 0
+    printed = capsys.readouterr().out
+    assert "burstiness (shape of gamma gaps)  0.4" in printed or "burstiness (shape of gamma gaps)  0.5" in printed
+    assert "The replay is 3 times as fast, in the same order" in printed
+    assert "bench fleet results --slo ttft_p90=150ms --slo tpot_p90=25ms --workload load/replay.yaml --time-scale 3" in printed
+
+    plan = Plan.of(load_file(tmp_path / "load/study.yaml"))
+    assert [(run.workload_name, run.level) for run in plan.runs] == [
+        ("replay", 3.0),
+        ("resembling", pytest.approx(3 * log.rate, rel=1e-3)),
+    ]
+    replay = schedule(load_workload(read_yaml(tmp_path / "load/replay.yaml"), source="x"), 3.0, "seed")
+    assert [each.due_s for each in replay] == pytest.approx((log.arrival_s / 3).tolist(), abs=1e-6)
+    assert [each.prompt_tokens for each in replay] == log.prompt_tokens.tolist()
+    assert [each.output_tokens for each in replay] == log.output_tokens.tolist()
+
+    like = load_workload(read_yaml(tmp_path / "load/resembling.yaml"), source="x")
+    assert like.arrival == "gamma"
+    drawn = schedule(like, log.rate, "seed")
+    assert len(drawn) == 400
+    assert drawn[-1].due_s == pytest.approx(log.span_s, rel=0.2)
+    for of, name in ((log.prompt_tokens, "prompt_tokens"), (log.output_tokens, "output_tokens")):
+        lengths = [getattr(each, name) for each in drawn]
+        assert np.median(lengths) == pytest.approx(np.median(of), rel=0.1)
+        assert of.min() <= min(lengths) <= max(lengths) <= of.max()
+
+
+def test_the_load_goes_where_the_study_s_does_and_is_as_long_as_its_slos_take(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    access_log(tmp_path, count=50)
+    base = read_yaml(ROOT / "config/studies/quick.yaml")
+    base["workloads"] = {name: {**each, "endpoint": "chat"} for name, each in base["workloads"].items()}
+    (tmp_path / "base.yaml").write_text(json.dumps(base))
+    given = ["traffic", "access.csv", "--output", "load", "--configfile", "base.yaml"]
+    assert main(given) == 0
+    for name in ("replay", "resembling"):
+        assert read_yaml(tmp_path / f"load/{name}.yaml")["endpoint"] == "chat"
+    study = tmp_path / "load/study.yaml"
+    assert "CHANGE" not in study.read_text()
+    plan = Plan.of(load_file(study))
+    assert thin_levels(plan.runs, plan.config.decision.slos) == []
+    assert max(run.workload.num_requests or 0 for run in plan.runs) > 50
+    assert main([*given, "--endpoint", "completions"]) == 0
+    assert "endpoint" not in read_yaml(tmp_path / "load/replay.yaml")
+    base["workloads"]["other"] = {"arrival": "closed", "num_requests": 8, "prompt_tokens": 4, "output_tokens": 4}
+    (tmp_path / "base.yaml").write_text(json.dumps(base))
+    assert main(given) == 2
+    assert "go to several endpoints: chat, completions. Say which with --endpoint" in capsys.readouterr().err
+    assert main(["traffic", "access.csv", "--output", "other"]) == 0
+    assert "CHANGE" in (tmp_path / "other/study.yaml").read_text()
+
+
+@pytest.mark.parametrize("endpoint", ["embeddings", "rerank"])
+def test_a_load_like_the_log_s_goes_to_no_endpoint_without_answers_of_tokens(tmp_path, monkeypatch, capsys, endpoint):
+    """Neither one that is asked for nor the study's own; nothing is written, and the message says what to change."""
+    monkeypatch.chdir(tmp_path)
+    access_log(tmp_path, count=50)
+    base = read_yaml(ROOT / "config/studies/quick.yaml")
+    base["workloads"] = {"w": {"arrival": "closed", "num_requests": 8, "prompt_tokens": 4, "endpoint": endpoint}}
+    (tmp_path / "base.yaml").write_text(json.dumps(base))
+    given = ["traffic", "access.csv", "--output", "load", "--configfile", "base.yaml"]
+    assert main(given) == 2
+    assert f"The study's workloads go to {endpoint}: its answers have no tokens" in (said := capsys.readouterr().err)
+    assert "--endpoint chat" in said
+    assert main(["traffic", "access.csv", "--output", "load", "--endpoint", endpoint]) == 2
+    assert f"--endpoint {endpoint}: its answers have no tokens" in capsys.readouterr().err
+    assert not (tmp_path / "load").exists()
+    assert main([*given, "--endpoint", "chat"]) == 0
+
+
+def test_lengths_that_no_lognormal_has_are_taken_as_they_are(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    draw = np.random.default_rng(1)
+    moments = np.cumsum(draw.exponential(1.0, 12_000))
+    rows = "".join(f"{t:.4f},{p},7\n" for t, p in zip(moments, draw.choice([10, 500, 501], 12_000), strict=True))
+    written(tmp_path, HEAD.replace("timestamp", "arrival_s") + rows, "access.csv")
+    assert main(["traffic", "access.csv", "--output", "load", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert not found["prompts"]["fit"]["close"]
+    assert found["outputs"]["fit"] is None
+    like = read_yaml(tmp_path / "load/resembling.yaml")
+    assert like["arrival"] == "poisson"
+    assert like["output_tokens"] == 7
+    assert like["prompt_tokens"] == {"distribution": "empirical", "file": "load/prompt-lengths.csv"}
+    lengths = [int(line) for line in (tmp_path / "load/prompt-lengths.csv").read_text().splitlines()]
+    assert len(lengths) == 10_000
+    assert np.mean(np.array(lengths) == 10) == pytest.approx(1 / 3, abs=0.02)
+    assert "load/prompt-lengths.csv" in found["written"]
+
+
+LENGTHS = {
+    "uniform": lambda draw: draw.integers(10, 19, 400),
+    "long ones cut": lambda draw: np.minimum(14_055, np.rint(np.exp(9.5 + draw.standard_normal(400)))),
+    "geometric": lambda draw: draw.geometric(0.02, 400),
+    "two": lambda draw: draw.choice([7, 8], 400),
+    "rising": lambda draw: np.rint(4000 * draw.uniform(0, 1, 400) ** 0.2) + 1,
+}
+
+
+@pytest.mark.parametrize("kind", LENGTHS)
+def test_lengths_of_any_kind_make_a_workload_that_is_like_them(tmp_path, kind):
+    lengths = LENGTHS[kind](np.random.default_rng(1)).astype(int)
+    rows = "".join(f"{t},{p},5\n" for t, p in zip(gamma(1.0, 400, 1), lengths, strict=True))
+    log = written(tmp_path, HEAD.replace("timestamp", "arrival_s") + rows)
+    assert main(["traffic", log, "--output", str(tmp_path / "load")]) == 0
+    like = load_workload(read_yaml(tmp_path / "load/resembling.yaml"), source="x")
+    drawn = [each.prompt_tokens for each in schedule(like, 1.0, "seed")]
+    for share in (0.1, 0.5, 0.9):
+        assert np.mean(np.array(drawn) <= np.quantile(lengths, share)) == pytest.approx(
+            np.mean(lengths <= np.quantile(lengths, share)), abs=0.1
+        )
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        "2026-11-02T12:00:00Z,10,3\n",
+        "2026-11-02T12:00:00Z,10,3\n" * 50,
+        "".join(f"2026-11-02T12:00:0{i}Z,10,3\n" for i in range(9)),
+    ],
+)
+def test_too_few_requests_are_replayed_and_not_fitted(tmp_path, monkeypatch, capsys, rows):
+    monkeypatch.chdir(tmp_path)
+    written(tmp_path, HEAD + rows, "access.csv")
+    assert main(["traffic", "access.csv", "--output", "load"]) == 0
+    printed = capsys.readouterr().out
+    assert "not known: too few requests, or too coarse a clock" in printed
+    assert "Nothing that resembles the log was written" in printed
+    assert list(load_file(tmp_path / "load/study.yaml").workloads) == ["replay"]
+    assert not (tmp_path / "load/resembling.yaml").exists()
+
+
+def test_what_goes_together_only_by_chance_is_said(tmp_path, capsys):
+    """A rate that doubles, prompts that bring their answers along, and most rows without a count."""
+    draw = np.random.default_rng(2)
+    moments = np.concatenate([np.cumsum(draw.exponential(1.0, 900)), 900 + np.cumsum(draw.exponential(0.2, 4500))])
+    prompts = np.rint(np.exp(4 + draw.standard_normal(len(moments)))).astype(int) + 1
+    rows = "".join(f"{t:.3f},{p},{p if i % 3 else ''}\n" for i, (t, p) in enumerate(zip(moments, prompts, strict=True)))
+    log = written(tmp_path, HEAD.replace("timestamp", "arrival_s") + rows)
+    assert main(["traffic", log, "--output", str(tmp_path / "load")]) == 0
+    printed = capsys.readouterr().out
+    assert "Left out: 1,800 rows with no count of answer tokens (first line 2: '')." in printed
+    assert "All that follows is of the other 67 %: more requests came than it says." in printed
+    assert "The resembling workload has one rate throughout. The log's changes" in printed
+    assert "in the log their rank correlation is +1.00" in printed
+
+
+def test_bursts_of_another_kind_are_said(tmp_path, capsys):
+    """Eight requests at a time, 30 ms apart."""
+    clusters = np.sort(np.concatenate([start + np.arange(8) * 0.03 for start in gamma(1.0, 100, 1, gap_s=20.0)]))
+    rows = "".join(f"{t:.4f},{10 + i % 9},5\n" for i, t in enumerate(clusters))
+    log = written(tmp_path, HEAD.replace("timestamp", "arrival_s") + rows)
+    assert main(["traffic", log, "--output", str(tmp_path / "load")]) == 0
+    assert re.search(r"The log's gaps do not follow a gamma distribution \(KS distance 0\.[2-9]", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--scale", "3"], "--scale, --configfile and --endpoint say what is written: add --output DIR"),
+        (["--columns", "arrivals=x"], "--columns arrivals=x: not ROLE=NAME. Roles are arrival, prompt"),
+        (["--time-zone", "Berlin"], "--time-zone Berlin: no such time zone"),
+        (["--output", "access.csv"], "access.csv: File exists. Name a folder that can be written"),
+        (["--from", "2026-11-03"], "no request came in that part"),
+    ],
+)
+def test_what_is_wrong_is_named(tmp_path, monkeypatch, capsys, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    access_log(tmp_path, 30)
+    assert main(["traffic", "access.csv", *arguments]) == 2
+    assert message in capsys.readouterr().err

@@ -1,0 +1,462 @@
+"""`bench plan`: terms that add up, the study's capacities, answers in words, and every model on every device."""
+
+import json
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bench.cli import main
+from bench.engines.kind import OnGpu
+from bench.engines.vllm import VLLM
+from bench.errors import BenchError
+from bench.models import Architecture, Demand, Setting, choices, config_of, geometry_of, plan, tensor_parallel_sizes
+from bench.published import Accelerator, accelerator_named, accelerators, catalogue
+from tests.support.study import ARCHITECTURE
+
+GIB = 2**30
+SMALL = geometry_of(config_of(Architecture(**ARCHITECTURE | {"context": 4096})))
+DEVICE = Accelerator(title="made up", memory=4 * GIB, bandwidth_tb_s=1, bf16_tflops=1, power_w=1, source="by hand")
+KEYS = ("weight_bytes", "kv_bytes_per_token", "kv_capacity_tokens", "predicted_saturation", "min_gpus")
+
+
+def planned(capsys, *arguments):
+    assert main(["plan", "--json", *arguments]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+@pytest.fixture(scope="module")
+def geometries():
+    return {key: geometry_of(entry.config) for key, entry in catalogue().items()}
+
+
+def test_the_json_says_what_was_asked(capsys):
+    told = planned(capsys, "--model", "deepseek-7b", "--accelerator", "h100-nvl", "--tensor-parallel", "2")
+    assert all(name in told for name in KEYS) and told["why"] is None
+    assert told["demand"] == {"prompt": 128, "output": 512, "concurrency": 1} and told["setting"]["tensor_parallel"] == 2
+
+
+def test_a_plan_by_hand():
+    told = plan(SMALL, DEVICE, Demand(128, 512), Setting())
+    # A layer: attention 64 × 16 × (2 × 4 + 2 × 2), MLP 3 × 64 × 128, two norms of 64. Two layers, two tables of 512 × 64, one norm.
+    assert told["weight_bytes"] == 2 * (2 * (12_288 + 24_576 + 128) + 2 * 32_768 + 64) == 279_168
+    assert told["kv_bytes_per_token"] == 2 * 2 * 2 * 16 * 2 == 256
+    assert told["kv_bytes_per_request"] == 256 * 640
+    assert told["terms"] == {
+        "device_memory_bytes": 4_294_967_296,
+        "share": 0.9,
+        "budget_bytes_per_gpu": 3_865_470_566,
+        "weight_bytes_per_gpu": 279_168,
+        # Sampling, 14.5 × 512 × 256 beside 2,048 × 64 × 2 and 0.05 GiB; a step of 2,048 × (6 × 128 + 8.5 × 64) is less.
+        "activation_bytes_per_gpu": 55_849_779,
+        "overhead_bytes_per_gpu": 1_106_598_323,  # 0.45 and 0.55 GiB, and 0.0003 for each of 51 graphs of two layers
+        "kv_cache_bytes_per_gpu": 2_702_743_296,
+        "kv_bytes_per_token_per_gpu": 256,
+        "block_size": 16,
+        "headroom": 0.3,
+    }
+    assert told["kv_capacity_tokens"] == 659_849 * 16  # whole blocks of 4,096 bytes
+    assert told["predicted_saturation"] == 659_849 / 40
+    assert (told["min_gpus"], told["gpus_with_headroom"], told["tensor_parallel_sizes"]) == (1, 1, [1, 2, 4])
+    assert told["notes"] == ["at most 256 sequences run in a step (--max-num-seqs): the KV cache does not fill up."]
+    # Two GPUs split weights and KV heads; of four, each KV head is held by two. GPUs of 4 GiB have no fast links.
+    two, four = (plan(SMALL, DEVICE, Demand(128, 512), Setting(tensor_parallel=n))["terms"] for n in (2, 4))
+    assert two["overhead_bytes_per_gpu"] == 1_106_598_323
+    assert (two["weight_bytes_per_gpu"], four["weight_bytes_per_gpu"]) == (139_584, 69_792)
+    assert two["kv_bytes_per_token_per_gpu"] == four["kv_bytes_per_token_per_gpu"] == 128
+
+
+def ceilings(tensor_parallel=1, *, demand=None, device=DEVICE, **setting):
+    return plan(SMALL, device, demand or Demand(128, 512), Setting(tensor_parallel=tensor_parallel, **setting))["ceilings"]
+
+
+def test_ceilings_by_hand():
+    """Reading is the limit at 1,000 TFLOP/s, and the arithmetic at 0.001; a request's middle is at 128 + 512 ÷ 2 = 384 tokens."""
+    reads = DEVICE.model_copy(update={"bf16_tflops": 1000})
+    told = ceilings(device=reads)
+    weights, kv = 279_168, 384 * 256
+    assert told["decode_tokens_per_s"] == pytest.approx(1e12 / weights)
+    assert told["decode_tokens_per_s_at_context"] == pytest.approx(1e12 / (weights + kv))
+    assert told["tpot_s"] == pytest.approx((weights + kv) / 1e12)
+    # 16,496 requests have memory and 256 a place.
+    assert told["decode_tokens_per_s_at_saturation"] == pytest.approx(256e12 / (weights + 256 * kv))
+    assert ceilings(device=reads, max_num_seqs=10)["decode_tokens_per_s_at_saturation"] == pytest.approx(
+        10e12 / (weights + 10 * kv)
+    )
+    # Two GPUs split the two KV heads, four hold each twice, and read them twice.
+    assert ceilings(2, device=reads)["decode_tokens_per_s_at_context"] == pytest.approx(2e12 / (weights + kv))
+    assert ceilings(4, device=reads)["decode_tokens_per_s_at_context"] == pytest.approx(4e12 / (weights + 2 * kv))
+    # Linear layers of 73,728 parameters, an output of 512 × 64, and 4 heads × 32 × 384 tokens in two layers.
+    slow = DEVICE.model_copy(update={"bf16_tflops": 0.001})
+    flop = 2 * 73_728 + 2 * 32_768 + 2 * 4 * 32 * 2 * 384
+    assert ceilings(device=slow)["decode_tokens_per_s_at_context"] == pytest.approx(1e9 / flop)
+    assert ceilings(2, device=slow)["decode_tokens_per_s_at_context"] == pytest.approx(2e9 / flop)
+    assert ceilings(device=slow)["ttft_s"] == pytest.approx(128 / ceilings(device=slow)["prefill_tokens_per_s"])
+    assert [ceilings(n, device=slow)["ridge_flop_per_byte"] for n in (1, 4)] == [0.001, 0.001]
+
+
+def test_there_is_no_speed_at_saturation_of_less_than_one_request():
+    """Blocks of 4,096 bytes, 40 a request: the memory that holds them all, and the one with a block less."""
+    rest = 279_168 + 55_849_779 + 1_106_598_323
+    one, less = (DEVICE.model_copy(update={"memory": rest + blocks * 4096}) for blocks in (40, 39))
+    told = plan(SMALL, one, Demand(128, 512), Setting(share=1.0))
+    assert (told["predicted_saturation"], told["kv_capacity_tokens"], told["min_gpus"]) == (1, 640, 1)
+    assert told["ceilings"]["decode_tokens_per_s_at_saturation"] == told["ceilings"]["decode_tokens_per_s_at_context"]
+    told = plan(SMALL, less, Demand(128, 512), Setting(share=1.0))
+    assert (told["predicted_saturation"], told["kv_capacity_tokens"], told["min_gpus"]) == (39 / 40, 624, 2)
+    assert told["ceilings"]["decode_tokens_per_s_at_saturation"] is None
+
+
+def test_a_request_of_the_whole_context_is_held():
+    assert plan(SMALL, DEVICE, Demand(4095, 1), Setting())["predicted_saturation"] == 659_849 / 256
+    assert plan(SMALL, DEVICE, Demand(4095, 1), Setting())["min_gpus"] == 1
+    beyond = plan(SMALL, DEVICE, Demand(4095, 2), Setting())
+    assert (beyond["predicted_saturation"], beyond["min_gpus"], beyond["min_tensor_parallel"]) == (None, None, None)
+
+
+def test_capacity_of_layers_with_and_without_windows(geometries):
+    """A token of Gemma 3 takes a slot in each of seven groups."""
+    told = plan(geometries["gemma-3-27b"], accelerators()["h200"], Demand(128, 512), Setting())
+    block = 10 * 16 * (2 * 16 * 128 * 2)
+    assert told["kv_capacity_tokens"] == told["terms"]["kv_cache_bytes_per_gpu"] // block * 16 // 7
+
+
+def test_tensor_parallel_sizes_of_one_node(geometries):
+    rows = choices(geometries["llama-3.3-70b"], accelerators()["h200"], Demand(128, 512), Setting())
+    assert [row["tensor_parallel"] for row in rows] == [1, 2, 4, 8]
+
+
+def test_the_most_gpus_that_are_looked_at():
+    """64 and no more: where they lack a little, 65 would do, and are not looked at."""
+    shape = {"layers": 128, "hidden_size": 8192, "heads": 64, "kv_heads": 64, "head_dim": 128, "intermediate_size": 28_672}
+    large = geometry_of(config_of(Architecture(**shape, vocabulary=320, context=256)))
+    weights = 2 * large.parameters
+    engine = VLLM().gpu_overhead(large, OnGpu(8 * GIB, 2, 256, tensor_parallel=64))
+    kv = 128 * 2 * 64 * 128 * 2 * 16  # one request of a block
+    enough, short = ((weights + kv) // 64 + engine + more for more in (2, -100_000))
+    for memory, found in ((enough, 64), (short, None)):
+        device = DEVICE.model_copy(update={"memory": memory})
+        told = plan(large, device, Demand(8, 8), Setting(share=1.0))
+        assert (told["min_gpus"], told["min_tensor_parallel"]) == (found, found)
+
+
+def test_the_rule_of_thumb_by_hand():
+    """279,168 bytes of weights, 20 % more, 10 requests of 163,840 bytes; 7.5 % of each GPU is the framework's."""
+    told = plan(SMALL, DEVICE.model_copy(update={"memory": 1_000_000}), Demand(128, 512, 10), Setting())["rule_of_thumb"]
+    assert told == {
+        "weight_bytes": 279_168,
+        "kv_cache_bytes": 1_638_400,
+        "activation_bytes": 55_834,
+        "framework_bytes_per_gpu": 75_000,
+        "min_gpus": 3,  # 1,973,402 ÷ 925,000 = 2.13
+        "gpus_with_headroom": 4,  # 3.9
+    }
+
+
+def test_terms_add_up_for_every_model_device_and_tensor_parallel_size(geometries):
+    for key, geometry in geometries.items():
+        for name, device in accelerators().items():
+            before = None
+            for count in (size for size in tensor_parallel_sizes(geometry) if size <= 8):
+                told = plan(geometry, device, Demand(128, 512), Setting(tensor_parallel=count))
+                terms = told["terms"]
+                parts = sum(terms[f"{part}_bytes_per_gpu"] for part in ("weight", "activation", "overhead", "kv_cache"))
+                assert parts == terms["budget_bytes_per_gpu"] == int(0.9 * device.memory)
+                where = (key, name, count)
+                capacity, held = told["kv_capacity_tokens"], told["predicted_saturation"]
+                assert (capacity is None) == (terms["kv_cache_bytes_per_gpu"] <= 0) == (held is None), where
+                assert (told["why"] is None) == (held is not None and held >= 1), where
+                if held is not None and held >= 1:
+                    assert told["min_gpus"] <= told["min_tensor_parallel"] <= count, where
+                    assert told["ceilings"]["decode_tokens_per_s_at_saturation"] > 0
+                elif told["min_tensor_parallel"]:
+                    assert told["min_tensor_parallel"] != count, where
+                assert capacity is None or before is None or capacity >= before, where
+                before = capacity
+
+
+@given(
+    layers=st.integers(1, 80),
+    groups=st.sampled_from([1, 2, 4, 8]),
+    kv_heads=st.sampled_from([1, 2, 4, 8, 16]),
+    memory=st.integers(4, 200),
+    dtype=st.sampled_from(["bfloat16", "fp8", "int4", "float32"]),
+    kv_dtype=st.sampled_from(["bfloat16", "fp8"]),
+    concurrency=st.integers(1, 300),
+)
+@settings(max_examples=60, deadline=None)
+def test_the_fewest_gpus_hold_the_demand_and_one_less_do_not(layers, groups, kv_heads, memory, dtype, kv_dtype, concurrency):
+    shape = {"layers": layers, "heads": kv_heads * groups, "kv_heads": kv_heads, "head_dim": 128}
+    shape |= {"hidden_size": 128 * kv_heads * groups, "intermediate_size": 4096, "vocabulary": 32_000, "context": 8192}
+    geometry = geometry_of(config_of(Architecture(**shape)))
+    device = DEVICE.model_copy(update={"memory": memory * GIB})
+    demand = Demand(1000, 200, concurrency)
+
+    def at(count):
+        return plan(geometry, device, demand, Setting(dtype=dtype, kv_dtype=kv_dtype, tensor_parallel=count))
+
+    told = at(1)
+    sizes = told["tensor_parallel_sizes"]
+    held = {count: at(count)["predicted_saturation"] or 0 for count in sizes}
+    assert told["min_tensor_parallel"] == next((count for count in sizes if held[count] >= concurrency), None)
+    if told["min_tensor_parallel"]:
+        assert told["min_gpus"] <= told["min_tensor_parallel"]
+    if told["gpus_with_headroom"]:
+        assert told["gpus_with_headroom"] >= told["min_gpus"]
+    assert [held[count] for count in sizes if count > 1] == sorted(held[count] for count in sizes if count > 1)
+
+
+@pytest.mark.parametrize(
+    ("model", "device", "gpus", "dealt"),
+    # Llama-70B in 8 bit: 67.7 GiB of weights, and 0.9 × 79.65 − 1.84 − 2.22 (and 1.85 more from two on) GiB a GPU for them and 0.2 of KV cache.
+    [
+        ("llama-3.1-70b-fp8", "h100", 2, 2),
+        ("llama-3.1-70b-fp8", "a100-40g", 3, 4),
+        ("llama-3.1-70b-fp8", "rtx-4090", 4, 4),
+        ("gpt2", "a10", 1, 1),
+    ],
+)
+def test_fewest_gpus_by_hand(capsys, model, device, gpus, dealt):
+    told = planned(capsys, "--model", model, "--accelerator", device)
+    assert (told["min_gpus"], told["min_tensor_parallel"]) == (gpus, dealt)
+
+
+def test_headroom_leaves_a_share_of_what_is_in_use_free():
+    demand = Demand(128, 512, 16_496)  # one request less than the 16,496.2 that 4 GiB hold
+    assert plan(SMALL, DEVICE, demand, Setting())["min_gpus"] == 1
+    wide = DEVICE.model_copy(update={"memory": round(4 * GIB * 1.3) + GIB // 1000})
+    assert plan(SMALL, wide, demand, Setting())["gpus_with_headroom"] == 1
+    tight = DEVICE.model_copy(update={"memory": round(4 * GIB * 1.29)})
+    assert plan(SMALL, tight, demand, Setting())["gpus_with_headroom"] != 1
+
+
+def test_an_fp8_cache_holds_twice_as_much(capsys):
+    common = ("--model", "llama-3-8b", "--accelerator", "h100")
+    half, whole = planned(capsys, *common, "--kv-dtype", "fp8"), planned(capsys, *common)
+    assert (half["kv_bytes_per_token"], whole["kv_bytes_per_token"]) == (65_536, 131_072)
+    assert half["kv_capacity_tokens"] == pytest.approx(2 * whole["kv_capacity_tokens"], abs=16)
+
+
+def test_quantised_weights_keep_embeddings_in_16_bit(capsys):
+    common = ("--model", "llama-3-8b", "--accelerator", "h100")
+    told = {dtype: planned(capsys, *common, "--dtype", dtype) for dtype in ("bfloat16", "fp8", "int8", "int4", "float32")}
+    weights = {dtype: each["weight_bytes"] for dtype, each in told.items()}
+    assert weights["bfloat16"] == 2 * 8_030_261_248 and weights["float32"] == 2 * weights["bfloat16"]
+    linear = 32 * (4096 * 128 * (2 * 32 + 2 * 8) + 3 * 4096 * 14_336)
+    assert weights["fp8"] == weights["int8"] == weights["bfloat16"] - linear
+    assert weights["int4"] == weights["bfloat16"] - linear * 3 // 2
+    ridge = {dtype: round(each["ceilings"]["ridge_flop_per_byte"]) for dtype, each in told.items()}
+    assert (
+        ridge["fp8"] == 591 and ridge["bfloat16"] == ridge["int8"] == ridge["int4"] == 295
+    )  # int8, int4: of the weights alone
+
+
+def test_fp8_where_the_device_has_none_saves_memory_and_no_arithmetic(capsys):
+    told = planned(capsys, "--model", "llama-3-8b", "--accelerator", "a100-80g", "--dtype", "fp8")
+    assert told["ceilings"]["ridge_flop_per_byte"] == pytest.approx(312 / 2.039)
+    assert told["notes"][0].startswith("the device has no FP8 arithmetic")
+    quantised = planned(capsys, "--model", "deepseek-v3", "--accelerator", "h200", "--dtype", "int4", "--tensor-parallel", "8")
+    assert quantised["notes"][0].startswith("the checkpoint is quantised already")
+    assert quantised["ceilings"]["ridge_flop_per_byte"] == pytest.approx(1978.9 / 4.8)  # blocks of FP8 are FP8
+
+
+def test_dtypes_as_documents_write_them(capsys):
+    common = ("--model", "llama-3-8b", "--accelerator", "h100")
+    assert planned(capsys, *common, "--dtype", "FP16", "--kv-dtype", "bf16") == planned(
+        capsys, *common, "--dtype", "float16", "--kv-dtype", "bfloat16"
+    )
+
+
+def test_why_there_is_no_answer(capsys):
+    def why(*arguments):
+        told = planned(capsys, *arguments)
+        return told["kv_capacity_tokens"], told["predicted_saturation"], told["min_gpus"], told["why"]
+
+    capacity, held, fewest, text = why(
+        "--model", "gpt2", "--accelerator", "h100", "--prompt-length", "1000", "--output-length", "100"
+    )
+    assert capacity > 0 and held is None and fewest is None
+    assert text == "a request of 1,000 + 100 tokens is beyond the model's context of 1,024. Shorten it."
+    assert why("--model", "gpt2-xl", "--accelerator", "a10", "--tensor-parallel", "2") == (
+        None, None, 1, "2 GPUs cannot share 25 query heads, 25 KV heads, an MLP of 6,400 and a vocabulary of 50,257 evenly. --tensor-parallel may be 1.",
+    )  # fmt: skip
+    *nulls, text = why("--model", "llama-3.3-70b", "--accelerator", "h100")
+    assert nulls == [None, None, 2]
+    assert re.match(r"weights 131\.\d+ \+ activations and overhead 4\.07 GiB are more than the 71\.68 GiB", text)
+    assert "--tensor-parallel 2 holds the demand" in text
+    capacity, held, fewest, text = why(
+        "--model", "llama-3.1-70b-fp8", "--accelerator", "h100", "--gpu-memory-utilization", "0.901"
+    )
+    assert (capacity, held, fewest) == (80, 0.125, 2) and "the KV cache of 0.12 requests" in text
+    *_, text = why("--model", "deepseek-v3", "--accelerator", "l4", "--gpu-memory-utilization", "0.5")
+    assert "No tensor parallelism of up to 64 holds the demand" in text
+
+
+def test_requests_that_wait_for_a_place_and_not_for_memory(capsys):
+    common = ("--model", "llama-3.1-8b", "--accelerator", "h100")
+    assert planned(capsys, *common)["notes"][0].startswith("at most 256 sequences run in a step")
+    assert planned(capsys, *common, "--max-num-seqs", "1024")["notes"] == []
+    assert planned(capsys, *common, "--concurrency", "300")["notes"][0].startswith("300 requests are held, but at most 256 run")
+
+
+def test_more_requests_need_more_gpus(capsys):
+    common = ("--model", "llama-3.1-70b-fp8", "--accelerator", "h100", "--prompt-length", "4000", "--output-length", "1000")
+    few, many = (planned(capsys, *common, "--concurrency", n)["min_gpus"] for n in ("1", "200"))
+    assert few < many
+
+
+def test_tensor_parallel_sizes(geometries):
+    assert tensor_parallel_sizes(geometries["gpt2-xl"]) == [
+        1
+    ]  # 5 and 25 divide the heads, but not 50,304, the padded vocabulary
+    assert tensor_parallel_sizes(geometries["llama-3.3-70b"]) == [1, 2, 4, 8, 16, 32, 64]
+    assert tensor_parallel_sizes(geometries["qwen1.5-14b"]) == [1, 2, 4, 8]  # 5 and so on divide the 40 heads alone
+    rows = choices(geometries["qwen1.5-14b"], accelerators()["h100"], Demand(128, 512), Setting())
+    assert [row["tensor_parallel"] for row in rows] == [1, 2, 4, 8]
+    assert [row["kv_capacity_tokens"] for row in rows] == sorted(row["kv_capacity_tokens"] for row in rows)
+
+
+def test_a_latent_vector_is_held_by_every_gpu(geometries):
+    one, four = (
+        plan(geometries["deepseek-v2-lite"], accelerators()["h100"], Demand(128, 512), Setting(tensor_parallel=n))
+        for n in (1, 4)
+    )
+    assert one["kv_bytes_per_token"] == four["kv_bytes_per_token"] == 27 * (512 + 64) * 2
+    assert four["terms"]["kv_bytes_per_token_per_gpu"] == one["terms"]["kv_bytes_per_token_per_gpu"]
+
+
+def test_a_request_holds_no_more_than_a_layers_window(geometries):
+    told = plan(geometries["gemma-3-27b"], accelerators()["h200"], Demand(8000, 192), Setting())
+    each = 2 * 16 * 128 * 2
+    assert told["kv_bytes_per_token"] == 62 * each
+    assert told["kv_bytes_per_request"] == (10 * 8192 + 52 * 1024) * each
+
+
+def test_every_model_on_every_device(capsys):
+    told = planned(capsys)
+    assert {(each["model"], each["accelerator"]) for each in told} == {(m, d) for m in catalogue() for d in accelerators()}
+    assert all(name in each for each in told for name in KEYS)
+    assert main(["plan"]) == 0
+    table = capsys.readouterr().out.splitlines()
+    assert table[2].split() == ["model", *accelerators()]
+    assert [line.split()[0] for line in table[3:-3]] == list(catalogue())
+    assert next(line for line in table if line.startswith("llama-3.3-70b")).split()[7] == "4"  # on a100-40g
+    assert main(["plan", "--accelerator", "h200"]) == main(["plan", "--model", "gpt2"]) == 0
+    assert capsys.readouterr().out.count("128 + 512 tokens a request") == 2
+
+
+def test_one_plan_in_words(capsys):
+    assert main(["plan", "--model", "llama-3.1-70b-fp8", "--accelerator", "h100"]) == 0
+    told = capsys.readouterr().out
+    for line in (
+        r"= KV cache +-0\.05",
+        r"KV capacity \(tokens\) +–",
+        r"fewest GPUs for 1 at once +2",
+        r"^2 +213,[0-9]{3} +333 ",
+    ):
+        assert re.search(line, told, re.MULTILINE), line
+
+
+def test_a_model_of_ones_own(tmp_path, capsys):
+    config = dict(catalogue()["llama-3-8b"].config)
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    common = ("--accelerator", "h100")
+    shipped = planned(capsys, "--model", "llama-3-8b", *common)
+    for path in (tmp_path, tmp_path / "config.json"):
+        assert planned(capsys, "--model", str(path), *common) == shipped | {"model": str(path)}
+
+    def read(**changed):
+        (tmp_path / "config.json").write_text(json.dumps(config | changed))
+        return planned(capsys, "--model", str(tmp_path), *common)
+
+    unknown = read(model_type="novel")  # its architecture's name says which code it runs, and nothing of its weights
+    assert unknown["kv_bytes_per_token"] == 131_072 and "model_type novel" in unknown["notes"][0]
+    assert unknown["weight_bytes"] is unknown["min_gpus"] is unknown["kv_capacity_tokens"] is None
+    assert unknown["why"].startswith("the weights are not known: model_type novel")
+    (tmp_path / "model.safetensors").write_bytes(bytes(4096))
+    held = read(model_type="novel")
+    assert (held["weight_bytes"], held["min_gpus"]) == (4096, 1)
+    (tmp_path / "model.safetensors").unlink()
+    linear = 32 * (4096 * 128 * (2 * 32 + 2 * 8) + 3 * 4096 * 14_336)
+    awq = read(quantization_config={"quant_method": "awq", "bits": 4, "group_size": 128})
+    assert awq["weight_bytes"] == shipped["weight_bytes"] - 2 * linear + linear * (0.5 + 2.5 / 128)
+    gptq = read(quantization_config={"quant_method": "gptq", "bits": 8, "group_size": -1})
+    assert gptq["weight_bytes"] == shipped["weight_bytes"] - linear
+
+
+def test_what_is_no_model_is_named(tmp_path, capsys):
+    def refused(model):
+        assert main(["plan", "--model", str(model), "--accelerator", "h100"]) == 2
+        return capsys.readouterr().err
+
+    assert "the nearest are" in refused("llama-3-9b") and "Nor is there a file" in refused("llama-3-9b")
+    assert "holds no config.json" in refused(tmp_path)
+    (tmp_path / "config.json").write_text("{")
+    assert "cannot be read as JSON" in refused(tmp_path)
+    (tmp_path / "config.json").write_text("[]")
+    assert "holds no JSON object" in refused(tmp_path)
+    (tmp_path / "config.json").write_text('{"model_type": "llama"}')
+    assert "does not state 'hidden_size'" in refused(tmp_path)
+    assert main(["plan", "--gpu-memory-utilization", "90"]) == 2
+    assert "it is a share" in capsys.readouterr().err
+
+
+def test_devices_of_ones_own(tmp_path, capsys):
+    mine = tmp_path / "mine.yaml"
+    mine.write_text(
+        "h100: {price_per_hour: 2.5}\nbig: {title: Big, memory: 1000GiB, bandwidth_tb_s: 10, bf16_tflops: 1, power_w: 9, source: me}\n"
+    )
+    known = accelerators({"h100": {"price_per_hour": 2.5}})
+    assert (known["h100"].price_per_hour, known["h100"].price_source, known["h100"].power_w) == (2.5, "your own", 700)
+    told = planned(capsys, "--model", "deepseek-v3", "--accelerator", "big", "--hardware", str(mine))
+    assert told["min_gpus"] == 1
+    with pytest.raises(BenchError, match=r"hardware.small: .*memory: Field required"):
+        accelerators({"small": {"title": "Small"}})
+    assert main(["plan", "--hardware", str(tmp_path / "none.yaml")]) == 2
+    assert "no such file" in capsys.readouterr().err
+
+
+def test_an_unknown_accelerator_names_the_nearest():
+    with pytest.raises(BenchError, match=r"no accelerator is called h10; the nearest are .*h100"):
+        accelerator_named("h10", accelerators())
+
+
+def test_every_device_says_where_its_numbers_are_from():
+    for key, device in accelerators().items():
+        assert device.source.startswith("https://"), key
+        assert (device.price_per_hour is None) == (device.price_source is None), key
+        assert device.fp8_tflops is None or 1.9 < device.fp8_tflops / device.bf16_tflops < 2.1, key
+        printed = int(re.search(r"(\d+) GB$", device.title)[1])
+        assert 0.93 * printed * GIB < device.memory <= printed * GIB, key  # 7 % at most is for ECC and the driver
+
+
+# The documents' table: memory in GB, TB/s, USD an hour.
+@pytest.mark.parametrize(
+    ("key", "memory", "bandwidth", "price"),
+    [
+        ("rtx-4090", 24, 1.0, 0.5), ("a10", 24, 0.6, 1.5), ("l40s", 48, 0.9, 2), ("a100-40g", 40, 1.6, 4),
+        ("a100-80g", 80, 2.0, 6), ("h100", 80, 3.4, 10), ("h200", 141, 4.8, 15),
+    ],
+)  # fmt: skip
+def test_devices_are_those_of_the_documents_table(key, memory, bandwidth, price):
+    device = accelerators()[key]
+    assert device.title.endswith(f" {memory} GB")
+    assert abs(device.bandwidth_tb_s - bandwidth) <= 0.05 + 1e-9  # H100: 3.35, which the documents also round to 3.4
+    assert device.price_per_hour == price
+
+
+@pytest.mark.parametrize(
+    ("entry", "told"),
+    [({"memory": 80}, "less than 1 GiB is no GPU's memory"), ({"bandwidth_tb_s": 1000}, "less than or equal to 100")],
+)
+def test_a_device_in_other_units_is_refused(entry, told):
+    with pytest.raises(BenchError, match=told):
+        accelerators({"h100": entry})
+    assert accelerator_named("H100", accelerators()) == accelerators()["h100"]
+
+
+def test_a_context_that_the_cache_does_not_hold_needs_max_model_len(capsys):
+    told = planned(capsys, "--model", "llama-3.1-70b-fp8", "--accelerator", "a100-80g")
+    assert f"--max-model-len {told['kv_capacity_tokens']} or less" in " ".join(told["notes"])
+    assert "--max-model-len" not in " ".join(planned(capsys, "--model", "gpt2", "--accelerator", "h100")["notes"])

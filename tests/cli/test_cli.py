@@ -1,0 +1,525 @@
+"""The commands as a user runs them."""
+
+import json
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import polars as pl
+import pytest
+import yaml
+
+from bench.cli import main
+from bench.cli.commands import workload
+from bench.load.schedule import at_least_s, schedule
+from bench.records.files import write_record
+from bench.records.searches import DeploymentSearches
+from bench.store import Store, unended_searches
+from bench.study import Paths, Plan, Workload, load_config
+from bench.words.measuring import measuring_lines
+from tests.support.command import bench
+from tests.support.fake_server import fake_server
+from tests.support.planted import searched
+from tests.support.study import CONTENT, ROOT
+
+BENCH = Path(sys.executable).parent / "bench"
+
+
+def started(*arguments):
+    """A command in a process of its own, as a shell starts it."""
+    return subprocess.run([BENCH, *map(str, arguments)], capture_output=True, text=True, cwd=ROOT)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [(), ("runs",), ("discard",), ("workload",), ("scrape",), ("parse",), ("figures",), ("config",), ("models",), ("compare",)],
+)
+def test_help(command):
+    done = (bench if command else started)(*command, "--help")
+    assert done.returncode == 0
+    assert "Usage: bench" in done.stdout
+
+
+@pytest.fixture
+def study(tmp_path, monkeypatch):
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config/config.yaml").write_text(yaml.safe_dump(CONTENT))
+    monkeypatch.chdir(tmp_path)
+    return Plan.of(load_config(CONTENT, source="test"))
+
+
+def measured(run):
+    run.record.parent.mkdir(parents=True, exist_ok=True)
+    run.record.write_text(json.dumps({"digest": run.digest}))
+
+
+def test_runs_lists_each_with_its_state(study, capsys):
+    first, second, third = study.runs
+    measured(first)
+    measured(replace(second, seed=99))  # of another definition
+    assert main(["runs"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "Study: config/config.yaml (the default)"
+    assert lines[1] == f"measured  {first.key}"
+    assert lines[2] == f"stale     {second.key}"
+    assert lines[3] == f"missing   {third.key}"
+    assert lines[4] == "3 runs: 1 measured, 1 stale, 1 missing"
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "said"),
+    [
+        (("deployments", "a", "kv_cache_memory"), "1KiB", "kv_cache_memory, 1 KiB, holds 0 tokens at"),
+        (("deployments", "a", "kv_cache_memory"), "900000GiB", "Lower kv_cache_memory"),
+        (("models", "m", "architecture", "hidden_size"), 10**12, "models.m: config.json: hidden_size is 1000000000000"),
+    ],
+)
+@pytest.mark.usefixtures("study")
+def test_runs_says_what_cannot_be_measured(content, capsys, path, value, said):
+    *above, key = path
+    entry = content
+    for part in above:
+        entry = entry[part]
+    entry[key] = value
+    Path("config/config.yaml").write_text(yaml.safe_dump(content))
+    assert main(["runs"]) == 0
+    out = capsys.readouterr().out
+    (line,) = [line for line in out.splitlines() if line.startswith("Cannot be measured here: ")]
+    assert said in line
+
+
+@pytest.mark.usefixtures("study")
+def test_searches_that_have_not_ended_are_to_be_measured_beside_runs(content, capsys):
+    def left():
+        main(["runs"])
+        return [line for line in capsys.readouterr().out.splitlines() if line.startswith(("To measure", "missing"))]
+
+    auto = {"workload": "long", "concurrency": "auto"}
+    content["workloads"]["long"] = {"arrival": "closed", "prompt_tokens": 32, "output_tokens": 32, "num_requests": "auto"}
+    content["deployments"] |= dict.fromkeys(("b", "c"), content["deployments"]["a"])
+    content["study"]["ladders"] = [{"deployment": name, **auto} for name in ("b", "c")]
+    content["study"]["ladders"] += [{"deployment": "a", "workload": "short", "concurrency": [1, 2]}]
+    content["decision"] = {"slo": ["ttft_p90=500ms"]}
+    Path("config/config.yaml").write_text(yaml.safe_dump(content))
+    plan = Plan.of(load_config(content, source="test"))
+    assert left() == [
+        *(f"missing  {each.key}" for each in (*plan.runs, *plan.searches)),
+        "To measure: 2 runs and 2 searches, 3 starts of a server, a time that the first runs will tell. How long a search takes is "
+        "not known ahead, and not in this.",
+    ]
+    search, other = plan.searches
+    answer = searched(name=search.name, workload="long", digest=search.digest)
+    spec = plan.deployments["b"]
+    file = Path(Paths.SEARCHES.format(deployment="b"))
+    file.parent.mkdir(parents=True)
+    write_record(DeploymentSearches(deployment="b", digest=spec.digest, searches=(answer,)), file)
+    for run in plan.runs:
+        measured(run)
+    assert left() == [
+        f"missing   {other.key}",
+        "To measure: 1 search, 1 start of a server. How long a search takes is not known ahead.",
+    ]
+    (line, *_) = measuring_lines(plan, Store().holds, unended_searches(plan, Store()))
+    assert "to measure: 1 search of " in line
+
+
+def test_runs_finished_by_a_session_that_failed_count_as_measured(study, capsys):
+    measured(study.runs[0])
+    main(["runs", "--json"])
+    assert [run["state"] for run in json.loads(capsys.readouterr().out)] == ["measured", "missing", "missing"]
+
+
+def test_an_invalid_run_is_listed_with_its_reason(study, capsys):
+    run = study.runs[0]
+    measured(run)
+    pl.DataFrame(
+        {
+            "digest": [run.digest],
+            "faults": [["client"]],
+            "reasons": [["client.loop_lag value=0.2 limit=0.1"]],
+            "failed": [0],
+            "requests": [4],
+        }
+    ).write_parquet("results/summary.parquet")
+    main(["runs"])
+    assert (
+        capsys.readouterr().out.splitlines()[1]
+        == f"invalid  {run.key}  client: the client's event loop was late: P99 0.2 s, over 0.1 s"
+    )
+    others = {"faults": [["machine"]], "reasons": [["machine.other_processes value=0.42 limit=0.15"]]}
+    pl.DataFrame({"digest": [run.digest], **others, "failed": [0], "requests": [4]}).write_parquet("results/summary.parquet")
+    main(["runs"])
+    assert (
+        "Note: Other processes took up to 42 % of the cores' time. If they cannot be ended, `thresholds: { other_share: 0.45 }`"
+        in (capsys.readouterr().out)
+    )
+    measured(study.runs[1])
+    judged = {
+        "digest": [r.digest for r in study.runs[:2]],
+        "faults": [["telemetry"], []],
+        "reasons": [["telemetry.never_scraped"], []],
+    }
+    counts = {"failed": [0, 2], "requests": [4, 4], "outcome_http_503": [None, 2]}
+    pl.DataFrame({**judged, **counts}).write_parquet("results/summary.parquet")
+    main(["runs"])
+    assert capsys.readouterr().out.splitlines()[1:3] == [
+        f"invalid   {run.key}  telemetry: no scrape succeeded",
+        f"measured  {study.runs[1].key}  2 of 4 requests failed (2 http_503)",
+    ]
+    assert main(["discard", "--invalid"]) == 0
+    assert [run.record.exists() for run in study.runs] == [False, True, False]
+    assert main(["discard"]) == 2
+    assert "name the runs to forget" in capsys.readouterr().err
+
+
+def test_runs_that_another_study_s_summary_does_not_judge_are_not_called_valid(study, capsys):
+    """The summary is of the study that was drawn last."""
+    measured(study.runs[0])
+    other = {
+        "digest": ["another"],
+        "faults": [["client"]],
+        "reasons": [["client.loop_lag value=0.2 limit=0.1"]],
+        "failed": [0],
+        "requests": [4],
+    }
+    pl.DataFrame(other).write_parquet("results/summary.parquet")
+    main(["runs"])
+    assert "Note: 1 of the measured runs has no verdict: results/summary.parquet is of another study" in capsys.readouterr().out
+    assert main(["discard", "--invalid"]) == 2
+    assert "The command that measured this study judges them" in capsys.readouterr().err
+    assert study.runs[0].record.exists()
+    pl.DataFrame({**other, "digest": [study.runs[0].digest], "faults": [[]]}).write_parquet("results/summary.parquet")
+    capsys.readouterr()
+    main(["discard", "--invalid"])
+    assert (
+        capsys.readouterr().out
+        == "Study: config/config.yaml (the default)\nNo measured run of this study is invalid: nothing to forget.\n"
+    )
+    main(["discard", "--invalid", "--json"])
+    assert json.loads(capsys.readouterr().out) == []
+
+
+def test_discard_forgets_the_runs_that_match(study, capsys):
+    for run in study.runs:
+        measured(run)
+    assert main(["discard", "--dry-run", "*_c0002_*"]) == 0
+    assert study.runs[1].record.exists()
+    assert main(["discard", "*_c0002_*"]) == 0
+    assert f"forgot {study.runs[1].key}" in capsys.readouterr().out
+    assert [run.record.exists() for run in study.runs] == [True, False, True]
+    assert main(["discard", "nothing*"]) == 2
+    assert "no run matches nothing*" in capsys.readouterr().err
+
+
+def test_workload_scrape_parse_and_figures_by_themselves(tmp_path):
+    """Against any server, with no configuration: what the study does, stage by stage."""
+    folder = tmp_path / "runs" / "one"
+    metrics = (ROOT / "tests/data/vllm-0.32.0.prom").read_text()
+    with fake_server(metrics=metrics, pages={"/version": '{"version": "0.32.0"}'}) as server:
+        done = started(
+            "workload", "--num-requests", 12, "--prompt-length", 16, "--output-length", 8, "--model", "m", "--base-url", server.base_url,
+            "--output-dir", folder, "--scrape", "--scrape-interval", "0.05", "--json",
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        told = json.loads(done.stdout)
+        assert (told["requests"], told["outcomes"]) == (12, {"ok": 12})
+        scraped = started(
+            "scrape",
+            "--url",
+            server.base_url + "/metrics",
+            "--interval",
+            0.05,
+            "--duration",
+            0.4,
+            "--output-dir",
+            tmp_path / "s",
+            "--json",
+        )
+        assert scraped.returncode == 0, scraped.stderr
+        assert "warning" not in scraped.stderr
+        told = json.loads(scraped.stdout)
+        assert 2 <= told["scrapes"] <= told["duration_s"] / 0.05 + 2  # one at each end of the slots, and the last
+    assert json.loads((folder / "run.json").read_text())["engine_version"] == "0.32.0"
+    lines = [json.loads(line) for line in (folder / "requests.jsonl").read_text().splitlines()]
+    assert len(lines) == 12
+    for line in lines:
+        assert (line["prompt_tokens"], line["completion_tokens"], line["outcome"]) == (16, 8, "ok")
+        assert 0 < line["ttft_s"] < line["e2e_s"]
+    done = bench("parse", folder, "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["ok"] == 12
+    done = bench("figures", tmp_path / "runs", "--output-dir", tmp_path / "figures", "--figure", "latencies", "--json")
+    assert done.returncode == 0, done.stderr
+    written = [Path(path) for path in json.loads(done.stdout)]
+    assert [path.suffix for path in written] == [".svg", ".png", ".json"]
+    assert all(path.stat().st_size > 1000 for path in written)
+
+
+@pytest.mark.parametrize(
+    ("page", "fault"),
+    [
+        ("<!DOCTYPE html>\n<title>Welcome</title>\n", "line 1, '<!DOCTYPE html>'"),
+        ("# HELP a b\n", "there is no sample in it"),
+        ("", "there is no sample in it"),
+    ],
+)
+def test_scrape_says_that_an_endpoint_gives_no_exposition(tmp_path, page, fault):
+    with fake_server(metrics=page) as server:
+        url = f"{server.base_url}/metrics"
+        done = bench("scrape", "--url", url, "--interval", 0.05, "--duration", 0.1, "--output-dir", tmp_path)
+    assert done.returncode == 0  # whatever it is, it is kept as it came
+    assert f"warning: {url} gives no Prometheus exposition: {fault}" in done.stderr
+
+
+def test_workload_against_a_server_without_metrics(tmp_path):
+    with fake_server() as server:
+        done = bench("workload", "--num-requests", 4, "--prompt-length", 8, "--output-length", 4, "--concurrency", 2, "--model", "m",
+                     "--base-url", server.base_url + "/v1", "--output-dir", tmp_path)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "4 requests in" in done.stdout
+    assert server.peak == 2
+    parsed = bench("parse", tmp_path)
+    assert parsed.returncode == 0
+    assert "s (an estimate: n = 4 carries no 99 % bound)" in parsed.stdout
+    assert re.search(r"latency, throughput +(valid|invalid)\n", parsed.stdout)  # a busy machine is no fault of the code
+    assert "UserWarning" not in parsed.stderr
+    record = json.loads((tmp_path / "run.json").read_text())
+    record["host"]["other_share"] = 0.6
+    (tmp_path / "run.json").write_text(json.dumps(record))
+    disturbed = bench("parse", tmp_path).stdout
+    assert "other processes took 60 %" in disturbed and "`--threshold other_share=0.6` lets such runs count" in disturbed
+    assert "other processes" not in bench("parse", tmp_path, "--threshold", "other_share=0.7").stdout
+    before = sorted(path.name for path in tmp_path.iterdir())
+    failed = bench("workload", "--num-requests", 1, "--prompt-length", 1, "--model", "m", "--base-url", "http://127.0.0.1:9",
+                   "--output-dir", tmp_path)  # fmt: skip
+    assert failed.returncode == 2
+    assert sorted(path.name for path in tmp_path.iterdir()) == before  # a mistyped address costs no results
+
+
+def test_a_run_has_the_verdict_of_the_thresholds_with_which_it_was_taken(tmp_path, capsys):
+    """In every command; options of a command's own hold in their place."""
+    one, other = tmp_path / "one", tmp_path / "other"
+    lenient = ("--threshold", "other_share=1", "--threshold", "loop_lag_max_s=9")
+    with fake_server() as server:
+        for folder, options in ((one, lenient), (other, ())):
+            words = ["workload", "--num-requests", 2, "--prompt-length", 8, "--output-length", 4, "--model", "m", "--base-url",
+                     f"{server.base_url}/v1", "--output-dir", folder, *options]  # fmt: skip
+            assert main([str(word) for word in words]) == 0
+        for folder in (one, other):
+            record = json.loads((folder / "run.json").read_text())
+            record["host"]["other_share"] = 0.6
+            (folder / "run.json").write_text(json.dumps(record))
+    invalid = "other processes took 60 %"
+    for folder, options, said in ((one, (), False), (one, ("--threshold", "other_share=0.5"), True), (other, (), True)):
+        capsys.readouterr()
+        assert main(["parse", str(folder), *options]) == 0
+        out = capsys.readouterr().out
+        assert (invalid in out, "other_share=1, loop_lag_max_s=9, as the run was taken" in out) == (
+            said,
+            folder == one and not options,
+        )
+    figures = ["figures", "--output-dir", str(tmp_path / "drawn"), "--figure", "latencies"]
+    assert main([*figures, str(one)]) == 0
+    reasons = pl.read_parquet(tmp_path / "drawn/summary.parquet")["reasons"].to_list()
+    assert not any("other_processes" in reason for reason in reasons[0])
+    capsys.readouterr()
+    assert main([*figures, str(tmp_path)]) == 2
+    assert "were taken with different thresholds. Give --threshold, which holds for all." in capsys.readouterr().err
+    assert main([*figures, str(tmp_path), *lenient]) == 0
+
+
+def test_a_workload_of_which_nothing_came_is_kept_and_fails(tmp_path):
+    with fake_server() as server:
+        server.refuse = lambda n: (404, {}) if n % 5 else None  # the first request finds out what is accepted
+        common = (
+            "--prompt-length",
+            8,
+            "--output-length",
+            4,
+            "--model",
+            "m",
+            "--base-url",
+            server.base_url,
+            "--output-dir",
+            tmp_path,
+        )
+        for extra in ((), ("--json",)):
+            done = bench("workload", "--num-requests", 4, *common, *extra)
+            assert done.returncode == 1
+            assert "http_error" in done.stdout
+    assert "replaces the run that was there" in done.stderr
+    parsed = json.loads(bench("parse", tmp_path, "--json").stdout)
+    assert not parsed["valid"]
+    assert (parsed["failed"], parsed["outcome_http_404"]) == (4, 4)
+    assert "content.refused value=4 limit=4 outcome_http_404=4" in parsed["reasons"]
+
+
+def test_runs_alike_in_all_but_their_load_are_one_curve(tmp_path):
+    names = {}
+    with fake_server() as server:
+        for name, options in {
+            "few": ("--num-requests", 2), "more": ("--num-requests", 3), "longer": ("--num-requests", 2, "--output-length", 5),
+            "chat": ("--num-requests", 2, "--endpoint", "chat"), "closed": ("--num-requests", 2, "--concurrency", 1),
+            "closed more": ("--num-requests", 4, "--concurrency", 2),
+        }.items():  # fmt: skip
+            done = bench("workload", "--prompt-length", 8, "--output-length", 4, *options, "--model", "m",
+                         "--base-url", server.base_url, "--output-dir", tmp_path / name)  # fmt: skip
+            assert done.returncode == 0, done.stderr
+            names[name] = json.loads((tmp_path / name / "run.json").read_text())["definition"]["workload"]
+    assert names["few"] == names["more"]
+    assert names["closed"] == names["closed more"]
+    assert len(set(names.values())) == 4
+    assert names["few"].startswith("burst_p8_o4_")
+
+
+def test_a_load_that_takes_its_time_says_so():
+    content = {
+        "arrival": "burst",
+        "prompt_tokens": 8,
+        "output_tokens": 4,
+        "turns": {"count": 3, "new_tokens": 2, "think_s": 45},
+    }
+    planned = schedule(Workload.model_validate(content), 2, "seed")
+    assert at_least_s(planned) == 90
+
+
+RATE, TRACE, COUNT = ("--request-rate", 5), ("--trace", "t.csv"), ("--num-requests", 2)
+LENGTH = ("--prompt-length", 8)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ((*COUNT, *LENGTH, "--shared-prefix", 1.5), "shared_prefix is 1.5: it should be less than 1. `cache: shared`"),
+        ((*COUNT, *LENGTH, "--shared-prefix", 0), "shared_prefix is 0.0: it should be greater than 0"),
+        ((*COUNT, *LENGTH, *RATE, "--burstiness", -1), "--burstiness: '-1' is not a number above 0"),
+        (
+            (*COUNT, *LENGTH, *RATE, "--arrival", "constant", "--burstiness", 0.5),
+            "--burstiness shapes gamma gaps, and --arrival is constant",
+        ),
+        ((*COUNT, *LENGTH, *RATE, "--arrival", "gamma"), "--arrival gamma needs --burstiness"),
+        ((*COUNT, *LENGTH, *RATE, "--duration", 5), "either --num-requests or --duration"),
+        ((*LENGTH, *RATE), "either --num-requests or --duration"),
+        ((*COUNT, *LENGTH, "--duration", 60), "--duration: for an open loop only. Add --request-rate"),
+        ((*COUNT, *LENGTH, "--arrival", "poisson", "--burstiness", 2), "--arrival and --burstiness: for an open loop only"),
+        ((*COUNT, *LENGTH, "--time-scale", 2), "--time-scale: for a trace only"),
+        ((*COUNT, *LENGTH, "--trace-unit", "ms"), "--trace-unit: for a trace only"),
+        ((*COUNT, *LENGTH, "--timeout", 0), "--timeout: '0' is not a number above 0"),
+        ((*COUNT, *LENGTH, "--timeout", "nan"), "--timeout: 'nan' is not a number above 0"),
+        ((*COUNT, *LENGTH, "--scrape", "--scrape-interval", 0), "--scrape-interval: '0' is not a number above 0"),
+        ((*COUNT, *LENGTH, "--scrape-interval", 1), "--scrape-interval: without --scrape nothing is scraped"),
+        ((*COUNT, *LENGTH, *RATE, "--concurrency", 2), "--concurrency and --request-rate: each is a load of its own"),
+        ((*COUNT, *LENGTH, "--concurrency", 3), "--concurrency is 3, and --num-requests 2"),
+        ((*COUNT, *LENGTH, "--users", 2), "--users hold conversations, and this load has none. Give --concurrency"),
+        ((*COUNT, "--archetype", "chat", "--users", 3), "--users is 3, and --num-requests 2"),
+        (
+            (*COUNT, "--archetype", "chat", "--users", 2, "--concurrency", 2),
+            "--concurrency and --users: each is a load of its own",
+        ),
+        ((*LENGTH,), "--num-requests is missing"),
+        ((*COUNT,), "--prompt-length is missing"),
+        ((*TRACE, *COUNT), "--num-requests: a trace sends what its file holds"),
+        ((*TRACE, *LENGTH, "--output-length", 3), "--prompt-length and --output-length: a trace has its own lengths"),
+        ((*TRACE, "--archetype", "chat"), "t.csv: no such trace"),  # its lengths and turns are the preset's, nobody gave them
+        ((*COUNT, *LENGTH, "--base-url", "http://h:99999"), "--base-url: 'http://h:99999' is no address (Port out of range"),
+        ((*COUNT, *LENGTH, "--base-url", "http://a..b"), "--base-url: 'http://a..b' is no address"),
+    ],
+)
+def test_options_that_would_be_ignored_or_cannot_be_are_refused(tmp_path, capsys, options, message):
+    given = ("workload", "--model", "m", "--base-url", "http://127.0.0.1:9", "--output-dir", tmp_path / "d", *options)
+    assert main(list(map(str, given))) == 2
+    assert message in capsys.readouterr().err
+    assert not list((tmp_path / "d").glob("*"))
+
+
+def test_options_of_an_open_loop_become_its_workload(monkeypatch):
+    given = []
+
+    def keep(options):
+        given.append(options)
+
+    monkeypatch.setattr(workload.Workload, "run", keep)
+
+    def arrival(*options):
+        common = ("workload", "--model", "m", "--base-url", "u", "--output-dir", "d", *LENGTH, *RATE, *COUNT)
+        assert main([*map(str, common), *map(str, options)]) == 0
+        content, level = given.pop()._workload()
+        return content["arrival"], content.get("burstiness"), level
+
+    assert arrival() == ("poisson", None, 5.0)
+    assert arrival("--burstiness", 0.5) == arrival("--arrival", "gamma", "--burstiness", 0.5) == ("gamma", 0.5, 5.0)
+    assert arrival("--arrival", "constant") == ("constant", None, 5.0)
+
+
+@pytest.mark.parametrize("held", ["users", "concurrency"])
+def test_users_are_held_in_conversations(tmp_path, held):
+    options = workload.Workload(base_url="u", model="m", output_dir=tmp_path, archetype="chat", num_requests=6, **{held: 2})
+    content, level = options._workload()
+    assert (content["arrival"], level, options.checked(content).axis) == ("closed", 2, "users")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("workload", "--num-requests", 0, "--prompt-length", 1, "--model", "m", "--base-url", "http://x", "--output-dir", "d"), "--num-requests: '0' is not a whole number of 1 or more"),
+        (("workload", "--workload", ROOT / "config/studies/quick.yaml", "--model", "m", "--base-url", "http://x", "--output-dir", "d"),
+         "quick.yaml: this is a study's file, with `study` and `decision`, and --workload takes a single workload. Copy what stands below"),
+        (("workload", "--num-requests", 1, "--prompt-length", 1, "--model", "m", "--base-url", "x:8000", "--output-dir", "d"), "'x:8000' is no address; write http://"),
+        (("workload", "--num-requests", 1, "--prompt-length", 1, "--model", "m", "--base-url", "http://127.0.0.1:9", "--output-dir", "d"), "does not answer a request"),
+        (("runs", "--configfile", "none.yaml"), "none.yaml: no such file"),
+        (("parse", "none"), "run.json: no such file"),
+        (("parse", "none", "--threshold", "others=1"), "--threshold others=1: give NAME=VALUE with one of loop_lag_p99_s, "),
+        (("figures", "none", "--output-dir", "d", "--threshold", "other_share=2"), "--threshold other_share=2: Input should be less"),
+        (("figures", "none", "--output-dir", "d"), "no summary.json"),
+        (("figures", ".", "--output-dir", "d", "--figure", "pie"), "'pie' is no figure. There are: tuning, latency-throughput"),
+    ],
+)  # fmt: skip
+def test_what_the_user_can_mend_is_one_line_and_status_2(tmp_path, arguments, message):
+    done = bench(*arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_models_prints_the_catalogue(capsys):
+    assert main(["models"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split()[:2] == ["model", "parameters"]
+    assert len(lines) == 21
+    assert next(line for line in lines if line.startswith("gpt2-xl")).split() == [
+        "gpt2-xl", "1.56", "B", "MHA", "48", "25/25", "64", "50,257", "1,024", "307,200", "2.90", "mit",
+    ]  # fmt: skip
+
+
+def test_models_predicts_what_a_gpu_holds(capsys):
+    asked = ["models", "--json", "--gpu-memory", "93.6GiB", "--max-num-seqs", "1024", "--tokens", "640"]
+    assert main(asked) == 0
+    rows = {row["key"]: row for row in json.loads(capsys.readouterr().out)}
+    # (0.9 × 93.6 − 2.90 − 2.50 GiB) ÷ 307,200 bytes, of weights and of what vLLM keeps; of Falcon − 76.93 − 3.95, ÷ 122,880.
+    assert rows["gpt2-xl"]["kv_tokens"] == pytest.approx(275_500, rel=0.001)
+    assert rows["gpt2-xl"]["predicted_saturation"] == pytest.approx(430.5, abs=0.5)
+    assert rows["falcon-40b"]["predicted_saturation"] == pytest.approx(45.8, abs=0.5)
+    assert rows["llama-3.3-70b"]["kv_tokens"] is None
+    assert (rows["gpt2-xl"]["at_once"], rows["gpt2"]["at_once"]) == (rows["gpt2-xl"]["predicted_saturation"], 1024)
+    # Two GPUs hold it; a request beyond gpt2's context has no saturation; Gemma's windows make long sequences cheap.
+    assert main([*asked, "--tensor-parallel", "2", "--tokens", "8192"]) == 0
+    rows = {row["key"]: row for row in json.loads(capsys.readouterr().out)}
+    assert rows["llama-3.3-70b"]["kv_tokens"] > 50_000
+    assert rows["gpt2-xl"]["predicted_saturation"] is None
+    assert rows["gemma-3-27b"]["kv_bytes_per_token"] < 507_904 / 3
+    assert main(["models", "--gpu-memory-utilization", "90"]) == 2
+    assert "it is a share" in capsys.readouterr().err
+
+
+def test_models_says_where_the_sequences_of_a_step_bound_the_requests_at_once(capsys):
+    asked = ["models", "--gpu-memory", "93.6GiB", "--tokens", "640", "--max-num-seqs"]
+    main([*asked, "300"])
+    told = capsys.readouterr().out
+    cells = {line.split()[0]: line for line in told.splitlines() if line}
+    assert re.search(r" 43\d > 300 ", cells["gpt2-xl"])
+    assert re.search(r"  113 ", cells["qwen1.5-14b"])
+    assert "> 300: the KV cache would hold more requests than --max-num-seqs lets run at once" in told
+    main([*asked, "100000"])
+    assert " > " not in capsys.readouterr().out

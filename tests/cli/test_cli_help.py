@@ -1,0 +1,289 @@
+"""The command line itself: help, examples, suggestions, completion, plain output, and how little it imports."""
+
+import io
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from inspect import cleandoc
+from pathlib import Path
+from typing import get_args
+
+import pytest
+import typer.main
+import yaml
+from typer.testing import CliRunner
+
+from bench.cli import app, completion, defaults, main, output
+from bench.cli.entry import loaded
+from bench.models import DTYPE_BYTES, WEIGHTS
+from bench.published import ARCHETYPES, accelerators, catalogue
+from bench.records.columns import METRICS
+from bench.study import Deployment, Paths
+from bench.study.arrivals import GAPS
+from bench.study.last import last_study, remember_study
+from bench.study.trace_times import TraceUnit
+from bench.terminal import print_anything
+from tests.support.study import CONTENT, ROOT
+
+COMMANDS = {name: loaded(name) for name in typer.main.get_command(app).commands}
+EXAMPLES = [
+    (name, line)
+    for name, command in COMMANDS.items()
+    for line in re.findall(r"^\[dim\]\$\[/\] (.*)$", command.help, re.MULTILINE)
+]
+
+
+def test_every_command_has_two_examples():
+    assert {name: sum(each == name for each, _ in EXAMPLES) >= 2 for name in COMMANDS} == dict.fromkeys(COMMANDS, True)
+
+
+def test_every_command_gives_its_result_as_json():
+    without = {name for name, command in COMMANDS.items() if "json" not in {param.name for param in command.params}}
+    assert without <= {"export", "guard", "init"}  # what they make are files
+
+
+@pytest.mark.parametrize(("name", "line"), EXAMPLES, ids=[line for _, line in EXAMPLES])
+def test_every_example_is_understood(name, line):
+    program, command, *arguments = shlex.split(line.replace(r"\[", "[").partition(" | ")[0])
+    assert (program, command) == ("bench", name)
+    with COMMANDS[name].make_context(name, arguments):
+        pass  # the context parses and converts; it does not run the command
+
+
+@pytest.mark.parametrize("asked", ["-h", "--help"])
+def test_help_has_groups_and_exit_statuses(asked):
+    text = CliRunner().invoke(app, [asked], env={"COLUMNS": "200"}).output
+    for words in ("Plan and predict", "A study", "One stage", "The project itself", "130 after Ctrl-C"):
+        assert words in text
+    assert "<bool>" not in text
+
+
+def test_help_of_each_command_fits_80_columns():
+    for name in COMMANDS:
+        done = CliRunner().invoke(app, [name, "-h"], env={"COLUMNS": "80"})
+        assert done.exit_code == 0
+        assert max(map(len, done.output.splitlines())) <= 80, name
+        assert done.output.index("Examples:") < done.output.index("─ "), name  # of a panel of options
+        assert cleandoc(COMMANDS[name].help).split(":")[0].split(".")[0].replace("\n", " ")[:40] in done.output
+
+
+def test_help_imports_no_more_than_it_needs():
+    code = "import sys; from bench.cli import main; main(['--help']); print(sorted(sys.modules), file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    loaded = set(re.findall(r"'([\w.]+)'", done.stderr))
+    assert "typer" in loaded
+    assert not loaded & {"pydantic", "polars", "numpy", "scipy", "yaml", "requests", "snakemake", "altair"}
+    assert not {name for name in loaded if name.startswith(("bench.study", "bench.models", "bench.published"))}
+
+
+def test_plan_imports_no_more_than_it_needs():
+    code = (
+        "import sys; from bench.cli import main; main(['plan', '--model', 'gpt2']); print(sorted(sys.modules), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    loaded = set(re.findall(r"'([\w.]+)'", done.stderr))
+    assert "bench.models" in loaded
+    assert not loaded & {"polars", "numpy", "scipy", "requests", "altair", "rich", "bench.study"}
+
+
+def test_defaults_are_those_of_the_models():
+    fields = Deployment.model_fields
+    assert fields["gpu_memory_utilization"].default == defaults.GPU_MEMORY_UTILIZATION
+    assert fields["tensor_parallel"].default == defaults.TENSOR_PARALLEL
+    assert fields["max_num_seqs"].default == defaults.MAX_NUM_SEQS
+    assert set(get_args(defaults.Archetype)) == set(ARCHETYPES)
+    assert get_args(defaults.Arrival) == tuple(GAPS)
+    assert get_args(defaults.TraceUnit) == get_args(TraceUnit)
+    assert get_args(defaults.WeightDtype) == tuple(WEIGHTS)
+    assert get_args(defaults.KvDtype) == tuple(DTYPE_BYTES)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["pln"], "bench: No such command 'pln'. Did you mean 'plan'?"),
+        (
+            ["find", "--base-url", "http://s", "--model", "m", "--slo", "ttft_p95=1s", "--request-rate", "5"],
+            "bench: --request-rate takes no value; leave out 5.\nTry 'bench find --help'.\n",
+        ),
+        (
+            [
+                "find",
+                "--base-url",
+                "http://s",
+                "--model",
+                "m",
+                "--slo",
+                "ttft_p95=1s",
+                "--max-runs",
+                "5",
+                "--request-rate",
+                "5",
+            ],
+            "bench: --request-rate takes no value; leave out 5.\n",  # not the option before the first 5
+        ),
+        (["runs", "mine.yaml"], "bench: mine.yaml is not expected here. Name a study's file with --configfile"),
+        (["runs", "my study.yaml", "b"], "bench: my study.yaml is not expected here. Name a study's file with --configfile"),
+        (["plan", "--mdel", "gpt2"], "bench: No such option: --mdel. Did you mean --model?\nTry 'bench plan --help'.\n"),
+        (["plan", "--device", "h100"], "bench: --device: it is called --accelerator now: write --accelerator h100."),
+        (["plan", "--concurrency", "none"], "bench: --concurrency: 'none' is not a whole number of 1 or more."),
+        (["plan", "--dtype", "fp5"], "bench: --dtype: 'fp5' is not one of bfloat16, float16, float32, fp8, int8, int4."),
+        (["models", "--gpu-memory", "80Gi"], "bench: --gpu-memory 80Gi: a size is"),
+        (["size", "--usable-rps", "1"], "bench: Missing option '--peak-rps'."),
+        (["size", "--peak-rps", "0"], "bench: --peak-rps: '0' is not a number above 0."),
+        (["workload", "--arrival", "bursty"], "bench: --arrival: 'bursty' is not one of 'constant', 'poisson', 'gamma'."),
+    ],
+)
+def test_what_the_parser_refuses_is_status_2_and_names_what_to_do(capsys, arguments, message):
+    assert main(arguments) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_dtypes_may_be_written_short(capsys):
+    assert main(["plan", "--model", "gpt2", "--accelerator", "h100", "--dtype", "FP16", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["setting"]["dtype"] == "float16"
+
+
+def test_completion_knows_names(tmp_path, monkeypatch):
+    assert completion.models("") == list(catalogue())
+    assert completion.accelerators("") == list(accelerators())
+    assert completion.accelerators("h100") == ["h100", "h100-nvl"]
+    assert completion.metrics("") == list(METRICS)
+    assert {"latencies", "kv-saturation"} <= set(completion.figures(""))
+    monkeypatch.chdir(tmp_path)
+    assert completion.runs("") == completion.deployments("") == []
+    (tmp_path / "results/runs/a/short_1").mkdir(parents=True)
+    assert (completion.runs("a/"), completion.deployments("")) == (["a/short_1"], ["a"])
+
+
+def test_the_shell_gets_completions():
+    asked = {"_BENCH_COMPLETE": "complete_bash", "COMP_WORDS": "bench plan --accelerator h100", "COMP_CWORD": "3"}
+    done = CliRunner().invoke(app, [], env=asked, prog_name="bench")
+    assert done.output.split() == ["h100", "h100-nvl"]
+
+
+ROWS = [["model", "requests", "attention"], ["a-long-name", "1,000", "GQA"], ["b", "10", "MLA"]]
+
+
+def test_a_table_without_a_terminal_is_plain_and_whole(capsys):
+    output.print_table(ROWS, "<><")
+    assert capsys.readouterr().out == (
+        "model        requests  attention\na-long-name     1,000  GQA\nb                  10  MLA\n"
+    )
+
+
+def test_a_table_on_a_terminal_is_never_cut(capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "24")
+    output.print_table(ROWS, "<><")
+    printed = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
+    assert max(map(len, printed.splitlines())) <= 24
+    blocks = [block.split() for block in printed.split("\n\n")]
+    assert blocks == [
+        ["model", "requests", "a-long-name", "1,000", "b", "10"],
+        ["model", "attention", "a-long-name", "GQA", "b", "MLA"],
+    ]
+
+
+@pytest.mark.parametrize("arguments", [["models"], ["plan", "--model", "gpt2", "--accelerator", "h100"], ["-h"]])
+def test_no_colour_without_a_terminal(arguments):
+    done = subprocess.run([sys.executable, "-m", "bench.cli", *arguments], capture_output=True, text=True, cwd=ROOT)
+    assert done.stdout and "\x1b" not in done.stdout + done.stderr
+
+
+def test_the_study_measured_last_is_the_one_meant(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["runs"]) == 2
+    assert "config/config.yaml: no such file" in capsys.readouterr().err
+    assert last_study() is None
+    other = Path("mine.yaml")
+    other.write_text(yaml.safe_dump(CONTENT))
+    remember_study(other)
+    assert main(["runs"]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == f"Study: {other} (the study measured last here)"
+    assert main(["runs", "--json"]) == 0
+    printed = capsys.readouterr()
+    assert printed.err == f"Study: {other} (the study measured last here)\n"
+    assert len(json.loads(printed.out)) == 3
+    assert main(["runs", "--configfile", str(other)]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == f"Study: {other}"
+    remember_study(Path("gone.yaml"))
+    assert main(["discard", "*"]) == 2
+    assert "gone.yaml: no such file; it is the study measured last here (results/study.json)" in capsys.readouterr().err
+    Path(Paths.STUDY).write_text("[]")
+    assert main(["pack"]) == 2
+    assert "results/study.json: not readable. Name the study's file with --configfile" in capsys.readouterr().err
+
+
+# Terminals that are not UTF-8.
+
+C_LOCALE = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+
+
+def printed(encoding, *arguments):
+    """A command's status, and what it prints on a terminal, or into a pipe, of this encoding."""
+    streams = [io.TextIOWrapper(io.BytesIO(), encoding=encoding) for _ in "oe"]
+    with redirect_stdout(streams[0]), redirect_stderr(streams[1]):
+        status = main([str(each) for each in arguments])
+    for stream in streams:
+        stream.flush()
+    return status, *(stream.buffer.getvalue().decode(encoding) for stream in streams)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_is_printed_in_any_encoding(name):
+    for encoding in ("ascii", "latin-1"):
+        status, out, _ = printed(encoding, name, "--help")
+        assert status == 0 and "Usage:" in out
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252", "koi8-r"])
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        (["plan", "--model", "qwen3-8b", "--accelerator", "h100"], 0, "KV"),
+        (["models"], 0, "KV B/token"),
+        (["import", ROOT / "tests/data/imported/vllm/c4.json"], 0, "vLLM bench"),
+        (["size", "--usable-rps", "12", "--peak-rps", "120", "--accelerator", "h100"], 0, "nstances"),
+        (["plan", "--model", "\u2264\u65e5\udcff"], 2, "no such model"),
+        (["nothing\u2013of-this"], 2, "No such command"),
+    ],
+)
+def test_tables_and_messages_are_printed_in_any_encoding(arguments, status, said, encoding):
+    found, out, error = printed(encoding, *arguments)
+    assert (found, said in out + error) == (status, True)
+
+
+def test_what_an_encoding_lacks_has_a_plain_form(monkeypatch):
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", stream)
+    print_anything()
+    print("1 \u2013 2 \u2264 3 \u00d7 \u22124 \u2026 \u65e5")
+    stream.flush()
+    assert stream.buffer.getvalue() == b"1 - 2 <= 3 x -4 ... ?\n"
+
+
+def test_jobs_and_the_check_of_a_configuration_print_in_a_c_locale(tmp_path):
+    """What a workflow prints, what it keeps, and what another program says are UTF-8 where the locale is not."""
+    (tmp_path / "job.py").write_text(
+        "from bench.cluster.ask import slurm\n"
+        "from bench.workflow import announce_workflow, job\n"
+        "from pathlib import Path\n"
+        "announce_workflow(Path('none'))\n"
+        "print('\u2264 1')\n"
+        "with job('log.txt') as say:\n"
+        "    say(slurm(['printf', r'\\303\\227 2']))\n",
+        encoding="utf-8",
+    )
+    environment = {**os.environ, **C_LOCALE}
+    done = subprocess.run([sys.executable, "job.py"], cwd=tmp_path, env=environment, capture_output=True)
+    assert (done.stdout, b"x 2" in done.stderr, done.returncode) == (b"<= 1\n", True, 0)
+    assert "\u00d7 2" in (tmp_path / "log.txt").read_text(encoding="utf-8")
+    (tmp_path / "bad.yaml").write_text("\u65e5\u2264: [1\nb: 2\n", encoding="utf-8")
+    done = subprocess.run([sys.executable, "-m", "bench.study", "bad.yaml"], cwd=tmp_path, env=environment, capture_output=True)
+    assert done.returncode == 1 and b"bad.yaml" in done.stderr and b"Traceback" not in done.stderr

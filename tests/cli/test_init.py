@@ -1,0 +1,151 @@
+"""`bench init`, and the workflow as a module of somebody else's."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import get_args
+
+import pytest
+import yaml
+
+from bench.cli import main
+from bench.cli.commands.init import Template
+from bench.errors import BenchError
+from bench.study import TEMPLATES, Plan, begin, load_file
+from tests.support.forked import snakemake
+from tests.support.study import ROOT
+
+CONFIG = Path("config/config.yaml")
+FILES = {"Snakefile", "README.md", ".gitignore", "config/README.md", "config/config.yaml"} | {
+    f"profiles/{name}/config.yaml" for name in ("default", "slurm")
+}
+
+
+def files(folder):
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_each_template_is_a_study_in_a_folder_of_its_own(template, tmp_path, monkeypatch):
+    written, kept = begin(tmp_path / "new/study", template)
+    assert (set(written), kept) == (FILES, [])
+    assert files(tmp_path / "new/study") == FILES
+    monkeypatch.chdir(tmp_path / "new/study")  # the locks that it names are found without a clone
+    plan = Plan.of(load_file(CONFIG))
+    assert plan.digest == Plan.of(load_file(ROOT / TEMPLATES[template]), root=ROOT).digest
+    text = CONFIG.read_text()
+    assert "make figures" not in text and "config/studies" not in text
+
+
+def test_only_missing_files_are_written(tmp_path):
+    begin(tmp_path)
+    (tmp_path / "config/config.yaml").write_text("mine")
+    (tmp_path / "README.md").unlink()
+    (tmp_path / "results").mkdir()
+    written, kept = begin(tmp_path, "sizing")
+    assert (written, set(kept)) == (["README.md"], FILES - {"README.md"})
+    assert (tmp_path / "config/config.yaml").read_text() == "mine"
+
+
+def test_a_folder_with_something_else_is_refused(tmp_path):
+    (tmp_path / "thesis.tex").write_text("")
+    (tmp_path / "thesis.pdf").write_text("")
+    with pytest.raises(BenchError, match=r"is not empty: it has thesis\.pdf and 1 more\. Name a new or an empty folder\."):
+        begin(tmp_path)
+    with pytest.raises(BenchError, match=r"thesis\.tex is a file\. Name a new"):
+        begin(tmp_path / "thesis.tex")
+    with pytest.raises(BenchError, match=r"thesis\.tex/study: Not a directory\. Name a folder that can be written\."):
+        begin(tmp_path / "thesis.tex/study")
+    assert files(tmp_path) == {"thesis.tex", "thesis.pdf"}
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "Snakefile").write_text("rule all:\n    input: 'x'\n")
+    with pytest.raises(BenchError, match=r"Snakefile is the workflow of another project\."):
+        begin(other)
+
+
+def test_the_command_prints_what_it_wrote_and_what_is_next(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.chdir(tmp_path)
+    assert main(["init", "my study", "--template", "running-server"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert {line.removeprefix("wrote my study/") for line in lines if line.startswith("wrote")} == FILES
+    assert lines[-2] == "  cd 'my study'"
+    assert lines[-1].endswith("/bin/snakemake --cores 1 results/figures/all")  # a path, as it is not on PATH
+    assert main(["init", "my study"]) == 0
+    assert "kept  my study/config/config.yaml" in capsys.readouterr().out
+    monkeypatch.setattr("sys.prefix", "/cache/uv/archive-v0/x")  # where uvx runs it
+    assert main(["init", "my study"]) == 0
+    assert " uvx --from " in capsys.readouterr().out.splitlines()[-1]
+    assert set(get_args(Template)) == set(TEMPLATES)
+
+
+def test_a_study_in_a_folder_of_its_own_is_remembered(tmp_path):
+    """Also one that `--configfile` names."""
+    begin(tmp_path)
+    study = tmp_path / "results/study.json"
+    for arguments, file in (((), "config/config.yaml"), (("--configfile", "other.yaml", "--"), "other.yaml")):
+        (tmp_path / "other.yaml").write_text((tmp_path / CONFIG).read_text().replace("tiny-mqa", "mine"))
+        target = f"results/checkpoints/{'mine' if arguments else 'tiny-mqa'}/checkpoint.json"
+        done = snakemake("--cores", "1", *arguments, target, folder=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert json.loads(study.read_text()) == {"file": file}
+
+
+CALLER = """
+configfile: "studies.yaml"
+
+onstart:
+    shell("touch started")
+
+module saturate:
+    snakefile: "{root}/workflow/Snakefile"
+    config: config["llm"]
+
+use rule * from saturate
+"""
+
+
+def test_the_workflow_is_a_module_of_another_one(tmp_path):
+    study = yaml.safe_load((ROOT / "config/studies/quick.yaml").read_text())
+    study["workloads"]["chat"]["num_requests"] = 20
+    (tmp_path / "studies.yaml").write_text(yaml.safe_dump({"llm": study, "other": 1}))
+    (tmp_path / "Snakefile").write_text(CALLER.format(root=ROOT))
+    assert "deployment=tiny-mqa, session=1" in snakemake("--cores", "1", "-n", folder=tmp_path).stdout
+    done = snakemake("--cores", "1", "results/checkpoints/tiny-mqa/checkpoint.json", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "started").exists()
+    assert (tmp_path / "results/checkpoints/tiny-mqa/checkpoint.json").exists()
+
+
+READER = """
+from pathlib import Path
+from snakemake.api import SnakemakeApi
+from snakemake.exceptions import WorkflowError
+from snakemake.settings.types import ConfigSettings, ResourceSettings
+
+with SnakemakeApi() as api:
+    config = ConfigSettings(configfiles=[Path("study.yaml")])
+    workflow = api.workflow(ResourceSettings(cores=1), config_settings=config, snakefile=Path({snakefile!r}))
+    try:
+        workflow.list_rules()
+    except WorkflowError as error:
+        print("refused:", error)
+"""
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"study": {"title": "t"}}, "study.yaml: study.ladders is missing, and so is tune"),
+        ({"packed": True}, "the pack lacks 7 of its 7 runs, such as tiny-mqa/"),
+    ],
+)
+def test_a_study_that_is_refused_ends_no_program_that_reads_the_workflow(tmp_path, change, said):
+    study = yaml.safe_load((ROOT / "config/studies/quick.yaml").read_text())
+    (tmp_path / "study.yaml").write_text(yaml.safe_dump(study | change))
+    code = READER.format(snakefile=str(ROOT / "Snakefile"))
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "refused: " in done.stdout and said in done.stdout

@@ -1,0 +1,232 @@
+"""Answers that are kept on request: what is recorded, and how many of two deployments' are the same."""
+
+import json
+from dataclasses import replace
+
+import polars as pl
+import pytest
+
+from bench.analyse.comparisons import read_comparisons, sides
+from bench.analysis import compare
+from bench.errors import BenchError
+from bench.figures.registry import load_figure
+from bench.figures.selection import figures_of
+from bench.load.client import Load, run_load
+from bench.load.payload import Payloads
+from bench.load.schedule import PlannedRequest
+from bench.load.target import Target
+from bench.prompts.own import prompt_digest
+from bench.records.columns import schema_of
+from bench.records.request import KEPT, read_requests, write_requests
+from bench.study import load_workload
+from bench.words.identical import same_answers
+from tests.support.answers import study
+from tests.support.command import bench
+from tests.support.compare import TOKENS, runs
+from tests.support.fake_server import fake_server
+
+LEVEL = {4: [100.0]}
+
+
+@pytest.fixture
+def texts(tmp_path):
+    file = tmp_path / "texts.jsonl"
+    file.write_text("".join(json.dumps({"prompt": f"Prompt number {i}."}) + "\n" for i in range(5)))
+    return str(file)
+
+
+def load_of(file, **more):
+    return load_workload({"arrival": "burst", "prompts": file, "output_tokens": 3, "endpoint": "chat", **more}, source="t")
+
+
+def sent(server, workload, model="m", seed="s"):
+    return run_load(Target(server.base_url, model), Load(workload, 5, seed)).records
+
+
+def test_answers_and_their_prompts_are_kept_on_request_without_reasoning(texts, tmp_path):
+    with fake_server(reasons=True) as server:
+        kept = sent(server, load_of(texts, keep_answers=True, cache="as_is"))
+        bare = sent(server, load_of(texts))
+    assert {each.answer for each in kept} == {" t1 t2"}  # of three chunks the first is a thought
+    lines = {each.prompt_place: each.prompt_digest for each in kept}
+    assert lines == {f"line {i + 1}": prompt_digest(f"Prompt number {i}.") for i in range(5)}
+    assert len({each.request_digest for each in kept}) == 5
+    assert {getattr(each, name) for each in bare for name in KEPT} == {None}
+    write_requests([*kept, *bare], tmp_path / "requests.jsonl")
+    written = [json.loads(line).keys() for line in (tmp_path / "requests.jsonl").read_text().splitlines()]
+    assert [set(KEPT) <= keys for keys in written] == [True] * 5 + [False] * 5
+    assert not any(keys & set(KEPT) for keys in written[5:])
+    assert read_requests(tmp_path / "requests.jsonl") == [*kept, *bare]
+
+
+def test_a_whole_answer_is_kept_too(texts):
+    with fake_server() as server:
+        workload = load_of(texts, keep_answers=True, stream=False, endpoint="completions")
+        assert {each.answer for each in sent(server, workload)} == {"all of it"}
+
+
+@pytest.mark.parametrize(("cache", "same"), [("as_is", 5), ("unique", 0), ("natural", 0)])
+def test_requests_of_two_runs_are_the_same_without_letters(texts, cache, same):
+    with fake_server() as server:
+        workload = load_of(texts, keep_answers=True, cache=cache)
+        one, other = (sent(server, workload, model, seed) for model, seed in (("m", "here"), ("another", "there")))
+        assert len({x.request_digest for x in one} & {x.request_digest for x in other}) == same
+        assert {x.prompt_digest for x in one} == {x.prompt_digest for x in other}
+
+
+def test_prompts_as_they_are_stand_in_the_body_as_in_the_file(texts):
+    payloads = Payloads(Target("http://h", "m"), load_of(texts, cache="as_is"), seed="s", schedule_seed="s", vocabulary=500)
+    body = json.loads(payloads.of(PlannedRequest(0, 0, None, 8)).split(b"\r\n\r\n")[1])
+    assert body["messages"][0]["content"].startswith("Prompt number ")
+
+
+def test_a_later_turn_with_the_server_s_own_answers_is_another_request_where_they_differ(tmp_path):
+    asked = [{"role": "user", "content": text} for text in ("a", "b")]
+    (tmp_path / "chats.jsonl").write_text(json.dumps({"messages": [asked[0], {"role": "assistant", "content": "x"}, asked[1]]}))
+    chats = load_of(
+        str(tmp_path / "chats.jsonl"), keep_answers=True, cache="as_is", turns={"count": 2}, arrival="closed", num_requests=1
+    )
+    found = []
+    for reasons in (False, True):  # " t0 t1 t2" and " t1 t2"
+        with fake_server(reasons=reasons) as server:
+            found.append([each.request_digest for each in run_load(Target(server.base_url, "m"), Load(chats, 1, "s")).records])
+    (first, second), (first_too, second_too) = found
+    assert first == first_too
+    assert second != second_too
+    assert None not in (first, second)
+
+
+def test_what_cannot_be_kept_is_refused():
+    with pytest.raises(BenchError, match="which are no texts; remove keep_answers"):
+        load_workload({"arrival": "burst", "endpoint": "embeddings", "prompt_tokens": 4, "keep_answers": True}, source="t")
+    with pytest.raises(BenchError, match="cache as_is does not go with random prompts"):
+        load_workload({"arrival": "burst", "prompt_tokens": 4, "output_tokens": 4, "cache": "as_is"}, source="t")
+
+
+def kept(texts, start=0):
+    """The answers of a run, one to each request."""
+    return [
+        {"answer": text, "request_digest": f"q{i}", "prompt_place": f"line {i}", "prompt_digest": f"p{i}"}
+        for i, text in enumerate(texts, start)
+    ]
+
+
+def answers(summary, ours, theirs, **candidate):
+    """What is said of two runs that kept these answers. Args: candidate: what its runs have otherwise."""
+    base = runs(summary, LEVEL, kept_answers=ours)
+    found = compare(base, runs(summary, LEVEL, **{"kept_answers": theirs, **candidate}), [TOKENS])
+    return found, [same_answers(found, row) for row in found.answers.iter_rows(named=True)]
+
+
+def test_the_share_and_where_answers_part_by_hand(summary):
+    """Of four, two are the same; one differs after `one `, in its second word of three, the other at once."""
+    ours = kept(["same", "", "one two six", "abc"])
+    found, (said,) = answers(summary, ours, kept(["same", "", "one ten six", "xyz"]))
+    row = found.answers.row(0, named=True)
+    assert (row["answers"], row["prompts"], row["identical"], row["share"]) == (4, 4, 2, 0.5)
+    assert (row["low"], row["high"]) == pytest.approx((0.0676, 0.9324), abs=1e-4)  # Clopper and Pearson, 2 of 4
+    assert (row["agree_characters"], row["agree_words"]) == (2.5, 0.5)
+    assert row["agree_share"] == pytest.approx((5 / 11 + 0) / 2)
+    assert said == (
+        "short at 4: identical answers: 2 of 4 (50 %, between 7 and 93 % at 95 % confidence); in the median the others agree in "
+        "their first 2 characters (0 words, 23 % of the answer)"
+    )
+
+
+def test_answers_are_paired_by_what_was_asked_and_not_by_their_place(summary):
+    ours = kept(["a", "b", "c"])
+    _, (said,) = answers(summary, ours, [*reversed(ours)][:2])
+    assert said.startswith("short at 4: identical answers: 2 of 2 (100 %, between 16 and 100 %")
+
+
+def test_a_request_that_is_repeated_counts_once(summary):
+    """Answers to one request are alike: ten copies of one prompt are one trial, not ten."""
+    ours = [each for _ in range(10) for each in kept(["a"])]
+    found, (said,) = answers(summary, ours, ours)
+    assert "identical answers: 10 of 10 to 1 distinct request" in said
+    assert found.answers["low"][0] == pytest.approx(0.025)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "candidate", "said"),
+    [
+        (None, {}, "is not known: the candidate's were not kept (keep_answers)"),
+        (kept(["a"], start=7), {}, "is not known: no request is the same on both sides"),
+        ([], {}, "is not known: no request is the same on both sides"),
+        (kept(["a"]), {"body": '{"temperature": 0.7}'}, "is not known: requests do not all ask for temperature 0"),
+        (kept(["a"]), {"requests_omit": "ignore_eos, temperature"}, "is not known: requests do not all ask for temperature 0"),
+        (kept(["a"]), {"body": '{"temperature": 0, "top_p": 0.5}'}, "identical answers: 1 of 1 ("),
+        (kept(["a"]), {"valid": False}, "identical answers: 1 of 1 ("),  # a late client changes no answer
+    ],
+)
+def test_what_is_not_known_says_why(summary, theirs, candidate, said):
+    _, (line,) = answers(summary, kept(["a"]), theirs, **candidate)
+    assert said in line
+
+
+def test_the_figure_has_shares_of_answers_over_throughput(summary):
+    """Of four answers b changes two, and it solves one task of four where the baseline solves three; an invalid run has no speed."""
+    rows = [
+        {**summary, "deployment": name, "run": f"r{level}", "workload": "w", "family": "w", "level": float(level), "keep_answers": True,
+         "kept_answers": kept(texts), "throughput_tokens_per_s": speed * level, "in_flight_peak": 1 if late else level}
+        for name, texts, speed in (("a", "wxyz", 100.0), ("b", "wxab", 150.0)) for level, late in ((1, False), (4, False), (8, True))
+    ]  # fmt: skip
+    results = study(rows, baseline="a")
+    grades = [
+        {**run, "task": f"t/{i}", "answers": 1, "right": int(i < (3 if run["deployment"] == "a" else 1))}
+        for run in results.runs.select("deployment", "run", "digest").to_dicts() for i in range(4)
+    ]  # fmt: skip
+    valid = results.runs.with_columns(valid=pl.col("level") < 8)
+    graded = replace(results, runs=valid, grades=pl.DataFrame(grades, schema=schema_of("grades")))
+    assert "answers" in figures_of(results.runs.to_dicts())
+    assert "answers" not in figures_of(results.runs.with_columns(keep_answers=None).to_dicts())
+    panels = load_figure("answers").draw(graded).to_dict()["hconcat"]
+    assert [panel["layer"][1]["encoding"]["y"]["title"] for panel in panels] == [
+        "share of answers identical to the baseline's", "tasks solved (pass@1)"
+    ]  # fmt: skip
+    sets = load_figure("answers").draw(graded).to_dict()["datasets"].values()
+    drawn = sorted((row["curve"], row["level"], row["throughput_tokens_per_s"], row["share"]) for rows in sets for row in rows)
+    assert drawn == [
+        ("a", 1, 100, 0.75), ("a", 4, 400, 0.75), ("b", 1, 150, 0.25), ("b", 1, 150, 0.5), ("b", 4, 600, 0.25), ("b", 4, 600, 0.5)
+    ]  # fmt: skip
+    ungraded = load_figure("answers").draw(replace(graded, grades=None)).to_dict()
+    assert {row["curve"] for rows in ungraded["datasets"].values() for row in rows} == {"b"}
+
+
+def test_nothing_is_said_where_nobody_keeps_answers(summary):
+    found, said = answers(summary, None, None)
+    assert said == []
+    assert found.answers.is_empty()
+
+
+def test_they_are_written_with_the_comparison_and_read_again(summary):
+    found, _ = answers(summary, kept(["a", "b"]), kept(["a", "c"]))
+    again = read_comparisons(found.effects, json.loads(json.dumps(sides({"a": found}))))["a"]
+    assert again.answers.equals(found.answers)
+
+
+def test_from_a_running_server_to_the_comparison(texts, tmp_path):
+    """As a user does it: two runs of `bench workload`, parsed, and compared."""
+    with fake_server() as server:
+        for name in ("one", "two"):
+            options = ["--base-url", server.base_url, "--model", name, "--output-dir", tmp_path / name, "--num-requests", 5]
+            done = bench("workload", *options, "--prompts", texts, "--output-length", 3, "--keep-answers")
+            assert done.returncode == 0, done.stderr
+            done = bench("parse", tmp_path / name)
+            assert done.returncode == 0, done.stderr
+    table = pl.read_parquet(tmp_path / "one" / "requests.parquet")
+    assert set(table["answer"]) == {" t0 t1 t2"}
+    assert set(table["prompt_place"]) == {f"line {i + 1}" for i in range(5)}
+    done = bench("compare", tmp_path / "one", tmp_path / "two")
+    assert "identical answers: 5 of 5 (100 %, between 48 and 100 % at 95 % confidence)" in done.stdout, done.stderr
+    (row,) = json.loads(bench("compare", tmp_path / "one", tmp_path / "two", "--json").stdout)["answers"]
+    assert (row["identical"], row["unknown"]) == (5, None)
+
+
+def test_a_run_that_keeps_nothing_has_no_columns_of_it(texts, tmp_path):
+    with fake_server() as server:
+        options = ["--base-url", server.base_url, "--model", "m", "--output-dir", tmp_path, "--num-requests", 5]
+        bench("workload", *options, "--prompts", texts, "--output-length", 3)
+    bench("parse", tmp_path)
+    assert not {*KEPT} & {*pl.read_parquet(tmp_path / "requests.parquet").columns}
+    assert "kept_answers" not in json.loads((tmp_path / "summary.json").read_text())

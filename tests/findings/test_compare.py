@@ -1,0 +1,460 @@
+"""Two sets of runs against each other: by hand, with planted effects, and as a user runs it."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+import pytest
+from scipy import stats
+from scipy.stats import fisher_exact
+
+from bench.analysis import (
+    Noise,
+    blind,
+    compare,
+    compare_with_baseline,
+    regressions,
+    sessions_for,
+    unseen,
+    visible,
+    with_replicas,
+)
+from bench.analysis.blocks import ASSUMED_SPREAD, critical, fit, judge
+from bench.analysis.effects import effects
+from bench.analysis.failures import failures
+from bench.errors import BenchError
+from bench.figures import figures_of
+from bench.study import Plan, load_config
+from bench.words.comparison import difference_text, sentences, size_text, sure_sentences
+from tests.support import records
+from tests.support.compare import TOKENS, Study, any_verdict, delayed, draw, failing, halved, planted, rate, runs, worse
+
+
+def differences(found):
+    """What differs besides, in words."""
+    return [difference_text(each) for each in found.differences]
+
+
+def only(frame, **where):
+    return frame.filter(**where).row(0, named=True)
+
+
+def in_sessions(summary, levels, ratios, noise=0.01, *, speed=0.0, seed=0, **more):
+    """A baseline and a candidate in len(`speed`) sessions; `ratios` by level; each session pair is off by its `speed`."""
+    dice = np.random.default_rng(seed)
+    sides = []
+    for factors in (dict.fromkeys(levels, 1.0), ratios):
+        frames = []
+        for i, off in enumerate(np.atleast_1d(speed), 1):
+            side = 1.0 if factors is not ratios else math.exp(off)
+            values = {
+                level: [10 * level * factors[level] * side * math.exp(noise * dice.standard_normal()) for _ in range(2)]
+                for level in levels
+            }
+            frames.append(runs(summary, values, **more).with_columns(session=i))
+        sides.append(pl.concat(frames))
+    return sides
+
+
+def test_effects_and_errors_of_sessions_by_hand():
+    # Three levels in four sessions. Least squares of level + session; the mean's variance from the sessions' means alone.
+    cells = np.array([[0.1, 0.2, 0.3], [0.0, 0.2, 0.1], [0.2, 0.1, 0.3], [0.1, 0.1, 0.2]])
+    found = fit(cells, np.full(3, 4.0), repeats=1, noise=(0.0, 0.0), spread=0.1)
+    assert found.effects == pytest.approx(cells.mean(axis=0))
+    means = cells.mean(axis=1)
+    left = cells - cells.mean(axis=0) - means[:, None] + cells.mean()
+    within = (left**2).sum() / 6
+    estimate, error, freedom = judge(found, np.array([[1 / 3, 1 / 3, 1 / 3], [1, 0, 0], [-1, 0, 1]]))
+    assert estimate == pytest.approx([cells.mean(), 0.1, 0.125])
+    of_mean = means.var(ddof=1) / 4
+    # A level whose own variance is larger than that of all counts by its own.
+    excess = np.maximum(1, (left**2).sum(axis=0) / 3 * 3 / 2 / within)
+    assert excess.max() > 1
+    one, two = of_mean, (excess[0] - excess.sum() / 9) * within / 4
+    assert error**2 == pytest.approx([of_mean, one + two, (excess[0] + excess[2]) * within / 4])
+    assert freedom[[0, 2]] == pytest.approx([3, 6])
+    assert freedom[1] == pytest.approx((one + two) ** 2 / (one**2 / 3 + two**2 / 6))
+
+
+def test_a_missing_cell_does_not_shift_the_others():
+    cells = np.add.outer([0.0, 0.1, -0.2, 0.05], [0.3, 0.1, -0.1])
+    cells[1, 2] = np.nan
+    counts = np.isfinite(cells).sum(axis=0).astype(float)
+    found = fit(cells, counts, repeats=1, noise=(0.0, 0.0), spread=0.1)
+    assert found.effects - found.effects[0] == pytest.approx([0, -0.2, -0.4])
+
+
+def test_what_a_session_shares_does_not_touch_a_trend():
+    dice = np.random.default_rng(0)
+    cells = 0.02 * dice.standard_normal((5, 6))
+    trend = np.array([[-5, -3, -1, 1, 3, 5]]) / 70
+    moved = cells + dice.standard_normal(5)[:, None]
+    told = [judge(fit(x, np.full(6, 5.0), repeats=1, noise=(0.0, 0.0), spread=0.1), trend) for x in (cells, moved)]
+    assert told[0][0] == pytest.approx(told[1][0])
+    assert told[0][1] == pytest.approx(told[1][1])
+
+
+def test_one_session_by_hand(summary):
+    """What sessions differ by is assumed: its variance is in the interval of a level, and not in that of a trend."""
+    before, after = {1: [10, 10], 2: [20, 20], 4: [40, 40]}, {1: [9.0, 9.9], 2: [18.0, 19.8], 4: [36.0, 39.6]}
+    found = compare(runs(summary, before), runs(summary, after), [TOKENS])
+    row, level = only(found.overall), only(found.configurations, level=2.0)
+    assert (row["levels"], row["pairs"], row["sessions"], row["verdict"]) == (3, 6, 1, "no evidence")
+    assert row["ratio"] == pytest.approx(math.sqrt(0.9 * 0.99))
+    assert row["spread"] == pytest.approx(ASSUMED_SPREAD) and row["spread_assumed"]
+    width = math.log(row["high"] / row["low"]) / 2
+    assert width > 1.96 * ASSUMED_SPREAD
+    assert math.log(level["high"] / level["low"]) / 2 > width
+    assert only(found.trends)["ratio"] == pytest.approx(1)
+
+
+def test_less_is_better_of_a_latency(summary):
+    before, after = {1: [1.0], 2: [2.0], 4: [4.0], 8: [8.0]}, {1: [0.5], 2: [1.02], 4: [2.0], 8: [4.1]}
+    latencies = [runs(summary, values, metric="ttft_p50_s") for values in (before, after)]
+    assert only(compare(*latencies, ["ttft_p50_s"]).overall)["verdict"] == "better"
+    assert only(compare(*latencies[::-1], ["ttft_p50_s"]).overall)["verdict"] == "worse"
+
+
+def test_a_set_against_itself_shows_nothing(summary):
+    same = runs(summary, {1: [10, 11], 2: [20, 23], 4: [40, 44], 8: [80, 81]})
+    found = compare(same, same)
+    assert only(found.overall, metric=TOKENS)["ratio"] == 1
+    assert set(found.effects["verdict"]) == {"no evidence"}
+    assert found.alone.is_empty() and not found.differences and found.failures.is_empty() and found.uncompared.is_empty()
+    assert (found.overall["metric"].to_list(), found.absent) == ([TOKENS], [])
+
+
+def test_a_single_pair_has_no_interval_and_a_single_level_that_of_its_repeats(summary):
+    one = compare(runs(summary, {4: [10]}), runs(summary, {4: [5]}), [TOKENS])
+    row = only(one.overall)
+    assert (row["ratio"], row["low"], row["could_see"], row["verdict"]) == (pytest.approx(0.5), None, None, "no evidence")
+    three = compare(runs(summary, {4: [10, 10, 10]}), runs(summary, {4: [5, 5.1, 4.9]}), [TOKENS])
+    row = only(three.overall)
+    assert (row["levels"], row["pairs"], row["verdict"]) == (1, 3, "worse")
+
+
+def test_invalid_runs_are_kept_out_and_what_has_no_counterpart_is_told(summary):
+    ours, theirs = runs(summary, {1: [10, 10], 2: [20], 8: [80]}), runs(summary, {1: [9, 9], 2: [18], 4: [40]})
+    bad = (pl.col("level") == 1) & (pl.col("repeat") == 2)
+    found = compare(ours, theirs.with_columns(valid=~bad), [TOKENS])
+    assert (found.runs, found.invalid, found.matched) == ((4, 4), (0, 1), 2)
+    assert found.alone.select("side", "level", "repeat").sort("side", "level").rows() == [
+        ("baseline", 1, 2), ("baseline", 8, 1), ("candidate", 4, 1)]  # fmt: skip
+
+
+def test_runs_without_a_repeat_of_their_own_are_repeats_in_their_order(summary):
+    """`bench workload` calls each run the first."""
+    ours, theirs = (runs(summary, {4: values}).with_columns(repeat=1) for values in ([10, 20, 30], [11, 22, 33, 44]))
+    found = compare(ours, theirs, [TOKENS])
+    assert found.pairs["log_ratio"].to_list() == pytest.approx([math.log(1.1)] * 3)
+    assert found.alone["side"].to_list() == ["candidate"]
+
+
+def test_lengths_loads_and_kinds_of_load_are_never_mixed(summary):
+    ours = runs(summary, {1: [10], 2: [20]}, workload="long-p128")
+    assert compare(ours, runs(summary, {1: [9], 2: [18]}, workload="long-p256"), [TOKENS]).matched == 0
+    assert compare(ours, ours.with_columns(axis=pl.lit("request_rate")), [TOKENS]).matched == 0
+    both = pl.concat([ours, ours.with_columns(axis=pl.lit("request_rate"))])
+    assert compare(both, both, [TOKENS]).overall["levels"].to_list() == [4]
+
+
+def test_deployments_are_matched_by_name_unless_each_side_has_one(summary):
+    a, b, c = (runs(summary, {1: [x], 2: [x]}, deployment=name) for name, x in (("a", 10.0), ("b", 20.0), ("c", 30.0)))
+    assert compare(a, b, [TOKENS]).overall["ratio"].to_list() == pytest.approx([2])
+    several = compare(pl.concat([a, b]), pl.concat([b, c]), [TOKENS])
+    assert several.overall["ratio"].to_list() == pytest.approx([1])
+    assert several.alone.select("side", "deployment").unique().sort("side").rows() == [("baseline", "a"), ("candidate", "c")]
+    with pytest.raises(BenchError, match=r"the baseline has the deployments a, b, the candidate c: none in common\. Name"):
+        compare(pl.concat([a, b]), c)
+
+
+def test_a_study_compares_each_deployment_that_shares_a_load(summary):
+    a, b = runs(summary, {1: [10], 2: [20]}), runs(summary, {2: [22], 3: [30]}, deployment="b")
+    c = runs(summary, {9: [1]}, deployment="c")
+    study = pl.concat([a, b, c]).with_columns(baseline=pl.col("deployment") == "a")
+    found = compare_with_baseline(study, [TOKENS])
+    assert list(found) == ["b"]
+    assert (found["b"].matched, found["b"].overall["ratio"].to_list()) == (1, pytest.approx([1.1]))
+    assert compare_with_baseline(study.with_columns(baseline=False)) == {}
+
+
+def test_runs_of_a_session_are_paired_with_those_of_the_same_session(summary):
+    ours = pl.concat([runs(summary, {4: [10.0]}).with_columns(session=i) for i in (1, 2)])
+    theirs = pl.concat([runs(summary, {4: [20.0 * i]}).with_columns(session=i) for i in (1, 2, 3)])
+    found = compare(ours, theirs, [TOKENS])
+    assert found.pairs.sort("session")["log_ratio"].to_list() == pytest.approx([math.log(2), math.log(4)])
+    assert found.alone.select("side", "session").rows() == [("candidate", 3)]
+
+
+# Faults of before, as tests.
+
+LADDER = (2, 4, 6, 8, 12, 16)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_setting_that_halves_throughput_from_twelve_on_is_found(summary, seed):
+    """As `few-seqs` in `engines-small`: one session, six levels, two repeats. The levels' mean ± t over levels had no evidence."""
+    ratios = {level: 0.52 if level >= 12 else 1.0 for level in LADDER}
+    found = compare(*in_sessions(summary, LADDER, ratios, 0.03, speed=[0.05], seed=seed), [TOKENS])
+    row = only(found.overall)
+    assert row["verdict"] == "worse at some loads"
+    told = dict(found.configurations.select("level", "verdict").iter_rows())
+    assert told == {2: "no evidence", 4: "no evidence", 6: "no evidence", 8: "no evidence", 12: "worse", 16: "worse"}
+    assert only(found.regions, region="high loads")["verdict"] == "worse"
+    assert only(found.trends)["verdict"] == "worse as load grows"
+    (text,) = sentences(found)
+    assert "from 12 in flight on −4" in text and "grows with the load" in text
+    assert "elsewhere no difference seen" in text
+    assert not regressions(found.effects, 5).is_empty()
+
+
+@pytest.mark.parametrize("valid", [True, False])  # failed requests made a run invalid once
+def test_a_candidate_that_fails_half_of_its_requests_is_worse_and_never_better(summary, valid):
+    levels = (4, 8, 16, 32)
+    ours, theirs = (
+        failing(summary, levels, share, valid=valid, factor=x) for share, x in (({}, 1.0), ({16: 0.5, 32: 0.5}, 1.064))
+    )
+    found = compare(ours, theirs, [TOKENS])
+    assert found.failures.select("level", "verdict", "alike").rows() == [(16, "worse", False), (32, "worse", False)]
+    assert "better" not in set(found.effects["verdict"])
+    assert set(found.configurations["level"]) == {4, 8}
+    assert unseen(found).is_empty()  # what is surely worse there is seen
+    assert compare(theirs, ours, [TOKENS]).failures["verdict"].to_list() == ["better", "better"]
+
+
+def test_one_run_that_crashed_is_one_event_and_not_sixty_four(summary):
+    ours = failing(summary, (4, 8), {})
+    crashed = (pl.col("level") == 8) & (pl.col("repeat") == 2)
+    theirs = ours.with_columns(failed=pl.when(crashed).then(64).otherwise(0))
+    row = only(failures(ours, theirs))
+    assert (row["failed"], row["requests"], row["verdict"], row["alike"]) == (64, 128, "no evidence", False)
+
+
+def test_failures_that_both_have_are_named_and_their_runs_compared(summary):
+    ours, theirs = failing(summary, (4, 8), {8: 0.25}), failing(summary, (4, 8), {8: 0.25})
+    found = compare(ours, theirs, [TOKENS])
+    assert found.failures.select("level", "verdict", "alike").rows() == [(8, "no evidence", True)]
+    assert set(found.configurations["level"]) == {4, 8}
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [(0, 5), (3, 20), (10, 4)])
+def test_the_failures_p_is_fishers(summary, ours, theirs):
+    sides = [failing(summary, (4,), {4: count / 64}).head(1) for count in (ours, theirs)]
+    more, fewer = max(ours, theirs), min(ours, theirs)
+    expected = fisher_exact([[more, 64 - more], [fewer, 64 - fewer]], alternative="greater").pvalue
+    assert only(failures(*sides))["p"] == pytest.approx(expected)
+
+
+# Sessions.
+
+
+def test_sessions_show_what_one_session_cannot(summary):
+    speed = [0.03, -0.02, 0.01, -0.03, 0.02, 0.0]
+    levels, ratios = (1, 2, 4, 8), dict.fromkeys((1, 2, 4, 8), 0.9)
+    sides = in_sessions(summary, levels, ratios, speed=speed)
+    found = only(compare(*sides, [TOKENS]).overall)
+    assert (found["sessions"], found["verdict"], found["spread_assumed"]) == (6, "worse", False)
+    assert found["spread"] == pytest.approx(np.std(speed, ddof=1), rel=0.3)
+    alone = only(compare(*(side.filter(session=1) for side in sides), [TOKENS]).overall)
+    assert (alone["verdict"], alone["spread_assumed"]) == ("no evidence", True)
+
+
+def test_replicas_of_the_baseline_tell_how_far_sessions_differ(summary):
+    levels = (1, 2, 4, 8)
+
+    def measured(name, factor, **marks):
+        values = {level: [10 * level * factor * (1 + 0.001 * level)] for level in levels}
+        return runs(summary, values, deployment=name).with_columns(**{key: pl.lit(value) for key, value in marks.items()})
+
+    again = [measured(f"again{i}", factor, replica=True) for i, factor in enumerate((0.6, 1.4, 0.8))]
+    study = pl.concat([measured("a", 1.0, baseline=True), *again, measured("far", 0.5)])
+    found = compare_with_baseline(study, [TOKENS])
+    assert {name: only(one.overall)["verdict"] for name, one in found.items()} == dict.fromkeys(found, "no evidence")
+    logs = np.log([1.0, 0.6, 1.4, 0.8])
+    row = only(found["far"].overall)
+    assert (row["spread"], row["spread_assumed"]) == (pytest.approx(2**0.5 * logs.std(ddof=1), rel=1e-3), True)
+    alone = compare_with_baseline(study.with_columns(replica=pl.lit(False)), [TOKENS])
+    assert only(alone["far"].overall)["verdict"] == "worse"
+
+
+def test_few_replicas_never_narrow_the_assumption(summary):
+    values = {level: [10.0 * level] for level in (1, 2, 4, 8)}
+    same = compare(runs(summary, values), runs(summary, values), [TOKENS])
+    assert only(with_replicas(same, [same]).overall)["spread"] == pytest.approx(ASSUMED_SPREAD)
+
+
+@pytest.mark.parametrize(
+    ("factors", "spread"),
+    [
+        ((1.01, 0.99), ASSUMED_SPREAD),  # three sessions cannot tell that they differ by less than is assumed
+        ((1.5, 0.8), 2**0.5 * np.std(np.log([1, 1.5, 0.8]), ddof=1)),  # and can that they differ by more
+        ((1.1, 0.95, 1.05), 2**0.5 * np.std(np.log([1, 1.1, 0.95, 1.05]), ddof=1)),  # four can tell either
+    ],
+)
+def test_the_spread_that_replicas_show_by_hand(summary, factors, spread):
+    levels = (1, 2, 4, 8)
+    base, other = (runs(summary, {level: [10.0 * level * x] for level in levels}) for x in (1.0, 2.0))
+    again = [compare(base, runs(summary, {level: [10.0 * level * x] for level in levels}), [TOKENS]) for x in factors]
+    row = only(with_replicas(compare(base, other, [TOKENS]), again).overall)
+    assert (row["spread"], row["spread_assumed"]) == (pytest.approx(spread), True)
+    # Student's t of the sessions that tell it, where they do: its interval is wider than a normal one's.
+    log = math.log(row["high"] / row["ratio"]) / math.sqrt(spread**2 + 2 * 0.005**2 / 4)
+    freedom = 3 if len(factors) == 3 else math.inf
+    assert log == pytest.approx(stats.t.ppf((1 + row["confidence"]) / 2, freedom), rel=0.01)
+
+
+def test_replicas_have_no_verdict_not_even_on_failures(summary):
+    ours, theirs = failing(summary, (4, 8), {}), failing(summary, (4, 8), {8: 0.5}).with_columns(deployment=pl.lit("again"))
+    study = pl.concat([ours.with_columns(baseline=True, replica=False), theirs.with_columns(baseline=False, replica=True)])
+    found = compare_with_baseline(study, [TOKENS])["again"]
+    assert found.failures["verdict"].to_list() == ["no evidence"]
+    assert set(found.effects["verdict"]) == set(found.overall["pooled"]) == {"no evidence"}
+    assert set(sentences(found)) == {"the same deployment in another session"}
+    assert sure_sentences(found) == []
+
+
+def test_pairs_stand_in_the_study_s_order_with_rising_levels(summary):
+    chat, code = (runs(summary, {8: [10.0, 11.0], 2: [5.0]}, workload=name) for name in ("code", "chat"))
+    pairs = compare(pl.concat([chat, code]), pl.concat([code, chat]), [TOKENS]).pairs
+    order = [("code", 2, 1), ("code", 8, 1), ("code", 8, 2), ("chat", 2, 1), ("chat", 8, 1), ("chat", 8, 2)]
+    assert pairs.select("workload", "level", "repeat").rows() == order
+
+
+def test_what_is_not_above_nothing_has_no_ratio_and_what_one_side_lacks_is_absent(summary):
+    ours = runs(summary, {1: [0.0], 2: [20.0], 4: [None], 8: [40.0]}).with_columns(e2e_p50_s=1.0)
+    theirs = runs(summary, {1: [10.0], 2: [0.0], 4: [9.0], 8: [80.0]}).with_columns(e2e_p50_s=pl.lit(None, pl.Float64))
+    found = compare(ours, theirs, [TOKENS, "e2e_p50_s", "ttft_p50_s"])
+    assert found.pairs.select("level", "log_ratio").rows() == [(8, pytest.approx(math.log(2)))]
+    assert found.absent == ["e2e_p50_s"]
+    assert found.uncompared["level"].to_list() == [1, 2, 4]
+
+
+def test_deployments_that_are_the_baseline_under_another_name_are_replicas(content):
+    content["deployments"]["b"] = {**content["deployments"]["a"]}
+    content["deployments"]["c"] = {**content["deployments"]["a"], "max_num_seqs": 3}
+    ladder = content["study"]["ladders"][0]
+    content["study"] |= {"ladders": [{**ladder, "deployment": name} for name in "abc"], "baseline": "a"}
+    assert Plan.of(load_config(content, source="test")).replicas == ["b"]
+    content["study"].pop("baseline")
+    assert Plan.of(load_config(content, source="test")).replicas == []
+
+
+@pytest.mark.parametrize(("slower", "told"), [(1.5, True), (1.05, False), (1 / 1.5, True)])
+def test_a_machine_that_was_slower_is_named(summary, slower, told):
+    values = {level: [10.0] for level in (1, 2, 4, 8)}
+    same, other = (
+        runs(summary, values, client_reads=1000).with_columns(client_cpu_s=factor * (1 + 0.01 * pl.col("level")))
+        for factor in (1.0, slower)
+    )
+    lines = [line for line in differences(compare(same, other, [TOKENS])) if line.startswith("machine")]
+    assert bool(lines) is told
+    assert all(f"50 % more CPU time beside the {'candidate' if slower > 1 else 'baseline'}" in line for line in lines)
+
+
+def test_what_should_be_alike_and_is_not_is_named(summary):
+    ours = runs(summary, {1: [10], 2: [20], 4: [40], 8: [80]}, seed=0)
+    other = (
+        records.launch(model="m2", tensor_parallel=2, gpus=2),
+        records.facts(engine_version="2", kv_tokens=640, hardware=replace(records.MACHINE, cpu="x")),
+    )
+    theirs = runs(summary, {1: [10], 2: [20], 4: [40], 8: [80]}, seed="abc", prompt_tokens=64, facts=other)
+    assert differences(compare(ours, theirs)) == [
+        "model: m → m2", "hardware: Xeon, 2 cores → x, 2 cores", "tensor_parallel: unknown → 2", "gpus: 1 → 2",
+        "engine_version: 1 → 2",
+        "kv_tokens: unknown → 640", "prompt_tokens: 32 → 64 (short at 1, short at 2, short at 4 and 1 more)",
+        "seed: 0 → abc (short at 1, short at 2, short at 4 and 1 more)",
+    ]  # fmt: skip
+
+
+# Rates over repeated draws: see benchmarks/compare.py, and its tables in docs/explanation/comparing.md.
+
+
+def test_a_baseline_against_itself_has_no_verdict():
+    draws = 40
+    false = rate(np.random.default_rng(7), draws, Study(5, 1), any_verdict)
+    assert false <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / draws)
+    assert rate(np.random.default_rng(7), draws, Study(1, 2), any_verdict) <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / draws)
+
+
+def test_what_the_plan_names_is_found():
+    study, draws = Study(6, 1), 24
+    least = 0.8 - 3 * math.sqrt(0.8 * 0.2 / draws)
+    dice = np.random.default_rng(7)
+    for effect in (planted(math.log1p(study.visible)), delayed(study.visible)):
+        assert rate(dice, draws, study, lambda told: worse(told, "tpot_p50_s"), effect) >= least
+    assert rate(dice, draws, Study(4, 1), lambda told: worse(told, TOKENS), halved()) >= 0.9
+    better = planted(-math.log1p(study.visible))
+    assert rate(dice, draws, study, lambda told: worse(told, TOKENS), better) <= 0.05  # an improvement is no regression
+
+
+def test_more_sessions_see_more_and_the_plan_is_the_fewest():
+    noise = Noise(0.03, 0.05)
+    seen = [visible(noise, sessions, 6, 1) for sessions in (4, 6, 10, 20)]
+    assert seen == sorted(seen, reverse=True)
+    takes = sessions_for(0.08, noise, 6, 1)
+    assert visible(noise, takes, 6, 1) <= 0.08 < visible(noise, takes - 1, 6, 1)
+    assert sessions_for(0.001, noise, 6, 1) is None
+
+
+def test_the_more_is_looked_at_the_more_a_verdict_takes():
+    pairs = draw(np.random.default_rng(1), Study(5, 1))
+    one, all_of_them = effects(pairs.filter(metric=TOKENS)), effects(pairs)
+    assert only(one, scope="all")["confidence"] < only(all_of_them, scope="all", metric=TOKENS)["confidence"]
+
+
+def test_metrics_that_say_the_same_cost_nothing():
+    """Twice the same test is one test."""
+    cells = np.random.default_rng(3).standard_normal((6, 4))
+    one = fit(cells, np.full(4, 6.0), repeats=1, noise=(0.0, 0.0), spread=0.1)
+    tests, weights = np.eye(4), np.ones(4)
+    alone = critical([one], [tests], [weights], np.eye(1))
+    assert critical([one] * 2, [tests] * 2, [weights] * 2, np.ones((2, 2))) == pytest.approx(alone, rel=0.15)
+    assert critical([one] * 2, [tests] * 2, [weights] * 2, np.eye(2)) == pytest.approx(alone / 2, rel=0.25)
+    assert 0.05 / 4 * 0.9 < alone < 0.05
+
+
+def test_worse_by_more_than_a_percentage(summary):
+    levels = (1, 2, 4, 8)
+    found = compare(*in_sessions(summary, levels, dict.fromkeys(levels, 0.8), 0.005, speed=[0.01, 0, -0.01, 0, 0.01]), [TOKENS])
+    assert "all" in regressions(found.effects)["scope"]
+    assert "all" in regressions(found.effects, 15)["scope"]
+    assert regressions(found.effects, 22).is_empty()
+
+
+def test_what_a_gate_cannot_see(summary):
+    levels = (1, 2, 4, 8)
+    found = compare(*in_sessions(summary, levels, dict.fromkeys(levels, 1.0)), [TOKENS])
+    row = blind(found, 5)[0]
+    assert (row["metric"], row["could_see"] > 20, row["sessions"] > 20) == (TOKENS, True, True)
+    assert blind(found, 60) == []
+    steady = compare(
+        *in_sessions(summary, levels, dict.fromkeys(levels, 1.0), 0.002, speed=[0.002, 0, 0, -0.002, 0.001, 0]), [TOKENS]
+    )
+    assert blind(steady, 5) == []
+
+
+def test_a_figure_of_it_where_a_baseline_shares_a_load():
+    row = {"workload": "w", "family": "w", "axis": "concurrency", "level": 1.0}
+    ours, theirs = {**row, "deployment": "a", "baseline": True}, {**row, "deployment": "b", "baseline": False}
+    assert "comparison" in figures_of([ours, theirs])
+    assert "comparison" not in figures_of([ours, {**theirs, "level": 2.0}])
+    assert "comparison" not in figures_of([{**ours, "baseline": False}, theirs])
+
+
+@pytest.mark.parametrize(
+    ("share", "text"), [(0.0953, "9.5 %"), (0.5, "50 %"), (2.14, "210 %"), (6.21, "620 %"), (0.004, "0.4 %")]
+)
+def test_a_size_is_said_in_two_digits(share, text):
+    assert size_text(share) == text
+
+
+def test_settings_that_differ_are_named(summary):
+    """A flag of one side alone too; nothing of a side whose version recorded no settings."""
+    rows = runs(summary, {1: [10], 2: [20]})
+    known = {"dtype": pl.lit("float32"), "flag_x": pl.lit("1")}
+    ours = rows.with_columns(**known, max_num_seqs=pl.lit(8))
+    theirs = rows.with_columns(dtype=pl.lit("float32"), max_num_seqs=pl.lit(64), kv_cache_memory=pl.lit(1024))
+    assert differences(compare(ours, theirs)) == ["kv_cache_memory: default → 1 KiB", "max_num_seqs: 8 → 64", "x: 1 → default"]
+    older = rows.with_columns(flag_x=pl.lit("1"))
+    assert differences(compare(older, theirs)) == []

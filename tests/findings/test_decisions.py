@@ -1,0 +1,558 @@
+"""From curves to decisions: economics by hand, the monitoring bands, and advice that is silent without data. Causes: test_causes.py."""
+
+from dataclasses import replace
+
+import polars as pl
+import pytest
+
+from bench.aggregate import summary_frame
+from bench.analysis import Prices, advice, best_points, economics, judge, operating_points, predictions, saturation
+from bench.analysis.advice import (
+    admission,
+    evicted,
+    front_end,
+    headroom,
+    kv_bytes,
+    makers,
+    pools,
+)
+from bench.analysis.evidence import Bottleneck
+from bench.models import Demand, Setting, geometry_of, plan
+from bench.published import accelerators, catalogue
+from bench.records.relief import Gain
+from bench.study import Decision, Deployment, parse_slo
+from bench.study.config import Thresholds
+from bench.words.predictions import comparison, quantity
+from tests.support.summaries import FULL, frame
+
+SLOS = [parse_slo("ttft_p99=1s")]
+
+
+def test_revenue_cost_and_profit_of_an_hour_by_hand(summary):
+    runs = frame(summary, {"a": {"levels": (1, 2), "throughput_tokens_per_s": [500.0, 2000.0], "gpu_power_mean_w": [None, 300.0],
+                                 "launch": {"tensor_parallel": 2}}})  # fmt: skip
+    prices = Prices(gpu_hour=2.0, kwh=0.5, million_requests=10.0, million_tokens=1.0, power_w=700.0)
+    low, high = economics(runs, prices).iter_rows(named=True)
+    assert low["fixed_per_h"] == 4.0  # two GPUs
+    assert low["energy_per_h"] == pytest.approx(2 * 0.7 * 0.5, rel=1e-9)  # the board's, as nothing was measured
+    assert high["energy_per_h"] == pytest.approx(0.3 * 0.5)  # measured, of all GPUs
+    assert low["requests_per_h"] == pytest.approx(2 * 3600 * 10 / 1e6)
+    assert high["revenue_per_h"] == pytest.approx(7.2)
+    assert high["profit_per_h"] == pytest.approx(7.2 - 4 - 0.15 - 4 * 3600 / 1e5)
+    assert high["cost_per_million_tokens"] == pytest.approx(high["cost_per_h"] / 7.2)
+
+
+def test_costs_are_those_of_the_window_and_no_hour_is_made_of_bursts(summary):
+    runs = frame(summary, {"a": {"levels": (1,), "throughput_tokens_per_s": [1000.0], "steady_tokens_per_s": [2000.0]}})
+    prices = Prices(gpu_hour=1.0, million_tokens=1.0)
+    assert economics(runs, prices)["revenue_per_h"].to_list() == [pytest.approx(7.2)]
+    burst = runs.with_columns(workload=pl.lit("burst"), arrival=pl.lit("burst"), steady_tokens_per_s=pl.lit(None, pl.Float64))
+    assert best_points(economics(pl.concat([runs, burst]), prices))["workload"].to_list() == ["short"]
+    assert best_points(economics(burst, prices))["best_tokens_per_s"].to_list() == [1000.0]  # there is nothing else
+
+
+def test_the_best_point_and_the_break_even(summary):
+    runs = frame(
+        summary,
+        {"a": {"levels": (1, 2, 4, 8), "throughput_tokens_per_s": [100.0, 400.0, 900.0, 600.0], "failed": [0, 0, 0, 0]}},
+    )
+    row = best_points(economics(runs, Prices(gpu_hour=1.0, million_tokens=1.0))).row(0, named=True)
+    assert (row["best_at"], row["break_even_at"]) == (4, 2)
+    assert row["best_profit"] == pytest.approx(900 * 3600 / 1e6 - 1)
+    assert row["break_even_tokens_per_s"] == pytest.approx(1e6 / 3600)  # 1 USD of tokens an hour
+    assert best_points(economics(runs, Prices(million_tokens=1.0))).is_empty()
+
+
+def test_every_gpu_of_an_instance_is_paid_for_and_an_unknown_number_has_no_cost(summary):
+    launch = {"tensor_parallel": 1, "pipeline_parallel": 2, "data_parallel": 4, "gpus": 8}
+    runs = frame(summary, {"a": {"levels": (1,), "throughput_tokens_per_s": [1000.0], "launch": launch}})
+    row = economics(runs, Prices(gpu_hour=2.0, kwh=0.5, power_w=700.0)).row(0, named=True)
+    assert (row["fixed_per_h"], row["energy_per_h"]) == (16.0, pytest.approx(8 * 0.7 * 0.5))
+    assert row["cost_per_million_tokens"] == pytest.approx((16.0 + 2.8) / 3.6)
+    unknown = frame(summary, {"a": {"levels": (1,), "throughput_tokens_per_s": [1000.0], "launch": {"gpus": None}}})
+    row = economics(unknown, Prices(gpu_hour=2.0, million_tokens=1.0)).row(0, named=True)
+    assert (row["fixed_per_h"], row["cost_per_h"], row["profit_per_h"], row["cost_per_million_tokens"]) == (None,) * 4
+
+
+def test_a_machine_without_gpus_is_paid_once(summary):
+    runs = frame(summary, {"a": {"levels": (1,), "launch": {"device": "cpu", "tensor_parallel": 2, "gpus": 0}}})
+    assert economics(runs, Prices(gpu_hour=3.0))["fixed_per_h"].to_list() == [3.0]
+
+
+def test_prices_are_the_decisions_before_the_devices():
+    h100 = accelerators()["h100"]
+    assert Prices.of(Decision(), h100).gpu_hour == 10
+    assert Prices.of(Decision(price_per_hour=2.5), h100).gpu_hour == 2.5
+    assert Prices.of(Decision(), None).gpu_hour is None
+
+
+@pytest.mark.parametrize(
+    ("run", "states"),
+    [
+        ({"kv_usage_peak": 0.8, "preemptions": 0, "requests": 10}, {"kv_usage": "within", "preempted": "within"}),
+        ({"kv_usage_peak": 0.2, "preemptions": 1, "requests": 10}, {"kv_usage": "below", "preempted": "above"}),
+        ({"kv_usage_peak": 1.0, "preemptions": 2, "requests": 10}, {"kv_usage": "far above", "preempted": "far above"}),
+        ({"waiting_standing": 0, "in_flight_peak": 10}, {"queue": "within"}),
+        ({"waiting_standing": 5, "in_flight_peak": 10}, {"queue": "far above"}),
+        ({"prefix_hit_rate": 0.1, "prefix_hit_rate_expected": 0.5}, {"prefix": "below"}),
+        ({"gpu_memory_peak_bytes": 85.0, "device_memory_bytes": 100}, {"gpu_memory": "within"}),
+        ({"kv_usage_peak": None, "preemptions": None, "requests": 10}, {}),
+    ],
+)
+def test_the_monitoring_bands(run, states):
+    assert {name: found.state for name, found in judge(run).items()} == states
+
+
+@pytest.mark.parametrize(
+    ("band", "run", "values", "states"),
+    [
+        ("gpu_memory", lambda x: {"gpu_memory_peak_bytes": x, "device_memory_bytes": 100}, [0, 79, 80, 90, 91, 94, 95, 100],
+         ["below", "below", "within", "within", "above", "above", "far above", "far above"]),
+        ("kv_usage", lambda x: {"kv_usage_peak": x / 100}, [0, 74, 75, 90, 91, 98, 99, 100],
+         ["below", "below", "within", "within", "above", "above", "far above", "far above"]),
+        ("preempted", lambda x: {"preemptions": x, "requests": 100}, [0, 5, 6, 19, 20, 100],
+         ["within", "within", "above", "above", "far above", "far above"]),
+        ("prefix", lambda x: {"prefix_hit_rate": x / 100, "prefix_hit_rate_expected": 1}, [0, 94, 95, 100, 200],
+         ["below", "below", "within", "within", "within"]),
+        ("queue", lambda x: {"waiting_standing": x, "in_flight_peak": 100}, [0, 2, 3, 19, 20, 100],
+         ["within", "within", "above", "above", "far above", "far above"]),
+    ],
+)  # fmt: skip
+def test_where_each_band_begins_and_ends(band, run, values, states):
+    assert [judge(run(value))[band].state for value in values] == states
+
+
+def test_a_bands_value_is_a_share_and_unknown_where_nothing_is_to_be_shared():
+    run = {"gpu_memory_peak_bytes": 30.0, "device_memory_bytes": 40, "kv_usage_peak": 0.25, "preemptions": 3, "requests": 12,
+           "prefix_hit_rate": 0.2, "prefix_hit_rate_expected": 0.8, "waiting_standing": 1.0, "in_flight_peak": 8}  # fmt: skip
+    values = {"gpu_memory": 0.75, "kv_usage": 0.25, "preempted": 0.25, "prefix": 0.25, "queue": 0.125}
+    assert {name: found.value for name, found in judge(run).items()} == values
+    parts = (
+        ("gpu_memory", "gpu_memory_peak_bytes", "device_memory_bytes"),
+        ("preempted", "preemptions", "requests"),
+        ("prefix", "prefix_hit_rate", "prefix_hit_rate_expected"),
+        ("queue", "waiting_standing", "in_flight_peak"),
+    )
+    for band, part, whole in parts:
+        assert judge({**run, part: 0})[band].value == 0
+        for lacking in ({part: None}, {whole: None}, {whole: 0}):
+            assert {*values} - {*judge({**run, **lacking})} == {band}
+
+
+def advised(runs, slos=SLOS):
+    """What is advised, and by which runs."""
+    return {each.kind: each.runs for each in advice(runs, saturation(runs), operating_points(runs, slos))}
+
+
+SMALL = {"levels": (1, 2, 4), **FULL, "launch": {"plan": {"parameters": 10, "kv_bytes_per_token": 400}}}
+LARGE = {"levels": (1, 2, 4, 8), "kv_usage_peak": [0.2, 0.3, 0.6, 1.0], "waiting_standing": [0, 0, 0, 2],
+         "launch": {"plan": {"parameters": 20, "kv_bytes_per_token": 100}}}  # fmt: skip
+FOUR_TIMES = {"kv_tokens": 4 * 640}  # a fourth of the bytes a token, in as much memory
+
+
+def test_a_larger_model_that_holds_more_is_advice_for_developers(summary):
+    def of(small, large):
+        return advised(frame(summary, {"small": small, "large": large}, {"large": FOUR_TIMES}), [])
+
+    assert set(of(SMALL, LARGE)["kv_bytes"]) == {"small/2", "small/4", "large/4", "large/8"}
+    # The server's counts of a late client hold; half of a pair is no comparison all the same.
+    assert "kv_bytes" not in of({**SMALL, "client_loop_lag_max_s": [0.0, 0.0, 9.0]}, LARGE)
+    assert "kv_bytes" not in of(SMALL, {**LARGE, "launch": {"plan": {"parameters": 10, "kv_bytes_per_token": 100}}})
+
+
+@pytest.mark.parametrize(
+    ("launch", "fact", "told"),
+    [
+        ({}, FOUR_TIMES, True),
+        ({}, {"kv_tokens": 4 * 640 - 32}, True),  # a block less
+        ({}, {"kv_tokens": 24 * 640}, False),  # six times the memory: "because a token takes fewer bytes" would be false
+        ({}, {"kv_tokens": None}, False),
+        ({"gpus": 2}, FOUR_TIMES, False),
+        ({"gpus": None}, FOUR_TIMES, False),
+    ],
+)
+def test_kv_bytes_explain_nothing_where_the_kv_memory_differs_or_is_unknown(summary, launch, fact, told):
+    large = {**LARGE, "launch": {**LARGE["launch"], **launch}}
+    assert ("kv_bytes" in advised(frame(summary, {"small": SMALL, "large": large}, {"large": fact}), [])) == told
+
+
+def test_workloads_that_differ_are_advice_for_architects(summary):
+    curves = {"a/chat": {"levels": (8, 16), "ttft_p99_s": [0.1, 9.0]}, "a/rag": {"levels": (1, 2), "ttft_p99_s": [0.1, 9.0]}}
+    found = advised(frame(summary, curves))
+    assert found["pools"] == ("a/rag1", "a/chat8") and "admission" in found
+
+
+def test_lost_hits_are_advice_for_makers(summary):
+    lost = {
+        "levels": (1, 2),
+        "prefix_hit_rate": [0.6, 0.1],
+        "kv_usage_peak": [0.5, 1.0],
+        "prefix_hit_rate_expected": [0.6, 0.6],
+    }
+    assert advised(frame(summary, {"b": lost}), [])["eviction"] == ("b/1", "b/2")
+
+
+def test_without_anything_to_say_there_is_no_advice(summary):
+    assert not advised(frame(summary, {"a": {"levels": (1, 2)}}), [])
+    wrong = {"levels": (1, 2), **{k: v[1:] for k, v in FULL.items()}, "wrong_output_tokens": [1, 1]}
+    assert not advised(frame(summary, {"a": wrong}))
+
+
+def test_predicted_and_measured_stand_side_by_side(summary):
+    entry = catalogue()["llama-3-8b"]
+    geometry = geometry_of(entry.config)
+    runs = frame(summary, {"a": {"levels": (1, 8, 16), "kv_usage_peak": [0.1, 0.8, 1.0], "tpot_p50_s": [0.01] * 3, "ttft_p50_s": [0.02] * 3,
+                                 "judged": [None] * 3, "launch": {"plan": {"kv_tokens": 600}}}})  # fmt: skip
+    deployment = Deployment(model="m", engine="e", dtype="float16")
+    found = predictions(
+        runs, saturation(runs), geometries={"a": geometry}, deployments={"a": deployment}, device=accelerators()["h100"]
+    )
+    ceilings = plan(geometry, accelerators()["h100"], Demand(32, 32), Setting(dtype="float16", kv_dtype="float16"))["ceilings"]
+    assert [(quantity(each), each.predicted, each.measured, comparison(each)) for each in found] == [
+        ("KV capacity (tokens)", 600, 640, "+6.7 %"),
+        ("saturation with short (requests)", 10, 16, "within the levels: full at 16, not at 8"),
+        (
+            "decode of one request, short (tokens/s)",
+            ceilings["decode_tokens_per_s_at_context"],
+            100,
+            f"{100 * found[2].ratio:.0f} % of the ceiling",
+        ),
+        (
+            "prefill of one request, short (tokens/s)",
+            32 / ceilings["ttft_s"],
+            1600,
+            f"{100 * found[3].ratio:.0f} % of the ceiling",
+        ),
+    ]
+    assert all(each.ratio < 1 for each in found[2:])
+    assert len(predictions(runs, saturation(runs), geometries={}, deployments={}, device=None)) == 2
+    cached = runs.with_columns(prefix_hit_rate=pl.lit(0.5))  # half of each prompt was not computed, which no ceiling allows for
+    told = predictions(
+        cached, saturation(cached), geometries={"a": geometry}, deployments={"a": deployment}, device=accelerators()["h100"]
+    )
+    assert [quantity(each).split()[0] for each in told] == ["KV", "saturation", "decode"]
+
+
+@pytest.mark.parametrize(
+    ("predicted", "below", "measured", "apart", "told"),
+    [
+        (10, 8, 16, 0, "within the levels: full at 16, not at 8"),
+        (16, 8, 16, 0, "within the levels: full at 16, not at 8"),
+        (8, 8, 16, -1, "1 level below"),  # at 8 it was not full
+        (17, 8, 16, 1, "1 level above"),
+        (99, 8, 16, 2, "2 levels above"),
+        (1, 8, 16, -3, "3 levels below"),
+        (17, 8, 16, 0, "full at 16"),
+        (5, None, 8, 0, "full at 8"),
+    ],
+)
+def test_a_predicted_saturation_lies_between_levels_or_levels_apart(summary, predicted, below, measured, apart, told):
+    row = {"deployment": "a", "workload": "w", "predicted": float(predicted), "below": below, "measured": measured}
+    runs = frame(summary, {"a": {"levels": (1,)}})
+    (found,) = predictions(
+        runs.with_columns(kv_tokens=pl.lit(None, dtype=pl.Int64)),
+        pl.DataFrame([{**row, "levels_apart": apart}, {**row, "measured": None, "levels_apart": None}]),
+        geometries={}, deployments={}, device=None,
+    )  # fmt: skip
+    assert (quantity(found), comparison(found), found.ceiling) == ("saturation with w (requests)", told, False)
+    assert found.ratio == measured / predicted
+
+
+@pytest.mark.parametrize(("planned", "said"), [(640, "the same"), (600, "+6.7 %"), (1280, "-50.0 %")])
+def test_planned_and_reported_kv_capacity(summary, planned, said):
+    runs = frame(summary, {"a": {"levels": (1,), "launch": {"plan": {"kv_tokens": planned}}}})
+    (found,) = predictions(runs, saturation(runs).clear(), geometries={}, deployments={}, device=None)
+    assert (found.predicted, found.measured, comparison(found)) == (planned, 640, said)
+
+
+def test_ceilings_stand_beside_valid_requests_that_were_alone(summary):
+    """Two runs of one request at a time; the others have two in flight, are no ladder of concurrency, or are invalid."""
+    geometry, h100 = geometry_of(catalogue()["llama-3-8b"].config), accelerators()["h100"]
+    curve = {"levels": (1, 1, 2, 1, 1), "tpot_p50_s": [0.01, 0.03, 0.001, 0.001, 0.001], "ttft_p50_s": [0.02, 0.06] + [0.001] * 3,
+             "wrong_output_tokens": [0, 0, 0, 1, 0], "axis": ["concurrency"] * 4 + ["request_rate"], "judged": [None] * 5}  # fmt: skip
+    runs = frame(summary, {"a": curve})
+
+    def ceilings(runs=runs, **deployment):
+        spec = Deployment(model="m", engine="e", **deployment)
+        found = predictions(runs, saturation(runs).clear(), geometries={"a": geometry}, deployments={"a": spec}, device=h100)
+        return {quantity(each).split()[0]: each for each in found if each.ceiling}
+
+    decode, prefill = ceilings()["decode"], ceilings()["prefill"]
+    assert (decode.measured, prefill.measured) == (pytest.approx(1 / 0.02), pytest.approx(32 / 0.04))
+    assert comparison(decode) == f"{100 * decode.measured / decode.predicted:.0f} % of the ceiling"
+    two = plan(geometry, h100, Demand(32, 32), Setting(kv_dtype="fp8", tensor_parallel=2))["ceilings"]
+    found = ceilings(dtype="auto", kv_cache_dtype="fp8", tensor_parallel=2)
+    assert found["decode"].predicted == two["decode_tokens_per_s_at_context"]
+    assert found["prefill"].predicted == pytest.approx(32 / two["ttft_s"])
+    four_bytes = plan(geometry, h100, Demand(32, 32), Setting(dtype="float32", kv_dtype="float32"))["ceilings"]
+    assert ceilings(dtype="float32")["decode"].predicted == four_bytes["decode_tokens_per_s_at_context"]
+    # Runs without a word on prefixes count; of those with a hit the prompt was not computed.
+    hits = runs.with_columns(prefix_hit_rate=pl.Series([None, 0.5, 0, 0, 0], dtype=pl.Float64))
+    assert ceilings(hits)["prefill"].measured == pytest.approx(32 / 0.02)
+    assert ceilings(hits)["decode"].measured == decode.measured
+
+
+def test_predictions_stand_in_the_order_of_the_runs(summary):
+    names = [f"{'ab'[i % 2]}/w{7 * i % 20}" for i in range(20)]
+    runs = frame(summary, {name: {"levels": (1,), "launch": {"plan": {"kv_tokens": 640}}} for name in names})
+    geometry, spec = geometry_of(catalogue()["llama-3-8b"].config), Deployment(model="m", engine="e")
+    both = {"geometries": dict.fromkeys("ab", geometry), "deployments": dict.fromkeys("ab", spec)}
+    found = [
+        each
+        for each in predictions(runs, saturation(runs), **both, device=accelerators()["h100"])
+        if quantity(each).startswith(("KV", "dec"))
+    ]
+    told = [
+        f"{each.deployment}/{quantity(each).split(', ')[1].split()[0]}" if each.ceiling else each.deployment for each in found
+    ]
+    assert told == ["a", *names[::2], "b", *names[1::2]]
+
+
+def test_each_deployment_has_its_own_predictions(summary):
+    capacity = {
+        name: {"levels": (1,), "launch": {"plan": {"kv_tokens": tokens}}}
+        for name, tokens in (("b", 320), ("a", 640), ("c", 1280))
+    }
+    runs = frame(summary, capacity)
+    row = {"workload": "w", "below": 1, "levels_apart": 0}
+    full = pl.DataFrame(
+        [{**row, "deployment": name, "predicted": at, "measured": at} for name, at in (("a", 2.0), ("b", 3.0), ("c", 4.0))]
+    )
+    found = predictions(runs, full, geometries={}, deployments={}, device=None)
+    assert [(each.deployment, each.predicted) for each in found] == [
+        ("b", 320),
+        ("b", 3),
+        ("a", 640),
+        ("a", 2),
+        ("c", 1280),
+        ("c", 4),
+    ]
+
+
+def test_runs_of_other_programs_have_no_facts(summary):
+    runs = summary_frame([summary], {}, {}, Thresholds())
+    assert predictions(runs, saturation(runs), geometries={}, deployments={}, device=None) == []
+    assert economics(runs.with_columns(throughput_requests_per_s=pl.lit(1.0)), Prices())["cost_per_h"].to_list() == [None]
+
+
+def test_all_prices_of_a_decision_count():
+    prices = {"price_per_hour": 2.5, "energy_price_per_kwh": 0.3, "cost_per_million_requests": 4, "price_per_million_tokens": 5}
+    assert Prices.of(Decision(**prices), accelerators()["h100"]) == Prices(2.5, 0.3, 4, 5, accelerators()["h100"].power_w)
+    assert Prices.of(Decision(), None) == Prices(None, 0.0, 0.0, None, None)
+
+
+def test_without_a_power_or_a_price_energy_and_requests_are_free(summary):
+    runs = frame(summary, {"a": {"levels": (1,), "throughput_tokens_per_s": [1000.0]}})
+    row = economics(runs, Prices(gpu_hour=2.0, kwh=0.5)).row(0, named=True)
+    assert (row["energy_per_h"], row["requests_per_h"], row["cost_per_h"], row["revenue_per_h"]) == (0, 0, 2, None)
+    assert (row["priced_tokens_per_s"], row["cost_per_million_tokens"]) == (1000, pytest.approx(2 / 3.6))
+
+
+def test_the_best_point_is_that_of_the_means_of_its_repeats(summary):
+    """100 tokens/s earn 0.36 USD an hour, which is the price of the GPU: level 1 earns its cost and nothing more."""
+    rate = {1: [100.0, 100.0], 2: [100.0, 300.0], 4: [250.0, 150.0], 8: [0.0, 0.0]}
+    curves = [
+        frame(summary, {"a": {"levels": tuple(rate), "throughput_tokens_per_s": [pair[i] for pair in rate.values()], "repeat": [i] * 4,
+                              "wrong_output_tokens": [0, 0, 0, 0]}})
+        for i in range(2)
+    ]  # fmt: skip
+    wrong = frame(summary, {"a": {"levels": (16,), "throughput_tokens_per_s": [9000.0], "wrong_output_tokens": [1]}})
+    runs = pl.concat([*curves, wrong], how="diagonal_relaxed")
+    row = best_points(economics(runs, Prices(gpu_hour=0.36, million_tokens=1.0))).row(0, named=True)
+    told = {"best_at": 2, "best_profit": 0.36, "best_tokens_per_s": 200, "break_even_at": 1, "break_even_tokens_per_s": 100,
+            "cost_per_million_tokens": 0.5}  # fmt: skip
+    assert {name: row[name] for name in told} == pytest.approx(told)
+    dear = best_points(economics(runs, Prices(gpu_hour=9.0, million_tokens=1.0))).row(0, named=True)
+    assert (dear["best_at"], dear["break_even_at"]) == (2, None)
+
+
+# Advice by number: rows of the tables that it is drawn from, made by hand
+
+FULL_AT_16 = {"deployment": "a", "workload": "short", "axis": "concurrency", "measured": 16.0, "below": 8.0, "predicted": 10.0,
+              "peak_at": 8.0, "parameters": 30, "kv_bytes_per_token": 100, "saturation_kind": "peak", "saturation_at": 8.0,
+              "saturation_low": 4.0, "saturation_high": 16.0}  # fmt: skip
+POINT = {"deployment": "a", "workload": "short", "unit": "requests in flight", "kind": "found", "basis": "steady", "c_max": 8.0,
+         "operate_at": 4.0, "usable_rps": 10.0, "usable_low": 9.0, "usable_high": 11.0, "missed_at": 16.0, "missed": [{"by": "ttft_p99_s", "limit_s": 1.0, "reached_s": 3.0}]}  # fmt: skip
+
+
+def four(summary, **more):
+    return frame(summary, {"a": {"levels": (4, 8, 16, 32), "throughput_tokens_per_s": [50.0, 100.0, 80.0, 60.0], **more}})
+
+
+def table(row, **changed):
+    return pl.DataFrame([{**row, **changed}])
+
+
+@pytest.mark.parametrize(
+    ("row", "c_max", "advised"),
+    [
+        ({}, 9.0, True),
+        ({}, 8.5, True),
+        ({}, None, True),
+        ({}, 8.4, False),  # an SLO ends the range before memory does
+        ({"axis": "request_rate"}, 9.0, False),
+        ({"below": None}, 9.0, False),
+    ],
+)
+def test_headroom_below_a_full_cache(summary, row, c_max, advised):
+    found = list(headroom(four(summary), table(FULL_AT_16, **row), table(POINT, c_max=c_max)))
+    assert len(found) == advised
+    if advised:
+        assert found[0].runs == ("a/8", "a/16")
+        expected = {"fewest": 8.5, "most": 9, "full": 16, "below": 8}
+        assert {name: found[0].numbers[name] for name in expected} == pytest.approx(expected)
+
+
+def test_of_invalid_runs_alone_nothing_is_advised(summary):
+    """Their counts show where the cache was full; a recommendation would name no run."""
+    runs, filled = four(summary), table(FULL_AT_16)
+    assert advice(runs, filled, table(POINT, c_max=9.0))
+    assert advice(runs.with_columns(valid=pl.lit(False)), filled, table(POINT, c_max=9.0)) == []
+
+
+def test_slots_that_are_free_make_no_room(summary):
+    runs = four(summary, launch={"max_num_seqs": 16, "slots": True})
+    assert list(headroom(runs, table(FULL_AT_16), table(POINT, c_max=9.0))) == []
+
+
+RELIEVED = Bottleneck(
+    evidence="relieved", runs=("a/8",), gains=(Gain("kv", 1.8, 1.7, 2.0), Gain("interference", 1.7, 1.6, 1.9)), tied=1
+)
+
+
+@pytest.mark.parametrize(
+    ("limit", "kind"),
+    [
+        (RELIEVED, "memory_bound"),
+        (replace(RELIEVED, gains=RELIEVED.gains[::-1]), "interference"),
+        (replace(RELIEVED, tied=2), None),  # either may be it
+        (replace(RELIEVED, gains=(Gain("decode", 1.8, 1.7, 2.0),)), None),
+        (Bottleneck(evidence="preemptions", runs=("a/8",)), "memory_bound"),  # what the server shows, without a model
+        (Bottleneck(evidence="preemptions", runs=("a/8",), gains=(Gain("kv", 1.0, 1.0, 1.02),)), None),  # and with one
+        (Bottleneck(evidence="highest_level", runs=("a/8",)), None),
+    ],
+)
+def test_makers_are_advised_by_the_cause_alone(limit, kind):
+    found = list(makers({("a", "short"): limit}, []))
+    assert [(each.kind, each.runs) for each in found] == ([(kind, ("a/8",))] if kind else [])
+    if kind:
+        assert found[0].gain == (limit.gains[0] if limit.gains else None)
+
+
+@pytest.mark.parametrize(
+    ("client", "server", "ahead"),
+    [
+        (0.02437, 0.01306, True),  # gpt2-xl on an H200, 200 in flight
+        (0.017388, 0.017372, False),  # deepseek-7b there, 200
+        (0.0119, 0.01, False),
+        (0.0121, 0.01, True),
+        (0.02437, None, False),  # not every server has a clock of its own
+    ],
+)
+def test_an_engine_that_is_ahead_of_its_clients_is_not_bound_by_memory(summary, client, server, ahead):
+    runs = four(summary).with_columns(
+        itl_mean_s=pl.when(pl.col("level") >= 8).then(client).otherwise(0.01),
+        server_itl_mean_s=pl.when(pl.col("level") >= 8).then(server).otherwise(0.01),
+        gpu_utilisation_mean=pl.lit(0.53),
+    )
+    found = list(front_end(runs))
+    assert [each.runs for each in found] == ([("a/8", "a/16", "a/32")] if ahead else [])
+    assert len(list(makers({("a", "short"): RELIEVED}, found))) == (not ahead)
+    if ahead:
+        assert [found[0].numbers[name] for name in ("client_s", "server_s", "busy")] == [client, server, 0.53]
+
+
+@pytest.mark.parametrize(
+    ("point", "numbers", "told"),
+    [
+        ({}, (4, 8, 16), ("a/4", "a/8", "a/16")),
+        ({"operate_at": 8.0}, (8, None, 16), ("a/8", "a/16")),
+        ({"kind": "above"}, None, ()),
+        ({"basis": "burst"}, None, ()),
+    ],
+)
+def test_what_to_admit(summary, point, numbers, told):
+    found = list(admission(four(summary), table(POINT, **point)))
+    assert [tuple(each.numbers[name] for name in ("operate_at", "c_max", "missed_at")) for each in found] == (
+        [numbers] if numbers else []
+    )
+    assert [(each.runs, each.missed[0].by) for each in found] == ([(told, "ttft_p99_s")] if told else [])
+
+
+@pytest.mark.parametrize(
+    ("other", "carried"),
+    [
+        ({"usable_rps": 15.0, "usable_low": 12.0}, [("chat", 15, False), ("short", 10, False)]),
+        ({"usable_rps": 15.0, "usable_low": 12.0, "kind": "above"}, [("chat", 15, True), ("short", 10, False)]),
+        ({"usable_rps": 14.9, "usable_low": 12.0}, None),  # not half as much again
+        ({"usable_rps": 15.0, "usable_low": 11.0}, None),  # the ranges meet
+        ({"usable_rps": 15.0, "usable_low": 10.0}, None),
+        ({"usable_rps": 15.0, "usable_low": None}, None),
+        ({"usable_rps": 5.0, "usable_low": 4.0, "usable_high": 8.0}, [("short", 10, False), ("chat", 5, False)]),
+        ({"usable_rps": 5.0, "usable_low": 4.0, "usable_high": None}, None),
+        ({"usable_rps": None}, None),
+        ({"usable_rps": 15.0, "usable_low": 12.0, "deployment": "b"}, None),
+    ],
+)
+def test_pools_of_workloads_whose_ranges_lie_apart(summary, other, carried):
+    points = pl.concat([table(POINT), table(POINT, workload="chat", **other)], how="vertical_relaxed")
+    found = [[(each.workload, each.rps, each.at_least) for each in one.carried] for one in pools(four(summary), points)]
+    assert found == ([carried] if carried else [])
+
+
+@pytest.mark.parametrize(
+    ("small", "advised"),
+    [
+        ({}, True),
+        ({"parameters": 25}, True),  # 1.2 times as large
+        ({"parameters": 26}, False),
+        ({"measured": 16.0}, False),
+        ({"measured": 17.0}, False),
+        ({"kv_bytes_per_token": 100}, False),
+        ({"kv_bytes_per_token": 99}, False),
+        ({"axis": "request_rate"}, False),
+    ],
+)
+def test_a_larger_model_that_holds_more_by_hand(summary, small, advised):
+    """4 MiB each: 40 tokens of 100 KiB, and 10 of 400 KiB."""
+    sizes = {"a": (40, 102_400), "b": (10, 409_600)}
+    launch = {name: {"plan": {"parameters": 1, "kv_bytes_per_token": each}} for name, (_, each) in sizes.items()}
+    valid = frame(
+        summary,
+        {name: {"levels": (2, 4, 8, 16), "launch": launch[name]} for name in sizes},
+        {name: {"kv_tokens": n} for name, (n, _) in sizes.items()},
+    )
+    other = {**FULL_AT_16, "deployment": "b", "parameters": 20, "measured": 4.0, "below": 2.0, "kv_bytes_per_token": 400}
+    saturates = pl.DataFrame([FULL_AT_16, {**other, **small}])
+    found = list(kv_bytes(valid, saturates))
+    assert len(found) == advised
+    if not small:
+        expected = {"deployment": "a", "other": "b", "workload": "short", "parameters": 1.5, "requests": 16, "other_requests": 4, "token_bytes": 100,
+                    "other_token_bytes": 400, "kv_bytes": 40 * 102_400}  # fmt: skip
+        assert found[0].numbers == expected
+        assert found[0].runs == ("a/8", "a/16", "b/2", "b/4")
+
+
+def test_of_several_pairs_the_most_striking_is_told(summary):
+    """Against b: 4 times the requests, 1.5 times the parameters. Against c: twice and 3.75 times, which is more."""
+    names = ("a", "b", "c")
+    launch = {"plan": {"parameters": 1, "kv_bytes_per_token": 64}}
+    valid = frame(summary, {name: {"levels": (2, 4, 8, 16), "launch": launch} for name in names})
+    rows = [FULL_AT_16, {**FULL_AT_16, "deployment": "b", "parameters": 20, "measured": 4.0, "kv_bytes_per_token": 400},
+            {**FULL_AT_16, "deployment": "c", "parameters": 8, "measured": 8.0, "kv_bytes_per_token": 400}]  # fmt: skip
+    (found,) = kv_bytes(valid, pl.DataFrame(rows))
+    assert [found.numbers[name] for name in ("other", "parameters", "requests", "other_requests")] == ["c", 3.75, 16, 8]
+
+
+@pytest.mark.parametrize(
+    ("rates", "usage", "advised"),
+    [([0.9, 0.6, 0.39], [0.6, 0.5, 1.0], True), ([0.9, 0.6, 0.41], [0.6, 0.5, 1.0], False), ([0.1, 0.6, 0.3], [1.0, 0.5, 0.6], False)],
+)  # fmt: skip
+def test_hits_that_are_lost_as_the_cache_fills(summary, rates, usage, advised):
+    """From the lowest level, 1, to the highest, 8; what 4 shows between them decides nothing."""
+    runs = frame(summary, {"a": {"levels": (4, 1, 8), "prefix_hit_rate": rates, "kv_usage_peak": usage}})
+    found = list(evicted(runs))
+    assert len(found) == advised
+    if advised:
+        assert [found[0].numbers[name] for name in ("low", "low_rate", "high", "high_rate")] == [1, 0.6, 8, 0.39]
+        assert found[0].runs == ("a/1", "a/8")

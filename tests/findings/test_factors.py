@@ -1,0 +1,575 @@
+"""The factor analysis on made studies whose effects are known."""
+
+import itertools
+import math
+import random
+
+import polars as pl
+import pytest
+
+from bench.aggregate import summary_frame
+from bench.analysis import decided
+from bench.analysis.factors import (
+    METRICS,
+    cells,
+    confounded,
+    correlations,
+    factors_of,
+    marginal_means,
+    metrics_of,
+    strength,
+    with_metrics,
+)
+from bench.analysis.importance import importances
+from bench.figures import Results, figures_of
+from bench.figures.registry import load_figure
+from bench.study.config import Thresholds
+from bench.words import decisive
+from bench.words.factors import correlation
+from tests.support import records
+from tests.support.crossed import planted, ttft_importances
+from tests.support.planted import summary_rows
+
+FIGURES = ["factor-correlations", "factor-importance", "factor-panels", "utilisation-by-batch"]
+
+
+@pytest.fixture(scope="module")
+def runs():
+    return with_metrics(planted(1, 0.05))
+
+
+@pytest.fixture(scope="module")
+def told(runs):
+    return importances(runs)
+
+
+def of_ttft(runs):
+    """TTFT's importances alone: each metric has models of its own, which take seconds."""
+    unknown = pl.lit(None, dtype=pl.Float64)
+    return importances(runs.with_columns(makespan_s=unknown, throughput_tokens_per_s=unknown))
+
+
+def of(table, metric, factor):
+    return table.row(by_predicate=(pl.col("metric") == metric) & (pl.col("factor") == factor), named=True)
+
+
+def test_the_factor_that_decides_comes_first(told):
+    first = {
+        metric: rows.sort("importance", descending=True)["factor"][0]
+        for (metric,), rows in told.group_by("metric", maintain_order=True)
+    }
+    assert first["makespan (s)"] == "output length"
+    assert first["throughput (tokens/s)"] == "batch size"
+    assert first["TTFT (s)"] in {"batch size", "input length"}  # alike, as their product was planted
+    assert told["score"].min() > 0.95
+
+
+def test_a_factor_without_effect_has_none(told):
+    """Shuffling what the trees had learned from noise may even help them: the interval reaches 0, or lies below it."""
+    for metric in told["metric"].unique():
+        idle = of(told, metric, "devices")
+        assert idle["low"] <= 0
+        assert abs(idle["importance"]) < 0.01
+    assert of(told, "TTFT (s)", "input length")["low"] > 0.1
+    assert of(told, "TTFT (s)", "output length")["low"] <= 0
+
+
+@pytest.mark.parametrize("batches", [(1, 4, 16), (1, 16)])
+def test_importances_are_those_of_the_planted_formula(batches):
+    """As far as shuffles of so few configurations can tell: log TTFT is a sum, of which each factor has a known share."""
+    study = planted(
+        2, 0.05, batches=batches, prompts=(32, 512) if len(batches) == 2 else (32, 128, 512)
+    )  # 32 or 72 configurations
+    told = of_ttft(with_metrics(study))
+    for factor, importance in ttft_importances(study, 0.05).items():
+        row = of(told, "TTFT (s)", factor)
+        assert row["importance"] == pytest.approx(importance, abs=0.1)
+        assert row["low"] - 0.01 <= importance <= row["high"] + 0.01
+
+
+def test_the_same_runs_give_the_same_numbers(runs, told):
+    assert of_ttft(runs).equals(told.filter(pl.col("metric") == "TTFT (s)"))
+
+
+def test_no_importance_where_the_model_knows_nothing(runs):
+    """A metric that is noise: what is said of it is that nothing is known."""
+    noise = runs.with_columns(ttft_mean_s=pl.Series([1.0 + (i * 7919 % 144) / 144 for i in range(len(runs))]).shuffle(seed=1))
+    rows = of_ttft(noise)
+    assert rows.height == 5
+    assert (rows["score"] < 0.5).all()
+    assert rows["importance"].is_null().all()
+
+
+def test_too_few_configurations_have_no_importance(runs):
+    assert importances(runs.filter((pl.col("tensor_parallel") == 1) & (pl.col("output_fixed") == 16))).is_empty()  # 18
+
+
+def test_no_configuration_is_told_by_a_model_that_has_learned_it(runs):
+    """Were a repeat of it among what was learned, noise would be known in advance: each configuration has a level of its own here."""
+    levels = random.Random(0).sample(range(1, 73), 72)
+    names = list(factors_of(runs))
+    level = dict(zip(cells(runs).select(names).rows(), map(float, levels), strict=True))
+    own = runs.with_columns(ttft_mean_s=pl.Series([level[row] for row in runs.select(names).rows()]))
+    told = of_ttft(pl.concat([own, own]))
+    assert cells(pl.concat([own, own])).select(names).is_unique().all()
+    assert told["score"].max() < 0.2
+
+
+def test_repeats_are_one_configuration(runs):
+    assert cells(runs).height == 72
+    assert cells(runs)["n"].unique().to_list() == [2]
+    twice = pl.concat([runs, runs])
+    assert correlations(twice)["n"].to_list() == correlations(runs)["n"].to_list()
+
+
+def test_correlations_are_those_of_the_planted_formula():
+    exact = correlations(with_metrics(planted(1, 0.0)).filter(pl.col("model") == "m1e+07"))
+    batch, prompt = [1, 4, 16], [32, 128, 512]
+    pairs = [(b, b * p) for b in batch for p in prompt]
+    mean_b, mean_t = (sum(column) / len(pairs) for column in zip(*pairs, strict=True))
+    covariance = sum((b - mean_b) * (t - mean_t) for b, t in pairs)
+    spread = math.prod(
+        math.sqrt(sum((x - m) ** 2 for x in column))
+        for column, m in zip(zip(*pairs, strict=True), (mean_b, mean_t), strict=True)
+    )
+    assert of(exact, "TTFT (s)", "batch size")["r"] == pytest.approx(covariance / spread)
+    assert of(exact, "TTFT (s)", "devices")["r"] == pytest.approx(0, abs=1e-9)
+    row = of(exact, "TTFT (s)", "batch size")
+    half = 1.96 / math.sqrt(row["n"] - 3)
+    assert math.atanh(row["high"]) - math.atanh(row["r"]) == pytest.approx(half)
+
+
+@pytest.mark.parametrize(
+    ("r", "word"),
+    [
+        (0.05, "none"),
+        (-0.05, "none"),
+        (0.1, "low"),
+        (0.09, "none"),
+        (-0.1, "low, negative"),
+        (0.29, "low"),
+        (0.3, "medium"),
+        (-0.49, "medium, negative"),
+        (0.5, "high"),
+        (0.69, "high"),
+        (-0.5, "high, negative"),
+        (0.7, "very high"),
+        (1.0, "very high"),
+    ],
+)
+def test_the_bands_are_the_documents(r, word):
+    assert correlation(strength(r), r) == word
+
+
+def test_panels_average_only_what_is_complete(runs):
+    means = marginal_means(runs, "output_fixed").filter((pl.col("model") == "m1e+07") & (pl.col("metric") == "makespan (s)"))
+    assert means["value"].to_list() == [16, 64]
+    assert 3.5 < means["mean"][1] / means["mean"][0] < 4  # 64 ÷ 16, less what TTFT takes of both
+    assert (means["low"] < means["mean"]).all()
+    # One configuration lacks the longer output: its shorter one no longer counts.
+    holed = runs.filter(~((pl.col("level") == 16) & (pl.col("output_fixed") == 64)))
+    kept = marginal_means(holed, "output_fixed").filter((pl.col("model") == "m1e+07") & (pl.col("metric") == "makespan (s)"))
+    small = with_metrics(planted(1, 0.05)).filter((pl.col("level") < 16) & (pl.col("model") == "m1e+07"))
+    again = marginal_means(small, "output_fixed").filter(pl.col("metric") == "makespan (s)")
+    assert kept["mean"].to_list() == pytest.approx(again["mean"].to_list())
+
+
+def test_a_repeat_that_is_missing_moves_no_panel():
+    exact = with_metrics(planted(1, 0.0))
+    holed = exact.filter(~((pl.col("repeat") == 2) & (pl.col("level") == 16) & (pl.col("prompt_fixed") == 512)))
+    assert len(holed) < len(exact)
+    for column in ("mean", "low", "high"):
+        assert marginal_means(holed, "level")[column].to_list() == pytest.approx(
+            marginal_means(exact, "level")[column].to_list()
+        )
+
+
+def test_panels_shade_the_spread_of_a_repeat():
+    """Two repeats a tenth apart in all configurations: the shade is theirs, however many configurations are averaged."""
+    exact = planted(1, 0.0).with_columns(pl.col("ttft_mean_s") * pl.when(pl.col("repeat") == 2).then(1.1).otherwise(1.0))
+    row = marginal_means(with_metrics(exact), "level").filter(pl.col("metric") == "TTFT (s)").row(0, named=True)
+    assert row["high"] / row["low"] == pytest.approx(1.1)
+    assert row["n"] == 12  # three input × two output lengths × two numbers of devices
+
+
+def crossed(rows):
+    """Rows of `with_metrics` of one model and one family: batch size, input and output length, and TTFT."""
+    return with_metrics(
+        summary_rows(
+            [
+                {"valid": True, "axis": "concurrency", "arrival": "burst", "family": "f", "workload": f"f-{i}", "model": "m",
+                 "parameters": 7, "level": float(batch), "prompt_fixed": prompt, "output_fixed": output, "tensor_parallel": 1,
+                 "repeat": 1, "duration_s": 8.0, "throughput_tokens_per_s": 1.0, "ttft_mean_s": ttft}
+                for i, (batch, prompt, output, ttft) in enumerate(rows)
+            ]
+        )
+    )  # fmt: skip
+
+
+def test_the_factor_studys_own_metric_by_hand():
+    runs = crossed([(4, 32, 16, 0.5)])
+    assert runs.select("makespan_s", "tensor_parallel").row(0) == (8, 1)
+    several = pl.concat(
+        [runs.with_columns(model=pl.lit(name), parameters=pl.lit(size)) for name, size in (("b", 9), ("a", 9), ("c", 5))]
+    )
+    assert with_metrics(several)["model_order"].to_list() == [3, 2, 1]  # by size, then by name
+    for left_out in ({"valid": pl.lit(False)}, {"arrival": pl.lit("poisson")}, {"output_fixed": pl.lit(None, dtype=pl.Int64)}):
+        assert with_metrics(runs.with_columns(**left_out)).is_empty()
+
+
+def test_a_correlation_and_its_interval_by_hand():
+    """1, 3, 2 and 4 at 1, 2, 3 and 4: r = 4 ÷ 5, as are the ranks'; z = atanh 0.8 = 1.0986 ± 1.96."""
+    row = of(correlations(crossed([(1, 8, 8, 1.0), (2, 8, 8, 3.0), (3, 8, 8, 2.0), (4, 8, 8, 4.0)])), "TTFT (s)", "batch size")
+    assert (row["r"], row["rank_r"], row["n"], row["strength"]) == (pytest.approx(0.8), pytest.approx(0.8), 4, "very high")
+    assert (row["low"], row["high"]) == (
+        pytest.approx(math.tanh(1.0986 - 1.96), abs=1e-4),
+        pytest.approx(math.tanh(1.0986 + 1.96), abs=1e-4),
+    )
+    # Of three there is a correlation without an interval, as there is of a straight line; of two there is none.
+    three = of(correlations(crossed([(1, 8, 8, 1.0), (2, 8, 8, 3.0), (3, 8, 8, 2.0)])), "TTFT (s)", "batch size")
+    assert (three["r"], three["low"], three["high"]) == (pytest.approx(0.5), None, None)
+    straight = of(correlations(crossed([(i, 8, 8, -float(i)) for i in range(1, 6)])), "TTFT (s)", "batch size")
+    assert (straight["r"], straight["low"], straight["strength"]) == (pytest.approx(-1), None, "very high")
+    for rows in (
+        [(1, 8, 8, 1.0), (2, 8, 8, 3.0)],
+        [(1, 8, 8, 1.0), (2, 8, 8, 3.0), (3, 8, 8, None)],
+        [(i, 8, 8, 1.0) for i in (1, 2, 3)],
+    ):
+        assert "TTFT (s)" not in correlations(crossed(rows))["metric"].to_list()
+
+
+@pytest.mark.parametrize(("prompts", "pairs"), [((2, 1, 3, 4), [("batch size", "input length")]), ((3, 4, 2, 1), [("batch size", "input length")]),
+                                                ((3, 2, 1, 4), []), ((2, 3, 1, 4), [])])  # fmt: skip
+def test_factors_go_together_from_a_rank_correlation_of_07(prompts, pairs):
+    """Of four ranks, ρ is 0.8 with one pair of neighbours swapped, −0.8 the other way round, 0.2 and 0.4."""
+    runs = crossed([(i + 1, prompt, 8, 1.0) for i, prompt in enumerate(prompts)])
+    assert confounded(cells(runs)) == pairs
+
+
+def test_panels_are_geometric_means_by_hand():
+    """Two input lengths at each of two batch sizes, whose repeats are 1 and 4, 16 and 16, 2 and 2, 8 and 8."""
+    rows = [(1, 8, 8, 1.0), (1, 8, 8, 4.0), (1, 16, 8, 16.0), (2, 8, 8, 2.0), (2, 16, 8, 8.0), (3, 8, 8, 0.0)]
+    found = marginal_means(crossed(rows), "level").filter(pl.col("metric") == "TTFT (s)")
+    told = [tuple(row) for row in found.select("factor", "value", "mean", "low", "high", "n").rows()]
+    # √(2 × 16), √(1 × 16), √(4 × 16); √(2 × 8). A metric of 0 has no logarithm, and is no value of the factor.
+    assert told == [
+        ("batch size", 1, pytest.approx(32**0.5), pytest.approx(4), pytest.approx(8), 2),
+        ("batch size", 2, pytest.approx(4), pytest.approx(4), pytest.approx(4), 2),
+    ]
+
+
+def test_configurations_and_models_stand_in_the_order_of_the_runs():
+    """An importance's shuffles depend on it: the same runs have the same numbers."""
+    batches = [7 * i % 31 + 1 for i in range(31)]
+    runs = crossed([(batch, 8, 8, float(batch)) for batch in batches])
+    assert cells(runs)["level"].to_list() == batches
+    models = [f"m{7 * i % 10}" for i in range(10)]
+    both = correlations(pl.concat([runs.with_columns(model=pl.lit(name)) for name in models]))
+    assert both["model"].unique(maintain_order=True).to_list() == models
+
+
+@pytest.fixture
+def models(monkeypatch):
+    """In place of scikit-learn's: models that know the metric to be the first factor, each with what it learned of and was asked about."""
+    made = []
+
+    class First:
+        def __init__(self, **_):
+            made.append(self)
+            self.asked = []
+
+        def fit(self, x, y):
+            self.x, self.y = x, y
+            return self
+
+        def predict(self, x):
+            self.asked.append(x)
+            return x[:, 0]
+
+    monkeypatch.setattr("sklearn.ensemble.GradientBoostingRegressor", First)
+    return made
+
+
+def test_importances_are_the_shuffles_mean_and_95_per_cent(models, monkeypatch):
+    """Two rounds, whose twenty shuffles lose 0 to 19 and 20 to 39 of the round's score."""
+    scores = [0.4, 0.6]
+
+    def planted():
+        while True:
+            for turn, score in enumerate(scores):
+                yield from (score, *(score - 20 * turn - i for i in range(20)))
+
+    values = planted()
+    monkeypatch.setattr("sklearn.metrics.r2_score", lambda *_: next(values))
+    runs = crossed([(i, 8, 8, math.e**i) for i in range(1, 21)])  # 20 configurations are just enough
+    row = of(importances(runs), "TTFT (s)", "batch size")
+    assert (row["importance"], row["low"], row["high"]) == (19.5, pytest.approx(0.975), pytest.approx(38.025))
+    assert (row["score"], row["score_low"], row["score_high"], row["n"]) == (0.5, 0.4, 0.6, 20)
+    assert importances(runs)["metric"].to_list() == ["TTFT (s)"]  # the others are the same in all
+    assert all(model.y.tolist() == pytest.approx(model.x[:, 0]) for model in models)  # the logarithm
+    assert importances(runs.head(19)).is_empty()
+    scores[1] = 0.58
+    row = of(importances(runs), "TTFT (s)", "batch size")
+    assert (row["importance"], row["low"], row["high"], row["score"]) == (None, None, None, pytest.approx(0.49))
+    # Where the least is 0 there is no logarithm.
+    importances(crossed([(i, 8, 8, float(i - 1)) for i in range(1, 21)]))
+    assert all(models[-1].y == models[-1].x[:, 0] - 1)
+    assert importances(crossed([(i, 8, 8, 3.0) for i in range(1, 21)])).is_empty()
+
+
+def test_each_of_five_models_learns_four_fifths_and_each_factor_is_shuffled_twenty_times_in_each_of_two_rounds(models):
+    """Nothing depends on the second factor."""
+    found = importances(crossed([(i, 8 * (1 + i % 3), 8, math.e**i) for i in range(1, 31)]))
+    first, second = (of(found, "TTFT (s)", factor) for factor in ("batch size", "input length"))
+    assert first["importance"] == pytest.approx(2, abs=0.2)  # R² of a column in any other order is −1 on average
+    assert (first["score"], second["low"], second["high"]) == (1, 0, 0)
+    rounds = models[:5], models[5:10]
+    learned = [[{*model.x[:, 0]} for model in each] for each in rounds]
+    assert learned[0] != learned[1]
+    for each in (model for models in rounds for model in models):
+        predicted, *shuffled = each.asked
+        assert (len(each.x), len(predicted), [len(x) for x in shuffled]) == (24, 6, [120, 120])
+        assert not {*each.x[:, 0]} & {*predicted[:, 0]}
+        assert len({tuple(shuffled[0][i : i + 6, 0]) for i in range(0, 120, 6)}) == 20
+        assert shuffled[1][:, 0].tolist() == [*predicted[:, 0]] * 20  # the other factor's
+    assert all(sum(i in each for each in of_round) == 4 for of_round in learned for i in range(1, 31))
+
+
+def test_a_closed_loop_has_no_batch():
+    closed = with_metrics(planted(1, 0.0).with_columns(arrival=pl.lit("closed")))
+    assert closed["makespan_s"].null_count() == closed.height
+    assert factors_of(closed)["level"] == "concurrency"
+    assert set(correlations(closed)["metric"]) == {"TTFT (s)", "throughput (tokens/s)"}
+
+
+def with_settings(noise, *, seed=1, **settings):
+    """The made study, each of its configurations with every combination of values of the settings, as a deployment of its own.
+
+    Args:
+        settings: by column: values, each with the factor that it puts on TTFT and takes from throughput.
+    """
+    runs = planted(seed, noise)
+    parts = []
+    for values in itertools.product(*(each.items() for each in settings.values())):
+        factor = math.prod(times for _, times in values)
+        parts.append(
+            runs.with_columns(
+                pl.col("ttft_mean_s") * factor,
+                pl.col("throughput_tokens_per_s") / factor,
+                duration_s=pl.col("duration_s") * factor,
+                deployment=pl.format(
+                    "{}-{}-{}", "model", "tensor_parallel", pl.lit("-".join(str(value) for value, _ in values))
+                ),
+                **{name: pl.lit(value) for name, (value, _) in zip(settings, values, strict=True)},
+            )
+        )
+    return pl.concat(parts, how="vertical_relaxed")
+
+
+def test_a_setting_is_a_factor():
+    """A number, a switch that one deployment lacks, and one of three texts: TTFT × 2, × 1.5 and nothing."""
+    study = with_settings(
+        0.05,
+        max_num_seqs={32: 1.0, 128: 2.0},
+        flag_eager={"false": 1.0, None: 1.5},
+        flag_scheduler={"a": 1, "b": 1, "c": 1},
+        dtype={"x": 1},
+    )
+    runs = with_metrics(study)
+    assert list(factors_of(runs).values())[5:] == ["max_num_seqs", "eager", "scheduler"]
+    told = of_ttft(runs)
+    assert of(told, "TTFT (s)", "max_num_seqs")["low"] > of(told, "TTFT (s)", "eager")["low"] > 0.01
+    assert of(told, "TTFT (s)", "scheduler")["low"] <= 0
+    (means,) = (marginal_means(runs, "flag_eager").filter(model="m1e+07", metric="TTFT (s)"),)
+    assert means["label"].to_list() == ["default", "false"]
+    assert means["mean"][0] / means["mean"][1] == pytest.approx(1.5, rel=0.05)
+    by_hand = marginal_means(runs, "max_num_seqs").filter(model="m1e+07", metric="TTFT (s)")
+    assert by_hand["value"].to_list() == [32, 128] and by_hand["label"].is_null().all()
+    assert by_hand["mean"][1] / by_hand["mean"][0] == pytest.approx(2, rel=0.05)
+    # Three texts have no order: no correlation is given.
+    assert set(correlations(runs)["factor"]) == {
+        "batch size",
+        "input length",
+        "output length",
+        "devices",
+        "max_num_seqs",
+        "eager",
+    }
+    assert confounded(cells(runs)) == []
+    (found,) = decided(study)
+    (of_ttft_,) = (each for each in found.metrics if each.metric == "TTFT (s)")
+    between = {effect.factor: (effect.change, effect.between) for effect in of_ttft_.effects}
+    assert between["max_num_seqs"] == (pytest.approx(2, rel=0.05), (32, 128))
+    assert between["eager"] == (pytest.approx(1 / 1.5, rel=0.05), ("default", "false"))
+
+
+def test_settings_that_always_change_together_are_one_factor():
+    study = with_settings(0.0, max_num_seqs={32: 1.0, 128: 2.0}, dtype={"x": 1})
+    many = pl.col("max_num_seqs") == 128
+    tied = study.with_columns(
+        flag_batch=pl.when(many).then(pl.lit("8192")), kv_cache_memory=pl.when(pl.col("model") == "m1e+07").then(1).otherwise(2)
+    )
+    names = factors_of(with_metrics(tied))
+    assert names["model_order"] == "model, with kv_cache_memory"
+    assert names["max_num_seqs"] == "max_num_seqs, with batch"
+    assert "flag_batch" not in names and "kv_cache_memory" not in names
+    # Of one of three texts, one goes with a value of another factor.
+    loose = with_settings(0.0, max_num_seqs={32: 1.0, 128: 2.0}, flag_scheduler={"a": 1, "b": 1, "c": 1})
+    kept = loose.filter((pl.col("flag_scheduler") == "a") == (pl.col("max_num_seqs") == 128))
+    assert confounded(cells(with_metrics(kept))) == [("max_num_seqs", "scheduler")]
+
+
+def test_a_server_of_which_nothing_is_known_makes_no_factor():
+    study = with_settings(
+        0.0, max_num_seqs={32: 1.0, None: 2.0}, dtype={"float32": 1.0, None: 1.0}, flag_x={"1": 1.0, None: 1.0}
+    )
+    unknown = study.filter(
+        pl.col("max_num_seqs").is_null() == pl.col("dtype").is_null(), pl.col("flag_x").is_null() == pl.col("dtype").is_null()
+    )
+    assert list(factors_of(with_metrics(unknown)).values()) == [
+        "batch size",
+        "input length",
+        "output length",
+        "model",
+        "devices",
+    ]
+
+
+def test_an_engine_is_a_factor_to_which_its_settings_belong():
+    study = with_settings(0.05, engine={"vllm": 1.0, "llama-cpp": 2.0}, dtype={"float32": 1.0})
+    tied = study.with_columns(
+        kv_cache_dtype=pl.when(pl.col("engine") == "vllm").then(pl.lit("auto")).otherwise(pl.lit("float32"))
+    )
+    runs = with_metrics(tied)
+    assert list(factors_of(runs).values())[5:] == ["engine, with kv_cache_dtype"]
+    assert cells(runs)["n"].unique().to_list() == [2]  # repeats alone: no engine's runs are another's
+    assert of(of_ttft(runs), "TTFT (s)", "engine, with kv_cache_dtype")["low"] > 0.05
+
+
+def test_a_share_is_not_rounded_to_nothing():
+    study = with_settings(0.05, gpu_memory_utilization={0.5: 2.0, 0.9: 1.0}, dtype={"float32": 1.0})
+    lines = decisive.answer(decided(study)).lines
+    assert any("gpu_memory_utilization (× 0.5" in line and "from 0.5 to 0.9)" in line for line in lines)
+
+
+def test_a_few_settings_under_a_few_loads_are_no_study_of_factors():
+    one = with_settings(0.05, max_num_seqs={32: 1.0, 128: 2.0}).filter(prompt_fixed=32, output_fixed=16, tensor_parallel=1)
+    assert not set(FIGURES) & set(figures_of(one.to_dicts()))  # three loads, two models, two values: twelve configurations
+
+
+def test_settings_crossed_with_loads_have_the_figures_of_factors():
+    """No length is swept: three loads, two models, two settings."""
+    study = with_settings(0.05, max_num_seqs={32: 1.0, 128: 2.0}, flag_eager={"false": 1.0, None: 1.5}, dtype={"x": 1})
+    one = study.filter((pl.col("prompt_fixed") == 32) & (pl.col("output_fixed") == 16)).with_columns(workload=pl.lit("crossed"))
+    assert [name for name in figures_of(one.to_dicts()) if name in FIGURES] == FIGURES
+    assert [
+        name
+        for name in figures_of(one.filter(max_num_seqs=32, flag_eager="false", tensor_parallel=1).to_dicts())
+        if name in FIGURES
+    ] == []
+    for name in FIGURES[:3]:
+        assert "Nothing to show" not in str(load_figure(name).draw(Results(one, pl.DataFrame())).to_dict())
+
+
+def test_models_and_devices_of_which_nothing_is_known_are_no_error():
+    unknown = planted(1, 0.05).with_columns(parameters=pl.lit(None, dtype=pl.Int64))
+    assert of(of_ttft(with_metrics(unknown)), "TTFT (s)", "model")["low"] > 0  # in the order of their names
+    half = planted(1, 0.05).with_columns(tensor_parallel=pl.when(pl.col("tensor_parallel") == 2).then(2))
+    told = of_ttft(with_metrics(half))
+    assert told["n"].unique().to_list() == [36]
+    assert "devices" not in told["factor"].to_list()
+
+
+def test_what_devices_and_memory_tell_is_analysed_where_it_is_told():
+    study = planted(1, 0.05).with_columns(
+        host_busy_share=1 / pl.col("tensor_parallel"),
+        kv_usage_peak=pl.lit(0.5),
+        gpu_memory_peak_bytes=pl.lit(None, dtype=pl.Float64),
+    )
+    told = of_ttft(with_metrics(study))
+    assert of(told, "host utilisation (share)", "devices")["low"] > 0.9
+    assert "peak KV usage (share)" not in told["metric"].to_list()  # the same in all: nothing decides it
+    gpu = study.with_columns(gpu_utilisation_mean=pl.col("level") / 16, kv_usage_peak=pl.col("level") - 1.0)
+    assert [*metrics_of(gpu)] == [*METRICS, "gpu_utilisation_mean", "kv_usage_peak"]
+    assert of(correlations(with_metrics(gpu.filter(parameters=10**7))), "GPU utilisation (share)", "batch size")[
+        "r"
+    ] == pytest.approx(1)
+    assert of(of_ttft(with_metrics(gpu)), "peak KV usage (share)", "batch size")["low"] > 1  # 0 among its values
+
+
+def test_factors_that_go_together_are_named():
+    runs = with_metrics(planted(1, 0.0))
+    assert confounded(cells(runs)) == []
+    large = pl.col("model") == "m6e+07"
+    assert confounded(cells(runs.filter(large == (pl.col("tensor_parallel") == 2)))) == [("model", "devices")]
+
+
+def as_results(runs, summary, **more):
+    """The made study as `aggregate` would write it."""
+    rows = [
+        {
+            **summary,
+            **{key: value for key, value in row.items() if value is not None},
+            "run": str(i),
+            "deployment": f"{row['model']}-{row['tensor_parallel']}",
+            "host_busy_share": 0.5,
+            **more,
+        }
+        for i, row in enumerate(runs.to_dicts())
+    ]
+    launches = {
+        row["deployment"]: records.launch(
+            deployment=row["deployment"], model=row["model"], device="cpu", gpus=0, tensor_parallel=row["tensor_parallel"],
+            plan={"parameters": row["parameters"]},
+        )
+        for row in rows
+    }  # fmt: skip
+    told = {"model", "parameters", "tensor_parallel", "valid"}  # by the launch, and by the verdict
+    plain = [{k: v for k, v in row.items() if k not in told} for row in rows]
+    return Results(summary_frame(plain, launches, {}, Thresholds()), pl.DataFrame())
+
+
+def figures_that_apply(results):
+    return [name for name in figures_of(results.runs.to_dicts()) if name in FIGURES]
+
+
+def test_the_figures_of_a_factor_study(summary):
+    results = as_results(planted(1, 0.05), summary)
+    assert figures_that_apply(results) == FIGURES
+    for name in FIGURES:
+        assert "Nothing to show" not in str(load_figure(name).draw(results).to_dict())
+
+
+def test_families_are_not_mixed(summary):
+    one = planted(1, 0.05)
+    other = one.with_columns(
+        family=pl.lit("other"), workload="other-" + pl.col("workload"), ttft_mean_s=100 * pl.col("ttft_mean_s")
+    )
+    alone, both = (
+        load_figure("factor-panels").draw(as_results(runs, summary)).to_dict() for runs in (one, pl.concat([one, other]))
+    )
+    assert [part["title"]["text"] for part in both["vconcat"]] == ["crossed", "other"]
+    assert {k: v for k, v in both["vconcat"][0].items() if k != "title"}["concat"] == alone["concat"]
+    # One length at a time is no factor study, and nothing of it counts here.
+    swept = one.filter((pl.col("output_fixed") == 16) & (pl.col("level") == 1) & (pl.col("tensor_parallel") == 1)).with_columns(
+        family=pl.lit("prefill")
+    )
+    assert (
+        load_figure("factor-panels").draw(as_results(pl.concat([one, swept]), summary)).to_dict()["concat"] == alone["concat"]
+    )
+
+
+def test_a_study_with_too_little_says_so(summary):
+    few = planted(1, 0.05).filter((pl.col("tensor_parallel") == 1) & (pl.col("output_fixed") == 16))
+    text = str(load_figure("factor-importance").draw(as_results(few, summary)).to_dict())
+    assert "Nothing to show: 18 configurations have valid runs; 20 in which" in text
+    for name in FIGURES:
+        assert "Nothing to show" in str(load_figure(name).draw(as_results(few, summary, wrong_output_tokens=1)).to_dict())
+    assert figures_that_apply(as_results(planted(1, 0.05), summary, arrival="poisson")) == []
+
+
+def test_factors_that_cannot_be_told_apart_are_named_in_the_figure(summary):
+    large = pl.col("model") == "m6e+07"
+    tied = planted(1, 0.05).filter(large == (pl.col("tensor_parallel") == 2))
+    text = str(load_figure("factor-importance").draw(as_results(tied, summary)).to_dict())
+    assert "cannot be separated: model and devices" in text

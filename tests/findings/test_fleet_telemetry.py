@@ -1,0 +1,408 @@
+"""Several engines behind a router, measured as one: sums that are whole or not known, and what sets a worker apart, by its name."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+import pytest
+
+from bench.aggregate import summary_frame
+from bench.analysis import verdict
+from bench.analysis.front import front
+from bench.analysis.workers import computing, miscast, prefilling, worker_verdicts, workers_of_runs
+from bench.figures import Results
+from bench.figures.registry import load_figure
+from bench.parse.fleet import FLEET, fleet_telemetry, with_deviations, worker_rows
+from bench.parse.scrapes import scrape_tables
+from bench.parse.server import server_figures
+from bench.records.run import DECODE, PREFILL, Worker
+from bench.report.workers import fleets
+from bench.study.config import Thresholds
+from bench.words.verdicts import reason_text
+from bench.words.workers import sentences
+from tests.support.fleets import PREFILLS_S, SERVES_S, Disaggregated, Fleet
+from tests.support.study import ROOT
+
+THRESHOLDS = Thresholds()
+NO_REQUESTS = {"index": pl.Int64, "after": pl.Int64, "outcome": pl.String, "completion_tokens": pl.Int64}
+
+
+def apart(fleet, folder):
+    """The run's summary, and what sets its workers apart, as (worker's number, check)."""
+    summary = fleet.parsed(folder)
+    found = worker_verdicts(summary["workers"], THRESHOLDS.scrape_gap_s)
+    return summary, [(fleet.names.index(each.worker), each.check) for each in found]
+
+
+def in_turn(_, i):
+    return i % 2
+
+
+def test_a_fleets_numbers_are_the_sums_of_its_workers(tmp_path):
+    fleet = Fleet(
+        workers=3, router=lambda _, i: i % 3, usage={0: 0.9, 1: 0.3, 2: 0.0}, kv_tokens={0: 10000, 1: 20000, 2: 10000}
+    )
+    summary, found = apart(fleet, tmp_path)
+    assert summary["server_generation_tokens"] == fleet.tokens.sum()
+    assert summary["server_prompt_tokens"] == 16 * fleet.requests
+    assert summary["running_peak"] == 20  # 10 requests/s of 2 s each
+    # 9,000 and 6,000 of 40,000 tokens; the mean of the shares would be 0.4.
+    assert summary["kv_usage_peak"] == pytest.approx(0.375)
+    hits = sum(4 * (i + 1) * (fleet.at == i).sum() for i in range(3))
+    assert summary["prefix_hit_rate"] == pytest.approx(hits / (16 * fleet.requests))
+    assert (summary["metrics_missing"], summary["counters_fell"], summary["scrape_endpoint"]) == ([], [], FLEET)
+    assert found == [(1, "kv_tokens")]
+    assert not [each for each in verdict(summary, THRESHOLDS).found if each.part == "telemetry"]
+    each = {row["worker"]: row for row in summary["workers"]}
+    for i, name in enumerate(fleet.names):
+        assert each[name]["requests"] == (fleet.at == i).sum()
+        assert each[name]["generation_tokens"] == fleet.tokens[fleet.at == i].sum()
+        assert each[name]["kv_usage_mean"] == pytest.approx(fleet.usage[i])
+        assert each[name]["prefix_hit_rate"] == pytest.approx((i + 1) / 4)
+    drawn = pl.read_parquet(tmp_path / "telemetry").filter(endpoint=FLEET)
+    assert drawn["scrape"].n_unique() == summary["scrapes"]
+
+
+def test_engines_of_one_worker_hold_the_mean_of_their_shares(tmp_path):
+    """Two engines of 5,000 tokens each: 4,500 and 500 of 20,000 tokens, beside 2,500 of the other worker."""
+    summary, _ = apart(Fleet(router=in_turn, usage={0: (0.9, 0.1)}, kv_tokens={0: 10000, 1: 10000}), tmp_path)
+    assert summary["kv_usage_peak"] == pytest.approx(0.375)
+    assert [row["kv_usage_peak"] for row in summary["workers"]] == [0.9, 0.25]  # of a worker the fullest engine's
+
+
+def test_of_caches_of_unknown_size_the_usage_of_all_is_not_known(tmp_path):
+    summary, _ = apart(Fleet(router=in_turn, kv_tokens={0: None}), tmp_path)
+    assert summary["kv_usage_peak"] is None
+    assert [row["kv_usage_peak"] for row in summary["workers"]] == [0.25, 0.25]
+    assert summary["server_generation_tokens"] is not None
+
+
+def test_what_one_worker_lacks_is_no_smaller_sum(tmp_path):
+    summary, _ = apart(Fleet(router=in_turn, lacks={1: "server_generation_tokens"}), tmp_path)
+    assert summary["server_generation_tokens"] is None
+    assert summary["server_prompt_tokens"] is not None
+    (missing,) = summary["metrics_missing"]
+    assert "10.0.0.2" in missing
+    assert "generation_tokens" in missing
+
+
+@pytest.mark.parametrize(
+    ("planted", "expected"),
+    [
+        ({}, []),
+        ({"silent": {1: (8.0, 20.0)}}, [(1, "silent")]),
+        ({"silent": {0: (-1.0, 99.0)}}, [(0, "silent")]),
+        ({"restarts": {1: 10.0}}, [(1, "restarted")]),
+        ({"restarts": {0: 10.0}, "start_times": False}, [(0, "restarted")]),
+        ({"versions": {1: "0.30.0"}}, [(1, "version")]),
+        ({"versions": {1: None}}, []),  # not known is not different
+        ({"kv_tokens": {1: 8000}}, [(1, "kv_tokens")]),
+        ({"kv_tokens": {1: 15800}}, []),  # what a GPU has free differs by some blocks
+        ({"router": lambda rng, _: int(rng.random() < 0.75)}, [(0, "requests"), (1, "requests")]),
+    ],
+)
+def test_each_way_to_be_apart_is_found_and_named_alone(tmp_path, planted, expected):
+    fleet = Fleet(**{"router": in_turn, **planted})
+    summary, found = apart(fleet, tmp_path)
+    # Of a worker that is silent to the end, or started again, it is not known what it served.
+    assert found == expected
+    checks = {check for _, check in expected}
+    told = [each for each in verdict(summary, THRESHOLDS).found if each.part == "telemetry"]
+    if checks & {"silent", "restarted"}:
+        named = fleet.names[expected[0][0]]
+        assert {each.check for each in told} <= {"worker_silent", "worker_restarted", "metrics_missing"}
+        assert named in reason_text(next(each for each in told if each.check.startswith("worker_")))
+    else:
+        assert not told  # a note
+
+
+def test_a_worker_that_was_meant_to_be_killed_is_no_fault_and_no_sum_is_taken(tmp_path):
+    fleet = Fleet(router=lambda _, i: i % 2 if i < 60 else 0, killed=(1, 6.0))
+    summary, found = apart(fleet, tmp_path)
+    assert found == []
+    assert not [each for each in verdict(summary, THRESHOLDS).found if each.part == "telemetry"]
+    assert summary["server_generation_tokens"] is None
+    assert (summary["lost_at_s"], summary["lost_failed"]) == (6.0, 10)
+    each = {row["worker"]: row for row in summary["workers"]}
+    assert each[fleet.names[0]]["requests"] > each[fleet.names[1]]["requests"] > 0
+
+
+def test_another_worker_that_falls_silent_meanwhile_is_one(tmp_path):
+    fleet = Fleet(workers=3, router=lambda _, i: i % 3, killed=(1, 6.0), silent={2: (8.0, 12.0)})
+    assert apart(fleet, tmp_path)[1] == [(2, "silent")]
+
+
+@pytest.mark.parametrize("workers", [2, 4])
+def test_disaggregated_workers_whose_sums_count_requests_twice_are_named(tmp_path, workers):
+    fleet = Disaggregated(workers=workers, router=lambda _, i: i % workers)
+    summary, _ = apart(fleet, tmp_path)
+    assert summary["workers"][0]["requests"] > 0
+    (told,) = [each for each in verdict(summary, THRESHOLDS).found if each.part == "telemetry"]
+    assert told.check == "worker_prefills"
+    assert told.names == tuple(fleet.names[: workers // 2])
+    assert "counts each request twice" in reason_text(told)
+    assert not verdict(summary, THRESHOLDS).counts_valid
+    assert front(summary) == []  # nor is anything sent again
+
+
+def test_what_vllm_s_workers_counted_of_thirty_requests_is_summed_by_role():
+    """Recorded of two servers of vLLM's CPU build with ExampleConnector behind vLLM's router, which got 30 prompts of 390 tokens."""
+    scrapes, samples = scrape_tables(ROOT / "tests/data/vllm-0.32.0-disaggregated.jsonl.gz", 0.0)
+    workers = [
+        Worker(name=role, endpoint=f"http://{role}:8000/metrics", role=role, kv_blocks=128, block_size=32, kv_tokens=4096)
+        for role in (PREFILL, DECODE)
+    ]
+    together, arrived = fleet_telemetry(samples, scrapes, workers)
+    found = server_figures(together, scraped=True, version="0.32.0")
+    assert len(arrived) == 3
+    assert (found["server_prompt_tokens"], found["server_generation_tokens"], found["server_requests"]) == (11_700, 666, 30)
+    assert (found["prefix_queries"], found["prefix_hits"], found["preemptions"]) == (11_700, 0, 0)
+    assert (found["running_peak"], found["waiting_peak"], found["counters_fell"]) == (4, None, [])
+    prefill, decode = (server_figures(samples.filter(endpoint=each.endpoint), scraped=True) for each in workers)
+    assert found["kv_usage_peak"] == decode["kv_usage_peak"] > 0
+    for name in ("server_ttft", "server_e2e", "server_queue_time"):
+        assert found[f"{name}_mean_s"] == pytest.approx(prefill[f"{name}_mean_s"] + decode[f"{name}_mean_s"])
+    assert found["server_itl_mean_s"] == decode["server_itl_mean_s"]
+    rows = worker_rows(samples, {}, workers, pl.DataFrame(schema=NO_REQUESTS), (0.0, 1e9))
+    assert [row["prompt_tokens_computed"] for row in rows] == [11_700, 180]  # 384 of 390 came from the other server
+    assert computing({"workers": rows}) == []
+    # Without roles each counts twice.
+    both, _ = fleet_telemetry(samples, scrapes, [replace(worker, role=None) for worker in workers])
+    twice = server_figures(both, scraped=True)
+    assert (twice["server_prompt_tokens"], twice["server_generation_tokens"], twice["server_requests"]) == (23_400, 696, 60)
+
+
+@pytest.mark.parametrize(
+    ("role", "computed", "block_size", "named"),
+    [
+        (DECODE, 100 * 16, 16, []),  # the last block of each prompt
+        (DECODE, 100 * 20, 16, ["0"]),  # a part of them once more, whole
+        (DECODE, None, 16, []),
+        (DECODE, 100 * 20, None, []),
+        (PREFILL, 100 * 390, 16, []),
+        (None, 100 * 390, 16, []),
+    ],
+)
+def test_decode_workers_that_compute_prompts_are_named(role, computed, block_size, named):
+    row = {"worker": "0", "role": role, "requests": 100, "prompt_tokens_computed": computed, "block_size": block_size}
+    assert computing({"workers": [row]}) == named
+
+
+@pytest.mark.parametrize("workers", [2, 4])
+def test_sums_by_role_count_each_request_once(tmp_path, workers):
+    fleet = Disaggregated(workers=workers, prefill=workers // 2, router=lambda _, i: i % workers)
+    summary, found = apart(fleet, tmp_path)
+    n = fleet.requests
+    assert summary["server_prompt_tokens"] == 16 * n
+    assert summary["prefix_hit_rate"] == pytest.approx(0.25)  # of the prefill workers
+    assert (summary["server_generation_tokens"], summary["server_requests"]) == (fleet.tokens.sum(), n)
+    assert summary["preemptions"] == 3 * n
+    # Requests that wait for a KV cache count as waiting, so that a queue does not show at which stage it stands.
+    queue = ("waiting_peak", "waiting_standing", "kv_usage_queued", "steady_waiting", "steady_queued_share")
+    assert [summary[name] for name in queue] == [None] * 5
+    assert summary["running_peak"] == 14  # 10 requests/s of 1.4 s each
+    assert summary["kv_usage_peak"] == pytest.approx(0.25)
+    assert {row["role"]: row["kv_usage_mean"] for row in summary["workers"]} == {"prefill": None, "decode": 0.25}
+    assert {(row["role"], row["running_mean"] is None) for row in summary["workers"]} == {("prefill", True), ("decode", False)}
+    assert summary["server_ttft_mean_s"] == pytest.approx(PREFILLS_S + 0.1)
+    assert summary["server_e2e_mean_s"] == pytest.approx(SERVES_S)
+    assert (summary["server_in_flight_mean"], summary["held_back_share"]) == (None, None)
+    assert found == []
+    assert summary["prefix_hit_rate_expected"] is None  # and so no verdict on hits
+    assert not [each for each in verdict(summary, THRESHOLDS).found if each.part in ("telemetry", "content")]
+    again = [{**row, "prompt_tokens_computed": 2 * row["block_size"] * row["requests"]} for row in summary["workers"]]
+    (told,) = (judged := verdict({**summary, "workers": again}, THRESHOLDS)).found
+    assert (told.check, told.names, judged.counts_valid) == (
+        "worker_computes",
+        tuple(row["worker"] for row in again[workers // 2 :]),
+        False,
+    )
+
+
+def test_workers_of_one_role_are_compared(tmp_path):
+    fleet = Disaggregated(workers=4, prefill=2, router=lambda rng, _: int(rng.random() < 0.8), kv_tokens={0: 900, 1: 900})
+    _, found = apart(fleet, tmp_path)
+    assert found == [(place, "requests") for place in range(4)]  # no cache is another than those of its role
+
+
+class Together(Disaggregated):
+    """Workers that are said to prefill for others, and of which each serves whole requests."""
+
+    def exposition(self, worker, at):
+        return Fleet.exposition(self, worker, at)
+
+
+def test_a_worker_that_does_not_prefill_as_it_should_is_named(tmp_path):
+    summary, _ = apart(Together(prefill=1, router=in_turn), tmp_path)
+    (told,) = [each for each in verdict(summary, THRESHOLDS).found if each.check == "worker_decodes"]
+    assert told.names == (summary["workers"][0]["worker"],)
+    assert "decoded too" in reason_text(told)
+    assert not verdict(summary, THRESHOLDS).counts_valid
+
+
+@pytest.mark.parametrize(
+    ("served", "named"),
+    [
+        ([("prefill", 100, 100), ("decode", 100, 9_600)], None),
+        ([("prefill", 100, 160), ("decode", 100, 9_600)], ("worker_decodes", ["0"])),
+        (
+            [("prefill", 50, 50), ("decode", 100, 9_600)],
+            ("worker_spared", ["0"]),
+        ),  # the router prefilled some where they were decoded
+        ([("prefill", 50, 50), ("decode", 50, 50), ("decode", 100, 9_600)], ("worker_prefills_too", ["1"])),
+        ([("prefill", 50, 50), ("prefill", 50, 50), ("decode", 100, 9_600)], None),
+        ([("prefill", None, 50), ("decode", 100, 9_600)], None),
+        ([(None, 10, 900), (None, 90, 90)], None),
+    ],
+)
+def test_counts_say_who_does_not_keep_to_a_role(served, named):
+    rows = [{"worker": str(i), "role": r, "requests": had, "generation_tokens": n} for i, (r, had, n) in enumerate(served)]
+    assert miscast({"ok": 100, "workers": rows}) == named
+    assert miscast({"ok": 100, "workers": rows, "scraped_before": False}) is None
+
+
+@pytest.mark.parametrize(
+    ("tokens", "router"),
+    [
+        (lambda _: 1, None),  # all of the load: a classifier's
+        (lambda i: 1 if i % 2 else 100, lambda _, i: i % 2),  # a router by class
+        (lambda i: 1 if i % 4 else 100, lambda rng, _: int(rng.integers(2))),
+    ],
+)
+def test_workers_that_serve_short_answers_disaggregate_nothing(tmp_path, tokens, router):
+    fleet = Fleet(router=router)
+    fleet.tokens = np.array([tokens(i) for i in range(fleet.requests)])
+    summary, _ = apart(fleet, tmp_path)
+    assert "worker_prefills" not in {each.check for each in verdict(summary, THRESHOLDS).found}
+
+
+@pytest.mark.parametrize(
+    ("served", "ok", "named"),
+    [
+        ([(1, 1), (200, 12_800)], 201, []),
+        ([(4, 4), (96, 9_600)], 100, []),
+        ([(1, 1), (99, 9_900), (100, 10_000)], 200, []),
+        ([(100, 100), (100, 9_600)], 100, ["0"]),
+        ([(49, 49), (50, 50), (100, 9_600)], 100, ["0", "1"]),
+    ],
+)
+def test_a_worker_with_little_to_do_prefills_for_none(served, ok, named):
+    rows = [{"worker": str(i), "requests": had, "generation_tokens": made} for i, (had, made) in enumerate(served)]
+    assert prefilling({"ok": ok, "requests": ok, "workers": rows}) == named
+
+
+class Ranks(Fleet):
+    """Workers whose expositions have two processes, which began at different times."""
+
+    def exposition(self, worker, at):
+        begun = 'process_start_time_seconds{pid="1"} 1000.0\nprocess_start_time_seconds{pid="2"} 1010.0'
+        return super().exposition(worker, at).replace("process_start_time_seconds 1000.0", begun)
+
+
+def test_several_processes_of_a_worker_are_no_restart(tmp_path):
+    assert 'pid="2"' in Ranks(router=in_turn).exposition(0, 1.0)
+    summary, found = apart(Ranks(router=in_turn), tmp_path)
+    assert found == []
+    assert [row["restarts"] for row in summary["workers"]] == [0, 0]
+
+
+def test_a_fleet_without_any_scrape_is_parsed_and_its_workers_are_silent(tmp_path):
+    summary, found = apart(Fleet(router=in_turn, scraped=False), tmp_path)
+    assert found == [(0, "silent"), (1, "silent")]
+    assert summary["server_generation_tokens"] is None
+
+
+def deviations(seed, workers, requests, turns, router=None):
+    """What sets workers apart in a run whose counts are known, without the files."""
+    fleet = Fleet(workers=workers, requests=requests, turns=turns, seed=seed, router=router)
+    counted = [
+        {"role": None, "requests": float((fleet.at == i).sum()), "generation_tokens": float(fleet.tokens[fleet.at == i].sum())}
+        for i in range(workers)
+    ]
+    table = pl.DataFrame(
+        {
+            "index": range(requests),
+            "after": [None if i % turns == 0 else i - 1 for i in range(requests)],
+            "outcome": ["ok"] * requests,
+            "completion_tokens": fleet.tokens,
+        },
+        schema_overrides={"after": pl.Int64},
+    )
+    alike = {"scrape_gap_s": 0.1, "restarts": 0, "version": "1", "kv_tokens": None, "kv_blocks": None}
+    rows = [{**alike, **row, "worker": name} for row, name in zip(with_deviations(counted, table), fleet.names, strict=True)]
+    return worker_verdicts(rows, THRESHOLDS.scrape_gap_s)
+
+
+@pytest.mark.parametrize(("workers", "requests", "turns"), [(2, 200, 1), (4, 400, 1), (2, 400, 8), (3, 60, 1)])
+def test_chance_alone_makes_few_fleets_unbalanced(workers, requests, turns):
+    """The limit is 0.1 % of runs: of 600, 4 or more have a probability of 0.3 %."""
+    wrong = sum(bool(deviations(seed, workers, requests, turns)) for seed in range(600))
+    assert wrong <= 3
+
+
+@pytest.mark.parametrize(("share", "requests", "least"), [(0.75, 200, 0.99), (0.6, 1000, 0.99)])
+def test_a_router_that_prefers_a_worker_is_found(share, requests, least):
+    found = [deviations(seed, 2, requests, 1, lambda rng, _: int(rng.random() < share)) for seed in range(100)]
+    assert np.mean([len(each) == 2 for each in found]) >= least
+
+
+def test_conversations_that_stay_at_a_worker_are_no_unbalance():
+    """Single requests would be judged to be apart in many of these: eight at a time go one way."""
+    assert sum(bool(deviations(seed, 2, 160, 8)) for seed in range(300)) <= 2
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """A balanced run, and one whose second worker got more and is of another version."""
+    rows = []
+    for number, planted in enumerate(
+        ({"router": in_turn}, {"router": lambda rng, _: int(rng.random() < 0.8), "versions": {1: "0.30.0"}})
+    ):
+        folder = tmp_path_factory.mktemp(f"run{number}")
+        summary = Fleet(**planted).parsed(folder)
+        rows.append({**json.loads((folder / "summary").read_text()), "run": f"r{number}", "level": 10.0 + number})
+        assert summary["ok"] == 200
+    return summary_frame(rows, {}, {}, THRESHOLDS)
+
+
+def test_the_report_names_workers_that_differ(runs):
+    (fleet,) = fleets(runs, THRESHOLDS)
+    assert len(fleet["rows"]) == 4
+    said = " ".join(fleet["sentences"])
+    assert "http://10.0.0.2:8000 runs version 0.30.0, the others 0.32.0." in said
+    assert "in 1 of 2 runs, where an even share is 50 %" in said
+    assert sentences({"r": []}) == []
+    assert list(workers_of_runs(runs, 1.0)) == ["a"]
+
+
+def test_a_lost_or_a_single_worker_is_no_matter_of_balance(runs):
+    lost, alone = runs.with_columns(lost_at_s=5.0), runs.with_columns(pl.col("workers").list.head(1))
+    beside = pl.concat([lost, alone.with_columns(lost_at_s=pl.lit(None, pl.Float64))])
+    cases = (
+        (lost, "each run with several workers lost one"),
+        (beside, "each run with several workers lost one"),  # and a single server lost nobody
+        (alone.with_columns(lost_at_s=5.0), "no run keeps several workers"),
+        (alone, "no run keeps several workers"),
+    )
+    for others, said in cases:
+        assert load_figure("worker-balance").draw(Results(others, pl.DataFrame())).why.startswith(said)
+
+
+def test_the_figure_shows_each_worker(runs):
+    drawn = load_figure("worker-balance").draw(Results(runs, pl.DataFrame())).to_dict()
+    text = json.dumps(drawn)
+    assert "share of requests" in text
+    assert "KV cache" in text
+    assert "http://10.0.0.2:8000" in text
+
+
+def test_shares_are_those_of_a_role_in_the_report_and_the_figure(tmp_path):
+    Disaggregated(workers=4, prefill=2, router=lambda _, i: i % 4).parsed(tmp_path)
+    runs = summary_frame([{**json.loads((tmp_path / "summary").read_text()), "run": "r"}], {}, {}, THRESHOLDS)
+    (fleet,) = fleets(runs, THRESHOLDS)
+    assert [round(row["requests_share"], 2) for row in fleet["rows"]] == [0.5] * 4
+    drawn = load_figure("worker-balance").draw(Results(runs, pl.DataFrame())).to_dict()
+    shown = [row for rows in drawn["datasets"].values() for row in rows]
+    assert {round(row["share"], 2) for row in shown if "share" in row} == {0.5}
+    assert [row["even"] for row in shown if "even" in row] == [0.5]

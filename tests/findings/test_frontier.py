@@ -1,0 +1,237 @@
+"""Whether a level is on the frontier of speed and throughput, on made runs whose truth is known."""
+
+import math
+
+import numpy as np
+import polars as pl
+import pytest
+
+from bench.analysis import Prices, operating_points
+from bench.analysis.pareto import throughput_of, trade_offs
+from bench.study import parse_slo
+from tests.support.planted import answers, steady_row, summary_rows
+
+# What a user and a GPU get at each level; b's second is beaten by a's, and the last two are as good as each other.
+TRUTH = {
+    ("a", 1): (100, 100), ("a", 2): (80, 160), ("a", 4): (40, 200),
+    ("b", 1): (90, 60), ("b", 2): (60, 110), ("b", 4): (20, 230), ("b", 8): (20, 230.0001),
+}  # fmt: skip
+ON = {key for key, (x, y) in TRUTH.items() if not any(c >= x and d >= y and (c, d) != (x, y) for c, d in TRUTH.values())}
+
+
+def runs(seed=0, *, sessions=4, noise=0.03, start=0.02):
+    random = np.random.default_rng(seed)
+    starts = {(name, s): start * random.standard_normal(2) for name in "ab" for s in range(sessions)}
+    rows = []
+    for (name, level), values in TRUTH.items():
+        for session in range(sessions):
+            user, gpu = (
+                math.log(v) + starts[name, session][i] + noise * random.standard_normal() for i, v in enumerate(values)
+            )
+            rows.append({"deployment": name, "workload": "w", "axis": "concurrency", "level": float(level), "session": session,
+                         "valid": True, "tpot_p50_s": math.exp(-user), "throughput_tokens_per_s": 2 * math.exp(gpu), "gpus": 2})  # fmt: skip
+    return pl.DataFrame(rows)
+
+
+def told(frame):
+    return {
+        (row["deployment"], int(row["level"])): (row["unbeaten"], row["established"])
+        for row in trade_offs(frame, "tpot_p50_s").iter_rows(named=True)
+    }
+
+
+def test_what_is_clear_is_established_and_equals_are_not():
+    found = told(runs())
+    assert {key for key, (on, sure) in found.items() if on and sure} == {("a", 1), ("a", 2), ("a", 4)} <= ON
+    assert {key for key, (on, sure) in found.items() if not on and sure} == {("b", 1), ("b", 2)}
+    assert not found["b", 4][1] and not found["b", 8][1]
+
+
+@pytest.mark.parametrize("sessions", [2, 4])
+def test_what_is_established_is_so(sessions):
+    """At most 5 % of levels may be wrong; the two that are alike have no truth that could be shown."""
+    claims, wrong = 0, 0
+    for seed in range(200):
+        for key, (on, sure) in told(runs(seed, sessions=sessions, noise=0.06)).items():
+            claims += sure
+            wrong += sure and (key not in ON if on else key in ON)
+    assert claims > 400
+    assert wrong <= 0.05 * 200 * len(TRUTH)
+
+
+def test_single_runs_establish_nothing():
+    assert not any(sure for _, sure in told(runs(sessions=1)).values())
+
+
+def test_a_shared_start_is_no_evidence_of_one_deployment_over_another():
+    """Two repeats in one session of each: starts are held to differ by 10 %, so 20 % more of both shows nothing."""
+    rows = [
+        {"deployment": name, "workload": "w", "axis": "concurrency", "level": 1.0, "session": 1, "valid": True,
+         "tpot_p50_s": 0.01 / times, "throughput_tokens_per_s": 100.0 * times * (1 + 0.001 * repeat), "gpus": 1}
+        for name, times in (("a", 1.0), ("b", 1.2)) for repeat in range(4)
+    ]  # fmt: skip
+    assert told(pl.DataFrame(rows)) == {("a", 1): (False, False), ("b", 1): (True, False)}
+
+
+AT_A_4 = (pl.col("deployment") == "a") & (pl.col("level") == 4)
+ALL_FAILED = pl.lit(pl.Series([answers(400, failed=400)]))
+
+
+def altered(where, **columns):
+    return runs().with_columns(pl.when(where).then(value).otherwise(name).alias(name) for name, value in columns.items())
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        altered(AT_A_4, tpot_p50_s=None, throughput_tokens_per_s=0.0).with_columns(judged=pl.when(AT_A_4).then(ALL_FAILED)),
+        altered(AT_A_4, throughput_tokens_per_s=0.0),
+        altered(AT_A_4, tpot_p50_s=math.inf),
+    ],
+    ids=["all 400 requests failed", "throughput 0", "no TPOT that ends"],
+)
+def test_a_level_that_answers_nothing_is_left_out(frame):
+    found = told(frame)
+    assert found.keys() == TRUTH.keys() - {("a", 4)}
+    assert found["a", 1] == found["a", 2] == (True, True)
+
+
+@pytest.mark.parametrize(
+    "second", [{"tpot_p50_s": None}, {"throughput_tokens_per_s": None}, {"throughput_tokens_per_s": 0.0}], ids=str
+)
+def test_a_run_that_lacks_a_value_is_no_repeat(second):
+    """One of two is left, which shows no noise; repeats of the others do."""
+    found = told(altered(AT_A_4 & (pl.col("session") > 0), **second))
+    assert found["a", 1] == found["a", 2] == (True, True)
+    alone = altered(pl.col("session") > 0, **second).filter(pl.col("session") < 2)
+    assert told(alone).keys() == TRUTH.keys()
+    assert not any(sure for _, sure in told(alone).values())
+
+
+def test_a_level_without_a_run_of_both_values_is_not_established():
+    """Each value is known of another run, so nothing tells how far noise goes there, nor that another level is above it."""
+    first = pl.col("session") < 2
+    frame = altered(AT_A_4 & first, tpot_p50_s=None).with_columns(
+        throughput_tokens_per_s=pl.when(AT_A_4 & ~first).then(None).otherwise("throughput_tokens_per_s")
+    )
+    found = told(frame)
+    assert found["a", 4] == (True, False)
+    assert found["a", 1] == (True, False)
+    assert found["b", 1] == (False, True)
+
+
+# Under SLOs
+
+SLO = parse_slo("ttft_p90=1s")
+STUDIES = 20  # of 200, docs/explanation/decisions.md has the share of wrong claims
+# Tokens/s of a user, those of a GPU, TTFT P90 (s) and the share that fails. a's last level just misses the SLO and b's third just meets it;
+# b's last one gives the most, but 5 % of its requests fail.
+UNDER = {
+    ("a", 1): (100, 100, 0.3, 0.0), ("a", 2): (80, 160, 0.6, 0.0), ("a", 4): (40, 240, 1.1, 0.0),
+    ("b", 1): (90, 60, 0.2, 0.0), ("b", 2): (60, 110, 0.4, 0.0), ("b", 4): (20, 230, 0.9, 0.0), ("b", 8): (19, 260, 0.95, 0.05),
+}  # fmt: skip
+MEETING = {key for key, (_, _, p90, failing) in UNDER.items() if p90 <= SLO.limit_s and failing <= 0.01}
+
+
+def front_of(values):
+    """The keys that no other beats. Args: values: by key, two of them, of which more is better."""
+    return {
+        key for key, (x, y) in values.items() if not any(c >= x and d >= y and (c, d) != (x, y) for c, d in values.values())
+    }
+
+
+def limited_runs(seed, *, sessions=4, requests=150, noise=0.04, start=0.02):
+    """Runs whose requests are drawn: a lognormal TTFT with the planted P90, and the planted share of failures."""
+    random = np.random.default_rng(seed)
+    starts = {(name, s): start * random.standard_normal(3) for name in "ab" for s in range(sessions)}
+    rows = []
+    for (name, level), (user, gpu, p90, failing) in UNDER.items():
+        for session in range(sessions):
+            off = starts[name, session] + noise * random.standard_normal(3)
+            ttft = p90 * np.exp(off[2] + 0.5 * (random.standard_normal(requests) - 1.2816))
+            tpot, rate = math.exp(off[0]) / user, gpu * math.exp(off[1])
+            rows.append(
+                steady_row({"deployment": name, "workload": "w", "axis": "concurrency", "session": session + 1, "repeat": session + 1, "valid": True,
+                            "turns": 1, "gpus": 1}, level, requests=requests, failed=int(random.binomial(requests, failing)), ttft=ttft.tolist(),
+                           tpot=tpot, rps=rate / 32, tpot_p50_s=tpot, ttft_p90_s=float(np.quantile(ttft, 0.9)), throughput_tokens_per_s=rate)
+            )  # fmt: skip
+    return summary_rows(rows)
+
+
+def limited(frame, latency="tpot_p50_s", **more):
+    levels = trade_offs(frame, latency, capacity=operating_points(frame, [SLO]), **more)
+    return {(row["deployment"], int(row["level"])): row for row in levels.iter_rows(named=True)}
+
+
+def test_levels_that_miss_an_slo_are_no_candidates():
+    """Beyond its limit a gives more than b for more speed, and takes b's third level off the frontier of all levels."""
+    found = limited(limited_runs(0, requests=400, noise=0.01, start=0.0))
+    assert {key for key, row in found.items() if row["within"]} == MEETING
+    assert {key for key, row in found.items() if row["unbeaten"]} == {("a", 1), ("a", 2), ("b", 4)}
+    assert found["b", 8]["within"] is False and found["b", 8]["established"]
+    assert {key for key, row in found.items() if row["unbeaten"] and row["established"]} == {("a", 1), ("a", 2), ("b", 4)}
+
+
+def test_a_level_that_is_too_close_to_tell_is_not_said_to_miss():
+    frame = limited_runs(0, requests=400, noise=0.01, start=0.0)
+    points = operating_points(frame, [SLO])
+    rows = points.to_dicts()
+    for row in rows:
+        row |= {"high": None, "missed": [{**miss, "close": True} for miss in row["missed"]]}
+    levels = trade_offs(frame, "tpot_p50_s", capacity=pl.DataFrame(rows, schema=points.schema))
+    within = {(row["deployment"], int(row["level"])): row["within"] for row in levels.iter_rows(named=True)}
+    assert (within["a", 2], within["a", 4], within["b", 8]) == (True, None, None)
+
+
+def test_what_is_established_under_an_slo_is_so():
+    """At most 5 % of levels may be wrong, those that miss the SLO and those that fail among them."""
+    goodness = {"tpot_p50_s": lambda key: UNDER[key][0], "ttft_p90_s": lambda key: -UNDER[key][2]}
+    on = {latency: front_of({key: (good(key), UNDER[key][1]) for key in MEETING}) for latency, good in goodness.items()}
+    claims, wrong = dict.fromkeys(on, 0), dict.fromkeys(on, 0)
+    for seed in range(STUDIES):
+        frame = limited_runs(seed)
+        capacity = operating_points(frame, [SLO])
+        for latency, front in on.items():
+            for row in trade_offs(frame, latency, capacity=capacity).filter("established").iter_rows(named=True):
+                claims[latency] += 1
+                wrong[latency] += row["unbeaten"] != ((row["deployment"], int(row["level"])) in front)
+    assert all(count > 2 * STUDIES for count in claims.values()), claims
+    assert all(count <= 0.05 * STUDIES * len(UNDER) for count in wrong.values()), wrong
+
+
+@pytest.mark.parametrize("unmeasured", ["a", "b"])
+def test_a_curve_whose_slo_was_not_measured_has_no_candidates(unmeasured):
+    """Unstreamed answers have no TTFT: whether they are within is not known, and what they would beat is not established."""
+    runs = limited_runs(0)
+    without = pl.col("judged").list.eval(pl.element().struct.with_fields(ttft=pl.lit(None, dtype=pl.Float64)))
+    found = limited(runs.with_columns(judged=pl.when(pl.col("deployment") == unmeasured).then(without).otherwise("judged")))
+    assert {(row["within"], row["unbeaten"]) for key, row in found.items() if key[0] == unmeasured} == {(None, False)}
+    if unmeasured == "a":
+        assert (found["b", 2]["unbeaten"], found["b", 2]["established"]) == (True, False)
+    else:
+        assert (found["a", 1]["unbeaten"], found["a", 1]["established"]) == (True, True)
+
+
+# Per dollar
+
+
+def test_energy_decides_where_speeds_are_equal():
+    """Of two deployments that are alike in both, the one that draws less power gives more for a dollar."""
+    rows = [
+        {"deployment": name, "workload": "w", "axis": "concurrency", "level": 1.0, "session": s, "valid": True, "gpus": 1,
+         "tpot_p50_s": 0.01 * (1 + 0.001 * s), "throughput_tokens_per_s": 100.0, "gpu_power_mean_w": watts}
+        for name, watts in (("a", 300.0), ("b", 600.0)) for s in range(1, 5)
+    ]  # fmt: skip
+    frame = summary_rows(rows)
+    plain = trade_offs(frame, "tpot_p50_s", prices=Prices())
+    assert throughput_of(plain) == "a_gpu" and plain["unbeaten"].all()
+    priced = trade_offs(frame, "tpot_p50_s", prices=Prices(gpu_hour=0.1, kwh=1.0))
+    assert throughput_of(priced) == "a_dollar"
+    assert dict(priced.select("deployment", "unbeaten").iter_rows()) == {"a": True, "b": False}
+    assert priced["a_dollar"].to_list() == pytest.approx([3600 * 100 / 0.4, 3600 * 100 / 0.7])
+
+
+def test_a_price_of_some_levels_alone_is_none():
+    """Where the GPUs of one deployment are not known, its cost is not, and all are counted by the instance."""
+    frame = summary_rows(runs().with_columns(gpus=pl.when(pl.col("deployment") == "a").then(pl.lit(2))).to_dicts())
+    assert throughput_of(trade_offs(frame, "tpot_p50_s", prices=Prices(gpu_hour=2.0))) == "an_instance"

@@ -1,0 +1,333 @@
+"""What the loss of a worker did to a fleet: a simulated one, whose errors end and whose queue drains at known moments."""
+
+import heapq
+import time
+
+import numpy as np
+import polars as pl
+import pytest
+
+from bench.analysis.loss import losses
+from bench.analysis.slo import goodput, judged_requests
+from bench.errors import BenchError
+from bench.measure.losing import Losing
+from bench.parse.loss import loss_figures
+from bench.parse.scrapes import TELEMETRY_SCHEMA
+from bench.parse.steady import steady_figures
+from bench.records.run import Lost
+from bench.study import Plan, Slo, load_config
+from bench.study.lose import Lose
+from bench.words.workers import loss
+from tests.support.planted import summary_row, summary_rows
+
+KILLED_S = 20.0
+SLO = Slo("ttft", "p90", 0.3)
+DEFINITION = {"arrival": "poisson", "axis": "request_rate", "level": 1.0}
+
+
+def simulated(seed, *, rate=8.0, found_s=2.0, stalls=False, length_s=60.0):
+    """Requests of two workers of four slots each, of 0.35 s a request (11.4 requests/s a worker), the first of which is killed.
+
+    Args:
+        found_s: time in which the router still sends it requests; they fail. stalls: they wait until then for the other one.
+
+    Returns:
+        The requests, and when the errors end or the queue that waited is served, in s since the loss.
+    """
+    rng = np.random.default_rng(seed)
+    due = np.cumsum(rng.exponential(1 / rate, int(rate * length_s * 2)))
+    free, ends = [[0.0] * 4, [0.0] * 4], [[], []]
+    rows, last = [], KILLED_S
+    until = KILLED_S + found_s
+    for at in due[due < length_s]:
+        alive = [0, 1] if at < until else [1]
+        worker = min(alive, key=lambda w: (sum(end > at for end in ends[w]), rng.random()))
+        lost = worker == 0 and at >= KILLED_S
+        if lost and not stalls:
+            rows.append((at, at + 0.01, None))
+            last = max(last, at + 0.01)
+            continue
+        worker, since = (1, until) if lost else (worker, at)
+        begin = max(heapq.heappop(free[worker]), since)
+        if stalls and at > until and last == KILLED_S and begin == at:
+            last = at  # the first that waits no longer
+        end = begin + 0.35 * rng.lognormal(0, 0.2)
+        heapq.heappush(free[worker], end)
+        ends[worker].append(end)
+        if worker == 0 and end > KILLED_S:
+            rows.append((at, KILLED_S, None))
+        else:
+            rows.append((at, end, begin + 0.05 * rng.lognormal(0, 0.3)))
+    answered = [row[2] is not None for row in rows]
+    frame = pl.DataFrame(
+        {
+            "index": range(len(rows)),
+            "after": [None] * len(rows),
+            "scheduled_s": [row[0] for row in rows],
+            "sent_s": [row[0] for row in rows],
+            "end_s": [row[1] for row in rows],
+            "first_token_s": [row[2] for row in rows],
+            "outcome": ["ok" if each else "disconnect" for each in answered],
+            "output_asked": 16,
+            "completion_tokens": 16,
+            "token_times_s": [
+                list(np.linspace(row[2], row[1], 16)) if each else [] for row, each in zip(rows, answered, strict=True)
+            ],
+        },
+        schema_overrides={"after": pl.Int64},
+    ).with_columns(
+        last_token_s=pl.when(pl.col("outcome") == "ok").then("end_s"),
+        ttft_s=pl.col("first_token_s") - pl.col("sent_s"),
+        tpot_s=(pl.col("end_s") - pl.col("first_token_s")) / 15,
+        e2e_s=pl.when(pl.col("outcome") == "ok").then(pl.col("end_s") - pl.col("sent_s")),
+    )
+    return frame, last - KILLED_S
+
+
+def figures(requests):
+    nothing = pl.DataFrame(schema=TELEMETRY_SCHEMA)
+    window, steady = steady_figures(DEFINITION, requests, nothing, lost_at_s=KILLED_S)
+    return steady | loss_figures(Lost(worker="replica 1", at_s=KILLED_S), requests, window)
+
+
+@pytest.mark.parametrize("found_s", [0.0, 2.0, 5.0])
+def test_the_recovery_ends_with_the_errors_where_the_others_have_room(found_s):
+    for seed in range(20):
+        requests, ended_s = simulated(seed, found_s=found_s)
+        found = figures(requests)
+        assert found["lost_errors_s"] == pytest.approx(ended_s)
+        assert found["lost_failed"] == (requests["outcome"] != "ok").sum()
+        assert found["lost_recovered"] is True
+        assert found["lost_recovery_s"] == pytest.approx(ended_s, abs=1.0)
+
+
+def test_without_errors_it_ends_when_the_queue_has_drained():
+    off = []
+    for seed in range(20):
+        requests, drained_s = simulated(seed, rate=6.0, found_s=5.0, stalls=True, length_s=90.0)
+        found = figures(requests)
+        assert found["lost_recovered"] is True
+        off.append(found["lost_recovery_s"] - drained_s)
+    assert abs(np.median(off)) < 1.5
+    assert max(map(abs, off)) < 5.0
+
+
+def test_a_load_beyond_the_others_is_no_recovery():
+    found = [figures(simulated(seed, rate=14.0)[0]) for seed in range(20)]
+    assert {(each["lost_recovered"], each["lost_recovery_s"]) for each in found} == {(False, None)}
+
+
+def test_a_run_that_is_too_short_after_the_loss_does_not_tell():
+    found = [figures(simulated(seed, length_s=21.0)[0]) for seed in range(20)]
+    assert {each["lost_recovered"] for each in found} == {None}
+
+
+def nothing(requests, where, *names):
+    """The requests, without some latencies where the condition holds."""
+    return requests.with_columns(pl.when(where).then(None).otherwise(name).alias(name) for name in names)
+
+
+def test_answers_at_one_moment_are_judged_by_e2e_and_answers_without_any_latency_by_nothing():
+    requests, drained_s = simulated(0, rate=6.0, found_s=5.0, stalls=True, length_s=90.0)
+    whole = nothing(requests, pl.lit(value=True), "ttft_s", "tpot_s")
+    assert figures(whole)["lost_recovery_s"] == pytest.approx(drained_s, abs=5.0)
+    found = figures(nothing(whole, pl.lit(value=True), "e2e_s"))
+    assert (found["lost_recovered"], found["lost_recovery_s"]) == (None, None)
+
+
+def test_an_answer_without_tpot_does_not_count_as_a_slow_one():
+    requests, ended_s = simulated(0)
+    found = figures(nothing(requests, pl.col("index") % 5 >= 2, "tpot_s"))
+    assert found["lost_recovered"] is True
+    assert found["lost_recovery_s"] == pytest.approx(ended_s, abs=2.0)
+
+
+def failing(requests, where, *unknown):
+    """The requests, of which those fail where the condition holds, and lack what is unknown of them."""
+    requests = requests.with_columns(outcome=pl.when(where).then(pl.lit("disconnect")).otherwise("outcome"))
+    return nothing(requests, where, "first_token_s", "last_token_s", "ttft_s", "tpot_s", "e2e_s", *unknown)
+
+
+@pytest.mark.parametrize("at_s", [35.0, 50.0, 59.0])
+def test_a_stray_failure_neither_prolongs_a_recovery_nor_denies_it(at_s):
+    requests, ended_s = simulated(0)
+    whole, found = figures(requests), figures(failing(requests, pl.col("index") == (pl.col("sent_s") < at_s).sum()))
+    assert found["lost_failed"] == whole["lost_failed"] + 1
+    assert found["lost_errors_s"] == pytest.approx(ended_s)
+    assert (found["lost_recovered"], found["lost_recovery_s"]) == (True, whole["lost_recovery_s"])
+
+
+def test_errors_that_go_on_are_no_recovery():
+    requests, _ = simulated(0)
+    found = figures(failing(requests, (pl.col("sent_s") > KILLED_S) & (pl.col("index") % 6 == 0)))
+    assert (found["lost_errors_s"], found["lost_recovered"]) == (None, False)
+
+
+def ends(seed, share, until_s):
+    """A run in which that share of requests fails at random until a moment (s), as the loss itself is over."""
+    requests, _ = simulated(seed, found_s=1.0)
+    rng = np.random.default_rng(seed)
+    fails = pl.Series(rng.random(requests.height) < share)
+    return figures(failing(requests, (pl.col("sent_s") > KILLED_S) & (pl.col("sent_s") < until_s) & fails))
+
+
+def test_errors_that_recur_are_rarely_said_to_have_ended():
+    """A few per cent of the requests fail until the run ends, 320 requests after the loss: the last row of answers is chance."""
+    for share in (0.02, 0.04, 0.08):
+        found = [ends(seed, share, 60.0) for seed in range(60)]
+        assert sum(each["lost_errors_s"] is not None for each in found) <= (15 if share == 0.02 else 5), share
+
+
+def test_errors_that_recur_and_end_are_said_to_have_ended():
+    """They fail for 10 s, and 240 requests follow without one."""
+    for share in (0.04, 0.08, 0.3):
+        found = [ends(seed, share, 30.0) for seed in range(60)]
+        assert sum(each["lost_errors_s"] is not None for each in found) >= 55, share
+        assert sum(each["lost_recovered"] is True for each in found) >= 55, share
+
+
+def test_errors_of_a_long_run_are_judged_too():
+    """Of 100 requests/s one in 50 fails for 10 s, then one in 102: of so many, the ways to choose those that fail are beyond a float."""
+    index = pl.int_range(20_000, eager=True)
+    fails = pl.Series([i % (50 if i < 1000 else 102) == 30 for i in index])
+    requests = pl.DataFrame({"scheduled_s": index / 100, "sent_s": index / 100, "end_s": index / 100 + 0.005}).with_columns(
+        outcome=pl.Series(["http_error" if each else "ok" for each in fails])
+    )
+    found = loss_figures(Lost(worker="replica 1", at_s=0.0), requests, None)
+    assert found["lost_errors_s"] == pytest.approx(8.0, abs=3.0)  # once no more than 1 % of what follows fails
+
+
+def test_failures_before_the_loss_are_not_its_doing():
+    requests, _ = simulated(0)
+    assert figures(failing(requests, pl.col("index") < 5, "sent_s", "end_s"))["lost_failed"] == figures(requests)["lost_failed"]
+
+
+def judged(seed, rate, slos=(SLO,), without=None, lost=0):
+    """Whether the others hold a rate; Args: without: a latency that no answer has. lost: answers of the steady window that failed too."""
+    requests, _ = simulated(seed, rate=rate)
+    failed = (requests["outcome"] != "ok").sum()
+    row = summary_row(
+        deployment="two", workload="w", family="w", run=f"r{seed}", arrival="poisson", axis="request_rate", level=rate, turns=1,
+        valid=True, repeat=1, requests=requests.height, failed=failed, ok=requests.height - failed, duration_s=60.0,
+        throughput_requests_per_s=rate,
+    ) | figures(requests)  # fmt: skip
+    row |= goodput(row, judged_requests(row, requests), [SLO])
+    row["judged"] = [{**each, **({without: None} if without else {})} for each in row["judged"]]
+    for each in row["judged"][:lost]:
+        each["ok"] = False
+    return losses(summary_rows([row]), slos)[0].holds
+
+
+TPOT, E2E = Slo("tpot", "p90", 0.1), Slo("e2e", "p90", 5.0)
+
+
+@pytest.mark.parametrize(
+    ("slos", "without", "lost", "holds"),
+    [
+        ([SLO], None, 0, True),
+        ([SLO], "tpot", 0, True),
+        ([SLO], "ttft", 0, None),
+        ([TPOT], "tpot", 0, None),
+        ([SLO, TPOT], "tpot", 0, None),
+        ([E2E, SLO], "ttft", 0, None),
+        ([SLO], "ttft", 60, False),
+    ],
+    ids=[
+        "measured",
+        "another is not",
+        "TTFT is not",
+        "TPOT is not",
+        "one of two is not",
+        "the other of two is not",
+        "failures are",
+    ],
+)
+def test_n_plus_1_does_not_hold_by_a_latency_that_was_not_measured(slos, without, lost, holds):
+    """Behind a router that buffers streams no answer has a TTFT; that too many fail is seen all the same."""
+    assert judged(0, 5.0, slos, without, lost) is holds
+
+
+@pytest.mark.parametrize(("rate", "wrong"), [(5.0, False), (11.0, True)])  # TTFT P90 of one worker: 0.1 s, 6 s
+def test_n_plus_1_is_rarely_judged_wrong(rate, wrong):
+    found = [judged(seed, rate) for seed in range(20)]
+    assert found.count(wrong) <= 1
+    assert found.count(not wrong) >= 15
+
+
+def test_without_a_loss_nothing_is_known():
+    found = loss_figures(None, simulated(0)[0], None)
+    assert set(found.values()) == {None}
+    assert losses(summary_rows([summary_row(deployment="a", workload="w")]), [SLO]) == []
+
+
+def test_in_words():
+    def row(failed, share, errors_s, recovered, recovery_s=None, *, valid=True):
+        lost = {"failed": failed, "failed_share": share, "errors_s": errors_s, "recovered": recovered, "recovery_s": recovery_s}
+        of_lost = {f"lost_{name}": value for name, value in lost.items()}
+        return {"deployment": "two", "workload": "w", "level": 8.0, "valid": valid, **of_lost}
+
+    assert loss(row(12, 0.04, 2.0, True, 2.3), holds=True) == (
+        "two, w at 8/s: a worker was killed, and 12 requests failed (4 %); errors ended 2 s after it. The others were at their steady level "
+        "after 2.3 s. They sustain this load within the SLOs: N + 1 holds."
+    )
+    bad = loss(row(0, 0.0, 0.0, False), holds=False)
+    assert "no request failed. The others had not come to a steady level when the run ended" in bad
+    doubtful = loss(row(1, 0.1, None, None, valid=False), holds=None)
+    assert (
+        "1 request failed (10 %); whether errors had ended is not known. The run is invalid: the rest is not known." in doubtful
+    )
+    few = loss(row(9, 1.0, None, None), holds=None)
+    assert "9 requests failed (100 %), until the run ended." in few
+
+
+@pytest.mark.parametrize("valid", [True, False])
+@pytest.mark.parametrize("failing_share", [1.0, 0.5])
+def test_errors_that_go_on_are_told_from_those_that_may_have_ended(valid, failing_share):
+    """All requests after the loss fail, or half of them until the end; in neither case can nine answers in a row raise a doubt."""
+    requests, _ = simulated(0)
+    every = round(1 / failing_share)
+    lost = figures(failing(requests, (pl.col("sent_s") > KILLED_S) & (pl.col("index") % every == 0)))
+    row = summary_row(deployment="two", workload="w", run="r", arrival="poisson", axis="request_rate", level=8.0, valid=valid)
+    (found,) = losses(summary_rows([row | lost]), [])
+    assert ", until the run ended." in loss(row | lost, found.holds)
+
+
+class Immortal:
+    """A fleet whose workers cannot be killed, as those of somebody else."""
+
+    def lose(self, number):
+        raise PermissionError(number)
+
+
+def test_a_worker_that_lives_on_was_not_lost():
+    losing = Losing(Immortal(), Lose(after_s=0.001))
+    with pytest.raises(PermissionError), losing:
+        time.sleep(0.1)
+    assert losing.lost(0.0) is None
+
+
+@pytest.mark.parametrize(
+    ("workload", "fleet", "said"),
+    [
+        ({"arrival": "closed", "num_requests": 10}, {"replicas": 2}, "a closed loop would send less"),
+        ({"arrival": "poisson", "duration_s": 20.0}, {"replicas": 2}, r"duration_s beyond lose\.after_s"),
+        ({"arrival": "poisson", "duration_s": 60.0}, {"replicas": 1}, "starts 1 in all. Give it more `replicas`, at least 2"),
+        (
+            {"arrival": "poisson", "duration_s": 60.0},
+            {"replicas": 2, "nodes": 2},
+            "stand on 2 nodes, where the session cannot kill them",
+        ),
+        (
+            {"arrival": "poisson", "duration_s": 60.0},
+            {"replicas": 2, "prefill_replicas": 1, "router": "vllm-router", "balance": "roundrobin"},
+            r"kills one of equal replicas, and those of deployments\.a prefill or decode\. Remove lose, or prefill_replicas",
+        ),
+    ],
+)
+def test_what_cannot_be_lost_is_refused(content, workload, fleet, said):
+    deployment, name = content["study"]["ladders"][0]["deployment"], content["study"]["ladders"][0]["workload"]
+    content["deployments"][deployment] |= {"router": "haproxy", **fleet}
+    content["workloads"][name] = {"prompt_tokens": 4, "output_tokens": 3, "lose": {"after_s": 20.0}, **workload}
+    content["study"]["ladders"] = [{"deployment": deployment, "workload": name, "request_rate": [1.0]}]
+    with pytest.raises(BenchError, match=said):
+        Plan.of(load_config(content, source="test"))

@@ -1,0 +1,405 @@
+"""Turning points of curves whose truth is known, and the reasons where there are none."""
+
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import polars as pl
+import pytest
+from benchmarks.regions import METHODS, judge
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from bench.analysis import regions, saturation
+from bench.analysis.levels import Levels, studentized_range
+from bench.analysis.regions import equilibrium, saturation_point, with_searches
+from bench.statistics import isotonic
+from bench.words.regions import signals as signals_text
+from bench.words.regions import turning_point
+from tests.support.limits import CURVES, TOP, ladder, measured
+from tests.support.planted import searched
+from tests.support.summaries import ladder as summary_ladder
+
+THROUGHPUT = "throughput_tokens_per_s"
+BY_NAME = {curve.name: curve for curve in CURVES}
+
+
+def runs(name, *, levels=20, even=True, repeats=2, noise=0.01, seed=1):
+    return measured(BY_NAME[name], ladder(levels, even=even), repeats=repeats, noise=noise, random=np.random.default_rng(seed))
+
+
+def exact(throughput, *, axis="concurrency", repeats=2, wobble=0.01, **more):
+    """Runs of given levels, whose repeats lie evenly about what is given."""
+    rows = [
+        {"deployment": "a", "workload": "w", "axis": axis, "level": float(level), "repeat": repeat, "valid": True,
+         THROUGHPUT: told * (1 + wobble * (-1) ** (repeat + i)) if repeats > 1 else told, **more}
+        for repeat in range(1, repeats + 1) for i, (level, told) in enumerate(throughput.items())
+    ]  # fmt: skip
+    return pl.DataFrame(rows, schema_overrides={THROUGHPUT: pl.Float64})
+
+
+def told(frame, column=THROUGHPUT):
+    return regions(frame, column).row(0, named=True)
+
+
+saturation_text, equilibrium_text = (partial(turning_point, name=name) for name in ("saturation", "equilibrium"))
+
+
+@pytest.mark.parametrize(
+    ("name", "left", "top"),
+    [
+        ("proportional throughout", "above", "above"),
+        ("bend at 16, slope 0.3", "left", "above"),
+        ("scalability law, peak beyond", "left", "above"),
+        ("flat from 20", "left", "flat"),
+        ("exponential to a flat top", "left", "flat"),
+        ("three lines, peak at 48", "left", "peak"),
+        ("scalability law, peak at 40", "left", "peak"),
+        ("cache full at 48, 25 % less", "left", "peak"),
+        ("burst, waves of 64", "left", "unknown"),  # falls by a little, and comes back
+        ("burst, waves of 40", "left", "unknown"),
+    ],
+)
+def test_what_is_told_of_a_planted_curve_is_so(name, left, top):
+    row, curve = told(runs(name)), BY_NAME[name]
+    assert (row["equilibrium_kind"], row["saturation_kind"]) == (left, top)
+    for point, truth in (("equilibrium", curve.equilibrium), ("saturation", curve.saturation)):
+        true = np.inf if truth is None else truth
+        assert (row[f"{point}_low"] or 0) <= true
+        assert true <= (row[f"{point}_high"] or np.inf)
+        if row[f"{point}_at"] is not None:
+            assert row[f"{point}_at"] == pytest.approx(truth, rel=0.15)
+
+
+def test_the_planted_truths_are_those_of_their_formulas():
+    law = BY_NAME["scalability law, peak at 40"]
+    load = np.linspace(1, TOP, 9_501)
+    assert load[np.argmax(law.throughput(load))] == pytest.approx(40, abs=0.5)
+    assert BY_NAME["bend at 16, slope 0.3"].equilibrium == pytest.approx(16 * 0.7 / 0.5, abs=0.01)  # 16 + 0.3 (N − 16) = 0.8 N
+    assert BY_NAME["flat from 20"].saturation == pytest.approx(18, abs=0.01)
+    assert BY_NAME["proportional throughout"].equilibrium is None
+
+
+def test_of_many_draws_nothing_is_invented():
+    """Forty draws each of a curve without any point, one without a fall, and one with both; 5 % may be wrong."""
+    cells = [
+        judge(METHODS["ours"][0], [BY_NAME[name]], 40, levels=12, even=True, repeats=2, noise=0.05)
+        for name in ("proportional throughout", "bend at 16, slope 0.3", "three lines, peak at 48")
+    ]
+    assert all(float(row[i].rstrip("%")) <= 5 for row in cells for i in (5, 11))
+    assert (cells[2][0], cells[2][6]) == ("100%", "100%")  # and what is there is found
+
+
+def test_a_fall_and_its_interval_by_hand():
+    row = told(exact({1: 10, 2: 20, 4: 40, 8: 60, 12: 100, 16: 70, 20: 70}))
+    assert saturation_text(row) == "12 (8 to 16), then it falls"
+    # 8 keeps 75 % of what one request gets, 4 all; 12 keeps 83 % again.
+    assert equilibrium_text(row) == "throughput a request falls below 80 % at 8 and is above it at 12"
+
+
+def test_the_equilibrium_by_hand():
+    row = told(exact({1: 10, 2: 20, 4: 40, 8: 60, 16: 70}))
+    # Load ÷ throughput: 0.1 at 4, 0.1333 at 8; 0.125 is three quarters of the way.
+    assert (row["equilibrium_at"], row["equilibrium_low"], row["equilibrium_high"]) == (pytest.approx(7, abs=0.1), 4, 8)
+    assert equilibrium_text(row).endswith("(4 to 8)")
+
+
+def known(throughput, noise=0.005, freedom=1000):
+    """Levels of one run each, whose noise is known: at half a per cent, differences of about 2 % are sure."""
+    load, log = np.array(list(throughput), float), np.log(np.array(list(throughput.values()), float))
+    return Levels(load, log, np.ones(len(load)), noise, freedom, "repeats")
+
+
+@pytest.mark.parametrize(
+    ("throughput", "noise", "kind", "at", "low", "high"),
+    [
+        ({1: 10, 2: 20, 4: 40, 8: 60, 16: 70}, 0.005, "left", 7, 4, 8),  # load ÷ throughput 0.1 at 4, 0.1333 at 8
+        ({1: 10, 2: 20, 4: 40, 8: 64, 16: 100}, 0.005, "left", 8, 4, 16),  # 80 % are neither kept nor lost
+        ({1: 10, 2: 20, 4: 40, 8: 65.6, 16: 80}, 0.005, "left", 8 + (0.125 - 8 / 65.6) / (0.2 - 8 / 65.6) * 8, 8, 16),
+        (
+            {1: 10, 2: 20, 4: 40, 8: 65.6, 16: 80},
+            0.02,
+            "left",
+            8 + (0.125 - 8 / 65.6) / (0.2 - 8 / 65.6) * 8,
+            4,
+            16,
+        ),  # 82 ± 4.6 %
+        ({1: 10, 2: 20, 4: 40, 8: 62.4, 16: 80}, 0.005, "left", 4 + 0.025 / (8 / 62.4 - 0.1) * 4, 4, 8),
+        ({1: 10, 2: 20, 4: 40, 8: 62.4, 16: 80}, 0.02, "left", 4 + 0.025 / (8 / 62.4 - 0.1) * 4, 4, 16),  # 78 ± 4.3 %
+        ({1: 10, 2: 20, 4: 40, 8: 80}, 0.005, "above", None, 8, None),
+        ({1: 10, 2: 20, 4: 40, 8: 64}, 0.005, "unknown", None, 4, None),
+        ({1: 10, 2: 20, 4: 30, 8: 80, 16: 70}, 0.005, "unknown", None, None, None),  # 75 % at 4, all at 8
+        ({1: 10, 2: 15, 4: 20, 8: 22}, 0.005, "left", 1.75, 1, 2),  # one request is proportional
+        ({2: 20, 4: 30, 8: 40, 16: 44}, 0.005, "below", None, None, 4),  # two may not be
+        ({10: 100, 20: 150, 40: 200, 80: 220}, 0.005, "below", None, None, 20),  # 17.5
+        ({10: 100, 20: 170, 40: 200, 80: 220}, 0.005, "left", 20 + (0.125 - 2 / 17) / (0.2 - 2 / 17) * 20, 20, 40),  # 21.8
+    ],
+)
+def test_the_equilibrium_of_levels_whose_noise_is_known(throughput, noise, kind, at, low, high):
+    point = equilibrium(known(throughput, noise), whole=True)
+    assert (point.kind, point.low, point.high, point.at) == (kind, low, high, at and pytest.approx(at))
+
+
+def test_a_rate_of_one_is_no_single_request():
+    assert equilibrium(known({1: 10, 2: 15, 4: 20, 8: 22}), whole=False).kind == "below"
+    found = equilibrium(known({1: 10, 2: 17, 4: 20, 8: 22}), whole=False)
+    assert (found.kind, found.at) == ("left", pytest.approx(2 + (0.125 - 2 / 17) / (0.2 - 2 / 17) * 2))
+
+
+RISE = {1: 10, 2: 20, 4: 40, 8: 80}
+
+
+@pytest.mark.parametrize(
+    ("throughput", "kind", "at", "low", "high"),
+    [
+        (RISE | {16: 100, 32: 100, 64: 100}, "flat", 12, 8, 16),  # 90 lie half-way between 80 and 100
+        (RISE | {16: 100, 32: 100}, "flat", 12, 8, 16),  # to twice the load
+        (RISE | {16: 100, 31: 100}, "unknown", None, 8, None),  # not quite
+        (RISE | {16: 100, 32: 108}, "flat", 8 + (97.2 - 80) / 20 * 8, 8, 16),  # doubling it buys 8 %
+        (RISE | {16: 100, 32: 114}, "above", None, 16, None),  # or 14
+        (RISE | {10: 100, 16: 101}, "above", None, 8, None),  # 16 gives more than half its load does
+        (
+            {1: 10, 2: 20, 4: 40, 7: 80, 10: 100, 16: 101},
+            "unknown",
+            None,
+            7,
+            None,
+        ),  # and here half its load is no level below 10
+        (RISE | {10: 101, 16: 100}, "unknown", None, 8, None),
+        (RISE, "above", None, 4, None),
+        (RISE | {16: 100, 32: 70}, "peak", 16, 8, 32),
+        ({1: 100, 2: 101, 4: 100, 8: 50}, "peak", 2, None, 8),
+        ({1: 100, 2: 80, 4: 60, 8: 50}, "below", None, None, 2),
+        (RISE | {16: 60, 32: 80}, "unknown", None, None, None),  # at 16 it has fallen, and rises again
+    ],
+)
+def test_the_saturation_point_of_levels_whose_noise_is_known(throughput, kind, at, low, high):
+    point = saturation_point(known(throughput))
+    assert (point.kind, point.low, point.high, point.at) == (kind, low, high, at and pytest.approx(at))
+
+
+def test_the_noise_of_a_curve_is_told_in_per_cent():
+    for noise, told in ((0.02, "runs vary by 2 %"), (0.6, "runs vary by 60 %")):
+        left = equilibrium(known({1: 10, 2: 20, 4: 40, 8: 64}, noise), whole=True)
+        top = saturation_point(known(RISE | {16: 100, 31: 100}, noise))
+        assert (left.why, top.why) == ("noise", "noise")
+        for name, point in (("equilibrium", left), ("saturation", top)):
+            bound = "" if point.low is None else f"above {point.low:g} ("
+            assert turning_point(cell(name, point, noise=noise), name).startswith(bound + told)
+
+
+def test_neighbours_out_of_order_share_their_mean():
+    """(1 + 3 × 3 + 3 + 7) ÷ 6: what rises to the 7 is one block; 5 before it and 2 after it stay."""
+    found = isotonic([5, 1, 3, 3, 7, 2], [1, 1, 3, 1, 1, 1], rising=False)
+    assert found.tolist() == pytest.approx([5, *[20 / 6] * 4, 2])
+
+
+def test_a_curve_that_is_proportional_until_it_falls_has_both_points_in_one_place():
+    row = told(exact({1: 10, 2: 20, 4: 40, 8: 80, 16: 60}))
+    assert (row["equilibrium_at"], row["saturation_at"]) == (8, 8)
+
+
+def test_curves_stand_in_the_order_of_the_runs():
+    one = exact({1: 10, 2: 20, 4: 40, 8: 60})
+    names = [f"w{7 * i % 10}" for i in range(10)]
+    assert regions(pl.concat([one.with_columns(workload=pl.lit(name)) for name in names]))["workload"].to_list() == names
+
+
+def test_too_few_levels_are_said():
+    row = told(exact({1: 10, 2: 20, 4: 30}))
+    assert (
+        turning_point(row, "saturation")
+        == turning_point(row, "equilibrium")
+        == "only 3 levels with a valid run, and 4 are needed"
+    )
+    assert (row["noise"], row["noise_of"], row["levels"]) == (None, None, 3)
+    assert turning_point({**row, "levels": 0}, "saturation") == "no level with a valid run, and 4 are needed"
+
+
+def test_invalid_runs_are_kept_out():
+    good = exact({1: 10, 2: 20, 4: 40, 8: 60, 12: 100, 16: 70, 20: 70})
+    wild = pl.concat([good, good.with_columns(pl.lit(1.0).alias(THROUGHPUT), valid=pl.lit(False), repeat=3 + pl.col("repeat"))])
+    assert regions(wild).equals(regions(good))
+    assert saturation_text(told(good.with_columns(valid=pl.lit(False)))).startswith("only 0 levels with a valid run")
+    uncounted = good.with_columns(throughput_tokens_per_s=pl.lit(None, pl.Float64))
+    assert saturation_text(told(uncounted)) == "the server does not count tokens"
+
+
+def test_runs_without_throughput_are_kept_out():
+    good = exact({1: 10, 2: 20, 4: 40, 8: 60, 12: 100, 16: 70})
+    for nothing in (None, 0.0):
+        rows = good.with_columns(level=pl.lit(99.0), **{THROUGHPUT: pl.lit(nothing, dtype=pl.Float64)})
+        assert regions(pl.concat([good, rows])).equals(regions(good))
+
+
+def test_a_curve_that_still_rises_has_its_saturation_above():
+    row = told(runs("bend at 16, slope 0.3"))
+    assert row["saturation_at"] is None
+    assert saturation_text(row) == f"above {row['saturation_low']:g} (still rising at 96, the highest load)"
+    assert equilibrium_text(told(runs("proportional throughout"))) == "above 96 (still proportional at 96, the highest load)"
+
+
+def test_a_lowest_level_beyond_the_proportional_part_is_said():
+    whole = exact({level: 100 * level / (20 + level) for level in (1, 2, 4, 8, 16, 40, 60, 80, 100)})
+    late = whole.filter(pl.col("level") >= 40)
+    assert told(whole)["equilibrium_at"] == pytest.approx(6.25, rel=0.1)  # 21 ÷ (20 + N) = 0.8
+    assert equilibrium_text(told(late)) == "at or below 60 (no level is significantly in the proportional part)"
+    # One request a second may well be beyond it, one request may not.
+    rates = exact({1: 10, 2: 15, 4: 20, 8: 22})
+    assert told(rates)["equilibrium_kind"] == "left"
+    assert told(rates.with_columns(axis=pl.lit("request_rate")))["equilibrium_kind"] == "below"
+
+
+def test_a_curve_that_only_falls_has_its_saturation_below():
+    assert (
+        saturation_text(told(exact({10: 90, 20: 80, 30: 70, 40: 60}))) == "at or below 20 (it falls from the lowest level on)"
+    )
+
+
+def test_a_fall_that_comes_back_is_no_single_peak():
+    row = told(exact({1: 10, 10: 80, 20: 100, 25: 70, 30: 80, 40: 100}))
+    assert saturation_text(row) == "throughput has fallen at 25 and is higher again beyond 30: no single peak"
+    assert row["saturation_at"] is row["saturation_low"] is row["saturation_high"] is None
+
+
+def test_noise_that_hides_the_points_is_said():
+    row = told(runs("three lines, peak at 48", levels=6, repeats=1, noise=0.1))
+    assert "runs vary by " in saturation_text(row)
+    assert saturation_text(row).endswith("which hides whether it still rises, is flat or falls)")
+    wild = exact({1: 10, 2: 20, 4: 36, 8: 50}, wobble=0.4)
+    assert "which hides where growth stops being proportional" in equilibrium_text(told(wild))
+
+
+def test_noise_comes_from_repeats_without_what_a_repeat_has_in_common():
+    # ln: level means 0 and 1; the second repeat is 0.2 higher in all; what is left are ± 0.05 at each level.
+    logs = [(1, 1, 0.05), (2, 1, 0.95), (1, 2, 0.15), (2, 2, 1.25)]
+    frame = pl.DataFrame(logs, schema=["level", "repeat", "log"], orient="row").with_columns(valid=True, x=pl.col("log").exp())
+    levels = Levels.of(frame, "x")
+    assert (levels.noise_of, levels.freedom) == ("repeats", 1)
+    assert levels.noise == pytest.approx((4 * 0.05**2) ** 0.5)
+    # A repeat that lacks a level cannot be told apart from the level.
+    loose = Levels.of(frame.filter(~((pl.col("level") == 2) & (pl.col("repeat") == 2))), "x")
+    assert (loose.freedom, loose.noise) == (1, pytest.approx((2 * 0.05**2) ** 0.5))
+
+
+def test_a_curve_without_repeats_takes_the_noise_of_the_workload_s_others():
+    repeated = runs("flat from 20", noise=0.03)
+    single = runs("three lines, peak at 48", repeats=1, noise=0.03)
+    both = {row["deployment"]: row for row in regions(pl.concat([repeated, single])).to_dicts()}
+    lent = both["three lines, peak at 48"]
+    assert (lent["noise_of"], lent["noise"]) == ("others", both["flat from 20"]["noise"])
+    assert lent["saturation_kind"] == "peak"
+    apart = regions(pl.concat([repeated.with_columns(workload=pl.lit("v")), single])).row(1, named=True)
+    assert apart["noise_of"] == "neighbours"
+    assert told(single) == apart
+
+
+def test_noise_from_neighbours_is_that_of_the_runs_and_passes_over_a_turn():
+    found = [Levels.of(runs("bend at 16, slope 0.3", repeats=1, noise=0.05, seed=seed), THROUGHPUT) for seed in range(40)]
+    assert {levels.noise_of for levels in found} == {"neighbours"}
+    assert float(np.median([levels.noise for levels in found])) == pytest.approx(0.05, rel=0.3)
+
+
+@pytest.mark.parametrize(("means", "freedom"), [(4, 1), (4, 8), (9, 3), (9, 8), (20, 38)])
+def test_the_studentized_range_is_that_of_scipy(means, freedom):
+    assert studentized_range(means, freedom) == pytest.approx(stats.studentized_range.ppf(0.95, means, freedom), rel=0.03)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.floats(1, 1000), min_size=4, max_size=12), st.floats(0.01, 100), st.integers(1, 3))
+def test_intervals_end_at_levels_hold_their_point_and_know_no_unit(heights, factor, repeats):
+    frame = exact({i + 1: height for i, height in enumerate(heights)}, repeats=repeats)
+    row, scaled = told(frame), told(frame.with_columns(factor * pl.col(THROUGHPUT)))
+    levels = {None, *frame["level"].to_list()}
+    for name in ("equilibrium", "saturation"):
+        at, low, high = (row[f"{name}_{key}"] for key in ("at", "low", "high"))
+        assert {low, high} <= levels
+        assert low is None or high is None or low < high
+        assert at is None or (low or 0) <= at <= (high or np.inf)
+        assert turning_point(row, name)
+        assert scaled[f"{name}_kind"] == row[f"{name}_kind"]
+
+
+def cell(name, point, **row):
+    """A row of `regions` with one point."""
+    return {"levels": 9, "top": 96.0, "noise": 0.02, **row, **{f"{name}_{key}": value for key, value in vars(point).items()}}
+
+
+def signals(summary, **more):
+    usage = {1: 0.1, 2: 0.2, 4: 0.4, 8: 0.8, 10: 1.0, 12: 1.0}
+    proportional = {THROUGHPUT: [10.0 * level for level in usage]}
+    return saturation(summary_ladder(summary, usage, **{**proportional, **more})).row(0, named=True)
+
+
+def test_the_queue_is_a_signal_of_its_own(summary):
+    row = signals(summary, waiting_standing=[0.0, 3.0, 0.0, 1.0, 2.0, 9.0], waiting_peak=[0.0, 9.0, 9.0, 9.0, 9.0, 9.0])
+    assert (row["queue"], row["queue_below"]) == (8, 4)  # at 2 somebody waited, at 4 no longer
+    assert (row["measured"], row["below"]) == (10, 8)
+    assert signals_text(row) == "queue before KV cache"  # at 8 the cache is not full
+    # A run too short for a scrape says nothing, neither that somebody waited nor that nobody did.
+    unseen = signals(summary, waiting_standing=[0.0, 0.0, None, 1.0, None, 9.0])
+    assert (unseen["queue"], unseen["queue_below"]) == (8, 2)
+    assert signals(summary, waiting_standing=[None] * 6)["queue"] is None
+
+
+def test_signals_that_differ_are_put_in_order(summary):
+    row = signals(summary, waiting_standing=[0.0, 1.0, 1.0, 1.0, 1.0, 1.0])
+    assert signals_text(row) == "queue before KV cache"
+    assert signals_text(signals(summary)) == "KV cache alone"
+    assert signals_text(signals(summary, kv_usage_peak=[0.1] * 6)) == "none"
+
+
+def test_throughput_agrees_or_not(summary):
+    first = summary_ladder(
+        summary,
+        {1: 0.1, 2: 0.2, 4: 0.4, 8: 0.8, 10: 1.0, 12: 1.0},
+        throughput_tokens_per_s=[10.0, 20.0, 40.0, 80.0, 60.0, 50.0],
+    )
+    again = first.with_columns(repeat=pl.lit(2, dtype=pl.Int64), throughput_tokens_per_s=1.01 * pl.col(THROUGHPUT))
+    row = saturation(pl.concat([first, again])).row(0, named=True)
+    assert (saturation_text(row), signals_text(row)) == (
+        "8 (4 to 10), then it falls",
+        "throughput and KV cache cannot be told apart",
+    )
+    early = pl.concat([first, again]).with_columns(pl.Series(THROUGHPUT, [10, 20, 15, 12, 10, 9] * 2, dtype=pl.Float64))
+    assert signals_text(saturation(early).row(0, named=True)) == "throughput before KV cache"
+
+
+@pytest.mark.parametrize(
+    ("target", "answer", "told"),
+    [
+        ("equilibrium", {"limit": 9, "low": 8, "high": 11}, ("left", 9, 8, 11)),
+        ("equilibrium", {"why": "above", "limit": 64, "low": 64, "high": None}, ("above", None, 64, None)),
+        ("equilibrium", {"why": "below", "limit": 0, "low": 0, "high": 2}, ("below", None, None, 2)),
+        ("throughput", {"limit": 13, "low": 12, "high": 15}, ("flat", 13, 12, 15)),
+        ("throughput", {"why": "seconds", "limit": 20, "low": 16, "high": None}, ("above", None, 16, None)),
+    ],
+)
+def test_a_point_that_a_search_looked_for_is_the_search_s(summary, target, answer, told):
+    name = {"throughput": "saturation"}.get(target, target)
+    found = regions(
+        summary_ladder(summary, dict.fromkeys((1, 2, 4, 8, 16), 0.1), throughput_tokens_per_s=[10.0, 20.0, 36.0, 50.0, 60.0])
+    )
+    record = searched(workload="short", target=target, slos=(), **answer)
+    row, before = (table.row(0, named=True) for table in (with_searches(found, [(found["deployment"][0], record)]), found))
+    keys = [f"{name}_{key}" for key in ("kind", "at", "low", "high")]
+    assert tuple(row[key] for key in keys) == told
+    assert {key: row[key] for key in row if not key.startswith(name)} == {
+        key: before[key] for key in before if not key.startswith(name)
+    }
+    for other in (
+        replace(record, workload="another"),
+        replace(record, target="slo"),
+        replace(record, why="unmeasured", limit=None, low=0, high=None),
+    ):
+        assert with_searches(found, [(found["deployment"][0], other)]).equals(found)
+
+
+def test_a_peak_stays_where_a_search_looked_for_most_of_it(summary):
+    found = regions(
+        summary_ladder(summary, dict.fromkeys((1, 2, 4, 8, 16), 0.1), throughput_tokens_per_s=[10.0, 20.0, 40.0, 80.0, 40.0])
+    )
+    record = searched(workload="short", target="throughput", slos=(), limit=7, low=6, high=8)
+    assert found["saturation_kind"][0] == "peak"
+    assert with_searches(found, [(found["deployment"][0], record)]).equals(found)

@@ -1,0 +1,393 @@
+"""From an operating point to a fleet: the documents' worked examples by number, those that they got wrong beside the right value, and the command."""
+
+import json
+import math
+import os
+from dataclasses import replace
+
+import polars as pl
+import pytest
+
+from bench.aggregate import summary_frame
+from bench.analyse import analyse, write_analysis
+from bench.analysis.sizing import (
+    Limits,
+    OperatingPoint,
+    break_even,
+    cost_per_million_tokens,
+    cost_per_month,
+    fleet,
+    gpus_of,
+    is_machine,
+    limits,
+    sized,
+    with_devices,
+)
+from bench.cli import main
+from bench.study import Decision, parse_slo
+from bench.study.config import Thresholds
+from tests.support import records
+from tests.support.planted import frame, short_row, steady_row, summary_row, summary_rows
+
+
+def test_120_requests_a_second_take_10_instances_and_52_gpus():
+    found = fleet(OperatingPoint(usable_rps=12, gpus=4, c_max=48), 120, safety=1.3)
+    assert (found.instances, found.gpus) == (10, 52)
+    assert found.utilisation == pytest.approx(10 / 13)  # within the 60 to 80 % that are wanted
+
+
+def test_no_instance_lacks_some_of_its_gpus():
+    assert fleet(OperatingPoint(usable_rps=12, gpus=4), 84, safety=1.3).gpus == 40  # 7 × 4 × 1.3 is 36.4
+
+
+def test_a_queue_of_two_seconds_at_50_a_second_is_100():
+    found = limits(OperatingPoint(usable_rps=50), 2.0)
+    assert (found.queue, found.shed_from, found.shed_at) == (100, 80, 90)
+
+
+def test_a_slot_takes_a_prompt_of_its_own_length_whoever_else_is_there():
+    """Eight slots of 256 tokens: no free tokens of another help, and none have to be kept."""
+    point = OperatingPoint(usable_rps=5, c_max=8, prompt_tokens=64, output_tokens=32, kv_tokens=8 * 256, max_model_len=256)
+    assert (limits(point, None).input_tokens, limits(point, None).kv_free_tokens) == (224, (205, 307))
+    crowded = replace(point, prompt_tokens=220)
+    assert (limits(crowded, None).input_tokens, limits(replace(crowded, slots=True), None).input_tokens) == (224, 224)
+    assert limits(replace(crowded, slots=True, c_max=12), None).input_tokens == 224
+    assert limits(replace(crowded, c_max=12), None).input_tokens is None
+    assert limits(replace(point, slots=True), None).kv_free_tokens is None
+    assert limits(replace(point, slots=True, max_model_len=None), None).input_tokens is None
+
+
+def test_48_in_flight_for_two_seconds_are_24_a_second_of_which_half_was_measured():
+    point = OperatingPoint(usable_rps=12, c_max=48, latency_s=2)
+    assert point.little * point.usable_rps == 24
+    assert point.consistent  # a gap of 2 is the documents' own example; over it, the inputs do not match
+    assert OperatingPoint(usable_rps=11, c_max=48, latency_s=2).consistent is False
+    assert OperatingPoint(usable_rps=12).consistent is None
+
+
+def test_the_api_is_dearer_from_1_25_million_requests_a_month():
+    month = cost_per_month(6.0, 2, other=2000)  # "2x A100 80GB @ $12/hr" is of both together
+    assert month == 8640 + 2000
+    assert break_even(month, 0.0085) == pytest.approx(1.25e6, rel=2e-3)
+
+
+def test_a_fleet_at_40_percent_pays_1_75_times_as_much_as_one_at_70_and_not_2_5_times():
+    printed, right = 2.5, 0.70 / 0.40
+    ratio = cost_per_million_tokens(10, 8, 1e4, utilisation=0.4) / cost_per_million_tokens(10, 8, 1e4, utilisation=0.7)
+    assert ratio == pytest.approx(right) == 1.75
+    assert ratio < printed
+
+
+def test_a_gpu_of_10_dollars_that_gives_2500_tokens_a_second_charges_1_11_a_million():
+    assert cost_per_million_tokens(10, 1, 2500) == pytest.approx(10 / 9)
+
+
+def test_the_longest_prompt_leaves_room_for_all_others_that_are_admitted():
+    found = limits(OperatingPoint(usable_rps=5, c_max=10, prompt_tokens=400, output_tokens=100, kv_tokens=10_000), 1.0)
+    assert (found.admission, found.kv_free_tokens) == (10, (1000, 1500))
+    assert found.input_tokens == 10_000 - 9 * 500 - 100
+
+
+def test_a_load_by_rate_admits_the_most_that_were_in_flight_and_not_their_mean():
+    row = {"c_max": 12.0, "operate_at": 12.0, "usable_rps": 10.2, "latency_s": 0.47, "prompt_tokens": 331.0, "output_tokens": 14.0,
+           "in_flight": 4.8, "in_flight_peak": 20.0, "unit": "requests/s", "usable_low": 9.0, "usable_high": None}  # fmt: skip
+    run = summary_row(kv_tokens=8192)
+    found = OperatingPoint.of(row, run)
+    assert found.little == pytest.approx(1, abs=0.01)
+    assert (limits(found, 1.0).admission, limits(found, 1.0).input_tokens) == (20, 8192 - 3.8 * 345 - 14)
+    held = OperatingPoint.of({**row, "unit": "requests in flight"}, run)
+    assert (held.c_max, limits(held, 1.0).admission) == (12, 12)
+    quiet = OperatingPoint.of({**row, "in_flight": 0.4, "in_flight_peak": 0.6}, run)
+    assert (limits(quiet, 1.0).admission, limits(quiet, 1.0).input_tokens) == (1, 8192 - 14)
+
+
+@pytest.mark.parametrize(
+    ("run", "gpus"),
+    [
+        ({"gpus": 8, "device": "cuda", "tensor_parallel": 1}, 8),
+        ({"gpus": 0, "device": "cpu", "tensor_parallel": 2}, 1),
+        ({"gpus": None, "device": "cpu", "tensor_parallel": 1}, None),
+    ],
+)
+def test_workers_on_a_cpu_share_one_machine(run, gpus):
+    assert gpus_of(run) == gpus
+
+
+@pytest.fixture
+def curve(summary):
+    """A closed loop of single tokens with a TTFT of 0.5, 1, 3 and 2 s at 1, 2, 4 and 8 in flight: the third misses 2 s."""
+    rows = [
+        steady_row(summary, level, ttft=ttft, tpot=None, steady_ttft_p99_s=ttft, ttft_p99_s=ttft)
+        for level, ttft in ((1, 0.5), (2, 1.0), (4, 3.0), (8, 2.0))
+    ]
+    return summary_frame(rows, {"a": records.launch()}, {"a": records.facts(kv_tokens=1000, kv_blocks=10)}, Thresholds())
+
+
+def size(capsys, *arguments):
+    assert main(["size", *map(str, arguments), "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_the_command_from_numbers(capsys):
+    told = size(
+        capsys,
+        *[
+            "--usable-rps",
+            "12",
+            "--tensor-parallel",
+            "4",
+            "--safety",
+            "1.3",
+            "--peak-rps",
+            "120",
+            "--accelerator",
+            "h100",
+            "--c-max",
+            "48",
+            "--latency",
+            "2",
+        ],
+    )
+    assert (told["instances"], told["gpus"], told["cost"]["hour"], told["cost"]["month"]) == (10, 52, 520, 374_400)
+    assert (told["little"], told["limits"]["admission"], told["limits"]["queue"]) == (2, 48, None)
+
+
+def test_the_command_from_results(tmp_path, curve, capsys):
+    curve.write_parquet(tmp_path / "summary.parquet")
+    told = size(capsys, tmp_path, "--slo", "ttft_p99=2s", "--peak-rps", 100, "--price-per-hour", 3, "--api-price", 2)
+    assert (told["instances"], told["gpus"], told["usable_rps"], told["evidence"]["c_max"]) == (25, 33, 4.0, 2.0)
+    assert told["limits"] == {
+        "admission": 2,
+        "queue": 8,
+        "shed_from": 6,
+        "shed_at": 7,
+        "input_tokens": 904,
+        "kv_free_tokens": [100, 150],
+    }
+    assert told["cost"]["break_even_million_tokens_a_month"] == 33 * 3 * 720 / 2
+    assert main(["size", str(tmp_path), "--slo", "ttft_p99=2s", "--peak-rps", "100"]) == 0
+    assert "up to concurrency 2" in (text := capsys.readouterr().out) and "at 4 it misses TTFT P99 ≤ 2 s (3 s)" in text
+
+
+def test_what_the_study_analysed_by_the_same_slos_is_read_and_not_worked_out_again(tmp_path, curve, capsys):
+    curve.write_parquet(tmp_path / "summary.parquet")
+    write_analysis(analyse(curve, Decision(slo=["ttft_p99=2s"])), tmp_path / "analysis")
+    stored = tmp_path / "analysis/capacity.parquet"
+    pl.read_parquet(stored).with_columns(usable_rps=pl.lit(8.0)).write_parquet(stored)
+    assert size(capsys, tmp_path, "--slo", "ttft_p99=2s", "--peak-rps", 100)["usable_rps"] == 8
+    assert size(capsys, tmp_path, "--slo", "ttft_p99=2.5s", "--peak-rps", 100)["usable_rps"] == 4
+    assert size(capsys, tmp_path, "--slo", "ttft_p99=2s", "--failed-share", 0.02, "--peak-rps", 100)["usable_rps"] == 4
+    os.utime(stored, (0, 0))
+    assert size(capsys, tmp_path, "--slo", "ttft_p99=2s", "--peak-rps", 100)["usable_rps"] == 4
+
+
+def test_a_fleet_has_both_ends_or_says_that_one_is_not_established(tmp_path, curve, capsys):
+    curve.write_parquet(tmp_path / "summary.parquet")
+    arguments = [tmp_path, "--slo", "ttft_p99=2s", "--peak-rps", "100"]
+    told = size(capsys, *arguments)
+    # TTFT falls from 4 to 8, so runs differ, and 1 is the last level that is significantly within. There it carries 2/s, with 1 % of
+    # error, 2.262 × 1 %, and what one session is off from the next, 2.447 × 4 %: 10.05 % together. At most 3 are
+    # within, as 4 significantly misses, with 6/s. The interval lies within the worst of both.
+    assert 2 * (1 - 0.1005) < told["usable_low"] < 2.2
+    assert 6 < told["usable_high"] < 6 * (1 + 0.1005)
+    least, most = (math.ceil(100 / told[f"usable_{end}"]) for end in ("high", "low"))
+    assert (told["instances_least"], told["instances"], told["instances_most"]) == (least, 25, most)
+    few = curve.with_columns(judged=pl.col("judged").list.head(20))
+    few.write_parquet(tmp_path / "summary.parquet")
+    assert (size(capsys, *arguments)["instances_most"], size(capsys, *arguments)["instances"]) == (None, 25)
+    assert main(["size", *map(str, arguments)]) == 0
+    assert "to not established" in capsys.readouterr().out
+
+
+def test_goodput_is_that_of_the_slos_that_were_asked_for(tmp_path, curve, capsys):
+    stored = curve.with_columns(goodput_requests_per_s=pl.lit(99.0), duration_s=pl.lit(2.0))
+    stored.write_parquet(tmp_path / "summary.parquet")
+    arguments = (tmp_path, "--slo", "ttft_p99=2s", "--peak-rps", 100)
+    assert size(capsys, *arguments)["evidence"]["goodput_rps"] == 4.0  # from the latencies in the table
+    for level, ttft in ((1, 0.5), (2, 1.0), (4, 3.0), (8, 2.0)):  # and from the tables of requests, where they are
+        run = tmp_path / f"runs/a/r{level}"
+        run.mkdir(parents=True)
+        times = {"sent_s": [10.0, 20.0, 63.0], "ttft_s": [ttft, ttft, 99.0], "tpot_s": [None] * 3, "e2e_s": [9.0] * 3}
+        pl.DataFrame({"outcome": ["ok", "error" if level == 2 else "ok", "ok"], **times}).write_parquet(
+            run / "requests.parquet"
+        )
+    found = size(capsys, *arguments)["evidence"]
+    assert (found["c_max"], found["goodput_rps"]) == (1, 2.0)  # half fail at 2; what was sent at 63 s is not judged
+
+
+def test_no_steady_state_sizes_nothing_and_says_what_would(tmp_path, summary, capsys):
+    frame([short_row(steady_row(summary, 4), 47.2)]).write_parquet(tmp_path / "summary.parquet")
+    assert main(["size", str(tmp_path), "--slo", "ttft_p99=2s", "--peak-rps", "1"]) == 2
+    told = capsys.readouterr().err
+    assert "no steady state: at 4 requests in flight its load did not become steady" in told and "let it last 48 s" in told
+
+
+def test_without_latencies_no_slo_is_judged(tmp_path, curve, capsys):
+    curve.drop("judged").write_parquet(tmp_path / "summary.parquet")
+    assert main(["size", str(tmp_path), "--slo", "ttft_p99=2s", "--peak-rps", "1"]) == 2
+    assert "does not have the latencies of r1: an SLO cannot be judged" in capsys.readouterr().err
+
+
+def test_gpus_that_the_results_do_not_say_can_be_given(tmp_path, curve, capsys):
+    curve.with_columns(gpus=pl.lit(None, dtype=pl.Int64)).write_parquet(tmp_path / "summary.parquet")
+    arguments = [tmp_path, "--slo", "ttft_p99=2s", "--peak-rps", "100", "--price-per-hour", "2"]
+    told = size(capsys, *arguments)
+    assert (told["instances"], told["gpus"], told["cost"]) == (25, None, None)
+    assert main(["size", *map(str, arguments)]) == 0
+    assert "How many GPUs an instance has is not recorded" in capsys.readouterr().out
+    told = size(capsys, *arguments, "--gpus", 8)
+    assert (told["instances"], told["gpus"], told["cost"]["hour"]) == (25, 264, 528)
+
+
+def test_the_sensitivity_is_a_chart(tmp_path, curve, capsys):
+    curve.write_parquet(tmp_path / "summary.parquet")
+    (tmp_path / "fleet.svg").write_text("drawn before")
+    size(capsys, tmp_path, "--slo", "ttft_p99=2s", "--peak-rps", 100, "--chart", tmp_path / "fleet.json")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["fleet.json", "fleet.svg", "summary.parquet"]
+    assert (tmp_path / "fleet.svg").read_text() == "drawn before"
+    spec = json.loads((tmp_path / "fleet.json").read_text())
+    rows = [row for data in spec["datasets"].values() for row in data]
+    steps = [(round(row["limit_s"], 6), row["usable_rps"]) for row in rows if "usable_rps" in row]
+    assert steps[0][1] == 2.0 and (2.0, 4.0) in steps and steps[-1] == (7.2, 16.0)  # 2 s is the limit as it is
+    assert [rate for _, rate in steps] == sorted(rate for _, rate in steps)
+    assert {row["gpus"] for row in rows if row.get("peak") == 100 and "gpus" in row} == {33}
+    told = size(capsys, tmp_path, "--slo", "ttft_p99=2s", "--peak-rps", 100)
+    ranges = {(row["fewest"], row["most"]) for row in rows if row.get("peak") == 100 and "fewest" in row and "gpus" not in row}
+    assert ranges == {tuple(math.ceil(1.3 * told[f"instances_{end}"]) for end in ("least", "most"))}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ("RESULTS --peak-rps 100", "--slo is missing"),
+        ("RESULTS --peak-rps 100 --usable-rps 3", "give one of them"),
+        (
+            "RESULTS --peak-rps 100 --slo ttft_p99=100ms",
+            "no measured load meets the SLOs: at 1 request in flight it misses TTFT P99 ≤ 100 ms (500 ms)",
+        ),
+        ("RESULTS --peak-rps 100 --slo ttft_p99=2s --workload chat", "the results have short"),
+        (
+            "RESULTS --peak-rps 100 --slo tpot_p99=2s",
+            "TPOT P99 ≤ 2 s cannot be judged: no answer at 1 request in flight has that latency",
+        ),
+        ("RESULTS --peak-rps 100 --slo ttft_p99=2s --c-max 3", "--c-max belongs to --usable-rps"),
+        ("RESULTS --peak-rps 100 --slo ttft_p99=2s --chart x.pdf", "its name ends in .svg, .png or .json"),
+        ("--usable-rps 1 --peak-rps 100 --chart x.svg", "drawn from measured curves"),
+        ("--usable-rps 1 --peak-rps 100 --api-price 2", "--price-per-hour or --accelerator"),
+        ("--usable-rps 1 --peak-rps 100 --workload x", "--workload chooses among results"),
+        (
+            "--usable-rps 1 --peak-rps 9 --c-max 48 --prompt-length 128 --output-length 64 --kv-tokens 1000",
+            "are 9,216, more than --kv-tokens",
+        ),
+        ("RESULTS --peak-rps 100 --slo ttft_p99=2s --gpus 4", "--gpus 4: an instance of a has 1, as the results say"),
+        ("RESULTS --peak-rps 100 --slo ttft_p99=2s --chart /no/where.svg", "there is no folder /no"),
+        ("--usable-rps 1 --peak-rps 100 --accelerator l4", "l4 has no price here"),
+    ],
+)
+def test_what_cannot_be_sized_says_why(tmp_path, curve, capsys, arguments, told):
+    curve.write_parquet(tmp_path / "summary.parquet")
+    assert main(["size", *arguments.replace("RESULTS", str(tmp_path)).split()]) == 2
+    assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("axis", ["request_rate", "concurrency"])
+def test_a_limit_of_a_class_that_no_run_has_sizes_nothing(tmp_path, curve, capsys, axis):
+    """Of a rate, whose curve has a capacity without SLOs too, it would have been one that no SLO limits."""
+    mixed = curve.with_columns(axis=pl.lit(axis), classes=pl.lit(json.dumps({"chat": {}, "rag": {}})))
+    mixed.write_parquet(tmp_path / "summary.parquet")
+    assert main(["size", str(tmp_path), "--slo", "cht.ttft_p99=2s", "--peak-rps", "1"]) == 2
+    told = "TTFT P99 of cht ≤ 2 s limits a class that these runs do not have; the classes are chat, rag."
+    assert told in capsys.readouterr().err
+    # Another deployment's class is not this one's.
+    both = curve.with_columns(axis=pl.lit(axis)).vstack(mixed.select(curve.columns).with_columns(deployment=pl.lit("b")))
+    both.write_parquet(tmp_path / "summary.parquet")
+    assert main(["size", f"{tmp_path}:a", "--slo", "chat.ttft_p99=2s", "--peak-rps", "1"]) == 2
+    assert "a class that these runs do not have; there are no classes." in capsys.readouterr().err
+
+
+def test_several_curves_are_named(tmp_path, curve, capsys):
+    both = curve.vstack(curve.with_columns(deployment=curve["deployment"] + "b"))
+    both.write_parquet(tmp_path / "summary.parquet")
+    assert main(["size", str(tmp_path), "--slo", "ttft_p99=2s", "--peak-rps", "1"]) == 2
+    assert "a with short, ab with short" in capsys.readouterr().err
+
+
+def test_a_whole_fleet_by_hand():
+    """120 requests/s at 12 (10 to 15) an instance of four GPUs: 10 (8 to 12) instances, and ⌈13⌉, ⌈10.4⌉ and ⌈15.6⌉ of them bought."""
+    point = OperatingPoint(
+        usable_rps=12, gpus=4, c_max=48, latency_s=4, prompt_tokens=400, output_tokens=100, usable_low=10, usable_high=15
+    )
+    slos = [parse_slo(text) for text in ("ttft_p99=3s", "ttft_p50=2s", "tpot_p99=50ms")]
+    told = sized(point, 120, slos=slos, gpu_hour=2, token_price=5)
+    assert (told["instances_least"], told["instances"], told["instances_most"]) == (8, 10, 12)
+    assert (told["gpus_least"], told["gpus"], told["gpus_most"]) == (44, 52, 64)
+    assert told["utilisation_at_peak"] == pytest.approx(10 / 13)
+    assert (told["limits"]["queue"], told["limits"]["shed_from"], told["limits"]["shed_at"]) == (24, 19, 21)
+    # 12,000 tokens/s are 43.2 million an hour, for 104 USD; a month has 720 hours.
+    assert told["cost"] == pytest.approx(
+        {"price_per_hour": 2, "hour": 104, "month": 74_880, "month_least": 63_360, "month_most": 92_160,
+         "million_output_tokens_at_peak": 104 / 43.2, "break_even_million_tokens_a_month": 14_976, "worth_of_tokens_an_hour_at_peak": 216}
+    )  # fmt: skip
+    bare = sized(replace(point, output_tokens=None, usable_low=0.0, usable_high=None), 120, gpu_hour=2, token_price=5)
+    assert bare["cost"] == {"price_per_hour": 2, "hour": 104, "month": 74_880, "month_least": None, "month_most": None,
+                            "break_even_million_tokens_a_month": 14_976}  # fmt: skip
+    assert (bare["instances_least"], bare["instances_most"], bare["limits"]["queue"]) == (None, None, None)
+    assert sized(point, 120)["cost"] is None
+
+
+def test_a_point_that_carries_nothing_sizes_nothing():
+    row = {"c_max": 4.0, "operate_at": 2.0, "usable_rps": 10.2, "latency_s": 0.47, "prompt_tokens": 331.0, "output_tokens": 14.0,
+           "in_flight": 4.8, "in_flight_peak": 20.0, "unit": "requests in flight", "usable_low": 9.0, "usable_high": 11.0}  # fmt: skip
+    assert OperatingPoint.of({**row, "c_max": None}, summary_row()) is None
+    assert OperatingPoint.of({**row, "usable_rps": 0.0}, summary_row()) is None
+    found = OperatingPoint.of(row, summary_row(gpus=2, engines=3, max_model_len=99, kv_tokens=8192))
+    assert (found.c_max, found.admit, found.gpus, found.engines, found.max_model_len) == (2, None, 2, 3, 99)
+    assert (found.usable_low, found.usable_high) == (9, 11)
+    assert OperatingPoint.of(row, summary_row()).engines == 1
+
+
+@pytest.mark.parametrize(("usable", "consistent"), [(12, True), (11.9, False), (48, True), (48.1, False)])
+def test_load_and_latency_belong_to_each_other_within_a_factor_of_2(usable, consistent):
+    assert OperatingPoint(usable_rps=usable, c_max=48, latency_s=2).consistent is consistent
+
+
+@pytest.mark.parametrize(
+    ("more", "tokens"),
+    [
+        ({}, 5400),
+        ({"max_model_len": 4096}, 3996),
+        ({"max_model_len": 9999}, 5400),
+        ({"c_max": 30}, None),  # the others take all of it
+        ({"c_max": 0.5}, 9900),  # there are none
+        ({"output_tokens": None}, None),
+        ({"prompt_tokens": None}, None),
+        ({"kv_tokens": None}, None),
+        ({"engines": 2}, 5000 - 4 * 500 - 100),
+    ],
+)
+def test_the_longest_prompt_by_hand(more, tokens):
+    """10,000 tokens, less nine of 500 and the 100 of its answer."""
+    point = {"c_max": 10, "prompt_tokens": 400, "output_tokens": 100, "kv_tokens": 10_000}
+    assert limits(OperatingPoint(usable_rps=5, **{**point, **more}), None).input_tokens == tokens
+
+
+def test_the_queue_is_that_of_what_arrives():
+    found = limits(OperatingPoint(usable_rps=50), 2.0, arrival_rps=30)
+    assert (found.queue, found.shed_from, found.shed_at, found.admission) == (60, 48, 54, None)
+    assert limits(OperatingPoint(usable_rps=2.9), 10.0).queue == 29  # and not 28.999…
+    assert limits(OperatingPoint(usable_rps=50), None) == Limits(None, None, None, None, None, None)
+
+
+def test_a_machine_is_what_has_no_gpus():
+    told = [
+        ({"gpus": 0}, True),
+        ({"gpus": 1, "device": "cpu"}, False),
+        ({"gpus": None}, False),
+    ]
+    assert all(is_machine(run) is machine for run, machine in told)
+
+
+def test_devices_are_the_product_of_what_is_parallel():
+    runs = pl.DataFrame({"tensor_parallel": [2, 2, None], "pipeline_parallel": [3, 1, 1], "data_parallel": [None, 4, 1]})
+    assert with_devices(runs)["devices"].to_list() == [6, 8, None]
+    assert with_devices(summary_rows(runs.select("tensor_parallel")))["devices"].to_list() == [2, 2, None]

@@ -1,0 +1,180 @@
+"""SLOs: how one is written, goodput, and the knee, by hand. C_max: test_capacity_rules.py."""
+
+import re
+
+import polars as pl
+import pytest
+
+from bench.aggregate import summary_frame
+from bench.analysis import knees
+from bench.analysis.slo import goodput, judged_frame, judged_requests
+from bench.errors import BenchError
+from bench.study import Slo, load_config, parse_slo
+from bench.study.config import Thresholds
+from tests.support.planted import frame, steady_row
+
+
+@pytest.mark.parametrize(
+    ("text", "slo", "said"),
+    [
+        ("ttft_p99=2s", Slo("ttft", "p99", 2.0), "TTFT P99 ≤ 2 s"),
+        ("TPOT_P95 <= 50ms", Slo("tpot", "p95", 0.05), "TPOT P95 ≤ 50 ms"),
+        ("e2e_p50=1.5s", Slo("e2e", "p50", 1.5), "E2E P50 ≤ 1.5 s"),
+    ],
+)
+def test_an_slo_in_words(text, slo, said):
+    assert parse_slo(text) == slo
+    assert str(slo) == said
+
+
+@pytest.mark.parametrize("text", ["ttft=2s", "ttft_p42=2s", "ttft_p99=2", "ttft_p99=0s", "itl_p99=2s", ""])
+def test_what_is_no_slo_says_how_one_looks(text):
+    with pytest.raises(BenchError, match="as in ttft_p99=2s"):
+        parse_slo(text)
+
+
+@pytest.mark.parametrize(
+    ("decision", "message"),
+    [
+        ({"slo": ["ttft_p99=2"]}, "decision.slo[0]: 'ttft_p99=2' is not an SLO. Write a latency"),
+        ({"accelerator": "h10"}, "decision.accelerator: no accelerator is called h10"),
+        ({"accelerator": "h100"}, "decision.accelerator is 'h100', but every engine of this study runs on a CPU"),
+        ({"safety": 0.5}, "decision.safety is 0.5"),
+    ],
+)
+def test_a_decision_that_is_wrong_is_refused(content, decision, message):
+    with pytest.raises(BenchError, match=re.escape(message)):
+        load_config({**content, "decision": decision}, source="test")
+
+
+def test_devices_of_ones_own_are_checked(content):
+    with pytest.raises(BenchError, match=r"hardware\.mine: title: Field required"):
+        load_config({**content, "hardware": {"mine": {"memory": "8GiB"}}}, source="test")
+    own = {**content, "hardware": {"h100": {"price_per_hour": 2.5}}, "decision": {"price_per_hour": 3}}
+    assert load_config(own, source="test").hardware == {"h100": {"price_per_hour": 2.5}}
+
+
+FOUR = pl.DataFrame(
+    {
+        "outcome": ["ok", "ok", "ok", "error"],
+        "ttft_s": [0.1, 0.9, 0.1, 0.1],
+        "tpot_s": [0.01, 0.01, 0.9, 0.01],
+        "e2e_s": [1.0] * 4,
+        "sent_s": [0.0, 2.0, 1.0, None],
+    }
+)
+BOTH = [parse_slo("ttft_p99=500ms"), parse_slo("tpot_p99=100ms")]
+
+
+def of(run, requests, slos):
+    found = goodput(run, judged_requests(run, requests), slos)
+    return found["goodput_requests_per_s"], found["slo_share"]
+
+
+def test_goodput_counts_requests_that_met_every_limit():
+    assert of({"duration_s": 2.0}, FOUR, BOTH) == (0.5, 0.25)
+    assert of({"duration_s": 2.0}, FOUR, BOTH[:1]) == (1.0, 0.5)
+    assert of({"duration_s": None}, FOUR.clear(), BOTH) == (None, None)
+    assert of({"duration_s": None}, FOUR, BOTH) == (None, 0.25)
+    assert of({"duration_s": 2.0}, FOUR, []) == (None, None)
+
+
+def test_a_latency_that_no_answer_has_judges_nothing():
+    """Answers that are not streamed have no TTFT; one of a single token beside others has no TPOT, and misses no limit of it."""
+    some = pl.Series([0.01, None, 0.9, None])
+    assert of({"duration_s": 2.0}, FOUR.with_columns(ttft_s=pl.lit(None, pl.Float64)), BOTH) == (None, None)
+    assert of({"duration_s": 2.0}, FOUR.with_columns(tpot_s=some), BOTH[1:]) == (1.0, 0.5)
+
+
+def test_goodput_of_a_load_that_goes_on_is_that_of_its_steady_window():
+    """Of the two that were sent in it one met the limits: half of 3 requests/s."""
+    window = {"duration_s": 2.0, "steady_from_s": 0.5, "steady_judged_until_s": 2.5, "steady_offered_rate": 3.0}
+    assert of(window, FOUR, BOTH[:1]) == (1.5, 0.5)
+
+
+def test_a_window_that_is_too_short_gives_way_to_the_whole_run_as_in_figures_and_comparisons():
+    window = {"duration_s": 2.0, "steady_from_s": 0.5, "steady_judged_until_s": 2.5, "steady_offered_rate": 3.0}
+    short = {**window, "steady_why": "short"}
+    assert of(short, FOUR, BOTH[:1]) == of({"duration_s": 2.0}, FOUR, BOTH[:1]) == (1.0, 0.5)
+
+
+def test_the_judged_requests_are_kept_in_the_order_of_sending():
+    judged = goodput({}, judged_requests({}, FOUR), [])["judged"]
+    assert judged == [
+        {"ok": True, "ttft": 0.1, "tpot": 0.01, "e2e": 1.0},
+        {"ok": True, "ttft": 0.1, "tpot": 0.9, "e2e": 1.0},
+        {"ok": True, "ttft": 0.9, "tpot": 0.01, "e2e": 1.0},
+        {"ok": False, "ttft": 0.1, "tpot": 0.01, "e2e": 1.0},
+    ]
+    window = {"duration_s": 2.0, "steady_offered_rate": 3.0}
+    again = goodput(window, judged_frame(judged), BOTH)
+    assert (again["slo_share"], again["judged"]) == (0.25, judged)
+
+
+def curve(summary, levels, **more):
+    """A burst's curve whose columns are lists, one value a level."""
+    rows = [
+        {
+            **summary,
+            "judged": None,
+            "run": f"r{level}",
+            "level": float(level),
+            **{key: values[i] for key, values in more.items()},
+        }
+        for i, level in enumerate(levels)
+    ]
+    return summary_frame(rows, {}, {}, Thresholds())
+
+
+@pytest.mark.parametrize(
+    ("p50", "p99", "rps", "knee"),
+    [
+        ([0.1, 0.1, 0.1, 0.1, 0.1], [0.1, 0.15, 0.2, 0.5, 2.0], [1, 2, 4, 5, 5], (8, 4)),
+        ([0.1, 0.2, 0.4, 0.8, 1.6], [0.2, 0.4, 0.8, 1.6, 3.2], [1, 2, 3, 3, 3], (None, None)),  # a burst's ramp is no knee
+        ([0.1] * 5, [0.1, 0.15, 0.2, 0.5, 2.0], [1, 2, 4, 8, 16], (None, None)),  # it still grows
+        ([0.1] * 5, [0.1, 0.5, 0.2, 0.1, 0.1], [1, 2, 3, 3, 3], (None, None)),  # one slow level
+        ([0.5] * 5, [0.5, 0.5, 0.5, 1.5, 1.5], [1, 2, 4, 4, 4], (8, 4)),  # three times is apart
+        ([0.5] * 5, [0.5, 0.5, 0.5, 1.49, 1.49], [1, 2, 4, 4, 4], (None, None)),
+        ([0.5] * 5, [0.5, 0.5, 1.5, 1.5, 1.5], [1, 4, 8, 8, 8], (8, 4)),
+        ([0.5] * 5, [0.5, 0.5, 0.5, 1.5, 1.5], [1, 4, 2, 8, 16], (None, None)),  # 8 brings 2 ** 0.5 a doubling over 2
+        ([0.5] * 5, [0.5, 0.5, 0.5, 1.5, 1.5], [1, 4, 2, 7.9, 16], (8, 4)),  # and here less than half of its share
+        ([0.5] * 5, [0.5, 0.5, 1.5, 1.5, 1.5], [1, 2, 4, 4, 16], (8, 4)),
+        ([0.5] * 5, [1.5] * 5, [2, 2, 2, 2, 2], (2, 1)),  # the lowest level has none below it
+        ([0.5] * 5, [0.5, 0.5, 0.5, 0.5, 1.5], [2, 2, 2, 2, 2], (16, 8)),
+        ([0.5] * 5, [0.5, 0.5, 0.0, 1.5, 1.5], [1, 3, 4, 4, 4], (8, 2)),  # a level of which a number is lacking or 0 is none
+        ([0.5, 0.5, None, 0.5, 0.5], [0.5, 0.5, 0.5, 1.5, 1.5], [1, 2, 4, 4, 4], (16, 8)),
+    ],
+)
+def test_the_knee_is_where_the_tail_leaves_the_median_while_throughput_flattens(summary, p50, p99, rps, knee):
+    runs = curve(summary, (1, 2, 4, 8, 16), ttft_p50_s=p50, ttft_p99_s=p99, throughput_requests_per_s=[float(x) for x in rps])
+    row = knees(runs).row(0, named=True)
+    assert (row["knee"], row["knee_below"]) == knee
+
+
+@pytest.mark.parametrize("failed", [0, 4, 12, 240])
+def test_the_knee_stays_where_requests_fail_beyond_it(summary, failed):
+    """Of 400 requests at 8 and 16, 8 are slow and `failed` fail: beyond 1 % P99 is infinite, beyond 50 % P50 too."""
+    rows = [
+        steady_row(summary, level, slow=8 if level > 4 else 0, failed=failed if level > 4 else 0, rps=min(level, 5) * 1.0)
+        for level in (1, 2, 4, 8, 16)
+    ]
+    row = knees(frame(rows)).row(0, named=True)
+    assert (row["knee"], row["knee_below"]) == (8.0, 4.0)
+
+
+def test_the_knee_is_that_of_all_valid_runs_together(summary):
+    """Three runs a level; of the middle level one is off, and of the last three that are invalid do not bend."""
+    numbers = {1: [(1, 1)] * 3, 2: [(1, 2), (6, 2), (1, 2)], 4: [(4, 2), (4, 2), (1.5, 2)]}
+    rows = [
+        {**summary, "judged": None, "run": f"r{level}-{i}", "level": float(level), "repeat": i, "ttft_p50_s": 1.0, "ttft_p99_s": float(p99),
+         "throughput_requests_per_s": float(rps)} for level, runs in numbers.items() for i, (p99, rps) in enumerate(runs)
+    ]  # fmt: skip
+    rows += [{**row, "run": f"x{row['run']}", "ttft_p99_s": 1.0, "wrong_output_tokens": 1} for row in rows]
+    row = knees(summary_frame(rows, {}, {}, Thresholds())).row(0, named=True)
+    assert (row["knee"], row["knee_below"]) == (4, 2)
+
+
+def test_knees_stand_in_the_order_of_the_runs(summary):
+    rows = [{**summary, "run": f"r{i}", "workload": f"w{7 * i % 10}", "ttft_p50_s": 1.0, "ttft_p99_s": 1.0,
+             "throughput_requests_per_s": 1.0} for i in range(10)]  # fmt: skip
+    assert knees(summary_frame(rows, {}, {}, Thresholds()))["workload"].to_list() == [f"w{7 * i % 10}" for i in range(10)]

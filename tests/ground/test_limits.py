@@ -1,0 +1,285 @@
+"""Whoever controls a server, a pack or a lock can make a run fail, and neither fill this machine nor get another package onto it."""
+
+import gzip
+import hashlib
+import json
+import resource
+import threading
+import time
+import zipfile
+
+import pytest
+import requests
+
+from bench import http
+from bench.engine import prepare_engine, refuse_unlike, server_info
+from bench.engine.environment import install_batch
+from bench.errors import BenchError
+from bench.http import MOST_BYTES, Oversized, get, post
+from bench.load.client import Load, run_load
+from bench.load.target import Target
+from bench.parse.scrapes import read_scrapes
+from bench.study import Engine, Plan, Workload, load_config
+from bench.telemetry.scraper import scrape
+from tests.support.fake_server import STREAM_HEAD, TOKEN, chunk, fake_server, raw_server, read_request
+
+HEAD = b"HTTP/1.1 200 OK\r\n"
+SETTINGS = bytes.fromhex("000000040000000000")  # the first frame of a server of HTTP/2
+
+
+def answering(*parts, pause_s=0.0, endless=b""):
+    """A server that sends these bytes to whoever asks, then `endless` for ever."""
+
+    def handle(connection):
+        connection.recv(65536)
+        for part in parts:
+            connection.sendall(part)
+            time.sleep(pause_s)
+        while endless:
+            connection.sendall(endless)
+            time.sleep(pause_s)
+
+    return raw_server(handle)
+
+
+def test_an_answer_that_does_not_come_says_how_long_was_waited():
+    with raw_server(lambda _: time.sleep(1.0)) as silent:
+        for ask in (get, lambda url, timeout_s: post(url, {}, timeout_s=timeout_s)):
+            with pytest.raises(requests.Timeout) as late:
+                ask(f"http://127.0.0.1:{silent}/", timeout_s=0.25)
+            assert http.problem(late.value) == "no answer within 0.25 s"
+
+
+BOMB = gzip.compress(bytes(64 * 2**20))
+
+
+@pytest.mark.parametrize(
+    ("parts", "endless"),
+    [
+        ((HEAD + b"content-length: 100000000000\r\n\r\n",), b"x" * 65536),
+        ((HEAD + b"transfer-encoding: chunked\r\n\r\n",), b"10000\r\n" + b"x" * 65536 + b"\r\n"),
+        ((HEAD + b"\r\n",), b"x" * 65536),
+        ((HEAD + b"content-encoding: gzip\r\ncontent-length: %d\r\n\r\n" % len(BOMB) + BOMB,), b""),
+    ],
+    ids=["length", "chunked", "until it closes", "compressed"],
+)
+def test_an_answer_that_is_too_large_is_given_up(parts, endless):
+    begin = time.monotonic()
+    with answering(*parts, endless=endless) as port, pytest.raises(Oversized, match="more than 8 MiB"):
+        get(f"http://127.0.0.1:{port}/v1/models")
+    with answering(*parts, endless=endless) as port, pytest.raises(Oversized):
+        post(f"http://127.0.0.1:{port}/tokenize", {})
+    assert time.monotonic() - begin < 10
+
+
+def test_an_answer_that_trickles_is_given_up(monkeypatch):
+    monkeypatch.setattr(http, "_MOST_S", 0.4)
+    with answering(HEAD + b"content-length: 1000000\r\n\r\n", pause_s=0.05, endless=b"x") as port:
+        begin = time.monotonic()
+        with pytest.raises(Oversized, match="has not ended its answer"):
+            get(f"http://127.0.0.1:{port}/metrics")
+        assert time.monotonic() - begin < 3
+
+
+def stalling(part):
+    """A server that sends this, and then nothing more."""
+
+    def handle(connection):
+        connection.recv(65536)
+        connection.sendall(part)
+        while connection.recv(65536):  # until the client goes
+            pass
+
+    return raw_server(handle)
+
+
+@pytest.mark.parametrize(
+    ("server", "kind", "words"),
+    [
+        (
+            lambda: answering(HEAD + b"content-length: 10\r\n\r\nabc"),
+            requests.ConnectionError,
+            "its answer was cut off after 3 bytes",
+        ),
+        (
+            lambda: answering(HEAD + b"content-length: 10\r\n\r\n"),
+            requests.ConnectionError,
+            "its answer was cut off after 0 bytes",
+        ),
+        (
+            lambda: answering(HEAD + b"transfer-encoding: chunked\r\n\r\n5\r\nabc"),
+            requests.ConnectionError,
+            "its answer was cut off",
+        ),
+        (
+            lambda: answering(HEAD + b"transfer-encoding: chunked\r\n\r\nabc"),
+            requests.ConnectionError,
+            "its answer was cut off",
+        ),
+        (
+            lambda: answering(HEAD + b"content-encoding: gzip\r\n\r\nabc"),
+            requests.ConnectionError,
+            "not what Content-Encoding says, 'gzip'",
+        ),
+        (
+            lambda: stalling(HEAD + b"content-length: 10\r\n\r\nabc"),
+            requests.Timeout,
+            "its answer stopped after 3 bytes, before its end",
+        ),
+        (lambda: stalling(HEAD + b"transfer-encoding: chunked\r\n\r\n"), requests.Timeout, "its answer stopped after 0 bytes"),
+        (lambda: stalling(HEAD), requests.Timeout, "no answer within 0.25 s"),
+        (lambda: answering(SETTINGS), requests.ConnectionError, "it speaks HTTP/2 alone"),
+        (lambda: stalling(SETTINGS), requests.Timeout, "it speaks HTTP/2 alone"),
+        (answering, requests.ConnectionError, "it hung up without an answer in HTTP"),
+        (lambda: answering(b"SSH-2.0-OpenSSH_9.6\r\n"), requests.ConnectionError, "it hung up without an answer in HTTP"),
+        (
+            lambda: answering(HEAD + b"content-length: 9000000\r\n\r\n", endless=b"x" * 65536),
+            Oversized,
+            "answers with more than 8 MiB",
+        ),
+    ],
+)
+@pytest.mark.parametrize("ask", [get, lambda url, timeout_s: post(url, {}, timeout_s=timeout_s)], ids=["GET", "POST"])
+def test_what_became_of_an_answer_is_said_as_it_is(server, kind, words, ask):
+    """That nobody answered is another thing."""
+    with server() as port:
+        with pytest.raises(kind) as caught:
+            ask(f"http://127.0.0.1:{port}/metrics", timeout_s=0.25)
+        assert words in http.problem(caught.value)
+
+
+def test_that_nobody_answers_is_said():
+    with raw_server(print) as port:
+        pass
+    with pytest.raises(requests.ConnectionError) as caught:
+        get(f"http://127.0.0.1:{port}/")
+    assert http.problem(caught.value) == "connection refused, or no such host"
+
+
+def test_what_is_no_answer_at_the_start_of_a_session_is_said_in_a_line(content):
+    with answering(HEAD + b"\r\n", endless=b"[" * 65536) as port:
+        content["engines"]["e"] = {"source": "external", "base_url": f"http://127.0.0.1:{port}"}
+        with pytest.raises(BenchError) as caught:
+            refuse_unlike(Plan.of(load_config(content, source="t")).deployments["a"], "completions")
+        assert server_info(f"http://127.0.0.1:{port}") == {}
+    assert len(str(caught.value)) < 500
+
+
+def test_a_scrape_that_is_too_large_is_an_error_and_others_share_a_connection(tmp_path):
+    with fake_server(metrics="a 1.0\n") as server, answering(HEAD + b"\r\n", endless=b"a 1.0\n" * 10000) as port:
+        urls = [f"{server.base_url}/metrics", f"http://127.0.0.1:{port}/metrics"]
+        ended, ready = threading.Event(), threading.Event()
+        output = tmp_path / "telemetry.jsonl.gz"
+        thread = threading.Thread(target=scrape, args=(urls, 0.1, output), kwargs={"ended": ended, "ready": ready.set})
+        thread.start()
+        assert ready.wait(20)
+        time.sleep(0.6)
+        ended.set()
+        thread.join(30)
+        scrapes = list(read_scrapes(output))
+        connections = server.connections
+    good, bad = ([each for each in scrapes if each["endpoint"] == url] for url in urls)
+    assert len(good) > 4 and all(each["text"] == "a 1.0\n" for each in good)
+    assert connections == 1
+    assert bad and all("answers with more than 8 MiB" in each["error"] and "text" not in each for each in bad)
+    assert output.stat().st_size < 10_000
+
+
+def load(**workload):
+    given = {"arrival": "burst", "prompt_tokens": 8, "output_tokens": 16, **workload}
+    return Load(workload=Workload.model_validate(given), level=2, seed="s", timeout_s=20)
+
+
+@pytest.mark.parametrize(
+    ("begin", "endless", "stream"),
+    [
+        (STREAM_HEAD + chunk(TOKEN), b"10000\r\ndata: " + b"x" * 65530 + b"\r\n", True),  # one event that has no end
+        (STREAM_HEAD, chunk(TOKEN) * 100, True),  # tokens that nobody asked for
+        (STREAM_HEAD, b"2\r\n:\n\r\n" * 2000, True),  # comments
+        (HEAD + b"content-length: 100000000000\r\n\r\n", b"x" * 65536, False),
+        (HEAD, b"x-header: " + b"x" * 65536 + b"\r\n", True),
+    ],
+    ids=["an event without end", "tokens without end", "comments", "a body", "a head"],
+)
+def test_an_answer_without_end_ends_its_request_and_fills_no_memory(begin, endless, stream):
+    def handle(connection):
+        while read_request(connection):
+            connection.sendall(begin)
+            while True:
+                connection.sendall(endless)
+
+    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    with raw_server(handle) as port:
+        start = time.monotonic()
+        done = run_load(Target(f"http://127.0.0.1:{port}", "m"), load(stream=stream))
+    assert time.monotonic() - start < 15  # and not the 20 s of its timeout
+    assert all(record.outcome != "ok" for record in done.records)
+    assert any("grew beyond 1,088 KiB and was cut off" in (record.error or "") for record in done.records)
+    assert all(len(record.error or "") <= 500 for record in done.records)
+    grown = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss - before
+    assert grown < 1_500_000  # KiB; two streams, of which each is looked at twice a second
+
+
+def test_a_long_answer_is_no_endless_one():
+    with fake_server(first_s=0.0, gap_s=0.0) as server:
+        done = run_load(Target(server.base_url, "m"), load(output_tokens=3000))
+    assert [record.outcome for record in done.records] == ["ok", "ok"]
+    assert [record.completion_tokens for record in done.records] == [3000, 3000]
+
+
+def test_a_line_of_telemetry_that_no_scraper_wrote_is_refused(tmp_path):
+    """Of a pack: compressed, it is a thousandth of its size."""
+    path = tmp_path / "telemetry.jsonl.gz"
+    with gzip.open(path, "wb") as file:
+        for _ in range(80):
+            file.write(b" " * 2**20)
+    with pytest.raises(BenchError, match="a line of more than 49 MiB"):
+        list(read_scrapes(path))
+    scrape_line = {"slot": 0, "endpoint": "e", "sent": 0.0, "received": 0.0, "text": "\1" * MOST_BYTES}
+    with gzip.open(path, "wt") as file:
+        file.write(json.dumps(scrape_line) + "\n")
+    assert len(next(read_scrapes(path))["text"]) == MOST_BYTES  # the largest that a scraper writes
+
+
+# --- Environments
+
+
+def wheel(folder, name, content=""):
+    """A package; its SHA-256."""
+    folder.mkdir(exist_ok=True)
+    path = folder / f"{name}-1.0-py3-none-any.whl"
+    info = f"{name}-1.0.dist-info"
+    files = {
+        f"{name}.py": content,
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: t\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    record = "".join(f"{file},,\n" for file in (*files, f"{info}/RECORD"))
+    with zipfile.ZipFile(path, "w") as file:
+        for place, text in {**files, f"{info}/RECORD": record}.items():
+            file.writestr(place, text)
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_a_package_of_another_hash_or_of_none_is_not_installed(tmp_path, monkeypatch):
+    """By uv and by pip: the second is asked where the first one fails."""
+    index, lock = tmp_path / "index", tmp_path / "x.lock"
+    for name in ("PIP_NO_INDEX", "UV_OFFLINE"):
+        monkeypatch.setenv(name, "1")
+    for name in ("PIP_FIND_LINKS", "UV_FIND_LINKS"):
+        monkeypatch.setenv(name, str(index))
+    monkeypatch.setenv("UV_NO_CACHE", "1")
+    right = wheel(index, "harmless")
+    lock.write_text(f"harmless==1.0 --hash=sha256:{'0' * 64}\n")
+    engine = Engine(source="lock", kind="llama.cpp", locks=[str(lock)])
+    with pytest.raises(BenchError, match=r"(?i)hash"):
+        prepare_engine("e", engine, tmp_path / "engines/engine.json", lambda _: None)
+    assert not (tmp_path / "engines/engine.json").exists()
+    environment = tmp_path / "engines/env"
+    lock.write_text("harmless==1.0\n")
+    with pytest.raises(BenchError, match=r"(?i)hash"):
+        install_batch("e", environment / "bin/python", lock, None)
+    assert not list(environment.rglob("harmless*"))
+    lock.write_text(f"harmless==1.0 --hash=sha256:{right}\n")
+    install_batch("e", environment / "bin/python", lock, None)
+    assert list(environment.rglob("harmless.py"))

@@ -1,0 +1,589 @@
+"""Servers that are not ours: below a path, behind TLS, with headers, with metrics elsewhere or nowhere, and with a rate limit."""
+
+import gzip
+import json
+import ssl
+import subprocess
+import threading
+import time
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from pathlib import Path
+
+import psutil
+import pytest
+
+from bench.analysis import verdict
+from bench.cli import main
+from bench.engine import resolve_launch
+from bench.errors import BenchError
+from bench.http import api_root, get
+from bench.load.client import Load, run_load
+from bench.load.exchange import Exchange
+from bench.load.records import record_of
+from bench.load.target import Target
+from bench.measure.preflight import faults
+from bench.measure.session import measure
+from bench.parse import parse_run
+from bench.records.files import write_record
+from bench.records.request import read_requests
+from bench.store import Store
+from bench.study import Plan, Workload, load_config
+from bench.study.config import Thresholds
+from bench.telemetry.scraper import scraping
+from tests.support import records
+from tests.support.fake_server import fake_server, raw_server
+from tests.support.planted import reasons
+from tests.support.strict_server import refusing, strict_server
+from tests.support.study import ROOT
+
+MODELS = json.dumps({"data": [{"id": "a"}]})
+GOLDEN = (ROOT / "tests/data/vllm-0.32.0.prom").read_text()
+PAGES = {"/v1/models": MODELS}
+SECRET = "kept-to-ourselves"  # noqa: S105
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("OPENAI_API_KEY", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def study(content, url, **engine):
+    """A study of a running server: a burst of two."""
+    content["engines"]["e"] = {"source": "external", "base_url": url, **engine}
+    content["deployments"]["a"] = {"model": "m", "engine": "e"}
+    content["study"]["ladders"][0]["concurrency"] = [2]
+    content["measurement"] = {"warmup_requests": 3, "reference_requests": 0}
+    return content
+
+
+def found(content):
+    """What its preflight finds."""
+    plan = Plan.of(load_config(content, source="t"), root=ROOT)
+    return faults(plan, Store(Path("store")))
+
+
+def session(content):
+    """Measure it: the run's summary, and what was said."""
+    plan, here, said = Plan.of(load_config(content, source="t")), Path.cwd(), []
+    write_record(
+        resolve_launch(plan.deployments["a"], records.engine(source="external", command=None), None), here / "launch.json"
+    )
+    (run,) = plan.runs
+    launch, facts, store = here / "launch.json", here / "a/deployment.json", Store()
+    measure(plan, "a", [run], launch=launch, facts=facts, store=store, say=said.append)
+    files = {key: here / "parsed" / key for key in ("requests", "telemetry", "wide", "summary")}
+    return parse_run(run.record.parent, **files), said
+
+
+def send(server, count=2, arrival="burst", *, timeout_s=20.0, target=None, **more):
+    load = {"arrival": arrival, "prompt_tokens": 8, "output_tokens": 4, **more}
+    return run_load(
+        target or Target(server.base_url, "m"), Load(Workload.model_validate(load), count, "s", timeout_s=timeout_s)
+    ).records
+
+
+def everywhere(folder):
+    """All that was written below a folder, unpacked."""
+    files = [path for path in folder.rglob("*") if path.is_file() and "tls" not in path.parts]
+    return b"\n".join(gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes() for path in files)
+
+
+# A path.
+
+
+@pytest.mark.parametrize("end", ["", "/", "/v1", "/v1/"])
+def test_a_server_below_a_path_is_asked_nowhere_else(content, end):
+    with fake_server(prefix="/proxy/llm", pages=PAGES, metrics=GOLDEN) as server:
+        address = f"{server.base_url}/proxy/llm"
+        assert api_root(address + end) == address
+        assert found(study(content, address + end)) == []
+        result, _ = session(content)
+        options = ("--model", "a", "--output-dir", "one", "--num-requests", "2", "--prompt-length", "8", "--scrape")
+        assert main(["workload", "--base-url", address + end, *options]) == 0
+    assert (result["ok"], result["scrape_endpoint"]) == (2, f"{address}/metrics")
+    assert json.loads(Path("one/run.json").read_text())["scrape_endpoint"] == f"{address}/metrics"
+    assert {path for path, _ in server.requests if not path.startswith("/proxy/llm/")} == set()
+    assert "/proxy/llm/v1/completions" in {path for path, _ in server.requests}
+
+
+# TLS.
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory):
+    """An authority's certificate, and servers' contexts with what it signed: for us, for another host, and one that has expired."""
+    folder = tmp_path_factory.mktemp("tls")
+
+    def openssl(command):
+        subprocess.run(["openssl", *command.split()], check=True, capture_output=True, cwd=folder)
+
+    key = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes"
+    openssl(f"req -x509 {key} -subj /CN=authority -addext keyUsage=critical,keyCertSign -keyout ca.key -out ca.pem")
+    contexts = {}
+    for name, host, days in (
+        ("right", "IP:127.0.0.1", 2),
+        ("elsewhere", "DNS:gateway.example", 2),
+        ("expired", "IP:127.0.0.1", 0),
+    ):
+        (folder / "ext").write_text(f"subjectAltName={host}\nauthorityKeyIdentifier=keyid\n")
+        openssl(f"req {key} -subj /CN={name} -keyout {name}.key -out {name}.csr")
+        sign = "-CA ca.pem -CAkey ca.key -CAcreateserial -extfile ext"
+        openssl(f"x509 -req -in {name}.csr {sign} -days {days} -out {name}.pem")
+        contexts[name] = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        contexts[name].load_cert_chain(folder / f"{name}.pem", folder / f"{name}.key")
+    time.sleep(1.1)  # one has expired by then
+    return folder / "ca.pem", contexts
+
+
+@pytest.mark.parametrize("variable", ["SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"])
+def test_a_private_authority_is_trusted_by_all_that_asks(content, certificates, monkeypatch, variable):
+    authority, contexts = certificates
+    monkeypatch.setenv(variable, str(authority))
+    with fake_server(tls=contexts["right"], pages=PAGES, metrics=GOLDEN) as server:
+        assert found(study(content, f"{server.base_url}/v1")) == []
+        result, _ = session(content)
+    assert (result["ok"], result["scraped"], result["failed"]) == (2, True, 0)
+    assert result["scrapes"] > 1  # the scraper is a process of its own
+
+
+@pytest.mark.parametrize(
+    ("certificate", "trusted", "message"),
+    [
+        ("right", False, "its certificate is signed by an authority that is not trusted here ("),
+        ("elsewhere", True, "its certificate is for another host: "),
+        ("expired", True, "its certificate has expired"),
+    ],
+)
+def test_a_certificate_that_is_not_accepted_is_named(content, certificates, monkeypatch, certificate, trusted, message):
+    authority, contexts = certificates
+    if trusted:
+        monkeypatch.setenv("SSL_CERT_FILE", str(authority))
+    with fake_server(tls=contexts[certificate], pages=PAGES) as server:
+        (fault,) = found(study(content, server.base_url))
+        with pytest.raises(BenchError) as refused:  # before the first request, by the load's own client
+            send(server)
+    assert message in fault
+    assert fault.startswith("engines.e.base_url: no server answers at ")
+    assert message in str(refused.value)
+    assert server.requests == []
+
+
+def test_a_server_without_tls_and_a_variable_that_names_nothing(content, monkeypatch):
+    def plain(connection):
+        connection.recv(1024)
+        connection.sendall(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n")
+
+    with raw_server(plain) as port:
+        url = f"https://127.0.0.1:{port}"
+        (fault,) = found(study(content, url))
+        with pytest.raises(BenchError, match=r"it does not speak TLS"):
+            send(None, target=Target(url, "m"))
+        assert "it does not speak TLS; does its address begin with http://?" in fault
+        monkeypatch.setenv("REQUESTS_CA_BUNDLE", "nowhere.pem")
+        (fault,) = found(content)
+        with pytest.raises(BenchError, match=r"REQUESTS_CA_BUNDLE is nowhere\.pem: no such file"):
+            send(None, target=Target(url, "m"))
+    assert "(REQUESTS_CA_BUNDLE is nowhere.pem: no such file)" in fault
+
+
+# Headers.
+
+
+KEYS = {"X-Api-Key": "$GATEWAY_KEY", "Authorization": "Bearer ${TEAM_KEY}"}
+
+
+@pytest.fixture
+def keys(monkeypatch):
+    """What the headers of KEYS have to be."""
+    monkeypatch.setenv("GATEWAY_KEY", SECRET)
+    monkeypatch.setenv("TEAM_KEY", f"team-{SECRET}")
+    return {"x-api-key": SECRET, "authorization": f"Bearer team-{SECRET}"}
+
+
+@pytest.mark.parametrize("endpoint", ["completions", "chat"])
+def test_headers_go_with_each_request_and_stay_in_no_file(content, keys, endpoint):
+    content["workloads"]["short"]["endpoint"] = endpoint
+    with fake_server(keys=keys, pages=PAGES, metrics=GOLDEN) as server:
+        assert found(study(content, server.base_url, headers=KEYS)) == []
+        result, said = session(content)
+    assert (result["ok"], result["scrapes"] > 1) == (2, True)
+    assert {name: {h.get(name) for _, h in server.requests} for name in keys} == {name: {value} for name, value in keys.items()}
+    assert SECRET.encode() not in everywhere(Path.cwd())
+    assert SECRET not in "\n".join(said)
+
+
+def test_the_command_sends_headers_of_the_environment(keys, tmp_path, capsys):
+    headers = [part for name, value in KEYS.items() for part in ("--header", f"{name}: {value}")]
+    options = ("--model", "a", "--output-dir", "one", "--num-requests", "2", "--prompt-length", "8", "--scrape", *headers)
+    with fake_server(keys=keys, metrics=GOLDEN) as server:
+        assert main(["workload", "--base-url", server.base_url, *options]) == 0
+        scrape = ("--url", f"{server.base_url}/metrics", "--output-dir", "t", "--duration", "0.3", *headers)
+        assert main(["scrape", *scrape]) == 0
+        assert main(["workload", "--base-url", server.base_url, *options[:-1], f"Authorization: Bearer {SECRET}"]) == 2
+        assert main(["scrape", *scrape[:-1], "X-Other: $NOT_THERE"]) == 2
+    out = capsys.readouterr()
+    assert "--header: Authorization has a value of its own; export the value" in out.err
+    assert "--header.X-Other: the variable NOT_THERE is not set. Export it." in out.err
+    assert SECRET not in out.err + out.out
+    assert SECRET.encode() not in everywhere(tmp_path)
+
+
+@pytest.mark.usefixtures("keys")
+def test_scraping_several_servers_sends_headers_to_the_first_alone():
+    """An exporter beside the gateway is another server, on the same host too."""
+    with fake_server(metrics=GOLDEN) as gateway, fake_server(metrics=GOLDEN) as exporter:
+        pages = (f"{gateway.base_url}/metrics", f"{exporter.base_url}/metrics", f"{gateway.base_url}/metrics?of=all")
+        urls = [part for page in pages for part in ("--url", page)]
+        header = ("--header", "X-Api-Key: $GATEWAY_KEY")
+        assert main(["scrape", *urls, "--output-dir", "t", "--interval", "0.05", "--duration", "0.1", *header]) == 0
+    sent = [{headers.get("x-api-key") for _, headers in server.requests} for server in (gateway, exporter)]
+    assert sent == [{SECRET}, {None}]
+
+
+def test_a_key_goes_where_it_went_and_headers_come_beside_it():
+    with fake_server() as server:
+        send(server, 1, target=Target(server.base_url, "m", "key"))
+        send(server, 1, target=Target(server.base_url, "m"))
+        send(server, 1, target=Target(server.base_url, "m", headers={"X-Key": "100%"}))
+        send(server, 1, target=Target(server.base_url, "m", "key", {"X-Key": "k", "authorization": "Basic b"}))
+    sent = [(headers.get("authorization"), headers.get("x-key")) for _, headers in server.requests]
+    assert sent == [("Bearer key", None), ("Bearer none", None), (None, "100%"), ("Basic b", "k")]
+    plain, further = (server.requests[i][1] for i in (1, 2))
+    assert {**further, "authorization": "Bearer none"} == {**plain, "x-key": "100%"}
+
+
+def test_headers_do_not_change_what_is_measured(content):
+    digests = [
+        Plan.of(load_config(study(content, "http://h", **engine), source="t")).runs[0].digest
+        for engine in ({}, {"headers": KEYS}, {"metrics": "http://h:1/metrics"})
+    ]
+    assert digests[0] == digests[1] != digests[2]
+
+
+def test_a_variable_that_is_not_there_is_refused_before_anything_is_asked(content, monkeypatch):
+    with fake_server(pages=PAGES) as server:
+        study(content, server.base_url, headers={"X-Api-Key": "$GATEWAY_KEY"})
+        assert found(content) == ["engines.e.headers.X-Api-Key: the variable GATEWAY_KEY is not set. Export it."]
+        monkeypatch.setenv("GATEWAY_KEY", f"{SECRET}\n")
+        (fault,) = found(content)
+        with pytest.raises(BenchError, match="the variable GATEWAY_KEY holds what no header can"):
+            session(content)
+    assert "holds what no header can" in fault
+    assert SECRET not in fault
+    assert server.requests == []
+
+
+@pytest.mark.parametrize(
+    ("headers", "message"),
+    [
+        ({"X-Api-Key": SECRET}, "engines.e.headers: X-Api-Key has a value of its own; export the value"),
+        ({"X Key": "$A"}, "'X Key' is no header's name"),
+        ({"Content-Length": "$A"}, "Content-Length is set by the client itself"),
+        ({"X-Key": "$A", "x-key": "$B"}, "a header stands twice"),
+        ({"X-Key": "$A\r\nX-Other: 1"}, "X-Key has a value that no header can have"),
+    ],
+)
+def test_headers_that_cannot_be_are_refused(content, headers, message):
+    with pytest.raises(BenchError) as refused:
+        load_config(study(content, "http://h", headers=headers), source="t")
+    assert message in str(refused.value)
+    assert SECRET not in str(refused.value)
+
+
+@pytest.mark.usefixtures("keys")
+def test_what_a_server_repeats_of_a_key_is_left_out(content):
+    with fake_server(keys={"x-api-key": "another"}, pages=PAGES) as server:
+        (fault,) = found(study(content, server.base_url, headers=KEYS))
+        target = Target(server.base_url, "m", headers={"X-Api-Key": SECRET})
+        (record,) = send(server, 1, target=target)
+    assert "answers 401: it wants an API key, and another one." in fault
+    assert (record.outcome, record.status) == ("http_error", 401)
+    assert "wrong key: " in record.error
+    assert SECRET not in fault + record.error + repr(target)
+
+
+@pytest.mark.usefixtures("keys")
+def test_headers_are_not_sent_on_to_another_server(content):
+    with fake_server() as other, fake_server() as server:
+        server.statuses["/v1/models"] = (307, {"Location": f"{other.base_url}/v1/models"})
+        assert get(f"{server.base_url}/v1/models", headers={"X-Api-Key": SECRET}).status_code == 307
+        (fault,) = found(study(content, server.base_url, headers=KEYS))
+    assert f"redirects to {other.base_url}/v1/models" in fault
+    assert other.requests == []
+
+
+def test_no_process_has_a_value_among_its_arguments(keys, tmp_path):
+    with fake_server(keys=keys, first_s=1.0, metrics=GOLDEN) as server:
+        own = {"X-Api-Key": SECRET, "Authorization": f"Bearer team-{SECRET}"}
+        target, url = Target(server.base_url, "m", headers=own), f"{server.base_url}/metrics"
+        with scraping([url], 0.1, tmp_path / "t.gz", headers={url: own}):
+            sending = threading.Thread(target=send, args=(server, 1), kwargs={"target": target})
+            sending.start()
+            while not server.arrivals:
+                time.sleep(0.01)
+            children = psutil.Process().children(recursive=True)
+            lines = [" ".join(child.cmdline()) for child in children if child.status() != psutil.STATUS_ZOMBIE]
+            sending.join()
+    assert any("bench.telemetry" in line for line in lines)
+    assert any("bench.load" in line for line in lines)
+    assert not any(SECRET in line for line in lines)
+    assert {headers["x-api-key"] for _, headers in server.requests} == {SECRET}
+
+
+# Metrics.
+
+
+def test_metrics_at_another_address_get_no_headers(content, keys):
+    with (
+        fake_server(metrics=GOLDEN, pages={"/version": '{"version": "0.32.0"}'}) as engine,
+        fake_server(keys=keys, pages={**PAGES, "/version": '{"version": "9"}'}) as gateway,
+    ):
+        study(content, gateway.base_url, headers=KEYS, metrics=f"{engine.base_url}/metrics")
+        assert found(content) == []
+        result, _ = session(content)
+    assert (result["ok"], result["scraped"], result["scrape_endpoint"]) == (2, True, f"{engine.base_url}/metrics")
+    assert json.loads(Path("a/deployment.json").read_text())["engine_version"] == "0.32.0"
+    assert not {"x-api-key", "authorization"} & {name for _, headers in engine.requests for name in headers}
+    assert {path for path, _ in gateway.requests}.isdisjoint({"/metrics", "/version"})
+
+
+def test_without_metrics_none_are_asked_for_and_causes_are_unknown(content):
+    with fake_server(metrics=GOLDEN, pages=PAGES) as server:
+        assert found(study(content, server.base_url, metrics="none")) == []
+        result, said = session(content)
+    assert (result["ok"], result["scraped"], result["scrape_endpoint"], result["kv_usage_peak"]) == (2, None, None, None)
+    assert "/metrics" not in {path for path, _ in server.requests}
+    assert not any("lacks" in line for line in said)
+
+
+def test_metrics_that_are_not_where_the_study_says_are_refused(content):
+    with fake_server(pages=PAGES, metrics="up 1\n") as server:
+        (fault,) = found(study(content, server.base_url, metrics=f"{server.base_url}/metrics"))
+        assert f"engines.e.metrics: {server.base_url}/metrics lacks the metrics of any engine that is known" in fault
+        assert "; it has 'up'. Correct the address; `metrics: none` measures without" in fault
+        with pytest.raises(BenchError, match="lacks the metrics of any engine"):
+            session(content)
+    (fault,) = (x for x in found(study(content, server.base_url, metrics="http://127.0.0.1:9/metrics")) if ".metrics" in x)
+    assert "http://127.0.0.1:9/metrics does not answer (connection refused, or no such host)" in fault
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("metrics", "9400/metrics", "no address"),
+        ("metrics", "http://user:key@h/metrics", "holds a user or a password"),
+        ("metrics", "http://h/metrics?token=secret", "no address"),
+        ("metrics", "http://h/metrics?model=a&token=secret", "no address"),
+        ("base_url", "http://h/?model=a", "no address"),
+        ("source", "command", "metrics belongs to source external"),
+    ],
+)
+def test_metrics_that_cannot_be_are_refused(content, key, value, message):
+    content["engines"]["e"] |= {"metrics": "http://h/metrics", key: value}
+    if key != "source":
+        content["engines"]["e"] = {"source": "external", "base_url": "http://h", key: value}
+    with pytest.raises(BenchError, match=message):
+        load_config(content, source="t")
+
+
+# Refusals.
+
+
+def test_a_refusal_is_a_failed_request_with_what_it_says():
+    soon = datetime.now(UTC)
+    answers = [
+        (429, {"Retry-After": "7"}),
+        (
+            503,
+            {
+                "Retry-After": format_datetime(soon + timedelta(seconds=90), usegmt=True),
+                "Date": format_datetime(soon, usegmt=True),
+            },
+        ),
+        (429, {"Retry-After": format_datetime(soon - timedelta(seconds=90), usegmt=True)}),
+        (429, {"Retry-After": "soon"}),
+        (503, {}),
+        None,
+    ]
+    with fake_server(refuse=lambda n: answers[n]) as server:
+        given = send(server, 1, "closed", num_requests=6)
+    refusals = [(r.status, r.retry_after_s) for r in given]
+    assert refusals == [(429, 7.0), (503, 90.0), (429, 0.0), (429, None), (503, None), (200, None)]
+    assert [r.outcome for r in given] == ["http_error"] * 5 + ["ok"]
+    assert {(r.attempts, r.waited_s) for r in given} == {(1, 0.0)}
+    assert len(server.arrivals) == 6
+
+
+def test_a_date_without_the_servers_own_counts_from_its_arrival():
+    moment = format_datetime(datetime.now(UTC) + timedelta(seconds=60), usegmt=True)
+    answer = f"HTTP/1.1 429 No\r\nRetry-After: {moment}\r\ncontent-length: 0\r\n\r\n".encode()
+    now = time.monotonic()
+    exchange = Exchange(0, sent=now - 30, end=now - 20, times=[now - 20], reads=[answer])
+    assert record_of(exchange, now - 30).retry_after_s == pytest.approx(80, abs=2)
+
+
+def test_a_request_that_waits_as_it_is_asked_is_one_request_to_its_user():
+    """All three are refused twice, for a second each time; then each is answered after 50 ms."""
+
+    def refuse(n):
+        return (429 if n < 3 else 503, {"Retry-After": "1"}) if n < 6 else None
+
+    with fake_server(first_s=0.05, refuse=refuse) as server:
+        given = send(server, 3, honour_retry_after=True)
+    assert [(r.outcome, r.status, r.attempts, r.waited_s, r.retry_after_s) for r in given] == [("ok", 200, 3, 2.0, None)] * 3
+    assert all(2.05 <= r.ttft_s < 2.6 for r in given)
+    assert all(r.sent_s < 0.2 and r.scheduled_s == pytest.approx(0, abs=1e-4) for r in given)
+    assert len(server.arrivals) == 9
+
+
+def test_a_wait_that_is_longer_than_a_request_may_take_is_not_begun():
+    with fake_server(refuse=lambda n: (429, {"Retry-After": "60"}) if n == 0 else None) as server:
+        begin = time.monotonic()
+        given = send(server, 1, "closed", num_requests=2, timeout_s=5, honour_retry_after=True)
+    assert time.monotonic() - begin < 5
+    assert [(r.outcome, r.status, r.attempts, r.retry_after_s) for r in given] == [
+        ("http_error", 429, 1, 60.0),
+        ("ok", 200, 1, None),
+    ]
+
+
+def test_refusals_without_a_wait_or_of_another_kind_are_not_sent_again():
+    answers = [(429, {}), (500, {"Retry-After": "0"}), (404, {"Retry-After": "0"})]
+    with fake_server(refuse=lambda n: answers[n]) as server:
+        given = send(server, 1, "closed", num_requests=3, honour_retry_after=True)
+    assert [(r.status, r.attempts) for r in given] == [(429, 1), (500, 1), (404, 1)]
+
+
+def test_a_server_that_says_at_once_is_not_asked_as_fast_as_it_answers():
+    with fake_server(refuse=lambda _: (429, {"Retry-After": "0"})) as server:
+        (record,) = send(server, 1, timeout_s=1.0, honour_retry_after=True)
+    assert (record.outcome, record.status, record.retry_after_s) == ("http_error", 429, 0.0)
+    assert 2 <= record.attempts <= 11
+    assert record.attempts == len(server.arrivals)
+
+
+def test_an_open_loop_goes_on_while_one_waits_and_a_silent_second_try_times_out():
+    def refuse(n):
+        return (429, {"Retry-After": "1"}) if n == 0 else None
+
+    with fake_server(refuse=refuse) as server:
+        given = send(server, 10.0, "constant", num_requests=5, honour_retry_after=True)
+    assert [r.outcome for r in given] == ["ok"] * 5
+    assert [r.attempts for r in given] == [2, 1, 1, 1, 1]
+    assert max(r.end_s for r in given[1:]) < 1 < given[0].end_s
+    with fake_server(behaviour="silent", refuse=refuse) as server:
+        (record,) = send(server, 1, timeout_s=1.5, honour_retry_after=True)
+    assert (record.outcome, record.attempts) == ("timeout", 2)
+    assert record.end_s == pytest.approx(1 + 1.5, abs=0.3)  # as long after it was sent the last time
+
+
+def test_a_run_whose_requests_waited_is_marked_and_says_so(content, capsys):
+    def refuse(n):  # of what follows the introduction and the seven requests of the warm-up
+        return (429, {"Retry-After": "1"}) if n == 8 else None
+
+    study(content, "http://h")
+    plain = Plan.of(load_config(content, source="t")).runs[0]
+    content["workloads"]["short"]["honour_retry_after"] = True
+    marked = Plan.of(load_config(content, source="t")).runs[0]
+    assert plain.digest != marked.digest
+    assert plain.name != marked.name
+    with fake_server(pages=PAGES, metrics=GOLDEN, refuse=refuse) as server:
+        content["measurement"] = {"reference_requests": 0}
+        content["engines"]["e"]["base_url"] = server.base_url
+        content["measurement"] |= {"warmup_requests": 3}
+        result, _ = session(content)
+    assert (result["ok"], result["failed"], result["honour_retry_after"]) == (2, 0, True)
+    assert (result["retried"], result["retry_wait_max_s"]) == (1, 1.0)
+    assert (result["client_in_flight_mean"], result["held_back_share"]) == (None, None)
+    run = next(Path("results/runs").rglob("run.json")).parent
+    assert {r.attempts for r in read_requests(run / "requests.jsonl")} == {1, 2}
+    assert main(["parse", str(run)]) == 0
+    assert (
+        "sent again           1 of 2 requests was refused and sent again, after waits of up to 1 s" in capsys.readouterr().out
+    )
+
+
+def test_a_warm_up_that_meets_a_rate_limit_says_how_to_go_on(content):
+    with (
+        fake_server(pages=PAGES, refuse=lambda _: (429, {"Retry-After": "1"})) as server,
+        pytest.raises(BenchError, match=r"answers 429 to a first request, 3 times: .*Raise the server's rate limit"),
+    ):
+        session(study(content, server.base_url))
+
+
+# The preflight.
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_server_that_is_busy_is_not_taken_for_one_without_the_model(content, status):
+    with fake_server(pages={"/v1/models": json.dumps({"data": [{"id": "other"}]})}, refuse=lambda _: (status, {})) as server:
+        assert found(study(content, server.base_url)) == []
+        assert len(server.arrivals) == 1
+
+
+def test_a_gateway_before_a_server_that_still_loads_is_asked_again_later(content):
+    with fake_server(statuses={"/v1/models": (502, {})}) as server:
+        (fault,) = found(study(content, server.base_url))
+    assert fault.endswith("/v1/models answers 502. Try again later.")
+
+
+def test_a_list_of_models_that_is_not_given_now_or_at_all(content):
+    with fake_server(statuses={"/v1/models": (429, {"Retry-After": "20"})}) as server:
+        (fault,) = found(study(content, server.base_url))
+        assert fault.endswith("/v1/models answers 429 with Retry-After: 20. Try again later.")
+        server.statuses["/v1/models"] = (404, {})
+        assert found(content) == []
+        server.behaviour = "http_error"
+        assert "404 without a list of models, and a request for 'a' is answered with 404" in found(content)[0]
+        server.behaviour = "ok"
+        result, _ = session(content)
+    assert result["ok"] == 2
+
+
+# What a server accepts: a study, `bench workload` and `bench find` find it out alike.
+
+
+@pytest.mark.parametrize("endpoint", ["completions", "chat"])
+def test_a_study_a_load_and_a_search_treat_a_strict_server_alike(content, endpoint, capsys):
+    """A server that takes neither ignore_eos nor token ids, and whose template has 24 tokens."""
+    refused = ["ignore_eos"] if endpoint == "chat" else ["ignore_eos", "token_ids"]
+    with strict_server(refuse=refusing("ignore_eos", "token_ids"), template=24, ends_early=12) as server:
+        content["workloads"]["short"] |= {"endpoint": endpoint, "prompt_tokens": 64, "output_tokens": 16}
+        result, said = session(study(content, server.base_url))
+        common = (
+            "--base-url",
+            server.base_url,
+            "--model",
+            "a",
+            "--endpoint",
+            endpoint,
+            "--prompt-length",
+            "64",
+            "--output-length",
+            "16",
+        )
+        assert main(["workload", *common, "--num-requests", "2", "--output-dir", "one"]) == 0
+        loaded = capsys.readouterr().err
+        search = "--concurrency", "--slo", "ttft_p90=9s", "--max-runs", "1", "--most", "1", "--output-dir", "found"
+        main(["find", *common, *search])
+        sought = capsys.readouterr().err
+    line = f"{server.base_url} refuses {' and '.join(refused)}: "
+    assert any(line in each for each in said)
+    assert line in loaded
+    assert line in sought
+    assert (result["ok"], result["wrong_prompt_tokens"], result["wrong_output_tokens"], result["short_answers"]) == (2, 0, 0, 2)
+    assert (result["requests_omit"], result["template_tokens"]) == (", ".join(refused), 24)
+    assert reasons(verdict(result, Thresholds(other_share=1.0))) == []
+    records = list(Path.cwd().rglob("run.json"))
+    assert len(records) == 3
+    assert {tuple(json.loads(path.read_text())["form"]["omitted"]) for path in records} == {tuple(refused)}
+
+
+def test_what_an_engine_omits_is_not_asked_for(content):
+    with strict_server() as server:
+        session(study(content, server.base_url, omit=["ignore_eos", "temperature"]))
+    assert server.bodies[1:]
+    assert not any("ignore_eos" in body or "temperature" in body for body in server.bodies[1:])  # the preflight's has neither

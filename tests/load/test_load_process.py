@@ -1,0 +1,304 @@
+"""A load process that fails, and what one is given; a server that is odd before and after the load."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from datetime import datetime
+from types import SimpleNamespace
+
+import pytest
+
+from bench.cli import main
+from bench.errors import BenchError
+from bench.load import client
+from bench.load.client import Load, PreparedLoad, run_load
+from bench.load.exchange import Exchange
+from bench.load.introduction import introduce
+from bench.load.schedule import schedule
+from bench.load.target import Target
+from bench.measure import recording
+from bench.measure.metrics import metric_names, metric_values
+from bench.measure.recording import record_run
+from bench.measure.warmup import warm_up
+from bench.study import Workload
+from bench.study.config import Measurement
+from tests.support import records
+from tests.support.fake_server import fake_server
+from tests.support.study import ROOT
+
+
+def workload(arrival="burst", **more):
+    return Workload.model_validate({"arrival": arrival, "prompt_tokens": 16, "output_tokens": 4, **more})
+
+
+def load(level=2, **more):
+    return Load(workload(**more), level, "s", timeout_s=20.0)
+
+
+# Load processes that fail.
+
+SPEAK = "import os, pickle, struct, sys, time\nread, out = sys.stdin.buffer, sys.stdout.buffer\n"
+READ = SPEAK + "pickle.load(read)\n"
+READY = READ + "out.write(pickle.dumps(None)); out.flush()\n"
+CLOCK = READY + "for _ in range(2): read.read(1); out.write(struct.pack('d', time.monotonic())); out.flush()\n"
+FAULTS = [
+    ("raise SystemExit(3)", "ended with status 3"),
+    (READ + "raise SystemExit(3)", "ended with status 3"),
+    (READ + "print('mine', flush=True)", "ended with status 0"),
+    (READ + "print('mine', flush=True); time.sleep(60)", "unexpected output to stdout.*PYTHONPATH"),
+    (READ + "out.write(pickle.dumps('Connection refused'))", "does not accept 2 connections: Connection refused"),
+    (READY + "raise SystemExit(3)", "ended with status 3"),
+    (CLOCK + "os.kill(os.getpid(), 9)", r"ended with status -9 \(killed, often for memory"),
+    (
+        CLOCK + "read.read(8); out.write(pickle.dumps('Too many open files; see `ulimit -n`'))",
+        "could not go on: Too many.*ulimit",
+    ),
+    (CLOCK + "read.read(8); out.write(pickle.dumps({}))", "ended with status 0"),
+]
+
+
+@pytest.mark.parametrize(("program", "message"), FAULTS, ids=range(len(FAULTS)))
+def test_a_load_process_that_fails_is_a_readable_error(monkeypatch, program, message):
+    started = []
+    popen = subprocess.Popen
+
+    def keep(*arguments, **more):
+        started.append(popen(*arguments, **more))
+        return started[-1]
+
+    monkeypatch.setattr(client, "PROCESS", (sys.executable, "-c", program))
+    monkeypatch.setattr(client.subprocess, "Popen", keep)
+    with fake_server() as server, pytest.raises(BenchError, match=message):
+        # Long enough that the pipe cannot hold it: who dies unread is noticed while it is told.
+        run_load(Target(server.base_url, "m"), load(prompt_tokens=30_000))
+    assert [process.poll() is not None for process in started if process.args == client.PROCESS] == [
+        True
+    ]  # none is left behind
+
+
+def test_a_load_process_imports_the_standard_library_and_little_else():
+    """What it imports is paid for before each run, and shares its interpreter during it."""
+    code = "import sys, bench.load.__main__; print(*sys.modules)"
+    modules = set(subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True).stdout.split())
+    assert not modules & {"numpy", "openai", "polars", "pydantic", "requests", "yaml", "bench.study", "bench.load.client"}
+
+
+def test_what_is_called_like_a_module_in_the_working_directory_is_not_imported(tmp_path, monkeypatch):
+    (tmp_path / "select.py").write_text("raise SystemExit('mine')\n")
+    monkeypatch.chdir(tmp_path)
+    with fake_server() as server:
+        assert [r.outcome for r in run_load(Target(server.base_url, "m"), load()).records] == ["ok"] * 2
+
+
+# How many there are.
+
+
+@pytest.mark.parametrize(("window_s", "most"), [(0.1, 3), (1.0, 3), (2.0, 4), (10.0, 6), (0.0, 2)])
+def test_most_arrivals_in_a_window_by_hand(window_s, most):
+    assert client._most_within([0.0, 2.0, 2.0, 2.05, 4.0, 8.0], window_s) == most
+
+
+def test_a_moment_s_crowd_does_not_count_as_if_it_lasted(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(16)))
+
+    def processes(rate, **more):
+        sent = load(rate, arrival="poisson", duration_s=60.0, **more)
+        planned = schedule(sent.workload, rate, "0/1")
+        exchanges = [Exchange(x.index, due_s=x.due_s) for x in planned]
+        return len(client._assignments(Target("http://h:1", "m"), sent, planned, exchanges))
+
+    assert processes(50.0) == 1  # some 500 begin in ten seconds
+    assert processes(250.0) == 3  # some 2,500 do, of 1,024 each
+
+
+# Addresses.
+
+
+@pytest.mark.parametrize(
+    "url", ["http://h:99999", "http://a..b:80", "http://", "x:8000", "http://h:port", f"http://{'a' * 64}.org"]
+)
+def test_what_is_no_address_is_named(url):
+    with pytest.raises(BenchError, match=r"is no address"):
+        Target(url, "m")
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:8000", "https://example.org/prefix", "http://[::1]:8000", "http://a_b:1"])
+def test_what_is_an_address_is_taken(url):
+    assert Target(url, "m").base_url == url
+
+
+# Chats.
+
+
+@pytest.mark.parametrize(("template", "each"), [(0, 1), (7, 1), (6, 2)])
+def test_chats_share_as_many_tokens_as_asked(template, each):
+    """Half of 100 tokens: the template's and as many letters as make 50 with them."""
+    with fake_server(chat_template=template, tokens_a_letter=each) as server:
+        sent = Load(workload(endpoint="chat", prompt_tokens=100, cache="shared", shared_prefix=0.5), 4, "s")
+        prepared = PreparedLoad(introduce(Target(server.base_url, "m"), "chat"), sent)
+        server.bodies.clear()
+        assert [record.prompt_tokens for record in prepared.prime()] == [50]
+        with prepared.waiting() as send:
+            send()
+    primer, *texts = [body["messages"][0]["content"] for body in server.bodies]
+    primer = primer.rstrip(".")
+    assert primer.count(" ") * each + template == pytest.approx(50, abs=each - 1)
+    assert all(text.startswith(primer) for text in texts)
+    assert len({text[: len(primer) + 12] for text in texts}) == 4  # and no more than that
+
+
+def test_a_server_that_counts_the_same_for_every_text_does_not_count():
+    with fake_server(tokens_a_letter=0, chat_template=12) as server:
+        form = introduce(Target(server.base_url, "m"), "chat").form("chat")
+    assert (form.counted, form.letter_tokens, form.template_tokens) == (False, 1, 0)
+
+
+def test_the_server_is_asked_once_how_long_a_chat_is(monkeypatch, tmp_path):
+    asked = []
+    ask = client.Payloads
+
+    def count(*arguments, **more):
+        asked.append(arguments)
+        return ask(*arguments, **more)
+
+    monkeypatch.setattr(client, "Payloads", count)
+    with fake_server() as server:
+        sent = load(endpoint="chat", cache="repeated")
+        record_run(Target(server.base_url, "m"), sent, tmp_path, header=records.header(), scrape_interval_s=None)
+    assert len(server.bodies) == 3  # the primer and two requests
+    assert len(asked) == 1
+
+
+# Before the load: warm-up.
+
+
+def warmed(server, requests=21, **settings):
+    run = SimpleNamespace(workload=workload(), workload_name="w", level=1, digest="d", schedule_seed="0/1")
+    measurement = Measurement(warmup_requests=requests, request_timeout_s=5.0, **settings)
+    return warm_up(Target(server.base_url, "m"), [run], measurement, records.launch(vocabulary=100))
+
+
+def test_a_server_that_refuses_every_request_of_warm_up_is_named():
+    with (
+        fake_server(behaviour="http_error") as server,
+        pytest.raises(
+            BenchError,
+            match=r"none of the first 3 requests of warm-up: http_error 404, no such model\. A request of a few tokens",
+        ),
+    ):
+        warmed(server)
+    assert len(server.bodies) == 3
+
+
+def test_a_warm_up_has_its_requests_and_four_at_once():
+    with fake_server(first_s=0.001) as server:
+        result = warmed(server, 7, warmup_spread=1e-9)
+    assert (result.stable, len(result.ttft_s)) == (False, 6 + 4)  # threes within seven
+    with fake_server(first_s=0.001) as server:
+        assert len(warmed(server, 21, warmup_spread=1e9).ttft_s) == 3 + 4
+
+
+# After the load: the drain.
+
+RUNNING, WAITING = "vllm:num_requests_running", "vllm:num_requests_waiting"
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        (f'{RUNNING}{{a="b c"}} 0\n{RUNNING}{{a="}} 1"}} 2\nother 7\n', [0.0, 2.0]),
+        (f'{RUNNING}{{a="b"}} 0 1700000000000\n{WAITING} 1\n', [0.0, 1.0]),  # a time after the value
+        (f'{RUNNING}{{a="b"}} 0 # {{trace="x"}} y\n', None),
+        (f"{RUNNING} many\n", None),
+        ("other {", []),
+    ],
+)
+def test_values_of_a_few_metrics(text, values):
+    assert metric_values(text, (RUNNING, WAITING)) == values
+
+
+def test_names_of_metrics():
+    assert metric_names('# HELP a b\na{x="y z"} 1\nb 2\nc\t3\n\n') == {"a", "b", "c"}
+
+
+@pytest.mark.parametrize(
+    ("text", "waits"), [(f"{RUNNING} 0 170000\n", False), (f"{RUNNING} x\n", False), (f"{RUNNING} 1\n", True)]
+)
+def test_an_odd_exposition_costs_no_finished_run(monkeypatch, tmp_path, text, waits):
+    monkeypatch.setattr(recording, "_DRAIN_LIMIT_S", 1.0)
+    with fake_server(metrics=text) as server:
+        done = record_run(Target(server.base_url, "m"), load(), tmp_path, header=records.header(), scrape_interval_s=0.1)
+    assert len(done.requests) == 2
+    result = json.loads((tmp_path / "run.json").read_text())
+    assert (result["drain_s"] >= 1.0) == waits
+    assert result["scrape_endpoint"] == f"{server.base_url}/metrics"
+
+
+def test_a_server_that_does_not_come_to_rest_is_waited_for_with_a_word(monkeypatch, tmp_path):
+    """A router's gauge may stand still, and other users' requests count as well."""
+    monkeypatch.setattr(recording, "_DRAIN_LIMIT_S", 1.0)
+    monkeypatch.setattr(recording, "_DRAIN_SAID_S", 0.3)
+    said = []
+    with fake_server(metrics=f"{RUNNING} 1\n{WAITING} 2\n") as server:
+        record_run(
+            Target(server.base_url, "m"), load(), tmp_path, header=records.header(), scrape_interval_s=0.1, say=said.append
+        )
+    assert len(said) == 1
+    assert f"{server.base_url}/metrics still reports requests as running or waiting (3)" in said[0]
+    assert "Waiting for 0, at most 1 s" in said[0]
+
+
+def test_requests_that_do_not_end_are_counted_once(monkeypatch, tmp_path):
+    """SGLang with priorities exposes a total beside its parts, and each rank the same requests."""
+    monkeypatch.setattr(recording, "_DRAIN_LIMIT_S", 0.6)
+    monkeypatch.setattr(recording, "_DRAIN_SAID_S", 0.2)
+    said = []
+    exposition = (ROOT / "tests/inputs/metrics/sglang_priority.prom").read_text()
+    with fake_server(metrics=exposition) as server:
+        target = Target(server.base_url, "m")
+        record_run(target, load(), tmp_path, header=records.header(), scrape_interval_s=0.1, say=said.append)
+    assert "still reports requests as running or waiting (8)" in said[0]
+
+
+def test_without_scrapes_no_endpoint_is_recorded(tmp_path):
+    with fake_server() as server:
+        record_run(Target(server.base_url, "m"), load(), tmp_path, header=records.header(), scrape_interval_s=None)
+    result = json.loads((tmp_path / "run.json").read_text())
+    assert result["scrape_endpoint"] is None
+    # What counts from the clock's start has its date: not that before the load processes were ready.
+    began = datetime.fromisoformat(result["started"]).timestamp()
+    assert began == pytest.approx(time.time() - time.monotonic() + result["clock_start_s"], abs=0.01)
+
+
+# The command.
+
+
+def command(url, folder):
+    return [
+        *(sys.executable, "-c", "import sys; from bench.cli import main; sys.exit(main())", "workload", "--base-url", url),
+        *("--model", "m", "--output-dir", str(folder), "--num-requests", "2", "--prompt-length", "8", "--scrape"),
+    ]
+
+
+def test_the_command_ends_in_order_with_sigterm(tmp_path):
+    with fake_server(behaviour="silent") as server:
+        process = subprocess.Popen(command(server.base_url, tmp_path), start_new_session=True)
+        end = time.monotonic() + 30
+        while server.in_flight < 2 and time.monotonic() < end:
+            time.sleep(0.02)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 128 + signal.SIGTERM
+        with pytest.raises(ProcessLookupError):  # no load process, no scraper
+            os.killpg(process.pid, 0)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_command_says_that_a_load_process_died(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(client, "PROCESS", (sys.executable, "-c", "raise SystemExit(3)"))
+    with fake_server() as server:
+        arguments = command(server.base_url, tmp_path)[3:-1]
+        assert main(arguments) == 2
+    assert "bench: a load process ended with status 3" in capsys.readouterr().err

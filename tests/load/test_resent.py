@@ -1,0 +1,291 @@
+"""A request on a connection that the server closes at that moment: sent again where, and only where, it got no byte of an answer."""
+
+import json
+import select
+import socket
+import ssl
+import struct
+import subprocess
+import threading
+import time
+from contextlib import suppress
+
+import pytest
+
+from bench.load import loop
+from bench.load.client import Load, run_load
+from bench.load.connection import Address
+from bench.load.exchange import Exchange
+from bench.load.loop import Loop
+from bench.load.records import record_of
+from bench.load.target import Target
+from bench.measure.recording import record_run
+from bench.records.request import read_requests
+from bench.study import Workload
+from tests.support import records as made
+from tests.support.fake_server import STREAM_HEAD, chunk, raw_server, read_request
+
+REQUEST = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\nxx"
+# As llama.cpp's: it says that it keeps the connection, and closes it.
+KEPT = STREAM_HEAD.replace(b"\r\n\r\n", b"\r\nKeep-Alive: timeout=5, max=100\r\n\r\n")
+USAGE = {"choices": [], "usage": {"prompt_tokens": 16, "completion_tokens": 2}}
+TOKEN = {"choices": [{"index": 0, "text": "t"}]}
+ANSWER = KEPT + chunk(TOKEN) + chunk(TOKEN) + chunk(USAGE) + chunk(b"[DONE]") + b"0\r\n\r\n"
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch):
+    """A machine that stands still for a second decides nothing here."""
+    monkeypatch.setattr(loop, "_CROSSED_S", 30.0)
+
+
+def reset(connection):
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
+def answers_once(then):
+    """A handler that answers a connection's first request; when the next one is there, `then` and a close are all that it gets."""
+
+    def handle(connection):
+        if read_request(connection):
+            connection.sendall(ANSWER)
+            if select.select([connection], [], [], 5)[0]:
+                then(connection)
+
+    return handle
+
+
+def drive(port, exchanges, *, connections=1, in_flight=1, spare=0, timeout_s=5.0, tls=None):
+    """The records of `exchanges`, or of so many of a closed loop."""
+    if isinstance(exchanges, int):
+        exchanges = [Exchange(i, REQUEST) for i in range(exchanges)]
+    driven = Loop(Address("127.0.0.1", port, tls), timeout_s=timeout_s, spare=spare)
+    try:
+        driven.open(connections)
+        start = time.monotonic()
+        driven.run(exchanges, start, in_flight)
+    finally:
+        driven.close()
+    return [record_of(exchange, start) for exchange in exchanges]
+
+
+@pytest.mark.parametrize(
+    "then",
+    [lambda _: None, read_request, lambda c: (read_request(c), reset(c)), reset],
+    ids=["unread", "fin", "reset", "reset-unread"],
+)
+def test_a_request_that_crosses_the_close_is_sent_again(then):
+    with raw_server(answers_once(then)) as port:
+        records = drive(port, 48, connections=4, in_flight=4)
+    assert [(r.outcome, r.error) for r in records] == [("ok", None)] * 48
+    # All but the first on each of the four connections follow an answer on theirs, and go on to a new one.
+    assert sorted(r.resent for r in records) == [0] * 4 + [1] * 44
+
+
+def test_a_request_of_which_a_part_has_gone_is_sent_again():
+    """It is longer than the sockets' buffers, so the reset meets the write."""
+    long = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % (16 << 20) + bytes(16 << 20)
+    with raw_server(answers_once(reset)) as port:
+        records = drive(port, [Exchange(i, long) for i in range(3)])
+    assert [(r.outcome, r.error, r.resent) for r in records] == [("ok", None, 0), ("ok", None, 1), ("ok", None, 1)]
+
+
+def test_a_server_that_closes_right_after_each_answer():
+    """Whether the close is known in time is chance; no request is lost by it."""
+
+    def handle(connection):
+        if read_request(connection):
+            connection.sendall(ANSWER)
+
+    with raw_server(handle) as port:
+        records = drive(port, 48, connections=2, in_flight=2)
+    assert [r.outcome for r in records] == ["ok"] * 48
+
+
+def test_the_time_before_is_no_latency_of_the_answer():
+    """The server takes a second to hang up, and another to answer on the new connection."""
+
+    def slow(connection):
+        read_request(connection)
+        time.sleep(1.0)
+
+    def handle(connection):
+        if read_request(connection):
+            time.sleep(1.0)
+            connection.sendall(ANSWER)
+            if select.select([connection], [], [], 5)[0]:
+                slow(connection)
+
+    with raw_server(handle) as port:
+        first, second = drive(port, 2, timeout_s=1.9)  # which counts anew: the second takes longer in all
+    assert (first.outcome, first.resent, second.outcome, second.resent) == ("ok", 0, "ok", 1)
+    assert second.scheduled_s == pytest.approx(first.end_s, abs=1e-5)
+    assert second.sent_s - second.scheduled_s >= 1.0
+    assert 1.0 <= second.ttft_s < 1.9
+    assert second.first_token_s - second.scheduled_s >= 2.0
+
+
+def test_one_that_is_sent_again_times_out_like_any_other():
+    accepted = []
+
+    def handle(connection):
+        accepted.append(connection)
+        if len(accepted) == 2:  # the first finds the address
+            answers_once(read_request)(connection)
+        elif read_request(connection):
+            over.wait(10)
+
+    over = threading.Event()
+    with raw_server(handle) as port:
+        _, second = drive(port, 2, timeout_s=1.0)
+        over.set()
+    assert (second.outcome, second.resent) == ("timeout", 1)
+    assert 1.0 <= second.end_s - second.sent_s < 2.0
+
+
+@pytest.mark.parametrize("then", [None, reset])
+def test_a_new_connection_that_is_closed_is_a_disconnect(then):
+    """And so is every request to a server that answers none: the load ends, nothing is sent twice."""
+    requests = []
+
+    def handle(connection):
+        if read_request(connection):
+            requests.append(connection)
+            if then:
+                then(connection)
+
+    with raw_server(handle) as port:
+        records = drive(port, 12, connections=3, in_flight=3)
+    assert [(r.outcome, r.resent) for r in records] == [("disconnect", 0)] * 12
+    assert len(requests) == 12
+
+
+def test_a_request_is_sent_again_once():
+    """The first answer is all that this server ever gives."""
+    requests = []
+
+    def handle(connection):
+        while read_request(connection):
+            requests.append(connection)
+            if len(requests) > 1:
+                return
+            connection.sendall(ANSWER)
+
+    with raw_server(handle) as port:
+        records = drive(port, 3)
+    assert [(r.outcome, r.resent) for r in records] == [("ok", 0), ("disconnect", 1), ("disconnect", 0)]
+    assert len(requests) == 4
+
+
+@pytest.mark.parametrize("piece", [b"H", KEPT, KEPT + chunk(TOKEN), b"HTTP/1.1 100 Continue\r\n\r\n"])
+def test_who_has_begun_to_answer_is_not_asked_again(piece):
+    def then(connection):
+        read_request(connection)
+        connection.sendall(piece)
+
+    with raw_server(answers_once(then)) as port:
+        records = drive(port, 4)
+    assert [(r.outcome, r.resent) for r in records] == [("ok", 0), ("disconnect", 0)] * 2
+
+
+def test_who_hangs_up_late_has_had_the_request(monkeypatch):
+    monkeypatch.setattr(loop, "_CROSSED_S", 0.1)
+
+    def late(connection):
+        read_request(connection)
+        time.sleep(0.2)
+
+    with raw_server(answers_once(late)) as port:
+        records = drive(port, 2)
+    assert [(r.outcome, r.resent) for r in records] == [("ok", 0), ("disconnect", 0)]
+
+
+def test_a_server_that_is_gone_is_a_disconnect():
+    """It answers one request, takes the next, and nobody listens any more."""
+    listening = socket.create_server(("127.0.0.1", 0))
+    port = listening.getsockname()[1]
+
+    def last(connection):
+        read_request(connection)
+        with suppress(OSError):
+            listening.shutdown(socket.SHUT_RDWR)
+        listening.close()
+
+    def serve():
+        listening.accept()[0].close()
+        with listening.accept()[0] as connection:
+            answers_once(last)(connection)
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    records = drive(port, 3)
+    thread.join(5)
+    assert [(r.outcome, r.error, r.resent) for r in records] == [
+        ("ok", None, 0), ("disconnect", "Connection refused", 1), ("disconnect", "Connection refused", 0),
+    ]  # fmt: skip
+
+
+def test_an_open_loop_sends_again_too():
+    exchanges = [Exchange(i, REQUEST, due_s=1.0 * i) for i in range(2)]
+    with raw_server(answers_once(read_request)) as port:
+        records = drive(port, exchanges, connections=1, in_flight=0, spare=1)
+    assert [(r.outcome, r.resent) for r in records] == [("ok", 0), ("ok", 1)]
+    assert [r.scheduled_s for r in records] == pytest.approx([0.0, 1.0], abs=1e-5)
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tls")
+    files = [folder / "cert.pem", folder / "key.pem"]
+    options = (
+        "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj /CN=x -addext subjectAltName=IP:127.0.0.1"
+    )
+    subprocess.run(["openssl", *options.split(), "-out", files[0], "-keyout", files[1]], check=True, capture_output=True)
+    return files
+
+
+@pytest.mark.parametrize("notice", [True, False], ids=["close_notify", "cut"])
+def test_tls(certificate, notice):
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*certificate)
+
+    def handle(connection):
+        with context.wrap_socket(connection, server_side=True) as secure:
+            if read_request(secure):
+                secure.sendall(ANSWER)
+                if read_request(secure) and notice:
+                    secure.unwrap()
+
+    with raw_server(handle) as port:
+        records = drive(port, 8, tls=ssl.create_default_context(cafile=certificate[0]))
+    assert [(r.outcome, r.error) for r in records] == [("ok", None)] * 8
+    assert sum(r.resent for r in records) == 7
+
+
+def test_processes_conversations_and_the_run_s_count(tmp_path):
+    """Each process counts its own, each turn follows the end of the one before, and nobody is called late for it."""
+    content = {"arrival": "burst", "prompt_tokens": 16, "output_tokens": 2, "turns": {"count": 3, "new_tokens": 4}}
+
+    def slow(connection):
+        read_request(connection)
+        time.sleep(0.6)
+
+    with raw_server(answers_once(slow)) as port:
+        target = Target(f"http://127.0.0.1:{port}", "m")
+        load = Load(Workload.model_validate(content), 4, "s", vocabulary=500, timeout_s=20.0, processes=2)
+        records = run_load(target, load).records
+        header = made.header(definition={**content, "workload": "w", "level": 4})
+        record_run(target, load, tmp_path, header=header, scrape_interval_s=None)
+    assert [r.outcome for r in records] == ["ok"] * 12
+    assert sum(r.resent for r in records) == 8
+    assert all(r.sent_s >= records[r.after].end_s for r in records if r.after is not None)
+    result = json.loads((tmp_path / "run.json").read_text())["client"]
+    assert result["resent"] == sum(r.resent for r in read_requests(tmp_path / "requests.jsonl")) == 8
+    assert result["schedule_delay_max_s"] < 0.5  # not the 0.6 s until the server hangs up
+
+
+def test_records_from_before_have_none(tmp_path):
+    record = record_of(Exchange(0, sent=1.0, end=2.0, failure="disconnect"), 0.0)
+    old = {key: value for key, value in vars(record).items() if key != "resent"}
+    (tmp_path / "requests.jsonl").write_text(json.dumps(old) + "\n")
+    assert read_requests(tmp_path / "requests.jsonl") == [record]

@@ -1,0 +1,270 @@
+"""What answers where metrics should be, to whom the key goes, and where a redirection leads."""
+
+import gzip
+import json
+import threading
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from bench.errors import BenchError
+from bench.fields import checked_address
+from bench.http import get, leads_away, metrics_root, post, same_server
+from bench.measure.exposition import find_metrics, worth_reading
+from bench.parse.scrapes import read_scrapes
+from bench.study.headers import own_headers
+from bench.telemetry.scraper import scrape
+from tests.support.command import bench
+from tests.support.fake_server import fake_server
+from tests.support.strict_server import strict_server
+from tests.support.study import ROOT
+
+VLLM = (ROOT / "tests/inputs/metrics/vllm_lora.prom").read_text()
+LLAMACPP = (ROOT / "tests/inputs/metrics/llamacpp_plain.prom").read_text()
+KEY = {"authorization": "Bearer sk-planted"}
+PAGE = "<!DOCTYPE html><html><title>Sign in</title><body>Sign in to go on</body></html>"
+
+
+@contextmanager
+def answering(answers):
+    """A server that answers as `answers` has it, by path: status, headers, body; and what it was asked: method, path and headers."""
+    asked = []
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def answer(self):
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            asked.append((self.command, self.path, {name.lower(): value for name, value in self.headers.items()}, body))
+            status, headers, content = answers.get(self.path, (404, {}, b"Not Found"))
+            self.send_response(status)
+            for name, value in {**headers, "Content-Length": len(content)}.items():
+                self.send_header(name, str(value))
+            self.end_headers()
+            self.wfile.write(content)
+
+        do_GET = do_POST = answer
+
+        def log_message(self, *_):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", asked
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def found_at(answer, **more):
+    with answering({"/metrics": answer}) as (url, _):
+        return find_metrics(url, None, {}, **more)
+
+
+@pytest.mark.parametrize(
+    ("answer", "state", "words"),
+    [
+        ((200, {}, b""), "empty", "/metrics has no sample; llama-server exposes it with --metrics, SGLang with --enable-metrics"),
+        ((200, {}, b"# EOF\n"), "empty", "has no sample"),
+        ((200, {"Content-Type": "text/html"}, PAGE.encode()), "no_exposition", "answers with a page ('Sign in Sign in to go on')"),
+        ((200, {}, PAGE.encode()), "no_exposition", "answers with a page"),
+        ((200, {}, b'[{"iterLatencyMS": 3.1}]'), "no_exposition", "JSON in place of an exposition; TensorRT-LLM has its exposition at /prom"),
+        ((200, {}, b"pong"), "no_exposition", "something else than an exposition ('pong')"),
+        ((401, {}, b""), "unauthorized", "answers 401: it wants an API key; export it as OPENAI_API_KEY"),
+        ((401, {"WWW-Authenticate": 'Basic realm="m"'}, b""), "unauthorized",
+         "answers 401: it wants a user and a password (Basic authentication), not an API key; give the header Authorization, with"),
+        ((401, {"WWW-Authenticate": "basic"}, b""), "unauthorized", "a user and a password (basic authentication), not an API key"),
+        ((401, {"WWW-Authenticate": 'Digest realm="m", nonce="1"'}, b""), "unauthorized", "a user and a password (Digest authentication)"),
+        ((401, {"WWW-Authenticate": "Negotiate"}, b""), "unauthorized", "it wants another login (Negotiate authentication)"),
+        ((401, {"WWW-Authenticate": 'Bearer realm="m"'}, b""), "unauthorized", "it wants an API key; export it as OPENAI_API_KEY"),
+        ((403, {}, b"no"), "unauthorized", "answers 403: it wants an API key"),
+        ((404, {}, b"Not Found"), "refused", "answers 404 ('Not Found'); llama-server exposes it with --metrics"),
+        (
+            (501, {}, b'{"error":{"message":"This server does not support metrics endpoint."}}'),
+            "refused",
+            "does not support metrics endpoint",
+        ),
+        ((500, {}, b"boom"), "refused", "answers 500 ('boom')"),
+        ((302, {"Location": "https://login.example/sso?next=x"}, b""), "redirected", "answers 302 and leads to 'https://login.example/sso?next=x', another server"),
+        ((200, {"Content-Encoding": "gzip"}, gzip.compress(VLLM.encode())), "read", ""),
+        ((200, {"Content-Type": "text/html"}, VLLM.encode()), "read", ""),
+        *(((200, {}, f"{VLLM}{bad}\n".encode()), "no_exposition",
+           f"has a line that cannot be read (line {len(VLLM.splitlines()) + 1}, {bad!r}: ")
+          for bad in ("this is no metric {", "vllm:x{a=\"1\"} 1,5", "vllm:y{a=\"1\" 2", "vllm:z None")),
+    ],
+)  # fmt: skip
+def test_what_answers_is_named(answer, state, words):
+    found = found_at(answer)
+    assert found.state == state
+    assert words in found.why
+    assert bool(found.why) == (state != "read")
+
+
+def test_names_of_nobody_are_listed_in_part():
+    few, many = ("\n".join(f"x_{i} 1" for i in range(count)).encode() for count in (3, 5))
+    assert found_at((200, {}, few)).why.endswith("; it has 'x_0', 'x_1', 'x_2'")
+    assert found_at((200, {}, many)).why.endswith("; it has 'x_0', 'x_1', 'x_2' and 2 more")
+
+
+@pytest.mark.parametrize(("count", "state"), [("0", "read"), ("NaN", "read"), ("7", "incomplete")])
+def test_an_engine_that_has_served_nothing_may_lack_a_metric(count, state):
+    text = f"vllm:num_requests_running 0\nvllm:generation_tokens_total {count}\nvllm:prompt_tokens_total {count}\n"
+    assert found_at((200, {}, text.encode())).state == state
+
+
+def test_the_version_is_that_of_the_server_where_the_metrics_are_elsewhere():
+    """An exporter beside it does not know it."""
+    pages = {"/version": (200, {}, b'{"version": "0.32.0"}')}
+    with answering(pages) as (url, _), answering({"/metrics": (200, {}, VLLM.encode())}) as (other, _):
+        assert find_metrics(url, f"{other}/metrics", {}).info == {"version": "0.32.0"}
+
+
+def test_another_name_is_a_hint_for_a_metric_that_is_missing_only():
+    with pytest.raises(BenchError) as error:
+        worth_reading(found_at((200, {}, b"")), named="--metrics", say=print)
+    assert "another name" not in str(error.value)
+
+
+def test_nothing_answers():
+    found = find_metrics("http://127.0.0.1:9", None, {})
+    assert (found.state, found.why) == (
+        "unreachable",
+        "http://127.0.0.1:9/metrics does not answer (connection refused, or no such host)",
+    )
+
+
+def test_the_key_goes_to_the_server_s_own_metrics_and_to_no_other(monkeypatch, tmp_path):
+    """llama-server with --api-key asks for it at /metrics and /props, too."""
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-planted")
+    with (
+        fake_server(keys=KEY, metrics=LLAMACPP, pages={"/props": '{"total_slots": 4}'}) as server,
+        fake_server(metrics=VLLM) as other,
+    ):
+        own = find_metrics(server.base_url, None, {})
+        assert (own.state, own.info["props"]["total_slots"]) == ("read", 4)
+        elsewhere = find_metrics(server.base_url, f"{other.base_url}/metrics", {})
+        ended = threading.Event()
+        ended.set()
+        assert (
+            scrape([own.address], 0.1, tmp_path / "t.gz", ended=ended, ready=lambda: None, headers={own.address: own.headers})
+            > 0
+        )
+    assert elsewhere.state == "read"
+    assert {headers.get("authorization") for _, headers in other.requests} == {None}
+    assert "sk-planted" not in repr(own)
+    assert "sk-planted" not in json.dumps(list(read_scrapes(tmp_path / "t.gz")))
+
+
+def test_a_wrong_key_is_named_and_not_repeated(monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-wrong")
+    with fake_server(keys=KEY, metrics=LLAMACPP) as server:
+        found = find_metrics(server.base_url, None, {})
+    assert found.why == f"{server.base_url}/metrics answers 401: it wants another API key; export it as OPENAI_API_KEY"
+
+
+def test_a_header_of_the_study_s_own_replaces_the_key(monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-other")
+    assert own_headers("http://h/metrics", "http://h:80", {"authorization": "Basic x"}) == {"authorization": "Basic x"}
+    assert own_headers("http://h/metrics", "http://h", {"X-Api-Key": "k"}) == {
+        "Authorization": "Bearer sk-other",
+        "X-Api-Key": "k",
+    }
+    for other in ("http://h:81/metrics", "https://h/metrics", "http://i/metrics"):
+        assert own_headers(other, "http://h", {"X-Api-Key": "k"}) == {}
+    monkeypatch.setenv("OPENAI_API_KEY", "two\nlines")
+    with pytest.raises(BenchError, match="OPENAI_API_KEY holds what no header can"):
+        own_headers("http://h/metrics", "http://h", {})
+
+
+@pytest.mark.parametrize("headers", [{}, {"X-Api-Key": "secret"}, {"Authorization": "Bearer secret"}])
+def test_a_redirection_on_the_same_server_is_followed(headers, tmp_path):
+    """Mounted applications answer 307 from /metrics to /metrics/: LMDeploy's does."""
+    with answering({"/metrics": (307, {"Location": "/metrics/"}, b""), "/metrics/": (200, {}, VLLM.encode())}) as (url, asked):
+        found = find_metrics(url, None, headers)
+        ended = threading.Event()
+        ended.set()
+        kept = scrape(
+            [found.address], 0.1, tmp_path / "t.gz", ended=ended, ready=lambda: None, headers={found.address: found.headers}
+        )
+    assert found.state == "read"
+    assert kept == len(list(read_scrapes(tmp_path / "t.gz")))
+    assert all(scrape["text"] == VLLM for scrape in read_scrapes(tmp_path / "t.gz"))
+    followed = [sent for _, path, sent, _ in asked if path == "/metrics/"]
+    assert all(sent[name.lower()] == value for name, value in headers.items() for sent in followed)
+    assert len(followed) == 1 + kept
+
+
+def test_a_redirection_to_another_server_is_named_and_gets_nothing(tmp_path):
+    with answering({"/metrics": (200, {}, VLLM.encode())}) as (other, asked):
+        with answering({"/metrics": (307, {"Location": f"{other}/metrics"}, b"")}) as (url, _):
+            found = find_metrics(url, None, {"X-Api-Key": "secret"})
+            ended = threading.Event()
+            ended.set()
+            kept = scrape([found.address], 0.1, tmp_path / "t.gz", ended=ended, ready=lambda: None)
+        assert (found.state, found.text, kept, asked) == ("redirected", "", 0, [])
+    errors = {scrape["error"] for scrape in read_scrapes(tmp_path / "t.gz")}
+    assert errors == {f"307 in place of an exposition; it leads to another server, '{other}/metrics'"}
+
+
+def test_a_post_is_repeated_as_a_post_or_not_at_all():
+    answers = {"/ok": (200, {}, b"{}"), "/307": (307, {"Location": "/ok"}, b""), "/301": (301, {"Location": "/ok"}, b"")}
+    with answering(answers) as (url, asked):
+        assert post(f"{url}/307", {"a": 1}, key="k").status_code == 200
+        refused = post(f"{url}/301", {"a": 1}, key="k")
+        assert (refused.status_code, leads_away(refused)) == (301, f"{url}/ok")
+        assert get(f"{url}/301", key="k").status_code == 200
+    assert [(method, path) for method, path, *_ in asked] == [
+        ("POST", "/307"), ("POST", "/ok"), ("POST", "/301"), ("GET", "/301"), ("GET", "/ok"),
+    ]  # fmt: skip
+    assert asked[1][3] == b'{"a": 1}'
+    assert {headers["authorization"] for *_, headers, _ in asked} == {"Bearer k"}
+
+
+@pytest.mark.parametrize(
+    ("address", "root"),
+    [
+        ("http://h:8000/metrics", "http://h:8000"),
+        ("http://h/llm/metrics/", "http://h/llm"),
+        ("http://h/prometheus/metrics", "http://h"),
+        ("http://h/v1/metrics", "http://h"),
+        ("http://h:30001/engine_metrics", "http://h:30001"),
+        ("http://h:8080/metrics?model=a.gguf", "http://h:8080"),
+        ("http://h:9100/", "http://h:9100"),
+    ],
+)
+def test_where_the_server_of_metrics_answers_other_questions(address, root):
+    assert metrics_root(address) == root
+
+
+def test_one_model_s_metrics_behind_llama_cpp_s_router():
+    path = "/metrics?model=a.gguf"
+    answers = {path: (200, {}, LLAMACPP.encode()), "/metrics": (400, {}, b"model name is missing from the request")}
+    with answering(answers) as (url, _):
+        assert checked_address(url + path, of_metrics=True) == url + path
+        assert find_metrics(url, url + path, {}).state == "read"
+        assert "answers 400 ('model name is missing from the request')" in find_metrics(url, None, {}).why
+
+
+def test_the_same_server():
+    assert same_server("http://h/metrics", "http://H:80/v1")
+    assert not same_server("http://h:8000", "http://h")
+    assert not same_server("https://h", "http://h")
+
+
+def test_what_else_is_scraped_is_kept_where_the_engine_has_no_metrics(tmp_path):
+    """The engine's half is not taken then, and not incomplete."""
+    with strict_server() as server, answering({"/gpus": (200, {}, b"gpus 1\n")}) as (other, asked):
+        run = tmp_path / "run"
+        done = bench("workload", "--base-url", server.base_url, "--model", "m", "--num-requests", "2", "--prompt-length", "20",
+                     "--output-length", "8", "--scrape", "--scrape-also", f"{other}/gpus", "--output-dir", str(run))  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        assert "without telemetry: " in done.stderr
+        assert len(asked) > 1
+    assert {scrape["endpoint"] for scrape in read_scrapes(run / "telemetry.jsonl.gz")} == {f"{other}/gpus"}
+    shown = bench("parse", str(run)).stdout
+    assert "the server's counts  not taken" in shown
+    assert "telemetry:" not in shown

@@ -1,0 +1,381 @@
+"""What would stop a session is found before anything is built or started: each fault is made here."""
+
+import http.server
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import threading
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import psutil
+import pytest
+
+from bench.engine import Server, hardware
+from bench.engine import external as asking
+from bench.http import post
+from bench.measure.preflight import faults
+from bench.records.files import write_record
+from bench.store import Store
+from bench.study import Paths, Plan, load_config
+from tests.support import records
+from tests.support.fake_server import fake_server, raw_server
+from tests.support.made import made_study, make_run
+from tests.support.project import Project
+from tests.support.study import ROOT
+
+MODELS = json.dumps({"data": [{"id": "org/model"}]})
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+
+
+def found(content):
+    return faults(Plan.of(load_config(content, source="t"), root=ROOT), Store(Path("store")))
+
+
+@contextmanager
+def answering(handler):
+    """The address of a server; `handler` gives the status, body and headers of each answer."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            status, body, headers = handler(self)
+            self.send_response(status)
+            for name, value in {"content-length": str(len(body)), **headers}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(b"" if self.command == "HEAD" else body)
+
+        do_HEAD = do_GET
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def external(content, url, **deployment):
+    content["engines"]["e"] = {"source": "external", "base_url": url}
+    content["deployments"]["a"] = {"model": "m", "engine": "e", **deployment}
+    return content
+
+
+def script(path, text):
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_a_study_that_can_be_measured_has_no_faults(content):
+    assert found(content) == []
+
+
+def test_more_cores_than_there_are(content):
+    content["deployments"]["a"]["cores"] = 5000
+    (fault,) = found(content)
+    there = len(os.sched_getaffinity(0))
+    assert fault == f"deployments.a: cores is 5000, and this process may use {there}. Lower cores."
+
+
+def test_more_memory_than_there_is(content):
+    content["deployments"]["a"]["kv_cache_memory"] = "900000GiB"
+    (fault,) = found(content)
+    memory = psutil.virtual_memory().total / 2**30
+    assert "KV cache 900,000 GiB + engine 1.7 GiB take 900,001.7 GiB, and this machine has " in fault
+    assert float(re.search(r"this machine has ([\d.,]+) GiB", fault)[1].replace(",", "")) == pytest.approx(memory, rel=5e-3)
+
+
+def test_a_cache_too_small_for_one_request(content):
+    content["deployments"]["a"]["kv_cache_memory"] = "16KiB"
+    (fault,) = found(content)
+    assert "kv_cache_memory, 16 KiB, holds 32 tokens at 512 bytes each; one request needs 64 tokens." in fault
+
+
+def test_slots_of_llama_cpp_that_the_memory_does_not_hold(content):
+    content["engines"]["e"] |= {"kind": "llama.cpp"}
+    content["deployments"]["a"] |= {"kv_cache_memory": "100KiB", "max_num_seqs": 4}
+    (fault,) = found(content)
+    assert "4 slots (max_num_seqs) of 256 tokens, the fewest that llama.cpp makes, take 512 KiB" in fault
+    assert fault.endswith("kv_cache_memory is 100 KiB. Raise it: a single slot takes 128 KiB.")
+
+
+def test_a_disk_too_small_for_the_weights(content):
+    content["engines"]["e"] |= {"kind": "llama.cpp"}
+    content["models"]["m"]["architecture"] |= {"intermediate_size": 10**9, "layers": 1000}
+    content["deployments"]["a"] |= {"kv_cache_memory": "512MiB", "max_num_seqs": 1}
+    memory, disk = found(content)
+    assert re.match(r"deployments\.a \(m on e\): weights 715,\d+\.\d+ GiB \+ KV cache 512 MiB", memory)
+    assert re.match(
+        r"models\.m: its random weights take 715,\d+\.\d+ GiB in results/checkpoints/m, and the disk has .* free\.", disk
+    )
+
+
+def test_a_checkpoint_that_is_not_there(content):
+    Path("here").mkdir()
+    content["models"]["m"] = {"path": "here"}
+    (fault,) = found(content)
+    assert fault.startswith("models.m.path: here holds no config.json")
+
+
+def test_a_command_an_interpreter_and_a_container_runtime_that_are_not_there(content, monkeypatch):
+    for engine, key in (
+        ({"source": "command", "command": ["no-such-server"]}, "command: 'no-such-server'"),
+        ({"source": "lock", "locks": ["requirements.lock"], "python": "python9"}, "python: 'python9'"),
+        ({"source": "container", "image": "x", "runtime": "podman"}, "runtime: 'podman'"),
+    ):
+        content["engines"]["e"] = engine
+        monkeypatch.setenv("PATH", "/nowhere")
+        assert f"engines.e.{key} is not on PATH. Install it, or name another one." in found(content)
+
+
+def test_an_engine_that_is_ready_needs_nothing_on_path(content, tmp_path, monkeypatch):
+    python = script(tmp_path / "python", "echo /nowhere/include")
+    record = Path("results/engines/e/engine.json")
+    record.parent.mkdir(parents=True)
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setattr("bench.engines.vllm.find_library", lambda _: None)
+    monkeypatch.setattr("sys.platform", "linux")
+    for engine, lacking in (
+        (
+            {"source": "lock", "locks": ["requirements.lock"], "python": "python9"},
+            ["engines.e: vLLM's CPU build needs libnuma"],
+        ),
+        ({"source": "command", "command": ["no-such-server"]}, []),
+    ):
+        content["engines"]["e"] = engine
+        (spec,) = Plan.of(load_config(content, source="t"), root=ROOT).deployments.values()
+        ready = records.engine(source=engine["source"], command=(python,), locks=dict(spec.locks) or None)
+        write_record(ready, record)
+        assert [fault.partition(";")[0] for fault in found(content)] == lacking
+        content["engines"]["e"] = {"source": "command", "command": ["no-such-server", "--of-another-definition"]}
+        assert " is not on PATH. Install it" in found(content)[0]
+        content["engines"]["e"] = engine
+        write_record(replace(ready, command=("gone/python",)), record)
+        assert found(content)[0].startswith(f"engines.e: {record} names 'gone/python', which is not there. Remove that file")
+
+
+def test_a_container_runtime_that_refuses_is_quoted(content, tmp_path, monkeypatch):
+    script(tmp_path / "docker", "echo 'permission denied while trying to connect to the Docker daemon socket' >&2; exit 1")
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    content["engines"] = {name: {"source": "container", "image": name} for name in ("e", "f")}
+    content["deployments"]["b"] = {**content["deployments"]["a"], "engine": "f"}
+    content["study"]["ladders"].append({**content["study"]["ladders"][0], "deployment": "b"})
+    (fault,) = found(content)  # one fault of the machine, however many engines meet it
+    assert fault.startswith("engines.e.runtime, engines.f.runtime: `docker info` failed (permission denied while trying")
+    script(tmp_path / "docker", "echo fine")
+    assert found(content) == []
+
+
+def test_a_gpu_engine_without_compiler_headers_and_gpus(content, tmp_path, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    python = script(tmp_path / "python", "echo /nowhere/include")
+    content["engines"]["e"] = {"source": "lock", "backend": "cuda", "locks": ["requirements.lock"], "python": python}
+    compiler, gpus = found(content)
+    assert compiler.startswith("engines.e: vLLM's CUDA build compiles kernels when it starts and needs ")
+    assert "Python's headers (/nowhere/include/Python.h); on Debian: apt-get install gcc python3-dev." in compiler
+    assert gpus.startswith("deployments.a: needs 1 GPU, and CUDA_VISIBLE_DEVICES= shows 0.")
+
+
+def test_more_gpus_than_there_are(content, monkeypatch):
+    one = {"uuid": "GPU-aaaa-0001", "name": "H100", "watts": 1, "utilisation": 0, "used": 0, "free": 2**30}
+    monkeypatch.setenv("FAKE_NVML", json.dumps([one]))
+    monkeypatch.delitem(sys.modules, "pynvml", raising=False)
+    monkeypatch.syspath_prepend(ROOT / "tests/support/fake_nvml")
+    content["engines"]["e"]["backend"] = "cuda"
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert found(content) == []
+    content["deployments"]["a"]["tensor_parallel"] = 2
+    (fault,) = found(content)
+    assert fault.startswith("deployments.a: needs 2 GPUs, and GPU 1: none of that name; NVML finds 0 (GPU-aaaa-0001).")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    (fault,) = found(content)
+    assert "needs 2 GPUs, and CUDA_VISIBLE_DEVICES=0 shows 1." in fault
+    sys.modules.pop("pynvml", None)
+
+
+def test_gpus_that_nvml_cannot_read_are_measured_all_the_same(content, monkeypatch):
+    """As in a container without the driver's utilities. A machine without any driver has no GPU."""
+    content["engines"]["e"]["backend"] = "cuda"
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    monkeypatch.setattr("ctypes.CDLL", lambda _: None)
+    assert found(content) == []
+
+    def missing(name):
+        raise OSError(f"{name}: cannot open shared object file")
+
+    monkeypatch.setattr("ctypes.CDLL", missing)
+    (fault,) = found(content)
+    assert fault.startswith("deployments.a: needs 1 GPU, and NVML cannot be loaded (")
+    assert fault.endswith("libcuda.so.1 cannot be loaded either. Measure on a machine that has a GPU.")
+
+
+def test_an_address_at_which_nothing_answers(content):
+    with socket.socket() as bound:  # a port that is taken, and not by a server
+        bound.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{bound.getsockname()[1]}"
+        (fault,) = found(external(content, url))
+    assert fault.startswith(f"engines.e.base_url: no server answers at {url} (connection refused, or no such host). Start it")
+
+
+@pytest.mark.parametrize("body", [b"<html>Grafana</html>", b"{}", b'{"data": 1}', b'{"data": [1]}'])
+def test_a_server_that_is_not_openais(content, body):
+    with answering(lambda _: (200, body, {})) as url:
+        (fault,) = found(external(content, url))
+    assert f"{url}/v1/models answers 200 without a list of models, and a request for 'a' is answered with" in fault
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'[{"id": "org/model", "object": "model", "type": "chat"}]',
+        b'{"data": [{"id": "org/model"}]}',
+        b'{"models": [{"name": "org/model"}]}',
+    ],
+)
+def test_a_list_of_models_in_other_shapes(content, body):
+    """As Together's, OpenAI's and Ollama's; the last request is not made, as the model is listed."""
+    with answering(lambda request: (200, body, {}) if request.path == "/v1/models" else (500, b"{}", {})) as url:
+        assert found(external(content, url, served_name="org/model")) == []
+
+
+def test_a_server_that_wants_a_key_gets_it(content, tmp_path, monkeypatch):
+    def guarded(request):
+        key = request.headers.get("Authorization") == "Bearer right"
+        return (200, MODELS.encode(), {}) if key else (401, b"{}", {})
+
+    with answering(guarded) as url:
+        external(content, f"{url}/v1", served_name="org/model")
+        (fault,) = found(content)
+        assert "answers 401: it wants an API key. Export it as OPENAI_API_KEY." in fault
+        monkeypatch.setenv("OPENAI_API_KEY", "wrong")
+        assert "an API key, and another one." in found(content)[0]
+        launch = records.launch(device="cpu", argv=None, base_url=url)
+        server = Server(launch, cores=1, workers=1, log=tmp_path / "log", ready_timeout_s=1, say=print)
+        assert not server.answers()  # nor does the session take it for ready
+        monkeypatch.setenv("OPENAI_API_KEY", "right")
+        assert found(content) == []
+        assert server.answers()
+
+
+def test_a_server_that_wants_a_user_is_not_said_to_want_a_key(content):
+    with answering(lambda _: (401, b"{}", {"WWW-Authenticate": 'Basic realm="m"'})) as url:
+        (fault,) = found(external(content, url))
+    assert "answers 401: it wants a user and a password (Basic authentication). Name the header Authorization and" in fault
+    assert "OPENAI_API_KEY" not in fault
+
+
+def test_a_server_of_http_2_alone_is_named(content):
+    with raw_server(lambda c: (c.recv(65536), c.sendall(bytes.fromhex("000000040000000000")))) as port:
+        (fault,) = found(external(content, f"http://127.0.0.1:{port}"))
+    assert f"http://127.0.0.1:{port} does not answer: it speaks HTTP/2 alone, and requests are HTTP/1.1" in fault
+    assert fault.endswith("or put a proxy in front that does.")
+
+
+@pytest.mark.parametrize("endpoint", ["completions", "chat"])
+def test_a_model_that_the_server_does_not_serve(content, endpoint):
+    content["workloads"]["short"]["endpoint"] = endpoint
+    with fake_server(behaviour="http_error", pages={"/v1/models": MODELS}) as server:
+        (fault,) = found(external(content, server.base_url, served_name="another"))
+        assert fault.startswith(f"deployments.a.served_name: {server.base_url} does not serve 'another' (404 ")
+        assert fault.endswith("It lists org/model. Write the name of one of its models.")
+        assert server.bodies[0]["max_tokens"] == 1
+        assert found(external(content, server.base_url, served_name="org/model")) == []
+
+
+def test_a_server_that_takes_any_name_is_taken(content):
+    with fake_server(pages={"/v1/models": MODELS}) as server:
+        assert found(external(content, server.base_url, served_name="any")) == []
+
+
+def test_a_server_too_busy_to_answer_is_taken(content, monkeypatch):
+    monkeypatch.setattr(asking, "post", partial(post, timeout_s=0.2))
+    with fake_server(first_s=5.0, pages={"/v1/models": MODELS}) as server:
+        assert found(external(content, server.base_url, served_name="alias")) == []
+        assert server.bodies
+
+
+def test_a_checkpoint_that_the_hub_does_not_give(tmp_path):
+    """The hub's own client, against a hub that answers as huggingface.co does."""
+    info = {"id": "org/gated", "gated": "manual", "sha": "0" * 40, "siblings": [{"rfilename": "a.safetensors", "size": 2**60}]}
+
+    def hub(request):
+        if "/missing/" in request.path:
+            return 404, b"{}", {"X-Error-Code": "RepoNotFound", "X-Error-Message": "Repository not found"}
+        if request.path.endswith("/auth-check") and "Authorization" not in request.headers:
+            return 401, b"{}", {"X-Error-Code": "GatedRepo", "X-Error-Message": "Access to model is restricted"}
+        return 200, json.dumps(info).encode(), {"content-type": "application/json"}
+
+    def refusal(repository, endpoint, **environment):
+        code = (
+            "from bench.models import Model; from bench.models.hub import refuse_unfetchable\n"
+            f"refuse_unfetchable('m', Model(hub={repository!r}, revision={'0' * 40!r}))"
+        )
+        clean = {key: value for key, value in os.environ.items() if not key.startswith("HF_")}
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            env={**clean, "HF_ENDPOINT": endpoint, "HF_HOME": str(tmp_path / "hf"), "NO_PROXY": "*", **environment},
+            capture_output=True,
+            text=True,
+        )
+        return done.stderr.strip().splitlines()[-1].partition("BenchError: ")[2]
+
+    with answering(hub) as url:
+        assert "models.m.hub: org/gated is given to those alone who accepted its terms. HF_TOKEN is not set." in refusal(
+            "org/gated", url
+        )
+        assert "takes 1,073,741,824 GiB, and" in refusal("org/gated", url, HF_TOKEN="hf_x")  # noqa: S106
+        assert "models.m.hub: the hub does not give missing/model at 000" in refusal("missing/model", url)
+    assert f"models.m.hub: the hub at {url} does not answer (ConnectError)" in refusal("org/gated", url)
+
+
+def test_runs_of_another_machine(content, tmp_path):
+    content = made_study(4, 4)
+    plan, store = Plan.of(load_config(content, source="made")), Store(tmp_path / "store")
+    first = plan.runs[0]
+    with store.adding(first) as place:
+        make_run(first, place)
+        record = json.loads((place / "run.json").read_text())
+        (place / "run.json").write_text(json.dumps({**record, "device": "Another CPU"}))
+    result = faults(plan, store)
+    assert any(f"this is {hardware().cpu}, but {first.key} was measured on Another CPU" in fault for fault in result)
+
+
+def test_every_fault_is_named_at_once_and_none_where_nothing_is_to_be_measured(content, tmp_path):
+    content["deployments"]["a"] |= {"cores": 5000, "kv_cache_memory": "900000GiB"}
+    content["engines"]["e"]["command"] = ["no-such-server"]
+    plan, store = Plan.of(load_config(content, source="t")), Store(tmp_path / "store")
+    result = faults(plan, store)
+    assert [fault.split()[0] for fault in result] == ["engines.e.command:", "deployments.a:", "deployments.a"]
+    facts = Paths.facts("a")
+    facts.parent.mkdir(parents=True)
+    facts.write_text(json.dumps({"digest": plan.deployments["a"].digest}))
+    for run in plan.runs:
+        with store.adding(run) as place:
+            (place / "run.json").write_text(json.dumps({"digest": run.digest}))
+    assert faults(plan, store) == []
+
+
+@pytest.mark.workflow
+def test_the_workflow_names_them_and_starts_nothing(content, tmp_path):
+    content["deployments"]["a"] |= {"cores": 5000, "router": "sglang-router", "balance": "roundrobin"}
+    content["engines"]["e"]["command"] = ["no-such-server"]
+    project = Project(tmp_path / "project", content)
+    assert {"engine:engine=e", "router:router=sglang-router"} <= set(project.run("--dry-run"))
+    assert project.run(status=1) == []
+    assert "nothing was started: this study cannot be measured here" in project.output
+    assert "engines.e.command: 'no-such-server' is not on PATH" in project.output
+    assert "deployments.a: cores is 5000, and this process may use" in project.output
+    assert not (project.folder / "results/engines/e").exists()

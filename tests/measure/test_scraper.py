@@ -1,0 +1,180 @@
+"""The scraper against small servers: fast, slow, dead, hanging. Tolerances are wide: the machine may be busy."""
+
+import gzip
+import http.server
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import psutil
+import pytest
+
+from bench.parse.scrapes import read_scrapes
+from bench.telemetry import scraper as module
+from bench.telemetry.catalogue import MOST_LAG_S, lag_of
+from bench.telemetry.scraper import scrape, scraping
+from tests.support.study import ROOT
+
+INTERVAL_S = 0.1
+DEAD = "http://127.0.0.1:9/metrics"
+
+
+@pytest.fixture
+def server():
+    """URL of a server: /fast answers, /slow after 0.45 s, /broken with a 500, /hang bit by bit."""
+    quiet = threading.Event()
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self):
+            body = "# EOF ü\na 1\n".encode()
+            if self.path == "/slow":
+                time.sleep(0.45)
+            self.send_response(500 if self.path == "/broken" else 200)
+            self.send_header("Content-Type", "text/plain")
+            self.send_header("Content-Length", str(10**6 if self.path == "/hang" else len(body)))
+            self.end_headers()
+            if self.path == "/hang":
+                while not quiet.wait(0.05):
+                    self.wfile.write(b"a")
+                return
+            self.wfile.write(body)
+
+        def log_message(self, *_args):
+            pass
+
+    class Server(http.server.ThreadingHTTPServer):
+        daemon_threads = True
+
+        def handle_error(self, *_args):
+            pass
+
+    with Server(("127.0.0.1", 0), Handler) as it:
+        threading.Thread(target=it.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{it.server_port}"
+        quiet.set()
+        it.shutdown()
+
+
+def run(urls, tmp_path, seconds, interval_s=INTERVAL_S):
+    """The lines by endpoint, and all of them, of a scrape that is told to end after so long."""
+    ended = threading.Event()
+    threading.Timer(seconds, ended.set).start()
+    kept = scrape(urls, interval_s, tmp_path / "t.jsonl.gz", ended=ended, ready=lambda: None)
+    lines = read(tmp_path)
+    assert kept == sum("text" in line for line in lines)
+    return {url: [line for line in lines if line["endpoint"] == url] for url in urls}, lines
+
+
+def read(folder):
+    with gzip.open(folder / "t.jsonl.gz", "rt") as file:
+        return [json.loads(line) for line in file]
+
+
+def test_slots_are_absolute_and_a_last_scrape_follows_the_end(server, tmp_path):
+    (lines,) = run([f"{server}/fast"], tmp_path, 1.5)[0].values()
+    start = lines[0]["due"]
+    *regular, last = lines
+    for line in regular:
+        assert line["due"] - start == pytest.approx(line["slot"] * INTERVAL_S)
+        assert line["due"] <= line["sent"] <= line["received"]
+        assert line["text"] == "# EOF ü\na 1\n"
+        assert "last" not in line
+    assert (last["last"], last["slot"] > regular[-1]["slot"]) == (True, True)
+    assert last["sent"] >= start + 1.5 - INTERVAL_S / 2
+    slots = [line["slot"] for line in lines]
+    assert slots == sorted(set(slots))
+    assert len(regular) >= 5  # of 15
+
+
+def test_a_slow_endpoint_skips_slots_and_delays_no_other(server, tmp_path):
+    fast, slow = f"{server}/fast", f"{server}/slow"
+    found, lines = run([slow, fast], tmp_path, 2.0)
+    assert [line["endpoint"] for line in lines[:2]] == [slow, fast]  # the order of the URLs, though the fast one came first
+    regular = [line for line in found[slow] if "last" not in line]
+    steps = [b["slot"] - a["slot"] for a, b in itertools.pairwise(regular)]
+    assert steps and min(steps) >= 5  # 0.45 s at 0.1 s a slot: the skipped slots' numbers are missing
+    for line in regular:
+        assert line["due"] - regular[0]["due"] == pytest.approx(line["slot"] * INTERVAL_S)
+    assert len(found[fast]) >= 10  # of 21; one after the other it would have been 4
+
+
+def test_a_dead_endpoint_is_recorded_and_the_others_go_on(server, tmp_path):
+    found, _ = run([f"{server}/fast", DEAD, f"{server}/broken"], tmp_path, 1.0)
+    assert all("text" in line for line in found[f"{server}/fast"])
+    assert len(found[f"{server}/fast"]) >= 5
+    for url, what in ((DEAD, "refused"), (f"{server}/broken", "500")):
+        assert len(found[url]) >= 5
+        assert all(what in line["error"] and "text" not in line and line["received"] >= line["sent"] for line in found[url])
+
+
+def test_an_answer_that_never_ends_keeps_neither_the_start_nor_the_end(server, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "_SCRAPE_S", 0.5)
+    monkeypatch.setattr(module, "_END_S", 1.0)
+    found, _ = run([f"{server}/hang", f"{server}/fast"], tmp_path, 1.5)
+    assert found[f"{server}/hang"] == []
+    assert found[f"{server}/fast"][-1]["last"]
+
+
+def test_the_time_for_the_last_scrape_counts_from_the_end(server, tmp_path, monkeypatch):
+    """It is on its way when a wait that began long before would be over."""
+    monkeypatch.setattr(module, "_END_S", 0.8)
+    found, _ = run([f"{server}/slow"], tmp_path, 1.2, interval_s=60.0)
+    assert [line.get("last", False) for line in found[f"{server}/slow"]] == [False, True]
+
+
+def test_the_process_starts_after_a_round_and_ends_with_a_last_scrape(server, tmp_path):
+    urls = [f"{server}/fast", DEAD]
+    with scraping(urls, 60.0, tmp_path / "t.jsonl.gz"):
+        entered = time.monotonic()
+    left = time.monotonic()
+    first, second = ([line for line in read(tmp_path) if line["endpoint"] == url] for url in urls)
+    for lines in (first, second):
+        assert [line["slot"] for line in lines] == [0, 1]  # nothing but the first and the last: the next slot is a minute away
+        assert lines[0]["received"] <= entered <= lines[1]["sent"] <= lines[1]["received"] <= left
+
+
+@pytest.mark.parametrize("how", ["SIGTERM", "closed"])
+def test_what_ends_the_process(server, tmp_path, how):
+    command = [sys.executable, "-m", "bench.telemetry", "60", str(tmp_path / "t.jsonl.gz"), f"{server}/fast"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout.readline() == b"ready\n"
+        os.kill(process.pid, signal.SIGINT)  # the session's to handle
+        if how == "closed":
+            process.stdin.close()
+        else:
+            process.terminate()
+        assert process.wait(timeout=30) == 0
+    assert [("text" in line, line.get("last", False)) for line in read(tmp_path)] == [(True, False), (True, True)]
+
+
+def test_the_scraper_runs_ahead_of_the_server_where_it_may(server, tmp_path):
+    asked = "import os; os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))"
+    if subprocess.run([sys.executable, "-c", asked], capture_output=True).returncode != 0:
+        pytest.skip("real-time priority is not permitted here")
+    with scraping([f"{server}/fast"], INTERVAL_S, tmp_path / "telemetry.jsonl.gz"):
+        (process,) = [each for each in psutil.Process().children() if "bench.telemetry" in each.cmdline()]
+        threads = [os.sched_getscheduler(thread.id) == os.SCHED_RR for thread in process.threads()]
+    assert len(threads) > 2
+    assert all(threads)
+
+
+def test_values_that_come_late_are_waited_for(server, tmp_path, monkeypatch):
+    """Ray passes on what its engines count every ten seconds: the last scrape has to come after that."""
+    assert lag_of((ROOT / "tests/inputs/metrics/ray_vllm.prom").read_bytes()) == MOST_LAG_S == 10
+    assert lag_of((ROOT / "tests/inputs/metrics/vllm_lora.prom").read_bytes()) == 0
+    monkeypatch.setattr(module, "lag_of", lambda content: 0.5 if content == "# EOF ü\na 1\n".encode() else 0.0)
+    ended = threading.Event()
+    ended.set()
+    begin = time.monotonic()
+    scrape([f"{server}/fast"], 0.1, tmp_path / "t.gz", ended=ended, ready=lambda: None)
+    lines = list(read_scrapes(tmp_path / "t.gz"))
+    assert time.monotonic() - begin >= 0.5
+    assert lines[-1]["sent"] - lines[0]["sent"] >= 0.5
+    assert [line.get("last", False) for line in lines] == [False] * (len(lines) - 1) + [True]

@@ -1,0 +1,330 @@
+"""Keys that are exported reach the servers, and nothing else: neither a file, nor what is printed, nor the list of processes."""
+
+import gzip
+import io
+import json
+import subprocess
+import sys
+import tarfile
+import threading
+from html.parser import HTMLParser
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from bench.engine import refuse_unlike
+from bench.engine.environment import installer_environment, prepare_engine
+from bench.errors import BenchError
+from bench.http import get
+from bench.load.target import Target
+from bench.records.environment import REDACTED, redacted_text, without_secrets
+from bench.study import Engine, Plan, load_config
+from tests.support.command import bench
+from tests.support.fake_server import fake_server, raw_server
+from tests.support.forked import FORKING
+from tests.support.project import LENIENT, Project
+from tests.support.study import ARCHITECTURE, CONTENT, ROOT
+
+CANARY = "canary-9f3b7c1e"
+KEYS = ("OPENAI_API_KEY", "HF_TOKEN", "VLLM_API_KEY", "MY_SERVICE_SECRET")
+HOSTILE = "</script><script>alert(1)</script>\x1b]0;x\x07../../x"
+EXPOSITION = (ROOT / "tests/data/vllm-0.32.0.prom").read_text()
+
+# A server as vLLM is started. It prints what it was given, and repeats the key that it is sent.
+SERVER = f"""
+import asyncio, os, sys
+sys.path.insert(0, {str(ROOT)!r})
+from tests.support.fake_server import FakeServer, answer
+for name, value in os.environ.items():
+    print(name, value, flush=True)
+server = FakeServer(metrics=open({str(ROOT / "tests/data/vllm-0.32.0.prom")!r}).read(), pages={{"/version": '{{"version": "0.32.0"}}'}}, echoes=7)
+async def serve():
+    port = int(sys.argv[sys.argv.index("--port") + 1])
+    await (await asyncio.start_server(lambda r, w: answer(server, r, w), "127.0.0.1", port)).serve_forever()
+asyncio.run(serve())
+"""
+
+
+class Processes(threading.Thread):
+    """Looks at the command lines of all processes, again and again, while it is a context."""
+
+    def __init__(self):
+        super().__init__(daemon=True)
+        self.seen, self._ended = set(), threading.Event()
+
+    def run(self):
+        while not self._ended.wait(0.25):
+            for file in Path("/proc").glob("[0-9]*/cmdline"):
+                try:
+                    self.seen.add(file.read_bytes())
+                except OSError:
+                    continue
+
+    def __enter__(self):
+        self.start()
+        return self
+
+    def __exit__(self, *_):
+        self._ended.set()
+        self.join()
+
+
+def exposition(server):
+    """Metrics of a server that puts the key, and what could become HTML, into a label."""
+    label = json.dumps(HOSTILE)[1:-1].replace("\\u001b", "\x1b").replace("\\u0007", "\x07")
+    return EXPOSITION.replace('model_name="', f'key="{server.authorization}",odd="{label}",model_name="')
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    """A study of two servers, measured, drawn and packed with keys exported; its folder, what was printed, and the processes."""
+    folder = tmp_path_factory.mktemp("project").resolve()
+    program = tmp_path_factory.mktemp("server") / "server.py"
+    program.write_text(SERVER)
+    with pytest.MonkeyPatch.context() as patch, fake_server(
+        exposition=exposition, pages={"/version": json.dumps({"version": f"0.32.0 {HOSTILE} {CANARY}-OPENAI_API_KEY"})}, gap_s=0.002, echoes=7
+    ) as server:  # fmt: skip
+        for name in KEYS:
+            patch.setenv(name, f"{CANARY}-{name}")
+        config = {
+            **CONTENT,
+            "study": {
+                "title": f"A study {HOSTILE}",
+                "ladders": [{"deployment": name, "workload": "loop", "concurrency": [2]} for name in ("mine", "theirs")],
+            },
+            "models": {"m": {"architecture": ARCHITECTURE}},
+            "engines": {
+                "started": {"source": "command", "command": [sys.executable, str(program)]},
+                "running": {"source": "external", "base_url": server.base_url},
+            },
+            "deployments": {
+                "mine": {
+                    "model": "m",
+                    "engine": "started",
+                    "kv_cache_memory": "1MiB",
+                    "environment": {"DB_PASSWORD": f"{CANARY}-db"},
+                },
+                "theirs": {"model": "m", "engine": "running", "served_name": HOSTILE},
+            },
+            "workloads": {"loop": {"arrival": "closed", "prompt_tokens": 32, "output_tokens": 16, "num_requests": 30}},
+            "measurement": {"warmup_requests": 3, "reference_requests": 0},
+            "thresholds": LENIENT,
+        }
+        project = Project(folder, config)
+        study = folder / "config/config.yaml"
+        with Processes() as processes:
+            assert project.start("results/summary.parquet").wait(timeout=600) == 0, project.said()[-6000:]
+            project.run()
+            # The study's file is the user's own; nothing below may have what it holds.
+            packed = bench("pack", cwd=folder)
+            patch.setattr("bench.verify.again.subprocess", FORKING)
+            verified = bench("verify", "results", cwd=folder)
+        study.unlink()
+        printed = project.said() + project.output + "".join(done.stdout + done.stderr for done in (packed, verified))
+        assert (packed.returncode, verified.returncode) == (0, 0), printed[-3000:]
+        assert server.authorization == f"Authorization: Bearer {CANARY}-OPENAI_API_KEY"
+        yield folder, printed, processes.seen
+        for process in project.processes():
+            process.kill()
+
+
+def contents(file):
+    """A file as it lies there, and what is in it where it is compressed."""
+    raw = file.read_bytes()
+    yield raw
+    if file.name.endswith(".tar.gz"):
+        with tarfile.open(fileobj=io.BytesIO(raw)) as tar:
+            for member in tar.getmembers():
+                content = tar.extractfile(member).read()
+                yield gzip.decompress(content) if member.name.endswith(".gz") else content
+    elif file.suffix == ".gz":
+        yield gzip.decompress(raw)
+    elif file.suffix == ".parquet":
+        yield str(pl.read_parquet(file).to_dicts()).encode()
+
+
+def written(folder):
+    """What the study wrote: everything that git does not know, but the environment."""
+    for place in ("results", "logs", ".snakemake"):
+        yield from (file for file in (folder / place).rglob("*") if file.is_file())
+
+
+@pytest.mark.workflow
+def test_no_key_is_in_any_file(study):
+    folder, _, _ = study
+    files = list(written(folder))
+    kinds = {"".join(file.suffixes[-2:]) for file in files}
+    assert {".tar.gz", ".jsonl.gz", ".parquet", ".png", ".svg", ".html", ".md", ".csv", ".json", ".jsonl", ".log"} <= kinds
+    assert len(files) > 60
+    found = {str(file.relative_to(folder)) for file in files for content in contents(file) if CANARY.encode() in content}
+    assert found == set()
+
+
+@pytest.mark.workflow
+def test_what_a_server_repeats_of_a_request_is_kept_without_the_key(study):
+    """The error as such is a result: it is there, up to the key in it, which the limit of its length does not cut in two."""
+    folder, _, _ = study
+    for name in ("mine", "theirs"):
+        records = [
+            json.loads(line)
+            for file in folder.glob(f"results/runs/{name}/*/requests.jsonl")
+            for line in file.read_text().splitlines()
+        ]
+        errors = {record["outcome"]: record["error"] for record in records if record["error"]}
+        assert errors.keys() == {"http_error", "stream_error"}
+        assert f"uthorization: Bearer {REDACTED} <script>" in errors["http_error"]
+        assert errors["stream_error"].startswith("not JSON: '")
+        assert "canary" not in errors["stream_error"]
+    log = (folder / "results/deployments/mine/server.log").read_text()
+    assert f"HF_TOKEN {REDACTED}\n" in log
+    assert f"DB_PASSWORD {REDACTED}\n" in log
+    facts = json.loads((folder / "results/deployments/theirs/deployment.json").read_text())
+    assert facts["engine_version"] == f"0.32.0 {HOSTILE} {REDACTED}".replace("\x1b", "?").replace("\x07", "?")
+
+
+@pytest.mark.workflow
+def test_no_key_is_printed_or_in_a_command_line(study):
+    _, printed, seen = study
+    assert CANARY not in printed
+    assert "\x1b]0;" not in printed.replace("A study " + HOSTILE, "")
+    assert [command for command in seen if CANARY.encode() in command] == []
+    programs = b" ".join(seen)
+    for program in (b"bench.load", b"bench.telemetry", b"server.py", b"guard.py", b"snakemake", b".snakemake/scripts"):
+        assert program in programs, program  # each kind of process was seen
+
+
+class Elements(HTMLParser):
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.handlers = [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.handlers += [name for name, _ in attrs if name.startswith("on")]
+
+
+@pytest.mark.workflow
+def test_nothing_of_the_study_or_a_server_is_live_in_the_report(study):
+    folder, _, _ = study
+    text = (folder / "results/report.html").read_text()
+    assert "&lt;/script&gt;" in text  # it came that far
+    page = Elements(text)
+    figures = len(list((folder / "results/figures").glob("*.svg")))
+    assert (
+        page.tags.count("script") == figures + 4
+    )  # their specifications, the curves, the libraries, and two of the page's own
+    assert page.handlers == []
+    assert {"img", "iframe", "object", "embed", "form", "base"} & set(page.tags) == set()
+    assert "<script" not in (folder / "results/report.md").read_text()
+    for svg in (folder / "results/figures").glob("*.svg"):
+        assert "<script" not in svg.read_text()
+
+
+@pytest.mark.workflow
+def test_nothing_is_written_outside_of_results_and_logs(study):
+    folder, _, _ = study
+    done = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True
+    )
+    known = set(done.stdout.splitlines())
+    new = [
+        str(path.relative_to(folder))
+        for path in folder.rglob("*")
+        if path.is_file() and str(path.relative_to(folder)) not in known
+    ]
+    strange = [
+        name
+        for name in new
+        if not name.startswith(("results/", "logs/", ".snakemake/", ".venv/")) and "__pycache__" not in name
+    ]
+    assert set(strange) <= {".snakemake.lock", "workflow.out"}  # the second is Project.start's
+    assert not (folder.parent / "x").exists()
+
+
+def test_a_server_that_repeats_the_key_before_any_run_is_named_without_it(monkeypatch, content):
+    """In the message about an external server, which goes to the terminal and the log."""
+    monkeypatch.setenv("OPENAI_API_KEY", f"{CANARY}-key")
+    listed = json.dumps({"data": [{"id": "m\x1b]0;x\x07"}, {"id": "a" * 100_000}]})
+    with fake_server(echoes=1, pages={"/v1/models": listed}) as server:
+        content["engines"]["e"] = {"source": "external", "base_url": server.base_url}
+        spec = Plan.of(load_config(content, source="t")).deployments["a"]
+        with pytest.raises(BenchError) as caught:
+            refuse_unlike(spec, "completions")
+    said = str(caught.value)
+    assert "upstream refused" in said
+    assert "canary" not in said and "\x1b" not in said
+    assert len(said) < 1000
+
+
+@pytest.mark.parametrize(
+    "address", ["http://me:canary@127.0.0.1:1", "http://canary@127.0.0.1:1"], ids=["user and password", "user"]
+)
+def test_addresses_with_a_user_or_a_password_are_refused_before_they_reach_a_command_line(content, address):
+    with pytest.raises(BenchError, match="holds a user"):
+        Target(address, "m")
+    for where in ("engine", "telemetry"):
+        changed = json.loads(json.dumps(content))
+        if where == "engine":
+            changed["engines"]["e"] = {"source": "external", "base_url": address}
+        else:
+            changed["measurement"] = {"telemetry": {"gpus": f"{address}/metrics"}}
+        with pytest.raises(BenchError, match="holds a user"):
+            load_config(changed, source="t")
+
+
+def test_the_password_of_a_package_index_is_in_no_command_line(tmp_path, monkeypatch):
+    commands, environments = [], []
+
+    def guarded(command, environment=None):
+        commands.append(command)
+        environments.append(environment or {})
+        return (1 if "install" in command else 0), ""
+
+    (tmp_path / "env").mkdir()  # which the module venv would have made
+    lock = tmp_path / "x.lock"
+    lock.write_text(f"plain==1.0 --hash=sha256:{'0' * 64}\n")
+    monkeypatch.setattr("bench.engine.environment._guarded", guarded)
+    engine = Engine(source="lock", kind="llama.cpp", locks=[str(lock)], index="https://me:canary@host/simple")
+    with pytest.raises(BenchError) as caught:
+        prepare_engine("e", engine, tmp_path / "engine.json", lambda _: None)
+    assert "canary" not in str(caught.value)
+    assert "canary" not in str(commands)
+    assert any("canary" in each.get("PIP_EXTRA_INDEX_URL", "") for each in environments)
+    monkeypatch.setenv("PIP_EXTRA_INDEX_URL", "https://own/simple")
+    assert installer_environment("https://x/simple")["PIP_EXTRA_INDEX_URL"] == "https://own/simple https://x/simple"
+
+
+def test_a_folder_is_no_secret_and_a_short_text_is_not_looked_for(monkeypatch):
+    monkeypatch.setenv("PWD", "/home/someone")
+    monkeypatch.setenv("MY_TOKEN", "abc")
+    monkeypatch.setenv("OTHER_TOKEN", "abcdefgh")
+    assert without_secrets(b"in /home/someone: abc, abcdefgh") == b"in /home/someone: abc, <secret>"
+    assert redacted_text(b"x-one-two-three", {"A_KEY": "one-two-three", "B_KEY": "one-two-"}) == b"x-<secret>"
+
+
+def test_a_server_cannot_send_us_to_another_one():
+    """Such as the address at which a cloud gives away its keys: what comes from there would be recorded. Its own pages may move."""
+    heads = []
+
+    def answer(connection):
+        heads.append(connection.recv(4096))
+        connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nhere")
+
+    with raw_server(answer) as other:
+
+        def redirect(connection):
+            path = connection.recv(4096).split()[1]
+            where = {b"/away": b"http://127.0.0.1:%d/x" % other, b"/moved": b"/there"}.get(path)
+            if where is None:
+                connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\nconnection: close\r\n\r\nmoved")
+            else:
+                connection.sendall(
+                    b"HTTP/1.1 302 Found\r\nlocation: %s\r\ncontent-length: 0\r\nconnection: close\r\n\r\n" % where
+                )
+
+        with raw_server(redirect) as first:
+            assert get(f"http://127.0.0.1:{first}/away", key=CANARY).text == ""
+            assert get(f"http://127.0.0.1:{first}/moved").text == "moved"
+    assert heads == []

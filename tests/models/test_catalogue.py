@@ -1,0 +1,445 @@
+"""The catalogue: what is computed from each published config.json, against what is published."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench.errors import BenchError
+from bench.models import (
+    Architecture,
+    Model,
+    config_of,
+    geometry_of,
+    geometry_of_model,
+    kv_bytes_of_sequence,
+    kv_bytes_per_token,
+    kv_pool,
+    predicted_saturation,
+    weight_bytes,
+    write_checkpoint,
+)
+from bench.published import catalogue
+from bench.study import Plan, load_config
+from tests.support.study import ARCHITECTURE
+
+KEYS = [
+    "gpt2", "gpt2-xl", "mistral-7b-128k", "deepseek-7b", "qwen1.5-14b", "falcon-40b", "llama-3-8b", "llama-3.1-70b-fp8",
+    "llama-3.2-1b", "llama-3.1-8b", "llama-3.3-70b", "qwen3-0.6b", "qwen3-8b", "qwen3-32b", "qwen3-30b-a3b", "mixtral-8x7b",
+    "mistral-small-24b", "gemma-3-27b", "deepseek-v2-lite", "deepseek-v3",
+]  # fmt: skip
+
+
+def geometry(key):
+    return geometry_of(catalogue()[key].config)
+
+
+def test_the_catalogue_has_the_studys_models_and_current_ones():
+    assert list(catalogue()) == KEYS
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_computed_parameters_are_the_published_ones(key):
+    """To the last one, but for DeepSeek V3, of which the card gives billions."""
+    published = catalogue()[key].parameters
+    assert geometry(key).exact
+    assert geometry(key).parameters == pytest.approx(published, rel=1e-4 if key == "deepseek-v3" else 0)
+
+
+def test_families_that_the_catalogue_has_no_model_of():
+    """Falcon-7B (one KV head, one norm a layer): 6,921,720,704 parameters. Qwen2 with windows in its upper layers alone."""
+    falcon = {
+        "model_type": "falcon",
+        "hidden_size": 4544,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 71,
+        "vocab_size": 65024,
+    }
+    assert geometry_of(falcon).parameters == 6_921_720_704
+    assert (geometry_of(falcon).attention, geometry_of(falcon).kv_heads) == ("MQA", 1)
+    qwen = {**catalogue()["qwen1.5-14b"].config, "use_sliding_window": True, "sliding_window": 4096, "max_window_layers": 35}
+    assert geometry_of(qwen).windows == (None,) * 35 + (4096,) * 5
+
+
+LLAMA = {
+    "model_type": "llama", "hidden_size": 100, "intermediate_size": 200, "num_hidden_layers": 3, "num_attention_heads": 3,
+    "vocab_size": 1000, "max_position_embeddings": 512,
+}  # fmt: skip
+
+
+def test_a_llama_that_states_little_by_hand():
+    """Three heads of 33 (100 ÷ 3, cut), as many KV heads, an output layer of its own."""
+    plain = geometry_of(LLAMA)
+    assert (plain.kv_heads, plain.head_dim, plain.attention, plain.tied) == (3, 33, "MHA", False)
+    assert plain.parameters == 3 * (100 * 33 * 12 + 3 * 100 * 200 + 200) + 2 * 1000 * 100 + 100
+    grouped = {**LLAMA, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16}
+    assert (geometry_of(grouped).attention, geometry_of(grouped).head_dim) == ("GQA", 16)
+    assert geometry_of({**grouped, "num_key_value_heads": 1}).attention == "MQA"
+    assert geometry_of({**grouped, "tie_word_embeddings": True}).parameters == geometry_of(grouped).parameters - 1000 * 100
+    # Biases of 4 + 2 + 2 heads of 16 and the output's 100; of gate, up (200 each) and down (100).
+    for key, bias in (("attention_bias", 8 * 16 + 100), ("mlp_bias", 2 * 200 + 100)):
+        assert geometry_of({**grouped, key: True}).parameters - geometry_of(grouped).parameters == 3 * bias
+
+
+@pytest.mark.parametrize(
+    ("config", "windows"),
+    [
+        ({}, [None] * 3),
+        ({"sliding_window": 64, "num_hidden_layers": 7}, [64] * 7),
+        ({"model_type": "cohere2", "sliding_window": 64, "num_hidden_layers": 7}, [64, 64, 64, None, 64, 64, 64]),
+        ({"model_type": "mistral"}, [4096] * 3),  # transformers' default
+        ({"model_type": "mistral", "sliding_window": None}, [None] * 3),
+        ({"sliding_window": 64, "layer_types": ["sliding_attention", "full_attention", "sliding_attention"]}, [64, None, 64]),
+        ({"sliding_window": 64, "layer_types": ["chunked_attention", "full_attention", "full_attention"]}, [64, None, None]),
+        ({"model_type": "qwen3", "sliding_window": 64}, [None] * 3),  # unless use_sliding_window
+        ({"model_type": "qwen3", "sliding_window": 64, "use_sliding_window": True, "max_window_layers": 1}, [None, 64, 64]),
+        ({"model_type": "qwen3", "sliding_window": 64, "use_sliding_window": True, "num_hidden_layers": 30}, [None] * 28 + [64] * 2),
+        ({"model_type": "gemma3_text", "num_hidden_layers": 7}, [4096] * 5 + [None, 4096]),
+        ({"model_type": "gemma3_text", "sliding_window": 64, "sliding_window_pattern": 2}, [64, None, 64]),
+    ],
+)  # fmt: skip
+def test_windows_of_each_layer(config, windows):
+    assert list(geometry_of({**LLAMA, **config}).windows) == windows
+
+
+def test_a_gemma_that_states_little_has_its_familys_heads():
+    """Gemma 3 4B states neither heads nor vocabulary: 4,300,079,472 parameters, 419,816,304 of them the image encoder's."""
+    text = {"model_type": "gemma3_text", "hidden_size": 2560, "intermediate_size": 10_240, "num_hidden_layers": 34}
+    gemma = geometry_of(text)
+    assert (gemma.heads, gemma.kv_heads, gemma.head_dim, gemma.vocabulary, gemma.context) == (8, 4, 256, 262_208, 131_072)
+    assert gemma.tied and gemma.parameters == 4_300_079_472 - 419_816_304
+    vision = {"model_type": "siglip_vision_model", "hidden_size": 1152, "intermediate_size": 4304, "num_hidden_layers": 27,
+              "patch_size": 14, "image_size": 896}  # fmt: skip
+    whole = {"model_type": "gemma3", "text_config": text, "vision_config": vision}
+    assert geometry_of(whole).parameters == 4_300_079_472
+    assert geometry_of(whole).active_parameters == 4_300_079_472
+    # Any other encoder is not counted, and the count is said to be off.
+    others = [{**whole, "model_type": name} for name in ("aya_vision", "llava")]
+    others += [{**whole, "vision_config": {**vision, "model_type": name}} for name in ("clip", "vit")]
+    for other in others:
+        assert (geometry_of(other).parameters, geometry_of(other).exact) == (gemma.parameters, False)
+    # A layer of 8 wide and 16 deep, patches of 2 × 2 of an image of 7 × 7 (9 of them), 3 channels.
+    small = {"model_type": "siglip_vision_model", "hidden_size": 8, "intermediate_size": 16, "num_hidden_layers": 2,
+             "patch_size": 2, "image_size": 7}  # fmt: skip
+    layer = 4 * 8 * 8 + 4 * 8 + 2 * 8 * 16 + 16 + 8 + 4 * 8
+    encoder = 2 * layer + (3 * 2 * 2 * 8 + 8 + 9 * 8) + 2 * 8 + (8 * 2560 + 8)
+    assert geometry_of({**whole, "vision_config": small}).parameters - gemma.parameters == encoder == 21_880
+
+
+def test_a_gpt2_that_states_more_by_hand():
+    """Two layers 100 wide with heads of 25, an MLP of 50 and an output layer of its own."""
+    config = {
+        "model_type": "gpt2",
+        "n_embd": 100,
+        "n_layer": 2,
+        "n_head": 4,
+        "n_positions": 64,
+        "vocab_size": 1000,
+        "n_inner": 50,
+    }
+    own = geometry_of({**config, "tie_word_embeddings": False})
+    assert (own.head_dim, own.kv_heads, own.intermediate_size, own.context) == (25, 4, 50, 64)
+    layer = 4 * 100 * 100 + 400 + 2 * 100 * 50 + 50 + 100 + 4 * 100
+    assert own.parameters == 2 * layer + 2 * 1000 * 100 + 64 * 100 + 200
+    assert geometry_of(config).parameters == own.parameters - 1000 * 100
+    assert geometry_of({**config, "n_inner": None}).intermediate_size == 400
+
+
+def test_falcons_older_and_newer_forms():
+    """Falcon-RW-1B, with biases, a KV head a query head and two norms in a row: 1,311,625,216 parameters."""
+    old = {"model_type": "falcon", "hidden_size": 2048, "num_hidden_layers": 24, "num_attention_heads": 32, "vocab_size": 50_304,
+           "bias": True, "multi_query": False, "parallel_attn": False}  # fmt: skip
+    assert (geometry_of(old).parameters, geometry_of(old).attention) == (1_311_625_216, "MHA")
+    assert (geometry_of(old).head_dim, geometry_of(old).context) == (64, 2048)
+    # The new decoder may have one norm for both (Falcon 11B), and an MLP of any width.
+    new = {"model_type": "falcon", "hidden_size": 100, "num_hidden_layers": 1, "num_attention_heads": 3, "vocab_size": 1000,
+           "new_decoder_architecture": True}  # fmt: skip
+    one = geometry_of({**new, "num_ln_in_parallel_attn": 1, "ffn_hidden_size": 50, "num_kv_heads": 1})
+    assert one.parameters == (100 * 33 * 8 + 2 * 100 * 50 + 200) + 1000 * 100 + 200
+    two = geometry_of({**new, "tie_word_embeddings": False})
+    assert (two.kv_heads, two.head_dim, two.intermediate_size) == (3, 33, 400)
+    assert two.parameters == (100 * 33 * 12 + 2 * 100 * 400 + 400) + 2 * 1000 * 100 + 200
+
+
+def test_which_layers_have_experts():
+    """Experts of 3 × 100 × 20 = 6,000 parameters, eight a layer, two of them for each token."""
+    moe = {**LLAMA, "model_type": "qwen3_moe", "num_hidden_layers": 6, "num_experts": 8, "num_experts_per_tok": 2,
+           "moe_intermediate_size": 20, "q_lora_rank": None, "n_shared_experts": None}  # fmt: skip
+    for more, layers in (
+        ({}, {0, 1, 2, 3, 4, 5}),
+        ({"decoder_sparse_step": 2}, {1, 3, 5}),
+        ({"decoder_sparse_step": 2, "mlp_only_layers": [3]}, {1, 5}),
+    ):
+        found = geometry_of({**moe, **more})
+        assert {i for i, size in enumerate(found.layer_experts) if size} == layers
+        assert set(found.layer_experts) <= {0, 48_000}
+        assert found.parameters - found.active_parameters == len(layers) * 6 * 6000
+    latent = {**LLAMA, "model_type": "deepseek_v2", "num_hidden_layers": 6, "kv_lora_rank": 16, "qk_rope_head_dim": 4,
+              "qk_nope_head_dim": 8, "v_head_dim": 10, "n_routed_experts": 8, "num_experts_per_tok": 2,
+              "moe_intermediate_size": 20, "q_lora_rank": None, "n_shared_experts": None}  # fmt: skip
+    for more, layers in (
+        ({}, {0, 1, 2, 3, 4, 5}),
+        ({"first_k_dense_replace": 1}, {1, 2, 3, 4, 5}),
+        ({"first_k_dense_replace": 1, "moe_layer_freq": 2}, {2, 4}),
+    ):
+        found = geometry_of({**latent, **more})
+        assert {i for i, size in enumerate(found.layer_experts) if size} == layers
+    # Query 100 × 3 × 12, key and value 100 × 20 + 16 × 3 × 18, output 3 × 10 × 100; eight experts; norms 200 + 16; routers 100 × 8.
+    found = geometry_of(latent)
+    layer = 3600 + (2000 + 864) + 3000 + 48_000 + 216 + 800
+    assert found.parameters == 6 * layer + 2 * 1000 * 100 + 100
+    ((kind, times),) = found.attention_kinds
+    assert (found.attention, kind.pairs, found.head_dim, times) == ("MLA", (8 + 4 + 10, 16 + 4 + 16), 20, 6)
+    shared = geometry_of({**latent, "n_shared_experts": 2})
+    assert shared.parameters - found.parameters == shared.active_parameters - found.active_parameters == 6 * 2 * 6000
+    # Its queries compressed to 5, with a norm of 5: 100 × 5 + 5 × 36 in place of 100 × 36.
+    assert geometry_of({**latent, "q_lora_rank": 5}).parameters - found.parameters == 6 * (500 + 180 + 5 - 3600)
+    assert geometry_of({**latent, "tie_word_embeddings": True}).parameters == found.parameters - 1000 * 100
+
+
+@pytest.mark.parametrize(
+    ("quantisation", "each"),
+    [
+        ({"quant_method": "fp8"}, 1),
+        ({"quant_method": "fp8", "weight_block_size": [4, 8]}, 1 + 4 / 32),
+        ({"quant_method": "compressed-tensors", "config_groups": {"g": {"weights": {"num_bits": 4, "group_size": 8}}}}, 0.75),
+        ({"quant_method": "compressed-tensors", "config_groups": {"g": {"weights": {"num_bits": 4, "group_size": 1}}}}, 2.5),
+        ({"quant_method": "compressed-tensors", "config_groups": {"g": {"weights": {"num_bits": 8, "group_size": -1}}}}, 1),
+        ({"quant_method": "compressed-tensors", "config_groups": {"g": {"weights": {"num_bits": 4}}}}, 0.5),
+        ({"quant_method": "gptq", "bits": 8, "group_size": 1}, 4),
+        ({"quant_method": "gptq", "bits": 8}, 1),
+        ({"quant_method": "awq", "bits": 4, "group_size": -1}, 0.5),
+    ],
+)
+def test_bytes_of_a_quantised_parameter(quantisation, each):
+    found = geometry_of({**LLAMA, "quantization_config": quantisation})
+    assert (found.quantised_bytes, found.exact) == (each, True)
+
+
+@pytest.mark.parametrize(
+    ("key", "least", "most"),
+    [
+        ("num_hidden_layers", 1, 10_000),
+        ("hidden_size", 3, 10**9),
+        ("vocab_size", 1, 10**9),
+        ("intermediate_size", 0, 10**9),
+        ("sliding_window", 0, 10**9),
+    ],
+)
+def test_counts_and_sizes_are_within_bounds(key, least, most):
+    for value in (least, 7, most):
+        geometry_of({**LLAMA, key: value})
+    for value in (-1, most + 1, True, "7", [7]):
+        with pytest.raises(BenchError, match=rf"config\.json: {key} is .*; it is a number from [01] to {most:,}"):
+            geometry_of({**LLAMA, key: value})
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"quantization_config": {"quant_method": "awq", "bits": "4"}},  # TypeError
+        {"quantization_config": {"quant_method": "fp8", "weight_block_size": [1, 2, 3]}},  # ValueError
+        {"quantization_config": [4]},  # AttributeError
+        {"vision_config": {"model_type": "siglip_vision_model", "hidden_size": 8, "intermediate_size": 16, "patch_size": 0,
+                           "image_size": 7}, "model_type": "gemma3", "text_config": {**LLAMA, "model_type": "gemma3_text"}},  # a division by 0
+        {"quantization_config": {"quant_method": "compressed-tensors", "config_groups": {}}},  # StopIteration
+    ],
+)  # fmt: skip
+def test_a_value_that_is_not_what_its_key_means(odd):
+    with pytest.raises(BenchError, match="has a value that is not what its key means"):
+        geometry_of({**LLAMA, **odd})
+
+
+def test_what_an_architectures_config_states_beside_it():
+    """Llama 2's defaults: a checkpoint of the same facts is the same, byte for byte."""
+    told = config_of(Architecture(**ARCHITECTURE))
+    assert (told["rms_norm_eps"], told["rope_theta"], told["initializer_range"]) == (1e-5, 10_000, 0.02)
+    assert (told["tie_word_embeddings"], told["torch_dtype"], told["hidden_act"]) == (False, "float32", "silu")
+
+
+@pytest.mark.parametrize(
+    ("key", "billions"), [("qwen3-30b-a3b", 3.35), ("mixtral-8x7b", 12.88), ("deepseek-v3", 37.55), ("deepseek-v2-lite", 2.66)]
+)
+def test_active_parameters_of_a_mixture_of_experts(key, billions):
+    """The cards say 3.3, 12.9 and 37 billion; 2.4 for V2-Lite, which leaves the embeddings' 0.2 out."""
+    assert geometry(key).active_parameters / 1e9 == pytest.approx(billions, abs=0.005)
+
+
+@pytest.mark.parametrize(
+    ("key", "expected"),
+    [
+        ("gpt2-xl", 307_200),
+        ("deepseek-7b", 491_520),
+        ("qwen1.5-14b", 819_200),
+        ("falcon-40b", 122_880),
+        ("mistral-7b-128k", 131_072),
+        ("llama-3.1-70b-fp8", 327_680),
+        ("deepseek-v3", 61 * (512 + 64) * 2),
+        ("deepseek-v2-lite", 27 * (512 + 64) * 2),
+        ("gemma-3-27b", 62 * 2 * 16 * 128 * 2),
+    ],
+)
+def test_kv_bytes_a_token(key, expected):
+    assert kv_bytes_per_token(geometry(key), "float16") == expected
+    assert kv_bytes_per_token(geometry(key), "fp8") * 2 == expected
+
+
+@pytest.mark.parametrize(
+    ("key", "printed"),
+    [("gpt2-xl", 2.9676), ("mistral-7b-128k", 2 * 6.78), ("deepseek-7b", 12.8726), ("qwen1.5-14b", 26.4278),
+     ("falcon-40b", 76.9338), ("llama-3.1-70b-fp8", 67.70), ("llama-3.1-70b-fp8", 2 * 33.87)],
+)  # fmt: skip
+def test_weights_as_the_study_printed_them(key, printed):
+    """vLLM tells the highest use while it loads, a little more than what stays."""
+    assert 0 <= printed - weight_bytes(geometry(key), "float16") / 2**30 < 0.08
+
+
+def test_quantised_weights_by_hand():
+    llama = geometry("llama-3.1-70b-fp8")
+    embeddings = 2 * 128_256 * 8192  # and the output layer, which stays in 16 bit
+    norms = (2 * 80 + 1) * 8192
+    assert weight_bytes(llama, "bfloat16") == (llama.parameters - embeddings - norms) + 2 * (embeddings + norms)
+    # Blocks of 128 × 128 have a float32 scale each.
+    assert geometry("deepseek-v3").quantised_bytes == 1 + 4 / 128**2
+    # Groups of 128 have a float16 scale and a packed zero point each; a scale a column weighs nothing.
+    qwen = catalogue()["qwen3-8b"].config
+    for method, group, expected in (("awq", 128, 0.5 + 2.5 / 128), ("gptq", -1, 0.5)):
+        quantised = geometry_of({**qwen, "quantization_config": {"quant_method": method, "bits": 4, "group_size": group}})
+        assert quantised.quantised_bytes == expected and quantised.exact
+    four_bit = geometry_of({**qwen, "quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": True}})
+    assert four_bit.quantised_bytes == 0.5 + 4 / 64 and four_bit.exact
+    strange = geometry_of({**qwen, "quantization_config": {"quant_method": "quip"}})
+    assert (strange.exact, strange.weighed, strange.bound) == (False, True, "at most")
+    assert strange.unknown == ("nothing here reads what quip quantisation takes, and 16 bit are counted",)
+
+
+def test_a_sequence_longer_than_the_window():
+    gemma = geometry("gemma-3-27b")
+    layer = 2 * 16 * 128 * 2
+    assert sum(window is None for window in gemma.windows) == 10
+    assert gemma.windows[5] is None and gemma.windows[0] == 1024
+    assert kv_bytes_of_sequence(gemma, 640, "bfloat16") == 62 * 640 * layer
+    assert kv_bytes_of_sequence(gemma, 100_000, "bfloat16") == (10 * 100_000 + 52 * 1024) * layer
+
+
+def test_layers_with_and_without_a_window_share_one_pool_of_blocks():
+    """vLLM's grouping: as many layers a group as there are without a window (10), the 52 others in 6 groups, 8 slots of them empty."""
+    pool = kv_pool(geometry("gemma-3-27b"), dtype="bfloat16")
+    assert pool.block_bytes == 10 * 16 * (2 * 16 * 128 * 2)
+    assert dict(pool.groups) == {1024: 6, None: 1}
+    # 640 tokens: 40 blocks in each of 7 groups. 8,192: 512 without a window, ⌈1,023 / 16⌉ + 1 = 65 in each of the 6 with one.
+    assert predicted_saturation(16 * 7 * 40 * 5, 640, 16, pool.groups) == 5
+    assert predicted_saturation(16 * (512 + 6 * 65) * 3, 8192, 16, pool.groups) == 3
+
+
+@pytest.mark.parametrize(("devices", "expected"), [(1, 131_072), (2, 65_536), (8, 16_384), (16, 16_384)])
+def test_every_device_holds_a_kv_head_at_least(devices, expected):
+    assert kv_pool(geometry("mistral-7b-128k"), dtype="bfloat16", tensor_parallel=devices).bytes_per_token == expected
+    assert kv_pool(geometry("deepseek-v3"), dtype="bfloat16", tensor_parallel=devices).bytes_per_token == 61 * 576 * 2
+
+
+@given(
+    layers=st.integers(1, 40),
+    groups=st.integers(1, 8),
+    kv_heads=st.integers(1, 8),
+    head_dim=st.sampled_from([16, 64, 128]),
+    window=st.one_of(st.none(), st.integers(1, 5000)),
+    tokens=st.integers(1, 20_000),
+)
+def test_geometry_of_any_llama_or_mistral(layers, groups, kv_heads, head_dim, window, tokens):
+    heads = groups * kv_heads
+    facts = Architecture(
+        layers=layers, hidden_size=heads * head_dim, heads=heads, kv_heads=kv_heads, head_dim=head_dim,
+        intermediate_size=64, vocabulary=512, context=32_768,
+    )  # fmt: skip
+    plain = geometry_of(config_of(facts))
+    assert {key: getattr(plain, key) for key in ARCHITECTURE} == facts.model_dump()
+    other = geometry_of({**config_of(facts), "model_type": "mistral", "sliding_window": window})
+    assert other.parameters == plain.parameters
+    held = kv_bytes_of_sequence(other, tokens, "float16")
+    assert held == min(tokens, window or tokens) * kv_bytes_per_token(plain, "float16")
+    assert held <= kv_bytes_of_sequence(plain, tokens, "float16")
+
+
+def test_a_family_that_is_not_known_is_refused():
+    config = {**config_of(Architecture(**ARCHITECTURE)), "model_type": "strange", "architectures": ["StrangeForCausalLM"]}
+    with pytest.raises(BenchError, match="model_type strange is not a family that is read here, and a guess would be wrong"):
+        geometry_of(config)
+    with pytest.raises(BenchError, match=r"model_type gpt2 does not state 'n_embd'"):
+        geometry_of({"model_type": "gpt2", "n_layer": 2})
+
+
+def test_a_family_that_is_known_by_its_architecture_alone():
+    """Engines choose the code by `architectures`: the KV cache is that of the code; the weights stay unknown."""
+    strange = geometry_of({**config_of(Architecture(**ARCHITECTURE)), "model_type": "strange"})
+    assert kv_bytes_per_token(strange, "float16") == 256
+    assert not strange.exact and not strange.weighed
+    assert strange.unknown == (
+        "model_type strange is not known; by its architecture's name its KV cache is taken for that of llama",
+    )
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_a_checkpoint_of_each(key, tmp_path):
+    """A config.json that reads as the same decoder, with our tokenizer's ids, and a token for each id."""
+    # A small vocabulary where it can be replaced: writing 20 large ones takes half a minute.
+    given = {} if key in ("gpt2", "gemma-3-27b") else {"vocab_size": 1024}
+    write_checkpoint("m", Model(catalogue=key, config=given), tmp_path / "m/checkpoint.json")
+    folder = tmp_path / "m/model"
+    config = json.loads((folder / "config.json").read_text())
+    assert [config[f"{name}_token_id"] for name in ("bos", "eos", "pad")] == [0, 1, 2]
+    assert config == json.loads((tmp_path / "m/checkpoint.json").read_text())["config"]
+    written, published = geometry_of(config), geometry_of({**catalogue()[key].config, **given})
+    encoder = 423_060_336 if key == "gemma-3-27b" else 0
+    assert written.parameters == published.parameters - encoder
+    assert (written.windows, written.quantised_bytes) == (published.windows, published.quantised_bytes)
+    assert "text_config" not in config and "vision_config" not in config
+    vocabulary = json.loads((folder / "tokenizer.json").read_text())["model"]["vocab"]
+    assert list(vocabulary.values()) == list(range(published.vocabulary))
+    assert json.loads((folder / "tokenizer_config.json").read_text())["model_max_length"] == published.context
+
+
+def test_a_key_that_is_given_replaces_the_catalogues(tmp_path):
+    model = Model(catalogue="qwen3-8b", config={"num_hidden_layers": 2, "vocab_size": 1024})
+    small = geometry_of_model(model)
+    assert (small.layers, small.vocabulary, small.kv_heads) == (2, 1024, 8)
+    assert Model(**model.model_dump(exclude_defaults=True)) == model  # as the workflow hands it on
+    with pytest.raises(BenchError, match=r"models\.m: a vocabulary of 96 has no token for every character of ASCII"):
+        write_checkpoint("m", Model(catalogue="qwen3-8b", config={"vocab_size": 96}), tmp_path / "m/checkpoint.json")
+
+
+def test_a_config_without_what_its_family_needs(tmp_path):
+    with pytest.raises(BenchError, match=r"models\.m: config\.json of model_type llama does not state 'hidden_size'"):
+        write_checkpoint("m", Model(config={"model_type": "llama"}), tmp_path / "m/checkpoint.json")
+
+
+def test_code_that_lies_beside_a_real_checkpoint_is_not_asked_for(tmp_path):
+    config = {"auto_map": {"AutoConfig": "configuration_x.X"}, **config_of(Architecture(**ARCHITECTURE))}
+    write_checkpoint("m", Model(config=config), tmp_path / "m/checkpoint.json")
+    assert "auto_map" not in json.loads((tmp_path / "m/model/config.json").read_text())
+
+
+def test_a_real_checkpoint_is_checked_against_the_catalogue(tmp_path):
+    real = tmp_path / "real"
+    write_checkpoint("m", Model(catalogue="gpt2"), tmp_path / "made/checkpoint.json")
+    (tmp_path / "made/model").rename(real)
+    write_checkpoint("m", Model(path=str(real), catalogue="gpt2"), tmp_path / "a/checkpoint.json")
+    assert json.loads((tmp_path / "a/checkpoint.json").read_text())["parameters"] == 124_439_808
+    with pytest.raises(
+        BenchError, match=r"models\.m: gpt2-xl has layers 48, but the checkpoint's config\.json says 12\. It is"
+    ):
+        write_checkpoint("m", Model(path=str(real), catalogue="gpt2-xl"), tmp_path / "b/checkpoint.json")
+
+
+def test_a_catalogue_model_is_part_of_what_a_deployment_is(content):
+    content["models"]["m"] = {"catalogue": "gpt2-xl"}
+    spec = Plan.of(load_config(content, source="t")).deployments["a"]
+    assert spec.identity["model"] == {"catalogue": "gpt2-xl", "config": catalogue()["gpt2-xl"].config}
+    content["models"]["m"]["config"] = {"n_layer": 47}  # as a changed entry would
+    assert Plan.of(load_config(content, source="t")).deployments["a"].digest != spec.digest
+
+
+def test_a_model_of_architecture_facts_is_what_it_was(config):
+    """Digests leave defaults out: what was measured before the catalogue came is not measured again."""
+    assert Plan.of(config).deployments["a"].identity["model"] == {"architecture": ARCHITECTURE}

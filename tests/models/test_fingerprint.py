@@ -1,0 +1,120 @@
+"""A checkpoint that is replaced in place is another model: what depends on it is measured again."""
+
+import json
+import shutil
+import time
+
+import pytest
+
+from bench.errors import BenchError
+from bench.models import Architecture, Model, config_of, write_checkpoint
+from bench.models import fingerprint as module
+from bench.store.pack import packed_study
+from bench.study import Plan, load_config
+from tests.support.study import ARCHITECTURE
+
+SIZE = 3 << 20
+
+
+@pytest.fixture
+def checkpoint(tmp_path):
+    """A folder with a config.json and two files of weights."""
+    folder = tmp_path / "checkpoint"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(config_of(Architecture(**ARCHITECTURE))))
+    for i in range(2):
+        (folder / f"model-{i}.safetensors").write_bytes(bytes(i) + bytes(SIZE))
+    return folder
+
+
+def planned(content, path, **model):
+    module.fingerprint.cache_clear()  # as in another process
+    content["models"]["m"] = {"path": str(path), **model}
+    return Plan.of(load_config(content, source="test"))
+
+
+def replace_weights(folder):
+    file = folder / "model-1.safetensors"
+    file.write_bytes(b"\1" * file.stat().st_size)
+
+
+def replace_config(folder):
+    file = folder / "config.json"
+    file.write_text(file.read_text().replace("10000.0", "20000.0"))
+
+
+def remove_a_file(folder):
+    (folder / "model-0.safetensors").unlink()
+
+
+def rename_a_file(folder):
+    (folder / "model-0.safetensors").rename(folder / "model-2.safetensors")
+
+
+def change_the_end(folder):
+    with (folder / "model-0.safetensors").open("r+b") as file:
+        file.seek(-1, 2)
+        file.write(b"x")
+
+
+@pytest.mark.parametrize("change", [replace_weights, replace_config, remove_a_file, rename_a_file, change_the_end])
+def test_files_that_are_replaced_in_place_make_another_deployment(content, checkpoint, change):
+    before = planned(content, checkpoint)
+    change(checkpoint)
+    after = planned(content, checkpoint)
+    assert before.deployments["a"].digest != after.deployments["a"].digest
+    assert not {run.digest for run in before.runs} & {run.digest for run in after.runs}
+
+
+def test_a_copy_with_other_times_and_a_readme_is_the_same(content, checkpoint, tmp_path):
+    before = planned(content, checkpoint).deployments["a"].checkpoint
+    (checkpoint / "README.md").write_text("hello")
+    (checkpoint / "config.json").touch()
+    assert planned(content, checkpoint).deployments["a"].checkpoint == before
+    shutil.copytree(checkpoint, tmp_path / "copy")
+    assert planned(content, tmp_path / "copy").deployments["a"].checkpoint == before
+
+
+def test_a_folder_without_a_checkpoint_changes_no_digest(content, tmp_path):
+    spec = planned(content, tmp_path).deployments["a"]
+    assert spec.checkpoint is None
+    assert "checkpoint" not in spec.identity
+
+
+def test_a_folder_that_is_not_here_is_refused_unless_the_server_is_not_ours(content, tmp_path):
+    with pytest.raises(BenchError, match=r"models\.m\.path is '.*/nowhere': no such folder"):
+        planned(content, tmp_path / "nowhere")
+    content["engines"]["e"] = {"source": "external", "base_url": "http://x"}  # whose model lies elsewhere
+    assert planned(content, tmp_path / "nowhere").deployments["a"].checkpoint is None
+
+
+def test_a_running_server_without_a_model_is_packed(content):
+    content["engines"]["e"] = {"source": "external", "base_url": "http://x"}
+    del content["models"], content["deployments"]["a"]["model"]
+    packed = packed_study(content, Plan.of(load_config(content, source="t")), "*")
+    assert load_config(packed, source="pack").models == {}
+
+
+def test_where_the_files_are_not_their_fingerprint_defines_the_same_runs(content, checkpoint, tmp_path):
+    here = planned(content, checkpoint)
+    known = here.deployments["a"].checkpoint
+    hidden = checkpoint.rename(tmp_path / "hidden")
+    there = planned(content, checkpoint, fingerprint=known)
+    assert [run.digest for run in here.runs] == [run.digest for run in there.runs]
+    hidden.rename(checkpoint)
+    model = Model(path=str(checkpoint), fingerprint=known)
+    write_checkpoint("m", model, tmp_path / "a/checkpoint.json")
+    replace_weights(checkpoint)
+    module.fingerprint.cache_clear()
+    with pytest.raises(BenchError, match=r"models\.m: the files at .* are not those of models\.m\.fingerprint"):
+        write_checkpoint("m", model, tmp_path / "b/checkpoint.json")
+
+
+def test_a_checkpoint_of_hundreds_of_gigabytes_is_read_in_a_moment(tmp_path):
+    """Sparse files: 100 of 4 GiB each."""
+    for i in range(100):
+        with (tmp_path / f"model-{i:05}.safetensors").open("wb") as file:
+            file.truncate(4 << 30)
+    begin = time.monotonic()
+    assert module.fingerprint(str(tmp_path))
+    assert time.monotonic() - begin < 2

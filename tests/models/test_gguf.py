@@ -1,0 +1,214 @@
+"""Synthetic checkpoints as GGUF, read back by hand."""
+
+import struct
+from math import prod
+
+import numpy as np
+import pytest
+
+from bench.errors import BenchError
+from bench.models import Architecture, config_of, geometry_of
+from bench.models.gguf import gguf_tensors, write_gguf
+from bench.models.gguf_file import config_of_gguf
+from bench.models.tokenizer import tokens
+from bench.published import catalogue
+from tests.support.study import ARCHITECTURE
+
+CONFIG = config_of(Architecture(**ARCHITECTURE))
+SCALARS = {4: "I", 5: "i", 6: "f", 7: "?"}
+DTYPES = {0: "<f4", 1: "<f2", 30: "<u2"}
+SMALL = {"hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 96, "vocab_size": 320,
+         "num_hidden_layers": 2, "max_position_embeddings": 256}  # fmt: skip
+
+
+def read(file):
+    """The fields and, by name, the tensors (rows by columns) of a GGUF file; bfloat16 as its 16 bits."""
+    content, at = file.read_bytes(), 0
+
+    def take(form):
+        nonlocal at
+        values = struct.unpack_from(f"<{form}", content, at)
+        at += struct.calcsize(f"<{form}")
+        return values[0] if len(values) == 1 else values
+
+    def value(kind):
+        nonlocal at
+        if kind == 8:
+            length = take("Q")
+            at += length
+            return content[at - length : at].decode()
+        if kind == 9:
+            each, count = take("IQ")
+            return [value(each) for _ in range(count)]
+        return take(SCALARS[kind])
+
+    magic, version, tensor_count, field_count = take("4sIQQ")
+    assert (magic, version) == (b"GGUF", 3)
+    fields = {value(8): value(take("I")) for _ in range(field_count)}
+    found = []
+    for _ in range(tensor_count):
+        name, dims = value(8), take("I")
+        shape = [take("Q") for _ in range(dims)]
+        found.append((name, shape, *take("IQ")))
+    start = at + -at % fields["general.alignment"]
+    arrays = {}
+    for name, shape, kind, offset in found:
+        assert offset % fields["general.alignment"] == 0
+        arrays[name] = np.frombuffer(content, DTYPES[kind], prod(shape), start + offset).reshape(shape[::-1])
+    return fields, arrays
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    file = tmp_path_factory.mktemp("gguf") / "m.gguf"
+    write_gguf(CONFIG, file, dtype="float32")
+    return file
+
+
+def test_the_file_states_the_models_shape(written):
+    fields, arrays = read(written)
+    result = {key.removeprefix("llama."): value for key, value in fields.items() if key.startswith("llama.")}
+    assert {key: result[key] for key in result if "rms" not in key} == {
+        "block_count": 2, "context_length": 256, "embedding_length": 64, "feed_forward_length": 128, "attention.head_count": 4,
+        "attention.head_count_kv": 2, "attention.key_length": 16, "attention.value_length": 16, "rope.dimension_count": 16,
+        "rope.freq_base": 10000.0, "vocab_size": 512,
+    }  # fmt: skip
+    assert result["attention.layer_norm_rms_epsilon"] == pytest.approx(1e-5)
+    assert fields["tokenizer.ggml.tokens"] == tokens(512)
+    assert [i for i, kind in enumerate(fields["tokenizer.ggml.token_type"]) if kind != 1] == [0, 1, 2]
+    assert fields["tokenizer.ggml.add_bos_token"] is False  # a prompt of token ids stays as long as it is
+    assert arrays["blk.1.attn_k.weight"].shape == (2 * 16, 64)
+    assert arrays["blk.0.ffn_down.weight"].shape == (64, 128)
+    assert sum(array.size for array in arrays.values()) == geometry_of(CONFIG).parameters
+
+
+def test_weights_are_finite_random_and_the_same_again(written, tmp_path):
+    _, arrays = read(written)
+    matrix = arrays["blk.0.ffn_up.weight"]
+    assert np.isfinite(matrix).all()
+    assert matrix.std() == pytest.approx(0.02, rel=0.05)
+    assert (arrays["blk.0.attn_norm.weight"] == 1).all()
+    assert not np.array_equal(arrays["blk.0.attn_k.weight"], arrays["blk.1.attn_k.weight"])
+    write_gguf(CONFIG, tmp_path / "again.gguf", dtype="float32")
+    assert (tmp_path / "again.gguf").read_bytes() == written.read_bytes()
+    write_gguf(CONFIG, tmp_path / "other.gguf", dtype="float32", seed=1)
+    assert (tmp_path / "other.gguf").read_bytes() != written.read_bytes()
+
+
+def test_no_token_that_the_server_would_hold_back_is_ever_the_likeliest(written):
+    _, arrays = read(written)
+    silent = [i for i, row in enumerate(arrays["output.weight"]) if not row.any()]
+    assert silent == [0, 1, 2]
+    assert arrays["token_embd.weight"].any(axis=1).all()
+
+
+@pytest.mark.parametrize(("dtype", "size"), [("float16", 2), ("bfloat16", 2)])
+def test_half_the_size_and_the_same_weights(written, tmp_path, dtype, size):
+    write_gguf(CONFIG, tmp_path / "half.gguf", dtype=dtype)
+    whole, half = (read(file)[1] for file in (written, tmp_path / "half.gguf"))
+    name = "blk.0.attn_q.weight"
+    values = (half[name].astype("<u4") << 16).view("<f4") if dtype == "bfloat16" else half[name]
+    assert half[name].itemsize == size
+    assert values == pytest.approx(whole[name], rel=0.01, abs=1e-4)
+    assert half["output_norm.weight"].dtype == "<f4"
+
+
+@pytest.mark.parametrize("family", ["llama", "mistral", "mixtral", "qwen2", "qwen3"])
+@pytest.mark.parametrize("tied", [False, True])
+def test_every_parameter_of_a_family_is_there(family, tied, tmp_path):
+    config = {"model_type": family, **SMALL, "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": None}
+    config["tie_word_embeddings"] = tied
+    write_gguf(config, tmp_path / "m.gguf", dtype="float16")
+    _, arrays = read(tmp_path / "m.gguf")
+    assert sum(array.size for array in arrays.values()) == geometry_of(config).parameters
+    assert ("output.weight" in arrays) is not tied
+
+
+@pytest.mark.parametrize("key", ["llama-3-8b", "mistral-small-24b", "mixtral-8x7b", "qwen1.5-14b", "qwen3-8b"])
+def test_every_parameter_of_a_published_model_has_a_place(key):
+    config = catalogue()[key].config
+    assert sum(tensor.elements for tensor in gguf_tensors(config, "bfloat16")) == geometry_of(config).parameters
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"model_type": "gpt_neox"}, "model_type gpt_neox"),
+        ({"model_type": "mistral", "sliding_window": 128}, "a sliding window"),
+        ({"mlp_bias": True}, "mlp_bias"),
+        ({"quantization_config": {"quant_method": "fp8"}}, "quantization_config"),
+    ],
+)
+def test_what_cannot_be_written_is_refused(change, message, tmp_path):
+    with pytest.raises(BenchError, match=f"not written for {message}"):
+        write_gguf({**CONFIG, **change}, tmp_path / "m.gguf", dtype="float32")
+    assert not (tmp_path / "m.gguf").exists()
+    with pytest.raises(BenchError, match="dtype is fp8"):
+        write_gguf(CONFIG, tmp_path / "m.gguf", dtype="fp8")
+
+
+READ = (
+    "family",
+    "layers",
+    "hidden_size",
+    "heads",
+    "kv_heads",
+    "head_dim",
+    "intermediate_size",
+    "vocabulary",
+    "context",
+    "tied",
+    "parameters",
+)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize(
+    ("family", "more"),
+    [
+        ("llama", {}),
+        ("qwen2", {}),
+        ("qwen3", {"head_dim": 32}),
+        ("mixtral", {"num_local_experts": 4, "num_experts_per_tok": 2}),
+    ],
+)
+def test_a_file_says_what_its_models_config_says(tmp_path, family, more, tied):
+    config = {"model_type": family, "architectures": ["X"], **SMALL, "tie_word_embeddings": tied, **more}
+    write_gguf(config, tmp_path / "m.gguf", dtype="float16")
+    own, read_back = geometry_of(config), geometry_of(config_of_gguf(tmp_path / "m.gguf"))
+    assert {name: getattr(read_back, name) for name in READ} == {name: getattr(own, name) for name in READ}
+
+
+def test_a_file_that_is_cut_or_is_none_is_refused_in_words(written, tmp_path):
+    """Wherever it ends within its head, and whatever a length in it says."""
+    whole, file = written.read_bytes(), tmp_path / "m.gguf"
+    head = whole.index(b"output_norm.weight")
+    for end in (*range(0, 64), *range(64, head, head // 97)):
+        file.write_bytes(whole[:end])
+        with pytest.raises(BenchError, match=r"m\.gguf is no GGUF file that can be read .* complete\?"):
+            config_of_gguf(file)
+    for at in range(4, 400):  # counts, lengths and types become as large as they can be
+        file.write_bytes(whole[:at] + b"\xff" * 8 + whole[at + 8 :])
+        try:
+            config_of_gguf(file)
+        except BenchError:
+            continue
+    file.write_bytes(b"<!doctype html>" * 100)
+    with pytest.raises(BenchError, match="does not begin with GGUF"):
+        config_of_gguf(file)
+    with pytest.raises(BenchError, match="cannot be read: No such file"):
+        config_of_gguf(tmp_path / "none.gguf")
+
+
+def test_another_architecture_and_a_part_of_a_model_are_refused(written, tmp_path):
+    other = tmp_path / "m.gguf"
+    other.write_bytes(
+        written.read_bytes().replace(b"\x05\x00\x00\x00\x00\x00\x00\x00llama", b"\x05\x00\x00\x00\x00\x00\x00\x00mamba", 1)
+    )
+    with pytest.raises(BenchError, match="architecture 'mamba'; its memory can be computed for llama, qwen2, qwen3"):
+        config_of_gguf(other)
+    name, split = b"general.alignment", b"split.count"
+    field = struct.pack("<Q", len(name)) + name + struct.pack("<II", 4, 32)
+    other.write_bytes(written.read_bytes().replace(field, struct.pack("<Q", len(split)) + split + struct.pack("<II", 4, 3), 1))
+    with pytest.raises(BenchError, match="is one of 3 parts; merge them with `llama-gguf-split --merge`"):
+        config_of_gguf(other)

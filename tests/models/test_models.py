@@ -1,0 +1,190 @@
+"""Geometry by hand, and checkpoints from it."""
+
+import json
+
+import pytest
+
+from bench.engines.kind import OnGpu
+from bench.engines.vllm import VLLM
+from bench.errors import BenchError
+from bench.models import (
+    Architecture,
+    Model,
+    config_of,
+    geometry_of,
+    kv_bytes_of_sequence,
+    kv_bytes_per_token,
+    kv_pool,
+    predicted_saturation,
+    weight_bytes,
+    write_checkpoint,
+)
+from tests.support.study import ARCHITECTURE
+
+
+def shape(layers, kv_heads, head_dim):
+    heads = kv_heads
+    return geometry_of(config_of(Architecture(
+        layers=layers, hidden_size=heads * head_dim, heads=heads, kv_heads=kv_heads, head_dim=head_dim,
+        intermediate_size=64, vocabulary=512, context=1024,
+    )))  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("layers", "kv_heads", "head_dim", "expected"),
+    [
+        (48, 25, 64, 307_200),  # gpt2-xl
+        (30, 32, 128, 491_520),  # deepseek-llm-7b
+        (40, 40, 128, 819_200),  # Qwen1.5-14B
+        (60, 8, 64, 122_880),  # falcon-40b
+        (32, 8, 128, 131_072),  # Mistral-7B
+        (80, 8, 128, 327_680),  # Llama-3.1-70B
+    ],
+)
+def test_kv_bytes_of_the_studys_models(layers, kv_heads, head_dim, expected):
+    assert kv_bytes_per_token(shape(layers, kv_heads, head_dim), "float16") == expected
+
+
+def test_parameters_by_hand():
+    # 2 layers of: q and o 64·64 each, k and v 64·32 each, MLP 3·64·128, two norms of 64; embeddings and head 2·512·64; last norm 64
+    by_hand = 2 * (2 * 64 * 64 + 2 * 64 * 32 + 3 * 64 * 128 + 2 * 64) + 2 * 512 * 64 + 64
+    assert geometry_of(config_of(Architecture(**ARCHITECTURE))).parameters == by_hand == 139_584
+
+
+def test_parameters_of_a_published_model():
+    """Llama-3-8B: 8,030,261,248 parameters, as its repository states."""
+    llama = Architecture(
+        layers=32, hidden_size=4096, heads=32, kv_heads=8, head_dim=128,
+        intermediate_size=14336, vocabulary=128_256, context=8192,
+    )  # fmt: skip
+    assert geometry_of(config_of(llama)).parameters == 8_030_261_248
+
+
+@pytest.mark.parametrize(
+    ("kv_tokens", "tokens", "block", "expected"),
+    [
+        (4096, 192, 1, 4096 / 192),
+        (4096, 192, 32, 4096 / 192),
+        (4096, 190, 32, 4096 / 192),  # whole blocks
+        (268_208, 640, 16, 268_208 / 640),  # gpt2-xl in the study: 419
+    ],
+)
+def test_predicted_saturation(kv_tokens, tokens, block, expected):
+    assert predicted_saturation(kv_tokens, tokens, block) == pytest.approx(expected)
+
+
+def windowed(*windows, kv_heads=2):
+    """Layers with these windows, of `kv_heads` heads of 16; a token takes 64 bytes a head and layer in 16 bit."""
+    facts = {**ARCHITECTURE, "layers": len(windows), "heads": 4, "kv_heads": kv_heads}
+    kinds = ["full_attention" if window is None else "sliding_attention" for window in windows]
+    size = next((window for window in windows if window), None)
+    return geometry_of({**config_of(Architecture(**facts)), "sliding_window": size, "layer_types": kinds})
+
+
+@pytest.mark.parametrize(
+    ("wide", "narrow", "size", "groups"),
+    [
+        (4, 0, 4, {None: 1}),
+        (3, 4, 4, {None: 1, 64: 1}),  # 4 < 1.5 × 3: one group each, padded to the larger
+        (2, 3, 2, {None: 1, 64: 2}),  # 3 = 1.5 × 2: groups of the smaller
+        (2, 5, 2, {None: 1, 64: 3}),
+        (1, 5, 1, {None: 1, 64: 5}),
+    ],
+)
+def test_layers_stand_in_groups_of_one_size(wide, narrow, size, groups):
+    """Two KV heads of 16 in 16 bit: 128 bytes a token and layer."""
+    pool = kv_pool(windowed(*[None] * wide, *[64] * narrow), dtype="bfloat16")
+    assert (pool.block_size, pool.block_bytes, dict(pool.groups)) == (16, size * 128 * 16, groups)
+    assert pool.bytes_per_token == (wide + narrow) * 128
+
+
+def test_a_pool_of_a_device_by_hand():
+    geometry = windowed(None, None)
+    one = kv_pool(geometry, dtype="bfloat16", block_size=8)
+    assert (one.bytes_per_token, one.block_bytes) == (256, 2048)
+    assert [one.tokens(size) for size in (-4096, -1, 0, 2047, 2048, 6143, 6144)] == [0, 0, 0, 0, 8, 16, 24]
+    # Two devices have a KV head each; more hold them again.
+    assert [kv_pool(geometry, dtype="bfloat16", tensor_parallel=n).bytes_per_token for n in (1, 2, 4)] == [256, 128, 128]
+    assert kv_pool(geometry, dtype="bfloat16", layers=range(1)).bytes_per_token == 128
+
+
+@pytest.mark.parametrize(("tokens", "blocks"), [(15, 1), (16, 1), (17, 2), (64, 4), (65, 5), (80, 5), (81, 5), (1000, 5)])
+def test_a_window_bounds_the_blocks_of_a_request(tokens, blocks):
+    """64 tokens that need not begin at a block's edge touch ⌈63 ÷ 16⌉ + 1 = 5 blocks of 16 at most; a window of 65 touches 5 too."""
+    assert predicted_saturation(16 * 60, tokens, 16, ((64, 1),)) == 60 / blocks
+    assert predicted_saturation(16 * 60, tokens, 16, ((64, 2), (None, 1))) == 60 / (2 * blocks + -(-tokens // 16))
+    assert predicted_saturation(16 * 60, 1000, 16, ((65, 1),)) == 12
+    assert predicted_saturation(16 * 60, 1000, 16, ((66, 1),)) == 10
+
+
+def test_a_sequence_and_its_window():
+    geometry = windowed(None, 64, 64)
+    assert [kv_bytes_of_sequence(geometry, tokens, "bfloat16") for tokens in (10, 64, 100)] == [
+        30 * 128, 3 * 64 * 128, (100 + 128) * 128,
+    ]  # fmt: skip
+
+
+def test_what_the_engine_keeps_by_hand():
+    """A step of 2,048 tokens through an MLP of 64 beside 32 hidden, 16 bit; 0.45 and 0.55 GiB; 1.85 GiB where large GPUs share."""
+    geometry = geometry_of(config_of(Architecture(**ARCHITECTURE)))
+    mlp = 2048 * (6 * geometry.intermediate_size + 8.5 * geometry.hidden_size)
+    sampling = 14.5 * 512 * 10 + 2048 * 2 * geometry.hidden_size + int(0.05 * 2**30)
+    alone = round(max(mlp, sampling)) + int(0.45 * 2**30) + round(0.55 * 2**30)
+
+    def kept(count, gib=80):
+        return VLLM().gpu_overhead(geometry, OnGpu(gib * 2**30, 2, 10, 2048, count, graphs=False))
+
+    assert kept(1) == alone
+    assert kept(2) == alone + round(1.85 * 2**30)
+    assert kept(2, gib=24) == alone  # without fast links
+
+
+@pytest.mark.parametrize(("dtype", "each"), [("float32", 4), ("bfloat16", 2), ("float16", 2), ("fp8", 1)])
+def test_bytes_of_each_dtype(dtype, each):
+    geometry = geometry_of(config_of(Architecture(**ARCHITECTURE)))
+    assert weight_bytes(geometry, dtype) == each * 139_584
+    assert kv_bytes_per_token(geometry, dtype) == each * 128
+
+
+def test_quantised_linear_layers_and_the_rest_by_hand():
+    """Of 139,584 parameters 73,728 are in linear layers; groups of 64 make 0.5 + 2.5 ÷ 64 bytes of each."""
+    config = {"quant_method": "awq", "bits": 4, "group_size": 64}
+    quantised = geometry_of({**config_of(Architecture(**ARCHITECTURE)), "quantization_config": config})
+    assert weight_bytes(quantised, "float16") == 73_728 * 0.5390625 + 2 * (139_584 - 73_728)
+
+
+def facts(config):
+    """The eight facts of an architecture, as a config.json states them."""
+    geometry = geometry_of(config)
+    return {key: getattr(geometry, key) for key in ARCHITECTURE}
+
+
+def test_a_synthetic_checkpoint_states_its_architecture(tmp_path):
+    model = Model(architecture=Architecture(**ARCHITECTURE))
+    write_checkpoint("m", model, tmp_path / "m/checkpoint.json")
+    folder = tmp_path / "m/model"
+    assert facts(json.loads((folder / "config.json").read_text())) == ARCHITECTURE
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())["model"]
+    assert sorted(tokenizer["vocab"].values()) == list(range(512))  # every id has a token
+    # GPT-2's characters of the bytes 0 to 127: no token is part of a character, which a server would hold back.
+    whole = {*map(chr, range(33, 127)), *map(chr, range(256, 256 + 34))}
+    assert all(set(token) <= whole for token in tokenizer["vocab"])
+    assert tokenizer["unk_token"] in tokenizer["vocab"]
+    assert json.loads((tmp_path / "m/checkpoint.json").read_text())["source"] == "synthetic"
+    write_checkpoint("m", model, tmp_path / "m/checkpoint.json")  # again, over what is there
+
+
+def test_a_real_checkpoint_is_linked_and_its_facts_are_read(tmp_path):
+    real = tmp_path / "real"
+    write_checkpoint("m", Model(architecture=Architecture(**ARCHITECTURE)), tmp_path / "made/checkpoint.json")
+    (tmp_path / "made/model").rename(real)
+    record = tmp_path / "linked/checkpoint.json"
+    write_checkpoint("m", Model(path=str(real)), record)
+    assert (tmp_path / "linked/model").resolve() == real
+    assert facts(json.loads(record.read_text())["config"]) == ARCHITECTURE
+    wrong = Architecture(**{**ARCHITECTURE, "kv_heads": 4})
+    with pytest.raises(BenchError, match=r"models\.m\.architecture\.kv_heads is 4, but the checkpoint's config.json says 2"):
+        write_checkpoint("m", Model(path=str(real), architecture=wrong), record)
+    with pytest.raises(BenchError, match=r"holds no config\.json"):
+        write_checkpoint("m", Model(path=str(tmp_path)), record)
+    assert real.is_dir()  # a link was replaced, not the folder behind it

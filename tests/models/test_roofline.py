@@ -1,0 +1,90 @@
+"""Ceilings by hand, on a model small enough to count."""
+
+import json
+
+import pytest
+
+from bench.cli import main
+from bench.models import Architecture, Demand, Roofline, Setting, config_of, geometry_of, plan
+from bench.published import accelerators, catalogue
+from tests.support.study import ARCHITECTURE
+
+# Linear layers 2 × (12,288 + 24,576) parameters, output layer 512 × 64, 4 heads of 16, two layers.
+SMALL = geometry_of(config_of(Architecture(**ARCHITECTURE)))
+LINEAR, OUTPUT = 2 * 73_728, 2 * 32_768
+
+
+def roofline(geometry=SMALL, *, bandwidth=1e12, flops=1e12, weights=279_168, active=None, copies=1):
+    return Roofline(geometry, weights, active or weights, "bfloat16", copies, bandwidth, flops)
+
+
+def test_prefill_counts_linear_layers_and_pairs_of_tokens():
+    # 128 tokens see 128 × 129 ÷ 2 each other in each of two layers; a pair costs 2 × 4 heads × (16 for query · key + 16 for the value).
+    flop = 128 * LINEAR + OUTPUT + 2 * 4 * 32 * 2 * 8256
+    assert flop == 23_166_976
+    assert roofline().prefill(128) == pytest.approx(128 / flop * 1e12)
+    assert roofline().first_token(128) == pytest.approx(flop / 1e12)
+    # Where arithmetic is fast, one prompt still waits for the weights to be read; many prompts share the reading.
+    fast = roofline(flops=1e15)
+    assert fast.first_token(128) == pytest.approx(279_168 / 1e12)
+    assert fast.prefill(128) == pytest.approx(128 / flop * 1e15)
+
+
+def test_decode_is_the_slower_of_reading_and_arithmetic():
+    kv = 256 * 100  # bytes that 100 tokens hold
+    flop = LINEAR + OUTPUT + 2 * 4 * 32 * 2 * 100
+    assert roofline().decode(1, 100) == pytest.approx(1e12 / (279_168 + kv))
+    assert roofline().decode(8, 100) == pytest.approx(8e12 / max(279_168 + 8 * kv, 8 * flop))
+    assert roofline(bandwidth=1e15).decode(8, 100) == pytest.approx(1e12 / flop)
+    assert roofline(copies=2).decode(1, 100) == pytest.approx(1e12 / (279_168 + 2 * kv))
+    assert roofline().ridge == 1
+
+
+def test_a_window_bounds_what_is_read_and_multiplied():
+    config = config_of(Architecture(**ARCHITECTURE)) | {"model_type": "mistral", "sliding_window": 2}
+    narrow = geometry_of(config)
+    # Four tokens see 1 + 2 + 2 + 2 of each other.
+    assert roofline(narrow).prefill(4) == pytest.approx(4e12 / (4 * LINEAR + OUTPUT + 2 * 4 * 32 * 2 * 7))
+    assert roofline(narrow).decode(1, 100) == roofline(narrow).decode(1, 2) > roofline().decode(1, 100)
+
+
+def test_latent_attention_unfolds_in_prefill_and_not_in_decode():
+    """DeepSeek V2 Lite: keys of 128 + 64 and values of 128 unfolded; 512 + 64 and 512 in the cache."""
+
+    def pairs(key):
+        ((kind, _),) = geometry_of(catalogue()[key].config).attention_kinds
+        return kind.pairs
+
+    assert pairs("deepseek-v2-lite") == (128 + 64 + 128, 512 + 64 + 512)
+    assert pairs("llama-3-8b") == (256, 256)
+
+
+def test_a_mixture_of_experts_reads_a_tokens_share_for_each_sequence_and_at_most_all():
+    geometry = geometry_of(catalogue()["mixtral-8x7b"].config)
+    device = accelerators()["h200"]
+    told = plan(geometry, device, Demand(128, 512), Setting(tensor_parallel=2))["ceilings"]
+    assert (geometry.parameters, geometry.active_parameters) == (46_702_792_704, 12_879_925_248)
+    assert told["decode_tokens_per_s"] == pytest.approx(2 * 4.8e12 / (2 * 12_879_925_248))
+    read = roofline(geometry, weights=93, active=26, bandwidth=1, flops=1e30)
+    assert [round(n / read.decode(n)) for n in (1, 2, 3, 4, 100)] == [26, 52, 78, 93, 93]
+
+
+def test_ceilings_of_every_plan_hang_together():
+    for entry in catalogue().values():
+        geometry = geometry_of(entry.config)
+        for device in accelerators().values():
+            told = plan(geometry, device, Demand(128, 512), Setting())["ceilings"]
+            assert told["ttft_s"] >= 128 / told["prefill_tokens_per_s"] * (1 - 1e-9)
+            assert told["tpot_s"] * told["decode_tokens_per_s_at_context"] == pytest.approx(1)
+            assert told["decode_tokens_per_s_at_context"] <= told["decode_tokens_per_s"]
+            assert told["prefill_tokens_per_s"] > told["decode_tokens_per_s"]
+            # No more than the arithmetic of the linear layers alone would allow.
+            linear = geometry.linear_parameters - (geometry.parameters - geometry.active_parameters)
+            assert told["prefill_tokens_per_s"] < device.flops(fp8=True) / (2 * linear)
+
+
+def test_tensor_parallelism_of_a_model_whose_every_head_divides_is_as_fast_as_its_gpus_together(capsys):
+    common = ["plan", "--json", "--model", "llama-3-8b", "--accelerator", "h100", "--tensor-parallel"]
+    one, eight = (json.loads(capsys.readouterr().out)["ceilings"] for n in ("1", "8") if main([*common, n]) == 0)
+    for name in ("prefill_tokens_per_s", "decode_tokens_per_s", "decode_tokens_per_s_at_context"):
+        assert eight[name] == pytest.approx(8 * one[name])

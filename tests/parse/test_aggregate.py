@@ -1,0 +1,138 @@
+"""The tables of all runs, from runs that are written by hand."""
+
+import polars as pl
+import pytest
+
+from bench.aggregate import aggregate, summary_frame, timeseries_frame
+from bench.aggregate.deployed import deployed
+from bench.errors import BenchError
+from bench.records.files import write_record
+from bench.study import parse_slo
+from bench.study.config import Thresholds
+from tests.support import records
+from tests.support.summaries import written
+
+
+def course(frame, series):
+    return frame.filter(series=series).select("elapsed_s", "value").rows()
+
+
+def test_the_course_of_a_run_by_hand(tmp_path, summary):
+    frame = timeseries_frame([written(tmp_path / "r", summary)])
+    # One token in each of the bins 0–0.5 and 0.5–0.75 s; an answer that came as a whole has no rate.
+    assert course(frame, "throughput") == [(0.25, 2.0), (pytest.approx(0.625, abs=0.13), 4.0)]
+    assert course(frame, "completed") == [(0.0, 0.0), (0.75, 1.0), (1.0, 2.0)]
+    assert course(frame, "running") == [(0.0, 1.0), (0.5, 2.0)]
+    assert course(frame, "gpu_power_w/0") == [(0.0, 100.0), (0.5, 200.0)]
+    assert set(frame["series"]) == {"throughput", "completed", "running", "gpu_power_w/0"}
+    assert frame.select("deployment", "run", "level", "repeat").unique().rows() == [("a", summary["run"], 4.0, 1)]
+
+
+def test_the_share_of_slots_at_work_is_the_usage_of_their_cache(tmp_path, summary):
+    folder = written(tmp_path / "r", summary)
+    slots = timeseries_frame([folder], {"a": records.launch(max_num_seqs=4, slots=True)})
+    assert course(slots, "kv_usage") == [(0.0, 0.25), (0.5, 0.5)]
+    blocks = timeseries_frame([folder], {"a": records.launch(max_num_seqs=4)})
+    assert "kv_usage" not in set(blocks["series"])
+
+
+def test_an_odd_number_of_answers_is_counted_too(tmp_path, summary):
+    folder = written(tmp_path / "r", summary)
+    pl.read_parquet(folder / "requests.parquet").head(1).write_parquet(folder / "requests.parquet")
+    assert course(timeseries_frame([folder]), "completed") == [(0.0, 0.0), (0.75, 1.0)]
+
+
+def test_a_run_without_scrapes_or_gpus_has_a_course_too(tmp_path, summary):
+    frame = timeseries_frame([written(tmp_path / "r", summary, scrape_endpoint=None, gpu_count_seen=None)])
+    assert set(frame["series"]) == {"throughput", "completed"}
+    assert timeseries_frame([]).is_empty()
+
+
+def made(folder, summary, **more):
+    """The tables of one run: the summary as Parquet and CSV, and the time series."""
+    run = written(folder / "r", summary)
+    facts = {"launches": [folder / "launch.json"], "facts": [folder / "deployment.json"]}
+    write_record(records.launch(), folder / "launch.json")
+    write_record(records.facts(engine_version="1"), folder / "deployment.json")
+    paths = {
+        "summary": folder / "tables/s.parquet",
+        "summary_csv": folder / "tables/s.csv",
+        "timeseries": folder / "tables/t.parquet",
+    }
+    aggregate([run / "summary.json"], thresholds=Thresholds(), **facts, **paths, **more)
+    return pl.read_parquet(paths["summary"]), pl.read_csv(paths["summary_csv"]), pl.read_parquet(paths["timeseries"])
+
+
+def test_the_tables_of_a_study(tmp_path, summary):
+    slow = {**summary, "client_loop_lag_max_s": 9.0, "wrong_output_tokens": 1, "duration_s": 2.0}
+    frame, texts, course = made(tmp_path, slow, slos=[parse_slo("ttft_p50=300ms")], baseline="a")
+    row = frame.row(0, named=True)
+    assert (row["model"], row["engine_version"], row["baseline"], row["replica"]) == ("m", "1", True, False)
+    # One of three met the limit, and 1.5 requests/s were sent.
+    assert (row["slo_share"], row["goodput_requests_per_s"]) == (pytest.approx(1 / 3), pytest.approx(0.5))
+    assert row["judged"][0] == {"ok": True, "ttft": 0.25, "tpot": 0.25, "e2e": 0.75, "request_class": None}
+    assert texts["faults"].to_list() == ["content, client"]
+    assert texts["reasons"][0] == "; ".join(row["reasons"]) and len(row["reasons"]) == 2
+    assert "judged" not in texts.columns
+    assert course["run"].unique().to_list() == [summary["run"]]
+
+
+def test_a_run_of_another_definition_is_refused(tmp_path, summary):
+    key = f"a/{summary['run']}"
+    with pytest.raises(BenchError, match=rf"1 of 1 run measured under another definition .* `bench discard '{key}'`"):
+        made(tmp_path, summary, expected={key: "other"})
+
+
+def test_a_run_of_the_same_definition_is_taken(tmp_path, summary):
+    assert made(tmp_path, summary, expected={f"a/{summary['run']}": summary["digest"]})[0].height == 1
+
+
+def test_what_some_of_the_gpus_drew_is_not_what_the_instance_draws(summary):
+    """Of a deployment over two nodes the first node's GPUs alone are read: half of its energy would double its tokens a joule."""
+    drawn = {"gpu_power_mean_w": 700.0, "gpu_energy_j": 7000.0, "tokens_per_joule": 3.0}
+    run = {**summary, "requests": 0, "gpu_count_seen": 2, **drawn}
+    assert {name: deployed(run, records.launch(gpus=4), None).get(name, "kept") for name in drawn} == dict.fromkeys(drawn)
+    assert not set(drawn) & set(deployed(run, records.launch(gpus=2), None))
+    assert not set(drawn) & set(deployed({**run, "gpu_count_seen": 8}, records.launch(gpus=2), None))
+
+
+def test_each_setting_of_a_deployment_is_a_column(summary):
+    """Its keys, with what the command line says in place of `auto`, and its flags as text."""
+    configured = {"dtype": "auto", "max_num_seqs": 64, "prefix_caching": True, "flag_max_num_batched_tokens": "2048"}
+    launches = {"a": records.launch(configured=configured, dtype="float32", block_size=32), "b": records.launch(deployment="b")}
+    table = summary_frame([summary, {**summary, "deployment": "b"}], launches, {}, Thresholds())
+    known = {**configured, "dtype": "float32", "block_size": 32}
+    assert table.select(list(known)).rows(named=True) == [known, dict.fromkeys(known)]
+    slots = deployed({**summary, "requests": 0}, records.launch(block_size=256, slots=True, max_num_seqs=12), None)
+    assert "block_size" not in slots and slots["max_num_seqs"] == 12  # a slot is no block
+
+
+KV = {"requests": 4, "prompt_tokens": 900.0, "output_tokens": 100.0}
+
+
+def test_a_cache_whose_layers_differ_in_a_way_that_is_not_known_holds_nobody_knows_how_many():
+    """A hybrid of attention and state-space layers: its tokens are those of the longest sequences alone."""
+    hybrid = records.facts(kv_tokens=1_394_221, kv_blocks=17_903, block_size=4)
+    assert deployed(KV, None, hybrid)["predicted_saturation"] is None
+    assert deployed(KV, None, hybrid)["kv_tokens"] == 1_394_221
+    plain = records.facts(kv_tokens=16_000, kv_blocks=1001, block_size=16)  # the engine keeps a block for itself
+    assert deployed(KV, None, plain)["predicted_saturation"] == pytest.approx(16_000 / 1008)
+
+
+def test_prompts_of_a_trace_that_share_blocks_leave_room_for_nobody_knows_how_many():
+    plain = records.facts(kv_tokens=16_000, kv_blocks=1000, block_size=16)
+    alone, shared = ({**KV, "arrival": "trace", "prefix_hit_rate_expected": rate} for rate in (0.0, 0.4))
+    assert deployed(alone, None, plain)["predicted_saturation"] is not None
+    assert deployed(shared, None, plain)["predicted_saturation"] is None
+
+
+def test_a_cache_of_layers_with_windows_is_counted_in_blocks():
+    """One group of layers keeps all tokens, one those of a window of 129: 63 blocks and 9 of a request of 1,000 tokens."""
+    groups = {"kv_groups": ((None, 1), (129, 1)), "block_size": 16, "kv_tokens": 16_000}
+    launch = records.launch(plan=groups, max_model_len=4096)
+    reported = records.facts(kv_tokens=15_000, kv_blocks=1000, block_size=16)
+    row = deployed(KV, launch, reported)
+    assert row["predicted_saturation"] == pytest.approx(16_000 / ((63 + 9) * 16))
+    # As vLLM reports it: 1,000 blocks, 265 for each of the longest sequences.
+    assert row["kv_tokens_planned"] == int(1000 / (256 + 9) * 4096)
+    assert deployed(KV, records.launch(plan=groups), reported)["kv_tokens_planned"] is None

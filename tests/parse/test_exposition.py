@@ -1,0 +1,313 @@
+"""Our reading of expositions is prometheus_client's, whatever they say and however they change."""
+
+import gzip
+import json
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from prometheus_client.parser import text_string_to_metric_families
+
+from bench.errors import BenchError
+from bench.parse import exposition as module
+from bench.parse.exposition import ExpositionReader
+from bench.parse.scrapes import scrape_tables, telemetry_table, wide_table
+from bench.telemetry.reference import ExpositionError, reference_samples
+from tests.support.study import ROOT
+
+VLLM = (ROOT / "tests/data/vllm-0.32.0.prom").read_text()
+
+
+def expected(text):
+    """Name, labels and value of each sample by the reference; None where it refuses."""
+    try:
+        samples = [s for family in text_string_to_metric_families(text) for s in family.samples]
+        return [(s.name, dict(sorted(s.labels.items())), float(s.value)) for s in samples]
+    except (ValueError, LookupError, OverflowError):
+        return None
+
+
+class Reader:
+    """Our reader, with series spelled out again."""
+
+    def __init__(self):
+        self.known = {}
+        self.reader = ExpositionReader(lambda series: self.known.setdefault(series, len(self.known)))
+
+    def read(self, text):
+        try:
+            codes, values = self.reader.read(text)
+        except ExpositionError:
+            return None
+        series = list(self.known)
+        return [(series[c][0], labels(series[c][1]), v) for c, v in zip(codes, values, strict=True)]
+
+
+def labels(text):
+    """The labels that `a="1",b="2"` spells."""
+    decoder, found = json.JSONDecoder(), {}
+    while text:
+        name, _, text = text.lstrip(",").partition("=")
+        found[name], end = decoder.raw_decode(text)
+        text = text[end:]
+    return found
+
+
+def same(ours, theirs):
+    """Equal, NaN being equal to NaN."""
+    return repr(ours) == repr(theirs)
+
+
+ODD = r"""
+# HELP a text with "quotes", \\ and # signs
+# TYPE a counter
+a 1
+a{x="1"} 2
+b 3
+a 4
+# TYPE a_total counter
+a_total 1
+a_created 2
+# TYPE c counter
+c_total 5
+# HELP h help
+# TYPE h histogram
+h_bucket{le="0.1"} 0
+h_bucket{le="+Inf"} 3
+h_count 3
+h_sum 4.5e-7
+h_other 1
+# TYPE s summary
+s{quantile="0.5"} NaN
+s_sum +Inf
+s_count -Inf
+# TYPE t gauge
+t{a="esc \\ \" \n end",b="c,o}m{m a s = "} 1
+t{a="ü 漢 🎈"} 1
+t{a="\\"} 1
+t{a="\\\""} 1
+t{} 5
+t{a="1",} 5
+t{ a = "1" , b = "2" } 5
+t{a=""} 5
+t {a="1"} 5
+t{a="1"}5
+t	6
+t{a="x"}	8
+  t 9
+t 1 1395066363000
+t{a="1"} 1.5 -3
+t 1e3
+t .5
+t 5.
+"""
+ODD += "t   7   \nt{}\t8 \t\n"  # whitespace that an editor would take away
+
+
+@pytest.mark.parametrize("line", [line for line in ODD.splitlines() if line and not line.startswith("#")])
+@pytest.mark.parametrize("context", ["", "# TYPE t gauge\n", "# TYPE t counter\n# HELP t x\nt 0\n"])
+def test_each_odd_line_alone(context, line):
+    text = f"{context}{line}\n"
+    assert expected(text)
+    assert same(Reader().read(text), expected(text))
+
+
+def test_odd_lines_together_and_again():
+    reader = Reader()
+    for text in (ODD, ODD, ODD.replace(" 3\n", " 4\n"), ODD.replace("\n", "\r\n"), VLLM, ODD, "", "\n\n"):
+        assert expected(text) is not None
+        assert same(reader.read(text), expected(text))
+
+
+def test_a_real_exposition_whose_values_move():
+    reader = Reader()
+    texts = [VLLM, VLLM.replace(" 0.0\n", " 1.5\n"), VLLM, VLLM.replace(" counter\n", " gauge\n")]
+    for text in texts:
+        assert same(reader.read(text), expected(text))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "t 1_0", "t", "t ", "t one", 't{a="1" 2', 't{a="1"} 1 x', "t{a=1} 1", 't{a="1",a="2"} 1', 't{1a="1"} 1', "1t 5", "t-u 5",
+        't{a="1"}', "# TYPE t", "# TYPE t strange\nt 1", "# HELP 1t x", 't{a="1" b="2"} 1', "t 1 # {} 1", 't{a="1"} 0x10', "{} 1",
+    ],
+)  # fmt: skip
+def test_malformed_lines_are_refused_as_the_reference_does(line):
+    for text in (f"{line}\n", f"a 1\n{line}\nb 2\n"):
+        reader = Reader()
+        assert same(reader.read("a 1\nt 0\nb 2\n"), [("a", {}, 1.0), ("t", {}, 0.0), ("b", {}, 2.0)])
+        assert same(reader.read(text), expected(text))
+
+
+name = st.sampled_from(["a", "b", "a_total", "b_total", "a_sum", "a_count", "a_bucket", "x:y", "_"])
+label_value = st.text(st.sampled_from('ab ,{}="\\\n#ü漢') | st.characters(codec="utf-8"), max_size=8).map(
+    lambda v: v.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+)
+label_set = st.lists(st.tuples(st.sampled_from(["a", "b", "le", "__c"]), label_value), max_size=3, unique_by=lambda p: p[0])
+number = (
+    st.floats().map(repr)
+    | st.integers(-(10**20), 10**20).map(str)
+    | st.sampled_from(["NaN", "+Inf", "-Inf", "1e5", "1.5E-7", "+1", "1_0", "", "5 1700000000000", "1\t2", "x"])
+)
+gap = st.sampled_from([" ", " ", " ", "\t", "  ", " \t ", ""])
+
+
+@st.composite
+def sample_line(draw):
+    pairs = draw(label_set)
+    result = ",".join(f'{k}="{v}"' for k, v in pairs) + draw(st.sampled_from(["", "", ","]))
+    braces = draw(st.booleans()) or pairs
+    return f"{draw(name)}{'{' + result + '}' if braces else ''}{draw(gap)}{draw(number)}"
+
+
+meta_line = st.builds(
+    "# {} {} {}".format,
+    st.sampled_from(["TYPE", "TYPE", "HELP", "COMMENT"]),
+    name,
+    st.sampled_from(["counter", "gauge", "histogram", "summary", "untyped", "unknown"]),
+)
+any_line = sample_line() | meta_line | st.sampled_from(["", "#", "# EOF", "   ", "#HELP", "# HELP  a x"]) | st.text(max_size=10)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(sample_line() | meta_line, max_size=8), st.lists(any_line, max_size=2), st.lists(number, min_size=8, max_size=8)
+)
+def test_any_exposition_reads_as_the_reference_reads_it(lines, odd, numbers):
+    """One reader is given a text, the same with other values, with lines more, with lines fewer, and the first again."""
+    moved = [
+        f"{line.rpartition(' ')[0]} {n}" if not line.startswith("#") else line for line, n in zip(lines, numbers, strict=False)
+    ]
+    reader = Reader()
+    for variant in (lines, moved, lines + odd, odd + lines, lines[1:], lines):
+        text = "\n".join(variant) + "\n"
+        assert same(reader.read(text), expected(text)), text
+
+
+def write(path, *scrapes):
+    with gzip.open(path, "wt") as file:
+        for slot, endpoint, text in scrapes:
+            file.write(
+                json.dumps({"slot": slot, "endpoint": endpoint, "sent": slot, "received": slot + 0.5, "text": text}) + "\n"
+            )
+    return path
+
+
+def test_series_that_come_and_go_and_endpoints_side_by_side(tmp_path):
+    path = write(
+        tmp_path / "t.jsonl.gz",
+        (0, "e", 'a{x="1"} 1\nb 2\n'),
+        (0, "f", "a 7\n"),
+        (1, "e", 'a{x="1"} 3\na{x="2"} 4\nb 5\n'),
+        (2, "e", "b 6\n"),
+        (2, "f", ""),
+    )
+    scrapes, samples = scrape_tables(path, 0.0)
+    assert scrapes["endpoint"].to_list() == ["e", "f", "e", "e", "f"]
+    assert samples.rows() == [
+        (0, 0.25, "e", "a", 'x="1"', 1.0),
+        (0, 0.25, "e", "b", "", 2.0),
+        (0, 0.25, "f", "a", "", 7.0),
+        (1, 1.25, "e", "a", 'x="1"', 3.0),
+        (1, 1.25, "e", "a", 'x="2"', 4.0),
+        (1, 1.25, "e", "b", "", 5.0),
+        (2, 2.25, "e", "b", "", 6.0),
+    ]
+    wide = wide_table(samples)
+    assert wide.columns == ["elapsed_s", 'e a{x="1"}', 'e a{x="2"}', "e b", "f a"]
+    assert wide.rows() == [(0.25, 1.0, None, 2.0, 7.0), (1.25, 3.0, 4.0, 5.0, None), (2.25, None, None, 6.0, None)]
+
+
+def test_a_text_that_is_no_exposition_is_a_scrape_that_failed(tmp_path):
+    """One of them must not cost the run, nor the other endpoints' samples."""
+    path = write(tmp_path / "t.jsonl.gz", (0, "e", "a 1\n"), (7, "e", "# TYPE a gauge\na one\n"), (8, "e", "a 2\n"))
+    scrapes, samples = scrape_tables(path, 0.0)
+    assert scrapes["error"].to_list() == [
+        None,
+        "no Prometheus exposition: line 2, 'a one': could not convert string to float: 'one'",
+        None,
+    ]
+    assert samples["value"].to_list() == [1.0, 2.0]
+
+
+@pytest.mark.parametrize("text", [f"a 1 {'9' * 400}\n", f"a {'9' * 400} 5\n"])
+def test_numbers_beyond_floats_are_no_crash(text):
+    assert same(Reader().read(text), expected(text))
+
+
+@pytest.mark.parametrize("text", [
+    "a 1\n# TYPE\tb counter\n# HELP b x\nb 1\n",
+    "# TYPE b histogram\n#\tTYPE a_sum counter\na_sum 1\n# TYPE a_sum unknown\n",
+    "#TYPE c counter\nc 1\n",
+])  # fmt: skip
+def test_families_are_told_apart_at_any_blanks(text):
+    assert same(Reader().read(text), expected(text))
+
+
+def test_no_scrapes_at_all(tmp_path):
+    scrapes, samples = scrape_tables(write(tmp_path / "t.jsonl.gz"), 0.0)
+    assert (len(scrapes), len(samples)) == (0, 0)
+
+
+def test_values_are_kept_to_the_last_bit(tmp_path):
+    texts = ["9007199254740993", "0.1", "1e-320", "1.7976931348623157e308", "NaN"]
+    values = telemetry_table(write(tmp_path / "t.jsonl.gz", (0, "e", "".join(f"a {t}\n" for t in texts))), 0.0)["value"]
+    assert values.to_list()[:-1] == [float(t) for t in texts[:-1]]
+    assert math.isnan(values[-1])
+
+
+SCRAPE = {"slot": 0, "endpoint": "e", "sent": 1.0, "received": 2.5, "text": "a 1\n"}
+
+
+def stored(path, *scrapes):
+    with gzip.open(path, "wt") as file:
+        file.writelines(json.dumps(scrape) + "\n" for scrape in scrapes)
+    return path
+
+
+def test_a_scrape_lies_in_the_middle_of_sending_and_receiving(tmp_path):
+    scrapes, samples = scrape_tables(stored(tmp_path / "t.gz", SCRAPE, {**SCRAPE, "slot": 2**31 - 1, "error": None}), 0.25)
+    assert scrapes.rows() == [(0, "e", 2.25, None, False), (2**31 - 1, "e", 2.25, None, False)]
+    assert samples["elapsed_s"].to_list() == [1.5, 1.5]
+
+
+@pytest.mark.parametrize("wrong", [
+    {"slot": -1}, {"slot": 2**31}, {"slot": 0.5}, {"slot": None}, {"endpoint": 1}, {"text": 1}, {"error": 1}, {"sent": "1"},
+    {"received": None}, {"received": 1e12}, {"sent": -1e12},
+])  # fmt: skip
+def test_what_the_scraper_never_writes_is_refused(tmp_path, wrong):
+    with pytest.raises(BenchError, match=r"no scrape: .*discard"):
+        scrape_tables(stored(tmp_path / "t.gz", {**SCRAPE, **wrong}), 0.0)
+
+
+@pytest.mark.parametrize("gone", ["slot", "endpoint", "sent", "received"])
+def test_a_scrape_that_lacks_something_is_refused(tmp_path, gone):
+    with pytest.raises(BenchError, match="no scrape"):
+        scrape_tables(stored(tmp_path / "t.gz", {key: value for key, value in SCRAPE.items() if key != gone}), 0.0)
+
+
+def test_a_scrape_that_is_there_twice_is_refused(tmp_path):
+    with pytest.raises(BenchError, match="scrape 0 of 'e' is in it twice"):
+        scrape_tables(stored(tmp_path / "t.gz", SCRAPE, SCRAPE), 0.0)
+    with pytest.raises(BenchError, match="no scrape"):
+        scrape_tables(stored(tmp_path / "t.gz", [1]), 0.0)
+
+
+def test_the_reference_parses_each_family_once(monkeypatch):
+    """Whole families are given to it, without values; afterwards only numbers are read, unless the wording changes."""
+    asked = []
+    monkeypatch.setattr(
+        module, "reference_samples", lambda text: asked.append(text.replace("  ", " ")) or reference_samples(text)
+    )
+    reader = Reader()
+    text = '# HELP a x\n# TYPE a gauge\na{b="1"} 1\na{b="2"} 2\n\n# TYPE c gauge\nc 3\n'
+    for said in (text, text, text.replace(" 2\n", " 5\n"), text.replace(" 3\n", " 7\n")):
+        assert same(reader.read(said), expected(said))
+    assert asked == ['# HELP a x\n# TYPE a gauge\na{b="1"} 0\na{b="2"} 0\n', "# TYPE c gauge\nc 0\n"]
+    grown = text + 'c{d="1"} 4\n'
+    assert same(reader.read(grown), expected(grown))
+    assert asked[2:] == ['# TYPE c gauge\nc 0\nc{d="1"} 0\n']  # the other family is as it was
+    for said in ("a 1\nb 2", "a 5\nb 2", "a 1\nb 7"):  # without a last newline, and without comments
+        assert same(reader.read(said), expected(said + "\n"))

@@ -1,0 +1,229 @@
+"""Expositions of other engines, versions, routers and proxies (`tests/inputs/metrics`): read rightly, or left alone with a reason.
+
+Each file names what it imitates. Its truth is planted: an engine of 8 requests of 128 + 16 tokens, 3 running and 1 waiting unless the
+file's first line says otherwise.
+"""
+
+import gzip
+import json
+import re
+
+import polars as pl
+import pytest
+
+from bench.engines import ENGINES
+from bench.errors import BenchError
+from bench.measure.exposition import find_metrics, worth_reading
+from bench.measure.fleet import find_workers
+from bench.measure.metrics import kv_facts, metric_names
+from bench.parse import gauges, telemetry_table
+from bench.parse.in_flight import in_flight_figures
+from bench.parse.server import lag_s, server_figures
+from bench.records.run import DECODE, PREFILL, of_role
+from bench.telemetry import find_catalogue
+from tests.support.fake_server import fake_server
+from tests.support.study import ROOT
+
+FOLDER = ROOT / "tests/inputs/metrics"
+KNOWN = ", ".join(kind.title for kind in ENGINES)
+MEANS = {
+    **{"server_ttft_mean_s": 0.5, "server_itl_mean_s": 0.05, "server_queue_time_mean_s": 0.125},
+    **{"server_prefill_time_mean_s": 0.375, "server_decode_time_mean_s": 0.75, "server_e2e_mean_s": 1.25},
+}
+COUNTS = {
+    **{"preemptions": 1, "server_prompt_tokens": 1024, "server_generation_tokens": 128},
+    **{"prefix_queries": 1024, "prefix_hits": 64},
+}
+ONE = {"running_peak": 3, "waiting_peak": 1, "kv_usage_peak": 0.25, **COUNTS, **MEANS}
+FOUR = {key: 4 * value for key, value in COUNTS.items()}
+TWO = {key: 2 * value for key, value in COUNTS.items()}
+NOT_TOLD = dict.fromkeys(MEANS)
+SGLANG = {
+    "kv_usage_peak": 0.5,
+    "server_prompt_tokens": 1024,
+    "prefix_hits": 64,
+    "server_ttft_mean_s": 0.5,
+    "server_e2e_mean_s": 1.25,
+}
+
+# File: (engine, its version, what a run has that ends with it, tokens of the KV cache).
+READ = {
+    "sglang_priority": ("SGLang", None, {"running_peak": 8, "waiting_peak": 0, "kv_usage_peak": 0.02}, 400_000),
+    "vllm_hybrid_serveA": ("vLLM", None, {"running_peak": 0, "kv_usage_peak": 0.0}, 1_394_221),
+    "ray_vllm": ("vLLM", None, {"running_peak": 0, "server_prompt_tokens": 0, "preemptions": 0}, 16_000),
+    "llamacpp_plain": ("llama.cpp", None, {"running_peak": 0, "waiting_peak": 0, "server_prompt_tokens": 0}, None),
+    "vllm_dp4": ("vLLM", "0.32.0", {"running_peak": 8, "waiting_peak": 0, "kv_usage_peak": 0.4, **FOUR, **MEANS}, 64_000),
+    "vllm_lora": ("vLLM", "0.32.0", ONE, 16_000),
+    "vllm_0.6.4": ("vLLM", "0.6.4", {**ONE, "prefix_queries": None, "prefix_hits": None, "server_queue_time_mean_s": None,
+                                     "server_prefill_time_mean_s": None, "server_decode_time_mean_s": None}, 16_000),
+    "vllm_0.11_hybrid": ("vLLM", "0.11.2", ONE, None),
+    "sglang_dp2_tp4": ("SGLang", "0.5.23", {"running_peak": 8, "preemptions": 4, **SGLANG}, 800_000),
+    "sglang_cp8": ("SGLang", "0.5.23", {"running_peak": 8, "preemptions": 2, **SGLANG}, 400_000),
+    "sglang_dp2_priority": ("SGLang", "0.5.23", {"running_peak": 8, "waiting_peak": 2, "kv_usage_peak": 0.75, "preemptions": 2,
+                                                 "server_ttft_mean_s": 0.5, "server_queue_time_mean_s": 0.125}, 800_000),
+    "smg_engine_metrics": ("SGLang", None, {"running_peak": 8, "preemptions": 4, **SGLANG, "server_prompt_tokens": 2048,
+                                            "prefix_hits": 128}, 800_000),
+    "sglang_idle": ("SGLang", "0.5.23", {"running_peak": 0, "kv_usage_peak": 0.0}, 400_000),
+    "ray_vllm_two_replicas": ("vLLM", None, {"running_peak": 6, "waiting_peak": 2, "kv_usage_peak": 0.5, **TWO, **NOT_TOLD}, 32_000),
+    "trtllm_1.3": ("TensorRT-LLM", "1.3.0", {**ONE, "preemptions": None, "server_itl_mean_s": None}, None),
+    "trtllm_1.1_dynamo": ("TensorRT-LLM", "1.1.0", {"running_peak": None, "server_prompt_tokens": None, "server_ttft_mean_s": 0.5,
+                                                    "server_queue_time_mean_s": 0.125, "server_e2e_mean_s": 1.25}, None),
+    "lmdeploy_dp2": ("LMDeploy", None, {"running_peak": 6, "waiting_peak": 2, "kv_usage_peak": 0.5, **TWO, **MEANS, "preemptions": None},
+                     None),
+    "aphrodite": ("Aphrodite", "0.20.0", ONE, 16_000),
+    "kserve_vllm": ("vLLM", "0.32.0", ONE, 16_000),
+    "dynamo_worker_vllm": ("vLLM", "0.32.0", ONE, 16_000),
+    "llamacpp_router": ("llama.cpp", None, {"running_peak": 4, "waiting_peak": 1, "server_prompt_tokens": 1024,
+                                            "server_generation_tokens": 128, "prefix_hits": 64}, None),
+    "vllm_ngram": ("vLLM", "0.32.0", {"spec_drafts": 39, "spec_draft_tokens": 144, "spec_accepted_tokens": 144}, 1024),
+    "llamacpp_ngram": ("llama.cpp", None, {"spec_drafts": 10, "spec_draft_tokens": 38, "spec_accepted_tokens": 38}, None),
+    "openmetrics_vllm": ("vLLM", "0.32.0", ONE, 16_000),
+}  # fmt: skip
+
+LACKS = f"lacks the metrics of any engine that is known ({KNOWN})"
+OWN = "; give the address at which the engine itself exposes its own"
+LEFT = {
+    "production_stack_router": f"is vLLM production stack's router's, which counts under vLLM's names{OWN}",
+    "vllm_router": f"{LACKS}; it is vLLM's router's, a router{OWN}",
+    "sgl_router": f"{LACKS}; it is SGLang's router's, a router{OWN}",
+    "dynamo_frontend": f"{LACKS}; it is Dynamo's frontend's, a router{OWN}",
+    "inference_extension": f"{LACKS}; it is Gateway API Inference Extension's, a router{OWN}",
+    "aibrix": f"{LACKS}; it is AIBrix's, a router{OWN}",
+    "litellm": f"{LACKS}; it is LiteLLM's, a proxy{OWN}",
+    "nim": f"{LACKS}; it is NVIDIA NIM's, an engine that is not read here",
+    "triton_trtllm": f"{LACKS}; it is Triton's, an engine that is not read here",
+    "kserve_transformers": f"{LACKS}; it is KServe's, an engine that is not read here",
+    "vllm_simulator": "lacks preemptions (vllm:num_preemptions_total in vLLM); prefix_hits (vllm:prefix_cache_hits_total in vLLM)",
+}
+
+
+def text_of(name):
+    return (FOLDER / f"{name}.prom").read_text()
+
+
+def test_every_exposition_is_looked_at():
+    assert {path.stem for path in FOLDER.glob("*.prom")} == READ.keys() | LEFT.keys()
+
+
+def scraped(folder, *texts):
+    """The table of a run whose scrapes were these."""
+    with gzip.open(folder / "t.jsonl.gz", "wt", encoding="utf-8") as file:
+        for slot, text in enumerate(texts):
+            line = {"slot": slot, "endpoint": "u", "due": slot, "sent": slot, "received": slot, "text": text}
+            file.write(json.dumps(line) + "\n")
+    return telemetry_table(folder / "t.jsonl.gz", 0.0)
+
+
+def begun(text):
+    """The same exposition before anything happened."""
+    return re.sub(r"^([^#\n{ ]+(?:\{[^\n]*?\})?) [^ \n]+", r"\1 0", text, flags=re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", READ)
+def test_what_is_read(tmp_path, name):
+    engine, version, expected, tokens = READ[name]
+    pages = {"/version": json.dumps({"version": version})} if version else {}
+    with fake_server(metrics=text_of(name), pages=pages) as server:
+        found = find_metrics(server.base_url, None, {}, served=name != "sglang_idle")
+    assert (found.state, found.why) == ("read", "")
+    assert find_catalogue(metric_names(found.text), version).engine == (f"{engine} {version}" if version else engine)
+    assert kv_facts(found.text, found.info).kv_tokens == tokens
+    figures = server_figures(scraped(tmp_path, begun(found.text), found.text), scraped=True, version=version)
+    assert {key: figures[key] for key in expected} == {
+        key: value if value is None else pytest.approx(value) for key, value in expected.items()
+    }
+    assert figures["counters_fell"] == []
+    assert name == "sglang_idle" or figures["metrics_missing"] == []
+
+
+def test_workers_have_the_roles_that_the_study_gives_them():
+    named = {"server": text_of("vllm_lora"), "other": text_of("sglang_priority")}
+    with fake_server(metrics=named["server"]) as first, fake_server(metrics=named["server"]) as second:
+        addresses = {"a": first.base_url, "b": second.base_url}
+        workers = find_workers("http://127.0.0.1:9", addresses, {}, named="workers", prefill=1)
+        assert [(worker.name, worker.role) for worker in workers] == [("a (prefill)", PREFILL), ("b (decode)", DECODE)]
+        assert [worker.name for worker in of_role(workers, DECODE)] == ["b (decode)"]
+        assert {worker.role for worker in find_workers("http://127.0.0.1:9", addresses, {}, named="workers")} == {None}
+    with fake_server(metrics=named["other"]) as first, fake_server(metrics=named["other"]) as second:
+        addresses = {"a": first.base_url, "b": second.base_url}
+        with pytest.raises(BenchError, match=r"a \(prefill\) is sglang, and prefill_replicas .* known of vLLM alone"):
+            find_workers("http://127.0.0.1:9", addresses, {}, named="workers", prefill=1)
+
+
+@pytest.mark.parametrize("name", LEFT)
+def test_what_is_left_alone(name):
+    with fake_server(metrics=text_of(name)) as server:
+        found = find_metrics(server.base_url, None, {})
+        assert LEFT[name] in found.why
+        told = []
+        assert worth_reading(found, named=None, say=told.append) is False
+        assert told == [f"without telemetry: {found.why}; causes and KV cache stay unknown"]
+        with pytest.raises(BenchError, match=rf"^--metrics: {re.escape(found.why)}\."):
+            worth_reading(found, named="--metrics", say=told.append)
+
+
+@pytest.mark.parametrize("change", [
+    lambda text: text.replace("\n", "\r\n"),
+    lambda text: re.sub(r"^([^#\n].*)$", r"\1 1758000000250", text, flags=re.MULTILINE),
+    lambda text: re.sub(r"\{(.*)\} ", r"{ \1, } ", text),
+    lambda text: re.sub(r"^(\S+) ", "\\1\t", text, flags=re.MULTILINE),
+    lambda text: text.replace("vllm:", "vllm_"),
+], ids=["CRLF", "timestamps", "spaces", "tabs", "no colons"])  # fmt: skip
+def test_other_forms_of_the_same_exposition(tmp_path, change):
+    text = change(text_of("vllm_lora"))
+    figures = server_figures(scraped(tmp_path, begun(text) if "\t" not in text else text, text), scraped=True, version="0.32.0")
+    expected = ONE if "\t" not in text else {"running_peak": 3, "kv_usage_peak": 0.25}
+    assert {key: figures[key] for key in expected} == {key: pytest.approx(value) for key, value in expected.items()}
+    assert figures["metrics_missing"] == []
+    assert kv_facts(text, {}).kv_tokens == 16_000
+
+
+def test_what_is_no_number_is_no_count(tmp_path):
+    text = text_of("vllm_dp4")
+    part = re.sub(r'(num_requests_running\{engine="3".*\}) .*', r"\1 NaN", text)
+    assert server_figures(scraped(tmp_path, text, part), scraped=True)["running_peak"] == 8
+    values = dict(gauges(scraped(tmp_path, part)).select("gauge", "value").iter_rows())
+    assert values["running"] == 6
+
+
+def test_parts_of_a_total_that_is_not_there_add_up(tmp_path):
+    """A version of SGLang that has series of priorities and no total."""
+    text = "\n".join(
+        line for line in text_of("sglang_dp2_priority").splitlines() if not ('priority=""' in line and "reqs{" in line)
+    )
+    values = dict(gauges(scraped(tmp_path, text)).select("gauge", "value").iter_rows())
+    assert (values["running"], values["waiting"]) == (8, 2)
+
+
+def test_what_ray_passes_on_is_no_account_of_the_moment(tmp_path):
+    """Its gauges may be ten seconds old: who is in flight is not judged by them."""
+    table = scraped(tmp_path, *[text_of("ray_vllm_two_replicas")] * 12)
+    assert lag_s(table) == 10
+    requests = scraped(tmp_path, text_of("vllm_lora"))
+    assert lag_s(requests) == 0
+    sent = pl.DataFrame({"sent_s": [0.0] * 6, "end_s": [11.0] * 6, "token_times_s": [[1.0, 5.0, 9.0]] * 6})
+    assert in_flight_figures(sent, table, (0.0, 11.0))["server_in_flight_mean"] is None
+    assert in_flight_figures(sent, scraped(tmp_path, *[text_of("vllm_lora")] * 12), (0.0, 11.0))["server_in_flight_mean"] == 4
+
+
+def test_what_ray_has_not_counted_or_has_dropped_is_not_missing(tmp_path):
+    """Its counters appear when they first count, and its gauges go away when an engine rests; beside them stand Ray Serve's own."""
+    text = (
+        text_of("ray_vllm_two_replicas")
+        + "# TYPE ray_serve_num_router_requests_total counter\nray_serve_num_router_requests_total 8.0\n"
+    )
+    resting = "".join(line + "\n" for line in text.splitlines() if not re.search("preemptions|num_requests|usage_perc", line))
+    with fake_server(metrics=resting) as server:
+        assert find_metrics(server.base_url, None, {}, served=True).state == "read"
+    figures = server_figures(
+        scraped(tmp_path, resting, re.sub(r"(?m)^(?=ray_vllm:num_pre).*\n", "", text), resting), scraped=True
+    )
+    assert (figures["preemptions"], figures["running_peak"], figures["kv_usage_peak"]) == (0, 6, 0.5)
+    assert (figures["metrics_missing"], figures["counters_fell"]) == ([], [])
+
+
+def test_the_words_of_a_server_do_not_repeat_the_key(monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-planted-and-long")
+    with fake_server(keys={"authorization": "Bearer another"}, metrics="") as server:
+        found = find_metrics(server.base_url, None, {"X-Api-Key": "planted-too"})
+    assert "planted" not in found.why

@@ -1,0 +1,478 @@
+"""Tables and figures of one run, by hand."""
+
+import csv
+import gzip
+import hashlib
+import json
+import subprocess
+import sys
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench.aggregate import timeseries_frame
+from bench.errors import BenchError
+from bench.parse import latency_columns, parse_run, telemetry_table, throughput_series, wide_table
+from bench.parse.run import summarise
+from bench.parse.scrapes import TELEMETRY_SCHEMA
+from bench.records.checksums import checksums
+from bench.records.files import write_record
+from bench.records.request import write_requests
+from bench.records.request_table import REQUEST_SCHEMA
+from bench.records.run import RECORD, REQUESTS, TELEMETRY, Client, Host, Prefix, read_record
+from bench.telemetry import find_catalogue
+from tests.support import records
+from tests.support.study import METRICS, ROOT
+
+
+@pytest.mark.parametrize(
+    ("ttft", "e2e", "n", "streamed", "first", "tpot", "normalised"),
+    [
+        (0.5, 2.5, 5, 5, 1.0, 0.5, 0.5),
+        (0.5, 2.5, 5, None, 1.0, 0.5, 0.5),  # recorded before chunks were counted
+        (0.5, 0.5, 1, 1, 1.0, None, 0.5),  # one token has no gap
+        (0.5, 2.5, 5, 5, 3.0, 1.0, 0.5),  # three came at once
+        (0.5, 2.5, 5, 3, 1.0, 1.0, 0.5),  # two were not streamed
+        (0.5, 2.5, 5, 5, 5.0, None, 0.5),
+        (0.5, 2.5, 5, None, None, None, 0.5),  # not known
+        (None, None, 0, None, 1.0, None, None),
+        (None, None, None, None, 1.0, None, None),
+    ],
+)
+def test_tpot_and_normalised_latency(ttft, e2e, n, streamed, first, tpot, normalised):
+    columns = {"ttft_s": ttft, "e2e_s": e2e, "completion_tokens": n, "streamed_tokens": streamed, "first_tokens": first}
+    frame = pl.LazyFrame(
+        {name: [value] for name, value in columns.items()},
+        schema={name: pl.Int64 if name in ("completion_tokens", "streamed_tokens") else pl.Float64 for name in columns},
+    )
+    row = latency_columns(frame).collect().row(0, named=True)
+    assert (row["tpot_s"], row["normalised_latency_s"]) == (tpot, normalised)
+
+
+def requests_table(*rows):
+    return pl.DataFrame(
+        [{"token_times_s": times, "completion_tokens": n, "last_token_s": max(times)} for times, n in rows],
+        schema={"token_times_s": pl.List(pl.Float64), "completion_tokens": pl.Int64, "last_token_s": pl.Float64},
+    )
+
+
+def test_throughput_over_time_by_hand():
+    table = requests_table(([0.1, 0.6, 1.0], 6), ([0.2, 0.9], 2))  # 2 tokens a chunk, and 1
+    series = throughput_series(table, 0.5)
+    assert series["elapsed_s"].to_list() == [0.25, 0.75]
+    assert series["tokens_per_s"].to_list() == [pytest.approx(3 / 0.5), pytest.approx(3 / 0.5)]
+
+
+@given(st.lists(st.lists(st.floats(0.001, 30), min_size=1, max_size=40), min_size=1, max_size=10))
+def test_throughput_over_time_loses_at_most_the_last_sliver(requests):
+    table = requests_table(*((sorted(times), len(times)) for times in requests))
+    series = throughput_series(table, 0.5)
+    last = max(max(times) for times in requests)
+    widths = [min(0.5, last - 0.5 * int(e / 0.5)) for e in series["elapsed_s"]]
+    counted = sum(r * w for r, w in zip(series["tokens_per_s"], widths, strict=True))
+    dropped = sum(t >= 0.5 * len(series) for times in requests for t in times)
+    assert counted + dropped == pytest.approx(sum(map(len, requests)))
+
+
+def exposition(step):
+    """What a vLLM would say after `step` seconds: every metric of the catalogue, counters that rise."""
+    lines = []
+    for name in METRICS.values():
+        value = {"vllm:kv_cache_usage_perc": 0.25 * step, "vllm:num_requests_running": step}.get(name, 10 + 2 * step)
+        if name.endswith("_count"):
+            lines.append(f'{name}{{engine="0"}} {step}')
+        else:
+            lines.append(f'{name}{{engine="0",model_name="m\\"x"}} {value}')
+    if step == 1:
+        lines.append('odd{reason="capacity"} NaN')
+    return "\n".join(lines) + "\n"
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A run's folder, with requests and three scrapes."""
+    requests = [
+        records.request(index=i, last_token_s=0.5 + i, end_s=0.6 + i, e2e_s=0.5 + i, token_times_s=[0.1, 0.3, 0.5 + i])
+        for i in range(2)
+    ]
+    write_requests(requests, tmp_path / "requests.jsonl")
+    with gzip.open(tmp_path / "telemetry.jsonl.gz", "wt") as file:
+        for slot in range(3):
+            scrape = {"slot": slot, "endpoint": "u", "due": 99.0 + slot, "sent": 99.0 + slot, "received": 99.02 + slot}
+            file.write(json.dumps({**scrape, "text": exposition(slot)}) + "\n")
+        file.write(json.dumps({"slot": 3, "endpoint": "u", "sent": 102.0, "received": 103.0, "error": "timed out"}) + "\n")
+    record = records.run(
+        commit="c0ffee", clock_start_s=100.0, scrape_interval_s=0.2, scrape_endpoint="u", prefix=Prefix(expected_tokens=2),
+        client=Client(loop_lag_p99_s=0.001, send_spread_s=0.0), host=Host(busy_share=0.5, steal_share=0.0),
+        files=checksums(tmp_path, (REQUESTS, TELEMETRY)),
+    )  # fmt: skip
+    write_record(record, tmp_path / RECORD)
+    return tmp_path
+
+
+def parse(folder):
+    return parse_run(
+        folder,
+        requests=folder / "requests.parquet",
+        telemetry=folder / "telemetry.parquet",
+        wide=folder / "metrics.csv",
+        summary=folder / "summary.json",
+    )
+
+
+def test_a_runs_summary_by_hand(run):
+    told = parse(run)
+    assert (told["requests"], told["ok"], told["failed"], told["wrong_output_tokens"]) == (2, 2, 0, 0)
+    assert told["commit"] == "c0ffee"
+    assert told["duration_s"] == 1.5  # first sent at 0, last token at 1.5
+    assert told["throughput_tokens_per_s"] == 6 / 1.5
+    # Windows end at a token: (−0.7, 0.3] holds four, (−0.5, 0.5] five, (0.5, 1.5] one.
+    assert told["throughput_peak_tokens_per_s"] == 5
+    assert told["ttft_p50_s"] == pytest.approx(0.1)
+    assert (told["tpot_p50_s"], told["tpot_mean_s"]) == (pytest.approx(0.2), pytest.approx((0.2 + 0.7) / 2))
+    assert (told["ttft_n"], told["tpot_n"], told["itl_n"]) == (2, 2, 4)
+    assert (told["ttft_p99_s"], told["ttft_p99_bound_s"]) == (pytest.approx(0.1), None)  # two requests carry no P99
+    assert "itl_p99_bound_s" not in told  # gaps of one step are not independent
+    assert told["itl_mean_s"] == pytest.approx((0.2 + 0.2 + 0.2 + 1.2) / 4)
+    assert told["kv_usage_peak"] == 0.5
+    assert told["preemptions"] == 4
+    assert told["server_ttft_mean_s"] == 2.0  # the sum rose by 4, the count by 2
+    assert (told["axis"], told["level"], told["concurrency"], told["num_requests"]) == ("concurrency", 2.0, 2, 2)
+    assert (told["prompt_tokens"], told["output_tokens"]) == (4.0, 3.0)
+    assert (told["in_flight_peak"], told["offered_rate"]) == (2, None)  # both left at once: no rate
+    assert (told["client_in_flight_mean"], told["server_in_flight_mean"]) == (
+        None,
+        None,
+    )  # two scrapes during the load say little
+    assert (told["prefix_hit_rate"], told["prefix_hit_rate_expected"]) == (1.0, 2 / 8)  # hits and queries rise alike here
+    assert told["metrics_missing"] == []
+    assert told["scrape_gap_max_s"] == 1.0
+    assert (told["scraped"], told["scraped_before"], told["scraped_after"]) == (True, True, False)  # the last one timed out
+    assert told["scrape_share"] == 2 / 7  # at 0.02 and 1.02 s; seven were due in 1.5 s
+    assert json.loads((run / "summary.json").read_text()) == told
+
+
+def test_tables_of_a_run(run):
+    parse(run)
+    telemetry = pl.read_parquet(run / "telemetry.parquet")
+    assert telemetry["elapsed_s"].unique().sort().to_list() == [-0.99, 0.01, 1.01]
+    assert telemetry.filter(pl.col("name") == "odd")["value"].is_nan().to_list() == [True]
+    wide = (run / "metrics.csv").read_text().splitlines()
+    assert wide[0].startswith("elapsed_s,")
+    assert len(wide) == 4
+    with (run / "metrics.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    usage = 'vllm:kv_cache_usage_perc{engine="0",model_name="m\\"x"}'
+    assert [float(row[usage]) for row in rows] == [0.0, 0.25, 0.5]
+    assert [row['odd{reason="capacity"}'] for row in rows] == ["", "NaN", ""]  # seen in one scrape only: empty in the others
+
+
+def test_only_the_engines_endpoint_makes_the_figures(run):
+    """A second endpoint that exposes the same names, and more of everything, changes nothing but its own gap."""
+    alone = parse(run)
+    with gzip.open(run / "telemetry.jsonl.gz", "rt") as file:
+        lines = [json.loads(line) for line in file]
+    others = []
+    for line in lines[:2]:
+        other = {**line, "endpoint": "v", "received": line["received"] + 0.01}
+        others.append({**other, "text": line["text"].replace("} 1", "} 91") + "dcgm_power 5\n"})
+    others.append({**others[-1], "slot": 2})
+    del others[-1]["text"]
+    others[-1]["error"] = "refused"
+    with gzip.open(run / "telemetry.jsonl.gz", "wt") as file:
+        file.writelines(json.dumps(line) + "\n" for line in [lines[0], *others, *lines[1:]])
+    record = json.loads((run / "run.json").read_text())
+    record["files"]["telemetry.jsonl.gz"] = hashlib.sha256((run / "telemetry.jsonl.gz").read_bytes()).hexdigest()
+    (run / "run.json").write_text(json.dumps(record))
+    both = parse(run)
+    assert both.pop("scrape_gaps") == {"v": 1.47}
+    assert both == alone
+    assert alone["scrape_endpoint"] == "u"
+    telemetry = pl.read_parquet(run / "telemetry.parquet")
+    assert telemetry.filter(pl.col("name") == "dcgm_power").select("endpoint", "scrape").rows() == [("v", 0), ("v", 1)]
+    (run / "summary.json").write_text(json.dumps({**both, "scrape_gaps": {"v": 1.47}}))
+    running = timeseries_frame([run]).filter(pl.col("series") == "running")
+    assert running.select("elapsed_s", "value").rows() == [(0.01, 1.0), (1.01, 2.0)]
+
+
+def test_an_engine_that_never_answered_is_not_replaced_by_another_endpoint(run):
+    record = json.loads((run / "run.json").read_text())
+    with gzip.open(run / "telemetry.jsonl.gz", "wt") as file:
+        for endpoint, told in (("u", {"error": "refused"}), ("v", {"text": exposition(0)})):
+            file.write(json.dumps({"slot": 0, "endpoint": endpoint, "sent": 100.0, "received": 100.1, **told}) + "\n")
+    record["files"]["telemetry.jsonl.gz"] = hashlib.sha256((run / "telemetry.jsonl.gz").read_bytes()).hexdigest()
+    (run / "run.json").write_text(json.dumps(record))
+    told = parse(run)
+    assert (told["scraped"], told["scrapes"], told["kv_usage_peak"], told["scrape_endpoint"]) == (False, 0, None, "u")
+
+
+def test_an_endpoint_that_came_first_is_not_taken_for_the_engine_s(run):
+    record = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps({**record, "scrape_endpoint": "w"}))
+    told = parse(run)
+    assert (told["scraped"], told["kv_usage_peak"], told["scrape_gaps"]) == (False, None, {"u": 1.0})
+
+
+def lists(*values):
+    """Values of one series at slots 0, 1, …; None where the exposition lacks it."""
+    return dict(enumerate(values))
+
+
+@pytest.fixture
+def paced():
+    """An open loop of six requests, one of which fails, at an endpoint of two engines that is scraped eight times.
+
+    Request 5 is sent when 4 ends, and later than it was due.
+    """
+    times = [  # scheduled, sent, first token, last token (and end)
+        (1.0, 1.1, 1.3, 2.0), (2.0, 2.1, 2.2, 2.4), (3.0, 3.1, 3.3, 4.1), (4.0, 4.1, None, 4.6), (5.0, 5.1, 5.3, 6.6), (6.0, 6.6, 6.8, 7.1),
+    ]  # fmt: skip
+    requests = latency_columns(
+        pl.LazyFrame(
+            [
+                {
+                    "index": i, "outcome": "ok" if first else "disconnect", "prompt_asked": 10, "output_asked": 3,
+                    "prompt_tokens": 10 if first else None, "completion_tokens": 3 if first else None,
+                    "scheduled_s": due, "sent_s": sent, "first_token_s": first, "last_token_s": last if first else None, "end_s": last,
+                    "ttft_s": first - sent if first else None, "e2e_s": last - sent if first else None,
+                    "token_times_s": [first, (first + last) / 2, last] if first else [],
+                }
+                for i, (due, sent, first, last) in enumerate(times)
+            ],
+            schema=REQUEST_SCHEMA,
+        )
+    ).collect()  # fmt: skip
+    zeros = lists(*[0.0] * 8)
+    samples = {name: {"0": zeros} for name in METRICS.values()}
+    samples[METRICS["running"]] = {"0": lists(9, 1, 0, 1, 1, 1, 1, 9), "1": lists(0, 0, 0, 0, 0, 0, 1, 0)}
+    samples[METRICS["waiting"]] = {"0": lists(0, 0, 0, 0, 0, 1, 0, 0)}
+    samples[METRICS["kv_usage"]] = {"0": lists(0, 0.6, 0.2, 0, 0, 0, 0, 0), "1": lists(0, 0.55, 0.5, 0, 0, 0, 0, 0)}
+    samples[METRICS["preemptions"]] = {
+        "0": lists(7, 7, 8, 8, 8, 8, 9, 9),
+        "1": lists(*[3] * 8),
+        "2": lists(*[None] * 4, 1, 1, 1, 1),
+    }
+    samples[METRICS["prefix_queries"]] = {"0": lists(100, *[120] * 6, 160)}
+    samples[METRICS["prefix_hits"]] = {"0": lists(50, *[55] * 6, 65)}
+    definition = {**records.DEFINITION, "arrival": "constant", "axis": "request_rate", "level": 1}
+    record = records.run(
+        definition=definition,
+        scrape_interval_s=0.5,
+        scrape_endpoint="u",
+        prefix=Prefix(expected_tokens=20),
+        client=Client(),
+        host=Host(),
+    )
+    return record, requests, samples
+
+
+def told_of(paced):
+    record, requests, samples = paced
+    telemetry = pl.DataFrame(
+        [
+            (slot, 0.5 + slot, "u", name, f'engine="{engine}"', float(value))
+            for name, engines in samples.items()
+            for engine, values in engines.items()
+            for slot, value in values.items()
+            if value is not None
+        ],
+        schema=TELEMETRY_SCHEMA,
+        orient="row",
+    )
+    return summarise(record, requests, telemetry, sorted(0.5 + slot for slot in telemetry["scrape"].unique()))
+
+
+def test_a_paced_run_s_load_by_hand(paced):
+    told = told_of(paced)
+    assert (told["ok"], told["failed"], told["outcome_disconnect"]) == (5, 1, 1)
+    assert told["duration_s"] == pytest.approx(6.0)  # 1.1 to 7.1
+    assert told["throughput_tokens_per_s"] == pytest.approx(15 / 6)
+    assert told["throughput_requests_per_s"] == pytest.approx(5 / 6)
+    assert told["offered_rate"] == pytest.approx(5 / (6 - 1))
+    assert told["achieved_rate"] == pytest.approx(5 / (6.6 - 1.1))
+    assert told["in_flight_peak"] == 1  # an end makes room for what is sent at that moment
+    assert (told["ttft_n"], told["ttft_due_n"]) == (5, 5)
+    assert told["ttft_mean_s"] == pytest.approx((4 * 0.2 + 0.1) / 5)
+    assert told["ttft_due_mean_s"] == pytest.approx((3 * 0.3 + 0.2 + 0.8) / 5)
+    # At 1.5, 2.5, … 6.5; what the gauge says before and after is not of the load.
+    assert (told["client_in_flight_mean"], told["server_in_flight_mean"]) == (pytest.approx(5 / 6), pytest.approx(7 / 6))
+    assert told["held_back_requests"] is None  # the client never held two
+    assert (told["kv_usage_peak"], told["running_peak"]) == (0.6, 9.0)  # shares do not add up
+    assert told["preemptions"] == 2 + 0 + 1  # a label set that comes later counts from 0
+    assert told["prefix_hit_rate"] == pytest.approx(15 / 60)
+    assert told["prefix_hit_rate_expected"] == pytest.approx(20 / 60)
+    assert (told["scrapes"], told["scrape_gap_max_s"], told["scrape_share"]) == (8, 1.0, 6 / 12)
+    assert (told["scraped_before"], told["scraped_after"]) == (True, True)
+    assert (told["metrics_missing"], told["counters_fell"]) == ([], [])
+
+
+@pytest.mark.parametrize("outcome", ["http_error", "timeout"])
+def test_what_a_failed_request_got_counts_nowhere(paced, outcome):
+    record, requests, samples = paced
+    failed = pl.col("index") == 3
+    partly = requests.with_columns(
+        outcome=pl.when(failed).then(pl.lit(outcome)).otherwise("outcome"),
+        first_token_s=pl.when(failed).then(4.2).otherwise("first_token_s"),
+        ttft_s=pl.when(failed).then(0.1).otherwise("ttft_s"),
+        completion_tokens=pl.when(failed).then(7).otherwise("completion_tokens"),
+        token_times_s=pl.when(failed).then(pl.lit([4.2, 4.6])).otherwise("token_times_s"),
+    )
+    got, none = told_of((record, partly, samples)), told_of(paced)
+    changed = {key for key in got.keys() | none.keys() if got.get(key) != none.get(key)}
+    assert changed == {"outcome_disconnect", "outcome_http_0" if outcome == "http_error" else "outcome_timeout"}
+
+
+def test_the_tokens_of_a_joule_are_those_of_whole_answers(run):
+    """100 W from −1 to 3 s; from 0 to 1.5 s, two requests got three tokens each, and one of them timed out."""
+    lines = [json.loads(line) for line in (run / "requests.jsonl").read_text().splitlines()]
+    lines[0]["outcome"] = "timeout"
+    (run / "requests.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    text = 'DCGM_FI_DEV_POWER_USAGE{gpu="0",UUID="GPU-a"} 100\n'
+    with gzip.open(run / "telemetry.jsonl.gz", "at") as file:
+        for slot in range(17):
+            at = 99 + slot / 4
+            file.write(json.dumps({"slot": slot, "endpoint": "nvml:0", "sent": at, "received": at, "text": text}) + "\n")
+    record = json.loads((run / "run.json").read_text())
+    record["files"] = {name: hashlib.sha256((run / name).read_bytes()).hexdigest() for name in record["files"]}
+    (run / "run.json").write_text(json.dumps(record))
+    told = parse(run)
+    assert (told["gpu_count_seen"], told["gpu_energy_j"], told["tokens_per_joule"]) == (
+        1,
+        pytest.approx(150),
+        pytest.approx(3 / 150),
+    )
+    assert told["scrape_gaps"] == {"nvml:0": 0.25}
+
+
+def test_who_waits_once_the_load_stands_by_hand(paced):
+    # The second half of what is sent, 3.6 (the median) to 6.6, has too few scrapes at one a second.
+    assert told_of(paced)["waiting_standing"] is None
+    record, requests, samples = paced
+    dense = {name: {"0": dict.fromkeys(range(40), 0.0)} for name in samples}
+    # Scrapes are 0.5 s, 1.5 s, …: with requests ten times as far apart, those from 36.5 to 65.5 count.
+    stamps = ["scheduled_s", "sent_s", "first_token_s", "last_token_s", "end_s"]
+    slow = requests.with_columns(pl.col(stamps) * 10)
+    dense[METRICS["waiting"]] = {"0": {slot: 9.0 if slot < 36 else slot % 2 * 1.0 + 1 for slot in range(66)}}
+    assert told_of((record, slow, dense))["waiting_standing"] == 1.5
+    # One that comes and goes is no queue that stands.
+    dense[METRICS["waiting"]] = {"0": {slot: 9.0 if slot % 3 == 0 else 0.0 for slot in range(66)}}
+    assert told_of((record, slow, dense))["waiting_standing"] == 0
+
+
+def test_of_a_burst_those_count_that_wait_when_the_first_answer_ends(paced):
+    record, requests, samples = paced
+    burst = requests.with_columns(sent_s=pl.lit(1.0), end_s=pl.Series([3.9, 4.2, 4.4, 6.0, 6.2, 6.3]))
+    samples[METRICS["waiting"]] = {"0": lists(0, 5, 4, 0, 0, 0, 0, 0)}  # its prefill: over before 3.5
+    assert told_of((record, burst, samples))["waiting_standing"] == 0
+    samples[METRICS["waiting"]] = {"0": lists(0, 5, 4, 2, 0, 0, 0, 0), "1": lists(0, 0, 0, 1, 0, 0, 0, 0)}
+    assert told_of((record, burst, samples))["waiting_standing"] == 3
+    short = burst.with_columns(end_s=pl.lit(1.2))  # between two scrapes
+    assert told_of((record, short, samples))["waiting_standing"] is None
+
+
+@pytest.mark.parametrize(
+    ("lost", "before", "after", "gap"), [((0, 1), False, True, 1.4), ((7,), True, False, 1.0), ((5, 6, 7), True, False, 2.6)]
+)
+def test_scrapes_that_are_missing_at_an_end_are_a_gap(paced, lost, before, after, gap):
+    for engines in paced[2].values():
+        for values in engines.values():
+            for slot in lost:
+                values[slot] = None
+    told = told_of(paced)
+    assert (told["scraped_before"], told["scraped_after"], told["scrape_gap_max_s"]) == (before, after, pytest.approx(gap))
+
+
+def test_a_counter_that_falls_is_no_figure(paced):
+    paced[2][METRICS["preemptions"]]["0"] = lists(7, 7, 8, 0, 1, 20, 30, 40)
+    paced[2][METRICS["prefix_hits"]]["1"] = lists(0, 0, 5, 5, None, None, None, None)  # an engine that went away
+    told = told_of(paced)
+    assert told["counters_fell"] == sorted([METRICS["prefix_hits"], METRICS["preemptions"]])
+    assert (told["preemptions"], told["prefix_hits"], told["prefix_hit_rate"]) == (None, None, None)
+
+
+@pytest.mark.parametrize("gone", [None, float("nan")])
+def test_a_metric_that_goes_away_is_missing(paced, gone):
+    paced[2][METRICS["kv_usage"]] = {"0": lists(0, 0.6, *[gone] * 6)}
+    assert told_of(paced)["metrics_missing"] == ["kv_usage (vllm:kv_cache_usage_perc was there at first)"]
+
+
+def test_whole_answers_have_no_throughput_over_time(paced):
+    record, requests, samples = paced
+    whole = requests.with_columns(first_token_s=pl.lit(None, dtype=pl.Float64))
+    assert told_of((record, whole, samples))["throughput_peak_tokens_per_s"] is None
+
+
+def test_a_renamed_metric_is_named(run):
+    raw = run / "telemetry.jsonl.gz"
+    table = telemetry_table(raw, 100.0).filter(pl.col("name") != "vllm:kv_cache_usage_perc")
+    record = read_record(run / "run.json")
+    parse(run)
+    told = summarise(record, pl.read_parquet(run / "requests.parquet"), table, [])
+    assert told["metrics_missing"] == ["kv_usage (vllm:kv_cache_usage_perc in vLLM)"]
+    assert told["kv_usage_peak"] is None
+
+
+def test_a_server_that_counts_no_tokens_is_no_silent_success(run):
+    lines = [json.loads(line) for line in (run / "requests.jsonl").read_text().splitlines()]
+    text = "".join(json.dumps({**line, "completion_tokens": None, "prompt_tokens": None}) + "\n" for line in lines)
+    (run / "requests.jsonl").write_text(text)
+    record = json.loads((run / "run.json").read_text())
+    record["files"]["requests.jsonl"] = hashlib.sha256(text.encode()).hexdigest()
+    (run / "run.json").write_text(json.dumps(record))
+    told = parse(run)
+    assert (told["wrong_prompt_tokens"], told["wrong_output_tokens"], told["throughput_peak_tokens_per_s"]) == (2, 2, None)
+
+
+@pytest.mark.parametrize("resent", [None, [0, 2]])
+def test_what_was_sent_again_is_a_column(run, resent):
+    """Records of before have no such key, and nothing is made up for them."""
+    lines = [json.loads(line) for line in (run / "requests.jsonl").read_text().splitlines()]
+    for i, line in enumerate(lines):
+        del line["resent"]
+        line.update({"resent": resent[i]} if resent else {})
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    (run / "requests.jsonl").write_text(text)
+    record = json.loads((run / "run.json").read_text())
+    record["files"]["requests.jsonl"] = hashlib.sha256(text.encode()).hexdigest()
+    record["client"] |= {"resent": sum(resent)} if resent else {}
+    (run / "run.json").write_text(json.dumps(record))
+    told = parse(run)
+    assert told.get("client_resent") == (2 if resent else None)
+    assert pl.read_parquet(run / "requests.parquet")["resent"].to_list() == (resent or [None, None])
+
+
+def test_a_file_that_changed_is_refused(run):
+    (run / "requests.jsonl").write_text("")
+    with pytest.raises(BenchError, match=r"requests\.jsonl: differs from what was measured.*bench discard"):
+        parse(run)
+    (run / "requests.jsonl").unlink()
+    with pytest.raises(BenchError, match=r"requests\.jsonl: missing"):
+        parse(run)
+
+
+def test_a_telemetry_file_whose_end_was_lost_gives_what_it_has(run):
+    raw = run / "telemetry.jsonl.gz"
+    raw.write_bytes(raw.read_bytes()[:-20])
+    table = telemetry_table(raw, 100.0)
+    assert table["scrape"].n_unique() >= 1
+    assert wide_table(table).columns[0] == "elapsed_s"
+
+
+def test_a_real_exposition_is_read_whole(tmp_path):
+    """A scrape of vLLM 0.32, as it was served."""
+    text = (ROOT / "tests/data/vllm-0.32.0.prom").read_text()
+    with gzip.open(tmp_path / "t.jsonl.gz", "wt") as file:
+        file.write(json.dumps({"slot": 0, "endpoint": "u", "sent": 1.0, "received": 1.0, "text": text}) + "\n")
+    table = telemetry_table(tmp_path / "t.jsonl.gz", 0.0)
+    assert find_catalogue(table["name"].to_list(), "0.32.0").missing == []
+    assert len(table) == sum(bool(line) and not line.startswith("#") for line in text.splitlines())
+    running = table.filter(pl.col("name") == "vllm:num_requests_running")
+    assert running["labels"].to_list() == ['engine="0",model_name="mha4"']
+
+
+def test_a_job_that_parses_imports_neither_pydantic_nor_requests():
+    """Each run has a job of its own, which would pay 0.4 s for them."""
+    asked = "import sys; import bench.parse; print(*sorted({'pydantic', 'requests', 'scipy', 'altair'} & sys.modules.keys()))"
+    assert subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True).stdout == "\n"

@@ -1,0 +1,152 @@
+"""`bench predict` as a user runs it."""
+
+import json
+
+import pytest
+
+from bench.cli import main
+from tests.support import records
+from tests.support.predict import LOAD, run_of, training, written
+
+
+@pytest.fixture(scope="module")
+def measured():
+    return training()
+
+
+@pytest.fixture
+def study(tmp_path, monkeypatch, summary, measured):
+    """A folder with the results of a planted engine, of the deployment a."""
+    monkeypatch.chdir(tmp_path)
+    return written(tmp_path / "results", summary, measured)
+
+
+def test_a_load_is_predicted_with_intervals(study, capsys):  # noqa: ARG001
+    assert main(["predict", "--concurrency", "4,10", *LOAD, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    low, high = found["predictions"]
+    assert [low["level"], high["level"]] == [4, 10]
+    for each in (low, high):
+        interval = each["throughput_tokens_per_s"]
+        assert interval["low"] < interval["value"] < interval["high"]
+        assert each["refused_because"] == []
+    assert low["throughput_tokens_per_s"]["value"] < high["throughput_tokens_per_s"]["value"]
+    assert found["judged"] == []
+    assert main(["predict", "--request-rate", "2.5", *LOAD]) == 0
+    printed = capsys.readouterr().out
+    assert "a step, whatever is in it" in printed
+    assert "Predicted, latencies and rates each with a 90 % interval" in printed and "TPOT P90 (s)" in printed
+    assert "requests pile up" not in printed
+    assert main(["predict", "--request-rate", "40", *LOAD]) == 0
+    assert "At 40 requests pile up" in capsys.readouterr().out
+
+
+def test_a_smaller_server_is_a_what_if(study, capsys):  # noqa: ARG001
+    waits = []
+    for more in ([], ["--max-num-seqs", "2"]):
+        assert main(["predict", "--concurrency", "10", *LOAD, "--json", *more]) == 0
+        waits.append(json.loads(capsys.readouterr().out)["predictions"][0]["waiting"])
+    assert waits[0] < 1
+    assert waits[1] > 7
+    assert main(["predict", "--concurrency", "10", *LOAD, "--max-num-seqs", "2"]) == 0
+    assert "What if: max_num_seqs 2 in place of 32." in capsys.readouterr().out
+
+
+def test_a_server_that_was_not_started_here_has_the_limits_that_are_given(tmp_path, monkeypatch, capsys, summary, measured):
+    """The same runs of the same engine: predictions are those of one whose command line is known."""
+    monkeypatch.chdir(tmp_path)
+    facts = records.facts(kv_blocks=2048, block_size=16, prefix_caching=False)
+    written(tmp_path / "results", summary, measured, facts, slots=False)
+    asked = ["--concurrency", "10", *LOAD, "--json"]
+    assert main(["predict", *asked]) == 0
+    known = json.loads(capsys.readouterr().out)
+    (tmp_path / "running").mkdir()
+    written(tmp_path / "running/results", summary, measured, facts, argv=None, max_num_seqs=None, device="cpu")
+    monkeypatch.chdir(tmp_path / "running")
+    assert main(["predict", *asked]) == 2
+    assert "`bench predict` and `bench fleet` take --max-num-seqs" in capsys.readouterr().err
+    assert main(["predict", *asked, "--max-num-seqs", "32", "--max-num-batched-tokens", "512"]) == 0
+    assert json.loads(capsys.readouterr().out) == known
+    assert main(["predict", *asked[:-1], "--max-num-seqs", "32", "--max-num-batched-tokens", "512"]) == 0
+    assert "What if" not in capsys.readouterr().out
+
+
+def test_another_device_is_an_extrapolation_and_named_so(study, capsys):  # noqa: ARG001
+    load = ["predict", "--concurrency", "10", *LOAD]
+    speeds = []
+    for more in ([], ["--bandwidth", "2", "--flops", "2"]):
+        assert main([*load, "--json", *more]) == 0
+        found = json.loads(capsys.readouterr().out)
+        speeds.append(found["predictions"][0]["throughput_tokens_per_s"]["value"])
+    assert found["extrapolated"] == {"bandwidth": 2.0, "flops": 2.0}
+    assert 1.5 * speeds[0] < speeds[1] < 2 * speeds[0]
+    assert main([*load, "--bandwidth", "2"]) == 0
+    assert "Extrapolated to a device with 2 times the bandwidth and 1 times the FLOP/s" in capsys.readouterr().out
+
+
+def test_a_prefix_cache_is_a_what_if(study, capsys):
+    text = "arrival: poisson\nnum_requests: 60\nprompt_tokens: 100\noutput_tokens: 10\ncache: shared\nshared_prefix: 0.8\n"
+    (study.parent / "shared.yaml").write_text(text)
+    load = ["predict", "--request-rate", "2", "--workload", "shared.yaml"]
+    found = []
+    for caching in ("--no-prefix-caching", "--prefix-caching"):
+        assert main([*load, caching, "--json"]) == 0
+        found.append(json.loads(capsys.readouterr().out)["predictions"][0])
+    off, on = found
+    assert off["cached_share"] == 0.0
+    assert on["cached_share"] > 0.7
+    assert on["ttft_p50_s"]["value"] < 0.7 * off["ttft_p50_s"]["value"]
+    assert main([*load, "--prefix-caching"]) == 0
+    assert "from cache" in capsys.readouterr().out
+
+
+def test_what_was_not_measured_is_refused_and_said(study, capsys):  # noqa: ARG001
+    with pytest.raises(SystemExit) as ended:
+        main(["predict", "--concurrency", "4", "--prompt-length", "700", "--output-length", "30"])
+    assert ended.value.code == 1
+    assert "Not predicted at 4: requests of 730 tokens, and none that was measured had more than" in capsys.readouterr().out
+
+
+def test_without_a_load_the_model_is_shown_and_judged(study, capsys):  # noqa: ARG001
+    assert main(["predict"]) == 0
+    printed = capsys.readouterr().out
+    assert "Predictions of measured runs, from the other runs alone:" in printed
+    assert "another workload" in printed
+
+
+def test_a_workload_of_a_file(study, capsys):
+    text = "arrival: gamma\nburstiness: 0.5\nnum_requests: 100\nprompt_tokens: {distribution: uniform, min: 20, max: 150}\noutput_tokens: 30\n"
+    (study.parent / "mine.yaml").write_text(text)
+    assert main(["predict", "--request-rate", "2", "--workload", "mine.yaml"]) == 0
+    assert "Predicted" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["--concurrency", "4"], "--prompt-length and --output-length say how long requests are"),
+        (["--concurrency", "4.5", *LOAD], "--concurrency 4.5: not whole numbers of 1 or more"),
+        (["--request-rate", "fast", *LOAD], "--request-rate fast: not numbers above 0"),
+        (["--concurrency", "4", "--request-rate", "4", *LOAD], "Give --concurrency or --request-rate, not both."),
+        (["--concurrency", "4", *LOAD, "--kv-tokens", "999"], "this engine has slots"),
+        (["--concurrency", "4", *LOAD, "--check", "--flops", "2"], "none is of another device"),
+        (["--max-num-seqs", "2"], "a what-if asks for a load"),
+        (["--flops", "2"], "give --concurrency or --request-rate too"),
+        (["results:b"], "has no deployment 'b'"),
+    ],
+)
+def test_wrong_arguments(study, capsys, argv, words):  # noqa: ARG001
+    assert main(["predict", *argv]) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_an_engine_whose_admission_is_not_known(tmp_path, summary, measured, capsys):
+    folder = written(tmp_path / "r", summary, measured, kind="sglang")
+    assert main(["predict", str(folder)]) == 2
+    assert "how sglang admits requests is not known here" in capsys.readouterr().err
+
+
+def test_too_few_steps(tmp_path, summary, capsys):
+    folder = written(tmp_path / "r", summary, [run_of([(0, 20, 5, 0.0)])])
+    assert main(["predict", str(folder)]) == 2
+    assert "too few steps" in capsys.readouterr().err

@@ -1,0 +1,226 @@
+"""Slots of a KV cache each, as llama.cpp has them: against a naive engine that knows its slots and divides its steps token by token."""
+
+from itertools import combinations
+
+import numpy as np
+import polars as pl
+import pytest
+
+from bench.load.schedule import PlannedRequest
+from bench.predict.calibrate import MeasuredRun, calibrate, parameters
+from bench.predict.judge import measured
+from bench.predict.passes import Neighbours, cells, context_read, passes_of, prompt_read, runs
+from bench.predict.predict import predict
+from bench.predict.replay import replay
+from bench.predict.state import Limits
+from bench.predict.step_time import StepTime
+from bench.predict.steps import intervals
+from tests.support.naive_engine import TURNAROUND_S, Sequence, serve, split
+
+SLOTS = 12
+LIMITS = Limits(tokens=2048, sequences=SLOTS, blocks=None, block_size=1024, pass_tokens=512)
+TRUE = StepTime(0.0, 6e-4, 1e-4, (2.0, 8.0), (1e-3, 5e-4, 3.6e-4), 1e-6, 5e-9, 6e-4, 7e-6)
+
+
+def drawn(count, *, seed=1, rate=None, fixed=None):
+    random = np.random.default_rng(seed)
+    due = np.cumsum(random.exponential(1 / rate, count)) if rate else np.zeros(count)
+    prompts, outputs = (
+        (np.full(count, each) for each in fixed) if fixed else (random.integers(*each, count) for each in ((30, 400), (20, 60)))
+    )
+    return [(i, int(p), int(o), float(d)) for i, (p, o, d) in enumerate(zip(prompts, outputs, due, strict=True))]  # fmt: skip
+
+
+def planned(requests):
+    return [PlannedRequest(i, i, p, o, d) for i, p, o, d in requests]
+
+
+def run_of(requests, *, held=None, seed=1, workload="w", level=1.0, noise=0.0):
+    """A measured run; the slots have been left in any order."""
+    random = np.random.default_rng(seed)
+    table = serve(
+        requests,
+        TRUE.seconds,
+        tokens=LIMITS.tokens,
+        sequences=SLOTS,
+        held=held,
+        random=random,
+        noise=noise,
+        slots=random.permutation(SLOTS).tolist(),
+    )
+    arrival = "closed" if held else "poisson" if requests[-1][3] else "burst"
+    return MeasuredRun(f"{workload}{level}{seed}", {"arrival": arrival, "level": level, "workload": workload}, table)
+
+
+def groups_of(slots):
+    """Slots side by side, together."""
+    found = []
+    for slot in sorted(slots):
+        if found and found[-1][-1] == slot - 1:
+            found[-1].append(slot)
+        else:
+            found.append([slot])
+    return found
+
+
+@pytest.mark.parametrize("busy", range(1, 9))
+def test_runs_of_busy_slots_are_those_of_all_ways_to_choose_them(busy):
+    every = [groups_of(chosen) for chosen in combinations(range(8), busy)]
+    for size, number in runs(busy, 8):
+        assert number == pytest.approx(np.mean([sum(len(group) == size for group in each) for each in every]))
+
+
+@pytest.mark.parametrize("held", [[100, 300, 700], [255, 256, 10, 20, 900], [100] * 8])
+def test_a_pass_reads_as_many_cells_as_its_longest_slot(held):
+    limits, random, seen = Limits(2048, 8, None, pass_tokens=512), np.random.default_rng(1), []
+    for _ in range(4000):
+        of = dict(zip(random.permutation(8).tolist(), held, strict=False))
+        seen.append(sum(len(group) * max(cells(of[slot] + 1) for slot in group) for group in groups_of(of)))
+    assert context_read(limits, dict(enumerate(held))) == pytest.approx(np.mean(seen), rel=0.02)
+
+
+@pytest.mark.parametrize(("start", "count"), [(0, 10), (0, 512), (0, 700), (0, 2048), (300, 1500)])
+def test_a_prompt_reads_the_cells_of_each_of_its_passes(start, count):
+    prompt = Sequence(0, start + count, 1, 0.0, in_cache=start, slot=0)
+    passes, _, attended = split([(prompt, count)], [], LIMITS.pass_tokens)
+    assert prompt_read(LIMITS, start, count) == attended
+    assert sum(number for _, number in passes_of(LIMITS, 0, 1, count)) == len(passes)
+
+
+@pytest.mark.parametrize("most", [1, 3, 4, 8, 512])
+def test_a_pass_holds_no_more_slots_than_tokens(most):
+    """Five decodes side by side and two more, and then any seven of eight."""
+    limits, held = Limits(2048, 8, None, pass_tokens=most), [600, 10, 20, 300, 5, 5, 900]
+    known = Neighbours(limits)
+    for request in range(8):
+        known.take(request)
+    known.free(range(8))
+    for request in range(8):
+        known.take(request)
+
+    def truth(slots):
+        decodes = [Sequence(slot, tokens, 9, 0.0, in_cache=tokens, slot=slot) for slot, tokens in zip(slots, held, strict=True)]
+        passes, context, _ = split([(each, 1) for each in decodes], decodes, most)
+        return sorted(passes), context
+
+    slots = [0, 1, 2, 3, 4, 6, 7]
+    beside = known.beside(slots)
+    found = passes_of(limits, 7, 0, 0, (beside, ()))
+    assert (sorted(size for size, _ in found), context_read(limits, dict(zip(slots, held, strict=True)), beside)) == truth(
+        slots
+    )
+    every = [len(truth(chosen)[0]) for chosen in combinations(range(8), 7)]
+    assert sum(number for _, number in passes_of(limits, 7, 0, 0)) == pytest.approx(np.mean(every))
+
+
+@pytest.mark.parametrize(("prompts", "tokens"), [(8, 10), (4, 500), (12, 128), (3, 2048), (1, 700)])
+def test_prompts_that_have_slots_side_by_side_share_passes(prompts, tokens):
+    """And where slots are unknown, as many as in the mean of all ways to choose them."""
+
+    def truth(slots):
+        return split([(Sequence(slot, tokens, 1, 0.0, slot=slot), tokens) for slot in slots], [], LIMITS.pass_tokens)[0]
+
+    known = passes_of(LIMITS, 0, prompts, prompts * tokens, ((), (tuple(range(prompts)),)))
+    assert sum(number for _, number in known) == len(truth(range(prompts)))
+    every = [len(truth(slots)) for slots in combinations(range(SLOTS), prompts)]
+    unknown = passes_of(LIMITS, 0, prompts, prompts * tokens)
+    assert sum(number for _, number in unknown) == pytest.approx(np.mean(every))
+    assert sum(size * number for size, number in unknown) == pytest.approx(prompts * tokens)
+
+
+def test_a_step_of_nothing_is_one_pass():
+    assert passes_of(LIMITS, 0, 0, 0) == ((0.0, 1.0),)
+
+
+def test_requests_are_in_flight_until_their_last_token():
+    """Twelve and twelve: `end_s` comes after the stamp with which the next twelve begin. Ends that nobody knows do not count."""
+    table = run_of(drawn(24, fixed=(128, 64))).requests.with_columns(end_s=pl.col("end_s") + 0.003)
+    steps = intervals(table, LIMITS)
+    assert steps["in_flight"].to_list()[1:] == [24] * 63 + [12] * 64
+    lost = table.with_columns(
+        end_s=pl.when(pl.col("index") > 0).then("end_s"),
+        token_times_s=pl.when(pl.col("index") > 0).then("token_times_s"),
+        outcome=pl.when(pl.col("index") > 0).then("outcome").otherwise(pl.lit("timeout")),
+    )
+    assert intervals(lost, LIMITS)["in_flight"].max() == 23
+
+
+def test_slots_are_unknown_where_requests_failed():
+    """They may have held slots. Twelve, twelve, and then six that have slots side by side, or may have any."""
+    table, six = run_of(drawn(30, fixed=(128, 64))).requests, pl.col("decodes") == 6
+    failed = table.tail(1).with_columns(
+        pl.col("index") + 1, outcome=pl.lit("timeout"), token_times_s=pl.lit([], pl.List(pl.Float64))
+    )
+    for requests, passes in ((table, 1.0), (pl.concat([table, failed]), sum(number for _, number in runs(6, SLOTS)))):
+        found = intervals(requests, LIMITS).filter(six)["passes"].list.sum().to_list()
+        assert found == pytest.approx([passes] * 63)
+
+
+def test_slots_are_known_once_a_step_has_ended_all():
+    known = Neighbours(Limits(2048, 3, None, pass_tokens=512))
+    for request in (0, 1, 2):
+        known.take(request)
+    assert known.beside([0, 1]) is None
+    known.free([0, 1, 2])
+    for request in (3, 4, 5):
+        known.take(request)
+    assert known.beside([3, 5]) == ((3,), (5,))
+    known.free([4])
+    known.take(6)
+    assert known.beside([3, 5, 6]) == ((3, 6, 5),)
+    known.free([6])
+    known.take(7, alike=True)
+    assert known.beside([3, 5, 7]) is None
+
+
+def test_more_requests_than_slots_make_slots_unknown():
+    """Stamps of a step that came late show them."""
+    known = Neighbours(Limits(2048, 2, None, pass_tokens=512))
+    known.take(0)
+    known.take(1)
+    known.free([0, 1])
+    for request in (2, 3, 4):
+        known.take(request)
+    assert known.beside([2, 3, 4]) is None
+    known.free([2, 3])
+    assert known.beside([4]) is None
+    known.free([4])
+
+
+@pytest.mark.parametrize(("held", "requests"), [(2, 80), (5, 120), (8, 150), (12, 150), (20, 150)])
+def test_the_replay_takes_as_long_as_the_naive_engine_in_the_mean(held, requests):
+    """Over the orders in which slots may have been left: within 3 %."""
+    load = drawn(requests, seed=held)
+    truths = [measured(run_of(load, held=held, seed=seed)) for seed in range(12)]
+    found = replay(planned(load), LIMITS, TRUE, held=held, turnaround_s=TURNAROUND_S).requests
+    took = found["end_s"].max()
+    assert found["output_tokens"].sum() / took == pytest.approx(
+        np.mean([each["throughput_tokens_per_s"] for each in truths]), rel=0.03
+    )
+
+
+def test_waves_of_alike_requests_are_those_of_the_naive_engine():
+    """Twelve, twelve and eight, which have slots side by side: TPOT to a per mille."""
+    load = drawn(32, fixed=(128, 64))
+    truth = run_of(load).requests
+    found = replay(planned(load), LIMITS, TRUE).requests.sort("index")
+    for table in (truth, found):
+        assert table.height == 32
+    tpot = [(table["end_s"] - table["first_token_s"])[24:].to_numpy() / 63 for table in (truth, found)]
+    assert tpot[1] == pytest.approx(tpot[0], rel=1e-3)
+
+
+def test_loads_of_other_kinds_are_predicted_from_bursts_and_a_closed_loop():
+    """With 5 % noise a step: half of what it carries, and so much that requests wait and each token wakes them."""
+    training = [run_of(drawn(n, fixed=(128, 64)), seed=n, level=float(n), noise=0.05) for n in (1, 4, 12, 32)]
+    training += [run_of(drawn(n, fixed=(500, 30)), seed=n, level=float(n), workload="long", noise=0.05) for n in (1, 4)]
+    training += [run_of(drawn(40, fixed=(128, 64)), held=6, seed=6, level=6.0, workload="closed", noise=0.05)]
+    model = calibrate(training, LIMITS)
+    # `pass_s` alone is not asked for: what a pass costs and what its first token does are hardly told apart.
+    assert parameters(model)["in_flight_s"].value == pytest.approx(100 * TRUE.in_flight_s, rel=0.4)
+    for rate, fixed in ((5.0, (128, 64)), (30.0, (128, 64)), (6.0, (300, 30))):
+        load = drawn(200, seed=3, rate=rate, fixed=fixed)
+        truth = measured(run_of(load, seed=9, noise=0.05))
+        found = predict(model, lambda _, load=load: planned(load), members=8).numbers
+        assert found["throughput_tokens_per_s"].value == pytest.approx(truth["throughput_tokens_per_s"], rel=0.05), rate
+        assert found["tpot_p50_s"].value == pytest.approx(truth["tpot_p50_s"], rel=0.12), rate

@@ -1,0 +1,231 @@
+"""What more of a resource would bring, on planted servers that run out of one: by replays, from the study's files to its causes."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+import pytest
+
+from bench.analyse.reliefs import find_reliefs
+from bench.errors import BenchError
+from bench.predict.asked import Asked
+from bench.predict.calibrate import calibrate
+from bench.predict.ensemble import typical
+from bench.predict.limit import Replays
+from bench.predict.relief import agreed, relief_of
+from bench.predict.state import Limits, Request, State
+from bench.predict.step_cost import StepCost
+from bench.predict.step_time import StepTime
+from bench.records.files import write_record
+from bench.records.relief import CurveRelief, Gain, Relief, Reliefs, read_reliefs
+from bench.study import parse_slo
+from tests.support.naive_engine import serve
+from tests.support.predict import LIMITS, TRUE, drawn, run_of
+
+ROOM = replace(LIMITS, sequences=64)
+FEW = replace(LIMITS, sequences=6)
+BLOCKS = Limits(tokens=512, sequences=64, blocks=43, block_size=16)  # some six requests
+
+
+def loops(limits, levels, **lengths):
+    return [
+        run_of(drawn(25 * level, seed=level, **lengths), name=f"c{level}", arrival="closed", level=float(level), limits=limits, held=level, seed=level, noise=0.03)
+        for level in levels
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("limits", "levels", "slo", "lengths", "cause"),
+    [
+        (FEW, (2, 6, 9), "ttft_p90=80ms", {"prompts": (2, 4), "outputs": (60, 61)}, "sequences"),
+        (BLOCKS, (2, 6, 10), "ttft_p90=100ms", {"prompts": (8, 12), "outputs": (90, 110)}, "kv"),
+        (ROOM, (4, 12, 32), "tpot_p90=14ms", {"prompts": (2, 4), "outputs": (30, 31)}, "decode"),
+        (ROOM, (1, 2, 4), "ttft_p90=350ms", {"prompts": (480, 511), "outputs": (2, 4)}, "prefill"),
+        (ROOM, (2, 4, 8), "tpot_p90=80ms", {"prompts": (480, 511), "outputs": (8, 9)}, "interference"),
+    ],
+)  # fmt: skip
+def test_what_a_planted_server_runs_out_of_brings_most(limits, levels, slo, lengths, cause):
+    runs = loops(limits, levels, **lengths)
+    model = calibrate(runs, limits, draws=5)
+    metric = slo.split("_")[0]
+    found = relief_of(model, runs, [parse_slo(slo)], {metric}, float(levels[-1]), fewest=150)
+    assert found.gains[0].resource == cause
+    assert found.gains[0].low > 1
+    assert list(found.gains) == sorted(found.gains, key=lambda each: -each.gain)
+    assert ("prefill" in {each.resource for each in found.gains}) == (metric != "tpot")
+    assert ("kv" in {each.resource for each in found.gains}) == (limits.blocks is not None)
+
+
+def test_a_relieved_step_is_the_sum_of_its_parts():
+    """Half of a step without its prompts, and half of what these add, are half of the step."""
+    step = StepTime(0.0, 0.008, 3e-4, (64.0,), (2e-4, 2.5e-4), 4e-7, 2e-9)
+    state = State(decodes=5, context=700)
+    chunk = [(Request(None, 0.0, left=100), 100)]
+
+    def seconds(**factors):
+        return StepCost(ROOM, replace(step, **factors)).seconds(state, chunk)
+
+    whole, bare = seconds(), StepCost(ROOM, step).seconds(state)
+    assert seconds(bare=0.5, prompts=0.5) == pytest.approx(whole / 2)
+    assert seconds(prompts=0.0) == pytest.approx(bare)
+    assert seconds(bare=0.5) == pytest.approx(bare / 2 + whole - bare)
+    assert seconds(prompts=0.5) == pytest.approx(bare + (whole - bare) / 2)
+
+
+def test_no_load_within_the_slos_has_no_relief():
+    runs = loops(ROOM, (2, 4))
+    assert relief_of(calibrate(runs, ROOM, draws=5), runs, [parse_slo("ttft_p90=1ms")], {"ttft"}, 2.0) is None
+
+
+def test_a_model_that_does_not_find_the_measured_limit_again_has_no_relief():
+    """It is 3 to 6 in flight by the replays: one that was measured at twice as many is another server's."""
+    runs = loops(FEW, (2, 6, 9), prompts=(2, 4), outputs=(60, 61))
+    model, slos = calibrate(runs, FEW, draws=5), [parse_slo("ttft_p90=80ms")]
+    assert relief_of(model, runs, slos, {"ttft"}, 9.0, 6.0, fewest=150) is not None
+    assert relief_of(model, runs, slos, {"ttft"}, 24.0, 20.0, fewest=150) is None
+    assert relief_of(model, runs, slos, {"ttft"}, 1.0, fewest=150) is None  # and one that missed at a single request
+
+
+def test_where_latency_hardly_rises_with_load_the_limit_is_the_measured_one(monkeypatch):
+    """With two slots TPOT P50 is 9.6 ms at three and four in flight, and replays meet that up to one in flight, or up to 28."""
+    two, lengths = replace(LIMITS, sequences=2), {"prompts": (20, 60), "outputs": (5, 20)}
+    runs = loops(two, (1, 3, 4), **lengths)
+    model = calibrate(runs, two, draws=5)
+    found = relief_of(model, runs, [parse_slo("tpot_p50=9.6ms")], {"tpot"}, 4.0, 3.0, fewest=150)
+    assert [gain.resource for gain in found.gains[: found.tied]] == ["decode"]
+    several = [parse_slo("tpot_p50=9.6ms"), parse_slo("ttft_p90=100s")]  # one of which says nothing of the other
+    assert relief_of(model, runs, several, {"tpot"}, 4.0, 3.0, fewest=150) is None
+    asked, levels = Asked(runs, 150), set()
+    monkeypatch.setattr(asked, "at", lambda level, count: levels.add(level) or Asked.at(asked, level, count))
+    lax = Replays(typical(model), asked, [parse_slo("tpot_p50=10ms")], 4.0)  # met at far more than the four that miss
+    assert [lax.own(3.6).level, lax.own(60.0).level, lax.own(None)] == [3.0, 60.0, None]
+    assert {60.0, 61.0} < levels
+    assert all(level.is_integer() for level in levels)  # 2 % beyond 60 are not asked for
+
+    def halved(**step):
+        return TRUE.seconds(**step) - TRUE.seconds(**{**step, "firsts": 0, "prefill": 0, "attended": 0.0}) / 2
+
+    def rps(seconds, held):
+        ends = serve(drawn(600, **lengths), seconds, tokens=two.tokens, sequences=2, held=held)["end_s"].sort()
+        return 300 / (ends[450] - ends[150])
+
+    assert found.gains[0].low < rps(halved, 20) / rps(TRUE.seconds, 3) < found.gains[0].high
+
+
+POINT = {"deployment": "a", "workload": "w", "axis": "concurrency", "kind": "found", "basis": "steady", "limit": 3.0, "missed_at": 4.0,
+         "missed": [{"by": "ttft_p90_s"}], "slos": ["TTFT P90 ≤ 1 s"]}  # fmt: skip
+
+
+FOUR_RUN = {
+    "valid": True,
+    "telemetry_valid": True,
+    "steady_queued_share": 1.0,
+    "steady_running": 4.0,
+    "steady_running_high": 4.0,
+}
+
+
+def test_a_server_without_limits_is_named_and_a_known_relief_is_kept(tmp_path):
+    table = pl.DataFrame([{"deployment": "a", "workload": "w", **FOUR_RUN}])
+    capacity = pl.DataFrame([POINT])
+    slos = [parse_slo("ttft_p90=1s")]
+    first = find_reliefs(table, tmp_path, capacity, slos, code="1")
+    (curve,) = first.curves
+    assert curve.relief is None
+    assert "launch.json or deployment.json is not there" in curve.why_not
+    write_record(first, tmp_path / "reliefs.json")
+    assert read_reliefs(tmp_path / "reliefs.json") == first
+    said = []
+    other = CurveRelief(deployment="b", workload="w", digest="x")
+    again = find_reliefs(table, tmp_path, capacity, slos, code="1", known=Reliefs(curves=(curve, other)), say=said.append)
+    assert (again.curves, said) == ((curve, other), [])  # `b` was not selected
+    find_reliefs(table, tmp_path, capacity, slos, code="2", known=first, say=said.append)
+    assert len(said) == 1
+    assert find_reliefs(table, tmp_path, capacity.with_columns(kind=pl.lit("above")), slos, code="1").curves == ()
+
+
+@pytest.mark.parametrize(
+    ("known", "tried"),
+    [
+        (lambda given: given.tokens, [(512, None), (2048, None), (8192, None)]),  # its slots are reported
+        (lambda given: given.sequences, [(None, 4)]),  # its budget is named
+        (lambda given: given.tokens and given.sequences, [(512, 4), (2048, 4), (8192, 4)]),
+    ],
+)
+def test_of_a_server_that_was_started_elsewhere_no_more_is_assumed_than_nobody_names(tmp_path, monkeypatch, known, tried):
+    seen = []
+
+    def read(_results, _name, given):
+        if not known(given):
+            raise BenchError("not known")
+        seen.append((given.tokens, given.sequences))
+        return Limits(tokens=given.tokens or 256, sequences=given.sequences or 8, blocks=None)
+
+    monkeypatch.setattr("bench.analyse.reliefs.read_limits", read)
+    monkeypatch.setattr("bench.analyse.reliefs.measured_runs", lambda *_: [])
+    mixed = {"a": {"share": 0.5, "model": "adapter"}, "b": {"share": 0.5}}
+    told = FOUR_RUN | {"stream": True, "classes": json.dumps(mixed), "cache": "unique"}
+    table = pl.DataFrame([{"deployment": "a", "workload": "w", **told}])
+    (curve,) = find_reliefs(table, tmp_path, pl.DataFrame([POINT]), [parse_slo("ttft_p90=1s")], code="1").curves
+    assert seen == tried
+    assert curve.why_not.startswith("its requests are of classes with models")
+
+
+def test_steps_that_cannot_be_read_cost_a_server_its_relief_and_no_report(tmp_path, monkeypatch):
+    def failing(*_):
+        raise ZeroDivisionError("no step")
+
+    def read(_results, _name, given):
+        if given.tokens is None:
+            raise BenchError("not known")
+        return Limits(tokens=given.tokens, sequences=8, blocks=None)
+
+    monkeypatch.setattr("bench.analyse.reliefs.as_shown", failing)
+    monkeypatch.setattr("bench.analyse.reliefs.read_limits", read)
+    monkeypatch.setattr("bench.analyse.reliefs.measured_runs", lambda *_: [])
+    table = pl.DataFrame([{"deployment": "a", "workload": "w", **FOUR_RUN}])
+    (curve,) = find_reliefs(table, tmp_path, pl.DataFrame([POINT]), [parse_slo("ttft_p90=1s")], code="1").curves
+    assert (curve.relief, curve.why_not) == (None, "replaying it failed (no step)")
+
+
+def test_models_of_one_server_agree_on_what_each_of_them_names():
+    one = Relief((Gain("decode", 2.0, 1.8, 2.2), Gain("kv", 1.2, 1.1, 1.3)), tied=1)
+    two = Relief((Gain("kv", 1.8, 1.7, 1.9), Gain("decode", 1.4, 1.3, 1.5, more=True)), tied=1)
+    both = agreed([one, two])
+    assert (both.tied, [gain.resource for gain in both.gains]) == (2, ["decode", "kv"])
+    assert (both.gains[0].low, both.gains[0].high, both.gains[0].more) == (1.3, 2.2, True)
+    assert both.gains[0].gain == pytest.approx(2.8**0.5)
+    assert agreed([one, Relief(one.gains, tied=0)]).tied == 0
+    assert agreed([one]) is one
+
+
+def test_requests_come_again_in_another_order_at_another_load():
+    """Of a closed loop without those that it begins with, which are cut short; and begun anew as if it had gone on for long."""
+    held = loops(ROOM, (4,), prompts=(5, 50), outputs=(40, 41))[0]
+    asked = Asked([held], 90, seed=1)
+    plans = asked.at(8.0, 120)
+    assert [plan.index for plan in plans] == list(range(len(plans)))
+    assert sorted(plan.output_tokens for plan in plans[:8]) == [5, 10, 15, 20, 25, 30, 35, 40]
+    assert {plan.output_tokens for plan in plans[8:]} == {40}
+    assert [plan.prompt_asked for plan in plans[:96]] != [plan.prompt_asked for plan in Asked([held], 90, seed=2).at(8.0, 120)][
+        :96
+    ]
+    due = run_of(drawn(60, rate=3.0), arrival="poisson", level=3.0)
+    (slow, fast) = (Asked([due], 60).at(level, 60) for level in (1.0, 4.0))
+    assert [plan.due_s for plan in slow] == pytest.approx([4 * plan.due_s for plan in fast])
+    assert 40 < slow[-1].due_s < 90  # one a second
+
+
+def test_bursts_below_capacity_are_not_taken_for_overload_and_a_rate_beyond_it_is():
+    """No latency is too long here, so that a load counts as too high only where requests pile up. Poisson arrivals, and bursts whose
+    gaps have a squared coefficient of variation of 20."""
+    together = serve(drawn(1000), TRUE.seconds, tokens=LIMITS.tokens, sequences=LIMITS.sequences)["end_s"].sort()
+    capacity = 600 / (together[800] - together[200])  # requests/s
+    for varied in (1, 20):
+        due = np.cumsum(np.random.default_rng(1).gamma(1 / varied, varied / 4, 400)).tolist()
+        run = run_of([(*lengths[:3], at) for lengths, at in zip(drawn(400), due, strict=True)], arrival="gamma", level=4.0)
+        member = typical(calibrate([run], LIMITS, draws=1))
+        replays = Replays(member, Asked([run], 300), [parse_slo("e2e_p99=9999s")], 4.0)
+        assert replays._try(member, 0.6 * capacity).excess < 0
+        assert replays._try(member, capacity * 1.5).excess > 0

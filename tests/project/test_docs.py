@@ -1,0 +1,302 @@
+"""The documentation is true: its commands exist, its configurations load, its Python runs, and its links lead somewhere."""
+
+import copy
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import typer.main
+import yaml
+
+from bench.cli import app, main
+from bench.cli.entry import loaded
+from bench.endpoints import ENDPOINTS
+from bench.figures import registry
+from bench.study import load_config, load_workload
+from tests.support.study import ROOT
+
+README = ROOT / "README.md"
+PAGES = [README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+_FENCED = re.compile(r"^```(\w+)(?: title=\"(.*?)\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def blocks(*languages):
+    """The fenced blocks of all pages: page, number in the page, title and text."""
+    return [
+        pytest.param(page, title, text, id=f"{page.relative_to(ROOT)}-{number}")
+        for page in PAGES
+        for number, (language, title, text) in enumerate(_FENCED.findall(page.read_text()), 1)
+        if language in languages
+    ]
+
+
+def commands(text):
+    """The commands in a block, each as words, without `.venv/bin/`; a variable that is set in the block is replaced."""
+    known = {}
+    for line in text.splitlines():
+        for part in line.partition("  #")[0].split("&&"):
+            words = [
+                re.sub(r"\$(\w+)", lambda found: known.get(found[1], found[0]), word)
+                for word in shlex.split(part, comments=True)
+            ]
+            if len(words) == 1 and (given := re.fullmatch(r"(\w+)=(.*)", words[0])):
+                known[given[1]] = given[2]
+            elif words:
+                yield [words[0].removeprefix(".venv/bin/"), *words[1:]]
+
+
+def parsed(words):
+    """A `bench` command, refused if it or one of its options does not exist."""
+    root = typer.main.get_command(app)
+    context = root.make_context("bench", [], resilient_parsing=True)
+    assert root.get_command(context, words[1]), words
+    return loaded(words[1]).make_context(words[1], words[2:], parent=context)
+
+
+def needs_nothing(words):
+    """Whether a `bench` command needs neither results nor a server."""
+    return (
+        words[1:] == ["runs", "--configfile", "my-study.yaml"]
+        or (words[1] in ("plan", "models") and "./my-checkpoint" not in words)
+        or "--usable-rps" in words
+        or "--plan" in words
+    )
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory):
+    """A folder in which `make -n` finds what it looks for: the project's, and the files that the pages have their readers make."""
+    folder = tmp_path_factory.mktemp("clone")
+    for name in ("config", "workflow", "profiles", "requirements.lock", "requirements-slurm.lock", "pyproject.toml"):
+        (folder / name).symlink_to(ROOT / name)
+    shutil.copy(ROOT / "Makefile", folder)
+    for name in (
+        "results/packs/h100/study.yaml",
+        "my-load/study.yaml",
+        "wheels/x-1-py3-none-any.whl",
+        "h100.tar.gz",
+        ".venv/ready",
+    ):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).touch()
+    for name in {name for page in PAGES for name in re.findall(r"CONFIG=([\w-]+\.yaml)", page.read_text())}:
+        (folder / name).touch()
+    study = next(
+        text
+        for _, title, text in _FENCED.findall((ROOT / "docs/tutorial/own-model.md").read_text())
+        if title == "my-study.yaml"
+    )
+    (folder / "my-study.yaml").write_text(study)
+    (folder / "gpus.yaml").write_text("h100: { price_per_hour: 2.5 }\n")
+    return folder
+
+
+def check(words, clone, capsys):
+    """Run a command where that is cheap, or see that it could be run; what it printed, if it ran."""
+    match words:
+        case ["make", *rest]:
+            done = subprocess.run(["make", "-n", *rest], cwd=clone, capture_output=True, text=True)
+            assert done.returncode == 0, done.stderr
+        case ["bench", *_] if needs_nothing(words):
+            assert main(words[1:]) == 0
+            return capsys.readouterr().out
+        case ["bench", *_]:
+            parsed(words)
+        case ["python", "-m", module, *_]:
+            assert find_spec(module)
+        case ["cp", source, _]:
+            assert (ROOT / source).is_file()
+        case [
+            "snakemake",
+            "--cores",
+            "1",
+            "results/figures/all" | "results/figures/latencies.svg",
+        ]:  # tests/cli/test_init.py, test_made_runs.py
+            pass
+        case ["snakemake", "--cores", "all", "--resources", "gpu=4", "results/figures/all"]:  # tests/servers/test_own_gpus.py
+            pass
+        case ["snakemake", *_, "--profile", profile, _] | ["snakemake", "--profile", profile, _]:
+            assert (ROOT / profile / "config.yaml").is_file()
+        case _:
+            assert words[0] in ("uv", "uvx"), words  # tests/workflow/test_installed.py builds and runs a wheel
+    return None
+
+
+@pytest.mark.parametrize(("page", "title", "text"), blocks("bash"))
+def test_commands_exist_and_print_what_is_shown(page, title, text, clone, capsys, monkeypatch):  # noqa: ARG001
+    monkeypatch.chdir(clone)
+    printed = [out for words in commands(text) if (out := check(words, clone, capsys)) is not None]
+    following = re.match(
+        r"(?:(?!```).)*?^```text\n(.*?)^```$", page.read_text().partition(text + "```")[2], re.MULTILINE | re.DOTALL
+    )
+    if printed and following:
+        for line in following[1].splitlines():
+            assert line.strip() in ("", "...") or any(line in out for out in printed), line
+
+
+def test_indented_commands_exist(clone, capsys, monkeypatch):
+    """Those of the pages that explain, and of the files in the repository's root."""
+    monkeypatch.chdir(clone)
+    found = [
+        line
+        for page in PAGES
+        for line in re.findall(r"^    ((?:\.venv/bin/)?(?:bench|make) .*)$", _FENCED.sub("", page.read_text()), re.MULTILINE)
+    ]
+    assert len(found) > 10
+    for line in found:
+        for words in commands(line):
+            check(words, clone, capsys)
+
+
+def test_options_in_the_text_exist():
+    root = typer.main.get_command(app)
+    context = root.make_context("bench", [], resilient_parsing=True)
+    for page in PAGES:
+        for words in re.findall(r"`(?:\.venv/bin/)?bench (\w+)( [^`\n]*)?`", page.read_text()):
+            there = root.get_command(context, words[0])
+            if there is None and page.name == "peers.md":  # vLLM's command `bench`
+                continue
+            assert there, (page, words)
+            known = {option for each in loaded(words[0]).params for option in (*each.opts, *each.secondary_opts)}
+            assert {word.partition("=")[0] for word in words[1].split() if word.startswith("--")} <= known, (page, words)
+
+
+# What a part of a study is merged into: the default study, with names that the pages use.
+BASE = {
+    **yaml.safe_load((ROOT / "config/config.yaml").read_text()),
+    "decision": {},
+}
+BASE["models"]["llama"] = {"catalogue": "llama-3.1-8b"}
+BASE["engines"]["gpu"] = {"source": "command", "command": ["vllm", "serve"], "backend": "cuda"}
+BASE["deployments"]["llama"] = {"model": "llama", "engine": "gpu"}
+
+
+def merged(base, part):
+    if not (isinstance(base, dict) and isinstance(part, dict)):
+        return part
+    return {**base, **{key: merged(base.get(key), value) for key, value in part.items()}}
+
+
+def whole(part):
+    """A whole study of a part: every workload of the part on every deployment of it, unless the part says what is measured."""
+    content = merged(copy.deepcopy(BASE), part)
+    content["workloads"] |= part.get("workloads", {})  # not merged into those of the same name
+    if "study" not in part:
+        content["study"]["ladders"] = [
+            {"deployment": deployment, "workload": name, load_workload(content["workloads"][name], source=name).axis: [1]}
+            for deployment in part.get("deployments", ["llama"])
+            for name in part.get("workloads", ["chat"])
+        ]
+    used = {ladder["deployment"] for ladder in content["study"]["ladders"]}
+    content["deployments"] = {name: given for name, given in content["deployments"].items() if name in used}
+    return content
+
+
+@pytest.mark.parametrize(("page", "title", "text"), blocks("yaml"))
+def test_configurations_load(page, title, text, tmp_path):
+    content = yaml.safe_load(re.sub(r"path: /models/[\w.-]+", f"path: {tmp_path}", text))  # a folder that is here
+    if content is None:  # a comment for editors
+        assert (ROOT / re.search(r"\$schema=(\S+)", text)[1]).is_file()
+    elif title.startswith("profiles/"):
+        known = (ROOT / title.partition(",")[0]).read_text()
+        assert all(f"{key}:" in known for key in [*content, *content["default-resources"]])
+    elif title == "gpus.yaml":
+        (tmp_path / title).write_text(text)
+        assert (
+            main(["plan", "--model", "llama-3.1-8b", "--accelerator", "h100", "--hardware", str(tmp_path / title), "--json"])
+            == 0
+        )
+    elif {"models", "engines", "deployments", "workloads"} <= content.keys():
+        assert load_config(content, source=str(page))
+    else:
+        assert load_config(whole(content), source=str(page))
+
+
+@pytest.mark.parametrize(("page", "title", "text"), blocks("python"))
+def test_python_runs(page, title, text, monkeypatch, capsys):  # noqa: ARG001
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(registry, "_FIGURES", dict(registry._FIGURES))
+    exec(text, {"__name__": "example"})  # noqa: S102 - our own
+    assert "print(" not in text or capsys.readouterr().out
+
+
+def test_the_python_reference_documents_what_its_imports_name():
+    text = (ROOT / "docs/reference/python.md").read_text()
+    for section in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
+        lines = re.findall(r"^from \S+ import (.*)$", section, re.MULTILINE)
+        imported = [name for names in lines for name in names.split(", ")]
+        assert sorted(imported) == sorted(path.rpartition(".")[2] for path in re.findall(r"^::: (\S+)", section, re.MULTILINE))
+
+
+def test_every_option_and_every_field_of_a_record_has_a_meaning(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    hooks = import_module("hooks")
+    for page in (hooks.commands(), hooks.records()):
+        rows = [line for line in page.splitlines() if line.startswith("| `")]
+        assert len(rows) > 100
+        assert [row for row in rows if re.search(r"\|\s*\|$", row)] == []
+
+
+def test_the_page_of_endpoints_has_a_row_for_each(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    page = import_module("hooks").endpoints()
+    rows = [line.split(" | ") for line in page.splitlines() if line.startswith("| `")]
+    assert [row[0] for row in rows] == [f"| `{name}`" for name in ENDPOINTS]
+    assert {len(row) for row in rows} == {7}
+    assert "## Tools, structured output, reasoning" in page
+
+
+def test_the_readme_fits_a_page_and_its_links_lead_somewhere():
+    assert len(README.read_text().splitlines()) <= 150
+    for page in (README, ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"):
+        for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+            file, _, anchor = target.partition("#")
+            assert (ROOT / file).is_file(), target
+            assert not anchor or anchor in anchors(ROOT / file), target
+
+
+def test_links_between_pages_lead_to_files_too():
+    """Pages that the site makes have a file that says so, for readers of the repository."""
+    for page in (ROOT / "docs").rglob("*.md"):
+        for target in re.findall(r"\]\(([^)#\s]+)", page.read_text()):
+            assert ":" in target or (page.parent / target).exists(), (page, target)
+    for name in ("configuration", "cli", "records"):
+        assert "The site (`make docs`)" in (ROOT / f"docs/reference/{name}.md").read_text()
+
+
+def anchors(page):
+    """The anchors of a page's headings, as the site and code hosts make them."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\s-]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
+
+
+def test_the_citation_has_what_its_format_requires_and_the_version_of_the_package():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert {"cff-version", "message", "title", "authors"} <= citation.keys()
+    assert citation["version"] == import_module("bench").__version__
+
+
+def test_the_site_loads_nothing_from_elsewhere():
+    """Its pages are built in `make check`; here, that they would ask no other host for anything."""
+    site = ROOT / "build/site"
+    if not site.exists():
+        subprocess.run(
+            [Path(sys.executable).parent / "mkdocs", "build", "--quiet"], cwd=ROOT, check=True, env={"NO_MKDOCS_2_WARNING": "1"}
+        )
+    pages = list(site.rglob("*.html"))
+    assert len(pages) > 30
+    asked = {
+        found
+        for page in pages
+        for found in re.findall(
+            r"<(?:script|img|iframe)[^>]*\ssrc=\"?(https?:[^\s\">]+)|<link[^>]*rel=\"?(?:stylesheet|preconnect|icon)[^>]*href=\"?(https?:[^\s\">]+)",
+            page.read_text(),
+        )
+    }
+    assert asked == set()

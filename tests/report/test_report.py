@@ -1,0 +1,333 @@
+"""The report's page: what it says, and that it is sound HTML that asks no network for anything. What it does in a browser was tried in one."""
+
+import json
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from itertools import pairwise
+
+import polars as pl
+import pytest
+import vl_convert
+
+from bench.commit import commit_of
+from bench.figures import Results, figure_names
+from bench.figures.registry import load_figure
+from bench.figures.save import save_figure
+from bench.records.columns import schema_of
+from bench.records.files import write_record
+from bench.records.launch import Settings
+from bench.report import write_manifest, write_report
+from bench.report.provenance import deployments, overview, workloads
+from bench.study import Decision
+from bench.words.accuracy import beside_cells
+from tests.support.answers import study as of_rows
+from tests.support.figures import FACTS, PEAK, cells, drawn, drawn_rows, planted, results
+from tests.support.planted import steady_row
+
+
+@pytest.mark.parametrize("unknown", ["cores", "memory_bytes", "system"])
+def test_what_is_not_known_of_a_machine_is_left_out(tmp_path, summary, unknown):
+    facts = tmp_path / "facts.json"
+    write_record(replace(FACTS, hardware=replace(FACTS.hardware, **{unknown: None})), facts)
+    shown = {"cores": ", 2 cores", "memory_bytes": ", 1.0 GiB", "system": "; Linux"}
+    said = "".join(text for key, text in shown.items() if key != unknown)
+    assert f"Client on c{said}." in drawn(tmp_path, results(summary), facts=[facts]).text
+
+
+def test_a_figure_is_saved_and_stands_on_a_page_that_needs_no_network(tmp_path, summary):
+    study = results(summary, wrong_output_tokens=[0, 0, 1])
+    paths = save_figure("kv-saturation", study, tmp_path / "kv-saturation")
+    svg, png, _ = paths
+    assert svg.read_text().startswith("<svg")
+    assert "invalid" in svg.read_text()
+    assert png.read_bytes().startswith(b"\x89PNG")
+    page = drawn(tmp_path, study, names=["kv-saturation"], title="A <study>")
+    assert "A &lt;study&gt;" in page.text
+    assert "1 request had another output length" in page.text
+    assert "Some part of 2 of 6 runs cannot be trusted" in page.text
+    assert "HF_HUB_OFFLINE=1 NOTE=&#39;&lt;secret&gt;&#39; vllm &#39;&lt;serve&gt;&#39;" in page.text
+    assert not re.findall(r'(?:src|href)="https?:', page.text)
+    write_manifest(tmp_path / "all", figures=paths, page=tmp_path / "report.html", results=study, closing=[])
+    manifest = json.loads((tmp_path / "all").read_text())
+    assert set(manifest["figures"]) == {"kv-saturation.svg", "kv-saturation.png", "kv-saturation.json"}
+    assert len(manifest["runs"]) == 6
+
+
+def test_a_study_whose_search_ended_before_its_first_run_has_a_report(tmp_path, summary):
+    study = results(summary, known=False)
+    nothing = Results(study.runs.clear(), study.timeseries.clear(), None, study.decision)
+    page = drawn(tmp_path, nothing, names=["latencies", "latency-throughput"], of_study=0)
+    assert "No run was measured" in page.text
+    assert "no run was measured" in (tmp_path / "latencies.svg").read_text()
+
+
+def test_the_page_is_sound(tmp_path, summary):
+    study = results(summary, levels=(1, 4, 4), repeat=[1, 1, 2], workloads=("short", "long"), wrong_output_tokens=[0, 0, 1])
+    page = drawn(tmp_path, study, names=["comparison", "kv-saturation", "latencies"])
+    ids = [attributes["id"] for _, attributes, _ in page.elements if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    for attributes, _ in page.find("a"):
+        assert attributes["href"].startswith("#") and attributes["href"][1:] in ids
+    for _, attributes, _ in page.elements:
+        assert not {"src", "action", "srcset", "ping", "background"} & set(attributes)
+        assert attributes.get("aria-labelledby", ids[0]) in ids
+    assert [a["href"] for a, _ in page.find("link")] == ["data:,"]
+    headings = [int(tag[1]) for tag, _, _ in page.elements if re.fullmatch("h[1-6]", tag)]
+    assert headings[0] == 1 and headings.count(1) == 1
+    assert all(after <= before + 1 for before, after in pairwise(headings))
+    assert dict(page.elements[0][1])["lang"] == "en"
+    tables, captions = page.find("table"), page.find("caption")
+    assert len(tables) == len(captions) > 3 and all(text.strip() for _, text in captions)
+    assert {a["scope"] for a, _ in page.find("th")} == {"col", "row"}
+    specs = [json.loads(text) for a, text in page.find("script") if a.get("type") == "application/json"]
+    titles = ["Against the baseline", "No load filled the KV cache", "Latencies against load"]
+    assert [spec["title"]["text"] for spec in specs if "title" in spec] == titles
+    named = [text for a, text in page.find("h3") if a.get("id", "").startswith("figure-")]
+    assert [text.replace("#", "").strip() for text in named] == titles
+    charts = [a for a, _ in page.find("div") if a.get("class") == "chart"]
+    assert len(charts) == 3 and all(a["role"] == "img" and a["aria-label"] for a in charts)
+    # Nothing that a style or a policy could fetch.
+    assert not re.search(r"url\(|@import", page.find("style")[0][1])
+    policy = next(a["content"] for a, _ in page.find("meta") if a.get("http-equiv") == "Content-Security-Policy")
+    assert policy.startswith("default-src 'none'") and "http" not in policy
+
+
+def test_a_cache_of_which_no_server_tells_is_not_called_empty(tmp_path, summary):
+    silent = drawn(tmp_path, results(summary, kv_usage_peak=[None] * 3))
+    assert "not known" in cells(silent)
+    assert "not known" not in cells(drawn(tmp_path, results(summary)))
+
+
+def test_no_engine_is_taken_for_another(tmp_path, summary):
+    """The engine of these runs is called `e`."""
+    page = drawn(tmp_path, results(summary), names=["kv-saturation"])
+    assert "e 1" in cells(page)
+    assert "vLLM" not in page.text
+    for chart in map(load_figure, figure_names()):
+        assert not re.search("vLLM|SGLang|TGI|llama", f"{chart.title} {chart.question} {chart.reading}")
+
+
+def test_each_section_is_there_and_named(tmp_path, summary):
+    study = results(summary, levels=(1, 4, 4), repeat=[1, 1, 2])
+    page = drawn(tmp_path, study, names=["latencies", "peak-throughput"])
+    sections = [a["id"] for a, _ in page.find("section")]
+    decided = ["verdicts", "operating", "figures", "saturation", "comparison", "predictions", "models", "economics", "bands"]
+    assert sections == ["headline", "answers", "levels", *decided, "runs", "invalid", "provenance", "methods"]
+    assert [a["href"] for a, _ in page.find("a") if a["href"][1:] in sections[2:4]] == ["#levels", "#verdicts"]
+    undecided = replace(results(summary, known=False, baseline=None, kv_usage_peak=[None] * 3), decision=Decision())
+    without = drawn(tmp_path, undecided, facts=[])
+    left = ["answers", "levels", "verdicts", "saturation", "bands", "runs", "invalid", "provenance", "methods"]
+    assert [a["id"] for a, _ in without.find("section")] == left
+
+
+def test_names_end_no_script_and_open_no_element(tmp_path, summary):
+    nasty = "</script><b a='\"'>&"
+    page = drawn(
+        tmp_path, results(summary, deployments=(nasty,), known=False, baseline=None), names=["latencies", "memory-pressure"]
+    )
+    assert not page.find("b")
+    rows = [json.loads(text) for a, text in page.find("script") if a.get("type") == "application/json"]
+    assert rows[-1]["curves"] == {nasty: [nasty, "short"]}
+    assert {row["curve"] for row in drawn_rows(rows[0], "curve")} == {nasty}
+    assert any(a.get("data-deployment") == nasty for a, _ in page.find("tr"))
+
+
+@pytest.mark.parametrize("name", [name for name in figure_names() if name != "factor-importance"])  # which pools all models
+def test_the_filter_finds_its_rows_in_every_figure(name, summary, tmp_path):
+    swept = {
+        "prompt_fixed": [32, 64, 128], "ttft_p50_s": [0.1, 0.2, 0.4], "gpu_count_seen": [2] * 3, "gpu_utilisation_mean": [0.35] * 3, "gpu_power_mean_w": [300.0] * 3,
+    }  # fmt: skip
+    study = results(summary, levels=(1, 4, 16), **swept)
+    study = Results(study.runs.with_columns(model="deployment"), study.timeseries)
+    spec = json.loads(save_figure(name, study, tmp_path / name)[2].read_text())
+    told = {key: {row[key] for row in drawn_rows(spec, key)} for key in ("curve", "deployment", "model")}
+    shown = told["curve"] | told["deployment"] | told["model"]
+    assert "Nothing to show" in json.dumps(spec) or {"a", "b"} <= shown or "b" in told["deployment"]
+
+
+def test_every_mark_of_a_level_has_its_words_on_hover(summary, tmp_path):
+    for name in ("kv-saturation", "peak-throughput", "latencies", "memory-pressure", "throughput-over-time"):
+        text = save_figure(name, results(summary), tmp_path / name)[2].read_text()
+        assert '"tooltip":[' in text
+
+
+def test_the_reports_tables_tell_estimates_from_bounds(tmp_path, summary):
+    study = results(
+        summary, levels=(1, 4, 4), deployments=("a",), ttft_n=[4, 4, 700], ttft_p99_bound_s=[None, None, 1.25],
+        throughput_tokens_per_s=[10.0, 40.0, 44.0],
+    )  # fmt: skip
+    page = drawn(tmp_path, study)
+    assert ("an estimate: n = 4 carries no 99 % bound", "~0.200") in [(a.get("title"), text) for a, text in page.find("td")]
+    assert (None, "0.800 (≤ 1.250)") in [(a.get("title"), text) for a, text in page.find("td")]
+
+
+def test_failures_have_a_section_of_their_own_and_make_no_run_invalid(tmp_path, summary):
+    page = drawn(tmp_path, results(summary, deployments=("a",), failed=[0, 0, 2], outcome_http_503=[0, 0, 2]))
+    assert "Failed requests" in [text for _, text in page.find("h2")]
+    assert "2 of 4 requests failed (2 http_503)" in page.text
+    assert "50.0 %" in cells(page)
+    assert "None: 3 runs passed every check" in page.text
+    assert not [text for _, text in page.find("th") if text.startswith("✕")]
+    assert "Failed requests" not in [text for _, text in drawn(tmp_path, results(summary)).find("h2")]
+
+
+def test_the_part_at_fault_is_named_with_what_it_takes_away(tmp_path, summary):
+    page = drawn(
+        tmp_path, results(summary, deployments=("a",), scrape_gap_max_s=[0.3, 9.0, 0.3], client_loop_lag_max_s=[0, 0, 9])
+    )
+    marked = [text for _, text in page.find("th") if text.startswith("✕ invalid")]
+    assert set(marked) == {"✕ invalid counts: a/short_4", "✕ invalid latencies: a/short_16"}
+    assert {"telemetry", "the server's counts", "client", "latency and throughput"} <= set(cells(page))
+
+
+def test_a_table_sorts_by_numbers_and_marks_the_invalid_with_a_word(tmp_path, summary):
+    page = drawn(tmp_path, results(summary, deployments=("a",), wrong_output_tokens=[0, 0, 1], tpot_p50_s=[0.01, None, 0.5]))
+    values = [(a["data-value"], text) for a, text in page.find("td") if text in ("0.010", "0.500", "16")]
+    assert {("0.01", "0.010"), ("0.5", "0.500"), ("16.0", "16")} <= set(values)
+    assert ("", "–") in [(a.get("data-value"), text) for a, text in page.find("td")]
+    assert [text for _, text in page.find("th") if text.startswith("✕ invalid")] == 2 * ["✕ invalid: a/short_16"]
+    assert {a["data-family"] for a, _ in page.find("tr") if a.get("class") == "invalid"} == {"short"}
+
+
+def test_the_report_compares_with_the_baseline(tmp_path, summary):
+    study = results(summary, deployments=("a", "b"), throughput_tokens_per_s=[10.0, 40.0, 160.0])
+    slower = pl.when(pl.col("deployment") == "b").then(0.5).otherwise(1.0)
+    for factor, told in ((slower, ["−50.0 %", "▼ worse"]), (pl.lit(1.0), ["no evidence"])):
+        runs = study.runs.with_columns(pl.col("throughput_tokens_per_s") * factor, engine_version=pl.col("deployment"))
+        page = drawn(tmp_path, Results(runs, study.timeseries))
+        assert "Against a" in [text for _, text in page.find("h2")]
+        assert set(told) <= set(cells(page))
+        assert "could be overlooked; this comparison sees " in page.text and "How far sessions differ is assumed" in page.text
+        assert "b differs from a in engine_version: a → b." in page.text
+    assert not [text for text in cells(page) if "worse" in text]
+    assert "Against" not in drawn(tmp_path, results(summary, baseline=None)).text
+    assert "no pair of runs whose latencies compare" in drawn(tmp_path, results(summary, wrong_output_tokens=[1, 1, 1])).text
+
+
+def test_the_report_names_what_could_not_be_compared(tmp_path, summary):
+    study = results(summary, deployments=("a", "b"))
+    level = study.runs["level"].max()
+    lost = (pl.col("deployment") == "b") & (pl.col("level") == level)
+    runs = study.runs.with_columns(valid=pl.col("valid") & ~lost, ttft_p50_s=pl.when(pl.col("deployment") == "a").then(0.1))
+    text = drawn(tmp_path, Results(runs, study.timeseries)).text
+    assert f"b: both sides measured short at {level:g}, but no pair of their runs is valid and compares." in text
+    assert "b: no pair has TTFT P50 on both sides." in text
+
+
+def test_the_report_tells_the_points_or_why_there_are_none(tmp_path, summary):
+    for throughput, words in (
+        (PEAK, "12 (8 to 16), then it falls"),
+        ({1: 1, 2: 2}, "only 2 levels with a valid run, and 4 are needed"),
+    ):
+        assert words in drawn(tmp_path, planted(summary, throughput)).text
+
+
+def test_what_was_locked_is_read_from_the_records(summary):
+    study = results(summary, prompt_tokens=[32, 40.0, 48])
+    (found,) = deployments([FACTS], study.runs)
+    assert (found["dtype"], found["kv_dtype"], found["max_model_len"]) == ("float16", "fp8", 1024)
+    bare = replace(FACTS, command=(), settings=Settings(), cache_config={})
+    (unknown,) = deployments([bare], study.runs)
+    assert (unknown["dtype"], unknown["kv_dtype"], unknown["shell"]) == (None, None, None)
+    (sent,) = workloads(study.runs)
+    assert (sent["arrival"], sent["prompt"], sent["output"], sent["stream"]) == ("burst", "32 to 48", "32", "yes")
+
+
+def test_the_page_says_whose_metrics_were_not_read_and_how_many_requests_waited(tmp_path, summary):
+    measured = results(summary, deployments=("a",))
+    page = drawn(tmp_path, measured)
+    assert "its metrics were not read" not in page.text
+    assert "sent again after its" not in page.text
+    unknown = dict.fromkeys(("running_peak", "waiting_peak", "waiting_standing", "kv_usage_peak", "preemptions", "prefix_hits"))
+    waited = {"honour_retry_after": [True] * 3, "retried": [0, 1, 2], "retry_wait_max_s": [None, 3.0, 5.0]}
+    page = drawn(tmp_path, results({**summary, **unknown}, deployments=("a",), **waited))
+    assert "a: its metrics were not read, so its queue, its KV cache and the causes of its limits are not known." in page.text
+    assert "Of all runs, 3 of 12 requests were refused and sent again, after waits of up to 5 s." in page.text
+
+
+def test_the_page_says_what_measured_when_and_from_which_sources(tmp_path, summary):
+    moments = ["2026-01-31T23:10:00.000+00:00", "2026-02-01T00:20:00.000+00:00", "2026-01-31T22:00:30.000+00:00"]
+    study = results(summary, started=moments, deployments=("a",))
+    assert overview(study.runs, [FACTS])["started"] == "2026-01-31 22:00 to 2026-02-01 00:20"
+    page = drawn(tmp_path, study, commit="0123456789abcdef, with changes that are not committed")
+    told = " ".join(text for _, text in page.find("dd"))
+    assert "2026-01-31 22:00 to 2026-02-01 00:20 UTC" in told and "NVIDIA X" in told and "commit 0123456789ab" in told
+    assert "driver 570.1" in page.text
+    assert "0123456789abcdef, with changes" in page.text
+    assert "Which commit measured the runs is not recorded" in page.text
+    measured = results(summary, commit=["fedcba9876543210", "fedcba9876543210", "aaaa"], deployments=("a",))
+    text = drawn(tmp_path, measured).text
+    assert "The runs were measured by" in text and "commit fedcba9876543210" in text
+
+
+def test_a_commit_is_told_with_what_changed_since(tmp_path):
+    assert commit_of(tmp_path) is None
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=n", "-c", "user.email=e"]
+    (tmp_path / "file").write_text("1")
+    for arguments in (["init", "-q"], ["add", "file"], ["commit", "-qm", "one"]):
+        subprocess.run([*git, *arguments], check=True)
+    clean = commit_of(tmp_path)
+    assert re.fullmatch("[0-9a-f]{40}", clean)
+    (tmp_path / "file").write_text("2")
+    assert commit_of(tmp_path) == f"{clean}, with changes that are not committed"
+    assert commit_of(tmp_path / "absent") is None
+
+
+def test_the_page_s_libraries_are_bundled_once(tmp_path, summary, monkeypatch):
+    made = []
+
+    def bundle():
+        made.append(1)
+        return "/* libraries \N{LATIN SMALL LETTER E WITH ACUTE} */"
+
+    monkeypatch.setattr("bench.report.page.vl_convert.javascript_bundle", bundle)
+    for _ in range(2):
+        write_report(tmp_path / "report.html", title="t", results=results(summary), specs=[], facts=[])
+        assert bundle() in (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert len(made) == 1 + 2  # two of them are the test's
+    assert {file.name for file in tmp_path.iterdir()} == {"report.html", f".vega-{vl_convert.__version__}.js"}
+
+
+def test_what_writes_the_report_imports_nothing_that_draws():
+    """The report and the list of figures are jobs of their own, which would pay 0.4 s each for altair."""
+    asked = "import sys; import bench.report; print(*sorted({'altair', 'requests', 'scipy'} & sys.modules.keys()))"
+    assert subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True).stdout == "\n"
+
+
+def test_the_table_of_operating_points_fits_a_page_and_a_contradiction_stands_below_it(tmp_path, summary):
+    base = {**summary, "deployment": "a", "workload": "chat", "family": "chat"}
+    slow = [steady_row(base, level, e2e=0.5, rps=2.0 * level) for level in (1, 2)]  # Little's law: level ÷ 0.5 s
+    study = of_rows(slow, decision=Decision(slo=["ttft_p90=1s"]))
+    page = drawn(tmp_path, study)
+    heads = [
+        text for text, _ in re.findall(r'<th scope="col">(.*?)</th>()', page.text.partition("What one instance sustains")[2])
+    ]
+    assert len(heads[: heads.index("knee") + 1]) == 8
+    assert "Little's law gives" not in page.text
+    fast = of_rows([{**row, "steady_e2e_mean_s": 5.0} for row in slow], decision=Decision(slo=["ttft_p90=1s"]))
+    assert re.search("✕ a: Little&#39;s law gives 0.1 times the requests/s", drawn(tmp_path, fast).text)
+
+
+def test_the_report_has_right_answers_beside_throughput_where_they_are_graded(tmp_path, summary):
+    study = results(summary, levels=(1, 4), deployments=("a", "b"), baseline="a")
+    assert "Tasks solved" not in drawn(tmp_path, study).text
+    rows = [
+        {**run, "task": f"t/{i}", "answers": 1, "right": int(i < (3 if run["deployment"] == "a" else 2))}
+        for run in study.runs.select("deployment", "run", "digest").to_dicts()
+        for i in range(4)
+    ]
+    page = drawn(
+        tmp_path, replace(study, grades=pl.DataFrame(rows, schema=schema_of("grades"))), summary=tmp_path / "report.md"
+    )
+    assert {"75.0 %", "50.0 %", "−25.0 points", "19.4 to 99.4 %"} <= set(cells(page))
+    assert "| b · short | 4 | 40 | 50.0 % | 6.8 to 93.2 % | 4 | 0 | −25.0 points |" in (tmp_path / "report.md").read_text()
+    assert "tasks left out" not in page.text
+    lost = pl.DataFrame(
+        [{**row, "right": None if row["task"] == "t/3" else row["right"]} for row in rows], schema=schema_of("grades")
+    )
+    assert "1 of 4 tasks left out (t/3): tests there call" in drawn(tmp_path, replace(study, grades=lost)).text
+    alike = {"share": 4 / 12, "low": 0.099, "high": 0.651}
+    assert [text for text, _ in beside_cells(alike, 6144, 4.0)] == ["33 %", "10 to 65 %", "6,144", "4"]
+    assert {text for text, _ in beside_cells({}, None, None)} == {"–"}

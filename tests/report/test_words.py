@@ -1,0 +1,470 @@
+"""Every sentence on results, kept in snapshots to be read as a whole: RENEW=1 renews them. What is concluded is tested by value, elsewhere."""
+
+from dataclasses import replace
+from itertools import product
+from types import SimpleNamespace
+from typing import get_args
+
+import polars as pl
+import pytest
+
+from bench.analysis import operating_points
+from bench.analysis.advice import Advice, Carried, Recommendation
+from bench.analysis.evidence import CAUSES, Bottleneck, Evidence
+from bench.analysis.judging import Miss, Unsettled
+from bench.analysis.locked import Differs, SlowerMachine
+from bench.analysis.validity import PARTS, Check, Reason, Verdict
+from bench.drift import Drift, RoundPart
+from bench.errors import count_text, is_are, signed_percent, three_digits, two_digits, was_were
+from bench.records.calibration import Doubt
+from bench.records.relief import Gain
+from bench.study import Slo, parse_slo
+from bench.study.search import KV_CACHE, SLO, THROUGHPUT
+from bench.words import advice, capacity, causes, charts, comparison, loads, saturates, searches, sizing, verdicts
+from bench.words.predicted import DOUBTS, doubt_text
+from bench.words.regions import POINTS, turning_point
+from bench.words.streams import stream_notes
+from bench.words.templates import filled, numbers_of
+from bench.words.workers import between
+from tests.support import snapshots
+from tests.support.planted import frame, searched, short_row, steady_row
+from tests.support.words import CAUSE, TURNS, cell
+
+SLOS = [parse_slo("ttft_p99=2s")]
+POINT = {"unsettled": None, "missed": None, "low_needs": None, "high_needs": None, "missed_at": None, "deployment": "a", "workload": "w",
+         "axis": "concurrency", "unit": "requests in flight", "usable_rps": 8.0, "unsettled_needs_s": None, "low_needs_requests": 2000, "over": None, "runs": 2,
+         "high_needs_at": 16.0, "requests": 400, "absent_at": None, "unsettled_class": None, "unjudged": None}  # fmt: skip
+GROWS = [{"by": "growth", "growth": 0.5}]
+
+
+@pytest.mark.parametrize(
+    ("shown", "text"),
+    [
+        *((three_digits(value), text) for value, text in ((999.7, "1,000"), (999.4, "999"), (0.000012, "0.000012"), (-1e-5, "-0.00001"))),
+        *((three_digits(value), text) for value, text in ((12345.6, "12,346"), (0.5, "0.5"), (0.0, "0"))),
+        *((two_digits(value), text) for value, text in ((99.7, "100"), (0.000012, "0.000012"), (370.0, "370"), (0.371, "0.37"))),
+        *((signed_percent(share, 0), text) for share, text in ((-0.001, "0"), (0.001, "0"), (-0.04, "−4"), (0.12, "+12"))),
+        (signed_percent(-0.0004), "0.0"),
+    ],
+)  # fmt: skip
+def test_a_number_is_rounded_before_its_form_is_chosen(shown, text):
+    assert shown == text
+
+
+def test_a_part_in_brackets_needs_its_numbers():
+    template = "{a:share}[, {b:requests} of {c}][: {d:quoted}]"
+    assert numbers_of(template) == ["a", "b", "c", "d"]
+    assert filled(template, {"a": 0.5, "b": 1, "c": 2, "d": "[x] {y}"}) == "50 %, 1 request of 2: '[x] {y}'"
+    assert filled(template, {"a": 0.5, "b": None, "c": 2, "d": None}) == "50 %"
+    with pytest.raises(KeyError):
+        filled(template, {"a": 0.5})
+
+
+def test_loads_and_intervals():
+    assert [loads.loads_text(each) for each in ([], [8.0], [8.0, 0.5])] == ["", "8", "8, 0.5"]
+    assert [loads.load_text(1, unit) for unit in ("requests/s", "conversations/s")] == ["1 request/s", "1 conversation/s"]
+    assert loads.load_text(1.5, "requests/s") == "1.5 requests/s"
+    assert [loads.numbers_text(each) for each in ([16.0, 64.0, 1520.0], [8.0, 8.0])] == ["16, 64 and 1,520", "8"]
+    assert sizing.ends(12, None) == "12 to not established"
+
+
+# Causes and recommendations
+
+NO_CAUSE = dict.fromkeys(
+    ("in_flight", "said", "request_class", "free_tokens", "prompt_tokens", "request_bytes", "per_request"), None
+)
+
+
+def test_each_kind_of_evidence():
+    """With all numbers, then without those that may not be known."""
+    lines = []
+    for evidence in get_args(Evidence):
+        numbers = {**CAUSE, "waiting": None} if evidence == "relieved" else CAUSE
+        bare = {**CAUSE, **NO_CAUSE, **({"per_request": 0.123} if evidence == "preemptions" else {})}
+        known, bare = (Bottleneck(evidence=evidence, **each) for each in (numbers, bare))
+        said = dict.fromkeys(say(each) for say in (causes.why, causes.remedy) for each in (known, bare))
+        lines += [f"{evidence}: {known.cause}", *(f"  {text}" for text in said if text)]
+    lines += [
+        "held, for little gain:",
+        f"  {causes.why(Bottleneck(evidence='relieved', **{**CAUSE, **NO_CAUSE, 'waiting': None, 'tied': 2}))}",
+        f"  {causes.remedy(Bottleneck(evidence='relieved', **{**CAUSE, 'tied': 2}))}",
+    ]
+    loads_of = ({"level": 1.0}, {"unit": None}, {"unit": None, "burst": True})
+    lines += [causes.why(Bottleneck(evidence="full_cache", **{**CAUSE, **changed})) for changed in loads_of]
+    nothing = ({"gains": ()}, {"gains": (), "no_model": "too few steps"}, {"gains": CAUSE["gains"][3:]})
+    lines += [causes.why(Bottleneck(evidence="nothing_full", **{**CAUSE, **changed})) for changed in nothing]
+    snapshots.same("causes", lines)
+    assert set(causes.WHY) == set(get_args(Evidence)) >= set(CAUSES) | set(causes.REMEDIES)
+    assert (causes.why(Bottleneck()), causes.remedy(Bottleneck())) == ("", "")
+
+
+ADVICE = {
+    "deployment": "a", "other": "b", "workload": "w", "unit": "requests in flight", "parameters": 1.5, "requests": 16.0, "other_requests": 4.0,
+    "token_bytes": 100, "other_token_bytes": 4096, "kv_bytes": 2**20, "operate_at": 1.0, "c_max": 2.0,
+    "missed_at": 4.0, "fewest": 8.5, "most": 10.0, "full": 16.0, "below": 8.0, "low": 4.0, "high": 16.0,
+    "level": 8.0, "low_rate": 0.6, "high_rate": 0.39,
+    "server_s": 0.01306, "client_s": 0.02437, "busy": 0.533, "tokens": 8408.3,
+}  # fmt: skip
+NO_ADVICE = dict.fromkeys(("c_max", "busy"), None)
+MORE = {"missed": (Miss("failed", misses=1, requests=2),), "carried": (Carried("chat", 15.0, True), Carried("rag", 2.0, False))}
+
+
+def test_each_recommendation():
+    """With all numbers, then without those that may not be known."""
+    lines = []
+    for kind in get_args(Recommendation):
+        gain = Gain("kv" if kind == "memory_bound" else kind, 1.8, 1.7, 2.0)
+        known = Advice(kind, (), ADVICE, **MORE, gain=gain)
+        # Only replays show that it is other requests' prompts.
+        bare = replace(known, numbers={**ADVICE, **NO_ADVICE}, gain=gain if kind == "interference" else None)
+        said = dict.fromkeys((advice.sentence(known), advice.sentence(bare)))
+        lines += [f"{kind}: {advice.role(known)}", *(f"  {text}" for text in said)]
+    snapshots.same("advice", lines)
+    assert set(advice.TEXTS) == set(get_args(Recommendation))
+
+
+@pytest.mark.parametrize(
+    ("fewest", "most", "text"),
+    [(8.5, 9.9, "9 requests"), (9.0, 9.9, "9 "), (8.5, 8.9, "8 requests"), (8.5, 10.0, "9 to 10 "), (9.0, 10.0, "9 to 10 ")],
+)
+def test_a_range_of_whole_requests(fewest, most, text):
+    assert advice.sentence(Advice("headroom", (), {**ADVICE, "fewest": fewest, "most": most})).startswith(text)
+
+
+# What a curve sustains, and a fleet
+
+MISSES = [
+    Miss("ttft_p99_s", 2.0, None, 1.0, 4, 4),
+    Miss("ttft_p99_s", 2.0, 1.5, 0.05, 5, 100),
+    Miss("tpot_p90_s", 0.025, 0.0243, 3 / 46, 3, 46, 0.42, close=True),
+    Miss("tpot_p90_s", 0.025, None, 0.0, 0, 0, 0.42, close=True),
+    Miss("tpot_p50_s", 0.05, 0.0501),
+    Miss("failed", share=0.5, misses=2, requests=4),
+    Miss("growth", growth=0.34),
+    Miss("growth", growth=0.02, below=0.3, close=True),
+]
+
+
+def test_by_what_a_level_misses():
+    snapshots.same("misses", [capacity.misses([miss]) for miss in MISSES])
+    slo = Slo("ttft", "p99", 2.0)
+    assert Slo.of_column(slo.column, 2.0) == slo
+    unsettled = [capacity.unsettled_text(each) for each in (Unsettled("short", 48), Unsettled("short"), Unsettled("empty"))]
+    assert [text.rpartition("; ")[2] for text in unsettled] == ["let it last 48 s", "send more requests", "no request was sent"]
+
+
+def ended(low, high):
+    return {"low": low, "high": high, "usable_low": low, "usable_high": high, "operate_at": 8.0, "c_max": 8.0}
+
+
+POINTS_OF = {
+    "found": {"kind": "found", **ended(7.0, 9.0), "missed_at": 9.0, "missed": GROWS},
+    "found, operated below": {"kind": "found", **ended(7.0, 9.0), "operate_at": 7.0, "missed_at": 9.0, "missed": GROWS},
+    "above": {"kind": "above", **ended(7.0, None), "high_needs": "levels"},
+    "above, requests": {"kind": "above", **ended(7.0, None), "high_needs": "requests"},
+    "above, unsettled": {"kind": "above", **ended(7.0, None), "high_needs": "unsettled", "unsettled": "short", "unsettled_needs_s": 30.0},
+    "no lower end, longer": {"kind": "found", **ended(None, 9.0), "low_needs": "longer"},
+    "no end, rounds": {"kind": "found", **ended(None, None), "low_needs": "rounds"},
+    "rounds or levels": {"kind": "found", **ended(7.0, 9.0), "low_needs": "rounds"},
+    "requests": {"kind": "found", **ended(7.0, 9.0), "low_needs": "requests"},
+    "below": {"kind": "below", "missed_at": 1.0, "missed": GROWS},
+    "below, others unsettled": {"kind": "below", "missed_at": 1.0, "missed": GROWS, "low_needs": "unsettled", "unsettled_needs_s": 25.0},
+    "unsettled": {"kind": "unsettled", "missed_at": 1.0, "unsettled": "empty"},
+    "unjudged": {"kind": "unjudged", "missed_at": 1.0, "missed": [{"by": "ttft_p50_s", "limit_s": 1.0}]},
+    **{
+        f"unjudged, {why}": {"kind": "unjudged", "missed_at": 1.0, "missed": [{"by": "tpot_p50_s", "limit_s": 1.0}], "unjudged": why}
+        for why in capacity.UNJUDGED
+        if why
+    },
+    "unknown": {"kind": "unknown"},
+}  # fmt: skip
+
+
+def test_what_a_curve_sustains_and_why_a_fleet_cannot_be_sized():
+    lines = []
+    for name, told in POINTS_OF.items():
+        point = {**POINT, **ended(None, None), "c_max": None, **told}
+        said = [capacity.sustains(point, burst=burst) for burst in (False, True)]
+        said += [capacity.evidence(point)]
+        said += [] if point["c_max"] else [sizing.no_point(point), sizing.next_step(point)]
+        lines += [f"{name}:", *(f"  {text}" for text in dict.fromkeys(said) if text)]
+    saturated = [{"measured": 8.0, "peak_at": 4.0, "cache_known": True}, *({"measured": None, "peak_at": None, "cache_known": known} for known in (True, False)), None]  # fmt: skip
+    snapshots.same("capacity", [*lines, "without SLOs:", *(f"  {capacity.full_cache(row)}" for row in saturated)])
+
+
+FLEET = {"instances": 25, "instances_least": 12, "instances_most": 1028, "gpus": 33, "peak_rps": 1000.0, "safety": 1.3}
+
+
+def test_a_fleet():
+    told = [{"gpus": None}, {"instances": 1, "gpus": 1}, *({f"instances_{end}": None for end in ends} for ends in ((), ("least",), ("most",), ("least", "most")))]  # fmt: skip
+    snapshots.same("fleet", [*(sizing.takes({**FLEET, **each}, "machine") for each in told), sizing.little(2.345)])
+    assert (sizing.takes(None, "GPU"), sizing.interval(None)) == ("", "")
+
+
+def test_the_title_of_fleets_names_the_curves():
+    one, other = ("a", FLEET), ("b", {**FLEET, "instances": 1520})
+    assert sizing.title([one], "GPU") == sizing.takes(FLEET, "GPU").removesuffix(".")
+    assert sizing.title([one, other], "GPU") == "A peak of 1,000 requests/s takes 25 instances of a or 1,520 of b"
+    assert [sizing.title(each, "GPU") for each in ([], [one, ("b", None)], [one] * 6)] == [None] * 3
+
+
+def written(rows):
+    return capacity.with_texts(operating_points(frame(rows), SLOS).row(0, named=True))
+
+
+def test_a_point_is_written_with_its_texts(summary):
+    keys = ("missed", "missed_by", "c_max_text", "low_needs", "high_needs")
+    row = written([steady_row(summary, 1), steady_row(summary, 2, ttft=3.0)])
+    assert [row[key] for key in keys[:3]] == ["TTFT P99 ≤ 2 s (3 s)", "ttft_p99_s", "1 (at least 1, below 2)"]
+    assert not {"unsettled", "unsettled_needs_s", "low_needs_requests", "high_needs_at"} & row.keys()
+    above = written([steady_row(summary, 1)])
+    assert [above[key] for key in ("missed", "missed_by", "low_needs")] == [None] * 3
+    never = written([short_row(steady_row(summary, 1), 30.0)])
+    assert (never["c_max_text"], never["missed_by"]) == ("no steady state", None)
+    nothing = written([{**steady_row(summary, 1), "wrong_output_tokens": 1}])
+    assert [nothing[key] for key in keys] == [None, None, "no valid run", None, None]
+
+
+def test_a_lowest_load_that_misses_is_not_the_lowest_measured_where_others_cannot_be_judged(summary):
+    """Loads of 4 and 8 were too short, and 24 misses: that nothing lower is sustained was not shown."""
+    lower = [short_row(steady_row(summary, level), 24.9) for level in (4, 8)]
+    point = operating_points(frame([*lower, steady_row(summary, 24, slow=200)]), SLOS).row(0, named=True)
+    assert (point["kind"], point["missed_at"], point["low_needs"], point["unsettled_needs_s"]) == ("below", 24, "unsettled", 25)
+    alone = operating_points(frame([steady_row(summary, 24, slow=200)]), SLOS).row(0, named=True)
+    assert (alone["kind"], alone["low_needs"]) == ("below", None)
+
+
+# Searches
+
+
+def test_what_a_search_found():
+    """By its target, the axis and where the limit lies; then by why it ended."""
+    ends = {
+        "found": (34, 32, 36),
+        "above": (96, 96, None),
+        "below": (0, 0, 1),
+        "open": (40, 16, None),
+        "never": (64, 64, None),
+        "wide": (4, 0, 9),
+    }
+    ends |= {"runs": (None, 0, None), "unmeasured": (None, 0, None)}
+    lines = []
+    for target, axis in (*product((SLO, KV_CACHE, THROUGHPUT, "equilibrium"), ["concurrency"]), (THROUGHPUT, "request_rate")):
+        lines += [f"{target}, {axis}:"]
+        for why, (limit, low, high) in ends.items():
+            if (why == "never" and target != KV_CACHE) or (why == "unmeasured" and target == SLO):
+                continue
+            record = searched(
+                target=target,
+                axis=axis,
+                why="runs" if why in ("open", "wide") else why,
+                limit=limit,
+                low=low,
+                high=high,
+                top=1234.5,
+            )
+            lines += [f"  {why}: {searches.search_sentence(record)}", f"    {searches.search_ended(record)}"]
+    lines += [searches.search_ended(searched(why=why)) for why in ("seconds", "invalid", "short")]
+    snapshots.same("searches", lines)
+    assert all(any(text.split("{")[0] in line for line in lines) for text in searches.FOUND.values())
+
+
+def test_searches_for_several_targets_stand_together():
+    said = searches.answer([("a", searched()), ("a", searched(target=KV_CACHE))])
+    assert said.question == "Which loads did the searches find?"
+    assert [line.partition(" 3 in flight")[0] for line in said.lines] == [
+        "a: the highest load within TTFT P99 ≤ 1 s is", "a: the KV cache is full from",
+    ]  # fmt: skip
+    assert searches.answer([("a", searched())]).question == "What is the highest load within TTFT P99 ≤ 1 s?"
+
+
+# Turning points, charts and predictions
+
+
+def test_turning_points():
+    snapshots.same("regions", [f"{name}: {turning_point(cell(name, point), name)}" for name in POINTS for point in TURNS])
+
+
+FILLED = {
+    "deployment": "a",
+    "workload": "w",
+    "axis": "concurrency",
+    "cache_known": True,
+    "measured": 20.0,
+    "below": 16.0,
+    "predicted": 15.7,
+}
+
+
+@pytest.mark.parametrize(
+    ("rows", "title"),
+    [
+        ([{}], "The KV cache is full at 20 in flight, and not at 16 (15.7 predicted)"),
+        ([{"below": None, "predicted": None}], "The KV cache is full at 20 in flight"),
+        ([{}, {"deployment": "b", "measured": 64.0, "predicted": 64.0}], "The KV cache is full at 20 in flight on a and 64 on b (15.7 and 64 predicted)"),
+        ([{}, {"deployment": "b"}], "The KV cache is full at 20 in flight on a and b (15.7 predicted)"),
+        ([{"measured": None}], "No load filled the KV cache"),
+        ([{}, {"deployment": "b", "measured": None}], None),
+        ([{"cache_known": False}], None),
+        ([{"axis": "request_rate"}], None),
+        ([{"deployment": name} for name in "abcdef"], None),
+        # Of two workloads that which fills it first; the other is no reason for doubt.
+        ([{"measured": 28.0}, {}, {"deployment": "b", "measured": 64.0}, {"deployment": "b", "measured": None}],
+         "With w, the KV cache is full at 20 in flight on a and 64 on b (15.7 predicted)"),
+        ([{"measured": 28.0}, {}, {"deployment": "b", "workload": "v"}], None),  # they are first under different workloads
+    ],
+)  # fmt: skip
+def test_the_title_names_the_loads_that_fill_the_cache(rows, title):
+    assert saturates.title([{**FILLED, **row} for row in rows]) == title
+
+
+def test_a_title_states_no_more_than_the_curves_show():
+    assert (
+        saturates.prediction_title([0, 1, None]) == "The KV cache is full at the level that geometry predicts on 1 of 2 curves"
+    )
+    assert saturates.prediction_title([1]) == "The KV cache is full at other levels than geometry predicts"
+    assert saturates.prediction_title([None]) is None
+    points = pl.DataFrame({"saturation_at": [16.0, 24.0]})
+    assert charts.throughput_title(points, "requests/s") == "Throughput stops growing at 16 and 24 requests/s"
+    assert charts.throughput_title(pl.DataFrame({"saturation_at": [16.0, None]}), "requests/s") is None
+
+
+def test_doubts_about_predictions():
+    snapshots.same(
+        "doubts", [doubt_text(Doubt(name, *numbers)) for name in DOUBTS for numbers in ((1500.0, 1200.0), (0.3, 0.2))]
+    )
+
+
+# Comparisons
+
+TOKENS = "throughput_tokens_per_s"
+ROW = {"metric": TOKENS, "scope": "all", "verdict": "no evidence", "pooled": "no evidence", "ratio": 0.8, "low": 0.7, "high": 0.9,
+       "could_see": 0.1234, "workload": None, "axis": None, "level": None, "loads": [1.0], "region": None}  # fmt: skip
+
+
+def compared(worse=(), regions=()):
+    """Four levels, of which some are worse; regions, by name; and all together."""
+    levels = [{**ROW, "scope": "level", "workload": "chat", "axis": "concurrency", "level": load, "verdict": "worse" if load in worse else "no evidence"}
+              for load in (1, 2, 4, 8)]  # fmt: skip
+    return [
+        *levels,
+        *({**ROW, "scope": "region", "region": name, "loads": [4.0, 8.0], "verdict": "worse"} for name in regions),
+        ROW,
+    ]
+
+
+def test_comparisons():
+    lines = [comparison.sentence(compared(worse)) for worse in ((1, 2, 4, 8), (4, 8), (1, 2), (2, 4), (1, 8), (2,))]
+    lines += [comparison.sentence(rows) for rows in (compared((), ["high loads"]), [ROW], [{**ROW, "low": None, "high": None}])]
+    differences = (Differs("kv_tokens", None, 640), Differs("kv_tokens", 640.5, None, deployment="a"), Differs("seed", 0, 1, loads=(("short", 8.0),)),
+                   SlowerMachine("baseline", 0.5, "a"))  # fmt: skip
+    lines += map(comparison.difference_text, differences)
+    lines += [comparison.overlooked({"could_see": could, "sessions": None}, 5) for could in (None, 12.5)]
+    snapshots.same("comparison", [*lines, comparison.assumed_text(2, 0.1)])
+    empty = pl.DataFrame(schema={"deployment": pl.String, "metric": pl.String})
+    assert [comparison.sentences(SimpleNamespace(replica=each, effects=empty, overall=empty)) for each in (True, False)] == [
+        [],
+        [],
+    ]
+
+
+# Streams and verdicts
+
+PLAIN = {"ok": 8, "requests": 8, "failed": 0, "tokens_per_chunk": 1.0, "ttft_n": 8, "held_back_answers": 0, "hidden_tokens": 0, "unknown_streamed": 0,
+         "without_done": 0, "requests_omit": None, "short_answers": 0, "sdk_differs": None}  # fmt: skip
+AGAIN = {"counted_prompt_tokens": 100, "server_prompt_tokens": 1200}
+LATE = {"client_schedule_delay_p50_s": 0.06, "e2e_p50_s": 1.0}
+STREAMS = [
+    {"tokens_per_chunk": 3.0}, {"tokens_per_chunk": 0.25}, {"held_back_answers": 8, "ttft_n": 0}, {"held_back_answers": 1}, {"hidden_tokens": 480},
+    {"unknown_streamed": 1, "tpot_n": 7}, {"unknown_streamed": 4, "tpot_n": 0}, {"tokens_per_arrival": 4.0}, {"tokens_per_arrival": 4.0, "spec_accepted_tokens": 30.0}, {"unknown_streamed": 8, "tpot_n": 0, "spec_accepted_tokens": 30.0}, {"axis": "concurrency", **LATE},
+    {"without_done": 8}, {"requests_omit": "ignore_eos, token_ids"},
+    {"held_back_answers": 8, "ttft_n": 0, "e2e_mean_s": 2.0, "server_ttft_mean_s": 0.5, "server_ttft_n": 8, "server_itl_mean_s": 0.02},
+    {"tokens_per_arrival": 4.0, "server_itl_mean_s": 0.02}, {"front_wait_s": 0.8, "ttft_mean_s": 1.2, "throughput_requests_per_s": 10.0},
+    {"server_requests": 12, **AGAIN, "server_e2e_mean_s": 1.0, "e2e_mean_s": 2.0}, {"server_requests": 12, **AGAIN},
+    {"uncounted_answers": 8, "unknown_streamed": 8, "tpot_n": 0}, {"uncounted_answers": 1, "unknown_streamed": 1, "tpot_n": 7},
+    {"short_answers": 4, "counted_output_tokens": 5.0, "asked_output_tokens": 8.0}, {"sdk_differs": "text is 'a' to the SDK, 'b' to Saturate"},
+]  # fmt: skip
+
+
+def test_what_a_reader_should_know_of_streams():
+    lines = []
+    for change in STREAMS:
+        lines += [
+            ", ".join(f"{key} {value}" for key, value in change.items()),
+            *(f"  {note}" for note in stream_notes({**PLAIN, **change})),
+        ]
+    snapshots.same("streams", lines)
+    # Not streamed; counted in the verdict; of a load that is not held.
+    silent = [{}, {"answers": "natural", "requests_omit": "ignore_eos"}, dict.fromkeys(("tokens_per_chunk", "hidden_tokens", "without_done")), {"unknown_streamed": 8, "uncounted_answers": 8, "wrong_output_tokens": 8, "tpot_n": 0},
+              {"axis": "request_rate", **LATE}]  # fmt: skip
+    assert not [note for change in silent for note in stream_notes({**PLAIN, **change})]
+
+
+def test_what_a_gateway_did_to_a_fleets_requests_is_said_of_the_fleet_alone():
+    queued = {**PLAIN, "front_wait_s": 0.8, "ttft_mean_s": 1.2, "throughput_requests_per_s": 10.0}
+    (note,) = stream_notes(queued)
+    assert between({"fleet": [queued]})[0].startswith(f"fleet, 1 of 1 run: {note[: note.index(' 0.8 s')]} up to 0.8 s")
+    assert list(stream_notes(queued, fronts=False)) == []
+    held_back = {**PLAIN, "held_back_answers": 8, "ttft_n": 0}  # what was done to answers stays
+    assert list(stream_notes(held_back, fronts=False)) == list(stream_notes(held_back)) != []
+
+
+AT, LATER = (RoundPart(1, f"2026-01-01T00:0{minute}:00.000+00:00") for minute in (1, 9))
+COUNTS = (2000.0, 32.0)
+COUNTED = {
+    "other_requests",
+    "other_tokens",
+    "held_back",
+    "refused",
+    "not_counted",
+    "prompt_lengths",
+    "output_lengths",
+    "cached_tokens",
+    "tokens_not_counted",
+}
+DRIFTS = [Drift(AT, LATER, 0.1, 0.0), Drift(replace(AT, round=2), RoundPart(1), -0.1, 0.0), Drift(RoundPart(1), None, 0.1, 0.0)]
+
+
+def test_each_check_that_a_run_may_not_pass():
+    reasons = [Reason("load", check, *(COUNTS if check in COUNTED else (0.9, 0.5)), 0.25, ("a", "b"), {"http_404": 2},
+                      DRIFTS[0] if check == "drift" else None, 31.7) for check in get_args(Check)]  # fmt: skip
+    reasons += [Reason("machine", "drift", drift=drift) for drift in DRIFTS[1:]]
+    reasons += [
+        Reason("content", "prompt_lengths", 1),
+        Reason("content", "refused", 4, 9),
+        Reason("content", "cached_tokens", 4.0, 0.0),
+    ]
+    snapshots.same("verdicts", [f"{each.check}: {verdicts.reason_text(each)}" for each in reasons])
+    assert tuple(verdicts.PARTS) == PARTS
+    for each in reasons:
+        assert Reason.of(each.code) == each and verdicts.reason_texts([each.code]) == [verdicts.reason_text(each)]
+
+
+def test_a_code_can_be_read_and_holds_whatever_is_said():
+    assert Reason("client", "loop_lag", 0.2, 0.1).code == "client.loop_lag value=0.2 limit=0.1"
+    missing = Reason("telemetry", "metrics_missing", names=("a", "b or 'c=d'", "; e"))
+    assert Reason.of(missing.code) == missing
+
+
+@pytest.mark.parametrize(
+    "text", ["the client was late: P99 0.2 s", "it's late", "client.late value=1", "client.loop_lag value=x", ""]
+)
+def test_what_an_older_version_wrote_in_words_is_shown_as_it_is(text):
+    assert verdicts.reason_texts([text]) == [text]
+
+
+def test_where_nothing_failed_or_was_sent_there_is_nothing_to_say():
+    assert verdicts.failures({"failed": 0, "requests": 0}) is None
+    assert Verdict(()).failed_share is None
+    assert verdicts.failures({"failed": 0, "requests": 4, "outcome_ok": 4}) is None
+    assert verdicts.failures({"failed": 1, "requests": 4, "outcome_timeout": None}) == "1 of 4 requests failed"
+    assert verdicts.failures({"failed": 2, "requests": 4, "outcome_timeout": 2}) == "2 of 4 requests failed (2 timeout)"
+
+
+def test_a_count_of_one_takes_the_singular():
+    assert [count_text(1, "run"), count_text(2, "run"), count_text(1, "run", of=3), count_text(1, "run", of=1)] == [
+        "1 run", "2 runs", "1 of 3 runs", "1 of 1 run"
+    ]  # fmt: skip
+    assert [is_are(1), is_are(0), was_were(1), was_were(2)] == ["is", "are", "was", "were"]
+    point = {**POINT, "c_max": 8.0, "requests": 1, "runs": 1}
+    assert capacity.evidence(point) == "1 request in 1 run was judged there."

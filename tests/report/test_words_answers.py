@@ -1,0 +1,143 @@
+"""Each question's answer, its certainty and its advice, for evidence made by hand: kept in snapshots (RENEW=1). What the runs show is tested elsewhere."""
+
+import math
+from dataclasses import replace
+
+from bench.analysis.decisive import Decided, Decisive, FactorEffect
+from bench.analysis.effects import Ratio
+from bench.analysis.lengths import Line
+from bench.analysis.locked import Differs
+from bench.analysis.setting_gain import Gain, SettingGain
+from bench.analysis.token_costs import LengthCost, StreamingGain
+from bench.study import Slo
+from bench.words import alone, decisive, recovery, saturates, setting_gain, token_costs
+from tests.support import snapshots
+from tests.support.words import TURNS, cell
+
+
+def written(name, answer):
+    parts = (("", answer.lines), ("sure: ", answer.sure), ("do: ", answer.do))
+    return [f"{name}: {answer.question}", *(f"  {part}{line}" for part, lines in parts for line in lines)]
+
+
+def test_lengths_and_streaming():
+    line = Line(0.5, 0.02, 20.0, 3.0, 0.997, 16, 2048.0)
+    bent = replace(line, slope=0.1126, r_squared=0.998, square=2e-4, square_half=1e-5)  # 77 % of 1,090 ms
+    at = {"deployment": "a", "axis": "concurrency", "level": 1.0, "measured": 16, "valid": 16, "runs": 16}
+    prompt = LengthCost(workload="prefill", kind="prompt", lengths=(128, 2048), line=line, **at)
+    output = LengthCost(workload="decode", kind="output", lengths=(32, 512), line=replace(line, slope=10.0), **at)
+    gain = StreamingGain("a", "chat", "concurrency", 1.0, 1024, 512, 0.35, 5.5, 5.6, 1, 0, (1, 1))
+    cases = {
+        "both and streaming": ([prompt, output], [gain]),
+        "prompts cost more": ([replace(prompt, line=replace(line, slope=30.0)), output], []),
+        "at two loads": ([prompt, replace(prompt, level=16.0), replace(output, level=16.0)], []),
+        "of two deployments and families": ([prompt, replace(prompt, deployment="b"), replace(prompt, workload="chat")], []),
+        "bent, either way": ([replace(prompt, line=replace(line, parabola=bent)), replace(output, line=replace(line, parabola=replace(bent, slope=2.0, square=-2e-4)))], []),
+        "few lengths, not significant": ([replace(prompt, line=replace(line, n=4)), replace(output, line=replace(line, slope_half=0.6))], []),
+        "too few": ([replace(prompt, lengths=None, line=None, measured=0), replace(output, line=None, measured=2, valid=2)], []),
+        "streaming hardly helps": ([], [replace(gain, first_s=5.0, pairs=3)]),
+        "streaming not known": ([], [replace(gain, first_s=None, streamed_s=None, whole_s=None, pairs=0, left_out=1, valid=valid)
+                                     for valid in ((1, 0), (0, 1), (0, 0), (1, 1))]),
+    }  # fmt: skip
+    snapshots.same("lengths", [line for name, case in cases.items() for line in written(name, token_costs.answer(*case))])
+
+
+def test_settings_and_devices():
+    same, shared = Ratio(1.5, 1.4, 1.6), Ratio(1.2, 1.1, 1.3)
+    room, short = (
+        Gain((1.0, 4.0), same, (2.0, 4.0), Ratio(0.8, 0.7, 0.9)),
+        Gain((8.0, 16.0), Ratio(3.5, 3.4, 3.6), (16.0,), shared),
+    )
+    devices = SettingGain("m", "e", "w", "concurrency", "tensor_parallel", (), (1, 2), (1, 2), ("one", "two"), (8.0, None), (True, True), room, short,
+                          1.1, 12, True, True, ())  # fmt: skip
+    seqs = replace(devices, setting="max_num_seqs", values=(8, 64), devices=(1, 1), spread_assumed=False)
+    eager = replace(
+        seqs, setting="flag_enforce_eager", values=(None, "true"), full=(None, None), full_known=(False, True), short=None
+    )
+    worse = replace(eager, room=replace(room, same=Ratio(0.8, 0.7, 0.9)), doubling=None)
+    unsure, wide, noiseless = (
+        Gain((4.0,), ratio) for ratio in (Ratio(1.1, 0.9, 1.3), Ratio(1.1, 0.01, 9.0), Ratio(1.1, None, None))
+    )
+    one = replace(devices, full=(None, None), short=None)
+    changed = (
+        Differs("flag_spec_size_n", None, "2"),
+        Differs("flag_spec_type", None, "ngram"),
+        Differs("kv_bytes_per_token", 64, 128),
+    )
+    ngram = replace(eager, setting="flag_spec_size_m", values=(None, "8"), beside=("flag_spec_size_n", "flag_spec_type"),
+                    deployments=("plain", "ngram"), differences=changed)  # fmt: skip
+    cases = {
+        "devices": [devices],
+        "devices that give more than separate instances": [replace(one, room=replace(room, shared=shared))],
+        "devices without separate instances": [replace(one, room=Gain((1.0, 4.0), same))],
+        "devices, not established": [replace(one, room=unsure, doubling=None, differences=(Differs("kv_bytes_per_token", 64, 128),))],
+        "devices, unsure of both": [replace(one, room=Gain((4.0,), Ratio(1.9, 1.5, 2.2), (4.0,), Ratio(1.0, 0.9, 1.1)))],
+        "workers of an open loop": [replace(devices, devices=(1, 4), gpus=False, axis="request_rate", room=None, short=None)],
+        "devices without a pair": [replace(devices, pairs=0)],
+        "devices, none valid where it is full": [replace(devices, short=Gain())],
+        "a setting": [seqs],
+        "a flag, and one for the worse": [eager, worse],
+        "noise that hides it, or is not known": [replace(eager, room=room) for room in (unsure, wide, noiseless)],
+        "another changed too": [replace(seqs, beside=("flag_x",), differences=(Differs("flag_x", None, "1"),))],
+        "a mode and its parameters": [replace(ngram, workload=name) for name in ("repeated", "random")],
+        "of two engines": [seqs, replace(seqs, engine=None)],
+    }  # fmt: skip
+    lines = [line for name, gains in cases.items() for each in setting_gain.answers(gains) for line in written(name, each)]
+    snapshots.same("settings", lines)
+
+
+def test_factors():
+    effects = (
+        FactorEffect("output length", 12.0, (16.0, 512.0)),
+        FactorEffect("kv_cache_memory", 1.5, (2.0**30, 2.0**31)),
+        FactorEffect("devices", 1.01, (1.0, 2.5)),
+        FactorEffect("engine", 1.5, ("a", "b")),
+        FactorEffect("model", None, None),
+    )
+    known = Decisive("makespan (s)", (0.9, 0.8, 1.0), effects, ("dtype",))
+    found = Decided("f", (known, replace(known, metric="TTFT (s)", effects=effects[2:3]), replace(known, metric="throughput", effects=())), 24, 24, (("a", "b"),))  # fmt: skip
+    unknown = replace(found, metrics=(replace(known, score=(-0.2, -0.5, 0.1), effects=None),), together=())
+    cases = {
+        "known": [found],
+        "of no model": [unknown],
+        "without effect": [replace(found, metrics=(replace(known, effects=()),), together=())],
+        "two families": [unknown, replace(unknown, family="g")],
+        "too few, of invalid runs": [replace(found, metrics=(), configurations=6, together=())],
+        "too few measured": [replace(found, metrics=(), configurations=6, measured=6, together=())],
+    }
+    snapshots.same("factors", [line for name, each in cases.items() for line in written(name, decisive.answer(each))])
+
+
+def test_single_loads_and_steps():
+    level = {"deployment": "a", "workload": "w", "axis": "concurrency", "level": 4.0, "work": None, "runs": 1, "valid": 1, "tokens_per_s": 123.0,
+             "latencies": [(0.1, True), (math.inf, False)]}  # fmt: skip
+    levels = [level, {**level, "runs": 2, "work": "embedding"}, {**level, "tokens_per_s": None, "latencies": [(None, False)] * 2},
+              {**level, "valid": 0}, {**level, "valid": 0, "runs": 2}]  # fmt: skip
+    shown = [Slo("ttft", "p50", 1.0), Slo("e2e", "p95", 1.0)]
+    steps = [
+        {
+            "deployment": "a",
+            "workload": "w",
+            "axis": "request_rate",
+            "level": 4.0,
+            "valid": valid,
+            "recovered": recovered,
+            "recovery_s": after,
+        }
+        for valid, recovered, after in ((True, True, 1.7), (True, False, None), (False, None, None))
+    ]
+    snapshots.same("alone", [*written("one load", alone.answer(levels, shown)), *written("steps", recovery.answer(steps))])
+
+
+def test_where_curves_saturate():
+    """As many are sent as fit: 16 that fill the cache exactly do not wait; between two levels the prediction decides if it lies there."""
+    rows = [{"deployment": f"d{i}", "workload": "w", "axis": "concurrency", "predicted": predicted, "below": below, "measured": measured, "levels_apart": apart,
+             "cache_known": i != 1, **cell("saturation", point)}
+            for i, (point, predicted, below, measured, apart) in enumerate([
+                (TURNS[0], 16.0, 15.0, 16.0, 0), (TURNS[3], None, None, None, None), (TURNS[5], 42.7, 40.0, 50.0, 1), (TURNS[8], 10.0, 12.0, 16.0, None),
+                (TURNS[4], 10.0, None, None, None), (TURNS[1], None, None, 8.0, None)])]  # fmt: skip
+    answers = (
+        saturates.answer(rows, several_workloads=several, decided=several, geometry="Geometry." * several)
+        for several in (False, True)
+    )
+    snapshots.same("saturates", [line for each in answers for line in written("", each)])

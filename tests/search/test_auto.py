@@ -1,0 +1,364 @@
+"""`auto` ladders, as a workflow of their own: against a server whose limit is known, as it refuses from so many in flight on."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import polars as pl
+import pytest
+import yaml
+
+from bench.errors import BenchError
+from bench.records.files import typed
+from bench.records.run import read_record
+from bench.records.searches import SearchRecord, read_searches
+from bench.store import Store
+from bench.store.pack import pack
+from bench.store.unpack import unpack
+from bench.study import Paths, Plan, load_config, load_file
+from bench.words.searches import answer
+from tests.support.auto import searching
+from tests.support.fake_server import fake_server
+from tests.support.forked import snakemake
+from tests.support.study import CONTENT, ROOT
+
+MOST = 6
+SEARCH = Paths.SEARCHES.format(deployment="a")
+
+
+def rated(content, target, **workload):
+    """A search for a rate in place of that for the concurrency."""
+    content["workloads"]["w"] |= {"arrival": "poisson", **workload}
+    ladder = {"deployment": "a", "workload": "w", "request_rate": "auto", "search": {"targets": [target]}}
+    content["study"]["ladders"] = [ladder]
+
+
+class Folder:
+    """A folder in which the study is measured, up to the summary table."""
+
+    def __init__(self, path, content):
+        self.path, self.content = path, content
+
+    def _arguments(self):
+        (self.path / "study.yaml").write_text(yaml.safe_dump(self.content))
+        study = ["--snakefile", str(ROOT / "Snakefile"), "--configfile", "study.yaml", "--cores", "1"]
+        return [*study, "--workflow-profile", "none", "--rerun-incomplete", Paths.SUMMARY]
+
+    def start(self, *, group=False):
+        return subprocess.Popen(
+            [sys.executable, "-m", "snakemake", *self._arguments()],
+            cwd=self.path,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=group,
+        )
+
+    def run(self):
+        done = snakemake(*self._arguments(), folder=self.path)
+        assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
+        return done.stdout + done.stderr
+
+    def stored(self):
+        """When each run was measured, by its digest."""
+        records = map(read_record, (self.path / Paths.RUNS).glob("a/*/run.json"))
+        return {record.digest: record.started for record in records}
+
+    @property
+    def search(self):
+        (found,) = read_searches(self.path / SEARCH).searches
+        return found
+
+
+@pytest.fixture
+def server():
+    with fake_server(first_s=0.02, gap_s=0.002, pages={"/v1/models": '{"data": [{"id": "m"}]}'}) as running:
+        running.refuse = lambda _: (503, {}) if running.in_flight > MOST else None
+        yield running
+
+
+@pytest.mark.workflow
+def test_a_search_killed_in_a_run_goes_on_and_its_runs_are_runs_like_all_others(server, tmp_path, content, monkeypatch):
+    folder = Folder(tmp_path, searching(content, server.base_url))
+    workflow = folder.start()
+    end = time.monotonic() + 120
+    while len(folder.stored()) < 3 and time.monotonic() < end:
+        time.sleep(0.05)
+    os.kill(workflow.pid, signal.SIGKILL)
+    said, _ = workflow.communicate(timeout=60)  # its job ends with it
+    assert said.count("probe of") == 1
+    assert "; searches of at most 1 h" in said
+    shutil.rmtree(tmp_path / ".snakemake/locks")  # as `make figures` does
+    kept = folder.stored()
+    assert len(kept) >= 3
+    assert not (tmp_path / SEARCH).exists()
+
+    assert "prob" not in folder.run()  # the first run has what the probe showed
+    found = folder.search
+    assert (found.why, found.low <= MOST <= found.high, found.high - found.low <= 1) == ("found", True, True), found
+    assert folder.stored().items() >= kept.items()
+    assert {run.digest for run in found.runs} == set(folder.stored())
+    summary = pl.read_parquet(tmp_path / Paths.SUMMARY)
+    assert sorted(summary["level"]) == sorted(run.level for run in found.runs)
+    assert set(summary["digest"]) == set(folder.stored())
+
+    # Nothing more is measured; where a run is gone, on which the answer rests, the search goes on without it.
+    sent = len(server.requests)
+    assert "Nothing to be done" in folder.run()
+    assert len(server.requests) == sent
+    plan = Plan.of(load_config(folder.content, source="test"), results=tmp_path / "results")
+    shutil.rmtree((tmp_path / plan.runs[0].record).parent)
+    kept = {digest: at for digest, at in folder.stored().items() if digest != plan.runs[0].digest}
+    folder.run()
+    found = folder.search
+    assert (found.why, found.low <= MOST <= found.high) == ("found", True)
+    assert folder.stored().items() >= kept.items()
+    assert {run.digest for run in found.runs} == set(folder.stored())
+
+    # A pack has the search and its runs.
+    monkeypatch.chdir(tmp_path)
+    there = pack(Plan.of(load_file(Path("study.yaml"))), folder.content, tmp_path / "all.tar.gz", Store())
+    assert (len(there.runs), there.missing) == (len(found.runs), ())
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    packed = unpack(tmp_path / "all.tar.gz", Store())
+    assert [run.key for run in Plan.of(load_file(packed.study)).runs] == list(there.runs)
+    assert all(Path(run.record).exists() for run in Plan.of(load_file(packed.study)).runs)
+    monkeypatch.undo()
+
+    # A higher precision and another SLO go on from what is measured; a level by hand is a run of both.
+    folder.content["study"]["ladders"][0]["search"] = {"slo": ["ttft_p50=400ms"], "precision": 0.02}
+    folder.content["study"]["ladders"].append({"deployment": "a", "workload": "w", "concurrency": [3]})
+    folder.run()
+    assert folder.search.slos == ("TTFT P50 ≤ 400 ms",)
+    assert folder.stored().keys() > kept.keys()
+    assert {run.digest for run in found.runs} <= {run.digest for run in folder.search.runs}
+    by_hand = next(run for run in Plan.of(load_config(folder.content, source="test")).listed)
+    assert by_hand.digest in {run.digest for run in folder.search.runs}
+
+
+@pytest.mark.workflow
+def test_all_targets_of_a_ladder_share_its_runs_and_another_one_goes_on(server, tmp_path, content):
+    """The server computes four requests at a time."""
+    server.first_s, server.refuse = 0.02, None
+    at_once = {"precision": 0.3, "highest": 8, "runs": 12}
+    folder = Folder(tmp_path, searching(content, server.base_url, targets=["slo"], **at_once))
+    folder.run()
+    (slo,) = read_searches(tmp_path / SEARCH).searches
+    assert (slo.target, slo.why) == ("slo", "above")
+    before = folder.stored()
+
+    folder.content["study"]["ladders"][0]["search"] = {"targets": ["slo", "throughput", "kv_cache"], **at_once}
+    folder.run()
+    found = read_searches(tmp_path / SEARCH).searches
+    assert [each.target for each in found] == ["slo", "throughput", "kv_cache"]
+    assert folder.stored().items() >= before.items()
+    assert all({run.digest for run in each.runs} == set(folder.stored()) for each in found)
+    assert (found[2].why, found[1].top > 0) == ("unmeasured", True)
+    sent = len(server.requests)
+    assert "Nothing to be done" in folder.run()
+    assert len(server.requests) == sent
+
+
+@pytest.mark.workflow
+def test_that_no_load_meets_the_slos_is_known_to_a_search_that_goes_on_from_runs_of_another_target(server, tmp_path, content):
+    server.first_s, server.refuse = 0.6, None
+    folder = Folder(tmp_path, searching(content, server.base_url, targets=["slo", "throughput"], highest=4, runs=3))
+    workflow = folder.start()
+    end = time.monotonic() + 120
+    while len(folder.stored()) < 1 and time.monotonic() < end:
+        time.sleep(0.05)
+    os.kill(workflow.pid, signal.SIGKILL)
+    workflow.communicate(timeout=60)
+    shutil.rmtree(tmp_path / ".snakemake/locks")
+    assert folder.stored()
+    assert not (tmp_path / SEARCH).exists()
+    assert "prob" not in folder.run()
+    slo, other = read_searches(tmp_path / SEARCH).searches
+    assert (slo.why, slo.limit, other.target) == ("alone", 0, "throughput")
+    assert len(other.runs) == len(folder.stored())
+
+
+@pytest.mark.workflow
+def test_the_load_that_fills_the_kv_cache_is_found_by_the_engines_metrics(server, tmp_path, content):
+    """The cache holds six requests; the seventh waits for it."""
+    shown = (ROOT / "tests/data/vllm-0.32.0.prom").read_text()
+
+    def exposition(server):
+        values = {
+            "num_requests_running": min(MOST, server.in_flight),
+            "num_requests_waiting": max(0, server.in_flight - MOST),
+            "kv_cache_usage_perc": min(1.0, server.in_flight / MOST),
+        }
+        text = shown
+        for name, value in values.items():
+            text = re.sub(rf"(?m)^(vllm:{name}{{.*}}) .*$", rf"\1 {value}", text)
+        return text
+
+    server.refuse, server.exposition, server.pages["/version"] = None, exposition, '{"version": "0.32.0"}'
+    folder = Folder(tmp_path, searching(content, server.base_url, targets="kv_cache", highest=32))
+    del folder.content["engines"]["e"]["metrics"], folder.content["decision"]
+    folder.content["measurement"]["scrape_interval_s"] = 0.05
+    folder.run()
+    assert (folder.search.target, folder.search.why) == ("kv_cache", "found"), folder.search
+    assert folder.search.low <= MOST <= folder.search.high
+    assert len(folder.search.runs) <= 8
+
+
+def results(folder, plan, *runs):
+    """Results with records of runs of the plan's search: levels, requests and repeats, in their order."""
+    (search,) = plan.searches
+    for number, (level, requests, repeat) in enumerate(runs):
+        run = search.run(level, requests, repeat)
+        path = folder / "runs/a" / run.name / "run.json"
+        path.parent.mkdir(parents=True)
+        path.write_text(json.dumps({"digest": run.digest, "definition": run.definition, "started": f"2026-01-0{number + 1}"}))
+    return folder
+
+
+def test_found_runs_are_runs_of_the_plan_and_the_digest_is_that_of_the_study(content, tmp_path):
+    config = load_config(searching(content), source="test")
+    before = Plan.of(config, results=tmp_path)
+    assert (before.runs, len(before.rows)) == ((), 4)
+    results(tmp_path, before, (4, 50, 1), (6, 200, 1))
+    (tmp_path / "runs/a/odd").mkdir()
+    (tmp_path / "runs/a/odd/run.json").write_text("{")
+    plan = Plan.of(config, results=tmp_path)
+    assert [(run.level, run.workload.num_requests, run.searched) for run in plan.runs] == [(4, 50, True), (6, 200, True)]
+    assert plan.listed == ()
+    assert plan.digest == before.digest
+    assert plan.rows == before.rows
+    assert [plan.place_of(run).position for run in plan.runs_of("a")] == [1, 2]
+    assert plan.sessions == [("a", 1)]
+
+
+def test_runs_that_are_defined_otherwise_by_now_are_no_part_of_the_plan(content, tmp_path):
+    config = searching(content)
+    results(tmp_path, Plan.of(load_config(config, source="test")), (4, 50, 1))
+    config["workloads"]["w"]["output_tokens"] = 5
+    assert Plan.of(load_config(config, source="test"), results=tmp_path).runs == ()
+
+
+def test_a_level_that_the_study_lists_as_well_is_one_run(content, tmp_path):
+    config = searching(content)
+    config["workloads"]["w"]["num_requests"] = 50
+    results(tmp_path, Plan.of(load_config(config, source="test")), (4, 50, 1), (5, 50, 1))
+    config["study"]["ladders"].append({"deployment": "a", "workload": "w", "concurrency": [4]})
+    plan = Plan.of(load_config(config, source="test"), results=tmp_path)
+    assert [(run.level, run.searched) for run in plan.runs] == [(4, False), (5, True)]
+
+
+def test_runs_of_a_search_are_selected_with_it_or_by_their_own_names(content, tmp_path):
+    config = searching(content)
+    results(tmp_path, Plan.of(load_config(config, source="test")), (4, 50, 1), (5, 50, 1))
+    whole = Plan.of(load_config({**config, "select": "a/*_auto"}, source="test"), results=tmp_path)
+    assert [run.level for run in whole.runs] == [4, 5]
+    one = Plan.of(load_config({**config, "select": "*_c0004_*"}, source="test"), results=tmp_path)
+    assert ([run.level for run in one.runs], one.searches, [row["level"] for row in one.rows]) == ([4], (), [4])
+
+
+def test_another_threshold_is_another_search(content):
+    one = Plan.of(load_config(searching(content), source="test")).searches[0]
+    content["thresholds"]["drift"] = 0.2
+    other = Plan.of(load_config(content, source="test")).searches[0]
+    assert one.digest != other.digest
+    assert one.run(1, 50, 1).digest == other.run(1, 50, 1).digest
+
+
+def test_another_target_is_another_search_of_the_same_runs(content):
+    one = Plan.of(load_config(searching(content), source="test")).searches[0]
+    content["study"]["ladders"][0]["search"] = {"targets": ["slo"]}
+    assert Plan.of(load_config(content, source="test")).searches[0].digest == one.digest
+    content["study"]["ladders"][0]["search"] = {"targets": ["slo", "throughput"]}
+    other = Plan.of(load_config(content, source="test")).searches[0]
+    assert one.digest != other.digest
+    assert one.run(1, 50, 1).digest == other.run(1, 50, 1).digest
+
+
+def test_without_the_target_slo_none_is_needed(content):
+    config = searching(content, targets="kv_cache")
+    del config["decision"]["slo"]
+    assert Plan.of(load_config(config, source="test")).searches[0].slos == ()
+
+
+def test_select_narrows_searches_by_their_names(content):
+    config = searching(content)
+    key = "a/w_closed_p16_o4_auto"
+    config["study"]["ladders"].append({"deployment": "a", "workload": "w", "concurrency": [4]})
+    whole = Plan.of(load_config(config, source="test"))
+    assert [search.key for search in whole.searches] == [key]
+    assert Plan.of(load_config({**config, "select": "*c0004*"}, source="test")).searches == ()
+    only = Plan.of(load_config({**config, "select": key}, source="test"))
+    assert (only.runs, [search.key for search in only.searches]) == ((), [key])
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda c: c["decision"].pop("slo"), "auto searches for the highest load within SLOs, and there are none"),
+        (lambda c: c["study"]["ladders"][0].update(repeats=2), "a search repeats by itself what is in doubt"),
+        (lambda c: c["study"]["ladders"][0].update(concurrency=[1]), "search belongs to `concurrency: auto`"),
+        (lambda c: c["study"]["ladders"][0]["search"].update(start=9, highest=8), "start is 9, above highest"),
+        (lambda c: c["workloads"].update(w=CONTENT["workloads"]["short"]), "sends bursts"),
+        (lambda c: rated(c, "throughput", turns={"count": 2, "new_tokens": 4}), "has turns) only slo is looked for"),
+        (
+            lambda c: c["workloads"]["w"].update(turns={"count": 2, "new_tokens": 4}),
+            "Use an open loop and `request_rate: auto`",
+        ),
+        (lambda c: rated(c, "slo", step={"factor": 2, "start_s": 1, "duration_s": 1}), "has step"),
+        (lambda c: c["study"]["ladders"][0].update(concurrency="Auto"), "did you mean auto?"),
+        (lambda c: c["study"]["ladders"][0]["search"].update(highest=9.5), "whole numbers, 1 or more"),
+        (lambda c: c["study"]["ladders"].append(c["study"]["ladders"][0]), "searches for the load of w on a already"),
+        (lambda c: c["workloads"]["w"].update(stream=False), "has a TTFT, as it has no streaming"),
+        (lambda c: c["study"].update(baseline="a"), "whose load is found by search"),
+        (lambda c: c["study"]["ladders"][0].update(search={"targets": []}), "at least 1 item"),
+        (lambda c: c["study"]["ladders"][0].update(search={"targets": ["slo", "slo"]}), "targets names one twice"),
+        (lambda c: c["study"]["ladders"][0].update(search={"targets": ["peak"]}), "targets"),
+        (lambda c: c["study"]["ladders"][0].update(search={"targets": "throughput", "slo": ["e2e_p50=1s"]}), "has no slo"),
+        (lambda c: rated(c, "equilibrium"), "equilibrium compares the throughput of a request with that of one alone"),
+        (lambda c: rated(c, "kv_cache"), "kv_cache takes `concurrency: auto`"),
+    ],
+)
+def test_what_cannot_be_searched_is_refused_with_its_reason(content, change, words):
+    config = searching(content, precision=0.1)
+    change(config)
+    with pytest.raises(BenchError, match=re.escape(words)):
+        load_config(config, source="test")
+
+
+def test_answers_say_what_is_known_and_how_the_search_ended():
+    measured = {"requests": 50, "repeat": 1, "digest": "d", "excess": {}}
+    of = {
+        "name": "w_auto",
+        "workload": "w",
+        "digest": "d",
+        "axis": "concurrency",
+        "slos": ["TTFT P90 ≤ 500 ms"],
+        "precision": 0.1,
+    }
+    ended = {"why": "found", "limit": 6, "low": 6, "high": 7, "seconds": 9.0}
+    found = typed(SearchRecord, {**of, **ended, "runs": [{**measured, "level": 4}, {**measured, "level": 7}]})
+    said = answer([("a", found)])
+    assert said.question == "What is the highest load within TTFT P90 ≤ 500 ms?"
+    assert said.lines == ("a: 6 in flight (6 to 7 at 95 % confidence).",)
+    assert said.sure == ("a: 2 runs, 9 s under load: as precise as asked (± 10 %).",)
+    above = replace(found, why="above", limit=64.0, low=64.0, high=None)
+    assert answer([("a", found), ("a", replace(above, workload="v"))]).lines[1] == "a, v: 64 in flight or more."
+    assert "not yet ± 10 %" in answer([("a", replace(found, why="runs"))]).sure[0]
+    assert answer([("a", replace(found, why="invalid", limit=None, low=0.0, high=None))]).lines == ("a: not known.",)
+    unbounded = replace(found, why="runs", high=None)
+    assert answer([("a", unbounded)]).lines == ("a: 6 in flight or more.",)
+    assert answer([("a", replace(unbounded, low=4))]).lines == ("a: 4 in flight or more, perhaps 6 in flight.",)
+    assert answer([]).lines == ()
+    chat = replace(found, turns=4)
+    assert answer([("a", replace(chat, axis="request_rate"))]).lines == ("a: 6 conversations/s (6 to 7 at 95 % confidence).",)

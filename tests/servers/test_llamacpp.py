@@ -1,0 +1,257 @@
+"""llama.cpp as an engine: its command line, what is refused, and what a server says of itself."""
+
+import shlex
+from dataclasses import replace
+
+import pytest
+
+from bench.aggregate.deployed import deployed
+from bench.cluster import needs_of
+from bench.engine import launch as launch_module
+from bench.engine import resolve_launch, write_launch
+from bench.engines import managed
+from bench.engines.llama_server import arguments
+from bench.errors import BenchError
+from bench.models import Architecture, config_of, geometry_of
+from bench.records.engine import EngineRecord
+from bench.records.files import write_record
+from bench.records.launch import Settings
+from bench.study import Plan, load_config
+from tests.support import records
+from tests.support.study import ARCHITECTURE, ROOT
+
+LLAMA = managed("llama.cpp")
+CONTEXT = {**ARCHITECTURE, "context": 1024}
+# 2 × 2 layers × 2 KV heads × 16 elements × 4 bytes = 512 a token: 1 MiB holds 2,048 tokens.
+ENGINE = EngineRecord(engine="e", source="command", device="cpu", command=("llama-server",), freeze=("xllamacpp==1.2",))
+
+
+def spec_of(content, context=1024, **deployment):
+    content["engines"]["e"] = {"source": "command", "command": ["llama-server"], "kind": "llama.cpp"}
+    content["models"]["m"]["architecture"] |= {"context": context}
+    content["deployments"]["a"] |= {"engine": "e", **deployment}
+    return Plan.of(load_config(content, source="t"), root=ROOT).deployments["a"]
+
+
+def test_a_worker_that_is_pinned_to_no_core_still_asks_a_cluster_for_one(content):
+    assert needs_of(spec_of(content, cores=0, replicas=3, router="haproxy"), []).cores == 3 + 2
+
+
+@pytest.fixture
+def checkpoint(monkeypatch):
+    monkeypatch.setattr(launch_module, "gguf_of", lambda folder, _, dtype: folder.with_suffix(f".{dtype}.gguf"))
+    return records.checkpoint(path="m/model", config=config_of(Architecture(**CONTEXT)))
+
+
+def launched(spec, checkpoint, context=1024):
+    return resolve_launch(
+        spec, ENGINE, replace(checkpoint, config=config_of(Architecture(**{**ARCHITECTURE, "context": context})))
+    )
+
+
+def test_the_command_line_says_all_that_was_asked(content, checkpoint):
+    launch = launched(spec_of(content, max_num_seqs=4, cores=2), checkpoint)
+    assert launch.argv == tuple(
+        shlex.split(
+            "llama-server --model m/model.float32.gguf --alias a --host 127.0.0.1 --port {port} --parallel 4 --ctx-size 2048 "
+            "--threads 2 --threads-http 512 --cache-type-k f32 --cache-type-v f32 --flash-attn off --no-cache-prompt "
+            "--cache-ram 0 --metrics"
+        )
+    )
+    assert "--threads 1 " in " ".join(launched(spec_of(content, cores=0), checkpoint).argv)
+    taken = arguments([part.replace("{port}", "8123") for part in launch.argv[1:]])
+    assert (taken.port, taken.parallel, taken.ctx_size, taken.cache_prompt, taken.metrics) == (8123, 4, 2048, False, True)
+    settings = launch.settings
+    assert (settings.max_num_seqs, settings.block_size, settings.dtype, settings.slots) == (4, 512, "float32", True)
+    assert (launch.kind, launch.engine_version, launch.plan.kv_tokens, launch.environment) == ("llama.cpp", "1.2", 2048, {})
+
+
+def test_an_environment_built_by_another_checkout_runs_the_server_of_this_one(content, checkpoint, monkeypatch):
+    """Its record is kept, and shared by folders of the project."""
+    spec = spec_of(content, max_num_seqs=4)
+    spec = replace(spec, engine=spec.engine.model_copy(update={"source": "lock"}))
+    built = replace(ENGINE, source="lock", command=("env/bin/python", "/gone/src/bench/engines/llama_server.py"))
+    monkeypatch.chdir(ROOT)
+    assert resolve_launch(spec, built, checkpoint).argv[:3] == (
+        "env/bin/python",
+        "src/bench/engines/llama_server.py",
+        "--model",
+    )
+    monkeypatch.chdir("tests")  # as an installed package, which stays where it is
+    assert resolve_launch(spec, built, checkpoint).argv[1] == str(ROOT / "src/bench/engines/llama_server.py")
+
+
+def test_what_the_deployment_says_wins(content, checkpoint):
+    spec = spec_of(
+        content,
+        max_num_seqs=4,
+        dtype="float16",
+        prefix_caching=True,
+        flags={"batch-size": 512, "warmup": False, "spec-type": "ngram-simple"},
+    )
+    line = " ".join(launched(spec, checkpoint).argv)
+    for part in (
+        "--cache-type-k f16",
+        "--flash-attn on",
+        "--cache-prompt",
+        "--batch-size 512",
+        "--spec-type ngram-simple",
+        "--no-warmup",
+        "--ctx-size 4096",
+    ):
+        assert part in line
+
+
+@pytest.mark.parametrize(
+    ("slots", "context", "tokens"), [(8, 1024, 256), (7, 1024, 256), (4, 1024, 512), (2, 700, 768), (1, 256, 256)]
+)
+def test_slots_share_the_memory_in_steps_of_256_tokens(content, checkpoint, slots, context, tokens):
+    plan = launched(spec_of(content, context, max_num_seqs=slots), checkpoint, context).plan
+    assert (plan.block_size, plan.kv_tokens) == (tokens, slots * tokens)
+
+
+def test_more_slots_than_the_memory_holds_are_refused_with_the_sum(content, checkpoint):
+    with pytest.raises(
+        BenchError, match=r"9 slots .* take 1.12 MiB .* at 512 bytes a token; .* lower max_num_seqs to 8 or less"
+    ):
+        launched(spec_of(content, max_num_seqs=9), checkpoint)
+
+
+def test_a_quantised_cache_of_narrow_heads_is_refused(content):
+    """Heads of 16 numbers, and blocks of 32."""
+    spec, narrow = (
+        spec_of(content, dtype="float16", kv_cache_dtype="q4_0"),
+        geometry_of(config_of(Architecture(**ARCHITECTURE))),
+    )
+    reason = LLAMA.refused(spec.deployment, spec.engine, spec.model, narrow)
+    assert reason == "kv_cache_dtype: q4_0 has blocks of 32 numbers, which do not divide the heads of m; remove it"
+
+
+@pytest.mark.parametrize(("dtype", "bytes_a_token"), [("auto", 512), ("q8_0", 272), ("q4_0", 144)])
+def test_a_quantised_cache_takes_its_blocks_and_holds_more(content, checkpoint, dtype, bytes_a_token):
+    """2 × 2 layers × 2 KV heads × 32 numbers: 8 blocks a token, of 64 bytes in float16, 34 in q8_0 and 18 in q4_0."""
+    wide = {**ARCHITECTURE, "head_dim": 32, "context": 4096}
+    content["models"]["m"]["architecture"] |= {"head_dim": 32}
+    spec = spec_of(content, 4096, max_num_seqs=2, dtype="float16", kv_cache_dtype=dtype)
+    launch = resolve_launch(spec, ENGINE, replace(checkpoint, config=config_of(Architecture(**wide))))
+    own = {"auto": "f16"}.get(dtype, dtype)
+    assert f"--cache-type-k {own} --cache-type-v {own} --flash-attn on" in " ".join(launch.argv)
+    assert launch.plan.kv_bytes_per_token == bytes_a_token
+    assert launch.plan.kv_tokens == 2 * min(4096, 2**20 // bytes_a_token // 2 // 256 * 256)
+    assert (launch.settings.dtype, launch.settings.kv_cache_dtype) == ("float16", {"auto": "float16"}.get(dtype, dtype))
+
+
+def test_a_request_longer_than_a_slot_is_refused(content, checkpoint, tmp_path):
+    write_record(ENGINE, tmp_path / "engine.json")
+    write_record(checkpoint, tmp_path / "checkpoint.json")
+    where = {"engine": tmp_path / "engine.json", "checkpoint": tmp_path / "checkpoint.json", "launch": tmp_path / "launch.json"}
+    write_launch(spec_of(content, max_num_seqs=4), 512, **where)
+    with pytest.raises(BenchError, match=r"needs 513 tokens, and each of the 4 slots .* has 512"):
+        write_launch(spec_of(content, max_num_seqs=4), 513, **where)
+
+
+@pytest.mark.parametrize(
+    ("deployment", "message"),
+    [
+        ({"block_size": 32}, r"deployments\.a\.block_size: llama\.cpp cuts"),
+        ({"kv_cache_dtype": "fp8"}, "no fp8 KV cache; give q8_0 or q4_0"),
+        ({"kv_cache_dtype": "q8_0"}, "a q8_0 KV cache goes with float16; give `dtype: float16`"),
+        ({"kv_cache_dtype": "q4_0", "dtype": "bfloat16"}, "goes with float16"),
+        ({"flags": {"cache-type-k": "q8_0"}}, "give the key kv_cache_dtype"),
+        ({"data_parallel": 2}, "one process"),
+        ({"flags": {"parallel": 3}}, "the flag parallel decides .* give the key max_num_seqs"),
+        ({"flags": {"ctx-size": 3}}, "give the key kv_cache_memory"),
+    ],
+)
+def test_what_it_does_not_do_is_refused_before_anything_starts(content, deployment, message):
+    with pytest.raises(BenchError, match=message):
+        spec_of(content, max_num_seqs=4, **deployment)
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("vllm", "a GGUF file, which llama.cpp alone is started with. Give deployments.a an engine of `kind: llama.cpp`"),
+        ("llama.cpp", "no such file. Name the folder of a checkpoint, or a .gguf file"),
+    ],
+)
+def test_a_gguf_file_that_cannot_be_served_is_refused_with_what_to_do(content, kind, message):
+    content["engines"]["e"] |= {"kind": kind}
+    content["models"]["m"] = {"path": "/models/Llama-Q4.GGUF"}
+    with pytest.raises(BenchError) as error:
+        load_config(content, source="t")
+    assert "models.m.path is '/models/Llama-Q4.GGUF'" in str(error.value) and message in str(error.value)
+    content["engines"]["e"] = {"source": "external", "base_url": "http://127.0.0.1:8080"}
+    assert load_config(content, source="t").models["m"].path == "/models/Llama-Q4.GGUF"
+
+
+def test_a_cache_that_cannot_be_planned_is_refused(content):
+    window = geometry_of({**config_of(Architecture(**ARCHITECTURE)), "model_type": "mistral", "sliding_window": 64})
+    spec = spec_of(content)
+    assert "sliding windows" in LLAMA.refused(spec.deployment, spec.engine, spec.model, window)
+
+
+def answering(pages):
+    return LLAMA.info(pages.get)
+
+
+def test_what_a_server_says_of_itself():
+    props = {"total_slots": 16, "build_info": "b0-unknown", "default_generation_settings": {"n_ctx": 256}}
+    info = answering({"props": props, "slots": [{"id": i, "n_ctx": 256} for i in range(16)]})
+    facts = LLAMA.kv_facts({}, info)
+    assert (facts.engines, facts.kv_blocks, facts.block_size, facts.kv_tokens) == (1, 16, 256, 4096)
+    assert (facts.prefix_caching, info["version"]) == (None, None)
+    assert LLAMA.kv_facts({}, answering({"props": props})).kv_tokens == 4096  # /slots may be off
+    assert answering({"props": {**props, "build_info": "b11549-1a2b3c4"}})["version"] == "b11549-1a2b3c4"
+    assert answering({"props": {"error": "no such page"}}) is answering({}) is None
+    assert LLAMA.kv_facts({}, {}).kv_tokens is None
+
+
+def test_an_unknown_flag_ends_the_server(capsys):
+    with pytest.raises(SystemExit):
+        arguments(["--model", "m", "--tensor-split", "1"])
+    assert "--tensor-split" in capsys.readouterr().err
+
+
+def test_slots_at_work_are_the_kv_usage_and_unknown_without_telemetry():
+    """Three of four run; without scrapes nothing is known, and a server that gives out blocks keeps its own gauge."""
+    run = {"running_peak": 3.0, "waiting_standing": 2.0, "steady_running": 2.0, "steady_queued_share": 0.0, "requests": 0}
+    usage = ("kv_usage_peak", "kv_usage_queued", "steady_kv_usage", "steady_kv_usage_queued")
+    slots = records.launch(settings=Settings(max_num_seqs=4, slots=True))
+    assert [deployed(run, slots, None)[name] for name in usage] == [0.75, 1.0, 0.5, None]
+    assert [deployed({"requests": 0}, slots, None)[name] for name in usage] == [None] * 4
+    assert not set(usage) & set(deployed(run, records.launch(settings=Settings(max_num_seqs=4)), None))
+
+
+def test_a_prefix_that_is_shared_leaves_no_more_slots():
+    run = {"cache": "shared", "prefix_hit_rate_expected": 0.5, "requests": 4, "prompt_tokens": 100.0, "output_tokens": 50.0}
+    known = records.facts(kv_tokens=1024, kv_blocks=4, block_size=256)
+    slots, blocks = (records.launch(max_num_seqs=4, slots=each) for each in (True, None))
+    assert [deployed(run, launch, known)["predicted_saturation"] for launch in (slots, blocks)] == [4, None]
+
+
+@pytest.mark.parametrize(
+    ("flags", "reason"),
+    [
+        (
+            {"n-gpu-layers": 99},
+            r"flags: unknown to llama\.cpp as it is built here: --n-gpu-layers 99; it knows .*--batch-size, ",
+        ),
+        ({"no-such": True}, r"flags: unknown to llama\.cpp as it is built here: --no-such;"),
+        ({"batch-size": "many"}, r"flags: argument --batch-size: invalid int value: 'many'"),
+        ({"flash-attn": "maybe"}, r"flags: argument --flash-attn: invalid choice: 'maybe'"),
+    ],
+)
+def test_a_flag_that_it_does_not_have_is_refused_before_anything_is_built(content, flags, reason):
+    spec = spec_of(content, flags=flags)  # the user's own llama-server may have it
+    content["engines"]["e"] = {"source": "lock", "locks": ["requirements.lock"], "kind": "llama.cpp"}
+    with pytest.raises(BenchError, match=rf"deployments\.a\.{reason}"):
+        load_config(content, source="t")
+    assert spec.deployment.flags == flags
+
+
+def test_a_wrong_flag_on_its_command_line_is_named_on_one_line(capsys):
+    for words, reason in ((["--no-such"], "unrecognized arguments: --no-such"), (["--port", "x"], "invalid int value: 'x'")):
+        with pytest.raises(SystemExit):
+            arguments(["--model", "x", *words])
+        assert reason in capsys.readouterr().err.splitlines()[-1]

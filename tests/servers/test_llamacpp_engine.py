@@ -1,0 +1,253 @@
+"""The real llama.cpp: started under the guard, measured with our client, and stopped."""
+
+import json
+import os
+import time
+from dataclasses import replace
+
+import anthropic
+import psutil
+import pytest
+
+from bench.analysis import verdict
+from bench.cli import main
+from bench.endpoints import ENDPOINTS
+from bench.engine import Server, ServerDied, resolve_launch, server_info
+from bench.engines import managed
+from bench.http import get
+from bench.load.client import Load, run_load
+from bench.load.introduction import introduce
+from bench.load.records import record_of
+from bench.load.sdk import sdk_reading
+from bench.load.target import Target
+from bench.measure.metrics import metric_names
+from bench.models import Architecture, config_of, write_checkpoint
+from bench.models.gguf import gguf_of, write_gguf
+from bench.prompts.random_ids import VOCABULARY_OF_LETTERS, letters, prompt_ids
+from bench.records.checkpoint import read_checkpoint
+from bench.records.engine import read_engine
+from bench.records.form import RequestForm
+from bench.study import Plan, Workload, load_config, load_workload
+from bench.study.config import Thresholds
+from bench.telemetry import find_catalogue
+from tests.support.project import built
+from tests.support.records import checkpoint as made_checkpoint
+from tests.support.study import ARCHITECTURE, CONTENT, ROOT
+
+pytestmark = pytest.mark.engine
+
+CONFIG = config_of(Architecture(**ARCHITECTURE))
+LLAMA = managed("llama.cpp")
+SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"], "additionalProperties": False}
+ENGINE = {"kind": "llama.cpp", "source": "lock", "locks": ["workflow/envs/llama-cpp-2026.10.11549.lock"]}
+
+
+@pytest.fixture(scope="module")
+def engine():
+    return read_engine(built("llama-cpp", ENGINE))
+
+
+def server_of(engine, folder, checkpoint, **deployment):
+    content = {**CONTENT, "engines": {"e": ENGINE}}
+    content["deployments"] = {"a": {**CONTENT["deployments"]["a"], "engine": "e", **deployment}}
+    spec = Plan.of(load_config(content, source="t"), root=ROOT).deployments["a"]
+    launch = resolve_launch(spec, engine, checkpoint)
+    return Server(launch, cores=1, workers=1, log=folder / "server.log", ready_timeout_s=30, say=print)
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    return made_checkpoint(path=str(tmp_path_factory.mktemp("checkpoint") / "model"), config=CONFIG)
+
+
+@pytest.fixture(scope="module")
+def server(engine, checkpoint, tmp_path_factory):
+    with server_of(engine, tmp_path_factory.mktemp("server"), checkpoint, max_num_seqs=2) as server:
+        yield server
+
+
+def send(server, level, **workload):
+    workload = Workload(**{"arrival": "burst", "prompt_tokens": 32, "output_tokens": 32, **workload})
+    load = Load(workload, level, f"{time.monotonic()}", vocabulary=ARCHITECTURE["vocabulary"], timeout_s=30)
+    return run_load(Target(server.base_url, "a"), load).records
+
+
+def test_lengths_are_exact_and_the_servers_counters_agree(server):
+    before, records = metrics(server), send(server, 3)
+    after = metrics(server)
+    assert {(r.outcome, r.prompt_tokens, r.completion_tokens, r.cached_tokens) for r in records} == {("ok", 32, 32, 0)}
+    assert all(0 < r.ttft_s < r.e2e_s for r in records)
+    assert [len(r.token_times_s) for r in records] == [32] * 3  # and none for the chunk that ends the stream
+    assert after["llamacpp:prompt_tokens_total"] - before["llamacpp:prompt_tokens_total"] == 3 * 32
+    assert after["llamacpp:tokens_predicted_total"] - before["llamacpp:tokens_predicted_total"] == 3 * 32
+
+
+def test_a_closed_loop_survives_connections_that_it_closes(server):
+    records = send(server, 2, arrival="closed", num_requests=8, output_tokens=8)
+    assert [r.outcome for r in records] == ["ok"] * 8
+
+
+def test_it_speculates_and_says_what_it_drafted(engine, checkpoint, tmp_path):
+    """Random weights repeat themselves."""
+    flags = {"spec-type": "ngram-simple", "spec-ngram-simple-size-n": 2, "spec-ngram-simple-size-m": 4}
+    with server_of(engine, tmp_path, checkpoint, max_num_seqs=2, flags=flags) as server:
+        records, told = send(server, 8, output_tokens=96), metrics(server)
+    assert {(r.outcome, r.completion_tokens) for r in records} == {("ok", 96)}
+    drafted, accepted = (sum(getattr(r, name) or 0 for r in records) for name in ("draft_tokens", "accepted_tokens"))
+    assert told["llamacpp:spec_decode_num_draft_tokens_total"] == drafted >= accepted > 0
+    assert told["llamacpp:spec_decode_num_accepted_tokens_total"] == accepted
+
+
+@pytest.mark.parametrize("endpoint", ["chat", "responses", "messages"])
+def test_chats_are_as_long_as_asked(server, endpoint):
+    """Its prefix cache serves the template of the second and later ones, and no more."""
+    target = introduce(Target(server.base_url, "tiny"), endpoint)
+    content = {"arrival": "burst", "endpoint": endpoint, "prompt_tokens": 150, "output_tokens": 4}
+    records = run_load(target, Load(load_workload(content, source="t"), 2, "chats", vocabulary=500)).records
+    assert {(r.outcome, r.prompt_tokens, r.completion_tokens) for r in records} == {("ok", 150, 4)}
+    template = target.form(endpoint).template_tokens
+    assert 0 < template < 150
+    assert all((r.cached_tokens or 0) <= template for r in records)
+    assert target.form(endpoint).sdk_differs is None
+
+
+def test_messages_are_to_anthropic_s_own_sdk_what_they_are_to_us(server):
+    """The same prompt, whose answer is the same at temperature 0, streamed to both."""
+    prompt = letters(prompt_ids("sdk", 0, 20, VOCABULARY_OF_LETTERS))
+    reading = sdk_reading(
+        Target(server.base_url, "tiny"), RequestForm(), ENDPOINTS["messages"], prompt, 6, stream=True, timeout_s=30.0
+    )
+    ours = record_of(reading.exchange, 0.0)
+    with (
+        anthropic.Anthropic(api_key="none", base_url=server.base_url, max_retries=0) as sdk,
+        sdk.messages.stream(
+            model="tiny",
+            max_tokens=6,
+            messages=[{"role": "user", "content": prompt}],
+            extra_body={"temperature": 0, "ignore_eos": True},
+        ) as stream,
+    ):
+        theirs = stream.get_final_message()
+    counted = theirs.usage.input_tokens + (theirs.usage.cache_read_input_tokens or 0)
+    assert (reading.error, reading.text) == (None, "".join(block.text for block in theirs.content))
+    assert (ours.outcome, ours.finish_reason, ours.completion_tokens) == ("ok", theirs.stop_reason, theirs.usage.output_tokens)
+    assert ours.prompt_tokens == counted > 20
+    assert len(ours.token_times_s) == 6
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "body"),
+    [
+        ("chat", {"response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": SCHEMA}}}),
+        ("completions", {"json_schema": SCHEMA}),
+    ],
+)
+def test_structured_output_is_output(server, endpoint, body):
+    """Asked for by the body: whole JSON, or what came of it, whose parts are counted and timed as any other's."""
+    target = introduce(Target(server.base_url, "tiny"), endpoint, vocabulary=ARCHITECTURE["vocabulary"])
+    content = {"arrival": "burst", "endpoint": endpoint, "prompt_tokens": 60, "body": body}
+    answers = {"output_tokens": {"distribution": "natural", "max": 12}}
+    (record,) = run_load(target, Load(load_workload({**content, **answers}, source="t"), 1, "json", vocabulary=500)).records
+    assert (record.outcome, record.prompt_tokens) == ("ok", 60)
+    assert 0 < record.streamed_least <= record.streamed_tokens <= record.completion_tokens <= 12
+    assert record.first_output_s == record.first_token_s
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "pooling", "work"), [("embeddings", "mean", "embedding"), ("rerank", "rank", "reranking")]
+)
+def test_what_a_pooling_model_answers_is_counted_by_its_prompts(
+    engine, checkpoint, tmp_path, monkeypatch, endpoint, pooling, work
+):
+    """From a request that the SDK reads as we do to a run's summary: no TTFT, and throughput in prompt tokens."""
+    with server_of(engine, tmp_path, checkpoint, max_num_seqs=2, flags={"embedding": True, "pooling": pooling}) as server:
+        target = introduce(Target(server.base_url, "tiny"), endpoint, stream=False, vocabulary=ARCHITECTURE["vocabulary"])
+        assert (target.form(endpoint).omitted, target.form(endpoint).sdk_differs) == ((), None)
+        monkeypatch.chdir(tmp_path)
+        options = (
+            "--model",
+            "tiny",
+            "--endpoint",
+            endpoint,
+            "--prompt-length",
+            "40",
+            "--num-requests",
+            "12",
+            "--concurrency",
+            "2",
+        )
+        vocabulary = ("--vocabulary", str(ARCHITECTURE["vocabulary"]))
+        assert main(["workload", "--base-url", server.base_url, "--output-dir", "run", "--scrape", *options, *vocabulary]) == 0
+    assert main(["parse", "run"]) == 0
+    summary = json.loads((tmp_path / "run/summary.json").read_text())
+    assert (summary["ok"], summary["wrong_prompt_tokens"], summary["wrong_output_tokens"], summary["uncounted_answers"]) == (
+        12,
+        0,
+        0,
+        0,
+    )
+    assert (summary["ttft_n"], summary["tpot_n"], summary["e2e_n"]) == (0, 0, 12)
+    assert (summary["work"], summary["output_tokens"], summary["prompt_tokens"]) == (work, None, 40)
+    assert summary["throughput_tokens_per_s"] == pytest.approx(12 * 40 / summary["duration_s"])
+    assert [reason for reason in verdict(summary, Thresholds()).found if reason.part in ("load", "content")] == []
+
+
+def test_equal_prompts_are_computed_again(server):
+    records = send(server, 1, arrival="closed", num_requests=3, output_tokens=4, cache="repeated")
+    assert [r.cached_tokens for r in records] == [0, 0, 0]
+
+
+def test_what_it_says_of_itself(server):
+    facts = LLAMA.kv_facts({}, server_info(server.base_url))
+    assert (facts.kv_blocks, facts.block_size, facts.kv_tokens) == (2, 256, 512)
+    assert find_catalogue(metric_names(get(f"{server.base_url}/metrics").text)).missing == []
+
+
+def test_a_request_longer_than_a_slot_is_an_error(server):
+    (record,) = send(server, 1, prompt_tokens=257, output_tokens=1)
+    assert record.outcome == "http_error"
+    assert "exceeds the available context size (256 tokens)" in record.error
+
+
+def test_it_runs_on_its_cores_and_ends_with_its_context(engine, checkpoint, tmp_path):
+    with server_of(engine, tmp_path, checkpoint, max_num_seqs=1) as server:
+        assert server.ready_s < 15
+        port = server.base_url.rsplit(":", 1)[1]  # another test's server may run beside it
+        (process,) = [
+            p
+            for p in psutil.Process().children(recursive=True)
+            if p.cmdline()[1:2] == ["src/bench/engines/llama_server.py"] and port in p.cmdline()
+        ]
+        assert process.cpu_affinity() == sorted(os.sched_getaffinity(0))[:1]
+        begin = time.monotonic()
+    assert time.monotonic() - begin < 5
+    assert not psutil.pid_exists(process.pid)
+
+
+def test_a_file_that_is_no_checkpoint_is_told(engine, checkpoint, tmp_path):
+    broken = replace(checkpoint, path=str(tmp_path / "model"))
+    gguf_of(tmp_path / "model", CONFIG, "float32").write_bytes(b"GGUF")
+    with pytest.raises(ServerDied, match="server ended"), server_of(engine, tmp_path, broken, max_num_seqs=1):
+        pass
+
+
+def metrics(server):
+    lines = [line.split() for line in get(f"{server.base_url}/metrics").text.splitlines() if not line.startswith("#")]
+    return {name: float(value) for name, value in lines}
+
+
+def test_a_gguf_file_is_served_as_it_is(engine, tmp_path):
+    """Half precision, so that its size is not that of the shape in float32; its KV cache is float16 too."""
+    file = tmp_path / "real.gguf"
+    write_gguf(CONFIG, file, dtype="float16")
+    content = {**CONTENT, "engines": {"e": ENGINE}, "models": {"m": {"path": str(file)}}}
+    content["deployments"] = {"a": {**CONTENT["deployments"]["a"], "engine": "e", "max_num_seqs": 2}}
+    spec = Plan.of(load_config(content, source="t"), root=ROOT).deployments["a"]
+    assert spec.checkpoint is not None
+    write_checkpoint("m", spec.model, tmp_path / "checkpoint.json")
+    launch = resolve_launch(spec, engine, read_checkpoint(tmp_path / "checkpoint.json"))
+    assert launch.settings.random_weights is False and launch.settings.kv_cache_dtype == "float16"
+    assert launch.plan.weight_bytes == pytest.approx(file.stat().st_size, rel=0.01)
+    with Server(launch, cores=1, workers=1, log=tmp_path / "server.log", ready_timeout_s=30, say=print) as server:
+        records = send(server, 2)
+    assert {(r.outcome, r.prompt_tokens, r.completion_tokens) for r in records} == {("ok", 32, 32)}

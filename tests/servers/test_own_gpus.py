@@ -1,0 +1,149 @@
+"""Sessions side by side on the planted GPUs of one machine: each has its own."""
+
+import json
+import os
+import shutil
+import signal
+import sys
+import threading
+import time
+from contextlib import ExitStack
+
+import pytest
+
+from bench.errors import BenchError
+from bench.measure.own_gpus import own_gpus
+from tests.support.nvml import GPUS, cuda_spec, planted, without_nvml  # noqa: F401
+from tests.support.project import LENIENT, Project
+
+FOUR = [{**GPUS[0], "uuid": f"GPU-{i}"} for i in range(4)]
+
+
+def shown(spec, tmp_path, stack, **environment):
+    """What a session sees that begins now, and goes on until `stack` closes."""
+    stack.enter_context(own_gpus(spec, environment, pytest.fail, folder=tmp_path / "locks"))
+    return environment.get("CUDA_VISIBLE_DEVICES")
+
+
+def test_sessions_take_gpus_that_no_other_has(planted, content, tmp_path):  # noqa: F811
+    planted(*FOUR)
+    spec = cuda_spec(content, tensor_parallel=2)
+    with ExitStack() as first:
+        assert shown(spec, tmp_path, first) == "0,1"
+        with ExitStack() as second:
+            assert shown(spec, tmp_path, second) == "2,3"
+    with ExitStack() as third:  # what has ended gives its GPUs back
+        assert shown(spec, tmp_path, third) == "0,1"
+
+
+def test_those_that_are_shown_are_chosen_from(planted, content, tmp_path):  # noqa: F811
+    planted(*FOUR)
+    spec = cuda_spec(content)
+    with ExitStack() as stack:
+        assert shown(spec, tmp_path, stack, CUDA_VISIBLE_DEVICES="3,GPU-1") == "3"
+        assert shown(spec, tmp_path, stack, CUDA_VISIBLE_DEVICES="GPU-3,GPU-1") == "GPU-1"  # GPU-3 is taken, by its index
+        own = cuda_spec(content, environment={"CUDA_VISIBLE_DEVICES": "2"})
+        assert shown(own, tmp_path, stack) == "2"
+        assert shown(spec, tmp_path, stack) == "0"
+
+
+def test_a_session_waits_for_a_gpu(planted, content, tmp_path):  # noqa: F811
+    planted(FOUR[0])
+    spec, said = cuda_spec(content), []
+    got = {}
+
+    def session():
+        with own_gpus(spec, got, said.append, folder=tmp_path / "locks"):
+            got["at"] = time.monotonic()
+
+    with ExitStack() as first:
+        shown(spec, tmp_path, first)
+        waiting = threading.Thread(target=session)
+        waiting.start()
+        time.sleep(1.2)
+        assert said == ["a: waiting for 1 of GPUs 0; other sessions have them"]
+        released = time.monotonic()
+    waiting.join(5)
+    assert got["at"] >= released
+
+
+def test_nothing_is_chosen_where_gpus_are_given_or_hidden_or_unknown(planted, content, tmp_path):  # noqa: F811
+    planted(*FOUR)
+    with ExitStack() as stack:
+        assert shown(cuda_spec(content), tmp_path, stack, CUDA_VISIBLE_DEVICES="1,2", SLURM_JOB_ID="7") == "1,2"
+        assert shown(cuda_spec(content), tmp_path, stack, CUDA_VISIBLE_DEVICES="") == ""
+        assert shown(cuda_spec(content, source="external"), tmp_path, stack) is None
+        content["engines"]["e"] = {"source": "command", "command": ["true"]}
+    assert not (tmp_path / "locks").exists()
+
+
+def no_folder(locks):
+    shutil.rmtree(locks)
+    locks.touch()
+
+
+def elsewhere(locks):
+    locks.rename(locks.with_name("other"))
+    locks.symlink_to("other")
+
+
+@pytest.fixture
+def soon():
+    """Ends a test that waits for ever."""
+    before = signal.signal(signal.SIGALRM, lambda *_: pytest.fail("it waits for a writer"))
+    signal.alarm(10)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.usefixtures("soon")
+@pytest.mark.parametrize(
+    ("plant", "why"),
+    [
+        (lambda locks: os.mkfifo(locks / "GPU-0.lock"), "no regular file"),
+        (lambda locks: (locks / "GPU-0.lock").mkdir(), "no regular file"),
+        (lambda locks: (locks / "GPU-0.lock").symlink_to("/etc/passwd"), "Too many levels of symbolic links"),
+        (lambda locks: (locks / "GPU-0.lock").symlink_to("nowhere"), "Too many levels of symbolic links"),
+        (no_folder, "Not a directory"),
+        (elsewhere, "its folder is a link"),
+    ],
+    ids=["a pipe", "a folder", "a link", "a link to nothing", "a file in place of the folder", "a link in place of the folder"],
+)
+def test_what_another_user_left_under_the_locks_name_is_refused_at_once(planted, content, tmp_path, plant, why):  # noqa: F811
+    planted(*FOUR[:1])
+    locks = tmp_path / "locks"
+    locks.mkdir()
+    plant(locks)
+    with pytest.raises(
+        BenchError, match=rf"locks/GPU-0\.lock: cannot lock a GPU there: {why}\. Remove .*locks, or export TMPDIR"
+    ):
+        shown(cuda_spec(content), tmp_path, ExitStack())
+
+
+@pytest.mark.usefixtures("without_nvml")
+def test_without_nvml_the_server_gets_what_this_process_has(content, tmp_path):
+    with ExitStack() as stack:
+        assert shown(cuda_spec(content), tmp_path, stack) is None
+
+
+@pytest.mark.workflow
+def test_a_workflow_runs_sessions_side_by_side_with_resources_gpu(planted, content, tmp_path, monkeypatch):  # noqa: F811
+    monkeypatch.setenv("TMPDIR", str(tmp_path))  # of the locks
+    planted(*FOUR[:2])
+    content["engines"]["e"] = {
+        "source": "command",
+        "command": [sys.executable, "-m", "tests.support.gpu_server"],
+        "backend": "cuda",
+    }
+    content["deployments"]["b"] = dict(content["deployments"]["a"])
+    content["workloads"]["short"] |= {"arrival": "constant", "num_requests": 40}
+    content["study"]["ladders"] = [{"deployment": name, "workload": "short", "request_rate": [10]} for name in "ab"]
+    content["measurement"] = {"warmup_requests": 3, "reference_requests": 0}
+    project = Project(tmp_path / "project", {**content, "thresholds": LENIENT})
+    project.run("--cores", "8", "--resources", "gpu=2", "--", target="measured")
+    facts = [json.loads((project.folder / f"results/deployments/{name}/deployment.json").read_text()) for name in "ab"]
+    assert sorted(each["inherited"]["CUDA_VISIBLE_DEVICES"] for each in facts) == [
+        "0",
+        "1",
+    ]  # one after the other, both were on 0

@@ -1,0 +1,416 @@
+"""Tensor, pipeline and data parallelism: one number of GPUs for everybody, memory of each device, and several engines behind one endpoint."""
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+import yaml
+
+from bench.aggregate import summary_frame
+from bench.analysis import OperatingPoint, Prices, economics, sized
+from bench.analysis.saturation import saturated
+from bench.analysis.sizing import limits
+from bench.engine import gpu_names, write_launch
+from bench.engine import launch as launch_module
+from bench.errors import BenchError
+from bench.load.client import Load
+from bench.load.target import Target
+from bench.measure.metrics import kv_facts
+from bench.measure.recording import record_run
+from bench.models import (
+    Architecture,
+    Parallel,
+    config_of,
+    geometry_of,
+    kv_pool,
+    layers_of_stages,
+    parallel_problem,
+    stages_of,
+    weight_bytes,
+)
+from bench.published import catalogue
+from bench.records.files import write_record
+from bench.records.launch import read_launch
+from bench.records.run import RECORD, read_record
+from bench.study import load_workload
+from bench.study.config import Thresholds
+from tests.support import records
+from tests.support.fake_server import fake_server
+from tests.support.forked import snakemake
+from tests.support.launches import checkpoint_of, launched, spec_of
+from tests.support.study import ARCHITECTURE, ROOT
+
+EIGHT = {"pipeline_parallel": 2, "data_parallel": 4}
+
+
+# One number of GPUs
+
+
+def test_four_engines_of_two_stages_are_eight_gpus_for_everybody(content, summary):
+    """The launch, the session's telemetry, sizing, cost and the summary: all of them say eight."""
+    spec = spec_of(content, **EIGHT)
+    launch = launched(spec)
+    assert spec.gpus == launch.gpus == 8
+    assert gpu_names(spec, {}) == list("01234567")
+    row = {**summary, "throughput_requests_per_s": 2.0, "throughput_tokens_per_s": 1000.0}
+    runs = summary_frame([row], {"a": launch}, {"a": records.facts(kv_tokens=4 * 2048, kv_blocks=256, engines=4)}, Thresholds())
+    assert runs["gpus"].to_list() == [8]
+    assert economics(runs, Prices(gpu_hour=2.0))["fixed_per_h"].to_list() == [16.0]
+    point = {"c_max": 4.0, "operate_at": 4.0, "usable_rps": 2.0, "latency_s": 2.0, "prompt_tokens": 32.0, "output_tokens": 32.0,
+             "in_flight": 4.0, "in_flight_peak": 4.0, "unit": "requests in flight", "usable_low": None, "usable_high": None}  # fmt: skip
+    found = sized(OperatingPoint.of(point, runs.row(0, named=True)), 10, safety=1.2, gpu_hour=2.0)
+    assert (found["gpus_per_instance"], found["instances"], found["gpus"], found["cost"]["hour"]) == (8, 5, 48, 96.0)
+
+
+def test_slurm_is_asked_for_them(content, tmp_path):
+    content["deployments"]["a"] |= EIGHT
+    content["engines"]["e"] |= {"backend": "cuda"}
+    (tmp_path / "study.yaml").write_text(yaml.safe_dump(content))
+    words = [
+        "--dry-run",
+        "--nolock",
+        "--cores",
+        "1",
+        "--directory",
+        str(tmp_path),
+        "--configfile",
+        str(tmp_path / "study.yaml"),
+    ]
+    result = snakemake("--snakefile", ROOT / "Snakefile", *words, folder=ROOT).stdout
+    assert "gpu=8" in result[result.index("checkpoint measure:") :].split("\n\n")[0], result[-3000:]
+
+
+def test_only_what_is_parallel_is_on_the_command_line(content):
+    """A study without it keeps its command line and its digest."""
+    plain = spec_of(content)
+    assert not {"--pipeline-parallel-size", "--data-parallel-size"} & set(launched(plain).argv)
+    ones = spec_of(content, pipeline_parallel=1, data_parallel=1)
+    assert ones.digest == plain.digest
+    line = " ".join(launched(spec_of(content, **EIGHT)).argv)
+    assert "--pipeline-parallel-size 2 --data-parallel-size 4" in line
+
+
+@pytest.mark.parametrize(
+    ("flag", "key"),
+    [
+        ("tensor-parallel-size", "tensor_parallel"),
+        ("pipeline-parallel-size", "pipeline_parallel"),
+        ("data_parallel_size", "data_parallel"),
+        ("dp", "data_parallel"),
+    ],
+)
+def test_a_flag_that_takes_devices_is_refused_for_its_key(content, flag, key):
+    with pytest.raises(BenchError, match=rf"deployments\.a\.flags: the flag {flag} decides .*give the key {key} instead"):
+        spec_of(content, flags={flag: 2})
+
+
+@pytest.mark.parametrize(
+    ("source", "device", "parallel", "gpus"),
+    [
+        ("command", "cuda", {}, 1),
+        ("command", "cuda", {"tensor_parallel": 2, **EIGHT}, 16),
+        ("command", "cpu", {"tensor_parallel": 2}, 0),
+        ("external", None, {}, None),
+        ("external", "cuda", {}, None),
+        ("external", "cpu", {}, 0),
+        ("external", None, {"tensor_parallel": 1}, 1),  # the user's word
+        ("external", "cuda", {"tensor_parallel": 2, "data_parallel": 2}, 4),
+    ],
+)
+def test_gpus_of_an_instance(content, source, device, parallel, gpus):
+    assert spec_of(content, source=source, device=device, **parallel).gpus == gpus
+
+
+def test_a_fleet_of_unknown_gpus_has_instances_and_no_price():
+    found = sized(OperatingPoint(usable_rps=2.0, gpus=None), 10, gpu_hour=2.0)
+    assert (found["instances"], found["gpus"], found["cost"], found["utilisation_at_peak"]) == (
+        5,
+        None,
+        None,
+        pytest.approx(5 / 7),
+    )
+
+
+# Memory
+
+
+@pytest.mark.parametrize(
+    ("layers", "stages", "counts"),
+    [
+        (80, 4, [20, 20, 20, 20]),
+        (80, 3, [27, 27, 26]),
+        (61, 4, [15, 15, 16, 15]),
+        (28, 5, [5, 6, 6, 6, 5]),
+        (7, 4, [2, 2, 2, 1]),
+        (48, 7, [7, 7, 7, 7, 7, 7, 6]),
+    ],
+)
+def test_layers_are_dealt_out_as_vllm_does(layers, stages, counts):
+    """The counts are those of `get_pp_indices` of vLLM 0.32.0."""
+    assert list(map(len, layers_of_stages(layers, stages))) == counts
+    assert [layer for stage in layers_of_stages(layers, stages) for layer in stage] == list(range(layers))
+
+
+def geometry(key):
+    return geometry_of(catalogue()[key].config)
+
+
+@pytest.mark.parametrize(("stages", "held"), [(1, [10]), (2, [5, 5]), (4, [3, 3, 3, 3]), (8, [1, 2, 2, 2, 2, 2, 2, 1])])
+def test_a_block_of_a_stage_holds_what_vllm_makes_of_it(stages, held):
+    """Gemma's layers with windows: layers a block, of `_get_kv_cache_bytes_per_block` of vLLM 0.32.0 for each stage."""
+    gemma = geometry("gemma-3-27b")
+    page = 16 * 2 * 16 * 128 * 2
+    parts = layers_of_stages(gemma.layers, stages)
+    assert [kv_pool(gemma, dtype="bfloat16", layers=part).block_bytes // page for part in parts] == held
+    assert kv_pool(gemma, dtype="bfloat16").block_bytes == 10 * page
+
+
+@pytest.mark.parametrize("key", ["llama-3.3-70b", "gpt2-xl", "deepseek-v3", "mixtral-8x7b", "gemma-3-27b"])
+def test_stages_together_hold_the_model_and_little_more(key):
+    model = geometry(key)
+    whole = weight_bytes(model, "bfloat16")
+    alone = stages_of(model, Parallel(2), dtype="bfloat16", kv_dtype="bfloat16")
+    assert [stage.weights for stage in alone] == [whole // 2]
+    four = [stage.weights for stage in stages_of(model, Parallel(pipeline=4), dtype="bfloat16", kv_dtype="bfloat16")]
+    table = 2 * model.vocabulary * model.hidden_size
+    other = 2 * (model.parameters - model.linear_parameters) - table * (1 if model.tied else 2)
+    # A tied table stands in the first and in the last stage; norms, routers and encoders are counted for every stage.
+    assert sum(four) == pytest.approx(whole + 3 * other + (table if model.tied else 0), abs=4)
+
+
+def test_the_stage_of_a_70b_by_hand():
+    """20 of 80 layers of 855.6 million parameters each, and the embeddings of 128,256 × 8,192."""
+    first, second, *_ = stages_of(geometry("llama-3.3-70b"), Parallel(pipeline=4), dtype="bfloat16", kv_dtype="bfloat16")
+    layer = 8192 * 128 * (2 * 64 + 2 * 8) + 3 * 8192 * 28672
+    norms = 80 * 2 * 8192 + 8192
+    assert second.weights == 2 * (20 * layer + norms)
+    assert first.weights == second.weights + 2 * 128256 * 8192
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_stages_by_hand(tied):
+    """Three layers of 36,864 linear parameters, a table of 512 × 64 (two where not tied), seven norms of 64 in each stage."""
+    model = geometry_of({**config_of(Architecture(**ARCHITECTURE | {"layers": 3})), "tie_word_embeddings": tied})
+
+    def weights(*parallel, **more):
+        return [stage.weights for stage in stages_of(model, Parallel(*parallel), dtype="float16", kv_dtype="float16", **more)]
+
+    layer, table, norms = 2 * 36_864, 2 * 512 * 64, 2 * 7 * 64
+    whole = 3 * layer + (1 if tied else 2) * table + norms
+    assert weights() == [whole]
+    assert weights(2, 1) == [whole // 2]
+    assert weights(1, 3) == [layer + table + norms, layer + norms, layer + table + norms]
+    assert weights(1, 2) == [2 * layer + table + norms, layer + table + norms]
+    # Files of twice the size are dealt out as that sum would be.
+    assert weights(file_bytes=2 * whole) == [2 * whole]
+    assert weights(1, 3, file_bytes=2 * whole) == [2 * part for part in weights(1, 3)]
+    assert weights(2, 1, file_bytes=12_346) == [6173]
+
+
+def test_as_many_stages_as_layers_will_do():
+    model = geometry_of(config_of(Architecture(**ARCHITECTURE)))  # two layers
+    assert [parallel_problem(model, Parallel(pipeline=n)) is None for n in (1, 2, 3)] == [True, True, False]
+
+
+def test_experts_are_shared_by_engines_and_the_rest_is_not():
+    model = geometry("deepseek-v3")
+    one, eight = (stages_of(model, Parallel(data=n), dtype="bfloat16", kv_dtype="bfloat16")[0].weights for n in (1, 8))
+    experts = sum(model.layer_experts) * model.quantised_bytes
+    assert one - eight == pytest.approx(experts * 7 / 8, rel=1e-6)
+
+
+def deployed(tmp_path, content, model, **deployment):
+    """`launch.json` of a catalogue's model on GPUs of 80 GiB."""
+    content["models"]["m"] = {"catalogue": model}
+    content["deployments"]["a"] = {"model": "m", "engine": "e"}
+    spec = spec_of(content, **deployment)
+    write_record(records.engine(), tmp_path / "engine.json")
+    write_record(checkpoint_of(spec), tmp_path / "checkpoint.json")
+    paths = {name: tmp_path / f"{name}.json" for name in ("engine", "checkpoint", "launch")}
+    write_launch(spec, 640, **paths)
+    return read_launch(paths["launch"])
+
+
+def test_a_70b_in_four_stages_fits_where_it_does_not_in_one(tmp_path, content, monkeypatch):
+    monkeypatch.setattr(launch_module, "least_memory", lambda _: 80 * 2**30)
+    with pytest.raises(BenchError, match=r"weights 131\.\d+ GiB .*or raise tensor_parallel or pipeline_parallel"):
+        deployed(tmp_path, content, "llama-3.3-70b")
+    plan = deployed(tmp_path, content, "llama-3.3-70b", pipeline_parallel=4).plan
+    assert plan.kv_bytes_per_token_per_device == 20 * 4096
+    assert plan.kv_tokens == plan.kv_cache_bytes // (16 * 20 * 4096) * 16
+    # The first and the last stage have a table of 1.96 GiB more, and the fewest blocks count.
+    assert plan.weight_bytes / 2**30 == pytest.approx((20 * 855_638_016 + 128_256 * 8192 + 1_318_912) * 2 / 2**30)
+
+
+def test_each_engine_has_a_cache_of_its_own_and_a_request_lives_in_one(tmp_path, content, monkeypatch):
+    monkeypatch.setattr(launch_module, "least_memory", lambda _: 80 * 2**30)
+    one, four = (
+        deployed(tmp_path, content, "llama-3.1-8b", kv_cache_memory="1GiB", data_parallel=n).plan.kv_tokens for n in (1, 4)
+    )
+    assert (one, four) == (2**30 // 131_072, 4 * 2**30 // 131_072)
+    # 640 tokens need 80 MiB: more than one engine has, though less than all four of them together.
+    with pytest.raises(
+        BenchError, match=r"384 tokens for each of 4 engines at 131,072 bytes each; one request needs 640 tokens"
+    ):
+        deployed(tmp_path, content, "llama-3.1-8b", kv_cache_memory="48MiB", data_parallel=4)
+
+
+def test_two_stages_hold_twice_the_tokens_in_as_much_memory_each(content):
+    content["deployments"]["a"]["kv_cache_memory"] = "1MiB"
+    one, two = (launched(spec_of(content, device="cpu", pipeline_parallel=n)).plan for n in (1, 2))
+    assert (one.kv_tokens, two.kv_tokens) == (2048, 4096)
+    assert two.needed_bytes > one.needed_bytes  # workers of a CPU engine share the machine's memory
+
+
+def test_the_longest_context_is_one_engine_s(content):
+    content["deployments"]["a"]["kv_cache_memory"] = "96KiB"  # 192 tokens
+    argv = launched(spec_of(content, device="cpu", data_parallel=4)).argv
+    assert argv[argv.index("--max-model-len") + 1] == str(192 - 32)
+
+
+def test_the_longest_prompt_fits_one_engine():
+    common = {"usable_rps": 5, "prompt_tokens": 400, "output_tokens": 100}
+    one = limits(OperatingPoint(c_max=10, kv_tokens=10_000, **common), None)
+    four = limits(OperatingPoint(c_max=40, kv_tokens=40_000, engines=4, **common), None)
+    assert one.input_tokens == four.input_tokens == 10_000 - 9 * 500 - 100
+
+
+# Counts of devices that cannot work
+
+
+@pytest.mark.parametrize(
+    ("parallel", "message"),
+    [
+        (
+            {"tensor_parallel": 3},
+            r"tensor_parallel is 3: so many devices cannot share 4 query heads, 2 KV heads, .* It may be 1, 2, 4\.",
+        ),
+        (
+            {"pipeline_parallel": 3},
+            r"pipeline_parallel is 3: each stage needs a layer, and the model has 2\. It may be 1 to 2\.",
+        ),
+    ],
+)
+def test_devices_that_cannot_share_the_model_are_refused(tmp_path, content, parallel, message):
+    """When the configuration is read where it states the shape, else when the checkpoint is known; never of an external server."""
+    with pytest.raises(BenchError, match=r"t: deployments\.a\." + message):
+        spec_of(content, **parallel)
+    external = spec_of(content, source="external", **parallel)
+    checkpoint = checkpoint_of(external)
+    content["models"]["m"] = {"path": str(tmp_path)}
+    write_record(records.engine(), tmp_path / "engine.json")
+    write_record(checkpoint, tmp_path / "checkpoint.json")
+    with pytest.raises(BenchError, match=r"^deployments\.a\." + message):
+        write_launch(
+            spec_of(content, **parallel),
+            64,
+            engine=tmp_path / "engine.json",
+            checkpoint=tmp_path / "checkpoint.json",
+            launch=tmp_path / "launch.json",
+        )
+
+
+@pytest.mark.parametrize(
+    ("model", "tensor", "works"),
+    [
+        ("llama-3.3-70b", 8, True),
+        ("llama-3.3-70b", 16, True),  # each KV head twice
+        ("llama-3.3-70b", 6, False),
+        ("gpt2", 6, True),  # the study ran it so: 12 heads, and 50,304 rows of padded vocabulary
+        ("gpt2-xl", 5, False),  # divides 25 heads, not the vocabulary
+        ("deepseek-v3", 16, True),  # the latent vector is each device's
+    ],
+)
+def test_what_vllm_deals_out(model, tensor, works):
+    assert (parallel_problem(geometry(model), Parallel(tensor)) is None) == works
+
+
+# Several engines behind one endpoint
+
+
+def cache_config(engine, blocks=384, **more):
+    labels = {"block_size": 32, "enable_prefix_caching": "False", "engine": engine, "num_gpu_blocks": blocks, **more}
+    return "vllm:cache_config_info{" + ",".join(f'{key}="{value}"' for key, value in labels.items()) + "} 1.0\n"
+
+
+@pytest.mark.parametrize(
+    ("engines", "expected"),
+    [
+        ([{}], (1, 384, 12_288, 32, False)),
+        ([{}] * 4, (4, 384, 12_288, 32, False)),  # vLLM tells the sum with each of its engines
+        ([{"kv_cache_size_tokens": 3072}] * 4, (4, 384, 12_288, 32, False)),
+        ([{"kv_cache_size_tokens": 12_288}] * 4, (4, 1536, 49_152, 32, False)),  # each its own
+        ([{}, {"blocks": 300}], (2, 684, 21_888, 32, False)),
+        ([{}, {"block_size": 16}], (2, 384, None, None, False)),
+        ([{}, {"enable_prefix_caching": "True"}], (2, 384, 12_288, 32, None)),
+        ([{}, {"blocks": "None"}], (2, None, None, 32, False)),
+    ],
+)
+def test_the_kv_cache_of_all_engines_behind_an_endpoint(engines, expected):
+    result = kv_facts("".join(cache_config(i, **more) for i, more in enumerate(engines)), {})
+    assert (
+        tuple(getattr(result, key) for key in ("engines", "kv_blocks", "kv_tokens", "block_size", "prefix_caching")) == expected
+    )
+    assert result.cache_config["engine"] == ("0" if len(engines) == 1 else None)
+
+
+def test_sglang_s_ranks_of_data_parallelism_add_up_and_those_of_tensor_parallelism_do_not():
+    text = "".join(
+        f'sglang:{name}{{dp_rank="{dp}",tp_rank="{tp}"}} {value}\n'
+        for name, value in (("max_total_num_tokens", 3072.0), ("num_pages", 192.0), ("page_size", 16.0))
+        for dp in (0, 1)
+        for tp in (0, 1)
+    )
+    result = kv_facts(text, {})
+    assert (result.engines, result.kv_tokens, result.kv_blocks, result.block_size) == (2, 6144, 384, 16)
+
+
+def test_a_cache_of_few_blocks_is_full_by_one_engine_s_blocks():
+    """Of 20 blocks in four engines each has 5: the two that are free of 5 hold no prompt of 32 tokens, those of 20 would."""
+    run = {"kv_usage_peak": [0.6], "kv_usage_queued": [0.6], "waiting_standing": [1.0], "running_peak": [2.0], "preemptions": [0.0],
+           "kv_tokens": [640], "kv_blocks": [20], "prompt_tokens_p90": [32.0], "max_num_seqs": [256]}  # fmt: skip
+    assert pl.DataFrame({**run, "engines": [4]}).select(saturated()).item() is True
+    assert pl.DataFrame({**run, "engines": [1]}).select(saturated()).item() is False
+
+
+@pytest.mark.parametrize(
+    ("workload", "engines", "block", "expected"),
+    [
+        ({"prompt_tokens": 64}, 4, 16, 0),
+        ({"prompt_tokens": 64, "cache": "shared", "shared_prefix": 0.5}, 1, 16, 3 * 32),
+        ({"prompt_tokens": 64, "cache": "shared", "shared_prefix": 0.5}, 4, 16, None),
+        ({"prompt_tokens": 64, "cache": "shared", "shared_prefix": 0.5}, 1, 0, 0),  # there is no cache
+        ({"prompt_tokens": 64, "cache": "shared", "shared_prefix": 0.5}, 1, None, None),  # nothing says whether there is one
+        ({"prompt_tokens": 64}, 1, None, 0),
+        # What a file's prompts have in common is not known.
+        ({"prompts": "own.jsonl", "endpoint": "chat", "cache": "natural"}, 1, 16, None),
+    ],
+)
+def test_which_engine_has_a_prefix_is_not_known(tmp_path, monkeypatch, workload, engines, block, expected):
+    monkeypatch.chdir(tmp_path)
+    Path("own.jsonl").write_text('{"prompt": "Why?"}\n')
+    load = Load(load_workload({"arrival": "burst", "output_tokens": 2, **workload}, source="t"), 3, "s", vocabulary=512)
+    with fake_server() as server:
+        record_run(
+            Target(server.base_url, "m"),
+            load,
+            tmp_path,
+            header=records.header(),
+            scrape_interval_s=None,
+            prefix_block_size=block,
+            engines=engines,
+        )
+    assert read_record(tmp_path / RECORD).prefix.expected_tokens == expected
+
+
+def test_settings_are_those_of_servers_that_are_started_and_of_others_what_is_given(content):
+    """Keys that mean nothing to the backend are none; flags are text."""
+    flags = {"max-num-batched-tokens": 2048, "enforce-eager": True}
+    own = spec_of(content, flags=flags, kv_cache_memory=None).settings
+    assert own["max_num_seqs"] == 256 and own["gpu_memory_utilization"] == 0.9 and "cores" not in own
+    assert {name: own[name] for name in own if name.startswith("flag_")} == {
+        "flag_max_num_batched_tokens": "2048", "flag_enforce_eager": "true"
+    }  # fmt: skip
+    for key in [key for key in content["deployments"]["a"] if key not in {"model", "engine"}]:
+        del content["deployments"]["a"][key]
+    assert spec_of(content, source="external", tensor_parallel=2).settings == {"tensor_parallel": 2}

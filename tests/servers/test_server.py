@@ -1,0 +1,355 @@
+"""A server never outlives its session, whatever ends either of them. The servers here are small real processes."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from bench.engine import Server, ServerDied, guard, hardware
+from bench.engine.left import end_left
+from bench.engine.server import core_groups
+from bench.engines import managed
+from bench.errors import BenchError
+from tests.support import records
+from tests.support.server import eventually, gone, started
+from tests.support.study import ROOT
+
+# Answers /health after a while; starts a child that leaves the process group and ignores SIGTERM, as a worker might.
+SERVER = """
+import http.server, os, signal, subprocess, sys, time
+port, delay = int(sys.argv[1]), float(sys.argv[2])
+child = subprocess.Popen([sys.executable, "-c", "import os, signal, time; os.setsid(); signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"])
+print("child", child.pid, flush=True)
+time.sleep(delay)
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200); self.end_headers(); self.wfile.write(b"ok")
+    def log_message(self, *args): pass
+http.server.HTTPServer(("127.0.0.1", port), Handler).serve_forever()
+"""
+
+
+def server(tmp_path, code=SERVER, delay=0.1, timeout=20.0):
+    file = tmp_path / "server.py"
+    file.write_text(code)
+    launch = records.launch(device="cpu", argv=(sys.executable, str(file), "{port}", str(delay)))
+    return Server(launch, cores=1, workers=1, log=tmp_path / "server.log", ready_timeout_s=timeout, say=lambda _: None)
+
+
+def child_of(tmp_path):
+    return int((tmp_path / "server.log").read_text().split("child ")[1].split()[0])
+
+
+def port_free(base_url):
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind(("127.0.0.1", int(base_url.rsplit(":", 1)[1])))
+    return True
+
+
+@pytest.fixture(autouse=True)
+def _short_grace(monkeypatch, tmp_path):
+    """The guard runs as a file of its own: a copy with less patience."""
+    copy = tmp_path / "guard.py"
+    copy.write_text(Path(guard.__file__).read_text().replace("GRACE_S = 10.0", "GRACE_S = 1.0"))
+    monkeypatch.setattr(guard, "__file__", str(copy))
+
+
+def test_ready_then_stopped_with_all_that_it_started(tmp_path):
+    with server(tmp_path) as running:
+        assert running.answers()
+        assert running.ready_s > 0.1
+        child = child_of(tmp_path)
+        assert psutil.pid_exists(child)
+    assert gone(child, within=0)
+    assert not running.answers()
+    assert port_free(running.base_url)
+
+
+def test_a_container_is_removed_by_name_at_the_end(tmp_path):
+    mark = tmp_path / "removed"
+    running = server(tmp_path)
+    running._afterwards = ["touch", str(mark)]
+    with running:
+        assert not mark.exists()
+    assert mark.exists()
+
+
+def test_an_error_in_the_session_stops_it_too(tmp_path):
+    with pytest.raises(ZeroDivisionError), server(tmp_path):
+        raise ZeroDivisionError
+    assert gone(child_of(tmp_path), within=0)
+
+
+def test_a_server_that_ends_at_start_is_told_at_once_with_its_last_words(tmp_path):
+    begin = time.monotonic()
+    with pytest.raises(ServerDied, match=r"ended .* after its start(?s:.*)ValueError: no such model"):
+        server(tmp_path, code="raise ValueError('no such model')").__enter__()
+    assert time.monotonic() - begin < 10
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        "ModuleNotFoundError: No module named 'flashinfer'",
+        "RuntimeError: Could not find nvcc and default cuda_home='/usr/local/cuda' doesn't exist",
+    ],
+)
+def test_a_vllm_that_cannot_compile_its_sampler_is_given_the_variable_to_set(tmp_path, error):
+    with pytest.raises(ServerDied) as death:
+        server(tmp_path, code=f"raise SystemExit({error!r})").__enter__()
+    assert error in str(death.value)
+    assert 'environment: { VLLM_USE_FLASHINFER_SAMPLER: "0", VLLM_ALLREDUCE_USE_FLASHINFER: "0" }' in str(death.value)
+
+
+def test_of_pages_of_usage_the_line_that_counts_is_shown(tmp_path):
+    code = (
+        "import argparse; parser = argparse.ArgumentParser('x.py'); [parser.add_argument(f'--flag-{i}') for i in range(80)]; "
+    )
+    with pytest.raises(ServerDied) as death:
+        server(tmp_path, code=code + "parser.parse_args(['--nope'])").__enter__()
+    result = str(death.value).splitlines()
+    assert result[1:] == ["    x.py: error: unrecognized arguments: --nope"]
+
+
+def test_a_server_that_is_never_ready_is_given_up_and_ended(tmp_path):
+    with pytest.raises(ServerDied, match="did not answer within"):
+        server(tmp_path, delay=60, timeout=1.0).__enter__()
+    assert gone(child_of(tmp_path), within=0)
+
+
+def test_a_server_that_is_killed_is_noticed_and_its_children_are_ended(tmp_path):
+    with server(tmp_path) as running:
+        child = child_of(tmp_path)
+        main = next(p for p in started() if "server.py" in " ".join(p.cmdline()[1:2]))
+        main.kill()
+        assert gone(child)
+        assert eventually(lambda: not running.running())
+
+
+def test_sigkill_of_the_session_ends_the_server(tmp_path):
+    """The session is another process here, killed without a chance to clean up."""
+    (tmp_path / "server.py").write_text(SERVER)
+    code = textwrap.dedent(f"""
+        import sys, time
+        from pathlib import Path
+        from bench.engine import Server, guard
+        guard.__file__ = {str(tmp_path / "guard.py")!r}
+        from tests import records
+        launch = records.launch(device="cpu", argv=(sys.executable, {str(tmp_path / "server.py")!r}, "{{port}}", "0.1"))
+        with Server(launch, cores=1, workers=1, log=Path({str(tmp_path / "server.log")!r}), ready_timeout_s=20, say=print) as s:
+            print(s.base_url, flush=True)
+            time.sleep(600)
+    """)
+    session = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    url = session.stdout.readline().strip()
+    child = child_of(tmp_path)
+    os.kill(session.pid, signal.SIGKILL)
+    session.wait()
+    session.stdout.close()
+    assert gone(child)
+    assert port_free(url)
+
+
+# Three ways of getting lost: vLLM's processes rename themselves and overwrite their variables, workers call setsid, and a daemon has
+# left its parent, its session and its output.
+LOST = """
+import http.server, os, subprocess, sys
+log = os.dup(1)
+def lost(name, *, leave=False, twice=False, output=True):
+    if os.fork():
+        return
+    if leave:
+        os.setsid()
+    if twice and os.fork():
+        os._exit(0)
+    if not output:
+        null = os.open(os.devnull, os.O_RDWR)
+        for number in (0, 1, 2):
+            os.dup2(null, number)
+    code = f"import os, signal, time; signal.signal(15, signal.SIG_IGN); os.write({log}, b'lost {name} %d\\\\n' % os.getpid()); os.close({log}); time.sleep(600)"
+    os.set_inheritable(log, True)
+    os.execve(sys.executable, [f"VLLM::{name}", "-S", "-c", code], {})
+lost("renamed")
+lost("left", leave=True)
+lost("daemon", leave=True, twice=True, output=False)
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        ready = open(sys.argv[3]).read().count("lost ") >= 3
+        self.send_response(200 if ready else 503); self.end_headers()
+    def log_message(self, *args): pass
+http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+"""
+
+
+def losing(tmp_path):
+    """A server whose processes get lost, and what it takes to start it."""
+    file, log = tmp_path / "server.py", tmp_path / "server.log"
+    file.write_text(LOST)
+    launch = records.launch(device="cpu", argv=(sys.executable, str(file), "{port}", "0", str(log)))
+    said = []
+    return Server(launch, cores=1, workers=1, log=log, ready_timeout_s=20, say=said.append), said
+
+
+def lost_ones(tmp_path):
+    words = (tmp_path / "server.log").read_text().split()
+    return {words[i + 1]: int(words[i + 2]) for i, word in enumerate(words) if word == "lost"}
+
+
+def guards_of(running):
+    outer = running._guard.pid
+    (inner,) = (each.pid for each in psutil.Process(outer).children() if "guard.py" in str(each.cmdline()))
+    return {"outer": [outer], "inner": [inner], "both": [outer, inner]}
+
+
+@pytest.mark.parametrize(
+    ("killed", "found"),
+    [("none", 3), ("outer", 3), ("inner", 3), ("both", 2)],  # a daemon in every sense is found by a guard alone
+)
+def test_processes_that_get_lost_end_with_their_server(tmp_path, killed, found):
+    running, _ = losing(tmp_path)
+    with running:
+        lost = lost_ones(tmp_path)
+        assert set(lost) == {"renamed", "left", "daemon"}
+        assert not any(psutil.Process(pid).environ() for pid in lost.values())
+        for pid in {"none": [], **guards_of(running)}[killed]:
+            os.kill(pid, signal.SIGKILL)
+        assert killed == "none" or eventually(lambda: not running.running())
+    ended = {name for name, pid in lost.items() if gone(pid, within=0)}
+    if "daemon" not in ended:
+        os.kill(lost["daemon"], signal.SIGKILL)
+    assert len(ended) == found
+    assert {"renamed", "left"} <= ended
+    assert port_free(running.base_url)
+
+
+@pytest.mark.parametrize("killed", ["outer", "inner", "both"])
+def test_a_container_is_removed_also_if_a_guard_is_killed(tmp_path, killed):
+    mark = tmp_path / "removed"
+    running, _ = losing(tmp_path)
+    running._afterwards = ["touch", str(mark)]
+    with running:
+        daemon = lost_ones(tmp_path)["daemon"]
+        for pid in guards_of(running)[killed]:
+            os.kill(pid, signal.SIGKILL)
+        assert eventually(lambda: not running.running())
+    assert mark.exists()
+    if killed == "both":
+        os.kill(daemon, signal.SIGKILL)
+
+
+def test_what_outlived_its_guards_ends_before_the_next_server_starts(tmp_path):
+    running, _ = losing(tmp_path)
+    running.__enter__()
+    lost, guards = lost_ones(tmp_path), guards_of(running)["both"]
+    for pid in guards:
+        os.kill(pid, signal.SIGKILL)
+    running._guard.wait()  # and its session is gone, too: nobody calls `stop`
+    running._guard.stdin.close()
+    os.kill(lost.pop("daemon"), signal.SIGKILL)
+    assert all(psutil.pid_exists(pid) for pid in lost.values())
+    following, said = losing(tmp_path)
+    with following:
+        assert all(gone(pid, within=0) for pid in lost.values())
+    assert len(said) == 1
+    assert said[0].startswith("ended what an earlier server had left: ")
+
+
+def test_a_server_that_another_session_holds_is_left_to_it(tmp_path):
+    running, _ = losing(tmp_path)
+    with running:
+        assert end_left(tmp_path / "server.log") == []
+        assert running.answers()
+
+
+def test_strangers_are_left_alone(tmp_path):
+    """One leads a session of a number that was a guard's; another only reads the log."""
+    log = tmp_path / "server.log"
+    log.write_text("x\n")
+    leader = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
+    with log.open() as reading:
+        reader = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], stdin=reading)
+    assert end_left(log, [leader.pid]) == []
+    for each in (leader, reader):
+        assert each.poll() is None
+        each.kill()
+        each.wait()
+
+
+def test_an_external_server_is_measured_and_left_alone(tmp_path):
+    with server(tmp_path) as running:
+        launch = records.launch(device="cpu", argv=None, base_url=running.base_url + "/v1/")
+        external = Server(launch, cores=1, workers=1, log=tmp_path / "x.log", ready_timeout_s=5, say=lambda _: None)
+        with external:
+            assert external.base_url == running.base_url
+        assert running.answers()
+    with pytest.raises(ServerDied, match="Check the address"):
+        external.__enter__()
+
+
+def test_cores_are_pinned_within_what_the_process_may_use(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {2, 3, 5, 7})
+    assert core_groups(1, 1) == [[2]]
+    assert core_groups(2, 2) == [[2, 3], [5, 7]]
+    assert managed("vllm").pinned([[2, 3], [5, 7]]) == ([], {"VLLM_CPU_OMP_THREADS_BIND": "2,3|5,7"})
+    assert managed("llama.cpp").pinned([[2, 3]]) == (["taskset", "--cpu-list", "2,3"], {})
+    with pytest.raises(BenchError, match="cores is 2 for each of 4 workers, 8 together, and this process may use 4"):
+        core_groups(2, 4)
+    assert core_groups(0, 9) == []  # none is pinned, however many there are
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
+    assert core_groups(1, 1) == []
+
+
+def test_on_another_node_a_server_is_pinned_to_cores_of_that_node(tmp_path, monkeypatch):
+    """Whose numbers its guard alone knows there."""
+    options = {"cores": 2, "workers": 1, "log": tmp_path / "x.log", "ready_timeout_s": 5, "say": lambda _: None}
+    own = sorted(os.sched_getaffinity(0))[-1]
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {2, 3, 5, 7})
+    launch = records.launch(device="cpu", kind="vllm", argv=("first",), further=(("second",),), environment={"A": "1"})
+    spread, replica = Server(launch, **options), Server(launch, node="beta", **options)
+    name = "VLLM_CPU_OMP_THREADS_BIND"
+    assert (spread.environment[name], spread._elsewhere) == ("2,3", {name: "{core 0},{core 1}", "A": "1"})
+    assert replica.environment[name] == "{core 0},{core 1}"
+    slots = Server(replace(launch, kind="llama.cpp"), **options)
+    assert (slots.argv[2], slots._further[0][2]) == ("2,3", "{core 0},{core 1}")
+
+    def guarded(word):
+        command = [
+            "taskset",
+            "--cpu-list",
+            str(own),
+            sys.executable,
+            guard.__file__,
+            "[]",
+            "sh",
+            "-c",
+            'echo "$1 $BIND"',
+            "sh",
+            word,
+        ]
+        with subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, "BIND": word},
+            text=True,
+        ) as process:
+            return process.stdout.read().strip()
+
+    assert guarded("{core 0}") == f"{own} {own}"
+    assert "gives this job 1 cores, and the server takes 2 or more" in guarded("{core 1}")
+
+
+def test_the_facts_of_this_machine():
+    facts = hardware()
+    assert facts.cores >= 1
+    assert facts.memory_bytes > 2**28

@@ -1,0 +1,350 @@
+"""Names become folders, command lines, jobs of a cluster and HTML: whatever one is, it stays a name."""
+
+import ast
+import json
+import re
+import shlex
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import TypeAdapter, ValidationError
+
+from bench.cli import main
+from bench.engine import Server, resolve_launch
+from bench.engines import MANAGED
+from bench.errors import BenchError
+from bench.figures.save import save_figure
+from bench.measure.metrics import kv_facts
+from bench.models import Architecture, config_of
+from bench.models.hub import FILES
+from bench.parse.scrapes import telemetry_table, wide_table
+from bench.records.deployment import read_facts
+from bench.records.files import write_record
+from bench.records.summary import read_summary
+from bench.report import write_report
+from bench.store import Store
+from bench.store.unpack import unpack
+from bench.study import Plan, load_config
+from bench.study.config import Name
+from tests.support import records
+from tests.support.figures import FACTS, results
+from tests.support.packs import member, tarred
+from tests.support.study import ARCHITECTURE, ROOT, bare_summary
+
+HOSTILE = {
+    "parent": "../x",
+    "deeper": "../../../../etc/x",
+    "absolute": "/etc/x",
+    "dots": "..",
+    "hidden": ".x",
+    "nul": "a\0b",
+    "newline": "a\nb",
+    "last newline": "a\n",
+    "command": ";touch x",
+    "substitution": "$(touch x)",
+    "backticks": "`touch x`",
+    "pipe": "a|touch x",
+    "option": "--help",
+    "quotes": "a'\"b",
+    "script": "<script>alert(1)</script>",
+    "close": "</script><img src=x onerror=alert(1)>",
+    "braces": "{deployment}",
+    "wildcard": "*",
+    "unicode": "a\u202eb",
+    "terminal": "\x1b]0;x\x07",
+    "long": "a" * 5000,
+}
+each_hostile = pytest.mark.parametrize("value", HOSTILE.values(), ids=HOSTILE)
+TABLES = ("models", "engines", "deployments", "workloads", "hardware", "telemetry")
+
+
+# --- Keys of a configuration, which become folders, rules and jobs
+
+
+@each_hostile
+@pytest.mark.parametrize("table", TABLES)
+def test_a_key_that_is_no_name_is_refused(content, table, value):
+    if table == "telemetry":
+        content["measurement"] = {"telemetry": {value: "http://127.0.0.1:1/metrics"}}
+    elif table == "hardware":
+        content["hardware"] = {value: {"price_per_hour": 1.0}}
+    else:
+        content[table][value] = next(iter(content[table].values()))
+    with pytest.raises(BenchError) as caught:
+        load_config(content, source="test")
+    assert "\0" not in str(caught.value)
+
+
+@given(st.text(alphabet="ab0.-_/\\ \n\0;$`'\"<>&|*?A", max_size=8))
+@settings(max_examples=600, deadline=None, derandomize=True, database=None)
+def test_every_name_that_is_taken_is_a_folder_s_and_needs_no_quotes(text):
+    try:
+        name = TypeAdapter(Name).validate_python(text)
+    except ValidationError:
+        return
+    assert shlex.quote(name) == name  # so that a cluster's job may carry it
+    assert Path(name).name == name and name not in (".", "..")
+    assert re.fullmatch(r"[a-z0-9.-]+", name)  # as the rules' wildcards have it
+
+
+# --- Texts of a configuration
+
+
+def set_text(content, key, value):  # noqa: PLR0912
+    """Give a free text of the configuration this value."""
+    deployment, engine = content["deployments"]["a"], content["engines"]["e"]
+    match key:
+        case "title":
+            content["study"]["title"] = value
+        case "served_name":
+            deployment["served_name"] = value
+        case "flag":
+            deployment["flags"] = {value: True}
+        case "value of a flag":
+            deployment["flags"] = {"chat-template": value}
+        case "variable":
+            deployment["environment"] = {"NOTE": value}
+        case "command":
+            engine["command"] = ["true", value]
+        case "image":
+            content["engines"]["e"] = {"source": "container", "image": value}
+        case "lock":
+            content["engines"]["e"] = {"source": "lock", "locks": [value]}
+        case "index":
+            content["engines"]["e"] = {
+                "source": "lock",
+                "locks": ["workflow/envs/llama-cpp-2026.10.11549.lock"],
+                "index": value,
+            }
+        case "path":
+            content["models"]["m"] = {"path": value}
+        case "hub":
+            content["models"]["m"] = {"hub": value, "revision": "0" * 40}
+        case "trace":
+            content["workloads"]["short"] = {"arrival": "trace", "trace": value}
+            content["study"]["ladders"][0] = {"deployment": "a", "workload": "short", "time_scale": [1]}
+        case "base_url":
+            content["engines"]["e"] = {"source": "external", "base_url": value}
+        case "endpoint":
+            content["measurement"] = {"telemetry": {"x": value}}
+        case "select":
+            content["select"] = value
+
+
+TEXTS = ("title", "served_name", "flag", "value of a flag", "variable", "command", "image", "lock", "index", "path", "hub", "trace",
+         "base_url", "endpoint", "select")  # fmt: skip
+
+
+@each_hostile
+@pytest.mark.parametrize("key", TEXTS)
+def test_a_text_of_the_configuration_is_refused_or_stays_one_word(content, key, value, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    set_text(content, key, value)
+    try:
+        plan = Plan.of(load_config(content, source="test"))
+        launch = resolve_launch(plan.deployments["a"], records.engine(command=("true",)), checkpoint())
+    except BenchError as error:
+        assert len(str(error)) < 20_000  # noqa: PT017
+        return
+    assert key not in ("hub", "trace", "lock", "base_url")  # these are never taken
+    assert "\0" not in value or key in ("title", "path", "select")
+    for run in plan.runs:
+        assert (tmp_path / run.record).resolve().is_relative_to(tmp_path / "results/runs")
+    words = [*(launch.argv or ()), *launch.environment.values()]
+    if key in ("served_name", "value of a flag", "image", "variable"):
+        assert value in words
+    elif key == "flag":
+        assert f"--{value}" in words
+    assert list(tmp_path.iterdir()) == []
+
+
+def checkpoint():
+    return records.checkpoint(path="model", config=config_of(Architecture(**ARCHITECTURE)))
+
+
+def test_words_of_a_command_line_reach_the_server_as_they_are_and_no_shell(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    program = tmp_path / "server.py"
+    program.write_text(
+        "import http.server, json, sys\n"
+        "open('words.json', 'w').write(json.dumps(sys.argv[2:]))\n"
+        "class Handler(http.server.BaseHTTPRequestHandler):\n"
+        "    def do_GET(self):\n        self.send_response(200); self.end_headers()\n"
+        "http.server.HTTPServer(('127.0.0.1', int(sys.argv[1])), Handler).serve_forever()\n"
+    )
+    words = tuple(value for value in HOSTILE.values() if "\0" not in value)
+    launch = records.launch(device="cuda", argv=(sys.executable, str(program), "{port}", *words))
+    with Server(launch, cores=1, workers=1, log=tmp_path / "server.log", ready_timeout_s=20, say=print):
+        assert json.loads((tmp_path / "words.json").read_text()) == list(words)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["server.log", "server.py", "words.json"]
+
+
+def test_no_rule_and_no_module_has_a_shell():
+    rules = [ROOT / "Snakefile", *sorted((ROOT / "workflow").rglob("*.smk"))]
+    for rule in rules:
+        assert not re.search(r"^\s*(shell|run):", rule.read_text(), re.MULTILINE), rule
+    for source in sorted((ROOT / "src").rglob("*.py")):
+        for node in ast.walk(ast.parse(source.read_text())):
+            if isinstance(node, ast.Call):
+                assert not any(keyword.arg == "shell" for keyword in node.keywords), source
+                assert ast.unparse(node.func) not in ("os.system", "os.popen", "subprocess.getoutput"), source
+    # What the study gives a cluster beside numbers is whether a job has its node for itself. The type of GPU is the cluster's own word.
+    assert "slurm_extra=further_options," in (ROOT / "workflow/rules/measure.smk").read_text()
+    options = re.search(r"def further_options.*?return", (ROOT / "workflow/rules/cluster.smk").read_text(), re.DOTALL)[0]
+    assert re.findall(r"--[\w-]+", options) == ["--exclusive", "--ntasks-per-node", "--gpus-per-node"]
+    assert re.findall(r"\{(\w+(?:\.\w+)?)[:}]", options) == ["kind", "asked.gpus"]
+
+
+# --- What servers say
+
+
+@each_hostile
+def test_what_a_server_puts_into_labels_stays_a_label(tmp_path, value):
+    escaped = value.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
+    text = f'# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{{model_name="{escaped}"}} 1.0\n'
+    text += (
+        f'# TYPE vllm:cache_config_info gauge\nvllm:cache_config_info{{block_size="{escaped}",cache_dtype="{escaped}"}} 1.0\n'
+    )
+    file = tmp_path / "telemetry.jsonl.gz"
+    import gzip  # noqa: PLC0415
+
+    with gzip.open(file, "wt") as out:
+        out.write(json.dumps({"slot": 0, "endpoint": value, "sent": 0.0, "received": 0.1, "text": text}) + "\n")
+    table = telemetry_table(file, 0.0)
+    assert table.height == 2
+    wide_table(table).write_csv(tmp_path / "metrics.csv")
+    assert kv_facts(text, {}).block_size is None
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["metrics.csv", "telemetry.jsonl.gz"]
+
+
+class Elements(HTMLParser):
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.attributes = [], set()
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes |= {name for name, _ in attrs}
+
+
+def page(folder, study, value):
+    """The report and the figures of a study in which everything that is a text is `value`."""
+    folder.mkdir()
+    write_record(
+        records.facts(**{**vars(FACTS), "engine_version": value, "command": ("vllm", value), "deployment": "a",
+                         "cache_config": {"cache_dtype": value}, "inherited": {value: value}}),
+        folder / "deployment.json",
+    )  # fmt: skip
+    figures = [save_figure(name, study, folder / name) for name in ("kv-saturation", "latencies")]
+    write_report(
+        folder / "report.html", title=value, results=study, specs=[paths[2] for paths in figures], facts=[folder / "deployment.json"],
+        commit=value, summary=folder / "report.md",
+    )  # fmt: skip
+    return folder
+
+
+@pytest.mark.parametrize("character", ["\0", "\x1b", "\uffff"])
+def test_a_name_that_no_chart_can_show_is_refused_where_it_is_read(tmp_path, summary, character, capsys):
+    """The process would be aborted while the chart is drawn."""
+    folder, name = tmp_path / "runs/r", f"a{character}b"
+    folder.mkdir(parents=True)
+    (folder / "summary.json").write_text(json.dumps({**summary, "deployment": name}))
+    assert main(["figures", str(tmp_path / "runs"), "--output-dir", str(tmp_path / "drawn")]) == 2
+    told = capsys.readouterr().err
+    assert "not a valid summary.json ('deployment' is 'a\\" in told
+    assert character not in told
+    record = records.facts()
+    write_record(record, tmp_path / "deployment.json")
+    assert read_facts(tmp_path / "deployment.json").deployment == "a"
+    write_record(records.facts(deployment=name), tmp_path / "deployment.json")
+    with pytest.raises(BenchError, match="with a control character"):
+        read_facts(tmp_path / "deployment.json")
+    study = results(summary)
+    study.runs.with_columns(hardware=pl.lit(name)).write_parquet(tmp_path / "summary.parquet")
+    with pytest.raises(BenchError, match=r"hardware is .* with a control character"):
+        read_summary(tmp_path / "summary.parquet")
+
+
+@pytest.fixture(scope="module")
+def plain_page(tmp_path_factory):
+    """The page of a study in which no text is odd."""
+    return Elements(
+        (page(tmp_path_factory.mktemp("plain") / "plain", results(bare_summary()), "a") / "report.html").read_text()
+    )
+
+
+@pytest.mark.parametrize("key", ["script", "close", "quotes", "newline"])
+def test_no_text_becomes_html_in_the_report_or_a_figure(tmp_path, summary, plain_page, key):
+    plain = HOSTILE[key]
+    texts = dict.fromkeys(("model", "engine", "engine_version", "hardware", "environment", "commit", "failures"), plain)
+    study = results({**summary, **{key: text for key, text in texts.items() if key in ("environment", "commit")}})
+    named = {key: pl.lit(text) for key, text in texts.items() if key in study.runs.columns}
+    frame = study.runs.with_columns(**named, workload=pl.lit(plain), family=pl.lit(plain), deployment=pl.lit(plain))
+    hostile = type(study)(frame, study.timeseries.with_columns(deployment=pl.lit(plain)))
+    folder = page(tmp_path / "hostile", hostile, plain)
+    found = Elements((folder / "report.html").read_text())
+    assert found.tags.count("script") == plain_page.tags.count("script")
+    assert not {"img", "iframe", "object", "embed", "form", "base"} & set(found.tags)
+    assert found.attributes <= plain_page.attributes | {"title"}
+    for script in re.findall(
+        r'<script type="application/json"[^>]*>(.*?)</script>', (folder / "report.html").read_text(), re.DOTALL
+    ):
+        json.loads(script)
+    assert not re.search("<(script|img)", (folder / "report.md").read_text())
+    for svg in folder.glob("*.svg"):
+        assert not {"script", "img", "foreignobject"} & set(Elements(svg.read_text()).tags)
+    assert [path for path in tmp_path.rglob("*") if not path.is_relative_to(folder) and path.parent != tmp_path] == []
+
+
+# --- Packs
+
+
+@each_hostile
+def test_a_member_of_a_pack_is_never_written_elsewhere(tmp_path, monkeypatch, value):
+    (tmp_path / "inside").mkdir()
+    monkeypatch.chdir(tmp_path / "inside")
+    for name in (value, f"runs/{value}/r/run.json", f"runs/a/{value}/run.json", f"runs/a/r/{value}", f"deployments/{value}/launch.json", f"logs/{value}.log", f"engines/{value}.json"):  # fmt: skip
+        if "\0" in name:
+            continue  # tar ends a name there
+        pack = tarred(tmp_path / "made.tar.gz", member(name, b"{}"), member("pack.json", json.dumps({"format": 1, "runs": {}, "missing": [], "files": {name: "0" * 64}}).encode()))  # fmt: skip
+        with pytest.raises(BenchError):
+            unpack(pack, Store())
+    assert {path for path in tmp_path.rglob("*") if path.is_file()} <= {tmp_path / "made.tar.gz"}
+
+
+# --- What a checkpoint brings along, and where a server listens
+
+
+@pytest.mark.parametrize("runtime", [None, "docker", "podman", "apptainer"])
+@pytest.mark.parametrize("kind", MANAGED)
+def test_no_code_of_a_checkpoint_runs_and_servers_listen_on_loopback(content, kind, runtime, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # llama.cpp's random weights are written where its checkpoint lies
+    (tmp_path / "model").mkdir()
+    engine = (
+        {"kind": kind, "source": "container", "image": "i:1", "runtime": runtime}
+        if runtime
+        else {"kind": kind, **content["engines"]["e"]}
+    )
+    content["engines"]["e"] = engine
+    content["deployments"]["a"] |= {"kv_cache_memory": "64MiB", "max_num_seqs": 4}
+
+    def words(**flags):
+        content["deployments"]["a"]["flags"] = flags
+        spec = Plan.of(load_config(content, source="t")).deployments["a"]
+        launch = resolve_launch(spec, records.engine(command=("python3",)), checkpoint())
+        return [*launch.argv, *launch.environment, *launch.environment.values()]
+
+    plain = words()
+    assert not [word for word in plain if re.search("trust|remote", word, re.IGNORECASE)]
+    assert plain[plain.index("--host") + 1] == "127.0.0.1"
+    assert "--trust-remote-code" in words(**{"trust-remote-code": True})  # by name alone
+
+
+def test_no_code_is_fetched_with_a_checkpoint():
+    assert FILES and not [pattern for pattern in FILES if pattern.endswith((".py", ".bin", ".pt", ".pth", "*"))]

@@ -1,0 +1,98 @@
+"""From a configuration to runs: names that say all, digests that change when a measurement must."""
+
+import pytest
+
+from bench.errors import BenchError
+from bench.study import Plan, load_config, load_file
+from bench.study.paths import Paths
+from tests.support.study import ROOT
+
+
+def plan_of(content, **changes):
+    return Plan.of(load_config({**content, **changes}, source="test"), root=ROOT)
+
+
+def test_a_run_is_called_by_all_that_defines_its_load(content):
+    names = [run.name for run in plan_of(content).runs]
+    assert [name.rsplit("_", 1)[0] for name in names] == [
+        "short_burst_p32_o32_c0001_r1",
+        "short_burst_p32_o32_c0002_r1",
+        "short_burst_p32_o32_c0004_r1",
+    ]
+    assert [name.rsplit("_", 1)[1] for name in names] == [run.digest[:8] for run in plan_of(content).runs]
+
+
+def test_repeats_and_ladders_multiply(content):
+    content["study"]["ladders"][0]["repeats"] = 3
+    runs = plan_of(content).runs
+    assert len(runs) == 9
+    assert len({run.name for run in runs}) == len({run.digest for run in runs}) == 9
+
+
+def test_a_changed_workload_or_deployment_is_another_run_in_another_folder(content):
+    before = plan_of(content).runs[0]
+    content["workloads"]["short"]["output_tokens"] = 33
+    assert plan_of(content).runs[0].record != before.record
+    content["workloads"]["short"]["output_tokens"] = 32
+    assert plan_of(content).runs[0].record == before.record
+    content["deployments"]["a"]["max_num_seqs"] = 8
+    assert plan_of(content).runs[0].record != before.record
+
+
+def test_words_and_thresholds_change_no_digest(content):
+    before = [run.digest for run in plan_of(content).runs]
+    content["study"]["title"] = "other"
+    content["thresholds"] = {"scrape_gap_s": 9.0}
+    assert [run.digest for run in plan_of(content).runs] == before
+
+
+def test_another_model_leaves_the_first_ones_digests(content):
+    before = {run.digest for run in plan_of(content).runs}
+    content["models"]["n"] = {"architecture": {**content["models"]["m"]["architecture"], "layers": 3}}
+    content["deployments"]["b"] = {**content["deployments"]["a"], "model": "n"}
+    content["study"]["ladders"].append({"deployment": "b", "workload": "short", "concurrency": [1]})
+    after = {run.digest for run in plan_of(content).runs}
+    assert before < after
+    assert len(after) == 4
+
+
+def test_select_narrows_and_refuses_what_matches_nothing(content):
+    whole = plan_of(content)
+    assert len(whole.runs) == whole.of_study
+    two = [whole.runs[0].key, whole.runs[-1].key]
+    assert [run.key for run in plan_of(content, select=two).runs] == two
+    plan = plan_of(content, select="*c0002*")
+    assert plan.of_study == whole.of_study > len(plan.runs)
+    assert [run.level for run in plan.runs] == [2]
+    with pytest.raises(BenchError, match=r"matches none of the study's 3 runs\. A run is called like a/short_burst"):
+        plan_of(content, select="*c0009*")
+
+
+def test_a_missing_lock_is_named(content):
+    content["engines"]["e"] = {"source": "lock", "locks": ["workflow/envs/none.lock"]}
+    with pytest.raises(BenchError, match=r"engines\.e\.locks\[0\] is 'workflow/envs/none.lock': no such file"):
+        plan_of(content)
+
+
+def test_the_default_study_is_what_it_promises():
+    """Models alike in everything but their KV heads, the same KV memory, bursts on both sides of saturation, and one load that goes on."""
+    config = load_file(ROOT / "config/config.yaml")
+    mha, mqa = (config.models[name].architecture.model_dump() for name in ("tiny-mha", "tiny-mqa"))
+    assert {k for k in mha if mha[k] != mqa[k]} == {"kv_heads"}
+    assert (mha["kv_heads"], mqa["kv_heads"]) == (mha["heads"], 1)
+    assert len({d.kv_cache_memory for d in config.deployments.values()}) == 1
+    arrivals = {name: workload.arrival for name, workload in config.workloads.items()}
+    bursts = {x.deployment: x for x in config.study.ladders if arrivals[x.workload] == "burst"}
+    carried = {x.deployment: x for x in config.study.ladders if arrivals[x.workload] == "closed"}
+    assert set(bursts) == set(config.deployments) and set(carried) == {"tiny-mha"}
+    for deployment, requests in {"tiny-mha": 16, "tiny-mqa": 64, "wide-mqa": 64}.items():  # that the KV cache holds
+        levels = bursts[deployment].concurrency
+        assert min(levels) < 0.8 * requests < 1.2 * requests < max(levels)
+    assert all(ladder.concurrency == "auto" and ladder.search.precision <= 0.25 for ladder in carried.values())
+    assert config.decision.slo and config.decision.peak_rps
+
+
+def test_paths_stand_in_one_place():
+    patterns = [value for key, value in vars(Paths).items() if key.isupper()]
+    assert len(patterns) == len(set(patterns))
+    assert all(value.startswith("results/") for value in patterns)

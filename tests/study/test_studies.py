@@ -1,0 +1,261 @@
+"""The studies that ship: each lists exactly the runs that it says it has."""
+
+from collections import Counter
+
+import pytest
+
+from bench.errors import BenchError
+from bench.figures import figures_of
+from bench.study import Plan, load_config, load_file
+from bench.study.precision import thin_levels
+from tests.support.study import ROOT
+
+STUDIES = ROOT / "config/studies"
+TEMPLATES = ROOT / "config/templates"
+TENS = [1, *range(10, 161, 10)]
+HUNDREDS = [1, 10, 50, *range(100, 1201, 100)]
+
+
+def plan(name):
+    return Plan.of(load_file(STUDIES / f"{name}.yaml"), root=ROOT)
+
+
+def levels(study):
+    found = {}
+    for run in study.runs:
+        found.setdefault(run.deployment.name, []).append(run.level)
+    return found
+
+
+def test_concurrency_has_the_documents_58_runs():
+    study = plan("concurrency")
+    assert levels(study) == {"gpt2-xl": HUNDREDS, "deepseek-7b": HUNDREDS[:9], "qwen1.5-14b": TENS, "falcon-40b": TENS}
+    assert len(study.runs) == 58
+    assert {run.name.split("_r1")[0].rsplit("_", 1)[0] for run in study.runs} == {"short_burst_p128_o512"}
+
+
+def test_sequence_length_has_its_34_runs():
+    study = plan("sequence-length")
+    shapes = Counter((run.family, run.workload.prompt_tokens.fixed, run.workload.output_tokens.fixed) for run in study.runs)
+    thousands = range(8000, 128001, 8000)
+    assert shapes == Counter(
+        [*(("prefill", n, 1) for n in thousands), *(("decode", 128, n) for n in thousands),
+         ("streamed", 64000, 64000), ("whole", 64000, 64000)]
+    )  # fmt: skip
+    assert {run.workload.stream for run in study.runs if run.family == "whole"} == {False}
+    assert {run.level for run in study.runs} == {1}
+    assert {run.deployment.deployment.tensor_parallel for run in study.runs} == {2}
+
+
+def test_tensor_parallel_has_its_52_runs():
+    study = plan("tensor-parallel")
+    steps = [1, *range(10, 251, 10)]
+    assert levels(study) == {"llama-70b-tp1": steps, "llama-70b-tp2": steps}
+    assert {(d.name, d.deployment.tensor_parallel) for d in study.deployments.values()} == {
+        ("llama-70b-tp1", 1),
+        ("llama-70b-tp2", 2),
+    }
+
+
+def test_factors_crosses_them_all_and_repeats_some():
+    rows = plan("factors").rows
+    crossed = [row for row in rows if row["family"] == "crossed"]
+    lengths = {16, 32, 64, 128, 256, 512}
+    assert len(crossed) == 2 * 4 * 7 * 6 * 6
+    assert {row["level"] for row in crossed} == {1, 2, 4, 8, 16, 32, 64}
+    assert {row["prompt_fixed"] for row in crossed} == {row["output_fixed"] for row in crossed} == lengths
+    assert {(row["model"], row["tensor_parallel"]) for row in crossed} == {
+        *(("gpt2", n) for n in (1, 2, 4, 6)),
+        *(("llama-3-8b", n) for n in (1, 2, 4, 8)),
+    }
+    assert len(rows) - len(crossed) == 2 * 4 * 7 * 10
+
+
+@pytest.mark.parametrize(
+    ("name", "runs"),
+    [
+        ("concurrency-small", 58),
+        ("sequence-length-small", 34),
+        ("tensor-parallel-small", 52),
+        ("factors-small", 144),
+        ("archetypes", 16),
+        ("archetypes-small", 7),
+        ("engines", 216),
+        ("engines-small", 80),
+        ("h100", 54),
+        ("h100-small", 54),
+        ("h200", 35),
+        ("precision", 35),
+        ("precision-small", 8),
+    ],
+)
+def test_each_study_has_as_many_runs_as_it_says(name, runs):
+    study = plan(name)
+    assert len(study.runs) == len({run.key for run in study.runs}) == runs
+    assert f"{runs} runs" in (STUDIES / f"{name}.yaml").read_text().replace("\n# ", " ")
+
+
+@pytest.mark.parametrize("name", ["engines", "engines-small"])
+def test_versions_are_compared_by_sessions_that_alternate(name):
+    study = plan(name)
+    names = list(study.deployments)
+    assert study.sessions == [(d, s) for s, order in enumerate([names, names[::-1]] * 2, start=1) for d in order]
+    loads = [sorted((run.workload_name, run.level) for run in study.runs_of(d, s)) for d, s in study.sessions]
+    assert all(each == loads[0] for each in loads)
+
+
+def test_every_study_is_tested_and_has_a_twin():
+    names = {path.stem for path in STUDIES.glob("*.yaml")} - {
+        "quick",
+        "two-engines-small",
+        "real-small",
+        "speculation-small",
+        "classes-small",
+        "tuning-small",
+        "tuning-vllm-small",
+        "fleet-small",
+    }  # on CPUs alone, tested below
+    assert {name for name in names if not name.endswith("-small")} == {
+        "concurrency", "sequence-length", "tensor-parallel", "factors", "archetypes", "engines", "h100", "h200", "precision"
+    }  # fmt: skip
+    twins = {f"{name}-small" for name in names if not name.endswith("-small")}
+    assert twins - names == {"h200-small"}  # h100-small is of its shape
+
+
+def test_a_real_model_answers_real_prompts():
+    study = plan("real-small")
+    (spec,) = study.deployments.values()
+    assert (
+        spec.model.gguf and not spec.model.synthetic and spec.checkpoint is None
+    )  # its package's hash is part of every digest
+    assert {(run.level, run.workload.natural, run.workload.prompts.source) for run in study.runs} == {
+        (level, True, "file") for level in (1, 2, 4)
+    }
+
+
+def test_slots_and_micro_batches_compete():
+    study = plan("tuning-small")
+    assert list(study.deployments) == ["llama-seqs4-ubatch-size512"]
+    assert len(study.tuned.deployments) == 8
+    assert {spec.deployment.max_num_seqs for spec in study.tuned.deployments.values()} == {2, 4, 8, 16}
+
+
+def test_the_settings_of_vllm_compete_where_prompts_share_their_beginning():
+    study = plan("tuning-vllm-small")
+    assert list(study.deployments) == ["vllm-prefix-off-seqs16-max-num-batched-tokens1024"]
+    assert len(study.tuned.deployments) == 8
+    assert {spec.deployment.prefix_caching for spec in study.tuned.deployments.values()} == {True, False}
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "values", "settings"),
+    [
+        ("precision", "model", ["fp16", "fp8", "int8", "int4"], {"user-speed"}),
+        ("precision-small", "kv_cache_dtype", ["auto", "q8_0", "q4_0"], {"user-speed", "settings"}),
+    ],
+)
+def test_precisions_differ_in_nothing_else_and_one_is_measured_twice(name, key, values, settings):
+    """The one that is measured twice shows how many answers change by themselves."""
+    study = plan(name)
+    *swept, again = study.deployments.values()
+    assert [getattr(spec.deployment, key) for spec in swept] == values
+    assert len({spec.deployment.model_copy(update={key: "auto"}).model_dump_json() for spec in swept}) == 1
+    assert again.deployment == swept[0].deployment and study.config.study.baseline == swept[0].name
+    tasks = [run.workload for run in study.runs if run.family == "tasks"]
+    assert {(each.keep_answers, each.cache, each.natural) for each in tasks} == {(True, "as_is", True)}
+    assert {"answers", "comparison"} | settings <= set(figures_of(study.rows))
+
+
+def test_classes_are_mixed_at_rising_load():
+    study = plan("classes-small")
+    assert {tuple(run.workload.classes) for run in study.runs} == {("chat", "rag", "summary")}
+    assert {slo.request_class for slo in study.config.decision.slos} == {"chat", "rag", "summary"}
+
+
+def test_speculation_is_beside_the_same_server_without_it():
+    study = plan("speculation-small")
+    one, other = (study.deployments[name].deployment for name in ("plain", "ngram"))
+    assert other.flags["spec-type"] == "ngram-simple"
+    assert one == other.model_copy(update={"flags": {}})
+    loads = [
+        {(run.workload_name, run.level) for run in study.runs if run.deployment.name == name} for name in study.deployments
+    ]
+    assert loads[0] == loads[1] == {(workload, level) for workload in ("repeated", "random") for level in (1, 2, 4)}
+    assert "speculation" in figures_of(study.rows)
+
+
+def test_two_engines_get_the_same_model_memory_and_load():
+    study = plan("two-engines-small")
+    vllm, llama = study.deployments["vllm"], study.deployments["llama-cpp"]
+    assert (vllm.engine.kind, llama.engine.kind) == ("vllm", "llama.cpp")
+    assert (vllm.model, vllm.deployment.kv_cache_memory) == (llama.model, llama.deployment.kv_cache_memory)
+    loads = [{(r.workload_name, r.level) for r in study.runs if r.deployment.name == name} for name in study.deployments]
+    assert len(loads[0] & loads[1]) >= 9
+
+
+def test_the_quick_study_is_of_few_runs_on_llama_cpp():
+    study = plan("quick")
+    assert {d.engine.kind for d in study.deployments.values()} == {"llama.cpp"}
+    assert len(study.runs) == 7
+
+
+@pytest.mark.parametrize(
+    ("name", "runs", "searches", "figures"),
+    [("sizing", 0, 1, {"fleet"}), ("running-server", 0, 1, {"latencies"}), ("two-settings", 24, 0, {"comparison"})],
+)
+def test_a_template_is_short_says_what_to_change_and_plans_as_it_stands(name, runs, searches, figures):
+    file = TEMPLATES / f"{name}.yaml"
+    text = file.read_text()
+    assert len(text.splitlines()) <= 25
+    assert text.count("CHANGE") >= 5
+    study = Plan.of(load_file(file), root=ROOT)
+    assert (len(study.listed), len(study.searches)) == (runs, searches)
+    assert figures <= set(figures_of(study.rows))
+    assert thin_levels(study.listed, study.config.decision.slos) == []
+
+
+def test_every_template_is_named_where_configurations_are_explained():
+    text = (ROOT / "config/README.md").read_text()
+    names = {path.stem for path in TEMPLATES.iterdir()}
+    assert names == {"sizing", "running-server", "two-settings"}
+    assert all(f"`config/templates/{name}.yaml`" in text for name in names)
+
+
+@pytest.mark.parametrize(
+    ("name", "has", "lacks"),
+    [
+        (
+            "concurrency",
+            {"kv-saturation", "peak-throughput", "latencies"},
+            {"settings", "streaming", "ttft-by-prompt-length"},
+        ),
+        ("sequence-length", {"ttft-by-prompt-length", "latency-by-output-length", "streaming"}, {"kv-saturation", "latencies"}),
+        ("tensor-parallel", {"settings", "kv-saturation"}, {"streaming"}),
+        ("factors", set(), {"ttft-by-prompt-length", "latency-by-output-length"}),
+    ],
+)
+def test_a_study_has_the_figures_that_its_runs_can_answer(name, has, lacks):
+    figures = set(figures_of(plan(name).rows))
+    assert has <= figures
+    assert not lacks & figures
+
+
+def test_a_ladder_sweeps_lengths(content):
+    content["study"]["ladders"][0] |= {"concurrency": [2], "prompt_tokens": [8, 16], "output_tokens": [4]}
+    runs = Plan.of(load_config(content, source="test")).runs
+    assert [run.workload_name for run in runs] == ["short-p8-o4", "short-p16-o4"]
+    assert [run.name.rsplit("_", 1)[0] for run in runs] == [
+        "short-p8-o4_burst_p8_o4_c0002_r1",
+        "short-p16-o4_burst_p16_o4_c0002_r1",
+    ]
+    assert {run.definition["family"] for run in runs} == {"short"}
+    content["study"]["ladders"][0]["prompt_tokens"] = [8, 300]
+    with pytest.raises(BenchError, match=r"prompt_tokens 300 \+ output_tokens 4 = 304 is beyond the context"):
+        load_config(content, source="test")
+
+
+def test_a_trace_has_lengths_of_its_own(content):
+    content["workloads"]["short"] = {"arrival": "trace", "trace": "x.csv"}
+    content["study"]["ladders"][0] = {"deployment": "a", "workload": "short", "time_scale": [1], "prompt_tokens": [8]}
+    with pytest.raises(BenchError, match=r"gives lengths, but workloads\.short replays a trace, which has its own"):
+        load_config(content, source="test")

@@ -1,0 +1,352 @@
+"""A deployment with `sweep` is the deployments that one would have written out."""
+
+import copy
+import json
+import shutil
+from dataclasses import replace
+
+import jsonschema
+import pytest
+import yaml
+
+from bench.errors import BenchError
+from bench.store.pack import packed_study
+from bench.study import Plan, load_config, load_file
+from bench.study.plan import digest
+from bench.study.reference import schema
+from bench.words.measuring import measuring_lines, starts
+from tests.support.forked import snakemake
+from tests.support.made import made_study
+from tests.support.project import drawn_project
+from tests.support.stores import fill_store
+from tests.support.study import ROOT
+
+STUDY = {
+    "study": {"title": "t", "ladders": [{"deployment": "one", "workload": "closed", "concurrency": [2, 4]}]},
+    "models": {
+        name: {
+            "architecture": {
+                "layers": 4, "hidden_size": 512, "heads": 4, "kv_heads": heads, "head_dim": 128, "intermediate_size": 1408,
+                "vocabulary": 1024, "context": 1024,
+            }
+        }
+        for name, heads in (("mha", 4), ("mqa", 1))
+    },
+    "engines": {"none": {"source": "command", "command": ["true"]}},
+    "deployments": {"one": {"model": "mha", "engine": "none", "kv_cache_memory": "96MiB"}},
+    "workloads": {"closed": {"arrival": "closed", "num_requests": 30, "prompt_tokens": 64, "output_tokens": 16}},
+}  # fmt: skip
+
+
+def study(sweep, **more):
+    content = copy.deepcopy(STUDY)
+    content["deployments"]["one"] |= {"sweep": sweep, **more}
+    return content
+
+
+def plan(content):
+    return Plan.of(load_config(content, source="t"))
+
+
+def names(sweep, **more):
+    return list(plan(study(sweep, **more)).deployments)
+
+
+@pytest.mark.parametrize(
+    ("sweep", "expected"),
+    [
+        ({"max_num_seqs": [32, 64]}, ["one-seqs32", "one-seqs64"]),
+        ({"model": ["mha", "mqa"], "tensor_parallel": 1}, ["one-mha-tp1", "one-mqa-tp1"]),
+        ({"max_num_seqs": [32, 64], "block_size": [16, 32]},
+         ["one-seqs32-block16", "one-seqs32-block32", "one-seqs64-block16", "one-seqs64-block32"]),
+        ({"block_size": 16, "max_num_seqs": [32, 64]}, ["one-block16-seqs32", "one-block16-seqs64"]),
+        ([{}, {"max_num_seqs": 64}, {"block_size": [16, 32], "prefix_caching": True}],
+         ["one", "one-seqs64", "one-block16-prefix-on", "one-block32-prefix-on"]),
+        ({"max_num_seqs": [None, 64], "kv_cache_dtype": [None, "fp8"]}, ["one", "one-kv-fp8", "one-seqs64", "one-seqs64-kv-fp8"]),
+        ({"kv_cache_memory": ["64MiB", "1.5GiB"]}, ["one-kv64mib", "one-kv1.5gib"]),
+        ({"flags.max-num-batched-tokens": [2048, 8192]}, ["one-max-num-batched-tokens2048", "one-max-num-batched-tokens8192"]),
+        ({"flags.cache-type-k": ["q4_0", "f16"]}, ["one-cache-type-k-q4-0", "one-cache-type-k-f16"]),
+        ({"environment.OMP_NUM_THREADS": ["1", "2"]}, ["one-omp-num-threads1", "one-omp-num-threads2"]),
+        ({"flags.ngl": [-1, 1, "-0.5", -2.5]}, ["one-ngl-minus1", "one-ngl1", "one-ngl-minus0.5", "one-ngl-minus2.5"]),
+        ({"flags.x": [1, True, 0, False]}, ["one-x1", "one-x-on", "one-x0", "one-x-off"]),
+        ({"flags.enable-chunked-prefill": [True, False]}, ["one-enable-chunked-prefill-on", "one-enable-chunked-prefill-off"]),
+    ],
+)  # fmt: skip
+def test_names_say_what_the_sweep_gives(sweep, expected):
+    assert names(sweep) == expected
+
+
+def test_a_name_that_would_be_too_long_ends_with_a_digest_and_stays():
+    config = '{"method": "ngram", "num_speculative_tokens": %d, "prompt_lookup_max": 4}'
+    found = names({"flags.speculative-config": [config % 2, config % 4]})
+    assert len(set(found)) == 2
+    assert all(len(name) <= 60 and name.startswith("one-speculative-config-method-ngram-") for name in found)
+    assert set(found) < set(names({"flags.speculative-config": [config % 2, config % 3, config % 4, None]}))
+
+
+def test_combinations_are_the_deployments_that_one_would_write_out():
+    content = study({"max_num_seqs": [32, 64], "flags.seed": [1, 2]}, flags={"stream-interval": 4})
+    written = copy.deepcopy(STUDY)
+    one = written["deployments"].pop("one")
+    written["deployments"] = {
+        f"one-seqs{seqs}-seed{seed}": {**one, "max_num_seqs": seqs, "flags": {"stream-interval": 4, "seed": seed}}
+        for seqs in (32, 64)
+        for seed in (1, 2)
+    }
+    ladder = written["study"]["ladders"][0]
+    written["study"]["ladders"] = [{**ladder, "deployment": name} for name in written["deployments"]]
+    assert load_config(content, source="t") == load_config(written, source="t")
+    assert plan(content).digest == plan(written).digest
+    assert packed_study(content, plan(content), "*") == packed_study(written, plan(written), "*")
+
+
+# What the deployments of `factors-small` were called, and their digests, when each was written out by hand.
+BY_HAND = {
+    "cpu-gpt2-small-tp1": ("gpt2-small-w1", "7087fcb4"),
+    "cpu-gpt2-small-tp2": ("gpt2-small-w2", "5fc46473"),
+    "cpu-llama-small-tp1": ("llama-small-w1", "0f493138"),
+    "cpu-llama-small-tp2": ("llama-small-w2", "611f066e"),
+}
+RUNS_BY_HAND = "cb1185800ea8f1b005ab78c32f709ca6d9c5a90b354c69276b22221e80d7638e"
+
+
+def test_the_study_of_factors_is_as_it_was_by_hand_but_for_its_names():
+    """Its runs, too: a run's digest has its deployment's name in it, and nothing else of it has changed."""
+    found = Plan.of(load_file(ROOT / "config/studies/factors-small.yaml"), root=ROOT)
+    assert {name: spec.digest[:8] for name, spec in found.deployments.items()} == {n: d for n, (_, d) in BY_HAND.items()}
+    as_it_was = [replace(run, deployment=replace(run.deployment, name=BY_HAND[run.deployment.name][0])) for run in found.runs]
+    assert digest(sorted(run.digest for run in as_it_was)) == RUNS_BY_HAND
+
+
+def test_the_base_in_a_ladder_stands_for_all_combinations_though_one_has_its_name():
+    assert {run.deployment.name for run in plan(study({"max_num_seqs": [None, 64]})).runs} == {"one", "one-seqs64"}
+
+
+def test_a_ladder_may_name_one_combination_and_the_baseline_is_one():
+    content = study({"max_num_seqs": [32, 64]})
+    content["study"] |= {"baseline": "one-seqs32"}
+    content["study"]["ladders"] += [{"deployment": "one-seqs64", "workload": "closed", "concurrency": [8]}]
+    found = plan(content)
+    assert [run.level for run in found.runs_of("one-seqs64")].count(8) == 1
+    assert {row["baseline"] for row in found.rows if row["deployment"] == "one-seqs32"} == {True}
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"max_num_seqs": [16, 32, 64], "block_size": [16, 32]},
+        {"max_num_seqs": [64, 32], "block_size": [32, 16, 8]},
+        {"max_num_seqs": [32, 64], "block_size": [16, 32], "kv_cache_dtype": [None, "fp8"]},
+        [{"max_num_seqs": [32, 64], "block_size": [16, 32]}, {"dtype": "float16"}],
+    ],
+)
+def test_what_is_added_renames_and_measures_nothing_again(more):
+    before, after = (plan(study(sweep)) for sweep in ({"max_num_seqs": [32, 64], "block_size": [16, 32]}, more))
+    runs = {run.key: run.digest for run in after.runs}
+    assert len(before.runs) == 8 < len(after.runs)
+    assert {run.key: run.digest for run in before.runs}.items() < runs.items()
+
+
+@pytest.mark.parametrize(
+    ("sweep", "said"),
+    [
+        ({"tp": [1, 2]}, "deployments.one.sweep.tp is not a key of a deployment. Did you mean tensor_parallel?"),
+        ({"zzz": [1]}, "deployments.one.sweep.zzz is not a key of a deployment. Known here: model, engine, "),
+        (
+            {"flags": [{}]},
+            "deployments.one.sweep.flags: name what is swept of it, such as flags.max-num-batched-tokens: [...].",
+        ),
+        ({"block_size": []}, "deployments.one.sweep.block_size has no values. Give at least one."),
+        ({"block_size": [{"from": 1}]}, "deployments.one.sweep.block_size has the value {'from': 1}, which is neither"),
+        ({"block_size": [8, 8]}, "deployments.one.sweep.block_size has the value 8 twice. Remove one."),
+        ({"flags.api-key": ["abc"]}, "deployments.one.sweep.flags.api-key holds a secret"),
+        (
+            {"max_num_seqs": [None, 256]},
+            "deployments.one.sweep: one and one-seqs256 are the same server. Remove one of them.",
+        ),
+        (
+            {"kv_cache_memory": ["1GiB", "1024MiB"]},
+            "deployments.one.sweep: one-kv1gib and one-kv1024mib are the same server. Remove one of them.",
+        ),
+        (
+            [{"flags.a": 1, "flags.b": 2}, {"flags.b": 2, "flags.a": 1}],
+            "deployments.one.sweep: one-a1-b2 and one-b2-a1 are the same server. Remove one of them.",
+        ),
+        (
+            [{"max_num_seqs": [32, 64]}, {"max_num_seqs": 64}],
+            "deployments.one.sweep: `max_num_seqs: 64` stands twice. Remove one.",
+        ),
+        ([{}, {}], "deployments.one.sweep: `nothing changed` stands twice. Remove one."),
+        ({"flags.x": [1, "1"]}, "deployments.one.sweep: `flags.x: 1` stands twice. Remove one."),
+        (
+            {"flags.x": ["A", "a"]},
+            "deployments.one.sweep: `flags.x: A` and `flags.x: a` would both be called one-x-a. Write one of them out as a",
+        ),
+        ({"model": ["mha", "other"]}, "deployments.one.sweep: the combination one-other has the name of another deployment."),
+        ({}, "deployments.one.sweep has no keys."),
+        (None, "deployments.one.sweep has no keys."),
+        ([], "deployments.one.sweep is []: no combinations."),
+        ("x", "deployments.one.sweep is 'x': no combinations."),
+        (
+            {"block_size": list(range(1, 40)), "max_num_seqs": list(range(1, 40))},
+            "deployments.one.sweep has 1,521 combinations, and",
+        ),
+    ],
+)
+def test_a_wrong_sweep_is_refused_alone_with_its_line(sweep, said, tmp_path):
+    content = study(sweep)
+    content["deployments"]["one-other"] = STUDY["deployments"]["one"]
+    (tmp_path / "study.yaml").write_text(text := yaml.safe_dump(content, sort_keys=False))
+    line = next(i for i, row in enumerate(text.splitlines(), start=1) if row.startswith("    sweep:"))
+    with pytest.raises(BenchError) as refused:
+        load_file(tmp_path / "study.yaml")
+    assert str(refused.value).startswith(f"{tmp_path / 'study.yaml'}: line {line}: {said}")
+    assert "\n" not in str(refused.value)
+
+
+def refused(sweep, **more):
+    with pytest.raises(BenchError) as error:
+        plan(study(sweep, **more))
+    return str(error.value).splitlines()
+
+
+def test_combinations_that_cannot_be_are_named():
+    said = refused({"tensor_parallel": [1, 2, 3], "max_num_seqs": [32, 64]}, model="mha")
+    assert len(said) == 1
+    assert said[0].startswith("t: deployments.one-tp3-seqs32.tensor_parallel is 3: so many devices cannot share 4 query heads")
+    assert said[0].endswith(
+        "This is the combination `tensor_parallel: 3, max_num_seqs: 32` of deployments.one.sweep. Likewise: one-tp3-seqs64. "
+        "A list of mappings in its place can leave it out."
+    )
+
+
+def test_what_all_combinations_have_is_said_once_of_the_deployment():
+    assert refused({"max_num_seqs": [32, 64]}, blok_size=4) == [
+        "t: deployments.one.blok_size is not a key. Did you mean block_size?"
+    ]
+    assert refused({"environment.OMP_NUM_THREADS": [1, 2]})[0].startswith(
+        "t: deployments.one-omp-num-threads1.environment.OMP_NUM_THREADS is 1: not a text; quote it. "
+    )
+    assert refused({"zzz": [1]})[0].endswith(", served_name, flags.NAME and environment.NAME.")
+    assert refused({"max_num_seqs": ["a", "b"]})[0].startswith(
+        "t: deployments.one-seqs-a.max_num_seqs is 'a': not a whole number"
+    )
+
+
+@pytest.mark.parametrize("key", [1, True, None])
+def test_a_key_that_is_no_text_is_refused_with_the_message_of_any_deployment(key):
+    """YAML has numbers as keys, and reads `on:` as true."""
+    content = study({"max_num_seqs": [32, 64]})
+    content["deployments"]["one"][key] = "x"
+    with pytest.raises(BenchError, match=r"^t: deployments\.one[.[].*: keys should be strings\.$"):
+        plan(content)
+
+
+def test_ladders_are_numbered_as_in_the_file():
+    content = study({"max_num_seqs": [32, 64]})
+    content["study"]["ladders"].append({"deployment": "one", "workload": "none", "concurrency": [2]})
+    with pytest.raises(BenchError) as error:
+        plan(content)
+    assert str(error.value) == "t: study.ladders[1].workload is 'none', which workloads does not define. Defined: closed."
+
+
+def test_of_many_combinations_a_misspelt_ladder_is_told_the_deployments_of_the_file():
+    content = study({"max_num_seqs": list(range(1, 13))})
+    content["deployments"]["two"] = STUDY["deployments"]["one"]
+    content["study"]["ladders"][0]["deployment"] = "oen"
+    with pytest.raises(BenchError) as error:
+        plan(content)
+    defined = "Defined: one, two, one-seqs1, one-seqs2, one-seqs3, one-seqs4, one-seqs5, one-seqs6 and 6 more."
+    assert str(error.value) == f"t: study.ladders[0].deployment is 'oen', which deployments does not define. {defined}"
+    content["study"] |= {"baseline": "oen", "ladders": STUDY["study"]["ladders"]}
+    with pytest.raises(BenchError) as error:
+        plan(content)
+    assert str(error.value) == f"t: study.baseline is 'oen', which deployments does not define. {defined}"
+
+
+def test_a_swept_deployment_is_no_baseline_but_its_combinations_are():
+    content = study({"max_num_seqs": [32, 64]})
+    content["study"]["baseline"] = "one"
+    with pytest.raises(BenchError) as error:
+        plan(content)
+    assert str(error.value) == (
+        "t: study.baseline is 'one', which has a sweep, and a baseline is a single server. Name one of its combinations: one-seqs32, "
+        "one-seqs64."
+    )
+
+
+@pytest.mark.parametrize(
+    "sweep", [{"max_num_seqs": [1, 2], "flags.x": "y"}, [{}, {"model": "mqa", "tensor_parallel": [1, None]}]]
+)
+def test_editors_know_the_keys_of_a_sweep(sweep):
+    known = json.loads(schema())
+    content = study(sweep)
+    jsonschema.validate(content, known)
+    del content["deployments"]["one"]["model"]  # which the sweep may give
+    jsonschema.validate(content, known)
+    wrong = sweep if isinstance(sweep, dict) else sweep[1]
+    wrong["max_num_seqs"] = ["many"]
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(study(sweep), known)
+
+
+def test_starts_of_a_server_are_those_of_the_sessions_that_lack_a_run():
+    content = study({"max_num_seqs": [32, 64, 128]})
+    content["study"] |= {"sessions": 2}
+    content["study"]["ladders"][0] |= {"repeats": 2}
+    found = plan(content)
+    assert starts(found, lambda _: False, ()) == 3 * 2
+    assert starts(found, lambda run: run.deployment.name != "one-seqs64", ()) == 2
+    assert starts(found, lambda run: not (run.deployment.name == "one-seqs64" and found.place_of(run).session == 2), ()) == 1
+    (line, *_) = measuring_lines(found, lambda run: run.deployment.name != "one-seqs64", ())
+    assert line.startswith(
+        "“t”: to measure: 4 runs of one-seqs32, one-seqs64, one-seqs128, in 2 starts of a server. Of 12 runs"
+    )
+    content["engines"]["none"] = {"source": "external", "base_url": "http://127.0.0.1:1"}
+    assert starts(plan(content), lambda _: False, ()) == 0
+
+
+def test_many_deployments_are_not_all_named():
+    (line, *_) = measuring_lines(plan(study({"max_num_seqs": list(range(1, 13))})), lambda _: False, ())
+    assert "of one-seqs1, one-seqs2, one-seqs3 and 9 more, in 12 starts of a server." in line
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
+    """A project that is drawn, without its runs."""
+    folder = tmp_path_factory.mktemp("project").resolve() / "copy"
+    shutil.copytree(drawn_project(tmp_path_factory), folder, symlinks=True)
+    shutil.rmtree(folder / "results/runs")
+    return folder
+
+
+@pytest.mark.workflow
+def test_one_more_value_in_a_sweep_runs_its_runs_alone(project):
+    content = made_study(2, 2)
+    content["deployments"] = {"swept": {**content["deployments"]["d000"], "sweep": {"max_num_seqs": [200, 201, 202]}}}
+    content["study"]["ladders"][0]["deployment"] = "swept"
+
+    def jobs(*arguments):
+        (project / "config/config.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
+        done = snakemake("--nolock", "--cores", "1", "--printshellcmds", *arguments, "results/summary.parquet", folder=project)
+        told = done.stdout + done.stderr
+        assert done.returncode == 0, told[-3000:]
+        return [
+            line.split("    ")[1] if line.startswith("    ") else line
+            for line in told.splitlines()
+            if line.startswith(("rule ", "localrule ", "checkpoint ", "localcheckpoint ", "    wildcards: "))
+        ]
+
+    first = plan(content)
+    assert len(first.deployments) == 3
+    fill_store(first, project, series=20)
+    deploy, measure, parse = 1, 1, 2
+    assert sum("deployment=swept-seqs" in job for job in jobs()) == 3 * (deploy + measure + parse)
+    assert jobs("--dry-run") == []
+    content["deployments"]["swept"]["sweep"]["max_num_seqs"].insert(1, 240)
+    again = jobs("--dry-run")
+    assert {job for job in again if "deployment=" in job} == {
+        "wildcards: deployment=swept-seqs240",
+        "wildcards: deployment=swept-seqs240, session=1",
+        *(f"wildcards: deployment=swept-seqs240, run={run.name}" for run in plan(content).runs_of("swept-seqs240")),
+    }

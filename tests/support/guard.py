@@ -1,0 +1,157 @@
+"""Studies, and series of a server in production, for the programs that load what `bench guard` writes."""
+
+import os
+import shutil
+import subprocess
+
+import polars as pl
+import pytest
+import yaml
+
+from bench.parse.scrapes import TELEMETRY_SCHEMA
+from bench.records.columns import WORKER_FIELDS, schema_of
+from bench.records.files import write_record
+from bench.study import parse_slo
+from bench.telemetry.reference import reference_samples
+from tests.support.command import bench
+from tests.support.planted import frame, steady_row
+from tests.support.records import facts
+from tests.support.study import ROOT
+
+PATH = os.pathsep.join([os.environ["PATH"], "/usr/sbin"])  # where Debian has haproxy
+
+
+PROMTOOL, HAPROXY = (shutil.which(name, path=PATH) for name in ("promtool", "haproxy"))
+
+
+VLLM, LLAMA = "vllm-0.32.0", "llamacpp-2026.10.11549"
+
+
+SLOS = ["ttft_p95=2s", "tpot_p90=50ms", "e2e_p99=20s"]
+
+
+LEVELS = (2, 4, 8, 16, 24)  # the last one misses: C_max is 16
+
+
+def telemetry(exposition, running, waiting, kv_usage, spelt="vllm:"):
+    """What a scraper reads of a server each second, its own names with planted gauges. Args: spelt: how names of vLLM begin."""
+    planted = {
+        "running": running,
+        "processing": running,
+        "waiting": waiting,
+        "deferred": waiting,
+        "kv_cache_usage_perc": kv_usage,
+    }
+    text = (ROOT / f"tests/data/{exposition}.prom").read_text().replace("vllm:", spelt)
+    samples = reference_samples(text)
+    values = [
+        next((value for part, value in planted.items() if sample.name.endswith(part)), sample.value) for sample in samples
+    ]
+    labels = [",".join(f'{name}="{value}"' for name, value in sorted(sample.labels.items())) for sample in samples]
+    rows = [
+        (scrape, float(scrape), "e", sample.name, text, float(value))
+        for scrape in range(0, 70, 5)
+        for sample, text, value in zip(samples, labels, values, strict=True)
+    ]
+    return pl.DataFrame(rows, schema=TELEMETRY_SCHEMA, orient="row")
+
+
+POINT = {
+    "unjudged": None,
+    **{"deployment": "a", "workload": "short", "axis": "concurrency", "unit": "requests in flight"},
+    **{"kind": "found", "basis": "steady", "c_max": 16.0, "low": 14.0, "high": 22.0, "operate_at": 16.0, "usable_rps": 32.0},
+    **{
+        "missed_at": 24.0,
+        "highest": 24.0,
+        "failed_share": 0.01,
+        "tokens_per_s": 1024.0,
+        "in_flight": 16.0,
+        "in_flight_peak": 16.0,
+    },
+}
+
+
+def study(
+    folder,
+    summary,
+    *,
+    point=(),
+    others=(),
+    exposition=VLLM,
+    slos=SLOS,
+    row=steady_row,
+    levels=LEVELS,
+    kv=40,
+    exposed=LEVELS,
+    spelt="vllm:",
+    scraped=telemetry,
+    **more,
+):
+    """A folder of results with a planted capacity: of each load its row, and what the server showed.
+
+    Args:
+        others: further curves. scraped: makes the telemetry of a run, as `telemetry` does.
+    """
+    more = {"preemptions": 0, "cache": "unique", **more}
+    results = folder / "results"
+    for name in ("deployments/a", "analysis"):
+        (results / name).mkdir(parents=True)
+    for level in exposed:
+        (results / f"runs/a/r{level}").mkdir(parents=True)
+        scraped(exposition, level, 0, level / kv, spelt).write_parquet(results / f"runs/a/r{level}/telemetry.parquet")
+    write_record(facts(digest="d1"), results / "deployments/a/deployment.json")
+    frame([row(summary, level, deployment="a", **more) for level in levels]).write_parquet(results / "summary.parquet")
+    found = {**POINT, "slos": [str(parse_slo(slo)) for slo in slos], **dict(point)}
+    schema = schema_of("capacity")
+    rows = [{**dict.fromkeys(schema), **found, **dict(other)} for other in ({}, *others)]
+    pl.DataFrame(rows, schema=schema).write_parquet(results / "analysis/capacity.parquet")
+
+
+def guarded(folder, *options):
+    """What the command writes, by file, and prints."""
+    done = bench("guard", *options, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return {file.name: file.read_text() for file in (folder / "guard").iterdir()}, " ".join(done.stdout.split())
+
+
+def alerts(files):
+    (group,) = yaml.safe_load(files["rules.yaml"])["groups"]
+    return {(rule["alert"], rule["labels"].get("slo")): rule for rule in group["rules"] if "alert" in rule}
+
+
+def checked(program, *arguments, cwd):
+    done = subprocess.run([program, *arguments], cwd=cwd, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+needs_promtool = pytest.mark.skipif(PROMTOOL is None, reason="promtool is not installed: apt-get install prometheus")
+
+
+needs_haproxy = pytest.mark.skipif(HAPROXY is None, reason="haproxy is not installed: apt-get install haproxy")
+
+
+def course(name, phases, labels="", counter=False, instance="x"):
+    """A series of one sample a minute.
+
+    Args:
+        phases: minutes, and the value there (None: scrapes fail), or what a counter rises by each minute.
+    """
+    values, total = [], 0.0
+    for minutes, value in phases:
+        if value is None:
+            values.append(f"stale _x{minutes - 1}")
+        elif counter:
+            values.append(f"{total:g}+{value:g}x{minutes - 1}")
+            total += value * minutes
+        else:
+            values.append(f"{value:g}x{minutes - 1}")
+    return {"series": f'{name}{{job="a",instance="{instance}"{labels}}}', "values": " ".join(values)}
+
+
+def workers(number, shares=None):
+    """The column of that name at C_max. Args: shares: of what is in flight; equal ones without it."""
+    held = shares or [1 / number] * number
+    return [
+        {**dict.fromkeys(WORKER_FIELDS), "worker": f"replica {i}", "running_mean": 16 * share, "waiting_mean": 0.0, "scrape_gap_s": 1.0, "metrics_missing": []}
+        for i, share in enumerate(held, 1)
+    ]  # fmt: skip

@@ -1,0 +1,32 @@
+"""How a deployment is started."""
+
+from bench.engine import resolve_launch
+from bench.models import (
+    config_of,
+)
+from bench.study import Plan, load_config
+from tests.support import records
+from tests.support.study import ROOT
+
+
+def exports(text):
+    return dict(line.removeprefix("export ").split("=", 1) for line in text.splitlines() if line.startswith("export "))
+
+
+K8S = (ROOT / "tests/data/environment/kubernetes_env.sh").read_text()
+
+
+def spec_of(content, *, source="command", device="cuda", **deployment):
+    engine = {"source": source} | ({"backend": device} if device else {})
+    content["engines"]["e"] = engine | ({"command": ["true"]} if source == "command" else {"base_url": "http://127.0.0.1:1"})
+    content["deployments"]["a"] |= deployment
+    return Plan.of(load_config(content, source="t")).deployments["a"]
+
+
+def launched(spec):
+    """The launch of a spec whose model's config.json is in the configuration."""
+    return resolve_launch(spec, records.engine(), checkpoint_of(spec))
+
+
+def checkpoint_of(spec):
+    return records.checkpoint(config=spec.model.config or config_of(spec.model.architecture))

@@ -1,0 +1,211 @@
+"""Studies of any size, and runs that were made up, not measured: files like those that a session leaves."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.exposition import sample_name, with_catalogue
+
+from bench.engine import hardware
+from bench.engine.launch import memory_plan
+from bench.models import geometry_of_model
+from bench.records.checksums import checksums
+from bench.records.deployment import DeploymentFacts
+from bench.records.files import write_record
+from bench.records.launch import MemoryPlan
+from bench.records.request import RequestRecord, write_requests
+from bench.records.run import RECORD, REQUESTS, TELEMETRY, Client, Host, Prefix, RunRecord
+from bench.study import DeploymentSpec, RunSpec
+from bench.study.plan import PROTOCOL
+from bench.telemetry import GAUGES, find_catalogue
+
+__all__ = ["made_facts", "made_study", "make_run"]
+
+_DURATION_S = 60.0
+_INTERVAL_S = 0.2
+_PROMPT, _OUTPUT = 128, 64
+_CLOCK_START_S = 1000.0
+_ENDPOINT = "http://127.0.0.1:8000/metrics"
+_REPEATS = 2
+_ARCHITECTURE = {"layers": 4, "hidden_size": 512, "heads": 4, "head_dim": 128, "intermediate_size": 1408, "vocabulary": 1024}
+
+
+def made_study(runs: int, a_deployment: int) -> dict[str, Any]:
+    """A configuration of `runs` runs, `a_deployment` to each deployment, two of each level; its engine is a command that does nothing.
+
+    Args:
+        runs, a_deployment: even numbers.
+    """
+    sizes = [min(a_deployment, runs - first) for first in range(0, runs, a_deployment)]
+    names = [f"d{i:03}" for i in range(len(sizes))]
+    return {
+        "study": {
+            "title": f"{runs} runs that were made up",
+            "ladders": [
+                {"deployment": name, "workload": "closed", "repeats": _REPEATS,
+                 "concurrency": [2 * k for k in range(1, size // _REPEATS + 1)]}
+                for name, size in zip(names, sizes, strict=True)
+            ],
+        },
+        "models": {f"kv{heads}": {"architecture": {**_ARCHITECTURE, "kv_heads": heads, "context": 1024}} for heads in (1, 2, 4)},
+        "engines": {"none": {"source": "command", "command": ["true"]}},
+        "deployments": {
+            name: {"model": f"kv{(4, 2, 1)[i % 3]}", "engine": "none", "kv_cache_memory": "96MiB"} for i, name in enumerate(names)
+        },
+        "workloads": {
+            "closed": {
+                "arrival": "closed",
+                "num_requests": max(300, a_deployment),  # the highest level is in flight
+                "prompt_tokens": _PROMPT,
+                "output_tokens": _OUTPUT,
+            }
+        },
+    }  # fmt: skip
+
+
+def made_facts(spec: DeploymentSpec) -> DeploymentFacts:
+    """A deployment's facts, as a session gathers them from a server that runs."""
+    plan = _memory(spec)
+    tokens, size = plan.kv_tokens or 0, plan.block_size
+    return DeploymentFacts(
+        deployment=spec.name,
+        digest=spec.digest,
+        engine_version="0.32.0",
+        managed=True,
+        command=("true",),
+        environment={},
+        ready_s=1.0,
+        kv_blocks=tokens // size,
+        block_size=size,
+        kv_tokens=tokens,
+        hardware=hardware(),
+    )
+
+
+def _memory(spec: DeploymentSpec) -> MemoryPlan:
+    geometry = geometry_of_model(spec.model)
+    assert geometry
+    return memory_plan(spec, geometry)
+
+
+def make_run(run: RunSpec, folder: Path, *, series: int = 350) -> None:
+    """Write `requests.jsonl`, `telemetry.jsonl.gz` and `run.json` of a run of 60 s that never was; every check passes them.
+
+    Half of the series move with every scrape. In the default study's bursts 7 to 20 % did in the mean, and up to 59 % while
+    requests finished, which under steady load is always.
+
+    Args:
+        folder: an existing folder. series: in each of the 302 scrapes, 200 ms apart, the first before the load, the last after it.
+    """
+    generator = random.Random(run.digest)
+    records = _requests(int(run.level), run.workload.num_requests or 0, generator)
+    write_requests(records, folder / REQUESTS)
+    lines = (json.dumps(scrape) + "\n" for scrape in _scrapes(run, records, series, generator))
+    with gzip.open(folder / TELEMETRY, "wt", compresslevel=1, encoding="utf-8") as file:  # as the scraper does
+        file.writelines(lines)
+    record = RunRecord(
+        protocol=PROTOCOL,
+        deployment_digest=run.deployment.digest,
+        engine_version="0.32.0",
+        digest=run.digest,
+        round=run.repeat,
+        definition=run.definition,
+        started="2026-01-01T00:00:00.000+00:00",
+        clock_start_s=_CLOCK_START_S,
+        duration_s=_DURATION_S,
+        drain_s=0.01,
+        scrape_interval_s=_INTERVAL_S,
+        scrape_endpoint=_ENDPOINT,
+        client=Client(
+            processes=1, cpu_s=0.6, cpu_share=0.01, reads=len(records) * _OUTPUT, resent=0,
+            loop_lag_p50_s=0.001, loop_lag_p99_s=0.001, loop_lag_max_s=0.001,
+            schedule_delay_p50_s=0.001, schedule_delay_p99_s=0.001, schedule_delay_max_s=0.001,
+            send_spread_s=0.001, clock_skew_s=0.0,
+        ),
+        prefix=Prefix(primed_tokens=0, expected_tokens=0),
+        host=Host(busy_share=0.5, steal_share=0.0),
+        files=checksums(folder, (REQUESTS, TELEMETRY)),
+    )  # fmt: skip
+    write_record(record, folder / RECORD)
+
+
+def _requests(level: int, count: int, generator: random.Random) -> list[RequestRecord]:
+    """A closed loop of `count` requests that holds `level` of them for a minute."""
+    mean_s = _DURATION_S / -(-count // level)
+    free = [0.0] * level
+    records = []
+    for index in range(count):
+        begin = free[index % level]
+        first = 0.01 + 0.002 * level * generator.random()
+        whole = first + (mean_s - first) * generator.uniform(0.9, 1.0)
+        gap = (whole - first) / (_OUTPUT - 1)
+        times = [round(begin + first + gap * (k + 0.2 * generator.random()), 6) for k in range(_OUTPUT - 1)]
+        times.append(round(begin + whole, 6))
+        free[index % level] = begin + whole
+        records.append(
+            RequestRecord(
+                index=index,
+                after=None,
+                outcome="ok",
+                error=None,
+                status=200,
+                prompt_asked=_PROMPT,
+                output_asked=_OUTPUT,
+                prompt_tokens=_PROMPT,
+                completion_tokens=_OUTPUT,
+                cached_tokens=None,
+                scheduled_s=round(begin, 6),
+                sent_s=round(begin, 6),
+                headers_s=round(begin + first / 2, 6),
+                first_byte_s=times[0],
+                first_token_s=times[0],
+                first_output_s=times[0],
+                last_token_s=times[-1],
+                end_s=times[-1],
+                ttft_s=round(times[0] - begin, 6),
+                e2e_s=round(times[-1] - begin, 6),
+                token_times_s=times,
+            )
+        )
+    return records
+
+
+def _scrapes(run: RunSpec, records: Sequence[RequestRecord], series: int, generator: random.Random) -> Iterator[dict[str, Any]]:
+    """What the server would have said, scrape after scrape, in the scraper's form."""
+    kv_tokens = _memory(run.deployment).kv_tokens or 0
+    fitting = kv_tokens // (_PROMPT + _OUTPUT)
+    sent, ends = sorted(r.sent_s or 0.0 for r in records), sorted(r.end_s or 0.0 for r in records)
+    lines = [line if line.startswith("#") else f"{line.rpartition(' ')[0]} 0" for line in with_catalogue(series)]
+    heads = {i: line[:-1] for i, line in enumerate(lines) if not line.startswith("#")}
+    names = {i: sample_name(head) for i, head in heads.items()}
+    ours = find_catalogue(names.values()).names
+    places = {gauge: next(i for i, name in names.items() if name == ours[gauge]) for gauge in GAUGES}
+    counter = next(i for i, name in names.items() if name == ours["server_generation_tokens"])
+    generated = sorted(time for record in records for time in record.token_times_s)
+    still = {
+        ours[name]
+        for name in (*GAUGES, "server_generation_tokens", "prefix_hits", *(() if run.level > fitting else ("preemptions",)))
+    }
+    moving = [i for i, name in names.items() if name not in still and not name.endswith("_created")]
+    values = dict.fromkeys(heads, 0.0)
+    for slot in range(int(_DURATION_S / _INTERVAL_S) + 2):
+        due = (slot - 0.5) * _INTERVAL_S
+        for i in generator.sample(moving, len(heads) // 2):
+            # Buckets, counts and most totals count; sums do not.
+            values[i] += generator.random() if "_sum" in heads[i] else generator.randrange(1, 5)
+            lines[i] = f"{heads[i]}{values[i]!r}"
+        flying = bisect_right(sent, due) - bisect_right(ends, due)
+        running = min(flying, fitting)
+        gauges = {"kv_usage": running / fitting, "running": float(running), "waiting": float(flying - running)}
+        for name, i in places.items():
+            lines[i] = f"{heads[i]}{gauges[name]!r}"
+        lines[counter] = f"{heads[counter]}{float(bisect_right(generated, due))!r}"
+        at = _CLOCK_START_S + due
+        yield {"slot": slot, "endpoint": _ENDPOINT, "due": at, "sent": at + 0.0004, "received": at + 0.006,
+               "text": "\n".join(lines) + "\n"}  # fmt: skip

@@ -1,0 +1,37 @@
+"""Access logs of known truth."""
+
+import json
+from datetime import UTC
+
+import numpy as np
+
+from bench.traffic.log import Log
+
+HEAD = "timestamp,prompt_tokens,completion_tokens\n"
+
+
+def written(folder, content, name="log.csv"):
+    file = folder / name
+    file.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return str(file)
+
+
+def arrivals(log):
+    return log.arrival_s.round(6).tolist()
+
+
+def planted(moments, resolution_s=0.0):
+    """A log of arrivals alone."""
+    moments = np.asarray(moments, dtype=float)
+    if resolution_s:
+        moments = np.floor(moments / resolution_s) * resolution_s
+    ones = np.ones(len(moments), dtype=np.int64)
+    return Log("x", len(ones), {}, moments - moments[0], ones, ones, None, UTC, None, None, resolution_s or 2e-6)
+
+
+def gamma(shape, count, seed, gap_s=2.0):
+    return 100 + np.cumsum(np.random.default_rng([seed, count]).gamma(shape, gap_s / shape, count))
+
+
+def jsonl(*rows):
+    return "".join(json.dumps(row) + "\n" for row in rows)

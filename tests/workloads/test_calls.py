@@ -1,0 +1,138 @@
+"""Answers that are calls of functions: prompts that ask for them, and answers judged right and wrong where the truth is planted."""
+
+import json
+
+import pytest
+
+from bench.aggregate import summary_frame
+from bench.errors import BenchError
+from bench.grading import CallTask, graded_sets, read_set, right_calls
+from bench.prompts import PromptFile
+from bench.prompts.own import prompt_digest
+from bench.study import load_workload
+from bench.study.config import Thresholds
+from tests.support.calls import AREA, BOTH, PLAY, TASK, function, written
+from tests.support.command import bench
+from tests.support.grading import kept
+
+RIGHT = {
+    "as asked": "[geo.area(base=10, height=5.0)]",
+    "without brackets": "geo.area(base=10, height=5.0)",
+    "fenced": "```\n[geo.area(base=10, height=5.0)]\n```",
+    "an integer for a float": "[geo.area(base=10, height=5)]",
+    "another order": "[geo.area(height=5.0, base=10)]",
+    "arithmetic": "[geo.area(base=2*5, height=10/2)]",
+    "a text but for signs and case": "[geo.area(base=10, height=5, unit='Square-Metres')]",
+    "a list": "[geo.area(base=10, height=5, tags=['A', 'b'])]",
+    "a tuple": "[geo.area(base=10, height=5, at=(1.5, 2.0))]",
+    "a list for a tuple": "[geo.area(base=10, height=5, at=[1.5, 2.0])]",
+    "a dictionary": "[geo.area(base=10, height=5, of={'x': 1})]",
+    "all of a dictionary": "[geo.area(base=10, height=5, of={'x': 1, 'y': 'P'})]",
+}
+WRONG = {
+    "nothing": "",
+    "prose": "The area is 25.",
+    "prose ahead": "Sure: [geo.area(base=10, height=5)]",
+    "another value": "[geo.area(base=11, height=5)]",
+    "a text for a number": "[geo.area(base='10', height=5)]",
+    "a float for an integer": "[geo.area(base=10.0, height=5)]",
+    "true for a number": "[geo.area(base=10, height=True)]",
+    "what is required is missing": "[geo.area(base=10)]",
+    "a parameter that there is not": "[geo.area(base=10, height=5, depth=1)]",
+    "without names": "[geo.area(10, 5)]",
+    "another function": "[play(artist='10')]",
+    "its last name alone": "[area(base=10, height=5)]",
+    "once too often": "[geo.area(base=10, height=5), geo.area(base=10, height=5)]",
+    "a list in another order": "[geo.area(base=10, height=5, tags=['b', 'a'])]",
+    "numbers in a list of texts": "[geo.area(base=10, height=5, tags=[1, 2])]",
+    "a key that there is not": "[geo.area(base=10, height=5, of={'x': 1, 'z': 2})]",
+    "a key that is missing": "[geo.area(base=10, height=5, of={'y': 'p'})]",
+    "a name for a value": "[geo.area(base=ten, height=5)]",
+    "code": "[geo.area(base=__import__('os').getpid() * 0 + 10, height=5)]",
+    "a power without end": "[geo.area(base=9**9**9**9, height=5)]",
+    "a product without end": "[geo.area(base=" + "*".join(["9" * 60] * 200) + ", height=5)]",
+    "nesting without end": "[" * 5000,
+}
+
+
+@pytest.mark.parametrize("answer", RIGHT.values(), ids=RIGHT)
+def test_right_calls_are_right_however_they_are_written(answer):
+    assert right_calls(TASK, answer)
+
+
+@pytest.mark.parametrize("answer", WRONG.values(), ids=WRONG)
+def test_wrong_and_hostile_calls_are_wrong(answer):
+    assert not right_calls(TASK, answer)
+
+
+@pytest.mark.parametrize(
+    ("answer", "right"),
+    [
+        ("[play(artist='Taylor Swift', minutes=20), play(artist='Maroon 5')]", True),
+        ("[play(artist='maroon5'), play(artist='Taylor Swift')]", True),
+        ("[play(artist='Taylor Swift')]", False),
+        ("[play(artist='Taylor Swift'), play(artist='Taylor Swift')]", False),
+        ("[play(artist='Taylor Swift'), play(artist='Maroon 5', minutes=15)]", False),
+    ],
+)
+def test_several_calls_are_right_together_in_any_order(answer, right):
+    assert right_calls(BOTH, answer) is right
+
+
+def test_texts_in_place_of_dictionaries_are_wrong():
+    """Of a parameter that may be left out, which takes a list of them."""
+    songs = [[{"title": ["u"]}, {"title": ["v"]}], ""]
+    task = CallTask("t", TASK.functions, [{"play": {"artist": ["A"], "songs": songs}}])
+    assert right_calls(task, "[play(artist='A', songs=[{'title': 'u'}, {'title': 'v'}])]")
+    assert not right_calls(task, "[play(artist='A', songs=['u', 'v'])]")
+
+
+def test_calls_that_only_differ_in_a_number_s_type_are_told_apart():
+    """Of two calls that Python calls equal, the one that fits an answer is used up, and not its twin."""
+    task = CallTask("t", {"f": function("f", ["m"], m="integer")}, [{"f": {"m": [3]}}, {"f": {"m": [3]}}])
+    assert right_calls(task, "[f(m=3), f(m=3)]")
+    assert not right_calls(task, "[f(m=3.0), f(m=3)]")
+
+
+def test_the_functions_stand_before_the_question_and_a_system_message_behind_them(tmp_path):
+    (first, _) = PromptFile(source="file", file=str(written(tmp_path))).read()
+    system, asked = first.prompt
+    assert (system["role"], asked) == ("system", {"role": "user", "content": "Do t/0."})
+    assert json.loads(system["content"][system["content"].index("[{") :]) == [AREA, PLAY]
+    (tmp_path / "brief").mkdir()
+    (first, _) = PromptFile(source="file", file=str(written(tmp_path / "brief", system="Be brief."))).read()
+    assert [each["role"] for each in first.prompt] == ["system", "user"]
+    assert first.prompt[0]["content"].endswith("\n\nBe brief.")
+    bare = PromptFile(source="file", file=str(tmp_path / "BFCL_v4_multiple.json"), column="question").read()
+    assert bare[0].prompt[-1] == asked and "geo.area" not in json.dumps(bare[0].prompt)
+
+
+def test_a_set_of_calls_is_read_and_refused_where_its_types_are_not_python_s(tmp_path):
+    file = written(tmp_path)
+    found = read_set(file)
+    assert list(found.values()) == [TASK, BOTH]
+    assert list(found) == [prompt_digest(each.prompt) for each in PromptFile(source="file", file=str(file)).read()]
+    load = {"arrival": "burst", "output_tokens": 3, "endpoint": "chat", "keep_answers": True}
+    with_functions, without = (
+        load_workload({**load, "prompts": each}, source="t")
+        for each in (str(file), {"source": "file", "file": str(file), "column": "question"})
+    )
+    assert graded_sets([with_functions, without], print) == [(str(file), None)]
+    java = CallTask("j/0", {"f": function("f", a="HashMap")}, [{"f": {"a": ["x"]}}])
+    for wrong in (
+        java,
+        CallTask("k", {"f": function("f", a="integer")}, [{"g": {"a": [1]}}]),
+        CallTask("n", TASK.functions, []),
+    ):
+        with pytest.raises(BenchError, match="do not go together"):
+            read_set(written(tmp_path, (TASK, wrong)))
+
+
+def test_from_kept_calls_to_the_table_without_any_program(tmp_path, summary, monkeypatch):
+    file = written(tmp_path)
+    one, two = read_set(file)
+    runs = [kept(summary, "a", {one: "[geo.area(base=10, height=5)]", two: "[play(artist='Maroon 5')]"})]
+    summary_frame(runs, {}, {}, Thresholds(), baseline="a").write_parquet(tmp_path / "summary.parquet")
+    monkeypatch.setattr("bench.grading.answers.sandbox", None)
+    (found,) = json.loads(bench("grade", tmp_path / "summary.parquet", "--set", file, "--json").stdout)
+    assert found["solved"] == {"t/0": 1.0, "t/1": 0.0}

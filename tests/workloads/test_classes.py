@@ -1,0 +1,514 @@
+"""Several classes of requests in one run: what each sends, when, and what is known of each."""
+
+import json
+import math
+from collections import Counter
+from dataclasses import replace
+from html import unescape
+from types import SimpleNamespace
+
+import polars as pl
+import pytest
+
+from bench.analyse import analyse, write_tables
+from bench.analysis import operating_points
+from bench.analysis.bottleneck import bottleneck
+from bench.analysis.observation import observed
+from bench.analysis.slo import goodput
+from bench.analysis.windows import of_windows
+from bench.cli import main
+from bench.cli.modelled import Modelled
+from bench.cli.sources import capacity_of
+from bench.errors import BenchError
+from bench.figures import Results
+from bench.figures.registry import load_figure
+from bench.load.client import Load, PreparedLoad, run_load
+from bench.load.schedule import schedule
+from bench.load.target import Target
+from bench.measure.warmup import warm_up
+from bench.predict.carried import worst_excess
+from bench.records.classes import class_column, served_alike
+from bench.report import write_report
+from bench.report.answers import answers
+from bench.report.classes import class_rows
+from bench.report.findings import curves
+from bench.report.headline import headline
+from bench.search.placing import Aim
+from bench.study import Decision, Slo, load_config, load_workload, parse_slo
+from bench.study.classes import dealt
+from bench.study.config import Measurement
+from bench.study.precision import with_requests
+from bench.study.questions import mixed as mixed_rows
+from bench.words.capacity import evidence, high_needs, low_needs, missed, sustains, with_texts
+from bench.words.causes import why
+from bench.words.curves import limits
+from bench.words.sizing import no_point
+from tests.support import records
+from tests.support.fake_server import fake_server
+from tests.support.figures import results
+from tests.support.planted import frame, steady_row
+from tests.support.study import bare_summary
+
+CHAT = {"share": 0.7, "prompt_tokens": 40, "output_tokens": 8}
+RAG = {"share": 0.2, "prompt_tokens": {"distribution": "uniform", "min": 100, "max": 300}, "output_tokens": 4}
+BATCH = {"share": 0.1, "prompt_tokens": 60, "output_tokens": 20}
+LOAD = {"arrival": "poisson", "num_requests": 200, "classes": {"chat": CHAT, "rag": RAG, "batch": BATCH}}
+
+
+def mixed(**changes):
+    return load_workload({key: value for key, value in {**LOAD, **changes}.items() if value is not None}, source="t")
+
+
+def of_class(planned, name):
+    return [request for request in planned if request.request_class == name]
+
+
+@pytest.mark.parametrize("load", [{}, {"arrival": "closed"}, {"num_requests": None, "duration_s": 20.0}])
+def test_each_class_has_exactly_its_share_and_its_lengths(load):
+    planned = schedule(mixed(**load), 10, "s")
+    assert Counter(x.request_class for x in planned) == {"chat": 140, "rag": 40, "batch": 20}
+    begun = 10 if load.get("arrival") == "closed" else 0  # which ask for what is left of an output
+    assert {(x.prompt_tokens, x.output_tokens) for x in of_class(planned[begun:], "chat")} == {(40, 8)}
+    assert all(100 <= x.prompt_tokens <= 300 for x in of_class(planned, "rag"))
+
+
+def test_a_burst_has_as_many_requests_as_its_level():
+    planned = schedule(mixed(arrival="burst", num_requests=None), 7, "s")
+    assert Counter(x.request_class for x in planned) == {"chat": 5, "rag": 1, "batch": 1}
+
+
+def test_the_moments_are_those_of_the_load_without_classes():
+    alone = load_workload({"arrival": "poisson", "num_requests": 200, "prompt_tokens": 9, "output_tokens": 9}, source="t")
+    assert [x.due_s for x in schedule(mixed(), 10, "s")] == [x.due_s for x in schedule(alone, 10, "s")]
+
+
+def test_classes_come_in_an_order_drawn_from_the_seed():
+    order = [x.request_class for x in schedule(mixed(), 10, "s")]
+    assert (
+        order == [x.request_class for x in schedule(mixed(), 10, "s")] != [x.request_class for x in schedule(mixed(), 10, "t")]
+    )
+    # Of so many batch requests a tenth of the run has as many as chance gives: not one in ten, again and again.
+    tenths = [order[at : at + 20].count("batch") for at in range(0, 200, 20)]
+    assert sum(tenths) == 20
+    assert len(set(tenths)) > 2
+
+
+def test_another_class_leaves_the_lengths_of_the_others_as_they_are():
+    more = {"chat": {**CHAT, "share": 0.6}, "rag": RAG, "batch": BATCH, "code": {**CHAT, "share": 0.1}}
+    before, after = (schedule(each, 10, "s") for each in (mixed(), mixed(classes=more)))
+    lengths = [[x.prompt_tokens for x in of_class(planned, "rag")] for planned in (before, after)]
+    assert lengths[0] == lengths[1]
+    orders = [[x.request_class for x in planned if x.request_class in ("rag", "batch")] for planned in (before, after)]
+    assert orders[0] == orders[1]
+
+
+def test_a_class_may_arrive_by_itself():
+    regular = {**LOAD["classes"], "batch": {**BATCH, "arrival": "constant"}}
+    planned = schedule(mixed(classes=regular), 10, "s")
+    moments = [x.due_s for x in of_class(planned, "batch")]
+    assert moments == pytest.approx([i * 1.0 for i in range(20)])  # a tenth of 10 requests a second
+    assert [x.due_s for x in planned] == sorted(x.due_s for x in planned)
+    assert [x.index for x in planned] == list(range(200))
+
+
+def test_shares_are_dealt_to_whole_numbers():
+    assert dealt(10, {"a": 1 / 3, "b": 1 / 3, "c": 1 / 3}) == {"a": 4, "b": 3, "c": 3}
+    assert dealt(1, {"a": 0.2, "b": 0.8}) == {"a": 0, "b": 1}
+    assert dealt(0, {"a": 0.2, "b": 0.8}) == {"a": 0, "b": 0}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"classes": {"chat": CHAT, "rag": RAG}}, "the shares of the classes are 0.9 together"),
+        ({"classes": {"chat": CHAT}}, "a single class is the workload itself"),
+        ({"classes": {**LOAD["classes"], "batch": {"share": 0.1, "prompt_tokens": 9}}}, "classes.batch: prompt_tokens and output_tokens"),
+        ({"classes": {**LOAD["classes"], "batch": {**BATCH, "output_tokens": {"distribution": "natural", "max": 9}}}},
+         "answers of classes.batch end by themselves, and those of classes.chat have the lengths asked for"),
+        ({"classes": {**LOAD["classes"], "batch": {**BATCH, "body": {"max_tokens": 3}}}}, "classes.batch: body holds max_tokens"),
+        ({"classes": {**LOAD["classes"], "batch": {**BATCH, "burstiness": 2.0}}}, "classes.batch.burstiness belongs to an arrival"),
+        ({"arrival": "closed", "classes": {**LOAD["classes"], "batch": {**BATCH, "arrival": "constant"}}},
+         "classes.batch.arrival: arrival closed has no rate"),
+        ({"duration_s": 3.0}, "t: both num_requests and duration_s are given"),
+        ({"turns": {"count": 2, "new_tokens": 5}}, "classes do not go with turns"),
+        ({"arrival": "trace", "trace": "x.csv", "num_requests": None}, "a trace says what each of its requests is"),
+        ({"classes": {**LOAD["classes"], "batch": {**BATCH, "archetype": "chat"}}}, "classes.batch.archetype is 'chat'"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_mixed_is_refused_by_name(changes, message):
+    with pytest.raises(BenchError) as error:
+        mixed(**changes)
+    assert message in str(error.value)
+
+
+def test_requests_are_those_of_their_class():
+    classes = {
+        "chat": {**CHAT, "body": {"priority": 0}},
+        "rag": {**RAG, "model": "adapter", "cache": "shared", "shared_prefix": 0.5, "body": {"priority": 2, "top_p": 0.5}},
+        "batch": BATCH,
+    }
+    load = mixed(arrival="closed", num_requests=20, classes=classes, body={"top_p": 0.9})
+    with fake_server() as server:
+        records = run_load(Target(server.base_url, "base"), Load(load, 1, "s")).records
+        asked = Counter((body["model"], body.get("priority"), body["top_p"]) for body in server.bodies)
+        rag = [body["prompt"] for body in server.bodies if body["model"] == "adapter"]
+    assert asked == {("base", 0, 0.9): 14, ("adapter", 2, 0.5): 4, ("base", None, 0.9): 2}
+    assert Counter(record.request_class for record in records) == {"chat": 14, "rag": 4, "batch": 2}
+    shortest = min(map(len, rag))
+    assert len({tuple(ids[: shortest // 2]) for ids in rag}) == 1
+    assert len({tuple(ids[:shortest]) for ids in rag}) == len(rag)
+
+
+def test_a_warm_up_asks_each_class_for_its_model():
+    """The first request of an adapter loads it: that is no part of a run."""
+    classes = {**LOAD["classes"], "rag": {**RAG, "model": "adapter"}}
+    run = SimpleNamespace(
+        workload=mixed(arrival="closed", classes=classes), workload_name="w", level=1, digest="d", schedule_seed="0/1"
+    )
+    measurement = Measurement(warmup_requests=3, request_timeout_s=5.0, warmup_spread=1e9)
+    with fake_server() as server:
+        found = warm_up(Target(server.base_url, "base"), [run], measurement, records.launch(vocabulary=100))
+        asked = Counter(body["model"] for body in server.bodies)
+    first = schedule(run.workload, 1, "0/1")[0].request_class
+    assert len(found.ttft_s) == 3 + 2 + 4 == asked.total()
+    assert asked["adapter"] == (7 if first == "rag" else 1)
+
+
+def test_what_each_class_shares_is_sent_before_the_run():
+    shared = {"cache": "shared", "shared_prefix": 0.5}
+    classes = {"chat": {**CHAT, **shared}, "rag": {**RAG, **shared, "prompt_tokens": 200}, "batch": BATCH}
+    with fake_server() as server:
+        primed = PreparedLoad(Target(server.base_url, "m"), Load(mixed(arrival="closed", classes=classes), 1, "s")).prime()
+    assert sorted(record.prompt_tokens for record in primed) == [20, 100]
+
+
+def test_files_of_all_classes_decide_what_is_sent(tmp_path):
+    (tmp_path / "a.txt").write_text("One\nTwo\nThree\n")
+    prompts = {"share": 0.2, "prompts": str(tmp_path / "a.txt"), "output_tokens": 4}
+    load = mixed(classes={"chat": CHAT, "rag": prompts, "batch": BATCH}, endpoint="chat", arrival="closed", num_requests=15)
+    assert load.files == [str(tmp_path / "a.txt")]
+    assert not load.lengths_known
+    with fake_server() as server:
+        run_load(Target(server.base_url, "m"), Load(load, 1, "s"))
+        texts = [body["messages"][0]["content"].splitlines()[-1] for body in server.bodies]
+    assert sorted(text for text in texts if text in ("One", "Two", "Three")) == ["One", "Three", "Two"]
+
+
+def test_a_workload_without_classes_is_as_it_was():
+    plain = load_workload({"arrival": "closed", "num_requests": 3, "prompt_tokens": 9, "output_tokens": 9}, source="t")
+    assert "classes" not in json.dumps(plain.model_dump(mode="json", exclude_defaults=True))
+    assert [x.request_class for x in schedule(plain, 1, "s")] == [None] * 3
+    assert math.isclose(sum(x.output_tokens for x in schedule(plain, 1, "s")[1:]), 18)
+
+
+def judged(name, count, ttft, *, failed=0):
+    """Requests of a class as a summary's column `judged` has them."""
+    return [{"ok": i >= failed, "ttft": ttft, "tpot": 0.01, "e2e": ttft + 0.1, "request_class": name} for i in range(count)]
+
+
+def level(summary, load, **ttfts):
+    """A steady level at which each class has a TTFT of its own (s): 160 chats, and 40 of any other class."""
+    requests = [each for name, ttft in ttfts.items() for each in judged(name, 160 if name == "chat" else 40, ttft)]
+    row = steady_row(summary, load)
+    return {**row, "judged": requests, "classes": json.dumps({name: {} for name in ttfts}), "run": f"r{load}"}
+
+
+def c_max(rows, *slos, **more):
+    return operating_points(frame(rows), [parse_slo(slo) for slo in slos], **more).row(0, named=True)
+
+
+def test_a_class_that_misses_its_limit_is_not_hidden_by_the_others(summary):
+    """Four in five requests are chats: of all requests P90 is within 1 s at every level, and of rag it is not at the third."""
+    rows = [level(summary, load, chat=0.1, rag=rag) for load, rag in ((2, 0.3), (4, 0.5), (8, 1.5), (16, 2.0))]
+    assert c_max(rows, "chat.ttft_p90=1s")["c_max"] == 16
+    assert c_max(rows, "ttft_p50=1s")["c_max"] == 16
+    found = c_max(rows, "ttft_p50=1s", "chat.ttft_p90=1s", "rag.ttft_p90=1s")
+    assert (found["c_max"], found["missed_at"]) == (4, 8)
+    assert [miss["by"] for miss in found["missed"]] == ["class_rag_ttft_p90_s"]
+    assert found["missed"][0] | {"below": None} == {
+        **{"by": "class_rag_ttft_p90_s", "limit_s": 1.0, "reached_s": 1.5, "share": 1.0, "misses": 40, "requests": 40},
+        **{"below": None, "growth": None, "close": False},
+    }
+    assert missed(found) == "TTFT P90 of rag ≤ 1 s (1.5 s)"
+
+
+@pytest.mark.parametrize(("first", "cause"), [(0.9, "prefill"), (0.1, "decode")])
+def test_a_class_that_is_too_slow_alone_is_named(summary, first, cause):
+    """What of its E2E is too long is told by its own TTFT: the chats' is of no account."""
+    rows = [level(summary, load, chat=0.1, rag=1.0) for load in (1, 2)]
+    rows = [
+        {**row, "steady_class_rag_e2e_p90_s": 1.1, "steady_class_rag_ttft_p50_s": first, "steady_ttft_p50_s": 1.0 - first}
+        for row in rows
+    ]
+    runs, slos = frame(rows), [parse_slo("chat.ttft_p90=1s"), parse_slo("rag.e2e_p90=1s")]
+    found = bottleneck(runs, operating_points(runs, slos).row(0, named=True), slos)
+    assert (found.cause, found.request_class) == (cause, "rag")
+    assert why(found) == "One request of rag alone is too slow: its E2E is 1.1 s; the limit is 1 s."
+
+
+def test_a_failed_request_counts_for_its_class(summary):
+    rows = [level(summary, load, chat=0.1, rag=0.1) for load in (2, 4)]
+    rows[1]["judged"] = judged("chat", 160, 0.1) + judged("rag", 40, 0.1, failed=10)
+    found = c_max(rows, "chat.ttft_p90=1s", "rag.ttft_p90=1s", failed_share=0.2)
+    assert [miss["by"] for miss in found["missed"]] == ["class_rag_ttft_p90_s"]
+
+
+def test_a_level_without_a_request_of_a_class_is_left_out_and_said_to_be(summary):
+    """The least of four levels sent too few requests for one of rag: the others are judged."""
+    rows = [level(summary, load, chat=0.1, rag=rag) for load, rag in ((1, 0.1), (2, 0.1), (4, 0.1), (8, 2.0))]
+    rows[0]["judged"] = judged("chat", 160, 0.1)
+    found = c_max(rows, "rag.ttft_p90=1s")
+    assert (found["kind"], found["c_max"], found["missed_at"]) == ("found", 4, 8)
+    assert "At 1 request in flight, no request of rag was judged; raise num_requests or its share." in evidence(found)
+    why = "no request of rag was judged; raise num_requests or its share"
+    below = c_max([rows[0], rows[3]], "rag.ttft_p90=1s")
+    assert (below["kind"], low_needs(below)) == ("below", f"At lower levels {why}.")
+    above = c_max([rows[1], {**rows[0], "level": 4.0}], "rag.ttft_p90=1s")
+    assert (above["c_max"], high_needs(above)) == (2, f"The upper end is not known: at 4 requests in flight, {why}.")
+    none = c_max(rows[:1], "rag.ttft_p90=1s")
+    assert sustains(none, burst=False) == f"Its capacity is not known: at 1 request in flight {why}."
+    assert no_point(none) == f"at 1 request in flight {why}"
+    assert with_texts(none)["c_max_text"] == f"not known: {why}"
+
+
+def test_a_limit_of_a_class_says_nothing_of_workloads_without_it(summary):
+    with_it = [level(summary, load, chat=0.1, rag=2.0) for load in (2, 4)]
+    without = [{**steady_row(summary, load), "workload": "plain", "run": f"p{load}"} for load in (2, 4)]
+    slos = [parse_slo("rag.ttft_p90=1s")]
+    points = operating_points(frame([*with_it, *without]), slos)
+    assert points["workload"].to_list() == [with_it[0]["workload"]]
+    both = operating_points(frame([*with_it, *without]), [*slos, parse_slo("ttft_p90=1s")])
+    assert dict(both.select("workload", "kind").iter_rows()) == {with_it[0]["workload"]: "below", "plain": "above"}
+
+
+def test_headings_say_which_limits_are_of_classes(summary, tmp_path):
+    """Where workloads are judged by different limits; a card has those of its own curve, and a limit that judges none is nowhere."""
+    plain = [{**steady_row(summary, load), "workload": "plain", "family": "plain", "run": f"p{load}"} for load in (2, 4)]
+    slos = ["chat.ttft_p90=1s", "ttft_p90=2s", "gone.ttft_p90=3s"]
+
+    def study(*rows):
+        return Results(frame(rows), pl.DataFrame(schema={"deployment": pl.String, "run": pl.String}), None, Decision(slo=slos))
+
+    with_class = [{**level(summary, load, chat=0.1, rag=0.3), "workload": "mixed", "family": "mixed"} for load in (2, 4)]
+    both, one = study(*plain, *with_class), study(*with_class)
+    differ = "TTFT P90 ≤ 2 s and the limits of its own classes (TTFT P90 of chat ≤ 1 s)"
+    alike = "TTFT P90 of chat ≤ 1 s and TTFT P90 ≤ 2 s"
+    page = tmp_path / "report.html"
+    for found, within in ((both, differ), (one, alike)):
+        assert limits(curves(found)) == within
+        question = next(each.question for each in answers(found, curves(found)) if each.name == "capacity")
+        assert question == f"What load does one instance sustain within {within}?"
+        write_report(page, title="t", results=found, specs=[], facts=[])
+        text = unescape(page.read_text())
+        assert f"What one instance sustains within {within}" in text
+        assert f"One instance has to meet {within}." in text
+        assert f"bold where it is within its limit ({within})" in text and "TTFT P90 of gone" not in text
+    heads = {curve.workload: headline([curve])[0].numbers[0].what for curve in curves(both)}
+    assert heads == {"plain": "sustains within TTFT P90 ≤ 2 s", "mixed": f"sustains within {alike}"}
+
+
+def test_the_fleet_of_a_workload_without_the_class_of_a_limit(summary):
+    plain = [{**steady_row(summary, load), "workload": "plain", "run": f"p{load}"} for load in (2, 4)]
+    decision = Decision(slo=["rag.ttft_p90=1s", "ttft_p99=1s"], peak_rps=100.0)
+    drawn = load_figure("fleet").draw(Results(frame(plain), pl.DataFrame(), None, decision)).to_dict()
+    assert len(drawn["hconcat"]) == 2  # TTFT P99 of all, and the peak
+    # And of one with it beside: its limit moves no other curve.
+    mix = [level(summary, load, chat=0.1, rag=0.5) for load in (2, 4)]
+    columns = {f"{steady}class_rag_ttft_p90_s": 0.5 for steady in ("", "steady_")}
+    rows = [*plain, *({**row, **columns} for row in mix)]
+    drawn = load_figure("fleet").draw(Results(frame(rows), pl.DataFrame(), None, decision)).to_dict()
+    assert len(drawn["hconcat"]) == 3
+    panels = [{row["curve"] for row in rows} for rows in drawn["datasets"].values() if rows and "c_max" in rows[0]]
+    own = f"{mix[0]['deployment']} · {mix[0]['workload']}"
+    assert sorted(panels, key=len) == [{own}, {own, f"{mix[0]['deployment']} · plain"}]
+
+
+def test_a_stored_capacity_is_reused_where_limits_of_a_class_are_those_of_some_curves(summary, tmp_path, monkeypatch):
+    """A mix, a rate without its classes, and a closed loop without them, which has no capacity."""
+    mix = [level(summary, load, chat=0.1, rag=0.5) for load in (2, 4)]
+    plain = [{**steady_row(summary, load), "workload": "plain", "run": f"p{load}"} for load in (2, 4)]
+    rate = [{**row, "workload": "rate", "axis": "request_rate", "arrival": "poisson"} for row in plain]
+    runs, decision = frame([*mix, *plain, *rate]), Decision(slo=["rag.ttft_p90=1s"])
+    runs.write_parquet(tmp_path / "summary.parquet")
+    write_tables(analyse(runs, decision), tmp_path / "analysis")
+    with monkeypatch.context() as patched:
+        patched.setattr("bench.cli.sources.analyse", None)
+        assert capacity_of(runs, str(tmp_path), decision)["workload"].to_list() == [mix[0]["workload"], "rate"]
+    # Other limits are judged anew: of a curve that had one, and of one that had none.
+    assert (
+        capacity_of(runs, str(tmp_path), Decision(slo=["rag.ttft_p90=0.2s"])).filter(workload=mix[0]["workload"])["kind"].item()
+        == "below"
+    )
+    assert capacity_of(runs, str(tmp_path), Decision(slo=["ttft_p90=1s"])).height == 3
+
+
+def test_goodput_counts_each_request_by_the_limits_of_its_class():
+    run = {"classes": json.dumps({"chat": {}, "rag": {}}), "duration_s": 2.0}
+    requests = pl.DataFrame(
+        {
+            "outcome": ["ok", "ok", "ok", "http_error"],
+            "request_class": ["chat", "chat", "rag", "rag"],
+            **{"ttft_s": [0.1, 0.6, 0.9, None], "tpot_s": [0.01, 0.01, 0.01, None], "e2e_s": [0.2, 0.7, 1.0, None]},
+        }
+    )
+    found = goodput(
+        run, requests, [parse_slo("chat.ttft_p90=0.5s"), parse_slo("rag.ttft_p90=1s"), parse_slo("other.ttft_p90=1ms")]
+    )
+    assert {key: value for key, value in found.items() if key != "judged"} == {
+        **{"goodput_requests_per_s": 1.0, "slo_share": 0.5},
+        **{"class_chat_goodput_requests_per_s": 0.5, "class_chat_slo_share": 0.5},
+        **{"class_rag_goodput_requests_per_s": 0.5, "class_rag_slo_share": 0.5},
+    }
+    assert [each["request_class"] for each in found["judged"]] == ["chat", "chat", "rag", "rag"]
+
+
+@pytest.mark.parametrize("text", ["chat.ttft_p99=2s", "gpt-4.1.e2e_p50=20ms", "ttft_p90=1s"])
+def test_an_slo_is_known_by_its_column(text):
+    slo = parse_slo(text)
+    assert Slo.of_column(slo.column, slo.limit_s) == slo
+
+
+def test_an_slo_of_a_class_in_words():
+    slo = parse_slo("Rag.TTFT_P99 <= 500ms")
+    assert (str(slo), slo.column, slo.request_class) == ("TTFT P99 of rag ≤ 500 ms", "class_rag_ttft_p99_s", "rag")
+
+
+def test_a_class_gets_as_many_requests_as_its_percentile_takes():
+    load = mixed(num_requests="auto")
+    alone = with_requests(load, 5, 1, [parse_slo("ttft_p90=1s")]).num_requests
+    assert alone == with_requests(load, 5, 1, []).num_requests * 36 // 100  # 36 requests for a P90, 100 without an SLO
+    assert with_requests(load, 5, 1, [parse_slo("batch.ttft_p90=1s")]).num_requests == 10 * alone
+    assert (
+        with_requests(load, 5, 1, [parse_slo("other.ttft_p99=1s")]).num_requests == with_requests(load, 5, 1, []).num_requests
+    )
+
+
+def test_a_search_judges_each_class_by_its_own_requests(summary):
+    row = {**level(summary, 4, chat=0.1, rag=2.0), "steady_why": None, "steady_growth": None}
+    found = observed(row, [parse_slo("chat.ttft_p90=1s"), parse_slo("rag.ttft_p90=1s")], 0.01)
+    assert found.excesses["class_chat_ttft_p90_s"].value < 0 < found.excesses["class_rag_ttft_p90_s"].value
+    assert found.slow
+
+
+def test_a_search_sends_enough_of_a_rare_class():
+    aim = Aim([parse_slo("rag.ttft_p90=1s")], 0.01, True, 0.1, 4.0, None, 64.0)
+    many = replace(aim, shares={"rag": 0.1, "chat": 0.9})
+    assert aim.requests(4, 1.0, [], near=False) == 50
+    assert many.requests(4, 1.0, [], near=False) == 200  # 20 of the class, two of them beyond its P90
+
+
+def test_a_limit_of_an_unknown_class_is_refused(content):
+    with pytest.raises(BenchError, match=r"decision\.slo limits TTFT P99 of rag, a class that no workload has"):
+        load_config({**content, "decision": {"slo": ["rag.ttft_p99=1s"]}}, source="t")
+
+
+PLANTED = {"chat": 0.02, "rag": 0.1, "batch": 0.05}  # TTFT of each class (s)
+
+
+def test_numbers_of_each_class_are_those_of_a_server_whose_latencies_are_known(tmp_path):
+    classes = {name: {**LOAD["classes"][name], "model": name} for name in PLANTED}
+    (tmp_path / "w.yaml").write_text(json.dumps({**LOAD, "num_requests": 60, "classes": classes}))
+    with fake_server(first_of=PLANTED, gap_s=0.002) as server:
+        arguments = ["--base-url", server.base_url, "--model", "base", "--workload", str(tmp_path / "w.yaml")]
+        assert (
+            main(["workload", *arguments, "--request-rate", "30", "--seed", "classes", "--output-dir", str(tmp_path / "run")])
+            == 0
+        )
+    assert main(["parse", str(tmp_path / "run")]) == 0
+    summary = json.loads((tmp_path / "run/summary.json").read_text())
+    sent = {"chat": 42, "rag": 12, "batch": 6}
+    for name, ttft in PLANTED.items():
+        assert summary[f"class_{name}_requests"] == sent[name]
+        assert summary[f"class_{name}_failed"] == 0
+        assert summary[f"class_{name}_output_tokens"] == LOAD["classes"][name]["output_tokens"]
+        assert ttft <= summary[f"class_{name}_ttft_p50_s"] <= ttft + 0.04
+        assert ttft <= summary[f"steady_class_{name}_ttft_p50_s"] <= ttft + 0.04
+        tokens = sent[name] * LOAD["classes"][name]["output_tokens"] / summary["duration_s"]
+        assert summary[f"class_{name}_throughput_tokens_per_s"] == pytest.approx(tokens)
+    assert main(["figures", str(tmp_path / "run"), "--output-dir", str(tmp_path / "drawn")]) == 0
+    assert (tmp_path / "drawn/classes.svg").exists()  # of one load too
+    assert sum(summary[f"class_{name}_requests"] for name in sent) == summary["requests"]
+    parts = sum(summary[f"steady_class_{name}_requests_per_s"] for name in sent)
+    assert parts == pytest.approx(summary["steady_requests_per_s"])
+    assert summary["wrong_prompt_tokens"] == summary["wrong_output_tokens"] == 0
+
+
+def test_replayed_limits_of_a_class_count_its_own_requests():
+    """Of twenty answers one is of rag, and late: P90 of all is within 1 s, and of rag it is not."""
+    ends = [{"sent_s": 0.0, "first_token_s": 2.0 if i == 19 else 0.1, "end_s": 3.0, "output_tokens": 2} for i in range(20)]
+    table = pl.DataFrame([{**end, "request_class": "rag" if i == 19 else "chat"} for i, end in enumerate(ends)])
+    member = SimpleNamespace(longer=lambda _: 1.0)
+    assert worst_excess([member], table, [parse_slo("ttft_p90=1s")]) == pytest.approx(math.log(0.1))
+    assert worst_excess([member], table, [parse_slo("ttft_p90=1s"), parse_slo("rag.ttft_p90=1s")]) == pytest.approx(math.log(2))
+
+
+def test_the_report_has_each_class_at_each_level(summary):
+    lengths = {"class_chat_prompt_tokens": 40.0, "class_rag_prompt_tokens": 200.0, "class_rag_throughput_requests_per_s": 0.5}
+    rows = [{**level(summary, load, chat=0.1, rag=rag), **lengths} for load, rag in ((2, 0.3), (4, 1.5))]
+    rows[1]["judged"][-1]["ok"] = False
+    found = class_rows(frame(rows), [parse_slo("rag.ttft_p90=1s")])
+    shown = [(x["level"], x["name"], x["requests"], x["failed"], x["prompt_tokens"], x["requests_per_s"]) for x in found]
+    assert shown == [
+        *((2, "chat", 160, 0, 40.0, None), (2, "rag", 40, 0, 200.0, 0.5)),
+        *((4, "chat", 160, 0, 40.0, None), (4, "rag", 40, 1, 200.0, 0.5)),
+    ]
+    assert [x["latencies"][0] for x in found] == [
+        *(("P95", 0.1, None), ("P90", 0.3, True)),
+        *(("P95", 0.1, None), ("P90", 1.5, False)),
+    ]
+
+
+def test_classes_have_the_numbers_of_the_steady_window_as_all_requests_do(summary):
+    names = {
+        "class_chat_ttft_p50_s": 0.9,
+        "steady_class_chat_ttft_p50_s": 0.2,
+        "class_chat_failed": 1.0,
+        "steady_class_chat_failed": 0.0,
+    }
+    rates = {"class_chat_throughput_requests_per_s": 3.0, "steady_class_chat_requests_per_s": 4.0}
+    (steady,) = of_windows(frame([{**level(summary, 2, chat=0.1, rag=0.1), **names, **rates}]))
+    row = steady.row(0, named=True)
+    assert (row["class_chat_ttft_p50_s"], row["class_chat_throughput_requests_per_s"]) == (0.2, 4.0)
+
+
+def test_a_replay_is_not_asked_of_classes_that_it_cannot_tell_apart():
+    alike = {"chat": {"share": 0.5}, "rag": {"share": 0.5, "body": {"top_p": 0.5}}}
+    assert served_alike(alike)
+    for more in ({"model": "adapter"}, {"body": {"priority": 1}}, {"cache": "shared", "shared_prefix": 0.5}):
+        assert not served_alike({**alike, "rag": {"share": 0.5, **more}})
+
+
+@pytest.mark.parametrize(
+    ("more", "told"), [({"cache": "shared", "shared_prefix": 0.5}, True), ({"body": {"priority": 1}}, False), ({}, False)]
+)
+def test_a_replay_is_not_asked_of_classes_whose_workload_shares_a_beginning_for_each(tmp_path, more, told):
+    classes = {
+        "chat": {"share": 0.5, "prompt_tokens": 40, "output_tokens": 8},
+        "rag": {"share": 0.5, "prompt_tokens": 80, "output_tokens": 8},
+    }
+    file = tmp_path / "w.yaml"
+    file.write_text(json.dumps({"arrival": "poisson", "num_requests": 20, "classes": classes, **more}))
+    asked = Modelled(workload=file)
+    if not told:
+        assert asked.load("request_rate").classes
+        return
+    with pytest.raises(BenchError, match="nothing is predicted of classes with"):
+        asked.load("request_rate")
+
+
+def test_the_figure_has_a_panel_for_each_limit_of_each_class(summary):
+    runs = [
+        {**bare_summary(), **summary, "run": f"r{load}", "level": float(load), "concurrency": load, "digest": f"{load}", "kv_usage_peak": 0.1,
+         "classes": json.dumps({"chat": {}, "rag": {}}),
+         **{class_column(name, f"{metric}_{p}_s"): 0.1 * load for name in ("chat", "rag") for metric in ("ttft", "e2e") for p in ("p50", "p90", "p95")}}
+        for load in (1, 4, 16)
+    ]  # fmt: skip
+    study = results(summary)
+    study = replace(study, runs=frame(runs), decision=Decision(slo=["rag.e2e_p90=1s"]))
+    assert mixed_rows(study.runs.to_dicts()) and not mixed_rows(results(summary).runs.to_dicts())
+    panels = load_figure("classes").draw(study).to_dict()["concat"]
+    assert [panel["title"]["text"] for panel in panels] == [
+        "chat: TTFT P95; thin: P50",
+        "chat: E2E P95; thin: P50",
+        "rag: E2E P90; thin: P50",
+    ]

@@ -1,0 +1,229 @@
+"""Conversations over chats: scripted ones of exact lengths, and those whose history is what the server answered."""
+
+import json
+
+import pytest
+
+from bench.endpoints import ENDPOINTS
+from bench.errors import BenchError
+from bench.load.client import Load, run_load
+from bench.load.exchange import Exchange
+from bench.load.history import Continued, follow
+from bench.load.introduction import introduce
+from bench.load.schedule import schedule
+from bench.load.target import Target
+from bench.study import load_workload
+from bench.study.turns import Pause, Turns, pauses
+from tests.support.fake_server import fake_server
+
+TALK = {
+    "arrival": "burst",
+    "endpoint": "chat",
+    "prompt_tokens": 30,
+    "output_tokens": 8,
+    "turns": {"count": 3, "new_tokens": 12},
+}
+
+
+def talk(**more):
+    return load_workload({**TALK, **more}, source="t")
+
+
+def sent(server, load, level=2):
+    """The records of a load, and what the server was sent of it."""
+    target = introduce(Target(server.base_url, "m"), load.endpoint, scripted=load.scripted_chats)
+    before = len(server.bodies)
+    records = run_load(target, Load(load, level, "a seed", vocabulary=500, timeout_s=20.0)).records
+    return records, server.bodies[before:]
+
+
+@pytest.fixture
+def chats(tmp_path):
+    """Three chats: of two turns with an answer between, of three without, and of one."""
+    rows = [
+        [("system", "Be kind."), ("user", "A1"), ("assistant", "recorded"), ("user", "A2")],
+        [("user", "B1"), ("user", "B2"), ("user", "B3")],
+        [("user", "C1")],
+    ]
+    file = tmp_path / "chats.jsonl"
+    messages = [[{"role": role, "content": text} for role, text in row] for row in rows]
+    file.write_text("".join(json.dumps({"messages": each}) + "\n" for each in messages))
+    return str(file)
+
+
+def own_chats(chats, **turns):
+    content = {"arrival": "closed", "num_requests": 4, "endpoint": "chat", "prompts": chats, "output_tokens": 4}
+    return load_workload({**content, "turns": {"count": 2, **turns}}, source="t")
+
+
+@pytest.mark.parametrize("tokens_a_letter", [1, 2])
+def test_scripted_chats_have_the_lengths_asked_for_and_begin_with_the_turn_before(tokens_a_letter):
+    with fake_server(chat_template=7, turn_template=5, tokens_a_letter=tokens_a_letter) as server:
+        records, bodies = sent(server, talk())
+    assert {r.outcome for r in records} == {"ok"}
+    assert [r.prompt_asked for r in records[:3]] == [30, 50, 70]
+    assert all(r.prompt_tokens == r.prompt_asked for r in records)
+    longest = [body["messages"] for body in bodies if len(body["messages"]) == 5]
+    assert [message["role"] for message in longest[0]] == ["user", "assistant", "user", "assistant", "user"]
+    for body in bodies:
+        assert sum(body["messages"] == whole[: len(body["messages"])] for whole in longest) == 1  # of its conversation alone
+
+
+def test_a_server_that_drops_earlier_turns_is_told():
+    said = []
+    with fake_server(chat_template=40, turn_template=-30) as server:
+        introduce(Target(server.base_url, "m"), "chat", scripted=True, say=said.append)
+    assert any("its template leaves some of it out" in line for line in said)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_the_server_s_answers_stand_in_the_history(stream):
+    with fake_server(chat_template=7) as server:
+        records, bodies = sent(server, talk(turns={"count": 3, "new_tokens": 12, "history": "own"}, stream=stream))
+    said = "".join(f" t{i}" for i in range(8)) if stream else ""  # whole answers of this server are no messages
+    assert [(r.outcome, r.prompt_asked) for r in records[:3]] == [("ok", 30), ("ok", None), ("ok", None)]
+    last = [body["messages"] for body in bodies if len(body["messages"]) == 5]
+    assert len(last) == 2
+    for messages in last:
+        assert [m["content"] for m in messages if m["role"] == "assistant"] == [said, said]
+        assert [m["role"] for m in messages] == ["user", "assistant", "user", "assistant", "user"]
+        assert len({m["content"] for m in messages if m["role"] == "user"}) == 3
+    assert all(body["max_tokens"] == 8 and body["ignore_eos"] for body in bodies)
+
+
+def test_a_whole_answer_in_place_of_a_stream_stands_in_the_history_too():
+    """Some servers do not heed `stream`."""
+    whole = json.dumps({"choices": [{"message": {"role": "assistant", "content": "hello"}, "finish_reason": "stop"}]}).encode()
+    before, following = (
+        Exchange(i, continued=Continued(b"%d ", b'{"messages":[', b'{"role":"user"}', keeps_reasoning=False), endpoint="chat")
+        for i in (0, 1)
+    )
+    before.times, before.reads = [0.0], [b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(whole) + whole]
+    follow(before, following)
+    assert following.payload.endswith(b'{"messages":[{"role":"user"},{"role":"assistant","content":"hello"},{"role":"user"}]}')
+
+
+def test_an_empty_answer_is_no_message_of_anthropics():
+    assert ENDPOINTS["messages"].message([{}], reasoning=True) == {}
+    assert ENDPOINTS["chat"].message([{}], reasoning=True) == {"role": "assistant", "content": ""}
+
+
+def test_turns_that_add_less_than_the_template_are_refused_before_they_are_sent():
+    with fake_server(chat_template=7, turn_template=12) as server:
+        target = introduce(Target(server.base_url, "m"), "chat", scripted=True)
+        with pytest.raises(
+            BenchError, match=r"turns that add 12 tokens cannot be made: .* adds 12 to each\. Ask for 13 or more"
+        ):
+            run_load(target, Load(talk(), 2, "a seed", vocabulary=500))
+
+
+def test_sessions_are_shared_out_evenly(tmp_path):
+    """Two requests each, so that the sessions' numbers are even."""
+    trace = tmp_path / "t.jsonl"
+    rows = [{"id": f"a{i}", "arrival_s": 0, "prompt_tokens": 8, "output_tokens": 2} for i in range(8)]
+    rows += [{"id": f"b{i}", "parent": f"a{i}", "prompt_tokens": 8, "output_tokens": 2} for i in range(8)]
+    trace.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    load = load_workload({"arrival": "trace", "trace": str(trace)}, source="t")
+    with fake_server() as server:
+        result = run_load(Target(server.base_url, "m"), Load(load, 1.0, "s", vocabulary=500, processes=2))
+    assert [process.reads > 0 for process in result.processes] == [True, True]
+    assert {r.outcome for r in result.records} == {"ok"}
+
+
+def test_chats_of_a_file_are_sent_turn_by_turn(chats):
+    """Two of the three have two turns; the recorded answer is not sent, what the system says is."""
+    with fake_server() as server:
+        records, bodies = sent(server, own_chats(chats))
+    assert [r.outcome for r in records] == ["ok"] * 8
+    second = [body["messages"] for body in bodies if len(body["messages"]) > 2]
+    heard = {tuple((m["role"], m["content"].split("\n")[-1]) for m in messages) for messages in second}
+    answer = ("assistant", " t0 t1 t2 t3")
+    assert heard == {
+        (("system", "Be kind."), ("user", "A1"), answer, ("user", "A2")),
+        (("user", "B1"), answer, ("user", "B2")),
+    }
+    assert len({messages[0]["content"] for messages in second}) == 4  # each with letters of its own, which all its turns keep
+    first = {body["messages"][0]["content"] for body in bodies if len(body["messages"]) <= 2}
+    assert first == {messages[0]["content"] for messages in second}
+
+
+def test_scripted_chats_of_a_file_have_the_answers_of_the_file(chats):
+    with fake_server() as server:
+        _, bodies = sent(server, own_chats(chats, history="scripted"))
+    contents = [[m["content"] for m in body["messages"]] for body in bodies]
+    assert sum("recorded" in each for each in contents) == 2
+    assert not any(" t0 t1 t2 t3" in each for each in contents)
+
+
+def test_reasoning_stays_in_the_history_only_where_that_is_asked(chats):
+    for keeps in (False, True):
+        with fake_server(reasons=True) as server:
+            _, bodies = sent(server, own_chats(chats, keep_reasoning=keeps))
+        answers = [m for body in bodies for m in body["messages"] if m["role"] == "assistant"]
+        assert {m["content"] for m in answers} == {" t1 t2 t3"}
+        assert {m.get("reasoning_content") for m in answers} == {" t0" if keeps else None}
+
+
+def test_a_failed_answer_stands_in_the_history_as_far_as_it_came(chats):
+    with fake_server() as server:
+        load = own_chats(chats)
+        target = introduce(Target(server.base_url, "m"), "chat")
+        server.behaviour, before = "truncated", len(server.bodies)
+        records = run_load(target, Load(load, 2, "a seed", vocabulary=500, timeout_s=20.0)).records
+    assert [r.outcome for r in records] == ["truncated"] * 8
+    answers = [m["content"] for body in server.bodies[before:] for m in body["messages"] if m["role"] == "assistant"]
+    assert answers == [" t0 t1"] * 4
+
+
+def test_a_conversation_has_a_header_of_its_own(chats):
+    with fake_server() as server:
+        before = len(server.requests)
+        sent(server, own_chats(chats, session_header="X-Session-Id"))
+    named = [headers["x-session-id"] for _, headers in server.requests[before:] if "x-session-id" in headers]
+    assert sorted(map(named.count, named)) == [2] * 8
+    assert len(set(named)) == 4
+
+
+def test_pauses_are_drawn_by_the_seed_and_have_their_mean():
+    exponential = Turns(count=2, think_s=Pause(distribution="exponential", mean_s=2.0))
+    lognormal = Turns(count=2, think_s=Pause(distribution="lognormal", median_s=2.0, sigma=0.5))
+    assert pauses(Turns(count=3, think_s=1.5), "s", 2) == [1.5, 1.5]
+    for turns in (exponential, lognormal):
+        drawn = pauses(turns, "s", 20_000)
+        assert drawn == pauses(turns, "s", 20_000)
+        assert sum(drawn) / len(drawn) == pytest.approx(turns.think_mean_s, rel=0.03)
+    planned = schedule(talk(turns={**TALK["turns"], "think_s": {"distribution": "exponential", "mean_s": 3}}), 4, "s")
+    assert len({request.think_s for request in planned if request.after}) == 8
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"turns": {"count": 2}}, "turns.new_tokens says how many tokens a turn adds"),
+        (
+            {"endpoint": "completions", "turns": {**TALK["turns"], "history": "own"}},
+            "history: own does not go with endpoint completions",
+        ),
+        ({"turns": {**TALK["turns"], "keep_reasoning": True}}, "keep_reasoning belongs to history: own"),
+        ({"turns": {**TALK["turns"], "session_header": "Authorization"}}, "authorization is a header of keys"),
+        (
+            {"endpoint": "responses", "turns": {**TALK["turns"], "history": "own", "keep_reasoning": True}},
+            "endpoint responses takes no reasoning",
+        ),
+        ({"turns": {**TALK["turns"], "session_header": "Host"}}, "host is set by the client itself"),
+        ({"turns": {**TALK["turns"], "think_s": {"distribution": "exponential", "sigma": 1.0}}}, "exponential has mean_s"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(more, said):
+    with pytest.raises(BenchError, match=said):
+        talk(**more)
+
+
+def test_a_file_without_such_chats_is_refused(chats):
+    load = own_chats(chats, count=4)
+    with pytest.raises(BenchError, match="no chat has 4 user messages, one for each turn"):
+        run_load(Target("http://127.0.0.1:9", "m"), Load(load, 1, "s"))
+    assert (
+        own_chats(chats).prompts.described(2)
+        == "2 chats of 2 turns with 4 to 20 characters (20 in the median); 1 of the file with fewer are left out"
+    )

@@ -1,0 +1,327 @@
+"""Anthropic's Messages: requests and readings against its own SDK, and what of an answer counts. On a real server:
+tests/servers/test_llamacpp_engine.py.
+"""
+
+import json
+from pathlib import Path
+
+import anthropic
+import httpx2
+import pytest
+
+from bench.endpoints import ENDPOINTS
+from bench.engine.external import refuse_unlike
+from bench.load.exchange import Exchange
+from bench.load.history import follow
+from bench.load.payload import Payloads
+from bench.load.schedule import PlannedRequest
+from bench.load.target import Target
+from bench.study import Plan, load_config, load_workload
+from tests.support.fake_server import fake_server
+from tests.support.streams import event, record
+
+LOAD = {"arrival": "closed", "num_requests": 4, "prompt_tokens": 20, "output_tokens": 7, "endpoint": "messages"}
+SAMPLING = {"temperature": 0, "ignore_eos": True}  # which its SDK knows no more, or never did
+JSON = {"content-type": "application/json"}
+
+
+def named(kind, **content):
+    return event({"type": kind, **content}, kind)
+
+
+def message(content=(), stop=None, **usage):
+    return {"id": "m1", "type": "message", "role": "assistant", "model": "m", "content": list(content), "stop_reason": stop,
+            "stop_sequence": None, "usage": {"input_tokens": 20, "output_tokens": 1, **usage}}  # fmt: skip
+
+
+def begin(**usage):
+    return named("message_start", message=message(**usage))
+
+
+def block(kind="text", index=0, **content):
+    return named("content_block_start", index=index, content_block={"type": kind, **content})
+
+
+def delta(kind, index=0, **content):
+    return named("content_block_delta", index=index, delta={"type": f"{kind}_delta", **content})
+
+
+def said(text, index=0):
+    return delta("text", index, text=text)
+
+
+def stop(index=0):
+    return named("content_block_stop", index=index)
+
+
+def end(tokens, reason="max_tokens", **usage):
+    return named(
+        "message_delta", delta={"stop_reason": reason, "stop_sequence": None}, usage={"output_tokens": tokens, **usage}
+    ) + named("message_stop")
+
+
+PING = named("ping")
+PLAIN = [
+    (0.1, begin()),
+    (0.2, block(text="") + PING),
+    (0.3, said("a")),
+    (0.4, said(" b")),
+    (0.5, said(" c") + stop()),
+    (0.6, end(3)),
+]
+# As llama.cpp and vLLM write them, with part of the prompt from a cache.
+LLAMA = [
+    (0.1, begin(cache_read_input_tokens=16, input_tokens=4, output_tokens=0) + block(text="")),
+    (0.2, said("a")),
+    (0.3, said(" b") + stop() + end(2)),
+]
+VLLM = [
+    (0.1, begin(output_tokens=0)),
+    (0.2, block(text="") + said("a")),
+    (0.3, said(" b") + stop() + end(2, input_tokens=4, cache_read_input_tokens=16)),
+]
+# As Anthropic does: thinking, an answer, and a call of a tool, whose first part is empty.
+CALLS = [
+    (0.1, begin(input_tokens=5, cache_creation_input_tokens=7, cache_read_input_tokens=8)),
+    (0.2, block("thinking", thinking="", signature="")),
+    (0.3, delta("thinking", thinking="Hm.")),
+    (0.4, delta("signature", signature="EqQBCgIYAhIM") + stop()),
+    (0.5, block(index=1, text="") + said("So:", 1) + stop(1)),
+    (0.6, block("tool_use", 2, id="t1", name="weather", input={})),
+    (0.7, delta("input_json", 2, partial_json="")),
+    (0.8, delta("input_json", 2, partial_json='{"city":')),
+    (0.9, delta("input_json", 2, partial_json=' "Bonn"}') + stop(2)),
+    (1.0, end(5, "tool_use", output_tokens_details={"thinking_tokens": 1})),
+]
+STREAMS = {"plain": PLAIN, "llama.cpp": LLAMA, "vllm": VLLM, "calls": CALLS}
+
+
+def read(pieces, asked=7, **more):
+    return record(pieces, asked=asked, endpoint="messages", **more)
+
+
+def client(answer):
+    """Anthropic's SDK, to which `answer` answers."""
+    transport = httpx2.MockTransport(answer)
+    return anthropic.Anthropic(
+        api_key="key", base_url="http://h", http_client=httpx2.Client(transport=transport), max_retries=0
+    )
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_request_means_what_anthropic_s_sdk_sends(stream):
+    caught = []
+
+    def answer(request):
+        caught.append(request)
+        return httpx2.Response(200, json=message([{"type": "text", "text": "a"}], "end_turn"))
+
+    payloads = Payloads(
+        Target("http://h", "m", "key"), load_workload({**LOAD, "stream": stream}, source="t"), seed="s", vocabulary=100
+    )
+    head, body = payloads.of(PlannedRequest(3, 3, 20, 7)).split(b"\r\n\r\n")
+    sent = json.loads(body)
+    with client(answer) as sdk:
+        sdk.messages.create(model="m", max_tokens=7, messages=sent["messages"], stream=stream, extra_body=SAMPLING)
+    (theirs,) = caught
+    assert sent == json.loads(theirs.content)
+    line, *lines = head.split(b"\r\n")
+    ours = dict(each.lower().split(b": ", 1) for each in lines)
+    assert line == b"POST " + theirs.url.raw_path + b" HTTP/1.1"
+    assert ours[b"anthropic-version"] == b"2023-06-01"
+    assert ours[b"authorization"] == theirs.headers["authorization"].lower().encode() == b"bearer key"
+    assert {name.decode() for name in ours} >= {"content-type", "content-length", "host"} | (
+        {"anthropic-version"} & theirs.headers.keys()
+    )
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_a_stream_is_read_as_anthropic_s_sdk_reads_it(name):
+    pieces = STREAMS[name]
+    body = "".join(text for _, text in pieces)
+
+    def answer(_):
+        return httpx2.Response(200, headers={"content-type": "text/event-stream"}, content=body.encode())
+
+    with (
+        client(answer) as sdk,
+        sdk.messages.stream(model="m", max_tokens=7, messages=[{"role": "user", "content": "a"}]) as stream,
+    ):
+        theirs = stream.get_final_message()
+    ours = read(pieces)
+    usage = theirs.usage
+    prompt = usage.input_tokens + (usage.cache_creation_input_tokens or 0) + (usage.cache_read_input_tokens or 0)
+    assert (ours.outcome, ours.error, ours.done) == ("ok", None, True)
+    assert (ours.finish_reason, ours.prompt_tokens, ours.completion_tokens, ours.cached_tokens) == (
+        theirs.stop_reason, prompt, usage.output_tokens, usage.cache_read_input_tokens,
+    )  # fmt: skip
+    assert ours.prompt_tokens == 20
+    contents = [json.loads(line.removeprefix("data: ")) for line in body.splitlines() if line.startswith("data: ")]
+    text = "".join(ENDPOINTS["messages"].text(content) for content in contents)
+    assert text == "".join(block.text for block in theirs.content if block.type == "text")
+
+
+def test_a_whole_answer_is_read_as_anthropic_s_sdk_reads_it():
+    content = [
+        {"type": "thinking", "thinking": "Hm.", "signature": "x"},
+        {"type": "text", "text": "a"},
+        {"type": "text", "text": " b"},
+    ]
+    body = message(content, "end_turn", output_tokens=3, input_tokens=4, cache_read_input_tokens=16)
+    with client(lambda _: httpx2.Response(200, json=body)) as sdk:
+        theirs = sdk.messages.create(model="m", max_tokens=7, messages=[{"role": "user", "content": "a"}])
+    ours = read([(0.5, json.dumps(body))], streamed=False, headers=JSON)
+    assert (ours.outcome, ours.finish_reason, ours.prompt_tokens, ours.completion_tokens, ours.cached_tokens, ours.ttft_s) == (
+        "ok", theirs.stop_reason, 20, theirs.usage.output_tokens, theirs.usage.cache_read_input_tokens, None,
+    )  # fmt: skip
+    assert ENDPOINTS["messages"].text(body) == "".join(block.text for block in theirs.content if block.type == "text")
+
+
+def test_each_delta_is_a_token_and_nothing_else_is():
+    found = read(PLAIN)
+    assert found.token_times_s == [0.3, 0.4, 0.5]
+    assert (found.ttft_s, found.e2e_s, found.streamed_least, found.streamed_tokens) == (0.3, 0.5, 3, 3)
+
+
+def test_thinking_comes_ahead_of_the_answer_and_a_call_of_a_tool_is_output():
+    found = read(CALLS)
+    assert (found.first_token_s, found.first_output_s) == (0.3, 0.5)
+    assert found.token_times_s == [0.3, 0.5, 0.6, 0.8, 0.9]  # not the signature, nor an empty part of a call
+    assert read([*CALLS[:1], *CALLS[5:]]).first_output_s == 0.6
+    result = block("web_search_tool_result", 3, tool_use_id="t1", content=[{"type": "web_search_result", "title": "Bonn"}])
+    assert read([*CALLS[:5], (0.55, result), *CALLS[5:]]).token_times_s == found.token_times_s
+
+
+@pytest.mark.parametrize("kept", [3, 5])
+def test_a_stream_that_breaks_off_is_truncated(kept):
+    """The count in its first event ends nothing."""
+    assert read(PLAIN[:kept]).outcome == "truncated"
+
+
+@pytest.mark.parametrize("name", ["error", None])
+def test_an_error_in_the_stream_fails_the_request(name):
+    error = event({"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}, name)
+    found = read([*PLAIN[:3], (0.4, error)])
+    assert (found.outcome, found.error) == ("stream_error", "Overloaded")
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        named("message_start"),
+        named("content_block_start", index=0),
+        named("content_block_delta", index=0),
+        said(5),
+        named("message_delta", delta={"stop_reason": {}}),
+    ],
+)
+def test_an_event_that_lacks_what_it_should_have_fails_the_request_alone(broken):
+    assert read([*PLAIN[:4], (0.5, broken)]).outcome == "stream_error"
+
+
+@pytest.mark.parametrize(
+    ("counts", "said"),
+    [
+        ({"output_tokens": "3"}, "completion_tokens is '3'"),
+        ({"output_tokens": 3, "input_tokens": "2"}, "prompt_tokens is '2'"),
+        ({"output_tokens": 3, "input_tokens": 2, "cache_read_input_tokens": "1"}, "prompt_tokens is '1'; cached_tokens is '1'"),
+        ([3], "usage is [3]"),
+    ],
+)
+def test_what_is_no_count_costs_that_count_alone(counts, said):
+    found = read([*PLAIN[:4], (0.5, named("message_delta", delta={"stop_reason": "max_tokens"}, usage=counts))])
+    assert (found.outcome, found.error) == ("ok", said)
+
+
+@pytest.mark.parametrize("content", [None, [None], {}, "a"])
+def test_a_whole_answer_that_is_none_fails_the_request_alone(content):
+    body = {**message(), "content": content}
+    outcome = read([(0.5, json.dumps(body))], streamed=False, headers=JSON).outcome
+    assert outcome == ("ok" if content == {} else "stream_error")
+
+
+def test_a_refusal_says_why():
+    body = json.dumps(
+        {"type": "error", "error": {"type": "invalid_request_error", "message": "ignore_eos: Extra inputs are not permitted"}}
+    )
+    found = read([(0.1, body)], status=400, headers=JSON)
+    assert (found.outcome, found.error) == ("http_error", "ignore_eos: Extra inputs are not permitted")
+
+
+def test_system_messages_of_a_chat_stand_apart(tmp_path):
+    file = tmp_path / "chats.jsonl"
+    chat = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"}]
+    file.write_text("".join(json.dumps({"messages": each}) + "\n" for each in (chat, chat[1:])))
+    load = load_workload({**LOAD, "prompt_tokens": None, "prompts": str(file)}, source="t")
+    payloads = Payloads(Target("http://h", "m"), load, seed="s", vocabulary=100)
+    bodies = [json.loads(payloads.of(PlannedRequest(i, i, 0, 7)).split(b"\r\n\r\n")[1]) for i in range(4)]
+    assert all([each["role"] for each in body["messages"]] == ["user"] for body in bodies)
+    systems = [body["system"] for body in bodies if "system" in body]
+    assert len(systems) == 2
+    assert all(len(each) == 1 and each[0]["text"].endswith("\nBe brief.") for each in systems)
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_a_conversation_keeps_its_system_prompt_and_what_was_answered(tmp_path, keeps):
+    file = tmp_path / "chats.jsonl"
+    chat = [{"role": role, "content": role} for role in ("system", "user", "assistant", "user")]
+    file.write_text(json.dumps({"messages": chat}))
+    turns = {"count": 2, "keep_reasoning": keeps}
+    load = load_workload({**LOAD, "prompt_tokens": None, "prompts": str(file), "turns": turns}, source="t")
+    payloads = Payloads(Target("http://h", "m"), load, seed="s", vocabulary=100)
+    planned = [PlannedRequest(0, 0, None, 7), PlannedRequest(1, 0, None, 9, after=(0,), turn=1)]
+    before, following = (
+        Exchange(i, payloads.of(each), payloads.continued(each), endpoint="messages") for i, each in enumerate(planned)
+    )
+    body = "".join(text for _, text in CALLS).encode()
+    before.times, before.reads = [0.1], [b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(body) + body]
+    follow(before, following)
+    first, second = (json.loads(each.payload.split(b"\r\n\r\n")[1]) for each in (before, following))
+    assert first["system"] == second["system"]
+    assert second["system"][0]["text"].endswith("\nsystem")
+    assert (first["max_tokens"], second["max_tokens"]) == (7, 9)
+    thinking = {"type": "thinking", "thinking": "Hm.", "signature": "EqQBCgIYAhIM"}
+    answered = [thinking, {"type": "text", "text": "So:"}] if keeps else "So:"
+    asked = {"role": "user", "content": "user"}
+    assert second["messages"] == [asked, {"role": "assistant", "content": answered}, asked]
+
+
+@pytest.mark.parametrize("first", [["system"], []])
+def test_a_system_message_in_the_middle_keeps_its_place(tmp_path, first):
+    file = tmp_path / "chats.jsonl"
+    chat = [{"role": role, "content": role} for role in (*first, "user", "assistant")]
+    file.write_text(
+        json.dumps({"messages": [*chat, {"role": "system", "content": "Now in verse."}, {"role": "user", "content": "On."}]})
+    )
+    load = load_workload({**LOAD, "prompt_tokens": None, "prompts": str(file), "turns": {"count": 2}}, source="t")
+    payloads = Payloads(Target("http://h", "m"), load, seed="s", vocabulary=100)
+    planned = [PlannedRequest(0, 0, None, 7), PlannedRequest(1, 0, None, 9, after=(0,), turn=1)]
+    before, following = (
+        Exchange(i, payloads.of(each), payloads.continued(each), endpoint="messages") for i, each in enumerate(planned)
+    )
+    body = "".join(text for _, text in CALLS).encode()
+    before.times, before.reads = [0.1], [b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(body) + body]
+    follow(before, following)
+    sent = json.loads(following.payload.split(b"\r\n\r\n")[1])
+    assert [each["role"] for each in sent["messages"]] == ["user", "assistant", "system", "user"]
+    assert sent["messages"][2]["content"] == "Now in verse."
+    assert [part["text"].split("\n")[-1] for part in sent.get("system", [])] == first
+
+
+def test_a_version_of_the_user_s_own_is_sent_in_its_place(content, monkeypatch):
+    monkeypatch.setenv("VERSION", "2026-10-21")
+    own = Target("http://h", "m", headers={"Anthropic-Version": "2026-10-21"})
+    head = (
+        Payloads(own, load_workload(LOAD, source="t"), seed="s", vocabulary=100)
+        .of(PlannedRequest(0, 0, 20, 7))
+        .split(b"\r\n\r\n")[0]
+    )
+    assert [line for line in head.lower().split(b"\r\n") if line.startswith(b"anthropic")] == [b"anthropic-version: 2026-10-21"]
+    with fake_server() as server:
+        for headers in ({}, {"Anthropic-Version": "$VERSION"}):
+            content["engines"]["e"] = {"source": "external", "base_url": server.base_url, "headers": headers}
+            content["deployments"]["a"] = {"model": "m", "engine": "e"}
+            (spec,) = Plan.of(load_config(content, source="t"), root=Path()).deployments.values()
+            refuse_unlike(spec, "messages")
+    asked = [headers["anthropic-version"] for path, headers in server.requests if path == "/v1/messages"]
+    assert asked == ["2023-06-01", "2026-10-21"]

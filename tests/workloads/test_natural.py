@@ -1,0 +1,190 @@
+"""Answers that end by themselves: their lengths are measured, and whatever else a request's body says is sent and recorded."""
+
+import json
+
+import polars as pl
+import pytest
+
+from bench.analysis import verdict
+from bench.analysis.locked import LOCKED, differences
+from bench.cli import main
+from bench.cli.modelled import Modelled
+from bench.endpoints import ENDPOINTS
+from bench.errors import BenchError
+from bench.load.client import Load, run_load
+from bench.load.payload import Payloads
+from bench.load.schedule import PlannedRequest, schedule
+from bench.load.target import Target
+from bench.parse.run import cut_answers
+from bench.records.summary import read_summary
+from bench.study import load_workload
+from bench.study.config import Thresholds
+from bench.study.plan import longest_request
+from tests.support.fake_server import fake_server
+from tests.support.figures import results
+from tests.support.strict_server import strict_server
+
+NATURAL = {"distribution": "natural", "max": 20}
+LOAD = {"arrival": "burst", "prompt_tokens": 8, "output_tokens": NATURAL}
+
+
+def body_of(**more):
+    load = load_workload({**LOAD, **more}, source="t")
+    payloads = Payloads(Target("http://h", "m"), load, seed="s", vocabulary=100)
+    return json.loads(payloads.of(PlannedRequest(0, 0, 8, 20)).split(b"\r\n\r\n")[1])
+
+
+def test_the_longest_is_asked_for_and_the_end_is_left_to_the_model():
+    sent = body_of()
+    assert (sent["max_tokens"], sent["temperature"], "ignore_eos" in sent) == (20, 0, False)
+    load = load_workload(LOAD, source="t")
+    assert [request.output_tokens for request in schedule(load, 3, "s")] == [20] * 3
+    assert longest_request(load) == 28
+
+
+@pytest.mark.parametrize("endpoint", ["completions", "chat", "responses"])
+def test_further_keys_of_a_body_replace_what_would_be_sent(endpoint):
+    sent = body_of(endpoint=endpoint, body={"temperature": 0.7, "top_p": 0.9, "stop": ["."]})
+    assert (sent["temperature"], sent["top_p"], sent["stop"]) == (0.7, 0.9, ["."])
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"body": {"max_tokens": 3, "model": "x"}}, "body holds max_tokens and model, which other keys of the workload say"),
+        ({"body": {"n_predict": 3}}, "body holds n_predict"),
+        ({"body": {"user": {"api_key": "0123"}}}, "body.user.api_key looks like a secret"),
+        ({"body": {"stop": ["sk-0123456789abcdef"]}}, "body.stop.0 looks like a secret"),
+        ({"body": {"top_p": float("nan")}}, "body cannot be sent"),
+        ({"output_tokens": {"distribution": "natural"}}, "natural needs max"),
+        ({"prompt_tokens": NATURAL}, "prompts have no natural length"),
+        ({"turns": {"count": 2, "new_tokens": 4}}, "scripted answers of random prompts have the lengths asked for"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(more, said):
+    with pytest.raises(BenchError, match=said):
+        load_workload({**LOAD, **more}, source="t")
+
+
+def test_a_schema_may_have_fields_that_are_called_like_secrets():
+    tool = {"parameters": {"properties": {"token": {"type": "string"}}}}
+    assert body_of(body={"tools": [tool], "prompt_cache_key": "abc"})["tools"] == [tool]
+
+
+def test_nothing_is_predicted_of_lengths_that_are_not_known(tmp_path):
+    (tmp_path / "load.yaml").write_text(
+        "arrival: closed\nnum_requests: 8\nprompt_tokens: 4\noutput_tokens: {distribution: natural, max: 9}\n"
+    )
+    with pytest.raises(BenchError, match="nothing is predicted of prompts from a file, of natural answers"):
+        Modelled(workload=tmp_path / "load.yaml").load("concurrency")
+
+
+def test_an_earlier_summary_had_no_other_kind(tmp_path, summary):
+    """Or a comparison with it would say that prompts differ."""
+    kinds = ["prompts", "answers", "work"]
+    results(summary).runs.drop(kinds, strict=False).write_parquet(tmp_path / "summary.parquet")
+    assert read_summary(tmp_path / "summary.parquet").select(kinds).unique().rows() == [("random", "exact", "generation")]
+
+
+def test_lengths_are_those_that_the_server_counts():
+    with fake_server(ends=[5, 7, 99]) as server:
+        records = run_load(Target(server.base_url, "m"), Load(load_workload(LOAD, source="t"), 3, "s")).records
+    assert sorted((r.outcome, r.output_asked, r.completion_tokens, r.finish_reason) for r in records) == [
+        ("ok", None, 5, "stop"),
+        ("ok", None, 7, "stop"),
+        ("ok", None, 20, "length"),
+    ]
+
+
+@pytest.mark.parametrize("arrival", [(), ("--concurrency", "2")])
+def test_a_run_is_valid_whatever_their_lengths(tmp_path, monkeypatch, capsys, arrival):
+    monkeypatch.chdir(tmp_path)
+    with fake_server(ends=[5, 7, 99]) as server:
+        options = (
+            "--model",
+            "m",
+            "--output-dir",
+            "run",
+            "--num-requests",
+            "9",
+            "--prompt-length",
+            "8",
+            "--output-length",
+            "20",
+        )
+        assert main(["workload", "--base-url", server.base_url, *options, "--natural", *arrival]) == 0
+    assert main(["parse", "run"]) == 0
+    summary = json.loads((tmp_path / "run/summary.json").read_text())
+    assert (summary["answers"], summary["ok"], summary["wrong_output_tokens"], summary["output_fixed"]) == (
+        "natural",
+        9,
+        0,
+        None,
+    )
+    assert (summary["cut_answers"], summary["asked_output_tokens"]) == (3, None)
+    assert summary["output_tokens"] == summary["counted_output_tokens"] == pytest.approx((5 + 7 + 20) / 3)
+    assert "answers              10.67 tokens in the mean; 3 of 9 cut at the limit" in capsys.readouterr().out
+    assert [reason for reason in verdict(summary, Thresholds()).found if reason.part in ("load", "content")] == []
+
+
+@pytest.mark.parametrize(
+    ("lengths", "found"), [(("--prompts", "p.txt", "--natural"), []), (("--prompt-length", "8"), ["not_counted"])]
+)
+def test_without_counts_tokens_are_not_known_and_only_lengths_that_were_asked_for_are_doubted(
+    tmp_path, monkeypatch, capsys, lengths, found
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "p.txt").write_text("Why is the sky blue?\n")
+    with strict_server(usage=False) as server:
+        options = ("--model", "m", "--endpoint", "chat", "--output-dir", "run", "--num-requests", "4", "--output-length", "5")
+        assert main(["workload", "--base-url", server.base_url, *options, *lengths]) == 0
+    assert "4 requests in" in (said := capsys.readouterr()).out
+    assert "output tokens/s not known; 4 ok" in said.out
+    assert "counts no tokens in its answers (no usage)" in said.err
+    assert main(["parse", "run"]) == 0
+    summary = json.loads((tmp_path / "run/summary.json").read_text())
+    assert [summary[f"throughput_{key}_per_s"] for key in ("tokens", "peak_tokens")] == [None, None]
+    assert (summary["ttft_n"], summary["tpot_n"], summary["throughput_requests_per_s"] > 0) == (4, 0, True)
+    assert [reason.check for reason in verdict(summary, Thresholds()).found if reason.part == "content"] == found
+    parsed = capsys.readouterr().out
+    assert " 0 tokens" not in parsed
+    assert ("tokens/s and TPOT are not known" in parsed) == (found == [])
+
+
+def test_lengths_that_are_measured_may_differ_a_little():
+    sides = {
+        "deployment": "a", "workload": "w", "level": 1.0, "prompts": "file", "answers": "natural", "prompt_tokens": 100.0, "output_tokens": 50.0,
+    }  # fmt: skip
+
+    def told(**changes):
+        other = {f"{key}_candidate": value for key, value in {**sides, **changes}.items()}
+        return {each.variable for each in differences(_whole({**sides, **other}))}
+
+    assert told(prompt_tokens=100.4, output_tokens=49.0) == set()
+    assert told(output_tokens=40.0) == {"output_tokens"}
+    sides["answers"] = "exact"
+    assert told(output_tokens=49.0) == {"output_tokens"}
+
+
+def _whole(row):
+    """A pair of runs with every locked variable, equal where the row does not say it."""
+    missing: dict[str, float | None] = {f"{name}{side}": None for name in (*LOCKED, "axis") for side in ("", "_candidate")}
+    missing |= {f"client_{name}{side}": 0.0 for name in ("cpu_s", "reads") for side in ("", "_candidate")}
+    return pl.DataFrame([{**missing, **row}])
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "finish", "cut"),
+    [
+        (
+            "responses",
+            ["completed", "completed", "max_output_tokens"],
+            2,
+        ),  # llama.cpp says `completed` of one that was cut, too
+        ("chat", ["stop", "stop", "length"], 1),
+    ],
+)
+def test_an_answer_as_long_as_its_limit_was_cut_where_the_server_does_not_tell(endpoint, finish, cut):
+    ok = pl.DataFrame({"finish_reason": finish, "completion_tokens": [20, 7, 20], "output_asked": [20, 20, 20]})
+    assert cut_answers(ENDPOINTS[endpoint], ok) == cut
+    assert cut_answers(ENDPOINTS[endpoint], ok.with_columns(completion_tokens=pl.lit(None, dtype=pl.Int64))) == 1

@@ -1,0 +1,403 @@
+"""Prompts of one's own: read from a file, sent in an order that the seed draws, and known to no prefix cache."""
+
+import json
+from pathlib import Path
+
+import httpx2
+import openai
+import polars as pl
+import pytest
+
+from bench.endpoints import ENDPOINTS
+from bench.errors import BenchError
+from bench.load.client import Load, run_load
+from bench.load.introduction import introduce
+from bench.load.payload import Payloads
+from bench.load.schedule import PlannedRequest, schedule
+from bench.load.target import Target
+from bench.prompts import SOURCES
+from bench.store.pack import packed_study
+from bench.study import Plan, Workload, load_config, load_workload
+from bench.study.plan import file_digests, longest_request
+from bench.study.precision import prompt_lines
+from tests.support.command import bench
+from tests.support.fake_server import fake_server
+from tests.support.study import CONTENT, ROOT
+
+SYSTEM, ASKED, ANSWERED = ({"role": role, "content": f"as {role}"} for role in ("system", "user", "assistant"))
+
+
+@pytest.fixture
+def texts(tmp_path):
+    file = tmp_path / "texts.jsonl"
+    file.write_text("".join(json.dumps({"prompt": f"Prompt number {i}.", "source": "a ticket"}) + "\n" for i in range(5)))
+    return str(file)
+
+
+@pytest.fixture
+def chats(tmp_path):
+    file = tmp_path / "chats.jsonl"
+    rows = [[SYSTEM, ASKED], [SYSTEM, ASKED, ANSWERED], [ASKED, ANSWERED, ASKED]]
+    file.write_text("".join(json.dumps({"messages": row}) + "\n" for row in rows))
+    return str(file)
+
+
+def workload(file, **more):
+    return Workload.model_validate({"arrival": "burst", "prompts": file, "output_tokens": 8, **more})
+
+
+def bodies(load, count, *, seed="run", schedule_seed="s"):
+    payloads = Payloads(Target("http://h", "m"), load, seed=seed, schedule_seed=schedule_seed, vocabulary=500)
+    return [json.loads(payloads.of(PlannedRequest(i, i, None, 8)).split(b"\r\n\r\n")[1]) for i in range(count)]
+
+
+def prompts(load, count, **seeds):
+    """Each prompt's mark and its own text."""
+    return [body["prompt"].split("\n", 1) for body in bodies(load, count, **seeds)]
+
+
+def test_each_is_sent_once_before_any_is_sent_again(texts):
+    sent = [text for _, text in prompts(workload(texts), 15)]
+    every = {f"Prompt number {i}." for i in range(5)}
+    assert set(sent[:5]) == set(sent[5:10]) == set(sent[10:]) == every
+    assert sent[:5] != sent[5:10]
+
+
+def test_runs_that_are_compared_send_the_same_and_others_another_order(texts):
+    one, other = (prompts(workload(texts), 5, seed=seed) for seed in ("here", "there"))
+    assert [text for _, text in one] == [text for _, text in other]
+    assert not {mark for mark, _ in one} & {mark for mark, _ in other}
+    assert [text for _, text in one] != [text for _, text in prompts(workload(texts), 5, schedule_seed="another")]
+
+
+def test_no_prompt_begins_as_another_one_did(texts):
+    marks = [mark for mark, _ in prompts(workload(texts), 50)]
+    assert len({mark[:4] for mark in marks}) > 40
+    assert len(set(marks)) == 50
+    assert all(mark[0::2] == " " * 8 and mark[1::2].isalpha() for mark in marks)  # eight tokens each, so no lengths differ
+
+
+def test_natural_prompts_have_in_common_what_the_file_has_and_nothing_of_earlier_runs(texts):
+    load = workload(texts, cache="natural")
+    one, other = ({mark for mark, _ in prompts(load, 50, seed=seed)} for seed in ("here", "there"))
+    assert len(one) == len(other) == 1
+    assert one != other
+
+
+@pytest.mark.parametrize(("endpoint", "key"), [("chat", "messages"), ("responses", "input")])
+def test_the_messages_of_a_chat_are_sent_without_its_last_answer(chats, endpoint, key):
+    sent = [body[key] for body in bodies(workload(chats, endpoint=endpoint), 3)]
+    assert sorted([message["role"] for message in messages] for messages in sent) == [
+        ["system", "user"],
+        ["system", "user"],
+        ["user", "assistant", "user"],
+    ]
+    assert all(messages[0]["content"].endswith(f"\nas {messages[0]['role']}") for messages in sent)
+    assert all(message["content"].startswith("as ") for messages in sent for message in messages[1:])
+
+
+def test_a_text_to_a_chat_is_a_user_s_message(texts):
+    (body,) = bodies(workload(texts, endpoint="chat"), 1)
+    (message,) = body["messages"]
+    assert message["role"] == "user"
+    assert message["content"].split("\n")[1].startswith("Prompt number")
+
+
+def test_a_chat_is_what_the_sdk_would_send(chats):
+    """Byte for byte."""
+    target = Target("http://127.0.0.1:1", "m", "key")
+    payloads = Payloads(target, workload(chats, endpoint="chat"), seed="s", vocabulary=100)
+    _, body = payloads.of(PlannedRequest(0, 0, None, 7)).split(b"\r\n\r\n")
+    caught = []
+
+    class Catch(httpx2.BaseTransport):
+        def handle_request(self, request):
+            caught.append(request.content)
+            return httpx2.Response(200, json={"choices": []})
+
+    with openai.OpenAI(base_url=f"{target.base_url}/v1", api_key="key", http_client=httpx2.Client(transport=Catch())) as sdk:
+        sdk.chat.completions.create(
+            messages=json.loads(body)["messages"], model="m", max_tokens=7, temperature=0, stream=True,
+            stream_options={"include_usage": True}, extra_body={"ignore_eos": True},
+        )  # fmt: skip
+    assert body == caught[0]
+
+
+def test_other_tables_are_read_too(tmp_path, chats):
+    rows = [json.loads(line) for line in Path(chats).read_text().splitlines()]
+    pl.DataFrame(rows).write_parquet(tmp_path / "chats.parquet")
+    pl.DataFrame([{"messages": json.dumps(row["messages"])} for row in rows]).write_csv(tmp_path / "chats.csv")
+    sent = [bodies(workload(str(tmp_path / f"chats.{kind}"), endpoint="chat"), 3) for kind in ("jsonl", "parquet", "csv")]
+    assert sent[0] == sent[1] == sent[2]
+
+
+def test_calls_of_tools_and_empty_cells_are_as_they_are_published(tmp_path):
+    call = [
+        {"role": "assistant", "content": None, "tool_calls": [{"id": "1"}]},
+        {"role": "tool", "content": "4", "tool_call_id": "1"},
+    ]
+    (tmp_path / "p.jsonl").write_text(json.dumps({"messages": [ASKED, *call]}))
+    (body,) = bodies(workload(str(tmp_path / "p.jsonl"), endpoint="chat"), 1)
+    assert body["messages"][1:] == [{"role": "assistant", "tool_calls": [{"id": "1"}]}, call[1]]
+    (tmp_path / "p.csv").write_text("prompt,messages\n" + "long " * 40_000 + ",\n")
+    assert len(prompts(workload(str(tmp_path / "p.csv")), 1)[0][1]) == 5 * 40_000 - 1
+
+
+def test_the_tools_of_a_chat_go_into_its_request_alone(tmp_path):
+    tools, choice = (
+        [{"type": "function", "function": {"name": "weather"}}],
+        {"type": "function", "function": {"name": "weather"}},
+    )
+    rows = [
+        {"messages": [ASKED]},
+        {"messages": [ASKED], "tools": tools, "tool_choice": choice},
+        {"messages": [ASKED], "tools": []},
+    ]
+    file = tmp_path / "p.jsonl"
+    file.write_text("\n".join(map(json.dumps, rows)))
+    load = workload(str(file), endpoint="chat", body={"top_p": 0.5})
+    sent = bodies(load, 3)
+    assert sorted((body.get("tools"), body.get("tool_choice")) for body in sent if "tools" in body) == [(tools, choice)]
+    assert all(body["top_p"] == 0.5 for body in sent)
+    assert load.prompts.described() == "3 prompts of 7 characters, 1 with tools"
+    cells = pl.DataFrame([{"messages": json.dumps([ASKED]), "tools": json.dumps(tools), "tool_choice": "auto"}])
+    cells.write_csv(tmp_path / "p.csv")
+    (body,) = bodies(workload(str(tmp_path / "p.csv"), endpoint="chat"), 1)
+    assert (body["tools"], body["tool_choice"]) == (tools, "auto")
+    named = tmp_path / "named.jsonl"
+    named.write_text(json.dumps({"chat": [ASKED], "tools": tools}))
+    (body,) = bodies(workload({"source": "file", "file": str(named), "column": "chat"}, endpoint="chat"), 1)
+    assert body["tools"] == tools
+    wrong = tmp_path / "wrong.jsonl"
+    wrong.write_text(json.dumps({"messages": [ASKED], "tools": ["weather"]}))
+    with pytest.raises(BenchError, match=r"line 1, tools: .* is not a list of objects"):
+        bodies(workload(str(wrong), endpoint="chat"), 1)
+
+
+def test_content_in_parts_keeps_its_parts(tmp_path):
+    (tmp_path / "p.jsonl").write_text(
+        json.dumps({"messages": [{"role": "user", "content": [{"type": "text", "text": "Hello"}]}]})
+    )
+    (body,) = bodies(workload(str(tmp_path / "p.jsonl"), endpoint="chat"), 1)
+    mark, own = body["messages"][0]["content"]
+    assert (mark["type"], own) == ("text", {"type": "text", "text": "Hello"})
+    (tmp_path / "q.jsonl").write_text(
+        json.dumps({"messages": [{"role": "user", "content": [{"type": "input_text", "text": "Hi"}]}]})
+    )
+    (body,) = bodies(workload(str(tmp_path / "q.jsonl"), endpoint="responses"), 1)
+    assert [part["type"] for part in body["input"][0]["content"]] == ["input_text", "input_text"]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("", "holds no prompts"),
+        (
+            '{"question": "why"}',
+            "line 1 has no column messages, prompt or conversations; it has question. Rename the one with the prompts to `prompt`, or",
+        ),
+        ('{"prompt": "a"}\n{"prompt": ""}', "line 2 is empty: it has no prompt"),
+        ('{"prompt": 3}', "line 1, prompt: '3' is not a list of messages, each with"),
+        ('{"messages": []}', "is not a list of messages"),
+        ('{"messages": [{"role": "assistant", "content": "a"}]}', "at least one of which is not an answer"),
+        ('{"messages": [{"content": "a"}]}', "is not a list of messages"),
+        ('{"messages": "a"}', "is not a list of messages"),
+        ('{"prompt": "cut \\ud83d"}', "line 1, prompt: cannot be sent as JSON"),
+        ('{"messages": [{"role": "user", "content": ""}]}', "is not a list of messages"),
+    ],
+)
+def test_what_is_no_prompt_is_told_with_its_place(tmp_path, content, said):
+    (tmp_path / "p.jsonl").write_text(content)
+    with pytest.raises(BenchError, match="jsonl") as error:
+        workload(str(tmp_path / "p.jsonl")).prompts.check(ENDPOINTS["chat"])
+    assert said in str(error.value)
+
+
+def test_a_chat_needs_an_endpoint_that_takes_messages(chats):
+    with pytest.raises(BenchError, match="line 1 has the messages of a chat, and endpoint completions takes a text"):
+        workload(chats).prompts.check(ENDPOINTS["completions"])
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"prompt_tokens": 8}, "prompts of a file have their own lengths; remove prompt_tokens"),
+        ({"output_tokens": None}, "output_tokens says how long answers are"),
+        ({"cache": "repeated"}, "cache repeated does not go with prompts of a file, which can be unique or natural"),
+        ({"arrival": "trace", "trace": "t.csv", "output_tokens": None}, "a trace and a file of prompts both say"),
+        ({"turns": {"count": 2, "new_tokens": 3}}, "chats of a file have their own turns; remove turns.new_tokens"),
+        ({"turns": {"count": 2}}, "endpoint completions takes no chats of a file; use endpoint chat"),
+        ({"prompts": "random", "prompt_tokens": 8, "cache": "natural"}, "cache natural does not go with random prompts"),
+    ],
+)
+def test_what_does_not_go_with_a_file_is_refused(texts, more, said):
+    with pytest.raises(BenchError, match=said):
+        load_workload({"arrival": "burst", "prompts": texts, "output_tokens": 8, **more}, source="t")
+
+
+@pytest.mark.parametrize(
+    ("prompts", "said"),
+    [
+        ({"source": "file", "fil": "x"}, "prompts.fil is not a key. Did you mean file?"),
+        ({"source": "fle"}, "prompts: source is 'fle': did you mean file? It should be one of 'random', 'file', 'text'."),
+        ({"source": "web"}, "prompts: source is 'web': it should be one of 'random', 'file', 'text'."),
+        ({"file": "x"}, "write random, a path, or a mapping whose `source` is random or file"),
+        (3, "prompts is 3: write random, a path"),
+        ({"source": "file", "file": 3}, "prompts.file is 3: not a text; quote it"),
+        ({"source": "random", "file": "x"}, "prompts.file is not a key. Known here: source"),
+    ],
+)
+def test_what_names_no_source_is_told(prompts, said):
+    with pytest.raises(BenchError) as error:
+        load_workload({"arrival": "burst", "prompts": prompts, "output_tokens": 8}, source="t")
+    assert said in str(error.value)
+
+
+def test_an_archetype_keeps_what_it_says_of_answers(texts):
+    load = load_workload({"archetype": "agentic", "prompts": texts, "arrival": "closed", "num_requests": 4}, source="t")
+    assert (load.prompt_tokens, load.turns, load.cache) == (None, None, "unique")
+    assert load.output_tokens.median == 104
+
+
+def test_a_record_says_the_same_again(texts):
+    load = workload(texts)
+    said = load.model_dump(mode="json", exclude_defaults=True)
+    assert said["prompts"] == {"source": "file", "file": texts}
+    assert load_workload(said, source="a record") == load
+    assert file_digests(load).keys() == {texts}
+    plain = Workload.model_validate({"arrival": "burst", "prompt_tokens": 8, "output_tokens": 8})
+    assert "prompts" not in plain.model_dump(mode="json", exclude_defaults=True)  # nor does a digest of earlier versions change
+    assert next(iter(SOURCES)) == "random"
+
+
+def test_lengths_are_what_a_server_counts(texts):
+    load = workload(texts)
+    planned = schedule(load, 3, "s")
+    assert [request.prompt_asked for request in planned] == [None] * 3
+    with pytest.raises(BenchError, match="nothing is predicted of them"):
+        _ = planned[0].prompt_tokens
+    assert longest_request(load) == 9  # as far as it is known
+    with fake_server() as server:
+        target = introduce(Target(server.base_url, "m"), "completions")
+        records = run_load(target, Load(load, 3, "s")).records
+    assert {(r.outcome, r.prompt_asked, r.completion_tokens) for r in records} == {("ok", None, 8)}
+    assert all(r.prompt_tokens for r in records)
+
+
+@pytest.mark.parametrize(
+    ("ladder", "load", "said"),
+    [
+        (
+            {},
+            {"prompts": "gone.jsonl"},
+            "workloads.w.prompts: gone.jsonl: no such file of prompts in .*; a study's paths start at the project's root",
+        ),
+        ({"prompt_tokens": [8, 16]}, {}, "workloads.w sends prompts of a file, which have their own lengths"),
+    ],
+)
+def test_a_study_is_refused_before_it_is_measured(texts, ladder, load, said):
+    content = {
+        **CONTENT,
+        "workloads": {"w": {"arrival": "burst", "prompts": texts, "output_tokens": 8, **load}},
+        "study": {"title": "t", "ladders": [{"deployment": "a", "workload": "w", "concurrency": [1], **ladder}]},
+    }
+    with pytest.raises(BenchError, match=said):
+        load_config(content, source="t")
+
+
+def test_a_pack_goes_without_the_prompts(texts, tmp_path, monkeypatch):
+    """They may be private, and the runs are known by the file's digest."""
+    content = {
+        **CONTENT,
+        "workloads": {"w": {"arrival": "burst", "prompts": "texts.jsonl", "output_tokens": 8}},
+        "study": {"title": "t", "ladders": [{"deployment": "a", "workload": "w", "concurrency": [1, 2]}]},
+    }
+    monkeypatch.chdir(Path(texts).parent)
+    plan = Plan.of(load_config(content, source="t"), root=ROOT)
+    study = packed_study(content, plan, "*")
+    assert "Prompt number" not in str(study)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    assert [run.name for run in Plan.of(load_config(study, source="t"), root=ROOT).runs] == [run.name for run in plan.runs]
+
+
+def test_what_there_is_to_send_is_said_before_anything_is_measured(texts):
+    content = {
+        **CONTENT,
+        "workloads": {"w": {"arrival": "burst", "prompts": texts, "output_tokens": 8}},
+        "study": {"title": "t", "ladders": [{"deployment": "a", "workload": "w", "concurrency": [1]}]},
+    }
+    said = "5 prompts of 16 characters"
+    assert prompt_lines(Plan.of(load_config(content, source="t"), root=ROOT)) == [
+        f"w: {said}; their tokens are what the server counts."
+    ]
+
+
+def test_digests_are_taken_from_packs_alone(texts):
+    """Whoever measures a pack's study again, without `packed`, measures what is in the files now."""
+    content = {
+        **CONTENT,
+        "files": {texts: "0" * 64},
+        "workloads": {"w": {"arrival": "burst", "prompts": texts, "output_tokens": 8}},
+        "study": {"title": "t", "ladders": [{"deployment": "a", "workload": "w", "concurrency": [1]}]},
+    }
+    (own,), (packed,) = (
+        Plan.of(load_config({**content, "packed": flag}, source="t"), root=ROOT).runs for flag in (False, True)
+    )
+    assert (own.files, packed.files) == (file_digests(workload(texts)), {texts: "0" * 64})
+
+
+@pytest.mark.parametrize(
+    ("file", "options", "said"),
+    [
+        ("arrival: closed\nnum_requests: 8\nprompt_tokens: 4\n", ("--concurrency", "20"), "so many would never be in flight"),
+        (
+            "arrival: burst\nprompt_tokens: 4\n",
+            ("--num-requests", "9", "--concurrency", "2"),
+            "a burst sends all of --num-requests",
+        ),
+        ("prompt_tokens: 4\n", ("--num-requests", "9"), "has no arrival"),
+        ("arrival: closed\nprompt_tokens: 4\nendpoint: [a]\n", ("--num-requests", "9", "--concurrency", "2"), "endpoint is"),
+        (
+            "arrival: closed\nnum_requests: auto\nprompt_tokens: 4\n",
+            ("--concurrency", "2"),
+            "--num-requests or --duration is missing",
+        ),
+        ("arrival: poisson\nprompt_tokens: 4\n", ("--request-rate", "2"), "--num-requests or --duration is missing"),
+        ("arrival: poisson\nnum_requests: 4\nprompt_tokens: 4\n", (), "--request-rate is missing"),
+    ],
+)
+def test_what_a_workload_s_file_lacks_is_told(tmp_path, file, options, said):
+    (tmp_path / "load.yaml").write_text(file)
+    common = ("--base-url", "http://127.0.0.1:9", "--model", "m", "--output-dir", str(tmp_path / "run"))
+    done = bench("workload", *common, "--workload", str(tmp_path / "load.yaml"), *options)
+    assert (done.returncode, said in done.stderr) == (2, True), done.stderr
+
+
+def test_a_file_is_sent_from_the_command_line(texts, tmp_path):
+    (tmp_path / "load.yaml").write_text(
+        f"arrival: closed\nnum_requests: 4\noutput_tokens: 3\nprompts: {texts}\nendpoint: chat\n"
+    )
+    with fake_server() as server:
+        common = ("--base-url", server.base_url, "--model", "m")
+        options = ("--prompts", texts, "--num-requests", "6", "--concurrency", "2", "--output-length", "5", "--json")
+        first = bench("workload", *common, "--output-dir", str(tmp_path / "one"), *options)
+        filed = bench(
+            "workload",
+            *common,
+            "--output-dir",
+            str(tmp_path / "two"),
+            "--workload",
+            str(tmp_path / "load.yaml"),
+            "--concurrency",
+            "2",
+        )
+    assert (first.returncode, filed.returncode) == (0, 0), first.stderr + filed.stderr
+    assert json.loads(first.stdout)["outcomes"] == {"ok": 6}
+    definitions = [json.loads((tmp_path / name / "run.json").read_text())["definition"] for name in ("one", "two")]
+    assert [(each["arrival"], each.get("endpoint"), each["num_requests"]) for each in definitions] == [
+        ("closed", "chat", 6),
+        ("closed", "chat", 4),
+    ]
+    assert all(each["files"] == file_digests(workload(texts)) for each in definitions)

@@ -1,0 +1,303 @@
+"""Traces as their publishers write them: lengths and moments come out as published, or the message says what is missing and where."""
+
+import gzip
+import io
+import json
+import zipfile
+from datetime import datetime
+
+import polars as pl
+import pytest
+
+from bench.errors import BenchError
+from bench.study import Workload
+from bench.study.trace import read_trace
+from tests.support.study import ROOT
+
+DATA = ROOT / "tests/data/traces"
+OURS = "arrival_s,prompt_tokens,output_tokens\n"
+AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
+BURST = "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n"
+
+
+def read(file, unit=None):
+    return [(x.arrival_s, x.prompt_tokens, x.output_tokens) for x in read_trace(str(file), unit)]
+
+
+def written(folder, content, name="trace.csv"):
+    file = folder / name
+    file.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return file
+
+
+def jsonl(*rows):
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def mooncake(*stamps, **further):
+    return jsonl(*({"timestamp": x, "input_length": 8, "output_length": 2, **further} for x in stamps))
+
+
+def parquet(**columns):
+    stream = io.BytesIO()
+    pl.DataFrame(columns).write_parquet(stream)
+    return stream.getvalue()
+
+
+def zipped(text):
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as archive:
+        archive.writestr("trace.csv", text)
+    return stream.getvalue()
+
+
+# Published traces: their heads and first rows, or rows that their documentation shows.
+PUBLISHED = {
+    "mooncake": (
+        jsonl(
+            {"timestamp": 0, "input_length": 6758, "output_length": 500, "hash_ids": [*range(14)]},
+            {"timestamp": 3000, "input_length": 7319, "output_length": 490, "hash_ids": [0, *range(14, 28)]},
+        ),
+        [(0.0, 6758, 500), (3.0, 7319, 490)],
+    ),
+    "azure 2023": (
+        AZURE.replace("\n", "\r\n") + "2023-11-16 18:17:03.9799600,4808,10\r\n2023-11-16 18:17:04.0319600,3180,8\r\n",
+        [(0.0, 4808, 10), (0.052, 3180, 8)],
+    ),
+    "azure 2024": (
+        AZURE + "2024-05-12 23:59:59.500000+00:00,1,2\n2024-05-13 00:00:00.25+00:00,3,4\n",
+        [(0.0, 1, 2), (0.75, 3, 4)],
+    ),
+    "azure 2025": (
+        "TIMESTAMP,NumImages,ContextTokens,GeneratedTokens\n2025-01-01 00:00:00.1,1,900,20\n2025-01-01 00:00:00.4,0,30,40\n",
+        [(0.0, 900, 20), (0.3, 30, 40)],
+    ),
+    "burstgpt": (
+        BURST + "5,ChatGPT,472,18,490,Conversation log\n45,ChatGPT,1087,230,1317,Conversation log\n",
+        [(0.0, 472, 18), (40.0, 1087, 230)],
+    ),
+    "burstgpt 2": (
+        "Timestamp,Session ID,Elapsed time,Model,Request tokens,Response tokens,Total tokens,Log Type\n"
+        "5.5,,1.2,GPT-4,417,276,693,API log\n6,7,0.3,GPT-4,417,276,693,API log\n",
+        [(0.0, 417, 276), (0.5, 417, 276)],
+    ),
+    "vidur": ("arrived_at,num_prefill_tokens,num_decode_tokens\n0.0,374,44\n4.314579,396,109\n", [(0.0, 374, 44), (4.314579, 396, 109)]),
+    "splitwise": (
+        "request_id,request_type,application_id,arrival_timestamp,batch_size,prompt_size,token_size\n"
+        "0,2,0,0.1,1,2048,128\n1,2,0,0.35,1,1024,64\n",
+        [(0.0, 2048, 128), (0.25, 1024, 64)],
+    ),
+    "baseten": (
+        parquet(timestamp_start_unix_ms=[1_760_000_000_250, 1_760_000_000_000], input_tokens=[7, 5], output_tokens=[3, 4]),
+        [(0.0, 5, 4), (0.25, 7, 3)],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_a_published_trace_is_replayed_as_it_was_recorded(tmp_path, name):
+    content, expected = PUBLISHED[name]
+    assert read(written(tmp_path, content)) == expected
+
+
+def test_bailian_s_arrivals_are_seconds():
+    """Under Mooncake's names; `chat_id` and `turn` are its own."""
+    assert read(DATA / "bailian_seconds.jsonl") == [(0.0, 521, 132), (1.386, 310, 40), (60.786, 700, 64)]
+
+
+# The same names in three meanings: GuideLLM's are seconds, AIPerf's milliseconds without need of hash_ids, vLLM's either.
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (mooncake(1234500.0, 1234500.5), "in seconds or in milliseconds"),  # GuideLLM, docs/guides/datasets.md
+        (mooncake(0, 500, 1000), "in seconds or in milliseconds"),  # AIPerf, a schedule without hash_ids
+        ("timestamp,input_length,output_length\n0,6758,500\n3000,7319,490\n", "in seconds or in milliseconds"),
+        (mooncake(61.114, 62.5, hash_ids=[1]), "Mooncake's are whole numbers of milliseconds, and these have fractions"),
+        (mooncake(1_760_000_000, 1_760_000_060, hash_ids=[1]), "in s it is a date of our time"),
+        (mooncake(1_760_000_000_000_000_000, hash_ids=[1]), "in ns it is a date of our time"),
+        (OURS + "1760000000000,1,2\n1760000001000,1,2\n", "in ms it is a date of our time"),
+        (BURST + "1760000000000000,m,1,2,3,x\n", "in us it is a date of our time"),
+        (AZURE + "0.0,5,6\n1.5,5,6\n", "Azure publishes dates, and these are numbers"),
+    ],
+)  # fmt: skip
+def test_a_unit_that_is_not_known_is_asked_for(tmp_path, content, reason):
+    file = written(tmp_path, content)
+    with pytest.raises(BenchError) as refused:
+        read_trace(str(file))
+    assert str(refused.value).startswith(f"{file}: the unit of ")
+    assert reason in str(refused.value)
+    assert "`trace_unit: s` sends them at 0" in str(refused.value)
+    assert "`trace_unit: ms` sends them at 0" in str(refused.value)
+    assert read(file, "s")[0][0] == 0.0
+
+
+def test_numbers_beyond_our_time_are_no_dates(tmp_path):
+    """Of 2096 in seconds, and so Mooncake's milliseconds; a second earlier either may be meant."""
+    assert read(written(tmp_path, mooncake(4_000_000_000, 4_000_000_500, hash_ids=[1]))) == [(0.0, 8, 2), (0.5, 8, 2)]
+    assert read(written(tmp_path, mooncake(999_999_999, hash_ids=[1]), "before.jsonl")) == [(0.0, 8, 2)]
+    for first in (1_000_000_000, 3_999_999_999):
+        with pytest.raises(BenchError, match="in s it is a date of our time"):
+            read(written(tmp_path, mooncake(first, hash_ids=[1]), f"{first}.jsonl"))
+
+
+def test_a_count_of_tokens_has_a_bound(tmp_path):
+    rows = [jsonl({"timestamp": 0, "input_length": 2**31 + more, "output_length": 2}) for more in (0, 1)]
+    assert read(written(tmp_path, rows[0]), "s") == [(0.0, 2**31, 2)]
+    with pytest.raises(BenchError, match="input_length: '2147483649' is not a whole number"):
+        read(written(tmp_path, rows[1], "longer.jsonl"), "s")
+
+
+def test_both_readings_are_shown(tmp_path):
+    with pytest.raises(
+        BenchError,
+        match=r"`trace_unit: ms` sends them at 0, 0\.001386, 0\.060786 s; `trace_unit: s` sends them at 0, 1\.386, 60\.786 s\.",
+    ):
+        read(written(tmp_path, mooncake(61.114, 62.5, 121.9)))  # fmt: skip
+    with pytest.raises(BenchError, match=r"`trace_unit: s` sends them at 0, 1, 2 …, 9 s\."):
+        read(written(tmp_path, mooncake(*range(10)), "ten.jsonl"))
+
+
+@pytest.mark.parametrize(("unit", "seconds"), [("s", 250.0), ("ms", 0.25), ("us", 0.00025), ("ns", 0.00000025)])
+def test_the_workload_s_unit_counts(tmp_path, unit, seconds):
+    assert [x[0] for x in read(written(tmp_path, mooncake(1000, 1250)), unit)] == [0.0, seconds]
+
+
+def test_nanoseconds_since_1970_are_read_exactly(tmp_path):
+    rows = mooncake(1_760_000_000_000_000_001, 1_760_000_000_000_000_002)
+    assert [x[0] for x in read(written(tmp_path, rows), "ns")] == [0.0, 1e-9]
+
+
+def test_dates_have_no_other_unit(tmp_path):
+    file = written(tmp_path, AZURE + "2023-11-16 18:15:46,1,2\n")
+    with pytest.raises(BenchError, match=r"TIMESTAMP holds dates, which have no other unit\. Remove trace_unit"):
+        read_trace(str(file), "ms")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2023-11-16T18:15:48Z",
+        "2023-11-16T19:15:48+01:00",
+        "2023-11-16 18:15:48.000000",
+        "20231116T181548",
+        "[16/Nov/2023:18:15:48 +0000]",
+        "Thu, 16 Nov 2023 18:15:48 GMT",
+        "2023-11-16 18:15:48 +0000 UTC",
+    ],
+)
+def test_dates_under_any_names(tmp_path, text):
+    rows = jsonl(*({"timestamp": x, "input_length": 1, "output_length": 2} for x in ("2023-11-16T18:15:46", text)))
+    assert [x[0] for x in read(written(tmp_path, rows))] == [0.0, 2.0]
+
+
+def test_dates_of_a_parquet_file(tmp_path):
+    moments = [datetime(2023, 11, 16, 18, 15, 46), datetime(2023, 11, 16, 18, 15, 48)]
+    file = written(tmp_path, parquet(TIMESTAMP=moments, ContextTokens=[1, 3], GeneratedTokens=[2.0, 4.0]), "trace.parquet")
+    assert read(file) == [(0.0, 1, 2), (2.0, 3, 4)]
+
+
+def test_the_unit_is_a_key_of_traces_and_part_of_what_is_sent():
+    with pytest.raises(ValueError, match="trace_unit belongs to arrival trace"):
+        Workload(arrival="burst", prompt_tokens=4, output_tokens=4, trace_unit="ms")
+    assert "trace_unit" in Workload(arrival="trace", trace="t.csv", trace_unit="s").model_dump(exclude_defaults=True)
+
+
+# Tables as people write them.
+
+
+def test_whole_counts_may_be_written_as_floats():
+    assert read(DATA / "azure_floats.csv") == [(0.0, 374, 44), (4.314579, 396, 109)]
+
+
+def test_characters_that_python_takes_for_a_line_s_end_are_part_of_a_string(tmp_path):
+    assert read(DATA / "u2028.jsonl") == [(0.0, 12, 4), (1.0, 12, 4)]
+    rows = [
+        {"arrival_s": i, "prompt_tokens": 1, "output_tokens": 1, "note": f"a{c}b"} for i, c in enumerate("\u2029\x85\u2028")
+    ]
+    text = "".join(json.dumps(row, ensure_ascii=False) + "\r\n" for row in rows) + "\n \n"
+    assert len(read(written(tmp_path, text, "x.jsonl"))) == 3
+    quoted = 'note,arrival_s,prompt_tokens,output_tokens\n"a\u2028\x0b\x0c, b\nc",0,5,6\nd,1,5,6\n'
+    assert read(written(tmp_path, quoted)) == [(0.0, 5, 6), (1.0, 5, 6)]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "\ufeff" + OURS + "0,5,6\n2,7,8\n",
+        OURS.replace("\n", "\r\n") + "0,5,6\r\n2,7,8\r\n\r\n \r\n",
+        OURS + "2,7,8\n0,5,6",  # not in order, and no newline at the end
+        "\n" + OURS + "\n0,5,6\n2,7,8\n",
+        '"arrival_s", "prompt_tokens", "output_tokens"\n"0", "5", "6"\n"2", "7.0", "8"\n',
+        (OURS + "0,5,6\n2,7,8\n").replace(",", ";"),
+        (OURS + "0,5,6\n2,7,8\n").replace(",", "\t"),
+        (OURS + "0,5,6\n2,7,8\n").replace(",", "|"),
+        ("sep=;\n" + OURS + "0,5,6\n2,7,8\n").replace(",", ";"),
+        json.dumps({"meta": {}, "data": [{"arrival_s": i, "prompt_tokens": 5 + i, "output_tokens": 6 + i} for i in (0, 2)]}),
+        OURS + "1e3,5,6\n1.002e3,7,8e0\n",
+        OURS + "-2,5,6\n0,7,8\n",
+        jsonl({"arrival_s": 2, "prompt_tokens": 7, "output_tokens": 8.0}, {"arrival_s": 0, "prompt_tokens": "5", "output_tokens": 6}),
+        parquet(arrival_s=[5.0, 7.0], prompt_tokens=[5, 7], output_tokens=[6, 8]),
+    ],
+)  # fmt: skip
+def test_a_table_is_read_by_what_it_holds(tmp_path, content):
+    assert read(written(tmp_path, content)) == [(0.0, 5, 6), (2.0, 7, 8)]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (OURS + "0,5.5,6\n", r"line 2, prompt_tokens: '5\.5' is not a whole number of tokens"),
+        (OURS + '0,"1,087",6\n', r"line 2, prompt_tokens: '1,087' is not a whole number"),
+        (OURS + "0,1,2\n1,2,x\n", "line 3, output_tokens: 'x' is not a whole number"),
+        (OURS + "0,1,2\n\n1,2,0\n", r"line 4, output_tokens: '0' is less than 1 token\. Remove the row"),
+        (OURS + "0,-5,2\n", "line 2, prompt_tokens: '-5' is less than 1 token"),
+        (OURS + "0,1_0,2\n", "line 2, prompt_tokens: '1_0' is not a whole number"),
+        (OURS + "0,1,\n", "line 2, output_tokens: is empty"),
+        (OURS + "0,1,2\nnan,1,2\n", "line 3, arrival_s: 'nan' is not a number"),
+        (OURS + "0,1,2\ninf,1,2\n", "line 3, arrival_s: 'inf' is not a number"),
+        (OURS + "0,1e99,2\n", "line 2, prompt_tokens: '1e99' is not a whole number"),
+        (OURS + "0,1\n", "line 2 has 2 cells, and the first line names 3"),
+        (OURS + '0,1,"2\n', "cannot be read as CSV: line 2: unexpected end of data"),
+        (OURS, "holds no requests"),
+        ("", "holds no requests"),
+        ("arrival_s,prompt_tokens,prompt_tokens,output_tokens\n0,1,1,1\n", "two columns are called prompt_tokens"),
+        (AZURE + "2023-11-16 18:15:46,1,2\nyesterday,1,2\n", "line 3, TIMESTAMP: 'yesterday' is not a date and time"),
+        (AZURE + "11/10/2026 4:45 PM,1,2\n", "line 2, TIMESTAMP: '11/10/2026 4:45 PM' is not a date and time, as 2023-11-16 18:15:46.68"),
+        (AZURE + "2023-11-16,1,2\n2023-11-17,1,2\n", "TIMESTAMP holds dates without a time of day"),
+        ("arrival_s,prompt_tokens,output_tokens,requests\n0,900,90,1\n60,1000,100,12\n", "requests is 12 in a row: such rows are sums"),
+        (AZURE + "2023-11-16 18:15:46,1,2\n7,1,2\n", "line 3, TIMESTAMP: '7' is not a date and time"),
+        (BURST + "1106,ChatGPT,0,0,0,Conversation log\n", r"line 2, Request tokens: '0' is less .*BurstGPT_without_fails"),
+        (jsonl({"arrival_s": True, "prompt_tokens": 1, "output_tokens": 1}), "line 1, arrival_s: 'True' is not a"),
+        (jsonl({"arrival_s": 0, "prompt_tokens": 1, "output_tokens": 1}, {"delay": 5}), "line 2, arrival_s: is empty"),  # AIPerf's
+        (b"{\n", "cannot be read as JSONL: line 1"),
+        (b'{"a": 1}\n1\n', "line 2 is not a JSON object"),
+        (OURS.encode() + b"0,1,2\n\xff\xfe", "line 3 is not UTF-8 text"),
+        # No moments, or others' names: ShareGPT and LMSYS, ServeGen's fields, WEKA's, one unit's column under another's lengths.
+        ("conversation_id,model,conversation,turn\n1,m,x,1\n", r"a trace has the columns arrival_s \(s\).* Found: conversation_id, model"),
+        ("timestamp,input_tokens,output_tokens\n0.5,1,2\n", "Found: timestamp, input_tokens, output_tokens"),
+        (jsonl({"id": "a", "t": 0.0, "in": 5, "out": 6}), "Found: id, t, in, out"),
+        ("timestamp,ContextTokens,GeneratedTokens\n1,2,3\n", "Found: timestamp, ContextTokens, GeneratedTokens"),
+        ("arrival_s,prompt_tokens\n1,2\n", r"timestamp \(ms\), input_length, output_length beside hash_ids \(Mooncake\)"),
+        # What stands in place of the file.
+        ((DATA / "lfs_pointer.csv").read_bytes(), r"is a Git LFS pointer, not the file itself\. Fetch it: git lfs pull"),
+        (b"/annex/objects/SHA256E-s1--0.csv\n", "is a git-annex pointer"),
+        (b"\n<!DOCTYPE html>\n<html>", "is a web page"),
+        (b"<?xml version='1.0'?><Error><Code>NoSuchKey</Code></Error>", "is a web page"),
+        (gzip.compress(b"x", mtime=0)[:-9], "cannot be unpacked with gzip"),
+        (zipped(OURS), "is a ZIP archive or a spreadsheet"),
+        (b"(\xb5/\xfd\x00", "is compressed with Zstandard"),
+        (b"[1]", "cannot be read as JSON: item 1 is not an object"),
+        (OURS.encode("utf-16"), "is UTF-16 text"),
+        (b"PAR1PAR1", "cannot be read as Parquet"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_named_with_its_place(tmp_path, content, message):
+    file = written(tmp_path, content)
+    with pytest.raises(BenchError, match=message) as refused:
+        read_trace(str(file))
+    assert str(refused.value).startswith(str(file))
+
+
+def test_a_missing_file_is_named():
+    with pytest.raises(BenchError, match=r"none\.csv: no such trace in .*; a study's paths start at the project's root"):
+        read_trace("none.csv")

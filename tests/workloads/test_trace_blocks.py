@@ -1,0 +1,320 @@
+"""What prompts of a trace share: exactly the blocks that its ids name, up to the first that differs; and who follows whom."""
+
+import itertools
+import json
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench.errors import BenchError
+from bench.load.client import Load, run_load
+from bench.load.payload import Payloads
+from bench.load.schedule import at_least_s, expected_cached_tokens, schedule
+from bench.load.target import Target
+from bench.prompts.random_ids import letters
+from bench.records.form import RequestForm
+from bench.store.pack import packed_study
+from bench.study import Plan, Workload, load_config
+from bench.study.plan import longest_request
+from bench.study.precision import prompt_lines
+from bench.study.trace import read_trace
+from bench.study.trace_blocks import Chains
+from tests.support.fake_server import fake_server
+from tests.support.study import CONTENT, ROOT
+from tests.support.trace_blocks import common, written
+
+
+def mooncake(*requests):
+    return [
+        {"timestamp": 1000 * i, "input_length": length, "output_length": 2, "hash_ids": ids}
+        for i, (length, ids) in enumerate(requests)
+    ]
+
+
+def replay(file, **more):
+    return Workload.model_validate({"arrival": "trace", "trace": file, **more})
+
+
+def prompts(workload, seed="run", form=None):
+    target = Target("http://h", "m", forms={workload.endpoint: form} if form else {})
+    payloads = Payloads(target, workload, seed=seed, vocabulary=5000)
+    sent = [json.loads(payloads.of(x).split(b"\r\n\r\n")[1]) for x in schedule(workload, 1.0, "s")]
+    return [body["prompt"] if "prompt" in body else body["messages"][0]["content"] for body in sent]
+
+
+def test_prompts_share_the_blocks_of_their_common_leading_ids_and_nothing_else(tmp_path):
+    """The third has an id of the first behind another beginning: no prefix cache could serve it there."""
+    file = written(tmp_path, *mooncake((1300, [0, 1, 2]), (1500, [0, 1, 3]), (1100, [9, 1, 2]), (1200, [0, 1, 2])))
+    one, two, three, four = prompts(replay(file))
+    assert [len(each) for each in (one, two, three, four)] == [1300, 1500, 1100, 1200]
+    assert common(one, two) == 1024
+    assert common(one, three) == common(two, three) == 0
+    assert common(one, four) == 1200  # to the end of the shorter of two last blocks of one id
+    assert one[512:1024] != three[512:1024]
+
+
+def test_prompts_are_those_of_their_run_alone(tmp_path):
+    file = written(tmp_path, *mooncake((1300, [0, 1, 2]), (1500, [0, 1, 3])))
+    assert prompts(replay(file)) == prompts(replay(file))
+    assert common(prompts(replay(file))[0], prompts(replay(file), seed="another")[0]) == 0
+
+
+def test_without_ids_prompts_share_nothing(tmp_path):
+    file = written(tmp_path, *mooncake((1300, [0, 1, 2]), (1500, [0, 1, 3])))
+    one, two = prompts(replay(file, trace_block=0))
+    assert common(one, two) == 0
+    assert [x.blocks for x in schedule(replay(file, trace_block=0), 1.0, "s")] == [(), ()]
+
+
+def test_text_shares_as_many_tokens(tmp_path):
+    """A server that adds 7 tokens and takes two for a letter: to the letter in which the shared tokens end."""
+    file = written(tmp_path, *mooncake((60, [0, 1]), (61, [0, 2])))
+    load = replay(file, trace_block=32, endpoint="chat")
+    plain = prompts(load, form=RequestForm())
+    assert [len(text) // 2 for text in plain] == [60, 61]
+    assert common(*plain) // 2 == 32
+    form = RequestForm(letter_tokens=2, template_tokens=7, counted=True)
+    one, two = prompts(load, form=form)
+    assert (one.count(" "), one.count(".")) == (26, 1)
+    assert (two.count(" "), two.count(".")) == (27, 0)
+    assert common(one, two) // 2 == 13  # the last of which begins at token 7 + 2 × 12 = 31
+    assert letters([3]) == " a"
+
+
+# What a prefix cache can serve of it.
+
+
+def test_what_was_sent_before_is_reusable(tmp_path):
+    file = written(
+        tmp_path, *mooncake((1300, [0, 1, 2]), (1500, [0, 1, 3]), (1100, [9, 1, 2]), (1200, [0, 1, 2]), (1024, [0, 1]))
+    )
+    planned = schedule(replay(file), 1.0, "s")
+    assert [x.reusable_tokens for x in planned] == [0, 1024, 0, 1200, 1024]
+    assert expected_cached_tokens(planned, 16) == 1024 + 1184 + 1008  # a prompt's last token is always computed
+
+
+@given(st.integers(0, 10**6))
+def test_reusable_is_what_two_prompts_begin_with(seed):
+    """Of random chains, by comparing the ids that are sent with all that were sent before."""
+    draw = random.Random(seed)
+    chains, size = Chains(), draw.choice([3, 4])
+    ids = [[draw.randrange(2) for _ in range(draw.randrange(1, 5))] for _ in range(8)]
+    lengths = [len(each) * size - draw.randrange(size) for each in ids]
+    numbers = [chains.of(each, length, size) for each, length in zip(ids, lengths, strict=True)]
+    for (i, one), (j, two) in itertools.combinations(enumerate(numbers), 2):
+        alike = common(ids[i], ids[j])
+        assert common(one, two) == alike
+        assert not set(one[alike:]) & set(two[alike:])
+
+
+def test_ids_of_whole_blocks_alone_leave_the_rest_to_the_request(tmp_path):
+    file = written(tmp_path, *mooncake((1300, [0, 1]), (1301, [0, 1])))
+    one, two = prompts(replay(file))
+    assert common(one, two) == 1024
+    assert [x.reusable_tokens for x in schedule(replay(file), 1.0, "s")] == [0, 1024]
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ((472, [1, 2, 3]), r"line 1, hash_ids: 3 ids do not fit a prompt of 472 tokens, which has 1 blocks of 512\. Give .*trace_block"),
+        ((6955, [46]), "line 1, hash_ids: 1 ids do not fit a prompt of 6955 tokens, which has 14 blocks of 512"),
+        ((5, [True]), r"line 1, hash_ids: '\[True\]' is not a list of ids"),
+        ((5, "x"), "line 1, hash_ids: 'x' is not a list of ids"),
+        ((5, {"a": 1}), "line 1, hash_ids: .* is not a list of ids"),
+    ],
+)  # fmt: skip
+def test_ids_that_disagree_with_their_prompt_are_refused(tmp_path, row, message):
+    file = written(tmp_path, *mooncake(row))
+    with pytest.raises(BenchError, match=message) as refused:
+        read_trace(file)
+    assert str(refused.value).startswith(file)
+    assert len(read_trace(file, block=0)) == 1
+
+
+def test_bailian_s_blocks_have_16_tokens():
+    requests = read_trace("tests/data/traces/bailian_seconds.jsonl")
+    assert [x.block_tokens for x in requests] == [16, 16, 16]
+    assert common(requests[0].blocks, requests[2].blocks) == 32
+
+
+def test_a_table_s_cell_has_its_ids_as_json(tmp_path):
+    file = tmp_path / "trace.csv"
+    file.write_text('arrival_s;prompt_tokens;output_tokens;hash_ids;block_tokens\n0;40;1;["a", "b"];32\n1;40;1;["a", "c"];32\n')
+    one, two = read_trace(str(file))
+    assert common(one.blocks, two.blocks) == 1
+    with pytest.raises(BenchError, match="nothing says how many tokens a block has"):
+        read_trace(written(tmp_path, {"arrival_s": 0, "prompt_tokens": 40, "output_tokens": 1, "hash_ids": ["a", "b"]}))
+
+
+def test_what_a_trace_shares_is_part_of_the_digest(tmp_path, monkeypatch):
+    """Runs of traces whose ids were ignored are measured again, and no others; a pack knows them without the file."""
+    shared, plain = (
+        written(tmp_path, *mooncake((130, [0]))),
+        written(tmp_path, {"arrival_s": 0, "prompt_tokens": 8, "output_tokens": 2}, name="plain.jsonl"),
+    )
+    content = {
+        **CONTENT,
+        "workloads": {name: {"arrival": "trace", "trace": file} for name, file in (("w", shared), ("v", plain))},
+        "study": {"title": "t", "ladders": [{"deployment": "a", "workload": name, "time_scale": [1]} for name in "wv"]},
+    }
+    plan = Plan.of(load_config(content, source="t"), root=ROOT)
+    assert [run.definition.get("trace_block") for run in plan.runs] == [512, None]
+    study = packed_study(content, plan, "*")
+    monkeypatch.chdir(tmp_path)
+    for file in (shared, plain):
+        (tmp_path / file).unlink()
+    assert [run.digest for run in Plan.of(load_config(study, source="t"), root=ROOT).runs] == [run.digest for run in plan.runs]
+
+
+def test_what_prompts_share_is_said_before_anything_is_measured(tmp_path):
+    content = {
+        **CONTENT,
+        "workloads": {
+            "w": {"arrival": "trace", "trace": written(tmp_path, *SESSION)},
+            "v": {"arrival": "trace", "trace": written(tmp_path, *SESSION[:1], name="alone.jsonl")},
+        },
+        "study": {"title": "t", "ladders": [{"deployment": "a", "workload": name, "time_scale": [1]} for name in "wv"]},
+    }
+    # Different: 32 of block 1, 32 and 8 of what follows it, and two prompts of 9 and 8.
+    assert prompt_lines(Plan.of(load_config(content, source="t"), root=ROOT)) == [
+        "w: 5 requests in 2 sessions; 44.7 % of their 161 prompt tokens repeat what was sent before. "
+        "A KV cache of fewer than 89 tokens may evict some."
+    ]
+
+
+def test_both_say_what_is_shared(tmp_path):
+    file = written(tmp_path, *mooncake((1300, [0, 1, 2])))
+    with pytest.raises(BenchError, match="say what prompts share, and so does cache shared"):
+        schedule(replay(file, cache="shared", shared_prefix=0.5), 1.0, "s")
+    (tmp_path / "text.txt").write_text("A text of some words. " * 100)
+    with pytest.raises(BenchError, match="say what prompts share, and so does prompts text"):
+        schedule(replay(file, prompts={"source": "text", "file": str(tmp_path / "text.txt")}), 1.0, "s")
+    alone = schedule(replay(file, cache="shared", shared_prefix=0.5, trace_block=0), 1.0, "s")
+    assert alone[0].reusable_tokens == 650
+    with pytest.raises(ValueError, match="trace_block belongs to arrival trace"):
+        Workload(arrival="burst", prompt_tokens=4, output_tokens=4, trace_block=16)
+
+
+# Requests that follow others.
+
+SESSION = [
+    {"id": "b", "arrival_s": 7.5, "prompt_tokens": 8, "output_tokens": 2},
+    {"id": "a", "arrival_s": 5, "prompt_tokens": 40, "output_tokens": 4, "hash_ids": [1, 2], "block_tokens": 32},
+    {"id": "a1", "parent": "a", "after_s": 0.5, "prompt_tokens": 40, "output_tokens": 4, "hash_ids": [1, 3], "block_tokens": 32},
+    {"id": "a2", "parent": "a", "prompt_tokens": 9, "output_tokens": 4},
+    {"id": "a11", "parent": "a1", "after_s": 1, "prompt_tokens": 64, "output_tokens": 4, "hash_ids": [1, 2], "block_tokens": 32},
+]  # fmt: skip
+
+
+def test_a_session_stands_together_behind_its_first_request(tmp_path):
+    requests = read_trace(written(tmp_path, *SESSION))
+    assert [(x.arrival_s, x.after, x.after_s, x.root) for x in requests] == [
+        (0.0, (), 0.0, 0), (None, (0,), 0.5, 0), (None, (1,), 1.0, 0), (None, (0,), 0.0, 0), (2.5, (), 0.0, 4)
+    ]  # fmt: skip
+    assert [x.prompt_tokens for x in requests] == [40, 40, 64, 9, 8]
+    planned = schedule(replay(written(tmp_path, *SESSION)), 2.0, "s")
+    assert [(x.due_s, x.after, x.think_s, x.conversation) for x in planned] == [
+        (0.0, (), 0.0, 0), (None, (0,), 0.25, 0), (None, (1,), 0.5, 0), (None, (0,), 0.0, 0), (1.25, (), 0.0, 4)
+    ]  # fmt: skip
+    assert [x.reusable_tokens for x in planned] == [0, 32, 40, 0, 0]
+    assert longest_request(replay(written(tmp_path, *SESSION))) == 68
+
+
+def test_requests_of_a_session_share_what_their_ids_say_alone(tmp_path):
+    sent = prompts(replay(written(tmp_path, *SESSION)))
+    assert [len(each) for each in sent] == [40, 40, 64, 9, 8]
+    assert [common(sent[0], other) for other in sent[1:]] == [32, 40, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"id": "c", "parent": "x"}, "line 2, parent: 'x' is no request's id"),
+        ({"id": "c", "parent": ["a", "x"]}, r"line 2, parent: .* names 'x', which is no request's id"),
+        ({"id": "c", "parent": ["a", "d"]}, "line 2, parent: .* follows the request itself"),
+        ({"id": "a", "parent": "a"}, "line 2, id: 'a' is that of line 1 too"),
+        ({"id": "c", "parent": "c"}, "line 2, parent: 'c' follows the request itself"),
+        ({"id": "c", "parent": "a", "arrival_s": 3}, "line 2, arrival_s: '3' is a moment, and the request follows a parent"),
+        ({"id": "c", "parent": "a", "after_s": -1}, "line 2, after_s: '-1' is not a number of seconds, 0 or more"),
+        ({"id": "c", "parent": "a", "after_s": "nan"}, "line 2, after_s: 'nan' is not a number of seconds"),
+        ({"id": "c"}, "line 2, arrival_s: is empty"),
+    ],
+)
+def test_a_session_that_cannot_be_is_refused_with_its_place(tmp_path, row, message):
+    lengths = {"prompt_tokens": 8, "output_tokens": 2}
+    file = written(
+        tmp_path,
+        {"id": "a", "arrival_s": 0, **lengths},
+        {**row, **lengths},
+        {"id": "d", "parent": ["c"] if row.get("parent") == ["a", "d"] else "a", **lengths},
+    )
+    with pytest.raises(BenchError, match=message) as refused:
+        read_trace(file)
+    assert str(refused.value).startswith(file)
+
+
+def test_a_request_leaves_when_its_parent_s_answer_is_complete_and_the_tool_has_run(tmp_path):
+    """Two follow one and leave side by side; each counts as late from the moment at which it may go."""
+    file = written(
+        tmp_path,
+        {"id": "a", "arrival_s": 0, "prompt_tokens": 8, "output_tokens": 5},
+        {"id": "b", "parent": "a", "after_s": 0.2, "prompt_tokens": 8, "output_tokens": 5},
+        {"id": "c", "parent": "a", "after_s": 0.2, "prompt_tokens": 8, "output_tokens": 5},
+        {"id": "d", "parent": "c", "prompt_tokens": 8, "output_tokens": 5},
+    )
+    with fake_server() as server:
+        result = run_load(Target(server.base_url, "m"), Load(workload=replay(file), level=1.0, seed="s"))
+    assert [r.outcome for r in result.records] == ["ok"] * 4
+    one, two, three, four = result.records
+    assert [r.after for r in result.records] == [None, 0, 0, 2]
+    for follower, before, wait in ((two, one, 0.2), (three, one, 0.2), (four, three, 0.0)):
+        assert follower.scheduled_s == pytest.approx(before.end_s + wait, abs=1e-5)
+        assert 0 <= follower.sent_s - follower.scheduled_s < 0.1
+
+
+# A fan-out and a join: two begin by themselves, another follows the first; the last waits for three.
+JOIN = [
+    {"id": "z", "arrival_s": 9, "prompt_tokens": 3, "output_tokens": 2},
+    {"id": "last", "parent": ["c", "b", "a2", "b"], "after_s": 0.3, "prompt_tokens": 8, "output_tokens": 2},
+    {"id": "b", "arrival_s": 0.4, "prompt_tokens": 7, "output_tokens": 60},
+    {"id": "a", "arrival_s": 0, "prompt_tokens": 4, "output_tokens": 2, "parent": []},
+    {"id": "a2", "parent": "a", "prompt_tokens": 5, "output_tokens": 2},
+    {"id": "c", "parent": ["a"], "after_s": 0.1, "prompt_tokens": 6, "output_tokens": 2},
+]
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_a_request_that_waits_for_several_stands_behind_all_of_them(tmp_path, as_json):
+    """Those that begin by themselves are of its session too; a CSV file has the list as JSON."""
+    rows = [{**row, "parent": json.dumps(row["parent"])} if as_json and "parent" in row else row for row in JOIN]
+    rows = [{**row, "parent": "a"} if row.get("parent") == '"a"' else row for row in rows]
+    requests = read_trace(written(tmp_path, *rows))
+    assert [(x.prompt_tokens, x.arrival_s, x.after, x.after_s, x.root) for x in requests] == [
+        (4, 0.0, (), 0.0, 0),
+        (5, None, (0,), 0.0, 0),
+        (6, None, (0,), 0.1, 0),
+        (7, 0.4, (), 0.0, 0),
+        (8, None, (2, 3, 1), 0.3, 0),
+        (3, 9.0, (), 0.0, 5),
+    ]
+    planned = schedule(replay(written(tmp_path, *rows)), 2.0, "s")
+    assert (planned[4].after, planned[4].think_s, planned[4].due_s) == ((2, 3, 1), 0.15, None)
+    assert at_least_s(planned[:5]) == pytest.approx(0.35)  # b at 0.2, and half of 0.3 s after it
+
+
+def test_a_request_leaves_after_the_last_of_those_that_it_waits_for(tmp_path):
+    """The one that began last ends last, as its answer is long: a join that waited for the first alone would be half a second early."""
+    file = written(tmp_path, *JOIN[1:])
+    with fake_server(gap_s=0.01) as server:
+        result = run_load(Target(server.base_url, "m"), Load(workload=replay(file), level=1.0, seed="s"))
+    records = {r.prompt_asked: r for r in result.records}
+    assert [r.outcome for r in result.records] == ["ok"] * 5
+    slow, last = records[7], records[8]
+    assert slow.end_s == max(records[tokens].end_s for tokens in (5, 6, 7)) > records[5].end_s + 0.5
+    assert last.after == slow.index
+    assert last.scheduled_s == pytest.approx(slow.end_s + 0.3, abs=1e-5)
+    assert 0 <= last.sent_s - last.scheduled_s < 0.1
+    assert last.index == 4

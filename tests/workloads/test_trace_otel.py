@@ -1,0 +1,339 @@
+"""Spans of OpenTelemetry as sessions: which call follows which, when, and what is no request."""
+
+import json
+
+import pytest
+
+from bench.errors import BenchError
+from bench.load.schedule import schedule
+from bench.study import Plan, Workload, load_config
+from bench.study.precision import prompt_lines
+from bench.study.trace import calls_left_out, read_trace
+from bench.study.trace_history import messages_of
+from bench.traffic.log import read_log
+from tests.support.study import CONTENT, ROOT
+
+BEGAN = 1_764_165_000  # s
+
+
+def span(name, start, end, parent=None, *, trace="t", prompt=None, output=5, **attributes):
+    """As the SDK writes one: dates, and attributes by name. With `prompt` it is a call of a model."""
+
+    def moment(at):
+        return f"2025-11-26T13:{50 + int(at // 60):02d}:{at % 60:09.6f}Z"
+
+    if prompt:
+        usage = {"gen_ai.usage.input_tokens": prompt, "gen_ai.usage.output_tokens": output}
+        attributes = {"gen_ai.operation.name": "chat", **usage, **attributes}
+    return {
+        "name": name,
+        "context": {"trace_id": f"0x{trace}", "span_id": f"0x{name}", "trace_state": "[]"},
+        "parent_id": parent and f"0x{parent}",
+        "start_time": moment(start),
+        "end_time": moment(end),
+        "status": {"status_code": "UNSET"},
+        "attributes": attributes,
+    }
+
+
+def otlp(*spans):
+    """The same as the collector's file exporter writes them: one export a line."""
+
+    def value(x):
+        kind = {bool: "boolValue", int: "intValue", float: "doubleValue", str: "stringValue"}[type(x)]
+        return {kind: str(x) if kind == "intValue" else x}
+
+    def encoded(each):
+        start, end = (
+            str(round((BEGAN + float(each[key][14:16]) * 60 - 3000 + float(each[key][17:-1])) * 10**6) * 1000)
+            for key in ("start_time", "end_time")
+        )
+        return {
+            "traceId": each["context"]["trace_id"][2:],
+            "spanId": each["context"]["span_id"][2:],
+            "parentSpanId": (each["parent_id"] or "0x")[2:],
+            "name": each["name"],
+            "startTimeUnixNano": start,
+            "endTimeUnixNano": end,
+            "status": {"code": 2} if each["status"]["status_code"] == "ERROR" else {},
+            "attributes": [{"key": key, "value": value(x)} for key, x in each["attributes"].items()],
+        }
+
+    return {"resourceSpans": [{"resource": {}, "scopeSpans": [{"scope": {}, "spans": [encoded(each)]} for each in spans]}]}
+
+
+# A session: a plan, a tool, two subagents side by side whose calls interleave in time, and what joins them.
+AGENT = [
+    span("main", 0, 20, **{"gen_ai.operation.name": "invoke_agent", "gen_ai.usage.input_tokens": 999}),
+    span("plan", 0.5, 2, "main", prompt=10),
+    span("tool", 2, 3, "main", **{"gen_ai.operation.name": "execute_tool"}),
+    span("again", 3.25, 4, "main", prompt=11),
+    span("one", 4, 12, "main", **{"gen_ai.operation.name": "invoke_agent"}),
+    span("one-1", 5, 6, "one", prompt=21),
+    span("one-2", 9, 12, "one", prompt=22),
+    span("two", 4, 9.5, "main", **{"gen_ai.operation.name": "invoke_agent"}),
+    span("two-1", 5.5, 8, "two", prompt=31),
+    span("two-2", 8.5, 9.5, "two", prompt=32),
+    span("join", 13, 15, "main", prompt=12),
+]
+
+
+def written(folder, *lines, name="spans.jsonl", indent=None):
+    file = folder / name
+    file.write_text("".join(json.dumps(line, indent=indent) + "\n" for line in lines))
+    return str(file)
+
+
+def found(requests):
+    """Of each request, by its prompt: its moment, the prompts of those that it follows, and the wait."""
+    return {x.prompt_tokens: (x.arrival_s, {requests[i].prompt_tokens for i in x.after}, round(x.after_s, 6)) for x in requests}
+
+
+TRUE = {
+    10: (0.0, set(), 0.0),
+    11: (None, {10}, 1.25),
+    21: (None, {11}, 1.0),
+    22: (None, {21}, 3.0),  # not one that ended later in the other branch
+    31: (None, {11}, 1.5),
+    32: (None, {31}, 0.5),
+    12: (None, {22, 32}, 1.0),
+}
+
+
+@pytest.mark.parametrize("form", ["sdk", "printed", "otlp", "a line a span", "a line a trace"])
+def test_a_call_follows_what_had_ended_in_its_own_branch(tmp_path, form):
+    """In every encoding; spans come in any order, as each is written when it ends."""
+    spans = sorted(AGENT, key=lambda each: each["end_time"])
+    file = {
+        "sdk": lambda: written(tmp_path, *spans),
+        "printed": lambda: written(tmp_path, *spans, name="spans.json", indent=4),
+        "otlp": lambda: written(tmp_path, otlp(*spans)),
+        "a line a span": lambda: written(tmp_path, *map(otlp, spans)),
+        "a line a trace": lambda: written(tmp_path, {"trace_id": "t", "spans": spans}),
+    }[form]()
+    requests = read_trace(file)
+    assert found(requests) == TRUE
+    assert {x.output_tokens for x in requests} == {5}
+    assert {x.root for x in requests} == {0}
+
+
+@pytest.mark.parametrize("other", ["resourceLogs", "resourceMetrics"])
+def test_what_a_collector_writes_beside_spans_may_come_first(tmp_path, other):
+    failed = {**span("f", 16, 17, "main", prompt=7), "status": {"status_code": "ERROR"}}
+    file = written(tmp_path, {other: [{"resource": {}}]}, otlp(*AGENT, failed), {other: []})
+    assert found(read_trace(file)) == TRUE
+    assert read_log(file).count == len(TRUE)
+    logs = " 2 lines with log records, and no span, are left out." if other == "resourceLogs" else ""
+    assert calls_left_out(file) == f"of the trace's calls, 1 that failed when it was recorded is left out.{logs}"
+
+
+def test_log_records_of_the_sdk_are_no_spans(tmp_path):
+    """They name the span in which they were written, and have attributes, as spans do."""
+    log = {"body": "called", "severity_number": 9, "severity_text": "INFO", "attributes": {"gen_ai.system": "vllm"}, "dropped_attributes": 0,
+           "timestamp": "2025-01-01T00:00:03.000000Z", "observed_timestamp": "2025-01-01T00:00:03.000000Z", "trace_id": "0x1",
+           "span_id": "0xa", "trace_flags": 1, "resource": {"attributes": {}}}  # fmt: skip
+    file = written(tmp_path, log, *AGENT, log)
+    assert found(read_trace(file)) == TRUE
+    assert read_log(file).count == len(TRUE)
+    assert calls_left_out(file) == "2 lines with log records, and no span, are left out."
+    with pytest.raises(BenchError, match="its lines are log records of OpenTelemetry, and a trace is made of spans"):
+        read_trace(written(tmp_path, log, name="logs.jsonl"))
+
+
+def test_traces_of_one_conversation_follow_each_other_and_others_have_their_moment(tmp_path):
+    told = {"gen_ai.conversation.id": "c"}
+    file = written(
+        tmp_path,
+        span("a", 10, 11, trace="1", prompt=10, **told),
+        span("turn", 15, 19, trace="2", **told),
+        span("b", 15, 16, "turn", trace="2", prompt=20),
+        span("c", 17, 18, "gone", trace="3", prompt=30),
+        span("d", 17.5, 18, trace="4", **{"openinference.span.kind": "LLM", "llm.token_count.prompt": 40,
+                                          "llm.token_count.completion": 3, "session.id": "s"}),
+        span("e", 20, 21, trace="5", **{"gen_ai.usage.prompt_tokens": 50, "gen_ai.usage.completion_tokens": 3, "session.id": "s"}),
+    )  # fmt: skip
+    assert found(read_trace(file)) == {
+        10: (0.0, set(), 0.0),
+        20: (None, {10}, 4.0),
+        30: (7.0, set(), 0.0),
+        40: (7.5, set(), 0.0),
+        50: (None, {40}, 2.0),
+    }
+
+
+def test_a_trace_whose_conversation_some_of_its_calls_name_is_one_session(tmp_path):
+    """In a later trace of it too; where a trace names several, its other calls belong to none of them."""
+    c, d = {"gen_ai.conversation.id": "c"}, {"gen_ai.conversation.id": "d"}
+    file = written(
+        tmp_path,
+        span("a", 0, 1, trace="1", prompt=10),
+        span("b", 2, 3, trace="1", prompt=20, **c),
+        span("c", 4, 5, trace="1", prompt=30),
+        span("d", 6, 7, trace="2", prompt=40, **c),
+        span("e", 8, 9, trace="3", prompt=50, **c),
+        span("f", 10, 11, trace="3", prompt=60, **d),
+        span("g", 12, 13, trace="3", prompt=70),
+    )
+    follows = {prompt: after for prompt, (_, after, _) in found(read_trace(file)).items()}
+    assert follows == {10: set(), 20: {10}, 30: {20}, 40: {30}, 50: {40}, 60: set(), 70: set()}
+
+
+def test_only_answered_calls_that_generate_are_requests(tmp_path):
+    """A framework's span around its client's is the same call; what failed has no answer, and what came before it is followed."""
+    failed = {**span("failed", 3, 4, prompt=30), "status": {"status_code": "ERROR"}}
+    file = written(
+        tmp_path,
+        span("a", 0, 1, prompt=10),
+        span("outer", 2, 3, prompt=20),
+        span("inner", 2.1, 2.9, "outer", prompt=20),
+        failed,
+        span("error", 3, 4, prompt=31, **{"error.type": "timeout"}),
+        span("vectors", 3, 4, **{"gen_ai.operation.name": "embeddings", "gen_ai.usage.input_tokens": 40}),
+        span("b", 5, 6, prompt=50),
+    )
+    assert found(read_trace(file)) == {10: (0.0, set(), 0.0), 20: (None, {10}, 1.1), 50: (None, {20}, 2.1)}
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ([span("a", 0, 1, **{"gen_ai.operation.name": "chat"})], "line 1: the span of a call has no gen_ai.usage.input_tokens"),
+        (
+            [span("a", 0, 1, prompt=8, output=0)],
+            "no requests: of the trace's calls, 1 with 0 tokens of prompt or answer is left out",
+        ),
+        ([span("a", 0, 1, prompt=8), span("a", 2, 3, prompt=8)], "line 2: the span '0xa' is that of line 1 too"),
+        ([span("a", 2, 1, prompt=8)], "line 1: the span ends before it starts"),
+        ([span("a", 0, 1, "b", prompt=8), span("b", 0, 1, "a")], "line 1: more than 200 spans are around it"),
+        ([{**span("a", 0, 1, prompt=8), "start_time": "soon"}], "line 1: no start of the span is known"),
+        ([{**span("a", 0, 1, prompt=8), "start_time": 5}], "line 1: no start of the span is known"),
+        ([{"trace_id": "t", "spans": [7]}], "line 1, span 1: '7' is not a span"),
+        ([{"trace_id": "t", "spans": [{"attributes": {}}]}], "line 1, span 1: a span without spanId"),
+        ([span("a", 0, 1)], "holds no requests"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_place(tmp_path, lines, message):
+    file = written(tmp_path, *lines)
+    with pytest.raises(BenchError, match=message) as refused:
+        read_trace(file)
+    assert str(refused.value).startswith(file)
+
+
+@pytest.mark.parametrize(
+    "status", ["ERROR", "StatusCode.ERROR", {"status_code": "StatusCode.ERROR"}, {"code": "STATUS_CODE_ERROR"}, {"code": 2}]
+)
+def test_every_form_of_a_failure_is_known(tmp_path, status):
+    file = written(tmp_path, span("a", 0, 1, prompt=10), {**span("b", 2, 3, prompt=20), "status": status})
+    assert [x.prompt_tokens for x in read_trace(file)] == [10]
+
+
+def test_a_call_without_an_answer_leaves_the_rest_to_be_replayed(tmp_path):
+    """What follows it follows what came before it, as of one that failed."""
+    failed = {**span("failed", 3, 4, prompt=30), "status": {"status_code": "ERROR"}}
+    empty, unasked = span("empty", 2, 3, prompt=20, output=0), span("unasked", 2, 3, trace="u", prompt="0")
+    file = written(tmp_path, span("a", 0, 1, prompt=10), empty, unasked, failed, span("b", 5, 6, prompt=50))
+    assert found(read_trace(file)) == {10: (0.0, set(), 0.0), 50: (None, {10}, 4.0)}
+    assert calls_left_out(file) == (
+        "of the trace's calls, 1 that failed when it was recorded and 2 with 0 tokens of prompt or answer are left out."
+    )
+
+
+def test_what_failed_is_said_before_anything_is_measured(tmp_path):
+    failed = {**span("f", 16, 17, "main", prompt=7), "status": {"status_code": "ERROR"}}
+    content = {
+        **CONTENT,
+        "workloads": {"w": {"arrival": "trace", "trace": written(tmp_path, otlp(*AGENT, failed))}},
+        "study": {"title": "t", "ladders": [{"deployment": "a", "workload": "w", "time_scale": [1]}]},
+    }
+    said = prompt_lines(Plan.of(load_config(content, source="t"), root=ROOT))
+    assert said[0].startswith("w: 7 requests in 1 session; 0.0 % of their 139 prompt tokens")
+    assert said[1] == "w: of the trace's calls, 1 that failed when it was recorded is left out."
+
+
+def test_a_unit_is_refused_as_moments_have_one(tmp_path):
+    with pytest.raises(BenchError, match=r"its moments have a unit of their own. Remove trace_unit"):
+        read_trace(written(tmp_path, *AGENT), "ns")
+
+
+def test_an_access_log_may_be_spans(tmp_path):
+    """Calls alone, with what failed left out, and their ends."""
+    failed = {**span("f", 16, 17, "main", prompt=7), "status": {"status_code": "ERROR"}}
+    log = read_log(written(tmp_path, otlp(*AGENT), otlp(failed)))
+    assert log.prompt_tokens.tolist() == [10, 11, 21, 31, 32, 22, 12]
+    assert log.arrival_s.tolist() == pytest.approx([0, 2.75, 4.5, 5, 8, 8.5, 12.5], abs=1e-6)
+    assert log.duration_s.tolist() == pytest.approx([1.5, 0.75, 1, 2.5, 1, 3, 2], abs=1e-6)
+    assert [(each.why, each.count, each.place) for each in log.left_out] == [("a failure", 1, "line 2, span 1")]
+    assert log.began.year == 2025
+
+
+# What prompts share, where messages are recorded.
+
+
+def said(*texts):
+    """Messages as the conventions have them. Text by text, the roles alternate."""
+    return [{"role": role, "parts": [{"type": "text", "content": text}]} for role, text in zip("usususus", texts, strict=False)]
+
+
+def told(form, *texts):
+    match form:
+        case "text":
+            return {"gen_ai.input.messages": json.dumps(said(*texts))}
+        case "values":
+            return {"gen_ai.input.messages": said(*texts)}
+        case "numbered":
+            return {f"gen_ai.prompt.{i}.{key}": value for i, each in enumerate(said(*texts)) for key, value in
+                    (("role", each["role"]), ("content", each["parts"][0]["content"]))}  # fmt: skip
+    return {f"llm.input_messages.{i}.message.content": text for i, text in enumerate(texts)}
+
+
+@pytest.mark.parametrize("form", ["text", "values", "numbered", "openinference"])
+def test_prompts_share_the_messages_with_which_they_begin_alike(tmp_path, form):
+    """The second goes on from the first, and the third from neither but for the instructions, nine tenths of the first's letters."""
+    system, task, answer = "s" * 178, "t" * 18, "a" * 50
+    file = written(
+        tmp_path,
+        span("a", 0, 1, trace="1", prompt=100, **told(form, system, task)),
+        span("b", 2, 3, trace="1", prompt=150, **told(form, system, task, answer)),
+        span("c", 4, 5, trace="2", prompt=200, **told(form, system, "another task")),
+        span("d", 6, 7, trace="3", prompt=40, **told(form, system, task)),
+        span("e", 8, 9, trace="4", prompt=90, **told(form, "other instructions", task)),
+        span("f", 9, 10, trace="5", prompt=90),
+    )
+    workload = Workload.model_validate({"arrival": "trace", "trace": file})
+    planned = {x.prompt_tokens: x for x in schedule(workload, 1.0, "s") if x.prompt_tokens != 90}
+    others = sorted(x.reusable_tokens for x in schedule(workload, 1.0, "s") if x.prompt_tokens == 90)
+    assert (planned[100].reusable_tokens, planned[150].reusable_tokens) == (0, 96)  # whole blocks of 16
+    assert planned[40].reusable_tokens == 32  # it has fewer tokens than the same messages had before
+    assert planned[200].reusable_tokens == 80
+    assert others == [0, 0]
+
+
+def test_messages_whose_texts_are_all_removed_are_not_recorded(tmp_path):
+    """What was the same of them is not known; one that has some text has been recorded."""
+    spans = [span(name, i, i + 0.5, trace=name, prompt=64, **told("openinference", "", "")) for i, name in enumerate("ab")]
+    assert [x.blocks for x in read_trace(written(tmp_path, *spans))] == [(), ()]
+    assert messages_of(told("openinference", "", "text")) == ["", "text"]
+
+
+def test_instructions_and_tools_stand_ahead_of_the_messages():
+    attributes = {"gen_ai.system_instructions": json.dumps([{"type": "text", "content": "be brief"}]), **told("text", "hello")}
+    tools = {"gen_ai.tool.definitions": [{"type": "function", "name": "f"}]}
+    assert messages_of({**attributes, **tools}) == ["f", "be brief", "u\nhello"]
+    assert messages_of({"gen_ai.input.messages": "not JSON"}) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "calls"),
+    [
+        # Of packages of PyPI (opentelemetry-instrumentation-openai, openinference-instrumentation-openai), exported by OpenTelemetry's
+        # SDK: an agent's plan and its second call, then three subagents side by side, recorded while they went on.
+        ("openllmetry-0.62.4", [(110, 0, 0), (139, 96, 1), (69, 0, 1), (69, 48, 1), (69, 48, 1)]),
+        ("openinference-0.1.66", [(110, 0, 0), (139, 96, 1)]),
+    ],
+)
+def test_spans_that_others_write_are_read(name, calls):
+    """Prompt tokens, those that an earlier one had, and how many calls each follows."""
+    workload = Workload.model_validate({"arrival": "trace", "trace": str(ROOT / f"tests/data/traces/{name}.jsonl")})
+    planned = schedule(workload, 1.0, "s")
+    assert [(x.prompt_tokens, x.reusable_tokens, len(x.after)) for x in planned] == calls
+    assert {x.conversation for x in planned} == {0}
