@@ -15,7 +15,7 @@ from bench.store import Store
 from bench.study import Paths, Plan, load_config
 from tests.support.made import made_facts, made_study, make_run
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 
 
 SNAKEMAKE = Path(sys.executable).parent / "snakemake"
