@@ -22,7 +22,7 @@ def test_in_time(made):
 def test_too_much():
     work(0.3)
 
-@pytest.mark.long(part="x")
+@pytest.mark.long(part="truth")
 def test_long():
     work(0.3)
 """
