@@ -4,7 +4,6 @@ import math
 from dataclasses import replace
 
 import polars as pl
-import pytest
 
 from bench.aggregate import summary_frame
 from bench.analysis import repeats, saturation, verdict
@@ -18,9 +17,8 @@ from tests.support.planted import reasons, summary_rows
 from tests.support.summaries import ladder
 
 
-@pytest.mark.parametrize(
-    ("change", "check", "value"),
-    [
+def test_each_fault_is_named(summary):
+    for change, check, value in (
         ({"wrong_prompt_tokens": 2}, "prompt_lengths", 2),
         ({"wrong_output_tokens": 1}, "output_lengths", 1),
         ({"client_loop_lag_p99_s": 0.2}, "loop_lag", 0.2),
@@ -39,12 +37,10 @@ from tests.support.summaries import ladder
         ({"scrape_share": 0.2}, "scrape_share", 0.2),
         ({"metrics_missing": ["vllm:x"]}, "metrics_missing", None),
         ({"prefix_hits": 64.0}, "cached_tokens", 64),
-    ],
-)
-def test_each_fault_is_named(summary, change, check, value):
-    assert reasons(verdict(summary, Thresholds())) == []
-    (found,) = verdict({**summary, **change}, Thresholds()).found
-    assert (found.check, found.value) == (check, value)
+    ):
+        assert reasons(verdict(summary, Thresholds())) == [], change
+        (found,) = verdict({**summary, **change}, Thresholds()).found
+        assert (found.check, found.value) == (check, value), change
 
 
 def test_what_is_wrong_with_scrapes_is_quoted(summary):
@@ -58,21 +54,18 @@ def test_what_is_wrong_with_scrapes_is_quoted(summary):
         assert reason_text(Reason.of(found.code)) == words + error
 
 
-@pytest.mark.parametrize(
-    ("change", "part", "valid", "counts_valid"),
-    [
+def test_a_reason_speaks_against_what_rests_on_its_part(summary):
+    for change, part, valid, counts_valid in (
         ({"client_send_spread_s": 0.5}, "load", False, False),
         ({"held_back_requests": 500.0, "held_back_share": 0.8}, "load", False, False),
         ({"wrong_output_tokens": 1}, "content", False, False),
         ({"client_clock_skew_s": 0.005}, "client", False, True),
         ({"scrape_gap_max_s": 3.0}, "telemetry", True, False),
         ({"host_other_share": 0.4}, "machine", False, True),
-    ],
-)
-def test_a_reason_speaks_against_what_rests_on_its_part(summary, change, part, valid, counts_valid):
-    found = verdict({**summary, **change}, Thresholds())
-    assert (found.faults, found.valid, found.counts_valid) == ([part], valid, counts_valid)
-    assert not found.telemetry_valid
+    ):
+        found = verdict({**summary, **change}, Thresholds())
+        assert (found.faults, found.valid, found.counts_valid) == ([part], valid, counts_valid), change
+        assert not found.telemetry_valid, change
 
 
 DRIFT = Drift(RoundPart(2), None, math.log(1.1), 0.0)
@@ -94,9 +87,8 @@ def test_failures_are_results_and_no_fault(summary):
     assert told == (True, True, True, 0.5, [])
 
 
-@pytest.mark.parametrize(
-    ("kinds", "checks"),
-    [
+def test_what_no_server_would_answer_under_any_load_is_a_fault(summary):
+    for kinds, checks in (
         ({"outcome_unreachable": 4}, ["unreachable"]),
         ({"outcome_unreachable": 3, "outcome_timeout": 1}, []),  # some were let in: what a full server does
         ({"outcome_http_401": 4}, ["refused"]),
@@ -108,12 +100,10 @@ def test_failures_are_results_and_no_fault(summary):
         ({"outcome_stream_error": 3, "outcome_timeout": 1}, ["none_answered"]),
         ({"outcome_timeout": 3, "outcome_http_504": 1}, []),
         ({"outcome_timeout": 3, "outcome_http_500": 1}, []),  # one in a plain overload
-    ],
-)
-def test_what_no_server_would_answer_under_any_load_is_a_fault(summary, kinds, checks):
-    found = verdict({**summary, "failed": 4, "ok": 0, **kinds}, Thresholds())
-    assert (reasons(found), found.failed_share) == (checks, 1.0)
-    assert found.faults == (["content"] if checks else [])
+    ):
+        found = verdict({**summary, "failed": 4, "ok": 0, **kinds}, Thresholds())
+        assert (reasons(found), found.failed_share) == (checks, 1.0), kinds
+        assert found.faults == (["content"] if checks else []), kinds
 
 
 def test_nothing_sent_is_nothing_measured(summary):
@@ -226,9 +216,8 @@ TENTH = {"kv_usage_peak": 0.926, "kv_usage_queued": 0.926, "waiting_standing": 1
          "prompt_tokens": 4000, "prompt_tokens_p90": 4000, "output_tokens": 100}  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("more", "slots", "full"),
-    [
+def test_a_cache_that_cannot_admit_the_next_prompt_is_full(summary):
+    for more, slots, full in (
         ({}, None, True),
         ({"prompt_tokens_p90": 2000}, None, False),  # 2,958 tokens are free: the next prompt would fit
         ({"waiting_standing": 0.0}, None, False),  # nothing waits
@@ -239,12 +228,12 @@ TENTH = {"kv_usage_peak": 0.926, "kv_usage_queued": 0.926, "waiting_standing": 1
         ({"kv_usage_peak": None, "kv_usage_queued": None}, None, None),
         ({"kv_usage_peak": None, "kv_usage_queued": None, "preemptions": 2.0}, None, True),
         ({"preemptions": None}, None, True),
-    ],
-)
-def test_a_cache_that_cannot_admit_the_next_prompt_is_full(summary, more, slots, full):
-    facts = {"a": records.facts(kv_tokens=2499 * 16, kv_blocks=2499)}
-    run = {**summary, **TENTH, **more}
-    assert summary_frame([run], {"a": records.launch(max_num_seqs=slots)}, facts, Thresholds())["saturated"].to_list() == [full]
+    ):
+        facts = {"a": records.facts(kv_tokens=2499 * 16, kv_blocks=2499)}
+        run = {**summary, **TENTH, **more}
+        assert summary_frame([run], {"a": records.launch(max_num_seqs=slots)}, facts, Thresholds())["saturated"].to_list() == [
+            full
+        ], (more, slots)
 
 
 def test_a_preemption_is_a_full_cache_that_the_gauge_missed(summary):
@@ -276,21 +265,18 @@ def test_a_study_without_facts_still_has_rows(summary):
     assert frame.schema["predicted_saturation"] == pl.Float64
 
 
-@pytest.mark.parametrize(
-    ("more", "full"),
-    [
+def test_where_a_cache_begins_to_be_full(summary):
+    """2,499 blocks of 16 tokens, used by 92.6 %: 2,958.8 are free."""
+    for more, full in (
         # A prompt of 2,958 tokens less two blocks would just fit into what is free of the fullest engine.
         ({"prompt_tokens_p90": 2927}, True),
         ({"prompt_tokens_p90": 2926}, False),
         ({"kv_usage_peak": 0.99, "waiting_standing": 0.0}, True),
         ({"kv_usage_peak": 0.98, "waiting_standing": 0.0}, False),
         ({"preemptions": 0.0, "waiting_standing": 0.0}, False),
-    ],
-)
-def test_where_a_cache_begins_to_be_full(summary, more, full):
-    """2,499 blocks of 16 tokens, used by 92.6 %: 2,958.8 are free."""
-    facts = {"a": records.facts(kv_tokens=2499 * 16, kv_blocks=2499)}
-    assert summary_frame([{**summary, **TENTH, **more}], {}, facts, Thresholds())["saturated"].to_list() == [full]
+    ):
+        facts = {"a": records.facts(kv_tokens=2499 * 16, kv_blocks=2499)}
+        assert summary_frame([{**summary, **TENTH, **more}], {}, facts, Thresholds())["saturated"].to_list() == [full], more
 
 
 def test_a_prediction_is_of_requests_in_flight_alone(summary):
@@ -310,9 +296,9 @@ def test_levels_between_the_prediction_and_the_measurement(summary):
     assert saturation(lower)["levels_apart"].to_list() == [None]  # it may have been full at 1 already
 
 
-@pytest.mark.parametrize(
-    ("throughput", "cache", "queue", "words"),
-    [
+def test_signals_agree_where_each_lies_in_the_ranges_of_all(summary):
+    """Each signal shows from its second load on, and is known not to at its first; of other loads it is not known."""
+    for throughput, cache, queue, words in (
         ((7, 10, 8), (7, 10), (4, 8), "throughput, KV cache and queue cannot be told apart"),  # 10 is above the queue's 8
         ((4, 8, 8), (4, 8), (4, 8), "throughput, KV cache and queue agree"),
         ((4, 8, 8), (8, 10), (4, 8), "throughput and queue before KV cache"),  # at 8 the cache is known not to be full
@@ -326,31 +312,27 @@ def test_levels_between_the_prediction_and_the_measurement(summary):
         ((4, None, 8), (2, 4), (None, None), "KV cache before throughput"),
         ((6, None, 8), (2, 4), (None, None), "KV cache before throughput"),
         ((4, 8, None), (None, None), (2, 8), "queue alone"),
-    ],
-)
-def test_signals_agree_where_each_lies_in_the_ranges_of_all(summary, throughput, cache, queue, words):
-    """Each signal shows from its second load on, and is known not to at its first; of other loads it is not known."""
-    marks = [{low: False, high: True} for low, high in (cache, queue)]
-    rows = [
-        {**summary, "level": float(level), "kv_usage_peak": None, "waiting_standing": None, "preemptions": None, "valid": True,
-         "counts_valid": True, "saturated": marks[0].get(level), "waits": marks[1].get(level)}
-        for level in sorted({*marks[0], *marks[1], 16} - {None})
-    ]  # fmt: skip
-    runs = summary_rows(rows).with_columns(waiting_standing=pl.col("waits").cast(pl.Float64))
-    turns = pl.DataFrame(
-        {
-            "deployment": "a",
-            "workload": "short",
-            "metric": "x",
-            **dict(zip(("saturation_low", "saturation_high", "saturation_at"), throughput, strict=True)),
-        },
-    )
-    assert signals(saturation(runs, turns).row(0, named=True)) == words
+    ):
+        marks = [{low: False, high: True} for low, high in (cache, queue)]
+        rows = [
+            {**summary, "level": float(level), "kv_usage_peak": None, "waiting_standing": None, "preemptions": None, "valid": True,
+             "counts_valid": True, "saturated": marks[0].get(level), "waits": marks[1].get(level)}
+            for level in sorted({*marks[0], *marks[1], 16} - {None})
+        ]  # fmt: skip
+        runs = summary_rows(rows).with_columns(waiting_standing=pl.col("waits").cast(pl.Float64))
+        turns = pl.DataFrame(
+            {
+                "deployment": "a",
+                "workload": "short",
+                "metric": "x",
+                **dict(zip(("saturation_low", "saturation_high", "saturation_at"), throughput, strict=True)),
+            }
+        )
+        assert signals(saturation(runs, turns).row(0, named=True)) == words, (throughput, cache)
 
 
-@pytest.mark.parametrize(
-    ("change", "at_the_limit", "beyond"),
-    [
+def test_a_value_at_its_limit_is_no_fault(summary):
+    for change, at_the_limit, beyond in (
         ("client_loop_lag_p99_s", 0.1, 0.101),
         ("client_loop_lag_max_s", 0.5, 0.501),
         ("client_clock_skew_s", 0.002, 0.0021),
@@ -359,20 +341,17 @@ def test_signals_agree_where_each_lies_in_the_ranges_of_all(summary, throughput,
         ("client_cpu_share", 0.9, 0.901),
         ("scrape_gap_max_s", 2.0, 2.001),
         ("scrape_share", 0.5, 0.499),
-    ],
-)
-def test_a_value_at_its_limit_is_no_fault(summary, change, at_the_limit, beyond):
-    limits = Thresholds(
-        loop_lag_p99_s=0.1, loop_lag_max_s=0.5, clock_skew_s=0.002, send_spread_s=0.1, other_share=0.15, client_cpu_share=0.9,
-        scrape_gap_s=2.0, scrape_share=0.5,
-    )  # fmt: skip
-    assert reasons(verdict({**summary, change: at_the_limit}, limits)) == []
-    assert len(reasons(verdict({**summary, change: beyond}, limits))) == 1
+    ):
+        limits = Thresholds(
+            loop_lag_p99_s=0.1, loop_lag_max_s=0.5, clock_skew_s=0.002, send_spread_s=0.1, other_share=0.15, client_cpu_share=0.9,
+            scrape_gap_s=2.0, scrape_share=0.5,
+        )  # fmt: skip
+        assert reasons(verdict({**summary, change: at_the_limit}, limits)) == [], change
+        assert len(reasons(verdict({**summary, change: beyond}, limits))) == 1, change
 
 
-@pytest.mark.parametrize(
-    ("mine", "its", "fault"),
-    [
+def test_others_use_the_server_from_a_quarter_or_one_request_on(summary):
+    for mine, its, fault in (
         (8.0, 10.0, False),  # a quarter more is allowed
         (8.0, 10.1, True),
         (10.0, 8.0, False),
@@ -381,25 +360,26 @@ def test_a_value_at_its_limit_is_no_fault(summary, change, at_the_limit, beyond)
         (0.0, 1.5, True),
         (None, 9.0, False),
         (0.0, None, False),
-    ],
-)
-def test_others_use_the_server_from_a_quarter_or_one_request_on(summary, mine, its, fault):
-    told = {**summary, "client_in_flight_mean": mine, "server_in_flight_mean": its}
-    assert bool(reasons(verdict(told, Thresholds(in_flight_error=0.25)))) is fault
+    ):
+        told = {**summary, "client_in_flight_mean": mine, "server_in_flight_mean": its}
+        assert bool(reasons(verdict(told, Thresholds(in_flight_error=0.25)))) is fault, (mine, its)
 
 
-@pytest.mark.parametrize(
-    ("missing", "share", "fault"),
-    [(1.0, 0.9, False), (1.1, 0.26, True), (1.1, 0.25, False), (9.0, 0.1, False), (9.0, None, False), (None, 0.9, False)],
-)
-def test_requests_are_held_back_from_a_quarter_on(summary, missing, share, fault):
-    told = {**summary, "held_back_requests": missing, "held_back_share": share}
-    assert bool(reasons(verdict(told, Thresholds(in_flight_error=0.25)))) is fault
+def test_requests_are_held_back_from_a_quarter_on(summary):
+    for missing, share, fault in (
+        (1.0, 0.9, False),
+        (1.1, 0.26, True),
+        (1.1, 0.25, False),
+        (9.0, 0.1, False),
+        (9.0, None, False),
+        (None, 0.9, False),
+    ):
+        told = {**summary, "held_back_requests": missing, "held_back_share": share}
+        assert bool(reasons(verdict(told, Thresholds(in_flight_error=0.25)))) is fault, (missing, share)
 
 
-@pytest.mark.parametrize(
-    ("rate", "expected", "peak", "fault"),
-    [
+def test_hits_of_the_prefix_cache_against_those_implied(summary):
+    for rate, expected, peak, fault in (
         (0.5, 0.625, 0.5, False),  # an eighth off is allowed
         (0.5, 0.63, 0.5, True),
         (0.75, 0.625, 0.5, False),
@@ -412,16 +392,13 @@ def test_requests_are_held_back_from_a_quarter_on(summary, missing, share, fault
         (0.125, 0.0, 0.5, False),
         (0.9, None, 0.5, False),  # several engines
         (None, 0.5, 0.5, False),
-    ],
-)
-def test_hits_of_the_prefix_cache_against_those_implied(summary, rate, expected, peak, fault):
-    told = {"prefix_hits": None, "prefix_hit_rate": rate, "prefix_hit_rate_expected": expected, "kv_usage_peak": peak}
-    assert bool(reasons(verdict({**summary, **told}, Thresholds(prefix_hit_error=0.125)))) is fault
+    ):
+        told = {"prefix_hits": None, "prefix_hit_rate": rate, "prefix_hit_rate_expected": expected, "kv_usage_peak": peak}
+        assert bool(reasons(verdict({**summary, **told}, Thresholds(prefix_hit_error=0.125)))) is fault, (rate, expected, peak)
 
 
-@pytest.mark.parametrize(
-    ("hits", "expected", "template", "fault"),
-    [
+def test_a_chat_s_template_may_come_from_the_prefix_cache(summary):
+    for hits, expected, template, fault in (
         (96, 0.0, 24, None),  # four prompts of 100 tokens, whose template the cache served each time
         (0, 0.0, 24, None),  # or not at all
         (97, 0.0, 24, ("cached_tokens", 97, 96)),
@@ -430,13 +407,11 @@ def test_hits_of_the_prefix_cache_against_those_implied(summary, rate, expected,
         (200, 0.5, 24, None),
         (360, 0.5, 24, ("hit_rate", 0.9, 0.5)),
         (100, 0.5, 24, ("hit_rate", 0.25, 0.5)),
-    ],
-)
-def test_a_chat_s_template_may_come_from_the_prefix_cache(summary, hits, expected, template, fault):
-    told = {"prompt_tokens": 100.0, "requests": 4, "prefix_hits": hits, "prefix_hit_rate": hits / 400,
-            "prefix_hit_rate_expected": expected, "template_tokens": template}  # fmt: skip
-    found = verdict({**summary, **told}, Thresholds(prefix_hit_error=0.125)).found
-    assert [(each.check, each.value, each.limit) for each in found] == ([fault] if fault else [])
+    ):
+        told = {"prompt_tokens": 100.0, "requests": 4, "prefix_hits": hits, "prefix_hit_rate": hits / 400,
+                "prefix_hit_rate_expected": expected, "template_tokens": template}  # fmt: skip
+        found = verdict({**summary, **told}, Thresholds(prefix_hit_error=0.125)).found
+        assert [(each.check, each.value, each.limit) for each in found] == ([fault] if fault else []), hits
 
 
 def test_all_scrapes_and_no_engine_s_restart_are_no_fault(summary):
@@ -487,9 +462,8 @@ def test_what_a_row_takes_from_launch_facts_and_plan(summary):
     assert (second["model"], second["hardware"], second["max_num_seqs"], second["gpus"]) == (None, None, None, None)
 
 
-@pytest.mark.parametrize(
-    ("run", "fact", "predicted"),
-    [
+def test_predicted_saturation_by_hand(summary):
+    for run, fact, predicted in (
         ({}, {"kv_tokens": 640, "block_size": 32}, 10),  # what the server says is before the plan
         ({}, {"kv_tokens": 640, "block_size": 64}, 10),
         ({}, {"kv_tokens": 640, "block_size": 128}, 5),  # a request takes a whole block
@@ -499,12 +473,10 @@ def test_what_a_row_takes_from_launch_facts_and_plan(summary):
         ({"cache": "repeated"}, {}, None),
         ({"cache": "repeated", "prefix_hit_rate_expected": 0}, {}, 5),  # the server has no prefix cache
         ({"cache": "unique", "prefix_hit_rate_expected": 0.5}, {}, 5),
-    ],
-)
-def test_predicted_saturation_by_hand(summary, run, fact, predicted):
-    launch = records.launch(plan={"kv_tokens": 320, "block_size": 64})
-    frame = summary_frame([{**summary, **run}], {"a": launch}, {"a": records.facts(**fact)}, Thresholds())
-    assert frame["predicted_saturation"].to_list() == [predicted]
+    ):
+        launch = records.launch(plan={"kv_tokens": 320, "block_size": 64})
+        frame = summary_frame([{**summary, **run}], {"a": launch}, {"a": records.facts(**fact)}, Thresholds())
+        assert frame["predicted_saturation"].to_list() == [predicted], (run, fact)
 
 
 def test_a_plan_without_blocks_counts_tokens(summary):

@@ -49,10 +49,10 @@ def test_a_cost_that_is_not_there_or_bends_or_cannot_be_known(summary):
     assert (lost.measured, lost.valid, lost.runs, lost.line) == (2, 2, 16, None)
 
 
-@pytest.mark.parametrize(("wrong", "valid"), [(("whole",), (1, 0)), (("streamed",), (0, 1)), (("streamed", "whole"), (0, 0))])
-def test_half_a_pair_says_nothing_of_streaming(summary, wrong, valid):
-    (gain,) = found_in(study(streamed_rows(summary, wrong=wrong))).streaming
-    assert (gain.valid, gain.pairs, gain.first_s, gain.whole_s) == (valid, 0, None, None)
+def test_half_a_pair_says_nothing_of_streaming(summary):
+    for wrong, valid in ((("whole",), (1, 0)), (("streamed",), (0, 1)), (("streamed", "whole"), (0, 0))):
+        (gain,) = found_in(study(streamed_rows(summary, wrong=wrong))).streaming
+        assert (gain.valid, gain.pairs, gain.first_s, gain.whole_s) == (valid, 0, None, None), wrong
 
 
 # A second device
@@ -426,28 +426,25 @@ def test_what_to_do_about_invalid_runs_depends_on_why_they_are(summary):
     assert "say why. Measure the invalid runs again: `.venv/bin/bench discard --invalid`" in line
 
 
-@pytest.mark.parametrize(
-    ("spoilt", "lasting", "of", "begins", "also"),
-    [
+def test_the_advice_on_invalid_runs(summary):
+    """`spoilt` runs are so by other processes, `lasting` ones by answers of another length. No answer of the report says otherwise."""
+    for spoilt, lasting, of, begins, also in (
         (1, 0, 6, "Measure the invalid runs again", ""),
         (1, 1, 6, "Measure the invalid runs again", "Some of them would be the same"),
         (0, 2, 6, "Measured again they would be the same", ""),
         (4, 0, 7, "Measure the invalid runs again", "end what disturbs most of them"),
         (0, 0, 3, "", ""),
-    ],
-)
-def test_the_advice_on_invalid_runs(summary, spoilt, lasting, of, begins, also):
-    """`spoilt` runs are so by other processes, `lasting` ones by answers of another length. No answer of the report says otherwise."""
-    rows = [
-        {**summary, "run": f"r{i}", "digest": f"r{i}", "level": i + 1.0, "host_other_share": 0.9 * (i < spoilt),
-         "wrong_output_tokens": int(spoilt <= i < spoilt + lasting)}
-        for i in range(of)
-    ]  # fmt: skip
-    found = study(rows)
-    said = remedy(found.runs)
-    assert said.startswith(begins) and also in said
-    told = [line for answer in answers(found, curves(found)) for line in answer.do]
-    assert (AGAIN in told) <= said.startswith(AGAIN)
+    ):
+        rows = [
+            {**summary, "run": f"r{i}", "digest": f"r{i}", "level": i + 1.0, "host_other_share": 0.9 * (i < spoilt),
+             "wrong_output_tokens": int(spoilt <= i < spoilt + lasting)}
+            for i in range(of)
+        ]  # fmt: skip
+        found = study(rows)
+        said = remedy(found.runs)
+        assert said.startswith(begins) and also in said, (spoilt, lasting)
+        told = [line for answer in answers(found, curves(found)) for line in answer.do]
+        assert (AGAIN in told) <= said.startswith(AGAIN), (spoilt, lasting)
 
 
 def test_the_same_advice_for_several_curves_is_one_line():

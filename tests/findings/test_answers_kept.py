@@ -65,13 +65,13 @@ def test_a_whole_answer_is_kept_too(texts):
         assert {each.answer for each in sent(server, workload)} == {"all of it"}
 
 
-@pytest.mark.parametrize(("cache", "same"), [("as_is", 5), ("unique", 0), ("natural", 0)])
-def test_requests_of_two_runs_are_the_same_without_letters(texts, cache, same):
-    with fake_server() as server:
-        workload = load_of(texts, keep_answers=True, cache=cache)
-        one, other = (sent(server, workload, model, seed) for model, seed in (("m", "here"), ("another", "there")))
-        assert len({x.request_digest for x in one} & {x.request_digest for x in other}) == same
-        assert {x.prompt_digest for x in one} == {x.prompt_digest for x in other}
+def test_requests_of_two_runs_are_the_same_without_letters(texts):
+    for cache, same in (("as_is", 5), ("unique", 0), ("natural", 0)):
+        with fake_server() as server:
+            workload = load_of(texts, keep_answers=True, cache=cache)
+            one, other = (sent(server, workload, model, seed) for model, seed in (("m", "here"), ("another", "there")))
+            assert len({x.request_digest for x in one} & {x.request_digest for x in other}) == same, cache
+            assert {x.prompt_digest for x in one} == {x.prompt_digest for x in other}, cache
 
 
 def test_prompts_as_they_are_stand_in_the_body_as_in_the_file(texts):
@@ -147,9 +147,8 @@ def test_a_request_that_is_repeated_counts_once(summary):
     assert found.answers["low"][0] == pytest.approx(0.025)
 
 
-@pytest.mark.parametrize(
-    ("theirs", "candidate", "said"),
-    [
+def test_what_is_not_known_says_why(summary):
+    for theirs, candidate, said in (
         (None, {}, "is not known: the candidate's were not kept (keep_answers)"),
         (kept(["a"], start=7), {}, "is not known: no request is the same on both sides"),
         ([], {}, "is not known: no request is the same on both sides"),
@@ -157,11 +156,9 @@ def test_a_request_that_is_repeated_counts_once(summary):
         (kept(["a"]), {"requests_omit": "ignore_eos, temperature"}, "is not known: requests do not all ask for temperature 0"),
         (kept(["a"]), {"body": '{"temperature": 0, "top_p": 0.5}'}, "identical answers: 1 of 1 ("),
         (kept(["a"]), {"valid": False}, "identical answers: 1 of 1 ("),  # a late client changes no answer
-    ],
-)
-def test_what_is_not_known_says_why(summary, theirs, candidate, said):
-    _, (line,) = answers(summary, kept(["a"]), theirs, **candidate)
-    assert said in line
+    ):
+        _, (line,) = answers(summary, kept(["a"]), theirs, **candidate)
+        assert said in line, (theirs, candidate)
 
 
 def test_the_figure_has_shares_of_answers_over_throughput(summary):

@@ -94,10 +94,10 @@ def test_where_no_request_may_fail_it_is_enough_that_none_did(summary):
     assert none["c_max"] == 2 and 1 <= none["low"] <= 2 < none["high"] <= 4
 
 
-@pytest.mark.parametrize(("limit", "kind", "c_max"), [("100ms", "below", None), ("9s", "above", 8)])
-def test_c_max_outside_of_what_was_measured(summary, limit, kind, c_max):
-    row = point(curve(summary, [0.5, 1.0, 3.0, 4.0]), [parse_slo(f"ttft_p99={limit}")])
-    assert (row["kind"], row["c_max"], row["usable_rps"] is None) == (kind, c_max, kind == "below")
+def test_c_max_outside_of_what_was_measured(summary):
+    for limit, kind, c_max in (("100ms", "below", None), ("9s", "above", 8)):
+        row = point(curve(summary, [0.5, 1.0, 3.0, 4.0]), [parse_slo(f"ttft_p99={limit}")])
+        assert (row["kind"], row["c_max"], row["usable_rps"] is None) == (kind, c_max, kind == "below"), limit
 
 
 def test_every_slo_has_to_be_met(summary):
@@ -124,22 +124,19 @@ def test_a_latency_that_no_answer_has_is_no_verdict(summary):
     assert (row["missed_at"], missed_by(row)) == (2, ["ttft_p99_s"])
 
 
-@pytest.mark.parametrize(
-    ("slo", "told", "why", "words"),
-    [
+def test_why_no_answer_has_a_latency_is_what_its_runs_show(summary):
+    """All of 800 were streamed, and 41 had fewer chunks than tokens: "answers that are not streamed have no TTFT" is no reason."""
+    for slo, told, why, words in (
         ("ttft_p99=2s", {"stream": False}, "stream", "as answers are not streamed"),
         ("ttft_p99=2s", {"held_back_answers": 400}, "held_back", "holds answers back"),
         ("tpot_p99=2s", {"unknown_streamed": 41}, "hidden", "as how many tokens their chunks carry is not known"),
         ("tpot_p99=2s", {"unknown_streamed": 400, "uncounted_answers": 400}, "uncounted", "as the server does not count their tokens"),
         ("tpot_p99=2s", {"output_tokens": 1.0}, "single", "as each has a single token"),
-    ],
-)  # fmt: skip
-def test_why_no_answer_has_a_latency_is_what_its_runs_show(summary, slo, told, why, words):
-    """All of 800 were streamed, and 41 had fewer chunks than tokens: "answers that are not streamed have no TTFT" is no reason."""
-    counts = dict.fromkeys(("held_back_answers", "unknown_streamed", "uncounted_answers"), 0)
-    row = point([{**steady_row(summary, 800, ttft=None, tpot=None), "stream": True, **counts, **told}], [parse_slo(slo)])
-    assert (row["unjudged"], row["missed_at"]) == (why, 800)
-    assert words in capacity.sustains(row, burst=False) and words in capacity.c_max(row)
+    ):  # fmt: skip
+        counts = dict.fromkeys(("held_back_answers", "unknown_streamed", "uncounted_answers"), 0)
+        row = point([{**steady_row(summary, 800, ttft=None, tpot=None), "stream": True, **counts, **told}], [parse_slo(slo)])
+        assert (row["unjudged"], row["missed_at"]) == (why, 800), (slo, told)
+        assert words in capacity.sustains(row, burst=False) and words in capacity.c_max(row), (slo, told)
 
 
 def test_the_instance_is_operated_where_more_load_brings_no_more(summary):
@@ -364,26 +361,24 @@ def test_two_runs_of_a_level_have_the_noise_of_all_levels(summary):
     assert 8.5 < point([*twice, *again])["usable_low"] < point([*twice, *again])["usable_high"] < 12.5
 
 
-@pytest.mark.parametrize(
-    ("layout", "noise"), [((1, 2, 1), 0.04), ((1, 2, 1), 0.1), ((2, 2, 2), 0.04), ((2, 2, 2), 0.2), ((3, 1), 0.1)]
-)
-def test_the_interval_of_a_rate_holds_the_planted_one(layout, noise):
+def test_the_interval_of_a_rate_holds_the_planted_one():
     """Runs of several sessions, which differ by 3 % beside the noise; 10 requests/s at each level."""
-    random = np.random.default_rng(5)
-    held = []
-    for _ in range(400):
-        speeds = 1 + 0.03 * random.standard_normal(3)
-        levels = [
-            Level(
-                float(i),
-                [{"steady_requests_per_s": 10 * speeds[k] * math.exp(noise * random.standard_normal()), "steady_error": 0.01, "session": k + 1}
-                 for k in range(count)],
-            )
-            for i, count in enumerate(layout)
-        ]  # fmt: skip
-        rate, error = rate_of(levels[layout.index(max(layout))].rows, None, noise_of(levels))
-        held.append(abs(rate - 10) <= error)
-    assert np.mean(held) >= 0.93
+    for layout, noise in (((1, 2, 1), 0.04), ((1, 2, 1), 0.1), ((2, 2, 2), 0.04), ((2, 2, 2), 0.2), ((3, 1), 0.1)):
+        random = np.random.default_rng(5)
+        held = []
+        for _ in range(400):
+            speeds = 1 + 0.03 * random.standard_normal(3)
+            levels = [
+                Level(
+                    float(i),
+                    [{"steady_requests_per_s": 10 * speeds[k] * math.exp(noise * random.standard_normal()), "steady_error": 0.01, "session": k + 1}
+                     for k in range(count)],
+                )
+                for i, count in enumerate(layout)
+            ]  # fmt: skip
+            rate, error = rate_of(levels[layout.index(max(layout))].rows, None, noise_of(levels))
+            held.append(abs(rate - 10) <= error)
+        assert np.mean(held) >= 0.93, (layout, noise)
 
 
 def test_more_load_never_helps(summary):
@@ -438,29 +433,29 @@ def test_requests_for_a_share_by_hand():
     assert requests_needed(1e-8) is None  # more than anybody sends: 369 million
 
 
-@pytest.mark.parametrize("share", [0.01, 0.05, 0.3])
-def test_the_interval_holds_the_true_share(share):
-    draw = np.random.default_rng(1)
-    inside = 0
-    for _ in range(400):
-        low, high = Share.of([draw.random(300) < share for _ in range(3)]).interval()
-        inside += low <= share <= high
-    assert inside >= 0.93 * 400
+def test_the_interval_holds_the_true_share():
+    for share in (0.01, 0.05, 0.3):
+        draw = np.random.default_rng(1)
+        inside = 0
+        for _ in range(400):
+            low, high = Share.of([draw.random(300) < share for _ in range(3)]).interval()
+            inside += low <= share <= high
+        assert inside >= 0.93 * 400, share
 
 
-@pytest.mark.parametrize("size", [5, 10])
-def test_the_interval_holds_the_true_share_of_requests_that_miss_in_clusters(size):
+def test_the_interval_holds_the_true_share_of_requests_that_miss_in_clusters():
     """Of `size` neighbours all miss or none: as in a queue that is long for a while."""
-    draw = np.random.default_rng(2)
-    inside = plain = 0
-    for _ in range(400):
-        runs = [np.repeat(draw.random(600 // size) < 0.05, size) for _ in range(3)]
-        low, high = Share.of(runs).interval()
-        inside += low <= 0.05 <= high
-        low, high = Share(sum(run.sum() for run in runs), 1800).interval()
-        plain += low <= 0.05 <= high
-    assert inside >= 0.93 * 400
-    assert plain < 0.85 * 400  # as if they were independent
+    for size in (5, 10):
+        draw = np.random.default_rng(2)
+        inside = plain = 0
+        for _ in range(400):
+            runs = [np.repeat(draw.random(600 // size) < 0.05, size) for _ in range(3)]
+            low, high = Share.of(runs).interval()
+            inside += low <= 0.05 <= high
+            low, high = Share(sum(run.sum() for run in runs), 1800).interval()
+            plain += low <= 0.05 <= high
+        assert inside >= 0.93 * 400, size
+        assert plain < 0.85 * 400, size  # as if they were independent
 
 
 def test_the_interval_holds_the_true_share_where_rounds_differ():
@@ -502,22 +497,22 @@ def test_a_level_is_judged_with_what_other_loads_show(summary):
     assert (c_max((9.0, 9.5, 10.0, 10.5)), c_max(slow)) == (10, 11)
 
 
-@pytest.mark.parametrize(("requests", "limit"), [(100, "ttft_p95=2s"), (300, "ttft_p99=2s")])
-def test_refusals_at_a_load_do_not_count_against_the_one_below(summary, requests, limit):
+def test_refusals_at_a_load_do_not_count_against_the_one_below(summary):
     """It refuses 30 % from 11 on, and no request misses anything below: 10.5 is carried, however near 11 is."""
-    refused = {10.0: 0, 10.5: 0, 11.0: 0.3 * requests, 11.5: 0.3 * requests}
-    rows = [steady_row(summary, level, requests=requests, failed=round(count)) for level, count in refused.items()]
-    row = point(rows, [parse_slo(limit)])
-    assert (row["c_max"], row["missed_at"], row["high"]) == (10.5, 11, 11)
+    for requests, limit in ((100, "ttft_p95=2s"), (300, "ttft_p99=2s")):
+        refused = {10.0: 0, 10.5: 0, 11.0: 0.3 * requests, 11.5: 0.3 * requests}
+        rows = [steady_row(summary, level, requests=requests, failed=round(count)) for level, count in refused.items()]
+        row = point(rows, [parse_slo(limit)])
+        assert (row["c_max"], row["missed_at"], row["high"]) == (10.5, 11, 11), requests
 
 
-@pytest.mark.parametrize("row", [steady_row, rate_row])
-def test_of_failures_the_share_that_was_seen_decides(summary, row):
+def test_of_failures_the_share_that_was_seen_decides(summary):
     """0.9 % fail at 10.5, where 1 % may, whatever does at the loads about it."""
-    failed = {10.0: 16, 10.5: 18, 11.0: 60}
-    slo = [parse_slo("ttft_p50=2s")]
-    found = point([row(summary, load, requests=2000, failed=count) for load, count in failed.items()], slo)
-    assert (found["c_max"], found["missed_at"]) == (10.5, 11)
+    for row in (steady_row, rate_row):
+        failed = {10.0: 16, 10.5: 18, 11.0: 60}
+        slo = [parse_slo("ttft_p50=2s")]
+        found = point([row(summary, load, requests=2000, failed=count) for load, count in failed.items()], slo)
+        assert (found["c_max"], found["missed_at"]) == (10.5, 11), row
 
 
 def test_a_confidence_has_its_interval_and_a_spread_counts_as_fewer_requests():
@@ -526,9 +521,8 @@ def test_a_confidence_has_its_interval_and_a_spread_counts_as_fewer_requests():
     assert Share(20, 200, 2.0).interval() == Share(10, 100).interval()
 
 
-@pytest.mark.parametrize(
-    ("runs", "spread"),
-    [
+def test_the_spread_of_misses_by_hand():
+    for runs, spread in (
         # 10 parts of 40, one of which has all 40 misses of 400: (36² + 9 × 4²) ÷ (40 × 0.1 × 0.9) ÷ 9.
         ([[1] * 40 + [0] * 360], 1440 / 3.6 / 9),
         ([[1] * 20 + [0] * 20], 40),  # two parts of 20: (10² + 10²) ÷ (20 × 0.5 × 0.5)
@@ -537,10 +531,8 @@ def test_a_confidence_has_its_interval_and_a_spread_counts_as_fewer_requests():
         # Parts of 20 with 10, 10, 0 and 0 of 5 expected, runs with 20 and 0 of 10: the runs differ by more.
         ([[1, 0] * 20, [0] * 40], 200 / 7.5),
         ([[1] * 9, []], 1),
-    ],
-)
-def test_the_spread_of_misses_by_hand(runs, spread):
-    assert Share.of([np.array(run, dtype=bool) for run in runs]).spread == pytest.approx(spread)
+    ):
+        assert Share.of([np.array(run, dtype=bool) for run in runs]).spread == pytest.approx(spread), runs
 
 
 # Each rule by itself
@@ -569,12 +561,15 @@ def test_a_queue_that_may_grow_asks_for_longer_runs(summary):
     assert row["low_needs"] == "longer"
 
 
-@pytest.mark.parametrize(
-    ("value", "words"),
-    [(3.14159, "3.14"), (2.04, "2.04"), (2.0004, "2.0004"), (2.0000001, "2.0000001"), (2.00000001, "2.00000001")],
-)
-def test_as_many_digits_as_show_that_it_is_over_2(value, words):
-    assert misses([Miss("ttft_p99_s", 2.0, value, 0.5, 200, 400)]) == f"misses TTFT P99 ≤ 2 s ({words} s)"
+def test_as_many_digits_as_show_that_it_is_over_2():
+    for value, words in (
+        (3.14159, "3.14"),
+        (2.04, "2.04"),
+        (2.0004, "2.0004"),
+        (2.0000001, "2.0000001"),
+        (2.00000001, "2.00000001"),
+    ):
+        assert misses([Miss("ttft_p99_s", 2.0, value, 0.5, 200, 400)]) == f"misses TTFT P99 ≤ 2 s ({words} s)", value
 
 
 def test_a_percentile_is_missed_by_failures_or_by_its_time(summary):
@@ -586,12 +581,12 @@ def test_a_percentile_is_missed_by_failures_or_by_its_time(summary):
     assert slow["missed"][0]["reached_s"] == 4
 
 
-@pytest.mark.parametrize(("failed", "c_max"), [(4, 2), (5, 1)])
-def test_1_percent_may_fail_unless_said_otherwise(summary, failed, c_max):
-    slo = parse_slo("ttft_p90=2s")
-    runs = frame([steady_row(summary, 1), steady_row(summary, 2, failed=failed)])
-    assert operating_points(runs, [slo])["c_max"].to_list() == [c_max]
-    assert sensitivity(runs, [slo], slo, [2.0])["c_max"].to_list() == [c_max]
+def test_1_percent_may_fail_unless_said_otherwise(summary):
+    for failed, c_max in ((4, 2), (5, 1)):
+        slo = parse_slo("ttft_p90=2s")
+        runs = frame([steady_row(summary, 1), steady_row(summary, 2, failed=failed)])
+        assert operating_points(runs, [slo])["c_max"].to_list() == [c_max], failed
+        assert sensitivity(runs, [slo], slo, [2.0])["c_max"].to_list() == [c_max], failed
 
 
 def test_limits_move_one_slo_and_those_that_nothing_meets_have_no_row(summary):
@@ -711,13 +706,10 @@ def test_an_open_loop_carries_what_it_is_offered_as_far_as_the_server_gave_it(su
     assert conversations["usable_high"] == pytest.approx(14 * (1 + with_session(0.01 * T9)), rel=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("axis", "turns", "unit"),
-    [("concurrency", 1, "requests in flight"), ("users", 2, "users"), ("request_rate", 1, "requests/s"), ("request_rate", 2, "conversations/s"),
-     ("time_scale", 1, "times the trace's speed")],
-)  # fmt: skip
-def test_the_unit_of_a_load(summary, axis, turns, unit):
-    assert point([steady_row(summary, 4, axis=axis, turns=turns)])["unit"] == unit
+def test_the_unit_of_a_load(summary):
+    for axis, turns, unit in (("concurrency", 1, "requests in flight"), ("users", 2, "users"), ("request_rate", 1, "requests/s"), ("request_rate", 2, "conversations/s"),
+     ("time_scale", 1, "times the trace's speed")):  # fmt: skip
+        assert point([steady_row(summary, 4, axis=axis, turns=turns)])["unit"] == unit, (axis, turns)
 
 
 def test_the_lower_end_needs_what_the_hardest_limit_needs(summary):
@@ -738,18 +730,15 @@ def test_a_level_too_near_its_limit_needs_other_levels(summary):
     assert (row["c_max"], row["low_needs"]) == (4, "rounds")
 
 
-@pytest.mark.parametrize(
-    ("low", "c_max", "words"),
-    [
+def test_no_level_below_the_lowest_is_asked_for():
+    for low, c_max, words in (
         (None, 1, "more rounds would establish the lower end."),
         (None, 2, "more rounds or a lower level would establish the lower end."),
         (2, 8, "more rounds, or levels between 2 and 8, would raise the lower end."),
-    ],
-)
-def test_no_level_below_the_lowest_is_asked_for(low, c_max, words):
-    row = {"low_needs": "rounds", "low": low, "c_max": c_max, "axis": "concurrency", "unit": "requests/s"}
-    load = "1 request/s" if c_max == 1 else f"{c_max} requests/s"
-    assert capacity.low_needs(row) == f"A load of {load} is too near the limit to be established: {words}"
+    ):
+        row = {"low_needs": "rounds", "low": low, "c_max": c_max, "axis": "concurrency", "unit": "requests/s"}
+        load = "1 request/s" if c_max == 1 else f"{c_max} requests/s"
+        assert capacity.low_needs(row) == f"A load of {load} is too near the limit to be established: {words}", (low, c_max)
 
 
 def test_a_level_that_significantly_meets_carries_those_below(summary):

@@ -62,22 +62,19 @@ def test_where_replays_know_the_cause_is_what_brings_most(summary):
     assert remedy(found).startswith("More memory bandwidth")
 
 
-@pytest.mark.parametrize(
-    ("there", "said"),
-    [
+def test_a_full_cache_beside_another_cause_is_named(summary):
+    """A reader of the figure sees a full cache, a queue and preemptions, and was told of steps alone."""
+    for there, said in (
         ({"preemptions": 128.0}, "steps take too long; the KV cache is full too: 0.32 preemptions a request. Replayed with"),
         ({"steady_kv_usage_queued": 256 / 272}, "steps take too long; the KV cache is full too: 12 requests wait on average. Replayed with"),
         ({}, "steps take too long. Replayed with"),
-    ],
-)  # fmt: skip
-def test_a_full_cache_beside_another_cause_is_named(summary, there, said):
-    """A reader of the figure sees a full cache, a queue and preemptions, and was told of steps alone."""
-    rows = [{**row, **there} for row in ladder(summary, room=4)]
-    found, _ = cause(rows, TTFT, Relief(GAINS, tied=1), **FOUR_FIT, slots=64)
-    assert f"At 16 requests in flight, {said}" in why(found)
-    assert found.cause == "decode"
-    memory, _ = cause(rows, TTFT, Relief((GAINS[2], *GAINS[:2]), tied=1), **FOUR_FIT, slots=64)
-    assert (memory.cause, "too:" in why(memory)) == ("kv", False)
+    ):  # fmt: skip
+        rows = [{**row, **there} for row in ladder(summary, room=4)]
+        found, _ = cause(rows, TTFT, Relief(GAINS, tied=1), **FOUR_FIT, slots=64)
+        assert f"At 16 requests in flight, {said}" in why(found), there
+        assert found.cause == "decode", there
+        memory, _ = cause(rows, TTFT, Relief((GAINS[2], *GAINS[:2]), tied=1), **FOUR_FIT, slots=64)
+        assert (memory.cause, "too:" in why(memory)) == ("kv", False), there
 
 
 def test_what_is_not_surely_apart_is_a_cause_alike(summary):
@@ -145,43 +142,36 @@ def test_an_overload_has_the_cause_of_what_it_waits_for(summary):
     assert found.cause == "sequences"
 
 
-@pytest.mark.parametrize(
-    "withheld",
-    [
+def test_without_the_servers_gauges_no_cause_is_claimed(summary):
+    """`The KV cache has room` was said of a server without any known metric."""
+    for withheld in (
         {"steady_queued_share": None},
         {"steady_kv_usage": None},
         {"steady_queued_share": None, "steady_kv_usage": None, "steady_running": None, "kv_usage_peak": None},
         {"scrape_gap_max_s": 30.0},  # the telemetry cannot be trusted
-    ],
-)
-@pytest.mark.parametrize("slos", [TTFT, TPOT])
-def test_without_the_servers_gauges_no_cause_is_claimed(summary, withheld, slos):
-    """`The KV cache has room` was said of a server without any known metric."""
-    rows = [{**row, **withheld} for row in ladder(summary, room=4, each_ms=8)]
-    found, point = cause(rows, slos, **FOUR_FIT, slots=4)
-    assert (point["kind"], found.cause, remedy(found)) == ("found", "unknown", "")
-    assert found.evidence in ("metrics_unread", "metrics_gaps", "no_gauges", "no_queue", "no_usage")
+    ):
+        for slos in (TTFT, TPOT):
+            rows = [{**row, **withheld} for row in ladder(summary, room=4, each_ms=8)]
+            found, point = cause(rows, slos, **FOUR_FIT, slots=4)
+            assert (point["kind"], found.cause, remedy(found)) == ("found", "unknown", ""), (withheld, slos)
+            assert found.evidence in ("metrics_unread", "metrics_gaps", "no_gauges", "no_queue", "no_usage"), (withheld, slos)
 
 
-@pytest.mark.parametrize(
-    ("withheld", "said"),
-    [
+def test_what_is_missing_is_named(summary):
+    for withheld, said in (
         ({"steady_queued_share": None}, "no_queue"),
         ({"steady_kv_usage": None}, "no_usage"),
         ({"steady_queued_share": None, "steady_kv_usage": None}, "no_gauges"),
         ({"scrape_gap_max_s": 30.0, "steady_kv_usage": None}, "metrics_gaps"),
         ({"lost_at_s": 6.0, "steady_queued_share": None, "steady_kv_usage": None}, "worker_lost"),
         ({"lost_at_s": 6.0, "scrape_endpoint": None, "steady_queued_share": None, "steady_kv_usage": None}, "metrics_unread"),
-    ],
-)
-def test_what_is_missing_is_named(summary, withheld, said):
-    rows = [{**row, "scrape_endpoint": "m", **withheld} for row in ladder(summary, room=4, each_ms=8)]
-    assert cause(rows, TTFT, **FOUR_FIT, slots=4)[0].evidence == said
+    ):
+        rows = [{**row, "scrape_endpoint": "m", **withheld} for row in ladder(summary, room=4, each_ms=8)]
+        assert cause(rows, TTFT, **FOUR_FIT, slots=4)[0].evidence == said, withheld
 
 
-@pytest.mark.parametrize(
-    ("slo", "loads", "found_cause", "said"),
-    [
+def test_one_request_that_misses_alone_needs_no_telemetry(summary):
+    for slo, loads, found_cause, said in (
         ("ttft_p95=100ms", {"prompt_ms": 800, "steady_ttft_p95_s": 0.81}, "prefill", ("alone_prefill", "ttft", 0.81, 0.1)),
         ("tpot_p95=5ms", {"base_ms": 40, "steady_tpot_p95_s": 0.04}, "decode", ("alone_decode", "tpot", 0.04, 0.005)),
         (
@@ -202,13 +192,11 @@ def test_what_is_missing_is_named(summary, withheld, said):
             "unknown",
             ("alone", "e2e", 1.3, 0.3),
         ),
-    ],
-)
-def test_one_request_that_misses_alone_needs_no_telemetry(summary, slo, loads, found_cause, said):
-    silent = {"steady_queued_share": None, "steady_kv_usage": None, "kv_usage_peak": None}
-    found, point = cause([served_row(summary, level, **loads, **silent) for level in (1, 2)], [parse_slo(slo)])
-    assert (point["missed_at"], found.cause) == (1, found_cause)
-    assert (found.evidence, found.metric, found.value_s, found.limit_s) == said
+    ):
+        silent = {"steady_queued_share": None, "steady_kv_usage": None, "kv_usage_peak": None}
+        found, point = cause([served_row(summary, level, **loads, **silent) for level in (1, 2)], [parse_slo(slo)])
+        assert (point["missed_at"], found.cause) == (1, found_cause), (slo, loads)
+        assert (found.evidence, found.metric, found.value_s, found.limit_s) == said, (slo, loads)
 
 
 def test_failures_need_no_telemetry(summary):
@@ -239,9 +227,8 @@ def burst(summary, level, ttft, **more):
 TENTH = {"prompt_tokens": 4000, "prompt_tokens_p90": 4000, "output_tokens": 100, "kv_usage_peak": 0.926}
 
 
-@pytest.mark.parametrize(
-    ("there", "found"),
-    [
+def test_why_a_burst_misses(summary):
+    for there, found in (
         # 2,499 blocks of 16: nine requests of 4,000 + 100 tokens hold 92.6 %, and the tenth waits for ever.
         ({**TENTH, "kv_usage_queued": 0.926, "waiting_standing": 1.0, "running_peak": 9.0}, "kv"),
         ({"waiting_standing": 2.0, "running_peak": 8.0, "kv_usage_queued": 0.3, "prompt_tokens_p90": 32}, "prefill"),
@@ -250,13 +237,11 @@ TENTH = {"prompt_tokens": 4000, "prompt_tokens_p90": 4000, "output_tokens": 100,
         ({"waiting_standing": 1.0, "kv_usage_peak": None}, "unknown"),
         ({"waiting_standing": None, "kv_usage_peak": None, "preemptions": None}, "unknown"),
         ({"failed": 5}, "refusals"),
-    ],
-)
-def test_why_a_burst_misses(summary, there, found):
-    rows = [burst(summary, 8, 0.1), burst(summary, 10, 9.0, **there)]
-    limit, point = cause(rows, TTFT, kv_tokens=2499 * 16, kv_blocks=2499)
-    assert (point["basis"], point["c_max"], point["missed_at"]) == ("burst", 8, 10)
-    assert limit.cause == found
+    ):
+        rows = [burst(summary, 8, 0.1), burst(summary, 10, 9.0, **there)]
+        limit, point = cause(rows, TTFT, kv_tokens=2499 * 16, kv_blocks=2499)
+        assert (point["basis"], point["c_max"], point["missed_at"]) == ("burst", 8, 10), there
+        assert limit.cause == found, there
 
 
 def test_a_closed_loop_whose_tenth_request_waits_for_kv_memory_is_not_told_to_raise_max_num_seqs(summary):
@@ -302,9 +287,8 @@ FULL = {"steady_queued_share": 0.9, "steady_running": 3.9, "steady_running_high"
         "steady_kv_usage": 0.2, "kv_bytes_per_token": 2**20}  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("columns", "found"),
-    [
+def test_what_is_full_while_requests_wait(summary):
+    for columns, found in (
         ({}, ("pinned", {"running": 4.0, "waiting": 3})),
         ({"steady_running": 3.3}, ("nothing_full", {"waiting": None})),
         ({"steady_queued_share": 0.05}, ("nothing_full", {})),
@@ -318,26 +302,26 @@ FULL = {"steady_queued_share": 0.9, "steady_running": 3.9, "steady_running_high"
         ({"preemptions": 20.0}, ("preemptions", {"per_request": 0.05})),
         ({"preemptions": 20.0, "steady_queued_share": 0.0}, ("preemptions", {})),
         ({"preemptions": 8.0}, ("pinned", {})),  # no more than 0.02 a request
-    ],
-)  # fmt: skip
-def test_what_is_full_while_requests_wait(summary, columns, found):
-    rows = [steady_row(summary, 1), steady_row(summary, 8, ttft=9.0)]
-    runs = frame(rows)
-    told = {**FULL, "requests": 400, "preemptions": 0.0, "saturated": False, **columns}
-    kinds = {"kv_slots": pl.Boolean, "max_num_seqs": pl.Int64}
-    runs = runs.with_columns(pl.lit(value, dtype=kinds.get(name)).alias(name) for name, value in told.items())
-    limit = bottleneck(runs, operating_points(runs, TTFT).row(0, named=True), TTFT)
-    assert limit.evidence == found[0]
-    assert {name: getattr(limit, name) for name in found[1]} == found[1]
+    ):  # fmt: skip
+        rows = [steady_row(summary, 1), steady_row(summary, 8, ttft=9.0)]
+        runs = frame(rows)
+        told = {**FULL, "requests": 400, "preemptions": 0.0, "saturated": False, **columns}
+        kinds = {"kv_slots": pl.Boolean, "max_num_seqs": pl.Int64}
+        runs = runs.with_columns(pl.lit(value, dtype=kinds.get(name)).alias(name) for name, value in told.items())
+        limit = bottleneck(runs, operating_points(runs, TTFT).row(0, named=True), TTFT)
+        assert limit.evidence == found[0], columns
+        assert {name: getattr(limit, name) for name in found[1]} == found[1], columns
 
 
-@pytest.mark.parametrize(("pushed", "found"), [(11, "held_by_slots"), (12, "nothing_full")])
-def test_what_runs_out_is_looked_for_up_to_two_fifths_beyond_the_miss(summary, pushed, found):
+def test_what_runs_out_is_looked_for_up_to_two_fifths_beyond_the_miss(summary):
     """At 8 requests wait now and then. At 11 all four sequences run; as far off as 12 says nothing of 8."""
-    quiet = {"steady_queued_share": 0.1, "steady_running": 3.0, "steady_running_high": 3.0, "steady_kv_usage": 0.2}
-    full = {**quiet, "steady_queued_share": 1.0, "steady_running": 4.0, "steady_running_high": 4.0, "steady_waiting": 7.0}
-    rows = [steady_row(summary, n, ttft=0.1 if n < 8 else 9.0, **more) for n, more in ((1, quiet), (8, quiet), (pushed, full))]
-    assert cause(rows, TTFT, slots=4)[0].evidence == found
+    for pushed, found in ((11, "held_by_slots"), (12, "nothing_full")):
+        quiet = {"steady_queued_share": 0.1, "steady_running": 3.0, "steady_running_high": 3.0, "steady_kv_usage": 0.2}
+        full = {**quiet, "steady_queued_share": 1.0, "steady_running": 4.0, "steady_running_high": 4.0, "steady_waiting": 7.0}
+        rows = [
+            steady_row(summary, n, ttft=0.1 if n < 8 else 9.0, **more) for n, more in ((1, quiet), (8, quiet), (pushed, full))
+        ]
+        assert cause(rows, TTFT, slots=4)[0].evidence == found, pushed
 
 
 def test_a_range_whose_end_is_not_steady_has_no_cause(summary):
@@ -361,32 +345,31 @@ def test_failures_are_counted_over_the_runs_of_the_level(summary):
     assert refusals(runs, runs.clear(), {"missed": [{"by": "ttft_p99_s"}]}, [], HERE) is None
 
 
-@pytest.mark.parametrize(("failed", "late", "found"), [(3, 2, "refusals"), (2, 3, "unknown")])
-def test_an_slo_that_mostly_failed_requests_miss_is_missed_by_refusals(summary, failed, late, found):
+def test_an_slo_that_mostly_failed_requests_miss_is_missed_by_refusals(summary):
     """Of 100 requests 5 may miss; fewer fail than may by themselves, as a fifth is allowed to."""
-    rows = [served_row(summary, 1, requests=100), served_row(summary, 8, requests=100, failed=4 * failed, slow=4 * late)]
-    runs = frame(rows)
-    point = operating_points(runs, TTFT, failed_share=0.2).row(0, named=True)
-    assert bottleneck(runs, point, TTFT).cause == found
+    for failed, late, found in ((3, 2, "refusals"), (2, 3, "unknown")):
+        rows = [served_row(summary, 1, requests=100), served_row(summary, 8, requests=100, failed=4 * failed, slow=4 * late)]
+        runs = frame(rows)
+        point = operating_points(runs, TTFT, failed_share=0.2).row(0, named=True)
+        assert bottleneck(runs, point, TTFT).cause == found, failed
 
 
-@pytest.mark.parametrize(
-    ("below", "failed", "late", "evidence"),
-    [
+def test_failures_that_may_be_chance_leave_the_cause_unknown(summary):
+    """Of 200 requests at two loads, chance puts four or five failures all at the higher one in 6 and 3 % of cases."""
+    for below, failed, late, evidence in (
         (0, 8, 0, "refused"),
         (0, 4, 0, "few_failures"),
         (0, 5, 1, "few_failures"),
         (0, 5, 3, "held_by_slots"),  # of 100 requests 3 that are late miss a P99 by themselves
         (1, 4, 0, "held_by_slots"),  # some fail at any load
-    ],
-)
-def test_failures_that_may_be_chance_leave_the_cause_unknown(summary, below, failed, late, evidence):
-    """Of 200 requests at two loads, chance puts four or five failures all at the higher one in 6 and 3 % of cases."""
-    counts = ((1, below, 0), (8, failed, late))
-    runs = frame([served_row(summary, n, room=4, requests=100, failed=lost, slow=slow) for n, lost, slow in counts], slots=4)
-    slos = [parse_slo("ttft_p99=2s")]
-    point = operating_points(runs, slos, failed_share=0.2).row(0, named=True)
-    assert (point["missed_at"], bottleneck(runs, point, slos).evidence) == (8, evidence)
+    ):
+        counts = ((1, below, 0), (8, failed, late))
+        runs = frame(
+            [served_row(summary, n, room=4, requests=100, failed=lost, slow=slow) for n, lost, slow in counts], slots=4
+        )
+        slos = [parse_slo("ttft_p99=2s")]
+        point = operating_points(runs, slos, failed_share=0.2).row(0, named=True)
+        assert (point["missed_at"], bottleneck(runs, point, slos).evidence) == (8, evidence), (below, failed, late)
 
 
 def test_requests_that_fail_at_any_load_do_not_limit_it(summary):
@@ -398,34 +381,28 @@ def test_requests_that_fail_at_any_load_do_not_limit_it(summary):
     assert bottleneck(runs, point, TTFT).cause == "unknown"
 
 
-@pytest.mark.parametrize(
-    ("there", "found"),
-    [
+def test_a_burst_that_waits_for_slots(summary):
+    for there, found in (
         ({"waiting_standing": 6.0, "running_peak": 4.0}, "sequences"),
         ({"waiting_standing": 6.0, "running_peak": 3.0}, "prefill"),
         ({"waiting_standing": 0.0, "running_peak": 4.0}, "prefill"),
         ({"waiting_standing": 0.0, "ttft_p95_s": 0.4}, "unknown"),
         ({"waiting_standing": 0.0, "ttft_p95_s": 0.6}, "prefill"),
         ({"waiting_standing": 6.0, "running_peak": 4.0, "kv_usage_peak": 1.0}, "kv"),
-    ],
-)
-def test_a_burst_that_waits_for_slots(summary, there, found):
-    limit, _ = cause([burst(summary, 2, 0.1), {**burst(summary, 10, 9.0), **there}], TTFT, slots=4)
-    assert limit.cause == found
+    ):
+        limit, _ = cause([burst(summary, 2, 0.1), {**burst(summary, 10, 9.0), **there}], TTFT, slots=4)
+        assert limit.cause == found, there
 
 
-@pytest.mark.parametrize(
-    ("level", "there", "found"),
-    [
+def test_a_burst_that_takes_all_slots_of_a_cache_is_not_told_to_find_more_memory(summary):
+    for level, there, found in (
         (10, {"waiting_standing": 6.0, "running_peak": 4.0}, "sequences"),
         (4, {"waiting_standing": 0.0, "running_peak": 4.0}, "prefill"),  # each has a slot, and none waits for one
-    ],
-)
-def test_a_burst_that_takes_all_slots_of_a_cache_is_not_told_to_find_more_memory(summary, level, there, found):
-    rows = [burst(summary, 2, 0.1), {**burst(summary, level, 9.0), **there}]
-    limit, _ = cause(rows, TTFT, slots=4, of_cache=True)
-    assert frame(rows, slots=4, of_cache=True)["saturated"].to_list()[1]
-    assert (limit.cause, "memory" in remedy(limit)) == (found, False)
+    ):
+        rows = [burst(summary, 2, 0.1), {**burst(summary, level, 9.0), **there}]
+        limit, _ = cause(rows, TTFT, slots=4, of_cache=True)
+        assert frame(rows, slots=4, of_cache=True)["saturated"].to_list()[1], level
+        assert (limit.cause, "memory" in remedy(limit)) == (found, False), level
 
 
 def test_a_gain_beyond_what_is_replayed_is_so_much_at_least(summary):

@@ -192,35 +192,35 @@ def test_runs_of_a_session_are_paired_with_those_of_the_same_session(summary):
 LADDER = (2, 4, 6, 8, 12, 16)
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_a_setting_that_halves_throughput_from_twelve_on_is_found(summary, seed):
+def test_a_setting_that_halves_throughput_from_twelve_on_is_found(summary):
     """As `few-seqs` in `engines-small`: one session, six levels, two repeats. The levels' mean ± t over levels had no evidence."""
-    ratios = {level: 0.52 if level >= 12 else 1.0 for level in LADDER}
-    found = compare(*in_sessions(summary, LADDER, ratios, 0.03, speed=[0.05], seed=seed), [TOKENS])
-    row = only(found.overall)
-    assert row["verdict"] == "worse at some loads"
-    told = dict(found.configurations.select("level", "verdict").iter_rows())
-    assert told == {2: "no evidence", 4: "no evidence", 6: "no evidence", 8: "no evidence", 12: "worse", 16: "worse"}
-    assert only(found.regions, region="high loads")["verdict"] == "worse"
-    assert only(found.trends)["verdict"] == "worse as load grows"
-    (text,) = sentences(found)
-    assert "from 12 in flight on −4" in text and "grows with the load" in text
-    assert "elsewhere no difference seen" in text
-    assert not regressions(found.effects, 5).is_empty()
+    for seed in range(3):
+        ratios = {level: 0.52 if level >= 12 else 1.0 for level in LADDER}
+        found = compare(*in_sessions(summary, LADDER, ratios, 0.03, speed=[0.05], seed=seed), [TOKENS])
+        row = only(found.overall)
+        assert row["verdict"] == "worse at some loads", seed
+        told = dict(found.configurations.select("level", "verdict").iter_rows())
+        assert told == {2: "no evidence", 4: "no evidence", 6: "no evidence", 8: "no evidence", 12: "worse", 16: "worse"}, seed
+        assert only(found.regions, region="high loads")["verdict"] == "worse", seed
+        assert only(found.trends)["verdict"] == "worse as load grows", seed
+        (text,) = sentences(found)
+        assert "from 12 in flight on −4" in text and "grows with the load" in text, seed
+        assert "elsewhere no difference seen" in text, seed
+        assert not regressions(found.effects, 5).is_empty(), seed
 
 
-@pytest.mark.parametrize("valid", [True, False])  # failed requests made a run invalid once
-def test_a_candidate_that_fails_half_of_its_requests_is_worse_and_never_better(summary, valid):
-    levels = (4, 8, 16, 32)
-    ours, theirs = (
-        failing(summary, levels, share, valid=valid, factor=x) for share, x in (({}, 1.0), ({16: 0.5, 32: 0.5}, 1.064))
-    )
-    found = compare(ours, theirs, [TOKENS])
-    assert found.failures.select("level", "verdict", "alike").rows() == [(16, "worse", False), (32, "worse", False)]
-    assert "better" not in set(found.effects["verdict"])
-    assert set(found.configurations["level"]) == {4, 8}
-    assert unseen(found).is_empty()  # what is surely worse there is seen
-    assert compare(theirs, ours, [TOKENS]).failures["verdict"].to_list() == ["better", "better"]
+def test_a_candidate_that_fails_half_of_its_requests_is_worse_and_never_better(summary):
+    for valid in (True, False):
+        levels = (4, 8, 16, 32)
+        ours, theirs = (
+            failing(summary, levels, share, valid=valid, factor=x) for share, x in (({}, 1.0), ({16: 0.5, 32: 0.5}, 1.064))
+        )
+        found = compare(ours, theirs, [TOKENS])
+        assert found.failures.select("level", "verdict", "alike").rows() == [(16, "worse", False), (32, "worse", False)], valid
+        assert "better" not in set(found.effects["verdict"]), valid
+        assert set(found.configurations["level"]) == {4, 8}, valid
+        assert unseen(found).is_empty(), valid  # what is surely worse there is seen
+        assert compare(theirs, ours, [TOKENS]).failures["verdict"].to_list() == ["better", "better"], valid
 
 
 def test_one_run_that_crashed_is_one_event_and_not_sixty_four(summary):
@@ -238,12 +238,12 @@ def test_failures_that_both_have_are_named_and_their_runs_compared(summary):
     assert set(found.configurations["level"]) == {4, 8}
 
 
-@pytest.mark.parametrize(("ours", "theirs"), [(0, 5), (3, 20), (10, 4)])
-def test_the_failures_p_is_fishers(summary, ours, theirs):
-    sides = [failing(summary, (4,), {4: count / 64}).head(1) for count in (ours, theirs)]
-    more, fewer = max(ours, theirs), min(ours, theirs)
-    expected = fisher_exact([[more, 64 - more], [fewer, 64 - fewer]], alternative="greater").pvalue
-    assert only(failures(*sides))["p"] == pytest.approx(expected)
+def test_the_failures_p_is_fishers(summary):
+    for ours, theirs in ((0, 5), (3, 20), (10, 4)):
+        sides = [failing(summary, (4,), {4: count / 64}).head(1) for count in (ours, theirs)]
+        more, fewer = max(ours, theirs), min(ours, theirs)
+        expected = fisher_exact([[more, 64 - more], [fewer, 64 - fewer]], alternative="greater").pvalue
+        assert only(failures(*sides))["p"] == pytest.approx(expected), ours
 
 
 # Sessions.
@@ -284,24 +284,21 @@ def test_few_replicas_never_narrow_the_assumption(summary):
     assert only(with_replicas(same, [same]).overall)["spread"] == pytest.approx(ASSUMED_SPREAD)
 
 
-@pytest.mark.parametrize(
-    ("factors", "spread"),
-    [
+def test_the_spread_that_replicas_show_by_hand(summary):
+    for factors, spread in (
         ((1.01, 0.99), ASSUMED_SPREAD),  # three sessions cannot tell that they differ by less than is assumed
         ((1.5, 0.8), 2**0.5 * np.std(np.log([1, 1.5, 0.8]), ddof=1)),  # and can that they differ by more
         ((1.1, 0.95, 1.05), 2**0.5 * np.std(np.log([1, 1.1, 0.95, 1.05]), ddof=1)),  # four can tell either
-    ],
-)
-def test_the_spread_that_replicas_show_by_hand(summary, factors, spread):
-    levels = (1, 2, 4, 8)
-    base, other = (runs(summary, {level: [10.0 * level * x] for level in levels}) for x in (1.0, 2.0))
-    again = [compare(base, runs(summary, {level: [10.0 * level * x] for level in levels}), [TOKENS]) for x in factors]
-    row = only(with_replicas(compare(base, other, [TOKENS]), again).overall)
-    assert (row["spread"], row["spread_assumed"]) == (pytest.approx(spread), True)
-    # Student's t of the sessions that tell it, where they do: its interval is wider than a normal one's.
-    log = math.log(row["high"] / row["ratio"]) / math.sqrt(spread**2 + 2 * 0.005**2 / 4)
-    freedom = 3 if len(factors) == 3 else math.inf
-    assert log == pytest.approx(stats.t.ppf((1 + row["confidence"]) / 2, freedom), rel=0.01)
+    ):
+        levels = (1, 2, 4, 8)
+        base, other = (runs(summary, {level: [10.0 * level * x] for level in levels}) for x in (1.0, 2.0))
+        again = [compare(base, runs(summary, {level: [10.0 * level * x] for level in levels}), [TOKENS]) for x in factors]
+        row = only(with_replicas(compare(base, other, [TOKENS]), again).overall)
+        assert (row["spread"], row["spread_assumed"]) == (pytest.approx(spread), True), factors
+        # Student's t of the sessions that tell it, where they do: its interval is wider than a normal one's.
+        log = math.log(row["high"] / row["ratio"]) / math.sqrt(spread**2 + 2 * 0.005**2 / 4)
+        freedom = 3 if len(factors) == 3 else math.inf
+        assert log == pytest.approx(stats.t.ppf((1 + row["confidence"]) / 2, freedom), rel=0.01), factors
 
 
 def test_replicas_have_no_verdict_not_even_on_failures(summary):
@@ -340,16 +337,18 @@ def test_deployments_that_are_the_baseline_under_another_name_are_replicas(conte
     assert Plan.of(load_config(content, source="test")).replicas == []
 
 
-@pytest.mark.parametrize(("slower", "told"), [(1.5, True), (1.05, False), (1 / 1.5, True)])
-def test_a_machine_that_was_slower_is_named(summary, slower, told):
-    values = {level: [10.0] for level in (1, 2, 4, 8)}
-    same, other = (
-        runs(summary, values, client_reads=1000).with_columns(client_cpu_s=factor * (1 + 0.01 * pl.col("level")))
-        for factor in (1.0, slower)
-    )
-    lines = [line for line in differences(compare(same, other, [TOKENS])) if line.startswith("machine")]
-    assert bool(lines) is told
-    assert all(f"50 % more CPU time beside the {'candidate' if slower > 1 else 'baseline'}" in line for line in lines)
+def test_a_machine_that_was_slower_is_named(summary):
+    for slower, told in ((1.5, True), (1.05, False), (1 / 1.5, True)):
+        values = {level: [10.0] for level in (1, 2, 4, 8)}
+        same, other = (
+            runs(summary, values, client_reads=1000).with_columns(client_cpu_s=factor * (1 + 0.01 * pl.col("level")))
+            for factor in (1.0, slower)
+        )
+        lines = [line for line in differences(compare(same, other, [TOKENS])) if line.startswith("machine")]
+        assert bool(lines) is told, slower
+        assert all(f"50 % more CPU time beside the {'candidate' if slower > 1 else 'baseline'}" in line for line in lines), (
+            slower
+        )
 
 
 def test_what_should_be_alike_and_is_not_is_named(summary):
@@ -442,11 +441,9 @@ def test_a_figure_of_it_where_a_baseline_shares_a_load():
     assert "comparison" not in figures_of([{**ours, "baseline": False}, theirs])
 
 
-@pytest.mark.parametrize(
-    ("share", "text"), [(0.0953, "9.5 %"), (0.5, "50 %"), (2.14, "210 %"), (6.21, "620 %"), (0.004, "0.4 %")]
-)
-def test_a_size_is_said_in_two_digits(share, text):
-    assert size_text(share) == text
+def test_a_size_is_said_in_two_digits():
+    for share, text in ((0.0953, "9.5 %"), (0.5, "50 %"), (2.14, "210 %"), (6.21, "620 %"), (0.004, "0.4 %")):
+        assert size_text(share) == text, share
 
 
 def test_settings_that_differ_are_named(summary):

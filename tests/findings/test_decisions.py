@@ -7,15 +7,7 @@ import pytest
 
 from bench.aggregate import summary_frame
 from bench.analysis import Prices, advice, best_points, economics, judge, operating_points, predictions, saturation
-from bench.analysis.advice import (
-    admission,
-    evicted,
-    front_end,
-    headroom,
-    kv_bytes,
-    makers,
-    pools,
-)
+from bench.analysis.advice import admission, evicted, front_end, headroom, kv_bytes, makers, pools
 from bench.analysis.evidence import Bottleneck
 from bench.models import Demand, Setting, geometry_of, plan
 from bench.published import accelerators, catalogue
@@ -86,9 +78,8 @@ def test_prices_are_the_decisions_before_the_devices():
     assert Prices.of(Decision(), None).gpu_hour is None
 
 
-@pytest.mark.parametrize(
-    ("run", "states"),
-    [
+def test_the_monitoring_bands():
+    for run, states in (
         ({"kv_usage_peak": 0.8, "preemptions": 0, "requests": 10}, {"kv_usage": "within", "preempted": "within"}),
         ({"kv_usage_peak": 0.2, "preemptions": 1, "requests": 10}, {"kv_usage": "below", "preempted": "above"}),
         ({"kv_usage_peak": 1.0, "preemptions": 2, "requests": 10}, {"kv_usage": "far above", "preempted": "far above"}),
@@ -97,15 +88,12 @@ def test_prices_are_the_decisions_before_the_devices():
         ({"prefix_hit_rate": 0.1, "prefix_hit_rate_expected": 0.5}, {"prefix": "below"}),
         ({"gpu_memory_peak_bytes": 85.0, "device_memory_bytes": 100}, {"gpu_memory": "within"}),
         ({"kv_usage_peak": None, "preemptions": None, "requests": 10}, {}),
-    ],
-)
-def test_the_monitoring_bands(run, states):
-    assert {name: found.state for name, found in judge(run).items()} == states
+    ):
+        assert {name: found.state for name, found in judge(run).items()} == states, run
 
 
-@pytest.mark.parametrize(
-    ("band", "run", "values", "states"),
-    [
+def test_where_each_band_begins_and_ends():
+    for band, run, values, states in (
         ("gpu_memory", lambda x: {"gpu_memory_peak_bytes": x, "device_memory_bytes": 100}, [0, 79, 80, 90, 91, 94, 95, 100],
          ["below", "below", "within", "within", "above", "above", "far above", "far above"]),
         ("kv_usage", lambda x: {"kv_usage_peak": x / 100}, [0, 74, 75, 90, 91, 98, 99, 100],
@@ -116,10 +104,8 @@ def test_the_monitoring_bands(run, states):
          ["below", "below", "within", "within", "within"]),
         ("queue", lambda x: {"waiting_standing": x, "in_flight_peak": 100}, [0, 2, 3, 19, 20, 100],
          ["within", "within", "above", "above", "far above", "far above"]),
-    ],
-)  # fmt: skip
-def test_where_each_band_begins_and_ends(band, run, values, states):
-    assert [judge(run(value))[band].state for value in values] == states
+    ):  # fmt: skip
+        assert [judge(run(value))[band].state for value in values] == states, band
 
 
 def test_a_bands_value_is_a_share_and_unknown_where_nothing_is_to_be_shared():
@@ -160,20 +146,20 @@ def test_a_larger_model_that_holds_more_is_advice_for_developers(summary):
     assert "kv_bytes" not in of(SMALL, {**LARGE, "launch": {"plan": {"parameters": 10, "kv_bytes_per_token": 100}}})
 
 
-@pytest.mark.parametrize(
-    ("launch", "fact", "told"),
-    [
+def test_kv_bytes_explain_nothing_where_the_kv_memory_differs_or_is_unknown(summary):
+    for launch, fact, told in (
         ({}, FOUR_TIMES, True),
         ({}, {"kv_tokens": 4 * 640 - 32}, True),  # a block less
         ({}, {"kv_tokens": 24 * 640}, False),  # six times the memory: "because a token takes fewer bytes" would be false
         ({}, {"kv_tokens": None}, False),
         ({"gpus": 2}, FOUR_TIMES, False),
         ({"gpus": None}, FOUR_TIMES, False),
-    ],
-)
-def test_kv_bytes_explain_nothing_where_the_kv_memory_differs_or_is_unknown(summary, launch, fact, told):
-    large = {**LARGE, "launch": {**LARGE["launch"], **launch}}
-    assert ("kv_bytes" in advised(frame(summary, {"small": SMALL, "large": large}, {"large": fact}), [])) == told
+    ):
+        large = {**LARGE, "launch": {**LARGE["launch"], **launch}}
+        assert ("kv_bytes" in advised(frame(summary, {"small": SMALL, "large": large}, {"large": fact}), [])) == told, (
+            launch,
+            fact,
+        )
 
 
 def test_workloads_that_differ_are_advice_for_architects(summary):
@@ -233,9 +219,8 @@ def test_predicted_and_measured_stand_side_by_side(summary):
     assert [quantity(each).split()[0] for each in told] == ["KV", "saturation", "decode"]
 
 
-@pytest.mark.parametrize(
-    ("predicted", "below", "measured", "apart", "told"),
-    [
+def test_a_predicted_saturation_lies_between_levels_or_levels_apart(summary):
+    for predicted, below, measured, apart, told in (
         (10, 8, 16, 0, "within the levels: full at 16, not at 8"),
         (16, 8, 16, 0, "within the levels: full at 16, not at 8"),
         (8, 8, 16, -1, "1 level below"),  # at 8 it was not full
@@ -244,25 +229,28 @@ def test_predicted_and_measured_stand_side_by_side(summary):
         (1, 8, 16, -3, "3 levels below"),
         (17, 8, 16, 0, "full at 16"),
         (5, None, 8, 0, "full at 8"),
-    ],
-)
-def test_a_predicted_saturation_lies_between_levels_or_levels_apart(summary, predicted, below, measured, apart, told):
-    row = {"deployment": "a", "workload": "w", "predicted": float(predicted), "below": below, "measured": measured}
-    runs = frame(summary, {"a": {"levels": (1,)}})
-    (found,) = predictions(
-        runs.with_columns(kv_tokens=pl.lit(None, dtype=pl.Int64)),
-        pl.DataFrame([{**row, "levels_apart": apart}, {**row, "measured": None, "levels_apart": None}]),
-        geometries={}, deployments={}, device=None,
-    )  # fmt: skip
-    assert (quantity(found), comparison(found), found.ceiling) == ("saturation with w (requests)", told, False)
-    assert found.ratio == measured / predicted
+    ):
+        row = {"deployment": "a", "workload": "w", "predicted": float(predicted), "below": below, "measured": measured}
+        runs = frame(summary, {"a": {"levels": (1,)}})
+        (found,) = predictions(
+            runs.with_columns(kv_tokens=pl.lit(None, dtype=pl.Int64)),
+            pl.DataFrame([{**row, "levels_apart": apart}, {**row, "measured": None, "levels_apart": None}]),
+            geometries={}, deployments={}, device=None,
+        )  # fmt: skip
+        assert (quantity(found), comparison(found), found.ceiling) == ("saturation with w (requests)", told, False), (
+            predicted,
+            below,
+            measured,
+            apart,
+        )
+        assert found.ratio == measured / predicted, (predicted, below, measured, apart)
 
 
-@pytest.mark.parametrize(("planned", "said"), [(640, "the same"), (600, "+6.7 %"), (1280, "-50.0 %")])
-def test_planned_and_reported_kv_capacity(summary, planned, said):
-    runs = frame(summary, {"a": {"levels": (1,), "launch": {"plan": {"kv_tokens": planned}}}})
-    (found,) = predictions(runs, saturation(runs).clear(), geometries={}, deployments={}, device=None)
-    assert (found.predicted, found.measured, comparison(found)) == (planned, 640, said)
+def test_planned_and_reported_kv_capacity(summary):
+    for planned, said in ((640, "the same"), (600, "+6.7 %"), (1280, "-50.0 %")):
+        runs = frame(summary, {"a": {"levels": (1,), "launch": {"plan": {"kv_tokens": planned}}}})
+        (found,) = predictions(runs, saturation(runs).clear(), geometries={}, deployments={}, device=None)
+        assert (found.predicted, found.measured, comparison(found)) == (planned, 640, said), planned
 
 
 def test_ceilings_stand_beside_valid_requests_that_were_alone(summary):
@@ -383,24 +371,21 @@ def table(row, **changed):
     return pl.DataFrame([{**row, **changed}])
 
 
-@pytest.mark.parametrize(
-    ("row", "c_max", "advised"),
-    [
+def test_headroom_below_a_full_cache(summary):
+    for row, c_max, advised in (
         ({}, 9.0, True),
         ({}, 8.5, True),
         ({}, None, True),
         ({}, 8.4, False),  # an SLO ends the range before memory does
         ({"axis": "request_rate"}, 9.0, False),
         ({"below": None}, 9.0, False),
-    ],
-)
-def test_headroom_below_a_full_cache(summary, row, c_max, advised):
-    found = list(headroom(four(summary), table(FULL_AT_16, **row), table(POINT, c_max=c_max)))
-    assert len(found) == advised
-    if advised:
-        assert found[0].runs == ("a/8", "a/16")
-        expected = {"fewest": 8.5, "most": 9, "full": 16, "below": 8}
-        assert {name: found[0].numbers[name] for name in expected} == pytest.approx(expected)
+    ):
+        found = list(headroom(four(summary), table(FULL_AT_16, **row), table(POINT, c_max=c_max)))
+        assert len(found) == advised, (row, c_max)
+        if advised:
+            assert found[0].runs == ("a/8", "a/16"), (row, c_max)
+            expected = {"fewest": 8.5, "most": 9, "full": 16, "below": 8}
+            assert {name: found[0].numbers[name] for name in expected} == pytest.approx(expected), (row, c_max)
 
 
 def test_of_invalid_runs_alone_nothing_is_advised(summary):
@@ -420,9 +405,8 @@ RELIEVED = Bottleneck(
 )
 
 
-@pytest.mark.parametrize(
-    ("limit", "kind"),
-    [
+def test_makers_are_advised_by_the_cause_alone():
+    for limit, kind in (
         (RELIEVED, "memory_bound"),
         (replace(RELIEVED, gains=RELIEVED.gains[::-1]), "interference"),
         (replace(RELIEVED, tied=2), None),  # either may be it
@@ -430,58 +414,52 @@ RELIEVED = Bottleneck(
         (Bottleneck(evidence="preemptions", runs=("a/8",)), "memory_bound"),  # what the server shows, without a model
         (Bottleneck(evidence="preemptions", runs=("a/8",), gains=(Gain("kv", 1.0, 1.0, 1.02),)), None),  # and with one
         (Bottleneck(evidence="highest_level", runs=("a/8",)), None),
-    ],
-)
-def test_makers_are_advised_by_the_cause_alone(limit, kind):
-    found = list(makers({("a", "short"): limit}, []))
-    assert [(each.kind, each.runs) for each in found] == ([(kind, ("a/8",))] if kind else [])
-    if kind:
-        assert found[0].gain == (limit.gains[0] if limit.gains else None)
+    ):
+        found = list(makers({("a", "short"): limit}, []))
+        assert [(each.kind, each.runs) for each in found] == ([(kind, ("a/8",))] if kind else []), limit
+        if kind:
+            assert found[0].gain == (limit.gains[0] if limit.gains else None), limit
 
 
-@pytest.mark.parametrize(
-    ("client", "server", "ahead"),
-    [
+def test_an_engine_that_is_ahead_of_its_clients_is_not_bound_by_memory(summary):
+    for client, server, ahead in (
         (0.02437, 0.01306, True),  # gpt2-xl on an H200, 200 in flight
         (0.017388, 0.017372, False),  # deepseek-7b there, 200
         (0.0119, 0.01, False),
         (0.0121, 0.01, True),
         (0.02437, None, False),  # not every server has a clock of its own
-    ],
-)
-def test_an_engine_that_is_ahead_of_its_clients_is_not_bound_by_memory(summary, client, server, ahead):
-    runs = four(summary).with_columns(
-        itl_mean_s=pl.when(pl.col("level") >= 8).then(client).otherwise(0.01),
-        server_itl_mean_s=pl.when(pl.col("level") >= 8).then(server).otherwise(0.01),
-        gpu_utilisation_mean=pl.lit(0.53),
-    )
-    found = list(front_end(runs))
-    assert [each.runs for each in found] == ([("a/8", "a/16", "a/32")] if ahead else [])
-    assert len(list(makers({("a", "short"): RELIEVED}, found))) == (not ahead)
-    if ahead:
-        assert [found[0].numbers[name] for name in ("client_s", "server_s", "busy")] == [client, server, 0.53]
+    ):
+        runs = four(summary).with_columns(
+            itl_mean_s=pl.when(pl.col("level") >= 8).then(client).otherwise(0.01),
+            server_itl_mean_s=pl.when(pl.col("level") >= 8).then(server).otherwise(0.01),
+            gpu_utilisation_mean=pl.lit(0.53),
+        )
+        found = list(front_end(runs))
+        assert [each.runs for each in found] == ([("a/8", "a/16", "a/32")] if ahead else []), (client, server)
+        assert len(list(makers({("a", "short"): RELIEVED}, found))) == (not ahead), (client, server)
+        if ahead:
+            assert [found[0].numbers[name] for name in ("client_s", "server_s", "busy")] == [client, server, 0.53], (
+                client,
+                server,
+            )
 
 
-@pytest.mark.parametrize(
-    ("point", "numbers", "told"),
-    [
+def test_what_to_admit(summary):
+    for point, numbers, told in (
         ({}, (4, 8, 16), ("a/4", "a/8", "a/16")),
         ({"operate_at": 8.0}, (8, None, 16), ("a/8", "a/16")),
         ({"kind": "above"}, None, ()),
         ({"basis": "burst"}, None, ()),
-    ],
-)
-def test_what_to_admit(summary, point, numbers, told):
-    found = list(admission(four(summary), table(POINT, **point)))
-    assert [tuple(each.numbers[name] for name in ("operate_at", "c_max", "missed_at")) for each in found] == (
-        [numbers] if numbers else []
-    )
-    assert [(each.runs, each.missed[0].by) for each in found] == ([(told, "ttft_p99_s")] if told else [])
+    ):
+        found = list(admission(four(summary), table(POINT, **point)))
+        assert [tuple(each.numbers[name] for name in ("operate_at", "c_max", "missed_at")) for each in found] == (
+            [numbers] if numbers else []
+        ), point
+        assert [(each.runs, each.missed[0].by) for each in found] == ([(told, "ttft_p99_s")] if told else []), point
 
 
-@pytest.mark.parametrize(
-    ("other", "carried"),
-    [
+def test_pools_of_workloads_whose_ranges_lie_apart(summary):
+    for other, carried in (
         ({"usable_rps": 15.0, "usable_low": 12.0}, [("chat", 15, False), ("short", 10, False)]),
         ({"usable_rps": 15.0, "usable_low": 12.0, "kind": "above"}, [("chat", 15, True), ("short", 10, False)]),
         ({"usable_rps": 14.9, "usable_low": 12.0}, None),  # not half as much again
@@ -492,17 +470,15 @@ def test_what_to_admit(summary, point, numbers, told):
         ({"usable_rps": 5.0, "usable_low": 4.0, "usable_high": None}, None),
         ({"usable_rps": None}, None),
         ({"usable_rps": 15.0, "usable_low": 12.0, "deployment": "b"}, None),
-    ],
-)
-def test_pools_of_workloads_whose_ranges_lie_apart(summary, other, carried):
-    points = pl.concat([table(POINT), table(POINT, workload="chat", **other)], how="vertical_relaxed")
-    found = [[(each.workload, each.rps, each.at_least) for each in one.carried] for one in pools(four(summary), points)]
-    assert found == ([carried] if carried else [])
+    ):
+        points = pl.concat([table(POINT), table(POINT, workload="chat", **other)], how="vertical_relaxed")
+        found = [[(each.workload, each.rps, each.at_least) for each in one.carried] for one in pools(four(summary), points)]
+        assert found == ([carried] if carried else []), other
 
 
-@pytest.mark.parametrize(
-    ("small", "advised"),
-    [
+def test_a_larger_model_that_holds_more_by_hand(summary):
+    """4 MiB each: 40 tokens of 100 KiB, and 10 of 400 KiB."""
+    for small, advised in (
         ({}, True),
         ({"parameters": 25}, True),  # 1.2 times as large
         ({"parameters": 26}, False),
@@ -511,26 +487,23 @@ def test_pools_of_workloads_whose_ranges_lie_apart(summary, other, carried):
         ({"kv_bytes_per_token": 100}, False),
         ({"kv_bytes_per_token": 99}, False),
         ({"axis": "request_rate"}, False),
-    ],
-)
-def test_a_larger_model_that_holds_more_by_hand(summary, small, advised):
-    """4 MiB each: 40 tokens of 100 KiB, and 10 of 400 KiB."""
-    sizes = {"a": (40, 102_400), "b": (10, 409_600)}
-    launch = {name: {"plan": {"parameters": 1, "kv_bytes_per_token": each}} for name, (_, each) in sizes.items()}
-    valid = frame(
-        summary,
-        {name: {"levels": (2, 4, 8, 16), "launch": launch[name]} for name in sizes},
-        {name: {"kv_tokens": n} for name, (n, _) in sizes.items()},
-    )
-    other = {**FULL_AT_16, "deployment": "b", "parameters": 20, "measured": 4.0, "below": 2.0, "kv_bytes_per_token": 400}
-    saturates = pl.DataFrame([FULL_AT_16, {**other, **small}])
-    found = list(kv_bytes(valid, saturates))
-    assert len(found) == advised
-    if not small:
-        expected = {"deployment": "a", "other": "b", "workload": "short", "parameters": 1.5, "requests": 16, "other_requests": 4, "token_bytes": 100,
-                    "other_token_bytes": 400, "kv_bytes": 40 * 102_400}  # fmt: skip
-        assert found[0].numbers == expected
-        assert found[0].runs == ("a/8", "a/16", "b/2", "b/4")
+    ):
+        sizes = {"a": (40, 102_400), "b": (10, 409_600)}
+        launch = {name: {"plan": {"parameters": 1, "kv_bytes_per_token": each}} for name, (_, each) in sizes.items()}
+        valid = frame(
+            summary,
+            {name: {"levels": (2, 4, 8, 16), "launch": launch[name]} for name in sizes},
+            {name: {"kv_tokens": n} for name, (n, _) in sizes.items()},
+        )
+        other = {**FULL_AT_16, "deployment": "b", "parameters": 20, "measured": 4.0, "below": 2.0, "kv_bytes_per_token": 400}
+        saturates = pl.DataFrame([FULL_AT_16, {**other, **small}])
+        found = list(kv_bytes(valid, saturates))
+        assert len(found) == advised, small
+        if not small:
+            expected = {"deployment": "a", "other": "b", "workload": "short", "parameters": 1.5, "requests": 16, "other_requests": 4, "token_bytes": 100,
+                        "other_token_bytes": 400, "kv_bytes": 40 * 102_400}  # fmt: skip
+            assert found[0].numbers == expected, small
+            assert found[0].runs == ("a/8", "a/16", "b/2", "b/4"), small
 
 
 def test_of_several_pairs_the_most_striking_is_told(summary):
@@ -544,15 +517,12 @@ def test_of_several_pairs_the_most_striking_is_told(summary):
     assert [found.numbers[name] for name in ("other", "parameters", "requests", "other_requests")] == ["c", 3.75, 16, 8]
 
 
-@pytest.mark.parametrize(
-    ("rates", "usage", "advised"),
-    [([0.9, 0.6, 0.39], [0.6, 0.5, 1.0], True), ([0.9, 0.6, 0.41], [0.6, 0.5, 1.0], False), ([0.1, 0.6, 0.3], [1.0, 0.5, 0.6], False)],
-)  # fmt: skip
-def test_hits_that_are_lost_as_the_cache_fills(summary, rates, usage, advised):
+def test_hits_that_are_lost_as_the_cache_fills(summary):
     """From the lowest level, 1, to the highest, 8; what 4 shows between them decides nothing."""
-    runs = frame(summary, {"a": {"levels": (4, 1, 8), "prefix_hit_rate": rates, "kv_usage_peak": usage}})
-    found = list(evicted(runs))
-    assert len(found) == advised
-    if advised:
-        assert [found[0].numbers[name] for name in ("low", "low_rate", "high", "high_rate")] == [1, 0.6, 8, 0.39]
-        assert found[0].runs == ("a/1", "a/8")
+    for rates, usage, advised in (([0.9, 0.6, 0.39], [0.6, 0.5, 1.0], True), ([0.9, 0.6, 0.41], [0.6, 0.5, 1.0], False), ([0.1, 0.6, 0.3], [1.0, 0.5, 0.6], False)):  # fmt: skip
+        runs = frame(summary, {"a": {"levels": (4, 1, 8), "prefix_hit_rate": rates, "kv_usage_peak": usage}})
+        found = list(evicted(runs))
+        assert len(found) == advised, rates
+        if advised:
+            assert [found[0].numbers[name] for name in ("low", "low_rate", "high", "high_rate")] == [1, 0.6, 8, 0.39], rates
+            assert found[0].runs == ("a/1", "a/8"), rates

@@ -63,9 +63,8 @@ def test_levels_regions_and_trends_have_their_share_of_the_five_per_cent():
     assert [1 - each for each in two.filter(scope="all")["confidence"]] == [pytest.approx(alpha / 2)] * 2
 
 
-@pytest.mark.parametrize(
-    ("sessions", "noise"),
-    [
+def test_the_noise_of_a_run_by_hand():
+    for sessions, noise in (
         # Off the level's mean by ∓ 0.01 and ∓ 0.03, of which the repeats share ∓ 0.02: 4e-4 with 1 degree · (1/2 + 0.5²).
         ([{1: [0.01, 0.03], 2: [0.02, 0.08]}], math.sqrt(3e-4)),
         # A repeat is missing: nothing is shared; 2e-4 · (1 / 1.5 + 0.5²), and 1.5 runs a cell.
@@ -80,25 +79,20 @@ def test_levels_regions_and_trends_have_their_share_of_the_five_per_cent():
         ([{1: [0.01], 2: [-0.03], 4: [0.03], 8: [-0.01]}], math.sqrt(2e-3 / 2 / 2)),
         # Two sessions of one level: 2e-4 with 2 degrees · (1/2 + 0.5²).
         ([{1: [0.01, 0.03]}, {1: [0.05, 0.05]}], math.sqrt(1e-4 * 0.75)),
-    ],
-)
-def test_the_noise_of_a_run_by_hand(sessions, noise):
-    assert row(effects(pairs(*sessions)), scope="all")["noise"] == pytest.approx(noise)
+    ):
+        assert row(effects(pairs(*sessions)), scope="all")["noise"] == pytest.approx(noise), sessions
 
 
-@pytest.mark.parametrize(
-    "sessions",
-    [
+def test_where_nothing_tells_the_noise_there_is_no_interval():
+    for sessions in (
         [{1: [0.1]}],
         [{1: [0.1], 2: [0.2]}],  # two levels lie on a line
         [{0: [0.1], 2: [0.2], 4: [0.3]}],  # the log of no load
         [{1: [0.1]}, {1: [0.3]}],
-    ],
-)
-def test_where_nothing_tells_the_noise_there_is_no_interval(sessions):
-    told = row(effects(pairs(*sessions)), scope="all")
-    assert (told["low"], told["high"], told["confidence"], told["could_see"], told["noise"]) == (None,) * 5
-    assert told["verdict"] == "no evidence"
+    ):
+        told = row(effects(pairs(*sessions)), scope="all")
+        assert (told["low"], told["high"], told["confidence"], told["could_see"], told["noise"]) == (None,) * 5, sessions
+        assert told["verdict"] == "no evidence", sessions
 
 
 def test_two_curves_without_repeats_tell_the_noise_together():
@@ -107,40 +101,36 @@ def test_two_curves_without_repeats_tell_the_noise_together():
     assert row(effects(both), scope="all")["noise"] == pytest.approx(math.sqrt(6e-4 / 2 / 2))  # 6e-4 with 2 degrees
 
 
-@pytest.mark.parametrize(
-    ("logs", "ratio"),
-    [
+def test_a_trend_is_the_factor_of_a_doubling():
+    for logs, ratio in (
         ({1: 0.0, 2: 0.1, 4: 0.2}, 0.1),
         ({1: 0.0, 2: 0.1, 8: 0.3}, 0.1),
         ({8: 0.3, 1: 0.0, 2: 0.1}, 0.1),  # in any order
         ({1: 0.0, 2: 0.0, 4: 0.3}, 0.15),  # least squares: half of the ends' difference
-    ],
-)
-def test_a_trend_is_the_factor_of_a_doubling(logs, ratio):
-    told = row(effects(pairs({level: [log] for level, log in logs.items()})), scope="trend")
-    assert math.log(told["ratio"]) == pytest.approx(ratio)
-    assert (told["loads"], told["levels"], told["pairs"]) == (sorted(logs), 3, 3)
-    assert (told["workload"], told["axis"], told["level"]) == ("short", "concurrency", None)
+    ):
+        told = row(effects(pairs({level: [log] for level, log in logs.items()})), scope="trend")
+        assert math.log(told["ratio"]) == pytest.approx(ratio), logs
+        assert (told["loads"], told["levels"], told["pairs"]) == (sorted(logs), 3, 3), logs
+        assert (told["workload"], told["axis"], told["level"]) == ("short", "concurrency", None), logs
 
 
-@pytest.mark.parametrize(
-    ("levels", "regions", "trend"),
-    [
+def test_the_regions_of_a_ladder():
+    for levels, regions, trend in (
         ((1, 2), [], False),
         ((1, 2, 4), [], True),
         ((0, 2, 4), [], False),
         ((1, 2, 4, 8), [[1, 2], [4], [8]], True),
         ((16, 1, 2, 4, 8), [[1, 2], [4, 8], [16]], True),
-    ],
-)
-def test_the_regions_of_a_ladder(levels, regions, trend):
-    told = effects(pairs({level: [level / 100] for level in levels}))
-    assert told.filter(scope="region")["loads"].to_list() == regions
-    assert told.filter(scope="region")["region"].to_list() == ["low loads", "middle loads", "high loads"][: len(regions)]
-    assert told.filter(scope="trend").height == trend
-    for low in told.filter(scope="region").iter_rows(named=True):
-        assert math.log(low["ratio"]) == pytest.approx(sum(low["loads"]) / 100 / len(low["loads"]))
-    assert told.filter(scope="level")["level"].to_list() == list(levels)
+    ):
+        told = effects(pairs({level: [level / 100] for level in levels}))
+        assert told.filter(scope="region")["loads"].to_list() == regions, levels
+        assert told.filter(scope="region")["region"].to_list() == ["low loads", "middle loads", "high loads"][: len(regions)], (
+            levels
+        )
+        assert told.filter(scope="trend").height == trend, levels
+        for low in told.filter(scope="region").iter_rows(named=True):
+            assert math.log(low["ratio"]) == pytest.approx(sum(low["loads"]) / 100 / len(low["loads"])), levels
+        assert told.filter(scope="level")["level"].to_list() == list(levels), levels
 
 
 def test_a_metric_that_some_levels_lack_is_judged_at_the_others():
@@ -161,23 +151,20 @@ def sure(effect, metric=TOKENS):
     )
 
 
-@pytest.mark.parametrize(
-    ("effect", "verdict", "pooled", "trend"),
-    [
+def test_what_the_levels_show_together():
+    for effect, verdict, pooled, trend in (
         ({1: 0.3, 2: 0.3, 4: 0.3}, "better", "better", "no evidence"),
         ({1: -0.3, 2: -0.3, 4: -0.3}, "worse", "worse", "no evidence"),
         ({1: 0.3, 2: 0.0, 4: -0.3}, "mixed", "no evidence", "worse as load grows"),
         ({1: -0.3, 2: 0.0, 4: 0.3}, "mixed", "no evidence", "better as load grows"),
         ({1: 0.0, 2: 0.0, 4: 0.0}, "no evidence", "no evidence", "no evidence"),
-    ],
-)
-def test_what_the_levels_show_together(effect, verdict, pooled, trend):
-    told = sure(effect)
-    whole = row(told, scope="all")
-    assert (whole["verdict"], whole["pooled"], row(told, scope="trend")["verdict"]) == (verdict, pooled, trend)
-    opposite = {"better": "worse", "worse": "better"}
-    latency = row(sure(effect, metric=TTFT), scope="all")  # less is better
-    assert latency["pooled"] == opposite.get(pooled, pooled)
+    ):
+        told = sure(effect)
+        whole = row(told, scope="all")
+        assert (whole["verdict"], whole["pooled"], row(told, scope="trend")["verdict"]) == (verdict, pooled, trend), effect
+        opposite = {"better": "worse", "worse": "better"}
+        latency = row(sure(effect, metric=TTFT), scope="all")  # less is better
+        assert latency["pooled"] == opposite.get(pooled, pooled), effect
 
 
 def test_one_sure_level_is_worse_at_some_loads():

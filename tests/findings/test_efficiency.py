@@ -74,24 +74,20 @@ def of_two_classes(row, missing):
     return {**row, "classes": json.dumps({name: {} for name in names}), "judged": judged}
 
 
-@pytest.mark.parametrize(
-    ("missing", "known"),
-    [
+def test_of_a_class_whose_latency_was_not_measured_nothing_is_said():
+    """As C_max of the same runs: there is none where an SLO cannot be judged."""
+    for missing, known in (
         (lambda name, load: False, True),  # noqa: ARG005
         (lambda name, load: name == "batch", True),  # noqa: ARG005
         (lambda name, load: name == "chat", False),  # noqa: ARG005
         (lambda name, load: name == "chat" and load == 8, False),
         (lambda name, load: True, False),  # noqa: ARG005
-    ],
-    ids=["all are measured", "another class is not", "its class is not", "at one load its class is not", "nothing is"],
-)
-def test_of_a_class_whose_latency_was_not_measured_nothing_is_said(missing, known):
-    """As C_max of the same runs: there is none where an SLO cannot be judged."""
-    rows = [of_two_classes(row, missing) for row in made(2).to_dicts()]
-    slo = replace(SLO, request_class="chat")
-    (found,) = efficiencies(summary_rows(rows), [slo])
-    assert (found.low is not None) == known
-    assert (set(operating_points(summary_rows(rows), [slo])["kind"]) == {"unjudged"}) != known
+    ):
+        rows = [of_two_classes(row, missing) for row in made(2).to_dicts()]
+        slo = replace(SLO, request_class="chat")
+        (found,) = efficiencies(summary_rows(rows), [slo])
+        assert (found.low is not None) == known, missing
+        assert (set(operating_points(summary_rows(rows), [slo])["kind"]) == {"unjudged"}) != known, missing
 
 
 def test_only_what_differs_in_nothing_else_is_compared():

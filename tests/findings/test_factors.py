@@ -74,17 +74,17 @@ def test_a_factor_without_effect_has_none(told):
     assert of(told, "TTFT (s)", "output length")["low"] <= 0
 
 
-@pytest.mark.parametrize("batches", [(1, 4, 16), (1, 16)])
-def test_importances_are_those_of_the_planted_formula(batches):
+def test_importances_are_those_of_the_planted_formula():
     """As far as shuffles of so few configurations can tell: log TTFT is a sum, of which each factor has a known share."""
-    study = planted(
-        2, 0.05, batches=batches, prompts=(32, 512) if len(batches) == 2 else (32, 128, 512)
-    )  # 32 or 72 configurations
-    told = of_ttft(with_metrics(study))
-    for factor, importance in ttft_importances(study, 0.05).items():
-        row = of(told, "TTFT (s)", factor)
-        assert row["importance"] == pytest.approx(importance, abs=0.1)
-        assert row["low"] - 0.01 <= importance <= row["high"] + 0.01
+    for batches in ((1, 4, 16), (1, 16)):
+        study = planted(
+            2, 0.05, batches=batches, prompts=(32, 512) if len(batches) == 2 else (32, 128, 512)
+        )  # 32 or 72 configurations
+        told = of_ttft(with_metrics(study))
+        for factor, importance in ttft_importances(study, 0.05).items():
+            row = of(told, "TTFT (s)", factor)
+            assert row["importance"] == pytest.approx(importance, abs=0.1), batches
+            assert row["low"] - 0.01 <= importance <= row["high"] + 0.01, batches
 
 
 def test_the_same_runs_give_the_same_numbers(runs, told):
@@ -139,9 +139,8 @@ def test_correlations_are_those_of_the_planted_formula():
     assert math.atanh(row["high"]) - math.atanh(row["r"]) == pytest.approx(half)
 
 
-@pytest.mark.parametrize(
-    ("r", "word"),
-    [
+def test_the_bands_are_the_documents():
+    for r, word in (
         (0.05, "none"),
         (-0.05, "none"),
         (0.1, "low"),
@@ -155,10 +154,8 @@ def test_correlations_are_those_of_the_planted_formula():
         (-0.5, "high, negative"),
         (0.7, "very high"),
         (1.0, "very high"),
-    ],
-)
-def test_the_bands_are_the_documents(r, word):
-    assert correlation(strength(r), r) == word
+    ):
+        assert correlation(strength(r), r) == word, r
 
 
 def test_panels_average_only_what_is_complete(runs):
@@ -238,12 +235,12 @@ def test_a_correlation_and_its_interval_by_hand():
         assert "TTFT (s)" not in correlations(crossed(rows))["metric"].to_list()
 
 
-@pytest.mark.parametrize(("prompts", "pairs"), [((2, 1, 3, 4), [("batch size", "input length")]), ((3, 4, 2, 1), [("batch size", "input length")]),
-                                                ((3, 2, 1, 4), []), ((2, 3, 1, 4), [])])  # fmt: skip
-def test_factors_go_together_from_a_rank_correlation_of_07(prompts, pairs):
+def test_factors_go_together_from_a_rank_correlation_of_07():
     """Of four ranks, ρ is 0.8 with one pair of neighbours swapped, −0.8 the other way round, 0.2 and 0.4."""
-    runs = crossed([(i + 1, prompt, 8, 1.0) for i, prompt in enumerate(prompts)])
-    assert confounded(cells(runs)) == pairs
+    for prompts, pairs in (((2, 1, 3, 4), [("batch size", "input length")]), ((3, 4, 2, 1), [("batch size", "input length")]),
+                                                ((3, 2, 1, 4), []), ((2, 3, 1, 4), [])):  # fmt: skip
+        runs = crossed([(i + 1, prompt, 8, 1.0) for i, prompt in enumerate(prompts)])
+        assert confounded(cells(runs)) == pairs, prompts
 
 
 def test_panels_are_geometric_means_by_hand():

@@ -6,7 +6,6 @@ import re
 from dataclasses import replace
 
 import polars as pl
-import pytest
 
 from bench.aggregate import aggregate
 from bench.figures import Results
@@ -28,9 +27,8 @@ WRONG = {"wrong_output_tokens": [1, 1, 1]}
 BURST = {"arrival": ["burst"] * 3, **dict.fromkeys(("steady_from_s", "steady_requests_per_s"), [None] * 3)}
 
 
-@pytest.mark.parametrize(
-    ("told", "decision", "words"),
-    [
+def test_a_curve_in_a_sentence(summary):
+    for told, decision, words in (
         ({}, SLO, "Sustains 4 requests/s (3.6 to 6.52 at 95 % confidence) at 2 requests in flight. C_max is 2 (at least 2, below 4)."),
         ({"throughput_requests_per_s": [4.0, 4.0, 4.0]}, SLO, "Sustains 4 requests/s (3.6 to 4.4 at 95 % confidence) at 1 request in flight. "
          "C_max is 2 (at least 2, below 4), but sustains hardly more."),
@@ -44,11 +42,9 @@ BURST = {"arrival": ["burst"] * 3, **dict.fromkeys(("steady_from_s", "steady_req
         (WRONG, SLO, "No valid run, so its capacity is not known."),
         ({}, Decision(), "The KV cache is full from 4 in flight on; throughput is highest at 1 in flight."),
         (WRONG, Decision(), "No run has server counts that can be trusted."),
-    ],
-)  # fmt: skip
-def test_a_curve_in_a_sentence(summary, told, decision, words):
-    curve = {"levels": (1, 2, 4), "ttft_p99_s": [0.1, 0.12, 3.0], **FULL, **SERVED, **told}
-    assert curves(study(summary, decision, a=curve))[0].sustains.startswith(words)
+    ):  # fmt: skip
+        curve = {"levels": (1, 2, 4), "ttft_p99_s": [0.1, 0.12, 3.0], **FULL, **SERVED, **told}
+        assert curves(study(summary, decision, a=curve))[0].sustains.startswith(words), (told, decision)
 
 
 def test_a_limit_has_one_interval_in_table_sentence_and_figure(summary):
@@ -112,49 +108,44 @@ def test_the_first_screen_says_once_what_a_search_found_of_a_curve(summary):
         assert search.name == "searches"
 
 
-@pytest.mark.parametrize(("axis", "last"), [("concurrency", 1), ("request_rate", 0)])
-def test_a_search_has_the_interval_of_all_runs_of_its_curve(summary, axis, last):
+def test_a_search_has_the_interval_of_all_runs_of_its_curve(summary):
     """In flight the limit and its upper end are the last loads that are within, of a rate where the curve crosses."""
-    row = rate_row if axis == "request_rate" else steady_row
-    rows = [row(summary, load, requests=1000, slow=slow) for load, slow in ((10, 0), (12, 4), (14, 30), (20, 600))]
-    results = Results(planted_frame(rows), pl.DataFrame(schema={"deployment": pl.String, "run": pl.String}), None, SLO)
-    point = results.points.row(0, named=True)
-    record = searched(workload="short", axis=axis, limit=3, low=2, high=4)
-    ((name, found),) = replace(results, searches=((summary["deployment"], record),)).answered
-    assert name == summary["deployment"] and None not in (point["low"], point["high"])
-    middle = math.floor(point["limit"]) if axis == "concurrency" else point["limit"]
-    assert (found.limit, found.low, found.high) == (middle, point["low"], point["high"] - last)
-    assert found.low <= found.limit <= found.high
-    assert replace(found, limit=3, low=2, high=4) == record
+    for axis, last in (("concurrency", 1), ("request_rate", 0)):
+        row = rate_row if axis == "request_rate" else steady_row
+        rows = [row(summary, load, requests=1000, slow=slow) for load, slow in ((10, 0), (12, 4), (14, 30), (20, 600))]
+        results = Results(planted_frame(rows), pl.DataFrame(schema={"deployment": pl.String, "run": pl.String}), None, SLO)
+        point = results.points.row(0, named=True)
+        record = searched(workload="short", axis=axis, limit=3, low=2, high=4)
+        ((name, found),) = replace(results, searches=((summary["deployment"], record),)).answered
+        assert name == summary["deployment"] and None not in (point["low"], point["high"]), axis
+        middle = math.floor(point["limit"]) if axis == "concurrency" else point["limit"]
+        assert (found.limit, found.low, found.high) == (middle, point["low"], point["high"] - last), axis
+        assert found.low <= found.limit <= found.high, axis
+        assert replace(found, limit=3, low=2, high=4) == record, axis
 
 
-@pytest.mark.parametrize(
-    ("told", "of_record"),
-    [
+def test_a_search_keeps_what_the_curve_does_not_show(summary):
+    for told, of_record in (
         ({"ttft_p99_s": [0.1] * 3}, {}),  # every level meets them: the curve crosses beyond, where the search may have looked
         ({}, {"why": "above", "limit": 96, "low": 96, "high": None}),
         ({}, {"why": "alone", "limit": None, "low": 0, "high": None}),
         ({}, {"target": "kv_cache", "slos": ()}),
         ({}, {"slos": ("TTFT P99 ≤ 2 s",)}),
         ({}, {"workload": "another"}),
-    ],
-)
-def test_a_search_keeps_what_the_curve_does_not_show(summary, told, of_record):
-    results = study(
-        summary, a={"levels": (1, 2, 4), "ttft_p99_s": [0.1, 0.12, 3.0], "duration_s": [1.0] * 3, **FULL, **SERVED, **told}
-    )
-    record = searched(**{"workload": results.runs["workload"][0], **of_record})
-    assert replace(results, searches=(("a", record),)).answered == (("a", record),)
+    ):
+        results = study(
+            summary, a={"levels": (1, 2, 4), "ttft_p99_s": [0.1, 0.12, 3.0], "duration_s": [1.0] * 3, **FULL, **SERVED, **told}
+        )
+        record = searched(**{"workload": results.runs["workload"][0], **of_record})
+        assert replace(results, searches=(("a", record),)).answered == (("a", record),), (told, of_record)
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "between"), [(2, 4, "2 to 4"), (0, 4, "at most 4"), (2, None, "2 or more"), (0, None, "")]
-)
-def test_a_lower_end_that_nothing_bounds_is_no_number_on_the_card(summary, low, high, between):
+def test_a_lower_end_that_nothing_bounds_is_no_number_on_the_card(summary):
     """A record has 0 where no load is known to be within."""
-    curve = curves(study(summary))[0]
-    (card,) = headline([replace(curve, searched=searched(workload=curve.workload, limit=3, low=low, high=high))])
-    assert card.numbers[0].between == between
+    for low, high, between in ((2, 4, "2 to 4"), (0, 4, "at most 4"), (2, None, "2 or more"), (0, None, "")):
+        curve = curves(study(summary))[0]
+        (card,) = headline([replace(curve, searched=searched(workload=curve.workload, limit=3, low=low, high=high))])
+        assert card.numbers[0].between == between, (low, high)
 
 
 def test_a_search_of_a_single_load_asks_for_no_second_one_by_hand(summary):

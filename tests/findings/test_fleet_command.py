@@ -25,11 +25,7 @@ def measured():
 def study(tmp_path, monkeypatch, summary, measured):
     """A folder with the results of a planted engine, of the deployment a."""
     monkeypatch.chdir(tmp_path)
-    for place, name, less in (
-        (fleet, "_MEMBERS", 4),
-        (equal_fleet, "_REQUESTS", 400_000),
-        (carried, "FEWEST_REQUESTS", 300),
-    ):
+    for place, name, less in ((fleet, "_MEMBERS", 4), (equal_fleet, "_REQUESTS", 400_000), (carried, "FEWEST_REQUESTS", 300)):
         monkeypatch.setattr(place, name, less)
     return written(tmp_path / "results", summary, measured)
 

@@ -173,20 +173,17 @@ def test_what_vllm_s_workers_counted_of_thirty_requests_is_summed_by_role():
     assert (twice["server_prompt_tokens"], twice["server_generation_tokens"], twice["server_requests"]) == (23_400, 696, 60)
 
 
-@pytest.mark.parametrize(
-    ("role", "computed", "block_size", "named"),
-    [
+def test_decode_workers_that_compute_prompts_are_named():
+    for role, computed, block_size, named in (
         (DECODE, 100 * 16, 16, []),  # the last block of each prompt
         (DECODE, 100 * 20, 16, ["0"]),  # a part of them once more, whole
         (DECODE, None, 16, []),
         (DECODE, 100 * 20, None, []),
         (PREFILL, 100 * 390, 16, []),
         (None, 100 * 390, 16, []),
-    ],
-)
-def test_decode_workers_that_compute_prompts_are_named(role, computed, block_size, named):
-    row = {"worker": "0", "role": role, "requests": 100, "prompt_tokens_computed": computed, "block_size": block_size}
-    assert computing({"workers": [row]}) == named
+    ):
+        row = {"worker": "0", "role": role, "requests": 100, "prompt_tokens_computed": computed, "block_size": block_size}
+        assert computing({"workers": [row]}) == named, (role, computed, block_size)
 
 
 @pytest.mark.parametrize("workers", [2, 4])
@@ -241,9 +238,8 @@ def test_a_worker_that_does_not_prefill_as_it_should_is_named(tmp_path):
     assert not verdict(summary, THRESHOLDS).counts_valid
 
 
-@pytest.mark.parametrize(
-    ("served", "named"),
-    [
+def test_counts_say_who_does_not_keep_to_a_role():
+    for served, named in (
         ([("prefill", 100, 100), ("decode", 100, 9_600)], None),
         ([("prefill", 100, 160), ("decode", 100, 9_600)], ("worker_decodes", ["0"])),
         (
@@ -254,12 +250,10 @@ def test_a_worker_that_does_not_prefill_as_it_should_is_named(tmp_path):
         ([("prefill", 50, 50), ("prefill", 50, 50), ("decode", 100, 9_600)], None),
         ([("prefill", None, 50), ("decode", 100, 9_600)], None),
         ([(None, 10, 900), (None, 90, 90)], None),
-    ],
-)
-def test_counts_say_who_does_not_keep_to_a_role(served, named):
-    rows = [{"worker": str(i), "role": r, "requests": had, "generation_tokens": n} for i, (r, had, n) in enumerate(served)]
-    assert miscast({"ok": 100, "workers": rows}) == named
-    assert miscast({"ok": 100, "workers": rows, "scraped_before": False}) is None
+    ):
+        rows = [{"worker": str(i), "role": r, "requests": had, "generation_tokens": n} for i, (r, had, n) in enumerate(served)]
+        assert miscast({"ok": 100, "workers": rows}) == named, served
+        assert miscast({"ok": 100, "workers": rows, "scraped_before": False}) is None, served
 
 
 @pytest.mark.parametrize(
@@ -277,19 +271,16 @@ def test_workers_that_serve_short_answers_disaggregate_nothing(tmp_path, tokens,
     assert "worker_prefills" not in {each.check for each in verdict(summary, THRESHOLDS).found}
 
 
-@pytest.mark.parametrize(
-    ("served", "ok", "named"),
-    [
+def test_a_worker_with_little_to_do_prefills_for_none():
+    for served, ok, named in (
         ([(1, 1), (200, 12_800)], 201, []),
         ([(4, 4), (96, 9_600)], 100, []),
         ([(1, 1), (99, 9_900), (100, 10_000)], 200, []),
         ([(100, 100), (100, 9_600)], 100, ["0"]),
         ([(49, 49), (50, 50), (100, 9_600)], 100, ["0", "1"]),
-    ],
-)
-def test_a_worker_with_little_to_do_prefills_for_none(served, ok, named):
-    rows = [{"worker": str(i), "requests": had, "generation_tokens": made} for i, (had, made) in enumerate(served)]
-    assert prefilling({"ok": ok, "requests": ok, "workers": rows}) == named
+    ):
+        rows = [{"worker": str(i), "requests": had, "generation_tokens": made} for i, (had, made) in enumerate(served)]
+        assert prefilling({"ok": ok, "requests": ok, "workers": rows}) == named, served
 
 
 class Ranks(Fleet):
@@ -334,17 +325,17 @@ def deviations(seed, workers, requests, turns, router=None):
     return worker_verdicts(rows, THRESHOLDS.scrape_gap_s)
 
 
-@pytest.mark.parametrize(("workers", "requests", "turns"), [(2, 200, 1), (4, 400, 1), (2, 400, 8), (3, 60, 1)])
-def test_chance_alone_makes_few_fleets_unbalanced(workers, requests, turns):
+def test_chance_alone_makes_few_fleets_unbalanced():
     """The limit is 0.1 % of runs: of 600, 4 or more have a probability of 0.3 %."""
-    wrong = sum(bool(deviations(seed, workers, requests, turns)) for seed in range(600))
-    assert wrong <= 3
+    for workers, requests, turns in ((2, 200, 1), (4, 400, 1), (2, 400, 8), (3, 60, 1)):
+        wrong = sum(bool(deviations(seed, workers, requests, turns)) for seed in range(600))
+        assert wrong <= 3, (workers, requests)
 
 
-@pytest.mark.parametrize(("share", "requests", "least"), [(0.75, 200, 0.99), (0.6, 1000, 0.99)])
-def test_a_router_that_prefers_a_worker_is_found(share, requests, least):
-    found = [deviations(seed, 2, requests, 1, lambda rng, _: int(rng.random() < share)) for seed in range(100)]
-    assert np.mean([len(each) == 2 for each in found]) >= least
+def test_a_router_that_prefers_a_worker_is_found():
+    for share, requests, least in ((0.75, 200, 0.99), (0.6, 1000, 0.99)):
+        found = [deviations(seed, 2, requests, 1, lambda rng, _, share=share: int(rng.random() < share)) for seed in range(100)]
+        assert np.mean([len(each) == 2 for each in found]) >= least, share
 
 
 def test_conversations_that_stay_at_a_worker_are_no_unbalance():

@@ -47,16 +47,16 @@ def test_what_is_clear_is_established_and_equals_are_not():
     assert not found["b", 4][1] and not found["b", 8][1]
 
 
-@pytest.mark.parametrize("sessions", [2, 4])
-def test_what_is_established_is_so(sessions):
+def test_what_is_established_is_so():
     """At most 5 % of levels may be wrong; the two that are alike have no truth that could be shown."""
-    claims, wrong = 0, 0
-    for seed in range(200):
-        for key, (on, sure) in told(runs(seed, sessions=sessions, noise=0.06)).items():
-            claims += sure
-            wrong += sure and (key not in ON if on else key in ON)
-    assert claims > 400
-    assert wrong <= 0.05 * 200 * len(TRUTH)
+    for sessions in (2, 4):
+        claims, wrong = 0, 0
+        for seed in range(200):
+            for key, (on, sure) in told(runs(seed, sessions=sessions, noise=0.06)).items():
+                claims += sure
+                wrong += sure and (key not in ON if on else key in ON)
+        assert claims > 400, sessions
+        assert wrong <= 0.05 * 200 * len(TRUTH), sessions
 
 
 def test_single_runs_establish_nothing():
@@ -81,31 +81,25 @@ def altered(where, **columns):
     return runs().with_columns(pl.when(where).then(value).otherwise(name).alias(name) for name, value in columns.items())
 
 
-@pytest.mark.parametrize(
-    "frame",
-    [
+def test_a_level_that_answers_nothing_is_left_out():
+    for frame in (
         altered(AT_A_4, tpot_p50_s=None, throughput_tokens_per_s=0.0).with_columns(judged=pl.when(AT_A_4).then(ALL_FAILED)),
         altered(AT_A_4, throughput_tokens_per_s=0.0),
         altered(AT_A_4, tpot_p50_s=math.inf),
-    ],
-    ids=["all 400 requests failed", "throughput 0", "no TPOT that ends"],
-)
-def test_a_level_that_answers_nothing_is_left_out(frame):
-    found = told(frame)
-    assert found.keys() == TRUTH.keys() - {("a", 4)}
-    assert found["a", 1] == found["a", 2] == (True, True)
+    ):
+        found = told(frame)
+        assert found.keys() == TRUTH.keys() - {("a", 4)}, frame
+        assert found["a", 1] == found["a", 2] == (True, True), frame
 
 
-@pytest.mark.parametrize(
-    "second", [{"tpot_p50_s": None}, {"throughput_tokens_per_s": None}, {"throughput_tokens_per_s": 0.0}], ids=str
-)
-def test_a_run_that_lacks_a_value_is_no_repeat(second):
+def test_a_run_that_lacks_a_value_is_no_repeat():
     """One of two is left, which shows no noise; repeats of the others do."""
-    found = told(altered(AT_A_4 & (pl.col("session") > 0), **second))
-    assert found["a", 1] == found["a", 2] == (True, True)
-    alone = altered(pl.col("session") > 0, **second).filter(pl.col("session") < 2)
-    assert told(alone).keys() == TRUTH.keys()
-    assert not any(sure for _, sure in told(alone).values())
+    for second in ({"tpot_p50_s": None}, {"throughput_tokens_per_s": None}, {"throughput_tokens_per_s": 0.0}):
+        found = told(altered(AT_A_4 & (pl.col("session") > 0), **second))
+        assert found["a", 1] == found["a", 2] == (True, True), second
+        alone = altered(pl.col("session") > 0, **second).filter(pl.col("session") < 2)
+        assert told(alone).keys() == TRUTH.keys(), second
+        assert not any(sure for _, sure in told(alone).values()), second
 
 
 def test_a_level_without_a_run_of_both_values_is_not_established():
@@ -199,17 +193,19 @@ def test_what_is_established_under_an_slo_is_so():
     assert all(count <= 0.05 * STUDIES * len(UNDER) for count in wrong.values()), wrong
 
 
-@pytest.mark.parametrize("unmeasured", ["a", "b"])
-def test_a_curve_whose_slo_was_not_measured_has_no_candidates(unmeasured):
+def test_a_curve_whose_slo_was_not_measured_has_no_candidates():
     """Unstreamed answers have no TTFT: whether they are within is not known, and what they would beat is not established."""
-    runs = limited_runs(0)
-    without = pl.col("judged").list.eval(pl.element().struct.with_fields(ttft=pl.lit(None, dtype=pl.Float64)))
-    found = limited(runs.with_columns(judged=pl.when(pl.col("deployment") == unmeasured).then(without).otherwise("judged")))
-    assert {(row["within"], row["unbeaten"]) for key, row in found.items() if key[0] == unmeasured} == {(None, False)}
-    if unmeasured == "a":
-        assert (found["b", 2]["unbeaten"], found["b", 2]["established"]) == (True, False)
-    else:
-        assert (found["a", 1]["unbeaten"], found["a", 1]["established"]) == (True, True)
+    for unmeasured in ("a", "b"):
+        runs = limited_runs(0)
+        without = pl.col("judged").list.eval(pl.element().struct.with_fields(ttft=pl.lit(None, dtype=pl.Float64)))
+        found = limited(runs.with_columns(judged=pl.when(pl.col("deployment") == unmeasured).then(without).otherwise("judged")))
+        assert {(row["within"], row["unbeaten"]) for key, row in found.items() if key[0] == unmeasured} == {(None, False)}, (
+            unmeasured
+        )
+        if unmeasured == "a":
+            assert (found["b", 2]["unbeaten"], found["b", 2]["established"]) == (True, False), unmeasured
+        else:
+            assert (found["a", 1]["unbeaten"], found["a", 1]["established"]) == (True, True), unmeasured
 
 
 # Per dollar

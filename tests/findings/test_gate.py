@@ -19,9 +19,8 @@ def effect(metric, low, high, *, scope="level", verdict="worse", pooled=None):
     return {"metric": metric, "scope": scope, "low": low, "high": high, "verdict": verdict, "pooled": pooled}
 
 
-@pytest.mark.parametrize(
-    ("row", "percent", "stops"),
-    [
+def test_a_regression_is_worse_by_more_than_the_percentage():
+    for row, percent, stops in (
         (effect(TOKENS, 0.8, 0.89), 10, True),
         (effect(TOKENS, 0.8, 0.91), 10, False),
         (effect(TOKENS, 0.8, 0.91), 0, True),
@@ -37,10 +36,8 @@ def effect(metric, low, high, *, scope="level", verdict="worse", pooled=None):
         (effect(TTFT, 1.11, 1.3, scope="all", verdict="worse", pooled="no evidence"), 10, False),
         (effect(TOKENS, 0.7, 0.75), 25, False),  # as much as the percentage is not more
         (effect(TTFT, 1.25, 1.3), 25, False),
-    ],
-)
-def test_a_regression_is_worse_by_more_than_the_percentage(row, percent, stops):
-    assert regressions(pl.DataFrame([row]), percent).height == stops
+    ):
+        assert regressions(pl.DataFrame([row]), percent).height == stops, (row, percent)
 
 
 def comparison(*rows, absent=()):
@@ -104,34 +101,28 @@ def test_counts_shares_and_p_of_a_level_by_hand():
     assert failures(sent((0, 4)), sent((0, 4))).is_empty()
 
 
-@pytest.mark.parametrize(
-    ("ours", "theirs", "p"),
-    [
+def test_requests_that_fail_together_count_as_fewer():
+    for ours, theirs, p in (
         # One run of two lost all: χ² = 2 · 32² / 16 = 128 with 2 degrees, so 64 requests are one: 1 of 2 against 0 of 2.
         ([(0, 64), (0, 64)], [(64, 64), (0, 64)], 0.5),
         # As many in each run: less than chance, and no request counts for more than one.
         ([(0, 4), (0, 4)], [(2, 4), (2, 4)], math.comb(8, 4) / math.comb(16, 4)),
         # 4, 0 and 2 of 4: χ² = 4 + 4 + 0 with 4 − 2 degrees, so 4 are one: 1.5, that is 2, of 3 against 0 of 1.
         ([(0, 4)], [(4, 4), (0, 4), (2, 4)], 3 / 6),
-    ],
-)
-def test_requests_that_fail_together_count_as_fewer(ours, theirs, p):
-    assert failures(sent(*ours), sent(*theirs))["p"].to_list() == [pytest.approx(p)]
+    ):
+        assert failures(sent(*ours), sent(*theirs))["p"].to_list() == [pytest.approx(p)], ours
 
 
-@pytest.mark.parametrize(
-    ("ours", "theirs", "verdict", "alike"),
-    [
+def test_shares_differ_by_one_per_cent_or_are_alike():
+    for ours, theirs, verdict, alike in (
         ((0, 1000), (9, 1000), "no evidence", True),
         ((0, 1000), (10, 1000), "worse", False),
         ((10, 1000), (0, 1000), "better", False),
         ((500, 1000), (505, 1000), "no evidence", True),
         ((0, 128), (6, 128), "no evidence", False),  # p: about 1 / 2⁶ = 0.016
         ((0, 128), (7, 128), "worse", False),  # about 1 / 2⁷ = 0.008
-    ],
-)
-def test_shares_differ_by_one_per_cent_or_are_alike(ours, theirs, verdict, alike):
-    assert failures(sent(ours), sent(theirs)).select("verdict", "alike").rows() == [(verdict, alike)]
+    ):
+        assert failures(sent(ours), sent(theirs)).select("verdict", "alike").rows() == [(verdict, alike)], (ours, theirs)
 
 
 def test_the_more_levels_the_more_a_verdict_takes():

@@ -62,28 +62,25 @@ def test_a_line_and_its_intervals_by_hand():
     assert line(gaps, "x", "y") == found
 
 
-@pytest.mark.parametrize(
-    ("bent", "wave", "bend"),
-    [
+def test_a_parabola_stands_where_its_interval_leaves_0():
+    """A parabola of `bent` and a cubic of `wave`, which is its error, at 1 to 5: the deviation is √(5 ÷ 14) × wave, and t is 4.303."""
+    for bent, wave, bend in (
         (2.5, 1, None),
         (2.65, 1, 2.65 * 25 / (100 + 2 * 2.65)),
         (-2.65, 1, -2.65 * 25 / (100 - 2 * 2.65)),
         (-2.5, 1, None),
         (2.5, 0.9, 2.5 * 25 / (100 + 2 * 2.5)),
-    ],
-)
-def test_a_parabola_stands_where_its_interval_leaves_0(bent, wave, bend):
-    """A parabola of `bent` and a cubic of `wave`, which is its error, at 1 to 5: the deviation is √(5 ÷ 14) × wave, and t is 4.303."""
-    y = [100 + bent * two + wave * three for two, three in zip((2, -1, -2, -1, 2), (-1, 2, 0, -2, 1), strict=True)]
-    points = pl.DataFrame({"x": [1, 2, 3, 4, 5], "y": y, "valid": True})
-    found = line(points, "x", "y")
-    if bend is None:
-        assert found.parabola is None
-    else:
-        curve = found.parabola
-        assert (curve.bend, curve.intercept) == (pytest.approx(bend), pytest.approx(100 + 7 * bent))
-        assert curve.square_half == pytest.approx(4.3027 * (5 / 14) ** 0.5 * wave, rel=1e-3)
-    assert line(points.head(4), "x", "y").parabola is None  # of four points none
+    ):
+        y = [100 + bent * two + wave * three for two, three in zip((2, -1, -2, -1, 2), (-1, 2, 0, -2, 1), strict=True)]
+        points = pl.DataFrame({"x": [1, 2, 3, 4, 5], "y": y, "valid": True})
+        found = line(points, "x", "y")
+        if bend is None:
+            assert found.parabola is None, (bent, wave)
+        else:
+            curve = found.parabola
+            assert (curve.bend, curve.intercept) == (pytest.approx(bend), pytest.approx(100 + 7 * bent)), (bent, wave)
+            assert curve.square_half == pytest.approx(4.3027 * (5 / 14) ** 0.5 * wave, rel=1e-3), (bent, wave)
+        assert line(points.head(4), "x", "y").parabola is None, (bent, wave)  # of four points none
 
 
 def test_the_fit_that_stands_is_drawn_and_named():

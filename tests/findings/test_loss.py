@@ -90,15 +90,15 @@ def figures(requests):
     return steady | loss_figures(Lost(worker="replica 1", at_s=KILLED_S), requests, window)
 
 
-@pytest.mark.parametrize("found_s", [0.0, 2.0, 5.0])
-def test_the_recovery_ends_with_the_errors_where_the_others_have_room(found_s):
-    for seed in range(20):
-        requests, ended_s = simulated(seed, found_s=found_s)
-        found = figures(requests)
-        assert found["lost_errors_s"] == pytest.approx(ended_s)
-        assert found["lost_failed"] == (requests["outcome"] != "ok").sum()
-        assert found["lost_recovered"] is True
-        assert found["lost_recovery_s"] == pytest.approx(ended_s, abs=1.0)
+def test_the_recovery_ends_with_the_errors_where_the_others_have_room():
+    for found_s in (0.0, 2.0, 5.0):
+        for seed in range(20):
+            requests, ended_s = simulated(seed, found_s=found_s)
+            found = figures(requests)
+            assert found["lost_errors_s"] == pytest.approx(ended_s), found_s
+            assert found["lost_failed"] == (requests["outcome"] != "ok").sum(), found_s
+            assert found["lost_recovered"] is True, found_s
+            assert found["lost_recovery_s"] == pytest.approx(ended_s, abs=1.0), found_s
 
 
 def test_without_errors_it_ends_when_the_queue_has_drained():
@@ -148,13 +148,13 @@ def failing(requests, where, *unknown):
     return nothing(requests, where, "first_token_s", "last_token_s", "ttft_s", "tpot_s", "e2e_s", *unknown)
 
 
-@pytest.mark.parametrize("at_s", [35.0, 50.0, 59.0])
-def test_a_stray_failure_neither_prolongs_a_recovery_nor_denies_it(at_s):
-    requests, ended_s = simulated(0)
-    whole, found = figures(requests), figures(failing(requests, pl.col("index") == (pl.col("sent_s") < at_s).sum()))
-    assert found["lost_failed"] == whole["lost_failed"] + 1
-    assert found["lost_errors_s"] == pytest.approx(ended_s)
-    assert (found["lost_recovered"], found["lost_recovery_s"]) == (True, whole["lost_recovery_s"])
+def test_a_stray_failure_neither_prolongs_a_recovery_nor_denies_it():
+    for at_s in (35.0, 50.0, 59.0):
+        requests, ended_s = simulated(0)
+        whole, found = figures(requests), figures(failing(requests, pl.col("index") == (pl.col("sent_s") < at_s).sum()))
+        assert found["lost_failed"] == whole["lost_failed"] + 1, at_s
+        assert found["lost_errors_s"] == pytest.approx(ended_s), at_s
+        assert (found["lost_recovered"], found["lost_recovery_s"]) == (True, whole["lost_recovery_s"]), at_s
 
 
 def test_errors_that_go_on_are_no_recovery():
@@ -221,9 +221,9 @@ def judged(seed, rate, slos=(SLO,), without=None, lost=0):
 TPOT, E2E = Slo("tpot", "p90", 0.1), Slo("e2e", "p90", 5.0)
 
 
-@pytest.mark.parametrize(
-    ("slos", "without", "lost", "holds"),
-    [
+def test_n_plus_1_does_not_hold_by_a_latency_that_was_not_measured():
+    """Behind a router that buffers streams no answer has a TTFT; that too many fail is seen all the same."""
+    for slos, without, lost, holds in (
         ([SLO], None, 0, True),
         ([SLO], "tpot", 0, True),
         ([SLO], "ttft", 0, None),
@@ -231,27 +231,15 @@ TPOT, E2E = Slo("tpot", "p90", 0.1), Slo("e2e", "p90", 5.0)
         ([SLO, TPOT], "tpot", 0, None),
         ([E2E, SLO], "ttft", 0, None),
         ([SLO], "ttft", 60, False),
-    ],
-    ids=[
-        "measured",
-        "another is not",
-        "TTFT is not",
-        "TPOT is not",
-        "one of two is not",
-        "the other of two is not",
-        "failures are",
-    ],
-)
-def test_n_plus_1_does_not_hold_by_a_latency_that_was_not_measured(slos, without, lost, holds):
-    """Behind a router that buffers streams no answer has a TTFT; that too many fail is seen all the same."""
-    assert judged(0, 5.0, slos, without, lost) is holds
+    ):
+        assert judged(0, 5.0, slos, without, lost) is holds, (slos, without, lost)
 
 
-@pytest.mark.parametrize(("rate", "wrong"), [(5.0, False), (11.0, True)])  # TTFT P90 of one worker: 0.1 s, 6 s
-def test_n_plus_1_is_rarely_judged_wrong(rate, wrong):
-    found = [judged(seed, rate) for seed in range(20)]
-    assert found.count(wrong) <= 1
-    assert found.count(not wrong) >= 15
+def test_n_plus_1_is_rarely_judged_wrong():
+    for rate, wrong in ((5.0, False), (11.0, True)):
+        found = [judged(seed, rate) for seed in range(20)]
+        assert found.count(wrong) <= 1, rate
+        assert found.count(not wrong) >= 15, rate
 
 
 def test_without_a_loss_nothing_is_known():
@@ -280,16 +268,18 @@ def test_in_words():
     assert "9 requests failed (100 %), until the run ended." in few
 
 
-@pytest.mark.parametrize("valid", [True, False])
-@pytest.mark.parametrize("failing_share", [1.0, 0.5])
-def test_errors_that_go_on_are_told_from_those_that_may_have_ended(valid, failing_share):
+def test_errors_that_go_on_are_told_from_those_that_may_have_ended():
     """All requests after the loss fail, or half of them until the end; in neither case can nine answers in a row raise a doubt."""
-    requests, _ = simulated(0)
-    every = round(1 / failing_share)
-    lost = figures(failing(requests, (pl.col("sent_s") > KILLED_S) & (pl.col("index") % every == 0)))
-    row = summary_row(deployment="two", workload="w", run="r", arrival="poisson", axis="request_rate", level=8.0, valid=valid)
-    (found,) = losses(summary_rows([row | lost]), [])
-    assert ", until the run ended." in loss(row | lost, found.holds)
+    for valid in (True, False):
+        for failing_share in (1.0, 0.5):
+            requests, _ = simulated(0)
+            every = round(1 / failing_share)
+            lost = figures(failing(requests, (pl.col("sent_s") > KILLED_S) & (pl.col("index") % every == 0)))
+            row = summary_row(
+                deployment="two", workload="w", run="r", arrival="poisson", axis="request_rate", level=8.0, valid=valid
+            )
+            (found,) = losses(summary_rows([row | lost]), [])
+            assert ", until the run ended." in loss(row | lost, found.holds), (valid, failing_share)
 
 
 class Immortal:
@@ -306,9 +296,8 @@ def test_a_worker_that_lives_on_was_not_lost():
     assert losing.lost(0.0) is None
 
 
-@pytest.mark.parametrize(
-    ("workload", "fleet", "said"),
-    [
+def test_what_cannot_be_lost_is_refused(content):
+    for workload, fleet, said in (
         ({"arrival": "closed", "num_requests": 10}, {"replicas": 2}, "a closed loop would send less"),
         ({"arrival": "poisson", "duration_s": 20.0}, {"replicas": 2}, r"duration_s beyond lose\.after_s"),
         ({"arrival": "poisson", "duration_s": 60.0}, {"replicas": 1}, "starts 1 in all. Give it more `replicas`, at least 2"),
@@ -322,12 +311,10 @@ def test_a_worker_that_lives_on_was_not_lost():
             {"replicas": 2, "prefill_replicas": 1, "router": "vllm-router", "balance": "roundrobin"},
             r"kills one of equal replicas, and those of deployments\.a prefill or decode\. Remove lose, or prefill_replicas",
         ),
-    ],
-)
-def test_what_cannot_be_lost_is_refused(content, workload, fleet, said):
-    deployment, name = content["study"]["ladders"][0]["deployment"], content["study"]["ladders"][0]["workload"]
-    content["deployments"][deployment] |= {"router": "haproxy", **fleet}
-    content["workloads"][name] = {"prompt_tokens": 4, "output_tokens": 3, "lose": {"after_s": 20.0}, **workload}
-    content["study"]["ladders"] = [{"deployment": deployment, "workload": name, "request_rate": [1.0]}]
-    with pytest.raises(BenchError, match=said):
-        Plan.of(load_config(content, source="test"))
+    ):
+        deployment, name = content["study"]["ladders"][0]["deployment"], content["study"]["ladders"][0]["workload"]
+        content["deployments"][deployment] |= {"router": "haproxy", **fleet}
+        content["workloads"][name] = {"prompt_tokens": 4, "output_tokens": 3, "lose": {"after_s": 20.0}, **workload}
+        content["study"]["ladders"] = [{"deployment": deployment, "workload": name, "request_rate": [1.0]}]
+        with pytest.raises(BenchError, match=said):
+            Plan.of(load_config(content, source="test"))

@@ -46,9 +46,8 @@ def told(frame, column=THROUGHPUT):
 saturation_text, equilibrium_text = (partial(turning_point, name=name) for name in ("saturation", "equilibrium"))
 
 
-@pytest.mark.parametrize(
-    ("name", "left", "top"),
-    [
+def test_what_is_told_of_a_planted_curve_is_so():
+    for name, left, top in (
         ("proportional throughout", "above", "above"),
         ("bend at 16, slope 0.3", "left", "above"),
         ("scalability law, peak beyond", "left", "above"),
@@ -59,17 +58,15 @@ saturation_text, equilibrium_text = (partial(turning_point, name=name) for name 
         ("cache full at 48, 25 % less", "left", "peak"),
         ("burst, waves of 64", "left", "unknown"),  # falls by a little, and comes back
         ("burst, waves of 40", "left", "unknown"),
-    ],
-)
-def test_what_is_told_of_a_planted_curve_is_so(name, left, top):
-    row, curve = told(runs(name)), BY_NAME[name]
-    assert (row["equilibrium_kind"], row["saturation_kind"]) == (left, top)
-    for point, truth in (("equilibrium", curve.equilibrium), ("saturation", curve.saturation)):
-        true = np.inf if truth is None else truth
-        assert (row[f"{point}_low"] or 0) <= true
-        assert true <= (row[f"{point}_high"] or np.inf)
-        if row[f"{point}_at"] is not None:
-            assert row[f"{point}_at"] == pytest.approx(truth, rel=0.15)
+    ):
+        row, curve = told(runs(name)), BY_NAME[name]
+        assert (row["equilibrium_kind"], row["saturation_kind"]) == (left, top), name
+        for point, truth in (("equilibrium", curve.equilibrium), ("saturation", curve.saturation)):
+            true = np.inf if truth is None else truth
+            assert (row[f"{point}_low"] or 0) <= true, name
+            assert true <= (row[f"{point}_high"] or np.inf), name
+            if row[f"{point}_at"] is not None:
+                assert row[f"{point}_at"] == pytest.approx(truth, rel=0.15), name
 
 
 def test_the_planted_truths_are_those_of_their_formulas():
@@ -111,9 +108,8 @@ def known(throughput, noise=0.005, freedom=1000):
     return Levels(load, log, np.ones(len(load)), noise, freedom, "repeats")
 
 
-@pytest.mark.parametrize(
-    ("throughput", "noise", "kind", "at", "low", "high"),
-    [
+def test_the_equilibrium_of_levels_whose_noise_is_known():
+    for throughput, noise, kind, at, low, high in (
         ({1: 10, 2: 20, 4: 40, 8: 60, 16: 70}, 0.005, "left", 7, 4, 8),  # load ÷ throughput 0.1 at 4, 0.1333 at 8
         ({1: 10, 2: 20, 4: 40, 8: 64, 16: 100}, 0.005, "left", 8, 4, 16),  # 80 % are neither kept nor lost
         ({1: 10, 2: 20, 4: 40, 8: 65.6, 16: 80}, 0.005, "left", 8 + (0.125 - 8 / 65.6) / (0.2 - 8 / 65.6) * 8, 8, 16),
@@ -134,11 +130,9 @@ def known(throughput, noise=0.005, freedom=1000):
         ({2: 20, 4: 30, 8: 40, 16: 44}, 0.005, "below", None, None, 4),  # two may not be
         ({10: 100, 20: 150, 40: 200, 80: 220}, 0.005, "below", None, None, 20),  # 17.5
         ({10: 100, 20: 170, 40: 200, 80: 220}, 0.005, "left", 20 + (0.125 - 2 / 17) / (0.2 - 2 / 17) * 20, 20, 40),  # 21.8
-    ],
-)
-def test_the_equilibrium_of_levels_whose_noise_is_known(throughput, noise, kind, at, low, high):
-    point = equilibrium(known(throughput, noise), whole=True)
-    assert (point.kind, point.low, point.high, point.at) == (kind, low, high, at and pytest.approx(at))
+    ):
+        point = equilibrium(known(throughput, noise), whole=True)
+        assert (point.kind, point.low, point.high, point.at) == (kind, low, high, at and pytest.approx(at)), (throughput, noise)
 
 
 def test_a_rate_of_one_is_no_single_request():
@@ -150,9 +144,8 @@ def test_a_rate_of_one_is_no_single_request():
 RISE = {1: 10, 2: 20, 4: 40, 8: 80}
 
 
-@pytest.mark.parametrize(
-    ("throughput", "kind", "at", "low", "high"),
-    [
+def test_the_saturation_point_of_levels_whose_noise_is_known():
+    for throughput, kind, at, low, high in (
         (RISE | {16: 100, 32: 100, 64: 100}, "flat", 12, 8, 16),  # 90 lie half-way between 80 and 100
         (RISE | {16: 100, 32: 100}, "flat", 12, 8, 16),  # to twice the load
         (RISE | {16: 100, 31: 100}, "unknown", None, 8, None),  # not quite
@@ -172,11 +165,9 @@ RISE = {1: 10, 2: 20, 4: 40, 8: 80}
         ({1: 100, 2: 101, 4: 100, 8: 50}, "peak", 2, None, 8),
         ({1: 100, 2: 80, 4: 60, 8: 50}, "below", None, None, 2),
         (RISE | {16: 60, 32: 80}, "unknown", None, None, None),  # at 16 it has fallen, and rises again
-    ],
-)
-def test_the_saturation_point_of_levels_whose_noise_is_known(throughput, kind, at, low, high):
-    point = saturation_point(known(throughput))
-    assert (point.kind, point.low, point.high, point.at) == (kind, low, high, at and pytest.approx(at))
+    ):
+        point = saturation_point(known(throughput))
+        assert (point.kind, point.low, point.high, point.at) == (kind, low, high, at and pytest.approx(at)), throughput
 
 
 def test_the_noise_of_a_curve_is_told_in_per_cent():
@@ -301,9 +292,11 @@ def test_noise_from_neighbours_is_that_of_the_runs_and_passes_over_a_turn():
     assert float(np.median([levels.noise for levels in found])) == pytest.approx(0.05, rel=0.3)
 
 
-@pytest.mark.parametrize(("means", "freedom"), [(4, 1), (4, 8), (9, 3), (9, 8), (20, 38)])
-def test_the_studentized_range_is_that_of_scipy(means, freedom):
-    assert studentized_range(means, freedom) == pytest.approx(stats.studentized_range.ppf(0.95, means, freedom), rel=0.03)
+def test_the_studentized_range_is_that_of_scipy():
+    for means, freedom in ((4, 1), (4, 8), (9, 3), (9, 8), (20, 38)):
+        assert studentized_range(means, freedom) == pytest.approx(
+            stats.studentized_range.ppf(0.95, means, freedom), rel=0.03
+        ), (means, freedom)
 
 
 @settings(max_examples=60, deadline=None)
@@ -366,34 +359,33 @@ def test_throughput_agrees_or_not(summary):
     assert signals_text(saturation(early).row(0, named=True)) == "throughput before KV cache"
 
 
-@pytest.mark.parametrize(
-    ("target", "answer", "told"),
-    [
+def test_a_point_that_a_search_looked_for_is_the_search_s(summary):
+    for target, answer, told in (
         ("equilibrium", {"limit": 9, "low": 8, "high": 11}, ("left", 9, 8, 11)),
         ("equilibrium", {"why": "above", "limit": 64, "low": 64, "high": None}, ("above", None, 64, None)),
         ("equilibrium", {"why": "below", "limit": 0, "low": 0, "high": 2}, ("below", None, None, 2)),
         ("throughput", {"limit": 13, "low": 12, "high": 15}, ("flat", 13, 12, 15)),
         ("throughput", {"why": "seconds", "limit": 20, "low": 16, "high": None}, ("above", None, 16, None)),
-    ],
-)
-def test_a_point_that_a_search_looked_for_is_the_search_s(summary, target, answer, told):
-    name = {"throughput": "saturation"}.get(target, target)
-    found = regions(
-        summary_ladder(summary, dict.fromkeys((1, 2, 4, 8, 16), 0.1), throughput_tokens_per_s=[10.0, 20.0, 36.0, 50.0, 60.0])
-    )
-    record = searched(workload="short", target=target, slos=(), **answer)
-    row, before = (table.row(0, named=True) for table in (with_searches(found, [(found["deployment"][0], record)]), found))
-    keys = [f"{name}_{key}" for key in ("kind", "at", "low", "high")]
-    assert tuple(row[key] for key in keys) == told
-    assert {key: row[key] for key in row if not key.startswith(name)} == {
-        key: before[key] for key in before if not key.startswith(name)
-    }
-    for other in (
-        replace(record, workload="another"),
-        replace(record, target="slo"),
-        replace(record, why="unmeasured", limit=None, low=0, high=None),
     ):
-        assert with_searches(found, [(found["deployment"][0], other)]).equals(found)
+        name = {"throughput": "saturation"}.get(target, target)
+        found = regions(
+            summary_ladder(
+                summary, dict.fromkeys((1, 2, 4, 8, 16), 0.1), throughput_tokens_per_s=[10.0, 20.0, 36.0, 50.0, 60.0]
+            )
+        )
+        record = searched(workload="short", target=target, slos=(), **answer)
+        row, before = (table.row(0, named=True) for table in (with_searches(found, [(found["deployment"][0], record)]), found))
+        keys = [f"{name}_{key}" for key in ("kind", "at", "low", "high")]
+        assert tuple(row[key] for key in keys) == told, (target, answer)
+        assert {key: row[key] for key in row if not key.startswith(name)} == {
+            key: before[key] for key in before if not key.startswith(name)
+        }, (target, answer)
+        for other in (
+            replace(record, workload="another"),
+            replace(record, target="slo"),
+            replace(record, why="unmeasured", limit=None, low=0, high=None),
+        ):
+            assert with_searches(found, [(found["deployment"][0], other)]).equals(found), (target, answer)
 
 
 def test_a_peak_stays_where_a_search_looked_for_most_of_it(summary):

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import numpy as np
 import polars as pl
-import pytest
 
 from bench.analysis.effects import Ratio
 from bench.analysis.setting_curve import Form, LoadCurve, SettingCurve, setting_curves
@@ -52,20 +51,20 @@ def curve_of(*args, **more):
     return curve
 
 
-@pytest.mark.parametrize("sessions", [2, 4])
-@pytest.mark.parametrize(("form", "shape", "other"), [("power", 0.75, "inverse"), ("inverse", 0.15, "power")])
-def test_the_interval_of_a_form_holds_and_the_wrong_one_is_seldom_chosen(form, shape, other, sessions):
+def test_the_interval_of_a_form_holds_and_the_wrong_one_is_seldom_chosen():
     """Intervals hold in at least 93 of 100, and in at most 5 of 100 the other form is chosen."""
-    planted = {"power": power, "inverse": inverse}[form](shape)
-    held, chosen = 0, []
-    for seed in range(STUDIES // 2):
-        for load in curve_of(lambda n, _: (planted(n), 1.0), seed=seed, sessions=sessions).loads:
-            found = getattr(load, form).shape
-            held += found.low <= shape <= found.high
-            chosen.append(load.verdict)
-    assert held >= 0.93 * STUDIES
-    assert chosen.count(other) <= 0.05 * STUDIES
-    assert chosen.count(form) >= (0.5 if sessions == 4 else 0.0) * STUDIES
+    for sessions in (2, 4):
+        for form, shape, other in (("power", 0.75, "inverse"), ("inverse", 0.15, "power")):
+            planted = {"power": power, "inverse": inverse}[form](shape)
+            held, chosen = 0, []
+            for seed in range(STUDIES // 2):
+                for load in curve_of(lambda n, _, planted=planted: (planted(n), 1.0), seed=seed, sessions=sessions).loads:
+                    found = getattr(load, form).shape
+                    held += found.low <= shape <= found.high
+                    chosen.append(load.verdict)
+            assert held >= 0.93 * STUDIES, (sessions, form)
+            assert chosen.count(other) <= 0.05 * STUDIES, (sessions, form)
+            assert chosen.count(form) >= (0.5 if sessions == 4 else 0.0) * STUDIES, (sessions, form)
 
 
 def test_what_follows_neither_form_is_said_to():
@@ -76,20 +75,16 @@ def test_what_follows_neither_form_is_said_to():
     assert form_panels(curve, "tokens/s").to_dict()["hconcat"][0]["title"].endswith("neither form")
 
 
-@pytest.mark.parametrize(
-    ("frame", "verdict"),
-    [
+def test_nothing_is_chosen_where_nothing_shows_it():
+    for frame, verdict in (
         (made(lambda n, _: (n**0.5, 1.0), sessions=1), "unknown"),
         (made(lambda n, _: (n**0.5, 1.0), values=(1, 2)), "few"),
         (made(lambda n, _: (n**0.5, 1.0)).with_columns(valid=pl.col("tensor_parallel") < 4), "few"),
         (made(lambda n, _: (n**0.5, 1.0)).with_columns(throughput_tokens_per_s=pl.when(pl.col("tensor_parallel") < 4).then("throughput_tokens_per_s")), "few"),
         (made(lambda n, _: (n**0.5, 1.0), noise=0.4, start=0.4), "undecided"),
-    ],
-    ids=["no repeat", "two values", "two valid values", "two that answer", "noise"],
-)  # fmt: skip
-def test_nothing_is_chosen_where_nothing_shows_it(frame, verdict):
-    (curve,) = setting_curves(frame)
-    assert {load.verdict for load in curve.loads} == {verdict}
+    ):  # fmt: skip
+        (curve,) = setting_curves(frame)
+        assert {load.verdict for load in curve.loads} == {verdict}, frame
 
 
 def test_nothing_is_said_where_no_number_varies_or_a_loop_is_open():
@@ -120,17 +115,17 @@ RATES = {1: {1: 1.0, 2: 1.5, 4: 2.0}, 8: {1: 3.0, 2: 8.0, 4: 12.0}, 64: {1: 4.0,
 BEST = {1: {1}, 8: {2}, 64: {2, 4}}
 
 
-@pytest.mark.parametrize("sessions", [2, 4])
-def test_the_best_number_of_devices_is_among_those_named(sessions):
+def test_the_best_number_of_devices_is_among_those_named():
     """At 95 % confidence for each load; of 64 both may be named, and each alone is no error more often than the other."""
-    held, alone = dict.fromkeys(BEST, 0), dict.fromkeys(BEST, 0)
-    for seed in range(STUDIES):
-        truth = lambda n, level: (RATES[level][n], level / RATES[level][n])  # noqa: E731 - one line
-        for load in curve_of(truth, values=(1, 2, 4), levels=BEST, seed=seed, sessions=sessions).loads:
-            held[load.level] += bool(BEST[load.level] <= set(load.most))
-            alone[load.level] += len(load.most) == 1
-    assert all(count >= 0.93 * STUDIES for count in held.values()), held
-    assert alone[1] >= 0.95 * STUDIES and alone[8] >= 0.8 * STUDIES and alone[64] <= 0.07 * STUDIES, alone
+    for sessions in (2, 4):
+        held, alone = dict.fromkeys(BEST, 0), dict.fromkeys(BEST, 0)
+        for seed in range(STUDIES):
+            truth = lambda n, level: (RATES[level][n], level / RATES[level][n])  # noqa: E731 - one line
+            for load in curve_of(truth, values=(1, 2, 4), levels=BEST, seed=seed, sessions=sessions).loads:
+                held[load.level] += bool(BEST[load.level] <= set(load.most))
+                alone[load.level] += len(load.most) == 1
+        assert all(count >= 0.93 * STUDIES for count in held.values()), held
+        assert alone[1] >= 0.95 * STUDIES and alone[8] >= 0.8 * STUDIES and alone[64] <= 0.07 * STUDIES, alone
 
 
 def test_the_quickest_answers_all_requests():

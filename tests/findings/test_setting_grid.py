@@ -4,7 +4,6 @@ import math
 
 import numpy as np
 import polars as pl
-import pytest
 
 from bench.analysis.setting_grid import setting_grids
 from bench.figures.registry import load_figure
@@ -100,25 +99,22 @@ def test_what_is_missing_or_invalid_is_no_cell_and_not_known(summary):
     }
 
 
-@pytest.mark.parametrize("axis", ["request_rate", "time_scale"])
-def test_an_open_loop_has_no_grid(summary, axis):
-    results = made(summary, interacting, axis=axis)
-    assert setting_grids(results.runs) == []
-    assert "settings-heat-map" not in figures_of(results.runs.to_dicts())
+def test_an_open_loop_has_no_grid(summary):
+    for axis in ("request_rate", "time_scale"):
+        results = made(summary, interacting, axis=axis)
+        assert setting_grids(results.runs) == [], axis
+        assert "settings-heat-map" not in figures_of(results.runs.to_dicts()), axis
 
 
-@pytest.mark.parametrize(
-    ("cells", "found"),
-    [
+def test_which_settings_are_crossed():
+    for cells, found in (
         ([(1, 1), (1, 2), (2, 1)], 1),
         ([(1, 1), (2, 2)], 0),
         ([(1, 1), (1, 2), (1, 3)], 0),
         ([(1, 1), (2, 2), (3, 3)], 0),  # one setting goes with the other
-    ],
-)
-def test_which_settings_are_crossed(cells, found):
-    rows = [{"deployment": f"{a}-{b}", "dtype": "auto", "max_num_seqs": a, "block_size": b} for a, b in cells]
-    assert len(crossed_settings(rows)) == found
+    ):
+        rows = [{"deployment": f"{a}-{b}", "dtype": "auto", "max_num_seqs": a, "block_size": b} for a, b in cells]
+        assert len(crossed_settings(rows)) == found, cells
 
 
 def test_three_settings_are_a_grid_for_each_value_of_the_third():

@@ -53,48 +53,53 @@ def results_of(summary, sessions, wrong):
     return study(rows, launches=launches, baseline=ONE)
 
 
-@pytest.mark.parametrize(
-    ("sessions", "wrong"),
-    [(4, FAILING), (4, MISSING), (4, REFUSING), (4, SHORT), (2, FAILING), (1, WHOLE), (1, FAILING)],
-    ids=["failing", "missing", "refusing", "short window", "two starts", "one start", "one start, failing"],
-)
-def test_a_ratio_has_one_value(summary, sessions, wrong):
-    results = results_of(summary, sessions, wrong)
-    runs = results.runs
-    effects = {
-        name: found.effects.filter(metric=THROUGHPUT) for name, found in compare_with_baseline(runs, [THROUGHPUT]).items()
-    }
-    level = {
-        (name, row["level"]): row["ratio"] for name, rows in effects.items() for row in rows.filter(scope="level").to_dicts()
-    }
-    whole = {name: rows.filter(scope="all")["ratio"].item() for name, rows in effects.items()}
-    assert len(level) >= 14  # of 20: others have no valid pair
+def test_a_ratio_has_one_value(summary):
+    for sessions, wrong in ((4, FAILING), (4, MISSING), (4, REFUSING), (4, SHORT), (2, FAILING), (1, WHOLE), (1, FAILING)):
+        results = results_of(summary, sessions, wrong)
+        runs = results.runs
+        effects = {
+            name: found.effects.filter(metric=THROUGHPUT) for name, found in compare_with_baseline(runs, [THROUGHPUT]).items()
+        }
+        level = {
+            (name, row["level"]): row["ratio"]
+            for name, rows in effects.items()
+            for row in rows.filter(scope="level").to_dicts()
+        }
+        whole = {name: rows.filter(scope="all")["ratio"].item() for name, rows in effects.items()}
+        assert len(level) >= 14, (sessions, wrong)  # of 20: others have no valid pair
 
-    (grid, *_) = setting_grids(runs)
-    assert dict(grid.cells.filter(pl.col("verdict") != "first").select("deployment", "ratio").iter_rows()) == pytest.approx(
-        whole
-    )
-    of_one = [gain for gain in setting_gains(runs) if gain.deployments[0] == ONE]
-    assert len(of_one) == 3
-    for gain in of_one:
-        name = gain.deployments[1]
-        full = gain.full[0]
-        for part, loads in ((gain.room, [x for x in LEVELS if x < full]), (gain.short, [x for x in LEVELS if x >= full])):
-            known = [level[name, load] for load in loads if (name, load) in level]
-            assert (part.same and part.same.value) == (pytest.approx(math.prod(known) ** (1 / len(known))) if known else None)
-    (devices,) = (curve for curve in setting_curves(runs) if curve.deployments[0] == ONE and curve.setting == "tensor_parallel")
-    on_curve = {
-        (f"t{value:g}-s32", load.level): rate.value / load.throughput[0].value
-        for load in devices.loads
-        if load.values[0] == 1
-        for value, rate in zip(load.values[1:], load.throughput[1:], strict=True)
-    }
-    assert on_curve == pytest.approx({at: ratio for at, ratio in level.items() if at[0] in devices.deployments})
-    drawn = load_figure("settings").draw(results).to_dict()
-    in_figure = {
-        (row["series"], row["level"]): row["ratio"] for rows in drawn["datasets"].values() for row in rows if "ratio" in row
-    }
-    for (name, load), ratio in level.items():
-        tensor, seqs = name.removeprefix("t").split("-s")
-        if seqs == "32":
-            assert in_figure[f"TP={tensor}", load] * int(tensor) == pytest.approx(ratio)
+        (grid, *_) = setting_grids(runs)
+        assert dict(grid.cells.filter(pl.col("verdict") != "first").select("deployment", "ratio").iter_rows()) == pytest.approx(
+            whole
+        ), (sessions, wrong)
+        of_one = [gain for gain in setting_gains(runs) if gain.deployments[0] == ONE]
+        assert len(of_one) == 3, (sessions, wrong)
+        for gain in of_one:
+            name = gain.deployments[1]
+            full = gain.full[0]
+            for part, loads in ((gain.room, [x for x in LEVELS if x < full]), (gain.short, [x for x in LEVELS if x >= full])):
+                known = [level[name, load] for load in loads if (name, load) in level]
+                assert (part.same and part.same.value) == (
+                    pytest.approx(math.prod(known) ** (1 / len(known))) if known else None
+                ), (sessions, wrong)
+        (devices,) = (
+            curve for curve in setting_curves(runs) if curve.deployments[0] == ONE and curve.setting == "tensor_parallel"
+        )
+        on_curve = {
+            (f"t{value:g}-s32", load.level): rate.value / load.throughput[0].value
+            for load in devices.loads
+            if load.values[0] == 1
+            for value, rate in zip(load.values[1:], load.throughput[1:], strict=True)
+        }
+        assert on_curve == pytest.approx({at: ratio for at, ratio in level.items() if at[0] in devices.deployments}), (
+            sessions,
+            wrong,
+        )
+        drawn = load_figure("settings").draw(results).to_dict()
+        in_figure = {
+            (row["series"], row["level"]): row["ratio"] for rows in drawn["datasets"].values() for row in rows if "ratio" in row
+        }
+        for (name, load), ratio in level.items():
+            tensor, seqs = name.removeprefix("t").split("-s")
+            if seqs == "32":
+                assert in_figure[f"TP={tensor}", load] * int(tensor) == pytest.approx(ratio), (sessions, wrong)

@@ -101,16 +101,13 @@ def test_a_load_by_rate_admits_the_most_that_were_in_flight_and_not_their_mean()
     assert (limits(quiet, 1.0).admission, limits(quiet, 1.0).input_tokens) == (1, 8192 - 14)
 
 
-@pytest.mark.parametrize(
-    ("run", "gpus"),
-    [
+def test_workers_on_a_cpu_share_one_machine():
+    for run, gpus in (
         ({"gpus": 8, "device": "cuda", "tensor_parallel": 1}, 8),
         ({"gpus": 0, "device": "cpu", "tensor_parallel": 2}, 1),
         ({"gpus": None, "device": "cpu", "tensor_parallel": 1}, None),
-    ],
-)
-def test_workers_on_a_cpu_share_one_machine(run, gpus):
-    assert gpus_of(run) == gpus
+    ):
+        assert gpus_of(run) == gpus, run
 
 
 @pytest.fixture
@@ -346,14 +343,14 @@ def test_a_point_that_carries_nothing_sizes_nothing():
     assert OperatingPoint.of(row, summary_row()).engines == 1
 
 
-@pytest.mark.parametrize(("usable", "consistent"), [(12, True), (11.9, False), (48, True), (48.1, False)])
-def test_load_and_latency_belong_to_each_other_within_a_factor_of_2(usable, consistent):
-    assert OperatingPoint(usable_rps=usable, c_max=48, latency_s=2).consistent is consistent
+def test_load_and_latency_belong_to_each_other_within_a_factor_of_2():
+    for usable, consistent in ((12, True), (11.9, False), (48, True), (48.1, False)):
+        assert OperatingPoint(usable_rps=usable, c_max=48, latency_s=2).consistent is consistent, usable
 
 
-@pytest.mark.parametrize(
-    ("more", "tokens"),
-    [
+def test_the_longest_prompt_by_hand():
+    """10,000 tokens, less nine of 500 and the 100 of its answer."""
+    for more, tokens in (
         ({}, 5400),
         ({"max_model_len": 4096}, 3996),
         ({"max_model_len": 9999}, 5400),
@@ -363,12 +360,9 @@ def test_load_and_latency_belong_to_each_other_within_a_factor_of_2(usable, cons
         ({"prompt_tokens": None}, None),
         ({"kv_tokens": None}, None),
         ({"engines": 2}, 5000 - 4 * 500 - 100),
-    ],
-)
-def test_the_longest_prompt_by_hand(more, tokens):
-    """10,000 tokens, less nine of 500 and the 100 of its answer."""
-    point = {"c_max": 10, "prompt_tokens": 400, "output_tokens": 100, "kv_tokens": 10_000}
-    assert limits(OperatingPoint(usable_rps=5, **{**point, **more}), None).input_tokens == tokens
+    ):
+        point = {"c_max": 10, "prompt_tokens": 400, "output_tokens": 100, "kv_tokens": 10_000}
+        assert limits(OperatingPoint(usable_rps=5, **{**point, **more}), None).input_tokens == tokens, more
 
 
 def test_the_queue_is_that_of_what_arrives():
@@ -379,11 +373,7 @@ def test_the_queue_is_that_of_what_arrives():
 
 
 def test_a_machine_is_what_has_no_gpus():
-    told = [
-        ({"gpus": 0}, True),
-        ({"gpus": 1, "device": "cpu"}, False),
-        ({"gpus": None}, False),
-    ]
+    told = [({"gpus": 0}, True), ({"gpus": 1, "device": "cpu"}, False), ({"gpus": None}, False)]
     assert all(is_machine(run) is machine for run, machine in told)
 
 

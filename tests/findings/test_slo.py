@@ -14,37 +14,31 @@ from bench.study.config import Thresholds
 from tests.support.planted import frame, steady_row
 
 
-@pytest.mark.parametrize(
-    ("text", "slo", "said"),
-    [
+def test_an_slo_in_words():
+    for text, slo, said in (
         ("ttft_p99=2s", Slo("ttft", "p99", 2.0), "TTFT P99 ≤ 2 s"),
         ("TPOT_P95 <= 50ms", Slo("tpot", "p95", 0.05), "TPOT P95 ≤ 50 ms"),
         ("e2e_p50=1.5s", Slo("e2e", "p50", 1.5), "E2E P50 ≤ 1.5 s"),
-    ],
-)
-def test_an_slo_in_words(text, slo, said):
-    assert parse_slo(text) == slo
-    assert str(slo) == said
+    ):
+        assert parse_slo(text) == slo, text
+        assert str(slo) == said, text
 
 
-@pytest.mark.parametrize("text", ["ttft=2s", "ttft_p42=2s", "ttft_p99=2", "ttft_p99=0s", "itl_p99=2s", ""])
-def test_what_is_no_slo_says_how_one_looks(text):
-    with pytest.raises(BenchError, match="as in ttft_p99=2s"):
-        parse_slo(text)
+def test_what_is_no_slo_says_how_one_looks():
+    for text in ("ttft=2s", "ttft_p42=2s", "ttft_p99=2", "ttft_p99=0s", "itl_p99=2s", ""):
+        with pytest.raises(BenchError, match="as in ttft_p99=2s"):
+            parse_slo(text)
 
 
-@pytest.mark.parametrize(
-    ("decision", "message"),
-    [
+def test_a_decision_that_is_wrong_is_refused(content):
+    for decision, message in (
         ({"slo": ["ttft_p99=2"]}, "decision.slo[0]: 'ttft_p99=2' is not an SLO. Write a latency"),
         ({"accelerator": "h10"}, "decision.accelerator: no accelerator is called h10"),
         ({"accelerator": "h100"}, "decision.accelerator is 'h100', but every engine of this study runs on a CPU"),
         ({"safety": 0.5}, "decision.safety is 0.5"),
-    ],
-)
-def test_a_decision_that_is_wrong_is_refused(content, decision, message):
-    with pytest.raises(BenchError, match=re.escape(message)):
-        load_config({**content, "decision": decision}, source="test")
+    ):
+        with pytest.raises(BenchError, match=re.escape(message)):
+            load_config({**content, "decision": decision}, source="test")
 
 
 def test_devices_of_ones_own_are_checked(content):
@@ -126,9 +120,8 @@ def curve(summary, levels, **more):
     return summary_frame(rows, {}, {}, Thresholds())
 
 
-@pytest.mark.parametrize(
-    ("p50", "p99", "rps", "knee"),
-    [
+def test_the_knee_is_where_the_tail_leaves_the_median_while_throughput_flattens(summary):
+    for p50, p99, rps, knee in (
         ([0.1, 0.1, 0.1, 0.1, 0.1], [0.1, 0.15, 0.2, 0.5, 2.0], [1, 2, 4, 5, 5], (8, 4)),
         ([0.1, 0.2, 0.4, 0.8, 1.6], [0.2, 0.4, 0.8, 1.6, 3.2], [1, 2, 3, 3, 3], (None, None)),  # a burst's ramp is no knee
         ([0.1] * 5, [0.1, 0.15, 0.2, 0.5, 2.0], [1, 2, 4, 8, 16], (None, None)),  # it still grows
@@ -143,23 +136,23 @@ def curve(summary, levels, **more):
         ([0.5] * 5, [0.5, 0.5, 0.5, 0.5, 1.5], [2, 2, 2, 2, 2], (16, 8)),
         ([0.5] * 5, [0.5, 0.5, 0.0, 1.5, 1.5], [1, 3, 4, 4, 4], (8, 2)),  # a level of which a number is lacking or 0 is none
         ([0.5, 0.5, None, 0.5, 0.5], [0.5, 0.5, 0.5, 1.5, 1.5], [1, 2, 4, 4, 4], (16, 8)),
-    ],
-)
-def test_the_knee_is_where_the_tail_leaves_the_median_while_throughput_flattens(summary, p50, p99, rps, knee):
-    runs = curve(summary, (1, 2, 4, 8, 16), ttft_p50_s=p50, ttft_p99_s=p99, throughput_requests_per_s=[float(x) for x in rps])
-    row = knees(runs).row(0, named=True)
-    assert (row["knee"], row["knee_below"]) == knee
+    ):
+        runs = curve(
+            summary, (1, 2, 4, 8, 16), ttft_p50_s=p50, ttft_p99_s=p99, throughput_requests_per_s=[float(x) for x in rps]
+        )
+        row = knees(runs).row(0, named=True)
+        assert (row["knee"], row["knee_below"]) == knee, (p50, p99, rps)
 
 
-@pytest.mark.parametrize("failed", [0, 4, 12, 240])
-def test_the_knee_stays_where_requests_fail_beyond_it(summary, failed):
+def test_the_knee_stays_where_requests_fail_beyond_it(summary):
     """Of 400 requests at 8 and 16, 8 are slow and `failed` fail: beyond 1 % P99 is infinite, beyond 50 % P50 too."""
-    rows = [
-        steady_row(summary, level, slow=8 if level > 4 else 0, failed=failed if level > 4 else 0, rps=min(level, 5) * 1.0)
-        for level in (1, 2, 4, 8, 16)
-    ]
-    row = knees(frame(rows)).row(0, named=True)
-    assert (row["knee"], row["knee_below"]) == (8.0, 4.0)
+    for failed in (0, 4, 12, 240):
+        rows = [
+            steady_row(summary, level, slow=8 if level > 4 else 0, failed=failed if level > 4 else 0, rps=min(level, 5) * 1.0)
+            for level in (1, 2, 4, 8, 16)
+        ]
+        row = knees(frame(rows)).row(0, named=True)
+        assert (row["knee"], row["knee_below"]) == (8.0, 4.0), failed
 
 
 def test_the_knee_is_that_of_all_valid_runs_together(summary):
