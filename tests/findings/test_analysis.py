@@ -41,10 +41,7 @@ def test_each_fault_is_named(summary):
         assert reasons(verdict(summary, Thresholds())) == [], change
         (found,) = verdict({**summary, **change}, Thresholds()).found
         assert (found.check, found.value) == (check, value), change
-
-
-def test_what_is_wrong_with_scrapes_is_quoted(summary):
-    """A line of an exposition may hold anything, and the reason is kept as a code."""
+    # A line of an exposition may hold anything, and the reason is kept as a code.
     error = "no Prometheus exposition: line 54, 'a{b=\"c\" {': could not convert 'x' = y"
     for change, words in (
         ({"scraped": False}, "no scrape succeeded: "),
@@ -52,6 +49,14 @@ def test_what_is_wrong_with_scrapes_is_quoted(summary):
     ):
         (found,) = verdict({**summary, **change, "scrape_error": error}, Thresholds()).found
         assert reason_text(Reason.of(found.code)) == words + error
+    # All scrapes and no engine s restart are no fault.
+    sound = {"scrape_share": 1.0, "scraped": True, "scraped_before": True, "scraped_after": True, "counters_fell": []}
+    assert reasons(verdict({**summary, **sound}, Thresholds())) == []
+    assert reasons(verdict({**summary, "scraped": None, "scraped_before": None, "scraped_after": None}, Thresholds())) == []
+    # What was not measured is no fault.
+    bare = {**summary, "scrape_gap_max_s": None, "prefix_hits": None, "client_loop_lag_p99_s": None}
+    assert reasons(verdict(bare, Thresholds())) == []
+    assert reasons(verdict({**bare, "client_cpu_share": None, "server_in_flight_mean": None}, Thresholds())) == []
 
 
 def test_a_reason_speaks_against_what_rests_on_its_part(summary):
@@ -66,14 +71,20 @@ def test_a_reason_speaks_against_what_rests_on_its_part(summary):
         found = verdict({**summary, **change}, Thresholds())
         assert (found.faults, found.valid, found.counts_valid) == ([part], valid, counts_valid), change
         assert not found.telemetry_valid, change
+    # A further reason counts like our own.
+    found = verdict(summary, Thresholds(), [Reason("machine", "drift", drift=DRIFT)])
+    assert (found.faults, reasons(found), found.valid) == (["machine"], ["drift"], False)
+    # Faults stand in the order of their parts.
+    bad = {**summary, "host_other_share": 0.9, "scraped": False, "client_cpu_share": 1.0, "wrong_prompt_tokens": 1}
+    found = verdict({**bad, "client_send_spread_s": 9.0, "wrong_output_tokens": 2}, Thresholds())
+    assert found.faults == ["load", "content", "client", "telemetry", "machine"]
+    assert len(reasons(found)) == 6
+    # A run is invalid where either part is.
+    parts = pl.DataFrame({"valid": [True, True, False, False], "counts_valid": [True, False, True, False]})
+    assert parts.select(invalid())["valid"].to_list() == [False, True, True, True]
 
 
 DRIFT = Drift(RoundPart(2), None, math.log(1.1), 0.0)
-
-
-def test_a_further_reason_counts_like_our_own(summary):
-    found = verdict(summary, Thresholds(), [Reason("machine", "drift", drift=DRIFT)])
-    assert (found.faults, reasons(found), found.valid) == (["machine"], ["drift"], False)
 
 
 def test_failures_are_results_and_no_fault(summary):
@@ -85,6 +96,9 @@ def test_failures_are_results_and_no_fault(summary):
     frame = summary_frame([failing], {}, {}, Thresholds())
     told = frame.select("valid", "counts_valid", "telemetry_valid", "failed_share", "reasons").row(0)
     assert told == (True, True, True, 0.5, [])
+    # Nothing sent is nothing measured.
+    found = verdict({**summary, "requests": 0, "ok": 0}, Thresholds())
+    assert (reasons(found), found.failed_share) == (["nothing_sent"], None)
 
 
 def test_what_no_server_would_answer_under_any_load_is_a_fault(summary):
@@ -106,109 +120,39 @@ def test_what_no_server_would_answer_under_any_load_is_a_fault(summary):
         assert found.faults == (["content"] if checks else []), kinds
 
 
-def test_nothing_sent_is_nothing_measured(summary):
-    found = verdict({**summary, "requests": 0, "ok": 0}, Thresholds())
-    assert (reasons(found), found.failed_share) == (["nothing_sent"], None)
-
-
-def test_what_was_not_measured_is_no_fault(summary):
-    bare = {**summary, "scrape_gap_max_s": None, "prefix_hits": None, "client_loop_lag_p99_s": None}
-    assert reasons(verdict(bare, Thresholds())) == []
-    assert reasons(verdict({**bare, "client_cpu_share": None, "server_in_flight_mean": None}, Thresholds())) == []
-
-
-def test_hits_that_the_workload_implies_are_no_fault(summary):
-    shared = {**summary, "prefix_hits": 50.0, "prefix_hit_rate": 0.5, "prefix_hit_rate_expected": 0.5}
-    assert reasons(verdict(shared, Thresholds())) == []
-    (found,) = verdict({**shared, "prefix_hit_rate": 0.3}, Thresholds()).found
-    assert (found.check, found.value, found.limit) == ("hit_rate", 0.3, 0.5)
-
-
-def test_a_cache_may_lose_what_one_of_its_size_loses_and_no_more(summary):
-    """Half had been sent before, and a cache of its size keeps 30 %: what lies between is its own doing."""
-    shared = {**summary, "prefix_hits": 40.0, "prefix_hit_rate_expected": 0.5, "prefix_hit_rate_lru": 0.3}
-    for rate in (0.26, 0.3, 0.4, 0.54):
-        assert reasons(verdict({**shared, "prefix_hit_rate": rate}, Thresholds())) == []
-    for further in ({"prefix_hit_rate": 0.2}, {"prefix_hit_rate": None, "prefix_hit_rate_answers": 0.2}):
-        full = {**shared, **further, "kv_usage_peak": 1.0}  # how full it was is part of what is known
-        (found,) = verdict(full, Thresholds()).found
-        assert (found.check, found.value, found.limit) == ("lru_hits", 0.2, 0.3)
-    (found,) = verdict({**shared, "prefix_hit_rate": 0.6}, Thresholds()).found
-    assert (found.check, found.value, found.limit) == ("hit_rate", 0.6, 0.5)
-
-
-def test_slots_share_single_tokens_by_chance(summary):
-    """Of 200 prompts, ten tokens in all: less than the block that a cache of blocks shares at least."""
-    slots = {**summary, "requests": 200, "ok": 200, "kv_slots": True}
-    assert reasons(verdict({**slots, "prefix_hits": 10.0}, Thresholds())) == []
-    assert reasons(verdict({**slots, "prefix_hits": 11.0}, Thresholds())) == ["cached_tokens"]
-    assert reasons(verdict({**slots, "kv_slots": False, "prefix_hits": 16.0}, Thresholds()))
-
-
-def test_a_full_kv_cache_loses_what_was_cached_and_gains_nothing(summary):
-    full = {**summary, "prefix_hits": 50.0, "prefix_hit_rate_expected": 0.5, "kv_usage_peak": 0.99}
-    assert reasons(verdict({**full, "prefix_hit_rate": 0.02}, Thresholds())) == []
-    assert reasons(verdict({**full, "prefix_hit_rate": 0.02, "kv_usage_peak": 0.5}, Thresholds()))
-    assert reasons(verdict({**full, "prefix_hit_rate": 0.7}, Thresholds()))  # more than there could be
-
-
-def test_a_server_that_goes_on_with_what_the_client_gave_up_is_not_used_by_others(summary):
-    told = {"client_in_flight_mean": 8.0, "server_in_flight_mean": 12.0, "failed": 1, "ok": 3, "outcome_timeout": 1}
-    assert reasons(verdict({**summary, **told}, Thresholds())) == []
-
-
-def test_a_few_requests_apart_are_no_fault(summary):
-    """One request is in flight at the client for a moment before and after it is at the server."""
-    told = {"client_in_flight_mean": 0.6, "server_in_flight_mean": 1.4, "held_back_requests": 1.0, "held_back_share": 0.5}
-    assert reasons(verdict({**summary, **told}, Thresholds())) == []
-
-
-def test_what_only_open_loops_promise_is_asked_of_them_alone(summary):
-    late = {**summary, "client_schedule_delay_p99_s": 0.2}
-    assert reasons(verdict(late, Thresholds())) == []
-    assert reasons(verdict({**late, "axis": "request_rate", "arrival": "poisson"}, Thresholds())) == ["schedule_delay"]
-
-
-def test_a_late_client_speaks_against_the_latencies_alone(summary):
+def test_which_runs_count_for_saturation(summary):
+    # A late client speaks against the latencies alone.
     late = ladder(summary, {8: 0.8, 10: 1.0, 12: 1.0}, client_loop_lag_max_s=[0.0, 0.6, 0.0])
     assert late["valid"].to_list() == [True, False, True]
     assert saturation(late)["measured"].to_list() == [10]
-
-
-def test_missing_scrapes_speak_against_the_counts_alone(summary):
+    # Missing scrapes speak against the counts alone.
     gap = {"scrape_gap_max_s": [0.3, 3.0, 0.3], "throughput_tokens_per_s": [10.0, 90.0, 70.0]}
     runs = ladder(summary, {8: 0.8, 10: 1.0, 12: 1.0}, **gap)
     assert (runs["valid"].to_list(), runs["counts_valid"].to_list()) == ([True] * 3, [True, False, True])
     assert saturation(runs)["measured"].to_list() == [12]
     assert repeats(runs, "throughput_tokens_per_s")["level"].to_list() == [8, 10, 12]
-
-
-def test_a_level_at_which_requests_fail_is_a_level(summary):
-    """It was invalid for that, and so vanished from the ladder."""
+    # It was invalid for that, and so vanished from the ladder.
     runs = ladder(summary, {8: 0.8, 10: 1.0, 12: 1.0}, failed=[0, 2, 2])
     assert saturation(runs)["measured"].to_list() == [10]
+    # Invalid runs are kept out.
+    row = saturation(ladder(summary, {8: 0.8, 10: 1.0, 12: 1.0}, wrong_output_tokens=[0, 1, 0])).row(0, named=True)
+    assert row["measured"] == 12
 
 
 def test_saturation_is_the_first_level_from_which_all_are_full(summary):
     row = saturation(ladder(summary, {1: 0.1, 8: 0.8, 10: 1.0, 12: 1.0})).row(0, named=True)
     assert (row["measured"], row["below"], row["predicted"], row["levels_apart"]) == (10, 8, 10.0, 0)
-
-
-def test_a_single_full_run_below_others_is_no_saturation(summary):
+    # A single full run below others is no saturation.
     row = saturation(ladder(summary, {1: 0.1, 8: 1.0, 10: 0.7, 12: 1.0})).row(0, named=True)
     assert (row["measured"], row["below"], row["levels_apart"]) == (12, 10, 1)
-
-
-def test_no_saturation_is_said_not_invented(summary):
+    # No saturation is said not invented.
     row = saturation(ladder(summary, {1: 0.1, 4: 0.4, 8: 0.8})).row(0, named=True)
     assert (row["measured"], row["below"], row["levels_apart"], row["cache_known"]) == (None, None, None, True)
     silent = saturation(ladder(summary, {1: None, 4: None})).row(0, named=True)
     assert (silent["measured"], silent["cache_known"]) == (None, False)
-
-
-def test_invalid_runs_are_kept_out(summary):
-    row = saturation(ladder(summary, {8: 0.8, 10: 1.0, 12: 1.0}, wrong_output_tokens=[0, 1, 0])).row(0, named=True)
-    assert row["measured"] == 12
+    # A preemption is a full cache that the gauge missed.
+    frame = ladder(summary, {8: 0.7, 10: 0.8, 12: 1.0}, preemptions=[0.0, 1.0, 5.0])
+    assert saturation(frame)["measured"].to_list() == [10]
 
 
 # 2,499 blocks of 16 and requests of 4,000 + 100 tokens: nine are admitted at 92.6 %, and the tenth waits for ever.
@@ -234,39 +178,7 @@ def test_a_cache_that_cannot_admit_the_next_prompt_is_full(summary):
         assert summary_frame([run], {"a": records.launch(max_num_seqs=slots)}, facts, Thresholds())["saturated"].to_list() == [
             full
         ], (more, slots)
-
-
-def test_a_preemption_is_a_full_cache_that_the_gauge_missed(summary):
-    frame = ladder(summary, {8: 0.7, 10: 0.8, 12: 1.0}, preemptions=[0.0, 1.0, 5.0])
-    assert saturation(frame)["measured"].to_list() == [10]
-
-
-def test_the_highest_throughput_is_told(summary):
-    frame = ladder(summary, {1: 0.1, 8: 0.8, 12: 1.0}, throughput_tokens_per_s=[10.0, 90.0, 70.0])
-    assert saturation(frame)["peak_at"].to_list() == [8]
-    late = ladder(
-        summary, {1: 0.1, 8: 0.8, 12: 1.0}, throughput_tokens_per_s=[10.0, 90.0, None], client_loop_lag_max_s=[0.0, 0.6, 0.0]
-    )
-    assert saturation(late)["peak_at"].to_list() == [1]  # a late client takes from throughput; and nothing is no maximum
-    assert saturation(ladder(summary, {1: 0.1}, wrong_output_tokens=[1]))["peak_at"].to_list() == []
-
-
-def test_prompts_that_share_blocks_have_no_prediction(summary):
-    alike = {**summary, "cache": "shared", "prefix_hit_rate_expected": 0.5}
-    assert ladder(summary, {1: 0.1})["predicted_saturation"].to_list() == [10.0]
-    assert ladder(alike, {1: 0.1})["predicted_saturation"].to_list() == [None]
-
-
-def test_a_study_without_facts_still_has_rows(summary):
-    frame = summary_frame([{**summary, "kv_usage_peak": None}], {}, {}, Thresholds())
-    assert frame["valid"].to_list() == [True]
-    assert frame["saturated"].to_list() == [None]  # without a gauge it is not known
-    assert saturation(frame)["measured"].to_list() == [None]
-    assert frame.schema["predicted_saturation"] == pl.Float64
-
-
-def test_where_a_cache_begins_to_be_full(summary):
-    """2,499 blocks of 16 tokens, used by 92.6 %: 2,958.8 are free."""
+    # 2,499 blocks of 16 tokens, used by 92.6 %: 2,958.8 are free.
     for more, full in (
         # A prompt of 2,958 tokens less two blocks would just fit into what is free of the fullest engine.
         ({"prompt_tokens_p90": 2927}, True),
@@ -279,21 +191,14 @@ def test_where_a_cache_begins_to_be_full(summary):
         assert summary_frame([{**summary, **TENTH, **more}], {}, facts, Thresholds())["saturated"].to_list() == [full], more
 
 
-def test_a_prediction_is_of_requests_in_flight_alone(summary):
-    runs = ladder(summary, {1: 0.1, 8: 0.8, 10: 1.0, 12: 1.0})
-    assert saturation(runs)["predicted"].to_list() == [10]
-    rates = saturation(runs.with_columns(axis=pl.lit("request_rate"), predicted_saturation=pl.lit(10.0))).row(0, named=True)
-    assert (rates["predicted"], rates["levels_apart"], rates["measured"]) == (None, None, 10)
-
-
-def test_levels_between_the_prediction_and_the_measurement(summary):
-    runs = ladder(summary, {1: 0.1, 8: 1.0, 10: 1.0, 12: 1.0}).with_columns(predicted_saturation=pl.lit(8.5))
-    assert saturation(runs).select("measured", "below", "levels_apart").row(0) == (8, 1, -1)
-    assert saturation(runs.with_columns(predicted_saturation=pl.lit(99.0)))["levels_apart"].to_list() == [None]
-    full = saturation(ladder(summary, {4: 1.0, 8: 1.0})).row(0, named=True)
-    assert (full["measured"], full["below"], full["levels_apart"]) == (4, None, None)
-    lower = ladder(summary, {4: 1.0, 8: 1.0}).with_columns(predicted_saturation=pl.lit(3.0))
-    assert saturation(lower)["levels_apart"].to_list() == [None]  # it may have been full at 1 already
+def test_the_highest_throughput_is_told(summary):
+    frame = ladder(summary, {1: 0.1, 8: 0.8, 12: 1.0}, throughput_tokens_per_s=[10.0, 90.0, 70.0])
+    assert saturation(frame)["peak_at"].to_list() == [8]
+    late = ladder(
+        summary, {1: 0.1, 8: 0.8, 12: 1.0}, throughput_tokens_per_s=[10.0, 90.0, None], client_loop_lag_max_s=[0.0, 0.6, 0.0]
+    )
+    assert saturation(late)["peak_at"].to_list() == [1]  # a late client takes from throughput; and nothing is no maximum
+    assert saturation(ladder(summary, {1: 0.1}, wrong_output_tokens=[1]))["peak_at"].to_list() == []
 
 
 def test_signals_agree_where_each_lies_in_the_ranges_of_all(summary):
@@ -348,6 +253,10 @@ def test_a_value_at_its_limit_is_no_fault(summary):
         )  # fmt: skip
         assert reasons(verdict({**summary, change: at_the_limit}, limits)) == [], change
         assert len(reasons(verdict({**summary, change: beyond}, limits))) == 1, change
+    # What only open loops promise is asked of them alone.
+    late = {**summary, "client_schedule_delay_p99_s": 0.2}
+    assert reasons(verdict(late, Thresholds())) == []
+    assert reasons(verdict({**late, "axis": "request_rate", "arrival": "poisson"}, Thresholds())) == ["schedule_delay"]
 
 
 def test_others_use_the_server_from_a_quarter_or_one_request_on(summary):
@@ -363,9 +272,10 @@ def test_others_use_the_server_from_a_quarter_or_one_request_on(summary):
     ):
         told = {**summary, "client_in_flight_mean": mine, "server_in_flight_mean": its}
         assert bool(reasons(verdict(told, Thresholds(in_flight_error=0.25)))) is fault, (mine, its)
-
-
-def test_requests_are_held_back_from_a_quarter_on(summary):
+    # A server that goes on with what the client gave up is not used by others.
+    told = {"client_in_flight_mean": 8.0, "server_in_flight_mean": 12.0, "failed": 1, "ok": 3, "outcome_timeout": 1}
+    assert reasons(verdict({**summary, **told}, Thresholds())) == []
+    # Requests are held back from a quarter on.
     for missing, share, fault in (
         (1.0, 0.9, False),
         (1.1, 0.26, True),
@@ -376,9 +286,12 @@ def test_requests_are_held_back_from_a_quarter_on(summary):
     ):
         told = {**summary, "held_back_requests": missing, "held_back_share": share}
         assert bool(reasons(verdict(told, Thresholds(in_flight_error=0.25)))) is fault, (missing, share)
+    # One request is in flight at the client for a moment before and after it is at the server.
+    told = {"client_in_flight_mean": 0.6, "server_in_flight_mean": 1.4, "held_back_requests": 1.0, "held_back_share": 0.5}
+    assert reasons(verdict({**summary, **told}, Thresholds())) == []
 
 
-def test_hits_of_the_prefix_cache_against_those_implied(summary):
+def test_hits_against_those_that_the_workload_implies(summary):
     for rate, expected, peak, fault in (
         (0.5, 0.625, 0.5, False),  # an eighth off is allowed
         (0.5, 0.63, 0.5, True),
@@ -395,6 +308,31 @@ def test_hits_of_the_prefix_cache_against_those_implied(summary):
     ):
         told = {"prefix_hits": None, "prefix_hit_rate": rate, "prefix_hit_rate_expected": expected, "kv_usage_peak": peak}
         assert bool(reasons(verdict({**summary, **told}, Thresholds(prefix_hit_error=0.125)))) is fault, (rate, expected, peak)
+    # Hits that the workload implies are no fault.
+    shared = {**summary, "prefix_hits": 50.0, "prefix_hit_rate": 0.5, "prefix_hit_rate_expected": 0.5}
+    assert reasons(verdict(shared, Thresholds())) == []
+    (found,) = verdict({**shared, "prefix_hit_rate": 0.3}, Thresholds()).found
+    assert (found.check, found.value, found.limit) == ("hit_rate", 0.3, 0.5)
+    # A full kv cache loses what was cached and gains nothing.
+    full = {**summary, "prefix_hits": 50.0, "prefix_hit_rate_expected": 0.5, "kv_usage_peak": 0.99}
+    assert reasons(verdict({**full, "prefix_hit_rate": 0.02}, Thresholds())) == []
+    assert reasons(verdict({**full, "prefix_hit_rate": 0.02, "kv_usage_peak": 0.5}, Thresholds()))
+    assert reasons(verdict({**full, "prefix_hit_rate": 0.7}, Thresholds()))  # more than there could be
+    # Of 200 prompts, ten tokens in all: less than the block that a cache of blocks shares at least.
+    slots = {**summary, "requests": 200, "ok": 200, "kv_slots": True}
+    assert reasons(verdict({**slots, "prefix_hits": 10.0}, Thresholds())) == []
+    assert reasons(verdict({**slots, "prefix_hits": 11.0}, Thresholds())) == ["cached_tokens"]
+    assert reasons(verdict({**slots, "kv_slots": False, "prefix_hits": 16.0}, Thresholds()))
+    # Half had been sent before, and a cache of its size keeps 30 %: what lies between is its own doing.
+    shared = {**summary, "prefix_hits": 40.0, "prefix_hit_rate_expected": 0.5, "prefix_hit_rate_lru": 0.3}
+    for rate in (0.26, 0.3, 0.4, 0.54):
+        assert reasons(verdict({**shared, "prefix_hit_rate": rate}, Thresholds())) == []
+    for further in ({"prefix_hit_rate": 0.2}, {"prefix_hit_rate": None, "prefix_hit_rate_answers": 0.2}):
+        full = {**shared, **further, "kv_usage_peak": 1.0}  # how full it was is part of what is known
+        (found,) = verdict(full, Thresholds()).found
+        assert (found.check, found.value, found.limit) == ("lru_hits", 0.2, 0.3)
+    (found,) = verdict({**shared, "prefix_hit_rate": 0.6}, Thresholds()).found
+    assert (found.check, found.value, found.limit) == ("hit_rate", 0.6, 0.5)
 
 
 def test_a_chat_s_template_may_come_from_the_prefix_cache(summary):
@@ -414,24 +352,6 @@ def test_a_chat_s_template_may_come_from_the_prefix_cache(summary):
         assert [(each.check, each.value, each.limit) for each in found] == ([fault] if fault else []), hits
 
 
-def test_all_scrapes_and_no_engine_s_restart_are_no_fault(summary):
-    sound = {"scrape_share": 1.0, "scraped": True, "scraped_before": True, "scraped_after": True, "counters_fell": []}
-    assert reasons(verdict({**summary, **sound}, Thresholds())) == []
-    assert reasons(verdict({**summary, "scraped": None, "scraped_before": None, "scraped_after": None}, Thresholds())) == []
-
-
-def test_faults_stand_in_the_order_of_their_parts(summary):
-    bad = {**summary, "host_other_share": 0.9, "scraped": False, "client_cpu_share": 1.0, "wrong_prompt_tokens": 1}
-    found = verdict({**bad, "client_send_spread_s": 9.0, "wrong_output_tokens": 2}, Thresholds())
-    assert found.faults == ["load", "content", "client", "telemetry", "machine"]
-    assert len(reasons(found)) == 6
-
-
-def test_a_run_is_invalid_where_either_part_is():
-    parts = pl.DataFrame({"valid": [True, True, False, False], "counts_valid": [True, False, True, False]})
-    assert parts.select(invalid())["valid"].to_list() == [False, True, True, True]
-
-
 # The table of runs
 
 
@@ -448,18 +368,20 @@ def test_what_a_row_takes_from_launch_facts_and_plan(summary):
         for key in ("model", "engine", "device", "tensor_parallel", "pipeline_parallel", "data_parallel", "gpus")
     }
     assert told == {key: getattr(launch, key) for key in told}
-    assert (first["parameters"], first["kv_bytes_per_token"], first["kv_tokens_planned"], first["kv_tokens"]) == (
-        7,
-        64,
-        320,
-        None,
-    )
+    expected = (7, 64, 320, None)
+    assert (first["parameters"], first["kv_bytes_per_token"], first["kv_tokens_planned"], first["kv_tokens"]) == expected
     assert (first["max_model_len"], first["max_num_seqs"], first["engines"], first["kv_blocks"]) == (4096, 8, 4, 30)
     assert (first["engine_version"], first["hardware"]) == ("1.2", "Xeon, 2 cores, 2 × H100, 1 × A100")
     # 320 tokens planned, in blocks of 16, and requests of 32 + 32.
     assert (first["predicted_saturation"], second["predicted_saturation"]) == (5, None)
     assert [(row["baseline"], row["replica"]) for row in (first, second)] == [(True, False), (False, True)]
     assert (second["model"], second["hardware"], second["max_num_seqs"], second["gpus"]) == (None, None, None, None)
+    # A study without facts still has rows.
+    frame = summary_frame([{**summary, "kv_usage_peak": None}], {}, {}, Thresholds())
+    assert frame["valid"].to_list() == [True]
+    assert frame["saturated"].to_list() == [None]  # without a gauge it is not known
+    assert saturation(frame)["measured"].to_list() == [None]
+    assert frame.schema["predicted_saturation"] == pl.Float64
 
 
 def test_predicted_saturation_by_hand(summary):
@@ -477,10 +399,25 @@ def test_predicted_saturation_by_hand(summary):
         launch = records.launch(plan={"kv_tokens": 320, "block_size": 64})
         frame = summary_frame([{**summary, **run}], {"a": launch}, {"a": records.facts(**fact)}, Thresholds())
         assert frame["predicted_saturation"].to_list() == [predicted], (run, fact)
-
-
-def test_a_plan_without_blocks_counts_tokens(summary):
+    # A plan without blocks counts tokens.
     frame = summary_frame([summary], {"a": records.launch(plan={"kv_tokens": 320})}, {}, Thresholds())
     assert frame["predicted_saturation"].to_list() == [5]
     frame = summary_frame([summary], {}, {}, Thresholds())
     assert frame["predicted_saturation"].to_list() == [None]
+    # Prompts that share blocks have no prediction.
+    alike = {**summary, "cache": "shared", "prefix_hit_rate_expected": 0.5}
+    assert ladder(summary, {1: 0.1})["predicted_saturation"].to_list() == [10.0]
+    assert ladder(alike, {1: 0.1})["predicted_saturation"].to_list() == [None]
+    # A prediction is of requests in flight alone.
+    runs = ladder(summary, {1: 0.1, 8: 0.8, 10: 1.0, 12: 1.0})
+    assert saturation(runs)["predicted"].to_list() == [10]
+    rates = saturation(runs.with_columns(axis=pl.lit("request_rate"), predicted_saturation=pl.lit(10.0))).row(0, named=True)
+    assert (rates["predicted"], rates["levels_apart"], rates["measured"]) == (None, None, 10)
+    # Levels between the prediction and the measurement.
+    runs = ladder(summary, {1: 0.1, 8: 1.0, 10: 1.0, 12: 1.0}).with_columns(predicted_saturation=pl.lit(8.5))
+    assert saturation(runs).select("measured", "below", "levels_apart").row(0) == (8, 1, -1)
+    assert saturation(runs.with_columns(predicted_saturation=pl.lit(99.0)))["levels_apart"].to_list() == [None]
+    full = saturation(ladder(summary, {4: 1.0, 8: 1.0})).row(0, named=True)
+    assert (full["measured"], full["below"], full["levels_apart"]) == (4, None, None)
+    lower = ladder(summary, {4: 1.0, 8: 1.0}).with_columns(predicted_saturation=pl.lit(3.0))
+    assert saturation(lower)["levels_apart"].to_list() == [None]  # it may have been full at 1 already

@@ -38,18 +38,14 @@ def test_what_a_token_costs_and_what_streaming_buys(summary):
     (gain,) = found_in(results).streaming
     assert (gain.first_s, gain.whole_s, gain.pairs, gain.valid) == (0.35, 5.6, 1, (1, 1))
     assert list(answered(results)) == ["lengths"]
-
-
-def test_a_cost_that_is_not_there_or_bends_or_cannot_be_known(summary):
+    # A cost that is not there or bends or cannot be known.
     flat = found_in(study(length_rows(summary, prompt_ms=0.0, noise=0.05))).lengths[0]
     assert (flat.known, flat.lengths) == (None, (128, 2048))
     bent = found_in(study(length_rows(summary, prompt_ms=0.1, square_ms=2e-4))).lengths[0]
     assert bent.known.parabola.bend == pytest.approx(2e-4 * 2048**2 / (20 + 0.1 * 2048 + 2e-4 * 2048**2), abs=0.06)
     lost = found_in(study(length_rows(summary, wrong=range(3, 17)))).lengths[0]
     assert (lost.measured, lost.valid, lost.runs, lost.line) == (2, 2, 16, None)
-
-
-def test_half_a_pair_says_nothing_of_streaming(summary):
+    # Half a pair says nothing of streaming.
     for wrong, valid in ((("whole",), (1, 0)), (("streamed",), (0, 1)), (("streamed", "whole"), (0, 0))):
         (gain,) = found_in(study(streamed_rows(summary, wrong=wrong))).streaming
         assert (gain.valid, gain.pairs, gain.first_s, gain.whole_s) == (valid, 0, None, None), wrong
@@ -82,9 +78,7 @@ def test_what_a_second_device_buys_at_what_load(summary):
     assert (gain.room.same.value, gain.short.same.value) == (pytest.approx(1.3, rel=0.03), pytest.approx(3.5, rel=0.03))
     assert (gain.room.same.beside(2), gain.short.shared.beside(1), gain.short.shared_loads[0]) == ("less", "more", 8)
     assert next(iter(answered(results))) == "devices"
-
-
-def test_a_second_device_that_buys_nothing_or_of_which_nothing_is_known(summary):
+    # A second device that buys nothing or of which nothing is known.
     (none,) = found_in(device_rows(summary, gain=1.0, short_gain=1.0, full=100)).settings
     assert (none.room.same.beside(1), none.doubling, none.short) == ("unknown", None, None)
     (half,) = found_in(device_rows(summary, wrong=("two",))).settings
@@ -105,9 +99,7 @@ def test_which_factor_decides_what():
     assert metrics["makespan"].effects[0].factor == "output length"
     assert (metrics["throughput"].effects[0].factor, metrics["throughput"].none) == ("batch size", ("devices",))
     assert all(each.score[0] > 0.9 for each in metrics.values())
-
-
-def test_factors_of_noise_decide_nothing_and_few_configurations_are_not_enough():
+    # Factors of noise decide nothing and few configurations are not enough.
     runs = named(crossed(1, 0.05))
     chance = pl.Series(np.exp(np.random.default_rng(3).standard_normal(runs.height)))
     noise, _ = decided_of(runs.with_columns(ttft_mean_s=chance, duration_s=chance, throughput_tokens_per_s=1 / chance))
@@ -126,10 +118,7 @@ def test_a_factor_changes_a_metric_by_so_much_within_a_model():
     runs = runs.filter(large | (pl.col("tensor_parallel") == 1)).with_columns(pl.col("ttft_mean_s") * slowed)
     devices = next(each for each in decided_of(runs)[0]["TTFT"].effects if each.factor == "devices")
     assert (devices.change, devices.between) == (pytest.approx(0.5**0.5), (1, 2))
-
-
-def test_a_factor_whose_ends_no_model_has_changes_nothing_that_is_known():
-    """One model was measured on one and two devices, the other on two and four."""
+    # One model was measured on one and two devices, the other on two and four.
     runs = named(crossed(1, 0.0))
     devices = pl.col("tensor_parallel") * pl.when(pl.col("model") == runs["model"].last()).then(2).otherwise(1)
     runs = runs.with_columns(tensor_parallel=devices, ttft_mean_s=pl.col("ttft_mean_s") / devices)
@@ -163,9 +152,8 @@ def test_what_load_is_sustained_and_how_it_recovers(summary):
     assert found["recovery"].lines == ("a · step at 3 requests/s: TTFT is as before 1.7 s after the step.",)
     assert "sets no SLO, so a load counts as sustained while requests do not pile up" in found["capacity"].sure[0]
     assert found["capacity"].sure[1].startswith("a · chat: C_max, the highest load that is sustained (requests/s), is 8 (")
-    assert found["capacity"].do == (
-        "Set `decision.slo` to learn what is sustained within limits on latency; nothing is measured again.",
-    )
+    expected = ("Set `decision.slo` to learn what is sustained within limits on latency; nothing is measured again.",)
+    assert found["capacity"].do == expected
     fast = answered(study(rows[:2]))["capacity"]
     assert "misses" not in fast.lines[0] and "is 8 or more (" in fast.sure[1]
     lost = answered(study([{**row, **WRONG} for row in (*rows, step)]))
@@ -186,7 +174,7 @@ def of_lengths(summary, levels, **more):
     ]  # fmt: skip
 
 
-def test_each_length_that_was_measured_at_several_loads_has_a_capacity_of_its_own(summary):
+def test_lengths_that_were_measured_at_several_loads_have_capacities_of_their_own(summary):
     decision = Decision(slo=["ttft_p90=1s"])
     found = answered(study(of_lengths(summary, (1, 2, 4, 8)), decision=decision))
     assert set(found) == {"capacity", "concurrency"}
@@ -194,9 +182,7 @@ def test_each_length_that_was_measured_at_several_loads_has_a_capacity_of_its_ow
     lonely = answered(study(of_lengths(summary, (4,)), decision=decision))
     assert set(lonely) == {"alone"}
     assert [line.partition(", 4 requests in flight")[0] for line in lonely["alone"].lines] == ["a · chat-o64", "a · chat-o128"]
-
-
-def test_lengths_at_several_loads_have_the_figures_of_loads_and_crossed_factors_have_not(summary):
+    # Lengths at several loads have the figures of loads and crossed factors have not.
     loads, alone = (study(of_lengths(summary, levels)).runs.to_dicts() for levels in ((1, 2, 4), (4,)))
     assert plain(loads) == loads and levels(3)(loads)
     assert plain(alone) == [] and not levels(1)(alone)
@@ -220,8 +206,7 @@ def test_what_is_better_or_worse_than_the_baseline(summary):
     assert "no evidence of a difference in tokens/s" in alike_.lines[0]
     assert alike_.do == ("These runs give no reason to prefer new or old.",)
 
-
-def test_requests_that_no_longer_fail_are_a_reason_to_change(summary):
+    # Requests that no longer fail are a reason to change.
     def against(failing):
         failed = {failing: {"failed": 20, "ok": 80}}
         rows = [{**row, "requests": 100, **failed.get(row["deployment"], {})} for row in compared_rows(summary)]
@@ -231,10 +216,7 @@ def test_requests_that_no_longer_fail_are_a_reason_to_change(summary):
     assert against("old").do == ("new is better in something and visibly worse in nothing: it can replace old.",)
     assert against("new").lines[0] == "new: more requests fail, at 1, 2 and 4 requests in flight."
     assert against("new").do == ("Keep old: new is worse in something and visibly better in nothing.",)
-
-
-def test_a_difference_that_only_changes_with_the_load_is_no_side(summary):
-    """As much better at the least load as it is worse at the highest, each too little to be sure of."""
+    # As much better at the least load as it is worse at the highest, each too little to be sure of.
     results = study(compared_rows(summary, trend=0.99, levels=(1, 2, 4, 8, 16)), baseline="old")
     assert results.comparisons["new"].overall["verdict"].to_list() == ["changes with load"]
     assert answered(results)["comparison"].do == (
@@ -278,10 +260,8 @@ def test_capacity_comes_first_where_a_peak_is_to_be_carried(summary):
     found = answered(study(rows, decision=decision))
     assert next(iter(found)) == "capacity"
     assert found["capacity"].lines[0].startswith("a: sustains 8 requests/s (")
-    assert (
-        "A peak of 100 requests/s takes 13 instances (7 to 14 at 95 % confidence), 17 GPUs with the safety factor 1.3."
-        in found["capacity"].lines[0]
-    )
+    expected = "A peak of 100 requests/s takes 13 instances (7 to 14 at 95 % confidence), 17 GPUs with the safety factor 1.3."
+    assert expected in found["capacity"].lines[0]
     assert re.search(r"plan 19 GPUs of a \(14 instances, times the safety factor 1.3\)", found["capacity"].do[0])
     lost = answered(study([{**row, **WRONG} for row in rows], decision=decision))["capacity"]
     assert lost.lines == ("a: no valid run, so its capacity is not known.",)
@@ -345,19 +325,6 @@ def test_a_report_without_a_valid_run_says_so_first(summary, tmp_path):
     assert markdown.count("discard --invalid") == 1
 
 
-def test_how_to_measure_again_is_said_once_in_a_command_that_is_there(summary):
-    decision = Decision(slo=["ttft_p99=1s"], peak_rps=10)
-    base = {**summary, "deployment": "a", "workload": "w", "family": "w", **WRONG}
-    found = answered(
-        study([*(steady_row(base, level) for level in (1, 2)), *length_rows(summary, wrong=range(17))], decision=decision)
-    )
-    assert set(found) == {"capacity", "lengths"}
-    remedies = [line for answer in found.values() for line in answer.do if "discard" in line]
-    assert remedies == [
-        "Measure the invalid runs again: `.venv/bin/bench discard --invalid`, then the same `make` command as before."
-    ]
-
-
 def test_limits_of_validity_that_a_study_changed_are_named(summary, tmp_path):
     assert changed_thresholds(Thresholds()) == ""
     changed = Thresholds(other_share=0.99)
@@ -381,13 +348,30 @@ def test_limits_of_validity_that_a_study_changed_are_named(summary, tmp_path):
     assert "<code>other_share</code> 0.99 (default 0.15)" in (tmp_path / "report.html").read_text()
 
 
-def test_reasons_that_differ_in_numbers_alone_are_one():
+def test_what_is_alike_is_one_line(summary):
+    # Reasons that differ in numbers alone are one.
     parts = [f"2{i} % slower in round 1 from 0{i}:00:00 UTC on than in its part from 09:00:00 UTC on" for i in (1, 2)]
-    assert alike(parts) == [
-        ("21–22 % slower in round 1 from 01:00:00–02:00:00 UTC on than in its part from 09:00:00 UTC on", 2)
-    ]
+    expected = [("21–22 % slower in round 1 from 01:00:00–02:00:00 UTC on than in its part from 09:00:00 UTC on", 2)]
+    assert alike(parts) == expected
     reasons = ["others took 17 %, over 15 %", "late by 2 s", "others took 53 %, over 15 %"]
     assert alike(reasons) == [("others took 17–53 %, over 15 %", 2), ("late by 2 s", 1)]
+    # The same advice for several curves is one line.
+    found = [("a", "send less."), ("b", "send less."), ("c", ""), ("d", "send no more than 2.")]
+    assert by_advice(found) == ["a and b: send less.", "d: send no more than 2."]
+    assert by_advice([(name, "x.") for name in "abcdef"]) == ["a, b, c, d and 2 more: x."]
+    assert by_advice([(name, "x.") for name in "abcde"]) == ["a, b, c, d and e: x."]
+    # What the peak takes of alike curves is one part.
+    curves = [
+        steady_row({**summary, "deployment": name}, level, ttft=0.1 if level < 8 else 9.0)
+        for name in "ab"
+        for level in (1, 2, 4, 8)
+    ]
+    decision = Decision(slo=["ttft_p90=1s"], peak_rps=100)
+    (plan, *_) = answered(study(curves, decision=decision))["capacity"].do
+    assert re.fullmatch(
+        r"To sustain the peak at 95 % confidence, plan \d+ GPUs of a and b \(\d+ instances, times the safety factor 1.3\)\.",
+        plan,
+    )
 
 
 def test_the_first_line_counts_what_can_be_trusted():
@@ -415,18 +399,7 @@ def test_little_is_judged_by_the_requests_that_the_table_counts(summary):
     assert len(judged_answers(54)) == 54
 
 
-def test_what_to_do_about_invalid_runs_depends_on_why_they_are(summary):
-    rows = [{**summary, "run": digest, "digest": digest, "wrong_output_tokens": int(digest == "a")} for digest in "ab"]
-    line, _ = closing_lines(study(rows).runs, figures=1)
-    assert line.startswith("1 of 2 runs is valid")
-    assert "Measured again they would be the same" in line  # the server ends answers early
-    rows = [{**row, "wrong_output_tokens": 0, "host_other_share": 0.9 * (row["run"] == "a")} for row in rows]
-    line, allowed, _ = closing_lines(study(rows).runs, figures=1)
-    assert "`thresholds: { other_share: 0.9 }`" in allowed
-    assert "say why. Measure the invalid runs again: `.venv/bin/bench discard --invalid`" in line
-
-
-def test_the_advice_on_invalid_runs(summary):
+def test_which_advice_on_invalid_runs_is_given(summary):
     """`spoilt` runs are so by other processes, `lasting` ones by answers of another length. No answer of the report says otherwise."""
     for spoilt, lasting, of, begins, also in (
         (1, 0, 6, "Measure the invalid runs again", ""),
@@ -445,24 +418,22 @@ def test_the_advice_on_invalid_runs(summary):
         assert said.startswith(begins) and also in said, (spoilt, lasting)
         told = [line for answer in answers(found, curves(found)) for line in answer.do]
         assert (AGAIN in told) <= said.startswith(AGAIN), (spoilt, lasting)
-
-
-def test_the_same_advice_for_several_curves_is_one_line():
-    found = [("a", "send less."), ("b", "send less."), ("c", ""), ("d", "send no more than 2.")]
-    assert by_advice(found) == ["a and b: send less.", "d: send no more than 2."]
-    assert by_advice([(name, "x.") for name in "abcdef"]) == ["a, b, c, d and 2 more: x."]
-    assert by_advice([(name, "x.") for name in "abcde"]) == ["a, b, c, d and e: x."]
-
-
-def test_what_the_peak_takes_of_alike_curves_is_one_part(summary):
-    curves = [
-        steady_row({**summary, "deployment": name}, level, ttft=0.1 if level < 8 else 9.0)
-        for name in "ab"
-        for level in (1, 2, 4, 8)
-    ]
-    decision = Decision(slo=["ttft_p90=1s"], peak_rps=100)
-    (plan, *_) = answered(study(curves, decision=decision))["capacity"].do
-    assert re.fullmatch(
-        r"To sustain the peak at 95 % confidence, plan \d+ GPUs of a and b \(\d+ instances, times the safety factor 1.3\)\.",
-        plan,
+    # What to do about invalid runs depends on why they are.
+    rows = [{**summary, "run": digest, "digest": digest, "wrong_output_tokens": int(digest == "a")} for digest in "ab"]
+    line, _ = closing_lines(study(rows).runs, figures=1)
+    assert line.startswith("1 of 2 runs is valid")
+    assert "Measured again they would be the same" in line  # the server ends answers early
+    rows = [{**row, "wrong_output_tokens": 0, "host_other_share": 0.9 * (row["run"] == "a")} for row in rows]
+    line, allowed, _ = closing_lines(study(rows).runs, figures=1)
+    assert "`thresholds: { other_share: 0.9 }`" in allowed
+    assert "say why. Measure the invalid runs again: `.venv/bin/bench discard --invalid`" in line
+    # How to measure again is said once in a command that is there.
+    decision = Decision(slo=["ttft_p99=1s"], peak_rps=10)
+    base = {**summary, "deployment": "a", "workload": "w", "family": "w", **WRONG}
+    found = answered(
+        study([*(steady_row(base, level) for level in (1, 2)), *length_rows(summary, wrong=range(17))], decision=decision)
     )
+    assert set(found) == {"capacity", "lengths"}
+    remedies = [line for answer in found.values() for line in answer.do if "discard" in line]
+    expected = ["Measure the invalid runs again: `.venv/bin/bench discard --invalid`, then the same `make` command as before."]
+    assert remedies == expected

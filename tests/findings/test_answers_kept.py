@@ -59,12 +59,6 @@ def test_answers_and_their_prompts_are_kept_on_request_without_reasoning(texts, 
     assert read_requests(tmp_path / "requests.jsonl") == [*kept, *bare]
 
 
-def test_a_whole_answer_is_kept_too(texts):
-    with fake_server() as server:
-        workload = load_of(texts, keep_answers=True, stream=False, endpoint="completions")
-        assert {each.answer for each in sent(server, workload)} == {"all of it"}
-
-
 def test_requests_of_two_runs_are_the_same_without_letters(texts):
     for cache, same in (("as_is", 5), ("unique", 0), ("natural", 0)):
         with fake_server() as server:
@@ -72,9 +66,11 @@ def test_requests_of_two_runs_are_the_same_without_letters(texts):
             one, other = (sent(server, workload, model, seed) for model, seed in (("m", "here"), ("another", "there")))
             assert len({x.request_digest for x in one} & {x.request_digest for x in other}) == same, cache
             assert {x.prompt_digest for x in one} == {x.prompt_digest for x in other}, cache
-
-
-def test_prompts_as_they_are_stand_in_the_body_as_in_the_file(texts):
+    # A whole answer is kept too.
+    with fake_server() as server:
+        workload = load_of(texts, keep_answers=True, stream=False, endpoint="completions")
+        assert {each.answer for each in sent(server, workload)} == {"all of it"}
+    # Prompts as they are stand in the body as in the file.
     payloads = Payloads(Target("http://h", "m"), load_of(texts, cache="as_is"), seed="s", schedule_seed="s", vocabulary=500)
     body = json.loads(payloads.of(PlannedRequest(0, 0, None, 8)).split(b"\r\n\r\n")[1])
     assert body["messages"][0]["content"].startswith("Prompt number ")
@@ -131,20 +127,23 @@ def test_the_share_and_where_answers_part_by_hand(summary):
         "short at 4: identical answers: 2 of 4 (50 %, between 7 and 93 % at 95 % confidence); in the median the others agree in "
         "their first 2 characters (0 words, 23 % of the answer)"
     )
-
-
-def test_answers_are_paired_by_what_was_asked_and_not_by_their_place(summary):
+    # Answers are paired by what was asked and not by their place.
     ours = kept(["a", "b", "c"])
     _, (said,) = answers(summary, ours, [*reversed(ours)][:2])
     assert said.startswith("short at 4: identical answers: 2 of 2 (100 %, between 16 and 100 %")
-
-
-def test_a_request_that_is_repeated_counts_once(summary):
-    """Answers to one request are alike: ten copies of one prompt are one trial, not ten."""
+    # Answers to one request are alike: ten copies of one prompt are one trial, not ten.
     ours = [each for _ in range(10) for each in kept(["a"])]
     found, (said,) = answers(summary, ours, ours)
     assert "identical answers: 10 of 10 to 1 distinct request" in said
     assert found.answers["low"][0] == pytest.approx(0.025)
+    # Nothing is said where nobody keeps answers.
+    found, said = answers(summary, None, None)
+    assert said == []
+    assert found.answers.is_empty()
+    # They are written with the comparison and read again.
+    found, _ = answers(summary, kept(["a", "b"]), kept(["a", "c"]))
+    again = read_comparisons(found.effects, json.loads(json.dumps(sides({"a": found}))))["a"]
+    assert again.answers.equals(found.answers)
 
 
 def test_what_is_not_known_says_why(summary):
@@ -188,18 +187,6 @@ def test_the_figure_has_shares_of_answers_over_throughput(summary):
     ]  # fmt: skip
     ungraded = load_figure("answers").draw(replace(graded, grades=None)).to_dict()
     assert {row["curve"] for rows in ungraded["datasets"].values() for row in rows} == {"b"}
-
-
-def test_nothing_is_said_where_nobody_keeps_answers(summary):
-    found, said = answers(summary, None, None)
-    assert said == []
-    assert found.answers.is_empty()
-
-
-def test_they_are_written_with_the_comparison_and_read_again(summary):
-    found, _ = answers(summary, kept(["a", "b"]), kept(["a", "c"]))
-    again = read_comparisons(found.effects, json.loads(json.dumps(sides({"a": found}))))["a"]
-    assert again.answers.equals(found.answers)
 
 
 def test_from_a_running_server_to_the_comparison(texts, tmp_path):

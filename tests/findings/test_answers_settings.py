@@ -14,27 +14,25 @@ def gain_of(summary, throughput, launches=TWO, **more):
     return gain
 
 
-def test_an_open_loop_shows_no_gain(summary):
+def test_which_levels_show_a_gain(summary):
+    # An open loop shows no gain.
     for axis in ("request_rate", "time_scale"):
         gain = gain_of(summary, {"one": lambda x: 10 * x, "two": lambda x: 10 * x}, axis=axis, full=8)
         assert (gain.axis, gain.room, gain.short, gain.full) == (axis, None, None, (8, None)), axis
-
-
-def test_separate_instances_share_the_load(summary):
-    """Of √load, two instances with half of it give √2 times as much as one: a gain of 1.5 is more, though it is less than 2."""
+    # Of √load, two instances with half of it give √2 times as much as one: a gain of 1.5 is more, though it is less than 2.
     for times, beside in ((1.5, "more"), (1.1, "less")):
         gain = gain_of(summary, {"one": lambda x: 10 * x**0.5, "two": lambda x, times=times: times * 10 * x**0.5})
         assert (gain.room.shared.beside(1), gain.room.shared_loads) == (beside, (2, 4, 8, 16)), times
-
-
-def test_without_a_level_half_as_high_nothing_is_shared(summary):
+    # Without a level half as high nothing is shared.
     gain = gain_of(summary, {"one": lambda x: 10 * x, "two": lambda x: 12 * x}, levels=(1, 3, 7))
     assert (gain.room.shared, gain.room.same.beside(2), gain.room.loads) == (None, "less", (1, 3, 7))
-
-
-def test_an_interval_around_one_establishes_nothing(summary):
+    # An interval around one establishes nothing.
     gain = gain_of(summary, {"one": lambda x: 10 * x, "two": lambda x: 10 * x}, noise=0.5)
     assert (gain.room.same.beside(1), gain.doubling) == ("unknown", None)
+    # Loads are those of pairs that are compared.
+    throughput = {"one": lambda x: 10 * x, "two": lambda x: 13 * x}
+    assert gain_of(summary, throughput, wrong={("two", 16), ("one", 1)}).room.loads == (2, 4, 8)
+    assert gain_of(summary, throughput, full=16, wrong={("two", 16)}).short.same is None
 
 
 def test_deployments_are_paired_that_differ_in_nothing_else(summary):
@@ -49,12 +47,6 @@ def test_deployments_are_paired_that_differ_in_nothing_else(summary):
     assert gain.room.same.value == pytest.approx(1, abs=0.01)
     (unlike,) = setting_gains(runs.filter(pl.col("deployment") != "one"))
     assert [(each.variable, each.baseline, each.candidate) for each in unlike.differences] == [("kv_bytes_per_token", 64, 128)]
-
-
-def test_loads_are_those_of_pairs_that_are_compared(summary):
-    throughput = {"one": lambda x: 10 * x, "two": lambda x: 13 * x}
-    assert gain_of(summary, throughput, wrong={("two", 16), ("one", 1)}).room.loads == (2, 4, 8)
-    assert gain_of(summary, throughput, full=16, wrong={("two", 16)}).short.same is None
 
 
 SEQS = {
@@ -76,9 +68,7 @@ def test_what_a_setting_changes_at_what_load(summary):
     assert (gain.room.same.beside(1), gain.short.same.beside(1)) == ("unknown", "more")
     other = gain_of(summary, {"many": lambda x: 10 * x, "few": lambda x: 10 * min(x, 8)}, SEQS, full=16)
     assert other.values == (8, 64)  # the least value comes first, whatever is measured first
-
-
-def test_a_flag_that_one_deployment_has_is_a_setting_and_the_baselines_value_comes_first(summary):
+    # A flag that one deployment has is a setting and the baselines value comes first.
     eager = {
         "without": {"configured": {"dtype": "float32"}},
         "with": {"configured": {"dtype": "float32", "flag_enforce_eager": "true"}},
@@ -141,9 +131,7 @@ def test_the_figure_pools_no_deployments_that_were_not_compared(summary):
     ratios = {row["series"]: row["ratio"] for rows in drawn["datasets"].values() for row in rows if "ratio" in row}
     assert ratios["plain · w · 128"] == pytest.approx(1.2, rel=0.01)
     assert ratios["cached · w · 256"] == pytest.approx(1.1, rel=0.01)
-
-
-def test_engines_are_named_and_not_pooled(summary):
+    # Engines are named and not pooled.
     launches = {
         f"{engine}{value}": {"engine": engine, **launch(max_num_seqs=value)} for engine in ("v", "l") for value in (64, 128)
     }
@@ -160,9 +148,7 @@ def test_engines_side_by_side_take_devices(summary):
     results = of_settings(summary, {"one": lambda x: 10 * x, "two": lambda x: 19 * x}, launches)
     found = answered(results)
     assert "settings" not in found and "devices" in found
-
-
-def test_as_many_devices_in_another_order_are_a_setting(summary):
+    # As many devices in another order are a setting.
     launches = {
         "tp": {"tensor_parallel": 2, "data_parallel": 1, **launch(tensor_parallel=2, data_parallel=1)},
         "dp": {"tensor_parallel": 1, "data_parallel": 2, **launch(tensor_parallel=1, data_parallel=2)},
@@ -170,9 +156,7 @@ def test_as_many_devices_in_another_order_are_a_setting(summary):
     found = answered(of_settings(summary, {"tp": lambda x: 10 * x, "dp": lambda x: 12 * x}, launches))
     assert "devices" not in found
     assert "data_parallel: 2 → 1" in text(found["settings"]) and not any("set " in line for line in found["settings"].do)
-
-
-def test_texts_keep_their_letters_and_memory_its_unit(summary):
+    # Texts keep their letters and memory its unit.
     for name, values, said in (("flag_attention_backend", ("FLASHINFER", "TRITON_ATTN"), "with attention-backend TRITON_ATTN"),
                                ("kv_cache_memory", (None, 8 * 2**30), "with kv_cache_memory 8 GiB")):  # fmt: skip
         launches = {deployment: launch(**{name: value}) for deployment, value in zip("ab", values, strict=True)}

@@ -34,12 +34,33 @@ def ladder(summary, **server):
 def test_all_slots_run(summary):
     found, _ = cause(ladder(summary, room=4), TTFT, slots=4)
     assert (found.cause, found.evidence, found.slots) == ("sequences", "held_by_slots", 4)
-
-
-def test_slots_of_the_kv_cache_are_one_bound_and_not_two(summary):
-    """All four are taken, and so the KV cache is full."""
+    # All four are taken, and so the KV cache is full.
     found, _ = cause(ladder(summary, room=4), TTFT, slots=4, of_cache=True)
     assert (found.evidence, found.slots) == ("held_by_slots", 4)
+    # The kv cache admits no more.
+    rows = [{**row, "steady_kv_usage_queued": 256 / 272} for row in ladder(summary, room=4)]
+    found, _ = cause(rows, TTFT, **FOUR_FIT, slots=64)
+    assert (found.cause, found.evidence) == ("kv", "held_by_cache")
+    assert (found.free_tokens, found.prompt_tokens) == pytest.approx((16, 32))
+    # Preemptions are the kv cache.
+    rows = [{**row, "preemptions": 80.0 if row["level"] >= 8 else 0.0} for row in ladder(summary, each_ms=4)]
+    found, _ = cause(rows, TPOT)
+    assert (found.evidence, found.per_request) == ("preemptions", 0.2)
+    # Refusals come before all else.
+    rows = [served_row(summary, level, room=4, failed=200 if level >= 8 else 0) for level in LEVELS]
+    found, point = cause(rows, TTFT, slots=4)
+    assert (found.evidence, point["high"], found.failed, found.requests) == ("refused", 8, 200, 400)
+    # Where no load misses there is no limit.
+    found, _ = cause([served_row(summary, level) for level in (1, 2)], TTFT)
+    assert (found.cause, found.evidence) == ("none", "highest_level")
+    # No latency is missed yet; requests wait for one of four slots.
+    quiet = {"steady_running": 1.0, "steady_running_high": 2.0, "steady_queued_share": 0.0, "steady_kv_usage": 0.2}
+    busy = {"steady_running": 4.0, "steady_running_high": 4.0, "steady_queued_share": 0.9, "steady_waiting": 6.0,
+            "steady_kv_usage": 0.4, "steady_kv_usage_queued": 0.4}  # fmt: skip
+    rows = [rate_row(summary, 3, **quiet), rate_row(summary, 16, growth=0.3, growth_error=0.03, rps=11.0, **busy)]
+    found, point = cause(rows, TTFT, slots=4)
+    assert [miss["by"] for miss in point["missed"]] == ["growth"]
+    assert found.cause == "sequences"
 
 
 GAINS = (
@@ -60,6 +81,24 @@ def test_where_replays_know_the_cause_is_what_brings_most(summary):
         "on sequences, no more."
     )
     assert remedy(found).startswith("More memory bandwidth")
+    # What is not surely apart is a cause alike.
+    found, _ = cause(ladder(summary, room=4), TTFT, Relief(GAINS, tied=2), slots=4)
+    assert why(found).startswith("At 16 requests in flight, either steps take too long or prompts take too long to compute. ")
+    assert "More memory bandwidth" in remedy(found)
+    assert "More compute" in remedy(found)
+    # Without a gain what the server shows is the cause.
+    nothing = Relief((Gain("decode", 1.01, 1.0, 1.03),), tied=0)
+    assert cause(ladder(summary, room=4), TTFT, nothing, slots=4)[0].evidence == "held_by_slots"
+    # Refusals and a request alone need no replay.
+    rows = [served_row(summary, level, room=4, failed=200 if level >= 8 else 0) for level in LEVELS]
+    assert cause(rows, TTFT, Relief(GAINS, tied=1), slots=4)[0].evidence == "refused"
+    slow = [served_row(summary, level, prompt_ms=800, steady_ttft_p95_s=0.81) for level in (1, 2)]
+    assert cause(slow, [parse_slo("ttft_p95=100ms")], Relief(GAINS, tied=1))[0].evidence == "alone_prefill"
+    # A gain beyond what is replayed is so much at least.
+    far = Relief((Gain("sequences", 7.2, 5.0, 9.9, more=True), *GAINS[2:3]), tied=1)
+    found, _ = cause(ladder(summary, room=4), TTFT, far, slots=4)
+    expected = "Replayed without a bound on sequences, it carries 7.2 times the requests/s (at least 5); with four times"
+    assert expected in why(found)
 
 
 def test_a_full_cache_beside_another_cause_is_named(summary):
@@ -77,71 +116,6 @@ def test_a_full_cache_beside_another_cause_is_named(summary):
         assert (memory.cause, "too:" in why(memory)) == ("kv", False), there
 
 
-def test_what_is_not_surely_apart_is_a_cause_alike(summary):
-    found, _ = cause(ladder(summary, room=4), TTFT, Relief(GAINS, tied=2), slots=4)
-    assert why(found).startswith("At 16 requests in flight, either steps take too long or prompts take too long to compute. ")
-    assert "More memory bandwidth" in remedy(found)
-    assert "More compute" in remedy(found)
-
-
-def test_without_a_gain_what_the_server_shows_is_the_cause(summary):
-    nothing = Relief((Gain("decode", 1.01, 1.0, 1.03),), tied=0)
-    assert cause(ladder(summary, room=4), TTFT, nothing, slots=4)[0].evidence == "held_by_slots"
-
-
-def test_refusals_and_a_request_alone_need_no_replay(summary):
-    rows = [served_row(summary, level, room=4, failed=200 if level >= 8 else 0) for level in LEVELS]
-    assert cause(rows, TTFT, Relief(GAINS, tied=1), slots=4)[0].evidence == "refused"
-    slow = [served_row(summary, level, prompt_ms=800, steady_ttft_p95_s=0.81) for level in (1, 2)]
-    assert cause(slow, [parse_slo("ttft_p95=100ms")], Relief(GAINS, tied=1))[0].evidence == "alone_prefill"
-
-
-def test_a_server_with_room_and_without_a_model_shows_no_cause(summary):
-    """Prompts and steps are told apart by a model alone."""
-    for rows, slos in (
-        (ladder(summary, base_ms=4, each_ms=0.02, prompt_ms=100), TTFT),
-        (ladder(summary, base_ms=10, each_ms=4), TPOT),
-        (ladder(summary, base_ms=10, each_ms=0.02, prompt_ms=100), TPOT),
-    ):
-        found, _ = cause(rows, slos)
-        assert (found.cause, found.evidence) == ("unknown", "nothing_full")
-
-
-def test_the_kv_cache_admits_no_more(summary):
-    rows = [{**row, "steady_kv_usage_queued": 256 / 272} for row in ladder(summary, room=4)]
-    found, _ = cause(rows, TTFT, **FOUR_FIT, slots=64)
-    assert (found.cause, found.evidence) == ("kv", "held_by_cache")
-    assert (found.free_tokens, found.prompt_tokens) == pytest.approx((16, 32))
-
-
-def test_preemptions_are_the_kv_cache(summary):
-    rows = [{**row, "preemptions": 80.0 if row["level"] >= 8 else 0.0} for row in ladder(summary, each_ms=4)]
-    found, _ = cause(rows, TPOT)
-    assert (found.evidence, found.per_request) == ("preemptions", 0.2)
-
-
-def test_refusals_come_before_all_else(summary):
-    rows = [served_row(summary, level, room=4, failed=200 if level >= 8 else 0) for level in LEVELS]
-    found, point = cause(rows, TTFT, slots=4)
-    assert (found.evidence, point["high"], found.failed, found.requests) == ("refused", 8, 200, 400)
-
-
-def test_where_no_load_misses_there_is_no_limit(summary):
-    found, _ = cause([served_row(summary, level) for level in (1, 2)], TTFT)
-    assert (found.cause, found.evidence) == ("none", "highest_level")
-
-
-def test_an_overload_has_the_cause_of_what_it_waits_for(summary):
-    """No latency is missed yet; requests wait for one of four slots."""
-    quiet = {"steady_running": 1.0, "steady_running_high": 2.0, "steady_queued_share": 0.0, "steady_kv_usage": 0.2}
-    busy = {"steady_running": 4.0, "steady_running_high": 4.0, "steady_queued_share": 0.9, "steady_waiting": 6.0,
-            "steady_kv_usage": 0.4, "steady_kv_usage_queued": 0.4}  # fmt: skip
-    rows = [rate_row(summary, 3, **quiet), rate_row(summary, 16, growth=0.3, growth_error=0.03, rps=11.0, **busy)]
-    found, point = cause(rows, TTFT, slots=4)
-    assert [miss["by"] for miss in point["missed"]] == ["growth"]
-    assert found.cause == "sequences"
-
-
 def test_without_the_servers_gauges_no_cause_is_claimed(summary):
     """`The KV cache has room` was said of a server without any known metric."""
     for withheld in (
@@ -155,9 +129,7 @@ def test_without_the_servers_gauges_no_cause_is_claimed(summary):
             found, point = cause(rows, slos, **FOUR_FIT, slots=4)
             assert (point["kind"], found.cause, remedy(found)) == ("found", "unknown", ""), (withheld, slos)
             assert found.evidence in ("metrics_unread", "metrics_gaps", "no_gauges", "no_queue", "no_usage"), (withheld, slos)
-
-
-def test_what_is_missing_is_named(summary):
+    # What is missing is named.
     for withheld, said in (
         ({"steady_queued_share": None}, "no_queue"),
         ({"steady_kv_usage": None}, "no_usage"),
@@ -168,6 +140,38 @@ def test_what_is_missing_is_named(summary):
     ):
         rows = [{**row, "scrape_endpoint": "m", **withheld} for row in ladder(summary, room=4, each_ms=8)]
         assert cause(rows, TTFT, **FOUR_FIT, slots=4)[0].evidence == said, withheld
+    # Prompts and steps are told apart by a model alone.
+    for rows, slos in (
+        (ladder(summary, base_ms=4, each_ms=0.02, prompt_ms=100), TTFT),
+        (ladder(summary, base_ms=10, each_ms=4), TPOT),
+        (ladder(summary, base_ms=10, each_ms=0.02, prompt_ms=100), TPOT),
+    ):
+        found, _ = cause(rows, slos)
+        assert (found.cause, found.evidence) == ("unknown", "nothing_full")
+    # Without telemetry, launch or facts.
+    rows = [{**served_row(summary, level, room=2), **dict.fromkeys(("kv_usage_peak", "waiting_standing", "preemptions"))} for level in LEVELS]  # fmt: skip
+    runs = summary_frame(rows, {}, {}, Thresholds()).with_columns(
+        pl.lit(None, dtype=pl.Float64).alias(name) for name in ("steady_queued_share", "steady_kv_usage", "steady_running")
+    )
+    assert runs["saturated"].to_list() == [None] * len(LEVELS)
+    assert bottleneck(runs, operating_points(runs, TTFT).row(0, named=True), TTFT).cause == "unknown"
+    # Without a verdict there is no cause.
+    wrong = [{**row, "wrong_output_tokens": 1} for row in ladder(summary)]
+    assert cause(wrong, TTFT)[0].cause == "unknown"
+    short = [short_row(row, 90.0) for row in ladder(summary)]
+    found, _ = cause(short, TTFT)
+    assert found.cause == "unknown"
+    assert (found.evidence, found.needs_s) == ("never_steady", 90)
+    no_ttft = [served_row(summary, level) | {"judged": steady_row(summary, level, ttft=None)["judged"]} for level in LEVELS]
+    assert cause(no_ttft, TTFT)[0].cause == "unknown"
+    # Why there is no model is said.
+    runs = frame(ladder(summary, base_ms=4, each_ms=0.02, prompt_ms=100))
+    point = operating_points(runs, TTFT).row(0, named=True)
+    for known, said in (
+        (CurveRelief(deployment="a", workload="w", digest="", why_not="its limits are not known"), "The cause is not known: the limit was not replayed (its limits are not known)."),
+        (CurveRelief(deployment="a", workload="w", digest="", relief=Relief(GAINS[3:], 0)), "In replays, no resource by itself would bring more."),
+    ):  # fmt: skip
+        assert why(bottleneck(runs, point, TTFT, known)).endswith(said)
 
 
 def test_one_request_that_misses_alone_needs_no_telemetry(summary):
@@ -197,23 +201,10 @@ def test_one_request_that_misses_alone_needs_no_telemetry(summary):
         found, point = cause([served_row(summary, level, **loads, **silent) for level in (1, 2)], [parse_slo(slo)])
         assert (point["missed_at"], found.cause) == (1, found_cause), (slo, loads)
         assert (found.evidence, found.metric, found.value_s, found.limit_s) == said, (slo, loads)
-
-
-def test_failures_need_no_telemetry(summary):
+    # Failures need no telemetry.
     silent = {"steady_queued_share": None, "steady_kv_usage": None, "kv_usage_peak": None}
     rows = [served_row(summary, level, failed=100 if level >= 8 else 0, **silent) for level in LEVELS]
     assert cause(rows, TTFT)[0].cause == "refusals"
-
-
-def test_without_a_verdict_there_is_no_cause(summary):
-    wrong = [{**row, "wrong_output_tokens": 1} for row in ladder(summary)]
-    assert cause(wrong, TTFT)[0].cause == "unknown"
-    short = [short_row(row, 90.0) for row in ladder(summary)]
-    found, _ = cause(short, TTFT)
-    assert found.cause == "unknown"
-    assert (found.evidence, found.needs_s) == ("never_steady", 90)
-    no_ttft = [served_row(summary, level) | {"judged": steady_row(summary, level, ttft=None)["judged"]} for level in LEVELS]
-    assert cause(no_ttft, TTFT)[0].cause == "unknown"
 
 
 # Bursts
@@ -242,6 +233,26 @@ def test_why_a_burst_misses(summary):
         limit, point = cause(rows, TTFT, kv_tokens=2499 * 16, kv_blocks=2499)
         assert (point["basis"], point["c_max"], point["missed_at"]) == ("burst", 8, 10), there
         assert limit.cause == found, there
+    # A burst that waits for slots.
+    for there, found in (
+        ({"waiting_standing": 6.0, "running_peak": 4.0}, "sequences"),
+        ({"waiting_standing": 6.0, "running_peak": 3.0}, "prefill"),
+        ({"waiting_standing": 0.0, "running_peak": 4.0}, "prefill"),
+        ({"waiting_standing": 0.0, "ttft_p95_s": 0.4}, "unknown"),
+        ({"waiting_standing": 0.0, "ttft_p95_s": 0.6}, "prefill"),
+        ({"waiting_standing": 6.0, "running_peak": 4.0, "kv_usage_peak": 1.0}, "kv"),
+    ):
+        limit, _ = cause([burst(summary, 2, 0.1), {**burst(summary, 10, 9.0), **there}], TTFT, slots=4)
+        assert limit.cause == found, there
+    # A burst that takes all slots of a cache is not told to find more memory.
+    for level, there, found in (
+        (10, {"waiting_standing": 6.0, "running_peak": 4.0}, "sequences"),
+        (4, {"waiting_standing": 0.0, "running_peak": 4.0}, "prefill"),  # each has a slot, and none waits for one
+    ):
+        rows = [burst(summary, 2, 0.1), {**burst(summary, level, 9.0), **there}]
+        limit, _ = cause(rows, TTFT, slots=4, of_cache=True)
+        assert frame(rows, slots=4, of_cache=True)["saturated"].to_list()[1], level
+        assert (limit.cause, "memory" in remedy(limit)) == (found, False), level
 
 
 def test_a_closed_loop_whose_tenth_request_waits_for_kv_memory_is_not_told_to_raise_max_num_seqs(summary):
@@ -259,16 +270,6 @@ def test_a_closed_loop_whose_tenth_request_waits_for_kv_memory_is_not_told_to_ra
     found = bottleneck(runs, point, slos)
     assert (point["missed_at"], found.cause) == (10, "kv")
     assert "max_num_seqs" not in remedy(found)
-
-
-def test_a_table_of_other_programs_has_no_cause(summary):
-    """Without telemetry, launch or facts."""
-    rows = [{**served_row(summary, level, room=2), **dict.fromkeys(("kv_usage_peak", "waiting_standing", "preemptions"))} for level in LEVELS]  # fmt: skip
-    runs = summary_frame(rows, {}, {}, Thresholds()).with_columns(
-        pl.lit(None, dtype=pl.Float64).alias(name) for name in ("steady_queued_share", "steady_kv_usage", "steady_running")
-    )
-    assert runs["saturated"].to_list() == [None] * len(LEVELS)
-    assert bottleneck(runs, operating_points(runs, TTFT).row(0, named=True), TTFT).cause == "unknown"
 
 
 # Each rule by itself
@@ -311,10 +312,7 @@ def test_what_is_full_while_requests_wait(summary):
         limit = bottleneck(runs, operating_points(runs, TTFT).row(0, named=True), TTFT)
         assert limit.evidence == found[0], columns
         assert {name: getattr(limit, name) for name in found[1]} == found[1], columns
-
-
-def test_what_runs_out_is_looked_for_up_to_two_fifths_beyond_the_miss(summary):
-    """At 8 requests wait now and then. At 11 all four sequences run; as far off as 12 says nothing of 8."""
+    # At 8 requests wait now and then. At 11 all four sequences run; as far off as 12 says nothing of 8.
     for pushed, found in ((11, "held_by_slots"), (12, "nothing_full")):
         quiet = {"steady_queued_share": 0.1, "steady_running": 3.0, "steady_running_high": 3.0, "steady_kv_usage": 0.2}
         full = {**quiet, "steady_queued_share": 1.0, "steady_running": 4.0, "steady_running_high": 4.0, "steady_waiting": 7.0}
@@ -322,9 +320,7 @@ def test_what_runs_out_is_looked_for_up_to_two_fifths_beyond_the_miss(summary):
             steady_row(summary, n, ttft=0.1 if n < 8 else 9.0, **more) for n, more in ((1, quiet), (8, quiet), (pushed, full))
         ]
         assert cause(rows, TTFT, slots=4)[0].evidence == found, pushed
-
-
-def test_a_range_whose_end_is_not_steady_has_no_cause(summary):
+    # A range whose end is not steady has no cause.
     found, _ = cause([served_row(summary, 1), short_row(served_row(summary, 2), 90.0)], TTFT)
     assert (found.evidence, found.level, found.unsettled, found.runs) == ("steady_meets", 2, "short", ())
     found, _ = cause([served_row(summary, level) for level in (1, 2)], TTFT)
@@ -343,19 +339,13 @@ def test_failures_are_counted_over_the_runs_of_the_level(summary):
     found = refusals(runs, runs.clear(), {"missed": [{"by": "failed"}]}, [], HERE)
     assert (found.failed, found.requests, found.in_flight) == (7, 21, None)
     assert refusals(runs, runs.clear(), {"missed": [{"by": "ttft_p99_s"}]}, [], HERE) is None
-
-
-def test_an_slo_that_mostly_failed_requests_miss_is_missed_by_refusals(summary):
-    """Of 100 requests 5 may miss; fewer fail than may by themselves, as a fifth is allowed to."""
+    # Of 100 requests 5 may miss; fewer fail than may by themselves, as a fifth is allowed to.
     for failed, late, found in ((3, 2, "refusals"), (2, 3, "unknown")):
         rows = [served_row(summary, 1, requests=100), served_row(summary, 8, requests=100, failed=4 * failed, slow=4 * late)]
         runs = frame(rows)
         point = operating_points(runs, TTFT, failed_share=0.2).row(0, named=True)
         assert bottleneck(runs, point, TTFT).cause == found, failed
-
-
-def test_failures_that_may_be_chance_leave_the_cause_unknown(summary):
-    """Of 200 requests at two loads, chance puts four or five failures all at the higher one in 6 and 3 % of cases."""
+    # Of 200 requests at two loads, chance puts four or five failures all at the higher one in 6 and 3 % of cases.
     for below, failed, late, evidence in (
         (0, 8, 0, "refused"),
         (0, 4, 0, "few_failures"),
@@ -370,54 +360,9 @@ def test_failures_that_may_be_chance_leave_the_cause_unknown(summary):
         slos = [parse_slo("ttft_p99=2s")]
         point = operating_points(runs, slos, failed_share=0.2).row(0, named=True)
         assert (point["missed_at"], bottleneck(runs, point, slos).evidence) == (8, evidence), (below, failed, late)
-
-
-def test_requests_that_fail_at_any_load_do_not_limit_it(summary):
-    """30 of 1,000 fail at any load, and 28 are late at the load that misses; 50 may miss."""
+    # 30 of 1,000 fail at any load, and 28 are late at the load that misses; 50 may miss.
     rows = [served_row(summary, level, requests=1000, failed=30, slow=28 * (level == 8)) for level in (1, 2, 8)]
     runs = frame(rows)
     point = operating_points(runs, TTFT, failed_share=0.2).row(0, named=True)
     assert point["missed_at"] == 8
     assert bottleneck(runs, point, TTFT).cause == "unknown"
-
-
-def test_a_burst_that_waits_for_slots(summary):
-    for there, found in (
-        ({"waiting_standing": 6.0, "running_peak": 4.0}, "sequences"),
-        ({"waiting_standing": 6.0, "running_peak": 3.0}, "prefill"),
-        ({"waiting_standing": 0.0, "running_peak": 4.0}, "prefill"),
-        ({"waiting_standing": 0.0, "ttft_p95_s": 0.4}, "unknown"),
-        ({"waiting_standing": 0.0, "ttft_p95_s": 0.6}, "prefill"),
-        ({"waiting_standing": 6.0, "running_peak": 4.0, "kv_usage_peak": 1.0}, "kv"),
-    ):
-        limit, _ = cause([burst(summary, 2, 0.1), {**burst(summary, 10, 9.0), **there}], TTFT, slots=4)
-        assert limit.cause == found, there
-
-
-def test_a_burst_that_takes_all_slots_of_a_cache_is_not_told_to_find_more_memory(summary):
-    for level, there, found in (
-        (10, {"waiting_standing": 6.0, "running_peak": 4.0}, "sequences"),
-        (4, {"waiting_standing": 0.0, "running_peak": 4.0}, "prefill"),  # each has a slot, and none waits for one
-    ):
-        rows = [burst(summary, 2, 0.1), {**burst(summary, level, 9.0), **there}]
-        limit, _ = cause(rows, TTFT, slots=4, of_cache=True)
-        assert frame(rows, slots=4, of_cache=True)["saturated"].to_list()[1], level
-        assert (limit.cause, "memory" in remedy(limit)) == (found, False), level
-
-
-def test_a_gain_beyond_what_is_replayed_is_so_much_at_least(summary):
-    far = Relief((Gain("sequences", 7.2, 5.0, 9.9, more=True), *GAINS[2:3]), tied=1)
-    found, _ = cause(ladder(summary, room=4), TTFT, far, slots=4)
-    assert "Replayed without a bound on sequences, it carries 7.2 times the requests/s (at least 5); with four times" in why(
-        found
-    )
-
-
-def test_why_there_is_no_model_is_said(summary):
-    runs = frame(ladder(summary, base_ms=4, each_ms=0.02, prompt_ms=100))
-    point = operating_points(runs, TTFT).row(0, named=True)
-    for known, said in (
-        (CurveRelief(deployment="a", workload="w", digest="", why_not="its limits are not known"), "The cause is not known: the limit was not replayed (its limits are not known)."),
-        (CurveRelief(deployment="a", workload="w", digest="", relief=Relief(GAINS[3:], 0)), "In replays, no resource by itself would bring more."),
-    ):  # fmt: skip
-        assert why(bottleneck(runs, point, TTFT, known)).endswith(said)

@@ -75,17 +75,13 @@ def test_effects_and_errors_of_sessions_by_hand():
     assert error**2 == pytest.approx([of_mean, one + two, (excess[0] + excess[2]) * within / 4])
     assert freedom[[0, 2]] == pytest.approx([3, 6])
     assert freedom[1] == pytest.approx((one + two) ** 2 / (one**2 / 3 + two**2 / 6))
-
-
-def test_a_missing_cell_does_not_shift_the_others():
+    # A missing cell does not shift the others.
     cells = np.add.outer([0.0, 0.1, -0.2, 0.05], [0.3, 0.1, -0.1])
     cells[1, 2] = np.nan
     counts = np.isfinite(cells).sum(axis=0).astype(float)
     found = fit(cells, counts, repeats=1, noise=(0.0, 0.0), spread=0.1)
     assert found.effects - found.effects[0] == pytest.approx([0, -0.2, -0.4])
-
-
-def test_what_a_session_shares_does_not_touch_a_trend():
+    # What a session shares does not touch a trend.
     dice = np.random.default_rng(0)
     cells = 0.02 * dice.standard_normal((5, 6))
     trend = np.array([[-5, -3, -1, 1, 3, 5]]) / 70
@@ -107,13 +103,18 @@ def test_one_session_by_hand(summary):
     assert width > 1.96 * ASSUMED_SPREAD
     assert math.log(level["high"] / level["low"]) / 2 > width
     assert only(found.trends)["ratio"] == pytest.approx(1)
-
-
-def test_less_is_better_of_a_latency(summary):
+    # Less is better of a latency.
     before, after = {1: [1.0], 2: [2.0], 4: [4.0], 8: [8.0]}, {1: [0.5], 2: [1.02], 4: [2.0], 8: [4.1]}
     latencies = [runs(summary, values, metric="ttft_p50_s") for values in (before, after)]
     assert only(compare(*latencies, ["ttft_p50_s"]).overall)["verdict"] == "better"
     assert only(compare(*latencies[::-1], ["ttft_p50_s"]).overall)["verdict"] == "worse"
+    # A single pair has no interval and a single level that of its repeats.
+    one = compare(runs(summary, {4: [10]}), runs(summary, {4: [5]}), [TOKENS])
+    row = only(one.overall)
+    assert (row["ratio"], row["low"], row["could_see"], row["verdict"]) == (pytest.approx(0.5), None, None, "no evidence")
+    three = compare(runs(summary, {4: [10, 10, 10]}), runs(summary, {4: [5, 5.1, 4.9]}), [TOKENS])
+    row = only(three.overall)
+    assert (row["levels"], row["pairs"], row["verdict"]) == (1, 3, "worse")
 
 
 def test_a_set_against_itself_shows_nothing(summary):
@@ -123,40 +124,40 @@ def test_a_set_against_itself_shows_nothing(summary):
     assert set(found.effects["verdict"]) == {"no evidence"}
     assert found.alone.is_empty() and not found.differences and found.failures.is_empty() and found.uncompared.is_empty()
     assert (found.overall["metric"].to_list(), found.absent) == ([TOKENS], [])
+    # What is not above nothing has no ratio and what one side lacks is absent.
+    ours = runs(summary, {1: [0.0], 2: [20.0], 4: [None], 8: [40.0]}).with_columns(e2e_p50_s=1.0)
+    theirs = runs(summary, {1: [10.0], 2: [0.0], 4: [9.0], 8: [80.0]}).with_columns(e2e_p50_s=pl.lit(None, pl.Float64))
+    found = compare(ours, theirs, [TOKENS, "e2e_p50_s", "ttft_p50_s"])
+    assert found.pairs.select("level", "log_ratio").rows() == [(8, pytest.approx(math.log(2)))]
+    assert found.absent == ["e2e_p50_s"]
+    assert found.uncompared["level"].to_list() == [1, 2, 4]
 
 
-def test_a_single_pair_has_no_interval_and_a_single_level_that_of_its_repeats(summary):
-    one = compare(runs(summary, {4: [10]}), runs(summary, {4: [5]}), [TOKENS])
-    row = only(one.overall)
-    assert (row["ratio"], row["low"], row["could_see"], row["verdict"]) == (pytest.approx(0.5), None, None, "no evidence")
-    three = compare(runs(summary, {4: [10, 10, 10]}), runs(summary, {4: [5, 5.1, 4.9]}), [TOKENS])
-    row = only(three.overall)
-    assert (row["levels"], row["pairs"], row["verdict"]) == (1, 3, "worse")
-
-
-def test_invalid_runs_are_kept_out_and_what_has_no_counterpart_is_told(summary):
+def test_which_runs_are_a_pair(summary):
+    # Invalid runs are kept out and what has no counterpart is told.
     ours, theirs = runs(summary, {1: [10, 10], 2: [20], 8: [80]}), runs(summary, {1: [9, 9], 2: [18], 4: [40]})
     bad = (pl.col("level") == 1) & (pl.col("repeat") == 2)
     found = compare(ours, theirs.with_columns(valid=~bad), [TOKENS])
     assert (found.runs, found.invalid, found.matched) == ((4, 4), (0, 1), 2)
     assert found.alone.select("side", "level", "repeat").sort("side", "level").rows() == [
         ("baseline", 1, 2), ("baseline", 8, 1), ("candidate", 4, 1)]  # fmt: skip
-
-
-def test_runs_without_a_repeat_of_their_own_are_repeats_in_their_order(summary):
-    """`bench workload` calls each run the first."""
+    # `bench workload` calls each run the first.
     ours, theirs = (runs(summary, {4: values}).with_columns(repeat=1) for values in ([10, 20, 30], [11, 22, 33, 44]))
     found = compare(ours, theirs, [TOKENS])
     assert found.pairs["log_ratio"].to_list() == pytest.approx([math.log(1.1)] * 3)
     assert found.alone["side"].to_list() == ["candidate"]
-
-
-def test_lengths_loads_and_kinds_of_load_are_never_mixed(summary):
+    # Lengths loads and kinds of load are never mixed.
     ours = runs(summary, {1: [10], 2: [20]}, workload="long-p128")
     assert compare(ours, runs(summary, {1: [9], 2: [18]}, workload="long-p256"), [TOKENS]).matched == 0
     assert compare(ours, ours.with_columns(axis=pl.lit("request_rate")), [TOKENS]).matched == 0
     both = pl.concat([ours, ours.with_columns(axis=pl.lit("request_rate"))])
     assert compare(both, both, [TOKENS]).overall["levels"].to_list() == [4]
+    # Runs of a session are paired with those of the same session.
+    ours = pl.concat([runs(summary, {4: [10.0]}).with_columns(session=i) for i in (1, 2)])
+    theirs = pl.concat([runs(summary, {4: [20.0 * i]}).with_columns(session=i) for i in (1, 2, 3)])
+    found = compare(ours, theirs, [TOKENS])
+    assert found.pairs.sort("session")["log_ratio"].to_list() == pytest.approx([math.log(2), math.log(4)])
+    assert found.alone.select("side", "session").rows() == [("candidate", 3)]
 
 
 def test_deployments_are_matched_by_name_unless_each_side_has_one(summary):
@@ -167,9 +168,7 @@ def test_deployments_are_matched_by_name_unless_each_side_has_one(summary):
     assert several.alone.select("side", "deployment").unique().sort("side").rows() == [("baseline", "a"), ("candidate", "c")]
     with pytest.raises(BenchError, match=r"the baseline has the deployments a, b, the candidate c: none in common\. Name"):
         compare(pl.concat([a, b]), c)
-
-
-def test_a_study_compares_each_deployment_that_shares_a_load(summary):
+    # A study compares each deployment that shares a load.
     a, b = runs(summary, {1: [10], 2: [20]}), runs(summary, {2: [22], 3: [30]}, deployment="b")
     c = runs(summary, {9: [1]}, deployment="c")
     study = pl.concat([a, b, c]).with_columns(baseline=pl.col("deployment") == "a")
@@ -177,14 +176,11 @@ def test_a_study_compares_each_deployment_that_shares_a_load(summary):
     assert list(found) == ["b"]
     assert (found["b"].matched, found["b"].overall["ratio"].to_list()) == (1, pytest.approx([1.1]))
     assert compare_with_baseline(study.with_columns(baseline=False)) == {}
-
-
-def test_runs_of_a_session_are_paired_with_those_of_the_same_session(summary):
-    ours = pl.concat([runs(summary, {4: [10.0]}).with_columns(session=i) for i in (1, 2)])
-    theirs = pl.concat([runs(summary, {4: [20.0 * i]}).with_columns(session=i) for i in (1, 2, 3)])
-    found = compare(ours, theirs, [TOKENS])
-    assert found.pairs.sort("session")["log_ratio"].to_list() == pytest.approx([math.log(2), math.log(4)])
-    assert found.alone.select("side", "session").rows() == [("candidate", 3)]
+    # Pairs stand in the study s order with rising levels.
+    chat, code = (runs(summary, {8: [10.0, 11.0], 2: [5.0]}, workload=name) for name in ("code", "chat"))
+    pairs = compare(pl.concat([chat, code]), pl.concat([code, chat]), [TOKENS]).pairs
+    order = [("code", 2, 1), ("code", 8, 1), ("code", 8, 2), ("chat", 2, 1), ("chat", 8, 1), ("chat", 8, 2)]
+    assert pairs.select("workload", "level", "repeat").rows() == order
 
 
 # Faults of before, as tests.
@@ -223,22 +219,19 @@ def test_a_candidate_that_fails_half_of_its_requests_is_worse_and_never_better(s
         assert compare(theirs, ours, [TOKENS]).failures["verdict"].to_list() == ["better", "better"], valid
 
 
-def test_one_run_that_crashed_is_one_event_and_not_sixty_four(summary):
+def test_failures_of_one_side_are_worse_where_they_are_more_than_one_event(summary):
+    # One run that crashed is one event and not sixty four.
     ours = failing(summary, (4, 8), {})
     crashed = (pl.col("level") == 8) & (pl.col("repeat") == 2)
     theirs = ours.with_columns(failed=pl.when(crashed).then(64).otherwise(0))
     row = only(failures(ours, theirs))
     assert (row["failed"], row["requests"], row["verdict"], row["alike"]) == (64, 128, "no evidence", False)
-
-
-def test_failures_that_both_have_are_named_and_their_runs_compared(summary):
+    # Failures that both have are named and their runs compared.
     ours, theirs = failing(summary, (4, 8), {8: 0.25}), failing(summary, (4, 8), {8: 0.25})
     found = compare(ours, theirs, [TOKENS])
     assert found.failures.select("level", "verdict", "alike").rows() == [(8, "no evidence", True)]
     assert set(found.configurations["level"]) == {4, 8}
-
-
-def test_the_failures_p_is_fishers(summary):
+    # The failures p is fishers.
     for ours, theirs in ((0, 5), (3, 20), (10, 4)):
         sides = [failing(summary, (4,), {4: count / 64}).head(1) for count in (ours, theirs)]
         more, fewer = max(ours, theirs), min(ours, theirs)
@@ -276,15 +269,11 @@ def test_replicas_of_the_baseline_tell_how_far_sessions_differ(summary):
     assert (row["spread"], row["spread_assumed"]) == (pytest.approx(2**0.5 * logs.std(ddof=1), rel=1e-3), True)
     alone = compare_with_baseline(study.with_columns(replica=pl.lit(False)), [TOKENS])
     assert only(alone["far"].overall)["verdict"] == "worse"
-
-
-def test_few_replicas_never_narrow_the_assumption(summary):
+    # Few replicas never narrow the assumption.
     values = {level: [10.0 * level] for level in (1, 2, 4, 8)}
     same = compare(runs(summary, values), runs(summary, values), [TOKENS])
     assert only(with_replicas(same, [same]).overall)["spread"] == pytest.approx(ASSUMED_SPREAD)
-
-
-def test_the_spread_that_replicas_show_by_hand(summary):
+    # The spread that replicas show by hand.
     for factors, spread in (
         ((1.01, 0.99), ASSUMED_SPREAD),  # three sessions cannot tell that they differ by less than is assumed
         ((1.5, 0.8), 2**0.5 * np.std(np.log([1, 1.5, 0.8]), ddof=1)),  # and can that they differ by more
@@ -299,9 +288,7 @@ def test_the_spread_that_replicas_show_by_hand(summary):
         log = math.log(row["high"] / row["ratio"]) / math.sqrt(spread**2 + 2 * 0.005**2 / 4)
         freedom = 3 if len(factors) == 3 else math.inf
         assert log == pytest.approx(stats.t.ppf((1 + row["confidence"]) / 2, freedom), rel=0.01), factors
-
-
-def test_replicas_have_no_verdict_not_even_on_failures(summary):
+    # Replicas have no verdict not even on failures.
     ours, theirs = failing(summary, (4, 8), {}), failing(summary, (4, 8), {8: 0.5}).with_columns(deployment=pl.lit("again"))
     study = pl.concat([ours.with_columns(baseline=True, replica=False), theirs.with_columns(baseline=False, replica=True)])
     found = compare_with_baseline(study, [TOKENS])["again"]
@@ -309,22 +296,6 @@ def test_replicas_have_no_verdict_not_even_on_failures(summary):
     assert set(found.effects["verdict"]) == set(found.overall["pooled"]) == {"no evidence"}
     assert set(sentences(found)) == {"the same deployment in another session"}
     assert sure_sentences(found) == []
-
-
-def test_pairs_stand_in_the_study_s_order_with_rising_levels(summary):
-    chat, code = (runs(summary, {8: [10.0, 11.0], 2: [5.0]}, workload=name) for name in ("code", "chat"))
-    pairs = compare(pl.concat([chat, code]), pl.concat([code, chat]), [TOKENS]).pairs
-    order = [("code", 2, 1), ("code", 8, 1), ("code", 8, 2), ("chat", 2, 1), ("chat", 8, 1), ("chat", 8, 2)]
-    assert pairs.select("workload", "level", "repeat").rows() == order
-
-
-def test_what_is_not_above_nothing_has_no_ratio_and_what_one_side_lacks_is_absent(summary):
-    ours = runs(summary, {1: [0.0], 2: [20.0], 4: [None], 8: [40.0]}).with_columns(e2e_p50_s=1.0)
-    theirs = runs(summary, {1: [10.0], 2: [0.0], 4: [9.0], 8: [80.0]}).with_columns(e2e_p50_s=pl.lit(None, pl.Float64))
-    found = compare(ours, theirs, [TOKENS, "e2e_p50_s", "ttft_p50_s"])
-    assert found.pairs.select("level", "log_ratio").rows() == [(8, pytest.approx(math.log(2)))]
-    assert found.absent == ["e2e_p50_s"]
-    assert found.uncompared["level"].to_list() == [1, 2, 4]
 
 
 def test_deployments_that_are_the_baseline_under_another_name_are_replicas(content):
@@ -337,7 +308,8 @@ def test_deployments_that_are_the_baseline_under_another_name_are_replicas(conte
     assert Plan.of(load_config(content, source="test")).replicas == []
 
 
-def test_a_machine_that_was_slower_is_named(summary):
+def test_what_differs_besides_is_named(summary):
+    # A machine that was slower is named.
     for slower, told in ((1.5, True), (1.05, False), (1 / 1.5, True)):
         values = {level: [10.0] for level in (1, 2, 4, 8)}
         same, other = (
@@ -349,9 +321,7 @@ def test_a_machine_that_was_slower_is_named(summary):
         assert all(f"50 % more CPU time beside the {'candidate' if slower > 1 else 'baseline'}" in line for line in lines), (
             slower
         )
-
-
-def test_what_should_be_alike_and_is_not_is_named(summary):
+    # What should be alike and is not is named.
     ours = runs(summary, {1: [10], 2: [20], 4: [40], 8: [80]}, seed=0)
     other = (
         records.launch(model="m2", tensor_parallel=2, gpus=2),
@@ -364,6 +334,14 @@ def test_what_should_be_alike_and_is_not_is_named(summary):
         "kv_tokens: unknown → 640", "prompt_tokens: 32 → 64 (short at 1, short at 2, short at 4 and 1 more)",
         "seed: 0 → abc (short at 1, short at 2, short at 4 and 1 more)",
     ]  # fmt: skip
+    # A flag of one side alone too; nothing of a side whose version recorded no settings.
+    rows = runs(summary, {1: [10], 2: [20]})
+    known = {"dtype": pl.lit("float32"), "flag_x": pl.lit("1")}
+    ours = rows.with_columns(**known, max_num_seqs=pl.lit(8))
+    theirs = rows.with_columns(dtype=pl.lit("float32"), max_num_seqs=pl.lit(64), kv_cache_memory=pl.lit(1024))
+    assert differences(compare(ours, theirs)) == ["kv_cache_memory: default → 1 KiB", "max_num_seqs: 8 → 64", "x: 1 → default"]
+    older = rows.with_columns(flag_x=pl.lit("1"))
+    assert differences(compare(older, theirs)) == []
 
 
 # Rates over repeated draws: see benchmarks/compare.py, and its tables in docs/explanation/comparing.md.
@@ -400,10 +378,7 @@ def test_the_more_is_looked_at_the_more_a_verdict_takes():
     pairs = draw(np.random.default_rng(1), Study(5, 1))
     one, all_of_them = effects(pairs.filter(metric=TOKENS)), effects(pairs)
     assert only(one, scope="all")["confidence"] < only(all_of_them, scope="all", metric=TOKENS)["confidence"]
-
-
-def test_metrics_that_say_the_same_cost_nothing():
-    """Twice the same test is one test."""
+    # Twice the same test is one test.
     cells = np.random.default_rng(3).standard_normal((6, 4))
     one = fit(cells, np.full(4, 6.0), repeats=1, noise=(0.0, 0.0), spread=0.1)
     tests, weights = np.eye(4), np.ones(4)
@@ -413,15 +388,13 @@ def test_metrics_that_say_the_same_cost_nothing():
     assert 0.05 / 4 * 0.9 < alone < 0.05
 
 
-def test_worse_by_more_than_a_percentage(summary):
+def test_what_a_gate_cannot_see(summary):
+    # Worse by more than a percentage.
     levels = (1, 2, 4, 8)
     found = compare(*in_sessions(summary, levels, dict.fromkeys(levels, 0.8), 0.005, speed=[0.01, 0, -0.01, 0, 0.01]), [TOKENS])
     assert "all" in regressions(found.effects)["scope"]
     assert "all" in regressions(found.effects, 15)["scope"]
     assert regressions(found.effects, 22).is_empty()
-
-
-def test_what_a_gate_cannot_see(summary):
     levels = (1, 2, 4, 8)
     found = compare(*in_sessions(summary, levels, dict.fromkeys(levels, 1.0)), [TOKENS])
     row = blind(found, 5)[0]
@@ -439,19 +412,6 @@ def test_a_figure_of_it_where_a_baseline_shares_a_load():
     assert "comparison" in figures_of([ours, theirs])
     assert "comparison" not in figures_of([ours, {**theirs, "level": 2.0}])
     assert "comparison" not in figures_of([{**ours, "baseline": False}, theirs])
-
-
-def test_a_size_is_said_in_two_digits():
+    # A size is said in two digits.
     for share, text in ((0.0953, "9.5 %"), (0.5, "50 %"), (2.14, "210 %"), (6.21, "620 %"), (0.004, "0.4 %")):
         assert size_text(share) == text, share
-
-
-def test_settings_that_differ_are_named(summary):
-    """A flag of one side alone too; nothing of a side whose version recorded no settings."""
-    rows = runs(summary, {1: [10], 2: [20]})
-    known = {"dtype": pl.lit("float32"), "flag_x": pl.lit("1")}
-    ours = rows.with_columns(**known, max_num_seqs=pl.lit(8))
-    theirs = rows.with_columns(dtype=pl.lit("float32"), max_num_seqs=pl.lit(64), kv_cache_memory=pl.lit(1024))
-    assert differences(compare(ours, theirs)) == ["kv_cache_memory: default → 1 KiB", "max_num_seqs: 8 → 64", "x: 1 → default"]
-    older = rows.with_columns(flag_x=pl.lit("1"))
-    assert differences(compare(older, theirs)) == []

@@ -211,9 +211,8 @@ def test_a_pack_is_unpacked_first(tmp_path, monkeypatch, capsys):
 def test_a_deployment_needs_a_study_to_be_one_of(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["compare", "a", "b"]) == 2
-    assert (
-        "a: no such file or folder, and no deployment either, as results/summary.parquet is missing." in capsys.readouterr().err
-    )
+    expected = "a: no such file or folder, and no deployment either, as results/summary.parquet is missing."
+    assert expected in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("wrong", ["a", "-1", "nan", "inf"])

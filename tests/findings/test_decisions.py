@@ -21,10 +21,13 @@ SLOS = [parse_slo("ttft_p99=1s")]
 
 
 def test_revenue_cost_and_profit_of_an_hour_by_hand(summary):
-    runs = frame(summary, {"a": {"levels": (1, 2), "throughput_tokens_per_s": [500.0, 2000.0], "gpu_power_mean_w": [None, 300.0],
-                                 "launch": {"tensor_parallel": 2}}})  # fmt: skip
-    prices = Prices(gpu_hour=2.0, kwh=0.5, million_requests=10.0, million_tokens=1.0, power_w=700.0)
-    low, high = economics(runs, prices).iter_rows(named=True)
+    def hour(prices, launch=None, **columns):
+        told = {"levels": (1, 2)[: len(next(iter(columns.values())))], **columns, **({"launch": launch} if launch else {})}
+        return economics(frame(summary, {"a": told}), Prices(**prices)).to_dicts()
+
+    power = {"throughput_tokens_per_s": [500.0, 2000.0], "gpu_power_mean_w": [None, 300.0]}
+    prices = {"gpu_hour": 2.0, "kwh": 0.5, "million_requests": 10.0, "million_tokens": 1.0, "power_w": 700.0}
+    low, high = hour(prices, {"tensor_parallel": 2}, **power)
     assert low["fixed_per_h"] == 4.0  # two GPUs
     assert low["energy_per_h"] == pytest.approx(2 * 0.7 * 0.5, rel=1e-9)  # the board's, as nothing was measured
     assert high["energy_per_h"] == pytest.approx(0.3 * 0.5)  # measured, of all GPUs
@@ -32,67 +35,61 @@ def test_revenue_cost_and_profit_of_an_hour_by_hand(summary):
     assert high["revenue_per_h"] == pytest.approx(7.2)
     assert high["profit_per_h"] == pytest.approx(7.2 - 4 - 0.15 - 4 * 3600 / 1e5)
     assert high["cost_per_million_tokens"] == pytest.approx(high["cost_per_h"] / 7.2)
-
-
-def test_costs_are_those_of_the_window_and_no_hour_is_made_of_bursts(summary):
-    runs = frame(summary, {"a": {"levels": (1,), "throughput_tokens_per_s": [1000.0], "steady_tokens_per_s": [2000.0]}})
-    prices = Prices(gpu_hour=1.0, million_tokens=1.0)
-    assert economics(runs, prices)["revenue_per_h"].to_list() == [pytest.approx(7.2)]
+    # Every GPU of an instance is paid for, a machine without GPUs once, and an unknown number has no cost.
+    speed = {"throughput_tokens_per_s": [1000.0]}
+    parallel = {"tensor_parallel": 1, "pipeline_parallel": 2, "data_parallel": 4, "gpus": 8}
+    (row,) = hour({"gpu_hour": 2.0, "kwh": 0.5, "power_w": 700.0}, parallel, **speed)
+    assert (row["fixed_per_h"], row["energy_per_h"]) == (16.0, pytest.approx(8 * 0.7 * 0.5))
+    assert row["cost_per_million_tokens"] == pytest.approx((16.0 + 2.8) / 3.6)
+    (row,) = hour({"gpu_hour": 2.0, "million_tokens": 1.0}, {"gpus": None}, **speed)
+    assert (row["fixed_per_h"], row["cost_per_h"], row["profit_per_h"], row["cost_per_million_tokens"]) == (None,) * 4
+    (row,) = hour({"gpu_hour": 3.0}, {"device": "cpu", "tensor_parallel": 2, "gpus": 0}, **speed)
+    assert row["fixed_per_h"] == 3.0
+    # Without a power or a price, energy and requests are free.
+    (row,) = hour({"gpu_hour": 2.0, "kwh": 0.5}, **speed)
+    assert (row["energy_per_h"], row["requests_per_h"], row["cost_per_h"], row["revenue_per_h"]) == (0, 0, 2, None)
+    assert (row["priced_tokens_per_s"], row["cost_per_million_tokens"]) == (1000, pytest.approx(2 / 3.6))
+    # Costs are those of the window, and no hour is made of bursts.
+    runs = frame(summary, {"a": {"levels": (1,), **speed, "steady_tokens_per_s": [2000.0]}})
+    token = Prices(gpu_hour=1.0, million_tokens=1.0)
+    assert economics(runs, token)["revenue_per_h"].to_list() == [pytest.approx(7.2)]
     burst = runs.with_columns(workload=pl.lit("burst"), arrival=pl.lit("burst"), steady_tokens_per_s=pl.lit(None, pl.Float64))
-    assert best_points(economics(pl.concat([runs, burst]), prices))["workload"].to_list() == ["short"]
-    assert best_points(economics(burst, prices))["best_tokens_per_s"].to_list() == [1000.0]  # there is nothing else
+    assert best_points(economics(pl.concat([runs, burst]), token))["workload"].to_list() == ["short"]
+    assert best_points(economics(burst, token))["best_tokens_per_s"].to_list() == [1000.0]  # there is nothing else
 
 
 def test_the_best_point_and_the_break_even(summary):
-    runs = frame(
-        summary,
-        {"a": {"levels": (1, 2, 4, 8), "throughput_tokens_per_s": [100.0, 400.0, 900.0, 600.0], "failed": [0, 0, 0, 0]}},
-    )
+    runs = frame(summary, {"a": {"levels": (1, 2, 4, 8), "throughput_tokens_per_s": [100.0, 400.0, 900.0, 600.0]}})
     row = best_points(economics(runs, Prices(gpu_hour=1.0, million_tokens=1.0))).row(0, named=True)
     assert (row["best_at"], row["break_even_at"]) == (4, 2)
     assert row["best_profit"] == pytest.approx(900 * 3600 / 1e6 - 1)
     assert row["break_even_tokens_per_s"] == pytest.approx(1e6 / 3600)  # 1 USD of tokens an hour
     assert best_points(economics(runs, Prices(million_tokens=1.0))).is_empty()
-
-
-def test_every_gpu_of_an_instance_is_paid_for_and_an_unknown_number_has_no_cost(summary):
-    launch = {"tensor_parallel": 1, "pipeline_parallel": 2, "data_parallel": 4, "gpus": 8}
-    runs = frame(summary, {"a": {"levels": (1,), "throughput_tokens_per_s": [1000.0], "launch": launch}})
-    row = economics(runs, Prices(gpu_hour=2.0, kwh=0.5, power_w=700.0)).row(0, named=True)
-    assert (row["fixed_per_h"], row["energy_per_h"]) == (16.0, pytest.approx(8 * 0.7 * 0.5))
-    assert row["cost_per_million_tokens"] == pytest.approx((16.0 + 2.8) / 3.6)
-    unknown = frame(summary, {"a": {"levels": (1,), "throughput_tokens_per_s": [1000.0], "launch": {"gpus": None}}})
-    row = economics(unknown, Prices(gpu_hour=2.0, million_tokens=1.0)).row(0, named=True)
-    assert (row["fixed_per_h"], row["cost_per_h"], row["profit_per_h"], row["cost_per_million_tokens"]) == (None,) * 4
-
-
-def test_a_machine_without_gpus_is_paid_once(summary):
-    runs = frame(summary, {"a": {"levels": (1,), "launch": {"device": "cpu", "tensor_parallel": 2, "gpus": 0}}})
-    assert economics(runs, Prices(gpu_hour=3.0))["fixed_per_h"].to_list() == [3.0]
+    # The best is that of the means of repeats. 100 tokens/s earn 0.36 USD an hour, the price of the GPU: level 1 earns its cost alone.
+    curves = [
+        {"levels": (1, 2, 4, 8), "throughput_tokens_per_s": speeds, "repeat": [i] * 4, "wrong_output_tokens": [0] * 4}
+        for i, speeds in enumerate(([100.0, 100.0, 250.0, 0.0], [100.0, 300.0, 150.0, 0.0]))
+    ]
+    wrong = {"levels": (16,), "throughput_tokens_per_s": [9000.0], "wrong_output_tokens": [1]}
+    runs = pl.concat([frame(summary, {"a": each}) for each in (*curves, wrong)], how="diagonal_relaxed")
+    row = best_points(economics(runs, Prices(gpu_hour=0.36, million_tokens=1.0))).row(0, named=True)
+    told = {"best_at": 2, "best_profit": 0.36, "best_tokens_per_s": 200, "break_even_at": 1, "break_even_tokens_per_s": 100,
+            "cost_per_million_tokens": 0.5}  # fmt: skip
+    assert {name: row[name] for name in told} == pytest.approx(told)
+    dear = best_points(economics(runs, Prices(gpu_hour=9.0, million_tokens=1.0))).row(0, named=True)
+    assert (dear["best_at"], dear["break_even_at"]) == (2, None)
 
 
 def test_prices_are_the_decisions_before_the_devices():
     h100 = accelerators()["h100"]
+    prices = {"price_per_hour": 2.5, "energy_price_per_kwh": 0.3, "cost_per_million_requests": 4, "price_per_million_tokens": 5}
+    assert Prices.of(Decision(**prices), h100) == Prices(2.5, 0.3, 4, 5, h100.power_w)
     assert Prices.of(Decision(), h100).gpu_hour == 10
-    assert Prices.of(Decision(price_per_hour=2.5), h100).gpu_hour == 2.5
-    assert Prices.of(Decision(), None).gpu_hour is None
+    assert Prices.of(Decision(), None) == Prices(None, 0.0, 0.0, None, None)
 
 
 def test_the_monitoring_bands():
-    for run, states in (
-        ({"kv_usage_peak": 0.8, "preemptions": 0, "requests": 10}, {"kv_usage": "within", "preempted": "within"}),
-        ({"kv_usage_peak": 0.2, "preemptions": 1, "requests": 10}, {"kv_usage": "below", "preempted": "above"}),
-        ({"kv_usage_peak": 1.0, "preemptions": 2, "requests": 10}, {"kv_usage": "far above", "preempted": "far above"}),
-        ({"waiting_standing": 0, "in_flight_peak": 10}, {"queue": "within"}),
-        ({"waiting_standing": 5, "in_flight_peak": 10}, {"queue": "far above"}),
-        ({"prefix_hit_rate": 0.1, "prefix_hit_rate_expected": 0.5}, {"prefix": "below"}),
-        ({"gpu_memory_peak_bytes": 85.0, "device_memory_bytes": 100}, {"gpu_memory": "within"}),
-        ({"kv_usage_peak": None, "preemptions": None, "requests": 10}, {}),
-    ):
-        assert {name: found.state for name, found in judge(run).items()} == states, run
-
-
-def test_where_each_band_begins_and_ends():
+    """Where each begins and ends."""
     for band, run, values, states in (
         ("gpu_memory", lambda x: {"gpu_memory_peak_bytes": x, "device_memory_bytes": 100}, [0, 79, 80, 90, 91, 94, 95, 100],
          ["below", "below", "within", "within", "above", "above", "far above", "far above"]),
@@ -106,23 +103,19 @@ def test_where_each_band_begins_and_ends():
          ["within", "within", "above", "above", "far above", "far above"]),
     ):  # fmt: skip
         assert [judge(run(value))[band].state for value in values] == states, band
-
-
-def test_a_bands_value_is_a_share_and_unknown_where_nothing_is_to_be_shared():
+    assert judge({"kv_usage_peak": None, "preemptions": None, "requests": 10}) == {}
+    # A value is a share, and unknown where nothing is to be shared.
     run = {"gpu_memory_peak_bytes": 30.0, "device_memory_bytes": 40, "kv_usage_peak": 0.25, "preemptions": 3, "requests": 12,
            "prefix_hit_rate": 0.2, "prefix_hit_rate_expected": 0.8, "waiting_standing": 1.0, "in_flight_peak": 8}  # fmt: skip
     values = {"gpu_memory": 0.75, "kv_usage": 0.25, "preempted": 0.25, "prefix": 0.25, "queue": 0.125}
     assert {name: found.value for name, found in judge(run).items()} == values
-    parts = (
-        ("gpu_memory", "gpu_memory_peak_bytes", "device_memory_bytes"),
-        ("preempted", "preemptions", "requests"),
-        ("prefix", "prefix_hit_rate", "prefix_hit_rate_expected"),
-        ("queue", "waiting_standing", "in_flight_peak"),
-    )
-    for band, part, whole in parts:
-        assert judge({**run, part: 0})[band].value == 0
+    for band, part, whole in (
+        ("gpu_memory", "gpu_memory_peak_bytes", "device_memory_bytes"), ("preempted", "preemptions", "requests"),
+        ("prefix", "prefix_hit_rate", "prefix_hit_rate_expected"), ("queue", "waiting_standing", "in_flight_peak"),
+    ):  # fmt: skip
+        assert judge({**run, part: 0})[band].value == 0, band
         for lacking in ({part: None}, {whole: None}, {whole: 0}):
-            assert {*values} - {*judge({**run, **lacking})} == {band}
+            assert {*values} - {*judge({**run, **lacking})} == {band}, lacking
 
 
 def advised(runs, slos=SLOS):
@@ -144,9 +137,7 @@ def test_a_larger_model_that_holds_more_is_advice_for_developers(summary):
     # The server's counts of a late client hold; half of a pair is no comparison all the same.
     assert "kv_bytes" not in of({**SMALL, "client_loop_lag_max_s": [0.0, 0.0, 9.0]}, LARGE)
     assert "kv_bytes" not in of(SMALL, {**LARGE, "launch": {"plan": {"parameters": 10, "kv_bytes_per_token": 100}}})
-
-
-def test_kv_bytes_explain_nothing_where_the_kv_memory_differs_or_is_unknown(summary):
+    # Kv bytes explain nothing where the kv memory differs or is unknown.
     for launch, fact, told in (
         ({}, FOUR_TIMES, True),
         ({}, {"kv_tokens": 4 * 640 - 32}, True),  # a block less
@@ -156,19 +147,15 @@ def test_kv_bytes_explain_nothing_where_the_kv_memory_differs_or_is_unknown(summ
         ({"gpus": None}, FOUR_TIMES, False),
     ):
         large = {**LARGE, "launch": {**LARGE["launch"], **launch}}
-        assert ("kv_bytes" in advised(frame(summary, {"small": SMALL, "large": large}, {"large": fact}), [])) == told, (
-            launch,
-            fact,
-        )
+        assert ("kv_bytes" in advised(frame(summary, {"small": SMALL, "large": large}, {"large": fact}), [])) == told, launch
 
 
-def test_workloads_that_differ_are_advice_for_architects(summary):
+def test_advice_for_architects_and_makers(summary):
+    # Workloads that differ are advice for architects.
     curves = {"a/chat": {"levels": (8, 16), "ttft_p99_s": [0.1, 9.0]}, "a/rag": {"levels": (1, 2), "ttft_p99_s": [0.1, 9.0]}}
     found = advised(frame(summary, curves))
     assert found["pools"] == ("a/rag1", "a/chat8") and "admission" in found
-
-
-def test_lost_hits_are_advice_for_makers(summary):
+    # Lost hits are advice for makers.
     lost = {
         "levels": (1, 2),
         "prefix_hit_rate": [0.6, 0.1],
@@ -176,46 +163,38 @@ def test_lost_hits_are_advice_for_makers(summary):
         "prefix_hit_rate_expected": [0.6, 0.6],
     }
     assert advised(frame(summary, {"b": lost}), [])["eviction"] == ("b/1", "b/2")
-
-
-def test_without_anything_to_say_there_is_no_advice(summary):
+    # Without anything to say there is no advice.
     assert not advised(frame(summary, {"a": {"levels": (1, 2)}}), [])
     wrong = {"levels": (1, 2), **{k: v[1:] for k, v in FULL.items()}, "wrong_output_tokens": [1, 1]}
     assert not advised(frame(summary, {"a": wrong}))
+    # Their counts show where the cache was full; a recommendation would name no run.
+    runs, filled = four(summary), table(FULL_AT_16)
+    assert advice(runs, filled, table(POINT, c_max=9.0))
+    assert advice(runs.with_columns(valid=pl.lit(False)), filled, table(POINT, c_max=9.0)) == []
 
 
 def test_predicted_and_measured_stand_side_by_side(summary):
-    entry = catalogue()["llama-3-8b"]
-    geometry = geometry_of(entry.config)
+    geometry, h100 = geometry_of(catalogue()["llama-3-8b"].config), accelerators()["h100"]
     runs = frame(summary, {"a": {"levels": (1, 8, 16), "kv_usage_peak": [0.1, 0.8, 1.0], "tpot_p50_s": [0.01] * 3, "ttft_p50_s": [0.02] * 3,
                                  "judged": [None] * 3, "launch": {"plan": {"kv_tokens": 600}}}})  # fmt: skip
-    deployment = Deployment(model="m", engine="e", dtype="float16")
-    found = predictions(
-        runs, saturation(runs), geometries={"a": geometry}, deployments={"a": deployment}, device=accelerators()["h100"]
-    )
-    ceilings = plan(geometry, accelerators()["h100"], Demand(32, 32), Setting(dtype="float16", kv_dtype="float16"))["ceilings"]
+    known = {
+        "geometries": {"a": geometry},
+        "deployments": {"a": Deployment(model="m", engine="e", dtype="float16")},
+        "device": h100,
+    }
+    found = predictions(runs, saturation(runs), **known)
+    ceilings = plan(geometry, h100, Demand(32, 32), Setting(dtype="float16", kv_dtype="float16"))["ceilings"]
+    decode, prefill = ceilings["decode_tokens_per_s_at_context"], 32 / ceilings["ttft_s"]
     assert [(quantity(each), each.predicted, each.measured, comparison(each)) for each in found] == [
         ("KV capacity (tokens)", 600, 640, "+6.7 %"),
         ("saturation with short (requests)", 10, 16, "within the levels: full at 16, not at 8"),
-        (
-            "decode of one request, short (tokens/s)",
-            ceilings["decode_tokens_per_s_at_context"],
-            100,
-            f"{100 * found[2].ratio:.0f} % of the ceiling",
-        ),
-        (
-            "prefill of one request, short (tokens/s)",
-            32 / ceilings["ttft_s"],
-            1600,
-            f"{100 * found[3].ratio:.0f} % of the ceiling",
-        ),
+        ("decode of one request, short (tokens/s)", decode, 100, f"{100 * found[2].ratio:.0f} % of the ceiling"),
+        ("prefill of one request, short (tokens/s)", prefill, 1600, f"{100 * found[3].ratio:.0f} % of the ceiling"),
     ]
     assert all(each.ratio < 1 for each in found[2:])
     assert len(predictions(runs, saturation(runs), geometries={}, deployments={}, device=None)) == 2
     cached = runs.with_columns(prefix_hit_rate=pl.lit(0.5))  # half of each prompt was not computed, which no ceiling allows for
-    told = predictions(
-        cached, saturation(cached), geometries={"a": geometry}, deployments={"a": deployment}, device=accelerators()["h100"]
-    )
+    told = predictions(cached, saturation(cached), **known)
     assert [quantity(each).split()[0] for each in told] == ["KV", "saturation", "decode"]
 
 
@@ -237,16 +216,9 @@ def test_a_predicted_saturation_lies_between_levels_or_levels_apart(summary):
             pl.DataFrame([{**row, "levels_apart": apart}, {**row, "measured": None, "levels_apart": None}]),
             geometries={}, deployments={}, device=None,
         )  # fmt: skip
-        assert (quantity(found), comparison(found), found.ceiling) == ("saturation with w (requests)", told, False), (
-            predicted,
-            below,
-            measured,
-            apart,
-        )
+        assert (quantity(found), comparison(found), found.ceiling) == ("saturation with w (requests)", told, False), predicted
         assert found.ratio == measured / predicted, (predicted, below, measured, apart)
-
-
-def test_planned_and_reported_kv_capacity(summary):
+    # Planned and reported kv capacity.
     for planned, said in ((640, "the same"), (600, "+6.7 %"), (1280, "-50.0 %")):
         runs = frame(summary, {"a": {"levels": (1,), "launch": {"plan": {"kv_tokens": planned}}}})
         (found,) = predictions(runs, saturation(runs).clear(), geometries={}, deployments={}, device=None)
@@ -286,72 +258,28 @@ def test_predictions_stand_in_the_order_of_the_runs(summary):
     geometry, spec = geometry_of(catalogue()["llama-3-8b"].config), Deployment(model="m", engine="e")
     both = {"geometries": dict.fromkeys("ab", geometry), "deployments": dict.fromkeys("ab", spec)}
     found = [
-        each
-        for each in predictions(runs, saturation(runs), **both, device=accelerators()["h100"])
-        if quantity(each).startswith(("KV", "dec"))
+        (each.deployment, quantity(each)) for each in predictions(runs, saturation(runs), **both, device=accelerators()["h100"])
     ]
     told = [
-        f"{each.deployment}/{quantity(each).split(', ')[1].split()[0]}" if each.ceiling else each.deployment for each in found
-    ]
+        f"{name}/{what.split(', ')[1].split()[0]}" if what.startswith("dec") else name
+        for name, what in found if what.startswith(("KV", "dec"))
+    ]  # fmt: skip
     assert told == ["a", *names[::2], "b", *names[1::2]]
-
-
-def test_each_deployment_has_its_own_predictions(summary):
-    capacity = {
-        name: {"levels": (1,), "launch": {"plan": {"kv_tokens": tokens}}}
-        for name, tokens in (("b", 320), ("a", 640), ("c", 1280))
-    }
-    runs = frame(summary, capacity)
+    # Each deployment has its own.
+    sizes = (("b", 320), ("a", 640), ("c", 1280))
+    runs = frame(summary, {name: {"levels": (1,), "launch": {"plan": {"kv_tokens": tokens}}} for name, tokens in sizes})
     row = {"workload": "w", "below": 1, "levels_apart": 0}
     full = pl.DataFrame(
-        [{**row, "deployment": name, "predicted": at, "measured": at} for name, at in (("a", 2.0), ("b", 3.0), ("c", 4.0))]
+        [{**row, "deployment": name, "predicted": at, "measured": at} for name, at in zip("abc", (2.0, 3.0, 4.0), strict=True)]
     )
-    found = predictions(runs, full, geometries={}, deployments={}, device=None)
-    assert [(each.deployment, each.predicted) for each in found] == [
-        ("b", 320),
-        ("b", 3),
-        ("a", 640),
-        ("a", 2),
-        ("c", 1280),
-        ("c", 4),
+    each = [
+        (found.deployment, found.predicted) for found in predictions(runs, full, geometries={}, deployments={}, device=None)
     ]
-
-
-def test_runs_of_other_programs_have_no_facts(summary):
+    assert each == [("b", 320), ("b", 3), ("a", 640), ("a", 2), ("c", 1280), ("c", 4)]
+    # Runs of other programs have no facts.
     runs = summary_frame([summary], {}, {}, Thresholds())
     assert predictions(runs, saturation(runs), geometries={}, deployments={}, device=None) == []
     assert economics(runs.with_columns(throughput_requests_per_s=pl.lit(1.0)), Prices())["cost_per_h"].to_list() == [None]
-
-
-def test_all_prices_of_a_decision_count():
-    prices = {"price_per_hour": 2.5, "energy_price_per_kwh": 0.3, "cost_per_million_requests": 4, "price_per_million_tokens": 5}
-    assert Prices.of(Decision(**prices), accelerators()["h100"]) == Prices(2.5, 0.3, 4, 5, accelerators()["h100"].power_w)
-    assert Prices.of(Decision(), None) == Prices(None, 0.0, 0.0, None, None)
-
-
-def test_without_a_power_or_a_price_energy_and_requests_are_free(summary):
-    runs = frame(summary, {"a": {"levels": (1,), "throughput_tokens_per_s": [1000.0]}})
-    row = economics(runs, Prices(gpu_hour=2.0, kwh=0.5)).row(0, named=True)
-    assert (row["energy_per_h"], row["requests_per_h"], row["cost_per_h"], row["revenue_per_h"]) == (0, 0, 2, None)
-    assert (row["priced_tokens_per_s"], row["cost_per_million_tokens"]) == (1000, pytest.approx(2 / 3.6))
-
-
-def test_the_best_point_is_that_of_the_means_of_its_repeats(summary):
-    """100 tokens/s earn 0.36 USD an hour, which is the price of the GPU: level 1 earns its cost and nothing more."""
-    rate = {1: [100.0, 100.0], 2: [100.0, 300.0], 4: [250.0, 150.0], 8: [0.0, 0.0]}
-    curves = [
-        frame(summary, {"a": {"levels": tuple(rate), "throughput_tokens_per_s": [pair[i] for pair in rate.values()], "repeat": [i] * 4,
-                              "wrong_output_tokens": [0, 0, 0, 0]}})
-        for i in range(2)
-    ]  # fmt: skip
-    wrong = frame(summary, {"a": {"levels": (16,), "throughput_tokens_per_s": [9000.0], "wrong_output_tokens": [1]}})
-    runs = pl.concat([*curves, wrong], how="diagonal_relaxed")
-    row = best_points(economics(runs, Prices(gpu_hour=0.36, million_tokens=1.0))).row(0, named=True)
-    told = {"best_at": 2, "best_profit": 0.36, "best_tokens_per_s": 200, "break_even_at": 1, "break_even_tokens_per_s": 100,
-            "cost_per_million_tokens": 0.5}  # fmt: skip
-    assert {name: row[name] for name in told} == pytest.approx(told)
-    dear = best_points(economics(runs, Prices(gpu_hour=9.0, million_tokens=1.0))).row(0, named=True)
-    assert (dear["best_at"], dear["break_even_at"]) == (2, None)
 
 
 # Advice by number: rows of the tables that it is drawn from, made by hand
@@ -386,16 +314,7 @@ def test_headroom_below_a_full_cache(summary):
             assert found[0].runs == ("a/8", "a/16"), (row, c_max)
             expected = {"fewest": 8.5, "most": 9, "full": 16, "below": 8}
             assert {name: found[0].numbers[name] for name in expected} == pytest.approx(expected), (row, c_max)
-
-
-def test_of_invalid_runs_alone_nothing_is_advised(summary):
-    """Their counts show where the cache was full; a recommendation would name no run."""
-    runs, filled = four(summary), table(FULL_AT_16)
-    assert advice(runs, filled, table(POINT, c_max=9.0))
-    assert advice(runs.with_columns(valid=pl.lit(False)), filled, table(POINT, c_max=9.0)) == []
-
-
-def test_slots_that_are_free_make_no_room(summary):
+    # Slots that are free make no room.
     runs = four(summary, launch={"max_num_seqs": 16, "slots": True})
     assert list(headroom(runs, table(FULL_AT_16), table(POINT, c_max=9.0))) == []
 
@@ -438,10 +357,7 @@ def test_an_engine_that_is_ahead_of_its_clients_is_not_bound_by_memory(summary):
         assert [each.runs for each in found] == ([("a/8", "a/16", "a/32")] if ahead else []), (client, server)
         assert len(list(makers({("a", "short"): RELIEVED}, found))) == (not ahead), (client, server)
         if ahead:
-            assert [found[0].numbers[name] for name in ("client_s", "server_s", "busy")] == [client, server, 0.53], (
-                client,
-                server,
-            )
+            assert [found[0].numbers[name] for name in ("client_s", "server_s", "busy")] == [client, server, 0.53], client
 
 
 def test_what_to_admit(summary):
@@ -504,10 +420,7 @@ def test_a_larger_model_that_holds_more_by_hand(summary):
                         "other_token_bytes": 400, "kv_bytes": 40 * 102_400}  # fmt: skip
             assert found[0].numbers == expected, small
             assert found[0].runs == ("a/8", "a/16", "b/2", "b/4"), small
-
-
-def test_of_several_pairs_the_most_striking_is_told(summary):
-    """Against b: 4 times the requests, 1.5 times the parameters. Against c: twice and 3.75 times, which is more."""
+    # Against b: 4 times the requests, 1.5 times the parameters. Against c: twice and 3.75 times, which is more.
     names = ("a", "b", "c")
     launch = {"plan": {"parameters": 1, "kv_bytes_per_token": 64}}
     valid = frame(summary, {name: {"levels": (2, 4, 8, 16), "launch": launch} for name in names})

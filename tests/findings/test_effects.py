@@ -41,10 +41,8 @@ def test_an_interval_by_hand():
     error = stats.tstd(means) / 2
     assert math.log(told["ratio"]) == pytest.approx(sum(means) / 4)
     half = stats.t.ppf((1 + told["confidence"]) / 2, 3) * error
-    assert (math.log(told["low"]), math.log(told["high"])) == (
-        pytest.approx(sum(means) / 4 - half),
-        pytest.approx(sum(means) / 4 + half),
-    )
+    expected = (pytest.approx(sum(means) / 4 - half), pytest.approx(sum(means) / 4 + half))
+    assert (math.log(told["low"]), math.log(told["high"])) == expected
     assert (told["levels"], told["pairs"], told["sessions"], told["repeats"], told["loads"]) == (3, 12, 4, 1, [1, 2, 4])
     # 8 of 10 are found where the noncentral t lies so far above its bar.
     away = math.log1p(told["could_see"]) / (1.1 * error)
@@ -81,9 +79,7 @@ def test_the_noise_of_a_run_by_hand():
         ([{1: [0.01, 0.03]}, {1: [0.05, 0.05]}], math.sqrt(1e-4 * 0.75)),
     ):
         assert row(effects(pairs(*sessions)), scope="all")["noise"] == pytest.approx(noise), sessions
-
-
-def test_where_nothing_tells_the_noise_there_is_no_interval():
+    # Where nothing tells the noise there is no interval.
     for sessions in (
         [{1: [0.1]}],
         [{1: [0.1], 2: [0.2]}],  # two levels lie on a line
@@ -93,15 +89,14 @@ def test_where_nothing_tells_the_noise_there_is_no_interval():
         told = row(effects(pairs(*sessions)), scope="all")
         assert (told["low"], told["high"], told["confidence"], told["could_see"], told["noise"]) == (None,) * 5, sessions
         assert told["verdict"] == "no evidence", sessions
-
-
-def test_two_curves_without_repeats_tell_the_noise_together():
+    # Two curves without repeats tell the noise together.
     logs = {1: [0.0], 2: [0.03], 4: [0.0]}
     both = pl.concat([pairs(logs), pairs({1: [0.0], 2: [0.0], 4: [0.0]}, workload="long")])
     assert row(effects(both), scope="all")["noise"] == pytest.approx(math.sqrt(6e-4 / 2 / 2))  # 6e-4 with 2 degrees
 
 
-def test_a_trend_is_the_factor_of_a_doubling():
+def test_trends_and_regions_of_a_ladder():
+    # A trend is the factor of a doubling.
     for logs, ratio in (
         ({1: 0.0, 2: 0.1, 4: 0.2}, 0.1),
         ({1: 0.0, 2: 0.1, 8: 0.3}, 0.1),
@@ -112,9 +107,7 @@ def test_a_trend_is_the_factor_of_a_doubling():
         assert math.log(told["ratio"]) == pytest.approx(ratio), logs
         assert (told["loads"], told["levels"], told["pairs"]) == (sorted(logs), 3, 3), logs
         assert (told["workload"], told["axis"], told["level"]) == ("short", "concurrency", None), logs
-
-
-def test_the_regions_of_a_ladder():
+    # The regions of a ladder.
     for levels, regions, trend in (
         ((1, 2), [], False),
         ((1, 2, 4), [], True),
@@ -124,16 +117,13 @@ def test_the_regions_of_a_ladder():
     ):
         told = effects(pairs({level: [level / 100] for level in levels}))
         assert told.filter(scope="region")["loads"].to_list() == regions, levels
-        assert told.filter(scope="region")["region"].to_list() == ["low loads", "middle loads", "high loads"][: len(regions)], (
-            levels
-        )
+        expected = ["low loads", "middle loads", "high loads"][: len(regions)]
+        assert told.filter(scope="region")["region"].to_list() == expected, levels
         assert told.filter(scope="trend").height == trend, levels
         for low in told.filter(scope="region").iter_rows(named=True):
             assert math.log(low["ratio"]) == pytest.approx(sum(low["loads"]) / 100 / len(low["loads"])), levels
         assert told.filter(scope="level")["level"].to_list() == list(levels), levels
-
-
-def test_a_metric_that_some_levels_lack_is_judged_at_the_others():
+    # A metric that some levels lack is judged at the others.
     tokens = pairs({level: [level / 100] for level in (1, 2, 4, 8)})
     some = pairs({4: [0.1, 0.1], 8: [0.3, 0.3]}, metric=TTFT)
     told = effects(pl.concat([tokens, some])).filter(metric=TTFT)
@@ -165,44 +155,33 @@ def test_what_the_levels_show_together():
         opposite = {"better": "worse", "worse": "better"}
         latency = row(sure(effect, metric=TTFT), scope="all")  # less is better
         assert latency["pooled"] == opposite.get(pooled, pooled), effect
-
-
-def test_one_sure_level_is_worse_at_some_loads():
-    """One session: its pooled effect is within what sessions may differ by."""
+    # One session: its pooled effect is within what sessions may differ by.
     logs = {1: [0.0, 0.002, 0.001], 2: [0.001, 0.0, 0.002], 4: [0.002, 0.001, 0.0], 8: [-0.9, -0.901, -0.899]}
     for sign, side in ((1, "worse"), (-1, "better")):
         told = effects(pairs({x: [sign * log for log in repeats] for x, repeats in logs.items()}), spread=0.2)
         assert dict(told.filter(scope="level").select("level", "verdict").iter_rows())[8] == side
         assert (row(told, scope="all")["pooled"], row(told, scope="all")["verdict"]) == ("no evidence", f"{side} at some loads")
-
-
-def test_a_trend_alone_changes_with_the_load():
+    # A trend alone changes with the load.
     logs = {level: [0.02 * math.log2(level) - 0.05 + off for off in (-0.001, 0.001)] for level in (1, 2, 4, 8, 16, 32)}
     told = effects(pairs(logs))
-    assert (row(told, scope="trend")["verdict"], row(told, scope="all")["verdict"]) == (
-        "better as load grows",
-        "changes with load",
-    )
+    expected = ("better as load grows", "changes with load")
+    assert (row(told, scope="trend")["verdict"], row(told, scope="all")["verdict"]) == expected
 
 
-def test_the_spread_of_one_metric_may_be_known():
+def test_what_metrics_cost_each_other():
+    # The spread of one metric may be known.
     both = pl.concat([pairs({1: [0.1, 0.1], 2: [0.1, 0.11]}, metric=metric) for metric in (TOKENS, TTFT)])
     told = effects(both, spread=0.2, spreads={TTFT: (0.05, 3.0)}).filter(scope="all")
     assert dict(told.select("metric", "spread").iter_rows()) == {TOKENS: pytest.approx(0.2), TTFT: pytest.approx(0.05)}
     assert told["spread_assumed"].all()
-
-
-def test_metrics_that_differ_alike_cost_less_than_others():
-    """The same numbers twice are one test; the same of other sessions are two."""
+    # The same numbers twice are one test; the same of other sessions are two.
     first = [{1: [x / 100], 2: [y / 100]} for x, y in ((1, -3), (-2, 1), (3, 2), (-1, 0), (0, -1), (-2, 2), (2, -2), (-1, 1))]
     wrong = [
         1 - row(effects(pl.concat([pairs(*first), pairs(*second, metric=TTFT)])), scope="all", metric=TOKENS)["confidence"]
         for second in (first, first[2:] + first[:2])
     ]
     assert wrong[0] > 1.05 * wrong[1]
-
-
-def test_a_metric_that_never_changes_is_no_error():
+    # A metric that never changes is no error.
     flat = [{1: [0.0], 2: [0.0]}] * 4
     moved = [{1: [0.0], 2: [0.1]}, {1: [0.1], 2: [0.1]}, {1: [0.05], 2: [0.0]}, {1: [0.0], 2: [0.1]}]
     told = effects(pl.concat([pairs(*flat), pairs(*moved, metric=TTFT)]))

@@ -45,10 +45,7 @@ def test_a_curve_in_a_sentence(summary):
     ):  # fmt: skip
         curve = {"levels": (1, 2, 4), "ttft_p99_s": [0.1, 0.12, 3.0], **FULL, **SERVED, **told}
         assert curves(study(summary, decision, a=curve))[0].sustains.startswith(words), (told, decision)
-
-
-def test_a_limit_has_one_interval_in_table_sentence_and_figure(summary):
-    """None misses at 2 and all do at 16: the limit lies between levels, at the same place wherever it is shown."""
+    # None misses at 2 and all do at 16: the limit lies between levels, at the same place wherever it is shown.
     told = {"levels": (1, 2, 16), "ttft_p99_s": [0.1, 0.2, 30.0], "duration_s": [1.0] * 3, **FULL, **SERVED}
     results = study(summary, a=told)
     point = results.points.row(0, named=True)
@@ -59,26 +56,34 @@ def test_a_limit_has_one_interval_in_table_sentence_and_figure(summary):
     drawn = {(row["low"], row["high"]) for rows in spec["datasets"].values() for row in rows if "reached" in row}
     assert drawn == {(point["low"], point["high"])}
     assert f"({point['usable_low']:.3g} to {point['usable_high']:.3g} at 95 % confidence)" in curve.sustains
+    # 3 % fail at 2 and 4: with 5 % allowed, they are carried where the SLO leaves room for as many.
+    curve = {"levels": (1, 2, 4), "ttft_p99_s": [0.1] * 3, "share_failed": [0.0, 0.03, 0.03]}
+    strict, lax = (Decision(slo=["ttft_p90=1s"], failed_share=share) for share in (0.01, 0.05))
+    assert curves(study(summary, strict, a=curve))[0].point["c_max"] == 1
+    assert curves(study(summary, lax, a=curve))[0].point["c_max"] == 4
 
 
-def test_the_fleet_in_a_sentence(summary):
+def test_the_fleet_in_a_sentence(summary, tmp_path):
     results = study(summary)
     told = curves(results)[0]
     assert load_figure("fleet").finding(results) == told.takes.removesuffix(".")
     assert told.at_most == " (16 to 28 at 95 % confidence)"
-    assert (
-        told.takes
-        == "A peak of 100 requests/s takes 25 instances (16 to 28 at 95 % confidence), 33 GPUs with the safety factor 1.3."
-    )
+    expected = "A peak of 100 requests/s takes 25 instances (16 to 28 at 95 % confidence), 33 GPUs with the safety factor 1.3."
+    assert told.takes == expected
     assert told.fleet["cost"]["hour"] == 66
     alone = Decision(slo=["ttft_p99=1s"])
     assert curves(study(summary, alone))[0].takes == ""
-
-
-def test_how_much_was_measured_at_c_max_and_what_would_narrow_it(summary):
+    # How much was measured at c max and what would narrow it.
     assert curves(study(summary))[0].sure == "400 requests in 1 run were judged there."
     above = {"levels": (1, 2), "ttft_p99_s": [0.1, 0.1]}
     assert curves(study(summary, a=above))[0].sure.endswith("Levels above 2 requests in flight would establish the upper end.")
+    # A burst has no fleet and says why.
+    curve = {"levels": (1, 2, 4), "ttft_p99_s": [0.1, 0.12, 3.0], **FULL, **BURST}
+    found = curves(study(summary, a=curve))[0]
+    assert (found.fleet, found.takes, found.found.measured) == (None, "", None)
+    page = tmp_path / "report.html"
+    write_report(page, title="t", results=study(summary, a=curve), specs=[], facts=[])
+    assert "A burst does not show what a continuous load would do" in page.read_text()
 
 
 def test_the_first_screen_says_once_what_a_search_found_of_a_curve(summary):
@@ -96,9 +101,8 @@ def test_the_first_screen_says_once_what_a_search_found_of_a_curve(summary):
     limit = f"A search puts the limit at {int(point['limit'])} in flight ({ends} at 95 % confidence): 0 runs, 60 s under load: as precise as "
     limit += "asked (± 20 %)."
     assert curve.sure == limit
-    assert capacity.sure == (
-        f"a: C_max, the highest load within the SLOs (requests in flight), is 2 of those measured. {limit}",
-    )
+    expected = (f"a: C_max, the highest load within the SLOs (requests in flight), is 2 of those measured. {limit}",)
+    assert capacity.sure == expected
     assert "C_max is 2 of those measured." in curve.sustains  # its interval is the search's
     assert "searches" not in {answer.name for answer in others}
     # Of other SLOs, or of another target, it says nothing about C_max.
@@ -122,9 +126,7 @@ def test_a_search_has_the_interval_of_all_runs_of_its_curve(summary):
         assert (found.limit, found.low, found.high) == (middle, point["low"], point["high"] - last), axis
         assert found.low <= found.limit <= found.high, axis
         assert replace(found, limit=3, low=2, high=4) == record, axis
-
-
-def test_a_search_keeps_what_the_curve_does_not_show(summary):
+    # A search keeps what the curve does not show.
     for told, of_record in (
         ({"ttft_p99_s": [0.1] * 3}, {}),  # every level meets them: the curve crosses beyond, where the search may have looked
         ({}, {"why": "above", "limit": 96, "low": 96, "high": None}),
@@ -138,39 +140,17 @@ def test_a_search_keeps_what_the_curve_does_not_show(summary):
         )
         record = searched(**{"workload": results.runs["workload"][0], **of_record})
         assert replace(results, searches=(("a", record),)).answered == (("a", record),), (told, of_record)
-
-
-def test_a_lower_end_that_nothing_bounds_is_no_number_on_the_card(summary):
-    """A record has 0 where no load is known to be within."""
+    # A record has 0 where no load is known to be within.
     for low, high, between in ((2, 4, "2 to 4"), (0, 4, "at most 4"), (2, None, "2 or more"), (0, None, "")):
         curve = curves(study(summary))[0]
         (card,) = headline([replace(curve, searched=searched(workload=curve.workload, limit=3, low=low, high=high))])
         assert card.numbers[0].between == between, (low, high)
-
-
-def test_a_search_of_a_single_load_asks_for_no_second_one_by_hand(summary):
+    # A search of a single load asks for no second one by hand.
     results = study(summary, a={"levels": (1,), "ttft_p99_s": [0.1]})
     record = searched(workload=results.runs["workload"][0], why="runs", limit=1, low=1, high=None)
     known = replace(results, searches=(("a", record),))
     assert [answer.name for answer in answers(known, curves(known))] == ["searches"]
     assert [answer.name for answer in answers(results, curves(results))] == ["alone"]
-
-
-def test_how_many_may_fail_is_the_decisions(summary):
-    """3 % fail at 2 and 4: with 5 % allowed, they are carried where the SLO leaves room for as many."""
-    curve = {"levels": (1, 2, 4), "ttft_p99_s": [0.1] * 3, "share_failed": [0.0, 0.03, 0.03]}
-    strict, lax = (Decision(slo=["ttft_p90=1s"], failed_share=share) for share in (0.01, 0.05))
-    assert curves(study(summary, strict, a=curve))[0].point["c_max"] == 1
-    assert curves(study(summary, lax, a=curve))[0].point["c_max"] == 4
-
-
-def test_a_burst_has_no_fleet_and_says_why(tmp_path, summary):
-    curve = {"levels": (1, 2, 4), "ttft_p99_s": [0.1, 0.12, 3.0], **FULL, **BURST}
-    found = curves(study(summary, a=curve))[0]
-    assert (found.fleet, found.takes, found.found.measured) == (None, "", None)
-    page = tmp_path / "report.html"
-    write_report(page, title="t", results=study(summary, a=curve), specs=[], facts=[])
-    assert "A burst does not show what a continuous load would do" in page.read_text()
 
 
 def test_nothing_is_claimed_of_a_server_that_tells_nothing(tmp_path, summary):
@@ -183,9 +163,7 @@ def test_nothing_is_claimed_of_a_server_that_tells_nothing(tmp_path, summary):
     for text in (page.read_text(), (tmp_path / "report.md").read_text()):
         assert "the cause is not known" in text
         assert "cache has room" not in text and "cache is full" not in text
-
-
-def test_what_a_higher_load_shows_is_not_said_to_miss_what_the_first_one_misses(summary):
+    # What a higher load shows is not said to miss what the first one misses.
     (curve,) = curves(study(summary))
     assert ("At 4 requests in flight, " in curve.why, " It misses TTFT P99 ≤ 1 s (3 s)." in curve.why) == (True, True)
     assert curve.limit
@@ -234,18 +212,14 @@ def test_without_slos_the_page_says_how_to_get_them(tmp_path, summary):
     assert "slo: [ttft_p99=1s]" in text
     assert not {"operating", "economics"} & set(re.findall(r'<section id="([a-z]+)"', text))
     assert "| curve | load | TTFT P50 | TTFT P95 | TPOT P50 | E2E P50 |" in (tmp_path / "report.md").read_text()
-
-
-def test_a_step_has_its_recovery(tmp_path, summary):
+    # A step has its recovery.
     told = {"levels": (1, 2), "recovered": [True, False], "recovery_s": [1.25, None]}
     page = tmp_path / "report.html"
     write_report(page, title="t", results=study(summary, a=told), specs=[], facts=[])
     text = page.read_text()
     assert "TTFT is as before 1.2 s after the step." in text
     assert "TTFT had not recovered when the run ended." in text
-
-
-def test_a_device_gives_the_band_of_its_memory(summary):
+    # A device gives the band of its memory.
     told = {"levels": (1,), "gpu_memory_peak_bytes": [0.85 * accelerators()["h100"].memory]}
     results = study(summary, a=told)
     on_h100 = Results(results.runs, results.timeseries, None, SLO, accelerators()["h100"])

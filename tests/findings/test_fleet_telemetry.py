@@ -64,27 +64,22 @@ def test_a_fleets_numbers_are_the_sums_of_its_workers(tmp_path):
     assert drawn["scrape"].n_unique() == summary["scrapes"]
 
 
-def test_engines_of_one_worker_hold_the_mean_of_their_shares(tmp_path):
-    """Two engines of 5,000 tokens each: 4,500 and 500 of 20,000 tokens, beside 2,500 of the other worker."""
-    summary, _ = apart(Fleet(router=in_turn, usage={0: (0.9, 0.1)}, kv_tokens={0: 10000, 1: 10000}), tmp_path)
-    assert summary["kv_usage_peak"] == pytest.approx(0.375)
-    assert [row["kv_usage_peak"] for row in summary["workers"]] == [0.9, 0.25]  # of a worker the fullest engine's
-
-
-def test_of_caches_of_unknown_size_the_usage_of_all_is_not_known(tmp_path):
+def test_what_one_worker_lacks_is_no_smaller_sum(tmp_path):
+    # Of caches of unknown size the usage of all is not known.
     summary, _ = apart(Fleet(router=in_turn, kv_tokens={0: None}), tmp_path)
     assert summary["kv_usage_peak"] is None
     assert [row["kv_usage_peak"] for row in summary["workers"]] == [0.25, 0.25]
     assert summary["server_generation_tokens"] is not None
-
-
-def test_what_one_worker_lacks_is_no_smaller_sum(tmp_path):
     summary, _ = apart(Fleet(router=in_turn, lacks={1: "server_generation_tokens"}), tmp_path)
     assert summary["server_generation_tokens"] is None
     assert summary["server_prompt_tokens"] is not None
     (missing,) = summary["metrics_missing"]
     assert "10.0.0.2" in missing
     assert "generation_tokens" in missing
+    # Two engines of 5,000 tokens each: 4,500 and 500 of 20,000 tokens, beside 2,500 of the other worker.
+    summary, _ = apart(Fleet(router=in_turn, usage={0: (0.9, 0.1)}, kv_tokens={0: 10000, 1: 10000}), tmp_path)
+    assert summary["kv_usage_peak"] == pytest.approx(0.375)
+    assert [row["kv_usage_peak"] for row in summary["workers"]] == [0.9, 0.25]  # of a worker the fullest engine's
 
 
 @pytest.mark.parametrize(
@@ -126,11 +121,13 @@ def test_a_worker_that_was_meant_to_be_killed_is_no_fault_and_no_sum_is_taken(tm
     assert (summary["lost_at_s"], summary["lost_failed"]) == (6.0, 10)
     each = {row["worker"]: row for row in summary["workers"]}
     assert each[fleet.names[0]]["requests"] > each[fleet.names[1]]["requests"] > 0
-
-
-def test_another_worker_that_falls_silent_meanwhile_is_one(tmp_path):
+    # Another worker that falls silent meanwhile is one.
     fleet = Fleet(workers=3, router=lambda _, i: i % 3, killed=(1, 6.0), silent={2: (8.0, 12.0)})
     assert apart(fleet, tmp_path)[1] == [(2, "silent")]
+    # A fleet without any scrape is parsed and its workers are silent.
+    summary, found = apart(Fleet(router=in_turn, scraped=False), tmp_path)
+    assert found == [(0, "silent"), (1, "silent")]
+    assert summary["server_generation_tokens"] is None
 
 
 @pytest.mark.parametrize("workers", [2, 4])
@@ -173,19 +170,6 @@ def test_what_vllm_s_workers_counted_of_thirty_requests_is_summed_by_role():
     assert (twice["server_prompt_tokens"], twice["server_generation_tokens"], twice["server_requests"]) == (23_400, 696, 60)
 
 
-def test_decode_workers_that_compute_prompts_are_named():
-    for role, computed, block_size, named in (
-        (DECODE, 100 * 16, 16, []),  # the last block of each prompt
-        (DECODE, 100 * 20, 16, ["0"]),  # a part of them once more, whole
-        (DECODE, None, 16, []),
-        (DECODE, 100 * 20, None, []),
-        (PREFILL, 100 * 390, 16, []),
-        (None, 100 * 390, 16, []),
-    ):
-        row = {"worker": "0", "role": role, "requests": 100, "prompt_tokens_computed": computed, "block_size": block_size}
-        assert computing({"workers": [row]}) == named, (role, computed, block_size)
-
-
 @pytest.mark.parametrize("workers", [2, 4])
 def test_sums_by_role_count_each_request_once(tmp_path, workers):
     fleet = Disaggregated(workers=workers, prefill=workers // 2, router=lambda _, i: i % workers)
@@ -210,11 +194,8 @@ def test_sums_by_role_count_each_request_once(tmp_path, workers):
     assert not [each for each in verdict(summary, THRESHOLDS).found if each.part in ("telemetry", "content")]
     again = [{**row, "prompt_tokens_computed": 2 * row["block_size"] * row["requests"]} for row in summary["workers"]]
     (told,) = (judged := verdict({**summary, "workers": again}, THRESHOLDS)).found
-    assert (told.check, told.names, judged.counts_valid) == (
-        "worker_computes",
-        tuple(row["worker"] for row in again[workers // 2 :]),
-        False,
-    )
+    expected = ("worker_computes", tuple(row["worker"] for row in again[workers // 2 :]), False)
+    assert (told.check, told.names, judged.counts_valid) == expected
 
 
 def test_workers_of_one_role_are_compared(tmp_path):
@@ -254,6 +235,27 @@ def test_counts_say_who_does_not_keep_to_a_role():
         rows = [{"worker": str(i), "role": r, "requests": had, "generation_tokens": n} for i, (r, had, n) in enumerate(served)]
         assert miscast({"ok": 100, "workers": rows}) == named, served
         assert miscast({"ok": 100, "workers": rows, "scraped_before": False}) is None, served
+    # Decode workers that compute prompts are named.
+    for role, computed, block_size, named in (
+        (DECODE, 100 * 16, 16, []),  # the last block of each prompt
+        (DECODE, 100 * 20, 16, ["0"]),  # a part of them once more, whole
+        (DECODE, None, 16, []),
+        (DECODE, 100 * 20, None, []),
+        (PREFILL, 100 * 390, 16, []),
+        (None, 100 * 390, 16, []),
+    ):
+        row = {"worker": "0", "role": role, "requests": 100, "prompt_tokens_computed": computed, "block_size": block_size}
+        assert computing({"workers": [row]}) == named, (role, computed, block_size)
+    # A worker with little to do prefills for none.
+    for served, ok, named in (
+        ([(1, 1), (200, 12_800)], 201, []),
+        ([(4, 4), (96, 9_600)], 100, []),
+        ([(1, 1), (99, 9_900), (100, 10_000)], 200, []),
+        ([(100, 100), (100, 9_600)], 100, ["0"]),
+        ([(49, 49), (50, 50), (100, 9_600)], 100, ["0", "1"]),
+    ):
+        rows = [{"worker": str(i), "requests": had, "generation_tokens": made} for i, (had, made) in enumerate(served)]
+        assert prefilling({"ok": ok, "requests": ok, "workers": rows}) == named, served
 
 
 @pytest.mark.parametrize(
@@ -271,18 +273,6 @@ def test_workers_that_serve_short_answers_disaggregate_nothing(tmp_path, tokens,
     assert "worker_prefills" not in {each.check for each in verdict(summary, THRESHOLDS).found}
 
 
-def test_a_worker_with_little_to_do_prefills_for_none():
-    for served, ok, named in (
-        ([(1, 1), (200, 12_800)], 201, []),
-        ([(4, 4), (96, 9_600)], 100, []),
-        ([(1, 1), (99, 9_900), (100, 10_000)], 200, []),
-        ([(100, 100), (100, 9_600)], 100, ["0"]),
-        ([(49, 49), (50, 50), (100, 9_600)], 100, ["0", "1"]),
-    ):
-        rows = [{"worker": str(i), "requests": had, "generation_tokens": made} for i, (had, made) in enumerate(served)]
-        assert prefilling({"ok": ok, "requests": ok, "workers": rows}) == named, served
-
-
 class Ranks(Fleet):
     """Workers whose expositions have two processes, which began at different times."""
 
@@ -296,12 +286,6 @@ def test_several_processes_of_a_worker_are_no_restart(tmp_path):
     summary, found = apart(Ranks(router=in_turn), tmp_path)
     assert found == []
     assert [row["restarts"] for row in summary["workers"]] == [0, 0]
-
-
-def test_a_fleet_without_any_scrape_is_parsed_and_its_workers_are_silent(tmp_path):
-    summary, found = apart(Fleet(router=in_turn, scraped=False), tmp_path)
-    assert found == [(0, "silent"), (1, "silent")]
-    assert summary["server_generation_tokens"] is None
 
 
 def deviations(seed, workers, requests, turns, router=None):
@@ -357,7 +341,7 @@ def runs(tmp_path_factory):
     return summary_frame(rows, {}, {}, THRESHOLDS)
 
 
-def test_the_report_names_workers_that_differ(runs):
+def test_the_report_and_the_figure_name_each_worker_and_those_that_differ(runs):
     (fleet,) = fleets(runs, THRESHOLDS)
     assert len(fleet["rows"]) == 4
     said = " ".join(fleet["sentences"])
@@ -365,9 +349,12 @@ def test_the_report_names_workers_that_differ(runs):
     assert "in 1 of 2 runs, where an even share is 50 %" in said
     assert sentences({"r": []}) == []
     assert list(workers_of_runs(runs, 1.0)) == ["a"]
-
-
-def test_a_lost_or_a_single_worker_is_no_matter_of_balance(runs):
+    drawn = load_figure("worker-balance").draw(Results(runs, pl.DataFrame())).to_dict()
+    text = json.dumps(drawn)
+    assert "share of requests" in text
+    assert "KV cache" in text
+    assert "http://10.0.0.2:8000" in text
+    # A lost or a single worker is no matter of balance.
     lost, alone = runs.with_columns(lost_at_s=5.0), runs.with_columns(pl.col("workers").list.head(1))
     beside = pl.concat([lost, alone.with_columns(lost_at_s=pl.lit(None, pl.Float64))])
     cases = (
@@ -378,14 +365,6 @@ def test_a_lost_or_a_single_worker_is_no_matter_of_balance(runs):
     )
     for others, said in cases:
         assert load_figure("worker-balance").draw(Results(others, pl.DataFrame())).why.startswith(said)
-
-
-def test_the_figure_shows_each_worker(runs):
-    drawn = load_figure("worker-balance").draw(Results(runs, pl.DataFrame())).to_dict()
-    text = json.dumps(drawn)
-    assert "share of requests" in text
-    assert "KV cache" in text
-    assert "http://10.0.0.2:8000" in text
 
 
 def test_shares_are_those_of_a_role_in_the_report_and_the_figure(tmp_path):

@@ -36,7 +36,8 @@ ROW = {"ok": 100, "requests": 100, "failed": 0, "server_requests": 110.0, "serve
        "server_e2e_mean_s": 0.9, "e2e_mean_s": 1.0, "front_wait_s": 0.0, "ttft_mean_s": 0.2}  # fmt: skip
 
 
-def test_what_a_row_shows():
+def test_what_stands_in_front_of_a_fleet():
+    # What a row shows.
     for change, kinds, known in (
         ({}, ["repeats"], True),
         ({"server_requests": 101.0}, [], True),  # one more may be a health check
@@ -58,9 +59,7 @@ def test_what_a_row_shows():
     ):
         assert [each.kind for each in front({**ROW, **change})] == kinds, change
         assert ("repeats" not in unknown_fronts({**ROW, **change})) == known, change
-
-
-def test_a_fleet_says_what_stands_in_front_of_it():
+    # A fleet says what stands in front of it.
     honest = {**ROW, "server_requests": 100.0}
     assert between({"f": [honest]}) == [
         "What stands in front of f adds no more than 25 % of TTFT, or 0.05 s, beyond the load where it adds least, and counts of the "

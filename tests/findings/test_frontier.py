@@ -45,6 +45,15 @@ def test_what_is_clear_is_established_and_equals_are_not():
     assert {key for key, (on, sure) in found.items() if on and sure} == {("a", 1), ("a", 2), ("a", 4)} <= ON
     assert {key for key, (on, sure) in found.items() if not on and sure} == {("b", 1), ("b", 2)}
     assert not found["b", 4][1] and not found["b", 8][1]
+    # Single runs establish nothing.
+    assert not any(sure for _, sure in told(runs(sessions=1)).values())
+    # Two repeats in one session of each: starts are held to differ by 10 %, so 20 % more of both shows nothing.
+    rows = [
+        {"deployment": name, "workload": "w", "axis": "concurrency", "level": 1.0, "session": 1, "valid": True,
+         "tpot_p50_s": 0.01 / times, "throughput_tokens_per_s": 100.0 * times * (1 + 0.001 * repeat), "gpus": 1}
+        for name, times in (("a", 1.0), ("b", 1.2)) for repeat in range(4)
+    ]  # fmt: skip
+    assert told(pl.DataFrame(rows)) == {("a", 1): (False, False), ("b", 1): (True, False)}
 
 
 def test_what_is_established_is_so():
@@ -59,20 +68,6 @@ def test_what_is_established_is_so():
         assert wrong <= 0.05 * 200 * len(TRUTH), sessions
 
 
-def test_single_runs_establish_nothing():
-    assert not any(sure for _, sure in told(runs(sessions=1)).values())
-
-
-def test_a_shared_start_is_no_evidence_of_one_deployment_over_another():
-    """Two repeats in one session of each: starts are held to differ by 10 %, so 20 % more of both shows nothing."""
-    rows = [
-        {"deployment": name, "workload": "w", "axis": "concurrency", "level": 1.0, "session": 1, "valid": True,
-         "tpot_p50_s": 0.01 / times, "throughput_tokens_per_s": 100.0 * times * (1 + 0.001 * repeat), "gpus": 1}
-        for name, times in (("a", 1.0), ("b", 1.2)) for repeat in range(4)
-    ]  # fmt: skip
-    assert told(pl.DataFrame(rows)) == {("a", 1): (False, False), ("b", 1): (True, False)}
-
-
 AT_A_4 = (pl.col("deployment") == "a") & (pl.col("level") == 4)
 ALL_FAILED = pl.lit(pl.Series([answers(400, failed=400)]))
 
@@ -81,7 +76,8 @@ def altered(where, **columns):
     return runs().with_columns(pl.when(where).then(value).otherwise(name).alias(name) for name, value in columns.items())
 
 
-def test_a_level_that_answers_nothing_is_left_out():
+def test_a_level_or_run_that_lacks_a_value_is_left_out():
+    # A level that answers nothing is left out.
     for frame in (
         altered(AT_A_4, tpot_p50_s=None, throughput_tokens_per_s=0.0).with_columns(judged=pl.when(AT_A_4).then(ALL_FAILED)),
         altered(AT_A_4, throughput_tokens_per_s=0.0),
@@ -90,20 +86,14 @@ def test_a_level_that_answers_nothing_is_left_out():
         found = told(frame)
         assert found.keys() == TRUTH.keys() - {("a", 4)}, frame
         assert found["a", 1] == found["a", 2] == (True, True), frame
-
-
-def test_a_run_that_lacks_a_value_is_no_repeat():
-    """One of two is left, which shows no noise; repeats of the others do."""
+    # One of two is left, which shows no noise; repeats of the others do.
     for second in ({"tpot_p50_s": None}, {"throughput_tokens_per_s": None}, {"throughput_tokens_per_s": 0.0}):
         found = told(altered(AT_A_4 & (pl.col("session") > 0), **second))
         assert found["a", 1] == found["a", 2] == (True, True), second
         alone = altered(pl.col("session") > 0, **second).filter(pl.col("session") < 2)
         assert told(alone).keys() == TRUTH.keys(), second
         assert not any(sure for _, sure in told(alone).values()), second
-
-
-def test_a_level_without_a_run_of_both_values_is_not_established():
-    """Each value is known of another run, so nothing tells how far noise goes there, nor that another level is above it."""
+    # Each value is known of another run, so nothing tells how far noise goes there, nor that another level is above it.
     first = pl.col("session") < 2
     frame = altered(AT_A_4 & first, tpot_p50_s=None).with_columns(
         throughput_tokens_per_s=pl.when(AT_A_4 & ~first).then(None).otherwise("throughput_tokens_per_s")
@@ -164,9 +154,7 @@ def test_levels_that_miss_an_slo_are_no_candidates():
     assert {key for key, row in found.items() if row["unbeaten"]} == {("a", 1), ("a", 2), ("b", 4)}
     assert found["b", 8]["within"] is False and found["b", 8]["established"]
     assert {key for key, row in found.items() if row["unbeaten"] and row["established"]} == {("a", 1), ("a", 2), ("b", 4)}
-
-
-def test_a_level_that_is_too_close_to_tell_is_not_said_to_miss():
+    # A level that is too close to tell is not said to miss.
     frame = limited_runs(0, requests=400, noise=0.01, start=0.0)
     points = operating_points(frame, [SLO])
     rows = points.to_dicts()
@@ -199,9 +187,8 @@ def test_a_curve_whose_slo_was_not_measured_has_no_candidates():
         runs = limited_runs(0)
         without = pl.col("judged").list.eval(pl.element().struct.with_fields(ttft=pl.lit(None, dtype=pl.Float64)))
         found = limited(runs.with_columns(judged=pl.when(pl.col("deployment") == unmeasured).then(without).otherwise("judged")))
-        assert {(row["within"], row["unbeaten"]) for key, row in found.items() if key[0] == unmeasured} == {(None, False)}, (
-            unmeasured
-        )
+        expected = {(None, False)}
+        assert {(row["within"], row["unbeaten"]) for key, row in found.items() if key[0] == unmeasured} == expected, unmeasured
         if unmeasured == "a":
             assert (found["b", 2]["unbeaten"], found["b", 2]["established"]) == (True, False), unmeasured
         else:
@@ -225,9 +212,6 @@ def test_energy_decides_where_speeds_are_equal():
     assert throughput_of(priced) == "a_dollar"
     assert dict(priced.select("deployment", "unbeaten").iter_rows()) == {"a": True, "b": False}
     assert priced["a_dollar"].to_list() == pytest.approx([3600 * 100 / 0.4, 3600 * 100 / 0.7])
-
-
-def test_a_price_of_some_levels_alone_is_none():
-    """Where the GPUs of one deployment are not known, its cost is not, and all are counted by the instance."""
+    # Where the GPUs of one deployment are not known, its cost is not, and all are counted by the instance.
     frame = summary_rows(runs().with_columns(gpus=pl.when(pl.col("deployment") == "a").then(pl.lit(2))).to_dicts())
     assert throughput_of(trade_offs(frame, "tpot_p50_s", prices=Prices(gpu_hour=2.0))) == "an_instance"

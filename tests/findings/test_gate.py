@@ -38,19 +38,7 @@ def test_a_regression_is_worse_by_more_than_the_percentage():
         (effect(TTFT, 1.25, 1.3), 25, False),
     ):
         assert regressions(pl.DataFrame([row]), percent).height == stops, (row, percent)
-
-
-def comparison(*rows, absent=()):
-    """`overall` of a comparison: the metric, what it could see, and whether its noise is known."""
-    overall = [
-        {"deployment": "a", "metric": metric, "could_see": seen, "noise": noise, "spread": 0.05, "levels": 2, "repeats": 1.0,
-         "spread_assumed": False}
-        for metric, seen, noise in rows
-    ]  # fmt: skip
-    return SimpleNamespace(overall=pl.DataFrame(overall), absent=list(absent))
-
-
-def test_a_metric_in_which_so_much_could_be_overlooked():
+    # A metric in which so much could be overlooked.
     found = comparison((TOKENS, 0.125, 0.02), (TTFT, None, None), absent=["e2e_p50_s"])
     takes = sessions_for(0.1, Noise(0.02, 0.05), 2, 1.0, 2)
     assert blind(found, 10) == [
@@ -61,21 +49,27 @@ def test_a_metric_in_which_so_much_could_be_overlooked():
     assert [row["metric"] for row in blind(found, 12.5)] == [TTFT, "e2e_p50_s"]  # as much is seen
     assert [row["metric"] for row in blind(found, 12.45)] == [TOKENS, TTFT, "e2e_p50_s"]
     assert needed({"noise": None}, 10, 1) is None
-
-
-def test_what_half_of_that_which_a_comparison_sees_would_take():
+    # What half of that which a comparison sees would take.
     found = comparison((TOKENS, 0.125, 0.02), (TTFT, 0.5, 0.02))
     takes = sessions_for(0.0625, Noise(0.02, 0.05), 2, 1.0, 2)
     assert sight(found) == {"deployment": "a", "metric": TOKENS, "could_see": 12.5, "sessions": takes}
     assert sight(comparison((TOKENS, 0.001, 0.02)))["sessions"] is None  # more than 100
     assert sight(comparison((TOKENS, None, None))) is None
     assert sight(SimpleNamespace(overall=found.overall.clear())) is None
-
-
-def test_a_level_of_which_nothing_is_compared_is_unseen_unless_it_surely_fails_more():
+    # A level of which nothing is compared is unseen unless it surely fails more.
     levels = pl.DataFrame({"deployment": "a", "workload": "w", "axis": "concurrency", "level": [1.0, 2.0, 4.0]})
     failed = levels.head(2).with_columns(verdict=pl.Series(["worse", "better"]))
     assert unseen(SimpleNamespace(uncompared=levels, failures=failed))["level"].to_list() == [2, 4]
+
+
+def comparison(*rows, absent=()):
+    """`overall` of a comparison: the metric, what it could see, and whether its noise is known."""
+    overall = [
+        {"deployment": "a", "metric": metric, "could_see": seen, "noise": noise, "spread": 0.05, "levels": 2, "repeats": 1.0,
+         "spread_assumed": False}
+        for metric, seen, noise in rows
+    ]  # fmt: skip
+    return SimpleNamespace(overall=pl.DataFrame(overall), absent=list(absent))
 
 
 # Failures
@@ -99,9 +93,7 @@ def test_counts_shares_and_p_of_a_level_by_hand():
         assert failures(*sides)["p"].to_list() == [pytest.approx(0.3)]
     assert failures(sent((1, 4)), sent((1, 4)))["p"].to_list() == [pytest.approx(1 - 6 / 28)]  # 1 or 2 of 4, of 2 of 8
     assert failures(sent((0, 4)), sent((0, 4))).is_empty()
-
-
-def test_requests_that_fail_together_count_as_fewer():
+    # Requests that fail together count as fewer.
     for ours, theirs, p in (
         # One run of two lost all: χ² = 2 · 32² / 16 = 128 with 2 degrees, so 64 requests are one: 1 of 2 against 0 of 2.
         ([(0, 64), (0, 64)], [(64, 64), (0, 64)], 0.5),
@@ -111,9 +103,7 @@ def test_requests_that_fail_together_count_as_fewer():
         ([(0, 4)], [(4, 4), (0, 4), (2, 4)], 3 / 6),
     ):
         assert failures(sent(*ours), sent(*theirs))["p"].to_list() == [pytest.approx(p)], ours
-
-
-def test_shares_differ_by_one_per_cent_or_are_alike():
+    # Shares differ by one per cent or are alike.
     for ours, theirs, verdict, alike in (
         ((0, 1000), (9, 1000), "no evidence", True),
         ((0, 1000), (10, 1000), "worse", False),
@@ -123,16 +113,12 @@ def test_shares_differ_by_one_per_cent_or_are_alike():
         ((0, 128), (7, 128), "worse", False),  # about 1 / 2⁷ = 0.008
     ):
         assert failures(sent(ours), sent(theirs)).select("verdict", "alike").rows() == [(verdict, alike)], (ours, theirs)
-
-
-def test_the_more_levels_the_more_a_verdict_takes():
+    # The more levels the more a verdict takes.
     ours, theirs = (pl.concat([sent((0, 128), level=1.0), sent(run, level=2.0)]) for run in ((0, 128), (7, 128)))
     assert failures(ours, theirs).select("level", "verdict").rows() == [(2, "no evidence")]  # 0.007 is above 0.01 / 2
     theirs = pl.concat([sent((0, 128), level=1.0), sent((9, 128), level=2.0)])
     assert failures(ours, theirs)["verdict"].to_list() == ["worse"]
-
-
-def test_what_says_nothing_of_the_server_is_no_failure():
+    # What says nothing of the server is no failure.
     ours = sent((0, 4), (0, 4)).with_columns(faults=pl.Series([[], []], dtype=pl.List(pl.String)))
     theirs = sent((4, 4), (1, 4)).with_columns(faults=pl.Series([["content"], ["machine"]]))
     assert failures(ours, theirs).select("failed", "requests").rows() == [(1, 4)]

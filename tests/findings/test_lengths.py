@@ -25,12 +25,6 @@ def planted(n, noise, *, slope=0.3, intercept=12.0, seed=0):
     )
 
 
-def test_an_exact_line_is_found_exactly():
-    found = line(planted(8, 0.0), "x", "y")
-    assert (found.slope, found.intercept, found.r_squared) == pytest.approx((0.3, 12.0, 1.0))
-    assert found.n == 8
-
-
 def test_the_interval_holds_the_truth_as_often_as_it_says():
     held = [abs((f := line(planted(16, 10.0, seed=seed), "x", "y")).slope - 0.3) <= f.slope_half for seed in range(400)]
     assert 0.93 <= sum(held) / len(held) <= 0.99  # 95 %, with shuffled errors of one spread
@@ -60,6 +54,15 @@ def test_a_line_and_its_intervals_by_hand():
     assert (found.parabola, found.n) == (None, 3)
     gaps = pl.concat([points, points.with_columns(y=pl.lit(None, dtype=pl.Float64)), points.with_columns(valid=pl.lit(False))])
     assert line(gaps, "x", "y") == found
+    # An exact line is found exactly.
+    found = line(planted(8, 0.0), "x", "y")
+    assert (found.slope, found.intercept, found.r_squared) == pytest.approx((0.3, 12.0, 1.0))
+    assert found.n == 8
+    # Two lengths and invalid runs make no line.
+    runs = planted(3, 0.0)
+    assert line(runs.head(2), "x", "y") is None
+    assert line(runs.with_columns(valid=pl.col("x") > 128), "x", "y") is None
+    assert line(pl.concat([runs.head(2), runs.head(2)]), "x", "y") is None  # four points, two lengths
 
 
 def test_a_parabola_stands_where_its_interval_leaves_0():
@@ -99,8 +102,7 @@ def test_the_fit_that_stands_is_drawn_and_named():
     ), name
     assert (drawn(bent)["fit"] - bent["y"]).abs().max() < 5  # a line through them is off by 20 ms
 
-
-def test_a_title_of_lengths_is_what_its_fit_is_sure_of():
+    # A title of lengths is what its fit is sure of.
     def title(runs, series=None):
         named = runs.with_columns(series=pl.lit("m") if series is None else series, output_fixed="x", milliseconds="y")
         return length_title(named, "output")
@@ -111,13 +113,6 @@ def test_a_title_of_lengths_is_what_its_fit_is_sure_of():
     unsure = planted(16, 1e4)
     assert (title(unsure), title(unsure.head(2))) == (None, None)
     assert title(planted(16, 1.0), series=pl.col("x").cast(pl.String)) is None  # several series
-
-
-def test_two_lengths_and_invalid_runs_make_no_line():
-    runs = planted(3, 0.0)
-    assert line(runs.head(2), "x", "y") is None
-    assert line(runs.with_columns(valid=pl.col("x") > 128), "x", "y") is None
-    assert line(pl.concat([runs.head(2), runs.head(2)]), "x", "y") is None  # four points, two lengths
 
 
 @pytest.fixture
@@ -138,15 +133,11 @@ def study(summary):
 def test_each_length_has_its_own_runs(study):
     assert swept(study, "prompt")["run"].to_list() == ["p8", "p16", "p24"]
     assert swept(study, "output")["run"].to_list() == ["o8", "o16", "o24"]
-
-
-def test_a_line_is_told_in_words(study):
+    # A line is told in words.
     told = fitted(swept(study, "prompt"), "prompt")
     assert re.match(r"a: line, 10(\.0+)? ± 0(\.0+)? ms \+ 1(\.0+)? ± 0(\.0+)? ms a token", told["series"].unique().item())
     assert told["fit"].to_list() == pytest.approx([18, 26, 34])
-
-
-def test_without_streaming_the_whole_answer_is_the_first_thing_to_read(study):
+    # Without streaming the whole answer is the first thing to read.
     spec = load_figure("streaming").draw(study).to_dict()
     rows = [row for rows in spec["datasets"].values() for row in rows]
     told = {(row["answer"], row["measure"]): row["seconds"] for row in rows}

@@ -112,14 +112,17 @@ def test_without_errors_it_ends_when_the_queue_has_drained():
     assert max(map(abs, off)) < 5.0
 
 
-def test_a_load_beyond_the_others_is_no_recovery():
+def test_a_recovery_that_is_not_there_or_not_seen():
+    # A load beyond the others is no recovery.
     found = [figures(simulated(seed, rate=14.0)[0]) for seed in range(20)]
     assert {(each["lost_recovered"], each["lost_recovery_s"]) for each in found} == {(False, None)}
-
-
-def test_a_run_that_is_too_short_after_the_loss_does_not_tell():
+    # A run that is too short after the loss does not tell.
     found = [figures(simulated(seed, length_s=21.0)[0]) for seed in range(20)]
     assert {each["lost_recovered"] for each in found} == {None}
+    # Errors that go on are no recovery.
+    requests, _ = simulated(0)
+    found = figures(failing(requests, (pl.col("sent_s") > KILLED_S) & (pl.col("index") % 6 == 0)))
+    assert (found["lost_errors_s"], found["lost_recovered"]) == (None, False)
 
 
 def nothing(requests, where, *names):
@@ -127,7 +130,23 @@ def nothing(requests, where, *names):
     return requests.with_columns(pl.when(where).then(None).otherwise(name).alias(name) for name in names)
 
 
-def test_answers_at_one_moment_are_judged_by_e2e_and_answers_without_any_latency_by_nothing():
+def test_which_requests_speak_of_the_loss():
+    # An answer without tpot does not count as a slow one.
+    requests, ended_s = simulated(0)
+    found = figures(nothing(requests, pl.col("index") % 5 >= 2, "tpot_s"))
+    assert found["lost_recovered"] is True
+    assert found["lost_recovery_s"] == pytest.approx(ended_s, abs=2.0)
+    # A stray failure neither prolongs a recovery nor denies it.
+    for at_s in (35.0, 50.0, 59.0):
+        requests, ended_s = simulated(0)
+        whole, found = figures(requests), figures(failing(requests, pl.col("index") == (pl.col("sent_s") < at_s).sum()))
+        assert found["lost_failed"] == whole["lost_failed"] + 1, at_s
+        assert found["lost_errors_s"] == pytest.approx(ended_s), at_s
+        assert (found["lost_recovered"], found["lost_recovery_s"]) == (True, whole["lost_recovery_s"]), at_s
+    # Failures before the loss are not its doing.
+    requests, _ = simulated(0)
+    assert figures(failing(requests, pl.col("index") < 5, "sent_s", "end_s"))["lost_failed"] == figures(requests)["lost_failed"]
+    # Answers at one moment are judged by e2e and answers without any latency by nothing.
     requests, drained_s = simulated(0, rate=6.0, found_s=5.0, stalls=True, length_s=90.0)
     whole = nothing(requests, pl.lit(value=True), "ttft_s", "tpot_s")
     assert figures(whole)["lost_recovery_s"] == pytest.approx(drained_s, abs=5.0)
@@ -135,32 +154,10 @@ def test_answers_at_one_moment_are_judged_by_e2e_and_answers_without_any_latency
     assert (found["lost_recovered"], found["lost_recovery_s"]) == (None, None)
 
 
-def test_an_answer_without_tpot_does_not_count_as_a_slow_one():
-    requests, ended_s = simulated(0)
-    found = figures(nothing(requests, pl.col("index") % 5 >= 2, "tpot_s"))
-    assert found["lost_recovered"] is True
-    assert found["lost_recovery_s"] == pytest.approx(ended_s, abs=2.0)
-
-
 def failing(requests, where, *unknown):
     """The requests, of which those fail where the condition holds, and lack what is unknown of them."""
     requests = requests.with_columns(outcome=pl.when(where).then(pl.lit("disconnect")).otherwise("outcome"))
     return nothing(requests, where, "first_token_s", "last_token_s", "ttft_s", "tpot_s", "e2e_s", *unknown)
-
-
-def test_a_stray_failure_neither_prolongs_a_recovery_nor_denies_it():
-    for at_s in (35.0, 50.0, 59.0):
-        requests, ended_s = simulated(0)
-        whole, found = figures(requests), figures(failing(requests, pl.col("index") == (pl.col("sent_s") < at_s).sum()))
-        assert found["lost_failed"] == whole["lost_failed"] + 1, at_s
-        assert found["lost_errors_s"] == pytest.approx(ended_s), at_s
-        assert (found["lost_recovered"], found["lost_recovery_s"]) == (True, whole["lost_recovery_s"]), at_s
-
-
-def test_errors_that_go_on_are_no_recovery():
-    requests, _ = simulated(0)
-    found = figures(failing(requests, (pl.col("sent_s") > KILLED_S) & (pl.col("index") % 6 == 0)))
-    assert (found["lost_errors_s"], found["lost_recovered"]) == (None, False)
 
 
 def ends(seed, share, until_s):
@@ -171,15 +168,12 @@ def ends(seed, share, until_s):
     return figures(failing(requests, (pl.col("sent_s") > KILLED_S) & (pl.col("sent_s") < until_s) & fails))
 
 
-def test_errors_that_recur_are_rarely_said_to_have_ended():
+def test_errors_that_recur_are_told_from_those_that_ended():
     """A few per cent of the requests fail until the run ends, 320 requests after the loss: the last row of answers is chance."""
     for share in (0.02, 0.04, 0.08):
         found = [ends(seed, share, 60.0) for seed in range(60)]
         assert sum(each["lost_errors_s"] is not None for each in found) <= (15 if share == 0.02 else 5), share
-
-
-def test_errors_that_recur_and_end_are_said_to_have_ended():
-    """They fail for 10 s, and 240 requests follow without one."""
+    # They fail for 10 s, and 240 requests follow without one.
     for share in (0.04, 0.08, 0.3):
         found = [ends(seed, share, 30.0) for seed in range(60)]
         assert sum(each["lost_errors_s"] is not None for each in found) >= 55, share
@@ -195,11 +189,6 @@ def test_errors_of_a_long_run_are_judged_too():
     )
     found = loss_figures(Lost(worker="replica 1", at_s=0.0), requests, None)
     assert found["lost_errors_s"] == pytest.approx(8.0, abs=3.0)  # once no more than 1 % of what follows fails
-
-
-def test_failures_before_the_loss_are_not_its_doing():
-    requests, _ = simulated(0)
-    assert figures(failing(requests, pl.col("index") < 5, "sent_s", "end_s"))["lost_failed"] == figures(requests)["lost_failed"]
 
 
 def judged(seed, rate, slos=(SLO,), without=None, lost=0):
@@ -246,6 +235,11 @@ def test_without_a_loss_nothing_is_known():
     found = loss_figures(None, simulated(0)[0], None)
     assert set(found.values()) == {None}
     assert losses(summary_rows([summary_row(deployment="a", workload="w")]), [SLO]) == []
+    # A worker that lives on was not lost.
+    losing = Losing(Immortal(), Lose(after_s=0.001))
+    with pytest.raises(PermissionError), losing:
+        time.sleep(0.1)
+    assert losing.lost(0.0) is None
 
 
 def test_in_words():
@@ -261,15 +255,11 @@ def test_in_words():
     bad = loss(row(0, 0.0, 0.0, False), holds=False)
     assert "no request failed. The others had not come to a steady level when the run ended" in bad
     doubtful = loss(row(1, 0.1, None, None, valid=False), holds=None)
-    assert (
-        "1 request failed (10 %); whether errors had ended is not known. The run is invalid: the rest is not known." in doubtful
-    )
+    expected = "1 request failed (10 %); whether errors had ended is not known. The run is invalid: the rest is not known."
+    assert expected in doubtful
     few = loss(row(9, 1.0, None, None), holds=None)
     assert "9 requests failed (100 %), until the run ended." in few
-
-
-def test_errors_that_go_on_are_told_from_those_that_may_have_ended():
-    """All requests after the loss fail, or half of them until the end; in neither case can nine answers in a row raise a doubt."""
+    # All requests after the loss fail, or half of them until the end; in neither case can nine answers in a row raise a doubt.
     for valid in (True, False):
         for failing_share in (1.0, 0.5):
             requests, _ = simulated(0)
@@ -287,13 +277,6 @@ class Immortal:
 
     def lose(self, number):
         raise PermissionError(number)
-
-
-def test_a_worker_that_lives_on_was_not_lost():
-    losing = Losing(Immortal(), Lose(after_s=0.001))
-    with pytest.raises(PermissionError), losing:
-        time.sleep(0.1)
-    assert losing.lost(0.0) is None
 
 
 def test_what_cannot_be_lost_is_refused(content):

@@ -76,6 +76,16 @@ def test_the_planted_truths_are_those_of_their_formulas():
     assert BY_NAME["bend at 16, slope 0.3"].equilibrium == pytest.approx(16 * 0.7 / 0.5, abs=0.01)  # 16 + 0.3 (N − 16) = 0.8 N
     assert BY_NAME["flat from 20"].saturation == pytest.approx(18, abs=0.01)
     assert BY_NAME["proportional throughout"].equilibrium is None
+    # A fall and its interval by hand.
+    row = told(exact({1: 10, 2: 20, 4: 40, 8: 60, 12: 100, 16: 70, 20: 70}))
+    assert saturation_text(row) == "12 (8 to 16), then it falls"
+    # 8 keeps 75 % of what one request gets, 4 all; 12 keeps 83 % again.
+    assert equilibrium_text(row) == "throughput a request falls below 80 % at 8 and is above it at 12"
+    # The equilibrium by hand.
+    row = told(exact({1: 10, 2: 20, 4: 40, 8: 60, 16: 70}))
+    # Load ÷ throughput: 0.1 at 4, 0.1333 at 8; 0.125 is three quarters of the way.
+    assert (row["equilibrium_at"], row["equilibrium_low"], row["equilibrium_high"]) == (pytest.approx(7, abs=0.1), 4, 8)
+    assert equilibrium_text(row).endswith("(4 to 8)")
 
 
 def test_of_many_draws_nothing_is_invented():
@@ -86,20 +96,6 @@ def test_of_many_draws_nothing_is_invented():
     ]
     assert all(float(row[i].rstrip("%")) <= 5 for row in cells for i in (5, 11))
     assert (cells[2][0], cells[2][6]) == ("100%", "100%")  # and what is there is found
-
-
-def test_a_fall_and_its_interval_by_hand():
-    row = told(exact({1: 10, 2: 20, 4: 40, 8: 60, 12: 100, 16: 70, 20: 70}))
-    assert saturation_text(row) == "12 (8 to 16), then it falls"
-    # 8 keeps 75 % of what one request gets, 4 all; 12 keeps 83 % again.
-    assert equilibrium_text(row) == "throughput a request falls below 80 % at 8 and is above it at 12"
-
-
-def test_the_equilibrium_by_hand():
-    row = told(exact({1: 10, 2: 20, 4: 40, 8: 60, 16: 70}))
-    # Load ÷ throughput: 0.1 at 4, 0.1333 at 8; 0.125 is three quarters of the way.
-    assert (row["equilibrium_at"], row["equilibrium_low"], row["equilibrium_high"]) == (pytest.approx(7, abs=0.1), 4, 8)
-    assert equilibrium_text(row).endswith("(4 to 8)")
 
 
 def known(throughput, noise=0.005, freedom=1000):
@@ -133,9 +129,7 @@ def test_the_equilibrium_of_levels_whose_noise_is_known():
     ):
         point = equilibrium(known(throughput, noise), whole=True)
         assert (point.kind, point.low, point.high, point.at) == (kind, low, high, at and pytest.approx(at)), (throughput, noise)
-
-
-def test_a_rate_of_one_is_no_single_request():
+    # A rate of one is no single request.
     assert equilibrium(known({1: 10, 2: 15, 4: 20, 8: 22}), whole=False).kind == "below"
     found = equilibrium(known({1: 10, 2: 17, 4: 20, 8: 22}), whole=False)
     assert (found.kind, found.at) == ("left", pytest.approx(2 + (0.125 - 2 / 17) / (0.2 - 2 / 17) * 2))
@@ -186,18 +180,20 @@ def test_neighbours_out_of_order_share_their_mean():
     assert found.tolist() == pytest.approx([5, *[20 / 6] * 4, 2])
 
 
-def test_a_curve_that_is_proportional_until_it_falls_has_both_points_in_one_place():
-    row = told(exact({1: 10, 2: 20, 4: 40, 8: 80, 16: 60}))
-    assert (row["equilibrium_at"], row["saturation_at"]) == (8, 8)
-
-
-def test_curves_stand_in_the_order_of_the_runs():
-    one = exact({1: 10, 2: 20, 4: 40, 8: 60})
-    names = [f"w{7 * i % 10}" for i in range(10)]
-    assert regions(pl.concat([one.with_columns(workload=pl.lit(name)) for name in names]))["workload"].to_list() == names
-
-
-def test_too_few_levels_are_said():
+def test_which_runs_make_a_curve():
+    # Invalid runs are kept out.
+    good = exact({1: 10, 2: 20, 4: 40, 8: 60, 12: 100, 16: 70, 20: 70})
+    wild = pl.concat([good, good.with_columns(pl.lit(1.0).alias(THROUGHPUT), valid=pl.lit(False), repeat=3 + pl.col("repeat"))])
+    assert regions(wild).equals(regions(good))
+    assert saturation_text(told(good.with_columns(valid=pl.lit(False)))).startswith("only 0 levels with a valid run")
+    uncounted = good.with_columns(throughput_tokens_per_s=pl.lit(None, pl.Float64))
+    assert saturation_text(told(uncounted)) == "the server does not count tokens"
+    # Runs without throughput are kept out.
+    good = exact({1: 10, 2: 20, 4: 40, 8: 60, 12: 100, 16: 70})
+    for nothing in (None, 0.0):
+        rows = good.with_columns(level=pl.lit(99.0), **{THROUGHPUT: pl.lit(nothing, dtype=pl.Float64)})
+        assert regions(pl.concat([good, rows])).equals(regions(good))
+    # Too few levels are said.
     row = told(exact({1: 10, 2: 20, 4: 30}))
     assert (
         turning_point(row, "saturation")
@@ -206,32 +202,19 @@ def test_too_few_levels_are_said():
     )
     assert (row["noise"], row["noise_of"], row["levels"]) == (None, None, 3)
     assert turning_point({**row, "levels": 0}, "saturation") == "no level with a valid run, and 4 are needed"
+    # Curves stand in the order of the runs.
+    one = exact({1: 10, 2: 20, 4: 40, 8: 60})
+    names = [f"w{7 * i % 10}" for i in range(10)]
+    assert regions(pl.concat([one.with_columns(workload=pl.lit(name)) for name in names]))["workload"].to_list() == names
 
 
-def test_invalid_runs_are_kept_out():
-    good = exact({1: 10, 2: 20, 4: 40, 8: 60, 12: 100, 16: 70, 20: 70})
-    wild = pl.concat([good, good.with_columns(pl.lit(1.0).alias(THROUGHPUT), valid=pl.lit(False), repeat=3 + pl.col("repeat"))])
-    assert regions(wild).equals(regions(good))
-    assert saturation_text(told(good.with_columns(valid=pl.lit(False)))).startswith("only 0 levels with a valid run")
-    uncounted = good.with_columns(throughput_tokens_per_s=pl.lit(None, pl.Float64))
-    assert saturation_text(told(uncounted)) == "the server does not count tokens"
-
-
-def test_runs_without_throughput_are_kept_out():
-    good = exact({1: 10, 2: 20, 4: 40, 8: 60, 12: 100, 16: 70})
-    for nothing in (None, 0.0):
-        rows = good.with_columns(level=pl.lit(99.0), **{THROUGHPUT: pl.lit(nothing, dtype=pl.Float64)})
-        assert regions(pl.concat([good, rows])).equals(regions(good))
-
-
-def test_a_curve_that_still_rises_has_its_saturation_above():
+def test_where_no_point_is_found_it_is_said_why():
+    # A curve that still rises has its saturation above.
     row = told(runs("bend at 16, slope 0.3"))
     assert row["saturation_at"] is None
     assert saturation_text(row) == f"above {row['saturation_low']:g} (still rising at 96, the highest load)"
     assert equilibrium_text(told(runs("proportional throughout"))) == "above 96 (still proportional at 96, the highest load)"
-
-
-def test_a_lowest_level_beyond_the_proportional_part_is_said():
+    # A lowest level beyond the proportional part is said.
     whole = exact({level: 100 * level / (20 + level) for level in (1, 2, 4, 8, 16, 40, 60, 80, 100)})
     late = whole.filter(pl.col("level") >= 40)
     assert told(whole)["equilibrium_at"] == pytest.approx(6.25, rel=0.1)  # 21 ÷ (20 + N) = 0.8
@@ -240,29 +223,26 @@ def test_a_lowest_level_beyond_the_proportional_part_is_said():
     rates = exact({1: 10, 2: 15, 4: 20, 8: 22})
     assert told(rates)["equilibrium_kind"] == "left"
     assert told(rates.with_columns(axis=pl.lit("request_rate")))["equilibrium_kind"] == "below"
-
-
-def test_a_curve_that_only_falls_has_its_saturation_below():
-    assert (
-        saturation_text(told(exact({10: 90, 20: 80, 30: 70, 40: 60}))) == "at or below 20 (it falls from the lowest level on)"
-    )
-
-
-def test_a_fall_that_comes_back_is_no_single_peak():
+    # A curve that only falls has its saturation below.
+    expected = "at or below 20 (it falls from the lowest level on)"
+    assert saturation_text(told(exact({10: 90, 20: 80, 30: 70, 40: 60}))) == expected
+    # A fall that comes back is no single peak.
     row = told(exact({1: 10, 10: 80, 20: 100, 25: 70, 30: 80, 40: 100}))
     assert saturation_text(row) == "throughput has fallen at 25 and is higher again beyond 30: no single peak"
     assert row["saturation_at"] is row["saturation_low"] is row["saturation_high"] is None
-
-
-def test_noise_that_hides_the_points_is_said():
+    # Noise that hides the points is said.
     row = told(runs("three lines, peak at 48", levels=6, repeats=1, noise=0.1))
     assert "runs vary by " in saturation_text(row)
     assert saturation_text(row).endswith("which hides whether it still rises, is flat or falls)")
     wild = exact({1: 10, 2: 20, 4: 36, 8: 50}, wobble=0.4)
     assert "which hides where growth stops being proportional" in equilibrium_text(told(wild))
+    # A curve that is proportional until it falls has both points in one place.
+    row = told(exact({1: 10, 2: 20, 4: 40, 8: 80, 16: 60}))
+    assert (row["equilibrium_at"], row["saturation_at"]) == (8, 8)
 
 
-def test_noise_comes_from_repeats_without_what_a_repeat_has_in_common():
+def test_where_the_noise_comes_from():
+    # Noise comes from repeats without what a repeat has in common.
     # ln: level means 0 and 1; the second repeat is 0.2 higher in all; what is left are ± 0.05 at each level.
     logs = [(1, 1, 0.05), (2, 1, 0.95), (1, 2, 0.15), (2, 2, 1.25)]
     frame = pl.DataFrame(logs, schema=["level", "repeat", "log"], orient="row").with_columns(valid=True, x=pl.col("log").exp())
@@ -272,9 +252,7 @@ def test_noise_comes_from_repeats_without_what_a_repeat_has_in_common():
     # A repeat that lacks a level cannot be told apart from the level.
     loose = Levels.of(frame.filter(~((pl.col("level") == 2) & (pl.col("repeat") == 2))), "x")
     assert (loose.freedom, loose.noise) == (1, pytest.approx((2 * 0.05**2) ** 0.5))
-
-
-def test_a_curve_without_repeats_takes_the_noise_of_the_workload_s_others():
+    # A curve without repeats takes the noise of the workload s others.
     repeated = runs("flat from 20", noise=0.03)
     single = runs("three lines, peak at 48", repeats=1, noise=0.03)
     both = {row["deployment"]: row for row in regions(pl.concat([repeated, single])).to_dicts()}
@@ -294,9 +272,8 @@ def test_noise_from_neighbours_is_that_of_the_runs_and_passes_over_a_turn():
 
 def test_the_studentized_range_is_that_of_scipy():
     for means, freedom in ((4, 1), (4, 8), (9, 3), (9, 8), (20, 38)):
-        assert studentized_range(means, freedom) == pytest.approx(
-            stats.studentized_range.ppf(0.95, means, freedom), rel=0.03
-        ), (means, freedom)
+        expected = pytest.approx(stats.studentized_range.ppf(0.95, means, freedom), rel=0.03)
+        assert studentized_range(means, freedom) == expected, (means, freedom)
 
 
 @settings(max_examples=60, deadline=None)
@@ -325,7 +302,8 @@ def signals(summary, **more):
     return saturation(summary_ladder(summary, usage, **{**proportional, **more})).row(0, named=True)
 
 
-def test_the_queue_is_a_signal_of_its_own(summary):
+def test_signals_that_differ_are_put_in_order(summary):
+    # The queue is a signal of its own.
     row = signals(summary, waiting_standing=[0.0, 3.0, 0.0, 1.0, 2.0, 9.0], waiting_peak=[0.0, 9.0, 9.0, 9.0, 9.0, 9.0])
     assert (row["queue"], row["queue_below"]) == (8, 4)  # at 2 somebody waited, at 4 no longer
     assert (row["measured"], row["below"]) == (10, 8)
@@ -334,16 +312,11 @@ def test_the_queue_is_a_signal_of_its_own(summary):
     unseen = signals(summary, waiting_standing=[0.0, 0.0, None, 1.0, None, 9.0])
     assert (unseen["queue"], unseen["queue_below"]) == (8, 2)
     assert signals(summary, waiting_standing=[None] * 6)["queue"] is None
-
-
-def test_signals_that_differ_are_put_in_order(summary):
     row = signals(summary, waiting_standing=[0.0, 1.0, 1.0, 1.0, 1.0, 1.0])
     assert signals_text(row) == "queue before KV cache"
     assert signals_text(signals(summary)) == "KV cache alone"
     assert signals_text(signals(summary, kv_usage_peak=[0.1] * 6)) == "none"
-
-
-def test_throughput_agrees_or_not(summary):
+    # Throughput agrees or not.
     first = summary_ladder(
         summary,
         {1: 0.1, 2: 0.2, 4: 0.4, 8: 0.8, 10: 1.0, 12: 1.0},
@@ -351,10 +324,8 @@ def test_throughput_agrees_or_not(summary):
     )
     again = first.with_columns(repeat=pl.lit(2, dtype=pl.Int64), throughput_tokens_per_s=1.01 * pl.col(THROUGHPUT))
     row = saturation(pl.concat([first, again])).row(0, named=True)
-    assert (saturation_text(row), signals_text(row)) == (
-        "8 (4 to 10), then it falls",
-        "throughput and KV cache cannot be told apart",
-    )
+    expected = ("8 (4 to 10), then it falls", "throughput and KV cache cannot be told apart")
+    assert (saturation_text(row), signals_text(row)) == expected
     early = pl.concat([first, again]).with_columns(pl.Series(THROUGHPUT, [10, 20, 15, 12, 10, 9] * 2, dtype=pl.Float64))
     assert signals_text(saturation(early).row(0, named=True)) == "throughput before KV cache"
 
@@ -377,18 +348,15 @@ def test_a_point_that_a_search_looked_for_is_the_search_s(summary):
         row, before = (table.row(0, named=True) for table in (with_searches(found, [(found["deployment"][0], record)]), found))
         keys = [f"{name}_{key}" for key in ("kind", "at", "low", "high")]
         assert tuple(row[key] for key in keys) == told, (target, answer)
-        assert {key: row[key] for key in row if not key.startswith(name)} == {
-            key: before[key] for key in before if not key.startswith(name)
-        }, (target, answer)
+        expected = {key: before[key] for key in before if not key.startswith(name)}
+        assert {key: row[key] for key in row if not key.startswith(name)} == expected, (target, answer)
         for other in (
             replace(record, workload="another"),
             replace(record, target="slo"),
             replace(record, why="unmeasured", limit=None, low=0, high=None),
         ):
             assert with_searches(found, [(found["deployment"][0], other)]).equals(found), (target, answer)
-
-
-def test_a_peak_stays_where_a_search_looked_for_most_of_it(summary):
+    # A peak stays where a search looked for most of it.
     found = regions(
         summary_ladder(summary, dict.fromkeys((1, 2, 4, 8, 16), 0.1), throughput_tokens_per_s=[10.0, 20.0, 40.0, 80.0, 40.0])
     )

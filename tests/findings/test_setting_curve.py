@@ -73,9 +73,7 @@ def test_what_follows_neither_form_is_said_to():
     curve = curve_of(lambda n, _: (truth[n], 1.0))
     assert {load.verdict for load in curve.loads} == {"neither"}
     assert form_panels(curve, "tokens/s").to_dict()["hconcat"][0]["title"].endswith("neither form")
-
-
-def test_nothing_is_chosen_where_nothing_shows_it():
+    # Nothing is chosen where nothing shows it.
     for frame, verdict in (
         (made(lambda n, _: (n**0.5, 1.0), sessions=1), "unknown"),
         (made(lambda n, _: (n**0.5, 1.0), values=(1, 2)), "few"),
@@ -85,9 +83,7 @@ def test_nothing_is_chosen_where_nothing_shows_it():
     ):  # fmt: skip
         (curve,) = setting_curves(frame)
         assert {load.verdict for load in curve.loads} == {verdict}, frame
-
-
-def test_nothing_is_said_where_no_number_varies_or_a_loop_is_open():
+    # Nothing is said where no number varies or a loop is open.
     truth = lambda n, _: (float(n), 1.0)  # noqa: E731 - one line for each case
     assert setting_curves(made(truth, axis="request_rate")) == []
     assert setting_curves(made(truth, values=(1,))) == []

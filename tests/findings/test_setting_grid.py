@@ -82,24 +82,20 @@ def test_intervals_of_a_grid_hold_together_as_often_as_they_say(summary):
     assert sum(hold) > 52
 
 
-def test_the_baseline_is_the_first(summary):
+def test_which_cells_a_grid_has(summary):
+    # The baseline is the first.
     grid = grid_of(made(summary, interacting, baseline="s128-8192"))
     assert grid.first == "s128-8192"
     assert set(verdicts(grid).values()) == {"first", "worse"}
-
-
-def test_what_is_missing_or_invalid_is_no_cell_and_not_known(summary):
+    # What is missing or invalid is no cell and not known.
     grid = grid_of(made(summary, interacting, leave_out=("s64-8192",), wrong=("s128-8192",)))
     assert ("64", "8192") not in verdicts(grid)
     assert verdicts(grid)["128", "8192"] == "unknown"
     drawn = load_figure("settings-heat-map").draw(made(summary, interacting, wrong=("s128-8192",))).to_dict()
     cells = next(iter(drawn["datasets"].values()))
-    assert {(row["one"], row["other"]) for row in cells} == {(str(s), t) for s in SEQS for t in ("default", "8192")} - {
-        ("128", "8192")
-    }
-
-
-def test_an_open_loop_has_no_grid(summary):
+    expected = {(str(s), t) for s in SEQS for t in ("default", "8192")} - {("128", "8192")}
+    assert {(row["one"], row["other"]) for row in cells} == expected
+    # An open loop has no grid.
     for axis in ("request_rate", "time_scale"):
         results = made(summary, interacting, axis=axis)
         assert setting_grids(results.runs) == [], axis
@@ -115,9 +111,7 @@ def test_which_settings_are_crossed():
     ):
         rows = [{"deployment": f"{a}-{b}", "dtype": "auto", "max_num_seqs": a, "block_size": b} for a, b in cells]
         assert len(crossed_settings(rows)) == found, cells
-
-
-def test_three_settings_are_a_grid_for_each_value_of_the_third():
+    # Three settings are a grid for each value of the third.
     rows = [
         {"deployment": f"{a}{b}{c}", "dtype": "auto", "max_num_seqs": a, "block_size": b, "cores": c}
         for a in (1, 2) for b in (1, 2) for c in (1, 2)

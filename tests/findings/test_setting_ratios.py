@@ -79,9 +79,8 @@ def test_a_ratio_has_one_value(summary):
             full = gain.full[0]
             for part, loads in ((gain.room, [x for x in LEVELS if x < full]), (gain.short, [x for x in LEVELS if x >= full])):
                 known = [level[name, load] for load in loads if (name, load) in level]
-                assert (part.same and part.same.value) == (
-                    pytest.approx(math.prod(known) ** (1 / len(known))) if known else None
-                ), (sessions, wrong)
+                expected = pytest.approx(math.prod(known) ** (1 / len(known))) if known else None
+                assert part.same and part.same.value == expected, (sessions, wrong)
         (devices,) = (
             curve for curve in setting_curves(runs) if curve.deployments[0] == ONE and curve.setting == "tensor_parallel"
         )
@@ -91,10 +90,7 @@ def test_a_ratio_has_one_value(summary):
             if load.values[0] == 1
             for value, rate in zip(load.values[1:], load.throughput[1:], strict=True)
         }
-        assert on_curve == pytest.approx({at: ratio for at, ratio in level.items() if at[0] in devices.deployments}), (
-            sessions,
-            wrong,
-        )
+        assert on_curve == pytest.approx({at: ratio for at, ratio in level.items() if at[0] in devices.deployments}), sessions
         drawn = load_figure("settings").draw(results).to_dict()
         in_figure = {
             (row["series"], row["level"]): row["ratio"] for rows in drawn["datasets"].values() for row in rows if "ratio" in row

@@ -30,23 +30,75 @@ from tests.support import records
 from tests.support.planted import frame, short_row, steady_row, summary_row, summary_rows
 
 
-def test_120_requests_a_second_take_10_instances_and_52_gpus():
+def test_a_fleets_instances_gpus_and_queue_by_the_documents_examples():
+    # 120 requests a second take 10 instances and 52 gpus.
     found = fleet(OperatingPoint(usable_rps=12, gpus=4, c_max=48), 120, safety=1.3)
     assert (found.instances, found.gpus) == (10, 52)
     assert found.utilisation == pytest.approx(10 / 13)  # within the 60 to 80 % that are wanted
-
-
-def test_no_instance_lacks_some_of_its_gpus():
+    # No instance lacks some of its gpus.
     assert fleet(OperatingPoint(usable_rps=12, gpus=4), 84, safety=1.3).gpus == 40  # 7 × 4 × 1.3 is 36.4
-
-
-def test_a_queue_of_two_seconds_at_50_a_second_is_100():
+    # A queue of two seconds at 50 a second is 100.
     found = limits(OperatingPoint(usable_rps=50), 2.0)
     assert (found.queue, found.shed_from, found.shed_at) == (100, 80, 90)
+    # 48 in flight for two seconds are 24 a second of which half was measured.
+    point = OperatingPoint(usable_rps=12, c_max=48, latency_s=2)
+    assert point.little * point.usable_rps == 24
+    assert point.consistent  # a gap of 2 is the documents' own example; over it, the inputs do not match
+    assert OperatingPoint(usable_rps=11, c_max=48, latency_s=2).consistent is False
+    assert OperatingPoint(usable_rps=12).consistent is None
+    # Load and latency belong to each other within a factor of 2.
+    for usable, consistent in ((12, True), (11.9, False), (48, True), (48.1, False)):
+        assert OperatingPoint(usable_rps=usable, c_max=48, latency_s=2).consistent is consistent, usable
+    # The queue is that of what arrives.
+    found = limits(OperatingPoint(usable_rps=50), 2.0, arrival_rps=30)
+    assert (found.queue, found.shed_from, found.shed_at, found.admission) == (60, 48, 54, None)
+    assert limits(OperatingPoint(usable_rps=2.9), 10.0).queue == 29  # and not 28.999…
+    assert limits(OperatingPoint(usable_rps=50), None) == Limits(None, None, None, None, None, None)
+    # A point that carries nothing sizes nothing.
+    row = {"c_max": 4.0, "operate_at": 2.0, "usable_rps": 10.2, "latency_s": 0.47, "prompt_tokens": 331.0, "output_tokens": 14.0,
+           "in_flight": 4.8, "in_flight_peak": 20.0, "unit": "requests in flight", "usable_low": 9.0, "usable_high": 11.0}  # fmt: skip
+    assert OperatingPoint.of({**row, "c_max": None}, summary_row()) is None
+    assert OperatingPoint.of({**row, "usable_rps": 0.0}, summary_row()) is None
+    found = OperatingPoint.of(row, summary_row(gpus=2, engines=3, max_model_len=99, kv_tokens=8192))
+    assert (found.c_max, found.admit, found.gpus, found.engines, found.max_model_len) == (2, None, 2, 3, 99)
+    assert (found.usable_low, found.usable_high) == (9, 11)
+    assert OperatingPoint.of(row, summary_row()).engines == 1
 
 
-def test_a_slot_takes_a_prompt_of_its_own_length_whoever_else_is_there():
-    """Eight slots of 256 tokens: no free tokens of another help, and none have to be kept."""
+def test_what_tokens_and_months_cost():
+    # The api is dearer from 1 25 million requests a month.
+    month = cost_per_month(6.0, 2, other=2000)  # "2x A100 80GB @ $12/hr" is of both together
+    assert month == 8640 + 2000
+    assert break_even(month, 0.0085) == pytest.approx(1.25e6, rel=2e-3)
+    # A fleet at 40 percent pays 1 75 times as much as one at 70 and not 2 5 times.
+    printed, right = 2.5, 0.70 / 0.40
+    ratio = cost_per_million_tokens(10, 8, 1e4, utilisation=0.4) / cost_per_million_tokens(10, 8, 1e4, utilisation=0.7)
+    assert ratio == pytest.approx(right) == 1.75
+    assert ratio < printed
+    # A gpu of 10 dollars that gives 2500 tokens a second charges 1 11 a million.
+    assert cost_per_million_tokens(10, 1, 2500) == pytest.approx(10 / 9)
+
+
+def test_the_longest_prompt_by_hand():
+    # The longest prompt leaves room for all others that are admitted.
+    found = limits(OperatingPoint(usable_rps=5, c_max=10, prompt_tokens=400, output_tokens=100, kv_tokens=10_000), 1.0)
+    assert (found.admission, found.kv_free_tokens) == (10, (1000, 1500))
+    assert found.input_tokens == 10_000 - 9 * 500 - 100
+    # 10,000 tokens, less nine of 500 and the 100 of its answer.
+    for more, tokens in (
+        ({}, 5400),
+        ({"max_model_len": 4096}, 3996),
+        ({"max_model_len": 9999}, 5400),
+        ({"c_max": 30}, None),  # the others take all of it
+        ({"c_max": 0.5}, 9900),  # there are none
+        ({"output_tokens": None}, None),
+        ({"prompt_tokens": None}, None),
+        ({"kv_tokens": None}, None),
+        ({"engines": 2}, 5000 - 4 * 500 - 100),
+    ):
+        point = {"c_max": 10, "prompt_tokens": 400, "output_tokens": 100, "kv_tokens": 10_000}
+        assert limits(OperatingPoint(usable_rps=5, **{**point, **more}), None).input_tokens == tokens, more
+    # Eight slots of 256 tokens: no free tokens of another help, and none have to be kept.
     point = OperatingPoint(usable_rps=5, c_max=8, prompt_tokens=64, output_tokens=32, kv_tokens=8 * 256, max_model_len=256)
     assert (limits(point, None).input_tokens, limits(point, None).kv_free_tokens) == (224, (205, 307))
     crowded = replace(point, prompt_tokens=220)
@@ -55,37 +107,6 @@ def test_a_slot_takes_a_prompt_of_its_own_length_whoever_else_is_there():
     assert limits(replace(crowded, c_max=12), None).input_tokens is None
     assert limits(replace(point, slots=True), None).kv_free_tokens is None
     assert limits(replace(point, slots=True, max_model_len=None), None).input_tokens is None
-
-
-def test_48_in_flight_for_two_seconds_are_24_a_second_of_which_half_was_measured():
-    point = OperatingPoint(usable_rps=12, c_max=48, latency_s=2)
-    assert point.little * point.usable_rps == 24
-    assert point.consistent  # a gap of 2 is the documents' own example; over it, the inputs do not match
-    assert OperatingPoint(usable_rps=11, c_max=48, latency_s=2).consistent is False
-    assert OperatingPoint(usable_rps=12).consistent is None
-
-
-def test_the_api_is_dearer_from_1_25_million_requests_a_month():
-    month = cost_per_month(6.0, 2, other=2000)  # "2x A100 80GB @ $12/hr" is of both together
-    assert month == 8640 + 2000
-    assert break_even(month, 0.0085) == pytest.approx(1.25e6, rel=2e-3)
-
-
-def test_a_fleet_at_40_percent_pays_1_75_times_as_much_as_one_at_70_and_not_2_5_times():
-    printed, right = 2.5, 0.70 / 0.40
-    ratio = cost_per_million_tokens(10, 8, 1e4, utilisation=0.4) / cost_per_million_tokens(10, 8, 1e4, utilisation=0.7)
-    assert ratio == pytest.approx(right) == 1.75
-    assert ratio < printed
-
-
-def test_a_gpu_of_10_dollars_that_gives_2500_tokens_a_second_charges_1_11_a_million():
-    assert cost_per_million_tokens(10, 1, 2500) == pytest.approx(10 / 9)
-
-
-def test_the_longest_prompt_leaves_room_for_all_others_that_are_admitted():
-    found = limits(OperatingPoint(usable_rps=5, c_max=10, prompt_tokens=400, output_tokens=100, kv_tokens=10_000), 1.0)
-    assert (found.admission, found.kv_free_tokens) == (10, (1000, 1500))
-    assert found.input_tokens == 10_000 - 9 * 500 - 100
 
 
 def test_a_load_by_rate_admits_the_most_that_were_in_flight_and_not_their_mean():
@@ -108,6 +129,13 @@ def test_workers_on_a_cpu_share_one_machine():
         ({"gpus": None, "device": "cpu", "tensor_parallel": 1}, None),
     ):
         assert gpus_of(run) == gpus, run
+    # A machine is what has no gpus.
+    told = [({"gpus": 0}, True), ({"gpus": 1, "device": "cpu"}, False), ({"gpus": None}, False)]
+    assert all(is_machine(run) is machine for run, machine in told)
+    # Devices are the product of what is parallel.
+    runs = pl.DataFrame({"tensor_parallel": [2, 2, None], "pipeline_parallel": [3, 1, 1], "data_parallel": [None, 4, 1]})
+    assert with_devices(runs)["devices"].to_list() == [6, 8, None]
+    assert with_devices(summary_rows(runs.select("tensor_parallel")))["devices"].to_list() == [2, 2, None]
 
 
 @pytest.fixture
@@ -153,17 +181,16 @@ def test_the_command_from_results(tmp_path, curve, capsys):
     curve.write_parquet(tmp_path / "summary.parquet")
     told = size(capsys, tmp_path, "--slo", "ttft_p99=2s", "--peak-rps", 100, "--price-per-hour", 3, "--api-price", 2)
     assert (told["instances"], told["gpus"], told["usable_rps"], told["evidence"]["c_max"]) == (25, 33, 4.0, 2.0)
-    assert told["limits"] == {
-        "admission": 2,
-        "queue": 8,
-        "shed_from": 6,
-        "shed_at": 7,
-        "input_tokens": 904,
-        "kv_free_tokens": [100, 150],
-    }
+    expected = {"admission": 2, "queue": 8, "shed_from": 6, "shed_at": 7, "input_tokens": 904, "kv_free_tokens": [100, 150]}
+    assert told["limits"] == expected
     assert told["cost"]["break_even_million_tokens_a_month"] == 33 * 3 * 720 / 2
     assert main(["size", str(tmp_path), "--slo", "ttft_p99=2s", "--peak-rps", "100"]) == 0
     assert "up to concurrency 2" in (text := capsys.readouterr().out) and "at 4 it misses TTFT P99 ≤ 2 s (3 s)" in text
+    # Several curves are named.
+    both = curve.vstack(curve.with_columns(deployment=curve["deployment"] + "b"))
+    both.write_parquet(tmp_path / "summary.parquet")
+    assert main(["size", str(tmp_path), "--slo", "ttft_p99=2s", "--peak-rps", "1"]) == 2
+    assert "a with short, ab with short" in capsys.readouterr().err
 
 
 def test_what_the_study_analysed_by_the_same_slos_is_read_and_not_worked_out_again(tmp_path, curve, capsys):
@@ -212,14 +239,13 @@ def test_goodput_is_that_of_the_slos_that_were_asked_for(tmp_path, curve, capsys
     assert (found["c_max"], found["goodput_rps"]) == (1, 2.0)  # half fail at 2; what was sent at 63 s is not judged
 
 
-def test_no_steady_state_sizes_nothing_and_says_what_would(tmp_path, summary, capsys):
+def test_what_a_table_lacks_sizes_nothing_and_says_what_would(tmp_path, summary, capsys, curve):
+    # No steady state sizes nothing and says what would.
     frame([short_row(steady_row(summary, 4), 47.2)]).write_parquet(tmp_path / "summary.parquet")
     assert main(["size", str(tmp_path), "--slo", "ttft_p99=2s", "--peak-rps", "1"]) == 2
     told = capsys.readouterr().err
     assert "no steady state: at 4 requests in flight its load did not become steady" in told and "let it last 48 s" in told
-
-
-def test_without_latencies_no_slo_is_judged(tmp_path, curve, capsys):
+    # Without latencies no slo is judged.
     curve.drop("judged").write_parquet(tmp_path / "summary.parquet")
     assert main(["size", str(tmp_path), "--slo", "ttft_p99=2s", "--peak-rps", "1"]) == 2
     assert "does not have the latencies of r1: an SLO cannot be judged" in capsys.readouterr().err
@@ -302,13 +328,6 @@ def test_a_limit_of_a_class_that_no_run_has_sizes_nothing(tmp_path, curve, capsy
     assert "a class that these runs do not have; there are no classes." in capsys.readouterr().err
 
 
-def test_several_curves_are_named(tmp_path, curve, capsys):
-    both = curve.vstack(curve.with_columns(deployment=curve["deployment"] + "b"))
-    both.write_parquet(tmp_path / "summary.parquet")
-    assert main(["size", str(tmp_path), "--slo", "ttft_p99=2s", "--peak-rps", "1"]) == 2
-    assert "a with short, ab with short" in capsys.readouterr().err
-
-
 def test_a_whole_fleet_by_hand():
     """120 requests/s at 12 (10 to 15) an instance of four GPUs: 10 (8 to 12) instances, and ⌈13⌉, ⌈10.4⌉ and ⌈15.6⌉ of them bought."""
     point = OperatingPoint(
@@ -330,54 +349,3 @@ def test_a_whole_fleet_by_hand():
                             "break_even_million_tokens_a_month": 14_976}  # fmt: skip
     assert (bare["instances_least"], bare["instances_most"], bare["limits"]["queue"]) == (None, None, None)
     assert sized(point, 120)["cost"] is None
-
-
-def test_a_point_that_carries_nothing_sizes_nothing():
-    row = {"c_max": 4.0, "operate_at": 2.0, "usable_rps": 10.2, "latency_s": 0.47, "prompt_tokens": 331.0, "output_tokens": 14.0,
-           "in_flight": 4.8, "in_flight_peak": 20.0, "unit": "requests in flight", "usable_low": 9.0, "usable_high": 11.0}  # fmt: skip
-    assert OperatingPoint.of({**row, "c_max": None}, summary_row()) is None
-    assert OperatingPoint.of({**row, "usable_rps": 0.0}, summary_row()) is None
-    found = OperatingPoint.of(row, summary_row(gpus=2, engines=3, max_model_len=99, kv_tokens=8192))
-    assert (found.c_max, found.admit, found.gpus, found.engines, found.max_model_len) == (2, None, 2, 3, 99)
-    assert (found.usable_low, found.usable_high) == (9, 11)
-    assert OperatingPoint.of(row, summary_row()).engines == 1
-
-
-def test_load_and_latency_belong_to_each_other_within_a_factor_of_2():
-    for usable, consistent in ((12, True), (11.9, False), (48, True), (48.1, False)):
-        assert OperatingPoint(usable_rps=usable, c_max=48, latency_s=2).consistent is consistent, usable
-
-
-def test_the_longest_prompt_by_hand():
-    """10,000 tokens, less nine of 500 and the 100 of its answer."""
-    for more, tokens in (
-        ({}, 5400),
-        ({"max_model_len": 4096}, 3996),
-        ({"max_model_len": 9999}, 5400),
-        ({"c_max": 30}, None),  # the others take all of it
-        ({"c_max": 0.5}, 9900),  # there are none
-        ({"output_tokens": None}, None),
-        ({"prompt_tokens": None}, None),
-        ({"kv_tokens": None}, None),
-        ({"engines": 2}, 5000 - 4 * 500 - 100),
-    ):
-        point = {"c_max": 10, "prompt_tokens": 400, "output_tokens": 100, "kv_tokens": 10_000}
-        assert limits(OperatingPoint(usable_rps=5, **{**point, **more}), None).input_tokens == tokens, more
-
-
-def test_the_queue_is_that_of_what_arrives():
-    found = limits(OperatingPoint(usable_rps=50), 2.0, arrival_rps=30)
-    assert (found.queue, found.shed_from, found.shed_at, found.admission) == (60, 48, 54, None)
-    assert limits(OperatingPoint(usable_rps=2.9), 10.0).queue == 29  # and not 28.999…
-    assert limits(OperatingPoint(usable_rps=50), None) == Limits(None, None, None, None, None, None)
-
-
-def test_a_machine_is_what_has_no_gpus():
-    told = [({"gpus": 0}, True), ({"gpus": 1, "device": "cpu"}, False), ({"gpus": None}, False)]
-    assert all(is_machine(run) is machine for run, machine in told)
-
-
-def test_devices_are_the_product_of_what_is_parallel():
-    runs = pl.DataFrame({"tensor_parallel": [2, 2, None], "pipeline_parallel": [3, 1, 1], "data_parallel": [None, 4, 1]})
-    assert with_devices(runs)["devices"].to_list() == [6, 8, None]
-    assert with_devices(summary_rows(runs.select("tensor_parallel")))["devices"].to_list() == [2, 2, None]

@@ -22,9 +22,7 @@ def test_an_slo_in_words():
     ):
         assert parse_slo(text) == slo, text
         assert str(slo) == said, text
-
-
-def test_what_is_no_slo_says_how_one_looks():
+    # What is no slo says how one looks.
     for text in ("ttft=2s", "ttft_p42=2s", "ttft_p99=2", "ttft_p99=0s", "itl_p99=2s", ""):
         with pytest.raises(BenchError, match="as in ttft_p99=2s"):
             parse_slo(text)
@@ -39,9 +37,7 @@ def test_a_decision_that_is_wrong_is_refused(content):
     ):
         with pytest.raises(BenchError, match=re.escape(message)):
             load_config({**content, "decision": decision}, source="test")
-
-
-def test_devices_of_ones_own_are_checked(content):
+    # Devices of ones own are checked.
     with pytest.raises(BenchError, match=r"hardware\.mine: title: Field required"):
         load_config({**content, "hardware": {"mine": {"memory": "8GiB"}}}, source="test")
     own = {**content, "hardware": {"h100": {"price_per_hour": 2.5}}, "decision": {"price_per_hour": 3}}
@@ -71,28 +67,18 @@ def test_goodput_counts_requests_that_met_every_limit():
     assert of({"duration_s": None}, FOUR.clear(), BOTH) == (None, None)
     assert of({"duration_s": None}, FOUR, BOTH) == (None, 0.25)
     assert of({"duration_s": 2.0}, FOUR, []) == (None, None)
-
-
-def test_a_latency_that_no_answer_has_judges_nothing():
-    """Answers that are not streamed have no TTFT; one of a single token beside others has no TPOT, and misses no limit of it."""
+    # Answers that are not streamed have no TTFT; one of a single token beside others has no TPOT, and misses no limit of it.
     some = pl.Series([0.01, None, 0.9, None])
     assert of({"duration_s": 2.0}, FOUR.with_columns(ttft_s=pl.lit(None, pl.Float64)), BOTH) == (None, None)
     assert of({"duration_s": 2.0}, FOUR.with_columns(tpot_s=some), BOTH[1:]) == (1.0, 0.5)
-
-
-def test_goodput_of_a_load_that_goes_on_is_that_of_its_steady_window():
-    """Of the two that were sent in it one met the limits: half of 3 requests/s."""
+    # Of the two that were sent in it one met the limits: half of 3 requests/s.
     window = {"duration_s": 2.0, "steady_from_s": 0.5, "steady_judged_until_s": 2.5, "steady_offered_rate": 3.0}
     assert of(window, FOUR, BOTH[:1]) == (1.5, 0.5)
-
-
-def test_a_window_that_is_too_short_gives_way_to_the_whole_run_as_in_figures_and_comparisons():
+    # A window that is too short gives way to the whole run as in figures and comparisons.
     window = {"duration_s": 2.0, "steady_from_s": 0.5, "steady_judged_until_s": 2.5, "steady_offered_rate": 3.0}
     short = {**window, "steady_why": "short"}
     assert of(short, FOUR, BOTH[:1]) == of({"duration_s": 2.0}, FOUR, BOTH[:1]) == (1.0, 0.5)
-
-
-def test_the_judged_requests_are_kept_in_the_order_of_sending():
+    # The judged requests are kept in the order of sending.
     judged = goodput({}, judged_requests({}, FOUR), [])["judged"]
     assert judged == [
         {"ok": True, "ttft": 0.1, "tpot": 0.01, "e2e": 1.0},
@@ -144,17 +130,6 @@ def test_the_knee_is_where_the_tail_leaves_the_median_while_throughput_flattens(
         assert (row["knee"], row["knee_below"]) == knee, (p50, p99, rps)
 
 
-def test_the_knee_stays_where_requests_fail_beyond_it(summary):
-    """Of 400 requests at 8 and 16, 8 are slow and `failed` fail: beyond 1 % P99 is infinite, beyond 50 % P50 too."""
-    for failed in (0, 4, 12, 240):
-        rows = [
-            steady_row(summary, level, slow=8 if level > 4 else 0, failed=failed if level > 4 else 0, rps=min(level, 5) * 1.0)
-            for level in (1, 2, 4, 8, 16)
-        ]
-        row = knees(frame(rows)).row(0, named=True)
-        assert (row["knee"], row["knee_below"]) == (8.0, 4.0), failed
-
-
 def test_the_knee_is_that_of_all_valid_runs_together(summary):
     """Three runs a level; of the middle level one is off, and of the last three that are invalid do not bend."""
     numbers = {1: [(1, 1)] * 3, 2: [(1, 2), (6, 2), (1, 2)], 4: [(4, 2), (4, 2), (1.5, 2)]}
@@ -165,9 +140,15 @@ def test_the_knee_is_that_of_all_valid_runs_together(summary):
     rows += [{**row, "run": f"x{row['run']}", "ttft_p99_s": 1.0, "wrong_output_tokens": 1} for row in rows]
     row = knees(summary_frame(rows, {}, {}, Thresholds())).row(0, named=True)
     assert (row["knee"], row["knee_below"]) == (4, 2)
-
-
-def test_knees_stand_in_the_order_of_the_runs(summary):
+    # Of 400 requests at 8 and 16, 8 are slow and `failed` fail: beyond 1 % P99 is infinite, beyond 50 % P50 too.
+    for failed in (0, 4, 12, 240):
+        rows = [
+            steady_row(summary, level, slow=8 if level > 4 else 0, failed=failed if level > 4 else 0, rps=min(level, 5) * 1.0)
+            for level in (1, 2, 4, 8, 16)
+        ]
+        row = knees(frame(rows)).row(0, named=True)
+        assert (row["knee"], row["knee_below"]) == (8.0, 4.0), failed
+    # Knees stand in the order of the runs.
     rows = [{**summary, "run": f"r{i}", "workload": f"w{7 * i % 10}", "ttft_p50_s": 1.0, "ttft_p99_s": 1.0,
              "throughput_requests_per_s": 1.0} for i in range(10)]  # fmt: skip
     assert knees(summary_frame(rows, {}, {}, Thresholds()))["workload"].to_list() == [f"w{7 * i % 10}" for i in range(10)]

@@ -1,0 +1,278 @@
+"""What is carried at C_max: its rate and how sure that is, shares of requests, and the limits that an SLO is tried at, each by hand."""
+
+import itertools
+import math
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench.analysis.belief import NOMINAL
+from bench.analysis.capacity import rates_within
+from bench.analysis.judging import Level, judged_levels, noise_of, rate_of
+from bench.analysis.proportions import Share, requests_needed
+from bench.analysis.sensitivity import sensitivity, steps_of
+from bench.statistics import isotonic
+from bench.study import Slo, parse_slo
+from tests.support.capacity import TTFT, again, curve, point
+from tests.support.planted import frame, rate_row, steady_row, summary_row
+from tests.support.study import bare_summary
+
+T6, T9 = 2.4469, 2.2622  # Student's t of 6 and 9 degrees of freedom at 95 %
+
+
+def with_session(error):
+    """A relative half width, together with what one start of a server may be off from the next: 4 %, known as if from six."""
+    return (error**2 + (T6 * 0.04) ** 2) ** 0.5
+
+
+def test_the_instance_is_operated_where_more_load_brings_no_more(summary):
+    row = point(curve(summary, [0.1] * 4, rps=[2.0, 3.9, 4.0, 4.0]))
+    assert (row["c_max"], row["operate_at"], row["usable_rps"]) == (8, 2, 3.9)
+
+    assert point(curve(summary, [0.1] * 2, levels=(1, 2), rps=[3.89, 4.0]))["operate_at"] == 1
+    assert point(curve(summary, [0.1] * 2, levels=(1, 2), rps=[3.87, 4.0]))["operate_at"] == 2
+
+
+def test_an_open_loop_carries_what_it_is_offered_as_far_as_the_server_gave_it(summary):
+    """Realised rates differ from those asked by chance; the level is what was offered."""
+    rows = [rate_row(summary, 2, rps=2.2), rate_row(summary, 4, rps=4.3)]
+    assert point(rows)["usable_rps"] == 4
+    row = point([rate_row(summary, 5), rate_row(summary, 10, ttft=9.0, rps=9.9)])
+    assert row["usable_rps"] == 5 < row["high"] < row["usable_high"] < 10.5
+    row = point([rate_row(summary, 5), rate_row(summary, 10, ttft=9.0, rps=6.6)])
+    assert row["usable_rps"] == 5 < row["usable_high"] < 7 < row["high"]
+    conversations = point([rate_row(summary, 5, turns=3, rps=14.0), rate_row(summary, 10, turns=3, ttft=9.0, rps=6.6)])
+    assert (conversations["unit"], conversations["usable_rps"]) == ("conversations/s", 14)
+    assert conversations["usable_high"] == pytest.approx(14 * (1 + with_session(0.01 * T9)), rel=1e-4)
+
+
+@pytest.mark.long(part="inputs")
+@given(
+    st.lists(st.lists(st.floats(0.01, 10), min_size=30, max_size=30), min_size=2, max_size=5),
+    st.floats(0.01, 10),
+    st.floats(1, 3),
+    st.sampled_from(["p50", "p90", "p99"]),
+)
+def test_a_laxer_limit_never_lowers_c_max(ttft, limit, factor, percentile):
+    summary = bare_summary()
+    runs = frame([steady_row(summary, i + 1, requests=30, ttft=values) for i, values in enumerate(ttft)])
+    slo = Slo("ttft", percentile, limit)
+    found = sensitivity(runs, [slo], slo, [limit, limit * factor])
+    c_max = dict(found.select("limit_s", "c_max").iter_rows())
+    assert c_max.get(limit * factor, 0) >= c_max.get(limit, 0)
+
+
+def test_how_far_repeats_and_sessions_differ_is_in_the_interval_of_the_rate(summary):
+    def width(rows):
+        row = point(rows)
+        assert row["usable_rps"] == pytest.approx(8)
+        return row["usable_rps"] - row["usable_low"]
+
+    def repeats(*rates):
+        return again(steady_row(summary, 4, rps=rps) for rps in rates)
+
+    # 3 runs at 4 and 3 alike at 8: Student's t of 2 + 2 degrees of freedom, 2.776, × √(2 ÷ 4) ÷ √3, and what a session is off from the
+    # next, 2.447 × 4 % of 8.
+    missing, between = again([steady_row(summary, 8, ttft=9.0)] * 3), T6 * 0.04 * 8
+    expected = ((2.776 * 0.5**0.5 / 3**0.5) ** 2 + between**2) ** 0.5
+    assert width([*repeats(7.0, 8.0, 9.0), *missing]) == pytest.approx(expected, rel=1e-3)
+    assert between < width([*repeats(8.0, 8.0, 8.0), *missing]) < 1.1 * between
+    # Student's t of two degrees of freedom, 4.3 × 5 ÷ √3, is more than the rate.
+    assert width([*repeats(3.0, 8.0, 13.0), missing[0]]) == 8
+
+    def sessions(*rates):
+        rows = [{**steady_row(summary, 4, rps=rps), "session": i, "run": f"r{i}"} for i, rps in enumerate(rates, start=1)]
+        return [*rows, missing[0]]
+
+    # Four alike: the variance of one, 0.0016, with a weight of 6, in 6 + 3 degrees of freedom, of which the mean has a quarter.
+    assert width(sessions(8.0, 8.0, 8.0, 8.0)) / 8 == pytest.approx(T9 * (6 * 0.0016 / 9 / 4) ** 0.5, rel=1e-3)
+    # Four that differ: they show it by themselves, Student's t of 3 degrees of freedom × 1.826 ÷ √4.
+    assert width(sessions(6.0, 7.0, 9.0, 10.0)) == pytest.approx(3.182 * (10 / 3) ** 0.5 / 2, rel=1e-3)
+
+
+@pytest.mark.long(part="truth")
+def test_the_interval_of_a_rate_holds_the_planted_one():
+    """Runs of several sessions, which differ by 3 % beside the noise; 10 requests/s at each level."""
+    for layout, noise in (((1, 2, 1), 0.04), ((1, 2, 1), 0.1), ((2, 2, 2), 0.04), ((2, 2, 2), 0.2), ((3, 1), 0.1)):
+        random = np.random.default_rng(5)
+        held = []
+        for _ in range(400):
+            speeds = 1 + 0.03 * random.standard_normal(3)
+            levels = []
+            for i, count in enumerate(layout):
+                rates = [10 * speeds[k] * math.exp(noise * random.standard_normal()) for k in range(count)]
+                told = [{"steady_requests_per_s": x, "steady_error": 0.01, "session": k + 1} for k, x in enumerate(rates)]
+                levels.append(Level(float(i), told))
+            rate, error = rate_of(levels[layout.index(max(layout))].rows, None, noise_of(levels))
+            held.append(abs(rate - 10) <= error)
+        assert np.mean(held) >= 0.93, (layout, noise)
+
+
+def test_the_interval_of_a_share_by_hand():
+    """0 of n: the upper end is 1 − 0.025^(1 / n); all of n: the lower end is 0.025^(1 / n)."""
+    assert Share(0, 100).interval() == (0.0, pytest.approx(1 - 0.025**0.01))
+    assert Share(100, 100).interval() == (pytest.approx(0.025**0.01), 1.0)
+    assert Share(0, 0).interval() == (0.0, 1.0)
+    # Clopper and Pearson's 95 % interval of 10 of 100, from their charts and every table since.
+    assert Share(10, 100).interval() == (pytest.approx(0.0490, abs=5e-5), pytest.approx(0.1762, abs=5e-5))
+    # 0 of n at 40 %: 30 % are left on either side, and the upper end is 1 − 0.3^(1 / n).
+    assert Share(0, 100).interval(0.4) == (0.0, pytest.approx(1 - 0.3**0.01))
+    assert Share(20, 200, 2.0).interval() == Share(10, 100).interval()
+    # Without a miss, n requests show less than 1 % where 0.99^n ≤ 0.025: from 367.04 on.
+    exact = 368
+    assert Share(0, exact).interval()[1] <= 0.01 < Share(0, exact - 1).interval()[1]
+    assert exact <= requests_needed(0.01) <= 1.05 * exact
+    assert requests_needed(0.01, spread=3.0) >= 3 * exact
+    assert requests_needed(0.05, share=0.02) > requests_needed(0.05)
+    assert requests_needed(0.01, share=0.0095) is None
+    assert requests_needed(1e-8) is None  # more than anybody sends: 369 million
+
+
+@pytest.mark.long(part="truth")
+def test_the_interval_holds_the_true_share():
+    def alone(draw, share):
+        return [draw.random(300) < share for _ in range(3)]
+
+    def in_clusters(size):  # of `size` neighbours all miss or none, as in a queue that is long for a while
+        return lambda draw, share: [np.repeat(draw.random(600 // size) < share, size) for _ in range(3)]
+
+    def in_rounds(draw, share):  # three in four rounds miss nothing
+        return [draw.random(300) < (4 * share if draw.random() < 0.25 else 0.0) for _ in range(8)]
+
+    for drawn, share, least in (
+        (alone, 0.01, 0.93), (alone, 0.05, 0.93), (alone, 0.3, 0.93), (in_clusters(5), 0.05, 0.93), (in_clusters(10), 0.05, 0.93),
+        (in_rounds, 0.03, 0.88),  # eight rounds, two of them bad in the mean, tell little
+    ):  # fmt: skip
+        draw = np.random.default_rng(1)
+        found = [drawn(draw, share) for _ in range(400)]
+        held = [low <= share <= high for low, high in (Share.of(runs).interval() for runs in found)]
+        assert np.mean(held) >= least, (drawn, share)
+        if drawn is not alone:  # as if the requests were independent
+            plain = [Share(sum(run.sum() for run in runs), sum(map(len, runs))).interval() for runs in found]
+            assert np.mean([low <= share <= high for low, high in plain]) < 0.85, (drawn, share)
+
+
+def test_a_series_that_never_falls_by_hand():
+    assert isotonic([1, 2, 3], [1, 1, 1]).tolist() == [1, 2, 3]
+    assert isotonic([3, 1, 2], [1, 1, 1]).tolist() == [2, 2, 2]
+    assert isotonic([1, 3, 2], [1, 1, 1], rising=False).tolist() == [2, 2, 2]
+    assert isotonic([0, 0.04, 0.01, 0.5], [1, 1, 3, 1]).tolist() == pytest.approx([0, 0.0175, 0.0175, 0.5])
+    assert isotonic([], []).tolist() == []
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.floats(0.1, 10)), min_size=1, max_size=12))
+def test_smoothing_keeps_the_mean_and_never_falls(values):
+    shares, weights = zip(*values, strict=True)
+    smoothed = isotonic(shares, weights)
+    assert all(b >= a - 1e-12 for a, b in itertools.pairwise(smoothed))
+    assert np.average(smoothed, weights=weights) == pytest.approx(np.average(shares, weights=weights), abs=1e-9)
+
+
+def test_the_spread_of_misses_by_hand():
+    for runs, spread in (
+        # 10 parts of 40, one of which has all 40 misses of 400: (36² + 9 × 4²) ÷ (40 × 0.1 × 0.9) ÷ 9.
+        ([[1] * 40 + [0] * 360], 1440 / 3.6 / 9),
+        ([[1] * 20 + [0] * 20], 40),  # two parts of 20: (10² + 10²) ÷ (20 × 0.5 × 0.5)
+        ([[1] * 19 + [0] * 19], 1),  # too few for two parts
+        ([[1, 0] * 200], 1),  # as even as can be: never below that of independent requests
+        # Parts of 20 with 10, 10, 0 and 0 of 5 expected, runs with 20 and 0 of 10: the runs differ by more.
+        ([[1, 0] * 20, [0] * 40], 200 / 7.5),
+        ([[1] * 9, []], 1),
+    ):
+        assert Share.of([np.array(run, dtype=bool) for run in runs]).spread == pytest.approx(spread), runs
+
+
+def test_the_rate_of_repeats_by_hand(summary):
+    """Their errors in squares: √(1 + 4 + 4) is 3 %, ÷ 3 runs; Student's t of 9 degrees of freedom is 2.262. And what one session shows."""
+
+    def rate(level, errors, *, offered=False):
+        axis = {"axis": "request_rate", "arrival": "poisson"} if offered else {}
+        rows = [summary_row(**steady_row(summary, level, rps=8.0, steady_error=error) | axis) for error in errors]
+        ((found,), _) = judged_levels(rows, TTFT, 0.01)
+        return found.rate, found.error
+
+    assert rate(7.5, (0.01, 0.02, 0.02)) == (8, pytest.approx(8 * with_session(0.01 * T9), rel=1e-4))
+    assert [rate(level, (0.01, 0.02, 0.02), offered=True)[0] for level in (7.5, 8.5)] == [7.5, 8]
+    assert rate(7.5, (None,)) == (8, pytest.approx(8 * T6 * 0.04, rel=1e-4))
+
+
+def test_which_limits_an_slo_is_tried_at(summary):
+    # Each moves one SLO; those that nothing meets have no row.
+    slos = [*TTFT, parse_slo("tpot_p95=100ms")]
+    runs = frame(curve(summary, [0.5, 1.0, 3.0, 4.0], tpot=[0.01, 0.01, 0.01, 0.2]))
+    found = sensitivity(runs, slos, slos[0], [0.1, 0.7, 3.5, 9.0])
+    assert found.select("limit_s", "c_max", "usable_rps").rows() == [(0.7, 1, 2), (3.5, 4, 8), (9.0, 4, 8)]
+    # At each level's value and 5 and 20 % above: the percentile of all requests that are judged, or else the mean of the runs.
+    rows = [
+        {**steady_row(summary, 4, ttft=value), "repeat": i, "run": f"r{i}", "ttft_p99_s": 7.0, "steady_ttft_p99_s": value}
+        for i, value in enumerate((0.1, 0.4))
+    ]
+    rows.append({**steady_row(summary, 8, ttft=2.0, failed=40), "ttft_p99_s": 7.0, "steady_ttft_p99_s": None})
+    assert steps_of(frame(rows), TTFT[0]) == pytest.approx([0.4, 0.42, 0.48])  # at 8 too many failed
+    runs = frame([{**row, "judged": None} for row in rows])
+    assert steps_of(runs, TTFT[0]) == pytest.approx([0.25, 0.2625, 0.3])
+    assert steps_of(runs.with_columns(steady_from_s=pl.lit(None, pl.Float64)), TTFT[0]) == pytest.approx([7.0, 7.35, 8.4])
+
+
+def test_what_is_carried_is_the_mean_of_the_runs_of_one_level(summary):
+    one = {**steady_row(summary, 4, e2e=0.5, rps=7.0), "repeat": 0, "run": "r0", "prompt_tokens": 30.0, "output_tokens": 20.0,
+           "in_flight_peak": 5, "steady_in_flight": 3.8, "steady_tokens_per_s": 90.0}  # fmt: skip
+    two = {**steady_row(summary, 4, e2e=0.7, rps=9.0), "repeat": 1, "run": "r1", "prompt_tokens": 34.0, "output_tokens": 10.0,
+           "in_flight_peak": 4, "steady_in_flight": 3.6, "steady_tokens_per_s": None}  # fmt: skip
+    row = point([one, two, steady_row(summary, 8, ttft=9.0)])
+    told = {"runs": 2, "requests": 800, "usable_rps": 8, "latency_s": 0.6, "prompt_tokens": 32, "output_tokens": 15,
+            "in_flight_peak": 4.5, "in_flight": 3.7, "tokens_per_s": 90}  # fmt: skip
+    assert {name: row[name] for name in told} == pytest.approx(told)
+    # The numbers of a burst are those of the whole run.
+    none = {"arrival": "burst", "steady": None, "steady_from_s": None, "steady_requests_per_s": None}
+    whole = {"e2e_mean_s": 1.5, "client_in_flight_mean": 3.5, "throughput_tokens_per_s": 70.0}
+    window = {"steady_e2e_mean_s": 9.0, "steady_in_flight": 9.0, "steady_tokens_per_s": 9.0}
+    rows = [steady_row(summary, 4, **none, **whole, **window), steady_row(summary, 8, ttft=9.0, **none)]
+    row = point(rows)
+    assert (row["latency_s"], row["in_flight"], row["tokens_per_s"], row["operate_at"]) == (1.5, 3.5, 70, 4)
+    empty = point([{**rows[0], "judged": []}])
+    assert (empty["kind"], empty["unsettled"]) == ("unsettled", "empty")
+    for axis, turns, unit in (
+        ("concurrency", 1, "requests in flight"), ("users", 2, "users"), ("request_rate", 1, "requests/s"),
+        ("request_rate", 2, "conversations/s"), ("time_scale", 1, "times the trace's speed"),
+    ):  # fmt: skip
+        assert point([steady_row(summary, 4, axis=axis, turns=turns)])["unit"] == unit, (axis, turns)
+
+
+def test_the_ends_of_the_rate_are_those_of_all_levels_on_their_side(summary):
+    """1 % of error at 1, 20 % at 2: the lower end is 1's. Nothing above the first sure miss counts."""
+    rows = curve(summary, [0.1, 0.1, 9.0, 9.0], rps=[4.0, 5.0, 3.0, 50.0], steady_error=[0.01, 0.2, 0.01, 0.01])
+    row = point(rows)
+    assert (row["operate_at"], row["usable_rps"], row["low"], row["high"]) == (2, 5, 2, 4)
+    assert row["usable_low"] == pytest.approx(4 * (1 - with_session(0.01 * T9)), rel=1e-4)
+    assert row["usable_high"] == pytest.approx(5 * (1 + with_session(0.2 * T9)), rel=1e-4)
+    # Operated at 1, which carries nearly as much: no end is on the wrong side of it.
+    errors = {"steady_error": [0.5, 0.01, 0.01], "requests": [1000] * 3}
+    near = point(curve(summary, [0.1, 0.1, 9.0], levels=(1, 2, 4), rps=[3.9, 4.0, 2.0], **errors))
+    assert (near["operate_at"], near["usable_low"]) == (1, pytest.approx(4 * (1 - with_session(0.01 * T9)), rel=1e-4))
+    # At 4 too few requests to be sure: what it carries is no lower end.
+    unsure = point(curve(summary, [0.1, 0.1, 9.0], levels=(2, 4, 8), requests=[400, 60, 400]))
+    assert (unsure["c_max"], unsure["low"], unsure["usable_rps"]) == (4, 2, 8)
+    assert 4 * (1 - with_session(0.01 * T9)) < unsure["usable_low"] < 5
+
+
+def test_the_rates_within_limits_by_hand():
+    levels = [Level(load, [], rate=rate) for load, rate in ((4.0, 8.0), (8.0, 12.0), (16.0, 6.0))]
+    assert rates_within(np.array([4.0, 6.0, 8.0, 12.0, 16.0]), levels).interval == (8, 12)
+    assert rates_within(np.array([2.0]), levels).interval == (4, 4)
+    # Of 30/s it gave 19: a limit anywhere up to there is no rate of 28/s.
+    levels = [Level(17.7, [], rate=17.6, error=1.0, offered=17.7), Level(30.0, [], rate=19.0, error=1.0, offered=30.0)]
+    low, high = rates_within(np.linspace(17.7, 30.0, 100), levels).interval
+    assert 16 < low < high < 20.5
+    # A limit anywhere from 6 to 10, where a request in flight brings 2/s, and starts of the server that differ by 5 %: of rates drawn
+    # from both as often as an interval is to hold them, it holds so many. The worst of both together is wider.
+    random = np.random.default_rng(3)
+    levels = [Level(load, [], rate=2 * load, error=0.05 * 2.2414 * 2 * load) for load in (4.0, 8.0, 16.0)]
+    limits = np.sort(random.uniform(6, 10, 400))
+    low, high = rates_within(limits, levels).interval
+    planted = 2 * random.uniform(6, 10, 20_000) * (1 + 0.05 * random.standard_normal(20_000))
+    assert np.mean((planted >= low) & (planted <= high)) == pytest.approx(NOMINAL, abs=0.005)
+    assert 12 * (1 - 0.05 * 2.2414) < low < high < 20 * (1 + 0.05 * 2.2414)
