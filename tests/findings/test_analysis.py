@@ -17,30 +17,30 @@ from tests.support.planted import reasons, summary_rows
 from tests.support.summaries import ladder
 
 
+def checks(summary, limits=None, **change):
+    """What a run did not pass."""
+    return reasons(verdict({**summary, **change}, limits or Thresholds()))
+
+
+def faults(summary, limits=None, **change):
+    return [(each.check, each.value, each.limit) for each in verdict({**summary, **change}, limits or Thresholds()).found]
+
+
 def test_each_fault_is_named(summary):
+    assert checks(summary) == []
     for change, check, value in (
-        ({"wrong_prompt_tokens": 2}, "prompt_lengths", 2),
-        ({"wrong_output_tokens": 1}, "output_lengths", 1),
-        ({"client_loop_lag_p99_s": 0.2}, "loop_lag", 0.2),
-        ({"client_loop_lag_max_s": 0.6}, "loop_stall", 0.6),
-        ({"client_send_spread_s": 0.5}, "burst_spread", 0.5),
-        ({"client_clock_skew_s": 0.005}, "clock_skew", 0.005),
-        ({"host_other_share": 0.4}, "other_processes", 0.4),
-        ({"client_cpu_share": 0.99}, "client_cpu", 0.99),
+        ({"wrong_prompt_tokens": 2}, "prompt_lengths", 2), ({"wrong_output_tokens": 1}, "output_lengths", 1),
+        ({"client_loop_lag_p99_s": 0.2}, "loop_lag", 0.2), ({"client_loop_lag_max_s": 0.6}, "loop_stall", 0.6),
+        ({"client_send_spread_s": 0.5}, "burst_spread", 0.5), ({"client_clock_skew_s": 0.005}, "clock_skew", 0.005),
+        ({"host_other_share": 0.4}, "other_processes", 0.4), ({"client_cpu_share": 0.99}, "client_cpu", 0.99),
         ({"client_in_flight_mean": 8.0, "server_in_flight_mean": 12.0}, "other_requests", 12),
-        ({"held_back_requests": 500.0, "held_back_share": 0.8}, "held_back", 500),
-        ({"scrape_gap_max_s": 3.0}, "scrape_gap", 3),
-        ({"scraped": False}, "never_scraped", None),
-        ({"scraped_before": False}, "not_scraped_before", None),
-        ({"scraped_after": False}, "not_scraped_after", None),
-        ({"counters_fell": ["vllm:y"]}, "counters_fell", None),
-        ({"scrape_share": 0.2}, "scrape_share", 0.2),
-        ({"metrics_missing": ["vllm:x"]}, "metrics_missing", None),
+        ({"held_back_requests": 500.0, "held_back_share": 0.8}, "held_back", 500), ({"scrape_gap_max_s": 3.0}, "scrape_gap", 3),
+        ({"scraped": False}, "never_scraped", None), ({"scraped_before": False}, "not_scraped_before", None),
+        ({"scraped_after": False}, "not_scraped_after", None), ({"counters_fell": ["vllm:y"]}, "counters_fell", None),
+        ({"scrape_share": 0.2}, "scrape_share", 0.2), ({"metrics_missing": ["vllm:x"]}, "metrics_missing", None),
         ({"prefix_hits": 64.0}, "cached_tokens", 64),
-    ):
-        assert reasons(verdict(summary, Thresholds())) == [], change
-        (found,) = verdict({**summary, **change}, Thresholds()).found
-        assert (found.check, found.value) == (check, value), change
+    ):  # fmt: skip
+        assert [each[:2] for each in faults(summary, **change)] == [(check, value)], change
     # A line of an exposition may hold anything, and the reason is kept as a code.
     error = "no Prometheus exposition: line 54, 'a{b=\"c\" {': could not convert 'x' = y"
     for change, words in (
@@ -49,14 +49,11 @@ def test_each_fault_is_named(summary):
     ):
         (found,) = verdict({**summary, **change, "scrape_error": error}, Thresholds()).found
         assert reason_text(Reason.of(found.code)) == words + error
-    # All scrapes and no engine s restart are no fault.
+    # What is sound, or was not measured, is no fault.
     sound = {"scrape_share": 1.0, "scraped": True, "scraped_before": True, "scraped_after": True, "counters_fell": []}
-    assert reasons(verdict({**summary, **sound}, Thresholds())) == []
-    assert reasons(verdict({**summary, "scraped": None, "scraped_before": None, "scraped_after": None}, Thresholds())) == []
-    # What was not measured is no fault.
-    bare = {**summary, "scrape_gap_max_s": None, "prefix_hits": None, "client_loop_lag_p99_s": None}
-    assert reasons(verdict(bare, Thresholds())) == []
-    assert reasons(verdict({**bare, "client_cpu_share": None, "server_in_flight_mean": None}, Thresholds())) == []
+    names = ("scrape_gap_max_s", "prefix_hits", "client_loop_lag_p99_s", "client_cpu_share", "server_in_flight_mean")
+    for change in (sound, dict.fromkeys(sound), dict.fromkeys(names)):
+        assert checks(summary, **change) == [], change
 
 
 def test_a_reason_speaks_against_what_rests_on_its_part(summary):
@@ -72,19 +69,22 @@ def test_a_reason_speaks_against_what_rests_on_its_part(summary):
         assert (found.faults, found.valid, found.counts_valid) == ([part], valid, counts_valid), change
         assert not found.telemetry_valid, change
     # A further reason counts like our own.
-    found = verdict(summary, Thresholds(), [Reason("machine", "drift", drift=DRIFT)])
+    found = verdict(summary, Thresholds(), [Reason("machine", "drift", drift=Drift(RoundPart(2), None, math.log(1.1), 0.0))])
     assert (found.faults, reasons(found), found.valid) == (["machine"], ["drift"], False)
     # Faults stand in the order of their parts.
-    bad = {**summary, "host_other_share": 0.9, "scraped": False, "client_cpu_share": 1.0, "wrong_prompt_tokens": 1}
-    found = verdict({**bad, "client_send_spread_s": 9.0, "wrong_output_tokens": 2}, Thresholds())
+    bad = {
+        "host_other_share": 0.9,
+        "scraped": False,
+        "client_cpu_share": 1.0,
+        "wrong_prompt_tokens": 1,
+        "client_send_spread_s": 9.0,
+    }
+    found = verdict({**summary, **bad, "wrong_output_tokens": 2}, Thresholds())
     assert found.faults == ["load", "content", "client", "telemetry", "machine"]
     assert len(reasons(found)) == 6
     # A run is invalid where either part is.
     parts = pl.DataFrame({"valid": [True, True, False, False], "counts_valid": [True, False, True, False]})
     assert parts.select(invalid())["valid"].to_list() == [False, True, True, True]
-
-
-DRIFT = Drift(RoundPart(2), None, math.log(1.1), 0.0)
 
 
 def test_failures_are_results_and_no_fault(summary):
@@ -120,39 +120,35 @@ def test_what_no_server_would_answer_under_any_load_is_a_fault(summary):
         assert found.faults == (["content"] if checks else []), kinds
 
 
-def test_which_runs_count_for_saturation(summary):
-    # A late client speaks against the latencies alone.
+def test_saturation_is_the_first_level_from_which_all_are_full(summary):
+    def found(usage, **more):
+        return saturation(ladder(summary, usage, **more)).row(0, named=True)
+
+    for usage, more, told in (
+        ({1: 0.1, 8: 0.8, 10: 1.0, 12: 1.0}, {}, {"measured": 10, "below": 8, "predicted": 10.0, "levels_apart": 0}),
+        (
+            {1: 0.1, 8: 1.0, 10: 0.7, 12: 1.0},
+            {},
+            {"measured": 12, "below": 10, "levels_apart": 1},
+        ),  # a single full one below others
+        ({1: 0.1, 4: 0.4, 8: 0.8}, {}, {"measured": None, "below": None, "levels_apart": None, "cache_known": True}),
+        ({1: None, 4: None}, {}, {"measured": None, "cache_known": False}),
+        # A preemption is a full cache that the gauge missed.
+        ({8: 0.7, 10: 0.8, 12: 1.0}, {"preemptions": [0.0, 1.0, 5.0]}, {"measured": 10}),
+        # Failures are results; invalid runs are kept out.
+        ({8: 0.8, 10: 1.0, 12: 1.0}, {"failed": [0, 2, 2]}, {"measured": 10}),
+        ({8: 0.8, 10: 1.0, 12: 1.0}, {"wrong_output_tokens": [0, 1, 0]}, {"measured": 12}),
+    ):
+        row = found(usage, **more)
+        assert {name: row[name] for name in told} == told, (usage, more)
+    # A late client speaks against the latencies alone, missing scrapes against the counts alone.
     late = ladder(summary, {8: 0.8, 10: 1.0, 12: 1.0}, client_loop_lag_max_s=[0.0, 0.6, 0.0])
-    assert late["valid"].to_list() == [True, False, True]
-    assert saturation(late)["measured"].to_list() == [10]
-    # Missing scrapes speak against the counts alone.
+    assert (late["valid"].to_list(), saturation(late)["measured"].to_list()) == ([True, False, True], [10])
     gap = {"scrape_gap_max_s": [0.3, 3.0, 0.3], "throughput_tokens_per_s": [10.0, 90.0, 70.0]}
     runs = ladder(summary, {8: 0.8, 10: 1.0, 12: 1.0}, **gap)
     assert (runs["valid"].to_list(), runs["counts_valid"].to_list()) == ([True] * 3, [True, False, True])
     assert saturation(runs)["measured"].to_list() == [12]
     assert repeats(runs, "throughput_tokens_per_s")["level"].to_list() == [8, 10, 12]
-    # It was invalid for that, and so vanished from the ladder.
-    runs = ladder(summary, {8: 0.8, 10: 1.0, 12: 1.0}, failed=[0, 2, 2])
-    assert saturation(runs)["measured"].to_list() == [10]
-    # Invalid runs are kept out.
-    row = saturation(ladder(summary, {8: 0.8, 10: 1.0, 12: 1.0}, wrong_output_tokens=[0, 1, 0])).row(0, named=True)
-    assert row["measured"] == 12
-
-
-def test_saturation_is_the_first_level_from_which_all_are_full(summary):
-    row = saturation(ladder(summary, {1: 0.1, 8: 0.8, 10: 1.0, 12: 1.0})).row(0, named=True)
-    assert (row["measured"], row["below"], row["predicted"], row["levels_apart"]) == (10, 8, 10.0, 0)
-    # A single full run below others is no saturation.
-    row = saturation(ladder(summary, {1: 0.1, 8: 1.0, 10: 0.7, 12: 1.0})).row(0, named=True)
-    assert (row["measured"], row["below"], row["levels_apart"]) == (12, 10, 1)
-    # No saturation is said not invented.
-    row = saturation(ladder(summary, {1: 0.1, 4: 0.4, 8: 0.8})).row(0, named=True)
-    assert (row["measured"], row["below"], row["levels_apart"], row["cache_known"]) == (None, None, None, True)
-    silent = saturation(ladder(summary, {1: None, 4: None})).row(0, named=True)
-    assert (silent["measured"], silent["cache_known"]) == (None, False)
-    # A preemption is a full cache that the gauge missed.
-    frame = ladder(summary, {8: 0.7, 10: 0.8, 12: 1.0}, preemptions=[0.0, 1.0, 5.0])
-    assert saturation(frame)["measured"].to_list() == [10]
 
 
 # 2,499 blocks of 16 and requests of 4,000 + 100 tokens: nine are admitted at 92.6 %, and the tenth waits for ever.
@@ -161,43 +157,39 @@ TENTH = {"kv_usage_peak": 0.926, "kv_usage_queued": 0.926, "waiting_standing": 1
 
 
 def test_a_cache_that_cannot_admit_the_next_prompt_is_full(summary):
+    """2,499 blocks of 16 tokens, used by 92.6 %: 2,958.8 are free."""
     for more, slots, full in (
         ({}, None, True),
-        ({"prompt_tokens_p90": 2000}, None, False),  # 2,958 tokens are free: the next prompt would fit
+        # A prompt of 2,958 tokens less two blocks would just fit into what is free of the fullest engine.
+        ({"prompt_tokens_p90": 2927}, None, True),
+        ({"prompt_tokens_p90": 2926}, None, False),
+        ({"prompt_tokens_p90": None}, None, False),
         ({"waiting_standing": 0.0}, None, False),  # nothing waits
         ({"waiting_standing": None}, None, False),
         ({}, 9, False),  # that bound holds it back
         ({}, 10, True),
-        ({"prompt_tokens_p90": None}, None, False),
         ({"kv_usage_peak": None, "kv_usage_queued": None}, None, None),
         ({"kv_usage_peak": None, "kv_usage_queued": None, "preemptions": 2.0}, None, True),
         ({"preemptions": None}, None, True),
+        ({"kv_usage_peak": 0.99, "waiting_standing": 0.0}, None, True),
+        ({"kv_usage_peak": 0.98, "waiting_standing": 0.0}, None, False),
+        ({"preemptions": 0.0, "waiting_standing": 0.0}, None, False),
     ):
         facts = {"a": records.facts(kv_tokens=2499 * 16, kv_blocks=2499)}
-        run = {**summary, **TENTH, **more}
-        assert summary_frame([run], {"a": records.launch(max_num_seqs=slots)}, facts, Thresholds())["saturated"].to_list() == [
-            full
-        ], (more, slots)
-    # 2,499 blocks of 16 tokens, used by 92.6 %: 2,958.8 are free.
-    for more, full in (
-        # A prompt of 2,958 tokens less two blocks would just fit into what is free of the fullest engine.
-        ({"prompt_tokens_p90": 2927}, True),
-        ({"prompt_tokens_p90": 2926}, False),
-        ({"kv_usage_peak": 0.99, "waiting_standing": 0.0}, True),
-        ({"kv_usage_peak": 0.98, "waiting_standing": 0.0}, False),
-        ({"preemptions": 0.0, "waiting_standing": 0.0}, False),
-    ):
-        facts = {"a": records.facts(kv_tokens=2499 * 16, kv_blocks=2499)}
-        assert summary_frame([{**summary, **TENTH, **more}], {}, facts, Thresholds())["saturated"].to_list() == [full], more
+        frame = summary_frame([{**summary, **TENTH, **more}], {"a": records.launch(max_num_seqs=slots)}, facts, Thresholds())
+        assert frame["saturated"].to_list() == [full], (more, slots)
 
 
 def test_the_highest_throughput_is_told(summary):
-    frame = ladder(summary, {1: 0.1, 8: 0.8, 12: 1.0}, throughput_tokens_per_s=[10.0, 90.0, 70.0])
-    assert saturation(frame)["peak_at"].to_list() == [8]
-    late = ladder(
-        summary, {1: 0.1, 8: 0.8, 12: 1.0}, throughput_tokens_per_s=[10.0, 90.0, None], client_loop_lag_max_s=[0.0, 0.6, 0.0]
-    )
-    assert saturation(late)["peak_at"].to_list() == [1]  # a late client takes from throughput; and nothing is no maximum
+    speeds, late = [10.0, 90.0, None], [0.0, 0.6, 0.0]
+    for more, at in (
+        ({"throughput_tokens_per_s": [10.0, 90.0, 70.0]}, 8),
+        (
+            {"throughput_tokens_per_s": speeds, "client_loop_lag_max_s": late},
+            1,
+        ),  # a late client takes from it; nothing is no maximum
+    ):
+        assert saturation(ladder(summary, {1: 0.1, 8: 0.8, 12: 1.0}, **more))["peak_at"].to_list() == [at], more
     assert saturation(ladder(summary, {1: 0.1}, wrong_output_tokens=[1]))["peak_at"].to_list() == []
 
 
@@ -225,114 +217,72 @@ def test_signals_agree_where_each_lies_in_the_ranges_of_all(summary):
             for level in sorted({*marks[0], *marks[1], 16} - {None})
         ]  # fmt: skip
         runs = summary_rows(rows).with_columns(waiting_standing=pl.col("waits").cast(pl.Float64))
-        turns = pl.DataFrame(
-            {
-                "deployment": "a",
-                "workload": "short",
-                "metric": "x",
-                **dict(zip(("saturation_low", "saturation_high", "saturation_at"), throughput, strict=True)),
-            }
-        )
+        turn = dict(zip(("saturation_low", "saturation_high", "saturation_at"), throughput, strict=True))
+        turns = pl.DataFrame({"deployment": "a", "workload": "short", "metric": "x", **turn})
         assert signals(saturation(runs, turns).row(0, named=True)) == words, (throughput, cache)
 
 
 def test_a_value_at_its_limit_is_no_fault(summary):
-    for change, at_the_limit, beyond in (
-        ("client_loop_lag_p99_s", 0.1, 0.101),
-        ("client_loop_lag_max_s", 0.5, 0.501),
-        ("client_clock_skew_s", 0.002, 0.0021),
-        ("client_send_spread_s", 0.1, 0.101),
-        ("host_other_share", 0.15, 0.151),
-        ("client_cpu_share", 0.9, 0.901),
-        ("scrape_gap_max_s", 2.0, 2.001),
-        ("scrape_share", 0.5, 0.499),
-    ):
-        limits = Thresholds(
-            loop_lag_p99_s=0.1, loop_lag_max_s=0.5, clock_skew_s=0.002, send_spread_s=0.1, other_share=0.15, client_cpu_share=0.9,
-            scrape_gap_s=2.0, scrape_share=0.5,
-        )  # fmt: skip
-        assert reasons(verdict({**summary, change: at_the_limit}, limits)) == [], change
-        assert len(reasons(verdict({**summary, change: beyond}, limits))) == 1, change
+    limits = Thresholds(
+        loop_lag_p99_s=0.1, loop_lag_max_s=0.5, clock_skew_s=0.002, send_spread_s=0.1, other_share=0.15, client_cpu_share=0.9,
+        scrape_gap_s=2.0, scrape_share=0.5,
+    )  # fmt: skip
+    for name, at_the_limit, beyond in (
+        ("client_loop_lag_p99_s", 0.1, 0.101), ("client_loop_lag_max_s", 0.5, 0.501), ("client_clock_skew_s", 0.002, 0.0021),
+        ("client_send_spread_s", 0.1, 0.101), ("host_other_share", 0.15, 0.151), ("client_cpu_share", 0.9, 0.901),
+        ("scrape_gap_max_s", 2.0, 2.001), ("scrape_share", 0.5, 0.499),
+    ):  # fmt: skip
+        assert checks(summary, limits, **{name: at_the_limit}) == [], name
+        assert len(checks(summary, limits, **{name: beyond})) == 1, name
     # What only open loops promise is asked of them alone.
-    late = {**summary, "client_schedule_delay_p99_s": 0.2}
-    assert reasons(verdict(late, Thresholds())) == []
-    assert reasons(verdict({**late, "axis": "request_rate", "arrival": "poisson"}, Thresholds())) == ["schedule_delay"]
+    assert checks(summary, client_schedule_delay_p99_s=0.2) == []
+    assert checks(summary, client_schedule_delay_p99_s=0.2, axis="request_rate", arrival="poisson") == ["schedule_delay"]
 
 
 def test_others_use_the_server_from_a_quarter_or_one_request_on(summary):
+    limits = Thresholds(in_flight_error=0.25)
     for mine, its, fault in (
         (8.0, 10.0, False),  # a quarter more is allowed
-        (8.0, 10.1, True),
-        (10.0, 8.0, False),
+        (8.0, 10.1, True), (10.0, 8.0, False),
         (2.0, 3.0, False),  # one request is, too
-        (2.0, 3.1, True),
-        (0.0, 1.5, True),
-        (None, 9.0, False),
-        (0.0, None, False),
-    ):
-        told = {**summary, "client_in_flight_mean": mine, "server_in_flight_mean": its}
-        assert bool(reasons(verdict(told, Thresholds(in_flight_error=0.25)))) is fault, (mine, its)
+        (2.0, 3.1, True), (0.0, 1.5, True), (None, 9.0, False), (0.0, None, False),
+    ):  # fmt: skip
+        assert bool(checks(summary, limits, client_in_flight_mean=mine, server_in_flight_mean=its)) is fault, (mine, its)
     # A server that goes on with what the client gave up is not used by others.
     told = {"client_in_flight_mean": 8.0, "server_in_flight_mean": 12.0, "failed": 1, "ok": 3, "outcome_timeout": 1}
-    assert reasons(verdict({**summary, **told}, Thresholds())) == []
-    # Requests are held back from a quarter on.
+    assert checks(summary, **told) == []
+    # Requests are held back from a quarter and more than one on.
     for missing, share, fault in (
-        (1.0, 0.9, False),
-        (1.1, 0.26, True),
-        (1.1, 0.25, False),
-        (9.0, 0.1, False),
-        (9.0, None, False),
-        (None, 0.9, False),
-    ):
-        told = {**summary, "held_back_requests": missing, "held_back_share": share}
-        assert bool(reasons(verdict(told, Thresholds(in_flight_error=0.25)))) is fault, (missing, share)
-    # One request is in flight at the client for a moment before and after it is at the server.
-    told = {"client_in_flight_mean": 0.6, "server_in_flight_mean": 1.4, "held_back_requests": 1.0, "held_back_share": 0.5}
-    assert reasons(verdict({**summary, **told}, Thresholds())) == []
+        (1.0, 0.9, False), (1.1, 0.26, True), (1.1, 0.25, False), (9.0, 0.1, False), (9.0, None, False), (None, 0.9, False),
+    ):  # fmt: skip
+        assert bool(checks(summary, limits, held_back_requests=missing, held_back_share=share)) is fault, (missing, share)
 
 
 def test_hits_against_those_that_the_workload_implies(summary):
     for rate, expected, peak, fault in (
         (0.5, 0.625, 0.5, False),  # an eighth off is allowed
-        (0.5, 0.63, 0.5, True),
-        (0.75, 0.625, 0.5, False),
-        (0.76, 0.625, 0.5, True),
+        (0.5, 0.63, 0.5, True), (0.75, 0.625, 0.5, False), (0.76, 0.625, 0.5, True),
         (0.1, 0.5, 0.95, False),  # full: what was cached had to go
-        (0.1, 0.5, 0.94, True),
-        (0.1, 0.5, None, True),
-        (0.9, 0.5, 1.0, True),
-        (0.2, 0.0, 0.5, True),
-        (0.125, 0.0, 0.5, False),
+        (0.1, 0.5, 0.94, True), (0.1, 0.5, None, True), (0.9, 0.5, 1.0, True), (0.2, 0.0, 0.5, True), (0.125, 0.0, 0.5, False),
         (0.9, None, 0.5, False),  # several engines
         (None, 0.5, 0.5, False),
-    ):
+    ):  # fmt: skip
         told = {"prefix_hits": None, "prefix_hit_rate": rate, "prefix_hit_rate_expected": expected, "kv_usage_peak": peak}
-        assert bool(reasons(verdict({**summary, **told}, Thresholds(prefix_hit_error=0.125)))) is fault, (rate, expected, peak)
-    # Hits that the workload implies are no fault.
-    shared = {**summary, "prefix_hits": 50.0, "prefix_hit_rate": 0.5, "prefix_hit_rate_expected": 0.5}
-    assert reasons(verdict(shared, Thresholds())) == []
-    (found,) = verdict({**shared, "prefix_hit_rate": 0.3}, Thresholds()).found
-    assert (found.check, found.value, found.limit) == ("hit_rate", 0.3, 0.5)
-    # A full kv cache loses what was cached and gains nothing.
-    full = {**summary, "prefix_hits": 50.0, "prefix_hit_rate_expected": 0.5, "kv_usage_peak": 0.99}
-    assert reasons(verdict({**full, "prefix_hit_rate": 0.02}, Thresholds())) == []
-    assert reasons(verdict({**full, "prefix_hit_rate": 0.02, "kv_usage_peak": 0.5}, Thresholds()))
-    assert reasons(verdict({**full, "prefix_hit_rate": 0.7}, Thresholds()))  # more than there could be
+        assert bool(checks(summary, Thresholds(prefix_hit_error=0.125), **told)) is fault, (rate, expected, peak)
     # Of 200 prompts, ten tokens in all: less than the block that a cache of blocks shares at least.
-    slots = {**summary, "requests": 200, "ok": 200, "kv_slots": True}
-    assert reasons(verdict({**slots, "prefix_hits": 10.0}, Thresholds())) == []
-    assert reasons(verdict({**slots, "prefix_hits": 11.0}, Thresholds())) == ["cached_tokens"]
-    assert reasons(verdict({**slots, "kv_slots": False, "prefix_hits": 16.0}, Thresholds()))
+    slots = {"requests": 200, "ok": 200, "kv_slots": True}
+    for more, found in (({"prefix_hits": 10.0}, []), ({"prefix_hits": 11.0}, ["cached_tokens"]), ({"kv_slots": False, "prefix_hits": 16.0}, ["cached_tokens"])):  # fmt: skip
+        assert checks(summary, **{**slots, **more}) == found, more
     # Half had been sent before, and a cache of its size keeps 30 %: what lies between is its own doing.
-    shared = {**summary, "prefix_hits": 40.0, "prefix_hit_rate_expected": 0.5, "prefix_hit_rate_lru": 0.3}
-    for rate in (0.26, 0.3, 0.4, 0.54):
-        assert reasons(verdict({**shared, "prefix_hit_rate": rate}, Thresholds())) == []
-    for further in ({"prefix_hit_rate": 0.2}, {"prefix_hit_rate": None, "prefix_hit_rate_answers": 0.2}):
-        full = {**shared, **further, "kv_usage_peak": 1.0}  # how full it was is part of what is known
-        (found,) = verdict(full, Thresholds()).found
-        assert (found.check, found.value, found.limit) == ("lru_hits", 0.2, 0.3)
-    (found,) = verdict({**shared, "prefix_hit_rate": 0.6}, Thresholds()).found
-    assert (found.check, found.value, found.limit) == ("hit_rate", 0.6, 0.5)
+    shared = {"prefix_hits": 40.0, "prefix_hit_rate_expected": 0.5, "prefix_hit_rate_lru": 0.3}
+    for more, found in (
+        *(({"prefix_hit_rate": rate}, []) for rate in (0.26, 0.3, 0.4, 0.54)),
+        # How full it was is part of what is known.
+        ({"prefix_hit_rate": 0.2, "kv_usage_peak": 1.0}, [("lru_hits", 0.2, 0.3)]),
+        ({"prefix_hit_rate": None, "prefix_hit_rate_answers": 0.2, "kv_usage_peak": 1.0}, [("lru_hits", 0.2, 0.3)]),
+        ({"prefix_hit_rate": 0.6}, [("hit_rate", 0.6, 0.5)]),
+    ):
+        assert faults(summary, **shared, **more) == found, more
 
 
 def test_a_chat_s_template_may_come_from_the_prefix_cache(summary):
@@ -348,8 +298,7 @@ def test_a_chat_s_template_may_come_from_the_prefix_cache(summary):
     ):
         told = {"prompt_tokens": 100.0, "requests": 4, "prefix_hits": hits, "prefix_hit_rate": hits / 400,
                 "prefix_hit_rate_expected": expected, "template_tokens": template}  # fmt: skip
-        found = verdict({**summary, **told}, Thresholds(prefix_hit_error=0.125)).found
-        assert [(each.check, each.value, each.limit) for each in found] == ([fault] if fault else []), hits
+        assert faults(summary, Thresholds(prefix_hit_error=0.125), **told) == ([fault] if fault else []), hits
 
 
 # The table of runs
@@ -363,11 +312,8 @@ def test_what_a_row_takes_from_launch_facts_and_plan(summary):
     fact = records.facts(engine_version="1.2", kv_blocks=30, hardware=replace(records.MACHINE, gpus=gpus))
     runs = [summary, {**summary, "deployment": "b", "run": "r2"}]
     first, second = summary_frame(runs, {"a": launch}, {"a": fact}, Thresholds(), "a", ["b"]).iter_rows(named=True)
-    told = {
-        key: first[key]
-        for key in ("model", "engine", "device", "tensor_parallel", "pipeline_parallel", "data_parallel", "gpus")
-    }
-    assert told == {key: getattr(launch, key) for key in told}
+    for key in ("model", "engine", "device", "tensor_parallel", "pipeline_parallel", "data_parallel", "gpus"):
+        assert first[key] == getattr(launch, key), key
     expected = (7, 64, 320, None)
     assert (first["parameters"], first["kv_bytes_per_token"], first["kv_tokens_planned"], first["kv_tokens"]) == expected
     assert (first["max_model_len"], first["max_num_seqs"], first["engines"], first["kv_blocks"]) == (4096, 8, 4, 30)
@@ -385,39 +331,33 @@ def test_what_a_row_takes_from_launch_facts_and_plan(summary):
 
 
 def test_predicted_saturation_by_hand(summary):
-    for run, fact, predicted in (
-        ({}, {"kv_tokens": 640, "block_size": 32}, 10),  # what the server says is before the plan
-        ({}, {"kv_tokens": 640, "block_size": 64}, 10),
-        ({}, {"kv_tokens": 640, "block_size": 128}, 5),  # a request takes a whole block
-        ({}, {}, 5),
-        ({"requests": 0, "ok": 0}, {}, None),
-        ({"cache": "repeated", "prefix_hit_rate_expected": 0.5}, {}, None),
-        ({"cache": "repeated"}, {}, None),
-        ({"cache": "repeated", "prefix_hit_rate_expected": 0}, {}, 5),  # the server has no prefix cache
-        ({"cache": "unique", "prefix_hit_rate_expected": 0.5}, {}, 5),
+    planned = {"kv_tokens": 320, "block_size": 64}
+    for run, plan, fact, predicted in (
+        ({}, planned, {"kv_tokens": 640, "block_size": 32}, 10),  # what the server says is before the plan
+        ({}, planned, {"kv_tokens": 640, "block_size": 64}, 10),
+        ({}, planned, {"kv_tokens": 640, "block_size": 128}, 5),  # a request takes a whole block
+        ({}, planned, {}, 5),
+        ({}, {"kv_tokens": 320}, {}, 5),  # without blocks, tokens count
+        ({}, None, {}, None),
+        ({"requests": 0, "ok": 0}, planned, {}, None),
+        ({"cache": "repeated", "prefix_hit_rate_expected": 0.5}, planned, {}, None),
+        ({"cache": "repeated"}, planned, {}, None),
+        ({"cache": "repeated", "prefix_hit_rate_expected": 0}, planned, {}, 5),  # the server has no prefix cache
+        ({"cache": "shared", "prefix_hit_rate_expected": 0.5}, planned, {}, None),
+        ({"cache": "unique", "prefix_hit_rate_expected": 0.5}, planned, {}, 5),
     ):
-        launch = records.launch(plan={"kv_tokens": 320, "block_size": 64})
-        frame = summary_frame([{**summary, **run}], {"a": launch}, {"a": records.facts(**fact)}, Thresholds())
-        assert frame["predicted_saturation"].to_list() == [predicted], (run, fact)
-    # A plan without blocks counts tokens.
-    frame = summary_frame([summary], {"a": records.launch(plan={"kv_tokens": 320})}, {}, Thresholds())
-    assert frame["predicted_saturation"].to_list() == [5]
-    frame = summary_frame([summary], {}, {}, Thresholds())
-    assert frame["predicted_saturation"].to_list() == [None]
-    # Prompts that share blocks have no prediction.
-    alike = {**summary, "cache": "shared", "prefix_hit_rate_expected": 0.5}
-    assert ladder(summary, {1: 0.1})["predicted_saturation"].to_list() == [10.0]
-    assert ladder(alike, {1: 0.1})["predicted_saturation"].to_list() == [None]
-    # A prediction is of requests in flight alone.
+        launches = {"a": records.launch(plan=plan)} if plan else {}
+        frame = summary_frame([{**summary, **run}], launches, {"a": records.facts(**fact)}, Thresholds())
+        assert frame["predicted_saturation"].to_list() == [predicted], (run, plan, fact)
+    # It is of requests in flight alone, and is compared by the levels between.
     runs = ladder(summary, {1: 0.1, 8: 0.8, 10: 1.0, 12: 1.0})
-    assert saturation(runs)["predicted"].to_list() == [10]
     rates = saturation(runs.with_columns(axis=pl.lit("request_rate"), predicted_saturation=pl.lit(10.0))).row(0, named=True)
     assert (rates["predicted"], rates["levels_apart"], rates["measured"]) == (None, None, 10)
-    # Levels between the prediction and the measurement.
-    runs = ladder(summary, {1: 0.1, 8: 1.0, 10: 1.0, 12: 1.0}).with_columns(predicted_saturation=pl.lit(8.5))
-    assert saturation(runs).select("measured", "below", "levels_apart").row(0) == (8, 1, -1)
-    assert saturation(runs.with_columns(predicted_saturation=pl.lit(99.0)))["levels_apart"].to_list() == [None]
-    full = saturation(ladder(summary, {4: 1.0, 8: 1.0})).row(0, named=True)
-    assert (full["measured"], full["below"], full["levels_apart"]) == (4, None, None)
-    lower = ladder(summary, {4: 1.0, 8: 1.0}).with_columns(predicted_saturation=pl.lit(3.0))
-    assert saturation(lower)["levels_apart"].to_list() == [None]  # it may have been full at 1 already
+    for usage, predicted, told in (
+        ({1: 0.1, 8: 1.0, 10: 1.0, 12: 1.0}, 8.5, (8, 1, -1)),
+        ({1: 0.1, 8: 1.0, 10: 1.0, 12: 1.0}, 99.0, (8, 1, None)),
+        ({4: 1.0, 8: 1.0}, 10.0, (4, None, None)),
+        ({4: 1.0, 8: 1.0}, 3.0, (4, None, None)),  # it may have been full at 1 already
+    ):
+        runs = ladder(summary, usage).with_columns(predicted_saturation=pl.lit(predicted))
+        assert saturation(runs).select("measured", "below", "levels_apart").row(0) == told, (usage, predicted)

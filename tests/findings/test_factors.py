@@ -3,6 +3,7 @@
 import itertools
 import math
 import random
+import statistics
 
 import polars as pl
 import pytest
@@ -54,38 +55,29 @@ def of(table, metric, factor):
 
 
 def test_the_factor_that_decides_comes_first_and_one_without_effect_has_none(told, runs):
-    first = {
-        metric: rows.sort("importance", descending=True)["factor"][0]
-        for (metric,), rows in told.group_by("metric", maintain_order=True)
-    }
-    assert first["makespan (s)"] == "output length"
-    assert first["throughput (tokens/s)"] == "batch size"
+    ranked = told.sort("importance", descending=True).group_by("metric", maintain_order=True).first()
+    first = dict(ranked.select("metric", "factor").iter_rows())
+    assert (first["makespan (s)"], first["throughput (tokens/s)"]) == ("output length", "batch size")
     assert first["TTFT (s)"] in {"batch size", "input length"}  # alike, as their product was planted
     assert told["score"].min() > 0.95
     # Shuffling what the trees had learned from noise may even help them: the interval reaches 0, or lies below it.
     for metric in told["metric"].unique():
         idle = of(told, metric, "devices")
-        assert idle["low"] <= 0
-        assert abs(idle["importance"]) < 0.01
+        assert idle["low"] <= 0 and abs(idle["importance"]) < 0.01, metric
     assert of(told, "TTFT (s)", "input length")["low"] > 0.1
     assert of(told, "TTFT (s)", "output length")["low"] <= 0
-    # The same runs give the same numbers.
-    assert of_ttft(runs).equals(told.filter(pl.col("metric") == "TTFT (s)"))
-    # Too few configurations have no importance.
-    assert importances(runs.filter((pl.col("tensor_parallel") == 1) & (pl.col("output_fixed") == 16))).is_empty()  # 18
+    assert of_ttft(runs).equals(told.filter(pl.col("metric") == "TTFT (s)"))  # the same runs give the same numbers
 
 
 def test_importances_are_those_of_the_planted_formula():
-    """As far as shuffles of so few configurations can tell: log TTFT is a sum, of which each factor has a known share."""
-    for batches in ((1, 4, 16), (1, 16)):
-        study = planted(
-            2, 0.05, batches=batches, prompts=(32, 512) if len(batches) == 2 else (32, 128, 512)
-        )  # 32 or 72 configurations
+    """As far as shuffles of so few configurations, 72 and 32, can tell: log TTFT is a sum, of which each factor has a known share."""
+    for batches, prompts in (((1, 4, 16), (32, 128, 512)), ((1, 16), (32, 512))):
+        study = planted(2, 0.05, batches=batches, prompts=prompts)
         told = of_ttft(with_metrics(study))
         for factor, importance in ttft_importances(study, 0.05).items():
             row = of(told, "TTFT (s)", factor)
-            assert row["importance"] == pytest.approx(importance, abs=0.1), batches
-            assert row["low"] - 0.01 <= importance <= row["high"] + 0.01, batches
+            assert row["importance"] == pytest.approx(importance, abs=0.1), (batches, factor)
+            assert row["low"] - 0.01 <= importance <= row["high"] + 0.01, (batches, factor)
 
 
 def test_what_a_model_cannot_know_has_no_importance(runs):
@@ -106,7 +98,6 @@ def test_what_a_model_cannot_know_has_no_importance(runs):
 
 
 def test_configurations_stand_once_and_in_the_order_of_the_runs(runs):
-    # Repeats are one configuration.
     assert cells(runs).height == 72
     assert cells(runs)["n"].unique().to_list() == [2]
     twice = pl.concat([runs, runs])
@@ -121,37 +112,34 @@ def test_configurations_stand_once_and_in_the_order_of_the_runs(runs):
 
 
 def test_panels_average_only_what_is_complete(runs):
-    means = marginal_means(runs, "output_fixed").filter((pl.col("model") == "m1e+07") & (pl.col("metric") == "makespan (s)"))
+    def makespans(runs):
+        return marginal_means(runs, "output_fixed").filter(model="m1e+07", metric="makespan (s)")
+
+    means = makespans(runs)
     assert means["value"].to_list() == [16, 64]
     assert 3.5 < means["mean"][1] / means["mean"][0] < 4  # 64 ÷ 16, less what TTFT takes of both
     assert (means["low"] < means["mean"]).all()
     # One configuration lacks the longer output: its shorter one no longer counts.
-    holed = runs.filter(~((pl.col("level") == 16) & (pl.col("output_fixed") == 64)))
-    kept = marginal_means(holed, "output_fixed").filter((pl.col("model") == "m1e+07") & (pl.col("metric") == "makespan (s)"))
-    small = with_metrics(planted(1, 0.05)).filter((pl.col("level") < 16) & (pl.col("model") == "m1e+07"))
-    again = marginal_means(small, "output_fixed").filter(pl.col("metric") == "makespan (s)")
-    assert kept["mean"].to_list() == pytest.approx(again["mean"].to_list())
+    kept = makespans(runs.filter(~((pl.col("level") == 16) & (pl.col("output_fixed") == 64))))
+    assert kept["mean"].to_list() == pytest.approx(makespans(runs.filter(pl.col("level") < 16))["mean"].to_list())
     # A repeat that is missing moves no panel.
     exact = with_metrics(planted(1, 0.0))
     holed = exact.filter(~((pl.col("repeat") == 2) & (pl.col("level") == 16) & (pl.col("prompt_fixed") == 512)))
     assert len(holed) < len(exact)
     for column in ("mean", "low", "high"):
-        expected = pytest.approx(marginal_means(exact, "level")[column].to_list())
-        assert marginal_means(holed, "level")[column].to_list() == expected
+        whole, lacking = (marginal_means(each, "level")[column].to_list() for each in (exact, holed))
+        assert lacking == pytest.approx(whole), column
 
 
 def crossed(rows):
     """Rows of `with_metrics` of one model and one family: batch size, input and output length, and TTFT."""
-    return with_metrics(
-        summary_rows(
-            [
-                {"valid": True, "axis": "concurrency", "arrival": "burst", "family": "f", "workload": f"f-{i}", "model": "m",
-                 "parameters": 7, "level": float(batch), "prompt_fixed": prompt, "output_fixed": output, "tensor_parallel": 1,
-                 "repeat": 1, "duration_s": 8.0, "throughput_tokens_per_s": 1.0, "ttft_mean_s": ttft}
-                for i, (batch, prompt, output, ttft) in enumerate(rows)
-            ]
-        )
-    )  # fmt: skip
+    told = [
+        {"valid": True, "axis": "concurrency", "arrival": "burst", "family": "f", "workload": f"f-{i}", "model": "m", "parameters": 7,
+         "level": float(batch), "prompt_fixed": prompt, "output_fixed": output, "tensor_parallel": 1, "repeat": 1, "duration_s": 8.0,
+         "throughput_tokens_per_s": 1.0, "ttft_mean_s": ttft}
+        for i, (batch, prompt, output, ttft) in enumerate(rows)
+    ]  # fmt: skip
+    return with_metrics(summary_rows(told))
 
 
 def test_the_factor_studys_own_metric_by_hand():
@@ -172,53 +160,30 @@ def test_the_factor_studys_own_metric_by_hand():
 
 def test_a_correlation_its_interval_and_its_band_by_hand():
     """1, 3, 2 and 4 at 1, 2, 3 and 4: r = 4 ÷ 5, as are the ranks'; z = atanh 0.8 = 1.0986 ± 1.96."""
-    row = of(correlations(crossed([(1, 8, 8, 1.0), (2, 8, 8, 3.0), (3, 8, 8, 2.0), (4, 8, 8, 4.0)])), "TTFT (s)", "batch size")
+
+    def correlated(*ttft):
+        return correlations(crossed([(i, 8, 8, each) for i, each in enumerate(ttft, start=1)]))
+
+    row = of(correlated(1.0, 3.0, 2.0, 4.0), "TTFT (s)", "batch size")
     assert (row["r"], row["rank_r"], row["n"], row["strength"]) == (pytest.approx(0.8), pytest.approx(0.8), 4, "very high")
-    expected = (pytest.approx(math.tanh(1.0986 - 1.96), abs=0.0001), pytest.approx(math.tanh(1.0986 + 1.96), abs=0.0001))
-    assert (row["low"], row["high"]) == expected
+    assert [math.atanh(row[end]) for end in ("low", "high")] == pytest.approx([1.0986 - 1.96, 1.0986 + 1.96], abs=1e-4)
     # Of three there is a correlation without an interval, as there is of a straight line; of two there is none.
-    three = of(correlations(crossed([(1, 8, 8, 1.0), (2, 8, 8, 3.0), (3, 8, 8, 2.0)])), "TTFT (s)", "batch size")
+    three = of(correlated(1.0, 3.0, 2.0), "TTFT (s)", "batch size")
     assert (three["r"], three["low"], three["high"]) == (pytest.approx(0.5), None, None)
-    straight = of(correlations(crossed([(i, 8, 8, -float(i)) for i in range(1, 6)])), "TTFT (s)", "batch size")
+    straight = of(correlated(-1.0, -2.0, -3.0, -4.0, -5.0), "TTFT (s)", "batch size")
     assert (straight["r"], straight["low"], straight["strength"]) == (pytest.approx(-1), None, "very high")
-    for rows in (
-        [(1, 8, 8, 1.0), (2, 8, 8, 3.0)],
-        [(1, 8, 8, 1.0), (2, 8, 8, 3.0), (3, 8, 8, None)],
-        [(i, 8, 8, 1.0) for i in (1, 2, 3)],
-    ):
-        assert "TTFT (s)" not in correlations(crossed(rows))["metric"].to_list()
-    # The bands are the documents.
+    for ttft in ((1.0, 3.0), (1.0, 3.0, None), (1.0, 1.0, 1.0)):
+        assert "TTFT (s)" not in correlated(*ttft)["metric"].to_list(), ttft
     for r, word in (
-        (0.05, "none"),
-        (-0.05, "none"),
-        (0.1, "low"),
-        (0.09, "none"),
-        (-0.1, "low, negative"),
-        (0.29, "low"),
-        (0.3, "medium"),
-        (-0.49, "medium, negative"),
-        (0.5, "high"),
-        (0.69, "high"),
-        (-0.5, "high, negative"),
-        (0.7, "very high"),
-        (1.0, "very high"),
-    ):
+        (0.05, "none"), (-0.05, "none"), (0.1, "low"), (0.09, "none"), (-0.1, "low, negative"), (0.29, "low"), (0.3, "medium"),
+        (-0.49, "medium, negative"), (0.5, "high"), (0.69, "high"), (-0.5, "high, negative"), (0.7, "very high"), (1.0, "very high"),
+    ):  # fmt: skip
         assert correlation(strength(r), r) == word, r
-    # Correlations are those of the planted formula.
+    # Of the planted formula, TTFT is that of batch × prompt, whatever the devices.
     exact = correlations(with_metrics(planted(1, 0.0)).filter(pl.col("model") == "m1e+07"))
-    batch, prompt = [1, 4, 16], [32, 128, 512]
-    pairs = [(b, b * p) for b in batch for p in prompt]
-    mean_b, mean_t = (sum(column) / len(pairs) for column in zip(*pairs, strict=True))
-    covariance = sum((b - mean_b) * (t - mean_t) for b, t in pairs)
-    spread = math.prod(
-        math.sqrt(sum((x - m) ** 2 for x in column))
-        for column, m in zip(zip(*pairs, strict=True), (mean_b, mean_t), strict=True)
-    )
-    assert of(exact, "TTFT (s)", "batch size")["r"] == pytest.approx(covariance / spread)
+    batch, ttft = zip(*((b, b * p) for b in (1, 4, 16) for p in (32, 128, 512)), strict=True)
+    assert of(exact, "TTFT (s)", "batch size")["r"] == pytest.approx(statistics.correlation(batch, ttft))
     assert of(exact, "TTFT (s)", "devices")["r"] == pytest.approx(0, abs=1e-9)
-    row = of(exact, "TTFT (s)", "batch size")
-    half = 1.96 / math.sqrt(row["n"] - 3)
-    assert math.atanh(row["high"]) - math.atanh(row["r"]) == pytest.approx(half)
 
 
 def test_factors_go_together_from_a_rank_correlation_of_07():
@@ -227,7 +192,7 @@ def test_factors_go_together_from_a_rank_correlation_of_07():
                                                 ((3, 2, 1, 4), []), ((2, 3, 1, 4), [])):  # fmt: skip
         runs = crossed([(i + 1, prompt, 8, 1.0) for i, prompt in enumerate(prompts)])
         assert confounded(cells(runs)) == pairs, prompts
-    # Factors that go together are named.
+
     runs = with_metrics(planted(1, 0.0))
     assert confounded(cells(runs)) == []
     large = pl.col("model") == "m6e+07"
@@ -328,29 +293,17 @@ def with_settings(noise, *, seed=1, **settings):
     parts = []
     for values in itertools.product(*(each.items() for each in settings.values())):
         factor = math.prod(times for _, times in values)
-        parts.append(
-            runs.with_columns(
-                pl.col("ttft_mean_s") * factor,
-                pl.col("throughput_tokens_per_s") / factor,
-                duration_s=pl.col("duration_s") * factor,
-                deployment=pl.format(
-                    "{}-{}-{}", "model", "tensor_parallel", pl.lit("-".join(str(value) for value, _ in values))
-                ),
-                **{name: pl.lit(value) for name, (value, _) in zip(settings, values, strict=True)},
-            )
-        )
+        changed = pl.col("ttft_mean_s") * factor, pl.col("throughput_tokens_per_s") / factor, pl.col("duration_s") * factor
+        told = {name: pl.lit(value) for name, (value, _) in zip(settings, values, strict=True)}
+        name = pl.format("{}-{}-{}", "model", "tensor_parallel", pl.lit("-".join(str(value) for value, _ in values)))
+        parts.append(runs.with_columns(*changed, deployment=name, **told))
     return pl.concat(parts, how="vertical_relaxed")
 
 
 def test_a_setting_is_a_factor():
     """A number, a switch that one deployment lacks, and one of three texts: TTFT × 2, × 1.5 and nothing."""
-    study = with_settings(
-        0.05,
-        max_num_seqs={32: 1.0, 128: 2.0},
-        flag_eager={"false": 1.0, None: 1.5},
-        flag_scheduler={"a": 1, "b": 1, "c": 1},
-        dtype={"x": 1},
-    )
+    texts = {"flag_eager": {"false": 1.0, None: 1.5}, "flag_scheduler": {"a": 1, "b": 1, "c": 1}, "dtype": {"x": 1}}
+    study = with_settings(0.05, max_num_seqs={32: 1.0, 128: 2.0}, **texts)
     runs = with_metrics(study)
     assert list(factors_of(runs).values())[5:] == ["max_num_seqs", "eager", "scheduler"]
     told = of_ttft(runs)
@@ -374,43 +327,33 @@ def test_a_setting_is_a_factor():
 
 
 def test_what_makes_a_factor():
-    # Settings that always change together are one factor.
+    """Settings that always change together are one."""
     study = with_settings(0.0, max_num_seqs={32: 1.0, 128: 2.0}, dtype={"x": 1})
-    many = pl.col("max_num_seqs") == 128
-    tied = study.with_columns(
-        flag_batch=pl.when(many).then(pl.lit("8192")), kv_cache_memory=pl.when(pl.col("model") == "m1e+07").then(1).otherwise(2)
-    )
-    names = factors_of(with_metrics(tied))
-    assert names["model_order"] == "model, with kv_cache_memory"
-    assert names["max_num_seqs"] == "max_num_seqs, with batch"
+    batch = pl.when(pl.col("max_num_seqs") == 128).then(pl.lit("8192"))
+    memory = pl.when(pl.col("model") == "m1e+07").then(1).otherwise(2)
+    names = factors_of(with_metrics(study.with_columns(flag_batch=batch, kv_cache_memory=memory)))
+    assert (names["model_order"], names["max_num_seqs"]) == ("model, with kv_cache_memory", "max_num_seqs, with batch")
     assert "flag_batch" not in names and "kv_cache_memory" not in names
     # Of one of three texts, one goes with a value of another factor.
     loose = with_settings(0.0, max_num_seqs={32: 1.0, 128: 2.0}, flag_scheduler={"a": 1, "b": 1, "c": 1})
     kept = loose.filter((pl.col("flag_scheduler") == "a") == (pl.col("max_num_seqs") == 128))
     assert confounded(cells(with_metrics(kept))) == [("max_num_seqs", "scheduler")]
     # A server of which nothing is known makes no factor.
-    study = with_settings(
-        0.0, max_num_seqs={32: 1.0, None: 2.0}, dtype={"float32": 1.0, None: 1.0}, flag_x={"1": 1.0, None: 1.0}
-    )
-    unknown = study.filter(
-        pl.col("max_num_seqs").is_null() == pl.col("dtype").is_null(), pl.col("flag_x").is_null() == pl.col("dtype").is_null()
-    )
-    expected = ["batch size", "input length", "output length", "model", "devices"]
-    assert list(factors_of(with_metrics(unknown)).values()) == expected
+    one = {"max_num_seqs": {32: 1.0, None: 2.0}, "dtype": {"float32": 1.0, None: 1.0}, "flag_x": {"1": 1.0, None: 1.0}}
+    study, nothing = with_settings(0.0, **one), pl.col("dtype").is_null()
+    unknown = study.filter(pl.col("max_num_seqs").is_null() == nothing, pl.col("flag_x").is_null() == nothing)
+    loads = ["batch size", "input length", "output length", "model", "devices"]
+    assert list(factors_of(with_metrics(unknown)).values()) == loads
 
 
 def test_an_engine_is_a_factor_to_which_its_settings_belong():
     study = with_settings(0.05, engine={"vllm": 1.0, "llama-cpp": 2.0}, dtype={"float32": 1.0})
-    tied = study.with_columns(
-        kv_cache_dtype=pl.when(pl.col("engine") == "vllm").then(pl.lit("auto")).otherwise(pl.lit("float32"))
-    )
-    runs = with_metrics(tied)
+    kind = pl.when(pl.col("engine") == "vllm").then(pl.lit("auto")).otherwise(pl.lit("float32"))
+    runs = with_metrics(study.with_columns(kv_cache_dtype=kind))
     assert list(factors_of(runs).values())[5:] == ["engine, with kv_cache_dtype"]
     assert cells(runs)["n"].unique().to_list() == [2]  # repeats alone: no engine's runs are another's
     assert of(of_ttft(runs), "TTFT (s)", "engine, with kv_cache_dtype")["low"] > 0.05
-
-
-def test_a_share_is_not_rounded_to_nothing():
+    # A share is not rounded to nothing.
     study = with_settings(0.05, gpu_memory_utilization={0.5: 2.0, 0.9: 1.0}, dtype={"float32": 1.0})
     lines = decisive.answer(decided(study)).lines
     assert any("gpu_memory_utilization (× 0.5" in line and "from 0.5 to 0.9)" in line for line in lines)
@@ -419,108 +362,83 @@ def test_a_share_is_not_rounded_to_nothing():
 def test_settings_crossed_with_loads_have_the_figures_of_factors():
     """No length is swept: three loads, two models, two settings."""
     study = with_settings(0.05, max_num_seqs={32: 1.0, 128: 2.0}, flag_eager={"false": 1.0, None: 1.5}, dtype={"x": 1})
-    one = study.filter((pl.col("prompt_fixed") == 32) & (pl.col("output_fixed") == 16)).with_columns(workload=pl.lit("crossed"))
-    assert [name for name in figures_of(one.to_dicts()) if name in FIGURES] == FIGURES
-    assert [
-        name
-        for name in figures_of(one.filter(max_num_seqs=32, flag_eager="false", tensor_parallel=1).to_dicts())
-        if name in FIGURES
-    ] == []
+    one = study.filter(prompt_fixed=32, output_fixed=16).with_columns(workload=pl.lit("crossed"))
+    assert figures_that_apply(one) == FIGURES
+    assert figures_that_apply(one.filter(max_num_seqs=32, flag_eager="false", tensor_parallel=1)) == []
+    assert figures_that_apply(one.filter(flag_eager="false", tensor_parallel=1)) == []  # twelve configurations are too few
     for name in FIGURES[:3]:
-        assert "Nothing to show" not in str(load_figure(name).draw(Results(one, pl.DataFrame())).to_dict())
-    # A few settings under a few loads are no study of factors.
-    one = with_settings(0.05, max_num_seqs={32: 1.0, 128: 2.0}).filter(prompt_fixed=32, output_fixed=16, tensor_parallel=1)
-    assert not set(FIGURES) & set(figures_of(one.to_dicts()))  # three loads, two models, two values: twelve configurations
+        assert "Nothing to show" not in drawn(name, Results(one, pl.DataFrame())), name
 
 
-def test_models_devices_and_metrics_of_which_little_is_known_are_analysed_as_far_as_it_goes():
-    # Models and devices of which nothing is known are no error.
+def test_what_is_known_of_models_devices_and_memory_is_analysed():
     unknown = planted(1, 0.05).with_columns(parameters=pl.lit(None, dtype=pl.Int64))
     assert of(of_ttft(with_metrics(unknown)), "TTFT (s)", "model")["low"] > 0  # in the order of their names
     half = planted(1, 0.05).with_columns(tensor_parallel=pl.when(pl.col("tensor_parallel") == 2).then(2))
     told = of_ttft(with_metrics(half))
     assert told["n"].unique().to_list() == [36]
     assert "devices" not in told["factor"].to_list()
-    # What devices and memory tell is analysed where it is told.
-    study = planted(1, 0.05).with_columns(
-        host_busy_share=1 / pl.col("tensor_parallel"),
-        kv_usage_peak=pl.lit(0.5),
-        gpu_memory_peak_bytes=pl.lit(None, dtype=pl.Float64),
-    )
+    memory = {"kv_usage_peak": pl.lit(0.5), "gpu_memory_peak_bytes": pl.lit(None, dtype=pl.Float64)}
+    study = planted(1, 0.05).with_columns(host_busy_share=1 / pl.col("tensor_parallel"), **memory)
     told = of_ttft(with_metrics(study))
     assert of(told, "host utilisation (share)", "devices")["low"] > 0.9
     assert "peak KV usage (share)" not in told["metric"].to_list()  # the same in all: nothing decides it
     gpu = study.with_columns(gpu_utilisation_mean=pl.col("level") / 16, kv_usage_peak=pl.col("level") - 1.0)
     assert [*metrics_of(gpu)] == [*METRICS, "gpu_utilisation_mean", "kv_usage_peak"]
-    assert of(correlations(with_metrics(gpu.filter(parameters=10**7))), "GPU utilisation (share)", "batch size")[
-        "r"
-    ] == pytest.approx(1)
+    by_batch = of(correlations(with_metrics(gpu.filter(parameters=10**7))), "GPU utilisation (share)", "batch size")
+    assert by_batch["r"] == pytest.approx(1)
     assert of(of_ttft(with_metrics(gpu)), "peak KV usage (share)", "batch size")["low"] > 1  # 0 among its values
 
 
 def as_results(runs, summary, **more):
     """The made study as `aggregate` would write it."""
-    rows = [
-        {
-            **summary,
-            **{key: value for key, value in row.items() if value is not None},
-            "run": str(i),
-            "deployment": f"{row['model']}-{row['tensor_parallel']}",
-            "host_busy_share": 0.5,
-            **more,
-        }
-        for i, row in enumerate(runs.to_dicts())
-    ]
-    launches = {
-        row["deployment"]: records.launch(
-            deployment=row["deployment"], model=row["model"], device="cpu", gpus=0, tensor_parallel=row["tensor_parallel"],
+    rows, launches = [], {}
+    by_launch = {"model", "parameters", "tensor_parallel", "valid"}  # or by the verdict
+    for i, row in enumerate(runs.to_dicts()):
+        name = f"{row['model']}-{row['tensor_parallel']}"
+        told = {key: value for key, value in row.items() if value is not None and key not in by_launch}
+        rows.append({**summary, **told, "run": str(i), "deployment": name, "host_busy_share": 0.5, **more})
+        launches[name] = records.launch(
+            deployment=name, model=row["model"], device="cpu", gpus=0, tensor_parallel=row["tensor_parallel"],
             plan={"parameters": row["parameters"]},
-        )
-        for row in rows
-    }  # fmt: skip
-    told = {"model", "parameters", "tensor_parallel", "valid"}  # by the launch, and by the verdict
-    plain = [{k: v for k, v in row.items() if k not in told} for row in rows]
-    return Results(summary_frame(plain, launches, {}, Thresholds()), pl.DataFrame())
+        )  # fmt: skip
+    return Results(summary_frame(rows, launches, {}, Thresholds()), pl.DataFrame())
 
 
-def figures_that_apply(results):
-    return [name for name in figures_of(results.runs.to_dicts()) if name in FIGURES]
+def figures_that_apply(runs):
+    return [name for name in figures_of(runs.to_dicts()) if name in FIGURES]
+
+
+def drawn(name, results):
+    return str(load_figure(name).draw(results).to_dict())
 
 
 def test_the_figures_of_a_factor_study(summary):
     results = as_results(planted(1, 0.05), summary)
-    assert figures_that_apply(results) == FIGURES
+    assert figures_that_apply(results.runs) == FIGURES
+    assert figures_that_apply(as_results(planted(1, 0.05), summary, arrival="poisson").runs) == []
+    few = planted(1, 0.05).filter((pl.col("tensor_parallel") == 1) & (pl.col("output_fixed") == 16))
+    lost = as_results(few, summary, wrong_output_tokens=1)
     for name in FIGURES:
-        assert "Nothing to show" not in str(load_figure(name).draw(results).to_dict())
+        assert "Nothing to show" not in drawn(name, results), name
+        assert "Nothing to show" in drawn(name, lost), name
+    assert "Nothing to show: 18 configurations have valid runs; 20 in which" in drawn(
+        "factor-importance", as_results(few, summary)
+    )
+    # Factors that cannot be told apart are named.
+    tied = planted(1, 0.05).filter((pl.col("model") == "m6e+07") == (pl.col("tensor_parallel") == 2))
+    assert "cannot be separated: model and devices" in drawn("factor-importance", as_results(tied, summary))
 
 
 def test_families_are_not_mixed(summary):
+    def panels(runs):
+        return load_figure("factor-panels").draw(as_results(runs, summary)).to_dict()
+
     one = planted(1, 0.05)
-    other = one.with_columns(
-        family=pl.lit("other"), workload="other-" + pl.col("workload"), ttft_mean_s=100 * pl.col("ttft_mean_s")
-    )
-    alone, both = (
-        load_figure("factor-panels").draw(as_results(runs, summary)).to_dict() for runs in (one, pl.concat([one, other]))
-    )
+    of_other = {"family": pl.lit("other"), "workload": "other-" + pl.col("workload")}
+    other = one.with_columns(pl.col("ttft_mean_s") * 100, **of_other)
+    alone, both = panels(one), panels(pl.concat([one, other]))
     assert [part["title"]["text"] for part in both["vconcat"]] == ["crossed", "other"]
-    assert {k: v for k, v in both["vconcat"][0].items() if k != "title"}["concat"] == alone["concat"]
+    assert both["vconcat"][0]["concat"] == alone["concat"]
     # One length at a time is no factor study, and nothing of it counts here.
-    swept = one.filter((pl.col("output_fixed") == 16) & (pl.col("level") == 1) & (pl.col("tensor_parallel") == 1)).with_columns(
-        family=pl.lit("prefill")
-    )
-    expected = alone["concat"]
-    assert load_figure("factor-panels").draw(as_results(pl.concat([one, swept]), summary)).to_dict()["concat"] == expected
-
-
-def test_a_study_with_too_little_says_so(summary):
-    few = planted(1, 0.05).filter((pl.col("tensor_parallel") == 1) & (pl.col("output_fixed") == 16))
-    text = str(load_figure("factor-importance").draw(as_results(few, summary)).to_dict())
-    assert "Nothing to show: 18 configurations have valid runs; 20 in which" in text
-    for name in FIGURES:
-        assert "Nothing to show" in str(load_figure(name).draw(as_results(few, summary, wrong_output_tokens=1)).to_dict())
-    assert figures_that_apply(as_results(planted(1, 0.05), summary, arrival="poisson")) == []
-    # Factors that cannot be told apart are named in the figure.
-    large = pl.col("model") == "m6e+07"
-    tied = planted(1, 0.05).filter(large == (pl.col("tensor_parallel") == 2))
-    text = str(load_figure("factor-importance").draw(as_results(tied, summary)).to_dict())
-    assert "cannot be separated: model and devices" in text
+    swept = one.filter(output_fixed=16, level=1, tensor_parallel=1).with_columns(family=pl.lit("prefill"))
+    assert panels(pl.concat([one, swept]))["concat"] == alone["concat"]
