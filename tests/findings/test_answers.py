@@ -7,6 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from bench.analysis import streaming_gains
 from bench.figures import Results
 from bench.report import write_report
 from bench.report.answers import answers
@@ -14,11 +15,11 @@ from bench.report.findings import curves
 from bench.report.headline import headline
 from bench.study import Decision
 from bench.study.config import Thresholds
-from bench.study.questions import crossed_factors, levels, plain
+from bench.study.questions import crossed_factors, levels, plain, with_and_without_streaming
 from bench.words.answer import AGAIN, by_advice
 from bench.words.closing import closing_lines
 from bench.words.trust import alike, changed_thresholds, first_line, remedy
-from tests.support.answers import EMPTY, WRONG, answered, compared_rows, length_rows, named, noisy, streamed_rows, study
+from tests.support.answers import EMPTY, WRONG, answered, compared_rows, length_rows, named, noisy, streamed_rows, study, text
 from tests.support.crossed import planted as crossed
 from tests.support.planted import answers as judged_answers
 from tests.support.planted import rate_row, steady_row
@@ -30,15 +31,20 @@ def found_in(results):
     return results.analysis.findings
 
 
+def reported(folder, results, **more):
+    """The report's page and its Markdown."""
+    files = folder / "report.html", folder / "report.md"
+    write_report(files[0], title="t", results=results, specs=[], facts=[], summary=files[1], **more)
+    return [file.read_text() for file in files]
+
+
 def test_what_a_token_costs_and_what_streaming_buys(summary):
     results = study(length_rows(summary, noise=0.003) + streamed_rows(summary))
     prompt, output = found_in(results).lengths
     assert (prompt.lengths, prompt.known.slope, prompt.known.parabola) == ((128, 2048), pytest.approx(0.5, rel=0.02), None)
     assert (output.workload, output.known.slope) == ("decode", pytest.approx(10, rel=0.02))
-    (gain,) = found_in(results).streaming
-    assert (gain.first_s, gain.whole_s, gain.pairs, gain.valid) == (0.35, 5.6, 1, (1, 1))
     assert list(answered(results)) == ["lengths"]
-    # A cost that is not there or bends or cannot be known.
+    # A cost that is not there, that bends, or that cannot be known.
     flat = found_in(study(length_rows(summary, prompt_ms=0.0, noise=0.05))).lengths[0]
     assert (flat.known, flat.lengths) == (None, (128, 2048))
     bent = found_in(study(length_rows(summary, prompt_ms=0.1, square_ms=2e-4))).lengths[0]
@@ -46,9 +52,12 @@ def test_what_a_token_costs_and_what_streaming_buys(summary):
     lost = found_in(study(length_rows(summary, wrong=range(3, 17)))).lengths[0]
     assert (lost.measured, lost.valid, lost.runs, lost.line) == (2, 2, 16, None)
     # Half a pair says nothing of streaming.
-    for wrong, valid in ((("whole",), (1, 0)), (("streamed",), (0, 1)), (("streamed", "whole"), (0, 0))):
+    for wrong, valid, found in (
+        ((), (1, 1), (1, 0.35, 5.6)), (("whole",), (1, 0), (0, None, None)), (("streamed",), (0, 1), (0, None, None)),
+        (("streamed", "whole"), (0, 0), (0, None, None)),
+    ):  # fmt: skip
         (gain,) = found_in(study(streamed_rows(summary, wrong=wrong))).streaming
-        assert (gain.valid, gain.pairs, gain.first_s, gain.whole_s) == (valid, 0, None, None), wrong
+        assert (gain.valid, (gain.pairs, gain.first_s, gain.whole_s)) == (valid, found), wrong
 
 
 # A second device
@@ -111,19 +120,19 @@ def test_which_factor_decides_what():
 
 
 def test_a_factor_changes_a_metric_by_so_much_within_a_model():
-    """A model ten times as fast that was measured on one device alone makes no second device slower."""
+    def devices(runs):
+        return next(each for each in decided_of(runs)[0]["TTFT"].effects if each.factor == "devices")
+
+    # A model ten times as fast that was measured on one device alone makes no second device slower.
     runs = named(crossed(1, 0.0))
     large = pl.col("model") == runs["model"].last()
     slowed = pl.when(large).then(10 / pl.col("tensor_parallel").sqrt()).otherwise(1.0)
-    runs = runs.filter(large | (pl.col("tensor_parallel") == 1)).with_columns(pl.col("ttft_mean_s") * slowed)
-    devices = next(each for each in decided_of(runs)[0]["TTFT"].effects if each.factor == "devices")
-    assert (devices.change, devices.between) == (pytest.approx(0.5**0.5), (1, 2))
-    # One model was measured on one and two devices, the other on two and four.
-    runs = named(crossed(1, 0.0))
-    devices = pl.col("tensor_parallel") * pl.when(pl.col("model") == runs["model"].last()).then(2).otherwise(1)
-    runs = runs.with_columns(tensor_parallel=devices, ttft_mean_s=pl.col("ttft_mean_s") / devices)
-    devices = next(each for each in decided_of(runs)[0]["TTFT"].effects if each.factor == "devices")
-    assert (devices.change, devices.between) == (None, None)
+    found = devices(runs.filter(large | (pl.col("tensor_parallel") == 1)).with_columns(pl.col("ttft_mean_s") * slowed))
+    assert (found.change, found.between) == (pytest.approx(0.5**0.5), (1, 2))
+    # One model was measured on one and two devices, the other on two and four: no model has both ends.
+    number = pl.col("tensor_parallel") * pl.when(large).then(2).otherwise(1)
+    found = devices(runs.with_columns(tensor_parallel=number, ttft_mean_s=pl.col("ttft_mean_s") / number))
+    assert (found.change, found.between) == (None, None)
 
 
 def test_bursts_of_swept_lengths_that_nothing_crosses_are_not_asked_for_factors():
@@ -146,14 +155,11 @@ def test_what_load_is_sustained_and_how_it_recovers(summary):
     assert list(found) == ["capacity", "recovery"]
     (curve,) = found["capacity"].lines
     assert re.fullmatch(
-        r"a · chat: sustains \S+ requests/s \(.*\) at 8 requests/s; at 24 it misses steadiness \(requests pile up: 40 % .*\)\.",
-        curve,
+        r"a · chat: sustains \S+ requests/s \(.*\) at 8 requests/s; at 24 it misses steadiness \(.* 40 % .*\)\.", curve
     )
-    assert found["recovery"].lines == ("a · step at 3 requests/s: TTFT is as before 1.7 s after the step.",)
-    assert "sets no SLO, so a load counts as sustained while requests do not pile up" in found["capacity"].sure[0]
-    assert found["capacity"].sure[1].startswith("a · chat: C_max, the highest load that is sustained (requests/s), is 8 (")
-    expected = ("Set `decision.slo` to learn what is sustained within limits on latency; nothing is measured again.",)
-    assert found["capacity"].do == expected
+    assert "1.7 s after the step" in found["recovery"].lines[0]
+    assert "sets no SLO" in found["capacity"].sure[0] and "is 8 (" in found["capacity"].sure[1]
+    assert "Set `decision.slo`" in found["capacity"].do[0]
     fast = answered(study(rows[:2]))["capacity"]
     assert "misses" not in fast.lines[0] and "is 8 or more (" in fast.sure[1]
     lost = answered(study([{**row, **WRONG} for row in (*rows, step)]))
@@ -196,61 +202,33 @@ def test_lengths_that_were_measured_at_several_loads_have_capacities_of_their_ow
 
 
 def test_what_is_better_or_worse_than_the_baseline(summary):
-    def against(**more):
-        return answered(study(compared_rows(summary, **more), baseline="old"))["comparison"]
-
-    worse = against(ratio=0.7)
-    assert re.match("new: tokens/s: −(29|30)", worse.lines[0]) and "worse" in worse.lines[0]
-    assert worse.do == ("Keep old: new is worse in something and visibly better in nothing.",)
-    alike_ = against()
-    assert "no evidence of a difference in tokens/s" in alike_.lines[0]
-    assert alike_.do == ("These runs give no reason to prefer new or old.",)
-
-    # Requests that no longer fail are a reason to change.
-    def against(failing):
-        failed = {failing: {"failed": 20, "ok": 80}}
-        rows = [{**row, "requests": 100, **failed.get(row["deployment"], {})} for row in compared_rows(summary)]
+    def against(rows):
         return answered(study(rows, baseline="old"))["comparison"]
 
-    assert against("old").lines[0] == "new: fewer requests fail, at 1, 2 and 4 requests in flight."
-    assert against("old").do == ("new is better in something and visibly worse in nothing: it can replace old.",)
-    assert against("new").lines[0] == "new: more requests fail, at 1, 2 and 4 requests in flight."
-    assert against("new").do == ("Keep old: new is worse in something and visibly better in nothing.",)
+    worse = against(compared_rows(summary, ratio=0.7))
+    assert re.match("new: tokens/s: −(29|30)", worse.lines[0]) and "worse" in worse.lines[0]
+    assert worse.do[0].startswith("Keep old")
+    alike = against(compared_rows(summary))
+    assert "no evidence of a difference in tokens/s" in alike.lines[0] and "no reason to prefer" in alike.do[0]
     # As much better at the least load as it is worse at the highest, each too little to be sure of.
-    results = study(compared_rows(summary, trend=0.99, levels=(1, 2, 4, 8, 16)), baseline="old")
-    assert results.comparisons["new"].overall["verdict"].to_list() == ["changes with load"]
-    assert answered(results)["comparison"].do == (
-        "How new compares with old changes with the load, but at no load is either significantly better: "
-        "measure more repeats at the loads that matter to you.",
-    )
+    trend = against(compared_rows(summary, trend=0.99, levels=(1, 2, 4, 8, 16)))
+    assert "changes with the load, but at no load is either significantly better" in trend.do[0]
+    # Requests that no longer fail are a reason to change.
+    for failing, line, do in (("old", "new: fewer requests fail, at 1, 2 and 4", "it can replace old"), ("new", "new: more requests fail, at 1, 2 and 4", "Keep old")):  # fmt: skip
+        failed = {failing: {"failed": 20, "ok": 80}}
+        found = against([{**row, "requests": 100, **failed.get(row["deployment"], {})} for row in compared_rows(summary)])
+        assert line in found.lines[0] and do in found.do[0], failing
 
 
-@pytest.mark.parametrize("wrong", [("old",), ("new",), ("old", "new")])
-def test_half_a_pair_is_compared_nowhere(summary, tmp_path, wrong):
-    results = study(compared_rows(summary, ratio=0.7, wrong=wrong), baseline="old")
-    found = answered(results)["comparison"]
-    assert found.lines == ("new: not known, no pair of runs under the same load is valid on both sides.",)
-    write_report(tmp_path / "report.html", title="t", results=results, specs=[], facts=[], summary=tmp_path / "report.md")
-    for file in ("report.html", "report.md"):
-        assert "new: tokens/s: " not in (tmp_path / file).read_text()
+def test_half_a_pair_is_compared_nowhere(summary, tmp_path):
+    for wrong in (("old",), ("new",), ("old", "new")):
+        results = study(compared_rows(summary, ratio=0.7, wrong=wrong), baseline="old")
+        (line,) = answered(results)["comparison"].lines
+        assert "not known, no pair of runs under the same load is valid on both sides" in line, wrong
+        assert not any("new: tokens/s: " in text for text in reported(tmp_path, results)), wrong
 
 
 # Concurrency and capacity
-
-
-def test_where_the_cache_fills_and_throughput_peaks(summary):
-    peak = {1: 10, 2: 20, 4: 40, 8: 80, 12: 115, 16: 90, 24: 60, 32: 50}
-    rows = [
-        {**summary, "deployment": "a", "workload": "w", "family": "w", "run": f"w_{level}_{repeat}", "axis": "concurrency",
-         "level": float(level), "concurrency": level, "repeat": repeat, "kv_usage_peak": 1.0 if level >= 16 else 0.5, "preemptions": 0,
-         "throughput_tokens_per_s": throughput * (1 + 0.01 * (repeat - 2))}
-        for level, throughput in peak.items() for repeat in (1, 2, 3)
-    ]  # fmt: skip
-    row = study(rows).saturation.row(0, named=True)
-    assert [row[key] for key in ("measured", "below", "saturation_at", "saturation_kind")] == [16, 12, 12, "peak"]
-    assert (row["saturation_low"], row["saturation_high"]) == (8, 16)
-    few = study([row for row in rows if row["level"] < 3]).saturation.row(0, named=True)
-    assert (few["measured"], few["cache_known"], few["saturation_why"]) == (None, True, "few")
 
 
 def test_capacity_comes_first_where_a_peak_is_to_be_carried(summary):
@@ -259,10 +237,10 @@ def test_capacity_comes_first_where_a_peak_is_to_be_carried(summary):
     rows = [steady_row(base, level, ttft=3.0 if level > 4 else 0.1) for level in (1, 2, 4, 8)]
     found = answered(study(rows, decision=decision))
     assert next(iter(found)) == "capacity"
-    assert found["capacity"].lines[0].startswith("a: sustains 8 requests/s (")
-    expected = "A peak of 100 requests/s takes 13 instances (7 to 14 at 95 % confidence), 17 GPUs with the safety factor 1.3."
-    assert expected in found["capacity"].lines[0]
-    assert re.search(r"plan 19 GPUs of a \(14 instances, times the safety factor 1.3\)", found["capacity"].do[0])
+    (line,) = found["capacity"].lines
+    assert line.startswith("a: sustains 8 requests/s (")
+    assert "takes 13 instances (7 to 14 at 95 % confidence), 17 GPUs with the safety factor 1.3" in line
+    assert "plan 19 GPUs of a (14 instances, times the safety factor 1.3)" in found["capacity"].do[0]
     lost = answered(study([{**row, **WRONG} for row in rows], decision=decision))["capacity"]
     assert lost.lines == ("a: no valid run, so its capacity is not known.",)
     assert lost.sure == () and "bench discard" in lost.do[-1]
@@ -271,32 +249,26 @@ def test_capacity_comes_first_where_a_peak_is_to_be_carried(summary):
 def test_a_limit_of_a_class_is_said_of_the_curves_that_it_limits_alone(summary, tmp_path):
     """A rate of `mix`, with class chat, beside one of `plain`: the second has a capacity without any SLO."""
     base, classes = {**summary, "deployment": "a"}, json.dumps({"chat": {}, "rag": {}})
-    rows = [
-        {**rate_row({**base, "workload": name, "family": name}, level), "run": f"{name}{level}"}
+    plain, mix = (
+        [{**rate_row({**base, "workload": name, "family": name}, level), "run": f"{name}{level}"} for level in (4, 8)]
         for name in ("plain", "mix")
-        for level in (4, 8)
-    ]
-    for row in rows[2:]:
+    )
+    for row in mix:
         row |= {"classes": classes, "judged": [{**each, "request_class": "chat"} for each in row["judged"]]}
-    found = study(rows, decision=Decision(slo=["chat.ttft_p99=1s"], peak_rps=100))
+    found = study([*plain, *mix], decision=Decision(slo=["chat.ttft_p99=1s"], peak_rps=100))
     (card,) = headline(curves(found))
     assert card.numbers[0].what == "sustains within TTFT P99 of chat ≤ 1 s"
     assert [number.workload for number in card.numbers] == ["mix", "mix"]  # and the fleet's
     (alone,) = headline([curve for curve in curves(found) if curve.workload == "plain"])
     assert (alone.numbers[0].what, alone.numbers[0].workload) == ("sustains", "plain")
     said = answered(found)["capacity"]
-    assert said.question.startswith(
-        "What load does one instance sustain within the limits of its own classes (TTFT P99 of chat ≤ 1 s), and"
-    )
-    assert said.sure[:2] == (
-        "a · mix: judged by TTFT P99 of chat ≤ 1 s.",
-        "No SLO limits a · plain, so a load counts as sustained while requests do not pile up and no more than 1 % of them fail.",
-    )
-    write_report(tmp_path / "r.html", title="t", results=found, specs=[], facts=[])
-    page = (tmp_path / "r.html").read_text()
+    assert "within the limits of its own classes (TTFT P99 of chat ≤ 1 s), and" in said.question
+    assert said.sure[0] == "a · mix: judged by TTFT P99 of chat ≤ 1 s."
+    assert said.sure[1].startswith("No SLO limits a · plain")
+    page, _ = reported(tmp_path, found)
     assert page.count("No SLO limits it.") == 1
-    only = answered(study(rows[2:], decision=found.decision))["capacity"]
-    assert only.question.startswith("What load does one instance sustain within TTFT P99 of chat ≤ 1 s, and")
+    only = answered(study(mix, decision=found.decision))["capacity"]
+    assert "sustain within TTFT P99 of chat ≤ 1 s, and" in only.question
 
 
 # One run, and none that is valid
@@ -307,18 +279,14 @@ def test_a_single_run_and_a_curve_of_one_level_are_reported(summary, tmp_path):
            "throughput_tokens_per_s": 123.0}  # fmt: skip
     results = study([row], decision=Decision(slo=["ttft_p99=1s"], peak_rps=10))
     assert answered(results)["alone"].lines[0].startswith("a · w, 4 requests in flight: 123 output tokens/s")
-    write_report(tmp_path / "report.html", title="t", results=results, specs=[], facts=[], summary=tmp_path / "report.md")
-    assert "123 output tokens/s" in (tmp_path / "report.md").read_text()
-    swept = length_rows(summary)[:1]
-    assert list(answered(study(swept))) == ["alone"]
+    assert "123 output tokens/s" in reported(tmp_path, results)[1]
+    assert list(answered(study(length_rows(summary)[:1]))) == ["alone"]
 
 
 def test_a_report_without_a_valid_run_says_so_first(summary, tmp_path):
     decision = Decision(slo=["ttft_p99=1s"], peak_rps=10)
     base = {**summary, "deployment": "a", "workload": "w", "family": "w", **WRONG}
-    results = study([steady_row(base, level) for level in (1, 2, 4)], decision=decision)
-    write_report(tmp_path / "report.html", title="t", results=results, specs=[], facts=[], summary=tmp_path / "report.md")
-    page, markdown = ((tmp_path / name).read_text() for name in ("report.html", "report.md"))
+    page, markdown = reported(tmp_path, study([steady_row(base, level) for level in (1, 2, 4)], decision=decision))
     assert markdown.splitlines()[2].startswith("**None of the 3 runs is valid, so no result holds.")
     assert 'class="trust alarm"' in page
     assert "Why not more" not in page and "Why not more" not in markdown
@@ -327,25 +295,13 @@ def test_a_report_without_a_valid_run_says_so_first(summary, tmp_path):
 
 def test_limits_of_validity_that_a_study_changed_are_named(summary, tmp_path):
     assert changed_thresholds(Thresholds()) == ""
+    both = changed_thresholds(Thresholds(drift=1.0, scrape_share=0.0, send_spread_s=0.01))
+    assert "loosened limits of validity: `scrape_share` 0 (default 0.25) and `drift` 1 (default 0.1)" in both
+    assert "tightened limits of validity: `send_spread_s` 0.01 (default 0.1)" in both
     changed = Thresholds(other_share=0.99)
-    said = "The study loosened limits of validity: `other_share` 0.99 (default 0.15). By the defaults more runs may be invalid."
-    assert changed_thresholds(changed) == said
-    assert changed_thresholds(Thresholds(drift=1.0, scrape_share=0.0, send_spread_s=0.01)) == (
-        "The study loosened limits of validity: `scrape_share` 0 (default 0.25) and `drift` 1 (default 0.1). By the defaults more runs "
-        "may be invalid. The study tightened limits of validity: `send_spread_s` 0.01 (default 0.1)."
-    )
-    results = study([{**summary, "run": "r"}])
-    write_report(
-        tmp_path / "report.html",
-        title="t",
-        results=results,
-        specs=[],
-        facts=[],
-        summary=tmp_path / "report.md",
-        thresholds=changed,
-    )
-    assert said in (tmp_path / "report.md").read_text()
-    assert "<code>other_share</code> 0.99 (default 0.15)" in (tmp_path / "report.html").read_text()
+    page, markdown = reported(tmp_path, study([{**summary, "run": "r"}]), thresholds=changed)
+    assert "`other_share` 0.99 (default 0.15)" in changed_thresholds(changed) in markdown
+    assert "<code>other_share</code> 0.99 (default 0.15)" in page
 
 
 def test_what_is_alike_is_one_line(summary):
@@ -437,3 +393,64 @@ def test_which_advice_on_invalid_runs_is_given(summary):
     remedies = [line for answer in found.values() for line in answer.do if "discard" in line]
     expected = ["Measure the invalid runs again: `.venv/bin/bench discard --invalid`, then the same `make` command as before."]
     assert remedies == expected
+
+
+# No question is without an answer
+
+
+def at_level(rows, level):
+    return [{**row, "level": float(level), "concurrency": level, "run": f"{row['run']}_c{level}"} for row in rows]
+
+
+def test_levels_and_families_are_named_and_not_mixed(summary):
+    low, high = at_level(length_rows(summary, noise=0.003), 1), at_level(length_rows(summary, prompt_ms=3.0, noise=0.003), 16)
+    found = answered(study(low + high))["lengths"]
+    prompts = [line for line in found.lines if "prompt token adds" in line]
+    assert [line.split(":")[0] for line in prompts] == ["1 request in flight", "16 requests in flight"]
+    apart = [row for row in low if row["family"] == "prefill"] + [row for row in high if row["family"] == "decode"]
+    assert answered(study(apart))["lengths"].do == ()
+    # Families of the same length are named.
+    rows = [row for row in length_rows(summary, noise=0.003) if row["family"] == "prefill"]
+    other = [{**row, "family": "chat", "workload": f"chat-{i}", "run": f"chat-{i}", "ttft_p50_s": 2 * row["ttft_p50_s"]} for i, row in enumerate(rows)]  # fmt: skip
+    found = answered(study(rows + other))["lengths"]
+    assert [line.split(":")[0] for line in found.lines] == ["prefill", "chat"]
+    # Valid runs without a ttft are valid.
+    rows = [{**row, "stream": False, "ttft_p50_s": None} for row in length_rows(summary) if row["family"] == "prefill"]
+    found = answered(study(rows))["lengths"]
+    assert found.lines == (
+        "Cost per prompt token: not known, 0 of 16 valid runs have a TTFT, which only streaming shows, and a line takes 3 lengths.",
+    )
+    assert found.do == ()
+
+
+def test_a_run_without_its_counterpart_sets_no_median(summary):
+    first = [{**row, "repeat": 1} for row in streamed_rows(summary)]
+    second = [
+        {**row, "repeat": 2, "run": f"{row['run']}_2", "e2e_p50_s": 50.0, **(WRONG if row["stream"] else {})}
+        for row in streamed_rows(summary)
+    ]
+    (gain,) = streaming_gains(study(first + second).runs)
+    assert (gain.whole_s, gain.pairs, gain.left_out, gain.valid) == (5.6, 1, 1, (1, 2))
+    assert "without it after 5.6 s" in answered(study(first + second))["lengths"].lines[0]
+    # Lengths of a distribution are not the same requests.
+    rows = [{**row, "output_fixed": None} for row in streamed_rows(summary)]
+    results = study(rows)
+    assert not with_and_without_streaming(results.runs.to_dicts()) and streaming_gains(results.runs) == []
+    assert list(answered(results)) == ["alone"]
+
+
+def test_no_question_is_without_an_answer(summary):
+    # A trace at two speeds is answered without slos.
+    base = {**summary, "deployment": "a", "workload": "trace", "family": "trace"}
+    rows = [{**rate_row(base, level), "axis": "time_scale", "arrival": "trace"} for level in (1, 2)]
+    found = answered(study(rows))
+    assert re.search(r"a: sustains \S+ requests/s \([^)]*\) at 2 times the trace's speed", found["capacity"].lines[0])
+    assert all(each.lines for each in found.values())
+    # A baseline with replicas alone asks nothing of others.
+    for axis in ("concurrency", "request_rate"):
+        rows = [{**row, "axis": axis} for row in compared_rows(summary)]
+        results = study(rows, baseline="old")
+        found = answered(
+            type(results)(results.runs.with_columns(replica=results.runs["deployment"] == "new"), results.timeseries)
+        )
+        assert found and "comparison" not in found and all(text(each) and each.lines for each in found.values()), axis
