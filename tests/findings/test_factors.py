@@ -283,13 +283,13 @@ def test_each_of_five_models_learns_four_fifths_and_each_factor_is_shuffled_twen
     assert all(sum(i in each for each in of_round) == 4 for of_round in learned for i in range(1, 31))
 
 
-def with_settings(noise, *, seed=1, **settings):
+def with_settings(noise, *, batches=(1, 16), **settings):
     """The made study, each of its configurations with every combination of values of the settings, as a deployment of its own.
 
     Args:
         settings: by column: values, each with the factor that it puts on TTFT and takes from throughput.
     """
-    runs = planted(seed, noise)
+    runs = planted(1, noise, batches=batches, prompts=(32, 512))
     parts = []
     for values in itertools.product(*(each.items() for each in settings.values())):
         factor = math.prod(times for _, times in values)
@@ -361,7 +361,8 @@ def test_an_engine_is_a_factor_to_which_its_settings_belong():
 
 def test_settings_crossed_with_loads_have_the_figures_of_factors():
     """No length is swept: three loads, two models, two settings."""
-    study = with_settings(0.05, max_num_seqs={32: 1.0, 128: 2.0}, flag_eager={"false": 1.0, None: 1.5}, dtype={"x": 1})
+    settings = {"max_num_seqs": {32: 1.0, 128: 2.0}, "flag_eager": {"false": 1.0, None: 1.5}, "dtype": {"x": 1}}
+    study = with_settings(0.05, batches=(1, 4, 16), **settings)
     one = study.filter(prompt_fixed=32, output_fixed=16).with_columns(workload=pl.lit("crossed"))
     assert figures_that_apply(one) == FIGURES
     assert figures_that_apply(one.filter(max_num_seqs=32, flag_eager="false", tensor_parallel=1)) == []
@@ -370,15 +371,18 @@ def test_settings_crossed_with_loads_have_the_figures_of_factors():
         assert "Nothing to show" not in drawn(name, Results(one, pl.DataFrame())), name
 
 
-def test_what_is_known_of_models_devices_and_memory_is_analysed():
+def test_models_and_devices_of_which_nothing_is_known_are_no_error():
     unknown = planted(1, 0.05).with_columns(parameters=pl.lit(None, dtype=pl.Int64))
     assert of(of_ttft(with_metrics(unknown)), "TTFT (s)", "model")["low"] > 0  # in the order of their names
     half = planted(1, 0.05).with_columns(tensor_parallel=pl.when(pl.col("tensor_parallel") == 2).then(2))
     told = of_ttft(with_metrics(half))
     assert told["n"].unique().to_list() == [36]
     assert "devices" not in told["factor"].to_list()
+
+
+def test_what_devices_and_memory_tell_is_analysed_where_it_is_told():
     memory = {"kv_usage_peak": pl.lit(0.5), "gpu_memory_peak_bytes": pl.lit(None, dtype=pl.Float64)}
-    study = planted(1, 0.05).with_columns(host_busy_share=1 / pl.col("tensor_parallel"), **memory)
+    study = small().with_columns(host_busy_share=1 / pl.col("tensor_parallel"), **memory)
     told = of_ttft(with_metrics(study))
     assert of(told, "host utilisation (share)", "devices")["low"] > 0.9
     assert "peak KV usage (share)" not in told["metric"].to_list()  # the same in all: nothing decides it
@@ -404,6 +408,11 @@ def as_results(runs, summary, **more):
     return Results(summary_frame(rows, launches, {}, Thresholds()), pl.DataFrame())
 
 
+def small():
+    """A study of 32 configurations."""
+    return planted(1, 0.05, batches=(1, 16), prompts=(32, 512))
+
+
 def figures_that_apply(runs):
     return [name for name in figures_of(runs.to_dicts()) if name in FIGURES]
 
@@ -413,19 +422,19 @@ def drawn(name, results):
 
 
 def test_the_figures_of_a_factor_study(summary):
-    results = as_results(planted(1, 0.05), summary)
+    results = as_results(small(), summary)
     assert figures_that_apply(results.runs) == FIGURES
-    assert figures_that_apply(as_results(planted(1, 0.05), summary, arrival="poisson").runs) == []
-    few = planted(1, 0.05).filter((pl.col("tensor_parallel") == 1) & (pl.col("output_fixed") == 16))
+    assert figures_that_apply(as_results(small(), summary, arrival="poisson").runs) == []
+    few = small().filter((pl.col("tensor_parallel") == 1) & (pl.col("output_fixed") == 16))
     lost = as_results(few, summary, wrong_output_tokens=1)
     for name in FIGURES:
         assert "Nothing to show" not in drawn(name, results), name
         assert "Nothing to show" in drawn(name, lost), name
-    assert "Nothing to show: 18 configurations have valid runs; 20 in which" in drawn(
+    assert "Nothing to show: 8 configurations have valid runs; 20 in which" in drawn(
         "factor-importance", as_results(few, summary)
     )
     # Factors that cannot be told apart are named.
-    tied = planted(1, 0.05).filter((pl.col("model") == "m6e+07") == (pl.col("tensor_parallel") == 2))
+    tied = small().filter((pl.col("model") == "m6e+07") == (pl.col("tensor_parallel") == 2))
     assert "cannot be separated: model and devices" in drawn("factor-importance", as_results(tied, summary))
 
 
@@ -433,7 +442,7 @@ def test_families_are_not_mixed(summary):
     def panels(runs):
         return load_figure("factor-panels").draw(as_results(runs, summary)).to_dict()
 
-    one = planted(1, 0.05)
+    one = small()
     of_other = {"family": pl.lit("other"), "workload": "other-" + pl.col("workload")}
     other = one.with_columns(pl.col("ttft_mean_s") * 100, **of_other)
     alone, both = panels(one), panels(pl.concat([one, other]))
