@@ -9,7 +9,6 @@ import pytest
 
 from bench.analysis import streaming_gains
 from bench.figures import Results
-from bench.report import write_report
 from bench.report.answers import answers
 from bench.report.findings import curves
 from bench.report.headline import headline
@@ -21,6 +20,7 @@ from bench.words.closing import closing_lines
 from bench.words.trust import alike, changed_thresholds, first_line, remedy
 from tests.support.answers import EMPTY, WRONG, answered, compared_rows, length_rows, named, noisy, streamed_rows, study, text
 from tests.support.crossed import planted as crossed
+from tests.support.findings import reported
 from tests.support.planted import answers as judged_answers
 from tests.support.planted import rate_row, steady_row
 
@@ -29,13 +29,6 @@ from tests.support.planted import rate_row, steady_row
 
 def found_in(results):
     return results.analysis.findings
-
-
-def reported(folder, results, **more):
-    """The report's page and its Markdown."""
-    files = folder / "report.html", folder / "report.md"
-    write_report(files[0], title="t", results=results, specs=[], facts=[], summary=files[1], **more)
-    return [file.read_text() for file in files]
 
 
 def test_what_a_token_costs_and_what_streaming_buys(summary):

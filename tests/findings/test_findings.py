@@ -10,44 +10,40 @@ import polars as pl
 from bench.aggregate import aggregate
 from bench.figures import Results
 from bench.figures.registry import load_figure
+from bench.parse.scrapes import TELEMETRY_SCHEMA
 from bench.published import accelerators
 from bench.records.calibration import Calibration
-from bench.report import write_report
 from bench.report.answers import answers
 from bench.report.findings import curves
 from bench.report.headline import headline
 from bench.study import Decision
 from bench.study.config import Thresholds
-from tests.support.findings import SERVED, SLO, study
+from tests.support.findings import SERVED, SLO, reported, study
 from tests.support.planted import calibrated, rate_row, searched, steady_row
 from tests.support.planted import frame as planted_frame
 from tests.support.summaries import FULL
 
 WRONG = {"wrong_output_tokens": [1, 1, 1]}
+CURVE = {"levels": (1, 2, 4), "ttft_p99_s": [0.1, 0.12, 3.0], **FULL, **SERVED}
 BURST = {"arrival": ["burst"] * 3, **dict.fromkeys(("steady_from_s", "steady_requests_per_s"), [None] * 3)}
 
 
 def test_a_curve_in_a_sentence(summary):
     for told, decision, words in (
         ({}, SLO, "Sustains 4 requests/s (3.6 to 6.52 at 95 % confidence) at 2 requests in flight. C_max is 2 (at least 2, below 4)."),
-        ({"throughput_requests_per_s": [4.0, 4.0, 4.0]}, SLO, "Sustains 4 requests/s (3.6 to 4.4 at 95 % confidence) at 1 request in flight. "
-         "C_max is 2 (at least 2, below 4), but sustains hardly more."),
-        ({"ttft_p99_s": [0.1] * 3}, SLO, "Sustains 8 requests/s (at least 7.2 at 95 % confidence, its upper end is not "
-         "established) at 4 requests in flight. C_max is 4 or more (at least 4, the upper end is not established)."),
+        ({"throughput_requests_per_s": [4.0, 4.0, 4.0]}, SLO, "C_max is 2 (at least 2, below 4), but sustains hardly more."),
+        ({"ttft_p99_s": [0.1] * 3}, SLO, "at 4 requests in flight. C_max is 4 or more (at least 4, the upper end is not established)."),
         ({"ttft_p99_s": [2.0] * 3}, SLO, "No measured load is sustained: at 1 request in flight, the lowest, it misses TTFT P99 ≤ 1 s (2 s)."),
-        ({"steady_why": ["short"] * 3, "steady_needs_s": [50.0] * 3}, SLO, "No steady state, so its capacity is not known: at 1 request in flight "
-         "its load did not become steady; let it last 50 s."),
+        ({"steady_why": ["short"] * 3, "steady_needs_s": [50.0] * 3}, SLO, "its load did not become steady; let it last 50 s."),
         ({"ttft_p99_s": [None] * 3}, SLO, "TTFT P99 ≤ 1 s cannot be judged: no answer at 1 request in flight has that latency."),
         (BURST, SLO, "A burst of 2 requests in flight meets the SLOs: C_max is 2 (at least 2, below 4)."),
         (WRONG, SLO, "No valid run, so its capacity is not known."),
         ({}, Decision(), "The KV cache is full from 4 in flight on; throughput is highest at 1 in flight."),
         (WRONG, Decision(), "No run has server counts that can be trusted."),
     ):  # fmt: skip
-        curve = {"levels": (1, 2, 4), "ttft_p99_s": [0.1, 0.12, 3.0], **FULL, **SERVED, **told}
-        assert curves(study(summary, decision, a=curve))[0].sustains.startswith(words), (told, decision)
+        assert words in curves(study(summary, decision, a={**CURVE, **told}))[0].sustains, (told, decision)
     # None misses at 2 and all do at 16: the limit lies between levels, at the same place wherever it is shown.
-    told = {"levels": (1, 2, 16), "ttft_p99_s": [0.1, 0.2, 30.0], "duration_s": [1.0] * 3, **FULL, **SERVED}
-    results = study(summary, a=told)
+    results = study(summary, a={**CURVE, "levels": (1, 2, 16), "ttft_p99_s": [0.1, 0.2, 30.0], "duration_s": [1.0] * 3})
     point = results.points.row(0, named=True)
     assert 2 <= point["low"] < point["high"] <= 16
     (curve,) = curves(results)
@@ -57,10 +53,10 @@ def test_a_curve_in_a_sentence(summary):
     assert drawn == {(point["low"], point["high"])}
     assert f"({point['usable_low']:.3g} to {point['usable_high']:.3g} at 95 % confidence)" in curve.sustains
     # 3 % fail at 2 and 4: with 5 % allowed, they are carried where the SLO leaves room for as many.
-    curve = {"levels": (1, 2, 4), "ttft_p99_s": [0.1] * 3, "share_failed": [0.0, 0.03, 0.03]}
-    strict, lax = (Decision(slo=["ttft_p90=1s"], failed_share=share) for share in (0.01, 0.05))
-    assert curves(study(summary, strict, a=curve))[0].point["c_max"] == 1
-    assert curves(study(summary, lax, a=curve))[0].point["c_max"] == 4
+    failing = {"levels": (1, 2, 4), "ttft_p99_s": [0.1] * 3, "share_failed": [0.0, 0.03, 0.03]}
+    for share, c_max in ((0.01, 1), (0.05, 4)):
+        decision = Decision(slo=["ttft_p90=1s"], failed_share=share)
+        assert curves(study(summary, decision, a=failing))[0].point["c_max"] == c_max, share
 
 
 def test_the_fleet_in_a_sentence(summary, tmp_path):
@@ -68,48 +64,40 @@ def test_the_fleet_in_a_sentence(summary, tmp_path):
     told = curves(results)[0]
     assert load_figure("fleet").finding(results) == told.takes.removesuffix(".")
     assert told.at_most == " (16 to 28 at 95 % confidence)"
-    expected = "A peak of 100 requests/s takes 25 instances (16 to 28 at 95 % confidence), 33 GPUs with the safety factor 1.3."
-    assert told.takes == expected
-    assert told.fleet["cost"]["hour"] == 66
-    alone = Decision(slo=["ttft_p99=1s"])
-    assert curves(study(summary, alone))[0].takes == ""
-    # How much was measured at c max and what would narrow it.
-    assert curves(study(summary))[0].sure == "400 requests in 1 run were judged there."
+    assert told.takes.startswith("A peak of 100 requests/s takes 25 instances (16 to 28 at 95 % confidence), 33 GPUs")
+    assert (told.fleet["cost"]["hour"], told.sure) == (66, "400 requests in 1 run were judged there.")
+    assert curves(study(summary, Decision(slo=["ttft_p99=1s"])))[0].takes == ""
     above = {"levels": (1, 2), "ttft_p99_s": [0.1, 0.1]}
     assert curves(study(summary, a=above))[0].sure.endswith("Levels above 2 requests in flight would establish the upper end.")
     # A burst has no fleet and says why.
-    curve = {"levels": (1, 2, 4), "ttft_p99_s": [0.1, 0.12, 3.0], **FULL, **BURST}
-    found = curves(study(summary, a=curve))[0]
+    burst = study(summary, a={"levels": (1, 2, 4), "ttft_p99_s": [0.1, 0.12, 3.0], **FULL, **BURST})
+    found = curves(burst)[0]
     assert (found.fleet, found.takes, found.found.measured) == (None, "", None)
-    page = tmp_path / "report.html"
-    write_report(page, title="t", results=study(summary, a=curve), specs=[], facts=[])
-    assert "A burst does not show what a continuous load would do" in page.read_text()
+    assert "A burst does not show what a continuous load would do" in reported(tmp_path, burst)[0]
 
 
 def test_the_first_screen_says_once_what_a_search_found_of_a_curve(summary):
     results = study(summary)
     workload = results.runs["workload"][0]
 
-    def with_search(record):
-        known = replace(results, searches=(("a", record),))
+    def with_search(**record):
+        known = replace(results, searches=(("a", searched(workload=workload, **record)),))
         told = curves(known)
         return told[0], answers(known, told)
 
-    curve, (capacity, *others) = with_search(searched(workload=workload))
+    curve, (capacity, *others) = with_search()
     point = results.points.row(0, named=True)  # by all runs of the curve, whatever the search knew when it ended
     ends = f"{point['low']:g} to {point['high'] - 1:g}"  # the last loads that are within
-    limit = f"A search puts the limit at {int(point['limit'])} in flight ({ends} at 95 % confidence): 0 runs, 60 s under load: as precise as "
-    limit += "asked (± 20 %)."
-    assert curve.sure == limit
-    expected = (f"a: C_max, the highest load within the SLOs (requests in flight), is 2 of those measured. {limit}",)
-    assert capacity.sure == expected
+    assert f"A search puts the limit at {int(point['limit'])} in flight ({ends} at 95 % confidence): 0 runs, 60 s" in curve.sure
+    assert capacity.sure == (
+        f"a: C_max, the highest load within the SLOs (requests in flight), is 2 of those measured. {curve.sure}",
+    )
     assert "C_max is 2 of those measured." in curve.sustains  # its interval is the search's
     assert "searches" not in {answer.name for answer in others}
     # Of other SLOs, or of another target, it says nothing about C_max.
-    for other in (searched(workload=workload, slos=("TTFT P99 ≤ 2 s",)), searched(workload=workload, target="kv_cache")):
-        curve, (search, *_) = with_search(other)
-        assert curve.sure == "400 requests in 1 run were judged there."
-        assert search.name == "searches"
+    for other in ({"slos": ("TTFT P99 ≤ 2 s",)}, {"target": "kv_cache"}):
+        curve, (search, *_) = with_search(**other)
+        assert (curve.sure, search.name) == ("400 requests in 1 run were judged there.", "searches"), other
 
 
 def test_a_search_has_the_interval_of_all_runs_of_its_curve(summary):
@@ -135,9 +123,7 @@ def test_a_search_has_the_interval_of_all_runs_of_its_curve(summary):
         ({}, {"slos": ("TTFT P99 ≤ 2 s",)}),
         ({}, {"workload": "another"}),
     ):
-        results = study(
-            summary, a={"levels": (1, 2, 4), "ttft_p99_s": [0.1, 0.12, 3.0], "duration_s": [1.0] * 3, **FULL, **SERVED, **told}
-        )
+        results = study(summary, a={**CURVE, "duration_s": [1.0] * 3, **told})
         record = searched(**{"workload": results.runs["workload"][0], **of_record})
         assert replace(results, searches=(("a", record),)).answered == (("a", record),), (told, of_record)
     # A record has 0 where no load is known to be within.
@@ -156,45 +142,31 @@ def test_a_search_has_the_interval_of_all_runs_of_its_curve(summary):
 def test_nothing_is_claimed_of_a_server_that_tells_nothing(tmp_path, summary):
     silent = dict.fromkeys(("kv_usage_peak", "waiting_standing", "preemptions", "waiting_peak", "running_peak"), [None] * 3)
     results = study(summary, a={"levels": (1, 2, 4), "ttft_p99_s": [0.1, 0.12, 3.0], **silent})
-    curve = curves(results)[0]
-    assert curve.limit.cause == "unknown"
-    page = tmp_path / "report.html"
-    write_report(page, title="t", results=results, specs=[], facts=[], summary=tmp_path / "report.md")
-    for text in (page.read_text(), (tmp_path / "report.md").read_text()):
+    assert curves(results)[0].limit.cause == "unknown"
+    for text in reported(tmp_path, results):
         assert "the cause is not known" in text
         assert "cache has room" not in text and "cache is full" not in text
     # What a higher load shows is not said to miss what the first one misses.
     (curve,) = curves(study(summary))
-    assert ("At 4 requests in flight, " in curve.why, " It misses TTFT P99 ≤ 1 s (3 s)." in curve.why) == (True, True)
-    assert curve.limit
-    assert replace(curve, limit=replace(curve.limit, level=5.0)).why.endswith(
-        " At 4 requests in flight it misses TTFT P99 ≤ 1 s (3 s)."
-    )
+    assert curve.limit and "At 4 requests in flight, " in curve.why and " It misses TTFT P99 ≤ 1 s (3 s)." in curve.why
+    other = replace(curve, limit=replace(curve.limit, level=5.0))
+    assert other.why.endswith(" At 4 requests in flight it misses TTFT P99 ≤ 1 s (3 s).")
 
 
 def test_the_page_says_it_all(tmp_path, summary):
-    page, short = tmp_path / "report.html", tmp_path / "report.md"
-    write_report(page, title="t", results=study(summary), specs=[], facts=[], summary=short, of_study=4)
-    text = page.read_text()
+    text, short = reported(tmp_path, study(summary), of_study=4)
     for words in (
-        "C_max is 2",
-        "At 4 requests in flight, the KV cache is full: 0.75 preemptions a request discard work, which is then repeated.",
-        "It misses TTFT P99 ≤ 1 s (3 s).",
-        "More KV memory",
-        "A peak of 100 requests/s takes 25 instances",
-        "Admit at most 2 requests in flight",
-        "▲▲ far above",
-        "The load that earns the most on one instance",
-    ):
+        "C_max is 2", "At 4 requests in flight, the KV cache is full: 0.75 preemptions a request", "It misses TTFT P99 ≤ 1 s (3 s).",
+        "More KV memory", "A peak of 100 requests/s takes 25 instances", "Admit at most 2 requests in flight", "▲▲ far above",
+        "The load that earns the most on one instance", "All 3 runs are valid. The whole study has 4 runs.",
+    ):  # fmt: skip
         assert words in text, words
     sections = re.findall(r'<section id="([a-z]+)"', text)
     assert sections[:5] == ["headline", "answers", "levels", "verdicts", "operating"]
     assert {"economics", "advice", "bands"} <= set(sections)
     assert "answer-recovery" not in text
-    lines = short.read_text().splitlines()
-    assert lines[0] == "## t"
-    assert lines[2] == "**All 3 runs are valid.** The whole study has 4 runs."
-    assert "All 3 runs are valid. The whole study has 4 runs." in text
+    lines = short.splitlines()
+    assert (lines[0], lines[2]) == ("## t", "**All 3 runs are valid.** The whole study has 4 runs.")
     first = lines.index("| curve | load | TTFT P99 | requests/s | tokens/s | valid runs |")
     assert lines[first + 2 : first + 5] == [
         "| a · short | 1 | **100 ms** | 2 | 100 | 1 of 1 |",
@@ -206,22 +178,16 @@ def test_the_page_says_it_all(tmp_path, summary):
 
 
 def test_without_slos_the_page_says_how_to_get_them(tmp_path, summary):
-    page = tmp_path / "report.html"
-    write_report(page, title="t", results=study(summary, Decision()), specs=[], facts=[], summary=tmp_path / "report.md")
-    text = page.read_text()
+    text, short = reported(tmp_path, study(summary, Decision()))
     assert "slo: [ttft_p99=1s]" in text
     assert not {"operating", "economics"} & set(re.findall(r'<section id="([a-z]+)"', text))
-    assert "| curve | load | TTFT P50 | TTFT P95 | TPOT P50 | E2E P50 |" in (tmp_path / "report.md").read_text()
+    assert "| curve | load | TTFT P50 | TTFT P95 | TPOT P50 | E2E P50 |" in short
     # A step has its recovery.
-    told = {"levels": (1, 2), "recovered": [True, False], "recovery_s": [1.25, None]}
-    page = tmp_path / "report.html"
-    write_report(page, title="t", results=study(summary, a=told), specs=[], facts=[])
-    text = page.read_text()
+    text, _ = reported(tmp_path, study(summary, a={"levels": (1, 2), "recovered": [True, False], "recovery_s": [1.25, None]}))
     assert "TTFT is as before 1.2 s after the step." in text
     assert "TTFT had not recovered when the run ended." in text
     # A device gives the band of its memory.
-    told = {"levels": (1,), "gpu_memory_peak_bytes": [0.85 * accelerators()["h100"].memory]}
-    results = study(summary, a=told)
+    results = study(summary, a={"levels": (1,), "gpu_memory_peak_bytes": [0.85 * accelerators()["h100"].memory]})
     on_h100 = Results(results.runs, results.timeseries, None, SLO, accelerators()["h100"])
     assert on_h100.analysis.findings.bands["a/1"]["gpu_memory"].state == "within"
     assert "gpu_memory" not in results.analysis.findings.bands["a/1"]
@@ -234,15 +200,7 @@ def test_goodput_is_a_column_of_the_summary(tmp_path, summary):
     requests = {"sent_s": [0.0, 0.0], "outcome": ["ok", "ok"], "ttft_s": [0.5, 3.0], "tpot_s": [0.1, 0.1], "e2e_s": [1.0, 4.0], "last_token_s": [1.0, 2.0],
                 "first_token_s": [0.5, 1.0], "token_times_s": [[0.5, 1.0], [1.0, 2.0]], "completion_tokens": [2, 2]}  # fmt: skip
     pl.DataFrame(requests).write_parquet(folder / "requests.parquet")
-    schema = {
-        "endpoint": pl.String,
-        "scrape": pl.Int64,
-        "elapsed_s": pl.Float64,
-        "name": pl.String,
-        "labels": pl.String,
-        "value": pl.Float64,
-    }
-    pl.DataFrame(schema=schema).write_parquet(folder / "telemetry.parquet")
+    pl.DataFrame(schema=TELEMETRY_SCHEMA).write_parquet(folder / "telemetry.parquet")
     for slos, told in ((SLO.slos, (0.5, 0.5)), ([], (None, None))):
         aggregate(
             [folder / "summary.json"], launches=[], facts=[], thresholds=Thresholds(), slos=slos,
@@ -257,5 +215,4 @@ def test_where_the_time_goes_is_told_about_the_limit(tmp_path, summary):
     (model,) = calibrated(results.runs).models
     beyond = replace(model.predicted[-1], level=14.0)
     known = replace(results, calibration=Calibration(models=(replace(model, predicted=(*model.predicted, beyond)),)))
-    write_report(tmp_path / "r.html", title="t", results=known, specs=[], facts=[])
-    assert re.findall(r"Where the time goes at ([^,]*),", (tmp_path / "r.html").read_text()) == ["1 request in flight"]
+    assert re.findall(r"Where the time goes at ([^,]*),", reported(tmp_path, known)[0]) == ["1 request in flight"]

@@ -3,6 +3,7 @@
 import polars as pl
 
 from bench.figures import Results
+from bench.report import write_report
 from bench.study import Decision
 from tests.support.summaries import FULL, frame
 
@@ -20,3 +21,10 @@ def study(summary, decision=SLO, **curves):
     told = {"levels": (1, 2, 4), "ttft_p99_s": [0.1, 0.12, 3.0], "duration_s": [1.0] * 3, **FULL, **SERVED}
     runs = frame(summary, curves or {"a": told})
     return Results(runs, pl.DataFrame(schema={"deployment": pl.String, "run": pl.String}), None, decision)
+
+
+def reported(folder, results, **more):
+    """The report's page and its Markdown."""
+    page, short = folder / "report.html", folder / "report.md"
+    write_report(page, title="t", results=results, specs=[], facts=[], summary=short, **more)
+    return page.read_text(), short.read_text()
