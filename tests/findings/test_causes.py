@@ -11,6 +11,7 @@ from bench.records.relief import CurveRelief, Gain, Relief
 from bench.study import parse_slo
 from bench.study.config import Thresholds
 from bench.words.causes import remedy, why
+from tests.support.capacity import again
 from tests.support.planted import frame, rate_row, served_row, short_row, steady_row, summary_rows
 
 TTFT = [parse_slo("ttft_p95=500ms")]
@@ -31,36 +32,31 @@ def ladder(summary, **server):
     return [served_row(summary, level, **server) for level in LEVELS]
 
 
-def test_all_slots_run(summary):
-    found, _ = cause(ladder(summary, room=4), TTFT, slots=4)
-    assert (found.cause, found.evidence, found.slots) == ("sequences", "held_by_slots", 4)
-    # All four are taken, and so the KV cache is full.
-    found, _ = cause(ladder(summary, room=4), TTFT, slots=4, of_cache=True)
-    assert (found.evidence, found.slots) == ("held_by_slots", 4)
-    # The kv cache admits no more.
-    rows = [{**row, "steady_kv_usage_queued": 256 / 272} for row in ladder(summary, room=4)]
-    found, _ = cause(rows, TTFT, **FOUR_FIT, slots=64)
-    assert (found.cause, found.evidence) == ("kv", "held_by_cache")
-    assert (found.free_tokens, found.prompt_tokens) == pytest.approx((16, 32))
-    # Preemptions are the kv cache.
-    rows = [{**row, "preemptions": 80.0 if row["level"] >= 8 else 0.0} for row in ladder(summary, each_ms=4)]
-    found, _ = cause(rows, TPOT)
-    assert (found.evidence, found.per_request) == ("preemptions", 0.2)
-    # Refusals come before all else.
-    rows = [served_row(summary, level, room=4, failed=200 if level >= 8 else 0) for level in LEVELS]
-    found, point = cause(rows, TTFT, slots=4)
-    assert (found.evidence, point["high"], found.failed, found.requests) == ("refused", 8, 200, 400)
-    # Where no load misses there is no limit.
-    found, _ = cause([served_row(summary, level) for level in (1, 2)], TTFT)
-    assert (found.cause, found.evidence) == ("none", "highest_level")
-    # No latency is missed yet; requests wait for one of four slots.
+def test_what_each_limit_shows(summary):
+    refused = [served_row(summary, level, room=4, failed=200 if level >= 8 else 0) for level in LEVELS]
+    held = [{**row, "steady_kv_usage_queued": 256 / 272} for row in ladder(summary, room=4)]
+    preempting = [{**row, "preemptions": 80.0 if row["level"] >= 8 else 0.0} for row in ladder(summary, each_ms=4)]
+    for rows, slos, facts, cause_, told in (
+        (ladder(summary, room=4), TTFT, {"slots": 4}, "sequences", {"evidence": "held_by_slots", "slots": 4}),
+        # All slots of the KV cache are taken, and so it is full: one bound and not two.
+        (ladder(summary, room=4), TTFT, {"slots": 4, "of_cache": True}, "sequences", {"evidence": "held_by_slots", "slots": 4}),
+        (held, TTFT, {**FOUR_FIT, "slots": 64}, "kv",
+         {"evidence": "held_by_cache", "free_tokens": pytest.approx(16), "prompt_tokens": pytest.approx(32)}),
+        (preempting, TPOT, {}, "kv", {"evidence": "preemptions", "per_request": 0.2}),
+        # Refusals come before all else.
+        (refused, TTFT, {"slots": 4}, "refusals", {"evidence": "refused", "failed": 200, "requests": 400}),
+        ([served_row(summary, level) for level in (1, 2)], TTFT, {}, "none", {"evidence": "highest_level"}),
+    ):  # fmt: skip
+        found, _ = cause(rows, slos, **facts)
+        assert found.cause == cause_, told
+        assert {name: getattr(found, name) for name in told} == told
+    # An overload has the cause of what it waits for. No latency is missed yet; requests wait for one of four slots.
     quiet = {"steady_running": 1.0, "steady_running_high": 2.0, "steady_queued_share": 0.0, "steady_kv_usage": 0.2}
     busy = {"steady_running": 4.0, "steady_running_high": 4.0, "steady_queued_share": 0.9, "steady_waiting": 6.0,
             "steady_kv_usage": 0.4, "steady_kv_usage_queued": 0.4}  # fmt: skip
     rows = [rate_row(summary, 3, **quiet), rate_row(summary, 16, growth=0.3, growth_error=0.03, rps=11.0, **busy)]
     found, point = cause(rows, TTFT, slots=4)
-    assert [miss["by"] for miss in point["missed"]] == ["growth"]
-    assert found.cause == "sequences"
+    assert ([miss["by"] for miss in point["missed"]], found.cause) == (["growth"], "sequences")
 
 
 GAINS = (
@@ -69,36 +65,37 @@ GAINS = (
     Gain("kv", 1.1, 1.02, 1.2),
     Gain("sequences", 1.0, 1.0, 1.02),
 )
+SILENT = dict.fromkeys(("steady_queued_share", "steady_kv_usage", "kv_usage_peak"))  # the server does not tell
 
 
 def test_where_replays_know_the_cause_is_what_brings_most(summary):
     """All slots run, and more of them would bring nothing."""
-    found, point = cause(ladder(summary, room=4), TTFT, Relief(GAINS, tied=1), slots=4)
+
+    def relieved(*gains, tied):
+        return cause(ladder(summary, room=4), TTFT, Relief(gains, tied=tied), slots=4)
+
+    found, point = relieved(*GAINS, tied=1)
     assert (found.cause, found.evidence, found.level, found.slots) == ("decode", "relieved", point["missed_at"], 4)
-    assert why(found) == (
-        "At 16 requests in flight, steps take too long. Replayed with steps twice as fast, it carries 1.8 times the requests/s (1.7 to 2); with "
-        "prompts computed twice as fast, 1.75 times (1.6 to 1.9); with four times the KV memory, 1.1 times (1.02 to 1.2); without a bound "
-        "on sequences, no more."
-    )
+    for said in (
+        "At 16 requests in flight, steps take too long. Replayed with steps twice as fast, it carries 1.8 times the requests/s (1.7 to 2)",
+        "with prompts computed twice as fast, 1.75 times (1.6 to 1.9)", "with four times the KV memory, 1.1 times (1.02 to 1.2)",
+        "without a bound on sequences, no more.",
+    ):  # fmt: skip
+        assert said in why(found), said
     assert remedy(found).startswith("More memory bandwidth")
     # What is not surely apart is a cause alike.
-    found, _ = cause(ladder(summary, room=4), TTFT, Relief(GAINS, tied=2), slots=4)
-    assert why(found).startswith("At 16 requests in flight, either steps take too long or prompts take too long to compute. ")
-    assert "More memory bandwidth" in remedy(found)
-    assert "More compute" in remedy(found)
-    # Without a gain what the server shows is the cause.
-    nothing = Relief((Gain("decode", 1.01, 1.0, 1.03),), tied=0)
-    assert cause(ladder(summary, room=4), TTFT, nothing, slots=4)[0].evidence == "held_by_slots"
+    found, _ = relieved(*GAINS, tied=2)
+    assert "either steps take too long or prompts take too long to compute. " in why(found)
+    assert "More memory bandwidth" in remedy(found) and "More compute" in remedy(found)
+    # A gain beyond what is replayed is so much at least; without any, what the server shows is the cause.
+    found, _ = relieved(Gain("sequences", 7.2, 5.0, 9.9, more=True), GAINS[2], tied=1)
+    assert "without a bound on sequences, it carries 7.2 times the requests/s (at least 5); with four times" in why(found)
+    assert relieved(Gain("decode", 1.01, 1.0, 1.03), tied=0)[0].evidence == "held_by_slots"
     # Refusals and a request alone need no replay.
     rows = [served_row(summary, level, room=4, failed=200 if level >= 8 else 0) for level in LEVELS]
     assert cause(rows, TTFT, Relief(GAINS, tied=1), slots=4)[0].evidence == "refused"
     slow = [served_row(summary, level, prompt_ms=800, steady_ttft_p95_s=0.81) for level in (1, 2)]
     assert cause(slow, [parse_slo("ttft_p95=100ms")], Relief(GAINS, tied=1))[0].evidence == "alone_prefill"
-    # A gain beyond what is replayed is so much at least.
-    far = Relief((Gain("sequences", 7.2, 5.0, 9.9, more=True), *GAINS[2:3]), tied=1)
-    found, _ = cause(ladder(summary, room=4), TTFT, far, slots=4)
-    expected = "Replayed without a bound on sequences, it carries 7.2 times the requests/s (at least 5); with four times"
-    assert expected in why(found)
 
 
 def test_a_full_cache_beside_another_cause_is_named(summary):
@@ -117,93 +114,75 @@ def test_a_full_cache_beside_another_cause_is_named(summary):
 
 
 def test_without_the_servers_gauges_no_cause_is_claimed(summary):
-    """`The KV cache has room` was said of a server without any known metric."""
-    for withheld in (
-        {"steady_queued_share": None},
-        {"steady_kv_usage": None},
-        {"steady_queued_share": None, "steady_kv_usage": None, "steady_running": None, "kv_usage_peak": None},
-        {"scrape_gap_max_s": 30.0},  # the telemetry cannot be trusted
-    ):
-        for slos in (TTFT, TPOT):
-            rows = [{**row, **withheld} for row in ladder(summary, room=4, each_ms=8)]
-            found, point = cause(rows, slos, **FOUR_FIT, slots=4)
-            assert (point["kind"], found.cause, remedy(found)) == ("found", "unknown", ""), (withheld, slos)
-            assert found.evidence in ("metrics_unread", "metrics_gaps", "no_gauges", "no_queue", "no_usage"), (withheld, slos)
-    # What is missing is named.
+    nothing = {"steady_queued_share": None, "steady_kv_usage": None}
     for withheld, said in (
         ({"steady_queued_share": None}, "no_queue"),
         ({"steady_kv_usage": None}, "no_usage"),
-        ({"steady_queued_share": None, "steady_kv_usage": None}, "no_gauges"),
+        (nothing, "no_gauges"),
+        ({**nothing, "steady_running": None, "kv_usage_peak": None}, "no_gauges"),
+        ({"scrape_gap_max_s": 30.0}, "metrics_gaps"),  # the telemetry cannot be trusted
         ({"scrape_gap_max_s": 30.0, "steady_kv_usage": None}, "metrics_gaps"),
-        ({"lost_at_s": 6.0, "steady_queued_share": None, "steady_kv_usage": None}, "worker_lost"),
-        ({"lost_at_s": 6.0, "scrape_endpoint": None, "steady_queued_share": None, "steady_kv_usage": None}, "metrics_unread"),
+        ({**nothing, "lost_at_s": 6.0}, "worker_lost"),
+        ({**nothing, "lost_at_s": 6.0, "scrape_endpoint": None}, "metrics_unread"),
     ):
-        rows = [{**row, "scrape_endpoint": "m", **withheld} for row in ladder(summary, room=4, each_ms=8)]
-        assert cause(rows, TTFT, **FOUR_FIT, slots=4)[0].evidence == said, withheld
-    # Prompts and steps are told apart by a model alone.
-    for rows, slos in (
-        (ladder(summary, base_ms=4, each_ms=0.02, prompt_ms=100), TTFT),
-        (ladder(summary, base_ms=10, each_ms=4), TPOT),
-        (ladder(summary, base_ms=10, each_ms=0.02, prompt_ms=100), TPOT),
-    ):
-        found, _ = cause(rows, slos)
-        assert (found.cause, found.evidence) == ("unknown", "nothing_full")
+        for slos in (TTFT, TPOT):
+            rows = [{**row, "scrape_endpoint": "m", **withheld} for row in ladder(summary, room=4, each_ms=8)]
+            found, point = cause(rows, slos, **FOUR_FIT, slots=4)
+            assert (point["kind"], found.cause, remedy(found), found.evidence) == ("found", "unknown", "", said), (
+                withheld,
+                slos,
+            )
     # Without telemetry, launch or facts.
-    rows = [{**served_row(summary, level, room=2), **dict.fromkeys(("kv_usage_peak", "waiting_standing", "preemptions"))} for level in LEVELS]  # fmt: skip
-    runs = summary_frame(rows, {}, {}, Thresholds()).with_columns(
-        pl.lit(None, dtype=pl.Float64).alias(name) for name in ("steady_queued_share", "steady_kv_usage", "steady_running")
-    )
+    bare = dict.fromkeys(("kv_usage_peak", "waiting_standing", "preemptions"))
+    rows = [{**served_row(summary, level, room=2), **bare} for level in LEVELS]
+    gauges = ("steady_queued_share", "steady_kv_usage", "steady_running")
+    runs = summary_frame(rows, {}, {}, Thresholds()).with_columns(pl.lit(None, dtype=pl.Float64).alias(name) for name in gauges)
     assert runs["saturated"].to_list() == [None] * len(LEVELS)
     assert bottleneck(runs, operating_points(runs, TTFT).row(0, named=True), TTFT).cause == "unknown"
-    # Without a verdict there is no cause.
-    wrong = [{**row, "wrong_output_tokens": 1} for row in ladder(summary)]
-    assert cause(wrong, TTFT)[0].cause == "unknown"
-    short = [short_row(row, 90.0) for row in ladder(summary)]
-    found, _ = cause(short, TTFT)
-    assert found.cause == "unknown"
-    assert (found.evidence, found.needs_s) == ("never_steady", 90)
+
+
+def test_without_a_verdict_or_a_model_there_is_no_cause(summary):
+    """Prompts and steps are told apart by a model alone."""
     no_ttft = [served_row(summary, level) | {"judged": steady_row(summary, level, ttft=None)["judged"]} for level in LEVELS]
-    assert cause(no_ttft, TTFT)[0].cause == "unknown"
+    for rows, slos, evidence in (
+        ([{**row, "wrong_output_tokens": 1} for row in ladder(summary)], TTFT, None),
+        (no_ttft, TTFT, None),
+        ([short_row(row, 90.0) for row in ladder(summary)], TTFT, "never_steady"),
+        (ladder(summary, base_ms=4, each_ms=0.02, prompt_ms=100), TTFT, "nothing_full"),
+        (ladder(summary, base_ms=10, each_ms=4), TPOT, "nothing_full"),
+        (ladder(summary, base_ms=10, each_ms=0.02, prompt_ms=100), TPOT, "nothing_full"),
+    ):
+        found, _ = cause(rows, slos)
+        assert found.cause == "unknown" and evidence in (None, found.evidence), rows[0]
+        assert found.needs_s == (90 if evidence == "never_steady" else None)
     # Why there is no model is said.
     runs = frame(ladder(summary, base_ms=4, each_ms=0.02, prompt_ms=100))
     point = operating_points(runs, TTFT).row(0, named=True)
     for known, said in (
-        (CurveRelief(deployment="a", workload="w", digest="", why_not="its limits are not known"), "The cause is not known: the limit was not replayed (its limits are not known)."),
-        (CurveRelief(deployment="a", workload="w", digest="", relief=Relief(GAINS[3:], 0)), "In replays, no resource by itself would bring more."),
-    ):  # fmt: skip
-        assert why(bottleneck(runs, point, TTFT, known)).endswith(said)
+        (
+            {"why_not": "its limits are not known"},
+            "The cause is not known: the limit was not replayed (its limits are not known).",
+        ),
+        ({"relief": Relief(GAINS[3:], 0)}, "In replays, no resource by itself would bring more."),
+    ):
+        relief = CurveRelief(deployment="a", workload="w", digest="", **known)
+        assert why(bottleneck(runs, point, TTFT, relief)).endswith(said)
 
 
 def test_one_request_that_misses_alone_needs_no_telemetry(summary):
+    slow, long = {"base_ms": 40, "steady_e2e_p95_s": 1.3}, {"prompt_ms": 800, "steady_e2e_p95_s": 1.3}
     for slo, loads, found_cause, said in (
         ("ttft_p95=100ms", {"prompt_ms": 800, "steady_ttft_p95_s": 0.81}, "prefill", ("alone_prefill", "ttft", 0.81, 0.1)),
         ("tpot_p95=5ms", {"base_ms": 40, "steady_tpot_p95_s": 0.04}, "decode", ("alone_decode", "tpot", 0.04, 0.005)),
-        (
-            "e2e_p95=300ms",
-            {"base_ms": 40, "steady_e2e_p95_s": 1.3, "steady_ttft_p50_s": 0.1},
-            "decode",
-            ("alone_decode", "e2e", 1.3, 0.3),
-        ),
-        (
-            "e2e_p95=300ms",
-            {"prompt_ms": 800, "steady_e2e_p95_s": 1.3, "steady_ttft_p50_s": 0.8},
-            "prefill",
-            ("alone_prefill", "e2e", 1.3, 0.3),
-        ),
-        (
-            "e2e_p95=300ms",
-            {"prompt_ms": 800, "steady_e2e_p95_s": 1.3, "steady_ttft_p50_s": None},
-            "unknown",
-            ("alone", "e2e", 1.3, 0.3),
-        ),
+        ("e2e_p95=300ms", {**slow, "steady_ttft_p50_s": 0.1}, "decode", ("alone_decode", "e2e", 1.3, 0.3)),
+        ("e2e_p95=300ms", {**long, "steady_ttft_p50_s": 0.8}, "prefill", ("alone_prefill", "e2e", 1.3, 0.3)),
+        ("e2e_p95=300ms", {**long, "steady_ttft_p50_s": None}, "unknown", ("alone", "e2e", 1.3, 0.3)),
     ):
-        silent = {"steady_queued_share": None, "steady_kv_usage": None, "kv_usage_peak": None}
-        found, point = cause([served_row(summary, level, **loads, **silent) for level in (1, 2)], [parse_slo(slo)])
+        found, point = cause([served_row(summary, level, **loads, **SILENT) for level in (1, 2)], [parse_slo(slo)])
         assert (point["missed_at"], found.cause) == (1, found_cause), (slo, loads)
         assert (found.evidence, found.metric, found.value_s, found.limit_s) == said, (slo, loads)
-    # Failures need no telemetry.
-    silent = {"steady_queued_share": None, "steady_kv_usage": None, "kv_usage_peak": None}
-    rows = [served_row(summary, level, failed=100 if level >= 8 else 0, **silent) for level in LEVELS]
+    # Nor do failures.
+    rows = [served_row(summary, level, failed=100 if level >= 8 else 0, **SILENT) for level in LEVELS]
     assert cause(rows, TTFT)[0].cause == "refusals"
 
 
@@ -219,31 +198,26 @@ TENTH = {"prompt_tokens": 4000, "prompt_tokens_p90": 4000, "output_tokens": 100,
 
 
 def test_why_a_burst_misses(summary):
-    for there, found in (
-        # 2,499 blocks of 16: nine requests of 4,000 + 100 tokens hold 92.6 %, and the tenth waits for ever.
-        ({**TENTH, "kv_usage_queued": 0.926, "waiting_standing": 1.0, "running_peak": 9.0}, "kv"),
-        ({"waiting_standing": 2.0, "running_peak": 8.0, "kv_usage_queued": 0.3, "prompt_tokens_p90": 32}, "prefill"),
-        ({"waiting_standing": 0.0}, "prefill"),
-        ({"waiting_standing": None}, "unknown"),
-        ({"waiting_standing": 1.0, "kv_usage_peak": None}, "unknown"),
-        ({"waiting_standing": None, "kv_usage_peak": None, "preemptions": None}, "unknown"),
-        ({"failed": 5}, "refusals"),
+    # 2,499 blocks of 16: nine requests of 4,000 + 100 tokens hold 92.6 %, and the tenth waits for ever.
+    cache, four = {"kv_tokens": 2499 * 16, "kv_blocks": 2499}, {"slots": 4}
+    for facts, there, found in (
+        (cache, {**TENTH, "kv_usage_queued": 0.926, "waiting_standing": 1.0, "running_peak": 9.0}, "kv"),
+        (cache, {"waiting_standing": 2.0, "running_peak": 8.0, "kv_usage_queued": 0.3, "prompt_tokens_p90": 32}, "prefill"),
+        (cache, {"waiting_standing": 0.0}, "prefill"),
+        (cache, {"waiting_standing": None}, "unknown"),
+        (cache, {"waiting_standing": 1.0, "kv_usage_peak": None}, "unknown"),
+        (cache, {"waiting_standing": None, "kv_usage_peak": None, "preemptions": None}, "unknown"),
+        (cache, {"failed": 5}, "refusals"),
+        (four, {"waiting_standing": 6.0, "running_peak": 4.0}, "sequences"),
+        (four, {"waiting_standing": 6.0, "running_peak": 3.0}, "prefill"),
+        (four, {"waiting_standing": 0.0, "running_peak": 4.0}, "prefill"),
+        (four, {"waiting_standing": 0.0, "ttft_p95_s": 0.4}, "unknown"),
+        (four, {"waiting_standing": 0.0, "ttft_p95_s": 0.6}, "prefill"),
+        (four, {"waiting_standing": 6.0, "running_peak": 4.0, "kv_usage_peak": 1.0}, "kv"),
     ):
-        rows = [burst(summary, 8, 0.1), burst(summary, 10, 9.0, **there)]
-        limit, point = cause(rows, TTFT, kv_tokens=2499 * 16, kv_blocks=2499)
+        limit, point = cause([burst(summary, 8, 0.1), {**burst(summary, 10, 9.0), **there}], TTFT, **facts)
         assert (point["basis"], point["c_max"], point["missed_at"]) == ("burst", 8, 10), there
-        assert limit.cause == found, there
-    # A burst that waits for slots.
-    for there, found in (
-        ({"waiting_standing": 6.0, "running_peak": 4.0}, "sequences"),
-        ({"waiting_standing": 6.0, "running_peak": 3.0}, "prefill"),
-        ({"waiting_standing": 0.0, "running_peak": 4.0}, "prefill"),
-        ({"waiting_standing": 0.0, "ttft_p95_s": 0.4}, "unknown"),
-        ({"waiting_standing": 0.0, "ttft_p95_s": 0.6}, "prefill"),
-        ({"waiting_standing": 6.0, "running_peak": 4.0, "kv_usage_peak": 1.0}, "kv"),
-    ):
-        limit, _ = cause([burst(summary, 2, 0.1), {**burst(summary, 10, 9.0), **there}], TTFT, slots=4)
-        assert limit.cause == found, there
+        assert limit.cause == found, (facts, there)
     # A burst that takes all slots of a cache is not told to find more memory.
     for level, there, found in (
         (10, {"waiting_standing": 6.0, "running_peak": 4.0}, "sequences"),
@@ -256,18 +230,16 @@ def test_why_a_burst_misses(summary):
 
 
 def test_a_closed_loop_whose_tenth_request_waits_for_kv_memory_is_not_told_to_raise_max_num_seqs(summary):
-    """Fault 3: saturation was `none`, and the cause `sequences`."""
     rows = []
     for level in (1, 3, 6, 9, 10, 14):
+        usage = {"kv_usage_peak": 0.1 * level}
+        if level > 9:
+            usage = dict.fromkeys(("kv_usage_peak", "kv_usage_queued", "steady_kv_usage_queued"), 0.926)
         row = served_row(summary, level, room=9, base_ms=20, each_ms=0.2, prompt_ms=50, output=100)
-        full = level > 9
-        rows.append({**row, **TENTH, "kv_usage_peak": 0.926 if full else 0.1 * level, "kv_usage_queued": 0.926 if full else None,
-                     "steady_kv_usage_queued": 0.926 if full else None})  # fmt: skip
-    runs = frame(rows, kv_tokens=2499 * 16, kv_blocks=2499)
-    assert runs.filter("saturated")["level"].to_list() == [10, 14]
-    slos = [parse_slo("ttft_p95=180ms")]
-    point = operating_points(runs, slos).row(0, named=True)
-    found = bottleneck(runs, point, slos)
+        rows.append({**row, "kv_usage_queued": None, "steady_kv_usage_queued": None, **TENTH, **usage})
+    facts = {"kv_tokens": 2499 * 16, "kv_blocks": 2499}
+    assert frame(rows, **facts).filter("saturated")["level"].to_list() == [10, 14]
+    found, point = cause(rows, [parse_slo("ttft_p95=180ms")], **facts)
     assert (point["missed_at"], found.cause) == (10, "kv")
     assert "max_num_seqs" not in remedy(found)
 
@@ -316,9 +288,8 @@ def test_what_is_full_while_requests_wait(summary):
     for pushed, found in ((11, "held_by_slots"), (12, "nothing_full")):
         quiet = {"steady_queued_share": 0.1, "steady_running": 3.0, "steady_running_high": 3.0, "steady_kv_usage": 0.2}
         full = {**quiet, "steady_queued_share": 1.0, "steady_running": 4.0, "steady_running_high": 4.0, "steady_waiting": 7.0}
-        rows = [
-            steady_row(summary, n, ttft=0.1 if n < 8 else 9.0, **more) for n, more in ((1, quiet), (8, quiet), (pushed, full))
-        ]
+        loads = ((1, quiet), (8, quiet), (pushed, full))
+        rows = [steady_row(summary, n, ttft=0.1 if n < 8 else 9.0, **more) for n, more in loads]
         assert cause(rows, TTFT, slots=4)[0].evidence == found, pushed
     # A range whose end is not steady has no cause.
     found, _ = cause([served_row(summary, 1), short_row(served_row(summary, 2), 90.0)], TTFT)
@@ -328,41 +299,36 @@ def test_what_is_full_while_requests_wait(summary):
 
 
 def test_failures_are_counted_over_the_runs_of_the_level(summary):
-    rows = [
-        {**served_row(summary, 8, failed=failed), "repeat": i, "run": f"r{i}", "steady_in_flight": 6.0 + i}
-        for i, failed in enumerate((100, 50))
-    ]
-    found, _ = cause([served_row(summary, 1), *rows], TTFT)
+    failing = [{**served_row(summary, 8, failed=failed), "steady_in_flight": 6.0 + i} for i, failed in enumerate((100, 50))]
+    found, _ = cause([served_row(summary, 1), *again(failing)], TTFT)
     assert (found.unit, found.failed, found.requests, found.in_flight) == ("requests in flight", 150, 800, 6.5)
     # Of a table without windows the whole runs count.
     runs = level({"failed": 3, "requests": 10}, {"failed": 4, "requests": 11}, steady_failed=1, steady_requests=None)
     found = refusals(runs, runs.clear(), {"missed": [{"by": "failed"}]}, [], HERE)
     assert (found.failed, found.requests, found.in_flight) == (7, 21, None)
     assert refusals(runs, runs.clear(), {"missed": [{"by": "ttft_p99_s"}]}, [], HERE) is None
-    # Of 100 requests 5 may miss; fewer fail than may by themselves, as a fifth is allowed to.
+
+
+def test_failures_limit_a_load_where_they_are_its_own_and_more_than_chance(summary):
+    """A fifth may fail by itself."""
+
+    def limit_of(counts, slos, requests, **facts):
+        rows = [served_row(summary, n, requests=requests, failed=lost, slow=slow, **facts) for n, lost, slow in counts]
+        runs = frame(rows, slots=facts.get("room"))
+        point = operating_points(runs, slos, failed_share=0.2).row(0, named=True)
+        assert point["missed_at"] == 8, counts
+        return bottleneck(runs, point, slos)
+
+    # Of 100 requests 5 may miss.
     for failed, late, found in ((3, 2, "refusals"), (2, 3, "unknown")):
-        rows = [served_row(summary, 1, requests=100), served_row(summary, 8, requests=100, failed=4 * failed, slow=4 * late)]
-        runs = frame(rows)
-        point = operating_points(runs, TTFT, failed_share=0.2).row(0, named=True)
-        assert bottleneck(runs, point, TTFT).cause == found, failed
+        assert limit_of(((1, 0, 0), (8, 4 * failed, 4 * late)), TTFT, 100).cause == found, failed
     # Of 200 requests at two loads, chance puts four or five failures all at the higher one in 6 and 3 % of cases.
     for below, failed, late, evidence in (
-        (0, 8, 0, "refused"),
-        (0, 4, 0, "few_failures"),
-        (0, 5, 1, "few_failures"),
+        (0, 8, 0, "refused"), (0, 4, 0, "few_failures"), (0, 5, 1, "few_failures"),
         (0, 5, 3, "held_by_slots"),  # of 100 requests 3 that are late miss a P99 by themselves
         (1, 4, 0, "held_by_slots"),  # some fail at any load
-    ):
-        counts = ((1, below, 0), (8, failed, late))
-        runs = frame(
-            [served_row(summary, n, room=4, requests=100, failed=lost, slow=slow) for n, lost, slow in counts], slots=4
-        )
-        slos = [parse_slo("ttft_p99=2s")]
-        point = operating_points(runs, slos, failed_share=0.2).row(0, named=True)
-        assert (point["missed_at"], bottleneck(runs, point, slos).evidence) == (8, evidence), (below, failed, late)
+    ):  # fmt: skip
+        found = limit_of(((1, below, 0), (8, failed, late)), [parse_slo("ttft_p99=2s")], 100, room=4)
+        assert found.evidence == evidence, (below, failed, late)
     # 30 of 1,000 fail at any load, and 28 are late at the load that misses; 50 may miss.
-    rows = [served_row(summary, level, requests=1000, failed=30, slow=28 * (level == 8)) for level in (1, 2, 8)]
-    runs = frame(rows)
-    point = operating_points(runs, TTFT, failed_share=0.2).row(0, named=True)
-    assert point["missed_at"] == 8
-    assert bottleneck(runs, point, TTFT).cause == "unknown"
+    assert limit_of(((1, 30, 0), (2, 30, 0), (8, 30, 28)), TTFT, 1000).cause == "unknown"
