@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 from benchmarks.regions import METHODS, judge
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -62,11 +62,12 @@ def test_what_is_told_of_a_planted_curve_is_so():
         row, curve = told(runs(name)), BY_NAME[name]
         assert (row["equilibrium_kind"], row["saturation_kind"]) == (left, top), name
         for point, truth in (("equilibrium", curve.equilibrium), ("saturation", curve.saturation)):
-            true = np.inf if truth is None else truth
-            assert (row[f"{point}_low"] or 0) <= true, name
-            assert true <= (row[f"{point}_high"] or np.inf), name
-            if row[f"{point}_at"] is not None:
-                assert row[f"{point}_at"] == pytest.approx(truth, rel=0.15), name
+            kind, at, low, high = (row[f"{point}_{key}"] for key in ("kind", "at", "low", "high"))
+            assert (at is not None, high is not None) == (kind in ("left", "flat", "peak"),) * 2, (name, point)
+            if at is None:
+                assert low is None or truth is None or low <= truth, (name, point)
+            else:
+                assert low <= truth <= high and at == pytest.approx(truth, rel=0.15), (name, point)
 
 
 def test_the_planted_truths_are_those_of_their_formulas():
@@ -88,6 +89,7 @@ def test_the_planted_truths_are_those_of_their_formulas():
     assert equilibrium_text(row).endswith("(4 to 8)")
 
 
+@pytest.mark.long(part="truth")
 def test_of_many_draws_nothing_is_invented():
     """Forty draws each of a curve without any point, one without a fall, and one with both; 5 % may be wrong."""
     cells = [
@@ -108,15 +110,15 @@ def test_the_equilibrium_of_levels_whose_noise_is_known():
     for throughput, noise, kind, at, low, high in (
         ({1: 10, 2: 20, 4: 40, 8: 60, 16: 70}, 0.005, "left", 7, 4, 8),  # load ÷ throughput 0.1 at 4, 0.1333 at 8
         ({1: 10, 2: 20, 4: 40, 8: 64, 16: 100}, 0.005, "left", 8, 4, 16),  # 80 % are neither kept nor lost
-        ({1: 10, 2: 20, 4: 40, 8: 65.6, 16: 80}, 0.005, "left", 8 + (0.125 - 8 / 65.6) / (0.2 - 8 / 65.6) * 8, 8, 16),
         (
             {1: 10, 2: 20, 4: 40, 8: 65.6, 16: 80},
-            0.02,
+            0.005,
             "left",
-            8 + (0.125 - 8 / 65.6) / (0.2 - 8 / 65.6) * 8,
-            4,
+            8.3125,
+            8,
             16,
-        ),  # 82 ± 4.6 %
+        ),  # (0.125 − 8 ÷ 65.6) ÷ (0.2 − 8 ÷ 65.6) of the way
+        ({1: 10, 2: 20, 4: 40, 8: 65.6, 16: 80}, 0.02, "left", 8.3125, 4, 16),  # 82 ± 4.6 %
         ({1: 10, 2: 20, 4: 40, 8: 62.4, 16: 80}, 0.005, "left", 4 + 0.025 / (8 / 62.4 - 0.1) * 4, 4, 8),
         ({1: 10, 2: 20, 4: 40, 8: 62.4, 16: 80}, 0.02, "left", 4 + 0.025 / (8 / 62.4 - 0.1) * 4, 4, 16),  # 78 ± 4.3 %
         ({1: 10, 2: 20, 4: 40, 8: 80}, 0.005, "above", None, 8, None),
@@ -146,13 +148,8 @@ def test_the_saturation_point_of_levels_whose_noise_is_known():
         (RISE | {16: 100, 32: 108}, "flat", 8 + (97.2 - 80) / 20 * 8, 8, 16),  # doubling it buys 8 %
         (RISE | {16: 100, 32: 114}, "above", None, 16, None),  # or 14
         (RISE | {10: 100, 16: 101}, "above", None, 8, None),  # 16 gives more than half its load does
-        (
-            {1: 10, 2: 20, 4: 40, 7: 80, 10: 100, 16: 101},
-            "unknown",
-            None,
-            7,
-            None,
-        ),  # and here half its load is no level below 10
+        # And here half its load is no level below 10.
+        ({1: 10, 2: 20, 4: 40, 7: 80, 10: 100, 16: 101}, "unknown", None, 7, None),
         (RISE | {10: 101, 16: 100}, "unknown", None, 8, None),
         (RISE, "above", None, 4, None),
         (RISE | {16: 100, 32: 70}, "peak", 16, 8, 32),
@@ -181,27 +178,19 @@ def test_neighbours_out_of_order_share_their_mean():
 
 
 def test_which_runs_make_a_curve():
-    # Invalid runs are kept out.
     good = exact({1: 10, 2: 20, 4: 40, 8: 60, 12: 100, 16: 70, 20: 70})
-    wild = pl.concat([good, good.with_columns(pl.lit(1.0).alias(THROUGHPUT), valid=pl.lit(False), repeat=3 + pl.col("repeat"))])
-    assert regions(wild).equals(regions(good))
-    assert saturation_text(told(good.with_columns(valid=pl.lit(False)))).startswith("only 0 levels with a valid run")
+    invalid = good.with_columns(pl.lit(1.0).alias(THROUGHPUT), valid=pl.lit(False), repeat=3 + pl.col("repeat"))
+    beyond = good.with_columns(level=pl.lit(99.0))
+    nothing = [beyond.with_columns(**{THROUGHPUT: pl.lit(each, dtype=pl.Float64)}) for each in (None, 0.0)]
+    for left_out in (invalid, *nothing):
+        assert regions(pl.concat([good, left_out])).equals(regions(good)), left_out
     uncounted = good.with_columns(throughput_tokens_per_s=pl.lit(None, pl.Float64))
     assert saturation_text(told(uncounted)) == "the server does not count tokens"
-    # Runs without throughput are kept out.
-    good = exact({1: 10, 2: 20, 4: 40, 8: 60, 12: 100, 16: 70})
-    for nothing in (None, 0.0):
-        rows = good.with_columns(level=pl.lit(99.0), **{THROUGHPUT: pl.lit(nothing, dtype=pl.Float64)})
-        assert regions(pl.concat([good, rows])).equals(regions(good))
-    # Too few levels are said.
+    assert saturation_text(told(good.with_columns(valid=pl.lit(False)))).startswith("no level with a valid run")
     row = told(exact({1: 10, 2: 20, 4: 30}))
-    assert (
-        turning_point(row, "saturation")
-        == turning_point(row, "equilibrium")
-        == "only 3 levels with a valid run, and 4 are needed"
-    )
+    for name in ("saturation", "equilibrium"):
+        assert turning_point(row, name) == "only 3 levels with a valid run, and 4 are needed", name
     assert (row["noise"], row["noise_of"], row["levels"]) == (None, None, 3)
-    assert turning_point({**row, "levels": 0}, "saturation") == "no level with a valid run, and 4 are needed"
     # Curves stand in the order of the runs.
     one = exact({1: 10, 2: 20, 4: 40, 8: 60})
     names = [f"w{7 * i % 10}" for i in range(10)]
@@ -209,11 +198,17 @@ def test_which_runs_make_a_curve():
 
 
 def test_where_no_point_is_found_it_is_said_why():
-    # A curve that still rises has its saturation above.
     row = told(runs("bend at 16, slope 0.3"))
     assert row["saturation_at"] is None
     assert saturation_text(row) == f"above {row['saturation_low']:g} (still rising at 96, the highest load)"
-    assert equilibrium_text(told(runs("proportional throughout"))) == "above 96 (still proportional at 96, the highest load)"
+    for text, frame, said in (
+        (equilibrium_text, runs("proportional throughout"), "above 96 (still proportional at 96, the highest load)"),
+        (saturation_text, exact({10: 90, 20: 80, 30: 70, 40: 60}), "at or below 20 (it falls from the lowest level on)"),
+        (saturation_text, exact({1: 10, 10: 80, 20: 100, 25: 70, 30: 80, 40: 100}), "has fallen at 25 and is higher again beyond 30: no single peak"),
+        (saturation_text, runs("three lines, peak at 48", levels=6, repeats=1, noise=0.1), "which hides whether it still rises, is flat or falls)"),
+        (equilibrium_text, exact({1: 10, 2: 20, 4: 36, 8: 50}, wobble=0.4), "which hides where growth stops being proportional"),
+    ):  # fmt: skip
+        assert text(told(frame)).endswith(said), said
     # A lowest level beyond the proportional part is said.
     whole = exact({level: 100 * level / (20 + level) for level in (1, 2, 4, 8, 16, 40, 60, 80, 100)})
     late = whole.filter(pl.col("level") >= 40)
@@ -223,26 +218,13 @@ def test_where_no_point_is_found_it_is_said_why():
     rates = exact({1: 10, 2: 15, 4: 20, 8: 22})
     assert told(rates)["equilibrium_kind"] == "left"
     assert told(rates.with_columns(axis=pl.lit("request_rate")))["equilibrium_kind"] == "below"
-    # A curve that only falls has its saturation below.
-    expected = "at or below 20 (it falls from the lowest level on)"
-    assert saturation_text(told(exact({10: 90, 20: 80, 30: 70, 40: 60}))) == expected
-    # A fall that comes back is no single peak.
-    row = told(exact({1: 10, 10: 80, 20: 100, 25: 70, 30: 80, 40: 100}))
-    assert saturation_text(row) == "throughput has fallen at 25 and is higher again beyond 30: no single peak"
-    assert row["saturation_at"] is row["saturation_low"] is row["saturation_high"] is None
-    # Noise that hides the points is said.
-    row = told(runs("three lines, peak at 48", levels=6, repeats=1, noise=0.1))
-    assert "runs vary by " in saturation_text(row)
-    assert saturation_text(row).endswith("which hides whether it still rises, is flat or falls)")
-    wild = exact({1: 10, 2: 20, 4: 36, 8: 50}, wobble=0.4)
-    assert "which hides where growth stops being proportional" in equilibrium_text(told(wild))
     # A curve that is proportional until it falls has both points in one place.
     row = told(exact({1: 10, 2: 20, 4: 40, 8: 80, 16: 60}))
     assert (row["equilibrium_at"], row["saturation_at"]) == (8, 8)
 
 
 def test_where_the_noise_comes_from():
-    # Noise comes from repeats without what a repeat has in common.
+
     # ln: level means 0 and 1; the second repeat is 0.2 higher in all; what is left are ± 0.05 at each level.
     logs = [(1, 1, 0.05), (2, 1, 0.95), (1, 2, 0.15), (2, 2, 1.25)]
     frame = pl.DataFrame(logs, schema=["level", "repeat", "log"], orient="row").with_columns(valid=True, x=pl.col("log").exp())
@@ -252,7 +234,7 @@ def test_where_the_noise_comes_from():
     # A repeat that lacks a level cannot be told apart from the level.
     loose = Levels.of(frame.filter(~((pl.col("level") == 2) & (pl.col("repeat") == 2))), "x")
     assert (loose.freedom, loose.noise) == (1, pytest.approx((2 * 0.05**2) ** 0.5))
-    # A curve without repeats takes the noise of the workload s others.
+    # A curve without repeats takes the noise of the workload's others.
     repeated = runs("flat from 20", noise=0.03)
     single = runs("three lines, peak at 48", repeats=1, noise=0.03)
     both = {row["deployment"]: row for row in regions(pl.concat([repeated, single])).to_dicts()}
@@ -276,15 +258,14 @@ def test_the_studentized_range_is_that_of_scipy():
         assert studentized_range(means, freedom) == expected, (means, freedom)
 
 
-@settings(max_examples=60, deadline=None)
+@pytest.mark.long(part="inputs")
 @given(st.lists(st.floats(1, 1000), min_size=4, max_size=12), st.floats(0.01, 100), st.integers(1, 3))
 def test_intervals_end_at_levels_hold_their_point_and_know_no_unit(heights, factor, repeats):
     frame = exact({i + 1: height for i, height in enumerate(heights)}, repeats=repeats)
     row, scaled = told(frame), told(frame.with_columns(factor * pl.col(THROUGHPUT)))
-    levels = {None, *frame["level"].to_list()}
     for name in ("equilibrium", "saturation"):
         at, low, high = (row[f"{name}_{key}"] for key in ("at", "low", "high"))
-        assert {low, high} <= levels
+        assert {low, high} <= {None, *frame["level"].to_list()}
         assert low is None or high is None or low < high
         assert at is None or (low or 0) <= at <= (high or np.inf)
         assert turning_point(row, name)
@@ -296,14 +277,15 @@ def cell(name, point, **row):
     return {"levels": 9, "top": 96.0, "noise": 0.02, **row, **{f"{name}_{key}": value for key, value in vars(point).items()}}
 
 
+USAGE = {1: 0.1, 2: 0.2, 4: 0.4, 8: 0.8, 10: 1.0, 12: 1.0}
+
+
 def signals(summary, **more):
-    usage = {1: 0.1, 2: 0.2, 4: 0.4, 8: 0.8, 10: 1.0, 12: 1.0}
-    proportional = {THROUGHPUT: [10.0 * level for level in usage]}
-    return saturation(summary_ladder(summary, usage, **{**proportional, **more})).row(0, named=True)
+    proportional = {THROUGHPUT: [10.0 * level for level in USAGE]}
+    return saturation(summary_ladder(summary, USAGE, **{**proportional, **more})).row(0, named=True)
 
 
 def test_signals_that_differ_are_put_in_order(summary):
-    # The queue is a signal of its own.
     row = signals(summary, waiting_standing=[0.0, 3.0, 0.0, 1.0, 2.0, 9.0], waiting_peak=[0.0, 9.0, 9.0, 9.0, 9.0, 9.0])
     assert (row["queue"], row["queue_below"]) == (8, 4)  # at 2 somebody waited, at 4 no longer
     assert (row["measured"], row["below"]) == (10, 8)
@@ -312,25 +294,26 @@ def test_signals_that_differ_are_put_in_order(summary):
     unseen = signals(summary, waiting_standing=[0.0, 0.0, None, 1.0, None, 9.0])
     assert (unseen["queue"], unseen["queue_below"]) == (8, 2)
     assert signals(summary, waiting_standing=[None] * 6)["queue"] is None
-    row = signals(summary, waiting_standing=[0.0, 1.0, 1.0, 1.0, 1.0, 1.0])
-    assert signals_text(row) == "queue before KV cache"
-    assert signals_text(signals(summary)) == "KV cache alone"
-    assert signals_text(signals(summary, kv_usage_peak=[0.1] * 6)) == "none"
-    # Throughput agrees or not.
-    first = summary_ladder(
-        summary,
-        {1: 0.1, 2: 0.2, 4: 0.4, 8: 0.8, 10: 1.0, 12: 1.0},
-        throughput_tokens_per_s=[10.0, 20.0, 40.0, 80.0, 60.0, 50.0],
-    )
-    again = first.with_columns(repeat=pl.lit(2, dtype=pl.Int64), throughput_tokens_per_s=1.01 * pl.col(THROUGHPUT))
-    row = saturation(pl.concat([first, again])).row(0, named=True)
-    expected = ("8 (4 to 10), then it falls", "throughput and KV cache cannot be told apart")
-    assert (saturation_text(row), signals_text(row)) == expected
-    early = pl.concat([first, again]).with_columns(pl.Series(THROUGHPUT, [10, 20, 15, 12, 10, 9] * 2, dtype=pl.Float64))
-    assert signals_text(saturation(early).row(0, named=True)) == "throughput before KV cache"
+    for more, said in (({"waiting_standing": [0.0] + [1.0] * 5}, "queue before KV cache"), ({}, "KV cache alone"), ({"kv_usage_peak": [0.1] * 6}, "none")):  # fmt: skip
+        assert signals_text(signals(summary, **more)) == said, more
+
+    def with_throughput(*tokens):
+        one = summary_ladder(summary, USAGE, throughput_tokens_per_s=list(map(float, tokens)))
+        again = one.with_columns(repeat=pl.lit(2, dtype=pl.Int64), throughput_tokens_per_s=1.01 * pl.col(THROUGHPUT))
+        return saturation(pl.concat([one, again])).row(0, named=True)
+
+    row = with_throughput(10, 20, 40, 80, 60, 50)
+    assert saturation_text(row) == "8 (4 to 10), then it falls"
+    assert signals_text(row) == "throughput and KV cache cannot be told apart"
+    assert signals_text(with_throughput(10, 20, 15, 12, 10, 9)) == "throughput before KV cache"
 
 
 def test_a_point_that_a_search_looked_for_is_the_search_s(summary):
+    def curve(*tokens):
+        return regions(summary_ladder(summary, dict.fromkeys((1, 2, 4, 8, 16), 0.1), throughput_tokens_per_s=list(tokens)))
+
+    found = curve(10.0, 20.0, 36.0, 50.0, 60.0)
+    (deployment,) = found["deployment"]
     for target, answer, told in (
         ("equilibrium", {"limit": 9, "low": 8, "high": 11}, ("left", 9, 8, 11)),
         ("equilibrium", {"why": "above", "limit": 64, "low": 64, "high": None}, ("above", None, 64, None)),
@@ -339,27 +322,15 @@ def test_a_point_that_a_search_looked_for_is_the_search_s(summary):
         ("throughput", {"why": "seconds", "limit": 20, "low": 16, "high": None}, ("above", None, 16, None)),
     ):
         name = {"throughput": "saturation"}.get(target, target)
-        found = regions(
-            summary_ladder(
-                summary, dict.fromkeys((1, 2, 4, 8, 16), 0.1), throughput_tokens_per_s=[10.0, 20.0, 36.0, 50.0, 60.0]
-            )
-        )
         record = searched(workload="short", target=target, slos=(), **answer)
-        row, before = (table.row(0, named=True) for table in (with_searches(found, [(found["deployment"][0], record)]), found))
-        keys = [f"{name}_{key}" for key in ("kind", "at", "low", "high")]
-        assert tuple(row[key] for key in keys) == told, (target, answer)
-        expected = {key: before[key] for key in before if not key.startswith(name)}
-        assert {key: row[key] for key in row if not key.startswith(name)} == expected, (target, answer)
-        for other in (
-            replace(record, workload="another"),
-            replace(record, target="slo"),
-            replace(record, why="unmeasured", limit=None, low=0, high=None),
-        ):
-            assert with_searches(found, [(found["deployment"][0], other)]).equals(found), (target, answer)
+        row, before = with_searches(found, [(deployment, record)]).row(0, named=True), found.row(0, named=True)
+        assert tuple(row[f"{name}_{key}"] for key in ("kind", "at", "low", "high")) == told, (target, answer)
+        assert {key for key in row if row[key] != before[key]} <= {key for key in row if key.startswith(name)}, (target, answer)
+        unmeasured = {"why": "unmeasured", "limit": None, "low": 0, "high": None}
+        for other in ({"workload": "another"}, {"target": "slo"}, unmeasured):
+            assert with_searches(found, [(deployment, replace(record, **other))]).equals(found), (target, answer, other)
     # A peak stays where a search looked for most of it.
-    found = regions(
-        summary_ladder(summary, dict.fromkeys((1, 2, 4, 8, 16), 0.1), throughput_tokens_per_s=[10.0, 20.0, 40.0, 80.0, 40.0])
-    )
+    peak = curve(10.0, 20.0, 40.0, 80.0, 40.0)
     record = searched(workload="short", target="throughput", slos=(), limit=7, low=6, high=8)
-    assert found["saturation_kind"][0] == "peak"
-    assert with_searches(found, [(found["deployment"][0], record)]).equals(found)
+    assert peak["saturation_kind"][0] == "peak"
+    assert with_searches(peak, [(deployment, record)]).equals(peak)
