@@ -200,27 +200,17 @@ def test_sums_by_role_count_each_request_once(tmp_path):
         (told,) = result.found
         decoding = tuple(row["worker"] for row in again[workers // 2 :])
         assert (told.check, told.names, result.counts_valid) == ("worker_computes", decoding, False), workers
+        both = [{**row, "generation_tokens": 60 * row["requests"]} for row in summary["workers"]]
+        (told,) = (result := verdict({**summary, "workers": both}, THRESHOLDS)).found
+        prefilling_too = tuple(row["worker"] for row in both[: workers // 2])
+        assert (told.check, told.names, result.counts_valid) == ("worker_decodes", prefilling_too, False), workers
+        assert "decoded too" in reason_text(told), workers
 
 
 def test_workers_of_one_role_are_compared(tmp_path):
     fleet = Disaggregated(workers=4, prefill=2, router=lambda rng, _: int(rng.random() < 0.8), kv_tokens={0: 900, 1: 900})
     _, found = apart(fleet, tmp_path)
     assert found == [(place, "requests") for place in range(4)]  # no cache is another than those of its role
-
-
-class Together(Disaggregated):
-    """Workers that are said to prefill for others, and of which each serves whole requests."""
-
-    def exposition(self, worker, at):
-        return Fleet.exposition(self, worker, at)
-
-
-def test_a_worker_that_does_not_prefill_as_it_should_is_named(tmp_path):
-    summary, _ = apart(Together(prefill=1, router=in_turn), tmp_path)
-    found, reasons = judged(summary, "telemetry")
-    (told,) = [each for each in reasons if each.check == "worker_decodes"]
-    assert (told.names, found.counts_valid) == ((summary["workers"][0]["worker"],), False)
-    assert "decoded too" in reason_text(told)
 
 
 def test_counts_say_who_does_not_keep_to_a_role():
@@ -258,19 +248,6 @@ def test_counts_say_who_does_not_keep_to_a_role():
     ):
         rows = [{"worker": str(i), "requests": had, "generation_tokens": made} for i, (had, made) in enumerate(served)]
         assert prefilling({"ok": ok, "requests": ok, "workers": rows}) == named, served
-
-
-def test_workers_that_serve_short_answers_disaggregate_nothing(tmp_path):
-    for i, (tokens, router) in enumerate((
-        (lambda _: 1, None),  # all of the load: a classifier's
-        (lambda i: 1 if i % 2 else 100, in_turn),  # a router by class
-        (lambda i: 1 if i % 4 else 100, lambda rng, _: int(rng.integers(2))),
-    )):  # fmt: skip
-        fleet = Fleet(router=router)
-        fleet.tokens = np.array([tokens(i) for i in range(fleet.requests)])
-        (folder := tmp_path / str(i)).mkdir()
-        summary, _ = apart(fleet, folder)
-        assert "worker_prefills" not in {each.check for each in verdict(summary, THRESHOLDS).found}, i
 
 
 class Ranks(Fleet):

@@ -2,7 +2,7 @@
 
 import socket
 import subprocess
-import time
+from contextlib import contextmanager
 
 import pytest
 from benchmarks.fronts import PLANTED, judge
@@ -20,7 +20,7 @@ from bench.study.config import Thresholds
 from bench.words.workers import between
 from tests.support import records
 from tests.support.fake_server import fake_server
-from tests.support.server import needs_haproxy
+from tests.support.server import eventually, has_haproxy
 from tests.support.study import METRICS
 
 
@@ -36,8 +36,8 @@ ROW = {"ok": 100, "requests": 100, "failed": 0, "server_requests": 110.0, "serve
        "server_e2e_mean_s": 0.9, "e2e_mean_s": 1.0, "front_wait_s": 0.0, "ttft_mean_s": 0.2}  # fmt: skip
 
 
-def test_what_stands_in_front_of_a_fleet():
-    # What a row shows.
+def test_what_a_row_shows_of_what_stands_in_front():
+
     for change, kinds, known in (
         ({}, ["repeats"], True),
         ({"server_requests": 101.0}, [], True),  # one more may be a health check
@@ -59,17 +59,16 @@ def test_what_stands_in_front_of_a_fleet():
     ):
         assert [each.kind for each in front({**ROW, **change})] == kinds, change
         assert ("repeats" not in unknown_fronts({**ROW, **change})) == known, change
-    # A fleet says what stands in front of it.
+
+
+def test_a_fleet_says_what_stands_in_front_of_it():
     honest = {**ROW, "server_requests": 100.0}
-    assert between({"f": [honest]}) == [
-        "What stands in front of f adds no more than 25 % of TTFT, or 0.05 s, beyond the load where it adds least, and counts of the "
-        "workers show no more than 0.5 % of the requests sent again."
-    ]
+    (said,) = between({"f": [honest]})
+    assert "in front of f adds no more than 25 % of TTFT, or 0.05 s, beyond" in said
+    assert "no more than 0.5 % of the requests sent again" in said
     killed = {**honest, "lost_at_s": 20.0, "server_requests": None, "front_wait_s": None}
-    assert between({"f": [honest, killed], "g": [killed]}) == [
-        "Whether what stands in front of f (in 1 of 2 runs) and g queues requests or sends some again is not known, as a worker was "
-        "killed: no sum of the workers is taken then."
-    ]
+    (said,) = between({"f": [honest, killed], "g": [killed]})
+    assert "f (in 1 of 2 runs) and g queues requests or sends some again is not known, as a worker was killed" in said
     failed, well = between({"f": [{**ROW, "failed": 1, "ok": 99}], "g": [honest]})
     assert failed.startswith("Whether what stands in front of f sends requests again is not known: that")
     assert failed.endswith("Workers that prefill for others count each request once more.")
@@ -80,10 +79,30 @@ def test_what_stands_in_front_of_a_fleet():
     assert "in front of f (in 1 of 2 runs) queues requests is not known: that" in blind
 
 
-def free_port():
+@contextmanager
+def one_at_a_time(server, folder):
+    """The address of a real HAProxy that lets the server have one request at once."""
+    if not has_haproxy():
+        pytest.fail("HAProxy is not installed: apt-get install haproxy")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+        port = probe.getsockname()[1]
+    (folder / "haproxy.cfg").write_text(
+        "defaults\n mode http\n option http-no-delay\n timeout connect 5s\n timeout client 60s\n timeout server 60s\n timeout queue 60s\n"
+        f"listen all\n bind 127.0.0.1:{port}\n server one 127.0.0.1:{server.port} maxconn 1\n"
+    )
+    proxy = subprocess.Popen([router_program("haproxy"), "-db", "-f", str(folder / "haproxy.cfg")])
+
+    def listens():
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", port)) == 0
+
+    try:
+        assert eventually(listens)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        proxy.terminate()
+        proxy.wait()
 
 
 def exposition(server):
@@ -96,23 +115,12 @@ def exposition(server):
     return "\n".join(f"{name} {values.get(ours, 0)}" for ours, name in METRICS.items()) + "\n"
 
 
-@needs_haproxy
+@pytest.mark.long(part="fleets")
 def test_a_real_proxy_that_queues_is_named(tmp_path, monkeypatch, content):
     monkeypatch.chdir(tmp_path)
-    with fake_server(exposition=exposition, first_s=0.05, gap_s=0.01, pages={"/version": '{"version": "0.32.0"}'}) as server:
-        port, file = free_port(), tmp_path / "haproxy.cfg"
-        file.write_text(
-            "defaults\n mode http\n option http-no-delay\n timeout connect 5s\n timeout client 60s\n timeout server 60s\n timeout queue 60s\n"
-            f"listen all\n bind 127.0.0.1:{port}\n server one 127.0.0.1:{server.port} maxconn 1\n"
-        )
-        proxy = subprocess.Popen([router_program("haproxy"), "-db", "-f", str(file)])
-        try:
-            time.sleep(0.5)
-            where = {"base_url": f"http://127.0.0.1:{port}", "metrics": f"{server.base_url}/metrics"}
-            rows = measured(content, where, tmp_path)
-        finally:
-            proxy.terminate()
-            proxy.wait()
+    told = {"exposition": exposition, "first_s": 0.05, "gap_s": 0.01, "pages": {"/version": '{"version": "0.32.0"}'}}
+    with fake_server(**told) as server, one_at_a_time(server, tmp_path) as address:
+        rows = measured(content, {"base_url": address, "metrics": f"{server.base_url}/metrics"}, tmp_path)
     found = [each for row in rows for each in front(row)]
     assert [each.kind for each in found] == ["queues"]
     # Of four that come at once, each waits for those before it: 0, 1, 2 and 3 answers of 0.05 + 7 × 0.01 s.

@@ -16,28 +16,37 @@ TRUTH = {
     ("a", 1): (100, 100), ("a", 2): (80, 160), ("a", 4): (40, 200),
     ("b", 1): (90, 60), ("b", 2): (60, 110), ("b", 4): (20, 230), ("b", 8): (20, 230.0001),
 }  # fmt: skip
-ON = {key for key, (x, y) in TRUTH.items() if not any(c >= x and d >= y and (c, d) != (x, y) for c, d in TRUTH.values())}
+
+
+def front_of(values):
+    """The keys that no other beats. Args: values: by key, two of them, of which more is better."""
+    return {
+        key for key, (x, y) in values.items() if not any(c >= x and d >= y and (c, d) != (x, y) for c, d in values.values())
+    }
+
+
+ON = front_of(TRUTH)
 
 
 def runs(seed=0, *, sessions=4, noise=0.03, start=0.02):
     random = np.random.default_rng(seed)
     starts = {(name, s): start * random.standard_normal(2) for name in "ab" for s in range(sessions)}
     rows = []
-    for (name, level), values in TRUTH.items():
+    for (name, level), (user, gpu) in TRUTH.items():
         for session in range(sessions):
-            user, gpu = (
-                math.log(v) + starts[name, session][i] + noise * random.standard_normal() for i, v in enumerate(values)
-            )
+            off = np.exp(starts[name, session] + noise * random.standard_normal(2))
             rows.append({"deployment": name, "workload": "w", "axis": "concurrency", "level": float(level), "session": session,
-                         "valid": True, "tpot_p50_s": math.exp(-user), "throughput_tokens_per_s": 2 * math.exp(gpu), "gpus": 2})  # fmt: skip
+                         "valid": True, "tpot_p50_s": 1 / (user * off[0]), "throughput_tokens_per_s": 2 * gpu * off[1], "gpus": 2})  # fmt: skip
     return pl.DataFrame(rows)
 
 
+def by_key(levels, *names):
+    """Each level's values of these columns."""
+    return {(row["deployment"], int(row["level"])): tuple(row[name] for name in names) for row in levels.iter_rows(named=True)}
+
+
 def told(frame):
-    return {
-        (row["deployment"], int(row["level"])): (row["unbeaten"], row["established"])
-        for row in trade_offs(frame, "tpot_p50_s").iter_rows(named=True)
-    }
+    return by_key(trade_offs(frame, "tpot_p50_s"), "unbeaten", "established")
 
 
 def test_what_is_clear_is_established_and_equals_are_not():
@@ -56,16 +65,14 @@ def test_what_is_clear_is_established_and_equals_are_not():
     assert told(pl.DataFrame(rows)) == {("a", 1): (False, False), ("b", 1): (True, False)}
 
 
+@pytest.mark.long(part="truth")
 def test_what_is_established_is_so():
     """At most 5 % of levels may be wrong; the two that are alike have no truth that could be shown."""
     for sessions in (2, 4):
-        claims, wrong = 0, 0
-        for seed in range(200):
-            for key, (on, sure) in told(runs(seed, sessions=sessions, noise=0.06)).items():
-                claims += sure
-                wrong += sure and (key not in ON if on else key in ON)
-        assert claims > 400, sessions
-        assert wrong <= 0.05 * 200 * len(TRUTH), sessions
+        found = [told(runs(seed, sessions=sessions, noise=0.06)) for seed in range(200)]
+        sure = [(key, on) for each in found for key, (on, established) in each.items() if established]
+        assert len(sure) > 400, sessions
+        assert sum((key in ON) != on for key, on in sure) <= 0.05 * 200 * len(TRUTH), sessions
 
 
 AT_A_4 = (pl.col("deployment") == "a") & (pl.col("level") == 4)
@@ -77,7 +84,7 @@ def altered(where, **columns):
 
 
 def test_a_level_or_run_that_lacks_a_value_is_left_out():
-    # A level that answers nothing is left out.
+
     for frame in (
         altered(AT_A_4, tpot_p50_s=None, throughput_tokens_per_s=0.0).with_columns(judged=pl.when(AT_A_4).then(ALL_FAILED)),
         altered(AT_A_4, throughput_tokens_per_s=0.0),
@@ -107,7 +114,7 @@ def test_a_level_or_run_that_lacks_a_value_is_left_out():
 # Under SLOs
 
 SLO = parse_slo("ttft_p90=1s")
-STUDIES = 20  # of 200, docs/explanation/decisions.md has the share of wrong claims
+
 # Tokens/s of a user, those of a GPU, TTFT P90 (s) and the share that fails. a's last level just misses the SLO and b's third just meets it;
 # b's last one gives the most, but 5 % of its requests fail.
 UNDER = {
@@ -115,13 +122,6 @@ UNDER = {
     ("b", 1): (90, 60, 0.2, 0.0), ("b", 2): (60, 110, 0.4, 0.0), ("b", 4): (20, 230, 0.9, 0.0), ("b", 8): (19, 260, 0.95, 0.05),
 }  # fmt: skip
 MEETING = {key for key, (_, _, p90, failing) in UNDER.items() if p90 <= SLO.limit_s and failing <= 0.01}
-
-
-def front_of(values):
-    """The keys that no other beats. Args: values: by key, two of them, of which more is better."""
-    return {
-        key for key, (x, y) in values.items() if not any(c >= x and d >= y and (c, d) != (x, y) for c, d in values.values())
-    }
 
 
 def limited_runs(seed, *, sessions=4, requests=150, noise=0.04, start=0.02):
@@ -142,57 +142,54 @@ def limited_runs(seed, *, sessions=4, requests=150, noise=0.04, start=0.02):
     return summary_rows(rows)
 
 
-def limited(frame, latency="tpot_p50_s", **more):
-    levels = trade_offs(frame, latency, capacity=operating_points(frame, [SLO]), **more)
-    return {(row["deployment"], int(row["level"])): row for row in levels.iter_rows(named=True)}
+def limited(frame):
+    return by_key(trade_offs(frame, "tpot_p50_s", capacity=operating_points(frame, [SLO])), "within", "unbeaten", "established")
 
 
 def test_levels_that_miss_an_slo_are_no_candidates():
     """Beyond its limit a gives more than b for more speed, and takes b's third level off the frontier of all levels."""
-    found = limited(limited_runs(0, requests=400, noise=0.01, start=0.0))
-    assert {key for key, row in found.items() if row["within"]} == MEETING
-    assert {key for key, row in found.items() if row["unbeaten"]} == {("a", 1), ("a", 2), ("b", 4)}
-    assert found["b", 8]["within"] is False and found["b", 8]["established"]
-    assert {key for key, row in found.items() if row["unbeaten"] and row["established"]} == {("a", 1), ("a", 2), ("b", 4)}
-    # A level that is too close to tell is not said to miss.
     frame = limited_runs(0, requests=400, noise=0.01, start=0.0)
+    found = limited(frame)
+    assert {key for key, (within, _, _) in found.items() if within} == MEETING
+    on = {("a", 1), ("a", 2), ("b", 4)}
+    assert {key for key, (_, unbeaten, _) in found.items() if unbeaten} == on
+    assert {key for key, (_, unbeaten, sure) in found.items() if unbeaten and sure} == on
+    assert found["b", 8] == (False, False, True)
+    # A level that is too close to tell is not said to miss.
     points = operating_points(frame, [SLO])
-    rows = points.to_dicts()
-    for row in rows:
-        row |= {"high": None, "missed": [{**miss, "close": True} for miss in row["missed"]]}
-    levels = trade_offs(frame, "tpot_p50_s", capacity=pl.DataFrame(rows, schema=points.schema))
-    within = {(row["deployment"], int(row["level"])): row["within"] for row in levels.iter_rows(named=True)}
-    assert (within["a", 2], within["a", 4], within["b", 8]) == (True, None, None)
+    rows = [{**row, "high": None, "missed": [{**miss, "close": True} for miss in row["missed"]]} for row in points.to_dicts()]
+    within = by_key(trade_offs(frame, "tpot_p50_s", capacity=pl.DataFrame(rows, schema=points.schema)), "within")
+    assert (within["a", 2], within["a", 4], within["b", 8]) == ((True,), (None,), (None,))
 
 
+@pytest.mark.long(part="truth")
 def test_what_is_established_under_an_slo_is_so():
     """At most 5 % of levels may be wrong, those that miss the SLO and those that fail among them."""
+    studies = 200
     goodness = {"tpot_p50_s": lambda key: UNDER[key][0], "ttft_p90_s": lambda key: -UNDER[key][2]}
     on = {latency: front_of({key: (good(key), UNDER[key][1]) for key in MEETING}) for latency, good in goodness.items()}
     claims, wrong = dict.fromkeys(on, 0), dict.fromkeys(on, 0)
-    for seed in range(STUDIES):
+    for seed in range(studies):
         frame = limited_runs(seed)
         capacity = operating_points(frame, [SLO])
         for latency, front in on.items():
-            for row in trade_offs(frame, latency, capacity=capacity).filter("established").iter_rows(named=True):
-                claims[latency] += 1
-                wrong[latency] += row["unbeaten"] != ((row["deployment"], int(row["level"])) in front)
-    assert all(count > 2 * STUDIES for count in claims.values()), claims
-    assert all(count <= 0.05 * STUDIES * len(UNDER) for count in wrong.values()), wrong
+            for key, (unbeaten, sure) in by_key(
+                trade_offs(frame, latency, capacity=capacity), "unbeaten", "established"
+            ).items():
+                claims[latency] += sure
+                wrong[latency] += sure and unbeaten != (key in front)
+    assert all(count > 2 * studies for count in claims.values()), claims
+    assert all(count <= 0.05 * studies * len(UNDER) for count in wrong.values()), wrong
 
 
 def test_a_curve_whose_slo_was_not_measured_has_no_candidates():
     """Unstreamed answers have no TTFT: whether they are within is not known, and what they would beat is not established."""
-    for unmeasured in ("a", "b"):
-        runs = limited_runs(0)
-        without = pl.col("judged").list.eval(pl.element().struct.with_fields(ttft=pl.lit(None, dtype=pl.Float64)))
-        found = limited(runs.with_columns(judged=pl.when(pl.col("deployment") == unmeasured).then(without).otherwise("judged")))
-        expected = {(None, False)}
-        assert {(row["within"], row["unbeaten"]) for key, row in found.items() if key[0] == unmeasured} == expected, unmeasured
-        if unmeasured == "a":
-            assert (found["b", 2]["unbeaten"], found["b", 2]["established"]) == (True, False), unmeasured
-        else:
-            assert (found["a", 1]["unbeaten"], found["a", 1]["established"]) == (True, True), unmeasured
+    without = pl.col("judged").list.eval(pl.element().struct.with_fields(ttft=pl.lit(None, dtype=pl.Float64)))
+    for unmeasured, other, established in (("a", ("b", 2), False), ("b", ("a", 1), True)):
+        judged = pl.when(pl.col("deployment") == unmeasured).then(without).otherwise("judged")
+        found = limited(limited_runs(0).with_columns(judged=judged))
+        assert {told[:2] for key, told in found.items() if key[0] == unmeasured} == {(None, False)}, unmeasured
+        assert found[other][1:] == (True, established), unmeasured
 
 
 # Per dollar
