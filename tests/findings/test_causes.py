@@ -215,7 +215,8 @@ def test_why_a_burst_misses(summary):
         (four, {"waiting_standing": 0.0, "ttft_p95_s": 0.6}, "prefill"),
         (four, {"waiting_standing": 6.0, "running_peak": 4.0, "kv_usage_peak": 1.0}, "kv"),
     ):
-        limit, point = cause([burst(summary, 8, 0.1), {**burst(summary, 10, 9.0), **there}], TTFT, **facts)
+        missing = {**burst(summary, 10, 9.0, failed=there.get("failed", 0)), **there}
+        limit, point = cause([burst(summary, 8, 0.1), missing], TTFT, **facts)
         assert (point["basis"], point["c_max"], point["missed_at"]) == ("burst", 8, 10), there
         assert limit.cause == found, (facts, there)
     # A burst that takes all slots of a cache is not told to find more memory.

@@ -78,8 +78,8 @@ def test_failures_alone_stop_a_release(study, compared, summary):  # noqa: ARG00
         failing(summary, (4, 8), share, valid=False).write_parquet(f"{name}.parquet")
     status, out, err = compared("ours.parquet", "theirs.parquet", "--fail-on-regression=50")
     assert status == 1
-    assert "regression: short at 8: 128 of 128 requests failed, of the baseline's 0 of 128" in err
-    assert "short at 4: 64 of 128 requests failed, of the baseline's 0 of 128: worse" in out
+    assert "regression: short at 8 requests in flight: 128 of 128 requests failed, of the baseline's 0 of 128" in err
+    assert "short at 4 requests in flight: 64 of 128 requests failed, of the baseline's 0 of 128: worse" in out
 
 
 def test_the_table_says_what_was_compared(study, compared, summary):  # noqa: ARG001
@@ -92,8 +92,8 @@ def test_the_table_says_what_was_compared(study, compared, summary):  # noqa: AR
         "baseline   a: 8 runs",
         "candidate  c.parquet: 9 runs, 1 of them invalid and left out",
         "compared   7 pairs of runs at 4 levels, 1 session",
-        "alone      short at 8, repeat 2: baseline only",
-        "alone      short at 16, repeat 1: candidate only",
+        "alone      short at 8 requests in flight, repeat 2: baseline only",
+        "alone      short at 16 requests in flight, repeat 1: candidate only",
         "absent     tpot_p50_s: no pair has a value of it on both sides",
     ]
     assert next(line for line in lines if line.startswith(TOKENS)).split()[1:3] == ["−50.0", "%"]

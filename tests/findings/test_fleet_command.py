@@ -45,6 +45,7 @@ def planned(capsys):
     return run
 
 
+@pytest.mark.long(part="fleets")
 def test_a_day_of_traffic_has_its_fleet(study, planned, monkeypatch):
     monkeypatch.setattr(fleet, "_MEMBERS", 4)
     (study.parent / "hours.csv").write_text("seconds,requests_per_s\n0,3\n1800,20\n3600,3\n")
@@ -70,6 +71,7 @@ def test_a_day_of_traffic_has_its_fleet(study, planned, monkeypatch):
     assert (hour["number"], hour["peak"], hour["instances"], found["start_up_s"]) == (0, 20, needed, [60])
 
 
+@pytest.mark.long(part="fleets")
 def test_an_unequal_fleet_carries_what_its_instances_do(study, planned):
     """Two deployments that are the same engine: three of them are three of one."""
     one = pl.read_parquet(study / "summary.parquet")
@@ -106,31 +108,40 @@ def test_what_cannot_be_answered_says_why(study, planned):
     files = {
         "closed.yaml": "{arrival: closed, num_requests: 5, prompt_tokens: 9, output_tokens: 9}",
         "short.csv": "seconds,requests_per_s\n0,5\n60,40\n",
-        "long.csv": "arrival_s,prompt_tokens,output_tokens\n0,900,30\n1,10,10\n",
-        "long.yaml": "{arrival: trace, trace: long.csv}",
     }
     for name, text in files.items():
         (study.parent / name).write_text(text)
     recorded(study.parent, rate=10)
-    load, replay, lax = [*SLO, *LOAD], [*SLO, "--workload", "replay.yaml"], ["--slo", "ttft_p95=9s"]
+    load, replay = [*SLO, *LOAD], [*SLO, "--workload", "replay.yaml"]
+    for arguments, words in (
+        (load, "Give --peak-rps"),
+        ([*load, "--peak-rps", "4", "--trough-rps", "5"], "--trough-rps 5 is above"),
+        ([*load, "--peak-rps", "4", "--traffic", "x.csv"], "Give --peak-rps"),
+        ([*load, "--peak-rps", "4", "--fail-every", "9"], "--fail-every needs a course of traffic"),
+        ([*load, "--peak-rps", "4", "--start-up", "9"], "--start-up needs a course of traffic"),
+        ([*load, "--peak-rps", "4", "--start-up", "abc"], "--start-up: 'abc' is not a number of 0 or more"),
+        ([*load, "--peak-rps", "4", "--time-scale", "3"], "--time-scale belongs to a --workload that replays a trace"),
+        ([*load, "--traffic", "x.csv"], "x.csv: no such file"),
+        ([*load, "--traffic", "short.csv"], "an hour is the least"),
+        ([*SLO, "--peak-rps", "4"], "--prompt-length and --output-length"),
+        ([*SLO, "--peak-rps", "4", "--workload", "closed.yaml"], "levels of concurrency"),
+        ([*replay, "--peak-rps", "4"], "--peak-rps: replay.yaml replays a trace, which is the traffic, on instances"),
+        ([*replay, "--price-per-hour", "4"], "--price-per-hour: replay.yaml replays a trace"),
+        ([*replay, "--start-up", "0"], "--start-up: replay.yaml replays a trace"),
+    ):  # fmt: skip
+        status, text = planned(*arguments)
+        assert status == 2 and words in text, arguments
+
+
+@pytest.mark.long(part="fleets")
+def test_what_no_fleet_is_known_to_carry_says_why(study, planned):
+    (study.parent / "long.csv").write_text("arrival_s,prompt_tokens,output_tokens\n0,900,30\n1,10,10\n")
+    (study.parent / "long.yaml").write_text("{arrival: trace, trace: long.csv}")
+    recorded(study.parent, rate=10)
+    lax = ["--slo", "ttft_p95=9s"]
     for arguments, status, words in (
-        (load, 2, "Give --peak-rps"),
-        ([*load, "--peak-rps", "4", "--trough-rps", "5"], 2, "--trough-rps 5 is above"),
-        ([*load, "--peak-rps", "4", "--traffic", "x.csv"], 2, "Give --peak-rps"),
-        ([*load, "--peak-rps", "4", "--fail-every", "9"], 2, "--fail-every needs a course of traffic"),
-        ([*load, "--peak-rps", "4", "--start-up", "9"], 2, "--start-up needs a course of traffic"),
-        ([*load, "--peak-rps", "4", "--start-up", "abc"], 2, "--start-up: 'abc' is not a number of 0 or more"),
-        ([*load, "--peak-rps", "4", "--time-scale", "3"], 2, "--time-scale belongs to a --workload that replays a trace"),
-        ([*load, "--traffic", "x.csv"], 2, "x.csv: no such file"),
-        ([*load, "--traffic", "short.csv"], 2, "an hour is the least"),
-        ([*SLO, "--peak-rps", "4"], 2, "--prompt-length and --output-length"),
-        ([*SLO, "--peak-rps", "4", "--workload", "closed.yaml"], 2, "levels of concurrency"),
         (["--slo", "ttft_p95=1ms", *LOAD, "--peak-rps", "4"], 2, "no rate is clearly within TTFT P95"),
-        ([*replay, "--peak-rps", "4"], 2, "--peak-rps: replay.yaml replays a trace, which is the traffic, on instances"),
-        ([*replay, "--price-per-hour", "4"], 2, "--price-per-hour: replay.yaml replays a trace"),
-        ([*replay, "--start-up", "0"], 2, "--start-up: replay.yaml replays a trace"),
         (["--slo", "ttft_p95=1ms", "--workload", "replay.yaml"], 2, "300 instances would not be within TTFT P95"),
-        # What was not measured.
         ([*lax, "--workload", "long.yaml"], 1, "requests of 930 tokens, and none"),
         ([*lax, "--prompt-length", "900", "--output-length", "30", "--peak-rps", "4"], 1, "requests of 930 tokens, and none"),
         ([*lax, "--prompt-length", "100", "--output-length", "260", "--peak-rps", "4", "--json"], 1, "requests of 360 tokens, and none"),
@@ -147,6 +158,7 @@ def recorded(folder, rate):
     (folder / "replay.yaml").write_text("{arrival: trace, trace: trace.csv}")
 
 
+@pytest.mark.long(part="fleets")
 def test_a_trace_is_the_traffic(study, planned, monkeypatch):
     monkeypatch.setattr(fleet, "_MEMBERS", 3)
     recorded(study.parent, rate=10)

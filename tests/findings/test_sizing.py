@@ -158,7 +158,10 @@ def test_the_command_from_results(tmp_path, curve, capsys):
     assert told["limits"] == kept
     assert told["cost"]["break_even_million_tokens_a_month"] == 33 * 3 * 720 / 2
     assert main(["size", *given.split()]) == 0
-    assert "up to concurrency 2" in (text := capsys.readouterr().out) and "at 4 it misses TTFT P99 ≤ 2 s (3 s)" in text
+    assert (
+        "up to concurrency 2" in (text := capsys.readouterr().out)
+        and "at 4 requests in flight it misses TTFT P99 ≤ 2 s (3 s)" in text
+    )
     # GPUs that the results do not say can be given.
     curve.with_columns(gpus=pl.lit(None, dtype=pl.Int64)).write_parquet(tmp_path / "summary.parquet")
     told = size(capsys, f"{given} --price-per-hour 2")
