@@ -40,6 +40,8 @@ def test_what_is_written_is_read_again(tmp_path, compared):
     found = analyse(compared.runs, compared.decision)
     write_analysis(found, tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(ANALYSES)
+    for name in ANALYSIS.keys() - {"grades"}:  # of which tests/beside/test_graded_study.py knows
+        assert pl.read_parquet_schema(tmp_path / f"{name}.parquet") == schema_of(name), name
     read = read_analysis(tmp_path)
     for name in ("capacity", "saturation", "regions"):
         assert_frame_equal(getattr(found, name), getattr(read, name))
@@ -65,31 +67,18 @@ def test_every_evidence_is_a_row_and_back():
             assert read_causes(causes_table({("a", "w"): cause})) == {("a", "w"): cause}, (numbers, evidence)
 
 
-@pytest.mark.parametrize("case", ["rates", "lengths", "factors", "devices", "advice"])
-def test_findings_of_every_kind_are_read_again(tmp_path, summary, compared, case):
-    study = {
-        "rates": lambda: of_rows([rate_row(summary, level) for level in (1, 2)]),
-        "lengths": lambda: of_rows(length_rows(summary)),
-        "factors": lambda: Results(named(crossed(1, 0.05)), EMPTY),
-        "devices": lambda: compared,
-        "advice": lambda: served(summary),
-    }[case]()
-    write_analysis(study.analysis, tmp_path)
-    read = read_analysis(tmp_path).findings
-    assert plain(read) == plain(study.analysis.findings)  # a fleet's pairs are lists where they were read
-    assert {
-        "rates": read.curves,
-        "lengths": read.lengths,
-        "factors": read.factors,
-        "devices": read.settings,
-        "advice": read.advice,
-    }[case]
-
-
-def test_tables_have_the_columns_that_the_reference_lists(tmp_path, compared):
-    write_analysis(analyse(compared.runs, compared.decision), tmp_path)
-    for name in ANALYSIS.keys() - {"grades"}:  # of which tests/beside/test_graded_study.py knows
-        assert pl.read_parquet_schema(tmp_path / f"{name}.parquet") == schema_of(name)
+def test_findings_of_every_kind_are_read_again(tmp_path, summary, compared):
+    for kind, study in (
+        ("curves", of_rows([rate_row(summary, level) for level in (1, 2)])),
+        ("lengths", of_rows(length_rows(summary))),
+        ("factors", Results(named(crossed(1, 0.05, batches=(1, 16), prompts=(32, 512))), EMPTY)),
+        ("settings", compared),
+        ("advice", served(summary)),
+    ):
+        write_analysis(study.analysis, tmp_path / kind)
+        read = read_analysis(tmp_path / kind).findings
+        assert plain(read) == plain(study.analysis.findings), kind  # a fleet's pairs are lists where they were read
+        assert getattr(read, kind), kind
 
 
 def test_figures_and_report_take_what_was_read(summary, monkeypatch):

@@ -97,11 +97,19 @@ def test_an_unequal_fleet_carries_what_its_instances_do(study, planned):
         assert status == 2 and words in text, wrong
 
 
-def test_one_instance_is_enough_where_one_alone_carries_the_peak(study, planned):  # noqa: ARG001
+def test_one_instance_is_enough_where_one_alone_carries_the_peak(study, planned):
     status, printed = planned(*SLO, *LOAD, "--peak-rps", "1")
     assert status == 0 and "behind a router" not in printed
     assert re.search(r"one instance alone carries, requests/s +\d", printed)
     assert re.search(r"instances for 1 requests/s +1 \(1 to 1\)", printed)
+    # Of a course of traffic, too.
+    (study.parent / "hours.csv").write_text("seconds,requests_per_s\n0,0.1\n1800,0.2\n3600,0.1\n")
+    status, text = planned(*SLO, *LOAD, "--traffic", "hours.csv", "--start-up", "60", "--price-per-hour", "2", "--json")
+    found = json.loads(text)
+    (day, *_), (hour,) = found["traffic"], found["hours"]
+    assert (status, day["least"], day["most"], day["meets"], found["start_up_s"]) == (0, 1, 1, True, [60])
+    assert day["hours"]["value"] == pytest.approx(1, rel=0.02)
+    assert (hour["number"], hour["peak"], hour["instances"]["value"]) == (0, 0.2, 1)
 
 
 def test_what_cannot_be_answered_says_why(study, planned):

@@ -1,7 +1,6 @@
 """Latency over length: a planted line is found, and each figure shows the runs that are its own."""
 
 import re
-from dataclasses import replace
 
 import polars as pl
 import pytest
@@ -147,14 +146,3 @@ def test_each_length_has_its_own_runs(study):
         ("streaming", "until the answer is complete (E2E)"): 2.0,
         ("whole answer", "until the answer is complete (E2E)"): 2.0,
     }
-
-
-def test_efficiency_is_throughput_over_that_of_as_many_single_devices(summary):
-    rows = [
-        {**summary, "deployment": name, "run": f"{name}{level}", "level": float(level), "throughput_tokens_per_s": speed}
-        for name, level, speed in (("one", 1, 100.0), ("one", 8, 200.0), ("two", 1, 150.0), ("two", 8, 600.0))
-    ]
-    launches = {name: replace(LAUNCH["a"], tensor_parallel=n) for name, n in (("one", 1), ("two", 2))}
-    drawn = load_figure("settings").draw(Results(summary_frame(rows, launches, {}, Thresholds()), pl.DataFrame()))
-    found = {row["level"]: row["ratio"] for rows in drawn.to_dict()["datasets"].values() for row in rows if "ratio" in row}
-    assert found == pytest.approx({1: 0.75, 8: 1.5})
