@@ -79,17 +79,14 @@ def test_requests_of_two_runs_are_the_same_without_letters(texts):
 def test_a_later_turn_with_the_server_s_own_answers_is_another_request_where_they_differ(tmp_path):
     asked = [{"role": "user", "content": text} for text in ("a", "b")]
     (tmp_path / "chats.jsonl").write_text(json.dumps({"messages": [asked[0], {"role": "assistant", "content": "x"}, asked[1]]}))
-    chats = load_of(
-        str(tmp_path / "chats.jsonl"), keep_answers=True, cache="as_is", turns={"count": 2}, arrival="closed", num_requests=1
-    )
+    turns = {"turns": {"count": 2}, "arrival": "closed", "num_requests": 1}
+    chats = load_of(str(tmp_path / "chats.jsonl"), keep_answers=True, cache="as_is", **turns)
     found = []
     for reasons in (False, True):  # " t0 t1 t2" and " t1 t2"
         with fake_server(reasons=reasons) as server:
             found.append([each.request_digest for each in run_load(Target(server.base_url, "m"), Load(chats, 1, "s")).records])
     (first, second), (first_too, second_too) = found
-    assert first == first_too
-    assert second != second_too
-    assert None not in (first, second)
+    assert first == first_too and second != second_too and None not in (first, second)
 
 
 def test_what_cannot_be_kept_is_refused():
@@ -124,13 +121,13 @@ def test_the_share_and_where_answers_part_by_hand(summary):
     assert (row["agree_characters"], row["agree_words"]) == (2.5, 0.5)
     assert row["agree_share"] == pytest.approx((5 / 11 + 0) / 2)
     assert said == (
-        "short at 4: identical answers: 2 of 4 (50 %, between 7 and 93 % at 95 % confidence); in the median the others agree in "
+        "short at 4 requests in flight: identical answers: 2 of 4 (50 %, between 7 and 93 % at 95 % confidence); in the median the others agree in "
         "their first 2 characters (0 words, 23 % of the answer)"
     )
     # Answers are paired by what was asked and not by their place.
     ours = kept(["a", "b", "c"])
     _, (said,) = answers(summary, ours, [*reversed(ours)][:2])
-    assert said.startswith("short at 4: identical answers: 2 of 2 (100 %, between 16 and 100 %")
+    assert said.startswith("short at 4 requests in flight: identical answers: 2 of 2 (100 %, between 16 and 100 %")
     # Answers to one request are alike: ten copies of one prompt are one trial, not ten.
     ours = [each for _ in range(10) for each in kept(["a"])]
     found, (said,) = answers(summary, ours, ours)
@@ -189,28 +186,22 @@ def test_the_figure_has_shares_of_answers_over_throughput(summary):
     assert {row["curve"] for rows in ungraded["datasets"].values() for row in rows} == {"b"}
 
 
+@pytest.mark.long(part="workflows")
 def test_from_a_running_server_to_the_comparison(texts, tmp_path):
-    """As a user does it: two runs of `bench workload`, parsed, and compared."""
+    """As a user does it: runs of `bench workload`, parsed, and compared. One that keeps nothing has no columns of it."""
     with fake_server() as server:
-        for name in ("one", "two"):
+        for name, keep in (("one", ["--keep-answers"]), ("two", ["--keep-answers"]), ("none", [])):
             options = ["--base-url", server.base_url, "--model", name, "--output-dir", tmp_path / name, "--num-requests", 5]
-            done = bench("workload", *options, "--prompts", texts, "--output-length", 3, "--keep-answers")
+            done = bench("workload", *options, "--prompts", texts, "--output-length", 3, *keep)
             assert done.returncode == 0, done.stderr
             done = bench("parse", tmp_path / name)
             assert done.returncode == 0, done.stderr
     table = pl.read_parquet(tmp_path / "one" / "requests.parquet")
     assert set(table["answer"]) == {" t0 t1 t2"}
     assert set(table["prompt_place"]) == {f"line {i + 1}" for i in range(5)}
+    assert not {*KEPT} & {*pl.read_parquet(tmp_path / "none" / "requests.parquet").columns}
+    assert "kept_answers" not in json.loads((tmp_path / "none" / "summary.json").read_text())
     done = bench("compare", tmp_path / "one", tmp_path / "two")
     assert "identical answers: 5 of 5 (100 %, between 48 and 100 % at 95 % confidence)" in done.stdout, done.stderr
     (row,) = json.loads(bench("compare", tmp_path / "one", tmp_path / "two", "--json").stdout)["answers"]
     assert (row["identical"], row["unknown"]) == (5, None)
-
-
-def test_a_run_that_keeps_nothing_has_no_columns_of_it(texts, tmp_path):
-    with fake_server() as server:
-        options = ["--base-url", server.base_url, "--model", "m", "--output-dir", tmp_path, "--num-requests", 5]
-        bench("workload", *options, "--prompts", texts, "--output-length", 3)
-    bench("parse", tmp_path)
-    assert not {*KEPT} & {*pl.read_parquet(tmp_path / "requests.parquet").columns}
-    assert "kept_answers" not in json.loads((tmp_path / "summary.json").read_text())
