@@ -123,39 +123,10 @@ def advised(runs, slos=SLOS):
     return {each.kind: each.runs for each in advice(runs, saturation(runs), operating_points(runs, slos))}
 
 
-SMALL = {"levels": (1, 2, 4), **FULL, "launch": {"plan": {"parameters": 10, "kv_bytes_per_token": 400}}}
-LARGE = {"levels": (1, 2, 4, 8), "kv_usage_peak": [0.2, 0.3, 0.6, 1.0], "waiting_standing": [0, 0, 0, 2],
-         "launch": {"plan": {"parameters": 20, "kv_bytes_per_token": 100}}}  # fmt: skip
-FOUR_TIMES = {"kv_tokens": 4 * 640}  # a fourth of the bytes a token, in as much memory
-
-
-def test_a_larger_model_that_holds_more_is_advice_for_developers(summary):
-    def of(small, large):
-        return advised(frame(summary, {"small": small, "large": large}, {"large": FOUR_TIMES}), [])
-
-    assert set(of(SMALL, LARGE)["kv_bytes"]) == {"small/2", "small/4", "large/4", "large/8"}
-    # The server's counts of a late client hold; half of a pair is no comparison all the same.
-    assert "kv_bytes" not in of({**SMALL, "client_loop_lag_max_s": [0.0, 0.0, 9.0]}, LARGE)
-    assert "kv_bytes" not in of(SMALL, {**LARGE, "launch": {"plan": {"parameters": 10, "kv_bytes_per_token": 100}}})
-    # Kv bytes explain nothing where the kv memory differs or is unknown.
-    for launch, fact, told in (
-        ({}, FOUR_TIMES, True),
-        ({}, {"kv_tokens": 4 * 640 - 32}, True),  # a block less
-        ({}, {"kv_tokens": 24 * 640}, False),  # six times the memory: "because a token takes fewer bytes" would be false
-        ({}, {"kv_tokens": None}, False),
-        ({"gpus": 2}, FOUR_TIMES, False),
-        ({"gpus": None}, FOUR_TIMES, False),
-    ):
-        large = {**LARGE, "launch": {**LARGE["launch"], **launch}}
-        assert ("kv_bytes" in advised(frame(summary, {"small": SMALL, "large": large}, {"large": fact}), [])) == told, launch
-
-
 def test_advice_for_architects_and_makers(summary):
-    # Workloads that differ are advice for architects.
     curves = {"a/chat": {"levels": (8, 16), "ttft_p99_s": [0.1, 9.0]}, "a/rag": {"levels": (1, 2), "ttft_p99_s": [0.1, 9.0]}}
     found = advised(frame(summary, curves))
     assert found["pools"] == ("a/rag1", "a/chat8") and "admission" in found
-    # Lost hits are advice for makers.
     lost = {
         "levels": (1, 2),
         "prefix_hit_rate": [0.6, 0.1],
@@ -163,11 +134,10 @@ def test_advice_for_architects_and_makers(summary):
         "prefix_hit_rate_expected": [0.6, 0.6],
     }
     assert advised(frame(summary, {"b": lost}), [])["eviction"] == ("b/1", "b/2")
-    # Without anything to say there is no advice.
-    assert not advised(frame(summary, {"a": {"levels": (1, 2)}}), [])
+    # Without anything to say, or a valid run to name, there is no advice.
     wrong = {"levels": (1, 2), **{k: v[1:] for k, v in FULL.items()}, "wrong_output_tokens": [1, 1]}
-    assert not advised(frame(summary, {"a": wrong}))
-    # Their counts show where the cache was full; a recommendation would name no run.
+    for nothing in ({"levels": (1, 2)}, wrong):
+        assert not advised(frame(summary, {"a": nothing}))
     runs, filled = four(summary), table(FULL_AT_16)
     assert advice(runs, filled, table(POINT, c_max=9.0))
     assert advice(runs.with_columns(valid=pl.lit(False)), filled, table(POINT, c_max=9.0)) == []
@@ -300,23 +270,17 @@ def table(row, **changed):
 
 
 def test_headroom_below_a_full_cache(summary):
-    for row, c_max, advised in (
-        ({}, 9.0, True),
-        ({}, 8.5, True),
-        ({}, None, True),
-        ({}, 8.4, False),  # an SLO ends the range before memory does
-        ({"axis": "request_rate"}, 9.0, False),
-        ({"below": None}, 9.0, False),
-    ):
-        found = list(headroom(four(summary), table(FULL_AT_16, **row), table(POINT, c_max=c_max)))
-        assert len(found) == advised, (row, c_max)
-        if advised:
-            assert found[0].runs == ("a/8", "a/16"), (row, c_max)
-            expected = {"fewest": 8.5, "most": 9, "full": 16, "below": 8}
-            assert {name: found[0].numbers[name] for name in expected} == pytest.approx(expected), (row, c_max)
-    # Slots that are free make no room.
-    runs = four(summary, launch={"max_num_seqs": 16, "slots": True})
-    assert list(headroom(runs, table(FULL_AT_16), table(POINT, c_max=9.0))) == []
+    def found_of(row, c_max, **launch):
+        return list(headroom(four(summary, **launch), table(FULL_AT_16, **row), table(POINT, c_max=c_max)))
+
+    for c_max in (9.0, 8.5, None):
+        (found,) = found_of({}, c_max)
+        told = {"fewest": 8.5, "most": 9, "full": 16, "below": 8}
+        assert {name: found.numbers[name] for name in told} == pytest.approx(told), c_max
+        assert found.runs == ("a/8", "a/16"), c_max
+    assert found_of({}, 8.4) == []  # an SLO ends the range before memory does
+    assert found_of({"axis": "request_rate"}, 9.0) == found_of({"below": None}, 9.0) == []
+    assert found_of({}, 9.0, launch={"max_num_seqs": 16, "slots": True}) == []  # slots that are free make no room
 
 
 RELIEVED = Bottleneck(
@@ -364,14 +328,12 @@ def test_what_to_admit(summary):
     for point, numbers, told in (
         ({}, (4, 8, 16), ("a/4", "a/8", "a/16")),
         ({"operate_at": 8.0}, (8, None, 16), ("a/8", "a/16")),
-        ({"kind": "above"}, None, ()),
-        ({"basis": "burst"}, None, ()),
     ):
-        found = list(admission(four(summary), table(POINT, **point)))
-        assert [tuple(each.numbers[name] for name in ("operate_at", "c_max", "missed_at")) for each in found] == (
-            [numbers] if numbers else []
-        ), point
-        assert [(each.runs, each.missed[0].by) for each in found] == ([(told, "ttft_p99_s")] if told else []), point
+        (found,) = admission(four(summary), table(POINT, **point))
+        assert tuple(found.numbers[name] for name in ("operate_at", "c_max", "missed_at")) == numbers, point
+        assert (found.runs, found.missed[0].by) == (told, "ttft_p99_s"), point
+    for point in ({"kind": "above"}, {"basis": "burst"}):
+        assert list(admission(four(summary), table(POINT, **point))) == [], point
 
 
 def test_pools_of_workloads_whose_ranges_lie_apart(summary):
@@ -392,38 +354,35 @@ def test_pools_of_workloads_whose_ranges_lie_apart(summary):
         assert found == ([carried] if carried else []), other
 
 
-def test_a_larger_model_that_holds_more_by_hand(summary):
+def test_a_larger_model_that_holds_more(summary):
     """4 MiB each: 40 tokens of 100 KiB, and 10 of 400 KiB."""
-    for small, advised in (
-        ({}, True),
-        ({"parameters": 25}, True),  # 1.2 times as large
-        ({"parameters": 26}, False),
-        ({"measured": 16.0}, False),
-        ({"measured": 17.0}, False),
-        ({"kv_bytes_per_token": 100}, False),
-        ({"kv_bytes_per_token": 99}, False),
-        ({"axis": "request_rate"}, False),
-    ):
-        sizes = {"a": (40, 102_400), "b": (10, 409_600)}
-        launch = {name: {"plan": {"parameters": 1, "kv_bytes_per_token": each}} for name, (_, each) in sizes.items()}
-        valid = frame(
-            summary,
-            {name: {"levels": (2, 4, 8, 16), "launch": launch[name]} for name in sizes},
-            {name: {"kv_tokens": n} for name, (n, _) in sizes.items()},
-        )
+
+    def found_of(small=None, tokens=10, **launch):
+        told = {"a": (40, {"kv_bytes_per_token": 102_400}, {}), "b": (tokens, {"kv_bytes_per_token": 409_600}, launch)}
+        curves = {
+            name: {"levels": (2, 4, 8, 16), "launch": {**more, "plan": {"parameters": 1, **size}}}
+            for name, (_, size, more) in told.items()
+        }
+        valid = frame(summary, curves, {name: {"kv_tokens": n} for name, (n, _, _) in told.items()})
         other = {**FULL_AT_16, "deployment": "b", "parameters": 20, "measured": 4.0, "below": 2.0, "kv_bytes_per_token": 400}
-        saturates = pl.DataFrame([FULL_AT_16, {**other, **small}])
-        found = list(kv_bytes(valid, saturates))
-        assert len(found) == advised, small
-        if not small:
-            expected = {"deployment": "a", "other": "b", "workload": "short", "parameters": 1.5, "requests": 16, "other_requests": 4, "token_bytes": 100,
-                        "other_token_bytes": 400, "kv_bytes": 40 * 102_400}  # fmt: skip
-            assert found[0].numbers == expected, small
-            assert found[0].runs == ("a/8", "a/16", "b/2", "b/4"), small
+        return list(kv_bytes(valid, pl.DataFrame([FULL_AT_16, {**other, **(small or {})}])))
+
+    (found,) = found_of()
+    told = {"deployment": "a", "other": "b", "workload": "short", "parameters": 1.5, "requests": 16, "other_requests": 4, "token_bytes": 100,
+            "other_token_bytes": 400, "kv_bytes": 40 * 102_400}  # fmt: skip
+    assert (found.numbers, found.runs) == (told, ("a/8", "a/16", "b/2", "b/4"))
+    for small, advised in (
+        ({"parameters": 25}, True),  # 1.2 times as large
+        ({"parameters": 26}, False), ({"measured": 16.0}, False), ({"measured": 17.0}, False), ({"kv_bytes_per_token": 100}, False),
+        ({"kv_bytes_per_token": 99}, False), ({"axis": "request_rate"}, False),
+    ):  # fmt: skip
+        assert len(found_of(small)) == advised, small
+    # Bytes explain nothing where the KV memory differs, as of other GPUs, or is unknown.
+    for more in ({"tokens": 60}, {"tokens": None}, {"gpus": 2}, {"gpus": None}):
+        assert found_of(**more) == [], more
     # Against b: 4 times the requests, 1.5 times the parameters. Against c: twice and 3.75 times, which is more.
-    names = ("a", "b", "c")
     launch = {"plan": {"parameters": 1, "kv_bytes_per_token": 64}}
-    valid = frame(summary, {name: {"levels": (2, 4, 8, 16), "launch": launch} for name in names})
+    valid = frame(summary, {name: {"levels": (2, 4, 8, 16), "launch": launch} for name in "abc"})
     rows = [FULL_AT_16, {**FULL_AT_16, "deployment": "b", "parameters": 20, "measured": 4.0, "kv_bytes_per_token": 400},
             {**FULL_AT_16, "deployment": "c", "parameters": 8, "measured": 8.0, "kv_bytes_per_token": 400}]  # fmt: skip
     (found,) = kv_bytes(valid, pl.DataFrame(rows))
@@ -432,10 +391,11 @@ def test_a_larger_model_that_holds_more_by_hand(summary):
 
 def test_hits_that_are_lost_as_the_cache_fills(summary):
     """From the lowest level, 1, to the highest, 8; what 4 shows between them decides nothing."""
-    for rates, usage, advised in (([0.9, 0.6, 0.39], [0.6, 0.5, 1.0], True), ([0.9, 0.6, 0.41], [0.6, 0.5, 1.0], False), ([0.1, 0.6, 0.3], [1.0, 0.5, 0.6], False)):  # fmt: skip
-        runs = frame(summary, {"a": {"levels": (4, 1, 8), "prefix_hit_rate": rates, "kv_usage_peak": usage}})
-        found = list(evicted(runs))
-        assert len(found) == advised, rates
-        if advised:
-            assert [found[0].numbers[name] for name in ("low", "low_rate", "high", "high_rate")] == [1, 0.6, 8, 0.39], rates
-            assert found[0].runs == ("a/1", "a/8"), rates
+
+    def found_of(rates, usage):
+        return list(evicted(frame(summary, {"a": {"levels": (4, 1, 8), "prefix_hit_rate": rates, "kv_usage_peak": usage}})))
+
+    (found,) = found_of([0.9, 0.6, 0.39], [0.6, 0.5, 1.0])
+    assert [found.numbers[name] for name in ("low", "low_rate", "high", "high_rate")] == [1, 0.6, 8, 0.39]
+    assert found.runs == ("a/1", "a/8")
+    assert found_of([0.9, 0.6, 0.41], [0.6, 0.5, 1.0]) == found_of([0.1, 0.6, 0.3], [1.0, 0.5, 0.6]) == []
