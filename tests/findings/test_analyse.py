@@ -68,10 +68,11 @@ def test_every_evidence_is_a_row_and_back():
 
 
 def test_findings_of_every_kind_are_read_again(tmp_path, summary, compared):
+    factors, unknown = crossed(1, 0.05, batches=(1, 16), prompts=(32, 512)), pl.lit(None, pl.Float64)
     for kind, study in (
         ("curves", of_rows([rate_row(summary, level) for level in (1, 2)])),
         ("lengths", of_rows(length_rows(summary))),
-        ("factors", Results(named(crossed(1, 0.05, batches=(1, 16), prompts=(32, 512))), EMPTY)),
+        ("factors", Results(named(factors.with_columns(ttft_mean_s=unknown, throughput_tokens_per_s=unknown)), EMPTY)),
         ("settings", compared),
         ("advice", served(summary)),
     ):

@@ -44,10 +44,16 @@ def told(runs):
     return importances(runs)
 
 
-def of_ttft(runs):
-    """TTFT's importances alone: each metric has models of its own, which take seconds."""
+def of_ttft_alone(runs):
+    """Each metric has models of its own, which take seconds."""
     unknown = pl.lit(None, dtype=pl.Float64)
-    return importances(runs.with_columns(makespan_s=unknown, throughput_tokens_per_s=unknown))
+    return runs.with_columns(
+        **{name: unknown for name in ("duration_s", "makespan_s", "throughput_tokens_per_s") if name in runs.columns}
+    )
+
+
+def of_ttft(runs):
+    return importances(of_ttft_alone(runs))
 
 
 def of(table, metric, factor):
@@ -319,8 +325,7 @@ def test_a_setting_is_a_factor():
     expected = {"batch size", "input length", "output length", "devices", "max_num_seqs", "eager"}
     assert set(correlations(runs)["factor"]) == expected
     assert confounded(cells(runs)) == []
-    nothing = pl.lit(None, dtype=pl.Float64)
-    (found,) = decided(study.with_columns(duration_s=nothing, throughput_tokens_per_s=nothing))
+    (found,) = decided(of_ttft_alone(study))
     (of_ttft_,) = (each for each in found.metrics if each.metric == "TTFT (s)")
     between = {effect.factor: (effect.change, effect.between) for effect in of_ttft_.effects}
     assert between["max_num_seqs"] == (pytest.approx(2, rel=0.05), (32, 128))
@@ -356,7 +361,7 @@ def test_an_engine_is_a_factor_to_which_its_settings_belong():
     assert of(of_ttft(runs), "TTFT (s)", "engine, with kv_cache_dtype")["low"] > 0.03
     # A share is not rounded to nothing.
     study = with_settings(0.05, gpu_memory_utilization={0.5: 2.0, 0.9: 1.0}, dtype={"float32": 1.0})
-    lines = decisive.answer(decided(study)).lines
+    lines = decisive.answer(decided(of_ttft_alone(study))).lines
     assert any("gpu_memory_utilization (× 0.5" in line and "from 0.5 to 0.9)" in line for line in lines)
 
 
@@ -368,7 +373,7 @@ def test_settings_crossed_with_loads_have_the_figures_of_factors():
     assert figures_that_apply(one) == FIGURES
     assert figures_that_apply(one.filter(max_num_seqs=32, flag_eager="false", tensor_parallel=1)) == []
     assert figures_that_apply(one.filter(flag_eager="false", tensor_parallel=1)) == []  # twelve configurations are too few
-    for name in FIGURES[:3]:
+    for name in ("factor-correlations", "factor-panels"):
         assert "Nothing to show" not in drawn(name, Results(one, pl.DataFrame())), name
 
 
@@ -435,7 +440,7 @@ def test_the_figures_of_a_factor_study(summary):
         "factor-importance", as_results(few, summary)
     )
     # Factors that cannot be told apart are named.
-    tied = planted(1, 0.05).filter((pl.col("model") == "m6e+07") == (pl.col("tensor_parallel") == 2))
+    tied = planted(1, 0.05, prompts=(32, 512)).filter((pl.col("model") == "m6e+07") == (pl.col("tensor_parallel") == 2))
     assert "cannot be separated: model and devices" in drawn("factor-importance", as_results(tied, summary))
 
 

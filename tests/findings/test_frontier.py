@@ -86,7 +86,11 @@ def altered(where, **columns):
 def test_a_level_or_run_that_lacks_a_value_is_left_out():
 
     for frame in (
-        altered(AT_A_4, tpot_p50_s=None, throughput_tokens_per_s=0.0).with_columns(judged=pl.when(AT_A_4).then(ALL_FAILED)),
+        summary_rows(
+            altered(AT_A_4, tpot_p50_s=None, throughput_tokens_per_s=0.0)
+            .with_columns(judged=pl.when(AT_A_4).then(ALL_FAILED))
+            .to_dicts()
+        ),
         altered(AT_A_4, throughput_tokens_per_s=0.0),
         altered(AT_A_4, tpot_p50_s=math.inf),
     ):

@@ -155,68 +155,61 @@ SPOILT = {
 }  # fmt: skip
 
 
-def results_of(summary, sessions, wrong):
+def spoilt(summary):
     """Crossed numbers of devices and of sequences; sessions and runs differ by 5 %, and so do the whole of a run and its window."""
     random, rows, launches = np.random.default_rng(3), [], {}
     for tensor, seqs in itertools.product((1, 2, 4), (32, 64)):
         name = f"t{tensor}-s{seqs}"
         settings = {"dtype": "float32", "tensor_parallel": tensor, "max_num_seqs": seqs}
         launches[name] = {"tensor_parallel": tensor, "configured": settings}
-        for session in range(1, sessions + 1):
+        for session in range(1, 5):
             start = random.standard_normal()
-            for level, repeat in itertools.product(LOADS, (1, 2) if sessions == 1 else (session,)):
-                whole, steady = (
-                    100 * level**0.7 * tensor**0.6 * seqs**0.1 * math.exp(0.05 * (start + random.standard_normal()))
-                    for _ in "ws"
-                )
+            for level in LOADS:
+                off = np.exp(0.05 * (start + random.standard_normal(2)))
+                whole, steady = 100 * level**0.7 * tensor**0.6 * seqs**0.1 * off
                 rows.append(
-                    {**summary, "deployment": name, "workload": "w", "family": "w", "run": f"w_{level}_{session}_{repeat}",
-                     "axis": "concurrency", "level": level, "session": session, "repeat": repeat, "preemptions": 0,
+                    {**summary, "deployment": name, "workload": "w", "family": "w", "run": f"w_{level}_{session}",
+                     "axis": "concurrency", "level": level, "session": session, "repeat": session, "preemptions": 0,
                      "kv_usage_peak": 1.0 if tensor == 1 and level >= FULL else 0.5, THROUGHPUT: whole, "e2e_p50_s": level / whole,
                      "steady_from_s": 1.0, "steady_why": None, OF_WINDOWS[THROUGHPUT]: steady,
-                     OF_WINDOWS["e2e_p50_s"]: level / steady, **wrong.get((name, session, level), {})}
+                     OF_WINDOWS["e2e_p50_s"]: level / steady, **SPOILT.get((name, session, level), {})}
                 )  # fmt: skip
     return study(rows, launches=launches, baseline=ONE)
 
 
 def test_a_ratio_has_one_value(summary):
-    for sessions, wrong in ((4, SPOILT), (1, {})):
-        results = results_of(summary, sessions, wrong)
-        runs = results.runs
-        effects = {name: found.effects for name, found in compare_with_baseline(runs, [THROUGHPUT]).items()}
-        level = {
-            (name, row["level"]): row["ratio"]
-            for name, rows in effects.items()
-            for row in rows.filter(scope="level").to_dicts()
-        }
-        assert len(level) >= 14, sessions  # of 20: others have no valid pair
-        # In a grid, over all levels.
-        (grid, *_) = setting_grids(runs)
-        in_grid = dict(grid.cells.filter(pl.col("verdict") != "first").select("deployment", "ratio").iter_rows())
-        assert in_grid == pytest.approx({name: rows.filter(scope="all")["ratio"].item() for name, rows in effects.items()}), (
-            sessions
-        )
-        # As a gain, over the levels where the KV cache has room or is full.
-        of_one = [gain for gain in setting_gains(runs) if gain.deployments[0] == ONE]
-        assert len(of_one) == 3, sessions
-        for gain in of_one:
-            name, full = gain.deployments[1], gain.full[0]
-            for part, loads in ((gain.room, [x for x in LOADS if x < full]), (gain.short, [x for x in LOADS if x >= full])):
-                known = [level[name, load] for load in loads if (name, load) in level]
-                mean = pytest.approx(math.prod(known) ** (1 / len(known))) if known else None
-                assert (part.same and part.same.value) == mean, (sessions, name)
-        # On a curve over the number of devices.
-        (devices,) = (each for each in setting_curves(runs) if each.deployments[0] == ONE and each.setting == "tensor_parallel")
-        on_curve = {
-            (f"t{value:g}-s32", load.level): rate.value / load.throughput[0].value
-            for load in devices.loads if load.values[0] == 1
-            for value, rate in zip(load.values[1:], load.throughput[1:], strict=True)
-        }  # fmt: skip
-        assert on_curve == pytest.approx({at: ratio for at, ratio in level.items() if at[0] in devices.deployments}), sessions
-        # In a figure.
-        drawn = load_figure("settings").draw(results).to_dict()["datasets"].values()
-        in_figure = {(row["series"], row["level"]): row["ratio"] for rows in drawn for row in rows if "ratio" in row}
-        for (name, load), ratio in level.items():
-            tensor, seqs = name.removeprefix("t").split("-s")
-            if seqs == "32":
-                assert in_figure[f"TP={tensor}", load] * int(tensor) == pytest.approx(ratio), (sessions, name)
+    results = spoilt(summary)
+    runs = results.runs
+    effects = {name: found.effects for name, found in compare_with_baseline(runs, [THROUGHPUT]).items()}
+    level = {
+        (name, row["level"]): row["ratio"] for name, rows in effects.items() for row in rows.filter(scope="level").to_dicts()
+    }
+    assert len(level) >= 14  # of 20: others have no valid pair
+    # In a grid, over all levels.
+    (grid, *_) = setting_grids(runs)
+    in_grid = dict(grid.cells.filter(pl.col("verdict") != "first").select("deployment", "ratio").iter_rows())
+    assert in_grid == pytest.approx({name: rows.filter(scope="all")["ratio"].item() for name, rows in effects.items()})
+    # As a gain, over the levels where the KV cache has room or is full.
+    of_one = [gain for gain in setting_gains(runs) if gain.deployments[0] == ONE]
+    assert len(of_one) == 3
+    for gain in of_one:
+        name, full = gain.deployments[1], gain.full[0]
+        for part, loads in ((gain.room, [x for x in LOADS if x < full]), (gain.short, [x for x in LOADS if x >= full])):
+            known = [level[name, load] for load in loads if (name, load) in level]
+            mean = pytest.approx(math.prod(known) ** (1 / len(known))) if known else None
+            assert (part.same and part.same.value) == mean, name
+    # On a curve over the number of devices.
+    (devices,) = (each for each in setting_curves(runs) if each.deployments[0] == ONE and each.setting == "tensor_parallel")
+    on_curve = {
+        (f"t{value:g}-s32", load.level): rate.value / load.throughput[0].value
+        for load in devices.loads if load.values[0] == 1
+        for value, rate in zip(load.values[1:], load.throughput[1:], strict=True)
+    }  # fmt: skip
+    assert on_curve == pytest.approx({at: ratio for at, ratio in level.items() if at[0] in devices.deployments})
+    # In a figure.
+    drawn = load_figure("settings").draw(results).to_dict()["datasets"].values()
+    in_figure = {(row["series"], row["level"]): row["ratio"] for rows in drawn for row in rows if "ratio" in row}
+    for (name, load), ratio in level.items():
+        tensor, seqs = name.removeprefix("t").split("-s")
+        if seqs == "32":
+            assert in_figure[f"TP={tensor}", load] * int(tensor) == pytest.approx(ratio), name
