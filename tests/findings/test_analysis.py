@@ -99,9 +99,7 @@ def test_failures_are_results_and_no_fault(summary):
     # Nothing sent is nothing measured.
     found = verdict({**summary, "requests": 0, "ok": 0}, Thresholds())
     assert (reasons(found), found.failed_share) == (["nothing_sent"], None)
-
-
-def test_what_no_server_would_answer_under_any_load_is_a_fault(summary):
+    # What no server would answer under any load is a fault.
     for kinds, checks in (
         ({"outcome_unreachable": 4}, ["unreachable"]),
         ({"outcome_unreachable": 3, "outcome_timeout": 1}, []),  # some were let in: what a full server does
@@ -149,6 +147,17 @@ def test_saturation_is_the_first_level_from_which_all_are_full(summary):
     assert (runs["valid"].to_list(), runs["counts_valid"].to_list()) == ([True] * 3, [True, False, True])
     assert saturation(runs)["measured"].to_list() == [12]
     assert repeats(runs, "throughput_tokens_per_s")["level"].to_list() == [8, 10, 12]
+    # The highest throughput is told.
+    speeds, late = [10.0, 90.0, None], [0.0, 0.6, 0.0]
+    for more, at in (
+        ({"throughput_tokens_per_s": [10.0, 90.0, 70.0]}, 8),
+        (
+            {"throughput_tokens_per_s": speeds, "client_loop_lag_max_s": late},
+            1,
+        ),  # a late client takes from it; nothing is no maximum
+    ):
+        assert saturation(ladder(summary, {1: 0.1, 8: 0.8, 12: 1.0}, **more))["peak_at"].to_list() == [at], more
+    assert saturation(ladder(summary, {1: 0.1}, wrong_output_tokens=[1]))["peak_at"].to_list() == []
 
 
 # 2,499 blocks of 16 and requests of 4,000 + 100 tokens: nine are admitted at 92.6 %, and the tenth waits for ever.
@@ -178,19 +187,6 @@ def test_a_cache_that_cannot_admit_the_next_prompt_is_full(summary):
         facts = {"a": records.facts(kv_tokens=2499 * 16, kv_blocks=2499)}
         frame = summary_frame([{**summary, **TENTH, **more}], {"a": records.launch(max_num_seqs=slots)}, facts, Thresholds())
         assert frame["saturated"].to_list() == [full], (more, slots)
-
-
-def test_the_highest_throughput_is_told(summary):
-    speeds, late = [10.0, 90.0, None], [0.0, 0.6, 0.0]
-    for more, at in (
-        ({"throughput_tokens_per_s": [10.0, 90.0, 70.0]}, 8),
-        (
-            {"throughput_tokens_per_s": speeds, "client_loop_lag_max_s": late},
-            1,
-        ),  # a late client takes from it; nothing is no maximum
-    ):
-        assert saturation(ladder(summary, {1: 0.1, 8: 0.8, 12: 1.0}, **more))["peak_at"].to_list() == [at], more
-    assert saturation(ladder(summary, {1: 0.1}, wrong_output_tokens=[1]))["peak_at"].to_list() == []
 
 
 def test_signals_agree_where_each_lies_in_the_ranges_of_all(summary):
@@ -283,9 +279,7 @@ def test_hits_against_those_that_the_workload_implies(summary):
         ({"prefix_hit_rate": 0.6}, [("hit_rate", 0.6, 0.5)]),
     ):
         assert faults(summary, **shared, **more) == found, more
-
-
-def test_a_chat_s_template_may_come_from_the_prefix_cache(summary):
+    # A chat s template may come from the prefix cache.
     for hits, expected, template, fault in (
         (96, 0.0, 24, None),  # four prompts of 100 tokens, whose template the cache served each time
         (0, 0.0, 24, None),  # or not at all
@@ -299,9 +293,6 @@ def test_a_chat_s_template_may_come_from_the_prefix_cache(summary):
         told = {"prompt_tokens": 100.0, "requests": 4, "prefix_hits": hits, "prefix_hit_rate": hits / 400,
                 "prefix_hit_rate_expected": expected, "template_tokens": template}  # fmt: skip
         assert faults(summary, Thresholds(prefix_hit_error=0.125), **told) == ([fault] if fault else []), hits
-
-
-# The table of runs
 
 
 def test_what_a_row_takes_from_launch_facts_and_plan(summary):

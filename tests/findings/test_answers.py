@@ -52,9 +52,6 @@ def test_what_a_token_costs_and_what_streaming_buys(summary):
         assert (gain.valid, (gain.pairs, gain.first_s, gain.whole_s)) == (valid, found), wrong
 
 
-# A second device
-
-
 def device_rows(summary, *, gain=1.0, short_gain=3.0, full=6, noise=0.01, wrong=()):
     """One device beside two. `gain` is the throughput of two ÷ that of one while its KV cache has room, `short_gain` from `full` on."""
     random = np.random.default_rng(2)
@@ -84,9 +81,6 @@ def test_what_a_second_device_buys_at_what_load(summary):
     assert (none.room.same.beside(1), none.doubling, none.short) == ("unknown", None, None)
     (half,) = found_in(device_rows(summary, wrong=("two",))).settings
     assert (half.pairs, half.room and half.room.same) == (0, None)
-
-
-# Factors
 
 
 def small(seed=1, noise=0.05):
@@ -145,9 +139,6 @@ def test_bursts_of_swept_lengths_that_nothing_crosses_are_not_asked_for_factors(
     assert any("swept-p32" in line for line in found["alone"].lines)
 
 
-# Open loops and steps
-
-
 def test_what_load_is_sustained_and_how_it_recovers(summary):
     base = {**summary, "deployment": "a", "workload": "chat", "family": "chat"}
     rows = [rate_row(base, 4), rate_row(base, 8), rate_row(base, 24, growth=0.4, ttft=5.0, rps=10.0)]
@@ -165,9 +156,6 @@ def test_what_load_is_sustained_and_how_it_recovers(summary):
     assert lost["capacity"].lines == ("a · chat: no valid run, so its capacity is not known.",)
     assert lost["recovery"].lines == ("a · step at 3 requests/s: not known, the run is invalid.",)
     assert sum("discard" in line for answer in lost.values() for line in answer.do) == 1
-
-
-# Lengths at several loads
 
 
 def of_lengths(summary, levels, **more):
@@ -197,10 +185,7 @@ def test_lengths_that_were_measured_at_several_loads_have_capacities_of_their_ow
     assert crossed_factors(crossed_with) and plain(crossed_with) == []
 
 
-# A baseline
-
-
-def test_what_is_better_or_worse_than_the_baseline(summary):
+def test_what_is_better_or_worse_than_the_baseline(summary, tmp_path):
     def against(rows):
         return answered(study(rows, baseline="old"))["comparison"]
 
@@ -217,17 +202,12 @@ def test_what_is_better_or_worse_than_the_baseline(summary):
         failed = {failing: {"failed": 20, "ok": 80}}
         found = against([{**row, "requests": 100, **failed.get(row["deployment"], {})} for row in compared_rows(summary)])
         assert line in found.lines[0] and do in found.do[0], failing
-
-
-def test_half_a_pair_is_compared_nowhere(summary, tmp_path):
+    # Half a pair is compared nowhere.
     for wrong in (("old",), ("new",)):
         results = study(compared_rows(summary, ratio=0.7, wrong=wrong), baseline="old")
         (line,) = answered(results)["comparison"].lines
         assert "not known, no pair of runs under the same load is valid on both sides" in line, wrong
     assert not any("new: tokens/s: " in text for text in reported(tmp_path, results))
-
-
-# Concurrency and capacity
 
 
 def test_capacity_comes_first_where_a_peak_is_to_be_carried(summary):
@@ -270,18 +250,6 @@ def test_a_limit_of_a_class_is_said_of_the_curves_that_it_limits_alone(summary, 
     assert "sustain within TTFT P99 of chat ≤ 1 s, and" in only.question
 
 
-# One run, and none that is valid
-
-
-def test_a_single_run_and_a_curve_of_one_level_are_reported(summary, tmp_path):
-    row = {**summary, "deployment": "a", "workload": "w", "family": "w", "run": "w_4", "level": 4.0, "concurrency": 4, "axis": "concurrency",
-           "throughput_tokens_per_s": 123.0}  # fmt: skip
-    results = study([row], decision=Decision(slo=["ttft_p99=1s"], peak_rps=10))
-    assert answered(results)["alone"].lines[0].startswith("a · w, 4 requests in flight: 123 output tokens/s")
-    assert "123 output tokens/s" in reported(tmp_path, results)[1]
-    assert list(answered(study(length_rows(summary)[:1]))) == ["alone"]
-
-
 def test_a_report_without_a_valid_run_says_so_first(summary, tmp_path):
     decision = Decision(slo=["ttft_p99=1s"], peak_rps=10)
     base = {**summary, "deployment": "a", "workload": "w", "family": "w", **WRONG}
@@ -290,6 +258,13 @@ def test_a_report_without_a_valid_run_says_so_first(summary, tmp_path):
     assert 'class="trust alarm"' in page
     assert "Why not more" not in page and "Why not more" not in markdown
     assert markdown.count("discard --invalid") == 1
+    # A single run and a curve of one level are reported.
+    row = {**summary, "deployment": "a", "workload": "w", "family": "w", "run": "w_4", "level": 4.0, "concurrency": 4, "axis": "concurrency",
+           "throughput_tokens_per_s": 123.0}  # fmt: skip
+    results = study([row], decision=Decision(slo=["ttft_p99=1s"], peak_rps=10))
+    assert answered(results)["alone"].lines[0].startswith("a · w, 4 requests in flight: 123 output tokens/s")
+    assert "123 output tokens/s" in reported(tmp_path, results)[1]
+    assert list(answered(study(length_rows(summary)[:1]))) == ["alone"]
 
 
 def test_limits_of_validity_that_a_study_changed_are_named(summary, tmp_path):
@@ -321,16 +296,6 @@ def test_what_is_alike_is_one_line(summary):
     decision = Decision(slo=["ttft_p90=1s"], peak_rps=100)
     (plan, *_) = answered(study(curves, decision=decision))["capacity"].do
     assert re.search(r"plan \d+ GPUs of a and b \(\d+ instances, times the safety factor 1.3\)", plan)
-
-
-def test_the_first_line_counts_what_can_be_trusted():
-    def runs(valid, counts, reasons):
-        columns = {"valid": valid, "counts_valid": counts, "reasons": reasons}
-        return pl.DataFrame(columns, schema_overrides={"reasons": pl.List(pl.String)})
-
-    assert first_line(runs([True, True], [True, True], [[], []])) == "All 2 runs are valid."
-    assert "The only run is invalid, so only the server's counts hold." in first_line(runs([False], [True], [["late"]]))
-    assert first_line(runs([True, False], [True, False], [[], ["late"]])).startswith("1 of 2 runs is valid. The others")
 
 
 def test_little_is_judged_by_the_requests_that_the_table_counts(summary):
@@ -382,8 +347,14 @@ def test_which_advice_on_invalid_runs_is_given(summary):
     expected = ["Measure the invalid runs again: `.venv/bin/bench discard --invalid`, then the same `make` command as before."]
     assert remedies == expected
 
+    # The first line counts what can be trusted.
+    def runs(valid, counts, reasons):
+        columns = {"valid": valid, "counts_valid": counts, "reasons": reasons}
+        return pl.DataFrame(columns, schema_overrides={"reasons": pl.List(pl.String)})
 
-# No question is without an answer
+    assert first_line(runs([True, True], [True, True], [[], []])) == "All 2 runs are valid."
+    assert "The only run is invalid, so only the server's counts hold." in first_line(runs([False], [True], [["late"]]))
+    assert first_line(runs([True, False], [True, False], [[], ["late"]])).startswith("1 of 2 runs is valid. The others")
 
 
 def at_level(rows, level):
@@ -409,9 +380,7 @@ def test_levels_and_families_are_named_and_not_mixed(summary):
         "Cost per prompt token: not known, 0 of 16 valid runs have a TTFT, which only streaming shows, and a line takes 3 lengths.",
     )
     assert found.do == ()
-
-
-def test_a_run_without_its_counterpart_sets_no_median(summary):
+    # A run without its counterpart sets no median.
     first = [{**row, "repeat": 1} for row in streamed_rows(summary)]
     second = [
         {**row, "repeat": 2, "run": f"{row['run']}_2", "e2e_p50_s": 50.0, **(WRONG if row["stream"] else {})}

@@ -47,6 +47,12 @@ def test_deployments_are_paired_that_differ_in_nothing_else(summary):
     assert gain.room.same.value == pytest.approx(1, abs=0.01)
     (unlike,) = setting_gains(runs.filter(pl.col("deployment") != "one"))
     assert [(each.variable, each.baseline, each.candidate) for each in unlike.differences] == [("kv_bytes_per_token", 64, 128)]
+    # What the comparison with the baseline answers is not answered again.
+    rows = rows_of(summary, {"few": lambda x: 10 * min(x, 8), "many": lambda x: 10 * x})
+    found = answered(study(rows, launches=SEQS, baseline="few"))
+    assert "settings" not in found and "comparison" in found
+    devices = rows_of(summary, {"one": lambda x: 10 * x, "two": lambda x: 15 * x})
+    assert {"comparison", "devices"} <= answered(study(devices, launches=TWO, baseline="one")).keys()
 
 
 SEQS = {
@@ -107,14 +113,6 @@ def test_each_pair_is_compared_once_and_what_else_differs_is_told(summary):
     assert setting_gains(unknown.runs) == [] and "settings" not in answered(unknown)
 
 
-def test_what_the_comparison_with_the_baseline_answers_is_not_answered_again(summary):
-    rows = rows_of(summary, {"few": lambda x: 10 * min(x, 8), "many": lambda x: 10 * x})
-    found = answered(study(rows, launches=SEQS, baseline="few"))
-    assert "settings" not in found and "comparison" in found
-    devices = rows_of(summary, {"one": lambda x: 10 * x, "two": lambda x: 15 * x})
-    assert {"comparison", "devices"} <= answered(study(devices, launches=TWO, baseline="one")).keys()
-
-
 def launch(**configured):
     return {"configured": {"dtype": "float32", **configured}}
 
@@ -139,10 +137,7 @@ def test_the_figure_pools_no_deployments_that_were_not_compared(summary):
     results = of_settings(summary, {name: lambda x, s=s: s * x for name, s in speeds.items()}, launches)
     gains = {gain.engine: gain.room.same.value for gain in setting_gains(results.runs)}
     assert gains == {"v": pytest.approx(1.2, rel=0.01), "l": pytest.approx(2, rel=0.01)}
-
-
-def test_engines_side_by_side_take_devices(summary):
-    """Data parallelism is twice the devices, and is compared with separate instances like tensor parallelism."""
+    # Data parallelism is twice the devices, and is compared with separate instances like tensor parallelism.
     launches = {"one": {"data_parallel": 1, **launch()}, "two": {"data_parallel": 2, **launch(data_parallel=2)}}
     launches["one"]["configured"]["data_parallel"] = 1
     results = of_settings(summary, {"one": lambda x: 10 * x, "two": lambda x: 19 * x}, launches)

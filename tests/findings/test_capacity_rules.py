@@ -24,9 +24,6 @@ from tests.support.planted import frame, parsed, poisson, queue, rate_row, short
 NEEDS = ("high_needs", "high_needs_at", "unsettled", "unsettled_needs_s")
 
 
-# C_max
-
-
 def test_c_max_is_the_highest_level_below_the_first_that_misses(summary):
     row = point(curve(summary, [0.5, 1.0, 3.0, 1.9]))
     assert (row["kind"], row["c_max"], row["missed_at"]) == ("found", 2, 4)
@@ -58,27 +55,6 @@ def test_the_first_level_that_misses_is_named_with_what_it_misses(summary):
     assert (row["kind"], row["c_max"], row["missed_at"], missed_by(row)) == ("found", 8, 16, ["ttft_p90_s"])
 
 
-def test_a_miss_is_told_with_the_digits_that_show_it(summary):
-    assert capacity.missed(point(curve(summary, [0.5, 2.00004], levels=(1, 2)))) == "TTFT P99 ≤ 2 s (2.00004 s)"
-    # A latency of seconds is given in seconds, also beside a limit of milliseconds.
-    row = point(curve(summary, [0.1, 3.52], levels=(1, 2)), "ttft_p99=500ms")
-    assert capacity.missed(row) == "TTFT P99 ≤ 500 ms (3.52 s)"
-    for value, digits in ((3.14159, "3.14"), (2.04, "2.04"), (2.0004, "2.0004"), (2.00000001, "2.00000001")):
-        assert f"({digits} s)" in misses([Miss("ttft_p99_s", 2.0, value, 0.5, 200, 400)]), value
-
-
-def test_which_share_may_fail(summary):
-    # Where no request may fail it is enough that none did.
-    none = operating_points(frame(curve(summary, [0.5, 1.0, 9.0], levels=(1, 2, 4))), TTFT, 0.0).row(0, named=True)
-    assert none["c_max"] == 2 and 1 <= none["low"] <= 2 < none["high"] <= 4
-    # 1 % may, unless said otherwise.
-    slo = parse_slo("ttft_p90=2s")
-    for failed, c_max in ((4, 2), (5, 1)):
-        runs = frame(by_level(summary, "failed", {1: 0, 2: failed}))
-        assert operating_points(runs, [slo])["c_max"].to_list() == [c_max], failed
-        assert sensitivity(runs, [slo], slo, [2.0])["c_max"].to_list() == [c_max], failed
-
-
 def test_what_cannot_be_judged_decides_nothing_and_says_why(summary):
 
     runs = curve(summary, [0.1, 0.1, 9.0], levels=(1, 2, 4), wrong_output_tokens=[0, 0, 1])
@@ -102,18 +78,6 @@ def test_what_cannot_be_judged_decides_nothing_and_says_why(summary):
         assert words in capacity.sustains(row, burst=False) and words in capacity.c_max(row), (slo, told)
 
 
-# Failures
-
-
-def test_levels_that_refuse_are_levels_that_miss(summary):
-    """32 and 48 in flight refuse half."""
-    runs = frame(by_level(summary, "failed", {8: 0, 16: 0, 24: 0, 32: 200, 48: 200}))
-    assert runs["valid"].all()
-    row = operating_points(runs, TTFT).row(0, named=True)
-    assert (row["kind"], row["c_max"], row["missed_at"]) == ("found", 24, 32) and 24 < row["high"] <= 32
-    assert "failed" in missed_by(row)
-
-
 def test_a_failed_request_exceeds_every_limit(summary):
     """3 % fail at 2, and nothing is slow: a P99 is missed by that, as is a P95 where a further 3 % are slow."""
     assert point(by_level(summary, "failed", {1: 0, 2: 12}))["missed_at"] == 2
@@ -124,6 +88,21 @@ def test_a_failed_request_exceeds_every_limit(summary):
     # 20 of 100 fail, and what is answered is quick: no time shows it.
     fails = point([steady_row(summary, 1, requests=100, failed=20)], "ttft_p95=2s")
     assert ("ttft_p95_s", 0.2, None) in [(miss["by"], miss["share"], miss["reached_s"]) for miss in fails["missed"]]
+    # 32 and 48 in flight refuse half.
+    runs = frame(by_level(summary, "failed", {8: 0, 16: 0, 24: 0, 32: 200, 48: 200}))
+    assert runs["valid"].all()
+    row = operating_points(runs, TTFT).row(0, named=True)
+    assert (row["kind"], row["c_max"], row["missed_at"]) == ("found", 24, 32) and 24 < row["high"] <= 32
+    assert "failed" in missed_by(row)
+    # Where no request may fail it is enough that none did.
+    none = operating_points(frame(curve(summary, [0.5, 1.0, 9.0], levels=(1, 2, 4))), TTFT, 0.0).row(0, named=True)
+    assert none["c_max"] == 2 and 1 <= none["low"] <= 2 < none["high"] <= 4
+    # 1 % may, unless said otherwise.
+    slo = parse_slo("ttft_p90=2s")
+    for failed, c_max in ((4, 2), (5, 1)):
+        runs = frame(by_level(summary, "failed", {1: 0, 2: failed}))
+        assert operating_points(runs, [slo])["c_max"].to_list() == [c_max], failed
+        assert sensitivity(runs, [slo], slo, [2.0])["c_max"].to_list() == [c_max], failed
 
 
 def test_refusals_come_through_parse_and_aggregate():
@@ -170,9 +149,6 @@ def test_the_lower_end_of_a_server_that_refuses_ever_more_is_a_load_that_it_carr
     assert sum(low > 10 for low in known) <= 2  # 5 %
 
 
-# Overload, and levels without a steady state
-
-
 def test_a_level_whose_requests_pile_up_is_not_carried(summary):
     """Its latencies meet the SLO still: the queue has only begun to grow."""
     row = point([rate_row(summary, 5), rate_row(summary, 10, growth=0.34, growth_error=0.04, rps=6.6)])
@@ -204,9 +180,6 @@ def test_levels_without_a_steady_state_decide_nothing_and_say_how_long_it_takes(
     assert (point(rows)["missed_at"], point(rows)["highest"]) == (8, 8)
 
 
-# How sure, on both sides
-
-
 def test_which_requests_and_levels_establish_an_end(summary):
     row = point(curve(summary, [0.1, 0.1, 0.1, 3.0], requests=[1000] * 4))
     assert (row["c_max"], row["low"], row["high"], row["low_needs"], row["high_needs"]) == (4, 4, 8, None, None)
@@ -229,6 +202,15 @@ def test_which_requests_and_levels_establish_an_end(summary):
     # 2 % miss at 8 where a P95 allows 5 %, 20 % at 16: of 1,000 requests each, both are sure, and the limit lies between.
     row = point(by_level(summary, "slow", {4: 0, 8: 20, 16: 200}, requests=1000), "ttft_p95=2s")
     assert row["low"] in (7, 8) and row["c_max"] == 8 and 10 < row["high"] <= 16
+    # No level below the lowest is asked for.
+    for low, c_max, words in (
+        (None, 1, "more rounds would establish the lower end."),
+        (None, 2, "more rounds or a lower level would establish the lower end."),
+        (2, 8, "more rounds, or levels between 2 and 8, would raise the lower end."),
+    ):
+        row = {"low_needs": "rounds", "low": low, "c_max": c_max, "axis": "concurrency", "unit": "requests/s"}
+        load = "1 request/s" if c_max == 1 else f"{c_max} requests/s"
+        assert capacity.low_needs(row) == f"A load of {load} is too near the limit to be established: {words}", (low, c_max)
 
 
 def test_misses_in_clusters_are_less_sure_than_as_many_apart(summary):
@@ -275,9 +257,6 @@ def test_levels_are_judged_together_and_failures_at_each_alone(summary):
         assert (found["c_max"], found["missed_at"]) == (10.5, 11), loop
 
 
-# Bursts
-
-
 def test_a_burst_is_judged_and_sizes_no_fleet(summary, tmp_path, capsys):
     burst = {"arrival": "burst", "steady": None, "steady_from_s": None, "steady_requests_per_s": None}
     rows = [steady_row(summary, level, ttft=ttft, **burst) for level, ttft in ((4, 0.1), (8, 0.1), (16, 9.0))]
@@ -289,23 +268,6 @@ def test_a_burst_is_judged_and_sizes_no_fleet(summary, tmp_path, capsys):
     runs.write_parquet(tmp_path / "summary.parquet")
     assert main(["size", str(tmp_path), "--slo", "ttft_p99=2s", "--peak-rps", "10"]) == 2
     assert "a burst does not show what an instance carries in the long run" in capsys.readouterr().err
-
-
-# Shares of requests
-
-
-# Each rule by itself
-
-
-def test_no_level_below_the_lowest_is_asked_for():
-    for low, c_max, words in (
-        (None, 1, "more rounds would establish the lower end."),
-        (None, 2, "more rounds or a lower level would establish the lower end."),
-        (2, 8, "more rounds, or levels between 2 and 8, would raise the lower end."),
-    ):
-        row = {"low_needs": "rounds", "low": low, "c_max": c_max, "axis": "concurrency", "unit": "requests/s"}
-        load = "1 request/s" if c_max == 1 else f"{c_max} requests/s"
-        assert capacity.low_needs(row) == f"A load of {load} is too near the limit to be established: {words}", (low, c_max)
 
 
 def test_the_percentile_of_a_miss_is_that_of_tables_and_figures(summary):
@@ -331,6 +293,12 @@ def test_the_percentile_of_a_miss_is_that_of_tables_and_figures(summary):
     )
     assert row["c_max"] == 12
     assert "They exceed TTFT P90 ≤ 1 s (1.01 s), though all runs together put the limit higher" in capacity.evidence(row)
+    assert capacity.missed(point(curve(summary, [0.5, 2.00004], levels=(1, 2)))) == "TTFT P99 ≤ 2 s (2.00004 s)"
+    # A latency of seconds is given in seconds, also beside a limit of milliseconds.
+    row = point(curve(summary, [0.1, 3.52], levels=(1, 2)), "ttft_p99=500ms")
+    assert capacity.missed(row) == "TTFT P99 ≤ 500 ms (3.52 s)"
+    for value, digits in ((3.14159, "3.14"), (2.04, "2.04"), (2.0004, "2.0004"), (2.00000001, "2.00000001")):
+        assert f"({digits} s)" in misses([Miss("ttft_p99_s", 2.0, value, 0.5, 200, 400)]), value
 
 
 def test_a_limit_that_is_met_is_not_named_as_missed(summary):

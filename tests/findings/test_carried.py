@@ -1,6 +1,5 @@
 """What is carried at C_max: its rate and how sure that is, shares of requests, and the limits that an SLO is tried at, each by hand."""
 
-import itertools
 import math
 
 import numpy as np
@@ -28,16 +27,13 @@ def with_session(error):
     return (error**2 + (T6 * 0.04) ** 2) ** 0.5
 
 
-def test_the_instance_is_operated_where_more_load_brings_no_more(summary):
+def test_where_an_instance_is_operated_and_what_it_carries(summary):
     row = point(curve(summary, [0.1] * 4, rps=[2.0, 3.9, 4.0, 4.0]))
     assert (row["c_max"], row["operate_at"], row["usable_rps"]) == (8, 2, 3.9)
 
     assert point(curve(summary, [0.1] * 2, levels=(1, 2), rps=[3.89, 4.0]))["operate_at"] == 1
     assert point(curve(summary, [0.1] * 2, levels=(1, 2), rps=[3.87, 4.0]))["operate_at"] == 2
-
-
-def test_an_open_loop_carries_what_it_is_offered_as_far_as_the_server_gave_it(summary):
-    """Realised rates differ from those asked by chance; the level is what was offered."""
+    # Realised rates differ from those asked by chance; the level is what was offered.
     rows = [rate_row(summary, 2, rps=2.2), rate_row(summary, 4, rps=4.3)]
     assert point(rows)["usable_rps"] == 4
     row = point([rate_row(summary, 5), rate_row(summary, 10, ttft=9.0, rps=9.9)])
@@ -129,6 +125,26 @@ def test_the_interval_of_a_share_by_hand():
     assert requests_needed(0.05, share=0.02) > requests_needed(0.05)
     assert requests_needed(0.01, share=0.0095) is None
     assert requests_needed(1e-8) is None  # more than anybody sends: 369 million
+    # The spread of misses by hand.
+    for runs, spread in (
+        # 10 parts of 40, one of which has all 40 misses of 400: (36² + 9 × 4²) ÷ (40 × 0.1 × 0.9) ÷ 9.
+        ([[1] * 40 + [0] * 360], 1440 / 3.6 / 9),
+        ([[1] * 20 + [0] * 20], 40),  # two parts of 20: (10² + 10²) ÷ (20 × 0.5 × 0.5)
+        ([[1] * 19 + [0] * 19], 1),  # too few for two parts
+        ([[1, 0] * 200], 1),  # as even as can be: never below that of independent requests
+        # Parts of 20 with 10, 10, 0 and 0 of 5 expected, runs with 20 and 0 of 10: the runs differ by more.
+        ([[1, 0] * 20, [0] * 40], 200 / 7.5),
+        ([[1] * 9, []], 1),
+    ):
+        assert Share.of([np.array(run, dtype=bool) for run in runs]).spread == pytest.approx(spread), runs
+    # A series that never falls by hand.
+    assert isotonic([1, 2, 3], [1, 1, 1]).tolist() == [1, 2, 3]
+    assert isotonic([3, 1, 2], [1, 1, 1]).tolist() == [2, 2, 2]
+    assert isotonic([1, 3, 2], [1, 1, 1], rising=False).tolist() == [2, 2, 2]
+    assert isotonic([0, 0.04, 0.01, 0.5], [1, 1, 3, 1]).tolist() == pytest.approx([0, 0.0175, 0.0175, 0.5])
+    assert isotonic([], []).tolist() == []
+    # (1 + 3 × 3 + 3 + 7) ÷ 6: what rises to the 7 is one block; 5 before it and 2 after it stay.
+    assert isotonic([5, 1, 3, 3, 7, 2], [1, 1, 3, 1, 1, 1], rising=False).tolist() == pytest.approx([5, *[20 / 6] * 4, 2])
 
 
 @pytest.mark.long(part="truth")
@@ -153,50 +169,6 @@ def test_the_interval_holds_the_true_share():
         if drawn is not alone:  # as if the requests were independent
             plain = [Share(sum(run.sum() for run in runs), sum(map(len, runs))).interval() for runs in found]
             assert np.mean([low <= share <= high for low, high in plain]) < 0.85, (drawn, share)
-
-
-def test_a_series_that_never_falls_by_hand():
-    assert isotonic([1, 2, 3], [1, 1, 1]).tolist() == [1, 2, 3]
-    assert isotonic([3, 1, 2], [1, 1, 1]).tolist() == [2, 2, 2]
-    assert isotonic([1, 3, 2], [1, 1, 1], rising=False).tolist() == [2, 2, 2]
-    assert isotonic([0, 0.04, 0.01, 0.5], [1, 1, 3, 1]).tolist() == pytest.approx([0, 0.0175, 0.0175, 0.5])
-    assert isotonic([], []).tolist() == []
-
-
-@given(st.lists(st.tuples(st.floats(0, 1), st.floats(0.1, 10)), min_size=1, max_size=12))
-def test_smoothing_keeps_the_mean_and_never_falls(values):
-    shares, weights = zip(*values, strict=True)
-    smoothed = isotonic(shares, weights)
-    assert all(b >= a - 1e-12 for a, b in itertools.pairwise(smoothed))
-    assert np.average(smoothed, weights=weights) == pytest.approx(np.average(shares, weights=weights), abs=1e-9)
-
-
-def test_the_spread_of_misses_by_hand():
-    for runs, spread in (
-        # 10 parts of 40, one of which has all 40 misses of 400: (36² + 9 × 4²) ÷ (40 × 0.1 × 0.9) ÷ 9.
-        ([[1] * 40 + [0] * 360], 1440 / 3.6 / 9),
-        ([[1] * 20 + [0] * 20], 40),  # two parts of 20: (10² + 10²) ÷ (20 × 0.5 × 0.5)
-        ([[1] * 19 + [0] * 19], 1),  # too few for two parts
-        ([[1, 0] * 200], 1),  # as even as can be: never below that of independent requests
-        # Parts of 20 with 10, 10, 0 and 0 of 5 expected, runs with 20 and 0 of 10: the runs differ by more.
-        ([[1, 0] * 20, [0] * 40], 200 / 7.5),
-        ([[1] * 9, []], 1),
-    ):
-        assert Share.of([np.array(run, dtype=bool) for run in runs]).spread == pytest.approx(spread), runs
-
-
-def test_the_rate_of_repeats_by_hand(summary):
-    """Their errors in squares: √(1 + 4 + 4) is 3 %, ÷ 3 runs; Student's t of 9 degrees of freedom is 2.262. And what one session shows."""
-
-    def rate(level, errors, *, offered=False):
-        axis = {"axis": "request_rate", "arrival": "poisson"} if offered else {}
-        rows = [summary_row(**steady_row(summary, level, rps=8.0, steady_error=error) | axis) for error in errors]
-        ((found,), _) = judged_levels(rows, TTFT, 0.01)
-        return found.rate, found.error
-
-    assert rate(7.5, (0.01, 0.02, 0.02)) == (8, pytest.approx(8 * with_session(0.01 * T9), rel=1e-4))
-    assert [rate(level, (0.01, 0.02, 0.02), offered=True)[0] for level in (7.5, 8.5)] == [7.5, 8]
-    assert rate(7.5, (None,)) == (8, pytest.approx(8 * T6 * 0.04, rel=1e-4))
 
 
 def test_which_limits_an_slo_is_tried_at(summary):
@@ -259,7 +231,7 @@ def test_the_ends_of_the_rate_are_those_of_all_levels_on_their_side(summary):
     assert 4 * (1 - with_session(0.01 * T9)) < unsure["usable_low"] < 5
 
 
-def test_the_rates_within_limits_by_hand():
+def test_the_rates_within_limits_by_hand(summary):
     levels = [Level(load, [], rate=rate) for load, rate in ((4.0, 8.0), (8.0, 12.0), (16.0, 6.0))]
     assert rates_within(np.array([4.0, 6.0, 8.0, 12.0, 16.0]), levels).interval == (8, 12)
     assert rates_within(np.array([2.0]), levels).interval == (4, 4)
@@ -276,3 +248,14 @@ def test_the_rates_within_limits_by_hand():
     planted = 2 * random.uniform(6, 10, 20_000) * (1 + 0.05 * random.standard_normal(20_000))
     assert np.mean((planted >= low) & (planted <= high)) == pytest.approx(NOMINAL, abs=0.005)
     assert 12 * (1 - 0.05 * 2.2414) < low < high < 20 * (1 + 0.05 * 2.2414)
+    # Their errors in squares: √(1 + 4 + 4) is 3 %, ÷ 3 runs; Student's t of 9 degrees of freedom is 2.262. And what one session shows.
+
+    def rate(level, errors, *, offered=False):
+        axis = {"axis": "request_rate", "arrival": "poisson"} if offered else {}
+        rows = [summary_row(**steady_row(summary, level, rps=8.0, steady_error=error) | axis) for error in errors]
+        ((found,), _) = judged_levels(rows, TTFT, 0.01)
+        return found.rate, found.error
+
+    assert rate(7.5, (0.01, 0.02, 0.02)) == (8, pytest.approx(8 * with_session(0.01 * T9), rel=1e-4))
+    assert [rate(level, (0.01, 0.02, 0.02), offered=True)[0] for level in (7.5, 8.5)] == [7.5, 8]
+    assert rate(7.5, (None,)) == (8, pytest.approx(8 * T6 * 0.04, rel=1e-4))

@@ -96,10 +96,7 @@ def test_where_replays_know_the_cause_is_what_brings_most(summary):
     assert cause(rows, TTFT, Relief(GAINS, tied=1), slots=4)[0].evidence == "refused"
     slow = [served_row(summary, level, prompt_ms=800, steady_ttft_p95_s=0.81) for level in (1, 2)]
     assert cause(slow, [parse_slo("ttft_p95=100ms")], Relief(GAINS, tied=1))[0].evidence == "alone_prefill"
-
-
-def test_a_full_cache_beside_another_cause_is_named(summary):
-    """A reader of the figure sees a full cache, a queue and preemptions, and was told of steps alone."""
+    # A reader of the figure sees a full cache, a queue and preemptions, and was told of steps alone.
     for there, said in (
         ({"preemptions": 128.0}, "steps take too long; the KV cache is full too: 0.32 preemptions a request. Replayed with"),
         ({"steady_kv_usage_queued": 256 / 272}, "steps take too long; the KV cache is full too: 12 requests wait on average. Replayed with"),
@@ -186,9 +183,6 @@ def test_one_request_that_misses_alone_needs_no_telemetry(summary):
     assert cause(rows, TTFT)[0].cause == "refusals"
 
 
-# Bursts
-
-
 def burst(summary, level, ttft, **more):
     none = dict.fromkeys(("steady", "steady_from_s", "steady_judged_until_s", "steady_requests_per_s", "steady_queued_share"))
     return steady_row(summary, level, requests=level, ttft=ttft, ttft_p95_s=ttft, **{"arrival": "burst", **none, **more})
@@ -244,8 +238,6 @@ def test_a_closed_loop_whose_tenth_request_waits_for_kv_memory_is_not_told_to_ra
     assert (point["missed_at"], found.cause) == (10, "kv")
     assert "max_num_seqs" not in remedy(found)
 
-
-# Each rule by itself
 
 HERE = Bottleneck(level=8.0)
 

@@ -98,7 +98,7 @@ def test_one_session_by_hand(summary):
     assert (row["levels"], row["pairs"], row["verdict"]) == (1, 3, "worse")
 
 
-def test_a_set_against_itself_shows_nothing(summary):
+def test_a_set_against_itself_shows_nothing(summary, content):
     same = runs(summary, {1: [10, 11], 2: [20, 23], 4: [40, 44], 8: [80, 81]})
     found = compare(same, same)
     assert only(found.overall, metric=TOKENS)["ratio"] == 1
@@ -112,6 +112,14 @@ def test_a_set_against_itself_shows_nothing(summary):
     assert found.pairs.select("level", "log_ratio").rows() == [(8, pytest.approx(math.log(2)))]
     assert found.absent == ["e2e_p50_s"]
     assert found.uncompared["level"].to_list() == [1, 2, 4]
+    # Deployments that are the baseline under another name are replicas.
+    content["deployments"]["b"] = {**content["deployments"]["a"]}
+    content["deployments"]["c"] = {**content["deployments"]["a"], "max_num_seqs": 3}
+    ladder = content["study"]["ladders"][0]
+    content["study"] |= {"ladders": [{**ladder, "deployment": name} for name in "abc"], "baseline": "a"}
+    assert Plan.of(load_config(content, source="test")).replicas == ["b"]
+    content["study"].pop("baseline")
+    assert Plan.of(load_config(content, source="test")).replicas == []
 
 
 def test_which_runs_are_a_pair(summary):
@@ -139,9 +147,7 @@ def test_which_runs_are_a_pair(summary):
     found = compare(ours, theirs, [TOKENS])
     assert found.pairs.sort("session")["log_ratio"].to_list() == pytest.approx([math.log(2), math.log(4)])
     assert found.alone.select("side", "session").rows() == [("candidate", 3)]
-
-
-def test_deployments_are_matched_by_name_unless_each_side_has_one(summary):
+    # Deployments are matched by name unless each side has one.
     a, b, c = (runs(summary, {1: [x], 2: [x]}, deployment=name) for name, x in (("a", 10.0), ("b", 20.0), ("c", 30.0)))
     assert compare(a, b, [TOKENS]).overall["ratio"].to_list() == pytest.approx([2])
     several = compare(pl.concat([a, b]), pl.concat([b, c]), [TOKENS])
@@ -162,9 +168,6 @@ def test_deployments_are_matched_by_name_unless_each_side_has_one(summary):
     pairs = compare(pl.concat([chat, code]), pl.concat([code, chat]), [TOKENS]).pairs
     order = [("code", 2, 1), ("code", 8, 1), ("code", 8, 2), ("chat", 2, 1), ("chat", 8, 1), ("chat", 8, 2)]
     assert pairs.select("workload", "level", "repeat").rows() == order
-
-
-# Known faults
 
 
 def test_a_setting_that_halves_throughput_from_twelve_on_is_found(summary):
@@ -193,9 +196,7 @@ def test_a_candidate_that_fails_half_of_its_requests_is_worse_and_never_better(s
         assert set(found.configurations["level"]) == {4, 8}, valid
         assert unseen(found).is_empty(), valid  # what is surely worse there is seen
         assert compare(theirs, ours, [TOKENS]).failures["verdict"].to_list() == ["better", "better"], valid
-
-
-def test_failures_that_both_have_are_named_and_their_runs_compared(summary):
+    # Failures that both have are named and their runs compared.
     ours, theirs = failing(summary, (4, 8), {8: 0.25}), failing(summary, (4, 8), {8: 0.25})
     found = compare(ours, theirs, [TOKENS])
     assert found.failures.select("level", "verdict", "alike").rows() == [(8, "no evidence", True)]
@@ -205,9 +206,6 @@ def test_failures_that_both_have_are_named_and_their_runs_compared(summary):
     ours = failing(summary, (4, 8), {})
     row = only(failures(ours, ours.with_columns(failed=crashed)))
     assert (row["failed"], row["requests"], row["verdict"], row["alike"]) == (64, 128, "no evidence", False)
-
-
-# Sessions.
 
 
 def test_sessions_show_what_one_session_cannot(summary):
@@ -257,16 +255,6 @@ def test_replicas_of_the_baseline_tell_how_far_sessions_differ(summary):
     assert sure_sentences(found) == []
 
 
-def test_deployments_that_are_the_baseline_under_another_name_are_replicas(content):
-    content["deployments"]["b"] = {**content["deployments"]["a"]}
-    content["deployments"]["c"] = {**content["deployments"]["a"], "max_num_seqs": 3}
-    ladder = content["study"]["ladders"][0]
-    content["study"] |= {"ladders": [{**ladder, "deployment": name} for name in "abc"], "baseline": "a"}
-    assert Plan.of(load_config(content, source="test")).replicas == ["b"]
-    content["study"].pop("baseline")
-    assert Plan.of(load_config(content, source="test")).replicas == []
-
-
 def test_what_differs_besides_is_named(summary):
     # A machine that was slower is named.
     for slower, told in ((1.5, True), (1.05, False), (1 / 1.5, True)):
@@ -296,9 +284,6 @@ def test_what_differs_besides_is_named(summary):
     assert differences(compare(ours, theirs)) == ["kv_cache_memory: default → 1 KiB", "max_num_seqs: 8 → 64", "x: 1 → default"]
     older = rows.with_columns(flag_x=pl.lit("1"))
     assert differences(compare(older, theirs)) == []
-
-
-# Rates over repeated draws: see benchmarks/compare.py, and its tables in docs/explanation/comparing.md.
 
 
 @pytest.mark.long(part="truth")

@@ -78,9 +78,7 @@ def test_the_best_point_and_the_break_even(summary):
     assert {name: row[name] for name in told} == pytest.approx(told)
     dear = best_points(economics(runs, Prices(gpu_hour=9.0, million_tokens=1.0))).row(0, named=True)
     assert (dear["best_at"], dear["break_even_at"]) == (2, None)
-
-
-def test_prices_are_the_decisions_before_the_devices():
+    # Prices are the decisions before the devices.
     h100 = accelerators()["h100"]
     prices = {"price_per_hour": 2.5, "energy_price_per_kwh": 0.3, "cost_per_million_requests": 4, "price_per_million_tokens": 5}
     assert Prices.of(Decision(**prices), h100) == Prices(2.5, 0.3, 4, 5, h100.power_w)
@@ -166,6 +164,34 @@ def test_predicted_and_measured_stand_side_by_side(summary):
     cached = runs.with_columns(prefix_hit_rate=pl.lit(0.5))  # half of each prompt was not computed, which no ceiling allows for
     told = predictions(cached, saturation(cached), **known)
     assert [quantity(each).split()[0] for each in told] == ["KV", "saturation", "decode"]
+    # Predictions stand in the order of the runs.
+    names = [f"{'ab'[i % 2]}/w{7 * i % 20}" for i in range(20)]
+    runs = frame(summary, {name: {"levels": (1,), "launch": {"plan": {"kv_tokens": 640}}} for name in names})
+    geometry, spec = geometry_of(catalogue()["llama-3-8b"].config), Deployment(model="m", engine="e")
+    both = {"geometries": dict.fromkeys("ab", geometry), "deployments": dict.fromkeys("ab", spec)}
+    found = [
+        (each.deployment, quantity(each)) for each in predictions(runs, saturation(runs), **both, device=accelerators()["h100"])
+    ]
+    told = [
+        f"{name}/{what.split(', ')[1].split()[0]}" if what.startswith("dec") else name
+        for name, what in found if what.startswith(("KV", "dec"))
+    ]  # fmt: skip
+    assert told == ["a", *names[::2], "b", *names[1::2]]
+    # Each deployment has its own.
+    sizes = (("b", 320), ("a", 640), ("c", 1280))
+    runs = frame(summary, {name: {"levels": (1,), "launch": {"plan": {"kv_tokens": tokens}}} for name, tokens in sizes})
+    row = {"workload": "w", "below": 1, "levels_apart": 0}
+    full = pl.DataFrame(
+        [{**row, "deployment": name, "predicted": at, "measured": at} for name, at in zip("abc", (2.0, 3.0, 4.0), strict=True)]
+    )
+    each = [
+        (found.deployment, found.predicted) for found in predictions(runs, full, geometries={}, deployments={}, device=None)
+    ]
+    assert each == [("b", 320), ("b", 3), ("a", 640), ("a", 2), ("c", 1280), ("c", 4)]
+    # Runs of other programs have no facts.
+    runs = summary_frame([summary], {}, {}, Thresholds())
+    assert predictions(runs, saturation(runs), geometries={}, deployments={}, device=None) == []
+    assert economics(runs.with_columns(throughput_requests_per_s=pl.lit(1.0)), Prices())["cost_per_h"].to_list() == [None]
 
 
 def test_a_predicted_saturation_lies_between_levels_or_levels_apart(summary):
@@ -222,36 +248,6 @@ def test_ceilings_stand_beside_valid_requests_that_were_alone(summary):
     assert ceilings(hits)["decode"].measured == decode.measured
 
 
-def test_predictions_stand_in_the_order_of_the_runs(summary):
-    names = [f"{'ab'[i % 2]}/w{7 * i % 20}" for i in range(20)]
-    runs = frame(summary, {name: {"levels": (1,), "launch": {"plan": {"kv_tokens": 640}}} for name in names})
-    geometry, spec = geometry_of(catalogue()["llama-3-8b"].config), Deployment(model="m", engine="e")
-    both = {"geometries": dict.fromkeys("ab", geometry), "deployments": dict.fromkeys("ab", spec)}
-    found = [
-        (each.deployment, quantity(each)) for each in predictions(runs, saturation(runs), **both, device=accelerators()["h100"])
-    ]
-    told = [
-        f"{name}/{what.split(', ')[1].split()[0]}" if what.startswith("dec") else name
-        for name, what in found if what.startswith(("KV", "dec"))
-    ]  # fmt: skip
-    assert told == ["a", *names[::2], "b", *names[1::2]]
-    # Each deployment has its own.
-    sizes = (("b", 320), ("a", 640), ("c", 1280))
-    runs = frame(summary, {name: {"levels": (1,), "launch": {"plan": {"kv_tokens": tokens}}} for name, tokens in sizes})
-    row = {"workload": "w", "below": 1, "levels_apart": 0}
-    full = pl.DataFrame(
-        [{**row, "deployment": name, "predicted": at, "measured": at} for name, at in zip("abc", (2.0, 3.0, 4.0), strict=True)]
-    )
-    each = [
-        (found.deployment, found.predicted) for found in predictions(runs, full, geometries={}, deployments={}, device=None)
-    ]
-    assert each == [("b", 320), ("b", 3), ("a", 640), ("a", 2), ("c", 1280), ("c", 4)]
-    # Runs of other programs have no facts.
-    runs = summary_frame([summary], {}, {}, Thresholds())
-    assert predictions(runs, saturation(runs), geometries={}, deployments={}, device=None) == []
-    assert economics(runs.with_columns(throughput_requests_per_s=pl.lit(1.0)), Prices())["cost_per_h"].to_list() == [None]
-
-
 # Advice by number: rows of the tables that it is drawn from, made by hand
 
 FULL_AT_16 = {"deployment": "a", "workload": "short", "axis": "concurrency", "measured": 16.0, "below": 8.0, "predicted": 10.0,
@@ -281,6 +277,15 @@ def test_headroom_below_a_full_cache(summary):
     assert found_of({}, 8.4) == []  # an SLO ends the range before memory does
     assert found_of({"axis": "request_rate"}, 9.0) == found_of({"below": None}, 9.0) == []
     assert found_of({}, 9.0, launch={"max_num_seqs": 16, "slots": True}) == []  # slots that are free make no room
+    # From the lowest level, 1, to the highest, 8; what 4 shows between them decides nothing.
+
+    def found_of(rates, usage):
+        return list(evicted(frame(summary, {"a": {"levels": (4, 1, 8), "prefix_hit_rate": rates, "kv_usage_peak": usage}})))
+
+    (found,) = found_of([0.9, 0.6, 0.39], [0.6, 0.5, 1.0])
+    assert [found.numbers[name] for name in ("low", "low_rate", "high", "high_rate")] == [1, 0.6, 8, 0.39]
+    assert found.runs == ("a/1", "a/8")
+    assert found_of([0.9, 0.6, 0.41], [0.6, 0.5, 1.0]) == found_of([0.1, 0.6, 0.3], [1.0, 0.5, 0.6]) == []
 
 
 RELIEVED = Bottleneck(
@@ -288,7 +293,7 @@ RELIEVED = Bottleneck(
 )
 
 
-def test_makers_are_advised_by_the_cause_alone():
+def test_makers_are_advised_by_the_cause_alone(summary):
     for limit, kind in (
         (RELIEVED, "memory_bound"),
         (replace(RELIEVED, gains=RELIEVED.gains[::-1]), "interference"),
@@ -302,9 +307,7 @@ def test_makers_are_advised_by_the_cause_alone():
         assert [(each.kind, each.runs) for each in found] == ([(kind, ("a/8",))] if kind else []), limit
         if kind:
             assert found[0].gain == (limit.gains[0] if limit.gains else None), limit
-
-
-def test_an_engine_that_is_ahead_of_its_clients_is_not_bound_by_memory(summary):
+    # An engine that is ahead of its clients is not bound by memory.
     for client, server, ahead in (
         (0.02437, 0.01306, True),  # gpt2-xl on an H200, 200 in flight
         (0.017388, 0.017372, False),  # deepseek-7b there, 200
@@ -334,9 +337,7 @@ def test_what_to_admit(summary):
         assert (found.runs, found.missed[0].by) == (told, "ttft_p99_s"), point
     for point in ({"kind": "above"}, {"basis": "burst"}):
         assert list(admission(four(summary), table(POINT, **point))) == [], point
-
-
-def test_pools_of_workloads_whose_ranges_lie_apart(summary):
+    # Pools of workloads whose ranges lie apart.
     for other, carried in (
         ({"usable_rps": 15.0, "usable_low": 12.0}, [("chat", 15, False), ("short", 10, False)]),
         ({"usable_rps": 15.0, "usable_low": 12.0, "kind": "above"}, [("chat", 15, True), ("short", 10, False)]),
@@ -387,15 +388,3 @@ def test_a_larger_model_that_holds_more(summary):
             {**FULL_AT_16, "deployment": "c", "parameters": 8, "measured": 8.0, "kv_bytes_per_token": 400}]  # fmt: skip
     (found,) = kv_bytes(valid, pl.DataFrame(rows))
     assert [found.numbers[name] for name in ("other", "parameters", "requests", "other_requests")] == ["c", 3.75, 16, 8]
-
-
-def test_hits_that_are_lost_as_the_cache_fills(summary):
-    """From the lowest level, 1, to the highest, 8; what 4 shows between them decides nothing."""
-
-    def found_of(rates, usage):
-        return list(evicted(frame(summary, {"a": {"levels": (4, 1, 8), "prefix_hit_rate": rates, "kv_usage_peak": usage}})))
-
-    (found,) = found_of([0.9, 0.6, 0.39], [0.6, 0.5, 1.0])
-    assert [found.numbers[name] for name in ("low", "low_rate", "high", "high_rate")] == [1, 0.6, 8, 0.39]
-    assert found.runs == ("a/1", "a/8")
-    assert found_of([0.9, 0.6, 0.41], [0.6, 0.5, 1.0]) == found_of([0.1, 0.6, 0.3], [1.0, 0.5, 0.6]) == []

@@ -53,9 +53,7 @@ def test_an_interval_by_hand():
     # 8 of 10 are found where the noncentral t lies so far above its bar.
     away = math.log1p(told["could_see"]) / (1.1 * error)
     assert stats.nct.sf(stats.t.ppf((1 + told["confidence"]) / 2, 3), 3, away) == pytest.approx(0.8, abs=1e-6)
-
-
-def test_levels_regions_and_trends_have_their_share_of_the_five_per_cent():
+    # Levels regions and trends have their share of the five per cent.
     sessions = [{level: [log + level / 100] for level in (1, 2, 4, 8)} for log in (0.0, 0.02, 0.05, 0.01)]
     told = effects(pairs(*sessions))
     alpha = 1 - row(told, scope="all")["confidence"]
@@ -172,9 +170,7 @@ def test_what_the_levels_show_together():
     told = effects(pairs(logs))
     expected = ("better as load grows", "changes with load")
     assert (row(told, scope="trend")["verdict"], row(told, scope="all")["verdict"]) == expected
-
-
-def test_what_metrics_cost_each_other():
+    # What metrics cost each other.
     # The spread of one metric may be known.
     both = pl.concat([pairs({1: [0.1, 0.1], 2: [0.1, 0.11]}, metric=metric) for metric in (TOKENS, TTFT)])
     told = effects(both, spread=0.2, spreads={TTFT: (0.05, 3.0)}).filter(scope="all")
@@ -192,9 +188,6 @@ def test_what_metrics_cost_each_other():
     moved = [{1: [0.0], 2: [0.1]}, {1: [0.1], 2: [0.1]}, {1: [0.05], 2: [0.0]}, {1: [0.0], 2: [0.1]}]
     told = effects(pl.concat([pairs(*flat), pairs(*moved, metric=TTFT)]))
     assert row(told, scope="all", metric=TOKENS)["ratio"] == 1
-
-
-# What stops a release
 
 
 def effect(metric, low, high, *, scope="level", verdict="worse", pooled=None):
@@ -252,9 +245,6 @@ def comparison(*rows, absent=()):
         for metric, seen, noise in rows
     ]  # fmt: skip
     return SimpleNamespace(overall=pl.DataFrame(overall), absent=list(absent))
-
-
-# Failures
 
 
 def sent(*runs, level=4.0, **more):

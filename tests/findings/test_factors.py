@@ -117,26 +117,6 @@ def test_configurations_stand_once_and_in_the_order_of_the_runs(runs):
     assert both["model"].unique(maintain_order=True).to_list() == models
 
 
-def test_panels_average_only_what_is_complete(runs):
-    def makespans(runs):
-        return marginal_means(runs, "output_fixed").filter(model="m1e+07", metric="makespan (s)")
-
-    means = makespans(runs)
-    assert means["value"].to_list() == [16, 64]
-    assert 3.5 < means["mean"][1] / means["mean"][0] < 4  # 64 ÷ 16, less what TTFT takes of both
-    assert (means["low"] < means["mean"]).all()
-    # One configuration lacks the longer output: its shorter one no longer counts.
-    kept = makespans(runs.filter(~((pl.col("level") == 16) & (pl.col("output_fixed") == 64))))
-    assert kept["mean"].to_list() == pytest.approx(makespans(runs.filter(pl.col("level") < 16))["mean"].to_list())
-    # A repeat that is missing moves no panel.
-    exact = with_metrics(planted(1, 0.0))
-    holed = exact.filter(~((pl.col("repeat") == 2) & (pl.col("level") == 16) & (pl.col("prompt_fixed") == 512)))
-    assert len(holed) < len(exact)
-    for column in ("mean", "low", "high"):
-        whole, lacking = (marginal_means(each, "level")[column].to_list() for each in (exact, holed))
-        assert lacking == pytest.approx(whole), column
-
-
 def crossed(rows):
     """Rows of `with_metrics` of one model and one family: batch size, input and output length, and TTFT."""
     told = [
@@ -162,6 +142,33 @@ def test_the_factor_studys_own_metric_by_hand():
     assert closed["makespan_s"].null_count() == closed.height
     assert factors_of(closed)["level"] == "concurrency"
     assert set(correlations(closed)["metric"]) == {"TTFT (s)", "throughput (tokens/s)"}
+    # Of four ranks, ρ is 0.8 with one pair of neighbours swapped, −0.8 the other way round, 0.2 and 0.4.
+    for prompts, pairs in (((2, 1, 3, 4), [("batch size", "input length")]), ((3, 4, 2, 1), [("batch size", "input length")]),
+                                                ((3, 2, 1, 4), []), ((2, 3, 1, 4), [])):  # fmt: skip
+        runs = crossed([(i + 1, prompt, 8, 1.0) for i, prompt in enumerate(prompts)])
+        assert confounded(cells(runs)) == pairs, prompts
+
+    runs = with_metrics(planted(1, 0.0))
+    assert confounded(cells(runs)) == []
+    large = pl.col("model") == "m6e+07"
+    assert confounded(cells(runs.filter(large == (pl.col("tensor_parallel") == 2)))) == [("model", "devices")]
+    # Settings that always change together are one.
+    study = with_settings(0.0, max_num_seqs={32: 1.0, 128: 2.0}, dtype={"x": 1})
+    batch = pl.when(pl.col("max_num_seqs") == 128).then(pl.lit("8192"))
+    memory = pl.when(pl.col("model") == "m1e+07").then(1).otherwise(2)
+    names = factors_of(with_metrics(study.with_columns(flag_batch=batch, kv_cache_memory=memory)))
+    assert (names["model_order"], names["max_num_seqs"]) == ("model, with kv_cache_memory", "max_num_seqs, with batch")
+    assert "flag_batch" not in names and "kv_cache_memory" not in names
+    # Of one of three texts, one goes with a value of another factor.
+    loose = with_settings(0.0, max_num_seqs={32: 1.0, 128: 2.0}, flag_scheduler={"a": 1, "b": 1, "c": 1})
+    kept = loose.filter((pl.col("flag_scheduler") == "a") == (pl.col("max_num_seqs") == 128))
+    assert confounded(cells(with_metrics(kept))) == [("max_num_seqs", "scheduler")]
+    # A server of which nothing is known makes no factor.
+    one = {"max_num_seqs": {32: 1.0, None: 2.0}, "dtype": {"float32": 1.0, None: 1.0}, "flag_x": {"1": 1.0, None: 1.0}}
+    study, nothing = with_settings(0.0, **one), pl.col("dtype").is_null()
+    unknown = study.filter(pl.col("max_num_seqs").is_null() == nothing, pl.col("flag_x").is_null() == nothing)
+    loads = ["batch size", "input length", "output length", "model", "devices"]
+    assert list(factors_of(with_metrics(unknown)).values()) == loads
 
 
 def test_a_correlation_its_interval_and_its_band_by_hand():
@@ -192,20 +199,7 @@ def test_a_correlation_its_interval_and_its_band_by_hand():
     assert of(exact, "TTFT (s)", "devices")["r"] == pytest.approx(0, abs=1e-9)
 
 
-def test_factors_go_together_from_a_rank_correlation_of_07():
-    """Of four ranks, ρ is 0.8 with one pair of neighbours swapped, −0.8 the other way round, 0.2 and 0.4."""
-    for prompts, pairs in (((2, 1, 3, 4), [("batch size", "input length")]), ((3, 4, 2, 1), [("batch size", "input length")]),
-                                                ((3, 2, 1, 4), []), ((2, 3, 1, 4), [])):  # fmt: skip
-        runs = crossed([(i + 1, prompt, 8, 1.0) for i, prompt in enumerate(prompts)])
-        assert confounded(cells(runs)) == pairs, prompts
-
-    runs = with_metrics(planted(1, 0.0))
-    assert confounded(cells(runs)) == []
-    large = pl.col("model") == "m6e+07"
-    assert confounded(cells(runs.filter(large == (pl.col("tensor_parallel") == 2)))) == [("model", "devices")]
-
-
-def test_panels_are_geometric_means_by_hand():
+def test_panels_are_geometric_means_by_hand(runs):
     """Two input lengths at each of two batch sizes, whose repeats are 1 and 4, 16 and 16, 2 and 2, 8 and 8."""
     rows = [(1, 8, 8, 1.0), (1, 8, 8, 4.0), (1, 16, 8, 16.0), (2, 8, 8, 2.0), (2, 16, 8, 8.0), (3, 8, 8, 0.0)]
     found = marginal_means(crossed(rows), "level").filter(pl.col("metric") == "TTFT (s)")
@@ -220,6 +214,25 @@ def test_panels_are_geometric_means_by_hand():
     row = marginal_means(with_metrics(exact), "level").filter(pl.col("metric") == "TTFT (s)").row(0, named=True)
     assert row["high"] / row["low"] == pytest.approx(1.1)
     assert row["n"] == 12  # three input × two output lengths × two numbers of devices
+
+    # Panels average only what is complete.
+    def makespans(runs):
+        return marginal_means(runs, "output_fixed").filter(model="m1e+07", metric="makespan (s)")
+
+    means = makespans(runs)
+    assert means["value"].to_list() == [16, 64]
+    assert 3.5 < means["mean"][1] / means["mean"][0] < 4  # 64 ÷ 16, less what TTFT takes of both
+    assert (means["low"] < means["mean"]).all()
+    # One configuration lacks the longer output: its shorter one no longer counts.
+    kept = makespans(runs.filter(~((pl.col("level") == 16) & (pl.col("output_fixed") == 64))))
+    assert kept["mean"].to_list() == pytest.approx(makespans(runs.filter(pl.col("level") < 16))["mean"].to_list())
+    # A repeat that is missing moves no panel.
+    exact = with_metrics(planted(1, 0.0))
+    holed = exact.filter(~((pl.col("repeat") == 2) & (pl.col("level") == 16) & (pl.col("prompt_fixed") == 512)))
+    assert len(holed) < len(exact)
+    for column in ("mean", "low", "high"):
+        whole, lacking = (marginal_means(each, "level")[column].to_list() for each in (exact, holed))
+        assert lacking == pytest.approx(whole), column
 
 
 @pytest.fixture
@@ -330,26 +343,6 @@ def test_a_setting_is_a_factor():
     between = {effect.factor: (effect.change, effect.between) for effect in of_ttft_.effects}
     assert between["max_num_seqs"] == (pytest.approx(2, rel=0.05), (32, 128))
     assert between["eager"] == (pytest.approx(1 / 1.5, rel=0.05), ("default", "false"))
-
-
-def test_what_makes_a_factor():
-    """Settings that always change together are one."""
-    study = with_settings(0.0, max_num_seqs={32: 1.0, 128: 2.0}, dtype={"x": 1})
-    batch = pl.when(pl.col("max_num_seqs") == 128).then(pl.lit("8192"))
-    memory = pl.when(pl.col("model") == "m1e+07").then(1).otherwise(2)
-    names = factors_of(with_metrics(study.with_columns(flag_batch=batch, kv_cache_memory=memory)))
-    assert (names["model_order"], names["max_num_seqs"]) == ("model, with kv_cache_memory", "max_num_seqs, with batch")
-    assert "flag_batch" not in names and "kv_cache_memory" not in names
-    # Of one of three texts, one goes with a value of another factor.
-    loose = with_settings(0.0, max_num_seqs={32: 1.0, 128: 2.0}, flag_scheduler={"a": 1, "b": 1, "c": 1})
-    kept = loose.filter((pl.col("flag_scheduler") == "a") == (pl.col("max_num_seqs") == 128))
-    assert confounded(cells(with_metrics(kept))) == [("max_num_seqs", "scheduler")]
-    # A server of which nothing is known makes no factor.
-    one = {"max_num_seqs": {32: 1.0, None: 2.0}, "dtype": {"float32": 1.0, None: 1.0}, "flag_x": {"1": 1.0, None: 1.0}}
-    study, nothing = with_settings(0.0, **one), pl.col("dtype").is_null()
-    unknown = study.filter(pl.col("max_num_seqs").is_null() == nothing, pl.col("flag_x").is_null() == nothing)
-    loads = ["batch size", "input length", "output length", "model", "devices"]
-    assert list(factors_of(with_metrics(unknown)).values()) == loads
 
 
 def test_an_engine_is_a_factor_to_which_its_settings_belong():

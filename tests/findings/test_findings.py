@@ -59,7 +59,7 @@ def test_a_curve_in_a_sentence(summary):
         assert curves(study(summary, decision, a=failing))[0].point["c_max"] == c_max, share
 
 
-def test_the_fleet_in_a_sentence(summary):
+def test_the_fleet_in_a_sentence(summary, tmp_path):
     results = study(summary)
     told = curves(results)[0]
     assert load_figure("fleet").finding(results) == told.takes.removesuffix(".")
@@ -73,6 +73,18 @@ def test_the_fleet_in_a_sentence(summary):
     burst = study(summary, a={"levels": (1, 2, 4), "ttft_p99_s": [0.1, 0.12, 3.0], **FULL, **BURST})
     found = curves(burst)[0]
     assert (found.fleet, found.takes, found.found.measured) == (None, "", None)
+    # Nothing is claimed of a server that tells nothing.
+    silent = dict.fromkeys(("kv_usage_peak", "waiting_standing", "preemptions", "waiting_peak", "running_peak"), [None] * 3)
+    results = study(summary, a={"levels": (1, 2, 4), "ttft_p99_s": [0.1, 0.12, 3.0], **silent})
+    assert curves(results)[0].limit.cause == "unknown"
+    for text in reported(tmp_path, results):
+        assert "the cause is not known" in text
+        assert "cache has room" not in text and "cache is full" not in text
+    # What a higher load shows is not said to miss what the first one misses.
+    (curve,) = curves(study(summary))
+    assert curve.limit and "At 4 requests in flight, " in curve.why and " It misses TTFT P99 ≤ 1 s (3 s)." in curve.why
+    other = replace(curve, limit=replace(curve.limit, level=5.0))
+    assert other.why.endswith(" At 4 requests in flight it misses TTFT P99 ≤ 1 s (3 s).")
 
 
 def test_the_first_screen_says_once_what_a_search_found_of_a_curve(summary):
@@ -138,20 +150,6 @@ def test_a_search_has_the_interval_of_all_runs_of_its_curve(summary):
     assert [answer.name for answer in answers(results, curves(results))] == ["alone"]
 
 
-def test_nothing_is_claimed_of_a_server_that_tells_nothing(tmp_path, summary):
-    silent = dict.fromkeys(("kv_usage_peak", "waiting_standing", "preemptions", "waiting_peak", "running_peak"), [None] * 3)
-    results = study(summary, a={"levels": (1, 2, 4), "ttft_p99_s": [0.1, 0.12, 3.0], **silent})
-    assert curves(results)[0].limit.cause == "unknown"
-    for text in reported(tmp_path, results):
-        assert "the cause is not known" in text
-        assert "cache has room" not in text and "cache is full" not in text
-    # What a higher load shows is not said to miss what the first one misses.
-    (curve,) = curves(study(summary))
-    assert curve.limit and "At 4 requests in flight, " in curve.why and " It misses TTFT P99 ≤ 1 s (3 s)." in curve.why
-    other = replace(curve, limit=replace(curve.limit, level=5.0))
-    assert other.why.endswith(" At 4 requests in flight it misses TTFT P99 ≤ 1 s (3 s).")
-
-
 def test_the_page_says_it_all(tmp_path, summary):
     text, short = reported(tmp_path, study(summary), of_study=4)
     for words in (
@@ -174,6 +172,12 @@ def test_the_page_says_it_all(tmp_path, summary):
     ]
     cards = lines.index(next(line for line in lines if line.startswith("| deployment | sustains within TTFT P99 ≤ 1 s |")))
     assert lines[cards + 2].startswith("| a | **4** requests/s")
+    # The lowest load misses, and the model predicts up to 14: no load above 4 was measured, and the limit lies below 1.
+    results = study(summary, a={"levels": (1, 2, 4), "ttft_p99_s": [2.0] * 3, **SERVED})
+    (model,) = calibrated(results.runs).models
+    beyond = replace(model.predicted[-1], level=14.0)
+    known = replace(results, calibration=Calibration(models=(replace(model, predicted=(*model.predicted, beyond)),)))
+    assert re.findall(r"Where the time goes at ([^,]*),", reported(tmp_path, known)[0]) == ["1 request in flight"]
 
 
 def test_without_slos_the_page_says_how_to_get_them(tmp_path, summary):
@@ -206,12 +210,3 @@ def test_goodput_is_a_column_of_the_summary(tmp_path, summary):
             summary=tmp_path / "s.parquet", summary_csv=tmp_path / "s.csv", timeseries=tmp_path / "t.parquet",
         )  # fmt: skip
         assert pl.read_parquet(tmp_path / "s.parquet").select("goodput_requests_per_s", "slo_share").row(0) == told
-
-
-def test_where_the_time_goes_is_told_about_the_limit(tmp_path, summary):
-    """The lowest load misses, and the model predicts up to 14: no load above 4 was measured, and the limit lies below 1."""
-    results = study(summary, a={"levels": (1, 2, 4), "ttft_p99_s": [2.0] * 3, **SERVED})
-    (model,) = calibrated(results.runs).models
-    beyond = replace(model.predicted[-1], level=14.0)
-    known = replace(results, calibration=Calibration(models=(replace(model, predicted=(*model.predicted, beyond)),)))
-    assert re.findall(r"Where the time goes at ([^,]*),", reported(tmp_path, known)[0]) == ["1 request in flight"]

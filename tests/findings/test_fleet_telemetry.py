@@ -317,7 +317,7 @@ def runs(tmp_path_factory):
     return summary_frame(rows, {}, {}, THRESHOLDS)
 
 
-def test_the_report_and_the_figure_name_each_worker_and_those_that_differ(runs):
+def test_the_report_and_the_figure_name_each_worker_and_those_that_differ(runs, tmp_path):
     (fleet,) = fleets(runs, THRESHOLDS)
     assert len(fleet["rows"]) == 4
     said = " ".join(fleet["sentences"])
@@ -341,9 +341,7 @@ def test_the_report_and_the_figure_name_each_worker_and_those_that_differ(runs):
     )
     for others, said in cases:
         assert load_figure("worker-balance").draw(Results(others, pl.DataFrame())).why.startswith(said)
-
-
-def test_shares_are_those_of_a_role_in_the_report_and_the_figure(tmp_path):
+    # Shares are those of a role in the report and the figure.
     Disaggregated(workers=4, prefill=2, router=lambda _, i: i % 4).parsed(tmp_path)
     runs = summary_frame([{**json.loads((tmp_path / "summary").read_text()), "run": "r"}], {}, {}, THRESHOLDS)
     (fleet,) = fleets(runs, THRESHOLDS)
@@ -383,18 +381,6 @@ def made(seed, *, true=0.9, one=9.0, replicas=2, levels=LEVELS):
     return summary_rows(rows)
 
 
-def test_a_fleet_is_held_against_one_replica_behind_its_own_router():
-    random = np.random.default_rng(0)
-    alone = [
-        curve(name, 9.0, 1, random, router=router) for name, router in (("bare", None), ("h", "haproxy"), ("v", "vllm-router"))
-    ]
-    fleets = [curve(f"two-{router}", 16.0, 2, random, router=router) for router in ("vllm-router", "haproxy", "sglang-router")]
-    runs = [row for rows in (*alone, *fleets) for row in rows]
-    assert {each.fleet: each.one for each in efficiencies(summary_rows(runs), [SLO])} == {
-        "two-vllm-router": "v", "two-haproxy": "h", "two-sglang-router": "h",
-    }  # fmt: skip
-
-
 def test_the_interval_holds_the_planted_efficiency():
     for seed in range(2):
         (found,) = efficiencies(made(seed), [SLO])
@@ -415,6 +401,11 @@ def test_a_fleet_that_no_load_limits_has_a_lower_end_alone():
     assert found.value is None
     assert found.high is None
     assert ("at least" if found.low else "not known") in efficiency(found)
+    # In words.
+    known = Efficiency("w", "two", "one", 2, 0.93, 0.85, 1.01)
+    assert efficiency(known) == "two, w: 2 replicas sustain 93 % (85 % to 101 %) of 2 times what one sustains."
+    assert "at least 85 % of 2 times" in efficiency(Efficiency("w", "two", "one", 2, None, 0.85, None))
+    assert "not known" in efficiency(Efficiency("w", "two", "one", 2, None, None, None))
 
 
 def of_two_classes(row, missing):
@@ -450,10 +441,13 @@ def test_only_what_differs_in_nothing_else_is_compared():
     for nodes, found in ((1, 1), (2, 0)):
         rows = curve("one", 9.0, 1, random, nodes=nodes) + curve("two", 16.0, 2, random, nodes=2)
         assert len(efficiencies(summary_rows(rows), [SLO])) == found
-
-
-def test_in_words():
-    known = Efficiency("w", "two", "one", 2, 0.93, 0.85, 1.01)
-    assert efficiency(known) == "two, w: 2 replicas sustain 93 % (85 % to 101 %) of 2 times what one sustains."
-    assert "at least 85 % of 2 times" in efficiency(Efficiency("w", "two", "one", 2, None, 0.85, None))
-    assert "not known" in efficiency(Efficiency("w", "two", "one", 2, None, None, None))
+    # A fleet is held against one replica behind its own router.
+    random = np.random.default_rng(0)
+    alone = [
+        curve(name, 9.0, 1, random, router=router) for name, router in (("bare", None), ("h", "haproxy"), ("v", "vllm-router"))
+    ]
+    fleets = [curve(f"two-{router}", 16.0, 2, random, router=router) for router in ("vllm-router", "haproxy", "sglang-router")]
+    runs = [row for rows in (*alone, *fleets) for row in rows]
+    assert {each.fleet: each.one for each in efficiencies(summary_rows(runs), [SLO])} == {
+        "two-vllm-router": "v", "two-haproxy": "h", "two-sglang-router": "h",
+    }  # fmt: skip

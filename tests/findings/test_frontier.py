@@ -164,6 +164,13 @@ def test_levels_that_miss_an_slo_are_no_candidates():
     rows = [{**row, "high": None, "missed": [{**miss, "close": True} for miss in row["missed"]]} for row in points.to_dicts()]
     within = by_key(trade_offs(frame, "tpot_p50_s", capacity=pl.DataFrame(rows, schema=points.schema)), "within")
     assert (within["a", 2], within["a", 4], within["b", 8]) == ((True,), (None,), (None,))
+    # Unstreamed answers have no TTFT: whether they are within is not known, and what they would beat is not established.
+    without = pl.col("judged").list.eval(pl.element().struct.with_fields(ttft=pl.lit(None, dtype=pl.Float64)))
+    for unmeasured, other, established in (("a", ("b", 2), False), ("b", ("a", 1), True)):
+        judged = pl.when(pl.col("deployment") == unmeasured).then(without).otherwise("judged")
+        found = limited(limited_runs(0).with_columns(judged=judged))
+        assert {told[:2] for key, told in found.items() if key[0] == unmeasured} == {(None, False)}, unmeasured
+        assert found[other][1:] == (True, established), unmeasured
 
 
 @pytest.mark.long(part="truth")
@@ -184,19 +191,6 @@ def test_what_is_established_under_an_slo_is_so():
                 wrong[latency] += sure and unbeaten != (key in front)
     assert all(count > 2 * studies for count in claims.values()), claims
     assert all(count <= 0.05 * studies * len(UNDER) for count in wrong.values()), wrong
-
-
-def test_a_curve_whose_slo_was_not_measured_has_no_candidates():
-    """Unstreamed answers have no TTFT: whether they are within is not known, and what they would beat is not established."""
-    without = pl.col("judged").list.eval(pl.element().struct.with_fields(ttft=pl.lit(None, dtype=pl.Float64)))
-    for unmeasured, other, established in (("a", ("b", 2), False), ("b", ("a", 1), True)):
-        judged = pl.when(pl.col("deployment") == unmeasured).then(without).otherwise("judged")
-        found = limited(limited_runs(0).with_columns(judged=judged))
-        assert {told[:2] for key, told in found.items() if key[0] == unmeasured} == {(None, False)}, unmeasured
-        assert found[other][1:] == (True, established), unmeasured
-
-
-# Per dollar
 
 
 def test_energy_decides_where_speeds_are_equal():

@@ -62,10 +62,7 @@ def test_a_line_and_its_intervals_by_hand():
     assert line(runs.head(2), "x", "y") is None
     assert line(runs.with_columns(valid=pl.col("x") > 128), "x", "y") is None
     assert line(pl.concat([runs.head(2), runs.head(2)]), "x", "y") is None  # four points, two lengths
-
-
-def test_a_parabola_stands_where_its_interval_leaves_0():
-    """A parabola of `bent` and a cubic of `wave`, which is its error, at 1 to 5: the deviation is √(5 ÷ 14) × wave, and t is 4.303."""
+    # A parabola of `bent` and a cubic of `wave`, which is its error, at 1 to 5: the deviation is √(5 ÷ 14) × wave, and t is 4.303.
     for bent, wave, bend in (
         (2.5, 1, None),
         (2.65, 1, 2.65 * 25 / (100 + 2 * 2.65)),

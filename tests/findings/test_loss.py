@@ -194,10 +194,7 @@ def test_errors_that_recur_are_told_from_those_that_ended():
     found = ends(0, 0.08, 30.0)
     assert found["lost_errors_s"] == pytest.approx(10.0, abs=1.5)
     assert found["lost_recovered"] is True
-
-
-def test_errors_of_a_long_run_are_judged_too():
-    """Of 100 requests/s one in 50 fails for 10 s, then one in 102: of so many, the ways to choose those that fail are beyond a float."""
+    # Of 100 requests/s one in 50 fails for 10 s, then one in 102: of so many, the ways to choose those that fail are beyond a float.
     index = pl.int_range(20_000, eager=True)
     outcome = pl.Series(["http_error" if i % (50 if i < 1000 else 102) == 30 else "ok" for i in index])
     requests = pl.DataFrame(

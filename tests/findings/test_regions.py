@@ -14,7 +14,6 @@ from scipy import stats
 from bench.analysis import regions, saturation
 from bench.analysis.levels import Levels, studentized_range
 from bench.analysis.regions import equilibrium, saturation_point, with_searches
-from bench.statistics import isotonic
 from bench.words.regions import signals as signals_text
 from bench.words.regions import turning_point
 from tests.support.limits import CURVES, ladder, measured
@@ -153,22 +152,6 @@ def test_the_saturation_point_of_levels_whose_noise_is_known():
         assert (point.kind, point.low, point.high, point.at) == (kind, low, high, at and pytest.approx(at)), throughput
 
 
-def test_the_noise_of_a_curve_is_told_in_per_cent():
-    for noise, told in ((0.02, "runs vary by 2 %"), (0.6, "runs vary by 60 %")):
-        left = equilibrium(known({1: 10, 2: 20, 4: 40, 8: 64}, noise), whole=True)
-        top = saturation_point(known(RISE | {16: 100, 31: 100}, noise))
-        assert (left.why, top.why) == ("noise", "noise")
-        for name, point in (("equilibrium", left), ("saturation", top)):
-            bound = "" if point.low is None else f"above {point.low:g} ("
-            assert turning_point(cell(name, point, noise=noise), name).startswith(bound + told)
-
-
-def test_neighbours_out_of_order_share_their_mean():
-    """(1 + 3 × 3 + 3 + 7) ÷ 6: what rises to the 7 is one block; 5 before it and 2 after it stay."""
-    found = isotonic([5, 1, 3, 3, 7, 2], [1, 1, 3, 1, 1, 1], rising=False)
-    assert found.tolist() == pytest.approx([5, *[20 / 6] * 4, 2])
-
-
 def test_which_runs_make_a_curve():
     good = exact({1: 10, 2: 20, 4: 40, 8: 60, 12: 100, 16: 70, 20: 70})
     invalid = good.with_columns(pl.lit(1.0).alias(THROUGHPUT), valid=pl.lit(False), repeat=3 + pl.col("repeat"))
@@ -236,12 +219,18 @@ def test_where_the_noise_comes_from():
     apart = regions(pl.concat([repeated.with_columns(workload=pl.lit("v")), single])).row(1, named=True)
     assert apart["noise_of"] == "neighbours"
     assert told(single) == apart
-
-
-def test_noise_from_neighbours_is_that_of_the_runs_and_passes_over_a_turn():
+    # Noise from neighbours is that of the runs and passes over a turn.
     found = [Levels.of(runs("bend at 16, slope 0.3", repeats=1, noise=0.05, seed=seed), THROUGHPUT) for seed in range(40)]
     assert {levels.noise_of for levels in found} == {"neighbours"}
     assert float(np.median([levels.noise for levels in found])) == pytest.approx(0.05, rel=0.3)
+    # The noise of a curve is told in per cent.
+    for noise, said in ((0.02, "runs vary by 2 %"), (0.6, "runs vary by 60 %")):
+        left = equilibrium(known({1: 10, 2: 20, 4: 40, 8: 64}, noise), whole=True)
+        top = saturation_point(known(RISE | {16: 100, 31: 100}, noise))
+        assert (left.why, top.why) == ("noise", "noise")
+        for name, point in (("equilibrium", left), ("saturation", top)):
+            bound = "" if point.low is None else f"above {point.low:g} ("
+            assert turning_point(cell(name, point, noise=noise), name).startswith(bound + said)
 
 
 def test_the_studentized_range_is_that_of_scipy():

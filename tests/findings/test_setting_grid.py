@@ -133,9 +133,7 @@ def test_a_page_has_six_grids_at_most_and_says_how_many_it_lacks(summary, monkey
     page = load_figure("settings-heat-map").draw(results).to_dict()
     assert len(page["concat"]) == 6
     assert page["title"]["subtitle"] == "Not drawn: 3 further pairs of settings, with no more combinations than these"
-
-
-def test_cells_in_words():
+    # Cells in words.
     assert [cell_text(1.0, "first"), cell_text(1.123, "better"), cell_text(0.9, "worse")] == ["first", "+12 %", "−10 %"]
     assert interval_text(0.95, 1.3, "no evidence") == "−5 to +30 %"
     assert interval_text(None, None, "unknown") == "noise not known"

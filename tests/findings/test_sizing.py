@@ -61,16 +61,6 @@ def test_a_fleets_instances_gpus_and_queue_by_the_documents_examples():
     assert OperatingPoint.of(row, summary_row()).engines == 1
 
 
-def test_what_tokens_and_months_cost():
-    month = cost_per_month(6.0, 2, other=2000)  # "2x A100 80GB @ $12/hr" is of both together
-    assert month == 8640 + 2000
-    assert break_even(month, 0.0085) == pytest.approx(1.25e6, rel=2e-3)  # from so many requests a month on, the API is dearer
-    # A fleet at 40 % pays 1.75 times as much as one at 70 %, and not the 2.5 times that were printed.
-    ratio = cost_per_million_tokens(10, 8, 1e4, utilisation=0.4) / cost_per_million_tokens(10, 8, 1e4, utilisation=0.7)
-    assert ratio == pytest.approx(1.75)
-    assert cost_per_million_tokens(10, 1, 2500) == pytest.approx(10 / 9)
-
-
 def test_the_longest_prompt_by_hand():
     """10,000 tokens leave room for all others that are admitted, nine of 500, and for the 100 of its answer."""
     ten = {"c_max": 10, "prompt_tokens": 400, "output_tokens": 100, "kv_tokens": 10_000}
@@ -90,9 +80,7 @@ def test_the_longest_prompt_by_hand():
     for point, free in ((ten, (1000, 1500)), (eight, (205, 307)), ({**eight, "slots": True}, None)):
         found = limits(OperatingPoint(usable_rps=5, **point), 1.0)
         assert (found.admission, found.kv_free_tokens) == (point["c_max"], free), point
-
-
-def test_a_load_by_rate_admits_the_most_that_were_in_flight_and_not_their_mean():
+    # A load by rate admits the most that were in flight and not their mean.
     row = {"c_max": 12.0, "operate_at": 12.0, "usable_rps": 10.2, "latency_s": 0.47, "prompt_tokens": 331.0, "output_tokens": 14.0,
            "in_flight": 4.8, "in_flight_peak": 20.0, "unit": "requests/s", "usable_low": 9.0, "usable_high": None}  # fmt: skip
     run = summary_row(kv_tokens=8192)
@@ -294,3 +282,11 @@ def test_a_whole_fleet_by_hand():
                             "break_even_million_tokens_a_month": 14_976}  # fmt: skip
     assert (bare["instances_least"], bare["instances_most"], bare["limits"]["queue"]) == (None, None, None)
     assert sized(point, 120)["cost"] is None
+    # What tokens and months cost.
+    month = cost_per_month(6.0, 2, other=2000)  # "2x A100 80GB @ $12/hr" is of both together
+    assert month == 8640 + 2000
+    assert break_even(month, 0.0085) == pytest.approx(1.25e6, rel=2e-3)  # from so many requests a month on, the API is dearer
+    # A fleet at 40 % pays 1.75 times as much as one at 70 %, and not the 2.5 times that were printed.
+    ratio = cost_per_million_tokens(10, 8, 1e4, utilisation=0.4) / cost_per_million_tokens(10, 8, 1e4, utilisation=0.7)
+    assert ratio == pytest.approx(1.75)
+    assert cost_per_million_tokens(10, 1, 2500) == pytest.approx(10 / 9)

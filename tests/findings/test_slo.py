@@ -14,7 +14,7 @@ from bench.study.config import Thresholds
 from tests.support.planted import frame, steady_row
 
 
-def test_an_slo_in_words():
+def test_an_slo_in_words(content):
     for text, slo, said in (
         ("ttft_p99=2s", Slo("ttft", "p99", 2.0), "TTFT P99 ≤ 2 s"),
         ("TPOT_P95 <= 50ms", Slo("tpot", "p95", 0.05), "TPOT P95 ≤ 50 ms"),
@@ -26,9 +26,7 @@ def test_an_slo_in_words():
     for text in ("ttft=2s", "ttft_p42=2s", "ttft_p99=2", "ttft_p99=0s", "itl_p99=2s", ""):
         with pytest.raises(BenchError, match="as in ttft_p99=2s"):
             parse_slo(text)
-
-
-def test_a_decision_that_is_wrong_is_refused(content):
+    # A decision that is wrong is refused.
     for decision, message in (
         ({"slo": ["ttft_p99=2"]}, "decision.slo[0]: 'ttft_p99=2' is not an SLO. Write a latency"),
         ({"accelerator": "h10"}, "decision.accelerator: no accelerator is called h10"),
@@ -114,10 +112,7 @@ def test_the_knee_is_where_the_tail_leaves_the_median_while_throughput_flattens(
         runs = curve(summary, (1, 2, 4, 8, 16), ttft_p50_s=p50, ttft_p99_s=p99, throughput_requests_per_s=rates)
         row = knees(runs).row(0, named=True)
         assert (row["knee"], row["knee_below"]) == knee, (p50, p99, rps)
-
-
-def test_the_knee_is_that_of_all_valid_runs_together(summary):
-    """Three runs a level; of the middle level one is off, and of the last three that are invalid do not bend."""
+    # Three runs a level; of the middle level one is off, and of the last three that are invalid do not bend.
     numbers = {1: [(1, 1)] * 3, 2: [(1, 2), (6, 2), (1, 2)], 4: [(4, 2), (4, 2), (1.5, 2)]}
     rows = [
         {**summary, "judged": None, "run": f"r{level}-{i}", "level": float(level), "repeat": i, "ttft_p50_s": 1.0, "ttft_p99_s": float(p99),
