@@ -128,7 +128,7 @@ def crossed(rows):
     return with_metrics(summary_rows(told))
 
 
-def test_the_factor_studys_own_metric_by_hand():
+def test_the_factors_of_a_study_and_its_own_metric():
     runs = crossed([(4, 32, 16, 0.5)])
     assert runs.select("makespan_s", "tensor_parallel").row(0) == (8, 1)
     several = pl.concat(
