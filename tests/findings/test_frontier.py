@@ -176,7 +176,7 @@ def test_levels_that_miss_an_slo_are_no_candidates():
 @pytest.mark.long(part="truth")
 def test_what_is_established_under_an_slo_is_so():
     """At most 5 % of levels may be wrong, those that miss the SLO and those that fail among them."""
-    studies = 200
+    studies = 60
     goodness = {"tpot_p50_s": lambda key: UNDER[key][0], "ttft_p90_s": lambda key: -UNDER[key][2]}
     on = {latency: front_of({key: (good(key), UNDER[key][1]) for key in MEETING}) for latency, good in goodness.items()}
     claims, wrong = dict.fromkeys(on, 0), dict.fromkeys(on, 0)

@@ -67,17 +67,17 @@ def test_the_form_of_a_curve_without_noise_is_found():
 
 
 @pytest.mark.long(part="truth")
-def test_the_interval_of_a_form_holds_and_the_wrong_one_is_seldom_chosen():
+@pytest.mark.parametrize("sessions", [2, 4])
+def test_the_interval_of_a_form_holds_and_the_wrong_one_is_seldom_chosen(sessions):
     """Intervals hold in at least 93 of 100, and in at most 5 of 100 the other form is chosen."""
-    for sessions in (2, 4):
-        for form, shape, other in FORMS:
-            curves = [curve_of(of_form(form, shape), seed=seed, sessions=sessions) for seed in range(STUDIES // 2)]
-            loads = [load for curve in curves for load in curve.loads]
-            shapes = [getattr(load, form).shape for load in loads]
-            chosen = [load.verdict for load in loads]
-            assert sum(found.low <= shape <= found.high for found in shapes) >= 0.93 * STUDIES, (sessions, form)
-            assert chosen.count(other) <= 0.05 * STUDIES, (sessions, form)
-            assert chosen.count(form) >= (0.5 if sessions == 4 else 0.0) * STUDIES, (sessions, form)
+    for form, shape, other in FORMS:
+        curves = [curve_of(of_form(form, shape), seed=seed, sessions=sessions) for seed in range(STUDIES // 2)]
+        loads = [load for curve in curves for load in curve.loads]
+        shapes = [getattr(load, form).shape for load in loads]
+        chosen = [load.verdict for load in loads]
+        assert sum(found.low <= shape <= found.high for found in shapes) >= 0.93 * STUDIES, form
+        assert chosen.count(other) <= 0.05 * STUDIES, form
+        assert chosen.count(form) >= (0.5 if sessions == 4 else 0.0) * STUDIES, form
 
 
 def test_what_follows_neither_form_is_said_to():
@@ -129,16 +129,16 @@ def test_the_best_number_of_devices_without_noise_is_named():
 
 
 @pytest.mark.long(part="truth")
-def test_the_best_number_of_devices_is_among_those_named():
+@pytest.mark.parametrize("sessions", [2, 4])
+def test_the_best_number_of_devices_is_among_those_named(sessions):
     """At 95 % confidence for each load; of 64 both may be named, and each alone is no error more often than the other."""
-    for sessions in (2, 4):
-        held, alone = dict.fromkeys(BEST, 0), dict.fromkeys(BEST, 0)
-        for seed in range(STUDIES):
-            for load in curve_of(at_rates, values=(1, 2, 4), levels=BEST, seed=seed, sessions=sessions).loads:
-                held[load.level] += bool(BEST[load.level] <= set(load.most))
-                alone[load.level] += len(load.most) == 1
-        assert all(count >= 0.93 * STUDIES for count in held.values()), held
-        assert alone[1] >= 0.95 * STUDIES and alone[8] >= 0.8 * STUDIES and alone[64] <= 0.07 * STUDIES, alone
+    held, alone = dict.fromkeys(BEST, 0), dict.fromkeys(BEST, 0)
+    for seed in range(STUDIES):
+        for load in curve_of(at_rates, values=(1, 2, 4), levels=BEST, seed=seed, sessions=sessions).loads:
+            held[load.level] += bool(BEST[load.level] <= set(load.most))
+            alone[load.level] += len(load.most) == 1
+    assert all(count >= 0.93 * STUDIES for count in held.values()), held
+    assert alone[1] >= 0.95 * STUDIES and alone[8] >= 0.8 * STUDIES and alone[64] <= 0.07 * STUDIES, alone
 
 
 def test_the_quickest_answers_all_requests():
