@@ -40,6 +40,10 @@ def test_where_an_instance_is_operated_and_what_it_carries(summary):
     assert row["usable_rps"] == 5 < row["high"] < row["usable_high"] < 10.5
     row = point([rate_row(summary, 5), rate_row(summary, 10, ttft=9.0, rps=6.6)])
     assert row["usable_rps"] == 5 < row["usable_high"] < 7 < row["high"]
+    # Of 20/s and of 30/s it gave 17 ± 3.8: that 20 were offered makes no 23.8 of them.
+    noisy = {"rps": 17.0, "steady_error": 0.1}
+    row = point([rate_row(summary, 10), rate_row(summary, 20, **noisy), rate_row(summary, 30, ttft=9.0, **noisy)])
+    assert (row["c_max"], row["usable_rps"]) == (20, 17) and 17 < row["usable_high"] < 21.5
     conversations = point([rate_row(summary, 5, turns=3, rps=14.0), rate_row(summary, 10, turns=3, ttft=9.0, rps=6.6)])
     assert (conversations["unit"], conversations["usable_rps"]) == ("conversations/s", 14)
     assert conversations["usable_high"] == pytest.approx(14 * (1 + with_session(0.01 * T9)), rel=1e-4)
@@ -236,6 +240,8 @@ def test_the_rates_within_limits_by_hand(summary):
     levels = [Level(load, [], rate=rate) for load, rate in ((4.0, 8.0), (8.0, 12.0), (16.0, 6.0))]
     assert rates_within(np.array([4.0, 6.0, 8.0, 12.0, 16.0]), levels).interval == (8, 12)
     assert rates_within(np.array([2.0]), levels).interval == (4, 4)
+    # Of 10/s it gave 10.4 by chance: what was offered lasts.
+    assert rates_within(np.array([10.0]), [Level(10.0, [], rate=10.4, offered=10.0)]).interval == (10, 10)
     # Of 30/s it gave 19: a limit anywhere up to there is no rate of 28/s.
     levels = [Level(17.7, [], rate=17.6, error=1.0, offered=17.7), Level(30.0, [], rate=19.0, error=1.0, offered=30.0)]
     low, high = rates_within(np.linspace(17.7, 30.0, 100), levels).interval
