@@ -356,21 +356,19 @@ def test_what_to_admit(summary):
 
 
 def test_a_larger_model_that_holds_more(summary):
-    """4 MiB each: 40 tokens of 100 KiB, and 10 of 400 KiB."""
+    """400 MiB each: 4,000 tokens of 100 KiB, and 1,000 of 400 KiB."""
 
-    def found_of(small=None, tokens=10, **launch):
-        told = {"a": (40, {"kv_bytes_per_token": 102_400}, {}), "b": (tokens, {"kv_bytes_per_token": 409_600}, launch)}
-        curves = {
-            name: {"levels": (2, 4, 8, 16), "launch": {**more, "plan": {"parameters": 1, **size}}}
-            for name, (_, size, more) in told.items()
-        }
-        valid = frame(summary, curves, {name: {"kv_tokens": n} for name, (n, _, _) in told.items()})
+    def found_of(small=None, tokens=1000, levels=(2, 4, 8, 16), **launch):
+        planned = {"a": {"plan": {"parameters": 1, "kv_bytes_per_token": 102_400}}}
+        planned["b"] = {**launch, "plan": {"parameters": 1, "kv_bytes_per_token": 409_600}}
+        curves = {"a": {"levels": (2, 4, 8, 16), "launch": planned["a"]}, "b": {"levels": levels, "launch": planned["b"]}}
+        valid = frame(summary, curves, {"a": {"kv_tokens": 4000}, "b": {"kv_tokens": tokens}})
         other = {**FULL_AT_16, "deployment": "b", "parameters": 20, "measured": 4.0, "below": 2.0, "kv_bytes_per_token": 400}
         return list(kv_bytes(valid, pl.DataFrame([FULL_AT_16, {**other, **(small or {})}])))
 
     (found,) = found_of()
     told = {"deployment": "a", "other": "b", "workload": "short", "parameters": 1.5, "requests": 16, "other_requests": 4, "token_bytes": 100,
-            "other_token_bytes": 400, "kv_bytes": 40 * 102_400}  # fmt: skip
+            "other_token_bytes": 400, "kv_bytes": 4000 * 102_400}  # fmt: skip
     assert (found.numbers, found.runs) == (told, ("a/8", "a/16", "b/2", "b/4"))
     for small, advised in (
         ({"parameters": 25}, True),  # 1.2 times as large
@@ -378,9 +376,11 @@ def test_a_larger_model_that_holds_more(summary):
         ({"kv_bytes_per_token": 99}, False), ({"axis": "request_rate"}, False),
     ):  # fmt: skip
         assert len(found_of(small)) == advised, small
-    # Bytes explain nothing where the KV memory differs, as of other GPUs, or is unknown.
-    for more in ({"tokens": 60}, {"tokens": None}, {"gpus": 2}, {"gpus": None}):
+    # Bytes explain nothing where the KV memory differs by more than some blocks, as of other GPUs, or is unknown.
+    assert len(found_of(tokens=990)) == 1
+    for more in ({"tokens": 6000}, {"tokens": None}, {"gpus": 2}, {"gpus": None}):
         assert found_of(**more) == [], more
+    assert found_of(levels=(2, 8, 16)) == []  # half of a pair is no comparison
     # Against b: 4 times the requests, 1.5 times the parameters. Against c: twice and 3.75 times, which is more.
     launch = {"plan": {"parameters": 1, "kv_bytes_per_token": 64}}
     valid = frame(summary, {name: {"levels": (2, 4, 8, 16), "launch": launch} for name in "abc"})
