@@ -72,13 +72,8 @@ def test_a_reason_speaks_against_what_rests_on_its_part(summary):
     found = verdict(summary, Thresholds(), [Reason("machine", "drift", drift=Drift(RoundPart(2), None, math.log(1.1), 0.0))])
     assert (found.faults, reasons(found), found.valid) == (["machine"], ["drift"], False)
     # Faults stand in the order of their parts.
-    bad = {
-        "host_other_share": 0.9,
-        "scraped": False,
-        "client_cpu_share": 1.0,
-        "wrong_prompt_tokens": 1,
-        "client_send_spread_s": 9.0,
-    }
+    bad = {"host_other_share": 0.9, "scraped": False, "client_cpu_share": 1.0, "wrong_prompt_tokens": 1,
+           "client_send_spread_s": 9.0}  # fmt: skip
     found = verdict({**summary, **bad, "wrong_output_tokens": 2}, Thresholds())
     assert found.faults == ["load", "content", "client", "telemetry", "machine"]
     assert len(reasons(found)) == 6

@@ -55,10 +55,8 @@ def test_deployments_are_paired_that_differ_in_nothing_else(summary):
     assert {"comparison", "devices"} <= answered(study(devices, launches=TWO, baseline="one")).keys()
 
 
-SEQS = {
-    "few": {"configured": {"max_num_seqs": 8, "dtype": "float32"}},
-    "many": {"configured": {"max_num_seqs": 64, "dtype": "float32"}},
-}
+SEQS = {"few": {"configured": {"max_num_seqs": 8, "dtype": "float32"}},
+        "many": {"configured": {"max_num_seqs": 64, "dtype": "float32"}}}  # fmt: skip
 
 
 def of_settings(summary, throughput, launches, **more):
@@ -75,10 +73,8 @@ def test_what_a_setting_changes_at_what_load(summary):
     other = gain_of(summary, {"many": lambda x: 10 * x, "few": lambda x: 10 * min(x, 8)}, SEQS, full=16)
     assert other.values == (8, 64)  # the least value comes first, whatever is measured first
     # A flag that one deployment has is a setting and the baselines value comes first.
-    eager = {
-        "without": {"configured": {"dtype": "float32"}},
-        "with": {"configured": {"dtype": "float32", "flag_enforce_eager": "true"}},
-    }
+    eager = {"without": {"configured": {"dtype": "float32"}},
+             "with": {"configured": {"dtype": "float32", "flag_enforce_eager": "true"}}}  # fmt: skip
     rows = rows_of(summary, {"without": lambda x: 10 * x, "with": lambda x: 8 * x})
     (gain,) = setting_gains(study(rows, launches=eager).runs)
     assert (gain.setting, gain.values, gain.room.same.beside(1)) == ("flag_enforce_eager", (None, "true"), "less")
@@ -90,11 +86,9 @@ def test_what_a_setting_changes_at_what_load(summary):
 
 def test_each_pair_is_compared_once_and_what_else_differs_is_told(summary):
     """Three deployments: one setting changed, then two; nothing is said of settings that are the same."""
-    launches = {
-        "a": {"configured": {"dtype": "float32", "max_num_seqs": 8, "prefix_caching": False}},
-        "b": {"configured": {"dtype": "float32", "max_num_seqs": 64, "prefix_caching": False}},
-        "c": {"configured": {"dtype": "float32", "max_num_seqs": 64, "prefix_caching": True, "flag_x": "1"}},
-    }
+    launches = {"a": {"configured": {"dtype": "float32", "max_num_seqs": 8, "prefix_caching": False}},
+                "b": {"configured": {"dtype": "float32", "max_num_seqs": 64, "prefix_caching": False}},
+                "c": {"configured": {"dtype": "float32", "max_num_seqs": 64, "prefix_caching": True, "flag_x": "1"}}}  # fmt: skip
     results = of_settings(summary, {name: lambda x: 10 * x for name in launches}, launches)
     gains = setting_gains(results.runs)
     assert [(gain.setting, gain.deployments) for gain in gains] == [
@@ -144,10 +138,8 @@ def test_the_figure_pools_no_deployments_that_were_not_compared(summary):
     found = answered(results)
     assert "settings" not in found and "devices" in found
     # As many devices in another order are a setting.
-    launches = {
-        "tp": {"tensor_parallel": 2, "data_parallel": 1, **launch(tensor_parallel=2, data_parallel=1)},
-        "dp": {"tensor_parallel": 1, "data_parallel": 2, **launch(tensor_parallel=1, data_parallel=2)},
-    }
+    launches = {"tp": {"tensor_parallel": 2, "data_parallel": 1, **launch(tensor_parallel=2, data_parallel=1)},
+                "dp": {"tensor_parallel": 1, "data_parallel": 2, **launch(tensor_parallel=1, data_parallel=2)}}  # fmt: skip
     found = answered(of_settings(summary, {"tp": lambda x: 10 * x, "dp": lambda x: 12 * x}, launches))
     assert "devices" not in found
     assert "data_parallel: 2 → 1" in text(found["settings"]) and not any("set " in line for line in found["settings"].do)

@@ -59,12 +59,8 @@ def test_what_each_limit_shows(summary):
     assert ([miss["by"] for miss in point["missed"]], found.cause) == (["growth"], "sequences")
 
 
-GAINS = (
-    Gain("decode", 1.8, 1.7, 2.0),
-    Gain("prefill", 1.75, 1.6, 1.9),
-    Gain("kv", 1.1, 1.02, 1.2),
-    Gain("sequences", 1.0, 1.0, 1.02),
-)
+GAINS = (Gain("decode", 1.8, 1.7, 2.0), Gain("prefill", 1.75, 1.6, 1.9), Gain("kv", 1.1, 1.02, 1.2),
+         Gain("sequences", 1.0, 1.0, 1.02))  # fmt: skip
 SILENT = dict.fromkeys(("steady_queued_share", "steady_kv_usage", "kv_usage_peak"))  # the server does not tell
 
 
@@ -125,10 +121,7 @@ def test_without_the_servers_gauges_no_cause_is_claimed(summary):
         for slos in (TTFT, TPOT):
             rows = [{**row, "scrape_endpoint": "m", **withheld} for row in ladder(summary, room=4, each_ms=8)]
             found, point = cause(rows, slos, **FOUR_FIT, slots=4)
-            assert (point["kind"], found.cause, remedy(found), found.evidence) == ("found", "unknown", "", said), (
-                withheld,
-                slos,
-            )
+            assert (point["kind"], found.cause, remedy(found), found.evidence) == ("found", "unknown", "", said), said
     # Without telemetry, launch or facts.
     bare = dict.fromkeys(("kv_usage_peak", "waiting_standing", "preemptions"))
     rows = [{**served_row(summary, level, room=2), **bare} for level in LEVELS]

@@ -88,14 +88,11 @@ def test_the_table_says_what_was_compared(study, compared, summary):  # noqa: AR
     other.with_columns(valid=~bad, tpot_p50_s=0.01).write_parquet("c.parquet")
     _, text, _ = compared("a", "c.parquet", "--runs", "--difference", "5")
     lines = text.splitlines()
-    assert lines[:6] == [
-        "baseline   a: 8 runs",
-        "candidate  c.parquet: 9 runs, 1 of them invalid and left out",
-        "compared   7 pairs of runs at 4 levels, 1 session",
-        "alone      short at 8 requests in flight, repeat 2: baseline only",
-        "alone      short at 16 requests in flight, repeat 1: candidate only",
-        "absent     tpot_p50_s: no pair has a value of it on both sides",
-    ]
+    assert lines[:6] == ["baseline   a: 8 runs", "candidate  c.parquet: 9 runs, 1 of them invalid and left out",
+                         "compared   7 pairs of runs at 4 levels, 1 session",
+                         "alone      short at 8 requests in flight, repeat 2: baseline only",
+                         "alone      short at 16 requests in flight, repeat 1: candidate only",
+                         "absent     tpot_p50_s: no pair has a value of it on both sides"]  # fmt: skip
     assert next(line for line in lines if line.startswith(TOKENS)).split()[1:3] == ["−50.0", "%"]
     for said in (
         "differs    engine_version: 1 → 2", "tokens/s: −50.0 % over all loads", "sessions of each side that find 5 % over all levels",

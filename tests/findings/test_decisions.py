@@ -125,12 +125,8 @@ def test_advice_for_architects_and_makers(summary):
     curves = {"a/chat": {"levels": (8, 16), "ttft_p99_s": [0.1, 9.0]}, "a/rag": {"levels": (1, 2), "ttft_p99_s": [0.1, 9.0]}}
     found = advised(frame(summary, curves))
     assert found["pools"] == ("a/rag1", "a/chat8") and "admission" in found
-    lost = {
-        "levels": (1, 2),
-        "prefix_hit_rate": [0.6, 0.1],
-        "kv_usage_peak": [0.5, 1.0],
-        "prefix_hit_rate_expected": [0.6, 0.6],
-    }
+    lost = {"levels": (1, 2), "prefix_hit_rate": [0.6, 0.1], "kv_usage_peak": [0.5, 1.0],
+            "prefix_hit_rate_expected": [0.6, 0.6]}  # fmt: skip
     assert advised(frame(summary, {"b": lost}), [])["eviction"] == ("b/1", "b/2")
     # Without anything to say, or a valid run to name, there is no advice.
     wrong = {"levels": (1, 2), **{k: v[1:] for k, v in FULL.items()}, "wrong_output_tokens": [1, 1]}
@@ -145,11 +141,8 @@ def test_predicted_and_measured_stand_side_by_side(summary):
     geometry, h100 = geometry_of(catalogue()["llama-3-8b"].config), accelerators()["h100"]
     runs = frame(summary, {"a": {"levels": (1, 8, 16), "kv_usage_peak": [0.1, 0.8, 1.0], "tpot_p50_s": [0.01] * 3, "ttft_p50_s": [0.02] * 3,
                                  "judged": [None] * 3, "launch": {"plan": {"kv_tokens": 600}}}})  # fmt: skip
-    known = {
-        "geometries": {"a": geometry},
-        "deployments": {"a": Deployment(model="m", engine="e", dtype="float16")},
-        "device": h100,
-    }
+    known = {"geometries": {"a": geometry}, "deployments": {"a": Deployment(model="m", engine="e", dtype="float16")},
+             "device": h100}  # fmt: skip
     found = predictions(runs, saturation(runs), **known)
     ceilings = plan(geometry, h100, Demand(32, 32), Setting(dtype="float16", kv_dtype="float16"))["ceilings"]
     decode, prefill = ceilings["decode_tokens_per_s_at_context"], 32 / ceilings["ttft_s"]
@@ -315,11 +308,9 @@ def test_makers_are_advised_by_the_cause_alone(summary):
         (0.0121, 0.01, True),
         (0.02437, None, False),  # not every server has a clock of its own
     ):
-        runs = four(summary).with_columns(
-            itl_mean_s=pl.when(pl.col("level") >= 8).then(client).otherwise(0.01),
-            server_itl_mean_s=pl.when(pl.col("level") >= 8).then(server).otherwise(0.01),
-            gpu_utilisation_mean=pl.lit(0.53),
-        )
+        runs = four(summary).with_columns(itl_mean_s=pl.when(pl.col("level") >= 8).then(client).otherwise(0.01),
+                                          server_itl_mean_s=pl.when(pl.col("level") >= 8).then(server).otherwise(0.01),
+                                          gpu_utilisation_mean=pl.lit(0.53))  # fmt: skip
         found = list(front_end(runs))
         assert [each.runs for each in found] == ([("a/8", "a/16", "a/32")] if ahead else []), (client, server)
         assert len(list(makers({("a", "short"): RELIEVED}, found))) == (not ahead), (client, server)

@@ -33,10 +33,8 @@ def row(frame, **where):
 
 
 FOUR = [
-    {1: [0.1], 2: [0.2], 4: [0.3]},
-    {1: [0.0], 2: [0.2], 4: [0.1]},
-    {1: [0.2], 2: [0.1], 4: [0.3]},
-    {1: [0.1], 2: [0.1], 4: [0.2]},
+    dict(zip((1, 2, 4), ([x], [y], [z]), strict=True))
+    for x, y, z in ((0.1, 0.2, 0.3), (0.0, 0.2, 0.1), (0.2, 0.1, 0.3), (0.1, 0.1, 0.2))
 ]
 
 
@@ -216,11 +214,9 @@ def test_a_regression_is_worse_by_more_than_the_percentage():
     # A metric in which so much could be overlooked.
     found = comparison((TOKENS, 0.125, 0.02), (TTFT, None, None), absent=["e2e_p50_s"])
     takes = sessions_for(0.1, Noise(0.02, 0.05), 2, 1.0, 2)
-    assert blind(found, 10) == [
-        {"deployment": "a", "metric": TOKENS, "could_see": 12.5, "sessions": takes},
-        {"deployment": "a", "metric": TTFT, "could_see": None, "sessions": None},
-        {"deployment": None, "metric": "e2e_p50_s", "could_see": None, "sessions": None},
-    ]
+    assert blind(found, 10) == [{"deployment": "a", "metric": TOKENS, "could_see": 12.5, "sessions": takes},
+                                {"deployment": "a", "metric": TTFT, "could_see": None, "sessions": None},
+                                {"deployment": None, "metric": "e2e_p50_s", "could_see": None, "sessions": None}]  # fmt: skip
     assert [row["metric"] for row in blind(found, 12.5)] == [TTFT, "e2e_p50_s"]  # as much is seen
     assert [row["metric"] for row in blind(found, 12.45)] == [TOKENS, TTFT, "e2e_p50_s"]
     assert needed({"noise": None}, 10, 1) is None

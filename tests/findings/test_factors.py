@@ -205,10 +205,8 @@ def test_panels_are_geometric_means_by_hand(runs):
     found = marginal_means(crossed(rows), "level").filter(pl.col("metric") == "TTFT (s)")
     told = [tuple(row) for row in found.select("factor", "value", "mean", "low", "high", "n").rows()]
     # √(2 × 16), √(1 × 16), √(4 × 16); √(2 × 8). A metric of 0 has no logarithm, and is no value of the factor.
-    assert told == [
-        ("batch size", 1, pytest.approx(32**0.5), pytest.approx(4), pytest.approx(8), 2),
-        ("batch size", 2, pytest.approx(4), pytest.approx(4), pytest.approx(4), 2),
-    ]
+    assert told == [("batch size", 1, pytest.approx(32**0.5), pytest.approx(4), pytest.approx(8), 2),
+                    ("batch size", 2, pytest.approx(4), pytest.approx(4), pytest.approx(4), 2)]  # fmt: skip
     # Two repeats a tenth apart in all configurations: the shade is theirs, however many configurations are averaged.
     exact = planted(1, 0.0).with_columns(pl.col("ttft_mean_s") * pl.when(pl.col("repeat") == 2).then(1.1).otherwise(1.0))
     row = marginal_means(with_metrics(exact), "level").filter(pl.col("metric") == "TTFT (s)").row(0, named=True)

@@ -165,11 +165,9 @@ def test_the_page_says_it_all(tmp_path, summary):
     lines = short.splitlines()
     assert (lines[0], lines[2]) == ("## t", "**All 3 runs are valid.** The whole study has 4 runs.")
     first = lines.index("| curve | load | TTFT P99 | requests/s | tokens/s | valid runs |")
-    assert lines[first + 2 : first + 5] == [
-        "| a · short | 1 | **100 ms** | 2 | 100 | 1 of 1 |",
-        "| a · short | 2 | **120 ms** | 4 | 100 | 1 of 1 |",
-        "| a · short | 4 | 3 s | 8 | 100 | 1 of 1 |",
-    ]
+    assert lines[first + 2 : first + 5] == ["| a · short | 1 | **100 ms** | 2 | 100 | 1 of 1 |",
+                                            "| a · short | 2 | **120 ms** | 4 | 100 | 1 of 1 |",
+                                            "| a · short | 4 | 3 s | 8 | 100 | 1 of 1 |"]  # fmt: skip
     cards = lines.index(next(line for line in lines if line.startswith("| deployment | sustains within TTFT P99 ≤ 1 s |")))
     assert lines[cards + 2].startswith("| a | **4** requests/s")
     # The lowest load misses, and the model predicts up to 14: no load above 4 was measured, and the limit lies below 1.

@@ -65,12 +65,8 @@ def test_a_fleets_numbers_are_the_sums_of_its_workers(tmp_path):
     assert (found, judged(summary, "telemetry")[1]) == ([(1, "kv_tokens")], [])
     each = {row["worker"]: row for row in summary["workers"]}
     for i, name in enumerate(fleet.names):
-        served = (
-            (fleet.at == i).sum(),
-            fleet.tokens[fleet.at == i].sum(),
-            pytest.approx(fleet.usage[i]),
-            pytest.approx((i + 1) / 4),
-        )
+        served = ((fleet.at == i).sum(), fleet.tokens[fleet.at == i].sum(), pytest.approx(fleet.usage[i]),
+                  pytest.approx((i + 1) / 4))  # fmt: skip
         columns = ("requests", "generation_tokens", "kv_usage_mean", "prefix_hit_rate")
         assert tuple(each[name][column] for column in columns) == served, name
     drawn = pl.read_parquet(tmp_path / "telemetry").filter(endpoint=FLEET)

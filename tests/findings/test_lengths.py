@@ -137,9 +137,7 @@ def test_each_length_has_its_own_runs(study):
     spec = load_figure("streaming").draw(study).to_dict()
     rows = [row for rows in spec["datasets"].values() for row in rows]
     told = {(row["answer"], row["measure"]): row["seconds"] for row in rows}
-    assert told == {
-        ("streaming", "until there is something to read"): 0.1,
-        ("whole answer", "until there is something to read"): 2.0,
-        ("streaming", "until the answer is complete (E2E)"): 2.0,
-        ("whole answer", "until the answer is complete (E2E)"): 2.0,
-    }
+    assert told == {("streaming", "until there is something to read"): 0.1,
+                    ("whole answer", "until there is something to read"): 2.0,
+                    ("streaming", "until the answer is complete (E2E)"): 2.0,
+                    ("whole answer", "until the answer is complete (E2E)"): 2.0}  # fmt: skip

@@ -59,28 +59,18 @@ def simulated(seed, *, rate=8.0, found_s=2.0, stalls=False, length_s=60.0):
             rows.append((at, KILLED_S, None))
         else:
             rows.append((at, end, begin + 0.05 * rng.lognormal(0, 0.3)))
-    answered = [row[2] is not None for row in rows]
-    frame = pl.DataFrame(
-        {
-            "index": range(len(rows)),
-            "after": [None] * len(rows),
-            "scheduled_s": [row[0] for row in rows],
-            "sent_s": [row[0] for row in rows],
-            "end_s": [row[1] for row in rows],
-            "first_token_s": [row[2] for row in rows],
-            "outcome": ["ok" if each else "disconnect" for each in answered],
-            "output_asked": 16,
-            "completion_tokens": 16,
-            "token_times_s": [
-                list(np.linspace(row[2], row[1], 16)) if each else [] for row, each in zip(rows, answered, strict=True)
-            ],
-        },
-        schema_overrides={"after": pl.Int64},
-    ).with_columns(
-        last_token_s=pl.when(pl.col("outcome") == "ok").then("end_s"),
+    sent, ended, first = zip(*rows, strict=True)
+    times = [list(np.linspace(begun, end, 16)) if begun else [] for _, end, begun in rows]
+    told = {
+        "index": range(len(rows)), "after": [None] * len(rows), "scheduled_s": sent, "sent_s": sent, "end_s": ended, "first_token_s": first,
+        "outcome": ["ok" if begun else "disconnect" for begun in first], "output_asked": 16, "completion_tokens": 16, "token_times_s": times,
+    }  # fmt: skip
+    ok = pl.col("outcome") == "ok"
+    frame = pl.DataFrame(told, schema_overrides={"after": pl.Int64}).with_columns(
+        last_token_s=pl.when(ok).then("end_s"),
         ttft_s=pl.col("first_token_s") - pl.col("sent_s"),
         tpot_s=(pl.col("end_s") - pl.col("first_token_s")) / 15,
-        e2e_s=pl.when(pl.col("outcome") == "ok").then(pl.col("end_s") - pl.col("sent_s")),
+        e2e_s=pl.when(ok).then(pl.col("end_s") - pl.col("sent_s")),
     )
     return frame, last - KILLED_S
 

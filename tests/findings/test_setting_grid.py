@@ -62,11 +62,9 @@ def test_an_interaction_is_seen_where_it_is(summary):
     grid = grid_of(made(summary, interacting))
     assert grid.settings == ("max_num_seqs", "flag_max_num_batched_tokens")
     assert (grid.first, grid.values) == ("s32-default", (("32", "64", "128"), ("default", "8192")))
-    assert verdicts(grid) == {
-        ("32", "default"): "first",
-        **dict.fromkeys([("32", "8192"), ("64", "default"), ("64", "8192"), ("128", "default")], "no evidence"),
-        ("128", "8192"): "better",
-    }
+    assert verdicts(grid) == {("32", "default"): "first",
+                              **dict.fromkeys([("32", "8192"), ("64", "default"), ("64", "8192"), ("128", "default")], "no evidence"),
+                              ("128", "8192"): "better"}  # fmt: skip
     (best,) = grid.cells.filter(verdict="better").iter_rows(named=True)
     assert best["low"] < 1.6 < best["high"] and best["levels"] == 3
 
