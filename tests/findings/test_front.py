@@ -24,12 +24,25 @@ from tests.support.server import eventually, has_haproxy
 from tests.support.study import METRICS
 
 
+COUNTED = ("honest", "queues", "an API server that is too slow", "a busy API server")  # of which everything is known
+
+
+def named(what):
+    _, found, unknown, errors = judge((what, 0))
+    assert found == set(PLANTED[what]), what
+    assert unknown == (what not in COUNTED), what
+    assert all(-0.5 < error < 0.1 for error in errors), what
+
+
 def test_what_was_planted_is_named_and_nothing_else():
+    for what in ("honest", "queues", "buffers"):
+        named(what)
+
+
+@pytest.mark.long(part="truth")
+def test_all_that_was_planted_is_named_and_nothing_else():
     for what in PLANTED:
-        _, named, unknown, errors = judge((what, 0))
-        assert named == set(PLANTED[what]), what
-        assert unknown == (what not in ("honest", "queues", "an API server that is too slow", "a busy API server")), what
-        assert all(-0.5 < error < 0.1 for error in errors), what
+        named(what)
 
 
 ROW = {"ok": 100, "requests": 100, "failed": 0, "server_requests": 110.0, "server_prompt_tokens": 11_000.0, "counted_prompt_tokens": 100.0,
