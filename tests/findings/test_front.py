@@ -23,7 +23,6 @@ from tests.support.fake_server import fake_server
 from tests.support.server import eventually, has_haproxy
 from tests.support.study import METRICS
 
-
 COUNTED = ("honest", "queues", "an API server that is too slow", "a busy API server")  # of which everything is known
 
 
