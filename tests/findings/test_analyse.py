@@ -67,19 +67,23 @@ def test_every_evidence_is_a_row_and_back():
             assert read_causes(causes_table({("a", "w"): cause})) == {("a", "w"): cause}, (numbers, evidence)
 
 
-def test_findings_of_every_kind_are_read_again(tmp_path, summary, compared):
-    factors, unknown = crossed(1, 0.05, batches=(1, 16), prompts=(32, 512)), pl.lit(None, pl.Float64)
-    for kind, study in (
-        ("curves", of_rows([rate_row(summary, level) for level in (1, 2)])),
-        ("lengths", of_rows(length_rows(summary))),
-        ("factors", Results(named(factors.with_columns(ttft_mean_s=unknown, throughput_tokens_per_s=unknown)), EMPTY)),
-        ("settings", compared),
-        ("advice", served(summary)),
-    ):
-        write_analysis(study.analysis, tmp_path / kind)
-        read = read_analysis(tmp_path / kind).findings
-        assert plain(read) == plain(study.analysis.findings), kind  # a fleet's pairs are lists where they were read
-        assert getattr(read, kind), kind
+def read_again(study, kind, folder):
+    write_analysis(study.analysis, folder / kind)
+    read = read_analysis(folder / kind).findings
+    assert plain(read) == plain(study.analysis.findings), kind  # a fleet's pairs are lists where they were read
+    assert getattr(read, kind), kind
+
+
+def test_findings_are_read_again(tmp_path, summary, compared):
+    read_again(compared, "settings", tmp_path)
+    read_again(served(summary), "advice", tmp_path)
+
+
+@pytest.mark.long(part="outputs")
+def test_findings_of_every_kind_are_read_again(tmp_path, summary):
+    read_again(of_rows([rate_row(summary, level) for level in (1, 2)]), "curves", tmp_path)
+    read_again(of_rows(length_rows(summary)), "lengths", tmp_path)
+    read_again(Results(named(crossed(1, 0.05)), EMPTY), "factors", tmp_path)
 
 
 def test_figures_and_report_take_what_was_read(summary, monkeypatch):

@@ -134,7 +134,9 @@ def test_bursts_of_swept_lengths_that_nothing_crosses_are_not_asked_for_factors(
     runs = small()
     swept = named(crossed(1, 0.05)).filter(pl.col("prompt_fixed") < 512, level=1, output_fixed=16, tensor_parallel=1)
     swept = swept.with_columns(family=pl.lit("swept"), workload=pl.format("swept-p{}", "prompt_fixed"))
-    found = answered(Results(pl.concat([runs, swept]), EMPTY))
+    unknown = pl.lit(None, dtype=pl.Float64)  # models of one metric are enough
+    both = pl.concat([runs, swept]).with_columns(ttft_mean_s=unknown, duration_s=unknown)
+    found = answered(Results(both, EMPTY))
     assert not any("swept" in line for line in found["factors"].lines)
     assert any("swept-p32" in line for line in found["alone"].lines)
 
@@ -185,7 +187,7 @@ def test_lengths_that_were_measured_at_several_loads_have_capacities_of_their_ow
     assert crossed_factors(crossed_with) and plain(crossed_with) == []
 
 
-def test_what_is_better_or_worse_than_the_baseline(summary, tmp_path):
+def test_what_is_better_or_worse_than_the_baseline(summary):
     def against(rows):
         return answered(study(rows, baseline="old"))["comparison"]
 
@@ -207,7 +209,6 @@ def test_what_is_better_or_worse_than_the_baseline(summary, tmp_path):
         results = study(compared_rows(summary, ratio=0.7, wrong=wrong), baseline="old")
         (line,) = answered(results)["comparison"].lines
         assert "not known, no pair of runs under the same load is valid on both sides" in line, wrong
-    assert not any("new: tokens/s: " in text for text in reported(tmp_path, results))
 
 
 def test_capacity_comes_first_where_a_peak_is_to_be_carried(summary):

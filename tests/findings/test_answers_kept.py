@@ -60,7 +60,7 @@ def test_answers_and_their_prompts_are_kept_on_request_without_reasoning(texts, 
 
 
 def test_requests_of_two_runs_are_the_same_without_letters(texts):
-    for cache, same in (("as_is", 5), ("unique", 0), ("natural", 0)):
+    for cache, same in (("as_is", 5), ("natural", 0)):
         with fake_server() as server:
             workload = load_of(texts, keep_answers=True, cache=cache)
             one, other = (sent(server, workload, model, seed) for model, seed in (("m", "here"), ("another", "there")))

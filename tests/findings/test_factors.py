@@ -425,8 +425,9 @@ def test_the_figures_of_a_factor_study(summary):
     few = small().filter((pl.col("tensor_parallel") == 1) & (pl.col("output_fixed") == 16))
     lost = as_results(few, summary, wrong_output_tokens=1)
     for name in FIGURES:
-        assert "Nothing to show" not in drawn(name, results), name
         assert "Nothing to show" in drawn(name, lost), name
+        if name != "factor-importance":  # whose models take seconds: it is drawn below
+            assert "Nothing to show" not in drawn(name, results), name
     assert "Nothing to show: 8 configurations have valid runs; 20 in which" in drawn(
         "factor-importance", as_results(few, summary)
     )

@@ -415,11 +415,9 @@ def of_two_classes(row, missing):
 def test_of_a_class_whose_latency_was_not_measured_nothing_is_said():
     """As C_max of the same runs: there is none where an SLO cannot be judged."""
     for missing, known in (
-        (lambda name, load: False, True),  # noqa: ARG005
         (lambda name, load: name == "batch", True),  # noqa: ARG005
         (lambda name, load: name == "chat", False),  # noqa: ARG005
         (lambda name, load: name == "chat" and load == 8, False),
-        (lambda name, load: True, False),  # noqa: ARG005
     ):
         rows = [of_two_classes(row, missing) for row in made(2).to_dicts()]
         slo = replace(SLO, request_class="chat")
