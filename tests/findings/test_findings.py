@@ -169,7 +169,10 @@ def test_the_page_says_it_all(tmp_path, summary):
                                             "| a · short | 4 | 3 s | 8 | 100 | 1 of 1 |"]  # fmt: skip
     cards = lines.index(next(line for line in lines if line.startswith("| deployment | sustains within TTFT P99 ≤ 1 s |")))
     assert lines[cards + 2].startswith("| a | **4** requests/s")
-    # The lowest load misses, and the model predicts up to 14: no load above 4 was measured, and the limit lies below 1.
+
+
+def test_where_the_time_goes_is_told_about_the_limit(tmp_path, summary):
+    """The lowest load misses, and the model predicts up to 14: no load above 4 was measured, and the limit lies below 1."""
     results = study(summary, a={"levels": (1, 2, 4), "ttft_p99_s": [2.0] * 3, **SERVED})
     (model,) = calibrated(results.runs).models
     beyond = replace(model.predicted[-1], level=14.0)
