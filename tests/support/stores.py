@@ -21,15 +21,15 @@ ROOT = Path(__file__).resolve().parents[2]
 SNAKEMAKE = Path(sys.executable).parent / "snakemake"
 
 
-def copy_project(folder: Path) -> None:
-    """The project's tracked and new files, with what is compiled of its library: each copy would compile it again."""
+def copy_project(folder: Path, root: Path = ROOT) -> None:
+    """The tracked and new files of a checkout, with what is compiled of its library: each copy would compile it again."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
-    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
-    compiled = [str(path.relative_to(ROOT)) for path in (ROOT / "src").rglob("__pycache__/*.pyc")]
+    listed = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True).stdout.splitlines()
+    compiled = [str(path.relative_to(root)) for path in (root / "src").rglob("__pycache__/*.pyc")]
     for name in (*listed, *compiled):
-        if (ROOT / name).is_file():
+        if (root / name).is_file():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, folder / name)
+            shutil.copy2(root / name, folder / name)
 
 
 def write_study(folder: Path, runs: int, a_deployment: int, decision: dict[str, Any] | None = None) -> Plan:
