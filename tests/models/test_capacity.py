@@ -21,24 +21,18 @@ SEQUENCES = 1024  # vLLM's own max_num_seqs on such a GPU
 OLD = "0.6"  # a version of that time
 # key, tensor parallel, printed KV tokens a GPU
 PRINTED = [
-    ("gpt2-xl", 1, 268_208),
-    ("mistral-7b-128k", 2, 1_194_848),
-    ("deepseek-7b", 1, 141_808),
-    ("qwen1.5-14b", 1, 64_912),
-    ("falcon-40b", 1, 18_688),
-    ("llama-3.1-70b-fp8", 1, 29_648),
-    ("llama-3.1-70b-fp8", 2, 278_496),
-]
+    ("gpt2-xl", 1, 268_208), ("mistral-7b-128k", 2, 1_194_848), ("deepseek-7b", 1, 141_808), ("qwen1.5-14b", 1, 64_912),
+    ("falcon-40b", 1, 18_688), ("llama-3.1-70b-fp8", 1, 29_648), ("llama-3.1-70b-fp8", 2, 278_496),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(("key", "devices", "printed"), PRINTED)
-def test_predicted_capacity_is_the_printed_one_within_one_per_cent(key, devices, printed):
-    geometry = geometry_of(catalogue()[key].config)
-    on = OnGpu(MEMORY, 2, SEQUENCES, tensor_parallel=devices, version=OLD)
-    left = BUDGET - weight_bytes(geometry, "float16") / devices - VLLM().gpu_overhead(geometry, on)
-    tokens = kv_pool(geometry, dtype="float16", tensor_parallel=devices).tokens(int(left))
-    assert tokens % 16 == 0 and printed % 16 == 0
-    assert tokens == pytest.approx(printed, rel=0.01)
+def test_predicted_capacity_is_the_printed_one_within_one_per_cent():
+    for key, devices, printed in PRINTED:
+        geometry = geometry_of(catalogue()[key].config)
+        on = OnGpu(MEMORY, 2, SEQUENCES, tensor_parallel=devices, version=OLD)
+        left = BUDGET - weight_bytes(geometry, "float16") / devices - VLLM().gpu_overhead(geometry, on)
+        tokens = kv_pool(geometry, dtype="float16", tensor_parallel=devices).tokens(int(left))
+        assert tokens % 16 == 0 and tokens == pytest.approx(printed, rel=0.01), key
 
 
 def test_what_the_oldest_versions_keep_is_the_least_squares_fit_of_what_was_left():
@@ -66,17 +60,10 @@ def test_an_fp8_cache_does_not_explain_the_70b_models_capacities():
     """Its table says FP8; at half the bytes a token, 12 and 29 GiB would be left over, where 7 to 8 are."""
     geometry = geometry_of(catalogue()["llama-3.1-70b-fp8"].config)
     for devices, printed, fp16, fp8 in ((1, 29_648, 7.5, 12.1), (2, 278_496, 7.9, 29.2)):
-        left = {
-            dtype: (
-                BUDGET
-                - weight_bytes(geometry, "float16") / devices
-                - printed * kv_pool(geometry, dtype=dtype, tensor_parallel=devices).bytes_per_token
-            )
-            / GIB
-            for dtype in ("float16", "fp8")
-        }
-        assert left["float16"] == pytest.approx(fp16, abs=0.1)
-        assert left["fp8"] == pytest.approx(fp8, abs=0.1)
+        for dtype, expected in (("float16", fp16), ("fp8", fp8)):
+            held = printed * kv_pool(geometry, dtype=dtype, tensor_parallel=devices).bytes_per_token
+            left = BUDGET - weight_bytes(geometry, "float16") / devices - held
+            assert left / GIB == pytest.approx(expected, abs=0.1), (devices, dtype)
 
 
 def test_what_versions_keep_is_what_their_logs_say():
@@ -90,14 +77,17 @@ def test_what_versions_keep_is_what_their_logs_say():
     assert all(-0.21 < each.error < 0.05 for each in found)
 
 
-@pytest.mark.parametrize(("version", "sampler"), [("0.10.2", 38.3), ("v0.16.0", 38.3), ("0.19.1", 14.5), ("0.26.0", 4.6), (None, 14.5),
-                                                  ("0.1.dev18496+gd4e0675a7", 14.5), ("0.32.0", 4.6),
-                                                  ("0.26.dev5", 14.5), ("0.10.dev0+g1", 14.5)])  # fmt: skip
-def test_sampling_takes_what_its_version_does(version, sampler):
+def test_sampling_takes_what_its_version_does():
     """Of Gemma, with a vocabulary of 262,208, and of 2,048 sequences or more, sampling is the peak in every version."""
     geometry = geometry_of(catalogue()["gemma-3-27b"].config)
-    many, few = (vllm_memory.kept(geometry, OnGpu(80 * GIB, 2, n, version=version))["activation"] for n in (3072, 2048))
-    assert many - few == pytest.approx(sampler * 262_208 * 1024, abs=2)
+    for sampler, versions in (
+        (38.3, ("0.10.2", "v0.16.0")),
+        (14.5, ("0.19.1", None, "0.1.dev18496+gd4e0675a7", "0.26.dev5", "0.10.dev0+g1")),
+        (4.6, ("0.26.0", "0.32.0")),
+    ):
+        for version in versions:
+            many, few = (vllm_memory.kept(geometry, OnGpu(80 * GIB, 2, n, version=version))["activation"] for n in (3072, 2048))
+            assert many - few == pytest.approx(sampler * 262_208 * 1024, abs=2), version
 
 
 def test_experts_had_the_first_runner_for_longer():
@@ -130,25 +120,19 @@ MEASURED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("study", MEASURED)
-def test_capacities_that_were_measured_are_those_planned(study):
-    deployments = Plan.of(load_file(ROOT / "config" / study)).deployments
-    planned = {name: memory_plan(deployments[name], geometry_of_model(deployments[name].model)) for name in MEASURED[study]}
-    assert {name: plan.kv_tokens for name, plan in planned.items()} == MEASURED[study]
+def test_capacities_that_were_measured_are_those_planned():
+    for study, measured in MEASURED.items():
+        deployments = Plan.of(load_file(ROOT / "config" / study)).deployments
+        planned = {name: memory_plan(deployments[name], geometry_of_model(deployments[name].model)) for name in measured}
+        assert {name: plan.kv_tokens for name, plan in planned.items()} == measured, study
 
 
-@pytest.mark.parametrize(
-    ("devices", "printed"),
-    [
+def test_mxfp4_experts_alone_are_padded_for_their_kernel():
+    geometry = geometry_of(INPUTS["gpt_oss_120b"])
+    for devices, printed in (
         (1, 65.9651),  # GiB a GPU, vLLM 0.10 and 0.11 with Marlin (its issue 23278, kvcached's 187)
         (2, 34.29),  # the rule by hand: 36 × 128 × 3 matrices of 3,072 × 1,536, and half of the rest
-    ],
-)
-def test_mxfp4_experts_are_padded_for_their_kernel(devices, printed):
-    geometry = geometry_of(INPUTS["gpt_oss_120b"])
-    loaded = weight_bytes(geometry, "bfloat16") / devices + VLLM().gpu_padding(geometry, devices)
-    assert loaded / GIB == pytest.approx(printed, rel=0.002)
-
-
-def test_weights_of_other_types_are_not_padded():
+    ):
+        loaded = weight_bytes(geometry, "bfloat16") / devices + VLLM().gpu_padding(geometry, devices)
+        assert loaded / GIB == pytest.approx(printed, rel=0.002), devices
     assert {VLLM().gpu_padding(geometry_of(entry.config), 2) for entry in catalogue().values() if entry.config} == {0}

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import time
 
 import pytest
 
@@ -38,32 +37,20 @@ def replace_weights(folder):
     file.write_bytes(b"\1" * file.stat().st_size)
 
 
-def replace_config(folder):
-    file = folder / "config.json"
-    file.write_text(file.read_text().replace("10000.0", "20000.0"))
-
-
-def remove_a_file(folder):
-    (folder / "model-0.safetensors").unlink()
-
-
-def rename_a_file(folder):
-    (folder / "model-0.safetensors").rename(folder / "model-2.safetensors")
-
-
-def change_the_end(folder):
-    with (folder / "model-0.safetensors").open("r+b") as file:
-        file.seek(-1, 2)
-        file.write(b"x")
-
-
-@pytest.mark.parametrize("change", [replace_weights, replace_config, remove_a_file, rename_a_file, change_the_end])
-def test_files_that_are_replaced_in_place_make_another_deployment(content, checkpoint, change):
-    before = planned(content, checkpoint)
-    change(checkpoint)
-    after = planned(content, checkpoint)
-    assert before.deployments["a"].digest != after.deployments["a"].digest
-    assert not {run.digest for run in before.runs} & {run.digest for run in after.runs}
+def test_files_that_are_replaced_in_place_make_another_deployment(content, checkpoint):
+    config, weights = checkpoint / "config.json", checkpoint / "model-0.safetensors"
+    seen = [planned(content, checkpoint)]
+    for name, change in {
+        "the weights": lambda: replace_weights(checkpoint),
+        "a byte of config.json": lambda: config.write_text(config.read_text().replace("10000.0", "20000.0")),
+        "the last byte": lambda: weights.write_bytes(weights.read_bytes()[:-1] + b"x"),
+        "the name": lambda: weights.rename(checkpoint / "model-2.safetensors"),
+        "a file less": (checkpoint / "model-2.safetensors").unlink,
+    }.items():
+        change()
+        seen.append(planned(content, checkpoint))
+        assert len({plan.deployments["a"].digest for plan in seen}) == len(seen), name
+        assert not {run.digest for run in seen[-2].runs} & {run.digest for run in seen[-1].runs}, name
 
 
 def test_a_copy_with_other_times_and_a_readme_is_the_same(content, checkpoint, tmp_path):
@@ -110,11 +97,9 @@ def test_where_the_files_are_not_their_fingerprint_defines_the_same_runs(content
         write_checkpoint("m", model, tmp_path / "b/checkpoint.json")
 
 
-def test_a_checkpoint_of_hundreds_of_gigabytes_is_read_in_a_moment(tmp_path):
-    """Sparse files: 100 of 4 GiB each."""
+def test_of_a_checkpoint_of_hundreds_of_gigabytes_little_is_read(tmp_path):
+    """Sparse files: 100 of 4 GiB each. To read them all would take minutes, and no test has that long."""
     for i in range(100):
         with (tmp_path / f"model-{i:05}.safetensors").open("wb") as file:
             file.truncate(4 << 30)
-    begin = time.monotonic()
     assert module.fingerprint(str(tmp_path))
-    assert time.monotonic() - begin < 2

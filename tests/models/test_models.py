@@ -22,55 +22,16 @@ from bench.models import (
 from tests.support.study import ARCHITECTURE
 
 
-def shape(layers, kv_heads, head_dim):
-    heads = kv_heads
-    return geometry_of(config_of(Architecture(
-        layers=layers, hidden_size=heads * head_dim, heads=heads, kv_heads=kv_heads, head_dim=head_dim,
-        intermediate_size=64, vocabulary=512, context=1024,
-    )))  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("layers", "kv_heads", "head_dim", "expected"),
-    [
-        (48, 25, 64, 307_200),  # gpt2-xl
-        (30, 32, 128, 491_520),  # deepseek-llm-7b
-        (40, 40, 128, 819_200),  # Qwen1.5-14B
-        (60, 8, 64, 122_880),  # falcon-40b
-        (32, 8, 128, 131_072),  # Mistral-7B
-        (80, 8, 128, 327_680),  # Llama-3.1-70B
-    ],
-)
-def test_kv_bytes_of_the_studys_models(layers, kv_heads, head_dim, expected):
-    assert kv_bytes_per_token(shape(layers, kv_heads, head_dim), "float16") == expected
-
-
 def test_parameters_by_hand():
     # 2 layers of: q and o 64·64 each, k and v 64·32 each, MLP 3·64·128, two norms of 64; embeddings and head 2·512·64; last norm 64
     by_hand = 2 * (2 * 64 * 64 + 2 * 64 * 32 + 3 * 64 * 128 + 2 * 64) + 2 * 512 * 64 + 64
     assert geometry_of(config_of(Architecture(**ARCHITECTURE))).parameters == by_hand == 139_584
 
 
-def test_parameters_of_a_published_model():
-    """Llama-3-8B: 8,030,261,248 parameters, as its repository states."""
-    llama = Architecture(
-        layers=32, hidden_size=4096, heads=32, kv_heads=8, head_dim=128,
-        intermediate_size=14336, vocabulary=128_256, context=8192,
-    )  # fmt: skip
-    assert geometry_of(config_of(llama)).parameters == 8_030_261_248
-
-
-@pytest.mark.parametrize(
-    ("kv_tokens", "tokens", "block", "expected"),
-    [
-        (4096, 192, 1, 4096 / 192),
-        (4096, 192, 32, 4096 / 192),
-        (4096, 190, 32, 4096 / 192),  # whole blocks
-        (268_208, 640, 16, 268_208 / 640),  # gpt2-xl in the study: 419
-    ],
-)
-def test_predicted_saturation(kv_tokens, tokens, block, expected):
-    assert predicted_saturation(kv_tokens, tokens, block) == pytest.approx(expected)
+def test_predicted_saturation():
+    for tokens, block in ((192, 1), (192, 32), (190, 32)):  # the last in whole blocks
+        assert predicted_saturation(4096, tokens, block) == pytest.approx(4096 / 192), (tokens, block)
+    assert predicted_saturation(268_208, 640, 16) == pytest.approx(268_208 / 640)  # gpt2-xl in the study: 419
 
 
 def windowed(*windows, kv_heads=2):
@@ -81,21 +42,18 @@ def windowed(*windows, kv_heads=2):
     return geometry_of({**config_of(Architecture(**facts)), "sliding_window": size, "layer_types": kinds})
 
 
-@pytest.mark.parametrize(
-    ("wide", "narrow", "size", "groups"),
-    [
+def test_layers_stand_in_groups_of_one_size():
+    """Two KV heads of 16 in 16 bit: 128 bytes a token and layer."""
+    for wide, narrow, size, groups in (
         (4, 0, 4, {None: 1}),
         (3, 4, 4, {None: 1, 64: 1}),  # 4 < 1.5 × 3: one group each, padded to the larger
         (2, 3, 2, {None: 1, 64: 2}),  # 3 = 1.5 × 2: groups of the smaller
         (2, 5, 2, {None: 1, 64: 3}),
         (1, 5, 1, {None: 1, 64: 5}),
-    ],
-)
-def test_layers_stand_in_groups_of_one_size(wide, narrow, size, groups):
-    """Two KV heads of 16 in 16 bit: 128 bytes a token and layer."""
-    pool = kv_pool(windowed(*[None] * wide, *[64] * narrow), dtype="bfloat16")
-    assert (pool.block_size, pool.block_bytes, dict(pool.groups)) == (16, size * 128 * 16, groups)
-    assert pool.bytes_per_token == (wide + narrow) * 128
+    ):
+        pool = kv_pool(windowed(*[None] * wide, *[64] * narrow), dtype="bfloat16")
+        assert (pool.block_size, pool.block_bytes, dict(pool.groups)) == (16, size * 128 * 16, groups)
+        assert pool.bytes_per_token == (wide + narrow) * 128
 
 
 def test_a_pool_of_a_device_by_hand():
@@ -108,11 +66,11 @@ def test_a_pool_of_a_device_by_hand():
     assert kv_pool(geometry, dtype="bfloat16", layers=range(1)).bytes_per_token == 128
 
 
-@pytest.mark.parametrize(("tokens", "blocks"), [(15, 1), (16, 1), (17, 2), (64, 4), (65, 5), (80, 5), (81, 5), (1000, 5)])
-def test_a_window_bounds_the_blocks_of_a_request(tokens, blocks):
+def test_a_window_bounds_the_blocks_of_a_request():
     """64 tokens that need not begin at a block's edge touch ⌈63 ÷ 16⌉ + 1 = 5 blocks of 16 at most; a window of 65 touches 5 too."""
-    assert predicted_saturation(16 * 60, tokens, 16, ((64, 1),)) == 60 / blocks
-    assert predicted_saturation(16 * 60, tokens, 16, ((64, 2), (None, 1))) == 60 / (2 * blocks + -(-tokens // 16))
+    for tokens, blocks in ((15, 1), (16, 1), (17, 2), (64, 4), (65, 5), (80, 5), (81, 5), (1000, 5)):
+        assert predicted_saturation(16 * 60, tokens, 16, ((64, 1),)) == 60 / blocks, tokens
+        assert predicted_saturation(16 * 60, tokens, 16, ((64, 2), (None, 1))) == 60 / (2 * blocks + -(-tokens // 16)), tokens
     assert predicted_saturation(16 * 60, 1000, 16, ((65, 1),)) == 12
     assert predicted_saturation(16 * 60, 1000, 16, ((66, 1),)) == 10
 
@@ -139,11 +97,10 @@ def test_what_the_engine_keeps_by_hand():
     assert kept(2, gib=24) == alone  # without fast links
 
 
-@pytest.mark.parametrize(("dtype", "each"), [("float32", 4), ("bfloat16", 2), ("float16", 2), ("fp8", 1)])
-def test_bytes_of_each_dtype(dtype, each):
+def test_bytes_of_each_dtype():
     geometry = geometry_of(config_of(Architecture(**ARCHITECTURE)))
-    assert weight_bytes(geometry, dtype) == each * 139_584
-    assert kv_bytes_per_token(geometry, dtype) == each * 128
+    for dtype, each in (("float32", 4), ("bfloat16", 2), ("float16", 2), ("fp8", 1)):
+        assert (weight_bytes(geometry, dtype), kv_bytes_per_token(geometry, dtype)) == (each * 139_584, each * 128), dtype
 
 
 def test_quantised_linear_layers_and_the_rest_by_hand():

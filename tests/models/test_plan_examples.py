@@ -37,9 +37,8 @@ def kv(geometry, tokens, requests=1, dtype="bfloat16"):
     return requests * kv_bytes_of_sequence(geometry, tokens, dtype)
 
 
-@pytest.mark.parametrize(
-    ("what", "ours", "printed", "within"),
-    [
+def test_kv_caches_that_are_right():
+    for what, ours, printed, within in (
         ("manual 2.2: a token of 70B with all 64 heads, MB", kv(MHA_70B, 1) / MB, 2.6, 0.05),
         ("manual 1.3: 4,000 tokens of it, GB", kv(MHA_70B, 4000) / GB, 10.4, 0.1),
         ("manual 1.3: ten such requests", kv(MHA_70B, 4000, 10) / GB, 104, 1),
@@ -55,41 +54,23 @@ def kv(geometry, tokens, requests=1, dtype="bfloat16"):
         ("chapter: 50 at 8,192", kv(LLAMA_7B, 8192, 50) / GB, 215, 0.5),
         ("chapter: requests of 4,096 in 80 − 3.5 − 3 GB", (80 - 3.5 - 3) * GB / kv(LLAMA_7B, 4096), 34, 0.5),
         ("chapter: in 66 GB", 66 * GB // kv(LLAMA_7B, 4096), 30, 0),
-    ],
-)
-def test_kv_caches_that_are_right(what, ours, printed, within):
-    assert ours == pytest.approx(printed, abs=within), what
+    ):
+        assert ours == pytest.approx(printed, abs=within), what
 
 
-@pytest.mark.parametrize(
-    ("what", "printed", "right"),
-    [
-        ("guide 2.2: a token of Llama-3-70B, MB", 0.26, kv(LLAMA_70B, 1) / MB),
-        ("guide 2.6: 50 requests of 8,000 tokens, GB", 104, kv(LLAMA_70B, 8000, 50) / GB),
-        ("guide 2.2: 50 of 8,192", 106, kv(LLAMA_70B, 8192, 50) / GB),
-        ("guide 2.2: 50 of 32,000", 416, kv(LLAMA_70B, 32_000, 50) / GB),
-        ("guide 7.5: 50 of 4,000", 52, kv(LLAMA_70B, 4000, 50) / GB),
-        ("guide 7.6: one of 100,000", 8, kv(LLAMA_70B, 100_000) / GB),
-        ("guide 9.4: one of 128,000", 10, kv(LLAMA_70B, 128_000) / GB),
-        ("guide 6.5: 4,096 tokens of an FP8 cache, MB", 320, kv(LLAMA_70B, 4096, dtype="fp8") / MB),
-        ("guide 6.5: 200 tokens of an FP8 cache, MB", 16, kv(LLAMA_70B, 200, dtype="fp8") / MB),
-        ("chapter: ten turns of 13B, 4,096 tokens, GB", 1, kv(LLAMA_13B, 4096) / GB),
-    ],
-)
-def test_kv_caches_that_are_printed_too_small(what, printed, right):
+def test_kv_caches_that_are_printed_too_small():
     """Of 70B by a fifth (0.26 for 0.33 MB a token), by a half (an FP8 cache) or by three quarters (long contexts)."""
     assert kv_bytes_per_token(LLAMA_70B, "bfloat16") == 2 * 80 * 8 * 128 * 2 == 327_680
-    assert printed < 0.8 * right, what
-
-
-def test_the_right_values_of_those():
-    assert kv(LLAMA_70B, 8000, 50) == 131_072_000_000
-    assert kv(LLAMA_70B, 8192, 50) / GB == pytest.approx(134.2, abs=0.05)
-    assert kv(LLAMA_70B, 32_000, 50) / GB == pytest.approx(524.3, abs=0.05)
-    assert kv(LLAMA_70B, 100_000) / GB == pytest.approx(32.8, abs=0.05)
-    assert kv(LLAMA_70B, 128_000) / GB == pytest.approx(41.9, abs=0.05)
-    assert kv(LLAMA_70B, 4096, dtype="fp8") / MB == pytest.approx(671, abs=0.5)
-    assert kv(LLAMA_13B, 4096) / GB == pytest.approx(3.36, abs=0.005)
+    for what, printed, ours, right in (
+        ("guide 2.6: 50 requests of 8,000 tokens, GB", 104, kv(LLAMA_70B, 8000, 50) / GB, 131.072),
+        ("guide 2.2: 50 of 8,192", 106, kv(LLAMA_70B, 8192, 50) / GB, 134.2),
+        ("guide 2.2: 50 of 32,000", 416, kv(LLAMA_70B, 32_000, 50) / GB, 524.3),
+        ("guide 7.6: one of 100,000", 8, kv(LLAMA_70B, 100_000) / GB, 32.8),
+        ("guide 9.4: one of 128,000", 10, kv(LLAMA_70B, 128_000) / GB, 41.9),
+        ("guide 6.5: 4,096 tokens of an FP8 cache, MB", 320, kv(LLAMA_70B, 4096, dtype="fp8") / MB, 671),
+        ("chapter: ten turns of 13B, 4,096 tokens, GB", 1, kv(LLAMA_13B, 4096) / GB, 3.36),
+    ):
+        assert 0.8 * right > printed and ours == pytest.approx(right, rel=0.002), what
     # The manual divides by 8 and cuts: 2.6 → 0.32. The chapter says that 32 requests of 4,096 need "another 50 GB+".
     assert kv(MHA_70B, 1) == 8 * kv(LLAMA_70B, 1)
     assert kv(LLAMA_70B, 4096, 32) / GB == pytest.approx(42.9, abs=0.05)
@@ -102,18 +83,14 @@ def test_a_request_of_7b_at_4096_tokens_is_no_larger_than_its_int4_weights():
 
 
 def test_weights_are_parameters_times_bytes():
-    assert [70 * bytes_each for bytes_each in (2, 1, 0.5)] == [140, 70, 35]
     assert LLAMA_70B.parameters == 70_553_706_496  # 141.1 GB in 16 bit
     # Tensor parallelism of 4 leaves 35 GB a GPU, as the guide says in 5.1; its figure's 17.5 GB are FP8's.
-    told = plan(LLAMA_70B, accelerators()["h100"], Demand(128, 512), Setting(tensor_parallel=4))["terms"][
-        "weight_bytes_per_gpu"
-    ]
-    assert told / GB == pytest.approx(35.3, abs=0.05)
+    terms = plan(LLAMA_70B, accelerators()["h100"], Demand(128, 512), Setting(tensor_parallel=4))["terms"]
+    assert terms["weight_bytes_per_gpu"] / GB == pytest.approx(35.3, abs=0.05)
 
 
 def test_the_guides_fewest_gpus():
     """Guide 2.6: Llama-3-70B in FP16, 50 requests of 8,000 tokens, H100 of 80 GB: 140 + 104 + 28 + 15 = 287 GB, so 4, with headroom 6."""
-    assert -(-(140 + 104 + 28 + 15) // 80) == 4 and -(-287 * 13 // 800) == 5 and -(-4 * 13 // 10) == 6
     told = plan(LLAMA_70B, accelerators()["h100"], Demand(7999, 1, 50), Setting())
     rule = told["rule_of_thumb"]
     assert rule["weight_bytes"] / GB == pytest.approx(141.1, abs=0.05)
@@ -129,19 +106,15 @@ def test_the_guides_fewest_gpus():
     assert (fp8["rule_of_thumb"]["min_gpus"], fp8["min_gpus"], fp8["min_tensor_parallel"]) == (2, 2, 2)
 
 
-@pytest.mark.parametrize(
-    ("what", "weights", "bandwidth", "printed", "right"),
-    [
+def test_decode_of_one_request_is_bandwidth_over_weights():
+    for what, weights, bandwidth, printed, right in (
         ("chapter: 7B FP16 on H100 (1 ÷ 4.2 ms)", 14e9, H100, 238, 239.3),
         ("manual 1.2: 70B INT8 on H100, 45 to 50", 70e9, H100, 47.5, 47.9),
         ("manual 1.2: on A100, 27 to 30", 70e9, A100, 28.5, 28.6),
         ("manual 1.2: on RTX 4090, 13 to 15", 70e9, RTX, 14, 14.4),
-    ],
-)
-def test_decode_of_one_request_is_bandwidth_over_weights(what, weights, bandwidth, printed, right):
-    ceiling = bare(weights, bandwidth).decode()
-    assert ceiling == pytest.approx(right, abs=0.05), what
-    assert ceiling == pytest.approx(printed, rel=0.03)
+    ):
+        ceiling = bare(weights, bandwidth).decode()
+        assert ceiling == pytest.approx(right, abs=0.05) and ceiling == pytest.approx(printed, rel=0.03), what
 
 
 def bare(weights, bandwidth, geometry=LLAMA_70B):
@@ -149,21 +122,18 @@ def bare(weights, bandwidth, geometry=LLAMA_70B):
     return Roofline(geometry, int(weights), int(weights), "bfloat16", kv_copies=1, bandwidth=bandwidth, flops=1e18)
 
 
-@pytest.mark.parametrize(
-    ("tokens", "requests", "printed_ms", "gqa_ms"),
-    [(0, 1, 21, 20.9), (1000, 1, 21.7, 21.0), (4000, 1, 24.0, 21.3), (4000, 10, 52, 24.8)],
-)
-def test_a_decode_step_reads_weights_once_and_every_cache(tokens, requests, printed_ms, gqa_ms):
+def test_a_decode_step_reads_weights_once_and_every_cache():
     """Manual 1.3 counts all 64 heads as KV heads; Llama-3-70B has 8, and its step hardly grows."""
-    for geometry, expected, within in ((MHA_70B, printed_ms, 0.3), (LLAMA_70B, gqa_ms, 0.06)):
-        assert 1000 * requests / bare(70e9, H100, geometry).decode(requests, tokens) == pytest.approx(expected, abs=within)
+    mha, gqa = (bare(70e9, H100, geometry).decode for geometry in (MHA_70B, LLAMA_70B))
+    for tokens, n, printed_ms, gqa_ms in ((0, 1, 21, 20.9), (1000, 1, 21.7, 21.0), (4000, 1, 24.0, 21.3), (4000, 10, 52, 24.8)):
+        assert 1000 * n / mha(n, tokens) == pytest.approx(printed_ms, abs=0.3), (tokens, n)
+        assert 1000 * n / gqa(n, tokens) == pytest.approx(gqa_ms, abs=0.06), (tokens, n)
 
 
 def test_the_ridge_is_of_dense_arithmetic():
     """Guide 3.1: 295. The chapter prints about 600, from 1,979 TFLOP/s, which is FP16 with sparsity (or dense FP8)."""
     told = plan(LLAMA_70B, accelerators()["h100"], Demand(128, 512), Setting())["ceilings"]["ridge_flop_per_byte"]
-    assert round(told) == round(989 / 3.35) == 295
-    assert round(1979 / 3.35, -2) == 600
+    assert round(told) == 295
     mi300x, a100 = accelerators()["mi300x"], accelerators()["a100-80g"]
     assert mi300x.bandwidth / H100 == pytest.approx(1.58, abs=0.005)  # guide 3.5: 58 % more
     assert accelerators()["h100"].flops() / a100.flops() == pytest.approx(3.2, abs=0.05)  # guide 3.2: roughly three times
@@ -175,7 +145,6 @@ def test_no_h100_decodes_70b_in_fp8_at_80_tokens_a_second():
     assert told["ceilings"]["decode_tokens_per_s"] == pytest.approx(
         46.1, abs=0.05
     )  # embeddings and output stay in 16 bit: 72.7 GB
-    assert H100 / 70e9 < 80
     assert told["predicted_saturation"] is None
 
 
@@ -186,24 +155,8 @@ def test_chapters_throughput_of_a_quantised_7b():
 
 def test_13b_on_an_a100():
     """The chapter asks for requests of 4,096, 8,192 and 16,384 tokens in FP16 and INT4, and prints no answer. This is ours."""
-    found = {
-        dtype: [
-            int(
-                plan(LLAMA_13B, accelerators()["a100-80g"], Demand(tokens - 512, 512), Setting(dtype=dtype))[
-                    "predicted_saturation"
-                ]
-            )
-            for tokens in (4096, 8192, 16_384)
-        ]
-        for dtype in ("float16", "int4")
-    }
-    assert found == {"float16": [14, 7, 3], "int4": [20, 10, 5]}
-    weights = {
-        dtype: plan(LLAMA_13B, accelerators()["a100-80g"], Demand(1, 1), Setting(dtype=dtype))["weight_bytes"]
-        for dtype in found
-    }
-    # One request's cache passes the weights at:
-    assert {dtype: round(weight / kv(LLAMA_13B, 1), -2) for dtype, weight in weights.items()} == {
-        "float16": 31_800,
-        "int4": 8_500,
-    }
+    for dtype, requests, passes in (("float16", [14, 7, 3], 31_800), ("int4", [20, 10, 5], 8_500)):
+        plans = [plan(LLAMA_13B, accelerators()["a100-80g"], Demand(tokens - 512, 512), Setting(dtype=dtype))
+                 for tokens in (4096, 8192, 16_384)]  # fmt: skip
+        assert [int(each["predicted_saturation"]) for each in plans] == requests, dtype
+        assert round(plans[0]["weight_bytes"] / kv(LLAMA_13B, 1), -2) == passes  # tokens at which a cache passes the weights
