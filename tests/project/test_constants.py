@@ -48,20 +48,17 @@ def test_comments_beside_and_above_are_read():
     ]
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
+def test_a_number_without_a_reason_is_refused():
+    for line in (
         "_A = 1.5",
         "_A = 1.5  # least ratio",
         "_A = 1.5  # least ratio; because",
         "_A = 1.5  # least ratio; tuned",
         "_A, _B = 1, 2  # two at once; convention",
         "# of a section; convention\n\n_A = 1.5",
-    ],
-)
-def test_a_number_without_a_reason_is_refused(line):
-    with pytest.raises(BenchError, match="m: _A"):
-        read_constants(line, "m")
+    ):
+        with pytest.raises(BenchError, match="m: _A"):
+            read_constants(line, "m")
 
 
 def test_rounded_values_are_those_of_the_textbooks():

@@ -6,6 +6,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -26,14 +27,13 @@ PAGES = [README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md")
 _FENCED = re.compile(r"^```(\w+)(?: title=\"(.*?)\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-def blocks(*languages):
-    """The fenced blocks of all pages: page, number in the page, title and text."""
-    return [
-        pytest.param(page, title, text, id=f"{page.relative_to(ROOT)}-{number}")
-        for page in PAGES
-        for number, (language, title, text) in enumerate(_FENCED.findall(page.read_text()), 1)
-        if language in languages
-    ]
+def blocks(language):
+    """The fenced blocks of all pages: where each stands, the rest of its page, its title and text."""
+    for page in PAGES:
+        text = page.read_text()
+        for number, found in enumerate(_FENCED.finditer(text), 1):
+            if found[1] == language:
+                yield f"{page.relative_to(ROOT)}, block {number}", text[found.end() :], found[2] or "", found[3]
 
 
 def commands(text):
@@ -76,33 +76,29 @@ def clone(tmp_path_factory):
     for name in ("config", "workflow", "profiles", "requirements.lock", "requirements-slurm.lock", "pyproject.toml"):
         (folder / name).symlink_to(ROOT / name)
     shutil.copy(ROOT / "Makefile", folder)
-    for name in (
-        "results/packs/h100/study.yaml",
-        "my-load/study.yaml",
-        "wheels/x-1-py3-none-any.whl",
-        "h100.tar.gz",
-        ".venv/ready",
-    ):
+    named = {name for page in PAGES for name in re.findall(r"CONFIG=([\w-]+\.yaml)", page.read_text())}
+    own = {"results/packs/h100/study.yaml", "my-load/study.yaml", "wheels/x-1-py3-none-any.whl", "h100.tar.gz", ".venv/ready"}
+    for name in named | own:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).touch()
-    for name in {name for page in PAGES for name in re.findall(r"CONFIG=([\w-]+\.yaml)", page.read_text())}:
-        (folder / name).touch()
-    study = next(
-        text
-        for _, title, text in _FENCED.findall((ROOT / "docs/tutorial/own-model.md").read_text())
-        if title == "my-study.yaml"
-    )
+    (study,) = (text for place, _, title, text in blocks("yaml") if title == "my-study.yaml" and "own-model.md" in place)
     (folder / "my-study.yaml").write_text(study)
     (folder / "gpus.yaml").write_text("h100: { price_per_hour: 2.5 }\n")
     return folder
+
+
+@cache
+def made(clone, *goals):
+    """What is wrong with a call of `make`; each is asked once."""
+    done = subprocess.run(["make", "-n", *goals], cwd=clone, capture_output=True, text=True)
+    return done.stderr if done.returncode else ""
 
 
 def check(words, clone, capsys):
     """Run a command where that is cheap, or see that it could be run; what it printed, if it ran."""
     match words:
         case ["make", *rest]:
-            done = subprocess.run(["make", "-n", *rest], cwd=clone, capture_output=True, text=True)
-            assert done.returncode == 0, done.stderr
+            assert made(clone, *rest) == "", rest
         case ["bench", *_] if needs_nothing(words):
             assert main(words[1:]) == 0
             return capsys.readouterr().out
@@ -112,37 +108,29 @@ def check(words, clone, capsys):
             assert find_spec(module)
         case ["cp", source, _]:
             assert (ROOT / source).is_file()
-        case [
-            "snakemake",
-            "--cores",
-            "1",
-            "results/figures/all" | "results/figures/latencies.svg",
-        ]:  # tests/cli/test_init.py, test_made_runs.py
-            pass
-        case ["snakemake", "--cores", "all", "--resources", "gpu=4", "results/figures/all"]:  # tests/servers/test_own_gpus.py
-            pass
         case ["snakemake", *_, "--profile", profile, _] | ["snakemake", "--profile", profile, _]:
             assert (ROOT / profile / "config.yaml").is_file()
+        case ["snakemake", "--cores", _, *resources, "results/figures/all" | "results/figures/latencies.svg"]:
+            assert resources in ([], ["--resources", "gpu=4"])  # the tests of workflows run them
         case _:
             assert words[0] in ("uv", "uvx"), words  # tests/workflow/test_installed.py builds and runs a wheel
     return None
 
 
-@pytest.mark.parametrize(("page", "title", "text"), blocks("bash"))
-def test_commands_exist_and_print_what_is_shown(page, title, text, clone, capsys, monkeypatch):  # noqa: ARG001
+def test_commands_exist_and_print_what_is_shown(clone, capsys, monkeypatch):
+    """Those in blocks, and those that stand indented, in the pages that explain and the files in the repository's root."""
     monkeypatch.chdir(clone)
-    printed = [out for words in commands(text) if (out := check(words, clone, capsys)) is not None]
-    following = re.match(
-        r"(?:(?!```).)*?^```text\n(.*?)^```$", page.read_text().partition(text + "```")[2], re.MULTILINE | re.DOTALL
-    )
-    if printed and following:
-        for line in following[1].splitlines():
-            assert line.strip() in ("", "...") or any(line in out for out in printed), line
-
-
-def test_indented_commands_exist(clone, capsys, monkeypatch):
-    """Those of the pages that explain, and of the files in the repository's root."""
-    monkeypatch.chdir(clone)
+    compared = 0
+    for place, rest, _, text in blocks("bash"):
+        try:
+            printed = [out for words in commands(text) if (out := check(words, clone, capsys)) is not None]
+        except (Exception, SystemExit) as error:
+            raise AssertionError(f"{place}: {error}") from error
+        following = re.match(r"(?:(?!```).)*?^```text\n(.*?)^```$", rest, re.MULTILINE | re.DOTALL)
+        for line in following[1].splitlines() if printed and following else ():
+            assert line.strip() in ("", "...") or any(line in out for out in printed), (place, line)
+            compared += 1
+    assert compared > 20
     found = [
         line
         for page in PAGES
@@ -168,10 +156,7 @@ def test_options_in_the_text_exist():
 
 
 # What a part of a study is merged into: the default study, with names that the pages use.
-BASE = {
-    **yaml.safe_load((ROOT / "config/config.yaml").read_text()),
-    "decision": {},
-}
+BASE = {**yaml.safe_load((ROOT / "config/config.yaml").read_text()), "decision": {}}
 BASE["models"]["llama"] = {"catalogue": "llama-3.1-8b"}
 BASE["engines"]["gpu"] = {"source": "command", "command": ["vllm", "serve"], "backend": "cuda"}
 BASE["deployments"]["llama"] = {"model": "llama", "engine": "gpu"}
@@ -198,32 +183,30 @@ def whole(part):
     return content
 
 
-@pytest.mark.parametrize(("page", "title", "text"), blocks("yaml"))
-def test_configurations_load(page, title, text, tmp_path):
-    content = yaml.safe_load(re.sub(r"path: /models/[\w.-]+", f"path: {tmp_path}", text))  # a folder that is here
-    if content is None:  # a comment for editors
-        assert (ROOT / re.search(r"\$schema=(\S+)", text)[1]).is_file()
-    elif title.startswith("profiles/"):
-        known = (ROOT / title.partition(",")[0]).read_text()
-        assert all(f"{key}:" in known for key in [*content, *content["default-resources"]])
-    elif title == "gpus.yaml":
-        (tmp_path / title).write_text(text)
-        assert (
-            main(["plan", "--model", "llama-3.1-8b", "--accelerator", "h100", "--hardware", str(tmp_path / title), "--json"])
-            == 0
-        )
-    elif {"models", "engines", "deployments", "workloads"} <= content.keys():
-        assert load_config(content, source=str(page))
-    else:
-        assert load_config(whole(content), source=str(page))
+def test_configurations_load(tmp_path):
+    for place, _, title, text in blocks("yaml"):
+        content = yaml.safe_load(re.sub(r"path: /models/[\w.-]+", f"path: {tmp_path}", text))  # a folder that is here
+        if content is None:  # a comment for editors
+            assert (ROOT / re.search(r"\$schema=(\S+)", text)[1]).is_file(), place
+        elif title.startswith("profiles/"):
+            known = (ROOT / title.partition(",")[0]).read_text()
+            assert all(f"{key}:" in known for key in [*content, *content["default-resources"]]), place
+        elif title == "gpus.yaml":
+            (tmp_path / title).write_text(text)
+            plan = ["plan", "--model", "llama-3.1-8b", "--accelerator", "h100", "--hardware", str(tmp_path / title), "--json"]
+            assert main(plan) == 0, place
+        else:
+            complete = {"models", "engines", "deployments", "workloads"} <= content.keys()
+            assert load_config(content if complete else whole(content), source=place)
 
 
-@pytest.mark.parametrize(("page", "title", "text"), blocks("python"))
-def test_python_runs(page, title, text, monkeypatch, capsys):  # noqa: ARG001
+def test_python_runs(monkeypatch, capsys):
     monkeypatch.chdir(ROOT)
-    monkeypatch.setattr(registry, "_FIGURES", dict(registry._FIGURES))
-    exec(text, {"__name__": "example"})  # noqa: S102 - our own
-    assert "print(" not in text or capsys.readouterr().out
+    for place, _, _, text in blocks("python"):
+        with monkeypatch.context() as patch:
+            patch.setattr(registry, "_FIGURES", dict(registry._FIGURES))
+            exec(text, {"__name__": "example"})  # noqa: S102 - our own
+        assert "print(" not in text or capsys.readouterr().out, place
 
 
 def test_the_python_reference_documents_what_its_imports_name():
@@ -282,21 +265,14 @@ def test_the_citation_has_what_its_format_requires_and_the_version_of_the_packag
     assert citation["version"] == import_module("bench").__version__
 
 
-def test_the_site_loads_nothing_from_elsewhere():
-    """Its pages are built in `make check`; here, that they would ask no other host for anything."""
-    site = ROOT / "build/site"
-    if not site.exists():
-        subprocess.run(
-            [Path(sys.executable).parent / "mkdocs", "build", "--quiet"], cwd=ROOT, check=True, env={"NO_MKDOCS_2_WARNING": "1"}
-        )
-    pages = list(site.rglob("*.html"))
+@pytest.mark.long(part="outputs")
+@pytest.mark.timeout(600)
+def test_the_site_loads_nothing_from_elsewhere(tmp_path):
+    """Its pages would ask no other host for anything."""
+    mkdocs = [Path(sys.executable).parent / "mkdocs", "build", "--quiet", "--site-dir", tmp_path]
+    subprocess.run(mkdocs, cwd=ROOT, check=True, env={"NO_MKDOCS_2_WARNING": "1"})
+    pages = list(tmp_path.rglob("*.html"))
     assert len(pages) > 30
-    asked = {
-        found
-        for page in pages
-        for found in re.findall(
-            r"<(?:script|img|iframe)[^>]*\ssrc=\"?(https?:[^\s\">]+)|<link[^>]*rel=\"?(?:stylesheet|preconnect|icon)[^>]*href=\"?(https?:[^\s\">]+)",
-            page.read_text(),
-        )
-    }
-    assert asked == set()
+    by_element = r"<(?:script|img|iframe)[^>]*\ssrc=\"?(https?:[^\s\">]+)"
+    by_link = r"<link[^>]*rel=\"?(?:stylesheet|preconnect|icon)[^>]*href=\"?(https?:[^\s\">]+)"
+    assert {found for page in pages for found in re.findall(f"{by_element}|{by_link}", page.read_text())} == set()

@@ -10,21 +10,36 @@ from benchmarks.fuzz import Outside, TooSlow, check, inside
 from benchmarks.fuzzed import TARGETS, Target
 from hypothesis import HealthCheck, given, settings
 
-INPUTS = {"configuration": 300, "yaml": 300, "pack": 60, "exposition": 150, "answer": 300, "run": 80}
+INPUTS = {"configuration": 30, "yaml": 30, "pack": 6, "exposition": 15, "answer": 30, "run": 8}
 
 
-@pytest.mark.parametrize("name", TARGETS)
-def test_whatever_comes(name, tmp_path):
-    @settings(
-        max_examples=INPUTS[name], derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck)
-    )
-    @given(TARGETS[name].inputs)
+def read_all(folder, times):
+    for name, target in TARGETS.items():
+        # Else all would be refused, and little tried.
+        assert any(accepted(target, folder, times * INPUTS[name])), name
+
+
+def accepted(target, folder, examples):
+    """Whether each example was accepted."""
+    found = []
+
+    @settings(max_examples=examples, database=None, suppress_health_check=list(HealthCheck))
+    @given(target.inputs)
     def read(value):
-        accepted.append(not check(TARGETS[name], value, tmp_path)[1])
+        found.append(not check(target, value, folder)[1])
 
-    accepted = []
     read()
-    assert any(accepted)  # else all would be refused, and little tried
+    return found
+
+
+def test_whatever_comes(tmp_path):
+    read_all(tmp_path, 1)
+
+
+@pytest.mark.long(part="inputs")
+@pytest.mark.timeout(600)
+def test_much_of_whatever_comes(tmp_path):
+    read_all(tmp_path, 100)
 
 
 def test_the_fuzzer_sees_what_it_looks_for(tmp_path):

@@ -7,44 +7,28 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
-from bench.figures import Results, figure_names
+from bench.figures import Results
 from bench.figures.labels import free_places
-from bench.figures.registry import load_figure
 from bench.figures.theme import curve_colour, curve_dash, curve_shape, level_axis, panels_a_row
 from bench.figures.ticks import log_ticks, ticked
 from bench.study import Decision
-from tests.support.figures import drawn_of, drawn_rows, results
+from tests.support.figures import drawn_rows, encodings, results, spec_of
 from tests.support.planted import answers
 
 
-def encodings(spec):
-    """Every encoding of a position in a chart."""
-    for key, value in spec.items() if isinstance(spec, dict) else enumerate(spec):
-        if key in ("x", "y") and isinstance(value, dict):
-            yield value
-        elif isinstance(value, dict | list) and key != "datasets":
-            yield from encodings(value)
-
-
-@pytest.mark.parametrize(
-    ("ends", "ticks"),
-    [
+def test_ticks_are_round_and_on_their_axis():
+    """A tick outside is left out: clamped, it stood at the end ("5 %" where the axis begins at 50 %)."""
+    for ends, ticks in (
         ((0.04, 12), [0.1, 1, 10]),
         ((0.05, 14.2), [0.1, 1, 10]),
         ((0.08, 5), [0.1, 0.3, 1, 3]),
         ((0.5, 12.71), [1, 3, 10]),
         ((0.9, 1.25), [0.9, 1.0, 1.1, 1.2]),
         ((1e-5, 1e5), [1e-5, 1e-3, 1e-1, 1e1, 1e3, 1e5]),
-    ],
-)
-def test_ticks_are_round_and_on_their_axis(ends, ticks):
-    found = log_ticks(*ends)
-    assert all(ends[0] <= tick <= ends[1] for tick in found)
-    assert found == pytest.approx(ticks)
-
-
-def test_a_tick_outside_its_axis_is_left_out():
-    """Clamped, it stood at the end: "5 %" where the axis begins at 50 %."""
+    ):
+        found = log_ticks(*ends)
+        assert all(ends[0] <= tick <= ends[1] for tick in found), ends
+        assert found == pytest.approx(ticks)
     assert ticked([0.05, 0.5, 1, 12.7, 20], 0.5, 12.71).to_dict()["values"] == [0.5, 1, 12.7]
 
 
@@ -55,23 +39,11 @@ def test_an_axis_of_loads_has_a_tick_at_each_measured_one(summary):
         assert level_axis(study, log=log).to_dict()["axis"]["values"] == [1, 18, 29, 64]
 
 
-@pytest.mark.parametrize("name", figure_names())
-def test_no_axis_has_a_tick_outside_its_domain(name):
-    for encoding in encodings(drawn_of(name, "as it should be")):
-        domain, ticks = (encoding.get("scale") or {}).get("domain"), (encoding.get("axis") or {}).get("values")
-        assert not (encoding.get("scale") or {}).get("clamp")
-        if domain and ticks:
-            assert min(domain) <= min(ticks) and max(ticks) <= max(domain)
-
-
 def test_margins_far_beyond_an_end_stand_at_the_edge(summary):
     study = replace(results(summary, ttft_p99_s=(0.001, 1.0, 100.0)), decision=Decision(slo=["ttft_p99=1s"]))
-    spec = load_figure("slo-margin").draw(study).to_dict()
-    assert {(row["level"], row["reached"], row["at"]) for row in drawn_rows(spec, "reached")} == {
-        (1, 0.001, 0.05),
-        (4, 1.0, 1.0),
-        (16, 100.0, 20.0),
-    }
+    spec = spec_of("slo-margin", study)
+    found = {(row["level"], row["reached"], row["at"]) for row in drawn_rows(spec, "reached")}
+    assert found == {(1, 0.001, 0.05), (4, 1.0, 1.0), (16, 100.0, 20.0)}
 
 
 def test_the_line_of_a_margin_stays_in_its_panel(summary):
@@ -80,14 +52,13 @@ def test_the_line_of_a_margin_stays_in_its_panel(summary):
     study = replace(
         results(summary, judged=judged, ttft_p99_s=seconds, deployments=("a",)), decision=Decision(slo=["ttft_p99=1s"])
     )
-    spec = load_figure("slo-margin").draw(study).to_dict()
+    spec = spec_of("slo-margin", study)
     json.dumps(spec, allow_nan=False)
     rows = drawn_rows(spec, "at")
     assert {row["level"]: row["at"] for row in rows if row["run"] is None} == {1: 0.1, 4: 20.0, 16: 20.0}
     assert {row["level"]: row["at"] for row in rows if row["run"] is not None} == {1: 0.1, 4: 0.1}
     ((low, high),) = {tuple(each["scale"]["domain"]) for each in encodings(spec) if each.get("field") == "at"}
-    assert low <= 0.1
-    assert high == 20.0
+    assert low <= 0.1 and high == 20.0
 
 
 def scale_of(channel):
@@ -106,17 +77,16 @@ def test_colour_is_the_deployment_and_dash_and_shape_are_the_workload(summary):
         assert shape[f"a · {workload}"] == shape[f"b · {workload}"]
     assert shape["a · short"] != shape["a · chat"]
     assert dash["short"] == "[1, 0]" != dash["chat"]
+    part = Results(study.runs.filter(pl.col("workload") == "chat"), study.timeseries, study.runs)
+    assert scale_of(curve_dash(part))["chat"] == dash["chat"]  # of a part of a study too
     alone = results(summary, deployments=("a", "b"))  # of one workload shapes are free to tell deployments apart in print
     assert len(set(scale_of(curve_shape(alone)).values())) == 2
 
 
-def test_a_single_curve_has_no_legend(summary):
+def test_a_single_curve_has_no_legend_unless_another_axis_has_others(summary):
+    """The panels of each axis stand below one another, and those of a single curve would have no name."""
     assert curve_colour(results(summary, deployments=("a",))).to_dict()["legend"] is None
     assert curve_colour(results(summary)).to_dict()["legend"] is not None
-
-
-def test_a_single_curve_has_one_where_another_axis_has_others(summary):
-    """The panels of each axis stand below one another, and those of a single curve would have no name."""
     study = results(summary, deployments=("a",), workloads=("short", "paced"))
     paced = pl.when(workload="paced").then(pl.lit("request_rate")).otherwise("axis")
     for part in replace(study, runs=study.runs.with_columns(axis=paced)).by_axis():
@@ -124,10 +94,10 @@ def test_a_single_curve_has_one_where_another_axis_has_others(summary):
         assert curve_shape(part).to_dict()["legend"] is not None
 
 
-@pytest.mark.parametrize(("panels", "row"), [(1, 1), (3, 3), (4, 4), (5, 3), (6, 3), (7, 4), (9, 3)])
-def test_no_panel_stands_alone_in_a_row(panels, row):
-    assert panels_a_row(panels) == row
-    assert panels % row != 1 or panels in (1, 7) or row == 1
+def test_no_panel_stands_alone_in_a_row():
+    """Unless no other number of panels would do: of 7."""
+    rows = {1: 1, 3: 3, 4: 4, 5: 3, 6: 3, 7: 4, 9: 3}
+    assert {panels: panels_a_row(panels) for panels in rows} == rows
 
 
 def test_labels_cover_neither_one_another_nor_a_point():
@@ -144,9 +114,3 @@ def test_labels_cover_neither_one_another_nor_a_point():
             assert right <= other[0] or other[2] <= left or bottom <= other[1] or other[3] <= top
         assert 0 <= left < right <= 430 and 0 <= top < bottom <= 260
         assert right - left == 8.5 * len([text for place, text in zip(places, texts, strict=True) if place][i])
-
-
-def test_a_part_of_a_study_keeps_its_dashes(summary):
-    study = results(summary, workloads=("short", "chat"))
-    part = Results(study.runs.filter(pl.col("workload") == "chat"), study.timeseries, study.runs)
-    assert scale_of(curve_dash(part))["chat"] == scale_of(curve_dash(study))["chat"]

@@ -5,21 +5,18 @@ import math
 from dataclasses import replace
 
 import polars as pl
-import pytest
 
 from bench.analysis import saturation
 from bench.analysis.observation import Excess, Observation
 from bench.analysis.pareto import trade_offs
 from bench.analysis.saturation import filled
 from bench.figures import Results, figures_of
-from bench.figures.registry import load_figure
-from bench.figures.save import save_figure
 from bench.search import Aim, Answer
 from bench.search.chart import draw
 from bench.search.search import Found, Look
 from bench.study import Decision, parse_slo
 from bench.words.charts import full_note, sustained_title
-from tests.support.figures import data_of, drawn_rows, results
+from tests.support.figures import data_of, drawn_rows, results, saved_spec, spec_of
 from tests.support.planted import answers
 
 
@@ -43,20 +40,16 @@ def curve(summary, **more):
 
 
 def test_latency_stands_over_throughput_with_its_levels_marked(summary):
-    spec = load_figure("latency-throughput").draw(curve(summary)).to_dict()
-    assert [panel["title"]["text"] for panel in spec["concat"]] == [
-        "TTFT P50",
-        "TTFT P95 ≤ 1 s, dashed",
-        "TTFT P99",
-        "TPOT P95",
-    ]
+    spec = spec_of("latency-throughput", curve(summary))
+    titles = [panel["title"]["text"] for panel in spec["concat"]]
+    assert titles == ["TTFT P50", "TTFT P95 ≤ 1 s, dashed", "TTFT P99", "TPOT P95"]
     found = {(row["level"], row["throughput_tokens_per_s"], row["ttft_p95_s"], row["label"]) for row in rows_of(spec, 1)}
     assert found == {(1, 10, 0.1, "1"), (4, 40, 0.3, "4"), (16, 30, 2.0, "16")}
     assert {row["level"]: row["mark"] for row in rows_of(spec, 1)} == {1: None, 4: "C_max", 16: "knee"}
     domains = [panel["layer"][-2]["encoding"]["y"]["scale"]["domain"] for panel in spec["concat"]]
     assert domains[0] == domains[1] == domains[2] != domains[3]  # TTFT's panels are compared
     assert [row["limit"] for row in drawn_rows(spec, "limit")] == [1.0]
-    far = load_figure("latency-throughput").draw(replace(curve(summary), decision=Decision(slo=["ttft_p95=90s"]))).to_dict()
+    far = spec_of("latency-throughput", replace(curve(summary), decision=Decision(slo=["ttft_p95=90s"])))
     assert far["concat"][1]["title"]["text"] == "TTFT P95 ≤ 90 s, far above"
     assert not drawn_rows(far, "limit")
 
@@ -68,26 +61,20 @@ def test_whole_answers_stand_by_their_end(summary):
     study = results(
         summary, deployments=("a",), work=["embedding"] * 3, throughput_tokens_per_s=[10.0, 40.0, 30.0], **none, **ends
     )
-    spec = load_figure("latency-throughput").draw(study).to_dict()
+    spec = spec_of("latency-throughput", study)
     assert [panel["title"]["text"] for panel in spec["concat"]] == ["E2E P50", "E2E P95", "E2E P99"]
     assert spec["concat"][0]["layer"][0]["encoding"]["x"]["title"] == "prompt tokens/s"
 
 
 def test_invalid_runs_stand_beside_the_line(summary):
-    spec = load_figure("latency-throughput").draw(curve(summary, wrong_output_tokens=[0, 0, 1])).to_dict()
+    spec = spec_of("latency-throughput", curve(summary, wrong_output_tokens=[0, 0, 1]))
     assert {row["level"] for row in rows_of(spec, 0) if row["run"] is None} == {1, 4}  # of which the line is drawn
     assert {row["level"] for row in rows_of(spec, 0) if row["run"]} == {16}
 
 
 def test_the_title_names_what_is_sustained():
-    points = pl.DataFrame(
-        {
-            "deployment": ["a", "b", "a"],
-            "workload": ["chat", "chat", "burst"],
-            "usable_rps": [2.0, 9.0, None],
-            "tokens_per_s": [760.4, 1289.0, None],
-        }
-    )
+    points = pl.DataFrame({"deployment": ["a", "b", "a"], "workload": ["chat", "chat", "burst"], "usable_rps": [2.0, 9.0, None],
+                           "tokens_per_s": [760.4, 1289.0, None]})  # fmt: skip
     assert sustained_title(points) == "Within the SLOs: b 1,289 tokens/s, a 760"
     assert sustained_title(points.with_columns(usable_rps=pl.lit(1.0))) is None  # of two workloads
     assert sustained_title(points.head(0)) is None
@@ -110,13 +97,12 @@ def test_what_no_load_beats_in_both_is_the_frontier(summary):
     assert (at["tpot_p50_s"], at["an_instance"], at["a_gpu"]) == (0.02, 300, 150)
 
 
-@pytest.mark.parametrize(("gpus", "column"), [(2, "a_gpu"), (0, "an_instance"), (None, "an_instance")])
-def test_throughput_is_of_a_gpu_where_their_number_is_known(gpus, column, summary, tmp_path):
-    spec = json.loads(save_figure("user-speed", study_of(summary, gpus), tmp_path / "user-speed")[2].read_text())
-    assert {(row["level"], row[column]) for row in drawn_rows(spec, column) if row["curve"] == "a"} == {
-        (level, speed / (gpus or 1)) for level, speed in ((1, 100), (4, 300), (16, 200))
-    }
-    assert ("per instance" in spec["usermeta"]["note"]) == (column == "an_instance")
+def test_throughput_is_of_a_gpu_where_their_number_is_known(summary):
+    for gpus, column in ((2, "a_gpu"), (0, "an_instance"), (None, "an_instance")):
+        spec = saved_spec("user-speed", study_of(summary, gpus))
+        found = {(row["level"], row[column]) for row in drawn_rows(spec, column) if row["curve"] == "a"}
+        assert found == {(level, speed / (gpus or 1)) for level, speed in ((1, 100), (4, 300), (16, 200))}, gpus
+        assert ("per instance" in spec["usermeta"]["note"]) == (column == "an_instance"), gpus
 
 
 # The full cache
@@ -128,27 +114,23 @@ def full_at(summary, usage, **more):
     return Results(study.runs, study.timeseries)
 
 
-def test_filled_points_are_the_runs_that_filled_the_cache(summary, tmp_path):
+def test_filled_points_are_the_runs_that_filled_the_cache(summary):
     study = full_at(summary, [0.5, 0.95, 0.95, 1.0], preemptions=[0.0, 0.0, 1.0, 4.0])
-    spec = json.loads(save_figure("kv-saturation", study, tmp_path / "kv-saturation")[2].read_text())
+    spec = saved_spec("kv-saturation", study)
     assert {row["level"]: row["room"] for row in drawn_rows(spec, "room")} == {8: True, 15: True, 16: False, 20: False}
     assert study.saturation["measured"].to_list() == [16]
     assert spec["usermeta"]["note"] == "a: full at 16, a request was preempted (95 % in use)."
 
 
-@pytest.mark.parametrize(
-    ("more", "sign"),
-    [
+def test_the_sign_of_a_full_cache_is_told(summary):
+    for more, sign in (
         ({"kv_usage_peak": [0.5, 0.9, 0.995, 1.0]}, "usage"),
         ({"kv_usage_peak": [0.5, 0.9, 0.95, 1.0], "preemptions": [0.0, 0.0, 1.0, 1.0]}, "preempted"),
         ({"kv_usage_peak": [0.5, 0.9, 0.95, 1.0], "waiting_standing": [0.0, 0.0, 1.0, 1.0], "kv_usage_queued": [None, None, 0.95, 1.0],
           "prompt_tokens_p90": [5000] * 4, "running_peak": [8, 15, 16, 16]}, "refused"),
-    ],
-)  # fmt: skip
-def test_the_sign_of_a_full_cache_is_told(more, sign, summary):
-    runs = results(summary, (8, 15, 16, 20), deployments=("a",), **more).runs
-    found = filled(runs, saturation(runs))
-    assert found.select("measured", "sign").rows() == [(16, sign)]
+    ):  # fmt: skip
+        runs = results(summary, (8, 15, 16, 20), deployments=("a",), **more).runs
+        assert filled(runs, saturation(runs)).select("measured", "sign").rows() == [(16, sign)]
 
 
 def test_curves_that_fill_alike_share_their_words():
@@ -163,18 +145,16 @@ def test_curves_that_fill_alike_share_their_words():
 # Beyond it
 
 
-@pytest.mark.parametrize(
-    ("usage", "drawn"),
-    [([0.5, 0.95, 1.0, 1.0], [15, 16, 20]), ([0.5, 1.0, 1.0, 1.0], [8, 15, 20]), ([0.1, 0.2, 0.3, 0.4], [20])],
-)
-def test_the_runs_over_time_lie_below_at_and_above_a_full_cache(usage, drawn, summary):
-    spec = load_figure("throughput-over-time").draw(full_at(summary, usage)).to_dict()
-    titles = [panel["vconcat"][0]["title"]["text"] for strip in spec["vconcat"] for panel in strip["hconcat"]]
-    assert titles == [f"a at {level}" for level in drawn]
-    scales = {
-        json.dumps(panel["vconcat"][0]["encoding"]["y"]["scale"]) for strip in spec["vconcat"] for panel in strip["hconcat"]
-    }
-    assert len(scales) == 1  # they are compared
+def test_the_runs_over_time_lie_below_at_and_above_a_full_cache(summary):
+    for usage, drawn in (
+        ([0.5, 0.95, 1.0, 1.0], [15, 16, 20]),
+        ([0.5, 1.0, 1.0, 1.0], [8, 15, 20]),
+        ([0.1, 0.2, 0.3, 0.4], [20]),
+    ):
+        spec = spec_of("throughput-over-time", full_at(summary, usage))
+        panels = [panel["vconcat"][0] for strip in spec["vconcat"] for panel in strip["hconcat"]]
+        assert [panel["title"]["text"] for panel in panels] == [f"a at {level}" for level in drawn]
+        assert len({json.dumps(panel["encoding"]["y"]["scale"]) for panel in panels}) == 1  # they are compared
 
 
 # What is not there
@@ -189,17 +169,17 @@ def test_a_server_whose_metrics_are_not_read_has_no_figure_of_its_cache():
         assert bool(of_cache & set(figures_of(rows))) == there
 
 
-@pytest.mark.parametrize("name", ["kv-saturation", "memory-pressure", "saturation-by-kv-bytes"])
-def test_without_a_cache_s_metrics_a_figure_says_so_in_a_line(name, summary):
+def test_without_a_cache_s_metrics_a_figure_says_so_in_a_line(summary):
     study = results(summary, known=False, kv_usage_peak=[None] * 3)
-    spec = load_figure(name).draw(replace(study, timeseries=study.timeseries.filter(series="throughput"))).to_dict()
-    assert [row["said"][:16] for row in drawn_rows(spec, "said")] == ["Nothing to show:"]
-    assert "concat" not in spec
+    for name in ("kv-saturation", "memory-pressure", "saturation-by-kv-bytes"):
+        spec = spec_of(name, replace(study, timeseries=study.timeseries.filter(series="throughput")))
+        assert [row["said"][:16] for row in drawn_rows(spec, "said")] == ["Nothing to show:"], name
+        assert "concat" not in spec
 
 
 def test_the_latencies_are_those_that_were_measured(summary):
     told = {"tpot_p99_s": [0.01, 0.02, 0.03], "itl_p99_s": [0.01] * 3, "e2e_p99_s": [1.0, 2.0, 3.0], "server_queue_time_mean_s": [0.0, 0.1, 2.0]}  # fmt: skip
-    spec = load_figure("latencies").draw(replace(results(summary, **told), decision=Decision(slo=["tpot_p90=40ms"]))).to_dict()
+    spec = spec_of("latencies", replace(results(summary, **told), decision=Decision(slo=["tpot_p90=40ms"])))
     titles = [panel["title"]["text"] for panel in spec["concat"]]
     assert titles[0] == "TTFT P99; thin: P50"
     assert "TPOT P99; thin: P50" not in titles

@@ -1,13 +1,18 @@
 """Results of all kinds, and what a figure and the report's page show of them."""
 
+import json
 from dataclasses import replace
 from functools import cache
 from html.parser import HTMLParser
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from unittest.mock import patch
 
 import polars as pl
+import vl_convert
 
 from bench.aggregate import summary_frame
-from bench.figures import Results
+from bench.figures import Results, save
 from bench.figures.registry import load_figure
 from bench.figures.save import save_figure
 from bench.records.deployment import Hardware
@@ -99,6 +104,38 @@ def drawn_of(name, case):
     return load_figure(name).draw(results_of(case)).to_dict(validate=case in CHECKED)
 
 
+def spec_of(name, study):
+    """A figure's specification, of which the schema is not asked."""
+    return load_figure(name).draw(study).to_dict(validate=False)
+
+
+class Undrawn:
+    """In place of what makes pictures, where the specification is looked at alone."""
+
+    @staticmethod
+    def vegalite_to_svg(_):
+        return ""
+
+    @staticmethod
+    def svg_to_png(_, scale):  # noqa: ARG004
+        return b""
+
+
+def saved_spec(name, study):
+    """A figure's specification as it is saved, with its title and its note; no picture is made."""
+    with patch.object(save, "vl_convert", Undrawn), TemporaryDirectory() as folder:
+        return json.loads(save_figure(name, study, Path(folder) / name)[2].read_text())
+
+
+def encodings(spec):
+    """Every encoding of a position in a chart."""
+    for key, value in spec.items() if isinstance(spec, dict) else enumerate(spec):
+        if key in ("x", "y") and isinstance(value, dict):
+            yield value
+        elif isinstance(value, dict | list) and key != "datasets":
+            yield from encodings(value)
+
+
 def data_of(panel):
     """The name of the data that most layers of a panel draw."""
     names = [layer["data"]["name"] for layer in panel["layer"] if "data" in layer] + [panel.get("data", {}).get("name")]
@@ -161,8 +198,14 @@ class Page(HTMLParser):
         return [(a, "".join(self.data.get(i, []))) for i, (name, a, _) in enumerate(self.elements) if name == tag]
 
 
+def without_libraries(folder):
+    """So that a report there has an empty file in place of what draws its charts, which takes a second to bundle."""
+    (folder / f".vega-{vl_convert.__version__}.js").touch()
+
+
 def drawn(folder, study, *, names=(), **more):
     """The page of a study, read back."""
+    without_libraries(folder)
     facts = folder / "deployment.json"
     write_record(FACTS, facts)
     specs = [save_figure(name, study, folder / name)[2] for name in names]
