@@ -10,7 +10,7 @@ from benchmarks.fuzz import Outside, TooSlow, check, inside
 from benchmarks.fuzzed import TARGETS, Target
 from hypothesis import HealthCheck, given, settings
 
-INPUTS = {"configuration": 30, "yaml": 30, "pack": 6, "exposition": 15, "answer": 30, "run": 8}
+INPUTS = {"configuration": 15, "yaml": 15, "pack": 3, "exposition": 8, "answer": 15, "run": 4}
 
 
 def read_all(folder, times):
@@ -39,7 +39,7 @@ def test_whatever_comes(tmp_path):
 @pytest.mark.long(part="inputs")
 @pytest.mark.timeout(600)
 def test_much_of_whatever_comes(tmp_path):
-    read_all(tmp_path, 100)
+    read_all(tmp_path, 200)
 
 
 def test_the_fuzzer_sees_what_it_looks_for(tmp_path):

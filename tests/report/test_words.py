@@ -37,18 +37,14 @@ POINT = {"unsettled": None, "missed": None, "low_needs": None, "high_needs": Non
 GROWS = [{"by": "growth", "growth": 0.5}]
 
 
-@pytest.mark.parametrize(
-    ("shown", "text"),
-    [
-        *((three_digits(value), text) for value, text in ((999.7, "1,000"), (999.4, "999"), (0.000012, "0.000012"), (-1e-5, "-0.00001"))),
-        *((three_digits(value), text) for value, text in ((12345.6, "12,346"), (0.5, "0.5"), (0.0, "0"))),
-        *((two_digits(value), text) for value, text in ((99.7, "100"), (0.000012, "0.000012"), (370.0, "370"), (0.371, "0.37"))),
-        *((signed_percent(share, 0), text) for share, text in ((-0.001, "0"), (0.001, "0"), (-0.04, "−4"), (0.12, "+12"))),
-        (signed_percent(-0.0004), "0.0"),
-    ],
-)  # fmt: skip
-def test_a_number_is_rounded_before_its_form_is_chosen(shown, text):
-    assert shown == text
+def test_a_number_is_rounded_before_its_form_is_chosen():
+    for form, shown in (
+        (three_digits, {999.7: "1,000", 999.4: "999", 0.000012: "0.000012", -1e-5: "-0.00001", 12345.6: "12,346", 0.5: "0.5", 0.0: "0"}),
+        (two_digits, {99.7: "100", 0.000012: "0.000012", 370.0: "370", 0.371: "0.37"}),
+        (lambda share: signed_percent(share, 0), {-0.001: "0", 0.001: "0", -0.04: "−4", 0.12: "+12"}),
+        (signed_percent, {-0.0004: "0.0"}),
+    ):  # fmt: skip
+        assert {value: form(value) for value in shown} == shown
 
 
 def test_a_part_in_brackets_needs_its_numbers():
@@ -70,9 +66,7 @@ def test_loads_and_intervals():
 
 # Causes and recommendations
 
-NO_CAUSE = dict.fromkeys(
-    ("in_flight", "said", "request_class", "free_tokens", "prompt_tokens", "request_bytes", "per_request"), None
-)
+NO_CAUSE = dict.fromkeys(("in_flight", "said", "request_class", "free_tokens", "prompt_tokens", "request_bytes", "per_request"))
 
 
 def test_each_kind_of_evidence():
@@ -123,12 +117,11 @@ def test_each_recommendation():
     assert set(advice.TEXTS) == set(get_args(Recommendation))
 
 
-@pytest.mark.parametrize(
-    ("fewest", "most", "text"),
-    [(8.5, 9.9, "9 requests"), (9.0, 9.9, "9 "), (8.5, 8.9, "8 requests"), (8.5, 10.0, "9 to 10 "), (9.0, 10.0, "9 to 10 ")],
-)
-def test_a_range_of_whole_requests(fewest, most, text):
-    assert advice.sentence(Advice("headroom", (), {**ADVICE, "fewest": fewest, "most": most})).startswith(text)
+def test_a_range_of_whole_requests():
+    for fewest, most, text in (
+        (8.5, 9.9, "9 requests"), (9.0, 9.9, "9 "), (8.5, 8.9, "8 requests"), (8.5, 10.0, "9 to 10 "), (9.0, 10.0, "9 to 10 ")
+    ):  # fmt: skip
+        assert advice.sentence(Advice("headroom", (), {**ADVICE, "fewest": fewest, "most": most})).startswith(text)
 
 
 # What a curve sustains, and a fleet
@@ -239,30 +232,16 @@ def test_a_lowest_load_that_misses_is_not_the_lowest_measured_where_others_canno
 
 def test_what_a_search_found():
     """By its target, the axis and where the limit lies; then by why it ended."""
-    ends = {
-        "found": (34, 32, 36),
-        "above": (96, 96, None),
-        "below": (0, 0, 1),
-        "open": (40, 16, None),
-        "never": (64, 64, None),
-        "wide": (4, 0, 9),
-    }
-    ends |= {"runs": (None, 0, None), "unmeasured": (None, 0, None)}
+    ends = {"found": (34, 32, 36), "above": (96, 96, None), "below": (0, 0, 1), "open": (40, 16, None), "never": (64, 64, None),
+            "wide": (4, 0, 9), "runs": (None, 0, None), "unmeasured": (None, 0, None)}  # fmt: skip
     lines = []
     for target, axis in (*product((SLO, KV_CACHE, THROUGHPUT, "equilibrium"), ["concurrency"]), (THROUGHPUT, "request_rate")):
         lines += [f"{target}, {axis}:"]
         for why, (limit, low, high) in ends.items():
             if (why == "never" and target != KV_CACHE) or (why == "unmeasured" and target == SLO):
                 continue
-            record = searched(
-                target=target,
-                axis=axis,
-                why="runs" if why in ("open", "wide") else why,
-                limit=limit,
-                low=low,
-                high=high,
-                top=1234.5,
-            )
+            reason = "runs" if why in ("open", "wide") else why
+            record = searched(target=target, axis=axis, why=reason, limit=limit, low=low, high=high, top=1234.5)
             lines += [f"  {why}: {searches.search_sentence(record)}", f"    {searches.search_ended(record)}"]
     lines += [searches.search_ended(searched(why=why)) for why in ("seconds", "invalid", "short")]
     snapshots.same("searches", lines)
@@ -272,9 +251,8 @@ def test_what_a_search_found():
 def test_searches_for_several_targets_stand_together():
     said = searches.answer([("a", searched()), ("a", searched(target=KV_CACHE))])
     assert said.question == "Which loads did the searches find?"
-    assert [line.partition(" 3 in flight")[0] for line in said.lines] == [
-        "a: the highest load within TTFT P99 ≤ 1 s is", "a: the KV cache is full from",
-    ]  # fmt: skip
+    lines = [line.partition(" 3 in flight")[0] for line in said.lines]
+    assert lines == ["a: the highest load within TTFT P99 ≤ 1 s is", "a: the KV cache is full from"]
     assert searches.answer([("a", searched())]).question == "What is the highest load within TTFT P99 ≤ 1 s?"
 
 
@@ -285,20 +263,12 @@ def test_turning_points():
     snapshots.same("regions", [f"{name}: {turning_point(cell(name, point), name)}" for name in POINTS for point in TURNS])
 
 
-FILLED = {
-    "deployment": "a",
-    "workload": "w",
-    "axis": "concurrency",
-    "cache_known": True,
-    "measured": 20.0,
-    "below": 16.0,
-    "predicted": 15.7,
-}
+FILLED = {"deployment": "a", "workload": "w", "axis": "concurrency", "cache_known": True, "measured": 20.0, "below": 16.0,
+          "predicted": 15.7}  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("rows", "title"),
-    [
+def test_the_title_names_the_loads_that_fill_the_cache():
+    for rows, title in (
         ([{}], "The KV cache is full at 20 in flight, and not at 16 (15.7 predicted)"),
         ([{"below": None, "predicted": None}], "The KV cache is full at 20 in flight"),
         ([{}, {"deployment": "b", "measured": 64.0, "predicted": 64.0}], "The KV cache is full at 20 in flight on a and 64 on b (15.7 and 64 predicted)"),
@@ -312,16 +282,13 @@ FILLED = {
         ([{"measured": 28.0}, {}, {"deployment": "b", "measured": 64.0}, {"deployment": "b", "measured": None}],
          "With w, the KV cache is full at 20 in flight on a and 64 on b (15.7 predicted)"),
         ([{"measured": 28.0}, {}, {"deployment": "b", "workload": "v"}], None),  # they are first under different workloads
-    ],
-)  # fmt: skip
-def test_the_title_names_the_loads_that_fill_the_cache(rows, title):
-    assert saturates.title([{**FILLED, **row} for row in rows]) == title
+    ):  # fmt: skip
+        assert saturates.title([{**FILLED, **row} for row in rows]) == title, rows
 
 
 def test_a_title_states_no_more_than_the_curves_show():
-    assert (
-        saturates.prediction_title([0, 1, None]) == "The KV cache is full at the level that geometry predicts on 1 of 2 curves"
-    )
+    some = saturates.prediction_title([0, 1, None])
+    assert some == "The KV cache is full at the level that geometry predicts on 1 of 2 curves"
     assert saturates.prediction_title([1]) == "The KV cache is full at other levels than geometry predicts"
     assert saturates.prediction_title([None]) is None
     points = pl.DataFrame({"saturation_at": [16.0, 24.0]})
@@ -330,9 +297,8 @@ def test_a_title_states_no_more_than_the_curves_show():
 
 
 def test_doubts_about_predictions():
-    snapshots.same(
-        "doubts", [doubt_text(Doubt(name, *numbers)) for name in DOUBTS for numbers in ((1500.0, 1200.0), (0.3, 0.2))]
-    )
+    numbers = ((1500.0, 1200.0), (0.3, 0.2))
+    snapshots.same("doubts", [doubt_text(Doubt(name, *each)) for name in DOUBTS for each in numbers])
 
 
 # Comparisons
@@ -346,11 +312,7 @@ def compared(worse=(), regions=()):
     """Four levels, of which some are worse; regions, by name; and all together."""
     levels = [{**ROW, "scope": "level", "workload": "chat", "axis": "concurrency", "level": load, "verdict": "worse" if load in worse else "no evidence"}
               for load in (1, 2, 4, 8)]  # fmt: skip
-    return [
-        *levels,
-        *({**ROW, "scope": "region", "region": name, "loads": [4.0, 8.0], "verdict": "worse"} for name in regions),
-        ROW,
-    ]
+    return [*levels, *({**ROW, "scope": "region", "region": name, "loads": [4.0, 8.0], "verdict": "worse"} for name in regions), ROW]  # fmt: skip
 
 
 def test_comparisons():
@@ -362,10 +324,8 @@ def test_comparisons():
     lines += [comparison.overlooked({"could_see": could, "sessions": None}, 5) for could in (None, 12.5)]
     snapshots.same("comparison", [*lines, comparison.assumed_text(2, 0.1)])
     empty = pl.DataFrame(schema={"deployment": pl.String, "metric": pl.String})
-    assert [comparison.sentences(SimpleNamespace(replica=each, effects=empty, overall=empty)) for each in (True, False)] == [
-        [],
-        [],
-    ]
+    for replica in (True, False):
+        assert comparison.sentences(SimpleNamespace(replica=replica, effects=empty, overall=empty)) == []
 
 
 # Streams and verdicts
@@ -389,10 +349,8 @@ STREAMS = [
 def test_what_a_reader_should_know_of_streams():
     lines = []
     for change in STREAMS:
-        lines += [
-            ", ".join(f"{key} {value}" for key, value in change.items()),
-            *(f"  {note}" for note in stream_notes({**PLAIN, **change})),
-        ]
+        lines += [", ".join(f"{key} {value}" for key, value in change.items())]
+        lines += [f"  {note}" for note in stream_notes({**PLAIN, **change})]
     snapshots.same("streams", lines)
     # Not streamed; counted in the verdict; of a load that is not held.
     silent = [{}, {"answers": "natural", "requests_omit": "ignore_eos"}, dict.fromkeys(("tokens_per_chunk", "hidden_tokens", "without_done")), {"unknown_streamed": 8, "uncounted_answers": 8, "wrong_output_tokens": 8, "tpot_n": 0},
@@ -411,17 +369,8 @@ def test_what_a_gateway_did_to_a_fleets_requests_is_said_of_the_fleet_alone():
 
 AT, LATER = (RoundPart(1, f"2026-01-01T00:0{minute}:00.000+00:00") for minute in (1, 9))
 COUNTS = (2000.0, 32.0)
-COUNTED = {
-    "other_requests",
-    "other_tokens",
-    "held_back",
-    "refused",
-    "not_counted",
-    "prompt_lengths",
-    "output_lengths",
-    "cached_tokens",
-    "tokens_not_counted",
-}
+COUNTED = {"other_requests", "other_tokens", "held_back", "refused", "not_counted", "prompt_lengths", "output_lengths", "cached_tokens",
+           "tokens_not_counted"}  # fmt: skip
 DRIFTS = [Drift(AT, LATER, 0.1, 0.0), Drift(replace(AT, round=2), RoundPart(1), -0.1, 0.0), Drift(RoundPart(1), None, 0.1, 0.0)]
 
 
@@ -429,11 +378,7 @@ def test_each_check_that_a_run_may_not_pass():
     reasons = [Reason("load", check, *(COUNTS if check in COUNTED else (0.9, 0.5)), 0.25, ("a", "b"), {"http_404": 2},
                       DRIFTS[0] if check == "drift" else None, 31.7) for check in get_args(Check)]  # fmt: skip
     reasons += [Reason("machine", "drift", drift=drift) for drift in DRIFTS[1:]]
-    reasons += [
-        Reason("content", "prompt_lengths", 1),
-        Reason("content", "refused", 4, 9),
-        Reason("content", "cached_tokens", 4.0, 0.0),
-    ]
+    reasons += [Reason("content", *told) for told in (("prompt_lengths", 1), ("refused", 4, 9), ("cached_tokens", 4.0, 0.0))]
     snapshots.same("verdicts", [f"{each.check}: {verdicts.reason_text(each)}" for each in reasons])
     assert tuple(verdicts.PARTS) == PARTS
     for each in reasons:
@@ -444,27 +389,23 @@ def test_a_code_can_be_read_and_holds_whatever_is_said():
     assert Reason("client", "loop_lag", 0.2, 0.1).code == "client.loop_lag value=0.2 limit=0.1"
     missing = Reason("telemetry", "metrics_missing", names=("a", "b or 'c=d'", "; e"))
     assert Reason.of(missing.code) == missing
-
-
-@pytest.mark.parametrize(
-    "text", ["the client was late: P99 0.2 s", "it's late", "client.late value=1", "client.loop_lag value=x", ""]
-)
-def test_what_an_older_version_wrote_in_words_is_shown_as_it_is(text):
-    assert verdicts.reason_texts([text]) == [text]
+    # What an older version wrote in words is shown as it is.
+    older = ["the client was late: P99 0.2 s", "it's late", "client.late value=1", "client.loop_lag value=x", ""]
+    assert verdicts.reason_texts(older) == older
 
 
 def test_where_nothing_failed_or_was_sent_there_is_nothing_to_say():
-    assert verdicts.failures({"failed": 0, "requests": 0}) is None
     assert Verdict(()).failed_share is None
-    assert verdicts.failures({"failed": 0, "requests": 4, "outcome_ok": 4}) is None
-    assert verdicts.failures({"failed": 1, "requests": 4, "outcome_timeout": None}) == "1 of 4 requests failed"
-    assert verdicts.failures({"failed": 2, "requests": 4, "outcome_timeout": 2}) == "2 of 4 requests failed (2 timeout)"
+    for failed, requests, more, said in (
+        (0, 0, {}, None), (0, 4, {"outcome_ok": 4}, None), (1, 4, {"outcome_timeout": None}, "1 of 4 requests failed"),
+        (2, 4, {"outcome_timeout": 2}, "2 of 4 requests failed (2 timeout)"),
+    ):  # fmt: skip
+        assert verdicts.failures({"failed": failed, "requests": requests, **more}) == said
 
 
 def test_a_count_of_one_takes_the_singular():
-    assert [count_text(1, "run"), count_text(2, "run"), count_text(1, "run", of=3), count_text(1, "run", of=1)] == [
-        "1 run", "2 runs", "1 of 3 runs", "1 of 1 run"
-    ]  # fmt: skip
+    assert [count_text(n, "run", of=of) for n, of in ((1, 3), (1, 1))] == ["1 of 3 runs", "1 of 1 run"]
+    assert [count_text(n, "run") for n in (1, 2)] == ["1 run", "2 runs"]
     assert [is_are(1), is_are(0), was_were(1), was_were(2)] == ["is", "are", "was", "were"]
     point = {**POINT, "c_max": 8.0, "requests": 1, "runs": 1}
     assert capacity.evidence(point) == "1 request in 1 run was judged there."

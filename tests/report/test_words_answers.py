@@ -44,26 +44,16 @@ def test_lengths_and_streaming():
 
 def test_settings_and_devices():
     same, shared = Ratio(1.5, 1.4, 1.6), Ratio(1.2, 1.1, 1.3)
-    room, short = (
-        Gain((1.0, 4.0), same, (2.0, 4.0), Ratio(0.8, 0.7, 0.9)),
-        Gain((8.0, 16.0), Ratio(3.5, 3.4, 3.6), (16.0,), shared),
-    )
+    room = Gain((1.0, 4.0), same, (2.0, 4.0), Ratio(0.8, 0.7, 0.9))
+    short = Gain((8.0, 16.0), Ratio(3.5, 3.4, 3.6), (16.0,), shared)
     devices = SettingGain("m", "e", "w", "concurrency", "tensor_parallel", (), (1, 2), (1, 2), ("one", "two"), (8.0, None), (True, True), room, short,
                           1.1, 12, True, True, ())  # fmt: skip
     seqs = replace(devices, setting="max_num_seqs", values=(8, 64), devices=(1, 1), spread_assumed=False)
-    eager = replace(
-        seqs, setting="flag_enforce_eager", values=(None, "true"), full=(None, None), full_known=(False, True), short=None
-    )
+    eager = replace(seqs, setting="flag_enforce_eager", values=(None, "true"), full=(None, None), full_known=(False, True), short=None)  # fmt: skip
     worse = replace(eager, room=replace(room, same=Ratio(0.8, 0.7, 0.9)), doubling=None)
-    unsure, wide, noiseless = (
-        Gain((4.0,), ratio) for ratio in (Ratio(1.1, 0.9, 1.3), Ratio(1.1, 0.01, 9.0), Ratio(1.1, None, None))
-    )
+    unsure, wide, noiseless = (Gain((4.0,), Ratio(1.1, *ends)) for ends in ((0.9, 1.3), (0.01, 9.0), (None, None)))
     one = replace(devices, full=(None, None), short=None)
-    changed = (
-        Differs("flag_spec_size_n", None, "2"),
-        Differs("flag_spec_type", None, "ngram"),
-        Differs("kv_bytes_per_token", 64, 128),
-    )
+    changed = (Differs("flag_spec_size_n", None, "2"), Differs("flag_spec_type", None, "ngram"), Differs("kv_bytes_per_token", 64, 128))  # fmt: skip
     ngram = replace(eager, setting="flag_spec_size_m", values=(None, "8"), beside=("flag_spec_size_n", "flag_spec_type"),
                     deployments=("plain", "ngram"), differences=changed)  # fmt: skip
     cases = {
@@ -87,13 +77,9 @@ def test_settings_and_devices():
 
 
 def test_factors():
-    effects = (
-        FactorEffect("output length", 12.0, (16.0, 512.0)),
-        FactorEffect("kv_cache_memory", 1.5, (2.0**30, 2.0**31)),
-        FactorEffect("devices", 1.01, (1.0, 2.5)),
-        FactorEffect("engine", 1.5, ("a", "b")),
-        FactorEffect("model", None, None),
-    )
+    effects = tuple(FactorEffect(*each) for each in (
+        ("output length", 12.0, (16.0, 512.0)), ("kv_cache_memory", 1.5, (2.0**30, 2.0**31)), ("devices", 1.01, (1.0, 2.5)),
+        ("engine", 1.5, ("a", "b")), ("model", None, None)))  # fmt: skip
     known = Decisive("makespan (s)", (0.9, 0.8, 1.0), effects, ("dtype",))
     found = Decided("f", (known, replace(known, metric="TTFT (s)", effects=effects[2:3]), replace(known, metric="throughput", effects=())), 24, 24, (("a", "b"),))  # fmt: skip
     unknown = replace(found, metrics=(replace(known, score=(-0.2, -0.5, 0.1), effects=None),), together=())
@@ -114,16 +100,9 @@ def test_single_loads_and_steps():
     levels = [level, {**level, "runs": 2, "work": "embedding"}, {**level, "tokens_per_s": None, "latencies": [(None, False)] * 2},
               {**level, "valid": 0}, {**level, "valid": 0, "runs": 2}]  # fmt: skip
     shown = [Slo("ttft", "p50", 1.0), Slo("e2e", "p95", 1.0)]
+    step = {"deployment": "a", "workload": "w", "axis": "request_rate", "level": 4.0}
     steps = [
-        {
-            "deployment": "a",
-            "workload": "w",
-            "axis": "request_rate",
-            "level": 4.0,
-            "valid": valid,
-            "recovered": recovered,
-            "recovery_s": after,
-        }
+        {**step, "valid": valid, "recovered": recovered, "recovery_s": after}
         for valid, recovered, after in ((True, True, 1.7), (True, False, None), (False, None, None))
     ]
     snapshots.same("alone", [*written("one load", alone.answer(levels, shown)), *written("steps", recovery.answer(steps))])
@@ -137,7 +116,6 @@ def test_where_curves_saturate():
                 (TURNS[0], 16.0, 15.0, 16.0, 0), (TURNS[3], None, None, None, None), (TURNS[5], 42.7, 40.0, 50.0, 1), (TURNS[8], 10.0, 12.0, 16.0, None),
                 (TURNS[4], 10.0, None, None, None), (TURNS[1], None, None, 8.0, None)])]  # fmt: skip
     answers = (
-        saturates.answer(rows, several_workloads=several, decided=several, geometry="Geometry." * several)
-        for several in (False, True)
+        saturates.answer(rows, several_workloads=each, decided=each, geometry="Geometry." * each) for each in (False, True)
     )
     snapshots.same("saturates", [line for each in answers for line in written("", each)])
