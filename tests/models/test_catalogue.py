@@ -49,13 +49,7 @@ def test_computed_parameters_are_the_published_ones():
 
 def test_families_that_the_catalogue_has_no_model_of():
     """Falcon-7B (one KV head, one norm a layer): 6,921,720,704 parameters. Qwen2 with windows in its upper layers alone."""
-    falcon = {
-        "model_type": "falcon",
-        "hidden_size": 4544,
-        "num_hidden_layers": 32,
-        "num_attention_heads": 71,
-        "vocab_size": 65024,
-    }
+    falcon = {"model_type": "falcon", "hidden_size": 4544, "num_hidden_layers": 32, "num_attention_heads": 71, "vocab_size": 65024}  # fmt: skip
     assert geometry_of(falcon).parameters == 6_921_720_704
     assert (geometry_of(falcon).attention, geometry_of(falcon).kv_heads) == ("MQA", 1)
     qwen = {**catalogue()["qwen1.5-14b"].config, "use_sliding_window": True, "sliding_window": 4096, "max_window_layers": 35}
@@ -126,15 +120,7 @@ def test_a_gemma_that_states_little_has_its_familys_heads():
 
 def test_a_gpt2_that_states_more_by_hand():
     """Two layers 100 wide with heads of 25, an MLP of 50 and an output layer of its own."""
-    config = {
-        "model_type": "gpt2",
-        "n_embd": 100,
-        "n_layer": 2,
-        "n_head": 4,
-        "n_positions": 64,
-        "vocab_size": 1000,
-        "n_inner": 50,
-    }
+    config = {"model_type": "gpt2", "n_embd": 100, "n_layer": 2, "n_head": 4, "n_positions": 64, "vocab_size": 1000, "n_inner": 50}  # fmt: skip
     own = geometry_of({**config, "tie_word_embeddings": False})
     assert (own.head_dim, own.kv_heads, own.intermediate_size, own.context) == (25, 4, 50, 64)
     layer = 4 * 100 * 100 + 400 + 2 * 100 * 50 + 50 + 100 + 4 * 100
@@ -371,21 +357,16 @@ def test_a_checkpoint_of_each(tmp_path):
         assert json.loads((folder / "tokenizer_config.json").read_text())["model_max_length"] == published.context, key
 
 
-def test_a_key_that_is_given_replaces_the_catalogues(tmp_path):
+def test_a_key_that_is_given_replaces_the_catalogues_and_must_do_for_its_family(tmp_path):
     model = Model(catalogue="qwen3-8b", config={"num_hidden_layers": 2, "vocab_size": 1024})
     small = geometry_of_model(model)
     assert (small.layers, small.vocabulary, small.kv_heads) == (2, 1024, 8)
     assert Model(**model.model_dump(exclude_defaults=True)) == model  # as the workflow hands it on
     with pytest.raises(BenchError, match=r"models\.m: a vocabulary of 96 has no token for every character of ASCII"):
         write_checkpoint("m", Model(catalogue="qwen3-8b", config={"vocab_size": 96}), tmp_path / "m/checkpoint.json")
-
-
-def test_a_config_without_what_its_family_needs(tmp_path):
     with pytest.raises(BenchError, match=r"models\.m: config\.json of model_type llama does not state 'hidden_size'"):
         write_checkpoint("m", Model(config={"model_type": "llama"}), tmp_path / "m/checkpoint.json")
-
-
-def test_code_that_lies_beside_a_real_checkpoint_is_not_asked_for(tmp_path):
+    # Code that lies beside a real checkpoint is not asked for.
     config = {"auto_map": {"AutoConfig": "configuration_x.X"}, **config_of(Architecture(**ARCHITECTURE))}
     write_checkpoint("m", Model(config=config), tmp_path / "m/checkpoint.json")
     assert "auto_map" not in json.loads((tmp_path / "m/model/config.json").read_text())
@@ -411,6 +392,6 @@ def test_a_catalogue_model_is_part_of_what_a_deployment_is(content):
     assert Plan.of(load_config(content, source="t")).deployments["a"].digest != spec.digest
 
 
-def test_a_model_of_architecture_facts_is_what_it_was(config):
+def test_a_model_of_architecture_facts_has_the_digest_that_it_had(config):
     """Digests leave defaults out: what was measured before the catalogue came is not measured again."""
     assert Plan.of(config).deployments["a"].identity["model"] == {"architecture": ARCHITECTURE}

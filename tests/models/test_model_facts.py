@@ -166,7 +166,7 @@ def test_latent_attention_by_its_keys_whatever_the_family_is_called():
 # States.
 
 
-def test_blocks_as_long_as_vllm_makes_them():
+def test_blocks_are_as_long_as_vllm_makes_them():
     """Pages of states and lengths of blocks that vLLM 0.26 printed on an A100 for these shapes: 1,568 and 1,312 tokens."""
     falcon = geometry("tiiuae/Falcon-H1-1.5B-Deep-Base shape")
     (state,) = set(falcon.states)

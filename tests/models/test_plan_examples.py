@@ -41,17 +41,10 @@ def test_kv_caches_that_are_right():
     for what, ours, printed, within in (
         ("manual 2.2: a token of 70B with all 64 heads, MB", kv(MHA_70B, 1) / MB, 2.6, 0.05),
         ("manual 1.3: 4,000 tokens of it, GB", kv(MHA_70B, 4000) / GB, 10.4, 0.1),
-        ("manual 1.3: ten such requests", kv(MHA_70B, 4000, 10) / GB, 104, 1),
-        ("manual 1.3: fifty", kv(MHA_70B, 4000, 50) / GB, 520, 5),
         ("manual 2.2: with 8 KV heads, MB a token", kv(LLAMA_70B, 1) / MB, 0.32, 0.01),
         ("chapter: 7B at 512 tokens, MB", kv(LLAMA_7B, 512) / MB, 268, 0.5),
-        ("chapter: at 2,048, GB", kv(LLAMA_7B, 2048) / GB, 1.07, 0.005),
-        ("chapter: at 4,096", kv(LLAMA_7B, 4096) / GB, 2.15, 0.005),
         ("chapter: at 8,192", kv(LLAMA_7B, 8192) / GB, 4.3, 0.01),
-        ("chapter: 50 requests at 512", kv(LLAMA_7B, 512, 50) / GB, 13.4, 0.05),
         ("chapter: 50 at 2,048 (53.5 printed, 50 × 1.07)", kv(LLAMA_7B, 2048, 50) / GB, 53.7, 0.05),
-        ("chapter: 50 at 4,096", kv(LLAMA_7B, 4096, 50) / GB, 107, 0.5),
-        ("chapter: 50 at 8,192", kv(LLAMA_7B, 8192, 50) / GB, 215, 0.5),
         ("chapter: requests of 4,096 in 80 − 3.5 − 3 GB", (80 - 3.5 - 3) * GB / kv(LLAMA_7B, 4096), 34, 0.5),
         ("chapter: in 66 GB", 66 * GB // kv(LLAMA_7B, 4096), 30, 0),
     ):
@@ -63,23 +56,16 @@ def test_kv_caches_that_are_printed_too_small():
     assert kv_bytes_per_token(LLAMA_70B, "bfloat16") == 2 * 80 * 8 * 128 * 2 == 327_680
     for what, printed, ours, right in (
         ("guide 2.6: 50 requests of 8,000 tokens, GB", 104, kv(LLAMA_70B, 8000, 50) / GB, 131.072),
-        ("guide 2.2: 50 of 8,192", 106, kv(LLAMA_70B, 8192, 50) / GB, 134.2),
-        ("guide 2.2: 50 of 32,000", 416, kv(LLAMA_70B, 32_000, 50) / GB, 524.3),
-        ("guide 7.6: one of 100,000", 8, kv(LLAMA_70B, 100_000) / GB, 32.8),
         ("guide 9.4: one of 128,000", 10, kv(LLAMA_70B, 128_000) / GB, 41.9),
         ("guide 6.5: 4,096 tokens of an FP8 cache, MB", 320, kv(LLAMA_70B, 4096, dtype="fp8") / MB, 671),
         ("chapter: ten turns of 13B, 4,096 tokens, GB", 1, kv(LLAMA_13B, 4096) / GB, 3.36),
     ):
         assert 0.8 * right > printed and ours == pytest.approx(right, rel=0.002), what
+    # The chapter says that a request of 4,096 tokens is larger than 7B's INT4 weights. The cache passes them at 6,676 tokens.
+    assert 7e9 * 0.5 / kv(LLAMA_7B, 1) == pytest.approx(6676, abs=1)
     # The manual divides by 8 and cuts: 2.6 → 0.32. The chapter says that 32 requests of 4,096 need "another 50 GB+".
     assert kv(MHA_70B, 1) == 8 * kv(LLAMA_70B, 1)
     assert kv(LLAMA_70B, 4096, 32) / GB == pytest.approx(42.9, abs=0.05)
-
-
-def test_a_request_of_7b_at_4096_tokens_is_no_larger_than_its_int4_weights():
-    """The chapter says it is. The cache passes the weights at 6,676 tokens."""
-    assert kv(LLAMA_7B, 4096) / GB == pytest.approx(2.15, abs=0.005)
-    assert 7e9 * 0.5 / kv(LLAMA_7B, 1) == pytest.approx(6676, abs=1)
 
 
 def test_weights_are_parameters_times_bytes():

@@ -6,6 +6,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tomllib
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -19,7 +20,10 @@ from bench.cli import app, main
 from bench.cli.entry import loaded
 from bench.endpoints import ENDPOINTS
 from bench.figures import registry
+from bench.figures.registry import load_figure
+from bench.figures.selection import figure_names
 from bench.study import load_config, load_workload
+from tests.support.figures import results
 from tests.support.study import ROOT
 
 README = ROOT / "README.md"
@@ -277,3 +281,31 @@ def test_the_site_loads_nothing_from_elsewhere(tmp_path):
     by_element = r"<(?:script|img|iframe)[^>]*\ssrc=\"?(https?:[^\s\">]+)"
     by_link = r"<link[^>]*rel=\"?(?:stylesheet|preconnect|icon)[^>]*href=\"?(https?:[^\s\">]+)"
     assert {found for page in pages for found in re.findall(f"{by_element}|{by_link}", page.read_text())} == set()
+
+
+# docs/contributing.md
+
+CONTRIBUTING = (ROOT / "docs/contributing.md").read_text()
+
+
+def test_the_map_has_every_room_in_the_contract_s_order():
+    contract = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"][0]
+    table = CONTRIBUTING.partition("## The rooms")[2].partition("\n## ")[0]
+    rooms = [name for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)]
+    assert rooms == [name for layer in contract["layers"] for name in layer.split(" | ")]
+
+
+def test_the_orders_that_it_gives_are_those_of_the_figures():
+    known = {int(load_figure(name).order) for name in figure_names()}
+    row = next(line for line in CONTRIBUTING.splitlines() if line.startswith("| `order` |"))
+    assert {int(order) for order in re.findall(r"\d+", row)} <= known
+    assert re.search(r"\border=(\d+)", CONTRIBUTING)[1] not in map(str, known)  # the example's, between its neighbours
+
+
+def test_the_example_of_a_figure_draws(monkeypatch, summary):
+    monkeypatch.setattr(registry, "_FIGURES", {})
+    (example,) = re.findall(r"```python\n(.*?)```", CONTRIBUTING, re.DOTALL)
+    exec(example, {"__name__": "queue"})  # noqa: S102 - our own
+    spec = registry._FIGURES["queue"].draw(results(summary, waiting_peak=(0.0, 1.0, 9.0))).to_dict()
+    assert len(spec["layer"]) > 1
+    assert any(row.get("waiting_peak") == 9 for rows in spec["datasets"].values() for row in rows)
