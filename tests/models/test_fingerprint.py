@@ -44,8 +44,8 @@ def test_files_that_are_replaced_in_place_make_another_deployment(content, check
         "the weights": lambda: replace_weights(checkpoint),
         "a byte of config.json": lambda: config.write_text(config.read_text().replace("10000.0", "20000.0")),
         "the last byte": lambda: weights.write_bytes(weights.read_bytes()[:-1] + b"x"),
-        "the name": lambda: weights.rename(checkpoint / "model-2.safetensors"),
-        "a file less": (checkpoint / "model-2.safetensors").unlink,
+        "the name": lambda: weights.rename(checkpoint / "model-00.safetensors"),  # in the same order
+        "a file less": (checkpoint / "model-00.safetensors").unlink,
     }.items():
         change()
         seen.append(planned(content, checkpoint))
