@@ -56,7 +56,7 @@ def test_a_study_whose_search_ended_before_its_first_run_has_a_report(tmp_path, 
 
 def test_the_page_is_sound(tmp_path, summary):
     study = results(summary, levels=(1, 4, 4), repeat=[1, 1, 2], workloads=("short", "long"), wrong_output_tokens=[0, 0, 1])
-    page = drawn(tmp_path, study, names=["comparison", "kv-saturation", "latencies"])
+    page = drawn(tmp_path, study, names=["comparison", "kv-saturation", "latencies"], pictures=False)
     ids = [attributes["id"] for _, attributes, _ in page.elements if "id" in attributes]
     assert len(ids) == len(set(ids))
     assert {attributes["href"] for attributes, _ in page.find("a")} <= {f"#{each}" for each in ids}
@@ -96,7 +96,7 @@ def test_no_engine_is_taken_for_another_and_no_cache_of_which_no_server_tells_fo
 
 def test_each_section_is_there_and_named(tmp_path, summary):
     study = results(summary, levels=(1, 4, 4), repeat=[1, 1, 2])
-    page = drawn(tmp_path, study, names=["latencies", "peak-throughput"])
+    page = drawn(tmp_path, study, names=["latencies", "peak-throughput"], pictures=False)
     sections = [a["id"] for a, _ in page.find("section")]
     decided = ["verdicts", "operating", "figures", "saturation", "comparison", "predictions", "models", "economics", "bands"]
     assert sections == ["headline", "answers", "levels", *decided, "runs", "invalid", "provenance", "methods"]
@@ -109,7 +109,9 @@ def test_each_section_is_there_and_named(tmp_path, summary):
 
 def test_names_end_no_script_and_open_no_element(tmp_path, summary):
     nasty = "</script><b a='\"'>&"
-    page = drawn(tmp_path, results(summary, deployments=(nasty,), known=False, baseline=None), names=["memory-pressure"])
+    page = drawn(
+        tmp_path, results(summary, deployments=(nasty,), known=False, baseline=None), names=["memory-pressure"], pictures=False
+    )
     assert not page.find("b")
     rows = [json.loads(text) for a, text in page.find("script") if a.get("type") == "application/json"]
     assert rows[-1]["curves"] == {nasty: [nasty, "short"]}

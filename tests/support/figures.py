@@ -1,6 +1,7 @@
 """Results of all kinds, and what a figure and the report's page show of them."""
 
 import json
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import cache
 from html.parser import HTMLParser
@@ -203,12 +204,13 @@ def without_libraries(folder):
     (folder / f".vega-{vl_convert.__version__}.js").touch()
 
 
-def drawn(folder, study, *, names=(), **more):
-    """The page of a study, read back."""
+def drawn(folder, study, *, names=(), pictures=True, **more):
+    """The page of a study, read back. Args: pictures: whether its figures' are made, beside their specifications."""
     without_libraries(folder)
     facts = folder / "deployment.json"
     write_record(FACTS, facts)
-    specs = [save_figure(name, study, folder / name)[2] for name in names]
+    with nullcontext() if pictures else patch.object(save, "vl_convert", Undrawn):
+        specs = [save_figure(name, study, folder / name)[2] for name in names]
     write_report(folder / "report.html", **{"title": "t", "results": study, "specs": specs, "facts": [facts], **more})
     return Page((folder / "report.html").read_text())
 
