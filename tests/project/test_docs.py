@@ -23,6 +23,7 @@ from bench.figures import registry
 from bench.figures.registry import load_figure
 from bench.figures.selection import figure_names
 from bench.study import load_config, load_workload
+from tests.support.cost import PARTS
 from tests.support.figures import results
 from tests.support.study import ROOT
 
@@ -309,3 +310,8 @@ def test_the_example_of_a_figure_draws(monkeypatch, summary):
     spec = registry._FIGURES["queue"].draw(results(summary, waiting_peak=(0.0, 1.0, 9.0))).to_dict()
     assert len(spec["layer"]) > 1
     assert any(row.get("waiting_peak") == 9 for rows in spec["datasets"].values() for row in rows)
+
+
+def test_every_part_of_the_long_tests_is_named_for_some_change():
+    table = CONTRIBUTING.partition("| you change |")[2].partition("\n\n")[0]
+    assert sorted(re.findall(r"PART=(\w+)", table)) == sorted(PARTS)
