@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from bench.drifted import DIFFERS, SAME, UNKNOWN, find_drift
-from bench.drifted.batches import ratio
+from bench.drifted.batches import Ratio, ratio
 from bench.drifted.curve import Line, read_studied
 from bench.drifted.lines import advice
 from bench.drifted.served import START_TIME, scraped_twice, served
@@ -25,17 +25,39 @@ from tests.support.records import facts
 VLLM_KIND, SGLANG = (next(kind for kind in ENGINES if kind.name == name) for name in ("vllm", "sglang"))
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_what_is_planted_is_found_and_nothing_else(name):
-    _, wanted = CASES[name]
-    for seed in (0, 1):
-        verdicts, whole = tried(name, seed)
-        differing = {each for each, verdict in verdicts.items() if verdict == DIFFERS}
-        if wanted is None:
-            assert not differing and whole in (SAME, UNKNOWN)
-        else:
-            assert differing & wanted or (name in ("slower by a fifth", "all lengths doubled, llama.cpp") and whole == UNKNOWN)
-            assert not differing - wanted
+def judged(name, seed):
+    """What differs, of which nothing may but what was planted, and the verdict on the whole."""
+    verdicts, whole = tried(name, seed)
+    differing = {each for each, verdict in verdicts.items() if verdict == DIFFERS}
+    assert differing <= (CASES[name][1] or set()), (name, seed)
+    assert (whole == DIFFERS) == bool(differing), (name, seed)
+    return differing, whole
+
+
+def test_what_is_planted_is_found_and_nothing_else():
+    for name, whole in (
+        ("nothing changed, no TTFT, ITL or hits", SAME),
+        ("nothing changed, 20 % and ten minutes of scrapes missing, a restart", UNKNOWN),
+        ("output 25 % longer, llama.cpp", DIFFERS),
+        ("hit rate 0.45 in place of 0.30", DIFFERS),
+        ("slower by a third, scrapes missing, a restart", DIFFERS),
+        ("another setting", DIFFERS),
+    ):
+        assert judged(name, 0)[1] == whole, name
+
+
+@pytest.mark.long(part="truth")
+def test_what_is_planted_is_found_in_any_case():
+    """Changes that are too small for an hour, or too far from what was measured, may be not known; nothing else is missed."""
+    faint = {"slower by a fifth", "all lengths doubled, llama.cpp"}
+    missed, known = set(), set()
+    for name, (_, wanted) in CASES.items():
+        for seed in (0, 1):
+            differing, whole = judged(name, seed)
+            missed |= {name} if wanted and not differing else set()
+            known |= {name} if whole == SAME else set()
+    assert missed <= faint
+    assert len(known) >= 5
 
 
 def found_of(seed, *, was=WAS, **now):
@@ -45,11 +67,6 @@ def found_of(seed, *, was=WAS, **now):
 
 def verdict_of(found, name):
     return next(each for each in found.compared if each.name.startswith(name))
-
-
-def test_the_same_is_said_to_be_the_same():
-    found = found_of(10)
-    assert found.verdict == SAME and list(advice(found)) == ["There is no need to measure again."]
 
 
 def test_itl_alone_makes_nothing_the_same():
@@ -68,11 +85,9 @@ def test_ttft_where_requests_wait_is_not_judged():
 
 
 def test_lengths_of_an_engine_that_counts_no_requests_are_not_known():
-    llama = replace(WAS, names=LLAMA)
-    for seed in range(3):
-        found = found_of(seed, was=llama, prompt=400.0, output=200.0, rate=1.0)
-        assert found.verdict != SAME and verdict_of(found, "prompt").verdict == UNKNOWN
-        assert "the engine counts no requests, so that lengths are not known" in verdict_of(found, "prompt").why
+    found = found_of(0, was=replace(WAS, names=LLAMA), prompt=400.0, output=200.0, rate=1.0)
+    assert found.verdict != SAME and verdict_of(found, "prompt").verdict == UNKNOWN
+    assert "the engine counts no requests, so that lengths are not known" in verdict_of(found, "prompt").why
 
 
 def test_speed_beside_traffic_that_is_not_known_blames_neither():
@@ -95,6 +110,7 @@ def test_spare_servers_hide_nothing():
     random = np.random.default_rng(10)
     curve, window = study(random, WAS), production(random, WAS)
     alone = find_drift(curve, window)
+    assert alone.verdict == SAME and list(advice(alone)) == ["There is no need to measure again."]
     kept = window.kept
     spare = [
         kept.with_columns(
@@ -124,48 +140,37 @@ def test_lengths_need_no_gauges():
 
 
 def test_dense_levels_do_not_chain_into_one_place(monkeypatch):
-    monkeypatch.setattr("benchmarks.drifted.LEVELS", (1, 8, 16, 17, 18, 19, 20, 21, 22, 23, 24, 26, 28, 30, 32))
+    monkeypatch.setattr("tests.support.production.LEVELS", (1, 8, 16, 17, 18, 19, 20, 21, 22, 23, 24, 26, 28, 30, 32))
     places = read_studied(study(np.random.default_rng(1), WAS)).lines["e2e"].loads
     assert len(places) == 8 and places[-1] == pytest.approx(31)
 
 
-def test_what_lies_outside_the_measured_loads_is_not_known():
-    random = np.random.default_rng(1)
-    found = find_drift(study(random, WAS), production(random, CASES["more load than was measured"][0]))
-    speeds = [each for each in found.compared if each.part == "speed"]
-    ttft, itl, e2e = speeds
+def test_what_cannot_be_compared_is_not_known():
+    """Beyond the measured loads, beside other lengths, and of production that is idle."""
+
+    def found_in(name, seed):
+        random = np.random.default_rng(seed)
+        return find_drift(study(random, WAS), production(random, CASES[name][0]))
+
+    ttft, itl, e2e = (each for each in found_in("more load than was measured", 1).compared if each.part == "speed")
     assert (ttft.verdict, e2e.verdict) == (UNKNOWN, UNKNOWN) and "that were measured" in ttft.why
     assert itl.verdict != DIFFERS  # as many run as in the study, however many wait
+    speeds = [each.why for each in found_in("output 25 % longer", 2).compared if each.part == "speed"]
+    assert set(speeds) == {"the study measured it with another output length"}
+    idle = found_in("nothing changed, idle for 95 % of the time", 3)
+    length = verdict_of(idle, "output length")
+    assert (idle.verdict, length.verdict) == (UNKNOWN, UNKNOWN) and "of 12 parts of the time; it takes 4" in length.why
 
 
-def test_latencies_of_other_lengths_are_not_compared():
-    random = np.random.default_rng(2)
-    found = find_drift(study(random, WAS), production(random, CASES["output 25 % longer"][0]))
-    assert {each.why for each in found.compared if each.part == "speed"} == {"the study measured it with another output length"}
-
-
-def test_idle_production_is_not_known():
-    random = np.random.default_rng(3)
-    found = find_drift(study(random, WAS), production(random, CASES["nothing changed, idle for 95 % of the time"][0]))
-    length = next(each for each in found.compared if each.name == "output length")
-    assert (found.verdict, length.verdict) == (UNKNOWN, UNKNOWN) and "of 12 parts of the time; it takes 4" in length.why
-
-
-@pytest.mark.parametrize(
-    "kink", [2.0, -0.8]
-)  # how much steeper the curve is beyond it: as where requests wait, and where no more run
-def test_a_bent_curve_lies_within_what_its_levels_leave_open(kink):
-    loads = np.array([1.0, 2, 4, 8, 16, 24])
-
-    def truth(load):
-        return 1 + 0.1 * load + 0.1 * kink * np.maximum(0, load - 11)
-
-    line = Line(loads, truth(loads), np.full(6, 0.01), 11.0)
-    asked = np.linspace(1, 24, 200)
-    low, high = line.at(asked)
-    assert (low <= truth(asked) + 1e-9).all() and (high >= truth(asked) - 1e-9).all()
-    straight = asked < 4
-    assert np.allclose(low[straight], truth(asked[straight])) and np.allclose(high[straight], truth(asked[straight]))
+def test_a_bent_curve_lies_within_what_its_levels_leave_open():
+    """However much steeper it is beyond the bend: as where requests wait, and where no more run."""
+    loads, asked = np.array([1.0, 2, 4, 8, 16, 24]), np.linspace(1, 24, 200)
+    for kink in (2.0, -0.8):
+        values, truth = (1 + 0.1 * load + 0.1 * kink * np.maximum(0, load - 11) for load in (loads, asked))
+        low, high = Line(loads, values, np.full(6, 0.01), 11.0).at(asked)
+        assert (low <= truth + 1e-9).all() and (high >= truth - 1e-9).all(), kink
+        straight = asked < 4
+        assert np.allclose(low[straight], truth[straight]) and np.allclose(high[straight], truth[straight]), kink
 
 
 def test_two_levels_leave_all_between_them_open():
@@ -173,6 +178,15 @@ def test_two_levels_leave_all_between_them_open():
     assert low.tolist() == [1, 1, 3] and high.tolist() == [1, 3, 3]
 
 
+def test_the_error_of_a_ratio_is_of_blocks_or_of_pairs_of_them():
+    """By hand: twelve blocks of 10, one off each; where neighbours are alike, six pairs that are two off have the wider error."""
+    below, signs = np.full(12, 10.0), np.resize([1, -1], 12)
+    assert ratio(below + signs, below) == Ratio(1.0, pytest.approx(math.sqrt(12 * 12 / 11) / 120), 11)
+    assert ratio(below + np.repeat(signs[:6], 2), below) == Ratio(1.0, pytest.approx(math.sqrt(24 * 6 / 5) / 120), 5)
+    assert ratio(np.ones(5), np.array([1.0, 1, 0, 0, 1])) is None
+
+
+@pytest.mark.long(part="truth")
 def test_intervals_of_correlated_blocks_hold_the_truth():
     """Two minutes are alike by exp(−1/3): blocks of five minutes still are."""
     random, keep, held = np.random.default_rng(4), math.exp(-1 / 3), 0
@@ -222,10 +236,7 @@ GAUGES_ONE = [(name, "", [1, 1, 1, 1]) for name in (NAMES["running"], NAMES["wai
 
 def test_a_series_whose_labels_change_is_no_new_one():
     """A label that is added in mid-time: what was counted since the start of the server is not one interval's."""
-    counted_so_far = [
-        (NAMES["output"], "", [1000, 1010, None, None]),
-        (NAMES["output"], 'team="a"', [None, None, 1020, 1030]),
-    ]
+    counted_so_far = [(NAMES["output"], "", [1000, 1010, None, None]), (NAMES["output"], 'team="a"', [None, None, 1020, 1030])]
     found = counted(*counted_so_far, *GAUGES_ONE)
     assert found["output"].to_list() == [10, None, 10] and found["restarted"].to_list() == [False, True, False]
 
@@ -297,9 +308,8 @@ def server(*, names=(), config=(CONFIG,), kind=VLLM_KIND, studied=CONFIG, was=VL
     return [(each.verdict, each.why or "") for each in rows]
 
 
-@pytest.mark.parametrize(
-    ("change", "version", "settings", "said"),
-    [
+def test_another_server_is_named():
+    cases = [
         ({}, UNKNOWN, SAME, "none of them shows the version"),
         ({"names": ("vllm:gpu_cache_usage_perc",)}, DIFFERS, SAME, "gpu_cache_usage_perc, which vLLM 0.32.0 does not have"),
         ({"names": ("vllm:new_total", "up", "python_info")}, UNKNOWN, SAME, "exposes new, which the measured server did not"),
@@ -313,9 +323,8 @@ def server(*, names=(), config=(CONFIG,), kind=VLLM_KIND, studied=CONFIG, was=VL
         ({"config": [{**CONFIG, "new_key": "1"}]}, UNKNOWN, DIFFERS, "only one of both has new_key: another version"),
         ({"kind": SGLANG}, DIFFERS, UNKNOWN, "another engine"),
         ({"studied": {}}, UNKNOWN, UNKNOWN, "the study does not show them"),
-    ],
-)
-def test_another_server_is_named(change, version, settings, said):
-    found = server(**change)
-    assert [verdict for verdict, _ in found] == [version, settings]
-    assert said in " ".join(why for _, why in found)
+    ]
+    for change, version, settings, said in cases:
+        found = server(**change)
+        assert [verdict for verdict, _ in found] == [version, settings], change
+        assert said in " ".join(why for _, why in found), change

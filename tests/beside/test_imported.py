@@ -131,10 +131,7 @@ def test_chunks_fewer_than_tokens_leave_no_itl(tmp_path):
         (lambda folder: vllm(folder, max_concurrency=1), ("closed", "concurrency", 1.0)),
         (lambda folder: vllm(folder, backend=None, endpoint_type="openai"), ("closed", "concurrency", 2.0)),
         (lambda folder: vllm(folder, request_rate=3.5, max_concurrency=None), ("poisson", "request_rate", 3.5)),
-        (
-            lambda folder: vllm(folder, request_rate=3.5, max_concurrency=None, burstiness=2.0),
-            ("gamma", "request_rate", 3.5),
-        ),
+        (lambda folder: vllm(folder, request_rate=3.5, max_concurrency=None, burstiness=2.0), ("gamma", "request_rate", 3.5)),
         (lambda folder: guidellm(folder, strategy={"type_": "throughput"}), ("burst", "concurrency", 5.0)),
         (
             lambda folder: guidellm(folder, strategy={"type_": "throughput", "max_concurrency": 3}),

@@ -8,9 +8,11 @@ import polars as pl
 import pytest
 import yaml
 
-from bench.parse.scrapes import TELEMETRY_SCHEMA
+from bench.parse.fleet import fleet_telemetry
+from bench.parse.scrapes import SCRAPE_SCHEMA, TELEMETRY_SCHEMA
 from bench.records.columns import WORKER_FIELDS, schema_of
 from bench.records.files import write_record
+from bench.records.run import Worker
 from bench.study import parse_slo
 from bench.telemetry.reference import reference_samples
 from tests.support.command import bench
@@ -19,17 +21,8 @@ from tests.support.records import facts
 from tests.support.study import ROOT
 
 PATH = os.pathsep.join([os.environ["PATH"], "/usr/sbin"])  # where Debian has haproxy
-
-
-PROMTOOL, HAPROXY = (shutil.which(name, path=PATH) for name in ("promtool", "haproxy"))
-
-
 VLLM, LLAMA = "vllm-0.32.0", "llamacpp-2026.10.11549"
-
-
 SLOS = ["ttft_p95=2s", "tpot_p90=50ms", "e2e_p99=20s"]
-
-
 LEVELS = (2, 4, 8, 16, 24)  # the last one misses: C_max is 16
 
 
@@ -119,15 +112,13 @@ def alerts(files):
     return {(rule["alert"], rule["labels"].get("slo")): rule for rule in group["rules"] if "alert" in rule}
 
 
-def checked(program, *arguments, cwd):
+def checked(name, *arguments, cwd):
+    """Have the program of this name read what was written."""
+    program = shutil.which(name, path=PATH)
+    if program is None:
+        pytest.fail(f"{name} is not installed: apt-get install {'prometheus' if name == 'promtool' else name}")
     done = subprocess.run([program, *arguments], cwd=cwd, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
-
-
-needs_promtool = pytest.mark.skipif(PROMTOOL is None, reason="promtool is not installed: apt-get install prometheus")
-
-
-needs_haproxy = pytest.mark.skipif(HAPROXY is None, reason="haproxy is not installed: apt-get install haproxy")
 
 
 def course(name, phases, labels="", counter=False, instance="x"):
@@ -155,3 +146,28 @@ def workers(number, shares=None):
         {**dict.fromkeys(WORKER_FIELDS), "worker": f"replica {i}", "running_mean": 16 * share, "waiting_mean": 0.0, "scrape_gap_s": 1.0, "metrics_missing": []}
         for i, share in enumerate(held, 1)
     ]  # fmt: skip
+
+
+def scraped_of(number):
+    """What is scraped of a fleet: each worker has its part, and the last one of them half as much of its KV cache more."""
+
+    def scraped(exposition, running, waiting, kv_usage, spelt):
+        names = [f"http://10.0.0.{i}:8000/metrics" for i in range(1, number + 1)]
+        uses = [(1.5 if name == names[-1] else 1) * kv_usage for name in names]
+        samples = pl.concat(
+            telemetry(exposition, running / number, waiting, used, spelt).with_columns(endpoint=pl.lit(name))
+            for name, used in zip(names, uses, strict=True)
+        )
+        rows = samples.select("endpoint", "scrape", due_s="elapsed_s", sent_s="elapsed_s", received_s="elapsed_s").unique()
+        rows = rows.with_columns(last=pl.col("scrape") == pl.col("scrape").max(), error=pl.lit(None, pl.String))
+        scrapes = rows.select(*(name for name in SCRAPE_SCHEMA if name in rows.columns))
+        shape = {"kind": "vllm", "engines": 1, "kv_blocks": None, "block_size": 16, "kv_tokens": 1600}
+        known = [Worker(name=name, endpoint=name, **shape) for name in names]
+        return pl.concat([samples, fleet_telemetry(samples, scrapes, known)[0]])
+
+    return scraped
+
+
+def fleet(folder, summary, number, shares=None, **more):
+    """The same study of several workers."""
+    study(folder, summary, workers=workers(number, shares), scraped=scraped_of(number), **more)

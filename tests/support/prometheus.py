@@ -45,6 +45,8 @@ def open_metrics(table):
 @contextmanager
 def prometheus(folder, lines=(), scrape=()):
     """A Prometheus that holds these series, and scrapes what `scrape_configs` names; its address."""
+    if not PROMETHEUS:
+        pytest.fail("prometheus is not installed: apt-get install prometheus")
     if lines:
         (folder / "planted.txt").write_text("\n".join([*lines, "# EOF\n"]))
         command = ["promtool", "tsdb", "create-blocks-from", "openmetrics", "planted.txt", "data"]
@@ -75,8 +77,6 @@ def prometheus(folder, lines=(), scrape=()):
 @pytest.fixture(scope="module")
 def address(tmp_path_factory):
     """A real Prometheus with an hour of two jobs: as the study was, and with longer answers."""
-    if not PROMETHEUS:
-        pytest.skip("prometheus is not installed: apt-get install prometheus")
     tables = [
         production(np.random.default_rng(6), CASES[name][0]).kept.with_columns(labels=pl.col("labels").str.replace('job="a"', f'job="{job}"'))
         for job, name in (("a", "nothing changed"), ("long", "output 25 % longer"))
