@@ -15,7 +15,7 @@ from tests.support.forked import FORKING
 from tests.support.project import LENIENT, Project
 from tests.support.study import CONTENT, ROOT
 
-pytestmark = pytest.mark.workflow
+pytestmark = pytest.mark.long(part="workflows")
 
 EXPOSITION = (ROOT / "tests/data/vllm-0.32.0.prom").read_text()
 

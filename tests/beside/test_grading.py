@@ -2,7 +2,9 @@
 
 import json
 import textwrap
+from contextlib import nullcontext
 from dataclasses import replace
+from importlib import import_module
 
 import numpy as np
 import polars as pl
@@ -27,10 +29,19 @@ TASK = Task("t/0", PROMPT, "double", TEST)
 WHOLE = "def double(x):\n    return 2 * x\n"
 
 
+SANDBOX, ANSWERS = (import_module(f"bench.grading.{name}") for name in ("sandbox", "answers"))
+
+
 @pytest.fixture(scope="module")
 def place():
     with sandbox() as found:
         yield found
+
+
+@pytest.fixture
+def shared(place, monkeypatch):
+    """Commands grade in this module's sandbox: to make one and to try it takes a second."""
+    monkeypatch.setattr(ANSWERS, "sandbox", lambda: nullcontext(place))
 
 
 RIGHT = {
@@ -45,12 +56,8 @@ RIGHT = {
     "the rest in a block, at the margin": "```python\nreturn 2 * x\n```",
     "imports of its own": "```python\nfrom operator import mul\n\n\ndef double(x):\n    return mul(2, x)\n```",
     "what the task imports": "```python\ndef double(x):\n    return math.fsum([x, x])\n```",
+    "output without bounds, which goes nowhere": "```python\ndef double(x):\n    print('x' * 10**7)\n    return 2 * x\n```",
 }
-
-
-@pytest.mark.parametrize("answer", RIGHT.values(), ids=RIGHT)
-def test_right_answers_pass_however_they_are_written(place, answer):
-    assert place.verdicts([(program_of(TASK, answer), TASK)]) == ["passed"]
 
 
 WRONG = {
@@ -70,12 +77,16 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("answer", WRONG.values(), ids=WRONG)
-def test_wrong_and_hostile_answers_fail(place, answer):
-    assert place.verdicts([(program_of(TASK, answer), TASK)]) == ["failed"]
-
-
 # Each does what is right only where it gets at the judge, or at its tests; in any other case it says something wrong, or ends.
+def judged(place, programs):
+    return dict(zip(programs, place.verdicts([(code, TASK) for code in programs.values()]), strict=True))
+
+
+def test_right_answers_pass_however_they_are_written_and_wrong_and_hostile_ones_fail(place):
+    answers = {name: program_of(TASK, answer) for name, answer in {**RIGHT, **WRONG}.items()}
+    assert judged(place, answers) == dict.fromkeys(RIGHT, "passed") | dict.fromkeys(WRONG, "failed")
+
+
 PAID = """
 import atexit, builtins, ctypes, gc, math, os, signal, sys
 
@@ -209,15 +220,16 @@ def double(x):
 @pytest.mark.parametrize("isolated", [True, False])
 def test_an_answer_that_reaches_for_the_judge_fails(place, isolated):
     place = replace(place, isolated=place.isolated and isolated)
-    verdicts = place.verdicts([(PAID + code, TASK) for code in CHEATS.values()])
-    assert {name for name, verdict in zip(CHEATS, verdicts, strict=True) if verdict == "passed"} == set()
+    found = judged(place, {name: PAID + code for name, code in CHEATS.items()})
+    assert {name for name, verdict in found.items() if verdict == "passed"} == set()
 
 
-def test_files_of_an_answer_are_few_and_lie_in_its_folder(place, tmp_path):
+def test_files_of_an_answer_are_few_and_lie_in_its_folder_and_it_has_no_network(place, tmp_path):
     if not place.isolated:
         pytest.skip("unshare does not work here")
     tmp_path.chmod(0o777)
     right = "    return 2 * x\n"
+    dial = "import socket\nlistening = socket.create_server(('127.0.0.1', 0))\nsocket.create_connection(listening.getsockname(), 1)"
     programs = {
         "one": "def double(x):\n    open('f', 'w').write('x')\n" + right,
         "many": "def double(x):\n    for i in range(100): open(str(i), 'w')\n" + right,
@@ -226,9 +238,9 @@ def test_files_of_an_answer_are_few_and_lie_in_its_folder(place, tmp_path):
         "elsewhere": f"def double(x):\n    open({str(tmp_path / 'f')!r}, 'w')\n" + right,
         "in memory": "def double(x):\n    open('/dev/shm/f', 'w')\n" + right,
         "above": "def double(x):\n    open('../f', 'w')\n" + right,
+        "a connection": "def double(x):\n" + textwrap.indent(dial, "    ") + "\n" + right,  # loopback is down, too
     }
-    verdicts = place.verdicts([(code, TASK) for code in programs.values()])
-    assert dict(zip(programs, verdicts, strict=True)) == {name: "passed" if name == "one" else "failed" for name in programs}
+    assert judged(place, programs) == {name: "passed" if name == "one" else "failed" for name in programs}
     assert list(tmp_path.iterdir()) == []
 
 
@@ -252,16 +264,14 @@ ASKED = {
 GIVEN = "class Odd(Exception):\n    pass\n\n\ndef helper(x):\n    return x * 3\n\n\ndef f(x, y=0):\n"
 
 
-@pytest.mark.parametrize("said", ['    """ What it does. """\n', ""], ids=["with a docstring", "the head alone"])
-def test_functions_take_and_return_data_of_all_kinds(place, said):
-    programs = []
-    for body, test in ASKED.values():
-        task = Task("t", GIVEN + said, "f", f"def check(f):\n    {test}\n")
-        programs.append((program_of(task, f"    {body}\n"), task))
-    assert dict(zip(ASKED, place.verdicts(programs), strict=True)) == dict.fromkeys(ASKED, "passed")
-
-
-def test_a_test_that_calls_with_more_than_data_is_named(place):
+def test_functions_take_and_return_data_of_all_kinds(place):
+    """With a docstring, and of the head alone; a test that calls with more than data is named."""
+    for said in ('    """ What it does. """\n', ""):
+        programs = []
+        for body, test in ASKED.values():
+            task = Task("t", GIVEN + said, "f", f"def check(f):\n    {test}\n")
+            programs.append((program_of(task, f"    {body}\n"), task))
+        assert dict(zip(ASKED, place.verdicts(programs), strict=True)) == dict.fromkeys(ASKED, "passed")
     task = Task("t/7", "def f(g):\n", "f", "def check(f):\n    assert f(lambda: 1) == 1\n")
     assert place.verdicts([("def f(g):\n    return g()\n", task)]) == ["no data"]
 
@@ -271,25 +281,14 @@ def test_a_judge_that_is_done_before_the_answer_has_begun_has_its_word(place):
     assert place.verdicts([(f"def f(x):\n    return {i}\n", quick) for i in range(16)]) == ["passed"] * 16
 
 
-def test_output_without_bounds_goes_nowhere(place):
-    program = program_of(TASK, "```python\ndef double(x):\n    print('x' * 10**7)\n    return 2 * x\n```")
-    assert place.verdicts([(program, TASK)]) == ["passed"]
-
-
-def test_what_does_not_end_is_ended(place):
+def test_what_does_not_end_is_ended(place, monkeypatch):
+    monkeypatch.setattr(SANDBOX, "_CPU_S", 1)
+    monkeypatch.setattr(SANDBOX, "_WALL_S", 3)
     endless, patient = (
         (program_of(TASK, f"```python\nimport time\ndef double(x):\n    while True: {what}\n```"), TASK)
         for what in ("pass", "time.sleep(1)")
     )
-    assert place.verdicts([endless, patient, endless]) == ["timeout"] * 3
-
-
-def test_no_network(place):
-    if not place.isolated:
-        pytest.skip("unshare does not work here")
-    dial = "import socket\nlistening = socket.create_server(('127.0.0.1', 0))\nsocket.create_connection(listening.getsockname(), 1)"
-    dial = "def double(x):\n" + textwrap.indent(dial, "    ") + "\n    return 2 * x\n"
-    assert place.verdicts([(dial, TASK)]) == ["failed"]  # loopback is down, too
+    assert place.verdicts([endless, patient]) == ["timeout"] * 2
 
 
 def test_a_set_is_read_by_what_is_sent_and_refused_where_it_cannot_be_graded(tmp_path):
@@ -325,35 +324,26 @@ def test_the_interval_of_a_difference_is_newcombe_s():
     assert (found.by, found.low, found.high) == pytest.approx((0.2, 0.0569, 0.3404), abs=1e-4)
 
 
-def test_no_task_that_differs_is_no_proof_of_equality():
+def test_tasks_that_both_answered_are_compared_and_several_answers_are_one_trial():
+    """No task that differs is no proof of equality."""
     for both, missed in ((0, 40), (20, 20), (40, 0)):
         found = accuracy_difference(*pairs(both, 0, 0, missed))
-        assert found.by == 0
-        assert found.low < -0.01 and found.high > 0.01
-
-
-def test_only_tasks_that_both_answered_are_compared():
+        assert found.by == 0 and found.low < -0.01 and found.high > 0.01
     found = accuracy_difference({"a": 1.0, "b": 0.0, "c": 1.0}, {"b": 1.0, "c": 1.0, "d": 1.0})
     assert (found.tasks, found.by) == (2, 0.5)
     assert accuracy_difference({"a": 1.0}, {"b": 1.0}) is None
     assert accuracy({}) is None
+    found = accuracy({"a": 0.5, "b": 1.0})
+    assert (found.tasks, found.share) == (2, 0.75)
 
 
-def test_several_answers_to_a_task_are_one_trial():
-    assert accuracy({"a": 0.5, "b": 1.0}).tasks == 2
-    assert accuracy({"a": 0.5, "b": 1.0}).share == 0.75
-
-
-@pytest.mark.parametrize(
-    ("n", "solved", "lost", "gained"), [(40, 0.3, 0.1, 0.05), (164, 0.6, 0.05, 0.05), (164, 0.1, 0.02, 0.06)]
-)
-def test_of_a_hundred_intervals_ninety_five_hold_the_truth(n, solved, lost, gained):
+@pytest.mark.long(part="truth")
+def test_of_a_hundred_intervals_ninety_five_hold_the_truth():
     """Within chance of 2,000 draws: 0.935 lies 3 standard errors below."""
-    draws = np.random.default_rng(7).multinomial(n, [solved - lost, gained, lost, 1 - solved - gained], size=2000)
-    held = [
-        found.low <= gained - lost <= found.high for draw in draws if (found := accuracy_difference(*pairs(*map(int, draw))))
-    ]
-    assert np.mean(held) >= 0.935
+    for n, solved, lost, gained in ((40, 0.3, 0.1, 0.05), (164, 0.6, 0.05, 0.05), (164, 0.1, 0.02, 0.06)):
+        draws = np.random.default_rng(7).multinomial(n, [solved - lost, gained, lost, 1 - solved - gained], size=2000)
+        found = (accuracy_difference(*pairs(*map(int, draw))) for draw in draws)
+        assert np.mean([each.low <= gained - lost <= each.high for each in found if each]) >= 0.935, (n, solved)
 
 
 def test_a_study_grades_what_it_keeps_of_a_graded_set(tmp_path):
@@ -362,27 +352,16 @@ def test_a_study_grades_what_it_keeps_of_a_graded_set(tmp_path):
     graded_file.write_text(json.dumps(row))
     plain.write_text(json.dumps({"prompt": "Hello"}))
 
-    def load(file, **more):
-        return load_workload(
-            {"arrival": "burst", "prompts": str(file), "output_tokens": 3, "endpoint": "chat", **more}, source="t"
-        )
+    def load(file=None, **more):
+        asks = {"prompts": str(file)} if file else {}
+        return load_workload({"arrival": "burst", "output_tokens": 3, "endpoint": "chat", **asks, **more}, source="t")
 
     kept = [load(file, keep_answers=True) for file in (graded_file, plain)]
     said = []
     assert graded_sets([*kept, load(graded_file)], said.append) == [(str(graded_file), None)]
     assert graded_sets([load(graded_file)], said.append) == []
     mixed = {name: {"share": 0.5, "prompts": str(file)} for name, file in (("a", graded_file), ("b", plain))}
-    mix = load_workload(
-        {
-            "arrival": "closed",
-            "num_requests": 8,
-            "output_tokens": 3,
-            "endpoint": "chat",
-            "keep_answers": True,
-            "classes": mixed,
-        },
-        source="t",
-    )
+    mix = load(arrival="closed", num_requests=8, keep_answers=True, classes=mixed)
     assert graded_sets([mix], said.append) == [(str(graded_file), None)]
     graded_file.write_text(json.dumps(row) + "\n" + json.dumps({**row, "test": ""}))
     assert said == []
@@ -396,20 +375,12 @@ def test_a_study_grades_what_it_keeps_of_a_graded_set(tmp_path):
 
 def test_grades_are_compared_with_the_baseline_at_the_same_load(summary):
     """By hand: at level 4 the candidate loses one task of two; at 8 nothing was asked of the baseline."""
-    runs = [
-        {
-            **summary,
-            "deployment": name,
-            "run": f"r{level}",
-            "level": float(level),
-            "digest": f"{name}{level}",
-            "throughput_tokens_per_s": 10.0,
-        }
-        for name, levels in (("b", (4, 8)), ("a", (4,)))
-        for level in levels
-    ]
-    frame = summary_frame(runs, {}, {}, Thresholds(), baseline="a")
     rights = {("a", 4): (1, 1), ("b", 4): (1, 0), ("b", 8): (1, 1)}
+    runs = [
+        {**summary, "deployment": name, "run": f"r{level}", "level": float(level), "digest": f"{name}{level}", "throughput_tokens_per_s": 10.0}
+        for name, level in (("b", 4), ("b", 8), ("a", 4))
+    ]  # fmt: skip
+    frame = summary_frame(runs, {}, {}, Thresholds(), baseline="a")
     rows = [
         {"deployment": name, "run": f"r{level}", "digest": f"{name}{level}", "task": f"t/{i}", "answers": 1, "right": right}
         for (name, level), solved in rights.items()
@@ -417,18 +388,14 @@ def test_grades_are_compared_with_the_baseline_at_the_same_load(summary):
     ]
     stale = [{**rows[0], "digest": "of another definition", "right": 0}]
     found = graded(frame, pl.DataFrame([*rows, *stale], schema=schema_of("grades")))
-    shown = {
-        (each.deployment, each.level): (
-            each.accuracy.share,
-            each.difference and each.difference.by,
-            each.throughput_tokens_per_s,
-        )
-        for each in found
-    }
     speed = 10.0 if frame["valid"].all() else None
-    assert shown == {("a", 4): (1.0, None, speed), ("b", 4): (0.5, -0.5, speed), ("b", 8): (1.0, None, speed)}
+    assert [
+        (each.deployment, each.level, each.accuracy.share, each.difference and each.difference.by, each.throughput_tokens_per_s)
+        for each in sorted(found, key=lambda each: (each.deployment, each.level))
+    ] == [("a", 4, 1.0, None, speed), ("b", 4, 0.5, -0.5, speed), ("b", 8, 1.0, None, speed)]
 
 
+@pytest.mark.usefixtures("shared")
 def test_a_task_that_needs_more_than_data_is_left_out_of_all_runs(tmp_path, summary):
     """Of b, the answer to it fails ahead of the call that cannot be handed on: no deployment is judged by it."""
     tests = {"t/0": TEST, "t/1": "def check(f):\n    assert f(2) == 4\n    assert f(lambda: 1) == 1\n"}
@@ -450,6 +417,7 @@ def test_a_task_that_needs_more_than_data_is_left_out_of_all_runs(tmp_path, summ
     assert "the tests of all tasks call their functions with what is no data" in done.stderr
 
 
+@pytest.mark.usefixtures("shared")
 def test_from_kept_answers_to_the_table(tmp_path, summary):
     """Two tasks; the baseline solves both, the candidate one."""
     file = tmp_path / "set.jsonl"

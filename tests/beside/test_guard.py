@@ -199,8 +199,9 @@ UNKNOWN_OF_FLEET = [
 ]
 
 
-def test_what_is_not_known_makes_no_rule_and_says_so(tmp_path, summary):
-    for number, (change, lost, why) in enumerate(UNKNOWN):
+@pytest.mark.parametrize("cases", [UNKNOWN[:7], UNKNOWN[7:]], ids=["of the load", "of what the server shows"])
+def test_what_is_not_known_makes_no_rule_and_says_so(tmp_path, summary, cases):
+    for number, (change, lost, why) in enumerate(cases):
         folder = tmp_path / str(number)
         folder.mkdir()
         study(folder, summary, **change)
@@ -211,8 +212,11 @@ def test_what_is_not_known_makes_no_rule_and_says_so(tmp_path, summary):
         assert ("keda.yaml" in files) == ("LoadAboveLimit" not in lost), why
         admits = limited.get("kind") != "above" and bool(limited.get("low", 1))
         assert [("haproxy.cfg" in files), ("envoy.yaml" in files)] == [admits, admits], why
-    for change, lost, why in UNKNOWN_OF_FLEET:
-        folder = tmp_path / why
+
+
+def test_what_is_not_known_of_a_fleet_makes_no_rule_and_says_so(tmp_path, summary):
+    for number, (change, lost, why) in enumerate(UNKNOWN_OF_FLEET):
+        folder = tmp_path / str(number)
         folder.mkdir()
         fleet(folder, summary, 2, **change)
         files, printed = guarded(folder)

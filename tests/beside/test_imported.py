@@ -12,7 +12,7 @@ from bench.figures import figures_of
 from bench.imported import FORMATS, imported, read_peers
 from bench.records.run_summary import read_run_summary
 from tests.support.command import bench
-from tests.support.foreign import EPOCH, FILES, TRUTH, Sent, aiperf, guidellm, inference_perf, vllm
+from tests.support.foreign import FILES, TRUTH, Sent, aiperf, guidellm, inference_perf, vllm
 from tests.support.study import ROOT
 
 REAL = ROOT / "tests/data/imported"
@@ -32,24 +32,26 @@ def figures(path, own=()):
     return run.figures
 
 
-@pytest.mark.parametrize("tool", FILES)
-def test_planted_requests_are_read_exactly(tool, tmp_path):
-    ((form, _, peer),) = read_peers(FILES[tool](tmp_path))
-    assert form.name == tool
-    assert (peer.model, peer.arrival, peer.axis, peer.level, peer.endpoint) == (
-        "m",
-        "closed",
-        "concurrency",
-        2.0,
-        "completions",
-    )
-    assert [each.outcome for each in peer.requests] == ["ok"] * 4 + ["http_error"]
-    assert peer.requests[4].status == 503
-    for planted, read in zip(OK, peer.requests, strict=False):
-        near = pytest.approx([planted.at, planted.ttft, planted.tokens[-1] - planted.at], abs=1e-6)  # of a clock of 2026
-        assert [read.sent_s, read.ttft_s, read.e2e_s] == near
-        assert (read.prompt_tokens, read.completion_tokens) == (planted.prompt, len(planted.tokens))
-        assert read.token_times_s == (pytest.approx(planted.tokens, abs=1e-6) if tool in STAMPS else [])
+def fresh(folder):
+    """A new folder in this one."""
+    made = folder / f"{len(list(folder.iterdir()))}"
+    made.mkdir()
+    return made
+
+
+def test_planted_requests_are_read_exactly(tmp_path):
+    for tool, write in FILES.items():
+        ((form, _, peer),) = read_peers(write(tmp_path))
+        assert form.name == tool
+        load = (peer.model, peer.arrival, peer.axis, peer.level, peer.endpoint)
+        assert load == ("m", "closed", "concurrency", 2.0, "completions"), tool
+        assert [each.outcome for each in peer.requests] == ["ok"] * 4 + ["http_error"], tool
+        assert peer.requests[4].status == 503, tool
+        for planted, read in zip(OK, peer.requests, strict=False):
+            near = pytest.approx([planted.at, planted.ttft, planted.tokens[-1] - planted.at], abs=1e-6)  # of a clock of 2026
+            assert [read.sent_s, read.ttft_s, read.e2e_s] == near, tool
+            assert (read.prompt_tokens, read.completion_tokens) == (planted.prompt, len(planted.tokens)), tool
+            assert read.token_times_s == (pytest.approx(planted.tokens, abs=1e-6) if tool in STAMPS else []), tool
 
 
 @pytest.mark.parametrize("tool", FILES)
@@ -89,110 +91,62 @@ def test_what_a_client_cancelled_is_no_failure(tmp_path):
     assert (row["requests"], row["ok"], row["failed"], row["outcome_http_503"]) == (5, 4, 1, 1)
 
 
-@pytest.mark.parametrize("tool", FILES)
-def test_what_a_file_does_not_say_is_null(tool, tmp_path):
-    row = figures(FILES[tool](tmp_path))
-    said = [
-        name for name in row if name.startswith(("client_", "host_", "kv_", "server_", "prefix_")) and row[name] is not None
-    ]
-    assert [name for name in said if not name.startswith("client_in_flight")] == []
-    assert [row.get(name) for name in ("cache", "seed", "commit", "drain_s", "reference_s", "scraped")] == [None] * 6
-
-
-def test_a_start_is_known_where_the_clock_is_a_wall_s(tmp_path):
-    starts = {name: figures(write(tmp_path))["started"] for name, write in FILES.items()}
-    assert starts["guidellm"] == starts["aiperf"] == "2026-09-21T14:13:20.000+00:00"
-    assert starts["vllm"] is starts["inference-perf"] is None
-    assert EPOCH == 1_790_000_000
-
-
 def test_chunks_fewer_than_tokens_leave_no_itl(tmp_path):
-    def doubled(folder):
-        file = vllm(folder)
-        content = json.loads(file.read_text())
-        file.write_text(json.dumps(content | {"output_lens": [2 * n for n in content["output_lens"]]}))
-        return file
-
-    row = figures(doubled(tmp_path))
+    content = json.loads(vllm(tmp_path).read_text())
+    (tmp_path / "vllm.json").write_text(json.dumps(content | {"output_lens": [2 * n for n in content["output_lens"]]}))
+    row = figures(tmp_path / "vllm.json")
     assert row["tokens_per_chunk"] == pytest.approx(2.0)
     assert row["itl_p50_s"] is None
 
 
-@pytest.mark.parametrize(
-    ("write", "load"),
-    [
-        (lambda folder: vllm(folder, max_concurrency=None, start_times=[77.0] * 5), ("burst", "concurrency", 5.0)),
-        (
-            lambda folder: vllm(folder, max_concurrency=9, start_times=[77.0, 77.01, 77.02, 77.03, 77.04]),
-            ("burst", "concurrency", 5.0),
-        ),
-        (lambda folder: vllm(folder, max_concurrency=None), ("trace", "time_scale", 1.0)),  # a tenth of a second apart
-        (lambda folder: vllm(folder, max_concurrency=5), ("trace", "time_scale", 1.0)),
-        (lambda folder: vllm(folder, max_concurrency=1), ("closed", "concurrency", 1.0)),
-        (lambda folder: vllm(folder, backend=None, endpoint_type="openai"), ("closed", "concurrency", 2.0)),
-        (lambda folder: vllm(folder, request_rate=3.5, max_concurrency=None), ("poisson", "request_rate", 3.5)),
-        (lambda folder: vllm(folder, request_rate=3.5, max_concurrency=None, burstiness=2.0), ("gamma", "request_rate", 3.5)),
-        (lambda folder: guidellm(folder, strategy={"type_": "throughput"}), ("burst", "concurrency", 5.0)),
-        (
-            lambda folder: guidellm(folder, strategy={"type_": "throughput", "max_concurrency": 3}),
-            ("closed", "concurrency", 3.0),
-        ),
-        (lambda folder: guidellm(folder, strategy={"type_": "poisson", "rate": 3.5}), ("poisson", "request_rate", 3.5)),
-        (lambda folder: aiperf(folder, phases=[{"type": "gamma", "rate": 3.5}]), ("gamma", "request_rate", 3.5)),
-        (lambda folder: inference_perf(folder, stage=RATE, load="constant"), ("constant", "request_rate", 9.0)),
-        (lambda folder: inference_perf(folder, stage=RATE, load="poisson"), ("poisson", "request_rate", 9.0)),
-        (lambda folder: inference_perf(folder, load=None), ("closed", "concurrency", 2.0)),
-    ],
-)
-def test_loads(write, load, tmp_path):
-    ((_, _, peer),) = read_peers(write(tmp_path))
-    assert (peer.arrival, peer.axis, peer.level) == load
+def test_loads(tmp_path):
+    near, apart = [77.0 + 0.01 * i for i in range(5)], {"max_concurrency": None}  # a tenth of a second apart, as written
+    for write, changes, load in (
+        (vllm, apart | {"start_times": [77.0] * 5}, ("burst", "concurrency", 5.0)),
+        (vllm, {"max_concurrency": 9, "start_times": near}, ("burst", "concurrency", 5.0)),
+        (vllm, apart, ("trace", "time_scale", 1.0)),
+        (vllm, {"max_concurrency": 5}, ("trace", "time_scale", 1.0)),
+        (vllm, {"max_concurrency": 1}, ("closed", "concurrency", 1.0)),
+        (vllm, {"backend": None, "endpoint_type": "openai"}, ("closed", "concurrency", 2.0)),
+        (vllm, apart | {"request_rate": 3.5}, ("poisson", "request_rate", 3.5)),
+        (vllm, apart | {"request_rate": 3.5, "burstiness": 2.0}, ("gamma", "request_rate", 3.5)),
+        (guidellm, {"strategy": {"type_": "throughput"}}, ("burst", "concurrency", 5.0)),
+        (guidellm, {"strategy": {"type_": "throughput", "max_concurrency": 3}}, ("closed", "concurrency", 3.0)),
+        (guidellm, {"strategy": {"type_": "poisson", "rate": 3.5}}, ("poisson", "request_rate", 3.5)),
+        (aiperf, {"phases": [{"type": "gamma", "rate": 3.5}]}, ("gamma", "request_rate", 3.5)),
+        (inference_perf, {"stage": RATE, "load": "constant"}, ("constant", "request_rate", 9.0)),
+        (inference_perf, {"stage": RATE, "load": "poisson"}, ("poisson", "request_rate", 9.0)),
+        (inference_perf, {"load": None}, ("closed", "concurrency", 2.0)),
+    ):
+        ((_, _, peer),) = read_peers(write(fresh(tmp_path), **changes))
+        assert (peer.arrival, peer.axis, peer.level) == load, changes
 
 
-@pytest.mark.parametrize(
-    ("write", "said"),
-    [
-        (lambda folder: vllm(folder, request_rate=3.5, ramp_up_strategy="linear", max_concurrency=None), "ramp_up_strategy"),
-        (lambda folder: vllm(folder, request_rate=3.5), "max_concurrency is 2"),
-        (
-            lambda folder: vllm(folder, max_concurrency=3, start_times=[1, 2, 3, 4, 5]),
-            "the first 3 requests were sent within 2 s",
-        ),
-        (
-            lambda folder: vllm(folder, [Sent(10.0 * i, 0.1, (0.1,)) for i in range(9)], request_rate=5, max_concurrency=None),
-            "request_rate is 5, and start_times come at 0.1 requests/s",
-        ),
-        (
-            lambda folder: guidellm(folder, strategy={"type_": "poisson", "rate": 3.5, "max_concurrency": 3}),
-            "max_concurrency is 3",
-        ),
-        (
-            lambda folder: guidellm(folder, strategy={"type_": "concurrent", "streams": 2, "rampup_duration": 9.0}),
-            "rampup_duration is 9",
-        ),
-        (lambda folder: guidellm(folder, strategy={"type_": "sweep"}), "type_ is 'sweep'"),
-        (lambda folder: aiperf(folder, phases=[{"type": "poisson", "rate": 3.5, "concurrency": 3}]), "concurrency is 3"),
-        (
-            lambda folder: aiperf(
-                folder, phases=[{"type": "concurrency", "concurrency": 2, "concurrency_ramp": {"duration": 9}}]
-            ),
-            "concurrency_ramp",
-        ),
-        (lambda folder: aiperf(folder, phases=2 * [{"type": "concurrency", "concurrency": 2}]), "2 phases after warm-up"),
-        (lambda folder: inference_perf(folder, load="trace_replay"), "load.type of config.yaml is 'trace_replay'"),
-        (lambda folder: inference_perf(folder, stage=RATE, load="concurrent"), "load.type of config.yaml is 'concurrent'"),
-        (lambda folder: inference_perf(folder, stage=RATE, load="other"), "load.type of config.yaml is 'other'"),
-    ],
-)
-def test_a_load_with_a_cap_a_ramp_or_another_type_is_refused(write, said, tmp_path):
-    with pytest.raises(BenchError, match="no load that is read") as error:
-        read_peers(write(tmp_path))
-    assert said in str(error.value)
-
-
-def test_rates_need_the_configuration_that_says_how_requests_arrive(tmp_path):
+def test_a_load_with_a_cap_a_ramp_or_another_type_is_refused(tmp_path):
+    rate, poisson = {"request_rate": 3.5}, {"type_": "poisson", "rate": 3.5}
+    slow = {"sent": [Sent(10.0 * i, 0.1, (0.1,)) for i in range(9)], "request_rate": 5, "max_concurrency": None}
+    streams, held = {"type_": "concurrent", "streams": 2}, {"type": "concurrency", "concurrency": 2}
+    for write, changes, said in (
+        (vllm, rate | {"ramp_up_strategy": "linear", "max_concurrency": None}, "ramp_up_strategy"),
+        (vllm, rate, "max_concurrency is 2"),
+        (vllm, {"max_concurrency": 3, "start_times": [1, 2, 3, 4, 5]}, "the first 3 requests were sent within 2 s"),
+        (vllm, slow, "request_rate is 5, and start_times come at 0.1 requests/s"),
+        (guidellm, {"strategy": poisson | {"max_concurrency": 3}}, "max_concurrency is 3"),
+        (guidellm, {"strategy": streams | {"rampup_duration": 9.0}}, "rampup_duration is 9"),
+        (guidellm, {"strategy": {"type_": "sweep"}}, "type_ is 'sweep'"),
+        (aiperf, {"phases": [{"type": "poisson", "rate": 3.5, "concurrency": 3}]}, "concurrency is 3"),
+        (aiperf, {"phases": [held | {"concurrency_ramp": {"duration": 9}}]}, "concurrency_ramp"),
+        (aiperf, {"phases": 2 * [held]}, "2 phases after warm-up"),
+        (inference_perf, {"load": "trace_replay"}, "load.type of config.yaml is 'trace_replay'"),
+        (inference_perf, {"stage": RATE, "load": "concurrent"}, "load.type of config.yaml is 'concurrent'"),
+        (inference_perf, {"stage": RATE, "load": "other"}, "load.type of config.yaml is 'other'"),
+    ):
+        with pytest.raises(
+            BenchError, match=f"no load that is read.*{re.escape(said)}|{re.escape(said)}.*no load that is read"
+        ):
+            read_peers(write(fresh(tmp_path), **changes))
     with pytest.raises(BenchError, match=r"config\.yaml: no such file.*how requests arrive"):
-        read_peers(inference_perf(tmp_path, stage=RATE, load=None))
+        read_peers(inference_perf(fresh(tmp_path), stage=RATE, load=None))
 
 
 def test_one_load_has_one_name(tmp_path):
@@ -225,7 +179,16 @@ def test_aggregates_alone_are_a_line_of_the_table(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_written_runs_are_drawn_and_compared(tmp_path):
+@pytest.mark.long(part="outputs")
+def test_written_runs_are_drawn(tmp_path):
+    file = vllm(tmp_path, [Sent(0.1 * i, 0.05 + 0.001 * (i % 7), (0.01, 0.011, 0.012)) for i in range(40)])
+    assert bench("import", file, "--output-dir", tmp_path / "out").returncode == 0
+    drawn = bench("figures", tmp_path / "out", "--output-dir", tmp_path / "drawn")
+    assert drawn.returncode == 0, drawn.stderr
+    assert list((tmp_path / "drawn").rglob("*.svg"))
+
+
+def test_written_runs_are_read_and_compared(tmp_path):
     many = [Sent(0.1 * i, 0.05 + 0.001 * (i % 7), (0.01, 0.011, 0.012)) for i in range(40)]
     for name, write in FILES.items():
         (tmp_path / name).mkdir()
@@ -254,8 +217,6 @@ def test_written_runs_are_drawn_and_compared(tmp_path):
     assert found["overall"][0]["ratio"] == pytest.approx(1.0)
     rows = [read_run_summary(file).figures for file in out.rglob("summary.json")]
     assert figures_of(rows) == ["throughput-over-time"]  # of one load
-    drawn = bench("figures", out, "--output-dir", tmp_path / "drawn", "--figure", "latency-throughput")
-    assert drawn.returncode == 0, drawn.stderr
 
 
 def test_no_run_takes_the_place_of_another(tmp_path):
@@ -271,25 +232,21 @@ def test_no_run_takes_the_place_of_another(tmp_path):
     assert {file.parent.name for file in out.rglob("summary.json")} == {row["run"] for row in rows}
 
 
-@pytest.mark.parametrize(
-    ("file", "content", "said"),
-    [
+def test_a_file_that_is_no_result_says_what_was_expected(tmp_path):
+    """One that lies in a folder beside results does not stop the import."""
+    for file, content, said in (
         ("cut.json", '{"backend": "openai", "model_id"', r"cut\.json: cannot be read: .*cut off.*--save-detailed"),
         ("other.json", '{"results": []}', r"other\.json: no result file .*vLLM bench.*GuideLLM.*AIPerf.*inference-perf"),
         ("missing.json", None, r"missing\.json: cannot be read: No such file"),
-    ],
-)
-def test_a_file_that_is_no_result_says_what_was_expected(file, content, said, tmp_path):
-    if content is not None:
-        (tmp_path / file).write_text(content)
-    with pytest.raises(BenchError, match=said):
-        read_peers(tmp_path / file)
-
-
-def test_a_stray_file_does_not_stop_the_import_of_a_folder(tmp_path):
-    vllm(tmp_path)
-    (tmp_path / "stray.json").write_text("{,}")
-    done = bench("import", tmp_path, "--json")
+    ):
+        if content is not None:
+            (tmp_path / file).write_text(content)
+        with pytest.raises(BenchError, match=said):
+            read_peers(tmp_path / file)
+    folder = fresh(tmp_path)
+    vllm(folder)
+    (folder / "stray.json").write_text("{,}")
+    done = bench("import", folder, "--json")
     assert done.returncode == 0 and len(json.loads(done.stdout)["imported"]) == 1
     assert "stray.json: skipped, as it is no JSON" in done.stderr
 
@@ -340,43 +297,42 @@ def of_guidellm(change):
     return write
 
 
+def of_inference_perf(folder):
+    """Writes a file of an older version."""
+    file = inference_perf(folder)
+    old = [each | {"info": {"input_tokens": 64, "output_tokens": 5}} for each in json.loads(file.read_text())]
+    file.write_text(json.dumps(old))
+    return file
+
+
 def test_a_report_of_samples_says_how_many_it_lacks(tmp_path):
     file = of_guidellm(lambda _, each: each["requests"]["successful"].clear())(tmp_path)
     said = bench("import", file).stdout
     assert "it holds 1 of the 5 requests that it counts, so it is a line of this table alone" in said
 
 
-@pytest.mark.parametrize(
-    ("write", "seen", "read"),
-    [
+def test_another_version_s_file_names_it_and_those_that_are_read(tmp_path):
+    old = {"aiperf_version": "0.3.0", "input_config": {"loadgen": {"concurrency": 2}}}
+    for write, seen, read in (
         (of_guidellm(lambda content, each: (content.pop("metadata"), each.pop("config"))), "does not name the version", "0.8.1"),
         (of_guidellm(lambda content, each: content["metadata"].update(guidellm_version="0.5.0") or each.pop("config")), "GuideLLM 0.5.0", "0.8.1"),
         (of_guidellm(lambda content, _: content.update(metadata={"version": 1}, benchmarks=[{"args": {}}])), "does not name the version", "0.8.1"),
-        (lambda folder: aiperf(folder, aiperf_version="0.3.0", input_config={"loadgen": {"concurrency": 2}}), "AIPerf 0.3.0", "0.13"),
+        (lambda folder: aiperf(folder, **old), "AIPerf 0.3.0", "0.13"),
         (lambda folder: aiperf(folder, aiperf_version=None, input_config={}), "does not name the version", "0.13"),
         (lambda folder: vllm(folder, start_times=None, total_output_tokens=None), "does not name the version", "0.32"),
-    ],
-)  # fmt: skip
-def test_another_version_s_file_names_it_and_those_that_are_read(write, seen, read, tmp_path):
-    with pytest.raises(BenchError, match=rf"{seen}.*files of {re.escape(read)} are read.*Copy the file again, or run"):
-        read_peers(write(tmp_path))
+        (of_inference_perf, "request_metrics is missing. It does not name the version", "0.7"),
+    ):  # fmt: skip
+        with pytest.raises(BenchError, match=rf"{seen}.*files of {re.escape(read)} are read.*Copy the file again, or run"):
+            read_peers(write(fresh(tmp_path)))
 
 
-def test_an_older_inference_perf_is_named_too(tmp_path):
-    file = inference_perf(tmp_path)
-    old = [each | {"info": {"input_tokens": 64, "output_tokens": 5}} for each in json.loads(file.read_text())]
-    file.write_text(json.dumps(old))
-    with pytest.raises(BenchError, match=r"request_metrics is missing. It does not name the version.*files of 0\.7 are read"):
-        read_peers(file)
-
-
-@pytest.mark.parametrize("metric", ["time_to_first_token", "request_latency", "output_sequence_length"])
-def test_a_record_s_number_as_text_is_refused(metric, tmp_path):
-    file = aiperf(tmp_path)
-    records = tmp_path / "profile_export.jsonl"
-    records.write_text(re.sub(rf'("{metric}": {{"value": )([^,]+)', r'\1"\2"', records.read_text()))
-    with pytest.raises(BenchError, match=f"{metric} is '.*', and no number"):
-        read_peers(file)
+def test_a_record_s_number_as_text_is_refused(tmp_path):
+    for metric in ("time_to_first_token", "request_latency", "output_sequence_length"):
+        file = aiperf(tmp_path)
+        records = tmp_path / "profile_export.jsonl"
+        records.write_text(re.sub(rf'("{metric}": {{"value": )([^,]+)', r'\1"\2"', records.read_text()))
+        with pytest.raises(BenchError, match=f"{metric} is '.*', and no number"):
+            read_peers(file)
 
 
 def leaves(content, path=()):
@@ -394,20 +350,24 @@ def changed(content, path, value):
     return copy
 
 
-@pytest.mark.parametrize("junk", ["x", None, [], {}, -1, 1e300])
-@pytest.mark.parametrize("tool", FILES)
-def test_any_other_value_is_read_or_refused(tool, junk, tmp_path):
+def test_any_other_value_is_read_or_refused(tmp_path):
     """Whatever stands in a value's place, nothing else than a message for the user is raised."""
-    file = FILES[tool](tmp_path, TRUTH[-2:])
-    content = json.loads(file.read_text())
-    for path in leaves(content):
-        file.write_text(json.dumps(changed(content, path, junk)))
-        try:
-            runs = imported(read_peers(file))
-        except BenchError as error:
-            assert file.parent.name in str(error)  # noqa: PT017 - either is right
-        else:
-            assert all(run.figures["level"] > 0 for run in runs)
+    for tool, write in FILES.items():
+        read, refused = 0, 0
+        for junk in ("x", None, [], {}, -1, 1e300):
+            file = write(tmp_path, TRUTH[-2:])
+            content = json.loads(file.read_text())
+            for path in leaves(content):
+                file.write_text(json.dumps(changed(content, path, junk)))
+                try:
+                    runs = imported(read_peers(file))
+                except BenchError as error:
+                    assert file.parent.name in str(error), (tool, path, junk)  # noqa: PT017 - either is right
+                    refused += 1
+                else:
+                    assert all(run.figures["level"] > 0 for run in runs), (tool, path, junk)
+                    read += 1
+        assert read and refused, (tool, read, refused)
 
 
 def test_files_that_stand_together_are_asked_for(tmp_path):
@@ -467,24 +427,21 @@ def as_its_tool_computes(tool, ok):
     return {"ttft": interpolated(ttft), "tpot": interpolated(later), "itl": interpolated(gaps), "e2e": interpolated(e2e)}, {}
 
 
-@pytest.mark.parametrize("tool", REAL_FILES)
-def test_real_files_give_what_their_tool_reports(tool):
-    runs = read_peers(REAL_FILES[tool])
-    assert [(peer.arrival, peer.axis, peer.level) for _, _, peer in runs] == [
-        ("closed", "concurrency", 4),
-        ("closed", "concurrency", 8),
-    ]
-    for form, _, peer in runs:
-        assert form.name == tool
-        assert peer.model == "tiny-mqa"
-        ok = [each for each in peer.requests if each.outcome == "ok"]
-        assert (len(peer.requests), len(ok)) == (peer.reported["requests"], peer.reported["ok"])
-        times, rates = as_its_tool_computes(tool, ok)
-        expected = {f"{name}_{key}_s": value for name, values in times.items() for key, value in values.items()} | rates
-        reported = {name: peer.reported[name] for name in expected}
-        assert reported == pytest.approx(expected, rel=2e-3)
-        assert np.mean([each.prompt_tokens for each in ok]) == pytest.approx(peer.reported["counted_prompt_tokens"])
-        assert np.mean([each.completion_tokens for each in ok]) == pytest.approx(peer.reported["counted_output_tokens"])
+def test_real_files_give_what_their_tool_reports():
+    for tool, place in REAL_FILES.items():
+        runs = read_peers(place)
+        loads = [(peer.arrival, peer.axis, peer.level) for _, _, peer in runs]
+        assert loads == [("closed", "concurrency", 4), ("closed", "concurrency", 8)], tool
+        for form, _, peer in runs:
+            assert (form.name, peer.model) == (tool, "tiny-mqa")
+            ok = [each for each in peer.requests if each.outcome == "ok"]
+            assert (len(peer.requests), len(ok)) == (peer.reported["requests"], peer.reported["ok"]), tool
+            times, rates = as_its_tool_computes(tool, ok)
+            expected = {f"{name}_{key}_s": value for name, values in times.items() for key, value in values.items()} | rates
+            assert {name: peer.reported[name] for name in expected} == pytest.approx(expected, rel=2e-3), tool
+            for name, lengths in (("prompt", "prompt_tokens"), ("output", "completion_tokens")):
+                mean = np.mean([getattr(each, lengths) for each in ok])
+                assert mean == pytest.approx(peer.reported[f"counted_{name}_tokens"]), tool
 
 
 def test_real_files_stand_in_one_table_with_our_own_run():

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import subprocess
 
 import polars as pl
 import pytest
@@ -10,9 +9,9 @@ import requests
 
 from bench.parse.fleet import FLEET
 from tests.support.command import bench
-from tests.support.guard import study, workers
+from tests.support.guard import checked, study, workers
 from tests.support.guard import telemetry as telemetry_of_one
-from tests.support.prometheus import PROMETHEUS, prometheus
+from tests.support.prometheus import prometheus
 
 STARTED = "2026-11-27T10:00:00.250+00:00"
 BEGAN = 1795773600.25
@@ -37,17 +36,34 @@ def results(tmp_path, summary):
     return tmp_path / "results"
 
 
-def test_prometheus_has_what_was_scraped_at_its_time(results, tmp_path):
+def test_a_scrape_is_a_line_at_its_time_with_the_labels_of_its_server(results, tmp_path):
+    """By hand: 14 scrapes, 5 s apart, the first at the run's start, of two workers; a label that Prometheus sets is kept beside it."""
     done = bench("export", results, "--form", "openmetrics", "--output", tmp_path / "scraped")
     assert done.returncode == 0, done.stderr
     files = sorted((tmp_path / "scraped").iterdir())
     assert [file.name for file in files] == ["a_r2.txt", "a_r4.txt"] and done.stdout.split() == list(map(str, files))
-    if not PROMETHEUS:
-        pytest.skip("prometheus is not installed: apt-get install prometheus")
-    for file in files:
-        command = ["promtool", "tsdb", "create-blocks-from", "openmetrics", file, "data"]
-        taken = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-        assert taken.returncode == 0, taken.stderr
+    for level, file in zip((2, 4), files, strict=True):
+        lines = file.read_text().splitlines()
+        running = [line for line in lines if line.startswith("vllm:num_requests_running{")]
+        assert len(running) == 2 * 14 and len(set(running)) == len(running)
+        assert {float(line.split()[-2]) for line in running} == {float(level)}
+        assert sorted({float(line.split()[-1]) for line in running}) == [BEGAN + 5 * i for i in range(14)]
+        assert (
+            sum('instance="10.0.0.1:8000"' in line and f'run="r{level}"' in line and 'job="a"' in line for line in running)
+            == 14
+        )
+        (odd,) = (line for line in lines if line.startswith("DCGM_FI_DEV_GPU_UTIL{"))
+        for label in ('job="a"', 'exported_job="x"', 'instance="nvml:0"', r'path="a \"quoted\" \\ path"'):
+            assert label in odd
+        assert odd.split()[-2:] == ["+Inf", f"{BEGAN:.3f}"] and lines[-1] == "# EOF"
+
+
+@pytest.mark.long(part="prometheus")
+def test_prometheus_has_what_was_scraped_at_its_time(results, tmp_path):
+    done = bench("export", results, "--form", "openmetrics", "--output", tmp_path / "scraped")
+    assert done.returncode == 0, done.stderr
+    for file in (tmp_path / "scraped").iterdir():
+        checked("promtool", "tsdb", "create-blocks-from", "openmetrics", file, "data", cwd=tmp_path)
 
     def asked(query, at):
         answer = requests.get(f"{url}/api/v1/query", {"query": query, "time": BEGAN + at}, timeout=10).json()

@@ -1,5 +1,6 @@
 """The commands as a user runs them."""
 
+import copy
 import json
 import re
 import subprocess
@@ -32,16 +33,6 @@ def started(*arguments):
     return subprocess.run([BENCH, *map(str, arguments)], capture_output=True, text=True, cwd=ROOT)
 
 
-@pytest.mark.parametrize(
-    "command",
-    [(), ("runs",), ("discard",), ("workload",), ("scrape",), ("parse",), ("figures",), ("config",), ("models",), ("compare",)],
-)
-def test_help(command):
-    done = (bench if command else started)(*command, "--help")
-    assert done.returncode == 0
-    assert "Usage: bench" in done.stdout
-
-
 @pytest.fixture
 def study(tmp_path, monkeypatch):
     (tmp_path / "config").mkdir()
@@ -56,38 +47,39 @@ def measured(run):
 
 
 def test_runs_lists_each_with_its_state(study, capsys):
+    """A run counts as measured once it has a record of its definition, whatever became of its session."""
     first, second, third = study.runs
     measured(first)
     measured(replace(second, seed=99))  # of another definition
     assert main(["runs"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "Study: config/config.yaml (the default)"
-    assert lines[1] == f"measured  {first.key}"
-    assert lines[2] == f"stale     {second.key}"
-    assert lines[3] == f"missing   {third.key}"
-    assert lines[4] == "3 runs: 1 measured, 1 stale, 1 missing"
+    assert capsys.readouterr().out.splitlines()[:5] == [
+        "Study: config/config.yaml (the default)",
+        f"measured  {first.key}",
+        f"stale     {second.key}",
+        f"missing   {third.key}",
+        "3 runs: 1 measured, 1 stale, 1 missing",
+    ]
+    main(["runs", "--json"])
+    assert [run["state"] for run in json.loads(capsys.readouterr().out)] == ["measured", "stale", "missing"]
 
 
-@pytest.mark.parametrize(
-    ("path", "value", "said"),
-    [
+@pytest.mark.usefixtures("study")
+def test_runs_says_what_cannot_be_measured(content, capsys):
+    for path, value, said in (
         (("deployments", "a", "kv_cache_memory"), "1KiB", "kv_cache_memory, 1 KiB, holds 0 tokens at"),
         (("deployments", "a", "kv_cache_memory"), "900000GiB", "Lower kv_cache_memory"),
         (("models", "m", "architecture", "hidden_size"), 10**12, "models.m: config.json: hidden_size is 1000000000000"),
-    ],
-)
-@pytest.mark.usefixtures("study")
-def test_runs_says_what_cannot_be_measured(content, capsys, path, value, said):
-    *above, key = path
-    entry = content
-    for part in above:
-        entry = entry[part]
-    entry[key] = value
-    Path("config/config.yaml").write_text(yaml.safe_dump(content))
-    assert main(["runs"]) == 0
-    out = capsys.readouterr().out
-    (line,) = [line for line in out.splitlines() if line.startswith("Cannot be measured here: ")]
-    assert said in line
+    ):
+        *above, key = path
+        changed = copy.deepcopy(content)
+        entry = changed
+        for part in above:
+            entry = entry[part]
+        entry[key] = value
+        Path("config/config.yaml").write_text(yaml.safe_dump(changed))
+        assert main(["runs"]) == 0
+        (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("Cannot be measured here: ")]
+        assert said in line
 
 
 @pytest.mark.usefixtures("study")
@@ -125,46 +117,36 @@ def test_searches_that_have_not_ended_are_to_be_measured_beside_runs(content, ca
     assert "to measure: 1 search of " in line
 
 
-def test_runs_finished_by_a_session_that_failed_count_as_measured(study, capsys):
-    measured(study.runs[0])
-    main(["runs", "--json"])
-    assert [run["state"] for run in json.loads(capsys.readouterr().out)] == ["measured", "missing", "missing"]
+def judged(runs, *rows):
+    """Write the summary of a study. Args: rows: what is said of each run."""
+    base = {"faults": [], "reasons": [], "failed": 0, "requests": 4, "outcome_http_503": None}
+    given = [
+        {**base, "digest": run if isinstance(run, str) else run.digest, **row} for run, row in zip(runs, rows, strict=True)
+    ]
+    lists = dict.fromkeys(("faults", "reasons"), pl.List(pl.String))
+    pl.DataFrame(given, schema_overrides={**lists, "outcome_http_503": pl.Int64}).write_parquet("results/summary.parquet")
+
+
+LATE = {"faults": ["client"], "reasons": ["client.loop_lag value=0.2 limit=0.1"]}
 
 
 def test_an_invalid_run_is_listed_with_its_reason(study, capsys):
+    def listed():
+        main(["runs"])
+        return capsys.readouterr().out
+
     run = study.runs[0]
     measured(run)
-    pl.DataFrame(
-        {
-            "digest": [run.digest],
-            "faults": [["client"]],
-            "reasons": [["client.loop_lag value=0.2 limit=0.1"]],
-            "failed": [0],
-            "requests": [4],
-        }
-    ).write_parquet("results/summary.parquet")
-    main(["runs"])
-    assert (
-        capsys.readouterr().out.splitlines()[1]
-        == f"invalid  {run.key}  client: the client's event loop was late: P99 0.2 s, over 0.1 s"
-    )
-    others = {"faults": [["machine"]], "reasons": [["machine.other_processes value=0.42 limit=0.15"]]}
-    pl.DataFrame({"digest": [run.digest], **others, "failed": [0], "requests": [4]}).write_parquet("results/summary.parquet")
-    main(["runs"])
-    assert (
-        "Note: Other processes took up to 42 % of the cores' time. If they cannot be ended, `thresholds: { other_share: 0.45 }`"
-        in (capsys.readouterr().out)
-    )
+    judged([run], LATE)
+    late = "client: the client's event loop was late: P99 0.2 s, over 0.1 s"
+    assert listed().splitlines()[1] == f"invalid  {run.key}  {late}"
+    judged([run], {"faults": ["machine"], "reasons": ["machine.other_processes value=0.42 limit=0.15"]})
+    fix = "If they cannot be ended, `thresholds: { other_share: 0.45 }`"
+    assert f"Note: Other processes took up to 42 % of the cores' time. {fix}" in listed()
     measured(study.runs[1])
-    judged = {
-        "digest": [r.digest for r in study.runs[:2]],
-        "faults": [["telemetry"], []],
-        "reasons": [["telemetry.never_scraped"], []],
-    }
-    counts = {"failed": [0, 2], "requests": [4, 4], "outcome_http_503": [None, 2]}
-    pl.DataFrame({**judged, **counts}).write_parquet("results/summary.parquet")
-    main(["runs"])
-    assert capsys.readouterr().out.splitlines()[1:3] == [
+    unscraped = {"faults": ["telemetry"], "reasons": ["telemetry.never_scraped"]}
+    judged(study.runs[:2], unscraped, {"failed": 2, "outcome_http_503": 2})
+    assert listed().splitlines()[1:3] == [
         f"invalid   {run.key}  telemetry: no scrape succeeded",
         f"measured  {study.runs[1].key}  2 of 4 requests failed (2 http_503)",
     ]
@@ -176,27 +158,17 @@ def test_an_invalid_run_is_listed_with_its_reason(study, capsys):
 
 def test_runs_that_another_study_s_summary_does_not_judge_are_not_called_valid(study, capsys):
     """The summary is of the study that was drawn last."""
-    measured(study.runs[0])
-    other = {
-        "digest": ["another"],
-        "faults": [["client"]],
-        "reasons": [["client.loop_lag value=0.2 limit=0.1"]],
-        "failed": [0],
-        "requests": [4],
-    }
-    pl.DataFrame(other).write_parquet("results/summary.parquet")
+    run = study.runs[0]
+    measured(run)
+    judged(["another"], LATE)
     main(["runs"])
     assert "Note: 1 of the measured runs has no verdict: results/summary.parquet is of another study" in capsys.readouterr().out
     assert main(["discard", "--invalid"]) == 2
     assert "The command that measured this study judges them" in capsys.readouterr().err
-    assert study.runs[0].record.exists()
-    pl.DataFrame({**other, "digest": [study.runs[0].digest], "faults": [[]]}).write_parquet("results/summary.parquet")
-    capsys.readouterr()
+    assert run.record.exists()
+    judged([run], {})
     main(["discard", "--invalid"])
-    assert (
-        capsys.readouterr().out
-        == "Study: config/config.yaml (the default)\nNo measured run of this study is invalid: nothing to forget.\n"
-    )
+    assert "No measured run of this study is invalid: nothing to forget.\n" in capsys.readouterr().out
     main(["discard", "--invalid", "--json"])
     assert json.loads(capsys.readouterr().out) == []
 
@@ -213,7 +185,7 @@ def test_discard_forgets_the_runs_that_match(study, capsys):
     assert "no run matches nothing*" in capsys.readouterr().err
 
 
-def test_workload_scrape_parse_and_figures_by_themselves(tmp_path):
+def test_workload_scrape_and_parse_by_themselves(tmp_path):
     """Against any server, with no configuration: what the study does, stage by stage."""
     folder = tmp_path / "runs" / "one"
     metrics = (ROOT / "tests/data/vllm-0.32.0.prom").read_text()
@@ -225,18 +197,8 @@ def test_workload_scrape_parse_and_figures_by_themselves(tmp_path):
         assert done.returncode == 0, done.stderr
         told = json.loads(done.stdout)
         assert (told["requests"], told["outcomes"]) == (12, {"ok": 12})
-        scraped = started(
-            "scrape",
-            "--url",
-            server.base_url + "/metrics",
-            "--interval",
-            0.05,
-            "--duration",
-            0.4,
-            "--output-dir",
-            tmp_path / "s",
-            "--json",
-        )
+        url = f"{server.base_url}/metrics"
+        scraped = bench("scrape", "--url", url, "--interval", 0.05, "--duration", 0.4, "--output-dir", tmp_path / "s", "--json")
         assert scraped.returncode == 0, scraped.stderr
         assert "warning" not in scraped.stderr
         told = json.loads(scraped.stdout)
@@ -250,27 +212,18 @@ def test_workload_scrape_parse_and_figures_by_themselves(tmp_path):
     done = bench("parse", folder, "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["ok"] == 12
-    done = bench("figures", tmp_path / "runs", "--output-dir", tmp_path / "figures", "--figure", "latencies", "--json")
-    assert done.returncode == 0, done.stderr
-    written = [Path(path) for path in json.loads(done.stdout)]
-    assert [path.suffix for path in written] == [".svg", ".png", ".json"]
-    assert all(path.stat().st_size > 1000 for path in written)
 
 
-@pytest.mark.parametrize(
-    ("page", "fault"),
-    [
+def test_scrape_says_that_an_endpoint_gives_no_exposition(tmp_path):
+    for page, fault in (
         ("<!DOCTYPE html>\n<title>Welcome</title>\n", "line 1, '<!DOCTYPE html>'"),
         ("# HELP a b\n", "there is no sample in it"),
-        ("", "there is no sample in it"),
-    ],
-)
-def test_scrape_says_that_an_endpoint_gives_no_exposition(tmp_path, page, fault):
-    with fake_server(metrics=page) as server:
-        url = f"{server.base_url}/metrics"
-        done = bench("scrape", "--url", url, "--interval", 0.05, "--duration", 0.1, "--output-dir", tmp_path)
-    assert done.returncode == 0  # whatever it is, it is kept as it came
-    assert f"warning: {url} gives no Prometheus exposition: {fault}" in done.stderr
+    ):
+        with fake_server(metrics=page) as server:
+            url = f"{server.base_url}/metrics"
+            done = bench("scrape", "--url", url, "--interval", 0.05, "--duration", 0.1, "--output-dir", tmp_path)
+        assert done.returncode == 0  # whatever it is, it is kept as it came
+        assert f"warning: {url} gives no Prometheus exposition: {fault}" in done.stderr
 
 
 def test_workload_against_a_server_without_metrics(tmp_path):
@@ -298,7 +251,7 @@ def test_workload_against_a_server_without_metrics(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == before  # a mistyped address costs no results
 
 
-def test_a_run_has_the_verdict_of_the_thresholds_with_which_it_was_taken(tmp_path, capsys):
+def test_a_run_has_the_verdict_of_the_thresholds_with_which_it_was_taken(tmp_path, capsys, monkeypatch):
     """In every command; options of a command's own hold in their place."""
     one, other = tmp_path / "one", tmp_path / "other"
     lenient = ("--threshold", "other_share=1", "--threshold", "loop_lag_max_s=9")
@@ -320,6 +273,7 @@ def test_a_run_has_the_verdict_of_the_thresholds_with_which_it_was_taken(tmp_pat
             said,
             folder == one and not options,
         )
+    monkeypatch.setattr("bench.figures.save.save_figure", lambda name, *_, **__: [tmp_path / f"{name}.svg"])
     figures = ["figures", "--output-dir", str(tmp_path / "drawn"), "--figure", "latencies"]
     assert main([*figures, str(one)]) == 0
     reasons = pl.read_parquet(tmp_path / "drawn/summary.parquet")["reasons"].to_list()
@@ -327,26 +281,19 @@ def test_a_run_has_the_verdict_of_the_thresholds_with_which_it_was_taken(tmp_pat
     capsys.readouterr()
     assert main([*figures, str(tmp_path)]) == 2
     assert "were taken with different thresholds. Give --threshold, which holds for all." in capsys.readouterr().err
-    assert main([*figures, str(tmp_path), *lenient]) == 0
+    capsys.readouterr()
+    assert main([*figures, str(tmp_path), *lenient, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == [f"{tmp_path}/latencies.svg"]
 
 
 def test_a_workload_of_which_nothing_came_is_kept_and_fails(tmp_path):
     with fake_server() as server:
         server.refuse = lambda n: (404, {}) if n % 5 else None  # the first request finds out what is accepted
-        common = (
-            "--prompt-length",
-            8,
-            "--output-length",
-            4,
-            "--model",
-            "m",
-            "--base-url",
-            server.base_url,
-            "--output-dir",
-            tmp_path,
-        )
+        lengths = ("--prompt-length", 8, "--output-length", 4, "--model", "m")
         for extra in ((), ("--json",)):
-            done = bench("workload", "--num-requests", 4, *common, *extra)
+            done = bench(
+                "workload", "--num-requests", 4, *lengths, "--base-url", server.base_url, "--output-dir", tmp_path, *extra
+            )
             assert done.returncode == 1
             assert "http_error" in done.stdout
     assert "replaces the run that was there" in done.stderr
@@ -357,41 +304,32 @@ def test_a_workload_of_which_nothing_came_is_kept_and_fails(tmp_path):
 
 
 def test_runs_alike_in_all_but_their_load_are_one_curve(tmp_path):
-    names = {}
-    with fake_server() as server:
-        for name, options in {
-            "few": ("--num-requests", 2), "more": ("--num-requests", 3), "longer": ("--num-requests", 2, "--output-length", 5),
-            "chat": ("--num-requests", 2, "--endpoint", "chat"), "closed": ("--num-requests", 2, "--concurrency", 1),
-            "closed more": ("--num-requests", 4, "--concurrency", 2),
-        }.items():  # fmt: skip
-            done = bench("workload", "--prompt-length", 8, "--output-length", 4, *options, "--model", "m",
-                         "--base-url", server.base_url, "--output-dir", tmp_path / name)  # fmt: skip
-            assert done.returncode == 0, done.stderr
-            names[name] = json.loads((tmp_path / name / "run.json").read_text())["definition"]["workload"]
-    assert names["few"] == names["more"]
-    assert names["closed"] == names["closed more"]
-    assert len(set(names.values())) == 4
-    assert names["few"].startswith("burst_p8_o4_")
+    def named(**given):
+        options = workload.Workload(
+            **{"base_url": "u", "model": "m", "output_dir": tmp_path, "prompt_length": 8, "output_length": 4, **given}
+        )
+        content, level = options._workload()
+        return options._definition(options.checked(content), level, "seed")["workload"]
+
+    few, closed = named(num_requests=2), named(num_requests=2, concurrency=1)
+    assert named(num_requests=3) == few and few.startswith("burst_p8_o4_")
+    assert named(num_requests=4, concurrency=2) == closed
+    others = (named(num_requests=2, output_length=5), named(num_requests=2, endpoint="chat"))
+    assert len({few, closed, *others}) == 4
 
 
 def test_a_load_that_takes_its_time_says_so():
-    content = {
-        "arrival": "burst",
-        "prompt_tokens": 8,
-        "output_tokens": 4,
-        "turns": {"count": 3, "new_tokens": 2, "think_s": 45},
-    }
-    planned = schedule(Workload.model_validate(content), 2, "seed")
-    assert at_least_s(planned) == 90
+    turns = {"count": 3, "new_tokens": 2, "think_s": 45}
+    load = Workload.model_validate({"arrival": "burst", "prompt_tokens": 8, "output_tokens": 4, "turns": turns})
+    assert at_least_s(schedule(load, 2, "seed")) == 90
 
 
 RATE, TRACE, COUNT = ("--request-rate", 5), ("--trace", "t.csv"), ("--num-requests", 2)
 LENGTH = ("--prompt-length", 8)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
+def test_options_that_would_be_ignored_or_cannot_be_are_refused(tmp_path, capsys):
+    cases = [
         ((*COUNT, *LENGTH, "--shared-prefix", 1.5), "shared_prefix is 1.5: it should be less than 1. `cache: shared`"),
         ((*COUNT, *LENGTH, "--shared-prefix", 0), "shared_prefix is 0.0: it should be greater than 0"),
         ((*COUNT, *LENGTH, *RATE, "--burstiness", -1), "--burstiness: '-1' is not a number above 0"),
@@ -425,13 +363,12 @@ LENGTH = ("--prompt-length", 8)
         ((*TRACE, "--archetype", "chat"), "t.csv: no such trace"),  # its lengths and turns are the preset's, nobody gave them
         ((*COUNT, *LENGTH, "--base-url", "http://h:99999"), "--base-url: 'http://h:99999' is no address (Port out of range"),
         ((*COUNT, *LENGTH, "--base-url", "http://a..b"), "--base-url: 'http://a..b' is no address"),
-    ],
-)
-def test_options_that_would_be_ignored_or_cannot_be_are_refused(tmp_path, capsys, options, message):
-    given = ("workload", "--model", "m", "--base-url", "http://127.0.0.1:9", "--output-dir", tmp_path / "d", *options)
-    assert main(list(map(str, given))) == 2
-    assert message in capsys.readouterr().err
-    assert not list((tmp_path / "d").glob("*"))
+    ]
+    for options, message in cases:
+        given = ("workload", "--model", "m", "--base-url", "http://127.0.0.1:9", "--output-dir", tmp_path / "d", *options)
+        assert main(list(map(str, given))) == 2, options
+        assert message in capsys.readouterr().err, options
+        assert not list((tmp_path / "d").glob("*")), options
 
 
 def test_options_of_an_open_loop_become_its_workload(monkeypatch):
@@ -453,34 +390,32 @@ def test_options_of_an_open_loop_become_its_workload(monkeypatch):
     assert arrival("--arrival", "constant") == ("constant", None, 5.0)
 
 
-@pytest.mark.parametrize("held", ["users", "concurrency"])
-def test_users_are_held_in_conversations(tmp_path, held):
-    options = workload.Workload(base_url="u", model="m", output_dir=tmp_path, archetype="chat", num_requests=6, **{held: 2})
-    content, level = options._workload()
-    assert (content["arrival"], level, options.checked(content).axis) == ("closed", 2, "users")
+def test_users_are_held_in_conversations(tmp_path):
+    for held in ("users", "concurrency"):
+        options = workload.Workload(base_url="u", model="m", output_dir=tmp_path, archetype="chat", num_requests=6, **{held: 2})
+        content, level = options._workload()
+        assert (content["arrival"], level, options.checked(content).axis) == ("closed", 2, "users"), held
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("workload", "--num-requests", 0, "--prompt-length", 1, "--model", "m", "--base-url", "http://x", "--output-dir", "d"), "--num-requests: '0' is not a whole number of 1 or more"),
-        (("workload", "--workload", ROOT / "config/studies/quick.yaml", "--model", "m", "--base-url", "http://x", "--output-dir", "d"),
-         "quick.yaml: this is a study's file, with `study` and `decision`, and --workload takes a single workload. Copy what stands below"),
-        (("workload", "--num-requests", 1, "--prompt-length", 1, "--model", "m", "--base-url", "x:8000", "--output-dir", "d"), "'x:8000' is no address; write http://"),
-        (("workload", "--num-requests", 1, "--prompt-length", 1, "--model", "m", "--base-url", "http://127.0.0.1:9", "--output-dir", "d"), "does not answer a request"),
-        (("runs", "--configfile", "none.yaml"), "none.yaml: no such file"),
-        (("parse", "none"), "run.json: no such file"),
-        (("parse", "none", "--threshold", "others=1"), "--threshold others=1: give NAME=VALUE with one of loop_lag_p99_s, "),
-        (("figures", "none", "--output-dir", "d", "--threshold", "other_share=2"), "--threshold other_share=2: Input should be less"),
-        (("figures", "none", "--output-dir", "d"), "no summary.json"),
-        (("figures", ".", "--output-dir", "d", "--figure", "pie"), "'pie' is no figure. There are: tuning, latency-throughput"),
-    ],
-)  # fmt: skip
-def test_what_the_user_can_mend_is_one_line_and_status_2(tmp_path, arguments, message):
-    done = bench(*arguments, cwd=tmp_path)
-    assert done.returncode == 2
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr
+def test_what_the_user_can_mend_is_one_line_and_status_2(tmp_path):
+    cases = [
+            (("workload", "--num-requests", 0, "--prompt-length", 1, "--model", "m", "--base-url", "http://x", "--output-dir", "d"), "--num-requests: '0' is not a whole number of 1 or more"),
+            (("workload", "--workload", ROOT / "config/studies/quick.yaml", "--model", "m", "--base-url", "http://x", "--output-dir", "d"),
+             "quick.yaml: this is a study's file, with `study` and `decision`, and --workload takes a single workload. Copy what stands below"),
+            (("workload", "--num-requests", 1, "--prompt-length", 1, "--model", "m", "--base-url", "x:8000", "--output-dir", "d"), "'x:8000' is no address; write http://"),
+            (("workload", "--num-requests", 1, "--prompt-length", 1, "--model", "m", "--base-url", "http://127.0.0.1:9", "--output-dir", "d"), "does not answer a request"),
+            (("runs", "--configfile", "none.yaml"), "none.yaml: no such file"),
+            (("parse", "none"), "run.json: no such file"),
+            (("parse", "none", "--threshold", "others=1"), "--threshold others=1: give NAME=VALUE with one of loop_lag_p99_s, "),
+            (("figures", "none", "--output-dir", "d", "--threshold", "other_share=2"), "--threshold other_share=2: Input should be less"),
+            (("figures", "none", "--output-dir", "d"), "no summary.json"),
+            (("figures", ".", "--output-dir", "d", "--figure", "pie"), "'pie' is no figure. There are: tuning, latency-throughput"),
+        ]  # fmt: skip
+    for arguments, message in cases:
+        done = bench(*arguments, cwd=tmp_path)
+        assert done.returncode == 2, arguments
+        assert message in done.stderr, arguments
+        assert "Traceback" not in done.stderr, arguments
 
 
 def test_models_prints_the_catalogue(capsys):

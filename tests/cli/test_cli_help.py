@@ -12,7 +12,6 @@ from inspect import cleandoc
 from pathlib import Path
 from typing import get_args
 
-import pytest
 import typer.main
 import yaml
 from typer.testing import CliRunner
@@ -37,6 +36,9 @@ EXAMPLES = [
 ]
 
 
+FIND = ["find", "--base-url", "http://s", "--model", "m", "--slo", "ttft_p95=1s"]
+
+
 def test_every_command_has_two_examples():
     assert {name: sum(each == name for each, _ in EXAMPLES) >= 2 for name in COMMANDS} == dict.fromkeys(COMMANDS, True)
 
@@ -46,20 +48,20 @@ def test_every_command_gives_its_result_as_json():
     assert without <= {"export", "guard", "init"}  # what they make are files
 
 
-@pytest.mark.parametrize(("name", "line"), EXAMPLES, ids=[line for _, line in EXAMPLES])
-def test_every_example_is_understood(name, line):
-    program, command, *arguments = shlex.split(line.replace(r"\[", "[").partition(" | ")[0])
-    assert (program, command) == ("bench", name)
-    with COMMANDS[name].make_context(name, arguments):
-        pass  # the context parses and converts; it does not run the command
+def test_every_example_is_understood():
+    for name, line in EXAMPLES:
+        program, command, *arguments = shlex.split(line.replace(r"\[", "[").partition(" | ")[0])
+        assert (program, command) == ("bench", name), line
+        with COMMANDS[name].make_context(name, arguments):
+            pass  # the context parses and converts; it does not run the command
 
 
-@pytest.mark.parametrize("asked", ["-h", "--help"])
-def test_help_has_groups_and_exit_statuses(asked):
-    text = CliRunner().invoke(app, [asked], env={"COLUMNS": "200"}).output
-    for words in ("Plan and predict", "A study", "One stage", "The project itself", "130 after Ctrl-C"):
-        assert words in text
-    assert "<bool>" not in text
+def test_help_has_groups_and_exit_statuses():
+    for asked in ("-h", "--help"):
+        text = CliRunner().invoke(app, [asked], env={"COLUMNS": "200"}).output
+        for words in ("Plan and predict", "A study", "One stage", "The project itself", "130 after Ctrl-C"):
+            assert words in text, asked
+        assert "<bool>" not in text
 
 
 def test_help_of_each_command_fits_80_columns():
@@ -71,23 +73,19 @@ def test_help_of_each_command_fits_80_columns():
         assert cleandoc(COMMANDS[name].help).split(":")[0].split(".")[0].replace("\n", " ")[:40] in done.output
 
 
-def test_help_imports_no_more_than_it_needs():
-    code = "import sys; from bench.cli import main; main(['--help']); print(sorted(sys.modules), file=sys.stderr)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
-    loaded = set(re.findall(r"'([\w.]+)'", done.stderr))
-    assert "typer" in loaded
-    assert not loaded & {"pydantic", "polars", "numpy", "scipy", "yaml", "requests", "snakemake", "altair"}
-    assert not {name for name in loaded if name.startswith(("bench.study", "bench.models", "bench.published"))}
-
-
-def test_plan_imports_no_more_than_it_needs():
-    code = (
-        "import sys; from bench.cli import main; main(['plan', '--model', 'gpt2']); print(sorted(sys.modules), file=sys.stderr)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
-    loaded = set(re.findall(r"'([\w.]+)'", done.stderr))
-    assert "bench.models" in loaded
-    assert not loaded & {"polars", "numpy", "scipy", "requests", "altair", "rich", "bench.study"}
+def test_help_and_plan_import_no_more_than_they_need():
+    """Nor do they colour what goes into a pipe."""
+    heavy = {"polars", "numpy", "scipy", "requests", "altair"}
+    for arguments, needed, spared in (
+        (["--help"], "typer", heavy | {"pydantic", "yaml", "snakemake", "bench.study", "bench.models", "bench.published"}),
+        (["plan", "--model", "gpt2"], "bench.models", heavy | {"rich", "bench.study"}),
+    ):
+        code = f"import sys; from bench.cli import main; main({arguments}); print(sorted(sys.modules), file=sys.stderr)"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+        loaded = set(re.findall(r"'([\w.]+)'", done.stderr))
+        assert needed in loaded, arguments
+        assert not {name for name in loaded for each in spared if f"{name}.".startswith(f"{each}.")}, arguments
+        assert done.stdout and "\x1b" not in done.stdout, arguments
 
 
 def test_defaults_are_those_of_the_models():
@@ -102,30 +100,12 @@ def test_defaults_are_those_of_the_models():
     assert get_args(defaults.KvDtype) == tuple(DTYPE_BYTES)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
+def test_what_the_parser_refuses_is_status_2_and_names_what_to_do(capsys):
+    cases = [
         (["pln"], "bench: No such command 'pln'. Did you mean 'plan'?"),
-        (
-            ["find", "--base-url", "http://s", "--model", "m", "--slo", "ttft_p95=1s", "--request-rate", "5"],
-            "bench: --request-rate takes no value; leave out 5.\nTry 'bench find --help'.\n",
-        ),
-        (
-            [
-                "find",
-                "--base-url",
-                "http://s",
-                "--model",
-                "m",
-                "--slo",
-                "ttft_p95=1s",
-                "--max-runs",
-                "5",
-                "--request-rate",
-                "5",
-            ],
-            "bench: --request-rate takes no value; leave out 5.\n",  # not the option before the first 5
-        ),
+        ([*FIND, "--request-rate", "5"], "bench: --request-rate takes no value; leave out 5.\nTry 'bench find --help'.\n"),
+        # Not the option before the first 5.
+        ([*FIND, "--max-runs", "5", "--request-rate", "5"], "bench: --request-rate takes no value; leave out 5.\n"),
         (["runs", "mine.yaml"], "bench: mine.yaml is not expected here. Name a study's file with --configfile"),
         (["runs", "my study.yaml", "b"], "bench: my study.yaml is not expected here. Name a study's file with --configfile"),
         (["plan", "--mdel", "gpt2"], "bench: No such option: --mdel. Did you mean --model?\nTry 'bench plan --help'.\n"),
@@ -136,16 +116,10 @@ def test_defaults_are_those_of_the_models():
         (["size", "--usable-rps", "1"], "bench: Missing option '--peak-rps'."),
         (["size", "--peak-rps", "0"], "bench: --peak-rps: '0' is not a number above 0."),
         (["workload", "--arrival", "bursty"], "bench: --arrival: 'bursty' is not one of 'constant', 'poisson', 'gamma'."),
-    ],
-)
-def test_what_the_parser_refuses_is_status_2_and_names_what_to_do(capsys, arguments, message):
-    assert main(arguments) == 2
-    assert message in capsys.readouterr().err
-
-
-def test_dtypes_may_be_written_short(capsys):
-    assert main(["plan", "--model", "gpt2", "--accelerator", "h100", "--dtype", "FP16", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["setting"]["dtype"] == "float16"
+    ]
+    for arguments, message in cases:
+        assert main(arguments) == 2, arguments
+        assert message in capsys.readouterr().err, arguments
 
 
 def test_completion_knows_names(tmp_path, monkeypatch):
@@ -190,12 +164,6 @@ def test_a_table_on_a_terminal_is_never_cut(capsys, monkeypatch):
     ]
 
 
-@pytest.mark.parametrize("arguments", [["models"], ["plan", "--model", "gpt2", "--accelerator", "h100"], ["-h"]])
-def test_no_colour_without_a_terminal(arguments):
-    done = subprocess.run([sys.executable, "-m", "bench.cli", *arguments], capture_output=True, text=True, cwd=ROOT)
-    assert done.stdout and "\x1b" not in done.stdout + done.stderr
-
-
 def test_the_study_measured_last_is_the_one_meant(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["runs"]) == 2
@@ -235,28 +203,25 @@ def printed(encoding, *arguments):
     return status, *(stream.buffer.getvalue().decode(encoding) for stream in streams)
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_help_is_printed_in_any_encoding(name):
-    for encoding in ("ascii", "latin-1"):
-        status, out, _ = printed(encoding, name, "--help")
-        assert status == 0 and "Usage:" in out
+def test_help_is_printed_in_any_encoding():
+    for name in COMMANDS:
+        for encoding in ("ascii", "latin-1"):
+            status, out, _ = printed(encoding, name, "--help")
+            assert status == 0 and "Usage:" in out, name
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252", "koi8-r"])
-@pytest.mark.parametrize(
-    ("arguments", "status", "said"),
-    [
+def test_tables_and_messages_are_printed_in_any_encoding():
+    for arguments, status, said in (
         (["plan", "--model", "qwen3-8b", "--accelerator", "h100"], 0, "KV"),
         (["models"], 0, "KV B/token"),
         (["import", ROOT / "tests/data/imported/vllm/c4.json"], 0, "vLLM bench"),
         (["size", "--usable-rps", "12", "--peak-rps", "120", "--accelerator", "h100"], 0, "nstances"),
         (["plan", "--model", "\u2264\u65e5\udcff"], 2, "no such model"),
         (["nothing\u2013of-this"], 2, "No such command"),
-    ],
-)
-def test_tables_and_messages_are_printed_in_any_encoding(arguments, status, said, encoding):
-    found, out, error = printed(encoding, *arguments)
-    assert (found, said in out + error) == (status, True)
+    ):
+        for encoding in ("ascii", "latin-1", "cp1252", "koi8-r"):
+            found, out, error = printed(encoding, *arguments)
+            assert (found, said in out + error) == (status, True), (arguments, encoding)
 
 
 def test_what_an_encoding_lacks_has_a_plain_form(monkeypatch):

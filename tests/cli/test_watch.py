@@ -5,7 +5,6 @@ import io
 import json
 import os
 import socket
-import time
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 
@@ -23,6 +22,7 @@ from bench.watch.panel import draw
 from bench.watch.tail import Tail
 from tests.support import records as made
 from tests.support.fake_server import fake_server
+from tests.support.server import eventually
 from tests.support.study import ROOT
 
 GOLDEN = (ROOT / "tests/data/vllm-0.32.0.prom").read_text()
@@ -72,13 +72,8 @@ class Machine:
         self.watcher = self.new_watcher()
 
     def new_watcher(self):
-        return Watcher(
-            self.root,
-            clock=lambda: self.now,
-            monotonic=lambda: self.now,
-            host="here",
-            alive=lambda pid, _started: pid in self.living,
-        )
+        alive = {"alive": lambda pid, _started: pid in self.living}
+        return Watcher(self.root, clock=lambda: self.now, monotonic=lambda: self.now, host="here", **alive)
 
     def write(self, record, name="a"):
         path = self.root / f"results/deployments/{name}/progress.json"
@@ -98,6 +93,10 @@ class Machine:
     def look(self):
         return self.watcher.look()
 
+    def tell(self, *lines):
+        """Telemetry of the run under way."""
+        self.telemetry.write_bytes(gzip.compress("".join(f"{json.dumps(line)}\n" for line in lines).encode()))
+
 
 @pytest.fixture
 def machine(tmp_path):
@@ -108,17 +107,6 @@ def drawn(snapshot):
     console = Console(file=io.StringIO(), width=140)
     console.print(draw(snapshot))
     return console.file.getvalue()
-
-
-def test_a_search_shows_what_it_knows_and_counts_no_runs_that_it_may_need(machine):
-    known = "a/chat_auto: 12 in flight (8 to 16 at 95 % confidence)"
-    machine.write(progress(search=known))
-    text = drawn(machine.look())
-    assert known in text
-    assert "measuring run 2 (chat, concurrency 4, 40 requests)" in text
-    assert "runs done: 1; searching" in text
-    assert " of 3" not in text
-    assert "time left" not in text
 
 
 def test_no_session_ever(machine):
@@ -200,41 +188,43 @@ def test_every_torn_end_of_a_file_gives_what_is_whole(tmp_path):
     assert seen == sorted(seen)
     growing.write_bytes(whole)
     assert tail.read().running == 2
+    for content in (b"", b"\x00" * 100, b"no gzip at all\n", gzip.compress(b'[1]\nnull\n{"endpoint": 3}\n', mtime=0)):
+        (tmp_path / "t.gz").write_bytes(content)  # none of ours
+        assert Tail(tmp_path / "t.gz").read() is None, content
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"\x00" * 100, b"no gzip at all\n", gzip.compress(b'[1]\nnull\n{"endpoint": 3}\n', mtime=0)]
-)
-def test_a_file_that_is_none_of_ours_gives_nothing(tmp_path, content):
-    (tmp_path / "t.gz").write_bytes(content)
-    assert Tail(tmp_path / "t.gz").read() is None
-
-
-def test_a_server_that_stops_answering_keeps_the_last_numbers_and_says_so(tmp_path):
+def test_a_server_that_stops_answering_keeps_the_last_numbers_and_says_so(machine):
     dead = {"slot": 1, "endpoint": URL, "due": 2.0, "sent": 2.0, "received": 3.0, "error": "refused"}
-    (tmp_path / "t.gz").write_bytes(
-        gzip.compress(f"{json.dumps(scrape(1.0, num_requests_running=5))}\n{json.dumps(dead)}\n".encode())
-    )
-    live = Tail(tmp_path / "t.gz").read()
+    machine.tell(scrape(1.0, num_requests_running=5), dead)
+    live = Tail(machine.telemetry).read()
     assert (live.running, live.error, live.elapsed_s) == (5, "refused", 2.0)
 
 
-def test_a_session_without_metrics_still_shows_its_runs(machine):
+def test_sessions_side_by_side_show_their_runs_without_metrics_too(machine):
+    machine.write(progress(deployment="b", host="there"), name="b")
     machine.write(progress())
     machine.now += 4
     shown = drawn(machine.look())
-    assert "No scrape yet" in shown
-    assert "measuring run 2 of 3" in shown
+    assert "No scrape yet" in shown and "measuring run 2 of 3" in shown
+    assert shown.index("a  session 1 of 2") < shown.index("b  session 1 of 2 on there")
+    assert len(as_json(machine.look())["sessions"]) == 2
 
 
-def test_the_time_left_has_what_searches_may_take(machine):
+def test_a_search_shows_what_it_knows_and_counts_no_runs_that_it_may_need(machine):
+    known = "a/chat_auto: 12 in flight (8 to 16 at 95 % confidence)"
+    machine.write(progress(search=known))
+    text = drawn(machine.look())
+    assert known in text
+    assert "measuring run 2 (chat, concurrency 4, 40 requests)" in text
+    assert "runs done: 1; searching" in text
+    assert " of 3" not in text and "time left" not in text
     machine.write(progress(searches_s=120.0))
     assert left_text(machine.look().sessions[0]).endswith(", and searches of at most 2 min")
     machine.write(progress(searches_s=60.0, search="a: searching", left_s=None))
     assert left_text(machine.look().sessions[0]) == "time left: searches of at most 60 s"
 
 
-def test_a_killed_session_is_stale_at_once_where_it_ran(machine):
+def test_a_killed_session_is_stale_at_once_where_it_ran_and_history_once_another_has_begun(machine):
     machine.write(progress())
     machine.now += 5
     assert machine.look().sessions[0].state == "measuring"
@@ -246,9 +236,6 @@ def test_a_killed_session_is_stale_at_once_where_it_ran(machine):
     machine.write(progress(deployment="b", began=1100.0, pid=7), name="b")
     machine.living.add(7)
     assert [s.record.deployment for s in machine.look().sessions] == ["a", "b"]
-
-
-def test_a_killed_session_is_history_once_another_has_begun(machine):
     machine.write(progress(pid=1))
     machine.write(progress(deployment="b", began=950.0), name="b")
     assert [s.record.deployment for s in machine.look().sessions] == ["b"]
@@ -279,17 +266,18 @@ def test_a_session_elsewhere_that_falls_silent_is_stale_after_a_minute(machine):
     assert machine.look().sessions[0].state == "measuring"  # it was the network
 
 
-@pytest.mark.parametrize("state", ["starting", "warming up", "reference load", "measuring", "between runs"])
-def test_a_session_elsewhere_is_not_dead_where_no_file_has_to_grow(machine, state):
+def test_a_session_elsewhere_is_not_dead_where_no_file_has_to_grow(tmp_path):
     """Such as a run on a server that is not scraped."""
-    machine.write(progress(host="there", state=state, run=RUN if state == "measuring" else None))
-    machine.look()
-    machine.now += 300
-    (session,) = machine.look().sessions
-    assert session.state == state
-    assert state_text(session).endswith("; nothing new for 5 min")
-    machine.now += 86400
-    assert machine.look().sessions[0].state == "stale"  # nor does it stay for ever
+    for state in ("starting", "warming up", "reference load", "measuring", "between runs"):
+        machine = Machine(tmp_path / state)
+        machine.write(progress(host="there", state=state, run=RUN if state == "measuring" else None))
+        machine.look()
+        machine.now += 300
+        (session,) = machine.look().sessions
+        assert session.state == state
+        assert state_text(session).endswith("; nothing new for 5 min"), state
+        machine.now += 86400
+        assert machine.look().sessions[0].state == "stale", state  # nor does it stay for ever
 
 
 def test_a_session_that_fails_beside_others_is_reported_with_its_last_run_and_stays_in_sight(machine):
@@ -331,25 +319,22 @@ def test_a_session_that_begins_and_ends_between_two_looks_is_reported(machine):
     assert news(one, machine.look())[1:] == ["a: ended by a signal 0 s ago, 1 run done"]
 
 
-@pytest.mark.parametrize("fast_s", [-3600.0, 3600.0])
-def test_a_session_elsewhere_whose_clock_is_wrong_is_no_dead_one(machine, fast_s):
+def test_a_session_elsewhere_whose_clock_is_wrong_is_no_dead_one(tmp_path):
     """An hour behind or ahead, the file times with it: what counts is that a file grows."""
-    machine.fast_s = fast_s
-    machine.telemetry.write_bytes(b"")
-    machine.touch(machine.telemetry)
-    machine.write(progress(host="there", since=1000.0 + fast_s, written=1000.0 + fast_s, began=900.0 + fast_s))
-    first = machine.look()
-    assert first.unsure == (fast_s < 0)  # an hour old, it seems; that is to be seen
-    machine.now += 1
-    machine.write(
-        progress(host="there", since=1001.0 + fast_s, written=1001.0 + fast_s, began=900.0 + fast_s, run=replace(RUN, number=3))
-    )
-    machine.now += 1
-    (session,) = machine.look().sessions
-    assert (session.state, session.unsure) == ("measuring", False)
-    assert session.state_s <= 2
-    assert session.began_s == pytest.approx(101, abs=2)
-    assert session.left_s == pytest.approx(30, abs=2)
+    for fast_s in (-3600.0, 3600.0):
+        machine = Machine(tmp_path / str(fast_s))
+        machine.fast_s, begun = fast_s, {"host": "there", "began": 900.0 + fast_s}
+        machine.telemetry.write_bytes(b"")
+        machine.touch(machine.telemetry)
+        machine.write(progress(since=1000.0 + fast_s, written=1000.0 + fast_s, **begun))
+        assert machine.look().unsure == (fast_s < 0)  # an hour old, it seems; that is to be seen
+        machine.now += 1
+        machine.write(progress(since=1001.0 + fast_s, written=1001.0 + fast_s, run=replace(RUN, number=3), **begun))
+        machine.now += 1
+        (session,) = machine.look().sessions
+        assert (session.state, session.unsure) == ("measuring", False), fast_s
+        assert session.state_s <= 2
+        assert (session.began_s, session.left_s) == (pytest.approx(101, abs=2), pytest.approx(30, abs=2)), fast_s
 
 
 def test_a_session_elsewhere_that_was_old_at_the_first_look_is_believed_dead_after_some_seconds(machine):
@@ -361,14 +346,6 @@ def test_a_session_elsewhere_that_was_old_at_the_first_look_is_believed_dead_aft
     machine.now += 4
     snapshot = machine.look()
     assert not snapshot.unsure and snapshot.sessions[0].state == "stale"
-
-
-def test_sessions_side_by_side(machine):
-    machine.write(progress(deployment="b", host="there"), name="b")
-    machine.write(progress())
-    shown = drawn(machine.look())
-    assert shown.index("a  session 1 of 2") < shown.index("b  session 1 of 2 on there")
-    assert len(as_json(machine.look())["sessions"]) == 2
 
 
 def test_an_engine_that_is_built_shows_its_last_line(machine):
@@ -390,7 +367,7 @@ def test_an_engine_that_is_built_shows_its_last_line(machine):
     assert machine.look().builds == ()
 
 
-def test_a_finished_run_is_judged_by_its_record(machine):
+def test_a_finished_run_is_judged_by_its_record_and_is_not_called_valid_before_it_is_parsed(machine):
     folder = machine.root / "results/.store/digest"
     folder.mkdir(parents=True)
     write_record(made.run(client=Client(loop_lag_p99_s=0.4)), folder / "run.json")
@@ -398,14 +375,10 @@ def test_a_finished_run_is_judged_by_its_record(machine):
     ((_, reasons),) = machine.look().sessions[0].verdicts
     assert reasons == ("the client's event loop was late: P99 0.4 s, over 0.05 s",)
     assert "1 of 4 requests failed; invalid: the client's event loop was late" in drawn(machine.look())
-
-
-def test_a_run_without_faults_is_not_called_valid_before_it_is_parsed(machine):
-    folder = machine.root / "results/.store/digest"
-    folder.mkdir(parents=True)
     write_record(made.run(), folder / "run.json")
-    machine.write(progress(finished=(replace(DONE, failed=0),)))
-    assert "no fault so far" in drawn(machine.look()) and "valid" not in drawn(machine.look())
+    machine.write(progress(run=None, finished=(replace(DONE, failed=0),)))
+    shown = drawn(machine.new_watcher().look())
+    assert "no fault so far" in shown and "valid" not in shown
 
 
 def test_limits_of_validity_that_the_study_loosened_stand_beside_the_verdicts(machine):
@@ -422,7 +395,7 @@ def test_what_an_engine_does_not_report_is_named(machine):
     machine.write(progress())
     llama = "llamacpp:requests_processing 3\nllamacpp:requests_deferred 2\n"
     line = {"slot": 0, "endpoint": URL, "due": 1.0, "sent": 1.0, "received": 1.0, "text": llama}
-    machine.telemetry.write_bytes(gzip.compress(json.dumps(line).encode() + b"\n"))
+    machine.tell(line)
     shown = drawn(machine.look())
     assert "not reported by this server: KV cache, output tokens/s, TTFT mean, requests done" in shown
     write_record(made.launch(slots=True, max_num_seqs=4), machine.root / "results/deployments/a/launch.json")
@@ -433,18 +406,17 @@ def test_what_an_engine_does_not_report_is_named(machine):
 def test_a_record_of_another_version_or_half_of_one_is_left_alone(machine):
     path = machine.root / "results/deployments/a/progress.json"
     machine.write(progress())
+    assert asdict(read_progress(path)) == asdict(progress())
     content = path.read_text()
     for broken in ("", content[: len(content) // 2], "{}", content.replace('"pid": 7', '"pid": "seven"')):
         path.write_text(broken)
         assert machine.look().sessions == ()
 
 
-def test_what_is_scraped_is_in_the_file_within_a_second_or_two(tmp_path):
+def test_what_is_scraped_is_seen_while_it_is_written(tmp_path):
     with fake_server(metrics=GOLDEN) as server, scraping([f"{server.base_url}/metrics"], 0.1, tmp_path / "t.gz"):
-        tail, end = Tail(tmp_path / "t.gz"), time.monotonic() + 20
-        while not tail.read() or tail.read().elapsed_s < 1:
-            assert time.monotonic() < end
-            time.sleep(0.1)
+        tail = Tail(tmp_path / "t.gz")
+        assert eventually(lambda: (live := tail.read()) is not None and live.elapsed_s >= 1)
 
 
 def test_it_reads_and_writes_nothing(machine, capsys):
@@ -458,33 +430,24 @@ def test_it_reads_and_writes_nothing(machine, capsys):
     assert {path: path.stat().st_mtime_ns for path in machine.root.rglob("*")} == before
 
 
-def test_the_record_survives_being_written(tmp_path):
-    write_record(progress(), tmp_path / "progress.json")
-    assert asdict(read_progress(tmp_path / "progress.json")) == asdict(progress())
-
-
-def test_requests_that_a_server_counts_twice_are_shown_once(tmp_path):
+def test_requests_that_a_server_counts_twice_are_shown_once(machine):
     """SGLang's total of all priorities, beside the one of each."""
     text = (ROOT / "tests/inputs/metrics/sglang_priority.prom").read_text()
-    with gzip.open(tmp_path / "t.gz", "wt") as file:
-        for slot in range(2):
-            file.write(json.dumps({"slot": slot, "endpoint": "u", "sent": slot, "received": slot, "text": text}) + "\n")
-    live = Tail(tmp_path / "t.gz").read()
+    machine.tell(*({"slot": slot, "endpoint": "u", "sent": slot, "received": slot, "text": text} for slot in range(2)))
+    live = Tail(machine.telemetry).read()
     assert (live.running, live.waiting, live.kv_usage) == (8, 0, 0.02)
 
 
-def test_the_numbers_of_a_fleet_are_those_of_all_its_workers(tmp_path):
+def test_the_numbers_of_a_fleet_are_those_of_all_its_workers(machine):
     def of(worker, at, **values):
-        return json.dumps({**scrape(at, **values), "endpoint": f"{URL}/{worker}"})
+        return {**scrape(at, **values), "endpoint": f"{URL}/{worker}"}
 
-    lines = [
+    machine.tell(
         of(1, 1.0, num_requests_running=0, kv_cache_usage_perc=0.0, generation_tokens_total=0),
         of(2, 1.0, num_requests_running=1, kv_cache_usage_perc=0.1, generation_tokens_total=50),
         of(1, 3.0, num_requests_running=3, kv_cache_usage_perc=0.4, generation_tokens_total=100),
         of(2, 3.1, num_requests_running=4, kv_cache_usage_perc=0.2, generation_tokens_total=250),
-    ]
-    file = tmp_path / "t.gz"
-    file.write_bytes(gzip.compress("".join(f"{line}\n" for line in lines).encode()))
-    live = Tail(file, engines=2).read()
+    )
+    live = Tail(machine.telemetry, engines=2).read()
     assert (live.running, live.kv_usage, live.elapsed_s) == (7, 0.4, pytest.approx(2.1))
     assert live.tokens_per_s == pytest.approx(300 / 2.1)

@@ -33,16 +33,14 @@ def test_conversations_that_are_held_are_users():
     assert run.name.startswith("w_closed_p8_o8_u0002_r1_")
 
 
-@pytest.mark.parametrize(
-    ("axis", "levels", "load", "said"),
-    [
+def test_another_one_is_refused():
+    cases = [
         ("concurrency", [2], TURNS, "has users as its load. Write users: "),
         ("users", [2], {}, "has concurrency as its load. Write concurrency: "),
         ("users", "auto", TURNS, "conversations that begin together keep in step"),
         ("concurrency", "auto", TURNS, "Conversations that begin together keep in step"),
         ("users", [1.5], TURNS, "users"),
-    ],
-)
-def test_another_one_is_refused(axis, levels, load, said):
-    with pytest.raises(BenchError, match=said.replace("[", r"\[")):
-        study(axis, levels, **load)
+    ]
+    for axis, levels, load, said in cases:
+        with pytest.raises(BenchError, match=said.replace("[", r"\[")):
+            study(axis, levels, **load)

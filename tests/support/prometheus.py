@@ -7,13 +7,11 @@ import subprocess
 import time
 from contextlib import contextmanager
 
-import numpy as np
 import polars as pl
 import pytest
 import requests
 
 from bench.drifted.served import SAMPLES
-from tests.support.production import CASES, HOUR_S, NAMES, production
 
 
 def samples(*series):
@@ -72,18 +70,3 @@ def prometheus(folder, lines=(), scrape=()):
     finally:
         process.terminate()
         process.wait()
-
-
-@pytest.fixture(scope="module")
-def address(tmp_path_factory):
-    """A real Prometheus with an hour of two jobs: as the study was, and with longer answers."""
-    tables = [
-        production(np.random.default_rng(6), CASES[name][0]).kept.with_columns(labels=pl.col("labels").str.replace('job="a"', f'job="{job}"'))
-        for job, name in (("a", "nothing changed"), ("long", "output 25 % longer"))
-    ]  # fmt: skip
-    late = samples((NAMES["running"], 'job="late",instance="x"', [1, 1])).with_columns(
-        at_s=HOUR_S + 10 * pl.int_range(pl.len())
-    )
-    lines = open_metrics(pl.concat([*tables, late]))
-    with prometheus(tmp_path_factory.mktemp("prometheus"), lines) as url:
-        yield url
