@@ -69,25 +69,22 @@ def verdict_of(found, name):
     return next(each for each in found.compared if each.name.startswith(name))
 
 
-def test_itl_alone_makes_nothing_the_same():
+def test_what_is_not_known_is_said_with_the_reason():
     """Near the limit half of the time lies beyond the measured loads, where only ITL is known."""
     found = found_of(1, rate=5.0)
     assert [verdict_of(found, name).verdict for name in ("prompt", "output", "ITL", "E2E")] == [SAME, SAME, SAME, UNKNOWN]
     assert found.verdict == UNKNOWN
-
-
-def test_ttft_where_requests_wait_is_not_judged():
-    """A queue of requests that come at random is another than that of a load that is held: TTFT is longer at the same load."""
+    # A queue of requests that come at random is another than that of a load that is held: TTFT is longer at the same load.
     found = found_of(2, rate=4.2)
     assert verdict_of(found, "TTFT").verdict == UNKNOWN
     assert re.match(r"requests waited in \d+ % of it", verdict_of(found, "TTFT").why)
     assert verdict_of(found, "E2E").verdict == SAME
-
-
-def test_lengths_of_an_engine_that_counts_no_requests_are_not_known():
     found = found_of(0, was=replace(WAS, names=LLAMA), prompt=400.0, output=200.0, rate=1.0)
     assert found.verdict != SAME and verdict_of(found, "prompt").verdict == UNKNOWN
     assert "the engine counts no requests, so that lengths are not known" in verdict_of(found, "prompt").why
+    found = found_of(3, idle=1.0)
+    assert found.verdict == UNKNOWN and not list(advice(found))
+    assert {each.why for each in found.compared if each.part == "traffic"} == {"there were no requests"}
 
 
 def test_speed_beside_traffic_that_is_not_known_blames_neither():
@@ -97,12 +94,6 @@ def test_speed_beside_traffic_that_is_not_known_blames_neither():
     assert "which of them changed the speed is not known" in " ".join(advice(found))
     known = " ".join(advice(found_of(2, slow=1.6)))
     assert "Traffic is as measured and speed is not" in known
-
-
-def test_no_requests_are_no_traffic_of_the_study():
-    found = found_of(3, idle=1.0)
-    assert found.verdict == UNKNOWN and not list(advice(found))
-    assert {each.why for each in found.compared if each.part == "traffic"} == {"there were no requests"}
 
 
 def test_spare_servers_hide_nothing():
@@ -171,9 +162,6 @@ def test_a_bent_curve_lies_within_what_its_levels_leave_open():
         assert (low <= truth + 1e-9).all() and (high >= truth - 1e-9).all(), kink
         straight = asked < 4
         assert np.allclose(low[straight], truth[straight]) and np.allclose(high[straight], truth[straight]), kink
-
-
-def test_two_levels_leave_all_between_them_open():
     low, high = Line(np.array([2.0, 4.0]), np.array([1.0, 3.0]), np.full(2, 0.01), 11.0).at(np.array([1.0, 3.0, 5.0]))
     assert low.tolist() == [1, 1, 3] and high.tolist() == [1, 3, 3]
 
@@ -201,12 +189,16 @@ def test_intervals_of_correlated_blocks_hold_the_truth():
     assert held >= 0.92 * 400
 
 
+GAUGES_ONE = [(name, "", [1, 1, 1, 1]) for name in (NAMES["running"], NAMES["waiting"])]
+
+
 def counted(*series):
     found = samples(*series)
     return served(found, find_catalogue(found["name"].unique().to_list()))
 
 
-def test_what_lies_across_a_restart_or_missing_scrapes_is_not_counted():
+def test_what_is_counted_between_two_scrapes():
+    """Nothing across a restart or missing scrapes; ranks that share requests count once, and a late series from nothing."""
     tokens = ("vllm:generation_tokens_total", "", [0, 10, 20, None, None, 90, 100, 5, 15])
     gauges = [
         (name, "", [2 if value is not None else None for value in tokens[2]]) for name in (NAMES["running"], NAMES["waiting"])
@@ -217,9 +209,6 @@ def test_what_lies_across_a_restart_or_missing_scrapes_is_not_counted():
     # Where more was counted by then than before, the start of the process shows it.
     found = counted(("vllm:generation_tokens_total", "", [0, 10, 50]), (START_TIME, "", [1, 1, 9]), *((name, "", [1, 1, 1]) for name, _, _ in gauges))  # fmt: skip
     assert found["output"].to_list() == [10, None] and found["restarted"].to_list() == [False, True]
-
-
-def test_ranks_that_share_requests_count_once_and_a_late_series_from_nothing():
     ranks = [("sglang:generation_tokens_total", f'tp_rank="{rank}"', [0, 10, 20]) for rank in (0, 1)]
     gauges = [(name, "", [1, 1, 1]) for name in ("sglang:num_running_reqs", "sglang:num_queue_reqs")]
     assert counted(*ranks, *gauges)["output"].to_list() == [10, 10]
@@ -229,29 +218,22 @@ def test_ranks_that_share_requests_count_once_and_a_late_series_from_nothing():
     ]
     gauges = [(name, "", [1, 1, 1]) for name in (NAMES["running"], NAMES["waiting"])]
     assert counted(*engines, *gauges)["output"].to_list() == [10, 17]
-
-
-GAUGES_ONE = [(name, "", [1, 1, 1, 1]) for name in (NAMES["running"], NAMES["waiting"])]
-
-
-def test_a_series_whose_labels_change_is_no_new_one():
-    """A label that is added in mid-time: what was counted since the start of the server is not one interval's."""
+    # A label that is added in mid-time: what was counted since the start of the server is not one interval's.
     counted_so_far = [(NAMES["output"], "", [1000, 1010, None, None]), (NAMES["output"], 'team="a"', [None, None, 1020, 1030])]
     found = counted(*counted_so_far, *GAUGES_ONE)
     assert found["output"].to_list() == [10, None, 10] and found["restarted"].to_list() == [False, True, False]
-
-
-def test_a_counter_that_comes_with_its_first_count_is_0_until_then():
     names = ("num_running_reqs", "num_queue_reqs", "prompt_tokens_total", "generation_tokens_total")
     known = samples(*((f"sglang:{name}", "", [0, 10, 20]) for name in names))
     found = served(known, find_catalogue(known["name"].unique().to_list(), "0.5.9"))
     assert found.select("hits", "queries").rows() == [(0, 10), (0, 10)]
-
-
-def test_a_server_that_looks_nothing_up_has_no_cache():
     series = {"prompt": [0, 10, 20, 30], "output": [0, 5, 10, 15], "hits": [0, 0, 0, 0], "queries": [0, 0, 0, 0]}
     found = counted(*((NAMES[ours], "", values) for ours, values in series.items()), *GAUGES_ONE)
     assert found.select("hits", "queries").rows() == [(0, 10)] * 3
+    found = counted(
+        *((name, "", [0, value, 2 * value]) for name, value in zip(LLAMA.values(), (1, 0, 30, 70, 20), strict=True))
+    )
+    assert found.select("prompt", "hits", "queries", "output").rows() == [(100, 70, 100, 20)] * 2
+    assert found["requests"].null_count() == 2
 
 
 def changed_window(seed, change):
@@ -261,7 +243,7 @@ def changed_window(seed, change):
     return curve, window
 
 
-def test_two_prometheus_of_one_server_are_refused():
+def test_two_prometheus_of_one_server_and_a_single_scrape_are_refused():
     def twice(kept):
         one, other = (
             kept.with_columns(labels=pl.col("labels") + f',replica="{each}"', at_s=pl.col("at_s") + 4 * i)
@@ -271,6 +253,10 @@ def test_two_prometheus_of_one_server_are_refused():
 
     with pytest.raises(BenchError, match=r"differ in replica\. Name one of them: --label replica=VALUE"):
         find_drift(*changed_window(10, twice))
+    with pytest.raises(BenchError, match="no two scrapes of a server in this time"):
+        find_drift(
+            *changed_window(10, lambda kept: kept.filter(pl.col("at_s") < 16).filter(pl.col("at_s") == pl.col("at_s").min()))
+        )
 
 
 def test_engines_of_one_server_are_no_replicas_and_servers_may_follow_each_other():
@@ -284,21 +270,6 @@ def test_engines_of_one_server_are_no_replicas_and_servers_may_follow_each_other
     assert half.seen == pytest.approx(0.5, abs=0.01)
     ranks = samples(*((NAMES["running"], f'engine="{rank}"', [1, 1, 1]) for rank in (0, 1)))
     assert not scraped_twice(ranks)
-
-
-def test_a_single_scrape_shows_nothing():
-    with pytest.raises(BenchError, match="no two scrapes of a server in this time"):
-        find_drift(
-            *changed_window(10, lambda kept: kept.filter(pl.col("at_s") < 16).filter(pl.col("at_s") == pl.col("at_s").min()))
-        )
-
-
-def test_llama_counts_cached_prompt_tokens_apart():
-    found = counted(
-        *((name, "", [0, value, 2 * value]) for name, value in zip(LLAMA.values(), (1, 0, 30, 70, 20), strict=True))
-    )
-    assert found.select("prompt", "hits", "queries", "output").rows() == [(100, 70, 100, 20)] * 2
-    assert found["requests"].null_count() == 2
 
 
 def server(*, names=(), config=(CONFIG,), kind=VLLM_KIND, studied=CONFIG, was=VLLM_KIND):

@@ -13,7 +13,6 @@ from bench.drifted import SAME, Window
 from bench.errors import BenchError
 from bench.records.columns import schema_of
 from bench.records.files import write_record
-from tests.support.cluster import until
 from tests.support.command import bench
 from tests.support.fake_server import raw_server
 from tests.support.guard import POINT, SLOS
@@ -21,7 +20,7 @@ from tests.support.planted import frame, steady_row
 from tests.support.production import CASES, CONFIG, HOUR_S, NAMES, WAS, production, study
 from tests.support.prometheus import BEGIN, open_metrics, prometheus, samples
 from tests.support.records import facts
-from tests.support.study import ROOT, bare_summary
+from tests.support.study import bare_summary
 
 
 @pytest.fixture(scope="module")
@@ -161,51 +160,3 @@ def test_what_the_user_can_fix_is_said(results):
     ):
         done = drifted(results, f"http://127.0.0.1:{closed}", *options, hour=HOUR if "--last" not in options else HOUR[2:])
         assert done.returncode == 2 and said in done.stderr.replace("\n", " "), options
-
-
-class Running:
-    """vLLM's own exposition, whose counters rise by the second, and from 0 again once its process is another one."""
-
-    def __init__(self):
-        self.begun, self.scrapes = time.time(), 0
-        self.text = (ROOT / "tests/data/vllm-0.32.0.prom").read_text()
-
-    def __call__(self, connection):
-        connection.recv(65536)
-        self.scrapes += 1
-        now = time.time() - self.begun
-        planted = {
-            "vllm:num_requests_running{": 3,
-            "vllm:prompt_tokens_total{": 640 * now,
-            "vllm:generation_tokens_total{": 320 * now,
-            "vllm:e2e_request_latency_seconds_count{": 10 * now,
-            "process_start_time_seconds ": self.begun,
-        }
-        lines = [
-            next((f"{line.rpartition(' ')[0]} {value}" for name, value in planted.items() if line.startswith(name)), line)
-            for line in self.text.splitlines()
-        ]
-        body = ("\n".join(lines) + "\n").encode()
-        head = f"HTTP/1.1 200 OK\r\ncontent-type: text/plain; version=0.0.4\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n"
-        connection.sendall(head.encode() + body)
-
-
-@pytest.mark.long(part="prometheus")
-def test_vllm_as_prometheus_scrapes_it_is_read_across_a_restart(results, tmp_path):
-    """Its process is another one between two scrapes of the same series: what was counted across that is left out, and said."""
-    server = Running()
-    with raw_server(server) as port:
-        target = {"static_configs": [{"targets": [f"127.0.0.1:{port}"]}], "job_name": "live", "scrape_interval": "250ms"}
-        with prometheus(tmp_path, scrape=[{**target, "scrape_timeout": "250ms"}]) as url:
-            begin = time.time()
-            until(lambda: server.scrapes >= 10, "ten scrapes")
-            server.begun = time.time()
-            until(lambda: server.scrapes >= 20, "ten scrapes of the next process")
-            hour = [time.strftime("%FT%TZ", time.gmtime(at)) for at in (begin - 1, time.time() + 1)]
-            done = drifted(results, url, "--label", "job=live", "--json", hour=("--from", hour[0], "--to", hour[1]))
-    found = json.loads(done.stdout)
-    known = {each["name"]: each["production"] for each in found["compared"]}
-    assert (found["instances"], found["restarts"]) == (1, 1), done.stdout
-    assert known["requests in flight, a server"] == pytest.approx(3)
-    assert known["prompt length"] == pytest.approx(64, rel=0.02), known
-    assert known["output length"] == pytest.approx(32, rel=0.02), known

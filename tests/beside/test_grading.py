@@ -1,6 +1,7 @@
 """Answers that are programs: graded right where they are known to be right, wrong, endless or hostile, and compared with intervals that hold."""
 
 import json
+import shutil
 import textwrap
 from contextlib import nullcontext
 from dataclasses import replace
@@ -9,6 +10,7 @@ from importlib import import_module
 import numpy as np
 import polars as pl
 import pytest
+import yaml
 
 from bench.aggregate import summary_frame
 from bench.analysis import graded
@@ -16,12 +18,18 @@ from bench.analysis.accuracy import accuracy, accuracy_difference
 from bench.errors import BenchError
 from bench.grading import Task, graded_sets, program_of, read_set, sandbox
 from bench.prompts.own import prompt_digest
+from bench.records.checksums import checksum
 from bench.records.columns import schema_of
 from bench.study import load_workload
 from bench.study.config import Thresholds
 from tests.support import records
+from tests.support.calls import written
 from tests.support.command import bench
+from tests.support.fake_server import fake_server
+from tests.support.forked import FORKING
 from tests.support.grading import kept
+from tests.support.project import LENIENT, Project
+from tests.support.study import CONTENT, ROOT
 
 PROMPT = 'import math\n\n\ndef double(x):\n    """ Twice x.\n    >>> double(2)\n    4\n    """\n'
 TEST = "def check(candidate):\n    assert candidate(2) == 4\n    assert candidate(math.pi) == 2 * math.pi\n"
@@ -44,40 +52,6 @@ def shared(place, monkeypatch):
     monkeypatch.setattr(ANSWERS, "sandbox", lambda: nullcontext(place))
 
 
-RIGHT = {
-    "the function in a block": f"Here it is:\n```python\n{WHOLE}```\nGood luck!",
-    "a block that is not closed": f"```python\n{WHOLE}",
-    "a block in a list": "1. So:\n   ```python\n   def double(x):\n       return 2 * x\n   ```",
-    "the block that defines it, of several": f"```\npip install x\n```\n```python\n{WHOLE}```",
-    "no block": WHOLE,
-    "a sentence ahead, without a block": f"Sure!\n\n{WHOLE}",
-    "the rest of the function": "    return 2 * x\n",
-    "the rest, and more that is cut off": "    return 2 * x\n\n\ndef another(x):\n    return oh no",
-    "the rest in a block, at the margin": "```python\nreturn 2 * x\n```",
-    "imports of its own": "```python\nfrom operator import mul\n\n\ndef double(x):\n    return mul(2, x)\n```",
-    "what the task imports": "```python\ndef double(x):\n    return math.fsum([x, x])\n```",
-    "output without bounds, which goes nowhere": "```python\ndef double(x):\n    print('x' * 10**7)\n    return 2 * x\n```",
-}
-
-
-WRONG = {
-    "nothing": "",
-    "prose": "I would multiply x by two.",
-    "a wrong function": "```python\ndef double(x):\n    return x\n```",
-    "right for one of two": "```python\ndef double(x):\n    return 4\n```",
-    "no Python": "```python\ndef double(x) {\n```",
-    "a program that ends itself": "```python\nimport os\ndef double(x):\n    os._exit(0)\n```",
-    "one that ends itself as a program does": "```python\nimport sys\ndef double(x):\n    sys.exit(0)\n```",
-    "processes without end": "```python\nimport os\ndef double(x):\n    while True: os.fork()\n```",
-    "threads": "```python\nimport threading\ndef double(x):\n    while True: threading.Thread(target=print).start()\n```",
-    "all of the memory": "```python\ndef double(x):\n    return len('a' * 10**11)\n```",
-    "a large file": "```python\ndef double(x):\n    open('f', 'wb').write(b'x' * 10**8)\n    return 2 * x\n```",
-    "a recursion without end": "```python\ndef double(x):\n    return double(x)\n```",
-    "packages that are not there": "```python\nimport polars\ndef double(x):\n    return 2 * x\n```",
-}
-
-
-# Each does what is right only where it gets at the judge, or at its tests; in any other case it says something wrong, or ends.
 def judged(place, programs):
     return dict(zip(programs, place.verdicts([(code, TASK) for code in programs.values()]), strict=True))
 
@@ -85,6 +59,10 @@ def judged(place, programs):
 def test_right_answers_pass_however_they_are_written_and_wrong_and_hostile_ones_fail(place):
     answers = {name: program_of(TASK, answer) for name, answer in {**RIGHT, **WRONG}.items()}
     assert judged(place, answers) == dict.fromkeys(RIGHT, "passed") | dict.fromkeys(WRONG, "failed")
+
+
+ANSWERS_OF = yaml.safe_load((ROOT / "tests/data/graded_answers.yaml").read_text())
+RIGHT, WRONG, ASKED, CHEATS = (ANSWERS_OF[kind] for kind in ("right", "wrong", "asked", "cheats"))
 
 
 PAID = """
@@ -99,122 +77,6 @@ def pay(space):
 
 judge = open("/proc/self/stat").read().split()[3]
 """
-CHEATS = {
-    "walks up its frames": """
-def double(x):
-    frame = sys._getframe()
-    while frame := frame.f_back:
-        pay(frame.f_globals)
-        pay(frame.f_locals)
-""",
-    "walks up a traceback's frames": """
-def double(x):
-    try:
-        raise ValueError
-    except ValueError as error:
-        frame = error.__traceback__.tb_frame
-        while frame := frame.f_back:
-            pay({**frame.f_globals, **frame.f_locals})
-""",
-    "looks through all objects": """
-def double(x):
-    for each in gc.get_objects():
-        if type(each) is dict:
-            pay(each)
-""",
-    "finds the tests among all objects": """
-def double(x):
-    words = b"".join([b"assert candi", b"date("])
-    found = [each for every in gc.get_objects() for each in gc.get_referents(every) if type(each) is bytes and words in each]
-    if any(each is not words for each in found):
-        return 2 * x
-""",
-    "reads on where the program came from": """
-def double(x):
-    return 2 * x if b"candidate" in os.read(0, 10**6) else 0
-""",
-    "takes the main module": """
-def double(x):
-    pay(vars(sys.modules["__main__"]))
-""",
-    "takes the module of the guard by a function's globals": """
-def double(x):
-    pay(signal.getsignal(signal.SIGXCPU).__globals__)
-""",
-    "answers with a class whose comparison it has set": r"""
-import pickle
-EQUAL = b"N}X\x06\x00\x00\x00__eq__cbuiltins\nslice\ns\x86b"
-pickle.dumps = lambda *_: b"\x80\x04(\x88ccollections\nCounter\n" + EQUAL + b"(tR)t."
-def double(x):
-    pass
-""",
-    "ends with status 0": "\ndef double(x):\n    os._exit(0)\n",
-    "ends before it is asked": "\nos._exit(0)\n",
-    "ends when it ends": "\natexit.register(os._exit, 0)\nsys.exit(0)\n",
-    "becomes a program that ends with status 0": "\ndef double(x):\n    os.execv('/bin/true', ['true'])\n",
-    "writes to every descriptor": """
-def double(x):
-    for number in range(64):
-        try:
-            os.write(number, b"passed")
-        except OSError:
-            pass
-    os._exit(0)
-""",
-    "opens the judge's descriptors": """
-def double(x):
-    for number in range(3, 64):
-        try:
-            open(f"/proc/{judge}/fd/{number}", "wb")
-        except FileNotFoundError:
-            continue
-        return 2 * x
-""",
-    "opens the judge's memory": "\ndef double(x):\n    open(f'/proc/{judge}/mem', 'r+b')\n    return 2 * x\n",
-    "traces the judge": """
-def double(x):
-    return 2 * x if ctypes.CDLL(None).ptrace(16, int(judge), None, None) == 0 else 0
-""",
-    "becomes a program with more rights, and opens the judge's memory": """
-def double(x):
-    code = f"open('/proc/{judge}/mem', 'r+b'); import os, time; os.kill({judge}, 9)"
-    os.execv(sys.executable, [sys.executable, "-I", "-S", "-c", code])
-""",
-    "kills the judge": "\ndef double(x):\n    os.kill(os.getppid(), signal.SIGKILL)\n",
-    "interrupts the judge": "\ndef double(x):\n    os.kill(os.getppid(), signal.SIGINT)\n",
-    "equals everything": """
-class Everything(float):
-    def __eq__(self, other):
-        return True
-
-def double(x):
-    return Everything()
-""",
-    "has the judge run something": """
-class End:
-    def __reduce__(self):
-        return os._exit, (0,)
-
-def double(x):
-    return End()
-""",
-    "has the judge call something of Python's": """
-class End:
-    def __reduce__(self):
-        return exec, ("end(0)",)
-
-def double(x):
-    return End()
-""",
-    "changes what the tests use": "\nmath.pi = 0\ndef double(x):\n    return 4 if x == 2 else 0\n",
-    "takes the tests' errors away": """
-builtins.AssertionError = type("Nothing", (BaseException,), {})
-sys.excepthook = lambda *_: os._exit(0)
-def double(x):
-    raise BaseException
-""",
-    "raises what a program ends with": "\ndef double(x):\n    raise SystemExit(0)\n",
-}
 
 
 @pytest.mark.parametrize("isolated", [True, False])
@@ -244,23 +106,6 @@ def test_files_of_an_answer_are_few_and_lie_in_its_folder_and_it_has_no_network(
     assert list(tmp_path.iterdir()) == []
 
 
-ASKED = {
-    "a list that is changed in place": ("x.sort()", "a = [2, 1]\n    assert f(a) is None and a == [1, 2]"),
-    "a dictionary and a set": ("x[0]['a'] = 2; x[1].add(3)", "a = {}; b = {1}\n    f([a, b]); c = [a, b]\n    f(c)\n    assert c == [{'a': 2}, {1, 3}]"),
-    "an error that is expected": ("raise ValueError('no such x')", "try:\n        f(1)\n        assert False\n    except ValueError as error:\n        assert str(error) == 'no such x'"),
-    "an error of the task's own": ("raise Odd('x')", "try:\n        f(1)\n        assert False\n    except Odd:\n        pass"),
-    "what comes one by one": ("yield from range(x)", "assert list(f(3)) == [0, 1, 2]"),
-    "sets, pairs and nothing": ("return {x}, (x, None), frozenset([x]), b'x', 1j, range(x)", "assert f(2) == ({2}, (2, None), frozenset([2]), b'x', 1j, range(2))"),
-    "numbers that are none": ("return [float('nan'), float('inf')]", "import math\n    assert math.isnan(f(1)[0]) and f(1)[1] == math.inf"),
-    "collections": ("import collections as c\n    return c.Counter(x), c.deque(x), c.OrderedDict(a=1), c.defaultdict(list, a=[1])", "assert [len(each) for each in f('aab')] == [2, 3, 1, 1] and f('aab')[0]['a'] == 2"),
-    "exact numbers and days": ("import datetime, decimal, fractions\n    return fractions.Fraction(1, x), decimal.Decimal('0.1'), datetime.date(2026, 1, x)", "assert str(f(3)[0]) == '1/3' and str(f(3)[1]) == '0.1' and f(3)[2].day == 3"),
-    "names of arguments": ("return x - y", "assert f(x=3, y=1) == 2 and f(3) == 3"),
-    "what the task brings along": ("return helper(x)", "assert f(2) == helper(2)"),
-    "views, and pairs with names": ("import collections\n    return {1: 2}.keys(), collections.namedtuple('P', 'x y')(1, x)", "assert f(2) == ({1}, (1, 2))"),
-    "an error of a library's, by the one above it": ("import json\n    json.loads(x)", "try:\n        f('{')\n        assert False\n    except ValueError:\n        pass"),
-    "an error of its own": ("class Own(Exception): pass\n    raise Own(x)", "try:\n        f(1)\n        assert False\n    except Exception as error:\n        assert str(error) == '1'"),
-    "many calls": ("return x + 1", "assert all(f(i) == i + 1 for i in range(1000))"),
-}  # fmt: skip
 GIVEN = "class Odd(Exception):\n    pass\n\n\ndef helper(x):\n    return x * 3\n\n\ndef f(x, y=0):\n"
 
 
@@ -268,9 +113,9 @@ def test_functions_take_and_return_data_of_all_kinds(place):
     """With a docstring, and of the head alone; a test that calls with more than data is named."""
     for said in ('    """ What it does. """\n', ""):
         programs = []
-        for body, test in ASKED.values():
-            task = Task("t", GIVEN + said, "f", f"def check(f):\n    {test}\n")
-            programs.append((program_of(task, f"    {body}\n"), task))
+        for each in ASKED.values():
+            task = Task("t", GIVEN + said, "f", f"def check(f):\n    {each['test']}\n")
+            programs.append((program_of(task, f"    {each['body']}\n"), task))
         assert dict(zip(ASKED, place.verdicts(programs), strict=True)) == dict.fromkeys(ASKED, "passed")
     task = Task("t/7", "def f(g):\n", "f", "def check(f):\n    assert f(lambda: 1) == 1\n")
     assert place.verdicts([("def f(g):\n    return g()\n", task)]) == ["no data"]
@@ -377,9 +222,16 @@ def test_grades_are_compared_with_the_baseline_at_the_same_load(summary):
     """By hand: at level 4 the candidate loses one task of two; at 8 nothing was asked of the baseline."""
     rights = {("a", 4): (1, 1), ("b", 4): (1, 0), ("b", 8): (1, 1)}
     runs = [
-        {**summary, "deployment": name, "run": f"r{level}", "level": float(level), "digest": f"{name}{level}", "throughput_tokens_per_s": 10.0}
+        {
+            **summary,
+            "deployment": name,
+            "run": f"r{level}",
+            "level": float(level),
+            "digest": f"{name}{level}",
+            "throughput_tokens_per_s": 10.0,
+        }
         for name, level in (("b", 4), ("b", 8), ("a", 4))
-    ]  # fmt: skip
+    ]
     frame = summary_frame(runs, {}, {}, Thresholds(), baseline="a")
     rows = [
         {"deployment": name, "run": f"r{level}", "digest": f"{name}{level}", "task": f"t/{i}", "answers": 1, "right": right}
@@ -471,3 +323,102 @@ def test_from_kept_answers_to_the_table(tmp_path, summary):
     assert [each["difference"] and each["difference"]["by"] for each in json.loads(both)] == [None, 0.0, -0.5]
     pl.read_parquet(tmp_path / "summary.parquet").with_columns(turns=3).write_parquet(tmp_path / "talks.parquet")
     assert "no answer to a prompt of" in bench("grade", tmp_path / "talks.parquet", "--set", file).stderr
+
+
+# --- A study that keeps its answers: graded once all is measured, shown in the report, and never run from a pack
+
+EXPOSITION = (ROOT / "tests/data/vllm-0.32.0.prom").read_text()
+
+
+@pytest.fixture
+def project(tmp_path):
+    """Two tasks: the server's words end in a comment, so that the first is solved whatever it says, and the second never."""
+    with fake_server(metrics=EXPOSITION, pages={"/version": '{"version": "0.32.0"}'}, gap_s=0.01) as server:
+        load = {
+            "arrival": "closed",
+            "num_requests": 4,
+            "prompts": "set.jsonl",
+            "cache": "as_is",
+            "keep_answers": True,
+            "output_tokens": 3,
+        }
+        project = Project(
+            tmp_path.resolve(),
+            {
+                **CONTENT,
+                "study": {"title": "A study", "ladders": [{"deployment": "a", "workload": "tasks", "concurrency": [2]}]},
+                "engines": {"e": {"source": "external", "base_url": server.base_url}},
+                "workloads": {"tasks": load},
+                "measurement": {"warmup_requests": 3, "reference_requests": 0},
+                "thresholds": LENIENT,
+            },
+        )
+        rows = [
+            {
+                "task_id": f"t/{value}",
+                "prompt": f"def f():\n    return {value}  #",
+                "entry_point": "f",
+                "test": "def check(f):\n    assert f() == 1\n",
+            }
+            for value in (1, 2)
+        ]
+        (project.folder / "set.jsonl").write_text("\n".join(map(json.dumps, rows)))
+        yield project
+        for process in project.processes():
+            process.kill()
+
+
+@pytest.mark.long(part="workflows")
+def test_a_study_grades_its_answers_and_a_pack_runs_none(project, monkeypatch):
+    monkeypatch.setattr("bench.verify.again.subprocess", FORKING)
+    results, report = project.folder / "results", project.folder / "results/report.md"
+    jobs = project.run()
+    assert jobs.index("grade") > jobs.index("aggregate") > max(i for i, job in enumerate(jobs) if job.startswith("measure"))
+    grades = results / "analysis/grades.parquet"
+    assert pl.read_parquet_schema(grades) == schema_of("grades")
+    assert sorted(pl.read_parquet(grades).select("task", "answers", "right").rows()) == [("t/1", 2, 2), ("t/2", 2, 0)]
+    assert "| a · tasks | 2 |" in report.read_text()
+    assert "| 50.0 % | 1.3 to 98.7 % | 2 | 0 |" in report.read_text()
+    assert project.run() == []
+    checked = bench("verify", "results", cwd=project.folder)
+    assert checked.returncode == 0, checked.stdout
+    assert "grades of answers" in checked.stdout
+
+    # A sandbox that does not do what it should: the report says so, and it is tried again until it works, then no more.
+    sandbox = project.folder / "src/bench/grading/sandbox.py"
+    sound = sandbox.read_text()
+    sandbox.write_text(sound.replace('("return 3", "failed")', '("return 3", "passed")'))
+    assert "grade" in project.run()
+    assert "Answers are not graded: the sandbox says failed of a program that is to be passed" in report.read_text()
+    assert "Answers are not graded: the sandbox says failed" in report.with_suffix(".html").read_text()
+    assert {"grade", "report"} <= set(project.run())
+    sandbox.write_text(sound)
+    assert {"grade", "report"} <= set(project.run())
+    assert "| 50.0 % | 1.3 to 98.7 % | 2 | 0 |" in report.read_text()
+    assert "not graded" not in report.read_text()
+    assert project.run() == []
+
+    digest = checksum(project.folder / "set.jsonl")
+    project.config |= {"packed": True, "files": {"set.jsonl": digest}}
+    kept = shutil.move(grades, project.folder / "grades.parquet")
+    assert "grade" not in project.run("--forcerun", "report")
+    assert "pass@1" not in report.read_text()
+    done = bench("grade", "results", "--set", "set.jsonl", "--keep", cwd=project.folder)
+    assert done.returncode == 0, done.stderr
+    assert pl.read_parquet(grades).equals(pl.read_parquet(kept))
+    assert "grade" not in project.run()
+    assert "| 50.0 % | 1.3 to 98.7 % | 2 | 0 |" in report.read_text()
+
+
+@pytest.mark.long(part="workflows")
+def test_changed_answers_of_a_set_are_graded_again(project):
+    """They are sent to nobody, so that no run's digest tells of them."""
+    file = written(project.folder)
+    project.config["workloads"]["tasks"].update(prompts=file.name, endpoint="chat")
+    assert "grade" in project.run()
+    assert pl.read_parquet(project.folder / "results/analysis/grades.parquet")["answers"].to_list() == [2, 2]
+    answers = file.parent / "possible_answer" / file.name
+    answers.write_text(answers.read_text().replace("Maroon 5", "Maroon 6"))
+    jobs = project.run()
+    assert {"grade", "report"} <= set(jobs) and not [job for job in jobs if job.startswith("measure")]
+    assert project.run() == []

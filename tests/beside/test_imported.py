@@ -350,14 +350,14 @@ def changed(content, path, value):
     return copy
 
 
-def test_any_other_value_is_read_or_refused(tmp_path):
-    """Whatever stands in a value's place, nothing else than a message for the user is raised."""
+def read_or_refused(folder, step):
+    """Whatever stands in the place of each, or each so many-th, value, nothing else than a message for the user is raised."""
     for tool, write in FILES.items():
         read, refused = 0, 0
         for junk in ("x", None, [], {}, -1, 1e300):
-            file = write(tmp_path, TRUTH[-2:])
+            file = write(folder, TRUTH[-2:])
             content = json.loads(file.read_text())
-            for path in leaves(content):
+            for path in leaves(content)[::step]:
                 file.write_text(json.dumps(changed(content, path, junk)))
                 try:
                     runs = imported(read_peers(file))
@@ -368,6 +368,15 @@ def test_any_other_value_is_read_or_refused(tmp_path):
                     assert all(run.figures["level"] > 0 for run in runs), (tool, path, junk)
                     read += 1
         assert read and refused, (tool, read, refused)
+
+
+def test_another_value_is_read_or_refused(tmp_path):
+    read_or_refused(tmp_path, 5)
+
+
+@pytest.mark.long(part="inputs")
+def test_any_other_value_is_read_or_refused(tmp_path):
+    read_or_refused(tmp_path, 1)
 
 
 def test_files_that_stand_together_are_asked_for(tmp_path):

@@ -102,14 +102,11 @@ def test_gaps_that_no_gamma_has_are_told(tmp_path, capsys):
     assert found.shape > 900 and not found.poisson
 
 
-def test_a_shape_is_not_guessed():
+def test_what_no_distribution_fits_is_not_guessed():
     assert burstiness(planted(gamma(1.0, 20, 0))) is None  # 19 gaps
     assert burstiness(planted(gamma(1.0, 300, 0, gap_s=0.2), 1.0)) is None  # five a tick, for a minute
     assert burstiness(planted([5.0] * 50)) is None
     assert burstiness(planted([5.0])) is None
-
-
-def test_lengths_of_two_kinds_are_no_lognormal():
     mixed = np.random.default_rng(3).choice([100, 101, 102, 3000, 3010], 1000)
     assert not fitted(mixed).close
     assert fitted(mixed).distance > 0.2
@@ -117,8 +114,8 @@ def test_lengths_of_two_kinds_are_no_lognormal():
     assert fitted(np.arange(1, 20)) is None
 
 
-def test_windows_by_hand():
-    """Three within a second, one in each other: six, of ten seconds."""
+def test_estimates_by_hand():
+    """Windows: three requests within a second, one in each other; six seconds, of ten seconds none."""
     log = planted([0.0, 0.2, 0.9, 3.0, 4.5, 20.5, 22.0])
     second, ten = windows(log)
     assert (second.peak, second.seconds) == (3.0, 1.0)
@@ -128,6 +125,17 @@ def test_windows_by_hand():
     assert ten.dispersion is None  # two windows
     assert windows(planted([0.0, 1.0, 2.0, 3.0]))[0].peak == 1.0  # a window does not hold its end
     assert [each.seconds for each in windows(planted([0.0, 5.0, 30.0], 10.0))] == [10.0]  # of a clock that counts tens
+    system = "s" * 128
+    assert shared_share([system + "a" * 64, system + "b" * 64, "c" * 64]) == pytest.approx(128 / 448)
+    assert shared_share(["x" * 63, "x" * 63]) == 0.0  # no whole block
+    assert shared_share(["a" * 64 + "b" * 64, "z" * 64 + "b" * 64]) == 0.0  # alike, but behind something else
+    assert shared_share(["", ""]) is None
+    lengths = np.arange(1, 101)
+    assert percentiles(lengths) == {
+        "min": 1, "p10": 10, "p25": 25, "p50": 50, "p75": 75, "p90": 90, "p95": 95, "p99": 99, "max": 100, "mean": 50.5,
+    }  # fmt: skip
+    assert correlation(lengths, lengths**3) == pytest.approx(1.0)
+    assert correlation(lengths, np.full(100, 5)) is None
 
 
 def test_hours_of_the_day_are_the_zone_s():
@@ -141,23 +149,6 @@ def test_hours_of_the_day_are_the_zone_s():
     assert found[9] == pytest.approx(10 / 3600, rel=0.1)  # the last hour is not whole
     assert [found[i] for i in (7, 10, 23)] == [0.0, 0.0, 0.0]
     assert hours(planted(moments)) is None  # without dates
-
-
-def test_shared_prefixes_by_hand():
-    system = "s" * 128
-    assert shared_share([system + "a" * 64, system + "b" * 64, "c" * 64]) == pytest.approx(128 / 448)
-    assert shared_share(["x" * 63, "x" * 63]) == 0.0  # no whole block
-    assert shared_share(["a" * 64 + "b" * 64, "z" * 64 + "b" * 64]) == 0.0  # alike, but behind something else
-    assert shared_share(["", ""]) is None
-
-
-def test_percentiles_and_correlation():
-    lengths = np.arange(1, 101)
-    assert percentiles(lengths) == {
-        "min": 1, "p10": 10, "p25": 25, "p50": 50, "p75": 75, "p90": 90, "p95": 95, "p99": 99, "max": 100, "mean": 50.5,
-    }  # fmt: skip
-    assert correlation(lengths, lengths**3) == pytest.approx(1.0)
-    assert correlation(lengths, np.full(100, 5)) is None
 
 
 # What is read.
@@ -234,39 +225,35 @@ def test_logs_of_any_layout_are_read_alike(tmp_path):
 
 def test_what_is_ambiguous_is_asked_for(tmp_path):
     cases = [
-            (HEAD + "0,1,2\n5,1,2\n", {}, r"the unit of timestamp is not known: neither its name .* `--time-unit s` sends them at 0, 5 s; "),
-            (HEAD + "0.5,1,2\n5.25,1,2\n", {}, r"`--time-unit ms` sends them at 0, 0\.00475 s"),
-            ("t_s,prompt_tokens,output_tokens\n0,1,2\n", {}, "no column is known as the arrival. Name it: --columns arrival=NAME. Found: t_s"),
+        (HEAD + "0,1,2\n5,1,2\n", {}, r"the unit of timestamp is not known: neither its name .* `--time-unit s` sends them at 0, 5 s; "),
+        (HEAD + "0.5,1,2\n5.25,1,2\n", {}, r"`--time-unit ms` sends them at 0, 0\.00475 s"),
+        ("t_s,prompt_tokens,output_tokens\n0,1,2\n", {}, "no column is known as the arrival. Name it: --columns arrival=NAME. Found: t_s"),
             (
                 "start_s,prompt_tokens,output_tokens\n1760000000000,1,2\n",
                 {},
                 "in s the first would be long before or after our time; in ms it is a date of our time.*--time-unit ms",
             ),
-            ("time,created_at,prompt_tokens,output_tokens\n1,2,1,1\n", {}, "time and created_at may each be the arrival. Say which: --columns arrival=time"),
+        ("time,created_at,prompt_tokens,output_tokens\n1,2,1,1\n", {}, "time and created_at may each be the arrival. Say which: --columns arrival=time"),
             (
                 "time,input_tokens,prompt_tokens,output_tokens\n1,2,1,1\n",
                 {},
                 "input_tokens and prompt_tokens may each be the tokens of the prompt. Say which: --columns prompt=input_tokens",
             ),
-            ("time,messages\n1,hello\n", {}, "the tokens of the prompt and the tokens of the answer. Name it: --columns prompt=NAME,output=NAME"),
-            (HEAD + "yesterday,1,2\n", {}, "'yesterday' is no date and time that is read, and no number. Write it .*: 2026-11-28T16:45:00Z. Or name another column"),
-            (HEAD + "11/10/2026 4:45 PM,1,2\n", {}, "'11/10/2026 4:45 PM' is no date .* year first, which no order of day and month confuses"),
-            (HEAD + "28.11.2026 16:45,1,2\n", {}, "'28.11.2026 16:45' is no date .*: 2026-11-28T16:45:00Z"),
-            (HEAD + '"Nov 28, 2026 4:45 PM",1,2\n', {}, "is no date .*: 2026-11-28T16:45:00Z"),
-            (HEAD + "2026-11-27,1,2\n2026-11-28,1,2\n", {}, "timestamp holds dates without a time of day.*as 2026-11-27T16:45:00Z"),
-            (HEAD + "2026-11-28 00:00:00,1,2\n2026-11-28 00:00:00,1,2\n", {}, "timestamp holds dates without a time of day"),
-            (HEAD.replace("\n", ",num_model_requests\n") + "1760000000,9,9,1\n1760000060,30000,6000,15\n", {}, "num_model_requests is 15 in a row: .*sums"),
-            (HEAD.replace("\n", ",Request Count\n") + "1760000000,9,9,2.0\n", {}, "Request Count is 2.0 in a row.*Export a row for each request"),
-            (
-                jsonl({"data": [{"start_time": 1760000000, "results": [{"input_tokens": 9, "output_tokens": 9, "num_model_requests": 4}]}]}),
-                {},
-                "num_model_requests is 4 in a row",
-            ),
-            (HEAD + "2026-11-02T12:00:00,1,2\n2026-11-02T12:00:00Z,1,2\n", {}, "some dates have a time zone, and others none. Say theirs: --time-zone"),
-            (HEAD + "2026-11-02T12:00:00Z,1,2\n", {"unit": "ms"}, "timestamp holds dates, which have no unit. Leave --time-unit out"),
-            (HEAD + "1,1,2\n", {"given": {"arrival": "ts"}}, "--columns arrival=ts: no such column. Found: timestamp, "),
-            (HEAD + "1760000000,0,2\n1760000000,5,\n", {}, r"none of 2 rows .*1 have no count of answer tokens \(line 3: ''\); 1 have a prompt of 0 tokens \(line 2"),
-            (HEAD, {}, "holds no requests"),
+        ("time,messages\n1,hello\n", {}, "the tokens of the prompt and the tokens of the answer. Name it: --columns prompt=NAME,output=NAME"),
+        (HEAD + "yesterday,1,2\n", {}, "'yesterday' is no date and time that is read, and no number. Write it .*: 2026-11-28T16:45:00Z. Or name another column"),
+        (HEAD + "11/10/2026 4:45 PM,1,2\n", {}, "'11/10/2026 4:45 PM' is no date .* year first, which no order of day and month confuses"),
+        (HEAD + "28.11.2026 16:45,1,2\n", {}, "'28.11.2026 16:45' is no date .*: 2026-11-28T16:45:00Z"),
+        (HEAD + '"Nov 28, 2026 4:45 PM",1,2\n', {}, "is no date .*: 2026-11-28T16:45:00Z"),
+        (HEAD + "2026-11-27,1,2\n2026-11-28,1,2\n", {}, "timestamp holds dates without a time of day.*as 2026-11-27T16:45:00Z"),
+        (HEAD + "2026-11-28 00:00:00,1,2\n2026-11-28 00:00:00,1,2\n", {}, "timestamp holds dates without a time of day"),
+        (HEAD.replace("\n", ",num_model_requests\n") + "1760000000,9,9,1\n1760000060,30000,6000,15\n", {}, "num_model_requests is 15 in a row: .*sums"),
+        (HEAD.replace("\n", ",Request Count\n") + "1760000000,9,9,2.0\n", {}, "Request Count is 2.0 in a row.*Export a row for each request"),
+        (jsonl({"data": [{"start_time": 1760000000, "results": [{"input_tokens": 9, "output_tokens": 9, "num_model_requests": 4}]}]}), {}, "num_model_requests is 4 in a row"),
+        (HEAD + "2026-11-02T12:00:00,1,2\n2026-11-02T12:00:00Z,1,2\n", {}, "some dates have a time zone, and others none. Say theirs: --time-zone"),
+        (HEAD + "2026-11-02T12:00:00Z,1,2\n", {"unit": "ms"}, "timestamp holds dates, which have no unit. Leave --time-unit out"),
+        (HEAD + "1,1,2\n", {"given": {"arrival": "ts"}}, "--columns arrival=ts: no such column. Found: timestamp, "),
+        (HEAD + "1760000000,0,2\n1760000000,5,\n", {}, r"none of 2 rows .*1 have no count of answer tokens \(line 3: ''\); 1 have a prompt of 0 tokens \(line 2"),
+        (HEAD, {}, "holds no requests"),
             (
                 HEAD + "2026-10-25T02:30:00,1,2\n2026-10-25T02:59:50,1,2\n2026-10-25T02:00:10,1,2\n",
                 {},

@@ -32,7 +32,7 @@ def usage(**counts):
     return {"timestamp": "2026-11-02T12:00:00Z", "usage": {"output_tokens": 50} | counts}
 
 
-def test_anthropic_s_cached_tokens_are_of_the_prompt(tmp_path):
+def test_cached_tokens_are_of_the_prompt_and_are_not_added_to_a_count_that_holds_them(tmp_path):
     rows = jsonl(
         usage(input_tokens=12, cache_read_input_tokens=4000, cache_creation_input_tokens=0),
         usage(input_tokens=0, cache_read_input_tokens=None, cache_creation_input_tokens=300),
@@ -45,10 +45,7 @@ def test_anthropic_s_cached_tokens_are_of_the_prompt(tmp_path):
     assert log.notes == [
         "usage.input_tokens, usage.cache_read_input_tokens and usage.cache_creation_input_tokens are added up, as they are counted apart."
     ]
-
-
-def test_cached_tokens_are_not_added_to_a_count_that_holds_them(tmp_path):
-    """Two copies of `input_tokens` are one; `prompt_tokens` that differ have the cached ones in them."""
+    # Two copies of `input_tokens` are one; `prompt_tokens` that differ have the cached ones in them.
     both = jsonl({**usage(input_tokens=12, cache_read_input_tokens=4000), "input_tokens": 12})
     assert read_log(written(tmp_path, both, "log.jsonl")).prompt_tokens.tolist() == [4012]
     all_of_it = jsonl({**usage(input_tokens=12, cache_read_input_tokens=4000), "prompt_tokens": 4012})
@@ -124,7 +121,7 @@ def test_an_hour_that_the_clock_shows_twice_is_told_apart_by_the_order_of_rows(t
     assert np.diff(found).tolist()[:14] == np.diff(found).tolist()[15:] == [600.0] * 14
 
 
-def test_an_hour_that_the_clock_shows_twice_is_not_guessed(tmp_path):
+def test_an_hour_that_the_clock_shows_twice_is_not_guessed_and_order_does_not_matter_elsewhere(tmp_path):
     cases = [
         lambda shown: [shown[i] for i in np.random.default_rng(1).permutation(len(shown))],
         lambda shown: [*shown, shown[0]],  # one that was late
@@ -137,9 +134,6 @@ def test_an_hour_that_the_clock_shows_twice_is_not_guessed(tmp_path):
             BenchError, match=r"line \d+: timestamp 2026-10-25 02:\d\d:00 comes twice in Europe/Berlin.*with their offset"
         ):
             read_log(log, zone=BERLIN)
-
-
-def test_order_does_not_matter_where_no_hour_comes_twice(tmp_path):
     shown = [*berlin(CHANGE - timedelta(days=1), 10, 15), "2026-10-24T01:00:00"]
     log = read_log(written(tmp_path, spread(shown)), zone=BERLIN)
     assert arrivals(log)[-1] == 600.0 * 14 + 1800
@@ -236,20 +230,15 @@ def test_ends_are_read_as_arrivals_are(tmp_path):
         ([1760000000, 1760000005], [1760000004000, 1760000010000], ("start_time", "end_time"), {}),
         (["2025-10-09T08:53:20Z", "2025-10-09T08:53:25Z"], [1760000004, 1760000010], ("start_time", "end_time"), {}),
         ([1760000000, 1760000005], ["2025-10-09T08:53:24Z", "2025-10-09T08:53:30Z"], ("start_time", "end_time"), {}),
-        (
-            ["2026-07-02T12:00:00", "2026-07-02T12:00:05"],
-            ["2026-07-02T10:00:04Z", "2026-07-02T10:00:10Z"],
-            ("start_time", "end_time"),
-            {"zone": BERLIN},
-        ),
-    ]
+        (["2026-07-02T12:00:00", "2026-07-02T12:00:05"], ["2026-07-02T10:00:04Z", "2026-07-02T10:00:10Z"], ("start_time", "end_time"), {"zone": BERLIN}),
+    ]  # fmt: skip
     for start, end, names, options in cases:
         found, notes = flight(tmp_path, start, end, names, **options)
         assert found is not None, notes
         assert (found.mean, found.most) == (pytest.approx(0.9), 1), start
 
 
-def test_ends_on_another_clock_are_not_known(tmp_path):
+def test_ends_on_another_clock_or_in_an_hour_that_comes_twice_are_not_known(tmp_path):
     cases = [
             ([0, 5], ["2026-07-02T10:00:04Z"] * 2, ("start_s", "end_time"), "holds dates, and start_s none"),
             (["2026-07-02T10:00:04Z"] * 2, [4, 10], ("start_time", "end_time_s"), "holds no dates, and start_time does"),
@@ -264,17 +253,11 @@ def test_ends_on_another_clock_are_not_known(tmp_path):
         found, notes = flight(tmp_path, start, end, names)
         assert found is None, why
         assert any(note.startswith("Concurrency is not known") and why in note for note in notes), notes
-
-
-def test_an_end_in_an_hour_that_comes_twice_is_not_known(tmp_path):
     found, _ = flight(
         tmp_path, ["2026-10-25T01:50:00", "2026-10-25T01:55:00"], ["2026-10-25T01:59:00", "2026-10-25T02:01:00"], zone=BERLIN
     )
     assert found.requests == 1
-
-
-def test_requests_of_no_length_are_in_flight(tmp_path):
-    """A clock of whole seconds shows short ones so."""
+    # A clock of whole seconds shows short ones so.
     assert flight(tmp_path, [0, 0, 0, 9], [0, 0, 1, 9], ("start_s", "end_s"))[0].most == 3
     assert flight(tmp_path, [0, 1], [1, 2], ("start_s", "end_s"))[0].most == 1
 
@@ -301,24 +284,19 @@ def test_a_part_has_lost_what_was_lost_in_it(tmp_path, capsys):
     ]
 
 
-def test_a_poisson_process_does_not_have_the_gamma_s_distance():
+def test_words_on_bursts():
+    """A Poisson process has no distance of the gamma's; a slower replay has no more users; equal gaps are called so."""
     found = describe(planted(gamma(1.0, 1000, 1)))
     assert found.burstiness.poisson
     _, gaps, *_ = fit_rows(found)
     assert gaps[1].startswith("gamma, shape ")
     assert gaps[-1] == "Poisson"
-
-
-def test_a_slower_replay_has_no_more_users():
     found = describe(planted(gamma(0.5, 400, 1)))
     assert "More users" in next(unlike(found, 3.0))
     slower = next(unlike(found, 0.5))
     assert "lasts 120 s" in slower
     assert "Fewer users" in slower
     assert "More users" not in slower
-
-
-def test_why_nothing_resembles_is_said():
     cases = [
         (planted(gamma(1.0, 300, 0, gap_s=0.2), 1.0), "its clock is too coarse for so short a log"),
         (planted(gamma(1.0, 15, 0)), "it has 15 requests, and 21 are the fewest"),
@@ -326,9 +304,6 @@ def test_why_nothing_resembles_is_said():
     ]
     for log, why in cases:
         assert why in list(unlike(describe(log), 1.0))[-1]
-
-
-def test_equal_gaps_are_called_equal():
     found = describe(planted(np.arange(100) * 0.5))
     assert dict(arrival_rows(found))["burstiness (shape of gamma gaps)"] == "equal gaps: no shape"
     assert fit_rows(found)[1][1] == "equal gaps"

@@ -3,6 +3,7 @@
 import copy
 import json
 import re
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -190,7 +191,7 @@ def test_workload_scrape_and_parse_by_themselves(tmp_path):
     folder = tmp_path / "runs" / "one"
     metrics = (ROOT / "tests/data/vllm-0.32.0.prom").read_text()
     with fake_server(metrics=metrics, pages={"/version": '{"version": "0.32.0"}'}) as server:
-        done = started(
+        done = bench(
             "workload", "--num-requests", 12, "--prompt-length", 16, "--output-length", 8, "--model", "m", "--base-url", server.base_url,
             "--output-dir", folder, "--scrape", "--scrape-interval", "0.05", "--json",
         )  # fmt: skip
@@ -245,7 +246,7 @@ def test_workload_against_a_server_without_metrics(tmp_path):
     assert "other processes took 60 %" in disturbed and "`--threshold other_share=0.6` lets such runs count" in disturbed
     assert "other processes" not in bench("parse", tmp_path, "--threshold", "other_share=0.7").stdout
     before = sorted(path.name for path in tmp_path.iterdir())
-    failed = bench("workload", "--num-requests", 1, "--prompt-length", 1, "--model", "m", "--base-url", "http://127.0.0.1:9",
+    failed = started("workload", "--num-requests", 1, "--prompt-length", 1, "--model", "m", "--base-url", "http://127.0.0.1:9",
                    "--output-dir", tmp_path)  # fmt: skip
     assert failed.returncode == 2
     assert sorted(path.name for path in tmp_path.iterdir()) == before  # a mistyped address costs no results
@@ -256,14 +257,14 @@ def test_a_run_has_the_verdict_of_the_thresholds_with_which_it_was_taken(tmp_pat
     one, other = tmp_path / "one", tmp_path / "other"
     lenient = ("--threshold", "other_share=1", "--threshold", "loop_lag_max_s=9")
     with fake_server() as server:
-        for folder, options in ((one, lenient), (other, ())):
-            words = ["workload", "--num-requests", 2, "--prompt-length", 8, "--output-length", 4, "--model", "m", "--base-url",
-                     f"{server.base_url}/v1", "--output-dir", folder, *options]  # fmt: skip
-            assert main([str(word) for word in words]) == 0
-        for folder in (one, other):
-            record = json.loads((folder / "run.json").read_text())
-            record["host"]["other_share"] = 0.6
-            (folder / "run.json").write_text(json.dumps(record))
+        done = bench("workload", "--num-requests", 2, "--prompt-length", 8, "--output-length", 4, "--model", "m", "--base-url",
+                     f"{server.base_url}/v1", "--output-dir", one, *lenient)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    record = json.loads((one / "run.json").read_text())
+    record["host"]["other_share"] = 0.6
+    (one / "run.json").write_text(json.dumps(record))
+    shutil.copytree(one, other)
+    (other / "thresholds.json").unlink()
     invalid = "other processes took 60 %"
     for folder, options, said in ((one, (), False), (one, ("--threshold", "other_share=0.5"), True), (other, (), True)):
         capsys.readouterr()
@@ -333,10 +334,7 @@ def test_options_that_would_be_ignored_or_cannot_be_are_refused(tmp_path, capsys
         ((*COUNT, *LENGTH, "--shared-prefix", 1.5), "shared_prefix is 1.5: it should be less than 1. `cache: shared`"),
         ((*COUNT, *LENGTH, "--shared-prefix", 0), "shared_prefix is 0.0: it should be greater than 0"),
         ((*COUNT, *LENGTH, *RATE, "--burstiness", -1), "--burstiness: '-1' is not a number above 0"),
-        (
-            (*COUNT, *LENGTH, *RATE, "--arrival", "constant", "--burstiness", 0.5),
-            "--burstiness shapes gamma gaps, and --arrival is constant",
-        ),
+        ((*COUNT, *LENGTH, *RATE, "--arrival", "constant", "--burstiness", 0.5), "--burstiness shapes gamma gaps, and --arrival is constant"),
         ((*COUNT, *LENGTH, *RATE, "--arrival", "gamma"), "--arrival gamma needs --burstiness"),
         ((*COUNT, *LENGTH, *RATE, "--duration", 5), "either --num-requests or --duration"),
         ((*LENGTH, *RATE), "either --num-requests or --duration"),
@@ -352,10 +350,7 @@ def test_options_that_would_be_ignored_or_cannot_be_are_refused(tmp_path, capsys
         ((*COUNT, *LENGTH, "--concurrency", 3), "--concurrency is 3, and --num-requests 2"),
         ((*COUNT, *LENGTH, "--users", 2), "--users hold conversations, and this load has none. Give --concurrency"),
         ((*COUNT, "--archetype", "chat", "--users", 3), "--users is 3, and --num-requests 2"),
-        (
-            (*COUNT, "--archetype", "chat", "--users", 2, "--concurrency", 2),
-            "--concurrency and --users: each is a load of its own",
-        ),
+        ((*COUNT, "--archetype", "chat", "--users", 2, "--concurrency", 2), "--concurrency and --users: each is a load of its own"),
         ((*LENGTH,), "--num-requests is missing"),
         ((*COUNT,), "--prompt-length is missing"),
         ((*TRACE, *COUNT), "--num-requests: a trace sends what its file holds"),
@@ -363,7 +358,7 @@ def test_options_that_would_be_ignored_or_cannot_be_are_refused(tmp_path, capsys
         ((*TRACE, "--archetype", "chat"), "t.csv: no such trace"),  # its lengths and turns are the preset's, nobody gave them
         ((*COUNT, *LENGTH, "--base-url", "http://h:99999"), "--base-url: 'http://h:99999' is no address (Port out of range"),
         ((*COUNT, *LENGTH, "--base-url", "http://a..b"), "--base-url: 'http://a..b' is no address"),
-    ]
+    ]  # fmt: skip
     for options, message in cases:
         given = ("workload", "--model", "m", "--base-url", "http://127.0.0.1:9", "--output-dir", tmp_path / "d", *options)
         assert main(list(map(str, given))) == 2, options

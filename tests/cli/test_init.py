@@ -26,16 +26,17 @@ def files(folder):
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
 
 
-@pytest.mark.parametrize("template", TEMPLATES)
-def test_each_template_is_a_study_in_a_folder_of_its_own(template, tmp_path, monkeypatch):
-    written, kept = begin(tmp_path / "new/study", template)
-    assert (set(written), kept) == (FILES, [])
-    assert files(tmp_path / "new/study") == FILES
-    monkeypatch.chdir(tmp_path / "new/study")  # the locks that it names are found without a clone
-    plan = Plan.of(load_file(CONFIG))
-    assert plan.digest == Plan.of(load_file(ROOT / TEMPLATES[template]), root=ROOT).digest
-    text = CONFIG.read_text()
-    assert "make figures" not in text and "config/studies" not in text
+def test_each_template_is_a_study_in_a_folder_of_its_own(tmp_path, monkeypatch):
+    for template in TEMPLATES:
+        folder = tmp_path / template / "study"
+        written, kept = begin(folder, template)
+        assert (set(written), kept) == (FILES, []), template
+        assert files(folder) == FILES, template
+        monkeypatch.chdir(folder)  # the locks that it names are found without a clone
+        plan = Plan.of(load_file(CONFIG))
+        assert plan.digest == Plan.of(load_file(ROOT / TEMPLATES[template]), root=ROOT).digest, template
+        text = CONFIG.read_text()
+        assert "make figures" not in text and "config/studies" not in text, template
 
 
 def test_only_missing_files_are_written(tmp_path):
@@ -81,6 +82,7 @@ def test_the_command_prints_what_it_wrote_and_what_is_next(tmp_path, capsys, mon
     assert set(get_args(Template)) == set(TEMPLATES)
 
 
+@pytest.mark.workflow
 def test_a_study_in_a_folder_of_its_own_is_remembered(tmp_path):
     """Also one that `--configfile` names."""
     begin(tmp_path)
@@ -107,6 +109,7 @@ use rule * from saturate
 """
 
 
+@pytest.mark.long(part="workflows")
 def test_the_workflow_is_a_module_of_another_one(tmp_path):
     study = yaml.safe_load((ROOT / "config/studies/quick.yaml").read_text())
     study["workloads"]["chat"]["num_requests"] = 20
@@ -135,17 +138,16 @@ with SnakemakeApi() as api:
 """
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
+@pytest.mark.long(part="workflows")
+def test_a_study_that_is_refused_ends_no_program_that_reads_the_workflow(tmp_path):
+    cases = [
         ({"study": {"title": "t"}}, "study.yaml: study.ladders is missing, and so is tune"),
         ({"packed": True}, "the pack lacks 7 of its 7 runs, such as tiny-mqa/"),
-    ],
-)
-def test_a_study_that_is_refused_ends_no_program_that_reads_the_workflow(tmp_path, change, said):
-    study = yaml.safe_load((ROOT / "config/studies/quick.yaml").read_text())
-    (tmp_path / "study.yaml").write_text(yaml.safe_dump(study | change))
-    code = READER.format(snakefile=str(ROOT / "Snakefile"))
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert "refused: " in done.stdout and said in done.stdout
+    ]
+    for change, said in cases:
+        study = yaml.safe_load((ROOT / "config/studies/quick.yaml").read_text())
+        (tmp_path / "study.yaml").write_text(yaml.safe_dump(study | change))
+        code = READER.format(snakefile=str(ROOT / "Snakefile"))
+        done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr[-2000:]
+        assert "refused: " in done.stdout and said in done.stdout

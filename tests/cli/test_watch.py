@@ -109,14 +109,11 @@ def drawn(snapshot):
     return console.file.getvalue()
 
 
-def test_no_session_ever(machine):
+def test_a_session_from_its_start_to_its_end(machine):
     snapshot = machine.look()
     assert snapshot.sessions == () and snapshot.last is None
     assert news(None, snapshot) == ["No session runs here, and none has; `make figures` starts them."]
     assert news(snapshot, machine.look()) == []
-
-
-def test_a_session_from_its_start_to_its_end(machine):
     log = machine.root / "results/deployments/a/server.log"
     log.parent.mkdir(parents=True)
     log.write_text("--- start\nLoading weights\n\n")
@@ -170,7 +167,7 @@ def test_the_numbers_of_a_growing_run(machine):
     assert "no fault" not in shown  # its one finished run has no record here
 
 
-def test_every_torn_end_of_a_file_gives_what_is_whole(tmp_path):
+def test_every_torn_end_of_a_file_gives_what_is_whole(tmp_path, machine):
     lines = [json.dumps(scrape(float(i), num_requests_running=i)) + "\n" for i in range(4)]
     whole = gzip.compress("".join(lines[:3]).encode(), 1)
     torn = tmp_path / "torn.gz"
@@ -191,9 +188,6 @@ def test_every_torn_end_of_a_file_gives_what_is_whole(tmp_path):
     for content in (b"", b"\x00" * 100, b"no gzip at all\n", gzip.compress(b'[1]\nnull\n{"endpoint": 3}\n', mtime=0)):
         (tmp_path / "t.gz").write_bytes(content)  # none of ours
         assert Tail(tmp_path / "t.gz").read() is None, content
-
-
-def test_a_server_that_stops_answering_keeps_the_last_numbers_and_says_so(machine):
     dead = {"slot": 1, "endpoint": URL, "due": 2.0, "sent": 2.0, "received": 3.0, "error": "refused"}
     machine.tell(scrape(1.0, num_requests_running=5), dead)
     live = Tail(machine.telemetry).read()
@@ -301,7 +295,10 @@ def test_a_session_that_fails_beside_others_is_reported_with_its_last_run_and_st
     assert "failed" not in drawn(machine.look())  # it is measured once more
 
 
-def test_a_session_that_is_killed_while_another_begins_is_reported(machine):
+def test_a_session_that_is_killed_or_ends_between_two_looks_is_reported(machine):
+    one = machine.look()
+    machine.write(progress(state="ended", run=None))
+    assert news(one, machine.look())[1:] == ["a: ended by a signal 0 s ago, 1 run done"]
     machine.write(progress(pid=1))
     machine.living.add(1)
     one = machine.look()
@@ -311,12 +308,6 @@ def test_a_session_that_is_killed_while_another_begins_is_reported(machine):
     two = machine.look()
     assert news(one, two)[0].startswith("a: no sign of life since ")
     assert "a, session 1: no sign of life" in drawn(two)
-
-
-def test_a_session_that_begins_and_ends_between_two_looks_is_reported(machine):
-    one = machine.look()
-    machine.write(progress(state="ended", run=None))
-    assert news(one, machine.look())[1:] == ["a: ended by a signal 0 s ago, 1 run done"]
 
 
 def test_a_session_elsewhere_whose_clock_is_wrong_is_no_dead_one(tmp_path):
@@ -430,15 +421,13 @@ def test_it_reads_and_writes_nothing(machine, capsys):
     assert {path: path.stat().st_mtime_ns for path in machine.root.rglob("*")} == before
 
 
-def test_requests_that_a_server_counts_twice_are_shown_once(machine):
+def test_numbers_of_servers_that_count_twice_and_of_fleets_are_of_all_requests_once(machine):
     """SGLang's total of all priorities, beside the one of each."""
     text = (ROOT / "tests/inputs/metrics/sglang_priority.prom").read_text()
     machine.tell(*({"slot": slot, "endpoint": "u", "sent": slot, "received": slot, "text": text} for slot in range(2)))
     live = Tail(machine.telemetry).read()
     assert (live.running, live.waiting, live.kv_usage) == (8, 0, 0.02)
 
-
-def test_the_numbers_of_a_fleet_are_those_of_all_its_workers(machine):
     def of(worker, at, **values):
         return {**scrape(at, **values), "endpoint": f"{URL}/{worker}"}
 

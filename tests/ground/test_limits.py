@@ -7,12 +7,13 @@ import resource
 import threading
 import time
 import zipfile
+from pathlib import Path
 
 import pytest
 import requests
 
 from bench import http
-from bench.engine import prepare_engine, refuse_unlike, server_info
+from bench.engine import environment, prepare_engine, refuse_unlike, server_info
 from bench.engine.environment import install_batch
 from bench.errors import BenchError
 from bench.http import MOST_BYTES, Oversized, get, post
@@ -143,15 +144,19 @@ def load(**workload):
     return Load(workload=Workload.model_validate(given), level=2, seed="s", timeout_s=20)
 
 
-def test_an_answer_without_end_ends_its_request_and_fills_no_memory():
+ENDLESS = {  # how an answer begins, what follows for ever, and whether it is streamed
+    "an event without end": (STREAM_HEAD + chunk(TOKEN), b"10000\r\ndata: " + b"x" * 65530 + b"\r\n", True),
+    "tokens that nobody asked for": (STREAM_HEAD, chunk(TOKEN) * 100, True),
+    "comments": (STREAM_HEAD, b"2\r\n:\n\r\n" * 2000, True),
+    "a body": (HEAD + b"content-length: 100000000000\r\n\r\n", b"x" * 65536, False),
+    "a head": (HEAD, b"x-header: " + b"x" * 65536 + b"\r\n", True),
+}
+
+
+def cut_off(names):
     before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-    for name, begin, endless, stream in (
-        ("an event without end", STREAM_HEAD + chunk(TOKEN), b"10000\r\ndata: " + b"x" * 65530 + b"\r\n", True),
-        ("tokens that nobody asked for", STREAM_HEAD, chunk(TOKEN) * 100, True),
-        ("comments", STREAM_HEAD, b"2\r\n:\n\r\n" * 2000, True),
-        ("a body", HEAD + b"content-length: 100000000000\r\n\r\n", b"x" * 65536, False),
-        ("a head", HEAD, b"x-header: " + b"x" * 65536 + b"\r\n", True),
-    ):
+    for name in names:
+        begin, endless, stream = ENDLESS[name]
 
         def handle(connection, begin=begin, endless=endless):
             while read_request(connection):
@@ -167,6 +172,15 @@ def test_an_answer_without_end_ends_its_request_and_fills_no_memory():
         assert all(len(record.error or "") <= 500 for record in done.records), name
     grown = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss - before
     assert grown < 1_500_000  # KiB; two streams, of which each is looked at twice a second
+
+
+def test_an_answer_without_end_ends_its_request_and_fills_no_memory():
+    cut_off(["an event without end"])
+
+
+@pytest.mark.long(part="inputs")
+def test_no_answer_without_end_fills_memory():
+    cut_off(ENDLESS)
 
 
 def test_a_long_answer_is_no_endless_one():
@@ -210,6 +224,24 @@ def wheel(folder, name, content=""):
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
+def test_installers_are_asked_in_turn_and_told_to_check_hashes(monkeypatch):
+    """uv and then pip; with a further index pip alone, at first without it. The index may hold a password: it is on no command line."""
+    asked = []
+    monkeypatch.setattr(environment, "_guarded", lambda command, variables: asked.append((command, variables)) or (1, ""))
+    monkeypatch.setattr(environment, "_run_guarded", lambda command, _, variables: asked.append((command, variables)))
+    monkeypatch.delenv("PIP_EXTRA_INDEX_URL", raising=False)
+    install_batch("e", Path("bin/python"), Path("x.lock"), None)
+    install_batch("e", Path("bin/python"), Path("x.lock"), "http://i", anew=True)
+    assert all(
+        command[-4 - anew :][:4] == ["--no-deps", "--require-hashes", "-r", "x.lock"]
+        for (command, _), anew in zip(asked, (0, 0, 1, 1), strict=True)
+    )
+    assert ["uv" in command for command, _ in asked] == [True, False, False, False]
+    assert ["--ignore-installed" in command for command, _ in asked] == [False, False, True, True]
+    assert [variables.get("PIP_EXTRA_INDEX_URL") for _, variables in asked] == [None, None, None, "http://i"]
+
+
+@pytest.mark.long(part="wheel")
 def test_a_package_of_another_hash_or_of_none_is_not_installed(tmp_path, monkeypatch):
     """By uv and by pip: the second is asked where the first one fails."""
     index, lock = tmp_path / "index", tmp_path / "x.lock"
@@ -224,11 +256,11 @@ def test_a_package_of_another_hash_or_of_none_is_not_installed(tmp_path, monkeyp
     with pytest.raises(BenchError, match=r"(?i)hash"):
         prepare_engine("e", engine, tmp_path / "engines/engine.json", lambda _: None)
     assert not (tmp_path / "engines/engine.json").exists()
-    environment = tmp_path / "engines/env"
+    place = tmp_path / "engines/env"
     lock.write_text("harmless==1.0\n")
     with pytest.raises(BenchError, match=r"(?i)hash"):
-        install_batch("e", environment / "bin/python", lock, None)
-    assert not list(environment.rglob("harmless*"))
+        install_batch("e", place / "bin/python", lock, None)
+    assert not list(place.rglob("harmless*"))
     lock.write_text(f"harmless==1.0 --hash=sha256:{right}\n")
-    install_batch("e", environment / "bin/python", lock, None)
-    assert list(environment.rglob("harmless.py"))
+    install_batch("e", place / "bin/python", lock, None)
+    assert list(place.rglob("harmless.py"))
