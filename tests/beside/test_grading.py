@@ -167,6 +167,8 @@ def test_the_interval_of_a_difference_is_newcombe_s():
     found = accuracy_difference(*pairs(36, 12, 2, 0))
     assert (found.tasks, found.gained, found.lost) == (50, 12, 2)
     assert (found.by, found.low, found.high) == pytest.approx((0.2, 0.0569, 0.3404), abs=1e-4)
+    found = accuracy_difference(*pairs(20, 5, 10, 15))  # by his formula: φ is above 0, and has its correction of continuity
+    assert (found.by, found.low, found.high) == pytest.approx((-0.1, -0.24502, 0.05287), abs=1e-4)
 
 
 def test_tasks_that_both_answered_are_compared_and_several_answers_are_one_trial():

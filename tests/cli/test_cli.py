@@ -4,8 +4,6 @@ import copy
 import json
 import re
 import shutil
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,13 +23,6 @@ from tests.support.command import bench
 from tests.support.fake_server import fake_server
 from tests.support.planted import searched
 from tests.support.study import CONTENT, ROOT
-
-BENCH = Path(sys.executable).parent / "bench"
-
-
-def started(*arguments):
-    """A command in a process of its own, as a shell starts it."""
-    return subprocess.run([BENCH, *map(str, arguments)], capture_output=True, text=True, cwd=ROOT)
 
 
 @pytest.fixture
@@ -246,7 +237,7 @@ def test_workload_against_a_server_without_metrics(tmp_path):
     assert "other processes took 60 %" in disturbed and "`--threshold other_share=0.6` lets such runs count" in disturbed
     assert "other processes" not in bench("parse", tmp_path, "--threshold", "other_share=0.7").stdout
     before = sorted(path.name for path in tmp_path.iterdir())
-    failed = started("workload", "--num-requests", 1, "--prompt-length", 1, "--model", "m", "--base-url", "http://127.0.0.1:9",
+    failed = bench("workload", "--num-requests", 1, "--prompt-length", 1, "--model", "m", "--base-url", "http://127.0.0.1:9",
                    "--output-dir", tmp_path)  # fmt: skip
     assert failed.returncode == 2
     assert sorted(path.name for path in tmp_path.iterdir()) == before  # a mistyped address costs no results

@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+from functools import cache
 
 import polars as pl
 import pytest
@@ -26,6 +27,7 @@ SLOS = ["ttft_p95=2s", "tpot_p90=50ms", "e2e_p99=20s"]
 LEVELS = (2, 4, 8, 16, 24)  # the last one misses: C_max is 16
 
 
+@cache
 def telemetry(exposition, running, waiting, kv_usage, spelt="vllm:"):
     """What a scraper reads of a server each second, its own names with planted gauges. Args: spelt: how names of vLLM begin."""
     planted = {
