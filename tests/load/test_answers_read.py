@@ -142,14 +142,11 @@ def test_the_answer_begins_after_the_reasoning(reasoning, output):
         ({"input_tokens": 20, "output_tokens": 2}, (20, 2, None)),
         ({"prompt_tokens": 20, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 16}}, (20, 2, 16)),
         ({"prompt_tokens": 20, "completion_tokens": 2, "prompt_tokens_details": None}, (20, 2, None)),
-        (
-            {"prompt_tokens": 20, "completion_tokens": 2, "prompt_cache_hit_tokens": 16, "prompt_cache_miss_tokens": 4},
-            (20, 2, 16),
-        ),
+        ({"prompt_tokens": 20, "completion_tokens": 2, "prompt_cache_hit_tokens": 16, "prompt_cache_miss_tokens": 4}, (20, 2, 16)),
         ({"prompt_tokens": 20, "completion_tokens": 2, "cache_read_input_tokens": 16}, (20, 2, 16)),
         ({"prompt_tokens": 0, "completion_tokens": 0}, (0, 0, None)),
     ],
-)
+)  # fmt: skip
 def test_counts_are_read_however_they_are_named(counts, read_as):
     read = record([(1, A), (2, B), (3, event({"choices": [], "usage": counts}) + DONE)], asked=2)
     assert (read.prompt_tokens, read.completion_tokens, read.cached_tokens) == read_as

@@ -194,16 +194,7 @@ def test_records_survive_the_file(tmp_path):
     assert read_requests(tmp_path / "requests.jsonl") == records
 
 
-@pytest.mark.parametrize(
-    "event",
-    [
-        {"choices": ["x"]},
-        {"choices": [{"delta": "x"}]},
-        {"choices": 5},
-        [1],
-        b"[" * 10**5,
-    ],
-)
+@pytest.mark.parametrize("event", [{"choices": ["x"]}, {"choices": [{"delta": "x"}]}, {"choices": 5}, [1], b"[" * 10**5])
 def test_an_odd_event_is_its_request_s_error(event):
     record = record_of(exchange(events({"choices": [{"text": "a"}]}, event, b"[DONE]")), 10.0)
     assert (record.outcome, len(record.token_times_s)) == ("stream_error", 1)

@@ -138,10 +138,7 @@ def test_chats_of_a_file_are_sent_turn_by_turn(chats):
     second = [body["messages"] for body in bodies if len(body["messages"]) > 2]
     heard = {tuple((m["role"], m["content"].split("\n")[-1]) for m in messages) for messages in second}
     answer = ("assistant", " t0 t1 t2 t3")
-    assert heard == {
-        (("system", "Be kind."), ("user", "A1"), answer, ("user", "A2")),
-        (("user", "B1"), answer, ("user", "B2")),
-    }
+    assert heard == {(("system", "Be kind."), ("user", "A1"), answer, ("user", "A2")), (("user", "B1"), answer, ("user", "B2"))}
     assert len({messages[0]["content"] for messages in second}) == 4  # each with letters of its own, which all its turns keep
     first = {body["messages"][0]["content"] for body in bodies if len(body["messages"]) <= 2}
     assert first == {messages[0]["content"] for messages in second}
@@ -200,10 +197,7 @@ def test_pauses_are_drawn_by_the_seed_and_have_their_mean():
     ("more", "said"),
     [
         ({"turns": {"count": 2}}, "turns.new_tokens says how many tokens a turn adds"),
-        (
-            {"endpoint": "completions", "turns": {**TALK["turns"], "history": "own"}},
-            "history: own does not go with endpoint completions",
-        ),
+        ({"endpoint": "completions", "turns": {**TALK["turns"], "history": "own"}}, "history: own does not go with endpoint completions"),
         ({"turns": {**TALK["turns"], "keep_reasoning": True}}, "keep_reasoning belongs to history: own"),
         ({"turns": {**TALK["turns"], "session_header": "Authorization"}}, "authorization is a header of keys"),
         (
@@ -213,7 +207,7 @@ def test_pauses_are_drawn_by_the_seed_and_have_their_mean():
         ({"turns": {**TALK["turns"], "session_header": "Host"}}, "host is set by the client itself"),
         ({"turns": {**TALK["turns"], "think_s": {"distribution": "exponential", "sigma": 1.0}}}, "exponential has mean_s"),
     ],
-)
+)  # fmt: skip
 def test_what_does_not_go_together_is_refused(more, said):
     with pytest.raises(BenchError, match=said):
         talk(**more)

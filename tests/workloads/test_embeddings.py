@@ -77,12 +77,9 @@ def test_a_workload_has_no_output():
         ({"output_tokens": 8}, "endpoint embeddings answers with vectors, which have no length; remove output_tokens"),
         ({"stream": True}, "endpoint embeddings answers at once; remove stream"),
         ({"prompt_tokens": None}, "prompt_tokens says how long prompts are"),
-        (
-            {"arrival": "trace", "trace": "t.csv", "num_requests": None, "prompt_tokens": None},
-            "a trace says how long answers are",
-        ),
+        ({"arrival": "trace", "trace": "t.csv", "num_requests": None, "prompt_tokens": None}, "a trace says how long answers are"),
     ],
-)
+)  # fmt: skip
 def test_what_does_not_go_with_it_is_refused(more, said):
     with pytest.raises(BenchError, match=said):
         load_workload({**LOAD, **more}, source="t")

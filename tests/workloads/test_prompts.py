@@ -352,22 +352,14 @@ def test_digests_are_taken_from_packs_alone(texts):
     ("file", "options", "said"),
     [
         ("arrival: closed\nnum_requests: 8\nprompt_tokens: 4\n", ("--concurrency", "20"), "so many would never be in flight"),
-        (
-            "arrival: burst\nprompt_tokens: 4\n",
-            ("--num-requests", "9", "--concurrency", "2"),
-            "a burst sends all of --num-requests",
-        ),
+        ("arrival: burst\nprompt_tokens: 4\n", ("--num-requests", "9", "--concurrency", "2"), "a burst sends all of --num-requests"),
         ("prompt_tokens: 4\n", ("--num-requests", "9"), "has no arrival"),
         ("arrival: closed\nprompt_tokens: 4\nendpoint: [a]\n", ("--num-requests", "9", "--concurrency", "2"), "endpoint is"),
-        (
-            "arrival: closed\nnum_requests: auto\nprompt_tokens: 4\n",
-            ("--concurrency", "2"),
-            "--num-requests or --duration is missing",
-        ),
+        ("arrival: closed\nnum_requests: auto\nprompt_tokens: 4\n", ("--concurrency", "2"), "--num-requests or --duration is missing"),
         ("arrival: poisson\nprompt_tokens: 4\n", ("--request-rate", "2"), "--num-requests or --duration is missing"),
         ("arrival: poisson\nnum_requests: 4\nprompt_tokens: 4\n", (), "--request-rate is missing"),
     ],
-)
+)  # fmt: skip
 def test_what_a_workload_s_file_lacks_is_told(tmp_path, file, options, said):
     (tmp_path / "load.yaml").write_text(file)
     common = ("--base-url", "http://127.0.0.1:9", "--model", "m", "--output-dir", str(tmp_path / "run"))

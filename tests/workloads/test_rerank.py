@@ -128,14 +128,11 @@ def test_a_workload_has_no_output():
     ("more", "said"),
     [
         ({"output_tokens": 8}, "endpoint rerank answers with scores, which have no length; remove output_tokens"),
-        (
-            {"cache": "shared", "shared_prefix": 0.5},
-            "cache shared does not go with endpoint rerank, whose documents share a query",
-        ),
+        ({"cache": "shared", "shared_prefix": 0.5}, "cache shared does not go with endpoint rerank, whose documents share a query"),
         ({"body": {"documents": ["a"]}}, "body holds documents, which other keys of the workload say"),
         ({"prompts": {**TEN, "documents": 0}}, "documents"),
     ],
-)
+)  # fmt: skip
 def test_what_does_not_go_with_it_is_refused(more, said):
     with pytest.raises(BenchError, match=said):
         load_workload({**LOAD, **more}, source="t")
@@ -184,12 +181,7 @@ def test_queries_of_a_file_are_sent_with_their_documents(queries, suffix):
 
 
 @pytest.mark.parametrize(
-    "row",
-    [
-        {"query": "a", "documents": []},
-        {"query": "a", "documents": ["b", 3]},
-        {"query": " ", "documents": ["b"]},
-    ],
+    "row", [{"query": "a", "documents": []}, {"query": "a", "documents": ["b", 3]}, {"query": " ", "documents": ["b"]}]
 )
 def test_rows_that_are_no_query_with_documents_are_refused(queries, row):
     queries.write_text(json.dumps(row))

@@ -198,10 +198,7 @@ def test_only_answered_calls_that_generate_are_requests(tmp_path):
     ("lines", "message"),
     [
         ([span("a", 0, 1, **{"gen_ai.operation.name": "chat"})], "line 1: the span of a call has no gen_ai.usage.input_tokens"),
-        (
-            [span("a", 0, 1, prompt=8, output=0)],
-            "no requests: of the trace's calls, 1 with 0 tokens of prompt or answer is left out",
-        ),
+        ([span("a", 0, 1, prompt=8, output=0)], "no requests: of the trace's calls, 1 with 0 tokens of prompt or answer is left out"),
         ([span("a", 0, 1, prompt=8), span("a", 2, 3, prompt=8)], "line 2: the span '0xa' is that of line 1 too"),
         ([span("a", 2, 1, prompt=8)], "line 1: the span ends before it starts"),
         ([span("a", 0, 1, "b", prompt=8), span("b", 0, 1, "a")], "line 1: more than 200 spans are around it"),
@@ -211,7 +208,7 @@ def test_only_answered_calls_that_generate_are_requests(tmp_path):
         ([{"trace_id": "t", "spans": [{"attributes": {}}]}], "line 1, span 1: a span without spanId"),
         ([span("a", 0, 1)], "holds no requests"),
     ],
-)
+)  # fmt: skip
 def test_what_is_wrong_is_named_with_its_place(tmp_path, lines, message):
     file = written(tmp_path, *lines)
     with pytest.raises(BenchError, match=message) as refused:
