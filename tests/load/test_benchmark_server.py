@@ -11,6 +11,7 @@ import pytest
 from benchmarks.client.figures import server_figures, stamp_delays_ms
 from benchmarks.client.server import FIRST_S, PERIOD_S, prompt_key
 
+from tests.support.cases import cases
 from tests.support.study import ROOT
 
 
@@ -40,7 +41,7 @@ def exchange(connection, path, content):
     return events, first, time.monotonic()
 
 
-@pytest.mark.parametrize(
+@cases(
     ("path", "asked"),
     [
         (b"/v1/completions", {"prompt": [5, 6, 7], "max_tokens": 64}),

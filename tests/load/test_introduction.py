@@ -11,6 +11,7 @@ from bench.load.introduction import introduce
 from bench.load.target import Target
 from bench.study import load_workload
 from bench.study.deployment import Address
+from tests.support.cases import cases
 from tests.support.command import bench
 from tests.support.fake_server import STREAM_HEAD, left_open, raw_server
 from tests.support.streams import DONE, delta, usage
@@ -55,7 +56,7 @@ def unless(**refusals):
     return refuse
 
 
-@pytest.mark.parametrize(
+@cases(
     ("endpoint", "refusals", "omitted"),
     [
         ("completions", {}, ()),
@@ -87,8 +88,8 @@ def test_what_a_server_refuses_is_left_out_and_nothing_else(endpoint, refusals, 
         assert [(r.prompt_tokens, r.completion_tokens) for r in records] == [(40, 6)] * 3
 
 
-@pytest.mark.parametrize(("template", "each"), [(24, 1), (0, 1), (31, 2), (7, 1)])
-@pytest.mark.parametrize("usage", [True, False])
+@cases(("template", "each"), [(24, 1), (0, 1), (31, 2), (7, 1)])
+@cases("usage", [True, False])
 def test_a_chat_without_tokenize_has_its_length(template, each, usage):
     refuse = refusing("stream_options") if not usage else lambda _: None
     with strict_server(template=template, each=each, refuse=refuse) as server:
@@ -144,7 +145,7 @@ def test_failures_at_random_leave_out_nothing_that_is_accepted():
         assert introduce(Target(server.base_url, "m"), "completions").form("completions").omitted == ()
 
 
-@pytest.mark.parametrize("each", [0, 1.5])
+@cases("each", [0, 1.5])
 def test_a_server_that_does_not_count_whole_tokens_a_letter_is_said_to(each):
     said = []
     with strict_server(template=20, each=each) as server:
@@ -167,7 +168,7 @@ def test_a_server_that_takes_ignore_eos_and_ends_early_is_said_to():
     ]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("finish", "said"),
     [
         ("content_filter", "an answer ended by finish_reason 'content_filter' after 2 tokens instead of 4, so"),
@@ -186,7 +187,7 @@ def test_what_ended_an_answer_early_is_named(finish, said):
     assert line.startswith(said)
 
 
-@pytest.mark.parametrize(
+@cases(
     "frames",
     [
         bytes.fromhex("000012040000000000000300000064000400100000000600004000"),  # settings
@@ -218,7 +219,7 @@ def test_a_server_that_wants_a_user_is_not_said_to_want_a_key():
     assert "OPENAI_API_KEY" not in str(error.value)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("address", "out"),
     [
         ("http://h/v1/chat/completions", "/chat/completions"),
@@ -241,9 +242,7 @@ def test_an_endpoint_s_address_is_none_of_a_server(address, out):
         assert f"an endpoint's address, and requests add the endpoint's path themselves; leave out {out}" in str(error.value)
 
 
-@pytest.mark.parametrize(
-    "address", ["http://h/models", "http://h/v1", "http://h/v1/mycompletions", "http://h/rerank", "http://h/v1/models/m"]
-)
+@cases("address", ["http://h/models", "http://h/v1", "http://h/v1/mycompletions", "http://h/rerank", "http://h/v1/models/m"])
 def test_other_paths_are_a_server_s(address):
     assert Target(address, "m").base_url == address
 
@@ -275,7 +274,7 @@ def test_what_is_omitted_by_hand_is_not_sent():
     assert server.bodies[-1]["max_completion_tokens"] == 5
 
 
-@pytest.mark.parametrize(
+@cases(
     ("refusal", "words"),
     [
         ((401, {"error": {"message": "Invalid API Key"}}), "answers 401: Invalid API Key. OPENAI_API_KEY is not set: export the key"),
@@ -296,7 +295,7 @@ def test_a_server_that_answers_nothing_ends_the_session_in_its_words(refusal, wo
     assert words in str(error.value)
 
 
-@pytest.mark.parametrize(
+@cases(
     "words",
     [b"data: Number of choices must be greater than 0.\n\n", b'{"error": {"message": "Number of choices must be greater than 0."}}\n',
      b'event: error\ndata: {"message": "Number of choices must be greater than 0."}\n\n'],
@@ -388,7 +387,7 @@ def test_a_failed_request_is_a_failed_command_with_the_server_s_words(tmp_path):
     assert "1 of 4 requests failed (1 http_500): 'CUDA out of memory'" in bench("parse", str(tmp_path / "run")).stdout
 
 
-@pytest.mark.parametrize(
+@cases(
     ("refusal", "words"),
     [
         ((301, "moved"), "answers 301"),
@@ -435,7 +434,7 @@ def test_ids_that_a_tokenizer_lacks_are_not_taken_for_a_refusal_of_ids():
 SGLANG_ROUTER_501 = 501, {"error": {"message": "Completion endpoint not implemented"}}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("endpoint", "another", "refusal"),
     [("completions", "chat", SGLANG_ROUTER_501), ("completions", "chat", (404, "")), ("chat", "completions", (405, "no"))],
 )
@@ -473,7 +472,7 @@ def test_a_refusal_that_may_be_about_a_key_says_whether_there_is_one():
         assert "OPENAI_API_KEY" not in str(error.value)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("models", "words"),
     [
         ({"data": []}, "Its /v1/models lists no model, and not 'm': check the model's name."),

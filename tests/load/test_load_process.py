@@ -26,6 +26,7 @@ from bench.measure.warmup import warm_up
 from bench.study import Workload
 from bench.study.config import Measurement
 from tests.support import records
+from tests.support.cases import cases
 from tests.support.fake_server import fake_server
 from tests.support.study import ROOT
 
@@ -60,7 +61,7 @@ FAULTS = [
 ]
 
 
-@pytest.mark.parametrize(("program", "message"), FAULTS, ids=range(len(FAULTS)))
+@cases(("program", "message"), FAULTS)
 def test_a_load_process_that_fails_is_a_readable_error(monkeypatch, program, message):
     started = []
     popen = subprocess.Popen
@@ -96,7 +97,7 @@ def test_what_is_called_like_a_module_in_the_working_directory_is_not_imported(t
 # How many there are.
 
 
-@pytest.mark.parametrize(("window_s", "most"), [(0.1, 3), (1.0, 3), (2.0, 4), (10.0, 6), (0.0, 2)])
+@cases(("window_s", "most"), [(0.1, 3), (1.0, 3), (2.0, 4), (10.0, 6), (0.0, 2)])
 def test_most_arrivals_in_a_window_by_hand(window_s, most):
     assert client._most_within([0.0, 2.0, 2.0, 2.05, 4.0, 8.0], window_s) == most
 
@@ -117,15 +118,13 @@ def test_a_moment_s_crowd_does_not_count_as_if_it_lasted(monkeypatch):
 # Addresses.
 
 
-@pytest.mark.parametrize(
-    "url", ["http://h:99999", "http://a..b:80", "http://", "x:8000", "http://h:port", f"http://{'a' * 64}.org"]
-)
+@cases("url", ["http://h:99999", "http://a..b:80", "http://", "x:8000", "http://h:port", f"http://{'a' * 64}.org"])
 def test_what_is_no_address_is_named(url):
     with pytest.raises(BenchError, match=r"is no address"):
         Target(url, "m")
 
 
-@pytest.mark.parametrize("url", ["http://127.0.0.1:8000", "https://example.org/prefix", "http://[::1]:8000", "http://a_b:1"])
+@cases("url", ["http://127.0.0.1:8000", "https://example.org/prefix", "http://[::1]:8000", "http://a_b:1"])
 def test_what_is_an_address_is_taken(url):
     assert Target(url, "m").base_url == url
 
@@ -133,7 +132,7 @@ def test_what_is_an_address_is_taken(url):
 # Chats.
 
 
-@pytest.mark.parametrize(("template", "each"), [(0, 1), (7, 1), (6, 2)])
+@cases(("template", "each"), [(0, 1), (7, 1), (6, 2)])
 def test_chats_share_as_many_tokens_as_asked(template, each):
     """Half of 100 tokens: the template's and as many letters as make 50 with them."""
     with fake_server(chat_template=template, tokens_a_letter=each) as server:
@@ -206,7 +205,7 @@ def test_a_warm_up_has_its_requests_and_four_at_once():
 RUNNING, WAITING = "vllm:num_requests_running", "vllm:num_requests_waiting"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "values"),
     [
         (f'{RUNNING}{{a="b c"}} 0\n{RUNNING}{{a="}} 1"}} 2\nother 7\n', [0.0, 2.0]),
@@ -224,9 +223,7 @@ def test_names_of_metrics():
     assert metric_names('# HELP a b\na{x="y z"} 1\nb 2\nc\t3\n\n') == {"a", "b", "c"}
 
 
-@pytest.mark.parametrize(
-    ("text", "waits"), [(f"{RUNNING} 0 170000\n", False), (f"{RUNNING} x\n", False), (f"{RUNNING} 1\n", True)]
-)
+@cases(("text", "waits"), [(f"{RUNNING} 0 170000\n", False), (f"{RUNNING} x\n", False), (f"{RUNNING} 1\n", True)])
 def test_an_odd_exposition_costs_no_finished_run(monkeypatch, tmp_path, text, waits):
     monkeypatch.setattr(recording, "_DRAIN_LIMIT_S", 1.0)
     with fake_server(metrics=text) as server:

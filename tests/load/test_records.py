@@ -4,13 +4,13 @@ import gzip
 import itertools
 import json
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.load.exchange import Exchange
 from bench.load.records import record_of
 from bench.records.request import read_requests, write_requests
+from tests.support.cases import cases
 
 BODY = (
     b"".join(
@@ -112,7 +112,7 @@ def llama(*texts, count=None):
     return [*map(completion, texts), closing, b"[DONE]"]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("stream", "chunks"),
     [
         (vllm("a", "b", "c"), 3),
@@ -194,7 +194,7 @@ def test_records_survive_the_file(tmp_path):
     assert read_requests(tmp_path / "requests.jsonl") == records
 
 
-@pytest.mark.parametrize("event", [{"choices": ["x"]}, {"choices": [{"delta": "x"}]}, {"choices": 5}, [1], b"[" * 10**5])
+@cases("event", [{"choices": ["x"]}, {"choices": [{"delta": "x"}]}, {"choices": 5}, [1], b"[" * 10**5])
 def test_an_odd_event_is_its_request_s_error(event):
     record = record_of(exchange(events({"choices": [{"text": "a"}]}, event, b"[DONE]")), 10.0)
     assert (record.outcome, len(record.token_times_s)) == ("stream_error", 1)
@@ -207,7 +207,7 @@ def whole(content, head=b""):
     return Exchange(0, sent=10.5, end=12.0, streamed=False, times=[11.0], reads=[head + body])
 
 
-@pytest.mark.parametrize(
+@cases(
     ("usage", "said"),
     [("many", "usage is 'many'"), (5, "usage is 5"), ({"completion_tokens": [1]}, "completion_tokens is [1]")],
 )
@@ -239,7 +239,7 @@ def test_the_system_s_words_stand_where_the_server_said_nothing():
     assert record_of(lost, 10.0).error == "Connection reset by peer"
 
 
-@pytest.mark.parametrize("interim", [b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n"])
+@cases("interim", [b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n"])
 def test_an_interim_answer_has_no_stamps(interim):
     answered = exchange([(11.0, BODY)])
     answered.times.insert(0, 10.55)

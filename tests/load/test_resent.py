@@ -23,6 +23,7 @@ from bench.measure.recording import record_run
 from bench.records.request import read_requests
 from bench.study import Workload
 from tests.support import records as made
+from tests.support.cases import cases
 from tests.support.fake_server import STREAM_HEAD, chunk, raw_server, read_request
 
 REQUEST = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\nxx"
@@ -69,10 +70,9 @@ def drive(port, exchanges, *, connections=1, in_flight=1, spare=0, timeout_s=5.0
     return [record_of(exchange, start) for exchange in exchanges]
 
 
-@pytest.mark.parametrize(
+@cases(
     "then",
     [lambda _: None, read_request, lambda c: (read_request(c), reset(c)), reset],
-    ids=["unread", "fin", "reset", "reset-unread"],
 )
 def test_a_request_that_crosses_the_close_is_sent_again(then):
     with raw_server(answers_once(then)) as port:
@@ -143,7 +143,7 @@ def test_one_that_is_sent_again_times_out_like_any_other():
     assert 1.0 <= second.end_s - second.sent_s < 2.0
 
 
-@pytest.mark.parametrize("then", [None, reset])
+@cases("then", [None, reset])
 def test_a_new_connection_that_is_closed_is_a_disconnect(then):
     """And so is every request to a server that answers none: the load ends, nothing is sent twice."""
     requests = []
@@ -177,7 +177,7 @@ def test_a_request_is_sent_again_once():
     assert len(requests) == 4
 
 
-@pytest.mark.parametrize("piece", [b"H", KEPT, KEPT + chunk(TOKEN), b"HTTP/1.1 100 Continue\r\n\r\n"])
+@cases("piece", [b"H", KEPT, KEPT + chunk(TOKEN), b"HTTP/1.1 100 Continue\r\n\r\n"])
 def test_who_has_begun_to_answer_is_not_asked_again(piece):
     def then(connection):
         read_request(connection)
@@ -244,7 +244,7 @@ def certificate(tmp_path_factory):
     return files
 
 
-@pytest.mark.parametrize("notice", [True, False], ids=["close_notify", "cut"])
+@cases("notice", [True, False])
 def test_tls(certificate, notice):
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*certificate)

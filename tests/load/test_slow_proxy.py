@@ -10,6 +10,7 @@ from contextlib import contextmanager
 import httpx2
 import pytest
 
+from tests.support.cases import cases
 from tests.support.fake_server import fake_server
 from tests.support.slow_proxy import SlowProxy, main
 
@@ -77,7 +78,7 @@ def test_all_else_passes_as_it_is_and_a_connection_serves_many():
         assert not proxy.streams
 
 
-@pytest.mark.parametrize("behaviour", ["disconnect", "truncated"])
+@cases("behaviour", ["disconnect", "truncated"])
 def test_an_answer_that_breaks_off_breaks_off_behind_the_proxy_too(behaviour):
     with fake_server(behaviour=behaviour) as server, slowed(server.base_url, 0.01) as (_, url, _):
         broken = []
@@ -88,7 +89,7 @@ def test_an_answer_that_breaks_off_breaks_off_behind_the_proxy_too(behaviour):
         assert broken if behaviour == "disconnect" else len(told) == 2
 
 
-@pytest.mark.parametrize("target", ["http://192.0.2.1:80", "https://127.0.0.1:80", "http://127.0.0.1"])
+@cases("target", ["http://192.0.2.1:80", "https://127.0.0.1:80", "http://127.0.0.1"])
 def test_only_this_machine(target):
     with pytest.raises(ValueError, match="this machine only"):
         SlowProxy(target, 0.0)

@@ -12,6 +12,7 @@ from bench.prompts.own import prompt_digest
 from bench.study import load_workload
 from bench.study.config import Thresholds
 from tests.support.calls import AREA, BOTH, PLAY, TASK, function, written
+from tests.support.cases import cases
 from tests.support.command import bench
 from tests.support.grading import kept
 
@@ -55,17 +56,17 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("answer", RIGHT.values(), ids=RIGHT)
+@cases("answer", RIGHT.values())
 def test_right_calls_are_right_however_they_are_written(answer):
     assert right_calls(TASK, answer)
 
 
-@pytest.mark.parametrize("answer", WRONG.values(), ids=WRONG)
+@cases("answer", WRONG.values())
 def test_wrong_and_hostile_calls_are_wrong(answer):
     assert not right_calls(TASK, answer)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("answer", "right"),
     [
         ("[play(artist='Taylor Swift', minutes=20), play(artist='Maroon 5')]", True),

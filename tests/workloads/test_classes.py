@@ -44,6 +44,7 @@ from bench.words.causes import why
 from bench.words.curves import limits
 from bench.words.sizing import no_point
 from tests.support import records
+from tests.support.cases import cases
 from tests.support.fake_server import fake_server
 from tests.support.figures import results
 from tests.support.planted import frame, steady_row
@@ -63,7 +64,7 @@ def of_class(planned, name):
     return [request for request in planned if request.request_class == name]
 
 
-@pytest.mark.parametrize("load", [{}, {"arrival": "closed"}, {"num_requests": None, "duration_s": 20.0}])
+@cases("load", [{}, {"arrival": "closed"}, {"num_requests": None, "duration_s": 20.0}])
 def test_each_class_has_exactly_its_share_and_its_lengths(load):
     planned = schedule(mixed(**load), 10, "s")
     assert Counter(x.request_class for x in planned) == {"chat": 140, "rag": 40, "batch": 20}
@@ -117,7 +118,7 @@ def test_shares_are_dealt_to_whole_numbers():
     assert dealt(0, {"a": 0.2, "b": 0.8}) == {"a": 0, "b": 0}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("changes", "message"),
     [
         ({"classes": {"chat": CHAT, "rag": RAG}}, "the shares of the classes are 0.9 together"),
@@ -232,7 +233,7 @@ def test_a_class_that_misses_its_limit_is_not_hidden_by_the_others(summary):
     assert missed(found) == "TTFT P90 of rag ≤ 1 s (1.5 s)"
 
 
-@pytest.mark.parametrize(("first", "cause"), [(0.9, "prefill"), (0.1, "decode")])
+@cases(("first", "cause"), [(0.9, "prefill"), (0.1, "decode")])
 def test_a_class_that_is_too_slow_alone_is_named(summary, first, cause):
     """What of its E2E is too long is told by its own TTFT: the chats' is of no account."""
     rows = [level(summary, load, chat=0.1, rag=1.0) for load in (1, 2)]
@@ -362,7 +363,7 @@ def test_goodput_counts_each_request_by_the_limits_of_its_class():
     assert [each["request_class"] for each in found["judged"]] == ["chat", "chat", "rag", "rag"]
 
 
-@pytest.mark.parametrize("text", ["chat.ttft_p99=2s", "gpt-4.1.e2e_p50=20ms", "ttft_p90=1s"])
+@cases("text", ["chat.ttft_p99=2s", "gpt-4.1.e2e_p50=20ms", "ttft_p90=1s"])
 def test_an_slo_is_known_by_its_column(text):
     slo = parse_slo(text)
     assert Slo.of_column(slo.column, slo.limit_s) == slo
@@ -478,9 +479,7 @@ def test_a_replay_is_not_asked_of_classes_that_it_cannot_tell_apart():
         assert not served_alike({**alike, "rag": {"share": 0.5, **more}})
 
 
-@pytest.mark.parametrize(
-    ("more", "told"), [({"cache": "shared", "shared_prefix": 0.5}, True), ({"body": {"priority": 1}}, False), ({}, False)]
-)
+@cases(("more", "told"), [({"cache": "shared", "shared_prefix": 0.5}, True), ({"body": {"priority": 1}}, False), ({}, False)])
 def test_a_replay_is_not_asked_of_classes_whose_workload_shares_a_beginning_for_each(tmp_path, more, told):
     classes = {
         "chat": {"share": 0.5, "prompt_tokens": 40, "output_tokens": 8},

@@ -14,6 +14,7 @@ from bench.load.schedule import schedule
 from bench.load.target import Target
 from bench.study import load_workload
 from bench.study.turns import Pause, Turns, pauses
+from tests.support.cases import cases
 from tests.support.fake_server import fake_server
 
 TALK = {
@@ -56,7 +57,7 @@ def own_chats(chats, **turns):
     return load_workload({**content, "turns": {"count": 2, **turns}}, source="t")
 
 
-@pytest.mark.parametrize("tokens_a_letter", [1, 2])
+@cases("tokens_a_letter", [1, 2])
 def test_scripted_chats_have_the_lengths_asked_for_and_begin_with_the_turn_before(tokens_a_letter):
     with fake_server(chat_template=7, turn_template=5, tokens_a_letter=tokens_a_letter) as server:
         records, bodies = sent(server, talk())
@@ -76,7 +77,7 @@ def test_a_server_that_drops_earlier_turns_is_told():
     assert any("its template leaves some of it out" in line for line in said)
 
 
-@pytest.mark.parametrize("stream", [True, False])
+@cases("stream", [True, False])
 def test_the_server_s_answers_stand_in_the_history(stream):
     with fake_server(chat_template=7) as server:
         records, bodies = sent(server, talk(turns={"count": 3, "new_tokens": 12, "history": "own"}, stream=stream))
@@ -193,7 +194,7 @@ def test_pauses_are_drawn_by_the_seed_and_have_their_mean():
     assert len({request.think_s for request in planned if request.after}) == 8
 
 
-@pytest.mark.parametrize(
+@cases(
     ("more", "said"),
     [
         ({"turns": {"count": 2}}, "turns.new_tokens says how many tokens a turn adds"),

@@ -10,6 +10,7 @@ import pytest
 
 from bench.errors import BenchError
 from bench.prompts import PromptFile
+from tests.support.cases import cases
 
 REVISION = "0123456789abcdef0123456789abcdef01234567"
 FILE = "data/test.jsonl"
@@ -64,9 +65,7 @@ def source(**keys):
     return PromptFile.model_validate(stated)
 
 
-@pytest.mark.parametrize(
-    "keys", [{}, {"lfs": True, "etag": hashlib.sha256(CONTENT).hexdigest()}], ids=["git", "large file storage"]
-)
+@cases("keys", [{}, {"lfs": True, "etag": hashlib.sha256(CONTENT).hexdigest()}])
 def test_a_file_of_a_data_set_is_fetched_once(tmp_path, monkeypatch, capsys, keys):
     monkeypatch.chdir(tmp_path)
     with hub(monkeypatch, **keys) as asked:
@@ -80,7 +79,7 @@ def test_a_file_of_a_data_set_is_fetched_once(tmp_path, monkeypatch, capsys, key
     assert (kept.read_bytes(), source().files) == (CONTENT, [str(kept.relative_to(tmp_path))])
 
 
-@pytest.mark.parametrize(
+@cases(
     ("keys", "message"),
     [
         ({"content": CONTENT.replace(b"7", b"8")}, "gave another file"),
@@ -103,7 +102,7 @@ def test_what_the_hub_does_not_have_and_a_hub_that_is_not_there_are_told_apart(t
         source().read()
 
 
-@pytest.mark.parametrize(
+@cases(
     ("keys", "message"),
     [
         ({"revision": None}, "dataset and revision belong together"),

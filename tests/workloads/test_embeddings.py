@@ -14,6 +14,7 @@ from bench.load.target import Target
 from bench.study import load_workload
 from bench.study.plan import longest_request
 from bench.work import unit_of
+from tests.support.cases import cases
 
 LOAD = {"arrival": "closed", "num_requests": 4, "prompt_tokens": 20, "endpoint": "embeddings"}
 ANSWER = {
@@ -48,7 +49,7 @@ def test_an_answer_has_an_end_and_no_first_token():
     assert (record.ttft_s, record.e2e_s) == (None, 0.2)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("answer", "outcome"),
     [
         ({**ANSWER, "data": []}, "stream_error"),
@@ -71,7 +72,7 @@ def test_a_workload_has_no_output():
     assert load_workload({"archetype": "chat", **LOAD}, source="t").turns is None
 
 
-@pytest.mark.parametrize(
+@cases(
     ("more", "said"),
     [
         ({"output_tokens": 8}, "endpoint embeddings answers with vectors, which have no length; remove output_tokens"),

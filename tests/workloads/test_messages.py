@@ -7,7 +7,6 @@ from pathlib import Path
 
 import anthropic
 import httpx2
-import pytest
 
 from bench.endpoints import ENDPOINTS
 from bench.engine.external import refuse_unlike
@@ -17,6 +16,7 @@ from bench.load.payload import Payloads
 from bench.load.schedule import PlannedRequest
 from bench.load.target import Target
 from bench.study import Plan, load_config, load_workload
+from tests.support.cases import cases
 from tests.support.fake_server import fake_server
 from tests.support.streams import event, record
 
@@ -108,7 +108,7 @@ def client(answer):
     )
 
 
-@pytest.mark.parametrize("stream", [True, False])
+@cases("stream", [True, False])
 def test_a_request_means_what_anthropic_s_sdk_sends(stream):
     caught = []
 
@@ -135,7 +135,7 @@ def test_a_request_means_what_anthropic_s_sdk_sends(stream):
     )
 
 
-@pytest.mark.parametrize("name", STREAMS)
+@cases("name", STREAMS)
 def test_a_stream_is_read_as_anthropic_s_sdk_reads_it(name):
     pieces = STREAMS[name]
     body = "".join(text for _, text in pieces)
@@ -192,20 +192,20 @@ def test_thinking_comes_ahead_of_the_answer_and_a_call_of_a_tool_is_output():
     assert read([*CALLS[:5], (0.55, result), *CALLS[5:]]).token_times_s == found.token_times_s
 
 
-@pytest.mark.parametrize("kept", [3, 5])
+@cases("kept", [3, 5])
 def test_a_stream_that_breaks_off_is_truncated(kept):
     """The count in its first event ends nothing."""
     assert read(PLAIN[:kept]).outcome == "truncated"
 
 
-@pytest.mark.parametrize("name", ["error", None])
+@cases("name", ["error", None])
 def test_an_error_in_the_stream_fails_the_request(name):
     error = event({"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}, name)
     found = read([*PLAIN[:3], (0.4, error)])
     assert (found.outcome, found.error) == ("stream_error", "Overloaded")
 
 
-@pytest.mark.parametrize(
+@cases(
     "broken",
     [
         named("message_start"),
@@ -219,7 +219,7 @@ def test_an_event_that_lacks_what_it_should_have_fails_the_request_alone(broken)
     assert read([*PLAIN[:4], (0.5, broken)]).outcome == "stream_error"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("counts", "said"),
     [
         ({"output_tokens": "3"}, "completion_tokens is '3'"),
@@ -233,7 +233,7 @@ def test_what_is_no_count_costs_that_count_alone(counts, said):
     assert (found.outcome, found.error) == ("ok", said)
 
 
-@pytest.mark.parametrize("content", [None, [None], {}, "a"])
+@cases("content", [None, [None], {}, "a"])
 def test_a_whole_answer_that_is_none_fails_the_request_alone(content):
     body = {**message(), "content": content}
     outcome = read([(0.5, json.dumps(body))], streamed=False, headers=JSON).outcome
@@ -261,7 +261,7 @@ def test_system_messages_of_a_chat_stand_apart(tmp_path):
     assert all(len(each) == 1 and each[0]["text"].endswith("\nBe brief.") for each in systems)
 
 
-@pytest.mark.parametrize("keeps", [True, False])
+@cases("keeps", [True, False])
 def test_a_conversation_keeps_its_system_prompt_and_what_was_answered(tmp_path, keeps):
     file = tmp_path / "chats.jsonl"
     chat = [{"role": role, "content": role} for role in ("system", "user", "assistant", "user")]
@@ -286,7 +286,7 @@ def test_a_conversation_keeps_its_system_prompt_and_what_was_answered(tmp_path, 
     assert second["messages"] == [asked, {"role": "assistant", "content": answered}, asked]
 
 
-@pytest.mark.parametrize("first", [["system"], []])
+@cases("first", [["system"], []])
 def test_a_system_message_in_the_middle_keeps_its_place(tmp_path, first):
     file = tmp_path / "chats.jsonl"
     chat = [{"role": role, "content": role} for role in (*first, "user", "assistant")]

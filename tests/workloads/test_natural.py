@@ -20,6 +20,7 @@ from bench.records.summary import read_summary
 from bench.study import load_workload
 from bench.study.config import Thresholds
 from bench.study.plan import longest_request
+from tests.support.cases import cases
 from tests.support.fake_server import fake_server
 from tests.support.figures import results
 from tests.support.strict_server import strict_server
@@ -42,13 +43,13 @@ def test_the_longest_is_asked_for_and_the_end_is_left_to_the_model():
     assert longest_request(load) == 28
 
 
-@pytest.mark.parametrize("endpoint", ["completions", "chat", "responses"])
+@cases("endpoint", ["completions", "chat", "responses"])
 def test_further_keys_of_a_body_replace_what_would_be_sent(endpoint):
     sent = body_of(endpoint=endpoint, body={"temperature": 0.7, "top_p": 0.9, "stop": ["."]})
     assert (sent["temperature"], sent["top_p"], sent["stop"]) == (0.7, 0.9, ["."])
 
 
-@pytest.mark.parametrize(
+@cases(
     ("more", "said"),
     [
         ({"body": {"max_tokens": 3, "model": "x"}}, "body holds max_tokens and model, which other keys of the workload say"),
@@ -96,7 +97,7 @@ def test_lengths_are_those_that_the_server_counts():
     ]
 
 
-@pytest.mark.parametrize("arrival", [(), ("--concurrency", "2")])
+@cases("arrival", [(), ("--concurrency", "2")])
 def test_a_run_is_valid_whatever_their_lengths(tmp_path, monkeypatch, capsys, arrival):
     monkeypatch.chdir(tmp_path)
     with fake_server(ends=[5, 7, 99]) as server:
@@ -127,9 +128,7 @@ def test_a_run_is_valid_whatever_their_lengths(tmp_path, monkeypatch, capsys, ar
     assert [reason for reason in verdict(summary, Thresholds()).found if reason.part in ("load", "content")] == []
 
 
-@pytest.mark.parametrize(
-    ("lengths", "found"), [(("--prompts", "p.txt", "--natural"), []), (("--prompt-length", "8"), ["not_counted"])]
-)
+@cases(("lengths", "found"), [(("--prompts", "p.txt", "--natural"), []), (("--prompt-length", "8"), ["not_counted"])])
 def test_without_counts_tokens_are_not_known_and_only_lengths_that_were_asked_for_are_doubted(
     tmp_path, monkeypatch, capsys, lengths, found
 ):
@@ -173,7 +172,7 @@ def _whole(row):
     return pl.DataFrame([{**missing, **row}])
 
 
-@pytest.mark.parametrize(
+@cases(
     ("endpoint", "finish", "cut"),
     [
         (

@@ -16,6 +16,7 @@ from bench.load.introduction import introduce
 from bench.load.target import Target
 from bench.study import load_workload
 from bench.study.plan import file_digests
+from tests.support.cases import cases
 from tests.support.fake_server import fake_server
 
 HUMAN = [
@@ -35,7 +36,7 @@ def prompts(**more):
     return [each.prompt for each in load.prompts.read()]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("name", "content", "more", "read"),
     [
         ("sharegpt.json", json.dumps([{"id": "x", "conversations": HUMAN}]), {}, [CHAT]),
@@ -49,7 +50,7 @@ def prompts(**more):
         ("both.jsonl", json.dumps({"prompt": "text", "messages": CHAT}), {"column": "prompt"}, ["text"]),
     ],
 )
-@pytest.mark.parametrize("packed", [False, True])
+@cases("packed", [False, True])
 def test_published_forms_are_read(tmp_path, name, content, more, read, packed):
     file = tmp_path / (f"{name}.gz" if packed else name)
     file.write_bytes(gzip.compress(content.encode()) if packed else content.encode())

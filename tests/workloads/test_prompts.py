@@ -20,6 +20,7 @@ from bench.store.pack import packed_study
 from bench.study import Plan, Workload, load_config, load_workload
 from bench.study.plan import file_digests, longest_request
 from bench.study.precision import prompt_lines
+from tests.support.cases import cases
 from tests.support.command import bench
 from tests.support.fake_server import fake_server
 from tests.support.study import CONTENT, ROOT
@@ -84,7 +85,7 @@ def test_natural_prompts_have_in_common_what_the_file_has_and_nothing_of_earlier
     assert one != other
 
 
-@pytest.mark.parametrize(("endpoint", "key"), [("chat", "messages"), ("responses", "input")])
+@cases(("endpoint", "key"), [("chat", "messages"), ("responses", "input")])
 def test_the_messages_of_a_chat_are_sent_without_its_last_answer(chats, endpoint, key):
     sent = [body[key] for body in bodies(workload(chats, endpoint=endpoint), 3)]
     assert sorted([message["role"] for message in messages] for messages in sent) == [
@@ -188,7 +189,7 @@ def test_content_in_parts_keeps_its_parts(tmp_path):
     assert [part["type"] for part in body["input"][0]["content"]] == ["input_text", "input_text"]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("content", "said"),
     [
         ("", "holds no prompts"),
@@ -218,7 +219,7 @@ def test_a_chat_needs_an_endpoint_that_takes_messages(chats):
         workload(chats).prompts.check(ENDPOINTS["completions"])
 
 
-@pytest.mark.parametrize(
+@cases(
     ("more", "said"),
     [
         ({"prompt_tokens": 8}, "prompts of a file have their own lengths; remove prompt_tokens"),
@@ -235,7 +236,7 @@ def test_what_does_not_go_with_a_file_is_refused(texts, more, said):
         load_workload({"arrival": "burst", "prompts": texts, "output_tokens": 8, **more}, source="t")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("prompts", "said"),
     [
         ({"source": "file", "fil": "x"}, "prompts.fil is not a key. Did you mean file?"),
@@ -284,7 +285,7 @@ def test_lengths_are_what_a_server_counts(texts):
     assert all(r.prompt_tokens for r in records)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("ladder", "load", "said"),
     [
         (
@@ -348,7 +349,7 @@ def test_digests_are_taken_from_packs_alone(texts):
     assert (own.files, packed.files) == (file_digests(workload(texts)), {texts: "0" * 64})
 
 
-@pytest.mark.parametrize(
+@cases(
     ("file", "options", "said"),
     [
         ("arrival: closed\nnum_requests: 8\nprompt_tokens: 4\n", ("--concurrency", "20"), "so many would never be in flight"),

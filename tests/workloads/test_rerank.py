@@ -12,6 +12,7 @@ from bench.load.schedule import PlannedRequest, schedule
 from bench.load.target import Target
 from bench.records.form import RequestForm
 from bench.study import load_workload
+from tests.support.cases import cases
 from tests.support.streams import record
 
 LOAD = {"arrival": "closed", "num_requests": 4, "prompt_tokens": 83, "endpoint": "rerank"}
@@ -52,7 +53,7 @@ def test_a_request_asks_for_scores_and_nothing_else():
     assert (body["query"].count(" "), [text.count(" ") for text in body["documents"]]) == (12, [71])
 
 
-@pytest.mark.parametrize(
+@cases(
     ("path", "base", "line"),
     [
         ("/classify", "http://h", b"POST /classify "),
@@ -66,7 +67,7 @@ def test_a_path_with_a_slash_ahead_begins_at_the_servers_address(monkeypatch, pa
     assert payloads.of(PlannedRequest(0, 0, 83, 0)).startswith(line)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("form", "tokens"),
     [(RequestForm(), 83), (RequestForm(letter_tokens=2, template_tokens=3), 200), (RequestForm(template_tokens=4), 403)],
 )
@@ -89,14 +90,14 @@ def test_first_requests_have_each_letter_once_and_nothing_is_empty():
     assert ENDPOINTS["rerank"].smallest("m") == {"model": "m", "query": "a", "documents": ["a"]}
 
 
-@pytest.mark.parametrize("usage", [ANSWER["usage"], {"total_tokens": 20}])
+@cases("usage", [ANSWER["usage"], {"total_tokens": 20}])
 def test_an_answer_has_an_end_and_no_first_token(usage):
     found = read({**ANSWER, "usage": usage})
     assert (found.outcome, found.prompt_tokens, found.completion_tokens) == ("ok", 20, None)
     assert (found.ttft_s, found.e2e_s) == (None, 0.2)
 
 
-@pytest.mark.parametrize(
+@cases(
     "answer",
     [
         {**ANSWER, "results": []},
@@ -124,7 +125,7 @@ def test_a_workload_has_no_output():
     ]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("more", "said"),
     [
         ({"output_tokens": 8}, "endpoint rerank answers with scores, which have no length; remove output_tokens"),
@@ -167,7 +168,7 @@ def queries(tmp_path):
     return file
 
 
-@pytest.mark.parametrize("suffix", [".jsonl", ".csv"])
+@cases("suffix", [".jsonl", ".csv"])
 def test_queries_of_a_file_are_sent_with_their_documents(queries, suffix):
     if suffix == ".csv":
         rows = [json.loads(line) for line in queries.read_text().splitlines()]
@@ -180,9 +181,7 @@ def test_queries_of_a_file_are_sent_with_their_documents(queries, suffix):
     assert len({body["query"].split("\n")[0] for body in bodies}) == 3
 
 
-@pytest.mark.parametrize(
-    "row", [{"query": "a", "documents": []}, {"query": "a", "documents": ["b", 3]}, {"query": " ", "documents": ["b"]}]
-)
+@cases("row", [{"query": "a", "documents": []}, {"query": "a", "documents": ["b", 3]}, {"query": " ", "documents": ["b"]}])
 def test_rows_that_are_no_query_with_documents_are_refused(queries, row):
     queries.write_text(json.dumps(row))
     with pytest.raises(BenchError, match=r"line 1 is not a query, a text, with documents, a list of texts"):

@@ -2,10 +2,9 @@
 
 import json
 
-import pytest
-
 from bench.load.exchange import Exchange
 from bench.load.records import record_of
+from tests.support.cases import cases
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 USAGE = {
@@ -73,7 +72,7 @@ def test_reasoning_comes_ahead_of_the_answer():
     assert (found.first_token_s, found.first_output_s) == (0.3, 0.4)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("last", "error"),
     [
         (event("response.failed", response=response("failed", None, error={"code": "x", "message": "out of memory"})), "out of memory"),
@@ -85,14 +84,14 @@ def test_a_failure_in_the_stream_fails_the_request(last, error):
     assert (found.outcome, found.error) == ("stream_error", error)
 
 
-@pytest.mark.parametrize("status", ["failed", "cancelled", "queued"])
+@cases("status", ["failed", "cancelled", "queued"])
 def test_a_whole_answer_that_did_not_succeed_is_none(status):
     head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n"
     found = read(json.dumps(response(status, error=None)).encode(), streamed=False, head=head)
     assert (found.outcome, found.error) == ("stream_error", f"the server ended the answer with status {status}")
 
 
-@pytest.mark.parametrize(
+@cases(
     "broken",
     [
         event("response.output_text.delta", text=" a"),

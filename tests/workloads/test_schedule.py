@@ -15,6 +15,7 @@ from bench.published import ARCHETYPES
 from bench.study import Workload, load_workload
 from bench.study.lengths import LengthDistribution, Lengths
 from bench.study.plan import longest_request
+from tests.support.cases import cases
 
 
 def workload(arrival="poisson", **more):
@@ -50,8 +51,8 @@ def test_the_same_seed_is_the_same_schedule_on_any_machine():
     assert arrivals(workload(num_requests=4), 4.0, "seed") == pytest.approx([m / 2 for m in moments])  # the pattern, stretched
 
 
-@pytest.mark.parametrize("seed", ["1", "2", "3"])
-@pytest.mark.parametrize("arrival", ["constant", "poisson", "gamma"])
+@cases("seed", ["1", "2", "3"])
+@cases("arrival", ["constant", "poisson", "gamma"])
 def test_a_run_offers_the_rate_that_its_level_says(arrival, seed):
     """120 requests, whatever the seed: unstretched, one Poisson stream in three would be off by 9 % or more."""
     shape = {"burstiness": 0.5} if arrival == "gamma" else {}
@@ -74,7 +75,7 @@ def test_poisson_gaps_are_exponential():
     assert sum(gap > 0.1 for gap in drawn) / len(drawn) == pytest.approx(0.3679, abs=0.015)  # e^-1
 
 
-@pytest.mark.parametrize("shape", [0.25, 4.0])
+@cases("shape", [0.25, 4.0])
 def test_gamma_gaps_are_as_bursty_as_asked(shape):
     drawn = gaps(arrivals(workload("gamma", burstiness=shape, num_requests=40_000), 10.0, "s"))
     assert statistics.mean(drawn) == pytest.approx(0.1, rel=0.05)
@@ -97,8 +98,8 @@ def test_a_ramp_by_hand():
     assert gaps(falling) == sorted(gaps(falling))
 
 
-@pytest.mark.parametrize("more", [{}, {"step": {"factor": 2.0, "start_s": 0.0, "duration_s": 1.0}}, {"ramp": {}}])
-@pytest.mark.parametrize("arrival", ["constant", "poisson", "gamma"])
+@cases("more", [{}, {"step": {"factor": 2.0, "start_s": 0.0, "duration_s": 1.0}}, {"ramp": {}}])
+@cases("arrival", ["constant", "poisson", "gamma"])
 def test_a_run_shorter_than_a_gap_still_sends_a_request(arrival, more):
     shape = {"burstiness": 0.5} if arrival == "gamma" else {}
     assert arrivals(workload(arrival, duration_s=1.0, **shape, **more), 0.001, "s") == [0.0]
@@ -122,7 +123,7 @@ DISTRIBUTIONS = [
 ]
 
 
-@pytest.mark.parametrize("content", DISTRIBUTIONS, ids=lambda c: c["distribution"])
+@cases("content", DISTRIBUTIONS)
 def test_draws_lie_within_the_ends_and_follow_the_seed(content):
     length = LengthDistribution.model_validate(content)
     once, again = Lengths(length, "t"), Lengths(length, "t")
@@ -215,7 +216,7 @@ def test_tokens_that_a_cache_serves_by_hand():
     assert expected_cached_tokens(schedule(workload("burst"), 3, "s"), 16) == 0
 
 
-@pytest.mark.parametrize("name", list(ARCHETYPES))
+@cases("name", list(ARCHETYPES))
 def test_an_archetype_fills_what_is_not_given(name):
     preset = Workload.model_validate({"archetype": name, "arrival": "poisson", "duration_s": 5.0})
     assert preset.prompt_tokens
@@ -227,7 +228,7 @@ def test_an_archetype_fills_what_is_not_given(name):
     assert {x.output_tokens for x in schedule(mine, 4.0, "s")} == {3}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("content", "gone"),
     [
         ({"archetype": "rag", "arrival": "burst", "cache": "unique"}, ["shared_prefix"]),
@@ -275,7 +276,7 @@ def test_none_of_them_is_without_a_token():
     )
 
 
-@pytest.mark.parametrize(
+@cases(
     ("arrival", "level", "more"),
     [
         ("burst", 16, {}),

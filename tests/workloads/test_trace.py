@@ -12,6 +12,7 @@ import pytest
 from bench.errors import BenchError
 from bench.study import Workload
 from bench.study.trace import read_trace
+from tests.support.cases import cases
 from tests.support.study import ROOT
 
 DATA = ROOT / "tests/data/traces"
@@ -94,7 +95,7 @@ PUBLISHED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
+@cases("name", PUBLISHED)
 def test_a_published_trace_is_replayed_as_it_was_recorded(tmp_path, name):
     content, expected = PUBLISHED[name]
     assert read(written(tmp_path, content)) == expected
@@ -106,7 +107,7 @@ def test_bailian_s_arrivals_are_seconds():
 
 
 # The same names in three meanings: GuideLLM's are seconds, AIPerf's milliseconds without need of hash_ids, vLLM's either.
-@pytest.mark.parametrize(
+@cases(
     ("content", "reason"),
     [
         (mooncake(1234500.0, 1234500.5), "in seconds or in milliseconds"),  # GuideLLM, docs/guides/datasets.md
@@ -157,7 +158,7 @@ def test_both_readings_are_shown(tmp_path):
         read(written(tmp_path, mooncake(*range(10)), "ten.jsonl"))
 
 
-@pytest.mark.parametrize(("unit", "seconds"), [("s", 250.0), ("ms", 0.25), ("us", 0.00025), ("ns", 0.00000025)])
+@cases(("unit", "seconds"), [("s", 250.0), ("ms", 0.25), ("us", 0.00025), ("ns", 0.00000025)])
 def test_the_workload_s_unit_counts(tmp_path, unit, seconds):
     assert [x[0] for x in read(written(tmp_path, mooncake(1000, 1250)), unit)] == [0.0, seconds]
 
@@ -173,7 +174,7 @@ def test_dates_have_no_other_unit(tmp_path):
         read_trace(str(file), "ms")
 
 
-@pytest.mark.parametrize(
+@cases(
     "text",
     [
         "2023-11-16T18:15:48Z",
@@ -220,7 +221,7 @@ def test_characters_that_python_takes_for_a_line_s_end_are_part_of_a_string(tmp_
     assert read(written(tmp_path, quoted)) == [(0.0, 5, 6), (1.0, 5, 6)]
 
 
-@pytest.mark.parametrize(
+@cases(
     "content",
     [
         "\ufeff" + OURS + "0,5,6\n2,7,8\n",
@@ -243,7 +244,7 @@ def test_a_table_is_read_by_what_it_holds(tmp_path, content):
     assert read(written(tmp_path, content)) == [(0.0, 5, 6), (2.0, 7, 8)]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("content", "message"),
     [
         (OURS + "0,5.5,6\n", r"line 2, prompt_tokens: '5\.5' is not a whole number of tokens"),

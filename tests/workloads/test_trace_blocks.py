@@ -21,6 +21,7 @@ from bench.study.plan import longest_request
 from bench.study.precision import prompt_lines
 from bench.study.trace import read_trace
 from bench.study.trace_blocks import Chains
+from tests.support.cases import cases
 from tests.support.fake_server import fake_server
 from tests.support.study import CONTENT, ROOT
 from tests.support.trace_blocks import common, written
@@ -116,7 +117,7 @@ def test_ids_of_whole_blocks_alone_leave_the_rest_to_the_request(tmp_path):
     assert [x.reusable_tokens for x in schedule(replay(file), 1.0, "s")] == [0, 1024]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("row", "message"),
     [
         ((472, [1, 2, 3]), r"line 1, hash_ids: 3 ids do not fit a prompt of 472 tokens, which has 1 blocks of 512\. Give .*trace_block"),
@@ -229,7 +230,7 @@ def test_requests_of_a_session_share_what_their_ids_say_alone(tmp_path):
     assert [common(sent[0], other) for other in sent[1:]] == [32, 40, 0, 0]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("row", "message"),
     [
         ({"id": "c", "parent": "x"}, "line 2, parent: 'x' is no request's id"),
@@ -286,7 +287,7 @@ JOIN = [
 ]
 
 
-@pytest.mark.parametrize("as_json", [False, True])
+@cases("as_json", [False, True])
 def test_a_request_that_waits_for_several_stands_behind_all_of_them(tmp_path, as_json):
     """Those that begin by themselves are of its session too; a CSV file has the list as JSON."""
     rows = [{**row, "parent": json.dumps(row["parent"])} if as_json and "parent" in row else row for row in JOIN]

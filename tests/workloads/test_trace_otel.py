@@ -11,6 +11,7 @@ from bench.study.precision import prompt_lines
 from bench.study.trace import calls_left_out, read_trace
 from bench.study.trace_history import messages_of
 from bench.traffic.log import read_log
+from tests.support.cases import cases
 from tests.support.study import CONTENT, ROOT
 
 BEGAN = 1_764_165_000  # s
@@ -100,7 +101,7 @@ TRUE = {
 }
 
 
-@pytest.mark.parametrize("form", ["sdk", "printed", "otlp", "a line a span", "a line a trace"])
+@cases("form", ["sdk", "printed", "otlp", "a line a span", "a line a trace"])
 def test_a_call_follows_what_had_ended_in_its_own_branch(tmp_path, form):
     """In every encoding; spans come in any order, as each is written when it ends."""
     spans = sorted(AGENT, key=lambda each: each["end_time"])
@@ -117,7 +118,7 @@ def test_a_call_follows_what_had_ended_in_its_own_branch(tmp_path, form):
     assert {x.root for x in requests} == {0}
 
 
-@pytest.mark.parametrize("other", ["resourceLogs", "resourceMetrics"])
+@cases("other", ["resourceLogs", "resourceMetrics"])
 def test_what_a_collector_writes_beside_spans_may_come_first(tmp_path, other):
     failed = {**span("f", 16, 17, "main", prompt=7), "status": {"status_code": "ERROR"}}
     file = written(tmp_path, {other: [{"resource": {}}]}, otlp(*AGENT, failed), {other: []})
@@ -194,7 +195,7 @@ def test_only_answered_calls_that_generate_are_requests(tmp_path):
     assert found(read_trace(file)) == {10: (0.0, set(), 0.0), 20: (None, {10}, 1.1), 50: (None, {20}, 2.1)}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("lines", "message"),
     [
         ([span("a", 0, 1, **{"gen_ai.operation.name": "chat"})], "line 1: the span of a call has no gen_ai.usage.input_tokens"),
@@ -216,9 +217,7 @@ def test_what_is_wrong_is_named_with_its_place(tmp_path, lines, message):
     assert str(refused.value).startswith(file)
 
 
-@pytest.mark.parametrize(
-    "status", ["ERROR", "StatusCode.ERROR", {"status_code": "StatusCode.ERROR"}, {"code": "STATUS_CODE_ERROR"}, {"code": 2}]
-)
+@cases("status", ["ERROR", "StatusCode.ERROR", {"status_code": "StatusCode.ERROR"}, {"code": "STATUS_CODE_ERROR"}, {"code": 2}])
 def test_every_form_of_a_failure_is_known(tmp_path, status):
     file = written(tmp_path, span("a", 0, 1, prompt=10), {**span("b", 2, 3, prompt=20), "status": status})
     assert [x.prompt_tokens for x in read_trace(file)] == [10]
@@ -283,7 +282,7 @@ def told(form, *texts):
     return {f"llm.input_messages.{i}.message.content": text for i, text in enumerate(texts)}
 
 
-@pytest.mark.parametrize("form", ["text", "values", "numbered", "openinference"])
+@cases("form", ["text", "values", "numbered", "openinference"])
 def test_prompts_share_the_messages_with_which_they_begin_alike(tmp_path, form):
     """The second goes on from the first, and the third from neither but for the instructions, nine tenths of the first's letters."""
     system, task, answer = "s" * 178, "t" * 18, "a" * 50
@@ -319,7 +318,7 @@ def test_instructions_and_tools_stand_ahead_of_the_messages():
     assert messages_of({"gen_ai.input.messages": "not JSON"}) == []
 
 
-@pytest.mark.parametrize(
+@cases(
     ("name", "calls"),
     [
         # Of packages of PyPI (opentelemetry-instrumentation-openai, openinference-instrumentation-openai), exported by OpenTelemetry's

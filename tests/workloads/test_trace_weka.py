@@ -4,6 +4,7 @@ import pytest
 
 from bench.errors import BenchError
 from bench.study.trace import read_trace
+from tests.support.cases import cases
 from tests.support.trace_blocks import common, written
 
 
@@ -56,7 +57,7 @@ def test_ids_are_those_of_a_session_unless_their_scope_is_global(tmp_path):
     assert [x.block_tokens for x in everywhere] == [4, 4]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("line", "message"),
     [
         (session(call(0.0, 1.0, 9, [1])), "line 1, request 1, hash_ids: 1 ids do not fit a prompt of 9 tokens, which has 3 blocks of 4"),

@@ -8,20 +8,21 @@ from contextlib import ExitStack
 import pytest
 
 
-def rows(names, cases):
-    """Call the test with each of the cases, as `parametrize` would; what fails says of which row.
+def cases(names, table):
+    """Call the test with each row of the table, as `parametrize` would; what fails says of which row.
 
     Args:
-        names: of the arguments that the cases are. A row has a folder, a monkeypatch and dictionaries of its own where a test asks
+        names: of the arguments that a row gives. A row has a folder, a monkeypatch and dictionaries of its own, where the test asks
             for `tmp_path`, `monkeypatch` or a fixture that is a dictionary.
+        table: its rows.
     """
     names = [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
 
     def tabled(test):
         @functools.wraps(test)
         def through_all(*args, **given):
-            for number, case in enumerate(cases):
-                case = dict(zip(names, case if len(names) > 1 else (case,), strict=True))
+            for number, row in enumerate(table):
+                case = dict(zip(names, row if len(names) > 1 else (row,), strict=True))
                 with ExitStack() as stack:
                     own = {key: copy.deepcopy(value) if isinstance(value, dict) else value for key, value in given.items()}
                     if "tmp_path" in own:
