@@ -219,7 +219,7 @@ def test_a_load_process_says_nothing_at_ctrl_c_nor_when_its_parent_is_gone(told)
     """Ctrl-C reaches every process of a terminal; the session handles it, and closes the pipes."""
     with fake_server(behaviour="silent") as server:
         payload = Payloads(Target(server.base_url, "m"), workload(), seed="s", vocabulary=100).of(PlannedRequest(0, 0, 16, 8))
-        share = {"exchanges": [Exchange(0, payload)], "connections": 1, "spare": 0, "in_flight": 0, "timeout_s": 20.0}
+        share = {"exchanges": [Exchange(0, payload)], "connections": 1, "spare": 0, "in_flight": 1, "timeout_s": 20.0}
         process = subprocess.Popen([sys.executable, "-m", "bench.load"], stdin=PIPE, stdout=PIPE, stderr=PIPE, bufsize=0)
         if isinstance(told, bytes):
             process.stdin.write(told)

@@ -1,8 +1,8 @@
 """Records from raw bytes: server-sent events, however the network cuts them."""
 
-import gzip
 import itertools
 import json
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -69,33 +69,13 @@ def test_by_hand():
     assert (record.ttft_s, record.e2e_s) == (0.5, 1.5)
 
 
-def test_a_chat_s_first_token_is_the_first_that_was_generated():
-    """By hand: a role at 11, an empty text at 12, reasoning at 13, the answer at 14 and 15."""
-
-    def delta(**content):
-        return {"choices": [{"delta": content}]}
-
-    pieces = events(
-        delta(role="assistant", content=""), delta(content=""), delta(reasoning_content="hm"), delta(content="a"), delta(content="b"),
-        {"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": 3}}, b"[DONE]",
-    )  # fmt: skip
-    record = record_of(exchange(pieces), 10.0)
-    assert (record.outcome, record.token_times_s) == ("ok", [3.0, 4.0, 5.0])
-    assert (record.first_token_s, record.first_output_s, record.ttft_s, record.e2e_s) == (3.0, 4.0, 2.5, 4.5)
-
-
 def completion(text, finish=None, **more):
     choice = {"index": 0, "text": text, "logprobs": None, "finish_reason": finish}
     return {"id": "cmpl-1", "object": "text_completion", "created": 1, "model": "m", "choices": [choice], **more}
 
 
 def counted(count):
-    return {
-        "prompt_tokens": 5,
-        "completion_tokens": count,
-        "total_tokens": 5 + count,
-        "prompt_tokens_details": {"cached_tokens": 0},
-    }
+    return {"prompt_tokens": 5, "completion_tokens": count, "total_tokens": 5 + count}
 
 
 def vllm(*texts, count=None):
@@ -143,13 +123,6 @@ def test_a_chat_s_last_chunk_counts_where_it_brings_something():
     assert record.token_times_s == [1.0, 2.0]
 
 
-def test_a_call_of_a_tool_is_output():
-    pieces = events(
-        {"choices": [{"delta": {"tool_calls": [{"index": 0, "function": {"name": "f", "arguments": ""}}]}}]}, b"[DONE]"
-    )
-    assert record_of(exchange(pieces), 10.0).first_output_s == 1.0
-
-
 def test_a_whole_answer_has_an_end_and_no_first_token():
     body = json.dumps({"choices": [{"text": "ab"}], "usage": {"prompt_tokens": 5, "completion_tokens": 2}}).encode()
     head = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(body)
@@ -157,23 +130,10 @@ def test_a_whole_answer_has_an_end_and_no_first_token():
         0, scheduled=10.0, sent=10.5, end=12.0, streamed=False, times=[11.0, 12.0], reads=[head + body[:9], body[9:]]
     )
     record = record_of(whole, 10.0)
-    assert (record.outcome, record.ttft_s, record.first_token_s, record.e2e_s, record.completion_tokens) == (
-        "ok",
-        None,
-        None,
-        1.5,
-        2,
-    )
-    cut = Exchange(
-        0, scheduled=10.0, sent=10.5, end=12.0, streamed=False, times=[11.0], reads=[head + body[:9]], failure="disconnect"
-    )
+    said = (record.outcome, record.ttft_s, record.first_token_s, record.e2e_s, record.completion_tokens)
+    assert said == ("ok", None, None, 1.5, 2)
+    cut = replace(whole, times=[11.0], reads=whole.reads[:1], failure="disconnect")
     assert record_of(cut, 10.0).outcome == "disconnect"
-
-
-def test_what_the_server_says_of_its_cache_is_kept():
-    usage = {"prompt_tokens": 64, "completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": 32}}
-    record = record_of(exchange(events({"choices": [{"text": "a"}]}, {"choices": [], "usage": usage}, b"[DONE]")), 10.0)
-    assert record.cached_tokens == 32
 
 
 def test_an_answer_that_only_looked_complete_is_truncated():
@@ -194,26 +154,10 @@ def test_records_survive_the_file(tmp_path):
     assert read_requests(tmp_path / "requests.jsonl") == records
 
 
-@cases("event", [{"choices": ["x"]}, {"choices": [{"delta": "x"}]}, {"choices": 5}, [1], b"[" * 10**5])
-def test_an_odd_event_is_its_request_s_error(event):
-    record = record_of(exchange(events({"choices": [{"text": "a"}]}, event, b"[DONE]")), 10.0)
-    assert (record.outcome, len(record.token_times_s)) == ("stream_error", 1)
-    assert record.error.startswith(("no chunk of an answer: '", "not JSON: '"))
-
-
 def whole(content, head=b""):
     body = content if isinstance(content, bytes) else json.dumps(content).encode()
     head = b"HTTP/1.1 200 OK\r\n%scontent-length: %d\r\n\r\n" % (head, len(body))
     return Exchange(0, sent=10.5, end=12.0, streamed=False, times=[11.0], reads=[head + body])
-
-
-@cases(
-    ("usage", "said"),
-    [("many", "usage is 'many'"), (5, "usage is 5"), ({"completion_tokens": [1]}, "completion_tokens is [1]")],
-)
-def test_an_odd_usage_costs_its_counts(usage, said):
-    record = record_of(whole({"choices": [{"text": "a"}], "usage": usage}), 10.0)
-    assert (record.outcome, record.prompt_tokens, record.completion_tokens, record.error) == ("ok", None, None, said)
 
 
 def test_an_error_that_is_null_is_none():
@@ -233,46 +177,13 @@ def test_what_a_server_said_before_it_hung_up_counts():
     assert (record.outcome, record.error) == ("timeout", None)
 
 
-def test_the_system_s_words_stand_where_the_server_said_nothing():
-    lost = exchange(events({"choices": [{"text": "a"}]}), last=b"", failure="disconnect")
-    lost.error = "Connection reset by peer"
-    assert record_of(lost, 10.0).error == "Connection reset by peer"
-
-
 @cases("interim", [b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n"])
-def test_an_interim_answer_has_no_stamps(interim):
+def test_an_interim_answer_has_no_stamps_and_is_none(interim):
     answered = exchange([(11.0, BODY)])
     answered.times.insert(0, 10.55)
     answered.reads.insert(0, interim)
     assert record_of(answered, 10.0) == record_of(exchange([(11.0, BODY)]), 10.0)
-    alone = Exchange(0, sent=10.5, end=11.0, times=[10.6], reads=[interim], failure="disconnect")
-    assert (record_of(alone, 10.0).outcome, record_of(alone, 10.0).status) == ("disconnect", None)
-
-
-def test_switching_protocols_is_no_answer():
     switched = b"HTTP/1.1 101 Switching Protocols\r\nupgrade: h2c\r\nconnection: upgrade\r\n\r\nx"
-    record = record_of(Exchange(0, sent=10.5, end=11.0, times=[10.6], reads=[switched], failure="timeout"), 10.0)
-    assert (record.outcome, record.status) == ("timeout", None)
-
-
-def test_the_last_event_needs_no_end_of_line():
-    *first, (stamp, done) = events({"choices": [{"text": "a"}]}, {"choices": [], "usage": {"completion_tokens": 1}}, b"[DONE]")
-    assert record_of(exchange([*first, (stamp, done.strip())]), 10.0).outcome == "ok"
-    stamp, usage = first.pop()
-    record = record_of(exchange([*first, (stamp, usage.strip())]), 10.0)
-    assert (record.outcome, record.completion_tokens, record.done) == ("ok", 1, False)
-    record = record_of(exchange([*first, (stamp, usage[:20])]), 10.0)  # cut off
-    assert record.outcome == "truncated"
-    assert record.error == "the stream ended after 1 chunk with tokens, without [DONE], a finish_reason or a usage"
-
-
-def test_an_encoding_that_was_not_asked_for_is_named():
-    body = gzip.compress(BODY)
-    coded = HEAD.replace(b"\r\n", b"\r\nContent-Encoding: gzip\r\n", 1)
-    for record in (
-        record_of(exchange([(11.0, body)], head=coded), 10.0),
-        record_of(whole(body, head=b"content-encoding: GZIP\r\n"), 10.0),
-    ):
-        assert (record.outcome, record.token_times_s) == ("stream_error", [])
-        assert "content-encoding gzip" in record.error
-    assert record_of(whole({"choices": [{"text": "a"}]}, head=b"content-encoding: identity\r\n"), 10.0).outcome == "ok"
+    for alone in (interim, switched):
+        record = record_of(Exchange(0, sent=10.5, end=11.0, times=[10.6], reads=[alone], failure="timeout"), 10.0)
+        assert (record.outcome, record.status) == ("timeout", None)

@@ -107,6 +107,28 @@ def test_time_per_token_counts_the_tokens_that_came(tmp_path, name):
     assert tpot(tmp_path, read) == (expected and pytest.approx(expected, rel=1e-3))
 
 
+@cases(
+    ("name", "stamps", "expected_tpot"),
+    [
+        ("azure_async_filter", [1.0, 1.1], 0.1),
+        ("bom_first", [0.2, 0.6], 0.4),
+        ("multiline_data", [0.5, 0.6], 0.1),
+        ("empty_data_keepalive", [1.0, 1.1], 0.1),
+        ("no_done_chat", [0.5, 0.6], 0.1),
+        ("plain_ok_completions", [0.3, 0.4, 0.5, 0.6], 0.1),
+        ("bundled_first_chunk", [1.0, 1.2, 1.21], 0.01),
+        ("hidden_reasoning", [round(9.6 + 0.02 * i, 3) for i in range(20)], 0.02),
+    ],
+)
+def test_a_published_stream_has_its_latencies(tmp_path, name, stamps, expected_tpot):
+    read = script(name)
+    assert (read.outcome, read.error) == ("ok", None)
+    assert read.token_times_s == stamps
+    assert (read.ttft_s, read.e2e_s) == (stamps[0], stamps[-1])
+    assert tpot(tmp_path, read) == pytest.approx(expected_tpot, rel=1e-6)
+    assert read.done == (name != "no_done_chat")
+
+
 def test_a_run_of_which_too_much_is_unknown_has_no_tpot(tmp_path):
     """A TPOT that is missing counts as met: with one in three unknown, an SLO would be judged by the others."""
     unknown = record([(9, A), (9.2, B), end(9.3, 100)], asked=100)
