@@ -247,9 +247,17 @@ def test_an_endpoint_s_address_is_none_of_a_server(address, out):
         assert f"an endpoint's address, and requests add the endpoint's path themselves; leave out {out}" in str(error.value)
 
 
-@cases("address", ["http://h/models", "http://h/v1", "http://h/v1/mycompletions", "http://h/rerank", "http://h/v1/models/m"])
-def test_other_paths_are_a_server_s(address):
-    assert Target(address, "m").base_url == address
+@cases("address", ["http://h:99999", "http://a..b:80", "http://", "x:8000", "http://h:port", f"http://{'a' * 64}.org"])
+def test_what_is_no_address_is_named(address):
+    with pytest.raises(BenchError, match=r"is no address"):
+        Target(address, "m")
+
+
+def test_other_addresses_are_a_server_s():
+    hosts = ("http://127.0.0.1:8000", "https://example.org/prefix", "http://[::1]:8000", "http://a_b:1")
+    paths = ("models", "v1", "v1/mycompletions", "rerank", "v1/models/m")
+    for address in (*hosts, *(f"http://h/{path}" for path in paths)):
+        assert Target(address, "m").base_url == address
 
 
 def test_an_answer_that_does_not_end_is_not_taken_for_a_lost_connection():
