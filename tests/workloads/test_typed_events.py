@@ -1,5 +1,5 @@
-"""Anthropic's Messages: requests and readings against its own SDK, and what of an answer counts. On a real server:
-tests/servers/test_llamacpp_engine.py.
+"""Answers of typed events. Anthropic's Messages: requests and readings against its own SDK, and what of an answer counts; and the
+Responses API. On a real server: tests/servers/test_llamacpp_engine.py.
 """
 
 import json
@@ -100,6 +100,35 @@ def read(pieces, asked=7, **more):
     return record(pieces, asked=asked, endpoint="messages", **more)
 
 
+def payloads(target=None, **more):
+    load = load_workload({**LOAD, **more}, source="t")
+    return Payloads(target or Target("http://h", "m"), load, seed="s", vocabulary=100)
+
+
+def sent(payload):
+    return json.loads(payload.split(b"\r\n\r\n")[1])
+
+
+def chats(folder, *rows):
+    """A file of chats: their messages' roles, which are what they say, or messages."""
+    messages = [[{"role": each, "content": each} if isinstance(each, str) else each for each in row] for row in rows]
+    (folder / "chats.jsonl").write_text("".join(json.dumps({"messages": each}) + "\n" for each in messages))
+    return {"prompt_tokens": None, "prompts": str(folder / "chats.jsonl")}
+
+
+def second_turn(**load):
+    """Two turns of a chat, the first of which was answered as CALLS: what is sent in each."""
+    writing = payloads(**load)
+    planned = [PlannedRequest(0, 0, None, 7), PlannedRequest(1, 0, None, 9, after=(0,), turn=1)]
+    before, following = (
+        Exchange(i, writing.of(each), writing.continued(each), endpoint="messages") for i, each in enumerate(planned)
+    )
+    body = "".join(text for _, text in CALLS).encode()
+    before.times, before.reads = [0.1], [b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(body) + body]
+    follow(before, following)
+    return sent(before.payload), sent(following.payload)
+
+
 def client(answer):
     """Anthropic's SDK, to which `answer` answers."""
     transport = httpx2.MockTransport(answer)
@@ -116,15 +145,12 @@ def test_a_request_means_what_anthropic_s_sdk_sends(stream):
         caught.append(request)
         return httpx2.Response(200, json=message([{"type": "text", "text": "a"}], "end_turn"))
 
-    payloads = Payloads(
-        Target("http://h", "m", "key"), load_workload({**LOAD, "stream": stream}, source="t"), seed="s", vocabulary=100
-    )
-    head, body = payloads.of(PlannedRequest(3, 3, 20, 7)).split(b"\r\n\r\n")
-    sent = json.loads(body)
+    head, body = payloads(Target("http://h", "m", "key"), stream=stream).of(PlannedRequest(3, 3, 20, 7)).split(b"\r\n\r\n")
+    ours = json.loads(body)
     with client(answer) as sdk:
-        sdk.messages.create(model="m", max_tokens=7, messages=sent["messages"], stream=stream, extra_body=SAMPLING)
+        sdk.messages.create(model="m", max_tokens=7, messages=ours["messages"], stream=stream, extra_body=SAMPLING)
     (theirs,) = caught
-    assert sent == json.loads(theirs.content)
+    assert ours == json.loads(theirs.content)
     line, *lines = head.split(b"\r\n")
     ours = dict(each.lower().split(b": ", 1) for each in lines)
     assert line == b"POST " + theirs.url.raw_path + b" HTTP/1.1"
@@ -240,43 +266,19 @@ def test_a_whole_answer_that_is_none_fails_the_request_alone(content):
     assert outcome == ("ok" if content == {} else "stream_error")
 
 
-def test_a_refusal_says_why():
-    body = json.dumps(
-        {"type": "error", "error": {"type": "invalid_request_error", "message": "ignore_eos: Extra inputs are not permitted"}}
-    )
-    found = read([(0.1, body)], status=400, headers=JSON)
-    assert (found.outcome, found.error) == ("http_error", "ignore_eos: Extra inputs are not permitted")
-
-
 def test_system_messages_of_a_chat_stand_apart(tmp_path):
-    file = tmp_path / "chats.jsonl"
-    chat = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"}]
-    file.write_text("".join(json.dumps({"messages": each}) + "\n" for each in (chat, chat[1:])))
-    load = load_workload({**LOAD, "prompt_tokens": None, "prompts": str(file)}, source="t")
-    payloads = Payloads(Target("http://h", "m"), load, seed="s", vocabulary=100)
-    bodies = [json.loads(payloads.of(PlannedRequest(i, i, 0, 7)).split(b"\r\n\r\n")[1]) for i in range(4)]
+    load = chats(tmp_path, ["system", "user"], ["user"])
+    bodies = [sent(payloads(**load).of(PlannedRequest(i, i, 0, 7))) for i in range(4)]
     assert all([each["role"] for each in body["messages"]] == ["user"] for body in bodies)
     systems = [body["system"] for body in bodies if "system" in body]
     assert len(systems) == 2
-    assert all(len(each) == 1 and each[0]["text"].endswith("\nBe brief.") for each in systems)
+    assert all(len(each) == 1 and each[0]["text"].endswith("\nsystem") for each in systems)
 
 
 @cases("keeps", [True, False])
 def test_a_conversation_keeps_its_system_prompt_and_what_was_answered(tmp_path, keeps):
-    file = tmp_path / "chats.jsonl"
-    chat = [{"role": role, "content": role} for role in ("system", "user", "assistant", "user")]
-    file.write_text(json.dumps({"messages": chat}))
-    turns = {"count": 2, "keep_reasoning": keeps}
-    load = load_workload({**LOAD, "prompt_tokens": None, "prompts": str(file), "turns": turns}, source="t")
-    payloads = Payloads(Target("http://h", "m"), load, seed="s", vocabulary=100)
-    planned = [PlannedRequest(0, 0, None, 7), PlannedRequest(1, 0, None, 9, after=(0,), turn=1)]
-    before, following = (
-        Exchange(i, payloads.of(each), payloads.continued(each), endpoint="messages") for i, each in enumerate(planned)
-    )
-    body = "".join(text for _, text in CALLS).encode()
-    before.times, before.reads = [0.1], [b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(body) + body]
-    follow(before, following)
-    first, second = (json.loads(each.payload.split(b"\r\n\r\n")[1]) for each in (before, following))
+    load = chats(tmp_path, ["system", "user", "assistant", "user"])
+    first, second = second_turn(**load, turns={"count": 2, "keep_reasoning": keeps})
     assert first["system"] == second["system"]
     assert second["system"][0]["text"].endswith("\nsystem")
     assert (first["max_tokens"], second["max_tokens"]) == (7, 9)
@@ -288,34 +290,17 @@ def test_a_conversation_keeps_its_system_prompt_and_what_was_answered(tmp_path, 
 
 @cases("first", [["system"], []])
 def test_a_system_message_in_the_middle_keeps_its_place(tmp_path, first):
-    file = tmp_path / "chats.jsonl"
-    chat = [{"role": role, "content": role} for role in (*first, "user", "assistant")]
-    file.write_text(
-        json.dumps({"messages": [*chat, {"role": "system", "content": "Now in verse."}, {"role": "user", "content": "On."}]})
-    )
-    load = load_workload({**LOAD, "prompt_tokens": None, "prompts": str(file), "turns": {"count": 2}}, source="t")
-    payloads = Payloads(Target("http://h", "m"), load, seed="s", vocabulary=100)
-    planned = [PlannedRequest(0, 0, None, 7), PlannedRequest(1, 0, None, 9, after=(0,), turn=1)]
-    before, following = (
-        Exchange(i, payloads.of(each), payloads.continued(each), endpoint="messages") for i, each in enumerate(planned)
-    )
-    body = "".join(text for _, text in CALLS).encode()
-    before.times, before.reads = [0.1], [b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(body) + body]
-    follow(before, following)
-    sent = json.loads(following.payload.split(b"\r\n\r\n")[1])
-    assert [each["role"] for each in sent["messages"]] == ["user", "assistant", "system", "user"]
-    assert sent["messages"][2]["content"] == "Now in verse."
-    assert [part["text"].split("\n")[-1] for part in sent.get("system", [])] == first
+    load = chats(tmp_path, [*first, "user", "assistant", {"role": "system", "content": "Now in verse."}, "user"])
+    _, second = second_turn(**load, turns={"count": 2})
+    assert [each["role"] for each in second["messages"]] == ["user", "assistant", "system", "user"]
+    assert second["messages"][2]["content"] == "Now in verse."
+    assert [part["text"].split("\n")[-1] for part in second.get("system", [])] == first
 
 
 def test_a_version_of_the_user_s_own_is_sent_in_its_place(content, monkeypatch):
     monkeypatch.setenv("VERSION", "2026-10-21")
     own = Target("http://h", "m", headers={"Anthropic-Version": "2026-10-21"})
-    head = (
-        Payloads(own, load_workload(LOAD, source="t"), seed="s", vocabulary=100)
-        .of(PlannedRequest(0, 0, 20, 7))
-        .split(b"\r\n\r\n")[0]
-    )
+    head = payloads(own).of(PlannedRequest(0, 0, 20, 7)).split(b"\r\n\r\n")[0]
     assert [line for line in head.lower().split(b"\r\n") if line.startswith(b"anthropic")] == [b"anthropic-version: 2026-10-21"]
     with fake_server() as server:
         for headers in ({}, {"Anthropic-Version": "$VERSION"}):
@@ -325,3 +310,86 @@ def test_a_version_of_the_user_s_own_is_sent_in_its_place(content, monkeypatch):
             refuse_unlike(spec, "messages")
     asked = [headers["anthropic-version"] for path, headers in server.requests if path == "/v1/messages"]
     assert asked == ["2023-06-01", "2026-10-21"]
+
+
+# The Responses API.
+
+
+USAGE = {"input_tokens": 20, "input_tokens_details": {"cached_tokens": 4}, "output_tokens": 3,
+         "output_tokens_details": {"reasoning_tokens": 0}, "total_tokens": 23}  # fmt: skip
+
+
+def response(status="completed", usage=USAGE, **more):
+    part = {"type": "output_text", "text": " a b c", "annotations": []}
+    output = [{"type": "message", "role": "assistant", "content": [part]}]
+    return {"id": "r1", "object": "response", "status": status, "output": output, "usage": usage, **more}
+
+
+def typed(kind, **content):
+    return event({"type": f"response.{kind}", "sequence_number": 1, **content}, f"response.{kind}")
+
+
+def part(text, kind="output_text"):
+    return typed(f"{kind}.delta", item_id="m1", output_index=0, content_index=0, delta=text)
+
+
+def responded(*pieces, **more):
+    """The record of an answer whose pieces come 0.1 s apart."""
+    return record([(round(0.1 * i, 1), piece) for i, piece in enumerate(pieces, 1)], asked=3, endpoint="responses", **more)
+
+
+def whole_response(**more):
+    return responded(json.dumps(response(**more)), streamed=False, headers=JSON)
+
+
+CREATED = typed("created", response=response("in_progress", None))
+BEGUN = CREATED, typed("output_item.added", output_index=0, item={"type": "message", "content": []})
+COMPLETED = typed("completed", response=response())
+
+
+def test_each_delta_of_a_response_is_a_token_and_what_repeats_them_is_none():
+    found = responded(*BEGUN, part(" a"), part(" b"), part(" c"), typed("output_text.done", text=" a b c"), COMPLETED)
+    assert (found.outcome, found.finish_reason, found.done) == ("ok", "completed", True)
+    assert found.token_times_s == [0.3, 0.4, 0.5]
+    assert (found.ttft_s, found.e2e_s) == (0.3, 0.5)
+    assert (found.prompt_tokens, found.completion_tokens, found.cached_tokens) == (20, 3, 4)
+    assert (found.streamed_least, found.streamed_tokens) == (3, 3)
+    assert responded(*BEGUN, part(" a"), part(" b")).outcome == "truncated"
+    cut = response("incomplete", incomplete_details={"reason": "max_output_tokens"})  # which is whole, and says so
+    found = responded(*BEGUN, part(" a"), part(" b"), part(" c"), typed("incomplete", response=cut))
+    assert (found.outcome, found.finish_reason, found.completion_tokens) == ("ok", "max_output_tokens", 3)
+
+
+def test_reasoning_comes_ahead_of_a_response_and_a_call_of_a_tool_is_one():
+    for kind, output in (("reasoning_text", 0.4), ("mcp_call_arguments", 0.3)):
+        found = responded(*BEGUN, part("{", kind), part(" b"), part(" c"), COMPLETED)
+        assert (found.first_token_s, found.first_output_s) == (0.3, output)
+    # The name of a tool is the first of its call, as vLLM and OpenAI send it, and chats have it.
+    item = {"type": "function_call", "id": "f1", "call_id": "c1", "name": "weather", "arguments": ""}
+    arguments = (part(text, "function_call_arguments") for text in "{}")
+    found = responded(CREATED, typed("output_item.added", output_index=0, item=item), *arguments, COMPLETED)
+    assert (found.token_times_s, found.first_output_s) == ([0.2, 0.3, 0.4], 0.2)
+
+
+@cases(
+    ("last", "error"),
+    [
+        (typed("failed", response=response("failed", None, error={"code": "x", "message": "out of memory"})), "out of memory"),
+        (event({"type": "error", "message": "overloaded", "code": "server_error"}, "error"), "overloaded"),
+        (typed("output_text.delta", text=" a"), None),  # events that lack what they should have
+        (typed("completed"), None),
+        (typed("output_item.added", output_index=1), None),
+    ],
+)
+def test_a_failure_in_a_response_fails_the_request_alone(last, error):
+    found = responded(*BEGUN, part(" a"), last)
+    assert found.outcome == "stream_error"
+    assert error is None or found.error == error
+
+
+def test_a_whole_response_has_its_counts_or_says_how_it_failed():
+    found = whole_response()
+    assert (found.outcome, found.finish_reason, found.completion_tokens, found.ttft_s) == ("ok", "completed", 3, None)
+    for status in ("failed", "cancelled", "queued"):
+        found = whole_response(status=status, error=None)
+        assert (found.outcome, found.error) == ("stream_error", f"the server ended the answer with status {status}")
