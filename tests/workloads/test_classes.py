@@ -4,7 +4,6 @@ import json
 import math
 from collections import Counter
 from dataclasses import replace
-from html import unescape
 from types import SimpleNamespace
 
 import polars as pl
@@ -28,7 +27,6 @@ from bench.load.target import Target
 from bench.measure.warmup import warm_up
 from bench.predict.carried import worst_excess
 from bench.records.classes import class_column, served_alike
-from bench.report import write_report
 from bench.report.answers import answers
 from bench.report.classes import class_rows
 from bench.report.findings import curves
@@ -64,34 +62,31 @@ def of_class(planned, name):
     return [request for request in planned if request.request_class == name]
 
 
-@cases("load", [{}, {"arrival": "closed"}, {"num_requests": None, "duration_s": 20.0}])
-def test_each_class_has_exactly_its_share_and_its_lengths(load):
-    planned = schedule(mixed(**load), 10, "s")
-    assert Counter(x.request_class for x in planned) == {"chat": 140, "rag": 40, "batch": 20}
-    begun = 10 if load.get("arrival") == "closed" else 0  # which ask for what is left of an output
-    assert {(x.prompt_tokens, x.output_tokens) for x in of_class(planned[begun:], "chat")} == {(40, 8)}
-    assert all(100 <= x.prompt_tokens <= 300 for x in of_class(planned, "rag"))
+def test_each_class_has_exactly_its_share_and_its_lengths():
+    for load in ({}, {"arrival": "closed"}, {"num_requests": None, "duration_s": 20.0}):
+        planned = schedule(mixed(**load), 10, "s")
+        assert Counter(x.request_class for x in planned) == {"chat": 140, "rag": 40, "batch": 20}, load
+        begun = 10 if load.get("arrival") == "closed" else 0  # which ask for what is left of an output
+        assert {(x.prompt_tokens, x.output_tokens) for x in of_class(planned[begun:], "chat")} == {(40, 8)}
+        assert all(100 <= x.prompt_tokens <= 300 for x in of_class(planned, "rag"))
+    burst = schedule(mixed(arrival="burst", num_requests=None), 7, "s")
+    assert Counter(x.request_class for x in burst) == {"chat": 5, "rag": 1, "batch": 1}
+    assert dealt(10, {"a": 1 / 3, "b": 1 / 3, "c": 1 / 3}) == {"a": 4, "b": 3, "c": 3}
+    assert dealt(1, {"a": 0.2, "b": 0.8}) == {"a": 0, "b": 1}
+    assert dealt(0, {"a": 0.2, "b": 0.8}) == {"a": 0, "b": 0}
 
 
-def test_a_burst_has_as_many_requests_as_its_level():
-    planned = schedule(mixed(arrival="burst", num_requests=None), 7, "s")
-    assert Counter(x.request_class for x in planned) == {"chat": 5, "rag": 1, "batch": 1}
-
-
-def test_the_moments_are_those_of_the_load_without_classes():
+def test_classes_come_at_the_moments_of_one_load_in_an_order_drawn_from_the_seed():
     alone = load_workload({"arrival": "poisson", "num_requests": 200, "prompt_tokens": 9, "output_tokens": 9}, source="t")
     assert [x.due_s for x in schedule(mixed(), 10, "s")] == [x.due_s for x in schedule(alone, 10, "s")]
-
-
-def test_classes_come_in_an_order_drawn_from_the_seed():
-    order = [x.request_class for x in schedule(mixed(), 10, "s")]
-    assert (
-        order == [x.request_class for x in schedule(mixed(), 10, "s")] != [x.request_class for x in schedule(mixed(), 10, "t")]
-    )
+    order, again, other = ([x.request_class for x in schedule(mixed(), 10, seed)] for seed in "sst")
+    assert order == again != other
     # Of so many batch requests a tenth of the run has as many as chance gives: not one in ten, again and again.
     tenths = [order[at : at + 20].count("batch") for at in range(0, 200, 20)]
     assert sum(tenths) == 20
     assert len(set(tenths)) > 2
+    assert [x.request_class for x in schedule(alone, 1, "s")] == [None] * 200
+    assert "classes" not in json.dumps(alone.model_dump(mode="json", exclude_defaults=True))
 
 
 def test_another_class_leaves_the_lengths_of_the_others_as_they_are():
@@ -110,12 +105,6 @@ def test_a_class_may_arrive_by_itself():
     assert moments == pytest.approx([i * 1.0 for i in range(20)])  # a tenth of 10 requests a second
     assert [x.due_s for x in planned] == sorted(x.due_s for x in planned)
     assert [x.index for x in planned] == list(range(200))
-
-
-def test_shares_are_dealt_to_whole_numbers():
-    assert dealt(10, {"a": 1 / 3, "b": 1 / 3, "c": 1 / 3}) == {"a": 4, "b": 3, "c": 3}
-    assert dealt(1, {"a": 0.2, "b": 0.8}) == {"a": 0, "b": 1}
-    assert dealt(0, {"a": 0.2, "b": 0.8}) == {"a": 0, "b": 0}
 
 
 @cases(
@@ -193,13 +182,6 @@ def test_files_of_all_classes_decide_what_is_sent(tmp_path):
         run_load(Target(server.base_url, "m"), Load(load, 1, "s"))
         texts = [body["messages"][0]["content"].splitlines()[-1] for body in server.bodies]
     assert sorted(text for text in texts if text in ("One", "Two", "Three")) == ["One", "Three", "Two"]
-
-
-def test_a_workload_without_classes_is_as_it_was():
-    plain = load_workload({"arrival": "closed", "num_requests": 3, "prompt_tokens": 9, "output_tokens": 9}, source="t")
-    assert "classes" not in json.dumps(plain.model_dump(mode="json", exclude_defaults=True))
-    assert [x.request_class for x in schedule(plain, 1, "s")] == [None] * 3
-    assert math.isclose(sum(x.output_tokens for x in schedule(plain, 1, "s")[1:]), 18)
 
 
 def judged(name, count, ttft, *, failed=0):
@@ -282,7 +264,7 @@ def test_a_limit_of_a_class_says_nothing_of_workloads_without_it(summary):
     assert dict(both.select("workload", "kind").iter_rows()) == {with_it[0]["workload"]: "below", "plain": "above"}
 
 
-def test_headings_say_which_limits_are_of_classes(summary, tmp_path):
+def test_headings_say_which_limits_are_of_classes(summary):
     """Where workloads are judged by different limits; a card has those of its own curve, and a limit that judges none is nowhere."""
     plain = [{**steady_row(summary, load), "workload": "plain", "family": "plain", "run": f"p{load}"} for load in (2, 4)]
     slos = ["chat.ttft_p90=1s", "ttft_p90=2s", "gone.ttft_p90=3s"]
@@ -294,29 +276,22 @@ def test_headings_say_which_limits_are_of_classes(summary, tmp_path):
     both, one = study(*plain, *with_class), study(*with_class)
     differ = "TTFT P90 ≤ 2 s and the limits of its own classes (TTFT P90 of chat ≤ 1 s)"
     alike = "TTFT P90 of chat ≤ 1 s and TTFT P90 ≤ 2 s"
-    page = tmp_path / "report.html"
-    for found, within in ((both, differ), (one, alike)):
-        assert limits(curves(found)) == within
-        question = next(each.question for each in answers(found, curves(found)) if each.name == "capacity")
-        assert question == f"What load does one instance sustain within {within}?"
-        write_report(page, title="t", results=found, specs=[], facts=[])
-        text = unescape(page.read_text())
-        assert f"What one instance sustains within {within}" in text
-        assert f"One instance has to meet {within}." in text
-        assert f"bold where it is within its limit ({within})" in text and "TTFT P90 of gone" not in text
+    assert [limits(curves(each)) for each in (both, one)] == [differ, alike]
+    question = next(each.question for each in answers(both, curves(both)) if each.name == "capacity")
+    assert question == f"What load does one instance sustain within {differ}?"
     heads = {curve.workload: headline([curve])[0].numbers[0].what for curve in curves(both)}
     assert heads == {"plain": "sustains within TTFT P90 ≤ 2 s", "mixed": f"sustains within {alike}"}
 
 
 def test_the_fleet_of_a_workload_without_the_class_of_a_limit(summary):
+    """TTFT P99 of all, the peak, and the limit of a class for the workload that has it alone."""
     plain = [{**steady_row(summary, load), "workload": "plain", "run": f"p{load}"} for load in (2, 4)]
-    decision = Decision(slo=["rag.ttft_p90=1s", "ttft_p99=1s"], peak_rps=100.0)
-    drawn = load_figure("fleet").draw(Results(frame(plain), pl.DataFrame(), None, decision)).to_dict()
-    assert len(drawn["hconcat"]) == 2  # TTFT P99 of all, and the peak
-    # And of one with it beside: its limit moves no other curve.
     mix = [level(summary, load, chat=0.1, rag=0.5) for load in (2, 4)]
     columns = {f"{steady}class_rag_ttft_p90_s": 0.5 for steady in ("", "steady_")}
-    rows = [*plain, *({**row, **columns} for row in mix)]
+    rows, decision = (
+        [*plain, *({**row, **columns} for row in mix)],
+        Decision(slo=["rag.ttft_p90=1s", "ttft_p99=1s"], peak_rps=100.0),
+    )
     drawn = load_figure("fleet").draw(Results(frame(rows), pl.DataFrame(), None, decision)).to_dict()
     assert len(drawn["hconcat"]) == 3
     panels = [{row["curve"] for row in rows} for rows in drawn["datasets"].values() if rows and "c_max" in rows[0]]
@@ -336,52 +311,41 @@ def test_a_stored_capacity_is_reused_where_limits_of_a_class_are_those_of_some_c
         patched.setattr("bench.cli.sources.analyse", None)
         assert capacity_of(runs, str(tmp_path), decision)["workload"].to_list() == [mix[0]["workload"], "rate"]
     # Other limits are judged anew: of a curve that had one, and of one that had none.
-    assert (
-        capacity_of(runs, str(tmp_path), Decision(slo=["rag.ttft_p90=0.2s"])).filter(workload=mix[0]["workload"])["kind"].item()
-        == "below"
-    )
+    tighter = capacity_of(runs, str(tmp_path), Decision(slo=["rag.ttft_p90=0.2s"]))
+    assert tighter.filter(workload=mix[0]["workload"])["kind"].item() == "below"
     assert capacity_of(runs, str(tmp_path), Decision(slo=["ttft_p90=1s"])).height == 3
 
 
 def test_goodput_counts_each_request_by_the_limits_of_its_class():
     run = {"classes": json.dumps({"chat": {}, "rag": {}}), "duration_s": 2.0}
-    requests = pl.DataFrame(
-        {
-            "outcome": ["ok", "ok", "ok", "http_error"],
-            "request_class": ["chat", "chat", "rag", "rag"],
-            **{"ttft_s": [0.1, 0.6, 0.9, None], "tpot_s": [0.01, 0.01, 0.01, None], "e2e_s": [0.2, 0.7, 1.0, None]},
-        }
-    )
-    found = goodput(
-        run, requests, [parse_slo("chat.ttft_p90=0.5s"), parse_slo("rag.ttft_p90=1s"), parse_slo("other.ttft_p90=1ms")]
-    )
-    assert {key: value for key, value in found.items() if key != "judged"} == {
+    latencies = {"ttft_s": [0.1, 0.6, 0.9, None], "tpot_s": [0.01, 0.01, 0.01, None], "e2e_s": [0.2, 0.7, 1.0, None]}
+    of = ["chat", "chat", "rag", "rag"]
+    requests = pl.DataFrame({"outcome": ["ok", "ok", "ok", "http_error"], "request_class": of, **latencies})
+    found = goodput(run, requests, list(map(parse_slo, ("chat.ttft_p90=0.5s", "rag.ttft_p90=1s", "other.ttft_p90=1ms"))))
+    assert [each["request_class"] for each in found.pop("judged")] == of
+    assert found == {
         **{"goodput_requests_per_s": 1.0, "slo_share": 0.5},
         **{"class_chat_goodput_requests_per_s": 0.5, "class_chat_slo_share": 0.5},
         **{"class_rag_goodput_requests_per_s": 0.5, "class_rag_slo_share": 0.5},
     }
-    assert [each["request_class"] for each in found["judged"]] == ["chat", "chat", "rag", "rag"]
 
 
-@cases("text", ["chat.ttft_p99=2s", "gpt-4.1.e2e_p50=20ms", "ttft_p90=1s"])
-def test_an_slo_is_known_by_its_column(text):
-    slo = parse_slo(text)
-    assert Slo.of_column(slo.column, slo.limit_s) == slo
-
-
-def test_an_slo_of_a_class_in_words():
+def test_an_slo_of_a_class_is_known_by_its_column_and_in_words():
+    for text in ("chat.ttft_p99=2s", "gpt-4.1.e2e_p50=20ms", "ttft_p90=1s"):
+        slo = parse_slo(text)
+        assert Slo.of_column(slo.column, slo.limit_s) == slo
     slo = parse_slo("Rag.TTFT_P99 <= 500ms")
     assert (str(slo), slo.column, slo.request_class) == ("TTFT P99 of rag ≤ 500 ms", "class_rag_ttft_p99_s", "rag")
 
 
 def test_a_class_gets_as_many_requests_as_its_percentile_takes():
-    load = mixed(num_requests="auto")
-    alone = with_requests(load, 5, 1, [parse_slo("ttft_p90=1s")]).num_requests
-    assert alone == with_requests(load, 5, 1, []).num_requests * 36 // 100  # 36 requests for a P90, 100 without an SLO
-    assert with_requests(load, 5, 1, [parse_slo("batch.ttft_p90=1s")]).num_requests == 10 * alone
-    assert (
-        with_requests(load, 5, 1, [parse_slo("other.ttft_p99=1s")]).num_requests == with_requests(load, 5, 1, []).num_requests
-    )
+    def requests(*slos):
+        return with_requests(mixed(num_requests="auto"), 5, 1, [parse_slo(slo) for slo in slos]).num_requests
+
+    alone = requests("ttft_p90=1s")
+    assert alone == requests() * 36 // 100  # 36 requests for a P90, 100 without an SLO
+    assert requests("batch.ttft_p90=1s") == 10 * alone
+    assert requests("other.ttft_p99=1s") == requests()
 
 
 def test_a_search_judges_each_class_by_its_own_requests(summary):
@@ -411,10 +375,8 @@ def test_numbers_of_each_class_are_those_of_a_server_whose_latencies_are_known(t
     (tmp_path / "w.yaml").write_text(json.dumps({**LOAD, "num_requests": 60, "classes": classes}))
     with fake_server(first_of=PLANTED, gap_s=0.002) as server:
         arguments = ["--base-url", server.base_url, "--model", "base", "--workload", str(tmp_path / "w.yaml")]
-        assert (
-            main(["workload", *arguments, "--request-rate", "30", "--seed", "classes", "--output-dir", str(tmp_path / "run")])
-            == 0
-        )
+        options = ("--request-rate", "30", "--seed", "classes", "--output-dir", str(tmp_path / "run"))
+        assert main(["workload", *arguments, *options]) == 0
     assert main(["parse", str(tmp_path / "run")]) == 0
     summary = json.loads((tmp_path / "run/summary.json").read_text())
     sent = {"chat": 42, "rag": 12, "batch": 6}
@@ -426,8 +388,6 @@ def test_numbers_of_each_class_are_those_of_a_server_whose_latencies_are_known(t
         assert ttft <= summary[f"steady_class_{name}_ttft_p50_s"] <= ttft + 0.04
         tokens = sent[name] * LOAD["classes"][name]["output_tokens"] / summary["duration_s"]
         assert summary[f"class_{name}_throughput_tokens_per_s"] == pytest.approx(tokens)
-    assert main(["figures", str(tmp_path / "run"), "--output-dir", str(tmp_path / "drawn")]) == 0
-    assert (tmp_path / "drawn/classes.svg").exists()  # of one load too
     assert sum(summary[f"class_{name}_requests"] for name in sent) == summary["requests"]
     parts = sum(summary[f"steady_class_{name}_requests_per_s"] for name in sent)
     assert parts == pytest.approx(summary["steady_requests_per_s"])
@@ -460,39 +420,33 @@ def test_the_report_has_each_class_at_each_level(summary):
 
 
 def test_classes_have_the_numbers_of_the_steady_window_as_all_requests_do(summary):
-    names = {
-        "class_chat_ttft_p50_s": 0.9,
-        "steady_class_chat_ttft_p50_s": 0.2,
-        "class_chat_failed": 1.0,
-        "steady_class_chat_failed": 0.0,
-    }
+    names = {"class_chat_ttft_p50_s": 0.9, "steady_class_chat_ttft_p50_s": 0.2}
     rates = {"class_chat_throughput_requests_per_s": 3.0, "steady_class_chat_requests_per_s": 4.0}
     (steady,) = of_windows(frame([{**level(summary, 2, chat=0.1, rag=0.1), **names, **rates}]))
     row = steady.row(0, named=True)
     assert (row["class_chat_ttft_p50_s"], row["class_chat_throughput_requests_per_s"]) == (0.2, 4.0)
 
 
-def test_a_replay_is_not_asked_of_classes_that_it_cannot_tell_apart():
+def test_a_replay_is_not_asked_of_classes_that_it_cannot_tell_apart(tmp_path):
     alike = {"chat": {"share": 0.5}, "rag": {"share": 0.5, "body": {"top_p": 0.5}}}
     assert served_alike(alike)
     for more in ({"model": "adapter"}, {"body": {"priority": 1}}, {"cache": "shared", "shared_prefix": 0.5}):
         assert not served_alike({**alike, "rag": {"share": 0.5, **more}})
-
-
-@cases(("more", "told"), [({"cache": "shared", "shared_prefix": 0.5}, True), ({"body": {"priority": 1}}, False), ({}, False)])
-def test_a_replay_is_not_asked_of_classes_whose_workload_shares_a_beginning_for_each(tmp_path, more, told):
-    classes = {
-        "chat": {"share": 0.5, "prompt_tokens": 40, "output_tokens": 8},
-        "rag": {"share": 0.5, "prompt_tokens": 80, "output_tokens": 8},
-    }
-    file = tmp_path / "w.yaml"
-    file.write_text(json.dumps({"arrival": "poisson", "num_requests": 20, "classes": classes, **more}))
-    asked = Modelled(workload=file)
-    if not told:
-        assert asked.load("request_rate").classes
-        return
-    with pytest.raises(BenchError, match="nothing is predicted of classes with"):
-        asked.load("request_rate")
+    # Nor of those whose workload shares a beginning for each.
+    lengths = {"output_tokens": 8, "share": 0.5}
+    classes = {"chat": {"prompt_tokens": 40, **lengths}, "rag": {"prompt_tokens": 80, **lengths}}
+    for name, more in {
+        "shared": {"cache": "shared", "shared_prefix": 0.5},
+        "body": {"body": {"priority": 1}},
+        "plain": {},
+    }.items():
+        file = tmp_path / f"{name}.yaml"
+        file.write_text(json.dumps({"arrival": "poisson", "num_requests": 20, "classes": classes, **more}))
+        if name == "shared":
+            with pytest.raises(BenchError, match="nothing is predicted of classes with"):
+                Modelled(workload=file).load("request_rate")
+        else:
+            assert Modelled(workload=file).load("request_rate").classes
 
 
 def test_the_figure_has_a_panel_for_each_limit_of_each_class(summary):

@@ -3,8 +3,6 @@
 import json
 from pathlib import Path
 
-import httpx2
-import openai
 import polars as pl
 import pytest
 
@@ -45,6 +43,21 @@ def chats(tmp_path):
 
 def workload(file, **more):
     return Workload.model_validate({"arrival": "burst", "prompts": file, "output_tokens": 8, **more})
+
+
+def written(folder, *rows, name="p.jsonl"):
+    file = folder / name
+    file.write_text("\n".join(map(json.dumps, rows)))
+    return str(file)
+
+
+def studied(file, levels=(1,), **more):
+    return {
+        **CONTENT,
+        "workloads": {"w": {"arrival": "burst", "prompts": file, "output_tokens": 8}},
+        "study": {"title": "t", "ladders": [{"deployment": "a", "workload": "w", "concurrency": list(levels)}]},
+        **more,
+    }
 
 
 def bodies(load, count, *, seed="run", schedule_seed="s"):
@@ -104,26 +117,6 @@ def test_a_text_to_a_chat_is_a_user_s_message(texts):
     assert message["content"].split("\n")[1].startswith("Prompt number")
 
 
-def test_a_chat_is_what_the_sdk_would_send(chats):
-    """Byte for byte."""
-    target = Target("http://127.0.0.1:1", "m", "key")
-    payloads = Payloads(target, workload(chats, endpoint="chat"), seed="s", vocabulary=100)
-    _, body = payloads.of(PlannedRequest(0, 0, None, 7)).split(b"\r\n\r\n")
-    caught = []
-
-    class Catch(httpx2.BaseTransport):
-        def handle_request(self, request):
-            caught.append(request.content)
-            return httpx2.Response(200, json={"choices": []})
-
-    with openai.OpenAI(base_url=f"{target.base_url}/v1", api_key="key", http_client=httpx2.Client(transport=Catch())) as sdk:
-        sdk.chat.completions.create(
-            messages=json.loads(body)["messages"], model="m", max_tokens=7, temperature=0, stream=True,
-            stream_options={"include_usage": True}, extra_body={"ignore_eos": True},
-        )  # fmt: skip
-    assert body == caught[0]
-
-
 def test_other_tables_are_read_too(tmp_path, chats):
     rows = [json.loads(line) for line in Path(chats).read_text().splitlines()]
     pl.DataFrame(rows).write_parquet(tmp_path / "chats.parquet")
@@ -137,26 +130,17 @@ def test_calls_of_tools_and_empty_cells_are_as_they_are_published(tmp_path):
         {"role": "assistant", "content": None, "tool_calls": [{"id": "1"}]},
         {"role": "tool", "content": "4", "tool_call_id": "1"},
     ]
-    (tmp_path / "p.jsonl").write_text(json.dumps({"messages": [ASKED, *call]}))
-    (body,) = bodies(workload(str(tmp_path / "p.jsonl"), endpoint="chat"), 1)
+    (body,) = bodies(workload(written(tmp_path, {"messages": [ASKED, *call]}), endpoint="chat"), 1)
     assert body["messages"][1:] == [{"role": "assistant", "tool_calls": [{"id": "1"}]}, call[1]]
     (tmp_path / "p.csv").write_text("prompt,messages\n" + "long " * 40_000 + ",\n")
     assert len(prompts(workload(str(tmp_path / "p.csv")), 1)[0][1]) == 5 * 40_000 - 1
 
 
 def test_the_tools_of_a_chat_go_into_its_request_alone(tmp_path):
-    tools, choice = (
-        [{"type": "function", "function": {"name": "weather"}}],
-        {"type": "function", "function": {"name": "weather"}},
-    )
-    rows = [
-        {"messages": [ASKED]},
-        {"messages": [ASKED], "tools": tools, "tool_choice": choice},
-        {"messages": [ASKED], "tools": []},
-    ]
-    file = tmp_path / "p.jsonl"
-    file.write_text("\n".join(map(json.dumps, rows)))
-    load = workload(str(file), endpoint="chat", body={"top_p": 0.5})
+    choice = {"type": "function", "function": {"name": "weather"}}
+    tools, asked = [choice], {"messages": [ASKED]}
+    file = written(tmp_path, asked, {**asked, "tools": tools, "tool_choice": choice}, {**asked, "tools": []})
+    load = workload(file, endpoint="chat", body={"top_p": 0.5})
     sent = bodies(load, 3)
     assert sorted((body.get("tools"), body.get("tool_choice")) for body in sent if "tools" in body) == [(tools, choice)]
     assert all(body["top_p"] == 0.5 for body in sent)
@@ -165,28 +149,19 @@ def test_the_tools_of_a_chat_go_into_its_request_alone(tmp_path):
     cells.write_csv(tmp_path / "p.csv")
     (body,) = bodies(workload(str(tmp_path / "p.csv"), endpoint="chat"), 1)
     assert (body["tools"], body["tool_choice"]) == (tools, "auto")
-    named = tmp_path / "named.jsonl"
-    named.write_text(json.dumps({"chat": [ASKED], "tools": tools}))
-    (body,) = bodies(workload({"source": "file", "file": str(named), "column": "chat"}, endpoint="chat"), 1)
+    named = written(tmp_path, {"chat": [ASKED], "tools": tools}, name="named.jsonl")
+    (body,) = bodies(workload({"source": "file", "file": named, "column": "chat"}, endpoint="chat"), 1)
     assert body["tools"] == tools
-    wrong = tmp_path / "wrong.jsonl"
-    wrong.write_text(json.dumps({"messages": [ASKED], "tools": ["weather"]}))
     with pytest.raises(BenchError, match=r"line 1, tools: .* is not a list of objects"):
-        bodies(workload(str(wrong), endpoint="chat"), 1)
+        bodies(workload(written(tmp_path, {**asked, "tools": ["weather"]}, name="wrong.jsonl"), endpoint="chat"), 1)
 
 
-def test_content_in_parts_keeps_its_parts(tmp_path):
-    (tmp_path / "p.jsonl").write_text(
-        json.dumps({"messages": [{"role": "user", "content": [{"type": "text", "text": "Hello"}]}]})
-    )
-    (body,) = bodies(workload(str(tmp_path / "p.jsonl"), endpoint="chat"), 1)
-    mark, own = body["messages"][0]["content"]
-    assert (mark["type"], own) == ("text", {"type": "text", "text": "Hello"})
-    (tmp_path / "q.jsonl").write_text(
-        json.dumps({"messages": [{"role": "user", "content": [{"type": "input_text", "text": "Hi"}]}]})
-    )
-    (body,) = bodies(workload(str(tmp_path / "q.jsonl"), endpoint="responses"), 1)
-    assert [part["type"] for part in body["input"][0]["content"]] == ["input_text", "input_text"]
+@cases(("endpoint", "key", "kind"), [("chat", "messages", "text"), ("responses", "input", "input_text")])
+def test_content_in_parts_keeps_its_parts(tmp_path, endpoint, key, kind):
+    own = {"type": kind, "text": "Hello"}
+    (body,) = bodies(workload(written(tmp_path, {"messages": [{"role": "user", "content": [own]}]}), endpoint=endpoint), 1)
+    mark, *rest = body[key][0]["content"]
+    assert (mark["type"], rest) == (kind, [own])
 
 
 @cases(
@@ -285,68 +260,37 @@ def test_lengths_are_what_a_server_counts(texts):
     assert all(r.prompt_tokens for r in records)
 
 
-@cases(
-    ("ladder", "load", "said"),
-    [
-        (
-            {},
-            {"prompts": "gone.jsonl"},
-            "workloads.w.prompts: gone.jsonl: no such file of prompts in .*; a study's paths start at the project's root",
-        ),
-        ({"prompt_tokens": [8, 16]}, {}, "workloads.w sends prompts of a file, which have their own lengths"),
-    ],
-)
-def test_a_study_is_refused_before_it_is_measured(texts, ladder, load, said):
-    content = {
-        **CONTENT,
-        "workloads": {"w": {"arrival": "burst", "prompts": texts, "output_tokens": 8, **load}},
-        "study": {"title": "t", "ladders": [{"deployment": "a", "workload": "w", "concurrency": [1], **ladder}]},
-    }
-    with pytest.raises(BenchError, match=said):
+def test_a_study_is_refused_before_it_is_measured(texts):
+    content = studied("gone.jsonl")
+    message = "workloads.w.prompts: gone.jsonl: no such file of prompts in .*; a study's paths start at the project's root"
+    with pytest.raises(BenchError, match=message):
+        load_config(content, source="t")
+    content = studied(texts)
+    content["study"]["ladders"][0]["prompt_tokens"] = [8, 16]
+    with pytest.raises(BenchError, match=r"workloads\.w sends prompts of a file, which have their own lengths"):
         load_config(content, source="t")
 
 
 def test_a_pack_goes_without_the_prompts(texts, tmp_path, monkeypatch):
     """They may be private, and the runs are known by the file's digest."""
-    content = {
-        **CONTENT,
-        "workloads": {"w": {"arrival": "burst", "prompts": "texts.jsonl", "output_tokens": 8}},
-        "study": {"title": "t", "ladders": [{"deployment": "a", "workload": "w", "concurrency": [1, 2]}]},
-    }
+    content = studied("texts.jsonl", (1, 2))
     monkeypatch.chdir(Path(texts).parent)
     plan = Plan.of(load_config(content, source="t"), root=ROOT)
     study = packed_study(content, plan, "*")
     assert "Prompt number" not in str(study)
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    monkeypatch.chdir(elsewhere)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
     assert [run.name for run in Plan.of(load_config(study, source="t"), root=ROOT).runs] == [run.name for run in plan.runs]
 
 
-def test_what_there_is_to_send_is_said_before_anything_is_measured(texts):
-    content = {
-        **CONTENT,
-        "workloads": {"w": {"arrival": "burst", "prompts": texts, "output_tokens": 8}},
-        "study": {"title": "t", "ladders": [{"deployment": "a", "workload": "w", "concurrency": [1]}]},
-    }
-    said = "5 prompts of 16 characters"
-    assert prompt_lines(Plan.of(load_config(content, source="t"), root=ROOT)) == [
-        f"w: {said}; their tokens are what the server counts."
-    ]
-
-
-def test_digests_are_taken_from_packs_alone(texts):
+def test_what_there_is_to_send_is_said_and_digests_are_taken_from_packs_alone(texts):
     """Whoever measures a pack's study again, without `packed`, measures what is in the files now."""
-    content = {
-        **CONTENT,
-        "files": {texts: "0" * 64},
-        "workloads": {"w": {"arrival": "burst", "prompts": texts, "output_tokens": 8}},
-        "study": {"title": "t", "ladders": [{"deployment": "a", "workload": "w", "concurrency": [1]}]},
-    }
-    (own,), (packed,) = (
-        Plan.of(load_config({**content, "packed": flag}, source="t"), root=ROOT).runs for flag in (False, True)
+    packed, own = (
+        Plan.of(load_config(studied(texts, files={texts: "0" * 64}, packed=flag), source="t"), root=ROOT)
+        for flag in (True, False)
     )
-    assert (own.files, packed.files) == (file_digests(workload(texts)), {texts: "0" * 64})
+    assert prompt_lines(own) == ["w: 5 prompts of 16 characters; their tokens are what the server counts."]
+    assert [plan.runs[0].files for plan in (own, packed)] == [file_digests(workload(texts)), {texts: "0" * 64}]
 
 
 @cases(
@@ -376,21 +320,11 @@ def test_a_file_is_sent_from_the_command_line(texts, tmp_path):
         common = ("--base-url", server.base_url, "--model", "m")
         options = ("--prompts", texts, "--num-requests", "6", "--concurrency", "2", "--output-length", "5", "--json")
         first = bench("workload", *common, "--output-dir", str(tmp_path / "one"), *options)
-        filed = bench(
-            "workload",
-            *common,
-            "--output-dir",
-            str(tmp_path / "two"),
-            "--workload",
-            str(tmp_path / "load.yaml"),
-            "--concurrency",
-            "2",
-        )
+        filing = ("--workload", str(tmp_path / "load.yaml"), "--concurrency", "2")
+        filed = bench("workload", *common, "--output-dir", str(tmp_path / "two"), *filing)
     assert (first.returncode, filed.returncode) == (0, 0), first.stderr + filed.stderr
     assert json.loads(first.stdout)["outcomes"] == {"ok": 6}
     definitions = [json.loads((tmp_path / name / "run.json").read_text())["definition"] for name in ("one", "two")]
-    assert [(each["arrival"], each.get("endpoint"), each["num_requests"]) for each in definitions] == [
-        ("closed", "chat", 6),
-        ("closed", "chat", 4),
-    ]
+    said = [(each["arrival"], each.get("endpoint"), each["num_requests"]) for each in definitions]
+    assert said == [("closed", "chat", 6), ("closed", "chat", 4)]
     assert all(each["files"] == file_digests(workload(texts)) for each in definitions)
