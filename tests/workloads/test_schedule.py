@@ -51,14 +51,15 @@ def test_the_same_seed_is_the_same_schedule_on_any_machine():
     assert arrivals(workload(num_requests=4), 4.0, "seed") == pytest.approx([m / 2 for m in moments])  # the pattern, stretched
 
 
-@cases("seed", ["1", "2", "3"])
-@cases("arrival", ["constant", "poisson", "gamma"])
-def test_a_run_offers_the_rate_that_its_level_says(arrival, seed):
+SHAPES = {"constant": {}, "poisson": {}, "gamma": {"burstiness": 0.5}}
+
+
+def test_a_run_offers_the_rate_that_its_level_says():
     """120 requests, whatever the seed: unstretched, one Poisson stream in three would be off by 9 % or more."""
-    shape = {"burstiness": 0.5} if arrival == "gamma" else {}
-    assert len(arrivals(workload(arrival, duration_s=40.0, **shape), 3.0, seed)) == 120
     step = {"factor": 3.0, "start_s": 10.0, "duration_s": 5.0}
-    assert len(arrivals(workload(arrival, duration_s=40.0, step=step, **shape), 3.0, seed)) == 150
+    for (arrival, shape), seed in itertools.product(SHAPES.items(), "123"):
+        assert len(arrivals(workload(arrival, duration_s=40.0, **shape), 3.0, seed)) == 120, arrival
+        assert len(arrivals(workload(arrival, duration_s=40.0, step=step, **shape), 3.0, seed)) == 150, arrival
 
 
 def test_the_moments_of_a_poisson_stream_of_known_number_are_uniform():
@@ -68,18 +69,15 @@ def test_the_moments_of_a_poisson_stream_of_known_number_are_uniform():
     assert statistics.variance(firsts) == pytest.approx(39 * 0.25 * 0.75, rel=0.25)
 
 
-def test_poisson_gaps_are_exponential():
+def test_gaps_are_as_bursty_as_asked():
     drawn = gaps(arrivals(workload(num_requests=20_000), 10.0, "s"))
     assert statistics.mean(drawn) == pytest.approx(0.1, rel=0.03)
     assert statistics.stdev(drawn) == pytest.approx(0.1, rel=0.05)  # an exponential's deviation is its mean
     assert sum(gap > 0.1 for gap in drawn) / len(drawn) == pytest.approx(0.3679, abs=0.015)  # e^-1
-
-
-@cases("shape", [0.25, 4.0])
-def test_gamma_gaps_are_as_bursty_as_asked(shape):
-    drawn = gaps(arrivals(workload("gamma", burstiness=shape, num_requests=40_000), 10.0, "s"))
-    assert statistics.mean(drawn) == pytest.approx(0.1, rel=0.05)
-    assert (statistics.stdev(drawn) / statistics.mean(drawn)) ** 2 == pytest.approx(1 / shape, rel=0.1)
+    for shape in (0.25, 4.0):
+        drawn = gaps(arrivals(workload("gamma", burstiness=shape, num_requests=40_000), 10.0, "s"))
+        assert statistics.mean(drawn) == pytest.approx(0.1, rel=0.05)
+        assert (statistics.stdev(drawn) / statistics.mean(drawn)) ** 2 == pytest.approx(1 / shape, rel=0.1)
 
 
 def test_a_step_by_hand():
@@ -98,11 +96,10 @@ def test_a_ramp_by_hand():
     assert gaps(falling) == sorted(gaps(falling))
 
 
-@cases("more", [{}, {"step": {"factor": 2.0, "start_s": 0.0, "duration_s": 1.0}}, {"ramp": {}}])
-@cases("arrival", ["constant", "poisson", "gamma"])
-def test_a_run_shorter_than_a_gap_still_sends_a_request(arrival, more):
-    shape = {"burstiness": 0.5} if arrival == "gamma" else {}
-    assert arrivals(workload(arrival, duration_s=1.0, **shape, **more), 0.001, "s") == [0.0]
+def test_a_run_shorter_than_a_gap_still_sends_a_request():
+    profiles = ({}, {"step": {"factor": 2.0, "start_s": 0.0, "duration_s": 1.0}}, {"ramp": {}})
+    for (arrival, shape), more in itertools.product(SHAPES.items(), profiles):
+        assert arrivals(workload(arrival, duration_s=1.0, **shape, **more), 0.001, "s") == [0.0], (arrival, more)
 
 
 @given(rate=st.floats(0.1, 1000), seed=st.text(max_size=5), arrival=st.sampled_from(["constant", "poisson"]))
@@ -123,19 +120,17 @@ DISTRIBUTIONS = [
 ]
 
 
-@cases("content", DISTRIBUTIONS)
-def test_draws_lie_within_the_ends_and_follow_the_seed(content):
-    length = LengthDistribution.model_validate(content)
-    once, again = Lengths(length, "t"), Lengths(length, "t")
-    drawn = [once.draw() for _ in range(2000)]
-    assert drawn == [again.draw() for _ in range(2000)]
-    assert min(drawn) >= (length.fixed or length.min)
-    assert max(drawn) <= length.longest
-
-
-def test_draws_are_the_same_on_any_machine():
-    draws = [Lengths(LengthDistribution.model_validate(content), "seed") for content in DISTRIBUTIONS]
-    assert [[d.draw() for _ in range(3)] for d in draws] == [[7, 7, 7], [3, 4, 9], [35, 57, 66], [531, 663, 1977]]
+def test_draws_lie_within_the_ends_and_are_the_same_on_any_machine():
+    firsts = []
+    for content in DISTRIBUTIONS:
+        length = LengthDistribution.model_validate(content)
+        draws = Lengths(length, "t")
+        drawn = [draws.draw() for _ in range(2000)]
+        assert min(drawn) >= (length.fixed or length.min)
+        assert max(drawn) <= length.longest
+        again = Lengths(length, "seed")
+        firsts.append([again.draw() for _ in range(3)])
+    assert firsts == [[7, 7, 7], [3, 4, 9], [35, 57, 66], [531, 663, 1977]]
 
 
 def test_a_lognormal_has_its_median_and_p99():
@@ -147,21 +142,22 @@ def test_a_lognormal_has_its_median_and_p99():
 
 def test_empirical_lengths_come_as_often_as_they_stand_there(tmp_path):
     file = tmp_path / "lengths.txt"
-    file.write_text("# tokens\n10\n10\n10\n20\n")
-    draws = Lengths(LengthDistribution(distribution="empirical", file=str(file)), "s")
+
+    def lengths(text, at=file):
+        file.write_text(text)
+        return Lengths(LengthDistribution(distribution="empirical", file=str(at)), "s")
+
+    draws = lengths("# tokens\n10\n10\n10\n20\n")
     drawn = [draws.draw() for _ in range(4000)]
     assert set(drawn) == {10, 20}
     assert drawn.count(10) / 4000 == pytest.approx(0.75, abs=0.03)
-
-
-def test_what_is_no_file_of_lengths_is_named(tmp_path):
-    file = tmp_path / "lengths.txt"
-    for text, message in (("ten\n", "whole number"), ("0\n", "no length between")):
-        file.write_text(text)
+    for text, at, message in (
+        ("ten\n", file, "whole number"),
+        ("0\n", file, "no length between"),
+        ("", "none.txt", "no such file"),
+    ):
         with pytest.raises(BenchError, match=message):
-            Lengths(LengthDistribution(distribution="empirical", file=str(file)), "s")
-    with pytest.raises(BenchError, match="no such file"):
-        Lengths(LengthDistribution(distribution="empirical", file="none.txt"), "s")
+            lengths(text, at)
 
 
 # Traces.
@@ -189,11 +185,8 @@ def test_deployments_and_levels_are_compared_on_the_same_lengths():
 def test_a_later_turn_s_prompt_begins_with_all_that_was_said():
     turns = {"count": 3, "new_tokens": 4}
     requests = schedule(workload("closed", num_requests=2, turns=turns, cache="shared", shared_prefix=0.25), 1, "s")
-    assert [(x.prompt_tokens, x.after, x.reusable_tokens) for x in requests[:3]] == [
-        (32, (), 8),
-        (44, (0,), 32),
-        (56, (1,), 44),
-    ]
+    said = [(x.prompt_tokens, x.after, x.reusable_tokens) for x in requests[:3]]
+    assert said == [(32, (), 8), (44, (0,), 32), (56, (1,), 44)]
     first, second, third = (ids(x, x.prompt_tokens) for x in requests[:3])
     assert second[:32] == first
     assert third[:44] == second
@@ -202,30 +195,26 @@ def test_a_later_turn_s_prompt_begins_with_all_that_was_said():
     assert other[8:] != first[8:]
 
 
-def test_repeated_prompts_are_one():
-    requests = schedule(workload("burst", cache="repeated"), 3, "s")
-    assert len({tuple(ids(x, 32)) for x in requests}) == 1
-
-
 def test_tokens_that_a_cache_serves_by_hand():
     """Blocks of 16. Repeated: of 32 tokens the last is always computed, so 31 ÷ 16 = 1 block. Shared: 0.6 × 32 = 19 tokens, 1 block.
     Turns: 2 of 3 requests reuse 32 and 44 tokens: 2 blocks each."""
-    assert expected_cached_tokens(schedule(workload("burst", cache="repeated"), 3, "s"), 16) == 3 * 16
+    repeated = schedule(workload("burst", cache="repeated"), 3, "s")
+    assert len({tuple(ids(x, 32)) for x in repeated}) == 1
+    assert expected_cached_tokens(repeated, 16) == 3 * 16
     assert expected_cached_tokens(schedule(workload("burst", cache="shared", shared_prefix=0.6), 3, "s"), 16) == 3 * 16
     assert expected_cached_tokens(schedule(workload("burst", turns={"count": 3, "new_tokens": 4}), 1, "s"), 16) == 2 * 32
     assert expected_cached_tokens(schedule(workload("burst"), 3, "s"), 16) == 0
 
 
-@cases("name", list(ARCHETYPES))
-def test_an_archetype_fills_what_is_not_given(name):
-    preset = Workload.model_validate({"archetype": name, "arrival": "poisson", "duration_s": 5.0})
-    assert preset.prompt_tokens
-    assert preset.output_tokens
-    requests = schedule(preset, 4.0, "s")
-    assert requests
-    assert max(x.prompt_tokens + x.output_tokens for x in requests) <= longest_request(preset)
-    mine = Workload.model_validate({"archetype": name, "arrival": "poisson", "duration_s": 5.0, "output_tokens": 3})
-    assert {x.output_tokens for x in schedule(mine, 4.0, "s")} == {3}
+def test_an_archetype_fills_what_is_not_given():
+    for name in ARCHETYPES:
+        content = {"archetype": name, "arrival": "poisson", "duration_s": 5.0}
+        preset = Workload.model_validate(content)
+        assert preset.prompt_tokens and preset.output_tokens
+        longest = max(x.prompt_tokens + x.output_tokens for x in schedule(preset, 4.0, "s"))
+        assert longest <= longest_request(preset), name
+        mine = Workload.model_validate({**content, "output_tokens": 3})
+        assert {x.output_tokens for x in schedule(mine, 4.0, "s")} == {3}
 
 
 @cases(
@@ -256,33 +245,19 @@ def test_the_agentic_preset_has_the_means_of_its_source():
 
 def test_a_closed_loop_begins_with_what_is_left_of_requests():
     """Of sixteen, each has a sixteenth more left than another, in no order; those that follow are whole."""
-    planned = schedule(workload("closed", output_tokens=1600, num_requests=200), 16, "s")
+    load = workload("closed", output_tokens=1600, num_requests=200)
+    planned = schedule(load, 16, "s")
     assert [request.output_tokens for request in planned[16:]] == [1600] * 184
     left = [request.output_tokens for request in planned[:16]]
     assert all(100 * i - 1 <= tokens <= 100 * (i + 1) + 1 for i, tokens in enumerate(sorted(left)))
     assert left != sorted(left)
-    assert (
-        left
-        == [request.output_tokens for request in schedule(workload("closed", output_tokens=1600, num_requests=200), 16, "s")][
-            :16
-        ]
-    )
+    assert planned == schedule(load, 16, "s")
     assert {request.prompt_tokens for request in planned} == {32}
+    shortest = schedule(workload("closed", output_tokens=1, num_requests=40), 32, "s")
+    assert min(request.output_tokens for request in shortest) == 1  # none is without a token
 
 
-def test_none_of_them_is_without_a_token():
-    assert (
-        min(request.output_tokens for request in schedule(workload("closed", output_tokens=1, num_requests=40), 32, "s")) == 1
-    )
-
-
-@cases(
-    ("arrival", "level", "more"),
-    [
-        ("burst", 16, {}),
-        ("poisson", 16.0, {"num_requests": 40}),
-        ("closed", 4, {"num_requests": 10, "turns": {"count": 2, "new_tokens": 8, "think_s": 0}}),
-    ],
-)
-def test_bursts_open_loops_and_conversations_begin_with_whole_requests(arrival, level, more):
-    assert {request.output_tokens for request in schedule(workload(arrival, **more), level, "s")} == {8}
+def test_bursts_open_loops_and_conversations_begin_with_whole_requests():
+    turns = {"num_requests": 10, "turns": {"count": 2, "new_tokens": 8, "think_s": 0}}
+    for arrival, level, more in (("burst", 16, {}), ("poisson", 16.0, {"num_requests": 40}), ("closed", 4, turns)):
+        assert {x.output_tokens for x in schedule(workload(arrival, **more), level, "s")} == {8}, arrival
