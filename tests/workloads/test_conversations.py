@@ -17,13 +17,8 @@ from bench.study.turns import Pause, Turns, pauses
 from tests.support.cases import cases
 from tests.support.fake_server import fake_server
 
-TALK = {
-    "arrival": "burst",
-    "endpoint": "chat",
-    "prompt_tokens": 30,
-    "output_tokens": 8,
-    "turns": {"count": 3, "new_tokens": 12},
-}
+TURNS = {"count": 3, "new_tokens": 12}
+TALK = {"arrival": "burst", "endpoint": "chat", "prompt_tokens": 30, "output_tokens": 8, "turns": TURNS}
 
 
 def talk(**more):
@@ -70,11 +65,14 @@ def test_scripted_chats_have_the_lengths_asked_for_and_begin_with_the_turn_befor
         assert sum(body["messages"] == whole[: len(body["messages"])] for whole in longest) == 1  # of its conversation alone
 
 
-def test_a_server_that_drops_earlier_turns_is_told():
+def test_a_server_that_drops_earlier_turns_and_turns_shorter_than_its_template():
     said = []
     with fake_server(chat_template=40, turn_template=-30) as server:
         introduce(Target(server.base_url, "m"), "chat", scripted=True, say=said.append)
     assert any("its template leaves some of it out" in line for line in said)
+    message = r"turns that add 12 tokens cannot be made: .* adds 12 to each\. Ask for 13 or more"
+    with fake_server(chat_template=7, turn_template=12) as server, pytest.raises(BenchError, match=message):
+        run_load(introduce(Target(server.base_url, "m"), "chat", scripted=True), Load(talk(), 2, "a seed", vocabulary=500))
 
 
 @cases("stream", [True, False])
@@ -93,29 +91,15 @@ def test_the_server_s_answers_stand_in_the_history(stream):
 
 
 def test_a_whole_answer_in_place_of_a_stream_stands_in_the_history_too():
-    """Some servers do not heed `stream`."""
+    """Some servers do not heed `stream`. An empty answer is a message, but none of Anthropic's."""
     whole = json.dumps({"choices": [{"message": {"role": "assistant", "content": "hello"}, "finish_reason": "stop"}]}).encode()
-    before, following = (
-        Exchange(i, continued=Continued(b"%d ", b'{"messages":[', b'{"role":"user"}', keeps_reasoning=False), endpoint="chat")
-        for i in (0, 1)
-    )
+    continued = Continued(b"%d ", b'{"messages":[', b'{"role":"user"}', keeps_reasoning=False)
+    before, following = (Exchange(i, continued=continued, endpoint="chat") for i in (0, 1))
     before.times, before.reads = [0.0], [b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(whole) + whole]
     follow(before, following)
     assert following.payload.endswith(b'{"messages":[{"role":"user"},{"role":"assistant","content":"hello"},{"role":"user"}]}')
-
-
-def test_an_empty_answer_is_no_message_of_anthropics():
     assert ENDPOINTS["messages"].message([{}], reasoning=True) == {}
     assert ENDPOINTS["chat"].message([{}], reasoning=True) == {"role": "assistant", "content": ""}
-
-
-def test_turns_that_add_less_than_the_template_are_refused_before_they_are_sent():
-    with fake_server(chat_template=7, turn_template=12) as server:
-        target = introduce(Target(server.base_url, "m"), "chat", scripted=True)
-        with pytest.raises(
-            BenchError, match=r"turns that add 12 tokens cannot be made: .* adds 12 to each\. Ask for 13 or more"
-        ):
-            run_load(target, Load(talk(), 2, "a seed", vocabulary=500))
 
 
 def test_sessions_are_shared_out_evenly(tmp_path):
@@ -145,21 +129,21 @@ def test_chats_of_a_file_are_sent_turn_by_turn(chats):
     assert first == {messages[0]["content"] for messages in second}
 
 
-def test_scripted_chats_of_a_file_have_the_answers_of_the_file(chats):
-    with fake_server() as server:
+def test_the_history_of_a_file_s_chats_is_as_it_is_asked_for(chats):
+    """The answers of the file, or the server's, with its reasoning or without; a header of its own for each conversation."""
+    with fake_server(reasons=True) as server:
         _, bodies = sent(server, own_chats(chats, history="scripted"))
-    contents = [[m["content"] for m in body["messages"]] for body in bodies]
-    assert sum("recorded" in each for each in contents) == 2
-    assert not any(" t0 t1 t2 t3" in each for each in contents)
-
-
-def test_reasoning_stays_in_the_history_only_where_that_is_asked(chats):
-    for keeps in (False, True):
-        with fake_server(reasons=True) as server:
-            _, bodies = sent(server, own_chats(chats, keep_reasoning=keeps))
-        answers = [m for body in bodies for m in body["messages"] if m["role"] == "assistant"]
-        assert {m["content"] for m in answers} == {" t1 t2 t3"}
-        assert {m.get("reasoning_content") for m in answers} == {" t0" if keeps else None}
+        contents = [[m["content"] for m in body["messages"]] for body in bodies]
+        assert sum("recorded" in each for each in contents) == 2
+        assert not any(" t1 t2 t3" in each for each in contents)
+        for keeps in (False, True):
+            before = len(server.requests)
+            _, bodies = sent(server, own_chats(chats, keep_reasoning=keeps, session_header="X-Session-Id"))
+            answers = [m for body in bodies for m in body["messages"] if m["role"] == "assistant"]
+            assert {m["content"] for m in answers} == {" t1 t2 t3"}
+            assert {m.get("reasoning_content") for m in answers} == {" t0" if keeps else None}
+            named = [headers["x-session-id"] for _, headers in server.requests[before:] if "x-session-id" in headers]
+            assert sorted(map(named.count, named)) == [2] * 8
 
 
 def test_a_failed_answer_stands_in_the_history_as_far_as_it_came(chats):
@@ -171,15 +155,6 @@ def test_a_failed_answer_stands_in_the_history_as_far_as_it_came(chats):
     assert [r.outcome for r in records] == ["truncated"] * 8
     answers = [m["content"] for body in server.bodies[before:] for m in body["messages"] if m["role"] == "assistant"]
     assert answers == [" t0 t1"] * 4
-
-
-def test_a_conversation_has_a_header_of_its_own(chats):
-    with fake_server() as server:
-        before = len(server.requests)
-        sent(server, own_chats(chats, session_header="X-Session-Id"))
-    named = [headers["x-session-id"] for _, headers in server.requests[before:] if "x-session-id" in headers]
-    assert sorted(map(named.count, named)) == [2] * 8
-    assert len(set(named)) == 4
 
 
 def test_pauses_are_drawn_by_the_seed_and_have_their_mean():
@@ -218,7 +193,5 @@ def test_a_file_without_such_chats_is_refused(chats):
     load = own_chats(chats, count=4)
     with pytest.raises(BenchError, match="no chat has 4 user messages, one for each turn"):
         run_load(Target("http://127.0.0.1:9", "m"), Load(load, 1, "s"))
-    assert (
-        own_chats(chats).prompts.described(2)
-        == "2 chats of 2 turns with 4 to 20 characters (20 in the median); 1 of the file with fewer are left out"
-    )
+    described = "2 chats of 2 turns with 4 to 20 characters (20 in the median); 1 of the file with fewer are left out"
+    assert own_chats(chats).prompts.described(2) == described
