@@ -132,46 +132,33 @@ def test_a_unit_that_is_not_known_is_asked_for(tmp_path, content, reason):
     assert read(file, "s")[0][0] == 0.0
 
 
-def test_numbers_beyond_our_time_are_no_dates(tmp_path):
+def test_numbers_beyond_our_time_are_no_dates_and_counts_have_a_bound(tmp_path):
     """Of 2096 in seconds, and so Mooncake's milliseconds; a second earlier either may be meant."""
     assert read(written(tmp_path, mooncake(4_000_000_000, 4_000_000_500, hash_ids=[1]))) == [(0.0, 8, 2), (0.5, 8, 2)]
     assert read(written(tmp_path, mooncake(999_999_999, hash_ids=[1]), "before.jsonl")) == [(0.0, 8, 2)]
     for first in (1_000_000_000, 3_999_999_999):
         with pytest.raises(BenchError, match="in s it is a date of our time"):
             read(written(tmp_path, mooncake(first, hash_ids=[1]), f"{first}.jsonl"))
-
-
-def test_a_count_of_tokens_has_a_bound(tmp_path):
     rows = [jsonl({"timestamp": 0, "input_length": 2**31 + more, "output_length": 2}) for more in (0, 1)]
-    assert read(written(tmp_path, rows[0]), "s") == [(0.0, 2**31, 2)]
+    assert read(written(tmp_path, rows[0], "long.jsonl"), "s") == [(0.0, 2**31, 2)]
     with pytest.raises(BenchError, match="input_length: '2147483649' is not a whole number"):
         read(written(tmp_path, rows[1], "longer.jsonl"), "s")
 
 
-def test_both_readings_are_shown(tmp_path):
-    with pytest.raises(
-        BenchError,
-        match=r"`trace_unit: ms` sends them at 0, 0\.001386, 0\.060786 s; `trace_unit: s` sends them at 0, 1\.386, 60\.786 s\.",
-    ):
-        read(written(tmp_path, mooncake(61.114, 62.5, 121.9)))  # fmt: skip
+def test_both_readings_are_shown_and_the_workload_s_unit_counts(tmp_path):
+    shown = r"`trace_unit: ms` sends them at 0, 0\.001386, 0\.060786 s; `trace_unit: s` sends them at 0, 1\.386, 60\.786 s\."
+    with pytest.raises(BenchError, match=shown):
+        read(written(tmp_path, mooncake(61.114, 62.5, 121.9)))
     with pytest.raises(BenchError, match=r"`trace_unit: s` sends them at 0, 1, 2 …, 9 s\."):
         read(written(tmp_path, mooncake(*range(10)), "ten.jsonl"))
-
-
-@cases(("unit", "seconds"), [("s", 250.0), ("ms", 0.25), ("us", 0.00025), ("ns", 0.00000025)])
-def test_the_workload_s_unit_counts(tmp_path, unit, seconds):
-    assert [x[0] for x in read(written(tmp_path, mooncake(1000, 1250)), unit)] == [0.0, seconds]
-
-
-def test_nanoseconds_since_1970_are_read_exactly(tmp_path):
-    rows = mooncake(1_760_000_000_000_000_001, 1_760_000_000_000_000_002)
-    assert [x[0] for x in read(written(tmp_path, rows), "ns")] == [0.0, 1e-9]
-
-
-def test_dates_have_no_other_unit(tmp_path):
-    file = written(tmp_path, AZURE + "2023-11-16 18:15:46,1,2\n")
+    file = written(tmp_path, mooncake(1000, 1250), "units.jsonl")
+    for unit, seconds in (("s", 250.0), ("ms", 0.25), ("us", 0.00025), ("ns", 0.00000025)):
+        assert [x[0] for x in read(file, unit)] == [0.0, seconds]
+    exact = written(tmp_path, mooncake(1_760_000_000_000_000_001, 1_760_000_000_000_000_002), "exact.jsonl")
+    assert [x[0] for x in read(exact, "ns")] == [0.0, 1e-9]
+    dates = written(tmp_path, AZURE + "2023-11-16 18:15:46,1,2\n", "dates.csv")
     with pytest.raises(BenchError, match=r"TIMESTAMP holds dates, which have no other unit\. Remove trace_unit"):
-        read_trace(str(file), "ms")
+        read(dates, "ms")
 
 
 @cases(

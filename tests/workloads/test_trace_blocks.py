@@ -56,17 +56,18 @@ def test_prompts_share_the_blocks_of_their_common_leading_ids_and_nothing_else(t
     assert one[512:1024] != three[512:1024]
 
 
-def test_prompts_are_those_of_their_run_alone(tmp_path):
+def test_prompts_are_those_of_their_run_and_share_nothing_without_ids(tmp_path):
     file = written(tmp_path, *mooncake((1300, [0, 1, 2]), (1500, [0, 1, 3])))
     assert prompts(replay(file)) == prompts(replay(file))
     assert common(prompts(replay(file))[0], prompts(replay(file), seed="another")[0]) == 0
-
-
-def test_without_ids_prompts_share_nothing(tmp_path):
-    file = written(tmp_path, *mooncake((1300, [0, 1, 2]), (1500, [0, 1, 3])))
     one, two = prompts(replay(file, trace_block=0))
     assert common(one, two) == 0
     assert [x.blocks for x in schedule(replay(file, trace_block=0), 1.0, "s")] == [(), ()]
+    # Ids of whole blocks alone leave the rest to the request.
+    whole = replay(written(tmp_path, *mooncake((1300, [0, 1]), (1301, [0, 1])), name="whole.jsonl"))
+    one, two = prompts(whole)
+    assert common(one, two) == 1024
+    assert [x.reusable_tokens for x in schedule(whole, 1.0, "s")] == [0, 1024]
 
 
 def test_text_shares_as_many_tokens(tmp_path):
@@ -88,10 +89,8 @@ def test_text_shares_as_many_tokens(tmp_path):
 
 
 def test_what_was_sent_before_is_reusable(tmp_path):
-    file = written(
-        tmp_path, *mooncake((1300, [0, 1, 2]), (1500, [0, 1, 3]), (1100, [9, 1, 2]), (1200, [0, 1, 2]), (1024, [0, 1]))
-    )
-    planned = schedule(replay(file), 1.0, "s")
+    rows = mooncake((1300, [0, 1, 2]), (1500, [0, 1, 3]), (1100, [9, 1, 2]), (1200, [0, 1, 2]), (1024, [0, 1]))
+    planned = schedule(replay(written(tmp_path, *rows)), 1.0, "s")
     assert [x.reusable_tokens for x in planned] == [0, 1024, 0, 1200, 1024]
     assert expected_cached_tokens(planned, 16) == 1024 + 1184 + 1008  # a prompt's last token is always computed
 
@@ -108,13 +107,6 @@ def test_reusable_is_what_two_prompts_begin_with(seed):
         alike = common(ids[i], ids[j])
         assert common(one, two) == alike
         assert not set(one[alike:]) & set(two[alike:])
-
-
-def test_ids_of_whole_blocks_alone_leave_the_rest_to_the_request(tmp_path):
-    file = written(tmp_path, *mooncake((1300, [0, 1]), (1301, [0, 1])))
-    one, two = prompts(replay(file))
-    assert common(one, two) == 1024
-    assert [x.reusable_tokens for x in schedule(replay(file), 1.0, "s")] == [0, 1024]
 
 
 @cases(
@@ -150,17 +142,19 @@ def test_a_table_s_cell_has_its_ids_as_json(tmp_path):
         read_trace(written(tmp_path, {"arrival_s": 0, "prompt_tokens": 40, "output_tokens": 1, "hash_ids": ["a", "b"]}))
 
 
+def studied(**files):
+    return {
+        **CONTENT,
+        "workloads": {name: {"arrival": "trace", "trace": file} for name, file in files.items()},
+        "study": {"title": "t", "ladders": [{"deployment": "a", "workload": name, "time_scale": [1]} for name in files]},
+    }
+
+
 def test_what_a_trace_shares_is_part_of_the_digest(tmp_path, monkeypatch):
     """Runs of traces whose ids were ignored are measured again, and no others; a pack knows them without the file."""
-    shared, plain = (
-        written(tmp_path, *mooncake((130, [0]))),
-        written(tmp_path, {"arrival_s": 0, "prompt_tokens": 8, "output_tokens": 2}, name="plain.jsonl"),
-    )
-    content = {
-        **CONTENT,
-        "workloads": {name: {"arrival": "trace", "trace": file} for name, file in (("w", shared), ("v", plain))},
-        "study": {"title": "t", "ladders": [{"deployment": "a", "workload": name, "time_scale": [1]} for name in "wv"]},
-    }
+    shared = written(tmp_path, *mooncake((130, [0])))
+    plain = written(tmp_path, {"arrival_s": 0, "prompt_tokens": 8, "output_tokens": 2}, name="plain.jsonl")
+    content = studied(w=shared, v=plain)
     plan = Plan.of(load_config(content, source="t"), root=ROOT)
     assert [run.definition.get("trace_block") for run in plan.runs] == [512, None]
     study = packed_study(content, plan, "*")
@@ -171,14 +165,7 @@ def test_what_a_trace_shares_is_part_of_the_digest(tmp_path, monkeypatch):
 
 
 def test_what_prompts_share_is_said_before_anything_is_measured(tmp_path):
-    content = {
-        **CONTENT,
-        "workloads": {
-            "w": {"arrival": "trace", "trace": written(tmp_path, *SESSION)},
-            "v": {"arrival": "trace", "trace": written(tmp_path, *SESSION[:1], name="alone.jsonl")},
-        },
-        "study": {"title": "t", "ladders": [{"deployment": "a", "workload": name, "time_scale": [1]} for name in "wv"]},
-    }
+    content = studied(w=written(tmp_path, *SESSION), v=written(tmp_path, *SESSION[:1], name="alone.jsonl"))
     # Different: 32 of block 1, 32 and 8 of what follows it, and two prompts of 9 and 8.
     assert prompt_lines(Plan.of(load_config(content, source="t"), root=ROOT)) == [
         "w: 5 requests in 2 sessions; 44.7 % of their 161 prompt tokens repeat what was sent before. "
@@ -222,9 +209,6 @@ def test_a_session_stands_together_behind_its_first_request(tmp_path):
     ]  # fmt: skip
     assert [x.reusable_tokens for x in planned] == [0, 32, 40, 0, 0]
     assert longest_request(replay(written(tmp_path, *SESSION))) == 68
-
-
-def test_requests_of_a_session_share_what_their_ids_say_alone(tmp_path):
     sent = prompts(replay(written(tmp_path, *SESSION)))
     assert [len(each) for each in sent] == [40, 40, 64, 9, 8]
     assert [common(sent[0], other) for other in sent[1:]] == [32, 40, 0, 0]
@@ -246,12 +230,8 @@ def test_requests_of_a_session_share_what_their_ids_say_alone(tmp_path):
 )
 def test_a_session_that_cannot_be_is_refused_with_its_place(tmp_path, row, message):
     lengths = {"prompt_tokens": 8, "output_tokens": 2}
-    file = written(
-        tmp_path,
-        {"id": "a", "arrival_s": 0, **lengths},
-        {**row, **lengths},
-        {"id": "d", "parent": ["c"] if row.get("parent") == ["a", "d"] else "a", **lengths},
-    )
+    third = {"id": "d", "parent": ["c"] if row.get("parent") == ["a", "d"] else "a", **lengths}
+    file = written(tmp_path, {"id": "a", "arrival_s": 0, **lengths}, {**row, **lengths}, third)
     with pytest.raises(BenchError, match=message) as refused:
         read_trace(file)
     assert str(refused.value).startswith(file)
@@ -259,21 +239,16 @@ def test_a_session_that_cannot_be_is_refused_with_its_place(tmp_path, row, messa
 
 def test_a_request_leaves_when_its_parent_s_answer_is_complete_and_the_tool_has_run(tmp_path):
     """Two follow one and leave side by side; each counts as late from the moment at which it may go."""
-    file = written(
-        tmp_path,
-        {"id": "a", "arrival_s": 0, "prompt_tokens": 8, "output_tokens": 5},
-        {"id": "b", "parent": "a", "after_s": 0.2, "prompt_tokens": 8, "output_tokens": 5},
-        {"id": "c", "parent": "a", "after_s": 0.2, "prompt_tokens": 8, "output_tokens": 5},
-        {"id": "d", "parent": "c", "prompt_tokens": 8, "output_tokens": 5},
-    )
+    follows = {"parent": "a", "after_s": 0.2}
+    rows = {"id": "a", "arrival_s": 0}, {"id": "b", **follows}, {"id": "c", **follows}, {"id": "d", "parent": "c"}
+    file = written(tmp_path, *({**row, "prompt_tokens": 8, "output_tokens": 5} for row in rows))
     with fake_server() as server:
         result = run_load(Target(server.base_url, "m"), Load(workload=replay(file), level=1.0, seed="s"))
     assert [r.outcome for r in result.records] == ["ok"] * 4
     one, two, three, four = result.records
     assert [r.after for r in result.records] == [None, 0, 0, 2]
     for follower, before, wait in ((two, one, 0.2), (three, one, 0.2), (four, three, 0.0)):
-        assert follower.scheduled_s == pytest.approx(before.end_s + wait, abs=1e-5)
-        assert 0 <= follower.sent_s - follower.scheduled_s < 0.1
+        assert follower.sent_s >= follower.scheduled_s == pytest.approx(before.end_s + wait, abs=1e-5)
 
 
 # A fan-out and a join: two begin by themselves, another follows the first; the last waits for three.
@@ -317,5 +292,5 @@ def test_a_request_leaves_after_the_last_of_those_that_it_waits_for(tmp_path):
     assert slow.end_s == max(records[tokens].end_s for tokens in (5, 6, 7)) > records[5].end_s + 0.5
     assert last.after == slow.index
     assert last.scheduled_s == pytest.approx(slow.end_s + 0.3, abs=1e-5)
-    assert 0 <= last.sent_s - last.scheduled_s < 0.1
+    assert last.sent_s >= last.scheduled_s
     assert last.index == 4

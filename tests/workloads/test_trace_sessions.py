@@ -1,4 +1,4 @@
-"""Spans of OpenTelemetry as sessions: which call follows which, when, and what is no request."""
+"""Sessions of agents, as spans of OpenTelemetry and as Weka has them: which call follows which, when, and what is no request."""
 
 import json
 
@@ -13,6 +13,7 @@ from bench.study.trace_history import messages_of
 from bench.traffic.log import read_log
 from tests.support.cases import cases
 from tests.support.study import CONTENT, ROOT
+from tests.support.trace_blocks import common
 
 BEGAN = 1_764_165_000  # s
 
@@ -118,18 +119,18 @@ def test_a_call_follows_what_had_ended_in_its_own_branch(tmp_path, form):
     assert {x.root for x in requests} == {0}
 
 
-@cases("other", ["resourceLogs", "resourceMetrics"])
-def test_what_a_collector_writes_beside_spans_may_come_first(tmp_path, other):
-    failed = {**span("f", 16, 17, "main", prompt=7), "status": {"status_code": "ERROR"}}
-    file = written(tmp_path, {other: [{"resource": {}}]}, otlp(*AGENT, failed), {other: []})
-    assert found(read_trace(file)) == TRUE
-    assert read_log(file).count == len(TRUE)
-    logs = " 2 lines with log records, and no span, are left out." if other == "resourceLogs" else ""
-    assert calls_left_out(file) == f"of the trace's calls, 1 that failed when it was recorded is left out.{logs}"
+def failed(name, start, end, *parent, **more):
+    return {**span(name, start, end, *parent, **more), "status": {"status_code": "ERROR"}}
 
 
-def test_log_records_of_the_sdk_are_no_spans(tmp_path):
-    """They name the span in which they were written, and have attributes, as spans do."""
+def test_what_a_collector_writes_beside_spans_may_come_first(tmp_path):
+    for other, said in (("resourceLogs", " 2 lines with log records, and no span, are left out."), ("resourceMetrics", "")):
+        lines = {other: [{"resource": {}}]}, otlp(*AGENT, failed("f", 16, 17, "main", prompt=7)), {other: []}
+        file = written(tmp_path, *lines, name=f"{other}.jsonl")
+        assert found(read_trace(file)) == TRUE
+        assert read_log(file).count == len(TRUE)
+        assert calls_left_out(file) == f"of the trace's calls, 1 that failed when it was recorded is left out.{said}"
+    # Log records of the SDK name the span in which they were written, and have attributes, as spans do.
     log = {"body": "called", "severity_number": 9, "severity_text": "INFO", "attributes": {"gen_ai.system": "vllm"}, "dropped_attributes": 0,
            "timestamp": "2025-01-01T00:00:03.000000Z", "observed_timestamp": "2025-01-01T00:00:03.000000Z", "trace_id": "0x1",
            "span_id": "0xa", "trace_flags": 1, "resource": {"attributes": {}}}  # fmt: skip
@@ -181,13 +182,12 @@ def test_a_trace_whose_conversation_some_of_its_calls_name_is_one_session(tmp_pa
 
 def test_only_answered_calls_that_generate_are_requests(tmp_path):
     """A framework's span around its client's is the same call; what failed has no answer, and what came before it is followed."""
-    failed = {**span("failed", 3, 4, prompt=30), "status": {"status_code": "ERROR"}}
     file = written(
         tmp_path,
         span("a", 0, 1, prompt=10),
         span("outer", 2, 3, prompt=20),
         span("inner", 2.1, 2.9, "outer", prompt=20),
-        failed,
+        failed("failed", 3, 4, prompt=30),
         span("error", 3, 4, prompt=31, **{"error.type": "timeout"}),
         span("vectors", 3, 4, **{"gen_ai.operation.name": "embeddings", "gen_ai.usage.input_tokens": 40}),
         span("b", 5, 6, prompt=50),
@@ -225,9 +225,10 @@ def test_every_form_of_a_failure_is_known(tmp_path, status):
 
 def test_a_call_without_an_answer_leaves_the_rest_to_be_replayed(tmp_path):
     """What follows it follows what came before it, as of one that failed."""
-    failed = {**span("failed", 3, 4, prompt=30), "status": {"status_code": "ERROR"}}
     empty, unasked = span("empty", 2, 3, prompt=20, output=0), span("unasked", 2, 3, trace="u", prompt="0")
-    file = written(tmp_path, span("a", 0, 1, prompt=10), empty, unasked, failed, span("b", 5, 6, prompt=50))
+    file = written(
+        tmp_path, span("a", 0, 1, prompt=10), empty, unasked, failed("failed", 3, 4, prompt=30), span("b", 5, 6, prompt=50)
+    )
     assert found(read_trace(file)) == {10: (0.0, set(), 0.0), 50: (None, {10}, 4.0)}
     assert calls_left_out(file) == (
         "of the trace's calls, 1 that failed when it was recorded and 2 with 0 tokens of prompt or answer are left out."
@@ -235,10 +236,10 @@ def test_a_call_without_an_answer_leaves_the_rest_to_be_replayed(tmp_path):
 
 
 def test_what_failed_is_said_before_anything_is_measured(tmp_path):
-    failed = {**span("f", 16, 17, "main", prompt=7), "status": {"status_code": "ERROR"}}
+    file = written(tmp_path, otlp(*AGENT, failed("f", 16, 17, "main", prompt=7)))
     content = {
         **CONTENT,
-        "workloads": {"w": {"arrival": "trace", "trace": written(tmp_path, otlp(*AGENT, failed))}},
+        "workloads": {"w": {"arrival": "trace", "trace": file}},
         "study": {"title": "t", "ladders": [{"deployment": "a", "workload": "w", "time_scale": [1]}]},
     }
     said = prompt_lines(Plan.of(load_config(content, source="t"), root=ROOT))
@@ -246,20 +247,16 @@ def test_what_failed_is_said_before_anything_is_measured(tmp_path):
     assert said[1] == "w: of the trace's calls, 1 that failed when it was recorded is left out."
 
 
-def test_a_unit_is_refused_as_moments_have_one(tmp_path):
-    with pytest.raises(BenchError, match=r"its moments have a unit of their own. Remove trace_unit"):
-        read_trace(written(tmp_path, *AGENT), "ns")
-
-
 def test_an_access_log_may_be_spans(tmp_path):
     """Calls alone, with what failed left out, and their ends."""
-    failed = {**span("f", 16, 17, "main", prompt=7), "status": {"status_code": "ERROR"}}
-    log = read_log(written(tmp_path, otlp(*AGENT), otlp(failed)))
+    log = read_log(written(tmp_path, otlp(*AGENT), otlp(failed("f", 16, 17, "main", prompt=7))))
     assert log.prompt_tokens.tolist() == [10, 11, 21, 31, 32, 22, 12]
     assert log.arrival_s.tolist() == pytest.approx([0, 2.75, 4.5, 5, 8, 8.5, 12.5], abs=1e-6)
     assert log.duration_s.tolist() == pytest.approx([1.5, 0.75, 1, 2.5, 1, 3, 2], abs=1e-6)
     assert [(each.why, each.count, each.place) for each in log.left_out] == [("a failure", 1, "line 2, span 1")]
     assert log.began.year == 2025
+    with pytest.raises(BenchError, match=r"its moments have a unit of their own. Remove trace_unit"):
+        read_trace(written(tmp_path, *AGENT, name="unit.jsonl"), "ns")
 
 
 # What prompts share, where messages are recorded.
@@ -333,3 +330,76 @@ def test_spans_that_others_write_are_read(name, calls):
     planned = schedule(workload, 1.0, "s")
     assert [(x.prompt_tokens, x.reusable_tokens, len(x.after)) for x in planned] == calls
     assert {x.conversation for x in planned} == {0}
+
+
+# Weka's sessions.
+
+
+def call(t, took, prompt, ids, **more):
+    return {"t": t, "type": "n", "model": "m", "in": prompt, "out": 5, "hash_ids": ids, "api_time": took, **more}
+
+
+def session(*requests, **more):
+    return {"id": "s", "models": ["m"], "block_size": 4, "hash_id_scope": "local", "requests": list(requests), **more}
+
+
+def subagent(t, *requests):
+    return {"t": t, "type": "subagent", "agent_id": "a", "subagent_type": "Explore", "requests": list(requests)}
+
+
+# The main timeline waits for two subagents that run side by side, the second of which ends last.
+WEKA = session(
+    call(0.0, 2.0, 10, [1, 2]),
+    subagent(2.5, call(2.5, 1.0, 5, [7]), call(4.0, 1.0, 9, [7, 8])),
+    subagent(2.75, call(2.75, 4.0, 5, [7])),
+    call(8.0, 1.0, 13, [1, 2, 3]),
+    call(8.5, 1.0, 13, [1, 2, 3]),
+)
+
+
+def test_a_session_s_requests_follow_the_one_before_and_the_subagents_that_had_ended(tmp_path):
+    requests = read_trace(written(tmp_path, WEKA))
+    place = {x.blocks: i for i, x in enumerate(requests)}
+    assert len(place) == 6
+    first, second = requests[0], next(x for x in requests if x.prompt_tokens == 9)
+    assert (first.arrival_s, first.after) == (0.0, ())
+    side = [i for i, x in enumerate(requests) if x.prompt_tokens == 5]
+    assert {(requests[i].after, requests[i].after_s) for i in side} == {((0,), 0.5), ((0,), 0.75)}
+    assert (requests[second.after[0]].prompt_tokens, second.after_s) == (5, 0.5)
+    joined = [x for x in requests if x.prompt_tokens == 13]
+    slow = next(i for i in side if requests[i].after_s == 0.75)
+    assert ({*joined[0].after}, joined[0].after_s) == ({0, requests.index(second), slow}, 1.25)  # 8.0 − 6.75
+    # It had begun before that one's answer was complete.
+    assert (joined[1].after, joined[1].after_s) == ((requests.index(joined[0]),), 0.0)
+    assert {x.root for x in requests} == {0}
+
+
+def test_ids_are_those_of_a_session_unless_their_scope_is_global(tmp_path):
+    one = session(call(0.0, 1.0, 9, [1, 2]))
+    local = read_trace(written(tmp_path, one, one))
+    assert common(local[0].blocks, local[1].blocks) == 0
+    everywhere = read_trace(written(tmp_path, *([{**one, "hash_id_scope": "global"}] * 2), name="global.jsonl"))
+    assert common(everywhere[0].blocks, everywhere[1].blocks) == 2  # the rest behind the whole blocks is each one's own
+    assert [x.arrival_s for x in everywhere] == [0.0, 0.0]
+    assert [x.block_tokens for x in everywhere] == [4, 4]
+
+
+@cases(
+    ("line", "message"),
+    [
+        (session(call(0.0, 1.0, 9, [1])), "line 1, request 1, hash_ids: 1 ids do not fit a prompt of 9 tokens, which has 3 blocks of 4"),
+        (session(call(-1, 1.0, 9, [1, 2])), r"line 1, request 1: t and api_time .* are not seconds"),
+        (session(call(None, 1.0, 9, [1, 2])), r"line 1, request 1: t and api_time"),
+        (session(call(0, 1.0, 9, [1, 2]), subagent(1, subagent(1))), r"line 1, request 2.1: a subagent of a subagent is not read"),
+        (session(call(0, 1.0, 0, [])), "line 1, request 1, prompt_tokens: '0' is less than 1 token"),
+        (session(call(0, 1.0, 9, "x")), "line 1, request 1, hash_ids: 'x' is not a list of ids"),
+        (session(), "holds no requests"),
+        ({**session(), "requests": 5}, "line 1, requests: '5' is not a list of requests"),
+        (session(call(0.0, 1.0, 9, [1, 2]), block_size=0), "line 1, request 1, block_tokens: '0' is less than 1 token"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_in_a_session_is_named_with_its_place(tmp_path, line, message):
+    file = written(tmp_path, line)
+    with pytest.raises(BenchError, match=message) as refused:
+        read_trace(file)
+    assert str(refused.value).startswith(file)
