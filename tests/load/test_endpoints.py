@@ -93,23 +93,6 @@ def everywhere(folder):
     return b"\n".join(gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes() for path in files)
 
 
-# A path.
-
-
-def test_a_server_below_a_path_is_asked_nowhere_else(content):
-    with fake_server(prefix="/proxy/llm", pages=PAGES, metrics=GOLDEN) as server:
-        address = f"{server.base_url}/proxy/llm"
-        assert {api_root(address + end) for end in ("", "/", "/v1", "/v1/")} == {address}
-        assert found(study(content, f"{address}/v1/")) == []
-        result, _ = session(content)
-        options = ("--model", "a", "--output-dir", "one", "--num-requests", "2", "--prompt-length", "8", "--scrape")
-        assert main(["workload", "--base-url", address, *options]) == 0
-    assert (result["ok"], result["scrape_endpoint"]) == (2, f"{address}/metrics")
-    assert json.loads(Path("one/run.json").read_text())["scrape_endpoint"] == f"{address}/metrics"
-    assert {path for path, _ in server.requests if not path.startswith("/proxy/llm/")} == set()
-    assert "/proxy/llm/v1/completions" in {path for path, _ in server.requests}
-
-
 # TLS.
 
 
@@ -136,13 +119,15 @@ def certificates(tmp_path_factory):
 
 
 def test_a_private_authority_is_trusted_by_all_that_asks(content, certificates, monkeypatch):
+    """The preflight, the load, and the scraper, which is a process of its own."""
     authority, contexts = certificates
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(authority))
     with fake_server(tls=contexts["right"], pages=PAGES, metrics=GOLDEN) as server:
         assert found(study(content, f"{server.base_url}/v1")) == []
-        result, _ = session(content)
-    assert (result["ok"], result["scraped"], result["failed"]) == (2, True, 0)
-    assert result["scrapes"] > 1  # the scraper is a process of its own
+        assert [record.outcome for record in send(server)] == ["ok"] * 2
+        url = f"{server.base_url}/metrics"
+        assert main(["scrape", "--url", url, "--output-dir", "t", "--interval", "0.05", "--duration", "0.2"]) == 0
+    assert [path for path, _ in server.requests].count("/metrics") > 1
 
 
 @cases(
@@ -200,11 +185,21 @@ def keys(monkeypatch):
 
 
 def test_headers_go_with_each_request_and_stay_in_no_file(content, keys):
+    """To a server below a path, which is asked nowhere else."""
     content["workloads"]["short"]["endpoint"] = "chat"
-    with fake_server(keys=keys, pages=PAGES, metrics=GOLDEN) as server:
-        assert found(study(content, server.base_url, headers=KEYS)) == []
+    with fake_server(keys=keys, prefix="/proxy/llm", pages=PAGES, metrics=GOLDEN) as server:
+        address = f"{server.base_url}/proxy/llm"
+        assert {api_root(address + end) for end in ("", "/", "/v1", "/v1/")} == {address}
+        assert found(study(content, f"{address}/v1/", headers=KEYS)) == []
         result, said = session(content)
-    assert (result["ok"], result["scrapes"] > 1) == (2, True)
+    assert (result["ok"], result["failed"], result["scrapes"] > 1, result["scrape_endpoint"]) == (
+        2,
+        0,
+        True,
+        f"{address}/metrics",
+    )
+    assert {path for path, _ in server.requests if not path.startswith("/proxy/llm/")} == set()
+    assert "/proxy/llm/v1/chat/completions" in {path for path, _ in server.requests}
     assert {name: {h.get(name) for _, h in server.requests} for name in keys} == {name: {value} for name, value in keys.items()}
     assert SECRET.encode() not in everywhere(Path.cwd())
     assert SECRET not in "\n".join(said)
@@ -213,11 +208,13 @@ def test_headers_go_with_each_request_and_stay_in_no_file(content, keys):
 def test_the_command_sends_headers_of_the_environment(keys, tmp_path, capsys):
     headers = [part for name, value in KEYS.items() for part in ("--header", f"{name}: {value}")]
     options = ("--model", "a", "--output-dir", "one", "--num-requests", "2", "--prompt-length", "8", "--scrape", *headers)
-    with fake_server(keys=keys, metrics=GOLDEN) as server:
-        assert main(["workload", "--base-url", server.base_url, *options]) == 0
-        scrape = ("--url", f"{server.base_url}/metrics", "--output-dir", "t", "--duration", "0.3", *headers)
+    with fake_server(keys=keys, prefix="/proxy", metrics=GOLDEN) as server:
+        server_url = f"{server.base_url}/proxy"
+        assert main(["workload", "--base-url", f"{server_url}/v1", *options]) == 0
+        assert json.loads(Path("one/run.json").read_text())["scrape_endpoint"] == f"{server_url}/metrics"
+        scrape = ("--url", f"{server_url}/metrics", "--output-dir", "t", "--duration", "0.3", *headers)
         assert main(["scrape", *scrape]) == 0
-        assert main(["workload", "--base-url", server.base_url, *options[:-1], f"Authorization: Bearer {SECRET}"]) == 2
+        assert main(["workload", "--base-url", server_url, *options[:-1], f"Authorization: Bearer {SECRET}"]) == 2
         assert main(["scrape", *scrape[:-1], "X-Other: $NOT_THERE"]) == 2
     out = capsys.readouterr()
     assert "--header: Authorization has a value of its own; export the value" in out.err
@@ -448,27 +445,24 @@ def test_an_open_loop_goes_on_while_one_waits_and_a_silent_second_try_times_out(
     assert record.end_s >= 1 + 1.5  # as long after it was sent the last time
 
 
-def test_a_run_whose_requests_waited_is_marked_and_says_so(content, capsys):
-    def refuse(n):  # of what follows the introduction and the seven requests of the warm-up
-        return (429, {"Retry-After": "1"}) if n == 8 else None
-
+def test_a_run_whose_requests_waited_is_marked_and_says_so(content, tmp_path, capsys):
     study(content, "http://h")
     plain = Plan.of(load_config(content, source="t")).runs[0]
     content["workloads"]["short"]["honour_retry_after"] = True
     marked = Plan.of(load_config(content, source="t")).runs[0]
     assert plain.digest != marked.digest and plain.name != marked.name
-    with fake_server(pages=PAGES, metrics=GOLDEN, refuse=refuse) as server:
-        content["engines"]["e"]["base_url"] = server.base_url
-        result, _ = session(content)
+    (tmp_path / "load.yaml").write_text("arrival: burst\nprompt_tokens: 8\noutput_tokens: 4\nhonour_retry_after: true\n")
+    with fake_server(refuse=lambda n: (429, {"Retry-After": "1"}) if n == 1 else None) as server:  # 0 is the introduction
+        options = ("--model", "m", "--output-dir", "one", "--num-requests", "2", "--workload", "load.yaml")
+        assert main(["workload", "--base-url", server.base_url, *options]) == 0
+    assert main(["parse", "one"]) == 0
+    said = "sent again           1 of 2 requests was refused and sent again, after waits of up to 1 s"
+    assert said in capsys.readouterr().out
+    result = json.loads(Path("one/summary.json").read_text())
     assert (result["ok"], result["failed"], result["honour_retry_after"]) == (2, 0, True)
     assert (result["retried"], result["retry_wait_max_s"]) == (1, 1.0)
     assert (result["client_in_flight_mean"], result["held_back_share"]) == (None, None)
-    run = next(Path("results/runs").rglob("run.json")).parent
-    assert {r.attempts for r in read_requests(run / "requests.jsonl")} == {1, 2}
-    assert main(["parse", str(run)]) == 0
-    assert (
-        "sent again           1 of 2 requests was refused and sent again, after waits of up to 1 s" in capsys.readouterr().out
-    )
+    assert {r.attempts for r in read_requests(Path("one/requests.jsonl"))} == {1, 2}
 
 
 def test_a_warm_up_that_meets_a_rate_limit_says_how_to_go_on(content):
@@ -497,48 +491,19 @@ def test_a_list_of_models_that_is_not_given_now_or_at_all(content):
         assert found(content) == []
         server.behaviour = "http_error"
         assert "404 without a list of models, and a request for 'a' is answered with 404" in found(content)[0]
-        server.behaviour = "ok"
-        result, _ = session(content)
-    assert result["ok"] == 2
 
 
-# What a server accepts: a study, `bench workload` and `bench find` find it out alike.
+# What a server accepts.
 
 
-def test_a_study_a_load_and_a_search_treat_a_strict_server_alike(content, capsys):
-    """A server that takes neither ignore_eos nor token ids, and whose template has 24 tokens."""
-    with strict_server(refuse=refusing("ignore_eos", "token_ids"), template=24, ends_early=12) as server:
+def test_a_study_leaves_out_what_a_server_refuses_and_what_its_engine_omits(content):
+    """A server that takes no ignore_eos, and whose template has 24 tokens."""
+    with strict_server(refuse=refusing("ignore_eos"), template=24, ends_early=12) as server:
         content["workloads"]["short"] |= {"endpoint": "chat", "prompt_tokens": 64, "output_tokens": 16}
-        result, said = session(study(content, server.base_url))
-        common = (
-            "--base-url",
-            server.base_url,
-            "--model",
-            "a",
-            "--endpoint",
-            "chat",
-            "--prompt-length",
-            "64",
-            "--output-length",
-            "16",
-        )
-        assert main(["workload", *common, "--num-requests", "2", "--output-dir", "one"]) == 0
-        loaded = capsys.readouterr().err
-        search = "--concurrency", "--slo", "ttft_p90=9s", "--max-runs", "1", "--most", "1", "--output-dir", "found"
-        main(["find", *common, *search])
-        sought = capsys.readouterr().err
-    line = f"{server.base_url} refuses ignore_eos: "
-    assert any(line in each for each in said)
-    assert line in loaded and line in sought
+        result, said = session(study(content, server.base_url, omit=["temperature"]))
+    assert any(f"{server.base_url} refuses ignore_eos: " in each for each in said)
     assert (result["ok"], result["wrong_prompt_tokens"], result["wrong_output_tokens"], result["short_answers"]) == (2, 0, 0, 2)
-    assert (result["requests_omit"], result["template_tokens"]) == ("ignore_eos", 24)
+    assert (result["requests_omit"], result["template_tokens"]) == ("ignore_eos, temperature", 24)
     assert reasons(verdict(result, Thresholds(other_share=1.0))) == []
-    records = list(Path.cwd().rglob("run.json"))
-    assert [json.loads(path.read_text())["form"]["omitted"] for path in records] == [["ignore_eos"]] * 3  # fmt: skip
-
-
-def test_what_an_engine_omits_is_not_asked_for(content):
-    with strict_server() as server:
-        session(study(content, server.base_url, omit=["ignore_eos", "temperature"]))
     assert server.bodies[1:]
-    assert not any("ignore_eos" in body or "temperature" in body for body in server.bodies[1:])  # the preflight's has neither
+    assert not any("temperature" in body for body in server.bodies[1:])  # the preflight's has none

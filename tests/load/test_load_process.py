@@ -245,7 +245,11 @@ def command(url, folder):
 
 def test_the_command_ends_in_order_with_sigterm(tmp_path):
     before = {process.pid for process in started()}
-    with fake_server(behaviour="silent") as server:
+
+    def refuse(n):  # nothing, but after the first request, which introduces it, the server is silent
+        server.behaviour = "silent" if n else "ok"
+
+    with fake_server(refuse=refuse) as server:
 
         def end():
             if eventually(lambda: server.in_flight == 2):
