@@ -47,10 +47,7 @@ def answers_once(then):
     return handle
 
 
-@cases(
-    "then",
-    [lambda _: None, read_request, lambda c: (read_request(c), reset(c)), reset],
-)
+@cases("then", [lambda _: None, read_request, lambda c: (read_request(c), reset(c)), reset])
 def test_a_request_that_crosses_the_close_is_sent_again(then):
     with raw_server(answers_once(then)) as port:
         records = drive(port, 48, connections=4, in_flight=4)
