@@ -138,18 +138,20 @@ def test_what_is_no_count_costs_that_count_alone(counts, read_as, said):
     assert (read.prompt_tokens, read.completion_tokens, read.cached_tokens) == read_as
 
 
-def test_a_later_count_that_is_none_erases_nothing():
-    odd = event({"choices": [], "usage": {"prompt_tokens": "20", "completion_tokens": 2}})
-    read = record([(1, A), (2, B), (3, COUNT + odd + DONE)], asked=2)
-    assert (read.prompt_tokens, read.completion_tokens, read.error) == (20, 2, "prompt_tokens is '20'")
+def test_a_later_usage_puts_counts_right_and_erases_none():
+    def read(first, last):
+        read = record(
+            [(1, A), (2, B + event({"choices": [], "usage": first})), (3, event({"choices": [], "usage": last}) + DONE)],
+            asked=2,
+        )
+        return read.prompt_tokens, read.completion_tokens, read.error
 
-
-@cases("odd", ["n/a", {"prompt_tokens": "20", "completion_tokens": -1, "total_tokens": "?"}])
-def test_a_count_that_a_later_usage_puts_right_is_not_odd(odd):
-    begins = event({"choices": [], "usage": odd})
-    right = event({"choices": [], "usage": {"prompt_tokens": 20, "completion_tokens": 2, "total_tokens": 22}})
-    read = record([(1, A), (2, B + begins), (3, right + DONE)], asked=2)
-    assert (read.prompt_tokens, read.completion_tokens, read.error) == (20, 2, None)
+    right = {"prompt_tokens": 20, "completion_tokens": 2, "total_tokens": 22}
+    for odd in ("n/a", {"prompt_tokens": "20", "completion_tokens": -1, "total_tokens": "?"}):
+        assert read(odd, right) == (20, 2, None), odd
+    for last in ({"cost": 0.1}, {"prompt_tokens": 0, "completion_tokens": 0}, {"prompt_tokens": None}):
+        assert read(right, last) == (20, 2, None), last
+    assert read(right, {"prompt_tokens": "20", "completion_tokens": 2}) == (20, 2, "prompt_tokens is '20'")
 
 
 @cases("streamed", [True, False])
@@ -184,25 +186,16 @@ def test_a_reason_to_finish_is_text(finish, kept):
     assert record([(1, A), (2, odd), (3, COUNT + DONE)]).outcome == "stream_error"
 
 
-@cases("last", [{"cost": 0.1}, {"prompt_tokens": 0, "completion_tokens": 0}, {"prompt_tokens": None}])
-def test_a_later_usage_erases_nothing(last):
-    read = record([(1, A), (2, B), (3, COUNT), (3.1, event({"choices": [], "usage": last}) + DONE)], asked=2)
-    assert (read.prompt_tokens, read.completion_tokens) == (20, 2)
-
-
-def test_a_usage_in_each_chunk_is_not_an_end():
-    def counted(so_far):
-        return event(
-            {"choices": [{"index": 0, "delta": {"content": " w"}}], "usage": {"prompt_tokens": 20, "completion_tokens": so_far}}
-        )
+def test_a_usage_in_a_chunk_is_read_and_is_not_an_end():
+    def counted(so_far, **more):
+        counts = {"usage": {"prompt_tokens": 20, "completion_tokens": so_far}}
+        return event({"choices": [{"index": 0, "delta": {"content": " w"}, **more}], **counts})
 
     cut = record([(1, counted(1)), (2, counted(2))], asked=9)
     assert (cut.outcome, cut.completion_tokens) == ("truncated", 2)
-
-
-def test_groq_s_usage_is_read():
-    read = record([(1, A), (2, event({"choices": [{"index": 0, "delta": {"content": "b"}, "finish_reason": "length"}],
-                                      "x_groq": {"usage": {"prompt_tokens": 20, "completion_tokens": 2}}}) + DONE)])  # fmt: skip
+    choice = {"index": 0, "delta": {"content": "b"}, "finish_reason": "length"}  # as Groq has it
+    grouped = event({"choices": [choice], "x_groq": {"usage": {"prompt_tokens": 20, "completion_tokens": 2}}})
+    read = record([(1, A), (2, grouped + DONE)])
     assert (read.prompt_tokens, read.completion_tokens) == (20, 2)
 
 

@@ -21,7 +21,9 @@ from bench.errors import BenchError
 from bench.http import api_root, get
 from bench.load.client import Load, run_load
 from bench.load.exchange import Exchange
+from bench.load.payload import Payloads
 from bench.load.records import record_of
+from bench.load.schedule import PlannedRequest
 from bench.load.target import Target
 from bench.measure.preflight import faults
 from bench.measure.session import measure
@@ -236,15 +238,18 @@ def test_scraping_several_servers_sends_headers_to_the_first_alone():
 
 
 def test_a_key_goes_where_it_went_and_headers_come_beside_it():
-    with fake_server() as server:
-        send(server, 1, target=Target(server.base_url, "m", "key"))
-        send(server, 1, target=Target(server.base_url, "m"))
-        send(server, 1, target=Target(server.base_url, "m", headers={"X-Key": "100%"}))
-        send(server, 1, target=Target(server.base_url, "m", "key", {"X-Key": "k", "authorization": "Basic b"}))
-    sent = [(headers.get("authorization"), headers.get("x-key")) for _, headers in server.requests]
-    assert sent == [("Bearer key", None), ("Bearer none", None), (None, "100%"), ("Basic b", "k")]
-    plain, further = (server.requests[i][1] for i in (1, 2))
-    assert {**further, "authorization": "Bearer none"} == {**plain, "x-key": "100%"}
+    def sent(**given):
+        load = Workload.model_validate({"arrival": "burst", "prompt_tokens": 8, "output_tokens": 4})
+        payload = Payloads(Target("http://h", "m", **given), load, seed="s", vocabulary=100)
+        lines = payload.of(PlannedRequest(0, 0, 8, 4)).split(b"\r\n\r\n")[0].decode().split("\r\n")[1:]
+        return {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
+
+    plain = sent()
+    assert (plain["authorization"], sent(api_key="key")["authorization"]) == ("Bearer none", "Bearer key")
+    both = sent(api_key="key", headers={"X-Key": "k", "authorization": "Basic b"})
+    assert (both["authorization"], both["x-key"]) == ("Basic b", "k")
+    further = sent(headers={"X-Key": "100%"})
+    assert {**further, "authorization": "Bearer none"} == {**plain, "x-key": "100%"} and "authorization" not in further
 
 
 def test_headers_do_not_change_what_is_measured(content):
@@ -503,7 +508,7 @@ def test_a_study_leaves_out_what_a_server_refuses_and_what_its_engine_omits(cont
         result, said = session(study(content, server.base_url, omit=["temperature"]))
     assert any(f"{server.base_url} refuses ignore_eos: " in each for each in said)
     assert (result["ok"], result["wrong_prompt_tokens"], result["wrong_output_tokens"], result["short_answers"]) == (2, 0, 0, 2)
-    assert (result["requests_omit"], result["template_tokens"]) == ("ignore_eos, temperature", 24)
+    assert (result["requests_omit"], result["template_tokens"]) == ("temperature, ignore_eos", 24)
     assert reasons(verdict(result, Thresholds(other_share=1.0))) == []
     assert server.bodies[1:]
     assert not any("temperature" in body for body in server.bodies[1:])  # the preflight's has none
