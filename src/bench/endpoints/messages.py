@@ -1,7 +1,7 @@
 """/v1/messages: Anthropic's interface, whose stream is a sequence of typed events.
 
-The openai SDK has no call for it and sends it as a plain request; tests/workloads/test_typed_events.py holds bytes and readings against Anthropic's
-own SDK. Source: "Messages" and "Streaming messages" of Anthropic's API reference.
+The openai SDK has no call for it and sends it as a plain request; tests/workloads/test_typed_events.py holds bytes and readings
+against Anthropic's own SDK. Source: "Messages" and "Streaming messages" of Anthropic's API reference.
 """
 
 from __future__ import annotations
