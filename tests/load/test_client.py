@@ -192,7 +192,7 @@ def test_the_load_ends_with_sigterm_in_the_middle_of_it():
     )
     with fake_server(gap_s=0.005) as server:
         process = subprocess.Popen([sys.executable, "-c", program, server.base_url], start_new_session=True)
-        assert eventually(lambda: len(server.writes) == 16 and all(len(writes) > 10 for writes in server.writes))
+        assert eventually(lambda: len(server.writes) == 16 and all(len(writes) > 10 for writes in server.writes), within=60)
         process.send_signal(signal.SIGTERM)
         assert process.wait(10) == 7
 
@@ -233,8 +233,8 @@ def test_a_load_process_says_nothing_at_ctrl_c_nor_when_its_parent_is_gone(told)
             process.stdout.read(8)
         if told == "running":
             process.stdin.write(struct.pack("d", time.monotonic()))
-            assert eventually(lambda: server.in_flight)
-        assert eventually(lambda: ignores_ctrl_c(process))
+            assert eventually(lambda: server.in_flight, within=60)
+        assert eventually(lambda: ignores_ctrl_c(process), within=60)
         process.send_signal(signal.SIGINT)
         time.sleep(0.1)
         assert process.poll() is None

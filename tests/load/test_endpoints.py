@@ -38,6 +38,7 @@ from tests.support import records
 from tests.support.cases import cases
 from tests.support.fake_server import fake_server, raw_server
 from tests.support.planted import reasons
+from tests.support.server import eventually
 from tests.support.strict_server import refusing, strict_server
 from tests.support.study import ROOT
 
@@ -93,9 +94,6 @@ def everywhere(folder):
     """All that was written below a folder, unpacked."""
     files = [path for path in folder.rglob("*") if path.is_file() and "tls" not in path.parts]
     return b"\n".join(gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes() for path in files)
-
-
-# TLS.
 
 
 @pytest.fixture(scope="module")
@@ -170,9 +168,6 @@ def test_a_server_without_tls_and_a_variable_that_names_nothing(content, monkeyp
         with pytest.raises(BenchError, match=r"REQUESTS_CA_BUNDLE is nowhere\.pem: no such file"):
             send(None, target=Target(url, "m"))
     assert "(REQUESTS_CA_BUNDLE is nowhere.pem: no such file)" in fault
-
-
-# Headers.
 
 
 KEYS = {"X-Api-Key": "$GATEWAY_KEY", "Authorization": "Bearer ${TEAM_KEY}"}
@@ -327,8 +322,7 @@ def test_no_process_has_a_value_among_its_arguments(keys, tmp_path):
         with scraping([url], 0.1, tmp_path / "t.gz", headers={url: own}):
             sending = threading.Thread(target=send, args=(server, 1), kwargs={"target": target})
             sending.start()
-            while not server.arrivals:
-                time.sleep(0.01)
+            assert eventually(lambda: server.arrivals, within=60)
             children = psutil.Process().children(recursive=True)
             lines = [" ".join(child.cmdline()) for child in children if child.status() != psutil.STATUS_ZOMBIE]
             sending.join()
@@ -336,9 +330,6 @@ def test_no_process_has_a_value_among_its_arguments(keys, tmp_path):
     assert any("bench.load" in line for line in lines)
     assert not any(SECRET in line for line in lines)
     assert {headers["x-api-key"] for _, headers in server.requests} == {SECRET}
-
-
-# Metrics.
 
 
 def test_metrics_at_another_address_get_no_headers(content, keys):
@@ -373,9 +364,6 @@ def test_metrics_that_are_not_where_the_study_says_are_refused(content):
             session(content)
     (fault,) = (x for x in found(study(content, server.base_url, metrics="http://127.0.0.1:9/metrics")) if ".metrics" in x)
     assert "http://127.0.0.1:9/metrics does not answer (connection refused, or no such host)" in fault
-
-
-# Refusals.
 
 
 def test_a_refusal_is_a_failed_request_with_what_it_says():
@@ -478,9 +466,6 @@ def test_a_warm_up_that_meets_a_rate_limit_says_how_to_go_on(content):
         session(study(content, server.base_url))
 
 
-# The preflight.
-
-
 def test_a_list_of_models_that_is_not_given_now_or_at_all(content):
     other = {"/v1/models": json.dumps({"data": [{"id": "other"}]})}
     for status in (429, 503):  # a busy server is not taken for one without the model
@@ -496,9 +481,6 @@ def test_a_list_of_models_that_is_not_given_now_or_at_all(content):
         assert found(content) == []
         server.behaviour = "http_error"
         assert "404 without a list of models, and a request for 'a' is answered with 404" in found(content)[0]
-
-
-# What a server accepts.
 
 
 def test_a_study_leaves_out_what_a_server_refuses_and_what_its_engine_omits(content):

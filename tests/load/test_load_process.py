@@ -257,7 +257,7 @@ def test_the_command_ends_in_order_with_sigterm(tmp_path):
     with fake_server(refuse=refuse) as server:
 
         def end():
-            if eventually(lambda: server.in_flight == 2):
+            if eventually(lambda: server.in_flight == 2, within=60):
                 os.kill(os.getpid(), signal.SIGTERM)
 
         ending = threading.Thread(target=end)

@@ -367,7 +367,7 @@ def test_a_limit_of_an_unknown_class_is_refused(content):
         load_config({**content, "decision": {"slo": ["rag.ttft_p99=1s"]}}, source="t")
 
 
-PLANTED = {"chat": 0.02, "rag": 0.1, "batch": 0.05}  # TTFT of each class (s)
+PLANTED = {"chat": 0.02, "rag": 1.0, "batch": 0.5}  # TTFT of each class (s)
 
 
 def test_numbers_of_each_class_are_those_of_a_server_whose_latencies_are_known(tmp_path):
@@ -384,8 +384,8 @@ def test_numbers_of_each_class_are_those_of_a_server_whose_latencies_are_known(t
         assert summary[f"class_{name}_requests"] == sent[name]
         assert summary[f"class_{name}_failed"] == 0
         assert summary[f"class_{name}_output_tokens"] == LOAD["classes"][name]["output_tokens"]
-        assert ttft <= summary[f"class_{name}_ttft_p50_s"] <= ttft + 0.04
-        assert ttft <= summary[f"steady_class_{name}_ttft_p50_s"] <= ttft + 0.04
+        assert ttft <= summary[f"class_{name}_ttft_p50_s"] <= ttft + 0.45  # not that of another class
+        assert ttft <= summary[f"steady_class_{name}_ttft_p50_s"] <= ttft + 0.45
         tokens = sent[name] * LOAD["classes"][name]["output_tokens"] / summary["duration_s"]
         assert summary[f"class_{name}_throughput_tokens_per_s"] == pytest.approx(tokens)
     assert sum(summary[f"class_{name}_requests"] for name in sent) == summary["requests"]
