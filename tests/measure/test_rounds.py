@@ -1,35 +1,39 @@
-"""Rounds in a drawn order, the reference load before each run, and sessions that alternate."""
+"""The reference load before each run, rounds that are measured once more, and sessions of several starts."""
 
 import json
-from collections import Counter
 from itertools import count, groupby
 from statistics import mean
+from types import SimpleNamespace
 
 import pytest
 
 from bench.engine import resolve_launch
-from bench.errors import BenchError
+from bench.load.client import Load
 from bench.load.schedule import schedule
+from bench.load.target import Target
 from bench.measure import rounds
+from bench.measure.recording import Recording
+from bench.measure.reference import reference_load
 from bench.measure.rounds import disturbed
 from bench.measure.session import measure
 from bench.parse import parse_run
 from bench.records.files import write_record
+from bench.records.run import RECORD, ReferenceLoad
 from bench.search.laddered import LadderSearches
 from bench.store import Store
 from bench.store.pack import pack
 from bench.store.unpack import unpack
 from bench.study import Paths, Plan, Workload, load_config
-from bench.study.rounds import alternating, session_of
+from bench.study.rounds import Place
 from tests.support import records as made
+from tests.support.auto import searching
 from tests.support.fake_server import fake_server
 from tests.support.project import LENIENT, Project
 from tests.support.study import CONTENT, ROOT
 
-pytestmark = pytest.mark.workflow
-
 EXPOSITION = (ROOT / "tests/data/vllm-0.32.0.prom").read_text()
-SLOWER_ONCE_MORE = "a: round 1 was measured while the machine was not as fast as in the others: its 2 runs once more"
+SLOWER = "a: round 1 was measured while the machine was not as fast as in the others"
+SLOWER_ONCE_MORE = f"{SLOWER}: its 2 runs once more"
 
 
 def plan_of(content, **study):
@@ -37,110 +41,228 @@ def plan_of(content, **study):
     return Plan.of(load_config(content, source="test"))
 
 
+class Killed(Exception):
+    """A session that ends in the midst of it."""
+
+
+class Machine:
+    """A machine whose speed is planted: a reference load is said to take `seconds` of it (None: a request of it fails), and no load is
+    sent. `at` has the seconds from a line with some text on, as in {": run 2 of": 1.0}; an exception is raised there.
+    """
+
+    def __init__(self, folder, seconds=1.0):
+        self.folder, self.seconds, self.at = folder, seconds, {}
+        self.sent, self.said, self._moments = [], [], count()
+
+    def reference_load(self, _target, _first, requests, place, _alive):
+        started = f"2026-01-01T00:{next(self._moments):02}:00.000+00:00"
+        self.sent.append(requests)
+        if self.seconds is None:
+            return None
+        return ReferenceLoad(
+            round=place[0], since=place[1] or started, started=started, seconds=(self.seconds + 9, self.seconds)
+        )
+
+    def record_run(self, _target, load, folder, *, header, **_):
+        self.sent.append(load.seed)
+        write_record(made.run(**vars(header), clock_start_s=float(next(self._moments))), folder / RECORD)
+        return Recording(requests=[], tokens_per_s=1.0, duration_s=1.0, other_share=0.0)
+
+    def session(self, plan, search=None):
+        """Measure; the runs in their order, and what was said."""
+        self.said = []
+
+        def say(text):
+            self.said.append(text)
+            for at, then in self.at.items():
+                if at in text and then is Killed:
+                    raise Killed
+                self.seconds = then if at in text else self.seconds
+
+        session(plan, self.folder, say=say, search=search)
+        return measured(plan), self.said
+
+
 @pytest.fixture
-def several(content):
-    """Two ladders of a deployment, of three and of two repeats, and another deployment with the first of them."""
-    content["deployments"]["b"] = content["deployments"]["a"]
-    content["workloads"]["long"] = {**content["workloads"]["short"], "output_tokens": 64}
-    content["study"]["ladders"] = [
-        {"deployment": "a", "workload": "short", "concurrency": [1, 2, 4, 8, 16], "repeats": 3},
-        {"deployment": "a", "workload": "long", "concurrency": [1, 2, 4], "repeats": 2},
-        {"deployment": "b", "workload": "short", "concurrency": [1, 2, 4, 8, 16], "repeats": 3},
-    ]
-    return content
+def machine(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    planted = Machine(tmp_path)
+    monkeypatch.setattr(rounds, "_SERVES_S", 0.0)
+    for name in ("reference_load", "record_run"):
+        monkeypatch.setattr(rounds, name, getattr(planted, name))
+    return planted
 
 
-def loads(runs):
-    return [(run.workload_name, run.level) for run in runs]
+@pytest.fixture(scope="module")
+def server():
+    with fake_server(metrics=EXPOSITION, pages={"/version": '{"version": "0.32.0"}'}) as running:
+        yield running
 
 
-def test_a_round_has_every_level_of_every_ladder_once(several):
-    plan = plan_of(several)
-    runs = plan.runs_of("a")
-    assert [plan.place_of(run).position for run in runs] == list(range(1, 22))
-    rounds = [(number, list(group)) for number, group in groupby(runs, key=lambda run: plan.place_of(run).round)]
-    assert [(number, len(group)) for number, group in rounds] == [(1, 8), (2, 8), (3, 5)]  # the shorter ladder: the first two
-    for number, group in rounds:
-        assert max(Counter(loads(group)).values()) == 1
-        assert {run.repeat for run in group} == {number}
-    assert {run.key for run in runs} == {run.key for run in plan.runs if run.deployment.name == "a"}
+def session(plan, folder, number=1, *, say=lambda _: None, search=None):
+    launch, facts = folder / Paths.LAUNCH.format(deployment="a"), folder / Paths.facts("a", number)
+    launch.parent.mkdir(parents=True, exist_ok=True)
+    write_record(resolve_launch(plan.deployments["a"], made.engine(source="external", command=None), None), launch)
+    store = Store(folder / Paths.RUNS)
+    measure(
+        plan, "a", plan.runs_of("a", number), session=number, launch=launch, facts=facts, store=store, say=say,
+        search=LadderSearches(plan, plan.deployments["a"], store, say) if search == "real" else search,
+    )  # fmt: skip
 
 
-def test_the_order_of_rounds_is_drawn_from_the_seed(several):
-    first, again = (plan_of(several).runs_of("a") for _ in range(2))
-    assert loads(first) == loads(again)
-    orders = [loads(run for run in first if run.repeat == number) for number in (1, 2)]
-    assert orders[0] != orders[1]
-    assert sorted(orders[0]) == sorted(orders[1]) != orders[0]
-    several["measurement"] = {"seed": 1}
-    assert loads(plan_of(several).runs_of("a")) != loads(first)
+def against(server, content, levels=(1, 2), repeats=3, drift=0.5, **study):
+    """The plan of one ladder at this server. A drift of 10 is beyond any machine's, where a test is not about it."""
+    content["engines"]["e"] = {"source": "external", "base_url": server.base_url}
+    content["workloads"]["short"] = {"arrival": "burst", "prompt_tokens": 300, "output_tokens": 8}
+    content["models"]["m"]["architecture"] = {**content["models"]["m"]["architecture"], "context": 1024}
+    content["study"]["ladders"][0] |= {"concurrency": list(levels), "repeats": repeats}
+    content["measurement"] = {"warmup_requests": 0, **content.get("measurement", {})}
+    content["thresholds"] = {**LENIENT, "drift": drift}
+    return plan_of(content, **study)
 
 
-def test_no_level_has_a_place_of_its_own(several):
-    """Over many seeds each level comes first as often as any other, within what chance does."""
-    firsts = Counter()
-    for seed in range(400):
-        several["measurement"] = {"seed": seed}
-        firsts[plan_of(several).runs_of("b")[0].level] += 1
-    assert set(firsts) == {1, 2, 4, 8, 16}
-    assert sum((count - 80) ** 2 / 80 for count in firsts.values()) < 18.5  # chi-squared, 4 degrees of freedom: 99.9 %
+def measured(plan):
+    """The records of its runs, in the order in which they were measured."""
+    return sorted((json.loads(run.record.read_text()) for run in plan.runs), key=lambda record: record["clock_start_s"])
 
 
-def test_deployments_that_share_loads_measure_them_in_the_same_order(several):
-    plan = plan_of(several)
-    short = [run for run in plan.runs_of("a") if run.workload_name == "short"]
-    assert loads(short) == loads(plan.runs_of("b"))
+# What a session does with rounds, on a machine whose speed is planted.
 
 
-def test_the_order_of_the_whole_is_that_of_its_parts(several):
-    whole = plan_of(several)
-    several["select"] = ["a/*_c0002_*", "a/*_c0016_*"]
-    part = plan_of(several)
-    wanted = {run.key for run in part.runs}
-    assert [run.key for run in part.runs_of("a")] == [run.key for run in whole.runs_of("a") if run.key in wanted]
-    assert [part.place_of(run) for run in part.runs] == [whole.place_of(run) for run in part.runs]
-    del several["select"]
-    several["study"]["ladders"][0]["concurrency"] = [1, 2, 3, 4, 8, 16]
-    more = [run.key for run in plan_of(several).runs_of("a") if run.level != 3]
-    assert more == [run.key for run in whole.runs_of("a")]
+def test_each_round_s_references_are_its_own_and_serve_the_runs_of_the_next_seconds(machine, server, content, monkeypatch):
+    """Two seconds pass from one look at the clock to the next."""
+    plan = against(server, content, levels=[1, 2, 4, 8, 16], repeats=2)
+    monkeypatch.setattr(rounds, "_SERVES_S", 5.0)
+    monkeypatch.setattr(rounds, "monotonic", count(0, 2).__next__)
+    found, _ = machine.session(plan)
+    served = [(number, len(list(runs))) for number, runs in groupby((x["round"], x["reference"]["started"]) for x in found)]
+    assert [(number, runs) for (number, _), runs in served] == [(1, 3), (1, 2), (2, 3), (2, 2)]
 
 
-def test_neither_rounds_nor_sessions_are_part_of_a_run(several):
-    several["study"]["ladders"][1]["repeats"] = 3
-    one, three = plan_of(several), plan_of(several, sessions=3)
-    assert [(run.key, run.digest, run.schedule_seed) for run in one.runs] == [
-        (run.key, run.digest, run.schedule_seed) for run in three.runs
-    ]
+def test_a_killed_session_goes_on_in_the_same_order(machine, server, content):
+    plan = against(server, content, levels=[1, 2, 4], repeats=2)
+    machine.at = {": run 2 of": Killed}
+    with pytest.raises(Killed):
+        machine.session(plan)
+    machine.at = {}
+    found, _ = machine.session(plan)
+    assert [x["definition"]["run"] for x in found] == [run.name for run in plan.runs_of("a")]
+    assert [(x["round"], x["position"], x["session"]) for x in found] == [(i // 4 + 1, i, 1) for i in range(1, 7)]
+    since = [record["reference"]["since"] for record in found]
+    assert [len(list(runs)) for _, runs in groupby(since)] == [2, 1, 3]  # of round 1, of its rest, and of round 2
+    assert since == sorted(since)
 
 
-def test_rounds_are_dealt_to_sessions_with_the_same_levels(several):
-    several["study"]["ladders"][1]["repeats"] = 3
-    for ladder in several["study"]["ladders"]:
-        ladder["repeats"] = 4
-    plan = plan_of(several, sessions=2)
-    halves = [plan.runs_of("a", session) for session in (1, 2)]
-    assert [sorted({run.repeat for run in half}) for half in halves] == [[1, 3], [2, 4]]
-    assert Counter(loads(halves[0])) == Counter(loads(halves[1]))
-    assert [plan.place_of(run).position for half in halves for run in half] == list(range(1, 33))
-    assert [session_of(number, 3) for number in range(1, 8)] == [1, 2, 3, 1, 2, 3, 1]
-    assert {session_of(number, 1) for number in range(1, 8)} == {1}
+def test_a_round_in_which_the_machine_was_slower_is_measured_once_more(machine, server, content):
+    plan = against(server, content)
+    machine.seconds, machine.at = 2.0, {": run 2 of": 1.0}
+    found, said = machine.session(plan)
+    assert [line for line in said if "once more" in line] == [SLOWER_ONCE_MORE]
+    assert sum(": run " in line for line in said) == 8
+    assert [(x["round"], x["position"]) for x in found[-2:]] == [(1, 1), (1, 2)]  # last now, in their places
+    assert len({x["reference"]["since"] for x in found}) == 3
+    assert {min(x["reference"]["seconds"]) for x in found} == {1.0}
+    seeds = [each for each in machine.sent if isinstance(each, str)]
+    assert len(seeds) == len(set(seeds)) == 8  # the second time other prompts, which no prefix cache knows
+    assert machine.session(plan)[0] == found  # nothing is measured a third time
 
 
-def test_sessions_of_all_deployments_alternate(several):
-    assert alternating({"a": (1, 2, 3), "b": (1, 2, 3), "c": (1, 3)}) == [
-        *(("a", 1), ("b", 1), ("c", 1)), *(("b", 2), ("a", 2)), *(("a", 3), ("b", 3), ("c", 3)),
-    ]  # fmt: skip
-    several["study"]["ladders"][1]["repeats"] = 3
-    assert plan_of(several, sessions=2).sessions == [("a", 1), ("b", 1), ("b", 2), ("a", 2)]
-    several["select"] = ["b/*_r2_*"]  # the facts of a deployment are those of its first session, whatever is selected
-    assert plan_of(several).sessions == [("b", 1), ("b", 2)]
+def test_a_session_that_was_killed_judges_all_its_rounds_when_it_goes_on(machine, server, content):
+    plan = against(server, content)
+    machine.seconds, machine.at = 2.0, {": run 2 of": 1.0, ": run 6 of": Killed}
+    with pytest.raises(Killed):
+        machine.session(plan)
+    machine.at = {}
+    _, said = machine.session(plan, SimpleNamespace(
+        unfinished=dict, first_runs=lambda: plan.runs[:1], measured=set, measure=lambda _: None))  # fmt: skip
+    assert said == ["a: 6 of 6 runs are measured already"]  # and no server is asked
+    (measured_run,) = {run.key for run in plan.runs if run.repeat == 3 and run.level == 2}
+    Store(machine.folder / Paths.RUNS).discard(next(run for run in plan.runs if run.key == measured_run))
+    _, said = machine.session(plan)
+    assert SLOWER_ONCE_MORE in said
 
 
-def test_fewer_repeats_than_sessions_are_refused(several):
-    with pytest.raises(
-        BenchError, match=r"study\.ladders\[1\]\.repeats is 2, below study\.sessions, 3: .* Set repeats to 3 or more"
+def test_runs_of_a_search_show_that_a_listed_round_was_slower(machine, server, content):
+    plan = against(server, content, repeats=1)
+    asked = Plan.of(load_config(searching(content, server.base_url), source="t")).searches[0]
+
+    class Search:
+        found = ()
+
+        def unfinished(self):
+            return {} if self.found else {"s": 60.0}
+
+        def first_runs(self):
+            return [asked.run(1, 9, 1)]
+
+        def measured(self):
+            return {run.digest for run in self.found}
+
+        def measure(self, rounds):
+            machine.seconds = 1.0
+            self.found = [asked.run(1, 9, repeat) for repeat in (1, 2, 3)]
+            rounds.progress.clock.add(self.found)
+            for number, run in enumerate(self.found, 2):
+                rounds.one(run, Place(number, 1, number + 1))
+
+    machine.seconds = 2.0
+    found, said = machine.session(plan, Search())
+    assert [line for line in said if "once more" in line] == [SLOWER_ONCE_MORE]
+    assert {min(x["reference"]["seconds"]) for x in found} == {1.0}
+
+
+def test_a_round_is_not_measured_again_where_the_machine_is_no_faster_or_that_is_not_known(machine, server, content):
+    for seconds, at, why in (
+        (2.0, {": run 2 of": 1.0, ": run 6 of": None}, f"{SLOWER}, and how fast it is now is not known"),
+        (1.0, {": run 4 of": 2.0}, f"{SLOWER.replace('round 1', 'round 3')}, nor is it now"),
     ):
-        plan_of(several, sessions=3)
+        plan = against(server, content, title=why)
+        content["measurement"]["seed"] = int(seconds)  # other runs
+        plan = plan_of(content)
+        machine.seconds, machine.at = seconds, at
+        found, said = machine.session(plan)
+        assert (sum(": run " in line for line in said), said[-2]) == (6, why)
+        assert [x["round"] for x in found] == [1, 1, 2, 2, 3, 3]
+        assert all(x["reference"] for x in found)
+
+
+def test_what_is_usual_moves_with_the_rounds_that_are_measured_again(machine, server, content):
+    """Two slow rounds of four: both, and then no other, although at first all four lay beside their median."""
+    machine.seconds, machine.at = 3.0, {": run 4 of": 1.0}
+    _, said = machine.session(against(server, content, repeats=4, drift=0.3))
+    assert [line.split(" was")[0] for line in said if "once more" in line] == ["a: round 1", "a: round 2"]
+    assert sum(": run " in line for line in said) == 12
+
+
+def test_a_reference_that_fails_is_none_and_ends_nothing(machine, server, content):
+    machine.seconds, machine.at = None, {": run 6 of": 1.0}
+    found, said = machine.session(against(server, content, levels=[1, 2, 4]))
+    # After two in a row one a round: each may take a minute to fail. A server that answers again is asked before each run again.
+    assert [record["reference"] is None for record in found] == [True] * 6 + [False] * 3
+    lines = [line for line in said if "no reference load" in line]
+    assert [line.split(": ")[1] for line in lines] == ["round 1", "round 1", "round 2"]
+    assert [line.endswith("failed; the next one is sent in the next round") for line in lines] == [False, True, True]
+
+
+def test_no_reference_where_none_is_asked_for(machine, server, content):
+    content["measurement"] = {"reference_requests": 0}
+    found, said = machine.session(against(server, content))
+    assert (len(machine.sent), {record["reference"] for record in found}) == (6, {None})
+    assert not any("reference" in line for line in said)
+
+
+def test_a_run_beside_other_work_is_said_to_be_invalid_at_once():
+    for share, busy, words in (
+        (None, 0.9, ""),
+        (None, None, ""),
+        (0.15, 1.0, ""),
+        (0.5, 1.0, "; invalid: other processes took 50 % of the cores' time"),
+        (None, 0.97, "; the cores were busy for 97 % of the time, and whether with the server's work is not known"),
+    ):
+        assert disturbed(share, 0.15, busy) == words
+
+
+# Real loads.
 
 
 @pytest.fixture
@@ -150,80 +272,32 @@ def here(tmp_path, monkeypatch):
     return tmp_path
 
 
-class Killed(Exception):
-    """A session that ends in the midst of it."""
+def test_a_reference_load_with_a_request_that_fails_is_none():
+    first, asked = Load(Workload(arrival="burst", prompt_tokens=8, output_tokens=8), 2, "s"), []
+    with fake_server(behaviour="http_error") as refusing:
+        target = Target(refusing.base_url, "m")
+        assert reference_load(target, first, 4, (1, None), lambda: asked.append("alive")) is None
+    assert (asked, len(refusing.bodies)) == (["alive"], 4)  # and it is not sent a second time
 
 
-def session(plan, folder, number=1, *, say=lambda _: None, deployment="a", searching=False):
-    launch, facts = folder / Paths.LAUNCH.format(deployment=deployment), folder / Paths.facts(deployment, number)
-    launch.parent.mkdir(parents=True, exist_ok=True)
-    write_record(resolve_launch(plan.deployments[deployment], made.engine(source="external", command=None), None), launch)
-    runs, store = plan.runs_of(deployment, number), Store(folder / Paths.RUNS)
-    search = LadderSearches(plan, plan.deployments[deployment], store, say) if searching else None
-    measure(plan, deployment, runs, session=number, launch=launch, facts=facts, store=store, say=say, search=search)
-
-
-def session_that_changes(server, changes, *arguments, **options):
-    """What a session says. `changes`: attributes that the server gets at a line with this text, as in {": run 2 of": {"gap_s": 0.01}}."""
-    said = []
-
-    def say(text):
-        said.append(text)
-        for at, attributes in changes.items():
-            if at in text:
-                vars(server).update(attributes)
-
-    session(*arguments, say=say, **options)
-    return said
-
-
-def against(server, content, drift=10.0, **study):
-    content["engines"]["e"] = {"source": "external", "base_url": server.base_url}
-    content["workloads"]["short"] = {"arrival": "burst", "prompt_tokens": 300, "output_tokens": 8}
-    content["models"]["m"]["architecture"] = {**content["models"]["m"]["architecture"], "context": 1024}
-    content["study"]["ladders"][0] |= {"repeats": 2}
-    content["measurement"] = {"warmup_requests": 3}
-    content["thresholds"] = {"drift": drift}  # beyond any machine's, where a test is not about it
-    return plan_of(content, **study)
-
-
-def records(plan):
-    return sorted((json.loads(run.record.read_text()) for run in plan.runs), key=lambda record: record["clock_start_s"])
-
-
-def test_a_reference_load_serves_the_runs_of_the_next_seconds(here, content, monkeypatch):
-    monkeypatch.setattr(rounds, "monotonic", count(0, 2).__next__)  # two seconds from one look at the clock to the next
-    with fake_server(metrics=EXPOSITION) as server:
-        against(server, content)
-        content["study"]["ladders"][0] |= {"concurrency": [1, 2, 4, 8, 16], "repeats": 2}
-        plan = plan_of(content)
-        session(plan, here)
-    found = records(plan)
-    served = [(number, len(list(runs))) for number, runs in groupby((x["round"], x["reference"]["started"]) for x in found)]
-    assert [(number, runs) for (number, _), runs in served] == [(1, 3), (1, 2), (2, 3), (2, 2)]
-
-
-def test_a_session_measures_in_rounds_with_a_reference_before_each_run(here, content, monkeypatch):
+@pytest.mark.workflow
+def test_a_reference_load_comes_before_each_run(here, content, monkeypatch):
     monkeypatch.setattr(rounds, "_SERVES_S", 0.0)
     with fake_server(metrics=EXPOSITION) as server:
-        plan = against(server, content)
+        plan = against(server, content, levels=[2], repeats=2, drift=10.0)
         session(plan, here)
         sent = server.bodies
-    result = records(plan)
-    assert [record["definition"]["run"] for record in result] == [run.name for run in plan.runs_of("a")]
-    assert [(x["round"], x["position"], x["session"]) for x in result] == [
-        (1, 1, 1), (1, 2, 1), (1, 3, 1), (2, 4, 1), (2, 5, 1), (2, 6, 1)
-    ]  # fmt: skip
+    result = measured(plan)
     references = [record["reference"] for record in result]
-    first, second = references[0], references[-1]
+    first = references[0]
     shape = ("requests", "in_flight", "prompt_tokens", "output_tokens")
-    assert [first[key] for key in shape] == [second[key] for key in shape] == [8, 4, 256, 32]
-    assert [reference["round"] for reference in references] == [1, 1, 1, 2, 2, 2]
-    assert [reference["since"] for reference in references] == [references[0]["started"]] * 3 + [references[3]["started"]] * 3
-    moments = [record[key] for record in result for key in ("reference", "started")]
-    moments = [moment["started"] if isinstance(moment, dict) else moment for moment in moments]
+    assert [[reference[key] for key in shape] for reference in references] == [[8, 4, 256, 32]] * 2
+    assert [(reference["round"], reference["since"]) for reference in references] == [
+        (number, reference["started"]) for number, reference in enumerate(references, 1)
+    ]
+    moments = [moment for record in result for moment in (record["reference"]["started"], record["started"])]
     assert moments == sorted(moments)
-    assert len(set(moments)) == 12
+    assert len(set(moments)) == 4
     assert all(len(reference["seconds"]) == 2 for reference in references)
     # Eight answers, four at once, of a server whose first token takes 20 ms and each other one 5 ms. A closed loop begins with what is
     # left of four answers: at least a quarter of 32 tokens in the longest of them.
@@ -233,83 +307,24 @@ def test_a_session_measures_in_rounds_with_a_reference_before_each_run(here, con
     assert 4 * 32 < tokens < 8 * 32
     assert first["tokens_per_s"] == pytest.approx(tokens / mean(first["seconds"]), rel=0.001)
     prompts = [tuple(body["prompt"]) for body in sent if len(body["prompt"]) == 256]
-    assert len(prompts) == len(set(prompts)) == 6 * 2 * 8
-    run = plan.runs_of("a")[4]
+    assert len(prompts) == len(set(prompts)) == 2 * 2 * 8
+    run = plan.runs_of("a")[1]
     files = {key: here / key for key in ("requests", "telemetry", "wide", "summary")}
     parsed = parse_run(run.record.parent, **files)
-    assert (parsed["round"], parsed["position"], parsed["session"]) == (2, 5, 1)
-    assert parsed["reference_s"] == min(references[4]["seconds"])
-    assert parsed["reference_since"] == references[3]["started"]
+    assert (parsed["round"], parsed["position"], parsed["session"]) == (2, 2, 1)
+    assert parsed["reference_s"] == min(references[1]["seconds"])
+    assert parsed["reference_since"] == references[1]["started"]
     assert parsed["requests"] == run.level  # the reference is no part of a result
 
 
-def test_a_killed_session_goes_on_in_the_same_order(here, content):
-    said = []
-
-    def say(text):
-        said.append(text)
-        if ": run 2 of" in text:
-            raise Killed
-
-    with fake_server(metrics=EXPOSITION) as server:
-        plan = against(server, content)
-        with pytest.raises(Killed):
-            session(plan, here, say=say)
-        session(plan, here)
-    result = records(plan)
-    assert [record["position"] for record in result] == [1, 2, 3, 4, 5, 6]
-    since = [record["reference"]["since"] for record in result]
-    assert len(set(since)) == 3  # of round 1, of its rest, and of round 2
-    assert since == sorted(since)
-
-
-def three_rounds(server, content):
-    against(server, content, drift=0.5)
-    content["study"]["ladders"][0] |= {"concurrency": [1, 2], "repeats": 3}
-    return plan_of(content)
-
-
-def test_a_round_in_which_the_machine_was_slower_is_measured_once_more(here, content):
-    with fake_server(metrics=EXPOSITION, gap_s=0.02) as server:
-        plan = three_rounds(server, content)
-        said = session_that_changes(server, {": run 2 of": {"gap_s": 0.01}}, plan, here)
-        again = [line for line in said if "once more" in line]
-        assert again == [SLOWER_ONCE_MORE]
-        assert sum(": run " in line for line in said) == 8
-        result = records(plan)
-        assert [(x["round"], x["position"]) for x in result[-2:]] == [(1, 1), (1, 2)]  # last now, in their places
-        assert len({x["reference"]["since"] for x in result}) == 3
-        seconds = [min(x["reference"]["seconds"]) for x in result]
-        assert max(seconds) < 1.5 * min(seconds)
-        session(plan, here, say=said.append)  # nothing is measured a third time
-        assert records(plan) == result
-        prompts = [tuple(body["prompt"]) for body in server.bodies if len(body["prompt"]) == 300]
-    assert len(prompts) == len(set(prompts))  # the second time others, which no prefix cache knows
-
-
-def listed_and_searched(server, content):
-    against(server, content)
-    content["thresholds"] = LENIENT | {"drift": 0.5}
-    content["study"]["ladders"][0] |= {"concurrency": [1, 2], "repeats": 1}
-    content["workloads"]["w"] = {"arrival": "closed", "prompt_tokens": 16, "output_tokens": 4, "num_requests": "auto"}
-    found = {"slo": ["ttft_p90=5s"], "runs": 3, "start": 1, "highest": 8}
-    content["study"]["ladders"].append({"deployment": "a", "workload": "w", "concurrency": "auto", "search": found})
-    return plan_of(content)
-
-
-def test_a_round_that_the_searches_show_to_be_slower_is_measured_once_more(here, content):
-    with fake_server(metrics=EXPOSITION, gap_s=0.012) as server:
-        plan = listed_and_searched(server, content)
-        said = session_that_changes(server, {": run 2 of": {"gap_s": 0.006}}, plan, here, searching=True)
-    (again,) = [line for line in said if "once more" in line]
-    assert again == SLOWER_ONCE_MORE
-    assert said.index(again) > max(i for i, line in enumerate(said) if ", after 3 runs" in line)
-    assert [min(x["reference"]["seconds"]) < 0.55 for x in records(plan)] == [True, True]
-
-
+@pytest.mark.long(part="kills")
 def test_a_session_that_was_killed_in_a_search_judges_its_rounds_when_it_goes_on(here, content):
     with fake_server(metrics=EXPOSITION, gap_s=0.012) as server:
-        plan, said = listed_and_searched(server, content), []
+        against(server, content, repeats=1)
+        content["workloads"]["w"] = {"arrival": "closed", "prompt_tokens": 16, "output_tokens": 4, "num_requests": "auto"}
+        found = {"slo": ["ttft_p90=5s"], "runs": 3, "start": 1, "highest": 8}
+        content["study"]["ladders"].append({"deployment": "a", "workload": "w", "concurrency": "auto", "search": found})
+        plan, said = plan_of(content), []
 
         def say(text):
             said.append(text)
@@ -319,78 +334,25 @@ def test_a_session_that_was_killed_in_a_search_judges_its_rounds_when_it_goes_on
                 raise Killed
 
         with pytest.raises(Killed):
-            session(plan, here, say=say, searching=True)
+            session(plan, here, say=say, search="real")
         killed = len(said)
-        session(plan, here, say=said.append, searching=True)
+        session(plan, here, say=said.append, search="real")
     assert "a: 2 of 2 runs are measured already" in said[killed:]
-    (again,) = [line for line in said if "once more" in line]
-    assert again == SLOWER_ONCE_MORE
-    assert [min(x["reference"]["seconds"]) < 0.55 for x in records(plan)] == [True, True]
+    again = [line for line in said if "once more" in line]
+    assert again == [SLOWER_ONCE_MORE]
+    assert said.index(again[0]) > max(i for i, line in enumerate(said) if ", after 3 runs" in line)
+    assert [min(x["reference"]["seconds"]) < 0.55 for x in measured(plan)] == [True, True]
 
 
-def test_a_machine_whose_speed_is_not_known_any_more_is_not_measured_again(here, content):
-    with fake_server(metrics=EXPOSITION, gap_s=0.02) as server:
-        plan = three_rounds(server, content)
-        changes = {": run 2 of": {"gap_s": 0.01}, ": run 6 of": {"behaviour": "http_error"}}
-        said = session_that_changes(server, changes, plan, here)
-    assert sum(": run " in line for line in said) == 6
-    assert said[-2].endswith("not as fast as in the others, and how fast it is now is not known")
-    assert all(record["reference"] for record in records(plan))
-
-
-def test_what_is_usual_moves_with_the_rounds_that_are_measured_again(here, content):
-    """Two slow rounds of four: both, and then no other, although at first all four lay beside their median."""
-    with fake_server(metrics=EXPOSITION, gap_s=0.03) as server:
-        against(server, content, drift=0.3)
-        content["study"]["ladders"][0] |= {"concurrency": [1, 2], "repeats": 4}
-        said = session_that_changes(server, {": run 4 of": {"gap_s": 0.01}}, plan_of(content), here)
-    assert [line.split(" was")[0] for line in said if "once more" in line] == ["a: round 1", "a: round 2"]
-    assert sum(": run " in line for line in said) == 12
-
-
-def test_a_machine_that_stays_slower_is_not_measured_again(here, content):
-    with fake_server(metrics=EXPOSITION, gap_s=0.01) as server:
-        plan = three_rounds(server, content)
-        said = session_that_changes(server, {": run 4 of": {"gap_s": 0.02}}, plan, here)
-    assert sum(": run " in line for line in said) == 6
-    assert "a: round 3 was measured while the machine was not as fast as in the others, nor is it now" in said
-    assert [x["round"] for x in records(plan)] == [1, 1, 2, 2, 3, 3]
-
-
-def test_a_reference_that_fails_is_none_and_ends_nothing(here, content):
+@pytest.mark.workflow
+def test_each_session_has_facts_of_its_own_and_a_pack_carries_them(machine, content, monkeypatch):
+    here = machine.folder
+    content["measurement"] = {"warmup_requests": 3}
     with fake_server(metrics=EXPOSITION) as server:
-        against(server, content)
-        content["study"]["ladders"][0] |= {"concurrency": [1, 2, 4], "repeats": 3}
-        server.refuse = lambda n: (404, {}) if n else None  # the first request finds out what is accepted
-        content["measurement"] = {"warmup_requests": 0}
-        plan = plan_of(content)
-        said = session_that_changes(server, {": run 6 of": {"refuse": None}}, plan, here)
-    # After two in a row one a round: each may take a minute to fail. A server that answers again is asked before each run again.
-    assert [record["reference"] is None for record in records(plan)] == [True] * 6 + [False] * 3
-    lines = [line for line in said if "no reference load" in line]
-    assert [line.split(": ")[1] for line in lines] == ["round 1", "round 1", "round 2"]
-    assert [line.endswith("failed; the next one is sent in the next round") for line in lines] == [False, True, True]
-
-
-def test_no_reference_where_none_is_asked_for(here, content):
-    with fake_server(metrics=EXPOSITION) as server:
-        against(server, content)
-        content["study"]["ladders"][0]["concurrency"] = [1]
-        content["measurement"]["reference_requests"] = 0
-        plan, said = plan_of(content), []
-        session(plan, here, say=said.append)
-        prompts = [body for body in server.bodies if body["max_tokens"] == 32]
-    assert prompts == []
-    assert {record["reference"] for record in records(plan)} == {None}
-    assert not any("reference" in line for line in said)
-
-
-def test_each_session_has_facts_of_its_own_and_a_pack_carries_them(here, content, monkeypatch):
-    with fake_server(metrics=EXPOSITION) as server:
-        plan = against(server, content, sessions=2)
+        plan = against(server, content, levels=[1, 2, 4], repeats=2, sessions=2)
         for number in (1, 2):
             session(plan, here, number)
-    assert [(x["session"], x["round"]) for x in records(plan)] == [(1, 1)] * 3 + [(2, 2)] * 3
+    assert [(x["session"], x["round"]) for x in measured(plan)] == [(1, 1)] * 3 + [(2, 2)] * 3
     facts = [Paths.facts("a", number) for number in (1, 2)]
     assert [str(path) for path in facts] == [
         "results/deployments/a/deployment.json",
@@ -409,20 +371,6 @@ def test_each_session_has_facts_of_its_own_and_a_pack_carries_them(here, content
     assert [path.read_bytes() for path in facts] == contents
     for number in (1, 2):  # no server answers any more, and none is needed
         session(plan, elsewhere, number)
-
-
-@pytest.mark.parametrize(
-    ("share", "busy", "words"),
-    [
-        (None, 0.9, ""),
-        (None, None, ""),
-        (0.15, 1.0, ""),
-        (0.5, 1.0, "; invalid: other processes took 50 % of the cores' time"),
-        (None, 0.97, "; the cores were busy for 97 % of the time, and whether with the server's work is not known"),
-    ],
-)
-def test_a_run_beside_other_work_is_said_to_be_invalid_at_once(share, busy, words):
-    assert disturbed(share, 0.15, busy) == words
 
 
 @pytest.fixture
@@ -444,6 +392,7 @@ def project(tmp_path):
         )
 
 
+@pytest.mark.long(part="workflows")
 def test_a_workflow_measures_sessions_in_turn_and_only_what_is_missing(project):
     def measured(*arguments):
         jobs = project.run("--cores", "2", *arguments, target="measured")
@@ -471,6 +420,7 @@ def test_a_workflow_measures_sessions_in_turn_and_only_what_is_missing(project):
     }
 
 
+@pytest.mark.workflow
 def test_one_session_waits_for_nobody(project):
     project.config["study"]["sessions"] = 1
     project.run("--dry-run", target="measured")

@@ -55,6 +55,7 @@ def test_a_cuda_engine_without_a_compiler_is_refused_before_anything_is_installe
     assert list((tmp_path / "e").iterdir()) == []
 
 
+@pytest.mark.long(part="wheel")
 def test_an_environment_goes_on_where_it_was_interrupted(tmp_path, monkeypatch):
     """Two small packages from the project's own lock; the second one is interrupted at first: its metadata is there, not all its files."""
     monkeypatch.chdir(tmp_path)
@@ -91,20 +92,21 @@ def test_an_environment_goes_on_where_it_was_interrupted(tmp_path, monkeypatch):
         prepare_engine("e", engine, record, said.append)
 
 
-@pytest.mark.parametrize("link", ["results/engines", "results/engines/e", "results/engines/e/env"])
-def test_an_environment_behind_a_link_is_never_emptied(tmp_path, monkeypatch, link):
+def test_an_environment_behind_a_link_is_never_emptied(tmp_path, monkeypatch):
     """As where checkouts share their engines."""
-    monkeypatch.chdir(tmp_path)
-    theirs = Path("theirs", *Path("results/engines/e/env").relative_to(link).parts)
-    theirs.mkdir(parents=True)
-    (theirs / "precious").write_text("x")
-    (theirs / "made-from").write_text("/usr/bin/python3\nother==1\n")
-    Path(link).parent.mkdir(parents=True)
-    Path(link).symlink_to(tmp_path / "theirs")
-    Path("one.lock").write_text("idna==1\n")
-    with pytest.raises(BenchError, match=rf"{link} is a link, and .*nothing was changed\. Remove the link"):
-        prepare_engine("e", Engine(source="lock", locks=["one.lock"]), Path("results/engines/e/engine.json"), print)
-    assert (theirs / "precious").exists()
+    for number, link in enumerate(["results/engines", "results/engines/e", "results/engines/e/env"]):
+        (folder := tmp_path / str(number)).mkdir()
+        monkeypatch.chdir(folder)
+        theirs = Path("theirs", *Path("results/engines/e/env").relative_to(link).parts)
+        theirs.mkdir(parents=True)
+        (theirs / "precious").write_text("x")
+        (theirs / "made-from").write_text("/usr/bin/python3\nother==1\n")
+        Path(link).parent.mkdir(parents=True)
+        Path(link).symlink_to(folder / "theirs")
+        Path("one.lock").write_text("idna==1\n")
+        with pytest.raises(BenchError, match=rf"{link} is a link, and .*nothing was changed\. Remove the link"):
+            prepare_engine("e", Engine(source="lock", locks=["one.lock"]), Path("results/engines/e/engine.json"), print)
+        assert (theirs / "precious").exists(), link
 
 
 def test_a_container_has_all_that_the_server_needs_and_a_name_to_be_removed_by(tmp_path, content, monkeypatch):
@@ -141,6 +143,7 @@ def test_every_package_of_the_locks_has_a_hash():
 def test_the_command_line_says_all_that_was_asked(spec):
     content = resolve_launch(spec, records.engine(command=("python", "-m", "server")), CHECKPOINT)
     line = " ".join(content.argv)
+    assert content.deployment == "a"
     for part in ("--port {port}", "--host 127.0.0.1", "--dtype float32", "--block-size 32", "--kv-cache-memory-bytes 1048576",
                  "--no-enable-prefix-caching", "--load-format dummy", "--enforce-eager", "--max-model-len 256",
                  "--served-model-name a"):  # fmt: skip
@@ -278,10 +281,6 @@ def write(tmp_path, content, checkpoint=CHECKPOINT):
     return read_launch(tmp_path / "l/launch.json")
 
 
-def test_what_fits_is_written(tmp_path, content):
-    assert write(tmp_path, content).deployment == "a"
-
-
 def test_an_environment_of_other_locks_is_refused(tmp_path, content, monkeypatch):
     """As a checkout finds it that was given another's folder of engines."""
     monkeypatch.chdir(tmp_path)
@@ -305,24 +304,17 @@ def test_an_environment_of_other_locks_is_refused(tmp_path, content, monkeypatch
         launched()
 
 
-def test_a_cache_too_small_for_one_request_is_refused_with_the_sum(tmp_path, content):
-    content["deployments"]["a"]["kv_cache_memory"] = "16KiB"
-    with pytest.raises(
-        BenchError, match=r"deployments\.a .*32 tokens at 512 bytes each; one request needs 64 tokens\. Shorten"
-    ):
-        write(tmp_path, content)
-
-
-def test_more_than_the_machine_has_is_refused(tmp_path, content):
-    content["deployments"]["a"]["kv_cache_memory"] = "900000GiB"
-    with pytest.raises(BenchError, match=r"and this machine has .* GiB\. Lower kv_cache_memory"):
-        write(tmp_path, content)
-
-
-def test_a_workload_beyond_a_real_checkpoints_context_is_refused(tmp_path, content):
+def test_what_fits_is_written_and_what_does_not_is_refused_with_the_sum(tmp_path, content):
+    assert write(tmp_path, content).plan.kv_tokens == 2048
     shorter = replace(CHECKPOINT, config={**CHECKPOINT.config, "max_position_embeddings": 63})
-    with pytest.raises(BenchError, match=r"a request of 64 tokens is beyond the context of models\.m, 63 tokens"):
-        write(tmp_path, content, shorter)
+    for memory, checkpoint, said in (
+        ("16KiB", CHECKPOINT, r"deployments\.a .*32 tokens at 512 bytes each; one request needs 64 tokens\. Shorten"),
+        ("900000GiB", CHECKPOINT, r"and this machine has .* GiB\. Lower kv_cache_memory"),
+        ("1MiB", shorter, r"a request of 64 tokens is beyond the context of models\.m, 63 tokens"),
+    ):
+        content["deployments"]["a"]["kv_cache_memory"] = memory
+        with pytest.raises(BenchError, match=said):
+            write(tmp_path, content, checkpoint)
 
 
 def test_an_external_server_is_not_judged_by_this_machine(tmp_path, content):
@@ -348,9 +340,10 @@ def test_of_a_running_server_no_model_need_be_named(content):
     assert launch.plan is launch.vocabulary is None
 
 
-@pytest.mark.parametrize(
-    ("model", "dtype", "expected"),
-    [
+def test_the_type_of_a_server_that_was_not_started_here(content):
+    """On no account float32 because no GPU is seen: the server has its own."""
+    content["engines"]["e"] = {"source": "external", "base_url": "http://127.0.0.1:1"}
+    for model, dtype, expected in (
         ({"catalogue": "llama-3.1-8b"}, None, 131_072),  # its own torch_dtype, bfloat16
         ({"catalogue": "llama-3.1-8b"}, "float32", 262_144),
         ({"catalogue": "llama-3.1-8b", "config": {"torch_dtype": "float16"}}, None, 131_072),
@@ -358,41 +351,35 @@ def test_of_a_running_server_no_model_need_be_named(content):
         ({"catalogue": "gpt2", "config": {"torch_dtype": "float32"}}, None, None),  # vLLM loads it in 16 bit, others as it is
         ({"catalogue": "gemma-3-27b"}, None, 2 * 62 * 16 * 128 * 2),  # stands beside its text_config
         ({"catalogue": "gpt2"}, "bfloat16", 36_864),
-    ],
-)
-def test_the_type_of_a_server_that_was_not_started_here(content, model, dtype, expected):
-    """On no account float32 because no GPU is seen: the server has its own."""
-    content["engines"]["e"] = {"source": "external", "base_url": "http://127.0.0.1:1"}
-    content["models"]["m"] = model
-    content["deployments"]["a"] |= {} if dtype is None else {"dtype": dtype}
+    ):
+        content["models"]["m"] = model
+        plan = running(content, dtype).plan
+        assert plan.kv_bytes_per_token == expected, (model, dtype)
+        assert (plan.weight_bytes is None) == (expected is None)
+
+
+def running(content, dtype=None):
+    """The launch of a server that was not started here."""
+    content["deployments"]["a"] = {"model": "m", "engine": "e"} | ({"dtype": dtype} if dtype else {})
     spec = Plan.of(load_config(content, source="t")).deployments["a"]
-    plan = resolve_launch(spec, records.engine(source="external", command=None), None).plan
-    assert plan.kv_bytes_per_token == expected
-    assert (plan.weight_bytes is None) == (expected is None)
+    return resolve_launch(spec, records.engine(source="external", command=None), None)
 
 
-@pytest.mark.parametrize("kind", ["folder", "gguf", "gone"])
-def test_of_a_running_server_the_model_s_files_here_say_the_shape(content, tmp_path, kind):
+def test_of_a_running_server_the_model_s_files_here_say_the_shape(content, tmp_path):
     """A copy will do: nothing but its shape is read."""
-    config = config_of(Architecture(**ARCHITECTURE))
-    path = tmp_path / ("m.gguf" if kind == "gguf" else "m")
-    if kind == "gguf":
-        write_gguf(config, path, dtype="float16")
-    elif kind == "folder":
-        path.mkdir()
-        (path / "config.json").write_text(json.dumps({**config, "torch_dtype": "bfloat16"}))
+    config, model = config_of(Architecture(**ARCHITECTURE)), tmp_path / "m"
     content["engines"]["e"] = {"source": "external", "base_url": "http://127.0.0.1:1"}
-    content["models"]["m"] = {"path": str(path)}
-    content["deployments"]["a"] |= {"dtype": "float16"} if kind == "gguf" else {}  # which the file does not say of the KV cache
-    spec = Plan.of(load_config(content, source="t")).deployments["a"]
-    plan = resolve_launch(spec, records.engine(source="external", command=None), None).plan
-    if kind == "gone":
-        assert plan is None
-    else:
+    content["models"]["m"] = {"path": str(model)}
+    assert running(content).plan is None
+    model.mkdir()
+    (model / "config.json").write_text(json.dumps({**config, "torch_dtype": "bfloat16"}))
+    folder = running(content).plan
+    content["models"]["m"] = {"path": str(model / "m.gguf")}
+    write_gguf(config, model / "m.gguf", dtype="float16")
+    file = running(content, "float16").plan  # which the file does not say of the KV cache
+    for plan in (folder, file):
         assert plan.parameters == geometry_of(config).parameters
-        assert (
-            plan.kv_bytes_per_token == 2 * 2 * config["num_hidden_layers"] * config["num_key_value_heads"] * config["head_dim"]
-        )
+        assert plan.kv_bytes_per_token == 512 // 2
 
 
 def test_the_shipped_template_of_a_running_server():

@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,7 +25,7 @@ from bench.routers import ROUTERS
 from bench.study import Plan, load_config
 from tests.support import records
 from tests.support.project import built_router
-from tests.support.server import eventually, gone, needs_haproxy, started
+from tests.support.server import eventually, gone, has_haproxy, needs_haproxy, started
 from tests.support.study import ARCHITECTURE, ROOT
 
 # Answers with its port and its cores.
@@ -68,7 +67,7 @@ def answers(server, count=6, **headers):
 
 
 @needs_haproxy
-def test_replicas_answer_in_turn_on_cores_of_their_own_and_end_together(tmp_path):
+def test_replicas_answer_in_turn_on_cores_of_their_own_and_end_together_also_where_one_is_killed(tmp_path):
     with fleet(tmp_path) as server:
         assert isinstance(server, Fleet)
         each = answers(server)
@@ -83,16 +82,19 @@ def test_replicas_answer_in_turn_on_cores_of_their_own_and_end_together(tmp_path
         assert all((tmp_path / name).exists() for name in ("server.log", "server-2.log", "router.log", "router.cfg"))
         processes = [each.pid for each in started()]
         assert len(processes) >= 9  # three guards of two processes each, and what they hold
+        port = server.workers["replica 2"].rpartition(":")[2]
+        named = [each for each in started() if each.cmdline()[-1] == port and each.name() != "haproxy"]
+        (second,) = (each for each in named if not any("guard.py" in word for word in each.cmdline()))
+        second.kill()
+        assert eventually(lambda: not server.running())
+        assert "lost its replica 2 of 2, which was killed by SIGKILL" in server.ending()
     assert all(gone(pid) for pid in processes)
 
 
+@pytest.mark.long(part="fleets")
 @pytest.mark.parametrize(
     ("router", "header"),
-    [
-        pytest.param("haproxy", "X-Session", marks=needs_haproxy),
-        ("vllm-router", "X-Session-ID"),
-        ("sglang-router", "X-SMG-Routing-Key"),
-    ],
+    [("haproxy", "X-Session"), ("vllm-router", "X-Session-ID"), ("sglang-router", "X-SMG-Routing-Key")],
 )
 def test_a_router_keeps_conversations_and_goes_on_without_a_replica_until_it_is_back(tmp_path, router, header):
     def asked(server, count, name):
@@ -104,6 +106,8 @@ def test_a_router_keeps_conversations_and_goes_on_without_a_replica_until_it_is_
         ]
         return [each.text.split()[0] for each in sent if each.status_code == 200]
 
+    if router == "haproxy" and not has_haproxy():
+        pytest.fail("HAProxy is not installed: apt-get install haproxy")
     with fleet(tmp_path, balance=f"header:{header}", router=router) as server:
         conversations = [set(asked(server, 3, f"conversation-{i}")) for i in range(8)]
         assert all(len(each) == 1 for each in conversations)
@@ -126,6 +130,7 @@ def test_a_router_keeps_conversations_and_goes_on_without_a_replica_until_it_is_
     assert all(gone(pid) for pid in processes)
 
 
+@pytest.mark.long(part="fleets")
 @pytest.mark.parametrize("router", [name for name, each in ROUTERS.items() if each.lock])
 def test_a_router_knows_all_that_it_is_told(router):
     """Its own parser, which refuses words and values that are not its own, as it is told of each balance."""
@@ -152,22 +157,6 @@ for words in {made}:
 
 
 @needs_haproxy
-def test_a_replica_that_ends_is_named_and_takes_the_fleet_along(tmp_path):
-    with fleet(tmp_path) as server:
-        port = server.workers["replica 2"].rpartition(":")[2]
-        (second,) = (
-            each
-            for each in started()
-            if each.cmdline()[-1] == port
-            and each.name() != "haproxy"
-            and not any("guard.py" in word for word in each.cmdline())
-        )
-        second.kill()
-        assert eventually(lambda: not server.running())
-        assert "lost its replica 2 of 2, which was killed by SIGKILL" in server.ending()
-
-
-@needs_haproxy
 @pytest.mark.parametrize("part", ["replica", "router"])
 def test_a_part_that_does_not_start_ends_the_others(tmp_path, monkeypatch, part):
     whole = fleet(tmp_path)
@@ -189,84 +178,10 @@ def test_what_to_install_is_said_where_there_is_no_haproxy(tmp_path, monkeypatch
         fleet(tmp_path)
 
 
-def transferring(config):
+def transferring(**config):
     """A deployment of two replicas, of which one prefills and passes KV caches on as it says."""
     fleet = {"replicas": 2, "prefill_replicas": 1, "router": "vllm-router", "balance": "roundrobin"}
-    return {**fleet, "flags": {"kv-transfer-config": config}}
-
-
-DISAGGREGATED = transferring('{"kv_connector": "NixlConnector"}')
-EXAMPLE = transferring('{"kv_connector": "ExampleConnector"}')
-
-
-@pytest.mark.parametrize(
-    ("deployment", "said"),
-    [
-        ({"replicas": 2}, "replicas is 2, and nothing deals requests out to them"),
-        ({"balance": "leastconn"}, "there is none; add `router: haproxy`"),
-        ({"replicas": 2, "router": "haproxy", "balance": "random"}, "balance"),
-        (
-            {"replicas": 2, "router": "haproxy", "balance": "cache-aware"},
-            "haproxy has leastconn, roundrobin, header:NAME; give one of them",
-        ),
-        ({"replicas": 2, "router": "vllm-router"}, "balance is leastconn, and vllm-router has roundrobin, power-of-two"),
-        (
-            {"replicas": 2, "router": "sglang-router", "balance": "header:X-Session-ID"},
-            "has .*, header:X-SMG-Routing-Key; give",
-        ),
-        ({"cores": 0}, "a.cores is 0, which only llama.cpp takes: vLLM's workers run on cores of their own; give 1 or more"),
-        ({"replicas": 2, "router": "nginx"}, "there are haproxy, vllm-router, sglang-router"),
-        ({"replicas": 4, "router": "haproxy", "nodes": 2}, "replicas stand on nodes of their own; give nodes: 4, or remove it"),
-        (
-            {**DISAGGREGATED, "router": "haproxy", "balance": "leastconn"},
-            "haproxy sends no request to one .* `router: vllm-router`",
-        ),
-        ({**DISAGGREGATED, "prefill_replicas": 2}, "of 2 servers none is left to decode"),
-        ({**DISAGGREGATED, "replicas": 1}, "of 1 servers none is left to decode"),
-        ({"prefill_replicas": 1}, "one server is started. Add `replicas: 2` and `router: vllm-router`"),
-        ({**DISAGGREGATED, "flags": {}}, "no connector passes KV caches on; add `flags: {kv-transfer-config: "),
-        (transferring("{"), "flags.kv-transfer-config: no JSON object"),
-        (transferring('{"kv_connector": "NixlConnector", "kv_role": "kv_both"}'), "kv_role follows from prefill_replicas"),
-        (
-            transferring('{"kv_connector": "LMCacheConnectorV1"}'),
-            "of the kv_connector NixlConnector and ExampleConnector, not of LMC",
-        ),
-        (
-            transferring('{"kv_connector": "ExampleConnector", "kv_connector_extra_config": {"shared_storage_path": "kept"}}'),
-            "shared_storage_path is a new folder at each start",
-        ),
-        *[
-            ({**EXAMPLE, "flags": {**EXAMPLE["flags"], flag: True}}, f"flags.{flag}: ExampleConnector takes prompts .* whole")
-            for flag in ("enable-chunked-prefill", "no_enable_chunked_prefill")
-        ],
-    ],
-)
-def test_what_cannot_be_a_fleet_is_refused(content, deployment, said):
-    content["deployments"]["a"] |= deployment
-    with pytest.raises(BenchError, match=said):
-        load_config(content, source="test")
-
-
-@pytest.mark.parametrize(
-    ("engine", "said"),
-    [
-        ({"workers": ["http://h:1"], "metrics": "http://h:1/metrics"}, "each worker has its own metrics"),
-        ({"workers": ["http://h:1", "http://h:1/"]}, "http://h:1 twice"),
-        ({"workers": ["http://r/v1"]}, "which is base_url"),
-        ({"workers": ["h:1"]}, "no address"),
-    ],
-)
-def test_what_cannot_be_workers_is_refused(content, engine, said):
-    content["engines"]["e"] = {"source": "external", "base_url": "http://r", **engine}
-    with pytest.raises(BenchError, match=said):
-        load_config(content, source="test")
-
-
-def test_a_running_fleet_is_started_behind_no_router(content):
-    content["engines"]["e"] = {"source": "external", "base_url": "http://r"}
-    content["deployments"]["a"] |= {"router": "haproxy"}
-    with pytest.raises(BenchError, match=r"deployments\.a\.router: servers that run already"):
-        Plan.of(load_config(content, source="test"))
+    return {**fleet, "flags": {"kv-transfer-config": json.dumps(config)}}
 
 
 def test_a_fleet_is_another_deployment_and_one_server_the_same_as_before(content):
@@ -301,7 +216,7 @@ def test_a_router_is_started_from_its_own_environment_and_no_other(content, tmp_
 
 @pytest.mark.parametrize("connector", ["NixlConnector", "ExampleConnector"])
 def test_replicas_are_told_their_roles_and_where_the_others_are(content, tmp_path, connector):
-    content["deployments"]["a"] |= transferring(json.dumps({"kv_connector": connector, "kv_load_failure_policy": "recompute"}))
+    content["deployments"]["a"] |= transferring(kv_connector=connector, kv_load_failure_policy="recompute")
     content["deployments"]["a"] |= {"replicas": 3}
     spec = Plan.of(load_config(content, source="test")).deployments["a"]
     checkpoint = records.checkpoint(config=config_of(Architecture(**ARCHITECTURE)))
@@ -328,44 +243,12 @@ def test_replicas_are_told_their_roles_and_where_the_others_are(content, tmp_pat
     assert launch.plan.engines == 2  # a request that runs is where it is decoded
 
 
-def test_one_folder_is_shared_by_no_containers(content):
-    content["engines"]["e"] = {"source": "container", "image": "vllm/vllm-openai-cpu:v0.32.0"}
-    content["deployments"]["a"] |= EXAMPLE
-    with pytest.raises(BenchError, match="replicas in containers were not tried with; give NixlConnector"):
-        Plan.of(load_config(content, source="test"))
+def test_prompts_that_are_computed_whole_fit_a_step(content):
+    def flags(tokens, longest):
+        content["deployments"]["a"] |= transferring(kv_connector="ExampleConnector")
+        content["deployments"]["a"]["flags"]["max-num-batched-tokens"] = tokens
+        return MANAGED["vllm"].flags(Plan.of(load_config(content, source="test")).deployments["a"], None, longest)
 
-
-@pytest.mark.parametrize(("tokens", "longest", "fits"), [(512, 256, True), (256, 512, False), (256, None, True)])
-def test_prompts_that_are_computed_whole_fit_a_step(content, tokens, longest, fits):
-    content["deployments"]["a"] |= EXAMPLE
-    content["deployments"]["a"]["flags"] = {**EXAMPLE["flags"], "max-num-batched-tokens": tokens}
-    spec = Plan.of(load_config(content, source="test")).deployments["a"]
-    with (
-        nullcontext()
-        if fits
-        else pytest.raises(BenchError, match=r"a\.flags\.max-num-batched-tokens: 256 is less than .* 512 tokens")
-    ):
-        assert MANAGED["vllm"].flags(spec, None, longest)
-
-
-def test_sums_by_role_are_known_of_vllm_alone(content):
-    content["engines"]["e"] = {
-        "source": "external",
-        "base_url": "http://r",
-        "kind": "llama.cpp",
-        "workers": ["http://h:1", "http://h:2"],
-    }
-    content["deployments"]["a"] |= {"prefill_replicas": 1}
-    with pytest.raises(BenchError, match=r"engines\.e is llama\.cpp: sums by role are known of vLLM alone"):
-        Plan.of(load_config(content, source="test"))
-
-
-@pytest.mark.parametrize(
-    ("workers", "said"),
-    [([], "servers stand behind engines.e is not known. Name them as its workers"), (["http://h:1"], "none is left to decode")],
-)
-def test_roles_of_a_running_fleet_take_its_workers(content, workers, said):
-    content["engines"]["e"] = {"source": "external", "base_url": "http://r", "workers": workers}
-    content["deployments"]["a"] |= {"prefill_replicas": 1}
-    with pytest.raises(BenchError, match=said):
-        Plan.of(load_config(content, source="test"))
+    assert flags(512, 512) and flags(256, None)
+    with pytest.raises(BenchError, match=r"a\.flags\.max-num-batched-tokens: 256 is less than .* 512 tokens"):
+        flags(256, 512)

@@ -150,41 +150,6 @@ def test_a_request_longer_than_a_slot_is_refused(content, checkpoint, tmp_path):
         write_launch(spec_of(content, max_num_seqs=4), 513, **where)
 
 
-@pytest.mark.parametrize(
-    ("deployment", "message"),
-    [
-        ({"block_size": 32}, r"deployments\.a\.block_size: llama\.cpp cuts"),
-        ({"kv_cache_dtype": "fp8"}, "no fp8 KV cache; give q8_0 or q4_0"),
-        ({"kv_cache_dtype": "q8_0"}, "a q8_0 KV cache goes with float16; give `dtype: float16`"),
-        ({"kv_cache_dtype": "q4_0", "dtype": "bfloat16"}, "goes with float16"),
-        ({"flags": {"cache-type-k": "q8_0"}}, "give the key kv_cache_dtype"),
-        ({"data_parallel": 2}, "one process"),
-        ({"flags": {"parallel": 3}}, "the flag parallel decides .* give the key max_num_seqs"),
-        ({"flags": {"ctx-size": 3}}, "give the key kv_cache_memory"),
-    ],
-)
-def test_what_it_does_not_do_is_refused_before_anything_starts(content, deployment, message):
-    with pytest.raises(BenchError, match=message):
-        spec_of(content, max_num_seqs=4, **deployment)
-
-
-@pytest.mark.parametrize(
-    ("kind", "message"),
-    [
-        ("vllm", "a GGUF file, which llama.cpp alone is started with. Give deployments.a an engine of `kind: llama.cpp`"),
-        ("llama.cpp", "no such file. Name the folder of a checkpoint, or a .gguf file"),
-    ],
-)
-def test_a_gguf_file_that_cannot_be_served_is_refused_with_what_to_do(content, kind, message):
-    content["engines"]["e"] |= {"kind": kind}
-    content["models"]["m"] = {"path": "/models/Llama-Q4.GGUF"}
-    with pytest.raises(BenchError) as error:
-        load_config(content, source="t")
-    assert "models.m.path is '/models/Llama-Q4.GGUF'" in str(error.value) and message in str(error.value)
-    content["engines"]["e"] = {"source": "external", "base_url": "http://127.0.0.1:8080"}
-    assert load_config(content, source="t").models["m"].path == "/models/Llama-Q4.GGUF"
-
-
 def test_a_cache_that_cannot_be_planned_is_refused(content):
     window = geometry_of({**config_of(Architecture(**ARCHITECTURE)), "model_type": "mistral", "sliding_window": 64})
     spec = spec_of(content)
@@ -228,26 +193,6 @@ def test_a_prefix_that_is_shared_leaves_no_more_slots():
     known = records.facts(kv_tokens=1024, kv_blocks=4, block_size=256)
     slots, blocks = (records.launch(max_num_seqs=4, slots=each) for each in (True, None))
     assert [deployed(run, launch, known)["predicted_saturation"] for launch in (slots, blocks)] == [4, None]
-
-
-@pytest.mark.parametrize(
-    ("flags", "reason"),
-    [
-        (
-            {"n-gpu-layers": 99},
-            r"flags: unknown to llama\.cpp as it is built here: --n-gpu-layers 99; it knows .*--batch-size, ",
-        ),
-        ({"no-such": True}, r"flags: unknown to llama\.cpp as it is built here: --no-such;"),
-        ({"batch-size": "many"}, r"flags: argument --batch-size: invalid int value: 'many'"),
-        ({"flash-attn": "maybe"}, r"flags: argument --flash-attn: invalid choice: 'maybe'"),
-    ],
-)
-def test_a_flag_that_it_does_not_have_is_refused_before_anything_is_built(content, flags, reason):
-    spec = spec_of(content, flags=flags)  # the user's own llama-server may have it
-    content["engines"]["e"] = {"source": "lock", "locks": ["requirements.lock"], "kind": "llama.cpp"}
-    with pytest.raises(BenchError, match=rf"deployments\.a\.{reason}"):
-        load_config(content, source="t")
-    assert spec.deployment.flags == flags
 
 
 def test_a_wrong_flag_on_its_command_line_is_named_on_one_line(capsys):

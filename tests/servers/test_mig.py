@@ -7,19 +7,12 @@ from bench.engine.gpus import least_memory
 from bench.errors import BenchError
 from bench.models import geometry_of_model
 from bench.study import Plan, load_config
-from tests.support.nvml import planted  # noqa: F401
 
 MIB = 2**20
 COMMON = {"watts": 90.0, "utilisation": 0, "used": 0, "free": 0}
 WHOLE = {**COMMON, "uuid": "GPU-aaaa", "name": "NVIDIA H100 80GB HBM3", "total": 81559 * MIB, "mig": 0}
 # `nvidia-smi --query-gpu=memory.total` says 81559 MiB of this one, too.
-CUT = {
-    **WHOLE,
-    "uuid": "GPU-bbbb",
-    "mig": 1,
-    "instances": ["MIG-4g", "MIG-1g"],
-    "slices": [40448 * MIB, 9984 * MIB],
-}
+CUT = {**WHOLE, "uuid": "GPU-bbbb", "mig": 1, "instances": ["MIG-4g", "MIG-1g"], "slices": [40448 * MIB, 9984 * MIB]}
 OLD = {**COMMON, "uuid": "GPU-cccc", "name": "Tesla T4", "total": 15360 * MIB}
 
 
@@ -41,13 +34,13 @@ OLD = {**COMMON, "uuid": "GPU-cccc", "name": "Tesla T4", "total": 15360 * MIB}
         ([{**WHOLE, "instances": ["MIG-4g"], "slices": [MIB]}], None, 81559),  # no longer in MIG mode
     ],
 )
-def test_the_memory_that_a_server_gets(planted, gpus, shown, mib):  # noqa: F811
+def test_the_memory_that_a_server_gets(planted, gpus, shown, mib):
     planted(*gpus)
     environment = {} if shown is None else {"CUDA_VISIBLE_DEVICES": shown}
     assert least_memory(environment) == (None if mib is None else mib * MIB)
 
 
-def test_a_model_that_fits_the_gpu_and_not_its_slice_is_refused(planted, content, monkeypatch):  # noqa: F811
+def test_a_model_that_fits_the_gpu_and_not_its_slice_is_refused(planted, content, monkeypatch):
     content["engines"]["e"]["backend"] = "cuda"
     content["models"]["m"] = {"catalogue": "llama-3.1-8b"}
     content["deployments"]["a"] = {"model": "m", "engine": "e", "dtype": "bfloat16"}

@@ -59,35 +59,6 @@ def test_engines_on_two_nodes_are_whole_on_each(content):
     assert second == first | {"--data-parallel-start-rank": "2", "--headless": ""}
 
 
-@pytest.mark.parametrize(
-    ("deployment", "engine", "reason"),
-    [
-        ({"tensor_parallel": 4, "nodes": 3}, {}, "3 nodes cannot share 4 GPUs evenly; give a divisor of 4"),
-        ({"tensor_parallel": 4, "data_parallel": 2, "nodes": 4}, {}, "4 nodes cannot share 2 engines (data_parallel) evenly"),
-        (STAGES, {"command": ["python3", "-m", "vllm.entrypoints.openai.api_server"]}, "give `command: [vllm, serve]`"),
-        (
-            {**STAGES, "flags": {"nnodes": 4}},
-            {},
-            "the flag nnodes decides the planned memory, GPUs and costs; give the key nodes",
-        ),
-        ({"replicas": 4, "router": "haproxy", "nodes": 2}, {}, "replicas stand on nodes of their own; give nodes: 4"),
-        ({"cores": 0}, {}, "deployments.a.cores is 0, which only llama.cpp takes"),
-        ({"nodes": 2}, {"kind": "llama.cpp"}, "nodes: llama.cpp is run as one process on one node; remove it"),
-        (
-            {"nodes": 2},
-            {"source": "external", "base_url": "http://127.0.0.1:1", "command": None},
-            "started on no node from here",
-        ),
-    ],
-)
-def test_what_cannot_be_spread_is_refused_in_the_configuration(content, deployment, engine, reason):
-    content["engines"]["e"] = {"source": "command", "command": ["vllm", "serve"], "backend": "cuda"} | engine
-    content["deployments"]["a"] |= deployment
-    with pytest.raises(BenchError) as caught:
-        load_config(content, source="t")
-    assert reason in str(caught.value)
-
-
 def test_without_slurm_nothing_is_started(content, tmp_path, monkeypatch):
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     monkeypatch.chdir(tmp_path)

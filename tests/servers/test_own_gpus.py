@@ -13,7 +13,7 @@ import pytest
 
 from bench.errors import BenchError
 from bench.measure.own_gpus import own_gpus
-from tests.support.nvml import GPUS, cuda_spec, planted, without_nvml  # noqa: F401
+from tests.support.nvml import GPUS, cuda_spec
 from tests.support.project import LENIENT, Project
 
 FOUR = [{**GPUS[0], "uuid": f"GPU-{i}"} for i in range(4)]
@@ -25,7 +25,7 @@ def shown(spec, tmp_path, stack, **environment):
     return environment.get("CUDA_VISIBLE_DEVICES")
 
 
-def test_sessions_take_gpus_that_no_other_has(planted, content, tmp_path):  # noqa: F811
+def test_sessions_take_gpus_that_no_other_has(planted, content, tmp_path):
     planted(*FOUR)
     spec = cuda_spec(content, tensor_parallel=2)
     with ExitStack() as first:
@@ -36,7 +36,7 @@ def test_sessions_take_gpus_that_no_other_has(planted, content, tmp_path):  # no
         assert shown(spec, tmp_path, third) == "0,1"
 
 
-def test_those_that_are_shown_are_chosen_from(planted, content, tmp_path):  # noqa: F811
+def test_those_that_are_shown_are_chosen_from(planted, content, tmp_path):
     planted(*FOUR)
     spec = cuda_spec(content)
     with ExitStack() as stack:
@@ -47,7 +47,7 @@ def test_those_that_are_shown_are_chosen_from(planted, content, tmp_path):  # no
         assert shown(spec, tmp_path, stack) == "0"
 
 
-def test_a_session_waits_for_a_gpu(planted, content, tmp_path):  # noqa: F811
+def test_a_session_waits_for_a_gpu(planted, content, tmp_path):
     planted(FOUR[0])
     spec, said = cuda_spec(content), []
     got = {}
@@ -67,7 +67,7 @@ def test_a_session_waits_for_a_gpu(planted, content, tmp_path):  # noqa: F811
     assert got["at"] >= released
 
 
-def test_nothing_is_chosen_where_gpus_are_given_or_hidden_or_unknown(planted, content, tmp_path):  # noqa: F811
+def test_nothing_is_chosen_where_gpus_are_given_or_hidden_or_unknown(planted, content, tmp_path):
     planted(*FOUR)
     with ExitStack() as stack:
         assert shown(cuda_spec(content), tmp_path, stack, CUDA_VISIBLE_DEVICES="1,2", SLURM_JOB_ID="7") == "1,2"
@@ -110,7 +110,7 @@ def soon():
     ],
     ids=["a pipe", "a folder", "a link", "a link to nothing", "a file in place of the folder", "a link in place of the folder"],
 )
-def test_what_another_user_left_under_the_locks_name_is_refused_at_once(planted, content, tmp_path, plant, why):  # noqa: F811
+def test_what_another_user_left_under_the_locks_name_is_refused_at_once(planted, content, tmp_path, plant, why):
     planted(*FOUR[:1])
     locks = tmp_path / "locks"
     locks.mkdir()
@@ -128,7 +128,7 @@ def test_without_nvml_the_server_gets_what_this_process_has(content, tmp_path):
 
 
 @pytest.mark.workflow
-def test_a_workflow_runs_sessions_side_by_side_with_resources_gpu(planted, content, tmp_path, monkeypatch):  # noqa: F811
+def test_a_workflow_runs_sessions_side_by_side_with_resources_gpu(planted, content, tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path))  # of the locks
     planted(*FOUR[:2])
     content["engines"]["e"] = {

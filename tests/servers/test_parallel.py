@@ -91,20 +91,6 @@ def test_only_what_is_parallel_is_on_the_command_line(content):
 
 
 @pytest.mark.parametrize(
-    ("flag", "key"),
-    [
-        ("tensor-parallel-size", "tensor_parallel"),
-        ("pipeline-parallel-size", "pipeline_parallel"),
-        ("data_parallel_size", "data_parallel"),
-        ("dp", "data_parallel"),
-    ],
-)
-def test_a_flag_that_takes_devices_is_refused_for_its_key(content, flag, key):
-    with pytest.raises(BenchError, match=rf"deployments\.a\.flags: the flag {flag} decides .*give the key {key} instead"):
-        spec_of(content, flags={flag: 2})
-
-
-@pytest.mark.parametrize(
     ("source", "device", "parallel", "gpus"),
     [
         ("command", "cuda", {}, 1),

@@ -9,7 +9,7 @@ import pytest
 from bench.study import Plan, load_config
 from tests.support.study import ROOT
 
-FAKE = ROOT / "tests/fake_nvml"
+FAKE = ROOT / "tests/support/fake_nvml"
 
 
 GIB = 2**30

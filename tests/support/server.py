@@ -2,10 +2,12 @@
 
 import contextlib
 import time
+from pathlib import Path
 
 import psutil
 import pytest
 
+from bench.engine import guard
 from bench.engine.fleet import router_program
 from bench.errors import BenchError
 
@@ -18,6 +20,14 @@ def has_haproxy():
 
 
 needs_haproxy = pytest.mark.skipif(not has_haproxy(), reason="HAProxy is not installed")
+
+
+def impatient_guard(folder):
+    """A copy of the guard, which runs as a file of its own, with half a second of patience."""
+    copy, text = folder / "guard.py", Path(guard.__file__).read_text()
+    assert text.count("GRACE_S = 10.0\n") == 1
+    copy.write_text(text.replace("GRACE_S = 10.0\n", "GRACE_S = 0.5\n"))
+    return copy
 
 
 def gone(pid, within=20.0):
