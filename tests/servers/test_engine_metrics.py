@@ -6,7 +6,7 @@ import re
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from packaging.version import Version
 
@@ -43,34 +43,25 @@ def exposition(golden):
     return (ROOT / f"tests/data/{golden}.prom").read_text()
 
 
-def version_of(golden):
-    return golden.split("-")[1]
-
-
 def test_every_golden_exposition_is_looked_at():
     assert {path.stem for engine in TITLES for path in (ROOT / "tests/data").glob(f"{engine}-*.prom")} == set(NEVER_TOLD)
 
 
-@pytest.mark.parametrize("golden", NEVER_TOLD)
-@pytest.mark.parametrize("known", [True, False])
-def test_a_metric_is_there_or_known_to_be_absent(golden, known):
-    engine, version = golden.split("-")
-    found = find_catalogue(metric_names(exposition(golden)), version if known else None)
-    assert found.engine == (f"{TITLES[engine]} {version}" if known else TITLES[engine])
-    if known:
-        assert found.missing == []
+def test_a_metric_is_there_or_known_to_be_absent():
+    for golden, never in NEVER_TOLD.items():
+        engine, version = golden.split("-")
+        found = find_catalogue(metric_names(exposition(golden)), version)
+        assert (found.engine, found.missing) == (f"{TITLES[engine]} {version}", [])
         assert found.zero == ({"prefix_hits"} if golden == "sglang-0.5.3" else set())  # nothing came from its cache yet
-        assert OURS - found.names.keys() - found.zero == NEVER_TOLD[golden]
-    else:  # a version of which nothing is known is taken for the newest
-        assert [text.split(" ")[0] for text in found.missing] == (
-            ["prefix_hits", "prefix_queries"] if golden == "vllm-0.8.5" else []
-        )
-        assert found.zero == set()
+        assert OURS - found.names.keys() - found.zero == never, golden
+        # A version of which nothing is known is taken for the newest.
+        found = find_catalogue(metric_names(exposition(golden)), None)
+        missing = ["prefix_hits", "prefix_queries"] if golden == "vllm-0.8.5" else []
+        assert (found.engine, found.zero, [text.split(" ")[0] for text in found.missing]) == (TITLES[engine], set(), missing)
 
 
-@pytest.mark.parametrize(
-    ("golden", "names"),
-    [
+def test_the_newest_name_that_is_there():
+    for golden, names in (
         ("vllm-0.8.5", {"kv_usage": "gpu_cache_usage_perc", "server_itl": "time_per_output_token_seconds"}),
         (
             "vllm-0.9.2",  # has both names of the cache's metrics
@@ -83,44 +74,34 @@ def test_a_metric_is_there_or_known_to_be_absent(golden, known):
         ("vllm-0.11.2", {"kv_usage": "kv_cache_usage_perc", "server_itl": "inter_token_latency_seconds"}),  # has both
         ("vllm-0.32.0", {"kv_usage": "kv_cache_usage_perc", "server_itl": "inter_token_latency_seconds"}),
         ("sglang-0.5.23", {"kv_usage": "token_usage", "preemptions": "num_retracted_requests_total"}),
-    ],
-)
-def test_the_newest_name_that_is_there(golden, names):
-    found = find_catalogue(metric_names(exposition(golden)), version_of(golden)).names
-    assert {ours: found[ours].split(":")[1] for ours in names} == names
+    ):
+        found = find_catalogue(metric_names(exposition(golden)), golden.split("-")[1]).names
+        assert {ours: found[ours].split(":")[1] for ours in names} == names, golden
 
 
-RENAMED = [
-    (golden, metric)
-    for golden in ("vllm-0.32.0", "vllm-0.11.2", "sglang-0.5.23", "tgi-3.3.7", "llamacpp-2026.10.11549")
-    for metric in sorted(OURS - NEVER_TOLD[golden])
-]
+# Metrics that are shown only when there is something to tell, or not by every build.
+RARE = {"sglang": {"preemptions", "prefix_hits", "server_itl", *ACCEPTED}, "llamacpp": {"prefix_hits", *DRAFTED}}
 
 
-@pytest.mark.parametrize(("golden", "metric"), RENAMED)
-def test_a_renamed_metric_is_a_named_error(golden, metric):
+@pytest.mark.parametrize("golden", ["vllm-0.32.0", "vllm-0.11.2", "sglang-0.5.23", "tgi-3.3.7", "llamacpp-2026.10.11549"])
+def test_a_renamed_metric_is_a_named_error(golden):
     """The newest name and all before it get a syllable more: as if the next release had called it so."""
     engine, version = golden.split("-")
-    names = {row.name for row in next(e for e in ENGINES if e.prefix.startswith(engine)).metrics[metric]}
-    renamed = exposition(golden)
-    for name in names:
-        family = re.sub("_total$|_sum$", "", name)
-        renamed = re.sub(rf"\b{family}(?=[_{{ ]|_total|_sum)", f"{family}_v2", renamed)
-    found = find_catalogue(metric_names(renamed), version)
-    missing = [text for text in found.missing if text.startswith(f"{metric} ")]
-    # Shown only when there is something to tell, or not by every build.
-    rare = {"sglang": {"preemptions", "prefix_hits", "server_itl", *ACCEPTED}, "llamacpp": {"prefix_hits", *DRAFTED}}
-    if metric in rare.get(engine, ()):
-        assert missing == []
-        return
-    assert len(missing) == 1
-    newest = next(row.name for e in ENGINES if e.prefix.startswith(engine) for row in e.metrics[metric])
-    assert newest in missing[0]
-    assert f"in {TITLES[engine]} {version}" in missing[0]
-    assert "_v2" in missing[0].split("; it has ")[1]
+    known = next(e for e in ENGINES if e.prefix.startswith(engine)).metrics
+    for metric in sorted(OURS - NEVER_TOLD[golden]):
+        renamed = exposition(golden)
+        for name in {row.name for row in known[metric]}:
+            family = re.sub("_total$|_sum$", "", name)
+            renamed = re.sub(rf"\b{family}(?=[_{{ ]|_total|_sum)", f"{family}_v2", renamed)
+        found = find_catalogue(metric_names(renamed), version)
+        missing = [text for text in found.missing if text.startswith(f"{metric} ")]
+        assert len(missing) == (metric not in RARE.get(engine, ())), metric
+        for text in missing:
+            assert known[metric][0].name in text
+            assert f"in {TITLES[engine]} {version}" in text
+            assert "_v2" in text.split("; it has ")[1]
 
 
-@settings(deadline=None)
 @given(st.sets(st.sampled_from(sorted(OURS - NEVER_TOLD["vllm-0.32.0"]))))
 def test_exactly_what_is_gone_is_missing(gone):
     names = metric_names(exposition("vllm-0.32.0"))
@@ -143,23 +124,13 @@ def test_a_message_names_metric_name_engine_version_and_what_looks_alike():
     assert "kv_usage (vllm:kv_cache_usage_perc or vllm:gpu_cache_usage_perc in vLLM 0.9.2)" in older
 
 
-@pytest.mark.parametrize("version", ["0.32.0+cpu", "v0.32.0", "0.32.0rc1", "0.32"])
-def test_versions_as_engines_write_them(version):
-    """Of 0.32.0, one name is expected; of the newest, where none is known, or of 0.9.2, others."""
-    found = find_catalogue(metric_names(exposition("vllm-0.32.0")) - {"vllm:kv_cache_usage_perc"}, version)
-    assert found.missing == [f"kv_usage (vllm:kv_cache_usage_perc in vLLM {version})"]
-
-
-@pytest.mark.parametrize("version", ["", "dev", "main-1a2b3c4", None])
-def test_what_is_no_version(version):
-    """The newest names are expected."""
-    found = find_catalogue(metric_names(exposition("vllm-0.32.0")) - {"vllm:kv_cache_usage_perc"}, version)
-    assert found.missing == ["kv_usage (vllm:kv_cache_usage_perc in vLLM)"]
-
-
-def test_a_build_from_source_is_judged_by_what_it_has():
-    """setuptools-scm calls a vLLM without tags 0.1.dev…; that is no old version."""
+def test_versions_as_engines_write_them():
+    """Where there is none, the newest names are expected. setuptools-scm calls a vLLM without tags 0.1.dev…: no old version."""
     names = metric_names(exposition("vllm-0.32.0")) - {"vllm:kv_cache_usage_perc"}
+    for version in ("0.32.0+cpu", "v0.32.0", "0.32.0rc1", "0.32"):
+        assert find_catalogue(names, version).missing == [f"kv_usage (vllm:kv_cache_usage_perc in vLLM {version})"]
+    for version in ("", "dev", "main-1a2b3c4", None):
+        assert find_catalogue(names, version).missing == ["kv_usage (vllm:kv_cache_usage_perc in vLLM)"], version
     assert find_catalogue(names, "0.1.dev12+g1a2b3c4").missing == []
 
 
@@ -221,22 +192,25 @@ FIGURES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("golden", FIGURES)
-def test_the_figures_of_a_run_that_ends_with_that_exposition(tmp_path, golden):
-    """At first the server has nothing to tell but zeros."""
-    text = exposition(golden)
-    zeros = re.sub(r"^([^#\n][^\n]*) [^ \n]+$", r"\1 0", text, flags=re.MULTILINE)
-    with gzip.open(tmp_path / "t.jsonl.gz", "wt") as file:
-        for slot, said in enumerate([zeros, text, text]):
-            line = {"slot": slot, "endpoint": "u", "due": slot, "sent": slot, "received": slot, "text": said}
+def scraped(folder, *said):
+    """What was read of a server that said so, once a second."""
+    with gzip.open(folder / "t.jsonl.gz", "wt") as file:
+        for slot, text in enumerate(said):
+            line = {"slot": slot, "endpoint": "u", "due": slot, "sent": slot, "received": slot, "text": text}
             file.write(json.dumps(line) + "\n")
-    table = telemetry_table(tmp_path / "t.jsonl.gz", 0.0)
-    result = server_figures(table, scraped=True, version=version_of(golden))
-    assert (result["metrics_missing"], result["counters_fell"]) == ([], [])
-    assert {key: result[key] for key in FIGURES[golden]} == {
-        key: pytest.approx(value) for key, value in FIGURES[golden].items()
-    }
-    assert gauges(table)["gauge"].unique().sort().to_list() == sorted(set(GAUGES) - NEVER_TOLD[golden])
+    return telemetry_table(folder / "t.jsonl.gz", 0.0)
+
+
+def test_the_figures_of_a_run_that_ends_with_that_exposition(tmp_path):
+    """At first the server has nothing to tell but zeros."""
+    for golden, figures in FIGURES.items():
+        text = exposition(golden)
+        zeros = re.sub(r"^([^#\n][^\n]*) [^ \n]+$", r"\1 0", text, flags=re.MULTILINE)
+        table = scraped(tmp_path, zeros, text, text)
+        result = server_figures(table, scraped=True, version=golden.split("-")[1])
+        assert (result["metrics_missing"], result["counters_fell"]) == ([], []), golden
+        assert {key: result[key] for key in figures} == {key: pytest.approx(value) for key, value in figures.items()}, golden
+        assert gauges(table)["gauge"].unique().sort().to_list() == sorted(set(GAUGES) - NEVER_TOLD[golden]), golden
 
 
 def test_a_server_that_begins_with_nothing_to_tell(tmp_path):
@@ -245,22 +219,13 @@ def test_a_server_that_begins_with_nothing_to_tell(tmp_path):
     without = "".join(
         line + "\n" for line in text.splitlines() if not re.search(r"retracted_requests|cached_tokens|_seconds", line)
     )
-    with gzip.open(tmp_path / "t.jsonl.gz", "wt") as file:
-        for slot, said in enumerate([without, without, text]):
-            line = {"slot": slot, "endpoint": "u", "due": slot, "sent": slot, "received": slot, "text": said}
-            file.write(json.dumps(line) + "\n")
-    result = server_figures(telemetry_table(tmp_path / "t.jsonl.gz", 0.0), scraped=True, version="0.5.23")
-    assert (result["preemptions"], result["prefix_hits"], result["server_ttft_mean_s"], result["metrics_missing"]) == (
-        2,
-        64,
-        0.5,
-        [],
-    )
+    result = server_figures(scraped(tmp_path, without, without, text), scraped=True, version="0.5.23")
+    keys = ("preemptions", "prefix_hits", "server_ttft_mean_s", "metrics_missing")
+    assert [result[key] for key in keys] == [2, 64, 0.5, []]
 
 
-@pytest.mark.parametrize(
-    ("golden", "info", "tokens", "blocks", "size", "caching"),
-    [
+def test_the_kv_cache_as_a_server_tells_it():
+    for golden, info, *told in (
         ("vllm-0.8.5", {}, 3072, 192, 16, False),
         ("vllm-0.9.2", {}, 3072, 96, 32, False),
         ("vllm-0.11.2", {}, 3072, 96, 32, False),
@@ -271,13 +236,10 @@ def test_a_server_that_begins_with_nothing_to_tell(tmp_path):
         ("sglang-0.5.3", {"disable_radix_cache": True}, None, None, None, False),
         ("tgi-3.3.7", {}, None, None, None, None),
         ("llamacpp-2026.10.11549", {}, None, None, None, None),
-    ],
-)
-def test_the_kv_cache_as_a_server_tells_it(golden, info, tokens, blocks, size, caching):
-    result = kv_facts(exposition(golden), info)
-    keys = ("kv_tokens", "kv_blocks", "block_size", "prefix_caching")
-    assert tuple(getattr(result, key) for key in keys) == (tokens, blocks, size, caching)
-    assert bool(result.cache_config) == golden.startswith("vllm")
+    ):
+        result = kv_facts(exposition(golden), info)
+        assert [result.kv_tokens, result.kv_blocks, result.block_size, result.prefix_caching] == told, (golden, info)
+        assert bool(result.cache_config) == golden.startswith("vllm"), golden
     assert kv_facts("", {}).kv_tokens is None
 
 
@@ -286,18 +248,11 @@ def test_a_server_of_which_nothing_was_read_lacks_its_metrics_only_where_it_was_
     asked = server_figures(nothing, scraped=True, version=None)
     assert asked["metrics_missing"] == [f"the metrics of any engine that is known ({KNOWN})"]
     assert server_figures(nothing, scraped=False)["metrics_missing"] == []
-    assert (asked["kv_usage_peak"], asked["preemptions"], asked["server_ttft_mean_s"], asked["counters_fell"]) == (
-        None,
-        None,
-        None,
-        [],
-    )
+    assert (asked["kv_usage_peak"], asked["preemptions"], asked["server_ttft_mean_s"]) == (None, None, None)
+    assert asked["counters_fell"] == []
 
 
 def test_a_histogram_that_counted_nothing_has_no_mean(tmp_path):
     text = exposition("vllm-0.32.0")
-    with gzip.open(tmp_path / "t.jsonl.gz", "wt") as file:
-        for slot in range(2):
-            file.write(json.dumps({"slot": slot, "endpoint": "u", "sent": slot, "received": slot, "text": text}) + "\n")
-    result = server_figures(telemetry_table(tmp_path / "t.jsonl.gz", 0.0), scraped=True, version="0.32.0")
+    result = server_figures(scraped(tmp_path, text, text), scraped=True, version="0.32.0")
     assert (result["server_ttft_mean_s"], result["server_prompt_tokens"]) == (None, 0)

@@ -4,6 +4,7 @@ import json
 import os
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import anthropic
 import psutil
@@ -47,12 +48,18 @@ def engine():
     return read_engine(built("llama-cpp", ENGINE))
 
 
-def server_of(engine, folder, checkpoint, **deployment):
-    content = {**CONTENT, "engines": {"e": ENGINE}}
+def spec_of(model=None, **deployment):
+    content = {**CONTENT, "engines": {"e": ENGINE}, **({"models": {"m": model}} if model else {})}
     content["deployments"] = {"a": {**CONTENT["deployments"]["a"], "engine": "e", **deployment}}
-    spec = Plan.of(load_config(content, source="t"), root=ROOT).deployments["a"]
-    launch = resolve_launch(spec, engine, checkpoint)
-    return Server(launch, cores=1, workers=1, log=folder / "server.log", ready_timeout_s=30, say=print)
+    return Plan.of(load_config(content, source="t"), root=ROOT).deployments["a"]
+
+
+def started(launch, folder):
+    return Server(launch, cores=1, workers=1, log=folder / "server.log", ready_timeout_s=100, say=print)
+
+
+def server_of(engine, folder, checkpoint, **deployment):
+    return started(resolve_launch(spec_of(**deployment), engine, checkpoint), folder)
 
 
 @pytest.fixture(scope="module")
@@ -61,15 +68,44 @@ def checkpoint(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def server(engine, checkpoint, tmp_path_factory):
-    with server_of(engine, tmp_path_factory.mktemp("server"), checkpoint, max_num_seqs=2) as server:
+def launch(engine, tmp_path_factory):
+    """Of a GGUF file, which is served as it is: in half precision, so that its size is not that of the shape in float32."""
+    folder = tmp_path_factory.mktemp("file")
+    write_gguf(CONFIG, folder / "real.gguf", dtype="float16")
+    spec = spec_of({"path": str(folder / "real.gguf")}, max_num_seqs=2)
+    assert spec.checkpoint is not None
+    write_checkpoint("m", spec.model, folder / "checkpoint.json")
+    return resolve_launch(spec, engine, read_checkpoint(folder / "checkpoint.json"))
+
+
+@pytest.fixture(scope="module")
+def server(launch, tmp_path_factory):
+    with started(launch, tmp_path_factory.mktemp("server")) as server:
+        process = process_of(server)
         yield server
+    assert not psutil.pid_exists(process.pid)  # it ends with its context
+
+
+def process_of(server):
+    port = server.base_url.rsplit(":", 1)[1]  # another test's server may run beside it
+    below = psutil.Process().children(recursive=True)
+    (found,) = (p for p in below if p.cmdline()[1:2] == ["src/bench/engines/llama_server.py"] and port in p.cmdline())
+    return found
 
 
 def send(server, level, **workload):
     workload = Workload(**{"arrival": "burst", "prompt_tokens": 32, "output_tokens": 32, **workload})
     load = Load(workload, level, f"{time.monotonic()}", vocabulary=ARCHITECTURE["vocabulary"], timeout_s=30)
     return run_load(Target(server.base_url, "a"), load).records
+
+
+def test_a_gguf_file_is_served_as_it_is_on_cores_of_its_own(server, launch):
+    """Its KV cache is float16 too."""
+    assert launch.settings.random_weights is False and launch.settings.kv_cache_dtype == "float16"
+    assert launch.plan.weight_bytes == pytest.approx(
+        Path(launch.argv[launch.argv.index("--model") + 1]).stat().st_size, rel=0.01
+    )
+    assert process_of(server).cpu_affinity() == sorted(os.sched_getaffinity(0))[:1]
 
 
 def test_lengths_are_exact_and_the_servers_counters_agree(server):
@@ -82,11 +118,7 @@ def test_lengths_are_exact_and_the_servers_counters_agree(server):
     assert after["llamacpp:tokens_predicted_total"] - before["llamacpp:tokens_predicted_total"] == 3 * 32
 
 
-def test_a_closed_loop_survives_connections_that_it_closes(server):
-    records = send(server, 2, arrival="closed", num_requests=8, output_tokens=8)
-    assert [r.outcome for r in records] == ["ok"] * 8
-
-
+@pytest.mark.long(part="vllm")
 def test_it_speculates_and_says_what_it_drafted(engine, checkpoint, tmp_path):
     """Random weights repeat themselves."""
     flags = {"spec-type": "ngram-simple", "spec-ngram-simple-size-n": 2, "spec-ngram-simple-size-m": 4}
@@ -98,17 +130,16 @@ def test_it_speculates_and_says_what_it_drafted(engine, checkpoint, tmp_path):
     assert told["llamacpp:spec_decode_num_accepted_tokens_total"] == accepted
 
 
-@pytest.mark.parametrize("endpoint", ["chat", "responses", "messages"])
-def test_chats_are_as_long_as_asked(server, endpoint):
-    """Its prefix cache serves the template of the second and later ones, and no more."""
-    target = introduce(Target(server.base_url, "tiny"), endpoint)
-    content = {"arrival": "burst", "endpoint": endpoint, "prompt_tokens": 150, "output_tokens": 4}
-    records = run_load(target, Load(load_workload(content, source="t"), 2, "chats", vocabulary=500)).records
-    assert {(r.outcome, r.prompt_tokens, r.completion_tokens) for r in records} == {("ok", 150, 4)}
-    template = target.form(endpoint).template_tokens
-    assert 0 < template < 150
-    assert all((r.cached_tokens or 0) <= template for r in records)
-    assert target.form(endpoint).sdk_differs is None
+def test_chats_are_as_long_as_asked(server):
+    """And each prompt is computed whole: the server has no prefix cache here."""
+    for endpoint in ("chat", "responses", "messages"):
+        target = introduce(Target(server.base_url, "tiny"), endpoint)
+        content = {"arrival": "burst", "endpoint": endpoint, "prompt_tokens": 150, "output_tokens": 4}
+        records = run_load(target, Load(load_workload(content, source="t"), 2, "chats", vocabulary=500)).records
+        told = {(r.outcome, r.prompt_tokens, r.completion_tokens, r.cached_tokens) for r in records}
+        assert told == {("ok", 150, 4, 0)}, endpoint
+        assert 0 < target.form(endpoint).template_tokens < 150, endpoint
+        assert target.form(endpoint).sdk_differs is None, endpoint
 
 
 def test_messages_are_to_anthropic_s_own_sdk_what_they_are_to_us(server):
@@ -135,24 +166,22 @@ def test_messages_are_to_anthropic_s_own_sdk_what_they_are_to_us(server):
     assert len(ours.token_times_s) == 6
 
 
-@pytest.mark.parametrize(
-    ("endpoint", "body"),
-    [
+def test_structured_output_is_output(server):
+    """Asked for by the body: whole JSON, or what came of it, whose parts are counted and timed as any other's."""
+    for endpoint, body in (
         ("chat", {"response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": SCHEMA}}}),
         ("completions", {"json_schema": SCHEMA}),
-    ],
-)
-def test_structured_output_is_output(server, endpoint, body):
-    """Asked for by the body: whole JSON, or what came of it, whose parts are counted and timed as any other's."""
-    target = introduce(Target(server.base_url, "tiny"), endpoint, vocabulary=ARCHITECTURE["vocabulary"])
-    content = {"arrival": "burst", "endpoint": endpoint, "prompt_tokens": 60, "body": body}
-    answers = {"output_tokens": {"distribution": "natural", "max": 12}}
-    (record,) = run_load(target, Load(load_workload({**content, **answers}, source="t"), 1, "json", vocabulary=500)).records
-    assert (record.outcome, record.prompt_tokens) == ("ok", 60)
-    assert 0 < record.streamed_least <= record.streamed_tokens <= record.completion_tokens <= 12
-    assert record.first_output_s == record.first_token_s
+    ):
+        target = introduce(Target(server.base_url, "tiny"), endpoint, vocabulary=ARCHITECTURE["vocabulary"])
+        content = {"arrival": "burst", "endpoint": endpoint, "prompt_tokens": 60, "body": body}
+        answers = {"output_tokens": {"distribution": "natural", "max": 12}}
+        (record,) = run_load(target, Load(load_workload({**content, **answers}, source="t"), 1, "json", vocabulary=500)).records
+        assert (record.outcome, record.prompt_tokens) == ("ok", 60), endpoint
+        assert 0 < record.streamed_least <= record.streamed_tokens <= record.completion_tokens <= 12, endpoint
+        assert record.first_output_s == record.first_token_s, endpoint
 
 
+@pytest.mark.long(part="vllm")
 @pytest.mark.parametrize(
     ("endpoint", "pooling", "work"), [("embeddings", "mean", "embedding"), ("rerank", "rank", "reranking")]
 )
@@ -164,37 +193,22 @@ def test_what_a_pooling_model_answers_is_counted_by_its_prompts(
         target = introduce(Target(server.base_url, "tiny"), endpoint, stream=False, vocabulary=ARCHITECTURE["vocabulary"])
         assert (target.form(endpoint).omitted, target.form(endpoint).sdk_differs) == ((), None)
         monkeypatch.chdir(tmp_path)
-        options = (
-            "--model",
-            "tiny",
-            "--endpoint",
-            endpoint,
-            "--prompt-length",
-            "40",
-            "--num-requests",
-            "12",
-            "--concurrency",
-            "2",
-        )
-        vocabulary = ("--vocabulary", str(ARCHITECTURE["vocabulary"]))
-        assert main(["workload", "--base-url", server.base_url, "--output-dir", "run", "--scrape", *options, *vocabulary]) == 0
+        options = {"endpoint": endpoint, "prompt-length": 40, "num-requests": 12, "concurrency": 2, "vocabulary": 512}
+        options |= {"model": "tiny", "base-url": server.base_url, "output-dir": "run"}
+        assert main(["workload", "--scrape", *(f"--{name}={value}" for name, value in options.items())]) == 0
     assert main(["parse", "run"]) == 0
     summary = json.loads((tmp_path / "run/summary.json").read_text())
-    assert (summary["ok"], summary["wrong_prompt_tokens"], summary["wrong_output_tokens"], summary["uncounted_answers"]) == (
-        12,
-        0,
-        0,
-        0,
-    )
+    wrong = [summary[name] for name in ("wrong_prompt_tokens", "wrong_output_tokens", "uncounted_answers")]
+    assert (summary["ok"], wrong) == (12, [0, 0, 0])
     assert (summary["ttft_n"], summary["tpot_n"], summary["e2e_n"]) == (0, 0, 12)
     assert (summary["work"], summary["output_tokens"], summary["prompt_tokens"]) == (work, None, 40)
     assert summary["throughput_tokens_per_s"] == pytest.approx(12 * 40 / summary["duration_s"])
     assert [reason for reason in verdict(summary, Thresholds()).found if reason.part in ("load", "content")] == []
 
 
-def test_equal_prompts_are_computed_again(server):
+def test_equal_prompts_are_computed_again_in_a_closed_loop_whose_connections_it_closes(server):
     records = send(server, 1, arrival="closed", num_requests=3, output_tokens=4, cache="repeated")
-    assert [r.cached_tokens for r in records] == [0, 0, 0]
+    assert [(r.outcome, r.cached_tokens) for r in records] == [("ok", 0)] * 3
 
 
 def test_what_it_says_of_itself(server):
@@ -209,21 +223,7 @@ def test_a_request_longer_than_a_slot_is_an_error(server):
     assert "exceeds the available context size (256 tokens)" in record.error
 
 
-def test_it_runs_on_its_cores_and_ends_with_its_context(engine, checkpoint, tmp_path):
-    with server_of(engine, tmp_path, checkpoint, max_num_seqs=1) as server:
-        assert server.ready_s < 15
-        port = server.base_url.rsplit(":", 1)[1]  # another test's server may run beside it
-        (process,) = [
-            p
-            for p in psutil.Process().children(recursive=True)
-            if p.cmdline()[1:2] == ["src/bench/engines/llama_server.py"] and port in p.cmdline()
-        ]
-        assert process.cpu_affinity() == sorted(os.sched_getaffinity(0))[:1]
-        begin = time.monotonic()
-    assert time.monotonic() - begin < 5
-    assert not psutil.pid_exists(process.pid)
-
-
+@pytest.mark.long(part="vllm")
 def test_a_file_that_is_no_checkpoint_is_told(engine, checkpoint, tmp_path):
     broken = replace(checkpoint, path=str(tmp_path / "model"))
     gguf_of(tmp_path / "model", CONFIG, "float32").write_bytes(b"GGUF")
@@ -234,20 +234,3 @@ def test_a_file_that_is_no_checkpoint_is_told(engine, checkpoint, tmp_path):
 def metrics(server):
     lines = [line.split() for line in get(f"{server.base_url}/metrics").text.splitlines() if not line.startswith("#")]
     return {name: float(value) for name, value in lines}
-
-
-def test_a_gguf_file_is_served_as_it_is(engine, tmp_path):
-    """Half precision, so that its size is not that of the shape in float32; its KV cache is float16 too."""
-    file = tmp_path / "real.gguf"
-    write_gguf(CONFIG, file, dtype="float16")
-    content = {**CONTENT, "engines": {"e": ENGINE}, "models": {"m": {"path": str(file)}}}
-    content["deployments"] = {"a": {**CONTENT["deployments"]["a"], "engine": "e", "max_num_seqs": 2}}
-    spec = Plan.of(load_config(content, source="t"), root=ROOT).deployments["a"]
-    assert spec.checkpoint is not None
-    write_checkpoint("m", spec.model, tmp_path / "checkpoint.json")
-    launch = resolve_launch(spec, engine, read_checkpoint(tmp_path / "checkpoint.json"))
-    assert launch.settings.random_weights is False and launch.settings.kv_cache_dtype == "float16"
-    assert launch.plan.weight_bytes == pytest.approx(file.stat().st_size, rel=0.01)
-    with Server(launch, cores=1, workers=1, log=tmp_path / "server.log", ready_timeout_s=30, say=print) as server:
-        records = send(server, 2)
-    assert {(r.outcome, r.prompt_tokens, r.completion_tokens) for r in records} == {("ok", 32, 32)}
