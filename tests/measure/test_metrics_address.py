@@ -65,9 +65,15 @@ def found_at(answer, **more):
         return find_metrics(url, None, {}, **more)
 
 
-@pytest.mark.parametrize(
-    ("answer", "state", "words"),
-    [
+def scraped(found, folder):
+    """How many scrapes are kept of what was found, the first of a session and its last."""
+    ended, headers = threading.Event(), {found.address: found.headers}
+    ended.set()
+    return scrape([found.address], 0.1, folder / "t.gz", ended=ended, ready=lambda: None, headers=headers)
+
+
+def test_what_answers_is_named():
+    for answer, state, words in (
         ((200, {}, b""), "empty", "/metrics has no sample; llama-server exposes it with --metrics, SGLang with --enable-metrics"),
         ((200, {}, b"# EOF\n"), "empty", "has no sample"),
         ((200, {"Content-Type": "text/html"}, PAGE.encode()), "no_exposition", "answers with a page ('Sign in Sign in to go on')"),
@@ -95,13 +101,10 @@ def found_at(answer, **more):
         *(((200, {}, f"{VLLM}{bad}\n".encode()), "no_exposition",
            f"has a line that cannot be read (line {len(VLLM.splitlines()) + 1}, {bad!r}: ")
           for bad in ("this is no metric {", "vllm:x{a=\"1\"} 1,5", "vllm:y{a=\"1\" 2", "vllm:z None")),
-    ],
-)  # fmt: skip
-def test_what_answers_is_named(answer, state, words):
-    found = found_at(answer)
-    assert found.state == state
-    assert words in found.why
-    assert bool(found.why) == (state != "read")
+    ):  # fmt: skip
+        found = found_at(answer)
+        assert (found.state, bool(found.why)) == (state, state != "read"), answer
+        assert words in found.why, answer
 
 
 def test_names_of_nobody_are_listed_in_part():
@@ -110,10 +113,10 @@ def test_names_of_nobody_are_listed_in_part():
     assert found_at((200, {}, many)).why.endswith("; it has 'x_0', 'x_1', 'x_2' and 2 more")
 
 
-@pytest.mark.parametrize(("count", "state"), [("0", "read"), ("NaN", "read"), ("7", "incomplete")])
-def test_an_engine_that_has_served_nothing_may_lack_a_metric(count, state):
-    text = f"vllm:num_requests_running 0\nvllm:generation_tokens_total {count}\nvllm:prompt_tokens_total {count}\n"
-    assert found_at((200, {}, text.encode())).state == state
+def test_an_engine_that_has_served_nothing_may_lack_a_metric():
+    for count, state in {"0": "read", "NaN": "read", "7": "incomplete"}.items():
+        text = f"vllm:num_requests_running 0\nvllm:generation_tokens_total {count}\nvllm:prompt_tokens_total {count}\n"
+        assert found_at((200, {}, text.encode())).state == state, count
 
 
 def test_the_version_is_that_of_the_server_where_the_metrics_are_elsewhere():
@@ -131,10 +134,8 @@ def test_another_name_is_a_hint_for_a_metric_that_is_missing_only():
 
 def test_nothing_answers():
     found = find_metrics("http://127.0.0.1:9", None, {})
-    assert (found.state, found.why) == (
-        "unreachable",
-        "http://127.0.0.1:9/metrics does not answer (connection refused, or no such host)",
-    )
+    assert found.state == "unreachable"
+    assert found.why.startswith("http://127.0.0.1:9/metrics does not answer")
 
 
 def test_the_key_goes_to_the_server_s_own_metrics_and_to_no_other(monkeypatch, tmp_path):
@@ -147,12 +148,7 @@ def test_the_key_goes_to_the_server_s_own_metrics_and_to_no_other(monkeypatch, t
         own = find_metrics(server.base_url, None, {})
         assert (own.state, own.info["props"]["total_slots"]) == ("read", 4)
         elsewhere = find_metrics(server.base_url, f"{other.base_url}/metrics", {})
-        ended = threading.Event()
-        ended.set()
-        assert (
-            scrape([own.address], 0.1, tmp_path / "t.gz", ended=ended, ready=lambda: None, headers={own.address: own.headers})
-            > 0
-        )
+        assert scraped(own, tmp_path) > 0
     assert elsewhere.state == "read"
     assert {headers.get("authorization") for _, headers in other.requests} == {None}
     assert "sk-planted" not in repr(own)
@@ -180,16 +176,12 @@ def test_a_header_of_the_study_s_own_replaces_the_key(monkeypatch):
         own_headers("http://h/metrics", "http://h", {})
 
 
-@pytest.mark.parametrize("headers", [{}, {"X-Api-Key": "secret"}, {"Authorization": "Bearer secret"}])
-def test_a_redirection_on_the_same_server_is_followed(headers, tmp_path):
+def test_a_redirection_on_the_same_server_is_followed_with_its_headers(tmp_path):
     """Mounted applications answer 307 from /metrics to /metrics/: LMDeploy's does."""
+    headers = {"X-Api-Key": "secret", "Authorization": "Bearer secret"}
     with answering({"/metrics": (307, {"Location": "/metrics/"}, b""), "/metrics/": (200, {}, VLLM.encode())}) as (url, asked):
         found = find_metrics(url, None, headers)
-        ended = threading.Event()
-        ended.set()
-        kept = scrape(
-            [found.address], 0.1, tmp_path / "t.gz", ended=ended, ready=lambda: None, headers={found.address: found.headers}
-        )
+        kept = scraped(found, tmp_path)
     assert found.state == "read"
     assert kept == len(list(read_scrapes(tmp_path / "t.gz")))
     assert all(scrape["text"] == VLLM for scrape in read_scrapes(tmp_path / "t.gz"))
@@ -202,9 +194,7 @@ def test_a_redirection_to_another_server_is_named_and_gets_nothing(tmp_path):
     with answering({"/metrics": (200, {}, VLLM.encode())}) as (other, asked):
         with answering({"/metrics": (307, {"Location": f"{other}/metrics"}, b"")}) as (url, _):
             found = find_metrics(url, None, {"X-Api-Key": "secret"})
-            ended = threading.Event()
-            ended.set()
-            kept = scrape([found.address], 0.1, tmp_path / "t.gz", ended=ended, ready=lambda: None)
+            kept = scraped(found, tmp_path)
         assert (found.state, found.text, kept, asked) == ("redirected", "", 0, [])
     errors = {scrape["error"] for scrape in read_scrapes(tmp_path / "t.gz")}
     assert errors == {f"307 in place of an exposition; it leads to another server, '{other}/metrics'"}
@@ -224,20 +214,17 @@ def test_a_post_is_repeated_as_a_post_or_not_at_all():
     assert {headers["authorization"] for *_, headers, _ in asked} == {"Bearer k"}
 
 
-@pytest.mark.parametrize(
-    ("address", "root"),
-    [
-        ("http://h:8000/metrics", "http://h:8000"),
-        ("http://h/llm/metrics/", "http://h/llm"),
-        ("http://h/prometheus/metrics", "http://h"),
-        ("http://h/v1/metrics", "http://h"),
-        ("http://h:30001/engine_metrics", "http://h:30001"),
-        ("http://h:8080/metrics?model=a.gguf", "http://h:8080"),
-        ("http://h:9100/", "http://h:9100"),
-    ],
-)
-def test_where_the_server_of_metrics_answers_other_questions(address, root):
-    assert metrics_root(address) == root
+def test_where_the_server_of_metrics_answers_other_questions():
+    for address, root in {
+        "http://h:8000/metrics": "http://h:8000",
+        "http://h/llm/metrics/": "http://h/llm",
+        "http://h/prometheus/metrics": "http://h",
+        "http://h/v1/metrics": "http://h",
+        "http://h:30001/engine_metrics": "http://h:30001",
+        "http://h:8080/metrics?model=a.gguf": "http://h:8080",
+        "http://h:9100/": "http://h:9100",
+    }.items():
+        assert metrics_root(address) == root, address
 
 
 def test_one_model_s_metrics_behind_llama_cpp_s_router():

@@ -35,6 +35,7 @@ from tests.support.overload import disturbed, judged, queue, shared, stopped
 from tests.support.planted import poisson
 from tests.support.project import LENIENT
 
+TRUTH = pytest.mark.long(part="truth")
 SLO = parse_slo("e2e_p95=60s")  # that nothing exceeds: growth alone decides
 
 
@@ -50,13 +51,11 @@ def of_one(sent, service_s=0.1):
 # The rule
 
 
-@pytest.mark.parametrize("load", [1.6, 2.0, 3.0])
-@pytest.mark.parametrize("arrivals", ["constant", "poisson"])
-def test_a_queue_without_end_is_stopped_early(load, arrivals):
-    rate, count = 10 * load, 3000
-    sent = np.arange(count) / rate if arrivals == "constant" else poisson(rate, count, 1)
-    sends = stopped(sent, of_one(sent))
-    assert 0.3 * count - 2 * np.sqrt(count) <= sends <= 0.45 * count
+def test_a_queue_without_end_is_stopped_early():
+    count = 3000
+    for rate in (16, 20, 30):
+        for sent in (np.arange(count) / rate, poisson(rate, count, 1)):
+            assert 0.3 * count - 2 * np.sqrt(count) <= stopped(sent, of_one(sent)) <= 0.45 * count, rate
 
 
 def test_what_all_requests_share_is_stopped_as_well():
@@ -72,20 +71,21 @@ def test_a_short_run_is_stopped_after_100_requests_and_ten_seconds_at_the_earlie
         assert max(100, 10 * rate) <= sends <= 1.3 * max(100, 10 * rate)
 
 
-@pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize("load", [0.9, 0.97, 1.03])
-def test_a_load_about_the_capacity_is_not(load, seed):
-    sent = poisson(10 * load, 2000, seed)
-    work = np.random.default_rng(seed).exponential(0.1, 2000)
-    assert stopped(sent, ends(queue(work, 1), sent)) is None
-    assert stopped(sent, ends(shared(work), sent)) is None
+@pytest.mark.parametrize("seeds", [range(1), pytest.param(range(1, 9), marks=TRUTH)], ids=["one", "many"])
+def test_a_load_about_the_capacity_is_not(seeds):
+    for seed in seeds:
+        work = np.random.default_rng(seed).exponential(0.1, 2000)
+        for load in (0.9, 0.97, 1.03):
+            sent = poisson(10 * load, 2000, seed)
+            assert stopped(sent, ends(queue(work, 1), sent)) is None, (load, seed)
+            assert stopped(sent, ends(shared(work), sent)) is None, (load, seed)
 
 
-@pytest.mark.parametrize("latency_s", [5.0, 20.0, 80.0])
-def test_a_server_that_fills_is_not(latency_s):
+def test_a_server_that_fills_is_not():
     """In flight grow as fast as requests come, until the first answer."""
     sent = poisson(10, 1500, 3)
-    assert stopped(sent, sent + latency_s) is None
+    for latency_s in (5.0, 20.0, 80.0):
+        assert stopped(sent, sent + latency_s) is None, latency_s
 
 
 def decoding(sent, alone_s, share):
@@ -111,25 +111,26 @@ def decoding(sent, alone_s, share):
     return found
 
 
-@pytest.mark.parametrize("share", [0.7, 0.9, 0.97])
-def test_a_server_that_fills_for_many_latencies_is_not(share):
+def test_a_server_that_fills_for_many_latencies_is_not():
     """Each step takes longer for every request in it: at 90 % of the capacity it settles at ten times the first latency."""
     sent = np.arange(1200) / 10
-    end = decoding(sent, 2.0, share)
-    flying = [np.searchsorted(sent, at) - np.searchsorted(end, at) for at in (20, 60, 110)]
-    assert flying[0] < flying[1] <= flying[2]
-    assert stopped(sent, end) is None
+    for share in (0.7, 0.9, 0.97):
+        end = decoding(sent, 2.0, share)
+        flying = [np.searchsorted(sent, at) - np.searchsorted(end, at) for at in (20, 60, 110)]
+        assert flying[0] < flying[1] <= flying[2], share
+        assert stopped(sent, end) is None, share
     assert stopped(sent, decoding(sent, 2.0, 1.6)) is not None
 
 
-@pytest.mark.parametrize("machine", ["stall", "slow start", "drift", "slow spell"])
-def test_a_machine_that_stands_still_or_is_slow_for_a_while_is_not_overloaded(machine):
-    for seed in range(10):
-        sent = poisson(9, 900, seed)
-        serve = disturbed(queue(np.full(900, 0.1), 1), machine, float(sent[-1]), np.random.default_rng(seed))
-        end = ends(serve, sent)
-        assert machine == "drift" or end.max() < sent[-1] + 20
-        assert stopped(sent, end) is None
+@pytest.mark.parametrize("seeds", [range(2), pytest.param(range(2, 20), marks=TRUTH)], ids=["two", "many"])
+def test_a_machine_that_stands_still_or_is_slow_for_a_while_is_not_overloaded(seeds):
+    for machine in ("stall", "slow start", "drift", "slow spell"):
+        for seed in seeds:
+            sent = poisson(9, 900, seed)
+            serve = disturbed(queue(np.full(900, 0.1), 1), machine, float(sent[-1]), np.random.default_rng(seed))
+            end = ends(serve, sent)
+            assert machine == "drift" or end.max() < sent[-1] + 20
+            assert stopped(sent, end) is None, (machine, seed)
 
 
 def test_a_burst_of_arrivals_is_not_where_fewer_come_afterwards():
@@ -148,6 +149,7 @@ def test_the_end_of_a_run_is_not_cut_off():
     assert stopped(sent, of_one(sent)) is None
 
 
+@TRUTH
 def test_planted_runs_of_every_kind_have_no_false_stop():
     found = [judged((number, 5)) for number in range(120) if number % 4]  # without engines, whose truth takes long
     plain = [each for each in found if each["why"] == "grows" and each["growth"] > 0.4]
@@ -167,11 +169,11 @@ def server():
         yield running
 
 
-def measured(server, folder, rate, *, requests=300, stop=True):
+def measured(server, folder, rate, *, requests=300):
     """The run's record and its summary."""
     folder.mkdir()
     content = {"arrival": "constant", "prompt_tokens": 16, "output_tokens": 2, "num_requests": requests}
-    workload = load_workload({**content, **({"stop_overloaded": True} if stop else {})}, source="here")
+    workload = load_workload({**content, "stop_overloaded": True}, source="here")
     definition = {
         "deployment": "a",
         "run": f"r{rate}",
@@ -215,26 +217,15 @@ def test_an_overloaded_run_is_stopped_drained_recorded_and_read_as_one_that_grow
     assert (point["c_max"], point["missed_at"]) == (10.0, 60.0)
 
 
-def test_a_run_without_the_key_is_sent_whole(server, tmp_path, monkeypatch):
-    monkeypatch.setattr(client, "PROCESS", (sys.executable, "-c", QUICK))
-    record, summary = measured(server, tmp_path / "whole", 60.0, requests=110, stop=False)
-    assert record.stopped is None
-    assert (summary["requests"], summary["stopped_at_s"]) == (110, None)
-    assert "stop_overloaded" not in record.definition
-
-
-def test_several_load_processes_stop_nothing():
-    workload = load_workload(
-        {"arrival": "constant", "prompt_tokens": 8, "output_tokens": 2, "num_requests": 40, "stop_overloaded": True},
-        source="here",
-    )
-    for processes, stops in ((1, [True]), (2, [False, False])):
+def test_a_run_without_the_key_or_of_several_load_processes_is_sent_whole():
+    content = {"arrival": "constant", "prompt_tokens": 8, "output_tokens": 2, "num_requests": 40}
+    for asked, processes, stops in ((True, 1, [True]), (True, 2, [False, False]), (False, 1, [False])):
+        workload = load_workload({**content, "stop_overloaded": asked}, source="here")
         load = Load(workload, 10.0, "s", processes=processes)
         planned = client.schedule(workload, 10.0, "0")
         exchanges = [client.Exchange(each.index, due_s=each.due_s) for each in planned]
-        assert [
-            each.stop_overloaded for each in client._assignments(Target("http://h:1", "m"), load, planned, exchanges)
-        ] == stops
+        assigned = client._assignments(Target("http://h:1", "m"), load, planned, exchanges)
+        assert [each.stop_overloaded for each in assigned] == stops, (asked, processes)
 
 
 # What a search makes of it
@@ -263,21 +254,18 @@ def test_a_run_that_was_stopped_is_believed_however_few_it_sent():
 # The key
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
+def test_the_key_is_refused_where_nothing_is_stopped():
+    for content in (
         {"arrival": "closed", "num_requests": 9},
         {"arrival": "burst"},
         {"arrival": "poisson", "num_requests": 9, "turns": {"count": 2, "new_tokens": 4}},
         {"arrival": "poisson", "num_requests": 9, "step": {"factor": 2, "start_s": 1, "duration_s": 1}},
         {"arrival": "constant", "duration_s": 9, "ramp": {}},
-    ],
-)
-def test_the_key_is_refused_where_nothing_is_stopped(content):
-    asked = {"prompt_tokens": 8, "output_tokens": 2, **content}
-    assert not Workload.model_validate(asked).stoppable
-    with pytest.raises(BenchError, match="stop_overloaded belongs to single requests at one rate"):
-        load_workload({**asked, "stop_overloaded": True}, source="here")
+    ):
+        asked = {"prompt_tokens": 8, "output_tokens": 2, **content}
+        assert not Workload.model_validate(asked).stoppable
+        with pytest.raises(BenchError, match="stop_overloaded belongs to single requests at one rate"):
+            load_workload({**asked, "stop_overloaded": True}, source="here")
 
 
 def test_searched_runs_of_open_loops_end_early_and_those_measured_whole_stay_known(content, tmp_path):

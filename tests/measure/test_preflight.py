@@ -26,6 +26,7 @@ from bench.study import Paths, Plan, load_config
 from tests.support import records
 from tests.support.fake_server import fake_server, raw_server
 from tests.support.made import made_study, make_run
+from tests.support.nvml import GPUS
 from tests.support.project import Project
 from tests.support.study import ROOT
 
@@ -82,16 +83,10 @@ def test_a_study_that_can_be_measured_has_no_faults(content):
     assert found(content) == []
 
 
-def test_more_cores_than_there_are(content):
-    content["deployments"]["a"]["cores"] = 5000
-    (fault,) = found(content)
-    there = len(os.sched_getaffinity(0))
-    assert fault == f"deployments.a: cores is 5000, and this process may use {there}. Lower cores."
-
-
-def test_more_memory_than_there_is(content):
-    content["deployments"]["a"]["kv_cache_memory"] = "900000GiB"
-    (fault,) = found(content)
+def test_more_cores_and_memory_than_there_are(content):
+    content["deployments"]["a"] |= {"cores": 5000, "kv_cache_memory": "900000GiB"}
+    cores, fault = found(content)
+    assert cores == f"deployments.a: cores is 5000, and this process may use {len(os.sched_getaffinity(0))}. Lower cores."
     memory = psutil.virtual_memory().total / 2**30
     assert "KV cache 900,000 GiB + engine 1.7 GiB take 900,001.7 GiB, and this machine has " in fault
     assert float(re.search(r"this machine has ([\d.,]+) GiB", fault)[1].replace(",", "")) == pytest.approx(memory, rel=5e-3)
@@ -188,11 +183,8 @@ def test_a_gpu_engine_without_compiler_headers_and_gpus(content, tmp_path, monke
     assert gpus.startswith("deployments.a: needs 1 GPU, and CUDA_VISIBLE_DEVICES= shows 0.")
 
 
-def test_more_gpus_than_there_are(content, monkeypatch):
-    one = {"uuid": "GPU-aaaa-0001", "name": "H100", "watts": 1, "utilisation": 0, "used": 0, "free": 2**30}
-    monkeypatch.setenv("FAKE_NVML", json.dumps([one]))
-    monkeypatch.delitem(sys.modules, "pynvml", raising=False)
-    monkeypatch.syspath_prepend(ROOT / "tests/support/fake_nvml")
+def test_more_gpus_than_there_are(content, monkeypatch, planted):
+    planted(GPUS[0])
     content["engines"]["e"]["backend"] = "cuda"
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     assert found(content) == []
@@ -202,7 +194,6 @@ def test_more_gpus_than_there_are(content, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     (fault,) = found(content)
     assert "needs 2 GPUs, and CUDA_VISIBLE_DEVICES=0 shows 1." in fault
-    sys.modules.pop("pynvml", None)
 
 
 def test_gpus_that_nvml_cannot_read_are_measured_all_the_same(content, monkeypatch):
@@ -230,25 +221,20 @@ def test_an_address_at_which_nothing_answers(content):
     assert fault.startswith(f"engines.e.base_url: no server answers at {url} (connection refused, or no such host). Start it")
 
 
-@pytest.mark.parametrize("body", [b"<html>Grafana</html>", b"{}", b'{"data": 1}', b'{"data": [1]}'])
-def test_a_server_that_is_not_openais(content, body):
-    with answering(lambda _: (200, body, {})) as url:
-        (fault,) = found(external(content, url))
-    assert f"{url}/v1/models answers 200 without a list of models, and a request for 'a' is answered with" in fault
+def test_a_server_that_is_not_openais(content):
+    for body in (b"<html>Grafana</html>", b"{}", b'{"data": 1}', b'{"data": [1]}'):
+        with answering(lambda _, body=body: (200, body, {})) as url:
+            (fault,) = found(external(content, url))
+        assert f"{url}/v1/models answers 200 without a list of models, and a request for 'a' is answered with" in fault, body
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        b'[{"id": "org/model", "object": "model", "type": "chat"}]',
-        b'{"data": [{"id": "org/model"}]}',
-        b'{"models": [{"name": "org/model"}]}',
-    ],
-)
-def test_a_list_of_models_in_other_shapes(content, body):
+def test_a_list_of_models_in_other_shapes(content):
     """As Together's, OpenAI's and Ollama's; the last request is not made, as the model is listed."""
-    with answering(lambda request: (200, body, {}) if request.path == "/v1/models" else (500, b"{}", {})) as url:
-        assert found(external(content, url, served_name="org/model")) == []
+    together = b'[{"id": "org/model", "object": "model", "type": "chat"}]'
+    for body in (together, b'{"data": [{"id": "org/model"}]}', b'{"models": [{"name": "org/model"}]}'):
+        listing = lambda request, body=body: (200, body, {}) if request.path == "/v1/models" else (500, b"{}", {})  # noqa: E731
+        with answering(listing) as url:
+            assert found(external(content, url, served_name="org/model")) == [], body
 
 
 def test_a_server_that_wants_a_key_gets_it(content, tmp_path, monkeypatch):
@@ -284,27 +270,24 @@ def test_a_server_of_http_2_alone_is_named(content):
     assert fault.endswith("or put a proxy in front that does.")
 
 
-@pytest.mark.parametrize("endpoint", ["completions", "chat"])
-def test_a_model_that_the_server_does_not_serve(content, endpoint):
-    content["workloads"]["short"]["endpoint"] = endpoint
+def test_a_model_that_the_server_does_not_serve(content):
     with fake_server(behaviour="http_error", pages={"/v1/models": MODELS}) as server:
-        (fault,) = found(external(content, server.base_url, served_name="another"))
-        assert fault.startswith(f"deployments.a.served_name: {server.base_url} does not serve 'another' (404 ")
-        assert fault.endswith("It lists org/model. Write the name of one of its models.")
-        assert server.bodies[0]["max_tokens"] == 1
-        assert found(external(content, server.base_url, served_name="org/model")) == []
+        for endpoint in ("completions", "chat"):
+            content["workloads"]["short"]["endpoint"] = endpoint
+            (fault,) = found(external(content, server.base_url, served_name="another"))
+            assert fault.startswith(f"deployments.a.served_name: {server.base_url} does not serve 'another' (404 ")
+            assert fault.endswith("It lists org/model. Write the name of one of its models.")
+            assert server.bodies[-1]["max_tokens"] == 1
+            assert ("messages" in server.bodies[-1]) == (endpoint == "chat")
+            assert found(external(content, server.base_url, served_name="org/model")) == []
 
 
-def test_a_server_that_takes_any_name_is_taken(content):
-    with fake_server(pages={"/v1/models": MODELS}) as server:
-        assert found(external(content, server.base_url, served_name="any")) == []
-
-
-def test_a_server_too_busy_to_answer_is_taken(content, monkeypatch):
+def test_a_server_that_takes_any_name_or_is_too_busy_to_answer_is_taken(content, monkeypatch):
     monkeypatch.setattr(asking, "post", partial(post, timeout_s=0.2))
-    with fake_server(first_s=5.0, pages={"/v1/models": MODELS}) as server:
-        assert found(external(content, server.base_url, served_name="alias")) == []
-        assert server.bodies
+    for first_s in (0.0, 5.0):
+        with fake_server(first_s=first_s, pages={"/v1/models": MODELS}) as server:
+            assert found(external(content, server.base_url, served_name="alias")) == []
+            assert server.bodies
 
 
 def test_a_checkpoint_that_the_hub_does_not_give(tmp_path):
@@ -318,27 +301,35 @@ def test_a_checkpoint_that_the_hub_does_not_give(tmp_path):
             return 401, b"{}", {"X-Error-Code": "GatedRepo", "X-Error-Message": "Access to model is restricted"}
         return 200, json.dumps(info).encode(), {"content-type": "application/json"}
 
-    def refusal(repository, endpoint, **environment):
-        code = (
-            "from bench.models import Model; from bench.models.hub import refuse_unfetchable\n"
-            f"refuse_unfetchable('m', Model(hub={repository!r}, revision={'0' * 40!r}))"
-        )
+    # The client reads its environment when it is imported.
+    code = """
+import os, sys
+from bench.errors import BenchError
+from bench.models import Model
+from bench.models.hub import refuse_unfetchable
+for repository in sys.argv[1:]:
+    if "=" in repository:
+        os.environ.update([repository.split("=")])
+        continue
+    try:
+        refuse_unfetchable("m", Model(hub=repository, revision="0" * 40))
+    except BenchError as error:
+        print(error)
+"""
+
+    def refusals(*repositories):
         clean = {key: value for key, value in os.environ.items() if not key.startswith("HF_")}
-        done = subprocess.run(
-            [sys.executable, "-c", code],
-            env={**clean, "HF_ENDPOINT": endpoint, "HF_HOME": str(tmp_path / "hf"), "NO_PROXY": "*", **environment},
-            capture_output=True,
-            text=True,
-        )
-        return done.stderr.strip().splitlines()[-1].partition("BenchError: ")[2]
+        own = {"HF_ENDPOINT": url, "HF_HOME": str(tmp_path / "hf"), "NO_PROXY": "*"}
+        command = [sys.executable, "-c", code, *repositories]
+        return subprocess.run(command, env=clean | own, capture_output=True, text=True).stdout.splitlines()
 
     with answering(hub) as url:
-        assert "models.m.hub: org/gated is given to those alone who accepted its terms. HF_TOKEN is not set." in refusal(
-            "org/gated", url
-        )
-        assert "takes 1,073,741,824 GiB, and" in refusal("org/gated", url, HF_TOKEN="hf_x")  # noqa: S106
-        assert "models.m.hub: the hub does not give missing/model at 000" in refusal("missing/model", url)
-    assert f"models.m.hub: the hub at {url} does not answer (ConnectError)" in refusal("org/gated", url)
+        gated, missing, large = refusals("org/gated", "missing/model", "HF_TOKEN=hf_x", "org/gated")
+    (silent,) = refusals("org/gated")
+    assert "models.m.hub: org/gated is given to those alone who accepted its terms. HF_TOKEN is not set." in gated
+    assert "models.m.hub: the hub does not give missing/model at 000" in missing
+    assert "takes 1,073,741,824 GiB, and" in large
+    assert f"models.m.hub: the hub at {url} does not answer (ConnectError)" in silent
 
 
 def test_runs_of_another_machine(content, tmp_path):

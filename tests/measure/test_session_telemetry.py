@@ -7,6 +7,7 @@ import pytest
 
 from bench.engine import resolve_launch, server_info
 from bench.errors import BenchError
+from bench.measure.exposition import find_metrics, worth_reading
 from bench.measure.session import measure
 from bench.parse import parse_run
 from bench.records.files import write_record
@@ -24,6 +25,7 @@ def project(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
+WORKFLOWS = pytest.mark.long(part="workflows")
 SGLANG = {"/server_info": json.dumps({"version": "0.5.23", "disable_radix_cache": False, "api_key": "hidden"})}
 TGI = {"/info": json.dumps({"version": "3.3.7"})}
 VLLM = {"/version": json.dumps({"version": "0.32.0"})}
@@ -39,11 +41,11 @@ def golden(name):
     return lambda server: result + (f"\n{running} {server.in_flight}\n{waiting} 0\n" if running else "\n")
 
 
-def session(server, content, folder, **engine):
+def session(server, content, folder, warmup=0, **engine):
     """Measure a burst of two; the summary, the deployment's facts and the lines that were said."""
     content["engines"]["e"] = {"source": "external", "base_url": server.base_url, **engine}
     content["study"]["ladders"][0]["concurrency"] = [2]
-    content["measurement"] = {"warmup_requests": 3}
+    content["measurement"] = {"warmup_requests": warmup, "reference_requests": 0}
     plan = Plan.of(load_config(content, source="test"))
     launch, facts, said = folder / "launch.json", folder / "a/deployment.json", []
     write_record(resolve_launch(plan.deployments["a"], records.engine(source="external", command=None), None), launch)
@@ -57,8 +59,8 @@ def session(server, content, folder, **engine):
     ("name", "pages", "version", "kv_tokens", "kv_usage"),
     [
         ("sglang-0.5.23", SGLANG, "0.5.23", 3072, 0.9375),
-        ("tgi-3.3.7", TGI, "3.3.7", None, None),
-        ("vllm-0.32.0", VLLM, "0.32.0", 3072, 0.0),
+        pytest.param("tgi-3.3.7", TGI, "3.3.7", None, None, marks=WORKFLOWS),
+        pytest.param("vllm-0.32.0", VLLM, "0.32.0", 3072, 0.0, marks=WORKFLOWS),
     ],
 )
 def test_a_server_of_each_kind(tmp_path, content, name, pages, version, kv_tokens, kv_usage):
@@ -83,7 +85,7 @@ def test_a_metric_that_its_version_should_have_is_named_before_any_run(tmp_path,
         fake_server(exposition=renamed, pages=SGLANG) as server,
         pytest.raises(BenchError, match=rf"engines\.e\.metrics: .*{LACKS}\. .*src/bench/engines"),
     ):
-        session(server, content, tmp_path, metrics=f"{server.base_url}/metrics")
+        session(server, content, tmp_path, warmup=3, metrics=f"{server.base_url}/metrics")
     assert not list(tmp_path.rglob("run.json"))
     assert not list((tmp_path / "store").glob("*"))
 
@@ -91,20 +93,20 @@ def test_a_metric_that_its_version_should_have_is_named_before_any_run(tmp_path,
 def test_a_server_that_lacks_a_metric_is_measured_without_telemetry(tmp_path, content):
     """Where the study does not say so."""
     with fake_server(exposition=renamed, pages=SGLANG) as server:
-        result, facts, said = session(server, content, tmp_path)
-    assert (
-        sum(bool(re.search(rf"a: without telemetry: .*{LACKS}; causes and KV cache stay unknown", line)) for line in said) == 1
-    )
+        result, facts, said = session(server, content, tmp_path, warmup=3)
+    (told,) = (line for line in said if "without telemetry" in line)
+    assert re.search(rf"a: without telemetry: .*{LACKS}; causes and KV cache stay unknown", told)
     assert (facts["kv_tokens"], result["scraped"], result["metrics_missing"], result["ok"]) == (3072, None, [], 2)
 
 
-def test_a_server_that_nobody_knows_is_measured_without_telemetry(tmp_path, content):
+def test_a_server_that_nobody_knows_is_measured_without_telemetry():
+    said = []
     with fake_server(metrics="lmdeploy:running 1\n") as server:
-        result, facts, said = session(server, content, tmp_path)
-    (told,) = (line for line in said if "without telemetry" in line)
+        found = find_metrics(server.base_url, None, {})
+    assert not worth_reading(found, named=None, say=said.append)
+    (told,) = said
     assert "lacks the metrics of any engine that is known (vLLM, SGLang, TGI, llama.cpp" in told
     assert told.endswith("; it has 'lmdeploy:running'; causes and KV cache stay unknown")
-    assert (facts["engine_version"], facts["kv_tokens"], result["scraped"], result["metrics_missing"]) == (None, None, None, [])
 
 
 def test_what_a_server_says_of_itself():
@@ -116,6 +118,7 @@ def test_what_a_server_says_of_itself():
     assert server_info("http://127.0.0.1:9") == {}
 
 
+@WORKFLOWS
 @pytest.mark.parametrize("name", ["production_stack_router", "vllm_simulator", "nim", "vllm_lora"])
 def test_a_study_find_and_workload_say_and_do_the_same(tmp_path, content, name):
     """Of metrics at the usual address, and of those that somebody promised."""
@@ -179,18 +182,11 @@ def test_a_fleet_is_measured_as_one_server(tmp_path, content):
     assert [row["version"] for row in result["workers"]] == ["0.32.0", "0.30.0"]
 
 
-@pytest.mark.parametrize(
-    ("second", "said"),
-    [
-        (lambda _: "haproxy_up 1\n", r"engines\.e\.workers: .* lacks the metrics of any engine"),
-        (golden("tgi-3.3.7"), r"engines\.e\.workers: .* is vllm and .* is tgi, and counts of different"),
-    ],
-)
-def test_workers_that_make_no_fleet_are_refused_before_any_run(tmp_path, content, second, said):
-    with (
-        fake_server() as front,
-        fake_server(exposition=lambda _: half(front, 0), pages=VLLM) as first,
-        fake_server(exposition=second) as other,
-        pytest.raises(BenchError, match=said),
-    ):
-        session(front, content, tmp_path, workers=[first.base_url, other.base_url])
+def test_workers_that_make_no_fleet_are_refused_before_any_run(tmp_path, content):
+    with fake_server() as front, fake_server(exposition=lambda _: half(front, 0), pages=VLLM) as first:
+        for second, said in (
+            (lambda _: "haproxy_up 1\n", r"engines\.e\.workers: .* lacks the metrics of any engine"),
+            (golden("tgi-3.3.7"), r"engines\.e\.workers: .* is vllm and .* is tgi, and counts of different"),
+        ):
+            with fake_server(exposition=second) as other, pytest.raises(BenchError, match=said):
+                session(front, content, tmp_path, workers=[first.base_url, other.base_url])
