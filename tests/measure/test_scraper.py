@@ -77,10 +77,17 @@ def read(folder):
         return [json.loads(line) for line in file]
 
 
-def test_slots_are_absolute_and_a_last_scrape_follows_the_end(server, tmp_path):
-    (lines,) = run([f"{server}/fast"], tmp_path, 1.5)[0].values()
+def test_slots_are_absolute_a_last_scrape_follows_the_end_and_a_slow_endpoint_delays_no_other(server, tmp_path):
+    fast, slow = f"{server}/fast", f"{server}/slow"
+    found, lines = run([slow, fast], tmp_path, 1.5)
+    assert [line["endpoint"] for line in lines[:2]] == [slow, fast]  # the order of the URLs, though the fast one came first
+    late = [line for line in found[slow] if "last" not in line]
+    steps = [b["slot"] - a["slot"] for a, b in itertools.pairwise(late)]
+    assert steps and min(steps) >= 5  # 0.45 s at 0.1 s a slot: the skipped slots' numbers are missing
     start = lines[0]["due"]
-    *regular, last = lines
+    *regular, last = found[fast]
+    for line in late:
+        assert line["due"] - start == pytest.approx(line["slot"] * INTERVAL_S)
     for line in regular:
         assert line["due"] - start == pytest.approx(line["slot"] * INTERVAL_S)
         assert line["due"] <= line["sent"] <= line["received"]
@@ -88,21 +95,9 @@ def test_slots_are_absolute_and_a_last_scrape_follows_the_end(server, tmp_path):
         assert "last" not in line
     assert (last["last"], last["slot"] > regular[-1]["slot"]) == (True, True)
     assert last["sent"] >= start + 1.5 - INTERVAL_S / 2
-    slots = [line["slot"] for line in lines]
+    slots = [line["slot"] for line in found[fast]]
     assert slots == sorted(set(slots))
-    assert len(regular) >= 5  # of 15
-
-
-def test_a_slow_endpoint_skips_slots_and_delays_no_other(server, tmp_path):
-    fast, slow = f"{server}/fast", f"{server}/slow"
-    found, lines = run([slow, fast], tmp_path, 2.0)
-    assert [line["endpoint"] for line in lines[:2]] == [slow, fast]  # the order of the URLs, though the fast one came first
-    regular = [line for line in found[slow] if "last" not in line]
-    steps = [b["slot"] - a["slot"] for a, b in itertools.pairwise(regular)]
-    assert steps and min(steps) >= 5  # 0.45 s at 0.1 s a slot: the skipped slots' numbers are missing
-    for line in regular:
-        assert line["due"] - regular[0]["due"] == pytest.approx(line["slot"] * INTERVAL_S)
-    assert len(found[fast]) >= 10  # of 21; one after the other it would have been 4
+    assert len(regular) >= 5  # of 15; one after the other it would have been 3
 
 
 def test_a_dead_endpoint_is_recorded_and_the_others_go_on(server, tmp_path):
@@ -140,18 +135,19 @@ def test_the_process_starts_after_a_round_and_ends_with_a_last_scrape(server, tm
         assert lines[0]["received"] <= entered <= lines[1]["sent"] <= lines[1]["received"] <= left
 
 
-@pytest.mark.parametrize("how", ["SIGTERM", "closed"])
-def test_what_ends_the_process(server, tmp_path, how):
-    command = [sys.executable, "-m", "bench.telemetry", "60", str(tmp_path / "t.jsonl.gz"), f"{server}/fast"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdout.readline() == b"ready\n"
-        os.kill(process.pid, signal.SIGINT)  # the session's to handle
-        if how == "closed":
-            process.stdin.close()
-        else:
-            process.terminate()
-        assert process.wait(timeout=30) == 0
-    assert [("text" in line, line.get("last", False)) for line in read(tmp_path)] == [(True, False), (True, True)]
+def test_what_ends_the_process(server, tmp_path):
+    for how in ("SIGTERM", "closed"):
+        command = [sys.executable, "-m", "bench.telemetry", "60", str(tmp_path / "t.jsonl.gz"), f"{server}/fast"]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+            assert process.stdout.readline() == b"ready\n"
+            os.kill(process.pid, signal.SIGINT)  # the session's to handle
+            if how == "closed":
+                process.stdin.close()
+            else:
+                process.terminate()
+            assert process.wait(timeout=60) == 0, how
+        lines = [("text" in line, line.get("last", False)) for line in read(tmp_path)]
+        assert lines == [(True, False), (True, True)], how
 
 
 def test_the_scraper_runs_ahead_of_the_server_where_it_may(server, tmp_path):
@@ -172,9 +168,7 @@ def test_values_that_come_late_are_waited_for(server, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "lag_of", lambda content: 0.5 if content == "# EOF ü\na 1\n".encode() else 0.0)
     ended = threading.Event()
     ended.set()
-    begin = time.monotonic()
     scrape([f"{server}/fast"], 0.1, tmp_path / "t.gz", ended=ended, ready=lambda: None)
     lines = list(read_scrapes(tmp_path / "t.gz"))
-    assert time.monotonic() - begin >= 0.5
     assert lines[-1]["sent"] - lines[0]["sent"] >= 0.5
     assert [line.get("last", False) for line in lines] == [False] * (len(lines) - 1) + [True]

@@ -1,9 +1,11 @@
 """What is exported reaches the server: it is recorded and compared, and no secret in it is written anywhere."""
 
+import copy
 import json
 import os
 import sys
 import tarfile
+from contextlib import chdir
 from pathlib import Path
 
 import polars as pl
@@ -29,7 +31,7 @@ from bench.words.comparison import difference_text
 from tests.support import records
 from tests.support.launches import K8S, exports
 from tests.support.planted import summary_rows
-from tests.support.study import ARCHITECTURE, ROOT
+from tests.support.study import ARCHITECTURE, CONTENT, ROOT
 
 CANARY = "canary-4711-0815"
 # A server that is started as vLLM is, and leaves what it was given where only this test looks.
@@ -47,12 +49,17 @@ asyncio.run(serve())
 """
 
 
-@pytest.fixture
-def measured(content, tmp_path, monkeypatch):
+@pytest.fixture(scope="class")
+def measured(tmp_path_factory):
     """A session with secrets everywhere; its plan, its configuration, and what the server was given."""
-    folder, outside = tmp_path / "project", tmp_path / "outside.json"
-    folder.mkdir()
-    monkeypatch.chdir(folder)
+    tmp_path, content = tmp_path_factory.mktemp("session"), copy.deepcopy(CONTENT)
+    outside = tmp_path / "outside.json"
+    (tmp_path / "project").mkdir()
+    with pytest.MonkeyPatch.context() as patch, chdir(tmp_path / "project"):
+        yield session(content, tmp_path, outside, patch)
+
+
+def session(content, tmp_path, outside, monkeypatch):
     (tmp_path / "server.py").write_text(SERVER)
     for name in ("HF_TOKEN", "OPENAI_API_KEY", "VLLM_API_KEY"):
         monkeypatch.setenv(name, f"{CANARY}-{name}")
@@ -66,7 +73,7 @@ def measured(content, tmp_path, monkeypatch):
         "OUTSIDE": str(outside),
     }
     content["study"]["ladders"][0]["concurrency"] = [2]
-    content["measurement"] = {"warmup_requests": 3}
+    content["measurement"] = {"warmup_requests": 0, "reference_requests": 0}
     plan = Plan.of(load_config(content, source="test"))
     launch, facts = Path(Paths.LAUNCH.format(deployment="a")), Path(Paths.FACTS.format(deployment="a"))
     launch.parent.mkdir(parents=True)
@@ -81,72 +88,72 @@ def measured(content, tmp_path, monkeypatch):
     return plan, content, json.loads(outside.read_text())
 
 
-def test_no_secret_is_written_anywhere(measured, tmp_path):
-    plan, content, given = measured
-    assert given["DB_PASSWORD"] == f"{CANARY}-db"
-    assert given["HF_TOKEN"] == f"{CANARY}-HF_TOKEN"  # the server has them
-    (run,) = plan.runs
-    result = parse_run(run.record.parent, **{key: Path("parsed") / key for key in ("requests", "telemetry", "wide", "summary")})
-    log = Path(Paths.FACTS.format(deployment="a")).with_name("server.log")
-    began = log.read_text()
-    log.write_text(began + f"a server that prints what it was given: {CANARY}-db, {CANARY}-HF_TOKEN\n")
-    pack(plan, content, Path("packed.tar.gz"), Store())
-    log.write_text(began)
-    with tarfile.open("packed.tar.gz") as tar:
-        tar.extractall("unpacked", filter="data")
-    page = provenance.deployments([read_facts(Path(Paths.FACTS.format(deployment="a")))], summary_rows([result]))
-    Path("page.json").write_text(json.dumps(page, default=vars))
-    written = [file for file in Path().rglob("*") if file.is_file() and file.suffix not in (".gz",)]
-    assert len(written) > 15
-    assert [str(file) for file in written if CANARY.encode() in file.read_bytes()] == []
-    shell = page[0]["shell"]
-    assert "OMP_PROC_BIND=true" in shell
-    assert f"DB_PASSWORD='{REDACTED}'" in shell
-    assert str(tmp_path / "outside.json") not in shell  # nor what is no secret by its name, but not known to be harmless
-    assert "HF_TOKEN" in page[0]["exported"]
+class TestASessionWithSecretsEverywhere:
+    def test_no_secret_is_written_anywhere(self, measured):
+        plan, content, given = measured
+        assert given["DB_PASSWORD"] == f"{CANARY}-db"
+        assert given["HF_TOKEN"] == f"{CANARY}-HF_TOKEN"  # the server has them
+        (run,) = plan.runs
+        result = parse_run(
+            run.record.parent, **{key: Path("parsed") / key for key in ("requests", "telemetry", "wide", "summary")}
+        )
+        log = Path(Paths.FACTS.format(deployment="a")).with_name("server.log")
+        began = log.read_text()
+        log.write_text(began + f"a server that prints what it was given: {CANARY}-db, {CANARY}-HF_TOKEN\n")
+        pack(plan, content, Path("packed.tar.gz"), Store())
+        log.write_text(began)
+        with tarfile.open("packed.tar.gz") as tar:
+            tar.extractall("unpacked", filter="data")
+        page = provenance.deployments([read_facts(Path(Paths.FACTS.format(deployment="a")))], summary_rows([result]))
+        Path("page.json").write_text(json.dumps(page, default=vars))
+        written = [file for file in Path().rglob("*") if file.is_file() and file.suffix not in (".gz",)]
+        assert len(written) > 15
+        assert [str(file) for file in written if CANARY.encode() in file.read_bytes()] == []
+        shell = page[0]["shell"]
+        assert "OMP_PROC_BIND=true" in shell
+        assert f"DB_PASSWORD='{REDACTED}'" in shell
+        assert given["OUTSIDE"] not in shell  # nor what is no secret by its name, but not known to be harmless
+        assert "HF_TOKEN" in page[0]["exported"]
 
+    def test_the_packed_study_defines_the_same_runs(self, measured):
+        plan, content, _ = measured
+        pack(plan, content, Path("packed.tar.gz"), Store())
+        with tarfile.open("packed.tar.gz") as tar:
+            packed = yaml.safe_load(tar.extractfile("study.yaml").read())
+        assert packed["deployments"]["a"]["environment"]["DB_PASSWORD"] == REDACTED
+        assert [run.digest for run in Plan.of(load_config(packed, source="packed")).runs] == [run.digest for run in plan.runs]
 
-def test_the_packed_study_defines_the_same_runs(measured):
-    plan, content, _ = measured
-    pack(plan, content, Path("packed.tar.gz"), Store())
-    with tarfile.open("packed.tar.gz") as tar:
-        packed = yaml.safe_load(tar.extractfile("study.yaml").read())
-    assert packed["deployments"]["a"]["environment"]["DB_PASSWORD"] == REDACTED
-    assert [run.digest for run in Plan.of(load_config(packed, source="packed")).runs] == [run.digest for run in plan.runs]
+    def test_what_is_exported_is_in_the_records_and_another_environment_is_refused(self, measured, monkeypatch):
+        plan, _, _ = measured
+        (run,) = plan.runs
+        record, facts = (json.loads(file.read_text()) for file in (run.record, Path(Paths.FACTS.format(deployment="a"))))
+        assert record["environment"]["NCCL_P2P_DISABLE"] == "1"
+        assert record["environment"]["HF_TOKEN"] == SET
+        assert record["environment"]["VLLM_HOST_IP"].startswith("sha256:")  # not known to be harmless
+        assert facts["inherited"] == record["environment"]
+        assert facts["environment_digest"] == record["environment_digest"]
+        monkeypatch.setenv("NCCL_P2P_DISABLE", "0")
+        monkeypatch.setenv("OMP_STACKSIZE", "1M")
+        content = plan.config.model_dump(exclude_unset=True)
+        content["study"]["ladders"][0]["concurrency"] = [2, 4]  # a level more
+        more = Plan.of(load_config(content, source="test"))
+        launch = Path(Paths.LAUNCH.format(deployment="a"))
+        with pytest.raises(BenchError) as caught:
+            measure(more, "a", more.runs, launch=launch, facts=Path("f/deployment.json"), store=Store(), say=print)
+        assert "NCCL_P2P_DISABLE is 0 now and was 1 then; OMP_STACKSIZE is 1M now and was not set then" in str(caught.value)
+        assert "`bench discard 'a/*'`" in str(caught.value)
 
-
-def test_what_is_exported_is_in_the_records_and_another_environment_is_refused(measured, monkeypatch):
-    plan, _, _ = measured
-    (run,) = plan.runs
-    record, facts = (json.loads(file.read_text()) for file in (run.record, Path(Paths.FACTS.format(deployment="a"))))
-    assert record["environment"]["NCCL_P2P_DISABLE"] == "1"
-    assert record["environment"]["HF_TOKEN"] == SET
-    assert record["environment"]["VLLM_HOST_IP"].startswith("sha256:")  # not known to be harmless
-    assert facts["inherited"] == record["environment"]
-    assert facts["environment_digest"] == record["environment_digest"]
-    monkeypatch.setenv("NCCL_P2P_DISABLE", "0")
-    monkeypatch.setenv("OMP_STACKSIZE", "1M")
-    content = plan.config.model_dump(exclude_unset=True)
-    content["study"]["ladders"][0]["concurrency"] = [2, 4]  # a level more
-    more = Plan.of(load_config(content, source="test"))
-    launch = Path(Paths.LAUNCH.format(deployment="a"))
-    with pytest.raises(BenchError) as caught:
-        measure(more, "a", more.runs, launch=launch, facts=Path("f/deployment.json"), store=Store(), say=print)
-    assert "NCCL_P2P_DISABLE is 0 now and was 1 then; OMP_STACKSIZE is 1M now and was not set then" in str(caught.value)
-    assert "`bench discard 'a/*'`" in str(caught.value)
-
-
-def test_what_a_scheduler_assigns_and_secrets_are_no_difference(measured):
-    plan, _, _ = measured
-    spec, store = plan.deployments["a"], Store()
-    exported = {
-        "NCCL_P2P_DISABLE": "1",
-        "VLLM_HOST_IP": "10.0.0.7",
-        "CUDA_VISIBLE_DEVICES": "3",
-        "HF_TOKEN": "another",
-        "HF_HOME": "/x",
-    }
-    refuse_another_environment(plan, spec, store, inherited(spec, {}, exported))
+    def test_what_a_scheduler_assigns_and_secrets_are_no_difference(self, measured):
+        plan, _, _ = measured
+        spec, store = plan.deployments["a"], Store()
+        exported = {
+            "NCCL_P2P_DISABLE": "1",
+            "VLLM_HOST_IP": "10.0.0.7",
+            "CUDA_VISIBLE_DEVICES": "3",
+            "HF_TOKEN": "another",
+            "HF_HOME": "/x",
+        }
+        refuse_another_environment(plan, spec, store, inherited(spec, {}, exported))
 
 
 def test_what_saturate_sets_or_keeps_from_the_server_is_not_the_users(config):
@@ -165,14 +172,10 @@ SERVICES = {
     "vllm": (exports(K8S), {}),
     "a named port, and the router beside it": (
         {
-            "VLLM_ROUTER_SERVICE_SERVICE_HOST": "10.43.1.39",
-            "VLLM_ROUTER_SERVICE_SERVICE_PORT": "80",
-            "VLLM_ROUTER_SERVICE_SERVICE_PORT_ROUTER_SPORT": "80",
-            "VLLM_ROUTER_SERVICE_PORT": "tcp://10.43.1.39:80",
-            "VLLM_ROUTER_SERVICE_PORT_80_TCP": "tcp://10.43.1.39:80",
-            "VLLM_ROUTER_SERVICE_PORT_80_TCP_PROTO": "tcp",
-            "VLLM_ROUTER_SERVICE_PORT_80_TCP_PORT": "80",
-            "VLLM_ROUTER_SERVICE_PORT_80_TCP_ADDR": "10.43.1.39",
+            "VLLM_ROUTER_SERVICE_SERVICE_HOST": "10.43.1.39", "VLLM_ROUTER_SERVICE_SERVICE_PORT": "80",
+            "VLLM_ROUTER_SERVICE_SERVICE_PORT_ROUTER_SPORT": "80", "VLLM_ROUTER_SERVICE_PORT": "tcp://10.43.1.39:80",
+            "VLLM_ROUTER_SERVICE_PORT_80_TCP": "tcp://10.43.1.39:80", "VLLM_ROUTER_SERVICE_PORT_80_TCP_PROTO": "tcp",
+            "VLLM_ROUTER_SERVICE_PORT_80_TCP_PORT": "80", "VLLM_ROUTER_SERVICE_PORT_80_TCP_ADDR": "10.43.1.39",
         },
         {},
     ),
@@ -190,15 +193,9 @@ SERVICES = {
     "what is the user's": (
         {},
         {
-            "VLLM_PORT": "12345",
-            "VLLM_ATTENTION_BACKEND": "FLASHINFER",
-            "SGLANG_PORT": "30000",
-            "HF_ENDPOINT": "https://hf-mirror.com",
-            "http_proxy": "http://10.0.0.3:3128",
-            "CUDA_VISIBLE_DEVICES": "1",
-            "LD_LIBRARY_PATH": "/opt/cuda",
-            "SERVICE_HOST": "x",
-            "ONLY_SERVICE_HOST": "x",
+            "VLLM_PORT": "12345", "VLLM_ATTENTION_BACKEND": "FLASHINFER", "SGLANG_PORT": "30000",
+            "HF_ENDPOINT": "https://hf-mirror.com", "http_proxy": "http://10.0.0.3:3128", "CUDA_VISIBLE_DEVICES": "1",
+            "LD_LIBRARY_PATH": "/opt/cuda", "SERVICE_HOST": "x", "ONLY_SERVICE_HOST": "x",
         },
     ),
     "the cluster's own": (
@@ -209,11 +206,11 @@ SERVICES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", SERVICES)
-def test_variables_that_announce_other_services_stay_outside(name, config):
-    dropped, kept = SERVICES[name]
-    assert for_a_server({**dropped, **kept, "PATH": "/bin"}) == {**kept, "PATH": "/bin"}
-    assert not inherited(Plan.of(config).deployments["a"], {}, {**dropped, **kept}).keys() & dropped.keys()
+def test_variables_that_announce_other_services_stay_outside(config):
+    spec = Plan.of(config).deployments["a"]
+    for name, (dropped, kept) in SERVICES.items():
+        assert for_a_server({**dropped, **kept, "PATH": "/bin"}) == {**kept, "PATH": "/bin"}, name
+        assert not inherited(spec, {}, {**dropped, **kept}).keys() & dropped.keys(), name
 
 
 def test_a_server_starts_without_them_and_it_is_said(tmp_path, monkeypatch):
@@ -246,67 +243,41 @@ def test_only_what_passes_into_a_container_counts(content):
     assert inherited(Plan.of(load_config(content, source="t")).deployments["a"], {}, exported) is None
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        *(
-            ("HF_TOKEN", "x"),
-            ("HUGGING_FACE_HUB_TOKEN", "x"),
-            ("VLLM_API_KEY", "x"),
-            ("AWS_SECRET_ACCESS_KEY", "x"),
-            ("api-key", "x"),
-        ),
-        *(
-            ("MY_PASSWORD", "x"),
-            ("DB_PASSWD", "x"),
-            ("SSH_KEY", "x"),
-            ("NOTE", "hf_abcdefghijklmnopq"),
-            ("URL", "http://me:pw@host/"),
-        ),
-        *(("X", "sk-proj-abcdefghijklm"), ("HEADER", "Authorization: Bearer abc"), ("VLLM_CPU_TOKEN", "x"), ("GH_PAT", "x")),
-    ],
-)
-def test_secrets_are_known_by_name_or_value(name, value):
-    assert is_secret(name, value)
-    assert value not in redacted({name: value}).values()
-    assert redacted(redacted({name: value})) == redacted({name: value})
-    assert shown_settings({name: value}) == {name: REDACTED}
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        *(("VLLM_CPU_KVCACHE_SPACE", "4"), ("TOKENIZERS_PARALLELISM", "false"), ("VLLM_MAX_TOKENS_PER_EXPERT", "5")),
-        *(
-            ("max-num-batched-tokens", "2048"),
-            ("tokenizer", "x"),
-            ("HF_HUB_OFFLINE", "1"),
-            ("PATH", "/usr/bin"),
-            ("skip", "task-1"),
-        ),
-    ],
-)
-def test_settings_are_no_secrets(name, value):
-    assert not is_secret(name, value)
+def test_secrets_are_known_by_name_or_value():
+    names = "HF_TOKEN HUGGING_FACE_HUB_TOKEN VLLM_API_KEY AWS_SECRET_ACCESS_KEY api-key MY_PASSWORD DB_PASSWD SSH_KEY VLLM_CPU_TOKEN GH_PAT"
+    values = {
+        "NOTE": "hf_abcdefghijklmnopq",
+        "URL": "http://me:pw@host/",
+        "X": "sk-proj-abcdefghijklm",
+        "HEADER": "Authorization: Bearer abc",
+    }
+    for name, value in {**dict.fromkeys(names.split(), "x"), **values}.items():
+        assert is_secret(name, value), name
+        assert value not in redacted({name: value}).values(), name
+        assert redacted(redacted({name: value})) == redacted({name: value}), name
+        assert shown_settings({name: value}) == {name: REDACTED}, name
+    settings = {"VLLM_CPU_KVCACHE_SPACE": "4", "TOKENIZERS_PARALLELISM": "false", "VLLM_MAX_TOKENS_PER_EXPERT": "5", "tokenizer": "x",
+                "max-num-batched-tokens": "2048", "HF_HUB_OFFLINE": "1", "PATH": "/usr/bin", "skip": "task-1"}  # fmt: skip
+    for name, value in settings.items():
+        assert not is_secret(name, value), name
 
 
 def test_a_command_line_is_recorded_without_its_secrets():
     command = ["vllm", "serve", "m", "--api-key", "x", "--hf-token=y", "--port", "80", "--max-num-seqs", "8", "http://a:b@c"]
-    assert redacted_command(command) == [
-        *(
-            "vllm",
-            "serve",
-            "m",
-            "--api-key",
-            "<secret>",
-            "--hf-token=<secret>",
-            "--port",
-            "80",
-            "--max-num-seqs",
-            "8",
-            "<secret>",
-        )
+    shown = [
+        "vllm",
+        "serve",
+        "m",
+        "--api-key",
+        REDACTED,
+        f"--hf-token={REDACTED}",
+        "--port",
+        "80",
+        "--max-num-seqs",
+        "8",
+        REDACTED,
     ]
+    assert redacted_command(command) == shown
 
 
 def test_a_secret_is_no_part_of_what_a_deployment_is(content):

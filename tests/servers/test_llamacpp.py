@@ -72,11 +72,7 @@ def test_an_environment_built_by_another_checkout_runs_the_server_of_this_one(co
     spec = replace(spec, engine=spec.engine.model_copy(update={"source": "lock"}))
     built = replace(ENGINE, source="lock", command=("env/bin/python", "/gone/src/bench/engines/llama_server.py"))
     monkeypatch.chdir(ROOT)
-    assert resolve_launch(spec, built, checkpoint).argv[:3] == (
-        "env/bin/python",
-        "src/bench/engines/llama_server.py",
-        "--model",
-    )
+    assert resolve_launch(spec, built, checkpoint).argv[:2] == ("env/bin/python", "src/bench/engines/llama_server.py")
     monkeypatch.chdir("tests")  # as an installed package, which stays where it is
     assert resolve_launch(spec, built, checkpoint).argv[1] == str(ROOT / "src/bench/engines/llama_server.py")
 
@@ -90,24 +86,15 @@ def test_what_the_deployment_says_wins(content, checkpoint):
         flags={"batch-size": 512, "warmup": False, "spec-type": "ngram-simple"},
     )
     line = " ".join(launched(spec, checkpoint).argv)
-    for part in (
-        "--cache-type-k f16",
-        "--flash-attn on",
-        "--cache-prompt",
-        "--batch-size 512",
-        "--spec-type ngram-simple",
-        "--no-warmup",
-        "--ctx-size 4096",
-    ):
+    for part in ("--cache-type-k f16", "--flash-attn on", "--cache-prompt", "--batch-size 512", "--spec-type ngram-simple",
+                 "--no-warmup", "--ctx-size 4096"):  # fmt: skip
         assert part in line
 
 
-@pytest.mark.parametrize(
-    ("slots", "context", "tokens"), [(8, 1024, 256), (7, 1024, 256), (4, 1024, 512), (2, 700, 768), (1, 256, 256)]
-)
-def test_slots_share_the_memory_in_steps_of_256_tokens(content, checkpoint, slots, context, tokens):
-    plan = launched(spec_of(content, context, max_num_seqs=slots), checkpoint, context).plan
-    assert (plan.block_size, plan.kv_tokens) == (tokens, slots * tokens)
+def test_slots_share_the_memory_in_steps_of_256_tokens(content, checkpoint):
+    for slots, context, tokens in ((8, 1024, 256), (7, 1024, 256), (4, 1024, 512), (2, 700, 768), (1, 256, 256)):
+        plan = launched(spec_of(content, context, max_num_seqs=slots), checkpoint, context).plan
+        assert (plan.block_size, plan.kv_tokens) == (tokens, slots * tokens), (slots, context)
 
 
 def test_more_slots_than_the_memory_holds_are_refused_with_the_sum(content, checkpoint):
@@ -119,10 +106,8 @@ def test_more_slots_than_the_memory_holds_are_refused_with_the_sum(content, chec
 
 def test_a_quantised_cache_of_narrow_heads_is_refused(content):
     """Heads of 16 numbers, and blocks of 32."""
-    spec, narrow = (
-        spec_of(content, dtype="float16", kv_cache_dtype="q4_0"),
-        geometry_of(config_of(Architecture(**ARCHITECTURE))),
-    )
+    spec = spec_of(content, dtype="float16", kv_cache_dtype="q4_0")
+    narrow = geometry_of(config_of(Architecture(**ARCHITECTURE)))
     reason = LLAMA.refused(spec.deployment, spec.engine, spec.model, narrow)
     assert reason == "kv_cache_dtype: q4_0 has blocks of 32 numbers, which do not divide the heads of m; remove it"
 

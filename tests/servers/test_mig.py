@@ -16,9 +16,8 @@ CUT = {**WHOLE, "uuid": "GPU-bbbb", "mig": 1, "instances": ["MIG-4g", "MIG-1g"],
 OLD = {**COMMON, "uuid": "GPU-cccc", "name": "Tesla T4", "total": 15360 * MIB}
 
 
-@pytest.mark.parametrize(
-    ("gpus", "shown", "mib"),
-    [
+def test_the_memory_that_a_server_gets(planted):
+    for gpus, shown, mib in (
         ([WHOLE], None, 81559),
         ([OLD, WHOLE], None, 15360),
         ([OLD, WHOLE], "1", 81559),
@@ -32,12 +31,10 @@ OLD = {**COMMON, "uuid": "GPU-cccc", "name": "Tesla T4", "total": 15360 * MIB}
         ([{**CUT, "instances": [], "slices": []}], None, None),  # in MIG mode and not divided: CUDA shows nothing
         ([WHOLE], "", None),
         ([{**WHOLE, "instances": ["MIG-4g"], "slices": [MIB]}], None, 81559),  # no longer in MIG mode
-    ],
-)
-def test_the_memory_that_a_server_gets(planted, gpus, shown, mib):
-    planted(*gpus)
-    environment = {} if shown is None else {"CUDA_VISIBLE_DEVICES": shown}
-    assert least_memory(environment) == (None if mib is None else mib * MIB)
+    ):
+        planted(*gpus)
+        environment = {} if shown is None else {"CUDA_VISIBLE_DEVICES": shown}
+        assert least_memory(environment) == (None if mib is None else mib * MIB), (gpus, shown)
 
 
 def test_a_model_that_fits_the_gpu_and_not_its_slice_is_refused(planted, content, monkeypatch):

@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import signal
 import sys
 import threading
 import time
@@ -15,6 +14,7 @@ from bench.errors import BenchError
 from bench.measure.own_gpus import own_gpus
 from tests.support.nvml import GPUS, cuda_spec
 from tests.support.project import LENIENT, Project
+from tests.support.server import eventually
 
 FOUR = [{**GPUS[0], "uuid": f"GPU-{i}"} for i in range(4)]
 
@@ -60,10 +60,9 @@ def test_a_session_waits_for_a_gpu(planted, content, tmp_path):
         shown(spec, tmp_path, first)
         waiting = threading.Thread(target=session)
         waiting.start()
-        time.sleep(1.2)
-        assert said == ["a: waiting for 1 of GPUs 0; other sessions have them"]
+        assert eventually(lambda: said == ["a: waiting for 1 of GPUs 0; other sessions have them"])
         released = time.monotonic()
-    waiting.join(5)
+    waiting.join()
     assert got["at"] >= released
 
 
@@ -87,38 +86,24 @@ def elsewhere(locks):
     locks.symlink_to("other")
 
 
-@pytest.fixture
-def soon():
-    """Ends a test that waits for ever."""
-    before = signal.signal(signal.SIGALRM, lambda *_: pytest.fail("it waits for a writer"))
-    signal.alarm(10)
-    yield
-    signal.alarm(0)
-    signal.signal(signal.SIGALRM, before)
-
-
-@pytest.mark.usefixtures("soon")
-@pytest.mark.parametrize(
-    ("plant", "why"),
-    [
+def test_what_another_user_left_under_the_locks_name_is_refused_at_once(planted, content, tmp_path):
+    """Nor does it wait for a pipe's writer."""
+    planted(*FOUR[:1])
+    for number, (plant, why) in enumerate((
         (lambda locks: os.mkfifo(locks / "GPU-0.lock"), "no regular file"),
         (lambda locks: (locks / "GPU-0.lock").mkdir(), "no regular file"),
         (lambda locks: (locks / "GPU-0.lock").symlink_to("/etc/passwd"), "Too many levels of symbolic links"),
         (lambda locks: (locks / "GPU-0.lock").symlink_to("nowhere"), "Too many levels of symbolic links"),
         (no_folder, "Not a directory"),
         (elsewhere, "its folder is a link"),
-    ],
-    ids=["a pipe", "a folder", "a link", "a link to nothing", "a file in place of the folder", "a link in place of the folder"],
-)
-def test_what_another_user_left_under_the_locks_name_is_refused_at_once(planted, content, tmp_path, plant, why):
-    planted(*FOUR[:1])
-    locks = tmp_path / "locks"
-    locks.mkdir()
-    plant(locks)
-    with pytest.raises(
-        BenchError, match=rf"locks/GPU-0\.lock: cannot lock a GPU there: {why}\. Remove .*locks, or export TMPDIR"
-    ):
-        shown(cuda_spec(content), tmp_path, ExitStack())
+    )):  # fmt: skip
+        locks = tmp_path / str(number) / "locks"
+        locks.mkdir(parents=True)
+        plant(locks)
+        with pytest.raises(
+            BenchError, match=rf"locks/GPU-0\.lock: cannot lock a GPU there: {why}\. Remove .*, or export TMPDIR"
+        ):
+            shown(cuda_spec(content), locks.parent, ExitStack())
 
 
 @pytest.mark.usefixtures("without_nvml")
@@ -127,15 +112,12 @@ def test_without_nvml_the_server_gets_what_this_process_has(content, tmp_path):
         assert shown(cuda_spec(content), tmp_path, stack) is None
 
 
-@pytest.mark.workflow
+@pytest.mark.long(part="workflows")
 def test_a_workflow_runs_sessions_side_by_side_with_resources_gpu(planted, content, tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path))  # of the locks
     planted(*FOUR[:2])
-    content["engines"]["e"] = {
-        "source": "command",
-        "command": [sys.executable, "-m", "tests.support.gpu_server"],
-        "backend": "cuda",
-    }
+    command = [sys.executable, "-m", "tests.support.gpu_server"]
+    content["engines"]["e"] = {"source": "command", "command": command, "backend": "cuda"}
     content["deployments"]["b"] = dict(content["deployments"]["a"])
     content["workloads"]["short"] |= {"arrival": "constant", "num_requests": 40}
     content["study"]["ladders"] = [{"deployment": name, "workload": "short", "request_rate": [10]} for name in "ab"]
@@ -143,7 +125,5 @@ def test_a_workflow_runs_sessions_side_by_side_with_resources_gpu(planted, conte
     project = Project(tmp_path / "project", {**content, "thresholds": LENIENT})
     project.run("--cores", "8", "--resources", "gpu=2", "--", target="measured")
     facts = [json.loads((project.folder / f"results/deployments/{name}/deployment.json").read_text()) for name in "ab"]
-    assert sorted(each["inherited"]["CUDA_VISIBLE_DEVICES"] for each in facts) == [
-        "0",
-        "1",
-    ]  # one after the other, both were on 0
+    devices = sorted(each["inherited"]["CUDA_VISIBLE_DEVICES"] for each in facts)
+    assert devices == ["0", "1"]  # one after the other, both were on 0

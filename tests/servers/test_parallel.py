@@ -1,5 +1,7 @@
 """Tensor, pipeline and data parallelism: one number of GPUs for everybody, memory of each device, and several engines behind one endpoint."""
 
+import copy
+from contextlib import nullcontext
 from pathlib import Path
 
 import polars as pl
@@ -13,8 +15,10 @@ from bench.analysis.sizing import limits
 from bench.engine import gpu_names, write_launch
 from bench.engine import launch as launch_module
 from bench.errors import BenchError
-from bench.load.client import Load
+from bench.load.client import Load, LoadResult, ProcessFacts
+from bench.load.schedule import schedule
 from bench.load.target import Target
+from bench.measure import recording
 from bench.measure.metrics import kv_facts
 from bench.measure.recording import record_run
 from bench.models import (
@@ -35,7 +39,6 @@ from bench.records.run import RECORD, read_record
 from bench.study import load_workload
 from bench.study.config import Thresholds
 from tests.support import records
-from tests.support.fake_server import fake_server
 from tests.support.forked import snakemake
 from tests.support.launches import checkpoint_of, launched, spec_of
 from tests.support.study import ARCHITECTURE, ROOT
@@ -62,20 +65,12 @@ def test_four_engines_of_two_stages_are_eight_gpus_for_everybody(content, summar
     assert (found["gpus_per_instance"], found["instances"], found["gpus"], found["cost"]["hour"]) == (8, 5, 48, 96.0)
 
 
+@pytest.mark.long(part="slurm")
 def test_slurm_is_asked_for_them(content, tmp_path):
     content["deployments"]["a"] |= EIGHT
     content["engines"]["e"] |= {"backend": "cuda"}
     (tmp_path / "study.yaml").write_text(yaml.safe_dump(content))
-    words = [
-        "--dry-run",
-        "--nolock",
-        "--cores",
-        "1",
-        "--directory",
-        str(tmp_path),
-        "--configfile",
-        str(tmp_path / "study.yaml"),
-    ]
+    words = ["--dry-run", "--nolock", "--cores", "1", "--directory", tmp_path, "--configfile", tmp_path / "study.yaml"]
     result = snakemake("--snakefile", ROOT / "Snakefile", *words, folder=ROOT).stdout
     assert "gpu=8" in result[result.index("checkpoint measure:") :].split("\n\n")[0], result[-3000:]
 
@@ -90,9 +85,8 @@ def test_only_what_is_parallel_is_on_the_command_line(content):
     assert "--pipeline-parallel-size 2 --data-parallel-size 4" in line
 
 
-@pytest.mark.parametrize(
-    ("source", "device", "parallel", "gpus"),
-    [
+def test_gpus_of_an_instance(content):
+    for source, device, parallel, gpus in (
         ("command", "cuda", {}, 1),
         ("command", "cuda", {"tensor_parallel": 2, **EIGHT}, 16),
         ("command", "cpu", {"tensor_parallel": 2}, 0),
@@ -101,67 +95,53 @@ def test_only_what_is_parallel_is_on_the_command_line(content):
         ("external", "cpu", {}, 0),
         ("external", None, {"tensor_parallel": 1}, 1),  # the user's word
         ("external", "cuda", {"tensor_parallel": 2, "data_parallel": 2}, 4),
-    ],
-)
-def test_gpus_of_an_instance(content, source, device, parallel, gpus):
-    assert spec_of(content, source=source, device=device, **parallel).gpus == gpus
+    ):
+        changed = copy.deepcopy(content)
+        assert spec_of(changed, source=source, device=device, **parallel).gpus == gpus, (source, device, parallel)
 
 
 def test_a_fleet_of_unknown_gpus_has_instances_and_no_price():
     found = sized(OperatingPoint(usable_rps=2.0, gpus=None), 10, gpu_hour=2.0)
-    assert (found["instances"], found["gpus"], found["cost"], found["utilisation_at_peak"]) == (
-        5,
-        None,
-        None,
-        pytest.approx(5 / 7),
-    )
+    assert (found["instances"], found["gpus"], found["cost"]) == (5, None, None)
+    assert found["utilisation_at_peak"] == pytest.approx(5 / 7)
 
 
 # Memory
 
 
-@pytest.mark.parametrize(
-    ("layers", "stages", "counts"),
-    [
-        (80, 4, [20, 20, 20, 20]),
-        (80, 3, [27, 27, 26]),
-        (61, 4, [15, 15, 16, 15]),
-        (28, 5, [5, 6, 6, 6, 5]),
-        (7, 4, [2, 2, 2, 1]),
-        (48, 7, [7, 7, 7, 7, 7, 7, 6]),
-    ],
-)
-def test_layers_are_dealt_out_as_vllm_does(layers, stages, counts):
+def test_layers_are_dealt_out_as_vllm_does():
     """The counts are those of `get_pp_indices` of vLLM 0.32.0."""
-    assert list(map(len, layers_of_stages(layers, stages))) == counts
-    assert [layer for stage in layers_of_stages(layers, stages) for layer in stage] == list(range(layers))
+    for counts in ([20, 20, 20, 20], [27, 27, 26], [15, 15, 16, 15], [5, 6, 6, 6, 5], [2, 2, 2, 1], [7, 7, 7, 7, 7, 7, 6]):
+        stages = layers_of_stages(sum(counts), len(counts))
+        assert list(map(len, stages)) == counts
+        assert [layer for stage in stages for layer in stage] == list(range(sum(counts)))
 
 
 def geometry(key):
     return geometry_of(catalogue()[key].config)
 
 
-@pytest.mark.parametrize(("stages", "held"), [(1, [10]), (2, [5, 5]), (4, [3, 3, 3, 3]), (8, [1, 2, 2, 2, 2, 2, 2, 1])])
-def test_a_block_of_a_stage_holds_what_vllm_makes_of_it(stages, held):
+def test_a_block_of_a_stage_holds_what_vllm_makes_of_it():
     """Gemma's layers with windows: layers a block, of `_get_kv_cache_bytes_per_block` of vLLM 0.32.0 for each stage."""
     gemma = geometry("gemma-3-27b")
     page = 16 * 2 * 16 * 128 * 2
-    parts = layers_of_stages(gemma.layers, stages)
-    assert [kv_pool(gemma, dtype="bfloat16", layers=part).block_bytes // page for part in parts] == held
+    for held in ([10], [5, 5], [3, 3, 3, 3], [1, 2, 2, 2, 2, 2, 2, 1]):
+        parts = layers_of_stages(gemma.layers, len(held))
+        assert [kv_pool(gemma, dtype="bfloat16", layers=part).block_bytes // page for part in parts] == held
     assert kv_pool(gemma, dtype="bfloat16").block_bytes == 10 * page
 
 
-@pytest.mark.parametrize("key", ["llama-3.3-70b", "gpt2-xl", "deepseek-v3", "mixtral-8x7b", "gemma-3-27b"])
-def test_stages_together_hold_the_model_and_little_more(key):
-    model = geometry(key)
-    whole = weight_bytes(model, "bfloat16")
-    alone = stages_of(model, Parallel(2), dtype="bfloat16", kv_dtype="bfloat16")
-    assert [stage.weights for stage in alone] == [whole // 2]
-    four = [stage.weights for stage in stages_of(model, Parallel(pipeline=4), dtype="bfloat16", kv_dtype="bfloat16")]
-    table = 2 * model.vocabulary * model.hidden_size
-    other = 2 * (model.parameters - model.linear_parameters) - table * (1 if model.tied else 2)
-    # A tied table stands in the first and in the last stage; norms, routers and encoders are counted for every stage.
-    assert sum(four) == pytest.approx(whole + 3 * other + (table if model.tied else 0), abs=4)
+def test_stages_together_hold_the_model_and_little_more():
+    for key in ("llama-3.3-70b", "gpt2-xl", "deepseek-v3", "mixtral-8x7b", "gemma-3-27b"):
+        model = geometry(key)
+        whole = weight_bytes(model, "bfloat16")
+        alone = stages_of(model, Parallel(2), dtype="bfloat16", kv_dtype="bfloat16")
+        assert [stage.weights for stage in alone] == [whole // 2], key
+        four = [stage.weights for stage in stages_of(model, Parallel(pipeline=4), dtype="bfloat16", kv_dtype="bfloat16")]
+        table = 2 * model.vocabulary * model.hidden_size
+        other = 2 * (model.parameters - model.linear_parameters) - table * (1 if model.tied else 2)
+        # A tied table stands in the first and in the last stage; norms, routers and encoders are counted for every stage.
+        assert sum(four) == pytest.approx(whole + 3 * other + (table if model.tied else 0), abs=4), key
 
 
 def test_the_stage_of_a_70b_by_hand():
@@ -267,14 +247,8 @@ def test_the_longest_prompt_fits_one_engine():
 @pytest.mark.parametrize(
     ("parallel", "message"),
     [
-        (
-            {"tensor_parallel": 3},
-            r"tensor_parallel is 3: so many devices cannot share 4 query heads, 2 KV heads, .* It may be 1, 2, 4\.",
-        ),
-        (
-            {"pipeline_parallel": 3},
-            r"pipeline_parallel is 3: each stage needs a layer, and the model has 2\. It may be 1 to 2\.",
-        ),
+        ({"tensor_parallel": 3}, r"tensor_parallel is 3: .* cannot share 4 query heads, 2 KV heads, .* It may be 1, 2, 4\."),
+        ({"pipeline_parallel": 3}, r"pipeline_parallel is 3: each stage needs a layer, .* has 2\. It may be 1 to 2\."),
     ],
 )
 def test_devices_that_cannot_share_the_model_are_refused(tmp_path, content, parallel, message):
@@ -286,29 +260,21 @@ def test_devices_that_cannot_share_the_model_are_refused(tmp_path, content, para
     content["models"]["m"] = {"path": str(tmp_path)}
     write_record(records.engine(), tmp_path / "engine.json")
     write_record(checkpoint, tmp_path / "checkpoint.json")
+    paths = {name: tmp_path / f"{name}.json" for name in ("engine", "checkpoint", "launch")}
     with pytest.raises(BenchError, match=r"^deployments\.a\." + message):
-        write_launch(
-            spec_of(content, **parallel),
-            64,
-            engine=tmp_path / "engine.json",
-            checkpoint=tmp_path / "checkpoint.json",
-            launch=tmp_path / "launch.json",
-        )
+        write_launch(spec_of(content, **parallel), 64, **paths)
 
 
-@pytest.mark.parametrize(
-    ("model", "tensor", "works"),
-    [
+def test_what_vllm_deals_out():
+    for model, tensor, works in (
         ("llama-3.3-70b", 8, True),
         ("llama-3.3-70b", 16, True),  # each KV head twice
         ("llama-3.3-70b", 6, False),
         ("gpt2", 6, True),  # the study ran it so: 12 heads, and 50,304 rows of padded vocabulary
         ("gpt2-xl", 5, False),  # divides 25 heads, not the vocabulary
         ("deepseek-v3", 16, True),  # the latent vector is each device's
-    ],
-)
-def test_what_vllm_deals_out(model, tensor, works):
-    assert (parallel_problem(geometry(model), Parallel(tensor)) is None) == works
+    ):
+        assert (parallel_problem(geometry(model), Parallel(tensor)) is None) == works, (model, tensor)
 
 
 # Several engines behind one endpoint
@@ -334,9 +300,7 @@ def cache_config(engine, blocks=384, **more):
 )
 def test_the_kv_cache_of_all_engines_behind_an_endpoint(engines, expected):
     result = kv_facts("".join(cache_config(i, **more) for i, more in enumerate(engines)), {})
-    assert (
-        tuple(getattr(result, key) for key in ("engines", "kv_blocks", "kv_tokens", "block_size", "prefix_caching")) == expected
-    )
+    assert (result.engines, result.kv_blocks, result.kv_tokens, result.block_size, result.prefix_caching) == expected
     assert result.cache_config["engine"] == ("0" if len(engines) == 1 else None)
 
 
@@ -359,34 +323,39 @@ def test_a_cache_of_few_blocks_is_full_by_one_engine_s_blocks():
     assert pl.DataFrame({**run, "engines": [1]}).select(saturated()).item() is False
 
 
-@pytest.mark.parametrize(
-    ("workload", "engines", "block", "expected"),
-    [
-        ({"prompt_tokens": 64}, 4, 16, 0),
-        ({"prompt_tokens": 64, "cache": "shared", "shared_prefix": 0.5}, 1, 16, 3 * 32),
-        ({"prompt_tokens": 64, "cache": "shared", "shared_prefix": 0.5}, 4, 16, None),
-        ({"prompt_tokens": 64, "cache": "shared", "shared_prefix": 0.5}, 1, 0, 0),  # there is no cache
-        ({"prompt_tokens": 64, "cache": "shared", "shared_prefix": 0.5}, 1, None, None),  # nothing says whether there is one
-        ({"prompt_tokens": 64}, 1, None, 0),
-        # What a file's prompts have in common is not known.
-        ({"prompts": "own.jsonl", "endpoint": "chat", "cache": "natural"}, 1, 16, None),
-    ],
-)
-def test_which_engine_has_a_prefix_is_not_known(tmp_path, monkeypatch, workload, engines, block, expected):
+class Unsent:
+    """A load that is planned, and said to be sent."""
+
+    def __init__(self, _target, load):
+        self._planned = schedule(load.workload, load.level, load.schedule_seed)
+
+    def prime(self):
+        return []
+
+    def waiting(self, _alive):
+        process = ProcessFacts(lags=[0.0], cpu_s=0.0, reads=1, clock_skew_s=0.0, realtime=False)
+        return nullcontext(lambda: LoadResult(records=[], planned=self._planned, start=0.0, end=0.0, processes=[process]))
+
+
+def test_which_engine_has_a_prefix_is_not_known(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("own.jsonl").write_text('{"prompt": "Why?"}\n')
-    load = Load(load_workload({"arrival": "burst", "output_tokens": 2, **workload}, source="t"), 3, "s", vocabulary=512)
-    with fake_server() as server:
-        record_run(
-            Target(server.base_url, "m"),
-            load,
-            tmp_path,
-            header=records.header(),
-            scrape_interval_s=None,
-            prefix_block_size=block,
-            engines=engines,
-        )
-    assert read_record(tmp_path / RECORD).prefix.expected_tokens == expected
+    alone, shared = {"prompt_tokens": 64}, {"prompt_tokens": 64, "cache": "shared", "shared_prefix": 0.5}
+    monkeypatch.setattr(recording, "PreparedLoad", Unsent)
+    for workload, engines, block, expected in (
+        (alone, 4, 16, 0),
+        (shared, 1, 16, 3 * 32),
+        (shared, 4, 16, None),
+        (shared, 1, 0, 0),  # there is no cache
+        (shared, 1, None, None),  # nothing says whether there is one
+        (alone, 1, None, 0),
+        # What a file's prompts have in common is not known.
+        ({"prompts": "own.jsonl", "endpoint": "chat", "cache": "natural"}, 1, 16, None),
+    ):
+        load = Load(load_workload({"arrival": "burst", "output_tokens": 2, **workload}, source="t"), 3, "s", vocabulary=512)
+        known = {"header": records.header(), "scrape_interval_s": None, "prefix_block_size": block, "engines": engines}
+        record_run(Target("http://127.0.0.1:1", "m"), load, tmp_path, **known)
+        assert read_record(tmp_path / RECORD).prefix.expected_tokens == expected, (workload, engines, block)
 
 
 def test_settings_are_those_of_servers_that_are_started_and_of_others_what_is_given(content):
