@@ -3,8 +3,6 @@
 import gzip
 import json
 import threading
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
@@ -15,6 +13,7 @@ from bench.measure.exposition import find_metrics, worth_reading
 from bench.parse.scrapes import read_scrapes
 from bench.study.headers import own_headers
 from bench.telemetry.scraper import scrape
+from tests.support.answering import answering
 from tests.support.command import bench
 from tests.support.fake_server import fake_server
 from tests.support.strict_server import strict_server
@@ -24,40 +23,6 @@ VLLM = (ROOT / "tests/inputs/metrics/vllm_lora.prom").read_text()
 LLAMACPP = (ROOT / "tests/inputs/metrics/llamacpp_plain.prom").read_text()
 KEY = {"authorization": "Bearer sk-planted"}
 PAGE = "<!DOCTYPE html><html><title>Sign in</title><body>Sign in to go on</body></html>"
-
-
-@contextmanager
-def answering(answers):
-    """A server that answers as `answers` has it, by path: status, headers, body; and what it was asked: method, path and headers."""
-    asked = []
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def answer(self):
-            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            asked.append((self.command, self.path, {name.lower(): value for name, value in self.headers.items()}, body))
-            status, headers, content = answers.get(self.path, (404, {}, b"Not Found"))
-            self.send_response(status)
-            for name, value in {**headers, "Content-Length": len(content)}.items():
-                self.send_header(name, str(value))
-            self.end_headers()
-            self.wfile.write(content)
-
-        do_GET = do_POST = answer
-
-        def log_message(self, *_):
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}", asked
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 def found_at(answer, **more):

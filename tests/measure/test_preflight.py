@@ -1,14 +1,11 @@
 """What would stop a session is found before anything is built or started: each fault is made here."""
 
-import http.server
 import json
 import os
 import re
 import socket
 import subprocess
 import sys
-import threading
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -24,6 +21,7 @@ from bench.records.files import write_record
 from bench.store import Store
 from bench.study import Paths, Plan, load_config
 from tests.support import records
+from tests.support.answering import answering
 from tests.support.fake_server import fake_server, raw_server
 from tests.support.made import made_study, make_run
 from tests.support.nvml import GPUS
@@ -41,30 +39,6 @@ def _elsewhere(tmp_path, monkeypatch):
 
 def found(content):
     return faults(Plan.of(load_config(content, source="t"), root=ROOT), Store(Path("store")))
-
-
-@contextmanager
-def answering(handler):
-    """The address of a server; `handler` gives the status, body and headers of each answer."""
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self):
-            status, body, headers = handler(self)
-            self.send_response(status)
-            for name, value in {"content-length": str(len(body)), **headers}.items():
-                self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(b"" if self.command == "HEAD" else body)
-
-        do_HEAD = do_GET
-
-        def log_message(self, *_):
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
 
 
 def external(content, url, **deployment):
@@ -223,7 +197,7 @@ def test_an_address_at_which_nothing_answers(content):
 
 def test_a_server_that_is_not_openais(content):
     for body in (b"<html>Grafana</html>", b"{}", b'{"data": 1}', b'{"data": [1]}'):
-        with answering(lambda _, body=body: (200, body, {})) as url:
+        with answering(lambda *_, body=body: (200, {}, body)) as (url, _):
             (fault,) = found(external(content, url))
         assert f"{url}/v1/models answers 200 without a list of models, and a request for 'a' is answered with" in fault, body
 
@@ -232,17 +206,15 @@ def test_a_list_of_models_in_other_shapes(content):
     """As Together's, OpenAI's and Ollama's; the last request is not made, as the model is listed."""
     together = b'[{"id": "org/model", "object": "model", "type": "chat"}]'
     for body in (together, b'{"data": [{"id": "org/model"}]}', b'{"models": [{"name": "org/model"}]}'):
-        listing = lambda request, body=body: (200, body, {}) if request.path == "/v1/models" else (500, b"{}", {})  # noqa: E731
-        with answering(listing) as url:
+        with answering({"/v1/models": (200, {}, body)}) as (url, _):
             assert found(external(content, url, served_name="org/model")) == [], body
 
 
 def test_a_server_that_wants_a_key_gets_it(content, tmp_path, monkeypatch):
-    def guarded(request):
-        key = request.headers.get("Authorization") == "Bearer right"
-        return (200, MODELS.encode(), {}) if key else (401, b"{}", {})
+    def guarded(_, headers):
+        return (200, {}, MODELS.encode()) if headers.get("authorization") == "Bearer right" else (401, {}, b"{}")
 
-    with answering(guarded) as url:
+    with answering(guarded) as (url, _):
         external(content, f"{url}/v1", served_name="org/model")
         (fault,) = found(content)
         assert "answers 401: it wants an API key. Export it as OPENAI_API_KEY." in fault
@@ -257,7 +229,7 @@ def test_a_server_that_wants_a_key_gets_it(content, tmp_path, monkeypatch):
 
 
 def test_a_server_that_wants_a_user_is_not_said_to_want_a_key(content):
-    with answering(lambda _: (401, b"{}", {"WWW-Authenticate": 'Basic realm="m"'})) as url:
+    with answering(lambda *_: (401, {"WWW-Authenticate": 'Basic realm="m"'}, b"{}")) as (url, _):
         (fault,) = found(external(content, url))
     assert "answers 401: it wants a user and a password (Basic authentication). Name the header Authorization and" in fault
     assert "OPENAI_API_KEY" not in fault
@@ -294,12 +266,12 @@ def test_a_checkpoint_that_the_hub_does_not_give(tmp_path):
     """The hub's own client, against a hub that answers as huggingface.co does."""
     info = {"id": "org/gated", "gated": "manual", "sha": "0" * 40, "siblings": [{"rfilename": "a.safetensors", "size": 2**60}]}
 
-    def hub(request):
-        if "/missing/" in request.path:
-            return 404, b"{}", {"X-Error-Code": "RepoNotFound", "X-Error-Message": "Repository not found"}
-        if request.path.endswith("/auth-check") and "Authorization" not in request.headers:
-            return 401, b"{}", {"X-Error-Code": "GatedRepo", "X-Error-Message": "Access to model is restricted"}
-        return 200, json.dumps(info).encode(), {"content-type": "application/json"}
+    def hub(path, headers):
+        if "/missing/" in path:
+            return 404, {"X-Error-Code": "RepoNotFound", "X-Error-Message": "Repository not found"}, b"{}"
+        if path.endswith("/auth-check") and "authorization" not in headers:
+            return 401, {"X-Error-Code": "GatedRepo", "X-Error-Message": "Access to model is restricted"}, b"{}"
+        return 200, {"content-type": "application/json"}, json.dumps(info).encode()
 
     # The client reads its environment when it is imported.
     code = """
@@ -323,7 +295,7 @@ for repository in sys.argv[1:]:
         command = [sys.executable, "-c", code, *repositories]
         return subprocess.run(command, env=clean | own, capture_output=True, text=True).stdout.splitlines()
 
-    with answering(hub) as url:
+    with answering(hub) as (url, _):
         gated, missing, large = refusals("org/gated", "missing/model", "HF_TOKEN=hf_x", "org/gated")
     (silent,) = refusals("org/gated")
     assert "models.m.hub: org/gated is given to those alone who accepted its terms. HF_TOKEN is not set." in gated

@@ -19,7 +19,6 @@ from bench.measure.session import measure
 from bench.parse import parse_run
 from bench.records.files import write_record
 from bench.records.run import RECORD, ReferenceLoad
-from bench.search.laddered import LadderSearches
 from bench.store import Store
 from bench.store.pack import pack
 from bench.store.unpack import unpack
@@ -103,11 +102,8 @@ def session(plan, folder, number=1, *, say=lambda _: None, search=None):
     launch, facts = folder / Paths.LAUNCH.format(deployment="a"), folder / Paths.facts("a", number)
     launch.parent.mkdir(parents=True, exist_ok=True)
     write_record(resolve_launch(plan.deployments["a"], made.engine(source="external", command=None), None), launch)
-    store = Store(folder / Paths.RUNS)
-    measure(
-        plan, "a", plan.runs_of("a", number), session=number, launch=launch, facts=facts, store=store, say=say,
-        search=LadderSearches(plan, plan.deployments["a"], store, say) if search == "real" else search,
-    )  # fmt: skip
+    runs, store = plan.runs_of("a", number), Store(folder / Paths.RUNS)
+    measure(plan, "a", runs, session=number, launch=launch, facts=facts, store=store, say=say, search=search)
 
 
 def against(server, content, levels=(1, 2), repeats=3, drift=0.5, **study):
@@ -315,33 +311,6 @@ def test_a_reference_load_comes_before_each_run(here, content, monkeypatch):
     assert parsed["reference_s"] == min(references[1]["seconds"])
     assert parsed["reference_since"] == references[1]["started"]
     assert parsed["requests"] == run.level  # the reference is no part of a result
-
-
-@pytest.mark.long(part="kills")
-def test_a_session_that_was_killed_in_a_search_judges_its_rounds_when_it_goes_on(here, content):
-    with fake_server(metrics=EXPOSITION, gap_s=0.012) as server:
-        against(server, content, repeats=1)
-        content["workloads"]["w"] = {"arrival": "closed", "prompt_tokens": 16, "output_tokens": 4, "num_requests": "auto"}
-        found = {"slo": ["ttft_p90=5s"], "runs": 3, "start": 1, "highest": 8}
-        content["study"]["ladders"].append({"deployment": "a", "workload": "w", "concurrency": "auto", "search": found})
-        plan, said = plan_of(content), []
-
-        def say(text):
-            said.append(text)
-            if ": run 2 of" in text:
-                server.gap_s = 0.006
-            if "searching for" in text and server.gap_s == 0.006:
-                raise Killed
-
-        with pytest.raises(Killed):
-            session(plan, here, say=say, search="real")
-        killed = len(said)
-        session(plan, here, say=said.append, search="real")
-    assert "a: 2 of 2 runs are measured already" in said[killed:]
-    again = [line for line in said if "once more" in line]
-    assert again == [SLOWER_ONCE_MORE]
-    assert said.index(again[0]) > max(i for i, line in enumerate(said) if ", after 3 runs" in line)
-    assert [min(x["reference"]["seconds"]) < 0.55 for x in measured(plan)] == [True, True]
 
 
 @pytest.mark.workflow

@@ -89,28 +89,20 @@ def study(tmp_path_factory):
             patch.setenv(name, f"{CANARY}-{name}")
         config = {
             **CONTENT,
-            "study": {
-                "title": f"A study {HOSTILE}",
-                "ladders": [{"deployment": name, "workload": "loop", "concurrency": [2]} for name in ("mine", "theirs")],
-            },
+            "study": {"title": f"A study {HOSTILE}", "ladders": [{"deployment": name, "workload": "loop", "concurrency": [2]} for name in ("mine", "theirs")]},
             "models": {"m": {"architecture": ARCHITECTURE}},
             "engines": {
                 "started": {"source": "command", "command": [sys.executable, str(program)]},
                 "running": {"source": "external", "base_url": server.base_url},
             },
             "deployments": {
-                "mine": {
-                    "model": "m",
-                    "engine": "started",
-                    "kv_cache_memory": "1MiB",
-                    "environment": {"DB_PASSWORD": f"{CANARY}-db"},
-                },
+                "mine": {"model": "m", "engine": "started", "kv_cache_memory": "1MiB", "environment": {"DB_PASSWORD": f"{CANARY}-db"}},
                 "theirs": {"model": "m", "engine": "running", "served_name": HOSTILE},
             },
             "workloads": {"loop": {"arrival": "closed", "prompt_tokens": 32, "output_tokens": 16, "num_requests": 30}},
             "measurement": {"warmup_requests": 3, "reference_requests": 0},
             "thresholds": LENIENT,
-        }
+        }  # fmt: skip
         project = Project(folder, config)
         study = folder / "config/config.yaml"
         with Processes() as processes:
@@ -150,7 +142,7 @@ def written(folder):
         yield from (file for file in (folder / place).rglob("*") if file.is_file())
 
 
-@pytest.mark.workflow
+@pytest.mark.long(part="workflows")
 def test_no_key_is_in_any_file(study):
     folder, _, _ = study
     files = list(written(folder))
@@ -161,16 +153,13 @@ def test_no_key_is_in_any_file(study):
     assert found == set()
 
 
-@pytest.mark.workflow
+@pytest.mark.long(part="workflows")
 def test_what_a_server_repeats_of_a_request_is_kept_without_the_key(study):
     """The error as such is a result: it is there, up to the key in it, which the limit of its length does not cut in two."""
     folder, _, _ = study
     for name in ("mine", "theirs"):
-        records = [
-            json.loads(line)
-            for file in folder.glob(f"results/runs/{name}/*/requests.jsonl")
-            for line in file.read_text().splitlines()
-        ]
+        texts = [file.read_text() for file in folder.glob(f"results/runs/{name}/*/requests.jsonl")]
+        records = [json.loads(line) for text in texts for line in text.splitlines()]
         errors = {record["outcome"]: record["error"] for record in records if record["error"]}
         assert errors.keys() == {"http_error", "stream_error"}
         assert f"uthorization: Bearer {REDACTED} <script>" in errors["http_error"]
@@ -183,7 +172,7 @@ def test_what_a_server_repeats_of_a_request_is_kept_without_the_key(study):
     assert facts["engine_version"] == f"0.32.0 {HOSTILE} {REDACTED}".replace("\x1b", "?").replace("\x07", "?")
 
 
-@pytest.mark.workflow
+@pytest.mark.long(part="workflows")
 def test_no_key_is_printed_or_in_a_command_line(study):
     _, printed, seen = study
     assert CANARY not in printed
@@ -205,16 +194,15 @@ class Elements(HTMLParser):
         self.handlers += [name for name, _ in attrs if name.startswith("on")]
 
 
-@pytest.mark.workflow
+@pytest.mark.long(part="workflows")
 def test_nothing_of_the_study_or_a_server_is_live_in_the_report(study):
     folder, _, _ = study
     text = (folder / "results/report.html").read_text()
     assert "&lt;/script&gt;" in text  # it came that far
     page = Elements(text)
     figures = len(list((folder / "results/figures").glob("*.svg")))
-    assert (
-        page.tags.count("script") == figures + 4
-    )  # their specifications, the curves, the libraries, and two of the page's own
+    # Their specifications, the curves, the libraries, and two of the page's own.
+    assert page.tags.count("script") == figures + 4
     assert page.handlers == []
     assert {"img", "iframe", "object", "embed", "form", "base"} & set(page.tags) == set()
     assert "<script" not in (folder / "results/report.md").read_text()
@@ -222,23 +210,14 @@ def test_nothing_of_the_study_or_a_server_is_live_in_the_report(study):
         assert "<script" not in svg.read_text()
 
 
-@pytest.mark.workflow
+@pytest.mark.long(part="workflows")
 def test_nothing_is_written_outside_of_results_and_logs(study):
     folder, _, _ = study
-    done = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True
-    )
-    known = set(done.stdout.splitlines())
-    new = [
-        str(path.relative_to(folder))
-        for path in folder.rglob("*")
-        if path.is_file() and str(path.relative_to(folder)) not in known
-    ]
-    strange = [
-        name
-        for name in new
-        if not name.startswith(("results/", "logs/", ".snakemake/", ".venv/")) and "__pycache__" not in name
-    ]
+    listing = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    known = subprocess.run(listing, cwd=ROOT, capture_output=True, text=True).stdout.splitlines()
+    new = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()} - set(known)
+    own = ("results/", "logs/", ".snakemake/", ".venv/")
+    strange = [name for name in new if not name.startswith(own) and "__pycache__" not in name]
     assert set(strange) <= {".snakemake.lock", "workflow.out"}  # the second is Project.start's
     assert not (folder.parent / "x").exists()
 
@@ -258,20 +237,14 @@ def test_a_server_that_repeats_the_key_before_any_run_is_named_without_it(monkey
     assert len(said) < 1000
 
 
-@pytest.mark.parametrize(
-    "address", ["http://me:canary@127.0.0.1:1", "http://canary@127.0.0.1:1"], ids=["user and password", "user"]
-)
-def test_addresses_with_a_user_or_a_password_are_refused_before_they_reach_a_command_line(content, address):
-    with pytest.raises(BenchError, match="holds a user"):
-        Target(address, "m")
-    for where in ("engine", "telemetry"):
-        changed = json.loads(json.dumps(content))
-        if where == "engine":
-            changed["engines"]["e"] = {"source": "external", "base_url": address}
-        else:
-            changed["measurement"] = {"telemetry": {"gpus": f"{address}/metrics"}}
+def test_addresses_with_a_user_or_a_password_are_refused_before_they_reach_a_command_line(content):
+    for address in ("http://me:canary@127.0.0.1:1", "http://canary@127.0.0.1:1"):
         with pytest.raises(BenchError, match="holds a user"):
-            load_config(changed, source="t")
+            Target(address, "m")
+        engines = {"e": {"source": "external", "base_url": address}}
+        for changed in ({"engines": engines}, {"measurement": {"telemetry": {"gpus": f"{address}/metrics"}}}):
+            with pytest.raises(BenchError, match="holds a user"):
+                load_config({**content, **changed}, source="t")
 
 
 def test_the_password_of_a_package_index_is_in_no_command_line(tmp_path, monkeypatch):
@@ -317,12 +290,9 @@ def test_a_server_cannot_send_us_to_another_one():
         def redirect(connection):
             path = connection.recv(4096).split()[1]
             where = {b"/away": b"http://127.0.0.1:%d/x" % other, b"/moved": b"/there"}.get(path)
-            if where is None:
-                connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\nconnection: close\r\n\r\nmoved")
-            else:
-                connection.sendall(
-                    b"HTTP/1.1 302 Found\r\nlocation: %s\r\ncontent-length: 0\r\nconnection: close\r\n\r\n" % where
-                )
+            found = b"HTTP/1.1 302 Found\r\nlocation: %s\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+            moved = b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\nconnection: close\r\n\r\nmoved"
+            connection.sendall(found % where if where else moved)
 
         with raw_server(redirect) as first:
             assert get(f"http://127.0.0.1:{first}/away", key=CANARY).text == ""

@@ -7,11 +7,17 @@ import sys
 import threading
 import time
 from contextlib import ExitStack
+from types import SimpleNamespace
 
 import pytest
 
+from bench.engine import refuse_unfit
+from bench.engine.gpus import least_memory
 from bench.errors import BenchError
+from bench.measure import own_gpus as module
 from bench.measure.own_gpus import own_gpus
+from bench.models import geometry_of_model
+from bench.study import Plan, load_config
 from tests.support.nvml import GPUS, cuda_spec
 from tests.support.project import LENIENT, Project
 from tests.support.server import eventually
@@ -47,7 +53,7 @@ def test_those_that_are_shown_are_chosen_from(planted, content, tmp_path):
         assert shown(spec, tmp_path, stack) == "0"
 
 
-def test_a_session_waits_for_a_gpu(planted, content, tmp_path):
+def test_a_session_waits_for_a_gpu(planted, content, tmp_path, monkeypatch):
     planted(FOUR[0])
     spec, said = cuda_spec(content), []
     got = {}
@@ -56,13 +62,16 @@ def test_a_session_waits_for_a_gpu(planted, content, tmp_path):
         with own_gpus(spec, got, said.append, folder=tmp_path / "locks"):
             got["at"] = time.monotonic()
 
+    looks = []
+    monkeypatch.setattr(module, "time", SimpleNamespace(sleep=lambda _: (looks.append(1), time.sleep(0.01))))
     with ExitStack() as first:
         shown(spec, tmp_path, first)
         waiting = threading.Thread(target=session)
         waiting.start()
-        assert eventually(lambda: said == ["a: waiting for 1 of GPUs 0; other sessions have them"])
+        assert eventually(lambda: len(looks) > 2)
         released = time.monotonic()
     waiting.join()
+    assert said == ["a: waiting for 1 of GPUs 0; other sessions have them"]
     assert got["at"] >= released
 
 
@@ -127,3 +136,47 @@ def test_a_workflow_runs_sessions_side_by_side_with_resources_gpu(planted, conte
     facts = [json.loads((project.folder / f"results/deployments/{name}/deployment.json").read_text()) for name in "ab"]
     devices = sorted(each["inherited"]["CUDA_VISIBLE_DEVICES"] for each in facts)
     assert devices == ["0", "1"]  # one after the other, both were on 0
+
+
+# Instances of a GPU that is divided: each is a device of its own memory, whatever its GPU is called.
+
+MIB = 2**20
+COMMON = {"watts": 90.0, "utilisation": 0, "used": 0, "free": 0}
+WHOLE = {**COMMON, "uuid": "GPU-aaaa", "name": "NVIDIA H100 80GB HBM3", "total": 81559 * MIB, "mig": 0}
+# `nvidia-smi --query-gpu=memory.total` says 81559 MiB of this one, too.
+CUT = {**WHOLE, "uuid": "GPU-bbbb", "mig": 1, "instances": ["MIG-4g", "MIG-1g"], "slices": [40448 * MIB, 9984 * MIB]}
+OLD = {**COMMON, "uuid": "GPU-cccc", "name": "Tesla T4", "total": 15360 * MIB}
+
+
+def test_the_memory_that_a_server_gets(planted):
+    for gpus, shown, mib in (
+        ([WHOLE], None, 81559),
+        ([OLD, WHOLE], None, 15360),
+        ([OLD, WHOLE], "1", 81559),
+        ([OLD, WHOLE], "GPU-aa", 81559),
+        ([CUT], None, 9984),
+        ([CUT], "MIG-4g", 40448),
+        ([CUT], "MIG-1g", 9984),
+        ([CUT], "0", 9984),
+        ([WHOLE, CUT], "0", 81559),
+        ([WHOLE, CUT], "0,-1,1", 81559),
+        ([{**CUT, "instances": [], "slices": []}], None, None),  # in MIG mode and not divided: CUDA shows nothing
+        ([WHOLE], "", None),
+        ([{**WHOLE, "instances": ["MIG-4g"], "slices": [MIB]}], None, 81559),  # no longer in MIG mode
+    ):
+        planted(*gpus)
+        environment = {} if shown is None else {"CUDA_VISIBLE_DEVICES": shown}
+        assert least_memory(environment) == (None if mib is None else mib * MIB), (gpus, shown)
+
+
+def test_a_model_that_fits_the_gpu_and_not_its_slice_is_refused(planted, content, monkeypatch):
+    content["engines"]["e"]["backend"] = "cuda"
+    content["models"]["m"] = {"catalogue": "llama-3.1-8b"}
+    content["deployments"]["a"] = {"model": "m", "engine": "e", "dtype": "bfloat16"}
+    spec = Plan.of(load_config(content, source="t")).deployments["a"]
+    planted(WHOLE)
+    refuse_unfit(spec, geometry_of_model(spec.model), 64)
+    planted(CUT)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-1g")
+    with pytest.raises(BenchError, match=r"weights 14\.96 GiB .* leave 0 bytes of KV cache a GPU"):
+        refuse_unfit(spec, geometry_of_model(spec.model), 64)

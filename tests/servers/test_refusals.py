@@ -115,16 +115,14 @@ def test_a_flag_that_the_build_here_lacks_is_left_to_a_user_s_own_llama_server(c
             assert load_config(content, source="t").deployments["a"].flags == deployment["flags"]
 
 
-@pytest.mark.parametrize("kind", ["vllm", "llama.cpp"])
-def test_a_gguf_file_that_cannot_be_served_is_refused_with_what_to_do(content, kind):
-    said = {
-        "vllm": "a GGUF file, which llama.cpp alone is started with. Give deployments.a an engine of `kind: llama.cpp`",
-        "llama.cpp": "no such file. Name the folder of a checkpoint, or a .gguf file",
-    }[kind]
-    content["engines"]["e"] |= {"kind": kind}
+def test_a_gguf_file_that_cannot_be_served_is_refused_with_what_to_do(content):
     content["models"]["m"] = {"path": "/models/Llama-Q4.GGUF"}
-    with pytest.raises(BenchError) as error:
-        load_config(content, source="t")
-    assert "models.m.path is '/models/Llama-Q4.GGUF'" in str(error.value) and said in str(error.value)
+    for kind, said in (
+        ("vllm", r"a GGUF file, which llama.cpp alone is started with. Give deployments.a an engine of `kind: llama.cpp`"),
+        ("llama.cpp", r"no such file. Name the folder of a checkpoint, or a .gguf file"),
+    ):
+        content["engines"]["e"] |= {"kind": kind}
+        with pytest.raises(BenchError, match=rf"models\.m\.path is '/models/Llama-Q4\.GGUF'.*{said}"):
+            load_config(content, source="t")
     content["engines"]["e"] = {"source": "external", "base_url": "http://127.0.0.1:8080"}
     assert load_config(content, source="t").models["m"].path == "/models/Llama-Q4.GGUF"
