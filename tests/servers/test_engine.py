@@ -92,6 +92,38 @@ def test_an_environment_goes_on_where_it_was_interrupted(tmp_path, monkeypatch):
         prepare_engine("e", engine, record, said.append)
 
 
+def test_a_build_goes_on_with_the_batch_that_was_interrupted(tmp_path, monkeypatch):
+    """The installers are planted: which batches they are given, from which index, and of which all is to be installed anew."""
+    monkeypatch.chdir(tmp_path)
+    given = []
+
+    def install(_what, _python, part, index, *, anew):
+        given.append((part.read_text(), index, anew))
+        if given == [("one==1\n", None, False), ("two==1\n", "https://i/simple", False)]:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(environment, "_run_guarded", lambda command, _: (given.clear(), Path(command[-1]).mkdir(exist_ok=True)))
+    monkeypatch.setattr(environment, "_run", lambda *_: "one==1\ntwo==1\n")
+    monkeypatch.setattr(environment, "install_batch", install)
+    for name in ("one", "two"):
+        Path(f"{name}.lock").write_text(f"# a comment\n{name}==1\n")
+    engine, record = (
+        Engine(source="lock", kind="llama.cpp", locks=["one.lock", "two.lock"], index="https://i/simple"),
+        Path("e/engine.json"),
+    )
+    with pytest.raises(KeyboardInterrupt):
+        prepare_engine("e", engine, record, print)
+    assert not record.exists()
+    given.append("the same environment")
+    prepare_engine("e", engine, record, print)
+    assert given[2:] == ["the same environment", ("one==1\n", None, False), ("two==1\n", "https://i/simple", True)]
+    assert read_engine(record).freeze == ("one==1", "two==1")
+    assert not Path(read_engine(record).command[0]).is_absolute()  # the project may be moved
+    Path("two.lock").write_text("two==2\n")
+    prepare_engine("e", engine, record, print)
+    assert given == [("one==1\n", None, False), ("two==2\n", "https://i/simple", False)]  # another lock is another environment
+
+
 def test_an_environment_behind_a_link_is_never_emptied(tmp_path, monkeypatch):
     """As where checkouts share their engines."""
     for number, link in enumerate(["results/engines", "results/engines/e", "results/engines/e/env"]):
