@@ -21,7 +21,6 @@ from bench.figures.save import save_figure
 from bench.models import Architecture, config_of
 from bench.models.gguf import gguf_of
 from bench.parse import parse_run
-from bench.records.checksums import whole
 from bench.records.files import write_record
 from bench.report import write_report
 from bench.store import refresh_sessions
@@ -202,41 +201,7 @@ def test_a_full_disk_is_named_by_what_is_made_of_runs(disk, summary, capfd, kind
             write()
 
 
-# One store, several folders; and what somebody else has put there.
-
-SESSION = """
-import json, sys
-from pathlib import Path
-from tests.support.faulty import Study
-study = Study(json.loads(sys.argv[1]), sys.argv[2])
-study.session()
-print("measured", flush=True)
-sys.stdin.read()  # until the other one has measured as well: it may replace a run
-print(json.dumps(study.finished()))
-"""
-
-
-@KILLS
-def test_two_folders_that_share_a_store_measure_at_the_same_time(content, tmp_path):
-    (tmp_path / "store").mkdir()
-    with fake_server(metrics=EXPOSITION.read_text(), pages=VERSION, gap_s=0.01) as server:
-        sessions = []
-        for name in ("one", "two"):
-            (tmp_path / name / "results").mkdir(parents=True)
-            (tmp_path / name / Paths.RUNS).symlink_to(tmp_path / "store")
-            command = [sys.executable, "-c", SESSION, json.dumps(content), server.base_url]
-            environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-            sessions.append(subprocess.Popen(command, cwd=tmp_path / name, env=environment, **pipes))
-        assert [session.stdout.readline() for session in sessions] == [b"measured\n"] * 2
-        outputs = [session.communicate(timeout=120)[0] for session in sessions]
-    assert [session.returncode for session in sessions] == [0, 0]
-    assert [len(json.loads(output)) for output in outputs] == [2, 2]
-    assert not list((tmp_path / "store").glob(".unfinished*"))
-    for name in ("one", "two"):
-        placed = list((tmp_path / name / "results/runs/a").iterdir())
-        assert len(placed) == 2
-        assert all(whole(folder, "run.json") for folder in placed)
+# What somebody else has put there.
 
 
 def test_what_is_damaged_foreign_or_missing_in_the_results_is_named_and_measured_again(content):

@@ -197,7 +197,7 @@ def test_an_address_at_which_nothing_answers(content):
 
 def test_a_server_that_is_not_openais(content):
     for body in (b"<html>Grafana</html>", b"{}", b'{"data": 1}', b'{"data": [1]}'):
-        with answering(lambda *_, body=body: (200, {}, body)) as (url, _):
+        with answering({"/v1/models": (200, {}, body)}) as (url, _):
             (fault,) = found(external(content, url))
         assert f"{url}/v1/models answers 200 without a list of models, and a request for 'a' is answered with" in fault, body
 
