@@ -204,6 +204,7 @@ def test_a_full_disk_is_named_by_what_is_made_of_runs(disk, summary, capfd, kind
 # What somebody else has put there.
 
 
+@pytest.mark.workflow
 def test_what_is_damaged_foreign_or_missing_in_the_results_is_named_and_measured_again(content):
     with fake_server(metrics=EXPOSITION.read_text(), pages=VERSION, gap_s=0.005) as server:
         study = Study(content, server.base_url)

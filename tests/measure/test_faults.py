@@ -68,6 +68,7 @@ def lives(process):
 # Killed.
 
 
+@pytest.mark.workflow
 @pytest.mark.parametrize("killed", ["server", pytest.param("guard", marks=KILLS)])
 def test_a_server_that_is_gone_in_a_run_is_started_again(content, killed):
     words, told = {
@@ -85,6 +86,7 @@ def test_a_server_that_is_gone_in_a_run_is_started_again(content, killed):
     assert study.healed(study.finished())
 
 
+@pytest.mark.workflow
 def test_a_server_that_hangs_is_ended_and_started_again(content, monkeypatch):
     """Stopped in a run, for good. Its requests time out, and it answers no question."""
     for module in (server_module, recording):
@@ -98,6 +100,7 @@ def test_a_server_that_hangs_is_ended_and_started_again(content, monkeypatch):
     assert outcomes == {"ok"}  # no timeout of the server that hung
 
 
+@pytest.mark.workflow
 def test_a_load_process_that_is_killed_ends_the_session_and_keeps_its_runs(content):
     with fake_server(metrics=EXPOSITION.read_text(), pages=VERSION, gap_s=0.02) as server:
         study = Study(content, server.base_url)
@@ -116,6 +119,7 @@ def test_a_scraper_that_is_killed_marks_the_run(tmp_path):
 # Stopped for a while, as where the machine is suspended or a hypervisor pauses it.
 
 
+@pytest.mark.workflow
 @pytest.mark.parametrize(
     ("words", "faults"),
     [
@@ -230,7 +234,7 @@ def test_an_endpoint_of_garbage_is_a_scrape_that_failed_each_time(tmp_path):
         lines = [json.loads(line) for line in file]
     for name, url in zip(GARBAGE, urls, strict=True):
         mine = [line for line in lines if line["endpoint"] == url]
-        assert len(mine) >= 3, name
+        assert len(mine) >= 2, name
         assert mine[-1].get("last"), name
         assert all("error" in line for line in mine), name
 

@@ -194,6 +194,7 @@ def test_where_nvml_is_missing_it_is_said_and_measuring_goes_on(content, tmp_pat
     assert line.endswith("it comes with NVIDIA's driver; measuring without GPU telemetry (nvml:0)")
 
 
+@pytest.mark.workflow
 def test_a_session_scrapes_gpus_and_its_verdict_is_the_engine_s_alone(planted, content, tmp_path, monkeypatch):
     """From the configuration to the tables, on a server of known behaviour and planted GPUs."""
     monkeypatch.chdir(tmp_path)
