@@ -1,5 +1,6 @@
-"""Faults made for real: what is killed or stopped in a session, and what has no room. docs/explanation/faults.md lists them with those
-that other files test. Each ends in a clear error or a marked run; no process is left, no finished run is lost, and a rerun heals it.
+"""Faults made for real: what is killed or stopped in a session. docs/explanation/faults.md lists them with those that other files test.
+
+Each ends in a clear error or a marked run; no process is left, no finished run is lost, and a rerun heals it.
 """
 
 import gzip
