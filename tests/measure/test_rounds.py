@@ -391,7 +391,7 @@ def test_a_workflow_measures_sessions_in_turn_and_only_what_is_missing(project):
     }
 
 
-@pytest.mark.workflow
+@pytest.mark.long(part="workflows")
 def test_one_session_waits_for_nobody(project):
     project.config["study"]["sessions"] = 1
     project.run("--dry-run", target="measured")
