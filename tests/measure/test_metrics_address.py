@@ -43,6 +43,7 @@ def test_what_answers_is_named():
         ((200, {}, b"# EOF\n"), "empty", "has no sample"),
         ((200, {"Content-Type": "text/html"}, PAGE.encode()), "no_exposition", "answers with a page ('Sign in Sign in to go on')"),
         ((200, {}, PAGE.encode()), "no_exposition", "answers with a page"),
+        *(((200, {}, begin + b"x</a>"), "no_exposition", "answers with a page") for begin in (b"<html><a>", b"<?xml ?><a>")),
         ((200, {}, b'[{"iterLatencyMS": 3.1}]'), "no_exposition", "JSON in place of an exposition; TensorRT-LLM has its exposition at /prom"),
         ((200, {}, b"pong"), "no_exposition", "something else than an exposition ('pong')"),
         ((401, {}, b""), "unauthorized", "answers 401: it wants an API key; export it as OPENAI_API_KEY"),
