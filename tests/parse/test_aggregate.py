@@ -110,24 +110,19 @@ def test_each_setting_of_a_deployment_is_a_column(summary):
 KV = {"requests": 4, "prompt_tokens": 900.0, "output_tokens": 100.0}
 
 
-def test_a_cache_whose_layers_differ_in_a_way_that_is_not_known_holds_nobody_knows_how_many():
+def test_how_many_requests_a_cache_holds_is_known_where_its_layers_and_prompts_are():
     """A hybrid of attention and state-space layers: its tokens are those of the longest sequences alone."""
     hybrid = records.facts(kv_tokens=1_394_221, kv_blocks=17_903, block_size=4)
     assert deployed(KV, None, hybrid)["predicted_saturation"] is None
     assert deployed(KV, None, hybrid)["kv_tokens"] == 1_394_221
     plain = records.facts(kv_tokens=16_000, kv_blocks=1001, block_size=16)  # the engine keeps a block for itself
     assert deployed(KV, None, plain)["predicted_saturation"] == pytest.approx(16_000 / 1008)
-
-
-def test_prompts_of_a_trace_that_share_blocks_leave_room_for_nobody_knows_how_many():
+    # Nor is it known of prompts of a trace that share blocks.
     plain = records.facts(kv_tokens=16_000, kv_blocks=1000, block_size=16)
     alone, shared = ({**KV, "arrival": "trace", "prefix_hit_rate_expected": rate} for rate in (0.0, 0.4))
     assert deployed(alone, None, plain)["predicted_saturation"] is not None
     assert deployed(shared, None, plain)["predicted_saturation"] is None
-
-
-def test_a_cache_of_layers_with_windows_is_counted_in_blocks():
-    """One group of layers keeps all tokens, one those of a window of 129: 63 blocks and 9 of a request of 1,000 tokens."""
+    # One group of layers keeps all tokens, one those of a window of 129: 63 blocks and 9 of a request of 1,000 tokens.
     groups = {"kv_groups": ((None, 1), (129, 1)), "block_size": 16, "kv_tokens": 16_000}
     launch = records.launch(plan=groups, max_model_len=4096)
     reported = records.facts(kv_tokens=15_000, kv_blocks=1000, block_size=16)

@@ -105,40 +105,27 @@ t 5.
 ODD += "t   7   \nt{}\t8 \t\n"  # whitespace that an editor would take away
 
 
-@pytest.mark.parametrize("line", [line for line in ODD.splitlines() if line and not line.startswith("#")])
-@pytest.mark.parametrize("context", ["", "# TYPE t gauge\n", "# TYPE t counter\n# HELP t x\nt 0\n"])
-def test_each_odd_line_alone(context, line):
-    text = f"{context}{line}\n"
-    assert expected(text)
-    assert same(Reader().read(text), expected(text))
-
-
-def test_odd_lines_together_and_again():
+def test_odd_lines_alone_and_together():
+    for line in [line for line in ODD.splitlines() if line and not line.startswith("#")]:
+        for context in ["", "# TYPE t gauge\n", "# TYPE t counter\n# HELP t x\nt 0\n"]:
+            text = f"{context}{line}\n"
+            assert expected(text), context
+            assert same(Reader().read(text), expected(text)), context
     reader = Reader()
     for text in (ODD, ODD, ODD.replace(" 3\n", " 4\n"), ODD.replace("\n", "\r\n"), VLLM, ODD, "", "\n\n"):
         assert expected(text) is not None
         assert same(reader.read(text), expected(text))
 
 
-def test_a_real_exposition_whose_values_move():
-    reader = Reader()
-    texts = [VLLM, VLLM.replace(" 0.0\n", " 1.5\n"), VLLM, VLLM.replace(" counter\n", " gauge\n")]
-    for text in texts:
-        assert same(reader.read(text), expected(text))
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
+def test_malformed_lines_are_refused_as_the_reference_does():
+    for line in [
         "t 1_0", "t", "t ", "t one", 't{a="1" 2', 't{a="1"} 1 x', "t{a=1} 1", 't{a="1",a="2"} 1', 't{1a="1"} 1', "1t 5", "t-u 5",
         't{a="1"}', "# TYPE t", "# TYPE t strange\nt 1", "# HELP 1t x", 't{a="1" b="2"} 1', "t 1 # {} 1", 't{a="1"} 0x10', "{} 1",
-    ],
-)  # fmt: skip
-def test_malformed_lines_are_refused_as_the_reference_does(line):
-    for text in (f"{line}\n", f"a 1\n{line}\nb 2\n"):
-        reader = Reader()
-        assert same(reader.read("a 1\nt 0\nb 2\n"), [("a", {}, 1.0), ("t", {}, 0.0), ("b", {}, 2.0)])
-        assert same(reader.read(text), expected(text))
+    ]:  # fmt: skip
+        for text in (f"{line}\n", f"a 1\n{line}\nb 2\n"):
+            reader = Reader()
+            assert same(reader.read("a 1\nt 0\nb 2\n"), [("a", {}, 1.0), ("t", {}, 0.0), ("b", {}, 2.0)]), line
+            assert same(reader.read(text), expected(text)), line
 
 
 name = st.sampled_from(["a", "b", "a_total", "b_total", "a_sum", "a_count", "a_bucket", "x:y", "_"])
@@ -186,24 +173,25 @@ def test_any_exposition_reads_as_the_reference_reads_it(lines, odd, numbers):
         assert same(reader.read(text), expected(text)), text
 
 
-def write(path, *scrapes):
+SCRAPE = {"slot": 0, "endpoint": "e", "sent": 1.0, "received": 2.5, "text": "a 1\n"}
+
+
+def stored(path, *scrapes):
     with gzip.open(path, "wt") as file:
-        for slot, endpoint, text in scrapes:
-            file.write(
-                json.dumps({"slot": slot, "endpoint": endpoint, "sent": slot, "received": slot + 0.5, "text": text}) + "\n"
-            )
+        file.writelines(json.dumps(scrape) + "\n" for scrape in scrapes)
     return path
+
+
+def write(path, *scrapes):
+    keys = ("slot", "endpoint", "text", "sent", "received")
+    return stored(path, *(dict(zip(keys, (*each, each[0], each[0] + 0.5), strict=True)) for each in scrapes))
 
 
 def test_series_that_come_and_go_and_endpoints_side_by_side(tmp_path):
     path = write(
-        tmp_path / "t.jsonl.gz",
-        (0, "e", 'a{x="1"} 1\nb 2\n'),
-        (0, "f", "a 7\n"),
-        (1, "e", 'a{x="1"} 3\na{x="2"} 4\nb 5\n'),
-        (2, "e", "b 6\n"),
-        (2, "f", ""),
-    )
+        tmp_path / "t.jsonl.gz", (0, "e", 'a{x="1"} 1\nb 2\n'), (0, "f", "a 7\n"),
+        (1, "e", 'a{x="1"} 3\na{x="2"} 4\nb 5\n'), (2, "e", "b 6\n"), (2, "f", ""),
+    )  # fmt: skip
     scrapes, samples = scrape_tables(path, 0.0)
     assert scrapes["endpoint"].to_list() == ["e", "f", "e", "e", "f"]
     assert samples.rows() == [
@@ -232,63 +220,37 @@ def test_a_text_that_is_no_exposition_is_a_scrape_that_failed(tmp_path):
     assert samples["value"].to_list() == [1.0, 2.0]
 
 
-@pytest.mark.parametrize("text", [f"a 1 {'9' * 400}\n", f"a {'9' * 400} 5\n"])
-def test_numbers_beyond_floats_are_no_crash(text):
-    assert same(Reader().read(text), expected(text))
-
-
-@pytest.mark.parametrize("text", [
+def test_families_are_told_apart_at_any_blanks_and_numbers_may_be_long():
+    for text in [
     "a 1\n# TYPE\tb counter\n# HELP b x\nb 1\n",
     "# TYPE b histogram\n#\tTYPE a_sum counter\na_sum 1\n# TYPE a_sum unknown\n",
     "#TYPE c counter\nc 1\n",
-])  # fmt: skip
-def test_families_are_told_apart_at_any_blanks(text):
-    assert same(Reader().read(text), expected(text))
+]:  # fmt: skip
+        assert same(Reader().read(text), expected(text))
+    for text in [f"a 1 {'9' * 400}\n", f"a {'9' * 400} 5\n"]:
+        assert same(Reader().read(text), expected(text))
 
 
-def test_no_scrapes_at_all(tmp_path):
-    scrapes, samples = scrape_tables(write(tmp_path / "t.jsonl.gz"), 0.0)
-    assert (len(scrapes), len(samples)) == (0, 0)
-
-
-def test_values_are_kept_to_the_last_bit(tmp_path):
+def test_a_scrape_lies_in_the_middle_of_sending_and_receiving_and_keeps_values_to_the_last_bit(tmp_path):
+    scrapes, samples = scrape_tables(stored(tmp_path / "t.gz", SCRAPE, {**SCRAPE, "slot": 2**31 - 1, "error": None}), 0.25)
+    assert scrapes.rows() == [(0, "e", 2.25, None, False), (2**31 - 1, "e", 2.25, None, False)]
+    assert samples["elapsed_s"].to_list() == [1.5, 1.5]
     texts = ["9007199254740993", "0.1", "1e-320", "1.7976931348623157e308", "NaN"]
     values = telemetry_table(write(tmp_path / "t.jsonl.gz", (0, "e", "".join(f"a {t}\n" for t in texts))), 0.0)["value"]
     assert values.to_list()[:-1] == [float(t) for t in texts[:-1]]
     assert math.isnan(values[-1])
 
 
-SCRAPE = {"slot": 0, "endpoint": "e", "sent": 1.0, "received": 2.5, "text": "a 1\n"}
-
-
-def stored(path, *scrapes):
-    with gzip.open(path, "wt") as file:
-        file.writelines(json.dumps(scrape) + "\n" for scrape in scrapes)
-    return path
-
-
-def test_a_scrape_lies_in_the_middle_of_sending_and_receiving(tmp_path):
-    scrapes, samples = scrape_tables(stored(tmp_path / "t.gz", SCRAPE, {**SCRAPE, "slot": 2**31 - 1, "error": None}), 0.25)
-    assert scrapes.rows() == [(0, "e", 2.25, None, False), (2**31 - 1, "e", 2.25, None, False)]
-    assert samples["elapsed_s"].to_list() == [1.5, 1.5]
-
-
-@pytest.mark.parametrize("wrong", [
+def test_what_the_scraper_never_writes_is_refused(tmp_path):
+    for wrong in [
     {"slot": -1}, {"slot": 2**31}, {"slot": 0.5}, {"slot": None}, {"endpoint": 1}, {"text": 1}, {"error": 1}, {"sent": "1"},
     {"received": None}, {"received": 1e12}, {"sent": -1e12},
-])  # fmt: skip
-def test_what_the_scraper_never_writes_is_refused(tmp_path, wrong):
-    with pytest.raises(BenchError, match=r"no scrape: .*discard"):
-        scrape_tables(stored(tmp_path / "t.gz", {**SCRAPE, **wrong}), 0.0)
-
-
-@pytest.mark.parametrize("gone", ["slot", "endpoint", "sent", "received"])
-def test_a_scrape_that_lacks_something_is_refused(tmp_path, gone):
-    with pytest.raises(BenchError, match="no scrape"):
-        scrape_tables(stored(tmp_path / "t.gz", {key: value for key, value in SCRAPE.items() if key != gone}), 0.0)
-
-
-def test_a_scrape_that_is_there_twice_is_refused(tmp_path):
+]:  # fmt: skip
+        with pytest.raises(BenchError, match=r"no scrape: .*discard"):
+            scrape_tables(stored(tmp_path / "t.gz", {**SCRAPE, **wrong}), 0.0)
+    for gone in ["slot", "endpoint", "sent", "received"]:
+        with pytest.raises(BenchError, match="no scrape"):
+            scrape_tables(stored(tmp_path / "t.gz", {key: value for key, value in SCRAPE.items() if key != gone}), 0.0)
     with pytest.raises(BenchError, match="scrape 0 of 'e' is in it twice"):
         scrape_tables(stored(tmp_path / "t.gz", SCRAPE, SCRAPE), 0.0)
     with pytest.raises(BenchError, match="no scrape"):

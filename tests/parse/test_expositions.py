@@ -39,12 +39,9 @@ FOUR = {key: 4 * value for key, value in COUNTS.items()}
 TWO = {key: 2 * value for key, value in COUNTS.items()}
 NOT_TOLD = dict.fromkeys(MEANS)
 SGLANG = {
-    "kv_usage_peak": 0.5,
-    "server_prompt_tokens": 1024,
-    "prefix_hits": 64,
-    "server_ttft_mean_s": 0.5,
+    "kv_usage_peak": 0.5, "server_prompt_tokens": 1024, "prefix_hits": 64, "server_ttft_mean_s": 0.5,
     "server_e2e_mean_s": 1.25,
-}
+}  # fmt: skip
 
 # File: (engine, its version, what a run has that ends with it, tokens of the KV cache).
 READ = {
@@ -119,21 +116,20 @@ def begun(text):
     return re.sub(r"^([^#\n{ ]+(?:\{[^\n]*?\})?) [^ \n]+", r"\1 0", text, flags=re.MULTILINE)
 
 
-@pytest.mark.parametrize("name", READ)
-def test_what_is_read(tmp_path, name):
-    engine, version, expected, tokens = READ[name]
-    pages = {"/version": json.dumps({"version": version})} if version else {}
-    with fake_server(metrics=text_of(name), pages=pages) as server:
-        found = find_metrics(server.base_url, None, {}, served=name != "sglang_idle")
-    assert (found.state, found.why) == ("read", "")
-    assert find_catalogue(metric_names(found.text), version).engine == (f"{engine} {version}" if version else engine)
-    assert kv_facts(found.text, found.info).kv_tokens == tokens
-    figures = server_figures(scraped(tmp_path, begun(found.text), found.text), scraped=True, version=version)
-    assert {key: figures[key] for key in expected} == {
-        key: value if value is None else pytest.approx(value) for key, value in expected.items()
-    }
-    assert figures["counters_fell"] == []
-    assert name == "sglang_idle" or figures["metrics_missing"] == []
+def test_what_is_read(tmp_path):
+    for name, (engine, version, expected, tokens) in READ.items():
+        pages = {"/version": json.dumps({"version": version})} if version else {}
+        with fake_server(metrics=text_of(name), pages=pages) as server:
+            found = find_metrics(server.base_url, None, {}, served=name != "sglang_idle")
+        assert (found.state, found.why) == ("read", ""), name
+        assert find_catalogue(metric_names(found.text), version).engine == (f"{engine} {version}" if version else engine), name
+        assert kv_facts(found.text, found.info).kv_tokens == tokens, name
+        figures = server_figures(scraped(tmp_path, begun(found.text), found.text), scraped=True, version=version)
+        assert {key: figures[key] for key in expected} == {
+            key: value if value is None else pytest.approx(value) for key, value in expected.items()
+        }, name
+        assert figures["counters_fell"] == [], name
+        assert name == "sglang_idle" or figures["metrics_missing"] == []
 
 
 def test_workers_have_the_roles_that_the_study_gives_them():
@@ -150,44 +146,41 @@ def test_workers_have_the_roles_that_the_study_gives_them():
             find_workers("http://127.0.0.1:9", addresses, {}, named="workers", prefill=1)
 
 
-@pytest.mark.parametrize("name", LEFT)
-def test_what_is_left_alone(name):
-    with fake_server(metrics=text_of(name)) as server:
-        found = find_metrics(server.base_url, None, {})
-        assert LEFT[name] in found.why
-        told = []
-        assert worth_reading(found, named=None, say=told.append) is False
-        assert told == [f"without telemetry: {found.why}; causes and KV cache stay unknown"]
-        with pytest.raises(BenchError, match=rf"^--metrics: {re.escape(found.why)}\."):
-            worth_reading(found, named="--metrics", say=told.append)
+def test_what_is_left_alone():
+    for name, why in LEFT.items():
+        with fake_server(metrics=text_of(name)) as server:
+            found = find_metrics(server.base_url, None, {})
+            assert why in found.why, name
+            told = []
+            assert worth_reading(found, named=None, say=told.append) is False, name
+            assert told == [f"without telemetry: {found.why}; causes and KV cache stay unknown"], name
+            with pytest.raises(BenchError, match=rf"^--metrics: {re.escape(found.why)}\."):
+                worth_reading(found, named="--metrics", say=told.append)
 
 
-@pytest.mark.parametrize("change", [
-    lambda text: text.replace("\n", "\r\n"),
-    lambda text: re.sub(r"^([^#\n].*)$", r"\1 1758000000250", text, flags=re.MULTILINE),
-    lambda text: re.sub(r"\{(.*)\} ", r"{ \1, } ", text),
-    lambda text: re.sub(r"^(\S+) ", "\\1\t", text, flags=re.MULTILINE),
-    lambda text: text.replace("vllm:", "vllm_"),
-], ids=["CRLF", "timestamps", "spaces", "tabs", "no colons"])  # fmt: skip
-def test_other_forms_of_the_same_exposition(tmp_path, change):
-    text = change(text_of("vllm_lora"))
-    figures = server_figures(scraped(tmp_path, begun(text) if "\t" not in text else text, text), scraped=True, version="0.32.0")
-    expected = ONE if "\t" not in text else {"running_peak": 3, "kv_usage_peak": 0.25}
-    assert {key: figures[key] for key in expected} == {key: pytest.approx(value) for key, value in expected.items()}
-    assert figures["metrics_missing"] == []
-    assert kv_facts(text, {}).kv_tokens == 16_000
+def test_other_forms_of_the_same_exposition(tmp_path):
+    forms = {
+        "CRLF": lambda text: text.replace("\n", "\r\n"),
+        "timestamps": lambda text: re.sub(r"^([^#\n].*)$", r"\1 1758000000250", text, flags=re.MULTILINE),
+        "spaces": lambda text: re.sub(r"\{(.*)\} ", r"{ \1, } ", text),
+        "tabs": lambda text: re.sub(r"^(\S+) ", "\\1\t", text, flags=re.MULTILINE),
+        "no colons": lambda text: text.replace("vllm:", "vllm_"),
+    }
+    for name, change in forms.items():
+        text = change(text_of("vllm_lora"))
+        first, expected = (text, {"running_peak": 3, "kv_usage_peak": 0.25}) if name == "tabs" else (begun(text), ONE)
+        figures = server_figures(scraped(tmp_path, first, text), scraped=True, version="0.32.0")
+        assert {key: figures[key] for key in expected} == {key: pytest.approx(value) for key, value in expected.items()}, name
+        assert (figures["metrics_missing"], kv_facts(text, {}).kv_tokens) == ([], 16_000), name
 
 
-def test_what_is_no_number_is_no_count(tmp_path):
+def test_what_is_no_number_is_no_count_and_parts_of_a_total_that_is_not_there_add_up(tmp_path):
     text = text_of("vllm_dp4")
     part = re.sub(r'(num_requests_running\{engine="3".*\}) .*', r"\1 NaN", text)
     assert server_figures(scraped(tmp_path, text, part), scraped=True)["running_peak"] == 8
     values = dict(gauges(scraped(tmp_path, part)).select("gauge", "value").iter_rows())
     assert values["running"] == 6
-
-
-def test_parts_of_a_total_that_is_not_there_add_up(tmp_path):
-    """A version of SGLang that has series of priorities and no total."""
+    # A version of SGLang that has series of priorities and no total.
     text = "\n".join(
         line for line in text_of("sglang_dp2_priority").splitlines() if not ('priority=""' in line and "reqs{" in line)
     )
@@ -195,7 +188,7 @@ def test_parts_of_a_total_that_is_not_there_add_up(tmp_path):
     assert (values["running"], values["waiting"]) == (8, 2)
 
 
-def test_what_ray_passes_on_is_no_account_of_the_moment(tmp_path):
+def test_what_ray_passes_on_is_late_and_what_it_drops_is_not_missing(tmp_path):
     """Its gauges may be ten seconds old: who is in flight is not judged by them."""
     table = scraped(tmp_path, *[text_of("ray_vllm_two_replicas")] * 12)
     assert lag_s(table) == 10
@@ -204,10 +197,8 @@ def test_what_ray_passes_on_is_no_account_of_the_moment(tmp_path):
     sent = pl.DataFrame({"sent_s": [0.0] * 6, "end_s": [11.0] * 6, "token_times_s": [[1.0, 5.0, 9.0]] * 6})
     assert in_flight_figures(sent, table, (0.0, 11.0))["server_in_flight_mean"] is None
     assert in_flight_figures(sent, scraped(tmp_path, *[text_of("vllm_lora")] * 12), (0.0, 11.0))["server_in_flight_mean"] == 4
-
-
-def test_what_ray_has_not_counted_or_has_dropped_is_not_missing(tmp_path):
-    """Its counters appear when they first count, and its gauges go away when an engine rests; beside them stand Ray Serve's own."""
+    # Its counters appear when they first count, and its gauges go away when an engine rests; beside them stand Ray Serve's
+    # own.
     text = (
         text_of("ray_vllm_two_replicas")
         + "# TYPE ray_serve_num_router_requests_total counter\nray_serve_num_router_requests_total 8.0\n"

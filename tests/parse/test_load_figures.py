@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from bench.drift import place_of_run
-from bench.parse import latency_columns
+from bench.parse import Recovery, latency_columns, recovery
 from bench.parse.begun import request_share
 from bench.parse.load import asked_figures, load_figures
 from bench.parse.run import summarise
@@ -65,56 +65,42 @@ def test_what_was_asked_by_hand():
         "concurrency": 2, "users": None, "request_rate": None, "time_scale": None, "prompts": "random", "answers": "exact", "body": None, "work": "generation",
         "classes": None,
     }  # fmt: skip
-
-
-def test_what_was_asked_for_otherwise():
     kept = {"family": "f", "stream": False, "endpoint": "chat", "cache": "prefix"}
     other = {**DEFINITION, **kept, "turns": {"count": 4}, "prompt_tokens": {"tokens": 9}, "axis": "request_rate", "level": 2.5}
     told = asked_figures(other, requests(**ASKED))
     expected = {
-        **kept,
-        "turns": 4,
-        "prompt_fixed": 9,
-        "output_fixed": None,
-        "level": 2.5,
-        "concurrency": None,
+        **kept, "turns": 4, "prompt_fixed": 9, "output_fixed": None, "level": 2.5, "concurrency": None,
         "request_rate": 2.5,
-    }
+    }  # fmt: skip
     assert {name: told[name] for name in expected} == expected
     assert told["output_tokens"] == pytest.approx((3 + 9 + 20 + 40) / 12)  # conversations begin with whole requests
 
 
-@pytest.mark.parametrize(
-    ("definition", "shares"),
-    [
+def test_what_of_a_request_the_first_of_a_closed_loop_are():
+    for definition, shares in [
         (DEFINITION, [0.5, 1.5, 1.0]),  # 3 and 9 of 6 tokens
         ({**DEFINITION, "arrival": "poisson"}, [1.0, 1.0, 1.0]),
         ({**DEFINITION, "turns": {"count": 2}}, [1.0, 1.0, 1.0]),
         ({**DEFINITION, "level": 20}, [3 / 6, 9 / 6, 4 / 6]),  # all are on their way: their own mean
-    ],
-)
-def test_what_of_a_request_the_first_of_a_closed_loop_are(definition, shares):
-    table = requests(**ASKED)
-    assert table.select(request_share(definition, table)).to_series().head(3).to_list() == pytest.approx(shares)
-    silent = table.with_columns(output_asked=pl.lit(0))
-    assert silent.select(request_share(definition, silent)).to_series()[0] == 1
+    ]:
+        table = requests(**ASKED)
+        assert table.select(request_share(definition, table)).to_series().head(3).to_list() == pytest.approx(shares)
+        silent = table.with_columns(output_asked=pl.lit(0))
+        assert silent.select(request_share(definition, silent)).to_series()[0] == 1
 
 
 # What load came about
 
 
-@pytest.mark.parametrize(("moments", "rate"), [([4.0, 1.0, 2.0], 2 / 3), ([1.0, 3.0], 0.5), ([1.0], None), ([1.0, 1.0], None)])
-def test_rates_by_hand(moments, rate):
+def test_rates_and_the_most_in_flight_by_hand():
     """Gaps between the first and the last."""
-    figures = loaded(requests(scheduled_s=moments, sent_s=[0.0] * len(moments)))
-    assert (figures["offered_rate"], figures["achieved_rate"]) == (pytest.approx(rate), None)
-    assert loaded(requests(sent_s=moments))["achieved_rate"] == pytest.approx(rate)
-
-
-@pytest.mark.parametrize(("sent", "ends", "peak"), [([0.0, 1.0, 2.0], [1.5, 2.0, 3.0], 2), ([None], [None], 0)])
-def test_the_most_in_flight_at_once(sent, ends, peak):
-    """One that ends at the moment another is sent makes room for it."""
-    assert loaded(requests(sent_s=sent, end_s=ends))["in_flight_peak"] == peak
+    for moments, rate in [([4.0, 1.0, 2.0], 2 / 3), ([1.0, 3.0], 0.5), ([1.0], None), ([1.0, 1.0], None)]:
+        figures = loaded(requests(scheduled_s=moments, sent_s=[0.0] * len(moments)))
+        assert (figures["offered_rate"], figures["achieved_rate"]) == (pytest.approx(rate), None), moments
+        assert loaded(requests(sent_s=moments))["achieved_rate"] == pytest.approx(rate)
+    # One that ends at the moment another is sent makes room for it.
+    for sent, ends, peak in [([0.0, 1.0, 2.0], [1.5, 2.0, 3.0], 2), ([None], [None], 0)]:
+        assert loaded(requests(sent_s=sent, end_s=ends))["in_flight_peak"] == peak
 
 
 def gauges(waiting, usage, *, every_s=0.5):
@@ -133,30 +119,18 @@ def queued(sent, ends, telemetry):
     return figures["waiting_standing"], figures["kv_usage_queued"]
 
 
-def test_the_queue_of_a_burst_is_that_of_the_last_scrape_before_an_answer_ends():
+def test_the_queue_is_that_before_the_first_answer_ends_or_that_of_the_second_half():
     assert queued([0.0, 0.0], [1.2, 9.0], gauges([5, 4, 3, 9], [0.1, 0.2, 0.7, 0.9])) == (3, 0.7)
     assert queued([0.0, 0.0], [1.2, 9.0], gauges([5, 4, 0, 9], [0.1, 0.2, 0.7, 0.9])) == (0, None)  # nobody waits
-
-
-@pytest.mark.parametrize(
-    ("first_end", "waiting", "usage"),
-    [
-        (
-            1.0,
-            3,
-            pytest.approx(0.7),
-        ),  # scrapes from 3 to 6 s: 0 to 6 wait, and while any does the cache is at 0.2, 0.3, 0.4, 1, 1, 1
+    # Sent at 0, 1, … 6 s; not before the first answer ends.
+    for first_end, waiting, usage in [
+        # scrapes from 3 to 6 s: 0 to 6 wait, and while any does the cache is at 0.2, 0.3, 0.4, 1, 1, 1
+        (1.0, 3, pytest.approx(0.7)),
         (3.9, 4, 1.0),  # five scrapes, from 4 s on
         (4.1, None, None),  # four
-    ],
-)
-def test_the_queue_of_a_load_that_goes_on_is_that_of_its_second_half(first_end, waiting, usage):
-    """Sent at 0, 1, … 6 s; not before the first answer ends."""
-    telemetry = gauges([9] * 6 + [0, 1, 2, 3, 4, 5, 6, 99], [0.1] * 7 + [0.2, 0.3, 0.4, 1.0, 1.0, 1.0, 0.9])
-    assert queued([float(i) for i in range(7)], [first_end], telemetry) == (waiting, usage)
-
-
-def test_without_requests_or_gauges_no_queue_is_known():
+    ]:
+        telemetry = gauges([9] * 6 + [0, 1, 2, 3, 4, 5, 6, 99], [0.1] * 7 + [0.2, 0.3, 0.4, 1.0, 1.0, 1.0, 0.9])
+        assert queued([float(i) for i in range(7)], [first_end], telemetry) == (waiting, usage)
     scraped = gauges([1] * 8, [0.5] * 8)
     assert (
         queued([None], [None], scraped)
@@ -166,7 +140,7 @@ def test_without_requests_or_gauges_no_queue_is_known():
     )
 
 
-def test_a_step_s_recovery_counts_from_its_end():
+def test_a_step_s_recovery_counts_from_its_end_and_from_when_a_request_was_due():
     """Due each second from 0 s; from 10 s to 15 s a first token takes 5 s, before and afterwards half a second."""
     due = [float(i) for i in range(40)]
     slow = [5.0 if 10 <= at < 16 else 0.5 for at in due]
@@ -179,10 +153,7 @@ def test_a_step_s_recovery_counts_from_its_end():
     ):
         figures = loaded(table, step=lasts_s and {"start_s": 10.0, "duration_s": lasts_s})
         assert (figures["recovered"], figures["recovery_s"]) == found
-
-
-def test_recovery_counts_from_when_a_request_was_due():
-    """After the step each request leaves 5 s late: a client that waits would call that recovered."""
+    # After the step each request leaves 5 s late: a client that waits would call that recovered.
     due = [float(t) for t in [*range(9), *range(11, 20)]]
     sent = [at if at < 9 else at + 5 for at in due]
     table = requests(
@@ -244,19 +215,19 @@ def test_percentiles_by_hand():
     assert (many["ttft_p90_bound_s"], many["ttft_p95_bound_s"]) == (63, None)  # 64 values carry a P90 and no P95
 
 
-@pytest.mark.parametrize(("began", "peak"), [(0.5, 9), (3.0, 18), (3.5, 36)])  # the last: the mean, of half a second
-def test_the_peak_second_by_hand(began, peak):
+def test_the_peak_second_by_hand():
     """Three tokens a chunk: of the windows that end with a chunk, (0.5, 1.5] has three, (1, 2] two; one at its begin is out."""
-    times = [[0.5, 0.9, 1.2, 1.5], [2.0, 4.0]]
-    assert told(**streamed(times, tokens=[12, 6], sent_s=[began] * 2))["throughput_peak_tokens_per_s"] == peak
+    for began, peak in [(0.5, 9), (3.0, 18), (3.5, 36)]:
+        times = [[0.5, 0.9, 1.2, 1.5], [2.0, 4.0]]
+        assert told(**streamed(times, tokens=[12, 6], sent_s=[began] * 2))["throughput_peak_tokens_per_s"] == peak
 
 
 WATCHED = ("scrapes", "scraped", "scraped_before", "scraped_after", "scrape_share", "scrape_gap_max_s")
 
 
-@pytest.mark.parametrize(
-    ("scrapes", "interval", "expected"),
-    [  # of a load from 1 to 3.5 s
+def test_how_well_a_load_was_watched():
+    """From the first request that was sent to the last token that came."""
+    for scrapes, interval, expected in [  # of a load from 1 to 3.5 s
         ([0.9, 1.0, 2.0, 3.5, 3.6], 0.5, (5, True, True, True, 3 / 5, 1.5)),
         ([1.0, 3.5], 0.5, (2, True, True, True, 2 / 5, 2.5)),
         ([1.1, 3.4], 0.5, (2, True, False, False, 2 / 5, 2.3)),
@@ -267,16 +238,62 @@ WATCHED = ("scrapes", "scraped", "scraped_before", "scraped_after", "scrape_shar
         # Gaps that do not touch the load do not count.
         ([-3.0, 1.0, 2.0, 3.0, 3.5, 9.0], 0.5, (6, True, True, True, 4 / 5, 1.0)),
         ([-3.0, 1.1, 3.4, 9.0], 0.5, (4, True, True, True, 2 / 5, 5.6)),
-    ],
-)
-def test_how_well_a_load_was_watched(scrapes, interval, expected):
-    """From the first request that was sent to the last token that came."""
-    summary = told(scrapes, interval=interval, sent_s=[3.0, 1.0, None], last_token_s=[3.5, None, 2.0])
-    assert tuple(summary[name] for name in WATCHED) == expected
+    ]:
+        summary = told(scrapes, interval=interval, sent_s=[3.0, 1.0, None], last_token_s=[3.5, None, 2.0])
+        assert tuple(summary[name] for name in WATCHED) == expected
+    # A load that never was is not watched.
+    for sent, last in [(1.0, None), (None, 2.0)]:
+        summary = told([1.0, 9.0], interval=0.5, sent_s=[sent], last_token_s=[last])
+        assert summary["duration_s"] is None, sent
+        assert [summary[name] for name in WATCHED[2:5]] == [None] * 3, sent
 
 
-@pytest.mark.parametrize(("sent", "last"), [(1.0, None), (None, 2.0)])
-def test_a_load_that_never_was_is_not_watched(sent, last):
-    summary = told([1.0, 9.0], interval=0.5, sent_s=[sent], last_token_s=[last])
-    assert summary["duration_s"] is None
-    assert [summary[name] for name in WATCHED[2:5]] == [None] * 3
+# Recovery after a step in the load: a request a second, the step from 20 s to 30 s
+
+
+# Twenty requests before the step take 0.1 to 2.0 s: P50 is the 10th, P90 the 18th.
+BEFORE = [0.1 * (i + 1) for i in range(20)]
+STEP = [5.0] * 10
+
+
+def recovered(*after, before=BEFORE, failed=(), outcome="timeout"):
+    ttft = [*before, *STEP, *after]
+    due = [20.0 - len(before) + i for i in range(len(ttft))]
+    outcomes = [outcome if t in failed else "ok" for t in due]
+    table = pl.DataFrame({"scheduled_s": due, "outcome": outcomes, "ttft_s": ttft}, schema_overrides={"ttft_s": pl.Float64})
+    return recovery(table.reverse(), step_start_s=20.0, step_end_s=30.0)  # order in the file does not matter
+
+
+def test_it_is_back_with_the_first_window_whose_median_is_within_the_baselines_p90():
+    # Due at 30 to 36 s: slow. The window from 32 s holds five slow ones of nine; that from 33 s holds four.
+    back = recovered(*[5.0] * 7, *[0.5] * 10)
+    assert (back.baseline_p50_s, back.baseline_p90_s) == (pytest.approx(1.0), pytest.approx(1.8))
+    assert (back.recovered, back.recovery_s) == (True, 3.0)
+    # One that was never disturbed is back at once.
+    assert recovered(*[1.0] * 9).recovery_s == 0.0
+    # The P90 itself is back, and a little more is not.
+    assert recovered(*[BEFORE[17]] * 9).recovered is True
+    assert recovered(*[BEFORE[17] + 0.01] * 9).recovered is False
+    lost = recovered(*[5.0] * 20)
+    assert (lost.recovered, lost.recovery_s, lost.baseline_p90_s) == (False, None, pytest.approx(1.8))
+    # A few slow ones do not hide it.
+    assert recovered(0.5, 9.0, 0.5, 9.0, 0.5, 9.0, 0.5, 9.0, 0.5).recovery_s == 0.0
+    assert recovered(9.0, 0.5, 9.0, 0.5, 9.0, 0.5, 9.0, 0.5, 9.0).recovered is False
+
+
+def test_what_has_no_ttft_counts_neither_after_the_step_nor_before():
+    assert recovered(*[0.5] * 8).recovered is None  # eight after the step, whatever those within it were
+    assert recovered(*[None, 0.5] * 9).recovery_s == 1.0
+    assert recovered(*[None] * 9, *[0.5] * 8).recovered is None
+    assert recovered(*[0.5] * 9, before=[1.0] * 9, failed=[11.0]) == Recovery(None, None, None, None)
+    assert recovered(*[0.5] * 9, before=[1.0] * 9, failed=[11.0], outcome="http_error") == Recovery(None, None, None, None)
+    assert recovered(*[0.5] * 9, before=[1.0] * 9).recovered is True
+    empty = pl.DataFrame(schema={"scheduled_s": pl.Float64, "outcome": pl.String, "ttft_s": pl.Float64})
+    assert recovery(empty, step_start_s=1.0, step_end_s=2.0) == Recovery(None, None, None, None)
+    # A failed request is one of infinite TTFT.
+    after = [0.5] * 9
+    assert recovered(*after, failed=[30.0, 31.0, 32.0, 33.0]).recovered is True
+    # even with a first token before it failed
+    assert recovered(*after, failed=[30.0, 31.0, 32.0, 33.0, 34.0]).recovered is False
+    assert recovered(*after, failed=[30.0, 31.0, 32.0, 33.0, 34.0], outcome="http_error").recovered is False
+    assert recovered(*[None] * 5, *[0.5] * 4, failed=[30.0, 31.0, 32.0, 33.0, 34.0]).recovered is False

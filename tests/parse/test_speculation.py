@@ -37,25 +37,25 @@ def counts(*values):
     return dict(zip(COUNTERS, values, strict=True))
 
 
-@pytest.mark.parametrize("prefix", ["vllm:spec_decode_", "llamacpp:spec_decode_"])
-@pytest.mark.parametrize(("rows", "rate", "length"), [
-    ([counts(0, 0, 0), counts(10, 40, 30)], 0.75, 4.0),
-    ([counts(7, 21, 14), counts(17, 61, 19)], 0.125, 1.5),  # it had speculated before
-    ([counts(0, 0, 0), counts(10, 40, 0)], 0.0, 1.0),  # nothing was accepted
-    ([counts(5, 15, 9), counts(5, 15, 9)], None, None),  # nothing was drafted in the run
-    ([counts(0, 0, 0)] * 3, None, None),  # it does not speculate
-    ([{}, {}], None, None),  # it exposes nothing
-    ([counts(9, 30, 20), counts(1, 4, 2)], None, None),  # it was started again
-    ([{"num_draft_tokens": 0, "num_accepted_tokens": 0}, {"num_draft_tokens": 40, "num_accepted_tokens": 10}], 0.25, None),
-    ([counts(0, 0, 0), {"num_drafts": 10, "num_draft_tokens": 40}], None, None),  # one is gone
-    ([[counts(0, 0, 0), counts(0, 0, 0)], [counts(10, 40, 40), counts(10, 40, 0)]], 0.5, 3.0),  # two engines
-    ([counts(0, 0, 0), counts(10, float("nan"), 30)], None, 4.0),
-])  # fmt: skip
-def test_acceptance_by_counters(prefix, rows, rate, length):
-    assert speculation_figures(samples(rows, prefix)) == {"acceptance_rate": rate, "accepted_length": length}
+def test_acceptance_by_counters():
+    for prefix in ["vllm:spec_decode_", "llamacpp:spec_decode_"]:
+        for rows, rate, length in [
+        ([counts(0, 0, 0), counts(10, 40, 30)], 0.75, 4.0),
+        ([counts(7, 21, 14), counts(17, 61, 19)], 0.125, 1.5),  # it had speculated before
+        ([counts(0, 0, 0), counts(10, 40, 0)], 0.0, 1.0),  # nothing was accepted
+        ([counts(5, 15, 9), counts(5, 15, 9)], None, None),  # nothing was drafted in the run
+        ([counts(0, 0, 0)] * 3, None, None),  # it does not speculate
+        ([{}, {}], None, None),  # it exposes nothing
+        ([counts(9, 30, 20), counts(1, 4, 2)], None, None),  # it was started again
+        ([{"num_draft_tokens": 0, "num_accepted_tokens": 0}, {"num_draft_tokens": 40, "num_accepted_tokens": 10}], 0.25, None),
+        ([counts(0, 0, 0), {"num_drafts": 10, "num_draft_tokens": 40}], None, None),  # one is gone
+        ([[counts(0, 0, 0), counts(0, 0, 0)], [counts(10, 40, 40), counts(10, 40, 0)]], 0.5, 3.0),  # two engines
+        ([counts(0, 0, 0), counts(10, float("nan"), 30)], None, 4.0),
+    ]:  # fmt: skip
+            assert speculation_figures(samples(rows, prefix)) == {"acceptance_rate": rate, "accepted_length": length}
 
 
-def test_counts_are_zero_where_they_are_counted_and_null_where_they_are_not():
+def test_counts_are_zero_where_they_are_counted_and_null_where_they_are_not(summary):
     def told(rows):
         figures = server_figures(samples(rows), scraped=True, version="0.32.0")
         return [figures[f"spec_{name}"] for name in ("drafts", "draft_tokens", "accepted_tokens")]
@@ -63,9 +63,6 @@ def test_counts_are_zero_where_they_are_counted_and_null_where_they_are_not():
     assert told([counts(0, 0, 0)] * 2) == [0.0, 0.0, 0.0]
     assert told([counts(1, 4, 2), counts(3, 12, 7)]) == [2.0, 8.0, 5.0]
     assert told([{"vllm:num_requests_running": 1}] * 2) == [None, None, None]
-
-
-def test_a_server_that_was_started_again_makes_the_run_invalid(summary):
     figures = server_figures(samples([counts(9, 30, 20), counts(1, 4, 2)]), scraped=True)
     assert figures["spec_accepted_tokens"] is None
     judged = verdict({**summary, "counters_fell": figures["counters_fell"]}, Thresholds())
@@ -79,7 +76,8 @@ def gauge(values, running=1):
     ])  # fmt: skip
 
 
-@pytest.mark.parametrize(("values", "running", "length"), [
+def test_accepted_length_by_a_gauge():
+    for values, running, length in [
     ([2.5, 2.5, 3, 3, 4, 4, 3], 1, 3.4),  # what stood at first is of an earlier load
     ([0, 0, 3, 3, 3, 3, 3], 1, 3.0),
     ([2, 3, 3, 3, 3], 1, None),  # too few scrapes
@@ -87,10 +85,11 @@ def gauge(values, running=1):
     ([0] * 9, 1, None),  # it does not speculate
     ([0, 3, 3, 3, 3, 3], 0, None),  # and nothing runs
     ([0, [2, 4], [2, 4], [2, 4], [2, 4], [2, 4]], 1, 3.0),
-])  # fmt: skip
-def test_accepted_length_by_a_gauge(values, running, length):
-    found = speculation_figures(gauge(values, running))
-    assert found == {"acceptance_rate": None, "accepted_length": length if length is None else pytest.approx(length)}
+]:  # fmt: skip
+        found = speculation_figures(gauge(values, running))
+        assert found == {"acceptance_rate": None, "accepted_length": length if length is None else pytest.approx(length)}, (
+            values
+        )
 
 
 class TestAnswers:
@@ -142,15 +141,11 @@ def run_of(each, *, accepted):
     return parsed(requests, level=1, arrival="closed", telemetry=samples(rows))
 
 
-def test_a_run_with_groups_of_tokens_is_sound_and_has_no_itl():
+def test_a_run_with_groups_of_tokens_has_no_itl_and_the_steady_window_its_own_acceptance():
     told = run_of(4, accepted=1.0)
-    assert (told["acceptance_rate"], told["accepted_length"]) == (1.0, 5.0)
-    assert told["tpot_p50_s"] == pytest.approx(0.15 / 12)
+    assert (told["acceptance_rate"], told["accepted_length"], told["tpot_p50_s"]) == (1.0, 5.0, pytest.approx(0.15 / 12))
     assert (told["itl_n"], told["tokens_per_arrival"]) == (0, 4.0)
     assert verdict(told, Thresholds()).valid
-
-
-def test_the_steady_window_has_its_own_acceptance():
     told = run_of(1, accepted=0.5)
     assert told["acceptance_rate"] == pytest.approx(0.75)
     whole, half = 50 - math.ceil(told["steady_from_s"]), math.floor(told["steady_until_s"]) - 50
@@ -174,7 +169,7 @@ def drawn(chart, column):
     return {(row["curve"], row["level"]): row[column] for rows in data for row in rows if row.get(column) is not None}
 
 
-def test_the_figure_has_acceptance_of_those_that_speculate_and_the_tpot_of_all(summary):
+def test_the_figure_has_acceptance_or_accepted_length_of_those_that_speculate_and_the_tpot_of_all(summary):
     of = study(summary)
     chart = load_figure("speculation").draw(of)
     assert drawn(chart, "acceptance_rate") == {("b", 1.0): 0.75, ("b", 4.0): 0.5, ("b", 16.0): 0.25}
@@ -182,9 +177,6 @@ def test_the_figure_has_acceptance_of_those_that_speculate_and_the_tpot_of_all(s
         **{("a", level): pytest.approx(0.01) for level in (1.0, 4.0, 16.0)},
         ("b", 1.0): 0.005, ("b", 4.0): 0.01, ("b", 16.0): 0.02,
     }  # fmt: skip
-
-
-def test_a_server_with_a_gauge_alone_has_its_accepted_length_drawn(summary):
     of = study(summary, drafted=(None,) * 3, accepted=(None,) * 3, accepted_length=[2.5, 2.0, 1.5])
     assert drawn(load_figure("speculation").draw(of), "accepted_length") == {("b", 1.0): 2.5, ("b", 4.0): 2.0, ("b", 16.0): 1.5}
 

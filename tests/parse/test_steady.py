@@ -4,8 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from bench.aggregate import summary_frame
-from bench.analysis import operating_points
+from bench.analysis.windows import of_windows
 from bench.parse.scrapes import TELEMETRY_SCHEMA
 from bench.parse.steady import (
     backlog_growth,
@@ -19,12 +18,11 @@ from bench.parse.steady import (
     steady_figures,
     steady_window,
 )
-from bench.study import parse_slo
-from bench.study.config import Thresholds
-from bench.words.capacity import missed
+from bench.report.levels import level_rows
 from bench.work import GENERATION
-from tests.support.planted import parsed, poisson, queue, shared_server, table
+from tests.support.planted import parsed, poisson, queue, steady_row, summary_rows, table
 from tests.support.study import METRICS
+from tests.support.summaries import table as table_of
 
 OPEN = {"arrival": "poisson", "axis": "request_rate"}
 CLOSED = {"arrival": "closed", "axis": "concurrency"}
@@ -58,22 +56,17 @@ def gauges_of(course, *, until_s):
 # Where the ramp ends
 
 
-def test_a_ramp_of_known_length_is_cut_off():
+def test_a_ramp_of_known_length_is_cut_off_and_never_more_than_half():
     noise = np.random.default_rng(1).normal(0, 1, 200)
     rising = np.minimum(1, np.arange(200) / 60) * 50
     assert 50 <= mser(rising + noise) <= 70
     assert mser(np.full(200, 3.0)) == 0
     assert mser(noise) <= 100
-
-
-def test_at_most_half_is_cut_off():
     assert mser(np.arange(200.0)) == 100
-
-
-def test_the_cut_is_that_with_the_smallest_standard_error_of_the_rest():
-    """By hand: eight values without batches. Behind the first, all are equal."""
-    assert mser(np.array([9.0, 1, 1, 1, 1, 1, 1, 1])) == 1
-    assert mser(np.array([])) == 0
+    # By hand: eight values without batches. Behind the first, all are equal.
+    assert (mser(np.array([9.0, 1, 1, 1, 1, 1, 1, 1])), mser(np.array([]))) == (1, 0)
+    # From twenty values on, batches of five are looked at.
+    assert (mser(np.array([9.0] * 3 + [1.0] * 16)), mser(np.array([9.0] * 3 + [1.0] * 17))) == (3, 5)
 
 
 def correlated(seed, neighbours, count=200):
@@ -84,20 +77,21 @@ def correlated(seed, neighbours, count=200):
     return np.array(values[-count:])
 
 
-@pytest.mark.parametrize(("neighbours", "most"), [(0.0, 0.01), (0.8, 0.01), (0.9, 0.05), (0.95, 0.08)])
-def test_a_busy_spell_at_the_start_is_no_ramp(neighbours, most):
+@pytest.mark.long(part="truth")
+def test_a_busy_spell_at_the_start_is_no_ramp():
     """MSER-5 by itself cuts off a tenth and more of 12 to 34 % of such series."""
-    series = [correlated(seed, neighbours) for seed in range(100)]
-    assert np.mean([mser(values) > 20 for values in series]) > 0.1
-    assert np.mean([ramp(values) > 20 for values in series]) <= most
+    for neighbours, most in [(0.0, 0.01), (0.8, 0.01), (0.9, 0.05), (0.95, 0.08)]:
+        series = [correlated(seed, neighbours) for seed in range(100)]
+        assert np.mean([mser(values) > 20 for values in series]) > 0.1, neighbours
+        assert np.mean([ramp(values) > 20 for values in series]) <= most, neighbours
 
 
-@pytest.mark.parametrize("neighbours", [0.0, 0.5])
-def test_a_slow_start_is_cut_off(neighbours):
+def test_a_slow_start_is_cut_off():
     """A fifth of the series lies four standard deviations higher."""
-    series = [correlated(seed, neighbours) for seed in range(50)]
-    slow = [values + np.where(np.arange(200) < 40, 4 * np.std(values), 0) for values in series]
-    assert all(35 <= ramp(values) <= 45 for values in slow)
+    for neighbours in [0.0, 0.5]:
+        series = [correlated(seed, neighbours) for seed in range(50)]
+        slow = [values + np.where(np.arange(200) < 40, 4 * np.std(values), 0) for values in series]
+        assert all(35 <= ramp(values) <= 45 for values in slow), neighbours
 
 
 def test_an_open_loop_fills_the_server_for_two_latencies_and_a_closed_one_for_one():
@@ -110,9 +104,8 @@ def test_an_open_loop_fills_the_server_for_two_latencies_and_a_closed_one_for_on
 # Whether the load is carried
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_a_queue_at_70_percent_is_steady_and_its_rate_is_the_offered_one(seed):
-    sent = poisson(14.0, 3000, seed)
+def test_a_queue_at_70_percent_is_steady_and_its_rate_is_the_offered_one():
+    sent = poisson(14.0, 3000, 0)
     window, figures = steady_figures(OPEN, table(sent, queue(sent, 0.05)), NO_TELEMETRY)
     assert (window.why, figures["steady"]) == (None, True)
     assert figures["steady_requests_per_s"] == pytest.approx(14, rel=0.05)
@@ -122,84 +115,19 @@ def test_a_queue_at_70_percent_is_steady_and_its_rate_is_the_offered_one(seed):
     assert abs(figures["steady_growth"]) < 0.01
 
 
-def test_exponential_service_at_70_percent_is_steady():
-    sent = poisson(14.0, 3000, 5)
-    service = np.random.default_rng(6).exponential(0.05, 3000)
-    window, figures = steady_figures(OPEN, table(sent, queue(sent, service)), NO_TELEMETRY)
-    assert window.why is None
-    assert figures["steady_requests_per_s"] == pytest.approx(14, rel=0.06)
-
-
-def growth_of_sharing(load):
-    """Of those that come, the share that piles up where all share a server evenly: half-done requests pile up as well.
-
-    In flight are c × t; one that came at t₀ has got ln(t ÷ t₀) ÷ c by t, so it leaves at t₀ × exp(c × work).
-    """
-    share = 0.5
-    for _ in range(200):
-        share = 1 - np.exp(-load * share)
-    return share
-
-
-@pytest.mark.parametrize("load", [1.2, 1.5])
-def test_an_overload_grows_by_what_is_not_served(load):
-    sent = poisson(20 * load, 1500, 3)
-    window, figures = steady_figures(OPEN, table(sent, queue(sent, 0.05)), NO_TELEMETRY)
-    assert (window.why, figures["steady"]) == ("grows", False)
-    assert window.growth == pytest.approx(1 - 1 / load, abs=max(0.03, 2.5 * window.growth_error))
-    assert figures["steady_requests_per_s"] == pytest.approx(20, rel=0.02)
-
-
-@pytest.mark.parametrize("load", [1.2, 1.5])
-@pytest.mark.parametrize("count", [1500, 3000])
-def test_an_overload_in_which_latencies_grow_with_the_run_is_one_however_long_it_lasts(load, count):
-    """Against its latencies such a run is always short: `measure longer` would never end."""
-    sent = poisson(20 * load, count, 3)
-    window = steady_window(table(sent, shared_server(sent, 0.05)), held=False)
-    assert (window.why, window.needs_s) == ("grows", None)
-    assert window.growth == pytest.approx(growth_of_sharing(load), abs=max(0.04, 2.5 * window.growth_error))
-
-
-@pytest.mark.parametrize("length_s", [5, 8, 12, 15, 19, 30])
-def test_requests_that_fill_a_server_without_limits_are_no_overload(length_s):
-    """Each takes 10 s, however many there are: nothing piles up, the first 10 s are the ramp."""
-    sent = np.arange(0, length_s, 0.05)
-    window = steady_window(table(sent, np.linspace(sent, sent + 10, 17)[1:].T), held=False)
-    assert window.why == "short"
-    assert window.needs_s >= 20
-
-
-@pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize("load", [0.6, 0.85])
-def test_a_shared_server_that_keeps_up_is_no_overload(load, seed):
-    sent = poisson(20 * load, 2000, seed)
-    assert steady_window(table(sent, shared_server(sent, 0.05)), held=False).why != "grows"
-
-
-SLOW = [parse_slo("e2e_p95=60s")]  # that no request exceeds: the growth alone decides
-
-
-@pytest.mark.parametrize("seconds", [30, 60])
-def test_what_a_server_of_6_4_requests_a_second_is_offered_beyond_is_not_carried(seconds):
-    """Nothing waits there, and the requests that run grow without end: 9.65 were said to be carried, after 30 s, and 7.61, after 60 s."""
-    runs = []
-    for seed, rate in enumerate((4.0, 5.0, 7.61, 9.65)):
-        sent = poisson(rate, round(rate * seconds), seed)
-        run = parsed(table(sent, shared_server(sent, 1 / 6.40)), rate=rate, slos=SLOW, run=f"r{rate}")
-        runs.append(run)
-    assert [run["steady_why"] for run in runs[2:]] == ["grows", "grows"]
-    frame = summary_frame(runs, {}, {}, Thresholds())
-    assert frame["valid"].all()
-    point = operating_points(frame, SLOW).row(0, named=True)
-    assert (point["kind"], point["c_max"], point["missed_at"]) == ("found", 5.0, 7.61)
-    assert "requests pile up" in missed(point)
-    assert point["usable_rps"] <= 6.40 * 1.02
+def test_an_overload_grows_by_what_is_not_served():
+    for load in [1.2, 1.5]:
+        sent = poisson(20 * load, 1500, 3)
+        window, figures = steady_figures(OPEN, table(sent, queue(sent, 0.05)), NO_TELEMETRY)
+        assert (window.why, figures["steady"]) == ("grows", False), load
+        assert window.growth == pytest.approx(1 - 1 / load, abs=max(0.03, 2.5 * window.growth_error))
+        assert figures["steady_requests_per_s"] == pytest.approx(20, rel=0.02), load
 
 
 # What is too short
 
 
-def test_a_window_of_less_than_two_latencies_is_short_and_says_how_long_it_takes():
+def test_a_window_that_is_short_or_unsure_says_how_long_it_takes():
     sent, times = closed_loop(8, 16, 10.0)
     window = steady_window(table(sent, times), held=True)
     assert window.why == "short"
@@ -207,15 +135,6 @@ def test_a_window_of_less_than_two_latencies_is_short_and_says_how_long_it_takes
     assert window.needs_s >= 1.5 * sent[-1]
     enough, times = closed_loop(8, 80, 10.0)
     assert steady_window(table(enough, times), held=True).why is None
-
-
-def test_fewer_than_ten_requests_are_too_few():
-    sent, times = closed_loop(2, 9, 1.0)
-    window, figures = steady_figures(CLOSED, table(sent, times), NO_TELEMETRY)
-    assert (window, figures["steady"], figures["steady_why"]) == (None, False, "short")
-
-
-def test_an_open_loop_that_may_or_may_not_grow_is_unsure_and_says_how_long_it_takes():
     sent = poisson(19.0, 100, 1)  # 95 % of what is served, for 5 s
     window = steady_window(table(sent, queue(sent, 0.05)), held=False)
     assert window.why == "unsure"
@@ -226,25 +145,25 @@ def test_an_open_loop_that_may_or_may_not_grow_is_unsure_and_says_how_long_it_ta
 # What has no steady state to look for
 
 
-@pytest.mark.parametrize(
-    "definition", [{"arrival": "burst"}, {**OPEN, "step": {"at_s": 1, "factor": 2}}, {**OPEN, "ramp": {"to": 9}}]
-)
-def test_a_burst_a_step_and_a_ramp_have_no_window(definition):
-    sent = poisson(10, 200, 1)
-    window, figures = steady_figures({"axis": "concurrency", **definition}, table(sent, queue(sent, 0.05)), NO_TELEMETRY)
-    assert (window, figures) == (None, {})
-
-
 # What is measured in it
 
 
-def test_a_closed_loop_has_the_rate_of_its_cycle_and_never_grows():
+def test_a_closed_loop_has_the_rate_of_its_cycle_with_or_without_failures():
     sent, times = closed_loop(8, 400, 1.0)
     _, figures = steady_figures(CLOSED, table(sent, times), NO_TELEMETRY)
     assert (figures["steady"], figures["steady_growth"]) == (True, None)
     assert figures["steady_requests_per_s"] == pytest.approx(8, rel=0.03)
     assert figures["steady_tokens_per_s"] == pytest.approx(8 * 16, rel=0.03)
     assert figures["steady_in_flight"] == pytest.approx(8, rel=0.02)
+    # Of every four requests one fails, though its tokens came.
+    for outcome in ["http_error", "timeout"]:
+        sent, times = closed_loop(8, 400, 1.0)
+        whole = table(sent, times)
+        rows = whole.with_columns(outcome=pl.when(pl.col("index") % 4 == 0).then(pl.lit(outcome)).otherwise("outcome"))
+        _, figures = steady_figures(CLOSED, rows, NO_TELEMETRY)
+        assert figures["steady_requests_per_s"] == pytest.approx(0.75 * 8, rel=0.03), outcome
+        assert figures["steady_failed"] == pytest.approx(figures["steady_requests"] / 4, abs=1), outcome
+        assert figures["steady_in_flight"] == pytest.approx(8, rel=0.02), outcome
 
 
 def test_what_was_left_of_the_requests_that_a_closed_loop_begins_with_is_all_that_they_count():
@@ -280,31 +199,19 @@ def test_ramp_and_drain_are_left_out():
     assert run["steady_judged_until_s"] == pytest.approx(49.5, abs=0.2)  # those sent later end in the drain
 
 
-def test_answers_that_are_not_streamed_count_when_they_end():
+def test_a_rate_in_the_window_counts_answers_not_streamed_and_no_failures():
     sent = poisson(14.0, 3000, 2)
     window, figures = steady_figures(OPEN, table(sent, queue(sent, 0.05), stream=False), NO_TELEMETRY)
     assert window.why is None
     assert figures["steady_requests_per_s"] == pytest.approx(14, rel=0.05)
     assert figures["steady_tokens_per_s"] == pytest.approx(16 * 14, rel=0.05)
-
-
-def test_failures_in_the_window_are_counted_and_carry_nothing():
-    sent, times = closed_loop(8, 400, 1.0)
-    failed = set(range(0, 400, 4))
-    window, figures = steady_figures(CLOSED, table(sent, times, failed=failed), NO_TELEMETRY)
-    assert window.why is None
-    assert figures["steady_failed"] == pytest.approx(figures["steady_requests"] / 4, abs=1)
-    assert figures["steady_requests_per_s"] == pytest.approx(0.75 * 8, rel=0.05)
-
-
-def test_a_run_all_of_whose_requests_fail_has_a_rate_of_nothing():
     sent = poisson(10, 200, 1)
     _, figures = steady_figures(OPEN, table(sent, queue(sent, 0.05), failed=set(range(200))), NO_TELEMETRY)
     assert figures["steady_requests_per_s"] == 0
     assert figures["steady_failed"] == figures["steady_requests"] > 0
 
 
-def test_the_servers_gauges_are_those_of_the_window():
+def test_the_servers_gauges_are_those_of_the_window_or_not_known():
     """Four run all the time; a request waits from 40 s to 80 s, and the KV cache is fuller then."""
     sent, times = closed_loop(4, 480, 1.0)
     telemetry = gauges_of(lambda t: (4.0, float(40 <= t < 80), 0.9 if 40 <= t < 80 else 0.3), until_s=130)
@@ -312,11 +219,7 @@ def test_the_servers_gauges_are_those_of_the_window():
     share = 40 / (figures["steady_until_s"] - figures["steady_from_s"])
     assert figures["steady_running"] == figures["steady_running_high"] == 4
     assert figures["steady_queued_share"] == pytest.approx(share, abs=0.02)
-    assert figures["steady_waiting"] == pytest.approx(share, abs=0.02)
-    assert figures["steady_kv_usage_queued"] == 0.9
-
-
-def test_a_gauge_that_the_server_does_not_have_is_not_known():
+    assert (figures["steady_waiting"], figures["steady_kv_usage_queued"]) == (pytest.approx(share, abs=0.02), 0.9)
     sent, times = closed_loop(4, 480, 1.0)
     _, figures = steady_figures(CLOSED, table(sent, times), NO_TELEMETRY)
     assert {figures[f"steady_{name}"] for name in ("running", "waiting", "queued_share", "kv_usage", "kv_usage_queued")} == {
@@ -327,9 +230,14 @@ def test_a_gauge_that_the_server_does_not_have_is_not_known():
 # By hand: each step of the method alone
 
 
-@pytest.mark.parametrize(
-    ("window", "lasts", "early", "growth", "expected"),
-    [  # Loads of 100 s, from 5 s on. window: from where to 105 s. growth: with its error.
+def test_the_judgement_by_hand():
+    for (
+        window,
+        lasts,
+        early,
+        growth,
+        expected,
+    ) in [  # Loads of 100 s, from 5 s on. window: from where to 105 s. growth: with its error.
         (15, 45, 0, None, (None, None)),  # two conversations fit just
         (15, 46, 0, None, ("short", 10 + 4 * 46)),
         (55, 26, 0, None, ("short", 50 + 4 * 26)),
@@ -344,19 +252,14 @@ def test_a_gauge_that_the_server_does_not_have_is_not_known():
         (15, 10, 0, (0.04, 0.029), ("unsure", 150)),  # 0.1009
         (15, 10, 0, (0.05, 0.01), (None, None)),  # what is allowed
         (15, 10, 0, (-0.5, 0.01), (None, None)),
-    ],
-)
-def test_the_judgement_by_hand(window, lasts, early, growth, expected):
-    assert judged_load(window, 105, 5, lasts, early, *(growth or (None, None))) == expected
+    ]:
+        assert judged_load(window, 105, 5, lasts, early, *(growth or (None, None))) == expected
 
 
-def test_requests_in_flight_by_hand():
+def test_growth_and_its_error_by_hand():
     sent, end = np.array([0.0, 1.0]), np.array([2.0, 2.5])
     assert mean_in_flight(sent, end, np.array([0.0, 1, 2, 4])).tolist() == [1, 2, 0.25]
-
-
-def test_growth_is_the_slope_of_a_line():
-    """One request more each 10 s, where 2 a second are offered; what happens in the first latency does not count."""
+    # One request more each 10 s, where 2 a second are offered; what happens in the first latency does not count.
     middles = np.arange(200) + 0.5
     flying = 3 + 0.1 * middles
     assert backlog_growth(flying, 200, 0, 2.0) == (pytest.approx(0.05), pytest.approx(0, abs=1e-9))
@@ -366,23 +269,15 @@ def test_growth_is_the_slope_of_a_line():
     assert backlog_growth(flying, 200, 19, 2.0)[0] < 0
     flying[:100] = 1000
     assert backlog_growth(flying, 200, 190, 2.0)[0] == pytest.approx(0.05)  # half of the run at least is looked at
-
-
-@pytest.mark.parametrize(
-    ("pattern", "correlation"),
-    # Of 20 batches, without mean and slope. Neighbours' products add up to −1, 15 and −17, of 20; 4 / 20 is added; 0 to 0.9 counts.
-    [([3, -3, -3, 3] * 5, -1 / 20 + 4 / 20), ([3] * 5 + [-3] * 10 + [3] * 5, 0.9), ([3, -3] * 5 + [-3, 3] * 5, 0)],
-)
-def test_the_error_of_a_growth_by_hand(pattern, correlation):
-    """Batches of 10 s: Σ (t − mean)² = 10² × (20³ − 20) / 12."""
-    growth, error = backlog_growth(np.repeat(np.array(pattern, dtype=float), 10), 200, 0, 2.0)
-    variance = 9 * 20 / 18 / (100 * (20**3 - 20) / 12) * (1 + correlation) / (1 - correlation)
-    assert (growth, error) == (pytest.approx(0, abs=1e-9), pytest.approx(variance**0.5 / 2))
-
-
-def test_twenty_values_are_looked_at_in_batches_of_five():
-    assert mser(np.array([9.0] * 3 + [1.0] * 16)) == 3
-    assert mser(np.array([9.0] * 3 + [1.0] * 17)) == 5
+    # Batches of 10 s: Σ (t − mean)² = 10² × (20³ − 20) / 12.
+    for pattern, correlation in [
+        ([3, -3, -3, 3] * 5, -1 / 20 + 4 / 20),
+        ([3] * 5 + [-3] * 10 + [3] * 5, 0.9),
+        ([3, -3] * 5 + [-3, 3] * 5, 0),
+    ]:
+        growth, error = backlog_growth(np.repeat(np.array(pattern, dtype=float), 10), 200, 0, 2.0)
+        variance = 9 * 20 / 18 / (100 * (20**3 - 20) / 12) * (1 + correlation) / (1 - correlation)
+        assert (growth, error) == (pytest.approx(0, abs=1e-9), pytest.approx(variance**0.5 / 2)), pattern
 
 
 def test_a_ramp_that_shows_in_the_tokens_alone_is_cut_off():
@@ -406,19 +301,20 @@ def test_a_conversation_lasts_from_its_first_request_to_its_last_answer():
     assert conversation_s(alone, alone) == 2  # of 1, 2 and 2
 
 
-def test_ten_requests_are_enough_to_look_for_a_window():
+def test_a_window_takes_ten_requests_and_no_burst_step_or_ramp():
     sent, times = closed_loop(2, 10, 1.0)
     assert steady_window(table(sent, times), held=True) is not None
     assert steady_window(table(np.ones(10), np.full((10, 2), 2.0)), held=True) is None  # all at once
+    sent, times = closed_loop(2, 9, 1.0)
+    window, figures = steady_figures(CLOSED, table(sent, times), NO_TELEMETRY)
+    assert (window, figures["steady"], figures["steady_why"]) == (None, False, "short")
+    for definition in [{"arrival": "burst"}, {**OPEN, "step": {"at_s": 1, "factor": 2}}, {**OPEN, "ramp": {"to": 9}}]:
+        sent = poisson(10, 200, 1)
+        window, figures = steady_figures({"axis": "concurrency", **definition}, table(sent, queue(sent, 0.05)), NO_TELEMETRY)
+        assert (window, figures) == (None, {}), definition
 
 
-def test_latencies_are_judged_in_three_quarters_of_the_window_at_least():
-    sent = np.arange(0, 60, 0.5)
-    window = steady_window(table(sent, np.linspace(sent, sent + 40, 17)[1:].T), held=True)
-    assert window.judged_until_s == pytest.approx(window.end_s - window.length_s / 4)
-
-
-def test_rates_and_their_error_by_hand():
+def test_rates_and_gauges_between_two_moments_by_hand():
     """From 5 to 15 s, seconds with 1 and with 3 answers in turn: of ten counts the mean is 2, the variance 10/9."""
     # The window's begin belongs to it, its end does not.
     moments = [5.0 + second + 0.25 * i for second in range(10) for i in range(1 + second % 2 * 2)]
@@ -440,10 +336,7 @@ def test_rates_and_their_error_by_hand():
         "steady_tokens_per_s": 0,
         "steady_error": None,
     }
-
-
-def test_gauges_between_two_moments_by_hand():
-    """21 scrapes from 2 to 6 s at which 0 to 20 run; of five a request waits, and the cache is at 0.5, 0.6, 0.7, 0.8, 0.9."""
+    # 21 scrapes from 2 to 6 s at which 0 to 20 run; of five a request waits, and the cache is at 0.5, 0.6, 0.7, 0.8, 0.9.
 
     def course(t):
         number = round((t - 2) / 0.2)
@@ -451,13 +344,10 @@ def test_gauges_between_two_moments_by_hand():
 
     told = gauges_between(gauges_of(course, until_s=20), 2.0, 6.05)
     assert told == {
-        "steady_running": 10,
-        "steady_running_high": 19,
-        "steady_waiting": pytest.approx(5 / 21),
-        "steady_queued_share": pytest.approx(5 / 21),
-        "steady_kv_usage": pytest.approx((16 * 0.1 + 5 * 0.7) / 21),
+        "steady_running": 10, "steady_running_high": 19, "steady_waiting": pytest.approx(5 / 21),
+        "steady_queued_share": pytest.approx(5 / 21), "steady_kv_usage": pytest.approx((16 * 0.1 + 5 * 0.7) / 21),
         "steady_kv_usage_queued": pytest.approx(0.7),
-    }
+    }  # fmt: skip
 
 
 def test_what_is_offered_in_the_window_by_hand():
@@ -469,24 +359,44 @@ def test_what_is_offered_in_the_window_by_hand():
     assert figures["steady_offered_rate"] == 2
     assert figures["steady_requests"] == 2 * (58 - window.begin_s) + 1  # until 58 s: they take 2 s
     assert figures["steady_in_flight"] == pytest.approx(4)
-
-
-@pytest.mark.parametrize("outcome", ["http_error", "timeout"])
-def test_what_a_failed_request_got_is_not_carried(outcome):
-    """Of every four requests one fails, though its tokens came."""
-    sent, times = closed_loop(8, 400, 1.0)
-    whole = table(sent, times)
-    rows = whole.with_columns(outcome=pl.when(pl.col("index") % 4 == 0).then(pl.lit(outcome)).otherwise("outcome"))
-    _, figures = steady_figures(CLOSED, rows, NO_TELEMETRY)
-    assert figures["steady_requests_per_s"] == pytest.approx(0.75 * 8, rel=0.03)
-    assert figures["steady_failed"] == pytest.approx(figures["steady_requests"] / 4, abs=1)
-    assert figures["steady_in_flight"] == pytest.approx(8, rel=0.02)
-
-
-def test_a_load_that_begins_later_has_its_window_later():
+    # A load that begins later has its window later.
     sent = np.arange(0, 60.25, 0.5)
     times = np.linspace(sent, sent + 5, 17)[1:].T
     first, later = (steady_window(table(sent + at, times + at), held=True) for at in (0, 1000))
     assert first.begin_s > 1
     assert (later.begin_s, later.end_s) == (pytest.approx(1000 + first.begin_s), 1060)
     assert (later.judged_until_s, later.why) == (pytest.approx(1000 + first.judged_until_s), first.why)
+    # Latencies are judged in three quarters of the window at least.
+    sent = np.arange(0, 60, 0.5)
+    window = steady_window(table(sent, np.linspace(sent, sent + 40, 17)[1:].T), held=True)
+    assert window.judged_until_s == pytest.approx(window.end_s - window.length_s / 4)
+
+
+# Figures of windows in place of those of whole runs
+
+
+def row(summary, level, **more):
+    told = {"throughput_tokens_per_s": 1.0, "steady_tokens_per_s": 2.0, "ttft_p99_s": 9.0, "steady_ttft_p99_s": 0.5}
+    return {**steady_row(summary, level), **told, **more}
+
+
+def test_a_load_that_goes_on_is_that_of_its_window_where_both_sides_have_one(summary):
+    (found,) = of_windows(table_of(row(summary, 1), row(summary, 2)))
+    assert (found["throughput_tokens_per_s"].to_list(), found["ttft_p99_s"].to_list()) == ([2.0, 2.0], [0.5, 0.5])
+    ours = table_of(row(summary, 1), row(summary, 2))
+    theirs = table_of(row(summary, 1, steady=False, steady_why="short"), row(summary, 2))
+    assert [side["throughput_tokens_per_s"].to_list() for side in of_windows(ours, theirs)] == [[1.0, 2.0], [1.0, 2.0]]
+    invalid = table_of(row(summary, 1, steady=False, steady_why="short", wrong_output_tokens=1), row(summary, 2))
+    assert of_windows(ours, invalid)[0]["throughput_tokens_per_s"].to_list() == [2.0, 2.0]
+    burst = table_of(row(summary, 1, arrival="burst", steady=None, steady_from_s=None))
+    assert of_windows(burst)[0].equals(burst)
+    older = summary_rows([{"workload": "w", "valid": True, "throughput_tokens_per_s": 1.0}])
+    assert of_windows(older)[0].equals(older)
+
+
+def test_the_table_of_levels_has_the_figures_rates(summary):
+    """A level whose window is too short for one run of it is that of whole runs, by its requests/s as by its tokens/s."""
+    whole = {"throughput_requests_per_s": 5.0, "steady_requests_per_s": 7.0}
+    runs = table_of(row(summary, 1, **whole), row(summary, 2, **whole, steady=False, steady_why="short"))
+    levels = level_rows(of_windows(runs)[0], [])
+    assert [(level["requests_per_s"], level["tokens_per_s"]) for level in levels] == [(7.0, 2.0), (5.0, 1.0)]

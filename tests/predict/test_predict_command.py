@@ -6,19 +6,14 @@ import pytest
 
 from bench.cli import main
 from tests.support import records
-from tests.support.predict import LOAD, run_of, training, written
-
-
-@pytest.fixture(scope="module")
-def measured():
-    return training()
+from tests.support.predict import LOAD, run_of, written
 
 
 @pytest.fixture
-def study(tmp_path, monkeypatch, summary, measured):
+def study(tmp_path, monkeypatch, summary, runs):
     """A folder with the results of a planted engine, of the deployment a."""
     monkeypatch.chdir(tmp_path)
-    return written(tmp_path / "results", summary, measured)
+    return written(tmp_path / "results", summary, runs)
 
 
 def test_a_load_is_predicted_with_intervals(study, capsys):  # noqa: ARG001
@@ -41,27 +36,33 @@ def test_a_load_is_predicted_with_intervals(study, capsys):  # noqa: ARG001
     assert "At 40 requests pile up" in capsys.readouterr().out
 
 
-def test_a_smaller_server_is_a_what_if(study, capsys):  # noqa: ARG001
-    waits = []
-    for more in ([], ["--max-num-seqs", "2"]):
+def test_a_smaller_server_and_another_device_are_what_ifs(study, capsys):  # noqa: ARG001
+    found = {}
+    for name, more in {"as it is": [], "small": ["--max-num-seqs", "2"], "fast": ["--bandwidth", "2", "--flops", "2"]}.items():
         assert main(["predict", "--concurrency", "10", *LOAD, "--json", *more]) == 0
-        waits.append(json.loads(capsys.readouterr().out)["predictions"][0]["waiting"])
-    assert waits[0] < 1
-    assert waits[1] > 7
-    assert main(["predict", "--concurrency", "10", *LOAD, "--max-num-seqs", "2"]) == 0
-    assert "What if: max_num_seqs 2 in place of 32." in capsys.readouterr().out
+        found[name] = json.loads(capsys.readouterr().out)
+    now, small, fast = (each["predictions"][0] for each in found.values())
+    assert now["waiting"] < 1
+    assert small["waiting"] > 7
+    assert found["fast"]["extrapolated"] == {"bandwidth": 2.0, "flops": 2.0}
+    speeds = [each["throughput_tokens_per_s"]["value"] for each in (now, fast)]
+    assert 1.5 * speeds[0] < speeds[1] < 2 * speeds[0]
+    assert main(["predict", "--concurrency", "10", *LOAD, "--max-num-seqs", "2", "--bandwidth", "2"]) == 0
+    printed = capsys.readouterr().out
+    assert "What if: max_num_seqs 2 in place of 32." in printed
+    assert "Extrapolated to a device with 2 times the bandwidth and 1 times the FLOP/s" in printed
 
 
-def test_a_server_that_was_not_started_here_has_the_limits_that_are_given(tmp_path, monkeypatch, capsys, summary, measured):
+def test_a_server_that_was_not_started_here_has_the_limits_that_are_given(tmp_path, monkeypatch, capsys, summary, runs):
     """The same runs of the same engine: predictions are those of one whose command line is known."""
     monkeypatch.chdir(tmp_path)
     facts = records.facts(kv_blocks=2048, block_size=16, prefix_caching=False)
-    written(tmp_path / "results", summary, measured, facts, slots=False)
+    written(tmp_path / "results", summary, runs, facts, slots=False)
     asked = ["--concurrency", "10", *LOAD, "--json"]
     assert main(["predict", *asked]) == 0
     known = json.loads(capsys.readouterr().out)
     (tmp_path / "running").mkdir()
-    written(tmp_path / "running/results", summary, measured, facts, argv=None, max_num_seqs=None, device="cpu")
+    written(tmp_path / "running/results", summary, runs, facts, argv=None, max_num_seqs=None, device="cpu")
     monkeypatch.chdir(tmp_path / "running")
     assert main(["predict", *asked]) == 2
     assert "`bench predict` and `bench fleet` take --max-num-seqs" in capsys.readouterr().err
@@ -69,19 +70,6 @@ def test_a_server_that_was_not_started_here_has_the_limits_that_are_given(tmp_pa
     assert json.loads(capsys.readouterr().out) == known
     assert main(["predict", *asked[:-1], "--max-num-seqs", "32", "--max-num-batched-tokens", "512"]) == 0
     assert "What if" not in capsys.readouterr().out
-
-
-def test_another_device_is_an_extrapolation_and_named_so(study, capsys):  # noqa: ARG001
-    load = ["predict", "--concurrency", "10", *LOAD]
-    speeds = []
-    for more in ([], ["--bandwidth", "2", "--flops", "2"]):
-        assert main([*load, "--json", *more]) == 0
-        found = json.loads(capsys.readouterr().out)
-        speeds.append(found["predictions"][0]["throughput_tokens_per_s"]["value"])
-    assert found["extrapolated"] == {"bandwidth": 2.0, "flops": 2.0}
-    assert 1.5 * speeds[0] < speeds[1] < 2 * speeds[0]
-    assert main([*load, "--bandwidth", "2"]) == 0
-    assert "Extrapolated to a device with 2 times the bandwidth and 1 times the FLOP/s" in capsys.readouterr().out
 
 
 def test_a_prefix_cache_is_a_what_if(study, capsys):
@@ -114,16 +102,8 @@ def test_without_a_load_the_model_is_shown_and_judged(study, capsys):  # noqa: A
     assert "another workload" in printed
 
 
-def test_a_workload_of_a_file(study, capsys):
-    text = "arrival: gamma\nburstiness: 0.5\nnum_requests: 100\nprompt_tokens: {distribution: uniform, min: 20, max: 150}\noutput_tokens: 30\n"
-    (study.parent / "mine.yaml").write_text(text)
-    assert main(["predict", "--request-rate", "2", "--workload", "mine.yaml"]) == 0
-    assert "Predicted" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("argv", "words"),
-    [
+def test_wrong_arguments(study, capsys):  # noqa: ARG001
+    for argv, words in [
         (["--concurrency", "4"], "--prompt-length and --output-length say how long requests are"),
         (["--concurrency", "4.5", *LOAD], "--concurrency 4.5: not whole numbers of 1 or more"),
         (["--request-rate", "fast", *LOAD], "--request-rate fast: not numbers above 0"),
@@ -133,20 +113,15 @@ def test_a_workload_of_a_file(study, capsys):
         (["--max-num-seqs", "2"], "a what-if asks for a load"),
         (["--flops", "2"], "give --concurrency or --request-rate too"),
         (["results:b"], "has no deployment 'b'"),
-    ],
-)
-def test_wrong_arguments(study, capsys, argv, words):  # noqa: ARG001
-    assert main(["predict", *argv]) == 2
-    assert words in capsys.readouterr().err
+    ]:
+        assert main(["predict", *argv]) == 2
+        assert words in capsys.readouterr().err, argv
 
 
-def test_an_engine_whose_admission_is_not_known(tmp_path, summary, measured, capsys):
-    folder = written(tmp_path / "r", summary, measured, kind="sglang")
+def test_an_engine_whose_admission_is_not_known_or_which_shows_too_few_steps(tmp_path, summary, runs, capsys):
+    folder = written(tmp_path / "r", summary, runs, kind="sglang")
     assert main(["predict", str(folder)]) == 2
     assert "how sglang admits requests is not known here" in capsys.readouterr().err
-
-
-def test_too_few_steps(tmp_path, summary, capsys):
     folder = written(tmp_path / "r", summary, [run_of([(0, 20, 5, 0.0)])])
     assert main(["predict", str(folder)]) == 2
     assert "too few steps" in capsys.readouterr().err

@@ -39,15 +39,9 @@ def run_of(requests, *, held=None, seed=1, workload="w", level=1.0, noise=0.0):
     """A measured run; the slots have been left in any order."""
     random = np.random.default_rng(seed)
     table = serve(
-        requests,
-        TRUE.seconds,
-        tokens=LIMITS.tokens,
-        sequences=SLOTS,
-        held=held,
-        random=random,
-        noise=noise,
+        requests, TRUE.seconds, tokens=LIMITS.tokens, sequences=SLOTS, held=held, random=random, noise=noise,
         slots=random.permutation(SLOTS).tolist(),
-    )
+    )  # fmt: skip
     arrival = "closed" if held else "poisson" if requests[-1][3] else "burst"
     return MeasuredRun(f"{workload}{level}{seed}", {"arrival": arrival, "level": level, "workload": workload}, table)
 
@@ -63,76 +57,67 @@ def groups_of(slots):
     return found
 
 
-@pytest.mark.parametrize("busy", range(1, 9))
-def test_runs_of_busy_slots_are_those_of_all_ways_to_choose_them(busy):
-    every = [groups_of(chosen) for chosen in combinations(range(8), busy)]
-    for size, number in runs(busy, 8):
-        assert number == pytest.approx(np.mean([sum(len(group) == size for group in each) for each in every]))
+def test_cells_and_passes_are_those_of_all_ways_to_choose_slots():
+    for busy in range(1, 9):
+        every = [groups_of(chosen) for chosen in combinations(range(8), busy)]
+        for size, number in runs(busy, 8):
+            assert number == pytest.approx(np.mean([sum(len(group) == size for group in each) for each in every])), busy
+    for held in [[100, 300, 700], [255, 256, 10, 20, 900], [100] * 8]:
+        limits, random, seen = Limits(2048, 8, None, pass_tokens=512), np.random.default_rng(1), []
+        for _ in range(4000):
+            of = dict(zip(random.permutation(8).tolist(), held, strict=False))
+            seen.append(sum(len(group) * max(cells(of[slot] + 1) for slot in group) for group in groups_of(of)))
+        assert context_read(limits, dict(enumerate(held))) == pytest.approx(np.mean(seen), rel=0.02)
+    for start, count in [(0, 10), (0, 512), (0, 700), (0, 2048), (300, 1500)]:
+        prompt = Sequence(0, start + count, 1, 0.0, in_cache=start, slot=0)
+        passes, _, attended = split([(prompt, count)], [], LIMITS.pass_tokens)
+        assert prompt_read(LIMITS, start, count) == attended
+        assert sum(number for _, number in passes_of(LIMITS, 0, 1, count)) == len(passes)
 
 
-@pytest.mark.parametrize("held", [[100, 300, 700], [255, 256, 10, 20, 900], [100] * 8])
-def test_a_pass_reads_as_many_cells_as_its_longest_slot(held):
-    limits, random, seen = Limits(2048, 8, None, pass_tokens=512), np.random.default_rng(1), []
-    for _ in range(4000):
-        of = dict(zip(random.permutation(8).tolist(), held, strict=False))
-        seen.append(sum(len(group) * max(cells(of[slot] + 1) for slot in group) for group in groups_of(of)))
-    assert context_read(limits, dict(enumerate(held))) == pytest.approx(np.mean(seen), rel=0.02)
+def passes_with(slots, held, most):
+    """Of the naive engine: the sizes of the passes of slots that decode, which hold so many tokens each, and the cells that they read."""
+    decodes = [Sequence(slot, tokens, 9, 0.0, in_cache=tokens, slot=slot) for slot, tokens in zip(slots, held, strict=True)]
+    passes, context, _ = split([(each, 1) for each in decodes], decodes, most)
+    return sorted(passes), context
 
 
-@pytest.mark.parametrize(("start", "count"), [(0, 10), (0, 512), (0, 700), (0, 2048), (300, 1500)])
-def test_a_prompt_reads_the_cells_of_each_of_its_passes(start, count):
-    prompt = Sequence(0, start + count, 1, 0.0, in_cache=start, slot=0)
-    passes, _, attended = split([(prompt, count)], [], LIMITS.pass_tokens)
-    assert prompt_read(LIMITS, start, count) == attended
-    assert sum(number for _, number in passes_of(LIMITS, 0, 1, count)) == len(passes)
-
-
-@pytest.mark.parametrize("most", [1, 3, 4, 8, 512])
-def test_a_pass_holds_no_more_slots_than_tokens(most):
+def test_a_pass_holds_no_more_slots_than_tokens():
     """Five decodes side by side and two more, and then any seven of eight."""
-    limits, held = Limits(2048, 8, None, pass_tokens=most), [600, 10, 20, 300, 5, 5, 900]
-    known = Neighbours(limits)
-    for request in range(8):
-        known.take(request)
-    known.free(range(8))
-    for request in range(8):
-        known.take(request)
-
-    def truth(slots):
-        decodes = [Sequence(slot, tokens, 9, 0.0, in_cache=tokens, slot=slot) for slot, tokens in zip(slots, held, strict=True)]
-        passes, context, _ = split([(each, 1) for each in decodes], decodes, most)
-        return sorted(passes), context
-
-    slots = [0, 1, 2, 3, 4, 6, 7]
-    beside = known.beside(slots)
-    found = passes_of(limits, 7, 0, 0, (beside, ()))
-    assert (sorted(size for size, _ in found), context_read(limits, dict(zip(slots, held, strict=True)), beside)) == truth(
-        slots
-    )
-    every = [len(truth(chosen)[0]) for chosen in combinations(range(8), 7)]
-    assert sum(number for _, number in passes_of(limits, 7, 0, 0)) == pytest.approx(np.mean(every))
+    held, slots = [600, 10, 20, 300, 5, 5, 900], [0, 1, 2, 3, 4, 6, 7]
+    for most in [1, 3, 4, 8, 512]:
+        limits = Limits(2048, 8, None, pass_tokens=most)
+        known = Neighbours(limits)
+        for request in range(8):
+            known.take(request)
+        known.free(range(8))
+        for request in range(8):
+            known.take(request)
+        beside = known.beside(slots)
+        sizes = sorted(size for size, _ in passes_of(limits, 7, 0, 0, (beside, ())))
+        context = context_read(limits, dict(zip(slots, held, strict=True)), beside)
+        assert (sizes, context) == passes_with(slots, held, most), most
+        every = [len(passes_with(chosen, held, most)[0]) for chosen in combinations(range(8), 7)]
+        assert sum(number for _, number in passes_of(limits, 7, 0, 0)) == pytest.approx(np.mean(every)), most
 
 
-@pytest.mark.parametrize(("prompts", "tokens"), [(8, 10), (4, 500), (12, 128), (3, 2048), (1, 700)])
-def test_prompts_that_have_slots_side_by_side_share_passes(prompts, tokens):
-    """And where slots are unknown, as many as in the mean of all ways to choose them."""
+def test_prompts_that_have_slots_side_by_side_share_passes():
+    """And where slots are unknown, as many as in the mean of all ways to choose them. A step of nothing is one pass."""
 
-    def truth(slots):
-        return split([(Sequence(slot, tokens, 1, 0.0, slot=slot), tokens) for slot in slots], [], LIMITS.pass_tokens)[0]
+    def truth(slots, tokens):
+        return len(split([(Sequence(slot, tokens, 1, 0.0, slot=slot), tokens) for slot in slots], [], LIMITS.pass_tokens)[0])
 
-    known = passes_of(LIMITS, 0, prompts, prompts * tokens, ((), (tuple(range(prompts)),)))
-    assert sum(number for _, number in known) == len(truth(range(prompts)))
-    every = [len(truth(slots)) for slots in combinations(range(SLOTS), prompts)]
-    unknown = passes_of(LIMITS, 0, prompts, prompts * tokens)
-    assert sum(number for _, number in unknown) == pytest.approx(np.mean(every))
-    assert sum(size * number for size, number in unknown) == pytest.approx(prompts * tokens)
-
-
-def test_a_step_of_nothing_is_one_pass():
     assert passes_of(LIMITS, 0, 0, 0) == ((0.0, 1.0),)
+    for prompts, tokens in [(8, 10), (4, 500), (12, 128), (3, 2048), (1, 700)]:
+        known = passes_of(LIMITS, 0, prompts, prompts * tokens, ((), (tuple(range(prompts)),)))
+        assert sum(number for _, number in known) == truth(range(prompts), tokens)
+        every = [truth(slots, tokens) for slots in combinations(range(SLOTS), prompts)]
+        unknown = passes_of(LIMITS, 0, prompts, prompts * tokens)
+        assert sum(number for _, number in unknown) == pytest.approx(np.mean(every)), prompts
+        assert sum(size * number for size, number in unknown) == pytest.approx(prompts * tokens)
 
 
-def test_requests_are_in_flight_until_their_last_token():
+def test_requests_are_in_flight_until_their_last_token_and_slots_unknown_where_some_failed():
     """Twelve and twelve: `end_s` comes after the stamp with which the next twelve begin. Ends that nobody knows do not count."""
     table = run_of(drawn(24, fixed=(128, 64))).requests.with_columns(end_s=pl.col("end_s") + 0.003)
     steps = intervals(table, LIMITS)
@@ -143,10 +128,7 @@ def test_requests_are_in_flight_until_their_last_token():
         outcome=pl.when(pl.col("index") > 0).then("outcome").otherwise(pl.lit("timeout")),
     )
     assert intervals(lost, LIMITS)["in_flight"].max() == 23
-
-
-def test_slots_are_unknown_where_requests_failed():
-    """They may have held slots. Twelve, twelve, and then six that have slots side by side, or may have any."""
+    # They may have held slots. Twelve, twelve, and then six that have slots side by side, or may have any.
     table, six = run_of(drawn(30, fixed=(128, 64))).requests, pl.col("decodes") == 6
     failed = table.tail(1).with_columns(
         pl.col("index") + 1, outcome=pl.lit("timeout"), token_times_s=pl.lit([], pl.List(pl.Float64))
@@ -156,7 +138,7 @@ def test_slots_are_unknown_where_requests_failed():
         assert found == pytest.approx([passes] * 63)
 
 
-def test_slots_are_known_once_a_step_has_ended_all():
+def test_slots_are_known_once_a_step_has_ended_all_but_not_of_more_requests_than_slots():
     known = Neighbours(Limits(2048, 3, None, pass_tokens=512))
     for request in (0, 1, 2):
         known.take(request)
@@ -171,10 +153,7 @@ def test_slots_are_known_once_a_step_has_ended_all():
     known.free([6])
     known.take(7, alike=True)
     assert known.beside([3, 5, 7]) is None
-
-
-def test_more_requests_than_slots_make_slots_unknown():
-    """Stamps of a step that came late show them."""
+    # Stamps of a step that came late show them.
     known = Neighbours(Limits(2048, 2, None, pass_tokens=512))
     known.take(0)
     known.take(1)
@@ -187,20 +166,17 @@ def test_more_requests_than_slots_make_slots_unknown():
     known.free([4])
 
 
-@pytest.mark.parametrize(("held", "requests"), [(2, 80), (5, 120), (8, 150), (12, 150), (20, 150)])
-def test_the_replay_takes_as_long_as_the_naive_engine_in_the_mean(held, requests):
+def test_the_replay_takes_as_long_as_the_naive_engine():
     """Over the orders in which slots may have been left: within 3 %."""
-    load = drawn(requests, seed=held)
-    truths = [measured(run_of(load, held=held, seed=seed)) for seed in range(12)]
-    found = replay(planned(load), LIMITS, TRUE, held=held, turnaround_s=TURNAROUND_S).requests
-    took = found["end_s"].max()
-    assert found["output_tokens"].sum() / took == pytest.approx(
-        np.mean([each["throughput_tokens_per_s"] for each in truths]), rel=0.03
-    )
-
-
-def test_waves_of_alike_requests_are_those_of_the_naive_engine():
-    """Twelve, twelve and eight, which have slots side by side: TPOT to a per mille."""
+    for held, requests in [(2, 80), (5, 120), (8, 150), (12, 150), (20, 150)]:
+        load = drawn(requests, seed=held)
+        truths = [measured(run_of(load, held=held, seed=seed)) for seed in range(12)]
+        found = replay(planned(load), LIMITS, TRUE, held=held, turnaround_s=TURNAROUND_S).requests
+        took = found["end_s"].max()
+        assert found["output_tokens"].sum() / took == pytest.approx(
+            np.mean([each["throughput_tokens_per_s"] for each in truths]), rel=0.03
+        ), held
+    # Twelve, twelve and eight, which have slots side by side: TPOT to a per mille.
     load = drawn(32, fixed=(128, 64))
     truth = run_of(load).requests
     found = replay(planned(load), LIMITS, TRUE).requests.sort("index")

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 import polars as pl
-import pytest
 
 from bench.analyse.reliefs import likely
 from bench.predict.calibrate import as_shown, calibrate
@@ -27,37 +26,31 @@ def busy(limits, *, noise=0.0, prompts=(20, 200)):
     return [poisson, closed]
 
 
-@pytest.mark.parametrize("ahead", [False, True])
-@pytest.mark.parametrize("limits", [PARTS, FULL], ids=["parts", "full"])
-def test_a_step_took_what_was_computed_in_it(limits, ahead):
+def test_a_step_took_what_was_computed_in_it():
     """Of those with prompts beside decodes, to the microsecond: 95 %, and 80 % where the schedule is said to be the other one."""
-    for run in busy(replace(limits, ahead=ahead)):
-        for told, least in ((ahead, 0.95), (not ahead, 0.8)):
-            steps = intervals(run.requests, replace(limits, ahead=told)).filter(pl.col("decodes") > 0, pl.col("prefill") > 0)
-            computed = steps.select("decodes", "firsts", "prefill", "context", "attended").iter_rows(named=True)
-            off = [abs(took - TRUE.seconds(**each)) for took, each in zip(steps["took_s"], computed, strict=True)]
-            assert sum(each < 1e-6 for each in off) >= least * len(off) > 100
-            assert steps["steps"].max() == 1
+    for ahead in [False, True]:
+        for limits in [PARTS, FULL]:
+            for run in busy(replace(limits, ahead=ahead)):
+                for told, least in ((ahead, 0.95), (not ahead, 0.8)):
+                    steps = intervals(run.requests, replace(limits, ahead=told)).filter(
+                        pl.col("decodes") > 0, pl.col("prefill") > 0
+                    )
+                    computed = steps.select("decodes", "firsts", "prefill", "context", "attended").iter_rows(named=True)
+                    off = [abs(took - TRUE.seconds(**each)) for took, each in zip(steps["took_s"], computed, strict=True)]
+                    assert sum(each < 1e-6 for each in off) >= least * len(off) > 100, limits
+                    assert steps["steps"].max() == 1, limits
 
 
-@pytest.mark.parametrize("told", [False, True])
-@pytest.mark.parametrize("ahead", [False, True])
-@pytest.mark.parametrize("limits", [LIMITS, PARTS, FULL], ids=["whole", "parts", "full"])
-def test_whether_a_server_schedules_ahead_is_what_its_steps_show(limits, ahead, told):
-    runs = busy(replace(limits, ahead=ahead), noise=0.05)
-    assert calibrate(runs, replace(limits, ahead=told), draws=1).limits.ahead is ahead
+def test_whether_a_server_schedules_ahead_is_what_its_steps_show():
+    for told in [False, True]:
+        for ahead in [False, True]:
+            for limits in [LIMITS, PARTS, FULL]:
+                runs = busy(replace(limits, ahead=ahead), noise=0.05)
+                assert calibrate(runs, replace(limits, ahead=told), draws=1).limits.ahead is ahead
 
 
-@pytest.mark.parametrize("told", [False, True])
-def test_what_no_prompt_shows_is_as_it_is_said(told):
-    """A burst meets no engine that works."""
-    limits = replace(LIMITS, ahead=told)
-    assert as_shown([run_of(drawn(30, seed=1))], limits) == (limits, Against(0, 0))
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "fewer"),
-    [
+def test_a_schedule_has_less_against_it_where_both_counts_exist_and_differ_by_more_than_chance():
+    for one, other, fewer in [
         ((0, 40), (27, 40), True),
         ((3, 40), (5, 40), False),
         ((60, 400), (68, 400), False),
@@ -66,22 +59,20 @@ def test_what_no_prompt_shows_is_as_it_is_said(told):
         ((0, 0), (27, 40), False),
         ((0, 40), (0, 0), False),
         ((0, 0), (0, 0), False),
-    ],
-)
-def test_a_schedule_has_less_against_it_where_both_counts_exist_and_differ_by_more_than_chance(one, other, fewer):
-    assert Against(*one).fewer_than(Against(*other)) is fewer
-    assert not Against(*other).fewer_than(Against(*one))
+    ]:
+        assert Against(*one).fewer_than(Against(*other)) is fewer
+        assert not Against(*other).fewer_than(Against(*one))
 
 
-@pytest.mark.parametrize("ahead", [False, True])
-def test_few_requests_whose_stamps_jitter_do_not_turn_a_schedule_around(ahead):
+def test_few_requests_whose_stamps_jitter_do_not_turn_a_schedule_around():
     """Random arrivals, 40 at 2/s, whose tokens reach the client up to some 10 ms late."""
-    limits = replace(LIMITS, ahead=ahead)
-    wrong = 0
-    for seed in range(12):
-        run = run_of(drawn(40, seed=seed, rate=2.0), arrival="poisson", limits=limits, seed=seed, noise=0.05)
-        wrong += as_shown([late(run, 0.01, seed)], limits)[0].ahead is not ahead
-    assert not wrong
+    for ahead in [False, True]:
+        limits = replace(LIMITS, ahead=ahead)
+        wrong = 0
+        for seed in range(4):
+            run = run_of(drawn(40, seed=seed, rate=2.0), arrival="poisson", limits=limits, seed=seed, noise=0.05)
+            wrong += as_shown([late(run, 0.01, seed)], limits)[0].ahead is not ahead
+        assert not wrong, ahead
 
 
 def late(run, jitter_s, seed):
@@ -99,6 +90,10 @@ def test_a_flag_counts_whatever_the_steps_show():
     stated = replace(LIMITS, ahead=True, settled=True)
     assert as_shown(busy(LIMITS), stated)[0].ahead
     assert not as_shown(busy(LIMITS), replace(stated, settled=False))[0].ahead
+    # A burst meets no engine that works.
+    for told in [False, True]:
+        limits = replace(LIMITS, ahead=told)
+        assert as_shown([run_of(drawn(30, seed=1))], limits) == (limits, Against(0, 0)), told
 
 
 def test_a_prediction_without_a_run_has_the_schedule_that_all_runs_show(monkeypatch):
@@ -111,29 +106,21 @@ def test_a_prediction_without_a_run_has_the_schedule_that_all_runs_show(monkeypa
     assert [(count, limits.ahead) for count, limits in asked] == [(1, False)] * 2
 
 
-@pytest.mark.parametrize(
-    ("tokens", "prompts", "expected"),
-    [
+def test_of_several_budgets_those_are_likely_that_fewest_prompts_contradict():
+    for tokens, prompts, expected in [
         (96, (20, 200), [96]),
         (512, (20, 200), [512, 2048]),  # whose steps have fewer tokens than either
         (512, (300, 600), [512]),
         (2048, (300, 600), [2048]),
-    ],
-)
-def test_of_several_budgets_those_are_likely_that_fewest_prompts_contradict(tokens, prompts, expected):
-    runs = busy(replace(LIMITS, tokens=tokens), prompts=prompts)
-    found = likely({replace(LIMITS, tokens=each): runs for each in (96, 512, 2048)})
-    assert [limits.tokens for limits in found] == expected
-
-
-def test_a_budget_that_no_prompt_speaks_of_leaves_out_no_other():
-    """Every step of the planted engine fills a budget of one token, so that each prompt may have waited for the next."""
+    ]:
+        runs = busy(replace(LIMITS, tokens=tokens), prompts=prompts)
+        found = likely({replace(LIMITS, tokens=each): runs for each in (96, 512, 2048)})
+        assert [limits.tokens for limits in found] == expected
+    # Every step of the planted engine fills a budget of one token, so that each prompt may have waited for the next.
     runs = busy(LIMITS, noise=0.05)
     none, true = (replace(LIMITS, tokens=each) for each in (1, 512))
     assert as_shown(runs, none)[1].of == 0
     assert list(likely({none: runs, true: runs})) == [none, true]
-
-
-def test_few_prompts_leave_out_no_budget_by_chance():
+    # Few prompts leave out none by chance.
     few = [run_of(drawn(12, seed=5, rate=4.0, prompts=(300, 600)), arrival="poisson")]
     assert len(likely({replace(LIMITS, tokens=each): few for each in (512, 2048)})) == 2

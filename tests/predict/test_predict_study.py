@@ -9,11 +9,10 @@ import pytest
 
 from bench.errors import BenchError
 from bench.figures.registry import load_figure
-from bench.predict.calibrate import Given, calibrate, limits_of, planned_again
-from bench.predict.judge import measured
+from bench.predict.calibrate import Given, limits_of, planned_again
 from bench.predict.predict import predict
 from bench.predict.replay import replay
-from bench.predict.sources import measured_runs, read_limits
+from bench.predict.sources import measured_runs
 from bench.predict.spent import PHASES
 from bench.predict.state import Limits
 from bench.predict.step_time import fit_steps
@@ -35,19 +34,13 @@ from bench.words.predicted import (
 from tests.support import records
 from tests.support.figures import results
 from tests.support.planted import calibrated
-from tests.support.predict import LIMITS, TRUE, drawn, planned, run_of, training, written
+from tests.support.predict import LIMITS, TRUE, drawn, planned, run_of, written
 
 LENGTHS = {
     "prompt_tokens": {"distribution": "uniform", "min": 20, "max": 200},
     "output_tokens": {"distribution": "uniform", "min": 30, "max": 60},
 }
-SPECULATES = "it speculates; only steps that make one token of a request are modelled"
 BURST = load_workload({"arrival": "burst", **LENGTHS}, source="test")
-
-
-@pytest.fixture(scope="module")
-def runs():
-    return training()
 
 
 def workloads(runs):
@@ -75,10 +68,12 @@ def test_a_study_s_model_is_fitted_judged_and_asked_for_loads_that_were_not_meas
     assert model.why_not is None
     assert model.parameters["step_s"].low <= TRUE.fixed_s <= model.parameters["step_s"].high * 1.1
     assert {each.fold for each in model.judged} == {"level", "workload"}
+    (rate,) = (each for each in model.judged if (each.fold, each.metric) == ("level", "throughput_tokens_per_s"))
+    assert rate.error < 0.05
+    assert rate.coverage >= 0.75
     assert {load.run for load in model.measured} == {run.name for run in runs}
     levels = {name: [load.level for load in model.predicted if load.workload == name] for name in ("w", "chat")}
-    assert levels["chat"][0] == 4
-    assert levels["chat"][-1] == 19
+    assert (levels["chat"][0], levels["chat"][-1]) == (4, 19)
     assert len(levels["w"]) > 6
     assert all(level % 1 == 0 for each in levels.values() for level in each)
     rates = [
@@ -97,6 +92,9 @@ def test_a_model_is_made_again_where_what_decides_it_has_changed(tmp_path, summa
     folder = written(tmp_path / "results", summary, runs)
     found, _ = made(folder, runs)
     assert made(folder, runs, known=found) == (found, [])
+    # The models of deployments that are not selected are kept.
+    kept, said = made(folder, runs, known=Calibration(models=(replace(found.models[0], deployment="b"), *found.models)))
+    assert ([model.deployment for model in kept.models], said, kept.of(["a"])) == (["a", "b"], [], found)
     assert made(folder, runs, known=found, code="d")[1] != []
     file = folder / "runs/a/b8/requests.parquet"
     pl.read_parquet(file).with_columns(pl.col("sent_s") + 1e-3).write_parquet(file)
@@ -108,64 +106,57 @@ def test_a_model_is_made_again_where_what_decides_it_has_changed(tmp_path, summa
     fewer = made(folder, runs, known=again)[0].models[0]
     assert {load.run for load in fewer.measured} == {"b1", "b8", "b30", "c4"}
     assert [load.workload for load in fewer.predicted if load.workload == "chat"] == []  # one level is no curve
+    file = tmp_path / "calibration.json"
+    assert read_calibration(file) is None
+    file.write_text('{"models": [{"deployment": 4}]}')
+    assert read_calibration(file) is None
+
+
+def why_not(folder, summary, runs, **launched):
+    """Why the only deployment of a folder with these runs has no model."""
+    return made(written(folder, summary, runs, **launched), runs)[0].models[0].why_not
 
 
 def test_a_server_without_a_model_says_why(tmp_path, summary, runs):
-    (model,) = made(written(tmp_path / "r", summary, runs, kind="sglang"), runs)[0].models
-    assert model.why_not == "how sglang admits requests is not known here; vllm and llama.cpp are"
+    why = why_not(tmp_path / "r", summary, runs, kind="sglang")
+    assert why == "how sglang admits requests is not known here; vllm and llama.cpp are"
     few = [run_of([(0, 20, 5, 0.0)], name="b1")]
-    (model,) = made(written(tmp_path / "few", summary, few), few)[0].models
-    assert model.why_not == "its valid runs show too few steps of the engine"
+    assert why_not(tmp_path / "few", summary, few) == "its valid runs show too few steps of the engine"
+    # However the server was started.
+    for name, told in {"counted": {"spec_draft_tokens": 40.0}, "in answers": {"answer_acceptance_n": 1}}.items():
+        drafted = [replace(run, row={**run.row, **told}) for run in runs]
+        (model,) = made(written(tmp_path / name, summary, drafted), drafted)[0].models
+        assert (model.why_not, model.parameters) == ("none of its runs is valid and shows the steps of the engine", {}), name
 
 
-STRANGER = (
-    "it was not started here, so its scheduler's limits are not known. Say how it was started: in its deployment max_num_seqs (requests at "
-    "once; llama.cpp reports it) and under flags max-num-batched-tokens (tokens of a step; llama.cpp's default is 2048). `bench predict` "
-    "and `bench fleet` take --max-num-seqs and --max-num-batched-tokens"
-)
-
-
-@pytest.mark.parametrize("told", [{"spec_draft_tokens": 40.0}, {"answer_acceptance_n": 1}])
-def test_runs_in_which_something_was_drafted_show_no_steps(tmp_path, summary, runs, told):
-    """However the server was started."""
-    drafted = [replace(run, row={**run.row, **told}) for run in runs]
-    (model,) = made(written(tmp_path / "r", summary, drafted), drafted)[0].models
-    assert (model.why_not, model.parameters) == ("none of its runs is valid and shows the steps of the engine", {})
-    idle = [replace(run, row={**run.row, "spec_draft_tokens": 0.0}) for run in runs]
-    assert made(written(tmp_path / "idle", summary, idle), idle)[0].models[0].why_not is None
-
-
-@pytest.mark.parametrize(
-    ("launched", "why"),
-    [
-        ({}, "it does not report the size of its KV cache. Give it: --kv-tokens"),
-        ({"pipeline_parallel": 2}, "its 2 stages (pipeline_parallel) compute as many batches at a time; only one is modelled"),
-        ({"data_parallel": 2}, "its 2 engines (data_parallel) share the load; only a single one is modelled"),
-        ({"argv": None}, STRANGER),
-        ({"max_num_seqs": None}, STRANGER),
-        (
-            {"argv": ("serve",)},
-            "a GPU's default for --max-num-batched-tokens is not known here; name it under the deployment's flags",
-        ),
-        (
+def test_a_scheduler_whose_limits_are_not_known_is_not_replayed():
+    stranger = "it was not started here, so its scheduler's limits are not known. Say how it was started: in its deployment max_num_seqs"
+    speculates = {
+        name: ({**launched, "argv": ("serve", "--pooling", "none", *flag)}, "it speculates; only steps that make one token")
+        for name, launched, flag in (
+            ("draft", {}, ("--speculative-config", '{"method": "ngram", "num_speculative_tokens": 4}')),
+            ("method", {}, ("--spec-method=ngram",)),
+            ("llama.cpp", {"kind": "llama.cpp"}, ("--spec-type", "ngram-simple")),
+        )
+    }
+    cases = {
+        "no cache": ({}, "it does not report the size of its KV cache. Give it: --kv-tokens"),
+        "stages": ({"pipeline_parallel": 2}, "its 2 stages (pipeline_parallel) compute as many batches at a time"),
+        "engines": ({"data_parallel": 2}, "its 2 engines (data_parallel) share the load"),
+        "running": ({"argv": None}, stranger),
+        "slots": ({"max_num_seqs": None}, stranger),
+        "a GPU": ({"argv": ("serve",)}, "a GPU's default for --max-num-batched-tokens is not known here; name it under"),
+        "one cache": (
             {"kind": "llama.cpp", "argv": ("llama-server", "--kv-unified")},
-            "its slots share one KV cache (--kv-unified); only slots with a KV cache each are modelled",
+            "its slots share one KV cache (--kv-unified)",
         ),
-        *(
-            ({**launched, "argv": ("serve", "--pooling", "none", *flag)}, SPECULATES)
-            for launched, flag in (
-                ({}, ("--speculative-config", '{"method": "ngram", "num_speculative_tokens": 4}')),
-                ({}, ("--spec-method=ngram",)),
-                ({"kind": "llama.cpp"}, ("--spec-type", "ngram-simple")),
-            )
-        ),
-    ],
-)
-def test_a_scheduler_whose_limits_are_not_known_is_not_replayed(launched, why):
-    launch = records.launch(**{"argv": ("serve", "--max-num-batched-tokens", "512"), "max_num_seqs": 32, **launched})
-    with pytest.raises(BenchError) as raised:
-        limits_of(launch, records.facts())
-    assert str(raised.value) == why
+        **speculates,
+    }
+    for name, (launched, why) in cases.items():
+        launch = records.launch(**{"argv": ("serve", "--max-num-batched-tokens", "512"), "max_num_seqs": 32, **launched})
+        with pytest.raises(BenchError) as raised:
+            limits_of(launch, records.facts())
+        assert str(raised.value).startswith(why), name
 
 
 def test_the_tokens_of_a_step_come_from_the_flag_else_the_log_else_the_rule_of_a_cpu():
@@ -176,11 +167,14 @@ def test_the_tokens_of_a_step_come_from_the_flag_else_the_log_else_the_rule_of_a
         assert found.tokens == tokens
     a_gpu = limits_of(records.launch(max_num_seqs=32, argv=none), records.facts(step_tokens=8192, kv_blocks=4096))
     assert a_gpu.tokens == 8192
+    for argv in [("taskset 1 llama-server -b 1024 -ub 256",), ("llama-server", "--batch-size=1024", "--ubatch-size", "256")]:
+        launch = records.launch(kind="llama.cpp", max_num_seqs=12, device="cpu", argv=argv, slots=True)
+        found = limits_of(launch, records.facts())
+        assert (found.tokens, found.pass_tokens) == (1024, 256), argv
 
 
-@pytest.mark.parametrize(
-    ("device", "version", "flags", "ahead"),
-    [
+def test_steps_are_scheduled_ahead_where_vllm_does_so():
+    for device, version, flags, ahead in [
         ("cuda", "0.32.0", (), True),
         ("cuda", "0.14.0rc1", (), True),
         ("cuda", "0.13.2", (), False),
@@ -189,49 +183,19 @@ def test_the_tokens_of_a_step_come_from_the_flag_else_the_log_else_the_rule_of_a
         ("cuda", "0.1.dev1", (), False),
         ("cuda", None, (), False),
         ("cpu", "0.32.0", ("--async-scheduling",), False),
-    ],
-)
-def test_steps_are_scheduled_ahead_where_vllm_does_so(device, version, flags, ahead):
-    argv = ("serve", "--max-num-batched-tokens", "512", *flags)
-    launch = records.launch(argv=argv, max_num_seqs=32, device=device)
-    found = limits_of(launch, records.facts(kv_blocks=4096, engine_version=version))
-    assert (found.ahead, found.settled) == (ahead, bool(flags))  # what a flag says no run changes
+    ]:
+        argv = ("serve", "--max-num-batched-tokens", "512", *flags)
+        launch = records.launch(argv=argv, max_num_seqs=32, device=device)
+        found = limits_of(launch, records.facts(kv_blocks=4096, engine_version=version))
+        assert (found.ahead, found.settled) == (ahead, bool(flags)), version  # what a flag says no run changes
 
 
-def test_a_tensor_parallel_server_that_schedules_ahead_is_predicted(tmp_path, summary):
-    """Its limits are read from its files: blocks, which each device has a part of, as the server reports them. A closed loop that its
-    KV cache does not hold, and few arrivals, are predicted from bursts and smaller loops, TTFT P50 and tokens/s within 5 %.
-    """
-    limits = Limits(tokens=512, sequences=64, blocks=121, block_size=16, ahead=True)
-    runs = [run_of(drawn(size, seed=size), level=float(size), seed=size, noise=0.03, limits=limits) for size in (1, 8, 24)]
-    runs += [
-        run_of(drawn(12 * held, seed=held), workload="chat", arrival="closed", level=float(held), held=held, seed=held, noise=0.03, limits=limits)
-        for held in (2, 6, 12)
-    ]  # fmt: skip
-    runs = [replace(run, name=f"r{number}") for number, run in enumerate(runs)]
-    facts = records.facts(kv_blocks=121, block_size=16, step_tokens=512)
-    folder = written(tmp_path, summary, runs, facts, argv=("serve",), max_num_seqs=64, tensor_parallel=2, gpus=2, slots=False)
-    assert read_limits(folder, "a") == limits
-    model = calibrate(runs, read_limits(folder, "a"))
-    for held, rate in ((24, None), (None, 3.0)):
-        requests = drawn(250, seed=5, rate=rate)
-        truth = measured(run_of(requests, held=held, noise=0.03, seed=6, limits=limits))
-        found = predict(model, lambda _, requests=requests: planned(requests), held=held)
-        assert (found.preemptions > 0) is (held is not None)
-        for metric in ("throughput_tokens_per_s", "ttft_p50_s"):
-            assert found.numbers[metric].value == pytest.approx(truth[metric], rel=0.05), metric
+def stated(**keys):
+    """The launch of a running server, with what its deployment says of it."""
+    return records.launch(argv=None, max_num_seqs=None, configured=keys)
 
 
-@pytest.mark.parametrize(
-    "argv", [("taskset 1 llama-server -b 1024 -ub 256",), ("llama-server", "--batch-size=1024", "--ubatch-size", "256")]
-)
-def test_the_tokens_of_a_pass_come_from_the_flag(argv):
-    launch = records.launch(kind="llama.cpp", max_num_seqs=12, device="cpu", argv=argv, slots=True)
-    found = limits_of(launch, records.facts())
-    assert (found.tokens, found.pass_tokens) == (1024, 256)
-
-
-def test_limits_that_are_given_are_those_of_one_engine():
+def test_limits_that_are_given_or_stated_are_those_of_one_engine():
     launch, given = records.launch(argv=None, max_num_seqs=None), Given(512, 32, cached=False)
     found = limits_of(launch, records.facts(kv_blocks=4096, block_size=16, engines=1), given)
     assert (found.tokens, found.sequences, found.blocks) == (512, 32, 4096)
@@ -239,30 +203,34 @@ def test_limits_that_are_given_are_those_of_one_engine():
         limits_of(launch, records.facts(kv_blocks=4096, block_size=16, engines=2), given)
     with pytest.raises(BenchError, match="does not report the size of its KV cache"):
         limits_of(launch, records.facts(), given)
+    said = {"max_num_seqs": 32, "flag_max_num_batched_tokens": "512", "flag_async_scheduling": "true"}
+    reported = records.facts(kind="vllm", kv_blocks=4096, block_size=16, engines=1, prefix_caching=True)
+    there = limits_of(stated(**said), reported)
+    argv = ("serve", "--max-num-batched-tokens", "512")
+    started = limits_of(records.launch(argv=argv, max_num_seqs=32), replace(reported, kind=None))
+    assert there == started
+    assert limits_of(stated(**said, prefix_caching=False), reported) == replace(started, cached=False)
+    assert limits_of(stated(**said), reported, Given(1024, 8)) == replace(started, tokens=1024, sequences=8)
+    with pytest.raises(BenchError, match="does not report whether prompts share a prefix cache"):
+        limits_of(stated(**said), replace(reported, prefix_caching=None))
+    assert not limits_of(stated(**said | {"flag_async_scheduling": "false"}), reported).ahead
+    for lacking in (said.keys() - {"max_num_seqs"}, said.keys() - {"flag_max_num_batched_tokens"}):
+        with pytest.raises(BenchError, match="Say how it was started"):
+            limits_of(stated(**{key: said[key] for key in lacking}), reported)
+    with pytest.raises(BenchError, match="it speculates"):
+        limits_of(stated(**said, flag_spec_method="ngram"), reported)
 
 
-@pytest.mark.parametrize("outputs", [(30, 31), (1, 2)])
-@pytest.mark.parametrize("levels", [(1, 2), (1, 8)])
-def test_two_levels_with_a_run_each_are_few_and_no_fault(tmp_path, summary, levels, outputs):
+def test_two_levels_with_a_run_each_are_few_and_no_fault(tmp_path, summary):
     """What was left out leaves one run to fit, some draws of which see no step that decodes."""
-    few = [
-        run_of(drawn(40, seed=held, prompts=(100, 101), outputs=outputs), name=f"c{held}", workload="chat", arrival="closed", level=float(held), held=held)
-        for held in levels
-    ]  # fmt: skip
-    (model,) = made(written(tmp_path / "r", summary, few), few)[0].models
-    assert model.why_not is None or "too few steps" in model.why_not
-    numbers = [interval for load in model.predicted for interval in load.numbers.values()]
-    assert all(0 < each.low <= each.value <= each.high for each in numbers)
-
-
-def test_the_models_of_deployments_that_are_not_selected_are_kept(tmp_path, summary, runs):
-    folder = written(tmp_path / "results", summary, runs)
-    found, _ = made(folder, runs)
-    other = replace(found.models[0], deployment="b")
-    again, said = made(folder, runs, known=Calibration(models=(other, *found.models)))
-    assert said == []
-    assert [model.deployment for model in again.models] == ["a", "b"]
-    assert again.of(["a"]) == found
+    for levels, outputs in [((1, 2), (30, 31)), ((1, 8), (1, 2))]:
+        lengths = {"prompts": (100, 101), "outputs": outputs}
+        chat = {"workload": "chat", "arrival": "closed"}
+        few = [run_of(drawn(40, seed=n, **lengths), name=f"c{n}", level=float(n), held=n, **chat) for n in levels]
+        (model,) = made(written(tmp_path / str(levels), summary, few), few)[0].models
+        assert model.why_not is None or "too few steps" in model.why_not, levels
+        numbers = [interval for load in model.predicted for interval in load.numbers.values()]
+        assert all(0 < each.low <= each.value <= each.high for each in numbers), levels
 
 
 def test_turns_are_planned_again_with_the_time_to_think():
@@ -275,14 +243,7 @@ def test_turns_are_planned_again_with_the_time_to_think():
     assert (second.after, second.think_s, second.due_s) == ((0,), pytest.approx(3.0), None)
 
 
-def test_a_calibration_that_cannot_be_read_is_made_again(tmp_path):
-    file = tmp_path / "calibration.json"
-    assert read_calibration(file) is None
-    file.write_text('{"models": [{"deployment": 4}]}')
-    assert read_calibration(file) is None
-
-
-def test_predictions_are_lines_and_never_among_the_points(summary):
+def test_predictions_are_lines_never_among_the_points_and_why_there_are_none_is_said(summary):
     study = results(summary)
     drawing = load_figure("predicted-loads").draw
     spec = drawing(study).to_dict()
@@ -292,10 +253,6 @@ def test_predictions_are_lines_and_never_among_the_points(summary):
         shown = {layer["mark"]["type"]: spec["datasets"][layer["data"]["name"]] for layer in panel["layer"]}
         assert {row["value"] / row["level"] for row in shown["line"]} == {1.0}
         assert {round(row["value"] / row["level"], 2) for row in shown["point"]} == {1.05}
-
-
-def test_why_nothing_is_predicted_is_said(summary):
-    study, drawing = results(summary), load_figure("predicted-loads").draw
 
     def said(models):
         return json.dumps(drawing(replace(study, calibration=models)).to_dict(), ensure_ascii=False)
@@ -311,7 +268,7 @@ def test_why_nothing_is_predicted_is_said(summary):
     assert predictions_title(Calibration(models=(doubted,))) is None
 
 
-def test_the_title_and_the_note_come_from_the_models(summary):
+def test_the_title_the_note_and_the_table_come_from_the_models(summary):
     found = calibrated(results(summary).runs)
     assert (
         predictions_title(found)
@@ -330,15 +287,11 @@ def test_the_title_and_the_note_come_from_the_models(summary):
     assert unpredicted_note(refused, "concurrency").startswith(
         f"No model of {first.deployment}: the runs differ in speed by 30 %"
     )
-
-
-def test_the_arithmetic_that_prompts_get():
     (model,) = calibrated(
         pl.DataFrame({"deployment": ["a"], "run": ["r"], "workload": ["w"], "axis": ["concurrency"], "level": [1.0]})
     ).models
     geometry = SimpleNamespace(linear_parameters=10**6, parameters=2 * 10**6, active_parameters=2 * 10**6)
-    assert prompt_flops_text(model, geometry) == "1 TFLOP/s"
-    assert prompt_flops_text(model, None) == "–"
+    assert (prompt_flops_text(model, geometry), prompt_flops_text(model, None)) == ("1 TFLOP/s", "–")
     assert len(judgement_rows(model.judged)) == 1 + len(METRICS)
     assert judgement_lines(model.judged) == [["another level", *["4 % (3 %)"] * 5, "90 % to 90 %", "1 of 2"]]
     assert parameter_text(Interval(6.46e-4, 0.0, 3.03e-3)) == "646 µs (0 to 3,030)"
@@ -357,33 +310,23 @@ def test_where_the_time_goes_adds_up():
     assert lost["preempted_s"].min() > 0
     assert found.filter(preemptions=0)["preempted_s"].max() == 0
     assert found["queue_s"].max() > 0.5
-
-
-def test_a_request_that_is_alone_spends_its_time_on_itself():
     found = replay(planned([(0, 300, 40, 0.0)]), LIMITS, TRUE).requests.row(0, named=True)
     assert found["queue_s"] == found["other_prompts_s"] == found["preempted_s"] == 0
     prompt = TRUE.seconds(decodes=0, firsts=1, prefill=300, context=0, attended=300 * 150)
     assert found["own_prompt_s"] == pytest.approx(prompt)
     assert found["own_prompt_s"] + found["decode_s"] == pytest.approx(found["end_s"] - found["sent_s"])
-
-
-def test_a_prompt_that_comes_late_costs_the_other_request_what_it_adds():
-    """One request decodes when another's prompt of 200 tokens comes: the step with it is longer by what the prompt takes."""
+    # One request decodes when another's prompt of 200 tokens comes: the step with it is longer by what the prompt takes.
     found = replay(planned([(0, 20, 60, 0.0), (1, 200, 1, 0.2)]), LIMITS, TRUE).requests
     first = found.filter(index=0).row(0, named=True)
     added = TRUE.sequence_s + TRUE.line(201) - TRUE.line(1) + TRUE.attended_s * 200 * 100
     assert first["other_prompts_s"] == pytest.approx(added, rel=0.01)
 
 
-def test_shares_of_time_of_a_predicted_load():
-    model = calibrate(training(), LIMITS)
+def test_shares_of_time_of_a_predicted_load(model):
     busy = predict(model, lambda _: planned(drawn(60, outputs=(50, 60))), limits=replace(LIMITS, sequences=8), members=3)
     for shares in busy.shares.values():
         assert sum(shares.values()) == pytest.approx(1)
     assert busy.shares["slowest"]["queue"] > busy.shares["median"]["queue"] > 0.3
-
-
-def test_where_the_time_goes_in_a_sentence():
     median = {"queue": 0.004, "own_prompt": 0.096, "other_prompts": 0.2, "preempted": 0.0, "decode": 0.7}
     slowest = {"queue": 0.6, "own_prompt": 0.01, "other_prompts": 0.04, "preempted": 0.15, "decode": 0.2}
     assert shares_text("20 requests in flight", {"median": median, "slowest": slowest}) == (
@@ -393,28 +336,21 @@ def test_where_the_time_goes_in_a_sentence():
     assert shares_text("20 requests in flight", {}) == ""
 
 
-def test_classes_are_the_reason_only_where_they_left_every_run_out(tmp_path, summary, runs):
+def test_classes_or_an_engine_ahead_of_its_clients_are_why_no_run_shows_steps(tmp_path, summary, runs):
     """Runs of classes alike in all but lengths, which drafted tokens or whose requests are gone, are no less left out for that."""
     mixed = {"a": {"share": 0.5, "model": "adapter"}, "b": {"share": 0.5}}
     alike = {name: {"share": 0.5} for name in mixed}
-
-    def why(folder, **told):
-        told = [replace(run, row={**run.row, **told}) for run in runs]
-        return made(written(tmp_path / folder, summary, told), told)[0].models[0].why_not
-
-    assert why("mixed", classes=json.dumps(mixed), cache="unique").startswith("its requests are of classes with models")
-    assert why("alike", classes=json.dumps(alike), cache="unique", spec_draft_tokens=9.0).startswith(
-        "none of its runs is valid and shows"
-    )
-
-
-def test_a_run_whose_engine_is_ahead_of_its_clients_shows_no_steps(tmp_path, summary, runs):
-    def why(server_s):
-        told = [replace(run, row={**run.row, "itl_mean_s": 0.024, "server_itl_mean_s": server_s}) for run in runs]
-        return made(written(tmp_path / str(server_s), summary, told), told)[0].models[0].why_not
-
-    assert why(0.013).startswith("none of its runs is valid and shows")
-    assert why(0.0235) is None
+    none = "none of its runs is valid and shows"
+    for name, told, why in (
+        ("mixed", {"classes": json.dumps(mixed), "cache": "unique"}, "its requests are of classes with models"),
+        ("alike", {"classes": json.dumps(alike), "cache": "unique", "spec_draft_tokens": 9.0}, none),
+        ("ahead", {"itl_mean_s": 0.024, "server_itl_mean_s": 0.013}, none),
+    ):
+        found = why_not(tmp_path / name, summary, [replace(run, row={**run.row, **told}) for run in runs])
+        assert found.startswith(why), name
+    for name, told in (("as fast", {"itl_mean_s": 0.024, "server_itl_mean_s": 0.0235}), ("idle", {"spec_draft_tokens": 0.0})):
+        folder = written(tmp_path / name, summary, [replace(run, row={**run.row, **told}) for run in runs])
+        assert len(measured_runs(read_summary(folder / "summary.parquet"), folder, "a", LIMITS)) == len(runs), name
 
 
 def test_what_the_cache_serves_is_known_where_the_server_does_not_report_it(tmp_path, summary):
@@ -429,8 +365,7 @@ def test_what_the_cache_serves_is_known_where_the_server_does_not_report_it(tmp_
     def served(table, limits=limits):
         return [each.requests["cached_tokens"].to_list() for each in measured_runs(table, folder, "a", limits)]
 
-    assert served(table) == [[144] * 3]
-    assert served(table, replace(limits, cached=False)) == [[0] * 3]
+    assert (served(table), served(table, replace(limits, cached=False))) == ([[144] * 3], [[0] * 3])
     assert served(table.with_columns(cache=pl.lit("repeated"))) == [[192] * 3]
     assert served(table.with_columns(prefix_hit_rate=pl.lit(0.3))) == []  # evicted
     trace = table.with_columns(cache=pl.lit("unique"), arrival=pl.lit("trace"))
@@ -442,74 +377,32 @@ def test_what_the_cache_serves_is_known_where_the_server_does_not_report_it(tmp_
     assert served(table.with_columns(cache=pl.lit("unique"))) == [[0, 48, 96]]
 
 
-def test_tokens_of_one_step_that_came_in_two_parts_do_not_decide_the_fit():
+def test_few_odd_steps_do_not_decide_the_fit(runs):
     """Relative errors make short times count: a few of a microsecond must not."""
-    steps = [run.steps(LIMITS) for run in training()]
+    steps = [run.steps(LIMITS) for run in runs]
     odd = steps[1].head(4).with_columns(took_s=pl.lit(1e-6), decodes=pl.lit(7, pl.Int64), prefill=pl.lit(0, pl.Int64))
     whole, split = fit_steps(steps, draws=2), fit_steps([steps[0], pl.concat([steps[1], odd]), *steps[2:]], draws=2)
     assert split.residual == pytest.approx(whole.residual, rel=0.1)
     assert split.best.fixed_s == pytest.approx(TRUE.fixed_s, rel=0.2)
-
-
-def test_kinds_of_steps_that_a_long_run_shows_once_do_not_decide_the_fit():
-    """Where requests are preempted, what is computed again is guessed: twenty steps of twenty kinds, each ten times as long."""
-    steps = [run.steps(LIMITS) for run in training()]
+    # Where requests are preempted, what is computed again is guessed: twenty steps of twenty kinds, each ten times as long.
     long = max(range(len(steps)), key=lambda i: steps[i].height)
     assert steps[long].height >= 400
-    rare = (
-        steps[long]
-        .head(20)
-        .with_columns(
-            took_s=10 * pl.col("took_s").median(), decodes=pl.lit(3, pl.Int64), firsts=pl.int_range(20, 40, dtype=pl.Int64)
-        )
-    )
+    kinds = {"decodes": pl.lit(3, pl.Int64), "firsts": pl.int_range(20, 40, dtype=pl.Int64)}
+    rare = steps[long].head(20).with_columns(took_s=10 * pl.col("took_s").median(), **kinds)
     odd = [pl.concat([each, rare]) if i == long else each for i, each in enumerate(steps)]
     whole, fitted = fit_steps(steps, draws=2), fit_steps(odd, draws=2)
-    assert fitted.residual == pytest.approx(whole.residual, rel=0.1)
-    assert fitted.intervals == whole.intervals
+    assert (fitted.residual, fitted.intervals) == (pytest.approx(whole.residual, rel=0.1), whole.intervals)
     three = [steps[long]] * 3  # what each of three runs shows once is no accident: prompts of varied lengths make many kinds
     assert fit_steps([pl.concat([each, rare]) for each in three], draws=2).intervals == fit_steps(three, draws=2).intervals + 60
 
 
 def test_a_fit_that_does_not_explain_its_server_is_no_model(tmp_path, summary, runs):
     """Of two runs the machine was half as fast."""
-    slow = [
-        replace(run, requests=slowed(run.requests)) if run.name in ("b30", "c16") else run
-        for run in runs
-    ]  # fmt: skip
+    three = [pl.col("sent_s", "first_token_s", "end_s") * 3, pl.col("token_times_s").list.eval(pl.element() * 3)]
+    slow = [replace(run, requests=run.requests.with_columns(three)) if run.name in ("b30", "c16") else run for run in runs]
     (model,) = made(written(tmp_path / "r", summary, slow), slow)[0].models
     assert no_model(model).startswith(("the runs differ in speed by", "the engine's steps stray from the fit by"))
     assert model.predicted == model.judged == ()
-
-
-def slowed(requests):
-    return requests.with_columns(
-        pl.col("sent_s", "first_token_s", "end_s") * 3, pl.col("token_times_s").list.eval(pl.element() * 3)
-    )
-
-
-def stated(**keys):
-    """The launch of a running server, with what its deployment says of it."""
-    return records.launch(argv=None, max_num_seqs=None, configured=keys)
-
-
-def test_a_running_server_s_limits_are_those_that_its_deployment_says_and_that_it_reports():
-    said = {"max_num_seqs": 32, "flag_max_num_batched_tokens": "512", "flag_async_scheduling": "true"}
-    reported = records.facts(kind="vllm", kv_blocks=4096, block_size=16, engines=1, prefix_caching=True)
-    there = limits_of(stated(**said), reported)
-    argv = ("serve", "--max-num-batched-tokens", "512")
-    started = limits_of(records.launch(argv=argv, max_num_seqs=32), replace(reported, kind=None))
-    assert there == started
-    assert limits_of(stated(**said, prefix_caching=False), reported) == replace(started, cached=False)
-    assert limits_of(stated(**said), reported, Given(1024, 8)) == replace(started, tokens=1024, sequences=8)
-    with pytest.raises(BenchError, match="does not report whether prompts share a prefix cache"):
-        limits_of(stated(**said), replace(reported, prefix_caching=None))
-    assert not limits_of(stated(**said | {"flag_async_scheduling": "false"}), reported).ahead
-    for lacking in (said.keys() - {"max_num_seqs"}, said.keys() - {"flag_max_num_batched_tokens"}):
-        with pytest.raises(BenchError, match="Say how it was started"):
-            limits_of(stated(**{key: said[key] for key in lacking}), reported)
-    with pytest.raises(BenchError, match="it speculates"):
-        limits_of(stated(**said, flag_spec_method="ngram"), reported)
 
 
 def test_llama_cpp_is_recognised_by_its_metrics_and_reports_its_slots():

@@ -35,26 +35,23 @@ def loops(limits, levels, **lengths):
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("limits", "levels", "slo", "lengths", "cause"),
-    [
+def test_what_a_planted_server_runs_out_of_brings_most():
+    for limits, levels, slo, lengths, cause in [
         (FEW, (2, 6, 9), "ttft_p90=80ms", {"prompts": (2, 4), "outputs": (60, 61)}, "sequences"),
         (BLOCKS, (2, 6, 10), "ttft_p90=100ms", {"prompts": (8, 12), "outputs": (90, 110)}, "kv"),
         (ROOM, (4, 12, 32), "tpot_p90=14ms", {"prompts": (2, 4), "outputs": (30, 31)}, "decode"),
         (ROOM, (1, 2, 4), "ttft_p90=350ms", {"prompts": (480, 511), "outputs": (2, 4)}, "prefill"),
         (ROOM, (2, 4, 8), "tpot_p90=80ms", {"prompts": (480, 511), "outputs": (8, 9)}, "interference"),
-    ],
-)  # fmt: skip
-def test_what_a_planted_server_runs_out_of_brings_most(limits, levels, slo, lengths, cause):
-    runs = loops(limits, levels, **lengths)
-    model = calibrate(runs, limits, draws=5)
-    metric = slo.split("_")[0]
-    found = relief_of(model, runs, [parse_slo(slo)], {metric}, float(levels[-1]), fewest=150)
-    assert found.gains[0].resource == cause
-    assert found.gains[0].low > 1
-    assert list(found.gains) == sorted(found.gains, key=lambda each: -each.gain)
-    assert ("prefill" in {each.resource for each in found.gains}) == (metric != "tpot")
-    assert ("kv" in {each.resource for each in found.gains}) == (limits.blocks is not None)
+    ]:  # fmt: skip
+        runs = loops(limits, levels, **lengths)
+        model = calibrate(runs, limits, draws=5)
+        metric = slo.split("_")[0]
+        found = relief_of(model, runs, [parse_slo(slo)], {metric}, float(levels[-1]), fewest=150)
+        assert found.gains[0].resource == cause, levels
+        assert found.gains[0].low > 1, levels
+        assert list(found.gains) == sorted(found.gains, key=lambda each: -each.gain), levels
+        assert ("prefill" in {each.resource for each in found.gains}) == (metric != "tpot"), levels
+        assert ("kv" in {each.resource for each in found.gains}) == (limits.blocks is not None), levels
 
 
 def test_a_relieved_step_is_the_sum_of_its_parts():
@@ -73,13 +70,10 @@ def test_a_relieved_step_is_the_sum_of_its_parts():
     assert seconds(prompts=0.5) == pytest.approx(bare + (whole - bare) / 2)
 
 
-def test_no_load_within_the_slos_has_no_relief():
+def test_a_load_that_no_slo_allows_or_no_replay_finds_again_has_no_relief():
     runs = loops(ROOM, (2, 4))
     assert relief_of(calibrate(runs, ROOM, draws=5), runs, [parse_slo("ttft_p90=1ms")], {"ttft"}, 2.0) is None
-
-
-def test_a_model_that_does_not_find_the_measured_limit_again_has_no_relief():
-    """It is 3 to 6 in flight by the replays: one that was measured at twice as many is another server's."""
+    # It is 3 to 6 in flight by the replays: one that was measured at twice as many is another server's.
     runs = loops(FEW, (2, 6, 9), prompts=(2, 4), outputs=(60, 61))
     model, slos = calibrate(runs, FEW, draws=5), [parse_slo("ttft_p90=80ms")]
     assert relief_of(model, runs, slos, {"ttft"}, 9.0, 6.0, fewest=150) is not None
@@ -118,12 +112,9 @@ POINT = {"deployment": "a", "workload": "w", "axis": "concurrency", "kind": "fou
 
 
 FOUR_RUN = {
-    "valid": True,
-    "telemetry_valid": True,
-    "steady_queued_share": 1.0,
-    "steady_running": 4.0,
+    "valid": True, "telemetry_valid": True, "steady_queued_share": 1.0, "steady_running": 4.0,
     "steady_running_high": 4.0,
-}
+}  # fmt: skip
 
 
 def test_a_server_without_limits_is_named_and_a_known_relief_is_kept(tmp_path):
@@ -145,48 +136,42 @@ def test_a_server_without_limits_is_named_and_a_known_relief_is_kept(tmp_path):
     assert find_reliefs(table, tmp_path, capacity.with_columns(kind=pl.lit("above")), slos, code="1").curves == ()
 
 
-@pytest.mark.parametrize(
-    ("known", "tried"),
-    [
-        (lambda given: given.tokens, [(512, None), (2048, None), (8192, None)]),  # its slots are reported
-        (lambda given: given.sequences, [(None, 4)]),  # its budget is named
-        (lambda given: given.tokens and given.sequences, [(512, 4), (2048, 4), (8192, 4)]),
-    ],
-)
-def test_of_a_server_that_was_started_elsewhere_no_more_is_assumed_than_nobody_names(tmp_path, monkeypatch, known, tried):
-    seen = []
-
-    def read(_results, _name, given):
-        if not known(given):
-            raise BenchError("not known")
-        seen.append((given.tokens, given.sequences))
-        return Limits(tokens=given.tokens or 256, sequences=given.sequences or 8, blocks=None)
-
-    monkeypatch.setattr("bench.analyse.reliefs.read_limits", read)
-    monkeypatch.setattr("bench.analyse.reliefs.measured_runs", lambda *_: [])
+def test_of_a_server_that_was_started_elsewhere_no_more_is_assumed_than_nobody_names(tmp_path, monkeypatch):
+    """And steps that cannot be read cost a server its relief, and no report."""
     mixed = {"a": {"share": 0.5, "model": "adapter"}, "b": {"share": 0.5}}
-    told = FOUR_RUN | {"stream": True, "classes": json.dumps(mixed), "cache": "unique"}
-    table = pl.DataFrame([{"deployment": "a", "workload": "w", **told}])
-    (curve,) = find_reliefs(table, tmp_path, pl.DataFrame([POINT]), [parse_slo("ttft_p90=1s")], code="1").curves
-    assert seen == tried
-    assert curve.why_not.startswith("its requests are of classes with models")
+    classes = {"stream": True, "classes": json.dumps(mixed), "cache": "unique"}
 
+    def relief(known, **told):
+        """The limits that were tried, and why there is no relief; `known` are those that have to be given."""
+        tried = []
 
-def test_steps_that_cannot_be_read_cost_a_server_its_relief_and_no_report(tmp_path, monkeypatch):
+        def read(_results, _name, given):
+            if any(getattr(given, each) is None for each in known):
+                raise BenchError("not known")
+            tried.append((given.tokens, given.sequences))
+            return Limits(tokens=given.tokens or 256, sequences=given.sequences or 8, blocks=None)
+
+        monkeypatch.setattr("bench.analyse.reliefs.read_limits", read)
+        monkeypatch.setattr("bench.analyse.reliefs.measured_runs", lambda *_: [])
+        table = pl.DataFrame([{"deployment": "a", "workload": "w", **FOUR_RUN, **told}])
+        (curve,) = find_reliefs(table, tmp_path, pl.DataFrame([POINT]), [parse_slo("ttft_p90=1s")], code="1").curves
+        assert curve.relief is None
+        return tried, curve.why_not
+
+    for known, wanted in {
+        ("tokens",): [(512, None), (2048, None), (8192, None)],  # its slots are reported
+        ("sequences",): [(None, 4)],  # its budget is named
+        ("tokens", "sequences"): [(512, 4), (2048, 4), (8192, 4)],
+    }.items():
+        tried, why = relief(known, **classes)
+        assert tried == wanted
+        assert why.startswith("its requests are of classes with models"), known
+
     def failing(*_):
         raise ZeroDivisionError("no step")
 
-    def read(_results, _name, given):
-        if given.tokens is None:
-            raise BenchError("not known")
-        return Limits(tokens=given.tokens, sequences=8, blocks=None)
-
     monkeypatch.setattr("bench.analyse.reliefs.as_shown", failing)
-    monkeypatch.setattr("bench.analyse.reliefs.read_limits", read)
-    monkeypatch.setattr("bench.analyse.reliefs.measured_runs", lambda *_: [])
-    table = pl.DataFrame([{"deployment": "a", "workload": "w", **FOUR_RUN}])
-    (curve,) = find_reliefs(table, tmp_path, pl.DataFrame([POINT]), [parse_slo("ttft_p90=1s")], code="1").curves
-    assert (curve.relief, curve.why_not) == (None, "replaying it failed (no step)")
+    assert relief(("tokens",))[1] == "replaying it failed (no step)"
 
 
 def test_models_of_one_server_agree_on_what_each_of_them_names():

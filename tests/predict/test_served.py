@@ -4,8 +4,6 @@ import random
 from dataclasses import replace
 from types import SimpleNamespace
 
-import pytest
-
 from bench.load.schedule import PlannedRequest, expected_cached_tokens, schedule
 from bench.measure.served import Room, room_of, served_tokens
 from bench.study import Workload
@@ -49,9 +47,8 @@ def planted(plans, blocks, sequences=16):
     return found, table["cached_tokens"].sum(), table["preemptions"].sum()
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_below_capacity_the_cache_serves_all_that_was_sent_before(tmp_path, seed):
-    plans = sessions(tmp_path, seed)
+def test_below_capacity_the_cache_serves_all_that_was_sent_before(tmp_path):
+    plans = sessions(tmp_path, 0)
     found, truth, _ = planted(plans, 2000)
     assert truth == expected_cached_tokens(plans, BLOCK) == served_tokens(plans, found, Room(2000, BLOCK, 16))
 
@@ -69,10 +66,7 @@ def test_above_capacity_what_is_evicted_is_known(tmp_path):
             preempted += preemptions
     assert lost > 0.25
     assert preempted > 0
-
-
-def test_a_burst_waits_for_its_turn(tmp_path):
-    """All at once: the server admits what it has room for, so that what was cached is evicted later than it was sent."""
+    # All at once: the server admits what it has room for, so that what was cached is evicted later than it was sent.
     plans = [replace(plan, due_s=0.0) for plan in sessions(tmp_path, 1)]
     tokens = sum(plan.prompt_tokens for plan in plans)
     for blocks, sequences in ((2000, 4), (90, 16)):
@@ -80,58 +74,45 @@ def test_a_burst_waits_for_its_turn(tmp_path):
         assert abs(served_tokens(plans, found, Room(blocks, BLOCK, sequences)) - truth) / tokens <= 0.02
 
 
-def test_a_slot_keeps_the_prompt_that_it_had_last():
+def answered(count, tokens=None):
+    """Records of requests a second apart, each of which takes half a second."""
+    times = [{"index": i, "sent_s": i, "first_token_s": i + 0.1, "end_s": i + 0.5} for i in range(count)]
+    return [SimpleNamespace(completion_tokens=tokens, outcome="ok", **each) for each in times]
+
+
+def test_a_slot_keeps_the_prompt_that_it_had_last_and_an_answer_what_it_had():
     """Two slots: the third request finds its beginning in the first one's; the fourth, in nobody's, takes the one that is free longest."""
     plans = [
         PlannedRequest(i, i, 40, 4, float(i), blocks=blocks, block_tokens=20)
         for i, blocks in enumerate([(0, 1), (2, 3), (0, 4), (5, 6), (2, 3), (0, 4)])
     ]
-    found = [
-        SimpleNamespace(completion_tokens=None, index=i, outcome="ok", sent_s=i, first_token_s=i + 0.1, end_s=i + 0.5)
-        for i in range(6)
-    ]
+    found = answered(6)
     # 2 finds 20 in slot 0; 3 takes slot 1; 4 finds nothing, and takes slot 0; so does 5 with slot 1.
     assert served_tokens(plans, found, Room(None, 1, 2)) == 20
     assert served_tokens(plans, found, Room(None, 1, 4)) == 20 + 39 + 39  # a prompt's last token is always computed
-
-
-def test_failed_requests_are_left_out_and_what_never_fits_is_not_known():
     plans = [PlannedRequest(i, i, 40, 4, float(i), blocks=(0,), block_tokens=40) for i in range(2)]
-    found = [
-        SimpleNamespace(completion_tokens=None, index=i, outcome="ok", sent_s=i, first_token_s=i + 0.1, end_s=i + 0.5)
-        for i in range(2)
-    ]
+    found = answered(2)
     assert served_tokens(plans, found, Room(20, 8, 1)) == 32
     found[0].outcome = "timeout"
-    assert served_tokens(plans, found, Room(20, 8, 1)) == 0
-    assert served_tokens(plans, found, Room(3, 8, 1)) is None
+    assert (served_tokens(plans, found, Room(20, 8, 1)), served_tokens(plans, found, Room(3, 8, 1))) == (0, None)
+    # Natural answers of 10 tokens, of 1,000 that were allowed: the third finds the first's blocks, which 1,000 would evict.
+    plans = [PlannedRequest(i, i % 2, 160, 1000, float(i), reusable_tokens=160 * (i == 2)) for i in range(3)]
+    found = answered(3, tokens=10)
+    assert served_tokens(plans, found, Room(75, 16, 2)) == 144
+    for each in found:
+        each.completion_tokens = None
+    assert (served_tokens(plans, found, Room(75, 16, 2)) or 0) < 144
 
 
-@pytest.mark.parametrize(
-    ("kind", "engines", "kv_tokens", "room"),
-    [
+def test_room_is_known_where_the_rules_are():
+    for kind, engines, kv_tokens, room in [
         ("vllm", 1, 1584, Room(100, 16, 8)),
         ("vllm", 1, None, Room(100, 16, 8)),
         ("vllm", 2, 1584, None),  # each has a cache of its own
         ("vllm", 1, 1200, None),  # layers keep different tokens
         ("sglang", 1, 1584, None),  # another way to evict
-    ],
-)
-def test_room_is_known_where_the_rules_are(kind, engines, kv_tokens, room):
-    facts = SimpleNamespace(kv_blocks=100, block_size=16, kv_tokens=kv_tokens)
-    launch = records.launch(kind=kind, max_num_seqs=8, slots=False)
-    assert room_of(facts, launch, engines) == room
-    assert room_of(facts, replace(launch, replicas=2), engines) is None
-
-
-def test_an_answer_holds_what_it_had_and_not_what_it_was_allowed():
-    """Natural answers of 10 tokens, of 1,000 that were allowed: the third finds the first's blocks, which 1,000 would evict."""
-    plans = [PlannedRequest(i, i % 2, 160, 1000, float(i), reusable_tokens=160 * (i == 2)) for i in range(3)]
-    found = [
-        SimpleNamespace(completion_tokens=tokens, index=i, outcome="ok", sent_s=i, first_token_s=i + 0.1, end_s=i + 0.5)
-        for i, tokens in enumerate((10, 10, 10))
-    ]
-    assert served_tokens(plans, found, Room(75, 16, 2)) == 144
-    for each in found:
-        each.completion_tokens = None
-    assert (served_tokens(plans, found, Room(75, 16, 2)) or 0) < 144
+    ]:
+        facts = SimpleNamespace(kv_blocks=100, block_size=16, kv_tokens=kv_tokens)
+        launch = records.launch(kind=kind, max_num_seqs=8, slots=False)
+        assert room_of(facts, launch, engines) == room, kv_tokens
+        assert room_of(facts, replace(launch, replicas=2), engines) is None, kv_tokens

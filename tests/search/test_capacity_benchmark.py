@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from benchmarks.capacity import files, truth
+from benchmarks.capacity import files
 from benchmarks.capacity.evaluate import evaluate
 from benchmarks.capacity.files import write_study
 from benchmarks.capacity.fleet import Case
 from benchmarks.capacity.judge import judge, rows
 from benchmarks.capacity.server import BROKEN, CUT, OK, REFUSED, Load, Server, simulate
-from benchmarks.capacity.truth import Demand, Limit, drawn_load, gains, latencies, long_run, sustainable
+from benchmarks.capacity.truth import Demand, Limit, drawn_load, latencies, long_run
 
 STEP = Server(a_ms=10, b_ms=2, c_ms=0, d_ms=0.1)
 ALONE = replace(STEP, slots=1)  # with answers of one token: a queue whose service takes 10 + 0.1 × prompt ms
@@ -22,16 +22,13 @@ def test_one_request_takes_the_sum_of_its_steps():
     trace = simulate(replace(STEP, wire_ms=1), Load([100], [5], [0.5]), seed=1)
     assert trace.first[0] - 0.5 == pytest.approx(0.001 + 0.010 + 0.1 * 0.1 + 0.001)
     assert trace.last[0] - trace.first[0] == pytest.approx(4 * (0.010 + 0.002))
-
-
-def test_a_step_reads_the_contexts_of_those_that_decode():
     trace = simulate(replace(STEP, c_ms=1000), Load([100], [4], [0.0]), seed=1)  # 1 ms a token
     assert trace.last[0] - trace.first[0] == pytest.approx(3 * 0.012 + (100 + 101 + 102) * 0.001)
-
-
-def test_a_speed_divides_every_step():
     slow, fast = (simulate(STEP, Load([100], [9], [0.0]), seed=1, speed=speed) for speed in (1.0, 1.25))
     assert slow.last[0] / fast.last[0] == pytest.approx(1.25)
+    trace = simulate(STEP, Load([100, 100], [5, 5], [0.0, 1.0]), seed=1)
+    assert latencies(trace, "ttft") == pytest.approx([0.020] * 2)
+    assert (latencies(trace, "tpot"), latencies(trace, "e2e")) == (pytest.approx([0.012] * 2), pytest.approx([0.068] * 2))
 
 
 def test_a_long_prompt_comes_in_chunks_of_what_decoding_leaves_of_the_budget():
@@ -48,28 +45,22 @@ def test_a_constant_rate_below_the_service_never_waits_and_above_it_falls_behind
     assert late.last - late.sent == pytest.approx([0.020 + 0.005 * i for i in range(50)])
 
 
-@pytest.mark.parametrize("load", [0.5, 0.7])
-def test_waiting_for_one_server_of_constant_service_is_that_of_theory(load):
+@pytest.mark.long(part="truth")
+def test_waiting_for_one_server_of_constant_service_is_that_of_theory():
     """M/D/1: the mean by Pollaczek and Khinchine, the distribution by Crommelin."""
-    service, count = 0.020, 100_000
-    demand = Demand("poisson", 100, 1)
-    trace = simulate(ALONE, drawn_load(demand, load / service, count, seed=3), seed=1)
-    waits = trace.first - trace.sent - service
-    assert waits.mean() == pytest.approx(load * service / (2 * (1 - load)), rel=0.04)
-    limit, rate = 2.5 * service, load / service
-    terms = [
-        (rate * (k * service - limit)) ** k / math.factorial(k) * math.exp(-rate * (k * service - limit)) for k in range(3)
-    ]
-    run = long_run(ALONE, demand, Limit("ttft", 0.9, limit + service), rate, count=count, seed=3)
-    assert run.within == pytest.approx((1 - load) * sum(terms), abs=0.01)
-    assert run.stable
-
-
-def test_a_closed_loop_in_lockstep_has_the_throughput_of_its_cycle():
-    trace = simulate(replace(STEP, d_ms=0), Load([10] * 800, [20] * 800, in_flight=8), seed=1, watch=True)
-    cycle = 0.010 + 19 * (0.010 + 8 * 0.002)
-    assert trace.last.max() == pytest.approx(100 * cycle)
-    assert trace.gauges["running"].max() == 8
+    for load in [0.5, 0.7]:
+        service, count = 0.020, 100_000
+        demand = Demand("poisson", 100, 1)
+        trace = simulate(ALONE, drawn_load(demand, load / service, count, seed=3), seed=1)
+        waits = trace.first - trace.sent - service
+        assert waits.mean() == pytest.approx(load * service / (2 * (1 - load)), rel=0.04)
+        limit, rate = 2.5 * service, load / service
+        terms = [
+            (rate * (k * service - limit)) ** k / math.factorial(k) * math.exp(-rate * (k * service - limit)) for k in range(3)
+        ]
+        run = long_run(ALONE, demand, Limit("ttft", 0.9, limit + service), rate, count=count, seed=3)
+        assert run.within == pytest.approx((1 - load) * sum(terms), abs=0.01)
+        assert run.stable, load
 
 
 def test_a_request_waits_for_the_blocks_of_its_whole_prompt():
@@ -79,8 +70,7 @@ def test_a_request_waits_for_the_blocks_of_its_whole_prompt():
     )
     assert trace.gauges["running"].max() == 9
     assert trace.gauges["used"].max() / 2499 == pytest.approx(0.926, abs=5e-4)
-    assert trace.gauges["waiting"][50] == 1
-    assert trace.preemptions == 0
+    assert (trace.gauges["waiting"][50], trace.preemptions) == (1, 0)
     assert trace.first[9] > trace.last[:9].max()
 
 
@@ -94,13 +84,9 @@ def test_who_came_last_is_preempted_when_no_block_is_free_and_computes_its_token
     assert np.diff(trace.gauges["prompt_tokens"])[47] == 64 + 17
 
 
-def test_slots_bound_what_runs():
+def test_slots_bound_what_runs_and_a_front_end_refuses_beyond_its_limit():
     trace = simulate(replace(STEP, slots=3), Load([10] * 30, [20] * 30, in_flight=8), seed=1, watch=True)
-    assert trace.gauges["running"].max() == 3
-    assert trace.gauges["waiting"].max() == 5
-
-
-def test_a_front_end_refuses_beyond_its_limit_and_others_fail_as_asked():
+    assert (trace.gauges["running"].max(), trace.gauges["waiting"].max()) == (3, 5)
     burst = Load([10] * 30, [20] * 30, [0.0] * 30)
     assert (simulate(replace(STEP, most_in_flight=12), burst, seed=1).status == REFUSED).sum() == 18
     assert (simulate(replace(STEP, most_waiting=7), burst, seed=1).status == REFUSED).sum() == 23
@@ -110,114 +96,30 @@ def test_a_front_end_refuses_beyond_its_limit_and_others_fail_as_asked():
     assert (failed != OK).mean() == pytest.approx(0.1, abs=0.015)
 
 
-def test_every_token_has_its_step():
-    server = Server(8, 0.1, 0.1, 0.02, noise=0.1, blocks=120, budget=256)
-    load = drawn_load(Demand("gamma", 200, 40, 0.6, 0.5), 9.0, 1000, seed=2)
-    trace = simulate(server, load, seed=2, watch=True)
-    assert trace.preemptions > 10
-    for i, segments in enumerate(trace.segments):
-        steps = [step for a, b in segments for step in range(a, b + 1)]
-        assert len(steps) == 40
-        assert steps == sorted(set(steps))
-        assert (trace.steps[steps[0] - 1], trace.steps[steps[-1] - 1]) == (trace.first[i], trace.last[i])
-    assert trace.gauges["used"].max() <= 119
-    assert (trace.gauges["used"][-1], trace.gauges["generation_tokens"][-1]) == (0, 40_000)
-
-
-@pytest.fixture
-def short(monkeypatch):
-    monkeypatch.setattr(truth, "REQUESTS", 4000)
-    monkeypatch.setattr(truth, "_FEWER", 2000)
-
-
-@pytest.mark.usefixtures("short")
-def test_what_is_sustainable_is_the_service_rate_where_nothing_else_limits():
-    level, rps = sustainable(ALONE, Demand("constant", 100, 1), Limit("ttft", 0.99, 60.0), 20.0, seed=1)
-    assert level == rps == pytest.approx(50, rel=0.02)
-
-
-@pytest.mark.usefixtures("short")
-def test_what_is_sustainable_in_a_closed_loop_is_the_last_level_within_the_limit():
-    """A request at level c takes 10 + 19 × (10 + 2 c) ms in lockstep."""
-    limit = Limit("e2e", 0.95, 0.010 + 19 * (0.010 + 0.002 * 13) + 1e-6)
-    level, rps = sustainable(replace(STEP, d_ms=0), Demand("closed", 10, 20), limit, 4, seed=1)
-    assert level == 13
-    assert rps == pytest.approx(13 / (limit.seconds - 1e-6), rel=0.01)
-
-
-@pytest.mark.usefixtures("short")
-def test_a_closed_loop_begins_as_if_it_had_gone_on_for_long():
-    """Eight requests of 8 tokens in steps of 1 ms have 1, 2, … 8 tokens left: every step one ends, and its successor comes alone."""
-    server = Server(a_ms=1.0, b_ms=0.0, c_ms=0.0, d_ms=0.0)
-    load = drawn_load(Demand("closed", 10, 8), 8, 400, seed=1)
-    assert sorted(load.outputs[:8]) == [1, 2, 3, 4, 5, 6, 7, 8]
-    assert set(load.outputs[8:]) == {8}
-    trace = simulate(server, load, seed=1)
-    later = np.sort(trace.end[50:350])
-    assert np.diff(later) == pytest.approx(0.001)
-
-
-@pytest.mark.usefixtures("short")
-def test_nothing_is_sustainable_where_too_many_fail():
-    server = replace(STEP, failure_share=0.05)
-    assert sustainable(server, Demand("poisson", 10, 5), Limit("ttft", 0.9, 1.0), 5.0, seed=1) == (0.0, 0.0)
-
-
-@pytest.mark.usefixtures("short")
-@pytest.mark.parametrize(
-    ("server", "demand", "limit", "cause"),
-    [
-        (replace(STEP, slots=4, b_ms=0), Demand("poisson", 10, 40), Limit("ttft", 0.95, 0.5), "sequences"),
-        (Server(10, 0.02, 0, 0.001, blocks=120), Demand("poisson", 300, 40), Limit("ttft", 0.95, 0.5), "kv"),
-        (Server(4, 0.02, 0, 0.1), Demand("poisson", 800, 16), Limit("ttft", 0.95, 0.5), "prefill"),
-        (Server(10, 1, 0, 0.001), Demand("poisson", 20, 40), Limit("tpot", 0.95, 0.025), "decode"),
-        (Server(10, 0.02, 0, 0.05), Demand("poisson", 800, 40), Limit("tpot", 0.95, 0.025), "interference"),
-        (Server(10, 0.02, 0, 0.001, most_in_flight=5), Demand("poisson", 20, 40), Limit("e2e", 0.9, 2.0), "refusals"),
-    ],
-)
-def test_the_cause_is_the_resource_whose_relief_raises_the_rate_most(server, demand, limit, cause):
-    level, _ = sustainable(server, demand, limit, 5.0, seed=1)
-    found = gains(server, demand, limit, level, seed=1)
-    assert max(found, key=found.get) == cause
-    assert found[cause] > 1.3
-
-
-def test_latencies_are_the_clients():
-    trace = simulate(STEP, Load([100, 100], [5, 5], [0.0, 1.0]), seed=1)
-    assert latencies(trace, "ttft") == pytest.approx([0.020] * 2)
-    assert latencies(trace, "tpot") == pytest.approx([0.012] * 2)
-    assert latencies(trace, "e2e") == pytest.approx([0.068] * 2)
-
-
 CASE = Case(
-    number=5,
-    kind="decode",
-    server=Server(10, 1, 0, 0.001, noise=0.02, wire_ms=0.3),
-    demand=Demand("poisson", 20, 30),
-    limit=Limit("tpot", 0.95, 0.014),
-    level=6.0,
-    rps=6.0,
-    around=6.0,
-    causes=("decode",),
-    gains={"decode": 2.0, "kv": 1.0},
-)
+    number=5, kind="decode", server=Server(10, 1, 0, 0.001, noise=0.02, wire_ms=0.3),
+    demand=Demand("poisson", 20, 30), limit=Limit("tpot", 0.95, 0.014), level=6.0, rps=6.0, around=6.0,
+    causes=("decode",), gains={"decode": 2.0, "kv": 1.0},
+)  # fmt: skip
 
 
-@pytest.mark.parametrize(("withheld", "rounds"), [("", 2), ("all", 1), ("gauges", 1), ("names", 1)])
-def test_a_study_goes_through_the_pipeline(tmp_path, monkeypatch, withheld, rounds):
+@pytest.mark.long(part="truth")
+def test_a_study_goes_through_the_pipeline(tmp_path, monkeypatch):
     """What the server does not tell leaves the latencies as they are, and the cause unknown."""
-    monkeypatch.setattr(files, "ROUNDS", rounds)
-    write_study(replace(CASE, withheld=withheld), tmp_path)
-    runs = list((tmp_path / "runs").iterdir())
-    told = evaluate(tmp_path)
-    assert told["runs"] == told["valid"] == len(runs) >= 8 * rounds
-    case = json.loads((tmp_path / "server.json").read_text())
-    assert Case.of({k: v for k, v in case.items() if k != "reference_rps"}) == replace(CASE, withheld=withheld)
-    assert judge(case, told)["ratio"] is None or judge(case, told)["ratio"] > 0.5
-    assert told["cause"] == ("unknown" if withheld else "decode")
-    if not withheld:
-        low, gain, high = told["gains"]["decode"]
-        assert 1 < low < gain < high
+    for withheld, rounds in [("", 2), ("all", 1), ("gauges", 1), ("names", 1)]:
+        folder, case = tmp_path / f"without {withheld}", replace(CASE, withheld=withheld)
+        folder.mkdir()
+        monkeypatch.setattr(files, "ROUNDS", rounds)
+        write_study(case, folder)
+        told = evaluate(folder)
+        assert told["runs"] == told["valid"] == len(list((folder / "runs").iterdir())) >= 8 * rounds
+        stored = json.loads((folder / "server.json").read_text())
+        assert Case.of({key: value for key, value in stored.items() if key != "reference_rps"}) == case
+        assert judge(stored, told)["ratio"] > 0.5, withheld
+        assert told["cause"] == ("unknown" if withheld else "decode")
+        if not withheld:
+            low, gain, high = told["gains"]["decode"]
+            assert 1 < low < gain < high
 
 
 def test_a_verdict_is_of_the_truth():

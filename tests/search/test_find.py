@@ -19,7 +19,6 @@ from bench.study import parse_slo
 from tests.support.command import bench
 from tests.support.fake_server import fake_server, raw_server
 from tests.support.figures import drawn_rows
-from tests.support.strict_server import strict_server
 from tests.support.study import ROOT
 
 MOST = 3
@@ -40,7 +39,7 @@ def server():
 @pytest.mark.workflow
 def test_the_limit_is_found_and_a_second_search_measures_nothing(server, tmp_path):
     into = "--output-dir", tmp_path / "found"
-    done = find(server.base_url, *into, "--json", "--at-least", "2")
+    done = find(server.base_url, *into, "--json", "--at-least", "2", "--most", "6", "--precision", "30")
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert result["low"] <= MOST <= result["high"], result
@@ -52,7 +51,7 @@ def test_the_limit_is_found_and_a_second_search_measures_nothing(server, tmp_pat
     assert f"{len(result['runs'])} of at most 30 runs" in done.stderr
     assert (tmp_path / "found/limit.png").read_bytes().startswith(b"\x89PNG")
     before = len(server.requests)
-    again = find(server.base_url, *into, "--json")
+    again = find(server.base_url, *into, "--json", "--most", "6", "--precision", "30")
     assert json.loads(again.stdout)["limit"] == result["limit"]
     assert not any(path.endswith("completions") for path, _ in server.requests[before:])
     lower = find(server.base_url, *into, "--at-least", "12")
@@ -60,27 +59,28 @@ def test_the_limit_is_found_and_a_second_search_measures_nothing(server, tmp_pat
     assert "in flight" in lower.stdout
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (["--request-rate"], "either --concurrency or --request-rate"),
-        (["--burstiness", "0.5"], "--burstiness is for --request-rate"),
-        (["--arrival", "constant"], "--arrival is for --request-rate"),
-        (["--vocabulary", "9"], "--vocabulary: '9' is not a whole number of 16 or more"),
-        (["--precision", "0"], "--precision is 0"),
-        (["--start", "6000"], "above --most"),
-        (["--at-least", "6000"], "Raise --most"),
-        (["--slo", "ttft_p90=1s"], "limited twice"),
-        (["--archetype", "chat"], "Use --request-rate, which counts conversations/s"),
-        (["--failed-share", "2"], "--failed-share is 2"),
-        (["--slo", "ttft=1"], "ttft"),
-    ],
-)
-def test_options_that_contradict_each_other_are_refused(tmp_path, options, words):
-    done = find("http://127.0.0.1:9", *options, cwd=tmp_path)
-    assert done.returncode == 2
-    assert words in done.stderr
-    assert not list(tmp_path.iterdir())
+def test_options_that_contradict_each_other_are_refused(tmp_path):
+    for number, (options, words) in enumerate(
+        [
+            (["--request-rate"], "either --concurrency or --request-rate"),
+            (["--burstiness", "0.5"], "--burstiness is for --request-rate"),
+            (["--arrival", "constant"], "--arrival is for --request-rate"),
+            (["--vocabulary", "9"], "--vocabulary: '9' is not a whole number of 16 or more"),
+            (["--precision", "0"], "--precision is 0"),
+            (["--start", "6000"], "above --most"),
+            (["--at-least", "6000"], "Raise --most"),
+            (["--slo", "ttft_p90=1s"], "limited twice"),
+            (["--archetype", "chat"], "Use --request-rate, which counts conversations/s"),
+            (["--failed-share", "2"], "--failed-share is 2"),
+            (["--slo", "ttft=1"], "ttft"),
+        ]
+    ):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        done = find("http://127.0.0.1:9", *options, cwd=folder)
+        assert done.returncode == 2, options
+        assert words in done.stderr, options
+        assert not list(folder.iterdir()), options
 
 
 def test_a_search_sends_what_a_workload_can_be():
@@ -106,14 +106,11 @@ def test_conversations_whose_pauses_take_longer_than_the_search_may_are_refused(
     assert "127.0.0.1:9" in bench("find", *options, "--archetype", "agentic", cwd=tmp_path).stderr
 
 
-def test_a_server_that_is_not_there_is_named(tmp_path):
+def test_a_server_that_is_not_there_or_speaks_http_2_alone_is_named(tmp_path):
     done = find("http://127.0.0.1:9", cwd=tmp_path)
     assert done.returncode == 2
     assert "--base-url http://127.0.0.1:9 does not answer: connection refused, or no such host." in done.stderr
     assert "Traceback" not in done.stderr
-
-
-def test_a_server_of_http_2_alone_is_named(tmp_path):
     with raw_server(lambda c: (c.recv(65536), c.sendall(bytes.fromhex("000000040000000000")))) as port:
         done = find(f"http://127.0.0.1:{port}", cwd=tmp_path)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
@@ -121,11 +118,8 @@ def test_a_server_of_http_2_alone_is_named(tmp_path):
 
 
 def test_without_a_run_that_can_be_trusted_there_is_no_answer_and_more_runs_are_no_advice(tmp_path):
-    def refuse(body):
-        body.pop("ignore_eos", None)  # taken, and ignored
-
-    with strict_server(refuse=refuse, ends_early=2) as server:
-        done = find(server.base_url, "--max-runs", "1", cwd=tmp_path)
+    with fake_server(first_s=0.05, gap_s=0.01, token_offset=1, pages={"/v1/models": '{"data": [{"id": "m"}]}'}) as server:
+        done = find(server.base_url, "--max-runs", "1", "--start", "1", cwd=tmp_path)
     assert done.returncode == 1, done.stderr
     assert "The highest load within the SLOs is not known." in done.stdout
     assert "no run can be trusted: " in done.stdout
@@ -133,36 +127,29 @@ def test_without_a_run_that_can_be_trusted_there_is_no_answer_and_more_runs_are_
     assert "--max-runs" not in done.stdout
 
 
-def test_an_answer_without_an_upper_end_needs_no_further_request_and_is_not_what_was_asked_for(server, tmp_path):
-    options = "--max-runs", "1", "--json"
-    done = find(server.base_url, *options, cwd=tmp_path)
-    assert done.returncode == 3, done.stderr
-    result = json.loads(done.stdout)
-    assert (result["why"], result["high"]) == ("runs", None)
-    sent = len(server.bodies)
-    assert find(server.base_url, *options, cwd=tmp_path).stdout == done.stdout
-    assert len(server.bodies) == sent
-    find(server.base_url, *options, "--omit", "ignore_eos", cwd=tmp_path)  # another load
-    assert len(server.bodies) > sent + 50
-    assert "ignore_eos" not in server.bodies[-1]
-
-
-def test_a_search_that_goes_on_does_not_probe_again(server, tmp_path):
+@pytest.mark.workflow
+def test_a_search_that_goes_on_neither_measures_again_nor_probes_again(server, tmp_path):
+    """A single run leaves the answer without an upper end, which is not what was asked for."""
     first = find(server.base_url, "--max-runs", "1", "--json", cwd=tmp_path)
+    assert first.returncode == 3, first.stderr
+    result = json.loads(first.stdout)
+    assert (result["why"], result["high"]) == ("runs", None)
     assert re.search(
         r"probe of \d+ s: at most .* requests/s, with \d+ in flight; first load [1-4] in flight, rather below the limit",
         first.stderr,
     )
-    began = json.loads(first.stdout)["runs"][0]["load"]
+    sent = len(server.bodies)
+    assert find(server.base_url, "--max-runs", "1", "--json", cwd=tmp_path).stdout == first.stdout
+    assert len(server.bodies) == sent
     second = find(server.base_url, "--max-runs", "2", "--json", cwd=tmp_path)
     assert "probe" not in second.stderr
-    assert json.loads(second.stdout)["runs"][0]["load"] == began
-
-
-def test_a_first_load_that_is_given_needs_no_probe(server, tmp_path):
-    done = find(server.base_url, "--max-runs", "1", "--start", "1", "--json", cwd=tmp_path)
-    assert "probe" not in done.stderr
-    assert json.loads(done.stdout)["runs"][0]["load"] == 1
+    assert json.loads(second.stdout)["runs"][0]["load"] == result["runs"][0]["load"]
+    sent = len(server.bodies)
+    other = find(server.base_url, "--max-runs", "1", "--omit", "ignore_eos", "--start", "1", "--json", cwd=tmp_path)
+    assert "probe" not in other.stderr
+    assert json.loads(other.stdout)["runs"][0]["load"] == 1
+    assert len(server.bodies) > sent + 40
+    assert "ignore_eos" not in server.bodies[-1]
 
 
 def test_where_one_request_alone_misses_the_slo_it_is_said_at_once(tmp_path):
@@ -173,19 +160,6 @@ def test_where_one_request_alone_misses_the_slo_it_is_said_at_once(tmp_path):
     assert (result["why"], result["limit"], result["high"], result["runs"]) == ("alone", 0, 0, [])
     assert "one request alone takes 0.7" in done.stderr
     assert len(slow.bodies) < 10
-
-
-def test_that_one_request_alone_misses_the_slo_is_not_forgotten_once_there_are_runs(tmp_path):
-    """Runs of another SLO, which a search that begins again goes on from without a probe."""
-    with fake_server(first_s=0.7, gap_s=0.002, pages={"/v1/models": '{"data": [{"id": "m"}]}'}) as slow:
-        first = json.loads(find(slow.base_url, "--json", cwd=tmp_path).stdout)
-        options = "--slo", "ttft_p90=5s", "--max-runs", "1", "--most", "2", "--json"
-        other = json.loads(bench("find", "--base-url", slow.base_url, *COMMON[:-2], *options, cwd=tmp_path).stdout)
-        sent = len(slow.bodies)
-        again = find(slow.base_url, "--json", cwd=tmp_path)
-    assert (first["why"], len(other["runs"]), len(slow.bodies)) == ("alone", 1, sent)
-    result = json.loads(again.stdout)
-    assert (result["why"], len(result["runs"])) == ("alone", 1)
 
 
 def test_a_run_says_how_long_it_takes_and_none_begins_that_does_not_fit(server, tmp_path):
@@ -208,9 +182,8 @@ def test_a_run_says_how_long_it_takes_and_none_begins_that_does_not_fit(server, 
 ONE = [Look(4.0, 50, 2.0, Observation(4.0, {"ttft_p90_s": Excess(0.5, 0.1)}, 50))]
 
 
-@pytest.mark.parametrize(
-    ("answer", "looks", "at_least", "code"),
-    [
+def test_the_exit_status_is_0_for_what_was_asked_alone():
+    for answer, looks, at_least, code in [
         (Answer(4, 3, 5, "found"), ONE, None, 0),
         (Answer(4, 2, 9, "runs"), ONE, None, 3),  # too wide
         (Answer(4, 4, math.inf, "seconds"), ONE, None, 3),  # no upper end
@@ -229,29 +202,21 @@ ONE = [Look(4.0, 50, 2.0, Observation(4.0, {"ttft_p90_s": Excess(0.5, 0.1)}, 50)
         (Answer(4, 3, 5, "found"), ONE, 6, 1),
         (Answer(4, 3, 5, "found"), ONE, 4, 3),
         (Answer(0, 0, math.inf, "short"), [], 4, 3),
-    ],
-)
-def test_the_exit_status_is_0_for_what_was_asked_alone(answer, looks, at_least, code):
-    assert status(Found({"slo": answer}, looks), at_least) == code
+    ]:
+        assert status(Found({"slo": answer}, looks), at_least) == code
 
 
-@pytest.mark.parametrize(
-    ("why", "reasons", "words"),
-    [
+def test_why_nothing_is_known():
+    for why, reasons, words in [
         ("short", ("late",), "1 run, 2 s under load; no run can be trusted: late. Put that right, and search again."),
         ("seconds", ("late",), "1 run, 2 s under load; no run can be trusted: late. Put that right, and search again."),
         ("short", (), "1 run, 2 s under load; no run was long enough to be judged. Raise --max-runs."),
         ("seconds", (), "1 run, 2 s under load; no run was long enough to be judged. Raise --max-minutes."),
-    ],
-)
-def test_why_nothing_is_known(why, reasons, words):
-    aim = Aim([parse_slo("ttft_p90=1s")], 0.01, True, 0.1, 1.0, 1.0, 64.0)
-    found = Found({"slo": Answer(0.0, 0.0, math.inf, why)}, [Look(1.0, 50, 2.0, None, reasons)])
-    assert not found.answer.known
-    assert why_text(found, aim) == words
-
-
-def test_a_search_without_a_run_says_what_its_probe_took():
+    ]:
+        aim = Aim([parse_slo("ttft_p90=1s")], 0.01, True, 0.1, 1.0, 1.0, 64.0)
+        found = Found({"slo": Answer(0.0, 0.0, math.inf, why)}, [Look(1.0, 50, 2.0, None, reasons)])
+        assert not found.answer.known, words
+        assert why_text(found, aim) == words
     aim = Aim([parse_slo("ttft_p99=1s")], 0.01, False, 0.1, 0.5, None, 64.0)
     found = Found({"slo": Answer(0.0, 0.0, math.inf, "seconds")}, probed=Probed(0.5, 2.5, 8, 31.2), unfit=Next(0.5, 200, 400.0))
     assert why_text(found, aim).startswith(
@@ -262,18 +227,14 @@ def test_a_search_without_a_run_says_what_its_probe_took():
     )
 
 
-@pytest.mark.parametrize("models", ['{"data": [{"id": "n"}]}', '{"models": [{"name": "n"}]}', '[{"id": "n"}]'])
-def test_models_are_read_in_every_shape(models, tmp_path):
-    with fake_server(pages={"/v1/models": models}, refuse=lambda _: (401, {})) as server:
-        assert "--model m: the server lists n, and not this name" in find(server.base_url, cwd=tmp_path).stderr
-
-
-@pytest.mark.workflow
-def test_a_model_that_the_server_does_not_list_is_named(server, tmp_path):
-    """It may be served all the same."""
-    others = bench("find", "--base-url", server.base_url, *COMMON, "--model", "other", "--max-runs", "1", cwd=tmp_path)
-    assert "--model other: the server lists m, and not this name" in others.stderr
-    assert "not this name" not in find(server.base_url, "--max-runs", "1", cwd=tmp_path).stderr
+def test_a_model_that_the_server_does_not_list_is_named(tmp_path):
+    """It may be served all the same. Models are read in every shape."""
+    for models, listed in {
+        '{"data": [{"id": "n"}]}': False, '{"models": [{"name": "n"}]}': False, '[{"id": "n"}]': False, '{"data": [{"id": "m"}]}': True,
+    }.items():  # fmt: skip
+        with fake_server(pages={"/v1/models": models}, refuse=lambda _: (401, {})) as server:
+            said = find(server.base_url, cwd=tmp_path).stderr
+        assert ("--model m: the server lists n, and not this name" in said) is not listed, models
 
 
 def test_a_share_that_tells_no_more_than_the_bound_is_shown_as_one():
@@ -288,6 +249,7 @@ def test_a_share_that_tells_no_more_than_the_bound_is_shown_as_one():
     assert "TTFT P90 at 50 % of its limit" in words(math.log(0.5))
 
 
+@pytest.mark.long(part="workflows")
 @pytest.mark.workflow
 def test_a_server_that_dies_ends_the_search_with_what_is_known(server, tmp_path):
     """The runs before it count; the one in which it died does not, whose failures say nothing of the load."""

@@ -73,9 +73,8 @@ def test_of_what_no_run_has_shown_nothing_is_predicted():
     assert highest_loads(model, runs, [SLO], 2.0, [few]) == [None]
 
 
-@pytest.mark.parametrize(
-    ("changed", "settings", "words", "limits"),
-    [
+def test_what_a_candidate_s_scheduler_obeys_follows_from_the_default_s_server():
+    for changed, settings, words, limits in [
         ({}, {}, [], {}),
         ({"max_num_seqs": 64}, {"max_num_seqs": 64}, [], {"sequences": 64}),
         ({"flag_max_num_batched_tokens": "256"}, {}, ["--max-num-batched-tokens", "256"], {"tokens": 256}),
@@ -85,17 +84,18 @@ def test_of_what_no_run_has_shown_nothing_is_predicted():
         ({"dtype": "bfloat16"}, {}, [], None),
         ({"flag_enforce_eager": "false"}, {}, [], None),
         ({"kv_cache_memory": None}, {}, [], None),
-    ],
-)
-def test_what_a_candidate_s_scheduler_obeys_follows_from_the_default_s_server(changed, settings, words, limits):
-    configured = {"max_num_seqs": 16, "kv_cache_memory": 2**28, "block_size": None, "prefix_caching": False, "dtype": "auto"}
-    common = {"device": "cpu", "kind": "vllm", "max_num_seqs": 16, "prefix_caching": False}
-    default = records.launch(**common, configured=configured)
-    other = records.launch(**common | settings, configured={**configured, **changed}, argv=("serve", *words))
-    facts = records.facts(kv_blocks=256, block_size=32, prefix_caching=False)
-    whole = Limits(tokens=2048, sequences=16, blocks=256, block_size=32, cached=False)
-    assert limits_of_candidate(default, facts, other) == (None if limits is None else replace(whole, **limits))
-    assert limits_of_candidate(default, facts, replace(other, engine="another")) is None
+    ]:
+        configured = {
+            "max_num_seqs": 16, "kv_cache_memory": 2**28, "block_size": None, "prefix_caching": False,
+            "dtype": "auto",
+        }  # fmt: skip
+        common = {"device": "cpu", "kind": "vllm", "max_num_seqs": 16, "prefix_caching": False}
+        default = records.launch(**common, configured=configured)
+        other = records.launch(**common | settings, configured={**configured, **changed}, argv=("serve", *words))
+        facts = records.facts(kv_blocks=256, block_size=32, prefix_caching=False)
+        whole = Limits(tokens=2048, sequences=16, blocks=256, block_size=32, cached=False)
+        assert limits_of_candidate(default, facts, other) == (None if limits is None else replace(whole, **limits)), changed
+        assert limits_of_candidate(default, facts, replace(other, engine="another")) is None, changed
 
 
 # What is shown of them
@@ -112,7 +112,7 @@ def drawn_figure(summary, tmp_path, found):
     return json.loads((tmp_path / "tuning.json").read_text())
 
 
-def test_the_figure_has_each_start_and_each_prediction(summary, tmp_path):
+def test_the_figure_of_a_study_that_tunes_has_each_start_and_each_prediction(summary, tmp_path):
     found = predicted_record()
     chart = drawn_figure(summary, tmp_path, found)
     starts, predictions = (
@@ -122,19 +122,13 @@ def test_the_figure_has_each_start_and_each_prediction(summary, tmp_path):
     assert {row["candidate"] for row in starts} == {"d (default)", "b (winner)", "c"}
     assert {row["candidate"]: row["expected"] for row in predictions} == {"d (default)": 9.5, "b (winner)": 14.0, "e": 8.0}
     assert chart["usermeta"]["title"].startswith("b: +30 % (+18 % to +43 %) over the default")
-
-
-def test_a_study_has_the_figure_where_it_tunes(summary):
     assert "tuning" not in figures_of([summary])
     assert "tuning" in figures_of([summary], tuned=True)
 
 
-def test_what_was_predicted_stands_beside_what_was_measured():
+def test_what_is_said_of_a_tuning_beside_its_answer():
     (line,) = [each for each in answer(predicted_record()).sure if "redicted" in each]
     assert "8 % apart in the median: b 14 and 13" in line
-
-
-def test_an_export_has_rate_and_gain_of_the_winner():
     found = record()
     confirmed = replace(found.confirmed, rate=13.0, rate_low=12.2, rate_high=13.9)
     line = found_line(replace(found, confirmed=confirmed), "b")
@@ -143,9 +137,6 @@ def test_an_export_has_rate_and_gain_of_the_winner():
     )
     assert found_line(found, "d").endswith("10 requests/s; it is the default that the others had to beat")
     assert found_line(found, "e") is None
-
-
-def test_how_far_a_tuning_is():
     found = record()
     assert state_line((), None, 4, 30.0) == "Tuning: 4 candidates, 30 min; `bench tune` measures them."
     assert state_line(found.visits[:3], None, 4, 30.0).startswith("Tuning: 4 candidates, 3 started, 3 starts in 6 of 30 min")

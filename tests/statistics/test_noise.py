@@ -37,19 +37,16 @@ def test_the_noise_of_a_run_and_the_spread_of_sessions_by_hand():
     assert made(between=0.01, within=0.004, assumed=True).spread == pytest.approx(0.2)
 
 
-@pytest.mark.parametrize(
-    ("effects", "freedom", "assumed", "known"),
-    [
+def test_when_the_noise_is_known():
+    for effects, freedom, assumed, known in [
         ((0.1, 0.3), 1.0, True, True),
         ((0.1, 0.3), 0.0, True, False),
         ((0.1, 0.3), 0.0, False, False),  # the levels' own noise is not known
         ((0.1, NAN), 0.0, False, True),  # of one level the sessions' means are all there is
         ((0.1, NAN), 0.0, True, False),
         ((NAN, NAN), 0.0, False, False),
-    ],
-)
-def test_when_the_noise_is_known(effects, freedom, assumed, known):
-    assert made(effects, freedoms=(3.0, freedom), assumed=assumed).known is known
+    ]:
+        assert made(effects, freedoms=(3.0, freedom), assumed=assumed).known is known
 
 
 def test_one_session_takes_the_noise_of_repeats_and_the_assumed_spread():
@@ -66,43 +63,36 @@ def test_one_session_takes_the_noise_of_repeats_and_the_assumed_spread():
     assert fit(cells, counts, repeats=2, noise=(0.0, 0.0), spread=0.1, spread_freedom=5.0).between_freedom == 5
 
 
-def test_two_sessions_widen_the_assumed_spread_and_never_narrow_it():
+def test_fits_of_two_sessions_and_more_by_hand():
+    # Two sessions widen the assumed spread, and never narrow it.
     cells = np.array([[0.0, 0.2], [0.2, 0.4]])  # off by −0.1 and 0.1: a variance of 0.02
     far, near = (fit(cells, np.full(2, 2.0), repeats=1, noise=(9.0, 9.0), spread=spread) for spread in (0.1, 0.2))
     assert (far.between, near.between, far.assumed) == (pytest.approx(0.01), pytest.approx(0.02), True)
     assert (far.effects.tolist(), far.excess.tolist()) == (pytest.approx([0.1, 0.3]), [1, 1])
     assert (far.within, far.within_freedom) == (pytest.approx(2.5e-5), 1)  # nothing is left: 0.00005 over two sessions
-
-
-def test_the_residuals_of_three_sessions_by_hand():
+    # The residuals of three sessions.
     # Each level ± 0.01 about the mean of its session: squares 6 · 0.01², less what the levels' means take.
     cells = np.array([[0.01, -0.01], [-0.01, 0.01], [0.03, -0.03]])
     found = fit(cells, np.full(2, 3.0), repeats=1, noise=(9.0, 9.0), spread=0.1)
     # Means 0.01 and −0.01; left 0, −0.02, 0.02 and their opposites: 16e-4 with 2 degrees of freedom, over 3 sessions.
     assert (found.within, found.within_freedom, found.excess.tolist()) == (pytest.approx(8e-4 / 3), 2, [1, 1])
-
-
-def test_a_single_level_takes_the_noise_of_its_repeats():
+    # A single level takes the noise of its repeats.
     cells = np.array([[0.0], [0.1], [0.2], [0.1]])
     found = fit(cells, np.array([4.0]), repeats=2, noise=(0.0012, 6.0), spread=0.1)
     assert (found.between, found.between_freedom, found.assumed) == (pytest.approx(0.02 / 3 / 4), 3, False)
     assert (found.within, found.within_freedom, found.excess.tolist()) == (pytest.approx(0.0003), 6, [1])
     three = fit(cells[:3], np.array([3.0]), repeats=2, noise=(0.0012, 6.0), spread=0.3)
     assert (three.between, three.assumed, three.between_freedom) == (pytest.approx(0.03), True, math.inf)
-
-
-def test_sessions_that_agree_entirely_still_have_the_noise_of_runs():
+    # Sessions that agree entirely still have the noise of runs.
     found = fit(np.full((4, 2), 0.1), np.full(2, 4.0), repeats=1, noise=(9.0, 9.0), spread=0.1)
-    assert found.between == pytest.approx(5e-5 / 2 / 4)
-    assert found.excess.tolist() == [1, 1]
+    assert (found.between, found.excess.tolist()) == (pytest.approx(5e-5 / 2 / 4), [1, 1])
 
 
 # Sums of levels
 
 
-@pytest.mark.parametrize(
-    ("assumed", "contrast", "estimate", "whole", "own"),
-    [
+def test_estimate_error_and_freedom_of_a_sum_by_hand():
+    for assumed, contrast, estimate, whole, own in [
         # A level in half of the sessions with twice the variance counts four times: scales 1 and 4.
         (True, [0.5, 0.5], 0.2, 1, 0.25 + 0.25 * 4),
         (True, [-1, 1], 0.2, 0, 1 + 4),
@@ -110,17 +100,13 @@ def test_sessions_that_agree_entirely_still_have_the_noise_of_runs():
         (False, [1, 0], 0.1, 1, 0),  # 1 − 5 / 4 is less than nothing
         (False, [0, 1], 0.3, 1, 4 - 5 / 4),
         (False, [0, 2], 0.6, 4, 16 - 4 * 5 / 4),
-    ],
-)
-def test_estimate_error_and_freedom_of_a_sum_by_hand(assumed, contrast, estimate, whole, own):
-    found = made((0.1, 0.3, NAN), share=(1, 0.5, 0), excess=(1, 2, 1), assumed=assumed)
-    told, error, freedom = judge(found, np.array([[*contrast, 0.0]]))
-    one, two = whole * 0.01, own * 0.002
-    assert (told[0], error[0]) == (pytest.approx(estimate), pytest.approx(math.sqrt(one + two)))
-    assert freedom[0] == pytest.approx((one + two) ** 2 / (one**2 / 3 + two**2 / 4))
-
-
-def test_degrees_of_freedom_have_bounds():
+    ]:
+        found = made((0.1, 0.3, NAN), share=(1, 0.5, 0), excess=(1, 2, 1), assumed=assumed)
+        told, error, freedom = judge(found, np.array([[*contrast, 0.0]]))
+        one, two = whole * 0.01, own * 0.002
+        assert (told[0], error[0]) == (pytest.approx(estimate), pytest.approx(math.sqrt(one + two))), assumed
+        assert freedom[0] == pytest.approx((one + two) ** 2 / (one**2 / 3 + two**2 / 4)), assumed
+    # Degrees of freedom have bounds.
     mean = np.array([[0.5, 0.5]])
     assert judge(made(within=0.0, freedoms=(math.inf, 1.0), assumed=True), mean)[2][0] == math.inf
     assert judge(made(between=0.0, within=0.0), mean)[2][0] == 1
@@ -139,25 +125,19 @@ def test_the_correlation_of_metrics_by_hand():
 MEAN, TREND = np.full((1, 3), 1 / 3), np.array([[-0.5, 0, 0.5]])
 
 
-@pytest.mark.parametrize(
-    ("told", "test"),
-    [
+def test_one_test_alone_has_the_whole_five_per_cent_and_what_cannot_be_judged_none():
+    """2,000 draws tell 5 % to half a point."""
+    for told, test in [
         ({"freedoms": (5.0, 10.0)}, MEAN),
         ({"freedoms": (5.0, 10.0)}, TREND),
         ({"freedoms": (math.inf, 4.0), "assumed": True}, MEAN),
         ({"freedoms": (math.inf, 4.0), "assumed": True, "between": 0.0}, MEAN),
         ({"freedoms": (3.0, 20.0), "within": 0.0, "assumed": True}, np.array([[1.0, 0, 0]])),
         ({"freedoms": (90.0, 90.0), "share": (1, 0.25, 1), "assumed": True}, np.array([[0, 1.0, 0]])),
-    ],
-)
-def test_one_test_alone_has_the_whole_five_per_cent(told, test):
-    """2,000 draws tell 5 % to half a point."""
-    one = made((0.1, 0.2, 0.3), **told)
-    assert critical([one], [test], [np.ones(1)], np.eye(1)) == pytest.approx(0.05, abs=0.012)
-    assert critical([one], [test], [np.full(1, 0.2)], np.eye(1)) == pytest.approx(0.25, abs=0.06)
-
-
-def test_what_cannot_be_judged_takes_no_part_of_the_five_per_cent():
+    ]:
+        one = made((0.1, 0.2, 0.3), **told)
+        assert critical([one], [test], [np.ones(1)], np.eye(1)) == pytest.approx(0.05, abs=0.012), told
+        assert critical([one], [test], [np.full(1, 0.2)], np.eye(1)) == pytest.approx(0.25, abs=0.06), told
     known, unknown = made((0.1, 0.2, 0.3)), made((0.1, 0.2, 0.3), freedoms=(3.0, 0.0))
     assert critical([unknown], [MEAN], [np.ones(1)], np.eye(1)) == 1
     assert critical([known], [np.empty((0, 3))], [np.ones(0)], np.eye(1)) == 1
@@ -180,20 +160,19 @@ def test_the_smallest_difference_by_hand():
     assert smallest_difference(99.0, 5.0, 0.05) == math.expm1(50)
 
 
-@pytest.mark.parametrize(("levels", "repeats", "metrics"), [(1, 2, 1), (1, 1, 1), (4, 1, 1)])
-def test_what_many_sessions_see_by_hand(levels, repeats, metrics):
+def test_what_many_sessions_see_by_hand():
     """Of 400 sessions the mean is about normal; levels and regions take a twentieth each of what all levels have, and so little."""
-    seen = visible(Noise(run=0.04, spread=0.1), 400, levels, repeats, metrics)
-    error = math.sqrt((0.1**2 + 2 * 0.04**2 / repeats / levels) / 400)
-    assert math.log1p(seen) / (1.1 * error) == pytest.approx(2.80 if levels == 1 else 2.87, abs=0.07)
-
-
-def test_six_metrics_take_more_than_one_does():
-    """Six that are independent would take Bonferroni's bar: 2.64 + 0.84 standard errors against 1.96 + 0.84."""
+    for levels, repeats, metrics in [(1, 2, 1), (1, 1, 1), (4, 1, 1)]:
+        seen = visible(Noise(run=0.04, spread=0.1), 400, levels, repeats, metrics)
+        error = math.sqrt((0.1**2 + 2 * 0.04**2 / repeats / levels) / 400)
+        assert math.log1p(seen) / (1.1 * error) == pytest.approx(2.80 if levels == 1 else 2.87, abs=0.07)
+    # Six that are independent would take Bonferroni's bar: 2.64 + 0.84 standard errors against 1.96 + 0.84.
     noise = Noise(run=0.04, spread=0.1)
     one, six, default = visible(noise, 400, 1, 1, 1), visible(noise, 400, 1, 1, 6), visible(noise, 400, 1, 1)
     assert six == default
     assert 1.15 < math.log1p(six) / math.log1p(one) < 1.05 * 3.48 / 2.80
+    one = made(within=0.0004, assumed=True)
+    assert Noise.of(one) == Noise(pytest.approx(0.04), pytest.approx(0.2))
 
 
 def test_the_fewest_sessions_are_four_and_the_most_a_hundred():
@@ -204,11 +183,6 @@ def test_the_fewest_sessions_are_four_and_the_most_a_hundred():
         assert sessions_for(at[sessions], noise, 1, 1, 1) == sessions
     assert sessions_for(at[101], noise, 1, 1, 1) is None
     assert sessions_for(at[100] / 20, noise, 1, 1, 1) is None
-
-
-def test_the_noise_of_a_comparison():
-    one = made(within=0.0004, assumed=True)
-    assert Noise.of(one) == Noise(pytest.approx(0.04), pytest.approx(0.2))
 
 
 # Levels of a curve
@@ -238,17 +212,18 @@ def test_levels_and_the_noise_of_their_repeats_by_hand():
     assert (levels.noise, levels.freedom, levels.noise_of) == (pytest.approx(math.sqrt(0.003 - 0.0064 / 3)), 2, "repeats")
     assert levels.errors.tolist() == [[pytest.approx(levels.noise)] * 3] * 3  # √(1/2 + 1/2)
     assert (len(levels), levels.sure) == (3, pytest.approx(4.303, abs=1e-3))
+    # Invalid runs and values of nothing are no levels.
+    runs = curve({1: exp(1.0), 2: [0.0], 4: exp(2.0)}).with_columns(valid=pl.col("level") != 4)
+    assert Levels.of(runs, "x").load.tolist() == [1]
+    assert Levels.of(runs.with_columns(level=pl.lit(None, pl.Float64)), "x").load.tolist() == []
 
 
 def test_curves_that_vary_alike_share_their_noise():
     own, calm, wild = (curve({1: exp(1, 1 + x), 2: exp(2, 2 + 2 * x), 4: exp(3, 3 + x / 2)}) for x in (0.04, 0.03, 0.6))
     alone, other = Levels.of(own, "x"), Levels.of(calm, "x")
     pooled = Levels.of(own, "x", [calm, wild])
-    assert (alone.freedom, pooled.freedom, pooled.noise_of) == (
-        2,
-        4,
-        "repeats",
-    )  # F of 2 and 2 lies between 1/9 and 9 in 80 of 100
+    # F of 2 and 2 lies between 1/9 and 9 in 80 of 100
+    assert (alone.freedom, pooled.freedom, pooled.noise_of) == (2, 4, "repeats")
     assert pooled.noise == pytest.approx(math.sqrt((alone.noise**2 + other.noise**2) / 2))
 
 
@@ -263,13 +238,7 @@ def test_repeats_that_levels_do_not_share_keep_what_they_have_in_common():
     assert Levels.of(odd, "x").freedom == 2
 
 
-def test_invalid_runs_and_values_of_nothing_are_no_levels():
-    runs = curve({1: exp(1.0), 2: [0.0], 4: exp(2.0)}).with_columns(valid=pl.col("level") != 4)
-    assert Levels.of(runs, "x").load.tolist() == [1]
-    assert Levels.of(runs.with_columns(level=pl.lit(None, pl.Float64)), "x").load.tolist() == []
-
-
-def test_without_repeats_the_other_curves_tell_the_noise():
+def test_without_repeats_the_other_curves_or_the_neighbours_tell_the_noise():
     other = curve({1: exp(1.00, 1.04)})
     levels = Levels.of(curve({1: exp(1.0), 2: exp(2.0)}), "x", [other, other])
     assert (levels.noise, levels.freedom, levels.noise_of) == (pytest.approx(math.sqrt(0.0016 / 2)), 2, "others")
@@ -277,9 +246,6 @@ def test_without_repeats_the_other_curves_tell_the_noise():
     alone = curve({level: exp(math.log(level)) for level in (1, 2, 3, 4, 5, 6)})
     assert Levels.of(alone, "x", [other]).noise_of == "neighbours"
     assert Levels.of(alone, "x", [other, other]).noise_of == "others"
-
-
-def test_without_any_repeat_the_neighbours_tell_the_noise():
     # Load ÷ throughput: 1, 1.2, 1, off the line by −0.2, with a scale of √(0.25 + 0.25 + 1.44).
     levels = Levels.of(curve({1: [1.0], 2: [2 / 1.2], 3: [3.0]}), "x")
     assert (levels.noise, levels.freedom, levels.noise_of) == (pytest.approx(0.2 / math.sqrt(1.94) / 0.6745), 1, "neighbours")
@@ -294,12 +260,9 @@ def test_without_any_repeat_the_neighbours_tell_the_noise():
 
 
 # The 95 % points of the studentized range, as every table prints them.
-@pytest.mark.parametrize(("means", "freedom", "q"), [(2, 10, 3.151), (3, 10, 3.877), (5, 20, 4.232), (10, 60, 4.646)])
-def test_the_studentized_range_is_that_of_the_tables(means, freedom, q):
-    assert studentized_range(means, freedom) == pytest.approx(q, rel=0.03)
-
-
-def test_one_level_surely_gives_more_than_another():
+def test_one_level_surely_gives_more_than_another_by_the_studentized_range():
+    for means, freedom, q in [(2, 10, 3.151), (3, 10, 3.877), (5, 20, 4.232), (10, 60, 4.646)]:
+        assert studentized_range(means, freedom) == pytest.approx(q, rel=0.03)
     levels = Levels(np.array([1.0, 2.0]), np.array([0.0, 0.5]), np.array([2.0, 2.0]), 0.1, 10, "repeats")
     # 3.151 / √2 standard errors of 0.1: 0.223.
     assert levels.more().tolist() == [[False, True], [False, False]]

@@ -2,7 +2,6 @@
 
 import itertools
 import math
-import random
 from fractions import Fraction
 
 import polars as pl
@@ -11,23 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import bdtr
 
+from bench.analysis import repeats
 from bench.parse import percentile, tail_text, upper_bound
 from bench.parse.percentiles import bound_rank
+from bench.statistics import student_t
 
 
-@pytest.mark.parametrize(
-    ("values", "share", "expected"),
-    [
-        ([1, 2, 3, 4, 5, 6, 7, 8, 9, 10], 0.5, 5),
-        ([1, 2, 3, 4, 5, 6, 7, 8, 9, 10], 0.9, 9),
-        ([1, 2, 3, 4, 5, 6, 7, 8, 9, 10], 0.99, 10),
-        ([3.0], 0.5, 3),
-        ([], 0.5, None),
-        ([None, 2.0], 0.5, 2),
-    ],
-)
-def test_percentile_by_hand(values, share, expected):
-    assert percentile(pl.Series(values, dtype=pl.Float64), share) == expected
+def test_percentile_by_hand():
+    for values, share, expected in [
+        ([1, 2, 3, 4, 5, 6, 7, 8, 9, 10], 0.5, 5), ([1, 2, 3, 4, 5, 6, 7, 8, 9, 10], 0.9, 9),
+        ([1, 2, 3, 4, 5, 6, 7, 8, 9, 10], 0.99, 10), ([3.0], 0.5, 3), ([], 0.5, None), ([None, 2.0], 0.5, 2),
+    ]:  # fmt: skip
+        assert percentile(pl.Series(values, dtype=pl.Float64), share) == expected
 
 
 @given(st.lists(st.floats(0, 1e6), min_size=1, max_size=60), st.sampled_from([0.5, 0.9, 0.95, 0.99]))
@@ -38,24 +32,27 @@ def test_a_percentile_is_the_smallest_value_that_covers_its_share(values, share)
 
 
 # 662 and 64, and 353 of 40,000, are LoadGen's own numbers. For P50: (1 + 11) / 2^11 = 0.0059, but (1 + 10) / 2^10 = 0.0107.
-@pytest.mark.parametrize(("share", "fewest"), [(0.5, 11), (0.9, 64), (0.95, 130), (0.99, 662)])
-def test_the_fewest_samples_that_carry_a_bound(share, fewest):
-    assert (bound_rank(fewest - 1, share), bound_rank(fewest, share)) == (0, 1)
-    slowest_last = pl.Series(range(1, fewest + 1))
-    assert upper_bound(slowest_last, share) == fewest
-    assert upper_bound(slowest_last.head(fewest - 1), share) is None
-
-
-def test_ranks_known_from_elsewhere():
+def test_the_fewest_samples_that_carry_a_bound_and_ranks_known_from_elsewhere():
+    for share, fewest in [(0.5, 11), (0.9, 64), (0.95, 130), (0.99, 662)]:
+        assert (bound_rank(fewest - 1, share), bound_rank(fewest, share)) == (0, 1)
+        slowest_last = pl.Series(range(1, fewest + 1))
+        assert (upper_bound(slowest_last, share), upper_bound(slowest_last.head(fewest - 1), share)) == (fewest, None)
     assert bound_rank(40_000, 0.99) == 353
     assert [bound_rank(n, 0.99) for n in (0, 1)] == [0, 0]
+    for share in [0.5, 0.9, 0.99]:
+        n = 1_000_000
+        normal = n * (1 - share) - 2.326 * math.sqrt(n * share * (1 - share))
+        assert bound_rank(n, share) == pytest.approx(normal, abs=3)
+    # Nulls are no samples.
+    assert upper_bound(pl.Series([None] * 50 + [1.0] * 63), 0.9) is None
+    assert upper_bound(pl.Series([None] * 50 + [1.0] * 63 + [3.0]), 0.9) == 3
 
 
-@pytest.mark.parametrize("share", [Fraction(1, 2), Fraction(9, 10), Fraction(19, 20)])
-def test_a_rank_is_the_largest_whose_exact_binomial_allows_it(share):
-    for n in (20, 64, 131, 400):
-        cdf = list(itertools.accumulate(math.comb(n, k) * (1 - share) ** k * share ** (n - k) for k in range(n)))
-        assert bound_rank(n, float(share)) == max((t for t in range(1, n) if cdf[t] <= Fraction(1, 100)), default=0)
+def test_a_rank_is_the_largest_whose_exact_binomial_allows_it():
+    for share in [Fraction(1, 2), Fraction(9, 10), Fraction(19, 20)]:
+        for n in (20, 64, 131, 400):
+            cdf = list(itertools.accumulate(math.comb(n, k) * (1 - share) ** k * share ** (n - k) for k in range(n)))
+            assert bound_rank(n, float(share)) == max((t for t in range(1, n) if cdf[t] <= Fraction(1, 100)), default=0)
 
 
 @given(st.integers(1, 100_000), st.sampled_from([0.5, 0.9, 0.95, 0.99]))
@@ -65,27 +62,42 @@ def test_the_bound_is_that_of_scipys_binomial(n, share):
     assert bdtr(rank + 1, n, 1 - share) > 0.01
 
 
-@pytest.mark.parametrize("share", [0.5, 0.9, 0.99])
-def test_a_million_samples_follow_the_normal_approximation(share):
-    n = 1_000_000
-    normal = n * (1 - share) - 2.326 * math.sqrt(n * share * (1 - share))
-    assert bound_rank(n, share) == pytest.approx(normal, abs=3)
-
-
-@pytest.mark.parametrize(("share", "n"), [(0.5, 300), (0.9, 200), (0.99, 1200)])
-def test_the_true_percentile_exceeds_the_bound_in_at_most_one_trial_of_a_hundred(share, n):
-    dice, trials = random.Random(1), 2000
-    truth = -math.log(1 - share)  # of an exponential
-    bounds = [upper_bound(pl.Series([dice.expovariate(1.0) for _ in range(n)]), share) for _ in range(trials)]
-    exceeded = sum(truth > bound for bound in bounds) / trials
-    assert 0 < exceeded <= 0.01  # it holds, and is no bound that anything would satisfy
-
-
-def test_nulls_are_no_samples():
-    assert upper_bound(pl.Series([None] * 50 + [1.0] * 63), 0.9) is None
-    assert upper_bound(pl.Series([None] * 50 + [1.0] * 63 + [3.0]), 0.9) == 3
-
-
 def test_a_tail_says_what_it_is():
     assert [tail_text(0.5119, 0.5304), tail_text(0.5119, None), tail_text(None, None)] == ["0.512 (≤ 0.530)", "~0.512", "–"]
     assert tail_text(math.inf, None) == "failed"
+
+
+# What repeats agree on
+
+
+# Two-sided 95 % points, as every table prints them.
+def test_students_t_is_that_of_the_tables():
+    for freedom, t in [
+        (1, 12.706), (2, 4.303), (3, 3.182), (4, 2.776), (5, 2.571), (9, 2.262), (10, 2.228), (29, 2.045),
+        (30, 2.042), (120, 1.980),
+    ]:  # fmt: skip
+        assert student_t(freedom) == pytest.approx(t, abs=5e-4)
+    assert student_t(10, 0.99) == pytest.approx(3.169, abs=5e-4)
+
+
+def runs(*rows):
+    schema = {"deployment": pl.String, "level": pl.Float64, "x": pl.Float64, "valid": pl.Boolean}
+    return pl.DataFrame(rows, schema=schema, orient="row").with_columns(workload=pl.lit("short"))
+
+
+def test_mean_and_interval_of_each_level_by_hand():
+    # 1, 2, 6: mean 3, deviations −2, −1, 3, s² = 14 / 2 = 7; 4.303 · √(7 / 3) = 6.573.
+    told = repeats(runs(("a", 4, 1.0, True), ("a", 4, 2.0, True), ("a", 4, 6.0, True)), "x").row(0, named=True)
+    assert (told["n"], told["mean"]) == (3, 3.0)
+    assert (told["low"], told["high"]) == (pytest.approx(3 - 6.573, abs=1e-3), pytest.approx(3 + 6.573, abs=1e-3))
+    told = repeats(runs(("a", 4, 1.0, True)), "x").row(0, named=True)
+    assert (told["n"], told["mean"], told["low"], told["high"]) == (1, 1.0, None, None)
+    rows = (("a", 4, 1.0, True), ("a", 4, 9.0, False), ("a", 4, None, True), ("a", 8, 9.0, False))
+    assert repeats(runs(*rows), "x").select("level", "n", "mean").rows() == [(4.0, 1, 1.0)]
+    rows = (("a", 0.5, 1.0, True), ("a", 0.5, 3.0, True), ("a", 2.5, 5.0, True), ("b", 0.5, 7.0, True), ("b", None, 8.0, True))
+    told = repeats(runs(*rows), "x")
+    assert told.select("deployment", "level", "n", "mean").rows() == [
+        ("a", 0.5, 2, 2.0),
+        ("a", 2.5, 1, 5.0),
+        ("b", 0.5, 1, 7.0),
+    ]
