@@ -4,7 +4,6 @@ import numpy as np
 import polars as pl
 import pytest
 
-from bench.analysis.windows import of_windows
 from bench.parse.scrapes import TELEMETRY_SCHEMA
 from bench.parse.steady import (
     backlog_growth,
@@ -18,11 +17,9 @@ from bench.parse.steady import (
     steady_figures,
     steady_window,
 )
-from bench.report.levels import level_rows
 from bench.work import GENERATION
-from tests.support.planted import parsed, poisson, queue, steady_row, summary_rows, table
+from tests.support.planted import parsed, poisson, queue, table
 from tests.support.study import METRICS
-from tests.support.summaries import table as table_of
 
 OPEN = {"arrival": "poisson", "axis": "request_rate"}
 CLOSED = {"arrival": "closed", "axis": "concurrency"}
@@ -370,33 +367,3 @@ def test_what_is_offered_in_the_window_by_hand():
     sent = np.arange(0, 60, 0.5)
     window = steady_window(table(sent, np.linspace(sent, sent + 40, 17)[1:].T), held=True)
     assert window.judged_until_s == pytest.approx(window.end_s - window.length_s / 4)
-
-
-# Figures of windows in place of those of whole runs
-
-
-def row(summary, level, **more):
-    told = {"throughput_tokens_per_s": 1.0, "steady_tokens_per_s": 2.0, "ttft_p99_s": 9.0, "steady_ttft_p99_s": 0.5}
-    return {**steady_row(summary, level), **told, **more}
-
-
-def test_a_load_that_goes_on_is_that_of_its_window_where_both_sides_have_one(summary):
-    (found,) = of_windows(table_of(row(summary, 1), row(summary, 2)))
-    assert (found["throughput_tokens_per_s"].to_list(), found["ttft_p99_s"].to_list()) == ([2.0, 2.0], [0.5, 0.5])
-    ours = table_of(row(summary, 1), row(summary, 2))
-    theirs = table_of(row(summary, 1, steady=False, steady_why="short"), row(summary, 2))
-    assert [side["throughput_tokens_per_s"].to_list() for side in of_windows(ours, theirs)] == [[1.0, 2.0], [1.0, 2.0]]
-    invalid = table_of(row(summary, 1, steady=False, steady_why="short", wrong_output_tokens=1), row(summary, 2))
-    assert of_windows(ours, invalid)[0]["throughput_tokens_per_s"].to_list() == [2.0, 2.0]
-    burst = table_of(row(summary, 1, arrival="burst", steady=None, steady_from_s=None))
-    assert of_windows(burst)[0].equals(burst)
-    older = summary_rows([{"workload": "w", "valid": True, "throughput_tokens_per_s": 1.0}])
-    assert of_windows(older)[0].equals(older)
-
-
-def test_the_table_of_levels_has_the_figures_rates(summary):
-    """A level whose window is too short for one run of it is that of whole runs, by its requests/s as by its tokens/s."""
-    whole = {"throughput_requests_per_s": 5.0, "steady_requests_per_s": 7.0}
-    runs = table_of(row(summary, 1, **whole), row(summary, 2, **whole, steady=False, steady_why="short"))
-    levels = level_rows(of_windows(runs)[0], [])
-    assert [(level["requests_per_s"], level["tokens_per_s"]) for level in levels] == [(7.0, 2.0), (5.0, 1.0)]

@@ -1,5 +1,6 @@
 """Prediction on engines whose truth is planted: the replay against a naive engine, the fit against known step times, and refusals."""
 
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -122,6 +123,7 @@ def conversations(seed):
 
 def test_a_prefix_cache_is_that_of_the_naive_engine():
     """Blocks that are shared, evicted and found again, to the last request; after a request that had what all share."""
+    lost = Counter()
     for seed in range(2):
         for blocks in [400, 60, 36]:
             for ahead in [False, True]:
@@ -139,8 +141,9 @@ def test_a_prefix_cache_is_that_of_the_naive_engine():
                 for column in ("sent_s", "first_token_s", "end_s"):
                     assert table[column].to_numpy() == pytest.approx(truth[column].to_numpy(), abs=1e-6), column
                 assert table["preemptions"].to_list() == truth["preemptions"].to_list(), ahead
-                assert (table["preemptions"].sum() > 0) is (blocks == 36), ahead
+                lost[blocks] += table["preemptions"].sum()
                 assert found.seen.cached == truth["cached_tokens"].sum(), ahead
+    assert lost[400] == 0 < lost[36]
 
 
 def test_a_shared_prefix_takes_its_blocks_once_and_what_nobody_can_reuse_goes_first():
@@ -238,8 +241,17 @@ def roofline_run(seconds, requests, held, name):
     return MeasuredRun(f"{name}{row['level']}", row, table)
 
 
+def test_another_device_is_extrapolated(model):
+    plans = planned(drawn(100, seed=9))
+    now, fast = (
+        predict(each, lambda _: plans, held=10, members=3).numbers["throughput_tokens_per_s"].value
+        for each in (model, elsewhere(model, bandwidth=2.0, flops=2.0))
+    )
+    assert 1.5 * now < fast < 2 * now
+
+
 @pytest.mark.long(part="truth")
-def test_another_device_is_extrapolated():
+def test_what_other_devices_give_is_near_their_truth():
     """By ceilings that the model does not have as such: output tokens/s within 20 %, where the device changes them by more than 25 %."""
     for bandwidth, flops in [(2.0, 2.0), (1.6, 2.5), (2.5, 1.4), (0.5, 0.7)]:
         here, there = roofline(1.0, 1.0), roofline(bandwidth, flops)

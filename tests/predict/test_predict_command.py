@@ -27,27 +27,23 @@ def test_a_load_is_predicted_with_intervals(study, capsys):  # noqa: ARG001
         assert each["refused_because"] == []
     assert low["throughput_tokens_per_s"]["value"] < high["throughput_tokens_per_s"]["value"]
     assert found["judged"] == []
-    assert main(["predict", "--request-rate", "2.5", *LOAD]) == 0
+    assert main(["predict", "--request-rate", "40", *LOAD]) == 0
     printed = capsys.readouterr().out
     assert "a step, whatever is in it" in printed
     assert "Predicted, latencies and rates each with a 90 % interval" in printed and "TPOT P90 (s)" in printed
-    assert "requests pile up" not in printed
-    assert main(["predict", "--request-rate", "40", *LOAD]) == 0
-    assert "At 40 requests pile up" in capsys.readouterr().out
+    assert "At 40 requests pile up" in printed
 
 
 def test_a_smaller_server_and_another_device_are_what_ifs(study, capsys):  # noqa: ARG001
-    found = {}
-    for name, more in {"as it is": [], "small": ["--max-num-seqs", "2"], "fast": ["--bandwidth", "2", "--flops", "2"]}.items():
-        assert main(["predict", "--concurrency", "10", *LOAD, "--json", *more]) == 0
-        found[name] = json.loads(capsys.readouterr().out)
-    now, small, fast = (each["predictions"][0] for each in found.values())
-    assert now["waiting"] < 1
-    assert small["waiting"] > 7
-    assert found["fast"]["extrapolated"] == {"bandwidth": 2.0, "flops": 2.0}
-    speeds = [each["throughput_tokens_per_s"]["value"] for each in (now, fast)]
-    assert 1.5 * speeds[0] < speeds[1] < 2 * speeds[0]
-    assert main(["predict", "--concurrency", "10", *LOAD, "--max-num-seqs", "2", "--bandwidth", "2"]) == 0
+    load, waiting = ["predict", "--concurrency", "10", *LOAD], []
+    for more in ([], ["--max-num-seqs", "2", "--bandwidth", "2", "--flops", "2"]):
+        assert main([*load, "--json", *more]) == 0
+        found = json.loads(capsys.readouterr().out)
+        waiting.append(found["predictions"][0]["waiting"])
+    assert waiting[0] < 1
+    assert waiting[1] > 7
+    assert found["extrapolated"] == {"bandwidth": 2.0, "flops": 2.0}
+    assert main([*load, "--max-num-seqs", "2", "--bandwidth", "2"]) == 0
     printed = capsys.readouterr().out
     assert "What if: max_num_seqs 2 in place of 32." in printed
     assert "Extrapolated to a device with 2 times the bandwidth and 1 times the FLOP/s" in printed
@@ -68,8 +64,6 @@ def test_a_server_that_was_not_started_here_has_the_limits_that_are_given(tmp_pa
     assert "`bench predict` and `bench fleet` take --max-num-seqs" in capsys.readouterr().err
     assert main(["predict", *asked, "--max-num-seqs", "32", "--max-num-batched-tokens", "512"]) == 0
     assert json.loads(capsys.readouterr().out) == known
-    assert main(["predict", *asked[:-1], "--max-num-seqs", "32", "--max-num-batched-tokens", "512"]) == 0
-    assert "What if" not in capsys.readouterr().out
 
 
 def test_a_prefix_cache_is_a_what_if(study, capsys):
@@ -85,7 +79,9 @@ def test_a_prefix_cache_is_a_what_if(study, capsys):
     assert on["cached_share"] > 0.7
     assert on["ttft_p50_s"]["value"] < 0.7 * off["ttft_p50_s"]["value"]
     assert main([*load, "--prefix-caching"]) == 0
-    assert "from cache" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "from cache" in printed
+    assert "requests pile up" not in printed
 
 
 def test_what_was_not_measured_is_refused_and_said(study, capsys):  # noqa: ARG001
@@ -122,6 +118,6 @@ def test_an_engine_whose_admission_is_not_known_or_which_shows_too_few_steps(tmp
     folder = written(tmp_path / "r", summary, runs, kind="sglang")
     assert main(["predict", str(folder)]) == 2
     assert "how sglang admits requests is not known here" in capsys.readouterr().err
-    folder = written(tmp_path / "r", summary, [run_of([(0, 20, 5, 0.0)])])
+    folder = written(tmp_path / "few", summary, [run_of([(0, 20, 5, 0.0)])])
     assert main(["predict", str(folder)]) == 2
     assert "too few steps" in capsys.readouterr().err

@@ -168,9 +168,9 @@ def test_slots_are_known_once_a_step_has_ended_all_but_not_of_more_requests_than
 
 def test_the_replay_takes_as_long_as_the_naive_engine():
     """Over the orders in which slots may have been left: within 3 %."""
-    for held, requests in [(2, 80), (5, 120), (8, 150), (12, 150), (20, 150)]:
+    for held, requests in [(5, 120), (12, 150), (20, 150)]:
         load = drawn(requests, seed=held)
-        truths = [measured(run_of(load, held=held, seed=seed)) for seed in range(12)]
+        truths = [measured(run_of(load, held=held, seed=seed)) for seed in range(8)]
         found = replay(planned(load), LIMITS, TRUE, held=held, turnaround_s=TURNAROUND_S).requests
         took = found["end_s"].max()
         assert found["output_tokens"].sum() / took == pytest.approx(

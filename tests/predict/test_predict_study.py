@@ -90,22 +90,40 @@ def test_a_study_s_model_is_fitted_judged_and_asked_for_loads_that_were_not_meas
 
 def test_a_model_is_made_again_where_what_decides_it_has_changed(tmp_path, summary, runs):
     folder = written(tmp_path / "results", summary, runs)
-    found, _ = made(folder, runs)
-    assert made(folder, runs, known=found) == (found, [])
-    # The models of deployments that are not selected are kept.
-    kept, said = made(folder, runs, known=Calibration(models=(replace(found.models[0], deployment="b"), *found.models)))
-    assert ([model.deployment for model in kept.models], said, kept.of(["a"])) == (["a", "b"], [], found)
-    assert made(folder, runs, known=found, code="d")[1] != []
-    file = folder / "runs/a/b8/requests.parquet"
-    pl.read_parquet(file).with_columns(pl.col("sent_s") + 1e-3).write_parquet(file)
-    again, said = made(folder, runs, known=found)
-    assert said != []
-    assert again.models[0].digest != found.models[0].digest
     table = read_summary(folder / "summary.parquet").with_columns(valid=pl.col("run") != "c16")
     table.write_parquet(folder / "summary.parquet")
-    fewer = made(folder, runs, known=again)[0].models[0]
-    assert {load.run for load in fewer.measured} == {"b1", "b8", "b30", "c4"}
-    assert [load.workload for load in fewer.predicted if load.workload == "chat"] == []  # one level is no curve
+    found, _ = made(folder, runs)
+    (model,) = found.models
+    assert {load.run for load in model.measured} == {"b1", "b8", "b30", "c4"}
+    assert [load.workload for load in model.predicted if load.workload == "chat"] == []  # one level is no curve
+    assert made(folder, runs, known=found) == (found, [])
+    # The models of deployments that are not selected are kept.
+    kept, said = made(folder, runs, known=Calibration(models=(replace(model, deployment="b"), *found.models)))
+    assert ([model.deployment for model in kept.models], said, kept.of(["a"])) == (["a", "b"], [], found)
+
+    def made_again(**options):
+        class Made(Exception):
+            pass
+
+        def say(_):
+            raise Made
+
+        try:
+            calibrate_study(read_summary(folder / "summary.parquet"), folder, workloads(runs), known=found, say=say, **options)
+        except Made:
+            return True
+        return False
+
+    assert [made_again(code="c"), made_again(code="d")] == [False, True]
+    table.with_columns(valid=pl.lit(True)).write_parquet(folder / "summary.parquet")
+    assert made_again(code="c")
+    table.write_parquet(folder / "summary.parquet")
+    file = folder / "runs/a/b8/requests.parquet"
+    pl.read_parquet(file).with_columns(pl.col("sent_s") + 1e-3).write_parquet(file)
+    assert made_again(code="c")
+
+
+def test_a_calibration_that_cannot_be_read_is_none(tmp_path):
     file = tmp_path / "calibration.json"
     assert read_calibration(file) is None
     file.write_text('{"models": [{"deployment": 4}]}')

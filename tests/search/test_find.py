@@ -37,9 +37,10 @@ def server():
 
 
 @pytest.mark.workflow
+@pytest.mark.timeout(300)
 def test_the_limit_is_found_and_a_second_search_measures_nothing(server, tmp_path):
-    into = "--output-dir", tmp_path / "found"
-    done = find(server.base_url, *into, "--json", "--at-least", "2", "--most", "6", "--precision", "30")
+    into, near = ("--output-dir", tmp_path / "found"), ("--start", "3", "--most", "4", "--precision", "30")
+    done = find(server.base_url, *into, "--json", "--at-least", "2", *near)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert result["low"] <= MOST <= result["high"], result
@@ -51,10 +52,10 @@ def test_the_limit_is_found_and_a_second_search_measures_nothing(server, tmp_pat
     assert f"{len(result['runs'])} of at most 30 runs" in done.stderr
     assert (tmp_path / "found/limit.png").read_bytes().startswith(b"\x89PNG")
     before = len(server.requests)
-    again = find(server.base_url, *into, "--json", "--most", "6", "--precision", "30")
+    again = find(server.base_url, *into, "--json", *near)
     assert json.loads(again.stdout)["limit"] == result["limit"]
     assert not any(path.endswith("completions") for path, _ in server.requests[before:])
-    lower = find(server.base_url, *into, "--at-least", "12")
+    lower = find(server.base_url, *into, *near[:2], *near[4:], "--at-least", "12")
     assert lower.returncode == 1
     assert "in flight" in lower.stdout
 
@@ -128,6 +129,7 @@ def test_without_a_run_that_can_be_trusted_there_is_no_answer_and_more_runs_are_
 
 
 @pytest.mark.workflow
+@pytest.mark.timeout(300)
 def test_a_search_that_goes_on_neither_measures_again_nor_probes_again(server, tmp_path):
     """A single run leaves the answer without an upper end, which is not what was asked for."""
     first = find(server.base_url, "--max-runs", "1", "--json", cwd=tmp_path)

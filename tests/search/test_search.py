@@ -305,12 +305,9 @@ def test_a_search_ends_with_its_budget_and_claims_no_more_than_was_measured():
 def test_runs_are_short_at_first_and_none_takes_more_than_a_tenth_of_the_seconds():
     """At 5 requests/s: 30 s, a fourth of what is spent, a tenth of all, what is left; a first look may take longer."""
     for seconds, least, spent, requests in [
-        (600.0, 50, 20.0, 150),
-        (600.0, 50, 400.0, 300),
-        (200.0, 50, 20.0, 100),
-        (600.0, 50, 590.0, 50),
+        (600.0, 50, 20.0, 150), (600.0, 50, 400.0, 300), (200.0, 50, 20.0, 100), (600.0, 50, 590.0, 50),
         (600.0, 400, 20.0, 400),
-    ]:
+    ]:  # fmt: skip
         found = Found({}, [Look(10.0, round(5 * spent), spent, None)])
         assert fitting_requests(5000, least, 10.0, found, Budget(40, seconds), aim()) == requests
         found = Found({}, [Look(10.0, 400, 20.0, None)])  # 20 requests/s, 5 conversations/s

@@ -8,8 +8,11 @@ import pytest
 
 from bench.analysis.belief import beliefs, believe
 from bench.analysis.observation import GROWTH, Observation, observations
+from bench.analysis.windows import of_windows
+from bench.report.levels import level_rows
 from bench.study import parse_slo
-from tests.support.planted import rate_row, steady_row, summary_row
+from tests.support.planted import rate_row, steady_row, summary_row, summary_rows
+from tests.support.summaries import table as table_of
 
 SLO = [parse_slo("ttft_p95=1s")]
 SUMMARY = summary_row(deployment="a", workload="w", repeat=1, axis="concurrency")
@@ -83,3 +86,33 @@ def test_growth_shows_a_capacity_as_far_as_runs_tell():
     # A closed loop has none.
     rows = [steady_row(SUMMARY, level) for level in (2, 4)]
     assert GROWTH not in beliefs(observations(rows, SLO, 0.01))
+
+
+# Figures of windows in place of those of whole runs
+
+
+def row(summary, level, **more):
+    told = {"throughput_tokens_per_s": 1.0, "steady_tokens_per_s": 2.0, "ttft_p99_s": 9.0, "steady_ttft_p99_s": 0.5}
+    return {**steady_row(summary, level), **told, **more}
+
+
+def test_a_load_that_goes_on_is_that_of_its_window_where_both_sides_have_one(summary):
+    (found,) = of_windows(table_of(row(summary, 1), row(summary, 2)))
+    assert (found["throughput_tokens_per_s"].to_list(), found["ttft_p99_s"].to_list()) == ([2.0, 2.0], [0.5, 0.5])
+    ours = table_of(row(summary, 1), row(summary, 2))
+    theirs = table_of(row(summary, 1, steady=False, steady_why="short"), row(summary, 2))
+    assert [side["throughput_tokens_per_s"].to_list() for side in of_windows(ours, theirs)] == [[1.0, 2.0], [1.0, 2.0]]
+    invalid = table_of(row(summary, 1, steady=False, steady_why="short", wrong_output_tokens=1), row(summary, 2))
+    assert of_windows(ours, invalid)[0]["throughput_tokens_per_s"].to_list() == [2.0, 2.0]
+    burst = table_of(row(summary, 1, arrival="burst", steady=None, steady_from_s=None))
+    assert of_windows(burst)[0].equals(burst)
+    older = summary_rows([{"workload": "w", "valid": True, "throughput_tokens_per_s": 1.0}])
+    assert of_windows(older)[0].equals(older)
+
+
+def test_the_table_of_levels_has_the_figures_rates(summary):
+    """A level whose window is too short for one run of it is that of whole runs, by its requests/s as by its tokens/s."""
+    whole = {"throughput_requests_per_s": 5.0, "steady_requests_per_s": 7.0}
+    runs = table_of(row(summary, 1, **whole), row(summary, 2, **whole, steady=False, steady_why="short"))
+    levels = level_rows(of_windows(runs)[0], [])
+    assert [(level["requests_per_s"], level["tokens_per_s"]) for level in levels] == [(7.0, 2.0), (5.0, 1.0)]

@@ -7,9 +7,11 @@ import polars as pl
 import pytest
 from scipy import stats
 
+from bench.analysis import repeats
 from bench.analysis.blocks import Fit, correlation, critical, fit, judge
 from bench.analysis.levels import Levels, studentized_range
 from bench.analysis.power import Noise, sessions_for, smallest_difference, visible
+from bench.statistics import student_t
 
 NAN = math.nan
 
@@ -162,9 +164,9 @@ def test_the_smallest_difference_by_hand():
 
 def test_what_many_sessions_see_by_hand():
     """Of 400 sessions the mean is about normal; levels and regions take a twentieth each of what all levels have, and so little."""
-    for levels, repeats, metrics in [(1, 2, 1), (1, 1, 1), (4, 1, 1)]:
-        seen = visible(Noise(run=0.04, spread=0.1), 400, levels, repeats, metrics)
-        error = math.sqrt((0.1**2 + 2 * 0.04**2 / repeats / levels) / 400)
+    for levels, count, metrics in [(1, 2, 1), (1, 1, 1), (4, 1, 1)]:
+        seen = visible(Noise(run=0.04, spread=0.1), 400, levels, count, metrics)
+        error = math.sqrt((0.1**2 + 2 * 0.04**2 / count / levels) / 400)
         assert math.log1p(seen) / (1.1 * error) == pytest.approx(2.80 if levels == 1 else 2.87, abs=0.07)
     # Six that are independent would take Bonferroni's bar: 2.64 + 0.84 standard errors against 1.96 + 0.84.
     noise = Noise(run=0.04, spread=0.1)
@@ -268,3 +270,39 @@ def test_one_level_surely_gives_more_than_another_by_the_studentized_range():
     assert levels.more().tolist() == [[False, True], [False, False]]
     assert levels.more(math.exp(0.2)).tolist() == [[False, True], [False, False]]
     assert not levels.more(math.exp(0.35)).any()
+
+
+# What repeats agree on
+
+
+# Two-sided 95 % points, as every table prints them.
+def test_students_t_is_that_of_the_tables():
+    for freedom, t in [
+        (1, 12.706), (2, 4.303), (3, 3.182), (4, 2.776), (5, 2.571), (9, 2.262), (10, 2.228), (29, 2.045),
+        (30, 2.042), (120, 1.980),
+    ]:  # fmt: skip
+        assert student_t(freedom) == pytest.approx(t, abs=5e-4)
+    assert student_t(10, 0.99) == pytest.approx(3.169, abs=5e-4)
+
+
+def runs(*rows):
+    schema = {"deployment": pl.String, "level": pl.Float64, "x": pl.Float64, "valid": pl.Boolean}
+    return pl.DataFrame(rows, schema=schema, orient="row").with_columns(workload=pl.lit("short"))
+
+
+def test_mean_and_interval_of_each_level_by_hand():
+    # 1, 2, 6: mean 3, deviations −2, −1, 3, s² = 14 / 2 = 7; 4.303 · √(7 / 3) = 6.573.
+    told = repeats(runs(("a", 4, 1.0, True), ("a", 4, 2.0, True), ("a", 4, 6.0, True)), "x").row(0, named=True)
+    assert (told["n"], told["mean"]) == (3, 3.0)
+    assert (told["low"], told["high"]) == (pytest.approx(3 - 6.573, abs=1e-3), pytest.approx(3 + 6.573, abs=1e-3))
+    told = repeats(runs(("a", 4, 1.0, True)), "x").row(0, named=True)
+    assert (told["n"], told["mean"], told["low"], told["high"]) == (1, 1.0, None, None)
+    rows = (("a", 4, 1.0, True), ("a", 4, 9.0, False), ("a", 4, None, True), ("a", 8, 9.0, False))
+    assert repeats(runs(*rows), "x").select("level", "n", "mean").rows() == [(4.0, 1, 1.0)]
+    rows = (("a", 0.5, 1.0, True), ("a", 0.5, 3.0, True), ("a", 2.5, 5.0, True), ("b", 0.5, 7.0, True), ("b", None, 8.0, True))
+    told = repeats(runs(*rows), "x")
+    assert told.select("deployment", "level", "n", "mean").rows() == [
+        ("a", 0.5, 2, 2.0),
+        ("a", 2.5, 1, 5.0),
+        ("b", 0.5, 1, 7.0),
+    ]

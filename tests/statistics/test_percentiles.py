@@ -10,10 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import bdtr
 
-from bench.analysis import repeats
 from bench.parse import percentile, tail_text, upper_bound
 from bench.parse.percentiles import bound_rank
-from bench.statistics import student_t
 
 
 def test_percentile_by_hand():
@@ -65,39 +63,3 @@ def test_the_bound_is_that_of_scipys_binomial(n, share):
 def test_a_tail_says_what_it_is():
     assert [tail_text(0.5119, 0.5304), tail_text(0.5119, None), tail_text(None, None)] == ["0.512 (≤ 0.530)", "~0.512", "–"]
     assert tail_text(math.inf, None) == "failed"
-
-
-# What repeats agree on
-
-
-# Two-sided 95 % points, as every table prints them.
-def test_students_t_is_that_of_the_tables():
-    for freedom, t in [
-        (1, 12.706), (2, 4.303), (3, 3.182), (4, 2.776), (5, 2.571), (9, 2.262), (10, 2.228), (29, 2.045),
-        (30, 2.042), (120, 1.980),
-    ]:  # fmt: skip
-        assert student_t(freedom) == pytest.approx(t, abs=5e-4)
-    assert student_t(10, 0.99) == pytest.approx(3.169, abs=5e-4)
-
-
-def runs(*rows):
-    schema = {"deployment": pl.String, "level": pl.Float64, "x": pl.Float64, "valid": pl.Boolean}
-    return pl.DataFrame(rows, schema=schema, orient="row").with_columns(workload=pl.lit("short"))
-
-
-def test_mean_and_interval_of_each_level_by_hand():
-    # 1, 2, 6: mean 3, deviations −2, −1, 3, s² = 14 / 2 = 7; 4.303 · √(7 / 3) = 6.573.
-    told = repeats(runs(("a", 4, 1.0, True), ("a", 4, 2.0, True), ("a", 4, 6.0, True)), "x").row(0, named=True)
-    assert (told["n"], told["mean"]) == (3, 3.0)
-    assert (told["low"], told["high"]) == (pytest.approx(3 - 6.573, abs=1e-3), pytest.approx(3 + 6.573, abs=1e-3))
-    told = repeats(runs(("a", 4, 1.0, True)), "x").row(0, named=True)
-    assert (told["n"], told["mean"], told["low"], told["high"]) == (1, 1.0, None, None)
-    rows = (("a", 4, 1.0, True), ("a", 4, 9.0, False), ("a", 4, None, True), ("a", 8, 9.0, False))
-    assert repeats(runs(*rows), "x").select("level", "n", "mean").rows() == [(4.0, 1, 1.0)]
-    rows = (("a", 0.5, 1.0, True), ("a", 0.5, 3.0, True), ("a", 2.5, 5.0, True), ("b", 0.5, 7.0, True), ("b", None, 8.0, True))
-    told = repeats(runs(*rows), "x")
-    assert told.select("deployment", "level", "n", "mean").rows() == [
-        ("a", 0.5, 2, 2.0),
-        ("a", 2.5, 1, 5.0),
-        ("b", 0.5, 1, 7.0),
-    ]
