@@ -310,8 +310,11 @@ def test_runs_are_short_at_first_and_none_takes_more_than_a_tenth_of_the_seconds
     ]:  # fmt: skip
         found = Found({}, [Look(10.0, round(5 * spent), spent, None)])
         assert fitting_requests(5000, least, 10.0, found, Budget(40, seconds), aim()) == requests
-        found = Found({}, [Look(10.0, 400, 20.0, None)])  # 20 requests/s, 5 conversations/s
-        assert fitting_requests(5000, 10, 10.0, found, Budget(40, 600.0), aim(turns=4)) == 150, requests
+    # 20 requests/s, 5 conversations/s
+    assert fitting_requests(5000, 10, 10.0, Found({}, [Look(10.0, 400, 20.0, None)]), Budget(40, 600.0), aim(turns=4)) == 150
+    # Ten seconds are left, and a request/s was answered at half the rate.
+    slow = Found({}, [Look(10.0, 590, 590.0, None)])
+    assert fitting_requests(5000, 5, 20.0, slow, Budget(40, 600.0), aim(held=False)) == 10
     # A rate that is a tenth too high delays requests by 6 s after a minute; 30 s would show a TTFT within its limit.
     found = Found({}, [Look(10.0, 100, 20.0, None)])
     slow = aim(slos=[parse_slo("ttft_p90=6s")], held=False)
