@@ -27,8 +27,6 @@ from tests.support.packs import rewritten
 from tests.support.project import copied_project
 from tests.support.stores import SNAKEMAKE, fill_store, write_study
 
-pytestmark = pytest.mark.workflow
-
 CONFIG = Path("config/config.yaml")
 
 
@@ -87,21 +85,27 @@ def states(study):
     return {run.key: state for run, state in run_states(Plan.of(load_file(study)), Store(), ())}
 
 
-@pytest.mark.parametrize("files", [(), ("Makefile",), ("Snakefile",)])
-def test_the_next_command_of_unpack_works_where_it_is_printed(packed, here, files, capsys):
+@pytest.mark.workflow
+def test_the_next_command_of_unpack_works_where_it_is_printed(packed, here, monkeypatch, capsys):
     """In an empty folder, beside another project's Makefile, and in a folder of `bench init`."""
-    if "Snakefile" in files:
-        begin(here)
-    for name in files:
-        (here / name).touch()
-    assert main(["unpack", str(packed)]) == 0
-    command = capsys.readouterr().out.splitlines()[-1].removeprefix("Now: ")
-    program, *words = shlex.split(command)
-    assert program.endswith("snakemake")
-    done = snakemake("--dry-run", *words, folder=here)
-    assert (done.returncode, "rule report:" in done.stdout + done.stderr) == (0, True), done.stderr
+    for files in ((), ("Makefile",), ("Snakefile",)):
+        folder = here / "-".join(("in", *files))
+        folder.mkdir()
+        if "Snakefile" in files:
+            begin(folder)
+        for name in files:
+            (folder / name).touch()
+        monkeypatch.chdir(folder)
+        assert main(["unpack", str(packed)]) == 0
+        command = capsys.readouterr().out.splitlines()[-1].removeprefix("Now: ")
+        program, *words = shlex.split(command)
+        assert program.endswith("snakemake"), files
+        if "Makefile" not in files:  # where it is as in an empty folder
+            done = snakemake("--dry-run", *words, folder=folder)
+            assert (done.returncode, "rule report:" in done.stdout + done.stderr) == (0, True), done.stderr
 
 
+@pytest.mark.workflow
 def test_a_pack_is_drawn_elsewhere_without_an_engine_or_a_measurement(packed, tmp_path, monkeypatch, capsys):
     copied_project(tmp_path)
     monkeypatch.chdir(tmp_path)
@@ -109,12 +113,8 @@ def test_a_pack_is_drawn_elsewhere_without_an_engine_or_a_measurement(packed, tm
     study = "results/packs/config/study.yaml"
     assert capsys.readouterr().out == f"{packed}: 4 runs\nNow: make figures CONFIG={study}\n"
     assert set(states(Path(study)).values()) == {"measured"}
-    jobs = workflow("--configfile", study, "--", "results/figures/throughput-over-time.svg", "results/report.html")
-    assert jobs == {"parse", "aggregate", "analyse", "relieve", "findings", "figure", "report"}
-    assert (
-        workflow("--dry-run", "--configfile", study, "--", "results/figures/throughput-over-time.svg", "results/report.html")
-        == set()
-    )
+    jobs = workflow("--configfile", study, "--", "results/figures/throughput-over-time.svg")
+    assert jobs == {"parse", "aggregate", "analyse", "figure"}
     shutil.rmtree(Plan.of(load_file(Path(study))).runs[1].record.parent)
     done = snakemake("--nolock", "--cores", "1", "--configfile", study, folder=tmp_path)
     assert done.returncode != 0
@@ -147,71 +147,57 @@ def test_a_selection_is_packed_as_such(there, monkeypatch, here):
     assert yaml.safe_load(done.study.read_text())["select"] == "d001/*"
 
 
+def named(members, ending):
+    return next(name for name in members if name.endswith(ending))
+
+
+def lacks(members, *endings):
+    return {name: content for name, content in members.items() if not name.endswith(endings)}
+
+
+UNDEFINED = "is missing, or is not what the pack's study defines"
+OTHERWISE = {
+    "a run's file": (lambda m: {**m, named(m, "requests.jsonl"): b"{}"}, "1 of its files are missing or are not what was"),
+    "two launches less": (lambda m: lacks(m, "launch.json"), "2 of its files are missing"),
+    "a file more": (lambda m: {**m, "runs/a/b/more": b""}, "1 of its files are missing or are not what was packed, such as runs/a/b/more"),
+    "a file elsewhere": (lambda m: {**m, "../evil": b""}, "not a whole pack"),
+    "another format": (lambda m: {**m, "pack.json": b'{"format": 2, "files": {}, "runs": {}}'}, "a pack of format 2, and this version reads 1"),
+    "no list": (lambda m: lacks(m, "pack.json"), "it has no pack.json"),
+    "no record": (lambda m: without(m, "run.json"), f"run.json {UNDEFINED}"),
+    "no requests": (lambda m: without(m, "requests.jsonl"), f"run.json {UNDEFINED}"),
+    "no launch": (lambda m: without(m, "launch.json"), f"launch.json {UNDEFINED}"),
+    "no text": (lambda m: holding(m, "study.yaml", b"study: \xff"), "not UTF-8"),
+    "too deep": (lambda m: holding(m, "study.yaml", b"[" * 5000), "nested more than"),
+    "no files": (lambda m: holding(m, "run.json", b'{"digest": DIGEST, "files": 5}'), UNDEFINED),
+    "files elsewhere": (lambda m: holding(m, "run.json", b'{"digest": DIGEST, "files": {"../../../../x": "0"}}'), UNDEFINED),
+    "no checksum": (lambda m: holding(m, "run.json", b'{"digest": DIGEST, "files": {"requests.jsonl": 5}}'), UNDEFINED),
+    "a record of bytes": (lambda m: holding(m, "run.json", b"\xff"), UNDEFINED),
+}  # fmt: skip
+
+
 def without(members, name):
     """A pack that agrees with itself and lacks a file of a run."""
     index = json.loads(members["pack.json"])
-    lost = next(n for n in members if n.endswith(name))
+    lost = named(members, name)
     del index["files"][lost]
     return {n: json.dumps(index).encode() if n == "pack.json" else c for n, c in members.items() if n != lost}
 
 
-@pytest.mark.parametrize(
-    ("change", "told"),
-    [
-        (
-            lambda m: {**m, next(n for n in m if n.endswith("requests.jsonl")): b"{}"},
-            "1 of its files are missing or are not what was",
-        ),
-        (lambda m: {n: c for n, c in m.items() if not n.endswith("launch.json")}, "2 of its files are missing"),
-        (lambda m: {**m, "runs/a/b/more": b""}, "1 of its files are missing or are not what was packed, such as runs/a/b/more"),
-        (lambda m: {**m, "../evil": b""}, "not a whole pack"),
-        (
-            lambda m: {**m, "pack.json": b'{"format": 2, "files": {}, "runs": {}}'},
-            "a pack of format 2, and this version reads 1",
-        ),
-        (lambda m: {n: c for n, c in m.items() if n != "pack.json"}, "it has no pack.json"),
-        (lambda m: without(m, "run.json"), "run.json is missing, or is not what the pack's study defines"),
-        (lambda m: without(m, "requests.jsonl"), "run.json is missing, or is not what the pack's study defines"),
-        (lambda m: without(m, "launch.json"), "launch.json is missing, or is not what the pack's study defines"),
-    ],
-)
-def test_what_is_not_as_it_was_packed_is_refused_and_changes_nothing(packed, here, capsys, change, told):
-    assert main(["unpack", str(rewritten(packed, here / "wrong.tar.gz", change))]) == 2
-    assert told in capsys.readouterr().err
-    assert [p for p in (here / "results").rglob("*") if p.is_file()] == []
+def holding(members, name, content):
+    """A pack that agrees with itself and holds something else."""
+    index = json.loads(members["pack.json"])
+    other = named(members, name)
+    digest = index["runs"].get(other.removeprefix("runs/").removesuffix("/run.json"), "")
+    wrong = content.replace(b"DIGEST", json.dumps(digest).encode())
+    index["files"][other] = hashlib.sha256(wrong).hexdigest()
+    return {**members, other: wrong, "pack.json": json.dumps(index).encode()}
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "told"),
-    [
-        ("study.yaml", b"study: \xff", "not UTF-8"),
-        ("study.yaml", b"[" * 5000, "nested more than"),
-        ("run.json", b'{"digest": DIGEST, "files": 5}', "is missing, or is not what the pack's study defines"),
-        (
-            "run.json",
-            b'{"digest": DIGEST, "files": {"../../../../x": "0"}}',
-            "is missing, or is not what the pack's study defines",
-        ),
-        (
-            "run.json",
-            b'{"digest": DIGEST, "files": {"requests.jsonl": 5}}',
-            "is missing, or is not what the pack's study defines",
-        ),
-        ("run.json", b"\xff", "is missing, or is not what the pack's study defines"),
-    ],
-)
-def test_a_pack_that_agrees_with_itself_and_holds_something_else(packed, here, capsys, name, content, told):
-    def change(members):
-        index = json.loads(members["pack.json"])
-        other = next(n for n in members if n.endswith(name))
-        digest = index["runs"].get(other.removeprefix("runs/").removesuffix("/run.json"), "")
-        wrong = content.replace(b"DIGEST", json.dumps(digest).encode())
-        index["files"][other] = hashlib.sha256(wrong).hexdigest()
-        return {**members, other: wrong, "pack.json": json.dumps(index).encode()}
-
-    assert main(["unpack", str(rewritten(packed, here / "wrong.tar.gz", change))]) == 2
-    assert told in capsys.readouterr().err
-    assert [p for p in (here / "results").rglob("*") if p.is_file()] == []
+def test_what_is_not_as_it_was_packed_is_refused_and_changes_nothing(packed, here, capsys):
+    for what, (change, told) in OTHERWISE.items():
+        assert main(["unpack", str(rewritten(packed, here / "wrong.tar.gz", change))]) == 2, what
+        assert told in capsys.readouterr().err, what
+        assert [p for p in (here / "results").rglob("*") if p.is_file()] == [], what
 
 
 def test_a_file_that_is_no_pack_is_named(packed, here, capsys):
@@ -246,22 +232,24 @@ def test_a_study_that_these_sources_do_not_take_names_the_commit(packed, here):
         unpack(rewritten(packed, here / "older.tar.gz", older), Store())
 
 
-@pytest.mark.parametrize("what", ["run.json", "launch.json", "deployment.json"])
-@pytest.mark.usefixtures("here")
-def test_two_measurements_of_a_deployment_are_never_mixed(packed, capsys, what):
-    done = unpack(packed, Store())
-    assert main(["unpack", str(packed)]) == 0  # the same once more is no other
-    run = Plan.of(load_file(done.study)).runs[0]
-    own = run.record if what == "run.json" else Path("results/deployments/d000") / what
-    if what != "run.json":
-        # With all its runs in place, the pack would put its launch and facts there too.
-        shutil.rmtree("results/runs/d000")
-    other = own.read_text() + " "
-    own.write_text(other)
-    capsys.readouterr()
-    assert main(["unpack", str(packed)]) == 2
-    assert f"deployment d000 is here in another measurement ({own}), and two are never mixed." in capsys.readouterr().err
-    assert own.read_text() == other
+def test_two_measurements_of_a_deployment_are_never_mixed(packed, here, monkeypatch, capsys):
+    for what in ("run.json", "launch.json", "deployment.json"):
+        (here / what).mkdir()
+        monkeypatch.chdir(here / what)
+        done = unpack(packed, Store())
+        assert main(["unpack", str(packed)]) == 0  # the same once more is no other
+        run = Plan.of(load_file(done.study)).runs[0]
+        own = run.record if what == "run.json" else Path("results/deployments/d000") / what
+        if what != "run.json":
+            # With all its runs in place, the pack would put its launch and facts there too.
+            shutil.rmtree("results/runs/d000")
+        other = own.read_text() + " "
+        own.write_text(other)
+        capsys.readouterr()
+        assert main(["unpack", str(packed)]) == 2
+        said = f"deployment d000 is here in another measurement ({own}), and two are never mixed."
+        assert said in capsys.readouterr().err
+        assert own.read_text() == other
 
 
 def test_a_later_pack_of_a_session_that_went_on_replaces_the_earlier_one(copy, here, monkeypatch, capsys):
@@ -288,6 +276,13 @@ def test_a_later_pack_of_a_session_that_went_on_replaces_the_earlier_one(copy, h
     assert "results/packs/first holds a pack of that name with other runs" in capsys.readouterr().err
 
 
+def drawing():
+    """The jobs by which a pack's runs are drawn."""
+    study = "results/packs/config/study.yaml"
+    return workflow("--dry-run", "--configfile", study, "--", "results/figures/throughput-over-time.svg")
+
+
+@pytest.mark.long(part="workflows")
 def test_a_pack_of_another_study_with_the_same_names_is_refused(packed, tmp_path, monkeypatch, capsys):
     """What the workflow knows of its own deployments would have it start an engine for those of the pack."""
     copied_project(tmp_path)
@@ -303,16 +298,10 @@ def test_a_pack_of_another_study_with_the_same_names_is_refused(packed, tmp_path
     assert {path: path.read_bytes() for path in Path("results").rglob("*") if path.is_file()} == before
     shutil.rmtree("results")  # what Snakemake remembers of its own launch, engine and runs stays
     assert main(["unpack", str(packed)]) == 0
-    assert workflow(
-        "--dry-run", "--configfile", "results/packs/config/study.yaml", "--", "results/figures/throughput-over-time.svg"
-    ) == {
-        "parse",
-        "aggregate",
-        "analyse",
-        "figure",
-    }
+    assert drawing() == {"parse", "aggregate", "analyse", "figure"}
 
 
+@pytest.mark.long(part="workflows")
 def test_an_own_engine_of_the_same_name_is_left_alone(packed, tmp_path, monkeypatch):
     copied_project(tmp_path)
     content = made_study(2, 2)
@@ -323,10 +312,7 @@ def test_an_own_engine_of_the_same_name_is_left_alone(packed, tmp_path, monkeypa
     fill_store(Plan.of(load_file(CONFIG)), tmp_path, series=20)
     workflow(*launches(Plan.of(load_file(CONFIG))))
     assert main(["unpack", str(packed)]) == 0
-    jobs = workflow(
-        "--dry-run", "--configfile", "results/packs/config/study.yaml", "--", "results/figures/throughput-over-time.svg"
-    )
-    assert jobs == {"parse", "aggregate", "analyse", "figure"}
+    assert drawing() == {"parse", "aggregate", "analyse", "figure"}
 
 
 def test_a_router_s_record_is_packed_and_lies_beside_the_engine_s(here):
@@ -392,6 +378,7 @@ def test_another_study_s_launch_is_not_packed(capsys):
     assert f"{launch} is missing, or of another study that has a deployment d001 too" in capsys.readouterr().err
 
 
+@pytest.mark.long(part="workflows")
 @pytest.mark.usefixtures("copy")
 def test_make_packs_what_was_measured_when_a_session_fails():
     """Two deployments, of which one has a server that ends at once: the other is packed, and make says that something failed."""

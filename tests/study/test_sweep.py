@@ -2,14 +2,12 @@
 
 import copy
 import json
-import shutil
 from dataclasses import replace
 
 import jsonschema
 import pytest
 import yaml
 
-from bench.errors import BenchError
 from bench.store.pack import packed_study
 from bench.study import Plan, load_config, load_file
 from bench.study.plan import digest
@@ -17,31 +15,10 @@ from bench.study.reference import schema
 from bench.words.measuring import measuring_lines, starts
 from tests.support.forked import snakemake
 from tests.support.made import made_study
-from tests.support.project import drawn_project
+from tests.support.project import copied_project
 from tests.support.stores import fill_store
 from tests.support.study import ROOT
-
-STUDY = {
-    "study": {"title": "t", "ladders": [{"deployment": "one", "workload": "closed", "concurrency": [2, 4]}]},
-    "models": {
-        name: {
-            "architecture": {
-                "layers": 4, "hidden_size": 512, "heads": 4, "kv_heads": heads, "head_dim": 128, "intermediate_size": 1408,
-                "vocabulary": 1024, "context": 1024,
-            }
-        }
-        for name, heads in (("mha", 4), ("mqa", 1))
-    },
-    "engines": {"none": {"source": "command", "command": ["true"]}},
-    "deployments": {"one": {"model": "mha", "engine": "none", "kv_cache_memory": "96MiB"}},
-    "workloads": {"closed": {"arrival": "closed", "num_requests": 30, "prompt_tokens": 64, "output_tokens": 16}},
-}  # fmt: skip
-
-
-def study(sweep, **more):
-    content = copy.deepcopy(STUDY)
-    content["deployments"]["one"] |= {"sweep": sweep, **more}
-    return content
+from tests.support.swept import STUDY, study
 
 
 def plan(content):
@@ -52,9 +29,8 @@ def names(sweep, **more):
     return list(plan(study(sweep, **more)).deployments)
 
 
-@pytest.mark.parametrize(
-    ("sweep", "expected"),
-    [
+def test_names_say_what_the_sweep_gives():
+    for sweep, expected in (
         ({"max_num_seqs": [32, 64]}, ["one-seqs32", "one-seqs64"]),
         ({"model": ["mha", "mqa"], "tensor_parallel": 1}, ["one-mha-tp1", "one-mqa-tp1"]),
         ({"max_num_seqs": [32, 64], "block_size": [16, 32]},
@@ -70,10 +46,8 @@ def names(sweep, **more):
         ({"flags.ngl": [-1, 1, "-0.5", -2.5]}, ["one-ngl-minus1", "one-ngl1", "one-ngl-minus0.5", "one-ngl-minus2.5"]),
         ({"flags.x": [1, True, 0, False]}, ["one-x1", "one-x-on", "one-x0", "one-x-off"]),
         ({"flags.enable-chunked-prefill": [True, False]}, ["one-enable-chunked-prefill-on", "one-enable-chunked-prefill-off"]),
-    ],
-)  # fmt: skip
-def test_names_say_what_the_sweep_gives(sweep, expected):
-    assert names(sweep) == expected
+    ):  # fmt: skip
+        assert names(sweep) == expected, sweep
 
 
 def test_a_name_that_would_be_too_long_ends_with_a_digest_and_stays():
@@ -131,163 +105,31 @@ def test_a_ladder_may_name_one_combination_and_the_baseline_is_one():
     assert {row["baseline"] for row in found.rows if row["deployment"] == "one-seqs32"} == {True}
 
 
-@pytest.mark.parametrize(
-    "more",
-    [
+def test_what_is_added_renames_and_measures_nothing_again():
+    before = plan(study({"max_num_seqs": [32, 64], "block_size": [16, 32]}))
+    assert len(before.runs) == 8
+    for more in (
         {"max_num_seqs": [16, 32, 64], "block_size": [16, 32]},
         {"max_num_seqs": [64, 32], "block_size": [32, 16, 8]},
         {"max_num_seqs": [32, 64], "block_size": [16, 32], "kv_cache_dtype": [None, "fp8"]},
         [{"max_num_seqs": [32, 64], "block_size": [16, 32]}, {"dtype": "float16"}],
-    ],
-)
-def test_what_is_added_renames_and_measures_nothing_again(more):
-    before, after = (plan(study(sweep)) for sweep in ({"max_num_seqs": [32, 64], "block_size": [16, 32]}, more))
-    runs = {run.key: run.digest for run in after.runs}
-    assert len(before.runs) == 8 < len(after.runs)
-    assert {run.key: run.digest for run in before.runs}.items() < runs.items()
+    ):
+        runs = {run.key: run.digest for run in plan(study(more)).runs}
+        assert len(runs) > 8, more
+        assert {run.key: run.digest for run in before.runs}.items() < runs.items(), more
 
 
-@pytest.mark.parametrize(
-    ("sweep", "said"),
-    [
-        ({"tp": [1, 2]}, "deployments.one.sweep.tp is not a key of a deployment. Did you mean tensor_parallel?"),
-        ({"zzz": [1]}, "deployments.one.sweep.zzz is not a key of a deployment. Known here: model, engine, "),
-        (
-            {"flags": [{}]},
-            "deployments.one.sweep.flags: name what is swept of it, such as flags.max-num-batched-tokens: [...].",
-        ),
-        ({"block_size": []}, "deployments.one.sweep.block_size has no values. Give at least one."),
-        ({"block_size": [{"from": 1}]}, "deployments.one.sweep.block_size has the value {'from': 1}, which is neither"),
-        ({"block_size": [8, 8]}, "deployments.one.sweep.block_size has the value 8 twice. Remove one."),
-        ({"flags.api-key": ["abc"]}, "deployments.one.sweep.flags.api-key holds a secret"),
-        (
-            {"max_num_seqs": [None, 256]},
-            "deployments.one.sweep: one and one-seqs256 are the same server. Remove one of them.",
-        ),
-        (
-            {"kv_cache_memory": ["1GiB", "1024MiB"]},
-            "deployments.one.sweep: one-kv1gib and one-kv1024mib are the same server. Remove one of them.",
-        ),
-        (
-            [{"flags.a": 1, "flags.b": 2}, {"flags.b": 2, "flags.a": 1}],
-            "deployments.one.sweep: one-a1-b2 and one-b2-a1 are the same server. Remove one of them.",
-        ),
-        (
-            [{"max_num_seqs": [32, 64]}, {"max_num_seqs": 64}],
-            "deployments.one.sweep: `max_num_seqs: 64` stands twice. Remove one.",
-        ),
-        ([{}, {}], "deployments.one.sweep: `nothing changed` stands twice. Remove one."),
-        ({"flags.x": [1, "1"]}, "deployments.one.sweep: `flags.x: 1` stands twice. Remove one."),
-        (
-            {"flags.x": ["A", "a"]},
-            "deployments.one.sweep: `flags.x: A` and `flags.x: a` would both be called one-x-a. Write one of them out as a",
-        ),
-        ({"model": ["mha", "other"]}, "deployments.one.sweep: the combination one-other has the name of another deployment."),
-        ({}, "deployments.one.sweep has no keys."),
-        (None, "deployments.one.sweep has no keys."),
-        ([], "deployments.one.sweep is []: no combinations."),
-        ("x", "deployments.one.sweep is 'x': no combinations."),
-        (
-            {"block_size": list(range(1, 40)), "max_num_seqs": list(range(1, 40))},
-            "deployments.one.sweep has 1,521 combinations, and",
-        ),
-    ],
-)
-def test_a_wrong_sweep_is_refused_alone_with_its_line(sweep, said, tmp_path):
-    content = study(sweep)
-    content["deployments"]["one-other"] = STUDY["deployments"]["one"]
-    (tmp_path / "study.yaml").write_text(text := yaml.safe_dump(content, sort_keys=False))
-    line = next(i for i, row in enumerate(text.splitlines(), start=1) if row.startswith("    sweep:"))
-    with pytest.raises(BenchError) as refused:
-        load_file(tmp_path / "study.yaml")
-    assert str(refused.value).startswith(f"{tmp_path / 'study.yaml'}: line {line}: {said}")
-    assert "\n" not in str(refused.value)
-
-
-def refused(sweep, **more):
-    with pytest.raises(BenchError) as error:
-        plan(study(sweep, **more))
-    return str(error.value).splitlines()
-
-
-def test_combinations_that_cannot_be_are_named():
-    said = refused({"tensor_parallel": [1, 2, 3], "max_num_seqs": [32, 64]}, model="mha")
-    assert len(said) == 1
-    assert said[0].startswith("t: deployments.one-tp3-seqs32.tensor_parallel is 3: so many devices cannot share 4 query heads")
-    assert said[0].endswith(
-        "This is the combination `tensor_parallel: 3, max_num_seqs: 32` of deployments.one.sweep. Likewise: one-tp3-seqs64. "
-        "A list of mappings in its place can leave it out."
-    )
-
-
-def test_what_all_combinations_have_is_said_once_of_the_deployment():
-    assert refused({"max_num_seqs": [32, 64]}, blok_size=4) == [
-        "t: deployments.one.blok_size is not a key. Did you mean block_size?"
-    ]
-    assert refused({"environment.OMP_NUM_THREADS": [1, 2]})[0].startswith(
-        "t: deployments.one-omp-num-threads1.environment.OMP_NUM_THREADS is 1: not a text; quote it. "
-    )
-    assert refused({"zzz": [1]})[0].endswith(", served_name, flags.NAME and environment.NAME.")
-    assert refused({"max_num_seqs": ["a", "b"]})[0].startswith(
-        "t: deployments.one-seqs-a.max_num_seqs is 'a': not a whole number"
-    )
-
-
-@pytest.mark.parametrize("key", [1, True, None])
-def test_a_key_that_is_no_text_is_refused_with_the_message_of_any_deployment(key):
-    """YAML has numbers as keys, and reads `on:` as true."""
-    content = study({"max_num_seqs": [32, 64]})
-    content["deployments"]["one"][key] = "x"
-    with pytest.raises(BenchError, match=r"^t: deployments\.one[.[].*: keys should be strings\.$"):
-        plan(content)
-
-
-def test_ladders_are_numbered_as_in_the_file():
-    content = study({"max_num_seqs": [32, 64]})
-    content["study"]["ladders"].append({"deployment": "one", "workload": "none", "concurrency": [2]})
-    with pytest.raises(BenchError) as error:
-        plan(content)
-    assert str(error.value) == "t: study.ladders[1].workload is 'none', which workloads does not define. Defined: closed."
-
-
-def test_of_many_combinations_a_misspelt_ladder_is_told_the_deployments_of_the_file():
-    content = study({"max_num_seqs": list(range(1, 13))})
-    content["deployments"]["two"] = STUDY["deployments"]["one"]
-    content["study"]["ladders"][0]["deployment"] = "oen"
-    with pytest.raises(BenchError) as error:
-        plan(content)
-    defined = "Defined: one, two, one-seqs1, one-seqs2, one-seqs3, one-seqs4, one-seqs5, one-seqs6 and 6 more."
-    assert str(error.value) == f"t: study.ladders[0].deployment is 'oen', which deployments does not define. {defined}"
-    content["study"] |= {"baseline": "oen", "ladders": STUDY["study"]["ladders"]}
-    with pytest.raises(BenchError) as error:
-        plan(content)
-    assert str(error.value) == f"t: study.baseline is 'oen', which deployments does not define. {defined}"
-
-
-def test_a_swept_deployment_is_no_baseline_but_its_combinations_are():
-    content = study({"max_num_seqs": [32, 64]})
-    content["study"]["baseline"] = "one"
-    with pytest.raises(BenchError) as error:
-        plan(content)
-    assert str(error.value) == (
-        "t: study.baseline is 'one', which has a sweep, and a baseline is a single server. Name one of its combinations: one-seqs32, "
-        "one-seqs64."
-    )
-
-
-@pytest.mark.parametrize(
-    "sweep", [{"max_num_seqs": [1, 2], "flags.x": "y"}, [{}, {"model": "mqa", "tensor_parallel": [1, None]}]]
-)
-def test_editors_know_the_keys_of_a_sweep(sweep):
+def test_editors_know_the_keys_of_a_sweep():
     known = json.loads(schema())
-    content = study(sweep)
-    jsonschema.validate(content, known)
-    del content["deployments"]["one"]["model"]  # which the sweep may give
-    jsonschema.validate(content, known)
-    wrong = sweep if isinstance(sweep, dict) else sweep[1]
-    wrong["max_num_seqs"] = ["many"]
-    with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(study(sweep), known)
+    for sweep in ({"max_num_seqs": [1, 2], "flags.x": "y"}, [{}, {"model": "mqa", "tensor_parallel": [1, None]}]):
+        content = study(sweep)
+        jsonschema.validate(content, known)
+        del content["deployments"]["one"]["model"]  # which the sweep may give
+        jsonschema.validate(content, known)
+        wrong = sweep if isinstance(sweep, dict) else sweep[1]
+        wrong["max_num_seqs"] = ["many"]
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(study(sweep), known)
 
 
 def test_starts_of_a_server_are_those_of_the_sessions_that_lack_a_run():
@@ -311,24 +153,16 @@ def test_many_deployments_are_not_all_named():
     assert "of one-seqs1, one-seqs2, one-seqs3 and 9 more, in 12 starts of a server." in line
 
 
-@pytest.fixture(scope="module")
-def project(tmp_path_factory):
-    """A project that is drawn, without its runs."""
-    folder = tmp_path_factory.mktemp("project").resolve() / "copy"
-    shutil.copytree(drawn_project(tmp_path_factory), folder, symlinks=True)
-    shutil.rmtree(folder / "results/runs")
-    return folder
-
-
-@pytest.mark.workflow
-def test_one_more_value_in_a_sweep_runs_its_runs_alone(project):
+@pytest.mark.long(part="workflows")
+def test_one_more_value_in_a_sweep_runs_its_runs_alone(tmp_path):
+    copied_project(tmp_path)
     content = made_study(2, 2)
     content["deployments"] = {"swept": {**content["deployments"]["d000"], "sweep": {"max_num_seqs": [200, 201, 202]}}}
     content["study"]["ladders"][0]["deployment"] = "swept"
 
     def jobs(*arguments):
-        (project / "config/config.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
-        done = snakemake("--nolock", "--cores", "1", "--printshellcmds", *arguments, "results/summary.parquet", folder=project)
+        (tmp_path / "config/config.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
+        done = snakemake("--nolock", "--cores", "1", "--printshellcmds", *arguments, "results/summary.parquet", folder=tmp_path)
         told = done.stdout + done.stderr
         assert done.returncode == 0, told[-3000:]
         return [
@@ -339,7 +173,7 @@ def test_one_more_value_in_a_sweep_runs_its_runs_alone(project):
 
     first = plan(content)
     assert len(first.deployments) == 3
-    fill_store(first, project, series=20)
+    fill_store(first, tmp_path, series=20)
     deploy, measure, parse = 1, 1, 2
     assert sum("deployment=swept-seqs" in job for job in jobs()) == 3 * (deploy + measure + parse)
     assert jobs("--dry-run") == []

@@ -1,6 +1,13 @@
 """The studies of the real engines."""
 
-from tests.support.project import LENIENT
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.support.project import LENIENT, Project
+from tests.support.study import ROOT
 
 ARCHITECTURE = {
     "layers": 2, "hidden_size": 256, "heads": 4, "kv_heads": 4, "head_dim": 64, "intermediate_size": 512,
@@ -8,6 +15,8 @@ ARCHITECTURE = {
 }  # fmt: skip
 
 
+# The requests before each run show whether the machine's speed changed; here they only take time.
+BRIEF = {"warmup_requests": 6, "reference_requests": 2}
 LENGTHS = {"prompt_tokens": 96, "output_tokens": 16}
 
 
@@ -29,3 +38,43 @@ CONFIG = {
     },
     "thresholds": LENIENT,
 }
+
+
+# 4 KiB a token: 4 MiB hold 1,024 tokens, 10.7 requests of 96 tokens.
+VLLM_CONFIG: dict[str, Any] = {
+    "study": {
+        "title": "End to end",
+        "ladders": [
+            {"deployment": "one", "workload": "burst", "concurrency": [2, 24]},
+            *(
+                {"deployment": "one", "workload": name, "concurrency": [2]}
+                for name in ("closed", "talk", "respond", "alike", "same")
+            ),
+            {"deployment": "one", "workload": "turns", "users": [2]},
+        ],
+    },
+    "models": {"one": {"architecture": ARCHITECTURE}},
+    "engines": {"vllm-cpu": yaml.safe_load((ROOT / "config/config.yaml").read_text())["engines"]["vllm-cpu"]},
+    "deployments": {"one": {"model": "one", "engine": "vllm-cpu", "kv_cache_memory": "4MiB", "prefix_caching": True}},
+    "workloads": {
+        "burst": {"arrival": "burst", "prompt_tokens": 32, "output_tokens": 64},
+        "closed": {"arrival": "closed", "prompt_tokens": 32, "output_tokens": 32, "num_requests": 6},
+        "talk": {"arrival": "burst", "endpoint": "chat", **LENGTHS},
+        "respond": {"arrival": "burst", "endpoint": "responses", **LENGTHS},
+        "alike": {"arrival": "burst", "cache": "shared", "shared_prefix": 0.7, **LENGTHS},
+        "same": {"arrival": "closed", "num_requests": 6, "cache": "repeated", **LENGTHS},
+        "turns": {"arrival": "closed", "num_requests": 4, "turns": {"count": 3, "new_tokens": 40}, **LENGTHS},
+    },
+    "thresholds": LENIENT,
+    "measurement": BRIEF,
+}
+
+
+@pytest.fixture(scope="session")
+def vllm_study(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
+    """A study of a real vLLM, measured and drawn to its end: for tests to read."""
+    project = Project(tmp_path_factory.mktemp("vllm").resolve(), VLLM_CONFIG)
+    project.run()
+    yield project
+    for process in project.processes():
+        process.kill()

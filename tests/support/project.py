@@ -94,6 +94,12 @@ def drawn_project(factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="session")
+def drawn_study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The project that is drawn: for tests to read, or to copy."""
+    return drawn_project(tmp_path_factory)
+
+
 class Project:
     """A copy of the project's tracked and new files, with a configuration of its own."""
 
@@ -207,6 +213,14 @@ class Project:
             assert workflow.poll() is None, self.said()[-6000:]
             assert time.monotonic() < end, f"{self.stored()} of {count} runs after {within} s"
             time.sleep(0.05)
+
+    def wait_for_load(self, workflow: subprocess.Popen, within: float = 120) -> None:
+        """Until requests of a run under way are in flight, as `bench watch` sees them."""
+        end = time.monotonic() + within
+        while not any(session["live"] and session["live"]["running"] for session in self.watched()["sessions"]):
+            assert workflow.poll() is None, self.said()[-6000:]
+            assert time.monotonic() < end, f"no request in flight after {within} s"
+            time.sleep(0.02)
 
     def nothing_left(self, within: float = 45) -> bool:
         end = time.monotonic() + within

@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import time
 
@@ -16,20 +15,20 @@ from bench.words.closing import closing_lines
 from tests.support.command import bench
 from tests.support.fake_server import fake_server
 from tests.support.project import LENIENT, Project
+from tests.support.server import eventually
 from tests.support.study import CONTENT, ROOT
 
-pytestmark = pytest.mark.workflow
-
 EXPOSITION = (ROOT / "tests/data/vllm-0.32.0.prom").read_text()
+TABLE = "results/summary.parquet"
 
 
-@pytest.fixture
-def project(tmp_path):
-    """A study of a server that runs already: two levels of a closed loop, seconds each."""
+@pytest.fixture(scope="module")
+def copied(tmp_path_factory):
+    """A project and a server that runs already."""
     with fake_server(metrics=EXPOSITION, pages={"/version": '{"version": "0.32.0"}'}, gap_s=0.01) as server:
         study = {"title": "A study", "ladders": [{"deployment": "a", "workload": "loop", "concurrency": [1, 2]}]}
-        project = Project(
-            tmp_path.resolve(),
+        yield Project(
+            tmp_path_factory.mktemp("project").resolve(),
             {
                 **CONTENT,
                 "study": study,
@@ -39,17 +38,31 @@ def project(tmp_path):
                 "thresholds": LENIENT,
             },
         )
-        yield project
-        for process in project.processes():
-            process.kill()
 
 
+@pytest.fixture
+def project(copied):
+    """A study of that server, two levels of a closed loop, seconds each; nothing of it is measured."""
+    before = json.dumps(copied.config)
+    yield copied
+    for process in copied.processes():
+        process.kill()
+    copied.config = json.loads(before)
+    for path in [*(copied.folder / "results").iterdir(), copied.folder / ".snakemake", copied.folder / "logs"]:
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif not path.name.startswith(".vega"):
+            path.unlink(missing_ok=True)
+    (copied.folder / "results/engines").mkdir()
+
+
+@pytest.mark.workflow
 def test_make_killed_in_a_run_leaves_nothing_and_keeps_what_is_done(project):
     """SIGKILL reaches make alone; its workflow and all below it end by themselves."""
     project.config["workloads"]["loop"]["num_requests"] = 20
     workflow = project.start()
     project.wait_for_stored(1, workflow)
-    time.sleep(0.3)  # into the next run
+    assert eventually(lambda: any(each["run"] and each["run"]["number"] == 2 for each in project.watched()["sessions"]))
     workflow.send_signal(signal.SIGKILL)
     workflow.wait(10)
     assert project.nothing_left()
@@ -60,20 +73,25 @@ def test_make_killed_in_a_run_leaves_nothing_and_keeps_what_is_done(project):
     assert not [line for line in shown if line.startswith(("localrule", "rule ", "Job stats", "Select jobs"))]
 
 
+@pytest.mark.long(part="kills")
 def test_a_folder_of_ones_own_ends_on_sigterm_as_a_clone_does(project):
     """The workflow is a module there, of which Snakemake starts no handler by itself."""
     project.config["workloads"]["loop"]["num_requests"] = 200
+    shipped = project.folder / "Snakefile"
+    text = shipped.read_text()
     begin(project.folder / "own")
-    shutil.copy(project.folder / "own/Snakefile", project.folder)
+    shutil.copy(project.folder / "own/Snakefile", shipped)
     workflow = project.start("measured")
     project.wait_for_stored(1, workflow)
     workflow.send_signal(signal.SIGTERM)
     workflow.wait(60)
+    shipped.write_text(text)
     assert "ending on SIGTERM; what is finished is kept" in project.said()
     assert project.nothing_left()
     assert project.stored() == 1
 
 
+@pytest.mark.workflow
 def test_bench_speaks_of_the_study_that_a_workflow_ran_last(project):
     project.command()
     shutil.copy(project.folder / "config/config.yaml", project.folder / "mine.yaml")
@@ -82,6 +100,7 @@ def test_bench_speaks_of_the_study_that_a_workflow_ran_last(project):
     assert done.stdout.startswith("Study: mine.yaml (the study measured last here)\n"), done.stderr
 
 
+@pytest.mark.long(part="workflows")
 def test_what_a_search_found_draws_nothing_anew(project):
     """Neither the whole study's runs nor those of one selected search; the report counts those that searches found."""
     ladder = {"deployment": "a", "workload": "loop", "concurrency": "auto", "search": {"runs": 2, "start": 2, "highest": 4}}
@@ -94,23 +113,24 @@ def test_what_a_search_found_draws_nothing_anew(project):
     assert "The whole study has 3 runs." in (project.folder / "results/report.md").read_text()
 
 
+@pytest.mark.workflow
 def test_what_is_said_of_a_running_server_counts_though_it_is_a_default(project):
     """The digest, and so every run, stays what it was: 256 is the default, which of a server that runs elsewhere nobody knows."""
     project.config["study"]["ladders"][0]["concurrency"] = [2]
-    project.run()
-    summary = project.folder / "results/summary.parquet"
+    project.run(target=TABLE)
+    summary = project.folder / TABLE
     before = pl.read_parquet(summary)
     assert before["max_num_seqs"].to_list() == [None]
     project.config["deployments"]["a"]["max_num_seqs"] = 256
-    assert "deploy:deployment=a" in project.run()
+    assert "deploy:deployment=a" in project.run(target=TABLE)
     launch = json.loads((project.folder / "results/deployments/a/launch.json").read_text())
     assert launch["configured"]["max_num_seqs"] == 256
     after = pl.read_parquet(summary)
     assert after["max_num_seqs"].to_list() == [256]
     assert after["started"].to_list() == before["started"].to_list()
-    assert project.run() == []
 
 
+@pytest.mark.workflow
 def test_a_study_of_nothing_but_invalid_runs_says_so_and_why(project):
     project.config["study"]["ladders"][0]["concurrency"] = [2]
     project.config["thresholds"]["loop_lag_max_s"] = 0.0
@@ -126,48 +146,7 @@ def test_a_study_of_nothing_but_invalid_runs_says_so_and_why(project):
     assert "Measure the invalid runs again: `.venv/bin/bench discard --invalid`, then the same `make` command" in ending
 
 
-@pytest.mark.parametrize(
-    ("reasons", "figures", "said"),
-    [
-        ([[], []], 3, []),
-        ([["late"], []], 3, ["1 of 2 runs is valid"]),
-        ([["late"], ["late", "lost"]], 3, ["None of the 2 runs is valid, so no result holds. Most often: late (2 of 2 runs). The report"]),
-        ([["machine.other_processes value=0.7 limit=0.15"], ["machine.other_processes value=0.25 limit=0.15"]], 3,
-         ["None of the 2 runs is valid",
-          "Other processes took up to 70 % of the cores' time. If they cannot be ended, `thresholds: { other_share: 0.7 }` in the study"]),
-        ([["machine.other_processes value=0.7001 limit=0.15"], []], 3,
-         ["1 of 2 runs is valid", "Other processes took up to 70 % of the cores' time. If they cannot be ended, `thresholds: { other_share: 0.75 }`"]),
-        ([[]], 0, ["No figure: these runs answer no figure's question"]),
-    ],
-)  # fmt: skip
-def test_what_a_workflow_says_last(reasons, figures, said):
-    runs = pl.DataFrame(
-        {
-            "valid": [not r for r in reasons],
-            "counts_valid": [not r for r in reasons],
-            "reasons": reasons,
-            "failed": 0,
-            "faults": [["machine"] if r else [] for r in reasons],
-        },
-        schema_overrides={"reasons": pl.List(pl.String), "faults": pl.List(pl.String)},
-    )
-    *lines, last = closing_lines(runs, figures=figures)
-    assert last.startswith("The report: results/report.html")
-    assert len(lines) == len(said)
-    assert all(line.startswith(start) for line, start in zip(lines, said, strict=True))
-
-
-def test_failures_and_missing_counts_are_no_reason_to_say_that_nothing_can_be_shown():
-    runs = pl.DataFrame(
-        {"valid": [True] * 3, "counts_valid": [False, False, True], "reasons": [["no scrape for 3 s"]] * 2 + [[]],
-         "failed": [2, 0, 0], "faults": [["telemetry"]] * 2 + [[]]}
-    )  # fmt: skip
-    invalid, failing, _ = closing_lines(runs, figures=3)
-    assert invalid.startswith("3 of 3 runs are valid; the server's counts of 2 cannot be trusted. Why: no scrape for 3 s.")
-    assert failing.startswith("Requests failed in 1 of 3 runs. That is the server's answer to its load")
-    assert len(closing_lines(runs[:2], figures=3)) == 3  # latencies can be trusted
-
-
+@pytest.mark.workflow
 def test_an_engine_is_built_anew_by_what_its_locks_hold_and_not_by_their_times(project):
     folder, record = project.folder, "results/engines/e/engine.json"
     lock = folder / "empty.lock"
@@ -192,8 +171,40 @@ elif [ "$2" != pip ]; then exec {sys.executable} "$@"; fi
     assert project.run("--dry-run", target=record) == []
 
 
-def test_a_configuration_that_is_missing_is_named_beside_those_that_are_there():
-    told = subprocess.run(["make", "figures", "CONFIG=nope.yaml"], cwd=ROOT, capture_output=True, text=True)
-    assert told.returncode == 2
-    assert "CONFIG=nope.yaml: no such file. There are: config/config.yaml config/studies/archetypes-small.yaml" in told.stderr
-    assert "Traceback" not in told.stderr
+def test_what_a_workflow_says_last():
+    for reasons, figures, said in (
+        ([[], []], 3, []),
+        ([["late"], []], 3, ["1 of 2 runs is valid"]),
+        ([["late"], ["late", "lost"]], 3, ["None of the 2 runs is valid, so no result holds. Most often: late (2 of 2 runs). The report"]),
+        ([["machine.other_processes value=0.7 limit=0.15"], ["machine.other_processes value=0.25 limit=0.15"]], 3,
+         ["None of the 2 runs is valid",
+          "Other processes took up to 70 % of the cores' time. If they cannot be ended, `thresholds: { other_share: 0.7 }` in the study"]),
+        ([["machine.other_processes value=0.7001 limit=0.15"], []], 3,
+         ["1 of 2 runs is valid", "Other processes took up to 70 % of the cores' time. If they cannot be ended, `thresholds: { other_share: 0.75 }`"]),
+        ([[]], 0, ["No figure: these runs answer no figure's question"]),
+    ):  # fmt: skip
+        runs = pl.DataFrame(
+            {
+                "valid": [not r for r in reasons],
+                "counts_valid": [not r for r in reasons],
+                "reasons": reasons,
+                "failed": 0,
+                "faults": [["machine"] if r else [] for r in reasons],
+            },
+            schema_overrides={"reasons": pl.List(pl.String), "faults": pl.List(pl.String)},
+        )
+        *lines, last = closing_lines(runs, figures=figures)
+        assert last.startswith("The report: results/report.html")
+        assert len(lines) == len(said), reasons
+        assert all(line.startswith(start) for line, start in zip(lines, said, strict=True)), reasons
+
+
+def test_failures_and_missing_counts_are_no_reason_to_say_that_nothing_can_be_shown():
+    runs = pl.DataFrame(
+        {"valid": [True] * 3, "counts_valid": [False, False, True], "reasons": [["no scrape for 3 s"]] * 2 + [[]],
+         "failed": [2, 0, 0], "faults": [["telemetry"]] * 2 + [[]]}
+    )  # fmt: skip
+    invalid, failing, _ = closing_lines(runs, figures=3)
+    assert invalid.startswith("3 of 3 runs are valid; the server's counts of 2 cannot be trusted. Why: no scrape for 3 s.")
+    assert failing.startswith("Requests failed in 1 of 3 runs. That is the server's answer to its load")
+    assert len(closing_lines(runs[:2], figures=3)) == 3  # latencies can be trusted

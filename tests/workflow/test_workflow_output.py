@@ -14,15 +14,8 @@ def handler(monkeypatch):
     """A handler, with a clock that stands at `handler.now` seconds."""
 
     def made(**settings):
-        defaults = {
-            "stdout": False,
-            "nocolor": False,
-            "quiet": set(),
-            "show_failed_logs": True,
-            "dryrun": False,
-            "verbose": False,
-            "printshellcmds": False,
-        }
+        off = dict.fromkeys(("stdout", "nocolor", "dryrun", "verbose", "printshellcmds"), False)
+        defaults = {**off, "quiet": set(), "show_failed_logs": True}
         it = plugin.LogHandler(SimpleNamespace(**{**defaults, **settings}), None)
         it.now = 0.0
         monkeypatch.setattr(plugin.time, "monotonic", lambda: it._start + it.now)
@@ -55,14 +48,7 @@ def test_a_whole_workflow_in_plain_words(handler, capsys):
         it,
         LogEvent.RUN_INFO,
         "Job stats: ...",
-        stats={
-            "engine": 1,
-            "deploy": 2,
-            "measure": 3,
-            "parse": 40,
-            "figure": 2,
-            "total": 48,
-        },
+        stats={"engine": 1, "deploy": 2, "measure": 3, "parse": 40, "figure": 2, "total": 48},
     )
     job(it, 1, "engine", {"engine": "vllm-cpu"})
     it.now = 75
@@ -158,34 +144,38 @@ def test_why_a_cluster_ended_a_job_is_shown(handler, capsys):
     assert capsys.readouterr().err.splitlines() == ["[ 0:00] Failed: measure, see a.log", f"[ 0:00] {reason}"]
 
 
-@pytest.mark.parametrize(
-    ("end", "shown"),
-    [("died with <Signals.SIGKILL: 9>.", True), ("returned non-zero exit status 137.", True), ("returned non-zero exit status 143.", False), ("returned non-zero exit status 1.", False)],
-)  # fmt: skip
-def test_a_job_that_was_killed_is_shown_with_its_signal(handler, capsys, end, shown):
+def test_a_job_that_was_killed_is_shown_with_its_signal(handler, capsys):
     """Out of memory, for one: it wrote nothing about it. What it wrote itself, with status 1 or on SIGTERM, stands above."""
-    text = f"RuleException:\nCalledProcessError in file measure.smk, line 8:\nCommand 'python .snakemake/scripts/tmp1.measure.py' {end}"
-    log(handler(), LogEvent.ERROR, text, logging.ERROR)
-    assert (end in capsys.readouterr().err) == shown
+    for end, shown in (
+        ("died with <Signals.SIGKILL: 9>.", True),
+        ("returned non-zero exit status 137.", True),
+        ("returned non-zero exit status 143.", False),
+        ("returned non-zero exit status 1.", False),
+    ):
+        text = f"RuleException:\nCalledProcessError in file measure.smk, line 8:\nCommand 'python .snakemake/scripts/tmp1.measure.py' {end}"
+        log(handler(), LogEvent.ERROR, text, logging.ERROR)
+        assert (end in capsys.readouterr().err) == shown, end
 
 
-@pytest.mark.parametrize(
-    ("level", "text"),
-    [(logging.WARNING, "Something is odd"), (logging.WARNING, "Conda environment file x does not end in .yaml"), (logging.ERROR, "WorkflowError:\nthe configuration is refused"), (logging.INFO, "Nothing to be done (all requested files are present and up to date).")],
-)  # fmt: skip
-def test_what_a_user_has_to_know_is_shown(handler, capsys, level, text):
-    log(handler(), LogEvent.ERROR if level == logging.ERROR else None, text, level)
-    assert text in capsys.readouterr().err
+def test_what_a_user_has_to_know_is_shown(handler, capsys):
+    for level, text in (
+        (logging.WARNING, "Something is odd"),
+        (logging.WARNING, "Conda environment file x does not end in .yaml"),
+        (logging.ERROR, "WorkflowError:\nthe configuration is refused"),
+        (logging.INFO, "Nothing to be done (all requested files are present and up to date)."),
+    ):
+        log(handler(), LogEvent.ERROR if level == logging.ERROR else None, text, level)
+        assert text in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("setting", ["dryrun", "verbose", "printshellcmds"])
-def test_who_asks_for_the_jobs_gets_snakemakes_listing(handler, capsys, setting):
+def test_who_asks_for_the_jobs_gets_snakemakes_listing(handler, capsys):
     job_info = dict.fromkeys(("rule_msg", "benchmark", "reason", "indent"), None) | {
         "event": LogEvent.JOB_INFO, "jobid": 1, "rule_name": "parse", "wildcards": {"run": "r"}, "output": ["x"], "input": [], "log": [],
         "local": False, "is_checkpoint": False, "priority": 0, "threads": 1, "resources": {},
     }  # fmt: skip
-    handler(**{setting: True}).emit(logging.makeLogRecord({"msg": "", "levelname": "INFO", **job_info}))
-    assert "rule parse:\n    output: x\n    jobid: 1\n" in capsys.readouterr().err
+    for setting in ("dryrun", "verbose", "printshellcmds"):
+        handler(**{setting: True}).emit(logging.makeLogRecord({"msg": "", "levelname": "INFO", **job_info}))
+        assert "rule parse:\n    output: x\n    jobid: 1\n" in capsys.readouterr().err, setting
 
 
 def test_an_unknown_rule_has_its_name(handler, capsys):
@@ -193,40 +183,37 @@ def test_an_unknown_rule_has_its_name(handler, capsys):
     assert capsys.readouterr().err == "[ 0:00] somebody_elses\n"
 
 
-@pytest.mark.parametrize(
-    ("rules", "settings", "files", "said"),
-    [
-        (["parse", "aggregate", "report", "manifest"], {}, ("report.html", "figures/all"), True),
-        (["parse", "aggregate", "report", "manifest"], {"printshellcmds": True}, ("report.html", "figures/all"), True),
-        (["parse", "aggregate", "report", "manifest"], {"dryrun": True}, ("report.html", "figures/all"), False),
-        (["parse", "aggregate", "report", "manifest"], {}, ("figures/all",), False),
-        (["parse", "aggregate", "report", "manifest"], {}, ("report.html",), False),
-        (["parse", "aggregate"], {}, ("report.html", "figures/all"), False),  # another study's, perhaps
-        (["measure", "measured"], {}, ("report.html", "figures/all"), False),
-        (["deploy"], {"verbose": True}, ("report.html", "figures/all"), False),
-    ],
-)
-def test_the_report_is_named_where_it_is_what_was_asked_for(
-    handler, capsys, tmp_path, monkeypatch, rules, settings, files, said
-):
-    monkeypatch.chdir(tmp_path)
-    for name in files:
-        (tmp_path / "results" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "results" / name).write_text('{"closing": ["The report: results/report.html"]}')
-    it = handler(**settings)
-    log(it, LogEvent.RULEGRAPH, rulegraph={"nodes": [{"rule": rule} for rule in rules], "links": []})
-    assert capsys.readouterr().err == ""
-    log(it, text="Nothing to be done (all requested files are present and up to date).")
-    assert ("The report:" in capsys.readouterr().err) == said
+def test_the_report_is_named_where_it_is_what_was_asked_for(handler, capsys, tmp_path, monkeypatch):
+    drawn, both = ["parse", "aggregate", "report", "manifest"], ("report.html", "figures/all")
+    for name, (rules, settings, files, said) in {
+        "drawn": (drawn, {}, both, True),
+        "with its jobs": (drawn, {"printshellcmds": True}, both, True),
+        "a dry run": (drawn, {"dryrun": True}, both, False),
+        "no page": (drawn, {}, ("figures/all",), False),
+        "no manifest": (drawn, {}, ("report.html",), False),
+        "another study's, perhaps": (["parse", "aggregate"], {}, both, False),
+        "measured alone": (["measure", "measured"], {}, both, False),
+        "deployed alone": (["deploy"], {"verbose": True}, both, False),
+    }.items():
+        for file in files:
+            (tmp_path / name / "results" / file).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name / "results" / file).write_text('{"closing": ["The report: results/report.html"]}')
+        monkeypatch.chdir(tmp_path / name)
+        it = handler(**settings)
+        log(it, LogEvent.RULEGRAPH, rulegraph={"nodes": [{"rule": rule} for rule in rules], "links": []})
+        assert capsys.readouterr().err == "", name
+        log(it, text="Nothing to be done (all requested files are present and up to date).")
+        assert ("The report:" in capsys.readouterr().err) == said, name
 
 
-@pytest.mark.parametrize("settings", [{}, {"dryrun": True}])
-@pytest.mark.parametrize(
-    "text",
-    ["The configuration is refused:\nmine.yaml: no.", "the pack lacks 1 run. Unpack it.", "nothing was started: no server"],
-)
-def test_a_refusal_is_shown_without_the_places_in_the_rules(handler, capsys, settings, text):
-    raised = f'WorkflowError in file "/w/common.smk", line 58:\n{text}\n  File "/w/common.smk", line 58, in <module>'
-    log(handler(**settings), LogEvent.ERROR, raised, logging.ERROR)
-    shown = capsys.readouterr().err
-    assert text in shown and "common.smk" not in shown
+def test_a_refusal_is_shown_without_the_places_in_the_rules(handler, capsys):
+    for settings in ({}, {"dryrun": True}):
+        for text in (
+            "The configuration is refused:\nmine.yaml: no.",
+            "the pack lacks 1 run. Unpack it.",
+            "nothing was started: no server",
+        ):
+            raised = f'WorkflowError in file "/w/common.smk", line 58:\n{text}\n  File "/w/common.smk", line 58, in <module>'
+            log(handler(**settings), LogEvent.ERROR, raised, logging.ERROR)
+            shown = capsys.readouterr().err
+            assert text in shown and "common.smk" not in shown, (settings, text)

@@ -1,0 +1,293 @@
+"""What is read of a SLURM cluster, and what a session asks of it: without one, from what its programs print.
+
+A real cluster: tests/workflow/test_slurm.py.
+"""
+
+import os
+import re
+import shutil
+
+import pytest
+
+from bench.cluster import Needs, gpu_types, has_accounting, left_jobs, partition_for, partitions, refusal
+from bench.errors import BenchError
+from bench.published import accelerators
+from tests.support.forked import snakemake
+from tests.support.project import Project
+from tests.support.study import ROOT
+
+SINFO = """\
+cpu*|up|1-00:00:00|64|256000|(null)|idle|1
+gpu|up|2:30:00|32|512000|gpu:h100:4(S:0-1),gpu:a100:2|mixed|1
+gpu|up|2:30:00|32|512000|gpu:h100:4|down*|1
+night|down|infinite|128|1024000|(null)|idle|1
+"""
+LONG = "long|up|infinite|64|256000|(null)|mixed|1\n"
+
+
+def needs(**given):
+    return Needs(**{"cores": 4, "memory_mb": 8000, "gpus": 0, "minutes": 60, **given})
+
+
+def row(name="gpu", available="up", limit="infinite", cores="64", memory="500000", gres="gpu:h100:4", state="idle", nodes="2"):
+    """A row of sinfo."""
+    return f"{name}|{available}|{limit}|{cores}|{memory}|{gres}|{state}|{nodes}\n"
+
+
+# --- What sinfo prints
+
+
+def test_partitions_are_read_as_sinfo_prints_them():
+    cpu, gpu, down, night = partitions(SINFO)
+    assert (cpu.minutes, cpu.cores, cpu.memory_mb, cpu.gpus, cpu.up) == (1440, 64, 256000, 0, True)
+    assert (cpu.name, cpu.default, gpu.default) == ("cpu", True, False)
+    assert (gpu.minutes, gpu.gpus, gpu.gpu_types, gpu.up) == (150, 6, {"h100": 4, "a100": 2}, True)
+    assert (down.up, night.up, night.minutes) == (False, False, None)
+
+
+def test_rows_of_nodes_that_differ_have_the_least_of_each():
+    (part,) = partitions("gpu|up|infinite|64+|256000+|gpu:h100:4(S:0,1)|mixed|12\n")
+    assert (part.cores, part.memory_mb, part.gpus, part.nodes) == (64, 256000, 4, 12)
+
+
+# Column, and value by text; None is what keeps no job away.
+NUMBERS = {
+    "limit": {**dict.fromkeys(("infinite", "UNLIMITED", "n/a", "N/A", "INVALID", "soon", "", "1:2:3:4", "-1")),
+              "30:00": 30, "2:30:00": 150, "1-00:00:00": 1440, "2-12": 3600, "90": 90, "1-1:30": 1530},
+    "cores": {**dict.fromkeys(("N/A", "n/a", "UNLIMITED", "", "many", "-1", "+")),
+              "64": 64, "1+": 1, "1K": 1024, "1K+": 1024, "1.5K": 1536, "64-128": 64, " 64 ": 64},
+    "memory": {**dict.fromkeys(("N/A", "UNLIMITED", "(null)")), "1+": 1, "512000+": 512_000, "1M": 2**20, "2T": 2 * 2**40},
+    "nodes": {"1K": 1024, "N/A": 1, "0": 0, "12+": 12},
+}  # fmt: skip
+
+
+def test_a_number_is_read_as_slurm_writes_it_and_an_odd_one_costs_itself():
+    cpu = row("cpu", gres="(null)")
+    for column, values in NUMBERS.items():
+        name = {"limit": "minutes", "memory": "memory_mb"}.get(column, column)
+        for text, value in values.items():
+            part, other = partitions(row(**{column: text}) + "a banner of the site\n" + cpu)
+            assert getattr(part, name) == value, (column, text)
+            assert other == partitions(cpu)[0]
+            assert value is not None or refusal(needs(), [part]) is None, (column, text)
+
+
+def test_gpus_of_one_type_count_together():
+    for gres, gpus, types in (
+        ("gpu:h100:4(S:0),gpu:h100:4(S:1)", 8, {"h100": 8}),
+        ("gpu:h100:2(S:0),gpu:a100:2,gpu:h100:1", 5, {"h100": 3, "a100": 2}),
+        ("gpu:h100:no_consume:4", 4, {"h100": 4}),
+        ("gpu:no_consume:4,nic:2", 4, {}),
+        ("gres:x:1,gpu:1K", 1024, {}),
+        ("gpu:h100:0", 0, {"h100": 0}),
+        ("(null)", 0, {}),
+        ("N/A", 0, {}),
+        ("", 0, {}),
+    ):
+        (part,) = partitions(row(gres=gres))
+        assert (part.gpus, part.gpu_types) == (gpus, types), gres
+
+
+def test_nodes_of_one_type_in_several_rows_count_together():
+    known = partitions(
+        row() + row(state="mixed", nodes="1") + row(gres="gpu:h100:8", nodes="1") + row(state="inval", nodes="9")
+    )
+    for nodes, gpus, able in ((4, 4, True), (5, 4, False), (1, 8, True), (2, 8, False)):
+        assert (refusal(needs(nodes=nodes, gpus=gpus, gpu_type="h100"), known) is None) == able, (nodes, gpus)
+
+
+def test_nodes_are_up_that_a_job_may_get_without_anybody_s_help():
+    up = "idle mixed allocated allocated+ completing planned reserved blocked perfctrs cloud n/a "
+    up += "idle~ idle# idle! idle% idle@ idle^ idle- mixed- mixed# allocated~ mixed^ planned~ "  # back by themselves
+    up += "power_down power_down~ powered_down powered_down~ powering_down% power_up# powering_up# reboot^ IDLE+CLOUD"
+    down = "inval inval* invalid_reg future futr future~ error unknown unk* down down* down~ down$ drained drained~ draining@ "
+    down += "drained* fail failing* maint maint* idle* idle$ mixed$ allocated* powering_up* idle~* DOWN+CLOUD "
+    down += "IDLE+DRAIN IDLE+MAINTENANCE IDLE+NOT_RESPONDING IDLE+INVALID_REG"
+    for state, able in [*((state, True) for state in up.split()), *((state, False) for state in down.split())]:
+        (part,) = partitions(row(state=state))
+        assert part.up == able, state
+        assert refusal(needs(), [part]) == (None if able else f"partition gpu: its nodes are {state}"), state
+    for available in ("down", "drain", "inact"):
+        assert refusal(needs(), partitions(row(available=available))) == f"partition gpu: its nodes are {available}"
+
+
+def test_what_is_no_partition_is_quoted():
+    for text in ("", "slurm_load_partitions: nothing\n", "gpu|up|1\n"):
+        with pytest.raises(BenchError, match="sinfo prints no partition, but '" + re.escape(text.strip())):
+            partitions(text)
+
+
+# --- Where a session may run
+
+
+def test_what_no_partition_takes_is_refused():
+    known = partitions(SINFO)
+    for given, partition, reason in (
+        ({}, None, None),
+        ({"gpus": 6}, None, None),
+        ({"gpus": 8}, None, "8 GPUs needed, a node has 6"),
+        ({"gpus": 2, "gpu_type": "a100"}, None, None),
+        ({"gpus": 4, "gpu_type": "a100"}, None, "4 GPUs of type a100 needed, a node has 2"),
+        ({"gpus": 2, "minutes": 151}, None, "151 minutes needed, its time limit is 150"),
+        ({"cores": 65}, "cpu", "65 cores needed, a node has 64"),
+        ({"memory_mb": 256001}, "cpu", "256001 MB of memory needed, a node has 256000"),
+        ({"memory_mb": None}, "cpu", None),
+        ({}, "night", "its nodes are"),
+        ({}, "fast", "there is no partition fast; the cluster has cpu, gpu, night"),
+    ):
+        said = refusal(needs(**given), known, partition)
+        assert said is None if reason is None else reason in said, given
+
+
+def test_the_partition_is_one_that_takes_the_session():
+    for given, partition in (
+        ({}, None),  # the default one can
+        ({"gpus": 1}, "gpu"),
+        ({"minutes": 2000}, "long"),
+        ({"cores": 100}, None),  # its nodes are down
+        ({"gpus": 8}, None),  # none can
+    ):
+        assert partition_for(needs(**given), partitions(SINFO + LONG)) == partition, given
+
+
+def test_a_partition_without_nodes_may_get_some():
+    empty = {"cores": "0", "memory": "0", "gres": "(null)", "state": "n/a", "nodes": "0"}
+    asked, none, cpu = needs(gpus=1, gpu_type="h100"), row("slinky", **empty), row("cpu*", gres="(null)")
+    old = "partition cpu: 1 GPUs of type h100 needed, a node has 0; partition old: it has no node"
+    for rows, wanted, said, partition in (
+        # Workers that start on demand: what they will have is not known.
+        ([row("slinky*", **empty)], None, None, None),
+        ([none], "slinky", None, None),
+        ([none, cpu], "slinky,cpu", None, None),
+        ([row("slinky*", available="down", **empty)], None, "partition slinky: its nodes are down", None),
+        ([cpu, row("old", **empty)], None, old, None),  # one that a job is not sent to is no reason to send it
+        ([row("slinky*", **empty), row("gpu")], None, None, "gpu"),
+        ([row("gpu*"), none], None, None, None),
+    ):
+        known = partitions("".join(rows))
+        assert refusal(asked, known, wanted) == said, rows
+        assert partition_for(asked, known) == partition, rows
+
+
+# --- The cluster's types of GPU
+
+
+def test_the_cluster_s_name_of_an_accelerator():
+    for accelerator, gres, types in (
+        ("h100", "gpu:h100:4", ["h100"]),
+        ("h100", "gpu:nvidia_h100_80gb_hbm3:8(S:0-1)", ["nvidia_h100_80gb_hbm3"]),
+        ("h100", "gpu:H100_NVL:2", []),  # another one
+        ("h100-nvl", "gpu:H100_NVL:2", ["H100_NVL"]),
+        ("a100-80g", "gpu:a100:4", ["a100"]),
+        ("a100-80g", "gpu:a100_40gb:4,gpu:a100_80gb:4", ["a100_80gb"]),
+        ("a100-80g", "gpu:nvidia_a100_80gb_pcie:4,gpu:nvidia_a100-sxm4-80gb:4", ["nvidia_a100-sxm4-80gb", "nvidia_a100_80gb_pcie"]),
+        ("l4", "gpu:l40s:4", []),
+        ("h100", "gpu:4", []),
+        # MIG slices as clusters name them: SLURM's own names, then sites'.
+        ("h100", "gpu:nvidia_h100_80gb_hbm3_4g.40gb:2", []),
+        ("h100", "gpu:nvidia_h100_80gb_hbm3_1g.10gb:7(S:0-1),gpu:nvidia_h100_80gb_hbm3_3g.40gb:8", []),
+        ("h100", "gpu:nvidia_h100_80gb_hbm3:3,gpu:nvidia_h100_80gb_hbm3_3g.40gb:2", ["nvidia_h100_80gb_hbm3"]),
+        ("a100-80g", "gpu:nvidia_a100_80gb_pcie_2g.20gb:3", []),
+        ("a100-80g", "gpu:nvidia_a100_80gb_pcie:1,gpu:nvidia_a100_80gb_pcie_1g.10gb:7", ["nvidia_a100_80gb_pcie"]),
+        ("a100-80g", "gpu:a100_1g.5gb:7,gpu:A100_1g.10gb:7,gpu:a100-mig-3g.20gb:2,gpu:a100_3g_20gb:2", []),
+        ("h100", "gpu:3g.40gb:8(S:0-1),gpu:1g.10gb+me:1,gpu:1c.3g.40gb:2,gpu:h100.1g.10gb:7", []),
+        ("h200", "gpu:nvidia_h200_1g.18gb:7,gpu:nvidia_h200:4", ["nvidia_h200"]),
+        ("h100", "gpu:h100_mig:14", []),
+        ("h100", "vgpu:h100:2", []),
+    ):  # fmt: skip
+        known = partitions(f"gpu|up|infinite|32|512000|{gres}|idle|1\n")
+        assert gpu_types(accelerator, known, accelerators()) == types, (accelerator, gres)
+
+
+def test_a_slice_is_the_accelerator_that_names_its_profile():
+    """As one's own hardware has it, with the slice's memory."""
+    own = {"h100-3g.40gb": {**accelerators()["h100"].model_dump(exclude_none=True), "memory": "40448MiB"}}
+    known = partitions(
+        "gpu|up|infinite|32|512000|gpu:nvidia_h100_80gb_hbm3_3g.40gb:4,gpu:nvidia_h100_80gb_hbm3_1g.10gb:2|idle|1\n"
+    )
+    assert gpu_types("h100-3g.40gb", known, accelerators(own)) == ["nvidia_h100_80gb_hbm3_3g.40gb"]
+    assert gpu_types("h100", known, accelerators(own)) == []
+
+
+def test_a_slice_is_not_a_gpu():
+    known = partitions((ROOT / "tests/data/environment/sinfo_mig.txt").read_text())
+    (part,) = known
+    assert (part.gpus, part.gpu_types) == (0, {"nvidia_h100_80gb_hbm3_4g.40gb": 2})
+    assert gpu_types("h100", known, accelerators()) == []
+    assert "its GPUs may be MIG slices (nvidia_h100_80gb_hbm3_4g.40gb): name the type" in refusal(needs(gpus=1), known)
+    assert "1 GPUs of type h100 needed, a node has 0" in refusal(needs(gpus=1, gpu_type="h100"), known)
+    assert refusal(needs(gpus=2, gpu_type="nvidia_h100_80gb_hbm3_4g.40gb"), known) is None  # asked for by its name
+    assert refusal(needs(), known) is None
+    assert partition_for(needs(gpus=1), known) is None
+
+
+# --- SLURM's programs, and a workflow without a cluster
+
+
+def programs(folder, **scripts):
+    """SLURM's programs are these and no others, and what Snakemake calls is there too; the PATH."""
+    folder.mkdir(exist_ok=True)
+    for name in ("sh", "bash", "which", "env", "git", "mktemp"):
+        if not (folder / name).exists():
+            (folder / name).symlink_to(shutil.which(name))
+    for name, script in scripts.items():
+        (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+        (folder / name).chmod(0o755)
+    return str(folder)
+
+
+def test_programs_that_are_missing_or_fail_are_named(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", programs(tmp_path))
+    with pytest.raises(BenchError, match=r"^sinfo is not on PATH\. Start the workflow on a login node"):
+        partitions()
+    with pytest.raises(BenchError, match=r"^squeue is not on PATH\. Start the workflow on a login node"):
+        left_jobs(tmp_path)
+    assert not has_accounting()
+    refused = "echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1"
+    programs(tmp_path, squeue=refused, sinfo=refused, scontrol="echo AccountingStorageType = slurmdbd")
+    for asked in (partitions, lambda: left_jobs(tmp_path)):
+        with pytest.raises(BenchError, match="failed: slurm_load_jobs error: Unable to contact slurm controller"):
+            asked()
+    assert not has_accounting()  # without sacct nobody can ask
+    programs(tmp_path, sacct="exit 0")
+    assert has_accounting()
+    programs(tmp_path, scontrol="echo AccountingStorageType = accounting_storage/none")
+    assert not has_accounting()
+
+
+def test_jobs_of_an_earlier_workflow_are_those_of_this_folder(tmp_path):
+    told = f"7|rule_measure_wildcards_one_1|{tmp_path}\n8|rule_measure_wildcards_one_1|{tmp_path}-2\n9|(null)|{tmp_path}\n"
+    assert left_jobs(tmp_path, told) == {"7": "one_1"}
+
+
+@pytest.mark.workflow
+def test_what_the_profile_would_submit(tmp_path, content):
+    """A dry run, which asks no cluster; and a workflow that finds none."""
+    content["engines"]["gpu"] = {"source": "command", "command": ["true"], "backend": "cuda"}
+    content["deployments"]["wide"] = {**content["deployments"]["a"], "engine": "gpu", "tensor_parallel": 2, "nodes": 2}
+    content["study"]["ladders"].append({"deployment": "wide", "workload": "short", "concurrency": [1]})
+    project = Project(tmp_path / "project", content)
+    project.command()  # writes the study's file
+    environment = {**os.environ, "PATH": programs(tmp_path / "bin")}
+
+    def ran(*words):
+        done = snakemake("--profile", "profiles/slurm", *words, folder=project.folder, environment=environment)
+        return done.returncode, done.stdout + done.stderr
+
+    for there, missing in (({}, "squeue"), ({"squeue": "exit 0"}, "sinfo")):
+        programs(tmp_path / "bin", **there)
+        status, said = ran("results/figures/all")
+        assert (status, "Traceback" in said, "File " in said) == (1, False, False), said
+        why = f"nothing was submitted: {missing} is not on PATH. Start the workflow on a login node of the cluster."
+        assert said.splitlines()[-1].endswith(why)
+    status, said = ran("--dry-run", "measured")
+    assert status == 0, said
+    asked = dict(
+        re.findall(r"^checkpoint measure:\n(?:    .*\n)*?    wildcards: deployment=(\w+).*\n    resources: (.*)$", said, re.M)
+    )
+    for deployment, words in (
+        ("a", ["nodes=1", "gpu=0", "runtime=30", "slurm_extra=--exclusive"]),
+        ("wide", ["nodes=2", "gpu=0", "tasks=2", "runtime=30", "slurm_extra=--ntasks-per-node=1 --gpus-per-node=1"]),
+    ):
+        assert set(words) <= set(asked[deployment].split(", ")), asked
+    assert not re.search(r"rule (parse|figure|report):", said)
