@@ -1,6 +1,9 @@
 """Names become folders, command lines, jobs of a cluster and HTML: whatever one is, it stays a name."""
 
 import ast
+import copy
+import gzip
+import itertools
 import json
 import re
 import shlex
@@ -34,7 +37,7 @@ from bench.study.config import Name
 from tests.support import records
 from tests.support.figures import FACTS, results
 from tests.support.packs import member, tarred
-from tests.support.study import ARCHITECTURE, ROOT, bare_summary
+from tests.support.study import ARCHITECTURE, CONTENT, ROOT, bare_summary
 
 HOSTILE = {
     "parent": "../x",
@@ -59,29 +62,28 @@ HOSTILE = {
     "terminal": "\x1b]0;x\x07",
     "long": "a" * 5000,
 }
-each_hostile = pytest.mark.parametrize("value", HOSTILE.values(), ids=HOSTILE)
 TABLES = ("models", "engines", "deployments", "workloads", "hardware", "telemetry")
 
 
 # --- Keys of a configuration, which become folders, rules and jobs
 
 
-@each_hostile
-@pytest.mark.parametrize("table", TABLES)
-def test_a_key_that_is_no_name_is_refused(content, table, value):
-    if table == "telemetry":
-        content["measurement"] = {"telemetry": {value: "http://127.0.0.1:1/metrics"}}
-    elif table == "hardware":
-        content["hardware"] = {value: {"price_per_hour": 1.0}}
-    else:
-        content[table][value] = next(iter(content[table].values()))
-    with pytest.raises(BenchError) as caught:
-        load_config(content, source="test")
-    assert "\0" not in str(caught.value)
+def test_a_key_that_is_no_name_is_refused():
+    for table, value in itertools.product(TABLES, HOSTILE.values()):
+        content = copy.deepcopy(CONTENT)
+        if table == "telemetry":
+            content["measurement"] = {"telemetry": {value: "http://127.0.0.1:1/metrics"}}
+        elif table == "hardware":
+            content["hardware"] = {value: {"price_per_hour": 1.0}}
+        else:
+            content[table][value] = next(iter(content[table].values()))
+        with pytest.raises(BenchError) as caught:
+            load_config(content, source="test")
+        assert "\0" not in str(caught.value), (table, value)
 
 
 @given(st.text(alphabet="ab0.-_/\\ \n\0;$`'\"<>&|*?A", max_size=8))
-@settings(max_examples=600, deadline=None, derandomize=True, database=None)
+@settings(max_examples=600)
 def test_every_name_that_is_taken_is_a_folder_s_and_needs_no_quotes(text):
     try:
         name = TypeAdapter(Name).validate_python(text)
@@ -95,72 +97,62 @@ def test_every_name_that_is_taken_is_a_folder_s_and_needs_no_quotes(text):
 # --- Texts of a configuration
 
 
-def set_text(content, key, value):  # noqa: PLR0912
-    """Give a free text of the configuration this value."""
-    deployment, engine = content["deployments"]["a"], content["engines"]["e"]
-    match key:
-        case "title":
-            content["study"]["title"] = value
-        case "served_name":
-            deployment["served_name"] = value
-        case "flag":
-            deployment["flags"] = {value: True}
-        case "value of a flag":
-            deployment["flags"] = {"chat-template": value}
-        case "variable":
-            deployment["environment"] = {"NOTE": value}
-        case "command":
-            engine["command"] = ["true", value]
-        case "image":
-            content["engines"]["e"] = {"source": "container", "image": value}
-        case "lock":
-            content["engines"]["e"] = {"source": "lock", "locks": [value]}
-        case "index":
-            content["engines"]["e"] = {
-                "source": "lock",
-                "locks": ["workflow/envs/llama-cpp-2026.10.11549.lock"],
-                "index": value,
-            }
-        case "path":
-            content["models"]["m"] = {"path": value}
-        case "hub":
-            content["models"]["m"] = {"hub": value, "revision": "0" * 40}
-        case "trace":
-            content["workloads"]["short"] = {"arrival": "trace", "trace": value}
-            content["study"]["ladders"][0] = {"deployment": "a", "workload": "short", "time_scale": [1]}
-        case "base_url":
-            content["engines"]["e"] = {"source": "external", "base_url": value}
-        case "endpoint":
-            content["measurement"] = {"telemetry": {"x": value}}
-        case "select":
-            content["select"] = value
+# Where it stands, and what stands there.
+TEXTS = {
+    "title": ("study.title", lambda value: value),
+    "served_name": ("deployments.a.served_name", lambda value: value),
+    "flag": ("deployments.a.flags", lambda value: {value: True}),
+    "value of a flag": ("deployments.a.flags", lambda value: {"chat-template": value}),
+    "variable": ("deployments.a.environment", lambda value: {"NOTE": value}),
+    "command": ("engines.e.command", lambda value: ["true", value]),
+    "image": ("engines.e", lambda value: {"source": "container", "image": value}),
+    "lock": ("engines.e", lambda value: {"source": "lock", "locks": [value]}),
+    "index": ("engines.e", lambda value: {"source": "lock", "locks": ["workflow/envs/llama-cpp-2026.10.11549.lock"], "index": value}),
+    "path": ("models.m", lambda value: {"path": value}),
+    "hub": ("models.m", lambda value: {"hub": value, "revision": "0" * 40}),
+    "trace": ("workloads.short", lambda value: {"arrival": "trace", "trace": value}),
+    "base_url": ("engines.e", lambda value: {"source": "external", "base_url": value}),
+    "endpoint": ("measurement", lambda value: {"telemetry": {"x": value}}),
+    "select": ("select", lambda value: value),
+}  # fmt: skip
 
 
-TEXTS = ("title", "served_name", "flag", "value of a flag", "variable", "command", "image", "lock", "index", "path", "hub", "trace",
-         "base_url", "endpoint", "select")  # fmt: skip
+def with_text(key, value):
+    """The configuration with this value as one of its free texts."""
+    content = copy.deepcopy(CONTENT)
+    place, made = TEXTS[key]
+    *parents, last = place.split(".")
+    inner = content
+    for name in parents:
+        inner = inner[name]
+    inner[last] = made(value)
+    if key == "trace":
+        content["study"]["ladders"][0] = {"deployment": "a", "workload": "short", "time_scale": [1]}
+    return content
 
 
-@each_hostile
-@pytest.mark.parametrize("key", TEXTS)
-def test_a_text_of_the_configuration_is_refused_or_stays_one_word(content, key, value, tmp_path, monkeypatch):
+def test_a_text_of_the_configuration_is_refused_or_stays_one_word(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    set_text(content, key, value)
-    try:
-        plan = Plan.of(load_config(content, source="test"))
-        launch = resolve_launch(plan.deployments["a"], records.engine(command=("true",)), checkpoint())
-    except BenchError as error:
-        assert len(str(error)) < 20_000  # noqa: PT017
-        return
-    assert key not in ("hub", "trace", "lock", "base_url")  # these are never taken
-    assert "\0" not in value or key in ("title", "path", "select")
-    for run in plan.runs:
-        assert (tmp_path / run.record).resolve().is_relative_to(tmp_path / "results/runs")
-    words = [*(launch.argv or ()), *launch.environment.values()]
-    if key in ("served_name", "value of a flag", "image", "variable"):
-        assert value in words
-    elif key == "flag":
-        assert f"--{value}" in words
-    assert list(tmp_path.iterdir()) == []
+    taken = set()
+    for key, value in itertools.product(TEXTS, HOSTILE.values()):
+        try:
+            plan = Plan.of(load_config(with_text(key, value), source="test"))
+            launch = resolve_launch(plan.deployments["a"], records.engine(command=("true",)), checkpoint())
+        except BenchError as error:
+            assert len(str(error)) < 20_000, (key, value)  # noqa: PT017
+            continue
+        taken.add(key)
+        assert "\0" not in value or key in ("title", "path", "select")
+        for run in plan.runs:
+            assert (tmp_path / run.record).resolve().is_relative_to(tmp_path / "results/runs"), (key, value)
+        words = [*(launch.argv or ()), *launch.environment.values()]
+        if key in ("served_name", "value of a flag", "image", "variable"):
+            assert value in words, (key, value)
+        elif key == "flag":
+            assert f"--{value}" in words, value
+        assert list(tmp_path.iterdir()) == [], (key, value)
+    assert not taken & {"hub", "trace", "lock", "base_url"}  # these are never taken
+    assert taken >= {"title", "served_name", "value of a flag", "variable", "command"}
 
 
 def checkpoint():
@@ -203,22 +195,20 @@ def test_no_rule_and_no_module_has_a_shell():
 # --- What servers say
 
 
-@each_hostile
-def test_what_a_server_puts_into_labels_stays_a_label(tmp_path, value):
-    escaped = value.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
-    text = f'# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{{model_name="{escaped}"}} 1.0\n'
-    text += (
-        f'# TYPE vllm:cache_config_info gauge\nvllm:cache_config_info{{block_size="{escaped}",cache_dtype="{escaped}"}} 1.0\n'
-    )
-    file = tmp_path / "telemetry.jsonl.gz"
-    import gzip  # noqa: PLC0415
-
-    with gzip.open(file, "wt") as out:
-        out.write(json.dumps({"slot": 0, "endpoint": value, "sent": 0.0, "received": 0.1, "text": text}) + "\n")
-    table = telemetry_table(file, 0.0)
-    assert table.height == 2
-    wide_table(table).write_csv(tmp_path / "metrics.csv")
-    assert kv_facts(text, {}).block_size is None
+def test_what_a_server_puts_into_labels_stays_a_label(tmp_path):
+    for value in HOSTILE.values():
+        escaped = value.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
+        text = (
+            f'# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{{model_name="{escaped}"}} 1.0\n'
+            f'# TYPE vllm:cache_config_info gauge\nvllm:cache_config_info{{block_size="{escaped}",cache_dtype="{escaped}"}} 1.0\n'
+        )
+        file = tmp_path / "telemetry.jsonl.gz"
+        with gzip.open(file, "wt") as out:
+            out.write(json.dumps({"slot": 0, "endpoint": value, "sent": 0.0, "received": 0.1, "text": text}) + "\n")
+        table = telemetry_table(file, 0.0)
+        assert table.height == 2, value
+        wide_table(table).write_csv(tmp_path / "metrics.csv")
+        assert kv_facts(text, {}).block_size is None, value
     assert sorted(path.name for path in tmp_path.iterdir()) == ["metrics.csv", "telemetry.jsonl.gz"]
 
 
@@ -305,14 +295,24 @@ def test_no_text_becomes_html_in_the_report_or_a_figure(tmp_path, summary, plain
 # --- Packs
 
 
-@each_hostile
-def test_a_member_of_a_pack_is_never_written_elsewhere(tmp_path, monkeypatch, value):
+def test_a_member_of_a_pack_is_never_written_elsewhere(tmp_path, monkeypatch):
     (tmp_path / "inside").mkdir()
     monkeypatch.chdir(tmp_path / "inside")
-    for name in (value, f"runs/{value}/r/run.json", f"runs/a/{value}/run.json", f"runs/a/r/{value}", f"deployments/{value}/launch.json", f"logs/{value}.log", f"engines/{value}.json"):  # fmt: skip
+    forms = (
+        "{}",
+        "runs/{}/r/run.json",
+        "runs/a/{}/run.json",
+        "runs/a/r/{}",
+        "deployments/{}/launch.json",
+        "logs/{}.log",
+        "engines/{}.json",
+    )
+    for form, value in itertools.product(forms, HOSTILE.values()):
+        name = form.replace("{}", value)
         if "\0" in name:
             continue  # tar ends a name there
-        pack = tarred(tmp_path / "made.tar.gz", member(name, b"{}"), member("pack.json", json.dumps({"format": 1, "runs": {}, "missing": [], "files": {name: "0" * 64}}).encode()))  # fmt: skip
+        index = {"format": 1, "runs": {}, "missing": [], "files": {name: "0" * 64}}
+        pack = tarred(tmp_path / "made.tar.gz", member(name, b"{}"), member("pack.json", json.dumps(index).encode()))
         with pytest.raises(BenchError):
             unpack(pack, Store())
     assert {path for path in tmp_path.rglob("*") if path.is_file()} <= {tmp_path / "made.tar.gz"}
@@ -321,29 +321,25 @@ def test_a_member_of_a_pack_is_never_written_elsewhere(tmp_path, monkeypatch, va
 # --- What a checkpoint brings along, and where a server listens
 
 
-@pytest.mark.parametrize("runtime", [None, "docker", "podman", "apptainer"])
-@pytest.mark.parametrize("kind", MANAGED)
-def test_no_code_of_a_checkpoint_runs_and_servers_listen_on_loopback(content, kind, runtime, tmp_path, monkeypatch):
+def test_no_code_of_a_checkpoint_runs_and_servers_listen_on_loopback(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # llama.cpp's random weights are written where its checkpoint lies
     (tmp_path / "model").mkdir()
-    engine = (
-        {"kind": kind, "source": "container", "image": "i:1", "runtime": runtime}
-        if runtime
-        else {"kind": kind, **content["engines"]["e"]}
-    )
-    content["engines"]["e"] = engine
-    content["deployments"]["a"] |= {"kv_cache_memory": "64MiB", "max_num_seqs": 4}
 
-    def words(**flags):
-        content["deployments"]["a"]["flags"] = flags
+    def words(engine, **flags):
+        content = copy.deepcopy(CONTENT)
+        content["engines"]["e"] = engine
+        content["deployments"]["a"] |= {"kv_cache_memory": "64MiB", "max_num_seqs": 4, "flags": flags}
         spec = Plan.of(load_config(content, source="t")).deployments["a"]
         launch = resolve_launch(spec, records.engine(command=("python3",)), checkpoint())
         return [*launch.argv, *launch.environment, *launch.environment.values()]
 
-    plain = words()
-    assert not [word for word in plain if re.search("trust|remote", word, re.IGNORECASE)]
-    assert plain[plain.index("--host") + 1] == "127.0.0.1"
-    assert "--trust-remote-code" in words(**{"trust-remote-code": True})  # by name alone
+    containers = [{"source": "container", "image": "i:1", "runtime": name} for name in ("docker", "podman", "apptainer")]
+    for kind, engine in itertools.product(MANAGED, [CONTENT["engines"]["e"], *containers]):
+        plain = words({"kind": kind, **engine})
+        assert not [word for word in plain if re.search("trust|remote", word, re.IGNORECASE)], (kind, engine)
+        assert plain[plain.index("--host") + 1] == "127.0.0.1", (kind, engine)
+        by_name = words({"kind": kind, **engine}, **{"trust-remote-code": True})
+        assert "--trust-remote-code" in by_name, (kind, engine)
 
 
 def test_no_code_is_fetched_with_a_checkpoint():

@@ -2,22 +2,18 @@
 
 from types import SimpleNamespace
 
-import pytest
-
 from bench.study import Plan, Workload, load_config, parse_slo
 from bench.study.precision import auto_lines, requests_for, thin_levels, with_requests
 
 P99, P90 = parse_slo("ttft_p99=1s"), parse_slo("tpot_p90=50ms")
 
 
-@pytest.mark.parametrize(
-    ("slo", "requests"), [("ttft_p50=1s", 6), ("ttft_p90=1s", 36), ("ttft_p95=1s", 72), ("ttft_p99=1s", 368)]
-)
-def test_requests_of_a_percentile_are_those_of_its_interval(slo, requests):
+def test_requests_of_a_percentile_are_those_of_its_interval():
     """shareⁿ ≤ 2.5 % for the first time."""
-    share = parse_slo(slo).share
-    assert share**requests <= 0.025 < share ** (requests - 1)
-    assert requests_for([parse_slo(slo)]) == requests
+    for slo, requests in (("ttft_p50=1s", 6), ("ttft_p90=1s", 36), ("ttft_p95=1s", 72), ("ttft_p99=1s", 368)):
+        share = parse_slo(slo).share
+        assert share**requests <= 0.025 < share ** (requests - 1), slo
+        assert requests_for([parse_slo(slo)]) == requests, slo
 
 
 def test_the_strictest_percentile_decides():
@@ -25,9 +21,10 @@ def test_the_strictest_percentile_decides():
     assert requests_for([]) is None
 
 
-@pytest.mark.parametrize(
-    ("slos", "more", "ladder", "line"),
-    [
+def test_what_auto_comes_to_is_said_before_anything_is_measured(content):
+    arrival = {"arrival": "closed", "prompt_tokens": 16, "output_tokens": 33, "num_requests": "auto"}
+    fixed = {"deployment": "a", "workload": "fixed", "concurrency": [1]}
+    for slos, more, ladder, line in (
         (["ttft_p90=1s", "tpot_p90=50ms"], {}, {"concurrency": [2, 8, 32]},
          "90 a run at 2, 8; 160 a run at 32: 340 requests in all. They take about 161 s where the SLOs are just met."),  # 45 + 12 + 5 turnovers
         (["e2e_p90=10s"], {}, {"concurrency": [9], "repeats": 2},
@@ -38,17 +35,11 @@ def test_the_strictest_percentile_decides():
          "90 a run at 1, 9: 180 requests in all. They take about 100 s to send."),
         (["e2e_p90=10s"], {"turns": {"count": 2, "new_tokens": 8, "think_s": 5.0}}, {"users": [45]},
          "225 a run at 45: 225 conversations in all. They take about 125 s where the SLOs are just met."),
-    ],
-)  # fmt: skip
-def test_what_auto_comes_to_is_said_before_anything_is_measured(content, slos, more, ladder, line):
-    arrival = {"arrival": "closed", "prompt_tokens": 16, "output_tokens": 33, "num_requests": "auto"}
-    content["workloads"] = {"chat": {**arrival, **more}, "fixed": {**arrival, "num_requests": 99}}
-    content["study"]["ladders"] = [
-        {"deployment": "a", "workload": "chat", **ladder},
-        {"deployment": "a", "workload": "fixed", "concurrency": [1]},
-    ]
-    content["decision"] = {"slo": slos}
-    assert auto_lines(Plan.of(load_config(content, source="t"))) == [f"chat: `num_requests: auto` is {line}"]
+    ):  # fmt: skip
+        content["workloads"] = {"chat": {**arrival, **more}, "fixed": {**arrival, "num_requests": 99}}
+        content["study"]["ladders"] = [{"deployment": "a", "workload": "chat", **ladder}, fixed]
+        content["decision"] = {"slo": slos}
+        assert auto_lines(Plan.of(load_config(content, source="t"))) == [f"chat: `num_requests: auto` is {line}"]
 
 
 def workload(**more):
@@ -57,19 +48,16 @@ def workload(**more):
     )
 
 
-@pytest.mark.parametrize(
-    ("level", "repeats", "slos", "requests"),
-    [
+def test_automatic_requests_by_hand():
+    for level, repeats, slos, requests in (
         (4, 1, [P99], 920),  # 1.5 · 368 / 0.6
         (4, 2, [P99], 460),
         (4, 3, [P99], 307),  # 306.7
         (4, 1, [P90], 90),
         (20, 1, [P90], 100),  # five times what is in flight
         (4, 1, [], 250),  # 1.5 · 100 / 0.6
-    ],
-)
-def test_automatic_requests_by_hand(level, repeats, slos, requests):
-    assert with_requests(workload(), level, repeats, slos).num_requests == requests
+    ):
+        assert with_requests(workload(), level, repeats, slos).num_requests == requests, (level, repeats, slos)
 
 
 def test_an_open_loop_has_no_turnovers_and_a_given_number_stays():
@@ -77,11 +65,11 @@ def test_an_open_loop_has_no_turnovers_and_a_given_number_stays():
     assert with_requests(workload(num_requests=7), 20, 1, [P90]).num_requests == 7
 
 
-@pytest.mark.parametrize(("burstiness", "requests"), [(0.25, 360), (0.5, 180), (1.0, 90), (4.0, 90)])
-def test_requests_that_come_in_bursts_tell_less(burstiness, requests):
+def test_requests_that_come_in_bursts_tell_less():
     """The gaps' variance ÷ mean² is 1 ÷ the shape: 1.5 · 36 / 0.6 of Poisson's, four times as many at a quarter."""
-    gamma = workload(arrival="gamma", burstiness=burstiness)
-    assert with_requests(gamma, 20, 1, [P90]).num_requests == requests
+    for burstiness, requests in ((0.25, 360), (0.5, 180), (1.0, 90), (4.0, 90)):
+        gamma = workload(arrival="gamma", burstiness=burstiness)
+        assert with_requests(gamma, 20, 1, [P90]).num_requests == requests, burstiness
 
 
 def run(level, arrival="poisson", name="chat", deployment="a", **more):
@@ -89,9 +77,8 @@ def run(level, arrival="poisson", name="chat", deployment="a", **more):
     return SimpleNamespace(workload=result, workload_name=name, level=level, deployment=SimpleNamespace(name=deployment))
 
 
-@pytest.mark.parametrize(
-    ("more", "repeats", "count"),
-    [
+def test_a_level_with_too_few_requests_is_named():
+    for more, repeats, count in (
         ({"num_requests": 59}, 1, 59),
         ({"num_requests": 60}, 1, None),  # 36 of them lie in the window
         ({"num_requests": 29}, 2, 58),
@@ -101,14 +88,12 @@ def run(level, arrival="poisson", name="chat", deployment="a", **more):
         ({"num_requests": 19, "turns": {"count": 3, "new_tokens": 4}}, 1, 57),
         ({"num_requests": 20, "turns": {"count": 3, "new_tokens": 4}}, 1, None),
         ({"num_requests": None, "duration_s": 4.5, "turns": {"count": 3, "new_tokens": 4}}, 1, 54),
-    ],
-)
-def test_a_level_with_too_few_requests_is_named(more, repeats, count):
-    lines = thin_levels([run(4.0, **more)] * repeats, [P90])
-    assert len(lines) == (count is not None)
-    for line in lines:
-        assert line.startswith(f"chat: too few requests to show that {P90.name} is met, so C_max may get no lower bound.")
-        assert f"Each load needs 60 over all repeats: a at 4 requests/s has {count}. Raise" in line
+    ):
+        lines = thin_levels([run(4.0, **more)] * repeats, [P90])
+        assert len(lines) == (count is not None), more
+        for line in lines:
+            assert line.startswith(f"chat: too few requests to show that {P90.name} is met, so C_max may get no lower bound.")
+            assert f"Each load needs 60 over all repeats: a at 4 requests/s has {count}. Raise" in line
 
 
 def test_a_level_of_bursty_arrivals_takes_more():

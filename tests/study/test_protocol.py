@@ -1,72 +1,72 @@
-"""When measuring changes, old runs no longer compare: somebody must say so."""
+"""Which runs may stand beside one another: of one way of measuring, one device, and one version of the engine.
 
+When measuring changes, old runs no longer compare, and somebody must say so.
+"""
+
+import ast
 import hashlib
+import io
+import json
+import tokenize
 
+import pytest
 from pydantic import BaseModel
 
+from bench.engine import hardware
+from bench.errors import BenchError
+from bench.measure.comparable import hardware_of, refuse_another_version, refuse_other_hardware
+from bench.measure.session import measure
 from bench.models import Model
+from bench.records.files import write_record
+from bench.store import Store
+from bench.study import Plan, load_config
 from bench.study.config import Deployment, Engine
 from bench.study.plan import PROTOCOL, digest
 from bench.study.workload import Workload
+from tests.support import records
+from tests.support.made import made_study, make_run
 from tests.support.study import ROOT
 
 # What decides a measurement. A change here that alters what is measured or how it is stamped raises PROTOCOL (all runs are measured
-# again); one that does not, such as a comment, only renews the digest below: `pytest tests/study/test_protocol.py` prints it.
+# again); one that does not, such as a name, only renews the digest below: `pytest tests/study/test_protocol.py` prints it.
+DECIDING = {
+    "engine": "fleet launch server",
+    "engines": "llama_server llamacpp vllm",
+    "load": "__main__ answer arrivals client connection events exchange introduction loop mixture overload payload records response "
+    "schedule sdk timer",
+    "measure": "losing recording reference rounds session warmup",
+    "models": "checkpoint config_json gguf tokenizer",
+    "records": "form request run",
+    "study": "arrivals lengths trace",
+    "telemetry": "scraper",
+    ".": "routers table_file",
+}
+LIBRARY = ROOT / "src/bench"
 MODULES = [
-    *(
-        str(file.relative_to(ROOT))
-        for room in ("endpoints", "prompts")
-        for file in sorted((ROOT / "src/bench" / room).glob("*.py"))
-    ),
-    "src/bench/engine/fleet.py",
-    "src/bench/engine/launch.py",
-    "src/bench/engine/server.py",
-    "src/bench/engines/llama_server.py",
-    "src/bench/engines/llamacpp.py",
-    "src/bench/engines/vllm.py",
-    "src/bench/load/__main__.py",
-    "src/bench/load/answer.py",
-    "src/bench/load/arrivals.py",
-    "src/bench/load/client.py",
-    "src/bench/load/connection.py",
-    "src/bench/load/events.py",
-    "src/bench/load/exchange.py",
-    "src/bench/load/introduction.py",
-    "src/bench/load/loop.py",
-    "src/bench/load/mixture.py",
-    "src/bench/load/overload.py",
-    "src/bench/load/payload.py",
-    "src/bench/load/records.py",
-    "src/bench/load/response.py",
-    "src/bench/load/schedule.py",
-    "src/bench/load/sdk.py",
-    "src/bench/load/timer.py",
-    "src/bench/models/checkpoint.py",
-    "src/bench/models/config_json.py",
-    "src/bench/models/gguf.py",
-    "src/bench/models/tokenizer.py",
-    "src/bench/records/form.py",
-    "src/bench/records/request.py",
-    "src/bench/records/run.py",
-    "src/bench/study/arrivals.py",
-    "src/bench/study/lengths.py",
-    "src/bench/routers.py",
-    "src/bench/table_file.py",
-    "src/bench/study/trace.py",
-    "src/bench/telemetry/scraper.py",
-    "src/bench/measure/losing.py",
-    "src/bench/measure/recording.py",
-    "src/bench/measure/reference.py",
-    "src/bench/measure/rounds.py",
-    "src/bench/measure/session.py",
-    "src/bench/measure/warmup.py",
+    *sorted(file for room in ("endpoints", "prompts") for file in (LIBRARY / room).glob("*.py")),
+    *(LIBRARY / room / f"{name}.py" for room, names in DECIDING.items() for name in names.split()),
 ]
-KNOWN = (6, "371f9a1942b988ce")
+KNOWN = (6, "4c6ec726b9835a30")
+
+
+def code_of(file):
+    """A module's lines without its comments and docstrings: those decide nothing."""
+    text = file.read_text()
+    lines = text.splitlines()
+    for node in ast.walk(ast.parse(text)):
+        body = getattr(node, "body", None)
+        if isinstance(body, list) and body and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
+            for number in range(body[0].lineno - 1, body[0].end_lineno):
+                lines[number] = ""
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT and lines[token.start[0] - 1]:
+            lines[token.start[0] - 1] = lines[token.start[0] - 1][: token.start[1]].rstrip()
+    return "".join(f"{line}\n" for line in lines if line.strip())
 
 
 def test_a_change_of_the_measuring_is_declared():
-    content = b"".join((ROOT / module).read_bytes() for module in MODULES)
-    now = (PROTOCOL, hashlib.sha256(content).hexdigest()[:16])
+    content = "".join(code_of(module) for module in MODULES)
+    now = (PROTOCOL, hashlib.sha256(content.encode()).hexdigest()[:16])
     assert now == KNOWN, f"measuring changed: raise PROTOCOL if old runs no longer compare, then set KNOWN = {now}"
 
 
@@ -87,3 +87,59 @@ def test_a_changed_default_is_declared():
 
 def _plain(value):
     return value.model_dump() if isinstance(value, BaseModel) else value
+
+
+def held(folder, select="*", **result):
+    """A plan of which the first run is in a store, with what its record tells."""
+    content = made_study(4, 4)
+    run, store = Plan.of(load_config(content, source="made")).runs[0], Store(folder)
+    with store.adding(run) as place:
+        make_run(run, place)
+        record = json.loads((place / "run.json").read_text())
+        (place / "run.json").write_text(json.dumps(record | result))
+    return Plan.of(load_config(content | {"select": select}, source="made")), run, store
+
+
+@pytest.mark.parametrize("select", ["*", "*_c0004_*"])
+def test_a_level_more_on_another_device_is_refused_before_any_server_starts(tmp_path, select):
+    plan, run, store = held(tmp_path / "store", select, device="Another CPU")
+    launch = tmp_path / "launch.json"
+    write_record(records.launch(deployment="d000", argv=("true",), digest=run.deployment.digest), launch)
+    with pytest.raises(
+        BenchError, match=r"d000: this is .*, but d000/.* was measured on Another CPU.*`bench discard 'd000/\*'`"
+    ):
+        measure(plan, "d000", plan.runs, launch=launch, facts=tmp_path / "deployment.json", store=store, say=print)
+    store.discard(run)
+    refuse_other_hardware(plan, run.deployment, store, hardware_of(run.deployment))  # nothing left that would not compare
+
+
+def test_a_level_more_on_the_same_device_goes_on(tmp_path):
+    plan, run, store = held(tmp_path, device=hardware().cpu)
+    refuse_other_hardware(plan, run.deployment, store, hardware_of(run.deployment))
+    plan, run, store = held(tmp_path / "older")  # of a version that did not tell
+    refuse_other_hardware(plan, run.deployment, store, hardware_of(run.deployment))
+
+
+def test_a_level_more_on_another_version_is_refused(tmp_path):
+    plan, run, store = held(tmp_path, engine_version="0.26.0")
+    refuse_another_version(plan, run.deployment, store, "0.26.0")
+    with pytest.raises(BenchError, match=r"d000: the engine is now version 99, but d000/.* was measured on 0\.26\.0"):
+        refuse_another_version(plan, run.deployment, store, "99")
+
+
+def test_a_level_more_behind_another_version_of_the_router_is_refused(tmp_path):
+    plan, run, store = held(tmp_path, engine_version="0.26.0", router_version="2.6.1")
+    refuse_another_version(plan, run.deployment, store, "0.26.0", "2.6.1")
+    refuse_another_version(plan, run.deployment, store, "0.26.0", None)  # not known is not different
+    with pytest.raises(BenchError, match=r"d000: the router is now version 3, but d000/.* was measured behind 2\.6\.1"):
+        refuse_another_version(plan, run.deployment, store, "0.26.0", "3")
+
+
+def test_a_launch_of_another_machine_is_named_and_not_started(tmp_path):
+    plan, _, store = held(tmp_path / "store", "*_c0004_*")
+    launch = tmp_path / "launch.json"
+    write_record(records.launch(deployment="d000", argv=("results/engines/none/env/bin/python", "-m", "x")), launch)
+    with pytest.raises(
+        BenchError, match=r"d000: results/engines/none/env/bin/python is not here; .*remove results/deployments/d000"
+    ):
+        measure(plan, "d000", plan.runs, launch=launch, facts=tmp_path / "deployment.json", store=store, say=print)

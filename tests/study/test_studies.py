@@ -1,10 +1,8 @@
 """The studies that ship: each lists exactly the runs that it says it has."""
 
+import functools
 from collections import Counter
 
-import pytest
-
-from bench.errors import BenchError
 from bench.figures import figures_of
 from bench.study import Plan, load_config, load_file
 from bench.study.precision import thin_levels
@@ -16,6 +14,7 @@ TENS = [1, *range(10, 161, 10)]
 HUNDREDS = [1, 10, 50, *range(100, 1201, 100)]
 
 
+@functools.cache
 def plan(name):
     return Plan.of(load_file(STUDIES / f"{name}.yaml"), root=ROOT)
 
@@ -71,37 +70,26 @@ def test_factors_crosses_them_all_and_repeats_some():
     assert len(rows) - len(crossed) == 2 * 4 * 7 * 10
 
 
-@pytest.mark.parametrize(
-    ("name", "runs"),
-    [
-        ("concurrency-small", 58),
-        ("sequence-length-small", 34),
-        ("tensor-parallel-small", 52),
-        ("factors-small", 144),
-        ("archetypes", 16),
-        ("archetypes-small", 7),
-        ("engines", 216),
-        ("engines-small", 80),
-        ("h100", 54),
-        ("h100-small", 54),
-        ("h200", 35),
-        ("precision", 35),
-        ("precision-small", 8),
-    ],
-)
-def test_each_study_has_as_many_runs_as_it_says(name, runs):
-    study = plan(name)
-    assert len(study.runs) == len({run.key for run in study.runs}) == runs
-    assert f"{runs} runs" in (STUDIES / f"{name}.yaml").read_text().replace("\n# ", " ")
+RUNS = {
+    "concurrency-small": 58, "sequence-length-small": 34, "tensor-parallel-small": 52, "factors-small": 144, "archetypes": 16,
+    "archetypes-small": 7, "engines": 216, "engines-small": 80, "h100": 54, "h100-small": 54, "h200": 35, "precision": 35,
+    "precision-small": 8,
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["engines", "engines-small"])
-def test_versions_are_compared_by_sessions_that_alternate(name):
-    study = plan(name)
-    names = list(study.deployments)
-    assert study.sessions == [(d, s) for s, order in enumerate([names, names[::-1]] * 2, start=1) for d in order]
-    loads = [sorted((run.workload_name, run.level) for run in study.runs_of(d, s)) for d, s in study.sessions]
-    assert all(each == loads[0] for each in loads)
+def test_each_study_has_as_many_runs_as_it_says():
+    for name, runs in RUNS.items():
+        study = plan(name)
+        assert len(study.runs) == len({run.key for run in study.runs}) == runs, name
+        assert f"{runs} runs" in (STUDIES / f"{name}.yaml").read_text().replace("\n# ", " "), name
+
+
+def test_versions_are_compared_by_sessions_that_alternate():
+    for study in map(plan, ("engines", "engines-small")):
+        names = list(study.deployments)
+        assert study.sessions == [(d, s) for s, order in enumerate([names, names[::-1]] * 2, start=1) for d in order]
+        loads = [sorted((run.workload_name, run.level) for run in study.runs_of(d, s)) for d, s in study.sessions]
+        assert all(each == loads[0] for each in loads)
 
 
 def test_every_study_is_tested_and_has_a_twin():
@@ -114,7 +102,7 @@ def test_every_study_is_tested_and_has_a_twin():
         "tuning-small",
         "tuning-vllm-small",
         "fleet-small",
-    }  # on CPUs alone, tested below
+    }  # fmt: skip - on CPUs alone, tested below
     assert {name for name in names if not name.endswith("-small")} == {
         "concurrency", "sequence-length", "tensor-parallel", "factors", "archetypes", "engines", "h100", "h200", "precision"
     }  # fmt: skip
@@ -133,37 +121,32 @@ def test_a_real_model_answers_real_prompts():
     }
 
 
-def test_slots_and_micro_batches_compete():
-    study = plan("tuning-small")
-    assert list(study.deployments) == ["llama-seqs4-ubatch-size512"]
-    assert len(study.tuned.deployments) == 8
-    assert {spec.deployment.max_num_seqs for spec in study.tuned.deployments.values()} == {2, 4, 8, 16}
+def test_settings_compete_in_races_of_eight():
+    """Slots and micro-batches; and those of vLLM where prompts share their beginning."""
+    for name, one, key, values in (
+        ("tuning-small", "llama-seqs4-ubatch-size512", "max_num_seqs", {2, 4, 8, 16}),
+        ("tuning-vllm-small", "vllm-prefix-off-seqs16-max-num-batched-tokens1024", "prefix_caching", {True, False}),
+    ):
+        study = plan(name)
+        assert list(study.deployments) == [one]
+        assert len(study.tuned.deployments) == 8
+        assert {getattr(spec.deployment, key) for spec in study.tuned.deployments.values()} == values
 
 
-def test_the_settings_of_vllm_compete_where_prompts_share_their_beginning():
-    study = plan("tuning-vllm-small")
-    assert list(study.deployments) == ["vllm-prefix-off-seqs16-max-num-batched-tokens1024"]
-    assert len(study.tuned.deployments) == 8
-    assert {spec.deployment.prefix_caching for spec in study.tuned.deployments.values()} == {True, False}
-
-
-@pytest.mark.parametrize(
-    ("name", "key", "values", "settings"),
-    [
+def test_precisions_differ_in_nothing_else_and_one_is_measured_twice():
+    """The one that is measured twice shows how many answers change by themselves."""
+    for name, key, values, settings in (
         ("precision", "model", ["fp16", "fp8", "int8", "int4"], {"user-speed"}),
         ("precision-small", "kv_cache_dtype", ["auto", "q8_0", "q4_0"], {"user-speed", "settings"}),
-    ],
-)
-def test_precisions_differ_in_nothing_else_and_one_is_measured_twice(name, key, values, settings):
-    """The one that is measured twice shows how many answers change by themselves."""
-    study = plan(name)
-    *swept, again = study.deployments.values()
-    assert [getattr(spec.deployment, key) for spec in swept] == values
-    assert len({spec.deployment.model_copy(update={key: "auto"}).model_dump_json() for spec in swept}) == 1
-    assert again.deployment == swept[0].deployment and study.config.study.baseline == swept[0].name
-    tasks = [run.workload for run in study.runs if run.family == "tasks"]
-    assert {(each.keep_answers, each.cache, each.natural) for each in tasks} == {(True, "as_is", True)}
-    assert {"answers", "comparison"} | settings <= set(figures_of(study.rows))
+    ):
+        study = plan(name)
+        *swept, again = study.deployments.values()
+        assert [getattr(spec.deployment, key) for spec in swept] == values
+        assert len({spec.deployment.model_copy(update={key: "auto"}).model_dump_json() for spec in swept}) == 1
+        assert again.deployment == swept[0].deployment and study.config.study.baseline == swept[0].name
+        tasks = [run.workload for run in study.runs if run.family == "tasks"]
+        assert {(each.keep_answers, each.cache, each.natural) for each in tasks} == {(True, "as_is", True)}
+        assert {"answers", "comparison"} | settings <= set(figures_of(study.rows))
 
 
 def test_classes_are_mixed_at_rising_load():
@@ -199,19 +182,20 @@ def test_the_quick_study_is_of_few_runs_on_llama_cpp():
     assert len(study.runs) == 7
 
 
-@pytest.mark.parametrize(
-    ("name", "runs", "searches", "figures"),
-    [("sizing", 0, 1, {"fleet"}), ("running-server", 0, 1, {"latencies"}), ("two-settings", 24, 0, {"comparison"})],
-)
-def test_a_template_is_short_says_what_to_change_and_plans_as_it_stands(name, runs, searches, figures):
-    file = TEMPLATES / f"{name}.yaml"
-    text = file.read_text()
-    assert len(text.splitlines()) <= 25
-    assert text.count("CHANGE") >= 5
-    study = Plan.of(load_file(file), root=ROOT)
-    assert (len(study.listed), len(study.searches)) == (runs, searches)
-    assert figures <= set(figures_of(study.rows))
-    assert thin_levels(study.listed, study.config.decision.slos) == []
+def test_a_template_is_short_says_what_to_change_and_plans_as_it_stands():
+    for name, runs, searches, figures in (
+        ("sizing", 0, 1, {"fleet"}),
+        ("running-server", 0, 1, {"latencies"}),
+        ("two-settings", 24, 0, {"comparison"}),
+    ):
+        file = TEMPLATES / f"{name}.yaml"
+        text = file.read_text()
+        assert len(text.splitlines()) <= 25, name
+        assert text.count("CHANGE") >= 5, name
+        study = Plan.of(load_file(file), root=ROOT)
+        assert (len(study.listed), len(study.searches)) == (runs, searches), name
+        assert figures <= set(figures_of(study.rows)), name
+        assert thin_levels(study.listed, study.config.decision.slos) == [], name
 
 
 def test_every_template_is_named_where_configurations_are_explained():
@@ -221,23 +205,16 @@ def test_every_template_is_named_where_configurations_are_explained():
     assert all(f"`config/templates/{name}.yaml`" in text for name in names)
 
 
-@pytest.mark.parametrize(
-    ("name", "has", "lacks"),
-    [
-        (
-            "concurrency",
-            {"kv-saturation", "peak-throughput", "latencies"},
-            {"settings", "streaming", "ttft-by-prompt-length"},
-        ),
+def test_a_study_has_the_figures_that_its_runs_can_answer():
+    for name, has, lacks in (
+        ("concurrency", {"kv-saturation", "peak-throughput", "latencies"}, {"settings", "streaming", "ttft-by-prompt-length"}),
         ("sequence-length", {"ttft-by-prompt-length", "latency-by-output-length", "streaming"}, {"kv-saturation", "latencies"}),
         ("tensor-parallel", {"settings", "kv-saturation"}, {"streaming"}),
         ("factors", set(), {"ttft-by-prompt-length", "latency-by-output-length"}),
-    ],
-)
-def test_a_study_has_the_figures_that_its_runs_can_answer(name, has, lacks):
-    figures = set(figures_of(plan(name).rows))
-    assert has <= figures
-    assert not lacks & figures
+    ):
+        figures = set(figures_of(plan(name).rows))
+        assert has <= figures, name
+        assert not lacks & figures, name
 
 
 def test_a_ladder_sweeps_lengths(content):
@@ -249,13 +226,3 @@ def test_a_ladder_sweeps_lengths(content):
         "short-p16-o4_burst_p16_o4_c0002_r1",
     ]
     assert {run.definition["family"] for run in runs} == {"short"}
-    content["study"]["ladders"][0]["prompt_tokens"] = [8, 300]
-    with pytest.raises(BenchError, match=r"prompt_tokens 300 \+ output_tokens 4 = 304 is beyond the context"):
-        load_config(content, source="test")
-
-
-def test_a_trace_has_lengths_of_its_own(content):
-    content["workloads"]["short"] = {"arrival": "trace", "trace": "x.csv"}
-    content["study"]["ladders"][0] = {"deployment": "a", "workload": "short", "time_scale": [1], "prompt_tokens": [8]}
-    with pytest.raises(BenchError, match=r"gives lengths, but workloads\.short replays a trace, which has its own"):
-        load_config(content, source="test")
