@@ -82,20 +82,17 @@ def test_a_table_of_an_older_version_is_read_with_every_column(tmp_path):
     assert Results.read(tmp_path / "summary.parquet", tmp_path / "timeseries.parquet").runs.equals(read)
 
 
-@pytest.mark.parametrize(
-    ("run", "gpus"),
-    [
+def test_older_tables_tell_gpus_by_what_is_parallel(tmp_path):
+    for run, gpus in (
         ({"device": "cuda", "tensor_parallel": 2}, 2),
         ({"device": "cuda", "tensor_parallel": 2, "gpu_count_seen": 2}, 2),
         ({"device": "cuda", "tensor_parallel": 1, "gpu_count_seen": 8}, None),
         ({"device": "cpu", "tensor_parallel": 2}, 0),
         ({"tensor_parallel": None}, None),
         ({"device": "cuda", "gpus": None}, None),
-    ],
-)
-def test_older_tables_tell_gpus_by_what_is_parallel(tmp_path, run, gpus):
-    pl.DataFrame([OLD | run]).write_parquet(tmp_path / "summary.parquet")
-    assert read_summary(tmp_path / "summary.parquet")["gpus"].to_list() == [gpus]
+    ):
+        pl.DataFrame([OLD | run]).write_parquet(tmp_path / "summary.parquet")
+        assert read_summary(tmp_path / "summary.parquet")["gpus"].to_list() == [gpus], run
 
 
 def test_further_columns_come_last():

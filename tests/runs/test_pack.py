@@ -1,7 +1,6 @@
 """What is measured on one machine is drawn on another, whole or not at all."""
 
 import fcntl
-import hashlib
 import json
 import os
 import shlex
@@ -23,7 +22,7 @@ from bench.study import Paths, Plan, begin, load_file
 from tests.support import records
 from tests.support.forked import snakemake
 from tests.support.made import made_study
-from tests.support.packs import rewritten
+from tests.support.packs import listed_anew, rewritten
 from tests.support.project import copied_project
 from tests.support.stores import SNAKEMAKE, fill_store, write_study
 
@@ -185,12 +184,9 @@ def without(members, name):
 
 def holding(members, name, content):
     """A pack that agrees with itself and holds something else."""
-    index = json.loads(members["pack.json"])
     other = named(members, name)
-    digest = index["runs"].get(other.removeprefix("runs/").removesuffix("/run.json"), "")
-    wrong = content.replace(b"DIGEST", json.dumps(digest).encode())
-    index["files"][other] = hashlib.sha256(wrong).hexdigest()
-    return {**members, other: wrong, "pack.json": json.dumps(index).encode()}
+    digest = json.loads(members["pack.json"])["runs"].get(other.removeprefix("runs/").removesuffix("/run.json"), "")
+    return listed_anew(members, {other: content.replace(b"DIGEST", json.dumps(digest).encode())})
 
 
 def test_what_is_not_as_it_was_packed_is_refused_and_changes_nothing(packed, here, capsys):
@@ -223,10 +219,9 @@ def test_runs_that_these_sources_define_otherwise_are_refused(packed, monkeypatc
 
 def test_a_study_that_these_sources_do_not_take_names_the_commit(packed, here):
     def older(members):
-        index = json.loads(members["pack.json"])
+        index = json.dumps({**json.loads(members["pack.json"]), "commit": "4c1ebdf"}).encode()
         study = members["study.yaml"].replace(b"kv_cache_memory", b"kv_memory")
-        index["files"]["study.yaml"] = hashlib.sha256(study).hexdigest()
-        return {**members, "study.yaml": study, "pack.json": json.dumps({**index, "commit": "4c1ebdf"}).encode()}
+        return listed_anew({**members, "pack.json": index}, {"study.yaml": study})
 
     with pytest.raises(BenchError, match=r"(?s)do not take its study:.*kv_memory.*clone of the commit that packed it, 4c1ebdf"):
         unpack(rewritten(packed, here / "older.tar.gz", older), Store())

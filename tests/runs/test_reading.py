@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -140,24 +141,6 @@ def test_packs_of_before_are_read_and_written_to_the_byte(tmp_path):
     assert index.encoded() == OLD_INDEX.encode()
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"runs": {"a/r": 5}}, "runs.a/r is 5"),
-        ({"runs": [["a/r", "d"]]}, "runs is "),
-        ({"missing": "a/s"}, "missing is 'a/s'"),
-        ({"files": None}, "files is None"),
-        ({"commit": 5}, "commit is 5"),
-        ({"format": None}, "format is missing"),
-        ({"format": "1"}, "format is '1'"),
-    ],
-)
-def test_an_index_that_is_none_is_named_with_its_key(tmp_path, change, message):
-    (tmp_path / "pack.json").write_text(json.dumps({**json.loads(OLD_INDEX), **change}))
-    with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
-        read_index(tmp_path / "pack.json")
-
-
 def test_a_pack_of_another_format_need_not_look_like_ours(tmp_path):
     (tmp_path / "pack.json").write_text('{"format": 2, "content": []}')
     with pytest.raises(OtherFormat, match="a pack of format 2, and this version reads 1"):
@@ -176,21 +159,6 @@ def test_summaries_of_before_are_read_and_written_to_the_byte(tmp_path):
     assert (tmp_path / "again.json").read_text() == OLD_SUMMARY
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"level": None}, "level is None"),
-        ({"deployment": 5}, "deployment is 5"),
-        ({"repeat": 1.5}, "repeat is 1.5"),
-        ({"metrics_missing": "x"}, "metrics_missing is 'x'"),
-        ({"scrape_gaps": {"v": "long"}}, "scrape_gaps.v is 'long'"),
-    ],
-)
-def test_a_summary_that_is_none_is_named_with_its_key(tmp_path, change, words):
-    result = refused(read_run_summary, tmp_path, "summary.json", {**json.loads(OLD_SUMMARY), **change})
-    assert result == f"{tmp_path}/summary.json: not a valid summary.json ({words}). Parse its run again: `bench parse`."
-
-
 def test_launches_and_facts_of_before_have_the_settings_of_their_command_line(tmp_path):
     (tmp_path / "launch.json").write_text(json.dumps(OLD_LAUNCH))
     (tmp_path / "deployment.json").write_text(json.dumps(OLD_FACTS))
@@ -203,9 +171,8 @@ def test_launches_and_facts_of_before_have_the_settings_of_their_command_line(tm
     assert (facts.engines, facts.inherited, facts.warmup.ttft_s) == (None, None, ())
 
 
-@pytest.mark.parametrize(
-    ("result", "gpus"),
-    [
+def test_gpus_of_a_launch(tmp_path):
+    for result, gpus in (
         ({"gpus": 3, "device": "cpu"}, 3),
         ({"gpus": None, "tensor_parallel": 2}, None),
         ({"argv": ["serve", "--pipeline-parallel-size", "3", "--tensor-parallel-size", "2"]}, 6),
@@ -216,11 +183,9 @@ def test_launches_and_facts_of_before_have_the_settings_of_their_command_line(tm
         ({"argv": ["serve"], "base_url": "http://x"}, 1),
         ({"argv": ["serve", "--tensor-parallel-size", "2"], "device": "cpu"}, 0),
         ({"argv": None, "device": "cpu", "base_url": "http://x"}, None),
-    ],
-)
-def test_gpus_of_a_launch(tmp_path, result, gpus):
-    (tmp_path / "launch.json").write_text(json.dumps({**OLD_LAUNCH, **result}))
-    assert read_launch(tmp_path / "launch.json").gpus == gpus
+    ):
+        (tmp_path / "launch.json").write_text(json.dumps({**OLD_LAUNCH, **result}))
+        assert read_launch(tmp_path / "launch.json").gpus == gpus, result
 
 
 def test_the_router_of_a_launch_of_before_is_read(tmp_path):
@@ -235,9 +200,17 @@ def test_settings_that_are_no_numbers_are_left_to_the_engine():
     assert launch_module.settings_of({}) == Settings()
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
+# Of each kind what it is read by, one of them, what is said beside the key, and what stands at the key.
+INDEX, SUMMARY = json.loads(OLD_INDEX), json.loads(OLD_SUMMARY)
+WRONG = {
+    "summary.json": (read_run_summary, SUMMARY, "not a valid summary.json ({}). Parse its run again: `bench parse`.", [
+        ({"level": None}, "level is None"),
+        ({"deployment": 5}, "deployment is 5"),
+        ({"repeat": 1.5}, "repeat is 1.5"),
+        ({"metrics_missing": "x"}, "metrics_missing is 'x'"),
+        ({"scrape_gaps": {"v": "long"}}, "scrape_gaps.v is 'long'"),
+    ]),
+    "launch.json": (read_launch, OLD_LAUNCH, "not a valid launch.json ({})", [
         ({"argv": "serve"}, "argv is 'serve'"),
         ({"argv": ["serve", 5]}, "argv[1] is 5"),
         ({"plan": {**OLD_PLAN, "kv_tokens": "many"}}, "plan.kv_tokens is 'many'"),
@@ -246,32 +219,8 @@ def test_settings_that_are_no_numbers_are_left_to_the_engine():
         ({"gpus": 10**20}, "gpus is 100000000000000000000"),
         ({"environment": {"A": 1}}, "environment.A is 1"),
         ({"settings": []}, "settings is []"),
-    ],
-)
-def test_a_launch_that_is_none_is_named_with_its_key(tmp_path, change, words):
-    result = refused(read_launch, tmp_path, "launch.json", {**OLD_LAUNCH, **change})
-    assert result.startswith(f"{tmp_path}/launch.json: not a valid launch.json ({words})")
-
-
-@pytest.mark.parametrize("content", ["", "[]", "{}", "nothing", '{"deployment": NaN}', "[" * 100_000])
-@pytest.mark.parametrize(
-    ("read", "name"),
-    [
-        (read_launch, "launch.json"),
-        (read_facts, "deployment.json"),
-        (read_engine, "engine.json"),
-        (read_checkpoint, "checkpoint.json"),
-        (read_run_summary, "summary.json"),
-        (read_record, "run.json"),
-    ],
-)
-def test_what_is_no_record_is_refused(tmp_path, read, name, content):
-    assert refused(read, tmp_path, name, content).startswith(f"{tmp_path}/{name}: not a valid ")
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
+    ]),
+    "run.json": (read_record, asdict(records.run()), "not a valid record of a run ({}). Restore it, or discard the run", [
         ({"client": {"cpu_s": "x"}}, "client.cpu_s is 'x'"),
         ({"client": {"cpu_s": 1e13}}, "client.cpu_s is 10000000000000.0"),
         ({"prefix": {}}, "prefix.expected_tokens is missing"),
@@ -283,13 +232,34 @@ def test_what_is_no_record_is_refused(tmp_path, read, name, content):
         ({"definition": {}}, "definition.workload is None"),
         ({"definition": None}, "definition is None"),
         ({"round": "1"}, "round is '1'"),
-    ],
-)
-def test_a_run_that_is_none_is_named_with_its_key(tmp_path, change, words):
-    write_record(records.run(), tmp_path / RECORD)
-    content = json.loads((tmp_path / "run.json").read_text())
-    result = refused(read_record, tmp_path, "run.json", {**content, **change})
-    assert result.startswith(f"{tmp_path}/run.json: not a valid record of a run ({words}). Restore it, or discard the run")
+    ]),
+}  # fmt: skip
+
+
+def test_a_record_that_is_none_is_named_with_its_key(tmp_path):
+    for name, (read, content, said, rows) in WRONG.items():
+        for change, words in rows:
+            result = refused(read, tmp_path, name, {**content, **change})
+            assert result.startswith(f"{tmp_path}/{name}: {said.format(words)}"), (name, change)
+    for change, words in (
+        ({"runs": {"a/r": 5}}, "runs.a/r is 5"),
+        ({"runs": [["a/r", "d"]]}, "runs is "),
+        ({"missing": "a/s"}, "missing is 'a/s'"),
+        ({"files": None}, "files is None"),
+        ({"commit": 5}, "commit is 5"),
+        ({"format": None}, "format is missing"),
+        ({"format": "1"}, "format is '1'"),
+    ):
+        (tmp_path / "pack.json").write_text(json.dumps({**INDEX, **change}))
+        with pytest.raises(ValueError, match=f"^{re.escape(words)}"):
+            read_index(tmp_path / "pack.json")
+
+
+def test_what_is_no_record_is_refused(tmp_path):
+    reads = {"deployment.json": read_facts, "engine.json": read_engine, "checkpoint.json": read_checkpoint}
+    for name, read in {**reads, **{name: read for name, (read, *_) in WRONG.items()}}.items():
+        for content in ("", "[]", "{}", "nothing", '{"deployment": NaN}', "[" * 100_000):
+            assert refused(read, tmp_path, name, content).startswith(f"{tmp_path}/{name}: not a valid "), (name, content[:9])
 
 
 def test_a_run_without_a_round_has_that_of_its_repeat(tmp_path):
@@ -310,22 +280,19 @@ def test_the_table_of_requests_has_a_column_a_field(tmp_path):
     assert table.to_dicts() == [vars(request) for request in requests]
 
 
-WRITERS = {
-    "a record": lambda: write_record(records.facts(engine_version="1"), Path("results/study.json")),
-    "a run's summary": lambda: write_run_summary(RunSummary(level=1.0, figures={"level": 1.0}), Path("results/study.json")),
-    "the study that was measured last": lambda: remember_study(Path("mine.yaml")),
-}
-
-
-@pytest.mark.parametrize("write", WRITERS.values(), ids=WRITERS)
-def test_what_is_written_is_there_whole_or_as_it_was(write, tmp_path, monkeypatch):
+def test_what_is_written_is_there_whole_or_as_it_was(tmp_path, monkeypatch):
     """A reader of the file that was there sees no half of the new one, nor does whoever comes after a kill."""
     monkeypatch.chdir(tmp_path)
     file = Path("results/study.json")
     file.parent.mkdir()
-    file.write_text("as it was")
-    with file.open() as earlier:
-        write()
-        assert earlier.read() == "as it was"
-    assert isinstance(json.loads(file.read_text()), dict)
-    assert list(file.parent.iterdir()) == [file]
+    for write in (
+        lambda: write_record(records.facts(engine_version="1"), file),
+        lambda: write_run_summary(RunSummary(level=1.0, figures={"level": 1.0}), file),
+        lambda: remember_study(Path("mine.yaml")),
+    ):
+        file.write_text("as it was")
+        with file.open() as earlier:
+            write()
+            assert earlier.read() == "as it was"
+        assert isinstance(json.loads(file.read_text()), dict)
+        assert list(file.parent.iterdir()) == [file]

@@ -42,14 +42,14 @@ def test_what_a_killed_session_left_is_swept(tmp_path):
     assert sorted(p.name for p in (store.root / "a").iterdir()) == ["d", "e"]
 
 
-@pytest.mark.parametrize("running", ["v0.32-again", "v0.32", "v0.32-again-2"])
-def test_a_session_whose_name_begins_like_that_of_another_does_not_sweep_its_run(tmp_path, running):
-    here, other = Store(tmp_path, owner="v0.32"), Store(tmp_path, owner=running)
-    with other.adding(D) as folder:
-        (folder / "run.json").write_text("{}")
-        here.sweep()
-        assert (folder / "run.json").exists()
-    assert other.holds(D)
+def test_a_session_whose_name_begins_like_that_of_another_does_not_sweep_its_run(tmp_path):
+    for running in ("v0.32-again", "v0.32", "v0.32-again-2"):
+        here, other = Store(tmp_path / running, owner="v0.32"), Store(tmp_path / running, owner=running)
+        with other.adding(D) as folder:
+            (folder / "run.json").write_text("{}")
+            here.sweep()
+            assert (folder / "run.json").exists(), running
+        assert other.holds(D)
 
 
 def test_a_folder_is_swept_once_its_process_is_gone(tmp_path):
@@ -72,7 +72,7 @@ def test_sessions_may_add_the_same_measurement_at_the_same_time(tmp_path):
     """One deployment under two names: whoever is last stays."""
 
     def add(owner):
-        for _ in range(60):
+        for _ in range(20):
             fill(Store(tmp_path, owner=owner), D)
 
     with ThreadPoolExecutor(4) as pool:
@@ -92,8 +92,8 @@ def test_what_is_discarded_is_gone_with_what_was_made_of_it(tmp_path):
     store.discard(D)  # there is nothing any more
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", "not json"])
-def test_what_is_no_record_has_no_digest(tmp_path, text):
-    (tmp_path / "run.json").write_text(text)
-    assert record_digest(tmp_path / "run.json") is None
+def test_what_is_no_record_has_no_digest(tmp_path):
+    for text in ("", "[]", "{}", "not json"):
+        (tmp_path / "run.json").write_text(text)
+        assert record_digest(tmp_path / "run.json") is None, text
     assert record_digest(tmp_path / "none.json") is None

@@ -11,62 +11,51 @@ import pytest
 import yaml
 
 from bench.cli import main
+from bench.study import Paths
 from bench.study.plan import digest
 from bench.verify.again import copy_measurements, run_workflow
 from bench.verify.made import without_names
 from tests.support.forked import FORKING
-from tests.support.packs import rewritten
-from tests.support.project import drawn_project
-
-pytestmark = pytest.mark.workflow
+from tests.support.packs import listed_anew, rewritten
 
 CONFIG = Path("config/config.yaml")
 ALWAYS = {"who measured", "logs, engine records and checkpoints", "who packed it", "figures and report", "what searches found"}
 
 
 @pytest.fixture(scope="module")
-def there(tmp_path_factory):
+def there(tmp_path_factory, drawn_study):
     """The results and logs of a study of four made runs, drawn to its end, and its pack."""
-    drawn, folder = drawn_project(tmp_path_factory), tmp_path_factory.mktemp("there").resolve()
+    folder = tmp_path_factory.mktemp("there").resolve()
     for name in ("results", "logs"):
-        shutil.copytree(drawn / name, folder / name)
+        shutil.copytree(drawn_study / name, folder / name)
     (folder / "config").mkdir()
-    shutil.copy(drawn / CONFIG, folder / CONFIG)
+    shutil.copy(drawn_study / CONFIG, folder / CONFIG)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         assert main(["pack", "--configfile", str(CONFIG), "--output", "made.tar.gz"]) == 0
     return folder
 
 
-@pytest.fixture(scope="module")
-def kept(tmp_path_factory):
-    """What workflows made, by a digest of what they were given."""
-    return tmp_path_factory.mktemp("kept")
+@pytest.fixture
+def _forked(monkeypatch):
+    """The workflow runs, in a process that is forked."""
+    monkeypatch.setattr("bench.verify.again.subprocess", FORKING)
 
 
-@pytest.fixture(autouse=True)
-def _same_workflow_once(kept, request, monkeypatch):
-    """Of the same study and records the workflow makes the same: most tests change what was made of them, and take it from the first.
-
-    It is forked, except for the intact pack.
-    """
-    if request.function is not test_an_intact_pack:
-        monkeypatch.setattr("bench.verify.again.subprocess", FORKING)
+@pytest.fixture
+def _made_before(_forked, drawn_study, monkeypatch):
+    """Of the records that were drawn the workflow makes what it made of them before, and that is taken from there. Others it is given."""
 
     def remembered(study, targets, to, say):
         given = {str(path.relative_to(to)) for path in (to / "results").rglob("*") if path.is_file()}
-        content = [[name, hashlib.sha256((to / name).read_bytes()).hexdigest()] for name in sorted(given)]
-        made = kept / hashlib.sha256(json.dumps([study, targets, content]).encode()).hexdigest()
-        if made.exists():
-            shutil.copytree(made, to, dirs_exist_ok=True)
-            return ""
-        if said := run_workflow(study, targets, to, say):
-            return said
-        for path in (to / "results").rglob("*"):
-            if path.is_file() and (name := str(path.relative_to(to))) not in given:
-                (made / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy(path, made / name)
-        return said
+        whole = targets != [Paths.MANIFEST] or sum(name.endswith("/run.json") for name in given) == 4
+        if not whole or any((drawn_study / name).read_bytes() != (to / name).read_bytes() for name in given):
+            return run_workflow(study, targets, to, say)
+        for path in (drawn_study / "results").rglob("*"):
+            if path.is_file() and (name := str(path.relative_to(drawn_study))) not in given:
+                (to / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(path, to / name)
+        return ""
 
     for where in ("results", "pack"):
         monkeypatch.setattr(f"bench.verify.{where}.run_workflow", remembered)
@@ -120,9 +109,10 @@ def runs():
     return sorted(Path("results/runs").glob("*/*"))
 
 
-@pytest.mark.usefixtures("_copy")
+@pytest.mark.workflow
+@pytest.mark.usefixtures("_copy", "_forked")
 def test_what_the_page_and_the_manifest_say_is_checked_in_a_folder_of_another_name_and_place(capsys, tmp_path, monkeypatch):
-    """Nothing else in it differs from what its study, which is named, gives; and it stays as it was. The first workflow, so it runs."""
+    """Nothing else in it differs from what the workflow draws again of its study, which is named; and it stays as it was."""
     page, manifest = Path("results/report.md"), Path("results/figures/all")
     page.write_text(re.sub(r"(Saturate 0[^\n]*)", r"\1 It carries 99 requests a second.", page.read_text()))
     edit(manifest, lambda content: content["texts"]["latencies"].update(title="Other"))
@@ -173,6 +163,7 @@ def test_a_study_s_files_are_copied_where_it_names_them(tmp_path, monkeypatch):
     assert len([path for path in to.rglob("*") if path.is_file()]) == 4
 
 
+@pytest.mark.usefixtures("_made_before")
 def test_what_nobody_touched_is_intact(there, monkeypatch, capsys):
     monkeypatch.chdir(there)
     status, checks = verified(capsys, "results")
@@ -184,7 +175,7 @@ def test_what_nobody_touched_is_intact(there, monkeypatch, capsys):
     }  # fmt: skip
 
 
-@pytest.mark.usefixtures("_copy")
+@pytest.mark.usefixtures("_copy", "_made_before")
 def test_every_kind_of_made_file_that_was_changed_is_named(capsys):
     first, second, third, fourth = runs()
     edit(first / "summary.json", lambda content: content.update(ok=content["ok"] - 1))
@@ -237,7 +228,8 @@ def test_every_kind_of_made_file_that_was_changed_is_named(capsys):
     assert unchecked(checks) == []
 
 
-@pytest.mark.usefixtures("_copy")
+@pytest.mark.workflow
+@pytest.mark.usefixtures("_copy", "_made_before")
 def test_every_kind_of_record_that_was_changed_is_named(capsys):
     first, second, third, fourth = runs()
     flip(first / "requests.jsonl")
@@ -257,7 +249,8 @@ def test_every_kind_of_record_that_was_changed_is_named(capsys):
     )
 
 
-@pytest.mark.usefixtures("_copy")
+@pytest.mark.workflow
+@pytest.mark.usefixtures("_copy", "_made_before")
 def test_records_that_agree_with_their_checksums_and_cannot_be_parsed(capsys):
     first, *_ = runs()
     (first / "requests.jsonl").write_text("nothing\n")
@@ -286,7 +279,7 @@ def less_columns():
             Path("results/summary.csv")}  # fmt: skip
 
 
-@pytest.mark.usefixtures("_copy")
+@pytest.mark.usefixtures("_copy", "_made_before")
 def test_tables_of_another_version_are_not_checked_and_a_changed_value_in_one_is_found(capsys):
     touched = less_columns()
     summary = runs()[3] / "summary.json"
@@ -300,7 +293,7 @@ def test_tables_of_another_version_are_not_checked_and_a_changed_value_in_one_is
     assert any("other columns: 'drain_s'; what both have is the same" in text for text in unchecked(checks))
 
 
-@pytest.mark.usefixtures("_copy")
+@pytest.mark.usefixtures("_copy", "_made_before")
 def test_these_sources_make_no_table_with_other_columns(capsys, monkeypatch):
     touched = less_columns()
     drawn_by = re.search(r"from <code>([^<]+)</code>", Path("results/report.html").read_text())[1]
@@ -309,7 +302,7 @@ def test_these_sources_make_no_table_with_other_columns(capsys, monkeypatch):
     assert (status, differing(checks)) == (1, {str(path) for path in touched})
 
 
-@pytest.mark.usefixtures("_copy")
+@pytest.mark.usefixtures("_copy", "_made_before")
 def test_a_study_that_was_edited_since_is_no_difference_and_is_said(capsys):
     content = yaml.safe_load(CONFIG.read_text())
     content["workloads"]["closed"]["output_tokens"] = 65
@@ -354,7 +347,7 @@ def _keep_the_facts_of_a_former_session():
     edit(facts, lambda content: content.update(digest="0" * 64))
 
 
-@pytest.mark.usefixtures("_copy")
+@pytest.mark.usefixtures("_copy", "_made_before")
 @pytest.mark.parametrize(
     ("change", "lost"),
     [
@@ -375,14 +368,20 @@ def test_runs_kept_from_an_earlier_setting_are_no_difference_and_are_said(change
 
 
 @pytest.mark.usefixtures("_copy")
-@pytest.mark.parametrize("lost", ["config/config.yaml", "results/figures/all"])
-@pytest.mark.parametrize("name", ["launch.json", "deployment.json"])
-def test_a_launch_of_no_setting_that_is_known_differs(name, lost, capsys):
+def test_a_launch_of_no_setting_that_is_known_differs(capsys):
+    """Where the study is not here, or was not drawn to its end, no workflow is run."""
     _keep_an_earlier_setting()
-    edit(Path("results/deployments/d000") / name, lambda content: content.update(digest="1" * 64))
-    Path(lost).unlink()
-    status, checks = verified(capsys, "results")
-    assert (status, differing(checks)) == (1, {f"results/deployments/d000/{name}"})
+    for lost in ("config/config.yaml", "results/figures/all"):
+        there = Path(lost).read_bytes()
+        Path(lost).unlink()
+        for name in ("launch.json", "deployment.json"):
+            file = Path("results/deployments/d000") / name
+            before = file.read_text()
+            edit(file, lambda content: content.update(digest="1" * 64))
+            status, checks = verified(capsys, "results")
+            assert (status, differing(checks)) == (1, {f"results/deployments/d000/{name}"}), (lost, name)
+            file.write_text(before)
+        Path(lost).write_bytes(there)
 
 
 def test_what_holds_nothing_to_check_is_refused(there, tmp_path, capsys):
@@ -406,6 +405,7 @@ def changed(content):
     return content[: len(content) // 2] + bytes([content[len(content) // 2] ^ 1]) + content[len(content) // 2 + 1 :]
 
 
+@pytest.mark.workflow
 def test_an_intact_pack(there, monkeypatch, capsys):
     monkeypatch.chdir(there)
     status, checks = verified(capsys, "made.tar.gz")
@@ -422,6 +422,7 @@ def test_an_intact_pack(there, monkeypatch, capsys):
     assert out.endswith("made.tar.gz: nothing differs in what was checked\n")
 
 
+@pytest.mark.usefixtures("_made_before")
 def test_a_flipped_byte_in_each_kind_of_file_of_a_pack_is_found(there, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(there)
     kinds = ("study.yaml", "run.json", "requests.jsonl", "telemetry.jsonl.gz", "launch.json", "deployment.json", ".log")
@@ -439,6 +440,7 @@ def test_a_flipped_byte_in_each_kind_of_file_of_a_pack_is_found(there, tmp_path,
     }
 
 
+@pytest.mark.usefixtures("_made_before")
 def test_a_pack_whose_list_was_written_anew(there, tmp_path, monkeypatch, capsys):
     """Digests and checksums of records are in the records themselves, and agree with one another."""
     monkeypatch.chdir(there)
@@ -450,15 +452,13 @@ def test_a_pack_whose_list_was_written_anew(there, tmp_path, monkeypatch, capsys
     found = {}
 
     def change(members):
-        new, index = {**members}, json.loads(members["pack.json"])
+        new = {}
         for number, (kind, (check, edit)) in enumerate(edits.items()):
             names = sorted(name for name in members if name.endswith(kind))
-            name = names[number % len(names)]  # no two of one run
+            found[check] = name = names[number % len(names)]  # no two of one run
             new[name] = edit(members[name])
             assert new[name] != members[name]
-            index["files"][name] = hashlib.sha256(new[name]).hexdigest()
-            found[check] = name
-        return {**new, "pack.json": json.dumps(index).encode()}
+        return listed_anew(members, new)
 
     status, checks = verified(capsys, rewritten("made.tar.gz", tmp_path / "x.tar.gz", change))
     assert status == 1
@@ -467,37 +467,37 @@ def test_a_pack_whose_list_was_written_anew(there, tmp_path, monkeypatch, capsys
         assert any(text.startswith(f"{name}: ") for text in checks[check]["differs"]), checks
 
 
+@pytest.mark.workflow
+@pytest.mark.usefixtures("_forked")
 def test_nothing_that_a_pack_names_is_started(there, tmp_path, monkeypatch, capsys):
     """A study that does not say that it is a pack's, with an engine whose command would leave a file."""
     monkeypatch.chdir(there)
     canary = tmp_path / "started"
 
     def change(members):
-        index, study = json.loads(members["pack.json"]), yaml.safe_load(members["study.yaml"])
+        study = yaml.safe_load(members["study.yaml"])
         del study["packed"]
         for engine in study["engines"].values():
             engine.update(source="command", command=["sh", "-c", f"touch {canary}"])
             engine.pop("base_url", None)
-        new = {**members, "study.yaml": yaml.safe_dump(study).encode()}
+        new = {"study.yaml": yaml.safe_dump(study).encode()}
         for name in members:
             if name.endswith("deployment.json"):
                 new[name] = re.sub(rb'"digest": "[0-9a-f]{64}"', b'"digest": "' + b"0" * 64 + b'"', members[name], count=1)
-        index["files"] |= {name: hashlib.sha256(new[name]).hexdigest() for name in index["files"]}
-        return {**new, "pack.json": json.dumps(index).encode()}
+        return listed_anew(members, new)
 
     verified(capsys, rewritten("made.tar.gz", tmp_path / "x.tar.gz", change))
     assert not canary.exists()
 
 
+@pytest.mark.usefixtures("_made_before")
 def test_a_pack_of_other_sources_is_no_difference_and_is_said(there, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(there)
 
     def change(members):
-        index = json.loads(members["pack.json"])
         new = members["study.yaml"].replace(b"output_tokens: 64", b"output_tokens: 65")
         assert new != members["study.yaml"]
-        index["files"]["study.yaml"] = hashlib.sha256(new).hexdigest()
-        return {**members, "study.yaml": new, "pack.json": json.dumps(index).encode()}
+        return listed_anew(members, {"study.yaml": new})
 
     status, checks = verified(capsys, rewritten("made.tar.gz", tmp_path / "x.tar.gz", change))
     assert status == 0
@@ -505,12 +505,12 @@ def test_a_pack_of_other_sources_is_no_difference_and_is_said(there, tmp_path, m
     assert "these sources define it otherwise" in unchecked(checks)[0]
 
 
-@pytest.mark.parametrize("code", ["`{}`", "<code>{}</code>"])
-def test_how_bench_and_the_workflow_are_called_is_no_difference(code):
+def test_how_bench_and_the_workflow_are_called_is_no_difference():
     """The report of a clone, and the same that an installed package draws again."""
-    clone, package = (
-        f"Measure again: {code.format(f'{bench} discard --invalid')}, then the same {code.format(workflow)} command as before."
-        for bench, workflow in ((".venv/bin/bench", "make"), ("bench", "snakemake"))
-    )
-    assert without_names(clone) == without_names(package)
-    assert "discard --invalid" in without_names(clone)
+    for code in ("`{}`", "<code>{}</code>"):
+        clone, package = (
+            f"Measure again: {code.format(f'{bench} discard --invalid')}, then the same {code.format(workflow)} command as before."
+            for bench, workflow in ((".venv/bin/bench", "make"), ("bench", "snakemake"))
+        )
+        assert without_names(clone) == without_names(package), code
+        assert "discard --invalid" in without_names(clone), code

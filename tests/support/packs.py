@@ -1,6 +1,8 @@
 """Packs that were changed after they were made."""
 
+import hashlib
 import io
+import json
 import tarfile
 
 
@@ -14,6 +16,13 @@ def rewritten(packed, target, change):
             info.size = len(content)
             tar.addfile(info, io.BytesIO(content))
     return target
+
+
+def listed_anew(members, changed):
+    """The pack's members with these in place of its own, and a list of files that agrees with them."""
+    index, new = json.loads(members["pack.json"]), {**members, **changed}
+    index["files"] = {name: hashlib.sha256(new[name]).hexdigest() for name in index["files"]}
+    return {**new, "pack.json": json.dumps(index).encode()}
 
 
 def member(name, content=b"", **attributes):
