@@ -124,16 +124,18 @@ def test_a_pack_is_drawn_elsewhere_without_an_engine_or_a_measurement(packed, tm
 
 
 @pytest.mark.usefixtures("copy")
-def test_a_study_that_was_interrupted_is_packed_without_what_is_missing(capsys):
+def test_a_study_that_was_interrupted_is_packed_without_what_is_missing_or_damaged(capsys):
     plan = Plan.of(load_file(CONFIG))
-    lost = plan.runs[1]
+    lost, damaged = plan.runs[1:3]
     shutil.rmtree(lost.record.parent)
+    os.truncate(damaged.record.parent / "requests.jsonl", 100)
     Paths.session("d000").unlink()  # as of a session that did not end
     assert main(["pack", "--output", "partial.tar.gz"]) == 0
-    assert f"3 runs; 1 of the study is left out, not measured or damaged, such as {lost.key}" in capsys.readouterr().out
+    assert f"2 runs; 2 of the study are left out, not measured or damaged, such as {lost.key}" in capsys.readouterr().out
     shutil.rmtree("results")
     assert main(["unpack", "partial.tar.gz"]) == 0
-    assert states(Path("results/packs/partial/study.yaml")) == {run.key: "measured" for run in plan.runs if run != lost}
+    whole = {run.key: "measured" for run in plan.runs if run not in (lost, damaged)}
+    assert states(Path("results/packs/partial/study.yaml")) == whole
     assert states(CONFIG)[lost.key] == "missing"
 
 
@@ -198,8 +200,8 @@ def test_what_is_not_as_it_was_packed_is_refused_and_changes_nothing(packed, her
 
 def test_a_file_that_is_no_pack_is_named(packed, here, capsys):
     (here / "half.tar.gz").write_bytes(packed.read_bytes()[:2000])
-    shutil.copy(packed, here / "h100")
-    shutil.copy(packed, here / "...tar.gz")
+    for name in ("h100", "...tar.gz"):
+        shutil.copy(packed, here / name)
     for name, told in (
         ("half.tar.gz", "half.tar.gz: not a whole pack"),
         ("none.tar.gz", "none.tar.gz: no such file"),
@@ -271,43 +273,30 @@ def test_a_later_pack_of_a_session_that_went_on_replaces_the_earlier_one(copy, h
     assert "results/packs/first holds a pack of that name with other runs" in capsys.readouterr().err
 
 
-def drawing():
-    """The jobs by which a pack's runs are drawn."""
-    study = "results/packs/config/study.yaml"
-    return workflow("--dry-run", "--configfile", study, "--", "results/figures/throughput-over-time.svg")
-
-
 @pytest.mark.long(part="workflows")
-def test_a_pack_of_another_study_with_the_same_names_is_refused(packed, tmp_path, monkeypatch, capsys):
-    """What the workflow knows of its own deployments would have it start an engine for those of the pack."""
-    copied_project(tmp_path)
-    content = made_study(4, 2)
-    content["deployments"] = {name: {**d, "kv_cache_memory": "48MiB"} for name, d in content["deployments"].items()}
-    (tmp_path / "config/config.yaml").write_text(yaml.safe_dump(content))
-    monkeypatch.chdir(tmp_path)
-    fill_store(Plan.of(load_file(CONFIG)), tmp_path, series=20)
-    workflow(*launches(Plan.of(load_file(CONFIG))))
-    before = {path: path.read_bytes() for path in Path("results").rglob("*") if path.is_file()}
-    assert main(["unpack", str(packed)]) == 2
-    assert "deployment d000 is here in another measurement" in capsys.readouterr().err
-    assert {path: path.read_bytes() for path in Path("results").rglob("*") if path.is_file()} == before
-    shutil.rmtree("results")  # what Snakemake remembers of its own launch, engine and runs stays
-    assert main(["unpack", str(packed)]) == 0
-    assert drawing() == {"parse", "aggregate", "analyse", "figure"}
-
-
-@pytest.mark.long(part="workflows")
-def test_an_own_engine_of_the_same_name_is_left_alone(packed, tmp_path, monkeypatch):
-    copied_project(tmp_path)
-    content = made_study(2, 2)
-    content["engines"]["none"]["command"] = ["false"]
-    text = yaml.safe_dump(content).replace("d000", "mine")
-    (tmp_path / "config/config.yaml").write_text(text)
-    monkeypatch.chdir(tmp_path)
-    fill_store(Plan.of(load_file(CONFIG)), tmp_path, series=20)
-    workflow(*launches(Plan.of(load_file(CONFIG))))
-    assert main(["unpack", str(packed)]) == 0
-    assert drawing() == {"parse", "aggregate", "analyse", "figure"}
+def test_what_is_known_of_other_deployments_or_an_engine_of_the_same_names_starts_none(packed, tmp_path, monkeypatch, capsys):
+    """What the workflow knows of its own deployments and engine would have it start an engine for those of the pack."""
+    for name in ("deployments", "engine"):
+        copied_project(tmp_path / name)
+        monkeypatch.chdir(tmp_path / name)
+        content = made_study(4, 2)
+        if name == "engine":
+            content["engines"]["none"]["command"] = ["false"]
+        content["deployments"] = {key: {**each, "kv_cache_memory": "48MiB"} for key, each in content["deployments"].items()}
+        text = yaml.safe_dump(content)
+        CONFIG.write_text(text if name == "deployments" else text.replace("d00", "mine"))
+        fill_store(Plan.of(load_file(CONFIG)), Path(), series=20)
+        workflow(*launches(Plan.of(load_file(CONFIG))))
+        before = {path: path.read_bytes() for path in Path("results").rglob("*") if path.is_file()}
+        if name == "deployments":
+            assert main(["unpack", str(packed)]) == 2
+            assert "deployment d000 is here in another measurement" in capsys.readouterr().err
+            assert {path: path.read_bytes() for path in Path("results").rglob("*") if path.is_file()} == before
+            shutil.rmtree("results")  # what Snakemake remembers of its own launch, engine and runs stays
+        assert main(["unpack", str(packed)]) == 0
+        study = "results/packs/config/study.yaml"
+        jobs = workflow("--dry-run", "--configfile", study, "--", "results/figures/throughput-over-time.svg")
+        assert jobs == {"parse", "aggregate", "analyse", "figure"}
 
 
 def test_a_router_s_record_is_packed_and_lies_beside_the_engine_s(here):
@@ -354,15 +343,6 @@ def test_nothing_measured_is_nothing_to_pack(there, here):
     with pytest.raises(BenchError, match="no run of this study is measured here"):
         pack(Plan.of(load_file(here / "study.yaml")), {}, here / "x.tar.gz", Store())
     assert not (here / "x.tar.gz").exists()
-
-
-@pytest.mark.usefixtures("copy")
-def test_a_run_that_is_damaged_is_packed_like_one_that_is_missing(capsys):
-    run = Plan.of(load_file(CONFIG)).runs[1]
-    with (run.record.parent / "requests.jsonl").open("r+b") as file:
-        file.truncate(100)
-    assert main(["pack", "--output", "x.tar.gz"]) == 0
-    assert f"1 of the study is left out, not measured or damaged, such as {run.key}" in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("copy")

@@ -101,59 +101,46 @@ def planned(study):
     return said or "killed"
 
 
-def with_lock(content, file):
-    content["engines"]["e"] = {"source": "lock", "locks": [file]}
-
-
-def with_prompts(content, file):
-    content["workloads"]["short"]["prompts"] = {"source": "file", "file": file}
-    del content["workloads"]["short"]["prompt_tokens"]
-
-
-def with_text(content, file):
-    content["workloads"]["short"]["prompts"] = {"source": "text", "file": file}
-
-
-def with_lengths(content, file):
-    content["workloads"]["short"]["output_tokens"] = {"distribution": "empirical", "file": file}
-
-
-def with_trace(content, file):
-    content["workloads"]["short"] = {"arrival": "trace", "trace": file}
-    content["study"]["ladders"] = [{"deployment": "a", "workload": "short", "time_scale": [1]}]
-
-
-def with_auto(content, file):
-    with_lengths(content, file)
-    content["workloads"]["short"]["arrival"] = "closed"
-    content["study"]["ladders"] = [{"deployment": "a", "workload": "short", "concurrency": "auto"}]
-    content["decision"] = {"slo": ["ttft_p99 <= 2s"]}
-
-
-NAMES = [with_lock, with_prompts, with_text, with_lengths, with_trace, with_auto]
+def naming(content, file):
+    """Studies that name the file, by how they do."""
+    short, lengths = content["workloads"]["short"], {"distribution": "empirical", "file": file}
+    own = {key: value for key, value in short.items() if key != "prompt_tokens"}
+    auto = {
+        "workloads": {"short": {**short, "output_tokens": lengths, "arrival": "closed"}},
+        "decision": {"slo": ["ttft_p99 <= 2s"]},
+    }
+    for what, change, ladder in (
+        ("a lock", {"engines": {"e": {"source": "lock", "locks": [file]}}}, {}),
+        ("prompts", {"workloads": {"short": {**own, "prompts": {"source": "file", "file": file}}}}, {}),
+        ("a text", {"workloads": {"short": {**short, "prompts": {"source": "text", "file": file}}}}, {}),
+        ("lengths", {"workloads": {"short": {**short, "output_tokens": lengths}}}, {}),
+        ("a trace", {"workloads": {"short": {"arrival": "trace", "trace": file}}}, {"time_scale": [1]}),
+        ("lengths of a search", auto, {"concurrency": "auto"}),
+    ):
+        study = copy.deepcopy(content | change)
+        if ladder:
+            study["study"]["ladders"] = [{"deployment": "a", "workload": "short", **ladder}]
+        yield what, study
 
 
 @pytest.mark.parametrize("file", ["/dev/zero", "pipe", ".", "../pipe"])
 def test_a_pack_s_study_reads_nothing_without_end(here, content, file, monkeypatch):
     os.mkfifo("pipe")
-    for name in NAMES:
-        (here / name.__name__).mkdir()
-        monkeypatch.chdir(here / name.__name__)
+    for what, study in naming(content, file):
+        (here / what).mkdir()
+        monkeypatch.chdir(here / what)
         os.mkfifo("pipe")
-        study = copy.deepcopy(content)
-        name(study, file)
         said = planned(study)
-        assert file in said, name
-        assert ("a folder, a pipe or a device" if name is with_lock else "files has no SHA-256 of") in said, name
+        assert file in said, what
+        assert ("a folder, a pipe or a device" if what == "a lock" else "files has no SHA-256 of") in said, what
 
 
 def test_a_pack_s_files_are_known_by_their_digests(here, content, monkeypatch):
-    for name in NAMES[1:]:
-        (here / name.__name__).mkdir()
-        monkeypatch.chdir(here / name.__name__)
-        study = copy.deepcopy(content)
-        name(study, "/dev/zero")
-        assert planned({**study, "files": {"/dev/zero": "0" * 64}}) == "planned", name
+    for what, study in naming(content, "/dev/zero"):
+        (here / what).mkdir()
+        monkeypatch.chdir(here / what)
+        said = planned({**study, "files": {"/dev/zero": "0" * 64}})
+        assert said == "planned" or what == "a lock", (what, said)
 
 
 @pytest.mark.usefixtures("here")

@@ -93,10 +93,14 @@ def differing(checks):
     return {str(Path(name).relative_to(Path.cwd())) if name.startswith("/") else name for name in found}
 
 
-def flip(file):
-    content = bytearray(file.read_bytes())
+def flipped(content):
+    content = bytearray(content)
     content[len(content) // 2] ^= 1
-    file.write_bytes(content)
+    return bytes(content)
+
+
+def flip(file):
+    file.write_bytes(flipped(file.read_bytes()))
 
 
 def edit(file, change):
@@ -320,68 +324,62 @@ def test_a_study_that_was_edited_since_is_no_difference_and_is_said(capsys):
     assert "the study is not drawn to its end" in why
 
 
-def _keep_an_earlier_setting():
-    """Its runs alone are kept, as a workflow keeps them whose study has another setting now."""
-    for run in Path("results/runs/d000").iterdir():
+def keep_an_earlier_setting():
+    """Its runs alone are kept, as a workflow keeps them whose study has another setting now; the runs of now."""
+    now = list(Path("results/runs/d000").iterdir())
+    for run in now:
         record = json.loads((run / "run.json").read_text())
         definition = {key: value for key, value in record["definition"].items() if key != "run"}
         whole = {"protocol": record["protocol"], "deployment": "0" * 64, "run": definition}
         record |= {"deployment_digest": "0" * 64, "digest": digest(whole)}
         record["definition"]["run"] = run.name.replace(run.name.rpartition("_")[2], record["digest"][:16])
-        shutil.copytree(run, run.with_name(record["definition"]["run"]))
-        edit(run.with_name(record["definition"]["run"]) / "run.json", lambda content, record=record: content.update(record))
+        earlier = run.with_name(record["definition"]["run"])
+        shutil.copytree(run, earlier)
+        edit(earlier / "run.json", lambda content, record=record: content.update(record))
+    return now
 
 
-def _lose_the_runs_of_now():
-    _keep_an_earlier_setting()
-    for run in Path("results/runs/d000").iterdir():
-        if json.loads((run / "run.json").read_text())["deployment_digest"] != "0" * 64:
-            shutil.rmtree(run)
+@pytest.mark.usefixtures("_copy", "_made_before")
+def test_runs_kept_from_an_earlier_setting_are_no_difference_and_are_said(capsys):
+    now, drawn, study = keep_an_earlier_setting(), Path("results/figures/all"), CONFIG.read_text()
 
+    def said(what):
+        status, checks = verified(capsys, "results")
+        assert (status, differing(checks)) == (0, set()), what
+        (text,) = checks["deployments"]["unchecked"]
+        assert "results/deployments/d000/launch.json: of other settings than 4 runs, such as " in text, what
 
-def _keep_the_facts_of_a_former_session():
-    _keep_an_earlier_setting()
+    said("drawn to its end")
+    CONFIG.unlink()
+    said("without its study")
     facts = Path("results/deployments/d000/session-2/deployment.json")
     facts.parent.mkdir()
     shutil.copy("results/deployments/d000/deployment.json", facts)
     edit(facts, lambda content: content.update(digest="0" * 64))
-
-
-@pytest.mark.usefixtures("_copy", "_made_before")
-@pytest.mark.parametrize(
-    ("change", "lost"),
-    [
-        (_keep_an_earlier_setting, ()),  # drawn to its end
-        (_keep_an_earlier_setting, ("config/config.yaml",)),
-        (_keep_the_facts_of_a_former_session, ("config/config.yaml",)),
-        (_lose_the_runs_of_now, ("results/figures/all",)),  # interrupted before the first run of the new setting was done
-    ],
-)
-def test_runs_kept_from_an_earlier_setting_are_no_difference_and_are_said(change, lost, capsys):
-    change()
-    for name in lost:
-        Path(name).unlink()
-    status, checks = verified(capsys, "results")
-    assert (status, differing(checks)) == (0, set())
-    (text,) = checks["deployments"]["unchecked"]
-    assert "results/deployments/d000/launch.json: of other settings than 4 runs, such as " in text
+    said("with the facts of a former session")
+    shutil.rmtree(facts.parent)
+    CONFIG.write_text(study)
+    drawn.unlink()
+    for run in now:
+        shutil.rmtree(run)
+    said("interrupted before the first run of the new setting was done")
 
 
 @pytest.mark.usefixtures("_copy")
 def test_a_launch_of_no_setting_that_is_known_differs(capsys):
     """Where the study is not here, or was not drawn to its end, no workflow is run."""
-    _keep_an_earlier_setting()
-    for lost in ("config/config.yaml", "results/figures/all"):
-        there = Path(lost).read_bytes()
-        Path(lost).unlink()
+    keep_an_earlier_setting()
+    for lost in (CONFIG, Path("results/figures/all")):
+        there = lost.read_bytes()
+        lost.unlink()
         for name in ("launch.json", "deployment.json"):
             file = Path("results/deployments/d000") / name
             before = file.read_text()
             edit(file, lambda content: content.update(digest="1" * 64))
             status, checks = verified(capsys, "results")
-            assert (status, differing(checks)) == (1, {f"results/deployments/d000/{name}"}), (lost, name)
+            assert (status, differing(checks)) == (1, {str(file)}), (lost, name)
             file.write_text(before)
-        Path(lost).write_bytes(there)
+        lost.write_bytes(there)
 
 
 def test_what_holds_nothing_to_check_is_refused(there, tmp_path, capsys):
@@ -399,10 +397,6 @@ def test_what_holds_nothing_to_check_is_refused(there, tmp_path, capsys):
 
 
 # --- Packs
-
-
-def changed(content):
-    return content[: len(content) // 2] + bytes([content[len(content) // 2] ^ 1]) + content[len(content) // 2 + 1 :]
 
 
 @pytest.mark.workflow
@@ -430,7 +424,7 @@ def test_a_flipped_byte_in_each_kind_of_file_of_a_pack_is_found(there, tmp_path,
 
     def change(members):
         names.update(next(name for name in members if name.endswith(kind)) for kind in kinds)
-        return {name: changed(content) if name in names else content for name, content in members.items()}
+        return {name: flipped(content) if name in names else content for name, content in members.items()}
 
     status, checks = verified(capsys, rewritten("made.tar.gz", tmp_path / "x.tar.gz", change))
     assert status == 1

@@ -9,7 +9,6 @@ import pytest
 
 from bench.errors import BenchError
 from bench.study import Plan, load_config, load_file
-from bench.study.paths import Paths
 from bench.study.reference import reference, schema
 from bench.study.renamed import with_new_names
 from tests.support.study import ROOT
@@ -19,21 +18,14 @@ def plan_of(content, **changes):
     return Plan.of(load_config({**content, **changes}, source="test"), root=ROOT)
 
 
-def test_a_run_is_called_by_all_that_defines_its_load(content):
-    names = [run.name for run in plan_of(content).runs]
-    assert [name.rsplit("_", 1)[0] for name in names] == [
-        "short_burst_p32_o32_c0001_r1",
-        "short_burst_p32_o32_c0002_r1",
-        "short_burst_p32_o32_c0004_r1",
+def test_a_run_is_called_by_all_that_defines_its_load_and_repeats_multiply(content):
+    runs = plan_of(content).runs
+    assert [run.name.rsplit("_", 1) for run in runs] == [
+        [f"short_burst_p32_o32_c{level:04}_r1", run.digest[:8]] for level, run in zip((1, 2, 4), runs, strict=True)
     ]
-    assert [name.rsplit("_", 1)[1] for name in names] == [run.digest[:8] for run in plan_of(content).runs]
-
-
-def test_repeats_and_ladders_multiply(content):
     content["study"]["ladders"][0]["repeats"] = 3
     runs = plan_of(content).runs
-    assert len(runs) == 9
-    assert len({run.name for run in runs}) == len({run.digest for run in runs}) == 9
+    assert len(runs) == len({run.name for run in runs}) == len({run.digest for run in runs}) == 9
 
 
 def test_a_changed_workload_or_deployment_is_another_run_in_another_folder(content):
@@ -99,12 +91,6 @@ def test_the_default_study_is_what_it_promises():
     assert config.decision.slo and config.decision.peak_rps
 
 
-def test_paths_stand_in_one_place():
-    patterns = [value for key, value in vars(Paths).items() if key.isupper()]
-    assert len(patterns) == len(set(patterns))
-    assert all(value.startswith("results/") for value in patterns)
-
-
 def test_every_shipped_configuration_is_accepted():
     for file in (ROOT / "config").rglob("*.yaml"):
         assert load_file(file).study.ladders, file
@@ -118,29 +104,17 @@ def test_a_baseline_shares_a_load_with_another_deployment(content):
     assert {(row["deployment"], row["baseline"]) for row in rows} == {("a", False), ("b", True)}
 
 
-def test_a_merged_key_may_be_overridden():
-    config = load_file(ROOT / "config/config.yaml")
-    assert config.models["tiny-mqa"].architecture.kv_heads == 1
-    assert config.models["tiny-mha"].architecture.kv_heads == 4
-
-
 def test_the_reference_and_the_schema_are_those_of_the_models():
     assert (ROOT / "config/README.md").read_text() == reference(), "run `bench config` and commit the result"
     assert (ROOT / "workflow/schemas/config.schema.json").read_text() == schema(), "run `bench config` and commit the result"
 
 
-def test_every_key_has_a_meaning():
+def test_every_key_and_part_of_a_file_has_its_meaning_in_the_reference():
     rows = [line for line in reference().splitlines() if line.startswith("| `")]
     assert len(rows) > 50
     assert not [row for row in rows if row.rstrip().endswith("|  |")]
-
-
-def test_the_reference_has_each_part_of_a_file():
-    """By the sentence that says what it is."""
-    parts = json.loads(schema())["$defs"].values()
-    assert not [
-        part["title"] for part in parts if "properties" in part and part["description"].splitlines()[0] not in reference()
-    ]
+    parts = [part for part in json.loads(schema())["$defs"].values() if "properties" in part]
+    assert not [part["title"] for part in parts if part["description"].splitlines()[0] not in reference()]
 
 
 def test_renaming_a_key_measures_nothing_again(content):

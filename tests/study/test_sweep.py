@@ -6,17 +6,12 @@ from dataclasses import replace
 
 import jsonschema
 import pytest
-import yaml
 
 from bench.store.pack import packed_study
 from bench.study import Plan, load_config, load_file
 from bench.study.plan import digest
 from bench.study.reference import schema
 from bench.words.measuring import measuring_lines, starts
-from tests.support.forked import snakemake
-from tests.support.made import made_study
-from tests.support.project import copied_project
-from tests.support.stores import fill_store
 from tests.support.study import ROOT
 from tests.support.swept import STUDY, study
 
@@ -146,41 +141,5 @@ def test_starts_of_a_server_are_those_of_the_sessions_that_lack_a_run():
     )
     content["engines"]["none"] = {"source": "external", "base_url": "http://127.0.0.1:1"}
     assert starts(plan(content), lambda _: False, ()) == 0
-
-
-def test_many_deployments_are_not_all_named():
     (line, *_) = measuring_lines(plan(study({"max_num_seqs": list(range(1, 13))})), lambda _: False, ())
     assert "of one-seqs1, one-seqs2, one-seqs3 and 9 more, in 12 starts of a server." in line
-
-
-@pytest.mark.long(part="workflows")
-def test_one_more_value_in_a_sweep_runs_its_runs_alone(tmp_path):
-    copied_project(tmp_path)
-    content = made_study(2, 2)
-    content["deployments"] = {"swept": {**content["deployments"]["d000"], "sweep": {"max_num_seqs": [200, 201, 202]}}}
-    content["study"]["ladders"][0]["deployment"] = "swept"
-
-    def jobs(*arguments):
-        (tmp_path / "config/config.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
-        done = snakemake("--nolock", "--cores", "1", "--printshellcmds", *arguments, "results/summary.parquet", folder=tmp_path)
-        told = done.stdout + done.stderr
-        assert done.returncode == 0, told[-3000:]
-        return [
-            line.split("    ")[1] if line.startswith("    ") else line
-            for line in told.splitlines()
-            if line.startswith(("rule ", "localrule ", "checkpoint ", "localcheckpoint ", "    wildcards: "))
-        ]
-
-    first = plan(content)
-    assert len(first.deployments) == 3
-    fill_store(first, tmp_path, series=20)
-    deploy, measure, parse = 1, 1, 2
-    assert sum("deployment=swept-seqs" in job for job in jobs()) == 3 * (deploy + measure + parse)
-    assert jobs("--dry-run") == []
-    content["deployments"]["swept"]["sweep"]["max_num_seqs"].insert(1, 240)
-    again = jobs("--dry-run")
-    assert {job for job in again if "deployment=" in job} == {
-        "wildcards: deployment=swept-seqs240",
-        "wildcards: deployment=swept-seqs240, session=1",
-        *(f"wildcards: deployment=swept-seqs240, run={run.name}" for run in plan(content).runs_of("swept-seqs240")),
-    }
