@@ -15,7 +15,7 @@ from tests.support.command import bench
 from tests.support.grown import LOADS
 from tests.support.study import ROOT
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(4000)]
 
 
 def names(jobs):

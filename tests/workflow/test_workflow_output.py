@@ -26,44 +26,43 @@ def handler(monkeypatch):
 
 
 def log(handler, event=None, text=None, level=logging.INFO, **extra):
-    handler.emit(
-        logging.makeLogRecord(
-            {"msg": text, "levelno": level, "levelname": logging.getLevelName(level), "event": event, **extra}
-        )
-    )
+    named = {"msg": text, "levelno": level, "levelname": logging.getLevelName(level), "event": event}
+    handler.emit(logging.makeLogRecord({**named, **extra}))
 
 
 A = {"deployment": "a", "session": "1"}
 
 
-def job(handler, number, rule, wildcards=None, output=()):
-    log(handler, LogEvent.JOB_INFO, jobid=number, rule_name=rule, wildcards=wildcards or {}, output=list(output), log=[])
+def job(handler, number, rule, **wildcards):
+    log(handler, LogEvent.JOB_INFO, jobid=number, rule_name=rule, wildcards=wildcards, output=[], log=[])
+
+
+def done(handler, number, after_s=0.0):
+    handler.now += after_s
+    log(handler, LogEvent.JOB_FINISHED, "Finished", job_id=number)
+
+
+def failed(handler, **told):
+    log(handler, LogEvent.JOB_ERROR, "Error in rule", logging.ERROR, **{"jobid": 1, "rule_name": "measure", "log": [], **told})
 
 
 def test_a_whole_workflow_in_plain_words(handler, capsys):
     it = handler()
     log(it, text="Building DAG of jobs...")
     log(it, LogEvent.RESOURCES_INFO, "Provided cores: 1")
-    log(
-        it,
-        LogEvent.RUN_INFO,
-        "Job stats: ...",
-        stats={"engine": 1, "deploy": 2, "measure": 3, "parse": 40, "figure": 2, "total": 48},
-    )
-    job(it, 1, "engine", {"engine": "vllm-cpu"})
-    it.now = 75
-    log(it, LogEvent.JOB_FINISHED, "Finished", job_id=1)
-    job(it, 2, "measure", {"deployment": "a", "session": "1"})
-    it.now = 175
-    log(it, LogEvent.JOB_FINISHED, "Finished", job_id=2)
+    stats = {"engine": 1, "deploy": 2, "measure": 3, "parse": 40, "figure": 2, "total": 48}
+    log(it, LogEvent.RUN_INFO, "Job stats: ...", stats=stats)
+    job(it, 1, "engine", engine="vllm-cpu")
+    done(it, 1, after_s=75)
+    job(it, 2, "measure", **A)
+    done(it, 2, after_s=100)
     log(it, LogEvent.PROGRESS, done=2, total=46)
-    job(it, 3, "measure", {"deployment": "a", "session": "2"})
+    job(it, 3, "measure", deployment="a", session="2")
     for number in range(40):
-        job(it, 10 + number, "parse", {"deployment": "a", "run": str(number)})
-        it.now += 1.5
-        log(it, LogEvent.JOB_FINISHED, "Finished", job_id=10 + number)
-    job(it, 60, "figure", {"figure": "ttft"})
-    job(it, 61, "figure", {"figure": "e2e"})
+        job(it, 10 + number, "parse", deployment="a", run=str(number))
+        done(it, 10 + number, after_s=1.5)
+    job(it, 60, "figure", figure="ttft")
+    job(it, 61, "figure", figure="e2e")
     assert capsys.readouterr().err.splitlines() == [
         "[ 0:00] Preparing the engine vllm-cpu",
         "[ 1:15] Measuring a; 1 of 3 sessions",
@@ -82,12 +81,9 @@ def test_a_whole_workflow_in_plain_words(handler, capsys):
 def test_parsing_between_sessions_goes_on_where_it_was(handler, capsys):
     it = handler()
     log(it, LogEvent.RUN_INFO, "", stats={"measure": 2, "parse": 3})
-    for number, (rule, name, seconds) in enumerate(
-        [("measure", "a", 60), ("parse", "a", 11), ("measure", "b", 60), ("parse", "b", 11), ("parse", "b", 11)]
-    ):
-        job(it, number, rule, {"deployment": name})
-        it.now += seconds
-        log(it, LogEvent.JOB_FINISHED, "Finished", job_id=number)
+    for number, (rule, name) in enumerate(zip(["measure", "parse", "measure", "parse", "parse"], "aabbb", strict=True)):
+        job(it, number, rule, deployment=name)
+        done(it, number, after_s=60 if rule == "measure" else 11)
     assert capsys.readouterr().err.splitlines() == [
         "[ 0:00] Measuring a; 1 of 2 sessions",
         "[ 1:00] 1 of 2 sessions measured, about 60 s left",
@@ -102,10 +98,10 @@ def test_parsing_between_sessions_goes_on_where_it_was(handler, capsys):
 def test_a_failed_job_is_named_at_once_and_shows_the_end_of_its_log_at_the_end(handler, capsys, tmp_path):
     it, file = handler(), tmp_path / "a.log"
     file.write_text("".join(f"line {i}\n" for i in range(40)))
-    job(it, 1, "measure", A)
+    job(it, 1, "measure", **A)
     script = "RuleException:\nCalledProcessError in file measure.smk, line 8:\nCommand 'python .snakemake/scripts/tmp1.measure.py' failed"
     log(it, LogEvent.ERROR, script, logging.ERROR)
-    log(it, LogEvent.JOB_ERROR, "Error in rule", logging.ERROR, jobid=1, rule_name="measure", log=[str(file)])
+    failed(it, log=[str(file)])
     log(it, None, "Cannot restore results/x.json: no backup found.", logging.WARNING)
     log(it, text="Complete log(s): x.log")
     log(it, LogEvent.ERROR, "WorkflowError:\nAt least one job did not complete successfully.", logging.ERROR)
@@ -122,10 +118,10 @@ def test_a_failed_job_is_named_at_once_and_shows_the_end_of_its_log_at_the_end(h
 def test_a_job_that_is_tried_again_and_succeeds_has_not_failed(handler, capsys):
     it = handler()
     log(it, LogEvent.RUN_INFO, "", stats={"measure": 2})
-    job(it, 1, "measure", A)
-    log(it, LogEvent.JOB_ERROR, "Error in rule", logging.ERROR, jobid=1, rule_name="measure", log=[])
-    job(it, 1, "measure", A)
-    log(it, LogEvent.JOB_FINISHED, "Finished", job_id=1)
+    job(it, 1, "measure", **A)
+    failed(it)
+    job(it, 1, "measure", **A)
+    done(it, 1)
     assert capsys.readouterr().err.splitlines() == [
         "[ 0:00] Measuring a; 1 of 2 sessions",
         "[ 0:00] Failed: measure a 1",
@@ -139,8 +135,7 @@ def test_a_job_that_is_tried_again_and_succeeds_has_not_failed(handler, capsys):
 
 def test_why_a_cluster_ended_a_job_is_shown(handler, capsys):
     reason = "SLURM-job '12' failed, SLURM status is: 'OUT_OF_MEMORY'."
-    error = {"jobid": 1, "rule_name": "measure", "rule_msg": reason, "log": ["a.log"]}
-    log(handler(), LogEvent.JOB_ERROR, "Error in rule", logging.ERROR, **error)
+    failed(handler(), rule_msg=reason, log=["a.log"])
     assert capsys.readouterr().err.splitlines() == ["[ 0:00] Failed: measure, see a.log", f"[ 0:00] {reason}"]
 
 
