@@ -43,11 +43,8 @@ def test_partitions_are_read_as_sinfo_prints_them():
     assert (cpu.name, cpu.default, gpu.default) == ("cpu", True, False)
     assert (gpu.minutes, gpu.gpus, gpu.gpu_types, gpu.up) == (150, 6, {"h100": 4, "a100": 2}, True)
     assert (down.up, night.up, night.minutes) == (False, False, None)
-
-
-def test_rows_of_nodes_that_differ_have_the_least_of_each():
-    (part,) = partitions("gpu|up|infinite|64+|256000+|gpu:h100:4(S:0,1)|mixed|12\n")
-    assert (part.cores, part.memory_mb, part.gpus, part.nodes) == (64, 256000, 4, 12)
+    (least,) = partitions("gpu|up|infinite|64+|256000+|gpu:h100:4(S:0,1)|mixed|12\n")  # of nodes that differ
+    assert (least.cores, least.memory_mb, least.gpus, least.nodes) == (64, 256000, 4, 12)
 
 
 # Column, and value by text; None is what keeps no job away.
