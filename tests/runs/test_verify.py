@@ -18,6 +18,8 @@ from bench.verify.made import without_names
 from tests.support.forked import FORKING
 from tests.support.packs import listed_anew, rewritten
 
+pytestmark = pytest.mark.timeout(300)  # whoever is first draws the study
+
 CONFIG = Path("config/config.yaml")
 ALWAYS = {"who measured", "logs, engine records and checkpoints", "who packed it", "figures and report", "what searches found"}
 

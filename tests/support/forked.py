@@ -1,7 +1,7 @@
 """Snakemake and its jobs, forked from a process that has imported their libraries: a second and a half of a core less for each start.
 
 Whole starts, by `make figures`, `Project.start` and beside SLURM, are those of tests/measure/test_secrets.py, test_study_grows.py,
-test_tutorial.py, test_workflow.py and test_slurm.py.
+test_killed.py, test_workflow.py and test_slurm.py.
 """
 
 import atexit

@@ -11,7 +11,7 @@ import pytest
 
 from bench.records.calibration import read_calibration
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(4000)]
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from tests.support.forked import snakemake
 from tests.support.made import made_study, make_run
 from tests.support.planted import reasons
 
-pytestmark = pytest.mark.workflow
+pytestmark = [pytest.mark.workflow, pytest.mark.timeout(300)]  # whoever is first draws the study
 
 
 def test_a_made_run_is_read_and_trusted(tmp_path):

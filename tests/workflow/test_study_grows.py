@@ -15,7 +15,7 @@ from tests.support.command import bench
 from tests.support.grown import LOADS
 from tests.support.study import ROOT
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(4000)]
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]
 
 
 def names(jobs):
