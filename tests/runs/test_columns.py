@@ -87,6 +87,7 @@ def test_older_tables_tell_gpus_by_what_is_parallel(tmp_path):
         ({"device": "cuda", "tensor_parallel": 2}, 2),
         ({"device": "cuda", "tensor_parallel": 2, "gpu_count_seen": 2}, 2),
         ({"device": "cuda", "tensor_parallel": 1, "gpu_count_seen": 8}, None),
+        ({"device": "cuda", "tensor_parallel": 8, "gpu_count_seen": 4}, None),
         ({"device": "cpu", "tensor_parallel": 2}, 0),
         ({"tensor_parallel": None}, None),
         ({"device": "cuda", "gpus": None}, None),

