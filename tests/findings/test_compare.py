@@ -14,7 +14,7 @@ from bench.analysis.failures import failures
 from bench.errors import BenchError
 from bench.figures import figures_of
 from bench.study import Plan, load_config
-from bench.words.comparison import difference_text, sentences, size_text, sure_sentences
+from bench.words.comparison import difference_text, estimated_percent, sentences, size_text, sure_sentences
 from tests.support import records
 from tests.support.compare import TOKENS, Study, any_verdict, delayed, failing, halved, planted, rate, runs, worse
 
@@ -322,5 +322,12 @@ def test_a_figure_of_it_where_a_baseline_shares_a_load():
     assert "comparison" not in figures_of([ours, {**theirs, "level": 2.0}])
     assert "comparison" not in figures_of([{**ours, "baseline": False}, theirs])
     # A size is said in two digits.
-    for share, text in ((0.0953, "9.5 %"), (0.5, "50 %"), (2.14, "210 %"), (6.21, "620 %"), (0.004, "0.4 %")):
+    for share, text in ((0.0953, "9.5 %"), (0.5, "50 %"), (2.14, "210 %"), (6.21, "620 %"), (0.004, "0.4 %"), (1e21, "more than 900 %")):
         assert size_text(share) == text, share
+
+
+def test_a_percentile_without_its_bound_is_marked_as_an_estimate(summary):
+    bounded, estimated = (runs(summary, {4: [0.5]}, metric="ttft_p99_s", ttft_p99_bound_s=bound) for bound in (0.9, None))
+    marked = [compare(bounded, other, ["ttft_p99_s"]) for other in (bounded, estimated)]
+    assert [found.estimates for found in marked] == [[], ["ttft_p99_s"]]
+    assert [estimated_percent(found, found.overall.row(0, named=True)) for found in marked] == ["0.0 %", "~0.0 %"]

@@ -15,7 +15,7 @@ from bench.analysis.windows import OF_WINDOWS
 from bench.figures.registry import load_figure
 from bench.figures.selection import figures_of
 from bench.study.settings import crossed_settings
-from bench.words.charts import cell_text, interval_text
+from bench.words.charts import cell_interval, cell_text
 from tests.support.answers import WRONG, study
 
 SEQS, TOKENS = (32, 64, 128), (None, 8192)
@@ -133,9 +133,10 @@ def test_a_page_has_six_grids_at_most_and_says_how_many_it_lacks(summary, monkey
     assert page["title"]["subtitle"] == "Not drawn: 3 further pairs of settings, with no more combinations than these"
     # Cells in words.
     assert [cell_text(1.0, "first"), cell_text(1.123, "better"), cell_text(0.9, "worse")] == ["first", "+12 %", "−10 %"]
-    assert interval_text(0.95, 1.3, "no evidence") == "−5 to +30 %"
-    assert interval_text(None, None, "unknown") == "noise not known"
-    assert interval_text(0.001, 900.0, "no evidence") == "noise too large"
+    assert cell_interval(0.95, 1.3, "no evidence") == "−5 to +30 %"
+    assert cell_interval(None, None, "unknown") == "noise not known"
+    ends = ((0.001, 900.0), (1.5, 1e300), (1e-300, 0.5))
+    assert [cell_interval(*each, "worse") for each in ends] == ["noise too large", "more than +50 %", "less than −50 %"]
 
 
 # A ratio of two deployments has one value: beside the baseline, as a gain, in a grid, on a curve, in a figure

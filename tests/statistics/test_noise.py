@@ -160,6 +160,8 @@ def test_the_smallest_difference_by_hand():
     away = math.log1p(smallest_difference(0.02, 199.0, 0.05)) / (1.1 * 0.02)
     assert away == pytest.approx(stats.t.ppf(0.975, 199) + 0.8416, rel=0.003)
     assert smallest_difference(99.0, 5.0, 0.05) == math.expm1(50)
+    far = stats.t.isf(6.5e-10, 1.5) * math.sqrt(stats.chi2.ppf(0.8, 1.5) / 1.5)  # the exact value takes minutes
+    assert math.log1p(smallest_difference(1e-6, 1.5, 1.3e-9)) == pytest.approx(1.1e-6 * far)
 
 
 def test_what_many_sessions_see_by_hand():

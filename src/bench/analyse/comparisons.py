@@ -30,6 +30,7 @@ class _Sides:
     alone: tuple[Any, ...]
     uncompared: tuple[Any, ...]
     absent: tuple[str, ...]
+    estimates: tuple[str, ...]
     differences: tuple[Difference, ...]
     replica: bool
 
@@ -59,6 +60,6 @@ def read_comparisons(effects: pl.DataFrame, compared: Mapping[str, Any]) -> dict
     for name, content in compared.items():
         known = vars(typed(_Sides, content, name, most=float("inf")))
         tables = {key: pl.DataFrame(list(known[key]), schema=schema) for key, schema in _TABLES.items()}
-        lists = {key: list(known[key]) for key in ("absent", "differences")}
+        lists = {key: list(known[key]) for key in ("absent", "estimates", "differences")}
         found[name] = Comparison(effects=effects.filter(pl.col("deployment") == name), **{**known, **tables, **lists})
     return found

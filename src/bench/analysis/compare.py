@@ -37,7 +37,7 @@ class Comparison:
         runs, invalid: runs of the baseline and of the candidate, and how many of them are invalid and left out.
         alone: valid runs without a counterpart: `side` (`baseline` or `candidate`) and what distinguishes runs.
         uncompared: levels (`CONFIGURATION`) that both sides measured, and of which no pair is compared.
-        absent: metrics that one side has, and no pair.
+        absent: metrics that one side has, and no pair. estimates: percentiles of so few requests that they carry no bound on a side.
         differences: what should be the same in both and is not. replica: whether it is a deployment against itself, in another session.
         pairs: one row a metric and pair of runs: `CONFIGURATION`, `session`, `repeat`, `nth`, `metric`, `log_ratio` (ln candidate /
             baseline); None of a comparison that was read, whose effects are known.
@@ -52,6 +52,7 @@ class Comparison:
     alone: pl.DataFrame
     uncompared: pl.DataFrame
     absent: list[str]
+    estimates: list[str]
     differences: list[Difference]
     replica: bool = False
     pairs: pl.DataFrame | None = None
@@ -118,6 +119,9 @@ def compare(
         ),
         uncompared=measured.join(pairs, on=CONFIGURATION, how="anti", maintain_order="left"),
         absent=[metric for metric in metrics if metric not in found and any(side[metric].count() for side in (ours, theirs))],
+        estimates=[
+            metric for metric in metrics if metric in found and any(_estimated(side, metric) for side in (ours, theirs))
+        ],
         differences=differences(_paired(ours, theirs)),
         pairs=pairs,
     )
@@ -249,6 +253,12 @@ def _in_order(both: pl.DataFrame) -> pl.DataFrame:
     """Deployments and workloads as the study has them, their levels rising."""
     first = pl.col("row").min().over("deployment", "workload")
     return both.with_row_index("row").sort(first, "level", "session", "repeat", "nth").drop("row")
+
+
+def _estimated(side: pl.DataFrame, metric: str) -> bool:
+    """Whether `metric` is a percentile that any run of `side` has without its upper bound."""
+    bound = f"{metric.removesuffix('_s')}_bound_s"
+    return bound in side.columns and not side.filter(pl.col(metric).is_not_null() & pl.col(bound).is_null()).is_empty()
 
 
 def _log_ratios(both: pl.DataFrame, metric: str) -> pl.DataFrame:

@@ -38,7 +38,7 @@ class Ratio:
         value = float(np.exp(log))
         if half is None:
             return cls(value, None, None)
-        return cls(value, math.exp(log - half), math.exp(log + half) if log + half < _FAR else math.inf)
+        return cls(value, math.exp(log - half), math.exp(min(_FAR, log + half)))
 
     def beside(self, whole: float) -> Beside:
         """Whether it is significantly more, or less, than `whole`."""

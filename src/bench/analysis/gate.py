@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from bench.analysis.power import Noise, sessions_for
+from bench.analysis.power import FAR, Noise, sessions_for
 from bench.records.columns import METRICS
 
 if TYPE_CHECKING:
@@ -57,9 +57,13 @@ def unseen(found: Comparison) -> pl.DataFrame:
 
 
 def sight(found: Comparison) -> dict[str, Any] | None:
-    """The row of `blind` of output tokens/s, or of the first metric, for half of what the comparison sees; None where nothing shows."""
+    """The row of `blind` of output tokens/s, or of the first metric, for half of what the comparison sees; None if it sees nothing."""
     row = next(found.overall.iter_rows(named=True), None)
-    return None if row is None or row["could_see"] is None else _seen(found, row, 50 * row["could_see"])
+    return (
+        None
+        if row is None or row["could_see"] is None or row["could_see"] >= FAR - 1
+        else _seen(found, row, 50 * row["could_see"])
+    )
 
 
 def _seen(found: Comparison, row: dict[str, Any], percent: float) -> dict[str, Any]:

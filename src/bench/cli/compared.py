@@ -6,13 +6,15 @@ from typing import Any
 
 from bench.analysis import Comparison, needed
 from bench.cli.output import print_table
-from bench.errors import count_text, signed_percent, two_digits
+from bench.errors import count_text, two_digits
 from bench.words.comparison import (
+    ESTIMATED,
     assumed_text,
     difference_text,
+    estimated_percent,
     failed_requests,
+    interval_text,
     part_text,
-    percent_text,
     place_text,
     sentences,
     several,
@@ -99,7 +101,7 @@ def print_comparison(found: Comparison, sources: tuple[str, str], difference: fl
         print(f"{'answers':<10} {same_answers(found, row)}")
     if found.overall.height:
         print()
-        rows = [[*_cells(_metric(found, row), row), _seen(row)] for row in found.overall.iter_rows(named=True)]
+        rows = [[*_cells(found, _metric(found, row), row), _seen(row)] for row in found.overall.iter_rows(named=True)]
         print_table([["metric", "difference", "interval", "verdict", "could see"], *rows], "<><<<")
     _print_sentences(found)
     if difference:
@@ -137,6 +139,8 @@ def _print_meaning(found: Comparison) -> None:
     print(
         "\nBetter and worse: the interval lies on one side of 0. Without any difference, 95 comparisons in 100 have no such verdict."
     )
+    if found.estimates:
+        print(ESTIMATED)
     whole = found.overall
     if whole.height and whole["spread_assumed"].any():
         print(assumed_text(max(whole["sessions"]), max(whole["spread"])))
@@ -148,7 +152,7 @@ def _print_parts(found: Comparison) -> None:
     for (deployment, metric), rows in parts.group_by("deployment", "metric", maintain_order=True):
         heading = f"{deployment} · {metric}" if several(found) else str(metric)
         print()
-        lines = [[*_cells(part_text(row), row), str(row["pairs"])] for row in rows.iter_rows(named=True)]
+        lines = [[*_cells(found, part_text(row), row), str(row["pairs"])] for row in rows.iter_rows(named=True)]
         print_table([[heading, "difference", "interval", "verdict", "pairs"], *lines], "<><<>")
 
 
@@ -156,11 +160,9 @@ def _metric(found: Comparison, row: dict[str, Any]) -> str:
     return f"{row['deployment']} · {row['metric']}" if several(found) else str(row["metric"])
 
 
-def _cells(name: str, row: dict[str, Any]) -> list[str]:
+def _cells(found: Comparison, name: str, row: dict[str, Any]) -> list[str]:
     """What is compared, the difference, its interval and the verdict."""
-    known = row["low"] is not None
-    interval = f"{signed_percent(row['low'] - 1)} to {percent_text(row['high'])}" if known else "– (noise not known)"
-    return [name, percent_text(row["ratio"]), interval, row["verdict"]]
+    return [name, estimated_percent(found, row), interval_text(row["low"], row["high"]), row["verdict"]]
 
 
 def _seen(row: dict[str, Any]) -> str:

@@ -148,6 +148,8 @@ def write_report(
         "replicas": results.runs.filter("replica")["deployment"].unique(maintain_order=True).to_list(),
         "metrics": METRICS,
         "size_text": comparison.size_text,
+        "estimated": comparison.ESTIMATED,
+        "interval_text": comparison.interval_text,
         "tail_text": tail_text,
         "runs": rows,
         "stopped": stopped,
@@ -241,7 +243,7 @@ def _saturates(row: Mapping[str, Any]) -> dict[str, Any]:
 def _compared(found: Comparison) -> dict[str, Any]:
     """The tables of a comparison, and what they show in words."""
     return {
-        **{name: getattr(found, name) for name in ("overall", "regions", "uncompared", "absent", "matched")},
+        **{name: getattr(found, name) for name in ("overall", "regions", "uncompared", "absent", "estimates", "matched")},
         "failed": [comparison.failed_requests(found, row) for row in found.failures.iter_rows(named=True)],
         "same": [same_answers(found, row) for row in found.answers.iter_rows(named=True)],
         "differences": [comparison.difference_text(each) for each in found.differences],

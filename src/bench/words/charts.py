@@ -10,10 +10,10 @@ from bench.axes import AXES
 from bench.errors import count_text, is_are, signed_percent
 from bench.study import Slo
 from bench.words.answer import listed
+from bench.words.comparison import interval_text
 from bench.words.loads import numbers_text
 
 _NAMED = 5  # most loads that a title names
-_WIDE = 100  # times its low end that an interval's high end may be, to be printed in a cell; convention
 NO_GPUS = "Throughput is per instance: some have no GPU, or their number is not known."
 WINDOWS = "Throughput and latencies are of steady windows."
 # Why a column may lack a level.
@@ -139,13 +139,9 @@ def undrawn_note(count: int) -> str:
     return f"Not drawn: {count_text(count, 'further pair')} of settings, with no more combinations than these"
 
 
-def interval_text(low: float | None, high: float | None, verdict: str) -> str:
+def cell_interval(low: float | None, high: float | None, verdict: str) -> str:
     """The interval of a cell's difference, in percent; empty of the first."""
-    if verdict == "first":
-        return ""
-    if low is None or high is None:
-        return "noise not known"
-    return "noise too large" if high > _WIDE * low else f"{signed_percent(low - 1, 0)} to {signed_percent(high - 1, 0)} %"
+    return "" if verdict == "first" else interval_text(low, high, 0)
 
 
 def margin_title(points: pl.DataFrame, slos: Sequence[Slo]) -> str | None:

@@ -10,6 +10,7 @@ import polars as pl
 
 from bench.analysis import Comparison, blind, regressions, unseen
 from bench.analysis.locked import Difference, SlowerMachine
+from bench.analysis.power import FAR
 from bench.axes import AXES
 from bench.errors import count_text, first_names, shown_share, signed_percent, two_digits
 from bench.records.columns import METRICS
@@ -48,7 +49,7 @@ def sentence(rows: Rows) -> str:
     clauses = [clause for side in ("worse", "better") if (clause := _clause(rows, side))]
     parts = [*clauses, *_trends(rows, bool(clauses))]
     if not parts:
-        return f"{title}: no difference seen; one of {size_text(whole['could_see'])} or more would have been"
+        return f"{title}: no difference seen; one of {_seen_text(whole['could_see'])} would have been"
     quiet = [row for row in rows if row["scope"] == "level" and row["verdict"] == "no evidence"]
     rest = ["elsewhere no difference seen"] if clauses and quiet and whole["pooled"] == "no evidence" else []
     return f"{title}: {'; '.join([*parts, *rest])}"
@@ -63,7 +64,7 @@ def _clause(rows: Rows, side: str) -> str | None:
         ratio = math.exp(sum(math.log(row["ratio"]) for row in sure) / len(sure))
         return f"{_where(sure, levels)} {percent_text(ratio)}, {side}"
     if whole["pooled"] == side or (sure and len(levels) == len(sure)):
-        return f"{percent_text(whole['ratio'])} over all loads ({_range(whole)}), {side}"
+        return f"{percent_text(whole['ratio'])} over all loads ({interval_text(whole['low'], whole['high'])}), {side}"
     regions = [row for row in rows if row["scope"] == "region" and row["verdict"] == side]
     parts = [f"{row['region']} ({loads_text(row['loads'])}) {percent_text(row['ratio'])}" for row in regions]
     return f"{', '.join(parts)}, {side}" if parts else None
@@ -107,18 +108,39 @@ def _trends(rows: Rows, differs: bool) -> list[str]:
     return found
 
 
-def _range(row: Row) -> str:
-    return f"{percent_text(row['low']).removesuffix(' %')} to {percent_text(row['high'])}"
+def interval_text(low: float | None, high: float | None, digits: int = 1) -> str:
+    """The interval of a ratio as differences, such as `−7.5 to −1.2 %`.
+
+    Of one that is wider than a factor of 10 to each side only the end that it does not reach is printed, if there is one.
+    """
+    if low is None or high is None:
+        return "noise not known"
+    lowest, highest = (signed_percent(end - 1, digits) for end in (low, high))
+    if high <= FAR**2 * low:
+        return f"{lowest} to {highest} %"
+    return f"more than {lowest} %" if low > 1 else f"less than {highest} %" if high < 1 else "noise too large"
 
 
 def size_text(share: float) -> str:
-    """A share as a percentage of two digits, such as `9.5 %` or `210 %`."""
-    return f"{float(f'{100 * share:.2g}'):g} %"
+    """The smallest difference that is found, as a percentage of two digits, such as `9.5 %`; one beyond a factor of 10 as `more than
+    900 %`.
+    """
+    return f"more than {FAR - 1:.0%}".replace("%", " %") if share > FAR - 1 else f"{float(f'{100 * share:.2g}'):g} %"
+
+
+def _seen_text(share: float) -> str:
+    text = size_text(share)
+    return text if text.startswith("more") else f"{text} or more"
 
 
 def percent_text(ratio: float) -> str:
     """A ratio as a difference, such as `−4.1 %`."""
     return f"{signed_percent(ratio - 1)} %"
+
+
+def estimated_percent(found: Comparison, row: Row) -> str:
+    """The difference of a row of effects; with ~ where its metric is a percentile that too few requests carry."""
+    return f"{'~' if row['metric'] in found.estimates else ''}{percent_text(row['ratio'])}"
 
 
 def difference_text(found: Difference) -> str:
@@ -197,7 +219,7 @@ def overlooked(row: Row, percent: float) -> str:
     takes = "more than 100 sessions" if row["sessions"] is None else count_text(row["sessions"], "session")
     return (
         f"a difference of {size} over all levels could be overlooked; this comparison sees "
-        f"{size_text(row['could_see'] / 100)} or more. {size} takes {takes} of each side, interleaved"
+        f"{_seen_text(row['could_see'] / 100)}. {size} takes {takes} of each side, interleaved"
     )
 
 
@@ -220,6 +242,9 @@ def unlike_failures(found: Comparison) -> list[str]:
         f"{shown_share(row['share_baseline'])}"
         for row in found.failures.filter(~pl.col("alike")).iter_rows(named=True)
     ]
+
+
+ESTIMATED = "~: of a percentile that some run has too few requests to bound: an estimate."
 
 
 def assumed_text(sessions: int, spread: float) -> str:

@@ -11,7 +11,7 @@ from bench.figures.results import Results
 from bench.figures.theme import PALETTE, nothing_to_show, panels_a_row
 from bench.study.questions import two_settings
 from bench.study.settings import setting_name, with_others
-from bench.words.charts import cell_text, interval_text, undrawn_note
+from bench.words.charts import cell_interval, cell_text, undrawn_note
 
 _MOST_PANELS = 6  # panels at most; convention: what a page holds
 _CELL = 96  # pixels of a cell: wide enough for an interval
@@ -60,7 +60,7 @@ def _panel(grid: SettingGrid, grids: list[SettingGrid], widest: float) -> alt.La
     y = alt.Y("other:N", title=down, sort=list(rows), scale=alt.Scale(domain=list(rows)))
     cells = grid.cells.drop_nulls("ratio")
     texts = [cell_text(ratio, verdict) for ratio, verdict in cells.select("ratio", "verdict").iter_rows()]
-    intervals = [interval_text(*ends) for ends in cells.select("low", "high", "verdict").iter_rows()]
+    intervals = [cell_interval(*ends) for ends in cells.select("low", "high", "verdict").iter_rows()]
     shown = cells.with_columns(
         log=pl.col("ratio").log(),
         established=pl.col("verdict").is_in(["better", "worse"]),
