@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from bench.analysis.observation import CAP, Excess, Observation
+from bench.analysis.observation import CAP, FAILED, Excess, Observation
 from bench.cli.commands.find import Find, status
 from bench.errors import BenchError
 from bench.search import Aim, Answer, Found
@@ -137,7 +137,7 @@ def test_a_search_that_goes_on_neither_measures_again_nor_probes_again(server, t
     result = json.loads(first.stdout)
     assert (result["why"], result["high"]) == ("runs", None)
     assert re.search(
-        r"probe of \d+ s: at most .* requests/s, with \d+ in flight; first load [1-4] in flight, rather below the limit",
+        r"probe of [\d.]+ s: about .* requests/s at most, with \d+ in flight; first load [1-4] in flight",
         first.stderr,
     )
     sent = len(server.bodies)
@@ -160,7 +160,7 @@ def test_where_one_request_alone_misses_the_slo_it_is_said_at_once(tmp_path):
     assert done.returncode == 3, done.stderr
     result = json.loads(done.stdout)
     assert (result["why"], result["limit"], result["high"], result["runs"]) == ("alone", 0, 0, [])
-    assert "one request alone takes 0.7" in done.stderr
+    assert "one request alone has a TTFT of 70" in done.stderr
     assert len(slow.bodies) < 10
 
 
@@ -225,7 +225,7 @@ def test_why_nothing_is_known():
         "0 runs, 0 s under load, after a probe of 31 s; no run at the load that is next fits"
     )
     assert probed_text(found.probed, aim) == (
-        "probe of 31 s: at most 2.5 requests/s, with 8 in flight; first load 0.5 requests/s, rather below the limit"
+        "probe of 31 s: about 2.5 requests/s at most, with 8 in flight; first load 0.5 requests/s"
     )
 
 
@@ -242,13 +242,15 @@ def test_a_model_that_the_server_does_not_list_is_named(tmp_path):
 def test_a_share_that_tells_no_more_than_the_bound_is_shown_as_one():
     aim = Aim([parse_slo("ttft_p90=1s")], 0.01, True, 0.1, 1.0, 1.0, 64.0)
 
-    def words(value):
-        seen = Observation(8.0, {"ttft_p90_s": Excess(value, 0.1)}, 50)
+    def words(value, failed=0):
+        seen = Observation(8.0, {"ttft_p90_s": Excess(value, 0.1), FAILED: Excess(value, 0.1)}, 50, failed)
         return look_text(Look(8.0, 50, 2.0, seen), aim)
 
     assert "TTFT P90 at less than 13 % of its limit" in words(-CAP + math.log(1.05))  # on a machine 5 % faster than usual
     assert "TTFT P90 at more than 800 % of its limit" in words(CAP)
     assert "TTFT P90 at 50 % of its limit" in words(math.log(0.5))
+    assert words(CAP, failed=5).endswith("TTFT P90 at more than 800 % of its limit, 5 of 50 failed")
+    assert words(CAP, failed=6).endswith("2.0 s: 6 of 50 failed, more than TTFT P90 allows")
 
 
 @pytest.mark.long(part="workflows")
@@ -272,3 +274,18 @@ def test_a_server_that_dies_ends_the_search_with_what_is_known(server, tmp_path)
     assert result["runs"]
     runs = list((tmp_path / "found/runs").iterdir())
     assert len(runs) == len(result["runs"])
+
+
+def test_a_server_that_dies_in_the_probe_ends_the_search_with_a_next_step(server, tmp_path):
+    server.refuse = lambda number: setattr(server, "gone", number >= 3)
+    done = find(server.base_url, "--output-dir", tmp_path / "found")
+    assert done.returncode == 1, done.stderr
+    assert "the server stopped answering. Start it again: the same command goes on" in done.stdout
+    assert json.loads((tmp_path / "found/find.json").read_text())["why"] == "gone"
+
+
+def test_a_server_that_counts_no_tokens_is_refused_before_it_is_loaded(tmp_path):
+    with strict_server(usage=False) as uncounted:
+        done = find(uncounted.base_url, cwd=tmp_path)
+    assert (done.returncode, len(uncounted.bodies) < 5) == (2, True)
+    assert "counts no tokens, so no run would count. Limit TTFT or E2E" in done.stderr

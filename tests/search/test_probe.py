@@ -51,7 +51,8 @@ def test_a_probe_stops_where_answers_take_long_or_fail():
     def refusing(in_flight, count, timeout_s):
         return [replace(each, outcome="http_error") if in_flight > 5 else each for each in fine(in_flight, count, timeout_s)]
 
-    assert probe(aim("ttft_p90=10s", held=True), refusing).load == 4
+    found = probe(aim("ttft_p90=10s", held=True), refusing)
+    assert (found.load, found.in_flight) == (4, 4)  # refusals are no throughput
     cut = [Reply(0.0, 45.0, "cut", {"ttft": None}, ())]
     found = probe(aim("ttft_p90=2s", held=True), lambda *_: cut)
     assert (found.alone.latency_s, found.alone.cut) == (45.0, True)

@@ -16,7 +16,7 @@ from bench.search import Aim, Answer, Budget, Measured, Step, search
 from bench.search.placing import place
 from bench.search.probe import Alone, Probed
 from bench.search.search import Found, Look, Next, fitting_requests, next_run
-from bench.search.words import answer_text, why_text
+from bench.search.words import alone_text, answer_text, why_text
 from bench.study import parse_slo
 
 SLO = parse_slo("ttft_p90=1s")
@@ -381,14 +381,19 @@ def test_where_one_request_alone_misses_an_slo_nothing_is_measured_for_it():
     found = search(aim(start=None), Budget(9, 900.0), at_a_rate(), begin=lambda _: probed)
     assert (found.looks, found.answer) == ([], Answer(0.0, 0.0, 0.0, "alone"))
     assert answer_text(found.answer, aim(), whole=True) == "No load meets the SLOs"
-    assert "one request alone takes 22.9 s (TTFT P90 ≤ 1 s; all of 2, sent one after the other)" in why_text(found, aim())
+    assert why_text(found, aim()) == (
+        "0 runs, 0 s under load, after a probe of 60 s; one request alone has a TTFT of 22.9 s, the least of 2 sent one after the other, "
+        "and the SLO is TTFT P90 ≤ 1 s. Allow more time, or send shorter prompts."
+    )
+    each = Alone(parse_slo("tpot_p90=5ms"), 0.01112, 2, cut=False)
+    assert alone_text(each).startswith("one request alone has a TPOT of 11.1 ms, the least of 2 sent")
     # It holds for a search that goes on.
     slo = parse_slo("ttft_p90=1s")
     alone = Alone(slo, 22.9, 2, cut=False)
     known = [at_a_rate()(4, 40, 1)]
     found = search(aim(start=None), Budget(9, 900.0), at_a_rate(), known, alone=alone)
     assert (found.alone, found.answer.why, len(found.looks)) == (alone, "alone", 1)
-    assert "one request alone takes 22.9 s" in why_text(found, aim())
+    assert "one request alone has a TTFT of 22.9 s" in why_text(found, aim())
     # no probe was asked for
     assert search(aim(start=4.0), Budget(2, 900.0), at_a_rate(), known, alone=alone).answer.why != "alone"
 

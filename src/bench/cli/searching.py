@@ -19,6 +19,7 @@ from bench.search.probe import Probed
 from bench.search.running import RunningServer, ServerGone
 from bench.search.search import Next
 from bench.search.words import answer_text, look_text, next_text, probed_text, spent_text
+from bench.study.search import SLO
 
 
 def answered(server: RunningServer, aim: Aim, budget: Budget) -> Found | None:
@@ -62,16 +63,15 @@ def searched(server: RunningServer, aim: Aim, budget: Budget) -> Found:
         try:
             return search(aim, budget, server.measure, known, report, begin=begin, announce=announce, alone=server.alone())
         except ServerGone as error:
-            found = _until_now(server, aim, error)
             print(f"bench: {error}", file=sys.stderr)
-            return found
+            return _until_now(server, aim)
 
 
-def _until_now(server: RunningServer, aim: Aim, error: ServerGone) -> Found:
-    """What the runs measured before the server was lost show. Raises `error` if there are none."""
+def _until_now(server: RunningServer, aim: Aim) -> Found:
+    """What the runs measured before the server was lost show."""
     known = server.known()
     if not known:
-        raise error
+        return Found({SLO: Answer(0.0, 0.0, math.inf, "gone")})
     found = search(aim, Budget(len(known), math.inf), server.measure, known, alone=server.alone())
     found.answers = {name: replace(answer, why="gone") for name, answer in found.answers.items()}
     return found

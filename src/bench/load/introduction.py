@@ -151,7 +151,8 @@ def introduce(
     elif ignored := _ignored(known, form, record):
         generated = f"it generated {record.completion_tokens} tokens instead of {known.output}"
         say(f"the server ignores {ignored}: {generated}, so answers will not have the lengths asked for")
-    if getattr(record, known.endpoint.work.counts) is None:
+    counts = getattr(record, known.endpoint.work.counts) is not None
+    if not counts:
         unknown = "tokens/s and TPOT are" if known.endpoint.work.generates else "tokens/s are"
         say(
             f"{target.base_url} counts no tokens in its answers ({record.error or 'no usage'}): {unknown} not known, and runs of exact "
@@ -163,7 +164,7 @@ def introduce(
         form = _counted(known, form, say)
     if scripted and form.counted:
         form = replace(form, turn_tokens=_turn_tokens(known, form, say))
-    return replace(target, forms={**target.forms, endpoint: form})
+    return replace(target, forms={**target.forms, endpoint: form}, counts=counts)
 
 
 def _accepted(known: _Introduction, form: RequestForm) -> tuple[RequestForm, tuple[Reading, RequestRecord]]:

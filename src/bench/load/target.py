@@ -19,6 +19,7 @@ class Target:
         api_key: sent to `/v1` as `Authorization: Bearer …`. headers: sent with each request; an `Authorization` among them replaces
             the key. Their values are secrets.
         forms: how requests are written, by endpoint; `bench.load.introduction` finds that out.
+        counts: whether answers say how many tokens they have; true until an introduction shows that they do not.
         reuses: whether a connection carries one request after another. What stands before a server may close one that it holds to it,
             and with it a request of ours that waits; so to servers that we did not start, each request goes on a connection of its own.
 
@@ -31,6 +32,7 @@ class Target:
     api_key: str = field(default="none", repr=False)
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     forms: Mapping[str, RequestForm] = field(default_factory=dict)
+    counts: bool = True
     reuses: bool = True
 
     def __post_init__(self) -> None:

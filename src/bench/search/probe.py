@@ -200,11 +200,12 @@ def _step(aim: Aim, in_flight: int, replies: Sequence[Reply], size: float) -> _S
     later = ordered[in_flight:]
     e2e_s = fmean(reply.end_s - reply.sent_s for reply in later or ordered)
     reached = _reached(aim, later or ordered)
+    refused = _failed(later or ordered)
     whole = [reply for reply in later or ordered if reply.outcome == "ok"]
     if whole and (later or not size):
         size = fmean(len(reply.tokens_s) for reply in whole)
     if later:  # by Little's law
-        return _Step(in_flight, in_flight / e2e_s if whole else 0.0, reached, e2e_s, size)
+        return _Step(in_flight, (1 - refused) * in_flight / e2e_s if whole else 0.0, reached, e2e_s, size)
     length = _length(ordered)
     came = sum(len(reply.tokens_s) for reply in ordered)
     return _Step(in_flight, came / size / length if size and length else 0.0, reached, e2e_s, size)
@@ -212,8 +213,7 @@ def _step(aim: Aim, in_flight: int, replies: Sequence[Reply], size: float) -> _S
 
 def _reached(aim: Aim, replies: Sequence[Reply]) -> float | None:
     """Of its limit, by the SLO that is closest to it or beyond; infinite where more fail than may."""
-    failed = sum(reply.outcome not in ("ok", "cut") for reply in replies) / len(replies)
-    if failed > max(aim.failed_share, _FAILING):
+    if _failed(replies) > max(aim.failed_share, _FAILING):
         return math.inf
     reached = []
     for slo in aim.slos:
@@ -221,6 +221,11 @@ def _reached(aim: Aim, replies: Sequence[Reply]) -> float | None:
         if values := [MOST_EXCESS if reply.latencies[slo.metric] is None else value for reply, value in known]:
             reached.append(min(MOST_EXCESS, float(np.quantile(values, slo.share))))
     return max(reached, default=None)
+
+
+def _failed(replies: Sequence[Reply]) -> float:
+    """Share that failed."""
+    return sum(reply.outcome not in ("ok", "cut") for reply in replies) / len(replies)
 
 
 def _of_limit(slo: Slo, reply: Reply) -> float | None:

@@ -178,7 +178,9 @@ class RunningServer:
                     return
                 why = f"HTTP {answer.status_code}"
             time.sleep(_BETWEEN_TRIES_S)
-        raise ServerGone(f"{self.target.base_url} stopped answering while it was measured ({why}); this run is not kept.")
+        raise ServerGone(
+            f"{self.target.base_url} stopped answering while it was measured ({why}); what failed then does not count."
+        )
 
     def _load(self, level: float, count: int, turn: int, *, stop: bool = True) -> Load:
         workload = load_workload({**self.workload, "num_requests": count}, source="bench find")

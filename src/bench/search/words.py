@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 
 from bench.analysis.observation import CAP, FAILED, GROWTH
-from bench.errors import count_text, shown_share
+from bench.errors import count_text, shown_share, two_digits
 from bench.measure.progress import duration_text
+from bench.records.latencies import LATENCIES
 from bench.search.placing import Aim, Answer
 from bench.search.probe import Alone, Probed
 from bench.search.search import Budget, Found, Look, Next
 from bench.study import Slo
 from bench.study.search import SLO
+from bench.study.slo import time_text
 from bench.words.searches import LoadUnit, ended_text, limit_text, target_text
 
 _SPEEDS = 0.2  # range of ln share that a machine's speed may move beyond a bound; convention
@@ -20,7 +22,7 @@ _BOUNDS = {"highest": "--most", "runs": "--max-runs", "seconds": "--max-minutes"
 _ENDED = {
     "seconds, unfit": "not yet {asked}: the next run, {next}, does not fit into what is left of --max-minutes; with more, it goes on "
     "from here.",
-    "alone": "{alone}. Allow it more time, or ask for shorter prompts and answers.",
+    "alone": "{alone}. {advice}.",
     "invalid": "three runs in a row cannot be trusted: {reasons}.",
     "gone": "the server stopped answering. Start it again: the same command goes on from here.",
     "untrusted": "no run can be trusted: {reasons}. Put that right, and search again.",
@@ -28,6 +30,12 @@ _ENDED = {
     "load with --start.",
     "seconds, none judged": "no run was long enough to be judged. Raise --max-minutes.",
     "short, none judged": "no run was long enough to be judged. Raise --max-runs.",
+}
+# What helps where one request alone misses an SLO, by the latency that it limits.
+_HELPS = {
+    "ttft": "Allow more time, or send shorter prompts",
+    "tpot": "Allow more time for each token; other prompts and answers change that little",
+    "e2e": "Allow more time, or ask for shorter prompts and answers",
 }
 # why nothing is drawn, by those ends with which no run is judged
 _NOTHING = {"untrusted": "no run can be trusted", "unfit": "no run fits into --max-minutes"}
@@ -57,9 +65,13 @@ def answer_text(answer: Answer, aim: Aim, target: str = SLO, *, whole: bool = Fa
 def probed_text(probed: Probed, aim: Aim) -> str:
     """What a probe found."""
     if probed.alone:
-        return f"probe of {probed.seconds:.0f} s: {alone_text(probed.alone)}"
-    rate = f"at most {probed.rate:.3g} requests/s, with {probed.in_flight} in flight" if probed.rate else "no answer"
-    return f"probe of {probed.seconds:.0f} s: {rate}; first load {load_text(probed.load, aim)}, rather below the limit"
+        return f"{_probe_text(probed)}: {alone_text(probed.alone)}"
+    rate = f"about {probed.rate:.3g} requests/s at most, with {probed.in_flight} in flight" if probed.rate else "no answer"
+    return f"{_probe_text(probed)}: {rate}; first load {load_text(probed.load, aim)}"
+
+
+def _probe_text(probed: Probed) -> str:
+    return f"probe of {two_digits(probed.seconds)} s"
 
 
 def criterion_text(key: str) -> str:
@@ -69,8 +81,11 @@ def criterion_text(key: str) -> str:
 
 def alone_text(alone: Alone) -> str:
     """That single requests miss an SLO."""
-    took = f"{alone.latency_s:.3g} s or more" if alone.cut else f"{alone.latency_s:.3g} s"
-    return f"one request alone takes {took} ({alone.slo}; all of {alone.requests}, sent one after the other)"
+    took = f"{time_text(alone.latency_s, alone.slo.unit)}{' or more' if alone.cut else ''}"
+    return (
+        f"one request alone has a {LATENCIES[alone.slo.metric].title} of {took}, the least of {alone.requests} sent one after the "
+        f"other, and the SLO is {alone.slo}"
+    )
 
 
 def next_text(run: Next, aim: Aim) -> str:
@@ -95,8 +110,11 @@ def look_text(look: Look, aim: Aim) -> str:
     bound = abs(worst.value) > CAP - _SPEEDS
     beyond = "" if not bound else "less than " if worst.value < 0 else "more than "
     parts = [f"{name} at {beyond}{shown_share(math.exp(worst.value))} of its limit"]
-    if seen.failed:
-        parts.append(f"{seen.failed} of {seen.requests} failed")
+    failed = f"{seen.failed} of {seen.requests} failed"
+    if bound and seen.failed > round((1 - Slo.of_column(key, 1.0).share) * seen.requests, 6):
+        parts = [f"{failed}, more than {name} allows"]
+    elif seen.failed:
+        parts.append(failed)
     if seen.grows:
         parts.append("requests pile up")
     return f"{start}: {', '.join(parts)}"
@@ -119,6 +137,7 @@ def why_text(found: Found, aim: Aim) -> str:
         reasons="; ".join(found.looks[-1].reasons) if found.looks else "",
         next=next_text(found.unfit, aim) if found.unfit else "",
         alone=alone_text(found.alone) if found.alone else "",
+        advice=_HELPS[found.alone.slo.metric] if found.alone else "",
     )
     return f"{took_text(found)}; {ended}"
 
@@ -141,5 +160,5 @@ def nothing_text(found: Found) -> str:
 
 def took_text(found: Found) -> str:
     """What the search took: its runs, and its probe where it sent one."""
-    probe = f", after a probe of {found.probed.seconds:.0f} s" if found.probed else ""
+    probe = f", after a {_probe_text(found.probed)}" if found.probed else ""
     return f"{count_text(len(found.looks), 'run')}, {found.seconds:.0f} s under load{probe}"

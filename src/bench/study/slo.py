@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from bench.errors import BenchError
+from bench.errors import BenchError, three_digits
 from bench.records.classes import class_column
 from bench.records.latencies import LATENCIES, PERCENTILES
 
@@ -65,9 +65,18 @@ class Slo:
         of_class = f" of {self.request_class}" if self.request_class else ""
         return f"{LATENCIES[self.metric].title} {self.percentile.upper()}{of_class}"
 
+    @property
+    def unit(self) -> str:
+        """That of its limit as it is printed."""
+        return "s" if self.limit_s >= 1 else "ms"
+
     def __str__(self) -> str:
-        limit = f"{self.limit_s:g} s" if self.limit_s >= 1 else f"{1000 * self.limit_s:g} ms"
-        return f"{self.name} ≤ {limit}"
+        return f"{self.name} ≤ {self.limit_s / _UNITS[self.unit]:g} {self.unit}"
+
+
+def time_text(seconds: float, unit: str) -> str:
+    """A time in the unit of an SLO, such as `11.1 ms`."""
+    return f"{three_digits(seconds / _UNITS[unit])} {unit}"
 
 
 def parse_slo(text: str) -> Slo:

@@ -228,11 +228,12 @@ class Find(Sending):
         """The server, once it has answered first requests, with what it exposes.
 
         Raises:
-            BenchError: it accepts no form of request, or `--metrics` exposes nothing that is known.
+            BenchError: it accepts no form of request, counts no tokens where they matter, or `--metrics` exposes nothing known.
         """
         from bench.measure.exposition import find_metrics, worth_reading
 
         target = self.introduced(target, workload)
+        _refuse_uncounted(target, workload, aim)
         found = find_metrics(target.base_url, self.metrics, target.headers, served=True)
         read = worth_reading(found, named="--metrics" if self.metrics else None, say=partial(print, file=sys.stderr))
         recording = {
@@ -277,6 +278,16 @@ def _refuse_unreachable(target: Target) -> None:
     names = listed_models(answer)
     if names and target.model not in names:  # else a request decides
         print(f"--model {target.model}: the server lists {models_text(names)}, and not this name", file=sys.stderr)
+
+
+def _refuse_uncounted(target: Target, workload: Workload, aim: Aim) -> None:
+    """Raises BenchError where a server that counts no tokens leaves an SLO on TPOT unknown, or makes all runs invalid."""
+    sized = not workload.natural or any(part.prompts.sized for part in workload.parts.values())
+    if not target.counts and (sized or any(slo.metric == "tpot" for slo in aim.slos)):
+        raise BenchError(
+            f"{target.base_url} counts no tokens, so no run would count. Limit TTFT or E2E (such as --slo e2e_p90=8s), and send "
+            "prompts that have no exact length, with --prompts FILE and --natural; or let the server send `usage`."
+        )
 
 
 def _print(found: Found, aim: Aim, figure: Path, other_share: float) -> None:
