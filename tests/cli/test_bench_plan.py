@@ -53,7 +53,7 @@ def test_a_plan_by_hand():
     assert told["kv_capacity_tokens"] == 659_849 * 16  # whole blocks of 4,096 bytes
     assert told["predicted_saturation"] == 659_849 / 40
     assert (told["min_gpus"], told["gpus_with_headroom"], told["tensor_parallel_sizes"]) == (1, 1, [1, 2, 4])
-    assert told["notes"] == ["at most 256 sequences run in a step (--max-num-seqs): the KV cache does not fill up."]
+    assert [note[:39] for note in told["notes"]] == ["at most 256 sequences run in a step (--"]
     # Two GPUs split weights and KV heads; of four, each KV head is held by two. GPUs of 4 GiB have no fast links.
     two, four = (plan(SMALL, DEVICE, Demand(128, 512), Setting(tensor_parallel=n))["terms"] for n in (2, 4))
     assert two["overhead_bytes_per_gpu"] == 1_106_598_323
@@ -387,3 +387,12 @@ def test_the_numbers_of_devices():
         assert device.title.endswith(f" {memory} GB"), key
         assert abs(device.bandwidth_tb_s - bandwidth) <= 0.05 + 1e-9, key  # H100: 3.35, which the documents also round to 3.4
         assert device.price_per_hour == price, key
+
+
+def test_the_most_requests_at_once_and_their_speed_name_the_limit(capsys):
+    for prompt, limit, most in (("1000", "--max-num-seqs", 256), ("3000", "the KV cache", 139)):
+        asked = ("plan", "--model", "llama-3.1-8b", "--accelerator", "h100", "--prompt-length", prompt, "--output-length", "200")
+        assert main([*asked]) == 0
+        text = capsys.readouterr().out
+        assert re.search(rf"^most at once, by {limit} +{most}$", text, re.MULTILINE), limit
+        assert re.search(rf"^decode ceiling, {most} at once .*^1 +444,928 +{most} ", text, re.MULTILINE | re.DOTALL), limit

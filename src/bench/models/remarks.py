@@ -92,5 +92,9 @@ def notes(
             "count the others as waiting."
         )
     elif held is not None and held > setting.max_num_seqs:
-        found.append(f"at most {setting.max_num_seqs} sequences run in a step (--max-num-seqs): the KV cache does not fill up.")
+        # vLLM's default: EngineArgs.get_batch_defaults (0.32).
+        found.append(
+            f"at most {setting.max_num_seqs} sequences run in a step (--max-num-seqs; a vLLM server that is given none takes 1,024 on "
+            "GPUs of 70 GiB or more but A100s, and 256 on others): the KV cache does not fill up."
+        )
     return found

@@ -116,7 +116,7 @@ class Plan:
             count = f"{self.tensor_parallel} GPU" + "s" * (self.tensor_parallel > 1)
             what = self.model or next(iter(accelerators.values())).title
             print(f"{what}, {count}, {demand.prompt:,} + {demand.output:,} tokens a request\n")
-            print_table(_side_by_side(plans, "accelerator" if self.model else "model"))
+            print_table(_side_by_side(plans, "accelerator" if self.model else "model", self.max_num_seqs))
         else:
             _print_fewest(plans, accelerators, demand)
 
@@ -151,7 +151,7 @@ class Plan:
             return
         _print_one(str(self.model), accelerator, demand, setting, weighed)
         print()
-        print_table(_side_by_side(rows, "tensor_parallel"))
+        print_table(_side_by_side(rows, "tensor_parallel", self.max_num_seqs))
         for note in weighed["notes"]:
             print(f"note: {note}")
 
@@ -174,6 +174,9 @@ def _geometry(name: str) -> Geometry:
 
 def _print_one(model: str, accelerator: Accelerator, demand: Demand, setting: Setting, weighed: Mapping[str, Any]) -> None:
     terms, ceilings, rule = weighed["terms"], weighed["ceilings"], weighed["rule_of_thumb"]
+    held = weighed["predicted_saturation"]
+    cut = held is not None and held > setting.max_num_seqs
+    most = _at_once(held, setting.max_num_seqs)
     print(
         f"{model} on {setting.tensor_parallel} × {accelerator.title}, {demand.prompt:,} + {demand.output:,} tokens a request\n"
     )
@@ -195,32 +198,33 @@ def _print_one(model: str, accelerator: Accelerator, demand: Demand, setting: Se
             ["KV bytes a token", f"{weighed['kv_bytes_per_token']:,}"],
             *([["state bytes a sequence", f"{state:,}"]] if (state := weighed["state_bytes_per_sequence"]) else []),
             ["KV capacity (tokens)", _number(weighed["kv_capacity_tokens"])],
-            ["predicted saturation (requests at once)", _requests(weighed["predicted_saturation"])],
+            ["predicted saturation of the KV cache (requests)", _requests(weighed["predicted_saturation"])],
+            [f"most at once, by {'--max-num-seqs' if cut else 'the KV cache'}", most],
             [f"fewest GPUs for {demand.concurrency:,} at once", _fewest(weighed)],
             [
                 "  with 30 % of the memory in use left free",
                 _dealt(weighed["gpus_with_headroom"], weighed["tensor_parallel_with_headroom"]),
             ],
             [
-                "  by the documents' rule of thumb, with headroom",
+                "  by rule of thumb (1.2 × weights, KV, 7.5 % of a GPU), × 1.3",
                 f"{_gpus(rule['min_gpus'])}, {_gpus(rule['gpus_with_headroom'])}",
             ],
             ["prefill ceiling (tokens/s)", _number(ceilings["prefill_tokens_per_s"])],
             ["least TTFT (ms)", _number(None if ceilings["ttft_s"] is None else 1000 * ceilings["ttft_s"])],
             ["decode ceiling, one request (tokens/s)", _number(ceilings["decode_tokens_per_s_at_context"])],
-            ["decode ceiling, full cache (tokens/s)", _number(ceilings["decode_tokens_per_s_at_saturation"])],
+            [f"decode ceiling, {most} at once (tokens/s)", _number(ceilings["decode_tokens_per_s_at_saturation"])],
         ],
         head=False,
     )
 
 
-def _side_by_side(plans: Iterable[Mapping[str, Any]], key: str) -> list[list[str]]:
-    """A row a plan; `key` is what they differ in."""
+def _side_by_side(plans: Iterable[Mapping[str, Any]], key: str, most: int) -> list[list[str]]:
+    """A row a plan. Args: key: what they differ in. most: sequences of a step (`--max-num-seqs`)."""
     plans = list(plans)
     names = ("prefill_tokens_per_s", "decode_tokens_per_s_at_context", "decode_tokens_per_s_at_saturation")
-    rows = [[key.replace("_", " "), "KV tokens", "requests at once", "prefill tokens/s", "decode tokens/s, one", "full cache"]]
+    rows = [[key.replace("_", " "), "KV tokens", "requests at once", "prefill tokens/s", "decode tokens/s, one", "all"]]
     for weighed in plans:
-        held = [_number(weighed["kv_capacity_tokens"]), _requests(weighed["predicted_saturation"])]
+        held = [_number(weighed["kv_capacity_tokens"]), _at_once(weighed["predicted_saturation"], most)]
         rows.append([str(weighed[key]), *held, *(_number(weighed["ceilings"][name]) for name in names)])
     if all("min_gpus" in weighed for weighed in plans):
         rows = [[*row, last] for row, last in zip(rows, ["fewest GPUs", *map(_fewest, plans)], strict=True)]
@@ -259,6 +263,11 @@ def _number(value: float | None) -> str:
 def _requests(value: float | None) -> str:
     """Requests that fit: a part of one does not."""
     return _number(value if value is None or value < 10 else math.floor(value))  # 121.65 hold 121
+
+
+def _at_once(held: float | None, most: int) -> str:
+    """Requests that run at once: as many as the KV cache holds, and `most` sequences of a step."""
+    return _requests(held if held is None else min(held, most))
 
 
 def _gpus(count: int | None) -> str:
