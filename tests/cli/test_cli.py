@@ -15,7 +15,7 @@ from bench.cli import main
 from bench.cli.commands import workload
 from bench.load.schedule import at_least_s, schedule
 from bench.records.files import write_record
-from bench.records.searches import DeploymentSearches
+from bench.records.searches import DeploymentSearches, SearchedRun
 from bench.store import Store, unended_searches
 from bench.study import Paths, Plan, Workload, load_config
 from bench.words.measuring import measuring_lines
@@ -107,6 +107,28 @@ def test_searches_that_have_not_ended_are_to_be_measured_beside_runs(content, ca
     ]
     (line, *_) = measuring_lines(plan, Store().holds, unended_searches(plan, Store()))
     assert "to measure: 1 search of " in line
+
+
+def test_a_search_whose_runs_are_all_invalid_is_listed_as_invalid(content, capsys):
+    auto = {"arrival": "closed", "prompt_tokens": 32, "output_tokens": 32, "num_requests": "auto"}
+    content["workloads"]["long"] = auto
+    content["study"]["ladders"] = [
+        {"deployment": "a", "workload": name, "concurrency": load} for name, load in (("long", "auto"), ("short", [1]))
+    ]
+    content["decision"] = {"slo": ["ttft_p90=500ms"]}
+    Path("config/config.yaml").write_text(yaml.safe_dump(content))
+    plan = Plan.of(load_config(content, source="test"))
+    (search,), (spec,) = plan.searches, plan.runs
+    measured(spec)
+    run = SearchedRun(level=1.0, requests=1, repeat=1, digest=spec.digest, excess={})
+    answer = searched(name=search.name, workload="long", digest=search.digest, runs=(run,))
+    file = Path(Paths.SEARCHES.format(deployment="a"))
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_record(DeploymentSearches(deployment="a", digest=plan.deployments["a"].digest, searches=(answer,)), file)
+    verdict = {"digest": [run.digest], "faults": [["machine"]], "reasons": [["drift"]], "failed": [0], "requests": [1]}
+    pl.DataFrame(verdict).write_parquet(Paths.SUMMARY)
+    main(["runs"])
+    assert f"invalid  {search.key}" in capsys.readouterr().out
 
 
 def judged(runs, *rows):

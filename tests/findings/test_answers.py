@@ -273,9 +273,12 @@ def test_limits_of_validity_that_a_study_changed_are_named(summary, tmp_path):
     assert "loosened limits of validity: `scrape_share` 0 (default 0.25) and `drift` 1 (default 0.1)" in both
     assert "tightened limits of validity: `send_spread_s` 0.01 (default 0.1)" in both
     changed = Thresholds(other_share=0.99)
-    page, markdown = reported(tmp_path, study([{**summary, "run": "r"}]), thresholds=changed)
+    page, markdown = reported(tmp_path, study([{**summary, "run": "r", "host_other_share": 0.9}]), thresholds=changed)
     assert "`other_share` 0.99 (default 0.15)" in changed_thresholds(changed) in markdown
     assert "<code>other_share</code> 0.99 (default 0.15)" in page
+    # What lets an invalid run count is named too.
+    assert "`thresholds: { other_share: 0.9 }`" in markdown
+    assert "<code>thresholds: { other_share: 0.9 }</code>" in page
 
 
 def test_what_is_alike_is_one_line(summary):

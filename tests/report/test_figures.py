@@ -258,7 +258,7 @@ def test_the_note_says_how_invalid_runs_are_drawn(summary):
     )
     for name, note, alike in (
         ("latencies", "Crosses, kept out of the lines: 2 of 6 runs", True),
-        ("throughput-over-time", "Named in their panels' titles where they are drawn: 2 of 6 runs", True),
+        ("throughput-over-time", "Where drawn, named in their panels' titles: 2 of 6 runs", True),
         ("kv-saturation", "Crosses", False),  # a late client takes nothing from what the server counted
         ("saturation-by-kv-bytes", "Left out", False),
     ):

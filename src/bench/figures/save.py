@@ -77,7 +77,7 @@ def _texts(drawn: Figure, parts: Sequence[Results]) -> dict[str, str]:
     found = drawn.finding(parts[0]) if drawn.finding and len(parts) == 1 else None
     shown = [drawn.shown(part) if drawn.shown else part.runs for part in parts]
     invalid = sum(runs.filter(~runs[drawn.judged]).height for runs in shown)
-    notes = [invalid_note(drawn.invalid, invalid, sum(runs.height for runs in shown))]
+    notes = [invalid_note(drawn.invalid, invalid, sum(runs.height for runs in shown), drawn.judged)]
     if drawn.note:
         notes += map(drawn.note, parts)
     for part in parts:

@@ -155,6 +155,7 @@ def write_report(
         "stopped": stopped,
         "of_study": of_study if of_study and of_study > runs.height else None,
         "invalid": [run for run in rows if False in (run["valid"], run["counts_valid"])],
+        "accept": trust.accept_others(run["reasons"] for run in runs.filter(~pl.col("valid")).iter_rows(named=True)),
         "invalid_why": trust.alike(reason for run in rows for reason in run["reasons"]),
         "streamed": trust.alike(note for run in rows for note in stream_notes(run, fronts=not run["workers"])),
         "parts": PARTS,

@@ -31,11 +31,17 @@ _FULL_BY = {
 }
 
 
-def invalid_note(marks: str, invalid: int, runs: int) -> str:
-    """How many runs are invalid, and how they are drawn; empty where none is. Args: marks: such as `Crosses, kept out of the lines`."""
+def invalid_note(marks: str, invalid: int, runs: int, judged: str) -> str:
+    """How many runs are invalid, and how they are drawn; empty where none is.
+
+    Args:
+        marks: such as `Crosses, kept out of the lines`. judged: the column that says which are valid, `valid` or `counts_valid`.
+    """
     if not invalid:
         return ""
-    return f"{marks}: {count_text(invalid, 'run', of=runs)}, which {is_are(invalid)} invalid for it; `reasons` in summary.csv says why."
+    part = " in the server's counts" if judged == "counts_valid" else ""
+    of = count_text(invalid, "run", of=runs)
+    return f"{marks}: {of}, which {is_are(invalid)} invalid{part}; `reasons` in summary.csv says why."
 
 
 def missing_note(column: str, what: str, levels: Mapping[str, Sequence[float]], *, curves: int, unit: str) -> str:

@@ -63,7 +63,7 @@ ENDED = {
     "invalid": "three runs in a row cannot be trusted, for the reasons listed below; "
     f"`{BENCH} discard --invalid`, then the same command, goes on. Where other users' work disturbs it and cannot be ended, raise "
     "`thresholds.other_share`",
-    "short": "no run could be judged. Where none is listed below as invalid, all were too short: raise `runs`",
+    "short": f"no run could be judged: each was invalid (`{BENCH} runs` says why) or too short (raise `runs`)",
 }
 
 

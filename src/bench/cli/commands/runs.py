@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -59,7 +59,7 @@ def runs(configfile: Configfile = None, select: Select = None, json: Json = Fals
         for (run, state), verdict in zip(states, verdicts, strict=True)
     ]
     unended = unended_searches(plan, Store())
-    rows += [[state, search.key, text] for search, state, text in _searches(plan, unended)]
+    rows += [[state, search.key, text] for search, state, text in _searches(plan, unended, rejected)]
     print_table(rows, "<<<", head=False)
     counts = Counter(state for _, state in states)
     if states or not plan.searches:
@@ -136,8 +136,8 @@ def _left_text(plan: Plan, searches: Sequence[SearchSpec]) -> str:
     return f"To measure: {', '.join(parts)}.{unknown}"
 
 
-def _searches(plan: Plan, unended: Sequence[SearchSpec]) -> list[tuple[SearchSpec, str, str]]:
-    """Each search with its state and its answers."""
+def _searches(plan: Plan, unended: Sequence[SearchSpec], rejected: Collection[str]) -> list[tuple[SearchSpec, str, str]]:
+    """Each search with its state and its answers. Args: rejected: digests of invalid runs."""
     from bench.study.searches import search_records
     from bench.words.searches import search_ended, search_limit, search_sentence
 
@@ -145,6 +145,8 @@ def _searches(plan: Plan, unended: Sequence[SearchSpec]) -> list[tuple[SearchSpe
     for search in plan.searches:
         answers = () if search in unended else search_records(search)
         found_text = search_limit if len(answers) == 1 else search_sentence
-        text = [f"{found_text(answer)}; {search_ended(answer)}" for answer in answers]
-        found += [(search, "measured", each) for each in text] or [(search, "missing", "")]
+        for answer in answers:
+            invalid = bool(answer.runs) and all(run.digest in rejected for run in answer.runs)
+            found.append((search, "invalid" if invalid else "measured", f"{found_text(answer)}; {search_ended(answer)}"))
+        found += [] if answers else [(search, "missing", "")]
     return found

@@ -41,7 +41,8 @@ def economics_chart(results: Results) -> alt.FacetChart | alt.LayerChart:
     """
     priced = lasting(results.priced.filter("valid").drop_nulls("profit_per_h"))
     if priced.is_empty():
-        return nothing_to_show("no price of an hour and of tokens is given, or no run is valid")
+        valid = results.priced["valid"].any()
+        return nothing_to_show("no price of an hour and of tokens is given" if valid else "no run is valid")
     of_these = replace(results, runs=results.runs.join(priced, on=["deployment", "workload"], how="semi"), whole=results.study)
     levels = (
         with_curve(results, priced)

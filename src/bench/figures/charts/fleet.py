@@ -75,7 +75,10 @@ def fleet_chart(results: Results) -> alt.HConcatChart | alt.LayerChart:
     if not decision.slo:
         return nothing_to_show("the study's `decision` names no SLO")
     if results.points["usable_rps"].null_count() == len(results.points):
-        return nothing_to_show("no load that goes on meets the SLOs, or none was measured")
+        valid = results.runs["valid"].any()
+        return nothing_to_show(
+            "no load that goes on is known to meet the SLOs" if valid else "no load that goes on has a valid run"
+        )
     panels = [panel for slo in decision.slos if (panel := _by_limit(results, slo))]
     if decision.peak_rps is not None:
         panels.append(_by_peak(results, decision.peak_rps))

@@ -31,7 +31,7 @@ _COUNTS = {"running": "#000000", "waiting": "#999999"}  # in greys: colours are 
     reading="The highest level of each curve. Above: requests running and waiting. Below: KV-cache usage. At first a burst "
     "queues for its prefill, of which a step takes only so many tokens. A queue that stays or comes back while usage is pinned near "
     "100 % is one for memory.",
-    invalid="Named in their panels' titles where they are drawn",
+    invalid="Where drawn, named in their panels' titles",
     judged="counts_valid",
 )
 def memory_pressure(results: Results) -> alt.ConcatChart | alt.LayerChart:

@@ -36,7 +36,7 @@ _WIDTH, _ABOVE, _BELOW = 250, 110, 50
     "of a curve that never fills it, the highest level. Curves that fill it come alone where there are any. Above: output "
     "tokens a second at the client, in bins of half a second, on one scale. Below: KV-cache usage. Beyond a full cache a run "
     "has a plateau that more load does not raise, and a tail in which the requests that had to wait run alone.",
-    invalid="Named in their panels' titles where they are drawn",
+    invalid="Where drawn, named in their panels' titles",
     finding=saturation_finding,
 )
 def throughput_over_time(results: Results) -> alt.VConcatChart | alt.LayerChart:
