@@ -294,7 +294,7 @@ def test_a_run_has_the_verdict_of_the_thresholds_with_which_it_was_taken(tmp_pat
     assert not any("other_processes" in reason for reason in reasons[0])
     capsys.readouterr()
     assert main([*figures, str(tmp_path)]) == 2
-    assert "were taken with different thresholds. Give --threshold, which holds for all." in capsys.readouterr().err
+    assert "had different thresholds. `.venv/bin/bench figures` with --threshold judges them alike." in capsys.readouterr().err
     capsys.readouterr()
     assert main([*figures, str(tmp_path), *lenient, "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == [f"{tmp_path}/latencies.svg"]

@@ -133,8 +133,9 @@ def test_folders_of_parsed_runs(tmp_path, compared, summary):
         for level in (1, 2, 4):
             folder = tmp_path / side / "runs" / str(level)
             folder.mkdir(parents=True)
-            told = {**summary, "run": str(level), "level": float(level), TOKENS: factor * level * 10}
+            told = {**summary, "run": str(level), "level": float(level), TOKENS: factor * level * 10, "host_other_share": 0.6}
             (folder / "summary.json").write_text(json.dumps(told))
+            (folder / "thresholds.json").write_text('["other_share=1"]')  # as the run was taken
         write_record(records.facts(engine_version=side), tmp_path / side / "deployment.json")
     status, text, _ = compared(tmp_path / "old", tmp_path / "new")
     assert status == 0 and "differs    engine_version: old → new" in text and "−20.0 %" in text
@@ -160,7 +161,7 @@ def test_what_the_user_can_fix_is_one_line_and_status_2(study, compared, summary
         (("a", "empty"), "empty: neither summary.parquet, nor results/summary.parquet, nor a summary.json at any depth."),
         (("a", "b", "--metric", "watts"), "--metric watts: not among those that are compared: throughput_tokens_per_s, "),
         (("a", "b", "--metric", "ttft_p50_s"), "ttft_p50_s: no pair of runs has a value on both sides."),
-        (("a", "invalid.parquet"), "invalid.parquet: none of its 8 runs is valid; `bench runs` says why"),
+        (("a", "invalid.parquet"), "invalid.parquet: None of the 8 runs is valid, so only the server's counts hold."),
         (("a", "long.parquet"), "the baseline has short at 1, 2, 4, 8; the candidate has long at 1, 2, 4, 8."),
         (("results", "long.parquet"), "the baseline has the deployments a, b, the candidate c: none in common."),
         (("h100.tar.gz", "h100.tar.gz:a"), "bench unpack h100.tar.gz`"),

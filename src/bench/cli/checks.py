@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.errors import BenchError
+from bench.shipped import BENCH
 
 if TYPE_CHECKING:
     from bench.published import Accelerator
@@ -94,7 +95,7 @@ def kept_thresholds(runs: Iterable[Path]) -> list[str]:
         kept[options] = run
     if len(kept) > 1:
         (_, one), (_, other) = list(kept.items())[:2]
-        raise BenchError(f"{one} and {other} were taken with different thresholds. Give --threshold, which holds for all.")
+        raise BenchError(f"{one} and {other} had different thresholds. `{BENCH} figures` with --threshold judges them alike.")
     return [option for options in kept for option in options]
 
 

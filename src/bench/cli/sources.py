@@ -12,6 +12,7 @@ from bench.aggregate import summary_frame
 from bench.analyse import analyse, read_analysis
 from bench.analysis.slo import goodput, judged_frame, judged_requests
 from bench.axes import AXES
+from bench.cli.checks import kept_thresholds, thresholds_of
 from bench.errors import BenchError
 from bench.records.classes import class_names
 from bench.records.columns import COLUMNS
@@ -21,7 +22,6 @@ from bench.records.run_summary import read_run_summary
 from bench.records.summary import read_summary
 from bench.shipped import BENCH
 from bench.study import Decision, Paths, Slo, applying
-from bench.study.config import Thresholds
 
 
 def read_source(text: str) -> pl.DataFrame:
@@ -175,7 +175,7 @@ def _read(path: Path) -> pl.DataFrame:
 
 
 def _of_parsed_runs(folder: Path) -> pl.DataFrame:
-
+    """Those below a folder, judged by the thresholds with which they were taken."""
     runs = sorted(folder.rglob("summary.json"))
     if not runs:
         raise BenchError(
@@ -184,4 +184,5 @@ def _of_parsed_runs(folder: Path) -> pl.DataFrame:
         )
     launches = {launch.deployment: launch for launch in map(read_launch, folder.rglob("launch.json"))}
     facts = {fact.deployment: fact for fact in map(read_facts, folder.rglob("deployment.json"))}
-    return summary_frame([read_run_summary(run).figures for run in runs], launches, facts, Thresholds())
+    thresholds = thresholds_of(kept_thresholds(run.parent for run in runs))
+    return summary_frame([read_run_summary(run).figures for run in runs], launches, facts, thresholds)

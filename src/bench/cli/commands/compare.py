@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,8 +14,11 @@ from bench.cli.entry import command
 from bench.cli.options import Json, at_least_one, flag, option, percent
 from bench.cli.output import print_json, print_table
 from bench.errors import BenchError, count_text
+from bench.shipped import BENCH
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from bench.analysis import Comparison
 
 _GATE = "As a gate"
@@ -142,7 +145,7 @@ class Compare:
         metrics = list(dict.fromkeys(self.metric or METRICS))
         spread = ASSUMED_SPREAD if self.between is None else self.between / 100
         found = compare(first, second, metrics, spread=spread)
-        _refuse_nothing(found, (baseline, candidate), self.metric or METRICS)
+        _refuse_nothing(found, {baseline: first, candidate: second}, self.metric or METRICS)
         again = [compare(first, read_source(source), metrics) for source in self.again or []]
         for source, other in zip(self.again or [], again, strict=True):
             if not other.matched:
@@ -210,22 +213,29 @@ class Compare:
         print_table([["sessions", "could see, in 8 of 10 cases"], *rows], ">>")
 
 
-def _refuse_nothing(found: Comparison, sources: tuple[str, str], metrics: Iterable[str]) -> None:
+def _refuse_nothing(found: Comparison, sources: Mapping[str, pl.DataFrame], metrics: Iterable[str]) -> None:
     """Say why nothing can be compared.
+
+    Args:
+        sources: the runs of the baseline and of the candidate, by what they were read from.
 
     Raises:
         BenchError: there is no pair with a value of any metric.
     """
+    from bench.words.trust import first_line
+
     if found.matched or found.failures.height or found.answers.height:
         return
-    for side, runs, invalid in zip(sources, found.runs, found.invalid, strict=True):
-        if runs == invalid:
+    for side, runs in sources.items():
+        if not runs["valid"].any():
             raise BenchError(
-                f"{side}: none of its {count_text(runs, 'run')} is valid; `bench runs` says why, or the column reasons in summary.csv."
+                f"{side}: {first_line(runs)} Nothing has to be measured again to judge by other limits: a study's `thresholds`, or "
+                f"`{BENCH} figures` with --threshold for folders of runs."
             )
+    baseline, *_, candidate = *sources, *sources
     if found.alone.height == sum(found.runs) - sum(found.invalid):
         raise BenchError(
-            f"{sources[1]} has no run with the workload, load and repeat of one in {sources[0]}: "
+            f"{candidate} has no run with the workload, load and repeat of one in {baseline}: "
             f"{_loads(found, 'baseline')}; {_loads(found, 'candidate')}."
         )
     raise BenchError(f"{', '.join(metrics)}: no pair of runs has a value on both sides.")
