@@ -500,6 +500,7 @@ _OF_HEADS = {
     **{f"{name[:-7].upper()} {name[-5:-2].upper()}{unit}": name for name in _PERCENTILES for unit in ("", " (s)")},
 }  # fmt: skip
 _OPERATED = "tokens/s at the operating point"
+_COUNTED = "kv_usage_peak of the runs whose counts hold, whether their latencies do or not"
 _CAPACITY = ("c_max", "usable_rps", "usable_low", "usable_high")
 _POINTS = {name: tuple(f"{name}_{end}" for end in ("at", "low", "high")) for name in ("equilibrium", "saturation")}
 _ENDS = rf"({N})[^(;]*\(({N}) to ({N})"
@@ -547,6 +548,11 @@ def _shown(study: Study, outputs: Outputs, texts: Sequence[Text]) -> Iterator[Sh
                     yield Shown.of(curve, level.load, column, "summary.parquet", *values)
             if usage := [run["kv_usage_peak"] for run in level.runs if run["kv_usage_peak"] is not None]:
                 yield Shown.of(curve, level.load, "kv_usage_peak", "summary.parquet", max(usage))
+        counted = [run for run in curve.rows if run["counts_valid"] and run["kv_usage_peak"] is not None]
+        for run in counted:
+            at = max(each["kv_usage_peak"] for each in counted if each["level"] == run["level"])
+            yield Shown.of(curve, run["run"], "kv_usage_peak", "summary.parquet", run["kv_usage_peak"])
+            yield Shown.of(curve, float(run["level"]), _COUNTED, "summary.parquet", at)
     for table in outputs.tables:
         yield from _of_table(study, table)
     for text in texts:
@@ -607,6 +613,8 @@ def _of_drawn(study: Study, where: str, title: str, row: dict[str, Any]) -> Iter
     values |= (
         {f"{found[1]}_{found[2]}_s".lower(): row.get("tail"), f"{found[1]}_p50_s".lower(): row.get("median")} if found else {}
     )
+    if where == "figure kv-saturation" and not row.get("run") and "kv_usage_peak" in values:
+        values[_COUNTED] = values.pop("kv_usage_peak")
     if (slo := slo_of(str(row.get("slo")))) and slo[3] is None:
         values[f"{slo[0]}_p{100 * slo[1]:.0f}_s"] = row["seconds"]
     if row.get("a_user"):

@@ -237,7 +237,7 @@ def test_a_file_that_is_no_result_says_what_was_expected(tmp_path):
     for file, content, said in (
         ("cut.json", '{"backend": "openai", "model_id"', r"cut\.json: cannot be read: .*cut off.*--save-detailed"),
         ("other.json", '{"results": []}', r"other\.json: no result file .*vLLM bench.*GuideLLM.*AIPerf.*inference-perf"),
-        ("missing.json", None, r"missing\.json: cannot be read: No such file"),
+        ("missing.json", None, r"missing\.json: no such file or folder\. Expected: "),
     ):
         if content is not None:
             (tmp_path / file).write_text(content)
@@ -457,6 +457,7 @@ def test_real_files_stand_in_one_table_with_our_own_run():
     done = bench("import", REAL / "own", *REAL_FILES.values())
     assert done.returncode == 0, done.stderr
     table = done.stdout.partition("\n\n")[0].splitlines()
+    assert done.stdout.count(": invalid, as ") == 2
     named = [line.split("  ")[0] for line in table[1:]]
     assert named == [
         *["tiny-mqa, invalid", "GuideLLM 0.8.1", "", "AIPerf 0.13.0", "", "inference-perf", ""] * 2,  # of our run's load

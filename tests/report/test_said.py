@@ -68,6 +68,7 @@ FAULTS = (
     ("one value", "both", "report.html", r"(data-value=\"[\d.]+\">)(\d{3})<", r"\g<1>1\2<"),
     ("one value", "open", "figures/latency-throughput.json", r"(\"throughput_tokens_per_s\": )(\d)", r"\g<1>1\2"),
     ("one value", "open", "figures/slo-margin.json", r"(\"seconds\": 0\.)", r"\g<1>1"),
+    ("one value", "open", "figures/kv-saturation.json", r"(\"kv_usage_peak\": )0", r"\g<1>7"),
     ("no more", "relieved", "report.md", r"(Replayed with [^,]*), [^;]*", r"\1, no more"),
     ("no more", "relieved", "report.md", r"(alpha: sustains [\d.]+ requests/s(?: \([^)]*\))? at )8( requests in flight)", r"\g<1>2\2; up to 8 meet the SLOs too, but sustain no more"),
     ("agree", "open", "report.html", r"KV cache before queue", "KV cache and queue cannot be told apart"),
@@ -143,3 +144,14 @@ def test_faults_in_them_are_found(studies, tmp_path):
     assert own.keys() == {"missed", "best", "flat", "full", "unit", "beyond"}
     find_faults(studies, tmp_path / "results", own.values())
     find_tables(studies, tmp_path / "results", TABLES[1:2])
+
+
+@pytest.mark.long(part="outputs")
+@pytest.mark.timeout(600)
+def test_a_run_whose_latencies_alone_are_invalid_counts_in_the_figure_of_the_cache(studies, tmp_path):
+    folder, found = studies.changed("open", tmp_path / "results")
+    runs = pl.read_parquet(folder / "summary.parquet")
+    fullest = pl.col("kv_usage_peak") > pl.col("kv_usage_peak").min().over("level")
+    assert runs.filter(fullest).height
+    runs.with_columns(valid=~fullest).write_parquet(folder / "summary.parquet")
+    assert "figure kv-saturation" not in {each.where for each in check(folder).findings}

@@ -42,6 +42,8 @@ def read_peers(path: Path) -> list[tuple[Format, Path, PeerRun]]:
 def _of_file(path: Path, *, among_others: bool = False) -> Iterator[tuple[Format, Path, PeerRun]]:
     try:
         values = _values(path)
+    except FileNotFoundError:
+        raise BenchError(f"{path}: no such file or folder. {_expected()}") from None
     except UNREADABLE as error:
         no_json = not isinstance(error, OSError)
         if no_json and among_others:

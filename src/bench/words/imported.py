@@ -7,6 +7,7 @@ from typing import Any
 
 from bench.axes import AXES
 from bench.imported import Definition, Format, Imported
+from bench.words.verdicts import reason_texts
 
 _HEAD = ("", "load", "answered", "prompt", "output", "requests/s", "tokens/s")
 _COUNTED = ("counted_prompt_tokens", "counted_output_tokens", "throughput_requests_per_s", "throughput_tokens_per_s")
@@ -68,8 +69,11 @@ def definition_line(each: Definition) -> str:
     return f"{each.metric}: {each.text} ({each.source})"
 
 
-def imported_notes(runs: Sequence[Imported]) -> Iterator[str]:
-    """What a reader of the table should know of the runs, and of each tool's definitions."""
+def imported_notes(runs: Sequence[Imported], own: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """What a reader of the table should know of the runs, and of each tool's definitions. Args: own: as of `imported_rows`."""
+    for row in own:
+        if not row["valid"]:
+            yield f"{row['deployment']}, {_label(row)}: invalid, as {'; '.join(reason_texts(row['reasons']))}."
     for run in {run.source: run for run in runs}.values():
         if run.requests is None:
             why = run.peer.lacks or "it does not have every request"

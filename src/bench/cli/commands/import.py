@@ -73,7 +73,7 @@ class Import:
             return
         print_table(imported_rows(runs, own), "<<" + ">" * 10)
         print()
-        for line in imported_notes(runs):
+        for line in imported_notes(runs, own):
             print(line)
         for place in written:
             print(place)
