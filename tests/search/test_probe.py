@@ -49,7 +49,8 @@ def test_a_probe_stops_where_answers_take_long_or_fail():
     fine = closed_loop(Planted(100, 64))
 
     def refusing(in_flight, count, timeout_s):
-        return [replace(each, outcome="http_error") if in_flight > 5 else each for each in fine(in_flight, count, timeout_s)]
+        replies = fine(in_flight, count, timeout_s)
+        return [replace(each, outcome="http_error") if in_flight > 5 and i % 8 else each for i, each in enumerate(replies)]
 
     found = probe(aim("ttft_p90=10s", held=True), refusing)
     assert (found.load, found.in_flight) == (4, 4)  # refusals are no throughput
