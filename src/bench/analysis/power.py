@@ -24,8 +24,8 @@ _DRAWS = 1000  # simulated studies behind a plan; convention
 # docs/explanation/comparing.md, without it 66 to 78 % of planned effects were found
 _MARGIN = 1.1
 FAR = 10.0  # factor beyond which the noise is too large to say anything; convention
-# threshold of Student's t from which noncentrality no longer adds to the normal part of it; derived: within 1e-3 of the exact value,
-# whose computation takes minutes for a threshold of a million
+# threshold of Student's t beyond which the limit of large thresholds stands for the exact power; derived: 0.1 % apart, and the exact
+# one takes minutes for a threshold of a million
 _FAR_T = 1000.0
 _MANY = 200  # degrees of freedom from which Student's t is a normal one; convention
 
