@@ -212,7 +212,10 @@ def _print_one(model: str, accelerator: Accelerator, demand: Demand, setting: Se
             ["prefill ceiling (tokens/s)", _number(ceilings["prefill_tokens_per_s"])],
             ["least TTFT (ms)", _number(None if ceilings["ttft_s"] is None else 1000 * ceilings["ttft_s"])],
             ["decode ceiling, one request (tokens/s)", _number(ceilings["decode_tokens_per_s_at_context"])],
-            [f"decode ceiling, {most} at once (tokens/s)", _number(ceilings["decode_tokens_per_s_at_saturation"])],
+            [
+                f"decode ceiling, {most if held else 'all'} at once (tokens/s)",
+                _number(ceilings["decode_tokens_per_s_at_saturation"]),
+            ],
         ],
         head=False,
     )
