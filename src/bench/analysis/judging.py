@@ -28,7 +28,7 @@ from bench.study import Slo, applying
 DOUBT = 0.25
 _SESSIONS_WEIGHT = 6  # degrees of freedom that this counts for (Smyth 2004, as in drift.py); convention
 
-# degrees of freedom that `SPEEDS_DIFFER` counts for beside those of a single pair of runs; tuned: tests/findings/test_capacity_rules.py, 95 %
+# degrees of freedom that `SPEEDS_DIFFER` counts for beside those of a single pair of runs; tuned: tests/findings/test_carried.py, 95 %
 # intervals hold with noise of up to 10 %
 _PAIR_WEIGHT = 1
 
