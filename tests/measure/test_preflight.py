@@ -262,6 +262,7 @@ def test_a_server_that_takes_any_name_or_is_too_busy_to_answer_is_taken(content,
             assert server.bodies
 
 
+@pytest.mark.workflow
 def test_a_checkpoint_that_the_hub_does_not_give(tmp_path):
     """The hub's own client, against a hub that answers as huggingface.co does."""
     info = {"id": "org/gated", "gated": "manual", "sha": "0" * 40, "siblings": [{"rfilename": "a.safetensors", "size": 2**60}]}
