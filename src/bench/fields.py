@@ -21,9 +21,8 @@ MOST_S = 30 * 86_400.0
 # tokens of a prompt or an answer; the longest context of any published model; convention
 MOST_TOKENS = 10_000_000
 
-# beyond it a count is a slip of the hand, and a float no longer holds it exactly; convention
-MOST_COUNT = 10**15
-Count = Annotated[int, Field(ge=1, le=MOST_COUNT)]
+# Beyond 10¹⁵ a count is a slip of the hand, and a float no longer holds it exactly.
+Count = Annotated[int, Field(ge=1, le=10**15)]
 Requests = Annotated[int, Field(ge=1, le=MOST_REQUESTS)]
 Seconds = Annotated[float, Field(gt=0, le=MOST_S)]
 Tokens = Annotated[int, Field(ge=1, le=MOST_TOKENS)]

@@ -391,7 +391,17 @@ def test_the_numbers_of_devices():
 
 def test_the_most_requests_at_once_and_their_speed_name_the_limit(capsys):
     for prompt, limit, most in (("1000", "--max-num-seqs", 256), ("3000", "the KV cache", 139)):
-        asked = ("plan", "--model", "llama-3.1-8b", "--accelerator", "h100", "--prompt-length", prompt, "--output-length", "200")
+        asked = (
+            "plan",
+            "--model",
+            "llama-3.1-8b",
+            "--accelerator",
+            "h100",
+            "--prompt-length",
+            prompt,
+            "--output-length",
+            "200",
+        )
         assert main([*asked]) == 0
         text = capsys.readouterr().out
         assert re.search(rf"^most at once, by {limit} +{most}$", text, re.MULTILINE), limit

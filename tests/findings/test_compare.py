@@ -322,7 +322,14 @@ def test_a_figure_of_it_where_a_baseline_shares_a_load():
     assert "comparison" not in figures_of([ours, {**theirs, "level": 2.0}])
     assert "comparison" not in figures_of([{**ours, "baseline": False}, theirs])
     # A size is said in two digits.
-    for share, text in ((0.0953, "9.5 %"), (0.5, "50 %"), (2.14, "210 %"), (6.21, "620 %"), (0.004, "0.4 %"), (1e21, "more than 900 %")):
+    for share, text in (
+        (0.0953, "9.5 %"),
+        (0.5, "50 %"),
+        (2.14, "210 %"),
+        (6.21, "620 %"),
+        (0.004, "0.4 %"),
+        (1e21, "more than 900 %"),
+    ):
         assert size_text(share) == text, share
 
 

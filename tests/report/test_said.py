@@ -149,7 +149,7 @@ def test_faults_in_them_are_found(studies, tmp_path):
 @pytest.mark.long(part="outputs")
 @pytest.mark.timeout(600)
 def test_a_run_whose_latencies_alone_are_invalid_counts_in_the_figure_of_the_cache(studies, tmp_path):
-    folder, found = studies.changed("open", tmp_path / "results")
+    folder, _ = studies.changed("open", tmp_path / "results")
     runs = pl.read_parquet(folder / "summary.parquet")
     fullest = pl.col("kv_usage_peak") > pl.col("kv_usage_peak").min().over("level")
     assert runs.filter(fullest).height

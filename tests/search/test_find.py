@@ -19,6 +19,7 @@ from bench.study import parse_slo
 from tests.support.command import bench
 from tests.support.fake_server import fake_server, raw_server
 from tests.support.figures import drawn_rows
+from tests.support.strict_server import strict_server
 from tests.support.study import ROOT
 
 MOST = 3

@@ -9,7 +9,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from bench.errors import shown
-from bench.fields import MOST_COUNT
 from bench.records.environment import without_secrets
 from bench.records.form import Omissible, RequestForm
 from bench.work import GENERATION, Work
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
 
 # A text, token ids, the messages of a chat, or a query and its documents.
 Prompt = str | list[int] | list[Mapping[str, Any]] | list[str]
+_MOST = 10**15  # tokens beyond which a number is not a count; convention: as `bench.fields.Count`, whose import is dear
 _ODD = 40  # characters of what stands in place of a count that a message quotes; convention
 # Keys of an object that hold generated text; ids, types and signatures are not, and what is encrypted has no length in tokens.
 _TEXT = ("text", "content", "thinking", "reasoning", "summary", "function", "name", "arguments", "transcript", "refusal")
@@ -51,7 +51,7 @@ class Generated(NamedTuple):
 def is_count(value: Any) -> bool:
     """Whether a value of JSON is a number of tokens."""
     whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
-    return whole and not isinstance(value, bool) and 0 <= value <= MOST_COUNT
+    return whole and not isinstance(value, bool) and 0 <= value <= _MOST
 
 
 def _quoted(value: Any) -> str:

@@ -20,8 +20,8 @@ from bench.study.workload import Workload
 
 _OF_CPU, _OF_GPU = {"cores"}, {"gpu_memory_utilization"}  # which mean nothing to the other
 
-# version of the measuring protocol: where old runs no longer compare, raise it (tests/study/test_protocol.py), and every run is measured
-# again; convention
+# version of the measuring protocol: where old runs no longer compare, raise it (tests/study/test_protocol.py), and every run is
+# measured again; convention
 PROTOCOL = 6
 
 # Engine keys outside the identity: package source and credentials.
