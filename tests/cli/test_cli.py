@@ -109,6 +109,7 @@ def test_searches_that_have_not_ended_are_to_be_measured_beside_runs(content, ca
     assert "to measure: 1 search of " in line
 
 
+@pytest.mark.usefixtures("study")
 def test_a_search_whose_runs_are_all_invalid_is_listed_as_invalid(content, capsys):
     auto = {"arrival": "closed", "prompt_tokens": 32, "output_tokens": 32, "num_requests": "auto"}
     content["workloads"]["long"] = auto
