@@ -315,3 +315,8 @@ def test_the_example_of_a_figure_draws(monkeypatch, summary):
 def test_every_part_of_the_long_tests_is_named_for_some_change():
     table = CONTRIBUTING.partition("| you change |")[2].partition("\n\n")[0]
     assert sorted(re.findall(r"PART=(\w+)", table)) == sorted(PARTS)
+
+
+def test_the_files_of_make_smoke_are_there():
+    listed = (ROOT / "tests/smoke.txt").read_text().split()
+    assert listed and [file for file in listed if not (ROOT / file).is_file()] == []
