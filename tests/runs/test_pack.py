@@ -182,8 +182,9 @@ def holding(members, name, content):
     return listed_anew(members, {other: content.replace(b"DIGEST", json.dumps(digest).encode())})
 
 
-def test_what_is_not_as_it_was_packed_is_refused_and_changes_nothing(packed, here, capsys):
-    for what, (change, told) in OTHERWISE.items():
+@pytest.mark.parametrize("half", [0, 1])  # each takes a second
+def test_what_is_not_as_it_was_packed_is_refused_and_changes_nothing(packed, here, capsys, half):
+    for what, (change, told) in list(OTHERWISE.items())[half::2]:
         assert main(["unpack", str(rewritten(packed, here / "wrong.tar.gz", change))]) == 2, what
         assert told in capsys.readouterr().err, what
         assert [p for p in (here / "results").rglob("*") if p.is_file()] == [], what

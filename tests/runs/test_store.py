@@ -50,6 +50,10 @@ def test_a_session_whose_name_begins_like_that_of_another_does_not_sweep_its_run
             here.sweep()
             assert (folder / "run.json").exists(), running
         assert other.holds(D)
+    left = tmp_path / ".unfinished-v0.32-again-x"  # of a session on another machine, whose lock is not seen here
+    left.mkdir()
+    Store(tmp_path, owner="v0.32").sweep()
+    assert left.exists()
 
 
 def test_a_folder_is_swept_once_its_process_is_gone(tmp_path):
