@@ -376,11 +376,8 @@ def test_a_launch_of_no_setting_that_is_known_differs(capsys):
 
 
 def test_what_holds_nothing_to_check_is_refused(there, tmp_path, capsys):
-    for path, told in (
-        (tmp_path, "holds no run"),
-        (tmp_path / "absent", "no such file or folder"),
-        (there / CONFIG, "not a whole pack"),
-    ):
+    refused = {tmp_path: "holds no run", tmp_path / "absent": "no such file or folder", there / CONFIG: "not a whole pack"}
+    for path, told in refused.items():
         assert main(["verify", str(path)]) == 2
         assert told in capsys.readouterr().err
     cut = tmp_path / "cut.tar.gz"
