@@ -29,7 +29,7 @@ GROUPS: dict[str, tuple[list[str], list[str]]] = {
     "capacity": (
         [f"{_ANALYSIS}/{name}.py" for name in ("belief", "capacity", "judging", "observation", "proportions", "slo", "speed",
                                               "windows", "sensitivity")],
-        ["findings/test_slo", "statistics/test_belief", "findings/test_capacity_rules", "parse/test_windows",
+        ["findings/test_slo", "statistics/test_belief", "findings/test_capacity_rules", "findings/test_carried",
          "findings/test_sizing", "findings/test_decisions"],
     ),
     "sizing": (
@@ -39,8 +39,7 @@ GROUPS: dict[str, tuple[list[str], list[str]]] = {
     ),
     "compare": (
         [f"{_ANALYSIS}/{name}.py" for name in ("compare", "blocks", "effects", "failures", "gate", "power", "repeats", "levels")],
-        ["statistics/test_noise", "findings/test_effects", "findings/test_gate", "statistics/test_repeats",
-         "findings/test_regions", "findings/test_compare_command", "findings/test_compare"],
+        ["statistics/test_noise", "findings/test_effects", "findings/test_regions", "findings/test_compare_command", "findings/test_compare"],
     ),
     "verdicts": (
         [f"{_ANALYSIS}/validity.py", "src/bench/aggregate/table.py", "src/bench/drift.py", "src/bench/study/precision.py"],
@@ -64,13 +63,13 @@ GROUPS: dict[str, tuple[list[str], list[str]]] = {
     "parse": (
         [f"{_PARSE}/{name}.py" for name in ("steady", "begun", "in_flight", "load", "recovery", "percentiles", "latency",
                                             "server", "run", "scrapes", "exposition", "devices")],
-        ["parse/test_steady", "parse/test_load_figures", "parse/test_in_flight", "parse/test_recovery",
+        ["parse/test_steady", "parse/test_load_figures", "parse/test_in_flight",
          "statistics/test_percentiles", "parse/test_parse",
          "parse/test_devices", "servers/test_engine_metrics", "parse/test_exposition"],
     ),
     "answers": (
         [*(f"src/bench/load/{name}.py" for name in ("events", "answer")), f"{_PARSE}/stream.py"],
-        ["load/test_answers_read", "runs/test_reading", "findings/test_answers_lengths"],
+        ["load/test_answers_read", "load/test_streamed_tokens", "load/test_records", "runs/test_reading"],
     ),
     "servers": (
         ["src/bench/telemetry/series.py", "src/bench/measure/exposition.py", "src/bench/load/introduction.py"],
