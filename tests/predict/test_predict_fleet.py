@@ -293,6 +293,7 @@ def test_planted_limits_of_traffic_that_was_not_measured_lie_within_their_interv
         assert found.rate.value == pytest.approx(truth, rel=0.15), texts
 
 
+@pytest.mark.long(part="truth")
 def test_a_shared_queue_carries_more_than_one_alone_and_no_more_than_is_answered(model):
     slos = [parse_slo("ttft_p95=150ms")]
     alone, shared = (

@@ -5,6 +5,7 @@ from itertools import product
 
 import numpy as np
 import polars as pl
+import pytest
 
 from bench.analyse.reliefs import likely
 from bench.predict.calibrate import as_shown, calibrate
@@ -98,6 +99,7 @@ def test_a_prediction_without_a_run_has_the_schedule_that_all_runs_show(monkeypa
     assert [(count, limits.ahead) for count, limits in asked] == [(1, False)] * 2
 
 
+@pytest.mark.long(part="truth")
 def test_of_several_budgets_those_are_likely_that_fewest_prompts_contradict():
     for tokens, prompts, expected in [
         (96, (20, 200), [96]),

@@ -27,6 +27,7 @@ def aim(*slos, held, **changed):
     return replace(given, **changed)
 
 
+@pytest.mark.long(part="truth")
 def test_a_load_begins_near_the_limit_after_seconds():
     for server, percentile in list(zip(SERVERS, itertools.cycle([90, 99]))):
         found = probe(aim(f"ttft_p{percentile}={server.limit_s}s", held=False), closed_loop(server))

@@ -46,6 +46,7 @@ def highest_rate(limits):
     return low
 
 
+@pytest.mark.long(part="truth")
 def test_a_model_of_one_server_s_runs_knows_what_others_carry():
     """Each of five planted servers within 12 %, of runs of the first one alone."""
     near = highest_rate(DEFAULT)
