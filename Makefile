@@ -82,7 +82,7 @@ smoke: .venv/ready
 # OVER_BUDGET=fail: a test that costs too much fails; otherwise it is listed.
 OVER_BUDGET ?= warn
 PART ?=
-PYTEST := $(BIN)/python -m pytest --numprocesses 3 --dist loadgroup --no-loadscope-reorder --over-budget $(OVER_BUDGET)
+PYTEST := $(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder --over-budget $(OVER_BUDGET)
 
 test: .venv/slurm
 	@$(MAKE) --no-print-directory --jobs 2 check pytest

@@ -20,8 +20,6 @@ MOST_S = 2.0  # CPU time of a test without one of the markers below
 KINDS = ("engine", "workflow", "long")  # markers; a test without any is a unit
 # Of `long`: what `make test-all PART=…` takes. docs/contributing.md says which change needs which.
 PARTS = ("slurm", "vllm", "kills", "fleets", "prometheus", "wheel", "truth", "workflows", "outputs", "inputs")
-# Fixtures that one process makes for all tests that ask for them.
-SHARED = ("vllm_study", "llamacpp_study", "drawn_study")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -38,13 +36,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A file is one piece of work, and so is all that shares a fixture. Pieces that take longest begin first."""
+    """Files that take longest begin first: files are dealt to several processes, and none should be left with a long one at the end."""
     for item in items:
         for mark in item.iter_markers("long"):
             if mark.kwargs.get("part") not in PARTS:
                 raise pytest.UsageError(f"{item.nodeid}: long(part=…) is one of {', '.join(PARTS)}")
-        shared = [name for name in SHARED if name in getattr(item, "fixturenames", ())]
-        item.add_marker(pytest.mark.xdist_group(shared[0] if shared else item.path.stem))
     items.sort(key=lambda item: [item.get_closest_marker(name) is None for name in KINDS])
 
 
