@@ -39,7 +39,8 @@ GROUPS: dict[str, tuple[list[str], list[str]]] = {
     ),
     "compare": (
         [f"{_ANALYSIS}/{name}.py" for name in ("compare", "blocks", "effects", "failures", "gate", "power", "repeats", "levels")],
-        ["statistics/test_noise", "findings/test_effects", "findings/test_regions", "findings/test_compare_command", "findings/test_compare"],
+        ["statistics/test_noise", "findings/test_effects", "findings/test_regions",
+         "findings/test_compare_command", "findings/test_compare"],
     ),
     "verdicts": (
         [f"{_ANALYSIS}/validity.py", "src/bench/aggregate/table.py", "src/bench/drift.py", "src/bench/study/precision.py"],
