@@ -1,10 +1,12 @@
-"""What the workflow's process and its jobs agree on, so that neither outlives the other. It knows nothing of Snakemake but where
-its scripts lie.
+"""What the workflow's process and its jobs agree on: which code decides a job's result, and that neither outlives the other. It knows
+nothing of Snakemake but where its scripts lie.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
+import re
 import signal
 import sys
 import threading
@@ -12,6 +14,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from textwrap import indent
 from types import FrameType
@@ -20,10 +23,76 @@ from typing import TextIO
 import psutil
 
 from bench.errors import BenchError, disk_error
+from bench.shipped import ROOT
 from bench.terminal import print_anything
 
 _INDENT = " " * 8  # as wide as the time before the workflow's own lines
 _WORKFLOW_PID = "SATURATE_WORKFLOW_PID"
+_PACKAGE = Path(__file__).parent
+# `from bench.a import b, c` on one line or in parentheses, and `import bench.a`; also those inside functions.
+_IMPORT = re.compile(
+    rf"^\s*(?:from ({_PACKAGE.name}[\w.]*) import (\([^)]*\)|.*)|import ({_PACKAGE.name}[\w.]*))", re.MULTILINE
+)
+
+
+@cache
+def code_of(script: str, *modules: str) -> str:
+    """Digest of all code of this library that a script reaches by its imports: a change in any of it runs the script's jobs again.
+
+    Data files count that lie beside the modules reached, such as templates and tables.
+
+    Args:
+        script: its name, such as `parse`.
+        modules: those that it imports by names that it is given.
+    """
+    text = (ROOT / f"workflow/scripts/{script}.py").read_text(encoding="utf-8")
+    reached: set[Path] = set()
+    waiting = [*_modules(text), *(file for name in modules for file in _files(name))]
+    while waiting:
+        if (file := waiting.pop()) not in reached:
+            reached.add(file)
+            waiting += _imports(file)
+    reached |= {file for folder in {file.parent for file in reached} for file in _data(folder)}
+    digest = hashlib.sha256(text.encode())
+    for file in sorted(reached):
+        digest.update(f"{file.relative_to(_PACKAGE)} {_checksum(file)}".encode())
+    return digest.hexdigest()[:16]
+
+
+def _modules(text: str) -> list[Path]:
+    """The files that the imports in a text run."""
+    names = []
+    for package, imported, module in _IMPORT.findall(text):
+        names += [module] if module else [f"{package}.{name}" for name in re.findall(r"\w+", imported)] or [package]
+    return [file for name in dict.fromkeys(names) for file in _files(name)]
+
+
+def _files(name: str) -> list[Path]:
+    """The files that run when something is imported by its dotted name: the faces of its packages, and the module."""
+    places = [_PACKAGE.parent.joinpath(*name.split(".")[:count]) for count in range(1, name.count(".") + 2)]
+    return [file for place in places for file in (place / "__init__.py", place.with_suffix(".py")) if file.is_file()]
+
+
+@cache
+def _imports(file: Path) -> list[Path]:
+    return _modules(file.read_text(encoding="utf-8"))
+
+
+@cache
+def _data(folder: Path) -> list[Path]:
+    """What lies in a package and is no module, in its folders that are no packages too."""
+    found = []
+    for entry in folder.iterdir():
+        if entry.is_dir() and not entry.name.startswith("_") and not (entry / "__init__.py").exists():
+            found += _data(entry)
+        elif entry.is_file() and entry.suffix not in {".py", ".pyc"}:
+            found.append(entry)
+    return found
+
+
+@cache
+def _checksum(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def announce_workflow(library: Path) -> None:

@@ -16,21 +16,7 @@ rule aggregate:
     conda:
         "../envs/bench.yaml"
     params:
-        code=library(
-            "aggregate",
-            "analysis",
-            "axes.py",
-            "drift.py",
-            "endpoints",
-            "errors.py",
-            "models",
-            "parse",
-            "records",
-            "statistics.py",
-            "study",
-            "telemetry",
-            "work.py",
-        ),
+        code=code_of("aggregate"),
         baseline=PLAN.config.study.baseline,
         replicas=PLAN.replicas,
         slo=PLAN.config.decision.slo,

@@ -11,7 +11,7 @@ rule analyse:
     conda:
         "../envs/bench.yaml"
     params:
-        code=code_of_analysis(),
+        code=code_of("analyse"),
         decision=PLAN.config.decision.model_dump(include={"slo", "failed_share"}),
     script:
         "../scripts/analyse.py"
@@ -34,7 +34,7 @@ rule relieve:
     conda:
         "../envs/bench.yaml"
     params:
-        code=library("analyse/reliefs.py", *MODELLED),
+        code=code_of("relieve"),
         decision=PLAN.config.decision.model_dump(include={"slo", "failed_share"}),
     script:
         "../scripts/relieve.py"
@@ -55,7 +55,7 @@ rule findings:
     conda:
         "../envs/bench.yaml"
     params:
-        code=code_of_analysis(),
+        code=code_of("findings"),
         decision=PLAN.config.decision.model_dump(),
         device=PLAN.device.model_dump() if PLAN.device else None,
     script:

@@ -14,6 +14,6 @@ rule calibrate:
     conda:
         "../envs/bench.yaml"
     params:
-        code=library(*MODELLED),
+        code=code_of("calibrate"),
     script:
         "../scripts/calibrate.py"

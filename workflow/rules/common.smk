@@ -39,9 +39,9 @@ from bench.study import Paths as paths
 from bench.study import Plan, load_config
 from bench.study.last import remember_study
 from bench.study.paths import TABLES
-from bench.study.plan import PROTOCOL, digest
+from bench.study.plan import PROTOCOL
 from bench.words.measuring import measuring_lines
-from bench.workflow import announce_workflow, end_jobs_on_sigterm
+from bench.workflow import announce_workflow, code_of, end_jobs_on_sigterm
 
 announce_workflow(SOURCES)
 
@@ -152,70 +152,6 @@ wildcard_constraints:
     figure="[a-z0-9-]+",
 
 
-# The files of src/bench that decide a model of a server, and what its replays show.
-MODELLED = (
-    "predict",
-    "axes.py",
-    "engines/vllm.py",
-    "load/arrivals.py",
-    "load/schedule.py",
-    "pool.py",
-    "parse/stream.py",
-    "records/calibration.py",
-    "records/latencies.py",
-    "records/relief.py",
-    "statistics.py",
-    "study/arrivals.py",
-    "study/classes.py",
-    "study/lengths.py",
-    "study/settings.py",
-    "study/trace.py",
-    "study/trace_blocks.py",
-    "study/trace_history.py",
-    "study/trace_otel.py",
-    "study/trace_times.py",
-    "study/trace_tree.py",
-    "study/trace_weka.py",
-    "study/turns.py",
-    "study/workload.py",
-    "table_file.py",
-)
-
-
-@cache
-def library(*parts):
-    """Digest of the files of src/bench that decide a rule's result: a change in one of them runs the rule again.
-
-    A parameter and no input: Snakemake would look at each file for every one of thousands of jobs.
-    """
-    root = Path(bench.__file__).parent
-    files = [
-        file
-        for part in parts
-        for file in (
-            [root / part]
-            if (root / part).suffix
-            else sorted(file for file in (root / part).glob("[!.]*") if file.is_file())
-        )
-    ]
-    return digest({str(f.relative_to(root)): f.read_bytes().hex() for f in files})
-
-
-def code_of_analysis():
-    """Digest of the code that decides what is made of the summary table."""
-    return library(
-        "analyse",
-        "analysis",
-        "axes.py",
-        "errors.py",
-        "models",
-        "parse",
-        "records",
-        "statistics.py",
-        "study",
-    )
-
-
 def uses_of(wildcards):
     """The keys of the decision from which a figure is drawn."""
     return used_by(wildcards.figure)
@@ -223,18 +159,8 @@ def uses_of(wildcards):
 
 def code_of_figure(wildcards):
     """Digest of the code that decides a figure."""
-    chart = f"figures/charts/{wildcards.figure.replace('-', '_')}.py"
-    return library(
-        "figures",
-        "analyse",
-        "analysis",
-        "axes.py",
-        "errors.py",
-        "records",
-        "statistics.py",
-        "words",
-        "work.py",
-        chart,
+    return code_of(
+        "figure", f"bench.figures.charts.{wildcards.figure.replace('-', '_')}"
     )
 
 

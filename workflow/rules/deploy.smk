@@ -12,17 +12,7 @@ rule deploy:
     conda:
         "../envs/bench.yaml"
     params:
-        code=library(
-            "engines",
-            "models",
-            "engine/gpus.py",
-            "engine/launch.py",
-            "records/checkpoint.py",
-            "records/engine.py",
-            "records/launch.py",
-            "records/environment.py",
-            "routers.py",
-        ),
+        code=code_of("deploy"),
         deployment=lambda wildcards: PLAN.started[wildcards.deployment].digest,
         # A default that is said of a running server: no part of the digest, and of its launch.
         settings=lambda wildcards: PLAN.started[wildcards.deployment].settings,

@@ -10,13 +10,7 @@ rule grade:
     conda:
         "../envs/bench.yaml"
     params:
-        code=library(
-            "grading",
-            "prompts",
-            "records/analysis.toml",
-            "records/grades.py",
-            "table_file.py",
-        ),
+        code=code_of("grade"),
         sets=GRADED_SETS,
         # What is sent is part of the runs' digests; by what it is graded is not.
         holds=[set_checksums(file) for file, _ in GRADED_SETS],

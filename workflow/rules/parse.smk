@@ -15,24 +15,6 @@ rule parse:
         "../envs/bench.yaml"
     params:
         measured=record_of_run,
-        code=library(
-            "axes.py",
-            "drift.py",
-            "endpoints",
-            "engines",
-            "parse",
-            "records/classes.py",
-            "records/environment.py",
-            "records/files.py",
-            "records/form.py",
-            "records/latencies.py",
-            "records/request.py",
-            "records/request_table.py",
-            "records/run.py",
-            "records/run_summary.py",
-            "statistics.py",
-            "telemetry",
-            "work.py",
-        ),
+        code=code_of("parse"),
     script:
         "../scripts/parse.py"

@@ -20,20 +20,7 @@ rule report:
     conda:
         "../envs/bench.yaml"
     params:
-        code=[
-            code_of_analysis(),
-            library(
-                "report",
-                "report/templates",
-                "report/templates/sections",
-                "figures/curves.py",
-                "figures/selection.py",
-                "figures/results.py",
-                "words",
-                "axes.py",
-                "work.py",
-            ),
-        ],
+        code=code_of("report"),
         title=PLAN.config.study.title,
         # Those that searches find are counted when the page is written: here they may be still to come.
         listed=sum(not run.searched for run in PLAN.every),
@@ -61,5 +48,7 @@ rule manifest:
     localrule: True
     conda:
         "../envs/bench.yaml"
+    params:
+        code=code_of("manifest"),
     script:
         "../scripts/manifest.py"
