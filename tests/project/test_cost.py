@@ -1,6 +1,7 @@
 """The suite holds its own budget: a test that takes too much CPU, or never ends, is caught."""
 
 import csv
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -73,3 +74,14 @@ def test_a_test_that_hangs_is_ended_and_named(suite):
     )
     done.assert_outcomes(passed=1, failed=1)
     done.stdout.fnmatch_lines(["*Timeout (>1.0s)*", "FAILED *::test_hangs*"])
+
+
+def test_tests_that_change_the_checkout_fail_the_suite(suite, pytester):
+    subprocess.run(["git", "init", "--quiet"], cwd=pytester.path, check=True)
+    (pytester.path / ".gitignore").write_text("*\n!kept.txt\n")
+    kept = 'from pathlib import Path\nWHERE = Path(__file__).parent / "%s"\ndef test_writes():\n    WHERE.write_text("")\n'
+    assert suite(kept % "ignored.txt").ret == pytest.ExitCode.OK
+    done = suite(kept % "kept.txt")
+    done.assert_outcomes(passed=1)
+    done.stdout.fnmatch_lines(["the tests changed the checkout: ?? kept.txt"])
+    assert done.ret == pytest.ExitCode.TESTS_FAILED

@@ -1,4 +1,5 @@
-"""What tests cost: the CPU seconds of each, a budget that tests without a marker keep, and the table that is committed.
+"""What tests cost: the CPU seconds of each, a budget that tests without a marker keep, and the table that is committed. And that they
+leave the checkout as it was.
 
 A test's CPU time is that of its own phase: of this process, and of the processes that it started and that have ended. What its
 fixtures take is counted beside it.
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import resource
+import subprocess
 from collections import defaultdict
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
@@ -91,6 +93,12 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None]:
         return (yield)
 
 
+def _changes(folder: Path) -> set[str]:
+    """What differs from the last commit, and what is new; nothing where there is no repository."""
+    told = subprocess.run(["git", "status", "--porcelain"], cwd=folder, capture_output=True, text=True)
+    return set(told.stdout.splitlines())
+
+
 @dataclass
 class _Cost:
     tests: int = 0
@@ -106,6 +114,7 @@ class _Account:
         self.file: Path | None = config.getoption("--durations-file")
         self.costs: dict[tuple[str, str, str], _Cost] = defaultdict(_Cost)  # by room, file and kind
         self.over: list[tuple[float, str]] = []
+        self.changes = _changes(config.rootpath)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.when != "teardown":  # the last of a test's reports has all of its properties
@@ -122,6 +131,11 @@ class _Account:
         if kind == "unit" and spent["test"] > MOST_S:
             self.over.append((spent["test"], name))
 
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        self.left = _changes(session.config.rootpath) - self.changes
+        if self.left and not session.exitstatus:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         out = terminalreporter
         out.section("CPU seconds by room: tests, and their fixtures")
@@ -136,6 +150,8 @@ class _Account:
             out.line(f"{room:14}" + "".join(f"{cell:>20}" for cell in cells))
         for spent, name in sorted(self.over, reverse=True):
             out.line(f"over {MOST_S:g} s of CPU: {spent:.1f} s {name}", yellow=True)
+        for change in sorted(self.left):
+            out.line(f"the tests changed the checkout: {change}", red=True)
         if self.file:
             with self.file.open("w", newline="") as file:
                 rows = csv.writer(file, lineterminator="\n")
