@@ -316,6 +316,7 @@ def test_a_reference_load_comes_before_each_run(here, content, monkeypatch):
 
 
 @pytest.mark.workflow
+@pytest.mark.long(part="workflows")
 def test_each_session_has_facts_of_its_own_and_a_pack_carries_them(machine, content, monkeypatch):
     here = machine.folder
     content["measurement"] = {"warmup_requests": 3}

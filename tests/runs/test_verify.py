@@ -117,6 +117,7 @@ def runs():
 
 @pytest.mark.workflow
 @pytest.mark.usefixtures("_copy", "_forked")
+@pytest.mark.long(part="outputs")
 def test_what_the_page_and_the_manifest_say_is_checked_in_a_folder_of_another_name_and_place(capsys, tmp_path, monkeypatch):
     """Nothing else in it differs from what the workflow draws again of its study, which is named; and it stays as it was."""
     page, manifest = Path("results/report.md"), Path("results/figures/all")

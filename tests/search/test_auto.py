@@ -145,6 +145,7 @@ def test_a_search_killed_in_a_run_goes_on_and_its_runs_are_runs_like_all_others(
 
 @pytest.mark.workflow
 @pytest.mark.timeout(480)
+@pytest.mark.long(part="outputs")
 def test_all_targets_of_a_ladder_share_its_runs_and_another_one_goes_on(server, tmp_path, content):
     server.first_s, server.refuse = 0.02, None
     at_once = {"precision": 0.5, "highest": 2, "runs": 3}

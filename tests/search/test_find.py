@@ -131,6 +131,7 @@ def test_without_a_run_that_can_be_trusted_there_is_no_answer_and_more_runs_are_
 
 @pytest.mark.workflow
 @pytest.mark.timeout(300)
+@pytest.mark.long(part="outputs")
 def test_a_search_that_goes_on_neither_measures_again_nor_probes_again(server, tmp_path):
     """A single run leaves the answer without an upper end, which is not what was asked for."""
     first = find(server.base_url, "--max-runs", "1", "--json", cwd=tmp_path)

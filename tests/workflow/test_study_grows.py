@@ -80,15 +80,8 @@ def test_every_kind_of_load_is_what_it_says_on_a_real_engine(llamacpp_study):
         assert all(drawn.draw(part).to_dict() for part in (results.by_axis() if drawn.by_axis else [results]))
 
 
-def test_a_record_that_was_replaced_is_parsed_again_and_nothing_else(llamacpp_study):
-    replaced = llamacpp_study.steps["replaced"]
-    assert names(replaced.jobs) == ["parse", "aggregate"]
-    run = llamacpp_study.replaced.parent.name
-    assert replaced.summary.filter(run=run)["client_loop_lag_p99_s"].to_list() == [0.049]
-
-
 def test_a_server_killed_in_a_run_is_started_again_and_the_rest_is_completed(llamacpp_study):
-    before, after = llamacpp_study.steps["replaced"], llamacpp_study.steps["lost"]
+    before, after = llamacpp_study.steps["grown"], llamacpp_study.steps["lost"]
     assert "starting it once more" in after.said
     assert after.starts == before.starts + 2
     assert after.measured.items() > before.measured.items()
@@ -104,16 +97,8 @@ def test_who_watches_sees_the_runs_after_the_second_start(llamacpp_study):
     assert (ended["sessions"], ended["last"]["state"]) == ([], "finished")
 
 
-def test_a_server_that_will_not_start_ends_the_workflow_with_its_last_words(llamacpp_study):
-    before, failed = llamacpp_study.steps["lost"], llamacpp_study.steps["failed"]
-    assert "OverflowError: value too large" in failed.said
-    assert "runs are measured and kept" in failed.said
-    assert failed.measured == before.measured
-
-
 def test_a_decision_draws_and_measures_nothing(llamacpp_study):
-    """Of the deployment as it was before its server would not start: its runs are in the store."""
-    before, drawn = llamacpp_study.steps["failed"], llamacpp_study.steps["drawn"]
+    before, drawn = llamacpp_study.steps["lost"], llamacpp_study.steps["drawn"]
     assert (drawn.measured, drawn.starts) == (before.measured, before.starts)
     assert "10 of 10 runs are measured already" in drawn.said
     assert {"findings", "figure", "report", "manifest"} <= set(names(drawn.jobs))
@@ -136,3 +121,33 @@ def test_the_tutorial_s_question_of_size_is_answered(llamacpp_study):
     within = asked.replace("150ms", "60s").replace("25ms", "60s")  # which any machine meets
     sized = bench(*within.split(), cwd=llamacpp_study.folder)
     assert (sized.returncode, "instances" in sized.stdout) == (0, True), sized.stderr
+
+
+@pytest.fixture
+def copied(llamacpp_study, tmp_path):
+    """The study in a folder of its own, to go on from."""
+    study = llamacpp_study.copied(tmp_path.resolve() / "copy")
+    yield study
+    for process in study.processes():
+        process.kill()
+
+
+@pytest.mark.long(part="workflows")
+def test_a_record_that_was_replaced_is_parsed_again_and_nothing_else(copied):
+    copied.replace_a_record()
+    replaced = copied.steps["replaced"]
+    assert names(replaced.jobs) == ["parse", "aggregate"]
+    run = copied.replaced.parent.name
+    assert replaced.summary.filter(run=run)["client_loop_lag_p99_s"].to_list() == [0.049]
+
+
+@pytest.mark.long(part="workflows")
+def test_a_server_that_will_not_start_ends_the_workflow_with_its_last_words(copied):
+    copied.fail_to_start()
+    failed = copied.steps["failed"]
+    assert "OverflowError: value too large" in failed.said
+    assert "runs are measured and kept" in failed.said
+    assert failed.measured == copied.steps["drawn"].measured
+    del copied.config["deployments"]["mine"]["flags"]
+    copied.step("again")
+    assert copied.steps["again"].starts == failed.starts  # the runs of the deployment as it was are in the store

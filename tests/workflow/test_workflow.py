@@ -114,6 +114,7 @@ def test_what_a_search_found_draws_nothing_anew(project):
 
 
 @pytest.mark.workflow
+@pytest.mark.long(part="workflows")
 def test_what_is_said_of_a_running_server_counts_though_it_is_a_default(project):
     """The digest, and so every run, stays what it was: 256 is the default, which of a server that runs elsewhere nobody knows."""
     project.config["study"]["ladders"][0]["concurrency"] = [2]
@@ -131,6 +132,7 @@ def test_what_is_said_of_a_running_server_counts_though_it_is_a_default(project)
 
 
 @pytest.mark.workflow
+@pytest.mark.long(part="workflows")
 def test_a_study_of_nothing_but_invalid_runs_says_so_and_why(project):
     project.config["study"]["ladders"][0]["concurrency"] = [2]
     project.config["thresholds"]["loop_lag_max_s"] = 0.0
