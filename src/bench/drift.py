@@ -46,7 +46,7 @@ def place_of_run(run: RunHeader) -> dict[str, Any]:
         "session": run.session,
         "reference_s": min(reference.seconds, default=None),
         "reference_started": reference.started,
-        "reference_since": reference.since or reference.started,
+        "reference_since": reference.since,
         "reference_load": "{} requests, {} at once, {} + {} tokens, {} times".format(*shape) if reference.seconds else None,
     }
 

@@ -109,7 +109,6 @@ def test_what_the_parser_refuses_is_status_2_and_names_what_to_do(capsys):
         (["runs", "mine.yaml"], "bench: mine.yaml is not expected here. Name a study's file with --configfile"),
         (["runs", "my study.yaml", "b"], "bench: my study.yaml is not expected here. Name a study's file with --configfile"),
         (["plan", "--mdel", "gpt2"], "bench: No such option: --mdel. Did you mean --model?\nTry 'bench plan --help'.\n"),
-        (["plan", "--device", "h100"], "bench: --device: it is called --accelerator now: write --accelerator h100."),
         (["plan", "--concurrency", "none"], "bench: --concurrency: 'none' is not a whole number of 1 or more."),
         (["plan", "--dtype", "fp5"], "bench: --dtype: 'fp5' is not one of bfloat16, float16, float32, fp8, int8, int4."),
         (["models", "--gpu-memory", "80Gi"], "bench: --gpu-memory 80Gi: a size is"),

@@ -157,7 +157,7 @@ def test_what_the_user_can_fix_is_one_line_and_status_2(study, compared, summary
         (("a", "c"), "c: no such file or folder, and results/summary.parquet has no deployment 'c'. There are: a, b."),
         (("results:c", "a"), "results has no deployment 'c'. There are: a, b."),
         (("a", "text"), "text: is no summary table: "),
-        (("a", "old.parquet"), "old.parquet: lacks axis, level: an older version wrote it"),
+        (("a", "old.parquet"), "old.parquet: lacks axis, level: another program wrote it"),
         (("a", "empty"), "empty: neither summary.parquet, nor results/summary.parquet, nor a summary.json at any depth."),
         (("a", "b", "--metric", "watts"), "--metric watts: not among those that are compared: throughput_tokens_per_s, "),
         (("a", "b", "--metric", "ttft_p50_s"), "ttft_p50_s: no pair of runs has a value on both sides."),

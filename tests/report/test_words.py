@@ -389,9 +389,6 @@ def test_a_code_can_be_read_and_holds_whatever_is_said():
     assert Reason("client", "loop_lag", 0.2, 0.1).code == "client.loop_lag value=0.2 limit=0.1"
     missing = Reason("telemetry", "metrics_missing", names=("a", "b or 'c=d'", "; e"))
     assert Reason.of(missing.code) == missing
-    # What an older version wrote in words is shown as it is.
-    older = ["the client was late: P99 0.2 s", "it's late", "client.late value=1", "client.loop_lag value=x", ""]
-    assert verdicts.reason_texts(older) == older
 
 
 def test_where_nothing_failed_or_was_sent_there_is_nothing_to_say():

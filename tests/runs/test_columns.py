@@ -73,27 +73,13 @@ def test_what_is_no_column_is_refused_with_the_place_to_add_it(summary):
     assert summary_table([{"failed": 1.0}])["failed"].to_list() == [1]
 
 
-def test_a_table_of_an_older_version_is_read_with_every_column(tmp_path):
+def test_a_table_that_lacks_columns_is_read_with_all(tmp_path):
     pl.DataFrame([OLD]).write_parquet(tmp_path / "summary.parquet")
     read = read_summary(tmp_path / "summary.parquet")
     assert read.schema == {name: column.dtype for name, column in COLUMNS.items()}
     assert read.select("level", "seed", "ttft_p50_s").row(0) == (1.0, "7", None)
     pl.DataFrame({"elapsed_s": [0.0]}).write_parquet(tmp_path / "timeseries.parquet")
     assert Results.read(tmp_path / "summary.parquet", tmp_path / "timeseries.parquet").runs.equals(read)
-
-
-def test_older_tables_tell_gpus_by_what_is_parallel(tmp_path):
-    for run, gpus in (
-        ({"device": "cuda", "tensor_parallel": 2}, 2),
-        ({"device": "cuda", "tensor_parallel": 2, "gpu_count_seen": 2}, 2),
-        ({"device": "cuda", "tensor_parallel": 1, "gpu_count_seen": 8}, None),
-        ({"device": "cuda", "tensor_parallel": 8, "gpu_count_seen": 4}, None),
-        ({"device": "cpu", "tensor_parallel": 2}, 0),
-        ({"tensor_parallel": None}, None),
-        ({"device": "cuda", "gpus": None}, None),
-    ):
-        pl.DataFrame([OLD | run]).write_parquet(tmp_path / "summary.parquet")
-        assert read_summary(tmp_path / "summary.parquet")["gpus"].to_list() == [gpus], run
 
 
 def test_further_columns_come_last():

@@ -212,13 +212,13 @@ def test_runs_that_these_sources_define_otherwise_are_refused(packed, monkeypatc
 
 
 def test_a_study_that_these_sources_do_not_take_names_the_commit(packed, here):
-    def older(members):
+    def foreign(members):
         index = json.dumps({**json.loads(members["pack.json"]), "commit": "4c1ebdf"}).encode()
         study = members["study.yaml"].replace(b"kv_cache_memory", b"kv_memory")
         return listed_anew({**members, "pack.json": index}, {"study.yaml": study})
 
     with pytest.raises(BenchError, match=r"(?s)do not take its study:.*kv_memory.*clone of the commit that packed it, 4c1ebdf"):
-        unpack(rewritten(packed, here / "older.tar.gz", older), Store())
+        unpack(rewritten(packed, here / "foreign.tar.gz", foreign), Store())
 
 
 def test_two_measurements_of_a_deployment_are_never_mixed(packed, here, monkeypatch, capsys):

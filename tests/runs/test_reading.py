@@ -13,7 +13,7 @@ from bench.records.checkpoint import read_checkpoint
 from bench.records.deployment import Start, read_facts
 from bench.records.engine import read_engine
 from bench.records.files import write_record
-from bench.records.launch import RouterLaunch, Settings, read_launch
+from bench.records.launch import Settings, read_launch
 from bench.records.pack import OtherFormat, read_index
 from bench.records.request import write_requests
 from bench.records.request_table import REQUEST_SCHEMA, request_table
@@ -23,24 +23,24 @@ from bench.study.last import remember_study
 from tests.support import records
 
 # As the first version that resolved launches wrote them.
-OLD_PLAN = {
+PLAN = {
     "parameters": 10, "device_memory_bytes": 2**34, "weight_bytes": 40, "overhead_bytes": 5, "kv_cache_bytes": 2**20, "kv_bytes_per_token": 512,
     "kv_bytes_per_token_per_device": 512, "block_size": 16, "kv_tokens": 2048,
 }  # fmt: skip
-OLD_LAUNCH = {
+LAUNCH = {
     "deployment": "a", "model": "m", "digest": "d", "served_name": "a", "base_url": None, "device": "cuda", "vocabulary": 512,
     "argv": ["vllm", "serve", "m", "--max-num-seqs", "8", "--max-num-seqs", "9", "--max-model-len=4096", "--dtype", "float16", "--block-size", "16",
              "--no-enable-prefix-caching", "--load-format", "dummy", "--enforce-eager"],
-    "environment": {}, "plan": OLD_PLAN,
+    "environment": {}, "plan": PLAN,
 }  # fmt: skip
-OLD_FACTS = {
-    "deployment": "a", "digest": "d", "engine_version": "0.32.0", "managed": True, "command": OLD_LAUNCH["argv"], "environment": {}, "ready_s": 3,
+FACTS = {
+    "deployment": "a", "digest": "d", "engine_version": "0.32.0", "managed": True, "command": LAUNCH["argv"], "environment": {}, "ready_s": 3,
     "kv_blocks": 128, "block_size": 16, "kv_tokens": 2048, "weight_gib": None, "cache_config": {"cache_dtype": "auto"},
     "hardware": {"cpu": "c", "cores": 2, "cores_allowed": 2, "memory_bytes": 2**34, "gpus": [], "system": "Linux 6", "python": "3.12"},
     "warmup_ttft_s": [0.1],
 }  # fmt: skip
 # As it was written before records were typed, to the byte; `config` is whatever a publisher wrote.
-OLD_CHECKPOINT = """{
+CHECKPOINT = """{
   "model": "m",
   "source": "someone/model",
   "revision": null,
@@ -57,7 +57,7 @@ OLD_CHECKPOINT = """{
   "weight_bytes": null
 }
 """
-OLD_INDEX = """{
+INDEX_TEXT = """{
  "format": 1,
  "title": "A study of \\u00e9",
  "packed": "2026-11-01T10:00:00Z",
@@ -74,7 +74,7 @@ OLD_INDEX = """{
  }
 }
 """
-OLD_SUMMARY = """{
+SUMMARY_TEXT = """{
   "deployment": "a",
   "run": "r",
   "trace": "\\u00e9.csv",
@@ -107,7 +107,6 @@ def test_what_is_written_is_read(tmp_path):
     starts = (Start(ready_s=50.0, first_token_s=52.5), Start(ready_s=33.0, first_token_s=34.5))
     facts = records.facts(hardware=records.MACHINE, cache_config={"x": None}, kv_tokens=7, starts=starts)
     assert facts.start_ups_s == (52.5, 34.5)
-    assert records.facts(ready_s=9.0).start_ups_s == (9.0,)  # of an older version
     assert records.facts(managed=False).start_ups_s == ()
     write_record(run, tmp_path / RECORD)
     write_record(launch, tmp_path / "launch.json")
@@ -121,27 +120,27 @@ def test_what_is_written_is_read(tmp_path):
     assert read_checkpoint(tmp_path / "checkpoint.json") == records.checkpoint(config={"a": [1]})
 
 
-def test_checkpoints_packs_and_summaries_of_before_are_read_and_written_to_the_byte(tmp_path):
+def test_checkpoints_packs_and_summaries_are_read_and_written_to_the_byte(tmp_path):
     file = tmp_path / "checkpoint.json"
-    file.write_text(OLD_CHECKPOINT)
+    file.write_text(CHECKPOINT)
     checkpoint = read_checkpoint(file)
     assert (checkpoint.path, checkpoint.parameters, checkpoint.weight_bytes) == ("results/checkpoints/m/model", 10, None)
     assert checkpoint.config["time_step_limit"] == [0, float("inf")]
     file.unlink()
     write_record(checkpoint, file)
-    assert file.read_text() == OLD_CHECKPOINT
-    file.write_text(OLD_INDEX)
+    assert file.read_text() == CHECKPOINT
+    file.write_text(INDEX_TEXT)
     index = read_index(file)
     assert (index.runs, index.missing, index.files) == ({"a/r": "d"}, ("a/s",), {"study.yaml": "s"})
     assert (index.title, index.commit, index.protocol) == ("A study of é", None, 5)
-    assert index.encoded() == OLD_INDEX.encode()
-    file.write_text(OLD_SUMMARY)
+    assert index.encoded() == INDEX_TEXT.encode()
+    file.write_text(SUMMARY_TEXT)
     summary = read_run_summary(file)
     assert (summary.deployment, summary.run, summary.level, summary.repeat, summary.gpu_count_seen) == ("a", "r", 4, 1, None)
     assert (summary.metrics_missing, summary.counters_fell, summary.scrape_gaps) == (("x",), (), {"v": None})
-    assert list(summary.figures) == list(json.loads(OLD_SUMMARY))  # in their order, be they columns of today or not
+    assert list(summary.figures) == list(json.loads(SUMMARY_TEXT))  # in their order, be they columns of today or not
     write_run_summary(RunSummary.of(summary.figures), file)
-    assert file.read_text() == OLD_SUMMARY
+    assert file.read_text() == SUMMARY_TEXT
 
 
 def test_a_pack_of_another_format_need_not_look_like_ours(tmp_path):
@@ -150,49 +149,13 @@ def test_a_pack_of_another_format_need_not_look_like_ours(tmp_path):
         read_index(tmp_path / "pack.json")
 
 
-def test_launches_and_facts_of_before_have_the_settings_of_their_command_line(tmp_path):
-    (tmp_path / "launch.json").write_text(json.dumps(OLD_LAUNCH))
-    (tmp_path / "deployment.json").write_text(json.dumps(OLD_FACTS))
-    launch, facts = read_launch(tmp_path / "launch.json"), read_facts(tmp_path / "deployment.json")
-    settings = Settings(
-        max_num_seqs=8, max_model_len=4096, block_size=16, dtype="float16", prefix_caching=False, random_weights=True
-    )
-    assert launch.settings == facts.settings == settings
-    assert (launch.gpus, launch.engine, launch.afterwards, launch.plan.kv_groups) == (1, None, None, ((None, 1),))
-    assert (facts.engines, facts.inherited, facts.warmup.ttft_s) == (None, None, ())
-
-
-def test_gpus_of_a_launch(tmp_path):
-    for result, gpus in (
-        ({"gpus": 3, "device": "cpu"}, 3),
-        ({"gpus": None, "tensor_parallel": 2}, None),
-        ({"argv": ["serve", "--pipeline-parallel-size", "3", "--tensor-parallel-size", "2"]}, 6),
-        ({"argv": ["serve", "--tensor-parallel-size", "2", "--data-parallel-size", "4"], "tensor_parallel": 2}, 8),
-        ({"argv": ["serve"], "tensor_parallel": 2}, 1),
-        ({"argv": [], "tensor_parallel": 2}, 2),
-        ({"argv": None, "tensor_parallel": 2, "base_url": "http://x"}, None),
-        ({"argv": ["serve"], "base_url": "http://x"}, 1),
-        ({"argv": ["serve", "--tensor-parallel-size", "2"], "device": "cpu"}, 0),
-        ({"argv": None, "device": "cpu", "base_url": "http://x"}, None),
-    ):
-        (tmp_path / "launch.json").write_text(json.dumps({**OLD_LAUNCH, **result}))
-        assert read_launch(tmp_path / "launch.json").gpus == gpus, result
-
-
-def test_the_router_of_a_launch_of_before_is_read(tmp_path):
-    """It had the balance in its place, and its kind beside it; before that, HAProxy was the only one."""
-    for kind, name in (({}, "haproxy"), ({"router_kind": "vllm-router"}, "vllm-router")):
-        (tmp_path / "launch.json").write_text(json.dumps({**OLD_LAUNCH, "router": "roundrobin", **kind}))
-        assert read_launch(tmp_path / "launch.json").router == RouterLaunch(name=name, balance="roundrobin", command=(name,))
-
-
 def test_settings_that_are_no_numbers_are_left_to_the_engine():
     assert launch_module.settings_of({"max-model-len": "16k", "max-num-seqs": True}) == Settings(random_weights=False)
     assert launch_module.settings_of({}) == Settings()
 
 
 # Of each kind what it is read by, one of them, what is said beside the key, and what stands at the key.
-INDEX, SUMMARY = json.loads(OLD_INDEX), json.loads(OLD_SUMMARY)
+INDEX, SUMMARY = json.loads(INDEX_TEXT), json.loads(SUMMARY_TEXT)
 WRONG = {
     "summary.json": (read_run_summary, SUMMARY, "not a valid summary.json ({}). Parse its run again: `bench parse`.", [
         ({"level": None}, "level is None"),
@@ -201,10 +164,10 @@ WRONG = {
         ({"metrics_missing": "x"}, "metrics_missing is 'x'"),
         ({"scrape_gaps": {"v": "long"}}, "scrape_gaps.v is 'long'"),
     ]),
-    "launch.json": (read_launch, OLD_LAUNCH, "not a valid launch.json ({})", [
+    "launch.json": (read_launch, LAUNCH, "not a valid launch.json ({})", [
         ({"argv": "serve"}, "argv is 'serve'"),
         ({"argv": ["serve", 5]}, "argv[1] is 5"),
-        ({"plan": {**OLD_PLAN, "kv_tokens": "many"}}, "plan.kv_tokens is 'many'"),
+        ({"plan": {**PLAN, "kv_tokens": "many"}}, "plan.kv_tokens is 'many'"),
         ({"plan": {"parameters": 1}}, "plan.device_memory_bytes is missing"),
         ({"gpus": True}, "gpus is True"),
         ({"gpus": 10**20}, "gpus is 100000000000000000000"),
@@ -251,16 +214,6 @@ def test_what_is_no_record_is_refused(tmp_path):
     for name, read in {**reads, **{name: read for name, (read, *_) in WRONG.items()}}.items():
         for content in ("", "[]", "{}", "nothing", '{"deployment": NaN}', "[" * 100_000):
             assert refused(read, tmp_path, name, content).startswith(f"{tmp_path}/{name}: not a valid "), (name, content[:9])
-
-
-def test_a_run_without_a_round_has_that_of_its_repeat(tmp_path):
-    write_record(records.run(definition={**records.DEFINITION, "repeat": 3}), tmp_path / RECORD)
-    content = json.loads((tmp_path / "run.json").read_text())
-    for key in ("round", "session", "position", "reference", "device", "environment", "commit"):
-        del content[key]
-    (tmp_path / "run.json").write_text(json.dumps(content))
-    old = read_record(tmp_path / "run.json")
-    assert (old.round, old.session, old.position, old.reference, old.environment) == (3, 1, None, None, None)
 
 
 def test_the_table_of_requests_has_a_column_a_field(tmp_path):

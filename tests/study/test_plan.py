@@ -10,7 +10,6 @@ import pytest
 from bench.errors import BenchError
 from bench.study import Plan, load_config, load_file
 from bench.study.reference import reference, schema
-from bench.study.renamed import with_new_names
 from tests.support.study import ROOT
 
 
@@ -117,13 +116,7 @@ def test_every_key_and_part_of_a_file_has_its_meaning_in_the_reference():
     assert not [part["title"] for part in parts if part["description"].splitlines()[0] not in reference()]
 
 
-def test_renaming_a_key_measures_nothing_again(content):
+def test_what_an_engine_computes_on_is_its_device_in_digests(content):
     content["engines"]["e"]["backend"] = "cuda"
     engine = Plan.of(load_config(content, source="t")).deployments["a"].identity["engine"]
     assert engine == {"source": "command", "command": ["true"], "device": "cuda"}
-
-
-def test_an_older_packs_keys_are_brought_up_to_date(content):
-    older = {**content, "engines": {"e": {**content["engines"]["e"], "device": "cuda"}}, "decision": {"device": "h100"}}
-    config = load_config(with_new_names(older), source="t")
-    assert (config.engines["e"].backend, config.decision.accelerator) == ("cuda", "h100")

@@ -113,6 +113,7 @@ def make_run(run: RunSpec, folder: Path, *, series: int = 350) -> None:
         protocol=PROTOCOL,
         deployment_digest=run.deployment.digest,
         engine_version="0.32.0",
+        device=hardware().cpu,
         digest=run.digest,
         round=run.repeat,
         definition=run.definition,

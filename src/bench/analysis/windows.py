@@ -22,8 +22,7 @@ def of_windows(*tables: pl.DataFrame, load: Sequence[str] = _LOAD) -> list[pl.Da
     a whole run. Bursts have no windows, and stay as they are.
 
     Args:
-        tables: summary rows. One of an older version has no windows, so its loads are replaced in no table. load: columns that tell
-            loads apart.
+        tables: summary rows. load: columns that tell loads apart.
     """
     return [
         table.with_columns(

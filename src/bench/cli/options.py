@@ -78,11 +78,6 @@ def number(text: str) -> float:
         return math.nan
 
 
-def _former(value: str | None) -> None:
-    if value is not None:
-        raise typer.BadParameter(f"it is called --accelerator now: write --accelerator {value}.")
-
-
 LOAD = "The load"  # group of options that say what is sent, and how much
 #: Help of `--slo`.
 SLO = "Such as ttft_p99=2s or tpot_p95=50ms. Repeatable; all have to be met."
@@ -117,7 +112,6 @@ AcceleratorName = Annotated[
     str | None,
     option("NAME", "A GPU that is known here or in --hardware, such as h100.", complete=completion.accelerators),
 ]
-FormerDevice = Annotated[str | None, typer.Option("--device", hidden=True, callback=_former, expose_value=False)]
 Hardware = Annotated[
     Path | None,
     option(

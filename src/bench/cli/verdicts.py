@@ -20,7 +20,7 @@ class Verdict(TypedDict):
 
 
 def judged_runs() -> dict[str, Verdict]:
-    """The verdict on each run, by digest, from the last aggregate; none where there was none, or an older version wrote it."""
+    """The verdict on each run, by digest, from the last aggregate; none where there was none."""
     path = Path(Paths.SUMMARY)
     if not path.exists():
         return {}
@@ -31,10 +31,7 @@ def judged_runs() -> dict[str, Verdict]:
     columns, further = ["faults", "reasons"], ["stopped_at_s", "num_requests", "failure_said"]
     try:
         table = pl.scan_parquet(path)
-        known = table.collect_schema().names()
-        if not {*columns, "failed", "requests"} <= set(known):
-            return {}
-        counts = [name for name in known if name in further or name.startswith("outcome_")]
+        counts = [name for name in table.collect_schema().names() if name in further or name.startswith("outcome_")]
         rows = table.select("digest", *columns, "failed", "requests", *counts).collect().to_dicts()
     except pl.exceptions.PolarsError as error:
         raise BenchError(
@@ -52,16 +49,13 @@ def judged_runs() -> dict[str, Verdict]:
 
 
 def durations() -> dict[str, float]:
-    """How long each run of the last aggregate took (s), by digest; none where it does not say."""
+    """How long each run of the last aggregate took (s), by digest."""
     path = Path(Paths.SUMMARY)
     if not path.exists():
         return {}
     import polars as pl  # as above
 
-    table = pl.scan_parquet(path)
-    if "duration_s" not in table.collect_schema().names():
-        return {}
-    return dict(table.select("digest", "duration_s").drop_nulls().collect().iter_rows())
+    return dict(pl.scan_parquet(path).select("digest", "duration_s").drop_nulls().collect().iter_rows())
 
 
 def in_words(verdict: Verdict) -> Verdict:

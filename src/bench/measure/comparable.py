@@ -33,7 +33,7 @@ def refuse_other_hardware(plan: Plan, spec: DeploymentSpec, store: Store, name: 
         BenchError: runs of this deployment were measured on other hardware.
     """
     for key, record in _records(plan, spec, store):
-        if record.device not in (None, name):  # older records do not have it
+        if record.device != name:
             raise BenchError(
                 f"{spec.name}: this is {name}, but {key} was measured on {record.device}. Measure what is missing there too, narrow "
                 f"the study to what there is (`select`), or forget the runs with `bench discard '{spec.name}/*'` to measure all here."
@@ -51,7 +51,7 @@ def refuse_another_environment(plan: Plan, spec: DeploymentSpec, store: Store, e
     """
     now = counted(environment)
     for key, record in _records(plan, spec, store):
-        if record.environment is None:  # an older record, or of a server that was not started by us
+        if record.environment is None:  # of a server that was not started by us
             continue
         then = counted(record.environment)
         differing = [
@@ -73,7 +73,7 @@ def refuse_another_version(
     """Refuse to mix runs of two versions of an engine or its router: what stands behind a command, a tag or an endpoint can change.
 
     Args:
-        version: of the engine now. router: of the router; older records do not have it.
+        version: of the engine now. router: of the router; None where it is not known.
 
     Raises:
         BenchError: runs of this deployment were measured on another version.

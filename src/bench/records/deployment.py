@@ -6,10 +6,9 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from bench.records.files import read_typed
-from bench.records.launch import Settings, flags_of, settings_of
+from bench.records.launch import Settings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +93,7 @@ class DeploymentFacts(KvFacts):
         router_version: of what stands in front of replicas; None where nothing does, or where it is not known.
         nodes: names of the nodes of a server on several, by rank.
         ready_s: seconds from start to readiness. starts: those of every session that measured this definition, the latest one last;
-            none of a server that was not started here, or that was measured by an older version.
+            none of a server that was not started here.
         weight_gib: size of the loaded weights, as its log reports it. step_tokens: most tokens of a step, as its log has them.
         inherited: the user's variables that reached it, as recorded; None for a server that was not started here, or of which nothing
             was recorded. environment_digest: of those that must be alike in runs that are compared.
@@ -121,26 +120,14 @@ class DeploymentFacts(KvFacts):
 
     @property
     def start_ups_s(self) -> tuple[float, ...]:
-        """Cold starts, from launch to the first token (s), of an older version to readiness; none of a server not started here."""
-        if not self.managed:
-            return ()
-        return tuple(start.first_token_s for start in self.starts) or (self.ready_s,)
+        """Cold starts, from launch to the first token (s); none of a server not started here."""
+        return tuple(start.first_token_s for start in self.starts)
 
 
 def read_facts(path: Path) -> DeploymentFacts:
-    """The facts in `path`; of an older version, settings are those of the command line.
+    """The facts in `path`.
 
     Raises:
         BenchError: it names the file, the key and what is wrong.
     """
-    return read_typed(
-        DeploymentFacts,
-        path,
-        "Remove it, and the next session gathers the facts again.",
-        {"settings": _settings},
-    )
-
-
-def _settings(content: Mapping[str, Any]) -> dict[str, Any]:
-    command = content.get("command")
-    return vars(settings_of(flags_of([str(word) for word in command] if isinstance(command, list) else [])))
+    return read_typed(DeploymentFacts, path, "Remove it, and the next session gathers the facts again.")

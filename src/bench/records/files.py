@@ -48,31 +48,22 @@ def no_text(value: Any) -> bool:
     return isinstance(value, str) and _NO_TEXT.search(value) is not None
 
 
-def read_typed(
-    kind: type[R],
-    path: Path,
-    fix: str,
-    older: Mapping[str, Any] | None = None,
-    *,
-    renewed: Callable[[dict[str, Any]], dict[str, Any]] = dict,
-    constants: bool = False,
-) -> R:
+def read_typed(kind: type[R], path: Path, fix: str, *, constants: bool = False) -> R:
     """The record in `path`.
 
     Args:
-        kind: a dataclass. fix: what to do about a file that is none. older: functions by key that give what records of older versions
-            lack, from the rest of their content. renewed: gives content of today's form, where one key has another in older versions.
-            constants: as `read_object` takes it.
+        kind: a dataclass. fix: what to do about a file that is none. constants: as `read_object` takes it.
 
     Raises:
         BenchError: it names the file, the key and what is wrong.
     """
+    return read_as(lambda content: typed(kind, content), path, fix, constants=constants)
+
+
+def read_as(made: Callable[[dict[str, Any]], R], path: Path, fix: str, *, constants: bool = False) -> R:
+    """What `made` makes of the object in `path`, or raises ValueError about; else as `read_typed`."""
     try:
-        content = renewed(read_object(path, constants=constants))
-        for key, value_of in (older or {}).items():
-            if key not in content:
-                content[key] = value_of(content)
-        return typed(kind, content)
+        return made(read_object(path, constants=constants))
     except FileNotFoundError:
         raise BenchError(f"{path}: no such file. {fix}") from None
     except UNREADABLE as error:

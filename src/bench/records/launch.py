@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -151,15 +150,12 @@ class Launch:
 
 
 def read_launch(path: Path) -> Launch:
-    """The launch in `path`; of an older version, GPUs and settings are those of its command line, and a router's command is its name.
+    """The launch in `path`.
 
     Raises:
         BenchError: it names the file, the key and what is wrong.
     """
-    older = {"gpus": _gpus, "settings": lambda content: vars(settings_of(flags_of(_words(content.get("argv")))))}
-    return read_typed(
-        Launch, path, "Remove it, and the next workflow resolves the deployment again.", older, renewed=_with_router
-    )
+    return read_typed(Launch, path, "Remove it, and the next workflow resolves the deployment again.")
 
 
 def settings_of(flags: Mapping[str, Any]) -> Settings:
@@ -181,7 +177,7 @@ def settings_of(flags: Mapping[str, Any]) -> Settings:
 
 
 def flags_of(argv: Sequence[str]) -> dict[str, str | bool]:
-    """The flags of a command line, for what older versions recorded of a launch; of one that stands there twice, the first."""
+    """The flags of a command line; of one that stands there twice, the first."""
     flags: dict[str, str | bool] = {}
     for word, after in zip_longest(argv, argv[1:]):
         if not word.startswith("--"):
@@ -194,27 +190,6 @@ def flags_of(argv: Sequence[str]) -> dict[str, str | bool]:
         else:
             flags.setdefault(name.removeprefix("no-"), not name.startswith("no-"))
     return flags
-
-
-def _with_router(content: dict[str, Any]) -> dict[str, Any]:
-    """The content of a launch with its router in one place, where an older version had the balance and `router_kind`."""
-    balance, name = content.get("router"), content.get("router_kind", "haproxy")
-    return {**content, "router": {"name": name, "balance": balance, "command": [name]}} if isinstance(balance, str) else content
-
-
-def _gpus(content: Mapping[str, Any]) -> int | None:
-    """GPUs of a launch whose version did not record them."""
-    ours, argv = content.get("base_url") is None, _words(content.get("argv"))
-    if content.get("device") == "cpu" and ours:
-        return 0
-    if not argv:
-        return content.get("tensor_parallel") if ours else None
-    flags = flags_of(argv)
-    return math.prod(_integer(flags.get(f"{kind}-parallel-size")) or 1 for kind in ("tensor", "pipeline", "data"))
-
-
-def _words(argv: Any) -> list[str]:
-    return [str(word) for word in argv] if isinstance(argv, list) else []
 
 
 def _integer(value: Any) -> int | None:

@@ -31,8 +31,7 @@ class ReferenceLoad:
     """A short load between runs, always the same: how fast the machine was. Runs that begin within seconds may share one.
 
     Attributes:
-        round: its number. since: when the round, or the part of it that was measured together, began (ISO moment); None in records of
-            earlier versions, which sent one reference load a round. started: ISO moment.
+        round: its number. since: when the round, or the part of it that was measured together, began (ISO moment). started: ISO moment.
         requests, in_flight, prompt_tokens, output_tokens: what it sends each time.
         seconds: of each time, from the first request sent to the last one's end. tokens_per_s: output tokens over their mean.
     """
@@ -200,8 +199,7 @@ class RunRecord(RunHeader):
     """A run that was measured.
 
     Attributes:
-        started: ISO moment; in records of earlier versions, before the load processes were ready, 0.4 s earlier in the median.
-            clock_start_s: the same on the clock of the scrapes. duration_s: to the end of the last request.
+        started: ISO moment. clock_start_s: the same on the clock of the scrapes. duration_s: to the end of the last request.
         form: how its requests were written.
         drain_s: from then until the server was empty. scrape_interval_s: None where nothing was scraped. scrape_endpoint: of the
             engine's metrics; None where these were not, and of a fleet, whose workers have one each.
@@ -269,9 +267,6 @@ def _checked(content: dict[str, Any]) -> RunRecord:
     definition = content.get("definition")
     if isinstance(definition, dict):
         _check_definition(definition)
-        if "round" not in content and not isinstance(definition.get("repeat"), int):
-            raise ValueError("neither round nor definition.repeat is there")
-        content = {"round": definition.get("repeat"), **content}
     if "files" in content:
         checked_names(content["files"])
     record = typed(RunRecord, content, most=_MOST)

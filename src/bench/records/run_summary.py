@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.records.files import read_typed, typed, write_object
+from bench.records.files import read_as, typed, write_object
 
 NO_COLUMNS = ("metrics_missing", "counters_fell", "scrape_gaps")  # of its entries: what the table has no column for
 
@@ -58,4 +58,4 @@ def read_run_summary(path: Path) -> RunSummary:
     Raises:
         BenchError: it names the file, the key and what is wrong.
     """
-    return read_typed(RunSummary, path, "Parse its run again: `bench parse`.", {"figures": dict}, constants=True)
+    return read_as(RunSummary.of, path, "Parse its run again: `bench parse`.", constants=True)

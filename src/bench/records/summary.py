@@ -1,4 +1,4 @@
-"""The summary table: every column of the catalogue, typed, whoever made it and however long ago."""
+"""The summary table: every column of the catalogue, typed, whoever made it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,7 @@ from bench.records.files import no_text
 _INTEGERS = [name for name, column in COLUMNS.items() if column.kind == "integer"]
 # Names, which charts show.
 _SHOWN = ("deployment", "run", "workload", "family", "model", "engine", "hardware")
-# What runs were before there was a choice.
-_BEFORE = {"prompts": "random", "answers": "exact", "work": "generation"}
-# Without these a table is too old to be read.
+# Without these a table is not one of runs.
 _NEEDED = ("deployment", "workload", "axis", "level", "repeat", "valid", "counts_valid", "telemetry_valid", "failed_share")
 
 
@@ -48,10 +46,10 @@ def complete(table: pl.DataFrame) -> pl.DataFrame:
 
 
 def read_summary(path: Path) -> pl.DataFrame:
-    """The table in a file, completed: the one place that knows what older versions wrote.
+    """The table in a file, completed.
 
     Raises:
-        BenchError: it is not a table, or one that is too old.
+        BenchError: it is not a table of runs.
     """
     remedy = "Make it again from its runs, with `make figures` or `bench figures`."
     try:
@@ -64,16 +62,8 @@ def read_summary(path: Path) -> pl.DataFrame:
         if wrong := next((value for value in whole[name].unique() if no_text(value)), None):
             raise BenchError(f"{path}: {name} is {shown(wrong)}, with a control character: another program wrote it. {remedy}")
     if missing:
-        raise BenchError(f"{path}: lacks {', '.join(missing)}: an older version wrote it, or another program. {remedy}")
-    whole = whole.with_columns(pl.col(name).fill_null(value) for name, value in _BEFORE.items() if name in whole.columns)
-    return whole if "gpus" in table.columns else whole.with_columns(gpus=_counted())
-
-
-def _counted() -> pl.Expr:
-    """GPUs of an instance where no column has them: those of tensor parallelism stand for them, unless the run saw others."""
-    shared = pl.col("tensor_parallel")
-    seen = pl.col("gpu_count_seen")
-    return pl.when(pl.col("device") == "cpu").then(0).when(seen.is_null() | (seen == shared)).then(shared)
+        raise BenchError(f"{path}: lacks {', '.join(missing)}: another program wrote it. {remedy}")
+    return whole
 
 
 def _schema(names: Iterable[str]) -> pl.Schema:

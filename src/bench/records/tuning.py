@@ -67,16 +67,16 @@ class Confirmed:
     Attributes:
         pairs: of starts. gain, low, high: of the objective, as factors, at 95 % confidence; None where the default meets the SLOs at
             no rate: then the winner alone was started, `pairs` times, and met them each time.
-        rate, rate_low, rate_high: the winner's in these starts (requests/s), at 95 % confidence; None in older records.
+        rate, rate_low, rate_high: the winner's in these starts (requests/s), at 95 % confidence.
     """
 
     pairs: int
     gain: float | None
     low: float | None
     high: float | None
-    rate: float | None = None
-    rate_low: float | None = None
-    rate_high: float | None = None
+    rate: float
+    rate_low: float
+    rate_high: float
 
 
 @dataclass(frozen=True, kw_only=True)

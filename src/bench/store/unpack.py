@@ -24,7 +24,6 @@ from bench.store.pack import STUDY, Packed, packed_facts
 from bench.store.state import kept_facts, refresh_sessions
 from bench.store.store import Store
 from bench.study import DeploymentSpec, Paths, Plan, RunSpec, load_file
-from bench.study.renamed import with_new_names
 from bench.yaml_file import read_yaml
 
 # Request records and logs compress 5 to 20 times, and telemetry is compressed already; gzip reaches 1,000 on zeros.
@@ -180,20 +179,15 @@ def study_of(folder: Path) -> Plan:
     Raises:
         BenchError: these sources do not take it.
     """
-    _bring_up_to_date(folder / STUDY)
+    _say_that_it_is_packed(folder / STUDY)
     return Plan.of(load_file(folder / STUDY), results=folder)
 
 
-def _bring_up_to_date(study: Path) -> None:
-    """Give the study of an older pack today's names, and have nothing of any pack measured here, whatever its study says."""
+def _say_that_it_is_packed(study: Path) -> None:
+    """Have nothing of a pack measured here, whatever its study says."""
     content = read_yaml(study)
-    try:
-        renamed = with_new_names(content)
-    except (TypeError, AttributeError):
-        renamed = content  # which `load_file` refuses
-    renamed = {**renamed, "packed": True}
-    if renamed != content:
-        study.write_text(yaml.safe_dump(renamed, sort_keys=False, allow_unicode=True), encoding="utf-8")
+    if content.get("packed") is not True:
+        study.write_text(yaml.safe_dump({**content, "packed": True}, sort_keys=False, allow_unicode=True), encoding="utf-8")
 
 
 def _plan_of(folder: Path, index: PackIndex, file: Path) -> Plan:

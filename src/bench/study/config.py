@@ -239,16 +239,6 @@ class Thresholds(Strict):
         "or old.",
     )
 
-    @model_validator(mode="before")
-    @classmethod
-    def _failures_are_results(cls, content: Any) -> Any:
-        if isinstance(content, dict) and "failed_share" in content:
-            raise ValueError(
-                "failed_share is no longer a threshold: failed requests are a result and make no run invalid. Remove it; "
-                "decision.failed_share is the largest share of failures at a load that still counts as carried"
-            )
-        return content
-
 
 class Study(Strict):
     """What is measured: a list of ladders under a name."""

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from bench.errors import BenchError
 from bench.fields import Strict
 from bench.records.latencies import LATENCIES, PERCENTILES
-from bench.study.renamed import refuse_renamed
 from bench.study.slo import Slo, parse_slo
 
 _Positive = Annotated[float, Field(gt=0)]
@@ -78,11 +77,6 @@ class Decision(Strict):
         description="Price of 10⁶ output tokens (USD), sold or bought at an API: gives revenue, profit and the "
         "break-even point.",
     )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _was_device(cls, content: Any) -> Any:
-        return refuse_renamed(content, "device", "accelerator")
 
     @property
     def slos(self) -> list[Slo]:

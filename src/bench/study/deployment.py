@@ -17,7 +17,6 @@ from bench.records.form import Omissible
 from bench.routers import ROUTERS, dealing_problem, disaggregating_problem
 from bench.study.headers import checked_headers
 from bench.study.misspelt import meant
-from bench.study.renamed import refuse_renamed
 
 LONGEST_NAME = 60  # most characters of a name, which becomes a folder; convention
 # Names become folders, wildcards and `_`-separated parts of a run's name: hence no underscore, no slash, no upper case.
@@ -61,7 +60,7 @@ class Engine(Strict):
     )
     backend: Literal["cpu", "cuda"] = Field(
         default="cpu",
-        serialization_alias="device",  # its name in digests and records, which outlive a renaming
+        serialization_alias="device",  # its name in digests and records
         description="What the engine computes on.",
     )
     locks: list[str] = Field(
@@ -106,11 +105,6 @@ class Engine(Strict):
         description="Addresses of all engines behind a router at `base_url`, such as `[http://10.0.0.5:8000, http://10.0.0.6:8000]`. "
         "The load goes to `base_url`; metrics are read at `/metrics` of each worker, and their sums are those of the fleet.",
     )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _was_device(cls, content: Any) -> Any:
-        return refuse_renamed(content, "device", "backend")
 
     @model_validator(mode="after")
     def _fields_of_source(self) -> Engine:

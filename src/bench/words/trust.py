@@ -8,11 +8,11 @@ from collections.abc import Iterable, Sequence
 
 import polars as pl
 
-from bench.analysis.validity import LASTING, invalid
+from bench.analysis.validity import LASTING, Reason, invalid
 from bench.errors import count_text, is_are, shown_share
 from bench.study.config import Thresholds
 from bench.words.answer import AGAIN, listed
-from bench.words.verdicts import known_reason, reason_texts
+from bench.words.verdicts import reason_texts
 
 _ADVICE = "docs/how-to/troubleshooting.md says what to do about each reason"
 _LASTING = f"Measured again they would be the same: {_ADVICE}."
@@ -67,7 +67,7 @@ def remedy(runs: pl.DataFrame) -> str:
 
 def accept_others(reasons: Iterable[Sequence[str]]) -> str:
     """How a study accepts a machine that others use; empty where that made no run invalid. Args: reasons: the codes of each run."""
-    found = [reason for codes in reasons for reason in map(known_reason, codes) if reason and reason.check == "other_processes"]
+    found = [reason for codes in reasons for reason in map(Reason.of, codes) if reason.check == "other_processes"]
     shares = [reason.value for reason in found if reason.value is not None]
     how = "`thresholds: {{ other_share: {limit} }}` in the study's file lets such runs count, and measures none again"
     return _accepted(max(shares), how) if shares else ""
@@ -89,9 +89,8 @@ def _accepted(share: float, how: str) -> str:
 
 
 def _lasts(code: str) -> bool:
-    """Whether a run would have this reason again. What is no code was written by an older version: nobody knows."""
-    reason = known_reason(code)
-    return reason is not None and reason.check in LASTING
+    """Whether a run would have this reason again."""
+    return Reason.of(code).check in LASTING
 
 
 def alike(reasons: Iterable[str]) -> list[tuple[str, int]]:

@@ -41,7 +41,7 @@ def found_line(found: TuningRecord, deployment: str) -> str | None:
     """What a tuning says of one candidate: its rate, and its gain over the default; None where it says neither."""
     confirmed = found.confirmed if deployment == found.leader else None
     rate, unit = measured_rates(found).get(deployment), _unit(found)
-    if confirmed and confirmed.rate and confirmed.rate_low and confirmed.rate_high:
+    if confirmed:
         rate = confirmed.rate / found.units.get(deployment, 1.0)
         ends = f" ({confirmed.rate_low / confirmed.rate * rate:.3g} to {confirmed.rate_high / confirmed.rate * rate:.3g})"
     else:

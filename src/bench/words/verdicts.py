@@ -79,16 +79,8 @@ def reason_text(reason: Reason) -> str:
 
 
 def reason_texts(codes: Iterable[str]) -> list[str]:
-    """The reasons in a run's column `reasons`, in words. What is no code was written by an older version, in words."""
-    return [code if (reason := known_reason(code)) is None else reason_text(reason) for code in codes]
-
-
-def known_reason(code: str) -> Reason | None:
-    """The reason with this code; None for what an older version wrote, in words."""
-    try:
-        return Reason.of(code)
-    except (ValueError, KeyError):
-        return None
+    """The reasons in a run's column `reasons`, in words."""
+    return [reason_text(Reason.of(code)) for code in codes]
 
 
 def failures(run: Mapping[str, Any]) -> str | None:

@@ -15,7 +15,6 @@ from bench.cli.checks import known_accelerators, refuse_wrong_share
 from bench.cli.entry import command
 from bench.cli.options import (
     AcceleratorName,
-    FormerDevice,
     GpuMemoryUtilization,
     Hardware,
     Json,
@@ -88,7 +87,6 @@ class Plan:
     max_num_seqs: MaxNumSeqs = defaults.MAX_NUM_SEQS
     hardware: Hardware = None
     json: Json = False
-    device: FormerDevice = None
 
     def run(self) -> None:
         """Print the plan of each model on each accelerator that is asked for."""

@@ -13,7 +13,7 @@ import typer
 
 from bench.cli.checks import known_accelerators, refuse_strange_classes
 from bench.cli.entry import command
-from bench.cli.options import SLO, AcceleratorName, FormerDevice, Hardware, Json, at_least_one, number, option, positive
+from bench.cli.options import SLO, AcceleratorName, Hardware, Json, at_least_one, number, option, positive
 from bench.cli.output import print_json, print_table
 from bench.errors import BenchError, shown_share
 
@@ -106,7 +106,6 @@ class Size:
     prompt_length: Annotated[float | None, option("TOKENS", "Mean of a prompt.", _GIVEN, parser=positive)] = None
     output_length: Annotated[float | None, option("TOKENS", "Mean of an output, for costs.", _GIVEN, parser=positive)] = None
     kv_tokens: Annotated[int | None, option("TOKENS", "KV capacity of an instance.", _GIVEN, parser=at_least_one)] = None
-    device: FormerDevice = None
 
     def run(self) -> None:
         """Print what the peak takes."""
