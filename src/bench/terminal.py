@@ -1,10 +1,13 @@
-"""Standard output and standard error that take any text, whatever the terminal's encoding."""
+"""Standard output and standard error that take any text, whatever the terminal's encoding; and a live line on a terminal."""
 
 from __future__ import annotations
 
 import codecs
 import io
+import shutil
 import sys
+from contextlib import suppress
+from typing import TextIO
 
 # What stands for a character that an encoding lacks; `?` for any other.
 _PLAIN = {
@@ -19,6 +22,18 @@ def print_anything() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="plain")
+
+
+def live(line: str) -> None:
+    """Show a line below all others, in place of the last one; on a terminal alone. Args: line: empty: none any more."""
+    if sys.stderr.isatty():
+        with suppress(OSError, RuntimeError):  # a signal's line may come in the midst of it
+            print(cleared(sys.stderr) + line[: shutil.get_terminal_size().columns - 1], end="", file=sys.stderr, flush=True)
+
+
+def cleared(stream: TextIO) -> str:
+    """What a line begins with that may find a live one in its place."""
+    return "\r\033[K" if stream.isatty() else ""
 
 
 def _plain(error: UnicodeError) -> tuple[str, int]:

@@ -24,7 +24,7 @@ import psutil
 
 from bench.errors import BenchError, disk_error
 from bench.shipped import ROOT
-from bench.terminal import print_anything
+from bench.terminal import cleared, print_anything
 
 _INDENT = " " * 8  # as wide as the time before the workflow's own lines
 _WORKFLOW_PID = "SATURATE_WORKFLOW_PID"
@@ -140,7 +140,7 @@ def job(log: str | Path) -> Iterator[Callable[[str], None]]:
     with _opened(Path(log)) as file:
 
         def say(text: str) -> None:
-            _print(indent(text, _INDENT), sys.stderr)
+            _print(cleared(sys.stderr) + indent(text, _INDENT), sys.stderr)
             _print(f"{time.strftime('%FT%TZ', time.gmtime())} {text}", file)
 
         def end(number: int, _frame: FrameType | None) -> None:

@@ -1,4 +1,4 @@
-"""What a workflow shows: what is being done, in plain words, with the time so far and the time left. Snakemake finds it by its name.
+"""What a workflow shows: what is being done, in plain words, with the time so far. Snakemake finds it by its name.
 
 Jobs print their own lines in between. Snakemake's listing of jobs goes to its log file alone; `--dry-run` and `--verbose` show it.
 """
@@ -22,9 +22,7 @@ from snakemake_interface_logger_plugins.common import LogEvent
 
 __all__ = ["LogHandler"]
 
-_DONE = {"measure": "sessions measured", "parse": "runs parsed", "figure": "figures drawn"}
 _IDLE = "Nothing to be done"
-_EVERY_S = 10.0  # between two lines about jobs that are many and short
 _LAST_LINES = 15  # of a failed job's log
 _STAGES = {
     "engine": "Preparing the engine {engine}",
@@ -69,12 +67,11 @@ class LogHandler(LogHandlerBase):
         formatter = DefaultFormatter(quiet, settings.show_failed_logs)
         self._snakemake = ColorizingTextHandler(nocolor=settings.nocolor, stream=self._stream, formatter=formatter)
         self._as_snakemake = settings.dryrun or settings.verbose or settings.printshellcmds
-        self._begin = self._said = time.monotonic()
+        self._begin = time.monotonic()
         self._totals: Counter[str] = Counter()
         self._begun: defaultdict[str, set[Any]] = defaultdict(set)  # jobs by their kind; one that is tried again counts once
         self._done: Counter[str] = Counter()
-        self._spent_s: defaultdict[str, float] = defaultdict(float)
-        self._jobs: dict[Any, tuple[str, float]] = {}
+        self._jobs: dict[Any, str] = {}
         self._wildcards: dict[Any, tuple[str, ...]] = {}
         self._draws = False  # whether what is asked for is drawn: only then is the report here the one that it leads to
         self._latest = ""  # kind of the job that began last
@@ -139,13 +136,12 @@ class LogHandler(LogHandlerBase):
         super().close()
 
     def _begins(self, job: dict[str, Any]) -> None:
-        kind, now = job["rule_name"], time.monotonic()
-        self._jobs[job["jobid"]] = kind, now
+        kind = job["rule_name"]
+        self._jobs[job["jobid"]] = kind
         self._begun[kind].add(job["jobid"])
         self._wildcards[job["jobid"]] = tuple(dict(job["wildcards"] or {}).values())
         if kind not in _TARGETS and (kind not in _MANY or self._latest != kind):
             self._say(self._stage(job), "1")
-            self._said = now
         self._latest = kind
 
     def _stage(self, job: dict[str, Any]) -> str:
@@ -165,19 +161,8 @@ class LogHandler(LogHandlerBase):
         return _STAGES[kind].format(**wildcards) if kind in _STAGES else kind
 
     def _ends(self, record: dict[str, Any]) -> None:
-        now = time.monotonic()
-        kind, begun = self._jobs.pop(record["job_id"], ("", now))
-        at_once = 1 + sum(each == kind for each, _ in self._jobs.values())
         self._failed.pop(record["job_id"], None)  # it succeeded when it was tried again
-        self._done[kind] += 1
-        self._spent_s[kind] += now - begun
-        done, total = self._done[kind], self._totals[kind]
-        if done >= total or (kind in _MANY and now - self._said < _EVERY_S) or kind not in _DONE:
-            return
-        what = _DONE[kind]
-        left_s = self._spent_s[kind] / done * (total - done) / at_once
-        self._say(f"{done} of {total} {what}, about {_text(left_s)} left")
-        self._said = now
+        self._done[self._jobs.pop(record["job_id"], "")] += 1
 
     def _fails(self, job: dict[str, Any]) -> None:
         log = next(iter(job.get("log") or ()), None)
@@ -209,8 +194,9 @@ class LogHandler(LogHandlerBase):
     def _say(self, text: str, style: str | None = None) -> None:
         minutes, seconds = divmod(int(time.monotonic() - self._begin), 60)
         line = f"[{minutes:2}:{seconds:02}] {text}"
+        clear = "\r\033[K" if self._stream.isatty() else ""  # a session's live line may stand there
         coloured = style and not self._snakemake.nocolor
-        print(f"\033[{style}m{line}\033[0m" if coloured else line, file=self._stream, flush=True)
+        print(clear + (f"\033[{style}m{line}\033[0m" if coloured else line), file=self._stream, flush=True)
 
 
 def _without_frames(text: str) -> str:
@@ -223,7 +209,3 @@ def _killed(text: str) -> bool:
     """Whether a job ended without words of its own: by a signal, as when memory runs out. On SIGINT and SIGTERM it ends in order."""
     status = re.search(r"non-zero exit status (\d+)", text)
     return "died with" in text or (status is not None and int(status[1]) >= 128 and int(status[1]) not in (130, 143))
-
-
-def _text(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"

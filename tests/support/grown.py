@@ -16,6 +16,7 @@ import polars as pl
 import pytest
 import yaml
 
+from bench.records.progress import SessionProgress
 from tests.support.end_to_end import BRIEF, LENGTHS
 from tests.support.project import LENIENT, Project
 from tests.support.server import eventually
@@ -66,7 +67,7 @@ class Grown(Project):
         content["workloads"]["chat"]["num_requests"] = 16
         super().__init__(folder, content)
         self.steps: dict[str, Step] = {}
-        self.seen: list[dict[str, Any]] = []  # of sessions, by who watched while the server was lost
+        self.seen: list[SessionProgress] = []  # by who watched while the server was lost
 
     def step(self, name: str, *, target: str = TABLE, status: int = 0) -> None:
         self._keep(name, self.run(target=target, status=status), self.output)
@@ -124,9 +125,8 @@ class Grown(Project):
 
         def seen() -> bool:
             """After the second start, a run that is measured and one that was."""
-            self.seen += self.watched()["sessions"] if self.server_starts("mine") == starts + 2 else []
-            states = {session["state"] for session in self.seen}
-            return workflow.poll() is not None or ("measuring" in states and any(each["verdicts"] for each in self.seen))
+            self.seen += self.watched() if self.server_starts("mine") == starts + 2 else []
+            return workflow.poll() is not None or any(each.state == "measuring" and each.done for each in self.seen)
 
         assert eventually(seen, within=300)
         assert workflow.wait(timeout=300) == 0, self.said()[-6000:]

@@ -1,7 +1,6 @@
 """A copy of the project in which workflows run, are watched and ended."""
 
 import fcntl
-import io
 import json
 import os
 import re
@@ -9,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import chdir, redirect_stdout, suppress
+from contextlib import chdir, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +18,17 @@ import vl_convert
 import yaml
 
 from bench.engine import prepare_engine, prepare_router
+from bench.records.progress import SessionProgress, read_progress
 from bench.routers import ROUTERS
 from bench.study import Paths
 from bench.study.deployment import Engine
-from bench.watch import follow
 from tests.support.command import bench
 from tests.support.forked import snakemake
 from tests.support.stores import copy_project, fill_store, write_study
 from tests.support.study import ROOT
 
 BIN = Path(sys.executable).parent
+_STARTS_S = 1.0  # a run's load processes take less
 # What is tested is the path; a busy machine must not make its runs invalid.
 LENIENT = {
     **dict.fromkeys(("loop_lag_p99_s", "loop_lag_max_s", "send_spread_s", "schedule_delay_p99_s", "scrape_gap_s"), 60.0),
@@ -201,11 +201,9 @@ class Project:
         done = bench(*arguments, cwd=self.folder)
         assert done.returncode == 0, done.stderr
 
-    def watched(self) -> dict[str, Any]:
-        """What `bench watch` sees now; without a process of its own, whose start would take a second of the cores for each look."""
-        with redirect_stdout(io.StringIO()) as out:
-            follow(self.folder, once=True, as_lines_of_json=True)
-        return json.loads(out.getvalue())
+    def watched(self) -> list[SessionProgress]:
+        """How far each session is."""
+        return [read_progress(path) for path in self.folder.glob("results/deployments/**/progress.json")]
 
     def wait_for_stored(self, count: int, workflow: subprocess.Popen, within: float = 300) -> None:
         end = time.monotonic() + within
@@ -215,9 +213,9 @@ class Project:
             time.sleep(0.05)
 
     def wait_for_load(self, workflow: subprocess.Popen, within: float = 120) -> None:
-        """Until requests of a run under way are in flight, as `bench watch` sees them."""
+        """Until requests of a run under way are in flight."""
         end = time.monotonic() + within
-        while not any(session["live"] and session["live"]["running"] for session in self.watched()["sessions"]):
+        while not any(session.run and time.time() > session.run.since + _STARTS_S for session in self.watched()):
             assert workflow.poll() is None, self.said()[-6000:]
             assert time.monotonic() < end, f"no request in flight after {within} s"
             time.sleep(0.02)

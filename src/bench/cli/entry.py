@@ -26,7 +26,6 @@ _COMMANDS = {
         "init": "Begin a study in a folder of its own.",
         "runs": "List a study's runs with the state of each, from the files of this folder: no server is contacted.",
         "discard": "Forget runs, so that they are measured again.",
-        "watch": "Watch the sessions of this folder while they measure.",
         "compare": "Compare two sets of results: is one better or worse, and could it have been seen?",
         "grade": "Grade the answers that were kept by the tests of their set, beside throughput.",
         "pack": "Put a study's measured runs into one file.",

@@ -1,4 +1,4 @@
-"""What a session reports while it measures: a line after each run, and a file that `bench watch` reads, written between runs."""
+"""What a session reports while it measures: a line after each run, and a file for those who look, written between runs."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from pathlib import Path
 from statistics import median_low
 from typing import Any, NamedTuple
 
-import psutil
-
 from bench.axes import AXES
 from bench.errors import count_text, shown_share, throughput_text
 from bench.load.schedule import at_least_s, schedule
@@ -22,9 +20,11 @@ from bench.records.progress import FinishedRun, RunUnderWay, SessionProgress
 from bench.records.request import RequestRecord
 from bench.study import DeploymentSpec, Plan, RunSpec
 from bench.study.searches import search_records
+from bench.terminal import live
 
 # time from one run's end to the next one's start (s): drain, records, the load process's start, the reference load; convention
 _BETWEEN_S = 1.2
+_BAR = 20  # characters of a session's bar; convention
 
 
 class Clock:
@@ -48,10 +48,10 @@ class Clock:
         if size.moments_s is None:
             self._spent_s, self._tokens_done = self._spent_s + duration_s, self._tokens_done + size.output_tokens
 
-    def planned(self, run: RunSpec) -> tuple[int, int, float | None]:
-        """Requests and output tokens of a run that is still to be measured, and about how long it takes (None: no speed is known)."""
+    def planned(self, run: RunSpec) -> tuple[int, float | None]:
+        """Requests of a run that is still to be measured, and about how long it takes (None: no speed is known)."""
         size = self._left[run.digest]
-        return size.requests, size.output_tokens, self._expected(size)
+        return size.requests, self._expected(size)
 
     @property
     def left_s(self) -> float | None:
@@ -95,35 +95,29 @@ class Progress:
         self.clock = Clock()
         now = time.time()
         self._record = SessionProgress(
-            study=plan.config.study.title,
             deployment=spec.name,
             engine=spec.deployment.engine,
             session=session,
-            place=plan.sessions.index((spec.name, session)) + 1,
-            sessions=len(plan.sessions),
             host=socket.gethostname(),
             pid=os.getpid(),
-            process_started=psutil.Process().create_time(),
             state="starting",
             since=now,
-            began=now,
             written=now,
             runs=runs,
             study_runs=len(plan.runs),
             study_done=done,
-            thresholds=plan.config.thresholds.model_dump(),
         )
 
-    def starting(self, log: Path, runs: int, searches: Mapping[str, float] | None = None) -> None:
-        """Write that a server is being started, which writes `log`, for so many runs, and searches (with the seconds that each may
-        still take); their clock begins anew.
+    def starting(self, runs: int, searches: Mapping[str, float] | None = None) -> None:
+        """Write that a server is being started for so many runs, and searches (with the seconds that each may still take); their clock
+        begins anew.
         """
         self._searches = dict(searches or {})
         self._starts, self._before = self._starts + 1, self._before + self.clock.done
         self.clock = Clock()
         self._file.parent.mkdir(parents=True, exist_ok=True)
         self._record = replace(self._record, runs=self._before + runs)
-        self.state("starting", os.path.relpath(log, self._file.parent))
+        self.state("starting")
 
     @contextmanager
     def ending(self) -> Iterator[None]:
@@ -153,13 +147,9 @@ class Progress:
             self._searches[search] = max(0.0, left_s)
         self._write(search=known)
 
-    def run_begins(self, run: RunSpec, folder: Path, number: int) -> None:
-        """Write which run is measured next.
-
-        Args:
-            folder: where its files are going to grow. number: of its round.
-        """
-        requests, output_tokens, expected_s = self.clock.planned(run)
+    def run_begins(self, run: RunSpec) -> None:
+        """Write which run is measured next."""
+        requests, expected_s = self.clock.planned(run)
         now = time.time()
         under_way = RunUnderWay(
             run=run.name,
@@ -167,55 +157,31 @@ class Progress:
             workload=run.workload_name,
             axis=run.workload.axis,
             level=float(run.level),
-            round=number,
             requests=requests,
-            output_tokens=output_tokens,
             since=now,
             expected_s=expected_s,
-            folder=os.path.relpath(folder, self._file.parent),
         )
         runs = max(self._record.runs, under_way.number)  # a search adds its runs one by one
         self._write(state="measuring", detail="", since=now, run=under_way, runs=runs)
 
-    def run_ended(
-        self,
-        run: RunSpec,
-        folder: Path,
-        number: int,
-        records: Sequence[RequestRecord],
-        tokens_per_s: float | None,
-        duration_s: float,
-    ) -> str:
-        """Write how a run went.
-
-        Args:
-            folder: where its files lie. number: of its round.
-
-        Returns:
-            The same as a line for people.
-        """
+    def run_ended(self, run: RunSpec, records: Sequence[RequestRecord], tokens_per_s: float | None, duration_s: float) -> str:
+        """Write how a run went. Returns: the same as a line for people."""
         self.clock.finish(run, duration_s)
         if run.searched:  # the search says more exactly what it has left, once it has looked at the run
             self._searches = {key: max(0.0, left_s - duration_s) for key, left_s in self._searches.items() if left_s}
         ttft = [record.ttft_s for record in records if record.ttft_s is not None]
         finished = FinishedRun(
-            run=run.name,
             workload=run.workload_name,
             axis=run.workload.axis,
             level=float(run.level),
-            round=number,
-            folder=os.path.relpath(folder, self._file.parent),
             tokens_per_s=None if tokens_per_s is None else round(tokens_per_s, 3),
             ttft_p50_s=round(median_low(ttft), 6) if ttft else None,
             duration_s=round(duration_s, 3),
             requests=len(records),
             failed=sum(record.outcome != "ok" for record in records),
         )
-        others = [
-            each for each in self._record.finished if each.run != run.name
-        ]  # of one measured once more the last time counts
-        runs = self._before + self.clock.total
-        self._write(state="between runs", detail="", since=time.time(), run=None, finished=(*others, finished), runs=runs)
+        runs, done = self._before + self.clock.total, self._before + self.clock.done
+        self._write(state="between runs", detail="", since=time.time(), run=None, last=finished, done=done, runs=runs)
         return self._line(finished, searched=run.searched)
 
     def _write(self, **changed: Any) -> None:
@@ -230,6 +196,7 @@ class Progress:
         )
         with suppress(OSError):  # nobody's measurement ends because it cannot be watched
             write_record(self._record, self._file)
+        live("" if self._record.over else session_line(self._record))
 
     def _study_left_s(self, left_s: float | None) -> float | None:
         """The session's rest, and the study's other runs as if each took as long as those of this session did."""
@@ -240,7 +207,6 @@ class Progress:
 
     def _line(self, run: FinishedRun, *, searched: bool) -> str:
         done, record = self.clock.done, self._record
-        ttft = f"TTFT P50 {run.ttft_p50_s:.3f} s" if run.ttft_p50_s is not None else "no first token"
         failed = f", {count_text(run.failed, 'request', of=run.requests)} failed" if run.failed else ""
         left = f"; about {duration_text(record.left_s)} left" if record.left_s is not None and done < self.clock.total else ""
         if record.study_left_s is not None and record.study_left_s > (record.left_s or 0.0):
@@ -249,9 +215,45 @@ class Progress:
             left += f"{', and' if left else ';'} searches of at most {duration_text(record.searches_s)}"
         number = f"run {done}" if searched else f"run {done} of {self.clock.total}"  # of a search nobody knows how many follow
         return (
-            f"{number}, {run.workload}, {run.axis.replace('_', ' ')} {run.level:g}: "
-            f"{throughput_text(run.tokens_per_s)}, {ttft}, {run.duration_s:.1f} s{failed}{left}"
+            f"{number}, {_load_text(run)}: {throughput_text(run.tokens_per_s)}, {_ttft_text(run)}, {run.duration_s:.1f} s"
+            f"{failed}{left}"
         )
+
+
+def session_line(record: SessionProgress, now: float | None = None) -> str:
+    """A session in a line: how far it is, what it does, how its last run went, and the time left.
+
+    Args:
+        now: Unix time; None leaves out since when.
+    """
+    state = {"starting": f"starting {record.engine}", "between runs": record.search}.get(record.state, record.state)
+    if record.run:
+        expected = f" of about {duration_text(record.run.expected_s)}" if record.run.expected_s is not None else ""
+        state = _load_text(record.run) + (expected if now is None else "")
+    else:
+        expected = ""
+    if now is not None and not record.over:
+        state += f" for {duration_text(max(0.0, now - record.since))}{expected}"
+    if record.state == "failed":
+        state += f": {record.detail.partition(chr(10))[0]}"
+    filled = round(_BAR * record.done / max(1, record.runs))
+    parts = [
+        record.deployment,
+        f"{'█' * filled}{'░' * (_BAR - filled)} {record.done}/{record.runs}",
+        state,
+        f"{throughput_text(record.last.tokens_per_s)}, {_ttft_text(record.last)}" if record.last else "",
+        f"about {duration_text(record.left_s)} left" if record.left_s is not None and not record.over else "",
+        f"searches of at most {duration_text(record.searches_s)}" if record.searches_s and not record.over else "",
+    ]
+    return "  ".join(filter(None, parts))
+
+
+def _load_text(run: RunUnderWay | FinishedRun) -> str:
+    return f"{run.workload}, {run.axis.replace('_', ' ')} {run.level:g}"
+
+
+def _ttft_text(run: FinishedRun) -> str:
+    return f"TTFT P50 {run.ttft_p50_s:.3f} s" if run.ttft_p50_s is not None else "no first token"
 
 
 def duration_text(seconds: float) -> str:

@@ -167,7 +167,7 @@ class Rounds:
             lose, fleet = run.workload.lose, self.server
             if isinstance(fleet, Fleet):
                 fleet.check_often(lose is not None)
-            self.progress.run_begins(run, folder, place.round)
+            self.progress.run_begins(run)
             losing = Losing(fleet, lose) if lose and isinstance(fleet, Fleet) else None
             recorded = record_run(self.target, load, folder, header=header, losing=losing, **self.recording)
             # A dead server's failures are not the run's; and who answers in its place is another one.
@@ -175,14 +175,7 @@ class Rounds:
                 refuse_dead(self.server)
         if run.searched:
             self._searched.append(run)
-        line = self.progress.run_ended(
-            run,
-            self.store.folder(run),
-            place.round,
-            recorded.requests,
-            recorded.tokens_per_s,
-            recorded.duration_s,
-        )
+        line = self.progress.run_ended(run, recorded.requests, recorded.tokens_per_s, recorded.duration_s)
         early = f"; stopped after {recorded.stopped.at_s:.0f} s: requests pile up" if recorded.stopped else ""
         limit = self.plan.config.thresholds.other_share
         if isinstance(fleet, Fleet) and (address := fleet.restore()):

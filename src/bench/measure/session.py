@@ -137,7 +137,7 @@ def _one_start(
     search: Search | None,
 ) -> None:
     missing = [run for run in runs if not store.holds(run)]
-    progress.starting(log, len(missing), search.unfinished() if search else {})
+    progress.starting(len(missing), search.unfinished() if search else {})
     settings, d = plan.measurement, spec.deployment
     headers = filled_headers(spec.engine.headers, where=f"engines.{d.engine}.headers")
     say(f"{spec.name}: starting {spec.deployment.engine} for {_work(missing, search)}" if spec.engine.source != "external"

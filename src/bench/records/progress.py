@@ -1,9 +1,8 @@
-"""`progress.json`: how far a session is. It rewrites this small file between runs, never during one; `bench watch` reads it."""
+"""`progress.json`: how far a session is. It rewrites this small file between runs, never during one."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from bench.records.files import read_typed
@@ -14,10 +13,8 @@ class RunUnderWay:
     """The run that is being measured.
 
     Attributes:
-        run: its name. number: among the session's runs, from 1. workload, axis, level, round: its load and place.
-        requests, output_tokens: what it asks for. since: Unix time at which its preparation began.
-        expected_s: about how long it takes; None where nothing tells yet.
-        folder: where its files grow, from the folder of this record.
+        run: its name. number: among the session's runs, from 1. workload, axis, level: its load. requests: what it asks for.
+        since: Unix time at which its preparation began. expected_s: about how long it takes; None where nothing tells yet.
     """
 
     run: str
@@ -25,12 +22,9 @@ class RunUnderWay:
     workload: str
     axis: str
     level: float
-    round: int
     requests: int
-    output_tokens: int
     since: float
     expected_s: float | None
-    folder: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,18 +32,14 @@ class FinishedRun:
     """A run that this session measured.
 
     Attributes:
-        run, workload, axis, level, round: which one. folder: where its files lie, from the folder of this record.
-        tokens_per_s: output tokens; None where the server did not count those of each answer. ttft_p50_s: by the client's clock; None
-            where no request had a first token.
+        workload, axis, level: its load. tokens_per_s: output tokens; None where the server did not count those of each answer.
+        ttft_p50_s: by the client's clock; None where no request had a first token.
         requests, failed: how many were sent, and how many of them failed.
     """
 
-    run: str
     workload: str
     axis: str
     level: float
-    round: int
-    folder: str
     tokens_per_s: float | None
     ttft_p50_s: float | None
     duration_s: float
@@ -62,42 +52,35 @@ class SessionProgress:
     """A session. Times are Unix times by the clock of `host`.
 
     Attributes:
-        study: the study's title. deployment, engine, session: whose session it is, and its number; sessions: how many the study has.
-        place: which of them it is, from 1. host, pid, process_started: the process that measures.
+        deployment, engine, session: whose session it is, and its number. host, pid: the process that measures.
         state: `starting` (its server), `warming up`, `reference load`, `measuring` (`run`), `between runs`, `finished`, `failed` or
-            `ended` (by a signal). detail: the server's log while it starts, why it failed. since: when the state began.
-        began: when the session did. written: when this was written.
-        runs: how many it measures. study_runs, study_done: of the whole study, when this session began.
+            `ended` (by a signal). detail: why it failed. since: when the state began. written: when this was written.
+        runs: how many it measures; done: how many of them it has. last: the latest. study_runs, study_done: of the whole study, when
+            this session began.
         search: what the search that goes on knows so far; empty without one, whose runs nobody can count beforehand.
         left_s: about how long the rest of the session takes after `written`; study_left_s: of the study; None: not known yet.
         searches_s: the most that this session's searches, and those of other sessions, may still take under load, beside both.
-        thresholds: those of the study, by which runs are judged.
     """
 
-    study: str
     deployment: str
     engine: str
     session: int
-    place: int
-    sessions: int
     host: str
     pid: int
-    process_started: float
     state: str
     since: float
-    began: float
     written: float
     runs: int
     study_runs: int
     study_done: int
     detail: str = ""
     run: RunUnderWay | None = None
-    finished: tuple[FinishedRun, ...] = ()
+    done: int = 0
+    last: FinishedRun | None = None
     search: str = ""
     left_s: float | None = None
     study_left_s: float | None = None
     searches_s: float = 0.0
-    thresholds: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def over(self) -> bool:
@@ -111,4 +94,4 @@ def read_progress(path: Path) -> SessionProgress:
     Raises:
         BenchError: there is none that can be read.
     """
-    return read_typed(SessionProgress, path, "The session that wrote it is of another version, or the file is damaged.")
+    return read_typed(SessionProgress, path, "The next session writes it again.")

@@ -83,7 +83,7 @@ def scrape(
         for line in _arrivals(lines, urls, ended, ready):
             file.write(json.dumps(line) + "\n")
             kept += "text" in line
-            if (now := time.monotonic()) - flushed >= _FLUSH_S:  # for `bench watch`, and for what is left of a killed session
+            if (now := time.monotonic()) - flushed >= _FLUSH_S:  # for what is left of a killed session
                 file.flush()
                 flushed = now
     return kept

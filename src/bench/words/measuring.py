@@ -30,7 +30,7 @@ def measuring_lines(plan: Plan, held: Callable[[RunSpec], bool], searches: Seque
     if 0 < len(missing) < len(plan.listed):
         line += f" Of {len(plan.listed)} runs these are missing: {first_names(missing, _MOST_NAMED)}."
     return [
-        f"{line} `{BENCH} watch`, in another terminal, shows a session while it measures.",
+        f"{line} `{BENCH} runs --watch`, in another terminal, shows a session while it measures.",
         *(
             f"Note: {each}"
             for each in (*prompt_lines(plan), *auto_lines(plan), *thin_levels(plan.listed, plan.config.decision.slos))

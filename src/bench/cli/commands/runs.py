@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from bench.cli.entry import command
-from bench.cli.options import Configfile, Json, Select
+from bench.cli.options import Configfile, Json, Select, flag
 from bench.cli.output import print_json, print_table
 from bench.errors import BenchError, count_text
 
@@ -22,12 +22,25 @@ if TYPE_CHECKING:
     "bench runs",
     "bench runs --configfile config/studies/quick.yaml",
     "bench runs --select 'tiny-mha/*' --json",
+    "bench runs --watch",
 )
-def runs(configfile: Configfile = None, select: Select = None, json: Json = False) -> None:
+def runs(
+    configfile: Configfile = None,
+    select: Select = None,
+    watch: Annotated[
+        bool, flag("--watch", "Show the sessions that measure now, a line each, once a second until Ctrl-C.")
+    ] = False,
+    json: Json = False,
+) -> None:
     """missing: not measured. measured. stale: something that defines the run has changed since. invalid: measured, and some part of it
     cannot be trusted; the part and the reasons follow. Failed requests are the server's answer to its load: they do not make a run
     invalid.
     """
+    if watch:
+        from bench.cli.watching import follow
+
+        follow()
+        return
     from bench.cli.study import load_plan
     from bench.cli.verdicts import in_words, judged_runs, unjudged_text, verdict_text
     from bench.measure.preflight import misfits
