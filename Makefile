@@ -172,10 +172,6 @@ lock: .venv/ready
 	done
 	$(BIN)/uv pip compile --quiet --upgrade workflow/envs/llama-cpp-2026.10.11549.in $(LOCK_FLAGS) \
 		-o workflow/envs/llama-cpp-2026.10.11549.lock
-	for router in vllm-router-0.1.17 sglang-router-0.3.2; do \
-		$(BIN)/uv pip compile --quiet --upgrade --no-deps workflow/envs/$$router.in $(LOCK_FLAGS) \
-			-o workflow/envs/$$router.lock || exit 1; \
-	done
 
 # A lock that cannot be looked up whole is a failure (--strict): nothing may pass for lack of an answer.
 AUDIT := build/audit

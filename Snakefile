@@ -16,7 +16,6 @@ include: "workflow/rules/common.smk"
 if not PACKED:
 
     include: "workflow/rules/engine.smk"
-    include: "workflow/rules/router.smk"
     include: "workflow/rules/weights.smk"
     include: "workflow/rules/deploy.smk"
     include: "workflow/rules/measure.smk"

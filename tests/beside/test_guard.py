@@ -142,7 +142,7 @@ def test_admission_and_scaling_of_a_fleet_are_shared_out(tmp_path, summary):
     assert "avg_queue(a) ge 21 }" in text and "balance hdr(X-Session-ID)" in text and "`maxconn 80`" in text
     (threshold,) = yaml.safe_load(files["envoy.yaml"])["circuit_breakers"]["thresholds"]
     assert threshold["max_requests"] == 16 and "of the 3 workers together" in files["envoy.yaml"]
-    router = "vllm-router --policy consistent_hash --max-concurrent-requests 16 --worker-urls http://CHANGE-ME-1:8000 http://CHANGE-ME-2"
+    router = "vllm-router --max-concurrent-requests 16 --worker-urls http://CHANGE-ME-1:8000 http://CHANGE-ME-2"
     assert router in files["vllm-router.sh"]
     (trigger,) = yaml.safe_load(files["keda.yaml"])["spec"]["triggers"]
     assert trigger["metadata"]["query"] == 'sum(saturate:requests_in_flight{job="a"})'
@@ -156,19 +156,10 @@ def of_two(admission, balance):
     return haproxy(measured), vllm_router(measured)
 
 
-def test_routers_deal_out_as_measured_or_say_that_they_cannot():
-    for balance, of_haproxy, policy in (
-        ("leastconn", "balance leastconn", None),
-        ("roundrobin", "balance roundrobin", "round_robin"),
-        ("power-of-two", None, "power_of_two"),
-        ("header:X-SMG-Routing-Key", "balance hdr(X-SMG-Routing-Key)", None),
-        ("header:X-Session-ID", "balance hdr(X-Session-ID)", "consistent_hash"),
-    ):
-        config, command = (" ".join(text.replace("#", " ").split()) for text, _ in of_two(16, balance))
-        lacks = f"measured with `balance: {balance}`, which this router does not have"
-        assert (of_haproxy or "balance leastconn") in config and (lacks in config) == (of_haproxy is None), balance
-        assert ("--policy" in command) == (policy is not None) == (lacks not in command), balance
-        assert policy is None or f" --policy {policy} " in command, balance
+def test_haproxy_deals_out_as_measured():
+    for balance, shown in ((None, "leastconn"), ("roundrobin", "roundrobin"), ("header:X-Session-ID", "hdr(X-Session-ID)")):
+        (config, _), (command, _) = of_two(16, balance)
+        assert f"    balance {shown}\n" in config and "--max-concurrent-requests 16 " in command, balance
     (config, left), (command, _) = of_two(1, "roundrobin")
     assert config is None and "HAProxy's maxconn is at least 1 of each" in left[0]
     assert "--max-concurrent-requests 1 " in command

@@ -431,10 +431,6 @@ def test_only_what_differs_in_nothing_else_is_compared():
     rows = curve("one", 9.0, 1, random, prefix_caching=True) + curve("two", 16.0, 2, random, prefix_caching=False)
     assert efficiencies(summary_rows(rows), [SLO]) == []
     assert efficiencies(summary_rows(curve("two", 16.0, 2, random)), [SLO]) == []
-    # Two replicas on two nodes are twice one on one of them, and not twice a server that spreads over both.
-    for nodes, found in ((1, 1), (2, 0)):
-        rows = curve("one", 9.0, 1, random, nodes=nodes) + curve("two", 16.0, 2, random, nodes=2)
-        assert len(efficiencies(summary_rows(rows), [SLO])) == found
     # A fleet is held against one replica behind its own router.
     random = np.random.default_rng(0)
     alone = [

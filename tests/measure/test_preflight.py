@@ -334,10 +334,10 @@ def test_every_fault_is_named_at_once_and_none_where_nothing_is_to_be_measured(c
 
 @pytest.mark.workflow
 def test_the_workflow_names_them_and_starts_nothing(content, tmp_path):
-    content["deployments"]["a"] |= {"cores": 5000, "router": "sglang-router", "balance": "roundrobin"}
+    content["deployments"]["a"] |= {"cores": 5000}
     content["engines"]["e"]["command"] = ["no-such-server"]
     project = Project(tmp_path / "project", content)
-    assert {"engine:engine=e", "router:router=sglang-router"} <= set(project.run("--dry-run"))
+    assert {"engine:engine=e"} <= set(project.run("--dry-run"))
     assert project.run(status=1) == []
     assert "nothing was started: this study cannot be measured here" in project.output
     assert "engines.e.command: 'no-such-server' is not on PATH" in project.output

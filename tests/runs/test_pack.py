@@ -14,12 +14,10 @@ import yaml
 import bench.study.specs
 from bench.cli import main
 from bench.errors import BenchError
-from bench.records.files import write_record
 from bench.store import Store, kept_facts, run_states
 from bench.store.pack import pack
 from bench.store.unpack import unpack
 from bench.study import Paths, Plan, begin, load_file
-from tests.support import records
 from tests.support.forked import snakemake
 from tests.support.made import made_study
 from tests.support.packs import listed_anew, rewritten
@@ -289,25 +287,6 @@ def test_what_is_known_of_other_deployments_or_an_engine_of_the_same_names_start
         study = "results/packs/config/study.yaml"
         jobs = workflow("--dry-run", "--configfile", study, "--", "results/figures/throughput-over-time.svg")
         assert jobs == {"parse", "aggregate", "analyse", "figure"}
-
-
-def test_a_router_s_record_is_packed_and_lies_beside_the_engine_s(here):
-    content = made_study(2, 2)
-    content["deployments"]["d000"] |= {"replicas": 2, "router": "vllm-router", "balance": "roundrobin"}
-    CONFIG.parent.mkdir()
-    CONFIG.write_text(yaml.safe_dump(content))
-    plan = Plan.of(load_file(CONFIG))
-    fill_store(plan, here, series=20)
-    launch, router = Path(Paths.LAUNCH.format(deployment="d000")), Path(Paths.ROUTER.format(router="vllm-router"))
-    router.parent.mkdir(parents=True)
-    write_record(records.launch(deployment="d000", digest=plan.deployments["d000"].digest), launch)
-    write_record(records.engine(engine="vllm-router"), router)
-    record = router.read_bytes()
-    assert main(["pack", "--output", "fleet.tar.gz"]) == 0
-    shutil.rmtree("results")
-    assert main(["unpack", "fleet.tar.gz"]) == 0
-    assert Path("results/packs/fleet/routers/vllm-router.json").read_bytes() == record
-    assert not router.exists()  # or the workflow would take it for one that is built here
 
 
 def test_packs_of_one_name_do_not_replace_each_other(there, here, monkeypatch, capsys):

@@ -6,7 +6,6 @@ import socket
 import subprocess
 import sys
 import textwrap
-from dataclasses import replace
 
 import psutil
 import pytest
@@ -271,30 +270,6 @@ def test_cores_are_pinned_within_what_the_process_may_use(monkeypatch):
     assert core_groups(0, 9) == []  # none is pinned, however many there are
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
     assert core_groups(1, 1) == []
-
-
-def test_on_another_node_a_server_is_pinned_to_cores_of_that_node(tmp_path, monkeypatch):
-    """Whose numbers its guard alone knows there."""
-    options = {"cores": 2, "workers": 1, "log": tmp_path / "x.log", "ready_timeout_s": 5, "say": lambda _: None}
-    own = sorted(os.sched_getaffinity(0))[-1]
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {2, 3, 5, 7})
-    launch = records.launch(device="cpu", kind="vllm", argv=("first",), further=(("second",),), environment={"A": "1"})
-    spread, replica = Server(launch, **options), Server(launch, node="beta", **options)
-    name = "VLLM_CPU_OMP_THREADS_BIND"
-    assert (spread.environment[name], spread._elsewhere) == ("2,3", {name: "{core 0},{core 1}", "A": "1"})
-    assert replica.environment[name] == "{core 0},{core 1}"
-    slots = Server(replace(launch, kind="llama.cpp"), **options)
-    assert (slots.argv[2], slots._further[0][2]) == ("2,3", "{core 0},{core 1}")
-
-    def guarded(word):
-        within = ["taskset", "--cpu-list", str(own), sys.executable, guard.__file__, "[]"]
-        command = [*within, "sh", "-c", 'echo "$1 $BIND"', "sh", word]
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-        with subprocess.Popen(command, **pipes, env={**os.environ, "BIND": word}, text=True) as process:
-            return process.stdout.read().strip()
-
-    assert guarded("{core 0}") == f"{own} {own}"
-    assert "gives this job 1 cores, and the server takes 2 or more" in guarded("{core 1}")
 
 
 def test_the_facts_of_this_machine():

@@ -1,13 +1,8 @@
-"""A server for GPUs that do not exist: it takes vLLM's flags, and answers as a FakeServer does, with vLLM's metrics.
-
-On several nodes the first waits for the others, which connect to it and stay.
-"""
+"""A server for GPUs that do not exist: it takes vLLM's flags, and answers as a FakeServer does, with vLLM's metrics."""
 
 import asyncio
 import json
-import socket
 import sys
-import time
 
 from tests.support.fake_server import FakeServer, answer
 from tests.support.study import ROOT
@@ -24,22 +19,5 @@ def given(flag: str) -> str:
     return sys.argv[sys.argv.index(flag) + 1]
 
 
-def meet() -> list[socket.socket]:
-    """The connections to the other nodes, once they are there."""
-    address = given("--master-addr"), int(given("--master-port"))
-    if "--headless" not in sys.argv:
-        listening = socket.create_server(address)
-        return [listening.accept()[0] for _ in range(int(given("--nnodes")) - 1)]
-    while True:
-        try:
-            return [socket.create_connection(address)]
-        except OSError:
-            time.sleep(0.1)
-
-
 if __name__ == "__main__":
-    others = meet() if "--nnodes" in sys.argv else []
-    if "--headless" in sys.argv:
-        others[0].recv(1)
-    else:
-        asyncio.run(serve(int(given("--port"))))
+    asyncio.run(serve(int(given("--port"))))

@@ -17,9 +17,8 @@ import pytest
 import vl_convert
 import yaml
 
-from bench.engine import prepare_engine, prepare_router
+from bench.engine import prepare_engine
 from bench.records.progress import SessionProgress, read_progress
-from bench.routers import ROUTERS
 from bench.study import Paths
 from bench.study.deployment import Engine
 from tests.support.command import bench
@@ -47,12 +46,6 @@ def built(name: str, engine: dict[str, Any]) -> Path:
     """The record of an engine, whose environment is built if it is not there: by one process of the tests, since all of them share it."""
     record = Path(Paths.ENGINE.format(engine=name))
     return _built(record, lambda: prepare_engine(name, Engine.model_validate(engine), record, print))
-
-
-def built_router(name: str) -> Path:
-    """As `built`, of a router that has an environment."""
-    record = Path(Paths.ROUTER.format(router=name))
-    return _built(record, lambda: prepare_router(name, ROUTERS[name].lock, record, print))
 
 
 def _built(record: Path, prepare: Callable[[], None]) -> Path:

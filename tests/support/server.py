@@ -14,7 +14,7 @@ from bench.errors import BenchError
 
 def has_haproxy():
     try:
-        return bool(router_program("haproxy"))
+        return bool(router_program(()))
     except BenchError:
         return False
 

@@ -256,7 +256,7 @@ def test_jobs_of_an_earlier_workflow_are_those_of_this_folder(tmp_path):
 def test_what_the_profile_would_submit(tmp_path, content):
     """A dry run, which asks no cluster; and a workflow that finds none."""
     content["engines"]["gpu"] = {"source": "command", "command": ["true"], "backend": "cuda"}
-    content["deployments"]["wide"] = {**content["deployments"]["a"], "engine": "gpu", "tensor_parallel": 2, "nodes": 2}
+    content["deployments"]["wide"] = {**content["deployments"]["a"], "engine": "gpu", "tensor_parallel": 2}
     content["study"]["ladders"].append({"deployment": "wide", "workload": "short", "concurrency": [1]})
     project = Project(tmp_path / "project", content)
     project.command()  # writes the study's file
@@ -279,7 +279,7 @@ def test_what_the_profile_would_submit(tmp_path, content):
     )
     for deployment, words in (
         ("a", ["nodes=1", "gpu=0", "runtime=30", "slurm_extra=--exclusive"]),
-        ("wide", ["nodes=2", "gpu=0", "tasks=2", "runtime=30", "slurm_extra=--ntasks-per-node=1 --gpus-per-node=1"]),
+        ("wide", ["nodes=1", "gpu=2", "runtime=30"]),
     ):
         assert set(words) <= set(asked[deployment].split(", ")), asked
     assert not re.search(r"rule (parse|figure|report):", said)

@@ -4,7 +4,6 @@ What is read of a cluster, and a dry run: tests/workflow/test_cluster.py.
 """
 
 import json
-import shutil
 import subprocess
 import sys
 import time
@@ -14,9 +13,7 @@ import polars as pl
 import pytest
 
 from tests.support.cluster import ACCOUNTING, Cluster, missing, until
-from tests.support.end_to_end import CONFIG
-from tests.support.project import Project
-from tests.support.slurm import OFTEN, STEADY, command
+from tests.support.slurm import command
 
 pytestmark = [pytest.mark.long(part="slurm"), pytest.mark.timeout(600)]
 
@@ -146,58 +143,6 @@ def test_models_are_added_and_their_sessions_run_side_by_side_on_gpus_of_their_o
         json.loads((project.folder / f"results/deployments/{name}/deployment.json").read_text()) for name in ("three", "four")
     ]
     assert sorted(each["inherited"]["CUDA_VISIBLE_DEVICES"] for each in facts) == ["0,1", "2,3"]
-
-
-def ranks(project):
-    """The processes of a server on two nodes by their nodes, without their guards."""
-    return {process.environ()["SLURMD_NODENAME"]: process for process in project.servers("tests.support.gpu_server")}
-
-
-WIDE = {"tensor_parallel": 2, "pipeline_parallel": 2}
-FLEET = {"tensor_parallel": 2, "replicas": 2, "router": "haproxy"}
-
-
-@pytest.mark.parametrize(
-    ("deployment", "lost"), [(WIDE, "lost its process on node beta, which"), (FLEET, "lost its replica 2 of 2, which")]
-)
-def test_a_server_or_fleet_on_two_nodes_loses_one_of_its_processes_and_then_its_session(tmp_path, cluster, deployment, lost):
-    if deployment is FLEET and shutil.which("haproxy", path="/usr/sbin:/usr/bin") is None:
-        pytest.fail("HAProxy is not installed: apt-get install haproxy")
-    project = Project(tmp_path.resolve(), CONFIG)
-    project.config["study"]["ladders"] = [{"deployment": "wide", "workload": "steady", "request_rate": [10], "repeats": 12}]
-    command = [sys.executable, "-m", "tests.support.gpu_server"]
-    project.config["engines"] = {"gpu": {"source": "command", "command": command, "backend": "cuda"}}
-    project.config["deployments"] = {
-        "wide": {"model": "one", "engine": "gpu", "kv_cache_memory": "1MiB", "nodes": 2, **deployment}
-    }
-    project.config["workloads"] = {"steady": STEADY}
-    with (project.folder / "Snakefile").open("a") as file:
-        file.write(OFTEN)
-    log, told = (project.folder / name for name in ("results/deployments/wide/server.log", "logs/measure/wide/1.log"))
-    jobs = cluster.jobs().keys()
-    with running(project, cluster, "--retries", "0", target="measured") as workflow:
-        until(project.stored, "run", workflow)
-        first = ranks(project)
-        assert {node: each.environ()["CUDA_VISIBLE_DEVICES"] for node, each in first.items()} == {"alpha": "0,1", "beta": "0,1"}
-        assert ("--headless" in first["beta"].cmdline()) == (deployment is WIDE)
-        # What runs on the other node is a step of the job.
-        steps = cluster.ask("squeue", "--steps", "--noheader", "--format=%i %N").splitlines()
-        assert any(step.split()[1] == "beta" and step.split(".")[0] not in jobs for step in steps), steps
-        first["beta"].kill()
-        until(lambda: log.read_text().count("\n--- ") == 2 and len(ranks(project)) == 2, "second start", workflow)
-        second = ranks(project)
-        assert f"{lost} was killed by SIGKILL" in told.read_text()
-        assert not first["alpha"].is_running()
-        (session,) = [each for each in project.processes() if each.cmdline()[-1].endswith(".measure.py")]
-        session.kill()
-        until(lambda: not any(each.is_running() for each in second.values()), "end of both", workflow, within=30)
-        assert workflow.wait(timeout=120) == 1, project.said()[-6000:]
-    assert cluster.states("measure_wildcards_wide_1")[-1] == "FAILED"
-    (facts,) = project.folder.glob("results/deployments/wide/deployment-*.json")
-    assert json.loads(facts.read_text())["nodes"] == ["alpha", "beta"]
-    (record, *_) = map(json.loads, (path.read_text() for path in project.folder.glob("results/runs/wide/*/run.json")))
-    assert [each["name"] for each in record.get("workers", [])] == (["replica 1", "replica 2"] if deployment is FLEET else [])
-    assert project.nothing_left()
 
 
 def test_whether_a_cluster_keeps_accounts_is_found_out(cluster, with_accounts):

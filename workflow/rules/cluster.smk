@@ -57,34 +57,15 @@ def whole_node(deployment):
     return not gpus_of(deployment) if wish is None else wish
 
 
-def nodes_of(wildcards):
-    """Nodes of a session's job."""
-    return PLAN.deployments[wildcards.deployment].deployment.nodes
-
-
-def gpus_of_node(wildcards):
-    """GPUs of a session's job on one node; of several nodes each has as many as the others: `further_options`."""
-    return gpus_of(wildcards.deployment) if nodes_of(wildcards) == 1 else 0
-
-
-def tasks_of(wildcards):
-    """Tasks of a session's job: one on each of several nodes."""
-    nodes = nodes_of(wildcards)
-    return nodes if nodes > 1 else None
+def gpus_of_session(wildcards):
+    """GPUs of a session's job."""
+    return gpus_of(wildcards.deployment)
 
 
 def further_options(wildcards):
     """Options of sbatch that are no resources of the plugin."""
-    deployment = wildcards.deployment
-    asked = needs(deployment)
-    # A measurement wants its nodes for itself; SLURM gives GPUs to one job alone.
-    options = ["--exclusive"] if whole_node(deployment) else []
-    if asked.nodes > 1:
-        options.append("--ntasks-per-node=1")
-    if asked.nodes > 1 and asked.gpus:
-        kind = type_of(deployment) if on_slurm() else None
-        options.append(f"--gpus-per-node={f'{kind}:' if kind else ''}{asked.gpus}")
-    return " ".join(options)
+    # A measurement wants its node for itself; SLURM gives GPUs to one job alone.
+    return "--exclusive" if whole_node(wildcards.deployment) else ""
 
 
 def types_of(deployment):
@@ -102,9 +83,8 @@ def type_of(deployment):
 
 
 def gpu_model_of(wildcards):
-    """Type of GPU of a session's job, found on the cluster; SLURM takes none of several nodes there."""
-    one_node = nodes_of(wildcards) == 1
-    return type_of(wildcards.deployment) if on_slurm() and one_node else None
+    """Type of GPU of a session's job, found on the cluster."""
+    return type_of(wildcards.deployment) if on_slurm() else None
 
 
 def partition_of(wildcards):
@@ -136,13 +116,6 @@ def refuse_what_no_partition_takes():
     """End before a job is submitted that would stay pending for ever."""
     refused = []
     for deployment, session in unmeasured_sessions(PLAN, STORE):
-        several = PLAN.deployments[deployment].deployment.nodes > 1
-        if several and given("gpu_model"):
-            refused.append(
-                f"{deployment}: gpu_model is given in the profile, and GPUs of several nodes follow from decision.accelerator. "
-                "Remove gpu_model for this session"
-            )
-            continue
         kind = given("gpu_model") or type_of(deployment)
         asked = needs(deployment, session, gpu_type=kind)
         wanted = given("slurm_partition")

@@ -28,7 +28,6 @@ from bench.figures.selection import used_by
 from bench.grading import graded_sets, set_checksums
 from bench.records.grades import failed_gradings
 from bench.records.session import read_session_index
-from bench.routers import ROUTERS
 from bench.store import (
     Store,
     refresh_sessions,
@@ -144,7 +143,6 @@ def preflight(wildcards):
 
 wildcard_constraints:
     engine="[a-z0-9.-]+",
-    router="[a-z-]+",
     model="[a-z0-9.-]+",
     deployment="[a-z0-9.-]+",
     session="[0-9]+",
@@ -248,22 +246,6 @@ def locks_of(wildcards):
     """The digest of each lock of an engine."""
     specs = PLAN.started.values()
     return next(dict(s.locks) for s in specs if s.deployment.engine == wildcards.engine)
-
-
-def router_of(wildcards):
-    """The record of a deployment's router; none where it has no environment."""
-    spec = PLAN.started[wildcards.deployment]
-    return (
-        paths.ROUTER.format(router=spec.deployment.router) if spec.router_locks else []
-    )
-
-
-def router_locks_of(wildcards):
-    """The digest of a router's lock."""
-    specs = PLAN.started.values()
-    return next(
-        dict(s.router_locks) for s in specs if s.deployment.router == wildcards.router
-    )
 
 
 def checkpoint_of(wildcards):

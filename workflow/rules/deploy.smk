@@ -3,7 +3,6 @@ rule deploy:
     input:
         engine=engine_of,
         checkpoint=checkpoint_of,
-        router=router_of,
     output:
         launch=paths.LAUNCH,
     log:

@@ -20,9 +20,8 @@ checkpoint measure:
     threads: cores_of
     resources:
         **placed(),
-        nodes=nodes_of,
-        gpu=gpus_of_node,
-        tasks=tasks_of,
+        nodes=1,
+        gpu=gpus_of_session,
         mem_mb=memory_of,
         runtime=minutes_of,
         slurm_extra=further_options,

@@ -11,6 +11,5 @@ with job(snakemake.log[0]):
         snakemake.params.longest,
         engine=Path(snakemake.input.engine),
         checkpoint=Path(snakemake.input.checkpoint) if snakemake.input.checkpoint else None,
-        router=Path(snakemake.input.router) if snakemake.input.router else None,
         launch=Path(snakemake.output.launch),
     )

@@ -15,7 +15,7 @@ from bench.axes import AXES
 from bench.study import Slo
 from bench.study.settings import settings_in
 
-_OF_A_FLEET = {"replicas", "router", "balance", "nodes"}
+_OF_A_FLEET = {"replicas", "router", "balance"}
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Efficiency:
 
 
 def efficiencies(runs: pl.DataFrame, slos: Sequence[Slo], failed_share: float = 0.01) -> list[Efficiency]:
-    """Each fleet of a study beside the deployment that differs from it in `replicas`, `nodes`, `router` and `balance` alone: of several
+    """Each fleet of a study beside the deployment that differs from it in `replicas`, `router` and `balance` alone: of several
     the one with the fleet's router, or else with another one.
 
     The highest load within all criteria has a distribution for each of both (`bench.analysis.belief`), and their draws are independent:
@@ -54,7 +54,7 @@ def efficiencies(runs: pl.DataFrame, slos: Sequence[Slo], failed_share: float = 
         return []
     for _, group in held.group_by(keys, maintain_order=True):
         sides = group.partition_by("deployment", maintain_order=True)
-        alone = [side for side in sides if side["replicas"][0] == 1 and side["nodes"][0] in (1, None)]
+        alone = [side for side in sides if side["replicas"][0] == 1]
         for fleet in sides:
             replicas = fleet["replicas"][0]
             if alone and replicas is not None and replicas > 1:

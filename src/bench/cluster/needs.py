@@ -1,4 +1,4 @@
-"""What one session needs: nodes with cores, memory and GPUs, and time."""
+"""What one session needs: cores, memory and GPUs of a node, and time."""
 
 from __future__ import annotations
 
@@ -26,14 +26,10 @@ class Needs:
     """Of a session's job.
 
     Attributes:
-        nodes: over which the server or its replicas spread. cores: of each, for its share of the servers (one a worker where none is
-            pinned) and for the client.
-        memory_mb: of each, None before the model is known. gpus: of each. gpu_type: the cluster's name of the GPUs, None where any
-            will do.
-        minutes: wall time.
+        cores: for the servers (one a worker where none is pinned) and for the client. memory_mb: None before the model is known.
+        gpu_type: the cluster's name of the GPUs, None where any will do. minutes: wall time.
     """
 
-    nodes: int = 1
     cores: int
     memory_mb: int | None
     gpus: int
@@ -62,12 +58,11 @@ def needs_of(
     """
     external = spec.engine.source == "external"
     d = spec.deployment
-    gpus = 0 if external else (spec.gpus or 0) // d.nodes
+    gpus = 0 if external else spec.gpus or 0
     seconds = start_s + sum(_length_s(run) for run in runs)
     return Needs(
-        nodes=d.nodes,
-        cores=_CLIENT_CORES if external else (d.cores or 1) * d.workers_per_node * d.replicas_per_node + _CLIENT_CORES,
-        memory_mb=None if launch is None else math.ceil(_memory_bytes(launch, gpus, d.nodes) / 2**20),
+        cores=_CLIENT_CORES if external else (d.cores or 1) * d.workers * d.replicas + _CLIENT_CORES,
+        memory_mb=None if launch is None else math.ceil(_memory_bytes(launch, gpus) / 2**20),
         gpus=gpus,
         gpu_type=gpu_type,
         minutes=attempt * max(_SHORTEST_MIN, math.ceil(seconds / 60)),
@@ -81,11 +76,10 @@ def _length_s(run: RunSpec) -> float:
     return at_least_s(sent) + _DRAIN_S
 
 
-def _memory_bytes(launch: Launch, gpus: int, nodes: int) -> int:
+def _memory_bytes(launch: Launch, gpus: int) -> int:
     plan = launch.plan
     if plan is None or launch.base_url is not None:
         return _BESIDE_BYTES
-    workers = launch.replicas * (launch.tensor_parallel or 1) * (launch.pipeline_parallel or 1) * (launch.data_parallel or 1)
-    ways = math.ceil(workers / nodes)
+    ways = launch.replicas * (launch.tensor_parallel or 1) * (launch.pipeline_parallel or 1) * (launch.data_parallel or 1)
     weights = (plan.weight_bytes or 0) * ways  # known of all that are started here
     return _BESIDE_BYTES + (weights if gpus else 2 * weights + ways * (plan.kv_cache_bytes or 0))

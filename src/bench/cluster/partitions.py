@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bench.cluster.ask import slurm
@@ -123,29 +123,17 @@ def refusal(needs: Needs, known: Sequence[Partition], wanted: str | None = None)
     if not asked:
         return f"there is no partition {wanted}; the cluster has {', '.join(sorted({p.name for p in known})) or 'none'}"
     reasons = [(part, _short(needs, part)) for part in asked]
-    able = _nodes_of(part for part, short in reasons if not short)
-    if max(able.values(), default=0) >= needs.nodes:
+    if not all(short for _, short in reasons):
         return None
-    if able:
-        return "; ".join(f"partition {name}: {needs.nodes} nodes needed, it has {has} such" for name, has in able.items())
     return "; ".join(dict.fromkeys(f"partition {part.name}: {', '.join(short)}" for part, short in reasons))
 
 
 def partition_for(needs: Needs, known: Sequence[Partition]) -> str | None:
     """The first partition that can take a job which the default one cannot; None where the default one can, or none at all."""
-    many = _nodes_of(part for part in known if not _short(needs, part))
-    able = [name for name, count in many.items() if count >= needs.nodes]
+    able = list(dict.fromkeys(part.name for part in known if not _short(needs, part)))
     if any(part.default for part in known if part.name in able):
         return None
     return next(iter(able), None)
-
-
-def _nodes_of(parts: Iterable[Partition]) -> dict[str, int]:
-    """How many nodes some rows have together, by their partition."""
-    count: dict[str, int] = {}
-    for part in parts:
-        count[part.name] = count.get(part.name, 0) + part.nodes
-    return count
 
 
 def _short(needs: Needs, part: Partition) -> list[str]:

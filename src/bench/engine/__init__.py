@@ -1,13 +1,12 @@
 """The server's side: its environment, its launch, its process, and the facts about it."""
 
-from bench.engine.environment import prepare_engine, prepare_router, refuse_unready
+from bench.engine.environment import prepare_engine, refuse_unready
 from bench.engine.external import refuse_unlike
 from bench.engine.facts import gather_facts, hardware, server_info
 from bench.engine.fleet import Fleet, router_program, server_of
 from bench.engine.gpus import gpu_names
 from bench.engine.inherited import inherited
 from bench.engine.launch import refuse_unfit, resolve_launch, write_launch
-from bench.engine.nodes import outside_slurm
 from bench.engine.server import Server, ServerDied, core_groups
 
 __all__ = [
@@ -19,9 +18,7 @@ __all__ = [
     "gpu_names",
     "hardware",
     "inherited",
-    "outside_slurm",
     "prepare_engine",
-    "prepare_router",
     "refuse_unfit",
     "refuse_unlike",
     "refuse_unready",

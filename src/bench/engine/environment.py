@@ -48,18 +48,6 @@ def prepare_engine(name: str, engine: Engine, record: Path, say: Callable[[str],
     write_record(ready, record)
 
 
-def prepare_router(name: str, lock: str, record: Path, say: Callable[[str], None]) -> None:
-    """As `prepare_engine`, of a router that has an environment. Args: lock: what it is built from."""
-    record.parent.mkdir(parents=True, exist_ok=True)
-    ready = EngineRecord(engine=name, source="lock", device="cpu")
-    write_record(
-        _built(
-            ready, f"router {name}", shutil.which("python3") or sys.executable, [lock], [(located(lock), None)], record, say
-        ),
-        record,
-    )
-
-
 def refuse_unready(name: str, engine: Engine, record: Path | None = None) -> None:
     """Look for what `engine` needs of this machine, before anything is installed or started.
 

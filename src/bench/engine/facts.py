@@ -58,7 +58,6 @@ def gather_facts(
         settings=launch.settings,
         environment=redacted(server.environment),
         router_version=server.router_version,
-        nodes=server.nodes.names,
         ready_s=round(server.ready_s, 3),
         starts=tuple(starts),
         weight_gib=managed(spec.engine.kind).weight_gib(words) if server.managed else None,

@@ -2,48 +2,47 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from bench.engine.gpus import shown_gpus
-from bench.engine.nodes import Nodes, allocated_nodes
-from bench.engine.server import Server, free_port
+from bench.engine.server import Server
 from bench.errors import BenchError
 from bench.records.launch import Launch
-from bench.routers import CHECK_S, ROUTERS
+from bench.routers import CHECK_S, HAPROXY, command_of
 
 _GPUS = "CUDA_VISIBLE_DEVICES"
 # Debian puts HAProxy where users without root do not look.
 _PLACES = (os.defpath, "/usr/sbin", "/usr/local/sbin")
 
 
-def router_program(name: str) -> str:
-    """Where the program of a router is that has no environment. Args: name: as a deployment has it.
+def router_program(command: Sequence[str]) -> str:
+    """Where a router's program is. Args: command: of a router that is not HAProxy; empty: of HAProxy.
 
     Raises:
         BenchError: it is not here.
     """
-    router = ROUTERS[name]
-    found = shutil.which(router.program[0]) or shutil.which(router.program[0], path=os.pathsep.join(_PLACES))
+    name = command[0] if command else HAPROXY
+    found = shutil.which(name) or (None if command else shutil.which(name, path=os.pathsep.join(_PLACES)))
     if found is None:
-        raise BenchError(f"router is {name}, which is not on this machine. Install it, {router.missing}.")
+        raise BenchError(
+            f"router is {name}, which is not on this machine. "
+            + ("Install it, or give its path." if command else "Install it, on Debian with `apt-get install haproxy`.")
+        )
     return found
 
 
-def _version(program: str, name: str) -> str | None:
-    """The version that a router's program says; None where it says none."""
+def _version(program: str) -> str | None:
+    """The version that HAProxy says; None where it says none."""
     try:
-        done = subprocess.run(
-            [program, *ROUTERS[name].asks_version], capture_output=True, encoding="utf-8", errors="replace", timeout=10
-        )
+        done = subprocess.run([program, "-v"], capture_output=True, encoding="utf-8", errors="replace", timeout=10)
     except (OSError, subprocess.TimeoutExpired):
         return None
     found = re.search(r"version (\S+)", done.stdout)
@@ -62,7 +61,7 @@ def server_of(launch: Launch, **options: Any) -> Server:
 class Fleet(Server):
     """Replicas of one server behind a router, as one server: ready when each of them is, ended when one of them ends.
 
-    Its `argv` and `environment` are those of one replica, where they have roles of one that decodes; the GPUs in it are those of all.
+    Its `argv` and `environment` are those of one replica; the GPUs in it are those of all.
     """
 
     def __init__(
@@ -77,44 +76,33 @@ class Fleet(Server):
         headers: Mapping[str, str] | None = None,
     ) -> None:
         options: dict[str, Any] = {"ready_timeout_s": ready_timeout_s, "say": say, "headers": headers}
-        self.nodes = nodes = allocated_nodes(launch.nodes) if launch.nodes > 1 else Nodes()
-        here = not nodes.names
-        self._shared = log.parent.resolve() / "kv-transfer"
-        self._prefill = launch.prefill_replicas
-        each = [_replica(launch, i, self._shared) for i in range(launch.replicas)]
         self._replicas = [
             Server(
-                _on_gpus(each[i], i) if here else each[i],
+                _on_gpus(replace(launch, router=None), i),
                 cores=cores,
                 workers=workers,
-                first_worker=i * workers if here else 0,
-                node=nodes.names[i] if i and nodes.names else None,  # the first is on this one
-                host=nodes.addresses[i] if nodes.names else "127.0.0.1",
+                first_worker=i * workers,
                 log=log if i == 0 else log.with_name(f"{log.stem}-{i + 1}{log.suffix}"),
                 **options,
             )
             for i in range(launch.replicas)
         ]
         assert launch.router is not None
-        self._balance, self._kind, self._checked = launch.router.balance, ROUTERS[launch.router.name], False
-        program, self.router_version = launch.router.command, launch.router.version
-        if self._kind.lock is None:
-            program = (router_program(launch.router.name),)
-            self.router_version = _version(program[0], launch.router.name)
-        self._metrics_port, self._file = free_port(), log.with_name("router.cfg")
+        self._kind, self._checked, self._file = launch.router, False, log.with_name("router.cfg")
+        self._program = router_program(launch.router.command)
+        self.router_version = None if launch.router.command else _version(self._program)
         # Ports are others at each start; a replica is the same one.
         self.workers = {f"replica {i}": each.base_url for i, each in enumerate(self._replicas, 1)}
         self._router = Server(
             # On no device: nothing is pinned.
-            replace(launch, router=None, argv=program, device="none", environment={}, afterwards=None),
+            replace(launch, router=None, argv=(self._program,), device="none", environment={}, afterwards=None),
             cores=cores,
             workers=workers,
             log=log.with_name("router.log"),
-            health=self._kind.health,
+            health="/health",
             **options,
         )
-        self._program = list(self._router.argv)
-        first = self._replicas[self._prefill]  # of those that decode, as the launch has it
+        first = self._replicas[0]
         self.managed, self.ready_s = True, 0.0
         self.base_url = self._router.base_url
         self.argv = first.argv
@@ -124,9 +112,6 @@ class Fleet(Server):
 
     def __enter__(self) -> Fleet:
         try:
-            self._empty_shared()
-            if self._prefill:
-                self._shared.mkdir(parents=True)
             for each in self._replicas:
                 each.start()
             for each in self._replicas:
@@ -139,18 +124,16 @@ class Fleet(Server):
         return self
 
     def _start_router(self) -> None:
-        arguments, content = self._kind.invocation(
-            self._balance,
+        port = self.base_url.rpartition(":")[2]
+        self._router.argv = command_of(
+            self._kind.command,
+            self._kind.balance,
+            self._program,
             list(self.workers.values()),
-            prefill=self._prefill,
-            port=self.base_url.rpartition(":")[2],
-            metrics=self._metrics_port,
+            port=port,
             file=self._file,
             checked=self._checked,
         )
-        if content:
-            self._file.write_text(content, encoding="utf-8")
-        self._router.argv = [*self._program, *arguments]
         self._router.start()
         self._router.wait()
 
@@ -227,20 +210,8 @@ class Fleet(Server):
                 each.stop()
             except BaseException as error:  # the others must end all the same
                 errors.append(error)
-        self._empty_shared()
         if errors:
             raise errors[0]
-
-    def _empty_shared(self) -> None:
-        """Remove the KV caches that replicas passed on in a folder: left there, they would spare the next start its prefills."""
-        shutil.rmtree(self._shared, ignore_errors=True)
-
-
-def _replica(launch: Launch, number: int, shared: Path) -> Launch:
-    """The launch of a single replica, by its role. Args: number: of it, from 0. shared: a folder that all replicas have."""
-    argv = launch.prefill_argv if number < launch.prefill_replicas else launch.argv
-    place = json.dumps(str(shared))[1:-1]  # it stands in JSON
-    return replace(launch, router=None, argv=tuple(word.replace("{shared}", place) for word in argv or ()))
 
 
 def _on_gpus(launch: Launch, replica: int) -> Launch:

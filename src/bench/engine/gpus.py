@@ -18,7 +18,7 @@ def gpu_names(spec: DeploymentSpec, environment: Mapping[str, str], *, every: bo
     Args:
         environment: of the server's process. every: all that CUDA_VISIBLE_DEVICES shows, also those that the server leaves.
     """
-    count = (spec.gpus or 0) // spec.deployment.nodes
+    count = spec.gpus or 0
     shown = shown_gpus(environment)
     if shown is None:
         return [str(index) for index in range(count)]

@@ -3,8 +3,7 @@
 Run as a program: `python guard.py AFTERWARDS COMMAND ARG...`, with a pipe from the session as standard input. The guard starts the
 command in a process group of its own and ends it, with every descendant, when the pipe closes (the session ended, however it
 ended: SIGKILL too), on SIGTERM, or when the command itself ends. AFTERWARDS is a JSON list: a command to run at the end, or [] (a
-container is no descendant, and must be removed by name). In COMMAND and in variables, `{core 0}` stands for the first core that
-the guard may use, and so on: a session does not know the numbers of another node's.
+container is no descendant, and must be removed by name).
 
 The guard is two processes, so that either may be killed: the outer one waits for the inner one, which holds the command. Both adopt
 orphans (PR_SET_CHILD_SUBREAPER), so what left the group or its parents, renamed itself or cleared its variables is still a descendant,
@@ -19,7 +18,6 @@ import contextlib
 import ctypes
 import json
 import os
-import re
 import select
 import signal
 import subprocess
@@ -128,20 +126,5 @@ def _run(afterwards: list[str]) -> None:
         subprocess.run(afterwards, stdin=subprocess.DEVNULL)
 
 
-def _own_core(place: re.Match[str]) -> str:
-    cores = sorted(os.sched_getaffinity(0))
-    if int(place[1]) >= len(cores):
-        sys.exit(
-            f"Error: {os.uname().nodename} gives this job {len(cores)} cores, and the server takes {int(place[1]) + 1} or more."
-        )
-    return str(cores[int(place[1])])
-
-
-def _on_own_cores(text: str) -> str:
-    """A text with the numbers of this node's cores."""
-    return re.sub(r"\{core (\d+)\}", _own_core, text)
-
-
 if __name__ == "__main__":
-    os.environ.update({name: _on_own_cores(value) for name, value in os.environ.items() if "{core " in value})
-    sys.exit(main(json.loads(sys.argv[1]), [_on_own_cores(word) for word in sys.argv[2:]]))
+    sys.exit(main(json.loads(sys.argv[1]), sys.argv[2:]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -36,21 +36,16 @@ from bench.records.engine import EngineRecord, read_engine
 from bench.records.environment import redacted
 from bench.records.files import write_record
 from bench.records.launch import Launch, MemoryPlan, RouterLaunch
-from bench.records.run import DECODE, PREFILL
-from bench.routers import ROUTERS
 from bench.study import Deployment, DeploymentSpec
 from bench.study.settings import STEP_TOKENS
 
 
-def write_launch(
-    spec: DeploymentSpec, longest: int, *, engine: Path, checkpoint: Path | None, router: Path | None = None, launch: Path
-) -> None:
+def write_launch(spec: DeploymentSpec, longest: int, *, engine: Path, checkpoint: Path | None, launch: Path) -> None:
     """Resolve `spec` and write `launch.json`.
 
     Args:
         longest: tokens of the longest request that the study sends to it.
-        engine: the engine's record. checkpoint: the model's record; None for an external engine. router: the record of a
-            router that has an environment; None for others.
+        engine: the engine's record. checkpoint: the model's record; None for an external engine.
 
     Raises:
         BenchError: the deployment cannot fit (the message gives the sum and what to change), or an environment is of other locks: a
@@ -58,23 +53,17 @@ def write_launch(
     """
     made = read_checkpoint(checkpoint) if checkpoint else None
     geometry = geometry_of(made.config) if made else None
-    record = _built_from(spec.locks, engine, f"engines.{spec.deployment.engine}.locks")
+    record = read_engine(engine)
+    if record.locks is not None and record.locks != spec.locks:
+        raise BenchError(
+            f"{engine} was built from other locks than engines.{spec.deployment.engine}.locks: remove that file, and the environment "
+            "beside it is built anew."
+        )
     if made and geometry:
         refuse_unfit(spec, geometry, longest, made.weight_bytes, _version(spec, record))
-    of_router = _built_from(spec.router_locks, router, f"{spec.deployment.router}'s") if router else None
-    content = resolve_launch(spec, record, made, of_router)
+    content = resolve_launch(spec, record, made)
     launch.parent.mkdir(parents=True, exist_ok=True)
     write_record(content, launch)
-
-
-def _built_from(locks: Mapping[str, str], path: Path, whose: str) -> EngineRecord:
-    """The record in `path`, of an environment of these locks."""
-    record = read_engine(path)
-    if record.locks is not None and record.locks != locks:
-        raise BenchError(
-            f"{path} was built from other locks than {whose}: remove that file, and the environment beside it is built anew."
-        )
-    return record
 
 
 def _version(spec: DeploymentSpec, record: EngineRecord) -> str | None:
@@ -82,17 +71,10 @@ def _version(spec: DeploymentSpec, record: EngineRecord) -> str | None:
     return managed(spec.engine.kind).version({}, record.freeze or ())
 
 
-def _router(deployment: Deployment, record: EngineRecord | None) -> RouterLaunch | None:
+def _router(deployment: Deployment) -> RouterLaunch | None:
     if deployment.router is None:
         return None
-    interpreter = record.command if record else None
-    packages = [line.split("==") for line in (record.freeze if record else None) or ()]
-    return RouterLaunch(
-        name=deployment.router,
-        balance=deployment.balance,
-        command=(*(interpreter or ()), *ROUTERS[deployment.router].program),
-        version=next((version for name, *rest in packages for version in rest if name == deployment.router), None),
-    )
+    return RouterLaunch(balance=deployment.balance, command=() if deployment.router == "haproxy" else tuple(deployment.router))
 
 
 def refuse_unfit(
@@ -119,9 +101,7 @@ def refuse_unfit(
     _refuse_misfit(spec, memory_plan(spec, geometry, file_bytes, version), longest)
 
 
-def resolve_launch(
-    spec: DeploymentSpec, engine: EngineRecord, checkpoint: Checkpoint | None, router: EngineRecord | None = None
-) -> Launch:
+def resolve_launch(spec: DeploymentSpec, engine: EngineRecord, checkpoint: Checkpoint | None) -> Launch:
     """The launch of a deployment on a ready engine; without a checkpoint, that of a server that is not ours.
 
     Secrets in the deployment's `environment` are left out: this is written to a file and packed. The session puts them in.
@@ -142,7 +122,7 @@ def resolve_launch(
         served_name=spec.served_name,
         base_url=spec.engine.base_url,
         workers=tuple(map(api_root, spec.engine.workers)),
-        prefill_replicas=spec.deployment.prefill_replicas,
+        prefill_workers=spec.engine.prefill_workers,
         kind=spec.engine.kind,
         device=spec.engine.backend,
         vocabulary=ids_below(geometry.vocabulary if geometry else None, folder),
@@ -161,24 +141,14 @@ def resolve_launch(
     command = engine.command if engine.source == "command" else (engine.command[0], *map(_from_here, kind.server))
     made = kind.gguf and spec.model.synthetic
     model = str(gguf_of(Path(checkpoint.path), checkpoint.config, kind.dtype(spec))) if made else checkpoint.path
-    nodes, placed = spec.deployment.nodes_each, spec.deployment.nodes if spec.deployment.router else 1
-    # On another node the router and the client reach it by that node's address alone.
-    host = {"host": "{host}"} if placed > 1 else {}
-    flags = {**kind.flags(spec, plan, _longest_sequence(spec, geometry, plan)), **host, **spec.deployment.flags}
-    follower = command if engine.source == "command" else (engine.command[0], *kind.follower)
-    apart = spec.deployment.prefill_replicas > 0
-    by_role = {role: kind.role_flags(spec.deployment, role) if apart else {} for role in (PREFILL, DECODE)}
-    of_rank = [kind.rank_flags(spec.deployment, rank) if nodes > 1 else {} for rank in range(nodes)]
+    flags = {**kind.flags(spec, plan, _longest_sequence(spec, geometry, plan)), **spec.deployment.flags}
     started = replace(
         launch,
         environment={**kind.environment(spec), **redacted(spec.deployment.environment)},
-        argv=(*command, *kind.model(model, command), *arguments({**flags, **by_role[DECODE], **of_rank[0]})),
-        prefill_argv=(*command, *kind.model(model, command), *arguments({**flags, **by_role[PREFILL]})) if apart else None,
-        further=tuple((*follower, *kind.model(model, follower), *arguments({**flags, **own})) for own in of_rank[1:]),
+        argv=(*command, *kind.model(model, command), *arguments(flags)),
         settings=replace(kind.settings(flags, plan), random_weights=spec.model.synthetic),
         replicas=spec.deployment.replicas,
-        router=_router(spec.deployment, router),
-        nodes=placed,
+        router=_router(spec.deployment),
         plan=plan and _of_all(plan, spec),
         engine_version=version,
     )
@@ -186,16 +156,13 @@ def resolve_launch(
 
 
 def _of_all(plan: MemoryPlan, spec: DeploymentSpec) -> MemoryPlan:
-    """The memory of all replicas together, of those that share a node what it needs; the terms of one device stay. Of replicas that
-    only prefill no KV cache counts: running requests are where they are decoded.
-    """
-    d, cpu = spec.deployment, spec.engine.backend == "cpu"
-    count = d.replicas - d.prefill_replicas
+    """The memory of all replicas together; the terms of one device stay."""
+    count, cpu = spec.deployment.replicas, spec.engine.backend == "cpu"
     return replace(
         plan,
         engines=count * plan.engines,
         kv_tokens=plan.kv_tokens and count * plan.kv_tokens,
-        needed_bytes=plan.needed_bytes and plan.needed_bytes * (d.replicas_per_node if cpu else 1),
+        needed_bytes=plan.needed_bytes and plan.needed_bytes * (count if cpu else 1),
     )
 
 
@@ -230,12 +197,7 @@ def _contained(spec: DeploymentSpec, launch: Launch, model: Path) -> Launch:
 
 def _wrapped(launch: Launch, wrap: Callable[[Sequence[str]], tuple[str, ...]]) -> Launch:
     """The launch with each of its command lines inside another one."""
-    return replace(
-        launch,
-        argv=wrap(launch.argv or ()),
-        prefill_argv=launch.prefill_argv and wrap(launch.prefill_argv),
-        further=tuple(map(wrap, launch.further)),
-    )
+    return replace(launch, argv=wrap(launch.argv or ()))
 
 
 def passed_to_containers(spec: DeploymentSpec) -> tuple[str, ...]:
@@ -338,11 +300,7 @@ def memory_plan(
         overhead_bytes=overhead,
         kv_cache_bytes=held,
         # Workers of a CPU engine share the machine's memory; each GPU has its own.
-        needed_bytes=None
-        if held is None
-        else d.tensor_parallel * d.data_parallel * sum(needed) // d.nodes_each
-        if cpu
-        else max(needed),
+        needed_bytes=None if held is None else d.tensor_parallel * d.data_parallel * sum(needed) if cpu else max(needed),
         kv_bytes_per_token=kv_bytes_per_token(geometry, kv_dtype) if bytes_known else None,
         kv_bytes_per_token_per_device=scarcest.pool.bytes_per_token if bytes_known else None,
         block_size=scarcest.pool.block_size,
@@ -387,8 +345,8 @@ def _refuse_misfit(spec: DeploymentSpec, plan: MemoryPlan, longest: int) -> None
             f"{longest} tokens. Shorten the workload, {fix}"
         )
     if plan.device_memory_bytes is not None and needed is not None and needed > plan.device_memory_bytes:
-        many = f" of {d.workers_per_node} workers" if cpu and d.workers_per_node > 1 else ""
-        many += f" of {d.replicas_per_node} replicas" if cpu and d.replicas_per_node > 1 else ""
+        many = f" of {d.workers} workers" if cpu and d.workers > 1 else ""
+        many += f" of {d.replicas} replicas" if cpu and d.replicas > 1 else ""
         raise BenchError(
             f"{where}: weights {weights} + KV cache {shown_size(held)} + engine {overhead}{many} take "
             f"{shown_size(needed)}, and {'this machine' if cpu else 'a GPU'} has {shown_size(plan.device_memory_bytes)}. "

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -19,7 +19,6 @@ import requests
 
 from bench.engine import guard
 from bench.engine.left import end_left
-from bench.engine.nodes import Nodes, allocated_nodes, on_node, step_environment
 from bench.engine.variables import for_a_server, service_variables
 from bench.engines import managed
 from bench.errors import BenchError
@@ -27,8 +26,6 @@ from bench.http import api_root, get, get_models
 from bench.records.environment import redacted_command, redacted_text
 from bench.records.launch import Launch
 from bench.statuses import UNAUTHORIZED
-
-_TRIES = 10  # ports of another node; convention: one is nearly always free, so that ten are taken by something that takes all
 
 
 class ServerDied(BenchError):
@@ -41,9 +38,8 @@ class Server:
     Args:
         launch: what `resolve_launch` gave.
         cores: cores pinned to each worker of a CPU engine.
-        workers: processes of a CPU engine that compute on one node, of all its engines together.
+        workers: processes of a CPU engine that compute, of all its engines together.
         first_worker: how many workers of other servers have the cores before theirs.
-        node, host: of this SLURM job where it runs, and at which address it answers; None: here.
         log: file that takes the server's output.
         ready_timeout_s: longest wait for readiness.
         say: takes progress lines.
@@ -53,7 +49,7 @@ class Server:
     Attributes:
         base_url: where it answers. workers: where the engines behind it do, if it is a router, by their names.
         argv, environment: as started.
-        nodes: those of a server on several. router_version: of the router in front of it, where there is one that is known.
+        router_version: of the router in front of it, where there is one that is known.
         ready_s: seconds from start to readiness.
     """
 
@@ -69,16 +65,10 @@ class Server:
         headers: Mapping[str, str] | None = None,
         first_worker: int = 0,
         health: str | None = None,
-        node: str | None = None,
-        host: str = "127.0.0.1",
     ) -> None:
-        self._headers, self._node = headers, node
+        self._headers = headers
         self._log, self._ready_timeout_s, self._say = log, ready_timeout_s, say
         self._guard: subprocess.Popen[bytes] | None = None
-        self._followers: dict[str, subprocess.Popen[bytes]] = {}  # by their nodes
-        self._further: list[list[str]] = []
-        self._elsewhere: dict[str, str] = {}  # variables of `_further`, where they differ
-        self.nodes = Nodes()
         self.router_version: str | None = None
         self.managed = launch.argv is not None
         self.workers: Mapping[str, str] = {address: address for address in launch.workers}
@@ -88,24 +78,15 @@ class Server:
         self.argv: list[str] = []
         self.environment: dict[str, str] = {}
         if launch.argv is not None:
-            self._port = _free_at(node, host) if node else free_port()
-            self.base_url = f"http://{host}:{self._port}"
-            port = {"{port}": str(self._port), "{host}": host}
-            if "{channel}" in launch.environment.values():
-                port["{channel}"] = str(_free_at(node, host) if node else free_port(""))
-            self.argv, self._afterwards = _filled(launch.argv, port), _filled(launch.afterwards or (), port)
-            self._further = [_filled(argv, port) for argv in launch.further]
-            given = {name: port.get(value, value) for name, value in launch.environment.items()}
-            self.environment = given
+            self._port = free_port()
+            self.base_url = f"http://127.0.0.1:{self._port}"
+            self.argv, self._afterwards = (
+                [word.replace("{port}", str(self._port)) for word in words or ()] for words in (launch.argv, launch.afterwards)
+            )
+            self.environment = dict(launch.environment)
             if launch.device == "cpu" and (groups := core_groups(cores, first_worker + workers)):
-                places = [
-                    [f"{{core {i}}}" for i in range(n * cores, (n + 1) * cores)] for n in range(first_worker, len(groups))
-                ]
-                here, there = (self._engine.pinned(each) for each in (groups[first_worker:], places))
-                first, variables = there if node else here
-                self.argv, self.environment = [*first, *self.argv], {**variables, **given}
-                self._further = [[*there[0], *argv] for argv in self._further]
-                self._elsewhere = {**there[1], **given}
+                first, variables = self._engine.pinned(groups[first_worker:])
+                self.argv, self.environment = [*first, *self.argv], {**variables, **launch.environment}
         elif launch.base_url is None:
             raise BenchError(
                 f"{launch.deployment}: its launch names neither a command nor an address. Resolve the deployment again."
@@ -130,11 +111,6 @@ class Server:
         """Start its process; what an earlier server left is ended first."""
         self._log.parent.mkdir(parents=True, exist_ok=True)
         self._begun = time.monotonic()
-        meeting: dict[str, str] = {}
-        if self._further:
-            self.nodes = allocated_nodes(1 + len(self._further))
-            meeting = {"{head}": self.nodes.addresses[0], "{meet}": str(free_port(""))}
-            self.argv = _filled(self.argv, meeting)
         variables = for_a_server(os.environ) | self.environment
         if dropped := service_variables(os.environ):
             more = f" and {len(dropped) - 1} more variables" if len(dropped) > 1 else ""
@@ -143,26 +119,13 @@ class Server:
             self._say(f"ended what an earlier server had left: {', '.join(ended)}")
         with self._log.open("ab") as log:
             log.write(f"\n--- {time.strftime('%FT%TZ', time.gmtime())} {' '.join(redacted_command(self.argv))}\n".encode())
-        there = on_node(self._node) if self._node else []
-        self._guard = self._guarded(self.argv, there, step_environment(variables) if self._node else variables)
-        for name, argv in zip(self.nodes.names[1:], self._further, strict=True):
-            self._followers[name] = self._guarded(
-                _filled(argv, meeting), on_node(name), step_environment(variables | self._elsewhere)
-            )
-
-    def _guarded(self, argv: Sequence[str], there: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-        """The guard of a command, started.
-
-        Args:
-            there: what runs it on another node, and passes on what it reads.
-        """
-        with self._log.open("ab") as log:
-            return subprocess.Popen(
-                [*there, sys.executable, str(guard.__file__), json.dumps(self._afterwards), *argv],
+            log.flush()
+            self._guard = subprocess.Popen(
+                [sys.executable, str(guard.__file__), json.dumps(self._afterwards), *self.argv],
                 stdin=subprocess.PIPE,  # the guard ends the server when this end closes
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env=dict(environment),
+                env=variables,
                 start_new_session=True,  # Ctrl-C reaches the session alone, which ends the server in order
             )
 
@@ -191,7 +154,7 @@ class Server:
 
     def _others(self) -> list[str]:
         """Who else listens on the server's port: it would get the requests, or a share of them (vLLM listens with SO_REUSEPORT)."""
-        if self._afterwards or self._guard is None or self._node:  # of a container or another node they are not ours to list
+        if self._afterwards or self._guard is None:  # of a container they are not ours to list
             return []
         try:
             ours = {self._guard.pid, *(process.pid for process in psutil.Process(self._guard.pid).children(recursive=True))}
@@ -205,17 +168,12 @@ class Server:
             return []
 
     def ending(self) -> str:
-        """How its process ended, as a verb; of several, first that of another node, without which none goes on."""
-        for name, follower in self._followers.items():
-            if (status := follower.poll()) is not None:
-                return f"lost its process on node {name}, which {_how(status).rstrip(',')},"
+        """How its process ended, as a verb."""
         return _how(self._guard.poll() if self._guard else None)
 
     def running(self) -> bool:
-        """Whether the process is alive, and so are those on other nodes; an external server is taken to be."""
-        return not self.managed or (
-            self._guard is not None and all(each.poll() is None for each in (self._guard, *self._followers.values()))
-        )
+        """Whether the process is alive; an external server is taken to be."""
+        return not self.managed or (self._guard is not None and self._guard.poll() is None)
 
     def answers(self) -> bool:
         """Whether the server is ready to serve."""
@@ -239,39 +197,35 @@ class Server:
         remedy = self._engine.remedy("\n".join(lines[started:]))
         return f"{words}\n{remedy}" if remedy else words
 
-    def _guards(self) -> list[subprocess.Popen[bytes]]:
-        return [each for each in (self._guard, *self._followers.values()) if each is not None]
-
     def ask_to_stop(self) -> None:
         """Begin to end the server, and return at once: several end at the same time so."""
-        for each in self._guards():
-            assert each.stdin is not None
-            each.stdin.close()
+        if self._guard:
+            assert self._guard.stdin is not None
+            self._guard.stdin.close()
 
     def kill(self) -> None:
         """Kill the server and everything that it started at once, as a crash would; its guard ends by itself."""
-        for each in self._guards():
-            with suppress(psutil.NoSuchProcess):
-                for inner in psutil.Process(each.pid).children():  # the half of the guard that holds the command
-                    for process in inner.children(recursive=True):
-                        with suppress(psutil.NoSuchProcess):
-                            process.kill()
+        if self._guard is None:
+            return
+        with suppress(psutil.NoSuchProcess):
+            for inner in psutil.Process(self._guard.pid).children():  # the half of the guard that holds the command
+                for process in inner.children(recursive=True):
+                    with suppress(psutil.NoSuchProcess):
+                        process.kill()
 
     def stop(self) -> None:
         """End the server and everything that it started; return when nothing of it runs. Does nothing to an external one."""
-        guards = self._guards()
-        if not guards:
+        if self._guard is None:
             return
         self.ask_to_stop()
-        for each in guards:
-            try:
-                each.wait(timeout=guard.GRACE_S + 20)
-            except subprocess.TimeoutExpired:  # the guard kills by force after its grace; this cannot last
-                each.kill()
-                each.wait()
-        self._guard, self._followers = None, {}
-        if any(each.returncode < 0 for each in guards):  # killed: it may not have ended all that it held
-            end_left(self._log, [each.pid for each in guards])
+        try:
+            self._guard.wait(timeout=guard.GRACE_S + 20)
+        except subprocess.TimeoutExpired:  # the guard kills by force after its grace; this cannot last
+            self._guard.kill()
+            self._guard.wait()
+        held, self._guard = self._guard, None
+        if held.returncode < 0:  # killed: it may not have ended all that it held
+            end_left(self._log, [held.pid])
             if self._afterwards:  # a container that is gone is removed once more, in vain
                 subprocess.run(self._afterwards, stdin=subprocess.DEVNULL, capture_output=True)
         self._hide_secrets()
@@ -283,37 +237,11 @@ class Server:
             self._log.write_bytes(clean)
 
 
-def free_port(address: str = "127.0.0.1") -> int:
-    """A port that is free now at an address of this machine; at all of them, where it is empty."""
+def free_port() -> int:
+    """A port of this machine that is free now."""
     with socket.socket() as probe:
-        probe.bind((address, 0))
+        probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
-
-
-def _free_at(node: str, host: str) -> int:
-    """A port of another node at which nobody answers: the session cannot look at its sockets.
-
-    Raises:
-        BenchError: somebody answers at each that was tried.
-    """
-    for _ in range(_TRIES):
-        port = free_port("")
-        try:
-            socket.create_connection((host, port), timeout=1.0).close()
-        except OSError:
-            return port
-    raise BenchError(
-        f"{node}: somebody answers at each of {_TRIES} ports of {host}, so that no replica can be started there. See what listens with "
-        f"`srun --nodelist={node} ss -ltn`, and end it."
-    )
-
-
-def _filled(argv: Sequence[str], values: Mapping[str, str]) -> list[str]:
-    """A command line with `values` in place of what stands for them."""
-    filled = list(argv)
-    for name, value in values.items():
-        filled = [word.replace(name, value) for word in filled]
-    return filled
 
 
 def _how(status: int | None) -> str:

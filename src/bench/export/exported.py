@@ -159,11 +159,6 @@ def _launch(deployment: str) -> Launch:
             f"{deployment}: it is {launch.replicas} replicas behind a router, and a form starts one server. Export a deployment of "
             "one, and scale that."
         )
-    if launch.further:
-        raise BenchError(
-            f"{deployment}: it runs on {len(launch.further) + 1} nodes, each with a command line of its own, and no form starts "
-            f"several. `argv` and `further` of {file} have them."
-        )
     return launch
 
 

@@ -9,7 +9,7 @@ import yaml
 from bench.analysis import Limits
 from bench.export.comments import comment
 from bench.guard.measured import Measured
-from bench.routers import ROUTERS
+from bench.routers import haproxys
 
 _ADMITS = "It admits as many in flight as `bench size` says of these results, and queues as many."
 _NO_QUEUE = "No SLO on TTFT, so how many requests may wait is not known: the proxy's own default stands."
@@ -30,13 +30,12 @@ def haproxy(measured: Measured) -> tuple[str | None, list[str]]:
     if limits.admission < instances:
         why = f"{instances} workers admit {limits.admission} together, and HAProxy's maxconn is at least 1 of each"
         return None, [f"No haproxy.cfg: {why}."]
-    own, dealt = _balance(measured, "haproxy")
     each, queue = limits.admission // instances, None if limits.queue is None else max(1, limits.queue // instances)
     lines = [
         f"backend {name}",
         "    mode http",
-        f"    balance {own or 'leastconn'}",
-        *(["    hash-type consistent"] if own and own.startswith("hdr(") else []),
+        f"    balance {haproxys(measured.balance or 'leastconn')}",
+        *(["    hash-type consistent"] if (measured.balance or "").startswith("header:") else []),
         "    option http-no-delay  # or the first token waits for up to 0.2 s",
         "    timeout connect 5s",
         "    timeout server 10m  # longer than the longest answer takes",
@@ -56,7 +55,6 @@ def haproxy(measured: Measured) -> tuple[str | None, list[str]]:
         "Write one line `server` for each instance, with its address."
         if not measured.workers
         else f"Each of the {instances} workers gets an equal part of it: give every line `server` its address.",
-        *dealt,
         *([_NO_QUEUE] if limits.queue is None else []),
         *(
             [
@@ -69,33 +67,20 @@ def haproxy(measured: Measured) -> tuple[str | None, list[str]]:
     return comment(notes) + "\n".join(lines) + "\n", left
 
 
-def _balance(measured: Measured, router: str) -> tuple[str | None, list[str]]:
-    """A router's own name of how requests were dealt out in the study, where it has one; and a line if it has none."""
-    own = ROUTERS[router].own(measured.balance) if measured.balance else None
-    if own or not measured.balance:
-        return own, []
-    return None, [
-        f"It was measured with `balance: {measured.balance}`, which this router does not have: what it sustains may differ."
-    ]
-
-
 def vllm_router(measured: Measured) -> tuple[str | None, list[str]]:
     """A command line of vLLM's router, which counts the requests of all its workers together."""
     limits, left = _limits(measured, "vllm-router.sh")
     if limits is None:
         return None, left
     addresses = " ".join(f"http://CHANGE-ME-{i + 1}:{_port(measured)}" for i in range(max(1, measured.workers)))
-    own, dealt = _balance(measured, "vllm-router")
     notes = [
         f"vLLM's router. {measured.limit_text}.",
         "It refuses with 408, at once, what exceeds --max-concurrent-requests; its --queue-size changes nothing in 0.1.17. "
         "Clients have to wait and ask again.",
         _together(measured, "The router counts all workers together"),
-        *dealt,
         "CHANGE-ME: the address of each worker.",
     ]
-    policy = f"--policy {own} " if own else ""
-    command = f"vllm-router {policy}--max-concurrent-requests {limits.admission} --worker-urls {addresses}"
+    command = f"vllm-router --max-concurrent-requests {limits.admission} --worker-urls {addresses}"
     return comment(notes) + command + "\n", left
 
 

@@ -56,8 +56,8 @@ def find_workers(
         )
     if prefill and (other := next((worker for worker in workers if worker.kind != "vllm"), None)):
         raise BenchError(
-            f"{named}: {other.name} is {other.kind or 'of no engine that is known'}, and prefill_replicas says that {prefill} of the "
-            "workers only prefill: sums by role are known of vLLM alone. Remove prefill_replicas."
+            f"{named}: {other.name} is {other.kind or 'of no engine that is known'}, and prefill_workers says that {prefill} of the "
+            "workers only prefill: sums by role are known of vLLM alone. Remove prefill_workers."
         )
     return tuple(workers)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
-from bench.engine import core_groups, gpu_names, outside_slurm, refuse_unfit, refuse_unlike, refuse_unready, router_program
+from bench.engine import core_groups, gpu_names, refuse_unfit, refuse_unlike, refuse_unready, router_program
 from bench.engine.environment import requirements
 from bench.engines import managed
 from bench.errors import BenchError, count_text, first_names, shown_size
@@ -21,6 +21,7 @@ from bench.models import Geometry, Model, config_of, geometry_at, geometry_of_mo
 from bench.models.gguf import gguf_tensors
 from bench.models.hub import refuse_unfetchable
 from bench.records.engine import read_engine
+from bench.routers import HAPROXY
 from bench.store import Store, unmeasured_sessions
 from bench.study import DeploymentSpec, Paths, Plan, Workload
 from bench.study.headers import filled_headers
@@ -76,8 +77,7 @@ def _checks(plan: Plan, spec: DeploymentSpec, store: Store) -> Iterator[Callable
             yield partial(_refuse_no_metrics, spec)
         return
     yield lambda: refuse_unready(spec.deployment.engine, spec.engine, _prepared(spec))
-    yield partial(_refuse_nodes, spec)
-    if spec.deployment.router and not spec.router_locks:
+    if spec.deployment.router:
         yield partial(_refuse_router, spec)
     yield partial(_refuse_cores if spec.engine.backend == "cpu" else _refuse_gpus, spec)
     if spec.model.hub:
@@ -119,28 +119,23 @@ def _refuse_no_metrics(spec: DeploymentSpec) -> None:
         ) from None
 
 
-def _refuse_nodes(spec: DeploymentSpec) -> None:
-    if problem := outside_slurm(spec.deployment.nodes):
-        raise BenchError(f"deployments.{spec.name}.{problem}.")
-
-
 def _refuse_router(spec: DeploymentSpec) -> None:
     try:
-        router_program(spec.deployment.router or "")
+        router_program(() if spec.deployment.router == HAPROXY else spec.deployment.router or ())
     except BenchError as error:
         raise BenchError(f"deployments.{spec.name}: {error}") from None
 
 
 def _refuse_cores(spec: DeploymentSpec) -> None:
     try:
-        core_groups(spec.deployment.cores, spec.deployment.workers_per_node * spec.deployment.replicas_per_node)
+        core_groups(spec.deployment.cores, spec.deployment.workers * spec.deployment.replicas)
     except BenchError as error:
         raise BenchError(f"deployments.{spec.name}: {error}") from None
 
 
 def _refuse_gpus(spec: DeploymentSpec) -> None:
     """Look for as many GPUs as the server takes. Where NVML cannot read them, a run is still worth measuring."""
-    d, needed = spec.deployment, (spec.gpus or 0) // spec.deployment.nodes
+    d, needed = spec.deployment, spec.gpus or 0
     environment = {**os.environ, **d.environment}
     names = gpu_names(spec, environment)
     where = f"deployments.{spec.name}: needs {count_text(needed, 'GPU')}"

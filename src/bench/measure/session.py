@@ -149,7 +149,7 @@ def _one_start(
     server = server_of(
         replace(launch, environment={**launch.environment, **d.environment}),  # with the secrets, which no file has
         cores=d.cores,
-        workers=d.workers_per_node,
+        workers=d.workers,
         log=log,
         ready_timeout_s=settings.ready_timeout_s,
         say=lambda text: say(f"{spec.name}: {text}"),
@@ -185,7 +185,7 @@ def _one_start(
         metrics = spec.engine.metrics if spec.engine.metrics != "none" else None
         named = _promises(spec, server)
         workers = find_workers(
-            server.base_url, server.workers, headers, named=str(named), prefill=launch.prefill_replicas, alike=_alike(launch)
+            server.base_url, server.workers, headers, named=str(named), prefill=launch.prefill_workers, alike=_alike(launch)
         )
         read = not workers and spec.engine.metrics != "none"
         found = find_metrics(server.base_url, metrics, headers, served=served) if read else None
@@ -315,7 +315,7 @@ def _prefixes(facts: DeploymentFacts, launch: Launch, engines: int) -> dict[str,
     """The blocks in which prompts share prefixes, over how many caches (one an engine), and how much room there is; a slot is a cache
     of its own, which shares tokens. Where workers have roles that is not known: the facts are those of the ones that decode.
     """
-    known = facts.prefix_caching is not None and not launch.prefill_replicas
+    known = facts.prefix_caching is not None and not launch.prefill_workers
     size = None if not known else facts.block_size if facts.prefix_caching else 0
     if launch.settings.slots:
         size, engines = size and 1, facts.kv_blocks or engines

@@ -91,7 +91,6 @@ class DeploymentFacts(KvFacts):
             not known. managed: whether it was started here. command, environment: with which it was started,
             without secrets. settings: the engine's settings, as started.
         router_version: of what stands in front of replicas; None where nothing does, or where it is not known.
-        nodes: names of the nodes of a server on several, by rank.
         ready_s: seconds from start to readiness. starts: those of every session that measured this definition, the latest one last;
             none of a server that was not started here.
         weight_gib: size of the loaded weights, as its log reports it. step_tokens: most tokens of a step, as its log has them.
@@ -108,7 +107,6 @@ class DeploymentFacts(KvFacts):
     settings: Settings = field(default_factory=Settings)
     environment: Mapping[str, str]
     router_version: str | None = None
-    nodes: tuple[str, ...] = ()
     ready_s: float
     starts: tuple[Start, ...] = ()
     weight_gib: float | None = None

@@ -71,14 +71,12 @@ class RouterLaunch:
     """The router in front of replicas.
 
     Attributes:
-        name: which one it is. balance: how it deals requests out. Both as the deployment has them.
-        command: what runs it, without its arguments. version: of its environment; None: it has none, and says its version when asked.
+        balance: how HAProxy deals requests out, as the deployment has it. command: of another router, with `{port}` and `{workers}`;
+            empty: HAProxy.
     """
 
-    name: str
     balance: str
-    command: tuple[str, ...]
-    version: str | None = None
+    command: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,16 +92,12 @@ class Launch:
         workers: addresses of the engines behind it, where it is a router.
         kind: which engine it is, as `bench.engines` calls it. device: `cpu` or `cuda`.
         vocabulary: prompts are made of token ids below it, all of which the model's tokenizer has; None where none is known.
-        argv: the server's command line, with `{port}`; None for an external server. further: of a server on several nodes, the command
-            lines of those after the first. In both `{head}` is the first node's address and `{meet}` a port there.
+        argv: the server's command line, with `{port}`; None for an external server.
         settings: the engine's settings in them. configured: what the study says of how it runs, by column of the summary
             (`DeploymentSpec.settings`).
         engine_version: the version in the engine's environment, for a server that does not report its own.
         replicas: servers that are started, each with this command line. router: what stands in front of them; None: nothing does.
-        prefill_replicas: how many of them, or of `workers`, only prefill, the first ones. prefill_argv: the command line of such a
-            replica, then; in both, `{channel}` is a port on which replicas pass on KV caches, and `{shared}` a folder for them.
-        nodes: of a SLURM job on which the replicas stand, one on each, `{host}` in their command line being its address; 1: all
-            stand here.
+        prefill_workers: how many of `workers` only prefill, the first ones.
         afterwards: a command that removes what does not end with the process, such as a container.
         environment: variables that are set for it, without secrets.
         plan: its memory, of replicas that of all together; None where the model's shape is not known.
@@ -120,19 +114,16 @@ class Launch:
     served_name: str | None = None
     base_url: str | None = None
     workers: tuple[str, ...] = ()
+    prefill_workers: int = 0
     kind: str = "vllm"
     device: str
     vocabulary: int | None = None
     argv: tuple[str, ...] | None
-    further: tuple[tuple[str, ...], ...] = ()
     settings: Settings = field(default_factory=Settings)
     configured: Mapping[str, str | int | float | bool | None] = field(default_factory=dict)
     engine_version: str | None = None
     replicas: int = 1
-    prefill_replicas: int = 0
-    prefill_argv: tuple[str, ...] | None = None
     router: RouterLaunch | None = None
-    nodes: int = 1
     afterwards: tuple[str, ...] | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     plan: MemoryPlan | None

@@ -1,7 +1,7 @@
 """A study's measurements in one file: from a machine that measures, to one that parses and draws.
 
 A pack is a tar file: `study.yaml` (the configuration, narrowed to the runs that are in it), what sessions leave (`runs/`,
-`deployments/`, `engines/`, `routers/`, `logs/`) and a tuning (`tuning/`), and `pack.json` with the runs' digests and every file's
+`deployments/`, `engines/`, `logs/`) and a tuning (`tuning/`), and `pack.json` with the runs' digests and every file's
 SHA-256. Nothing in it is parsed.
 """
 
@@ -169,9 +169,6 @@ def _files_of_deployment(spec: DeploymentSpec, sessions: Iterable[int]) -> dict[
     name, engine = spec.name, spec.deployment.engine
     files = {f"deployments/{name}/launch.json": Path(Paths.LAUNCH.format(deployment=name))}
     further = {f"engines/{engine}.json": Path(Paths.ENGINE.format(engine=engine))}
-    if spec.router_locks:
-        router = spec.deployment.router
-        further[f"routers/{router}.json"] = Path(Paths.ROUTER.format(router=router))
     for session in sessions:
         facts = Paths.facts(name, session)
         inside = packed_facts(name, session)

@@ -30,7 +30,7 @@ from bench.yaml_file import read_yaml
 _MOST_RATIO, _SMALLEST, _MOST_BYTES, _MOST_FILES = 100, 2**20, 64 * 2**30, 500_000
 _PART = r"[A-Za-z0-9][A-Za-z0-9._+-]*"
 _MEMBER = re.compile(
-    rf"{re.escape(INDEX)}|{re.escape(STUDY)}|(engines|routers)/{_PART}\.json|logs/{_PART}\.log"
+    rf"{re.escape(INDEX)}|{re.escape(STUDY)}|engines/{_PART}\.json|logs/{_PART}\.log"
     rf"|deployments/{_PART}/search\.json|tuning/(tuning|visits)\.json"
     rf"|deployments/{_PART}/(session-[0-9]+/)?(launch\.json|deployment\.json|server\.log)|runs/{_PART}/{_PART}/{_PART}"
 )
@@ -39,8 +39,8 @@ _TOO_LARGE = (
 )
 # What reading a file may raise that is not one of ours.
 _ODD = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
-# What has no place among the results: records of engines and routers would say that these are built here.
-_BESIDE = (INDEX, STUDY, "engines", "routers", "logs")
+# What has no place among the results: records of engines would say that these are built here.
+_BESIDE = (INDEX, STUDY, "engines", "logs")
 
 
 def unpack(file: Path, store: Store) -> Packed:
@@ -229,7 +229,7 @@ def _expect(right: bool, name: str, file: Path) -> None:
 
 
 def _beside(file: Path, index: PackIndex) -> Path:
-    """Where the pack's study, logs, and records of engines and routers go."""
+    """Where the pack's study, logs, and records of engines go."""
     name = file.name.removesuffix(".tar.gz")
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name) or name == file.name:
         raise BenchError(

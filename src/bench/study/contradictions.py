@@ -16,7 +16,7 @@ from bench.errors import BenchError, shown
 from bench.models import Model, Parallel, config_at, geometry_at, geometry_of_model, parallel_problem
 from bench.published import accelerator_named, accelerators
 from bench.study.config import Config, Ladder
-from bench.study.deployment import Deployment, Engine, roles_problem
+from bench.study.deployment import Deployment, Engine
 from bench.study.named import as_written, names_text
 from bench.study.plan import longest_request, swept
 from bench.study.precision import with_requests
@@ -105,17 +105,7 @@ def _unsendable(where: str, ladder: Ladder, workload: Workload, deployment: Depl
         )
     if packed:
         return None
-    replicas, nodes = deployment.replicas, deployment.nodes
-    if workload.lose and deployment.prefill_replicas:
-        return (
-            f"{where}: {name}.lose kills one of equal replicas, and those of deployments.{ladder.deployment} prefill or decode. "
-            "Remove lose, or prefill_replicas."
-        )
-    if workload.lose and replicas > 1 and nodes > 1:
-        return (
-            f"{where}: {name}.lose kills a replica, and those of deployments.{ladder.deployment} stand on {nodes} nodes, "
-            "where the session cannot kill them. Remove lose, or measure the loss with nodes: 1."
-        )
+    replicas = deployment.replicas
     if workload.lose and max(2, workload.lose.worker) > replicas:
         return (
             f"{where}: {name}.lose kills worker {workload.lose.worker}, and deployments.{ladder.deployment} starts {replicas} in all. "
@@ -304,14 +294,10 @@ def _deployments(config: Config, tables: Mapping[str, Mapping[str, Any]]) -> typ
         if engine := config.engines.get(deployment.engine):
             external = engine.source == "external"
             yield from _running(where, deployment) if external else _started(where, deployment, engine, config.models)
-            if problem := roles_problem(deployment, engine):
-                yield f"{where}.{problem}"
 
 
 def _running(where: str, deployment: Deployment) -> typing.Iterator[str]:
     """What cannot be asked of a server that runs already."""
-    if deployment.nodes > 1:
-        yield f"{where}.nodes: a server that runs already is started on no node from here. Remove it."
     if deployment.router:
         yield (
             f"{where}.router: servers that run already are started behind no router from here. Name the router that they have as "

@@ -14,7 +14,6 @@ from bench.engines import MANAGED
 from bench.fields import Count, Size, Strict, checked_address
 from bench.records.environment import is_secret
 from bench.records.form import Omissible
-from bench.routers import ROUTERS, dealing_problem, disaggregating_problem
 from bench.study.headers import checked_headers
 from bench.study.misspelt import meant
 
@@ -105,6 +104,11 @@ class Engine(Strict):
         description="Addresses of all engines behind a router at `base_url`, such as `[http://10.0.0.5:8000, http://10.0.0.6:8000]`. "
         "The load goes to `base_url`; metrics are read at `/metrics` of each worker, and their sums are those of the fleet.",
     )
+    prefill_workers: Annotated[int, Field(ge=0)] = Field(
+        default=0,
+        description="How many of the `workers`, the first ones, only prefill; the others decode what these have prefilled, and sums "
+        "are by role. Of vLLM alone.",
+    )
 
     @model_validator(mode="after")
     def _fields_of_source(self) -> Engine:
@@ -129,6 +133,11 @@ class Engine(Strict):
         Raises:
             ValueError: it says which, and what to do.
         """
+        if self.prefill_workers and self.prefill_workers >= len(self.workers):
+            raise ValueError(
+                f"prefill_workers is {self.prefill_workers}, and of {len(self.workers)} workers none is left to decode; name more, or "
+                "fewer that prefill"
+            )
         if not self.workers:
             return
         from bench.http import api_root  # noqa: PLC0415 - `requests` takes long to import, and few studies measure a fleet
@@ -193,38 +202,22 @@ class Deployment(Strict):
         default=1,
         description="Engines behind one endpoint, each with its own KV cache and the whole model; experts are shared.",
     )
-    nodes: Count = Field(
-        default=1,
-        description="Nodes of a SLURM cluster over which the server spreads, each with an equal share of the GPUs or CPU "
-        "workers; only vLLM supports several. Of `replicas`, whose number it has to be then, each stands on a node of its own.",
-    )
     replicas: Count = Field(
         default=1,
         description="Servers that are started, each on cores or GPUs of its own, behind a `router` that gets the load. All together "
         "are measured as one server: counts are sums, and C_max is the fleet's.",
     )
-    prefill_replicas: Annotated[int, Field(ge=0)] = Field(
-        default=0,
-        description="How many of the `replicas`, the first ones, only prefill; the others decode what these have prefilled. vLLM "
-        "behind `vllm-router`, with the connector that passes KV caches on in `flags`, such as `kv-transfer-config: "
-        '\'{"kv_connector": "NixlConnector"}\'`; its role is set by replica. Of a running fleet: how many of the engine\'s '
-        "`workers`, the first ones.",
+    router: Literal["haproxy"] | list[str] | None = Field(
+        default=None,
+        description="What stands in front of the replicas, on the cores that the client has too: `haproxy`, which has to be "
+        "installed, or the command of another router, in which `{port}` is where it has to answer, and `{workers}`, a word of its own, "
+        "the addresses of the replicas: `[vllm-router, --port, '{port}', --worker-urls, '{workers}']`.",
     )
-    router: Annotated[str, _startable("router", ROUTERS), WithJsonSchema({"type": "string", "enum": list(ROUTERS)})] | None = (
-        Field(
-            default=None,
-            description="What stands in front of the replicas, on the cores that the client has too: `haproxy`, which has to be "
-            "installed, or `vllm-router` or `sglang-router`, whose locked packages the workflow installs.",
-        )
-    )
-    balance: Annotated[
-        str, StringConstraints(pattern=r"^(leastconn|roundrobin|power-of-two|cache-aware|header:[A-Za-z0-9-]{1,60})$")
-    ] = Field(
+    balance: Annotated[str, StringConstraints(pattern=r"^(leastconn|roundrobin|header:[A-Za-z0-9-]{1,60})$")] = Field(
         default="leastconn",
-        description="How the router deals requests out: `leastconn`, to the replica with the fewest; `roundrobin`, in turn; "
+        description="How HAProxy deals requests out: `leastconn`, to the replica with the fewest; `roundrobin`, in turn; "
         "`header:NAME`, by the value of that header, so that a conversation of a workload with `turns.session_header` stays at its "
-        "replica. `vllm-router` and `sglang-router` have `roundrobin`, `power-of-two` (the better of two), `cache-aware` (by prefixes "
-        "that they have sent there) and `header:X-Session-ID` or `header:X-SMG-Routing-Key`.",
+        "replica.",
     )
     prefix_caching: bool = Field(default=False, description="Whether equal prompt prefixes share their KV cache.")
     cores: Annotated[int, Field(ge=0, le=10**6)] = Field(
@@ -277,60 +270,16 @@ class Deployment(Strict):
     def _has_a_router(self) -> Deployment:
         if self.replicas > 1 and self.router is None:
             raise ValueError(f"replicas is {self.replicas}, and nothing deals requests out to them; add `router: haproxy`")
-        if self.router and self.nodes not in (1, self.replicas):
-            raise ValueError(
-                f"nodes is {self.nodes}, and replicas stand on nodes of their own; give nodes: {self.replicas}, or remove it"
-            )
-        if self.router is None and "balance" in self.model_fields_set:
-            raise ValueError(
-                "balance says how a router deals requests out, and there is none; add `router: haproxy`, or remove it"
-            )
-        if self.router and (problem := dealing_problem(self.router, self.balance)):
-            raise ValueError(problem)
-        if self.router and self.prefill_replicas and (problem := disaggregating_problem(self.router)):
-            raise ValueError(f"prefill_replicas is {self.prefill_replicas}, and {problem}")
+        if self.router != "haproxy" and "balance" in self.model_fields_set:
+            raise ValueError("balance says how HAProxy deals requests out; add `router: haproxy`, or remove it")
+        if isinstance(self.router, list) and not ("{workers}" in self.router and any("{port}" in word for word in self.router)):
+            raise ValueError("router is a command that lacks `{port}`, or `{workers}` as a word of its own; give both")
         return self
 
     @property
     def workers(self) -> int:
         """Devices, or processes of a CPU engine, that compute for one instance: its three kinds of parallelism multiplied."""
         return self.tensor_parallel * self.pipeline_parallel * self.data_parallel
-
-    @property
-    def nodes_each(self) -> int:
-        """Nodes over which each server spreads."""
-        return 1 if self.router else self.nodes
-
-    @property
-    def workers_per_node(self) -> int:
-        """Devices or processes of one server on each of its nodes."""
-        return self.workers // self.nodes_each
-
-    @property
-    def replicas_per_node(self) -> int:
-        """Replicas that share a node."""
-        return self.replicas // self.nodes if self.router else 1
-
-
-def roles_problem(deployment: Deployment, engine: Engine) -> str | None:
-    """Why the servers of a deployment cannot be divided into those that prefill and those that decode; None where they can."""
-    d, prefill = deployment, f"prefill_replicas is {deployment.prefill_replicas}"
-    if not d.prefill_replicas:
-        return None
-    if engine.kind != "vllm":
-        return (
-            f"{prefill}, and engines.{d.engine} is {engine.kind}: sums by role are known of vLLM alone, whose router sends a request "
-            "first to one worker and then to another. Remove it, or give vLLM."
-        )
-    external = engine.source == "external"
-    if external and not engine.workers:
-        return f"{prefill}, and which servers stand behind engines.{d.engine} is not known. Name them as its workers."
-    if not external and d.router is None:
-        return f"{prefill}, and one server is started. Add `replicas: 2` and `router: vllm-router`."
-    servers = len(engine.workers) if external else d.replicas
-    if d.prefill_replicas >= servers:
-        return f"{prefill}, and of {servers} servers none is left to decode. Give more, or fewer that prefill."
-    return None
 
 
 #: Keys of a deployment that a sweep may vary as they are.

@@ -22,7 +22,6 @@ class Paths:
     """Paths below the working directory."""
 
     ENGINE = "results/engines/{engine}/engine.json"
-    ROUTER = "results/routers/{router}/router.json"
     CHECKPOINT = "results/checkpoints/{model}/checkpoint.json"
     LAUNCH = "results/deployments/{deployment}/launch.json"
     FACTS = "results/deployments/{deployment}/deployment.json"

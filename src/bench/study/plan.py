@@ -19,7 +19,6 @@ from bench.models import UNNAMED
 from bench.models.fingerprint import fingerprint
 from bench.published import Accelerator, accelerator_named, accelerators
 from bench.records.checksums import checksum
-from bench.routers import ROUTERS
 from bench.shipped import located
 from bench.study.config import Config, Ladder, Measurement
 from bench.study.paths import Paths
@@ -329,9 +328,7 @@ def _deployment(config: Config, name: str, root: Path) -> DeploymentSpec:
     model = config.models[deployment.model] if deployment.model else UNNAMED
     read = model.here is not None and engine.source != "external"
     checkpoint = (model.fingerprint or fingerprint(str(model.here))) if read else None
-    of_router = ROUTERS[deployment.router].lock if deployment.router else None
-    router_locks = {of_router: _of_lock(root / of_router)} if of_router else {}
-    return DeploymentSpec(name, deployment, model, engine, locks, checkpoint, router_locks)
+    return DeploymentSpec(name, deployment, model, engine, locks, checkpoint)
 
 
 def _of_lock(lock: Path) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,6 @@ class DeploymentSpec:
         deployment, model, engine: the configuration's entries.
         locks: SHA-256 of each of the engine's lock files, by path.
         checkpoint: what identifies the files of a model that is given by its path; None where there are none to read.
-        router_locks: SHA-256 of its router's lock file, by path; empty where it has none.
     """
 
     name: str
@@ -52,7 +51,6 @@ class DeploymentSpec:
     engine: Engine
     locks: Mapping[str, str]
     checkpoint: str | None = None
-    router_locks: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def model_name(self) -> str:
@@ -85,12 +83,13 @@ class DeploymentSpec:
         """
         d, cpu = self.deployment, self.engine.backend == "cpu"
         known = d.model_fields_set if self.engine.source == "external" else set(SETTINGS) - (_OF_GPU if cpu else _OF_CPU)
-        known = known if d.router else known - {"balance"}
+        known = known if d.router == "haproxy" else known - {"balance"}
         flags = redacted(
             {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in d.flags.items()}
         )
         return {
-            **{name: getattr(d, name) for name in SETTINGS if name in known},
+            **{name: getattr(d, name) for name in SETTINGS if name in known and name != "router"},
+            **({"router": d.router if isinstance(d.router, str) else " ".join(d.router)} if d.router else {}),
             **{flag_column(name): value for name, value in flags.items()},
             **{VARIABLE + name: value for name, value in redacted(d.environment).items()},
         }
@@ -109,7 +108,6 @@ class DeploymentSpec:
             "engine": self.engine.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude=_NO_IDENTITY),
             "locks": dict(self.locks),
             **({"checkpoint": self.checkpoint} if self.checkpoint else {}),
-            **({"router_locks": dict(self.router_locks)} if self.router_locks else {}),
         }
 
     @cached_property

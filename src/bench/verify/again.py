@@ -38,11 +38,7 @@ def summary_of(run: Path) -> str:
 
 def locks_of(plan: Plan) -> list[str]:
     """The lock files that a study names: their digests are part of its runs'."""
-    every = [
-        *(engine.locks for engine in plan.config.engines.values()),
-        *(spec.router_locks for spec in plan.deployments.values()),
-    ]
-    return [lock for locks in every for lock in locks]
+    return [lock for engine in plan.config.engines.values() for lock in engine.locks]
 
 
 def copy_measurements(folder: Path, runs: Collection[Path], files: Collection[str], to: Path) -> Path:

@@ -40,13 +40,12 @@ def wheels(
     machine: Annotated[Literal["x86_64", "aarch64"], option(None, "Processor of that machine.")] = "x86_64",
     json: Json = False,
 ) -> None:
-    """The wheels of Saturate's own environment and of the engines and routers that the study builds from locks, checked against the
+    """The wheels of Saturate's own environment and of the engines that the study builds from locks, checked against the
     locks' hashes, for Linux. `make pack WHEELS=DIR` installs them there.
     """
     from bench.cli.study import load_plan
     from bench.engine.environment import indexed_locks
     from bench.engine.wheels import fetch_wheels
-    from bench.shipped import located
 
     if not _OWN_LOCK.is_file():
         raise BenchError(
@@ -58,7 +57,6 @@ def wheels(
     locks: dict[Path, str | None] = {_OWN_LOCK: None, _SLURM_LOCK: None}
     for engine in engines.values():
         locks |= dict(indexed_locks(engine))
-    locks |= {located(lock): None for spec in plan.deployments.values() for lock in spec.router_locks}
     with status() as say:
         files = fetch_wheels(list(locks.items()), output_dir, python=python_version, machine=machine, say=say)
     sources = [file.name for file in files if file.suffix != ".whl"]
