@@ -78,18 +78,22 @@ READ = {
 }  # fmt: skip
 
 LACKS = f"lacks the metrics of any engine that is known ({KNOWN})"
-OWN = "; give the address at which the engine itself exposes its own"
 LEFT = {
-    "production_stack_router": f"is vLLM production stack's router's, which counts under vLLM's names{OWN}",
-    "vllm_router": f"{LACKS}; it is vLLM's router's, a router{OWN}",
-    "sgl_router": f"{LACKS}; it is SGLang's router's, a router{OWN}",
-    "dynamo_frontend": f"{LACKS}; it is Dynamo's frontend's, a router{OWN}",
-    "inference_extension": f"{LACKS}; it is Gateway API Inference Extension's, a router{OWN}",
-    "aibrix": f"{LACKS}; it is AIBrix's, a router{OWN}",
-    "litellm": f"{LACKS}; it is LiteLLM's, a proxy{OWN}",
-    "nim": f"{LACKS}; it is NVIDIA NIM's, an engine that is not read here",
-    "triton_trtllm": f"{LACKS}; it is Triton's, an engine that is not read here",
-    "kserve_transformers": f"{LACKS}; it is KServe's, an engine that is not read here",
+    "production_stack_router": "it is a router's, which counts under vLLM's names: give each engine's own address",
+    **dict.fromkeys(
+        (
+            "vllm_router",
+            "sgl_router",
+            "dynamo_frontend",
+            "inference_extension",
+            "aibrix",
+            "litellm",
+            "nim",
+            "triton_trtllm",
+            "kserve_transformers",
+        ),
+        f"{LACKS}; it has ",
+    ),
     "vllm_simulator": "lacks preemptions (vllm:num_preemptions_total in vLLM); prefix_hits (vllm:prefix_cache_hits_total in vLLM)",
 }
 

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import tomllib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from bench.engines.asked import Deployment, DeploymentSpec, Engine, Flag, Geometry, Model
 from bench.records.deployment import KvFacts
 from bench.records.launch import MemoryPlan, Settings
+
+if TYPE_CHECKING:
+    from bench.models.geometry import Geometry
+    from bench.models.model import Model
+    from bench.study.deployment import Deployment, Engine
+    from bench.study.specs import DeploymentSpec
 
 __all__ = [
     "Exposed",
@@ -24,8 +32,8 @@ __all__ = [
     "arguments",
     "common",
     "count",
+    "names_of",
     "ray_spellings",
-    "speculation",
     "total",
     "whole",
 ]
@@ -51,6 +59,7 @@ class OnGpu:
     graphs: bool = True
 
 
+Flag = str | int | float | bool  # the value of a flag; a switch is True or False
 Labelled = tuple[Mapping[str, str], float]  # a sample: its labels and its value
 Ask = Callable[[str], Any]  # the JSON that a server answers at a path; None where it answers none
 
@@ -69,6 +78,22 @@ class Exposed:
     since: str
     until: str | None = None
     absent: str | None = None
+
+
+@cache
+def _names() -> dict[str, dict[str, list[str]]]:
+    return tomllib.loads(files("bench.engines").joinpath("metrics.toml").read_text(encoding="utf-8"))
+
+
+def names_of(engine: str, prefix: str) -> dict[str, list[Exposed]]:
+    """What an engine calls our metrics, as `metrics.toml` has it."""
+
+    def exposed(row: str) -> Exposed:
+        name, versions, *absent = row.split()
+        since, _, until = versions.partition("-")
+        return Exposed(prefix + name, since, until or None, *absent)
+
+    return {metric: list(map(exposed, rows)) for metric, rows in _names().get(engine, {}).items()}
 
 
 @dataclass(frozen=True)
@@ -276,15 +301,6 @@ def ray_spellings(stem: str) -> tuple[Spelling, ...]:
     vllm/v1/metrics/ray_wrappers.py, which replaces the colon (before, Ray kept it).
     """
     return tuple(Spelling(f"ray_{stem}{end}", lag_s=10.0, sums=False) for end in "_:")
-
-
-def speculation(prefix: str, since: str) -> dict[str, list[Exposed]]:
-    """What vLLM, and llama.cpp after it, count of speculative decoding: verified drafts, tokens drafted, and tokens accepted.
-
-    A server that does not speculate need not expose them.
-    """
-    counts = ("drafts", "draft_tokens", "accepted_tokens")
-    return {f"spec_{each}": [Exposed(f"{prefix}spec_decode_num_{each}_total", since, absent="unknown")] for each in counts}
 
 
 def arguments(flags: Mapping[str, Flag]) -> list[str]:

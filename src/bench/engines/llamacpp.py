@@ -16,14 +16,19 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bench.engines import llama_server
-from bench.engines.asked import Deployment, DeploymentSpec, Engine, Geometry, Model
-from bench.engines.kind import Ask, Exposed, Flag, Labelled, Managed, OnGpu, Production, arguments, speculation
+from bench.engines.kind import Ask, Flag, Labelled, Managed, OnGpu, Production, arguments, names_of
 from bench.errors import BenchError, shown_size
 from bench.records.deployment import KvFacts
 from bench.records.launch import MemoryPlan, Settings
+
+if TYPE_CHECKING:
+    from bench.models.geometry import Geometry
+    from bench.models.model import Model
+    from bench.study.deployment import Deployment, Engine
+    from bench.study.specs import DeploymentSpec
 
 _CACHE_TYPES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
 _QUANTISED = ("q8_0", "q4_0")  # types of a KV cache alone, in blocks
@@ -55,14 +60,7 @@ class LlamaCpp(Managed):
         left_out={"seed": "the benchmark's, so that runs repeat"},
     )
     cpu_overhead = int(0.2 * 2**30)  # resident beside weights and KV cache, measured with the models of config/config.yaml
-    metrics = {
-        "running": [Exposed("llamacpp:requests_processing", since="0.0")],
-        "waiting": [Exposed("llamacpp:requests_deferred", since="0.0")],
-        "server_prompt_tokens": [Exposed("llamacpp:prompt_tokens_total", since="0.0")],
-        "server_generation_tokens": [Exposed("llamacpp:tokens_predicted_total", since="0.0")],
-        "prefix_hits": [Exposed("llamacpp:prompt_tokens_cached_total", since="0.0", absent="unknown")],
-        **speculation("llamacpp:", since="0.0"),
-    }
+    metrics = names_of("llama.cpp", "llamacpp:")
 
     def info(self, ask: Ask) -> dict[str, Any] | None:
         """/props and /slots. The wheel's build, `b0-unknown`, does not know its version."""

@@ -13,12 +13,10 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from ctypes.util import find_library
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from bench.engines.asked import Deployment, DeploymentSpec, Engine, Geometry, Model
 from bench.engines.kind import (
     Ask,
-    Exposed,
     Flag,
     Labelled,
     Managed,
@@ -26,13 +24,19 @@ from bench.engines.kind import (
     Production,
     common,
     count,
+    names_of,
     ray_spellings,
-    speculation,
     total,
 )
 from bench.engines.vllm_memory import kept
 from bench.records.deployment import KvFacts
 from bench.records.launch import MemoryPlan, Settings, settings_of
+
+if TYPE_CHECKING:
+    from bench.models.geometry import Geometry
+    from bench.models.model import Model
+    from bench.study.deployment import Deployment, Engine
+    from bench.study.specs import DeploymentSpec
 
 _MXFP4_OUTER, _MXFP4_INNER = 256, 128
 _LOGS = ("enable-log-requests", "disable-log-requests", "disable-log-stats", "disable-uvicorn-access-log", "uvicorn-log-level")
@@ -74,38 +78,7 @@ class VLLM(Managed):
         },
         variables={"HF_HUB_OFFLINE": "the benchmark reads its models from the machine"},
     )
-    metrics = {
-        "kv_usage": [
-            Exposed("vllm:kv_cache_usage_perc", since="0.9.2"),
-            Exposed("vllm:gpu_cache_usage_perc", since="0.8.0", until="0.11.0"),
-        ],
-        "running": [Exposed("vllm:num_requests_running", since="0.8.0")],
-        "waiting": [Exposed("vllm:num_requests_waiting", since="0.8.0")],
-        "preemptions": [Exposed("vllm:num_preemptions_total", since="0.8.0")],
-        "server_prompt_tokens": [Exposed("vllm:prompt_tokens_total", since="0.8.0")],
-        "server_generation_tokens": [Exposed("vllm:generation_tokens_total", since="0.8.0")],
-        "prefix_queries": [  # tokens; blocks before 0.9.0
-            Exposed("vllm:prefix_cache_queries_total", since="0.11.0"),
-            Exposed("vllm:prefix_cache_queries_total", since="0.9.2", until="0.11.0", absent="unknown"),
-            Exposed("vllm:gpu_prefix_cache_queries_total", since="0.8.0", until="0.11.0", absent="unknown"),
-        ],
-        "prefix_hits": [
-            Exposed("vllm:prefix_cache_hits_total", since="0.11.0"),
-            Exposed("vllm:prefix_cache_hits_total", since="0.9.2", until="0.11.0", absent="unknown"),
-            Exposed("vllm:gpu_prefix_cache_hits_total", since="0.8.0", until="0.11.0", absent="unknown"),
-        ],
-        **speculation("vllm:", since="0.8.0"),
-        "server_ttft": [Exposed("vllm:time_to_first_token_seconds", since="0.8.0")],
-        "server_itl": [
-            Exposed("vllm:inter_token_latency_seconds", since="0.11.0"),
-            Exposed("vllm:inter_token_latency_seconds", since="0.10.2", until="0.11.0", absent="unknown"),
-            Exposed("vllm:time_per_output_token_seconds", since="0.8.0", until="0.12.0", absent="unknown"),
-        ],
-        "server_queue_time": [Exposed("vllm:request_queue_time_seconds", since="0.8.0")],
-        "server_prefill_time": [Exposed("vllm:request_prefill_time_seconds", since="0.8.0")],
-        "server_decode_time": [Exposed("vllm:request_decode_time_seconds", since="0.8.0")],
-        "server_e2e": [Exposed("vllm:e2e_request_latency_seconds", since="0.8.0")],
-    }
+    metrics = names_of("vllm", "vllm:")
     facts = {"cache_config": "vllm:cache_config_info"}  # its labels are the cache's settings
     others = ray_spellings("vllm")
     prompt_sources = "vllm:prompt_tokens_by_source_total"

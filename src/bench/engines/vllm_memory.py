@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from bench.engines.asked import Geometry
 from bench.engines.kind import OnGpu
+
+if TYPE_CHECKING:
+    from bench.models.geometry import Geometry
 
 _GIB = 2**30
 _VOCABULARY = 64  # the output layer's rows are padded to a multiple of it; source: vLLM's VocabParallelEmbedding

@@ -16,13 +16,13 @@ from bench.measure.metrics import metric_names, metric_values
 from bench.records.environment import without_secrets, without_user, without_values
 from bench.statuses import ABSENT, UNAUTHORIZED
 from bench.study.headers import own_headers
-from bench.telemetry import Catalogue, find_catalogue, strangers
+from bench.telemetry import Catalogue, find_catalogue
 from bench.telemetry.reference import ExpositionError, reference_samples
 
 State = Literal[
     "read",  # a known engine's, with all that it should have
     "incomplete",  # a known engine's, without all of that
-    "stranger",  # a router's, a proxy's or an engine's that is not known
+    "stranger",  # of no engine that is known, such as a router's or a proxy's
     "empty",
     "no_exposition",  # a page, JSON or anything else
     "unauthorized",
@@ -31,6 +31,8 @@ State = Literal[
     "unreachable",
 ]
 _PAGE = re.compile(r"\s*(?:<!doctype|<html|<\?xml)", re.IGNORECASE)
+# Of vLLM production stack's router (src/vllm_router/services/metrics_service), which has no prefix of its own.
+_UNDER_ANOTHERS = {"vllm:current_qps", "vllm:healthy_pods_total", "vllm:num_prefill_requests", "vllm:avg_latency"}
 _SWITCHES = "; llama-server exposes it with --metrics, SGLang with --enable-metrics"
 _PATHS = "; TensorRT-LLM has its exposition at /prometheus/metrics, NIM at /v1/metrics"
 
@@ -133,13 +135,14 @@ def _judged(metrics: str, answer: requests.Response, version: str | None, *, ser
 
 def _recognised(metrics: str, text: str, names: set[str], found: Catalogue, *, served: bool) -> tuple[State, str]:
     """Whose exposition it is."""
-    others = strangers(names if found.kind is None else [name for name in names if name.startswith(found.kind.prefix)])
     said = f"{metrics} lacks {'; '.join(found.missing)}"
     if found.engine is None:
-        what = f"; it is {others[0].title}'s, {others[0].role}" if others else f"; it has {_few(names)}"
-        return "stranger", said + what + (_ENGINES_OWN if others and others[0].role in ("a router", "a proxy") else "")
-    if found.missing and others:
-        return "stranger", f"{metrics} is {others[0].title}'s, which counts under {found.engine}'s names{_ENGINES_OWN}"
+        return "stranger", f"{said}; it has {_few(names)}{_ENGINES_OWN}"
+    if found.missing and _UNDER_ANOTHERS & names:
+        return (
+            "stranger",
+            f"{said}; it is a router's, which counts under {found.engine}'s names: give each engine's own address",
+        )
     if found.missing and (served or _counted(text, found)):
         return "incomplete", said
     try:
@@ -152,7 +155,7 @@ def _recognised(metrics: str, text: str, names: set[str], found: Catalogue, *, s
     return "read", ""
 
 
-_ENGINES_OWN = "; give the address at which the engine itself exposes its own"
+_ENGINES_OWN = "; of a router or a proxy, give the address at which the engine itself exposes its own"
 
 
 def _counted(text: str, found: Catalogue) -> bool:

@@ -14,7 +14,6 @@ from bench.telemetry.catalogue import (
 from bench.telemetry.devices import DEVICE_METRICS, DEVICE_NAMES, NO_VALUE, is_nvml
 from bench.telemetry.nvml import NvmlError, gpu_uuids, gpus_missing, nvml_endpoint, nvml_problem
 from bench.telemetry.series import apart
-from bench.telemetry.strangers import Stranger, strangers
 
 __all__ = [
     "COUNTERS",
@@ -27,7 +26,6 @@ __all__ = [
     "SHARES",
     "Catalogue",
     "NvmlError",
-    "Stranger",
     "apart",
     "exposition_names",
     "find_catalogue",
@@ -37,5 +35,4 @@ __all__ = [
     "nvml_endpoint",
     "nvml_problem",
     "of_other_versions",
-    "strangers",
 ]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 
 from bench.engines import ENGINES, Exposed, Kind, Spelling
 
@@ -24,8 +23,6 @@ HISTOGRAMS = (
 )
 
 _VERSION = re.compile(r"v?(\d+)\.(\d+)(?:\.(\d+))?")
-_ALIKE = 0.7  # difflib's ratio from which a name is another spelling: a word of it may differ; convention
-_PART_OF_A_FAMILY = re.compile(r"_(?:sum|count|bucket|created|total)$")
 
 _Version = tuple[int, ...]
 
@@ -87,8 +84,6 @@ def find_catalogue(exposed: Collection[str], version: str | None = None) -> Cata
         found = next((spelled(row.name) for row in rows if _sample(metric, spelled(row.name)) in present), None)
         if found is not None:
             names[metric] = found
-    families = {_family(name) for name in present if name.startswith(spelling.prefix)}
-    others = families - {_family(name) for name in names.values()}
     zero: set[str] = set()
     missing: list[str] = []
     for metric in engine.metrics.keys() - names.keys():
@@ -97,7 +92,7 @@ def find_catalogue(exposed: Collection[str], version: str | None = None) -> Cata
             zero |= {metric} if metric in COUNTERS and any(row.absent != "unknown" for row in due) else set()
         elif any(row.absent is None for row in due):
             expected = list(dict.fromkeys(_sample(metric, spelled(row.name)) for row in due))
-            missing.append(f"{metric} ({' or '.join(expected)} in {title}{_alike(expected, others, spelling.prefix)})")
+            missing.append(f"{metric} ({' or '.join(expected)} in {title})")
         elif now is not None and any(row.absent == "zero" for row in due):
             zero.add(metric)
     facts = {fact: spelled(name) for fact, name in engine.facts.items() if spelled(name) in present}
@@ -157,19 +152,6 @@ def _samples(metric: str, name: str) -> dict[str, str]:
 def _sample(metric: str, name: str) -> str:
     """The sample that shows that a metric is there."""
     return f"{name}_sum" if metric in HISTOGRAMS else name
-
-
-def _family(name: str) -> str:
-    return _PART_OF_A_FAMILY.sub("", name)
-
-
-def _alike(expected: Iterable[str], others: Collection[str], prefix: str) -> str:
-    """What the exposition has under a name that looks alike and is not another metric of ours."""
-    stems = {name.removeprefix(prefix): name for name in others}
-    near = [
-        stems[stem] for name in expected for stem in get_close_matches(_family(name).removeprefix(prefix), stems, cutoff=_ALIKE)
-    ]
-    return f"; it has {', '.join(dict.fromkeys(near))}" if near else ""
 
 
 def _all_names(engine: Kind, spelling: Spelling) -> frozenset[str]:
