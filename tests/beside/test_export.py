@@ -280,7 +280,6 @@ def test_what_a_form_cannot_express_is_refused_by_name(tmp_path):
         ({"measured": False}, "compose", "the version of vLLM is not known before a session has measured it"),
         ({"version": "0.1.dev1+gabc"}, "helm", "vLLM 0.1.dev1+gabc is no release"),
         ({"made": own}, "compose", "a command of its own, `numactl -N0 vllm serve`"),
-        ({"deployment": {"nodes": 2, "tensor_parallel": 2}}, "command", "it runs on 2 nodes"),
     )):  # fmt: skip
         put(tmp_path / str(number), **given)
         error = refused(tmp_path / str(number), form)

@@ -85,14 +85,6 @@ def test_gpus_of_one_type_count_together():
         assert (part.gpus, part.gpu_types) == (gpus, types), gres
 
 
-def test_nodes_of_one_type_in_several_rows_count_together():
-    known = partitions(
-        row() + row(state="mixed", nodes="1") + row(gres="gpu:h100:8", nodes="1") + row(state="inval", nodes="9")
-    )
-    for nodes, gpus, able in ((4, 4, True), (5, 4, False), (1, 8, True), (2, 8, False)):
-        assert (refusal(needs(nodes=nodes, gpus=gpus, gpu_type="h100"), known) is None) == able, (nodes, gpus)
-
-
 def test_nodes_are_up_that_a_job_may_get_without_anybody_s_help():
     up = "idle mixed allocated allocated+ completing planned reserved blocked perfctrs cloud n/a "
     up += "idle~ idle# idle! idle% idle@ idle^ idle- mixed- mixed# allocated~ mixed^ planned~ "  # back by themselves
