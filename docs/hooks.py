@@ -16,6 +16,7 @@ import typer.main
 from docstrings import split
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
 from rich.text import Text
 
 from bench.cli import app
@@ -23,11 +24,13 @@ from bench.cli.entry import loaded
 from bench.endpoints import ENDPOINTS, Endpoint
 from bench.imported import FORMATS
 from bench.records.checkpoint import Checkpoint
+from bench.records.columns import ANALYSIS, SECTIONS
 from bench.records.deployment import DeploymentFacts
 from bench.records.engine import EngineRecord
 from bench.records.form import OPTIONAL, RequestForm
 from bench.records.launch import Launch
 from bench.records.pack import PackIndex
+from bench.records.reference import with_tables
 from bench.records.request import RequestRecord
 from bench.records.run import RunRecord
 from bench.records.run_summary import RunSummary
@@ -38,6 +41,7 @@ ROOT = Path(__file__).parents[1]
 _ROOMS = [f"src/bench/{file.parent.name}" for file in sorted(ROOT.glob("src/bench/*/__init__.py"))]
 _FOLDERS = ["workflow/rules", "workflow/scripts", "src/bench", *_ROOMS, "benchmarks", "tests"]
 _SOURCES = {".py", ".smk", ".j2", ".css", ".js"}
+_TABLES = {"reference/metrics.md": SECTIONS, "reference/analysis.md": ANALYSIS}  # pages with tables of columns
 _RUN = str(Path(Paths.RECORD).parent)
 # Each record: its file, and the class that reads and writes it.
 _RECORDS: dict[str, type[Any]] = {
@@ -70,8 +74,10 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     return files
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
+def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     """Fill in what a page leaves to this file."""
+    if (sections := _TABLES.get(page.file.src_uri)) is not None:
+        return with_tables(markdown, sections)
     return markdown.replace("<!-- lines of code -->", lines_of_code())
 
 

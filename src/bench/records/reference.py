@@ -1,4 +1,4 @@
-"""The tables of docs/reference that list columns, from their catalogue: the summary's in metrics.md, an analysis's in analysis.md."""
+"""The tables of the documentation that list columns, from their catalogue: the summary's, and those of an analysis."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from collections.abc import Iterator, Mapping
 
 from bench.records.columns import METRICS, SECTIONS, Column, Section
 
-_MARKED = re.compile(r"(<!-- columns: (\w+) -->\n).*?(<!-- end of columns -->\n)", re.DOTALL)
+_MARKED = re.compile(r"<!-- columns: (\w+) -->")
 _KINDS = {"text": "text", "flag": "yes or no", "texts": "list of texts", "requests": "list of requests", "numbers": "list of numbers",
           "misses": "list of misses", "answers": "list of answers"}  # fmt: skip
 _ARROWS = {"higher": " ↑", "lower": " ↓", None: ""}
 
 
 def with_tables(text: str, sections: Mapping[str, Section] = SECTIONS) -> str:
-    """`text` with the tables between its markers made anew: one of each section, and of the summary's also `compared`.
+    """`text` with the tables in place of its markers: one of each section, and of the summary's also `compared`.
 
     Raises:
         ValueError: a section has no markers, several, or those of none.
     """
-    found = [match[2] for match in _MARKED.finditer(text)]
+    found = [match[1] for match in _MARKED.finditer(text)]
     if sorted(found) != sorted([*sections, *["compared"] * (sections is SECTIONS)]):
         raise ValueError(f"the sections of the catalogue are {', '.join(sections)}; the page has {', '.join(found)}")
-    return _MARKED.sub(lambda match: f"{match[1]}\n{chr(10).join(_table(match[2], sections))}\n\n{match[3]}", text)
+    return _MARKED.sub(lambda match: "\n".join(_table(match[1], sections)), text)
 
 
 def _table(section: str, sections: Mapping[str, Section]) -> Iterator[str]:

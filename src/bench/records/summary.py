@@ -28,8 +28,7 @@ def summary_table(rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
     names = dict.fromkeys(name for row in rows for name in row)
     if unknown := [name for name in names if name not in COLUMNS and family_of(name) is None]:
         raise BenchError(
-            f"{', '.join(unknown)}: no column of the summary table. Add a row for each to src/bench/records/columns.toml, and run "
-            "`bench config`, which renews the tables of docs/reference/metrics.md."
+            f"{', '.join(unknown)}: no column of the summary table. Add a row for each to src/bench/records/columns.toml."
         )
     for row in rows:
         for name in _INTEGERS:
